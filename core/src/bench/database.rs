@@ -1,0 +1,72 @@
+//! Takes records of timed kernels, gives the one of a (kernel, GEMM, shape).
+
+use crate::model::{Gemm, GemmShape, KernelId, KernelRecord};
+
+use super::source;
+
+/// One source of latencies: one device, one set of versions, one way of timing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct KernelDb {
+    /// The file's name without `.kernels.parquet`.
+    pub name: String,
+    pub records: Vec<KernelRecord>,
+}
+
+impl KernelDb {
+    /// The databases that ship with LoKA (assets/kernels), without reading a file.
+    pub fn builtin() -> Vec<Self> {
+        vec![
+            Self { name: "h200-cublaslt-cuda-graphs".to_owned(), records: source::cublaslt_graphs() },
+            Self { name: "h200-pytorch-2.11-eager".to_owned(), records: source::pytorch_eager() },
+        ]
+    }
+
+    pub fn lookup(&self, kernel: &KernelId, gemm: Gemm, shape: GemmShape) -> Option<&KernelRecord> {
+        self.records.iter().find(|record| record.kernel == *kernel && record.gemm == gemm && record.shape == shape)
+    }
+
+    /// BF16 of the same source: the library's own, else cuBLASLt's in the same file.
+    pub fn baseline_of(&self, kernel: &KernelId) -> Option<KernelId> {
+        let own = KernelId::new(&format!("{}/bf16", kernel.library()));
+        [own, crate::model::baseline_kernel()].into_iter().find(|name| self.records.iter().any(|r| r.kernel == *name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn builtin_records_repeat_their_sources() {
+        let dbs = KernelDb::builtin();
+        let counts: Vec<usize> = dbs.iter().map(|db| db.records.len()).collect();
+        assert_eq!(counts, [27 * 3, 27 * 4]);
+
+        let shape = GemmShape { m: 2048, k: 256, n: 768 };
+        let rowwise = dbs[0].lookup(&KernelId::new("cublaslt/fp8-rowwise+fast"), Gemm::Fprop, shape).unwrap();
+        assert_eq!(rowwise.latency_us, Some(9.684000164270401));
+        assert_eq!(rowwise.latency_cached_us, Some(7.75733341773351));
+        assert_eq!(rowwise.cast_us, Some(3.3226668213804564 + 2.0653333825369677));
+
+        let blockwise = dbs[1].lookup(&KernelId::new("pytorch/fp8-blockwise"), Gemm::Fprop, shape).unwrap();
+        assert!(!blockwise.supported);
+        assert_eq!(blockwise.reason.as_deref(), Some("scale_b must have shape 4 x 6 Float elements, got [2, 6]"));
+    }
+
+    #[test]
+    fn tensorwise_under_graphs_has_a_bare_gemm_only() {
+        let dbs = KernelDb::builtin();
+        let tensorwise = KernelId::new("cublaslt/fp8-tensorwise+fast");
+        for record in dbs[0].records.iter().filter(|record| record.kernel == tensorwise) {
+            assert!(record.gemm_us.is_some() && record.latency_us.is_none() && record.cast_us.is_none());
+        }
+    }
+
+    #[test]
+    fn a_kernel_is_compared_with_bf16_of_its_own_library() {
+        let dbs = KernelDb::builtin();
+        let baseline = |db: &KernelDb, name: &str| db.baseline_of(&KernelId::new(name)).map(|id| id.to_string());
+        assert_eq!(baseline(&dbs[1], "pytorch/fp8-blockwise").as_deref(), Some("pytorch/bf16"));
+        assert_eq!(baseline(&dbs[0], "loka/fp8-rowwise").as_deref(), Some("cublaslt/bf16"));
+    }
+}

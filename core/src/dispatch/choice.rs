@@ -1,0 +1,73 @@
+//! One GEMM's choice with its reason, and the sums over all of them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{KernelId, Metric};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ChoiceSource {
+    Dispatch,
+    Override,
+}
+
+/// Why a kernel that is faster than the chosen one was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PassedOver {
+    Unsafe,
+    Uncertain,
+    /// Its loss cost is better spent elsewhere, or not known.
+    Budget,
+    /// A person chose otherwise.
+    Override,
+}
+
+impl PassedOver {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Unsafe => "unsafe",
+            Self::Uncertain => "uncertain",
+            Self::Budget => "beyond the loss budget",
+            Self::Override => "overridden",
+        }
+    }
+}
+
+/// `C` of the plan (contracts.md); `passed_over` is an addition.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Choice {
+    pub kernel: KernelId,
+    pub source: ChoiceSource,
+    /// A sentence for a person.
+    pub reason: String,
+    /// The chosen kernel's, every metric that is known.
+    pub error: BTreeMap<Metric, f64>,
+    /// Over BF16 of the kernel's own source.
+    pub speedup: Option<f64>,
+    /// What could run instead, fastest first, at most three.
+    pub runners_up: Vec<KernelId>,
+    /// Faster kernels that were not taken, and why: `diff` explains changes with it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub passed_over: BTreeMap<KernelId, PassedOver>,
+}
+
+/// Sums over the plan. Times are in the policy's baseline's; tails are not in them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Totals {
+    pub baseline_us: f64,
+    pub planned_us: f64,
+    /// `None` when no GEMM has a latency.
+    pub speedup: Option<f64>,
+    /// In units of the loss, over the forward GEMMs; `None` when none has one.
+    pub loss_cost: Option<f64>,
+    /// The sum of the intervals' upper ends: what a loss budget bounds.
+    pub loss_cost_hi: Option<f64>,
+    pub num_gemms: usize,
+    /// GEMMs that no time is known for, in neither of the two sums.
+    pub num_without_latency: usize,
+}

@@ -1,0 +1,118 @@
+//! Takes one row and a policy, gives the verdicts: is it safe, is it fast.
+
+use crate::model::{Estimate, Gemm, Metric, Quadrant, ResultRow, Safety, Speed};
+
+use super::Policy;
+
+/// What a row's error is held against.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bound {
+    pub metric: Metric,
+    pub limit: f64,
+}
+
+/// The policy's metric; or, for a forward GEMM under a loss budget, that GEMM's loss cost against
+/// the budget of the whole model: a kernel that alone breaks it is unsafe, the rest is for the
+/// optimiser. `loss`: the trace's loss value.
+pub fn bound_of(policy: &Policy, gemm: Gemm, loss: f64) -> Bound {
+    match policy.loss_budget {
+        Some(share) if gemm == Gemm::Fprop => Bound { metric: Metric::LossCost, limit: share * loss },
+        _ => Bound { metric: policy.metric, limit: policy.max_error },
+    }
+}
+
+impl Bound {
+    pub fn safety(self, estimate: Option<Estimate>) -> Safety {
+        let Some(estimate) = estimate else { return Safety::Uncertain };
+        // Of a ratio in dB the larger is better: the interval's other end decides.
+        let (certain, at_best) = match self.metric {
+            Metric::SqnrDb => (estimate.lo >= self.limit, estimate.hi >= self.limit),
+            _ => (estimate.hi <= self.limit, estimate.lo <= self.limit),
+        };
+        if estimate.lo.is_nan() || estimate.hi.is_nan() {
+            Safety::Uncertain
+        } else if certain {
+            Safety::Safe
+        } else if at_best {
+            Safety::Uncertain
+        } else {
+            Safety::Unsafe
+        }
+    }
+}
+
+pub fn speed(speedup: Option<f64>, policy: &Policy) -> Speed {
+    match speedup {
+        Some(speedup) if speedup > policy.min_speedup => Speed::Fast,
+        Some(_) => Speed::Slow,
+        None => Speed::Unknown,
+    }
+}
+
+/// Safety, speed and the quadrant of one row. `loss` is the trace's loss value (used under a loss
+/// budget only).
+pub fn judge(row: &ResultRow, policy: &Policy, loss: f64) -> (Safety, Speed, Quadrant) {
+    let bound = bound_of(policy, row.gemm, loss);
+    let safety = bound.safety(row.metric(bound.metric));
+    let speed = speed(row.speedup(), policy);
+    let quadrant = match (safety, speed) {
+        _ if !row.supported => Quadrant::Unsupported,
+        (Safety::Uncertain, _) | (_, Speed::Unknown) => Quadrant::Uncertain,
+        (Safety::Safe, Speed::Fast) => Quadrant::SafeFast,
+        (Safety::Safe, Speed::Slow) => Quadrant::SafeSlow,
+        (Safety::Unsafe, Speed::Fast) => Quadrant::UnsafeFast,
+        (Safety::Unsafe, Speed::Slow) => Quadrant::UnsafeSlow,
+    };
+    (safety, speed, quadrant)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dispatch::testing::row;
+
+    #[test]
+    fn the_interval_decides() {
+        let bound = Bound { metric: Metric::Mere, limit: 0.2 };
+        let safety = |lo, hi| bound.safety(Some(Estimate::new(0.2, lo, hi)));
+        assert_eq!(safety(0.1, 0.2), Safety::Safe);
+        assert_eq!(safety(0.1, 0.21), Safety::Uncertain);
+        assert_eq!(safety(0.2, 0.3), Safety::Uncertain);
+        assert_eq!(safety(0.21, 0.3), Safety::Unsafe);
+        assert_eq!(safety(0.1, f64::INFINITY), Safety::Uncertain);
+        assert_eq!(safety(f64::NAN, 0.1), Safety::Uncertain);
+        assert_eq!(bound.safety(None), Safety::Uncertain);
+    }
+
+    #[test]
+    fn decibels_are_better_when_larger() {
+        let bound = Bound { metric: Metric::SqnrDb, limit: 30.0 };
+        assert_eq!(bound.safety(Some(Estimate::new(33.0, 31.0, 35.0))), Safety::Safe);
+        assert_eq!(bound.safety(Some(Estimate::new(30.0, 29.0, 31.0))), Safety::Uncertain);
+        assert_eq!(bound.safety(Some(Estimate::new(20.0, 19.0, 21.0))), Safety::Unsafe);
+    }
+
+    #[test]
+    fn quadrants() {
+        let policy = Policy::paper();
+        let quadrant = |mere, speedup| judge(&row("s", Gemm::Fprop, "te/current", mere, speedup, 0.0), &policy, 0.5).2;
+        assert_eq!(quadrant(0.1, Some(1.2)), Quadrant::SafeFast);
+        assert_eq!(quadrant(0.1, Some(1.05)), Quadrant::SafeSlow);
+        assert_eq!(quadrant(0.4, Some(1.2)), Quadrant::UnsafeFast);
+        assert_eq!(quadrant(0.4, Some(0.9)), Quadrant::UnsafeSlow);
+        assert_eq!(quadrant(0.1, None), Quadrant::Uncertain);
+        let mut unsupported = row("s", Gemm::Fprop, "te/current", 0.1, Some(1.2), 0.0);
+        unsupported.supported = false;
+        assert_eq!(judge(&unsupported, &policy, 0.5).2, Quadrant::Unsupported);
+    }
+
+    #[test]
+    fn a_loss_budget_bounds_forward_by_cost_and_backward_by_error() {
+        let policy = Policy::loss_budget();
+        let safety = |gemm, mere, cost| judge(&row("s", gemm, "te/current", mere, Some(2.0), cost), &policy, 0.5).0;
+        assert_eq!(safety(Gemm::Fprop, 9.0, 0.9e-4), Safety::Safe);
+        assert_eq!(safety(Gemm::Fprop, 9.0, 2e-4), Safety::Unsafe);
+        assert_eq!(safety(Gemm::Dgrad, 0.9, 0.0), Safety::Unsafe);
+        assert_eq!(safety(Gemm::Dgrad, 0.01, 0.0), Safety::Safe);
+    }
+}

@@ -1,0 +1,203 @@
+//! Takes JSON or a built-in name, gives a policy that has been checked.
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{KernelId, Metric, baseline_kernel, kernel};
+
+/// What a plan must keep to (contracts.md).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Policy {
+    pub name: String,
+    pub metric: Metric,
+    /// The largest error that is safe; for `sqnr_db` the smallest ratio.
+    pub max_error: f64,
+    #[serde(default = "default_min_speedup")]
+    pub min_speedup: f64,
+    /// Of the intervals that verdicts rest on.
+    #[serde(default = "default_confidence")]
+    pub confidence: f64,
+    /// Share of the trace's loss that all forward GEMMs together may cost. Then the metric bounds
+    /// the backward ones only.
+    #[serde(default)]
+    pub loss_budget: Option<f64>,
+    #[serde(default = "baseline_kernel")]
+    pub baseline: KernelId,
+}
+
+fn default_min_speedup() -> f64 {
+    1.05
+}
+
+fn default_confidence() -> f64 {
+    0.95
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyError {
+    #[error("unknown policy '{0}' (paper, rel-l2 or loss-budget)")]
+    Unknown(String),
+    #[error("not a policy: {0}")]
+    Json(String),
+    #[error("policy '{name}': {problem}")]
+    Invalid { name: String, problem: String },
+}
+
+impl Policy {
+    pub const BUILTIN: [&str; 3] = ["paper", "rel-l2", "loss-budget"];
+
+    /// LoKA §V: MERE below .2 and more than 1.05x.
+    pub fn paper() -> Self {
+        Self {
+            name: "paper".to_owned(),
+            metric: Metric::Mere,
+            max_error: 0.2,
+            min_speedup: default_min_speedup(),
+            confidence: default_confidence(),
+            loss_budget: None,
+            baseline: baseline_kernel(),
+        }
+    }
+
+    pub fn rel_l2() -> Self {
+        Self { name: "rel-l2".to_owned(), metric: Metric::RelL2, max_error: 0.05, ..Self::paper() }
+    }
+
+    /// Any gain counts here: the optimiser weighs it against what it costs.
+    pub fn loss_budget() -> Self {
+        let name = "loss-budget".to_owned();
+        Self { name, min_speedup: 1.0, loss_budget: Some(0.0002), ..Self::rel_l2() }
+    }
+
+    pub fn builtin(name: &str) -> Result<Self, PolicyError> {
+        match name {
+            "paper" => Ok(Self::paper()),
+            "rel-l2" => Ok(Self::rel_l2()),
+            "loss-budget" => Ok(Self::loss_budget()),
+            _ => Err(PolicyError::Unknown(name.to_owned())),
+        }
+    }
+
+    pub fn from_json(json: &str) -> Result<Self, PolicyError> {
+        let policy: Self = serde_json::from_str(json).map_err(|error| PolicyError::Json(error.to_string()))?;
+        policy.validate()?;
+        Ok(policy)
+    }
+
+    pub fn validate(&self) -> Result<(), PolicyError> {
+        match self.problem() {
+            Some(problem) => Err(PolicyError::Invalid { name: self.name.clone(), problem }),
+            None => Ok(()),
+        }
+    }
+
+    fn problem(&self) -> Option<String> {
+        let thresholds = [
+            ("max_error", Some(self.max_error)),
+            ("min_speedup", Some(self.min_speedup)),
+            ("loss_budget", self.loss_budget),
+        ];
+        for (name, value) in thresholds {
+            // `!(>=)`: a NaN must not pass.
+            if let Some(value) = value.filter(|value| !(*value >= 0.0 && value.is_finite())) {
+                return Some(format!("{name} is {value}, it must be a number of at least 0"));
+            }
+        }
+        if !(self.confidence > 0.0 && self.confidence < 1.0) {
+            return Some(format!("confidence is {}, it must be between 0 and 1", self.confidence));
+        }
+        if self.name.trim().is_empty() {
+            return Some("the name is empty".to_owned());
+        }
+        match kernel(self.baseline.as_str()) {
+            None => Some(format!("the baseline '{}' is not a known kernel", self.baseline)),
+            Some(entry) if !entry.high_precision() => {
+                Some(format!("the baseline '{}' is not in high precision", self.baseline))
+            }
+            Some(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_contract_example_is_the_builtin() {
+        let json = r#"{"name": "paper", "metric": "mere", "max_error": 0.2, "min_speedup": 1.05, "confidence": 0.95, "loss_budget": null, "baseline": "cublaslt/bf16"}"#;
+        assert_eq!(Policy::from_json(json).unwrap(), Policy::paper());
+        assert_eq!(
+            Policy::from_json(r#"{"name": "paper", "metric": "mere", "max_error": 0.2}"#).unwrap(),
+            Policy::paper()
+        );
+    }
+
+    #[test]
+    fn builtins_are_valid_and_found_by_name() {
+        for name in Policy::BUILTIN {
+            let policy = Policy::builtin(name).unwrap();
+            assert_eq!(policy.name, name);
+            policy.validate().unwrap();
+        }
+        assert_eq!(
+            Policy::builtin("papier").unwrap_err().to_string(),
+            "unknown policy 'papier' (paper, rel-l2 or loss-budget)"
+        );
+    }
+
+    #[test]
+    fn bad_policies_are_refused_in_one_line() {
+        for (json, message) in [
+            (
+                r#"{"name":"p","metric":"mere","max_error":-0.2}"#,
+                "policy 'p': max_error is -0.2, it must be a number of at least 0",
+            ),
+            (
+                r#"{"name":"p","metric":"mere","max_error":0.2,"loss_budget":-1}"#,
+                "policy 'p': loss_budget is -1, it must be a number of at least 0",
+            ),
+            (
+                r#"{"name":"p","metric":"mere","max_error":0.2,"confidence":1}"#,
+                "policy 'p': confidence is 1, it must be between 0 and 1",
+            ),
+            (
+                r#"{"name":"p","metric":"mere","max_error":0.2,"baseline":"x/y"}"#,
+                "policy 'p': the baseline 'x/y' is not a known kernel",
+            ),
+            (
+                r#"{"name":"p","metric":"mere","max_error":0.2,"baseline":"te/current"}"#,
+                "policy 'p': the baseline 'te/current' is not in high precision",
+            ),
+            (r#"{"name":" ","metric":"mere","max_error":0.2}"#, "policy ' ': the name is empty"),
+        ] {
+            assert_eq!(Policy::from_json(json).unwrap_err().to_string(), message);
+        }
+    }
+
+    #[test]
+    fn unknown_words_and_missing_keys_are_named() {
+        for (json, part) in [
+            (r#"{"name":"p","metric":"meer","max_error":0.2}"#, "unknown variant `meer`"),
+            (r#"{"name":"p","metric":"mere","max_errors":0.2}"#, "unknown field `max_errors`"),
+            (r#"{"name":"p","metric":"mere"}"#, "missing field `max_error`"),
+            (r#"{"name":"p","metric":"mere","max_error":NaN}"#, "expected value"),
+            ("", "EOF"),
+        ] {
+            let message = Policy::from_json(json).unwrap_err().to_string();
+            assert!(
+                message.starts_with("not a policy: ") && message.contains(part) && !message.contains('\n'),
+                "{message}"
+            );
+        }
+    }
+
+    #[test]
+    fn nan_is_refused() {
+        let policy = Policy { max_error: f64::NAN, ..Policy::paper() };
+        assert_eq!(
+            policy.validate().unwrap_err().to_string(),
+            "policy 'paper': max_error is NaN, it must be a number of at least 0"
+        );
+    }
+}

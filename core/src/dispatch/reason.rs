@@ -1,0 +1,164 @@
+//! Takes verdicts and numbers, gives the sentence that a person reads beside a choice.
+
+use crate::model::{Estimate, Metric, Safety, Speed};
+
+use super::{Bound, Group, Policy, select::Verdict};
+
+/// Three significant digits without padding: `.196`, `1.05`, `3.1e-7`.
+pub fn short(value: f64) -> String {
+    let size = value.abs();
+    if size == 0.0 || !value.is_finite() {
+        return format!("{value}");
+    }
+    if !(1e-3..1e5).contains(&size) {
+        return format!("{value:.1e}");
+    }
+    let decimals = (2 - size.log10().floor() as i32).max(0) as usize;
+    let text = format!("{value:.decimals$}");
+    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    match text.strip_prefix("0.").or_else(|| text.strip_prefix("-0.")) {
+        Some(digits) if value > 0.0 => format!(".{digits}"),
+        Some(digits) => format!("-.{digits}"),
+        None => text.to_owned(),
+    }
+}
+
+fn with_interval(estimate: Estimate) -> String {
+    if estimate.lo == estimate.hi {
+        return short(estimate.value);
+    }
+    format!("{} ({} to {})", short(estimate.value), short(estimate.lo), short(estimate.hi))
+}
+
+fn times(speedup: Option<f64>) -> String {
+    speedup.map_or_else(|| "no latency known".to_owned(), |speedup| format!("{speedup:.2}x"))
+}
+
+/// "MERE .14 (.12 to .16) <= .2".
+pub(crate) fn against(bound: Bound, estimate: Option<Estimate>) -> String {
+    let label = bound.metric.label();
+    let Some(estimate) = estimate else { return format!("{label} not known") };
+    let larger_is_better = bound.metric == Metric::SqnrDb;
+    let sign = match (bound.safety(Some(estimate)), larger_is_better) {
+        (Safety::Safe, false) => "<=",
+        (Safety::Safe, true) => ">=",
+        (Safety::Unsafe, false) => ">",
+        (Safety::Unsafe, true) => "<",
+        (Safety::Uncertain, _) => "around",
+    };
+    format!("{label} {} {sign} {}", with_interval(estimate), short(bound.limit))
+}
+
+pub(super) fn fastest(bound: Bound, chosen: &Verdict, num_safe_and_fast: usize) -> String {
+    let standing = match num_safe_and_fast {
+        1 => "the only one that is safe and fast".to_owned(),
+        count => format!("fastest of {count} that are safe"),
+    };
+    format!("{standing}: {}, {}", against(bound, chosen.row.metric(bound.metric)), times(chosen.row.speedup()))
+}
+
+/// Why a GEMM stays in high precision. `verdicts`: every row but the baseline's.
+pub(super) fn stays_high(group: &Group, policy: &Policy, bound: Bound, verdicts: &[Verdict]) -> String {
+    let running: Vec<&Verdict> = verdicts.iter().filter(|verdict| verdict.row.supported).collect();
+    if group.rows.is_empty() {
+        let why = group.problem.unwrap_or("the results have no rows for it");
+        return format!("high precision: not probed, {why}");
+    }
+    let by_speed =
+        |a: &&&Verdict, b: &&&Verdict| a.row.speedup().unwrap_or(0.0).total_cmp(&b.row.speedup().unwrap_or(0.0));
+    let safe: Vec<&Verdict> = running.iter().filter(|verdict| verdict.safety == Safety::Safe).copied().collect();
+    if let Some(best) = safe.iter().filter(|verdict| verdict.speed != Speed::Unknown).max_by(by_speed) {
+        let limit = short(policy.min_speedup);
+        return format!(
+            "no safe kernel is faster than {limit}x; best is {} at {}",
+            best.row.kernel,
+            times(best.row.speedup())
+        );
+    }
+    if let Some(first) = safe.first() {
+        let note = &first.row.latency.note;
+        return format!("no latency is known for the {} that are safe ({}: {note})", safe.len(), first.row.kernel);
+    }
+    if let Some(best) = running.iter().min_by(|a, b| badness(bound, a).total_cmp(&badness(bound, b))) {
+        let verdict = if best.safety == Safety::Uncertain { "none is certainly safe" } else { "none is safe" };
+        return format!("{verdict}; best is {}: {}", best.row.kernel, against(bound, best.row.metric(bound.metric)));
+    }
+    match verdicts.first() {
+        Some(first) => {
+            let why = first.row.reason.as_deref().unwrap_or("no reason was given");
+            format!("no low-precision kernel runs here ({}: {why})", first.row.kernel)
+        }
+        None => "no other kernel was probed".to_owned(),
+    }
+}
+
+/// Smaller is nearer to safe; a row without an error comes last.
+fn badness(bound: Bound, verdict: &Verdict) -> f64 {
+    let Some(estimate) = verdict.row.metric(bound.metric) else { return f64::INFINITY };
+    if bound.metric == Metric::SqnrDb { -estimate.lo } else { estimate.hi }
+}
+
+pub(super) fn within_budget(chosen: &Verdict, cost: f64, budget: f64) -> String {
+    let share = if budget > 0.0 { 100.0 * cost / budget } else { 0.0 };
+    let cost = short(cost);
+    format!(
+        "least time within the loss budget: {} for at most {cost} of loss, {} % of the budget",
+        times(chosen.row.speedup()),
+        short(share)
+    )
+}
+
+/// Why the optimiser leaves a forward GEMM in high precision.
+pub(super) fn not_worth_it(group: &Group, policy: &Policy, bound: Bound, verdicts: &[Verdict]) -> String {
+    let known = |verdict: &&Verdict| verdict.row.supported && verdict.speed == Speed::Fast;
+    let fast: Vec<&Verdict> = verdicts.iter().filter(known).collect();
+    let affordable = fast.iter().find(|verdict| verdict.row.metric(Metric::LossCost).is_some());
+    match (affordable, fast.first()) {
+        (Some(verdict), _) => {
+            let cost = verdict.row.metric(Metric::LossCost).map_or_else(String::new, with_interval);
+            format!(
+                "the loss budget buys more elsewhere: {} would cost {cost} of loss for {}",
+                verdict.row.kernel,
+                times(verdict.row.speedup())
+            )
+        }
+        (None, Some(verdict)) => {
+            format!("no loss cost is known here (the trace has no gradients), so {} is not taken", verdict.row.kernel)
+        }
+        (None, None) => stays_high(group, policy, bound, verdicts),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_numbers() {
+        let cases = [
+            (0.2, ".2"),
+            (0.196, ".196"),
+            (0.0374, ".0374"),
+            (1.05, "1.05"),
+            (31.0, "31"),
+            (1234.5, "1234"),
+            (0.0, "0"),
+            (3.14e-7, "3.1e-7"),
+            (-0.25, "-.25"),
+            (200.0, "200"),
+            (f64::INFINITY, "inf"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(short(value), text);
+        }
+    }
+
+    #[test]
+    fn bounds_read_as_they_were_judged() {
+        let bound = Bound { metric: Metric::Mere, limit: 0.2 };
+        assert_eq!(against(bound, Some(Estimate::new(0.14, 0.12, 0.16))), "MERE .14 (.12 to .16) <= .2");
+        assert_eq!(against(bound, Some(Estimate::new(0.2, 0.18, 0.22))), "MERE .2 (.18 to .22) around .2");
+        let decibels = Bound { metric: Metric::SqnrDb, limit: 30.0 };
+        assert_eq!(against(decibels, Some(Estimate::exact(28.6))), "SQNR (dB) 28.6 < 30");
+    }
+}

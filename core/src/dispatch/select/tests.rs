@@ -1,0 +1,198 @@
+use super::*;
+use crate::{
+    dispatch::{
+        SiteMods,
+        testing::{results, row, unsupported},
+    },
+    model::{ModKind, ModSet, Results, SiteId},
+};
+
+const FAST: &str = "cublaslt/fp8-rowwise+fast";
+const OTHER: &str = "te/current";
+const THIRD: &str = "fbgemm/rowwise";
+
+fn run(results: &Results, policy: &Policy, overrides: &Overrides) -> Dispatch {
+    dispatch(&Candidates::new(results, &SiteMods::default()), policy, overrides, 0.5).unwrap()
+}
+
+fn forward(rows: Vec<ResultRow>, policy: &Policy) -> Choice {
+    run(&results(&["s"], rows), policy, &Overrides::new()).choices.remove(0)
+}
+
+fn fprop(kernel: &str, error: f64, speedup: Option<f64>) -> ResultRow {
+    row("s", Gemm::Fprop, kernel, error, speedup, 0.0)
+}
+
+fn override_of(site: &str, gemm: Gemm, kernel: &str) -> Overrides {
+    Overrides::from([(
+        (SiteId::new(site), gemm),
+        Override { kernel: KernelId::new(kernel), reason: "tried".to_owned() },
+    )])
+}
+
+#[test]
+fn takes_the_fastest_that_is_safe() {
+    let choice = forward(
+        vec![fprop(FAST, 0.1, Some(1.2)), fprop(OTHER, 0.1, Some(1.3)), fprop(THIRD, 0.5, Some(1.5))],
+        &Policy::paper(),
+    );
+    assert_eq!(choice.kernel.as_str(), OTHER);
+    assert_eq!(choice.reason, "fastest of 2 that are safe: MERE .1 (.09 to .11) <= .2, 1.30x");
+    assert_eq!(choice.runners_up, [KernelId::new(FAST), KernelId::new("cublaslt/bf16")]);
+    assert_eq!(choice.passed_over, BTreeMap::from([(KernelId::new(THIRD), PassedOver::Unsafe)]));
+    assert_eq!(choice.error[&Metric::Mere], 0.1);
+    assert_eq!((choice.source, choice.speedup), (ChoiceSource::Dispatch, Some(1.3)));
+}
+
+#[test]
+fn every_reason_to_stay_is_told() {
+    let policy = Policy::paper();
+    let reason = |rows| forward(rows, &policy).reason;
+    assert_eq!(
+        reason(vec![fprop(FAST, 0.1, Some(0.87))]),
+        format!("no safe kernel is faster than 1.05x; best is {FAST} at 0.87x")
+    );
+    assert_eq!(
+        reason(vec![fprop(FAST, 0.4, Some(2.0))]),
+        format!("none is safe; best is {FAST}: MERE .4 (.36 to .44) > .2")
+    );
+    assert_eq!(
+        reason(vec![fprop(FAST, 0.2, Some(2.0))]),
+        format!("none is certainly safe; best is {FAST}: MERE .2 (.18 to .22) around .2")
+    );
+    assert_eq!(
+        reason(vec![fprop(FAST, 0.1, None)]),
+        format!("no latency is known for the 1 that are safe ({FAST}: a test)")
+    );
+    let refused = unsupported("s", Gemm::Fprop, FAST, "n = 1 is not a multiple of 16");
+    assert_eq!(
+        reason(vec![refused]),
+        format!("no low-precision kernel runs here ({FAST}: n = 1 is not a multiple of 16)")
+    );
+    assert_eq!(reason(vec![]), "no other kernel was probed");
+}
+
+#[test]
+fn a_site_without_rows_stays_high_with_its_problem() {
+    let mut broken = results(&["s"], vec![]);
+    broken.rows.clear();
+    broken.meta.problems.push((SiteId::new("s"), "input.mean is not finite".to_owned()));
+    let dispatch = run(&broken, &Policy::paper(), &Overrides::new());
+    assert_eq!(dispatch.choices[0].kernel.as_str(), "cublaslt/bf16");
+    assert_eq!(dispatch.choices[0].reason, "high precision: not probed, input.mean is not finite");
+    assert_eq!(dispatch.totals.num_without_latency, 3);
+    assert_eq!(dispatch.totals.speedup, None);
+    assert_eq!(dispatch.warnings, ["3 of 3 GEMMs have no latency and are not in the totals"]);
+}
+
+#[test]
+fn only_rows_of_the_mods_in_force_count() {
+    let mut modified = fprop(FAST, 0.1, Some(1.4));
+    modified.mods = ModSet([ModKind::NoBias].into());
+    let all = results(&["s"], vec![modified]);
+    let kernel = |mods: ModSet| {
+        let candidates = Candidates::new(&all, &mods.into());
+        dispatch(&candidates, &Policy::paper(), &Overrides::new(), 0.5).unwrap().choices[0].kernel.clone()
+    };
+    assert_eq!(kernel(ModSet::none()).as_str(), "cublaslt/bf16");
+    assert_eq!(kernel(ModSet([ModKind::NoBias].into())).as_str(), FAST);
+}
+
+#[test]
+fn totals_apply_each_speedup_to_one_reference() {
+    let mut eager = fprop("pytorch/fp8-rowwise+fast", 0.1, Some(2.0));
+    eager.latency.latency_us = Some(1000.0);
+    eager.latency.baseline_us = Some(2000.0);
+    let totals = run(&results(&["s"], vec![eager]), &Policy::paper(), &Overrides::new()).totals;
+    assert_eq!((totals.baseline_us, totals.planned_us), (300.0, 250.0));
+    assert_eq!(totals.speedup, Some(1.2));
+}
+
+#[test]
+fn overrides_survive_and_are_marked() {
+    let all = results(&["s"], vec![fprop(FAST, 0.1, Some(1.2)), fprop(OTHER, 0.4, Some(1.3))]);
+    let dispatch = run(&all, &Policy::paper(), &override_of("s", Gemm::Fprop, OTHER));
+    assert_eq!(dispatch.choices[0].source, ChoiceSource::Override);
+    assert_eq!(dispatch.choices[0].reason, "override: tried; breaks the policy: MERE .4 (.36 to .44) > .2");
+    assert_eq!(
+        dispatch.warnings,
+        [format!("s:fprop is overridden with {OTHER}, which breaks the policy: MERE .4 (.36 to .44) > .2")]
+    );
+
+    let kept = run(&all, &Policy::paper(), &override_of("s", Gemm::Fprop, "cublaslt/bf16"));
+    assert_eq!(kept.choices[0].reason, "override: tried");
+    assert_eq!(kept.choices[0].passed_over[&KernelId::new(FAST)], PassedOver::Override);
+    assert!(kept.warnings.is_empty());
+}
+
+#[test]
+fn impossible_overrides_are_refused() {
+    let all = results(&["s"], vec![unsupported("s", Gemm::Fprop, FAST, "k = 8 is not a multiple of 16")]);
+    let message = |overrides: &Overrides| {
+        dispatch(&Candidates::new(&all, &SiteMods::default()), &Policy::paper(), overrides, 0.5)
+            .unwrap_err()
+            .to_string()
+    };
+    assert_eq!(message(&override_of("t", Gemm::Fprop, FAST)), "override of an unknown site 't'");
+    assert_eq!(message(&override_of("s", Gemm::Dgrad, "x/y")), "override of s:dgrad with an unknown kernel 'x/y'");
+    assert_eq!(
+        message(&override_of("s", Gemm::Dgrad, OTHER)),
+        format!("override of s:dgrad with {OTHER}, which was not probed there")
+    );
+    assert_eq!(
+        message(&override_of("s", Gemm::Fprop, FAST)),
+        format!("override of s:fprop with {FAST}, which does not run there: k = 8 is not a multiple of 16")
+    );
+}
+
+/// Two sites, budget 1e-4 (.0002 of a loss of .5): both fast kernels together cost too much.
+fn two_sites() -> Results {
+    results(
+        &["a", "b"],
+        vec![
+            row("a", Gemm::Fprop, FAST, 9.0, Some(2.0), 6e-5),
+            row("b", Gemm::Fprop, FAST, 9.0, Some(1.5), 6e-5),
+            row("b", Gemm::Fprop, OTHER, 9.0, Some(1.2), 1e-5),
+            row("a", Gemm::Dgrad, FAST, 9.0, Some(2.0), 0.0),
+            row("b", Gemm::Dgrad, FAST, 0.01, Some(2.0), 0.0),
+        ],
+    )
+}
+
+#[test]
+fn a_loss_budget_is_spent_where_it_buys_most() {
+    let dispatch = run(&two_sites(), &Policy::loss_budget(), &Overrides::new());
+    let kernels: Vec<&str> = dispatch.choices.iter().map(|choice| choice.kernel.as_str()).collect();
+    let bf16 = "cublaslt/bf16";
+    assert_eq!(kernels, [FAST, bf16, bf16, OTHER, FAST, bf16], "backward is bounded by rel L2");
+    let optimum = dispatch.optimum.unwrap();
+    assert!(optimum.proven && optimum.loss_cost_hi <= optimum.budget);
+    assert_eq!(
+        dispatch.choices[0].reason,
+        "least time within the loss budget: 2.00x for at most 6.6e-5 of loss, 66 % of the budget"
+    );
+    assert_eq!(dispatch.choices[3].passed_over[&KernelId::new(FAST)], PassedOver::Budget);
+}
+
+#[test]
+fn overrides_are_paid_from_the_budget_first() {
+    let dispatch = run(&two_sites(), &Policy::loss_budget(), &override_of("b", Gemm::Fprop, FAST));
+    assert_eq!(dispatch.choices[0].kernel.as_str(), "cublaslt/bf16");
+    assert!(
+        dispatch.choices[0].reason.starts_with("the loss budget buys more elsewhere"),
+        "{}",
+        dispatch.choices[0].reason
+    );
+    assert_eq!(dispatch.choices[3].kernel.as_str(), FAST);
+}
+
+#[test]
+fn a_budget_that_cannot_be_kept_is_said() {
+    let mut all = results(&["s"], vec![row("s", Gemm::Fprop, FAST, 0.1, Some(2.0), 1e-5)]);
+    all.rows.push(row("s", Gemm::Fprop, "cublaslt/bf16", 0.01, Some(1.0), 1.0));
+    all.rows.retain(|row| row.kernel.as_str() != "cublaslt/bf16" || row.metric(Metric::LossCost).is_some());
+    let policy = Policy { loss_budget: Some(0.0), ..Policy::loss_budget() };
+    let dispatch = run(&all, &policy, &Overrides::new());
+    assert_eq!(dispatch.warnings[0], "the loss budget of 0 cannot be kept even in high precision");
+    assert_eq!(dispatch.choices[0].kernel.as_str(), "cublaslt/bf16");
+}

@@ -1,0 +1,107 @@
+//! Takes a few numbers, gives rows and results for tests of dispatch and plan.
+
+use serde_json::json;
+
+use crate::model::{
+    ErrorSummary, Estimate, Gemm, GemmShape, KernelId, Latency, LatencySource, Manifest, ModSet, ResultRow, Results,
+    ResultsMeta, SiteId,
+};
+
+pub const SHAPE: GemmShape = GemmShape { m: 64, k: 32, n: 16 };
+
+/// Every metric is `error` with a 10 % interval; a cost of 0 is no loss cost. The reference takes 100 us.
+pub fn row(site: &str, gemm: Gemm, kernel: &str, error: f64, speedup: Option<f64>, cost: f64) -> ResultRow {
+    let around = |value: f64| Estimate::new(value, 0.9 * value, 1.1 * value);
+    let latency = Latency {
+        latency_us: speedup.map(|speedup| 100.0 / speedup),
+        baseline_us: speedup.map(|_| 100.0),
+        source: if speedup.is_some() { LatencySource::Recorded } else { LatencySource::None },
+        ..Latency::unknown("a test")
+    };
+    let summary = ErrorSummary {
+        draws: 8,
+        zeros_skipped: 0,
+        mere: around(error),
+        rel_l2: around(error),
+        sqnr_db: -20.0 * error.log10(),
+        median_rel: error,
+        max_abs: error,
+        block_rel_l2: None,
+        loss_cost: (cost > 0.0).then(|| around(cost)),
+    };
+    ResultRow {
+        site: SiteId::new(site),
+        gemm,
+        kernel: KernelId::new(kernel),
+        mods: ModSet::none(),
+        shape: SHAPE,
+        supported: true,
+        reason: None,
+        error: Some(summary),
+        latency,
+        fidelity: None,
+        sampler: "gaussian".to_owned(),
+        engine: "cpu".to_owned(),
+        device: "a test".to_owned(),
+        seed: 1,
+    }
+}
+
+pub fn unsupported(site: &str, gemm: Gemm, kernel: &str, reason: &str) -> ResultRow {
+    let reason = Some(reason.to_owned());
+    ResultRow {
+        supported: false,
+        reason,
+        error: None,
+        latency: Latency::unknown(""),
+        ..row(site, gemm, kernel, 0.1, None, 0.0)
+    }
+}
+
+/// BF16 at every GEMM of every site, and the rows given.
+pub fn results(sites: &[&str], mut rows: Vec<ResultRow>) -> Results {
+    for site in sites {
+        rows.extend(Gemm::ALL.map(|gemm| row(site, gemm, "cublaslt/bf16", 0.003, Some(1.0), 0.0)));
+    }
+    let sites: Vec<_> =
+        sites.iter().map(|id| json!({"id": id, "m": SHAPE.m, "k": SHAPE.k, "n": SHAPE.n, "dtype": "f32"})).collect();
+    let manifest: Manifest = serde_json::from_value(json!({
+        "version": 1,
+        "model": {"name": "toy", "family": "wukong"},
+        "run": {"id": "toy-0", "step": 10},
+        "loss": {"name": "log_loss", "value": 0.5},
+        "sites": sites,
+    }))
+    .unwrap();
+    let meta = ResultsMeta {
+        trace_digest: "sha256:00".to_owned(),
+        manifest,
+        engine: "cpu".to_owned(),
+        device: "a test".to_owned(),
+        driver: String::new(),
+        versions: "1".to_owned(),
+        time: "2026-11-20T00:00:00Z".to_owned(),
+        seed: 1,
+        confidence: 0.95,
+        problems: Vec::new(),
+    };
+    Results { meta, rows }
+}
+
+/// Numbers for tests that need many instances and no distribution in particular.
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub fn unit(&mut self) -> f64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    pub fn below(&mut self, bound: usize) -> usize {
+        (self.unit() * bound as f64) as usize
+    }
+}

@@ -1,0 +1,288 @@
+//! One prepared site: a draw of each of its GEMMs through every asked numerics.
+
+use crate::{
+    engine::{EngineError, SiteEngine, SiteJob},
+    mods::{Tail, modified_tail},
+    model::{Format, Gemm, GemmNumerics, Matrix, OperandCast},
+    numerics::{
+        CastPanels, DrawStats, Epilogue, Panels, Panels64, Reference, Side, cast_into, cast_panels, gemm, gemm_f64, rng::Rng,
+        squared_distance,
+    },
+    stats::ColumnSampler,
+};
+
+use super::{
+    inputs::Rows,
+    loss::LossCost,
+    weights::{Operand, Weights},
+};
+
+/// Rows of one fprop or dgrad draw: rows are exchangeable, so that a part of them is unbiased.
+const ROWS: usize = 48;
+
+/// Output features and input features of one wgrad draw; all rows of the batch are always reduced.
+const COLUMNS: usize = 64;
+
+pub(super) struct CpuSite {
+    job: SiteJob,
+    tail: Tail,
+    input: Rows,
+    gradients: Option<Rows>,
+    loss: Option<LossCost>,
+    weights: Weights,
+    scratch: Scratch,
+}
+
+/// The left operand of one GEMM, and the amax of the whole tensor that it is a part of.
+struct Left {
+    source: Panels,
+    amax: f32,
+}
+
+impl CpuSite {
+    pub fn new(job: SiteJob) -> Result<Self, EngineError> {
+        let stats = &job.stats;
+        let gradients = stats
+            .grad_output
+            .as_ref()
+            .map(|distribution| Rows::recorded("grad_output", distribution, &job.quantile_probs, job.sampler))
+            .transpose()?;
+        Ok(Self {
+            tail: modified_tail(stats, &job.mods),
+            input: Rows::input(&job)?,
+            gradients,
+            loss: stats.grad_output.as_ref().and_then(LossCost::new),
+            weights: Weights::new(stats)?,
+            scratch: Scratch::default(),
+            job,
+        })
+    }
+
+    fn rng(&self, gemm: Gemm, draw: u64, what: &[u8]) -> Rng {
+        let site = self.job.stats.site.id.as_str().as_bytes();
+        Rng::new(self.job.seed, &[site, gemm.as_str().as_bytes(), &draw.to_le_bytes(), what])
+    }
+
+    /// fprop and dgrad: rows against the weight.
+    fn draw_rows(&mut self, gemm: Gemm, numerics: &[GemmNumerics], draw: u64) -> Result<Vec<DrawStats>, EngineError> {
+        let m = self.job.stats.site.m;
+        let mut rng = self.rng(gemm, draw, b"rows");
+        let rows = if gemm == Gemm::Fprop { &self.input } else { self.gradients()? };
+        let (rows, amax) = rows.draw(ROWS.min(m), m, &mut rng);
+        Ok(self.rows_against_weight(gemm, numerics, &rows, amax, draw))
+    }
+
+    fn gradients(&self) -> Result<&Rows, EngineError> {
+        self.gradients.as_ref().ok_or(EngineError::NoGradients)
+    }
+
+    fn rows_against_weight(
+        &mut self,
+        gemm: Gemm,
+        numerics: &[GemmNumerics],
+        rows: &Matrix,
+        amax: f32,
+        draw: u64,
+    ) -> Vec<DrawStats> {
+        let mut weight_rng = self.rng(gemm, draw, b"weight");
+        let mut loss_rng = self.rng(gemm, draw, b"loss");
+        let left = Left { source: Panels::pack(Side::Left, rows), amax };
+        let operand = self.weights.operand(gemm, draw, &mut weight_rng);
+        let reference = reference_of(&left.source, &operand.reference);
+        let extras = match (gemm, &self.loss) {
+            (Gemm::Fprop, loss) => Extras {
+                loss: loss.as_ref().map(|loss| (loss, loss.vectors(&mut loss_rng))),
+                block: self.tail.has_operations().then(|| BlockReference::new(&self.tail, &reference)),
+            },
+            _ => Extras { loss: None, block: None },
+        };
+        run_all(&left, operand, &reference, numerics, &extras, &mut self.scratch)
+    }
+
+    /// wgrad: chosen output features against chosen input features, over all rows of the batch.
+    fn draw_columns(&mut self, numerics: &[GemmNumerics], draw: u64) -> Result<Vec<DrawStats>, EngineError> {
+        let stats = self.job.stats.clone();
+        let site = &stats.site;
+        let grad_output = stats.grad_output.as_ref().ok_or(EngineError::NoGradients)?;
+        let mut rng = self.rng(Gemm::Wgrad, draw, b"columns");
+        let inputs = rng.subset(COLUMNS, site.k);
+        let grads = rng.subset(COLUMNS, site.n);
+        let sampler = ColumnSampler::new(&stats, grad_output, &self.job.quantile_probs, self.job.sampler);
+        let (mut x, dy) = sampler.columns(&inputs, &grads, site.m, &mut rng)?;
+        if let Rows::Batch { rows, .. } = &self.input {
+            x = columns_of(rows, &inputs);
+        }
+        let rest = |rows: &Rows, chosen: usize, of: usize, rng: &mut Rng| {
+            // The tensor's other columns set its scale too.
+            let share = 1.0 - chosen as f64 / of as f64;
+            rows.amax_of_batch((site.m as f64 * share).round() as usize, rng)
+        };
+        let x_amax = rest(&self.input, inputs.len(), site.k, &mut rng);
+        let dy_amax = rest(self.gradients()?, grads.len(), site.n, &mut rng);
+        let left = Left { source: Panels::pack(Side::Left, &dy), amax: dy_amax };
+        let mut memory = self.scratch.right.take().unwrap_or_else(|| CastPanels::empty(&left.source));
+        let mut right = RightColumns::new(&x, x_amax, &mut memory);
+        let reference = reference_of(&left.source, &right.reference);
+        let extras = Extras { loss: None, block: None };
+        let sums = run_all(&left, &mut right, &reference, numerics, &extras, &mut self.scratch);
+        self.scratch.right = Some(memory);
+        Ok(sums)
+    }
+}
+
+impl SiteEngine for CpuSite {
+    fn draw(&mut self, gemm: Gemm, numerics: &[GemmNumerics], draw: u64) -> Result<Vec<DrawStats>, EngineError> {
+        match gemm {
+            Gemm::Fprop | Gemm::Dgrad => self.draw_rows(gemm, numerics, draw),
+            Gemm::Wgrad => self.draw_columns(numerics, draw),
+        }
+    }
+
+    fn heldout(&mut self, gemm: Gemm, numerics: &[GemmNumerics]) -> Option<(u64, Vec<DrawStats>)> {
+        let stats = self.job.stats.clone();
+        // Behind a modified block the recorded rows are another model's.
+        let (rows, from) = match gemm {
+            Gemm::Fprop if self.job.upstream.is_empty() => (stats.heldout_input.as_ref()?, &self.input),
+            Gemm::Dgrad => (stats.heldout_grad_output.as_ref()?, self.gradients.as_ref()?),
+            _ => return None,
+        };
+        if rows.rows == 0 {
+            return None;
+        }
+        let amax = from.amax_of_batch(stats.site.m, &mut self.rng(gemm, 0, b"heldout"));
+        let sums = self.rows_against_weight(gemm, numerics, rows, amax, 0);
+        Some((rows.rows as u64, sums))
+    }
+
+    fn sampler(&self) -> String {
+        match self.job.upstream.last() {
+            Some(feeder) => format!("through {}", feeder.site.id),
+            None => self.job.sampler.available(&self.job.stats.input).as_str().to_owned(),
+        }
+    }
+}
+
+/// A right operand in every cast form.
+trait RightOperand {
+    fn in_form(&mut self, cast: OperandCast) -> &CastPanels;
+}
+
+impl RightOperand for Operand {
+    fn in_form(&mut self, cast: OperandCast) -> &CastPanels {
+        self.cast(cast)
+    }
+}
+
+/// wgrad's right operand: input columns, new in each draw.
+struct RightColumns<'a> {
+    columns: Left,
+    reference: Panels64,
+    form: Option<OperandCast>,
+    memory: &'a mut CastPanels,
+}
+
+impl<'a> RightColumns<'a> {
+    fn new(columns: &Matrix, amax: f32, memory: &'a mut CastPanels) -> Self {
+        let source = Panels::pack(Side::Right, columns);
+        Self { reference: Panels64::from(&source), columns: Left { source, amax }, form: None, memory }
+    }
+}
+
+impl RightOperand for RightColumns<'_> {
+    fn in_form(&mut self, cast: OperandCast) -> &CastPanels {
+        if self.form != Some(cast) {
+            cast_into(&self.columns.source, cast, Some(self.columns.amax), self.memory);
+            self.form = Some(cast);
+        }
+        self.memory
+    }
+}
+
+/// What fprop measures beside the output's error.
+struct Extras<'a> {
+    loss: Option<(&'a LossCost, CastPanels)>,
+    block: Option<BlockReference<'a>>,
+}
+
+/// The block's output in high precision, in the layout of the next GEMM's left operand.
+struct BlockReference<'a> {
+    tail: &'a Tail,
+    panels: Panels,
+}
+
+impl<'a> BlockReference<'a> {
+    fn new(tail: &'a Tail, reference: &Reference) -> Self {
+        let cols = reference.cols;
+        let data: Vec<f32> = reference.values.iter().map(|value| *value as f32).collect();
+        let mut rows = Matrix { rows: data.len() / cols.max(1), cols, data };
+        tail.apply(&mut rows);
+        Self { tail, panels: Panels::pack(Side::Left, &rows) }
+    }
+
+    /// Squared error and squared reference after bias, tail and the cast for the next site. The next
+    /// scale comes from the drawn rows: E4M3's relative step does not depend on it.
+    fn measure(&self, output: &Matrix, cast: OperandCast) -> (f64, f64) {
+        let mut rows = output.clone();
+        self.tail.apply(&mut rows);
+        let cast = cast_panels(&Panels::pack(Side::Left, &rows), cast, None);
+        squared_distance(&cast, &self.panels)
+    }
+}
+
+fn reference_of(left: &Panels, right: &Panels64) -> Reference {
+    let mut values = vec![0f64; left.rows * right.rows];
+    gemm_f64(&Panels64::from(left), right, &mut values);
+    Reference::new(right.rows, values)
+}
+
+/// Memory that draws use again and again: fresh pages would cost as much as the casts.
+#[derive(Default)]
+struct Scratch {
+    left: Option<CastPanels>,
+    right: Option<CastPanels>,
+    output: Matrix,
+    difference: Matrix,
+}
+
+/// Every numerics on one draw's operands.
+fn run_all(
+    left: &Left,
+    right: &mut dyn RightOperand,
+    reference: &Reference,
+    numerics: &[GemmNumerics],
+    extras: &Extras<'_>,
+    scratch: &mut Scratch,
+) -> Vec<DrawStats> {
+    let Scratch { left: memory, output, difference, .. } = scratch;
+    let a = memory.get_or_insert_with(|| CastPanels::empty(&left.source));
+    let mut form = None;
+    for matrix in [&mut *output, &mut *difference] {
+        (matrix.rows, matrix.cols) = (left.source.rows, reference.cols);
+        matrix.data.resize(matrix.rows * matrix.cols, 0.0);
+    }
+    let run = |numerics: &GemmNumerics| {
+        if form != Some(numerics.a) {
+            cast_into(&left.source, numerics.a, Some(left.amax), a);
+            form = Some(numerics.a);
+        }
+        let epilogue = if numerics.output == Format::Bf16 { Epilogue::StoreBf16 } else { Epilogue::Store };
+        gemm(a, right.in_form(numerics.b), numerics.accumulation, epilogue, &mut output.data);
+        let mut stats = DrawStats::measure(&output.data, reference, &mut difference.data);
+        stats.loss_cost = extras.loss.as_ref().map(|(loss, vectors)| loss.of(vectors, difference));
+        stats.block = extras.block.as_ref().map(|block| block.measure(output, numerics.a));
+        stats
+    };
+    numerics.iter().map(run).collect()
+}
+
+/// Chosen columns of `rows`, feature-major.
+fn columns_of(rows: &Matrix, features: &[usize]) -> Matrix {
+    let mut columns = Matrix::zeros(features.len(), rows.rows);
+    for (to, feature) in features.iter().enumerate() {
+        for (row, value) in columns.row_mut(to).iter_mut().enumerate() {
+            *value = rows.row(row)[*feature];
+        }
+    }
+    columns
+}
+

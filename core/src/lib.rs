@@ -1,0 +1,37 @@
+//! LoKA's core: what the workbench and the command line do, without a window.
+//!
+//! One reader's path, one direction. Each stage takes plain data and gives plain data, and imports
+//! only earlier stages (a test in `tests/` checks it):
+//!
+//! ```text
+//! trace ──► stats ──► mods ──► probe (errors) ──┐
+//! what was   samplers   what-if   draws, metrics  ├──► dispatch ──► plan
+//! recorded                  └► bench (latency) ───┘    policy, choices
+//!                              engine: cpu
+//! session: Command ──► [ engines on threads ] ──► Event ──► Session state
+//! ```
+//!
+//! [`model`] has the words and [`numerics`] the formats and metrics that every stage speaks.
+//! With the feature `native` off, nothing here knows files, threads or Parquet.
+
+pub mod model;
+pub mod numerics;
+
+pub mod trace;
+
+pub mod stats;
+
+pub mod mods;
+
+pub mod bench;
+pub mod engine;
+pub mod probe;
+
+pub mod dispatch;
+
+pub mod plan;
+
+pub mod session;
+
+#[cfg(feature = "native")]
+pub mod tables;

@@ -1,0 +1,182 @@
+//! The kernels that LoKA knows: `library/recipe`, the numerics of each in every direction, and what
+//! shapes the hardware or the library refuses.
+
+use std::{fmt, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Accumulation, Format, Gemm, GemmNumerics, GemmShape, Granularity, OperandCast};
+
+/// `library/recipe`, e.g. `cublaslt/fp8-rowwise+fast`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct KernelId(pub Arc<str>);
+
+impl KernelId {
+    pub fn new(name: &str) -> Self {
+        Self(Arc::from(name))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub fn library(&self) -> &str {
+        self.0.split_once('/').map_or(&*self.0, |(library, _)| library)
+    }
+
+    pub fn recipe(&self) -> &str {
+        self.0.split_once('/').map_or("", |(_, recipe)| recipe)
+    }
+}
+
+impl fmt::Display for KernelId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The scheme behind a recipe's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Scheme {
+    Tf32,
+    Bf16,
+    Tensorwise,
+    Rowwise { power_of_two: bool },
+    RowwiseGwHp,
+    Blockwise { power_of_two: bool },
+}
+
+/// One catalogue entry: who runs it, and with what numerics.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Kernel {
+    pub name: &'static str,
+    scheme: Scheme,
+    accumulation: Accumulate,
+    pub about: &'static str,
+}
+
+/// In which directions a kernel uses fast accumulation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Accumulate {
+    Never,
+    Fprop,
+    Always,
+}
+
+const fn entry(name: &'static str, scheme: Scheme, accumulation: Accumulate, about: &'static str) -> Kernel {
+    Kernel { name, scheme, accumulation, about }
+}
+
+/// In the order in which tables and views show them. Sources of the numerics: loka.md §4; torchao
+/// `Float8LinearConfig.from_recipe_name` (power-of-two scales in both rowwise recipes, fast
+/// accumulation in fprop only); Transformer Engine (`Float8CurrentScaling`, `Float8BlockScaling`
+/// with power-of-two scales); DeepGEMM on Hopper (FP32 scales, promotion every 128).
+static CATALOGUE: &[Kernel] = &[
+    entry("cublaslt/tf32", Scheme::Tf32, Accumulate::Never, "TF32 operands, FP32 output"),
+    entry("cublaslt/bf16", Scheme::Bf16, Accumulate::Never, "BF16, the baseline"),
+    entry("cublaslt/fp8-tensorwise", Scheme::Tensorwise, Accumulate::Never, "one scale a tensor; E4M3 forward, E5M2 gradients"),
+    entry("cublaslt/fp8-tensorwise+fast", Scheme::Tensorwise, Accumulate::Always, "tensorwise, 14-bit accumulation"),
+    entry("cublaslt/fp8-rowwise", Scheme::Rowwise { power_of_two: false }, Accumulate::Never, "one scale a row, E4M3 everywhere"),
+    entry("cublaslt/fp8-rowwise+fast", Scheme::Rowwise { power_of_two: false }, Accumulate::Always, "rowwise, 14-bit accumulation"),
+    entry("cublaslt/fp8-blockwise", Scheme::Blockwise { power_of_two: false }, Accumulate::Never, "1x128 activations and gradients, 128x128 weights"),
+    entry("pytorch/bf16", Scheme::Bf16, Accumulate::Never, "torch.mm, eager"),
+    entry("pytorch/fp8-tensorwise+fast", Scheme::Tensorwise, Accumulate::Always, "torch._scaled_mm with compiled casts, eager"),
+    entry("pytorch/fp8-rowwise+fast", Scheme::Rowwise { power_of_two: false }, Accumulate::Always, "torch._scaled_mm with compiled casts, eager"),
+    entry("pytorch/fp8-blockwise", Scheme::Blockwise { power_of_two: false }, Accumulate::Never, "torch scaled_mm with compiled casts, eager"),
+    entry("torchao/tensorwise", Scheme::Tensorwise, Accumulate::Fprop, "torchao Float8Linear"),
+    entry("torchao/rowwise", Scheme::Rowwise { power_of_two: true }, Accumulate::Fprop, "torchao Float8Linear, power-of-two scales"),
+    entry("torchao/rowwise_with_gw_hp", Scheme::RowwiseGwHp, Accumulate::Fprop, "rowwise; tensorwise weight in dgrad, BF16 wgrad"),
+    entry("deepgemm/blockwise", Scheme::Blockwise { power_of_two: false }, Accumulate::Never, "DeepGEMM, FP32 scales"),
+    entry("fbgemm/rowwise", Scheme::Rowwise { power_of_two: false }, Accumulate::Always, "FBGEMM f8f8bf16_rowwise"),
+    entry("te/current", Scheme::Tensorwise, Accumulate::Fprop, "Transformer Engine, current scaling"),
+    entry("te/blockwise", Scheme::Blockwise { power_of_two: true }, Accumulate::Never, "Transformer Engine, block scaling with power-of-two scales"),
+];
+
+/// Every kernel that LoKA knows, in display order.
+pub fn catalogue() -> &'static [Kernel] {
+    CATALOGUE
+}
+
+/// The catalogue's entry of that name.
+pub fn kernel(name: &str) -> Option<&'static Kernel> {
+    CATALOGUE.iter().find(|kernel| kernel.name == name)
+}
+
+/// The high-precision kernel that speed-ups are measured against.
+pub fn baseline_kernel() -> KernelId {
+    KernelId::new("cublaslt/bf16")
+}
+
+impl Kernel {
+    pub fn id(&self) -> KernelId {
+        KernelId::new(self.name)
+    }
+
+    /// True for the kernels that a plan may fall back on: nothing narrower than BF16.
+    pub fn high_precision(&self) -> bool {
+        matches!(self.scheme, Scheme::Tf32 | Scheme::Bf16)
+    }
+
+    /// What this kernel does to the operands of one GEMM.
+    pub fn numerics(&self, gemm: Gemm) -> GemmNumerics {
+        use Format::{Bf16, E4m3, E5m2, F32, Tf32};
+        use Granularity::{Block1x128, Block128x128, Row, Tensor};
+        let fast = match self.accumulation {
+            Accumulate::Never => false,
+            Accumulate::Fprop => gemm == Gemm::Fprop,
+            Accumulate::Always => true,
+        };
+        let fp8 = if fast { Accumulation::Fast } else { Accumulation::Promoted };
+        let (a, b, accumulation, output) = match self.scheme {
+            Scheme::Tf32 => (OperandCast::unscaled(Tf32), OperandCast::unscaled(Tf32), Accumulation::Fp32, F32),
+            Scheme::Bf16 => (OperandCast::unscaled(Bf16), OperandCast::unscaled(Bf16), Accumulation::Fp32, Bf16),
+            Scheme::Tensorwise => {
+                let gradient = if gemm == Gemm::Fprop { E4m3 } else { E5m2 };
+                (OperandCast::scaled(gradient, Tensor), OperandCast::scaled(E4m3, Tensor), fp8, Bf16)
+            }
+            Scheme::Rowwise { power_of_two } => {
+                let cast = OperandCast { format: E4m3, granularity: Row, power_of_two };
+                (cast, cast, fp8, Bf16)
+            }
+            Scheme::RowwiseGwHp => {
+                let row = OperandCast::scaled_pow2(E4m3, Row);
+                match gemm {
+                    Gemm::Fprop => (row, row, fp8, Bf16),
+                    Gemm::Dgrad => (row, OperandCast::scaled_pow2(E4m3, Tensor), fp8, Bf16),
+                    Gemm::Wgrad => (OperandCast::unscaled(Bf16), OperandCast::unscaled(Bf16), Accumulation::Fp32, Bf16),
+                }
+            }
+            Scheme::Blockwise { power_of_two } => {
+                let right = if gemm == Gemm::Wgrad { Block1x128 } else { Block128x128 };
+                let cast = |granularity| OperandCast { format: E4m3, granularity, power_of_two };
+                (cast(Block1x128), cast(right), fp8, Bf16)
+            }
+        };
+        GemmNumerics { a, b, accumulation, output }
+    }
+
+    /// Why this kernel cannot run a GEMM of that shape; `None` when it can. FP8 tensor cores read 16
+    /// elements at a time along the reduced dimension and store rows of a multiple of 16; blockwise
+    /// scales need whole blocks of 128 (gpu.md, loka.md §4).
+    pub fn refuses(&self, gemm: Gemm, shape: GemmShape) -> Option<String> {
+        let numerics = self.numerics(gemm);
+        let narrow = |cast: OperandCast| matches!(cast.format, Format::E4m3 | Format::E5m2);
+        if !narrow(numerics.a) {
+            return None;
+        }
+        let (_, reduced, cols) = shape.rows_reduced_cols(gemm);
+        let names = match gemm {
+            Gemm::Fprop => ("k", "n"),
+            Gemm::Dgrad => ("n", "k"),
+            Gemm::Wgrad => ("m", "k"),
+        };
+        let multiple = if matches!(numerics.a.granularity, Granularity::Block1x128) { 128 } else { 16 };
+        for (name, size) in [(names.0, reduced), (names.1, cols)] {
+            if !size.is_multiple_of(multiple) {
+                return Some(format!("{name} = {size} is not a multiple of {multiple}"));
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,62 @@
+//! What the trace says of the run it was recorded from (trace-format.md).
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::Site;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Model {
+    pub name: String,
+    #[serde(default)]
+    pub family: String,
+    #[serde(default)]
+    pub framework: String,
+    #[serde(default)]
+    pub parameters: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    #[serde(flatten)]
+    pub extra: Map<String, Value>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    pub id: String,
+    #[serde(default)]
+    pub rank: u64,
+    #[serde(default)]
+    pub world_size: u64,
+    pub step: u64,
+    #[serde(default)]
+    pub every: u64,
+    #[serde(default)]
+    pub device: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recorded_at: Option<String>,
+    #[serde(flatten)]
+    pub extra: Map<String, Value>,
+}
+
+/// The training loss that a loss budget is relative to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Loss {
+    pub name: String,
+    pub value: f64,
+    #[serde(flatten)]
+    pub extra: Map<String, Value>,
+}
+
+/// The value of the safetensors metadata key `loka.trace`. Unknown keys are kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    pub version: u64,
+    pub model: Model,
+    pub run: Run,
+    pub loss: Loss,
+    #[serde(default)]
+    pub quantile_probs: Vec<f64>,
+    pub sites: Vec<Site>,
+    #[serde(flatten)]
+    pub extra: Map<String, Value>,
+}

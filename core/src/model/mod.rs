@@ -1,0 +1,26 @@
+//! The words: site, GEMM, recipe, kernel, mod, verdict, row. Plain data without behaviour of its own;
+//! every later stage takes and gives these.
+
+mod gemm;
+mod kernel;
+mod manifest;
+mod matrix;
+mod metric;
+mod mod_set;
+mod recipe;
+mod record;
+mod row;
+mod site;
+mod verdict;
+
+pub use gemm::{Gemm, GemmShape};
+pub use kernel::{Kernel, KernelId, baseline_kernel, catalogue, kernel};
+pub use manifest::{Loss, Manifest, Model, Run};
+pub use matrix::Matrix;
+pub use metric::{Estimate, Metric};
+pub use mod_set::{ModKind, ModSet, UnknownMod};
+pub use recipe::{Accumulation, Format, GemmNumerics, Granularity, OperandCast};
+pub use record::{KernelRecord, LatencySource};
+pub use row::{ErrorSummary, Fidelity, Latency, ResultRow, Results, ResultsMeta};
+pub use site::{Site, SiteId, TailOp};
+pub use verdict::{Quadrant, Safety, Speed};

@@ -1,0 +1,54 @@
+//! One row of a kernel database (`*.kernels.parquet`, contracts.md): a measured latency with its
+//! circumstances.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Gemm, GemmShape, KernelId};
+
+/// Where a latency came from. Shown with every number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LatencySource {
+    Measured,
+    Recorded,
+    Modelled,
+    None,
+}
+
+impl LatencySource {
+    pub const ALL: [Self; 4] = [Self::Measured, Self::Recorded, Self::Modelled, Self::None];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Measured => "measured",
+            Self::Recorded => "recorded",
+            Self::Modelled => "modelled",
+            Self::None => "none",
+        }
+    }
+}
+
+/// Latencies in microseconds. `None`: not measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KernelRecord {
+    pub kernel: KernelId,
+    pub gemm: Gemm,
+    pub shape: GemmShape,
+    pub gemm_us: Option<f64>,
+    pub cast_us: Option<f64>,
+    /// Both operands cast (training): median, p10, p90.
+    pub latency_us: Option<f64>,
+    pub latency_p10_us: Option<f64>,
+    pub latency_p90_us: Option<f64>,
+    /// The weight already cast (inference): median, p10, p90.
+    pub latency_cached_us: Option<f64>,
+    pub latency_cached_p10_us: Option<f64>,
+    pub latency_cached_p90_us: Option<f64>,
+    pub supported: bool,
+    pub reason: Option<String>,
+    pub samples: i64,
+    pub device: String,
+    pub driver: String,
+    pub versions: String,
+    pub recorded_at: String,
+}

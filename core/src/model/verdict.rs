@@ -1,0 +1,38 @@
+//! The verdicts on one row: is it safe, is it fast.
+
+use serde::{Deserialize, Serialize};
+
+/// Against the policy's largest error. Dispatch treats `Uncertain` as unsafe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Safety {
+    /// The interval's upper end is within the bound.
+    Safe,
+    /// The interval straddles the bound, or there is no error yet.
+    Uncertain,
+    /// The interval's lower end is beyond the bound.
+    Unsafe,
+}
+
+/// Against the policy's smallest speed-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Speed {
+    Fast,
+    Slow,
+    /// No latency is known.
+    Unknown,
+}
+
+/// Where a row stands in the quadrant view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Quadrant {
+    SafeFast,
+    SafeSlow,
+    UnsafeFast,
+    UnsafeSlow,
+    /// The error's interval straddles the bound, or the speed is not known.
+    Uncertain,
+    Unsupported,
+}

@@ -1,0 +1,167 @@
+//! What follows a linear, as numerics: applied to rows of outputs in FP32.
+
+use crate::{
+    model::{Matrix, Site},
+    trace::SiteStats,
+};
+
+use super::block_norm::block_of;
+
+/// PyTorch's default for layer norm.
+const DEFAULT_EPS: f64 = 1e-5;
+
+/// Operations that have numerics here.
+const KNOWN: [&str; 9] =
+    ["layer_norm", "rms_norm", "block_norm", "swish", "hard_swish", "relu", "sigmoid", "tanh", "gelu"];
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    Bias(Vec<f32>),
+    LayerNorm { eps: f32, gamma: Option<Vec<f32>>, beta: Option<Vec<f32>> },
+    RmsNorm { eps: f32, gamma: Option<Vec<f32>> },
+    BlockNorm { eps: f32, block: usize },
+    Swish,
+    HardSwish,
+    Relu,
+    Sigmoid,
+    Tanh,
+    Gelu,
+}
+
+/// The steps after a linear of `features` outputs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tail {
+    pub features: usize,
+    pub steps: Vec<Step>,
+    /// The operation that we cannot follow (a residual, an unknown one): numerics end before it.
+    pub ended_by: Option<String>,
+}
+
+impl Tail {
+    pub(super) fn of(stats: &SiteStats) -> Self {
+        let mut tail = Self { features: stats.site.n, steps: Vec::new(), ended_by: None };
+        tail.steps.extend(stats.bias.clone().map(Step::Bias));
+        for op in &stats.site.tail {
+            let eps = op.eps.unwrap_or(DEFAULT_EPS) as f32;
+            // `affine` missing means what was recorded: a gain if there is one.
+            let affine = op.affine != Some(false);
+            let gamma = stats.gamma.clone().filter(|_| affine);
+            tail.steps.push(match op.op.as_str() {
+                "layer_norm" => Step::LayerNorm { eps, gamma, beta: stats.beta.clone().filter(|_| affine) },
+                "rms_norm" => Step::RmsNorm { eps, gamma },
+                "block_norm" => Step::BlockNorm { eps, block: op.block.unwrap_or_else(|| block_of(stats.site.n)) },
+                "swish" => Step::Swish,
+                "hard_swish" => Step::HardSwish,
+                "relu" => Step::Relu,
+                "sigmoid" => Step::Sigmoid,
+                "tanh" => Step::Tanh,
+                "gelu" => Step::Gelu,
+                unknown => {
+                    tail.ended_by = Some(unknown.to_owned());
+                    break;
+                }
+            });
+        }
+        tail
+    }
+
+    /// True when every operation of a site's tail can be followed.
+    pub fn followed(site: &Site) -> bool {
+        site.tail.iter().all(|op| KNOWN.contains(&op.op.as_str()))
+    }
+
+    /// True when something other than a bias follows: then there is a block error to measure.
+    pub fn has_operations(&self) -> bool {
+        self.steps.iter().any(|step| !matches!(step, Step::Bias(_)))
+    }
+
+    /// Applies every step to rows of `features` outputs, in place.
+    pub fn apply(&self, rows: &mut Matrix) {
+        for row in rows.data.chunks_exact_mut(self.features.max(1)) {
+            for step in &self.steps {
+                apply(step, row);
+            }
+        }
+    }
+}
+
+fn apply(step: &Step, row: &mut [f32]) {
+    match step {
+        Step::Bias(bias) => row.iter_mut().zip(bias).for_each(|(value, bias)| *value += bias),
+        Step::LayerNorm { eps, gamma, beta } => {
+            let mean = row.iter().sum::<f32>() / row.len() as f32;
+            row.iter_mut().for_each(|value| *value -= mean);
+            scale_to_unit_rms(row, *eps);
+            gain(row, gamma.as_deref(), beta.as_deref());
+        }
+        Step::RmsNorm { eps, gamma } => {
+            scale_to_unit_rms(row, *eps);
+            gain(row, gamma.as_deref(), None);
+        }
+        Step::BlockNorm { eps, block } => {
+            // As in the paper: view(-1, block). A block that does not divide the row is one block.
+            let block = if *block > 0 && row.len().is_multiple_of(*block) { *block } else { row.len() };
+            row.chunks_mut(block.max(1)).for_each(|block| scale_to_unit_rms(block, *eps));
+        }
+        Step::Swish => map(row, |x| x / (1.0 + (-x).exp())),
+        Step::HardSwish => map(row, |x| x * (x + 3.0).clamp(0.0, 6.0) / 6.0),
+        Step::Relu => map(row, |x| x.max(0.0)),
+        Step::Sigmoid => map(row, |x| 1.0 / (1.0 + (-x).exp())),
+        Step::Tanh => map(row, f32::tanh),
+        Step::Gelu => map(row, |x| {
+            0.5 * x * crate::numerics::special::erfc(-f64::from(x) / std::f64::consts::SQRT_2) as f32
+        }),
+    }
+}
+
+fn map(row: &mut [f32], function: impl Fn(f32) -> f32) {
+    row.iter_mut().for_each(|value| *value = function(*value));
+}
+
+fn scale_to_unit_rms(values: &mut [f32], eps: f32) {
+    let squares = values.iter().map(|value| f64::from(*value) * f64::from(*value)).sum::<f64>();
+    let inverse = (squares / values.len().max(1) as f64 + f64::from(eps)).sqrt().recip() as f32;
+    values.iter_mut().for_each(|value| *value *= inverse);
+}
+
+fn gain(row: &mut [f32], gamma: Option<&[f32]>, beta: Option<&[f32]>) {
+    if let Some(gamma) = gamma {
+        row.iter_mut().zip(gamma).for_each(|(value, gamma)| *value *= gamma);
+    }
+    if let Some(beta) = beta {
+        row.iter_mut().zip(beta).for_each(|(value, beta)| *value += beta);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(step: Step, row: &[f32]) -> Vec<f32> {
+        let tail = Tail { features: row.len(), steps: vec![step], ended_by: None };
+        let mut rows = Matrix { rows: 1, cols: row.len(), data: row.to_vec() };
+        tail.apply(&mut rows);
+        rows.data
+    }
+
+    #[test]
+    fn steps_by_hand() {
+        assert_eq!(after(Step::Bias(vec![1.0, -1.0]), &[2.0, 2.0]), [3.0, 1.0]);
+        assert_eq!(after(Step::HardSwish, &[-4.0, -1.5, 0.0, 1.5, 4.0]), [0.0, -0.375, 0.0, 1.125, 4.0]);
+        let normed = after(Step::LayerNorm { eps: 0.0, gamma: Some(vec![2.0, 2.0]), beta: Some(vec![1.0, 1.0]) }, &[1.0, 3.0]);
+        assert_eq!(normed, [-1.0, 3.0]);
+        assert_eq!(after(Step::BlockNorm { eps: 0.0, block: 2 }, &[3.0, 3.0, -5.0, 5.0]), [1.0, 1.0, -1.0, 1.0]);
+        let swish = after(Step::Swish, &[1.0]);
+        assert!((swish[0] - 0.731_058_6).abs() < 1e-6);
+        let gelu = after(Step::Gelu, &[1.0]);
+        assert!((gelu[0] - 0.841_344_8).abs() < 1e-6);
+    }
+
+    #[test]
+    fn block_norm_bounds_its_output() {
+        let mut row = vec![0.0; 512];
+        row[7] = 1e6;
+        let out = after(Step::BlockNorm { eps: f32::EPSILON, block: 256 }, &row);
+        assert!((out[7] - 16.0).abs() < 1e-4);
+    }
+}

@@ -1,0 +1,244 @@
+//! The emulated GEMM: cast operands in, an output as the tensor core would store it.
+//!
+//! Accumulation on Hopper (DeepSeek-V3 §3.3.2; loka.md §4): one instruction sums 32 products along
+//! the reduced dimension and adds them to an accumulator of about 14 bits, truncated. We take the 32
+//! products exactly (FP32) and truncate the running sum to 14 significant bits. *Fast* keeps that
+//! accumulator to the end; *promoted* adds it to an FP32 register every 128 and starts anew, which is
+//! also where blockwise scales multiply.
+
+use pulp::{Arch, Simd, WithSimd};
+
+use crate::model::Accumulation;
+
+use super::{
+    cast::{BLOCK, CastPanels, Scales},
+    panels::Side,
+    round,
+};
+
+/// Products that one tensor-core instruction sums along the reduced dimension in FP8.
+const INSTRUCTION: usize = 32;
+
+/// Keeps 13 explicit mantissa bits: 14 significant ones, truncated towards zero.
+const KEEP_14_BITS: u32 = !0x3FF;
+
+/// Depth of a plain FP32 stretch: both panels stay in the first-level cache.
+const STRETCH: usize = 256;
+
+/// What happens to the sums on their way out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Epilogue {
+    /// FP32 output.
+    Store,
+    /// Rounded to BF16.
+    StoreBf16,
+}
+
+/// `out[i, j] = sum_d a[i, d] b[j, d]` with scales applied. `a` is a left operand, `b` a right one of
+/// the same depth; `out` is `[a.rows, b.rows]`, row-major.
+pub fn gemm(a: &CastPanels, b: &CastPanels, accumulation: Accumulation, epilogue: Epilogue, out: &mut [f32]) {
+    assert_eq!(a.panels.depth, b.panels.depth, "operands of different depth");
+    assert!(a.panels.side == Side::Left && b.panels.side == Side::Right, "operands on the wrong side");
+    assert_eq!(out.len(), a.panels.rows * b.panels.rows, "output of another size");
+    Arch::new().dispatch(Run { a, b, accumulation, epilogue, out });
+}
+
+struct Run<'a> {
+    a: &'a CastPanels,
+    b: &'a CastPanels,
+    accumulation: Accumulation,
+    epilogue: Epilogue,
+    out: &'a mut [f32],
+}
+
+impl WithSimd for Run<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        if S::REGISTER_COUNT >= 32 { self.run::<S, 12>(simd) } else { self.run::<S, 6>(simd) }
+    }
+}
+
+type Tile<S, const MR: usize> = [[<S as Simd>::f32s; 2]; MR];
+
+impl Run<'_> {
+    #[inline(always)]
+    fn run<S: Simd, const MR: usize>(self, simd: S) {
+        let cols = self.b.panels.rows;
+        let out = self.out;
+        for (first_col, right) in self.b.panels.iter() {
+            let (right, _) = S::as_simd_f32s(right);
+            for (first_row, left) in self.a.panels.iter() {
+                let blocks = block_scales(self.a, self.b, first_row, first_col);
+                let tile = match self.accumulation {
+                    Accumulation::Fp32 => plain::<S, MR>(simd, left, right),
+                    Accumulation::Fast => fast::<S, MR>(simd, left, right),
+                    Accumulation::Promoted => promoted::<S, MR>(simd, left, right, &blocks),
+                };
+                let place = Place { first_row, first_col, cols };
+                store::<S, MR>(&tile, self.a, self.b, self.epilogue, place, out);
+            }
+        }
+    }
+}
+
+/// Sums of products over one stretch of the reduced dimension, in FP32.
+#[inline(always)]
+fn products<S: Simd, const MR: usize>(simd: S, left: &[f32], right: &[S::f32s]) -> Tile<S, MR> {
+    let mut tile = [[simd.splat_f32s(0.0); 2]; MR];
+    let (left, _) = left.as_chunks::<MR>();
+    let (right, _) = right.as_chunks::<2>();
+    for (a, b) in left.iter().zip(right) {
+        for r in 0..MR {
+            let a = simd.splat_f32s(a[r]);
+            tile[r][0] = simd.mul_add_e_f32s(a, b[0], tile[r][0]);
+            tile[r][1] = simd.mul_add_e_f32s(a, b[1], tile[r][1]);
+        }
+    }
+    tile
+}
+
+#[inline(always)]
+fn plain<S: Simd, const MR: usize>(simd: S, left: &[f32], right: &[S::f32s]) -> Tile<S, MR> {
+    let mut sum = [[simd.splat_f32s(0.0); 2]; MR];
+    for (a, b) in left.chunks(STRETCH * MR).zip(right.chunks(STRETCH * 2)) {
+        let part = products::<S, MR>(simd, a, b);
+        for r in 0..MR {
+            sum[r][0] = simd.add_f32s(sum[r][0], part[r][0]);
+            sum[r][1] = simd.add_f32s(sum[r][1], part[r][1]);
+        }
+    }
+    sum
+}
+
+#[inline(always)]
+fn fast<S: Simd, const MR: usize>(simd: S, left: &[f32], right: &[S::f32s]) -> Tile<S, MR> {
+    let keep = simd.splat_u32s(KEEP_14_BITS);
+    let mut sum = [[simd.splat_f32s(0.0); 2]; MR];
+    for (a, b) in left.chunks(INSTRUCTION * MR).zip(right.chunks(INSTRUCTION * 2)) {
+        let part = products::<S, MR>(simd, a, b);
+        for r in 0..MR {
+            for v in 0..2 {
+                let next = simd.transmute_u32s_f32s(simd.add_f32s(sum[r][v], part[r][v]));
+                sum[r][v] = simd.transmute_f32s_u32s(simd.and_u32s(next, keep));
+            }
+        }
+    }
+    sum
+}
+
+#[inline(always)]
+fn promoted<S: Simd, const MR: usize>(
+    simd: S,
+    left: &[f32],
+    right: &[S::f32s],
+    blocks: &Option<BlockScales<'_>>,
+) -> Tile<S, MR> {
+    let mut sum = [[simd.splat_f32s(0.0); 2]; MR];
+    for (index, (a, b)) in left.chunks(BLOCK * MR).zip(right.chunks(BLOCK * 2)).enumerate() {
+        let part = fast::<S, MR>(simd, a, b);
+        if let Some(scales) = blocks {
+            let (a, b) = scales.of_block(index);
+            let (b, _) = S::as_simd_f32s(b);
+            for r in 0..MR {
+                let a = simd.splat_f32s(a[r]);
+                for v in 0..2 {
+                    sum[r][v] = simd.mul_add_e_f32s(simd.mul_f32s(a, b[v]), part[r][v], sum[r][v]);
+                }
+            }
+        } else {
+            for r in 0..MR {
+                sum[r][0] = simd.add_f32s(sum[r][0], part[r][0]);
+                sum[r][1] = simd.add_f32s(sum[r][1], part[r][1]);
+            }
+        }
+    }
+    sum
+}
+
+/// Scales of one tile: for block `i` of the reduced dimension, those of its rows and its columns.
+struct BlockScales<'a> {
+    a: &'a [f32],
+    b: &'a [f32],
+    stride: (usize, usize),
+    first: (usize, usize),
+    width: (usize, usize),
+}
+
+impl BlockScales<'_> {
+    #[inline(always)]
+    fn of_block(&self, index: usize) -> (&[f32], &[f32]) {
+        let a = index * self.stride.0 + self.first.0;
+        let b = index * self.stride.1 + self.first.1;
+        (&self.a[a..a + self.width.0], &self.b[b..b + self.width.1])
+    }
+}
+
+#[inline(always)]
+fn block_scales<'a>(a: &'a CastPanels, b: &'a CastPanels, row: usize, col: usize) -> Option<BlockScales<'a>> {
+    match (&a.scales, &b.scales) {
+        (Scales::Block(left), Scales::Block(right)) => {
+            let width = (a.panels.width, b.panels.width);
+            let padded = |rows: usize, width: usize| rows.div_ceil(width) * width;
+            let stride = (padded(a.panels.rows, width.0), padded(b.panels.rows, width.1));
+            Some(BlockScales { a: left, b: right, stride, first: (row, col), width })
+        }
+        _ => None,
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    first_row: usize,
+    first_col: usize,
+    cols: usize,
+}
+
+/// Applies the scales that are constant along the reduced dimension, rounds, and writes the part of
+/// the tile that lies inside the output.
+#[inline(always)]
+fn store<S: Simd, const MR: usize>(
+    tile: &Tile<S, MR>,
+    a: &CastPanels,
+    b: &CastPanels,
+    epilogue: Epilogue,
+    place: Place,
+    out: &mut [f32],
+) {
+    let filled = b.panels.width.min(place.cols - place.first_col);
+    for (r, lanes) in tile.iter().enumerate() {
+        let row = place.first_row + r;
+        if row >= a.panels.rows {
+            break;
+        }
+        let sums: &[f32] = &pulp::bytemuck::cast_slice(lanes)[..filled];
+        let start = row * place.cols + place.first_col;
+        let target = &mut out[start..start + filled];
+        let left = outer_scale(&a.scales, row);
+        match &b.scales {
+            Scales::Row(right) => {
+                for ((to, sum), right) in target.iter_mut().zip(sums).zip(&right[place.first_col..]) {
+                    *to = sum * left * right;
+                }
+            }
+            right => {
+                let right = outer_scale(right, 0);
+                target.iter_mut().zip(sums).for_each(|(to, sum)| *to = sum * left * right);
+            }
+        }
+        if epilogue == Epilogue::StoreBf16 {
+            target.iter_mut().for_each(|value| *value = round::bf16(*value));
+        }
+    }
+}
+
+/// The factor of a row that does not change along the reduced dimension.
+#[inline(always)]
+fn outer_scale(scales: &Scales, row: usize) -> f32 {
+    match scales {
+        Scales::None | Scales::Block(_) => 1.0,
+        Scales::Tensor(scale) => *scale,
+        Scales::Row(scales) => scales[row],
+    }
+}

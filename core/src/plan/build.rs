@@ -1,0 +1,147 @@
+//! Takes results, a policy, mods and overrides, gives the plan.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    dispatch::{Candidates, Choice, Optimum, Overrides, Policy, SiteMods, dispatch, short},
+    model::{ModSet, Results, SiteId},
+};
+
+use super::{
+    document::{FORMAT, Plan, PlanError, PlanSite, VERSION},
+    results_digest::results_digest,
+};
+
+/// A plan and what to say beside it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Built {
+    pub plan: Plan,
+    pub warnings: Vec<String>,
+    pub optimum: Option<Optimum>,
+}
+
+/// `created_at`: RFC 3339, from the caller: nothing here looks at a clock.
+pub fn build(
+    results: &Results,
+    policy: &Policy,
+    mods: &SiteMods,
+    overrides: &Overrides,
+    name: &str,
+    created_at: &str,
+) -> Result<Built, PlanError> {
+    policy.validate()?;
+    mods_were_probed(results, mods)?;
+    let candidates = Candidates::new(results, mods);
+    let manifest = &results.meta.manifest;
+    let mut decided = dispatch(&candidates, policy, overrides, manifest.loss.value)?;
+    if let Some(warning) = confidence_gap(results, policy) {
+        decided.warnings.push(warning);
+    }
+    let mut plan = Plan {
+        format: FORMAT.to_owned(),
+        version: VERSION,
+        name: name.to_owned(),
+        created_at: created_at.to_owned(),
+        model: manifest.model.clone(),
+        trace_digest: results.meta.trace_digest.clone(),
+        results_digest: results_digest(&results.rows),
+        policy: policy.clone(),
+        mods: mods_by_site(results, mods),
+        sites: by_site(results, decided.choices),
+        totals: decided.totals,
+        digest: String::new(),
+    };
+    plan.digest = plan.content_digest();
+    Ok(Built { plan, warnings: decided.warnings, optimum: decided.optimum })
+}
+
+/// Intervals narrower than the policy asks for would call too much safe.
+pub(super) fn confidence_gap(results: &Results, policy: &Policy) -> Option<String> {
+    let (has, asks) = (results.meta.confidence, policy.confidence);
+    (has < asks - 1e-12).then(|| {
+        format!("the results' intervals are at {} confidence, the policy asks for {}", short(has), short(asks))
+    })
+}
+
+/// The choices come three a site, in the order of the candidates.
+fn by_site(results: &Results, choices: Vec<Choice>) -> Vec<PlanSite> {
+    let mut choices = choices.into_iter();
+    let mut sites = Vec::with_capacity(results.meta.manifest.sites.len());
+    for site in &results.meta.manifest.sites {
+        let (Some(fprop), Some(dgrad), Some(wgrad)) = (choices.next(), choices.next(), choices.next()) else { break };
+        sites.push(PlanSite { site: site.id.clone(), fprop, dgrad, wgrad });
+    }
+    sites
+}
+
+fn mods_by_site(results: &Results, mods: &SiteMods) -> BTreeMap<SiteId, ModSet> {
+    let ids = results.meta.manifest.sites.iter().map(|site| &site.id);
+    ids.map(|id| (id.clone(), mods.of(id).clone())).filter(|(_, set)| !set.is_empty()).collect()
+}
+
+/// A set of mods that no row has would silently put everything in high precision.
+fn mods_were_probed(results: &Results, mods: &SiteMods) -> Result<(), PlanError> {
+    let sites: BTreeSet<&SiteId> = results.meta.manifest.sites.iter().map(|site| &site.id).collect();
+    if let Some(unknown) = mods.sites.keys().find(|site| !sites.contains(site)) {
+        return Err(PlanError::UnknownModSite(unknown.clone()));
+    }
+    let known: BTreeSet<&ModSet> = results.rows.iter().map(|row| &row.mods).collect();
+    let asked: BTreeSet<&ModSet> = sites.iter().map(|site| mods.of(site)).filter(|set| !set.is_empty()).collect();
+    match asked.into_iter().find(|set| !known.contains(set)) {
+        Some(set) => {
+            let known: Vec<String> = known.iter().map(|set| format!("'{set}'")).collect();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            Err(PlanError::NoRows { asked: set.to_string(), known })
+        }
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        dispatch::testing::{results, row},
+        model::{Gemm, ModKind},
+    };
+
+    fn make(results: &Results, mods: &SiteMods) -> Result<Built, PlanError> {
+        build(results, &Policy::paper(), mods, &Overrides::new(), "p", "2026-11-20T00:00:00Z")
+    }
+
+    #[test]
+    fn every_site_of_the_trace_is_listed_also_an_unusable_one() {
+        let mut results = results(&["a", "b"], vec![]);
+        results.rows.retain(|row| row.site.as_str() == "a");
+        results.meta.problems.push((SiteId::new("b"), "input.cov is not symmetric".to_owned()));
+        let plan = make(&results, &SiteMods::default()).unwrap().plan;
+        assert_eq!(plan.sites.len(), 2);
+        assert_eq!(plan.sites[1].wgrad.reason, "high precision: not probed, input.cov is not symmetric");
+        assert_eq!((plan.totals.num_gemms, plan.totals.num_without_latency), (6, 3));
+    }
+
+    #[test]
+    fn mods_are_listed_by_site_and_must_have_been_probed() {
+        let mut results = results(&["a", "b"], vec![]);
+        let set = ModSet([ModKind::NoBias].into());
+        let error = make(&results, &set.clone().into()).unwrap_err();
+        assert_eq!(error.to_string(), "the results have no rows with mods 'no_bias' (they have: '')");
+        let mut modified = row("a", Gemm::Fprop, "te/current", 0.1, Some(1.5), 0.0);
+        modified.mods = set.clone();
+        results.rows.push(modified);
+        let only_a = SiteMods { default: ModSet::none(), sites: [(SiteId::new("a"), set.clone())].into() };
+        let plan = make(&results, &only_a).unwrap().plan;
+        assert_eq!(plan.mods, BTreeMap::from([(SiteId::new("a"), set.clone())]));
+        assert_eq!(plan.sites[0].fprop.kernel.as_str(), "te/current");
+        let elsewhere = SiteMods { default: ModSet::none(), sites: [(SiteId::new("x"), set)].into() };
+        assert_eq!(make(&results, &elsewhere).unwrap_err().to_string(), "mods for an unknown site 'x'");
+    }
+
+    #[test]
+    fn narrow_intervals_are_warned_of() {
+        let mut results = results(&["a"], vec![]);
+        results.meta.confidence = 0.8;
+        let warnings = make(&results, &SiteMods::default()).unwrap().warnings;
+        assert_eq!(warnings, ["the results' intervals are at .8 confidence, the policy asks for .95"]);
+    }
+}

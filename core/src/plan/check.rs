@@ -1,0 +1,275 @@
+//! Takes a plan and results, gives every way in which the one does not fit the other: the gate of CI.
+
+use std::collections::{HashMap, HashSet};
+
+use serde::Serialize;
+
+use crate::{
+    dispatch::{Candidates, Choice, ChoiceSource, Group, bound_of, judge, short},
+    model::{Gemm, Metric, ResultRow, Results, Safety, SiteId, Speed},
+};
+
+use super::{Plan, build::confidence_gap, results_digest};
+
+/// `Fails`: the gate closes. An override that breaks the policy fails too: whoever wants it changes
+/// the policy, where a reviewer sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    Fails,
+    Warns,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    pub severity: Severity,
+    /// `None`: the plan as a whole.
+    pub site: Option<SiteId>,
+    pub gemm: Option<Gemm>,
+    pub message: String,
+}
+
+impl std::fmt::Display for Finding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (&self.site, self.gemm) {
+            (Some(site), Some(gemm)) => write!(f, "{site}:{gemm}: {}", self.message),
+            (Some(site), None) => write!(f, "{site}: {}", self.message),
+            _ => f.write_str(&self.message),
+        }
+    }
+}
+
+/// The plan as a whole first, then site by site in forward order. Empty: the plan may ship.
+pub fn check(plan: &Plan, results: &Results) -> Vec<Finding> {
+    let mut findings = Findings::default();
+    findings.digests(plan, results);
+    findings.sites(plan, results);
+    let mods = plan.site_mods();
+    let candidates = Candidates::new(results, &mods);
+    let groups: HashMap<(&SiteId, Gemm), &Group> =
+        candidates.groups.iter().map(|g| ((&g.site.id, g.gemm), g)).collect();
+    let loss = results.meta.manifest.loss.value;
+    findings.budget(plan, &groups, loss);
+    for (site, gemm, choice) in plan.choices() {
+        if let Some(group) = groups.get(&(site, gemm)) {
+            findings.choice(plan, group, choice, loss);
+        }
+    }
+    findings.0
+}
+
+#[derive(Default)]
+struct Findings(Vec<Finding>);
+
+impl Findings {
+    fn fails(&mut self, message: String) {
+        self.0.push(Finding { severity: Severity::Fails, site: None, gemm: None, message });
+    }
+
+    fn digests(&mut self, plan: &Plan, results: &Results) {
+        if plan.trace_digest != results.meta.trace_digest {
+            self.fails(format!(
+                "the plan is for another trace: {}, the results are of {}",
+                plan.trace_digest, results.meta.trace_digest
+            ));
+        }
+        let found = results_digest(&results.rows);
+        if plan.results_digest != found {
+            self.fails(format!("the plan was made from other results: {}, these are {found}", plan.results_digest));
+        }
+        if let Some(gap) = confidence_gap(results, &plan.policy) {
+            self.fails(gap);
+        }
+    }
+
+    fn sites(&mut self, plan: &Plan, results: &Results) {
+        let planned: HashSet<&SiteId> = plan.sites.iter().map(|site| &site.site).collect();
+        let traced: HashSet<&SiteId> = results.meta.manifest.sites.iter().map(|site| &site.id).collect();
+        let of_trace = results.meta.manifest.sites.iter().map(|site| &site.id);
+        for site in of_trace.filter(|site| !planned.contains(site)) {
+            self.0.push(Finding {
+                severity: Severity::Fails,
+                site: Some(site.clone()),
+                gemm: None,
+                message: "missing from the plan".to_owned(),
+            });
+        }
+        for site in plan.sites.iter().map(|site| &site.site).filter(|site| !traced.contains(site)) {
+            self.0.push(Finding {
+                severity: Severity::Fails,
+                site: Some(site.clone()),
+                gemm: None,
+                message: "not in the trace".to_owned(),
+            });
+        }
+    }
+
+    fn budget(&mut self, plan: &Plan, groups: &HashMap<(&SiteId, Gemm), &Group>, loss: f64) {
+        let Some(share) = plan.policy.loss_budget else { return };
+        let forward = plan.choices().filter(|(_, gemm, _)| *gemm == Gemm::Fprop);
+        let row = |(site, gemm, choice): (&SiteId, Gemm, &Choice)| groups.get(&(site, gemm))?.row(&choice.kernel);
+        let spent: f64 =
+            forward.filter_map(row).filter_map(|row| row.metric(Metric::LossCost)).map(|cost| cost.hi.max(0.0)).sum();
+        let budget = share * loss;
+        if spent.is_nan() || spent > budget * (1.0 + 1e-9) {
+            self.fails(format!("the plan costs up to {} of loss, the budget is {}", short(spent), short(budget)));
+        }
+    }
+
+    fn choice(&mut self, plan: &Plan, group: &Group, choice: &Choice, loss: f64) {
+        // The baseline may always run: it is what low precision is compared with.
+        if choice.kernel == plan.policy.baseline {
+            return;
+        }
+        let mut report = |severity, message| {
+            let (site, gemm) = (Some(group.site.id.clone()), Some(group.gemm));
+            self.0.push(Finding { severity, site, gemm, message });
+        };
+        let kernel = &choice.kernel;
+        let Some(row) = group.row(kernel) else {
+            return report(Severity::Fails, format!("{kernel} is not in the results"));
+        };
+        if !row.supported {
+            let reason = row.reason.as_deref().unwrap_or("no reason was given");
+            return report(Severity::Fails, format!("{kernel} does not run there: {reason}"));
+        }
+        let by = if choice.source == ChoiceSource::Override { " (an override)" } else { "" };
+        let (safety, speed, _) = judge(row, &plan.policy, loss);
+        if let Some(broken) = breaks(plan, row, safety, loss) {
+            report(Severity::Fails, format!("{kernel}{by} breaks the policy: {broken}"));
+        }
+        if speed != Speed::Fast {
+            let severity = if by.is_empty() { Severity::Fails } else { Severity::Warns };
+            let least = short(plan.policy.min_speedup);
+            let is = row.speedup().map_or_else(|| "has no known latency".to_owned(), |times| format!("is {times:.2}x"));
+            report(severity, format!("{kernel}{by} {is}, the policy asks for more than {least}x"));
+        }
+    }
+}
+
+fn breaks(plan: &Plan, row: &ResultRow, safety: Safety, loss: f64) -> Option<String> {
+    let bound = bound_of(&plan.policy, row.gemm, loss);
+    (safety != Safety::Safe).then(|| crate::dispatch::against(bound, row.metric(bound.metric)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        dispatch::{
+            Override, Overrides, Policy, SiteMods,
+            testing::{Dice, results, row, unsupported},
+        },
+        model::KernelId,
+        plan::build,
+    };
+
+    const FAST: &str = "cublaslt/fp8-rowwise+fast";
+
+    fn plan_of(results: &Results, policy: &Policy, overrides: &Overrides) -> Plan {
+        build(results, policy, &SiteMods::default(), overrides, "p", "2026-11-20T00:00:00Z").unwrap().plan
+    }
+
+    fn messages(plan: &Plan, results: &Results) -> Vec<String> {
+        check(plan, results).iter().map(ToString::to_string).collect()
+    }
+
+    fn override_fprop(kernel: &str) -> Overrides {
+        Overrides::from([(
+            (SiteId::new("a"), Gemm::Fprop),
+            Override { kernel: KernelId::new(kernel), reason: "why not".to_owned() },
+        )])
+    }
+
+    #[test]
+    fn what_dispatch_plans_passes() {
+        let mut dice = Dice::new(5);
+        for _ in 0..50 {
+            let names: Vec<String> = (0..10).map(|site| format!("s{site}")).collect();
+            let mut rows = Vec::new();
+            for (name, gemm) in names.iter().flat_map(|name| Gemm::ALL.map(|gemm| (name, gemm))) {
+                for kernel in [FAST, "te/current", "te/blockwise"] {
+                    let speedup = (dice.unit() < 0.9).then(|| 0.5 + dice.unit());
+                    let cost = if gemm == Gemm::Fprop { 1e-5 * dice.unit() } else { 0.0 };
+                    rows.push(row(name, gemm, kernel, 0.3 * dice.unit(), speedup, cost));
+                }
+            }
+            let results = results(&names.iter().map(String::as_str).collect::<Vec<_>>(), rows);
+            for policy in [Policy::paper(), Policy::rel_l2(), Policy::loss_budget()] {
+                assert_eq!(messages(&plan_of(&results, &policy, &Overrides::new()), &results), [""; 0]);
+            }
+        }
+    }
+
+    #[test]
+    fn other_traces_and_results_are_noticed() {
+        let made_from = results(&["a", "b"], vec![]);
+        let plan = plan_of(&made_from, &Policy::paper(), &Overrides::new());
+        let mut other = results(&["a", "c"], vec![]);
+        other.meta.trace_digest = "sha256:11".to_owned();
+        let found = messages(&plan, &other);
+        assert_eq!(found[0], "the plan is for another trace: sha256:00, the results are of sha256:11");
+        assert!(found[1].starts_with("the plan was made from other results: sha256:"), "{found:?}");
+        assert_eq!(found[2..], ["c: missing from the plan", "b: not in the trace"]);
+    }
+
+    #[test]
+    fn worse_results_close_the_gate() {
+        let good = results(&["a"], vec![row("a", Gemm::Fprop, FAST, 0.1, Some(1.2), 0.0)]);
+        let plan = plan_of(&good, &Policy::paper(), &Overrides::new());
+        let now = |changed: ResultRow| messages(&plan, &results(&["a"], vec![changed]))[1..].to_vec();
+        let fprop = |error, speedup| row("a", Gemm::Fprop, FAST, error, speedup, 0.0);
+        assert_eq!(
+            now(fprop(0.4, Some(1.2))),
+            [format!("a:fprop: {FAST} breaks the policy: MERE .4 (.36 to .44) > .2")]
+        );
+        assert_eq!(
+            now(fprop(0.2, Some(1.2))),
+            [format!("a:fprop: {FAST} breaks the policy: MERE .2 (.18 to .22) around .2")]
+        );
+        assert_eq!(
+            now(fprop(0.1, Some(1.0))),
+            [format!("a:fprop: {FAST} is 1.00x, the policy asks for more than 1.05x")]
+        );
+        assert_eq!(
+            now(fprop(0.1, None)),
+            [format!("a:fprop: {FAST} has no known latency, the policy asks for more than 1.05x")]
+        );
+        assert_eq!(
+            now(unsupported("a", Gemm::Fprop, FAST, "no GPU")),
+            [format!("a:fprop: {FAST} does not run there: no GPU")]
+        );
+        assert_eq!(
+            now(row("a", Gemm::Fprop, "te/current", 0.1, Some(1.2), 0.0)),
+            [format!("a:fprop: {FAST} is not in the results")]
+        );
+    }
+
+    #[test]
+    fn an_override_that_breaks_the_policy_fails_and_a_slow_one_warns() {
+        let rows = vec![
+            row("a", Gemm::Fprop, FAST, 0.4, Some(1.2), 0.0),
+            row("a", Gemm::Fprop, "te/current", 0.1, Some(0.9), 0.0),
+        ];
+        let results = results(&["a"], rows);
+        let found = |kernel| check(&plan_of(&results, &Policy::paper(), &override_fprop(kernel)), &results);
+        let unsafe_one = found(FAST);
+        assert_eq!(unsafe_one[0].severity, Severity::Fails);
+        assert_eq!(
+            unsafe_one[0].to_string(),
+            format!("a:fprop: {FAST} (an override) breaks the policy: MERE .4 (.36 to .44) > .2")
+        );
+        let slow = found("te/current");
+        assert_eq!((slow.len(), slow[0].severity), (1, Severity::Warns));
+        assert!(found("cublaslt/bf16").is_empty());
+    }
+
+    #[test]
+    fn a_broken_budget_fails() {
+        let results = results(&["a"], vec![row("a", Gemm::Fprop, FAST, 0.1, Some(1.2), 9.5e-5)]);
+        let plan = plan_of(&results, &Policy::loss_budget(), &override_fprop(FAST));
+        let found = messages(&plan, &results);
+        assert_eq!(found[0], "the plan costs up to 1.0e-4 of loss, the budget is 1.0e-4");
+        assert!(found[1].contains("(an override) breaks the policy: Loss cost"), "{found:?}");
+    }
+}

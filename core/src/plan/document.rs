@@ -1,0 +1,229 @@
+//! The plan as its file holds it (contracts.md), read with every check and written with its digest.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    dispatch::{Choice, OverrideError, Policy, PolicyError, SiteMods, Totals},
+    model::{Gemm, ModSet, Model, SiteId},
+};
+
+use super::canonical::{canonical_json, sha256_of};
+
+pub const FORMAT: &str = "loka-plan";
+pub const VERSION: u64 = 1;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlanSite {
+    pub site: SiteId,
+    pub fprop: Choice,
+    pub dgrad: Choice,
+    pub wgrad: Choice,
+}
+
+impl PlanSite {
+    pub fn choice(&self, gemm: Gemm) -> &Choice {
+        match gemm {
+            Gemm::Fprop => &self.fprop,
+            Gemm::Dgrad => &self.dgrad,
+            Gemm::Wgrad => &self.wgrad,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    pub format: String,
+    pub version: u64,
+    pub name: String,
+    pub created_at: String,
+    pub model: Model,
+    pub trace_digest: String,
+    pub results_digest: String,
+    pub policy: Policy,
+    /// Sites with at least one mod.
+    pub mods: BTreeMap<SiteId, ModSet>,
+    /// Every site of the trace, in forward order.
+    pub sites: Vec<PlanSite>,
+    pub totals: Totals,
+    pub digest: String,
+}
+
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum PlanError {
+    #[error("not a plan: {0}")]
+    Json(String),
+    #[error("not a plan: format is {0}, not \"{FORMAT}\"")]
+    Format(Value),
+    #[error("plan version {0} is not known (this program reads {VERSION})")]
+    Version(Value),
+    #[error("the plan was changed after it was made: its digest is {found}, its content's is {content}")]
+    Digest { found: Value, content: String },
+    #[error("site '{0}' is in the plan twice")]
+    DuplicateSite(SiteId),
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    #[error(transparent)]
+    Override(#[from] OverrideError),
+    #[error("the results have no rows with mods '{asked}' (they have: {known})")]
+    NoRows { asked: String, known: String },
+    #[error("mods for an unknown site '{0}'")]
+    UnknownModSite(SiteId),
+}
+
+impl Plan {
+    /// Reads a plan and refuses one that was edited, is of another version or says what cannot be.
+    pub fn from_json(text: &str) -> Result<Self, PlanError> {
+        let mut value: Value = serde_json::from_str(text).map_err(|error| PlanError::Json(error.to_string()))?;
+        let key = |value: &Value, name: &str| value.get(name).cloned().unwrap_or_default();
+        if key(&value, "format") != FORMAT {
+            return Err(PlanError::Format(key(&value, "format")));
+        }
+        if key(&value, "version") != VERSION {
+            return Err(PlanError::Version(key(&value, "version")));
+        }
+        let content = digest_of(&mut value);
+        let found = key(&value, "digest");
+        if found != content.as_str() {
+            return Err(PlanError::Digest { found, content });
+        }
+        let plan: Self = serde_json::from_value(value).map_err(|error| PlanError::Json(error.to_string()))?;
+        plan.policy.validate()?;
+        let mut seen = BTreeSet::new();
+        match plan.sites.iter().find(|site| !seen.insert(&site.site)) {
+            Some(twice) => Err(PlanError::DuplicateSite(twice.site.clone())),
+            None => Ok(plan),
+        }
+    }
+
+    /// Indented, for people and for version control; the digest does not depend on it.
+    pub fn to_json(&self) -> String {
+        // Cannot fail: every key is text and no number is NaN.
+        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
+    }
+
+    /// What `digest` must be.
+    pub fn content_digest(&self) -> String {
+        digest_of(&mut serde_json::to_value(self).unwrap_or_default())
+    }
+
+    pub fn site_mods(&self) -> SiteMods {
+        SiteMods { default: ModSet::none(), sites: self.mods.clone() }
+    }
+
+    pub fn choices(&self) -> impl Iterator<Item = (&SiteId, Gemm, &Choice)> {
+        self.sites.iter().flat_map(|site| Gemm::ALL.map(|gemm| (&site.site, gemm, site.choice(gemm))))
+    }
+}
+
+/// Over everything but `digest`, which comes back as it was.
+fn digest_of(plan: &mut Value) -> String {
+    let digest = plan.as_object_mut().and_then(|map| map.remove("digest"));
+    let content = sha256_of(canonical_json(plan).as_bytes());
+    if let (Some(map), Some(digest)) = (plan.as_object_mut(), digest) {
+        map.insert("digest".to_owned(), digest);
+    }
+    content
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        dispatch::{
+            Overrides,
+            testing::{results, row},
+        },
+        plan::build,
+    };
+
+    fn text() -> String {
+        let results = results(&["a", "b"], vec![row("a", Gemm::Fprop, "te/current", 0.1, Some(1.0 / 0.3), 1e-6)]);
+        build(&results, &Policy::paper(), &SiteMods::default(), &Overrides::new(), "nightly", "2026-11-20T00:00:00Z")
+            .unwrap()
+            .plan
+            .to_json()
+    }
+
+    #[test]
+    fn reads_what_it_wrote() {
+        let plan = Plan::from_json(&text()).unwrap();
+        assert_eq!(plan.to_json(), text());
+        assert_eq!(plan.digest, plan.content_digest());
+        assert_eq!(plan.sites[0].fprop.kernel.as_str(), "te/current");
+    }
+
+    #[test]
+    fn the_keys_are_the_contracts() {
+        let value: Value = serde_json::from_str(&text()).unwrap();
+        let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<BTreeSet<_>>();
+        let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+        let top = [
+            "format",
+            "version",
+            "name",
+            "created_at",
+            "model",
+            "trace_digest",
+            "results_digest",
+            "policy",
+            "mods",
+            "sites",
+            "totals",
+            "digest",
+        ];
+        assert_eq!(keys(&value), set(&top));
+        assert_eq!(keys(&value["sites"][0]), set(&["site", "fprop", "dgrad", "wgrad"]));
+        assert_eq!(
+            keys(&value["sites"][0]["fprop"]),
+            set(&["kernel", "source", "reason", "error", "speedup", "runners_up"])
+        );
+        assert_eq!(value["sites"][0]["fprop"]["source"], "dispatch");
+    }
+
+    /// With the digest made right again, as a careful forger would.
+    fn edited(edit: impl FnOnce(&mut Value)) -> String {
+        let mut value: Value = serde_json::from_str(&text()).unwrap();
+        edit(&mut value);
+        value["digest"] = digest_of(&mut value).into();
+        Plan::from_json(&value.to_string()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_edited_plan_is_noticed() {
+        let changed = text().replacen("te/current", "te/blockwise", 1);
+        let message = Plan::from_json(&changed).unwrap_err().to_string();
+        assert!(message.starts_with("the plan was changed after it was made: its digest is \"sha256:"), "{message}");
+        let compact: Value = serde_json::from_str(&text()).unwrap();
+        Plan::from_json(&compact.to_string()).expect("spaces are not an edit");
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        assert_eq!(edited(|plan| plan["format"] = "x".into()), "not a plan: format is \"x\", not \"loka-plan\"");
+        assert_eq!(edited(|plan| plan["version"] = 2.into()), "plan version 2 is not known (this program reads 1)");
+        assert_eq!(
+            edited(|plan| plan["policy"]["max_error"] = (-1.0).into()),
+            "policy 'paper': max_error is -1, it must be a number of at least 0"
+        );
+        assert_eq!(edited(|plan| plan["sites"][1]["site"] = "a".into()), "site 'a' is in the plan twice");
+        assert!(
+            edited(|plan| plan["sites"][0]["bprop"] = plan["sites"][0]["fprop"].clone())
+                .contains("unknown field `bprop`")
+        );
+        assert!(edited(|plan| plan["sites"][0]["fprop"]["source"] = "luck".into()).contains("unknown variant `luck`"));
+        assert!(
+            edited(|plan| {
+                plan["sites"][0].as_object_mut().unwrap().remove("dgrad");
+            })
+            .contains("missing field `dgrad`")
+        );
+        for text in ["", "[]", "{", "\u{0}"] {
+            assert!(Plan::from_json(text).unwrap_err().to_string().starts_with("not a plan: "));
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Stage 4a. Takes a trace's sites, an engine and what to measure; gives rows with errors and their
+//! intervals, as they become known.
+//!
+//! Draws go on until the interval of every kernel at that GEMM clears the thresholds, or the maximum is
+//! reached. Every draw's random numbers are named by (seed, site, GEMM, draw), so the results are the
+//! same on any number of threads.
+
+mod config;
+mod run;
+mod source;
+mod task;
+
+pub use config::{LatencyOf, ProbeConfig, Threshold};
+pub use run::{ProbeEvent, SiteSource, probe};
+pub use task::SiteTask;

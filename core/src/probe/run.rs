@@ -1,0 +1,175 @@
+//! Runs all sites: a quick look at each first, so that a picture is there within a second, then each
+//! to the end. Workers take sites from a queue; what they find does not depend on which of them took it.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use crate::{
+    engine::{Engine, SiteJob, upstream},
+    model::{ResultRow, Site, SiteId},
+    trace::SiteStats,
+};
+
+use super::{ProbeConfig, task::SiteTask};
+
+/// Where sites' statistics come from: a trace, or a test.
+pub trait SiteSource: Sync {
+    /// Every site of the model, in forward order, usable or not.
+    fn sites(&self) -> Vec<Site>;
+
+    fn quantile_probs(&self) -> Vec<f64>;
+
+    /// One site's statistics, or why it is unusable.
+    fn stats(&self, site: &SiteId) -> Result<SiteStats, String>;
+}
+
+/// What a probe says while it runs.
+#[derive(Clone, Debug)]
+pub enum ProbeEvent {
+    /// Rows of one site and GEMM; they replace earlier rows of the same (site, gemm, kernel, mods).
+    Rows(Vec<ResultRow>),
+    /// A site that cannot be probed.
+    Problem(SiteId, String),
+    /// Share of the work that is done, 0 to 1.
+    Progress(f64),
+}
+
+/// Share of the work that the first look takes, for the progress bar.
+const FIRST_LOOK_SHARE: f64 = 0.15;
+
+enum Stage {
+    Look(SiteId),
+    Finish(Box<SiteTask>),
+}
+
+struct Queue {
+    waiting: VecDeque<Stage>,
+    progress: f64,
+}
+
+/// Everything a worker needs.
+struct Shared<'a> {
+    source: &'a dyn SiteSource,
+    engine: &'a dyn Engine,
+    config: &'a ProbeConfig,
+    cancel: &'a AtomicBool,
+    sink: &'a (dyn Fn(ProbeEvent) + Sync),
+    sites: Vec<Site>,
+    probs: Arc<[f64]>,
+    queue: Mutex<Queue>,
+    share: f64,
+}
+
+/// Probes `chosen` sites of `source`. Returns when all is done or `cancel` is set; rows that were
+/// reported stay valid.
+pub fn probe(
+    source: &dyn SiteSource,
+    chosen: &[SiteId],
+    engine: &dyn Engine,
+    config: &ProbeConfig,
+    cancel: &AtomicBool,
+    sink: &(dyn Fn(ProbeEvent) + Sync),
+) {
+    let shared = Shared {
+        source,
+        engine,
+        config,
+        cancel,
+        sink,
+        sites: source.sites(),
+        probs: source.quantile_probs().into(),
+        queue: Mutex::new(Queue { waiting: chosen.iter().cloned().map(Stage::Look).collect(), progress: 0.0 }),
+        share: 1.0 / chosen.len().max(1) as f64,
+    };
+    run_workers(&shared);
+    if !cancel.load(Ordering::Relaxed) {
+        sink(ProbeEvent::Progress(1.0));
+    }
+}
+
+#[cfg(feature = "native")]
+fn run_workers(shared: &Shared<'_>) {
+    let machine = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let threads = if shared.config.threads == 0 { machine } else { shared.config.threads };
+    std::thread::scope(|scope| {
+        for index in 1..threads {
+            let worker = std::thread::Builder::new().name(format!("probe-{index}"));
+            // A machine that refuses a thread still has this one.
+            drop(worker.spawn_scoped(scope, || work(shared)));
+        }
+        work(shared);
+    });
+}
+
+#[cfg(not(feature = "native"))]
+fn run_workers(shared: &Shared<'_>) {
+    work(shared);
+}
+
+fn work(shared: &Shared<'_>) {
+    while !shared.cancel.load(Ordering::Relaxed) {
+        let next = lock(&shared.queue).waiting.pop_front();
+        match next {
+            Some(Stage::Look(id)) => {
+                if let Some(task) = shared.advance(None, &id, true) {
+                    lock(&shared.queue).waiting.push_back(Stage::Finish(task));
+                }
+                shared.progressed(FIRST_LOOK_SHARE);
+            }
+            Some(Stage::Finish(task)) => {
+                let id = task.site.id.clone();
+                shared.advance(Some(task), &id, false);
+                shared.progressed(1.0 - FIRST_LOOK_SHARE);
+            }
+            // Another worker may still push its site's second stage, and then takes it itself.
+            None => break,
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A worker that panicked left the queue whole: every update is a single push or pop.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared<'_> {
+    /// Loads a site's tensors, and those of the modified blocks that feed it.
+    fn open(&self, id: &SiteId) -> Result<SiteJob, String> {
+        let sites: Vec<&Site> = self.sites.iter().collect();
+        let load = |id: &SiteId| self.source.stats(id).map(Arc::new);
+        let chain = upstream(&sites, id, &self.config.mods);
+        Ok(SiteJob {
+            stats: load(id)?,
+            upstream: chain.iter().map(load).collect::<Result<_, _>>()?,
+            quantile_probs: self.probs.clone(),
+            mods: self.config.mods.clone(),
+            sampler: self.config.sampler,
+            seed: self.config.seed,
+        })
+    }
+
+    fn advance(&self, task: Option<Box<SiteTask>>, id: &SiteId, first_look: bool) -> Option<Box<SiteTask>> {
+        let stop = || self.cancel.load(Ordering::Relaxed);
+        let outcome = self.open(id).and_then(|job| {
+            let mut task = task.unwrap_or_else(|| Box::new(SiteTask::new(job.stats.site.clone())));
+            let mut report = |rows| (self.sink)(ProbeEvent::Rows(rows));
+            let advanced = task.advance(job, self.engine, self.config, first_look, &stop, &mut report);
+            advanced.map(|()| task).map_err(|error| error.to_string())
+        });
+        outcome.map_err(|reason| (self.sink)(ProbeEvent::Problem(id.clone(), reason))).ok()
+    }
+
+    fn progressed(&self, share: f64) {
+        let progress = {
+            let mut queue = lock(&self.queue);
+            queue.progress += share * self.share;
+            queue.progress
+        };
+        (self.sink)(ProbeEvent::Progress(progress.min(1.0)));
+    }
+}

@@ -1,0 +1,235 @@
+//! One site under one set of mods: draws taken so far, whether to go on, and the rows they give.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    engine::{Engine, EngineError, EngineInfo, SiteEngine, SiteJob},
+    model::{
+        ErrorSummary, Fidelity, Gemm, GemmNumerics, GemmShape, Kernel, ResultRow, Site,
+    },
+    numerics::{
+        DrawStats,
+        interval::{MereDraw, Ratio, mean, mere, root_ratio},
+        relative_histogram_quantile,
+    },
+};
+
+use super::ProbeConfig;
+
+/// Draws between two looks at the intervals.
+const BATCH: u64 = 8;
+
+/// Draws of the first pass over all sites: enough for an interval, quick enough for a first picture.
+const FIRST_LOOK: u64 = 4;
+
+/// What one numerics has shown at one GEMM.
+#[derive(Clone, Debug, Default)]
+struct Evidence {
+    total: DrawStats,
+    mere: Vec<MereDraw>,
+    rel_l2: Vec<Ratio>,
+    block: Vec<Ratio>,
+    loss_cost: Vec<f64>,
+    fidelity: Option<Fidelity>,
+    settled: bool,
+}
+
+impl Evidence {
+    fn take(&mut self, draw: &DrawStats) {
+        let elements = draw.elements.max(1) as f64;
+        self.mere.push(MereDraw {
+            body: draw.sum_relative_body / elements,
+            tail_share: draw.tail_count as f64 / elements,
+        });
+        self.rel_l2.push(Ratio { numerator: draw.sum_error_squares, denominator: draw.sum_ref_squares });
+        if let Some((numerator, denominator)) = draw.block {
+            self.block.push(Ratio { numerator, denominator });
+        }
+        self.loss_cost.extend(draw.loss_cost);
+        self.total.add(draw);
+    }
+
+    fn summary(&self, outputs: f64, confidence: f64) -> Option<ErrorSummary> {
+        if self.mere.is_empty() {
+            return None;
+        }
+        let rel_l2 = root_ratio(&self.rel_l2, confidence);
+        Some(ErrorSummary {
+            draws: self.mere.len() as u64,
+            zeros_skipped: self.total.zeros,
+            mere: mere(&self.mere, outputs, confidence),
+            rel_l2,
+            sqnr_db: -20.0 * rel_l2.value.log10(),
+            median_rel: relative_histogram_quantile(&self.total.histogram, 0.5),
+            max_abs: self.total.max_abs,
+            block_rel_l2: (!self.block.is_empty()).then(|| root_ratio(&self.block, confidence)),
+            loss_cost: (!self.loss_cost.is_empty()).then(|| mean(&self.loss_cost, confidence)),
+        })
+    }
+}
+
+/// A site in the making. Holds what was learnt, not the site's tensors: a model may have thousands.
+pub struct SiteTask {
+    pub site: Site,
+    evidence: BTreeMap<(Gemm, GemmNumerics), Evidence>,
+    sampler: String,
+    /// Directions that cannot be drawn, and why.
+    failed: BTreeMap<Gemm, String>,
+}
+
+impl SiteTask {
+    pub fn new(site: Site) -> Self {
+        Self { site, evidence: BTreeMap::new(), sampler: String::new(), failed: BTreeMap::new() }
+    }
+
+    fn shape(&self) -> GemmShape {
+        GemmShape { m: self.site.m, k: self.site.k, n: self.site.n }
+    }
+
+    /// Draws until `stop` says so or all is settled, calling `report` with fresh rows now and then.
+    /// `first_look`: only the first few draws of each GEMM.
+    pub fn advance(
+        &mut self,
+        job: SiteJob,
+        engine: &dyn Engine,
+        config: &ProbeConfig,
+        first_look: bool,
+        stop: &dyn Fn() -> bool,
+        report: &mut dyn FnMut(Vec<ResultRow>),
+    ) -> Result<(), EngineError> {
+        let mut prepared = engine.site(job)?;
+        self.sampler = prepared.sampler();
+        for gemm in Gemm::ALL {
+            if self.failed.contains_key(&gemm) {
+                continue;
+            }
+            if let Err(error) = self.advance_gemm(gemm, prepared.as_mut(), engine, config, first_look, stop) {
+                self.failed.insert(gemm, error.to_string());
+            }
+            report(self.rows(gemm, engine, config));
+            if stop() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn advance_gemm(
+        &mut self,
+        gemm: Gemm,
+        prepared: &mut dyn SiteEngine,
+        engine: &dyn Engine,
+        config: &ProbeConfig,
+        first_look: bool,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<(), EngineError> {
+        let all = self.numerics(gemm, engine, config);
+        if !first_look && let Some((rows, sums)) = prepared.heldout(gemm, &all) {
+            self.take_heldout(gemm, &all, rows, &sums);
+        }
+        let limit = if first_look { FIRST_LOOK.min(config.max_draws) } else { config.max_draws };
+        let mut done = all.iter().map(|numerics| self.draws(gemm, *numerics)).min().unwrap_or(0);
+        while done < limit && !stop() {
+            let open: Vec<GemmNumerics> =
+                all.iter().copied().filter(|numerics| !self.entry(gemm, *numerics).settled).collect();
+            if open.is_empty() {
+                break;
+            }
+            for (numerics, draw) in open.iter().zip(prepared.draw(gemm, &open, done)?) {
+                self.entry(gemm, *numerics).take(&draw);
+            }
+            done += 1;
+            if done >= config.min_draws && (done - config.min_draws).is_multiple_of(BATCH) {
+                self.settle(gemm, &open, config);
+            }
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, gemm: Gemm, numerics: GemmNumerics) -> &mut Evidence {
+        self.evidence.entry((gemm, numerics)).or_default()
+    }
+
+    /// Draws taken while a numerics was still open: all open ones have the same.
+    fn draws(&self, gemm: Gemm, numerics: GemmNumerics) -> u64 {
+        let evidence = self.evidence.get(&(gemm, numerics));
+        evidence.map_or(0, |evidence| if evidence.settled { u64::MAX } else { evidence.mere.len() as u64 })
+    }
+
+    /// The different numerics of the kernels that can run here, so that kernels which share one are
+    /// measured once.
+    fn numerics(&self, gemm: Gemm, engine: &dyn Engine, config: &ProbeConfig) -> Vec<GemmNumerics> {
+        let shape = self.shape();
+        let runs = |kernel: &&&Kernel| engine.supports(kernel, gemm, shape).is_ok();
+        let all: std::collections::BTreeSet<_> =
+            config.kernels.iter().filter(runs).map(|kernel| kernel.numerics(gemm)).collect();
+        all.into_iter().collect()
+    }
+
+    fn settle(&mut self, gemm: Gemm, open: &[GemmNumerics], config: &ProbeConfig) {
+        let outputs = self.outputs(gemm);
+        for numerics in open {
+            let evidence = self.entry(gemm, *numerics);
+            let Some(summary) = evidence.summary(outputs, config.confidence) else { continue };
+            evidence.settled = config.thresholds.iter().all(|threshold| {
+                let estimate = summary.metric(threshold.metric);
+                estimate.is_none_or(|estimate| estimate.hi <= threshold.bound || estimate.lo > threshold.bound)
+            });
+        }
+    }
+
+    /// Outputs of the whole GEMM: MERE depends on how many there are.
+    fn outputs(&self, gemm: Gemm) -> f64 {
+        let (rows, _, cols) = self.shape().rows_reduced_cols(gemm);
+        rows as f64 * cols as f64
+    }
+
+    fn take_heldout(&mut self, gemm: Gemm, all: &[GemmNumerics], rows: u64, sums: &[DrawStats]) {
+        let outputs = self.outputs(gemm);
+        for (numerics, sums) in all.iter().zip(sums) {
+            let mut alone = Evidence::default();
+            alone.take(sums);
+            let summary = alone.summary(outputs, 0.95);
+            self.entry(gemm, *numerics).fidelity = summary.map(|summary| Fidelity {
+                rows,
+                heldout_rel_l2: summary.rel_l2.value,
+                heldout_mere: summary.mere.value,
+            });
+        }
+    }
+
+    /// Rows of every asked kernel at one GEMM, as known now.
+    fn rows(&self, gemm: Gemm, engine: &dyn Engine, config: &ProbeConfig) -> Vec<ResultRow> {
+        let info = engine.describe();
+        config.kernels.iter().map(|kernel| self.row(gemm, kernel, engine, &info, config)).collect()
+    }
+
+    fn row(
+        &self,
+        gemm: Gemm,
+        kernel: &Kernel,
+        engine: &dyn Engine,
+        info: &EngineInfo,
+        config: &ProbeConfig,
+    ) -> ResultRow {
+        let support = engine.supports(kernel, gemm, self.shape());
+        let evidence = self.evidence.get(&(gemm, kernel.numerics(gemm))).filter(|_| support.is_ok());
+        let reason = support.clone().err().or_else(|| self.failed.get(&gemm).cloned());
+        ResultRow {
+            site: self.site.id.clone(),
+            gemm,
+            kernel: kernel.id(),
+            mods: config.mods.clone(),
+            shape: self.shape(),
+            supported: support.is_ok(),
+            reason,
+            error: evidence.and_then(|evidence| evidence.summary(self.outputs(gemm), config.confidence)),
+            latency: (config.latency)(kernel, gemm, &self.site, &config.mods),
+            fidelity: evidence.and_then(|evidence| evidence.fidelity),
+            sampler: self.sampler.clone(),
+            engine: info.name.to_owned(),
+            device: info.device.clone(),
+            seed: config.seed,
+        }
+    }
+}

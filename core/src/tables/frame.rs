@@ -1,0 +1,196 @@
+//! Takes columns, gives a Parquet file; takes one, gives columns with their types checked.
+
+use std::{fs::File, io::Write, path::Path};
+
+use polars::prelude::{
+    Column, DataFrame, DataType, IntoColumn, KeyValueMetadata, NamedFrom, ParquetReader, ParquetWriter, PlSmallStr,
+    SerReader, Series,
+};
+
+use super::{Cause, TableError};
+
+/// Columns in the making, in the order in which they are added.
+pub(super) struct Columns {
+    height: usize,
+    columns: Vec<Column>,
+}
+
+impl Columns {
+    pub(super) fn new(height: usize) -> Self {
+        Self { height, columns: Vec::new() }
+    }
+
+    fn push<T>(&mut self, name: &str, values: Vec<T>)
+    where
+        Series: NamedFrom<Vec<T>, [T]>,
+    {
+        self.columns.push(Series::new(PlSmallStr::from(name), values).into_column());
+    }
+
+    pub(super) fn text<'a>(&mut self, name: &str, values: impl Iterator<Item = Option<&'a str>>) {
+        let values: Vec<Option<&str>> = values.collect();
+        self.columns.push(Series::new(PlSmallStr::from(name), values).into_column());
+    }
+
+    pub(super) fn int(&mut self, name: &str, values: impl Iterator<Item = Option<i64>>) {
+        self.push(name, values.collect::<Vec<_>>());
+    }
+
+    pub(super) fn float(&mut self, name: &str, values: impl Iterator<Item = Option<f64>>) {
+        self.push(name, values.collect::<Vec<_>>());
+    }
+
+    pub(super) fn flag(&mut self, name: &str, values: impl Iterator<Item = bool>) {
+        self.push(name, values.collect::<Vec<_>>());
+    }
+
+    /// Whole or not at all: into a temporary file of the same folder, then renamed.
+    pub(super) fn write(self, path: &Path, metadata: Vec<(String, String)>) -> Result<(), TableError> {
+        let write = || -> Result<(), Cause> {
+            let mut frame =
+                DataFrame::new(self.height, self.columns).map_err(|error| Cause::Write(one_line(&error)))?;
+            let mut file = temporary_beside(path)?;
+            let writer = ParquetWriter::new(&mut file);
+            let metadata = (!metadata.is_empty()).then(|| KeyValueMetadata::from_static(metadata));
+            writer
+                .with_key_value_metadata(metadata)
+                .finish(&mut frame)
+                .map_err(|error| Cause::Write(one_line(&error)))?;
+            file.flush()?;
+            file.as_file().sync_all()?;
+            file.persist(path).map_err(|error| error.error)?;
+            Ok(())
+        };
+        write().map_err(|cause| cause.at(path))
+    }
+}
+
+fn temporary_beside(path: &Path) -> std::io::Result<tempfile::NamedTempFile> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".loka-").suffix(".tmp");
+    // As readable as any other new file: a temporary's own default is the owner alone.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    builder.tempfile_in(folder)
+}
+
+fn one_line(error: &dyn std::fmt::Display) -> String {
+    error.to_string().lines().next().unwrap_or_default().to_owned()
+}
+
+/// A file read whole.
+pub(super) struct Table {
+    frame: DataFrame,
+    metadata: Vec<(String, Option<String>)>,
+}
+
+impl Table {
+    pub(super) fn read(path: &Path) -> Result<Self, Cause> {
+        let file = File::open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(Cause::NotParquet("not a file".to_owned()));
+        }
+        let broken = |error| Cause::NotParquet(one_line(&error));
+        let mut reader = ParquetReader::new(file);
+        let pairs = reader.get_metadata().map_err(broken)?.key_value_metadata().clone().unwrap_or_default();
+        let metadata = pairs.into_iter().map(|pair| (pair.key, pair.value)).collect();
+        let frame = reader.finish().map_err(broken)?;
+        Ok(Self { frame, metadata })
+    }
+
+    pub(super) fn height(&self) -> usize {
+        self.frame.height()
+    }
+
+    #[cfg(test)]
+    pub(super) fn names(&self) -> Vec<String> {
+        self.frame.get_column_names().into_iter().map(ToString::to_string).collect()
+    }
+
+    #[cfg(test)]
+    pub(super) fn into_frame(self) -> DataFrame {
+        self.frame
+    }
+
+    pub(super) fn metadata(&self, key: &str) -> Option<&str> {
+        self.metadata.iter().find(|(name, _)| name == key)?.1.as_deref()
+    }
+
+    /// `None`: a column of nulls without a type, as other writers leave an empty one.
+    fn column(&self, name: &str, dtype: &DataType, expected: &'static str) -> Result<Option<&Column>, Cause> {
+        let column = self.frame.column(name).map_err(|_| Cause::MissingColumn(name.to_owned()))?;
+        match column.dtype() {
+            DataType::Null => Ok(None),
+            found if found == dtype => Ok(Some(column)),
+            found => Err(Cause::WrongType { column: name.to_owned(), found: found.to_string(), expected }),
+        }
+    }
+
+    pub(super) fn text(&self, name: &str) -> Result<Vec<Option<&str>>, Cause> {
+        let column = self.column(name, &DataType::String, "str")?;
+        Ok(column
+            .and_then(|column| column.str().ok())
+            .map_or_else(|| vec![None; self.height()], |values| values.iter().collect()))
+    }
+
+    pub(super) fn int(&self, name: &str) -> Result<Vec<Option<i64>>, Cause> {
+        let column = self.column(name, &DataType::Int64, "i64")?;
+        Ok(column
+            .and_then(|column| column.i64().ok())
+            .map_or_else(|| vec![None; self.height()], |values| values.iter().collect()))
+    }
+
+    pub(super) fn float(&self, name: &str) -> Result<Vec<Option<f64>>, Cause> {
+        let column = self.column(name, &DataType::Float64, "f64")?;
+        Ok(column
+            .and_then(|column| column.f64().ok())
+            .map_or_else(|| vec![None; self.height()], |values| values.iter().collect()))
+    }
+
+    pub(super) fn flag(&self, name: &str) -> Result<Vec<Option<bool>>, Cause> {
+        let column = self.column(name, &DataType::Boolean, "bool")?;
+        Ok(column
+            .and_then(|column| column.bool().ok())
+            .map_or_else(|| vec![None; self.height()], |values| values.iter().collect()))
+    }
+}
+
+/// What a value of one row must be, with the column named when it is not.
+pub(super) struct RowCheck {
+    pub row: usize,
+}
+
+impl RowCheck {
+    pub(super) fn fault(&self, problem: String) -> Cause {
+        // Counted from 1, as a person does.
+        Cause::Row { row: self.row + 1, problem }
+    }
+
+    pub(super) fn required<T>(&self, name: &str, value: Option<T>) -> Result<T, Cause> {
+        value.ok_or_else(|| self.fault(format!("{name} is null")))
+    }
+
+    pub(super) fn size(&self, name: &str, value: Option<i64>) -> Result<usize, Cause> {
+        let value = self.required(name, value)?;
+        usize::try_from(value)
+            .ok()
+            .filter(|size| *size > 0)
+            .ok_or_else(|| self.fault(format!("{name} is {value}, it must be at least 1")))
+    }
+
+    pub(super) fn count(&self, name: &str, value: Option<i64>) -> Result<u64, Cause> {
+        let value = self.required(name, value)?;
+        u64::try_from(value).map_err(|_| self.fault(format!("{name} is {value}, it must be at least 0")))
+    }
+
+    /// Errors and times: never NaN, never negative. Infinity may be: a relative error can overflow.
+    pub(super) fn not_negative(&self, name: &str, value: Option<f64>) -> Result<Option<f64>, Cause> {
+        match value {
+            Some(value) if value.is_nan() || value < 0.0 => {
+                Err(self.fault(format!("{name} is {value}, it must be at least 0")))
+            }
+            value => Ok(value),
+        }
+    }
+}

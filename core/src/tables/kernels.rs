@@ -1,0 +1,143 @@
+//! Takes a kernel database, gives `*.kernels.parquet`, and back.
+
+use std::path::Path;
+
+use crate::{
+    bench::KernelDb,
+    model::{GemmShape, KernelId, KernelRecord},
+};
+
+use super::{
+    Cause, TableError,
+    frame::{Columns, RowCheck, Table},
+};
+
+const TIMES: [&str; 8] = [
+    "gemm_us",
+    "cast_us",
+    "latency_us",
+    "latency_p10_us",
+    "latency_p90_us",
+    "latency_cached_us",
+    "latency_cached_p10_us",
+    "latency_cached_p90_us",
+];
+
+fn times(record: &KernelRecord) -> [Option<f64>; 8] {
+    [
+        record.gemm_us,
+        record.cast_us,
+        record.latency_us,
+        record.latency_p10_us,
+        record.latency_p90_us,
+        record.latency_cached_us,
+        record.latency_cached_p10_us,
+        record.latency_cached_p90_us,
+    ]
+}
+
+pub fn write_kernels(path: &Path, database: &KernelDb) -> Result<(), TableError> {
+    let rows = &database.records;
+    let mut columns = Columns::new(rows.len());
+    columns.text("kernel", rows.iter().map(|r| Some(r.kernel.as_str())));
+    columns.text("library", rows.iter().map(|r| Some(r.kernel.library())));
+    columns.text("recipe", rows.iter().map(|r| Some(r.kernel.recipe())));
+    columns.text("gemm", rows.iter().map(|r| Some(r.gemm.as_str())));
+    columns.int("m", rows.iter().map(|r| Some(r.shape.m as i64)));
+    columns.int("k", rows.iter().map(|r| Some(r.shape.k as i64)));
+    columns.int("n", rows.iter().map(|r| Some(r.shape.n as i64)));
+    for (index, name) in TIMES.iter().enumerate() {
+        columns.float(name, rows.iter().map(|r| times(r)[index]));
+    }
+    columns.flag("supported", rows.iter().map(|r| r.supported));
+    columns.text("reason", rows.iter().map(|r| r.reason.as_deref()));
+    columns.int("samples", rows.iter().map(|r| Some(r.samples)));
+    columns.text("device", rows.iter().map(|r| Some(r.device.as_str())));
+    columns.text("driver", rows.iter().map(|r| Some(r.driver.as_str())));
+    columns.text("versions", rows.iter().map(|r| Some(r.versions.as_str())));
+    columns.text("recorded_at", rows.iter().map(|r| Some(r.recorded_at.as_str())));
+    columns.write(path, Vec::new())
+}
+
+/// The database's name is the file's, without `.kernels.parquet`.
+pub fn read_kernels(path: &Path) -> Result<KernelDb, TableError> {
+    let file = path.file_name().unwrap_or_default().to_string_lossy();
+    let name =
+        file.strip_suffix(".kernels.parquet").or_else(|| file.strip_suffix(".parquet")).unwrap_or(&file).to_owned();
+    let records = read_records(path).map_err(|cause| cause.at(path))?;
+    Ok(KernelDb { name, records })
+}
+
+fn read_records(path: &Path) -> Result<Vec<KernelRecord>, Cause> {
+    let table = Table::read(path)?;
+    let (kernel, gemm) = (table.text("kernel")?, table.text("gemm")?);
+    let (m, k, n) = (table.int("m")?, table.int("k")?, table.int("n")?);
+    let times = TIMES.iter().map(|name| table.float(name)).collect::<Result<Vec<_>, _>>()?;
+    let (supported, reason, samples) = (table.flag("supported")?, table.text("reason")?, table.int("samples")?);
+    let [device, driver, versions, recorded_at] =
+        ["device", "driver", "versions", "recorded_at"].map(|name| table.text(name));
+    let (device, driver, versions, recorded_at) = (device?, driver?, versions?, recorded_at?);
+    let owned = |value: Option<&str>| value.unwrap_or_default().to_owned();
+    let record = |row: usize| -> Result<KernelRecord, Cause> {
+        let check = RowCheck { row };
+        let time = |index: usize| check.not_negative(TIMES[index], times[index][row]);
+        Ok(KernelRecord {
+            kernel: KernelId::new(check.required("kernel", kernel[row])?),
+            gemm: check.required("gemm", gemm[row])?.parse().map_err(|problem| check.fault(problem))?,
+            shape: GemmShape { m: check.size("m", m[row])?, k: check.size("k", k[row])?, n: check.size("n", n[row])? },
+            gemm_us: time(0)?,
+            cast_us: time(1)?,
+            latency_us: time(2)?,
+            latency_p10_us: time(3)?,
+            latency_p90_us: time(4)?,
+            latency_cached_us: time(5)?,
+            latency_cached_p10_us: time(6)?,
+            latency_cached_p90_us: time(7)?,
+            supported: check.required("supported", supported[row])?,
+            reason: reason[row].map(str::to_owned),
+            samples: check.required("samples", samples[row])?,
+            device: owned(device[row]),
+            driver: owned(driver[row]),
+            versions: owned(versions[row]),
+            recorded_at: owned(recorded_at[row]),
+        })
+    };
+    (0..table.height()).map(record).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    fn shipped(name: &str) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../assets/kernels").join(format!("{name}.kernels.parquet"))
+    }
+
+    #[test]
+    fn builtin_and_shipped_databases_agree() {
+        for database in KernelDb::builtin() {
+            assert_eq!(read_kernels(&shipped(&database.name)).unwrap(), database);
+        }
+    }
+
+    /// Not a check: writes the files that the test above compares.
+    #[test]
+    #[ignore = "writes assets/kernels"]
+    fn builtin_databases_are_written() {
+        for database in KernelDb::builtin() {
+            write_kernels(&shipped(&database.name), &database).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_broken_record_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.kernels.parquet");
+        let mut database = KernelDb::builtin().remove(0);
+        database.records[1].latency_us = Some(-1.0);
+        write_kernels(&path, &database).unwrap();
+        let message = read_kernels(&path).unwrap_err().to_string();
+        assert_eq!(message, format!("row 2: latency_us is -1, it must be at least 0: {}", path.display()));
+    }
+}

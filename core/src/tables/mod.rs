@@ -1,0 +1,48 @@
+//! Takes rows, gives Parquet files, and back (contracts.md names the columns). Native only: the
+//! browser gets its rows over the wire.
+//!
+//! A file is written beside its place and renamed into it, so that nobody ever sees half of one. A
+//! reader refuses what it cannot trust in one line: the cause first, the file last.
+
+mod frame;
+mod kernels;
+mod results;
+
+pub use kernels::{read_kernels, write_kernels};
+pub use results::{RESULTS_KEY, read_results, write_results};
+
+use std::path::{Path, PathBuf};
+
+/// Why a table could not be read or written, and which.
+#[derive(Debug, thiserror::Error)]
+#[error("{cause}: {}", .path.display())]
+pub struct TableError {
+    pub cause: Cause,
+    pub path: PathBuf,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Cause {
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    #[error("not a Parquet file, or a truncated one ({0})")]
+    NotParquet(String),
+    #[error("column '{0}' is missing")]
+    MissingColumn(String),
+    #[error("column '{column}' is {found}, not {expected}")]
+    WrongType { column: String, found: String, expected: &'static str },
+    #[error("row {row}: {problem}")]
+    Row { row: usize, problem: String },
+    #[error("not a results file: its metadata has no '{RESULTS_KEY}'")]
+    NoMetadata,
+    #[error("its metadata '{RESULTS_KEY}' is broken: {0}")]
+    BrokenMetadata(String),
+    #[error("could not be written ({0})")]
+    Write(String),
+}
+
+impl Cause {
+    fn at(self, path: &Path) -> TableError {
+        TableError { cause: self, path: path.to_owned() }
+    }
+}

@@ -1,0 +1,261 @@
+//! Takes results, gives `*.results.parquet`, and back.
+
+use std::{collections::HashSet, path::Path};
+
+use crate::model::{
+    ErrorSummary, Estimate, Fidelity, GemmShape, KernelId, Latency, LatencySource, Metric, ModSet, ResultRow, Results,
+    ResultsMeta, SiteId,
+};
+
+use super::{
+    Cause, TableError,
+    frame::{Columns, RowCheck, Table},
+};
+
+/// The Parquet metadata key under which the circumstances are kept.
+pub const RESULTS_KEY: &str = "loka.results";
+
+const ESTIMATES: [Metric; 4] = [Metric::Mere, Metric::RelL2, Metric::BlockRelL2, Metric::LossCost];
+const TIMES: [&str; 6] = ["latency_us", "latency_lo_us", "latency_hi_us", "gemm_us", "cast_us", "baseline_us"];
+
+/// The columns of contracts.md in its order, then ours: sampler, held-out errors, tail, latency note.
+pub fn write_results(path: &Path, results: &Results) -> Result<(), TableError> {
+    let rows = &results.rows;
+    let mods: Vec<String> = rows.iter().map(|row| row.mods.to_string()).collect();
+    let mut columns = Columns::new(rows.len());
+    columns.text("site", rows.iter().map(|r| Some(r.site.as_str())));
+    columns.text("gemm", rows.iter().map(|r| Some(r.gemm.as_str())));
+    columns.text("kernel", rows.iter().map(|r| Some(r.kernel.as_str())));
+    columns.text("library", rows.iter().map(|r| Some(r.kernel.library())));
+    columns.text("recipe", rows.iter().map(|r| Some(r.kernel.recipe())));
+    columns.text("mods", mods.iter().map(|mods| Some(mods.as_str())));
+    columns.int("m", rows.iter().map(|r| Some(r.shape.m as i64)));
+    columns.int("k", rows.iter().map(|r| Some(r.shape.k as i64)));
+    columns.int("n", rows.iter().map(|r| Some(r.shape.n as i64)));
+    columns.flag("supported", rows.iter().map(|r| r.supported));
+    columns.text("reason", rows.iter().map(|r| r.reason.as_deref()));
+    write_errors(&mut columns, rows);
+    write_latencies(&mut columns, rows);
+    columns.text("engine", rows.iter().map(|r| Some(r.engine.as_str())));
+    columns.text("device", rows.iter().map(|r| Some(r.device.as_str())));
+    columns.int("seed", rows.iter().map(|r| Some(r.seed.cast_signed())));
+    columns.text("sampler", rows.iter().map(|r| Some(r.sampler.as_str())));
+    columns.int("heldout_rows", rows.iter().map(|r| r.fidelity.map(|f| f.rows.cast_signed())));
+    columns.float("heldout_rel_l2", rows.iter().map(|r| r.fidelity.map(|f| f.heldout_rel_l2)));
+    columns.float("heldout_mere", rows.iter().map(|r| r.fidelity.map(|f| f.heldout_mere)));
+    columns.float("tail_us", rows.iter().map(|r| r.latency.tail_us));
+    columns.text("latency_note", rows.iter().map(|r| Some(r.latency.note.as_str())));
+    let meta = serde_json::to_string(&results.meta).map_err(|error| Cause::Write(error.to_string()).at(path))?;
+    columns.write(path, vec![(RESULTS_KEY.to_owned(), meta)])
+}
+
+fn write_errors(columns: &mut Columns, rows: &[ResultRow]) {
+    let errors = || rows.iter().map(|row| row.error.as_ref());
+    columns.int("draws", errors().map(|e| e.map(|e| e.draws.cast_signed())));
+    columns.int("zeros_skipped", errors().map(|e| e.map(|e| e.zeros_skipped.cast_signed())));
+    let estimate = |columns: &mut Columns, metric: Metric| {
+        let of = |part: fn(Estimate) -> f64| rows.iter().map(move |row| row.metric(metric).map(part));
+        columns.float(metric.as_str(), of(|e| e.value));
+        columns.float(&format!("{metric}_lo"), of(|e| e.lo));
+        columns.float(&format!("{metric}_hi"), of(|e| e.hi));
+    };
+    estimate(columns, Metric::Mere);
+    estimate(columns, Metric::RelL2);
+    columns.float("sqnr_db", errors().map(|e| e.map(|e| e.sqnr_db)));
+    columns.float("median_rel", errors().map(|e| e.map(|e| e.median_rel)));
+    columns.float("max_abs", errors().map(|e| e.map(|e| e.max_abs)));
+    estimate(columns, Metric::BlockRelL2);
+    estimate(columns, Metric::LossCost);
+}
+
+fn write_latencies(columns: &mut Columns, rows: &[ResultRow]) {
+    for (index, name) in TIMES.iter().enumerate() {
+        columns.float(name, rows.iter().map(|row| times(&row.latency)[index]));
+    }
+    columns.float("speedup", rows.iter().map(ResultRow::speedup));
+    columns.text("latency_source", rows.iter().map(|row| Some(row.latency.source.as_str())));
+}
+
+fn times(latency: &Latency) -> [Option<f64>; 6] {
+    let range = [latency.latency_us, latency.latency_lo_us, latency.latency_hi_us];
+    let [us, lo, hi] = range;
+    [us, lo, hi, latency.gemm_us, latency.cast_us, latency.baseline_us]
+}
+
+pub fn read_results(path: &Path) -> Result<Results, TableError> {
+    let read = || -> Result<Results, Cause> {
+        let table = Table::read(path)?;
+        let meta = table.metadata(RESULTS_KEY).ok_or(Cause::NoMetadata)?;
+        let meta: ResultsMeta = serde_json::from_str(meta).map_err(|error| Cause::BrokenMetadata(error.to_string()))?;
+        let columns = ReadColumns::of(&table)?;
+        let sites: HashSet<&SiteId> = meta.manifest.sites.iter().map(|site| &site.id).collect();
+        let rows = (0..table.height()).map(|row| columns.row(row, &sites)).collect::<Result<_, _>>()?;
+        Ok(Results { meta, rows })
+    };
+    read().map_err(|cause| cause.at(path))
+}
+
+type Floats = Vec<Option<f64>>;
+type Ints = Vec<Option<i64>>;
+type Texts<'t> = Vec<Option<&'t str>>;
+
+struct ReadColumns<'t> {
+    site: Texts<'t>,
+    gemm: Texts<'t>,
+    kernel: Texts<'t>,
+    mods: Texts<'t>,
+    shape: [Ints; 3],
+    supported: Vec<Option<bool>>,
+    reason: Texts<'t>,
+    counts: [Ints; 2],
+    /// Value, lower and upper end of each of `ESTIMATES`.
+    estimates: Vec<[Floats; 3]>,
+    points: [Floats; 3],
+    times: Vec<Floats>,
+    source: Texts<'t>,
+    engine: Texts<'t>,
+    device: Texts<'t>,
+    seed: Ints,
+    sampler: Texts<'t>,
+    heldout_rows: Ints,
+    heldout: [Floats; 2],
+    tail: Floats,
+    note: Texts<'t>,
+}
+
+impl<'t> ReadColumns<'t> {
+    fn of(table: &'t Table) -> Result<Self, Cause> {
+        let estimate = |metric: Metric| -> Result<[Floats; 3], Cause> {
+            Ok([
+                table.float(metric.as_str())?,
+                table.float(&format!("{metric}_lo"))?,
+                table.float(&format!("{metric}_hi"))?,
+            ])
+        };
+        // In no read value, and yet of the contract: a file without it was made by something else.
+        table.float("speedup")?;
+        table.text("library")?;
+        table.text("recipe")?;
+        Ok(Self {
+            site: table.text("site")?,
+            gemm: table.text("gemm")?,
+            kernel: table.text("kernel")?,
+            mods: table.text("mods")?,
+            shape: [table.int("m")?, table.int("k")?, table.int("n")?],
+            supported: table.flag("supported")?,
+            reason: table.text("reason")?,
+            counts: [table.int("draws")?, table.int("zeros_skipped")?],
+            estimates: ESTIMATES.into_iter().map(estimate).collect::<Result<_, _>>()?,
+            points: [table.float("sqnr_db")?, table.float("median_rel")?, table.float("max_abs")?],
+            times: TIMES.iter().map(|name| table.float(name)).collect::<Result<_, _>>()?,
+            source: table.text("latency_source")?,
+            engine: table.text("engine")?,
+            device: table.text("device")?,
+            seed: table.int("seed")?,
+            sampler: table.text("sampler")?,
+            heldout_rows: table.int("heldout_rows")?,
+            heldout: [table.float("heldout_rel_l2")?, table.float("heldout_mere")?],
+            tail: table.float("tail_us")?,
+            note: table.text("latency_note")?,
+        })
+    }
+
+    fn row(&self, row: usize, sites: &HashSet<&SiteId>) -> Result<ResultRow, Cause> {
+        let check = RowCheck { row };
+        let site = SiteId::new(check.required("site", self.site[row])?);
+        // The manifest's own copy of the name: one allocation a site, not one a row.
+        let Some(site) = sites.get(&site) else {
+            return Err(check.fault(format!("site '{site}' is not in the trace")));
+        };
+        let mods = check.required("mods", self.mods[row])?;
+        let owned = |name: &str, value: Option<&str>| check.required(name, value).map(str::to_owned);
+        let [m, k, n] = &self.shape;
+        Ok(ResultRow {
+            site: (*site).clone(),
+            gemm: check.required("gemm", self.gemm[row])?.parse().map_err(|problem| check.fault(problem))?,
+            kernel: KernelId::new(check.required("kernel", self.kernel[row])?),
+            mods: if mods.is_empty() {
+                ModSet::none()
+            } else {
+                mods.parse().map_err(|problem| check.fault(format!("{problem}")))?
+            },
+            shape: GemmShape { m: check.size("m", m[row])?, k: check.size("k", k[row])?, n: check.size("n", n[row])? },
+            supported: check.required("supported", self.supported[row])?,
+            reason: self.reason[row].map(str::to_owned),
+            error: self.error(&check)?,
+            latency: self.latency(&check)?,
+            fidelity: self.fidelity(&check)?,
+            sampler: owned("sampler", self.sampler[row])?,
+            engine: owned("engine", self.engine[row])?,
+            device: owned("device", self.device[row])?,
+            seed: check.required("seed", self.seed[row])?.cast_unsigned(),
+        })
+    }
+
+    fn estimate(&self, check: &RowCheck, index: usize) -> Result<Option<Estimate>, Cause> {
+        let name = ESTIMATES[index].as_str();
+        let [value, lo, hi] = &self.estimates[index];
+        let Some(value) = check.not_negative(name, value[check.row])? else { return Ok(None) };
+        let end = |end: &str, values: &Floats| {
+            let name = format!("{name}_{end}");
+            check.required(&name, check.not_negative(&name, values[check.row])?)
+        };
+        let (lo, hi) = (end("lo", lo)?, end("hi", hi)?);
+        if lo > hi {
+            return Err(check.fault(format!("{name}_lo {lo} is above {name}_hi {hi}")));
+        }
+        Ok(Some(Estimate { value, lo, hi }))
+    }
+
+    /// A row has an error when it has a MERE; then it has the rest of it too.
+    fn error(&self, check: &RowCheck) -> Result<Option<ErrorSummary>, Cause> {
+        let Some(mere) = self.estimate(check, 0)? else { return Ok(None) };
+        let [sqnr_db, median_rel, max_abs] = [0, 1, 2].map(|index| self.points[index][check.row]);
+        let point = |name, value| check.required(name, check.not_negative(name, value)?);
+        let sqnr_db = check.required("sqnr_db", sqnr_db)?;
+        if sqnr_db.is_nan() {
+            return Err(check.fault("sqnr_db is NaN".to_owned()));
+        }
+        Ok(Some(ErrorSummary {
+            draws: check.count("draws", self.counts[0][check.row])?,
+            zeros_skipped: check.count("zeros_skipped", self.counts[1][check.row])?,
+            mere,
+            rel_l2: check.required("rel_l2", self.estimate(check, 1)?)?,
+            sqnr_db,
+            median_rel: point("median_rel", median_rel)?,
+            max_abs: point("max_abs", max_abs)?,
+            block_rel_l2: self.estimate(check, 2)?,
+            loss_cost: self.estimate(check, 3)?,
+        }))
+    }
+
+    fn latency(&self, check: &RowCheck) -> Result<Latency, Cause> {
+        let time = |index: usize| check.not_negative(TIMES[index], self.times[index][check.row]);
+        let source = check.required("latency_source", self.source[check.row])?;
+        let known = LatencySource::ALL.into_iter().find(|known| known.as_str() == source);
+        Ok(Latency {
+            latency_us: time(0)?,
+            latency_lo_us: time(1)?,
+            latency_hi_us: time(2)?,
+            gemm_us: time(3)?,
+            cast_us: time(4)?,
+            baseline_us: time(5)?,
+            tail_us: check.not_negative("tail_us", self.tail[check.row])?,
+            source: known.ok_or_else(|| check.fault(format!("unknown latency_source '{source}'")))?,
+            note: check.required("latency_note", self.note[check.row])?.to_owned(),
+        })
+    }
+
+    fn fidelity(&self, check: &RowCheck) -> Result<Option<Fidelity>, Cause> {
+        let Some(rows) = self.heldout_rows[check.row] else { return Ok(None) };
+        let error = |name: &str, values: &Floats| check.required(name, check.not_negative(name, values[check.row])?);
+        Ok(Some(Fidelity {
+            rows: check.count("heldout_rows", Some(rows))?,
+            heldout_rel_l2: error("heldout_rel_l2", &self.heldout[0])?,
+            heldout_mere: error("heldout_mere", &self.heldout[1])?,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests;

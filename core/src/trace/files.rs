@@ -1,0 +1,94 @@
+//! Takes paths; gives opened traces, mapped and not read, and writes traces so that a half-written
+//! file is never seen.
+
+use std::{
+    fs::{self, File},
+    io::{BufWriter, Write},
+    path::{Path, PathBuf},
+};
+
+use memmap2::Mmap;
+
+use super::{
+    Trace, TraceData, TraceError,
+    error::{Cause, Fault},
+    write::Layout,
+};
+
+const EXTENSION: &str = ".trace.safetensors";
+
+impl Trace {
+    /// Opens a file, or all `*.trace.safetensors` files of a folder as the shards of one run. Checks
+    /// structure only; a site's data is checked when it is read.
+    pub fn open(path: &Path) -> Result<Self, TraceError> {
+        let metadata = fs::metadata(path).map_err(|error| io_error(&error, path))?;
+        if !metadata.is_dir() {
+            return open_file(path);
+        }
+        let shards = shards_in(path)?.iter().map(|path| open_file(path)).collect::<Result<Vec<Self>, _>>()?;
+        // A folder of one is that file: the same name, and the same digest in results.
+        if let [one] = shards.as_slice() {
+            return Ok(one.clone());
+        }
+        Self::from_shards(&name_of(path), &path.to_string_lossy(), shards)
+    }
+}
+
+fn shards_in(folder: &Path) -> Result<Vec<PathBuf>, TraceError> {
+    let error = |error| io_error(&error, folder);
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder).map_err(error)? {
+        let path = entry.map_err(error)?.path();
+        if path.is_file() && path.to_string_lossy().ends_with(EXTENSION) {
+            paths.push(path);
+        }
+    }
+    if paths.is_empty() {
+        return Err(Fault::from(Cause::EmptyFolder).in_file(&folder.to_string_lossy()));
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+fn open_file(path: &Path) -> Result<Trace, TraceError> {
+    let error = |error| io_error(&error, path);
+    // Opening a pipe would wait for its other end.
+    if !fs::metadata(path).map_err(error)?.is_file() {
+        return Err(Fault::from(Cause::NotAFile).in_file(&path.to_string_lossy()));
+    }
+    let file = File::open(path).map_err(error)?;
+    // SAFETY: the map is read-only and lives as long as the trace. Another process that cuts the file
+    // short meanwhile ends this one (SIGBUS), as with every mapped file; recorders and `write` below
+    // replace files by renaming, which leaves the mapped one alone.
+    #[allow(unsafe_code)]
+    let map = unsafe { Mmap::map(&file) }.map_err(error)?;
+    Trace::from_container(&name_of(path), &path.to_string_lossy(), Box::new(map))
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+fn io_error(error: &std::io::Error, path: &Path) -> TraceError {
+    Fault::from(Cause::from_io(error)).in_file(&path.to_string_lossy())
+}
+
+/// Writes a trace in the place of whatever is at `path`, at once and only when it is complete.
+pub fn write(path: &Path, data: &TraceData) -> Result<(), TraceError> {
+    let error = |error: std::io::Error| io_error(&error, path);
+    let layout = Layout::of(data).map_err(|fault| fault.in_file(&path.to_string_lossy()))?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".loka-").suffix(".tmp");
+    // A temporary is the owner's alone by default; a trace is a file like others.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let file = builder.tempfile_in(folder).map_err(error)?;
+    let mut out = BufWriter::new(file);
+    layout.write_to(&mut out).and_then(|()| out.flush()).map_err(error)?;
+    let file = out.into_inner().map_err(|failed| error(failed.into_error()))?;
+    // On the disk before the name is: a crash leaves the old file or the new one.
+    file.as_file().sync_all().map_err(error)?;
+    file.persist(path).map_err(|failed| error(failed.error))?;
+    Ok(())
+}

@@ -1,0 +1,249 @@
+//! Takes one site's tensors; gives its statistics, widened and checked value by value.
+
+use half::{bf16, f16};
+
+use super::{
+    SiteStats,
+    coverage::series_names,
+    error::{Cause, Fault},
+    header::Tensors,
+    site_stats::{Covariance, Distribution, Series, WeightStats},
+};
+use crate::model::{Matrix, Site};
+
+/// Reads a site whose structure has been checked.
+pub(super) fn read_site(site: &Site, tensors: &Tensors, file: &[u8]) -> Result<SiteStats, Fault> {
+    Reader { site, tensors, file }.read()
+}
+
+struct Reader<'a> {
+    site: &'a Site,
+    tensors: &'a Tensors,
+    file: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    fn read(&self) -> Result<SiteStats, Fault> {
+        let Site { k, n, .. } = *self.site;
+        let grad_output = self.has("grad_output.mean").then(|| self.distribution("grad_output", n)).transpose()?;
+        Ok(SiteStats {
+            site: self.site.clone(),
+            input: self.distribution("input", k)?,
+            grad_output,
+            cross_cov: self.optional_f32("cross_cov")?,
+            weight: self.weight()?,
+            weight_hist: self.hist("weight.hist")?,
+            weight_amax: self.amax("weight.amax")?,
+            bias: if self.site.bias { Some(self.f32s("bias")?) } else { None },
+            gamma: self.optional_f32("tail.gamma")?,
+            beta: self.optional_f32("tail.beta")?,
+            heldout_input: self.rows("sample.input", k)?,
+            heldout_grad_output: self.rows("sample.grad_output", n)?,
+            series: self.series()?,
+        })
+    }
+
+    fn distribution(&self, part: &str, features: usize) -> Result<Distribution, Fault> {
+        Ok(Distribution {
+            count: self.count(&format!("{part}.count"))?,
+            mean: self.f64s(&format!("{part}.mean"))?,
+            cov: self.covariance(&format!("{part}.cov"), features)?,
+            quantiles: self.quantiles(&format!("{part}.quantiles"), features)?,
+            hist: self.hist(&format!("{part}.hist"))?,
+            amax: self.amax(&format!("{part}.amax"))?,
+        })
+    }
+
+    /// A covariance of one row, or of none, divides by zero.
+    fn count(&self, tensor: &str) -> Result<u64, Fault> {
+        let found = self.i64s(tensor)?.first().copied().unwrap_or(0);
+        match u64::try_from(found) {
+            Ok(count) if count >= 2 => Ok(count),
+            _ => Err(self.fault(tensor, Cause::Count { tensor: tensor.to_owned(), found })),
+        }
+    }
+
+    fn covariance(&self, name: &str, size: usize) -> Result<Covariance, Fault> {
+        let factor = format!("{name}_factor");
+        if !self.has(&factor) {
+            let mut values = self.f64s(name)?;
+            self.check_not_negative(name, values.iter().step_by(size + 1), |i| vec![i, i])?;
+            self.symmetrize(name, &mut values, size)?;
+            return Ok(Covariance::Full(values));
+        }
+        let diag_name = format!("{name}_diag");
+        let factor = self.f64s(&factor)?;
+        let diag = self.f64s(&diag_name)?;
+        self.check_not_negative(&diag_name, diag.iter(), |i| vec![i])?;
+        Ok(Covariance::Factor { rank: factor.len() / size, factor, diag })
+    }
+
+    fn check_not_negative<'v>(
+        &self,
+        tensor: &str,
+        values: impl Iterator<Item = &'v f64>,
+        index: impl Fn(usize) -> Vec<usize>,
+    ) -> Result<(), Fault> {
+        let negative = values.enumerate().find(|(_, value)| **value < 0.0);
+        let Some((i, value)) = negative else { return Ok(()) };
+        Err(self.fault(tensor, Cause::Negative { tensor: tensor.to_owned(), value: *value, index: index(i) }))
+    }
+
+    /// Refuses pairs that differ by more than 1e-3 of sqrt(c_ii c_jj), the scale of a correlation of
+    /// one, so that a feature of small variance is held to the same. Rounding below that is averaged
+    /// away: an eigensolver reads one triangle only, and which one must not matter.
+    fn symmetrize(&self, tensor: &str, values: &mut [f64], size: usize) -> Result<(), Fault> {
+        const TOLERANCE: f64 = 1e-3;
+        let deviations: Vec<f64> = values.iter().step_by(size + 1).map(|variance| variance.sqrt()).collect();
+        let largest = deviations.iter().copied().fold(0.0, f64::max);
+        // Where a feature is constant, its covariances are rounding of the largest ones.
+        let floor = largest * largest * f64::from(f32::EPSILON);
+        for row in 0..size {
+            for col in row + 1..size {
+                let (upper, lower) = (values[row * size + col], values[col * size + row]);
+                if upper == lower {
+                    continue;
+                }
+                if (upper - lower).abs() > TOLERANCE * deviations[row] * deviations[col] + floor {
+                    let tensor_name = tensor.to_owned();
+                    let cause = Cause::Asymmetric { tensor: tensor_name, row, col, upper, lower };
+                    return Err(self.fault(tensor, cause));
+                }
+                let middle = 0.5 * upper + 0.5 * lower;
+                values[row * size + col] = middle;
+                values[col * size + row] = middle;
+            }
+        }
+        Ok(())
+    }
+
+    fn quantiles(&self, tensor: &str, features: usize) -> Result<Option<Vec<f32>>, Fault> {
+        let Some(values) = self.optional_f32(tensor)? else { return Ok(None) };
+        let probs = values.len() / features;
+        for (row, quantiles) in values.chunks_exact(probs.max(1)).enumerate() {
+            if let Some(col) = quantiles.windows(2).position(|pair| pair[0] > pair[1]) {
+                let index = vec![row, col + 1];
+                return Err(self.fault(tensor, Cause::Descends { tensor: tensor.to_owned(), index }));
+            }
+        }
+        Ok(Some(values))
+    }
+
+    fn hist(&self, tensor: &str) -> Result<Option<Vec<u64>>, Fault> {
+        if !self.has(tensor) {
+            return Ok(None);
+        }
+        let negative = |(i, value): (usize, &i64)| {
+            let cause = Cause::Negative { tensor: tensor.to_owned(), value: *value as f64, index: vec![i] };
+            self.fault(tensor, cause)
+        };
+        let bins = self.i64s(tensor)?;
+        let unsigned = |(i, value): (usize, &i64)| u64::try_from(*value).map_err(|_| negative((i, value)));
+        bins.iter().enumerate().map(unsigned).collect::<Result<Vec<u64>, Fault>>().map(Some)
+    }
+
+    fn amax(&self, tensor: &str) -> Result<Option<f64>, Fault> {
+        if !self.has(tensor) {
+            return Ok(None);
+        }
+        let values = self.f64s(tensor)?;
+        self.check_not_negative(tensor, values.iter(), |i| vec![i])?;
+        Ok(values.first().copied())
+    }
+
+    fn weight(&self) -> Result<WeightStats, Fault> {
+        let Site { k, n, .. } = *self.site;
+        if self.has("weight") {
+            return Ok(WeightStats::Snapshot(self.f32s("weight")?));
+        }
+        Ok(WeightStats::MatrixNormal {
+            mean: self.f64s("weight.mean")?,
+            row_cov: self.covariance("weight.row_cov", n)?,
+            col_cov: self.covariance("weight.col_cov", k)?,
+        })
+    }
+
+    fn rows(&self, tensor: &str, cols: usize) -> Result<Option<Matrix>, Fault> {
+        let data = self.optional_f32(tensor)?;
+        Ok(data.map(|data| Matrix { rows: data.len() / cols, cols, data }))
+    }
+
+    /// Not checked for finite values: a series that became NaN is what one looks for in it.
+    fn series(&self) -> Result<Vec<Series>, Fault> {
+        let names = series_names(&self.site.id, self.tensors);
+        let steps = if names.is_empty() { Vec::new() } else { self.i64s("series.step")? };
+        let read = |name: String| {
+            let (dtype, bytes) = self.bytes(&format!("series.{name}"))?;
+            Ok(Series { name, steps: steps.clone(), values: widen_f32(dtype, bytes) })
+        };
+        names.into_iter().map(read).collect()
+    }
+
+    fn has(&self, tensor: &str) -> bool {
+        self.tensors.contains_key(&format!("{}/{tensor}", self.site.id))
+    }
+
+    fn optional_f32(&self, tensor: &str) -> Result<Option<Vec<f32>>, Fault> {
+        self.has(tensor).then(|| self.f32s(tensor)).transpose()
+    }
+
+    fn f32s(&self, tensor: &str) -> Result<Vec<f32>, Fault> {
+        let (dtype, bytes) = self.bytes(tensor)?;
+        let values = widen_f32(dtype, bytes);
+        // After narrowing: an F64 beyond F32 is infinite where we use it.
+        self.check_finite(tensor, values.iter().position(|value| !value.is_finite()), |i| f64::from(values[i]))?;
+        Ok(values)
+    }
+
+    fn f64s(&self, tensor: &str) -> Result<Vec<f64>, Fault> {
+        let (dtype, bytes) = self.bytes(tensor)?;
+        let values = widen_f64(dtype, bytes);
+        self.check_finite(tensor, values.iter().position(|value| !value.is_finite()), |i| values[i])?;
+        Ok(values)
+    }
+
+    fn i64s(&self, tensor: &str) -> Result<Vec<i64>, Fault> {
+        let (_, bytes) = self.bytes(tensor)?;
+        Ok(bytes.as_chunks().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect())
+    }
+
+    fn check_finite(&self, tensor: &str, at: Option<usize>, value: impl Fn(usize) -> f64) -> Result<(), Fault> {
+        let Some(at) = at else { return Ok(()) };
+        let found = self.tensors.get(&format!("{}/{tensor}", self.site.id));
+        let index = match found.map(|found| found.shape.as_slice()) {
+            Some([_, cols]) => vec![at / cols, at % cols],
+            _ => vec![at],
+        };
+        let cause = Cause::NotFinite { tensor: tensor.to_owned(), value: value(at), index };
+        Err(self.fault(tensor, cause))
+    }
+
+    fn bytes(&self, tensor: &str) -> Result<(&'a str, &'a [u8]), Fault> {
+        let found = self.tensors.get(&format!("{}/{tensor}", self.site.id));
+        let bytes = found.and_then(|found| Some((found.dtype.as_str(), self.file.get(found.bytes.clone())?)));
+        bytes.ok_or_else(|| self.fault(tensor, Cause::Missing(tensor.to_owned())))
+    }
+
+    fn fault(&self, tensor: &str, cause: Cause) -> Fault {
+        Fault::at_tensor(cause, &self.site.id, tensor)
+    }
+}
+
+/// Data in a file stands at any address: values are read by bytes, not by casting slices.
+fn widen_f32(dtype: &str, bytes: &[u8]) -> Vec<f32> {
+    match dtype {
+        "F64" => bytes.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes) as f32).collect(),
+        "F32" => bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect(),
+        "F16" => bytes.as_chunks().0.iter().map(|bytes| f16::from_le_bytes(*bytes).to_f32()).collect(),
+        _ => bytes.as_chunks().0.iter().map(|bytes| bf16::from_le_bytes(*bytes).to_f32()).collect(),
+    }
+}
+
+fn widen_f64(dtype: &str, bytes: &[u8]) -> Vec<f64> {
+    match dtype {
+        "F64" => bytes.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect(),
+        "F32" => bytes.as_chunks().0.iter().map(|bytes| f64::from(f32::from_le_bytes(*bytes))).collect(),
+        "F16" => bytes.as_chunks().0.iter().map(|bytes| f16::from_le_bytes(*bytes).to_f64()).collect(),
+        _ => bytes.as_chunks().0.iter().map(|bytes| bf16::from_le_bytes(*bytes).to_f64()).collect(),
+    }
+}

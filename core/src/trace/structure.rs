@@ -1,0 +1,242 @@
+//! Takes a site and the file's tensor table; gives why the site cannot be used, if so. Names, types
+//! and shapes only: no data is read, so that opening a trace of any size is quick.
+
+use std::collections::BTreeMap;
+
+use super::{
+    coverage::{series_names, under},
+    error::{Cause, Fault},
+    header::{Tensor, Tensors},
+    manifest::UNUSABLE,
+};
+use crate::model::{Site, SiteId};
+
+pub(super) const HIST_BINS: usize = 82;
+
+/// The first thing that makes the site unusable. `num_probs`: length of the manifest's `quantile_probs`.
+pub(super) fn check(site: &Site, order: &SiteOrder<'_>, tensors: &Tensors, num_probs: usize) -> Result<(), Fault> {
+    check_manifest(site, order).map_err(|cause| Fault::at_site(cause, &site.id))?;
+    Checker { site, tensors, num_probs }.check()
+}
+
+/// The sites in forward order, found by id.
+pub(super) struct SiteOrder<'a> {
+    sites: &'a [Site],
+    index: BTreeMap<&'a SiteId, usize>,
+}
+
+impl<'a> SiteOrder<'a> {
+    pub fn new(sites: &'a [Site]) -> Self {
+        Self { sites, index: sites.iter().enumerate().map(|(i, site)| (&site.id, i)).collect() }
+    }
+
+    /// The site that `from` feeds. Only forwards, which also means that following feeds ends.
+    fn fed(&self, from: &Site, to: &SiteId) -> Result<&Site, Cause> {
+        let at = self.index.get(to).ok_or_else(|| Cause::FeedUnknown(to.clone()))?;
+        if self.index.get(&from.id).is_some_and(|from| at <= from) {
+            return Err(Cause::FeedBackwards(to.clone()));
+        }
+        Ok(&self.sites[*at])
+    }
+}
+
+fn check_manifest(site: &Site, order: &SiteOrder<'_>) -> Result<(), Cause> {
+    if let Some(reason) = site.extra.get(UNUSABLE) {
+        return Err(Cause::Unusable(reason.as_str().map_or_else(|| reason.to_string(), str::to_owned)));
+    }
+    let Site { m, k, n, .. } = *site;
+    for (name, size) in [("m", m), ("k", k), ("n", n)] {
+        if size == 0 {
+            return Err(Cause::ZeroSize(name));
+        }
+    }
+    // Later stages index these products; m is bound to no tensor that would have bounded it.
+    if [(m, k), (m, n), (n, k)].into_iter().any(|(a, b)| a.checked_mul(b).is_none_or(|size| size > isize::MAX as usize))
+    {
+        return Err(Cause::SizeOverflow { m, k, n });
+    }
+    for to in &site.feeds {
+        let fed = order.fed(site, to)?;
+        if fed.k != n && !fed.extra.contains_key(UNUSABLE) {
+            return Err(Cause::FeedSize { to: to.clone(), k: fed.k, n });
+        }
+    }
+    Ok(())
+}
+
+/// What a tensor may be made of.
+#[derive(Clone, Copy)]
+enum Kind {
+    Float,
+    F32,
+    I64,
+}
+
+impl Kind {
+    fn accepts(self, dtype: &str) -> bool {
+        match self {
+            Self::Float => matches!(dtype, "F64" | "F32" | "F16" | "BF16"),
+            Self::F32 => dtype == "F32",
+            Self::I64 => dtype == "I64",
+        }
+    }
+
+    fn expected(self) -> &'static str {
+        match self {
+            Self::Float => "F64, F32, F16 or BF16",
+            Self::F32 => "F32",
+            Self::I64 => "I64",
+        }
+    }
+}
+
+/// A dimension of an expected shape. Any size: a rank, a number of rows or of steps.
+#[derive(Clone, Copy)]
+enum Dim {
+    Is(usize),
+    Any(&'static str),
+}
+
+struct Checker<'a> {
+    site: &'a Site,
+    tensors: &'a Tensors,
+    num_probs: usize,
+}
+
+impl Checker<'_> {
+    fn check(&self) -> Result<(), Fault> {
+        let Site { k, n, .. } = *self.site;
+        self.distribution("input", k)?;
+        if under(&self.site.id, "grad_output.", self.tensors).next().is_some() {
+            self.distribution("grad_output", n)?;
+        }
+        if self.optional("cross_cov", Kind::Float, &[Dim::Is(n), Dim::Is(k)])?.is_some() {
+            self.required("grad_output.mean", Kind::Float, &[Dim::Is(n)])?;
+        }
+        self.weight()?;
+        self.bias_and_tail()?;
+        self.sample()?;
+        self.series()
+    }
+
+    fn distribution(&self, part: &str, features: usize) -> Result<(), Fault> {
+        let dim = Dim::Is(features);
+        self.required(&format!("{part}.count"), Kind::I64, &[Dim::Is(1)])?;
+        self.required(&format!("{part}.mean"), Kind::Float, &[dim])?;
+        self.covariance(&format!("{part}.cov"), features)?;
+        self.optional(&format!("{part}.quantiles"), Kind::Float, &[dim, Dim::Is(self.num_probs)])?;
+        self.summary(part)
+    }
+
+    fn summary(&self, part: &str) -> Result<(), Fault> {
+        self.optional(&format!("{part}.hist"), Kind::I64, &[Dim::Is(HIST_BINS)])?;
+        self.optional(&format!("{part}.amax"), Kind::Float, &[Dim::Is(1)])?;
+        Ok(())
+    }
+
+    /// `name` itself, or `name_factor` with `name_diag`; both would leave open which one is meant.
+    fn covariance(&self, name: &str, size: usize) -> Result<(), Fault> {
+        let dim = Dim::Is(size);
+        let factor = format!("{name}_factor");
+        let has_factor = self.optional(&factor, Kind::Float, &[dim, Dim::Any("rank")])?.is_some();
+        if !has_factor {
+            return self.required(name, Kind::Float, &[dim, dim]).map(|_| ());
+        }
+        if self.find(name).is_some() {
+            return Err(self.fault(name, Cause::Both(name.to_owned(), factor)));
+        }
+        self.required(&format!("{name}_diag"), Kind::Float, &[dim]).map(|_| ())
+    }
+
+    fn weight(&self) -> Result<(), Fault> {
+        let Site { k, n, .. } = *self.site;
+        let shape = [Dim::Is(n), Dim::Is(k)];
+        match (self.find("weight").is_some(), self.find("weight.mean").is_some()) {
+            (true, true) => return Err(self.fault("weight", Cause::Both("weight".into(), "weight.mean".into()))),
+            (false, true) => {
+                self.required("weight.mean", Kind::Float, &shape)?;
+                self.covariance("weight.row_cov", n)?;
+                self.covariance("weight.col_cov", k)?;
+            }
+            (_, false) => {
+                self.required("weight", Kind::Float, &shape)?;
+            }
+        }
+        self.summary("weight")
+    }
+
+    fn bias_and_tail(&self) -> Result<(), Fault> {
+        let per_output = [Dim::Is(self.site.n)];
+        if self.site.bias {
+            self.required("bias", Kind::Float, &per_output)?;
+        }
+        // A shift alone may be missing (RMS norm has none), a gain may not.
+        if self.site.tail.iter().any(|op| op.affine == Some(true)) {
+            self.required("tail.gamma", Kind::Float, &per_output)?;
+        }
+        self.optional("tail.gamma", Kind::Float, &per_output)?;
+        self.optional("tail.beta", Kind::Float, &per_output)?;
+        Ok(())
+    }
+
+    fn sample(&self) -> Result<(), Fault> {
+        let Site { k, n, .. } = *self.site;
+        let rows = Dim::Any("rows");
+        let input = self.optional("sample.input", Kind::Float, &[rows, Dim::Is(k)])?;
+        // The same rows in both.
+        let rows = input.map_or(rows, |input| Dim::Is(input.shape[0]));
+        self.optional("sample.grad_output", Kind::Float, &[rows, Dim::Is(n)])?;
+        Ok(())
+    }
+
+    fn series(&self) -> Result<(), Fault> {
+        let names = series_names(&self.site.id, self.tensors);
+        if names.is_empty() {
+            return Ok(());
+        }
+        let steps = self.required("series.step", Kind::I64, &[Dim::Any("steps")])?.shape[0];
+        for name in names {
+            self.required(&format!("series.{name}"), Kind::F32, &[Dim::Is(steps)])?;
+        }
+        Ok(())
+    }
+
+    fn find(&self, tensor: &str) -> Option<&Tensor> {
+        self.tensors.get(&format!("{}/{tensor}", self.site.id))
+    }
+
+    fn fault(&self, tensor: &str, cause: Cause) -> Fault {
+        Fault::at_tensor(cause, &self.site.id, tensor)
+    }
+
+    fn required(&self, tensor: &str, kind: Kind, shape: &[Dim]) -> Result<&Tensor, Fault> {
+        let found = self.optional(tensor, kind, shape)?;
+        found.ok_or_else(|| self.fault(tensor, Cause::Missing(tensor.to_owned())))
+    }
+
+    fn optional(&self, tensor: &str, kind: Kind, shape: &[Dim]) -> Result<Option<&Tensor>, Fault> {
+        let Some(found) = self.find(tensor) else { return Ok(None) };
+        if !kind.accepts(&found.dtype) {
+            let (dtype, expected) = (found.dtype.clone(), kind.expected());
+            return Err(self.fault(tensor, Cause::Dtype { tensor: tensor.to_owned(), found: dtype, expected }));
+        }
+        let fits = |(size, dim): (&usize, &Dim)| matches!(dim, Dim::Any(_)) || matches!(dim, Dim::Is(is) if is == size);
+        if found.shape.len() == shape.len() && found.shape.iter().zip(shape).all(fits) {
+            return Ok(Some(found));
+        }
+        let (shape, expected) = (found.shape.clone(), shape_text(shape));
+        Err(self.fault(tensor, Cause::Shape { tensor: tensor.to_owned(), found: shape, expected }))
+    }
+}
+
+/// E.g. `[4, rank]`.
+fn shape_text(shape: &[Dim]) -> String {
+    let sizes: Vec<String> = shape
+        .iter()
+        .map(|dim| match dim {
+            Dim::Is(size) => size.to_string(),
+            Dim::Any(name) => (*name).to_owned(),
+        })
+        .collect();
+    format!("[{}]", sizes.join(", "))
+}

@@ -1,0 +1,190 @@
+//! Takes a file's bytes or the shards of one run; gives the manifest, which sites are usable and why
+//! not, and on demand one site's statistics.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, OnceLock},
+};
+
+use sha2::{Digest, Sha256};
+
+use super::{
+    SiteStats, TraceData,
+    coverage::Coverage,
+    error::{Cause, Fault, TraceError},
+    header::{self, Tensors},
+    manifest,
+    merge::{self, Joined},
+    read,
+    structure::{self, SiteOrder},
+};
+use crate::model::{Manifest, Site, SiteId};
+
+/// A site as the trace lists it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SiteEntry {
+    pub site: Site,
+    /// Why the site cannot be used. From structure alone: its data may still turn out to be bad.
+    pub problem: Option<String>,
+    pub coverage: Coverage,
+}
+
+/// An opened trace: one file, or the shards of one run. Cheap to clone and to send between threads.
+#[derive(Clone)]
+pub struct Trace(Arc<Inner>);
+
+struct Inner {
+    name: String,
+    file: String,
+    manifest: Manifest,
+    sites: Vec<SiteEntry>,
+    faults: Vec<Option<TraceError>>,
+    index: BTreeMap<SiteId, usize>,
+    source: Source,
+    digest: OnceLock<String>,
+}
+
+/// A file's bytes: in memory, or mapped.
+pub(super) type Bytes = Box<dyn AsRef<[u8]> + Send + Sync>;
+
+enum Source {
+    File {
+        bytes: Bytes,
+        tensors: Tensors,
+    },
+    /// In rank order; sites are merged when they are asked for.
+    Shards(Vec<Trace>),
+}
+
+impl Trace {
+    /// A trace from a file's bytes; `name` stands for the file in errors. Checks structure only.
+    pub fn from_bytes(name: &str, bytes: Vec<u8>) -> Result<Self, TraceError> {
+        Self::from_container(name, name, Box::new(bytes))
+    }
+
+    /// A trace in memory, as if `data` had been written and opened again.
+    pub fn from_data(name: &str, data: &TraceData) -> Result<Self, TraceError> {
+        Self::from_bytes(name, data.to_bytes().map_err(|fault| fault.in_file(name))?)
+    }
+
+    /// `file` is what errors show, `name` what windows and tables do.
+    pub(super) fn from_container(name: &str, file: &str, bytes: Bytes) -> Result<Self, TraceError> {
+        let (manifest, tensors) = open((*bytes).as_ref()).map_err(|fault| fault.in_file(file))?;
+        let order = SiteOrder::new(&manifest.sites);
+        let num_probs = manifest.quantile_probs.len();
+        let check = |site| structure::check(site, &order, &tensors, num_probs).err().map(|fault| fault.in_file(file));
+        let faults: Vec<Option<TraceError>> = manifest.sites.iter().map(check).collect();
+        let entry = |(site, fault): (&Site, &Option<TraceError>)| SiteEntry {
+            site: site.clone(),
+            problem: fault.as_ref().map(TraceError::cause),
+            coverage: Coverage::of(&site.id, &tensors),
+        };
+        let sites = manifest.sites.iter().zip(&faults).map(entry).collect();
+        Ok(Self::new(name, file, Joined { manifest, sites, faults }, Source::File { bytes, tensors }))
+    }
+
+    /// The shards of one run as one trace.
+    pub(super) fn from_shards(name: &str, file: &str, shards: Vec<Self>) -> Result<Self, TraceError> {
+        let shards = merge::in_rank_order(shards);
+        let joined = merge::join(&shards)?;
+        Ok(Self::new(name, file, joined, Source::Shards(shards)))
+    }
+
+    fn new(name: &str, file: &str, joined: Joined, source: Source) -> Self {
+        let Joined { manifest, sites, faults } = joined;
+        let index = manifest.sites.iter().enumerate().map(|(i, site)| (site.id.clone(), i)).collect();
+        let (name, file) = (name.to_owned(), file.to_owned());
+        Self(Arc::new(Inner { name, file, manifest, sites, faults, index, source, digest: OnceLock::new() }))
+    }
+
+    /// The file's or the folder's name, without its path.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The path as it was given, or the name of the bytes: what errors end with.
+    pub fn file(&self) -> &str {
+        &self.0.file
+    }
+
+    pub fn manifest(&self) -> &Manifest {
+        &self.0.manifest
+    }
+
+    /// In forward order, the unusable ones too.
+    pub fn sites(&self) -> &[SiteEntry] {
+        &self.0.sites
+    }
+
+    pub fn site(&self, id: &SiteId) -> Option<&SiteEntry> {
+        self.0.index.get(id).map(|i| &self.0.sites[*i])
+    }
+
+    /// What is wrong with the structure of the site at that place.
+    pub(super) fn site_fault(&self, at: usize) -> Option<TraceError> {
+        self.0.faults.get(at).cloned().flatten()
+    }
+
+    /// Reads the site's data and checks every value of it. Not cached: a site may hold 100 MB.
+    pub fn site_stats(&self, id: &SiteId) -> Result<SiteStats, TraceError> {
+        let Some(i) = self.0.index.get(id) else {
+            return Err(Fault::from(Cause::NoSuchSite(id.clone())).in_file(self.file()));
+        };
+        if let Some(error) = &self.0.faults[*i] {
+            return Err(error.clone());
+        }
+        let site = &self.0.sites[*i].site;
+        match &self.0.source {
+            Source::File { bytes, tensors } => {
+                read::read_site(site, tensors, (**bytes).as_ref()).map_err(|fault| fault.in_file(self.file()))
+            }
+            Source::Shards(shards) => merge::merge_site(shards, site, self.file()),
+        }
+    }
+
+    /// `sha256:` and hex of the file's bytes; of several shards, of their digests one after the other
+    /// in rank order. Reads the whole file when first asked (about 1.5 s a GB).
+    pub fn digest(&self) -> String {
+        let compute = || match &self.0.source {
+            Source::File { bytes, .. } => hex(&Sha256::digest((**bytes).as_ref())),
+            Source::Shards(shards) => {
+                let all: String = shards.iter().map(Self::digest).collect();
+                hex(&Sha256::digest(all.as_bytes()))
+            }
+        };
+        self.0.digest.get_or_init(compute).clone()
+    }
+
+    /// Reads every site; gives those that cannot be used, with the reason, in forward order.
+    pub fn check_all(&self) -> Vec<(SiteId, String)> {
+        let check = |entry: &SiteEntry| {
+            let error = self.site_stats(&entry.site.id).err()?;
+            Some((entry.site.id.clone(), self.problem_text(&error)))
+        };
+        self.sites().iter().filter_map(check).collect()
+    }
+
+    /// The cause, and the shard when it is one shard's.
+    pub(super) fn problem_text(&self, error: &TraceError) -> String {
+        if error.file() == self.file() { error.cause() } else { merge::problem_in_shard(error) }
+    }
+}
+
+impl fmt::Debug for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trace").field("file", &self.0.file).field("sites", &self.0.sites.len()).finish_non_exhaustive()
+    }
+}
+
+fn open(file: &[u8]) -> Result<(Manifest, Tensors), Fault> {
+    let header = header::parse(file)?;
+    let text = header.metadata.get("loka.trace").ok_or(Cause::NoManifest)?;
+    Ok((manifest::parse(text)?, header.tensors))
+}
+
+fn hex(digest: &[u8]) -> String {
+    let mut text = "sha256:".to_owned();
+    text.extend(digest.iter().map(|byte| format!("{byte:02x}")));
+    text
+}
