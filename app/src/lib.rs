@@ -1,4 +1,28 @@
 //! LoKA's command line and workbench. No numerics: what is shown arrives ready from `loka_core`.
 
 #[cfg(not(target_arch = "wasm32"))]
+pub mod cli;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod files;
+#[cfg(not(target_arch = "wasm32"))]
 pub mod probing;
+
+#[cfg(feature = "gui")]
+mod app;
+#[cfg(feature = "gui")]
+pub mod commands;
+#[cfg(feature = "gui")]
+pub mod link;
+#[cfg(feature = "gui")]
+mod panels;
+#[cfg(feature = "gui")]
+pub mod theme;
+#[cfg(feature = "gui")]
+pub mod views;
+#[cfg(all(feature = "gui", target_arch = "wasm32"))]
+pub mod web;
+#[cfg(all(feature = "gui", not(target_arch = "wasm32")))]
+pub mod window;
+
+#[cfg(feature = "gui")]
+pub use app::LokaApp;

@@ -133,17 +133,17 @@ fn plan_scale(criterion: &mut Criterion) {
         }
         let (a, b) = (plan(&results, &Policy::paper()), plan(&other, &Policy::paper()));
         group.bench_function(BenchmarkId::new("check", num_sites), |bench| {
-            bench.iter(|| check(black_box(&a), &results))
+            bench.iter(|| check(black_box(&a), &results));
         });
         group.bench_function(BenchmarkId::new("diff", num_sites), |bench| bench.iter(|| diff(black_box(&a), &b)));
         let text = a.to_json();
         group.bench_function(BenchmarkId::new("read", num_sites), |bench| {
-            bench.iter(|| Plan::from_json(black_box(&text)))
+            bench.iter(|| Plan::from_json(black_box(&text)));
         });
         let candidates = Candidates::new(&results, &SiteMods::default());
         let policy = Policy::loss_budget();
         group.bench_function(BenchmarkId::new("frontier", num_sites), |bench| {
-            bench.iter(|| frontier(black_box(&candidates), &policy, 0.5))
+            bench.iter(|| frontier(black_box(&candidates), &policy, 0.5));
         });
         group.finish();
     }

@@ -1,0 +1,104 @@
+//! `loka info`: what a trace holds.
+
+use std::path::PathBuf;
+
+use loka_core::trace::{SiteEntry, Trace};
+use serde_json::json;
+
+use super::output::{self, Outcome, Table};
+
+#[derive(clap::Args, Debug)]
+pub struct InfoArgs {
+    /// A trace file or a folder of shards.
+    trace: PathBuf,
+    /// Read and check every tensor, not only the structure.
+    #[arg(long)]
+    deep: bool,
+}
+
+pub fn run(args: &InfoArgs, json: bool) -> anyhow::Result<Outcome> {
+    let trace = Trace::open(&args.trace)?;
+    let mut problems: Vec<(String, String)> =
+        trace.sites().iter().filter_map(|entry| Some((entry.site.id.to_string(), entry.problem.clone()?))).collect();
+    if args.deep {
+        problems = trace.check_all().into_iter().map(|(site, problem)| (site.to_string(), problem)).collect();
+    }
+    if json { print_json(&trace, &problems)? } else { print_table(&trace, &problems, args.deep) }
+    Ok(Outcome::Done)
+}
+
+fn print_json(trace: &Trace, problems: &[(String, String)]) -> anyhow::Result<()> {
+    let manifest = trace.manifest();
+    output::json(&json!({
+        "trace": trace.file(), "model": manifest.model, "run": manifest.run, "loss": manifest.loss,
+        "num_sites": manifest.sites.len(), "num_unusable": problems.len(),
+    }))?;
+    for entry in trace.sites() {
+        let problem = problems.iter().find(|(site, _)| *site == *entry.site.id.as_str()).map(|(_, problem)| problem);
+        let coverage = &entry.coverage;
+        output::json(&json!({
+            "site": entry.site, "problem": problem,
+            "coverage": {
+                "covariance": coverage.covariance.map(|kind| kind.to_string()),
+                "weight": coverage.weight.map(|kind| kind.to_string()),
+                "quantiles": coverage.quantiles, "grad_output": coverage.grad_output,
+                "cross_cov": coverage.cross_cov, "heldout_rows": coverage.heldout_rows, "series": coverage.series,
+            },
+        }))?;
+    }
+    Ok(())
+}
+
+fn print_table(trace: &Trace, problems: &[(String, String)], deep: bool) {
+    let manifest = trace.manifest();
+    output::line(&format!("{}: {} at step {}", trace.file(), manifest.model.name, manifest.run.step));
+    output::line(&format!(
+        "{} sites · {} parameters · {} {} · recorded every {} steps on {}",
+        manifest.sites.len(),
+        manifest.model.parameters,
+        manifest.loss.name,
+        output::short(manifest.loss.value),
+        manifest.run.every,
+        manifest.run.device,
+    ));
+    output::line("");
+    let mut table = Table::new(&["site", ">m", ">k", ">n", "tail", "feeds", "statistics", "state"]);
+    for entry in trace.sites() {
+        let problem = problems.iter().find(|(site, _)| *site == *entry.site.id.as_str());
+        let state = problem.map_or("ok".to_owned(), |(_, problem)| format!("unusable: {problem}"));
+        let site = &entry.site;
+        table.row([
+            site.id.to_string(),
+            site.m.to_string(),
+            site.k.to_string(),
+            site.n.to_string(),
+            tail(entry),
+            site.feeds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+            statistics(entry),
+            state,
+        ]);
+    }
+    table.print();
+    output::line("");
+    let checked = if deep { "every tensor checked" } else { "structure checked; --deep checks every tensor" };
+    output::line(&format!("{} of {} sites usable ({checked})", trace.sites().len() - problems.len(), trace.sites().len()));
+}
+
+fn tail(entry: &SiteEntry) -> String {
+    let bias = entry.site.bias.then_some("bias");
+    let head = entry.site.head.then_some("head");
+    let ops = entry.site.tail.iter().map(|op| op.op.as_str());
+    bias.into_iter().chain(ops).chain(head).collect::<Vec<_>>().join(" · ")
+}
+
+fn statistics(entry: &SiteEntry) -> String {
+    let coverage = &entry.coverage;
+    let mut parts = Vec::new();
+    parts.extend(coverage.covariance.map(|kind| format!("covariance {kind}")));
+    parts.extend(coverage.weight.map(|kind| format!("weight {kind}")));
+    parts.extend(coverage.quantiles.then(|| "quantiles".to_owned()));
+    parts.extend(coverage.grad_output.then(|| "gradients".to_owned()));
+    parts.extend(coverage.cross_cov.then(|| "cross".to_owned()));
+    parts.extend((coverage.heldout_rows > 0).then(|| format!("{} held-out rows", coverage.heldout_rows)));
+    parts.join(", ")
+}

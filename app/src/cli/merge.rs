@@ -1,0 +1,31 @@
+//! `loka merge`: shards of one run into one trace.
+
+use std::path::PathBuf;
+
+use loka_core::trace::{self, Trace};
+use serde_json::json;
+
+use super::output::{self, Outcome};
+
+#[derive(clap::Args, Debug)]
+pub struct MergeArgs {
+    /// Trace files of one run, one a rank.
+    #[arg(required = true)]
+    shards: Vec<PathBuf>,
+    /// The trace to write, *.trace.safetensors.
+    #[arg(long)]
+    out: PathBuf,
+}
+
+pub fn run(args: &MergeArgs, json: bool) -> anyhow::Result<Outcome> {
+    let shards = args.shards.iter().map(|path| Trace::open(path)).collect::<Result<Vec<_>, _>>()?;
+    let merged = trace::merge(&shards)?;
+    trace::write(&args.out, &merged)?;
+    let (sites, out) = (merged.sites.len(), args.out.display().to_string());
+    if json {
+        output::json(&json!({"written": out, "num_shards": shards.len(), "num_sites": sites}))?;
+    } else {
+        output::line(&format!("{} shards, {sites} sites merged: {out}", shards.len()));
+    }
+    Ok(Outcome::Done)
+}

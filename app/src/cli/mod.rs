@@ -1,0 +1,106 @@
+//! The command line: arguments in, one thin file a subcommand. Nothing here computes; a subcommand
+//! reads files, calls core, and prints.
+//!
+//! Exit codes: 0 done, 1 a check failed, 2 bad use or bad input. An error is one line on stderr, cause
+//! first, file last.
+
+mod check;
+mod diff;
+mod info;
+mod kernels;
+mod merge;
+mod output;
+mod plan;
+mod probe;
+mod selftest;
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+pub use output::Outcome;
+
+/// Make FP8 safe to adopt in large recommendation models.
+#[derive(Parser, Debug)]
+#[command(name = "loka", version, about, max_term_width = 100)]
+#[command(after_help = "Start with `loka open TRACE`, or `loka probe TRACE --out R.results.parquet` and then \
+                        `loka plan R.results.parquet --out P.plan.json`.")]
+struct Args {
+    /// One JSON object a line on stdout, nothing else there.
+    #[arg(long, global = true)]
+    json: bool,
+    /// Files to open in the workbench.
+    files: Vec<PathBuf>,
+    #[command(subcommand)]
+    command: Option<Cmd>,
+}
+
+#[derive(Subcommand, Debug)]
+enum Cmd {
+    /// Open the workbench.
+    Open {
+        /// A trace, or the results of an earlier probe.
+        files: Vec<PathBuf>,
+    },
+    /// Sites, shapes, coverage and problems of a trace.
+    Info(info::InfoArgs),
+    /// Measure the error of every kernel at every GEMM.
+    Probe(probe::ProbeArgs),
+    /// Choose a kernel for every GEMM.
+    Plan(plan::PlanArgs),
+    /// Gate for CI: exit 1, with reasons, when a plan breaks its policy or does not fit its results.
+    Check(check::CheckArgs),
+    /// What changed between two plans, site by site.
+    Diff(diff::DiffArgs),
+    /// Measure latencies on a GPU.
+    Bench(kernels::BenchArgs),
+    /// The kernels known, and why one is not available here.
+    Kernels,
+    /// Numeric self-checks; the last line is `N passed, N failed`.
+    Selftest(selftest::SelftestArgs),
+    /// Merge the shards of one run into one trace.
+    Merge(merge::MergeArgs),
+}
+
+/// Runs the command line; the exit code.
+pub fn run() -> u8 {
+    let args = Args::parse();
+    let json = args.json;
+    let outcome = match args.command {
+        None => open(args.files),
+        Some(Cmd::Open { files }) => open(files),
+        Some(Cmd::Info(args)) => info::run(&args, json),
+        Some(Cmd::Probe(args)) => probe::run(&args, json),
+        Some(Cmd::Plan(args)) => plan::run(&args, json),
+        Some(Cmd::Check(args)) => check::run(&args, json),
+        Some(Cmd::Diff(args)) => diff::run(&args, json),
+        Some(Cmd::Bench(args)) => kernels::bench(&args),
+        Some(Cmd::Kernels) => kernels::run(json),
+        Some(Cmd::Selftest(args)) => selftest::run(&args, json),
+        Some(Cmd::Merge(args)) => merge::run(&args, json),
+    };
+    match outcome {
+        Ok(outcome) => outcome.exit_code(),
+        Err(error) => {
+            output::complain(&error);
+            2
+        }
+    }
+}
+
+#[cfg(feature = "gui")]
+fn open(files: Vec<PathBuf>) -> anyhow::Result<Outcome> {
+    for file in &files {
+        // Said before a window opens: a wrong name on the command line is bad use.
+        if !file.exists() {
+            anyhow::bail!("no such file or folder: {}", file.display());
+        }
+    }
+    crate::window::open(files)?;
+    Ok(Outcome::Done)
+}
+
+#[cfg(not(feature = "gui"))]
+fn open(_: Vec<PathBuf>) -> anyhow::Result<Outcome> {
+    anyhow::bail!("this build has no window (it was made without the feature `gui`)")
+}

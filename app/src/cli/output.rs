@@ -1,0 +1,132 @@
+//! Printing: JSON lines or aligned tables on stdout, progress and errors on stderr.
+
+use std::{
+    fmt::Write as _,
+    io::{IsTerminal, Write},
+    path::Path,
+};
+
+use anyhow::Context;
+use serde::Serialize;
+
+/// How a command ended when nothing was wrong with its input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Done,
+    /// A check did not pass.
+    Failed,
+}
+
+impl Outcome {
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Failed => 1,
+        }
+    }
+}
+
+/// One line on stderr.
+pub fn complain(error: &anyhow::Error) {
+    // Causes of causes on the same line; a line break in a name must not make two lines of it.
+    let text = format!("{error:#}").replace(['\n', '\r'], " ");
+    let _ = writeln!(std::io::stderr(), "loka: {text}");
+}
+
+/// One line on stdout. A closed pipe (`| head`) ends quietly.
+pub fn line(text: &str) {
+    if writeln!(std::io::stdout(), "{text}").is_err() {
+        std::process::exit(0);
+    }
+}
+
+/// One JSON object on stdout.
+pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
+    line(&serde_json::to_string(value).context("cannot write JSON")?);
+    Ok(())
+}
+
+/// A note on stderr.
+pub fn note(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// A progress line that rewrites itself on a terminal and keeps quiet elsewhere.
+pub fn progress(text: &str) {
+    let mut stderr = std::io::stderr();
+    if stderr.is_terminal() {
+        let _ = write!(stderr, "\r\x1b[K{text}");
+        let _ = stderr.flush();
+    }
+}
+
+/// Ends a progress line.
+pub fn progress_done() {
+    progress("");
+}
+
+/// Reads a text file; the error ends with its name.
+pub fn read_text(path: &Path) -> anyhow::Result<String> {
+    let bytes = std::fs::read(path).map_err(|error| anyhow::anyhow!("{}: {}", reason(&error), path.display()))?;
+    String::from_utf8(bytes).map_err(|_| anyhow::anyhow!("not text: {}", path.display()))
+}
+
+/// An I/O error in the words that we use everywhere.
+pub fn reason(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => "no such file or folder".to_owned(),
+        std::io::ErrorKind::PermissionDenied => "no permission".to_owned(),
+        std::io::ErrorKind::StorageFull => "the disk is full".to_owned(),
+        std::io::ErrorKind::IsADirectory => "a folder, not a file".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+/// A table with aligned columns: text to the left, numbers to the right.
+#[derive(Default)]
+pub struct Table {
+    rows: Vec<Vec<String>>,
+    right: Vec<bool>,
+}
+
+impl Table {
+    /// Headers; those that start with `>` are of columns of numbers.
+    pub fn new(headers: &[&str]) -> Self {
+        let right = headers.iter().map(|header| header.starts_with('>')).collect();
+        let names = headers.iter().map(|header| header.trim_start_matches('>').to_owned()).collect();
+        Self { rows: vec![names], right }
+    }
+
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+
+    pub fn print(&self) {
+        let width = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..self.right.len()).map(width).collect();
+        for row in &self.rows {
+            let mut text = String::new();
+            for ((cell, width), right) in row.iter().zip(&widths).zip(&self.right) {
+                let pad = " ".repeat(width - cell.chars().count());
+                let _ = if *right { write!(text, "{pad}{cell}  ") } else { write!(text, "{cell}{pad}  ") };
+            }
+            line(text.trim_end());
+        }
+    }
+}
+
+/// Three significant digits, no exponent between .0001 and 100,000.
+pub fn short(value: f64) -> String {
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    if !value.is_finite() {
+        return value.to_string();
+    }
+    let magnitude = value.abs().log10().floor() as i32;
+    if (-4..5).contains(&magnitude) {
+        format!("{value:.*}", usize::try_from(2 - magnitude).unwrap_or(0))
+    } else {
+        format!("{value:.2e}")
+    }
+}

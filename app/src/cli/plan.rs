@@ -1,0 +1,121 @@
+//! `loka plan`: results in, a plan out.
+
+use std::path::PathBuf;
+
+use loka_core::{
+    dispatch::{Override, Overrides, Policy},
+    model::{Gemm, KernelId, ModSet, SiteId},
+    plan::{Built, Plan, build},
+    tables::read_results,
+};
+use serde_json::json;
+
+use crate::{files, probing};
+
+use super::output::{self, Outcome, Table, short};
+
+#[derive(clap::Args, Debug)]
+pub struct PlanArgs {
+    /// The results of `loka probe`.
+    results: PathBuf,
+    /// The plan to write, *.plan.json.
+    #[arg(long)]
+    out: PathBuf,
+    /// paper, rel-l2, loss-budget, or a JSON file.
+    #[arg(long, default_value = "paper")]
+    policy: String,
+    /// Plan the model with these mods; the results must have rows with them.
+    #[arg(long, default_value = "")]
+    mods: ModSet,
+    /// Choose a kernel by hand: SITE:GEMM=KERNEL; may be given again.
+    #[arg(long = "override", value_name = "SITE:GEMM=KERNEL", value_parser = parse_override)]
+    overrides: Vec<((SiteId, Gemm), KernelId)>,
+    /// The plan's name; the model's when left out.
+    #[arg(long)]
+    name: Option<String>,
+}
+
+fn parse_override(text: &str) -> Result<((SiteId, Gemm), KernelId), String> {
+    let shape = "an override is SITE:GEMM=KERNEL, e.g. net.top.0:fprop=cublaslt/bf16";
+    let (place, kernel) = text.rsplit_once('=').ok_or(shape)?;
+    let (site, gemm) = place.rsplit_once(':').ok_or(shape)?;
+    Ok(((SiteId::new(site), gemm.parse()?), KernelId::new(kernel)))
+}
+
+/// A built-in policy, or one from a file.
+pub fn policy(name: &str) -> anyhow::Result<Policy> {
+    match Policy::builtin(name) {
+        Ok(policy) => Ok(policy),
+        Err(unknown) if !name.contains(['.', '/']) => Err(unknown.into()),
+        Err(_) => {
+            let text = output::read_text(name.as_ref())?;
+            Policy::from_json(&text).map_err(|error| anyhow::anyhow!("{error}: {name}"))
+        }
+    }
+}
+
+pub fn run(args: &PlanArgs, json: bool) -> anyhow::Result<Outcome> {
+    let policy = policy(&args.policy)?;
+    let results = read_results(&args.results)?;
+    let mut overrides = Overrides::new();
+    for (key, kernel) in &args.overrides {
+        overrides.insert(key.clone(), Override { kernel: kernel.clone(), reason: "given on the command line".to_owned() });
+    }
+    let name = args.name.clone().unwrap_or_else(|| results.meta.manifest.model.name.clone());
+    let built = build(&results, &policy, &args.mods.clone().into(), &overrides, &name, &probing::now_rfc3339())
+        .map_err(|error| anyhow::anyhow!("{error}: {}", args.results.display()))?;
+    files::write_atomically(&args.out, built.plan.to_json().as_bytes())?;
+    for warning in &built.warnings {
+        output::note(&format!("warning: {warning}"));
+    }
+    if json { print_json(args, &built)? } else { print_table(args, &built) }
+    Ok(Outcome::Done)
+}
+
+fn print_json(args: &PlanArgs, built: &Built) -> anyhow::Result<()> {
+    for (site, gemm, choice) in built.plan.choices() {
+        output::json(&json!({"site": site, "gemm": gemm, "choice": choice}))?;
+    }
+    let Plan { totals, digest, policy, .. } = &built.plan;
+    output::json(&json!({
+        "written": args.out, "policy": policy, "totals": totals, "warnings": built.warnings, "digest": digest,
+    }))
+}
+
+fn print_table(args: &PlanArgs, built: &Built) {
+    let plan = &built.plan;
+    let mut table = Table::new(&["site", "fprop", ">x BF16", "dgrad", ">x BF16", "wgrad", ">x BF16"]);
+    for site in &plan.sites {
+        let cells = Gemm::ALL.into_iter().flat_map(|gemm| {
+            let choice = site.choice(gemm);
+            let mark = if choice.source == loka_core::dispatch::ChoiceSource::Override { " (override)" } else { "" };
+            [format!("{}{mark}", choice.kernel), choice.speedup.map_or("-".to_owned(), |speedup| format!("{speedup:.2}"))]
+        });
+        table.row(std::iter::once(site.site.to_string()).chain(cells));
+    }
+    table.print();
+    output::line("");
+    output::line(&summary(plan));
+    output::line(&format!("plan written: {}", args.out.display()));
+}
+
+/// Totals in a line.
+pub fn summary(plan: &Plan) -> String {
+    let totals = &plan.totals;
+    let speedup = totals.speedup.map_or("speed-up unknown".to_owned(), |speedup| {
+        format!("{speedup:.3}x BF16 ({} of {} us)", short(totals.planned_us), short(totals.baseline_us))
+    });
+    let loss = match (totals.loss_cost, totals.loss_cost_hi) {
+        (Some(cost), Some(hi)) => format!(" · loss cost {} (at most {})", short(cost), short(hi)),
+        _ => String::new(),
+    };
+    let unknown = match totals.num_without_latency {
+        0 => String::new(),
+        count => format!(" · {count} of {} GEMMs without a latency, in neither sum", totals.num_gemms),
+    };
+    let low = plan
+        .choices()
+        .filter(|(.., choice)| loka_core::model::kernel(choice.kernel.as_str()).is_some_and(|kernel| !kernel.high_precision()))
+        .count();
+    format!("policy {}: {low} of {} GEMMs in FP8 · {speedup}{loss}{unknown}", plan.policy.name, totals.num_gemms)
+}

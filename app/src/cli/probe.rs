@@ -1,0 +1,245 @@
+//! `loka probe`: a trace in, a results file out.
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Mutex, PoisonError, atomic::AtomicBool},
+    time::Instant,
+};
+
+use anyhow::Context;
+use globset::{Glob, GlobSet, GlobSetBuilder};
+use loka_core::{
+    dispatch::{Policy, judge},
+    engine::{CpuEngine, Engine},
+    model::{Gemm, Kernel, KernelId, ModSet, ResultRow, Results, Safety, SiteId, catalogue},
+    probe::{ProbeConfig, ProbeEvent, probe},
+    stats::SamplerKind,
+    tables::write_results,
+    trace::Trace,
+};
+use serde_json::json;
+
+use crate::{files, probing};
+
+use super::output::{self, Outcome, Table, short};
+
+#[derive(clap::Args, Debug)]
+pub struct ProbeArgs {
+    /// A trace file or a folder of shards.
+    trace: PathBuf,
+    /// The results to write, *.results.parquet.
+    #[arg(long)]
+    out: PathBuf,
+    #[arg(long, default_value = "auto", value_parser = ["auto", "cpu", "cuda"])]
+    engine: String,
+    /// Only sites that match; may be given again.
+    #[arg(long = "sites", value_name = "GLOB")]
+    sites: Vec<String>,
+    /// Only kernels that match, e.g. 'cublaslt/*'; may be given again.
+    #[arg(long = "kernels", value_name = "GLOB")]
+    kernels: Vec<String>,
+    /// Probe the model as it is and with these mods: no_bias,block_norm,hard_swish.
+    #[arg(long, default_value = "")]
+    mods: ModSet,
+    /// Draws of each GEMM before an interval may end it.
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(2..=100_000))]
+    min_draws: u64,
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(2..=100_000))]
+    max_draws: u64,
+    #[arg(long, default_value_t = 0.95)]
+    confidence: f64,
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// How inputs are drawn: copula (through recorded quantiles) or gaussian.
+    #[arg(long, default_value = "copula")]
+    sampler: SamplerKind,
+    /// Threads; 0: one a core. The results do not depend on it.
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+}
+
+type Key = (SiteId, Gemm, KernelId, ModSet);
+
+pub fn run(args: &ProbeArgs, json: bool) -> anyhow::Result<Outcome> {
+    let engine = engine(&args.engine)?;
+    let config = config(args)?;
+    let trace = Trace::open(&args.trace)?;
+    let chosen = chosen_sites(args, &trace)?;
+    files::check_writable(&args.out)?;
+    let meta = probing::results_meta(&trace, engine.as_ref(), &config);
+    let started = Instant::now();
+    let found = Mutex::new(Found::default());
+    let passes: Vec<ModSet> =
+        if args.mods.is_empty() { vec![ModSet::none()] } else { vec![ModSet::none(), args.mods.clone()] };
+    for (index, mods) in passes.iter().enumerate() {
+        let config = ProbeConfig { mods: mods.clone(), ..config.clone() };
+        let sink = |event| take(event, &found, started, index, passes.len());
+        probe(&trace, &chosen, engine.as_ref(), &config, &AtomicBool::new(false), &sink);
+    }
+    output::progress_done();
+    let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut results = Results { meta, rows: found.rows.into_values().collect() };
+    for (site, reason) in found.problems {
+        if !results.meta.problems.iter().any(|(known, _)| *known == site) {
+            output::note(&format!("warning: {site} cannot be used: {reason}"));
+            results.meta.problems.push((site, reason));
+        }
+    }
+    anyhow::ensure!(!results.rows.is_empty(), "no site could be probed: {}", args.trace.display());
+    write_results(&args.out, &results)?;
+    if json { print_json(&results)? } else { print_summary(&results, &passes, started, args) }
+    Ok(Outcome::Done)
+}
+
+#[derive(Default)]
+struct Found {
+    rows: BTreeMap<Key, ResultRow>,
+    problems: BTreeMap<SiteId, String>,
+}
+
+fn take(event: ProbeEvent, found: &Mutex<Found>, started: Instant, pass: usize, passes: usize) {
+    match event {
+        ProbeEvent::Rows(rows) => {
+            let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+            for row in rows {
+                found.rows.insert((row.site.clone(), row.gemm, row.kernel.clone(), row.mods.clone()), row);
+            }
+        }
+        ProbeEvent::Problem(site, reason) => {
+            found.lock().unwrap_or_else(PoisonError::into_inner).problems.insert(site, reason);
+        }
+        ProbeEvent::Progress(done) => {
+            let done = (pass as f64 + done) / passes as f64;
+            let seconds = started.elapsed().as_secs_f64();
+            let left = if done > 0.02 { format!(" · {:.0} s left", seconds * (1.0 - done) / done) } else { String::new() };
+            output::progress(&format!("probing {:.0} %{left}", 100.0 * done));
+        }
+    }
+}
+
+fn engine(name: &str) -> anyhow::Result<Box<dyn Engine>> {
+    match name {
+        "cuda" => anyhow::bail!("this build has no CUDA engine; --engine cpu emulates every kernel"),
+        "auto" => {
+            output::note("No CUDA engine in this build. Emulating on the CPU: errors are exact, speeds are recorded on an H200.");
+            Ok(Box::new(CpuEngine))
+        }
+        _ => Ok(Box::new(CpuEngine)),
+    }
+}
+
+fn config(args: &ProbeArgs) -> anyhow::Result<ProbeConfig> {
+    anyhow::ensure!(
+        args.confidence > 0.0 && args.confidence < 1.0,
+        "the confidence must lie between 0 and 1, not {}",
+        args.confidence
+    );
+    anyhow::ensure!(args.min_draws <= args.max_draws, "--min-draws {} is above --max-draws {}", args.min_draws, args.max_draws);
+    let wanted = globs(&args.kernels)?;
+    let kernels: Vec<&'static Kernel> = catalogue().iter().filter(|kernel| matches(&wanted, kernel.name)).collect();
+    anyhow::ensure!(!kernels.is_empty(), "no kernel matches {} (see `loka kernels`)", args.kernels.join(", "));
+    Ok(ProbeConfig {
+        kernels,
+        min_draws: args.min_draws,
+        max_draws: args.max_draws,
+        confidence: args.confidence,
+        seed: args.seed,
+        sampler: args.sampler,
+        threads: args.threads,
+        latency: probing::recorded_latencies(),
+        ..ProbeConfig::default()
+    })
+}
+
+fn chosen_sites(args: &ProbeArgs, trace: &Trace) -> anyhow::Result<Vec<SiteId>> {
+    let wanted = globs(&args.sites)?;
+    let ids = trace.sites().iter().map(|entry| entry.site.id.clone());
+    let chosen: Vec<SiteId> = ids.filter(|id| matches(&wanted, id.as_str())).collect();
+    anyhow::ensure!(!chosen.is_empty(), "no site matches {}: {}", args.sites.join(", "), args.trace.display());
+    Ok(chosen)
+}
+
+fn globs(patterns: &[String]) -> anyhow::Result<GlobSet> {
+    let mut builder = GlobSetBuilder::new();
+    for pattern in patterns {
+        builder.add(Glob::new(pattern).with_context(|| format!("'{pattern}' is not a pattern"))?);
+    }
+    builder.build().context("these patterns cannot be combined")
+}
+
+fn matches(wanted: &GlobSet, name: &str) -> bool {
+    wanted.is_empty() || wanted.is_match(name)
+}
+
+fn print_json(results: &Results) -> anyhow::Result<()> {
+    for row in &results.rows {
+        output::json(row)?;
+    }
+    output::json(&json!({"num_rows": results.rows.len(), "problems": results.meta.problems}))
+}
+
+fn print_summary(results: &Results, passes: &[ModSet], started: Instant, args: &ProbeArgs) {
+    let (paper, loss) = (Policy::paper(), results.meta.manifest.loss.value);
+    for mods in passes {
+        if !mods.is_empty() {
+            output::line("");
+            output::line(&format!("with {mods}. {}", loka_core::mods::MUST_BE_TRAINED));
+        }
+        let mut table = Table::new(&["kernel", ">safe", ">uncertain", ">unsafe", ">unsupported", ">median MERE", ">median rel L2", "worst GEMM"]);
+        for kernel in catalogue() {
+            let rows: Vec<&ResultRow> =
+                results.rows.iter().filter(|row| row.mods == *mods && row.kernel == kernel.id()).collect();
+            if rows.is_empty() {
+                continue;
+            }
+            let count = |safety| rows.iter().filter(|row| row.error.is_some() && judge(row, &paper, loss).0 == safety).count();
+            let mut errors: Vec<(&ResultRow, f64)> =
+                rows.iter().filter_map(|row| Some((*row, row.error.as_ref()?.mere.value))).collect();
+            errors.sort_by(|a, b| a.1.total_cmp(&b.1));
+            let median = |values: Vec<f64>| values.get(values.len() / 2).map_or("-".to_owned(), |value| short(*value));
+            let mut l2: Vec<f64> = rows.iter().filter_map(|row| Some(row.error.as_ref()?.rel_l2.value)).collect();
+            l2.sort_by(f64::total_cmp);
+            table.row([
+                kernel.name.to_owned(),
+                count(Safety::Safe).to_string(),
+                count(Safety::Uncertain).to_string(),
+                count(Safety::Unsafe).to_string(),
+                rows.iter().filter(|row| !row.supported).count().to_string(),
+                median(errors.iter().map(|(_, error)| *error).collect()),
+                median(l2),
+                errors.last().map_or(String::new(), |(row, error)| format!("{} {} {}", row.site, row.gemm, short(*error))),
+            ]);
+        }
+        table.print();
+    }
+    output::line("");
+    print_fidelity(results);
+    let draws: u64 = results.rows.iter().filter_map(|row| row.error.as_ref()).map(|error| error.draws).sum();
+    output::line(&format!(
+        "{} rows, {draws} draws of kernels, {:.1} s: {}",
+        results.rows.len(),
+        started.elapsed().as_secs_f64(),
+        args.out.display()
+    ));
+}
+
+/// How far errors on sampled rows are from those on the trace's held-out rows.
+fn print_fidelity(results: &Results) {
+    let ratio = |row: &ResultRow| {
+        let low = !loka_core::model::kernel(row.kernel.as_str())?.high_precision();
+        let (error, fidelity) = (row.error.as_ref()?, row.fidelity?);
+        (low && fidelity.heldout_rel_l2 > 0.0).then(|| (error.rel_l2.value / fidelity.heldout_rel_l2).ln().abs())
+    };
+    let mut ratios: Vec<f64> = results.rows.iter().filter_map(ratio).collect();
+    ratios.sort_by(f64::total_cmp);
+    match (ratios.get(ratios.len() / 2), ratios.last()) {
+        (Some(median), Some(worst)) => output::line(&format!(
+            "sampled against held-out rows: rel L2 differs by {:.1} % (median), {:.0} % (worst), over {} rows",
+            100.0 * (median.exp() - 1.0),
+            100.0 * (worst.exp() - 1.0),
+            ratios.len()
+        )),
+        _ => output::line("the trace has no held-out rows: how faithful the sampler is cannot be said"),
+    }
+}

@@ -1,0 +1,50 @@
+//! Files: written to a temporary in the same folder and renamed, so that a kill leaves the old one or
+//! the new one.
+
+use std::{io::Write, path::Path};
+
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// One line, cause first.
+fn cannot_write(error: &std::io::Error, path: &Path) -> anyhow::Error {
+    let cause = match error.kind() {
+        std::io::ErrorKind::NotFound => "no such folder".to_owned(),
+        std::io::ErrorKind::PermissionDenied => "no permission to write".to_owned(),
+        std::io::ErrorKind::StorageFull => "the disk is full".to_owned(),
+        std::io::ErrorKind::IsADirectory => "a folder, not a file".to_owned(),
+        _ => error.to_string(),
+    };
+    anyhow::anyhow!("{cause}: {}", path.display())
+}
+
+/// Writes the whole file or nothing.
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let write = || -> std::io::Result<()> {
+        if path.is_dir() {
+            return Err(std::io::ErrorKind::IsADirectory.into());
+        }
+        let mut file = tempfile::Builder::new().prefix(".loka-").tempfile_in(folder(path))?;
+        file.write_all(bytes)?;
+        file.as_file().sync_all()?;
+        // A temporary is private; what a person asked for has the usual permissions.
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
+        }
+        file.persist(path).map_err(|error| error.error)?;
+        Ok(())
+    };
+    write().map_err(|error| cannot_write(&error, path))
+}
+
+/// Fails early when a result that takes long to compute could not be written.
+pub fn check_writable(path: &Path) -> anyhow::Result<()> {
+    if path.is_dir() {
+        return Err(cannot_write(&std::io::ErrorKind::IsADirectory.into(), path));
+    }
+    let probe = tempfile::Builder::new().prefix(".loka-").tempfile_in(folder(path));
+    probe.map(drop).map_err(|error| cannot_write(&error, path))
+}

@@ -1,0 +1,58 @@
+//! Takes effects, answers each with the one line that says why nothing happened: a page without an
+//! engine is honest about it.
+
+use std::collections::VecDeque;
+
+use loka_core::session::{Effect, Event};
+
+use super::Link;
+
+const NO_ENGINE: &str = "This page has no engine: run the loka program on your machine to open and probe a trace.";
+
+/// Where there are neither threads nor files.
+#[derive(Debug, Default)]
+pub struct OfflineLink {
+    answers: VecDeque<Event>,
+}
+
+impl Link for OfflineLink {
+    fn run(&mut self, effect: Effect) {
+        let message = NO_ENGINE.to_owned();
+        match effect {
+            Effect::LoadTrace { .. } | Effect::LoadResults { .. } | Effect::Probe { .. } => {
+                self.answers.push_back(Event::OpenFailed { message });
+            }
+            Effect::WriteResults { .. } | Effect::WritePlan { .. } => {
+                self.answers.push_back(Event::WriteFailed { message });
+            }
+            // Nothing runs, so there is nothing to say.
+            Effect::Cancel => {}
+        }
+    }
+
+    fn poll(&mut self) -> Option<Event> {
+        self.answers.pop_front()
+    }
+
+    fn busy(&self) -> Option<String> {
+        None
+    }
+
+    fn engine(&self) -> String {
+        "No engine on this page".to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_request_is_answered_in_one_line() {
+        let mut link = OfflineLink::default();
+        link.run(Effect::LoadTrace { path: "a".to_owned() });
+        assert_eq!(link.poll(), Some(Event::OpenFailed { message: NO_ENGINE.to_owned() }));
+        link.run(Effect::Cancel);
+        assert_eq!(link.poll(), None);
+    }
+}

@@ -1,0 +1,219 @@
+//! Takes the choice of dark or light, gives colours, sizes and egui's style: nothing else in the app
+//! names a colour.
+
+mod glyph;
+pub mod number;
+mod scale;
+
+pub use glyph::{Glyph, glyph_ui, paint_glyph};
+pub use scale::{Scale, text_on};
+
+use std::collections::BTreeMap;
+
+use egui::{Color32, CornerRadius, FontFamily, FontId, Margin, Stroke, Style, TextStyle, Visuals, vec2};
+use loka_core::model::Quadrant;
+
+/// Height of a row in lists and tables.
+pub const ROW: f32 = 22.0;
+/// The grid that everything stands on.
+pub const GRID: f32 = 4.0;
+pub const SMALL: f32 = 11.0;
+pub const BODY: f32 = 13.0;
+pub const HEADING: f32 = 16.0;
+
+/// Colours of one theme.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Theme {
+    pub dark: bool,
+    pub panel: Color32,
+    pub canvas: Color32,
+    pub raised: Color32,
+    pub line: Color32,
+    pub text: Color32,
+    pub weak: Color32,
+    pub accent: Color32,
+    pub error: Color32,
+    pub warning: Color32,
+    /// Around cells beyond the threshold.
+    pub beyond: Color32,
+}
+
+impl Theme {
+    pub fn dark() -> Self {
+        Self {
+            dark: true,
+            panel: Color32::from_rgb(24, 27, 32),
+            canvas: Color32::from_rgb(17, 19, 23),
+            raised: Color32::from_rgb(38, 43, 51),
+            line: Color32::from_rgb(48, 54, 63),
+            text: Color32::from_rgb(226, 230, 236),
+            weak: Color32::from_rgb(149, 158, 171),
+            accent: Color32::from_rgb(102, 187, 245),
+            error: Color32::from_rgb(255, 138, 101),
+            warning: Color32::from_rgb(240, 190, 90),
+            beyond: Color32::from_rgb(255, 255, 255),
+        }
+    }
+
+    pub fn light() -> Self {
+        Self {
+            dark: false,
+            panel: Color32::from_rgb(246, 247, 249),
+            canvas: Color32::from_rgb(255, 255, 255),
+            raised: Color32::from_rgb(228, 232, 238),
+            line: Color32::from_rgb(209, 214, 222),
+            text: Color32::from_rgb(28, 32, 38),
+            weak: Color32::from_rgb(92, 101, 114),
+            accent: Color32::from_rgb(0, 98, 168),
+            error: Color32::from_rgb(176, 52, 16),
+            warning: Color32::from_rgb(132, 88, 0),
+            beyond: Color32::from_rgb(0, 0, 0),
+        }
+    }
+
+    pub fn of(dark: bool) -> Self {
+        if dark { Self::dark() } else { Self::light() }
+    }
+
+    /// Okabe–Ito hues, moved until they read on this theme's ground (WCAG AA, a test holds it).
+    pub fn verdict(&self, quadrant: Quadrant) -> Color32 {
+        let (dark, light) = match quadrant {
+            Quadrant::SafeFast => ((26, 178, 134), (0, 118, 86)),
+            Quadrant::SafeSlow => ((86, 180, 233), (0, 104, 160)),
+            Quadrant::UnsafeFast => ((240, 118, 40), (178, 74, 0)),
+            Quadrant::UnsafeSlow => ((152, 152, 152), (98, 98, 98)),
+            Quadrant::Uncertain => ((214, 196, 120), (112, 92, 10)),
+            Quadrant::Unsupported => ((134, 140, 150), (104, 110, 120)),
+        };
+        let (r, g, b) = if self.dark { dark } else { light };
+        Color32::from_rgb(r, g, b)
+    }
+
+    /// Gives egui this theme's style.
+    pub fn apply(&self, ctx: &egui::Context) {
+        let which = if self.dark { egui::Theme::Dark } else { egui::Theme::Light };
+        ctx.set_style_of(which, self.style());
+        ctx.set_theme(which);
+    }
+
+    fn style(&self) -> Style {
+        let mut style = Style { visuals: self.visuals(), ..Style::default() };
+        let font = |size, family| FontId::new(size, family);
+        style.text_styles = BTreeMap::from([
+            (TextStyle::Small, font(SMALL, FontFamily::Proportional)),
+            (TextStyle::Body, font(BODY, FontFamily::Proportional)),
+            (TextStyle::Button, font(BODY, FontFamily::Proportional)),
+            (TextStyle::Heading, font(HEADING, FontFamily::Proportional)),
+            (TextStyle::Monospace, font(12.0, FontFamily::Monospace)),
+        ]);
+        style.spacing.item_spacing = vec2(2.0 * GRID, GRID);
+        style.spacing.button_padding = vec2(2.0 * GRID, 2.0);
+        style.spacing.interact_size = vec2(ROW, ROW);
+        style.spacing.menu_margin = Margin::same(6);
+        style.spacing.window_margin = Margin::same(16);
+        style.spacing.combo_width = 60.0;
+        style.spacing.tooltip_width = 420.0;
+        style.interaction.selectable_labels = false;
+        style.interaction.tooltip_delay = 0.3;
+        // No motion but progress.
+        style.animation_time = 0.0;
+        style
+    }
+
+    fn visuals(&self) -> Visuals {
+        let mut visuals = if self.dark { Visuals::dark() } else { Visuals::light() };
+        visuals.panel_fill = self.panel;
+        visuals.window_fill = self.panel;
+        visuals.window_stroke = Stroke::new(1.0, self.line);
+        visuals.extreme_bg_color = self.canvas;
+        visuals.faint_bg_color = self.raised;
+        visuals.weak_text_color = Some(self.weak);
+        visuals.hyperlink_color = self.accent;
+        visuals.warn_fg_color = self.warning;
+        visuals.error_fg_color = self.error;
+        visuals.window_corner_radius = CornerRadius::same(6);
+        visuals.menu_corner_radius = CornerRadius::same(6);
+        visuals.selection.bg_fill = self.accent.gamma_multiply(0.30);
+        visuals.selection.stroke = Stroke::new(1.0, self.accent);
+        let widgets = &mut visuals.widgets;
+        for state in
+            [&mut widgets.noninteractive, &mut widgets.inactive, &mut widgets.hovered, &mut widgets.active, &mut widgets.open]
+        {
+            state.corner_radius = CornerRadius::same(4);
+            state.fg_stroke.color = self.text;
+            state.expansion = 0.0;
+        }
+        widgets.noninteractive.bg_stroke = Stroke::new(1.0, self.line);
+        widgets.inactive.weak_bg_fill = self.raised;
+        widgets.inactive.bg_fill = self.raised;
+        widgets.hovered.bg_stroke = Stroke::new(1.0, self.weak);
+        visuals
+    }
+}
+
+/// The word beside a verdict's shape.
+pub fn verdict_word(quadrant: Quadrant) -> &'static str {
+    match quadrant {
+        Quadrant::SafeFast => "safe & fast",
+        Quadrant::SafeSlow => "safe & slow",
+        Quadrant::UnsafeFast => "unsafe & fast",
+        Quadrant::UnsafeSlow => "unsafe & slow",
+        Quadrant::Uncertain => "uncertain",
+        Quadrant::Unsupported => "unsupported",
+    }
+}
+
+/// A name of at most `max` characters, shortened in the middle: the ends tell sites apart.
+pub fn shorten(name: &str, max: usize) -> String {
+    let letters: Vec<char> = name.chars().collect();
+    if letters.len() <= max || max < 5 {
+        return name.to_owned();
+    }
+    let tail = (max - 1) * 3 / 5;
+    let head = max - 1 - tail;
+    let (first, last) = (&letters[..head], &letters[letters.len() - tail..]);
+    first.iter().chain(['…'].iter()).chain(last).collect()
+}
+
+/// Relative luminance (WCAG).
+pub(crate) fn luminance(color: Color32) -> f64 {
+    let linear = |channel: u8| {
+        let value = f64::from(channel) / 255.0;
+        if value <= 0.040_45 { value / 12.92 } else { ((value + 0.055) / 1.055).powf(2.4) }
+    };
+    0.2126 * linear(color.r()) + 0.7152 * linear(color.g()) + 0.0722 * linear(color.b())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_verdicts_read_on_every_ground() {
+        for theme in [Theme::dark(), Theme::light()] {
+            let verdicts = [
+                Quadrant::SafeFast,
+                Quadrant::SafeSlow,
+                Quadrant::UnsafeFast,
+                Quadrant::UnsafeSlow,
+                Quadrant::Uncertain,
+                Quadrant::Unsupported,
+            ];
+            let colors = verdicts.map(|quadrant| theme.verdict(quadrant));
+            let words = [theme.text, theme.weak, theme.accent, theme.error, theme.warning];
+            for color in colors.into_iter().chain(words) {
+                for ground in [theme.panel, theme.canvas] {
+                    let (a, b) = (luminance(color) + 0.05, luminance(ground) + 0.05);
+                    assert!(a.max(b) / a.min(b) >= 4.5, "{color:?} on {ground:?}: {:.2}", a.max(b) / a.min(b));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn names_keep_both_ends() {
+        assert_eq!(shorten("net.layers.0.fmb.mlp.0", 40), "net.layers.0.fmb.mlp.0");
+        let short = shorten("net.layers.0.fmb.mlp.0", 14);
+        assert_eq!((short.chars().count(), short.as_str()), (14, "net.la…b.mlp.0"));
+    }
+}

@@ -1,0 +1,111 @@
+//! Takes a value and a range, gives a colour: cividis, which the colour-blind read as well as anyone.
+
+use egui::Color32;
+use loka_core::model::Metric;
+
+/// Cividis (Nuñez, Anderton, Renslow 2018) at eleven even steps.
+const CIVIDIS: [[u8; 3]; 11] = [
+    [0, 34, 78],
+    [8, 51, 112],
+    [53, 69, 108],
+    [79, 87, 108],
+    [102, 105, 112],
+    [125, 124, 120],
+    [148, 142, 119],
+    [174, 163, 113],
+    [200, 184, 102],
+    [229, 207, 82],
+    [254, 232, 56],
+];
+
+/// Maps one metric's values to colours; good is dark on a dark ground and light on a light one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scale {
+    lo: f64,
+    hi: f64,
+    log: bool,
+    /// Decibels: the larger value is the better one.
+    larger_is_better: bool,
+    dark: bool,
+}
+
+impl Scale {
+    pub fn new(metric: Metric, (lo, hi): (f64, f64), dark: bool) -> Self {
+        let log = metric != Metric::SqnrDb;
+        let (lo, hi) = if hi > lo { (lo, hi) } else { (lo * 0.9, hi * 1.1) };
+        Self { lo, hi, log, larger_is_better: metric == Metric::SqnrDb, dark }
+    }
+
+    /// Where a value lies between the two ends, 0 to 1.
+    pub fn share(&self, value: f64) -> f64 {
+        let of = |value: f64| if self.log { value.max(1e-300).log10() } else { value };
+        ((of(value) - of(self.lo)) / (of(self.hi) - of(self.lo))).clamp(0.0, 1.0)
+    }
+
+    pub fn color(&self, value: f64) -> Color32 {
+        self.color_at(self.share(value))
+    }
+
+    /// The colour at that share of the legend.
+    pub fn color_at(&self, share: f64) -> Color32 {
+        // Cividis begins dark: in the dark theme that end is the good one.
+        let flip = self.larger_is_better == self.dark;
+        cividis(if flip { 1.0 - share } else { share })
+    }
+
+    /// Values to label on the legend: powers of ten, or even steps in decibels.
+    pub fn ticks(&self) -> Vec<f64> {
+        if !self.log {
+            let step = if self.hi - self.lo > 30.0 { 20.0 } else { 10.0 };
+            let first = (self.lo / step).ceil() as i64;
+            return (first..).map(|at| at as f64 * step).take_while(|value| *value <= self.hi).collect();
+        }
+        let (from, to) = (self.lo.log10().ceil() as i32, self.hi.log10().floor() as i32);
+        let every = ((to - from) / 6).max(0) + 1;
+        (from..=to).step_by(every as usize).map(|power| 10f64.powi(power)).collect()
+    }
+
+    pub fn ends(&self) -> (f64, f64) {
+        (self.lo, self.hi)
+    }
+}
+
+fn cividis(share: f64) -> Color32 {
+    let at = share.clamp(0.0, 1.0) * (CIVIDIS.len() - 1) as f64;
+    let (below, rest) = (at.floor() as usize, at.fract());
+    let (from, to) = (CIVIDIS[below], CIVIDIS[(below + 1).min(CIVIDIS.len() - 1)]);
+    let mix = |channel: usize| {
+        let (from, to) = (f64::from(from[channel]), f64::from(to[channel]));
+        (from + (to - from) * rest).round() as u8
+    };
+    Color32::from_rgb(mix(0), mix(1), mix(2))
+}
+
+/// Black or white, whichever reads better on `ground`.
+pub fn text_on(ground: Color32) -> Color32 {
+    let light = super::luminance(ground) > 0.18;
+    if light { Color32::from_gray(16) } else { Color32::from_gray(245) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn good_is_dark_on_dark_and_light_on_light() {
+        let good = |metric, dark| {
+            let value = if metric == Metric::SqnrDb { 40.0 } else { 1e-3 };
+            let range = if metric == Metric::SqnrDb { (10.0, 40.0) } else { (1e-3, 1.0) };
+            super::super::luminance(Scale::new(metric, range, dark).color(value))
+        };
+        for metric in [Metric::Mere, Metric::SqnrDb] {
+            assert!(good(metric, true) < 0.1 && good(metric, false) > 0.6, "{metric}");
+        }
+    }
+
+    #[test]
+    fn ticks_are_powers_of_ten_in_range() {
+        assert_eq!(Scale::new(Metric::Mere, (0.002, 3.0), true).ticks(), [0.01, 0.1, 1.0]);
+        assert_eq!(Scale::new(Metric::SqnrDb, (25.0, 62.0), true).ticks(), [40.0, 60.0]);
+    }
+}
