@@ -9,8 +9,8 @@ use std::{
 use loka_core::{
     bench::{Latencies, tail_us},
     engine::Engine,
-    mods::modified_ops,
     model::{Gemm, GemmShape, Latency, ResultsMeta},
+    mods::modified_ops,
     probe::{LatencyOf, ProbeConfig},
     trace::Trace,
 };

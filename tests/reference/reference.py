@@ -1,9 +1,10 @@
 """FP8 errors of a trace's GEMMs, computed a second time: simple numpy, sharing nothing with LoKA's Rust.
 
 Takes a trace (format version 1) and site patterns; gives one JSON object a line for every (site, gemm, numerics):
-per-draw lists with mean, median and standard error of mere, rel_l2, median_rel, max_abs, zeros, (fprop) loss_cost and the
-sums of squares behind rel_l2; rel_l2_pooled, which does not depend on how outputs are split into draws; and the names of all
-catalogue kernels that have these numerics at this GEMM. A standard error from a few draws is itself uncertain: use Student's t.
+per-draw lists with mean, median and standard error of mere, its part from errors up to 2 (mere_body), the share of outputs
+beyond (mere_beyond), rel_l2, median_rel, max_abs, zeros, (fprop) loss_cost and the sums of squares behind rel_l2;
+rel_l2_pooled, which does not depend on how outputs are split into draws; and the names of all catalogue kernels that have
+these numerics at this GEMM. A standard error from a few draws is itself uncertain: use Student's t.
 
     python reference.py TRACE [--sites GLOB]... [--draws 4] [--seed 0] [--rows 2048] [--json]
 
@@ -29,7 +30,8 @@ from safetensors import safe_open  # noqa: E402
 
 Array = np.ndarray
 FP8 = {"e4m3": (ml_dtypes.float8_e4m3fn, 448.0), "e5m2": (ml_dtypes.float8_e5m2, 57344.0)}
-METRICS = ("mere", "rel_l2", "median_rel", "max_abs", "zeros", "loss_cost", "error_sq", "ref_sq")
+METRICS = ("mere", "mere_body", "mere_beyond", "rel_l2", "median_rel", "max_abs", "zeros", "loss_cost", "error_sq", "ref_sq")
+BODY = 2.0  # relative errors up to here have a mean that a few draws find; the few beyond decide mere
 
 
 @dataclass(frozen=True)
@@ -212,7 +214,8 @@ def errors(out: Array, ref: Array, gradient_moment: Array | None) -> dict[str, f
     used = ref != 0
     relative = np.abs(error[used]) / np.abs(ref[used])
     figures = {
-        "mere": relative.mean(), "rel_l2": np.linalg.norm(error) / np.linalg.norm(ref), "median_rel": np.median(relative),
+        "mere": relative.mean(), "mere_body": relative[relative <= BODY].sum() / relative.size, "mere_beyond": (relative > BODY).mean(),
+        "rel_l2": np.linalg.norm(error) / np.linalg.norm(ref), "median_rel": np.median(relative),
         "max_abs": np.abs(error).max(), "zeros": int((~used).sum()), "error_sq": np.vdot(error, error), "ref_sq": np.vdot(ref, ref),
     }  # fmt: skip
     if gradient_moment is not None:

@@ -38,7 +38,9 @@ pub fn run(args: &CheckArgs, json: bool) -> anyhow::Result<Outcome> {
         }
     }
     if json {
-        output::json(&json!({"plan": args.plan, "passed": failed == 0, "num_failed": failed, "num_findings": findings.len()}))?;
+        output::json(
+            &json!({"plan": args.plan, "passed": failed == 0, "num_failed": failed, "num_findings": findings.len()}),
+        )?;
     } else if failed == 0 {
         output::line(&format!("the plan keeps its policy and fits its results: {}", args.plan.display()));
     } else {

@@ -23,7 +23,11 @@ pub fn run(args: &InfoArgs, json: bool) -> anyhow::Result<Outcome> {
     if args.deep {
         problems = trace.check_all().into_iter().map(|(site, problem)| (site.to_string(), problem)).collect();
     }
-    if json { print_json(&trace, &problems)? } else { print_table(&trace, &problems, args.deep) }
+    if json {
+        print_json(&trace, &problems)?
+    } else {
+        print_table(&trace, &problems, args.deep)
+    }
     Ok(Outcome::Done)
 }
 
@@ -81,7 +85,11 @@ fn print_table(trace: &Trace, problems: &[(String, String)], deep: bool) {
     table.print();
     output::line("");
     let checked = if deep { "every tensor checked" } else { "structure checked; --deep checks every tensor" };
-    output::line(&format!("{} of {} sites usable ({checked})", trace.sites().len() - problems.len(), trace.sites().len()));
+    output::line(&format!(
+        "{} of {} sites usable ({checked})",
+        trace.sites().len() - problems.len(),
+        trace.sites().len()
+    ));
 }
 
 fn tail(entry: &SiteEntry) -> String {

@@ -33,9 +33,9 @@ pub fn run(json: bool) -> anyhow::Result<Outcome> {
     let mut table = Table::new(&["kernel", "operands forward", "error", "latency", "about"]);
     for kernel in catalogue() {
         let id = kernel.id();
-        let timed = databases.iter().find(|database| {
-            database.records.iter().any(|record| record.kernel == id && record.latency_us.is_some())
-        });
+        let timed = databases
+            .iter()
+            .find(|database| database.records.iter().any(|record| record.kernel == id && record.latency_us.is_some()));
         let latency = match timed {
             Some(database) => format!("recorded ({}), other shapes modelled", database.name),
             None => "none: not recorded, and there is no GPU engine here to measure it".to_owned(),
@@ -48,13 +48,21 @@ pub fn run(json: bool) -> anyhow::Result<Outcome> {
                 "error_engine": "cpu", "latency": latency, "runs_here": false,
             }))?;
         } else {
-            table.row([id.to_string(), operands(kernel), "emulated (cpu)".to_owned(), latency, kernel.about.to_owned()]);
+            table.row([
+                id.to_string(),
+                operands(kernel),
+                "emulated (cpu)".to_owned(),
+                latency,
+                kernel.about.to_owned(),
+            ]);
         }
     }
     if !json {
         table.print();
         output::line("");
-        output::line("No kernel runs on this machine: this build has the CPU engine alone, which emulates their numerics.");
+        output::line(
+            "No kernel runs on this machine: this build has the CPU engine alone, which emulates their numerics.",
+        );
     }
     Ok(Outcome::Done)
 }

@@ -59,7 +59,8 @@ pub fn run(args: &PlanArgs, json: bool) -> anyhow::Result<Outcome> {
     let results = read_results(&args.results)?;
     let mut overrides = Overrides::new();
     for (key, kernel) in &args.overrides {
-        overrides.insert(key.clone(), Override { kernel: kernel.clone(), reason: "given on the command line".to_owned() });
+        overrides
+            .insert(key.clone(), Override { kernel: kernel.clone(), reason: "given on the command line".to_owned() });
     }
     let name = args.name.clone().unwrap_or_else(|| results.meta.manifest.model.name.clone());
     let built = build(&results, &policy, &args.mods.clone().into(), &overrides, &name, &probing::now_rfc3339())
@@ -68,7 +69,11 @@ pub fn run(args: &PlanArgs, json: bool) -> anyhow::Result<Outcome> {
     for warning in &built.warnings {
         output::note(&format!("warning: {warning}"));
     }
-    if json { print_json(args, &built)? } else { print_table(args, &built) }
+    if json {
+        print_json(args, &built)?
+    } else {
+        print_table(args, &built)
+    }
     Ok(Outcome::Done)
 }
 
@@ -89,7 +94,10 @@ fn print_table(args: &PlanArgs, built: &Built) {
         let cells = Gemm::ALL.into_iter().flat_map(|gemm| {
             let choice = site.choice(gemm);
             let mark = if choice.source == loka_core::dispatch::ChoiceSource::Override { " (override)" } else { "" };
-            [format!("{}{mark}", choice.kernel), choice.speedup.map_or("-".to_owned(), |speedup| format!("{speedup:.2}"))]
+            [
+                format!("{}{mark}", choice.kernel),
+                choice.speedup.map_or("-".to_owned(), |speedup| format!("{speedup:.2}")),
+            ]
         });
         table.row(std::iter::once(site.site.to_string()).chain(cells));
     }
@@ -115,7 +123,9 @@ pub fn summary(plan: &Plan) -> String {
     };
     let low = plan
         .choices()
-        .filter(|(.., choice)| loka_core::model::kernel(choice.kernel.as_str()).is_some_and(|kernel| !kernel.high_precision()))
+        .filter(|(.., choice)| {
+            loka_core::model::kernel(choice.kernel.as_str()).is_some_and(|kernel| !kernel.high_precision())
+        })
         .count();
     format!("policy {}: {low} of {} GEMMs in FP8 · {speedup}{loss}{unknown}", plan.policy.name, totals.num_gemms)
 }

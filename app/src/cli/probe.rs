@@ -67,6 +67,12 @@ pub fn run(args: &ProbeArgs, json: bool) -> anyhow::Result<Outcome> {
     let trace = Trace::open(&args.trace)?;
     let chosen = chosen_sites(args, &trace)?;
     files::check_writable(&args.out)?;
+    // Not before the input was found good: an error is one line.
+    if args.engine == "auto" {
+        output::note(
+            "No CUDA engine in this build. Emulating on the CPU: errors are exact, speeds are recorded on an H200.",
+        );
+    }
     let meta = probing::results_meta(&trace, engine.as_ref(), &config);
     let started = Instant::now();
     let found = Mutex::new(Found::default());
@@ -80,15 +86,21 @@ pub fn run(args: &ProbeArgs, json: bool) -> anyhow::Result<Outcome> {
     output::progress_done();
     let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
     let mut results = Results { meta, rows: found.rows.into_values().collect() };
+    if let (true, Some((_, reason))) = (results.rows.is_empty(), found.problems.first_key_value()) {
+        anyhow::bail!("no site could be probed: {reason}");
+    }
     for (site, reason) in found.problems {
+        output::note(&format!("warning: {site} cannot be used: {reason}"));
         if !results.meta.problems.iter().any(|(known, _)| *known == site) {
-            output::note(&format!("warning: {site} cannot be used: {reason}"));
             results.meta.problems.push((site, reason));
         }
     }
-    anyhow::ensure!(!results.rows.is_empty(), "no site could be probed: {}", args.trace.display());
     write_results(&args.out, &results)?;
-    if json { print_json(&results)? } else { print_summary(&results, &passes, started, args) }
+    if json {
+        print_json(&results)?
+    } else {
+        print_summary(&results, &passes, started, args)
+    }
     Ok(Outcome::Done)
 }
 
@@ -112,7 +124,8 @@ fn take(event: ProbeEvent, found: &Mutex<Found>, started: Instant, pass: usize, 
         ProbeEvent::Progress(done) => {
             let done = (pass as f64 + done) / passes as f64;
             let seconds = started.elapsed().as_secs_f64();
-            let left = if done > 0.02 { format!(" · {:.0} s left", seconds * (1.0 - done) / done) } else { String::new() };
+            let left =
+                if done > 0.02 { format!(" · {:.0} s left", seconds * (1.0 - done) / done) } else { String::new() };
             output::progress(&format!("probing {:.0} %{left}", 100.0 * done));
         }
     }
@@ -121,10 +134,6 @@ fn take(event: ProbeEvent, found: &Mutex<Found>, started: Instant, pass: usize, 
 fn engine(name: &str) -> anyhow::Result<Box<dyn Engine>> {
     match name {
         "cuda" => anyhow::bail!("this build has no CUDA engine; --engine cpu emulates every kernel"),
-        "auto" => {
-            output::note("No CUDA engine in this build. Emulating on the CPU: errors are exact, speeds are recorded on an H200.");
-            Ok(Box::new(CpuEngine))
-        }
         _ => Ok(Box::new(CpuEngine)),
     }
 }
@@ -135,7 +144,12 @@ fn config(args: &ProbeArgs) -> anyhow::Result<ProbeConfig> {
         "the confidence must lie between 0 and 1, not {}",
         args.confidence
     );
-    anyhow::ensure!(args.min_draws <= args.max_draws, "--min-draws {} is above --max-draws {}", args.min_draws, args.max_draws);
+    anyhow::ensure!(
+        args.min_draws <= args.max_draws,
+        "--min-draws {} is above --max-draws {}",
+        args.min_draws,
+        args.max_draws
+    );
     let wanted = globs(&args.kernels)?;
     let kernels: Vec<&'static Kernel> = catalogue().iter().filter(|kernel| matches(&wanted, kernel.name)).collect();
     anyhow::ensure!(!kernels.is_empty(), "no kernel matches {} (see `loka kernels`)", args.kernels.join(", "));
@@ -186,14 +200,24 @@ fn print_summary(results: &Results, passes: &[ModSet], started: Instant, args: &
             output::line("");
             output::line(&format!("with {mods}. {}", loka_core::mods::MUST_BE_TRAINED));
         }
-        let mut table = Table::new(&["kernel", ">safe", ">uncertain", ">unsafe", ">unsupported", ">median MERE", ">median rel L2", "worst GEMM"]);
+        let mut table = Table::new(&[
+            "kernel",
+            ">safe",
+            ">uncertain",
+            ">unsafe",
+            ">unsupported",
+            ">median MERE",
+            ">median rel L2",
+            "worst GEMM",
+        ]);
         for kernel in catalogue() {
             let rows: Vec<&ResultRow> =
                 results.rows.iter().filter(|row| row.mods == *mods && row.kernel == kernel.id()).collect();
             if rows.is_empty() {
                 continue;
             }
-            let count = |safety| rows.iter().filter(|row| row.error.is_some() && judge(row, &paper, loss).0 == safety).count();
+            let count =
+                |safety| rows.iter().filter(|row| row.error.is_some() && judge(row, &paper, loss).0 == safety).count();
             let mut errors: Vec<(&ResultRow, f64)> =
                 rows.iter().filter_map(|row| Some((*row, row.error.as_ref()?.mere.value))).collect();
             errors.sort_by(|a, b| a.1.total_cmp(&b.1));
@@ -208,7 +232,9 @@ fn print_summary(results: &Results, passes: &[ModSet], started: Instant, args: &
                 rows.iter().filter(|row| !row.supported).count().to_string(),
                 median(errors.iter().map(|(_, error)| *error).collect()),
                 median(l2),
-                errors.last().map_or(String::new(), |(row, error)| format!("{} {} {}", row.site, row.gemm, short(*error))),
+                errors
+                    .last()
+                    .map_or(String::new(), |(row, error)| format!("{} {} {}", row.site, row.gemm, short(*error))),
             ]);
         }
         table.print();

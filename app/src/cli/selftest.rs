@@ -2,9 +2,7 @@
 
 use loka_core::{
     model::{Accumulation, Format, Granularity, Matrix, OperandCast},
-    numerics::{
-        CastPanels, Epilogue, Panels, Panels64, Scales, Side, cast_panels, fp8, gemm, gemm_f64, rng, round,
-    },
+    numerics::{CastPanels, Epilogue, Panels, Panels64, Scales, Side, cast_panels, fp8, gemm, gemm_f64, rng, round},
 };
 
 use super::output::{self, Outcome};
@@ -36,7 +34,11 @@ pub fn run(args: &SelftestArgs, json: bool) -> anyhow::Result<Outcome> {
     let (mut passed, mut failed) = (0, 0);
     for (name, check) in CHECKS {
         let result = check();
-        if result.is_ok() { passed += 1 } else { failed += 1 }
+        if result.is_ok() {
+            passed += 1
+        } else {
+            failed += 1
+        }
         if json {
             output::json(&serde_json::json!({"check": name, "passed": result.is_ok(), "problem": result.err()}))?;
         } else {
@@ -185,16 +187,27 @@ fn ragged_gemm() -> Result<(), String> {
         gemm(&left, &right, Accumulation::Fp32, Epilogue::Store, &mut out);
         gemm_f64(&Panels64::from(&left.panels), &Panels64::from(&right.panels), &mut exact);
         for (index, (ours, exact)) in out.iter().zip(&exact).enumerate() {
-            let by_hand: f64 = a.row(index / n).iter().zip(b.row(index % n)).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+            let by_hand: f64 =
+                a.row(index / n).iter().zip(b.row(index % n)).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
             ensure((exact - by_hand).abs() < 1e-11 * k as f64, || format!("FP64 at {index}: {exact}, not {by_hand}"))?;
-            ensure((f64::from(*ours) - exact).abs() < 1e-5 * k as f64, || format!("FP32 at {index}: {ours}, not {exact}"))?;
+            ensure((f64::from(*ours) - exact).abs() < 1e-5 * k as f64, || {
+                format!("FP32 at {index}: {ours}, not {exact}")
+            })?;
         }
     }
     Ok(())
 }
 
 fn scales() -> Result<(), String> {
-    let rows = matrix(2, 256, |r, c| if r == 1 { 0.0 } else if c < 128 { 448.0 } else { 3.0 });
+    let rows = matrix(2, 256, |r, c| {
+        if r == 1 {
+            0.0
+        } else if c < 128 {
+            448.0
+        } else {
+            3.0
+        }
+    });
     let panels = Panels::pack(Side::Left, &rows);
     let row = cast_panels(&panels, OperandCast::scaled(Format::E4m3, Granularity::Row), None);
     let Scales::Row(scales) = &row.scales else { return Err("rowwise has no row scales".to_owned()) };

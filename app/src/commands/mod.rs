@@ -5,7 +5,7 @@ mod palette;
 mod perform;
 mod sheet;
 
-pub use palette::palette_ui;
+pub use palette::{Outcome, palette_ui};
 pub use perform::{is_enabled, perform};
 pub use sheet::sheet_ui;
 
@@ -64,7 +64,16 @@ impl Action {
         let mut all = vec![Open, SaveResults, ExportPlan, Undo, Redo, RunOrCancel];
         all.extend(ModKind::ALL.map(Self::ToggleMod));
         all.extend((0..Policy::BUILTIN.len()).map(Self::UsePolicy));
-        all.extend([Override, ClearOverride, NextSite, PreviousSite, NextColumn, PreviousColumn, CycleGemm, CycleMetric]);
+        all.extend([
+            Override,
+            ClearOverride,
+            NextSite,
+            PreviousSite,
+            NextColumn,
+            PreviousColumn,
+            CycleGemm,
+            CycleMetric,
+        ]);
         all.extend(Metric::ALL.map(Self::ShowMetric));
         all.extend([ToggleRelative, Filter, CopySite, ShowHeatmap, ShowQuadrant, SwitchTheme, Palette, Sheet, Back]);
         all
@@ -157,7 +166,9 @@ impl Action {
             Self::Palette => command(Key::K),
             Self::Sheet => plain(Key::Questionmark),
             Self::Back => plain(Key::Escape),
-            Self::ToggleMod(_) | Self::UsePolicy(_) | Self::ShowMetric(_) | Self::ClearOverride | Self::CopySite => None,
+            Self::ToggleMod(_) | Self::UsePolicy(_) | Self::ShowMetric(_) | Self::ClearOverride | Self::CopySite => {
+                None
+            }
         }
     }
 

@@ -24,8 +24,8 @@ pub fn palette_ui(
         let mut key = |key| input.consume_key(Modifiers::NONE, key);
         (key(Key::ArrowDown), key(Key::ArrowUp), key(Key::Enter))
     });
-    let area = Modal::default_area(Id::new("palette")).anchor(Align2::CENTER_TOP, vec2(0.0, 80.0));
-    let modal = Modal::new(Id::new("palette")).area(area).show(ctx, |ui| {
+    let area = Modal::default_area(Id::unique("palette")).anchor(Align2::CENTER_TOP, vec2(0.0, 80.0));
+    let modal = Modal::new(Id::unique("palette")).area(area).show(ctx, |ui| {
         ui.set_width(440.0);
         let field = TextEdit::singleline(typed).hint_text("Find an action").desired_width(f32::INFINITY);
         let field = ui.add(field);
@@ -61,7 +61,7 @@ pub fn palette_ui(
 fn row_ui(ui: &mut Ui, theme: &Theme, action: Action, highlighted: bool) -> bool {
     let (rect, response) = ui.allocate_exact_size(vec2(ui.available_width(), ROW), Sense::click());
     let text = action.text();
-    response.widget_info(|| egui::WidgetInfo::labeled(egui::WidgetType::Button, true, &text));
+    response.widget_info(|| egui::WidgetInfo::labeled(egui::Role::Button, true, &text));
     if highlighted || response.hovered() {
         ui.painter().rect_filled(rect, 4.0, theme.accent.gamma_multiply(0.25));
     }
@@ -78,8 +78,9 @@ fn row_ui(ui: &mut Ui, theme: &Theme, action: Action, highlighted: bool) -> bool
 /// Actions that have the typed letters in order, the tightest match first.
 fn ranked(typed: &str) -> Vec<Action> {
     let all = Action::all().into_iter().filter(|action| *action != Action::Palette && *action != Action::Back);
-    let mut scored: Vec<(usize, Action)> =
-        all.filter_map(|action| Some((spread(&action.text().to_lowercase(), &typed.to_lowercase())?, action))).collect();
+    let mut scored: Vec<(usize, Action)> = all
+        .filter_map(|action| Some((spread(&action.text().to_lowercase(), &typed.to_lowercase())?, action)))
+        .collect();
     scored.sort_by_key(|(score, _)| *score);
     scored.into_iter().map(|(_, action)| action).collect()
 }

@@ -7,7 +7,7 @@ use crate::theme::Theme;
 
 /// Returns true when it is to be closed.
 pub fn sheet_ui(ctx: &Context, theme: &Theme) -> bool {
-    let modal = Modal::new(Id::new("sheet")).show(ctx, |ui| {
+    let modal = Modal::new(Id::unique("sheet")).show(ctx, |ui| {
         ui.heading("Shortcuts");
         ui.add_space(8.0);
         Grid::new("keys").num_columns(2).spacing([24.0, 4.0]).show(ui, |ui| {

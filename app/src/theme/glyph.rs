@@ -11,13 +11,13 @@ use super::Theme;
 pub struct Glyph {
     pub quadrant: Quadrant,
     pub radius: f32,
-    /// Outline only: the latency behind it is modelled.
-    pub hollow: bool,
+    /// A pale filling: the latency behind it is modelled. Not none at all, or every disc would be a ring.
+    pub pale: bool,
 }
 
 impl Glyph {
     pub fn new(quadrant: Quadrant) -> Self {
-        Self { quadrant, radius: 4.5, hollow: false }
+        Self { quadrant, radius: 4.5, pale: false }
     }
 }
 
@@ -30,7 +30,7 @@ pub fn glyph_ui(ui: &mut Ui, theme: &Theme, quadrant: Quadrant) -> Response {
 
 pub fn paint_glyph(painter: &Painter, center: Pos2, glyph: Glyph, color: Color32) {
     let radius = glyph.radius;
-    let fill = if glyph.hollow { Color32::TRANSPARENT } else { color };
+    let fill = if glyph.pale { color.gamma_multiply(0.3) } else { color };
     let stroke = Stroke::new(1.3, color);
     match glyph.quadrant {
         Quadrant::SafeFast => {
@@ -38,9 +38,7 @@ pub fn paint_glyph(painter: &Painter, center: Pos2, glyph: Glyph, color: Color32
         }
         Quadrant::SafeSlow => {
             painter.circle_stroke(center, radius, stroke);
-            if !glyph.hollow {
-                painter.add(half_disc(center, radius, color));
-            }
+            painter.add(half_disc(center, radius, fill));
         }
         Quadrant::UnsafeFast => {
             let reach = radius * 1.15;

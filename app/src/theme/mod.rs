@@ -10,7 +10,9 @@ pub use scale::{Scale, text_on};
 
 use std::collections::BTreeMap;
 
-use egui::{Color32, CornerRadius, FontFamily, FontId, Margin, Stroke, Style, TextStyle, Visuals, vec2};
+use egui::{
+    Color32, CornerRadius, FontDefinitions, FontFamily, FontId, Margin, Stroke, Style, TextStyle, Visuals, vec2,
+};
 use loka_core::model::Quadrant;
 
 /// Height of a row in lists and tables.
@@ -92,6 +94,7 @@ impl Theme {
     /// Gives egui this theme's style.
     pub fn apply(&self, ctx: &egui::Context) {
         let which = if self.dark { egui::Theme::Dark } else { egui::Theme::Light };
+        ctx.set_fonts(fonts());
         ctx.set_style_of(which, self.style());
         ctx.set_theme(which);
     }
@@ -136,19 +139,35 @@ impl Theme {
         visuals.selection.bg_fill = self.accent.gamma_multiply(0.30);
         visuals.selection.stroke = Stroke::new(1.0, self.accent);
         let widgets = &mut visuals.widgets;
-        for state in
-            [&mut widgets.noninteractive, &mut widgets.inactive, &mut widgets.hovered, &mut widgets.active, &mut widgets.open]
-        {
+        for state in [
+            &mut widgets.noninteractive,
+            &mut widgets.inactive,
+            &mut widgets.hovered,
+            &mut widgets.active,
+            &mut widgets.open,
+        ] {
             state.corner_radius = CornerRadius::same(4);
             state.fg_stroke.color = self.text;
             state.expansion = 0.0;
         }
         widgets.noninteractive.bg_stroke = Stroke::new(1.0, self.line);
+        widgets.inactive.bg_stroke = Stroke::new(1.0, self.line);
         widgets.inactive.weak_bg_fill = self.raised;
         widgets.inactive.bg_fill = self.raised;
         widgets.hovered.bg_stroke = Stroke::new(1.0, self.weak);
         visuals
     }
+}
+
+/// The proportional face lacks arrows and a few signs that the one for numbers has.
+fn fonts() -> FontDefinitions {
+    let mut fonts = FontDefinitions::default();
+    let signs = fonts.families.get(&FontFamily::Monospace).cloned().unwrap_or_default();
+    if let Some(faces) = fonts.families.get_mut(&FontFamily::Proportional) {
+        let missing: Vec<String> = signs.into_iter().filter(|name| !faces.contains(name)).collect();
+        faces.extend(missing);
+    }
+    fonts
 }
 
 /// The word beside a verdict's shape.

@@ -11,6 +11,18 @@ pub fn plain(value: f64) -> String {
     if value == 0.0 { "0".to_owned() } else { digits(value, exponent(value) - 2) }
 }
 
+/// A round value, for axes and thresholds: `.2`, `1`, `1.05`.
+pub fn trimmed(value: f64) -> String {
+    let text = plain(value);
+    if text.contains('e') {
+        return text.replace(".00e", "e").replace("0e", "e");
+    }
+    if !text.contains('.') {
+        return text;
+    }
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
 /// The value as far as its interval supports it, and half the interval's width (`None`: exact).
 pub fn with_interval(estimate: Estimate) -> (String, Option<String>) {
     let half = (estimate.hi - estimate.lo) / 2.0;
@@ -65,7 +77,11 @@ pub fn seconds(value: f64) -> String {
 /// A share as a percentage: `37 %`.
 pub fn percent(share: f64) -> String {
     let value = 100.0 * share;
-    if value == 0.0 || value.abs() >= 0.95 { format!("{value:.0} %") } else { format!("{} %", digits(value, exponent(value))) }
+    if value == 0.0 || value.abs() >= 0.95 {
+        format!("{value:.0} %")
+    } else {
+        format!("{} %", digits(value, exponent(value)))
+    }
 }
 
 /// Power of ten of the first digit.

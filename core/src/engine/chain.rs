@@ -1,8 +1,8 @@
 //! Which sites a mod is felt through: the chain of feeds from the earliest modified block.
 
 use crate::{
-    mods::{Tail, applying},
     model::{ModSet, Site, SiteId},
+    mods::{Tail, applying},
 };
 
 /// Ids of the sites whose modified outputs become `site`'s input, the earliest first; empty when no
@@ -54,7 +54,12 @@ mod tests {
 
     #[test]
     fn the_chain_starts_at_the_earliest_modified_block() {
-        let sites = [site("a", &["relu"], &["b"]), site("b", &["swish"], &["c"]), site("c", &["relu"], &["d"]), site("d", &[], &[])];
+        let sites = [
+            site("a", &["relu"], &["b"]),
+            site("b", &["swish"], &["c"]),
+            site("c", &["relu"], &["d"]),
+            site("d", &[], &[]),
+        ];
         assert_eq!(ids(&sites, "d", &[ModKind::HardSwish]), ["b", "c"]);
         assert!(ids(&sites, "b", &[ModKind::HardSwish]).is_empty());
         assert!(ids(&sites, "d", &[]).is_empty());

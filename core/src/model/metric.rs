@@ -43,7 +43,8 @@ pub enum Metric {
 }
 
 impl Metric {
-    pub const ALL: [Self; 7] = [Self::Mere, Self::RelL2, Self::SqnrDb, Self::MedianRel, Self::MaxAbs, Self::BlockRelL2, Self::LossCost];
+    pub const ALL: [Self; 7] =
+        [Self::Mere, Self::RelL2, Self::SqnrDb, Self::MedianRel, Self::MaxAbs, Self::BlockRelL2, Self::LossCost];
 
     /// The column's name in the results and in a policy.
     pub fn as_str(self) -> &'static str {

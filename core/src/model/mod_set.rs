@@ -88,6 +88,11 @@ impl FromStr for ModSet {
     type Err = UnknownMod;
 
     fn from_str(text: &str) -> Result<Self, UnknownMod> {
-        text.split([',', '+']).map(str::trim).filter(|name| !name.is_empty()).map(str::parse).collect::<Result<_, _>>().map(Self)
+        text.split([',', '+'])
+            .map(str::trim)
+            .filter(|name| !name.is_empty())
+            .map(str::parse)
+            .collect::<Result<_, _>>()
+            .map(Self)
     }
 }

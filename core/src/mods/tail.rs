@@ -108,9 +108,9 @@ fn apply(step: &Step, row: &mut [f32]) {
         Step::Relu => map(row, |x| x.max(0.0)),
         Step::Sigmoid => map(row, |x| 1.0 / (1.0 + (-x).exp())),
         Step::Tanh => map(row, f32::tanh),
-        Step::Gelu => map(row, |x| {
-            0.5 * x * crate::numerics::special::erfc(-f64::from(x) / std::f64::consts::SQRT_2) as f32
-        }),
+        Step::Gelu => {
+            map(row, |x| 0.5 * x * crate::numerics::special::erfc(-f64::from(x) / std::f64::consts::SQRT_2) as f32)
+        }
     }
 }
 
@@ -148,7 +148,8 @@ mod tests {
     fn steps_by_hand() {
         assert_eq!(after(Step::Bias(vec![1.0, -1.0]), &[2.0, 2.0]), [3.0, 1.0]);
         assert_eq!(after(Step::HardSwish, &[-4.0, -1.5, 0.0, 1.5, 4.0]), [0.0, -0.375, 0.0, 1.125, 4.0]);
-        let normed = after(Step::LayerNorm { eps: 0.0, gamma: Some(vec![2.0, 2.0]), beta: Some(vec![1.0, 1.0]) }, &[1.0, 3.0]);
+        let normed =
+            after(Step::LayerNorm { eps: 0.0, gamma: Some(vec![2.0, 2.0]), beta: Some(vec![1.0, 1.0]) }, &[1.0, 3.0]);
         assert_eq!(normed, [-1.0, 3.0]);
         assert_eq!(after(Step::BlockNorm { eps: 0.0, block: 2 }, &[3.0, 3.0, -5.0, 5.0]), [1.0, 1.0, -1.0, 1.0]);
         let swish = after(Step::Swish, &[1.0]);

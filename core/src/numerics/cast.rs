@@ -205,23 +205,34 @@ fn divide_rows(source: &Panels, scales: &[f32], stretch: usize, format: Format, 
 
 #[inline(always)]
 fn divide_lanes<const LANES: usize>(part: &[f32], scales: &[f32], to: &mut [f32], round: impl Fn(f32) -> f32) {
-    let mut lanes = [[1f32; LANES]; UNROLL];
-    for row in &mut lanes {
-        row.copy_from_slice(scales);
+    if scales.iter().all(|scale| round::Divisor::new(*scale).is_exact()) {
+        let lanes: [[round::Divisor; LANES]; UNROLL] =
+            std::array::from_fn(|_| std::array::from_fn(|lane| round::Divisor::new(scales[lane])));
+        map_lanes(part, &lanes, to, |value, divisor| round(divisor.of(value)));
+    } else {
+        let lanes: [[f32; LANES]; UNROLL] = std::array::from_fn(|_| std::array::from_fn(|lane| scales[lane]));
+        map_lanes(part, &lanes, to, |value, scale| round(value / scale));
     }
-    let (rows, _) = part.as_chunks::<LANES>();
-    let (to, _) = to.as_chunks_mut::<LANES>();
-    let (quads, rest) = rows.as_chunks::<UNROLL>();
-    let (quads_to, rest_to) = to.as_chunks_mut::<UNROLL>();
+}
+
+#[inline(always)]
+fn map_lanes<T: Copy, const LANES: usize>(
+    part: &[f32],
+    lanes: &[[T; LANES]; UNROLL],
+    to: &mut [f32],
+    map: impl Fn(f32, T) -> f32,
+) {
+    let (quads, rest) = part.as_chunks::<LANES>().0.as_chunks::<UNROLL>();
+    let (quads_to, rest_to) = to.as_chunks_mut::<LANES>().0.as_chunks_mut::<UNROLL>();
     for (from, to) in quads.iter().zip(quads_to) {
         let values = to.as_flattened_mut().iter_mut().zip(from.as_flattened());
-        for ((to, value), scale) in values.zip(lanes.as_flattened()) {
-            *to = round(*value / *scale);
+        for ((to, value), lane) in values.zip(lanes.as_flattened()) {
+            *to = map(*value, *lane);
         }
     }
     for (from, to) in rest.iter().zip(rest_to) {
-        for ((to, value), scale) in to.iter_mut().zip(from).zip(scales) {
-            *to = round(*value / *scale);
+        for ((to, value), lane) in to.iter_mut().zip(from).zip(&lanes[0]) {
+            *to = map(*value, *lane);
         }
     }
 }

@@ -25,6 +25,9 @@ const KEEP_14_BITS: u32 = !0x3FF;
 /// Depth of a plain FP32 stretch: both panels stay in the first-level cache.
 const STRETCH: usize = 256;
 
+/// Depth of a stretch whose operands stay in the second-level cache; a multiple of 128.
+const DEPTH: usize = 1024;
+
 /// What happens to the sums on their way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Epilogue {
@@ -63,21 +66,37 @@ impl WithSimd for Run<'_> {
 type Tile<S, const MR: usize> = [[<S as Simd>::f32s; 2]; MR];
 
 impl Run<'_> {
+    /// A stretch of the reduced dimension at a time, all tiles of it: both operands' parts stay in the
+    /// second-level cache, and sums wait in memory between stretches.
     #[inline(always)]
     fn run<S: Simd, const MR: usize>(self, simd: S) {
-        let cols = self.b.panels.rows;
-        let out = self.out;
-        for (first_col, right) in self.b.panels.iter() {
-            let (right, _) = S::as_simd_f32s(right);
-            for (first_row, left) in self.a.panels.iter() {
-                let blocks = block_scales(self.a, self.b, first_row, first_col);
-                let tile = match self.accumulation {
-                    Accumulation::Fp32 => plain::<S, MR>(simd, left, right),
-                    Accumulation::Fast => fast::<S, MR>(simd, left, right),
-                    Accumulation::Promoted => promoted::<S, MR>(simd, left, right, &blocks),
-                };
-                let place = Place { first_row, first_col, cols };
-                store::<S, MR>(&tile, self.a, self.b, self.epilogue, place, out);
+        let (a, b) = (&self.a.panels, &self.b.panels);
+        let tiles = a.padded_rows() / MR * (b.padded_rows() / b.width);
+        let zero = [[simd.splat_f32s(0.0); 2]; MR];
+        let mut sums: Vec<Tile<S, MR>> = vec![zero; tiles];
+        for first in (0..a.depth).step_by(DEPTH) {
+            let length = DEPTH.min(a.depth - first);
+            let mut tile = sums.iter_mut();
+            for (first_col, right) in b.iter() {
+                let (right, _) = S::as_simd_f32s(&right[first * b.width..(first + length) * b.width]);
+                for ((first_row, left), sum) in a.iter().zip(&mut tile) {
+                    let left = &left[first * MR..(first + length) * MR];
+                    *sum = match self.accumulation {
+                        Accumulation::Fp32 => plain::<S, MR>(simd, *sum, left, right),
+                        Accumulation::Fast => fast::<S, MR>(simd, *sum, left, right),
+                        Accumulation::Promoted => {
+                            let blocks = block_scales(self.a, self.b, first_row, first_col);
+                            promoted::<S, MR>(simd, *sum, left, right, first / BLOCK, &blocks)
+                        }
+                    };
+                }
+            }
+        }
+        let mut tile = sums.iter();
+        for (first_col, _) in b.iter() {
+            for ((first_row, _), sum) in a.iter().zip(&mut tile) {
+                let place = Place { first_row, first_col, cols: b.rows };
+                store::<S, MR>(sum, self.a, self.b, self.epilogue, place, self.out);
             }
         }
     }
@@ -100,8 +119,7 @@ fn products<S: Simd, const MR: usize>(simd: S, left: &[f32], right: &[S::f32s]) 
 }
 
 #[inline(always)]
-fn plain<S: Simd, const MR: usize>(simd: S, left: &[f32], right: &[S::f32s]) -> Tile<S, MR> {
-    let mut sum = [[simd.splat_f32s(0.0); 2]; MR];
+fn plain<S: Simd, const MR: usize>(simd: S, mut sum: Tile<S, MR>, left: &[f32], right: &[S::f32s]) -> Tile<S, MR> {
     for (a, b) in left.chunks(STRETCH * MR).zip(right.chunks(STRETCH * 2)) {
         let part = products::<S, MR>(simd, a, b);
         for r in 0..MR {
@@ -113,9 +131,8 @@ fn plain<S: Simd, const MR: usize>(simd: S, left: &[f32], right: &[S::f32s]) -> 
 }
 
 #[inline(always)]
-fn fast<S: Simd, const MR: usize>(simd: S, left: &[f32], right: &[S::f32s]) -> Tile<S, MR> {
+fn fast<S: Simd, const MR: usize>(simd: S, mut sum: Tile<S, MR>, left: &[f32], right: &[S::f32s]) -> Tile<S, MR> {
     let keep = simd.splat_u32s(KEEP_14_BITS);
-    let mut sum = [[simd.splat_f32s(0.0); 2]; MR];
     for (a, b) in left.chunks(INSTRUCTION * MR).zip(right.chunks(INSTRUCTION * 2)) {
         let part = products::<S, MR>(simd, a, b);
         for r in 0..MR {
@@ -131,15 +148,17 @@ fn fast<S: Simd, const MR: usize>(simd: S, left: &[f32], right: &[S::f32s]) -> T
 #[inline(always)]
 fn promoted<S: Simd, const MR: usize>(
     simd: S,
+    mut sum: Tile<S, MR>,
     left: &[f32],
     right: &[S::f32s],
+    first_block: usize,
     blocks: &Option<BlockScales<'_>>,
 ) -> Tile<S, MR> {
-    let mut sum = [[simd.splat_f32s(0.0); 2]; MR];
+    let zero = [[simd.splat_f32s(0.0); 2]; MR];
     for (index, (a, b)) in left.chunks(BLOCK * MR).zip(right.chunks(BLOCK * 2)).enumerate() {
-        let part = fast::<S, MR>(simd, a, b);
+        let part = fast::<S, MR>(simd, zero, a, b);
         if let Some(scales) = blocks {
-            let (a, b) = scales.of_block(index);
+            let (a, b) = scales.of_block(first_block + index);
             let (b, _) = S::as_simd_f32s(b);
             for r in 0..MR {
                 let a = simd.splat_f32s(a[r]);

@@ -53,7 +53,7 @@ impl WithSimd for Run<'_> {
 }
 
 /// Depth of a stretch whose panels stay near: partial sums are added in FP64, so nothing is lost.
-const STRETCH: usize = 128;
+const STRETCH: usize = 512;
 
 impl Run<'_> {
     /// `MR`: width of a left panel. `HALF`: rows that a register tile takes of it, because an FP64
@@ -61,14 +61,16 @@ impl Run<'_> {
     #[inline(always)]
     fn run<S: Simd, const MR: usize, const HALF: usize>(self, simd: S) {
         let (width_a, width_b) = (self.a.width, self.b.width);
-        let cols = self.b.rows;
+        let (depth, cols) = (self.a.depth, self.b.rows);
         self.out.fill(0.0);
-        for (pb, right) in self.b.data.chunks_exact((self.b.depth * width_b).max(1)).enumerate() {
-            let first_col = pb * width_b;
-            let filled = width_b.min(cols - first_col);
-            for (pa, left) in self.a.data.chunks_exact((self.a.depth * width_a).max(1)).enumerate() {
-                for (left, right) in left.chunks(STRETCH * width_a).zip(right.chunks(STRETCH * width_b)) {
-                    let (right, _) = S::as_simd_f64s(right);
+        for first in (0..depth).step_by(STRETCH) {
+            let last = (first + STRETCH).min(depth);
+            for (pb, right) in self.b.data.chunks_exact(depth * width_b).enumerate() {
+                let (right, _) = S::as_simd_f64s(&right[first * width_b..last * width_b]);
+                let first_col = pb * width_b;
+                let filled = width_b.min(cols - first_col);
+                for (pa, left) in self.a.data.chunks_exact(depth * width_a).enumerate() {
+                    let left = &left[first * width_a..last * width_a];
                     for half in 0..MR / HALF {
                         let tile = products::<S, MR, HALF>(simd, left, right, half * HALF);
                         for (r, lanes) in tile.iter().enumerate() {

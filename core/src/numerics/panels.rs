@@ -55,9 +55,19 @@ impl Panels {
         Self::pack_with(side, matrix.rows, matrix.cols, |row, depth| matrix.data[row * matrix.cols + depth])
     }
 
-    /// Packs the transpose of a matrix: its *columns* become rows of the operand.
+    /// Packs the transpose of a matrix: its *columns* become rows of the operand. Runs of columns are
+    /// copied whole, so this is the cheaper way round.
     pub fn pack_transposed(side: Side, matrix: &Matrix) -> Self {
-        Self::pack_with(side, matrix.cols, matrix.rows, |row, depth| matrix.data[depth * matrix.cols + row])
+        let (rows, depth, width) = (matrix.cols, matrix.rows, side.width());
+        let mut data = vec![0.0; rows.div_ceil(width) * depth * width];
+        for (panel, block) in data.chunks_exact_mut((depth * width).max(1)).enumerate() {
+            let first = panel * width;
+            let filled = width.min(rows - first);
+            for (lanes, row) in block.chunks_exact_mut(width).zip(matrix.data.chunks_exact(rows.max(1))) {
+                lanes[..filled].copy_from_slice(&row[first..first + filled]);
+            }
+        }
+        Self { side, rows, depth, width, data }
     }
 
     fn pack_with(side: Side, rows: usize, depth: usize, value: impl Fn(usize, usize) -> f32) -> Self {

@@ -80,8 +80,45 @@ pub fn divide(format: Format, from: &[f32], scale: f32, to: &mut [f32]) {
 
 #[inline(always)]
 fn divide_with(from: &[f32], scale: f32, to: &mut [f32], round: impl Fn(f32) -> f32) {
-    for (to, value) in to.iter_mut().zip(from) {
-        *to = round(*value / scale);
+    let divisor = Divisor::new(scale);
+    if scale == 1.0 {
+        // Unscaled formats see infinities, which the correction below would turn into NaN.
+        from.iter().zip(to).for_each(|(value, to)| *to = round(*value));
+    } else if divisor.is_exact() {
+        from.iter().zip(to).for_each(|(value, to)| *to = round(divisor.of(*value)));
+    } else {
+        from.iter().zip(to).for_each(|(value, to)| *to = round(*value / scale));
+    }
+}
+
+/// Division by a constant without the divider: the quotient by the reciprocal, corrected once by its own
+/// remainder, is the correctly rounded one (Markstein, IBM J. R&D 34, 1990) as long as nothing over- or
+/// underflows. Where the remainder underflows the quotient is far below FP8's smallest step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Divisor {
+    value: f32,
+    reciprocal: f32,
+}
+
+impl Divisor {
+    #[inline(always)]
+    pub fn new(value: f32) -> Self {
+        Self { value, reciprocal: 1.0 / value }
+    }
+
+    /// False for divisors that are not finite or whose reciprocal is not normal: divide then.
+    #[inline(always)]
+    pub fn is_exact(self) -> bool {
+        // Without fused multiply-add in hardware (the browser) division is the faster way.
+        cfg!(not(target_arch = "wasm32")) && self.value.is_finite() && self.value >= 1e-30 && self.reciprocal >= 1e-30
+    }
+
+    /// Infinity comes out as NaN: the operand's own amax is then infinite, and `is_exact` false.
+    #[inline(always)]
+    pub fn of(self, value: f32) -> f32 {
+        let quotient = value * self.reciprocal;
+        let remainder = (-quotient).mul_add(self.value, value);
+        remainder.mul_add(self.reciprocal, quotient)
     }
 }
 
@@ -113,6 +150,20 @@ mod tests {
         // Half of the smallest subnormal rounds to even, which is zero; anything above goes up.
         assert_eq!(e4m3(2f32.powi(-10)), 0.0);
         assert_eq!(e4m3(2f32.powi(-10) * 1.001), 2f32.powi(-9));
+    }
+
+    #[test]
+    fn the_fast_division_is_division() {
+        let mut values = vec![0f32; 200_000];
+        crate::numerics::rng::Rng::new(9, &[b"divide"]).fill_normal(&mut values);
+        for (index, value) in values.iter().enumerate() {
+            let scale = values[(index * 7 + 3) % values.len()].abs() * 10f32.powi(index as i32 % 20 - 10) + 1e-12;
+            let divisor = Divisor::new(scale);
+            assert!(divisor.is_exact());
+            let value = value * scale * 2f32.powi(index as i32 % 12 - 4);
+            assert_eq!(divisor.of(value), value / scale, "{value} / {scale}");
+        }
+        assert!(!Divisor::new(f32::INFINITY).is_exact() && !Divisor::new(f32::NAN).is_exact());
     }
 
     #[test]

@@ -121,7 +121,9 @@ mod tests {
             assert!((normal_quantile(p) - z).abs() < 1e-5, "{p}");
         }
         assert!((normal_upper(1.959964) - 0.025).abs() < 1e-7);
-        for (degrees, t) in [(1, 12.7062), (2, 4.30265), (3, 3.18245), (4, 2.77645), (7, 2.36462), (15, 2.13145), (49, 2.00958)] {
+        for (degrees, t) in
+            [(1, 12.7062), (2, 4.30265), (3, 3.18245), (4, 2.77645), (7, 2.36462), (15, 2.13145), (49, 2.00958)]
+        {
             let ours = t_two_sided(0.95, degrees);
             assert!((ours / t - 1.0).abs() < 2e-3, "{degrees}: {ours} against {t}");
         }

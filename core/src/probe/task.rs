@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     engine::{Engine, EngineError, EngineInfo, SiteEngine, SiteJob},
-    model::{
-        ErrorSummary, Fidelity, Gemm, GemmNumerics, GemmShape, Kernel, ResultRow, Site,
-    },
+    model::{ErrorSummary, Fidelity, Gemm, GemmNumerics, GemmShape, Kernel, ResultRow, Site},
     numerics::{
         DrawStats,
         interval::{MereDraw, Ratio, mean, mere, root_ratio},
@@ -37,10 +35,8 @@ struct Evidence {
 impl Evidence {
     fn take(&mut self, draw: &DrawStats) {
         let elements = draw.elements.max(1) as f64;
-        self.mere.push(MereDraw {
-            body: draw.sum_relative_body / elements,
-            tail_share: draw.tail_count as f64 / elements,
-        });
+        self.mere
+            .push(MereDraw { body: draw.sum_relative_body / elements, tail_share: draw.tail_count as f64 / elements });
         self.rel_l2.push(Ratio { numerator: draw.sum_error_squares, denominator: draw.sum_ref_squares });
         if let Some((numerator, denominator)) = draw.block {
             self.block.push(Ratio { numerator, denominator });

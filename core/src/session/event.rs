@@ -10,14 +10,27 @@ use crate::{
 /// Work for whoever runs the session: threads and files natively, a server behind a browser.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    LoadTrace { path: String },
-    LoadResults { path: String },
+    LoadTrace {
+        path: String,
+    },
+    LoadResults {
+        path: String,
+    },
     /// Probe every usable site of the open trace; `run` marks the events that belong to it.
-    Probe { run: u64, mods: ModSet },
+    Probe {
+        run: u64,
+        mods: ModSet,
+    },
     Cancel,
-    WriteResults { path: String, results: Box<Results> },
+    WriteResults {
+        path: String,
+        results: Box<Results>,
+    },
     /// The plan is complete but for `created_at` and its digest, which the writer stamps.
-    WritePlan { path: String, plan: Box<Plan> },
+    WritePlan {
+        path: String,
+        plan: Box<Plan>,
+    },
 }
 
 /// An opened trace, without its tensors.

@@ -17,9 +17,15 @@ pub struct Column {
 /// One cell: a value to colour, or why there is none.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
-    Value { estimate: Estimate, quadrant: Quadrant, chosen: bool },
+    Value {
+        estimate: Estimate,
+        quadrant: Quadrant,
+        chosen: bool,
+    },
     /// Not supported or not measurable, with the reason.
-    Missing { reason: String },
+    Missing {
+        reason: String,
+    },
     /// No row yet.
     Waiting,
 }
@@ -33,6 +39,9 @@ pub struct Heatmap {
     pub cells: Vec<Cell>,
     /// Smallest and largest positive value, for the colour scale; `None` when there is none.
     pub range: Option<(f64, f64)>,
+    /// The same over low-precision kernels alone: the high-precision ones would squeeze the rest into
+    /// one colour.
+    pub low_range: Option<(f64, f64)>,
     /// The policy's bound, when the shown metric is the policy's.
     pub bound: Option<f64>,
 }
@@ -50,7 +59,8 @@ impl Heatmap {
         let mods = session.document.mods.clone();
         let loss = trace.manifest().loss.value;
         let columns = columns_of(session, gemm);
-        let mut heatmap = Self { bound: (!relative && metric == policy.metric).then_some(policy.max_error), ..Self::default() };
+        let mut heatmap =
+            Self { bound: (!relative && metric == policy.metric).then_some(policy.max_error), ..Self::default() };
         for site in &trace.manifest().sites {
             for column in &columns {
                 let chosen = plan.choice(&site.id, column.gemm).is_some_and(|choice| choice.kernel == column.kernel);
@@ -65,6 +75,10 @@ impl Heatmap {
                 {
                     let (lo, hi) = heatmap.range.unwrap_or((estimate.value, estimate.value));
                     heatmap.range = Some((lo.min(estimate.value), hi.max(estimate.value)));
+                    if is_low(&column.kernel) {
+                        let (lo, hi) = heatmap.low_range.unwrap_or((estimate.value, estimate.value));
+                        heatmap.low_range = Some((lo.min(estimate.value), hi.max(estimate.value)));
+                    }
                 }
                 heatmap.cells.push(cell);
             }
@@ -73,6 +87,10 @@ impl Heatmap {
         heatmap.columns = columns;
         heatmap
     }
+}
+
+fn is_low(kernel: &KernelId) -> bool {
+    crate::model::kernel(kernel.as_str()).is_some_and(|kernel| !kernel.high_precision())
 }
 
 /// The kernels that have rows, once a GEMM, in catalogue order.
@@ -177,7 +195,8 @@ impl SiteVerdict {
         for gemm in Gemm::ALL {
             let rows = session.rows_of(&site.id, gemm, mods);
             let low = rows.iter().filter(|row| {
-                row.supported && crate::model::kernel(row.kernel.as_str()).is_some_and(|kernel| !kernel.high_precision())
+                row.supported
+                    && crate::model::kernel(row.kernel.as_str()).is_some_and(|kernel| !kernel.high_precision())
             });
             let judged: Vec<_> = low.map(|row| judge(row, policy, loss)).collect();
             if judged.is_empty() {
@@ -204,4 +223,25 @@ pub fn bound(session: &Session, gemm: Gemm) -> (Metric, f64) {
     let loss = session.trace.as_ref().map_or(0.0, |trace| trace.manifest().loss.value);
     let bound = bound_of(&session.document.policy, gemm, loss);
     (bound.metric, bound.limit)
+}
+
+/// The site and GEMM to look at first: the one that errs most in the policy's metric even in its
+/// best low-precision kernel. `None` before the first rows.
+pub fn worst_gemm(session: &Session) -> Option<(SiteId, Gemm)> {
+    let metric = session.document.policy.metric;
+    // Of decibels the smaller is the worse.
+    let badness = |value: f64| if metric == Metric::SqnrDb { -value } else { value };
+    let mut worst: Option<(f64, SiteId, Gemm)> = None;
+    for site in &session.trace.as_ref()?.manifest().sites {
+        for gemm in Gemm::ALL {
+            let rows = session.rows_of(&site.id, gemm, &session.document.mods);
+            let low = rows.iter().filter(|row| row.supported && is_low(&row.kernel));
+            let errors = low.filter_map(|row| row.metric(metric)).map(|estimate| badness(estimate.value));
+            let Some(best) = errors.min_by(f64::total_cmp) else { continue };
+            if worst.as_ref().is_none_or(|(known, ..)| best > *known) {
+                worst = Some((best, site.id.clone(), gemm));
+            }
+        }
+    }
+    worst.map(|(_, site, gemm)| (site, gemm))
 }

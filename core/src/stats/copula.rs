@@ -24,6 +24,9 @@ pub struct CopulaMap {
     amax: f32,
 }
 
+/// Features mapped side by side.
+const LANES: usize = 16;
+
 /// How far a score has come along one segment.
 #[derive(Clone, Copy, Debug)]
 struct Ramp {
@@ -77,51 +80,59 @@ impl CopulaMap {
         })
     }
 
-    /// A row of deviations from the mean, in place; `[features]`.
-    pub fn map_row(&self, row: &mut [f32]) {
+    /// The map of some of the features, in the given order.
+    pub fn restricted(&self, features: &[usize]) -> Self {
+        let pick = |values: &[f32]| features.iter().map(|feature| values[*feature]).collect::<Vec<f32>>();
+        let all = self.first.len();
+        Self {
+            scores: self.scores.clone(),
+            inverse_deviation: pick(&self.inverse_deviation),
+            first: pick(&self.first),
+            slopes: self.slopes.chunks_exact(all).flat_map(pick).collect(),
+            amax: self.amax,
+        }
+    }
+
+    /// Rows of deviations from the mean, in place; `[rows, features]`.
+    pub fn map_rows(&self, rows: &mut [f32]) {
         let ramps: Vec<Ramp> = self.ramps().collect();
-        let mut sums = self.first.clone();
-        vectorized!((map: &'a CopulaMap = self, ramps: &'a [Ramp] = &ramps, row: &'a mut [f32] = row,
-                     sums: &'a mut [f32] = &mut sums) -> () {
-            for (value, inverse) in row.iter_mut().zip(&map.inverse_deviation) {
-                *value *= inverse;
-            }
-            for (ramp, slopes) in ramps.iter().zip(map.slopes.chunks_exact(sums.len())) {
-                for ((sum, slope), score) in sums.iter_mut().zip(slopes).zip(row.iter()) {
-                    *sum += slope * ramp.along(*score);
+        vectorized!((map: &'a CopulaMap = self, ramps: &'a [Ramp] = &ramps, rows: &'a mut [f32] = rows) -> () {
+            let features = map.first.len();
+            for row in rows.chunks_exact_mut(features) {
+                let (chunks, rest) = row.as_chunks_mut::<LANES>();
+                let whole = chunks.len() * LANES;
+                for (index, chunk) in chunks.iter_mut().enumerate() {
+                    map.map_lanes(ramps, index * LANES, chunk);
                 }
-            }
-            for (value, sum) in row.iter_mut().zip(sums) {
-                *value = sum.clamp(-map.amax, map.amax);
+                for (index, value) in rest.iter_mut().enumerate() {
+                    let mut one = [*value];
+                    map.map_lanes(ramps, whole + index, &mut one);
+                    *value = one[0];
+                }
             }
         });
     }
 
-    /// Deviations of one feature over many rows, in place.
-    pub fn map_feature(&self, feature: usize, values: &mut [f32]) {
+    /// Features `first..first + N` of one row.
+    #[inline(always)]
+    fn map_lanes<const N: usize>(&self, ramps: &[Ramp], first: usize, values: &mut [f32; N]) {
         let features = self.first.len();
-        let slopes: Vec<f32> = self.slopes.iter().skip(feature).step_by(features).copied().collect();
-        let ramps: Vec<(f32, Ramp)> = slopes.into_iter().zip(self.ramps()).collect();
-        let (inverse, first, amax) = (self.inverse_deviation[feature], self.first[feature], self.amax);
-        vectorized!((ramps: &'a [(f32, Ramp)] = &ramps, inverse: f32 = inverse, first: f32 = first, amax: f32 = amax,
-                     values: &'a mut [f32] = values) -> () {
-            // A stretch at a time, so that it stays in registers while the ramps add up.
-            for chunk in values.chunks_mut(64) {
-                let mut sums = [first; 64];
-                let mut scores = [0f32; 64];
-                for (score, value) in scores.iter_mut().zip(chunk.iter()) {
-                    *score = value * inverse;
-                }
-                for (slope, ramp) in ramps {
-                    for (sum, score) in sums.iter_mut().zip(&scores) {
-                        *sum += slope * ramp.along(*score);
-                    }
-                }
-                for (value, sum) in chunk.iter_mut().zip(&sums) {
-                    *value = sum.clamp(-amax, amax);
-                }
+        let inverse = &self.inverse_deviation[first..first + N];
+        let mut scores = [0f32; N];
+        let mut sums = [0f32; N];
+        sums.copy_from_slice(&self.first[first..first + N]);
+        for lane in 0..N {
+            scores[lane] = values[lane] * inverse[lane];
+        }
+        for (ramp, slopes) in ramps.iter().zip(self.slopes.chunks_exact(features)) {
+            let slopes = &slopes[first..first + N];
+            for lane in 0..N {
+                sums[lane] += slopes[lane] * ramp.along(scores[lane]);
             }
-        });
+        }
+        for lane in 0..N {
+            values[lane] = sums[lane].clamp(-self.amax, self.amax);
+        }
     }
 
     /// The normal scores `(low, high)` between which a feature's magnitude stays within `bound`.
@@ -182,11 +193,8 @@ mod tests {
         let map = CopulaMap::new(&gaussian(&probs, 2.0, 3.0), &probs).unwrap();
         for deviation in [-14.0f32, -3.0, 0.0, 0.4, 9.0, 20.0] {
             let mut row = [deviation];
-            map.map_row(&mut row);
+            map.map_rows(&mut row);
             assert!((row[0] - (2.0 + deviation)).abs() < 1e-3, "{deviation}: {row:?}");
-            let mut column = [deviation];
-            map.map_feature(0, &mut column);
-            assert_eq!(row, column);
             let (_, high) = map.scores_within(0, (2.0 + deviation).abs());
             assert!((high - f64::from(((2.0 + deviation).abs() - 2.0) / 3.0)).abs() < 1e-3, "{deviation}: {high}");
         }
@@ -205,10 +213,10 @@ mod tests {
         };
         let map = CopulaMap::new(&distribution, &probs).unwrap();
         let mut row = [-2.5f32];
-        map.map_row(&mut row);
+        map.map_rows(&mut row);
         assert_eq!(row, [0.0]);
         let mut row = [9.0f32];
-        map.map_row(&mut row);
+        map.map_rows(&mut row);
         assert_eq!(row, [2.0], "never beyond the recorded amax");
         assert_eq!(map.scores_within(0, 3.0), (f64::NEG_INFINITY, f64::INFINITY));
     }

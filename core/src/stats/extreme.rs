@@ -26,7 +26,8 @@ impl AmaxTable {
         let features = distribution.mean.len();
         let deviations: Vec<f64> = distribution.cov.variances(features).iter().map(|v| v.max(0.0).sqrt()).collect();
         let reach = |sigmas: f64| {
-            let ends = distribution.mean.iter().zip(&deviations).map(|(mean, deviation)| mean.abs() + sigmas * deviation);
+            let ends =
+                distribution.mean.iter().zip(&deviations).map(|(mean, deviation)| mean.abs() + sigmas * deviation);
             ends.fold(f64::MIN_POSITIVE, f64::max)
         };
         // Copula tails reach further than sigmas tell, but never past the recorded amax.
@@ -35,8 +36,7 @@ impl AmaxTable {
             _ => reach(9.0),
         };
         let near = reach(1.0).min(far) * 0.5;
-        let bounds: Vec<f64> =
-            (0..POINTS).map(|i| near * (far / near).powf(i as f64 / (POINTS - 1) as f64)).collect();
+        let bounds: Vec<f64> = (0..POINTS).map(|i| near * (far / near).powf(i as f64 / (POINTS - 1) as f64)).collect();
         let ln_within = bounds
             .iter()
             .map(|bound| {

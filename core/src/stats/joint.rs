@@ -42,8 +42,8 @@ impl<'a> ColumnSampler<'a> {
         }
     }
 
-    /// `count` rows of the chosen features, feature-major: input `[|inputs|, count]` and output
-    /// gradient `[|grads|, count]`.
+    /// `count` rows of the chosen features: input `[count, |inputs|]` and output gradient
+    /// `[count, |grads|]`, of the same examples.
     pub fn columns(
         &self,
         inputs: &[usize],
@@ -53,25 +53,29 @@ impl<'a> ColumnSampler<'a> {
     ) -> Result<(Matrix, Matrix), SampleError> {
         let size = inputs.len() + grads.len();
         let lower = self.root(inputs, grads)?;
-        let root = Matrix { rows: size, cols: size, data: lower.iter().map(|v| *v as f32).collect() };
-        let root = CastPanels { panels: Panels::pack(Side::Left, &root), scales: Scales::None };
-        let normals = normal_panels(Side::Right, count, size, rng);
-        let mut both = vec![0f32; size * count];
-        gemm(&root, &normals, Accumulation::Fp32, Epilogue::Store, &mut both);
-        let grad_part = both.split_off(inputs.len() * count);
-        let finish = |mut data: Vec<f32>, features: &[usize], from: &Distribution, copula: &Option<CopulaMap>| {
-            for (values, feature) in data.chunks_exact_mut(count.max(1)).zip(features) {
-                match copula {
-                    Some(copula) => copula.map_feature(*feature, values),
-                    None => values.iter_mut().for_each(|value| *value += from.mean[*feature] as f32),
-                }
-            }
-            Matrix { rows: features.len(), cols: count, data }
+        let part = |rows: std::ops::Range<usize>, cols: std::ops::Range<usize>| {
+            let data = rows.clone().flat_map(|row| lower[row * size..][cols.clone()].iter().map(|v| *v as f32));
+            let matrix = Matrix { rows: rows.len(), cols: cols.len(), data: data.collect() };
+            CastPanels { panels: Panels::pack(Side::Right, &matrix), scales: Scales::None }
         };
-        Ok((
-            finish(both, inputs, self.input, &self.input_copula),
-            finish(grad_part, grads, self.grad_output, &self.grad_copula),
-        ))
+        let times = |normals: &CastPanels, root: CastPanels| {
+            let mut rows = Matrix::zeros(count, root.panels.rows);
+            gemm(normals, &root, Accumulation::Fp32, Epilogue::Store, &mut rows.data);
+            rows
+        };
+        // x = z1 L11^T, dy = z1 L21^T + z2 L22^T: the zero half of the factor is never multiplied.
+        let first = normal_panels(Side::Left, count, inputs.len(), rng);
+        let second = normal_panels(Side::Left, count, grads.len(), rng);
+        let (split, end) = (inputs.len(), size);
+        let mut x = times(&first, part(0..split, 0..split));
+        let mut dy = times(&second, part(split..end, split..end));
+        if self.cross_cov.is_some() {
+            let shared = times(&first, part(split..end, 0..split));
+            dy.data.iter_mut().zip(&shared.data).for_each(|(value, shared)| *value += shared);
+        }
+        finish(&mut x, inputs, self.input, self.input_copula.as_ref());
+        finish(&mut dy, grads, self.grad_output, self.grad_copula.as_ref());
+        Ok((x, dy))
     }
 
     /// Cholesky factor of the chosen features' joint covariance. A cross-covariance recorded in BF16
@@ -112,6 +116,19 @@ impl<'a> ColumnSampler<'a> {
             }
             cholesky_jittered(scaled, size).map_err(|source| SampleError { what: "input with grad_output", source })
         })
+    }
+}
+
+/// Deviations become values: through the quantiles, or plus the mean.
+fn finish(rows: &mut Matrix, features: &[usize], from: &Distribution, copula: Option<&CopulaMap>) {
+    match copula {
+        Some(copula) => copula.restricted(features).map_rows(&mut rows.data),
+        None => {
+            let mean: Vec<f32> = features.iter().map(|feature| from.mean[*feature] as f32).collect();
+            for row in rows.data.chunks_exact_mut(mean.len().max(1)) {
+                row.iter_mut().zip(&mean).for_each(|(value, mean)| *value += mean);
+            }
+        }
     }
 }
 

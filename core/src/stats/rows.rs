@@ -66,10 +66,12 @@ impl RowSampler {
                     *value += noise * deviation;
                 }
             }
-            match &self.copula {
-                Some(copula) => copula.map_row(row),
-                None => row.iter_mut().zip(&self.mean).for_each(|(value, mean)| *value += mean),
+            if self.copula.is_none() {
+                row.iter_mut().zip(&self.mean).for_each(|(value, mean)| *value += mean);
             }
+        }
+        if let Some(copula) = &self.copula {
+            copula.map_rows(&mut rows.data);
         }
         rows
     }
@@ -89,7 +91,8 @@ mod tests {
 
     fn moments(rows: &Matrix) -> (Vec<f64>, Vec<f64>) {
         let (n, k) = (rows.rows as f64, rows.cols);
-        let mean: Vec<f64> = (0..k).map(|j| (0..rows.rows).map(|i| f64::from(rows.row(i)[j])).sum::<f64>() / n).collect();
+        let mean: Vec<f64> =
+            (0..k).map(|j| (0..rows.rows).map(|i| f64::from(rows.row(i)[j])).sum::<f64>() / n).collect();
         let mut cov = vec![0.0; k * k];
         for row in rows.data.chunks_exact(k) {
             for i in 0..k {

@@ -1,3 +1,5 @@
+//! Against brute force on small problems, and bounds on large ones.
+
 use super::*;
 use crate::dispatch::testing::Dice;
 

@@ -1,3 +1,5 @@
+//! Choices, reasons and runners-up of small made-up results.
+
 use super::*;
 use crate::{
     dispatch::{

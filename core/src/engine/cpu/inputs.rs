@@ -3,8 +3,8 @@
 
 use crate::{
     engine::{EngineError, SiteJob},
-    mods::modified_tail,
     model::{Accumulation, Matrix},
+    mods::modified_tail,
     numerics::{CastPanels, Epilogue, Panels, Scales, Side, gemm, rng::Rng},
     stats::{AmaxTable, CopulaMap, MatrixNormal, RowSampler, SampleError, SamplerKind},
     trace::{Distribution, SiteStats, WeightStats},
@@ -16,9 +16,15 @@ const CHUNK: usize = 512;
 /// Rows of one batch, with the amax that its tensorwise scale follows.
 #[derive(Debug)]
 pub(super) enum Rows {
-    Recorded { sampler: RowSampler, amax: AmaxTable },
+    Recorded {
+        sampler: RowSampler,
+        amax: AmaxTable,
+    },
     /// A whole batch `[m, features]` behind modified blocks, drawn once. Draws take their rows from it.
-    Batch { rows: Matrix, amax: f32 },
+    Batch {
+        rows: Matrix,
+        amax: f32,
+    },
 }
 
 impl Rows {

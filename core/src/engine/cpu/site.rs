@@ -2,11 +2,11 @@
 
 use crate::{
     engine::{EngineError, SiteEngine, SiteJob},
-    mods::{Tail, modified_tail},
     model::{Format, Gemm, GemmNumerics, Matrix, OperandCast},
+    mods::{Tail, modified_tail},
     numerics::{
-        CastPanels, DrawStats, Epilogue, Panels, Panels64, Reference, Side, cast_into, cast_panels, gemm, gemm_f64, rng::Rng,
-        squared_distance,
+        CastPanels, DrawStats, Epilogue, Panels, Panels64, Reference, Side, cast_into, cast_panels, gemm, gemm_f64,
+        rng::Rng, squared_distance,
     },
     stats::ColumnSampler,
 };
@@ -20,8 +20,10 @@ use super::{
 /// Rows of one fprop or dgrad draw: rows are exchangeable, so that a part of them is unbiased.
 const ROWS: usize = 48;
 
-/// Output features and input features of one wgrad draw; all rows of the batch are always reduced.
-const COLUMNS: usize = 64;
+/// Output features of one wgrad draw, a multiple of the register tile's rows, and input features; all
+/// rows of the batch are always reduced.
+const GRAD_COLUMNS: usize = 60;
+const INPUT_COLUMNS: usize = 64;
 
 pub(super) struct CpuSite {
     job: SiteJob,
@@ -105,8 +107,8 @@ impl CpuSite {
         let site = &stats.site;
         let grad_output = stats.grad_output.as_ref().ok_or(EngineError::NoGradients)?;
         let mut rng = self.rng(Gemm::Wgrad, draw, b"columns");
-        let inputs = rng.subset(COLUMNS, site.k);
-        let grads = rng.subset(COLUMNS, site.n);
+        let inputs = rng.subset(INPUT_COLUMNS, site.k);
+        let grads = rng.subset(GRAD_COLUMNS, site.n);
         let sampler = ColumnSampler::new(&stats, grad_output, &self.job.quantile_probs, self.job.sampler);
         let (mut x, dy) = sampler.columns(&inputs, &grads, site.m, &mut rng)?;
         if let Rows::Batch { rows, .. } = &self.input {
@@ -119,7 +121,7 @@ impl CpuSite {
         };
         let x_amax = rest(&self.input, inputs.len(), site.k, &mut rng);
         let dy_amax = rest(self.gradients()?, grads.len(), site.n, &mut rng);
-        let left = Left { source: Panels::pack(Side::Left, &dy), amax: dy_amax };
+        let left = Left { source: Panels::pack_transposed(Side::Left, &dy), amax: dy_amax };
         let mut memory = self.scratch.right.take().unwrap_or_else(|| CastPanels::empty(&left.source));
         let mut right = RightColumns::new(&x, x_amax, &mut memory);
         let reference = reference_of(&left.source, &right.reference);
@@ -183,7 +185,7 @@ struct RightColumns<'a> {
 
 impl<'a> RightColumns<'a> {
     fn new(columns: &Matrix, amax: f32, memory: &'a mut CastPanels) -> Self {
-        let source = Panels::pack(Side::Right, columns);
+        let source = Panels::pack_transposed(Side::Right, columns);
         Self { reference: Panels64::from(&source), columns: Left { source, amax }, form: None, memory }
     }
 }
@@ -275,14 +277,8 @@ fn run_all(
     numerics.iter().map(run).collect()
 }
 
-/// Chosen columns of `rows`, feature-major.
+/// Chosen columns of `rows`.
 fn columns_of(rows: &Matrix, features: &[usize]) -> Matrix {
-    let mut columns = Matrix::zeros(features.len(), rows.rows);
-    for (to, feature) in features.iter().enumerate() {
-        for (row, value) in columns.row_mut(to).iter_mut().enumerate() {
-            *value = rows.row(row)[*feature];
-        }
-    }
-    columns
+    let data = rows.data.chunks_exact(rows.cols.max(1)).flat_map(|row| features.iter().map(|feature| row[*feature]));
+    Matrix { rows: rows.rows, cols: features.len(), data: data.collect() }
 }
-

@@ -1,3 +1,5 @@
+//! Results written and read back; broken files refused in exact words.
+
 use std::path::PathBuf;
 
 use tempfile::TempDir;

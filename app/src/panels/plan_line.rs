@@ -1,0 +1,79 @@
+//! What the plan wins and costs, and the way out: undo, save, export.
+
+use egui::{Align, Layout, RichText, Ui};
+use loka_core::model::Quadrant;
+
+use crate::{commands::Action, theme::number, views::Scene};
+
+pub fn plan_line_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
+    ui.horizontal(|ui| {
+        ui.label(RichText::new("Plan").strong());
+        totals_ui(ui, scene);
+        ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
+            scene.button_ui(ui, Action::ExportPlan);
+            scene.button_ui(ui, Action::SaveResults);
+            scene.button_ui(ui, Action::Redo);
+            scene.button_ui(ui, Action::Undo);
+        });
+    });
+}
+
+fn totals_ui(ui: &mut Ui, scene: &Scene<'_>) {
+    let weak = |text: String| RichText::new(text).color(scene.theme.weak);
+    let plan = &scene.derived.plan;
+    let decided = plan.decided.as_ref();
+    let Some(decided) = decided.filter(|_| !scene.derived.heatmap.columns.is_empty()) else {
+        let why = plan.problem.clone().unwrap_or_else(|| "made as soon as there are rows".to_owned());
+        ui.label(weak(why));
+        return;
+    };
+    let totals = &decided.totals;
+    match totals.speedup {
+        Some(speedup) => ui.label(RichText::new(number::times(speedup)).monospace().strong()),
+        None => ui.label(weak("speed-up unknown".to_owned())),
+    }
+    .on_hover_text(speedup_note(totals.num_gemms, totals.num_without_latency));
+    loss_ui(ui, scene, totals.loss_cost, totals.loss_cost_hi);
+    let overrides = scene.session.document.overrides.len();
+    ui.label(weak(counted(overrides, "override")));
+    if plan.num_waiting_overrides > 0 {
+        ui.label(weak(format!("({} waiting for rows)", plan.num_waiting_overrides)));
+    }
+    let uncertain = scene.derived.verdicts.values().map(|verdict| verdict.num_uncertain).sum::<usize>();
+    let label = ui.label(weak(format!("{uncertain} uncertain")));
+    label.on_hover_text("GEMMs whose best kernel is too close to the threshold to call; they stay in high precision");
+    let quantised =
+        scene.derived.quadrant.points.iter().filter(|point| point.chosen && point.quadrant != Quadrant::Unsupported);
+    if scene.view.gemm.is_none() {
+        ui.label(weak(format!("{} of {} GEMMs in FP8", quantised.count(), totals.num_gemms)));
+    }
+}
+
+fn speedup_note(num_gemms: usize, without: usize) -> String {
+    let all = "Summed GEMM time, casts included, against BF16 everywhere. Recorded and modelled latencies of an H200";
+    if without == 0 { all.to_owned() } else { format!("{all}; {without} of {num_gemms} GEMMs have no latency") }
+}
+
+fn loss_ui(ui: &mut Ui, scene: &Scene<'_>, cost: Option<f64>, cost_hi: Option<f64>) {
+    let Some(cost) = cost else {
+        let text = RichText::new("loss cost unknown").color(scene.theme.weak);
+        ui.label(text).on_hover_text("Only forward GEMMs of a trace with recorded gradients have a loss cost");
+        return;
+    };
+    let loss = scene.session.trace.as_ref().map_or(0.0, |trace| trace.manifest().loss.value);
+    // LoKA's quality budget, also where the policy itself has none.
+    let budget = scene.session.document.policy.loss_budget.unwrap_or(0.0002);
+    let text = if loss > 0.0 {
+        let share = number::percent(cost / (loss * budget));
+        format!("loss cost {} ({share} of the {} budget)", number::plain(cost), number::percent(budget))
+    } else {
+        format!("loss cost {}", number::plain(cost))
+    };
+    let note =
+        cost_hi.map_or_else(String::new, |hi| format!("At most {} at the policy's confidence", number::plain(hi)));
+    ui.label(RichText::new(text).color(scene.theme.weak)).on_hover_text(note);
+}
+
+fn counted(count: usize, word: &str) -> String {
+    if count == 1 { format!("1 {word}") } else { format!("{count} {word}s") }
+}

@@ -1,0 +1,49 @@
+//! The policy's numbers as fields that can be pulled or typed; one pull is one step of undo.
+
+use egui::{DragValue, Id, RichText, Ui};
+use loka_core::session::Command;
+
+use super::Scene;
+use crate::theme::number;
+
+impl Scene<'_> {
+    pub fn thresholds_ui(&mut self, ui: &mut Ui) {
+        let policy = self.session.document.policy.clone();
+        let metric = policy.metric.label();
+        let label =
+            if policy.loss_budget.is_some() { format!("backward {metric} ≤") } else { format!("{metric} ≤") };
+        if let Some((value, gesture)) = self.field_ui(ui, &label, policy.max_error, 0.002, "") {
+            self.send(Command::SetMaxError { value, gesture });
+        }
+        if let Some((value, gesture)) = self.field_ui(ui, "speed-up >", policy.min_speedup, 0.005, "×") {
+            self.send(Command::SetMinSpeedup { value, gesture });
+        }
+    }
+
+    fn field_ui(
+        &mut self,
+        ui: &mut Ui,
+        label: &str,
+        value: f64,
+        speed: f64,
+        suffix: &str,
+    ) -> Option<(f64, Option<u64>)> {
+        let label = ui.label(RichText::new(label).color(self.theme.weak));
+        let mut changed = value;
+        let field = DragValue::new(&mut changed)
+            .speed(speed)
+            .range(0.0..=1e6)
+            .suffix(suffix)
+            .custom_formatter(|value, _| number::trimmed(value))
+            .custom_parser(|text| text.trim_end_matches('×').trim().parse().ok());
+        let response = ui.add(field).labelled_by(label.id).on_hover_text("Pull sideways, or click to type");
+        // The gesture's number lives from the press to the release.
+        let id = Id::unique("gesture").with(response.id);
+        if response.drag_started() {
+            let gesture = self.view.next_gesture();
+            ui.data_mut(|data| data.insert_temp(id, gesture));
+        }
+        let gesture = if response.dragged() { ui.data(|data| data.get_temp::<u64>(id)) } else { None };
+        (response.changed() && changed != value).then_some((changed, gesture))
+    }
+}

@@ -1,0 +1,252 @@
+//! The workbench, clicked by accessible label: the path from a trace to a plan with the real engine,
+//! and what each control asks for with a recorded stream of events.
+
+use std::{
+    cell::RefCell,
+    collections::VecDeque,
+    path::{Path, PathBuf},
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use egui_kittest::{Harness, kittest::Queryable as _};
+use loka::{LokaApp, link::Link, link::LocalLink};
+use loka_core::{
+    model::{Gemm, KernelId, ModKind, ModSet, Results},
+    plan::{Plan, check},
+    session::{Command, Effect, Event, OpenedTrace},
+};
+
+fn sample() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../sample-traces/wukong-clicks.trace.safetensors")
+}
+
+fn window(link: Box<dyn Link>, size: [f32; 2]) -> Harness<'static, LokaApp> {
+    let ctx = egui::Context::default();
+    let app = LokaApp::new(&ctx, link);
+    let mut styled = false;
+    let draw = move |ui: &mut egui::Ui, app: &mut LokaApp| {
+        if !std::mem::replace(&mut styled, true) {
+            loka::theme::Theme::dark().apply(ui.ctx());
+        }
+        app.tick(&ui.ctx().clone());
+        app.draw(ui);
+    };
+    Harness::builder().with_size(size).with_max_steps(8).build_ui_state(draw, app)
+}
+
+/// Frames until `ready`, in real time: the engine works on threads.
+fn wait(harness: &mut Harness<'_, LokaApp>, what: &str, ready: impl Fn(&LokaApp) -> bool) {
+    let start = Instant::now();
+    while !ready(harness.state()) {
+        assert!(start.elapsed() < Duration::from_secs(240), "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(20));
+        harness.step();
+    }
+    harness.run_steps(3);
+}
+
+fn click(harness: &mut Harness<'_, LokaApp>, label: &str) {
+    harness.get_by_label(label).click();
+    harness.run_steps(3);
+}
+
+fn type_into(harness: &mut Harness<'_, LokaApp>, text: &str) {
+    harness.event(egui::Event::Text(text.to_owned()));
+    harness.run_steps(2);
+}
+
+#[test]
+fn from_a_trace_to_a_plan() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut harness = window(Box::new(LocalLink::new(Arc::new(|| {}))), [1600.0, 1000.0]);
+    harness.run_steps(2);
+    assert!(harness.query_by_label("No trace is open").is_some());
+
+    let opened = Instant::now();
+    harness.state_mut().open(sample().to_string_lossy().into_owned());
+    wait(&mut harness, "the first rows", |app| app.session().rows().next().is_some());
+    assert!(opened.elapsed() < Duration::from_secs(20), "first rows after {:?}", opened.elapsed());
+    wait(&mut harness, "every row", |app| !app.session().is_running());
+    let run = harness.state().session().run.clone().unwrap();
+    assert!(!run.cancelled && run.done >= 1.0 && run.num_rows > 500, "{run:?}");
+    assert!(harness.state().view().site.is_some(), "the worst site is selected");
+
+    click(&mut harness, "Hard swish");
+    assert!(harness.state().session().document.mods.contains(ModKind::HardSwish));
+    wait(&mut harness, "rows under the mod", |app| {
+        !app.session().is_running() && app.session().rows().any(|row| !row.mods.is_empty())
+    });
+
+    click(&mut harness, "fprop");
+    let (site, kernel) = (harness.state().view().site.clone().unwrap(), KernelId::new("cublaslt/fp8-rowwise+fast"));
+    click(&mut harness, "Use cublaslt/fp8-rowwise+fast for fprop");
+    type_into(&mut harness, "measured by hand");
+    click(&mut harness, "Override");
+    let chosen = |app: &LokaApp| app.session().document.overrides.get(&(site.clone(), Gemm::Fprop)).cloned();
+    let set = chosen(harness.state()).expect("the override is set");
+    assert_eq!((set.kernel, set.reason.as_str()), (kernel.clone(), "measured by hand"));
+    click(&mut harness, "Undo");
+    assert!(chosen(harness.state()).is_none());
+    click(&mut harness, "Redo");
+    assert!(chosen(harness.state()).is_some());
+
+    let path = folder.path().join("out.plan.json");
+    click(&mut harness, "Export plan…");
+    let dialog = harness.state_mut().view_mut().dialog.as_mut().expect("the dialog is open");
+    assert!(dialog.path.ends_with("wukong-clicks.plan.json"), "prefilled beside the trace");
+    dialog.path = path.to_string_lossy().into_owned();
+    harness.run_steps(2);
+    click(&mut harness, "Save");
+    wait(&mut harness, "the plan", |_| path.exists());
+
+    let plan = Plan::from_json(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    assert!(!plan.created_at.is_empty());
+    let results = harness.state().session().results().unwrap();
+    let by_hand = |message: &str| message.contains("override") || message.contains("cublaslt/fp8-rowwise+fast");
+    let unexpected: Vec<String> =
+        check(&plan, &results).iter().map(ToString::to_string).filter(|message| !by_hand(message)).collect();
+    assert!(unexpected.is_empty(), "{unexpected:?}");
+    let planned = plan.sites.iter().find(|planned| planned.site == site).unwrap();
+    assert_eq!(planned.fprop.kernel, kernel);
+}
+
+/// Plays events back and notes what was asked.
+#[derive(Default)]
+struct Script {
+    events: VecDeque<Event>,
+    asked: Vec<Effect>,
+}
+
+struct ScriptedLink(Rc<RefCell<Script>>);
+
+impl Link for ScriptedLink {
+    fn run(&mut self, effect: Effect) {
+        let mut script = self.0.borrow_mut();
+        if let Effect::Probe { run, mods } = &effect {
+            script.events.push_back(Event::ProbeStarted { run: *run, mods: mods.clone(), num_sites: 1 });
+        }
+        script.asked.push(effect);
+    }
+
+    fn poll(&mut self) -> Option<Event> {
+        self.0.borrow_mut().events.pop_front()
+    }
+
+    fn busy(&self) -> Option<String> {
+        None
+    }
+
+    fn engine(&self) -> String {
+        "Scripted".to_owned()
+    }
+}
+
+/// The sample's manifest with one supported and one unsupported row.
+fn opened() -> Event {
+    let trace = loka_core::trace::Trace::open(&sample()).unwrap();
+    let config = loka_core::probe::ProbeConfig::default();
+    let meta = loka::probing::results_meta(&trace, &loka_core::engine::CpuEngine, &config);
+    let name = trace.manifest().model.name.clone();
+    Event::TraceOpened { trace: Box::new(OpenedTrace { path: "clicks.trace.safetensors".to_owned(), name, meta }) }
+}
+
+fn scripted() -> (Harness<'static, LokaApp>, Rc<RefCell<Script>>) {
+    let script = Rc::new(RefCell::new(Script::default()));
+    script.borrow_mut().events.push_back(opened());
+    let mut harness = window(Box::new(ScriptedLink(script.clone())), [1280.0, 800.0]);
+    harness.run_steps(4);
+    (harness, script)
+}
+
+#[test]
+fn opening_starts_the_probe_by_itself() {
+    let (harness, script) = scripted();
+    let probes = script.borrow().asked.iter().filter(|effect| matches!(effect, Effect::Probe { .. })).count();
+    assert_eq!(probes, 1);
+    assert!(harness.state().session().is_running());
+}
+
+#[test]
+fn space_cancels_and_runs_again() {
+    let (mut harness, script) = scripted();
+    harness.key_press(egui::Key::Space);
+    harness.run_steps(3);
+    assert_eq!(script.borrow().asked.last(), Some(&Effect::Cancel));
+    let run = harness.state().session().run.as_ref().unwrap().id;
+    script.borrow_mut().events.push_back(Event::ProbeFinished { run, cancelled: true, seconds: 1.0 });
+    harness.run_steps(3);
+    harness.key_press(egui::Key::Space);
+    harness.run_steps(3);
+    assert_eq!(script.borrow().asked.last(), Some(&Effect::Probe { run: run + 1, mods: ModSet::none() }));
+}
+
+#[test]
+fn a_mod_asks_for_its_rows_and_undo_takes_it_back() {
+    let (mut harness, script) = scripted();
+    let site = match &harness.state().session().trace {
+        Some(trace) => trace.manifest().sites[0].id.clone(),
+        None => panic!("no trace"),
+    };
+    click(&mut harness, site.as_str());
+    assert_eq!(harness.state().view().site.as_ref(), Some(&site));
+    click(&mut harness, "BlockNorm");
+    let wanted = ModSet::none().toggled(ModKind::BlockNorm);
+    assert!(matches!(script.borrow().asked.last(), Some(Effect::Probe { mods, .. }) if *mods == wanted));
+    harness.key_press_modifiers(egui::Modifiers::COMMAND, egui::Key::Z);
+    harness.run_steps(3);
+    assert!(harness.state().session().document.mods.is_empty());
+}
+
+#[test]
+fn keys_move_the_selection_and_the_views() {
+    let (mut harness, _script) = scripted();
+    harness.key_press(egui::Key::ArrowDown);
+    harness.run_steps(2);
+    harness.key_press(egui::Key::ArrowDown);
+    harness.run_steps(2);
+    let sites = harness.state().session().trace.as_ref().unwrap().manifest().sites.clone();
+    assert_eq!(harness.state().view().site.as_ref(), Some(&sites[1].id));
+    for (key, gemm) in [(egui::Key::G, Some(Gemm::Fprop)), (egui::Key::G, Some(Gemm::Dgrad))] {
+        harness.key_press(key);
+        harness.run_steps(2);
+        assert_eq!(harness.state().view().gemm, gemm);
+    }
+}
+
+#[test]
+fn the_palette_finds_and_does() {
+    let (mut harness, _script) = scripted();
+    harness.key_press_modifiers(egui::Modifiers::COMMAND, egui::Key::K);
+    harness.run_steps(3);
+    assert!(harness.state().view().palette.is_some());
+    type_into(&mut harness, "light");
+    harness.key_press(egui::Key::Enter);
+    harness.run_steps(3);
+    assert!(harness.state().view().palette.is_none());
+    assert!(!harness.state().view().dark, "the theme was switched");
+}
+
+#[test]
+fn refusals_are_quiet_lines() {
+    let (mut harness, _script) = scripted();
+    harness.state_mut().command(Command::ExportPlan { path: "x".to_owned() });
+    harness.run_steps(2);
+    assert!(harness.query_by_label("there is nothing to export before the first rows").is_some());
+    harness.get_all_by_label("Dismiss").last().expect("a line can be dismissed").click();
+    harness.run_steps(3);
+    assert!(harness.state().session().notices.is_empty());
+}
+
+#[test]
+fn results_of_another_trace_are_refused() {
+    let (mut harness, script) = scripted();
+    let Event::TraceOpened { trace } = opened() else { panic!("not an opening") };
+    let mut meta = trace.meta;
+    meta.trace_digest = "sha256:0".to_owned();
+    let results = Box::new(Results { meta, rows: Vec::new() });
+    script.borrow_mut().events.push_back(Event::ResultsOpened { path: "r.parquet".to_owned(), results });
+    harness.run_steps(3);
+    assert!(harness.state().session().notices.iter().any(|notice| notice.text.contains("another trace")));
+}
