@@ -179,7 +179,7 @@ impl Cause {
     /// The operating system's words differ between systems for what happens most: these do not.
     pub fn from_io(error: &std::io::Error) -> Self {
         match error.kind() {
-            std::io::ErrorKind::NotFound => Self::NotFound,
+            std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => Self::NotFound,
             std::io::ErrorKind::PermissionDenied => Self::Permission,
             _ => Self::Io(error.to_string()),
         }
