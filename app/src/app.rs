@@ -85,7 +85,7 @@ impl LokaApp {
         match command {
             Command::SetPolicy { policy } => self.view.metric = policy.metric,
             Command::ToggleMod { .. } | Command::SetMaxError { .. } | Command::SetMinSpeedup { .. } => {
-                self.view.hint = false
+                self.view.hint = false;
             }
             _ => {}
         }

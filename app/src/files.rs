@@ -10,7 +10,7 @@ fn folder(path: &Path) -> &Path {
 /// One line, cause first.
 fn cannot_write(error: &std::io::Error, path: &Path) -> anyhow::Error {
     let cause = match error.kind() {
-        std::io::ErrorKind::NotFound => "no such folder".to_owned(),
+        std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => "no such folder".to_owned(),
         std::io::ErrorKind::PermissionDenied => "no permission to write".to_owned(),
         std::io::ErrorKind::StorageFull => "the disk is full".to_owned(),
         std::io::ErrorKind::IsADirectory => "a folder, not a file".to_owned(),

@@ -1,12 +1,9 @@
-//! Native entry.
+//! Native entry. The browser's is `web.rs`, called from the page.
 
-use std::process::ExitCode;
-
-/// Draws allocate and free megabytes at a time; the system allocator gives them back to the kernel and
-/// pays for fresh pages each time.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-fn main() -> ExitCode {
-    ExitCode::from(loka::cli::run())
+#[cfg(not(target_arch = "wasm32"))]
+fn main() -> std::process::ExitCode {
+    std::process::ExitCode::from(loka::cli::run())
 }
+
+#[cfg(target_arch = "wasm32")]
+fn main() {}

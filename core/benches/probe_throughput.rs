@@ -22,10 +22,6 @@ use loka_core::{
 };
 use pulp::{Arch, Simd, WithSimd};
 
-/// As in the shipped program.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// Measured outputs and thread-seconds of each direction.
 #[derive(Default)]
 struct Counts {

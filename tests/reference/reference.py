@@ -9,7 +9,7 @@ these numerics at this GEMM. A standard error from a few draws is itself uncerta
     python reference.py TRACE [--sites GLOB]... [--draws 4] [--seed 0] [--rows 2048] [--json]
 
 Gaussian sampler: x = mean + F z + sqrt(d) e over all m rows; amax is over all of them; --rows of fprop's and dgrad's
-output are compared (0: all). For wgrad x and g come from their joint covariance, eigen-decomposed with negative
+output are compared (0: all). For wgrad x and g come from their joint correlations, eigen-decomposed with negative
 eigenvalues set to 0 (`joint_clipped`: their share of the trace), or independently where the trace has no cross_cov.
 Every recipe sees the same draws. References are FP64 products of the unquantised FP32 tensors. Needs numpy, ml_dtypes, safetensors.
 """
@@ -173,9 +173,13 @@ class Site:
         if has("cross_cov"):
             cross = read("cross_cov")
             covariance = np.block([[self.covariance("input"), cross.T], [cross, self.covariance("grad_output")]])
-            values, vectors = np.linalg.eigh(covariance)
+            # As correlations: eigenvectors of inputs near 1 beside gradients near 1e-5 would give features
+            # that never vary (dead units) the rounding noise of the others.
+            deviation = np.sqrt(np.diag(covariance))
+            scale = np.divide(1, deviation, out=np.zeros_like(deviation), where=deviation > 0)
+            values, vectors = np.linalg.eigh(covariance * scale[:, None] * scale)
             self.joint_clipped = float(np.abs(values[values < 0]).sum() / values.sum())
-            self.joint = vectors * np.sqrt(np.maximum(values, 0))
+            self.joint = deviation[:, None] * vectors * np.sqrt(np.maximum(values, 0))
 
     def covariance(self, kind: str) -> Array:
         factor, diagonal = self.factor[kind]

@@ -122,13 +122,13 @@ fn a_probe_a_plan_a_check_a_diff() {
     assert!(made.run(&["diff", "p.plan.json", "o.plan.json"]).done().stdout.contains("1 choices changed, 41 stay"));
     // An override that is safe and slow may ship; one that breaks the policy may not.
     made.run(&["check", "o.plan.json", "--results", "r.results.parquet"]).done();
-    let unsafe_one = "net.top.0:wgrad=cublaslt/fp8-tensorwise";
-    made.run(&["plan", "r.results.parquet", "--out", "u.plan.json", "--policy", "rel-l2", "--override", unsafe_one])
+    let unsafe_one = "net.top.0:dgrad=cublaslt/fp8-tensorwise";
+    made.run(&["plan", "r.results.parquet", "--out", "u.plan.json", "--policy", "paper", "--override", unsafe_one])
         .done();
     let check = made.run(&["check", "u.plan.json", "--results", "r.results.parquet"]);
     assert_eq!(check.code, Some(1), "{check:?}");
     assert!(
-        check.stdout.contains("fails: net.top.0:wgrad: cublaslt/fp8-tensorwise (an override) breaks the policy"),
+        check.stdout.contains("fails: net.top.0:dgrad: cublaslt/fp8-tensorwise (an override) breaks the policy"),
         "{check:?}"
     );
 }
@@ -394,7 +394,7 @@ fn probe_options_that_cannot_be() {
     ] {
         let run = made.run(&[&["probe", trace, "--out", "x.results.parquet"], options].concat());
         assert_eq!((run.code, run.stdout.as_str()), (Some(2), ""), "{options:?}: {run:?}");
-        assert!(run.stderr.starts_with("error: invalid value"), "{options:?}: {run:?}");
+        assert!(run.stderr.starts_with("error: "), "{options:?}: {run:?}");
     }
     assert!(!made.path("x.results.parquet").exists());
 }
@@ -419,13 +419,12 @@ fn outputs_that_cannot_be_written() {
     for command in writers(made) {
         // Root may write anywhere, but not below a file.
         for (out, words) in
-            [("absent/out", "no such f"), ("taken", "a folder, not a file"), ("file/out", "ot a folder")]
+            [("absent/out", "no such folder"), ("taken", "a folder, not a file"), ("file/out", "no such folder")]
         {
             let args = command.iter().map(String::as_str).chain(["--out", out]);
             let started = Instant::now();
             let line = run_in(work.path(), args).refused();
-            let words_fit = line.contains(words) || (out == "file/out" && line.contains("Not a directory"));
-            assert!(words_fit && line.ends_with(&format!(": {out}")), "{command:?}: {line}");
+            assert_eq!(line, format!("loka: {words}: {out}"), "{command:?}");
             assert!(started.elapsed() < Duration::from_secs(20), "{command:?} worked for nothing");
             assert_eq!(files(work.path()), before, "{command:?} {out}");
         }

@@ -79,7 +79,7 @@ fn from_a_trace_to_a_plan() {
         !app.session().is_running() && app.session().rows().any(|row| !row.mods.is_empty())
     });
 
-    click(&mut harness, "fprop");
+    click(&mut harness, "Inspect fprop");
     let (site, kernel) = (harness.state().view().site.clone().unwrap(), KernelId::new("cublaslt/fp8-rowwise+fast"));
     click(&mut harness, "Use cublaslt/fp8-rowwise+fast for fprop");
     type_into(&mut harness, "measured by hand");

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use loka_core::trace::{self, Trace};
 use serde_json::json;
 
+use crate::files;
+
 use super::output::{self, Outcome};
 
 #[derive(clap::Args, Debug)]
@@ -19,6 +21,7 @@ pub struct MergeArgs {
 
 pub fn run(args: &MergeArgs, json: bool) -> anyhow::Result<Outcome> {
     let shards = args.shards.iter().map(|path| Trace::open(path)).collect::<Result<Vec<_>, _>>()?;
+    files::check_writable(&args.out)?;
     let merged = trace::merge(&shards)?;
     let named = || args.shards.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
     anyhow::ensure!(!merged.sites.is_empty(), "no site could be merged: {}", named());

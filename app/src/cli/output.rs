@@ -74,7 +74,7 @@ pub fn read_text(path: &Path) -> anyhow::Result<String> {
 /// An I/O error in the words that we use everywhere.
 pub fn reason(error: &std::io::Error) -> String {
     match error.kind() {
-        std::io::ErrorKind::NotFound => "no such file or folder".to_owned(),
+        std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => "no such file or folder".to_owned(),
         std::io::ErrorKind::PermissionDenied => "no permission".to_owned(),
         std::io::ErrorKind::StorageFull => "the disk is full".to_owned(),
         std::io::ErrorKind::IsADirectory => "a folder, not a file".to_owned(),

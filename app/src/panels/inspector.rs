@@ -77,7 +77,10 @@ fn gemm_tabs_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site) -> Gemm {
             let button = Button::selectable(gemm == shown, text).min_size(egui::vec2(width, 22.0));
             let hint = choice
                 .map_or_else(|| "No choice yet".to_owned(), |choice| format!("{}: {}", choice.kernel, choice.reason));
-            if ui.add(button).on_hover_text(hint).clicked() {
+            let response = ui.add(button);
+            let label = format!("Inspect {gemm}");
+            response.widget_info(|| egui::WidgetInfo::selected(egui::Role::Button, true, gemm == shown, &label));
+            if response.on_hover_text(hint).clicked() {
                 let kernel = choice.map(|choice| choice.kernel.clone());
                 let kernel = kernel.unwrap_or_else(loka_core::model::baseline_kernel);
                 scene.view.select(site.id.clone(), Some(Column { gemm, kernel }));

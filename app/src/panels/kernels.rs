@@ -13,7 +13,7 @@ use crate::{
     views::Scene,
 };
 
-const LINE: f32 = 20.0;
+const LINE: f32 = 19.0;
 /// Right edges from the right end: error, its interval, latency, source, speed-up, button.
 const ERROR: f32 = 204.0;
 const HALF: f32 = 152.0;

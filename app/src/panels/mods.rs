@@ -11,24 +11,24 @@ use crate::{commands::Action, theme::number, views::Scene};
 
 pub fn mods_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site, gemm: Gemm) {
     ui.horizontal(|ui| {
-        ui.label(RichText::new("Mods").strong());
-        ui.label(RichText::new("for the whole model").small().color(scene.theme.weak));
-    });
-    for kind in ModKind::ALL {
-        let mut on = scene.session.document.mods.contains(kind);
-        ui.horizontal(|ui| {
+        ui.label(RichText::new("Mods").strong()).on_hover_text("For the whole model");
+        for kind in ModKind::ALL {
+            let mut on = scene.session.document.mods.contains(kind);
             let response =
                 ui.add(Checkbox::new(&mut on, kind.label())).on_hover_text(Action::ToggleMod(kind).tooltip());
             if response.changed() {
                 scene.act(Action::ToggleMod(kind));
             }
-            let (text, color) = match effect(kind, site) {
-                Effect::Changes(text) => (text, scene.theme.text),
-                Effect::Nothing(why) => (format!("nothing here: {why}"), scene.theme.weak),
-            };
-            let label = egui::Label::new(RichText::new(&text).small().color(color)).truncate();
-            ui.add(label).on_hover_text(text);
-        });
+        }
+    });
+    for kind in ModKind::ALL {
+        let (text, color) = match effect(kind, site) {
+            Effect::Changes(text) => (text, scene.theme.text),
+            Effect::Nothing(why) => (format!("nothing here, {why}"), scene.theme.weak),
+        };
+        let text = format!("{}: {text}", kind.label());
+        let label = egui::Label::new(RichText::new(&text).small().color(color)).truncate();
+        ui.add(label).on_hover_text(text);
     }
     let mods = mods_in_force(scene);
     if !mods.is_empty() {

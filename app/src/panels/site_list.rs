@@ -12,6 +12,9 @@ use crate::{
     views::Scene,
 };
 
+/// Room for three shapes: names are cut alike in every row.
+const SHAPES: f32 = 49.0;
+
 /// The best that low precision offers a GEMM, and how it is said.
 const STANDINGS: [(Quadrant, &str); 4] = [
     (Quadrant::SafeFast, "safe & fast"),
@@ -77,7 +80,7 @@ fn row_ui(ui: &mut Ui, scene: &mut Scene<'_>, id: &SiteId) {
         ui.painter().rect_filled(rect, 4.0, theme.accent.gamma_multiply(if selected { 0.25 } else { 0.10 }));
     }
     let shapes = shapes_ui(ui, scene, rect, verdict, problem.is_some());
-    let max = ((rect.width() - shapes - 10.0) / 6.3) as usize;
+    let max = ((rect.width() - shapes.max(SHAPES) - 10.0) / 6.3) as usize;
     let color = if problem.is_some() { theme.weak } else { theme.text };
     let at = rect.left_center() + vec2(6.0, 0.0);
     ui.painter().text(at, Align2::LEFT_CENTER, scene.derived.short_name(id, max), FontId::proportional(13.0), color);

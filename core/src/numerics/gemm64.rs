@@ -19,13 +19,22 @@ pub struct Panels64 {
 
 impl From<&Panels> for Panels64 {
     fn from(panels: &Panels) -> Self {
-        let mut data = vec![0f64; panels.data.len()];
-        vectorized!((from: &'a [f32] = &panels.data, to: &'a mut [f64] = &mut data) -> () {
+        let mut wide = Self { side: panels.side, rows: 0, depth: 0, width: panels.width, data: Vec::new() };
+        wide.widen(panels);
+        wide
+    }
+}
+
+impl Panels64 {
+    /// Takes the values of `panels`, keeping the memory.
+    pub fn widen(&mut self, panels: &Panels) {
+        (self.side, self.rows, self.depth, self.width) = (panels.side, panels.rows, panels.depth, panels.width);
+        self.data.resize(panels.data.len(), 0.0);
+        vectorized!((from: &'a [f32] = &panels.data, to: &'a mut [f64] = &mut self.data) -> () {
             for (to, from) in to.iter_mut().zip(from) {
                 *to = f64::from(*from);
             }
         });
-        Self { side: panels.side, rows: panels.rows, depth: panels.depth, width: panels.width, data }
     }
 }
 

@@ -90,7 +90,7 @@ impl CpuSite {
         let mut loss_rng = self.rng(gemm, draw, b"loss");
         let left = Left { source: Panels::pack(Side::Left, rows), amax };
         let operand = self.weights.operand(gemm, draw, &mut weight_rng);
-        let reference = reference_of(&left.source, &operand.reference);
+        let reference = reference_of(&left.source, &operand.reference, &mut self.scratch.left_wide);
         let extras = match (gemm, &self.loss) {
             (Gemm::Fprop, loss) => Extras {
                 loss: loss.as_ref().map(|loss| (loss, loss.vectors(&mut loss_rng))),
@@ -124,7 +124,8 @@ impl CpuSite {
         let left = Left { source: Panels::pack_transposed(Side::Left, &dy), amax: dy_amax };
         let mut memory = self.scratch.right.take().unwrap_or_else(|| CastPanels::empty(&left.source));
         let mut right = RightColumns::new(&x, x_amax, &mut memory);
-        let reference = reference_of(&left.source, &right.reference);
+        let Scratch { left_wide, right_wide, .. } = &mut self.scratch;
+        let reference = reference_of(&left.source, widened(&right.columns.source, right_wide), left_wide);
         let extras = Extras { loss: None, block: None };
         let sums = run_all(&left, &mut right, &reference, numerics, &extras, &mut self.scratch);
         self.scratch.right = Some(memory);
@@ -178,7 +179,6 @@ impl RightOperand for Operand {
 /// wgrad's right operand: input columns, new in each draw.
 struct RightColumns<'a> {
     columns: Left,
-    reference: Panels64,
     form: Option<OperandCast>,
     memory: &'a mut CastPanels,
 }
@@ -186,7 +186,7 @@ struct RightColumns<'a> {
 impl<'a> RightColumns<'a> {
     fn new(columns: &Matrix, amax: f32, memory: &'a mut CastPanels) -> Self {
         let source = Panels::pack_transposed(Side::Right, columns);
-        Self { reference: Panels64::from(&source), columns: Left { source, amax }, form: None, memory }
+        Self { columns: Left { source, amax }, form: None, memory }
     }
 }
 
@@ -231,9 +231,9 @@ impl<'a> BlockReference<'a> {
     }
 }
 
-fn reference_of(left: &Panels, right: &Panels64) -> Reference {
+fn reference_of(left: &Panels, right: &Panels64, memory: &mut Option<Panels64>) -> Reference {
     let mut values = vec![0f64; left.rows * right.rows];
-    gemm_f64(&Panels64::from(left), right, &mut values);
+    gemm_f64(widened(left, memory), right, &mut values);
     Reference::new(right.rows, values)
 }
 
@@ -242,8 +242,16 @@ fn reference_of(left: &Panels, right: &Panels64) -> Reference {
 struct Scratch {
     left: Option<CastPanels>,
     right: Option<CastPanels>,
+    left_wide: Option<Panels64>,
+    right_wide: Option<Panels64>,
     output: Matrix,
     difference: Matrix,
+}
+
+fn widened<'a>(panels: &Panels, memory: &'a mut Option<Panels64>) -> &'a Panels64 {
+    let wide = memory.get_or_insert_with(|| Panels64::from(panels));
+    wide.widen(panels);
+    wide
 }
 
 /// Every numerics on one draw's operands.
