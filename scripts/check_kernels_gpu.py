@@ -156,7 +156,8 @@ def compare_codes(found: bytes, wanted: bytes, x, cols: int) -> list[str]:
 
 
 def compare_scales(found: list[float], wanted: list[float]) -> list[str]:
-    return [f"row {row}: scale {is_scale!r}, not {should!r}" for row, (is_scale, should) in enumerate(zip(found, wanted))
+    return [f"row {row}: scale {is_scale!r}, not {should!r}"
+            for row, (is_scale, should) in enumerate(zip(found, wanted))
             if f32_bits(is_scale) != f32_bits(should) and not (math.isnan(is_scale) and math.isnan(should))]
 
 
@@ -245,7 +246,8 @@ def rowwise_cases(draw: random.Random):
         yield "special rows", x, len(x) // cols, cols
     # One column, odd and even tails, one warp and two, the last length kept in registers and the first
     # that is read twice (32768), scalar rows of the same lengths.
-    for cols in (1, 2, 7, 8, 9, 16, 127, 128, 129, 1016, 1024, 1032, 4096, 4104, 4099, 32760, 32768, 32776, 40000, 40001):
+    for cols in (1, 2, 7, 8, 9, 16, 127, 128, 129, 1016, 1024, 1032, 4096, 4104, 4099,
+                 32760, 32768, 32776, 40000, 40001):
         rows = 5 if cols < 8000 else 2
         scale = 2.0 ** draw.uniform(-20, 20)
         values = (draw.gauss(0, scale) for _ in range(rows * cols))

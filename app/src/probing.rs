@@ -28,12 +28,13 @@ pub fn recorded_latencies() -> LatencyOf {
     })
 }
 
-/// The circumstances of results from `engine` on `trace`.
-pub fn results_meta(trace: &Trace, engine: &dyn Engine, config: &ProbeConfig) -> ResultsMeta {
+/// The circumstances of results from `engine` on `trace`. `trace_digest` may be empty while it is still
+/// being computed: that reads the whole file.
+pub fn results_meta(trace: &Trace, trace_digest: String, engine: &dyn Engine, config: &ProbeConfig) -> ResultsMeta {
     let info = engine.describe();
     let unusable = trace.sites().iter().filter_map(|entry| Some((entry.site.id.clone(), entry.problem.clone()?)));
     ResultsMeta {
-        trace_digest: trace.digest(),
+        trace_digest,
         manifest: trace.manifest().clone(),
         engine: info.name.to_owned(),
         device: info.device,

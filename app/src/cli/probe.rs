@@ -73,7 +73,7 @@ pub fn run(args: &ProbeArgs, json: bool) -> anyhow::Result<Outcome> {
             "No CUDA engine in this build. Emulating on the CPU: errors are exact, speeds are recorded on an H200.",
         );
     }
-    let meta = probing::results_meta(&trace, engine.as_ref(), &config);
+    let meta = probing::results_meta(&trace, trace.digest(), engine.as_ref(), &config);
     let started = Instant::now();
     let found = Mutex::new(Found::default());
     let passes: Vec<ModSet> =

@@ -75,7 +75,7 @@ impl LocalLink {
 
     fn load_trace(&self, path: String) {
         let ticket = self.opening.fetch_add(1, Ordering::SeqCst) + 1;
-        let (latest, slot) = (self.opening.clone(), self.trace.clone());
+        let (latest, slot, outbox) = (self.opening.clone(), self.trace.clone(), self.sender.clone());
         let failed = |message| Event::OpenFailed { message };
         self.spawn("loka-open", format!("Opening {path}"), failed, move || {
             let (trace, opened) = match open(&path) {
@@ -86,8 +86,11 @@ impl LocalLink {
             if latest.load(Ordering::SeqCst) != ticket {
                 return None;
             }
-            *slot = Some(trace);
-            Some(Event::TraceOpened { trace: Box::new(opened) })
+            *slot = Some(trace.clone());
+            drop(slot);
+            outbox.send(0, Event::TraceOpened { trace: Box::new(opened) });
+            // Reads the whole file, a second and a half for a gigabyte: the sites need not wait for it.
+            Some(Event::TraceDigest { path, digest: trace.digest() })
         });
     }
 
@@ -232,7 +235,7 @@ impl Drop for LocalLink {
 
 fn open(path: &str) -> Result<(Trace, OpenedTrace), String> {
     let trace = Trace::open(Path::new(path)).map_err(|error| error.to_string())?;
-    let meta = probing::results_meta(&trace, &CpuEngine, &config(ModSet::none()));
+    let meta = probing::results_meta(&trace, String::new(), &CpuEngine, &config(ModSet::none()));
     let opened = OpenedTrace { path: path.to_owned(), name: trace.manifest().model.name.clone(), meta };
     Ok((trace, opened))
 }

@@ -1,6 +1,6 @@
 //! Takes verdicts and numbers, gives the sentence that a person reads beside a choice.
 
-use crate::model::{Estimate, Metric, Safety, Speed};
+use crate::model::{Estimate, Metric, Safety, Speed, kernel};
 
 use super::{Bound, Group, Policy, select::Verdict};
 
@@ -59,7 +59,9 @@ pub(super) fn fastest(bound: Bound, chosen: &Verdict, num_safe_and_fast: usize) 
 
 /// Why a GEMM stays in high precision. `verdicts`: every row but the baseline's.
 pub(super) fn stays_high(group: &Group, policy: &Policy, bound: Bound, verdicts: &[Verdict]) -> String {
-    let running: Vec<&Verdict> = verdicts.iter().filter(|verdict| verdict.row.supported).collect();
+    // Another library's BF16 is no alternative to BF16.
+    let low = |verdict: &&Verdict| !kernel(verdict.row.kernel.as_str()).is_some_and(|kernel| kernel.high_precision());
+    let running: Vec<&Verdict> = verdicts.iter().filter(|verdict| verdict.row.supported).filter(low).collect();
     if group.rows.is_empty() {
         let why = group.problem.unwrap_or("the results have no rows for it");
         return format!("high precision: not probed, {why}");
@@ -83,7 +85,7 @@ pub(super) fn stays_high(group: &Group, policy: &Policy, bound: Bound, verdicts:
         let verdict = if best.safety == Safety::Uncertain { "none is certainly safe" } else { "none is safe" };
         return format!("{verdict}; best is {}: {}", best.row.kernel, against(bound, best.row.metric(bound.metric)));
     }
-    match verdicts.first() {
+    match verdicts.iter().find(low) {
         Some(first) => {
             let why = first.row.reason.as_deref().unwrap_or("no reason was given");
             format!("no low-precision kernel runs here ({}: {why})", first.row.kernel)

@@ -66,6 +66,8 @@ pub enum CommandError {
     NoTrace,
     #[error("there is nothing to export before the first rows")]
     NoRows,
+    #[error("the trace is still being read for its digest; try again in a moment")]
+    DigestPending,
     #[error("unknown site '{0}'")]
     UnknownSite(SiteId),
     #[error("{kernel} cannot run {site} {gemm}: {reason}")]

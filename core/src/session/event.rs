@@ -45,16 +45,52 @@ pub struct OpenedTrace {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
-    TraceOpened { trace: Box<OpenedTrace> },
-    ResultsOpened { path: String, results: Box<Results> },
-    OpenFailed { message: String },
-    ProbeStarted { run: u64, mods: ModSet, num_sites: usize },
-    Rows { run: u64, rows: Vec<ResultRow> },
-    Problem { run: u64, site: SiteId, reason: String },
-    Progress { run: u64, done: f64, seconds: f64 },
-    ProbeFinished { run: u64, cancelled: bool, seconds: f64 },
-    Written { path: String, what: String },
-    WriteFailed { message: String },
+    TraceOpened {
+        trace: Box<OpenedTrace>,
+    },
+    /// The digest of the open trace's bytes, once they were all read.
+    TraceDigest {
+        path: String,
+        digest: String,
+    },
+    ResultsOpened {
+        path: String,
+        results: Box<Results>,
+    },
+    OpenFailed {
+        message: String,
+    },
+    ProbeStarted {
+        run: u64,
+        mods: ModSet,
+        num_sites: usize,
+    },
+    Rows {
+        run: u64,
+        rows: Vec<ResultRow>,
+    },
+    Problem {
+        run: u64,
+        site: SiteId,
+        reason: String,
+    },
+    Progress {
+        run: u64,
+        done: f64,
+        seconds: f64,
+    },
+    ProbeFinished {
+        run: u64,
+        cancelled: bool,
+        seconds: f64,
+    },
+    Written {
+        path: String,
+        what: String,
+    },
+    WriteFailed {
+        message: String,
+    },
 }
 
 impl OpenedTrace {

@@ -24,23 +24,23 @@ impl PlanView {
     pub fn of(results: &Results, document: &Document) -> Self {
         let candidates = Candidates::new(results, &document.mods.clone().into());
         let loss = results.meta.manifest.loss.value;
-        let known = |site: &SiteId, gemm: Gemm, kernel| {
-            let group = candidates.groups.iter().find(|group| group.site.id == *site && group.gemm == gemm);
-            group.is_some_and(|group| group.row(kernel).is_some())
-        };
+        let groups = candidates.groups.iter().enumerate();
+        let index: HashMap<(SiteId, Gemm), usize> =
+            groups.map(|(at, group)| ((group.site.id.clone(), group.gemm), at)).collect();
         let ready: Overrides = document
             .overrides
             .iter()
-            .filter(|((site, gemm), wanted)| known(site, *gemm, &wanted.kernel))
+            .filter(|(key, wanted)| {
+                index.get(key).is_some_and(|at| candidates.groups[*at].row(&wanted.kernel).is_some())
+            })
             .map(|(key, wanted)| (key.clone(), wanted.clone()))
             .collect();
-        let index = candidates.groups.iter().enumerate().map(|(at, group)| ((group.site.id.clone(), group.gemm), at));
         let (decided, problem) = match dispatch(&candidates, &document.policy, &ready, loss) {
             Ok(decided) => (Some(decided), None),
             Err(error) => (None, Some(error.to_string())),
         };
         Self {
-            index: index.collect(),
+            index,
             frontier: frontier(&candidates, &document.policy, loss),
             num_waiting_overrides: document.overrides.len() - ready.len(),
             decided,

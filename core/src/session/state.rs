@@ -92,7 +92,7 @@ impl Session {
             Command::Undo => self.step(History::undo, CommandError::NothingToUndo),
             Command::Redo => self.step(History::redo, CommandError::NothingToRedo),
             Command::SaveResults { path } => {
-                let results = Box::new(self.results().ok_or(CommandError::NoTrace)?);
+                let results = Box::new(self.lasting_results()?);
                 Ok(vec![Effect::WriteResults { path, results }])
             }
             Command::ExportPlan { path } => self.export_plan(path).map(|effect| vec![effect]),
@@ -108,6 +108,11 @@ impl Session {
         let current = self.run.as_ref().map(|run| run.id);
         match event {
             Event::TraceOpened { trace } => self.opened(*trace),
+            Event::TraceDigest { path, digest } => {
+                if let Some(trace) = self.trace.as_mut().filter(|trace| trace.path == path) {
+                    trace.meta.trace_digest = digest;
+                }
+            }
             Event::ResultsOpened { path, results } => self.take_results(&path, *results),
             Event::OpenFailed { message } | Event::WriteFailed { message } => self.notify(NoticeKind::Error, message),
             Event::ProbeStarted { run, mods, .. } => {
@@ -192,7 +197,7 @@ impl Session {
     }
 
     fn export_plan(&mut self, path: String) -> Result<Effect, CommandError> {
-        let results = self.results().ok_or(CommandError::NoTrace)?;
+        let results = self.lasting_results()?;
         if !results.rows.iter().any(|row| row.mods == self.document.mods) {
             return Err(CommandError::NoRows);
         }
@@ -227,6 +232,9 @@ impl Session {
 
     fn take_results(&mut self, path: &str, results: Results) {
         match &self.trace {
+            Some(trace) if trace.meta.trace_digest.is_empty() => {
+                return self.notify(NoticeKind::Warning, CommandError::DigestPending.to_string());
+            }
             Some(trace) if trace.meta.trace_digest != results.meta.trace_digest => {
                 return self.notify(NoticeKind::Error, format!("these results are of another trace: {path}"));
             }
@@ -296,6 +304,12 @@ impl Session {
 
     pub fn rows(&self) -> impl Iterator<Item = &ResultRow> {
         self.rows.values()
+    }
+
+    /// Results for a file: they name their trace by its digest.
+    fn lasting_results(&self) -> Result<Results, CommandError> {
+        let results = self.results().ok_or(CommandError::NoTrace)?;
+        if results.meta.trace_digest.is_empty() { Err(CommandError::DigestPending) } else { Ok(results) }
     }
 
     /// All rows with the trace's circumstances, as a results file holds them.
