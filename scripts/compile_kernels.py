@@ -3,7 +3,7 @@
 Takes kernels/cu/*.cu; gives a table of registers, spills and sizes, and with --out the cubins as
 <entry>.<architecture>.cubin. Exit 1 on an error, a warning or a spill. Needs no GPU and no CUDA toolkit:
 
-    python -m pip install -r scripts/requirements-kernels.txt
+    python -m pip install -r tests/requirements.txt
     python scripts/compile_kernels.py --out DIR
 """
 
@@ -24,7 +24,7 @@ def find_nvrtc() -> pathlib.Path:
     site = pathlib.Path(sysconfig.get_paths()["purelib"])
     found = sorted(site.glob("nvidia/*/lib/libnvrtc.so.*"))
     if not found:
-        sys.exit("no libnvrtc: python -m pip install -r scripts/requirements-kernels.txt, or name it with --nvrtc")
+        sys.exit("no libnvrtc: python -m pip install -r tests/requirements.txt, or name it with --nvrtc")
     return found[-1]
 
 
@@ -32,6 +32,10 @@ class Nvrtc:
     """The few calls of libnvrtc that compiling takes."""
 
     def __init__(self, path: pathlib.Path) -> None:
+        # NVRTC opens its builtins by bare name, and some versions do not look beside themselves: load them first,
+        # so that the loader already knows the name.
+        for builtins in path.parent.glob("libnvrtc-builtins.so.*"):
+            ctypes.CDLL(str(builtins))
         self.library = ctypes.CDLL(str(path))
         self.library.nvrtcGetErrorString.restype = ctypes.c_char_p
         major, minor = ctypes.c_int(), ctypes.c_int()

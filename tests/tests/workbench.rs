@@ -1,6 +1,8 @@
 //! The workbench, clicked by accessible label: the path from a trace to a plan with the real engine,
 //! and what each control asks for with a recorded stream of events.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
+
 use std::{
     cell::RefCell,
     collections::VecDeque,
@@ -147,7 +149,7 @@ impl Link for ScriptedLink {
 fn opened() -> Event {
     let trace = loka_core::trace::Trace::open(&sample()).unwrap();
     let config = loka_core::probe::ProbeConfig::default();
-    let meta = loka::probing::results_meta(&trace, &loka_core::engine::CpuEngine, &config);
+    let meta = loka::probing::results_meta(&trace, trace.digest(), &loka_core::engine::CpuEngine, &config);
     let name = trace.manifest().model.name.clone();
     Event::TraceOpened { trace: Box::new(OpenedTrace { path: "clicks.trace.safetensors".to_owned(), name, meta }) }
 }

@@ -24,9 +24,9 @@ pub fn run(args: &InfoArgs, json: bool) -> anyhow::Result<Outcome> {
         problems = trace.check_all().into_iter().map(|(site, problem)| (site.to_string(), problem)).collect();
     }
     if json {
-        print_json(&trace, &problems)?
+        print_json(&trace, &problems)?;
     } else {
-        print_table(&trace, &problems, args.deep)
+        print_table(&trace, &problems, args.deep);
     }
     Ok(Outcome::Done)
 }

@@ -70,9 +70,9 @@ pub fn run(args: &PlanArgs, json: bool) -> anyhow::Result<Outcome> {
         output::note(&format!("warning: {warning}"));
     }
     if json {
-        print_json(args, &built)?
+        print_json(args, &built)?;
     } else {
-        print_table(args, &built)
+        print_table(args, &built);
     }
     Ok(Outcome::Done)
 }

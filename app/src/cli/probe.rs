@@ -97,9 +97,9 @@ pub fn run(args: &ProbeArgs, json: bool) -> anyhow::Result<Outcome> {
     }
     write_results(&args.out, &results)?;
     if json {
-        print_json(&results)?
+        print_json(&results)?;
     } else {
-        print_summary(&results, &passes, started, args)
+        print_summary(&results, &passes, started, args);
     }
     Ok(Outcome::Done)
 }

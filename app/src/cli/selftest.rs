@@ -35,9 +35,9 @@ pub fn run(args: &SelftestArgs, json: bool) -> anyhow::Result<Outcome> {
     for (name, check) in CHECKS {
         let result = check();
         if result.is_ok() {
-            passed += 1
+            passed += 1;
         } else {
-            failed += 1
+            failed += 1;
         }
         if json {
             output::json(&serde_json::json!({"check": name, "passed": result.is_ok(), "problem": result.err()}))?;
@@ -99,7 +99,7 @@ fn nearest(round: fn(f32) -> f32, bits: i32, bias: i32, last: u8) -> Result<(), 
         let above = values.partition_point(|(candidate, _)| *candidate < exact).min(values.len() - 1);
         let below = above.saturating_sub(1);
         let (up, down) = (values[above].0 - exact, exact - values[below].0);
-        let pick = if up < down || (up == down && values[above].1 % 2 == 0) { above } else { below };
+        let pick = if up < down || (up == down && values[above].1.is_multiple_of(2)) { above } else { below };
         let wanted = if exact > values[values.len() - 1].0 { values[values.len() - 1].0 } else { values[pick].0 };
         let ours = f64::from(round(value)).abs();
         ensure(ours == wanted, || format!("{value} rounds to {ours}, not {wanted}"))?;

@@ -59,7 +59,7 @@ pub fn modified_tail(stats: &SiteStats, mods: &ModSet) -> Tail {
 /// Names of the operations after the linear under `mods`, for the cost model, and whether a bias is
 /// left. Known from the manifest alone.
 pub fn modified_ops(site: &Site, mods: &ModSet) -> (Vec<&'static str>, bool) {
-    let bias = site.bias && !(mods.contains(ModKind::NoBias) && !site.head);
+    let bias = site.bias && (site.head || !mods.contains(ModKind::NoBias));
     let ops = site.tail.iter().map(|op| match op.op.as_str() {
         "layer_norm" | "rms_norm" if mods.contains(ModKind::BlockNorm) => "block_norm",
         "swish" if mods.contains(ModKind::HardSwish) => "hard_swish",

@@ -109,7 +109,7 @@ impl DrawStats {
             ..Self::default()
         };
         vectorized!((stats: &'a mut DrawStats = &mut stats, output: &'a [f32] = output, reference: &'a Reference = reference, difference: &'a mut [f32] = difference) -> () {
-            stats.sweep(output, reference, difference)
+            stats.sweep(output, reference, difference);
         });
         stats.fill_histogram(reference, difference);
         stats

@@ -53,7 +53,7 @@ impl Rng {
         self.next_block += values.len().div_ceil(4 * LANES) as u64 * LANES as u64;
         let (key, stream) = (self.key, self.stream);
         vectorized!((values: &'a mut [f32] = values, first: u64 = first, stream: u64 = stream, key: [u32; 2] = key) -> () {
-            fill_normal(values, first, stream, key)
+            fill_normal(values, first, stream, key);
         });
     }
 
@@ -111,6 +111,7 @@ fn fill_normal(values: &mut [f32], first: u64, stream: u64, key: [u32; 2]) {
 
 /// 64 normals from 16 blocks.
 #[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "lanes side by side are what the vectoriser looks for")]
 fn normals(block: u64, stream: u64, key: [u32; 2]) -> [[f32; LANES]; 4] {
     let mut counter = [[0u32; LANES]; 4];
     for lane in 0..LANES {
@@ -165,7 +166,7 @@ fn ln_uniform(bits: u32) -> f32 {
         -1.666_805_7e-1,
         2.000_071_4e-1,
         -2.499_999_4e-1,
-        3.333_333_1e-1,
+        3.333_333e-1,
     ] {
         p = p * m + c;
     }

@@ -118,7 +118,8 @@ impl Divisor {
     pub fn of(self, value: f32) -> f32 {
         let quotient = value * self.reciprocal;
         let remainder = (-quotient).mul_add(self.value, value);
-        remainder.mul_add(self.reciprocal, quotient)
+        // Scales are positive; without this a negative zero would lose its sign in the remainder.
+        remainder.mul_add(self.reciprocal, quotient).copysign(value)
     }
 }
 

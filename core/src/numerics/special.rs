@@ -60,6 +60,7 @@ pub fn normal_quantile(p: f64) -> f64 {
     if density > 1e-12 { first - error / density } else { first }
 }
 
+#[expect(clippy::excessive_precision, reason = "the coefficients as published")]
 fn acklam(p: f64) -> f64 {
     const A: [f64; 6] = [
         -3.969683028665376e1,

@@ -120,7 +120,7 @@ impl Session {
                 self.run = Some(Run { id: run, mods, done, seconds, running: true, cancelled: false, num_rows });
             }
             Event::Rows { run, rows } if Some(run) == current => self.take_rows(rows),
-            Event::Problem { run, site, reason } if Some(run) == current => self.take_problem(site, reason),
+            Event::Problem { run, site, reason } if Some(run) == current => self.take_problem(&site, &reason),
             Event::Progress { run, done, seconds } => {
                 if let Some(state) = self.run.as_mut().filter(|state| state.id == run) {
                     (state.done, state.seconds) = (done.max(state.done), seconds);
@@ -259,11 +259,11 @@ impl Session {
         self.revision += 1;
     }
 
-    fn take_problem(&mut self, site: SiteId, reason: String) {
+    fn take_problem(&mut self, site: &SiteId, reason: &str) {
         if let Some(trace) = &mut self.trace
-            && !trace.meta.problems.iter().any(|(known, _)| *known == site)
+            && !trace.meta.problems.iter().any(|(known, _)| known == site)
         {
-            trace.meta.problems.push((site.clone(), reason.clone()));
+            trace.meta.problems.push((site.clone(), reason.to_owned()));
             self.notify(NoticeKind::Warning, format!("{site} cannot be used: {reason}"));
         }
         self.revision += 1;

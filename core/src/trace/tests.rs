@@ -13,7 +13,7 @@ fn site(id: &str, k: usize, n: usize, feeds: &[&str]) -> Site {
 
 fn distribution(features: usize, rank: Option<usize>) -> Distribution {
     let mean = (0..features).map(|i| i as f64 - 0.5).collect();
-    let full = |at: usize| if at % (features + 1) == 0 { 2.0 } else { 0.25 };
+    let full = |at: usize| if at.is_multiple_of(features + 1) { 2.0 } else { 0.25 };
     let cov = match rank {
         None => Covariance::Full((0..features * features).map(full).collect()),
         Some(rank) => {

@@ -17,7 +17,7 @@ const CHUNK: usize = 512;
 #[derive(Debug)]
 pub(super) enum Rows {
     Recorded {
-        sampler: RowSampler,
+        sampler: Box<RowSampler>,
         amax: AmaxTable,
     },
     /// A whole batch `[m, features]` behind modified blocks, drawn once. Draws take their rows from it.
@@ -39,7 +39,7 @@ impl Rows {
             SamplerKind::Gaussian => None,
         };
         let amax = AmaxTable::new(distribution, copula.as_ref());
-        Ok(Self::Recorded { sampler: RowSampler::new(what, distribution, probs, kind)?, amax })
+        Ok(Self::Recorded { sampler: Box::new(RowSampler::new(what, distribution, probs, kind)?), amax })
     }
 
     /// The input behind `job.upstream`, or the recorded one when that is empty.
