@@ -113,27 +113,33 @@ fn fill_normal(values: &mut [f32], first: u64, stream: u64, key: [u32; 2]) {
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "lanes side by side are what the vectoriser looks for")]
 fn normals(block: u64, stream: u64, key: [u32; 2]) -> [[f32; LANES]; 4] {
-    let mut counter = [[0u32; LANES]; 4];
+    // 32-bit words in 64-bit lanes: a product then needs no shuffle on either side.
+    const LOW: u64 = 0xFFFF_FFFF;
+    let mut wide = [[0u64; LANES]; 4];
     for lane in 0..LANES {
         let index = block + lane as u64;
-        counter[0][lane] = index as u32;
-        counter[1][lane] = (index >> 32) as u32;
-        counter[2][lane] = stream as u32;
-        counter[3][lane] = (stream >> 32) as u32;
+        wide[0][lane] = index & LOW;
+        wide[1][lane] = index >> 32;
+        wide[2][lane] = stream & LOW;
+        wide[3][lane] = stream >> 32;
     }
     let mut key = key;
     for _ in 0..10 {
-        let mut next = [[0u32; LANES]; 4];
         for lane in 0..LANES {
-            let p0 = u64::from(M0) * u64::from(counter[0][lane]);
-            let p1 = u64::from(M1) * u64::from(counter[2][lane]);
-            next[0][lane] = (p1 >> 32) as u32 ^ counter[1][lane] ^ key[0];
-            next[1][lane] = p1 as u32;
-            next[2][lane] = (p0 >> 32) as u32 ^ counter[3][lane] ^ key[1];
-            next[3][lane] = p0 as u32;
+            let p0 = u64::from(M0) * (wide[0][lane] & LOW);
+            let p1 = u64::from(M1) * (wide[2][lane] & LOW);
+            let one = (p1 >> 32) ^ wide[1][lane] ^ u64::from(key[0]);
+            let three = (p0 >> 32) ^ wide[3][lane] ^ u64::from(key[1]);
+            wide[0][lane] = one;
+            wide[1][lane] = p1 & LOW;
+            wide[2][lane] = three;
+            wide[3][lane] = p0 & LOW;
         }
-        counter = next;
         key = [key[0].wrapping_add(W0), key[1].wrapping_add(W1)];
+    }
+    let mut counter = [[0u32; LANES]; 4];
+    for (narrow, wide) in counter.as_flattened_mut().iter_mut().zip(wide.as_flattened()) {
+        *narrow = *wide as u32;
     }
     let mut out = [[0f32; LANES]; 4];
     for pair in 0..2 {

@@ -12,7 +12,10 @@ use crate::{
 
 use super::CopulaMap;
 
-const POINTS: usize = 96;
+const POINTS: usize = 48;
+
+/// Normal scores beyond which a feature's probability adds nothing to the sum in FP64.
+const NEVER: f64 = 8.5;
 
 /// ln P(all features of one row within `a`), on a grid of `a`.
 #[derive(Clone, Debug)]
@@ -50,6 +53,9 @@ impl AmaxTable {
                                 ((-bound - mean) / deviation, (bound - mean) / deviation)
                             }
                         };
+                        if high > NEVER && low < -NEVER {
+                            return 0.0;
+                        }
                         let outside = normal_upper(high) + normal_upper(-low);
                         if outside < 1.0 { (-outside).ln_1p() } else { -745.0 }
                     })
