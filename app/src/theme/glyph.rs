@@ -46,7 +46,14 @@ pub fn paint_glyph(painter: &Painter, center: Pos2, glyph: Glyph, color: Color32
             let points = points.map(|(x, y)| center + vec2(x, y) * reach).to_vec();
             painter.add(Shape::convex_polygon(points, fill, stroke));
         }
-        Quadrant::UnsafeSlow => {
+        Quadrant::SafeUnknown => {
+            painter.circle_stroke(center, radius, stroke);
+            painter.circle_filled(center, radius * 0.35, fill);
+        }
+        Quadrant::UnsafeSlow | Quadrant::UnsafeUnknown => {
+            // Hollow: the same verdict, with nothing known of the speed.
+            let hollow = glyph.quadrant == Quadrant::UnsafeUnknown;
+            let fill = if hollow { Color32::TRANSPARENT } else { fill };
             let half = radius * 0.85;
             let points = [(-1.0, -1.0), (1.0, -1.0), (1.0, 1.0), (-1.0, 1.0)];
             let points = points.map(|(x, y)| center + vec2(x, y) * half).to_vec();

@@ -81,9 +81,9 @@ impl Theme {
     pub fn verdict(&self, quadrant: Quadrant) -> Color32 {
         let (dark, light) = match quadrant {
             Quadrant::SafeFast => ((26, 178, 134), (0, 118, 86)),
-            Quadrant::SafeSlow => ((86, 180, 233), (0, 104, 160)),
+            Quadrant::SafeSlow | Quadrant::SafeUnknown => ((86, 180, 233), (0, 104, 160)),
             Quadrant::UnsafeFast => ((240, 118, 40), (178, 74, 0)),
-            Quadrant::UnsafeSlow => ((152, 152, 152), (98, 98, 98)),
+            Quadrant::UnsafeSlow | Quadrant::UnsafeUnknown => ((152, 152, 152), (98, 98, 98)),
             Quadrant::Uncertain => ((214, 196, 120), (112, 92, 10)),
             Quadrant::Unsupported => ((134, 140, 150), (104, 110, 120)),
         };
@@ -177,6 +177,8 @@ pub fn verdict_word(quadrant: Quadrant) -> &'static str {
         Quadrant::SafeSlow => "safe & slow",
         Quadrant::UnsafeFast => "unsafe & fast",
         Quadrant::UnsafeSlow => "unsafe & slow",
+        Quadrant::SafeUnknown => "safe, speed unknown",
+        Quadrant::UnsafeUnknown => "unsafe, speed unknown",
         Quadrant::Uncertain => "uncertain",
         Quadrant::Unsupported => "unsupported",
     }
@@ -215,6 +217,8 @@ mod tests {
                 Quadrant::SafeSlow,
                 Quadrant::UnsafeFast,
                 Quadrant::UnsafeSlow,
+                Quadrant::SafeUnknown,
+                Quadrant::UnsafeUnknown,
                 Quadrant::Uncertain,
                 Quadrant::Unsupported,
             ];

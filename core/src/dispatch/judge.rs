@@ -57,7 +57,9 @@ pub fn judge(row: &ResultRow, policy: &Policy, loss: f64) -> (Safety, Speed, Qua
     let speed = speed(row.speedup(), policy);
     let quadrant = match (safety, speed) {
         _ if !row.supported => Quadrant::Unsupported,
-        (Safety::Uncertain, _) | (_, Speed::Unknown) => Quadrant::Uncertain,
+        (Safety::Uncertain, _) => Quadrant::Uncertain,
+        (Safety::Safe, Speed::Unknown) => Quadrant::SafeUnknown,
+        (Safety::Unsafe, Speed::Unknown) => Quadrant::UnsafeUnknown,
         (Safety::Safe, Speed::Fast) => Quadrant::SafeFast,
         (Safety::Safe, Speed::Slow) => Quadrant::SafeSlow,
         (Safety::Unsafe, Speed::Fast) => Quadrant::UnsafeFast,
@@ -100,7 +102,8 @@ mod tests {
         assert_eq!(quadrant(0.1, Some(1.05)), Quadrant::SafeSlow);
         assert_eq!(quadrant(0.4, Some(1.2)), Quadrant::UnsafeFast);
         assert_eq!(quadrant(0.4, Some(0.9)), Quadrant::UnsafeSlow);
-        assert_eq!(quadrant(0.1, None), Quadrant::Uncertain);
+        assert_eq!(quadrant(0.1, None), Quadrant::SafeUnknown);
+        assert_eq!(quadrant(0.4, None), Quadrant::UnsafeUnknown);
         let mut unsupported = row("s", Gemm::Fprop, "te/current", 0.1, Some(1.2), 0.0);
         unsupported.supported = false;
         assert_eq!(judge(&unsupported, &policy, 0.5).2, Quadrant::Unsupported);

@@ -32,7 +32,10 @@ pub enum Quadrant {
     SafeSlow,
     UnsafeFast,
     UnsafeSlow,
-    /// The error's interval straddles the bound, or the speed is not known.
+    /// Safe or unsafe for certain, but nobody knows how fast.
+    SafeUnknown,
+    UnsafeUnknown,
+    /// The error's interval straddles the bound.
     Uncertain,
     Unsupported,
 }
