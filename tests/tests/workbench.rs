@@ -16,7 +16,7 @@ use egui_kittest::{Harness, kittest::Queryable as _};
 use loka::{LokaApp, link::Link, link::LocalLink};
 use loka_core::{
     model::{Gemm, KernelId, ModKind, ModSet, Results},
-    plan::{Plan, check},
+    plan::{Plan, Severity, check},
     session::{Command, Effect, Event, OpenedTrace},
 };
 
@@ -106,10 +106,10 @@ fn from_a_trace_to_a_plan() {
     let plan = Plan::from_json(&std::fs::read_to_string(&path).unwrap()).unwrap();
     assert!(!plan.created_at.is_empty());
     let results = harness.state().session().results().unwrap();
-    let by_hand = |message: &str| message.contains("override") || message.contains("cublaslt/fp8-rowwise+fast");
-    let unexpected: Vec<String> =
-        check(&plan, &results).iter().map(ToString::to_string).filter(|message| !by_hand(message)).collect();
-    assert!(unexpected.is_empty(), "{unexpected:?}");
+    // The override is safe and only slow: that warns, and the gate stays open.
+    let failing: Vec<String> =
+        check(&plan, &results).iter().filter(|f| f.severity == Severity::Fails).map(ToString::to_string).collect();
+    assert!(failing.is_empty(), "{failing:?}");
     let planned = plan.sites.iter().find(|planned| planned.site == site).unwrap();
     assert_eq!(planned.fprop.kernel, kernel);
 }
