@@ -19,13 +19,18 @@ pub struct Panels64 {
 
 impl From<&Panels> for Panels64 {
     fn from(panels: &Panels) -> Self {
-        let mut wide = Self { side: panels.side, rows: 0, depth: 0, width: panels.width, data: Vec::new() };
+        let mut wide = Self::empty(panels);
         wide.widen(panels);
         wide
     }
 }
 
 impl Panels64 {
+    /// Memory to widen into, with the layout of `like`.
+    pub fn empty(like: &Panels) -> Self {
+        Self { side: like.side, rows: 0, depth: 0, width: like.width, data: Vec::new() }
+    }
+
     /// Takes the values of `panels`, keeping the memory.
     pub fn widen(&mut self, panels: &Panels) {
         (self.side, self.rows, self.depth, self.width) = (panels.side, panels.rows, panels.depth, panels.width);

@@ -51,6 +51,11 @@ impl RowSampler {
         })
     }
 
+    /// The map that rows go through, where the sampler is a copula.
+    pub fn copula(&self) -> Option<&CopulaMap> {
+        self.copula.as_ref()
+    }
+
     /// `[count, features]`
     pub fn rows(&self, count: usize, rng: &mut Rng) -> Matrix {
         let mut rows = Matrix::zeros(count, self.features);

@@ -6,7 +6,7 @@ use crate::{
     model::{Accumulation, Matrix},
     mods::modified_tail,
     numerics::{CastPanels, Epilogue, Panels, Scales, Side, gemm, rng::Rng},
-    stats::{AmaxTable, CopulaMap, MatrixNormal, RowSampler, SampleError, SamplerKind},
+    stats::{AmaxTable, MatrixNormal, RowSampler, SampleError, SamplerKind},
     trace::{Distribution, SiteStats, WeightStats},
 };
 
@@ -34,12 +34,9 @@ impl Rows {
         probs: &[f64],
         kind: SamplerKind,
     ) -> Result<Self, EngineError> {
-        let copula = match kind {
-            SamplerKind::Copula => CopulaMap::new(distribution, probs),
-            SamplerKind::Gaussian => None,
-        };
-        let amax = AmaxTable::new(distribution, copula.as_ref());
-        Ok(Self::Recorded { sampler: Box::new(RowSampler::new(what, distribution, probs, kind)?), amax })
+        let sampler = Box::new(RowSampler::new(what, distribution, probs, kind)?);
+        let amax = AmaxTable::new(distribution, sampler.copula());
+        Ok(Self::Recorded { sampler, amax })
     }
 
     /// The input behind `job.upstream`, or the recorded one when that is empty.

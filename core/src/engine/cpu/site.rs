@@ -249,7 +249,7 @@ struct Scratch {
 }
 
 fn widened<'a>(panels: &Panels, memory: &'a mut Option<Panels64>) -> &'a Panels64 {
-    let wide = memory.get_or_insert_with(|| Panels64::from(panels));
+    let wide = memory.get_or_insert_with(|| Panels64::empty(panels));
     wide.widen(panels);
     wide
 }
