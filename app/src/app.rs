@@ -34,7 +34,7 @@ impl LokaApp {
     pub fn new(ctx: &egui::Context, link: Box<dyn Link>) -> Self {
         let theme = Theme::dark();
         theme.apply(ctx);
-        Self {
+        let mut app = Self {
             session: Session::default(),
             link,
             view: ViewState::default(),
@@ -42,7 +42,9 @@ impl LokaApp {
             derived: Derived::default(),
             requests: Vec::new(),
             suggestions: Vec::new(),
-        }
+        };
+        app.command(Command::FindEngines);
+        app
     }
 
     /// Files to offer while nothing is open.
@@ -135,7 +137,7 @@ impl LokaApp {
                 break;
             }
         }
-        if self.session.is_running() || self.link.busy().is_some() {
+        if self.session.is_running() || self.session.is_measuring() || self.link.busy().is_some() {
             // Progress moves even while no rows come.
             ctx.request_repaint_after(std::time::Duration::from_millis(200));
         }
@@ -169,14 +171,13 @@ impl LokaApp {
 
     /// Draws the whole window into `ui`.
     pub fn draw(&mut self, ui: &mut Ui) {
-        let (engine, busy) = (self.link.engine(), self.link.busy());
+        let busy = self.link.busy();
         let mut scene = Scene {
             session: &self.session,
             derived: &self.derived,
             view: &mut self.view,
             theme: self.theme,
             requests: &mut self.requests,
-            engine: &engine,
             busy: busy.as_deref(),
             suggestions: &self.suggestions,
         };

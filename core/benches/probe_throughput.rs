@@ -14,9 +14,8 @@ use std::{
 };
 
 use loka_core::{
-    engine::{CpuEngine, Engine, EngineError, EngineInfo, SiteEngine, SiteJob},
-    model::{Gemm, GemmNumerics, GemmShape, Kernel, KernelRecord, SiteId},
-    numerics::DrawStats,
+    engine::{CpuEngine, Drawn, Engine, EngineError, EngineInfo, KernelTiming, SiteEngine, SiteJob, TimeOptions, Way},
+    model::{Gemm, GemmShape, Kernel, SiteId},
     probe::{ProbeConfig, probe},
     trace::Trace,
 };
@@ -50,23 +49,29 @@ impl Engine for Counting<'static> {
         Ok(Box::new(CountingSite { inner: CpuEngine.site(job)?, counts: self.0 }))
     }
 
-    fn time(&self, kernel: &Kernel, gemm: Gemm, shape: GemmShape) -> Result<KernelRecord, EngineError> {
-        CpuEngine.time(kernel, gemm, shape)
+    fn time(
+        &self,
+        kernels: &[&'static Kernel],
+        gemm: Gemm,
+        shape: GemmShape,
+        options: &TimeOptions,
+    ) -> Result<Vec<KernelTiming>, EngineError> {
+        CpuEngine.time(kernels, gemm, shape, options)
     }
 }
 
 impl SiteEngine for CountingSite {
-    fn draw(&mut self, gemm: Gemm, numerics: &[GemmNumerics], draw: u64) -> Result<Vec<DrawStats>, EngineError> {
+    fn draw(&mut self, gemm: Gemm, ways: &[Way], draw: u64) -> Result<Vec<Drawn>, EngineError> {
         let started = Instant::now();
-        let sums = self.inner.draw(gemm, numerics, draw)?;
-        let elements: u64 = sums.iter().map(|sums| sums.elements + sums.zeros).sum();
+        let sums = self.inner.draw(gemm, ways, draw)?;
+        let elements: u64 = sums.iter().flatten().map(|sums| sums.elements + sums.zeros).sum();
         self.counts.elements[gemm as usize].fetch_add(elements, Ordering::Relaxed);
         self.counts.nanoseconds[gemm as usize].fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
         Ok(sums)
     }
 
-    fn heldout(&mut self, gemm: Gemm, numerics: &[GemmNumerics]) -> Option<(u64, Vec<DrawStats>)> {
-        self.inner.heldout(gemm, numerics)
+    fn heldout(&mut self, gemm: Gemm, ways: &[Way]) -> Option<(u64, Vec<Drawn>)> {
+        self.inner.heldout(gemm, ways)
     }
 
     fn sampler(&self) -> String {

@@ -25,7 +25,7 @@ static __device__ __forceinline__ u32 cast_four(u32 low, u32 high, const Divisor
     const u32 codes =
         e4m3_pair(divided(bf16_low(low), scale, saturated), divided(bf16_high(low), scale, saturated)) |
         e4m3_pair(divided(bf16_low(high), scale, saturated), divided(bf16_high(high), scale, saturated)) << 16;
-    return e4m3_signed(codes, low, high);
+    return signed_codes(codes, low, high);
 }
 
 static __device__ __forceinline__ Words2 cast_eight(const Words4& x, const Divisor& scale, u32& saturated) {
@@ -55,7 +55,7 @@ cast_e4m3_static(const u16* __restrict__ x, const float* __restrict__ scale_at, 
     for (; i < num_vectors; i += threads) out[i] = cast_eight(load_once(vectors + i), scale, saturated);
     for (u64 j = num_vectors * 8 + thread; j < count; j += threads) {
         const u32 value = x[j];
-        codes[j] = (u8)e4m3_signed(e4m3_pair(divided(bf16_low(value), scale, saturated), 0.0f), value, 0);
+        codes[j] = (u8)signed_codes(e4m3_pair(divided(bf16_low(value), scale, saturated), 0.0f), value, 0);
     }
 
     // One atomic a warp: the counter is a single address, and one an element would queue there.

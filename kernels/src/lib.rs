@@ -1,11 +1,14 @@
 //! Takes nothing; gives the CUDA C++ kernels of LoKA as text, and what is known of each: entry
-//! symbol, headers, architectures, and how to launch it.
+//! symbol, headers, architectures, arguments, and the geometry of a launch.
 //!
 //! Nothing is compiled here, so the package builds for the browser too. Whoever runs a kernel
 //! compiles `source` with NVRTC for one of `architectures`, hands NVRTC the `headers` under the
-//! names they are included by, looks up `entry`, and launches it by `launch`.
-//! `scripts/compile_kernels.py` does the first part for every kernel, `scripts/check_kernels_gpu.py`
-//! runs them on a GPU and compares bit for bit with what the CPU gives.
+//! names they are included by, looks up `entry`, and launches it on the [`Grid`] that the kernel's
+//! function in [`casts`] or [`probing`] gives. `scripts/compile_kernels.py` does the first part for
+//! every kernel.
+
+pub mod casts;
+pub mod probing;
 
 /// One kernel: a file of `cu/`, named like its entry symbol.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +21,8 @@ pub struct KernelSource {
     pub headers: &'static [Header],
     /// Values for NVRTC's `--gpu-architecture`, as the file's first line names them.
     pub architectures: &'static [&'static str],
-    pub launch: Launch,
+    /// In the order of the kernel's parameters.
+    pub arguments: &'static [Argument],
     /// One sentence: what it takes and gives.
     pub about: &'static str,
 }
@@ -30,36 +34,6 @@ pub struct Header {
     /// As `#include` writes it.
     pub name: &'static str,
     pub text: &'static str,
-}
-
-/// How to launch a kernel over a row-major `[rows, cols]` operand, and the arguments it takes.
-#[derive(Clone, Copy, Debug)]
-pub struct Launch {
-    pub threads: Threads,
-    pub blocks: Blocks,
-    /// In the order of the kernel's parameters. No kernel here wants dynamic shared memory.
-    pub arguments: &'static [Argument],
-}
-
-/// Threads of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Threads {
-    Fixed(u32),
-    /// As many as hold a row at `columns` each, in whole warps, from 32 to 1024.
-    PerRow {
-        columns: u32,
-    },
-}
-
-/// Blocks of the grid, in x alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Blocks {
-    PerRow,
-    /// One for `elements`, but no more than `most` a multiprocessor: the blocks stride over the rest.
-    PerElements {
-        elements: u32,
-        most: u32,
-    },
 }
 
 /// One parameter of a kernel. Pointers are device addresses; all of them 16-byte aligned for full speed.
@@ -74,95 +48,61 @@ pub enum ArgumentKind {
     Pointer,
     U32,
     U64,
+    F32,
+    /// By value, of so many bytes: a `#[repr(C)]` mirror stands beside the kernel's list.
+    Struct(u32),
 }
 
-impl Launch {
-    /// Threads of a block for rows of `cols`.
-    pub fn num_threads(&self, cols: u64) -> u32 {
-        match self.threads {
-            Threads::Fixed(threads) => threads,
-            // Between 32 and 1024 by the clamp, so the conversion cannot fail.
-            Threads::PerRow { columns } => {
-                let threads = cols.div_ceil(u64::from(columns)).next_multiple_of(32).clamp(32, 1024);
-                u32::try_from(threads).unwrap_or(1024)
-            }
-        }
+/// The geometry of one launch. With 0 blocks there is nothing to do: do not launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grid {
+    pub blocks: [u32; 3],
+    /// Threads of a block, in x alone.
+    pub threads: u32,
+    /// Dynamic shared memory of a block. Beyond 48 KiB the function's attribute must allow it.
+    pub shared_bytes: u32,
+    /// Blocks of a thread-block cluster, in x; it divides `blocks[0]`. 1: launch without the attribute.
+    pub cluster: u32,
+    /// The kernel waits by itself for the one before it on the stream, so it may be launched while that one
+    /// still runs: the attribute of programmatic stream serialization, compute capability 9.0 and later.
+    pub programmatic: bool,
+}
+
+impl Grid {
+    /// `blocks` in x alone, without dynamic shared memory or launch attributes.
+    pub const fn line(blocks: u32, threads: u32) -> Self {
+        Self { blocks: [blocks, 1, 1], threads, shared_bytes: 0, cluster: 1, programmatic: false }
     }
 
-    /// Blocks of the grid on a GPU of `multiprocessors`. 0 when there is nothing to do: do not launch.
-    pub fn num_blocks(&self, rows: u64, cols: u64, multiprocessors: u32) -> u64 {
-        match self.blocks {
-            Blocks::PerRow => rows,
-            Blocks::PerElements { elements, most } => {
-                let wanted = rows.saturating_mul(cols).div_ceil(u64::from(elements));
-                wanted.min(u64::from(most) * u64::from(multiprocessors))
-            }
-        }
+    /// Nothing to do: CUDA refuses to launch it.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.contains(&0)
     }
 }
 
-const fn pointer(name: &'static str) -> Argument {
+pub(crate) const fn pointer(name: &'static str) -> Argument {
     Argument { name, kind: ArgumentKind::Pointer }
 }
 
-const fn number(name: &'static str, kind: ArgumentKind) -> Argument {
+pub(crate) const fn number(name: &'static str, kind: ArgumentKind) -> Argument {
     Argument { name, kind }
 }
 
-const COMMON: &[Header] = &[
-    Header { name: "common/types.cuh", text: include_str!("../cu/common/types.cuh") },
-    Header { name: "common/fp8.cuh", text: include_str!("../cu/common/fp8.cuh") },
-    Header { name: "common/warp.cuh", text: include_str!("../cu/common/warp.cuh") },
-];
+pub(crate) const TYPES: Header = Header { name: "common/types.cuh", text: include_str!("../cu/common/types.cuh") };
+pub(crate) const FP8: Header = Header { name: "common/fp8.cuh", text: include_str!("../cu/common/fp8.cuh") };
+pub(crate) const WARP: Header = Header { name: "common/warp.cuh", text: include_str!("../cu/common/warp.cuh") };
 
-/// Casts need no tensor cores: each architecture with an FP8 conversion instruction runs them.
-const WITH_FP8_CASTS: &[&str] = &["sm_89", "sm_90a", "sm_100a"];
+/// No tensor cores needed: each architecture with an FP8 conversion instruction runs these.
+pub(crate) const WITH_FP8_CASTS: &[&str] = &["sm_89", "sm_90a", "sm_100a"];
 
-/// Every kernel, sorted by entry symbol.
-pub const SOURCES: &[KernelSource] = &[
-    KernelSource {
-        entry: "cast_e4m3_rowwise",
-        source: include_str!("../cu/cast_e4m3_rowwise.cu"),
-        headers: COMMON,
-        architectures: WITH_FP8_CASTS,
-        launch: Launch {
-            // 32 columns a thread is what it can keep in registers between amax and cast.
-            threads: Threads::PerRow { columns: 32 },
-            blocks: Blocks::PerRow,
-            arguments: &[
-                pointer("x"),
-                pointer("codes"),
-                pointer("scales"),
-                number("cols", ArgumentKind::U32),
-                number("power_of_two", ArgumentKind::U32),
-            ],
-        },
-        about: "BF16 rows to E4M3 codes and one FP32 scale a row, amax and cast in one pass over memory.",
-    },
-    KernelSource {
-        entry: "cast_e4m3_static",
-        source: include_str!("../cu/cast_e4m3_static.cu"),
-        headers: COMMON,
-        architectures: WITH_FP8_CASTS,
-        launch: Launch {
-            threads: Threads::Fixed(256),
-            // 256 threads of four 8-element vectors.
-            blocks: Blocks::PerElements { elements: 8192, most: 8 },
-            arguments: &[
-                pointer("x"),
-                pointer("scale_at"),
-                pointer("codes"),
-                pointer("saturated_total"),
-                number("count", ArgumentKind::U64),
-            ],
-        },
-        about: "BF16 to E4M3 codes by a scale known beforehand, counting the elements that saturate.",
-    },
-];
+/// Every kernel: the casts, then what probing needs; each list sorted by entry symbol.
+pub fn sources() -> impl Iterator<Item = &'static KernelSource> {
+    casts::CASTS.iter().chain(probing::PROBING)
+}
 
 /// The kernel with this entry symbol.
 pub fn find(entry: &str) -> Option<&'static KernelSource> {
-    SOURCES.iter().find(|kernel| kernel.entry == entry)
+    sources().find(|kernel| kernel.entry == entry)
 }
 
 #[cfg(test)]
@@ -177,21 +117,38 @@ mod tests {
         inside.split(',').map(str::trim).collect()
     }
 
+    /// The kernel's own text and that of its headers.
+    fn texts(kernel: &KernelSource) -> impl Iterator<Item = &'static str> {
+        kernel.headers.iter().map(|header| header.text).chain([kernel.source])
+    }
+
+    fn agrees(kernel: &KernelSource, parameter: &str, kind: ArgumentKind) -> bool {
+        let kind_name = parameter.trim_start_matches("const ").trim_start_matches("__grid_constant__ ");
+        match (kind, kind_name.split_once(' ')) {
+            (ArgumentKind::Pointer, _) => parameter.contains('*'),
+            (_, _) if parameter.contains('*') => false,
+            (ArgumentKind::U32, Some((name, _))) => name == "u32",
+            (ArgumentKind::U64, Some((name, _))) => name == "u64",
+            (ArgumentKind::F32, Some((name, _))) => name == "float",
+            (ArgumentKind::Struct(bytes), Some((name, _))) => {
+                let head = format!("struct {name} {{");
+                let size = format!("static_assert(sizeof({name}) == {bytes}");
+                texts(kernel).any(|text| text.contains(&head)) && texts(kernel).any(|text| text.contains(&size))
+            }
+            (_, None) => false,
+        }
+    }
+
     #[test]
     fn every_source_defines_its_entry_with_the_arguments_listed() {
-        for kernel in SOURCES {
+        for kernel in sources() {
             assert!(kernel.source.contains("extern \"C\" __global__"), "{}", kernel.entry);
             let parameters = parameters(kernel);
-            assert_eq!(parameters.len(), kernel.launch.arguments.len(), "{}", kernel.entry);
-            for (parameter, argument) in parameters.iter().zip(kernel.launch.arguments) {
-                assert!(parameter.ends_with(argument.name), "{parameter}: {}", argument.name);
-                let kind = match parameter.split_once(' ') {
-                    _ if parameter.contains('*') => ArgumentKind::Pointer,
-                    Some(("u32", _)) => ArgumentKind::U32,
-                    Some(("u64", _)) => ArgumentKind::U64,
-                    _ => panic!("{parameter}"),
-                };
-                assert_eq!(kind, argument.kind, "{parameter}");
+            assert_eq!(parameters.len(), kernel.arguments.len(), "{}", kernel.entry);
+            for (parameter, argument) in parameters.iter().zip(kernel.arguments) {
+                let name = parameter.rsplit([' ', '*']).next();
+                assert_eq!(name, Some(argument.name), "{}: {parameter}", kernel.entry);
+                assert!(agrees(kernel, parameter, argument.kind), "{}: {parameter}", kernel.entry);
             }
         }
     }
@@ -199,7 +156,7 @@ mod tests {
     /// The compile script reads the first line of the file, the program the list: they must agree.
     #[test]
     fn architectures_agree_with_the_first_line() {
-        for kernel in SOURCES {
+        for kernel in sources() {
             let first = kernel.source.lines().next().expect("a first line");
             let named = first.strip_prefix("// architectures: ").expect("the list of architectures");
             assert_eq!(named.split(' ').collect::<Vec<_>>(), kernel.architectures, "{}", kernel.entry);
@@ -215,10 +172,11 @@ mod tests {
             .filter_map(|entry| entry.ok()?.file_name().into_string().ok()?.strip_suffix(".cu").map(str::to_owned))
             .collect();
         files.sort();
-        assert_eq!(files, SOURCES.iter().map(|kernel| kernel.entry).collect::<Vec<_>>());
-        for kernel in SOURCES {
-            let texts = kernel.headers.iter().map(|header| header.text).chain([kernel.source]);
-            for line in texts.flat_map(str::lines).filter(|line| line.starts_with("#include")) {
+        let mut listed: Vec<&str> = sources().map(|kernel| kernel.entry).collect();
+        listed.sort_unstable();
+        assert_eq!(files, listed);
+        for kernel in sources() {
+            for line in texts(kernel).flat_map(str::lines).filter(|line| line.starts_with("#include")) {
                 let name = line.split('"').nth(1).expect("a quoted name: no toolkit headers");
                 assert!(kernel.headers.iter().any(|header| header.name == name), "{}: {name}", kernel.entry);
             }
@@ -226,17 +184,9 @@ mod tests {
     }
 
     #[test]
-    fn launches() {
-        let rowwise = find("cast_e4m3_rowwise").expect("listed").launch;
-        for (cols, threads) in [(0, 32), (1, 32), (1024, 32), (1025, 64), (4096, 128), (32768, 1024), (1 << 20, 1024)] {
-            assert_eq!(rowwise.num_threads(cols), threads, "{cols}");
-        }
-        assert_eq!(rowwise.num_blocks(8192, 4096, 132), 8192);
-        let fixed = find("cast_e4m3_static").expect("listed").launch;
-        assert_eq!(fixed.num_threads(4096), 256);
-        assert_eq!(fixed.num_blocks(8192, 4096, 132), 1056);
-        assert_eq!(fixed.num_blocks(1, 8193, 132), 2);
-        assert_eq!(fixed.num_blocks(0, 4096, 132), 0);
+    fn each_list_is_sorted() {
+        assert!(casts::CASTS.is_sorted_by_key(|kernel| kernel.entry));
+        assert!(probing::PROBING.is_sorted_by_key(|kernel| kernel.entry));
     }
 
     /// `Divisor::corrected` of `cu/common/fp8.cuh`. Powers of two change nothing, so mantissas are all there is.

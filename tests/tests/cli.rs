@@ -143,7 +143,9 @@ fn merge_kernels_and_selftest() {
     made.run(&["info", "m.trace.safetensors", "--deep"]).done();
 
     let kernels = made.run(&["kernels", "--json"]).done().objects();
-    let names: Vec<&str> = kernels.iter().map(|kernel| kernel["kernel"].as_str().unwrap()).collect();
+    let names: Vec<&str> = kernels.iter().filter_map(|kernel| kernel["kernel"].as_str()).collect();
+    let engines: Vec<&str> = kernels.iter().filter_map(|line| line["engine"]["name"].as_str()).collect();
+    assert_eq!(engines.iter().collect::<BTreeSet<_>>(), BTreeSet::from([&"cpu", &"cuda"]));
     assert!(names.len() >= 18 && names.contains(&"torchao/rowwise_with_gw_hp"), "{names:?}");
     let listed = made.run(&["kernels"]).done();
     assert!(names.iter().all(|name| listed.stdout.contains(name)), "{listed:?}");
@@ -374,16 +376,27 @@ fn probe_options_that_cannot_be() {
     let trace = sample();
     let trace = text(&trace);
     for (options, words) in [
-        (&["--confidence", "2"][..], "the confidence must lie between 0 and 1, not 2"),
+        (&["--engine", "cpu", "--measure"][..], "--measure needs the CUDA engine: "),
+        (&["--latencies", "r.results.parquet"], "column 'latency_p10_us' is missing: r.results.parquet"),
+        (&["--latencies", "absent"], "No such file or directory (os error 2): absent"),
+        (&["--confidence", "2"], "the confidence must lie between 0 and 1, not 2"),
         (&["--confidence", "NaN"], "the confidence must lie between 0 and 1, not NaN"),
         (&["--min-draws", "9", "--max-draws", "8"], "--min-draws 9 is above --max-draws 8"),
         (&["--sites", "nothing.*"], &format!("no site matches nothing.*: {trace}")),
         (&["--kernels", "nothing/*"], "no kernel matches nothing/* (see `loka kernels`)"),
         (&["--sites", "a[b"], "'a[b' is not a pattern: "),
-        (&["--engine", "cuda"], "this build has no CUDA engine"),
     ] {
         let line = made.refuses(&[&["probe", trace, "--out", "x.results.parquet"], options].concat());
         assert!(line.starts_with(&format!("loka: {words}")), "{options:?}: {line}");
+    }
+    if let Err(reason) = loka_core::engine::open("cuda") {
+        let line = made.refuses(&["probe", trace, "--out", "x.results.parquet", "--engine", "cuda"]);
+        assert_eq!(line, format!("loka: {reason}; --engine cpu emulates every kernel instead"));
+        let auto = made.probe("auto.results.parquet", &["--sites", "net.top.2"]).done();
+        let said = format!(
+            "Engine: CPU, emulating: errors are exact, speeds are recorded on an H200. No CUDA engine: {reason}.\n"
+        );
+        assert_eq!(auto.stderr, said, "falling back is always said");
     }
     for options in [
         &["--min-draws", "1"][..],

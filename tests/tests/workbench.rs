@@ -15,9 +15,12 @@ use std::{
 use egui_kittest::{Harness, kittest::Queryable as _};
 use loka::{LokaApp, link::Link, link::LocalLink};
 use loka_core::{
-    model::{Gemm, KernelId, ModKind, ModSet, Results},
+    engine::{DeviceMemory, EngineStatus, LibraryStatus},
+    model::{
+        ErrorSummary, Estimate, Gemm, GemmShape, KernelId, Latency, LatencySource, ModKind, ModSet, ResultRow, Results,
+    },
     plan::{Plan, Severity, check},
-    session::{Command, Effect, Event, OpenedTrace},
+    session::{Circumstances, Command, Effect, Event, MeasuredLatency, OpenedTrace},
 };
 
 fn sample() -> PathBuf {
@@ -126,8 +129,9 @@ struct ScriptedLink(Rc<RefCell<Script>>);
 impl Link for ScriptedLink {
     fn run(&mut self, effect: Effect) {
         let mut script = self.0.borrow_mut();
-        if let Effect::Probe { run, mods } = &effect {
-            script.events.push_back(Event::ProbeStarted { run: *run, mods: mods.clone(), num_sites: 1 });
+        if let Effect::Probe { run, mods, engine } = &effect {
+            let by = Box::new(made_by(engine));
+            script.events.push_back(Event::ProbeStarted { run: *run, mods: mods.clone(), num_sites: 1, by });
         }
         script.asked.push(effect);
     }
@@ -139,10 +143,14 @@ impl Link for ScriptedLink {
     fn busy(&self) -> Option<String> {
         None
     }
+}
 
-    fn engine(&self) -> String {
-        "Scripted".to_owned()
-    }
+const GPU: &str = "NVIDIA H200";
+
+fn made_by(engine: &str) -> Circumstances {
+    let device = if engine == "cuda" { GPU.to_owned() } else { EngineStatus::cpu().device };
+    let (driver, versions, time) = ("CUDA 13.0".to_owned(), "a test".to_owned(), "2026-11-20T12:00:00Z".to_owned());
+    Circumstances { engine: engine.to_owned(), device, driver, versions, time, seed: 0, confidence: 0.95 }
 }
 
 /// The sample's manifest with one supported and one unsupported row.
@@ -181,7 +189,8 @@ fn space_cancels_and_runs_again() {
     harness.run_steps(3);
     harness.key_press(egui::Key::Space);
     harness.run_steps(3);
-    assert_eq!(script.borrow().asked.last(), Some(&Effect::Probe { run: run + 1, mods: ModSet::none() }));
+    let again = Effect::Probe { run: run + 1, mods: ModSet::none(), engine: "cpu".to_owned() };
+    assert_eq!(script.borrow().asked.last(), Some(&again));
 }
 
 #[test]
@@ -251,4 +260,203 @@ fn results_of_another_trace_are_refused() {
     script.borrow_mut().events.push_back(Event::ResultsOpened { path: "r.parquet".to_owned(), results });
     harness.run_steps(3);
     assert!(harness.state().session().notices.iter().any(|notice| notice.text.contains("another trace")));
+}
+
+/// A machine with a GPU, as the engine would be listed there.
+fn with_gpu() -> Vec<EngineStatus> {
+    let library = |name: &str, version: &str| LibraryStatus {
+        name: name.to_owned(),
+        version: version.to_owned(),
+        path: format!("/usr/lib/{name}.so"),
+        problem: None,
+    };
+    let cuda = EngineStatus {
+        name: "cuda".to_owned(),
+        device: GPU.to_owned(),
+        driver: "CUDA 13.0".to_owned(),
+        libraries: vec![library("cuBLASLt", "13.1.0"), library("NVRTC", "13.0")],
+        problem: None,
+        memory: Some(DeviceMemory { total: 150_000_000_000, free: 149_000_000_000, peak: 0 }),
+    };
+    vec![cuda, EngineStatus::cpu()]
+}
+
+/// A row of the first site's fprop, by the engine of that run.
+fn row(harness: &Harness<'_, LokaApp>, engine: &str, kernel: &str) -> ResultRow {
+    let site = harness.state().session().trace.as_ref().unwrap().manifest().sites[0].clone();
+    let around = |value: f64| Estimate::new(value, 0.9 * value, 1.1 * value);
+    let error = ErrorSummary {
+        draws: 16,
+        zeros_skipped: 0,
+        mere: around(0.1),
+        rel_l2: around(0.04),
+        sqnr_db: 28.0,
+        median_rel: 0.02,
+        max_abs: 0.1,
+        block_rel_l2: None,
+        loss_cost: None,
+    };
+    let latency = Latency {
+        latency_us: Some(8.0),
+        baseline_us: Some(9.0),
+        source: LatencySource::Recorded,
+        ..Latency::unknown("recorded on a test machine")
+    };
+    ResultRow {
+        site: site.id,
+        gemm: Gemm::Fprop,
+        kernel: KernelId::new(kernel),
+        mods: ModSet::none(),
+        shape: GemmShape { m: site.m, k: site.k, n: site.n },
+        supported: true,
+        reason: None,
+        error: Some(error),
+        latency,
+        fidelity: None,
+        sampler: "copula".to_owned(),
+        engine: engine.to_owned(),
+        device: made_by(engine).device,
+        seed: 0,
+    }
+}
+
+const ROWWISE: &str = "cublaslt/fp8-rowwise+fast";
+
+/// Rows of the run under way, from the engine in use.
+fn rows_come(harness: &mut Harness<'_, LokaApp>, script: &Rc<RefCell<Script>>) -> u64 {
+    let session = harness.state().session();
+    let (run, engine) = (session.run.as_ref().unwrap().id, session.engines.chosen.clone());
+    let rows = ["cublaslt/bf16", ROWWISE].map(|kernel| row(harness, &engine, kernel)).to_vec();
+    script.borrow_mut().events.push_back(Event::Rows { run, rows });
+    harness.run_steps(4);
+    run
+}
+
+#[test]
+fn the_engine_list_says_what_is_here_and_why_cuda_is_missing() {
+    let mut harness = window(Box::new(LocalLink::new(Arc::new(|| {}))), [1280.0, 800.0]);
+    harness.run_steps(2);
+    wait(&mut harness, "the engines", |app| !app.session().engines.looking);
+    click(&mut harness, "Engine");
+    assert!(harness.state().view().engines);
+    assert!(harness.query_by_label_contains("Emulates every kernel: formats and scales are exact").is_some());
+    assert!(harness.query_by_label(EngineStatus::cpu().device.as_str()).is_some());
+    let listed = harness.state().session().engines.listed.clone();
+    if let Some(problem) = listed.iter().find_map(|status| status.problem.clone()) {
+        let shown = problem.get(1..).unwrap();
+        assert!(harness.query_all_by_label_contains(shown).next().is_some(), "{problem}");
+        assert!(harness.query_by_label_contains("To get it: an NVIDIA GPU with FP8").is_some());
+        // Greyed, and a command by another way is refused with the reason.
+        let refused = Command::SelectEngine { name: "cuda".to_owned() };
+        harness.state_mut().command(refused);
+        harness.run_steps(2);
+        assert_eq!(harness.state().session().engines.chosen, "cpu");
+        assert!(harness.state().session().notices.last().unwrap().text.contains(&problem));
+    } else {
+        eprintln!("skipped the half about a missing engine: this machine has CUDA");
+    }
+    harness.key_press(egui::Key::Escape);
+    harness.run_steps(2);
+    assert!(!harness.state().view().engines);
+}
+
+#[test]
+fn choosing_an_engine_switches_live_and_comes_back() {
+    let (mut harness, script) = scripted();
+    let run = rows_come(&mut harness, &script);
+    script.borrow_mut().events.push_back(Event::ProbeFinished { run, cancelled: false, seconds: 1.0 });
+    script.borrow_mut().events.push_back(Event::EnginesFound { engines: with_gpu() });
+    harness.run_steps(3);
+    harness.key_press(egui::Key::E);
+    harness.run_steps(3);
+    for label in [GPU, "CUDA 13.0", "13.1.0 · /usr/lib/cuBLASLt.so"] {
+        assert!(harness.query_by_label(label).is_some(), "{label}");
+    }
+    // The same words stand in the notice that offers it.
+    harness.get_all_by_label("Use the CUDA engine").next().unwrap().click();
+    harness.run_steps(4);
+    let asked = script.borrow().asked.last().cloned();
+    assert!(matches!(asked, Some(Effect::Probe { ref engine, .. }) if engine == "cuda"), "{asked:?}");
+    assert!(harness.state().session().rows().next().is_none(), "rows of two engines are never mixed");
+    rows_come(&mut harness, &script);
+    assert!(harness.state().session().rows().all(|row| row.device == GPU));
+
+    let memory = DeviceMemory { total: 150_000_000_000, free: 120_000_000_000, peak: 2_100_000_000 };
+    script.borrow_mut().events.push_back(Event::EngineMemory { name: "cuda".to_owned(), memory });
+    harness.run_steps(3);
+    assert!(harness.query_by_label("2.1 GB / 150 GB").is_some(), "memory is shown while the probe runs");
+
+    harness.state_mut().command(Command::SelectEngine { name: "cpu".to_owned() });
+    harness.run_steps(3);
+    assert_eq!(script.borrow().asked.last(), Some(&Effect::Cancel), "CUDA's run stops, the CPU's rows are complete");
+    assert!(harness.state().session().rows().all(|row| row.engine == "cpu"));
+}
+
+#[test]
+fn a_lost_engine_keeps_its_rows_and_offers_the_cpu() {
+    let (mut harness, script) = scripted();
+    script.borrow_mut().events.push_back(Event::EnginesFound { engines: with_gpu() });
+    harness.run_steps(3);
+    harness.state_mut().command(Command::SelectEngine { name: "cuda".to_owned() });
+    harness.run_steps(3);
+    rows_come(&mut harness, &script);
+    let reason = "the GPU is lost to this process: an illegal address was read".to_owned();
+    script.borrow_mut().events.push_back(Event::EngineLost { name: "cuda".to_owned(), reason });
+    harness.run_steps(3);
+    assert_eq!(harness.state().session().rows().count(), 2, "finished rows are kept");
+    assert!(!harness.state().session().is_running());
+    assert!(harness.query_by_label_contains("CUDA stopped working: the GPU is lost").is_some());
+    click(&mut harness, "Use the CPU engine");
+    assert_eq!(harness.state().session().engines.chosen, "cpu");
+    let asked = script.borrow().asked.last().cloned();
+    assert!(matches!(asked, Some(Effect::Probe { ref engine, .. }) if engine == "cpu"), "{asked:?}");
+}
+
+#[test]
+fn measured_speeds_are_told_apart() {
+    let (mut harness, script) = scripted();
+    script.borrow_mut().events.push_back(Event::EnginesFound { engines: with_gpu() });
+    harness.run_steps(3);
+    harness.key_press(egui::Key::T);
+    harness.run_steps(2);
+    let measures = |script: &Script| script.asked.iter().filter(|of| matches!(of, Effect::Measure { .. })).count();
+    assert_eq!(measures(&script.borrow()), 0, "the CPU cannot time kernels: the action is greyed");
+    harness.state_mut().command(Command::SelectEngine { name: "cuda".to_owned() });
+    harness.run_steps(3);
+    let run = rows_come(&mut harness, &script);
+    script.borrow_mut().events.push_back(Event::ProbeFinished { run, cancelled: false, seconds: 1.0 });
+    harness.run_steps(3);
+    let site = harness.state().session().trace.as_ref().unwrap().manifest().sites[0].id.clone();
+    harness.state_mut().view_mut().select(site.clone(), None);
+    harness.run_steps(2);
+    click(&mut harness, "Inspect fprop");
+    assert!(harness.query_all_by_label_contains("recorded on a test machine").next().is_some());
+
+    harness.key_press(egui::Key::T);
+    harness.run_steps(3);
+    let Some(Effect::Measure { run, engine }) = script.borrow().asked.last().cloned() else { panic!("not measuring") };
+    assert_eq!(engine, "cuda");
+    let latency = Latency {
+        latency_us: Some(4.0),
+        baseline_us: Some(9.0),
+        source: LatencySource::Measured,
+        ..Latency::unknown("measured here, 31 samples")
+    };
+    let latencies = ["cublaslt/bf16", ROWWISE].map(|kernel| {
+        let (site, kernel) = (site.clone(), KernelId::new(kernel));
+        MeasuredLatency { site, gemm: Gemm::Fprop, kernel, latency: latency.clone() }
+    });
+    script.borrow_mut().events.push_back(Event::Measured {
+        run,
+        latencies: latencies.to_vec(),
+        done: 0.5,
+        seconds: 2.0,
+    });
+    harness.run_steps(3);
+    assert!(harness.query_by_label("timing 50 % · 2 s left").is_some(), "progress is shown");
+    script.borrow_mut().events.push_back(Event::MeasureFinished { run, problem: None });
+    harness.run_steps(3);
+    assert!(harness.query_all_by_label_contains("2.25×, measured").next().is_some());
+    assert!(harness.query_all_by_label_contains("measured here, 31 samples").next().is_some());
+    assert!(harness.query_by_label("1 measured").is_some(), "the plan line counts its sources");
 }

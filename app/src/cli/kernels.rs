@@ -1,70 +1,144 @@
-//! `loka kernels`: what is known, and what can be said of each here. `loka bench`: why not here.
+//! `loka kernels`: the kernels and engines known, and what can be said of each here.
 
 use std::path::PathBuf;
 
 use loka_core::{
     bench::KernelDb,
-    model::{Gemm, Kernel, catalogue},
+    engine::{self, EngineStatus, LibraryStatus},
+    model::{Gemm, Kernel, KernelRecord, catalogue},
 };
 use serde_json::json;
+
+use crate::probing;
 
 use super::output::{self, Outcome, Table};
 
 #[derive(clap::Args, Debug)]
-pub struct BenchArgs {
-    /// A CSV of m,k,n or a trace.
+pub struct KernelsArgs {
+    /// Look at the libraries of this Python too: PyTorch, TorchAO, DeepGEMM, FBGEMM, Transformer Engine (CUDA only).
     #[arg(long)]
-    shapes: PathBuf,
-    /// The kernel database to write, *.kernels.parquet.
-    #[arg(long)]
-    out: PathBuf,
+    libraries: bool,
+    #[arg(long, default_value = "python3")]
+    python: PathBuf,
 }
 
-/// Measuring needs a GPU engine; this build has none.
-pub fn bench(args: &BenchArgs) -> anyhow::Result<Outcome> {
-    anyhow::bail!(
-        "this build has no CUDA engine and the CPU engine cannot time GPU kernels, so there is nothing to measure: {}",
-        args.shapes.display()
-    )
-}
-
-pub fn run(json: bool) -> anyhow::Result<Outcome> {
-    let databases = KernelDb::builtin();
-    let mut table = Table::new(&["kernel", "operands forward", "error", "latency", "about"]);
+pub fn run(args: &KernelsArgs, json: bool) -> anyhow::Result<Outcome> {
+    if args.libraries {
+        probing::load_libraries(&args.python)?;
+    }
+    let (databases, statuses) = (KernelDb::builtin(), engine::statuses());
+    let mut table = Table::new(&["kernel", "operands forward", "errors by", "runs here", "latency", "about"]);
     for kernel in catalogue() {
-        let id = kernel.id();
-        let timed = databases
-            .iter()
-            .find(|database| database.records.iter().any(|record| record.kernel == id && record.latency_us.is_some()));
-        let latency = match timed {
-            Some(database) => format!("recorded ({}), other shapes modelled", database.name),
-            None => "none: not recorded, and there is no GPU engine here to measure it".to_owned(),
-        };
+        let latency = Latency::of(kernel, &databases, &statuses);
+        let (errors, runs) = (error_engines(&statuses), runs_here(kernel, &statuses));
         if json {
-            output::json(&json!({
-                "kernel": id, "library": id.library(), "recipe": id.recipe(), "about": kernel.about,
-                "numerics": Gemm::ALL.map(|gemm| (gemm.as_str(), kernel.numerics(gemm))).into_iter()
-                    .collect::<std::collections::BTreeMap<_, _>>(),
-                "error_engine": "cpu", "latency": latency, "runs_here": false,
-            }))?;
+            print_json(kernel, &latency, &errors, &runs)?;
         } else {
+            let runs = runs.map_or_else(|reason| format!("no: {reason}"), |engine| format!("yes ({engine})"));
             table.row([
-                id.to_string(),
+                kernel.name.to_owned(),
                 operands(kernel),
-                "emulated (cpu)".to_owned(),
-                latency,
+                errors.join(", "),
+                runs,
+                latency.text,
                 kernel.about.to_owned(),
             ]);
         }
     }
-    if !json {
-        table.print();
-        output::line("");
-        output::line(
-            "No kernel runs on this machine: this build has the CPU engine alone, which emulates their numerics.",
-        );
+    if json {
+        statuses.iter().try_for_each(|status| output::json(&json!({ "engine": status })))?;
+        return Ok(Outcome::Done);
     }
+    table.print();
+    output::line("");
+    print_engines(&statuses);
     Ok(Outcome::Done)
+}
+
+fn print_json(kernel: &Kernel, latency: &Latency, errors: &[&str], runs: &Result<&str, String>) -> anyhow::Result<()> {
+    let (id, recorded) = (kernel.id(), latency.recorded);
+    output::json(&json!({
+        "kernel": id, "library": id.library(), "recipe": id.recipe(), "about": kernel.about,
+        "numerics": Gemm::ALL.map(|gemm| (gemm.as_str(), kernel.numerics(gemm))).into_iter()
+            .collect::<std::collections::BTreeMap<_, _>>(),
+        "error_engines": errors, "latency": latency.text,
+        "recorded_on": recorded.map(|record| json!({
+            "device": record.device, "driver": record.driver, "versions": record.versions,
+            "recorded_at": record.recorded_at,
+        })),
+        "runs_here": runs.is_ok(), "reason": runs.as_ref().err(),
+    }))
+}
+
+/// What is known of a kernel's speed.
+struct Latency<'a> {
+    recorded: Option<&'a KernelRecord>,
+    text: String,
+}
+
+impl<'a> Latency<'a> {
+    fn of(kernel: &Kernel, databases: &'a [KernelDb], statuses: &[EngineStatus]) -> Self {
+        let id = kernel.id();
+        let timed = |record: &&KernelRecord| record.kernel == id && record.latency_us.is_some();
+        let found = databases.iter().find_map(|database| Some((database, database.records.iter().find(timed)?)));
+        let here = runs_here(kernel, statuses).is_ok();
+        let measured = if here { "can be measured here (loka bench)" } else { "" };
+        let text = match found {
+            Some((database, record)) => {
+                let recorded = format!(
+                    "recorded on {}, driver {}, {} ({}), other shapes modelled",
+                    record.device, record.driver, record.versions, database.name
+                );
+                if here { format!("{measured}; {recorded}") } else { recorded }
+            }
+            None if here => measured.to_owned(),
+            None if kernel.is_native() => "none: never timed".to_owned(),
+            None => "none: never run, its adapter follows the library's published signatures".to_owned(),
+        };
+        Self { recorded: found.map(|(_, record)| record), text }
+    }
+}
+
+/// Engines that measure a kernel's error here.
+fn error_engines(statuses: &[EngineStatus]) -> Vec<&str> {
+    statuses.iter().filter(|status| status.problem.is_none()).map(|status| status.name.as_str()).collect()
+}
+
+/// The engine that runs a kernel itself, or why none does.
+fn runs_here<'a>(kernel: &Kernel, statuses: &'a [EngineStatus]) -> Result<&'a str, String> {
+    let library = kernel.id().library().to_owned();
+    let cuda = statuses.iter().find(|status| status.name == "cuda");
+    if !kernel.is_native() && cuda.is_none_or(|status| status.problem.is_none()) {
+        let found = cuda.and_then(|status| status.libraries.iter().find(|known| known.name == library));
+        return match found {
+            None => Err(format!("{library} runs in a Python process: ask with --libraries")),
+            Some(LibraryStatus { problem: Some(problem), .. }) => Err(problem.clone()),
+            Some(_) => Ok("cuda"),
+        };
+    }
+    match cuda {
+        None => Err("this build has no CUDA engine".to_owned()),
+        Some(EngineStatus { problem: Some(problem), .. }) => Err(problem.clone()),
+        Some(status) => Ok(&status.name),
+    }
+}
+
+fn print_engines(statuses: &[EngineStatus]) {
+    let mut table = Table::new(&["engine", "state", "device", "driver", "libraries"]);
+    for status in statuses {
+        let libraries = status.libraries.iter().map(|library| match &library.problem {
+            None => format!("{} {} ({})", library.name, library.version, library.path),
+            Some(problem) => format!("{}: {problem}", library.name),
+        });
+        table.row([
+            status.name.clone(),
+            status.problem.as_ref().map_or("ready".to_owned(), |problem| format!("missing: {problem}")),
+            status.device.clone(),
+            status.driver.clone(),
+            libraries.collect::<Vec<_>>().join(", "),
+        ]);
+    }
+    table.print();
 }
 
 fn operands(kernel: &Kernel) -> String {

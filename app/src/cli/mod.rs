@@ -1,15 +1,18 @@
 //! The command line: arguments in, one thin file a subcommand. Nothing here computes; a subcommand
 //! reads files, calls core, and prints.
 //!
-//! Exit codes: 0 done, 1 a check failed, 2 bad use or bad input. An error is one line on stderr, cause
+//! Exit codes: 0 done, 1 a check failed or a device was lost half way, 2 bad use or bad input. An error is one line on stderr, cause
 //! first, file last.
 
+mod bench;
+mod bench_report;
 mod check;
 mod diff;
 mod info;
 mod kernels;
 mod merge;
 mod output;
+mod patterns;
 mod plan;
 mod probe;
 mod selftest;
@@ -53,9 +56,9 @@ enum Cmd {
     /// What changed between two plans, site by site.
     Diff(diff::DiffArgs),
     /// Measure latencies on a GPU.
-    Bench(kernels::BenchArgs),
-    /// The kernels known, and why one is not available here.
-    Kernels,
+    Bench(bench::BenchArgs),
+    /// The kernels and engines known, and why one is not available here.
+    Kernels(kernels::KernelsArgs),
     /// Numeric self-checks; the last line is `N passed, N failed`.
     Selftest(selftest::SelftestArgs),
     /// Merge the shards of one run into one trace.
@@ -74,8 +77,8 @@ pub fn run() -> u8 {
         Some(Cmd::Plan(args)) => plan::run(&args, json),
         Some(Cmd::Check(args)) => check::run(&args, json),
         Some(Cmd::Diff(args)) => diff::run(&args, json),
-        Some(Cmd::Bench(args)) => kernels::bench(&args),
-        Some(Cmd::Kernels) => kernels::run(json),
+        Some(Cmd::Bench(args)) => bench::run(&args, json),
+        Some(Cmd::Kernels(args)) => kernels::run(&args, json),
         Some(Cmd::Selftest(args)) => selftest::run(&args, json),
         Some(Cmd::Merge(args)) => merge::run(&args, json),
     };

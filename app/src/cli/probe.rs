@@ -1,28 +1,31 @@
 //! `loka probe`: a trace in, a results file out.
 
 use std::{
+    cell::RefCell,
     collections::BTreeMap,
     path::PathBuf,
-    sync::{Mutex, PoisonError, atomic::AtomicBool},
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
     time::Instant,
 };
 
-use anyhow::Context;
-use globset::{Glob, GlobSet, GlobSetBuilder};
 use loka_core::{
+    bench::{BenchEvent, KernelDb, Latencies, Measurement, measure, shapes_of},
     dispatch::{Policy, judge},
-    engine::{CpuEngine, Engine},
-    model::{Gemm, Kernel, KernelId, ModSet, ResultRow, Results, Safety, SiteId, catalogue},
-    probe::{ProbeConfig, ProbeEvent, probe},
+    engine::{self, Engine, TimeOptions},
+    model::{Gemm, Kernel, KernelId, KernelRecord, ModSet, ResultRow, Results, Safety, Site, SiteId, catalogue},
+    probe::{LatencyOf, ProbeConfig, ProbeEvent, probe},
     stats::SamplerKind,
-    tables::write_results,
+    tables::{read_kernels, write_results},
     trace::Trace,
 };
 use serde_json::json;
 
 use crate::{files, probing};
 
-use super::output::{self, Outcome, Table, short};
+use super::{
+    output::{self, Outcome, Table, short},
+    patterns::{self, globs, matches},
+};
 
 #[derive(clap::Args, Debug)]
 pub struct ProbeArgs {
@@ -31,8 +34,22 @@ pub struct ProbeArgs {
     /// The results to write, *.results.parquet.
     #[arg(long)]
     out: PathBuf,
+    /// Who runs the draws; auto: CUDA where it works, else the CPU, which emulates.
     #[arg(long, default_value = "auto", value_parser = ["auto", "cpu", "cuda"])]
     engine: String,
+    /// A kernel database of `loka bench` to take latencies from before the built-in ones; may be given again.
+    #[arg(long = "latencies", value_name = "FILE")]
+    latencies: Vec<PathBuf>,
+    /// Time every GEMM on this machine's GPU first, and compare with that (CUDA only).
+    #[arg(long)]
+    measure: bool,
+    /// Run the kernels of PyTorch, TorchAO, DeepGEMM, FBGEMM and Transformer Engine by these libraries, as far as
+    /// the Python has them, instead of their numerics by cuBLASLt (CUDA only).
+    #[arg(long)]
+    libraries: bool,
+    /// The Python whose libraries those are.
+    #[arg(long, default_value = "python3")]
+    python: PathBuf,
     /// Only sites that match; may be given again.
     #[arg(long = "sites", value_name = "GLOB")]
     sites: Vec<String>,
@@ -62,17 +79,17 @@ pub struct ProbeArgs {
 type Key = (SiteId, Gemm, KernelId, ModSet);
 
 pub fn run(args: &ProbeArgs, json: bool) -> anyhow::Result<Outcome> {
-    let engine = engine(&args.engine)?;
-    let config = config(args)?;
+    let mut config = config(args)?;
+    let databases = args.latencies.iter().map(|path| read_kernels(path)).collect::<Result<Vec<_>, _>>()?;
     let trace = Trace::open(&args.trace)?;
     let chosen = chosen_sites(args, &trace)?;
     files::check_writable(&args.out)?;
+    let engine = open_engine(args)?;
     // Not before the input was found good: an error is one line.
     if args.engine == "auto" {
-        output::note(
-            "No CUDA engine in this build. Emulating on the CPU: errors are exact, speeds are recorded on an H200.",
-        );
+        output::note(&probing::engine_line(engine.as_ref()));
     }
+    config.latency = latencies(args, databases, engine.as_ref(), &trace, &chosen)?;
     let meta = probing::results_meta(&trace, trace.digest(), engine.as_ref(), &config);
     let started = Instant::now();
     let found = Mutex::new(Found::default());
@@ -121,6 +138,7 @@ fn take(event: ProbeEvent, found: &Mutex<Found>, started: Instant, pass: usize, 
         ProbeEvent::Problem(site, reason) => {
             found.lock().unwrap_or_else(PoisonError::into_inner).problems.insert(site, reason);
         }
+        ProbeEvent::Lost(reason) => output::note(&format!("warning: the engine stopped working: {reason}")),
         ProbeEvent::Progress(done) => {
             let done = (pass as f64 + done) / passes as f64;
             let seconds = started.elapsed().as_secs_f64();
@@ -131,11 +149,67 @@ fn take(event: ProbeEvent, found: &Mutex<Found>, started: Instant, pass: usize, 
     }
 }
 
-fn engine(name: &str) -> anyhow::Result<Box<dyn Engine>> {
-    match name {
-        "cuda" => anyhow::bail!("this build has no CUDA engine; --engine cpu emulates every kernel"),
-        _ => Ok(Box::new(CpuEngine)),
+fn open_engine(args: &ProbeArgs) -> anyhow::Result<Arc<dyn Engine>> {
+    let engine = engine::open(&args.engine)
+        .map_err(|error| anyhow::anyhow!("{error}; --engine cpu emulates every kernel instead"))?;
+    if args.measure && engine.describe().name != "cuda" {
+        let reason = probing::why_no_cuda().unwrap_or_else(|| "--engine cpu was asked for".to_owned());
+        anyhow::bail!("--measure needs the CUDA engine: {reason}");
     }
+    if args.libraries {
+        probing::load_libraries(&args.python)?;
+    }
+    Ok(engine)
+}
+
+/// What the rows say of speed: measured here, then the given databases, then the built-in ones.
+fn latencies(
+    args: &ProbeArgs,
+    databases: Vec<KernelDb>,
+    engine: &dyn Engine,
+    trace: &Trace,
+    chosen: &[SiteId],
+) -> anyhow::Result<LatencyOf> {
+    if databases.is_empty() && !args.measure {
+        return Ok(probing::recorded_latencies());
+    }
+    let all: Vec<KernelDb> = databases.into_iter().chain(KernelDb::builtin()).collect();
+    let known = Latencies::new(&all);
+    if !args.measure {
+        return Ok(probing::latencies_of(known));
+    }
+    let sites: Vec<Site> = trace.manifest().sites.iter().filter(|site| chosen.contains(&site.id)).cloned().collect();
+    let records = measured(engine, &sites, &patterns::kernels(&args.kernels)?, args.libraries)?;
+    Ok(probing::latencies_of(known.with_measured(&records)))
+}
+
+fn measured(
+    engine: &dyn Engine,
+    sites: &[Site],
+    kernels: &[&'static Kernel],
+    libraries: bool,
+) -> anyhow::Result<Vec<KernelRecord>> {
+    let native: Vec<&'static Kernel> =
+        kernels.iter().copied().filter(|kernel| libraries || kernel.is_native()).collect();
+    let (shapes, now) = (shapes_of(sites), probing::now_rfc3339());
+    let what = Measurement {
+        shapes: &shapes,
+        gemms: &Gemm::ALL,
+        kernels: &native,
+        options: TimeOptions::default(),
+        recorded_at: &now,
+    };
+    let records = RefCell::new(Vec::new());
+    let sink = |event| match event {
+        BenchEvent::Records(new) => records.borrow_mut().extend(new),
+        BenchEvent::Progress { done, of } => output::progress(&format!("timing {done} of {of} GEMMs")),
+        BenchEvent::Problem { gemm, shape, reason } => {
+            output::note(&format!("warning: {gemm} {} x {} x {} was not timed: {reason}", shape.m, shape.k, shape.n));
+        }
+    };
+    measure(engine, &what, &AtomicBool::new(false), &sink)?;
+    output::progress_done();
+    Ok(records.into_inner())
 }
 
 fn config(args: &ProbeArgs) -> anyhow::Result<ProbeConfig> {
@@ -150,18 +224,14 @@ fn config(args: &ProbeArgs) -> anyhow::Result<ProbeConfig> {
         args.min_draws,
         args.max_draws
     );
-    let wanted = globs(&args.kernels)?;
-    let kernels: Vec<&'static Kernel> = catalogue().iter().filter(|kernel| matches(&wanted, kernel.name)).collect();
-    anyhow::ensure!(!kernels.is_empty(), "no kernel matches {} (see `loka kernels`)", args.kernels.join(", "));
     Ok(ProbeConfig {
-        kernels,
+        kernels: patterns::kernels(&args.kernels)?,
         min_draws: args.min_draws,
         max_draws: args.max_draws,
         confidence: args.confidence,
         seed: args.seed,
         sampler: args.sampler,
         threads: args.threads,
-        latency: probing::recorded_latencies(),
         ..ProbeConfig::default()
     })
 }
@@ -172,18 +242,6 @@ fn chosen_sites(args: &ProbeArgs, trace: &Trace) -> anyhow::Result<Vec<SiteId>> 
     let chosen: Vec<SiteId> = ids.filter(|id| matches(&wanted, id.as_str())).collect();
     anyhow::ensure!(!chosen.is_empty(), "no site matches {}: {}", args.sites.join(", "), args.trace.display());
     Ok(chosen)
-}
-
-fn globs(patterns: &[String]) -> anyhow::Result<GlobSet> {
-    let mut builder = GlobSetBuilder::new();
-    for pattern in patterns {
-        builder.add(Glob::new(pattern).with_context(|| format!("'{pattern}' is not a pattern"))?);
-    }
-    builder.build().context("these patterns cannot be combined")
-}
-
-fn matches(wanted: &GlobSet, name: &str) -> bool {
-    wanted.is_empty() || wanted.is_match(name)
 }
 
 fn print_json(results: &Results) -> anyhow::Result<()> {

@@ -1,6 +1,7 @@
 //! `loka selftest`: the numerics against definitions and known answers, on this machine.
 
 use loka_core::{
+    engine::{Engine, cuda},
     model::{Accumulation, Format, Granularity, Matrix, OperandCast},
     numerics::{CastPanels, Epilogue, Panels, Panels64, Scales, Side, cast_panels, fp8, gemm, gemm_f64, rng, round},
 };
@@ -12,6 +13,9 @@ pub struct SelftestArgs {
     /// Check the GPU engine's kernels too.
     #[arg(long)]
     gpu: bool,
+    /// On the GPU only LoKA's own kernels, without cuBLASLt's: for compute-sanitizer, which is slow.
+    #[arg(long, requires = "gpu")]
+    own_kernels: bool,
 }
 
 type Check = (&'static str, fn() -> Result<(), String>);
@@ -31,32 +35,73 @@ const CHECKS: &[Check] = &[
 ];
 
 pub fn run(args: &SelftestArgs, json: bool) -> anyhow::Result<Outcome> {
-    let (mut passed, mut failed) = (0, 0);
+    let mut tally = Tally { json, ..Tally::default() };
     for (name, check) in CHECKS {
-        let result = check();
-        if result.is_ok() {
-            passed += 1;
-        } else {
-            failed += 1;
-        }
-        if json {
-            output::json(&serde_json::json!({"check": name, "passed": result.is_ok(), "problem": result.err()}))?;
-        } else {
-            output::line(&match result {
-                Ok(()) => format!("ok      {name}"),
-                Err(problem) => format!("FAILED  {name}: {problem}"),
-            });
-        }
+        tally.take(name, check().err())?;
     }
-    if args.gpu && !json {
-        output::line("skipped GPU: this build has no CUDA engine");
-    }
+    let gpu = if args.gpu { check_gpu(&mut tally, args.own_kernels)? } else { "not asked for".to_owned() };
+    let Tally { passed, failed, .. } = tally;
     if json {
-        output::json(&serde_json::json!({"passed": passed, "failed": failed, "gpu": "skipped: no CUDA engine"}))?;
+        output::json(&serde_json::json!({"passed": passed, "failed": failed, "gpu": gpu}))?;
     } else {
         output::line(&format!("{passed} passed, {failed} failed"));
     }
     Ok(if failed == 0 { Outcome::Done } else { Outcome::Failed })
+}
+
+/// Prints checks and counts them.
+#[derive(Default)]
+struct Tally {
+    json: bool,
+    passed: usize,
+    failed: usize,
+}
+
+impl Tally {
+    fn take(&mut self, name: &str, problem: Option<String>) -> anyhow::Result<()> {
+        if problem.is_none() {
+            self.passed += 1;
+        } else {
+            self.failed += 1;
+        }
+        if self.json {
+            return output::json(&serde_json::json!({"check": name, "passed": problem.is_none(), "problem": problem}));
+        }
+        output::line(&match problem {
+            None => format!("ok      {name}"),
+            Some(problem) => format!("FAILED  {name}: {problem}"),
+        });
+        Ok(())
+    }
+}
+
+/// The GPU engine's checks; what became of them. A machine without a GPU skips them and says why.
+fn check_gpu(tally: &mut Tally, own_kernels: bool) -> anyhow::Result<String> {
+    let engine = match cuda::shared() {
+        Ok(engine) => engine,
+        Err(reason) => {
+            if !tally.json {
+                output::line(&format!("skipped GPU: {reason}"));
+            }
+            return Ok(format!("skipped: {reason}"));
+        }
+    };
+    let info = engine.describe();
+    output::note(&format!("{}, {}, {}", info.device, info.driver, info.versions));
+    let mut printed = Ok(());
+    let outcome = cuda::selftest(&engine, own_kernels, &mut |check| {
+        if printed.is_ok() {
+            printed = tally.take(&check.name, check.problem);
+        }
+    });
+    printed?;
+    match outcome {
+        Ok(()) => Ok(info.device),
+        Err(error) => {
+            tally.take("GPU: all checks were run", Some(format!("they ended early: {error}")))?;
+            Ok(format!("ended early: {error}"))
+        }
+    }
 }
 
 fn ensure(holds: bool, problem: impl FnOnce() -> String) -> Result<(), String> {

@@ -6,13 +6,14 @@ mod perform;
 mod sheet;
 
 pub use palette::{Outcome, palette_ui};
-pub use perform::{is_enabled, perform};
+pub use perform::{is_enabled, perform, why_disabled};
 pub use sheet::sheet_ui;
 
 use egui::{Key, KeyboardShortcut, Modifiers};
 use loka_core::{
     dispatch::Policy,
     model::{Metric, ModKind},
+    session::{ENGINES, engine_title},
 };
 
 /// Something a person can ask of the window.
@@ -24,6 +25,10 @@ pub enum Action {
     Undo,
     Redo,
     RunOrCancel,
+    ShowEngines,
+    /// By its place in [`ENGINES`].
+    UseEngine(usize),
+    MeasureSpeeds,
     ToggleMod(ModKind),
     UsePolicy(usize),
     Override,
@@ -57,11 +62,13 @@ impl Action {
     /// In the order of the palette and the sheet.
     pub fn all() -> Vec<Self> {
         use Action::{
-            Back, ClearOverride, CopySite, CycleGemm, CycleMetric, ExportPlan, Filter, NextColumn, NextSite, Open,
-            Override, Palette, PreviousColumn, PreviousSite, Redo, RunOrCancel, SaveResults, Sheet, ShowHeatmap,
-            ShowQuadrant, SwitchTheme, ToggleRelative, Undo,
+            Back, ClearOverride, CopySite, CycleGemm, CycleMetric, ExportPlan, Filter, MeasureSpeeds, NextColumn,
+            NextSite, Open, Override, Palette, PreviousColumn, PreviousSite, Redo, RunOrCancel, SaveResults, Sheet,
+            ShowEngines, ShowHeatmap, ShowQuadrant, SwitchTheme, ToggleRelative, Undo,
         };
-        let mut all = vec![Open, SaveResults, ExportPlan, Undo, Redo, RunOrCancel];
+        let mut all = vec![Open, SaveResults, ExportPlan, Undo, Redo, RunOrCancel, ShowEngines];
+        all.extend((0..ENGINES.len()).map(Self::UseEngine));
+        all.push(MeasureSpeeds);
         all.extend(ModKind::ALL.map(Self::ToggleMod));
         all.extend((0..Policy::BUILTIN.len()).map(Self::UsePolicy));
         all.extend([
@@ -87,6 +94,9 @@ impl Action {
             Self::Undo => "Undo",
             Self::Redo => "Redo",
             Self::RunOrCancel => "Run or cancel the probe",
+            Self::ShowEngines => "Show engines",
+            Self::UseEngine(at) => return format!("Use the {} engine", engine_at(at)),
+            Self::MeasureSpeeds => "Measure speeds",
             Self::ToggleMod(kind) => return format!("Toggle {}", mod_name(kind)),
             Self::UsePolicy(at) => return format!("Use policy {}", Policy::BUILTIN.get(at).unwrap_or(&"")),
             Self::Override => "Override kernel",
@@ -119,6 +129,11 @@ impl Action {
             Self::Undo => "Take back the last change of policy, mods or overrides",
             Self::Redo => "Make the change again that was taken back",
             Self::RunOrCancel => "Probe the trace under the mods in force, or stop the probe and keep its rows",
+            Self::ShowEngines => "List engines with their devices, drivers and libraries, and choose one",
+            Self::UseEngine(_) => "Probe with this engine; rows of the other are kept apart and come back with it",
+            Self::MeasureSpeeds => {
+                "Time every site's GEMMs on the GPU; measured latencies replace recorded and modelled ones"
+            }
             Self::ToggleMod(_) => "Probe the model as it would be with this change; it must be trained with it",
             Self::UsePolicy(at) => policy_about(at),
             Self::Override => "Choose the selected kernel by hand, with a reason that the plan keeps",
@@ -151,6 +166,8 @@ impl Action {
             Self::Undo => command(Key::Z),
             Self::Redo => Some(KeyboardShortcut::new(Modifiers::COMMAND | Modifiers::SHIFT, Key::Z)),
             Self::RunOrCancel => plain(Key::Space),
+            Self::ShowEngines => plain(Key::E),
+            Self::MeasureSpeeds => plain(Key::T),
             Self::Override => plain(Key::O),
             Self::NextSite => plain(Key::ArrowDown),
             Self::PreviousSite => plain(Key::ArrowUp),
@@ -166,9 +183,12 @@ impl Action {
             Self::Palette => command(Key::K),
             Self::Sheet => plain(Key::Questionmark),
             Self::Back => plain(Key::Escape),
-            Self::ToggleMod(_) | Self::UsePolicy(_) | Self::ShowMetric(_) | Self::ClearOverride | Self::CopySite => {
-                None
-            }
+            Self::UseEngine(_)
+            | Self::ToggleMod(_)
+            | Self::UsePolicy(_)
+            | Self::ShowMetric(_)
+            | Self::ClearOverride
+            | Self::CopySite => None,
         }
     }
 
@@ -191,6 +211,10 @@ pub fn shortcut_text(ctx: &egui::Context, shortcut: &KeyboardShortcut) -> String
         Key::Escape => "Esc".to_owned(),
         _ => ctx.format_shortcut(shortcut),
     }
+}
+
+fn engine_at(at: usize) -> &'static str {
+    ENGINES.get(at).map_or("", |name| engine_title(name))
 }
 
 fn mod_name(kind: ModKind) -> &'static str {

@@ -3,7 +3,7 @@
 use loka_core::{
     dispatch::Policy,
     model::{Gemm, Metric},
-    session::{Command, Session, view::Column},
+    session::{Command, ENGINES, Session, view::Column},
 };
 
 use super::Action;
@@ -23,11 +23,28 @@ pub fn is_enabled(action: Action, session: &Session, view: &ViewState) -> bool {
         | Action::NextColumn
         | Action::PreviousColumn
         | Action::Filter => has_trace,
+        Action::UseEngine(at) => engine_problem(session, at).is_none(),
+        Action::MeasureSpeeds => session.measure_problem().is_none(),
         Action::Override => view.site.is_some() && view.column.is_some(),
         Action::ClearOverride => override_of(session, view).is_some(),
         Action::CopySite => view.site.is_some(),
         _ => true,
     }
+}
+
+/// Why an action would do nothing now, where there is more to say than that.
+pub fn why_disabled(action: Action, session: &Session) -> Option<String> {
+    match action {
+        Action::UseEngine(at) => engine_problem(session, at),
+        Action::MeasureSpeeds => session.measure_problem(),
+        _ => None,
+    }
+}
+
+/// Rows of an engine that is gone can still be looked at.
+fn engine_problem(session: &Session, at: usize) -> Option<String> {
+    let name = ENGINES.get(at)?;
+    session.engines.problem(name).filter(|_| session.num_rows_of(name) == 0)
 }
 
 fn override_of(session: &Session, view: &ViewState) -> Option<Command> {
@@ -50,7 +67,13 @@ pub fn perform(
         Action::ExportPlan => view.dialog = Some(Dialog::export_plan(session)),
         Action::Undo => return Some(Command::Undo),
         Action::Redo => return Some(Command::Redo),
-        Action::RunOrCancel if session.is_running() => return Some(Command::CancelProbe),
+        Action::ShowEngines => view.engines = !view.engines,
+        Action::UseEngine(at) => {
+            let name = ENGINES.get(at).map(|name| (*name).to_owned());
+            return name.map(|name| Command::SelectEngine { name });
+        }
+        Action::MeasureSpeeds => return Some(Command::MeasureSpeeds),
+        Action::RunOrCancel if session.is_running() || session.is_measuring() => return Some(Command::CancelProbe),
         Action::RunOrCancel => return Some(Command::StartProbe),
         Action::ToggleMod(kind) => return Some(Command::ToggleMod { kind }),
         Action::UsePolicy(at) => {

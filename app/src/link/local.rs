@@ -2,7 +2,6 @@
 //! channel. Native only.
 
 use std::{
-    any::Any,
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     sync::{
@@ -11,23 +10,24 @@ use std::{
         mpsc::{Receiver, Sender, channel},
     },
     thread::{Builder, JoinHandle},
-    time::Instant,
 };
 
 use loka_core::{
-    engine::CpuEngine,
-    model::{ModSet, Results, SiteId},
+    engine::{self, CpuEngine, EngineError},
+    model::{ModSet, Results},
     plan::Plan,
-    probe::{ProbeConfig, ProbeEvent, probe},
     session::{Effect, Event, OpenedTrace},
     tables,
     trace::Trace,
 };
 
-use super::{Link, Wake};
+use super::{
+    Link, Wake,
+    work::{Work, config, panic_text},
+};
 use crate::{files, probing};
 
-/// The engine of this process: the CPU, always there.
+/// The engines of this process: the CPU, always there, and CUDA where it is.
 pub struct LocalLink {
     sender: Outbox,
     receiver: Receiver<(u64, Event)>,
@@ -35,11 +35,12 @@ pub struct LocalLink {
     trace: Arc<Mutex<Option<Trace>>>,
     /// Counts openings: a slow earlier one must not replace what was opened after it.
     opening: Arc<AtomicU64>,
-    probe: Option<Probing>,
+    running: Option<Running>,
     busy: Arc<Mutex<Vec<String>>>,
 }
 
-struct Probing {
+/// The probe or the timing under way.
+struct Running {
     run: u64,
     cancel: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -47,13 +48,13 @@ struct Probing {
 
 /// Sends events and wakes the window. The number is the run that an event belongs to, 0 for none.
 #[derive(Clone)]
-struct Outbox {
+pub(super) struct Outbox {
     sender: Sender<(u64, Event)>,
     wake: Wake,
 }
 
 impl Outbox {
-    fn send(&self, run: u64, event: Event) {
+    pub(super) fn send(&self, run: u64, event: Event) {
         // A closed channel means that the window is gone, and nobody is left to tell.
         drop(self.sender.send((run, event)));
         (self.wake)();
@@ -68,7 +69,7 @@ impl LocalLink {
             receiver,
             trace: Arc::default(),
             opening: Arc::default(),
-            probe: None,
+            running: None,
             busy: Arc::default(),
         }
     }
@@ -77,7 +78,7 @@ impl LocalLink {
         let ticket = self.opening.fetch_add(1, Ordering::SeqCst) + 1;
         let (latest, slot, outbox) = (self.opening.clone(), self.trace.clone(), self.sender.clone());
         let failed = |message| Event::OpenFailed { message };
-        self.spawn("loka-open", format!("Opening {path}"), failed, move || {
+        self.spawn("loka-open", Some(format!("Opening {path}")), failed, move || {
             let (trace, opened) = match open(&path) {
                 Ok(opened) => opened,
                 Err(message) => return Some(Event::OpenFailed { message }),
@@ -96,7 +97,7 @@ impl LocalLink {
 
     fn load_results(&self, path: String) {
         let failed = |message| Event::OpenFailed { message };
-        self.spawn("loka-open", format!("Opening {path}"), failed, move || {
+        self.spawn("loka-open", Some(format!("Opening {path}")), failed, move || {
             Some(match tables::read_results(Path::new(&path)) {
                 Ok(results) => Event::ResultsOpened { path, results: Box::new(results) },
                 Err(error) => Event::OpenFailed { message: error.to_string() },
@@ -106,7 +107,7 @@ impl LocalLink {
 
     fn write_results(&self, path: String, results: Box<Results>) {
         let failed = |message| Event::WriteFailed { message };
-        self.spawn("loka-write", format!("Writing {path}"), failed, move || {
+        self.spawn("loka-write", Some(format!("Writing {path}")), failed, move || {
             Some(match tables::write_results(Path::new(&path), &results) {
                 Ok(()) => Event::Written { path, what: "Results".to_owned() },
                 Err(error) => Event::WriteFailed { message: error.to_string() },
@@ -116,7 +117,7 @@ impl LocalLink {
 
     fn write_plan(&self, path: String, mut plan: Box<Plan>) {
         let failed = |message| Event::WriteFailed { message };
-        self.spawn("loka-write", format!("Writing {path}"), failed, move || {
+        self.spawn("loka-write", Some(format!("Writing {path}")), failed, move || {
             plan.created_at = probing::now_rfc3339();
             plan.digest = plan.content_digest();
             Some(match files::write_atomically(Path::new(&path), plan.to_json().as_bytes()) {
@@ -126,19 +127,19 @@ impl LocalLink {
         });
     }
 
-    /// Runs `work` on a thread of that name. A panic in it becomes an event, not a silent thread.
+    /// Runs `work` on a thread of that name, with `label` as what the link is busy with. A panic in it becomes an event, not a silent thread.
     fn spawn(
         &self,
         name: &str,
-        label: String,
+        label: Option<String>,
         failed: fn(String) -> Event,
         work: impl FnOnce() -> Option<Event> + Send + 'static,
     ) {
         let (outbox, busy) = (self.sender.clone(), self.busy.clone());
-        busy.lock().unwrap_or_else(PoisonError::into_inner).push(label.clone());
+        busy.lock().unwrap_or_else(PoisonError::into_inner).extend(label.clone());
         let done = move || {
             let mut busy = busy.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(at) = busy.iter().position(|of| *of == label) {
+            if let Some(at) = busy.iter().position(|of| Some(of) == label.as_ref()) {
                 busy.remove(at);
             }
         };
@@ -156,37 +157,75 @@ impl LocalLink {
         }
     }
 
-    fn start_probe(&mut self, run: u64, mods: ModSet) {
-        let before = self.stop_probe();
-        let Some(trace) = self.trace.lock().unwrap_or_else(PoisonError::into_inner).clone() else {
-            let message = "These results came without their trace: open the trace to probe it.".to_owned();
-            return self.sender.send(0, Event::OpenFailed { message });
+    fn find_engines(&self) {
+        let failed = |message| Event::OpenFailed { message };
+        self.spawn("loka-engines", None, failed, || Some(Event::EnginesFound { engines: engine::statuses() }));
+    }
+
+    fn start_probe(&mut self, run: u64, mods: ModSet, name: &str) {
+        let work = match self.work_on(name) {
+            Ok(work) => work,
+            Err(event) => return self.sender.send(0, event),
         };
-        let sites = usable(&trace);
         // Told before the thread starts, so that nothing of this run can arrive ahead of it.
-        self.sender.send(run, Event::ProbeStarted { run, mods: mods.clone(), num_sites: sites.len() });
-        let cancel = Arc::new(AtomicBool::new(false));
-        let (flag, outbox, refused) = (cancel.clone(), self.sender.clone(), self.sender.clone());
-        let spawned = Builder::new().name("loka-probe".to_owned()).spawn(move || {
-            // One probe at a time has the cores; a cancelled one needs a moment to stop.
-            drop(before.map(JoinHandle::join));
-            run_probe(run, mods, &trace, &sites, &flag, &outbox);
-        });
-        match spawned {
-            Ok(thread) => self.probe = Some(Probing { run, cancel, thread: Some(thread) }),
-            Err(error) => {
-                let message = format!("the probe could not start: {error}");
-                refused.send(0, Event::OpenFailed { message });
-                refused.send(run, Event::ProbeFinished { run, cancelled: true, seconds: 0.0 });
+        self.sender.send(run, work.probe_started(run, mods.clone()));
+        let refused = self.sender.clone();
+        if let Err(error) = self.start(run, "loka-probe", move |cancel, outbox| work.probe(run, mods, cancel, outbox)) {
+            refused.send(0, Event::OpenFailed { message: format!("the probe could not start: {error}") });
+            refused.send(run, Event::ProbeFinished { run, cancelled: true, seconds: 0.0 });
+        }
+    }
+
+    fn start_measure(&mut self, run: u64, name: &str) {
+        let refused = self.sender.clone();
+        let finished = |problem| Event::MeasureFinished { run, problem: Some(problem) };
+        match self.work_on(name) {
+            Ok(work) => {
+                let started = self.start(run, "loka-measure", move |cancel, outbox| work.measure(run, cancel, outbox));
+                if let Err(error) = started {
+                    refused.send(run, finished(format!("it could not start: {error}")));
+                }
+            }
+            Err(event) => {
+                refused.send(0, event);
+                refused.send(run, Event::MeasureFinished { run, problem: None });
             }
         }
     }
 
-    /// Asks the running probe to stop; gives its thread to wait for.
-    fn stop_probe(&mut self) -> Option<JoinHandle<()>> {
-        let probing = self.probe.as_mut()?;
-        probing.cancel.store(true, Ordering::Relaxed);
-        probing.thread.take()
+    /// The open trace and the engine of that name, or the event that says what is missing.
+    fn work_on(&self, name: &str) -> Result<Work, Event> {
+        let trace = self.trace.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let message = "These results came without their trace: open the trace to probe it.".to_owned();
+        let trace = trace.ok_or(Event::OpenFailed { message })?;
+        let lost = |error: EngineError| Event::EngineLost { name: name.to_owned(), reason: error.to_string() };
+        Ok(Work { trace, engine: engine::open(name).map_err(lost)? })
+    }
+
+    /// Runs `work` on a thread of that name, after what ran before has stopped.
+    fn start(
+        &mut self,
+        run: u64,
+        name: &str,
+        work: impl FnOnce(&AtomicBool, &Outbox) + Send + 'static,
+    ) -> std::io::Result<()> {
+        let before = self.stop_running();
+        let cancel = Arc::new(AtomicBool::new(false));
+        let (flag, outbox) = (cancel.clone(), self.sender.clone());
+        let thread = Builder::new().name(name.to_owned()).spawn(move || {
+            // One piece of work at a time has the cores; a cancelled one needs a moment to stop.
+            drop(before.map(JoinHandle::join));
+            work(&flag, &outbox);
+        })?;
+        self.running = Some(Running { run, cancel, thread: Some(thread) });
+        Ok(())
+    }
+
+    /// Asks what runs to stop; gives its thread to wait for.
+    fn stop_running(&mut self) -> Option<JoinHandle<()>> {
+        let running = self.running.as_mut()?;
+        running.cancel.store(true, Ordering::Relaxed);
+        running.thread.take()
     }
 }
 
@@ -195,10 +234,12 @@ impl Link for LocalLink {
         match effect {
             Effect::LoadTrace { path } => self.load_trace(path),
             Effect::LoadResults { path } => self.load_results(path),
-            Effect::Probe { run, mods } => self.start_probe(run, mods),
+            Effect::FindEngines => self.find_engines(),
+            Effect::Probe { run, mods, engine } => self.start_probe(run, mods, &engine),
+            Effect::Measure { run, engine } => self.start_measure(run, &engine),
             Effect::Cancel => {
-                if let Some(probing) = &self.probe {
-                    probing.cancel.store(true, Ordering::Relaxed);
+                if let Some(running) = &self.running {
+                    running.cancel.store(true, Ordering::Relaxed);
                 }
             }
             Effect::WriteResults { path, results } => self.write_results(path, results),
@@ -207,7 +248,7 @@ impl Link for LocalLink {
     }
 
     fn poll(&mut self) -> Option<Event> {
-        let current = self.probe.as_ref().map_or(0, |probing| probing.run);
+        let current = self.running.as_ref().map_or(0, |running| running.run);
         loop {
             let (run, event) = self.receiver.try_recv().ok()?;
             // What an earlier run still had to say is of no use to this one.
@@ -220,16 +261,12 @@ impl Link for LocalLink {
     fn busy(&self) -> Option<String> {
         self.busy.lock().unwrap_or_else(PoisonError::into_inner).first().cloned()
     }
-
-    fn engine(&self) -> String {
-        "CPU, emulated: errors exact, speeds recorded on an H200".to_owned()
-    }
 }
 
 impl Drop for LocalLink {
     fn drop(&mut self) {
         // A closed window must not leave a probe that keeps the cores busy.
-        drop(self.stop_probe());
+        drop(self.stop_running());
     }
 }
 
@@ -240,41 +277,9 @@ fn open(path: &str) -> Result<(Trace, OpenedTrace), String> {
     Ok((trace, opened))
 }
 
-fn config(mods: ModSet) -> ProbeConfig {
-    ProbeConfig { mods, latency: probing::recorded_latencies(), ..ProbeConfig::default() }
-}
-
-fn usable(trace: &Trace) -> Vec<SiteId> {
-    trace.sites().iter().filter(|entry| entry.problem.is_none()).map(|entry| entry.site.id.clone()).collect()
-}
-
-fn run_probe(run: u64, mods: ModSet, trace: &Trace, sites: &[SiteId], cancel: &AtomicBool, outbox: &Outbox) {
-    let start = Instant::now();
-    let sink = |event: ProbeEvent| {
-        let event = match event {
-            ProbeEvent::Rows(rows) => Event::Rows { run, rows },
-            ProbeEvent::Problem(site, reason) => Event::Problem { run, site, reason },
-            ProbeEvent::Progress(done) => Event::Progress { run, done, seconds: start.elapsed().as_secs_f64() },
-        };
-        outbox.send(run, event);
-    };
-    let work = || probe(trace, sites, &CpuEngine, &config(mods), cancel, &sink);
-    let outcome = catch_unwind(AssertUnwindSafe(work));
-    if let Err(cause) = &outcome {
-        outbox.send(run, Event::OpenFailed { message: panic_text(&**cause) });
-    }
-    let cancelled = outcome.is_err() || cancel.load(Ordering::Relaxed);
-    outbox.send(run, Event::ProbeFinished { run, cancelled, seconds: start.elapsed().as_secs_f64() });
-}
-
-fn panic_text(cause: &(dyn Any + Send)) -> String {
-    let text = cause.downcast_ref::<&str>().copied().or_else(|| cause.downcast_ref::<String>().map(String::as_str));
-    format!("LoKA met an error of its own, please report it: {}", text.unwrap_or("no details"))
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -302,7 +307,7 @@ mod tests {
     fn a_panic_becomes_an_event() {
         let mut link = LocalLink::new(Arc::new(|| {}));
         let failed = |message| Event::OpenFailed { message };
-        link.spawn("loka-open", "Opening".to_owned(), failed, || panic!("boom"));
+        link.spawn("loka-open", Some("Opening".to_owned()), failed, || panic!("boom"));
         let Event::OpenFailed { message } = next(&mut link) else { panic!("not a failure") };
         assert!(message.ends_with("boom"), "{message}");
     }
@@ -310,7 +315,18 @@ mod tests {
     #[test]
     fn a_probe_without_a_trace_says_so() {
         let mut link = LocalLink::new(Arc::new(|| {}));
-        link.run(Effect::Probe { run: 1, mods: ModSet::none() });
+        link.run(Effect::Probe { run: 1, mods: ModSet::none(), engine: "cpu".to_owned() });
         assert!(matches!(next(&mut link), Event::OpenFailed { .. }));
+        link.run(Effect::Measure { run: 2, engine: "cpu".to_owned() });
+        assert!(matches!(next(&mut link), Event::OpenFailed { .. }));
+        assert_eq!(next(&mut link), Event::MeasureFinished { run: 2, problem: None });
+    }
+
+    #[test]
+    fn engines_are_found_on_a_thread() {
+        let mut link = LocalLink::new(Arc::new(|| {}));
+        link.run(Effect::FindEngines);
+        let Event::EnginesFound { engines } = next(&mut link) else { panic!("not a list") };
+        assert!(engines.iter().any(|status| status.name == "cpu" && status.problem.is_none()));
     }
 }

@@ -4,6 +4,8 @@
 #[cfg(not(target_arch = "wasm32"))]
 mod local;
 mod offline;
+#[cfg(not(target_arch = "wasm32"))]
+mod work;
 
 #[cfg(not(target_arch = "wasm32"))]
 pub use local::LocalLink;
@@ -21,9 +23,6 @@ pub trait Link {
 
     /// What is under way besides a probe ("Opening …"), for the status line.
     fn busy(&self) -> Option<String>;
-
-    /// One line about the engine: what is exact and what is recorded.
-    fn engine(&self) -> String;
 }
 
 /// Called from any thread when an event waits, so that the window wakes up.

@@ -3,7 +3,10 @@
 
 use std::collections::VecDeque;
 
-use loka_core::session::{Effect, Event};
+use loka_core::{
+    engine::EngineStatus,
+    session::{ENGINES, Effect, Event},
+};
 
 use super::Link;
 
@@ -25,6 +28,13 @@ impl Link for OfflineLink {
             Effect::WriteResults { .. } | Effect::WritePlan { .. } => {
                 self.answers.push_back(Event::WriteFailed { message });
             }
+            Effect::FindEngines => {
+                let engines = ENGINES.map(|name| EngineStatus::missing(name, message.clone(), Vec::new()));
+                self.answers.push_back(Event::EnginesFound { engines: engines.to_vec() });
+            }
+            Effect::Measure { run, .. } => {
+                self.answers.push_back(Event::MeasureFinished { run, problem: Some(message) });
+            }
             // Nothing runs, so there is nothing to say.
             Effect::Cancel => {}
         }
@@ -36,10 +46,6 @@ impl Link for OfflineLink {
 
     fn busy(&self) -> Option<String> {
         None
-    }
-
-    fn engine(&self) -> String {
-        "No engine on this page".to_owned()
     }
 }
 

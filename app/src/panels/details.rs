@@ -3,12 +3,15 @@
 
 use egui::{Id, Key, RichText, TextEdit, Ui};
 use loka_core::{
-    model::{Gemm, ResultRow, Site},
-    session::{Command, view::Column},
+    model::{Gemm, LatencySource, ResultRow, Site},
+    session::{Command, engine_title, view::Column},
 };
 
 use super::inspector::mods_in_force;
-use crate::{theme::number, views::Scene};
+use crate::{
+    theme::{number, source_about, source_ui, source_word},
+    views::Scene,
+};
 
 pub fn details_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site, gemm: Gemm) {
     let Some(column) = scene.view.column.clone().filter(|column| column.gemm == gemm) else { return };
@@ -21,6 +24,13 @@ pub fn details_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site, gemm: Gemm) {
     for line in lines(&row) {
         let label = egui::Label::new(RichText::new(&line).small().color(scene.theme.weak)).truncate();
         ui.add(label).on_hover_text(line);
+    }
+    if row.supported {
+        ui.horizontal(|ui| {
+            ui.spacing_mut().item_spacing.x = 4.0;
+            let (source, line) = (row.latency.source, latency_line(&row));
+            source_ui(ui, &scene.theme, source, &line).on_hover_text(format!("{line}\n{}", source_about(source)));
+        });
     }
 }
 
@@ -37,7 +47,8 @@ fn lines(row: &ResultRow) -> Vec<String> {
             zeros => format!(", {} zeros skipped", number::count(zeros)),
         };
         let draws = number::count(error.draws);
-        lines.push(format!("{}: {draws} draws, {} sampler, {} engine{skipped}", row.kernel, row.sampler, row.engine));
+        let by = engine_title(&row.engine);
+        lines.push(format!("{}: {draws} draws, {} sampler, {by} engine{skipped}", row.kernel, row.sampler));
     }
     if let (Some(error), Some(fidelity)) = (&row.error, row.fidelity) {
         let (sampled, heldout) = (number::plain(error.rel_l2.value), number::plain(fidelity.heldout_rel_l2));
@@ -51,14 +62,18 @@ fn lines(row: &ResultRow) -> Vec<String> {
     if !times.is_empty() {
         lines.push(times);
     }
-    let note = &latency.note;
-    // The note of a modelled latency begins with that word.
-    if note.starts_with(latency.source.as_str()) {
-        lines.push(format!("Latency {note}"));
-    } else {
-        lines.push(format!("Latency {}{}{note}", latency.source.as_str(), if note.is_empty() { "" } else { ": " }));
-    }
     lines
+}
+
+/// Where the latency came from. Its note begins with that word where there is one.
+fn latency_line(row: &ResultRow) -> String {
+    let (note, word) = (&row.latency.note, source_word(row.latency.source));
+    match row.latency.source {
+        LatencySource::None if note.is_empty() => "No latency".to_owned(),
+        LatencySource::None => format!("No latency: {note}"),
+        _ if note.starts_with(word) => format!("Latency {note}"),
+        _ => format!("Latency {word}{}{note}", if note.is_empty() { "" } else { ": " }),
+    }
 }
 
 fn override_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site, column: &Column) {

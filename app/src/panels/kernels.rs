@@ -9,17 +9,18 @@ use loka_core::{
 
 use super::inspector::mods_in_force;
 use crate::{
-    theme::{Glyph, number, paint_glyph, shorten, verdict_word},
+    theme::{Glyph, number, paint_glyph, paint_source, shorten, source_word, verdict_word},
     views::Scene,
 };
 
 const LINE: f32 = 19.0;
-/// Right edges from the right end: error, its interval, latency, source, speed-up, button.
-const ERROR: f32 = 204.0;
-const HALF: f32 = 152.0;
-const LATENCY: f32 = 104.0;
-const SOURCE: f32 = 80.0;
+/// Right edges from the right end: error, its interval, latency, speed-up; the button stands last.
+const ERROR: f32 = 216.0;
+const HALF: f32 = 174.0;
+const LATENCY: f32 = 134.0;
 const SPEEDUP: f32 = 42.0;
+/// The left edge of the source's mark; its word follows.
+const SOURCE: f32 = 128.0;
 
 pub fn kernels_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site, gemm: Gemm) {
     ui.add_space(4.0);
@@ -57,7 +58,7 @@ fn header_ui(ui: &mut Ui, scene: &Scene<'_>) {
     }
     painter.hline(rect.x_range(), rect.bottom(), egui::Stroke::new(1.0, scene.theme.line));
     response.on_hover_text(
-        "Error with half of its interval; median latency, casts included: rec(orded), mod(elled) or mea(sured); speed-up over BF16 of the same source",
+        "Error with half of its interval; median latency, casts included, and where it came from: measured here, recorded elsewhere, or modelled; speed-up over BF16 of the same source",
     );
 }
 
@@ -103,7 +104,7 @@ fn paint(painter: &Painter, scene: &Scene<'_>, rect: Rect, row: &ResultRow, quad
         paint_glyph(painter, pos2(rect.left() + 10.0, y), glyph, theme.verdict(quadrant));
     }
     let ink = if row.supported { theme.text } else { theme.weak };
-    let max = ((rect.width() - ERROR - 54.0) / 5.8).max(12.0) as usize;
+    let max = ((rect.width() - ERROR - 54.0) / 6.0).max(12.0) as usize;
     let size = FontId::proportional(12.0);
     let name = shorten(row.kernel.as_str(), max);
     painter.text(pos2(rect.left() + 18.0, y), Align2::LEFT_CENTER, name, size, if chosen { theme.accent } else { ink });
@@ -124,24 +125,18 @@ fn paint(painter: &Painter, scene: &Scene<'_>, rect: Rect, row: &ResultRow, quad
         None => right(ERROR, "–", theme.weak),
     }
     right(LATENCY, &row.latency.latency_us.map_or_else(|| "–".to_owned(), number::micros), ink);
-    let source = FontId::proportional(10.0);
-    painter.text(
-        pos2(rect.right() - SOURCE, y),
-        Align2::RIGHT_CENTER,
-        short_source(row.latency.source),
-        source,
-        theme.weak,
-    );
+    source(painter, scene, pos2(rect.right() - SOURCE, y), row.latency.source);
     right(SPEEDUP, &row.speedup().map_or_else(|| "–".to_owned(), |speedup| format!("{speedup:.2}")), ink);
 }
 
-fn short_source(source: LatencySource) -> &'static str {
-    match source {
-        LatencySource::Measured => "mea",
-        LatencySource::Recorded => "rec",
-        LatencySource::Modelled => "mod",
-        LatencySource::None => "",
+/// Mark and word; nothing where there is no latency, as its column says.
+fn source(painter: &Painter, scene: &Scene<'_>, at: egui::Pos2, source: LatencySource) {
+    if source == LatencySource::None {
+        return;
     }
+    paint_source(painter, at + vec2(4.0, 0.0), source, scene.theme.weak);
+    let font = FontId::proportional(10.0);
+    painter.text(at + vec2(11.0, 0.0), Align2::LEFT_CENTER, source_word(source), font, scene.theme.weak);
 }
 
 fn use_ui(ui: &mut Ui, scene: &mut Scene<'_>, rect: Rect, row: &ResultRow, column: &Column) {
@@ -168,7 +163,10 @@ fn spoken(scene: &Scene<'_>, row: &ResultRow, quadrant: Quadrant, chosen: bool) 
     }
     let metric = scene.view.metric.label();
     let error = row.metric(scene.view.metric).map_or_else(|| "not known".to_owned(), number::sentence);
-    let speed = row.speedup().map_or_else(|| "speed-up unknown".to_owned(), number::times);
+    let source = source_word(row.latency.source);
+    let speed =
+        row.speedup().map_or_else(|| "speed-up unknown".to_owned(), |of| format!("{}, {source}", number::times(of)));
+    let note = &row.latency.note;
     let chosen = if chosen { ", chosen" } else { "" };
-    format!("{}: {about}\n{metric} {error}, {speed}\n{}{chosen}", row.kernel, verdict_word(quadrant))
+    format!("{}: {about}\n{metric} {error}, {speed}\n{}{chosen}\nLatency {note}", row.kernel, verdict_word(quadrant))
 }

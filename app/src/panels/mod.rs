@@ -2,6 +2,7 @@
 
 mod details;
 mod dialogs;
+mod engines;
 mod inspector;
 mod kernels;
 mod mods;

@@ -1,9 +1,13 @@
 //! What the plan wins and costs, and the way out: undo, save, export.
 
 use egui::{Align, Layout, RichText, Ui};
-use loka_core::model::Quadrant;
+use loka_core::model::{LatencySource, Quadrant};
 
-use crate::{commands::Action, theme::number, views::Scene};
+use crate::{
+    commands::Action,
+    theme::{number, source_about, source_ui, source_word},
+    views::Scene,
+};
 
 pub fn plan_line_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     ui.horizontal(|ui| {
@@ -33,6 +37,7 @@ fn totals_ui(ui: &mut Ui, scene: &Scene<'_>) {
         None => ui.label(weak("speed-up unknown".to_owned())),
     }
     .on_hover_text(speedup_note(totals.num_gemms, totals.num_without_latency));
+    sources_ui(ui, scene);
     loss_ui(ui, scene, totals.loss_cost, totals.loss_cost_hi);
     let overrides = scene.session.document.overrides.len();
     ui.label(weak(counted(overrides, "override")));
@@ -50,8 +55,22 @@ fn totals_ui(ui: &mut Ui, scene: &Scene<'_>) {
 }
 
 fn speedup_note(num_gemms: usize, without: usize) -> String {
-    let all = "Summed GEMM time, casts included, against BF16 everywhere. Recorded and modelled latencies of an H200";
+    let all = "Summed GEMM time, casts included, against BF16 everywhere";
     if without == 0 { all.to_owned() } else { format!("{all}; {without} of {num_gemms} GEMMs have no latency") }
+}
+
+/// Where the latencies behind the speed-up came from.
+fn sources_ui(ui: &mut Ui, scene: &Scene<'_>) {
+    ui.spacing_mut().item_spacing.x = 4.0;
+    for source in [LatencySource::Measured, LatencySource::Recorded, LatencySource::Modelled] {
+        let count = scene.derived.sources.get(&source).copied().unwrap_or(0);
+        if count > 0 {
+            let text = format!("{} {}", number::count(count as u64), source_word(source));
+            source_ui(ui, &scene.theme, source, &text).on_hover_text(source_about(source));
+        }
+    }
+    ui.spacing_mut().item_spacing.x = 8.0;
+    ui.add_space(4.0);
 }
 
 fn loss_ui(ui: &mut Ui, scene: &Scene<'_>, cost: Option<f64>, cost_hi: Option<f64>) {

@@ -1,8 +1,12 @@
 //! What is open, which engine, which policy, how the probe stands.
 
 use egui::{Align, Button, ComboBox, Layout, ProgressBar, RichText, Ui};
-use loka_core::{dispatch::Policy, session::Run};
+use loka_core::{
+    dispatch::Policy,
+    session::{Command, Run},
+};
 
+use super::engines::engines_ui;
 use crate::{commands::Action, theme::number, views::Scene};
 
 pub fn top_bar_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
@@ -25,7 +29,7 @@ pub fn top_bar_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     }
 }
 
-fn title_ui(ui: &mut Ui, scene: &Scene<'_>) {
+fn title_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     ui.label(RichText::new("LoKA").heading().strong().color(scene.theme.text));
     ui.add_space(4.0);
     if let Some(trace) = &scene.session.trace {
@@ -37,8 +41,7 @@ fn title_ui(ui: &mut Ui, scene: &Scene<'_>) {
         ui.label(RichText::new(about).color(scene.theme.weak)).on_hover_text(format!("{} {loss}", manifest.loss.name));
         ui.separator();
     }
-    let engine = ui.add(egui::Label::new(RichText::new(scene.engine).color(scene.theme.weak)).truncate());
-    engine.on_hover_text("Where errors and speeds come from");
+    engines_ui(ui, scene);
 }
 
 fn policy_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
@@ -72,9 +75,42 @@ fn run_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
         }
         None => scene.button_named_ui(ui, Action::RunOrCancel, "Run probe"),
     }
+    measuring_ui(ui, scene);
+    memory_ui(ui, scene);
     if let Some(busy) = scene.busy {
-        ui.label(RichText::new(busy).color(scene.theme.weak));
+        ui.add(egui::Label::new(RichText::new(busy).color(scene.theme.weak)).truncate());
     }
+}
+
+/// How far the timing of kernels is, and a way to stop it.
+fn measuring_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
+    let Some(measuring) = scene.session.measuring.clone() else { return };
+    ui.separator();
+    ui.add(ProgressBar::new(measuring.done as f32).desired_width(80.0).desired_height(8.0));
+    let mut text = format!("timing {}", number::percent(measuring.done));
+    if measuring.done > 0.02 {
+        let left = measuring.seconds * (1.0 - measuring.done) / measuring.done;
+        text += &format!(" · {} left", number::seconds(left));
+    }
+    ui.label(text);
+    if ui.add(Button::new("Stop timing")).on_hover_text("Keep the latencies measured so far").clicked() {
+        scene.send(Command::CancelProbe);
+    }
+}
+
+/// The device's memory while an engine works on it.
+fn memory_ui(ui: &mut Ui, scene: &Scene<'_>) {
+    let busy = scene.session.is_running() || scene.session.is_measuring();
+    let Some(memory) = scene.session.engines.chosen_status().and_then(|status| status.memory).filter(|_| busy) else {
+        return;
+    };
+    ui.separator();
+    ui.label(RichText::new("GPU memory").color(scene.theme.weak));
+    let share = memory.peak as f32 / memory.total.max(1) as f32;
+    ui.add(ProgressBar::new(share).desired_width(56.0).desired_height(8.0));
+    let text = format!("{} / {}", number::bytes(memory.peak), number::bytes(memory.total));
+    let free = number::bytes(memory.free);
+    ui.label(text).on_hover_text(format!("The most that LoKA used at a time, of all; {free} are free now"));
 }
 
 fn running_ui(ui: &mut Ui, scene: &mut Scene<'_>, run: &Run) {

@@ -2,7 +2,7 @@
 //! not typed, so that every font and every size shows the same.
 
 use egui::{Color32, Painter, Pos2, Response, Sense, Shape, Stroke, Ui, pos2, vec2};
-use loka_core::model::Quadrant;
+use loka_core::model::{LatencySource, Quadrant};
 
 use super::Theme;
 
@@ -11,13 +11,14 @@ use super::Theme;
 pub struct Glyph {
     pub quadrant: Quadrant,
     pub radius: f32,
-    /// A pale filling: the latency behind it is modelled. Not none at all, or every disc would be a ring.
-    pub pale: bool,
+    /// Where the latency behind it came from, when that is told: measured has a dot at its corner;
+    /// modelled a notch there and a pale filling (not none at all, or every disc would be a ring).
+    pub source: Option<LatencySource>,
 }
 
 impl Glyph {
     pub fn new(quadrant: Quadrant) -> Self {
-        Self { quadrant, radius: 4.5, pale: false }
+        Self { quadrant, radius: 4.5, source: None }
     }
 }
 
@@ -30,8 +31,9 @@ pub fn glyph_ui(ui: &mut Ui, theme: &Theme, quadrant: Quadrant) -> Response {
 
 pub fn paint_glyph(painter: &Painter, center: Pos2, glyph: Glyph, color: Color32) {
     let radius = glyph.radius;
-    let fill = if glyph.pale { color.gamma_multiply(0.3) } else { color };
+    let fill = if glyph.source == Some(LatencySource::Modelled) { color.gamma_multiply(0.3) } else { color };
     let stroke = Stroke::new(1.3, color);
+    source_mark(painter, center, glyph, color);
     match glyph.quadrant {
         Quadrant::SafeFast => {
             painter.circle(center, radius, fill, stroke);
@@ -66,6 +68,22 @@ pub fn paint_glyph(painter: &Painter, center: Pos2, glyph: Glyph, color: Color32
             let across = vec2(radius, 0.0);
             painter.line_segment([center - across, center + across], stroke);
         }
+    }
+}
+
+/// Up and to the right of the shape, clear of it.
+fn source_mark(painter: &Painter, center: Pos2, glyph: Glyph, color: Color32) {
+    let reach = glyph.radius + 1.5;
+    let size = (glyph.radius * 0.55).max(2.2);
+    match glyph.source {
+        Some(LatencySource::Measured) => {
+            painter.circle_filled(center + vec2(reach, -reach), size * 0.7, color);
+        }
+        Some(LatencySource::Modelled) => {
+            let rect = egui::Rect::from_center_size(center, vec2(2.0 * reach, 2.0 * reach));
+            painter.add(super::source::notch(rect, size * 1.5, color));
+        }
+        _ => {}
     }
 }
 

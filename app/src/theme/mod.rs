@@ -4,9 +4,11 @@
 mod glyph;
 pub mod number;
 mod scale;
+mod source;
 
 pub use glyph::{Glyph, glyph_ui, paint_glyph};
 pub use scale::{Scale, text_on};
+pub use source::{paint_source, source_about, source_ui, source_word};
 
 use std::collections::BTreeMap;
 

@@ -84,6 +84,13 @@ pub fn percent(share: f64) -> String {
     }
 }
 
+/// Memory: `1.2 GB`, `640 MB`.
+pub fn bytes(value: u64) -> String {
+    let value = value as f64;
+    let (scaled, unit) = if value >= 1e9 { (value / 1e9, "GB") } else { (value / 1e6, "MB") };
+    if scaled < 10.0 { format!("{scaled:.1} {unit}") } else { format!("{scaled:.0} {unit}") }
+}
+
 /// Power of ten of the first digit.
 fn exponent(value: f64) -> i32 {
     if value == 0.0 { 0 } else { value.abs().log10().floor() as i32 }
@@ -146,6 +153,7 @@ mod tests {
     #[test]
     fn counts_seconds_and_shares() {
         assert_eq!((count(6000), count(999), count(1_234_567)), ("6,000".into(), "999".into(), "1,234,567".into()));
+        assert_eq!((bytes(1_240_000_000), bytes(640_000_000)), ("1.2 GB".into(), "640 MB".into()));
         assert_eq!((seconds(5.6), seconds(125.0)), ("6 s".into(), "2 min 5 s".into()));
         assert_eq!((percent(0.37), percent(0.003)), ("37 %".into(), ".3 %".into()));
     }

@@ -3,10 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use loka_core::{
-    model::{Gemm, Metric, SiteId},
+    model::{Gemm, LatencySource, Metric, SiteId},
     session::{
         PlanView, Session,
-        view::{Heatmap, QuadrantView, SiteVerdict, worst_gemm},
+        view::{Heatmap, QuadrantView, SiteVerdict, sources_of_plan, worst_gemm},
     },
 };
 
@@ -20,6 +20,8 @@ pub struct Derived {
     pub verdicts: BTreeMap<SiteId, SiteVerdict>,
     pub plan: Arc<PlanView>,
     pub worst: Option<(SiteId, Gemm)>,
+    /// How many chosen kernels have a latency of which source.
+    pub sources: BTreeMap<LatencySource, usize>,
     /// What all names begin with, up to a dot: left out where room is short.
     prefix: usize,
     /// Characters of the longest name: all are shortened, or none.
@@ -44,7 +46,9 @@ impl Derived {
         self.longest = self.heatmap.sites.iter().map(|site| site.as_str().chars().count()).max().unwrap_or(0);
         self.prefix = common_prefix(&self.heatmap.sites);
         self.worst = worst_gemm(session);
+        self.sources = sources_of_plan(session);
     }
+
     /// A site's name in at most `max` characters: without what all begin with, then shortened in the
     /// middle.
     pub fn short_name(&self, site: &SiteId, max: usize) -> String {

@@ -5,7 +5,7 @@ use egui::{
     epaint::TextShape, pos2, vec2,
 };
 use loka_core::{
-    model::{Gemm, Metric, SiteId},
+    model::{Gemm, LatencySource, Metric, SiteId},
     session::view::{Cell, Column},
 };
 
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     commands::Action,
-    theme::{ROW, SMALL, Scale, number, verdict_word},
+    theme::{ROW, SMALL, Scale, number, source_word, verdict_word},
 };
 
 const HEADER: f32 = 138.0;
@@ -227,9 +227,20 @@ fn cell_text(scene: &Scene<'_>, site: &SiteId, column: &Column, cell: &Cell) -> 
         Cell::Value { estimate, quadrant, chosen } => {
             let chosen = if *chosen { " · chosen" } else { "" };
             let value = number::sentence(*estimate);
-            format!("{head}\n{label}{relative} {value}\n{}{chosen}", verdict_word(*quadrant))
+            let verdict = verdict_word(*quadrant);
+            format!("{head}\n{label}{relative} {value}\n{verdict}{chosen}{}", speed_text(scene, site, column))
         }
         Cell::Missing { reason } => format!("{head}\nNo value: {reason}"),
         Cell::Waiting => format!("{head}\nNot probed yet"),
     }
+}
+
+/// The kernel's speed there and where it came from.
+fn speed_text(scene: &Scene<'_>, site: &SiteId, column: &Column) -> String {
+    let row = scene.session.row(site, column.gemm, &column.kernel, &scene.session.document.mods);
+    let Some((row, speedup)) = row.and_then(|row| Some((row, row.speedup()?))) else {
+        return format!("\n{}", source_word(LatencySource::None));
+    };
+    let (times, source) = (number::times(speedup), source_word(row.latency.source));
+    format!("\n{times}, {source}\nLatency {}", row.latency.note)
 }

@@ -30,8 +30,6 @@ pub struct Scene<'a> {
     pub view: &'a mut ViewState,
     pub theme: Theme,
     pub requests: &'a mut Vec<Request>,
-    /// What the link says of its engine.
-    pub engine: &'a str,
     /// What the link is doing besides a probe.
     pub busy: Option<&'a str>,
     /// Files to offer on the empty screen.
@@ -57,8 +55,8 @@ impl Scene<'_> {
     pub fn button_named_ui(&mut self, ui: &mut egui::Ui, action: Action, text: &str) {
         let enabled = crate::commands::is_enabled(action, self.session, self.view);
         let hint = action.hint(ui.ctx());
-        let response =
-            ui.add_enabled(enabled, egui::Button::new(text)).on_hover_text(&hint).on_disabled_hover_text(hint);
+        let why = crate::commands::why_disabled(action, self.session).unwrap_or_else(|| hint.clone());
+        let response = ui.add_enabled(enabled, egui::Button::new(text)).on_hover_text(hint).on_disabled_hover_text(why);
         if response.clicked() {
             self.act(action);
         }

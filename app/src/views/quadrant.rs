@@ -12,7 +12,7 @@ use loka_core::{
 };
 
 use super::{Line, Scene, heatmap::gemm_ui};
-use crate::theme::{Glyph, number, paint_glyph, verdict_word};
+use crate::theme::{Glyph, number, paint_glyph, source_about, source_word, verdict_word};
 
 /// How near the pointer must be to a line or a point, in points.
 const REACH: f32 = 7.0;
@@ -164,14 +164,14 @@ impl Picture {
         for point in back {
             // Whiskers of every site would cover each other: only the selected one's are drawn in full.
             let color = scene.theme.verdict(point.quadrant).gamma_multiply(if any { 0.55 } else { 1.0 });
-            let glyph = Glyph { quadrant: point.quadrant, radius: 3.2, pale: point.source == LatencySource::Modelled };
+            let glyph = Glyph { quadrant: point.quadrant, radius: 3.2, source: Some(point.source) };
             paint_glyph(&painter, self.place(point), glyph, color);
         }
         for point in front {
             let color = scene.theme.verdict(point.quadrant);
             let (low, high) = (self.at(point.speedup, point.error.lo), self.at(point.speedup, point.error.hi));
             painter.line_segment([low, high], Stroke::new(1.2, color));
-            let glyph = Glyph { quadrant: point.quadrant, radius: 5.0, pale: point.source == LatencySource::Modelled };
+            let glyph = Glyph { quadrant: point.quadrant, radius: 5.0, source: Some(point.source) };
             let at = self.place(point);
             painter.circle_filled(at, 6.0, scene.theme.canvas.gamma_multiply(0.8));
             paint_glyph(&painter, at, glyph, color);
@@ -260,14 +260,16 @@ fn is_selected(scene: &Scene<'_>, point: &Point) -> bool {
 fn describe(scene: &Scene<'_>, point: &Point) -> String {
     let metric = scene.session.document.policy.metric.label();
     let chosen = if point.chosen { " · chosen" } else { "" };
+    let row = scene.session.row(&point.site, point.gemm, &point.kernel, &scene.session.document.mods);
+    let note = row.map_or_else(String::new, |row| format!("\nLatency {}", row.latency.note));
     format!(
-        "{} · {}\n{}\n{metric} {}\n{}, {}\n{}{chosen}",
+        "{} · {}\n{}\n{metric} {}\n{}, {}{note}\n{}{chosen}",
         point.site,
         point.gemm,
         point.kernel,
         number::sentence(point.error),
         number::times(point.speedup),
-        point.source.as_str(),
+        source_word(point.source),
         verdict_word(point.quadrant)
     )
 }
@@ -290,10 +292,21 @@ fn counts_ui(ui: &mut Ui, scene: &Scene<'_>) {
 fn footer_ui(ui: &mut Ui, scene: &Scene<'_>) {
     let weak = |text: String| RichText::new(text).small().color(scene.theme.weak);
     ui.horizontal(|ui| {
-        ui.label(weak("Pale: modelled latency. Pull a line to move it.".to_owned()));
+        for source in [LatencySource::Measured, LatencySource::Recorded, LatencySource::Modelled] {
+            let count = scene.derived.quadrant.points.iter().filter(|point| point.source == source).count();
+            let (rect, response) = ui.allocate_exact_size(vec2(16.0, 14.0), Sense::hover());
+            let glyph = Glyph { quadrant: Quadrant::SafeFast, radius: 3.2, source: Some(source) };
+            paint_glyph(ui.painter(), rect.center(), glyph, scene.theme.weak);
+            ui.spacing_mut().item_spacing.x = 3.0;
+            let label = ui.label(weak(format!("{} {}", number::count(count as u64), source_word(source))));
+            response.union(label).on_hover_text(source_about(source));
+            ui.spacing_mut().item_spacing.x = 8.0;
+        }
+        ui.add_space(4.0);
         let missing = scene.derived.quadrant.num_without_latency;
         if missing > 0 {
-            ui.label(weak(format!("{} rows without latency are not shown.", number::count(missing as u64))));
+            let text = weak(format!("{} without latency not shown", number::count(missing as u64)));
+            ui.add(egui::Label::new(text).truncate()).on_hover_text(source_about(LatencySource::None));
         }
     });
 }

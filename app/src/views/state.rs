@@ -77,6 +77,8 @@ pub struct ViewState {
     /// What was typed, and the highlighted row.
     pub palette: Option<(String, usize)>,
     pub sheet: bool,
+    /// The list of engines is open.
+    pub engines: bool,
     pub dialog: Option<Dialog>,
     /// The kernel whose override form is open.
     pub overriding: Option<Column>,
@@ -106,6 +108,7 @@ impl Default for ViewState {
             dark: true,
             palette: None,
             sheet: false,
+            engines: false,
             dialog: None,
             overriding: None,
             reason: String::new(),
@@ -173,7 +176,7 @@ impl ViewState {
         if self.palette.take().is_some() || std::mem::take(&mut self.sheet) || self.dialog.take().is_some() {
             return;
         }
-        if self.overriding.take().is_some() {
+        if std::mem::take(&mut self.engines) || self.overriding.take().is_some() {
             return;
         }
         if let Some(focused) = ctx.memory(|memory| memory.focused()) {

@@ -1,10 +1,13 @@
-//! Takes the timing scripts' JSON (assets/kernels/source, embedded), gives kernel records.
+//! Takes what timing printed (assets/kernels/source, embedded), gives kernel records.
 
 use serde::Deserialize;
 
 use crate::model::{Gemm, GemmShape, KernelId, KernelRecord};
 
+use super::compact::from_csv;
+
 const PYTORCH: &str = include_str!("../../../assets/kernels/source/h200-pytorch-2.11-lrm-gemm.json");
+const NATIVE: &str = include_str!("../../../assets/kernels/source/h200-native-cuda-graphs.csv");
 const GRAPHS: &str = include_str!("../../../assets/kernels/source/h200-lrm-gemm-cuda-graphs.json");
 
 /// One shape of `lrm_gemm.py`: eager launches, compiled quantisers. `*_e2e` casts both operands.
@@ -71,12 +74,21 @@ fn blank(kernel: &str, shape: GemmShape, versions: &str, samples: i64) -> Kernel
         driver: "580".to_owned(),
         versions: versions.to_owned(),
         recorded_at: String::new(),
+        gemm_samples_us: Vec::new(),
+        latency_samples_us: Vec::new(),
+        cached_samples_us: Vec::new(),
+        note: String::new(),
     }
 }
 
 /// BF16 needs no cast: its latency is the GEMM's, cached or not.
 fn bf16(blank: KernelRecord, us: f64) -> KernelRecord {
     KernelRecord { gemm_us: Some(us), cast_us: Some(0.0), latency_us: Some(us), latency_cached_us: Some(us), ..blank }
+}
+
+/// LoKA's own engine, all three GEMMs; none while the file has only its header.
+pub(super) fn native_graphs() -> Vec<KernelRecord> {
+    from_csv(NATIVE).unwrap_or_default()
 }
 
 pub(super) fn pytorch_eager() -> Vec<KernelRecord> {
@@ -133,6 +145,13 @@ mod tests {
     fn embedded_sources_parse() {
         assert_eq!(serde_json::from_str::<Vec<EagerShape>>(PYTORCH).unwrap().len(), 27);
         assert_eq!(serde_json::from_str::<Vec<GraphShape>>(GRAPHS).unwrap().len(), 27);
+    }
+
+    #[test]
+    fn the_native_source_is_whole() {
+        let records = from_csv(NATIVE).unwrap();
+        let lines = NATIVE.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).count();
+        assert_eq!(records.len(), lines - 1);
     }
 
     #[test]

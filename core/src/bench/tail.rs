@@ -38,7 +38,10 @@ pub fn tail_fused_us(ops: &[&str], m: usize, n: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{bench::Latencies, model::KernelId};
+    use crate::{
+        bench::Latencies,
+        model::{Gemm, KernelId},
+    };
 
     #[test]
     fn every_unfused_operation_is_one_pass() {
@@ -61,7 +64,8 @@ mod tests {
     #[test]
     fn launch_is_that_of_the_recorded_casts() {
         let latencies = Latencies::builtin();
-        let casts = latencies.fits(&KernelId::new("cublaslt/fp8-rowwise+fast")).unwrap().cast.as_ref().unwrap();
+        let casts =
+            latencies.fits(&KernelId::new("cublaslt/fp8-rowwise+fast"), Gemm::Fprop).unwrap().cast.as_ref().unwrap();
         assert!((casts.launch_us / 2.0 - TAIL_LAUNCH_US).abs() < 0.3, "{casts:?}");
     }
 }

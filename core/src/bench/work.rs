@@ -10,6 +10,32 @@ pub struct Work {
     pub gemm_mb: f64,
     /// MB that its casts read and write, transposed copies included.
     pub cast_mb: f64,
+    /// Operations that the busiest multiprocessor's share costs all of them: tiles run in waves, and the
+    /// last wave takes as long as a full one.
+    pub wave_mega_flop: f64,
+    /// log2 of the output's rows, the reduced length and the output's columns: what makes two GEMMs near.
+    pub place: [f64; 3],
+}
+
+/// Multiprocessors of an H100 or H200, which every recorded database is of.
+const MULTIPROCESSORS: usize = 132;
+
+/// Output tiles that libraries use on Hopper.
+const TILES: [(usize, usize); 3] = [(128, 128), (128, 256), (256, 128)];
+
+/// The least share of the reduction that is worth a multiprocessor of its own.
+const SPLIT_AT_LEAST: usize = 512;
+
+/// The fewest operations, over tile shapes, that waves of tiles occupy. An output of fewer tiles than
+/// multiprocessors splits a long reduction among them.
+fn wave_mega_flop(rows: usize, reduced: usize, cols: usize) -> f64 {
+    let occupied = |(high, wide): (usize, usize)| {
+        let tiles = rows.div_ceil(high) * cols.div_ceil(wide);
+        let splits = (MULTIPROCESSORS / tiles.max(1)).min(reduced / SPLIT_AT_LEAST).max(1);
+        let waves = (tiles * splits).div_ceil(MULTIPROCESSORS);
+        (waves * MULTIPROCESSORS) as f64 * 2.0 * (high * wide) as f64 * reduced as f64 / splits as f64
+    };
+    TILES.into_iter().map(occupied).fold(f64::INFINITY, f64::min) / 1e6
 }
 
 fn element_bytes(format: Format) -> f64 {
@@ -45,7 +71,13 @@ impl Work {
         let gemm_bytes =
             a * element_bytes(a_format) + b * element_bytes(b_format) + out * element_bytes(numerics.output);
         let cast = a * cast_bytes(a_format, a_transposed) + b * cast_bytes(b_format, b_transposed);
-        Self { mega_flop: shape.flop() / 1e6, gemm_mb: gemm_bytes / 1e6, cast_mb: cast / 1e6 }
+        Self {
+            mega_flop: shape.flop() / 1e6,
+            gemm_mb: gemm_bytes / 1e6,
+            cast_mb: cast / 1e6,
+            wave_mega_flop: wave_mega_flop(rows, reduced, cols),
+            place: [rows, reduced, cols].map(|size| (size.max(1) as f64).log2()),
+        }
     }
 }
 
@@ -62,6 +94,17 @@ mod tests {
         assert_eq!(cast(Gemm::Fprop), 3.0 * (100_000.0 + 1000.0));
         assert_eq!(cast(Gemm::Dgrad), 3.0 * 10_000.0 + 5.0 * 1000.0);
         assert_eq!(cast(Gemm::Wgrad), 5.0 * (10_000.0 + 100_000.0));
+    }
+
+    #[test]
+    fn waves_are_whole_and_long_reductions_are_split() {
+        // 132 tiles of 128 x 256 fill the device once; one row more needs a second wave.
+        let full = wave_mega_flop(128 * 132, 64, 256);
+        assert!((full - 2.0 * (128.0 * 132.0) * 64.0 * 256.0 / 1e6).abs() < 1e-9);
+        assert!(wave_mega_flop(128 * 132 + 1, 64, 256) > 1.4 * full);
+        // Half the multiprocessors would idle on 64 tiles, were the reduction not split.
+        let split = wave_mega_flop(2048, 8192, 1024);
+        assert!(split < 1.1 * 2.0 * 2048.0 * 8192.0 * 1024.0 / 1e6, "{split}");
     }
 
     #[test]

@@ -3,11 +3,17 @@
 
 mod chain;
 mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
+mod registry;
+mod status;
+#[cfg(feature = "native")]
+pub mod worker;
 
 use std::sync::Arc;
 
 use crate::{
-    model::{Gemm, GemmNumerics, GemmShape, Kernel, KernelRecord, ModSet},
+    model::{Gemm, GemmNumerics, GemmShape, Kernel, KernelId, ModSet},
     numerics::DrawStats,
     stats::{SampleError, SamplerKind},
     trace::SiteStats,
@@ -15,6 +21,8 @@ use crate::{
 
 pub use chain::upstream;
 pub use cpu::CpuEngine;
+pub use registry::{open, statuses};
+pub use status::{DeviceMemory, EngineStatus, LibraryStatus};
 
 /// What an engine is; stamped on every row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,9 +39,62 @@ pub enum EngineError {
     Sample(#[from] SampleError),
     #[error("no output gradients in the trace")]
     NoGradients,
+    /// This engine cannot do that.
     #[error("{0}")]
     Unavailable(String),
+    /// It could not be done this time; other work may go on.
+    #[error("{0}")]
+    Failed(String),
+    /// The engine is gone for the rest of the process; rows that it gave stay good.
+    #[error("{0}")]
+    Lost(String),
 }
+
+/// How long to time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TimeOptions {
+    /// Samples kept of each kernel and sequence.
+    pub samples: usize,
+    /// Device time that one sample should take: it is repeated until it does.
+    pub sample_us: f64,
+    /// Algorithms of a library that are tried for each shape.
+    pub algorithms: usize,
+}
+
+impl Default for TimeOptions {
+    fn default() -> Self {
+        Self { samples: 31, sample_us: 600.0, algorithms: 16 }
+    }
+}
+
+/// Raw samples of one kernel at one GEMM, microseconds a run. Samples of the same index of different
+/// kernels were taken one after the other.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Timing {
+    /// The bare GEMM, operands cast before.
+    pub gemm_us: Vec<f64>,
+    /// Both operands cast (training).
+    pub latency_us: Vec<f64>,
+    /// The weight already cast (inference); the same as `latency_us` where no operand is the weight.
+    pub cached_us: Vec<f64>,
+    /// What ran: the library's algorithm, the casts' launches.
+    pub note: String,
+}
+
+/// Who computes a kernel's GEMM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Way {
+    /// These numerics, whoever runs them: kernels that share one are measured once.
+    Numerics(GemmNumerics),
+    /// A library's own kernel, its casts included.
+    Library(&'static str),
+}
+
+/// One draw by one way: its sums, or why a library refused.
+pub type Drawn = Result<DrawStats, String>;
+
+/// A kernel's samples, or why it has none.
+pub type KernelTiming = (KernelId, Result<Timing, String>);
 
 /// One site to probe under one set of mods.
 #[derive(Clone, Debug)]
@@ -55,21 +116,48 @@ pub trait Engine: Send + Sync {
     /// Why a kernel's numerics cannot run here for that shape.
     fn supports(&self, kernel: &Kernel, gemm: Gemm, shape: GemmShape) -> Result<(), String>;
 
+    /// Who computes that kernel's errors here.
+    fn way(&self, kernel: &Kernel, gemm: Gemm) -> Way {
+        Way::Numerics(kernel.numerics(gemm))
+    }
+
     /// Prepares a site: samplers, cast weights.
     fn site(&self, job: SiteJob) -> Result<Box<dyn SiteEngine>, EngineError>;
 
-    /// Measures a kernel's latency, or says why this engine cannot.
-    fn time(&self, kernel: &Kernel, gemm: Gemm, shape: GemmShape) -> Result<KernelRecord, EngineError>;
+    /// Times kernels at one GEMM, interleaved, so that a drift of the clocks meets all alike; or says why
+    /// this engine cannot.
+    fn time(
+        &self,
+        kernels: &[&'static Kernel],
+        gemm: Gemm,
+        shape: GemmShape,
+        options: &TimeOptions,
+    ) -> Result<Vec<KernelTiming>, EngineError>;
+
+    /// Sites to work on at a time; 0: as many as the machine has cores.
+    fn parallel_sites(&self) -> usize {
+        0
+    }
+
+    /// True when a quick first pass over all sites is worth its repeated preparation.
+    fn wants_first_look(&self) -> bool {
+        true
+    }
+
+    /// Memory of the device, where it has its own.
+    fn memory(&self) -> Option<DeviceMemory> {
+        None
+    }
 }
 
 /// A prepared site.
 pub trait SiteEngine {
-    /// One draw through every numerics of `numerics`. The same (job, gemm, draw) gives the same sums,
-    /// whatever was drawn before.
-    fn draw(&mut self, gemm: Gemm, numerics: &[GemmNumerics], draw: u64) -> Result<Vec<DrawStats>, EngineError>;
+    /// One draw through every way of `ways`. The same (job, gemm, draw) gives the same sums, whatever was
+    /// drawn before.
+    fn draw(&mut self, gemm: Gemm, ways: &[Way], draw: u64) -> Result<Vec<Drawn>, EngineError>;
 
     /// The same on the trace's held-out rows, all at once; `None` where there are none.
-    fn heldout(&mut self, gemm: Gemm, numerics: &[GemmNumerics]) -> Option<(u64, Vec<DrawStats>)>;
+    fn heldout(&mut self, gemm: Gemm, ways: &[Way]) -> Option<(u64, Vec<Drawn>)>;
 
     /// How inputs are drawn, for the results.
     fn sampler(&self) -> String;

@@ -163,6 +163,11 @@ impl Kernel {
         KernelId::new(self.name)
     }
 
+    /// True for the kernels that LoKA's own engine runs; others are run through their library.
+    pub fn is_native(&self) -> bool {
+        ["cublaslt", "loka"].contains(&self.id().library())
+    }
+
     /// True for the kernels that a plan may fall back on: nothing narrower than BF16.
     pub fn high_precision(&self) -> bool {
         matches!(self.scheme, Scheme::Tf32 | Scheme::Bf16)

@@ -51,4 +51,22 @@ pub struct KernelRecord {
     pub driver: String,
     pub versions: String,
     pub recorded_at: String,
+    /// Microseconds a run, in the order in which they were taken; empty where only summaries were kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gemm_samples_us: Vec<f64>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub latency_samples_us: Vec<f64>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cached_samples_us: Vec<f64>,
+    /// What ran: the library's algorithm, the casts' launches.
+    #[serde(default)]
+    pub note: String,
+}
+
+impl KernelRecord {
+    /// The summary alone.
+    pub fn without_samples(&self) -> Self {
+        let (gemm_samples_us, latency_samples_us, cached_samples_us) = Default::default();
+        Self { gemm_samples_us, latency_samples_us, cached_samples_us, ..self.clone() }
+    }
 }

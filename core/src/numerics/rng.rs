@@ -26,6 +26,14 @@ pub fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
+/// Where a run of normals starts: all that another device needs to make the same ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Normals {
+    pub key: [u32; 2],
+    pub stream: u64,
+    pub first_block: u64,
+}
+
 /// A sequence of random numbers named by a seed and a stream. Cloning repeats it.
 #[derive(Clone, Debug)]
 pub struct Rng {
@@ -47,11 +55,16 @@ impl Rng {
         Self { key: [seed as u32, (seed >> 32) as u32], stream: hash, next_block: 0 }
     }
 
+    /// Leaves the next `count` normals to someone else.
+    pub fn reserve_normals(&mut self, count: usize) -> Normals {
+        let first_block = self.next_block;
+        self.next_block += count.div_ceil(4 * LANES) as u64 * LANES as u64;
+        Normals { key: self.key, stream: self.stream, first_block }
+    }
+
     /// Fills with independent standard normals (Box-Muller in FP32; tails to 6.7 sigma).
     pub fn fill_normal(&mut self, values: &mut [f32]) {
-        let first = self.next_block;
-        self.next_block += values.len().div_ceil(4 * LANES) as u64 * LANES as u64;
-        let (key, stream) = (self.key, self.stream);
+        let Normals { key, stream, first_block: first } = self.reserve_normals(values.len());
         vectorized!((values: &'a mut [f32] = values, first: u64 = first, stream: u64 = stream, key: [u32; 2] = key) -> () {
             fill_normal(values, first, stream, key);
         });

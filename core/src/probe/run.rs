@@ -4,13 +4,13 @@
 use std::{
     collections::VecDeque,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
 
 use crate::{
-    engine::{Engine, SiteJob, upstream},
+    engine::{Engine, EngineError, SiteJob, upstream},
     model::{ResultRow, Site, SiteId},
     trace::SiteStats,
 };
@@ -37,6 +37,8 @@ pub enum ProbeEvent {
     Problem(SiteId, String),
     /// Share of the work that is done, 0 to 1.
     Progress(f64),
+    /// The engine is gone, and why. Said once.
+    Lost(String),
 }
 
 /// Share of the work that the first look takes, for the progress bar.
@@ -63,6 +65,8 @@ struct Shared<'a> {
     probs: Arc<[f64]>,
     queue: Mutex<Queue>,
     share: f64,
+    /// Why the engine is gone: sites that still wait are told, and nothing more is asked of it.
+    lost: OnceLock<String>,
 }
 
 /// Probes `chosen` sites of `source`. Returns when all is done or `cancel` is set; rows that were
@@ -85,6 +89,7 @@ pub fn probe(
         probs: source.quantile_probs().into(),
         queue: Mutex::new(Queue { waiting: chosen.iter().cloned().map(Stage::Look).collect(), progress: 0.0 }),
         share: 1.0 / chosen.len().max(1) as f64,
+        lost: OnceLock::new(),
     };
     run_workers(&shared);
     if !cancel.load(Ordering::Relaxed) {
@@ -95,7 +100,11 @@ pub fn probe(
 #[cfg(feature = "native")]
 fn run_workers(shared: &Shared<'_>) {
     let machine = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let threads = if shared.config.threads == 0 { machine } else { shared.config.threads };
+    let threads = match (shared.config.threads, shared.engine.parallel_sites()) {
+        (0, 0) => machine,
+        (0, wanted) => wanted,
+        (asked, _) => asked,
+    };
     std::thread::scope(|scope| {
         for index in 1..threads {
             let worker = std::thread::Builder::new().name(format!("probe-{index}"));
@@ -112,9 +121,14 @@ fn run_workers(shared: &Shared<'_>) {
 }
 
 fn work(shared: &Shared<'_>) {
+    let looks_first = shared.engine.wants_first_look();
     while !shared.cancel.load(Ordering::Relaxed) {
         let next = lock(&shared.queue).waiting.pop_front();
         match next {
+            Some(Stage::Look(id)) if !looks_first => {
+                shared.advance(None, &id, false);
+                shared.progressed(1.0);
+            }
             Some(Stage::Look(id)) => {
                 if let Some(task) = shared.advance(None, &id, true) {
                     lock(&shared.queue).waiting.push_back(Stage::Finish(task));
@@ -154,12 +168,25 @@ impl Shared<'_> {
     }
 
     fn advance(&self, task: Option<Box<SiteTask>>, id: &SiteId, first_look: bool) -> Option<Box<SiteTask>> {
-        let stop = || self.cancel.load(Ordering::Relaxed);
+        if let Some(reason) = self.lost.get() {
+            (self.sink)(ProbeEvent::Problem(id.clone(), reason.clone()));
+            return None;
+        }
+        let stop = || self.cancel.load(Ordering::Relaxed) || self.lost.get().is_some();
         let outcome = self.open(id).and_then(|job| {
             let mut task = task.unwrap_or_else(|| Box::new(SiteTask::new(job.stats.site.clone())));
             let mut report = |rows| (self.sink)(ProbeEvent::Rows(rows));
             let advanced = task.advance(job, self.engine, self.config, first_look, &stop, &mut report);
-            advanced.map(|()| task).map_err(|error| error.to_string())
+            if let Err(EngineError::Lost(reason)) = &advanced
+                && self.lost.set(reason.clone()).is_ok()
+            {
+                (self.sink)(ProbeEvent::Lost(reason.clone()));
+            }
+            // One that another site's loss stopped half way is not done either.
+            match (advanced, self.lost.get()) {
+                (Ok(()), Some(reason)) if task.is_open() => Err(reason.clone()),
+                (advanced, _) => advanced.map(|()| task).map_err(|error| error.to_string()),
+            }
         });
         outcome.map_err(|reason| (self.sink)(ProbeEvent::Problem(id.clone(), reason))).ok()
     }
@@ -173,3 +200,7 @@ impl Shared<'_> {
         (self.sink)(ProbeEvent::Progress(progress.min(1.0)));
     }
 }
+
+#[cfg(all(test, feature = "native"))]
+#[path = "run_tests.rs"]
+mod tests;

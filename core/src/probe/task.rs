@@ -1,10 +1,10 @@
 //! One site under one set of mods: draws taken so far, whether to go on, and the rows they give.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    engine::{Engine, EngineError, EngineInfo, SiteEngine, SiteJob},
-    model::{ErrorSummary, Fidelity, Gemm, GemmNumerics, GemmShape, Kernel, ResultRow, Site},
+    engine::{Drawn, Engine, EngineError, EngineInfo, SiteEngine, SiteJob, Way},
+    model::{ErrorSummary, Fidelity, Gemm, GemmShape, Kernel, ResultRow, Site},
     numerics::{
         DrawStats,
         interval::{MereDraw, Ratio, mean, mere, root_ratio},
@@ -20,7 +20,7 @@ const BATCH: u64 = 8;
 /// Draws of the first pass over all sites: enough for an interval, quick enough for a first picture.
 const FIRST_LOOK: u64 = 4;
 
-/// What one numerics has shown at one GEMM.
+/// What one way has shown at one GEMM.
 #[derive(Clone, Debug, Default)]
 struct Evidence {
     total: DrawStats,
@@ -30,9 +30,19 @@ struct Evidence {
     loss_cost: Vec<f64>,
     fidelity: Option<Fidelity>,
     settled: bool,
+    /// Why a library gave nothing more.
+    refused: Option<String>,
 }
 
 impl Evidence {
+    fn take_drawn(&mut self, drawn: Drawn) {
+        match drawn {
+            Ok(draw) => self.take(&draw),
+            // Asked again it would refuse again.
+            Err(reason) => (self.refused, self.settled) = (Some(reason), true),
+        }
+    }
+
     fn take(&mut self, draw: &DrawStats) {
         let elements = draw.elements.max(1) as f64;
         self.mere
@@ -67,15 +77,36 @@ impl Evidence {
 /// A site in the making. Holds what was learnt, not the site's tensors: a model may have thousands.
 pub struct SiteTask {
     pub site: Site,
-    evidence: BTreeMap<(Gemm, GemmNumerics), Evidence>,
+    evidence: BTreeMap<(Gemm, Way), Evidence>,
     sampler: String,
     /// Directions that cannot be drawn, and why.
     failed: BTreeMap<Gemm, String>,
+    /// Directions drawn to the end.
+    ended: BTreeSet<Gemm>,
+}
+
+/// How far one call goes.
+struct Advance<'a> {
+    engine: &'a dyn Engine,
+    config: &'a ProbeConfig,
+    first_look: bool,
+    stop: &'a dyn Fn() -> bool,
 }
 
 impl SiteTask {
     pub fn new(site: Site) -> Self {
-        Self { site, evidence: BTreeMap::new(), sampler: String::new(), failed: BTreeMap::new() }
+        Self {
+            site,
+            evidence: BTreeMap::new(),
+            sampler: String::new(),
+            failed: BTreeMap::new(),
+            ended: BTreeSet::new(),
+        }
+    }
+
+    /// True while a direction has draws to come.
+    pub fn is_open(&self) -> bool {
+        Gemm::ALL.iter().any(|gemm| !self.ended.contains(gemm) && !self.failed.contains_key(gemm))
     }
 
     fn shape(&self) -> GemmShape {
@@ -83,7 +114,8 @@ impl SiteTask {
     }
 
     /// Draws until `stop` says so or all is settled, calling `report` with fresh rows now and then.
-    /// `first_look`: only the first few draws of each GEMM.
+    /// `first_look`: only the first few draws of each GEMM. A lost engine is an error at once: it is asked for
+    /// nothing more, and what was reported stays good.
     pub fn advance(
         &mut self,
         job: SiteJob,
@@ -99,8 +131,16 @@ impl SiteTask {
             if self.failed.contains_key(&gemm) {
                 continue;
             }
-            if let Err(error) = self.advance_gemm(gemm, prepared.as_mut(), engine, config, first_look, stop) {
-                self.failed.insert(gemm, error.to_string());
+            let how = Advance { engine, config, first_look, stop };
+            match self.advance_gemm(gemm, prepared.as_mut(), &how, report) {
+                Ok(()) if first_look || stop() => {}
+                Ok(()) => {
+                    self.ended.insert(gemm);
+                }
+                Err(error @ EngineError::Lost(_)) => return Err(error),
+                Err(error) => {
+                    self.failed.insert(gemm, error.to_string());
+                }
             }
             report(self.rows(gemm, engine, config));
             if stop() {
@@ -114,60 +154,59 @@ impl SiteTask {
         &mut self,
         gemm: Gemm,
         prepared: &mut dyn SiteEngine,
-        engine: &dyn Engine,
-        config: &ProbeConfig,
-        first_look: bool,
-        stop: &dyn Fn() -> bool,
+        how: &Advance<'_>,
+        report: &mut dyn FnMut(Vec<ResultRow>),
     ) -> Result<(), EngineError> {
-        let all = self.numerics(gemm, engine, config);
+        let Advance { engine, config, first_look, stop } = *how;
+        let all = self.ways(gemm, engine, config);
         if !first_look && let Some((rows, sums)) = prepared.heldout(gemm, &all) {
-            self.take_heldout(gemm, &all, rows, &sums);
+            self.take_heldout(gemm, &all, rows, sums);
         }
         let limit = if first_look { FIRST_LOOK.min(config.max_draws) } else { config.max_draws };
-        let mut done = all.iter().map(|numerics| self.draws(gemm, *numerics)).min().unwrap_or(0);
+        let mut done = all.iter().map(|way| self.draws(gemm, *way)).min().unwrap_or(0);
         while done < limit && !stop() {
-            let open: Vec<GemmNumerics> =
-                all.iter().copied().filter(|numerics| !self.entry(gemm, *numerics).settled).collect();
+            let open: Vec<Way> = all.iter().copied().filter(|way| !self.entry(gemm, *way).settled).collect();
             if open.is_empty() {
                 break;
             }
-            for (numerics, draw) in open.iter().zip(prepared.draw(gemm, &open, done)?) {
-                self.entry(gemm, *numerics).take(&draw);
+            for (way, drawn) in open.iter().zip(prepared.draw(gemm, &open, done)?) {
+                self.entry(gemm, *way).take_drawn(drawn);
             }
             done += 1;
             if done >= config.min_draws && (done - config.min_draws).is_multiple_of(BATCH) {
                 self.settle(gemm, &open, config);
+                if !engine.wants_first_look() {
+                    report(self.rows(gemm, engine, config));
+                }
             }
         }
         Ok(())
     }
 
-    fn entry(&mut self, gemm: Gemm, numerics: GemmNumerics) -> &mut Evidence {
-        self.evidence.entry((gemm, numerics)).or_default()
+    fn entry(&mut self, gemm: Gemm, way: Way) -> &mut Evidence {
+        self.evidence.entry((gemm, way)).or_default()
     }
 
-    /// Draws taken while a numerics was still open: all open ones have the same.
-    fn draws(&self, gemm: Gemm, numerics: GemmNumerics) -> u64 {
-        let evidence = self.evidence.get(&(gemm, numerics));
+    /// Draws taken while a way was still open: all open ones have the same.
+    fn draws(&self, gemm: Gemm, way: Way) -> u64 {
+        let evidence = self.evidence.get(&(gemm, way));
         evidence.map_or(0, |evidence| if evidence.settled { u64::MAX } else { evidence.mere.len() as u64 })
     }
 
-    /// The different numerics of the kernels that can run here, so that kernels which share one are
-    /// measured once.
-    fn numerics(&self, gemm: Gemm, engine: &dyn Engine, config: &ProbeConfig) -> Vec<GemmNumerics> {
+    /// The different ways of the kernels that can run here, so that kernels which share one are measured once.
+    fn ways(&self, gemm: Gemm, engine: &dyn Engine, config: &ProbeConfig) -> Vec<Way> {
         let shape = self.shape();
         let runs = |kernel: &&&Kernel| engine.supports(kernel, gemm, shape).is_ok();
-        let all: std::collections::BTreeSet<_> =
-            config.kernels.iter().filter(runs).map(|kernel| kernel.numerics(gemm)).collect();
+        let all: BTreeSet<Way> = config.kernels.iter().filter(runs).map(|kernel| engine.way(kernel, gemm)).collect();
         all.into_iter().collect()
     }
 
-    fn settle(&mut self, gemm: Gemm, open: &[GemmNumerics], config: &ProbeConfig) {
+    fn settle(&mut self, gemm: Gemm, open: &[Way], config: &ProbeConfig) {
         let outputs = self.outputs(gemm);
-        for numerics in open {
-            let evidence = self.entry(gemm, *numerics);
+        for way in open {
+            let evidence = self.entry(gemm, *way);
             let Some(summary) = evidence.summary(outputs, config.confidence) else { continue };
-            evidence.settled = config.thresholds.iter().all(|threshold| {
+            evidence.settled |= config.thresholds.iter().all(|threshold| {
                 let estimate = summary.metric(threshold.metric);
                 estimate.is_none_or(|estimate| estimate.hi <= threshold.bound || estimate.lo > threshold.bound)
             });
@@ -180,13 +219,13 @@ impl SiteTask {
         rows as f64 * cols as f64
     }
 
-    fn take_heldout(&mut self, gemm: Gemm, all: &[GemmNumerics], rows: u64, sums: &[DrawStats]) {
+    fn take_heldout(&mut self, gemm: Gemm, all: &[Way], rows: u64, drawn: Vec<Drawn>) {
         let outputs = self.outputs(gemm);
-        for (numerics, sums) in all.iter().zip(sums) {
+        for (way, drawn) in all.iter().zip(drawn) {
             let mut alone = Evidence::default();
-            alone.take(sums);
+            alone.take_drawn(drawn);
             let summary = alone.summary(outputs, 0.95);
-            self.entry(gemm, *numerics).fidelity = summary.map(|summary| Fidelity {
+            self.entry(gemm, *way).fidelity = summary.map(|summary| Fidelity {
                 rows,
                 heldout_rel_l2: summary.rel_l2.value,
                 heldout_mere: summary.mere.value,
@@ -208,8 +247,10 @@ impl SiteTask {
         info: &EngineInfo,
         config: &ProbeConfig,
     ) -> ResultRow {
-        let support = engine.supports(kernel, gemm, self.shape());
-        let evidence = self.evidence.get(&(gemm, kernel.numerics(gemm))).filter(|_| support.is_ok());
+        let known = self.evidence.get(&(gemm, engine.way(kernel, gemm)));
+        let refused = known.and_then(|evidence| evidence.refused.clone());
+        let support = engine.supports(kernel, gemm, self.shape()).and_then(|()| refused.map_or(Ok(()), Err));
+        let evidence = known.filter(|_| support.is_ok());
         let reason = support.clone().err().or_else(|| self.failed.get(&gemm).cloned());
         ResultRow {
             site: self.site.id.clone(),

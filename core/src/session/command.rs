@@ -19,6 +19,14 @@ pub enum Command {
     OpenResults {
         path: String,
     },
+    /// Lists engines with their devices and libraries.
+    FindEngines,
+    /// Works with another engine from now on. Not undone: it is no part of the document.
+    SelectEngine {
+        name: String,
+    },
+    /// Times every site's GEMMs on the engine in use.
+    MeasureSpeeds,
     StartProbe,
     CancelProbe,
     ToggleMod {
@@ -66,6 +74,10 @@ pub enum CommandError {
     NoTrace,
     #[error("there is nothing to export before the first rows")]
     NoRows,
+    #[error("{name} cannot be used: {reason}")]
+    EngineMissing { name: String, reason: String },
+    #[error("speeds cannot be measured: {0}")]
+    CannotMeasure(String),
     #[error("the trace is still being read for its digest; try again in a moment")]
     DigestPending,
     #[error("unknown site '{0}'")]

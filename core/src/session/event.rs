@@ -3,9 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    engine::{DeviceMemory, EngineStatus},
     model::{Manifest, ModSet, ResultRow, Results, ResultsMeta, SiteId},
     plan::Plan,
 };
+
+use super::{Circumstances, MeasuredLatency};
 
 /// Work for whoever runs the session: threads and files natively, a server behind a browser.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,11 +19,20 @@ pub enum Effect {
     LoadResults {
         path: String,
     },
-    /// Probe every usable site of the open trace; `run` marks the events that belong to it.
+    /// List engines; it may load libraries, so it takes a second.
+    FindEngines,
+    /// Probe every usable site of the open trace on that engine; `run` marks the events that belong to it.
     Probe {
         run: u64,
         mods: ModSet,
+        engine: String,
     },
+    /// Time the kernels at every GEMM of the open trace.
+    Measure {
+        run: u64,
+        engine: String,
+    },
+    /// Stop what runs; what it found stays.
     Cancel,
     WriteResults {
         path: String,
@@ -60,10 +72,25 @@ pub enum Event {
     OpenFailed {
         message: String,
     },
+    EnginesFound {
+        engines: Vec<EngineStatus>,
+    },
+    /// While an engine works.
+    EngineMemory {
+        name: String,
+        memory: DeviceMemory,
+    },
+    /// The engine is gone for the rest of the process.
+    EngineLost {
+        name: String,
+        reason: String,
+    },
     ProbeStarted {
         run: u64,
         mods: ModSet,
         num_sites: usize,
+        /// Whose rows will come.
+        by: Box<Circumstances>,
     },
     Rows {
         run: u64,
@@ -83,6 +110,18 @@ pub enum Event {
         run: u64,
         cancelled: bool,
         seconds: f64,
+    },
+    /// Latencies of some GEMMs, ready for their rows, and how far the timing is.
+    Measured {
+        run: u64,
+        latencies: Vec<MeasuredLatency>,
+        done: f64,
+        seconds: f64,
+    },
+    MeasureFinished {
+        run: u64,
+        /// Why it ended before its end.
+        problem: Option<String>,
     },
     Written {
         path: String,

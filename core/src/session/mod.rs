@@ -11,13 +11,19 @@
 
 mod command;
 mod document;
+mod engines;
 mod event;
+mod notice;
 mod plan_view;
+mod rows;
 mod state;
 pub mod view;
 
 pub use command::{Command, CommandError};
 pub use document::{Document, History};
+pub use engines::{ENGINES, Engines, Measuring, engine_title};
 pub use event::{Effect, Event, OpenedTrace};
+pub use notice::{Notice, NoticeAction, NoticeKind};
 pub use plan_view::PlanView;
-pub use state::{Notice, NoticeKind, Run, Session};
+pub use rows::{Circumstances, MeasuredLatency, Origin};
+pub use state::{Run, Session};

@@ -8,13 +8,18 @@ use crate::{
     plan,
 };
 
-use super::{Command, CommandError, Document, Effect, Event, History, OpenedTrace, PlanView};
+use super::{
+    Circumstances, Command, CommandError, Document, Effect, Engines, Event, History, Measuring, Notice, NoticeKind,
+    OpenedTrace, Origin, PlanView, engine_title, rows::RowSets,
+};
 
 /// A probe under way or over.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
     pub id: u64,
     pub mods: ModSet,
+    /// Who probes.
+    pub origin: Origin,
     /// Share done, 0 to 1.
     pub done: f64,
     pub seconds: f64,
@@ -30,37 +35,24 @@ impl Run {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoticeKind {
-    Info,
-    Warning,
-    Error,
-}
-
-/// One line for the person, kept until dismissed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Notice {
-    pub id: u64,
-    pub kind: NoticeKind,
-    pub text: String,
-}
-
-type RowKey = (SiteId, Gemm, KernelId, ModSet);
-
 /// Everything that views read.
 #[derive(Default)]
 pub struct Session {
     pub trace: Option<OpenedTrace>,
     pub document: Document,
+    pub engines: Engines,
     pub run: Option<Run>,
+    /// Kernels being timed.
+    pub measuring: Option<Measuring>,
     pub notices: Vec<Notice>,
     history: History,
-    /// Rows are replaced, never lost: those of other mods stay for before and after.
-    rows: BTreeMap<RowKey, ResultRow>,
-    next_run: u64,
+    pub(super) sets: RowSets,
+    /// The last run of each engine that is not in use.
+    pub(super) idle_runs: BTreeMap<Origin, Run>,
+    pub(super) next_run: u64,
     next_notice: u64,
     /// Counts changes of anything that a view derives from.
-    revision: u64,
+    pub(super) revision: u64,
     /// Which set of rows the last derivation saw.
     derived: Option<(u64, Arc<PlanView>)>,
 }
@@ -71,6 +63,9 @@ impl Session {
         match command {
             Command::OpenTrace { path } => Ok(vec![Effect::Cancel, Effect::LoadTrace { path }]),
             Command::OpenResults { path } => Ok(vec![Effect::LoadResults { path }]),
+            Command::FindEngines => Ok(self.find_engines()),
+            Command::SelectEngine { name } => self.select_engine(&name),
+            Command::MeasureSpeeds => self.measure_speeds(),
             Command::StartProbe => self.start_probe().map(|effect| vec![effect]),
             Command::CancelProbe => Ok(vec![Effect::Cancel]),
             Command::ToggleMod { kind } => {
@@ -115,10 +110,12 @@ impl Session {
             }
             Event::ResultsOpened { path, results } => self.take_results(&path, *results),
             Event::OpenFailed { message } | Event::WriteFailed { message } => self.notify(NoticeKind::Error, message),
-            Event::ProbeStarted { run, mods, .. } => {
-                let (done, seconds, num_rows) = (0.0, 0.0, 0);
-                self.run = Some(Run { id: run, mods, done, seconds, running: true, cancelled: false, num_rows });
-            }
+            Event::EnginesFound { engines } => self.engines_found(engines),
+            Event::EngineMemory { name, memory } => self.engine_memory(&name, memory),
+            Event::EngineLost { name, reason } => self.engine_lost(&name, &reason),
+            Event::Measured { run, latencies, done, seconds } => self.measured(run, latencies, done, seconds),
+            Event::MeasureFinished { run, problem } => self.measure_finished(run, problem),
+            Event::ProbeStarted { run, mods, by, .. } if run >= self.next_run => self.probe_started(run, mods, *by),
             Event::Rows { run, rows } if Some(run) == current => self.take_rows(rows),
             Event::Problem { run, site, reason } if Some(run) == current => self.take_problem(&site, &reason),
             Event::Progress { run, done, seconds } => {
@@ -126,13 +123,9 @@ impl Session {
                     (state.done, state.seconds) = (done.max(state.done), seconds);
                 }
             }
-            Event::ProbeFinished { run, cancelled, seconds } => {
-                if let Some(state) = self.run.as_mut().filter(|state| state.id == run) {
-                    (state.running, state.cancelled, state.seconds) = (false, cancelled, seconds);
-                }
-            }
+            Event::ProbeFinished { run, cancelled, seconds } => self.probe_finished(run, cancelled, seconds),
             Event::Written { path, what } => self.notify(NoticeKind::Info, format!("{what} written: {path}")),
-            Event::Rows { .. } | Event::Problem { .. } => {}
+            Event::Rows { .. } | Event::Problem { .. } | Event::ProbeStarted { .. } => {}
         }
     }
 
@@ -140,21 +133,60 @@ impl Session {
         if self.trace.is_none() {
             return Err(CommandError::NoTrace);
         }
+        let engine = self.engines.chosen.clone();
+        if let Some(reason) = self.engines.problem(&engine) {
+            return Err(CommandError::EngineMissing { name: engine_title(&engine).to_owned(), reason });
+        }
+        // One piece of work at a time has the device.
+        self.measuring = None;
         self.next_run += 1;
-        Ok(Effect::Probe { run: self.next_run, mods: self.document.mods.clone() })
+        Ok(Effect::Probe { run: self.next_run, mods: self.document.mods.clone(), engine })
+    }
+
+    /// The rows to come are shown, and none of another engine beside them.
+    fn probe_started(&mut self, run: u64, mods: ModSet, by: Circumstances) {
+        let origin = by.origin();
+        let before = self.sets.shown_origin().clone();
+        if before != origin && self.sets.num_rows(&before) > 0 {
+            let Origin { engine, device } = before;
+            let text = format!("Rows of {} ({device}) are set aside: engines are not mixed.", engine_title(&engine));
+            self.notify(NoticeKind::Warning, text);
+        }
+        self.sets.describe(by);
+        self.sets.show(origin.clone());
+        let (done, seconds, num_rows) = (0.0, 0.0, 0);
+        self.run = Some(Run { id: run, mods, origin, done, seconds, running: true, cancelled: false, num_rows });
+        self.revision += 1;
+    }
+
+    fn probe_finished(&mut self, run: u64, cancelled: bool, seconds: f64) {
+        let Some(state) = self.run.as_mut().filter(|state| state.id == run) else { return };
+        // A run whose engine was lost ended then.
+        let cancelled = cancelled || state.cancelled;
+        (state.running, state.cancelled, state.seconds) = (false, cancelled, seconds);
+        if !cancelled {
+            let (origin, mods) = (state.origin.clone(), state.mods.clone());
+            self.sets.complete(&origin, mods);
+        }
     }
 
     /// Probes under the mods in force unless their rows are there or on their way.
-    fn probe_if_needed(&mut self) -> Vec<Effect> {
+    pub(super) fn probe_if_needed(&mut self) -> Vec<Effect> {
         let mods = &self.document.mods;
-        let complete = self.run.as_ref().is_some_and(|run| run.mods == *mods && (run.running || run.done >= 1.0));
-        let has_rows = self.rows.keys().any(|(.., of)| of == mods);
-        let interrupted = self.run.as_ref().is_some_and(|run| run.mods == *mods && run.cancelled);
-        if complete || (has_rows && !interrupted) {
+        let under_way = self.run.as_ref().is_some_and(|run| run.mods == *mods && run.running);
+        let complete = self.sets.shown().is_some_and(|set| set.complete.contains(mods));
+        if under_way || complete {
             return Vec::new();
         }
-        let start = self.start_probe();
-        start.map(|effect| vec![Effect::Cancel, effect]).unwrap_or_default()
+        match self.start_probe() {
+            Ok(effect) => vec![Effect::Cancel, effect],
+            Err(error) => {
+                if self.trace.is_some() {
+                    self.notify(NoticeKind::Warning, error.to_string());
+                }
+                Vec::new()
+            }
+        }
     }
 
     fn set_policy(&mut self, gesture: Option<u64>, policy: Policy) -> Result<Vec<Effect>, CommandError> {
@@ -174,7 +206,7 @@ impl Session {
         if !trace.manifest().sites.iter().any(|known| known.id == site) {
             return Err(CommandError::UnknownSite(site));
         }
-        match self.rows.get(&(site.clone(), gemm, kernel.clone(), self.document.mods.clone())) {
+        match self.row(&site, gemm, &kernel, &self.document.mods) {
             Some(row) if row.supported => {}
             Some(row) => {
                 let reason = row.reason.clone().unwrap_or_default();
@@ -223,8 +255,10 @@ impl Session {
             self.notify(NoticeKind::Warning, format!("{site} cannot be used: {reason}"));
         }
         self.trace = Some(trace);
-        self.rows.clear();
-        self.run = None;
+        self.sets.clear();
+        self.idle_runs.clear();
+        (self.run, self.measuring) = (None, None);
+        self.show_chosen_if_empty();
         self.document.overrides.clear();
         self.history = History::default();
         self.revision += 1;
@@ -241,20 +275,25 @@ impl Session {
             Some(_) => {}
             None => {
                 let name = results.meta.manifest.model.name.clone();
-                self.opened(OpenedTrace { path: path.to_owned(), name, meta: results.meta });
+                self.opened(OpenedTrace { path: path.to_owned(), name, meta: results.meta.clone() });
             }
         }
+        let circumstances = Circumstances::from(&results.meta);
+        let origin = circumstances.origin();
+        if self.sets.num_rows(&origin) == 0 {
+            self.sets.describe(circumstances);
+        }
+        for row in &results.rows {
+            self.sets.complete(&origin, row.mods.clone());
+        }
         self.take_rows(results.rows);
+        self.sets.show(origin);
     }
 
     fn take_rows(&mut self, rows: Vec<ResultRow>) {
-        for row in rows {
-            let key = (row.site.clone(), row.gemm, row.kernel.clone(), row.mods.clone());
-            self.rows.insert(key, row);
-        }
-        let num_rows = self.rows.len();
+        self.sets.take(rows);
         if let Some(run) = &mut self.run {
-            run.num_rows = num_rows;
+            run.num_rows = self.sets.num_rows(&run.origin);
         }
         self.revision += 1;
     }
@@ -271,7 +310,7 @@ impl Session {
 
     pub fn notify(&mut self, kind: NoticeKind, text: String) {
         self.next_notice += 1;
-        self.notices.push(Notice { id: self.next_notice, kind, text });
+        self.notices.push(Notice { id: self.next_notice, kind, text, action: None });
     }
 
     pub fn can_undo(&self) -> bool {
@@ -292,18 +331,20 @@ impl Session {
     }
 
     pub fn row(&self, site: &SiteId, gemm: Gemm, kernel: &KernelId, mods: &ModSet) -> Option<&ResultRow> {
-        self.rows.get(&(site.clone(), gemm, kernel.clone(), mods.clone()))
+        self.sets.shown()?.rows.get(&(site.clone(), gemm, kernel.clone(), mods.clone()))
     }
 
     /// Rows of one site and GEMM under `mods`, sorted by kernel.
     pub fn rows_of(&self, site: &SiteId, gemm: Gemm, mods: &ModSet) -> Vec<&ResultRow> {
         let from = (site.clone(), gemm, KernelId::new(""), ModSet::none());
-        let same = self.rows.range(from..).take_while(|((of, at, ..), _)| of == site && *at == gemm);
+        let rows = self.sets.shown().into_iter().flat_map(|set| set.rows.range(from.clone()..));
+        let same = rows.take_while(|((of, at, ..), _)| of == site && *at == gemm);
         same.filter(|((.., of), _)| of == mods).map(|(_, row)| row).collect()
     }
 
+    /// The rows that are shown: all of one engine and device.
     pub fn rows(&self) -> impl Iterator<Item = &ResultRow> {
-        self.rows.values()
+        self.sets.rows().map(|(_, row)| row)
     }
 
     /// Results for a file: they name their trace by its digest.
@@ -312,10 +353,12 @@ impl Session {
         if results.meta.trace_digest.is_empty() { Err(CommandError::DigestPending) } else { Ok(results) }
     }
 
-    /// All rows with the trace's circumstances, as a results file holds them.
+    /// The shown rows with their circumstances, as a results file holds them: those of one engine.
     pub fn results(&self) -> Option<Results> {
         let meta = self.trace.as_ref()?.meta.clone();
-        Some(Results { meta, rows: self.rows.values().cloned().collect() })
+        let by = self.sets.shown().and_then(|set| set.circumstances.clone());
+        let meta = by.map_or_else(|| meta.clone(), |by| by.stamp(meta.clone()));
+        Some(Results { meta, rows: self.rows().cloned().collect() })
     }
 
     /// Choices, totals and frontier for the document and rows of now. Kept until something changes.

@@ -1,5 +1,7 @@
 //! Data ready to draw: the heatmap's grid, the quadrant's points. No view computes a number.
 
+use std::collections::BTreeMap;
+
 use crate::{
     dispatch::{Policy, bound_of, judge},
     model::{Estimate, Gemm, KernelId, LatencySource, Metric, Quadrant, ResultRow, Safety, Site, SiteId},
@@ -244,4 +246,21 @@ pub fn worst_gemm(session: &Session) -> Option<(SiteId, Gemm)> {
         }
     }
     worst.map(|(_, site, gemm)| (site, gemm))
+}
+
+/// How many of the plan's chosen kernels have a latency that was measured, recorded, modelled, or none.
+pub fn sources_of_plan(session: &mut Session) -> BTreeMap<LatencySource, usize> {
+    let plan = session.plan_view();
+    let mut counts = BTreeMap::new();
+    let Some(trace) = &session.trace else { return counts };
+    for site in &trace.manifest().sites {
+        for gemm in Gemm::ALL {
+            let choice = plan.choice(&site.id, gemm);
+            let row = choice.and_then(|choice| session.row(&site.id, gemm, &choice.kernel, &session.document.mods));
+            if let Some(row) = row {
+                *counts.entry(row.latency.source).or_default() += 1;
+            }
+        }
+    }
+    counts
 }

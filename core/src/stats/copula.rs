@@ -27,6 +27,16 @@ pub struct CopulaMap {
 /// Features mapped side by side.
 const LANES: usize = 16;
 
+/// A map's numbers, for a device that maps by the same rule.
+#[derive(Clone, Copy, Debug)]
+pub struct CopulaParts<'a> {
+    pub scores: &'a [f32],
+    pub inverse_deviation: &'a [f32],
+    pub first: &'a [f32],
+    pub slopes: &'a [f32],
+    pub amax: f32,
+}
+
 /// How far a score has come along one segment.
 #[derive(Clone, Copy, Debug)]
 struct Ramp {
@@ -68,6 +78,11 @@ impl CopulaMap {
             slopes,
             amax: distribution.amax.filter(|amax| *amax > 0.0).map_or(f32::MAX, |amax| amax as f32),
         })
+    }
+
+    pub fn parts(&self) -> CopulaParts<'_> {
+        let Self { scores, inverse_deviation, first, slopes, amax } = self;
+        CopulaParts { scores, inverse_deviation, first, slopes, amax: *amax }
     }
 
     fn ramps(&self) -> impl Iterator<Item = Ramp> + '_ {

@@ -42,6 +42,11 @@ impl<'a> ColumnSampler<'a> {
         }
     }
 
+    /// The maps of input and output gradient, where the sampler is a copula.
+    pub fn copulas(&self) -> (Option<&CopulaMap>, Option<&CopulaMap>) {
+        (self.input_copula.as_ref(), self.grad_copula.as_ref())
+    }
+
     /// `count` rows of the chosen features: input `[count, |inputs|]` and output gradient
     /// `[count, |grads|]`, of the same examples.
     pub fn columns(
@@ -80,7 +85,9 @@ impl<'a> ColumnSampler<'a> {
 
     /// Cholesky factor of the chosen features' joint covariance. A cross-covariance recorded in BF16
     /// beside factored covariances may not fit them: it is shrunk until the whole is positive definite.
-    fn root(&self, inputs: &[usize], grads: &[usize]) -> Result<Vec<f64>, SampleError> {
+    ///
+    /// `[inputs + grads]` squared, row-major: x = z1 L11^T, dy = z1 L21^T + z2 L22^T.
+    pub fn root(&self, inputs: &[usize], grads: &[usize]) -> Result<Vec<f64>, SampleError> {
         let k = self.input.mean.len();
         let n = self.grad_output.mean.len();
         let size = inputs.len() + grads.len();

@@ -89,6 +89,11 @@ pub struct MatrixNormalSampler {
 }
 
 impl MatrixNormalSampler {
+    /// Mean `[rows, cols]`, L_U `[rows, rows]` and L_V `[cols, cols]`.
+    pub fn parts(&self) -> [&[f64]; 3] {
+        [&self.mean, &self.lower_u, &self.lower_v]
+    }
+
     pub fn draw(&self, rng: &mut Rng) -> Vec<f32> {
         let mut normals = vec![0f32; self.rows * self.cols];
         rng.fill_normal(&mut normals);

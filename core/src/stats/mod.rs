@@ -7,11 +7,11 @@ mod joint;
 mod matrix_normal;
 mod rows;
 
-pub use copula::CopulaMap;
+pub use copula::{CopulaMap, CopulaParts};
 pub use extreme::AmaxTable;
 pub use joint::ColumnSampler;
 pub use matrix_normal::{MatrixNormal, MatrixNormalSampler};
-pub use rows::RowSampler;
+pub use rows::{Root, RowSampler};
 
 use serde::{Deserialize, Serialize};
 

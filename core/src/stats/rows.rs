@@ -8,6 +8,32 @@ use crate::{
 
 use super::{CopulaMap, SampleError, SamplerKind};
 
+/// A covariance as `root root^T + diag(noise^2)`.
+#[derive(Clone, Debug)]
+pub struct Root {
+    /// `[features, rank]`: a Cholesky factor, or the recorded low-rank factor.
+    pub root: Vec<f32>,
+    pub rank: usize,
+    /// Standard deviations of the part outside the factor.
+    pub noise: Option<Vec<f32>>,
+}
+
+impl Root {
+    pub fn of(what: &'static str, distribution: &Distribution) -> Result<Self, SampleError> {
+        let features = distribution.mean.len();
+        let (root, rank, noise) = match &distribution.cov {
+            Covariance::Full(full) => {
+                let lower = cholesky_jittered(full, features).map_err(|source| SampleError { what, source })?;
+                (lower, features, None)
+            }
+            Covariance::Factor { factor, rank, diag } => {
+                (factor.clone(), *rank, Some(diag.iter().map(|d| d.max(0.0).sqrt() as f32).collect()))
+            }
+        };
+        Ok(Self { root: root.into_iter().map(|v| v as f32).collect(), rank, noise })
+    }
+}
+
 /// Draws rows of one distribution. `root`: a Cholesky factor, or the low-rank factor with the
 /// independent rest in `noise`.
 #[derive(Clone, Debug)]
@@ -28,16 +54,8 @@ impl RowSampler {
         kind: SamplerKind,
     ) -> Result<Self, SampleError> {
         let features = distribution.mean.len();
-        let (root, rank, noise) = match &distribution.cov {
-            Covariance::Full(full) => {
-                let lower = cholesky_jittered(full, features).map_err(|source| SampleError { what, source })?;
-                (lower, features, None)
-            }
-            Covariance::Factor { factor, rank, diag } => {
-                (factor.clone(), *rank, Some(diag.iter().map(|d| d.max(0.0).sqrt() as f32).collect()))
-            }
-        };
-        let root = Matrix { rows: features, cols: rank, data: root.iter().map(|v| *v as f32).collect() };
+        let Root { root, rank, noise } = Root::of(what, distribution)?;
+        let root = Matrix { rows: features, cols: rank, data: root };
         let copula = match kind {
             SamplerKind::Copula => CopulaMap::new(distribution, probs),
             SamplerKind::Gaussian => None,

@@ -40,6 +40,12 @@ impl Columns {
         self.push(name, values.collect::<Vec<_>>());
     }
 
+    /// A list of numbers in every row.
+    pub(super) fn floats<'a>(&mut self, name: &str, values: impl Iterator<Item = &'a [f64]>) {
+        let lists: Vec<Series> = values.map(|list| Series::new(PlSmallStr::EMPTY, list)).collect();
+        self.columns.push(Series::new(PlSmallStr::from(name), lists).into_column());
+    }
+
     pub(super) fn flag(&mut self, name: &str, values: impl Iterator<Item = bool>) {
         self.push(name, values.collect::<Vec<_>>());
     }
@@ -117,6 +123,30 @@ impl Table {
         self.metadata.iter().find(|(name, _)| name == key)?.1.as_deref()
     }
 
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.frame.column(name).is_ok()
+    }
+
+    /// A list of numbers in every row; null is an empty one.
+    pub(super) fn floats(&self, name: &str) -> Result<Vec<Vec<f64>>, Cause> {
+        let column = self.frame.column(name).map_err(|_| Cause::MissingColumn(name.to_owned()))?;
+        let found = column.dtype().to_string();
+        let wrong = || Cause::WrongType { column: name.to_owned(), found: found.clone(), expected: "list[f64]" };
+        if matches!(column.dtype(), DataType::Null) {
+            return Ok(vec![Vec::new(); self.height()]);
+        }
+        let lists = column.list().map_err(|_| wrong())?;
+        let values = |list: Option<Series>| match list {
+            None => Ok(Vec::new()),
+            Some(list) if list.is_empty() || matches!(list.dtype(), DataType::Null) => Ok(Vec::new()),
+            Some(list) => {
+                let numbers = list.f64().map_err(|_| wrong())?;
+                Ok(numbers.iter().map(|value| value.unwrap_or(f64::NAN)).collect())
+            }
+        };
+        (0..self.height()).map(|row| values(lists.get_as_series(row))).collect()
+    }
+
     /// `None`: a column of nulls without a type, as other writers leave an empty one.
     fn column(&self, name: &str, dtype: &DataType, expected: &'static str) -> Result<Option<&Column>, Cause> {
         let column = self.frame.column(name).map_err(|_| Cause::MissingColumn(name.to_owned()))?;
@@ -192,5 +222,10 @@ impl RowCheck {
             }
             value => Ok(value),
         }
+    }
+
+    pub(super) fn all_not_negative(&self, name: &str, values: Vec<f64>) -> Result<Vec<f64>, Cause> {
+        values.iter().try_for_each(|value| self.not_negative(name, Some(*value)).map(drop))?;
+        Ok(values)
     }
 }

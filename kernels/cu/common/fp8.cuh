@@ -4,6 +4,7 @@
 #include "common/types.cuh"
 
 static constexpr float E4M3_MAX = 448.0f;
+static constexpr float E5M2_MAX = 57344.0f;
 // Scales are kept away from zero so that a row of zeros does not divide by it.
 static constexpr float SCALE_FLOOR = 1e-12f;
 
@@ -35,10 +36,13 @@ static __device__ __forceinline__ float scale_from_amax(float amax, float larges
 // BF16 / FP32 rounded as __fdiv_rn rounds it, in three instructions instead of about ten and a
 // branch: the quotient by the reciprocal, corrected once by its own remainder. For BF16 numerators
 // this equals division for *every* pair of mantissas (the test in lib.rs tries all 2^30).
-// Where the remainder underflows the quotient is far below FP8's smallest step, 2^-9.
-struct Divisor {
+// Where the remainder underflows the quotient is far below FP8's smallest step, 2^-9 or 2^-16.
+struct alignas(8) Divisor {
     float value;
     float reciprocal;
+
+    // For shared memory, which nothing initialises.
+    Divisor() = default;
 
     // `scale`: at least SCALE_FLOOR, at most 2^120 (the scale of the largest FP32), infinity or NaN.
     __device__ __forceinline__ explicit Divisor(float scale) : value(scale), reciprocal(__frcp_rn(scale)) {
@@ -48,7 +52,7 @@ struct Divisor {
     }
 
     // For quotients below 2^100: beyond FP32 the correction would be NaN. The sign of a zero is
-    // lost: see e4m3_signed.
+    // lost: see signed_codes.
     __device__ __forceinline__ float of(float numerator) const {
         const float quotient = __fmul_rn(numerator, reciprocal);
         return corrected(numerator, quotient);
@@ -67,9 +71,9 @@ struct Divisor {
     }
 };
 
-// Gives four E4M3 codes the signs of the four BF16 in `low` and `high`: -0 and what rounds to it
+// Gives four codes the signs of the four BF16 in `low` and `high`: -0 and what rounds to it
 // must come out as 0x80, and the correction above ends in (+0) + (-0) = +0.
-static __device__ __forceinline__ u32 e4m3_signed(u32 codes, u32 low, u32 high) {
+static __device__ __forceinline__ u32 signed_codes(u32 codes, u32 low, u32 high) {
     const u32 upper_bytes = __byte_perm(low, high, 0x7531);
     return (codes & 0x7F7F7F7Fu) | (upper_bytes & 0x80808080u);
 }

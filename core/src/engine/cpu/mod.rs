@@ -5,9 +5,9 @@ mod loss;
 mod site;
 mod weights;
 
-use crate::model::{Gemm, GemmShape, Kernel, KernelRecord};
+use crate::model::{Gemm, GemmShape, Kernel};
 
-use super::{Engine, EngineError, EngineInfo, SiteEngine, SiteJob};
+use super::{Engine, EngineError, EngineInfo, KernelTiming, SiteEngine, SiteJob, TimeOptions};
 
 /// Emulates numerics; has no latencies of its own.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,7 +31,13 @@ impl Engine for CpuEngine {
         Ok(Box::new(site::CpuSite::new(job)?))
     }
 
-    fn time(&self, _: &Kernel, _: Gemm, _: GemmShape) -> Result<KernelRecord, EngineError> {
+    fn time(
+        &self,
+        _: &[&'static Kernel],
+        _: Gemm,
+        _: GemmShape,
+        _: &TimeOptions,
+    ) -> Result<Vec<KernelTiming>, EngineError> {
         Err(EngineError::Unavailable("the CPU engine emulates a kernel's numerics and cannot time it".to_owned()))
     }
 }

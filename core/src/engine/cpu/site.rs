@@ -1,7 +1,7 @@
 //! One prepared site: a draw of each of its GEMMs through every asked numerics.
 
 use crate::{
-    engine::{EngineError, SiteEngine, SiteJob},
+    engine::{Drawn, EngineError, SiteEngine, SiteJob, Way},
     model::{Format, Gemm, GemmNumerics, Matrix, OperandCast},
     mods::{Tail, modified_tail},
     numerics::{
@@ -134,14 +134,17 @@ impl CpuSite {
 }
 
 impl SiteEngine for CpuSite {
-    fn draw(&mut self, gemm: Gemm, numerics: &[GemmNumerics], draw: u64) -> Result<Vec<DrawStats>, EngineError> {
-        match gemm {
-            Gemm::Fprop | Gemm::Dgrad => self.draw_rows(gemm, numerics, draw),
-            Gemm::Wgrad => self.draw_columns(numerics, draw),
-        }
+    fn draw(&mut self, gemm: Gemm, ways: &[Way], draw: u64) -> Result<Vec<Drawn>, EngineError> {
+        let numerics = numerics_of(ways)?;
+        let sums = match gemm {
+            Gemm::Fprop | Gemm::Dgrad => self.draw_rows(gemm, &numerics, draw),
+            Gemm::Wgrad => self.draw_columns(&numerics, draw),
+        };
+        Ok(sums?.into_iter().map(Ok).collect())
     }
 
-    fn heldout(&mut self, gemm: Gemm, numerics: &[GemmNumerics]) -> Option<(u64, Vec<DrawStats>)> {
+    fn heldout(&mut self, gemm: Gemm, ways: &[Way]) -> Option<(u64, Vec<Drawn>)> {
+        let numerics = &numerics_of(ways).ok()?[..];
         let stats = self.job.stats.clone();
         // Behind a modified block the recorded rows are another model's.
         let (rows, from) = match gemm {
@@ -154,7 +157,7 @@ impl SiteEngine for CpuSite {
         }
         let amax = from.amax_of_batch(stats.site.m, &mut self.rng(gemm, 0, b"heldout"));
         let sums = self.rows_against_weight(gemm, numerics, rows, amax, 0);
-        Some((rows.rows as u64, sums))
+        Some((rows.rows as u64, sums.into_iter().map(Ok).collect()))
     }
 
     fn sampler(&self) -> String {
@@ -163,6 +166,15 @@ impl SiteEngine for CpuSite {
             None => self.job.sampler.available(&self.job.stats.input).as_str().to_owned(),
         }
     }
+}
+
+/// No library runs on a CPU.
+fn numerics_of(ways: &[Way]) -> Result<Vec<GemmNumerics>, EngineError> {
+    let numerics = |way: &Way| match way {
+        Way::Numerics(numerics) => Ok(*numerics),
+        Way::Library(name) => Err(EngineError::Unavailable(format!("{name} does not run on a CPU"))),
+    };
+    ways.iter().map(numerics).collect()
 }
 
 /// A right operand in every cast form.

@@ -1,0 +1,162 @@
+//! `loka bench`: shapes in, a kernel database with raw samples out.
+
+use std::{
+    cell::{Cell, RefCell},
+    path::PathBuf,
+    sync::atomic::AtomicBool,
+    time::Instant,
+};
+
+use loka_core::{
+    bench::{
+        self, BenchEvent, Condition, KernelDb, Measurement, Moved, REPEATS_WITHIN, Watch, moved, parse_shapes,
+        shapes_of, summarise,
+    },
+    engine::{self, Engine, EngineError, TimeOptions},
+    model::{Gemm, GemmShape, Kernel, KernelRecord},
+    tables::{read_kernels, write_kernels},
+    trace::Trace,
+};
+
+use crate::{files, probing};
+
+use super::{
+    bench_report,
+    output::{self, Outcome},
+    patterns,
+};
+
+#[derive(clap::Args, Debug)]
+pub struct BenchArgs {
+    /// A CSV of m,k,n or a trace.
+    #[arg(long, value_name = "FILE|TRACE")]
+    shapes: PathBuf,
+    /// The kernel database to write, *.kernels.parquet.
+    #[arg(long)]
+    pub out: PathBuf,
+    /// Only kernels that match, e.g. 'cublaslt/fp8-*'; may be given again. BF16 is always timed beside them.
+    #[arg(long = "kernels", value_name = "GLOB")]
+    kernels: Vec<String>,
+    /// Which of a linear's GEMMs.
+    #[arg(long, value_delimiter = ',', default_value = "fprop,dgrad,wgrad")]
+    gemms: Vec<Gemm>,
+    /// Samples of each kernel and sequence.
+    #[arg(long, default_value_t = 31, value_parser = clap::value_parser!(u64).range(5..=10_000))]
+    samples: u64,
+    /// Also write the medians as compact text.
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// An earlier database of the same shapes: exit 1 when the medians moved.
+    #[arg(long, value_name = "OLD.kernels.parquet")]
+    against: Option<PathBuf>,
+    #[arg(long, default_value = "auto", value_parser = ["auto", "cuda"])]
+    engine: String,
+    /// Time the kernels of PyTorch, TorchAO, DeepGEMM, FBGEMM and Transformer Engine too, as far as the Python
+    /// has them.
+    #[arg(long)]
+    libraries: bool,
+    /// The Python whose libraries those are.
+    #[arg(long, default_value = "python3")]
+    python: PathBuf,
+}
+
+pub fn run(args: &BenchArgs, json: bool) -> anyhow::Result<Outcome> {
+    let shapes = shapes(args)?;
+    let kernels = kernels(args)?;
+    let gemms = each_once(&args.gemms);
+    let old = args.against.as_ref().map(|path| read_kernels(path)).transpose()?;
+    files::check_writable(&args.out)?;
+    args.csv.as_ref().map(|path| files::check_writable(path)).transpose()?;
+    // The CPU emulates and has nothing to time: auto is CUDA too.
+    let engine = engine::open(if args.engine == "auto" { "cuda" } else { &args.engine })?;
+    if args.libraries {
+        probing::load_libraries(&args.python)?;
+    }
+    output::note(&probing::engine_line(engine.as_ref()));
+    let now = probing::now_rfc3339();
+    let samples = usize::try_from(args.samples)?;
+    let options = TimeOptions { samples, ..TimeOptions::default() };
+    let what = Measurement { shapes: &shapes, gemms: &gemms, kernels: &kernels, options, recorded_at: &now };
+    let (records, ended, condition) = time(engine.as_ref(), &what);
+    finish(args, json, records, ended, &condition, old.as_ref())
+}
+
+fn shapes(args: &BenchArgs) -> anyhow::Result<Vec<GemmShape>> {
+    let path = &args.shapes;
+    if path.is_dir() || path.extension().is_some_and(|end| end == "safetensors") {
+        return Ok(shapes_of(&Trace::open(path)?.manifest().sites));
+    }
+    let text = output::read_text(path)?;
+    parse_shapes(&text).map_err(|error| anyhow::anyhow!("{error}: {}", path.display()))
+}
+
+/// Without patterns, those that LoKA's own engine runs.
+fn kernels(args: &BenchArgs) -> anyhow::Result<Vec<&'static Kernel>> {
+    let chosen = patterns::kernels(&args.kernels)?;
+    let all = !args.kernels.is_empty() || args.libraries;
+    Ok(chosen.into_iter().filter(|kernel| all || kernel.is_native()).collect())
+}
+
+fn each_once(gemms: &[Gemm]) -> Vec<Gemm> {
+    Gemm::ALL.into_iter().filter(|gemm| gemms.contains(gemm)).collect()
+}
+
+fn time(engine: &dyn Engine, what: &Measurement<'_>) -> (Vec<KernelRecord>, Result<(), EngineError>, Condition) {
+    let watch = RefCell::new(Watch::start(&engine.describe().device));
+    let records = RefCell::new(Vec::new());
+    let (started, timed) = (Instant::now(), Cell::new(0));
+    let sink = |event| match event {
+        BenchEvent::Records(new) => records.borrow_mut().extend(new),
+        BenchEvent::Progress { done, of } => {
+            watch.borrow_mut().look();
+            timed.set(done);
+            let left = started.elapsed().as_secs_f64() * (of - done) as f64 / done as f64;
+            output::progress(&format!("timing {done} of {of} GEMMs · {left:.0} s left"));
+        }
+        BenchEvent::Problem { gemm, shape, reason } => {
+            output::note(&format!("warning: {gemm} {} x {} x {} was not timed: {reason}", shape.m, shape.k, shape.n));
+        }
+    };
+    let ended = bench::measure(engine, what, &AtomicBool::new(false), &sink);
+    output::progress_done();
+    let records = records.into_inner();
+    let condition = watch.into_inner().finish(&records);
+    (records, ended, condition)
+}
+
+/// Whatever was timed is written, also when the device went away in the middle.
+fn finish(
+    args: &BenchArgs,
+    json: bool,
+    records: Vec<KernelRecord>,
+    ended: Result<(), EngineError>,
+    condition: &Condition,
+    old: Option<&KernelDb>,
+) -> anyhow::Result<Outcome> {
+    let lost = ended.err();
+    if records.is_empty() {
+        let reason = lost.map_or("no GEMM could be timed".to_owned(), |error| error.to_string());
+        output::complain(&anyhow::anyhow!("{reason}: {}", args.shapes.display()));
+        return Ok(Outcome::Failed);
+    }
+    let database = KernelDb { name: String::new(), records };
+    write_kernels(&args.out, &database)?;
+    if let Some(path) = &args.csv {
+        files::write_atomically(path, bench::to_csv(&database.records).as_bytes())?;
+    }
+    let summary = summarise(&database.records);
+    let moved: Option<Option<Moved>> = old.map(|old| moved(&database.records, &old.records));
+    if json {
+        bench_report::json(args, &database.records, &summary, condition, moved.as_ref(), lost.as_ref())?;
+    } else {
+        bench_report::print(args, &database.records, &summary, condition);
+        moved.as_ref().into_iter().for_each(|moved| bench_report::print_moved(moved.as_ref()));
+    }
+    if let Some(error) = lost {
+        let kept = database.records.len();
+        output::complain(&anyhow::anyhow!("{error}; {kept} finished records are kept: {}", args.out.display()));
+        return Ok(Outcome::Failed);
+    }
+    let repeats = moved.is_none_or(|moved| moved.is_some_and(|moved| moved.p90 <= REPEATS_WITHIN));
+    Ok(if repeats { Outcome::Done } else { Outcome::Failed })
+}

@@ -1,0 +1,128 @@
+//! Takes a trace and an engine, gives the events of a probe or of a timing: what a thread of the local
+//! link does from its start to its end.
+
+use std::{
+    any::Any,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use loka_core::{
+    engine::{Engine, EngineError},
+    model::{ModSet, SiteId},
+    probe::{ProbeConfig, ProbeEvent, probe},
+    session::{Circumstances, Event},
+    trace::Trace,
+};
+
+use super::local::Outbox;
+use crate::probing;
+
+/// How often the memory of a device is told.
+const MEMORY_EVERY: Duration = Duration::from_millis(250);
+
+pub(super) struct Work {
+    pub trace: Trace,
+    pub engine: Arc<dyn Engine>,
+}
+
+pub(super) fn config(mods: ModSet) -> ProbeConfig {
+    ProbeConfig { mods, latency: probing::recorded_latencies(), ..ProbeConfig::default() }
+}
+
+impl Work {
+    fn sites(&self) -> Vec<SiteId> {
+        let usable = self.trace.sites().iter().filter(|entry| entry.problem.is_none());
+        usable.map(|entry| entry.site.id.clone()).collect()
+    }
+
+    fn name(&self) -> String {
+        self.engine.describe().name.to_owned()
+    }
+
+    pub fn probe_started(&self, run: u64, mods: ModSet) -> Event {
+        let meta = probing::results_meta(&self.trace, String::new(), self.engine.as_ref(), &config(mods.clone()));
+        Event::ProbeStarted { run, mods, num_sites: self.sites().len(), by: Box::new(Circumstances::from(&meta)) }
+    }
+
+    pub fn probe(&self, run: u64, mods: ModSet, cancel: &AtomicBool, outbox: &Outbox) {
+        let (start, memory) = (Instant::now(), MemoryNews::default());
+        let lost = AtomicBool::new(false);
+        let sink = |event: ProbeEvent| {
+            let event = match event {
+                ProbeEvent::Rows(rows) => Event::Rows { run, rows },
+                // Sites that wait when an engine is lost are not to blame.
+                ProbeEvent::Problem(..) if lost.load(Ordering::Relaxed) => return,
+                ProbeEvent::Problem(site, reason) => Event::Problem { run, site, reason },
+                ProbeEvent::Progress(done) => {
+                    memory.tell(self.engine.as_ref(), run, outbox);
+                    Event::Progress { run, done, seconds: start.elapsed().as_secs_f64() }
+                }
+                ProbeEvent::Lost(reason) => {
+                    lost.store(true, Ordering::Relaxed);
+                    Event::EngineLost { name: self.name(), reason }
+                }
+            };
+            outbox.send(run, event);
+        };
+        let work = || probe(&self.trace, &self.sites(), self.engine.as_ref(), &config(mods), cancel, &sink);
+        let outcome = catch_unwind(AssertUnwindSafe(work));
+        if let Err(cause) = &outcome {
+            outbox.send(run, Event::OpenFailed { message: panic_text(&**cause) });
+        }
+        memory.last(self.engine.as_ref(), run, outbox);
+        let cancelled = outcome.is_err() || cancel.load(Ordering::Relaxed) || lost.load(Ordering::Relaxed);
+        outbox.send(run, Event::ProbeFinished { run, cancelled, seconds: start.elapsed().as_secs_f64() });
+    }
+
+    pub fn measure(&self, run: u64, cancel: &AtomicBool, outbox: &Outbox) {
+        let (start, memory) = (Instant::now(), MemoryNews::default());
+        let report = |latencies, done| {
+            memory.tell(self.engine.as_ref(), run, outbox);
+            outbox.send(run, Event::Measured { run, latencies, done, seconds: start.elapsed().as_secs_f64() });
+        };
+        let work = || probing::measure(self.engine.as_ref(), &self.trace, cancel, &report);
+        let problem = match catch_unwind(AssertUnwindSafe(work)) {
+            Ok(Ok(())) => None,
+            Ok(Err(EngineError::Lost(reason))) => {
+                outbox.send(run, Event::EngineLost { name: self.name(), reason });
+                None
+            }
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(cause) => Some(panic_text(&*cause)),
+        };
+        memory.last(self.engine.as_ref(), run, outbox);
+        outbox.send(run, Event::MeasureFinished { run, problem });
+    }
+}
+
+/// Tells a device's memory now and then: asking costs the driver a call.
+#[derive(Default)]
+struct MemoryNews {
+    told: Mutex<Option<Instant>>,
+}
+
+impl MemoryNews {
+    fn tell(&self, engine: &dyn Engine, run: u64, outbox: &Outbox) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.is_none_or(|told| told.elapsed() >= MEMORY_EVERY) {
+            *told = Some(Instant::now());
+            self.last(engine, run, outbox);
+        }
+    }
+
+    fn last(&self, engine: &dyn Engine, run: u64, outbox: &Outbox) {
+        if let Some(memory) = engine.memory() {
+            outbox.send(run, Event::EngineMemory { name: engine.describe().name.to_owned(), memory });
+        }
+    }
+}
+
+pub(super) fn panic_text(cause: &(dyn Any + Send)) -> String {
+    let text = cause.downcast_ref::<&str>().copied().or_else(|| cause.downcast_ref::<String>().map(String::as_str));
+    format!("LoKA met an error of its own, please report it: {}", text.unwrap_or("no details"))
+}

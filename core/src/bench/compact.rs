@@ -1,0 +1,171 @@
+//! Takes kernel records, gives a compact CSV without raw samples, and back: what is embedded for a build
+//! that reads no Parquet.
+//!
+//! Circumstances are lines `# device: NVIDIA H200`, good for all rows below until the next; times are
+//! rounded to nanoseconds, far below what a sample varies by.
+
+use std::fmt::Write as _;
+
+use crate::model::{GemmShape, KernelId, KernelRecord};
+
+const HEADER: &str = "kernel,gemm,m,k,n,gemm_us,cast_us,latency_us,latency_p10_us,latency_p90_us,latency_cached_us,\
+                      latency_cached_p10_us,latency_cached_p90_us,supported,samples,reason";
+
+const CIRCUMSTANCES: [&str; 4] = ["device", "driver", "versions", "recorded_at"];
+
+fn circumstances(record: &KernelRecord) -> [&str; 4] {
+    [&record.device, &record.driver, &record.versions, &record.recorded_at]
+}
+
+fn times(record: &KernelRecord) -> [Option<f64>; 8] {
+    [
+        record.gemm_us,
+        record.cast_us,
+        record.latency_us,
+        record.latency_p10_us,
+        record.latency_p90_us,
+        record.latency_cached_us,
+        record.latency_cached_p10_us,
+        record.latency_cached_p90_us,
+    ]
+}
+
+/// All that `from_csv` gives back: everything but raw samples and notes.
+pub fn to_csv(records: &[KernelRecord]) -> String {
+    let (mut text, mut current) = (String::new(), None);
+    for record in records {
+        let now = circumstances(record);
+        if current != Some(now) {
+            for (name, value) in CIRCUMSTANCES.iter().zip(now) {
+                let _ = writeln!(text, "# {name}: {}", one_line(value));
+            }
+            if current.is_none() {
+                text += HEADER;
+                text.push('\n');
+            }
+            current = Some(now);
+        }
+        let GemmShape { m, k, n } = record.shape;
+        let _ = write!(text, "{},{},{m},{k},{n}", record.kernel, record.gemm);
+        for time in times(record) {
+            let _ = write!(text, ",{}", time.map_or(String::new(), |us| ((us * 1e3).round() / 1e3).to_string()));
+        }
+        let reason = one_line(record.reason.as_deref().unwrap_or_default());
+        let _ = writeln!(text, ",{},{},{reason}", record.supported, record.samples);
+    }
+    if records.is_empty() { format!("{HEADER}\n") } else { text }
+}
+
+fn one_line(text: &str) -> String {
+    text.replace(['\n', '\r'], " ")
+}
+
+/// The records of such a text, or what is wrong with which line.
+pub fn from_csv(text: &str) -> Result<Vec<KernelRecord>, String> {
+    let (mut records, mut now) = (Vec::new(), [const { String::new() }; 4]);
+    let mut headed = false;
+    for (index, line) in text.lines().enumerate() {
+        let fault = |problem: String| format!("line {}: {problem}", index + 1);
+        if let Some(comment) = line.strip_prefix('#') {
+            let (name, value) = comment.split_once(':').unwrap_or((comment, ""));
+            if let Some(at) = CIRCUMSTANCES.iter().position(|known| *known == name.trim()) {
+                now[at] = value.trim().to_owned();
+            }
+        } else if line == HEADER && !headed {
+            headed = true;
+        } else if !line.trim().is_empty() {
+            if !headed {
+                return Err(fault("not the header of a kernel database".to_owned()));
+            }
+            records.push(record(line, &now).map_err(fault)?);
+        }
+    }
+    Ok(records)
+}
+
+fn record(line: &str, now: &[String; 4]) -> Result<KernelRecord, String> {
+    // The reason is last and may have commas of its own.
+    let fields: Vec<&str> = line.splitn(16, ',').collect();
+    let [kernel, gemm, m, k, n, times @ .., supported, samples, reason] = fields.as_slice() else {
+        return Err(format!("{} columns, it must have 16", fields.len()));
+    };
+    if times.len() != 8 {
+        return Err(format!("{} columns, it must have 16", fields.len()));
+    }
+    let size = |text: &str| {
+        let size = text.parse::<usize>().ok().filter(|size| *size > 0);
+        size.ok_or_else(|| format!("'{text}' is not a size"))
+    };
+    let time = |index: usize| match times[index] {
+        "" => Ok(None),
+        text => match text.parse::<f64>() {
+            Ok(us) if us >= 0.0 && us.is_finite() => Ok(Some(us)),
+            _ => Err(format!("'{text}' is not a time")),
+        },
+    };
+    let [device, driver, versions, recorded_at] = now.clone();
+    Ok(KernelRecord {
+        kernel: KernelId::new(kernel),
+        gemm: gemm.parse()?,
+        shape: GemmShape { m: size(m)?, k: size(k)?, n: size(n)? },
+        gemm_us: time(0)?,
+        cast_us: time(1)?,
+        latency_us: time(2)?,
+        latency_p10_us: time(3)?,
+        latency_p90_us: time(4)?,
+        latency_cached_us: time(5)?,
+        latency_cached_p10_us: time(6)?,
+        latency_cached_p90_us: time(7)?,
+        supported: supported.parse().map_err(|_| format!("'{supported}' is neither true nor false"))?,
+        reason: (!reason.is_empty()).then(|| (*reason).to_owned()),
+        samples: samples.parse().map_err(|_| format!("'{samples}' is not a count"))?,
+        device,
+        driver,
+        versions,
+        recorded_at,
+        gemm_samples_us: Vec::new(),
+        latency_samples_us: Vec::new(),
+        cached_samples_us: Vec::new(),
+        note: String::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::KernelDb;
+
+    #[test]
+    fn a_database_there_and_back() {
+        let rounded = |us: Option<f64>| us.map(|us| (us * 1e3).round() / 1e3);
+        let mut all: Vec<KernelRecord> = KernelDb::builtin().into_iter().flat_map(|db| db.records).collect();
+        let back = from_csv(&to_csv(&all)).unwrap();
+        for record in &mut all {
+            record.gemm_us = rounded(record.gemm_us);
+            record.cast_us = rounded(record.cast_us);
+            record.latency_us = rounded(record.latency_us);
+            record.latency_cached_us = rounded(record.latency_cached_us);
+        }
+        assert_eq!(back, all);
+        assert!(all.iter().any(|record| record.reason.as_ref().is_some_and(|reason| reason.contains(", got"))));
+        assert_eq!(from_csv(&to_csv(&[])), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn broken_lines_are_named() {
+        let good = "cublaslt/bf16,fprop,1,2,3,,,,,,,,,true,0,";
+        assert_eq!(from_csv(&format!("{HEADER}\n{good}\n")).unwrap().len(), 1);
+        for (line, words) in [
+            ("cublaslt/bf16,fprop,1,2,3", "line 2: 5 columns, it must have 16"),
+            (&good.replace("fprop", "up"), "line 2: unknown GEMM 'up' (fprop, dgrad or wgrad)"),
+            (&good.replace(",2,", ",0,"), "line 2: '0' is not a size"),
+            (&good.replace("3,,", "3,-1,"), "line 2: '-1' is not a time"),
+            (&good.replace("3,,", "3,NaN,"), "line 2: 'NaN' is not a time"),
+            (&good.replace("true", "yes"), "line 2: 'yes' is neither true nor false"),
+            (&good.replace("true,0", "true,x"), "line 2: 'x' is not a count"),
+        ] {
+            assert_eq!(from_csv(&format!("{HEADER}\n{line}\n")), Err(words.to_owned()));
+        }
+        assert_eq!(from_csv("m,k,n\n"), Err("line 1: not the header of a kernel database".to_owned()));
+    }
+}

@@ -1,0 +1,137 @@
+//! Operands of a probe cast on the device, in FP32 as they were drawn, to what a GEMM reads.
+
+use loka_kernels::probing::{self, CodeFormat, ScaleMode};
+
+use crate::{
+    model::{Format, Granularity, OperandCast},
+    numerics::fp8::format_max,
+};
+
+use super::{
+    CudaError,
+    arguments::Arguments,
+    lane::{Lane, Tensor},
+    stream::Buffer,
+};
+
+/// Codes of a cast operand.
+pub(super) enum Codes {
+    Fp8(Buffer<u8>),
+    Bf16(Buffer<u16>),
+    /// FP32, read by the tensor cores as TF32.
+    F32(Buffer<f32>),
+}
+
+impl Codes {
+    pub fn address(&self) -> u64 {
+        match self {
+            Self::Fp8(codes) => codes.address(),
+            Self::Bf16(codes) => codes.address(),
+            Self::F32(codes) => codes.address(),
+        }
+    }
+}
+
+/// An operand as a GEMM reads it.
+pub(super) struct Cast {
+    pub codes: Codes,
+    pub cast: OperandCast,
+    /// As `quantize` reads them; for 128x128 repeated along rows.
+    pub scales: Option<Buffer<f32>>,
+    /// As cuBLASLt reads 128x128 scales.
+    pub blocked: Option<Buffer<f32>>,
+}
+
+impl Cast {
+    /// The scales that cuBLASLt reads; 0 for none.
+    pub fn scales_address(&self) -> u64 {
+        self.blocked.as_ref().or(self.scales.as_ref()).map_or(0, Buffer::address)
+    }
+}
+
+pub(super) fn code_format(format: Format) -> CodeFormat {
+    match format {
+        Format::E4m3 => CodeFormat::E4m3,
+        Format::E5m2 => CodeFormat::E5m2,
+        Format::Bf16 => CodeFormat::Bf16,
+        Format::F32 | Format::Tf32 => CodeFormat::F32,
+    }
+}
+
+pub(super) fn scale_mode(granularity: Granularity) -> ScaleMode {
+    match granularity {
+        Granularity::None => ScaleMode::None,
+        Granularity::Tensor => ScaleMode::Tensor,
+        Granularity::Row => ScaleMode::Row,
+        Granularity::Block1x128 => ScaleMode::Block1x128,
+        Granularity::Block128x128 => ScaleMode::Block128x128,
+    }
+}
+
+impl Lane {
+    /// Casts `[rows, reduced]` as the GEMM reads it. `floor_amax`: of the rest of the tensor that this is a
+    /// part of; a tensorwise scale must not be finer than the real one.
+    pub fn cast(&self, from: &Tensor, cast: OperandCast, floor_amax: f32) -> Result<Cast, CudaError> {
+        let plain = |codes| Cast { codes, cast, scales: None, blocked: None };
+        match cast.format {
+            Format::F32 => {
+                let copy = self.stream.alloc(from.data.len())?;
+                self.stream.copy(&from.data, &copy)?;
+                Ok(plain(Codes::F32(copy)))
+            }
+            // cuBLASLt rounds to nearest by itself (`loka selftest --gpu` sees to it); this is for what reads
+            // the codes beside it.
+            Format::Tf32 => {
+                let codes = self.stream.alloc::<f32>(from.data.len())?;
+                let arguments = Arguments::new().buffer(&from.data).buffer(&codes).value(from.count());
+                self.launch("round_tf32", probing::elements(from.count()), &arguments)?;
+                Ok(plain(Codes::F32(codes)))
+            }
+            Format::Bf16 => Ok(plain(Codes::Bf16(self.round_bf16(from)?))),
+            Format::E4m3 | Format::E5m2 => self.cast_fp8(from, cast, floor_amax),
+        }
+    }
+
+    fn cast_fp8(&self, from: &Tensor, cast: OperandCast, floor_amax: f32) -> Result<Cast, CudaError> {
+        let (rows, cols) = (from.rows_u32(), from.cols_u32());
+        let mode = scale_mode(cast.granularity);
+        let by_block = matches!(mode, ScaleMode::Block1x128 | ScaleMode::Block128x128);
+        let stretch = if by_block { 128 } else { cols.max(1) };
+        let stretches = probing::amax_stretches(cols, stretch);
+        let amax = self.stream.alloc::<f32>(stretches as usize * from.rows)?;
+        let arguments = Arguments::new().buffer(&from.data).buffer(&amax).value(rows).value(cols).value(stretch);
+        self.launch("row_amax", probing::row_amax(rows, cols, stretch), &arguments)?;
+        let blocked = match mode {
+            ScaleMode::Block128x128 => {
+                Some(self.stream.alloc::<f32>(probing::blocked_scales(rows, stretches) as usize)?)
+            }
+            _ => None,
+        };
+        let scales = match mode {
+            ScaleMode::Tensor => self.stream.alloc::<f32>(4)?,
+            _ => self.stream.alloc::<f32>(amax.len())?,
+        };
+        let arguments = Arguments::new()
+            .buffer(&amax)
+            .buffer(&scales)
+            .maybe(blocked.as_ref())
+            .value(rows)
+            .value(stretches)
+            .value(mode as u32)
+            .value(format_max(cast.format))
+            .value(floor_amax)
+            .value(u32::from(cast.power_of_two));
+        self.launch("scales_from_amax", probing::scales_from_amax(rows, stretches, mode), &arguments)?;
+        let codes = self.stream.alloc::<u8>(from.data.len())?;
+        let arguments = Arguments::new()
+            .buffer(&from.data)
+            .buffer(&scales)
+            .buffer(&codes)
+            .value(rows)
+            .value(cols)
+            .value(mode as u32)
+            .value(code_format(cast.format) as u32);
+        self.launch("quantize", probing::rows_of(rows, cols), &arguments)?;
+        Ok(Cast { codes: Codes::Fp8(codes), cast, scales: Some(scales), blocked })
+    }
+}

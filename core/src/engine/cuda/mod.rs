@@ -1,0 +1,229 @@
+//! The CUDA engine. Takes sites and kernels as every engine does; samples on the GPU, runs every recipe on
+//! the tensor cores by cuBLASLt with LoKA's own casts, and reduces the errors there in FP64.
+//!
+//! Layers, downward only: [`libraries`] finds NVIDIA's libraries; [`driver`], [`nvrtc`] and [`lt`] wrap them;
+//! [`lane`] launches our kernels; [`site`] draws and measures; [`time`] times; [`external`] runs the user's
+//! libraries; [`selftest`] holds all of it against the CPU.
+
+mod arguments;
+mod budget;
+mod cast;
+mod driver;
+mod error;
+mod external;
+mod lane;
+mod libraries;
+mod loss;
+mod lt;
+mod measure;
+mod nvrtc;
+mod operands;
+mod ops;
+mod product;
+mod remembered;
+mod selftest;
+mod site;
+mod sources;
+mod stream;
+mod tail;
+#[cfg(all(test, unix))]
+mod tests;
+mod time;
+mod weights;
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+};
+
+use crate::{
+    engine::{
+        DeviceMemory, Engine, EngineError, EngineInfo, EngineStatus, KernelTiming, LibraryStatus, SiteEngine, SiteJob,
+        TimeOptions, Timing, Way,
+        worker::{WorkerConfig, WorkerKernel},
+    },
+    model::{Gemm, GemmShape, Kernel},
+};
+
+use driver::Device;
+use external::External;
+use lt::Lt;
+use nvrtc::Nvrtc;
+
+pub use error::CudaError;
+pub use libraries::SearchPath;
+pub use selftest::{Check, selftest};
+
+/// Sites whose preparation on the host and work on the device overlap.
+const PARALLEL_SITES: usize = 6;
+
+/// One GPU with the libraries that work needs.
+pub struct CudaEngine {
+    device: Arc<Device>,
+    lt: Arc<Lt>,
+    kernels: Arc<ops::Kernels>,
+    memory: Arc<budget::Budget>,
+    supported: site::Supported,
+    algorithms: remembered::Remembered,
+    /// The user's libraries, once they were asked for.
+    external: OnceLock<Arc<External>>,
+}
+
+impl CudaEngine {
+    /// Looks for the driver, cuBLASLt and NVRTC and opens the first GPU. `cache`: the folder for compiled
+    /// kernels and chosen algorithms; `None`: nothing is kept.
+    pub fn open(search: &SearchPath, cache: Option<PathBuf>) -> Result<Self, CudaError> {
+        let device = Device::open(search)?;
+        device.bind()?;
+        let lt = Lt::open(search)?;
+        let compiler = Nvrtc::open(search, cache.as_ref().map(|cache| cache.join("cubins")))?;
+        let (free, _) = device.memory()?;
+        Ok(Self {
+            kernels: Arc::new(ops::Kernels::new(device.clone(), compiler)),
+            memory: Arc::new(budget::Budget::new(free)),
+            supported: site::Supported::default(),
+            algorithms: remembered::Remembered::open(cache, &device, &lt),
+            external: OnceLock::new(),
+            device,
+            lt,
+        })
+    }
+
+    /// Starts the worker with the user's libraries; from then on their kernels' errors and latencies are their
+    /// own. Started once: a second call changes nothing.
+    pub fn load_libraries(&self, config: WorkerConfig) -> Result<(), EngineError> {
+        if self.external.get().is_none() {
+            let external =
+                External::start(&self.device, config).map_err(|error| EngineError::Failed(error.to_string()))?;
+            let _ = self.external.set(Arc::new(external));
+        }
+        Ok(())
+    }
+
+    fn time_library(
+        &self,
+        kernel: &Kernel,
+        gemm: Gemm,
+        shape: GemmShape,
+        options: &TimeOptions,
+    ) -> Result<Timing, String> {
+        if let Some(reason) = kernel.refuses(gemm, shape) {
+            return Err(reason);
+        }
+        let external = self.external.get().ok_or("the user's libraries were not asked for (--libraries)")?;
+        match external.kernel(kernel.name) {
+            Some(WorkerKernel { available: false, reason: Some(reason), .. }) => Err(reason.clone()),
+            Some(_) => external.time(kernel, gemm, shape, options),
+            None => Err(format!("no library here runs {}", kernel.name)),
+        }
+    }
+
+    fn external(&self) -> Option<Arc<External>> {
+        self.external.get().cloned()
+    }
+
+    fn libraries(&self) -> Vec<LibraryStatus> {
+        let found = |name: &str, version: &str, path: &std::path::Path| LibraryStatus {
+            name: name.to_owned(),
+            version: version.to_owned(),
+            path: path.display().to_string(),
+            problem: None,
+        };
+        let mut libraries = vec![
+            found("cuBLASLt", &self.lt.version, &self.lt.path),
+            found("NVRTC", self.kernels.compiler_version(), self.kernels.compiler_path()),
+        ];
+        libraries.extend(self.external.get().map(|external| external.statuses()).unwrap_or_default());
+        libraries
+    }
+}
+
+/// Where this machine's user keeps caches: `$XDG_CACHE_HOME/loka`, `~/.cache/loka`.
+fn cache_folder() -> Option<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    absolute("XDG_CACHE_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
+        .map(|cache| cache.join("loka"))
+}
+
+/// The engine of this process, opened at the first call.
+pub fn shared() -> Result<Arc<CudaEngine>, CudaError> {
+    static ENGINE: OnceLock<Result<Arc<CudaEngine>, CudaError>> = OnceLock::new();
+    ENGINE.get_or_init(|| CudaEngine::open(&SearchPath::of_environment(), cache_folder()).map(Arc::new)).clone()
+}
+
+/// How the CUDA engine is listed here.
+pub fn status() -> EngineStatus {
+    match shared() {
+        Ok(engine) => {
+            let lost = engine.device.lost().map(|error| EngineError::from(error.clone()).to_string());
+            EngineStatus { problem: lost, ..EngineStatus::usable(engine.as_ref(), engine.libraries()) }
+        }
+        Err(error) => EngineStatus::missing("cuda", error.to_string(), Vec::new()),
+    }
+}
+
+impl Engine for CudaEngine {
+    fn describe(&self) -> EngineInfo {
+        let external = self.external.get().map(|external| format!(", {}", external.about())).unwrap_or_default();
+        EngineInfo {
+            name: "cuda",
+            device: self.device.name.clone(),
+            driver: format!("CUDA {}", self.device.version()),
+            versions: format!(
+                "loka {}, cuBLASLt {}, NVRTC {}{external}",
+                env!("CARGO_PKG_VERSION"),
+                self.lt.version,
+                self.kernels.compiler_version()
+            ),
+        }
+    }
+
+    fn supports(&self, kernel: &Kernel, gemm: Gemm, shape: GemmShape) -> Result<(), String> {
+        if let Some(reason) = kernel.refuses(gemm, shape) {
+            return Err(reason);
+        }
+        site::supports(self, kernel.numerics(gemm), gemm, shape)
+    }
+
+    fn way(&self, kernel: &Kernel, gemm: Gemm) -> Way {
+        match self.external.get() {
+            Some(external) if external.runs(kernel.name) => Way::Library(kernel.name),
+            _ => Way::Numerics(kernel.numerics(gemm)),
+        }
+    }
+
+    fn site(&self, job: SiteJob) -> Result<Box<dyn SiteEngine>, EngineError> {
+        self.device.bind()?;
+        Ok(Box::new(site::CudaSite::new(self, job)?))
+    }
+
+    fn time(
+        &self,
+        kernels: &[&'static Kernel],
+        gemm: Gemm,
+        shape: GemmShape,
+        options: &TimeOptions,
+    ) -> Result<Vec<KernelTiming>, EngineError> {
+        self.device.bind()?;
+        let (native, others): (Vec<_>, Vec<_>) = kernels.iter().copied().partition(|kernel| kernel.is_native());
+        let mut timed = time::time(self, &native, gemm, shape, options)?;
+        for kernel in others {
+            timed.push((kernel.id(), self.time_library(kernel, gemm, shape, options)));
+        }
+        Ok(timed)
+    }
+
+    fn parallel_sites(&self) -> usize {
+        PARALLEL_SITES
+    }
+
+    fn wants_first_look(&self) -> bool {
+        false
+    }
+
+    fn memory(&self) -> Option<DeviceMemory> {
+        let (free, total) = self.device.memory().ok()?;
+        Some(DeviceMemory { total, free, peak: self.device.peak_bytes() })
+    }
+}

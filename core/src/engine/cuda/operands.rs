@@ -1,0 +1,334 @@
+//! A GEMM's operands for timing: BF16 tensors as training keeps them, several sets of them, and the casts
+//! that each recipe needs, transposed copies included.
+//!
+//! FP8 tensor cores read both operands along the reduced dimension only. x and dy are stored `[m, .]` and W
+//! `[n, k]`, so that dgrad needs W transposed and wgrad both operands; BF16 reads them as they lie.
+
+use std::collections::BTreeMap;
+
+use loka_kernels::casts::{self, CastOperand};
+
+use crate::{
+    model::{Format, Gemm, GemmNumerics, GemmShape, Granularity, OperandCast},
+    numerics::rng::Rng,
+};
+
+use super::{
+    CudaError,
+    arguments::Arguments,
+    lane::{Lane, Tensor},
+    lt::Addresses,
+    product::{Compute, Operand, Product, Type},
+    stream::Buffer,
+};
+
+/// One operand of one set: as training keeps it, and cast.
+struct Stored {
+    /// `[rows, cols]` as in memory; `transposed`: the GEMM reads it the other way round.
+    rows: usize,
+    cols: usize,
+    transposed: bool,
+    bf16: Vec<Buffer<u16>>,
+    f32: Vec<Tensor>,
+    /// Codes and scales of each cast, a set each.
+    casts: BTreeMap<OperandCast, Vec<CastBuffers>>,
+    partials: Vec<Buffer<u8>>,
+}
+
+struct CastBuffers {
+    codes: Buffer<u8>,
+    scales: Buffer<f32>,
+}
+
+/// Everything that the kernels of one GEMM are timed on.
+pub(super) struct Operands {
+    pub gemm: Gemm,
+    pub shape: GemmShape,
+    a: Stored,
+    b: Stored,
+    out: Vec<Buffer<u8>>,
+    /// BF16's output of the first set, in FP64.
+    reference: Option<Buffer<f64>>,
+    sets: usize,
+    multiprocessors: u32,
+    has_clusters: bool,
+}
+
+/// What a numerics needs at these operands.
+pub(super) struct Prepared {
+    numerics: GemmNumerics,
+    pub product: Product,
+    weight: bool,
+}
+
+impl Prepared {
+    /// True when something is cast before the GEMM.
+    pub fn casts(&self) -> bool {
+        matches!(self.numerics.a.format, Format::E4m3 | Format::E5m2)
+    }
+
+    /// True when the right operand is the weight, which inference casts once.
+    pub fn has_weight(&self) -> bool {
+        self.weight
+    }
+
+    pub fn note(&self) -> String {
+        match self.numerics.a.granularity {
+            Granularity::None => "no casts".to_owned(),
+            Granularity::Tensor => "casts: amax_tensor, cast_tensorwise".to_owned(),
+            Granularity::Row if self.weight && !self.product.fast => "casts: cast_rowwise".to_owned(),
+            Granularity::Row => "casts: cast_rowwise, cast_columnwise for transposed copies".to_owned(),
+            _ => "casts: cast_blockwise".to_owned(),
+        }
+    }
+}
+
+impl Stored {
+    fn new(
+        lane: &Lane,
+        (rows, cols): (usize, usize),
+        transposed: bool,
+        sets: usize,
+        rng: &mut Rng,
+    ) -> Result<Self, CudaError> {
+        let mut bf16 = Vec::new();
+        let drawn = lane.tensor(rows, cols)?;
+        for _ in 0..sets {
+            // Random data, never zeros: those run faster.
+            lane.fill_normal(&drawn.data, rng.reserve_normals(rows * cols))?;
+            bf16.push(lane.round_bf16(&drawn)?);
+        }
+        let (f32, casts, partials) = (Vec::new(), BTreeMap::new(), Vec::new());
+        Ok(Self { rows, cols, transposed, bf16, f32, casts, partials })
+    }
+
+    /// Rows and length as the GEMM reads it.
+    fn as_read(&self) -> (usize, usize) {
+        if self.transposed { (self.cols, self.rows) } else { (self.rows, self.cols) }
+    }
+
+    fn allocate(&mut self, lane: &Lane, cast: OperandCast, multiprocessors: u32) -> Result<(), CudaError> {
+        let count = self.rows * self.cols;
+        if cast.format == Format::Tf32 && self.f32.is_empty() {
+            for bf16 in &self.bf16 {
+                let wide = lane.tensor(self.rows, self.cols)?;
+                lane.bf16_to_f32(bf16, &wide)?;
+                self.f32.push(wide);
+            }
+        }
+        if !matches!(cast.format, Format::E4m3 | Format::E5m2) || self.casts.contains_key(&cast) {
+            return Ok(());
+        }
+        let (rows, reduced) = self.as_read();
+        let scales = match cast.granularity {
+            Granularity::Block1x128 => casts::num_block_scales(rows as u32, reduced as u32, false) as usize,
+            Granularity::Block128x128 => casts::num_block_scales(rows as u32, reduced as u32, true) as usize,
+            _ => rows,
+        };
+        let sets = self.bf16.len();
+        let buffers = (0..sets)
+            .map(|_| Ok(CastBuffers { codes: lane.stream.alloc(count)?, scales: lane.stream.alloc(scales.max(4))? }));
+        self.casts.insert(cast, buffers.collect::<Result<_, CudaError>>()?);
+        if self.partials.is_empty() {
+            let bytes = casts::partials_bytes(self.rows as u32, self.cols as u32, multiprocessors) as usize;
+            self.partials = (0..sets).map(|_| lane.stream.alloc(bytes)).collect::<Result<_, _>>()?;
+        }
+        Ok(())
+    }
+
+    /// The operand of our cast kernels for one set.
+    fn cast_operand(&self, cast: OperandCast, set: usize) -> CastOperand {
+        let Some(buffers) = self.casts.get(&cast).and_then(|sets| sets.get(set)) else { return CastOperand::default() };
+        let (codes, scales) = (buffers.codes.address(), buffers.scales.address());
+        let mut flags = if cast.power_of_two { casts::POWER_OF_TWO } else { 0 };
+        flags |= if cast.format == Format::E5m2 { casts::AS_E5M2 } else { 0 };
+        flags |= match cast.granularity {
+            Granularity::Block128x128 => casts::BLOCK_128X128,
+            Granularity::Row if self.transposed => casts::COLUMN_AMAX,
+            Granularity::Row => casts::ROW_CAST,
+            _ => 0,
+        };
+        let turned = self.transposed;
+        // One scale serves a tensor whichever way round it is written.
+        let plain_scales = !turned || cast.granularity == Granularity::Tensor;
+        CastOperand {
+            x: self.bf16[set].address(),
+            codes: if turned { 0 } else { codes },
+            scales: if plain_scales { scales } else { 0 },
+            codes_t: if turned { codes } else { 0 },
+            scales_t: if turned { scales } else { 0 },
+            partials: self.partials.get(set).map_or(0, Buffer::address),
+            rows: self.rows as u32,
+            cols: self.cols as u32,
+            flags,
+            ..CastOperand::default()
+        }
+    }
+
+    fn addresses(&self, cast: OperandCast, set: usize) -> (u64, u64) {
+        match cast.format {
+            Format::Bf16 => (self.bf16[set].address(), 0),
+            Format::F32 | Format::Tf32 => (self.f32.get(set).map_or(0, |tensor| tensor.data.address()), 0),
+            Format::E4m3 | Format::E5m2 => {
+                let buffers = self.casts.get(&cast).and_then(|sets| sets.get(set));
+                buffers.map_or((0, 0), |buffers| (buffers.codes.address(), buffers.scales.address()))
+            }
+        }
+    }
+}
+
+impl Operands {
+    /// As many sets as fill `cold_bytes`, from 2 to `most`.
+    pub fn new(
+        lane: &mut Lane,
+        gemm: Gemm,
+        shape: GemmShape,
+        cold_bytes: usize,
+        most: usize,
+    ) -> Result<Self, CudaError> {
+        let GemmShape { m, k, n } = shape;
+        let (a, b) = match gemm {
+            Gemm::Fprop => (((m, k), false), ((n, k), false)),
+            Gemm::Dgrad => (((m, n), false), ((n, k), true)),
+            Gemm::Wgrad => (((m, n), true), ((m, k), true)),
+        };
+        let (rows, _, cols) = shape.rows_reduced_cols(gemm);
+        let bytes = 2 * (a.0.0 * a.0.1 + b.0.0 * b.0.1 + rows * cols);
+        let sets = cold_bytes.div_ceil(bytes.max(1)).clamp(2, most);
+        let mut rng = Rng::new(0, &[b"timing", gemm.as_str().as_bytes()]);
+        let device = &lane.stream.device;
+        let (multiprocessors, has_clusters) = (device.multiprocessors, device.capability >= (9, 0));
+        Ok(Self {
+            gemm,
+            shape,
+            a: Stored::new(lane, a.0, a.1, sets, &mut rng)?,
+            b: Stored::new(lane, b.0, b.1, sets, &mut rng)?,
+            // FP32 is the widest output.
+            out: (0..sets).map(|_| lane.stream.alloc(4 * rows * cols)).collect::<Result<_, _>>()?,
+            reference: None,
+            sets,
+            multiprocessors,
+            has_clusters,
+        })
+    }
+
+    pub fn sets(&self) -> usize {
+        self.sets
+    }
+
+    /// Bytes that a GEMM on one set reads and writes, in BF16.
+    pub fn bytes_of_set(&self) -> usize {
+        let (rows, _, cols) = self.shape.rows_reduced_cols(self.gemm);
+        2 * (self.a.rows * self.a.cols + self.b.rows * self.b.cols + rows * cols)
+    }
+
+    /// Memory for a numerics' casts, and its product.
+    pub fn prepare(&mut self, lane: &Lane, numerics: GemmNumerics) -> Result<Prepared, CudaError> {
+        self.a.allocate(lane, numerics.a, self.multiprocessors)?;
+        self.b.allocate(lane, numerics.b, self.multiprocessors)?;
+        let (rows, reduced, cols) = self.shape.rows_reduced_cols(self.gemm);
+        let plain = Product::of(numerics, rows, cols, reduced);
+        // Cast operands are written the way FP8 wants them; others are read as they lie.
+        let lies = |operand: Operand, stored: &Stored| match operand.of {
+            Type::E4m3 | Type::E5m2 => operand,
+            _ => Operand { transposed: stored.transposed, ..operand },
+        };
+        let product = Product { a: lies(plain.a, &self.a), b: lies(plain.b, &self.b), ..plain };
+        Ok(Prepared { numerics, product, weight: self.gemm != Gemm::Wgrad })
+    }
+
+    pub fn addresses(&self, prepared: &Prepared, set: usize) -> Addresses {
+        let (a, a_scales) = self.a.addresses(prepared.numerics.a, set);
+        let (b, b_scales) = self.b.addresses(prepared.numerics.b, set);
+        Addresses { a, b, out: self.out[set].address(), a_scales, b_scales }
+    }
+
+    pub fn poison(&self, lane: &Lane, _: &Prepared, set: usize) -> Result<(), CudaError> {
+        lane.stream.fill(&self.out[set], 0xFF)
+    }
+
+    /// Casts both operands of a set (training).
+    pub fn cast_both(&self, lane: &Lane, prepared: &Prepared, set: usize) -> Result<(), CudaError> {
+        let GemmNumerics { a, b, .. } = prepared.numerics;
+        self.cast(lane, [self.a.cast_operand(a, set), self.b.cast_operand(b, set)], a)
+    }
+
+    /// Casts the left operand of a set: the weight was cast before (inference).
+    pub fn cast_left(&self, lane: &Lane, prepared: &Prepared, set: usize) -> Result<(), CudaError> {
+        let cast = prepared.numerics.a;
+        self.cast(lane, [self.a.cast_operand(cast, set), CastOperand::default()], cast)
+    }
+
+    fn cast(&self, lane: &Lane, mut operands: [CastOperand; 2], cast: OperandCast) -> Result<(), CudaError> {
+        let sms = self.multiprocessors;
+        let launch = |entry, grid, operands: &[CastOperand; 2]| {
+            let [a, b] = *operands;
+            lane.stream.launch(lane.kernels.get(entry)?, grid, &Arguments::new().structure(a).structure(b))
+        };
+        if operands.iter().all(|operand| operand.x == 0) {
+            return Ok(());
+        }
+        match cast.granularity {
+            Granularity::None => Ok(()),
+            Granularity::Tensor => {
+                let grid = casts::amax_tensor(&mut operands, sms);
+                launch("amax_tensor", grid, &operands)?;
+                let grid = casts::cast_tensorwise(&mut operands, sms);
+                launch("cast_tensorwise", grid, &operands)
+            }
+            Granularity::Row => {
+                let grid = casts::cast_rowwise(&mut operands, sms, self.has_clusters);
+                launch("cast_rowwise", grid, &operands)?;
+                for operand in &mut operands {
+                    if operand.flags & casts::COLUMN_AMAX == 0 {
+                        *operand = CastOperand::default();
+                    }
+                }
+                if operands.iter().all(|operand| operand.x == 0) {
+                    return Ok(());
+                }
+                let grid = casts::cast_columnwise(&mut operands, sms);
+                launch("cast_columnwise", grid, &operands)
+            }
+            Granularity::Block1x128 | Granularity::Block128x128 => {
+                let grid = casts::cast_blockwise(&mut operands, sms);
+                launch("cast_blockwise", grid, &operands)
+            }
+        }
+    }
+
+    /// Relative L2 distance of the set's output from BF16's on the same operands. The first to ask is BF16
+    /// itself, which sets the reference and is 0 off.
+    pub fn distance_from_bf16(&mut self, lane: &mut Lane, prepared: &Prepared, set: usize) -> Result<f64, CudaError> {
+        let is_bf16 = prepared.product.out == Type::Bf16;
+        let (rows, _, cols) = self.shape.rows_reduced_cols(self.gemm);
+        let count = rows * cols;
+        if self.reference.is_none() {
+            self.reference = Some(self.bf16_reference(lane, set, count)?);
+        }
+        let Some(reference) = &self.reference else { return Ok(f64::NAN) };
+        lane.distance((self.out[set].address(), is_bf16), reference)
+    }
+
+    /// BF16's output in FP64, by the library's first choice.
+    fn bf16_reference(&self, lane: &mut Lane, set: usize, count: usize) -> Result<Buffer<f64>, CudaError> {
+        let (rows, reduced, cols) = self.shape.rows_reduced_cols(self.gemm);
+        let operand = |stored: &Stored| Operand { transposed: stored.transposed, ..Operand::plain(Type::Bf16) };
+        let plain = Product::plain(rows, cols, reduced, Type::Bf16, Compute::F32);
+        let product = Product { a: operand(&self.a), b: operand(&self.b), ..plain };
+        let out = lane.stream.alloc::<u16>(count)?;
+        let at = Addresses {
+            a: self.a.bf16[set].address(),
+            b: self.b.bf16[set].address(),
+            out: out.address(),
+            a_scales: 0,
+            b_scales: 0,
+        };
+        lane.product(product, at)?;
+        let narrow = lane.tensor(1, count)?;
+        lane.bf16_to_f32(&out, &narrow)?;
+        let wide = lane.stream.alloc(count)?;
+        lane.flat_to_f64(&narrow, &wide)?;
+        Ok(wide)
+    }
+}

@@ -1,0 +1,253 @@
+//! One prepared site on the GPU: a draw of each of its GEMMs, at its real size, through every asked numerics.
+//!
+//! A draw samples the operands in FP32, multiplies them once in FP64 (FP32 converted, summed by the FP64
+//! tensor cores: not a stand-in for FP64 but FP64), then casts and multiplies them by every numerics on the
+//! tensor cores and reduces the errors. All sums of a draw come back in one copy.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::{
+    engine::{Drawn, EngineError, SiteEngine, SiteJob, Way},
+    model::{Gemm, GemmNumerics, GemmShape},
+    mods::modified_tail,
+    numerics::rng::Rng,
+};
+
+use super::{
+    CudaEngine, CudaError,
+    budget::Share,
+    external::External,
+    lane::Lane,
+    loss::DeviceLoss,
+    measure::{Extras, Left, Right, RightColumns, WIDE_ELEMENTS, run_all},
+    product::Product,
+    sources::{Input, Joint, RowSource, some_columns},
+    stream::Stream,
+    tail::DeviceTail,
+    weights::Weights,
+};
+
+/// Most elements of an operand or output of one draw. Beyond, a draw takes part of the batch's rows: they
+/// are exchangeable, so that a part of them is unbiased.
+const MOST_ELEMENTS: usize = 1 << 26;
+
+pub(super) struct CudaSite {
+    job: SiteJob,
+    lane: Lane,
+    input: Input,
+    gradients: Option<RowSource>,
+    joint: Option<Joint>,
+    loss: Option<DeviceLoss>,
+    tail: Option<DeviceTail>,
+    weights: Weights,
+    right: Option<Right>,
+    external: Option<Arc<External>>,
+    /// Last, so that all memory is free when the next site may have it.
+    _share: Share,
+}
+
+impl CudaSite {
+    pub fn new(engine: &CudaEngine, job: SiteJob) -> Result<Self, EngineError> {
+        let share = engine.memory.take(bytes_wanted(&job));
+        let mut lane = Lane::new(Stream::new(&engine.device)?, engine.kernels.clone(), engine.lt.clone())?;
+        let stats = job.stats.clone();
+        let gradients = stats
+            .grad_output
+            .as_ref()
+            .map(|distribution| RowSource::new(&lane, "grad_output", distribution, &job.quantile_probs, job.sampler));
+        let tail = modified_tail(&stats, &job.mods);
+        Ok(Self {
+            gradients: gradients.transpose()?,
+            input: Input::new(&mut lane, &job)?,
+            joint: None,
+            loss: match &stats.grad_output {
+                Some(gradients) => DeviceLoss::new(&lane, gradients)?,
+                None => None,
+            },
+            tail: if tail.has_operations() { Some(DeviceTail::new(&lane, &tail)?) } else { None },
+            weights: Weights::new(&lane, &stats)?,
+            right: None,
+            external: engine.external(),
+            lane,
+            job,
+            _share: share,
+        })
+    }
+
+    fn rng(&self, gemm: Gemm, draw: u64, what: &[u8]) -> Rng {
+        let site = self.job.stats.site.id.as_str().as_bytes();
+        Rng::new(self.job.seed, &[site, gemm.as_str().as_bytes(), &draw.to_le_bytes(), what])
+    }
+
+    /// Rows of one fprop or dgrad draw.
+    fn rows_of_draw(&self) -> usize {
+        let site = &self.job.stats.site;
+        let most = (MOST_ELEMENTS / site.k.max(site.n).max(1)).max(16);
+        if site.m <= most { site.m } else { most / 16 * 16 }
+    }
+
+    /// fprop and dgrad: rows against the weight.
+    fn draw_rows(&mut self, gemm: Gemm, ways: &[Way], draw: u64) -> Result<Vec<Drawn>, EngineError> {
+        let m = self.job.stats.site.m;
+        let rows = self.rows_of_draw();
+        let mut rng = self.rng(gemm, draw, b"rows");
+        let (source, rest_amax) = if gemm == Gemm::Fprop {
+            (self.input.draw(&mut self.lane, rows, &mut rng)?, self.input.amax_of(m - rows, &mut rng))
+        } else {
+            let gradients = self.gradients.as_ref().ok_or(EngineError::NoGradients)?;
+            (gradients.draw(&mut self.lane, rows, &mut rng)?, gradients.amax_of(m - rows, &mut rng))
+        };
+        self.rows_against_weight(gemm, ways, &Left { source, rest_amax }, draw)
+    }
+
+    fn rows_against_weight(
+        &mut self,
+        gemm: Gemm,
+        ways: &[Way],
+        left: &Left,
+        draw: u64,
+    ) -> Result<Vec<Drawn>, EngineError> {
+        let mut right = self.right_operand(gemm, draw)?;
+        let forward = gemm == Gemm::Fprop;
+        let extras = Extras {
+            loss: self.loss.as_ref().filter(|_| forward),
+            tail: self.tail.as_ref().filter(|_| forward),
+            external: self.external.as_deref(),
+            gemm,
+        };
+        let sums = run_all(&mut self.lane, left, &mut right, ways, &extras);
+        self.right = Some(right);
+        sums
+    }
+
+    /// The weight as the GEMM reads it: kept from draw to draw when it is exact.
+    fn right_operand(&mut self, gemm: Gemm, draw: u64) -> Result<Right, EngineError> {
+        let exact = self.weights.is_exact();
+        if let Some(right) = self.right.take_if(|right| right.gemm == gemm && (exact || right.draw == draw)) {
+            return Ok(right);
+        }
+        // The other direction's casts would only take memory.
+        self.right = None;
+        let mut rng = self.rng(gemm, draw, b"weight");
+        let weight = self.weights.draw(&mut self.lane, &mut rng)?;
+        // dgrad reduces over n: its operand's rows are the weight's columns.
+        let source = if gemm == Gemm::Dgrad { self.lane.transpose(&weight)? } else { weight };
+        Ok(Right { gemm, draw, source, casts: BTreeMap::new(), wide: None })
+    }
+
+    /// wgrad: output features against input features, over all rows of the batch.
+    fn draw_columns(&mut self, ways: &[Way], draw: u64) -> Result<Vec<Drawn>, EngineError> {
+        self.right = None;
+        let stats = self.job.stats.clone();
+        let grad_output = stats.grad_output.as_ref().ok_or(EngineError::NoGradients)?;
+        let gradients = self.gradients.as_ref().ok_or(EngineError::NoGradients)?;
+        let mut rng = self.rng(Gemm::Wgrad, draw, b"columns");
+        let m = stats.site.m;
+        let (x, dy, shares) = if self.input.recorded() {
+            if self.joint.is_none() {
+                self.joint = Some(Joint::new(&self.lane, &self.job, grad_output)?);
+            }
+            let Some(joint) = &self.joint else { return Err(EngineError::NoGradients) };
+            let columns = joint.draw(&mut self.lane, &self.job, grad_output, &mut rng)?;
+            (columns.x, columns.dy, columns.shares)
+        } else {
+            let x = self.input.draw(&mut self.lane, m, &mut rng)?;
+            let dy = gradients.draw(&mut self.lane, m, &mut rng)?;
+            let (x, x_share) = some_columns(&self.lane, x, &mut rng)?;
+            let (dy, dy_share) = some_columns(&self.lane, dy, &mut rng)?;
+            (x, dy, (x_share, dy_share))
+        };
+        // The tensor's other columns set its scale too.
+        let rest = |share: f64| (m as f64 * (1.0 - share)).round() as usize;
+        let x_rest = self.input.amax_of(rest(shares.0), &mut rng);
+        let dy_rest = gradients.amax_of(rest(shares.1), &mut rng);
+        let left = Left { source: self.lane.transpose(&dy)?, rest_amax: dy_rest };
+        let source = self.lane.transpose(&x)?;
+        drop((x, dy));
+        let mut right = RightColumns {
+            right: Right { gemm: Gemm::Wgrad, draw, source, casts: BTreeMap::new(), wide: None },
+            x_rest,
+        };
+        let extras = Extras { loss: None, tail: None, external: self.external.as_deref(), gemm: Gemm::Wgrad };
+        run_all(&mut self.lane, &left, &mut right, ways, &extras)
+    }
+}
+
+impl SiteEngine for CudaSite {
+    fn draw(&mut self, gemm: Gemm, ways: &[Way], draw: u64) -> Result<Vec<Drawn>, EngineError> {
+        self.lane.stream.device.bind()?;
+        match gemm {
+            Gemm::Fprop | Gemm::Dgrad => self.draw_rows(gemm, ways, draw),
+            Gemm::Wgrad => self.draw_columns(ways, draw),
+        }
+    }
+
+    fn heldout(&mut self, gemm: Gemm, ways: &[Way]) -> Option<(u64, Vec<Drawn>)> {
+        let stats = self.job.stats.clone();
+        let mut rng = self.rng(gemm, 0, b"heldout");
+        // Behind a modified block the recorded rows are another model's.
+        let (rows, rest_amax) = match gemm {
+            Gemm::Fprop if self.input.recorded() => {
+                (stats.heldout_input.as_ref()?, self.input.amax_of(stats.site.m, &mut rng))
+            }
+            Gemm::Dgrad => {
+                (stats.heldout_grad_output.as_ref()?, self.gradients.as_ref()?.amax_of(stats.site.m, &mut rng))
+            }
+            _ => return None,
+        };
+        if rows.rows == 0 {
+            return None;
+        }
+        // Fidelity is a comparison beside the result: where it fails, the draws that follow say why.
+        self.lane.stream.device.bind().ok()?;
+        let source = self.lane.upload(rows.rows, rows.cols, &rows.data).ok()?;
+        let sums = self.rows_against_weight(gemm, ways, &Left { source, rest_amax }, 0).ok()?;
+        Some((rows.rows as u64, sums))
+    }
+
+    fn sampler(&self) -> String {
+        match self.job.upstream.last() {
+            Some(feeder) => format!("through {}", feeder.site.id),
+            None => self.job.sampler.available(&self.job.stats.input).as_str().to_owned(),
+        }
+    }
+}
+
+/// Bytes that a site takes at most, roughly: operands and outputs in FP32, FP64 and as codes.
+fn bytes_wanted(job: &SiteJob) -> u64 {
+    let site = &job.stats.site;
+    let rows = site.m.min((MOST_ELEMENTS / site.k.max(site.n).max(1)).max(16)) as u64;
+    let (m, k, n) = (site.m as u64, site.k as u64, site.n as u64);
+    let widest = k.max(n);
+    let columns = if k + n <= 1536 { k + n } else { 256 };
+    let chain: u64 = job.upstream.iter().map(|stats| 4 * (stats.site.k as u64 + 2 * rows) * stats.site.n as u64).sum();
+    (256 << 20) + 24 * k * n + 40 * rows * widest + 24 * m * columns + 16 * WIDE_ELEMENTS as u64 + chain
+}
+
+/// Whether cuBLASLt runs that GEMM at all; asked once for each.
+pub(super) fn supports(
+    engine: &CudaEngine,
+    numerics: GemmNumerics,
+    gemm: Gemm,
+    shape: GemmShape,
+) -> Result<(), String> {
+    let (rows, reduced, cols) = shape.rows_reduced_cols(gemm);
+    let product = Product::of(numerics, rows, cols, reduced);
+    engine.supported.get_or_ask(product, || {
+        engine.device.bind()?;
+        super::lt::Plan::new(&engine.lt, product, 1).map(|_| ())
+    })
+}
+
+/// Answers to "does this product run?".
+#[derive(Default)]
+pub(super) struct Supported {
+    known: std::sync::Mutex<std::collections::HashMap<Product, Result<(), String>>>,
+}
+
+impl Supported {
+    fn get_or_ask(&self, product: Product, ask: impl FnOnce() -> Result<(), CudaError>) -> Result<(), String> {
+        let mut known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        known.entry(product).or_insert_with(|| ask().map_err(|error| error.to_string())).clone()
+    }
+}

@@ -1,0 +1,68 @@
+//! What follows a linear, on the device.
+
+use loka_kernels::probing::{TAIL_MAX_STEPS, TailOpcode, TailSource, TailStep, TailSteps};
+
+use crate::mods::{Step, Tail};
+
+use super::{
+    CudaError,
+    lane::{Lane, Tensor},
+    stream::Buffer,
+};
+
+/// A tail with its parameters uploaded.
+pub(super) struct DeviceTail {
+    steps: TailSteps,
+    /// The steps point into these.
+    _parameters: Vec<Buffer<f32>>,
+}
+
+impl DeviceTail {
+    pub fn new(lane: &Lane, tail: &Tail) -> Result<Self, CudaError> {
+        let mut parameters = Vec::new();
+        let steps = tail.steps.iter().map(|step| device_step(lane, step, &mut parameters));
+        let steps = steps.collect::<Result<Vec<_>, _>>()?;
+        let too_many = || CudaError::Refused(format!("a tail of {} steps; {TAIL_MAX_STEPS} fit a launch", steps.len()));
+        Ok(Self { steps: TailSteps::new(&steps).ok_or_else(too_many)?, _parameters: parameters })
+    }
+
+    /// FP32 rows of the linear's outputs become rows of the block's.
+    pub fn apply_in_place(&self, lane: &Lane, rows: &Tensor) -> Result<(), CudaError> {
+        lane.tail((rows.data.address(), TailSource::F32), rows, self.steps)
+    }
+
+    pub fn apply(&self, lane: &Lane, source: (u64, TailSource), to: &Tensor) -> Result<(), CudaError> {
+        lane.tail(source, to, self.steps)
+    }
+}
+
+fn device_step(lane: &Lane, step: &Step, parameters: &mut Vec<Buffer<f32>>) -> Result<TailStep, CudaError> {
+    let mut upload = |values: Option<&[f32]>| -> Result<u64, CudaError> {
+        let Some(values) = values else { return Ok(0) };
+        let buffer = lane.stream.upload(values)?;
+        let address = buffer.address();
+        parameters.push(buffer);
+        Ok(address)
+    };
+    Ok(match step {
+        Step::Bias(bias) => TailStep { beta: upload(Some(bias))?, ..TailStep::of(TailOpcode::Bias) },
+        Step::LayerNorm { eps, gamma, beta } => TailStep {
+            eps: *eps,
+            gamma: upload(gamma.as_deref())?,
+            beta: upload(beta.as_deref())?,
+            ..TailStep::of(TailOpcode::LayerNorm)
+        },
+        Step::RmsNorm { eps, gamma } => {
+            TailStep { eps: *eps, gamma: upload(gamma.as_deref())?, ..TailStep::of(TailOpcode::RmsNorm) }
+        }
+        Step::BlockNorm { eps, block } => {
+            TailStep { eps: *eps, block: *block as u32, ..TailStep::of(TailOpcode::BlockNorm) }
+        }
+        Step::Swish => TailStep::of(TailOpcode::Swish),
+        Step::HardSwish => TailStep::of(TailOpcode::HardSwish),
+        Step::Relu => TailStep::of(TailOpcode::Relu),
+        Step::Sigmoid => TailStep::of(TailOpcode::Sigmoid),
+        Step::Tanh => TailStep::of(TailOpcode::Tanh),
+        Step::Gelu => TailStep::of(TailOpcode::Gelu),
+    })
+}

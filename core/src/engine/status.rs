@@ -1,0 +1,56 @@
+//! What engines there are, with their devices and libraries, or why one is missing.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Engine, EngineInfo};
+
+/// One engine as a person sees it listed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EngineStatus {
+    /// `cpu` or `cuda`.
+    pub name: String,
+    pub device: String,
+    pub driver: String,
+    pub libraries: Vec<LibraryStatus>,
+    /// Why it cannot be used; `None`: it can.
+    pub problem: Option<String>,
+    pub memory: Option<DeviceMemory>,
+}
+
+/// One library that an engine uses or would use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LibraryStatus {
+    pub name: String,
+    pub version: String,
+    /// Where it was found; empty when it was not.
+    pub path: String,
+    pub problem: Option<String>,
+}
+
+/// Bytes on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceMemory {
+    pub total: u64,
+    /// Free for anyone.
+    pub free: u64,
+    /// The most that this process had at a time.
+    pub peak: u64,
+}
+
+impl EngineStatus {
+    /// The CPU, always there.
+    pub fn cpu() -> Self {
+        Self::usable(&super::CpuEngine, Vec::new())
+    }
+
+    pub fn usable(engine: &dyn Engine, libraries: Vec<LibraryStatus>) -> Self {
+        let EngineInfo { name, device, driver, .. } = engine.describe();
+        let memory = engine.memory();
+        Self { name: name.to_owned(), device, driver, libraries, problem: None, memory }
+    }
+
+    pub fn missing(name: &str, problem: String, libraries: Vec<LibraryStatus>) -> Self {
+        let (device, driver) = (String::new(), String::new());
+        Self { name: name.to_owned(), device, driver, libraries, problem: Some(problem), memory: None }
+    }
+}

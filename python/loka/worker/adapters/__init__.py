@@ -1,0 +1,184 @@
+"""One module a library. Takes operands as the model stores them, gives the GEMM's output in BF16.
+
+Operands: fprop a = x[m,k], b = W[n,k]; dgrad a = dy[m,n], b = W[n,k]; wgrad a = dy[m,n], b = x[m,k].
+Outputs: fprop [m,n], dgrad [m,k], wgrad [n,k].
+
+Importing this package imports no library: a missing one costs its own kernels and says so.
+"""
+
+import importlib
+import importlib.metadata
+import sys
+from dataclasses import dataclass
+from typing import Any, Callable, Optional
+
+from ..protocol import Refused, one_line, reason_of
+
+TRANSPOSED = {"fprop": (False, False), "dgrad": (False, True), "wgrad": (True, True)}
+"""Whether a and b must be turned to read [rows, reduced] and [cols, reduced], both reduced along their rows,
+as FP8 tensor cores on Hopper want them."""
+
+REDUCED_AND_COLS = {"fprop": ("k", "n"), "dgrad": ("n", "k"), "wgrad": ("m", "k")}
+
+
+@dataclass
+class Calls:
+    """What timing times, on BF16 operands. `prepare_*` are not timed: they make what `gemm` and `cached` read."""
+
+    full: Callable[[Any, Any], Any]
+    """Both operands cast, then the GEMM."""
+    prepare_a: Optional[Callable[[Any], Any]] = None
+    prepare_b: Optional[Callable[[Any], Any]] = None
+    gemm: Optional[Callable[[Any, Any], Any]] = None
+    """The GEMM alone, on prepared operands; None when the library has no such call."""
+    cached: Optional[Callable[[Any, Any], Any]] = None
+    """a cast, b prepared; None where b is no weight."""
+    note: str = ""
+
+
+class Environment:
+    """PyTorch and the GPU, looked for once."""
+
+    def __init__(self, device=None):
+        self.torch = None
+        self.reason = None
+        self.capability = (0, 0)
+        self.device_name = None
+        try:
+            self.torch = importlib.import_module("torch")
+        except Exception as error:
+            self.reason = missing("PyTorch", "torch", error)
+            return
+        try:
+            if not self.torch.cuda.is_available():
+                self.reason = f"PyTorch {self.torch.__version__} finds no GPU"
+                return
+            if device is not None:
+                self.torch.cuda.set_device(device)
+            self.capability = tuple(self.torch.cuda.get_device_capability())
+            self.device_name = self.torch.cuda.get_device_name()
+        except Exception as error:
+            self.reason = f"PyTorch {self.torch.__version__} cannot use the GPU: {reason_of(error)}"
+
+    @property
+    def torch_version(self):
+        return None if self.torch is None else str(self.torch.__version__)
+
+    @property
+    def cuda_version(self):
+        return None if self.torch is None else self.torch.version.cuda
+
+
+class Adapter:
+    """A library. Subclasses say `library`, `kernels` and how to run them."""
+
+    library = ""
+    kernels: tuple = ()
+
+    def __init__(self, environment):
+        self.environment = environment
+        self.torch = environment.torch
+        self._checked = False
+        self._why_not = None
+
+    def version(self):
+        """The library's version; None when it is not installed."""
+        return None
+
+    def why_not(self, kernel):
+        """Why this kernel cannot run here at all; None when it can."""
+        if self.environment.reason:
+            return self.environment.reason
+        if not self._checked:
+            self._checked = True
+            try:
+                self.load()
+            except Exception as error:
+                self._why_not = reason_of(error)
+        return self._why_not or self.lacks(kernel)
+
+    def load(self):
+        """Imports the library and checks its version; raises Refused with the reason."""
+
+    def lacks(self, kernel):
+        """Why this GPU or this version has no such kernel, the library being there; None when it has."""
+        return None
+
+    def refuses(self, kernel, gemm, m, k, n):
+        """Why a shape is refused; None to let the library say it itself."""
+        return None
+
+    def run(self, kernel, gemm, a, b):
+        """One GEMM by the library's own casts, not compiled; the output in any type."""
+        raise NotImplementedError
+
+    def calls(self, kernel, gemm, m, k, n):
+        """What timing times. May compile."""
+        raise NotImplementedError
+
+    def compile(self, function):
+        """As users run casts. dynamic=False: two shapes through one function must not make a general kernel."""
+        return self.torch.compile(function, dynamic=False)
+
+
+def adapters(environment):
+    """Every adapter, in the order in which LoKA lists libraries."""
+    from . import deepgemm, fbgemm, pytorch, torchao, transformer_engine
+
+    modules = (pytorch, torchao, deepgemm, fbgemm, transformer_engine)
+    return [module.ADAPTER(environment) for module in modules]
+
+
+def missing(name, package, error):
+    """The reason for a library that does not import."""
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] == package.split(".")[0]:
+        return f"{name} is not installed in {sys.executable}"
+    return f"{name} does not load: {reason_of(error)}"
+
+
+def need(name, package):
+    """Imports a module, or raises Refused."""
+    try:
+        return importlib.import_module(package)
+    except Exception as error:
+        raise Refused(missing(name, package, error)) from None
+
+
+def distribution_version(*names):
+    """The version of the first of these distributions that is installed."""
+    for name in names:
+        try:
+            return importlib.metadata.version(name)
+        except Exception:
+            continue
+    return None
+
+
+def at_least(version, wanted):
+    """True when `version` ("2.11.0+cu130") is `wanted` (2, 11) or later. A version that says nothing is not."""
+    found = []
+    for part in str(version or "").split("+")[0].split("."):
+        digits = ""
+        for letter in part:
+            if not letter.isdigit():
+                break
+            digits += letter
+        if not digits:
+            break
+        found.append(int(digits))
+    return tuple(found) >= tuple(wanted) if found else False
+
+
+def not_multiple(gemm, m, k, n, multiple):
+    """The reason when the reduced size or the output's columns are no multiple; the same words as LoKA's own."""
+    sizes = {"m": m, "k": k, "n": n}
+    for name in REDUCED_AND_COLS[gemm]:
+        if sizes[name] % multiple:
+            return f"{name} = {sizes[name]} is not a multiple of {multiple}"
+    return None
+
+
+__all__ = [
+    "TRANSPOSED", "Adapter", "Calls", "Environment", "Refused", "adapters", "at_least", "distribution_version",
+    "missing", "need", "not_multiple", "one_line",
+]

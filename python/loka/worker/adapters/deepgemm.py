@@ -1,0 +1,87 @@
+"""DeepGEMM on Hopper: `fp8_gemm_nt` with FP32 scales, 1x128 activations and gradients, 128x128 weights.
+
+Written from its published signatures (2.1): casts from `deep_gemm.utils`; the weight gradient, 1x128 on both
+sides, is its 1D1D kernel, which adds to an FP32 output.
+"""
+
+import inspect
+
+from ..protocol import Refused
+from . import TRANSPOSED, Adapter, Calls, distribution_version, need, not_multiple
+
+BLOCK = 128
+
+
+class DeepGemm(Adapter):
+    library = "deepgemm"
+    kernels = ("deepgemm/blockwise",)
+
+    def version(self):
+        return distribution_version("deep_gemm", "deep-gemm")
+
+    def load(self):
+        self.library_module = need("DeepGEMM", "deep_gemm")
+        version = self.version() or "of unknown version"
+        if not hasattr(self.library_module, "fp8_gemm_nt"):
+            raise Refused(f"DeepGEMM {version} has no fp8_gemm_nt, which came with 2.1")
+        utils = need("DeepGEMM's casts", "deep_gemm.utils")
+        for name in ("per_token_cast_to_fp8", "per_block_cast_to_fp8"):
+            cast = getattr(utils, name, None)
+            if cast is None or "use_ue8m0" not in inspect.signature(cast).parameters:
+                raise Refused(f"DeepGEMM {version} has no {name} with use_ue8m0, which came with 2.1")
+        self.per_token, self.per_block = utils.per_token_cast_to_fp8, utils.per_block_cast_to_fp8
+        self.align_scales = getattr(self.library_module, "get_mn_major_tma_aligned_tensor", None)
+
+    def lacks(self, kernel):
+        if self.environment.capability[0] != 9:
+            # On Blackwell its scales are powers of two: another recipe.
+            return "FP32 scales need compute capability 9.0, this GPU has {}.{}".format(*self.environment.capability)
+        return None
+
+    def refuses(self, kernel, gemm, m, k, n):
+        return not_multiple(gemm, m, k, n, BLOCK)
+
+    def run(self, kernel, gemm, a, b):
+        cast_a, cast_b, multiply = self._parts(gemm)
+        return multiply(cast_a(a), cast_b(b))
+
+    def calls(self, kernel, gemm, m, k, n):
+        cast_a, cast_b, multiply = self._parts(gemm)
+        fast_a, fast_b = self.compile(cast_a), self.compile(cast_b)
+        return Calls(
+            full=lambda a, b: multiply(fast_a(a), fast_b(b)),
+            prepare_a=lambda a: self._aligned(cast_a(a)),
+            prepare_b=lambda b: self._aligned(cast_b(b)) if gemm == "wgrad" else cast_b(b),
+            gemm=multiply,
+            cached=None if gemm == "wgrad" else lambda a, b: multiply(fast_a(a), b),
+            note="deep_gemm.utils casts, compiled",
+        )
+
+    def _parts(self, gemm):
+        turn_a, turn_b = TRANSPOSED[gemm]
+        turned = lambda x, turn: x.t().contiguous() if turn else x
+        token = lambda x, turn: self.per_token(turned(x, turn), use_ue8m0=False)
+        if gemm == "wgrad":
+            return (lambda x: token(x, turn_a)), (lambda x: token(x, turn_b)), self._multiply_1d
+        block = lambda x, turn: self.per_block(turned(x, turn), use_ue8m0=False)
+        return (lambda x: token(x, turn_a)), (lambda x: block(x, turn_b)), self._multiply
+
+    def _aligned(self, operand):
+        """Scales as the kernel reads them; otherwise every call of the GEMM turns them first."""
+        bits, scales = operand
+        return operand if self.align_scales is None else (bits, self.align_scales(scales))
+
+    def _multiply(self, a, b):
+        torch = self.torch
+        out = torch.empty(a[0].shape[0], b[0].shape[0], dtype=torch.bfloat16, device=a[0].device)
+        self.library_module.fp8_gemm_nt(a, b, out, disable_ue8m0_cast=True)
+        return out
+
+    def _multiply_1d(self, a, b):
+        torch = self.torch
+        out = torch.zeros(a[0].shape[0], b[0].shape[0], dtype=torch.float32, device=a[0].device)
+        self.library_module.fp8_gemm_nt(a, b, out, c=out, recipe=(1, 1, BLOCK), disable_ue8m0_cast=True)
+        return out.to(torch.bfloat16)
+
+
+ADAPTER = DeepGemm

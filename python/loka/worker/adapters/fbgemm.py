@@ -1,0 +1,63 @@
+"""FBGEMM GenAI: `torch.ops.fbgemm.f8f8bf16_rowwise` with its Triton `quantize_fp8_row`.
+
+Written from its published signatures: f8f8bf16_rowwise(XQ, WQ, x_scale, w_scale, bias=None,
+use_fast_accum=True), XQ [M,K] and WQ [N,K] in E4M3; quantize_fp8_row(a) gives (E4M3, scale a row), the scale
+being what the values are multiplied with to read them back.
+"""
+
+from ..protocol import Refused
+from . import TRANSPOSED, Adapter, Calls, distribution_version, need, not_multiple
+
+
+class Fbgemm(Adapter):
+    library = "fbgemm"
+    kernels = ("fbgemm/rowwise",)
+
+    def version(self):
+        return distribution_version("fbgemm-gpu-genai", "fbgemm-gpu", "fbgemm-gpu-nightly")
+
+    def load(self):
+        need("FBGEMM", "fbgemm_gpu")
+        need("FBGEMM GenAI", "fbgemm_gpu.experimental.gen_ai")
+        casts = need("FBGEMM's Triton casts", "fbgemm_gpu.experimental.gemm.triton_gemm.fp8_gemm")
+        version = self.version() or "of unknown version"
+        if not hasattr(self.torch.ops.fbgemm, "f8f8bf16_rowwise"):
+            raise Refused(f"FBGEMM {version} has no f8f8bf16_rowwise: install fbgemm-gpu-genai")
+        if not hasattr(casts, "quantize_fp8_row"):
+            raise Refused(f"FBGEMM {version} has no quantize_fp8_row")
+        self.quantize = casts.quantize_fp8_row
+
+    def lacks(self, kernel):
+        if self.environment.capability < (9, 0):
+            found = "{}.{}".format(*self.environment.capability)
+            return f"f8f8bf16_rowwise needs compute capability 9.0, this GPU has {found}"
+        return None
+
+    def refuses(self, kernel, gemm, m, k, n):
+        return not_multiple(gemm, m, k, n, 16)
+
+    def run(self, kernel, gemm, a, b):
+        cast_a, cast_b = self._casts(gemm)
+        return self._multiply(cast_a(a), cast_b(b))
+
+    def calls(self, kernel, gemm, m, k, n):
+        cast_a, cast_b = self._casts(gemm)
+        return Calls(
+            full=lambda a, b: self._multiply(cast_a(a), cast_b(b)),
+            prepare_a=cast_a,
+            prepare_b=cast_b,
+            gemm=self._multiply,
+            cached=None if gemm == "wgrad" else lambda a, b: self._multiply(cast_a(a), b),
+            note="quantize_fp8_row (Triton) and f8f8bf16_rowwise",
+        )
+
+    def _casts(self, gemm):
+        turn_a, turn_b = TRANSPOSED[gemm]
+        cast = lambda x, turn: self.quantize(x.t().contiguous() if turn else x)
+        return (lambda x: cast(x, turn_a)), (lambda x: cast(x, turn_b))
+
+    def _multiply(self, a, b):
+        return self.torch.ops.fbgemm.f8f8bf16_rowwise(a[0], b[0], a[1], b[1])
+
+
+ADAPTER = Fbgemm

@@ -1,0 +1,201 @@
+"""Takes an adapter's calls, gives raw samples in microseconds per call.
+
+The rules of LoKA's own bench: a CUDA graph of the whole sequence, so that no launch gap is in a figure;
+buffers rotate over more than three times the L2 cache; random data, never zeros; the BF16 baseline
+interleaved in the same run; every sample kept.
+"""
+
+import gc
+import importlib
+import math
+
+from .protocol import Refused, reason_of
+
+WARMUP_ROUNDS = 3
+MAX_SETS = 1024
+"""Of tiny operands more sets would be needed to pass the L2; the note says what was reached."""
+LEAD_CYCLES = 400_000
+"""The GPU waits about 0.2 ms while the host queues a round: no graph launch is inside a sample."""
+WRONG_FROM = 0.25
+"""Relative L2 distance to BF16 from which a sequence is broken rather than inexact: FP8 has 0.04 on random data."""
+
+
+class Stage:
+    """One call on each of the operand sets, as a graph where it can be captured, else eagerly."""
+
+    def __init__(self, torch, name, call, sets):
+        self.torch = torch
+        self.name = name
+        self.call = call
+        self.sets = sets
+        self.graph = None
+        self.eager_reason = None
+        self.repeats = 1
+        self.samples = []
+        self.output = None
+
+    def warm(self):
+        # All sets, so that whatever compiles or allocates per operand has done so before the capture.
+        for index, operands in enumerate(self.sets):
+            output = self.call(*operands)
+            if index == 0:
+                self.output = output
+        self.torch.cuda.synchronize()
+
+    def capture(self):
+        torch = self.torch
+        graph = torch.cuda.CUDAGraph()
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        try:
+            with torch.cuda.stream(side):
+                self.call(*self.sets[0])
+            torch.cuda.current_stream().wait_stream(side)
+            torch.cuda.synchronize()
+            with torch.cuda.graph(graph):
+                for index, operands in enumerate(self.sets):
+                    output = self.call(*operands)
+                    if index == 0:
+                        self.output = output
+            graph.replay()
+            torch.cuda.synchronize()
+            self.graph = graph
+        except Exception as error:
+            self.graph = None
+            self.eager_reason = reason_of(error)
+            torch.cuda.synchronize()
+
+    def once(self):
+        if self.graph is not None:
+            self.graph.replay()
+            return
+        for operands in self.sets:
+            self.call(*operands)
+
+    def queue(self):
+        """Queues one sample; gives its two events."""
+        begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        for _ in range(self.repeats):
+            self.once()
+        end.record()
+        return begin, end
+
+    def fit(self, target_us):
+        """Repeats, so that a sample takes `target_us`: events tell about half a microsecond."""
+        begin, end = self.queue()
+        self.torch.cuda.synchronize()
+        took_us = max(begin.elapsed_time(end) * 1e3, 1e-3)
+        self.repeats = max(1, min(1000, math.ceil(target_us / took_us)))
+
+    def keep(self, begin, end):
+        self.samples.append(begin.elapsed_time(end) * 1e3 / (self.repeats * len(self.sets)))
+
+
+def operand_shapes(gemm, m, k, n):
+    """As the model stores them."""
+    return {"fprop": ((m, k), (n, k)), "dgrad": ((m, n), (n, k)), "wgrad": ((m, n), (m, k))}[gemm]
+
+
+def num_sets(bytes_per_set, l2_bytes):
+    """How many sets pass three times the L2, and two at least."""
+    return max(2, min(MAX_SETS, 3 * l2_bytes // max(bytes_per_set, 1) + 1))
+
+
+def time_kernel(torch, adapter, baseline, kernel, gemm, shape, options):
+    """Raw samples of one kernel on one shape. Raises Refused when the library does not take it."""
+    m, k, n = shape
+    # Or the compiler gives up after eight shapes and runs eagerly, saying nothing.
+    importlib.import_module("torch._dynamo").reset()
+    gc.collect()
+    calls = adapter.calls(kernel, gemm, m, k, n)
+    plain = baseline.calls("pytorch/bf16", gemm, m, k, n)
+    shape_a, shape_b = operand_shapes(gemm, m, k, n)
+    elements = math.prod(shape_a) + math.prod(shape_b)
+    # FP8 operands fill the L2 with half the bytes: the sets are counted for them.
+    count = num_sets(elements, options["l2_bytes"])
+    notes = [calls.note]
+    if count * elements < 3 * options["l2_bytes"]:
+        notes.append(f"rotated over {count * elements / 1e6:.0f} MB only")
+    with torch.no_grad():
+        sets = _operands(torch, shape_a, shape_b, gemm, count)
+        stages = _stages(torch, calls, sets, notes)
+        stages["baseline"] = _ready(Stage(torch, "baseline", plain.full, sets))
+        _check(torch, stages["latency"], stages["baseline"])
+        _measure(torch, list(stages.values()), options)
+    for stage in stages.values():
+        if stage.graph is None:
+            notes.append(f"{stage.name} eager: it cannot be captured ({stage.eager_reason})")
+    samples = {name: stage.samples for name, stage in stages.items()}
+    if kernel == "pytorch/bf16":
+        samples["gemm"] = samples["cached"] = samples["latency"]
+    result = {f"{name}_us": samples.get(name, []) for name in ("gemm", "latency", "cached", "baseline")}
+    stages.clear()
+    del sets
+    gc.collect()
+    torch.cuda.empty_cache()
+    return {**result, "sets": count, "note": "; ".join(note for note in notes if note)}
+
+
+def _operands(torch, shape_a, shape_b, gemm, count):
+    generator = torch.Generator(device="cuda").manual_seed(0)
+    draw = lambda shape: torch.randn(shape, device="cuda", dtype=torch.bfloat16, generator=generator)
+    # Weights as a model has them, so that outputs stay near one.
+    scale = 1.0 if gemm == "wgrad" else shape_b[1] ** -0.5
+    return [(draw(shape_a), draw(shape_b) * scale) for _ in range(count)]
+
+
+def _stages(torch, calls, sets, notes):
+    """The stages that this library has. The whole sequence must run; the others may be missing, with a note."""
+    stages = {}
+    stage = Stage(torch, "latency", calls.full, sets)
+    try:
+        stages["latency"] = _ready(stage)
+    except Exception as error:
+        raise Refused(reason_of(error)) from None
+    prepared = None
+    for name, call in (("gemm", calls.gemm), ("cached", calls.cached)):
+        if call is None:
+            continue
+        try:
+            if prepared is None:
+                prepared = [(calls.prepare_a(a), calls.prepare_b(b)) for a, b in sets]
+            pairs = prepared if name == "gemm" else [(a, b) for (a, _), (_, b) in zip(sets, prepared)]
+            stages[name] = _ready(Stage(torch, name, call, pairs))
+        except Exception as error:
+            torch.cuda.synchronize()
+            notes.append(f"{name} not timed: {reason_of(error)}")
+    return stages
+
+
+def _ready(stage):
+    stage.warm()
+    stage.capture()
+    return stage
+
+
+def _check(torch, stage, baseline):
+    """A sequence that gives nonsense is not timed. A gate, not a figure: errors are computed by LoKA."""
+    stage.once()
+    baseline.once()
+    torch.cuda.synchronize()
+    out, reference = stage.output.float(), baseline.output.float()
+    if out.shape != reference.shape:
+        raise Refused(f"the library gave shape {list(out.shape)}, not {list(reference.shape)}")
+    distance = float((out - reference).norm() / reference.norm())
+    if not distance < WRONG_FROM:
+        raise Refused(f"the library's output is {distance:.3g} away from BF16, relative L2: not timed")
+
+
+def _measure(torch, stages, options):
+    for stage in stages:
+        stage.output = None
+        stage.fit(options["target_us"])
+    for round_number in range(WARMUP_ROUNDS + options["samples"]):
+        # Queued together: the GPU never waits for the host between two stages.
+        torch.cuda._sleep(LEAD_CYCLES)
+        events = [(stage, *stage.queue()) for stage in stages]
+        torch.cuda.synchronize()
+        if round_number >= WARMUP_ROUNDS:
+            for stage, begin, end in events:
+                stage.keep(begin, end)

@@ -1,0 +1,110 @@
+//! Timing without a GPU: what is refused and in which words, and that a kernel database of one's own is
+//! read, written and preferred.
+
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use std::fs;
+
+use loka_core::{
+    bench::KernelDb,
+    engine,
+    model::{Gemm, KernelRecord},
+    tables::{read_kernels, write_kernels},
+};
+use loka_tests::{run_in, sample};
+use tempfile::TempDir;
+
+/// Every broken list of shapes and the words that it is refused in.
+const BROKEN: [(&str, &str); 12] = [
+    ("", "no shapes: every line is blank, a comment or the header m,k,n"),
+    ("m,k,n\r\n\r\n# 1,2,3\r\n", "no shapes: every line is blank, a comment or the header m,k,n"),
+    ("m,k,n\n2048,256\n", "line 2: 2 columns, it must have three: m,k,n"),
+    ("2048;256;768\n", "line 1: 1 column, it must have three: m,k,n"),
+    ("1,2,3,4\n", "line 1: 4 columns, it must have three: m,k,n"),
+    ("8,8,8\n\n8,0,8\n", "line 3: k is 0, it must be at least 1"),
+    ("8,8,-8\n", "line 1: n is -8, it must be at least 1"),
+    ("8,8,2147483648\n", "line 1: n is 2147483648, it must be at most 2147483647"),
+    ("8,8,1e3\n", "line 1: n is '1e3', not a whole number"),
+    ("8, ,8\n", "line 1: k is '', not a whole number"),
+    ("8,8,8\nm,k,n\n", "line 2: m is 'm', not a whole number"),
+    ("M,N,K\n8,8,8\n", "line 1: the header is M,N,K, not m,k,n"),
+];
+
+#[test]
+fn broken_shapes_are_named_with_file_and_line() {
+    let work = TempDir::new().unwrap();
+    for (text, words) in BROKEN {
+        fs::write(work.path().join("s.csv"), text).unwrap();
+        let line = run_in(work.path(), ["bench", "--shapes", "s.csv", "--out", "k.kernels.parquet"]).refused();
+        assert_eq!(line, format!("loka: {words}: s.csv"), "{text:?}");
+    }
+    fs::write(work.path().join("s.csv"), [0xff, 0xfe, 0x00]).unwrap();
+    let line = run_in(work.path(), ["bench", "--shapes", "s.csv", "--out", "k.kernels.parquet"]).refused();
+    assert_eq!(line, "loka: not text: s.csv");
+    let line = run_in(work.path(), ["bench", "--shapes", "absent.csv", "--out", "k.kernels.parquet"]).refused();
+    assert_eq!(line, "loka: no such file or folder: absent.csv");
+    assert!(!work.path().join("k.kernels.parquet").exists());
+}
+
+#[test]
+fn without_a_gpu_the_engines_reason_is_given() {
+    let Err(reason) = engine::open("cuda") else { return };
+    let work = TempDir::new().unwrap();
+    fs::write(work.path().join("s.csv"), "m,k,n\n64,64,64\n").unwrap();
+    let trace = sample();
+    for shapes in ["s.csv", trace.to_str().unwrap()] {
+        for engine in ["auto", "cuda"] {
+            let args = ["bench", "--shapes", shapes, "--out", "k.kernels.parquet", "--engine", engine];
+            assert_eq!(run_in(work.path(), args).refused(), format!("loka: {reason}"));
+        }
+    }
+    for (more, words) in [
+        (["--kernels", "nothing/*"], "no kernel matches nothing/* (see `loka kernels`)"),
+        (["--against", "absent"], "No such file or directory (os error 2): absent"),
+        (["--csv", "absent/x.csv"], "no such folder: absent/x.csv"),
+    ] {
+        let args = ["bench", "--shapes", "s.csv", "--out", "k.kernels.parquet"].into_iter().chain(more);
+        assert_eq!(run_in(work.path(), args).refused(), format!("loka: {words}"));
+    }
+    let bad = run_in(work.path(), ["bench", "--shapes", "s.csv", "--out", "k.kernels.parquet", "--gemms", "up"]);
+    assert_eq!(bad.code, Some(2));
+    assert!(bad.stderr.contains("unknown GEMM 'up' (fprop, dgrad or wgrad)"), "{bad:?}");
+}
+
+#[test]
+fn a_database_of_ones_own_comes_before_the_built_in_ones() {
+    let work = TempDir::new().unwrap();
+    let blank = KernelDb::builtin().remove(0).records.remove(0);
+    let record = |name: &str, us: f64| KernelRecord {
+        kernel: loka_core::model::KernelId::new(name),
+        gemm: Gemm::Fprop,
+        shape: loka_core::model::GemmShape { m: 4096, k: 64, n: 32 },
+        latency_us: Some(us),
+        latency_samples_us: vec![us - 1.0, us, us + 1.0],
+        device: "Own GPU".to_owned(),
+        ..blank.clone()
+    };
+    let trace = loka_core::trace::Trace::open(&sample()).unwrap();
+    let site = trace.manifest().sites.iter().find(|site| site.id.as_str() == "net.top.0").unwrap();
+    let shape = loka_core::model::GemmShape { m: site.m, k: site.k, n: site.n };
+    let of = |first: f64, name: &str| KernelDb {
+        name: name.to_owned(),
+        records: [record("cublaslt/bf16", 8.0), record("cublaslt/fp8-rowwise", first)]
+            .map(|record| KernelRecord { shape, ..record })
+            .to_vec(),
+    };
+    for (name, us) in [("a", 5.0), ("b", 2.0)] {
+        let database = of(us, name);
+        let path = work.path().join(format!("{name}.kernels.parquet"));
+        write_kernels(&path, &database).unwrap();
+        assert_eq!(read_kernels(&path).unwrap(), database, "samples there and back");
+    }
+    let args = ["probe", sample().to_str().unwrap(), "--out", "r.results.parquet", "--json"].map(str::to_owned);
+    let short = ["--sites", "net.top.0", "--kernels", "cublaslt/*", "--min-draws", "2", "--max-draws", "2"];
+    let dbs = ["--latencies", "a.kernels.parquet", "--latencies", "b.kernels.parquet"];
+    let all = args.into_iter().chain(short.into_iter().chain(dbs).map(str::to_owned));
+    let rows = run_in(work.path(), all).done().objects();
+    let row = rows.iter().find(|row| row["kernel"] == "cublaslt/fp8-rowwise" && row["gemm"] == "fprop").unwrap();
+    assert_eq!((&row["latency"]["latency_us"], &row["latency"]["baseline_us"]), (&5.0.into(), &8.0.into()), "{row}");
+    assert!(row["latency"]["note"].as_str().unwrap().contains("Own GPU"), "{row}");
+}
