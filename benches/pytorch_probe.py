@@ -105,7 +105,7 @@ def run(recipe, gemm, a, b):
         return scaled_mm(qa.view_as(a), qb.view_as(b).t(), sa, ScalingType.BlockWise1x128, scales.t(),
                          ScalingType.BlockWise128x128, output_dtype=torch.bfloat16)
     sb = sb.squeeze(2).t().contiguous().t()
-    return scaled_mm(qa.view_as(a), qb.view_as(b).t(), sa, ScalingType.BlockWise1x128, sb.t(), ScalingType.BlockWise1x128,
+    return scaled_mm(qa.view_as(a), qb.view_as(b).t(), sa, ScalingType.BlockWise1x128, sb, ScalingType.BlockWise1x128,
                      output_dtype=torch.bfloat16)
 
 
@@ -156,7 +156,7 @@ def main():
                     torch.backends.cuda.matmul.allow_tf32 = recipe == "tf32"
                     try:
                         found = measure(multiply(recipe, gemm, a, b), reference)
-                    except RuntimeError as error:
+                    except (RuntimeError, ValueError) as error:
                         sums[recipe] = str(error).splitlines()[0]
                         continue
                     if not isinstance(sums.get(recipe), str):

@@ -7,8 +7,11 @@
 //     row, 1x128      [stretches][rows]: of each entry
 //     128x128         [stretches][rows]: of the largest of each 128 rows, repeated along them
 //
-// NaN as on the CPU: it makes its own row's scale NaN, is dropped among the rows of a 128x128 block, and
-// leaves a tensor to `floor_amax` alone. `scales` may be `amax`. `blocked`, only with 128x128, may be null:
+// `blocked`, with tensor, may be null: [rows], the scale once a row, for products whose other operand is
+// scaled by rows.
+//
+// A NaN, in `amax` or `floor_amax`, makes its group's scale NaN, as on the CPU: magnitudes order like their
+// bits, and NaN above all. `scales` may be `amax`. `blocked`, with 128x128, may be null:
 // [ceil(rows / 128)][stretches rounded up to 4], the layout of cuBLASLt's 128x128 scales, zero in the
 // padding.
 //
@@ -17,22 +20,19 @@
 #include "common/operand.cuh"
 #include "common/reduce.cuh"
 
-static constexpr u32 INFINITY_BITS = 0x7F800000u;
-
-static __device__ __forceinline__ u32 without_nan(u32 bits) { return bits > INFINITY_BITS ? 0 : bits; }
-
-static __device__ void of_tensor(const float* amax, float* scales, u64 count, float largest, float floor_amax,
-                                 bool power_of_two) {
+static __device__ void of_tensor(const float* amax, float* scales, float* once_a_row, u32 rows, u64 count,
+                                 float largest, float floor_amax, bool power_of_two) {
     u32 seen = 0;
 #pragma unroll 4
     for (u64 i = threadIdx.x; i < count; i += blockDim.x) seen = max(seen, __float_as_uint(amax[i]));
     seen = block_largest(seen);
-    // Only thread 0 writes, after all have read: `scales` may be `amax`.
-    if (threadIdx.x != 0) return;
-    const float own = __uint_as_float(seen);
-    // Rust's `max`: the other one where one is NaN.
-    const float both = own > floor_amax || floor_amax != floor_amax ? own : floor_amax;
-    scales[0] = scale_from_amax(both, largest, power_of_two);
+    seen = max(seen, __float_as_uint(floor_amax) & 0x7FFFFFFFu);
+    const float scale = scale_from_amax(__uint_as_float(seen), largest, power_of_two);
+    // All have read by now: `scales` may be `amax`.
+    if (threadIdx.x == 0) scales[0] = scale;
+    // The first warp alone knows the largest.
+    if (once_a_row == nullptr || threadIdx.x >= 32) return;
+    for (u32 i = threadIdx.x; i < rows; i += 32) once_a_row[i] = scale;
 }
 
 // One warp a block of 128 rows: it has read all its entries before it writes the first.
@@ -55,7 +55,7 @@ static __device__ void of_blocks(const float* amax, float* scales, float* blocke
 #pragma unroll
         for (u32 k = 0; k < 4; k++) {
             const u64 row = first + 32 * k;
-            if (row < rows) seen = max(seen, without_nan(__float_as_uint(amax[(u64)s * rows + row])));
+            if (row < rows) seen = max(seen, __float_as_uint(amax[(u64)s * rows + row]));
         }
         seen = __reduce_max_sync(0xFFFFFFFFu, seen);
         const float scale = scale_from_amax(__uint_as_float(seen), largest, power_of_two);
@@ -73,7 +73,7 @@ scales_from_amax(const float* amax, float* scales, float* blocked, u32 rows, u32
                  float floor_amax, u32 power_of_two) {
     const u64 count = (u64)rows * stretches;
     if (mode == MODE_TENSOR) {
-        if (blockIdx.x == 0) of_tensor(amax, scales, count, largest, floor_amax, power_of_two != 0);
+        if (blockIdx.x == 0) of_tensor(amax, scales, blocked, rows, count, largest, floor_amax, power_of_two != 0);
     } else if (mode == MODE_BLOCK_128X128) {
         of_blocks(amax, scales, blocked, rows, stretches, largest, power_of_two != 0);
     } else {

@@ -208,22 +208,36 @@ def write_scaling(folder: Path, rng: np.random.Generator) -> None:
 # --- accumulation ------------------------------------------------------------------------------------
 
 
-def accumulate(a: F32, b: F32, promote_every: int | None) -> F32:
-    """One 32-long instruction at a time, the running sum cut to 14 significant bits."""
+def binary_exponent(x: np.ndarray) -> np.ndarray:
+    """e of x = m 2^e with 1 <= m < 2; far below everything for zeros."""
+    return np.where(x == 0, -1000, np.frexp(x)[1] - 1)
+
+
+def accumulate(a: F32, b: F32, add_every: int | None, promoted: bool = False) -> F32:
+    """`fast` as an H200 sums: in each instruction 32 products and the accumulator are aligned to the largest exponent
+    among them, each cut towards zero to a multiple of 2^-13 of it, and summed exactly. `promoted` as LoKA models the inside of 128:
+    32 products summed exactly, the running sum cut to 14 significant bits."""
     total = np.zeros((a.shape[0], b.shape[0]), np.float32)
-    register = np.zeros_like(total)
+    register = np.zeros(total.shape)
     for start in range(0, a.shape[1], 32):
-        partial = a[:, start : start + 32].astype(np.float64) @ b[:, start : start + 32].astype(np.float64).T
-        assert np.array_equal(partial, partial.astype(np.float32)), "the sum of 32 must not depend on its order"
-        mantissa, exponent = np.frexp(register + partial.astype(np.float32))
-        register = np.ldexp(np.trunc(np.ldexp(mantissa, 14)), exponent - 14).astype(np.float32)
-        if promote_every and (start + 32) % promote_every == 0:
-            total, register = total + register, np.zeros_like(register)
-    return total + register
+        products = a[:, None, start : start + 32].astype(np.float64) * b[None, :, start : start + 32].astype(np.float64)
+        if promoted:
+            register += products.sum(axis=2)
+            last_bit = binary_exponent(register) - 13
+            register = np.ldexp(np.trunc(np.ldexp(register, -last_bit)), last_bit)
+        else:
+            terms = np.concatenate([products, register[:, :, None]], axis=2)
+            last_bit = binary_exponent(terms).max(axis=2, keepdims=True) - 13
+            register = np.ldexp(np.trunc(np.ldexp(terms, -last_bit)), last_bit).sum(axis=2)
+        assert np.array_equal(register, register.astype(np.float32)), "FP32 holds the accumulator"
+        if add_every and (start + 32) % add_every == 0:
+            total, register = total + register.astype(np.float32), np.zeros(total.shape)
+    return total + register.astype(np.float32)
 
 
 def write_accumulation(folder: Path, rng: np.random.Generator) -> None:
-    """Operands on both FP8 grids, small enough that 32 products sum exactly in FP32 in any order."""
+    """First operands small enough that 32 products sum exactly in FP32 in any order, for all three accumulations; then
+    any codes of both FP8 formats, for the fast one."""
     rows, cols, depth = 7, 13, 1120
     grid = np.arange(-16, 17) / 8.0
     a = rng.choice(grid, (rows, depth)).astype(np.float32)
@@ -231,10 +245,17 @@ def write_accumulation(folder: Path, rng: np.random.Generator) -> None:
     a[:4], b[:6] = np.abs(a[:4]), np.abs(b[:6])  # sums that grow, so that bits are lost
     for operand in (a, b):
         assert np.array_equal(decode(saturating_cast(operand, "e4m3"), "e4m3"), operand)
-    fast, promoted = accumulate(a, b, None), accumulate(a, b, BLOCK)
+    fast, promoted = accumulate(a, b, None), accumulate(a, b, BLOCK, promoted=True)
     exact = (a.astype(np.float64) @ b.astype(np.float64).T).astype(np.float32)
     assert (fast != exact).any() and (promoted != fast).any()
-    (folder / "accumulation.bin").write_bytes(b"".join(m.astype("<f4").tobytes() for m in (a, b, exact, promoted, fast)))
+    arrays = [a, b, exact, promoted, fast]
+    for name in FORMATS:
+        # Wide apart and near each other, every exponent of the format.
+        a = rng.standard_normal((rows, depth)) * np.exp2(rng.integers(-20, 20, (rows, depth)) * rng.integers(0, 2, (rows, 1)))
+        b = rng.standard_normal((cols, depth)) + rng.integers(0, 3, (cols, 1))
+        a, b = decode(saturating_cast(a.astype(np.float32), name), name), decode(saturating_cast(b.astype(np.float32), "e4m3"), "e4m3")
+        arrays += [a, b, accumulate(a, b, None)]
+    (folder / "accumulation.bin").write_bytes(b"".join(m.astype("<f4").tobytes() for m in arrays))
 
 
 def main() -> None:

@@ -167,33 +167,52 @@ fn scales_and_casts_of_whole_operands() {
     }
 }
 
+/// Two operands of `accumulation.bin` and the outputs after them.
+const SHAPE: (usize, usize, usize) = (7, 13, 1120);
+
+fn accumulated(left: &CastPanels, right: &CastPanels, accumulation: Accumulation, epilogue: Epilogue) -> Vec<f32> {
+    let mut out = vec![0f32; SHAPE.0 * SHAPE.1];
+    gemm(left, right, accumulation, epilogue, &mut out);
+    out
+}
+
+/// The next two operands, and what follows them.
+fn operands(values: &[f32]) -> (CastPanels, CastPanels, &[f32]) {
+    let (rows, cols, depth) = SHAPE;
+    let (a, rest) = values.split_at(rows * depth);
+    let (b, rest) = rest.split_at(cols * depth);
+    let pack = |side, rows, data: &[f32]| CastPanels {
+        panels: Panels::pack(side, &Matrix { rows, cols: depth, data: data.to_vec() }),
+        scales: Scales::None,
+    };
+    (pack(Side::Left, rows, a), pack(Side::Right, cols, b), rest)
+}
+
 #[test]
 fn both_accumulations_and_the_exact_sum() {
-    let (rows, cols, depth) = (7, 13, 1120);
     let values = f32s(&bytes("accumulation.bin"));
-    let (a, rest) = values.split_at(rows * depth);
-    let (b, outputs) = rest.split_at(cols * depth);
-    let outputs: Vec<&[f32]> = outputs.chunks_exact(rows * cols).collect();
-    let pack = |side, rows, data: &[f32]| Panels::pack(side, &Matrix { rows, cols: depth, data: data.to_vec() });
-    let (left, right) = (pack(Side::Left, rows, a), pack(Side::Right, cols, b));
+    let size = SHAPE.0 * SHAPE.1;
+    let (left, right, rest) = operands(&values);
+    let (outputs, mut rest) = rest.split_at(3 * size);
 
-    let mut exact = vec![0f64; rows * cols];
-    gemm_f64(&Panels64::from(&left), &Panels64::from(&right), &mut exact);
-    assert_eq!(exact.iter().map(|value| *value as f32).collect::<Vec<_>>(), outputs[0]);
+    let mut exact = vec![0f64; size];
+    gemm_f64(&Panels64::from(&left.panels), &Panels64::from(&right.panels), &mut exact);
+    assert_eq!(exact.iter().map(|value| *value as f32).collect::<Vec<_>>(), outputs[..size]);
 
-    let cast = |panels| CastPanels { panels, scales: Scales::None };
-    let (left, right) = (cast(left), cast(right));
-    let run = |accumulation, epilogue| {
-        let mut out = vec![0f32; rows * cols];
-        gemm(&left, &right, accumulation, epilogue, &mut out);
-        out
-    };
     // All sums are multiples of 1/64 below 2^17: FP32 holds them whatever the order.
     for (accumulation, golden) in
-        [Accumulation::Fp32, Accumulation::Promoted, Accumulation::Fast].into_iter().zip(outputs)
+        [Accumulation::Fp32, Accumulation::Promoted, Accumulation::Fast].into_iter().zip(outputs.chunks_exact(size))
     {
-        assert_eq!(run(accumulation, Epilogue::Store), golden, "{accumulation:?}");
+        assert_eq!(accumulated(&left, &right, accumulation, Epilogue::Store), golden, "{accumulation:?}");
         let rounded: Vec<f32> = golden.iter().map(|value| round::bf16(*value)).collect();
-        assert_eq!(run(accumulation, Epilogue::StoreBf16), rounded, "{accumulation:?}");
+        assert_eq!(accumulated(&left, &right, accumulation, Epilogue::StoreBf16), rounded, "{accumulation:?}");
     }
+
+    for format in [Format::E4m3, Format::E5m2] {
+        let (left, right, after) = operands(rest);
+        let (golden, after) = after.split_at(size);
+        assert_eq!(accumulated(&left, &right, Accumulation::Fast, Epilogue::Store), golden, "{format:?} x E4M3");
+        rest = after;
+    }
+    assert!(rest.is_empty());
 }

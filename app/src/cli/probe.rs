@@ -11,7 +11,7 @@ use std::{
 use loka_core::{
     bench::{BenchEvent, KernelDb, Latencies, Measurement, measure, shapes_of},
     dispatch::{Policy, judge},
-    engine::{self, Engine, TimeOptions},
+    engine::{self, DeviceMemory, Engine, TimeOptions},
     model::{Gemm, Kernel, KernelId, KernelRecord, ModSet, ResultRow, Results, Safety, Site, SiteId, catalogue},
     probe::{LatencyOf, ProbeConfig, ProbeEvent, probe},
     stats::SamplerKind,
@@ -114,9 +114,13 @@ pub fn run(args: &ProbeArgs, json: bool) -> anyhow::Result<Outcome> {
     }
     write_results(&args.out, &results)?;
     if json {
-        print_json(&results)?;
+        print_json(&results, engine.memory())?;
     } else {
         print_summary(&results, &passes, started, args);
+        if let Some(memory) = engine.memory() {
+            let mb = |bytes: u64| bytes / 1_000_000;
+            output::line(&format!("GPU memory: {} MB at most, of {} MB", mb(memory.peak), mb(memory.total)));
+        }
     }
     Ok(Outcome::Done)
 }
@@ -244,11 +248,11 @@ fn chosen_sites(args: &ProbeArgs, trace: &Trace) -> anyhow::Result<Vec<SiteId>> 
     Ok(chosen)
 }
 
-fn print_json(results: &Results) -> anyhow::Result<()> {
+fn print_json(results: &Results, memory: Option<DeviceMemory>) -> anyhow::Result<()> {
     for row in &results.rows {
         output::json(row)?;
     }
-    output::json(&json!({"num_rows": results.rows.len(), "problems": results.meta.problems}))
+    output::json(&json!({"num_rows": results.rows.len(), "problems": results.meta.problems, "gpu_memory": memory}))
 }
 
 fn print_summary(results: &Results, passes: &[ModSet], started: Instant, args: &ProbeArgs) {

@@ -29,7 +29,7 @@ const CHECKS: &[Check] = &[
     ("vector and scalar rounding agree", vector_rounding),
     ("Philox4x32-10: known answers", philox),
     ("GEMM: small integers are exact in every accumulation", exact_gemm),
-    ("GEMM: 14-bit accumulation as computed by hand", fast_accumulation),
+    ("GEMM: fast accumulation as computed by hand", fast_accumulation),
     ("GEMM: FP32 agrees with FP64 within rounding, ragged shapes", ragged_gemm),
     ("scales: powers of two, zero rows, blocks", scales),
 ];
@@ -212,13 +212,22 @@ fn exact_gemm() -> Result<(), String> {
 }
 
 fn fast_accumulation() -> Result<(), String> {
-    // 32 products sum to 8193, which needs 14 bits and stays; four such sums are 32772: 14 bits have a
-    // step of 4 there, so 16386 -> 16386, 24579 -> 24578, 32771 -> 32768.
-    let a = matrix(1, 128, |_, c| if c % 32 == 0 { 8193.0 } else { 0.0 });
-    let b = matrix(1, 128, |_, _| 1.0);
-    let mut out = [0f32];
-    gemm(&plain(Side::Left, &a), &plain(Side::Right, &b), Accumulation::Fast, Epilogue::Store, &mut out);
-    ensure(out[0] == 32768.0, || format!("{} instead of 32768", out[0]))
+    // Aligned to 1, the last bit kept is 2^-13: of 31 products of 2^-14 none is left, of 31 of 2^-13 all are.
+    // Two instructions of 3.515625 (exponent 1, last bit 2^-12) and 31 of 3 * 2^-13: each is cut to 2^-12. In
+    // the second the accumulator, 3.515625 + 31 * 2^-12, has exponent 1 as well and stays whole.
+    let cases: [(usize, f32, f32, f32); 3] = [
+        (32, 1.0, 2f32.powi(-14), 1.0),
+        (32, 1.0, 2f32.powi(-13), 1.0 + 31.0 * 2f32.powi(-13)),
+        (64, 3.515_625, 3.0 * 2f32.powi(-13), 2.0 * (3.515_625 + 31.0 * 2f32.powi(-12))),
+    ];
+    for (depth, large, small, wanted) in cases {
+        let a = matrix(1, depth, |_, c| if c % 32 == 0 { large } else { small });
+        let b = matrix(1, depth, |_, _| 1.0);
+        let mut out = [0f32];
+        gemm(&plain(Side::Left, &a), &plain(Side::Right, &b), Accumulation::Fast, Epilogue::Store, &mut out);
+        ensure(out[0] == wanted, || format!("{large} and 31 of {small}: {} instead of {wanted}", out[0]))?;
+    }
+    Ok(())
 }
 
 fn ragged_gemm() -> Result<(), String> {

@@ -52,9 +52,10 @@ impl OperandCast {
 pub enum Accumulation {
     /// FP32 throughout.
     Fp32,
-    /// About 14 bits inside the tensor core, promoted to FP32 every 128 along the reduced dimension.
+    /// 13 bits below the largest of 32 products and the sum, promoted to FP32 every 128 along the reduced
+    /// dimension.
     Promoted,
-    /// About 14 bits from beginning to end.
+    /// The same from beginning to end.
     Fast,
 }
 

@@ -70,7 +70,7 @@ pub fn cast_into(source: &Panels, cast: OperandCast, tensor_amax: Option<f32>, t
             Scales::None
         }
         Granularity::Tensor => {
-            let amax = source.amax().max(tensor_amax.unwrap_or(0.0));
+            let amax = larger(source.amax(), tensor_amax.unwrap_or(0.0));
             let scale = scale_from_amax(amax, cast.format, cast.power_of_two);
             round::divide(cast.format, &source.data, scale, &mut to.panels.data);
             Scales::Tensor(scale)
@@ -167,11 +167,16 @@ fn lane_amax<const LANES: usize>(part: &[f32], lanes: &mut [f32]) {
     }
 }
 
+/// Of two magnitudes. Not `f32::max`, which drops a NaN: its group must come out as NaN, as on the GPU.
+fn larger(a: f32, b: f32) -> f32 {
+    f32::from_bits((a.to_bits() & 0x7FFF_FFFF).max(b.to_bits() & 0x7FFF_FFFF))
+}
+
 /// 128x128: rows of one block of 128 share the largest amax.
 fn share_among_rows(amax: &mut [f32], padded: usize, rows: usize) {
     for stretch in amax.chunks_exact_mut(padded) {
         for block in stretch[..rows].chunks_mut(BLOCK) {
-            let largest = block.iter().copied().fold(0.0, f32::max);
+            let largest = block.iter().copied().fold(0.0, larger);
             block.fill(largest);
         }
     }
@@ -234,5 +239,56 @@ fn map_lanes<T: Copy, const LANES: usize>(
         for ((to, value), lane) in to.iter_mut().zip(from).zip(&lanes[0]) {
             *to = map(*value, *lane);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{model::Matrix, numerics::Side};
+
+    fn with_a_nan() -> Panels {
+        let mut matrix = Matrix::zeros(300, 256);
+        matrix.data.fill(1.0);
+        matrix.data[130 * 256 + 5] = f32::NAN;
+        Panels::pack(Side::Left, &matrix)
+    }
+
+    fn scale_is_nan(cast: &CastPanels, row: usize, depth: usize) -> bool {
+        match &cast.scales {
+            Scales::None => false,
+            Scales::Tensor(scale) => scale.is_nan(),
+            Scales::Row(scales) => scales[row].is_nan(),
+            Scales::Block(scales) => scales[depth / BLOCK * cast.panels.padded_rows() + row].is_nan(),
+        }
+    }
+
+    #[test]
+    fn a_nan_reaches_the_scale_of_its_group_and_no_other() {
+        let source = with_a_nan();
+        for power_of_two in [false, true] {
+            for (granularity, spoilt) in [
+                (Granularity::Tensor, [true; 5]),
+                (Granularity::Row, [true, true, false, false, false]),
+                (Granularity::Block1x128, [true, false, false, false, false]),
+                (Granularity::Block128x128, [true, false, true, false, false]),
+            ] {
+                let cast = OperandCast { format: Format::E4m3, granularity, power_of_two };
+                let cast = cast_panels(&source, cast, None);
+                let places = [(130, 5), (130, 128), (255, 5), (127, 5), (256, 5)];
+                assert_eq!(places.map(|(row, depth)| scale_is_nan(&cast, row, depth)), spoilt, "{granularity:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_tensor_is_nan_where_the_part_drawn_or_the_rest_is() {
+        let cast = OperandCast::scaled(Format::E4m3, Granularity::Tensor);
+        let scale = |source: &Panels, amax| cast_panels(source, cast, amax).scales;
+        let whole = Panels::pack(Side::Left, &Matrix { rows: 1, cols: 1, data: vec![448.0] });
+        assert!(matches!(scale(&with_a_nan(), Some(3.0)), Scales::Tensor(scale) if scale.is_nan()));
+        assert!(matches!(scale(&whole, Some(f32::NAN)), Scales::Tensor(scale) if scale.is_nan()));
+        assert_eq!(scale(&whole, Some(896.0)), Scales::Tensor(2.0));
+        assert_eq!(scale(&whole, Some(1.0)), Scales::Tensor(1.0));
     }
 }

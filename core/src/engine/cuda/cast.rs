@@ -11,6 +11,7 @@ use super::{
     CudaError,
     arguments::Arguments,
     lane::{Lane, Tensor},
+    product::{Operand, Scaling},
     stream::Buffer,
 };
 
@@ -38,14 +39,17 @@ pub(super) struct Cast {
     pub cast: OperandCast,
     /// As `quantize` reads them; for 128x128 repeated along rows.
     pub scales: Option<Buffer<f32>>,
-    /// As cuBLASLt reads 128x128 scales.
+    /// As cuBLASLt reads 128x128 scales; of a tensorwise cast the scale once a row, for a product whose other
+    /// operand is scaled by rows.
     pub blocked: Option<Buffer<f32>>,
 }
 
 impl Cast {
-    /// The scales that cuBLASLt reads; 0 for none.
-    pub fn scales_address(&self) -> u64 {
-        self.blocked.as_ref().or(self.scales.as_ref()).map_or(0, Buffer::address)
+    /// The scales as cuBLASLt reads them in that mode; 0 for none.
+    pub fn scales_address(&self, scaling: Scaling) -> u64 {
+        let own = Operand::of(self.cast).scaling;
+        let blocked = self.blocked.as_ref().filter(|_| scaling != own || own == Scaling::Block128x128);
+        blocked.or(self.scales.as_ref()).map_or(0, Buffer::address)
     }
 }
 
@@ -105,6 +109,7 @@ impl Lane {
             ScaleMode::Block128x128 => {
                 Some(self.stream.alloc::<f32>(probing::blocked_scales(rows, stretches) as usize)?)
             }
+            ScaleMode::Tensor => Some(self.stream.alloc::<f32>(from.rows)?),
             _ => None,
         };
         let scales = match mode {

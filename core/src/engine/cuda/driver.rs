@@ -57,6 +57,7 @@ symbols! {
         fn cuGraphDestroy(CUgraph) -> c_int;
         fn cuModuleLoadData(*mut CUmodule, *const c_void) -> c_int;
         fn cuModuleGetFunction(*mut CUfunction, CUmodule, *const c_char) -> c_int;
+        fn cuFuncGetAttribute(*mut c_int, c_int, CUfunction) -> c_int;
         fn cuFuncSetAttribute(CUfunction, c_int, c_int) -> c_int;
         fn cuLaunchKernelEx(*const CUlaunchConfig, CUfunction, *mut *mut c_void, *mut *mut c_void) -> c_int;
         fn cuIpcGetMemHandle(*mut [u8; 64], CUdeviceptr) -> c_int;
@@ -71,6 +72,7 @@ const MINOR: c_int = 76;
 const SHARED_BYTES_OPT_IN: c_int = 97;
 const POOL_RELEASE_THRESHOLD: c_int = 4;
 const POOL_USED_HIGH: c_int = 8;
+const FUNCTION_STATIC_SHARED: c_int = 1;
 const FUNCTION_MAX_DYNAMIC_SHARED: c_int = 8;
 
 /// One GPU, opened. Shared by all threads of the process.
@@ -255,9 +257,10 @@ impl Device {
         let name = std::ffi::CString::new(entry).map_err(|_| CudaError::Refused(format!("'{entry}' is no symbol")))?;
         call!(self, cuModuleGetFunction(&mut function, module, name.as_ptr()))?;
         // The default of 48 KB is a promise to old code; launches name what they need.
-        let most = self.shared_bytes as c_int;
-        // Kernels with much static shared memory cannot have as much dynamic one: then the default stays.
-        let _ = call!(self, cuFuncSetAttribute(function, FUNCTION_MAX_DYNAMIC_SHARED, most - 1024));
+        let mut fixed = 0;
+        call!(self, cuFuncGetAttribute(&mut fixed, FUNCTION_STATIC_SHARED, function))?;
+        let most = self.shared_bytes as c_int - fixed;
+        call!(self, cuFuncSetAttribute(function, FUNCTION_MAX_DYNAMIC_SHARED, most))?;
         Ok(Function { handle: function })
     }
 }

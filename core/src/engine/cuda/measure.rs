@@ -233,14 +233,15 @@ fn native(
     let output = lane.stream.alloc::<u8>(rows * cols * if is_bf16 { 2 } else { 4 })?;
     // Poison: what a kernel leaves unwritten must be seen.
     lane.stream.fill(&output, 0xFF)?;
+    let product = Product::of(numerics, rows, cols, reduced);
     let at = Addresses {
         a: a.codes.address(),
         b: b.codes.address(),
         out: output.address(),
-        a_scales: a.scales_address(),
-        b_scales: b.scales_address(),
+        a_scales: a.scales_address(product.a.scaling),
+        b_scales: b.scales_address(product.b.scaling),
     };
-    lane.product(Product::of(numerics, rows, cols, reduced), at)?;
+    lane.product(product, at)?;
     measure.take(lane, (output.address(), is_bf16), numerics.a, slot)
 }
 

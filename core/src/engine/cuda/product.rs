@@ -124,12 +124,19 @@ pub(super) struct Product {
 impl Product {
     /// The GEMM that `numerics` stands for.
     pub fn of(numerics: GemmNumerics, rows: usize, cols: usize, reduced: usize) -> Self {
+        let (mut a, mut b) = (Operand::of(numerics.a), Operand::of(numerics.b));
+        // cuBLASLt wants both by rows or neither; a tensor's scale once a row is the same product.
+        match (a.scaling, b.scaling) {
+            (Scaling::Row, Scaling::Tensor) => b.scaling = Scaling::Row,
+            (Scaling::Tensor, Scaling::Row) => a.scaling = Scaling::Row,
+            _ => {}
+        }
         Self {
             rows,
             cols,
             reduced,
-            a: Operand::of(numerics.a),
-            b: Operand::of(numerics.b),
+            a,
+            b,
             out: if numerics.output == Format::Bf16 { Type::Bf16 } else { Type::F32 },
             compute: if numerics.a.format == Format::Tf32 { Compute::Tf32 } else { Compute::F32 },
             accumulate: false,

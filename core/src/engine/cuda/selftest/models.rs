@@ -1,4 +1,4 @@
-//! What the CPU engine assumes of tensor cores: how much 14-bit accumulation loses, and how TF32 rounds.
+//! What the CPU engine assumes of tensor cores: how much FP8 accumulation loses, and how TF32 rounds.
 
 use crate::{
     model::{Accumulation, Format, Matrix, OperandCast},
@@ -61,10 +61,15 @@ fn accumulation(lane: &mut Lane, numerics: crate::model::GemmNumerics, case: &Ca
     let mut modelled = vec![0f32; exact.len()];
     gemm(&left, &right, numerics.accumulation, Epilogue::Store, &mut modelled);
     let on_gpu = chosen.iter().flat_map(|row| ran.output[row * cols..(row + 1) * cols].iter().copied());
+    let same = on_gpu.clone().zip(&modelled).filter(|(gpu, model)| gpu == *model).count();
+    let same = 100.0 * same as f64 / exact.len().max(1) as f64;
     let (gpu, model) = (rel_l2(on_gpu, &exact), rel_l2(modelled.into_iter(), &exact));
-    let text = format!("relative L2 {gpu:.2e}, modelled {model:.2e}, ratio {:.2}", gpu / model);
+    let text = format!("relative L2 {gpu:.2e}, modelled {model:.2e}, ratio {:.2}, {same:.0} % equal", gpu / model);
     let lost = gpu.max(model) > OUTPUT_ROUNDING;
-    ensure(!lost || (gpu <= 2.0 * model && model <= 2.0 * gpu), || text.clone())?;
+    // Fast accumulation follows the hardware's rule; the library may split the sum, which loses less. Promoted has
+    // a cheaper model: what it leaves is far below FP8's own rounding.
+    let factor = if numerics.accumulation == Accumulation::Fast { 1.3 } else { 4.0 };
+    ensure(!lost || (gpu <= factor * model && model <= 2.0 * factor * gpu), || text.clone())?;
     Ok(text)
 }
 
