@@ -175,7 +175,7 @@ fn about(scene: &Scene<'_>, status: &EngineStatus) -> &'static str {
             "To get it: an NVIDIA GPU with FP8 (Ada, Hopper or newer) with its driver; cuBLASLt 12.9 or newer and NVRTC, from a CUDA toolkit or by pip install nvidia-cublas nvidia-cuda-nvrtc in the active Python. Then start LoKA again."
         }
         ("cpu", None) => {
-            "Emulates every kernel: formats and scales are exact, accumulation follows a 14-bit model of the tensor core. It cannot time kernels: speeds are recorded or modelled."
+            "Emulates every kernel: formats and scales are exact, accumulation follows the rule measured on an H200. It cannot time kernels: speeds are recorded or modelled."
         }
         (_, None) => "Runs the GEMMs on the tensor cores, accumulation included, and can time kernels.",
     }

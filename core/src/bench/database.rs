@@ -19,6 +19,7 @@ impl KernelDb {
             Self { name: "h200-native-cuda-graphs".to_owned(), records: source::native_graphs() },
             Self { name: "h200-cublaslt-cuda-graphs".to_owned(), records: source::cublaslt_graphs() },
             Self { name: "h200-pytorch-2.11-eager".to_owned(), records: source::pytorch_eager() },
+            Self { name: "h200-torch-2.11-cuda-graphs".to_owned(), records: source::torch_graphs() },
         ];
         all.into_iter().filter(|database| !database.records.is_empty()).collect()
     }
@@ -40,7 +41,10 @@ mod tests {
 
     /// Those that were timed from PyTorch.
     fn older() -> Vec<KernelDb> {
-        KernelDb::builtin().into_iter().filter(|database| !database.name.contains("native")).collect()
+        KernelDb::builtin()
+            .into_iter()
+            .filter(|database| !database.name.contains("native") && !database.name.contains("-torch-"))
+            .collect()
     }
 
     #[test]

@@ -81,7 +81,7 @@ static CATALOGUE: &[Kernel] = &[
         Accumulate::Never,
         "one scale a tensor; E4M3 forward, E5M2 gradients",
     ),
-    entry("cublaslt/fp8-tensorwise+fast", Scheme::Tensorwise, Accumulate::Always, "tensorwise, 14-bit accumulation"),
+    entry("cublaslt/fp8-tensorwise+fast", Scheme::Tensorwise, Accumulate::Always, "tensorwise, fast accumulation"),
     entry(
         "cublaslt/fp8-rowwise",
         Scheme::Rowwise { power_of_two: false },
@@ -92,7 +92,7 @@ static CATALOGUE: &[Kernel] = &[
         "cublaslt/fp8-rowwise+fast",
         Scheme::Rowwise { power_of_two: false },
         Accumulate::Always,
-        "rowwise, 14-bit accumulation",
+        "rowwise, fast accumulation",
     ),
     entry(
         "cublaslt/fp8-blockwise",

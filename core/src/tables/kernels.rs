@@ -138,7 +138,7 @@ mod tests {
     fn builtin_and_shipped_databases_agree() {
         for database in KernelDb::builtin() {
             let mut file = read_kernels(&shipped(&database.name)).unwrap();
-            if database.name.contains("native") {
+            if file.records.iter().any(|record| !record.latency_samples_us.is_empty()) {
                 // The embedded text has neither samples nor notes and is rounded to nanoseconds.
                 file.records = from_csv(&to_csv(&file.records)).unwrap();
             }

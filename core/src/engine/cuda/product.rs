@@ -117,7 +117,7 @@ pub(super) struct Product {
     pub compute: Compute,
     /// Add to what `out` holds.
     pub accumulate: bool,
-    /// FP8: 14-bit accumulation from beginning to end.
+    /// FP8: one accumulator from beginning to end, never promoted.
     pub fast: bool,
 }
 
