@@ -2,9 +2,9 @@
 
 use std::{
     cell::{Cell, RefCell},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::atomic::AtomicBool,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use loka_core::{
@@ -77,7 +77,7 @@ pub fn run(args: &BenchArgs, json: bool) -> anyhow::Result<Outcome> {
     let samples = usize::try_from(args.samples)?;
     let options = TimeOptions { samples, ..TimeOptions::default() };
     let what = Measurement { shapes: &shapes, gemms: &gemms, kernels: &kernels, options, recorded_at: &now };
-    let (records, ended, condition) = time(engine.as_ref(), &what);
+    let (records, ended, condition) = time(engine.as_ref(), &what, &args.out);
     finish(args, json, records, ended, &condition, old.as_ref())
 }
 
@@ -101,12 +101,26 @@ fn each_once(gemms: &[Gemm]) -> Vec<Gemm> {
     Gemm::ALL.into_iter().filter(|gemm| gemms.contains(gemm)).collect()
 }
 
-fn time(engine: &dyn Engine, what: &Measurement<'_>) -> (Vec<KernelRecord>, Result<(), EngineError>, Condition) {
+/// What was timed is written now and then, so that a killed run leaves most of it.
+const SAVE_EVERY: Duration = Duration::from_secs(10);
+
+fn time(
+    engine: &dyn Engine,
+    what: &Measurement<'_>,
+    out: &Path,
+) -> (Vec<KernelRecord>, Result<(), EngineError>, Condition) {
     let watch = RefCell::new(Watch::start(&engine.describe().device));
     let records = RefCell::new(Vec::new());
-    let (started, timed) = (Instant::now(), Cell::new(0));
+    let (started, timed, saved) = (Instant::now(), Cell::new(0), Cell::new(Instant::now()));
     let sink = |event| match event {
-        BenchEvent::Records(new) => records.borrow_mut().extend(new),
+        BenchEvent::Records(new) => {
+            records.borrow_mut().extend(new);
+            if saved.get().elapsed() > SAVE_EVERY {
+                // The last writing tells of a full disk.
+                drop(write_kernels(out, &KernelDb { name: String::new(), records: records.borrow().clone() }));
+                saved.set(Instant::now());
+            }
+        }
         BenchEvent::Progress { done, of } => {
             watch.borrow_mut().look();
             timed.set(done);
