@@ -1,4 +1,5 @@
-//! The CPU engine: every recipe emulated to the bit, accumulation included. Always there.
+//! The CPU engine: every recipe emulated, formats, scales and fast accumulation to the bit, promoted accumulation by a
+//! model. Always there.
 
 mod inputs;
 mod loss;

@@ -76,8 +76,7 @@ impl Prepared {
         match self.numerics.a.granularity {
             Granularity::None => "no casts".to_owned(),
             Granularity::Tensor => "casts: amax_tensor, cast_tensorwise".to_owned(),
-            Granularity::Row if self.weight && !self.product.fast => "casts: cast_rowwise".to_owned(),
-            Granularity::Row => "casts: cast_rowwise, cast_columnwise for transposed copies".to_owned(),
+            Granularity::Row => "casts: cast_rowwise, and cast_columnwise for transposed copies".to_owned(),
             _ => "casts: cast_blockwise".to_owned(),
         }
     }
