@@ -17,19 +17,6 @@ fn circumstances(record: &KernelRecord) -> [&str; 4] {
     [&record.device, &record.driver, &record.versions, &record.recorded_at]
 }
 
-fn times(record: &KernelRecord) -> [Option<f64>; 8] {
-    [
-        record.gemm_us,
-        record.cast_us,
-        record.latency_us,
-        record.latency_p10_us,
-        record.latency_p90_us,
-        record.latency_cached_us,
-        record.latency_cached_p10_us,
-        record.latency_cached_p90_us,
-    ]
-}
-
 /// All that `from_csv` gives back: everything but raw samples and notes.
 pub fn to_csv(records: &[KernelRecord]) -> String {
     let (mut text, mut current) = (String::new(), None);
@@ -47,7 +34,7 @@ pub fn to_csv(records: &[KernelRecord]) -> String {
         }
         let GemmShape { m, k, n } = record.shape;
         let _ = write!(text, "{},{},{m},{k},{n}", record.kernel, record.gemm);
-        for time in times(record) {
+        for time in record.times() {
             let _ = write!(text, ",{}", time.map_or(String::new(), |us| ((us * 1e3).round() / 1e3).to_string()));
         }
         let reason = one_line(record.reason.as_deref().unwrap_or_default());

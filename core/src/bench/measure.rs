@@ -95,28 +95,11 @@ fn measure_gemm(
 
 fn blank(kernel: &Kernel, (gemm, shape): (Gemm, GemmShape), info: &EngineInfo, recorded_at: &str) -> KernelRecord {
     KernelRecord {
-        kernel: kernel.id(),
-        gemm,
-        shape,
-        gemm_us: None,
-        cast_us: None,
-        latency_us: None,
-        latency_p10_us: None,
-        latency_p90_us: None,
-        latency_cached_us: None,
-        latency_cached_p10_us: None,
-        latency_cached_p90_us: None,
-        supported: true,
-        reason: None,
-        samples: 0,
         device: info.device.clone(),
         driver: info.driver.clone(),
         versions: info.versions.clone(),
         recorded_at: recorded_at.to_owned(),
-        gemm_samples_us: Vec::new(),
-        latency_samples_us: Vec::new(),
-        cached_samples_us: Vec::new(),
-        note: String::new(),
+        ..KernelRecord::blank(kernel.id(), gemm, shape)
     }
 }
 

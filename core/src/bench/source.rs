@@ -57,28 +57,11 @@ fn parse<T: for<'de> Deserialize<'de>>(json: &str) -> Vec<T> {
 
 fn blank(kernel: &str, shape: GemmShape, versions: &str, samples: i64) -> KernelRecord {
     KernelRecord {
-        kernel: KernelId::new(kernel),
-        gemm: Gemm::Fprop,
-        shape,
-        gemm_us: None,
-        cast_us: None,
-        latency_us: None,
-        latency_p10_us: None,
-        latency_p90_us: None,
-        latency_cached_us: None,
-        latency_cached_p10_us: None,
-        latency_cached_p90_us: None,
-        supported: true,
-        reason: None,
         samples,
         device: "NVIDIA H200".to_owned(),
         driver: "580".to_owned(),
         versions: versions.to_owned(),
-        recorded_at: String::new(),
-        gemm_samples_us: Vec::new(),
-        latency_samples_us: Vec::new(),
-        cached_samples_us: Vec::new(),
-        note: String::new(),
+        ..KernelRecord::blank(KernelId::new(kernel), Gemm::Fprop, shape)
     }
 }
 

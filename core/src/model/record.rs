@@ -70,3 +70,47 @@ impl KernelRecord {
         Self { gemm_samples_us, latency_samples_us, cached_samples_us, ..self.clone() }
     }
 }
+
+impl KernelRecord {
+    /// One that supports its GEMM and says nothing of it yet.
+    pub fn blank(kernel: KernelId, gemm: Gemm, shape: GemmShape) -> Self {
+        Self {
+            kernel,
+            gemm,
+            shape,
+            gemm_us: None,
+            cast_us: None,
+            latency_us: None,
+            latency_p10_us: None,
+            latency_p90_us: None,
+            latency_cached_us: None,
+            latency_cached_p10_us: None,
+            latency_cached_p90_us: None,
+            supported: true,
+            reason: None,
+            samples: 0,
+            device: String::new(),
+            driver: String::new(),
+            versions: String::new(),
+            recorded_at: String::new(),
+            gemm_samples_us: Vec::new(),
+            latency_samples_us: Vec::new(),
+            cached_samples_us: Vec::new(),
+            note: String::new(),
+        }
+    }
+
+    /// The eight figures in the order of the contract's columns, `gemm_us` first.
+    pub fn times(&self) -> [Option<f64>; 8] {
+        [
+            self.gemm_us,
+            self.cast_us,
+            self.latency_us,
+            self.latency_p10_us,
+            self.latency_p90_us,
+            self.latency_cached_us,
+            self.latency_cached_p10_us,
+            self.latency_cached_p90_us,
+        ]
+    }
+}

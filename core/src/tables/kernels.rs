@@ -26,19 +26,6 @@ const TIMES: [&str; 8] = [
 /// Raw samples and a note: columns that a file may lack.
 const SAMPLES: [&str; 3] = ["gemm_samples_us", "latency_samples_us", "cached_samples_us"];
 
-fn times(record: &KernelRecord) -> [Option<f64>; 8] {
-    [
-        record.gemm_us,
-        record.cast_us,
-        record.latency_us,
-        record.latency_p10_us,
-        record.latency_p90_us,
-        record.latency_cached_us,
-        record.latency_cached_p10_us,
-        record.latency_cached_p90_us,
-    ]
-}
-
 pub fn write_kernels(path: &Path, database: &KernelDb) -> Result<(), TableError> {
     let rows = &database.records;
     let mut columns = Columns::new(rows.len());
@@ -50,7 +37,7 @@ pub fn write_kernels(path: &Path, database: &KernelDb) -> Result<(), TableError>
     columns.int("k", rows.iter().map(|r| Some(r.shape.k as i64)));
     columns.int("n", rows.iter().map(|r| Some(r.shape.n as i64)));
     for (index, name) in TIMES.iter().enumerate() {
-        columns.float(name, rows.iter().map(|r| times(r)[index]));
+        columns.float(name, rows.iter().map(|r| r.times()[index]));
     }
     columns.flag("supported", rows.iter().map(|r| r.supported));
     columns.text("reason", rows.iter().map(|r| r.reason.as_deref()));

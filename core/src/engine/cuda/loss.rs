@@ -53,13 +53,7 @@ impl DeviceLoss {
         if let Some(root) = &self.root {
             let projected = lane.tensor(difference.rows, root.cols)?;
             let plain = Product::plain(difference.rows, root.cols, root.rows, Type::F32, Compute::Tf32);
-            let at = Addresses {
-                a: difference.data.address(),
-                b: root.data.address(),
-                out: projected.data.address(),
-                a_scales: 0,
-                b_scales: 0,
-            };
+            let at = Addresses::unscaled(difference.data.address(), root.data.address(), projected.data.address());
             // [features, rank] is [reduced, cols] as it lies.
             lane.product(Product { b: Operand::plain(Type::F32).transposed(), ..plain }, at)?;
             lane.sum_squares(&projected, sums)?;

@@ -169,6 +169,13 @@ pub(super) struct Addresses {
     pub b_scales: u64,
 }
 
+impl Addresses {
+    /// Of operands without scales.
+    pub fn unscaled(a: u64, b: u64, out: u64) -> Self {
+        Self { a, b, out, a_scales: 0, b_scales: 0 }
+    }
+}
+
 impl Plan {
     /// `wanted`: how many algorithms to ask the heuristics for.
     pub fn new(lt: &Arc<Lt>, product: Product, wanted: usize) -> Result<Self, CudaError> {

@@ -147,7 +147,7 @@ fn reference(lane: &mut Lane, left: &Tensor, right: &mut dyn RightOperand) -> Re
             }
         };
         let plain = Product::plain(rows, cols, part, Type::F64, Compute::F64);
-        let at = Addresses { a: a.address(), b: b_address, out: out.address(), a_scales: 0, b_scales: 0 };
+        let at = Addresses::unscaled(a.address(), b_address, out.address());
         lane.product(Product { accumulate: first > 0, ..plain }, at)?;
     }
     Ok(out)

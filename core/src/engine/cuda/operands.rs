@@ -242,7 +242,7 @@ impl Operands {
         Addresses { a, b, out: self.out[set].address(), a_scales, b_scales }
     }
 
-    pub fn poison(&self, lane: &Lane, _: &Prepared, set: usize) -> Result<(), CudaError> {
+    pub fn poison(&self, lane: &Lane, set: usize) -> Result<(), CudaError> {
         lane.stream.fill(&self.out[set], 0xFF)
     }
 
@@ -316,13 +316,7 @@ impl Operands {
         let plain = Product::plain(rows, cols, reduced, Type::Bf16, Compute::F32);
         let product = Product { a: operand(&self.a), b: operand(&self.b), ..plain };
         let out = lane.stream.alloc::<u16>(count)?;
-        let at = Addresses {
-            a: self.a.bf16[set].address(),
-            b: self.b.bf16[set].address(),
-            out: out.address(),
-            a_scales: 0,
-            b_scales: 0,
-        };
+        let at = Addresses::unscaled(self.a.bf16[set].address(), self.b.bf16[set].address(), out.address());
         lane.product(product, at)?;
         let narrow = lane.tensor(1, count)?;
         lane.bf16_to_f32(&out, &narrow)?;

@@ -21,7 +21,7 @@ use super::{
     loss::DeviceLoss,
     measure::{Extras, Left, Right, RightColumns, WIDE_ELEMENTS, run_all},
     product::Product,
-    sources::{Input, Joint, RowSource, some_columns},
+    sources::{CHOSEN, Input, JOINT, Joint, RowSource, some_columns},
     stream::Stream,
     tail::DeviceTail,
     weights::Weights,
@@ -219,7 +219,7 @@ fn bytes_wanted(job: &SiteJob) -> u64 {
     let rows = site.m.min((MOST_ELEMENTS / site.k.max(site.n).max(1)).max(16)) as u64;
     let (m, k, n) = (site.m as u64, site.k as u64, site.n as u64);
     let widest = k.max(n);
-    let columns = if k + n <= 1536 { k + n } else { 256 };
+    let columns = if k + n <= JOINT as u64 { k + n } else { 2 * CHOSEN as u64 };
     let chain: u64 = job.upstream.iter().map(|stats| 4 * (stats.site.k as u64 + 2 * rows) * stats.site.n as u64).sum();
     (256 << 20) + 24 * k * n + 40 * rows * widest + 24 * m * columns + 16 * WIDE_ELEMENTS as u64 + chain
 }

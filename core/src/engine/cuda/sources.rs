@@ -23,13 +23,13 @@ const CHUNK: usize = 64;
 
 /// Input and output gradient together: up to this size all features are drawn jointly by one factor;
 /// beyond it each draw chooses some features and factors their covariance alone.
-const JOINT: usize = 1536;
+pub(super) const JOINT: usize = 1536;
 
 /// Elements of such a draw over all rows of the batch.
 const JOINT_ELEMENTS: usize = 1 << 27;
 
 /// Features of input and of output gradient that such a draw chooses.
-const CHOSEN: usize = 128;
+pub(super) const CHOSEN: usize = 128;
 
 pub(super) fn f32s(values: &[f64]) -> Vec<f32> {
     values.iter().map(|value| *value as f32).collect()
@@ -55,13 +55,7 @@ fn times_root(
     accumulate: bool,
 ) -> Result<(), CudaError> {
     let plain = Product::plain(out.rows, out.cols, root.cols, Type::F32, Compute::F32);
-    let at = Addresses {
-        a: normals.data.address(),
-        b: root.data.address(),
-        out: out.data.address(),
-        a_scales: 0,
-        b_scales: 0,
-    };
+    let at = Addresses::unscaled(normals.data.address(), root.data.address(), out.data.address());
     lane.product(Product { accumulate, ..plain }, at)
 }
 

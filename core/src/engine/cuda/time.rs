@@ -110,7 +110,7 @@ fn candidate(
     }
     let all: Vec<usize> = (0..plan.algorithms.len()).collect();
     let ranked = fastest(engine, lane, operands, (&prepared, &mut plan), (Part::Gemm, &all), options)?;
-    operands.poison(lane, &prepared, 0)?;
+    operands.poison(lane, 0)?;
     plan.run(&lane.stream, operands.addresses(&prepared, 0), ranked[0], &lane.workspace)?;
     let off = operands.distance_from_bf16(lane, &prepared, 0)?;
     if off.is_nan() || off > WRONG {

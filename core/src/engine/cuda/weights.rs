@@ -60,12 +60,8 @@ impl Weights {
                 let (n, k) = (mean.rows, mean.cols);
                 let normals = normals(lane, n, k, rng)?;
                 let right = lane.tensor(n, k)?;
-                let at = |a: &Tensor, b: &Tensor, out: &Tensor| Addresses {
-                    a: a.data.address(),
-                    b: b.data.address(),
-                    out: out.data.address(),
-                    a_scales: 0,
-                    b_scales: 0,
+                let at = |a: &Tensor, b: &Tensor, out: &Tensor| {
+                    Addresses::unscaled(a.data.address(), b.data.address(), out.data.address())
                 };
                 let plain = Product::plain(n, k, k, Type::F32, Compute::F32);
                 lane.product(plain, at(&normals, lower_v, &right))?;
