@@ -44,7 +44,8 @@ impl<'a> Group<'a> {
     }
 }
 
-/// Every GEMM of every site of the trace, in forward order: also those without a row.
+/// Every GEMM of every site of the trace, in forward order, the three of a site in the order of
+/// [`Gemm::ALL`]: also those without a row.
 #[derive(Clone, Debug)]
 pub struct Candidates<'a> {
     pub groups: Vec<Group<'a>>,

@@ -46,7 +46,8 @@ pub struct Choice {
     pub reason: String,
     /// The chosen kernel's, every metric that is known.
     pub error: BTreeMap<Metric, f64>,
-    /// Over BF16 of the kernel's own source.
+    /// Over BF16 of the kernel's own source, with casts of its own: below the policy's least where only
+    /// what it shares makes it worth it; then the reason says so.
     pub speedup: Option<f64>,
     /// What could run instead, fastest first, at most three.
     pub runners_up: Vec<KernelId>,
@@ -60,6 +61,7 @@ pub struct Choice {
 #[serde(deny_unknown_fields)]
 pub struct Totals {
     pub baseline_us: f64,
+    /// A cast that two GEMMs of a site have in common counts once.
     pub planned_us: f64,
     /// `None` when no GEMM has a latency.
     pub speedup: Option<f64>,

@@ -1,11 +1,13 @@
 //! Takes candidates and a policy, gives what speed-up each loss cost buys: the curve to draw.
 
-use crate::model::{KernelId, Metric};
+use crate::model::{Metric, ResultRow};
 
 use super::{
     Candidates, Policy,
-    knapsack::{HullWalk, Item},
-    select::{Judged, loss_cost_hi, options},
+    joint::{SiteOptions, Triple},
+    judged::{Judged, loss_cost_hi},
+    knapsack::HullWalk,
+    select,
 };
 
 /// More are not told apart on a screen.
@@ -31,102 +33,79 @@ pub fn frontier(candidates: &Candidates, policy: &Policy, loss: f64) -> Vec<Fron
     // Whatever the policy, the curve is about a budget.
     let unlimited = Policy { loss_budget: Some(policy.loss_budget.unwrap_or(1.0)), ..policy.clone() };
     let judged: Vec<Judged> = candidates.groups.iter().map(|group| Judged::new(group, &unlimited, loss)).collect();
-    let mut state = Walker::new(&unlimited);
-    let (mut groups, mut rows) = (Vec::new(), Vec::new());
-    for group in judged.iter().filter(|group| group.reference_us.is_some()) {
-        if group.budgeted {
-            let (items, meaning) = options(group, &unlimited);
-            groups.push(items);
-            rows.push((group, meaning));
-        } else {
-            state.add_backward(group);
-        }
-    }
-    let walk = HullWalk::new(&groups);
-    state.baseline_us += groups.iter().filter_map(|items| items.first()).map(|stay| stay.time).sum::<f64>();
-    if state.baseline_us == 0.0 {
+    let baseline_us: f64 = judged.iter().filter_map(|group| group.reference_us).sum();
+    if baseline_us == 0.0 {
         return Vec::new();
     }
+    let (mut items, mut parts) = (Vec::new(), Vec::new());
+    for site in judged.as_chunks::<3>().0 {
+        let triples = SiteOptions::new(site, [None; 3], &unlimited).by_forward();
+        items.push(select::items(&triples, site, &unlimited));
+        parts.push(triples.iter().map(|triple| Part::of(triple, site, &unlimited)).collect::<Vec<_>>());
+    }
+    let walk = HullWalk::new(&items);
     let mut picks = walk.start.clone();
     let every = walk.steps.len().div_ceil(MAX_FRONTIER_POINTS - 1).max(1);
-    let mut points = vec![state.point(&groups, &rows, &picks)];
+    let mut points = vec![point(&parts, &picks, policy.metric, baseline_us)];
     for (taken, step) in walk.steps.iter().enumerate() {
         picks[step.group] = step.to;
         if (taken + 1).is_multiple_of(every) || taken + 1 == walk.steps.len() {
-            points.push(state.point(&groups, &rows, &picks));
+            points.push(point(&parts, &picks, policy.metric, baseline_us));
         }
     }
     points
 }
 
-type Forward<'j, 'c, 'a> = (&'j Judged<'c, 'a>, Vec<Option<&'a crate::model::ResultRow>>);
-
-/// The backward GEMMs' share, fixed along the curve.
-struct Walker {
-    metric: Metric,
-    baseline: KernelId,
-    baseline_us: f64,
-    backward_us: f64,
-    backward_worst: Option<f64>,
-    backward_low: usize,
+/// What one site adds to a point.
+struct Part {
+    us: f64,
+    loss_cost: f64,
+    loss_cost_hi: f64,
+    worst_error: Option<f64>,
+    num_low_precision: usize,
 }
 
-impl Walker {
-    fn new(policy: &Policy) -> Self {
-        let baseline = policy.baseline.clone();
+impl Part {
+    fn of(triple: &Triple, judged: &[Judged; 3], policy: &Policy) -> Self {
+        // A GEMM that no time is known for is not part of the curve.
+        let timed = |at: &usize| judged[*at].reference_us.is_some();
+        let forward = triple.rows[0].or_else(|| judged[0].group.row(&policy.baseline)).filter(|_| timed(&0));
+        let low: Vec<&ResultRow> = (0..3).filter(timed).filter_map(|at| triple.rows[at]).collect();
+        let errors = low.iter().map(|row| row.metric(policy.metric).map(|error| error.value));
         Self {
-            metric: policy.metric,
-            baseline,
-            baseline_us: 0.0,
-            backward_us: 0.0,
-            backward_worst: None,
-            backward_low: 0,
+            us: triple.us,
+            loss_cost: forward.and_then(|row| row.metric(Metric::LossCost)).map_or(0.0, |cost| cost.value),
+            loss_cost_hi: forward.and_then(loss_cost_hi).unwrap_or(0.0),
+            worst_error: errors.fold(None, |worst, error| worse(policy.metric, worst, error)),
+            num_low_precision: low.len(),
         }
     }
+}
 
-    fn add_backward(&mut self, group: &Judged) {
-        let reference = group.reference_us.unwrap_or(0.0);
-        self.baseline_us += reference;
-        let admissible = group.admissible();
-        let Some(best) = admissible.first() else {
-            self.backward_us += reference;
-            return;
-        };
-        self.backward_us += reference / best.row.speedup().unwrap_or(1.0);
-        self.backward_low += 1;
-        self.backward_worst = self.worse(self.backward_worst, best.row.metric(self.metric).map(|error| error.value));
+fn worse(metric: Metric, a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    match (a, b.filter(|value| value.is_finite())) {
+        (Some(a), Some(b)) if metric == Metric::SqnrDb => Some(a.min(b)),
+        (Some(a), Some(b)) => Some(a.max(b)),
+        (a, b) => a.or(b),
     }
+}
 
-    fn worse(&self, a: Option<f64>, b: Option<f64>) -> Option<f64> {
-        match (a, b.filter(|value| value.is_finite())) {
-            (Some(a), Some(b)) if self.metric == Metric::SqnrDb => Some(a.min(b)),
-            (Some(a), Some(b)) => Some(a.max(b)),
-            (a, b) => a.or(b),
-        }
+/// Summed anew at each point: 200 sums are cheap, and rounding does not pile up.
+fn point(sites: &[Vec<Part>], picks: &[usize], metric: Metric, baseline_us: f64) -> FrontierPoint {
+    let mut sum = Part { us: 0.0, loss_cost: 0.0, loss_cost_hi: 0.0, worst_error: None, num_low_precision: 0 };
+    for part in sites.iter().zip(picks).map(|(parts, pick)| &parts[*pick]) {
+        sum.us += part.us;
+        sum.loss_cost += part.loss_cost;
+        sum.loss_cost_hi += part.loss_cost_hi;
+        sum.worst_error = worse(metric, sum.worst_error, part.worst_error);
+        sum.num_low_precision += part.num_low_precision;
     }
-
-    /// Summed anew at each point: 200 sums are cheap, and rounding does not pile up.
-    fn point(&self, groups: &[Vec<Item>], rows: &[Forward], picks: &[usize]) -> FrontierPoint {
-        let mut planned_us = self.backward_us;
-        let (mut loss_cost, mut loss_cost_sum_hi) = (0.0, 0.0);
-        let (mut worst_error, mut num_low_precision) = (self.backward_worst, self.backward_low);
-        for ((items, (group, meaning)), pick) in groups.iter().zip(rows).zip(picks) {
-            planned_us += items[*pick].time;
-            let row = meaning[*pick].or_else(|| group.group.row(&self.baseline));
-            loss_cost += row.and_then(|row| row.metric(Metric::LossCost)).map_or(0.0, |cost| cost.value);
-            loss_cost_sum_hi += row.and_then(loss_cost_hi).unwrap_or(0.0);
-            if let Some(low) = meaning[*pick] {
-                num_low_precision += 1;
-                worst_error = self.worse(worst_error, low.metric(self.metric).map(|error| error.value));
-            }
-        }
-        FrontierPoint {
-            speedup: self.baseline_us / planned_us,
-            loss_cost,
-            loss_cost_hi: loss_cost_sum_hi,
-            worst_error,
-            num_low_precision,
-        }
+    FrontierPoint {
+        speedup: baseline_us / sum.us,
+        loss_cost: sum.loss_cost,
+        loss_cost_hi: sum.loss_cost_hi,
+        worst_error: sum.worst_error,
+        num_low_precision: sum.num_low_precision,
     }
 }
 

@@ -1,9 +1,10 @@
 //! Takes a policy and the rows of a results file, gives one choice a GEMM, with the reason. Pure.
 //!
-//! Without a loss budget every GEMM stands alone: of the kernels that are safe and fast the fastest
-//! is taken, else the baseline. With one, the forward GEMMs are chosen together ([`knapsack`]:
-//! least time with the summed loss cost within the budget); the backward ones have no loss cost and
-//! keep the policy's error bound.
+//! Without a loss budget every site stands alone: of the kernels that are safe and fast the fastest
+//! is taken at each GEMM, else the baseline; casts that two GEMMs of a site have in common count once
+//! ([`sharing`]), which may favour another kernel ([`joint`]). With a budget the sites are chosen together
+//! ([`knapsack`]: least time with the summed loss cost of the forward GEMMs within it); the backward GEMMs
+//! have no loss cost and keep the policy's error bound.
 //!
 //! Kernels of different libraries were timed against different BF16s. A speed-up is always against
 //! BF16 *of the kernel's own source*; totals are in the time of the policy's baseline, and a chosen
@@ -12,18 +13,23 @@
 mod candidates;
 mod choice;
 mod frontier;
+mod joint;
 mod judge;
+mod judged;
 pub mod knapsack;
 mod overrides;
+mod pace;
 mod policy;
 mod reason;
 mod select;
+mod sharing;
 
 pub use candidates::{Candidates, Group, SiteMods};
 pub use choice::{Choice, ChoiceSource, PassedOver, Totals};
 pub use frontier::{FrontierPoint, MAX_FRONTIER_POINTS, frontier};
 pub use judge::{Bound, bound_of, judge};
 pub use overrides::{Override, OverrideError, Overrides};
+pub(crate) use pace::{Pace, paces};
 pub use policy::{Policy, PolicyError};
 pub(crate) use reason::against;
 pub use reason::short;

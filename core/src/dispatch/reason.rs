@@ -1,8 +1,8 @@
 //! Takes verdicts and numbers, gives the sentence that a person reads beside a choice.
 
-use crate::model::{Estimate, Metric, Safety, Speed, kernel};
+use crate::model::{Estimate, Gemm, Metric, Safety, Speed, kernel};
 
-use super::{Bound, Group, Policy, select::Verdict};
+use super::{Bound, Group, Policy, joint::Triple, judged::Verdict, sharing::partners};
 
 /// Three significant digits without padding: `.196`, `1.05`, `3.1e-7`.
 pub fn short(value: f64) -> String {
@@ -55,6 +55,26 @@ pub(super) fn fastest(bound: Bound, chosen: &Verdict, num_safe_and_fast: usize) 
         count => format!("fastest of {count} that are safe"),
     };
     format!("{standing}: {}, {}", against(bound, chosen.row.metric(bound.metric)), times(chosen.row.speedup()))
+}
+
+/// Of a kernel that the GEMM would not have got by itself.
+pub(super) fn alone(bound: Bound, chosen: &Verdict) -> String {
+    format!("{}, {} alone", against(bound, chosen.row.metric(bound.metric)), times(chosen.row.speedup()))
+}
+
+/// Which casts a GEMM has in common with which; where that decided, what the site gains by it. `None`: none.
+pub(super) fn sharing(triple: &Triple, gemm: Gemm, decided: bool) -> Option<String> {
+    let shared: Vec<String> = partners(&triple.costs, gemm)
+        .into_iter()
+        .map(|(operand, with)| format!("of {} with {with}", operand.symbol()))
+        .collect();
+    let gained = if decided {
+        let (us, alone_us) = (short(triple.us), short(triple.alone_us));
+        format!(": {us} us for the site's three GEMMs instead of {alone_us} (modelled)")
+    } else {
+        String::new()
+    };
+    (!shared.is_empty()).then(|| format!("shares the cast {}{gained}", shared.join(" and ")))
 }
 
 /// Why a GEMM stays in high precision. `verdicts`: every row but the baseline's.

@@ -1,16 +1,18 @@
-//! Takes candidates, a policy and overrides, gives one choice a GEMM and the totals.
+//! Takes candidates, a policy and overrides, gives one choice a GEMM and the totals. A site's three GEMMs are
+//! chosen together ([`super::joint`]); under a loss budget so are the sites.
 
 use std::collections::BTreeMap;
 
-use crate::model::{Gemm, KernelId, Metric, ResultRow, Safety, Speed};
+use crate::model::{Gemm, KernelId, Metric, ResultRow, Safety};
 
 use super::{
-    Bound, Candidates, Choice, ChoiceSource, Group, Override, OverrideError, Overrides, PassedOver, Policy, Totals,
-    bound_of,
-    judge::judge,
+    Candidates, Choice, ChoiceSource, Override, OverrideError, Overrides, PassedOver, Policy, Totals,
+    joint::{SiteOptions, Triple, forward_cost_hi},
+    judged::{Judged, Verdict, loss_cost_hi},
     knapsack::{self, Item},
     overrides::by_group,
-    reason,
+    reason::{self, short},
+    sharing::{Cost, Operand, saved_us, site_us},
 };
 
 const MAX_RUNNERS_UP: usize = 3;
@@ -18,6 +20,7 @@ const MAX_RUNNERS_UP: usize = 3;
 /// How good the optimiser's answer is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Optimum {
+    /// Of all three GEMMs of every site, casts shared.
     pub time_us: f64,
     /// No selection within the budget is faster.
     pub lower_bound_us: f64,
@@ -45,55 +48,6 @@ pub struct Dispatch {
     pub optimum: Option<Optimum>,
 }
 
-/// One row with its verdicts.
-pub(super) struct Verdict<'a> {
-    pub row: &'a ResultRow,
-    pub safety: Safety,
-    pub speed: Speed,
-}
-
-/// A group as the selection sees it.
-pub(super) struct Judged<'c, 'a> {
-    pub group: &'c Group<'a>,
-    pub bound: Bound,
-    /// Every row but the baseline's.
-    pub verdicts: Vec<Verdict<'a>>,
-    pub reference_us: Option<f64>,
-    /// Chosen together with the others, by the optimiser.
-    pub budgeted: bool,
-}
-
-impl<'c, 'a> Judged<'c, 'a> {
-    pub(super) fn new(group: &'c Group<'a>, policy: &Policy, loss: f64) -> Self {
-        let verdicts = group.rows.iter().filter(|row| row.kernel != policy.baseline).map(|row| {
-            let (safety, speed, _) = judge(row, policy, loss);
-            Verdict { row, safety, speed }
-        });
-        Self {
-            group,
-            bound: bound_of(policy, group.gemm, loss),
-            verdicts: verdicts.collect(),
-            reference_us: group.reference_us(&policy.baseline),
-            budgeted: policy.loss_budget.is_some() && group.gemm == Gemm::Fprop,
-        }
-    }
-
-    /// Kernels that the policy would let run here, fastest first. Ties: by name, as the rows are.
-    pub(super) fn admissible(&self) -> Vec<&Verdict<'a>> {
-        let allowed = |verdict: &&Verdict| {
-            let safe = if self.budgeted { loss_cost_hi(verdict.row).is_some() } else { verdict.safety == Safety::Safe };
-            verdict.row.supported && verdict.speed == Speed::Fast && safe
-        };
-        let mut found: Vec<&Verdict> = self.verdicts.iter().filter(allowed).collect();
-        found.sort_by(|a, b| b.row.speedup().unwrap_or(0.0).total_cmp(&a.row.speedup().unwrap_or(0.0)));
-        found
-    }
-}
-
-pub(super) fn loss_cost_hi(row: &ResultRow) -> Option<f64> {
-    row.metric(Metric::LossCost).map(|cost| cost.hi.max(0.0)).filter(|hi| hi.is_finite())
-}
-
 /// `loss`: the trace's loss value, that a loss budget is relative to.
 pub fn dispatch(
     candidates: &Candidates,
@@ -105,21 +59,27 @@ pub fn dispatch(
     let judged: Vec<Judged> = candidates.groups.iter().map(|group| Judged::new(group, policy, loss)).collect();
     let mut warnings = Vec::new();
     let budget = policy.loss_budget.map(|share| share * loss);
-    let (budgeted, optimum) = match budget {
-        Some(budget) => optimise(&judged, &wanted, policy, budget, &mut warnings),
-        None => (BTreeMap::new(), None),
+    let (judged_sites, wanted_sites) = (judged.as_chunks::<3>().0, wanted.as_chunks::<3>().0);
+    let sites: Vec<SiteOptions> = judged_sites
+        .iter()
+        .zip(wanted_sites)
+        .map(|(judged, wanted)| SiteOptions::new(judged, *wanted, policy))
+        .collect();
+    let (triples, optimum) = match budget {
+        Some(budget) => optimise(&sites, judged_sites, policy, budget, &mut warnings),
+        None => (sites.iter().filter_map(SiteOptions::fastest).collect(), None),
     };
     let mut choices = Vec::with_capacity(judged.len());
-    for (index, (group, wanted)) in judged.iter().zip(&wanted).enumerate() {
-        choices.push(match wanted {
-            Some(wanted) => overridden(group, wanted, policy, &mut warnings),
-            None if group.budgeted => {
-                choose_budgeted(group, budgeted.get(&index).copied(), policy, budget.unwrap_or(0.0))
-            }
-            None => choose_alone(group, policy),
-        });
+    for ((judged, wanted), triple) in judged_sites.iter().zip(wanted_sites).zip(&triples) {
+        for (judged, wanted) in judged.iter().zip(wanted) {
+            let place = Place { judged, triple, policy };
+            choices.push(match wanted {
+                Some(wanted) => place.overridden(wanted, &mut warnings),
+                None => place.chosen(budget.unwrap_or(0.0)),
+            });
+        }
     }
-    let totals = total(&judged, &choices, policy);
+    let totals = total(judged_sites, &triples, &choices, policy);
     if totals.num_without_latency > 0 {
         let (missing, all) = (totals.num_without_latency, totals.num_gemms);
         warnings.push(format!("{missing} of {all} GEMMs have no latency and are not in the totals"));
@@ -127,79 +87,107 @@ pub fn dispatch(
     Ok(Dispatch { choices, totals, warnings, optimum })
 }
 
-fn choose_alone(judged: &Judged, policy: &Policy) -> Choice {
-    let admissible = judged.admissible();
-    match admissible.first() {
-        Some(best) => {
-            let reason = reason::fastest(judged.bound, best, admissible.len());
-            assemble(judged, policy, &best.row.kernel, ChoiceSource::Dispatch, reason)
-        }
-        None => {
-            let reason = reason::stays_high(judged.group, policy, judged.bound, &judged.verdicts);
-            assemble(judged, policy, &policy.baseline, ChoiceSource::Dispatch, reason)
-        }
-    }
+/// One GEMM among those of its site.
+struct Place<'p, 'c, 'a> {
+    judged: &'p Judged<'c, 'a>,
+    triple: &'p Triple<'a>,
+    policy: &'p Policy,
 }
 
-fn choose_budgeted(judged: &Judged, pick: Option<&ResultRow>, policy: &Policy, budget: f64) -> Choice {
-    let chosen = pick.and_then(|row| judged.verdicts.iter().find(|verdict| verdict.row.kernel == row.kernel));
-    match chosen {
-        Some(verdict) => {
-            let reason = reason::within_budget(verdict, loss_cost_hi(verdict.row).unwrap_or(0.0), budget);
-            assemble(judged, policy, &verdict.row.kernel, ChoiceSource::Dispatch, reason)
-        }
-        None => {
-            let reason = reason::not_worth_it(judged.group, policy, judged.bound, &judged.verdicts);
-            assemble(judged, policy, &policy.baseline, ChoiceSource::Dispatch, reason)
+impl Place<'_, '_, '_> {
+    fn chosen(&self, budget: f64) -> Choice {
+        let (judged, policy) = (self.judged, self.policy);
+        let row = self.triple.rows[judged.group.gemm as usize];
+        let picked = row.and_then(|row| judged.verdicts.iter().find(|verdict| verdict.row.kernel == row.kernel));
+        let reason = match picked {
+            Some(verdict) => self.reason(verdict, budget),
+            None if judged.budgeted => reason::not_worth_it(judged.group, policy, judged.bound, &judged.verdicts),
+            None => reason::stays_high(judged.group, policy, judged.bound, &judged.verdicts),
+        };
+        let kernel = picked.map_or(&policy.baseline, |verdict| &verdict.row.kernel);
+        self.assemble(kernel, ChoiceSource::Dispatch, reason)
+    }
+
+    fn reason(&self, verdict: &Verdict, budget: f64) -> String {
+        let (judged, triple, gemm) = (self.judged, self.triple, self.judged.group.gemm);
+        let decided = triple.decided_by_sharing(gemm);
+        let shared = reason::sharing(triple, gemm, decided);
+        let own = if judged.budgeted {
+            reason::within_budget(verdict, loss_cost_hi(verdict.row).unwrap_or(0.0), budget)
+        } else if decided {
+            reason::alone(judged.bound, verdict)
+        } else {
+            reason::fastest(judged.bound, verdict, judged.admissible().len())
+        };
+        match shared {
+            None => own,
+            Some(shared) if decided => format!("{shared}; {own}"),
+            Some(shared) => format!("{own}; {shared}"),
         }
     }
-}
 
-fn overridden(judged: &Judged, wanted: &Override, policy: &Policy, warnings: &mut Vec<String>) -> Choice {
-    let why = if wanted.reason.is_empty() { "no reason given" } else { &wanted.reason };
-    let mut reason = format!("override: {why}");
-    let verdict = judged.verdicts.iter().find(|verdict| verdict.row.kernel == wanted.kernel);
-    if let Some(verdict) = verdict.filter(|verdict| verdict.safety != Safety::Safe) {
-        let broken = reason::against(judged.bound, verdict.row.metric(judged.bound.metric));
-        reason += &format!("; breaks the policy: {broken}");
-        warnings.push(format!(
-            "{}:{} is overridden with {}, which breaks the policy: {broken}",
-            judged.group.site.id, judged.group.gemm, wanted.kernel
-        ));
+    fn overridden(&self, wanted: &Override, warnings: &mut Vec<String>) -> Choice {
+        let judged = self.judged;
+        let why = if wanted.reason.is_empty() { "no reason given" } else { &wanted.reason };
+        let mut reason = format!("override: {why}");
+        let verdict = judged.verdicts.iter().find(|verdict| verdict.row.kernel == wanted.kernel);
+        if let Some(verdict) = verdict.filter(|verdict| verdict.safety != Safety::Safe) {
+            let broken = reason::against(judged.bound, verdict.row.metric(judged.bound.metric));
+            reason += &format!("; breaks the policy: {broken}");
+            warnings.push(format!(
+                "{}:{} is overridden with {}, which breaks the policy: {broken}",
+                judged.group.site.id, judged.group.gemm, wanted.kernel
+            ));
+        }
+        self.assemble(&wanted.kernel, ChoiceSource::Override, reason)
     }
-    assemble(judged, policy, &wanted.kernel, ChoiceSource::Override, reason)
-}
 
-fn assemble(judged: &Judged, policy: &Policy, kernel: &KernelId, source: ChoiceSource, reason: String) -> Choice {
-    let row = judged.group.row(kernel);
-    let speedup = row.and_then(ResultRow::speedup).filter(|speedup| speedup.is_finite());
-    let admissible = judged.admissible();
-    let faster = |candidate: &ResultRow| candidate.speedup().is_some_and(|other| other > speedup.unwrap_or(1.0));
-    let passed_over = judged.verdicts.iter().filter(|v| v.row.supported && v.row.kernel != *kernel && faster(v.row));
-    let why = |verdict: &Verdict| match verdict.safety {
-        _ if source == ChoiceSource::Override => PassedOver::Override,
-        _ if judged.budgeted => PassedOver::Budget,
-        Safety::Unsafe => PassedOver::Unsafe,
-        Safety::Safe | Safety::Uncertain => PassedOver::Uncertain,
-    };
-    // Faster and safe but below the policy's least speed-up is not worth a word.
-    let told =
-        |verdict: &&Verdict| judged.budgeted || source == ChoiceSource::Override || verdict.safety != Safety::Safe;
-    Choice {
-        kernel: kernel.clone(),
-        source,
-        reason,
-        error: row.map_or_else(BTreeMap::new, metrics_of),
-        speedup,
-        passed_over: passed_over.filter(told).map(|verdict| (verdict.row.kernel.clone(), why(verdict))).collect(),
-        runners_up: admissible
-            .iter()
-            .map(|verdict| &verdict.row.kernel)
-            .chain([&policy.baseline])
-            .filter(|other| *other != kernel)
-            .take(MAX_RUNNERS_UP)
-            .cloned()
-            .collect(),
+    fn assemble(&self, kernel: &KernelId, source: ChoiceSource, reason: String) -> Choice {
+        let judged = self.judged;
+        let row = judged.group.row(kernel);
+        let speedup = row.and_then(ResultRow::speedup).filter(|speedup| speedup.is_finite());
+        let others = judged.verdicts.iter().filter(|verdict| verdict.row.supported && verdict.row.kernel != *kernel);
+        let passed_over = others.filter(|verdict| self.faster_than(speedup.unwrap_or(1.0), verdict.row));
+        let why = |verdict: &Verdict| match verdict.safety {
+            _ if source == ChoiceSource::Override => PassedOver::Override,
+            _ if judged.budgeted => PassedOver::Budget,
+            Safety::Unsafe => PassedOver::Unsafe,
+            Safety::Safe | Safety::Uncertain => PassedOver::Uncertain,
+        };
+        // Faster and safe but below the policy's least speed-up is not worth a word.
+        let told =
+            |verdict: &&Verdict| judged.budgeted || source == ChoiceSource::Override || verdict.safety != Safety::Safe;
+        let runners_up = judged.admissible();
+        Choice {
+            kernel: kernel.clone(),
+            source,
+            reason,
+            error: row.map_or_else(BTreeMap::new, metrics_of),
+            speedup,
+            passed_over: passed_over.filter(told).map(|verdict| (verdict.row.kernel.clone(), why(verdict))).collect(),
+            runners_up: runners_up
+                .iter()
+                .map(|verdict| &verdict.row.kernel)
+                .chain([&self.policy.baseline])
+                .filter(|other| *other != kernel)
+                .take(MAX_RUNNERS_UP)
+                .cloned()
+                .collect(),
+        }
+    }
+
+    /// True where `other` would be faster here, with what each of the two shares with the GEMMs beside it.
+    fn faster_than(&self, speedup: f64, other: &ResultRow) -> bool {
+        let (costs, at) = (self.triple.costs, self.judged.group.gemm as usize);
+        let alone = (0..3).all(|other| other == at || !costs[other].can_share());
+        match (alone, self.judged.reference_us.and_then(|us| Cost::of(other, us))) {
+            (false, Some(cost)) => {
+                let mut swapped = costs;
+                swapped[at] = cost;
+                site_us(&swapped) < site_us(&costs)
+            }
+            _ => other.speedup().is_some_and(|other| other > speedup),
+        }
     }
 }
 
@@ -208,47 +196,21 @@ fn metrics_of(row: &ResultRow) -> BTreeMap<Metric, f64> {
     Metric::ALL.into_iter().filter_map(known).filter(|(_, value)| value.is_finite()).collect()
 }
 
-/// Options of a forward GEMM under a loss budget: staying (always first), or a kernel that is
-/// faster and whose cost is known. The time is the reference's, scaled by the kernel's own speed-up.
-pub(super) fn options<'a>(judged: &Judged<'_, 'a>, policy: &Policy) -> (Vec<Item>, Vec<Option<&'a ResultRow>>) {
-    let stay = judged.group.row(&policy.baseline).and_then(loss_cost_hi).unwrap_or(0.0);
-    let reference = judged.reference_us.unwrap_or(0.0);
-    let mut items = vec![Item { cost: stay, time: reference }];
-    let mut rows = vec![None];
-    if judged.reference_us.is_some() {
-        for verdict in judged.admissible() {
-            let (Some(cost), Some(speedup)) = (loss_cost_hi(verdict.row), verdict.row.speedup()) else { continue };
-            items.push(Item { cost, time: reference / speedup });
-            rows.push(Some(verdict.row));
-        }
-    }
-    (items, rows)
-}
-
-/// The optimiser's picks by group, overrides fixed and paid for first.
+/// The sites' kernels with the least time in the loss budget, overrides fixed and paid for first.
 fn optimise<'a>(
-    judged: &[Judged<'_, 'a>],
-    wanted: &[Option<&Override>],
+    sites: &[SiteOptions<'a>],
+    judged: &[[Judged<'_, 'a>; 3]],
     policy: &Policy,
     budget: f64,
     warnings: &mut Vec<String>,
-) -> (BTreeMap<usize, &'a ResultRow>, Option<Optimum>) {
-    let mut groups = Vec::new();
-    let mut meaning = Vec::new();
-    for (index, (group, wanted)) in judged.iter().zip(wanted).enumerate().filter(|(_, (group, _))| group.budgeted) {
-        let (items, rows) = match wanted {
-            Some(wanted) => (vec![fixed(group, wanted)], vec![None]),
-            None => options(group, policy),
-        };
-        groups.push(items);
-        meaning.push((index, rows));
-    }
-    let Some(solution) = knapsack::solve(&groups, budget) else {
+) -> (Vec<Triple<'a>>, Option<Optimum>) {
+    let triples: Vec<Vec<Triple>> = sites.iter().map(SiteOptions::by_forward).collect();
+    let items: Vec<Vec<Item>> =
+        triples.iter().zip(judged).map(|(triples, site)| items(triples, site, policy)).collect();
+    let Some(solution) = knapsack::solve(&items, budget) else {
         warnings.push(format!("the loss budget of {} cannot be kept even in high precision", short(budget)));
-        return (BTreeMap::new(), None);
+        return (triples.iter().filter_map(|triples| triples.first().copied()).collect(), None);
     };
-    let picked =
-        solution.picks.iter().zip(&meaning).filter_map(|(pick, (index, rows))| Some((*index, rows[*pick]?))).collect();
     let optimum = Optimum {
         time_us: solution.time,
         lower_bound_us: solution.lower_bound,
@@ -260,22 +222,21 @@ fn optimise<'a>(
         warnings
             .push(format!("the optimum is not proven: at most {} % faster is possible", short(100.0 * optimum.gap())));
     }
-    (picked, Some(optimum))
+    let picked = solution.picks.iter().zip(&triples).filter_map(|(pick, triples)| triples.get(*pick).copied());
+    (picked.collect(), Some(optimum))
 }
 
-use reason::short;
-
-fn fixed(judged: &Judged, wanted: &Override) -> Item {
-    let row = judged.group.row(&wanted.kernel);
-    let reference = judged.reference_us.unwrap_or(0.0);
-    let speedup = row.and_then(ResultRow::speedup).unwrap_or(1.0);
-    Item { cost: row.and_then(loss_cost_hi).unwrap_or(0.0), time: reference / speedup }
+/// A site's options for the optimiser: one a kernel of the forward GEMM, with the least time that goes
+/// with it. The backward GEMMs have no loss cost.
+pub(super) fn items(triples: &[Triple], judged: &[Judged<'_, '_>; 3], policy: &Policy) -> Vec<Item> {
+    let cost = |triple: &Triple| forward_cost_hi(triple, judged, policy);
+    triples.iter().map(|triple| Item { cost: cost(triple), time: triple.us }).collect()
 }
 
 /// A GEMM counts in both sums or in neither: a speed-up of what is known.
-pub(super) fn total(judged: &[Judged], choices: &[Choice], policy: &Policy) -> Totals {
+fn total(judged: &[[Judged; 3]], triples: &[Triple], choices: &[Choice], policy: &Policy) -> Totals {
     let mut totals = Totals { num_gemms: choices.len(), ..Totals::default() };
-    for (group, choice) in judged.iter().zip(choices) {
+    for (group, choice) in judged.iter().flatten().zip(choices) {
         let speedup = if choice.kernel == policy.baseline { Some(1.0) } else { choice.speedup };
         match (group.reference_us, speedup) {
             (Some(reference), Some(speedup)) => {
@@ -290,6 +251,8 @@ pub(super) fn total(judged: &[Judged], choices: &[Choice], policy: &Policy) -> T
             *totals.loss_cost_hi.get_or_insert(0.0) += cost.hi.max(0.0);
         }
     }
+    let saved = |triple: &Triple| Operand::ALL.map(|operand| saved_us(&triple.costs, operand)).iter().sum::<f64>();
+    totals.planned_us -= triples.iter().map(saved).sum::<f64>();
     totals.speedup = (totals.planned_us > 0.0).then(|| totals.baseline_us / totals.planned_us);
     totals
 }

@@ -47,6 +47,12 @@ pub fn row(site: &str, gemm: Gemm, kernel: &str, error: f64, speedup: Option<f64
     }
 }
 
+/// With the bare product's time, so that the rest of the latency is casts.
+pub fn with_gemm_us(row: ResultRow, gemm_us: f64) -> ResultRow {
+    let latency = Latency { gemm_us: Some(gemm_us), ..row.latency };
+    ResultRow { latency, ..row }
+}
+
 pub fn unsupported(site: &str, gemm: Gemm, kernel: &str, reason: &str) -> ResultRow {
     let reason = Some(reason.to_owned());
     ResultRow {

@@ -69,7 +69,8 @@ fn by_site(results: &Results, choices: Vec<Choice>) -> Vec<PlanSite> {
     let mut sites = Vec::with_capacity(results.meta.manifest.sites.len());
     for site in &results.meta.manifest.sites {
         let (Some(fprop), Some(dgrad), Some(wgrad)) = (choices.next(), choices.next(), choices.next()) else { break };
-        sites.push(PlanSite { site: site.id.clone(), fprop, dgrad, wgrad });
+        let (m, k, n) = (Some(site.m), Some(site.k), Some(site.n));
+        sites.push(PlanSite { site: site.id.clone(), m, k, n, fprop, dgrad, wgrad });
     }
     sites
 }

@@ -20,6 +20,14 @@ pub const VERSION: u64 = 1;
 #[serde(deny_unknown_fields)]
 pub struct PlanSite {
     pub site: SiteId,
+    /// Rows a step, in features and out features: whoever applies the plan can refuse a layer of another
+    /// shape. `None` in plans that were made before these keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub m: Option<usize>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub k: Option<usize>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub n: Option<usize>,
     pub fprop: Choice,
     pub dgrad: Choice,
     pub wgrad: Choice,
@@ -233,7 +241,7 @@ mod tests {
             "digest",
         ];
         assert_eq!(keys(&value), set(&top));
-        assert_eq!(keys(&value["sites"][0]), set(&["site", "fprop", "dgrad", "wgrad"]));
+        assert_eq!(keys(&value["sites"][0]), set(&["site", "m", "k", "n", "fprop", "dgrad", "wgrad"]));
         assert_eq!(
             keys(&value["sites"][0]["fprop"]),
             set(&["kernel", "source", "reason", "error", "speedup", "runners_up"])
@@ -256,6 +264,26 @@ mod tests {
         assert!(message.starts_with("the plan was changed after it was made: its digest is \"sha256:"), "{message}");
         let compact: Value = serde_json::from_str(&text()).unwrap();
         Plan::from_json(&compact.to_string()).expect("spaces are not an edit");
+    }
+
+    #[test]
+    fn shapes_may_be_missing_and_are_under_the_digest() {
+        let mut value: Value = serde_json::from_str(&text()).unwrap();
+        assert_eq!(
+            (&value["sites"][0]["m"], &value["sites"][0]["k"], &value["sites"][0]["n"]),
+            (&64.into(), &32.into(), &16.into())
+        );
+        value["sites"][0]["k"] = 33.into();
+        let message = Plan::from_json(&value.to_string()).unwrap_err().to_string();
+        assert!(message.starts_with("the plan was changed after it was made"), "{message}");
+        for site in value["sites"].as_array_mut().unwrap() {
+            site.as_object_mut().unwrap().retain(|key, _| !["m", "k", "n"].contains(&key.as_str()));
+        }
+        value["digest"] = digest_of(&mut value).into();
+        let before_shapes = Plan::from_json(&value.to_string()).unwrap();
+        assert_eq!((before_shapes.sites[1].m, before_shapes.sites[1].k, before_shapes.sites[1].n), (None, None, None));
+        assert_eq!(serde_json::from_str::<Value>(&before_shapes.to_json()).unwrap(), value, "written as it was read");
+        assert_eq!(before_shapes.content_digest(), before_shapes.digest);
     }
 
     #[test]

@@ -1,0 +1,155 @@
+//! Takes one site's three judged GEMMs, gives the kernels that suit them together: the least time of the
+//! site, casts shared.
+//!
+//! A GEMM may get any kernel that is safe. One that alone is too slow is taken only where sharing makes it
+//! worth it ([`unearned`]); where nothing is shared this is the fastest kernel of each GEMM.
+
+use crate::model::{Gemm, ResultRow};
+
+use super::{
+    Override, Policy,
+    judged::{Judged, loss_cost_hi},
+    sharing::{Cost, site_us, unearned},
+};
+
+/// A kernel that a GEMM may get; `row: None` is the baseline.
+struct Candidate<'a> {
+    row: Option<&'a ResultRow>,
+    cost: Cost,
+    /// Alone it is too slow.
+    slow: bool,
+}
+
+impl Candidate<'_> {
+    /// `reference_us: None`: a GEMM that no time is known for adds none.
+    fn stay(reference_us: Option<f64>) -> Self {
+        Self { row: None, cost: reference_us.map_or_else(Cost::default, Cost::alone), slow: false }
+    }
+}
+
+/// One kernel a GEMM, in the order of [`Gemm::ALL`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Triple<'a> {
+    /// `None`: the baseline.
+    pub rows: [Option<&'a ResultRow>; 3],
+    pub costs: [Cost; 3],
+    /// Of the site, casts shared.
+    pub us: f64,
+    /// What each GEMM would get, were there no sharing.
+    pub alone: [Option<&'a ResultRow>; 3],
+    /// The site with these.
+    pub alone_us: f64,
+}
+
+impl Triple<'_> {
+    /// True where the GEMM has another kernel than it would have alone.
+    pub(super) fn decided_by_sharing(&self, gemm: Gemm) -> bool {
+        let name = |row: Option<&ResultRow>| row.map(|row| row.kernel.clone());
+        name(self.rows[gemm as usize]) != name(self.alone[gemm as usize])
+    }
+}
+
+/// What the GEMMs of one site may get.
+pub(super) struct SiteOptions<'a> {
+    gemms: [Vec<Candidate<'a>>; 3],
+    references: [Option<f64>; 3],
+    min_speedup: f64,
+    /// The forward GEMM's kernel is for the loss budget to choose.
+    budgeted: bool,
+}
+
+impl<'a> SiteOptions<'a> {
+    pub(super) fn new(judged: &[Judged<'_, 'a>; 3], wanted: [Option<&Override>; 3], policy: &Policy) -> Self {
+        let at = |gemm: Gemm| candidates(&judged[gemm as usize], wanted[gemm as usize], policy);
+        let references = [0, 1, 2].map(|at| judged[at].reference_us);
+        let (min_speedup, budgeted) = (policy.min_speedup, judged[Gemm::Fprop as usize].budgeted);
+        Self { gemms: Gemm::ALL.map(at), references, min_speedup, budgeted }
+    }
+
+    /// The least time. Ties: the kernel that is faster alone.
+    pub(super) fn fastest(&self) -> Option<Triple<'a>> {
+        let mut best: Option<Triple> = None;
+        for triple in self.by_forward() {
+            if best.as_ref().is_none_or(|best| triple.us < best.us) {
+                best = Some(triple);
+            }
+        }
+        best
+    }
+
+    /// For every kernel that the forward GEMM may get the least time that goes with it; the first is the
+    /// baseline or the override, if the forward GEMM is under a loss budget.
+    pub(super) fn by_forward(&self) -> Vec<Triple<'a>> {
+        (0..self.gemms[0].len()).filter_map(|forward| self.completed(forward)).collect()
+    }
+
+    /// `None`: too slow alone, and no backward kernels make it worth it.
+    fn completed(&self, forward: usize) -> Option<Triple<'a>> {
+        let mut best: Option<([usize; 3], f64)> = None;
+        for dgrad in 0..self.gemms[1].len() {
+            for wgrad in 0..self.gemms[2].len() {
+                let picks = [forward, dgrad, wgrad];
+                let us = site_us(&self.costs(picks));
+                if best.is_none_or(|(_, least)| us < least) && self.earned(picks) {
+                    best = Some((picks, us));
+                }
+            }
+        }
+        let (picks, us) = best?;
+        let alone = [if self.budgeted && !self.gemms[0][forward].slow { forward } else { 0 }, 0, 0];
+        let rows = |picks: [usize; 3]| [0, 1, 2].map(|at| self.gemms[at][picks[at]].row);
+        let alone_us = self.costs(alone).iter().map(|cost| cost.us).sum();
+        Some(Triple { rows: rows(picks), costs: self.costs(picks), us, alone: rows(alone), alone_us })
+    }
+
+    fn costs(&self, picks: [usize; 3]) -> [Cost; 3] {
+        [0, 1, 2].map(|at| self.gemms[at][picks[at]].cost)
+    }
+
+    fn earned(&self, picks: [usize; 3]) -> bool {
+        let slow = [0, 1, 2].map(|at| self.references[at].filter(|_| self.gemms[at][picks[at]].slow));
+        slow == [None; 3] || unearned(&self.costs(picks), slow, self.min_speedup) == [false; 3]
+    }
+}
+
+/// First what the GEMM would get alone; then what sharing may prefer. Never empty.
+fn candidates<'a>(judged: &Judged<'_, 'a>, wanted: Option<&Override>, policy: &Policy) -> Vec<Candidate<'a>> {
+    let reference = judged.reference_us;
+    if let Some(wanted) = wanted {
+        let row = judged.group.row(&wanted.kernel).filter(|row| row.kernel != policy.baseline);
+        let Some(row) = row else { return vec![Candidate::stay(reference)] };
+        let cost = reference.and_then(|us| Cost::of(row, us)).unwrap_or_default();
+        return vec![Candidate { row: Some(row), cost, slow: false }];
+    }
+    let fast = judged.admissible();
+    let Some(reference_us) = reference else {
+        // A speed-up is known, but no time to apply it to: nothing to weigh against other GEMMs.
+        let first = fast.first().filter(|_| !judged.budgeted);
+        return vec![Candidate { row: first.map(|verdict| verdict.row), ..Candidate::stay(None) }];
+    };
+    let mut found = Vec::with_capacity(1 + fast.len());
+    // Where a kernel is fast enough alone it comes before the baseline, whatever "enough" is.
+    if judged.budgeted || fast.is_empty() {
+        found.push(Candidate::stay(reference));
+    }
+    for (rank, verdict) in fast.iter().enumerate() {
+        let cost = Cost::of(verdict.row, reference_us).unwrap_or_default();
+        if rank == 0 || judged.budgeted || cost.can_share() {
+            found.push(Candidate { row: Some(verdict.row), cost, slow: false });
+        }
+    }
+    for verdict in judged.safe_but_slow() {
+        let cost = Cost::of(verdict.row, reference_us).filter(Cost::can_share);
+        found.extend(cost.map(|cost| Candidate { row: Some(verdict.row), cost, slow: true }));
+    }
+    found
+}
+
+/// What the forward kernel of a triple costs in loss, as a budget counts it.
+pub(super) fn forward_cost_hi(triple: &Triple, judged: &[Judged<'_, '_>; 3], policy: &Policy) -> f64 {
+    let forward = triple.rows[Gemm::Fprop as usize].or_else(|| judged[0].group.row(&policy.baseline));
+    forward.and_then(loss_cost_hi).unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests;
