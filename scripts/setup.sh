@@ -37,19 +37,28 @@ need_wasm() {
     (cd "$root" && rustup target add wasm32-unknown-unknown >&2) || die "could not add the wasm32 target"
 }
 
-# need_python: a virtual environment with the pinned packages of tests/requirements.txt, kept across
-# checkouts. Sets $python.
-need_python() {
-    local wanted=$root/tests/requirements.txt environment=$cache/loka-python
+# need_environment NAME REQUIREMENTS: a virtual environment with pinned packages, kept across checkouts and
+# made again only when the list changes. Sets $python.
+need_environment() {
+    local environment=$cache/$1 wanted=$2
     python=$environment/bin/python
-    if ! cmp -s "$wanted" "$environment/requirements.txt"; then
-        command -v python3 >/dev/null || need_packages python3
-        python3 -m venv "$environment" 2>/dev/null || {
-            need_packages python3-venv
-            python3 -m venv "$environment" || die "could not make a Python environment in $environment"
-        }
-        "$environment/bin/pip" install -q --disable-pip-version-check -r "$wanted" >&2 ||
-            die "could not install the packages of tests/requirements.txt"
-        cp "$wanted" "$environment/requirements.txt"
-    fi
+    cmp -s "$wanted" "$environment/requirements.txt" && return 0
+    command -v python3 >/dev/null || need_packages python3
+    python3 -m venv "$environment" 2>/dev/null || {
+        need_packages python3-venv
+        python3 -m venv "$environment" || die "could not make a Python environment in $environment"
+    }
+    "$environment/bin/pip" install -q --disable-pip-version-check -r "$wanted" >&2 ||
+        die "could not install the packages of $wanted"
+    cp "$wanted" "$environment/requirements.txt"
+}
+
+# need_python: what the tests and checks of the Rust side need. Sets $python.
+need_python() { need_environment loka-python "$root/tests/requirements.txt"; }
+
+# need_torch: PyTorch (some 3 GB to fetch the first time, minutes), by itself so that nothing else waits
+# for it. Sets $python.
+need_torch() {
+    [ -e "$cache/loka-torch/requirements.txt" ] || say "installing PyTorch for the tests of python/ (once)"
+    need_environment loka-torch "$root/python/requirements-test.txt"
 }
