@@ -1,0 +1,146 @@
+"""Takes a model and its sites' statistics; gives the manifest and what the file holds of the model itself."""
+
+import datetime
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Set
+
+import torch
+from torch import Tensor, nn
+
+from loka.names import unwrapped
+from loka.record import facts as model_facts
+from loka.record import run_id
+from loka.record.graph_reader import GraphReader
+from loka.record.options import Options
+from loka.record.site import SiteStats
+from loka.record.weights import MatrixNormal, is_sharded, whole
+
+
+class Entries:
+    """What a trace says of the model: read when recording begins, once more when it is saved."""
+
+    def __init__(self, model: nn.Module, name: str, options: Options, sites: List[str]) -> None:
+        self._model = model
+        self._name = name
+        self._options = options
+        self._sites = sites
+        self._sources = model_facts.sources(model)
+        self._facts: Optional[model_facts.Facts] = None
+        self._graph: Optional[GraphReader] = None
+        self._run_id = options.run_id
+        self.notes: List[str] = []
+
+    def open(self) -> None:
+        """Reads the model's structure, and where that does not tell, prepares to follow its first eager forward."""
+        if self._run_id is None:
+            self._run_id, note = run_id.shared_id()
+            self.notes.extend([note] if note else [])
+        if self._graph is None:
+            self._graph = GraphReader(self._model)
+        self._graph.watch()
+
+    def close(self) -> None:
+        """Ends it."""
+        if self._graph is not None:
+            self._graph.unwatch()
+
+    def order(self) -> List[str]:
+        """All sites, in forward order where that is known."""
+        return self._read().order
+
+    def unread(self) -> int:
+        """Sites whose tail is not known to its end, nor given."""
+        found = None if self._graph is None else self._graph.facts
+        return 0 if found is None else len(set(found.unread) & set(self._sites) - set(self._options.tails))
+
+    def tensors(
+        self, site: str, parameters: List[Optional[Tensor]], normal: Optional[MatrixNormal]
+    ) -> Dict[str, Tensor]:
+        """Weight, bias, gamma and beta of a site as the trace names them, gathered from all ranks if sharded."""
+        weight, bias = parameters
+        found = {} if normal is None else normal.state()
+        if not found and weight is not None:
+            found["weight"] = self._stored(whole(weight))
+        facts = self._read()
+        affine = {"bias": bias, "tail.gamma": facts.gamma.get(site), "tail.beta": facts.beta.get(site)}
+        found.update({key: self._stored(whole(value)).flatten() for key, value in affine.items() if value is not None})
+        return found
+
+    def _stored(self, parameter: Tensor) -> Tensor:
+        wanted = self._options.weight_dtype
+        if wanted is None:
+            wanted = parameter.dtype if parameter.dtype == torch.bfloat16 else torch.float32
+        return parameter.to(wanted)
+
+    def entry(self, stats: SiteStats, tensors: Mapping[str, Tensor], ran: Set[str]) -> Dict[str, Any]:
+        """The site's entry in the manifest. `ran`: the sites that have statistics; others cannot be fed."""
+        facts = self._read()
+        n = next(len(tensors[key]) for key in ("weight", "weight.mean") if key in tensors)
+        entry = {
+            "id": stats.name,
+            "class": model_facts.class_name(stats.module),
+            # The most common; of equally common ones the largest, so that ranks agree.
+            "m": max(stats.batches, key=lambda size: (stats.batches[size], size)),
+            "k": stats.input.features,
+            "n": n,
+            "dtype": stats.dtype,
+            "bias": "bias" in tensors,
+            "head": stats.name in facts.head,
+            "tail": self._tail(stats.name, n, tensors),
+            "feeds": [to for to in facts.feeds.get(stats.name, ()) if to in ran],
+        }
+        source = self._sources.get(stats.name)
+        return {**entry, "source": source} if source else entry
+
+    def _tail(self, site: str, n: int, tensors: Mapping[str, Tensor]) -> List[Dict[str, Any]]:
+        """The tail, ended where an affine norm has no gain that fits: guessing one would be wrong numbers."""
+        tail: List[Dict[str, Any]] = []
+        for op in self._read().tail.get(site, ()):
+            gamma = tensors.get("tail.gamma")
+            if op.get("affine") and (gamma is None or len(gamma) != n):
+                self.notes.append(f"{site}: the gain of its {op.get('op')} is not known, so its tail ends there")
+                return [*tail, {"op": "other"}]
+            tail.append(dict(op))
+        return tail
+
+    def manifest(self, step: int, never_ran: Iterable[str], failed: Mapping[str, str]) -> Dict[str, Any]:
+        """The manifest but for sites, loss and probabilities."""
+        rank, world = run_id.place()
+        options = self._options
+        model: Dict[str, Any] = {
+            "name": self._name,
+            "family": options.family,
+            "framework": f"pytorch {torch.__version__}",
+            "parameters": sum(each.numel() for each in unwrapped(self._model).parameters()),
+        }
+        if options.note:
+            model["note"] = options.note
+        run = {"id": self._run_id, "rank": rank, "world_size": world, "step": step, "every": options.every}
+        run["device"] = self._device()
+        run["recorded_at"] = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        manifest: Dict[str, Any] = {"version": 1, "model": model, "run": run}
+        if never := list(never_ran):
+            manifest["never_ran"] = never
+        if failed:
+            manifest["failed"] = dict(failed)
+        if notes := [*self._read().notes, *self.notes]:
+            manifest["notes"] = list(dict.fromkeys(notes))
+        return manifest
+
+    def _device(self) -> str:
+        device = next((each.device for each in self._model.parameters()), torch.device("cpu"))
+        return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+    def _read(self) -> model_facts.Facts:
+        if self._facts is None:
+            self.close()
+            found = None if self._graph is None else self._graph.facts
+            self._facts = model_facts.gather(found, self._sites, self._options)
+        return self._facts
+
+    @staticmethod
+    def unsharded(parameter: Optional[Tensor]) -> Optional[Tensor]:
+        """The parameter, or None where this rank holds a part of it only."""
+        return None if parameter is None or is_sharded(parameter) else parameter
+
+
+__all__ = ["Entries"]

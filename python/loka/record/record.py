@@ -1,0 +1,147 @@
+"""Takes the calls and the ends of recorded steps; gives snapshots of everything recorded so far."""
+
+from typing import Callable, Dict, List, Optional, Sequence, Set
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from loka import names
+from loka.record.entries import Entries
+from loka.record.loss import LossTap
+from loka.record.options import Options
+from loka.record.site import SiteStats
+from loka.record.snapshot import HostCopies, SiteCopy, Snapshot, copy_site
+from loka.record.track import Track
+from loka.record.weights import MatrixNormal, magnitudes
+
+OPEN_STEP_CALLS = 4096
+"""Calls of one site in one step after which surely no optimizer step was seen."""
+
+
+class Record:
+    """All sites of one model. `warn(key, text)` says a thing once for each key."""
+
+    def __init__(self, model: nn.Module, name: str, options: Options, warn: Callable[[str, str], None]) -> None:
+        self._options = options
+        self._warn = warn
+        modules: Dict[str, Optional[nn.Module]] = dict(names.linears(model))
+        for each in options.functional:
+            if each in modules:
+                raise ValueError(f"functional names {each}, which is a module of the model")
+            modules[each] = None
+        self.sites = {
+            name: SiteStats(name, module, options, turn) for turn, (name, module) in enumerate(modules.items())
+        }
+        self.entries = Entries(model, name, options, list(modules))
+        self._failed: Dict[str, str] = {}
+        self._norms: Dict[str, Track] = {}
+        self._normals: Dict[str, MatrixNormal] = {}
+
+    def fail(self, site: str, reason: str) -> None:
+        """From here on nothing of `site` is recorded or saved."""
+        self._failed[site] = reason
+        self._warn(f"failed {site}", f"{site} is not recorded: {reason}")
+
+    def take(self, stats: SiteStats, x: Tensor, grad: Optional[Tensor], index: int, loss: LossTap) -> None:
+        """One call's tensors in recorded step `index`. Whatever goes wrong costs this site, not the training step."""
+        if stats.name in self._failed:
+            return
+        try:
+            if x.is_cuda and torch.cuda.is_current_stream_capturing():
+                self._warn("capture", "a step captured in a CUDA graph is not recorded")
+                return
+            stats.add(x, grad, index, loss.scale(x.device))
+        except Exception as error:
+            # Half of a batch may be in: such statistics are not to be saved.
+            self.fail(stats.name, f"{type(error).__name__}: {error}")
+            return
+        if stats.calls_this_step == OPEN_STEP_CALLS:
+            self._warn("open", "no end of a step was seen: without a torch.optim optimizer call `recorder.step()`")
+
+    def open_calls(self) -> int:
+        """Calls since the last recorded step ended."""
+        return sum(stats.calls_this_step for stats in self.sites.values())
+
+    def owns(self, optimizer: Optimizer) -> bool:
+        """Whether `optimizer` trains a weight of a site."""
+        recorded = {id(each) for stats in self.sites.values() for each in self._parameters(stats)}
+        return any(id(each) in recorded for group in optimizer.param_groups for each in group["params"])
+
+    @torch.no_grad()
+    def end_step(self, index: int, loss: LossTap) -> None:
+        """The end of recorded step `index`: series of weights and biases, after the step's update."""
+        pairs = [self._parameters(stats) for stats in self.sites.values()]
+        for name, values, order in (
+            ("weight_amax", [pair[0] for pair in pairs], torch.inf),
+            ("bias_norm", [self.entries.unsharded(pair[1]) for pair in pairs], 2.0),
+        ):
+            norms = magnitudes(values, order)
+            if norms is not None:
+                self._norms.setdefault(name, Track(len(norms), norms.device)).row(index).copy_(norms)
+        if self._options.weights == "matrix_normal":
+            self._update_normals(pairs)
+        loss.end_step(max((stats.examples for stats in self.sites.values()), default=1))
+        for stats in self.sites.values():
+            stats.calls_this_step = 0
+
+    @torch.no_grad()
+    def snapshot(self, step: int, recorded: Sequence[int], loss: LossTap) -> Snapshot:
+        """A copy of everything after `step` steps, of which `recorded` were recorded, on its way to the host."""
+        copies, steps = HostCopies(), list(recorded)
+        # One site at a time: a sharded model may not fit one device whole. In the same order on every rank, also of
+        # sites that did not run on this one: gathering is a collective.
+        model = {name: self._model_tensors(stats, copies) for name, stats in self.sites.items()}
+        for name, stats in self.sites.items():
+            if self._ran(name) and (reason := stats.misfit(model[name])):
+                self.fail(name, reason)
+        ran = [name for name in self.entries.order() if self._ran(name)]
+        sites = [self._site_copy(self.sites[name], model[name], set(ran), copies, len(steps)) for name in ran]
+        losses = loss.values()
+        losses = None if losses is None else copies.of(losses)
+        copies.seal()
+        never = [name for name, stats in self.sites.items() if stats.input is None and name not in self._failed]
+        self._say(never if ran else [])
+        return Snapshot(self.entries.manifest(step, never, self._failed), sites, steps, losses, self._options, copies)
+
+    def _say(self, never: Sequence[str]) -> None:
+        if never:
+            some = ", ".join(never[:4]) + (", ..." if len(never) > 4 else "")
+            self._warn("never ran", f"{len(never)} of {len(self.sites)} linears never ran: {some}")
+        for note in self.entries.notes:
+            self._warn(note, note)
+        if unread := self.entries.unread():
+            self._warn("unread", f"what follows {unread} linears is not fully known: see `notes` in the trace")
+
+    def _parameters(self, stats: SiteStats) -> List[Optional[Tensor]]:
+        """[weight, bias], of this moment: FSDP and others put new ones in place."""
+        if stats.module is not None:
+            return [getattr(stats.module, "weight", None), getattr(stats.module, "bias", None)]
+        given = self._options.functional[stats.name]
+        return [*given, None][:2] if isinstance(given, (tuple, list)) else [given, None]
+
+    def _update_normals(self, pairs: List[List[Optional[Tensor]]]) -> None:
+        for name, (weight, _) in zip(self.sites, pairs):
+            if weight is None or max(weight.shape) > self._options.limit or self.entries.unsharded(weight) is None:
+                self._warn("matrix normal", "weights past the limit, or sharded, are kept as snapshots")
+                continue
+            self._normals.setdefault(name, MatrixNormal(self._options.momentum)).update(weight)
+
+    def _model_tensors(self, stats: SiteStats, copies: HostCopies) -> Dict[str, Tensor]:
+        found = self.entries.tensors(stats.name, self._parameters(stats), self._normals.get(stats.name))
+        return {name: copies.of(value) for name, value in found.items()} if self._ran(stats.name) else {}
+
+    def _site_copy(
+        self, stats: SiteStats, model: Dict[str, Tensor], ran: Set[str], copies: HostCopies, steps: int
+    ) -> SiteCopy:
+        place = list(self.sites).index(stats.name)
+        norms = {key: copies.of(track.values(steps)[:, place]) for key, track in self._norms.items()}
+        if "bias" not in model:
+            norms.pop("bias_norm", None)
+        return copy_site(stats, self.entries.entry(stats, model, ran), model, norms, copies, steps)
+
+    def _ran(self, name: str) -> bool:
+        return self.sites[name].input is not None and name not in self._failed
+
+
+__all__ = ["OPEN_STEP_CALLS", "Record"]

@@ -1,0 +1,274 @@
+"""Takes a model that trains; gives a trace file of it, every so many steps: `loka.Recorder`."""
+
+import functools
+import pathlib
+import types
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Type, Union
+
+import torch
+from torch import Tensor, nn
+
+from loka import names
+from loka.record import functional as functional_linears
+from loka.record import run_id as ranks
+from loka.record import taps
+from loka.record.loss import LossTap
+from loka.record.options import Functional, Options
+from loka.record.record import Record
+from loka.record.shard import make
+from loka.record.site import SiteStats
+from loka.record.snapshot import Snapshot
+from loka.record.steps import Steps
+from loka.record.writer import Content, Writer
+
+
+class Recorder:
+    """Records the linear layers of `model` while it trains, into `out/NAME-rankR.trace.safetensors`.
+
+        with loka.Recorder(model, out="run/", every=100, save_every=10_000) as recorder:
+            for batch in data:
+                loss = recorder.loss(criterion(model(batch), target))
+                loss.backward()
+                optimizer.step()
+
+    Recorded of each linear, at one of `every` steps and on at most `rows` rows of it: second-order statistics of the
+    input `[m, k]` and of the per-example gradient of the output `[m, n]`, never the rows (but see `held_out`).
+
+    Args:
+        model: as it is trained: wrapped or not in torch.compile, DDP or FSDP2, before or after this.
+        out: folder of the trace; one file a rank, overwritten whole at each save.
+        every, save_every: steps between recordings and between saves. A step is one optimizer step: that of the
+            first optimizer that holds a recorded weight, or a call of `step()`.
+        name: the model's name in the trace; by default its class's.
+        rows: rows used of a call, evenly spread.
+        limit: features up to which a covariance is exact; past it a sketch of `rank` (+ `oversample`) columns.
+        rank, oversample, factor_above: rank of a factored covariance; features past `factor_above` (default `limit`)
+            are stored factored, which makes small files.
+        weights: `snapshot`, or `matrix_normal` for weights up to `limit` in both dimensions, with `momentum`.
+        weight_dtype: type of the snapshot; by default BF16 of a BF16 weight, else FP32.
+        held_out: raw rows a site to keep in the trace, from the latest recorded step. User data: 0 by default.
+        cross_cov: covariance of gradient with input where both have at most `limit` features (True), or at most so
+            many products.
+        quantile_every: a site's quantiles are taken at the first recorded step and then at one of so many.
+        loss_reduction: `mean` over examples (the leading dimension of the layer's output), `sum`, or the factor that
+            a sum over examples is multiplied by: what makes output gradients those of one example. Give 1 / examples
+            where rows of several positions are flattened into the leading dimension.
+        loss_name, loss_value: of the loss in the manifest; by default the mean of what `loss()` was given.
+        run_id: the same on all ranks; by default random, from rank 0.
+        family, note: of the model, for the manifest.
+        tails, feeds, heads: by site, instead of what is read from the model.
+        functional: `{name: weight}` or `{name: (weight, bias)}` of each `loka.linear(..., name=name)`.
+        seed: of the sketch.
+
+    Nothing here ends a training job after `attach()`: errors are counted, warned of once, and in `warnings`.
+    Not recorded: activations that are DTensors, torch.func transforms, steps that the caller captures in a CUDA graph.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        out: Union[str, pathlib.Path],
+        *,
+        every: int = 100,
+        save_every: int = 10_000,
+        name: Optional[str] = None,
+        rows: int = 2048,
+        limit: int = 1024,
+        rank: int = 48,
+        oversample: int = 16,
+        factor_above: Optional[int] = None,
+        weights: str = "snapshot",
+        weight_dtype: Optional[torch.dtype] = None,
+        momentum: float = 0.95,
+        held_out: int = 0,
+        cross_cov: Union[bool, int] = False,
+        quantile_every: int = 4,
+        loss_reduction: Union[str, float] = "mean",
+        loss_name: str = "loss",
+        loss_value: Optional[float] = None,
+        run_id: Optional[str] = None,
+        family: str = "",
+        note: Optional[str] = None,
+        tails: Optional[Mapping[str, Sequence[Mapping[str, Any]]]] = None,
+        feeds: Optional[Mapping[str, Sequence[str]]] = None,
+        heads: Sequence[str] = (),
+        functional: Optional[Functional] = None,
+        seed: int = 0,
+    ) -> None:
+        self.options = Options(
+            every=every, save_every=save_every, rows=rows, limit=limit, rank=rank, oversample=oversample,
+            factor_above=factor_above, weights=weights, weight_dtype=weight_dtype, momentum=momentum,
+            held_out=held_out, cross_cov=cross_cov, quantile_every=quantile_every, loss_reduction=loss_reduction,
+            loss_name=loss_name, loss_value=loss_value, run_id=run_id, family=family, note=note, tails=tails or {},
+            feeds=feeds or {}, heads=heads, functional=functional or {}, seed=seed,
+        )  # fmt: skip
+        self.model = model
+        self.out = pathlib.Path(out)
+        self.name = name or names.root_name(model)
+        self.warnings: List[str] = []
+        self._warned: Set[str] = set()
+        self._taps: Dict[str, taps.Tap] = {}
+        self._record = Record(model, self.name, self.options, self._warn)
+        self._steps = Steps(self.options.every, self._record.owns, self._step_ended)
+        self._loss = LossTap(self.options, self._steps.switch)
+        self._writer = Writer(self._write_failed)
+        self._saved_at: Optional[tuple] = None
+
+    # Life
+
+    def attach(self) -> "Recorder":
+        """Starts to record, at this step. RuntimeError when a recorder is attached to the model already."""
+        if self._taps:
+            raise RuntimeError("this recorder is attached already")
+        sites = self._record.sites
+        taken = [name for name, stats in sites.items() if stats.module is not None and taps.is_tapped(stats.module)]
+        taken += [name for name in self.options.functional if name in functional_linears.named]
+        if taken:
+            raise RuntimeError(f"another recorder is attached to this model, at {taken[0]}: detach it first")
+        # Before the taps, which a symbolic trace would meet.
+        self._record.entries.open()
+        for stats in sites.values():
+            self._tap(stats)
+        self._loss.open()
+        self._steps.start()
+        return self
+
+    def detach(self) -> None:
+        """Stops to record, and leaves the model as it was. What was recorded is kept, for `save()`."""
+        self._steps.stop()
+        self._record.entries.close()
+        self._loss.release()
+        for name, tap in self._taps.items():
+            module = self._record.sites[name].module
+            if module is None:
+                functional_linears.named.pop(name, None)
+            else:
+                taps.remove(module)
+            tap.release()
+        self._taps.clear()
+
+    def close(self) -> None:
+        """Detaches, saves what is new, and waits for the file."""
+        if self._steps.close_open(self._record.open_calls() > 0):
+            self._record.end_step(self._steps.index - 1, self._loss)
+        self.detach()
+        # What is still being written may fail, and is then worth another try.
+        self._writer.wait()
+        if self._saved_at != self._now():
+            self.save()
+        self._writer.wait()
+
+    def __enter__(self) -> "Recorder":
+        return self.attach()
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[types.TracebackType],
+    ) -> None:
+        try:
+            self.close()
+        except Exception as failure:  # Of the two, the one in training is what its user must see.
+            self._warn("close", f"{type(failure).__name__}: {failure}")
+
+    # While training
+
+    def step(self) -> None:
+        """Ends a step by hand, from then on instead of the optimizer's. Call it on every rank alike."""
+        self._steps.end()
+
+    def loss(self, value: Tensor) -> Tensor:
+        """The loss, unchanged: a reduced one, of one value, as it is before gradient accumulation or a GradScaler
+        divide or multiply it. Those factors are then taken out of the gradients, and its mean goes into the trace."""
+        return self._loss.of(value)
+
+    @property
+    def sites(self) -> List[str]:
+        """The linears of the model, in order of definition, then the functional ones."""
+        return list(self._record.sites)
+
+    @property
+    def steps(self) -> int:
+        """Steps that have ended since `attach()`."""
+        return self._steps.finished
+
+    @property
+    def path(self) -> pathlib.Path:
+        """The file of this rank."""
+        return self.out / f"{self.name}-rank{ranks.place()[0]}.trace.safetensors"
+
+    def save(self) -> None:
+        """Copies what was recorded and writes it in the background. With sharded weights: on all ranks at once."""
+        try:
+            snapshot = self._record.snapshot(self._steps.finished, self._steps.recorded, self._loss)
+        except Exception as error:
+            self._warn("save", f"{type(error).__name__}: {error}: nothing was saved")
+            return
+        self._saved_at = self._now()
+        if not snapshot.sites:
+            self._warn("empty", "nothing was recorded: no linear ran forward and backward while attached")
+            return
+        self._writer.write(self.path, functools.partial(self._content, snapshot))
+
+    # Inside
+
+    def _tap(self, stats: SiteStats) -> None:
+        tap = taps.Tap(self._steps.switch, _Sink(self, stats))
+        if stats.module is None:
+            tap.in_place = True
+            functional_linears.named[stats.name] = tap
+        else:
+            try:
+                taps.install(stats.module, tap)
+            except TypeError as error:
+                tap.release()
+                self._record.fail(stats.name, str(error))
+                return
+        self._taps[stats.name] = tap
+
+    def _take(self, stats: SiteStats, x: Tensor, grad: Optional[Tensor]) -> None:
+        self._record.take(stats, x, grad, self._steps.index, self._loss)
+
+    def _step_ended(self, recorded: bool) -> None:
+        try:
+            if recorded:
+                self._record.end_step(self._steps.index - 1, self._loss)
+            if self._steps.finished % self.options.save_every == 0 and self._steps.recorded:
+                self.save()
+        except Exception as error:
+            self._warn("step", f"{type(error).__name__}: {error}")
+
+    def _now(self) -> tuple:
+        return self._steps.finished, self._steps.index
+
+    def _content(self, snapshot: Snapshot) -> Content:
+        content, notes = make(snapshot)
+        for note in notes:
+            # A count grows from save to save: one warning for all of them.
+            self._warn(note if "not finite" not in note else note.split(":")[0], note)
+        return content
+
+    def _write_failed(self, text: str) -> None:
+        self._saved_at = None
+        self._warn("write", text)
+
+    def _warn(self, key: str, text: str) -> None:
+        if key not in self._warned:
+            self._warned.add(key)
+            self.warnings.append(text)
+            taps.warn(text)
+
+
+class _Sink:
+    """A site's end of its tap."""
+
+    def __init__(self, recorder: Recorder, stats: SiteStats) -> None:
+        self._recorder = recorder
+        self._stats = stats
+
+    def take(self, x: Tensor, grad: Optional[Tensor]) -> None:
+        self._recorder._take(self._stats, x, grad)
+
+
+__all__ = ["Recorder"]

@@ -1,0 +1,235 @@
+"""Takes a linear layer; gives the same layer whose calls reach a recorder in recorded steps.
+
+A tapped layer keeps its object, name, parameters and hooks; only its class becomes a subclass of what it was, whose
+forward reads one Python flag. torch.compile guards on the class and on the flag, and so compiles two variants: one
+with nothing of ours in it, and one for recorded steps.
+
+In a recorded step the output passes an identity that saves the input (which the layer saves for its own backward
+anyway) and whose backward hands input and output gradient to one opaque operator. So a forward that activation
+checkpointing repeats counts once, one without a backward does not count, and rows stay paired.
+"""
+
+import copyreg
+import threading
+import warnings
+from typing import Any, Dict, Optional, Protocol, Tuple, Type
+
+import torch
+from torch import Tensor, nn
+
+ATTRIBUTE = "_loka_tap"
+"""Key in a tapped module's `__dict__`: not an attribute of nn.Module's kinds, so state_dict and others miss it."""
+
+
+class Sink(Protocol):
+    """Where a tap's tensors go."""
+
+    def take(self, x: Tensor, grad: Optional[Tensor]) -> None:
+        """One call's input, and its output's gradient unless nothing upstream needs one."""
+
+
+_sinks: Dict[int, Sink] = {}
+_lock = threading.Lock()
+
+
+class Switch:
+    """Whether this step is recorded. Shared by all taps of a recorder; the only thing compiled code looks at."""
+
+    def __init__(self) -> None:
+        self.active = False
+
+
+class Tap:
+    """What a tapped module knows of its recorder: plain values, which compiled code reads as constants."""
+
+    def __init__(self, switch: Switch, sink: Sink) -> None:
+        self.switch = switch
+        self.copies = False
+        """Whether inputs are copied, because something changes them before the backward."""
+        self.in_place = False
+        """Whether the layer's own backward surely needs no output, as that of F.linear: else the identity is a copy."""
+        # The operator is said to change this; otherwise compilers would drop a call that gives nothing back. On the
+        # CPU, where that costs no launch, and keeps older compilers, which know no tag, from making a CUDA graph of it.
+        self.marker = torch.zeros(1, dtype=torch.int64)
+        with _lock:
+            # The lowest free number: a second recorder on the same model finds its compiled variant again.
+            self.slot = next(i for i in range(len(_sinks) + 1) if i not in _sinks)
+            _sinks[self.slot] = sink
+
+    def release(self) -> None:
+        """Calls that still come go nowhere."""
+        with _lock:
+            _sinks.pop(self.slot, None)
+
+
+def _deliver(slot: int, x: Tensor, grad: Optional[Tensor]) -> None:
+    sink = _sinks.get(slot)
+    if sink is not None:
+        with torch.no_grad():
+            sink.take(x, grad)
+
+
+# Kept out of CUDA graphs: what it keeps must not lie in a graph's own memory, and a replay would not run it again.
+_UNGRAPHED = {"tags": (torch.Tag.cudagraph_unsafe,)} if hasattr(torch.Tag, "cudagraph_unsafe") else {}
+
+
+@torch.library.custom_op("loka::record", mutates_args=("marker",), **_UNGRAPHED)
+def _record(x: Tensor, grad: Tensor, marker: Tensor, slot: int) -> None:
+    marker += 1
+    _deliver(slot, x, grad)
+
+
+@torch.library.custom_op("loka::record_input", mutates_args=("marker",), **_UNGRAPHED)
+def _record_input(x: Tensor, marker: Tensor, slot: int) -> None:
+    marker += 1
+    _deliver(slot, x, None)
+
+
+@_record.register_fake
+def _(x: Tensor, grad: Tensor, marker: Tensor, slot: int) -> None:
+    return None
+
+
+@_record_input.register_fake
+def _(x: Tensor, marker: Tensor, slot: int) -> None:
+    return None
+
+
+class _Tapped(torch.autograd.Function):
+    """Identity on `y`; its backward records `x` with the gradient of `y`."""
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, x: Tensor, tap: Tap) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.tap = tap
+        # Never a view, which an in-place activation after the layer could not change.
+        if not tap.in_place:
+            return y.clone()
+        ctx.mark_dirty(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tuple[Tensor, None, None]:
+        try:
+            (x,) = ctx.saved_tensors
+        except RuntimeError as error:
+            if "modified by an inplace operation" not in str(error):
+                raise
+            # The layer itself allows that when it saved a copy in another type (autocast), or nothing (frozen): this
+            # call is lost, and the next ones keep a copy.
+            ctx.tap.copies = True
+        else:
+            torch.ops.loka.record(x, grad, ctx.tap.marker, ctx.tap.slot)
+        return grad, None, None
+
+
+class _CompiledTapped(torch.autograd.Function):
+    """The same for compilers: no in-place identity, no Python object, and a copy that they fuse away."""
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, x: Tensor, marker: Tensor, slot: int) -> Tensor:
+        ctx.save_for_backward(x, marker)
+        ctx.slot = slot
+        return y.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tuple[Tensor, None, None, None]:
+        x, marker = ctx.saved_tensors
+        torch.ops.loka.record(x, grad, marker, ctx.slot)
+        return grad, None, None, None
+
+
+def tapped(y: Tensor, x: Tensor, tap: Tap) -> Tensor:
+    """`y`, recorded with the layer's input `x` when it is differentiated."""
+    # Subclasses (DTensor of tensor parallelism, nested tensors) hold rows in ways that a plain operator cannot see.
+    if not torch.is_grad_enabled() or type(y) is not Tensor or type(x) not in (Tensor, nn.Parameter):
+        return y
+    if torch.compiler.is_compiling():
+        if y.requires_grad:
+            return _CompiledTapped.apply(y, x.detach(), tap.marker, tap.slot)
+        torch.ops.loka.record_input(x.detach(), tap.marker, tap.slot)
+        return y
+    if torch._C._are_functorch_transforms_active():
+        # torch.func differentiates one example at a time, which is not how the layer runs in training.
+        return y
+    x = x.detach()
+    if y.requires_grad:
+        return _Tapped.apply(y, x.clone() if tap.copies else x, tap)
+    # Frozen so far: no backward comes by here.
+    torch.ops.loka.record_input(x, tap.marker, tap.slot)
+    return y
+
+
+class TappedLinear:
+    """Put before a linear's class: its forward, and the tap when this step is recorded."""
+
+    _loka_tap: Optional[Tap] = None
+    """In the module's own `__dict__` while a recorder is attached."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        y = super().forward(*args, **kwargs)  # type: ignore[misc]
+        tap = self._loka_tap
+        if tap is not None and tap.switch.active and self.training:  # type: ignore[attr-defined]
+            # The first argument, whatever a subclass calls it.
+            return tapped(y, args[0] if args else next(iter(kwargs.values())), tap)
+        return y
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """A copy, and a pickle, is of the layer as it was: without a tap."""
+        made, args, state, *rest = super().__reduce_ex__(protocol)
+        if isinstance(state, dict):
+            state = {key: value for key, value in state.items() if key != ATTRIBUTE}
+        if made is copyreg.__newobj__ and args == (type(self),):
+            # pickle insists that this way of making objects is given the object's own class.
+            made, args = copyreg._reconstructor, (plain_class(type(self)), object, None)
+        return (made, args, state, *rest)
+
+
+_classes: Dict[type, type] = {}
+
+
+def _tapped_class(plain: type) -> type:
+    # Kept: torch.compile guards on the class itself, and a new one each time would compile again.
+    if plain not in _classes:
+        made = type(plain.__name__, (TappedLinear, plain), {"__module__": plain.__module__, "__doc__": plain.__doc__})
+        made.__qualname__ = plain.__qualname__
+        _classes[plain] = made
+    return _classes[plain]
+
+
+def plain_class(cls: Type) -> Type:
+    """The class that a tapped layer's was made from; any other class itself."""
+    return next((plain for plain, made in _classes.items() if made is cls), cls)
+
+
+def install(module: nn.Module, tap: Tap) -> None:
+    """Taps `module`. TypeError where its class cannot be changed, or does not run."""
+    if "forward" in module.__dict__:
+        raise TypeError("its forward was replaced on the object itself")
+    tap.in_place = type(module).forward is nn.Linear.forward
+    if not isinstance(module, TappedLinear):
+        module.__class__ = _tapped_class(type(module))
+    module.__dict__[ATTRIBUTE] = tap
+
+
+def remove(module: nn.Module) -> None:
+    """Gives `module` its class back. If something built another class on ours since (as FSDP2 does), that stays, and
+    without a tap it runs as before."""
+    module.__dict__.pop(ATTRIBUTE, None)
+    module.__class__ = plain_class(type(module))
+
+
+def is_tapped(module: nn.Module) -> bool:
+    """Whether a recorder is attached here."""
+    return ATTRIBUTE in module.__dict__
+
+
+def warn(text: str) -> None:
+    """A warning that cannot end a training job, even where warnings are errors."""
+    try:
+        warnings.warn(f"loka.Recorder: {text}", RuntimeWarning, stacklevel=3)
+    except Warning:
+        pass
+
+
+__all__ = ["Switch", "Tap", "TappedLinear", "install", "is_tapped", "plain_class", "remove", "tapped", "warn"]

@@ -1,0 +1,94 @@
+"""A compiled model under a recorder: two variants, no graph break, the same statistics as in eager mode."""
+
+import pathlib
+import tempfile
+import unittest
+
+from record_support import batch, loss_of, read, small_model
+
+import torch
+import torch._dynamo
+import torch._dynamo.testing
+from torch.utils.checkpoint import checkpoint
+
+import loka as package
+
+
+class Compiled(unittest.TestCase):
+    def setUp(self):
+        torch._dynamo.reset()
+        self.addCleanup(torch._dynamo.reset)
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.out = pathlib.Path(folder.name)
+
+    def run_steps(self, model, call, steps=7, every=3):
+        """Tensors of a trace, of a recorder on `model` while `call` runs it."""
+        optimizer = torch.optim.SGD(model.parameters(), 0.05)
+        with package.Recorder(model, self.out, every=every, name="small", cross_cov=True) as recorder:
+            for step in range(steps):
+                x, target = batch(24, step)
+                recorder.loss(loss_of(call(x), target)).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        self.assertEqual(recorder.warnings, [])
+        return read(recorder.path)[1]
+
+    def assert_same(self, mine, other):
+        self.assertEqual(sorted(mine), sorted(other))
+        for name, value in other.items():
+            scale = max(float(value.double().abs().max()), 1e-12)
+            self.assertLess(float((mine[name].double() - value.double()).abs().max()) / scale, 1e-4, name)
+
+    def test_compiled_before_attach_gives_what_eager_gives(self):
+        eager = small_model()
+        expected = self.run_steps(eager, eager)
+        model = small_model()
+        counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+        compiled = torch.compile(model, fullgraph=True, backend=counter)
+        loss_of(compiled(batch(24)[0]), batch(24)[1]).backward()
+        model.zero_grad()
+        self.assertEqual(counter.frame_count, 1)
+        found = self.run_steps(compiled, compiled)
+        self.assert_same(found, expected)
+        # One variant that records and one that does not; the steps in between compile nothing.
+        self.assertEqual(counter.frame_count, 3)
+        compiled(batch(24)[0])
+        self.assertEqual(counter.frame_count, 3, "after detach the first variant serves again")
+
+    def test_inductor_with_checkpointing_inside(self):
+        class Checkpointed(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = small_model()
+
+            def forward(self, x):
+                return checkpoint(self.inner, x, use_reentrant=False)
+
+        eager, model = Checkpointed(), Checkpointed()
+        expected = self.run_steps(eager, eager, steps=2, every=2)
+        found = self.run_steps(model, torch.compile(model, fullgraph=True), steps=2, every=2)
+        self.assert_same(found, expected)
+
+    def test_the_loss_inside_of_the_compiled_step(self):
+        model = small_model()
+        x, target = batch(24)
+        recorder = package.Recorder(model, self.out, every=1, name="small").attach()
+
+        def whole(x, target):
+            return recorder.loss(loss_of(model(x), target)) / 4
+
+        torch.compile(whole, fullgraph=True, backend="aot_eager")(x, target).backward()
+        recorder.close()
+        manifest, tensors = read(recorder.path)
+        self.assertAlmostEqual(manifest["loss"]["value"], float(loss_of(small_model()(x), target)), places=5)
+        twin = small_model()
+        twin(x)
+        with package.Recorder(twin, self.out, every=1, name="twin") as other:
+            other.loss(loss_of(twin(x), target)).backward()
+        expected = read(other.path)[1]
+        self.assertTrue(torch.allclose(tensors["3/grad_output.cov"], expected["3/grad_output.cov"], rtol=1e-3))
+
+
+if __name__ == "__main__":
+    unittest.main()

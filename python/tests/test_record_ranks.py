@@ -1,0 +1,98 @@
+"""Two ranks, on the CPU over gloo: DDP and FSDP2, one shard each, merged by the `loka` program."""
+
+import pathlib
+import tempfile
+import unittest
+
+from record_support import batch, loka, loka_binary, loss_of, read, small_model
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+import loka as package
+
+
+def shards(rank, folder, how):
+    """One rank's training: rank r sees batches of seed 10 r + step."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    try:
+        model = small_model()
+        recorder = package.Recorder(model, f"{folder}/run", every=1, save_every=2, name="small")
+        if how == "fsdp2 after attach":
+            recorder.attach()
+        if how == "ddp":
+            wrapped = torch.nn.parallel.DistributedDataParallel(model)
+        else:
+            from torch.distributed.fsdp import fully_shard
+
+            for layer in (model[0], model[3]):
+                fully_shard(layer)
+            wrapped = fully_shard(model)
+        optimizer = torch.optim.SGD(wrapped.parameters(), 0.05)
+        if how != "fsdp2 after attach":
+            recorder = package.Recorder(wrapped, f"{folder}/run", every=1, save_every=2, name="small").attach()
+        for step in range(3):
+            x, target = batch(20, 10 * rank + step)
+            recorder.loss(loss_of(wrapped(x), target)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        recorder.close()
+        assert recorder.warnings == [], recorder.warnings
+        # Another one finds the model free again.
+        package.Recorder(wrapped, f"{folder}/other").attach().detach()
+    finally:
+        dist.destroy_process_group()
+
+
+class Ranks(unittest.TestCase):
+    def setUp(self):
+        if not dist.is_available() or not dist.is_gloo_available():
+            self.skipTest("no gloo")
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def check(self, how):
+        folder = self.folder / how
+        folder.mkdir()
+        mp.spawn(shards, (str(folder), how), nprocs=2)
+        files = [folder / "run" / f"small-rank{rank}.trace.safetensors" for rank in (0, 1)]
+        (one, mine), (other, theirs) = [read(path) for path in files]
+        self.assertEqual(one["run"]["id"], other["run"]["id"])
+        self.assertEqual([run["run"]["rank"] for run in (one, other)], [0, 1])
+        self.assertEqual((one["run"]["world_size"], one["run"]["step"]), (2, 3))
+        for rank, tensors in enumerate((mine, theirs)):
+            rows = torch.cat([batch(20, 10 * rank + step)[0] for step in range(3)]).double().numpy()
+            self.assertEqual(tensors["0/input.count"].tolist(), [60])
+            np.testing.assert_allclose(tensors["0/input.mean"], rows.mean(0), rtol=1e-9)
+            self.assertIn("3/grad_output.cov", tensors)
+        # The whole weight on both, though each rank may hold a part.
+        self.assertTrue(torch.equal(mine["0/weight"], theirs["0/weight"]))
+        self.assertEqual(tuple(mine["0/weight"].shape), (10, 6))
+        if loka_binary() is None:
+            self.skipTest("no loka binary: set LOKA_BIN")
+        merged = folder / "merged.trace.safetensors"
+        result = loka("merge", *files, "--out", merged)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        _, tensors = read(merged)
+        rows = torch.cat([batch(20, seed)[0] for seed in (0, 1, 2, 10, 11, 12)]).double().numpy()
+        self.assertEqual(tensors["0/input.count"].tolist(), [120])
+        np.testing.assert_allclose(tensors["0/input.cov"], np.cov(rows.T), rtol=1e-4, atol=1e-5)
+
+    def test_ddp(self):
+        self.check("ddp")
+
+    def test_fsdp2(self):
+        try:
+            from torch.distributed.fsdp import fully_shard  # noqa: F401
+        except ImportError:
+            self.skipTest("no FSDP2 in this PyTorch")
+        for how in ("fsdp2", "fsdp2 after attach"):
+            with self.subTest(how):
+                self.check(how)
+
+
+if __name__ == "__main__":
+    unittest.main()
