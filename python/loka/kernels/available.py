@@ -1,0 +1,74 @@
+"""Takes a kernel, a GEMM, sizes and a device; gives why it cannot run there, in words for whoever applies a plan."""
+
+import functools
+from typing import Optional, Tuple
+
+import torch
+
+from .catalogue import KERNELS, multiple_of, numerics
+from .gemms import route
+
+_SIZES = {"fprop": ("k", "n"), "dgrad": ("n", "k"), "wgrad": ("k",)}
+"""The fixed sizes that a GEMM reduces or stores in rows, as LoKA's planner has them. Examples (m) are padded when they
+come; the n rows that wgrad stores may be any number."""
+
+
+def why_not(kernel: str, gemm: str, k: int, n: int, device: torch.device, emulate: bool) -> Optional[str]:
+    """Why `kernel` cannot run `gemm` of a linear with k inputs and n outputs on `device`; None when it can.
+    `emulate` asks for its numerics only, which need neither GPU nor library, but sizes that the kernel itself takes."""
+    if kernel.startswith("loka/"):
+        return f"{kernel}: LoKA's own kernels are not callable from PyTorch yet"
+    if kernel not in KERNELS:
+        return f"unknown kernel '{kernel}'; known are {', '.join(KERNELS)}"
+    multiple = multiple_of(kernel, gemm)
+    sizes = {"k": k, "n": n}
+    for name in _SIZES[gemm]:
+        if sizes[name] % multiple:
+            return f"{kernel} {gemm}: {name} = {sizes[name]} is not a multiple of {multiple}"
+    if emulate:
+        return None
+    return _lacks(kernel, gemm, torch.device(device))
+
+
+def _lacks(kernel: str, gemm: str, device: torch.device) -> Optional[str]:
+    """What is missing: a GPU, a newer one, a newer PyTorch, a library."""
+    how = route(kernel, gemm, False)
+    if how == "mm":
+        return None
+    if device.type != "cuda":
+        what = "TF32" if how == "tf32" else "FP8"
+        return f"{kernel} needs a CUDA GPU with {what}; emulate=True runs its numerics slowly"
+    if how == "library":
+        from . import libraries
+
+        return libraries.why_not(kernel)
+    capability = _capability(device)
+    found = "this GPU has {}.{}".format(*capability)
+    if how == "tf32":
+        return None if capability >= (8, 0) else f"{kernel} needs compute capability 8.0, {found}"
+    if numerics(kernel, gemm).a.granularity == "block_1x128":
+        if not hasattr(torch.nn.functional, "scaled_mm"):
+            return f"{kernel} needs PyTorch 2.10, this is {torch.__version__}"
+        return None if capability[0] == 9 else f"{kernel} needs compute capability 9.0, {found}"
+    wanted = (9, 0) if numerics(kernel, gemm).a.granularity == "row" else (8, 9)
+    if capability < wanted:
+        return "{} needs compute capability {}.{}, {}".format(kernel, *wanted, found)
+    if _no_triton():
+        return f"{kernel} casts with Triton, which is not installed (pip install triton)"
+    return None
+
+
+def _capability(device: torch.device) -> Tuple[int, int]:
+    if not torch.cuda.is_available():
+        return (0, 0)
+    return torch.cuda.get_device_capability(device)
+
+
+@functools.lru_cache(maxsize=None)
+def _no_triton() -> bool:
+    from .casts import triton_casts
+
+    return triton_casts is None
+
+
+__all__ = ["why_not"]

@@ -1,0 +1,218 @@
+"""The GPU kernels of the casts, in Triton: maxima of |x|, and FP8 tiles straight and turned with their scales.
+
+|x| is compared as the integer of its FP32 bits: infinity sorts above every number and NaN above infinity, so that a NaN
+is never lost, which a floating-point maximum would do. Every element of x is read once and written once a layout.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def magnitude(value):
+    """|value| as the integer of its FP32 bits."""
+    return value.to(tl.float32).to(tl.int32, bitcast=True) & 0x7FFFFFFF
+
+
+@triton.jit
+def scale_from_bits(amax_bits, LARGEST: tl.constexpr, FLOOR: tl.constexpr, POWER_OF_TWO: tl.constexpr):
+    """The divisor of a group, as `scales.scale_from_amax` has it."""
+    scale = tl.div_rn(amax_bits.to(tl.float32, bitcast=True), LARGEST)
+    # Not maximum, which would drop a NaN.
+    scale = tl.where(scale < FLOOR, FLOOR, scale)
+    if POWER_OF_TWO:
+        bits = scale.to(tl.int32, bitcast=True)
+        raised = (bits + 0x7FFFFF) & 0x7F800000
+        scale = tl.where(bits < 0x7F800000, raised, bits).to(tl.float32, bitcast=True)
+    return scale
+
+
+@triton.jit
+def divide(x, scale, reciprocal):
+    """x / scale, correctly rounded: a product with the reciprocal is not, one correction (Markstein) makes it so.
+    Residuals do not underflow: scale >= 1e-12, and quotients under 2^-18 are zeros in both formats. -0 becomes 0."""
+    quotient = x * reciprocal
+    residual = tl.fma(-quotient, scale, x)
+    return tl.fma(residual, reciprocal, quotient)
+
+
+@triton.jit
+def amax_part(x, partials, numel, program, PROGRAMS: tl.constexpr, BLOCK: tl.constexpr):
+    """partials[program] = the largest |x| of every PROGRAMS-th block, as bits."""
+    largest = tl.zeros([BLOCK], tl.int32)
+    for first in range(0, numel, PROGRAMS * BLOCK):
+        at = first + program * BLOCK + tl.arange(0, BLOCK)
+        largest = tl.maximum(largest, magnitude(tl.load(x + at, mask=at < numel, other=0.0)))
+    tl.store(partials + program, tl.max(largest, 0))
+
+
+@triton.jit
+def amax_kernel(x, partials, numel, PROGRAMS: tl.constexpr, BLOCK: tl.constexpr):
+    """PROGRAMS partial maxima of x."""
+    amax_part(x, partials, numel, tl.program_id(0), PROGRAMS, BLOCK)
+
+
+@triton.jit
+def amax_pair_kernel(
+    x, y, x_partials, y_partials, x_numel, y_numel, PROGRAMS: tl.constexpr, BLOCK: tl.constexpr
+):
+    """PROGRAMS partial maxima of x and as many of y, in one launch."""
+    program = tl.program_id(0)
+    if program < PROGRAMS:
+        amax_part(x, x_partials, x_numel, program, PROGRAMS, BLOCK)
+    else:
+        amax_part(y, y_partials, y_numel, program - PROGRAMS, PROGRAMS, BLOCK)
+
+
+@triton.jit
+def amax_rows_cols_kernel(
+    x, row_amax, col_amax, rows, cols,
+    STRAIGHT: tl.constexpr, TURNED: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
+):
+    """The largest |x| of every row and every column, as bits, into memory that holds zeros."""
+    across_all = tl.cdiv(cols, TILE_COLS)
+    row = tl.program_id(0) // across_all * TILE_ROWS + tl.arange(0, TILE_ROWS)
+    col = tl.program_id(0) % across_all * TILE_COLS + tl.arange(0, TILE_COLS)
+    inside = (row < rows)[:, None] & (col < cols)[None, :]
+    bits = magnitude(tl.load(x + row.to(tl.int64)[:, None] * cols + col[None, :], mask=inside, other=0.0))
+    if STRAIGHT:
+        tl.atomic_max(row_amax + row, tl.max(bits, 1), mask=row < rows, sem="relaxed")
+    if TURNED:
+        tl.atomic_max(col_amax + col, tl.max(bits, 0), mask=col < cols, sem="relaxed")
+
+
+@triton.jit
+def cast_tile(
+    x, row_amax, col_amax, out, turned, row_scale, col_scale, rows, cols, rows_padded, program,
+    PARTIALS: tl.constexpr, LARGEST: tl.constexpr, FLOOR: tl.constexpr, POWER_OF_TWO: tl.constexpr,
+    STRAIGHT: tl.constexpr, TURNED: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
+):
+    """One tile. PARTIALS > 0: one scale from that many maxima at `row_amax`; 0: one a row and one a column."""
+    across_all = tl.cdiv(cols, TILE_COLS)
+    down, across = program // across_all, program % across_all
+    row = down * TILE_ROWS + tl.arange(0, TILE_ROWS)
+    col = across * TILE_COLS + tl.arange(0, TILE_COLS)
+    inside = (row < rows)[:, None] & (col < cols)[None, :]
+    at = row.to(tl.int64)[:, None] * cols + col[None, :]
+    value = tl.load(x + at, mask=inside, other=0.0)
+    if PARTIALS > 0:
+        amax = tl.max(tl.load(row_amax + tl.arange(0, PARTIALS)), 0)
+        scale = scale_from_bits(amax, LARGEST, FLOOR, POWER_OF_TWO)
+        reciprocal = tl.div_rn(1.0, scale)
+        if program == 0:
+            tl.store(row_scale, scale)
+    if STRAIGHT:
+        if PARTIALS > 0:
+            cast = divide(value.to(tl.float32), scale, reciprocal)
+        else:
+            amax = tl.load(row_amax + row, mask=row < rows, other=0)
+            scales = scale_from_bits(amax, LARGEST, FLOOR, POWER_OF_TWO)
+            if across == 0:
+                tl.store(row_scale + row, scales, mask=row < rows)
+            cast = divide(value.to(tl.float32), scales[:, None], tl.div_rn(1.0, scales)[:, None])
+        tl.store(out + at, cast.to(out.dtype.element_ty), mask=inside)
+    if TURNED:
+        # Turned before the cast, not after: Triton 3.6 writes wrong values when one FP8 tile has both layouts.
+        flipped = tl.trans(value).to(tl.float32)
+        if PARTIALS > 0:
+            cast = divide(flipped, scale, reciprocal)
+        else:
+            amax = tl.load(col_amax + col, mask=col < cols, other=0)
+            scales = scale_from_bits(amax, LARGEST, FLOOR, POWER_OF_TWO)
+            if down == 0:
+                tl.store(col_scale + col, scales, mask=col < cols)
+            cast = divide(flipped, scales[:, None], tl.div_rn(1.0, scales)[:, None])
+        # Rows past the last are zeros: padding adds nothing to the product.
+        there = (col < cols)[:, None] & (row < rows_padded)[None, :]
+        to = turned + col.to(tl.int64)[:, None] * rows_padded + row[None, :]
+        tl.store(to, cast.to(turned.dtype.element_ty), mask=there)
+
+
+@triton.jit
+def cast_kernel(
+    x, row_amax, col_amax, out, turned, row_scale, col_scale, rows, cols, rows_padded,
+    PARTIALS: tl.constexpr, LARGEST: tl.constexpr, FLOOR: tl.constexpr, POWER_OF_TWO: tl.constexpr,
+    STRAIGHT: tl.constexpr, TURNED: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
+):
+    """A tile a program."""
+    cast_tile(
+        x, row_amax, col_amax, out, turned, row_scale, col_scale, rows, cols, rows_padded, tl.program_id(0),
+        PARTIALS, LARGEST, FLOOR, POWER_OF_TWO, STRAIGHT, TURNED, TILE_ROWS, TILE_COLS,
+    )
+
+
+@triton.jit
+def cast_pair_kernel(
+    x, x_amax, x_out, x_turned, x_scale, x_rows, x_cols, x_rows_padded,
+    y, y_amax, y_out, y_turned, y_scale, y_rows, y_cols, y_rows_padded,
+    PARTIALS: tl.constexpr, LARGEST: tl.constexpr, FLOOR: tl.constexpr, POWER_OF_TWO: tl.constexpr,
+    STRAIGHT: tl.constexpr, TURNED: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
+):
+    """The tiles of x, then those of y, tensorwise, in one launch."""
+    program = tl.program_id(0)
+    tiles = tl.cdiv(x_rows_padded, TILE_ROWS) * tl.cdiv(x_cols, TILE_COLS)
+    if program < tiles:
+        cast_tile(
+            x, x_amax, x_amax, x_out, x_turned, x_scale, x_scale, x_rows, x_cols, x_rows_padded, program,
+            PARTIALS, LARGEST, FLOOR, POWER_OF_TWO, STRAIGHT, TURNED, TILE_ROWS, TILE_COLS,
+        )
+    else:
+        cast_tile(
+            y, y_amax, y_amax, y_out, y_turned, y_scale, y_scale, y_rows, y_cols, y_rows_padded, program - tiles,
+            PARTIALS, LARGEST, FLOOR, POWER_OF_TWO, STRAIGHT, TURNED, TILE_ROWS, TILE_COLS,
+        )
+
+
+@triton.jit
+def cast_rows_kernel(
+    x, out, row_scale, cols, LARGEST: tl.constexpr, FLOOR: tl.constexpr, POWER_OF_TWO: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """One row, held in registers between its maximum and its cast: read once."""
+    row = tl.program_id(0)
+    col = tl.arange(0, BLOCK)
+    at = row.to(tl.int64) * cols + col
+    value = tl.load(x + at, mask=col < cols, other=0.0)
+    scale = scale_from_bits(tl.max(magnitude(value), 0), LARGEST, FLOOR, POWER_OF_TWO)
+    tl.store(row_scale + row, scale)
+    cast = divide(value.to(tl.float32), scale, tl.div_rn(1.0, scale))
+    tl.store(out + at, cast.to(out.dtype.element_ty), mask=col < cols)
+
+
+@triton.jit
+def cast_blocks_kernel(
+    x, out, turned, scale, turned_scale, rows, cols, rows_padded, stride, turned_stride,
+    LARGEST: tl.constexpr, FLOOR: tl.constexpr, POWER_OF_TWO: tl.constexpr,
+    STRAIGHT: tl.constexpr, TURNED: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """One tile of BLOCK x BLOCK. STRAIGHT, TURNED: 0 none, 1 a scale each 1 x BLOCK, 2 one a tile. Scales of kind 1 lie
+    as [blocks, rows of the operand], those of kind 2 as [row blocks, stride]. cols are whole blocks."""
+    across_all = cols // BLOCK
+    down, across = tl.program_id(0) // across_all, tl.program_id(0) % across_all
+    row = down * BLOCK + tl.arange(0, BLOCK)
+    col = across * BLOCK + tl.arange(0, BLOCK)
+    at = row.to(tl.int64)[:, None] * cols + col[None, :]
+    value = tl.load(x + at, mask=(row < rows)[:, None], other=0.0)
+    if STRAIGHT == 1:
+        scales = scale_from_bits(tl.max(magnitude(value), 1), LARGEST, FLOOR, POWER_OF_TWO)
+        tl.store(scale + across.to(tl.int64) * rows_padded + row, scales)
+        cast = divide(value.to(tl.float32), scales[:, None], tl.div_rn(1.0, scales)[:, None])
+        tl.store(out + at, cast.to(out.dtype.element_ty))
+    flipped = tl.trans(value)
+    to = turned + col.to(tl.int64)[:, None] * rows_padded + row[None, :]
+    if TURNED == 1:
+        scales = scale_from_bits(tl.max(magnitude(flipped), 1), LARGEST, FLOOR, POWER_OF_TWO)
+        tl.store(turned_scale + down.to(tl.int64) * cols + col, scales)
+        cast = divide(flipped.to(tl.float32), scales[:, None], tl.div_rn(1.0, scales)[:, None])
+        tl.store(to, cast.to(turned.dtype.element_ty))
+    if STRAIGHT == 2 or TURNED == 2:
+        one = scale_from_bits(tl.max(tl.max(magnitude(value), 1), 0), LARGEST, FLOOR, POWER_OF_TWO)
+        reciprocal = tl.div_rn(1.0, one)
+        if STRAIGHT == 2:
+            tl.store(scale + down * stride + across, one)
+            cast = divide(value.to(tl.float32), one, reciprocal)
+            tl.store(out + at, cast.to(out.dtype.element_ty))
+        if TURNED == 2:
+            tl.store(turned_scale + across * turned_stride + down, one)
+            cast = divide(flipped.to(tl.float32), one, reciprocal)
+            tl.store(to, cast.to(turned.dtype.element_ty))

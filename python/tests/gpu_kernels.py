@@ -1,0 +1,343 @@
+"""Proves loka.kernels on a GPU: casts bit for bit, every native kernel in all three GEMMs against FP64, compiled code,
+CUDA graphs; `--time` also times the training step of single linears. Needs PyTorch and an NVIDIA GPU with FP8.
+
+    python3 python/tests/gpu_kernels.py [--time]
+
+Prints failures, a line a group, and last `N passed, N failed`. Exit 1 when one fails, 2 without a GPU.
+"""
+
+import pathlib
+import statistics
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+import torch
+
+from loka.kernels import KERNELS, linear, numerics, why_not
+from loka.kernels.casts import input_and_weight, straight_and_turned
+from loka.kernels.catalogue import Cast
+from loka.kernels.scales import quantize
+
+NATIVE = [kernel for kernel in KERNELS if kernel.startswith(("cublaslt/", "pytorch/"))]
+GEMMS = ("fprop", "dgrad", "wgrad")
+LIMIT = 0.01
+"""Relative L2 against FP64 on the operands as cast: BF16 output .002, fast accumulation to .005. FP8 itself is .03."""
+
+TIMED_SHAPES = ((6144, 1536, 2048), (6144, 2048, 2048), (6144, 2048, 5120), (6144, 4096, 4096), (6144, 4096, 7680))
+TIMED_MIXES = {
+    "tensorwise+fast": ("cublaslt/fp8-tensorwise+fast",) * 3,
+    "rowwise+fast": ("cublaslt/fp8-rowwise+fast",) * 3,
+    "blockwise": ("cublaslt/fp8-blockwise",) * 3,
+    "tensor, row, row": ("cublaslt/fp8-tensorwise+fast",) + ("cublaslt/fp8-rowwise+fast",) * 2,
+    "tensor, tensor, bf16": ("cublaslt/fp8-tensorwise+fast",) * 2 + ("cublaslt/bf16",),
+}
+
+
+class Checks:
+    def __init__(self):
+        self.passed = self.failed = 0
+
+    def tell(self, good, text):
+        self.passed += bool(good)
+        self.failed += not good
+        if not good:
+            print("FAIL", text, flush=True)
+
+
+def random(*shape, dtype=torch.bfloat16, seed=1, spread=3.0):
+    """Values over many binades, some subnormal, some zero."""
+    generator = torch.Generator(device="cuda").manual_seed(seed)
+    x = torch.randn(*shape, device="cuda", generator=generator)
+    x = x * torch.exp2(torch.randn(*shape, device="cuda", generator=generator) * spread)
+    x = torch.where(torch.rand(*shape, device="cuda", generator=generator) < 0.05, torch.zeros_like(x), x)
+    return x.to(dtype)
+
+
+def operands(m, k=256, n=384):
+    """x, weight and dy of a small linear."""
+    return random(m, k, spread=1), random(n, k, seed=2, spread=1), random(m, n, seed=3, spread=1)
+
+
+def same_bits(found, expected, scale):
+    """Equal codes, but for the sign of zeros, and except where the scale is no number: there both dequantise to NaN."""
+    found, expected = found.contiguous().view(torch.uint8), expected.contiguous().view(torch.uint8)
+    zeros = ((found | expected) & 0x7F) == 0
+    return bool(((found == expected) | zeros | ~torch.isfinite(scale).expand(expected.shape)).all())
+
+
+def same_scales(found, expected):
+    return torch.equal(found.reshape(-1).nan_to_num(-1), expected.reshape(-1).nan_to_num(-1))
+
+
+def cast_cases():
+    """(name, operand)."""
+    for rows, cols in ((128, 256), (1001, 1536), (1, 16), (33, 2064), (6144, 512)):
+        for dtype in (torch.bfloat16, torch.float32):
+            yield f"{rows}x{cols} {dtype}", random(rows, cols, dtype=dtype)
+    tiny = torch.full((64, 64), 1e-40, device="cuda", dtype=torch.bfloat16)
+    yield "subnormal", tiny
+    yield "zeros", torch.zeros(64, 64, device="cuda", dtype=torch.bfloat16)
+    yield "huge", random(64, 64) * 1e34
+    # Every BF16 mantissa, so that ties of both formats occur under a scale that is a power of two.
+    ties = torch.arange(0, 65536, device="cuda", dtype=torch.int32).to(torch.int16).view(torch.bfloat16).view(256, 256)
+    yield "all finite BF16", torch.where(torch.isfinite(ties), ties, torch.zeros_like(ties))
+    narrow = torch.where(ties.float().abs() < 448, ties, torch.zeros_like(ties))
+    narrow[0, 0] = 448
+    yield "ties", narrow
+    for value in (float("nan"), float("inf"), -float("inf")):
+        x = random(64, 96)
+        x[5, 7] = value
+        yield f"one {value}", x
+
+
+def check_casts(checks):
+    for name, x in cast_cases():
+        for granularity in ("tensor", "row"):
+            for format in ("e4m3", "e5m2"):
+                for power_of_two in (False, True):
+                    cast = Cast(format, granularity, power_of_two)
+                    rows = x.shape[0]
+                    straight, scale = quantize(x, cast)
+                    turned, turned_scale = quantize(x.t(), cast)
+                    for wanted in ((cast, None), (None, cast), (cast, cast)):
+                        first, second = straight_and_turned(x, *wanted)
+                        good = True
+                        if first is not None:
+                            good &= same_bits(first.bits, straight, scale)
+                            good &= same_scales(first.scale, scale)
+                        if second is not None:
+                            good &= same_bits(second.bits[:, :rows], turned, turned_scale)
+                            good &= same_scales(second.scale, turned_scale)
+                            padding = second.bits[:, rows:].view(torch.uint8)
+                            good &= padding.shape[1] == -rows % 16
+                            good &= bool((padding == 0).all()) or not bool(torch.isfinite(scale).all())
+                        checks.tell(good, f"cast {name} {cast} {['' if w is None else 'y' for w in wanted]}")
+
+
+def check_pairs(checks):
+    one, other = Cast("e4m3", "tensor", False), Cast("e4m3", "row", False)
+    for m, k, n in ((128, 256, 384), (1001, 1536, 2048), (1, 16, 16), (6144, 2048, 512)):
+        x, weight = random(m, k), random(n, k, seed=2, spread=1)
+        for straight, turned in (((one, one), (one, one)), ((one, one), (None, None)), ((one, one), (other, one))):
+            pairs = input_and_weight(x, weight, straight, turned)
+            for operand, casts, pair in zip((x, weight), zip(straight, turned), pairs):
+                for source, cast, found in zip((operand, operand.t()), casts, pair):
+                    if cast is not None:
+                        bits, scale = quantize(source, cast)
+                        good = same_bits(found.bits[:, : bits.shape[1]], bits, scale)
+                        good &= same_scales(found.scale, scale)
+                        checks.tell(good, f"input and weight {(m, k, n)} {cast}")
+
+
+def check_block_casts(checks):
+    for name, x in cast_cases():
+        rows, cols = x.shape
+        if cols % 128:
+            continue
+        for kinds in (("block_1x128", None), (None, "block_1x128"), ("block_1x128",) * 2, ("block_128x128",) * 2):
+            for power_of_two in (False, True):
+                wanted = [None if kind is None else Cast("e4m3", kind, power_of_two) for kind in kinds]
+                for found, cast, source in zip(straight_and_turned(x, *wanted), wanted, (x, x.t())):
+                    if cast is None:
+                        continue
+                    bits, scale = quantize(source, cast)
+                    down, across = bits.shape
+                    scales = found.scale.t() if cast.granularity == "block_1x128" else found.scale
+                    scales = scales[: scale.shape[0], : scale.shape[1]]
+                    tall = 1 if cast.granularity == "block_1x128" else 128
+                    spread = scale.repeat_interleave(tall, 0)[:down].repeat_interleave(128, 1)[:, :across]
+                    good = same_bits(found.bits[:down, :across], bits, spread) and same_scales(scales, scale)
+                    checks.tell(good, f"block cast {name} {cast} of {kinds}")
+
+
+def dequantized(x, cast):
+    if cast.granularity == "none":
+        if cast.format == "tf32":
+            return x.double()
+        return x.bfloat16().double()
+    bits, scale = quantize(x, cast)
+    scale = scale.double()
+    if cast.granularity.startswith("block"):
+        scale = scale.repeat_interleave(128, 1)[:, : x.shape[1]]
+        if cast.granularity == "block_128x128":
+            scale = scale.repeat_interleave(128, 0)[: x.shape[0]]
+    return bits.double() * scale
+
+
+def reference(kernels, x, weight, dy):
+    """(y, dx, dw) in FP64 on the operands as each kernel casts them."""
+    found = []
+    for kernel, gemm, a, b in zip(kernels, GEMMS, (x, dy, dy.t()), (weight, weight.t(), x.t())):
+        how = numerics(kernel, gemm)
+        found.append(dequantized(a, how.a) @ dequantized(b, how.b).t())
+    return found
+
+
+def step(function, x, weight, dy):
+    """(y, dx, dw)."""
+    x, weight = x.detach().requires_grad_(), weight.detach().requires_grad_()
+    y = function(x, weight)
+    return (y.detach(), *torch.autograd.grad(y, (x, weight), dy))
+
+
+def rel_l2(found, expected):
+    return float((found.double() - expected).norm() / expected.norm())
+
+
+def check_gemms(checks):
+    mixes = [(kernel,) * 3 for kernel in NATIVE]
+    mixes += [
+        ("cublaslt/fp8-tensorwise+fast", "cublaslt/fp8-rowwise+fast", "cublaslt/bf16"),
+        ("cublaslt/fp8-rowwise", "cublaslt/fp8-tensorwise", "cublaslt/fp8-rowwise+fast"),
+        ("cublaslt/bf16", "cublaslt/fp8-blockwise", "cublaslt/fp8-tensorwise"),
+    ]
+    for kernels in mixes:
+        reasons = [why_not(k, g, 256, 384, torch.device("cuda"), False) for k, g in zip(kernels, GEMMS)]
+        checks.tell(not any(reasons), f"{kernels}: {reasons}")
+        if any(reasons):
+            continue
+        for m in (1, 200, 1001, 2048):
+            for dtype in (torch.bfloat16, torch.float32):
+                x, weight = random(m, 256, dtype=dtype, spread=1) + 0.1, random(384, 256, dtype=dtype, seed=2, spread=1)
+                dy = random(m, 384, dtype=dtype, seed=3, spread=1)
+                found = step(lambda a, b: linear(a, b, None, kernels), x, weight, dy)
+                for gemm, ours, expected in zip(("y", "dx", "dw"), found, reference(kernels, x, weight, dy)):
+                    error = rel_l2(ours, expected)
+                    good = error < LIMIT and ours.dtype == dtype
+                    checks.tell(good, f"{kernels} m={m} {dtype} {gemm}: rel L2 {error}")
+        y, dx, dw = step(lambda a, b: linear(a, b, None, kernels), x[:0], weight, dy[:0])
+        checks.tell(y.shape == (0, 384) and dx.shape == (0, 256) and not dw.any(), f"{kernels}: empty batch")
+
+
+def check_non_finite(checks):
+    for kernel in [kernel for kernel in NATIVE if kernel.startswith("cublaslt/")]:
+        granularity = numerics(kernel, "fprop").a.granularity
+        for value in (float("nan"), float("inf")):
+            x, weight, dy = operands(64)
+            x[5, 7] = value
+            y, dx, dw = step(lambda a, b: linear(a, b, None, (kernel,) * 3), x, weight, dy)
+            bad = ~torch.isfinite(y)
+            rows = bad.all(1) if granularity != "none" else bad.any(1)
+            tensorwise = granularity == "tensor"
+            expected = torch.ones_like(rows) if tensorwise else torch.arange(64, device="cuda") == 5
+            checks.tell(torch.equal(rows, expected), f"{kernel}: {value} in row 5 of x reached {rows.nonzero()[:4]}")
+            checks.tell(not torch.isfinite(dw[:, 7]).any(), f"{kernel}: {value} in column 7 of x must reach dw[:, 7]")
+            checks.tell(bool(torch.isfinite(dx).all()), f"{kernel}: {value} in x must not reach dx")
+
+
+def check_compiled(checks):
+    for kernel in [kernel for kernel in NATIVE if kernel.startswith("cublaslt/")]:
+        torch._dynamo.reset()
+        kernels = (kernel,) * 3
+        compiled = torch.compile(lambda a, b: linear(a, b, None, kernels), fullgraph=True)
+        for m in (256, 1008, 1001):
+            x, weight, dy = operands(m)
+            eager = step(lambda a, b: linear(a, b, None, kernels), x, weight, dy)
+            for name, ours, expected in zip(("y", "dx", "dw"), step(compiled, x, weight, dy), eager):
+                error = rel_l2(ours, expected.double())
+                checks.tell(error < 1e-4, f"{kernel} compiled m={m} {name}: {error} from eager")
+
+
+def check_graph(checks):
+    kernels = ("cublaslt/fp8-tensorwise+fast", "cublaslt/fp8-rowwise+fast", "cublaslt/fp8-tensorwise+fast")
+    x, weight, dy = operands(512)
+    x, weight = x.requires_grad_(), weight.requires_grad_()
+    run = lambda: torch.autograd.grad(linear(x, weight, None, kernels), (x, weight), dy)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            run()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = run()
+    with torch.no_grad():
+        x.mul_(4)
+    graph.replay()
+    torch.cuda.synchronize()
+    expected = run()
+    checks.tell(all(rel_l2(a, b.double()) < 1e-4 for a, b in zip(out, expected)), "a replayed graph follows its inputs")
+
+
+def check_rest(checks):
+    before = torch.backends.cuda.matmul.allow_tf32
+    x, weight, dy = (tensor.float() for tensor in operands(512))
+    # Values that TF32 cannot hold: those of BF16 would be multiplied exactly.
+    x, weight = x * 1.0003, weight * 1.0003
+    y, _, _ = step(lambda a, b: linear(a, b, None, ("cublaslt/tf32",) * 3), x, weight, dy)
+    error = rel_l2(y, x.double() @ weight.double().t())
+    checks.tell(1e-5 < error < 1e-3, f"TF32's own error is {error}")
+    checks.tell(torch.backends.cuda.matmul.allow_tf32 == before, "the TF32 flag is as it was")
+    kernels = ("cublaslt/fp8-tensorwise+fast",) * 3
+    with torch.autocast("cuda", torch.bfloat16):
+        y, dx, dw = step(lambda a, b: linear(a, b, None, kernels), x, weight, dy.bfloat16())
+    checks.tell((y.dtype, dx.dtype, dw.dtype) == (torch.bfloat16, torch.float32, torch.float32), "types under autocast")
+    x, weight = x.bfloat16().requires_grad_(), weight.bfloat16().requires_grad_()
+    again = torch.utils.checkpoint.checkpoint(lambda a: linear(a, weight, None, kernels), x, use_reentrant=False)
+    plain = linear(x, weight, None, kernels)
+    found, expected = (torch.autograd.grad(y, (x, weight), dy.bfloat16()) for y in (again, plain))
+    checks.tell(all(torch.equal(a, b) for a, b in zip(found, expected)), "checkpointing changes nothing")
+
+
+def graph_us(calls, replays=10):
+    """Median time in us of one call, of a graph that runs them all: each finds its operands out of the cache."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for call in calls:
+            call()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            for call in calls:
+                call()
+    times = []
+    for _ in range(replays + 2):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end) * 1000 / len(calls))
+    return statistics.median(times[2:])
+
+
+def time_sites():
+    """Training step of one linear, not compiled, in a CUDA graph over 6 sets of operands."""
+    print("m, k, n | BF16 us |", " | ".join(TIMED_MIXES))
+    for m, k, n in TIMED_SHAPES:
+        sets = [
+            [t.requires_grad_() for t in (random(m, k, seed=i, spread=0), random(n, k, seed=i, spread=0))]
+            + [random(m, n, seed=i)]
+            for i in range(6)
+        ]
+        steps = lambda function: [lambda s=s: torch.autograd.grad(function(s[0], s[1]), s[:2], s[2]) for s in sets]
+        base = graph_us(steps(torch.nn.functional.linear))
+        cells = []
+        for kernels in TIMED_MIXES.values():
+            us = graph_us(steps(lambda x, w, kernels=kernels: linear(x, w, None, kernels)))
+            cells.append(f"{us:.0f} {base / us:.2f}x")
+        print(f"{m}, {k}, {n} | {base:.0f} |", " | ".join(cells), flush=True)
+
+
+def main():
+    if not torch.cuda.is_available():
+        print("skipped: no CUDA device")
+        sys.exit(2)
+    checks = Checks()
+    casts = (check_casts, check_pairs, check_block_casts)
+    for check in (*casts, check_gemms, check_non_finite, check_compiled, check_graph, check_rest):
+        try:
+            check(checks)
+        except Exception as error:
+            checks.tell(False, f"{check.__name__}: {type(error).__name__}: {str(error)[:1500]}")
+        print(f"{check.__name__}: {checks.passed} passed, {checks.failed} failed so far", flush=True)
+    if "--time" in sys.argv[1:]:
+        time_sites()
+    print(f"{checks.passed} passed, {checks.failed} failed")
+    sys.exit(checks.failed > 0)
+
+
+if __name__ == "__main__":
+    main()
