@@ -1,0 +1,183 @@
+"""Takes a model and a plan, puts the plan's kernels under the model's linears; and takes them away.
+
+Everything is checked before anything is changed: a plan is applied whole, or the model stays as it was.
+"""
+
+import warnings
+from dataclasses import replace
+from typing import Dict, List, Union
+
+import torch
+from torch import nn
+
+from .. import kernels as routing
+from ..names import GEMMS, linears, unwrapped
+from .document import Path, Plan, Site, load_plan
+from .error import PlanError, listed, one_line
+from .linear import Kernels, LokaLinear, is_recorded, kernels_of, route, unroute
+from .matching import Match, about_model, bypassed, match
+from .modded import apply_mods, check_mods, lacks
+from .precision import HIGH_PRECISION, runs_fp8
+from .report import RECORD, Applied, Entry, Resolved, record_of, resolved
+
+_OPTIONS = {"mods": ("check", "apply", "ignore"), "unavailable": ("error", "bf16")}
+
+
+def apply(
+    model: nn.Module,
+    plan: Union[Path, Plan],
+    *,
+    strict: bool = True,
+    emulate: bool = False,
+    mods: str = "check",
+    unavailable: str = "error",
+) -> Resolved:
+    """Puts the kernels of a plan under the linears of a model; returns what every linear became. Print it.
+
+    A linear with an FP8 kernel becomes a `LokaLinear`: the same module with the same parameters, names, hooks and
+    state_dict. One that the plan leaves in high precision is left alone. May come before or after DDP, FSDP2 and
+    torch.compile.
+
+    `strict`: the plan's sites and the model's linears must be the same; else what differs is warned of, and listed in
+    `problems` of the result.
+    `emulate`: FP8's numbers by slow arithmetic that runs anywhere, for tests.
+    `mods`: of a plan that was made for the model with changes: "check" that the model has them, "apply" them to it
+    (`loka.mods.apply`: before the optimizer is made), or "ignore" them.
+    `unavailable`: what to do with a kernel that cannot run here: "error", or "bf16" in its place, which the result
+    says.
+
+    Raises PlanError, with the model unchanged, for a file that is no sound plan, sites that do not match (all are
+    listed), a plan that matches nothing, kernels that cannot run here (all are listed), another plan applied before.
+    The same plan twice is once.
+    """
+    for option, value in (("mods", mods), ("unavailable", unavailable)):
+        if value not in _OPTIONS[option]:
+            raise PlanError(f"{option} is {value!r}, it must be one of {', '.join(_OPTIONS[option])}")
+    loaded = plan if isinstance(plan, Plan) else load_plan(plan)
+    if _is_applied(loaded, model, emulate, unavailable):
+        return resolved(model)
+    found = match(loaded, model)
+    _refuse(found, loaded, model, strict)
+    entries = _decided(found, loaded, emulate, unavailable)
+    _note_bypassed(entries, model)
+    if mods == "check":
+        check_mods(loaded, model)
+    elif mods == "apply":
+        apply_mods(loaded, model)
+    problems = found.problems + tuple(lacks(loaded, model) if mods == "apply" else ())
+    if problems:
+        warnings.warn(listed("not all of the plan is applied", loaded.path, problems), stacklevel=2)
+    _put(model, Applied(loaded.name, loaded.digest, emulate, unavailable, entries, problems))
+    return resolved(model)
+
+
+def unapply(model: nn.Module) -> None:
+    """Gives every linear its own class back; a model without a plan is left as it is. Model changes stay.
+
+    Raises PlanError, with the model unchanged, while a Recorder is attached: it would give them the plan's back."""
+    routed = [(name, module) for name, module in linears(model) if isinstance(module, LokaLinear)]
+    recorded = [name for name, module in routed if is_recorded(module)]
+    if recorded:
+        raise PlanError(
+            f"{len(recorded)} linears of the plan are being recorded, '{one_line(recorded[0])}' among them: "
+            "detach the Recorder before the plan is unapplied"
+        )
+    for _, module in routed:
+        unroute(module)
+    unwrapped(model).__dict__.pop(RECORD, None)
+
+
+def _is_applied(plan: Plan, model: nn.Module, emulate: bool, unavailable: str) -> bool:
+    """True where this very plan is applied; PlanError where another is, to the model or to a part of it."""
+    there = record_of(model)
+    if there is not None:
+        if (there.digest, there.emulate, there.unavailable) == (plan.digest, emulate, unavailable):
+            return True
+        raise PlanError(
+            f"plan '{one_line(there.name)}' {there.digest[:19]} is applied to this model: loka.unapply(model) first"
+        )
+    routed = next((name for name, module in linears(model) if kernels_of(module) is not None), None)
+    if routed is not None:
+        cause = f"a plan is applied to a part of this model, '{one_line(routed)}'"
+        raise PlanError(f"{cause}: loka.unapply that part first")
+    return False
+
+
+def _refuse(found: Match, plan: Plan, model: nn.Module, strict: bool) -> None:
+    if not found.pairs or (strict and found.problems):
+        raise PlanError(_mismatch(found, plan, model))
+
+
+def _mismatch(found: Match, plan: Plan, model: nn.Module) -> str:
+    cause = "the plan does not fit the model" if found.pairs else "no site of the plan fits the model"
+    counts = f" ({found.summary})" if found.summary else ""
+    return listed(f"{cause}{counts}", plan.path, [*found.problems, about_model(plan, model)])
+
+
+def _decided(found: Match, plan: Plan, emulate: bool, unavailable: str) -> Dict[str, Entry]:
+    """What runs each site. PlanError with all the kernels that cannot run, unless BF16 may take their place."""
+    refused: List[str] = []
+    unfit = {**found.other_shape, **found.unroutable}
+    entries = {site: Entry(None, (), f"left as it is: it {why}") for site, why in unfit.items()}
+    for site, module in found.pairs:
+        reasons = _reasons(site, module, emulate)
+        for gemm, reason in reasons.items():
+            refused.append(f"'{one_line(site.site)}' {gemm}: {reason}")
+        entries[site.site] = _entry(site, reasons)
+    if refused and unavailable == "error":
+        cause = f"{len(refused)} GEMMs of the plan cannot run here (unavailable=\"bf16\" runs them in BF16)"
+        raise PlanError(listed(cause, plan.path, refused))
+    return entries
+
+
+def _reasons(site: Site, module: nn.Linear, emulate: bool) -> Dict[str, str]:
+    """GEMM -> why its kernel cannot run here. Of a linear that is left alone none has to."""
+    reasons = {}
+    if runs_fp8(site.kernels):
+        where = (module.in_features, module.out_features, _device(module), emulate)
+        for gemm, kernel in zip(GEMMS, site.kernels):
+            reason = routing.why_not(kernel, gemm, *where)
+            if reason is not None:
+                reasons[gemm] = one_line(reason if kernel in reason else f"{kernel}: {reason}", limit=400)
+    return reasons
+
+
+def _device(module: nn.Linear) -> torch.device:
+    """Where it will run: a model that is still on the meta device goes to the GPU if there is one."""
+    device = module.weight.device
+    if device.type != "meta":
+        return device
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _entry(site: Site, reasons: Dict[str, str]) -> Entry:
+    planned = zip(GEMMS, site.kernels)
+    fprop, dgrad, wgrad = (HIGH_PRECISION if gemm in reasons else kernel for gemm, kernel in planned)
+    kernels: Kernels = (fprop, dgrad, wgrad)
+    sources = tuple(choice.source for choice in site.choices)
+    fallen = "; ".join(f"{gemm} in BF16: {reason}" for gemm, reason in reasons.items())
+    if runs_fp8(kernels):
+        return Entry(kernels, sources, fallen)
+    return Entry(None, sources, "left in high precision: " + (fallen or one_line(site.fprop.reason)))
+
+
+def _note_bypassed(entries: Dict[str, Entry], model: nn.Module) -> None:
+    fused = bypassed(model)
+    for name, module in linears(model) if fused else ():
+        entry = entries.get(name)
+        if module in fused and entry is not None and entry.kernels is not None:
+            said = (entry.note, "in evaluation PyTorch's fused encoder layer runs it in high precision")
+            entries[name] = replace(entry, note="; ".join(filter(None, said)))
+
+
+def _put(model: nn.Module, applied: Applied) -> None:
+    """Afresh from the model: applying mods may have put other modules in."""
+    root = unwrapped(model)
+    for name, module in linears(model):
+        entry = applied.entries.get(name)
+        if entry is not None and entry.kernels is not None:
+            route(module, entry.kernels, applied.emulate)
+    setattr(root, RECORD, applied)
+
+
+__all__ = ["apply", "unapply"]

@@ -1,0 +1,233 @@
+"""Takes a `*.plan.json`, gives the plan in it, read with every check that `loka` itself makes.
+
+A plan that was edited, cut short, is of another version or says what cannot be is refused: what is trained with a
+plan must be what its reviewer saw.
+"""
+
+import os
+from dataclasses import dataclass, field
+from typing import Any, Dict, Mapping, Optional, Tuple, Union
+
+from ..names import GEMMS
+from .canonical import canonical_json, digest_of, parse
+from .error import PlanError, one_line
+from .fields import Malformed, integer, items, number, one_of, record, text
+
+FORMAT = "loka-plan"
+VERSION = 1
+
+MAX_BYTES = 128 << 20
+"""Larger files are not read: a plan of 10,000 sites has 16 MB."""
+
+HIGH_PRECISION = ("cublaslt/tf32", "cublaslt/bf16", "pytorch/bf16")
+METRICS = ("mere", "rel_l2", "sqnr_db", "median_rel", "max_abs", "block_rel_l2", "loss_cost")
+MODS = ("block_norm", "hard_swish", "no_bias")
+SOURCES = ("dispatch", "override")
+PASSED_OVER = ("unsafe", "uncertain", "budget", "override")
+
+Path = Union[str, "os.PathLike[str]"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The kernel of one GEMM (`library/recipe`), who chose it (`dispatch` or `override`), and why."""
+
+    kernel: str
+    source: str
+    reason: str
+    speedup: Optional[float] = None
+
+
+@dataclass(frozen=True)
+class Site:
+    """One linear y[m, n] = x[m, k] W[n, k]^T. `m`, `k`, `n` are None in plans that do not carry them; `mods`
+    are the model changes that its kernels were measured with."""
+
+    site: str
+    fprop: Choice
+    dgrad: Choice
+    wgrad: Choice
+    mods: Tuple[str, ...] = ()
+    m: Optional[int] = None
+    k: Optional[int] = None
+    n: Optional[int] = None
+
+    @property
+    def choices(self) -> Tuple[Choice, Choice, Choice]:
+        """In the order of `loka.names.GEMMS`."""
+        return self.fprop, self.dgrad, self.wgrad
+
+    @property
+    def kernels(self) -> Tuple[str, str, str]:
+        return self.fprop.kernel, self.dgrad.kernel, self.wgrad.kernel
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a plan file holds. `mods`: site -> names of mods; `path`: where it was read."""
+
+    name: str
+    created_at: str
+    model: Mapping[str, Any]
+    trace_digest: str
+    results_digest: str
+    policy: Mapping[str, Any]
+    mods: Mapping[str, Tuple[str, ...]]
+    sites: Tuple[Site, ...]
+    totals: Mapping[str, Any]
+    digest: str
+    path: str = field(default="", compare=False)
+
+
+def load_plan(path: Path) -> Plan:
+    """Reads a plan file. Raises PlanError, one line `cause: file`, where it cannot be read or trusted."""
+    try:
+        return _checked(parse(_read(path)), os.fspath(path))
+    except OSError as error:
+        cause = error.strerror or str(error)
+    except Malformed as error:
+        cause = str(error)
+    except ValueError as error:
+        cause = f"not a plan: {error}"
+    raise PlanError(one_line(f"{cause}: {os.fspath(path)}", limit=1000))
+
+
+def _read(path: Path) -> str:
+    with open(path, "rb") as file:
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise Malformed(f"not a plan: it is larger than {MAX_BYTES} bytes")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Malformed(f"not a plan: byte {error.start} is not UTF-8") from None
+
+
+def _checked(value: Any, path: str) -> Plan:
+    """In the order in which the Rust side checks, so that both give the same cause."""
+    top: Dict[str, Any] = value if isinstance(value, dict) else {}
+    if top.get("format") != FORMAT:
+        raise Malformed(f'not a plan: format is {_shown(top.get("format"))}, not "{FORMAT}"')
+    if type(top.get("version")) is not int or top["version"] != VERSION:
+        version = _shown(top.get("version"))
+        raise Malformed(f"plan version {version} is not known (this program reads {VERSION})")
+    content = digest_of({key: item for key, item in top.items() if key != "digest"})
+    if top.get("digest") != content:
+        found = _shown(top.get("digest"))
+        raise Malformed(f"the plan was changed after it was made: its digest is {found}, its content's is {content}")
+    plan = _plan(top, path)
+    check_policy(plan.policy)
+    seen = set()
+    for site in plan.sites:
+        if site.site in seen:
+            raise Malformed(f"site '{one_line(site.site)}' is in the plan twice")
+        seen.add(site.site)
+    return plan
+
+
+def _shown(value: Any) -> str:
+    return one_line(canonical_json(value), limit=80)
+
+
+_TOP = ("name", "created_at", "model", "trace_digest", "results_digest", "policy", "mods", "sites", "totals")
+
+
+def _plan(top: Dict[str, Any], path: str) -> Plan:
+    record(top, "", ("format", "version", *_TOP, "digest"))
+    mods = {site: _mods(names, f"mods of '{one_line(site)}'") for site, names in record(top["mods"], "mods").items()}
+    sites = items(top["sites"], "sites")
+    return Plan(
+        name=text(top["name"], "name"),
+        created_at=text(top["created_at"], "created_at"),
+        model=_model(top["model"]),
+        trace_digest=text(top["trace_digest"], "trace_digest"),
+        results_digest=text(top["results_digest"], "results_digest"),
+        policy=_policy(top["policy"]),
+        mods=mods,
+        sites=tuple(_site(site, f"sites[{index}]", mods) for index, site in enumerate(sites)),
+        totals=_totals(top["totals"]),
+        digest=top["digest"],
+        path=path,
+    )
+
+
+def _mods(value: Any, where: str) -> Tuple[str, ...]:
+    return tuple(sorted({one_of(name, where, MODS) for name in items(value, where)}))
+
+
+def _model(value: Any) -> Dict[str, Any]:
+    model = record(value, "model", ("name",), open=True)
+    for key in ("name", "family", "framework"):
+        text(model.get(key, ""), f"model.{key}")
+    if model.get("note") is not None:
+        text(model["note"], "model.note")
+    integer(model.get("parameters", 0), "model.parameters")
+    return model
+
+
+def _site(value: Any, where: str, mods: Mapping[str, Tuple[str, ...]]) -> Site:
+    fields = record(value, where, ("site", *GEMMS), ("m", "k", "n"))
+    name = text(fields["site"], f"{where}.site")
+    fprop, dgrad, wgrad = (_choice(fields[gemm], f"{where}.{gemm}") for gemm in GEMMS)
+    m, k, n = (None if fields.get(key) is None else integer(fields[key], f"{where}.{key}") for key in ("m", "k", "n"))
+    return Site(name, fprop, dgrad, wgrad, mods.get(name, ()), m, k, n)
+
+
+def _choice(value: Any, where: str) -> Choice:
+    fields = record(value, where, ("kernel", "source", "reason", "error", "runners_up"), ("speedup", "passed_over"))
+    for metric, error in record(fields["error"], f"{where}.error").items():
+        number(error, f"{where}.error.{one_of(metric, f'{where}.error', METRICS)}")
+    for kernel in items(fields["runners_up"], f"{where}.runners_up"):
+        text(kernel, f"{where}.runners_up")
+    for cause in record(fields.get("passed_over", {}), f"{where}.passed_over").values():
+        one_of(cause, f"{where}.passed_over", PASSED_OVER)
+    speedup = fields.get("speedup")
+    return Choice(
+        kernel=text(fields["kernel"], f"{where}.kernel"),
+        source=one_of(fields["source"], f"{where}.source", SOURCES),
+        reason=text(fields["reason"], f"{where}.reason"),
+        speedup=None if speedup is None else number(speedup, f"{where}.speedup"),
+    )
+
+
+def _totals(value: Any) -> Dict[str, Any]:
+    counts = ("num_gemms", "num_without_latency")
+    unknowable = ("speedup", "loss_cost", "loss_cost_hi")
+    totals = record(value, "totals", ("baseline_us", "planned_us", *counts), unknowable)
+    for key, item in totals.items():
+        if key in counts:
+            integer(item, f"totals.{key}")
+        elif item is not None or key not in unknowable:
+            number(item, f"totals.{key}")
+    return totals
+
+
+def _policy(value: Any) -> Dict[str, Any]:
+    required = ("name", "metric", "max_error")
+    policy = record(value, "policy", required, ("min_speedup", "confidence", "loss_budget", "baseline"))
+    policy = {"min_speedup": 1.05, "confidence": 0.95, "loss_budget": None, "baseline": "cublaslt/bf16", **policy}
+    text(policy["name"], "policy.name")
+    text(policy["baseline"], "policy.baseline")
+    one_of(policy["metric"], "policy.metric", METRICS)
+    for key in ("max_error", "min_speedup", "confidence"):
+        number(policy[key], f"policy.{key}")
+    if policy["loss_budget"] is not None:
+        number(policy["loss_budget"], "policy.loss_budget")
+    return policy
+
+
+def check_policy(policy: Mapping[str, Any]) -> None:
+    """What no policy may say. Raises ValueError."""
+    name = one_line(policy["name"])
+    for key in ("max_error", "min_speedup", "loss_budget"):
+        if policy[key] is not None and policy[key] < 0:
+            raise Malformed(f"policy '{name}': {key} is {policy[key]:g}, it must be a number of at least 0")
+    if not 0 < policy["confidence"] < 1:
+        raise Malformed(f"policy '{name}': confidence is {policy['confidence']:g}, it must be between 0 and 1")
+    if not policy["name"].strip():
+        raise Malformed(f"policy '{name}': the name is empty")
+    if policy["baseline"] not in HIGH_PRECISION:
+        raise Malformed(f"policy '{name}': the baseline '{one_line(policy['baseline'])}' is not in high precision")
+
+
+__all__ = ["Choice", "HIGH_PRECISION", "MAX_BYTES", "Plan", "Site", "load_plan"]

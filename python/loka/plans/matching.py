@@ -1,0 +1,157 @@
+"""Takes a plan and a model, gives which linear each site is, and everything that does not fit.
+
+A name that matches nothing must never pass in silence: the model would train in high precision and nobody know.
+"""
+
+import difflib
+from dataclasses import dataclass
+from typing import Dict, List, Optional, Sequence, Set, Tuple
+
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from ..names import linears, unwrapped
+from .document import Plan, Site
+from .error import one_line
+from .linear import why_not_routable
+from .precision import runs_fp8
+
+NUM_NEAREST = 10
+"""Missing sites that get their nearest names: comparing all with all would take minutes on a large model."""
+
+NOT_CALLED = "its parent reads its weight and never calls it"
+
+
+@dataclass(frozen=True)
+class Match:
+    """`pairs`: the sites that fit, with their linears. The rest is one line of text for each thing that does not:
+    sites that the model lacks, linears that the plan lacks, and by site those of another shape and those that no
+    kernel can be put under."""
+
+    pairs: Tuple[Tuple[Site, nn.Linear], ...]
+    missing: Tuple[str, ...]
+    extra: Tuple[str, ...]
+    other_shape: Dict[str, str]
+    unroutable: Dict[str, str]
+    hint: Tuple[str, ...] = ()
+
+    @property
+    def problems(self) -> Tuple[str, ...]:
+        unfit = {**self.other_shape, **self.unroutable}
+        return self.missing + self.hint + self.extra + tuple(f"{_quoted(site)} {why}" for site, why in unfit.items())
+
+    @property
+    def summary(self) -> str:
+        """The counts of what does not fit."""
+        counts = (
+            (len(self.missing), "not in the model"),
+            (len(self.extra), "not in the plan"),
+            (len(self.other_shape), "of another shape"),
+            (len(self.unroutable), "that cannot be replaced"),
+        )
+        return ", ".join(f"{count} {what}" for count, what in counts if count)
+
+
+def match(plan: Plan, model: nn.Module) -> Match:
+    """Compares by name, and by shape where the plan carries shapes. Changes nothing."""
+    modules = dict(linears(model))
+    planned = {site.site for site in plan.sites}
+    unplanned = tuple(name for name, module in modules.items() if name not in planned and is_called(module))
+    names = [site.site for site in plan.sites if site.site not in modules]
+    names += [name for name in plan.mods if name not in modules and name not in planned]
+    pairs: List[Tuple[Site, nn.Linear]] = []
+    shapes: Dict[str, str] = {}
+    unroutable: Dict[str, str] = {}
+    for site in plan.sites:
+        module = modules.get(site.site)
+        if module is None:
+            continue
+        reason = why_not(module)
+        if not _fits(site, module):
+            shapes[site.site] = _other_shape(site, module)
+        elif reason is not None and runs_fp8(site.kernels):
+            unroutable[site.site] = f"cannot be replaced: {reason}"
+        else:
+            pairs.append((site, module))
+    return Match(
+        pairs=tuple(pairs),
+        missing=tuple(_missing(names, unplanned, list(modules))),
+        extra=tuple(f"{_quoted(name)} ({_shape(modules[name])}) is not in the plan" for name in unplanned),
+        other_shape=shapes,
+        unroutable=unroutable,
+        hint=_hint(names, list(modules)),
+    )
+
+
+def why_not(module: nn.Linear) -> Optional[str]:
+    """Why kernels cannot be put under this linear; None where they can."""
+    return why_not_routable(module) if is_called(module) else NOT_CALLED
+
+
+def is_called(module: nn.Linear) -> bool:
+    """False for the output projection of nn.MultiheadAttention: replacing it would change nothing."""
+    return not isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear)
+
+
+def bypassed(model: nn.Module) -> Set[nn.Module]:
+    """Linears that nn.TransformerEncoderLayer's fused path leaves out in evaluation without gradients."""
+    layers = [module for module in model.modules() if isinstance(module, nn.TransformerEncoderLayer)]
+    return {linear for layer in layers for linear in (layer.linear1, layer.linear2)}
+
+
+def about_model(plan: Plan, model: nn.Module) -> str:
+    """Whose plan it is and whose model, for the reader of a mismatch."""
+    known = (parameter for parameter in unwrapped(model).parameters() if not is_lazy(parameter))
+    here = sum(parameter.numel() for parameter in known)
+    there = plan.model.get("parameters", 0)
+    name = one_line(plan.model["name"], limit=60)
+    return f"the plan was made for '{name}' of {there:,} parameters, this model has {here:,}"
+
+
+def _fits(site: Site, module: nn.Linear) -> bool:
+    asked = (site.k, site.n)
+    return all(size is None or size == has for size, has in zip(asked, (module.in_features, module.out_features)))
+
+
+def _other_shape(site: Site, module: nn.Linear) -> str:
+    planned = " -> ".join("?" if size is None else str(size) for size in (site.k, site.n))
+    return f"is {planned} in the plan, {_shape(module)} in the model"
+
+
+def _shape(module: nn.Linear) -> str:
+    return f"{module.in_features} -> {module.out_features}"
+
+
+def _quoted(name: str) -> str:
+    return f"'{one_line(name)}'"
+
+
+def _missing(names: Sequence[str], unplanned: Sequence[str], known: List[str]) -> List[str]:
+    """A name that is off by a letter is most likely one of those that the plan lacks."""
+    lines = []
+    for index, name in enumerate(names):
+        near = difflib.get_close_matches(name, unplanned or known, n=2) if index < NUM_NEAREST else []
+        hint = f" (nearest: {', '.join(_quoted(other) for other in near)})" if near else ""
+        lines.append(f"{_quoted(name)} is not in the model{hint}")
+    return lines
+
+
+def _hint(names: Sequence[str], known: Sequence[str]) -> Tuple[str, ...]:
+    """For when the plan was made from a model around this one, or inside it."""
+    if not names or not known:
+        return ()
+    there: Dict[str, None] = dict.fromkeys(known)
+    for part, what in ((_head(names), "more"), (_head(known), "less")):
+        moved = (name[len(part) :] if what == "more" else part + name for name in names)
+        if part and all(name in there for name in moved):
+            return (f"the plan's names have '{one_line(part)}' {what} in front than the model's",)
+    return ()
+
+
+def _head(names: Sequence[str]) -> str:
+    """The first component of the names where all share one, with its dot."""
+    head, dot, _ = names[0].partition(".")
+    return head + dot if dot and all(name.startswith(head + dot) for name in names) else ""
+
+
+__all__ = ["Match", "about_model", "bypassed", "match"]

@@ -1,0 +1,72 @@
+"""Takes a plan whose kernels were measured on a changed model, and a model: says what it lacks, or changes it.
+
+The plan's errors hold for the model with its mods (no bias, BlockNorm, hard swish); on another nobody measured them.
+"""
+
+from typing import List, Mapping, Sequence, Set
+
+from torch import nn
+
+from .. import graph, mods
+from ..names import linears
+from .document import Plan
+from .error import PlanError, listed, one_line
+
+
+def check_mods(plan: Plan, model: nn.Module) -> None:
+    """Raises PlanError where the model certainly lacks a mod of the plan. Only what can be read without running the
+    model is looked at: biases, and the operations that follow a linear, as far as they can be traced."""
+    lacking = lacks(plan, model)
+    if lacking:
+        cause = f"the plan was made for the model with mods, {len(lacking)} linears lack them"
+        raise PlanError(listed(f'{cause} (mods="apply" applies them)', plan.path, lacking))
+
+
+def apply_mods(plan: Plan, model: nn.Module) -> None:
+    """Changes the model as the plan says. It must be trained so: its weights were not made for this.
+
+    Raises PlanError, with the model unchanged, where it cannot be changed, as when it is in DDP already."""
+    here = {name for name, _ in linears(model)}
+    heads = graph.read(model).head if plan.mods else set()
+    # A head keeps its bias though the plan names no_bias for every site: that is the model that was measured.
+    wanted = {
+        site: [name for name in names if not (name == "no_bias" and site in heads)]
+        for site, names in plan.mods.items() if site in here
+    }
+    try:
+        if wanted:
+            mods.apply(model, wanted)
+    except ValueError as error:
+        raise PlanError(one_line(f"the plan's mods cannot be applied: {error}", limit=1000)) from error
+
+
+def lacks(plan: Plan, model: nn.Module) -> List[str]:
+    """A line for each linear that certainly lacks a mod of the plan."""
+    if not plan.mods:
+        return []
+    facts = graph.read(model)
+    lines = []
+    for site, module in linears(model):
+        wanted = plan.mods.get(site, ())
+        found = _still_there(module, wanted, facts.tail.get(site, []), site in facts.head)
+        if found:
+            lines.append(f"'{one_line(site)}' still has {', '.join(found)}")
+    return lines
+
+
+def _still_there(
+    module: nn.Linear, wanted: Sequence[str], tail: Sequence[Mapping[str, object]], is_head: bool
+) -> List[str]:
+    """What the mods would have taken away. Heads keep their bias under `no_bias`."""
+    ops: Set[object] = {entry["op"] for entry in tail}
+    found = []
+    if "no_bias" in wanted and module.bias is not None and not is_head:
+        found.append("a bias (no_bias)")
+    if "block_norm" in wanted and ops & {"layer_norm", "rms_norm"}:
+        found.append("a norm over whole rows (block_norm)")
+    if "hard_swish" in wanted and "swish" in ops:
+        found.append("a swish (hard_swish)")
+    return found
+
+
+__all__ = ["apply_mods", "check_mods", "lacks"]

@@ -1,0 +1,132 @@
+"""Takes a model that a plan was applied to, gives what every one of its linears became."""
+
+from dataclasses import dataclass
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
+
+from torch import nn
+
+from ..names import GEMMS, linears, unwrapped
+from .error import PlanError, one_line
+from .linear import Kernels, kernels_of
+from .precision import fp8_gemms
+
+RECORD = "_loka_applied"
+"""The attribute of the model that holds what was applied."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What was decided for one site. `kernels`: as they run, None where the linear was left as it is."""
+
+    kernels: Optional[Kernels]
+    sources: Tuple[str, ...]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Applied:
+    """A plan as it was applied; kept on the model, so that it survives copies and pickles."""
+
+    name: str
+    digest: str
+    emulate: bool
+    unavailable: str
+    entries: Dict[str, Entry]
+    problems: Tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One linear y[m, n] = x[m, k] W[n, k]^T of the model as it is now. `kernels`, `sources` (`dispatch` or
+    `override`): of fprop, dgrad and wgrad; None and empty where it is PyTorch's own linear, and `note` says why."""
+
+    site: str
+    k: int
+    n: int
+    kernels: Optional[Kernels]
+    sources: Tuple[str, ...]
+    note: str
+
+    @property
+    def runs_fp8(self) -> bool:
+        return self.kernels is not None and any(fp8_gemms(self.kernels))
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What every linear of a model became. `print` it: silent mismatches are what makes a plan do nothing."""
+
+    plan: str
+    digest: str
+    emulate: bool
+    rows: Tuple[Row, ...]
+    problems: Tuple[str, ...]
+
+    @property
+    def num_fp8(self) -> int:
+        """Linears that run FP8 in at least one GEMM."""
+        return sum(row.runs_fp8 for row in self.rows)
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self))
+
+
+def record_of(model: nn.Module) -> Optional[Applied]:
+    return getattr(unwrapped(model), RECORD, None)
+
+
+def resolved(model: nn.Module) -> Resolved:
+    """Looks at the model as it is now, not as `loka.apply` left it. Raises PlanError where no plan is applied."""
+    applied = record_of(model)
+    if applied is None:
+        raise PlanError("no plan is applied to this model (a plan stays with the model that loka.apply was given)")
+    rows = tuple(_row(name, module, applied.entries.get(name)) for name, module in linears(model))
+    return Resolved(applied.name, applied.digest, applied.emulate, rows, applied.problems + _vanished(rows, applied))
+
+
+def _row(name: str, module: nn.Linear, entry: Optional[Entry]) -> Row:
+    kernels = kernels_of(module)
+    entry = entry or Entry(None, (), "not in the plan")
+    note = entry.note
+    if kernels != entry.kernels:
+        note = "changed after the plan was applied"
+    return Row(name, module.in_features, module.out_features, kernels, entry.sources if kernels else (), note)
+
+
+def _vanished(rows: Sequence[Row], applied: Applied) -> Tuple[str, ...]:
+    here = {row.site for row in rows}
+    gone = [name for name, entry in applied.entries.items() if entry.kernels is not None and name not in here]
+    return tuple(f"'{one_line(name)}' was removed from the model after the plan was applied" for name in gone)
+
+
+def _lines(resolved: Resolved) -> Iterator[str]:
+    how = ", emulated: slow, for tests" if resolved.emulate else ""
+    yield f"plan '{one_line(resolved.plan)}' {resolved.digest[:19]}{how}"
+    yield from _aligned([("linear", "k", "n", *GEMMS, ""), *(_cells(row) for row in resolved.rows)])
+    yield from (f"problem: {problem}" for problem in resolved.problems)
+    if any("override" in row.sources for row in resolved.rows):
+        yield "* chosen by a person"
+    gemms = sum(sum(fp8_gemms(row.kernels)) for row in resolved.rows if row.kernels)
+    num = len(resolved.rows)
+    yield f"{resolved.num_fp8} of {num} linears run FP8 in at least one GEMM ({gemms} of {3 * num} GEMMs)"
+
+
+def _cells(row: Row) -> Tuple[str, ...]:
+    kernels: Sequence[str] = ("-",) * 3
+    if row.kernels is not None:
+        stars = ("*" if source == "override" else "" for source in row.sources)
+        kernels = [kernel + star for kernel, star in zip(row.kernels, stars)]
+    return (one_line(row.site), str(row.k), str(row.n), *kernels, row.note)
+
+
+def _aligned(table: List[Tuple[str, ...]]) -> Iterator[str]:
+    """Text to the left, the two numbers to the right."""
+    formats = []
+    for column, cells in enumerate(zip(*table)):
+        side = ">" if column in (1, 2) else "<"
+        formats.append(f"{{:{side}{max(map(len, cells))}}}")
+    for line in table:
+        yield "  ".join(formats).format(*line).rstrip()
+
+
+__all__ = ["Applied", "Entry", "RECORD", "Resolved", "Row", "record_of", "resolved"]

@@ -1,0 +1,182 @@
+"""Training with a plan: each GEMM by its own kernel, autocast, checkpointing, torch.compile, a Recorder beside it."""
+
+import copy
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+import numpy as np
+import torch
+import torch._dynamo.testing
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import loka
+from loka.plans import PlanError
+from ranker import PLAN, Ranker, batch
+
+E4M3 = (3, -6, 448.0)
+E5M2 = (2, -14, 57344.0)
+
+
+def rounded(x, kind):
+    """To nearest even among the values of an FP8 format, saturating: mantissa bits, least exponent, largest value."""
+    mantissa, least, largest = kind
+    with np.errstate(divide="ignore"):
+        exponent = np.maximum(np.floor(np.log2(np.abs(x))), least)
+    step = 2.0 ** (exponent - mantissa)
+    return np.clip(np.rint(x / step) * step, -largest, largest)
+
+
+def scaled(x, kind, axis):
+    """FP8 with one scale for all that is along `axis` (None: for the tensor), multiplied back."""
+    scale = np.maximum(np.abs(x).max(axis=axis, keepdims=True).astype(np.float32) / np.float32(kind[2]), 1e-12)
+    return rounded((x / scale).astype(np.float32).astype(np.float64), kind) * scale.astype(np.float64)
+
+
+def gradients(model, x):
+    model.zero_grad()
+    x = x.clone().requires_grad_()
+    y = model(x)
+    (y * torch.linspace(0.2, 1, y.numel()).reshape(y.shape)).sum().backward()
+    return [y.detach(), x.grad, *(parameter.grad.clone() for parameter in model.parameters())]
+
+
+class Exactly(unittest.TestCase):
+    def equal(self, found, expected):
+        self.assertEqual(len(found), len(expected))
+        for one, other in zip(found, expected):
+            self.assertTrue(torch.equal(one, other), (one - other).abs().max())
+
+
+class Numbers(Exactly):
+    def near(self, found, expected):
+        """Up to BF16's rounding of the output, and sums in another order."""
+        scale = np.abs(expected).max()
+        np.testing.assert_allclose(found.detach().double().numpy(), expected, rtol=2**-8, atol=2**-14 * scale)
+
+    def test_each_gemm_runs_by_its_own_kernel(self):
+        model = Ranker()
+        loka.apply(model, PLAN, emulate=True)
+        linear, x = model.bottom[0], batch(rows=48).requires_grad_()
+        dy = torch.randn(48, 256, generator=torch.Generator().manual_seed(2)) * 1e-3
+        y = linear(x)
+        y.backward(dy)
+        x64, w64, dy64 = (tensor.detach().double().numpy() for tensor in (x, linear.weight, dy))
+        # fprop cublaslt/fp8-rowwise, dgrad cublaslt/fp8-tensorwise, wgrad cublaslt/fp8-rowwise+fast (loka.md §4).
+        self.near(y - linear.bias, scaled(x64, E4M3, 1) @ scaled(w64, E4M3, 1).T)
+        self.near(x.grad, scaled(dy64, E5M2, None) @ scaled(w64, E4M3, None))
+        self.near(linear.weight.grad, scaled(dy64, E4M3, 0).T @ scaled(x64, E4M3, 0))
+        np.testing.assert_allclose(linear.bias.grad.double().numpy(), dy64.sum(0), rtol=1e-4, atol=1e-6)
+
+    def test_a_step_of_training_learns(self):
+        model, x = Ranker(), batch(64)
+        loka.apply(model, PLAN, emulate=True)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        target = (x[:, 0] > 0).float()
+        losses = []
+        for _ in range(15):
+            loss = nn.functional.binary_cross_entropy_with_logits(model(x), target)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        self.assertLess(losses[-1], losses[0] / 2)
+
+    def test_autocast(self):
+        model, x = Ranker(), batch()
+        with torch.autocast("cpu", torch.bfloat16):
+            plain = gradients(model, x)
+        loka.apply(model, PLAN, emulate=True)
+        with torch.autocast("cpu", torch.bfloat16):
+            self.assertEqual(model.top[0](x).dtype, torch.bfloat16)
+            found = gradients(model, x)
+        self.assertEqual([tensor.dtype for tensor in found], [tensor.dtype for tensor in plain])
+        weights = [index for index, tensor in enumerate(found) if tensor.dim() == 2]
+        self.assertEqual(len(weights), 5)
+        for index in weights:
+            error = (found[index] - plain[index]).norm() / plain[index].norm()
+            self.assertTrue(1e-3 < error < 0.35, f"{index}: {error}")
+
+    def test_activation_checkpointing_gives_the_same_gradients(self):
+        model, x = Ranker(), batch()
+        loka.apply(model, PLAN, emulate=True)
+        expected = gradients(model, x)
+        bottom = model.bottom.forward
+        for reentrant in (False, True):
+            model.bottom.forward = lambda x: checkpoint(bottom, x, use_reentrant=reentrant)
+            self.equal(gradients(model, x), expected)
+
+
+class Compiled(Exactly):
+    """With AOT autograd and no code generation, which is what tells graph breaks and costs seconds, not minutes."""
+
+    def setUp(self):
+        torch._dynamo.reset()
+        self.addCleanup(torch._dynamo.reset)
+
+    def test_one_graph_and_the_numbers_of_eager(self):
+        model, x = Ranker(), batch()
+        loka.apply(model, PLAN, emulate=True)
+        counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+        compiled = torch.compile(model, fullgraph=True, backend=counter)
+        found = gradients(compiled, x)
+        self.assertEqual(counter.frame_count, 1)
+        self.equal(found, gradients(model, x))
+
+    def test_a_plan_after_compile_is_compiled_in_and_out(self):
+        model, x = Ranker(), batch()
+        compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+        plain = compiled(x).detach()
+        loka.apply(compiled, PLAN, emulate=True)
+        self.assertTrue(torch.equal(compiled(x), model(x)))
+        self.assertFalse(torch.equal(compiled(x), plain))
+        loka.unapply(compiled)
+        self.assertTrue(torch.equal(compiled(x), plain))
+
+
+class Recorded(Exactly):
+    """A Recorder gives a linear another class too: the two must come off in the order in which they went on."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def test_a_recorder_over_a_plan(self):
+        model, x = Ranker(), batch()
+        loka.apply(model, PLAN, emulate=True)
+        expected = gradients(model, x)
+        recorder = loka.Recorder(model, out=self.folder, every=1).attach()
+        self.equal(gradients(model, x), expected)
+        self.assertEqual(loka.resolved(model).num_fp8, 3)
+        with self.assertRaises(PlanError) as refused:
+            loka.unapply(model)
+        self.assertEqual(
+            str(refused.exception),
+            "3 linears of the plan are being recorded, 'bottom.0' among them: detach the Recorder before the plan is "
+            "unapplied",
+        )
+        copied = copy.deepcopy(model)
+        recorder.detach()
+        for each in (model, copied):
+            self.equal(gradients(each, x), expected)
+            loka.unapply(each)
+            self.assertTrue(all(type(module).__module__.startswith("torch.") for module in each.bottom))
+
+    def test_a_plan_over_a_recorder_is_refused(self):
+        model = Ranker()
+        recorder = loka.Recorder(model, out=self.folder, every=1).attach()
+        with self.assertRaises(PlanError) as refused:
+            loka.apply(model, PLAN, emulate=True)
+        self.assertIn("'top.0' cannot be replaced: it is being recorded: detach the Recorder", str(refused.exception))
+        recorder.detach()
+        self.assertEqual(loka.apply(model, PLAN, emulate=True).num_fp8, 3)
+
+
+if __name__ == "__main__":
+    unittest.main()
