@@ -1,6 +1,6 @@
 """Takes a Wukong stack on a GPU; gives what `loka.Recorder` costs its training step in time and peak memory.
 
-    python benches/training/recorder_cost.py --model FOLDER_WITH_WUKONG_PY --out recorder_cost.json
+    python benches/training/recorder_cost.py --out recorder_cost.json
 
 Per configuration, compiled and in BF16: the step without a recorder before and after, then the same steps with one.
 A recorded step's extra time is the mean of recorded steps less the median plain one; `every` steps share it.
@@ -16,14 +16,10 @@ import time
 
 import torch
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
-
 import loka
+from public_wukong import PUBLIC_SHAPES, PublicWukong
 
-CONFIGS = {
-    "2.1 GFLOP": {"n0": 128, "d": 160, "l": 8, "k": 24, "hidden": 2048, "depth": 3, "nf": 32, "nl": 32},
-    "5.6 GFLOP": {"n0": 128, "d": 160, "l": 8, "k": 48, "hidden": 4096, "depth": 3, "nf": 48, "nl": 48},
-}
+CONFIGS = ("2.1G", "5.6G")
 LIMITS = {"time": 0.01, "memory": 0.05}
 """Of a step's time and of peak memory, at most."""
 
@@ -31,11 +27,12 @@ LIMITS = {"time": 0.01, "memory": 0.05}
 class Training:
     """One compiled model and its step, forward and backward, as `wukong_step.py` has it."""
 
-    def __init__(self, wukong, config, batch):
+    def __init__(self, shape):
         torch._dynamo.reset()
         torch.manual_seed(0)
-        self.model = wukong.Wukong(**config).cuda().bfloat16()
-        self.x = torch.randn(batch, config["n0"], config["d"], device="cuda", dtype=torch.bfloat16)
+        batch = shape.batch
+        self.model = PublicWukong(shape).cuda().bfloat16()
+        self.x = torch.randn(batch, shape.tokens, shape.dim, device="cuda", dtype=torch.bfloat16)
         self.y = torch.rand(batch, device="cuda").round()
         self.compiled = torch.compile(self.model)
         self.recorder = None
@@ -67,8 +64,8 @@ def step_times(training, steps):
     return times, wall, torch.cuda.max_memory_allocated()
 
 
-def measure(wukong, config, batch, every, steps):
-    training = Training(wukong, config, batch)
+def measure(shape, every, steps):
+    training = Training(shape)
     for _ in range(5):
         training.step()
     before, wall_before, peak_plain = step_times(training, steps)
@@ -132,23 +129,18 @@ def _save(recorder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--model", required=True, help="folder of wukong.py")
-    parser.add_argument("--configs", nargs="*", default=list(CONFIGS))
-    parser.add_argument("--batch", type=int, default=6144)
+    parser.add_argument("--configs", nargs="*", default=CONFIGS, choices=CONFIGS)
     parser.add_argument("--every", type=int, default=100)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--out", type=pathlib.Path)
     options = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("no CUDA device")
-    sys.path.insert(0, options.model)
-    import wukong
-
     torch.set_float32_matmul_precision("high")
     report = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "every": options.every}
-    report.update(batch=options.batch, steps=options.steps, limits=LIMITS, rows={})
+    report.update(steps=options.steps, limits=LIMITS, rows={})
     for name in options.configs:
-        row = report["rows"][name] = measure(wukong, CONFIGS[name], options.batch, options.every, options.steps)
+        row = report["rows"][name] = measure(PUBLIC_SHAPES[name], options.every, options.steps)
         print(
             f"{name}: step {row['plain_ms']:.2f} ms, recorded {row['recorded_ms']:.2f} ms (+{row['extra_ms']:.2f}), "
             f"{row['share_of_time']:.3%} of time; wall {[round(each, 3) for each in row['wall_ms']]} ms a step; "

@@ -11,6 +11,7 @@ import json
 import statistics
 import sys
 import time
+from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable, Dict, List, Optional
@@ -30,13 +31,11 @@ ORIGINAL, BASELINE = "bf16 original", "bf16 + mods"
 
 @dataclass
 class Arm:
-    """One arm of a shape: what to time, and the times so far, in ms."""
+    """One arm of a shape: the calls to time by kind ("train", "infer", the same as a CUDA graph), their times in ms."""
 
     name: str
-    train: Callable[[], None]
-    infer: Callable[[], None]
-    train_ms: List[float] = field(default_factory=list)
-    infer_ms: List[float] = field(default_factory=list)
+    calls: Dict[str, Callable[[], None]]
+    times: Dict[str, List[float]] = field(default_factory=lambda: defaultdict(list))
     digest: Optional[str] = None
 
 
@@ -76,8 +75,10 @@ def uniform_arm(model: nn.Module) -> None:
         route(part, (UNIFORM, UNIFORM, UNIFORM), False)
 
 
-def arms_of(shape: PublicShape, plan: Optional[Path], x: Tensor, label: Tensor, capture: bool) -> List[Arm]:
-    """Every arm that can run here, compiled and warm. One that cannot is said and left out."""
+def arms_of(
+    shape: PublicShape, plan: Optional[Path], x: Tensor, label: Tensor, capture: bool, wanted: List[str]
+) -> List[Arm]:
+    """Every arm that can run here, compiled and warm. One that cannot is said and left out. `wanted`: parts of names."""
     makers: Dict[str, Callable[[nn.Module], object]] = {ORIGINAL: lambda model: None, BASELINE: lambda model: None}
     for recipe in TORCHAO:
         makers[f"torchao/{recipe}"] = lambda model, recipe=recipe: torchao_arm(model, recipe)
@@ -86,11 +87,13 @@ def arms_of(shape: PublicShape, plan: Optional[Path], x: Tensor, label: Tensor, 
         makers["loka plan"] = lambda model: loka.apply(model, str(plan))
     arms = []
     for name, make in makers.items():
+        if wanted and not any(part in name for part in wanted):
+            continue
         started = time.monotonic()
         model = plain(shape, mods=name != ORIGINAL).to(x.device, torch.bfloat16)
         try:
             made = make(model)
-            arm = Arm(name, *steps_of(model, x, label, capture))
+            arm = Arm(name, steps_of(model, x, label, capture))
         except Exception as error:
             print(f"  {name}: left out: {type(error).__name__}: {str(error)[:300]}", file=sys.stderr, flush=True)
             continue
@@ -102,8 +105,8 @@ def arms_of(shape: PublicShape, plan: Optional[Path], x: Tensor, label: Tensor, 
     return arms
 
 
-def steps_of(model: nn.Module, x: Tensor, label: Tensor, capture: bool) -> "tuple[Callable, Callable]":
-    """A training step (forward, loss, backward) and inference, compiled and run twice."""
+def steps_of(model: nn.Module, x: Tensor, label: Tensor, capture: bool) -> Dict[str, Callable[[], None]]:
+    """A training step (forward, loss, backward) and inference, compiled and run; `capture`: also as CUDA graphs."""
     called = torch.compile(model, dynamic=False)
     parameters = list(model.parameters())
 
@@ -116,7 +119,10 @@ def steps_of(model: nn.Module, x: Tensor, label: Tensor, capture: bool) -> "tupl
         with torch.no_grad():
             called(x)
 
-    return (captured(train), captured(infer)) if capture else (warm(train), warm(infer))
+    calls = {"train": warm(train), "infer": warm(infer)}
+    if capture:
+        calls.update({"train graph": captured(train), "infer graph": captured(infer)})
+    return calls
 
 
 def warm(call: Callable[[], None]) -> Callable[[], None]:
@@ -165,19 +171,21 @@ def spread(times: List[float]) -> Dict[str, float]:
 
 
 def measure(name: str, args: argparse.Namespace, plan: Optional[Path], device: torch.device) -> dict:
-    """Times every arm of a shape and prints its table."""
+    """Times every arm of a shape and prints its table; with no rounds it only compiles (and fills the caches)."""
     shape = PUBLIC_SHAPES[name]
     x, label = inputs(shape, torch.Generator(device).manual_seed(1))
     torch._dynamo.reset()
     print(f"{name}: compiling", file=sys.stderr, flush=True)
-    arms = arms_of(shape, plan, x, label, args.graphs)
+    arms = arms_of(shape, plan, x, label, args.graphs, args.arms)
     for turn in range(args.rounds):
         for arm in arms[turn % len(arms) :] + arms[: turn % len(arms)]:
-            arm.train_ms += timed(arm.train, args.calls, device)
-            arm.infer_ms += timed(arm.infer, args.calls, device)
+            for kind, call in arm.calls.items():
+                arm.times[kind] += timed(call, args.calls, device)
+    if not args.rounds:
+        return {}
     rows = [
-        {"arm": arm.name, "train_ms": spread(arm.train_ms), "infer_ms": spread(arm.infer_ms), "plan_digest": arm.digest,
-         "samples": {"train_ms": arm.train_ms, "infer_ms": arm.infer_ms}}
+        {"arm": arm.name, "plan_digest": arm.digest, "samples_ms": arm.times,
+         **{kind: spread(times) for kind, times in arm.times.items()}}
         for arm in arms
     ]  # fmt: skip
     show(name, shape, rows)
@@ -187,14 +195,15 @@ def measure(name: str, args: argparse.Namespace, plan: Optional[Path], device: t
 def show(name: str, shape: PublicShape, rows: List[dict]) -> None:
     """Prints medians, and the speed-up over BF16 + Mods."""
     base = next((row for row in rows if row["arm"] == BASELINE), rows[0])
-    print(f"\n{name}, batch {shape.batch}: ms, and speed-up over {base['arm']}")
-    print(f"{'arm':<45} {'train':>8} {'p10':>8} {'p90':>8} {'x':>6} {'infer':>8} {'p10':>8} {'p90':>8} {'x':>6}")
+    kinds = list(rows[0]["samples_ms"])
+    print(f"\n{name}, batch {shape.batch}: ms (median, p10, p90), and speed-up over {base['arm']}")
+    print(f"{'arm':<42}" + "".join(f" {kind:>12} {'p10':>7} {'p90':>7} {'x':>6}" for kind in kinds))
     for row in rows:
         cells = ""
-        for kind in ("train_ms", "infer_ms"):
-            ratio = row["speedup_" + kind[:-3]] = base[kind]["median"] / row[kind]["median"]
-            cells += "".join(f" {row[kind][key]:>8.3f}" for key in ("median", "p10", "p90")) + f" {ratio:>6.3f}"
-        print(f"{row['arm']:<45}{cells}", flush=True)
+        for kind in kinds:
+            ratio = row[kind]["speedup"] = base[kind]["median"] / row[kind]["median"]
+            cells += f" {row[kind]['median']:>12.3f} {row[kind]['p10']:>7.3f} {row[kind]['p90']:>7.3f} {ratio:>6.3f}"
+        print(f"{row['arm']:<42}{cells}", flush=True)
 
 
 def inputs(shape: PublicShape, generator: torch.Generator) -> "tuple[Tensor, Tensor]":
@@ -224,9 +233,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Training-step and inference time of public Wukong shapes.")
     parser.add_argument("--configs", nargs="+", choices=sorted(PUBLIC_SHAPES), default=["2.1G", "5.6G"])
     parser.add_argument("--plan", nargs="*", default=[], metavar="CONFIG=FILE", help="LoKA's plan of a config")
+    parser.add_argument("--arms", nargs="*", default=[], metavar="PART", help="only arms with one of these in their name")
     parser.add_argument("--rounds", type=int, default=12, help="turns of every arm")
     parser.add_argument("--calls", type=int, default=5, help="timed calls a turn")
-    parser.add_argument("--graphs", action="store_true", help="replay CUDA graphs: leaves launch gaps out of all arms")
+    parser.add_argument("--graphs", action="store_true", help="also as CUDA graphs: without launch gaps")
     parser.add_argument("--trace", type=Path, metavar="FOLDER", help="record traces there instead of timing")
     parser.add_argument("--trace-steps", type=int, default=20)
     parser.add_argument("--gpu", action="store_true", help="run on the CUDA device")
