@@ -82,9 +82,11 @@ def fresh_state(config: ModelConfig, seed: int, arm: str, made_by: str) -> Dict[
     return state
 
 
-def model_of(config: ModelConfig, arm: str, made_by: str, plan: Optional[Path] = None) -> nn.Module:
-    """The model of an arm, seed 0; `plan` is the plan file of the arms that have one."""
-    model = modified(config, 0, mods_of(arm), made_by, arm == "mods_bare")
+def model_of(
+    config: ModelConfig, arm: str, made_by: str, device: torch.device, plan: Optional[Path] = None
+) -> nn.Module:
+    """The model of an arm on the device, seed 0; `plan` is the plan file of the arms that have one."""
+    model = modified(config, 0, mods_of(arm), made_by, arm == "mods_bare").to(device)
     if arm.endswith("naive"):
         naive.convert(model)
     if arm.endswith("plan"):

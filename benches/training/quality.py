@@ -50,7 +50,7 @@ def train_units(args: argparse.Namespace) -> dict:
     for arm, seeds in work.items():
         plan = {"plan": args.plan, "mods_plan": args.mods_plan}.get(arm)
         report["plans"][arm] = plan_digest(plan)
-        trainer = Trainer(model_of(model, arm, args.mods_by, plan), config, device)
+        trainer = Trainer(model_of(model, arm, args.mods_by, device, plan), config, device)
         for seed in seeds:
             state = fresh_state(model, seed, arm, args.mods_by)
             result = run(trainer, Clicks(data, seed, config.batch, device), state, f"{arm} seed {seed}:")

@@ -7,6 +7,7 @@ A recorded step's extra time is the mean of recorded steps less the median plain
 """
 
 import argparse
+import gc
 import json
 import pathlib
 import statistics
@@ -140,6 +141,8 @@ def main():
     report = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "every": options.every}
     report.update(steps=options.steps, limits=LIMITS, rows={})
     for name in options.configs:
+        gc.collect()
+        torch.cuda.empty_cache()
         row = report["rows"][name] = measure(PUBLIC_SHAPES[name], options.every, options.steps)
         print(
             f"{name}: step {row['plain_ms']:.2f} ms, recorded {row['recorded_ms']:.2f} ms (+{row['extra_ms']:.2f}), "

@@ -64,8 +64,9 @@ class Gpu(unittest.TestCase):
         self.addCleanup(torch.set_float32_matmul_precision, before)
         for dtype in (torch.float32, torch.bfloat16, torch.float16):
             with self.subTest(dtype=dtype):
-                self.check_moments(dtype, 96, 40, 1e-5, cross_cov=True)
-                self.check_moments(dtype, 96, 70, 1e-5, limit=64, rank=16)
+                # TF32 would be off by some 1e-3.
+                self.check_moments(dtype, 96, 40, 5e-5, cross_cov=True)
+                self.check_moments(dtype, 96, 70, 5e-5, limit=64, rank=16)
         self.assertEqual(torch.get_float32_matmul_precision(), "high")
 
     def run_steps(self, model, call, steps=5, **options):

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import stat
 import threading
 from typing import Callable, Dict, Optional, Tuple
 
@@ -47,7 +48,11 @@ def replace(path: pathlib.Path, tensors: Dict[str, Tensor], metadata: Dict[str, 
     # Not the suffix of a trace: a folder of shards must not take it for one.
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
+        # safetensors makes its file readable by the owner alone; a trace is for the team, as far as umask has it.
+        partial.touch()
+        mode = stat.S_IMODE(partial.stat().st_mode)
         save_file(tensors, partial, metadata=metadata)
+        partial.chmod(mode)
         _sync(partial)
         os.replace(partial, path)
         _sync(path.parent)
