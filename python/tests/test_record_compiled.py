@@ -3,6 +3,7 @@
 import pathlib
 import tempfile
 import unittest
+from unittest import mock
 
 from record_support import batch, loss_of, read, small_model
 
@@ -55,6 +56,22 @@ class Compiled(unittest.TestCase):
         self.assertEqual(counter.frame_count, 3)
         compiled(batch(24)[0])
         self.assertEqual(counter.frame_count, 3, "after detach the first variant serves again")
+
+    def test_no_cuda_graphs_in_pieces_while_attached(self):
+        from torch._inductor import config
+
+        if not hasattr(config, "graph_partition"):
+            self.skipTest("this PyTorch makes no CUDA graphs in pieces")
+        self.addCleanup(setattr, config, "graph_partition", config.graph_partition)
+        config.graph_partition = True
+        with mock.patch.object(torch.cuda, "is_available", lambda: True):
+            first = package.Recorder(small_model(), self.out, name="first").attach()
+            second = package.Recorder(small_model(), self.out, name="second").attach()
+            first.detach()
+            self.assertFalse(config.graph_partition)
+            second.detach()
+            second.detach()
+        self.assertTrue(config.graph_partition)
 
     def test_inductor_with_checkpointing_inside(self):
         class Checkpointed(torch.nn.Module):

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from loka import names
 from loka.record import functional as functional_linears
+from loka.record import partition
 from loka.record import run_id as ranks
 from loka.record import taps
 from loka.record.loss import LossTap
@@ -130,6 +131,8 @@ class Recorder:
         for stats in sites.values():
             self._tap(stats)
         self._loss.open()
+        if self._taps:
+            partition.forbid()
         self._steps.start()
         return self
 
@@ -145,6 +148,8 @@ class Recorder:
             else:
                 taps.remove(module)
             tap.release()
+        if self._taps:
+            partition.allow()
         self._taps.clear()
 
     def close(self) -> None:
