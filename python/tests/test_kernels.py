@@ -170,7 +170,7 @@ class WhyNot(unittest.TestCase):
         self.assertIsNone(self.ask("cublaslt/fp8-rowwise", emulate=True))
         self.assertEqual(
             self.ask("cublaslt/fp8-rowwise"),
-            "cublaslt/fp8-rowwise needs a CUDA GPU with FP8; emulate=True runs its numerics slowly",
+            "cublaslt/fp8-rowwise needs a CUDA GPU with FP8: there is none here; emulate=True runs its numerics slowly",
         )
         self.assertIn("needs a CUDA GPU with TF32", self.ask("cublaslt/tf32"))
         self.assertIn("unknown kernel 'cublaslt/fp7'", self.ask("cublaslt/fp7"))

@@ -189,8 +189,10 @@ class BySite(unittest.TestCase):
     def test_a_plans_mapping(self):
         model = Model()
         changes = mods.apply(model, {"mlp.0": ["no_bias", "block_norm"], "mlp.6": ["block_norm"], "top.2": ["no_bias"]})
-        # A plan knows the heads of its trace: what it names is done.
-        self.assertEqual(rows(changes), {("no_bias", "mlp.0"), ("block_norm", "mlp.1"), ("no_bias", "top.2")})
+        self.assertEqual(rows(changes), {("no_bias", "mlp.0"), ("block_norm", "mlp.1")})
+        # A plan names no_bias for every site, and was measured with the bias of the head.
+        self.assertEqual(why_not(changes, "no_bias", "top.2"), "a final prediction layer keeps its bias")
+        self.assertIsNotNone(model.top[2].bias)
         self.assertEqual(why_not(changes, "block_norm", "mlp.6"), "no norm in its tail")
         self.assertIsInstance(model.mlp[4], nn.RMSNorm)
         self.assertIsInstance(model.mlp[2], nn.SiLU)

@@ -38,7 +38,8 @@ def _lacks(kernel: str, gemm: str, device: torch.device) -> Optional[str]:
         return None
     if device.type != "cuda":
         what = "TF32" if how == "tf32" else "FP8"
-        return f"{kernel} needs a CUDA GPU with {what}; emulate=True runs its numerics slowly"
+        remedy = "move the model there first, or" if torch.cuda.is_available() else "there is none here;"
+        return f"{kernel} needs a CUDA GPU with {what}: {remedy} emulate=True runs its numerics slowly"
     if how == "library":
         from . import libraries
 

@@ -33,7 +33,8 @@ def apply(
 
     `mods` are names of `MODS` for the whole model, or a plan's mapping {site: [mods]}.
 
-    - no_bias: linears lose their bias, but for final prediction layers (`loka.graph` finds them).
+    - no_bias: linears lose their bias, but for final prediction layers (`loka.graph` finds them), also where a
+      mapping names one: a plan names no_bias for every site, and was measured with the heads' biases there.
     - block_norm: an nn.LayerNorm or nn.RMSNorm that follows a linear becomes `BlockNorm` with blocks of `block`
       features; with `everywhere` each norm over the last dimension does. A width that is no multiple of `block` is
       one block.
@@ -130,7 +131,7 @@ class _Surgery:
             why_not = "already without"
         elif linear in self.kept:
             why_not = "kept"
-        elif self.asked.sites is None and site in self.facts.head:
+        elif site in self.facts.head:
             why_not = "a final prediction layer keeps its bias"
         elif isinstance(linear, nn.modules.linear.NonDynamicallyQuantizableLinear):
             why_not = "nn.MultiheadAttention uses it in a function of its own"

@@ -5,7 +5,7 @@ Everything is checked before anything is changed: a plan is applied whole, or th
 
 import warnings
 from dataclasses import replace
-from typing import Dict, List, Union
+from typing import Dict, List, Mapping, Optional, Tuple, Union
 
 import torch
 from torch import nn
@@ -14,6 +14,8 @@ from .. import kernels as routing
 from ..names import GEMMS, linears, unwrapped
 from .document import Path, Plan, Site, load_plan
 from .error import PlanError, listed, one_line
+from .functional import Functional, FunctionalLinear, Linear, Owner
+from .functional import checked, claim, is_claimed, refuse_taken, release
 from .linear import Kernels, LokaLinear, is_recorded, kernels_of, route, unroute
 from .matching import Match, about_model, bypassed, match
 from .modded import apply_mods, check_mods, lacks
@@ -31,6 +33,7 @@ def apply(
     emulate: bool = False,
     mods: str = "check",
     unavailable: str = "error",
+    functional: Optional[Functional] = None,
 ) -> Resolved:
     """Puts the kernels of a plan under the linears of a model; returns what every linear became. Print it.
 
@@ -45,34 +48,43 @@ def apply(
     (`loka.mods.apply`: before the optimizer is made), or "ignore" them.
     `unavailable`: what to do with a kernel that cannot run here: "error", or "bf16" in its place, which the result
     says.
+    `functional`: {name: weight} or {name: (weight, bias)} of each `loka.linear(..., name=name)` of the model, as
+    `loka.Recorder` takes it: these names are sites of the model too, and `loka.linear` runs them by the plan's
+    kernels. Names are of the whole process: one model's at a time, every `loka.linear` of that name is meant, until
+    `loka.unapply` or the end of the model. A model that was loaded from a file needs its plan applied again.
 
     Raises PlanError, with the model unchanged, for a file that is no sound plan, sites that do not match (all are
-    listed), a plan that matches nothing, kernels that cannot run here (all are listed), another plan applied before.
+    listed), a plan that matches nothing, kernels that cannot run here (all are listed), another plan applied before,
+    a functional name that is a module's, that has no weight [n, k], or that another model has.
     The same plan twice is once.
     """
     for option, value in (("mods", mods), ("unavailable", unavailable)):
         if value not in _OPTIONS[option]:
             raise PlanError(f"{option} is {value!r}, it must be one of {', '.join(_OPTIONS[option])}")
     loaded = plan if isinstance(plan, Plan) else load_plan(plan)
-    if _is_applied(loaded, model, emulate, unavailable):
+    named = checked(functional, model)
+    if _is_applied(loaded, model, emulate, unavailable, named):
         return resolved(model)
-    found = match(loaded, model)
+    refuse_taken(list(named))
+    found = match(loaded, model, named)
     _refuse(found, loaded, model, strict)
     entries = _decided(found, loaded, emulate, unavailable)
     _note_bypassed(entries, model)
     if mods == "check":
-        check_mods(loaded, model)
+        check_mods(loaded, model, named)
     elif mods == "apply":
         apply_mods(loaded, model)
-    problems = found.problems + tuple(lacks(loaded, model) if mods == "apply" else ())
+    problems = found.problems + tuple(lacks(loaded, model, named) if mods == "apply" else ())
     if problems:
         warnings.warn(listed("not all of the plan is applied", loaded.path, problems), stacklevel=2)
-    _put(model, Applied(loaded.name, loaded.digest, emulate, unavailable, entries, problems))
+    owner = Owner() if named else None
+    _put(model, Applied(loaded.name, loaded.digest, emulate, unavailable, entries, problems, _shapes(named), owner))
     return resolved(model)
 
 
 def unapply(model: nn.Module) -> None:
-    """Gives every linear its own class back; a model without a plan is left as it is. Model changes stay.
+    """Gives every linear its own class back, and its functional ones are F.linear again, also in copies of the model;
+    a model without a plan is left as it is. Model changes stay.
 
     Raises PlanError, with the model unchanged, while a Recorder is attached: it would give them the plan's back."""
     routed = [(name, module) for name, module in linears(model) if isinstance(module, LokaLinear)]
@@ -84,18 +96,26 @@ def unapply(model: nn.Module) -> None:
         )
     for _, module in routed:
         unroute(module)
-    unwrapped(model).__dict__.pop(RECORD, None)
+    applied = unwrapped(model).__dict__.pop(RECORD, None)
+    if applied is not None:
+        release(applied.names, applied.owner)
 
 
-def _is_applied(plan: Plan, model: nn.Module, emulate: bool, unavailable: str) -> bool:
+def _is_applied(
+    plan: Plan, model: nn.Module, emulate: bool, unavailable: str, named: Mapping[str, FunctionalLinear]
+) -> bool:
     """True where this very plan is applied; PlanError where another is, to the model or to a part of it."""
     there = record_of(model)
     if there is not None:
-        if (there.digest, there.emulate, there.unavailable) == (plan.digest, emulate, unavailable):
+        asked = (plan.digest, emulate, unavailable, _shapes(named))
+        if (there.digest, there.emulate, there.unavailable, there.functional) == asked:
+            if not is_claimed(there.names, there.owner):
+                # A model from a file, or a copy of one that was unapplied.
+                _claim(there)
             return True
-        raise PlanError(
-            f"plan '{one_line(there.name)}' {there.digest[:19]} is applied to this model: loka.unapply(model) first"
-        )
+        how = "" if there.functional == asked[3] else ", with other functional linears"
+        cause = f"plan '{one_line(there.name)}' {there.digest[:19]} is applied to this model{how}"
+        raise PlanError(f"{cause}: loka.unapply(model) first")
     routed = next((name for name, module in linears(model) if kernels_of(module) is not None), None)
     if routed is not None:
         cause = f"a plan is applied to a part of this model, '{one_line(routed)}'"
@@ -130,7 +150,7 @@ def _decided(found: Match, plan: Plan, emulate: bool, unavailable: str) -> Dict[
     return entries
 
 
-def _reasons(site: Site, module: nn.Linear, emulate: bool) -> Dict[str, str]:
+def _reasons(site: Site, module: Linear, emulate: bool) -> Dict[str, str]:
     """GEMM -> why its kernel cannot run here. Of a linear that is left alone none has to."""
     reasons = {}
     if runs_fp8(site.kernels):
@@ -142,7 +162,7 @@ def _reasons(site: Site, module: nn.Linear, emulate: bool) -> Dict[str, str]:
     return reasons
 
 
-def _device(module: nn.Linear) -> torch.device:
+def _device(module: Linear) -> torch.device:
     """Where it will run: a model that is still on the meta device goes to the GPU if there is one."""
     device = module.weight.device
     if device.type != "meta":
@@ -172,12 +192,23 @@ def _note_bypassed(entries: Dict[str, Entry], model: nn.Module) -> None:
 
 def _put(model: nn.Module, applied: Applied) -> None:
     """Afresh from the model: applying mods may have put other modules in."""
-    root = unwrapped(model)
+    _claim(applied)
     for name, module in linears(model):
         entry = applied.entries.get(name)
         if entry is not None and entry.kernels is not None:
             route(module, entry.kernels, applied.emulate)
-    setattr(root, RECORD, applied)
+    setattr(unwrapped(model), RECORD, applied)
+
+
+def _claim(applied: Applied) -> None:
+    if applied.owner is not None:
+        refuse_taken(applied.names, applied.owner)
+        claim(applied.names, applied.routes, applied.owner)
+
+
+def _shapes(named: Mapping[str, FunctionalLinear]) -> Tuple[Tuple[str, int, int], ...]:
+    """(name, k, n) of each, in the order of their names: however a mapping is written, it is the same one."""
+    return tuple((name, linear.in_features, linear.out_features) for name, linear in sorted(named.items()))
 
 
 __all__ = ["apply", "unapply"]

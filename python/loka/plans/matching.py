@@ -1,11 +1,11 @@
-"""Takes a plan and a model, gives which linear each site is, and everything that does not fit.
+"""Takes a plan, a model and its functional linears, gives which linear each site is, and everything that does not fit.
 
 A name that matches nothing must never pass in silence: the model would train in high precision and nobody know.
 """
 
 import difflib
 from dataclasses import dataclass
-from typing import Dict, List, Optional, Sequence, Set, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from torch import nn
 from torch.nn.parameter import is_lazy
@@ -13,6 +13,7 @@ from torch.nn.parameter import is_lazy
 from ..names import linears, unwrapped
 from .document import Plan, Site
 from .error import one_line
+from .functional import FunctionalLinear, Linear, unnamed
 from .linear import why_not_routable
 from .precision import runs_fp8
 
@@ -28,7 +29,7 @@ class Match:
     sites that the model lacks, linears that the plan lacks, and by site those of another shape and those that no
     kernel can be put under."""
 
-    pairs: Tuple[Tuple[Site, nn.Linear], ...]
+    pairs: Tuple[Tuple[Site, Linear], ...]
     missing: Tuple[str, ...]
     extra: Tuple[str, ...]
     other_shape: Dict[str, str]
@@ -52,14 +53,14 @@ class Match:
         return ", ".join(f"{count} {what}" for count, what in counts if count)
 
 
-def match(plan: Plan, model: nn.Module) -> Match:
+def match(plan: Plan, model: nn.Module, functional: Mapping[str, FunctionalLinear]) -> Match:
     """Compares by name, and by shape where the plan carries shapes. Changes nothing."""
-    modules = dict(linears(model))
+    modules: Dict[str, Linear] = {**dict(linears(model)), **functional}
     planned = {site.site for site in plan.sites}
     unplanned = tuple(name for name, module in modules.items() if name not in planned and is_called(module))
     names = [site.site for site in plan.sites if site.site not in modules]
     names += [name for name in plan.mods if name not in modules and name not in planned]
-    pairs: List[Tuple[Site, nn.Linear]] = []
+    pairs: List[Tuple[Site, Linear]] = []
     shapes: Dict[str, str] = {}
     unroutable: Dict[str, str] = {}
     for site in plan.sites:
@@ -73,22 +74,25 @@ def match(plan: Plan, model: nn.Module) -> Match:
             unroutable[site.site] = f"cannot be replaced: {reason}"
         else:
             pairs.append((site, module))
+    unrouted, hint = unnamed(names, model)
     return Match(
         pairs=tuple(pairs),
-        missing=tuple(_missing(names, unplanned, list(modules))),
+        missing=tuple(_missing(names, unplanned, list(modules), unrouted)),
         extra=tuple(f"{_quoted(name)} ({_shape(modules[name])}) is not in the plan" for name in unplanned),
         other_shape=shapes,
         unroutable=unroutable,
-        hint=_hint(names, list(modules)),
+        hint=_hint(names, list(modules)) + hint,
     )
 
 
-def why_not(module: nn.Linear) -> Optional[str]:
+def why_not(module: Linear) -> Optional[str]:
     """Why kernels cannot be put under this linear; None where they can."""
+    if isinstance(module, FunctionalLinear):
+        return None
     return why_not_routable(module) if is_called(module) else NOT_CALLED
 
 
-def is_called(module: nn.Linear) -> bool:
+def is_called(module: Linear) -> bool:
     """False for the output projection of nn.MultiheadAttention: replacing it would change nothing."""
     return not isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear)
 
@@ -108,17 +112,17 @@ def about_model(plan: Plan, model: nn.Module) -> str:
     return f"the plan was made for '{name}' of {there:,} parameters, this model has {here:,}"
 
 
-def _fits(site: Site, module: nn.Linear) -> bool:
+def _fits(site: Site, module: Linear) -> bool:
     asked = (site.k, site.n)
     return all(size is None or size == has for size, has in zip(asked, (module.in_features, module.out_features)))
 
 
-def _other_shape(site: Site, module: nn.Linear) -> str:
+def _other_shape(site: Site, module: Linear) -> str:
     planned = " -> ".join("?" if size is None else str(size) for size in (site.k, site.n))
     return f"is {planned} in the plan, {_shape(module)} in the model"
 
 
-def _shape(module: nn.Linear) -> str:
+def _shape(module: Linear) -> str:
     return f"{module.in_features} -> {module.out_features}"
 
 
@@ -126,10 +130,16 @@ def _quoted(name: str) -> str:
     return f"'{one_line(name)}'"
 
 
-def _missing(names: Sequence[str], unplanned: Sequence[str], known: List[str]) -> List[str]:
-    """A name that is off by a letter is most likely one of those that the plan lacks."""
+def _missing(
+    names: Sequence[str], unplanned: Sequence[str], known: List[str], unrouted: Mapping[str, str]
+) -> List[str]:
+    """A name that is off by a letter is most likely one of those that the plan lacks. `unrouted`: name -> what it is
+    when it is no module."""
     lines = []
     for index, name in enumerate(names):
+        if name in unrouted:
+            lines.append(f"{_quoted(name)} is not a module of the model but {unrouted[name]}")
+            continue
         near = difflib.get_close_matches(name, unplanned or known, n=2) if index < NUM_NEAREST else []
         hint = f" (nearest: {', '.join(_quoted(other) for other in near)})" if near else ""
         lines.append(f"{_quoted(name)} is not in the model{hint}")

@@ -3,7 +3,7 @@
 The plan's errors hold for the model with its mods (no bias, BlockNorm, hard swish); on another nobody measured them.
 """
 
-from typing import List, Mapping, Sequence, Set
+from typing import Dict, List, Mapping, Sequence, Set
 
 from torch import nn
 
@@ -11,28 +11,25 @@ from .. import graph, mods
 from ..names import linears
 from .document import Plan
 from .error import PlanError, listed, one_line
+from .functional import FunctionalLinear, Linear
 
 
-def check_mods(plan: Plan, model: nn.Module) -> None:
+def check_mods(plan: Plan, model: nn.Module, functional: Mapping[str, FunctionalLinear]) -> None:
     """Raises PlanError where the model certainly lacks a mod of the plan. Only what can be read without running the
     model is looked at: biases, and the operations that follow a linear, as far as they can be traced."""
-    lacking = lacks(plan, model)
+    lacking = lacks(plan, model, functional)
     if lacking:
         cause = f"the plan was made for the model with mods, {len(lacking)} linears lack them"
         raise PlanError(listed(f'{cause} (mods="apply" applies them)', plan.path, lacking))
 
 
 def apply_mods(plan: Plan, model: nn.Module) -> None:
-    """Changes the model as the plan says. It must be trained so: its weights were not made for this.
+    """Changes the model as the plan says, but not what its functional linears read and feed: `lacks` tells. It must
+    be trained so: its weights were not made for this.
 
     Raises PlanError, with the model unchanged, where it cannot be changed, as when it is in DDP already."""
     here = {name for name, _ in linears(model)}
-    heads = graph.read(model).head if plan.mods else set()
-    # A head keeps its bias though the plan names no_bias for every site: that is the model that was measured.
-    wanted = {
-        site: [name for name in names if not (name == "no_bias" and site in heads)]
-        for site, names in plan.mods.items() if site in here
-    }
+    wanted = {site: names for site, names in plan.mods.items() if site in here}
     try:
         if wanted:
             mods.apply(model, wanted)
@@ -40,13 +37,14 @@ def apply_mods(plan: Plan, model: nn.Module) -> None:
         raise PlanError(one_line(f"the plan's mods cannot be applied: {error}", limit=1000)) from error
 
 
-def lacks(plan: Plan, model: nn.Module) -> List[str]:
+def lacks(plan: Plan, model: nn.Module, functional: Mapping[str, FunctionalLinear]) -> List[str]:
     """A line for each linear that certainly lacks a mod of the plan."""
     if not plan.mods:
         return []
     facts = graph.read(model)
     lines = []
-    for site, module in linears(model):
+    every: Dict[str, Linear] = {**dict(linears(model)), **functional}
+    for site, module in every.items():
         wanted = plan.mods.get(site, ())
         found = _still_there(module, wanted, facts.tail.get(site, []), site in facts.head)
         if found:
@@ -55,7 +53,7 @@ def lacks(plan: Plan, model: nn.Module) -> List[str]:
 
 
 def _still_there(
-    module: nn.Linear, wanted: Sequence[str], tail: Sequence[Mapping[str, object]], is_head: bool
+    module: Linear, wanted: Sequence[str], tail: Sequence[Mapping[str, object]], is_head: bool
 ) -> List[str]:
     """What the mods would have taken away. Heads keep their bias under `no_bias`."""
     ops: Set[object] = {entry["op"] for entry in tail}

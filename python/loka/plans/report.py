@@ -5,8 +5,10 @@ from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 from torch import nn
 
+from ..kernels.named import Route, routed
 from ..names import GEMMS, linears, unwrapped
 from .error import PlanError, one_line
+from .functional import Owner
 from .linear import Kernels, kernels_of
 from .precision import fp8_gemms
 
@@ -25,7 +27,8 @@ class Entry:
 
 @dataclass(frozen=True)
 class Applied:
-    """A plan as it was applied; kept on the model, so that it survives copies and pickles."""
+    """A plan as it was applied; kept on the model, so that it survives copies and pickles. `functional`: (name, k, n)
+    of each functional linear; `owner`: of their names in this process, None where there are none."""
 
     name: str
     digest: str
@@ -33,12 +36,26 @@ class Applied:
     unavailable: str
     entries: Dict[str, Entry]
     problems: Tuple[str, ...]
+    functional: Tuple[Tuple[str, int, int], ...] = ()
+    owner: Optional[Owner] = None
+
+    @property
+    def names(self) -> List[str]:
+        """Of the functional linears."""
+        return [name for name, _, _ in self.functional]
+
+    @property
+    def routes(self) -> Dict[str, Route]:
+        """How `loka.linear` runs those that the plan has kernels for."""
+        found = ((name, k, n, self.entries.get(name)) for name, k, n in self.functional)
+        return {name: (entry.kernels, self.emulate, (n, k)) for name, k, n, entry in found if entry and entry.kernels}
 
 
 @dataclass(frozen=True)
 class Row:
     """One linear y[m, n] = x[m, k] W[n, k]^T of the model as it is now. `kernels`, `sources` (`dispatch` or
-    `override`): of fprop, dgrad and wgrad; None and empty where it is PyTorch's own linear, and `note` says why."""
+    `override`): of fprop, dgrad and wgrad; None and empty where it is PyTorch's own linear, and `note` says why.
+    `functional`: it is a `loka.linear` of that name, not a module."""
 
     site: str
     k: int
@@ -46,6 +63,7 @@ class Row:
     kernels: Optional[Kernels]
     sources: Tuple[str, ...]
     note: str
+    functional: bool = False
 
     @property
     def runs_fp8(self) -> bool:
@@ -81,6 +99,7 @@ def resolved(model: nn.Module) -> Resolved:
     if applied is None:
         raise PlanError("no plan is applied to this model (a plan stays with the model that loka.apply was given)")
     rows = tuple(_row(name, module, applied.entries.get(name)) for name, module in linears(model))
+    rows += tuple(_functional_row(*linear, applied) for linear in applied.functional)
     return Resolved(applied.name, applied.digest, applied.emulate, rows, applied.problems + _vanished(rows, applied))
 
 
@@ -91,6 +110,16 @@ def _row(name: str, module: nn.Linear, entry: Optional[Entry]) -> Row:
     if kernels != entry.kernels:
         note = "changed after the plan was applied"
     return Row(name, module.in_features, module.out_features, kernels, entry.sources if kernels else (), note)
+
+
+def _functional_row(name: str, k: int, n: int, applied: Applied) -> Row:
+    """As the name runs in this process: a model that was loaded from a file brings no kernels for its names."""
+    entry = applied.entries.get(name) or Entry(None, (), "not in the plan")
+    route = routed.get(name)
+    kernels, note = None if route is None else route[0], entry.note
+    if route != applied.routes.get(name):
+        note = "changed after the plan was applied: apply it again"
+    return Row(name, k, n, kernels, entry.sources if kernels else (), note, functional=True)
 
 
 def _vanished(rows: Sequence[Row], applied: Applied) -> Tuple[str, ...]:
@@ -116,7 +145,8 @@ def _cells(row: Row) -> Tuple[str, ...]:
     if row.kernels is not None:
         stars = ("*" if source == "override" else "" for source in row.sources)
         kernels = [kernel + star for kernel, star in zip(row.kernels, stars)]
-    return (one_line(row.site), str(row.k), str(row.n), *kernels, row.note)
+    note = "; ".join(filter(None, ("functional" if row.functional else "", row.note)))
+    return (one_line(row.site), str(row.k), str(row.n), *kernels, note)
 
 
 def _aligned(table: List[Tuple[str, ...]]) -> Iterator[str]:
