@@ -68,6 +68,10 @@ CASES = {
 }
 
 
+# PyTorch 2.6 shards there, and its forward then asks for an event that the CPU's streams do not have.
+FSDP2_ON_CPU = hasattr(torch.cpu.Stream, "record_event")
+
+
 def check(rank, make, losses, gradients):
     model = make()
     assert loka.resolved(model).num_fp8 == 3
@@ -90,6 +94,8 @@ def work(rank, folder):
     try:
         losses, gradients = expected()
         for name, make in CASES.items():
+            if "fsdp" in name and not FSDP2_ON_CPU:
+                continue
             try:
                 check(rank, make, losses, gradients)
             except Exception as error:
@@ -109,6 +115,9 @@ class Distributed(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             torch.multiprocessing.spawn(work, (folder,), nprocs=WORLD)
             self.assertEqual(sorted(os.listdir(folder))[:WORLD], [f"done-{rank}" for rank in range(WORLD)])
+        with self.subTest("fsdp"):
+            if not FSDP2_ON_CPU:
+                self.skipTest(f"FSDP2 of PyTorch {torch.__version__} does not run on the CPU")
 
 
 if __name__ == "__main__":

@@ -121,6 +121,8 @@ class Compiled(Exactly):
 
     def test_one_graph_and_the_numbers_of_eager(self):
         model, x = Ranker(), batch()
+        # Not SiLU: PyTorch 2.6 traces its gradient in parts, which round otherwise than eager's one operator.
+        model.bottom[2], model.bottom[5] = nn.Hardswish(), nn.Hardswish()
         loka.apply(model, PLAN, emulate=True)
         counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
         compiled = torch.compile(model, fullgraph=True, backend=counter)

@@ -163,7 +163,7 @@ class Kernels(unittest.TestCase):
                 function = getattr(kernels, kernel)
                 known = {**sizes, **exact, **rest, data: values}
                 signature = {name: known.get(name, "constexpr") for name in function.arg_names}
-                constants = {(i,): blocks[name] for i, name in enumerate(function.arg_names) if name in blocks}
+                constants = {name: blocks[name] for name in function.arg_names if name in blocks}
                 compiled = compile(ASTSource(function, signature, constants), target=GPUTarget("cuda", 90, 32))
                 self.assertIn("cubin", compiled.asm, kernel)
 
