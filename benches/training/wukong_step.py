@@ -78,7 +78,7 @@ def uniform_arm(model: nn.Module) -> None:
 def arms_of(
     shape: PublicShape, plan: Optional[Path], x: Tensor, label: Tensor, capture: bool, wanted: List[str]
 ) -> List[Arm]:
-    """Every arm that can run here, compiled and warm. One that cannot is said and left out. `wanted`: parts of names."""
+    """Every arm that can run here, compiled and warm. One that cannot is said and left out. `wanted`: name parts."""
     makers: Dict[str, Callable[[nn.Module], object]] = {ORIGINAL: lambda model: None, BASELINE: lambda model: None}
     for recipe in TORCHAO:
         makers[f"torchao/{recipe}"] = lambda model, recipe=recipe: torchao_arm(model, recipe)
@@ -233,7 +233,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Training-step and inference time of public Wukong shapes.")
     parser.add_argument("--configs", nargs="+", choices=sorted(PUBLIC_SHAPES), default=["2.1G", "5.6G"])
     parser.add_argument("--plan", nargs="*", default=[], metavar="CONFIG=FILE", help="LoKA's plan of a config")
-    parser.add_argument("--arms", nargs="*", default=[], metavar="PART", help="only arms with one of these in their name")
+    parser.add_argument("--arms", nargs="*", default=[], metavar="PART", help="only arms with one of these in the name")
     parser.add_argument("--rounds", type=int, default=12, help="turns of every arm")
     parser.add_argument("--calls", type=int, default=5, help="timed calls a turn")
     parser.add_argument("--graphs", action="store_true", help="also as CUDA graphs: without launch gaps")
