@@ -1,10 +1,12 @@
 """Every kernel's emulated numerics in all three GEMMs against an independent computation with numpy and ml_dtypes."""
 
+import json
 import pathlib
 import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 import ml_dtypes
 import numpy as np
@@ -13,6 +15,7 @@ import torch
 from loka.kernels import KERNELS, linear, numerics, why_not
 from loka.kernels.catalogue import Cast
 from loka.kernels.scales import quantize
+from record_support import loka, loka_binary
 
 TENSOR, ROW, BLOCK, SQUARE = "tensor", "row", "1x128", "128x128"
 E4M3, E5M2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
@@ -158,6 +161,28 @@ class Scales(unittest.TestCase):
                 y = linear(spoiled, torch.from_numpy(weight), None, (kernel,) * 3, emulate=True)
                 self.assertEqual(int(y.isnan().all(1).sum()), rows, (kernel, value))
                 self.assertEqual(int((~y.isfinite()).any(1).sum()), rows, (kernel, value))
+
+
+class Catalogue(unittest.TestCase):
+    def test_it_is_the_planners(self):
+        """The same ids in the same order as `core/src/model/kernel.rs`, each with the same numerics."""
+        if loka_binary() is None:
+            self.skipTest("no loka binary: set LOKA_BIN")
+        rows = [json.loads(line) for line in loka("kernels", "--json").stdout.splitlines()]
+        rows = [row for row in rows if "numerics" in row]
+        self.assertEqual([row["kernel"] for row in rows], list(KERNELS))
+        words = {"Block1x128": "block_1x128", "Block128x128": "block_128x128"}
+        cast = lambda each: Cast(
+            each["format"].lower(),
+            words.get(each["granularity"], each["granularity"].lower()),
+            each["power_of_two"],
+        )
+        for row in rows:
+            for gemm, planned in row["numerics"].items():
+                mine = numerics(row["kernel"], gemm)
+                self.assertEqual((mine.a, mine.b), (cast(planned["a"]), cast(planned["b"])), (row["kernel"], gemm))
+                self.assertEqual(mine.fast, planned["accumulation"] == "Fast", (row["kernel"], gemm))
+                self.assertEqual(mine.output, planned["output"].lower(), (row["kernel"], gemm))
 
 
 class WhyNot(unittest.TestCase):

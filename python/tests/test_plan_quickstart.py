@@ -22,6 +22,7 @@ from torch import nn
 
 import loka
 from ranker import PLAN, Ranker, batch
+from record_support import loka_binary
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -31,13 +32,6 @@ def blocks():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     section = readme.split("## Quick start in PyTorch\n")[1].split("\n## ")[0]
     return re.findall(r"```(\w+)\n(.*?)```", section, re.DOTALL)
-
-
-def program():
-    """The `loka` that this checkout built, if it was."""
-    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    found = [target / kind / "loka" for kind in ("debug", "release")]
-    return next((path for path in found if path.is_file()), None)
 
 
 class QuickStart(unittest.TestCase):
@@ -81,13 +75,13 @@ class QuickStart(unittest.TestCase):
 
         self.assertIn("3 of 4 linears run FP8 in at least one GEMM", self.run_with(shell))
 
-    @unittest.skipIf(program() is None, "the program is not built")
+    @unittest.skipIf(loka_binary() is None, "the program is not built")
     def test_with_the_program_from_recording_to_plan(self):
         def shell(code):
             for line in code.splitlines():
                 words = shlex.split(line)
                 if words[0] == "./run":
-                    command = [program(), *words[1:]]
+                    command = [loka_binary(), *words[1:]]
                     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
                     self.assertEqual(done.returncode, 0, done.stderr)
 

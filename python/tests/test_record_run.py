@@ -336,7 +336,7 @@ class Structure(Run):
     def recorded(self, facts, **options):
         model = small_model()
         graph = types.SimpleNamespace(read=lambda model: facts(model))
-        with mock.patch("loka.record.graph_reader._module", return_value=graph):
+        with mock.patch("loka.record.graph_reader.graph", graph):
             with self.recorder(model, **options) as recorder:
                 train(model, recorder)
         manifest, tensors = self.trace()

@@ -9,6 +9,8 @@ from typing import Any, Dict, Optional
 import torch
 from torch import Tensor
 
+from .catalogue import multiple_of
+
 PIP_NAMES: Dict[str, str] = {
     "torchao": "pip install torchao",
     "deepgemm": "DeepGEMM is built from its repository, deepseek-ai/DeepGEMM",
@@ -41,7 +43,7 @@ def why_not(kernel: str) -> Optional[str]:
 def library_gemm(kernel: str, gemm: str, a: Tensor, b: Tensor) -> Tensor:
     """One GEMM on operands as the model stores them, in BF16; rows are padded with zeros where the library needs it."""
     rows = a.shape[0]
-    short = -rows % (128 if "blockwise" in kernel else 16)
+    short = -rows % multiple_of(kernel, gemm)
     pad = torch.nn.functional.pad
     if short:
         a = pad(a, (0, 0, 0, short))

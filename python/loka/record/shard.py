@@ -92,15 +92,13 @@ def _covariance(state: Dict[str, Tensor], options: Options) -> Dict[str, Tensor]
     if options.sketched(features):
         omega = test_matrix(features, scatter.shape[1], options.seed)
         factor, diag = from_sketch(scatter, omega, variance, rank, torch.finfo(state["scatter"].dtype).eps)
-    elif options.factored(features):
-        cov = 0.5 * (scatter + scatter.T)
-        cov.diagonal().copy_(variance)
-        factor, diag = from_covariance(cov, rank)
     else:
         cov = 0.5 * (scatter + scatter.T)
         # The sums of squares are kept in FP64 on any device.
         cov.diagonal().copy_(variance)
-        return {"cov": cov.float()}
+        if not options.factored(features):
+            return {"cov": cov.float()}
+        factor, diag = from_covariance(cov, rank)
     return {"cov_factor": factor.float(), "cov_diag": diag.float()}
 
 
