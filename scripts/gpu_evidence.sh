@@ -3,13 +3,13 @@
 #
 #     scripts/gpu_evidence.sh LOKA OUT [PART]...
 #
-# LOKA: the binary (cargo build --release --package loka --no-default-features). PART: selftest bench repeat probe
-# wide libraries sanitizer; all of them without. Each part has its own files, so that a part may be run alone.
+# LOKA: the binary (cargo build --release --package loka --no-default-features). PART: selftest bench gemm repeat
+# probe wide libraries sanitizer; all of them without. Each part has its own files, so that a part may be run alone.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 loka=$1 out=$2
 shift 2
-parts=${*:-selftest bench repeat probe wide libraries sanitizer}
+parts=${*:-selftest bench gemm repeat probe wide libraries sanitizer}
 sample=$here/sample-traces/wukong-clicks.trace.safetensors
 shapes=$here/benches/lrm_shapes.csv
 scratch=$(mktemp -d)
@@ -34,6 +34,11 @@ for part in $parts; do
     bench)
         run bench.txt "$loka" bench --shapes "$shapes" --out "$out/lrm.kernels.parquet" --csv "$out/lrm.csv"
         run bench.txt "$loka" bench --shapes "$sample" --out "$out/sample.kernels.parquet" --csv "$out/sample.csv"
+        ;;
+    gemm) # ours against cuBLASLt's, with and without LoKA's engine
+        run gemm-bench.txt "$loka" bench --shapes "$shapes" --gemms fprop --kernels 'cublaslt/fp8-[tr]*' \
+            --kernels 'loka/*' --out "$scratch/gemm.kernels.parquet" --csv "$out/gemm.csv"
+        run gemm.txt python3 "$here/benches/fp8_gemm.py" --gemms fprop,dgrad,wgrad
         ;;
     repeat) # the same machine again, in a new process
         run repeat.txt "$loka" bench --shapes "$shapes" --gemms fprop --out "$scratch/1.kernels.parquet"

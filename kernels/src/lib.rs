@@ -4,10 +4,11 @@
 //! Nothing is compiled here, so the package builds for the browser too. Whoever runs a kernel
 //! compiles `source` with NVRTC for one of `architectures`, hands NVRTC the `headers` under the
 //! names they are included by, looks up `entry`, and launches it on the [`Grid`] that the kernel's
-//! function in [`casts`] or [`probing`] gives. `scripts/compile_kernels.py` does the first part for
+//! function in [`casts`], [`gemm`] or [`probing`] gives. `scripts/compile_kernels.py` does the first part for
 //! every kernel.
 
 pub mod casts;
+pub mod gemm;
 pub mod probing;
 
 /// One kernel: a file of `cu/`, named like its entry symbol.
@@ -95,9 +96,9 @@ pub(crate) const WARP: Header = Header { name: "common/warp.cuh", text: include_
 /// No tensor cores needed: each architecture with an FP8 conversion instruction runs these.
 pub(crate) const WITH_FP8_CASTS: &[&str] = &["sm_89", "sm_90a", "sm_100a"];
 
-/// Every kernel: the casts, then what probing needs; each list sorted by entry symbol.
+/// Every kernel: the casts, the GEMMs, then what probing needs; each list sorted by entry symbol.
 pub fn sources() -> impl Iterator<Item = &'static KernelSource> {
-    casts::CASTS.iter().chain(probing::PROBING)
+    casts::CASTS.iter().chain(gemm::GEMMS).chain(probing::PROBING)
 }
 
 /// The kernel with this entry symbol.
@@ -186,6 +187,7 @@ mod tests {
     #[test]
     fn each_list_is_sorted() {
         assert!(casts::CASTS.is_sorted_by_key(|kernel| kernel.entry));
+        assert!(gemm::GEMMS.is_sorted_by_key(|kernel| kernel.entry));
         assert!(probing::PROBING.is_sorted_by_key(|kernel| kernel.entry));
     }
 

@@ -39,6 +39,10 @@ EXPECTED = {
     "cublaslt/fp8-rowwise": ROWWISE,
     "cublaslt/fp8-rowwise+fast": ROWWISE,
     "cublaslt/fp8-blockwise": BLOCKWISE,
+    "loka/fp8-tensorwise": TENSORWISE,
+    "loka/fp8-tensorwise+fast": TENSORWISE,
+    "loka/fp8-rowwise": ROWWISE,
+    "loka/fp8-rowwise+fast": ROWWISE,
     "pytorch/bf16": BF16,
     "pytorch/fp8-tensorwise+fast": TENSORWISE,
     "pytorch/fp8-rowwise+fast": ROWWISE,
@@ -57,6 +61,7 @@ EXPECTED = {
 }
 FAST = {
     "cublaslt/fp8-tensorwise+fast": "fprop dgrad wgrad", "cublaslt/fp8-rowwise+fast": "fprop dgrad wgrad",
+    "loka/fp8-tensorwise+fast": "fprop dgrad wgrad", "loka/fp8-rowwise+fast": "fprop dgrad wgrad",
     "pytorch/fp8-tensorwise+fast": "fprop dgrad wgrad", "pytorch/fp8-rowwise+fast": "fprop dgrad wgrad",
     "fbgemm/rowwise": "fprop dgrad wgrad", "torchao/tensorwise": "fprop", "torchao/rowwise": "fprop",
     "torchao/rowwise_with_gw_hp": "fprop", "te/current": "fprop",
@@ -200,6 +205,7 @@ class WhyNot(unittest.TestCase):
         self.assertIn("needs a CUDA GPU with TF32", self.ask("cublaslt/tf32"))
         self.assertIn("unknown kernel 'cublaslt/fp7'", self.ask("cublaslt/fp7"))
         self.assertIn("LoKA's own", self.ask("loka/fp8-rowwise"))
+        self.assertIsNone(self.ask("loka/fp8-rowwise", emulate=True))
         self.assertEqual(
             self.ask("cublaslt/fp8-rowwise", k=200), "cublaslt/fp8-rowwise fprop: k = 200 is not a multiple of 16"
         )

@@ -76,10 +76,12 @@ def numerics_of(recipe: str, fast: str, gemm: str) -> Numerics:
 
 KERNELS = {
     "cublaslt/tf32": ("tf32", "never"), "cublaslt/bf16": ("bf16", "never"), "pytorch/bf16": ("bf16", "never"),
-    "cublaslt/fp8-tensorwise": ("tensorwise", "never"), "cublaslt/fp8-tensorwise+fast": ("tensorwise", "always"),
+    "cublaslt/fp8-tensorwise": ("tensorwise", "never"), "loka/fp8-tensorwise": ("tensorwise", "never"),
+    "cublaslt/fp8-tensorwise+fast": ("tensorwise", "always"), "loka/fp8-tensorwise+fast": ("tensorwise", "always"),
     "pytorch/fp8-tensorwise+fast": ("tensorwise", "always"), "torchao/tensorwise": ("tensorwise", "fprop"),
     "te/current": ("tensorwise", "fprop"), "cublaslt/fp8-rowwise": ("rowwise", "never"),
-    "cublaslt/fp8-rowwise+fast": ("rowwise", "always"), "pytorch/fp8-rowwise+fast": ("rowwise", "always"),
+    "loka/fp8-rowwise": ("rowwise", "never"), "cublaslt/fp8-rowwise+fast": ("rowwise", "always"),
+    "loka/fp8-rowwise+fast": ("rowwise", "always"), "pytorch/fp8-rowwise+fast": ("rowwise", "always"),
     "fbgemm/rowwise": ("rowwise", "always"), "torchao/rowwise": ("rowwise_pow2", "fprop"),
     "torchao/rowwise_with_gw_hp": ("rowwise_gw_hp", "fprop"), "cublaslt/fp8-blockwise": ("blockwise", "never"),
     "pytorch/fp8-blockwise": ("blockwise", "never"), "deepgemm/blockwise": ("blockwise", "never"),

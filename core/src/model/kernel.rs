@@ -1,7 +1,10 @@
 //! The kernels that LoKA knows: `library/recipe`, the numerics of each in every direction, and what
 //! shapes the hardware or the library refuses.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, LazyLock},
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -100,6 +103,30 @@ static CATALOGUE: &[Kernel] = &[
         Accumulate::Never,
         "1x128 activations and gradients, 128x128 weights",
     ),
+    entry(
+        "loka/fp8-tensorwise",
+        Scheme::Tensorwise,
+        Accumulate::Never,
+        "LoKA's own GEMM; one scale a tensor; E4M3 forward, E5M2 gradients",
+    ),
+    entry(
+        "loka/fp8-tensorwise+fast",
+        Scheme::Tensorwise,
+        Accumulate::Always,
+        "LoKA's own GEMM, tensorwise, fast accumulation",
+    ),
+    entry(
+        "loka/fp8-rowwise",
+        Scheme::Rowwise { power_of_two: false },
+        Accumulate::Never,
+        "LoKA's own GEMM; one scale a row, E4M3 everywhere",
+    ),
+    entry(
+        "loka/fp8-rowwise+fast",
+        Scheme::Rowwise { power_of_two: false },
+        Accumulate::Always,
+        "LoKA's own GEMM, rowwise, fast accumulation",
+    ),
     entry("pytorch/bf16", Scheme::Bf16, Accumulate::Never, "torch.mm, eager"),
     entry(
         "pytorch/fp8-tensorwise+fast",
@@ -150,7 +177,22 @@ pub fn catalogue() -> &'static [Kernel] {
 
 /// The catalogue's entry of that name.
 pub fn kernel(name: &str) -> Option<&'static Kernel> {
-    CATALOGUE.iter().find(|kernel| kernel.name == name)
+    BY_NAME[slot(name)].iter().find(|kernel| kernel.name == name).copied()
+}
+
+/// Asked for every row of every view: a walk through all names would be felt at 100,000 rows.
+static BY_NAME: LazyLock<[Vec<&'static Kernel>; NUM_SLOTS]> = LazyLock::new(|| {
+    let mut slots: [Vec<&'static Kernel>; NUM_SLOTS] = std::array::from_fn(|_| Vec::new());
+    CATALOGUE.iter().for_each(|kernel| slots[slot(kernel.name)].push(kernel));
+    slots
+});
+
+const NUM_SLOTS: usize = 64;
+
+/// The end of a name and its length tell most kernels apart.
+fn slot(name: &str) -> usize {
+    let ends = name.bytes().rev().step_by(3).take(6);
+    ends.fold(name.len(), |sum, byte| sum.wrapping_mul(31) ^ usize::from(byte)) % NUM_SLOTS
 }
 
 /// The high-precision kernel that speed-ups are measured against.
@@ -166,6 +208,11 @@ impl Kernel {
     /// True for the kernels that LoKA's own engine runs; others are run through their library.
     pub fn is_native(&self) -> bool {
         ["cublaslt", "loka"].contains(&self.id().library())
+    }
+
+    /// True for LoKA's own GEMMs (`loka_kernels::gemm`).
+    pub fn is_own(&self) -> bool {
+        self.id().library() == "loka"
     }
 
     /// True for the kernels that a plan may fall back on: nothing narrower than BF16.

@@ -17,8 +17,6 @@ matmul gave NaN on an H200, and with n = 1 none was found."""
 def why_not(kernel: str, gemm: str, k: int, n: int, device: torch.device, emulate: bool) -> Optional[str]:
     """Why `kernel` cannot run `gemm` of a linear with k inputs and n outputs on `device`; None when it can.
     `emulate` asks for its numerics only, which need neither GPU nor library, but sizes that the kernel itself takes."""
-    if kernel.startswith("loka/"):
-        return f"{kernel}: LoKA's own kernels are not callable from PyTorch yet"
     if kernel not in KERNELS:
         return f"unknown kernel '{kernel}'; known are {', '.join(KERNELS)}"
     multiple = multiple_of(kernel, gemm)
@@ -33,6 +31,8 @@ def why_not(kernel: str, gemm: str, k: int, n: int, device: torch.device, emulat
 
 def _lacks(kernel: str, gemm: str, device: torch.device) -> Optional[str]:
     """What is missing: a GPU, a newer one, a newer PyTorch, a library."""
+    if kernel.startswith("loka/"):
+        return f"{kernel}: LoKA's own kernels are not callable from PyTorch yet; emulate=True runs its numerics slowly"
     how = route(kernel, gemm, False)
     if how == "mm":
         return None

@@ -14,6 +14,7 @@ use cudarc::driver::sys::{
     CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUlaunchConfig, CUmemoryPool,
     CUmodule, CUstream,
 };
+use loka_kernels::gemm::TensorMap;
 
 symbols! {
     /// Of libcuda.
@@ -59,6 +60,7 @@ symbols! {
         fn cuModuleGetFunction(*mut CUfunction, CUmodule, *const c_char) -> c_int;
         fn cuFuncGetAttribute(*mut c_int, c_int, CUfunction) -> c_int;
         fn cuFuncSetAttribute(CUfunction, c_int, c_int) -> c_int;
+        fn cuTensorMapEncodeTiled(*mut AlignedMap, c_int, c_uint, u64, *const u64, *const u64, *const c_uint, *const c_uint, c_int, c_int, c_int, c_int) -> c_int;
         fn cuLaunchKernelEx(*const CUlaunchConfig, CUfunction, *mut *mut c_void, *mut *mut c_void) -> c_int;
         fn cuIpcGetMemHandle(*mut [u8; 64], CUdeviceptr) -> c_int;
     }
@@ -74,6 +76,28 @@ const POOL_RELEASE_THRESHOLD: c_int = 4;
 const POOL_USED_HIGH: c_int = 8;
 const FUNCTION_STATIC_SHARED: c_int = 1;
 const FUNCTION_MAX_DYNAMIC_SHARED: c_int = 8;
+
+// CUtensorMapDataType, CUtensorMapSwizzle, CUtensorMapL2promotion.
+const MAP_UINT8: c_int = 0;
+const MAP_BFLOAT16: c_int = 9;
+const MAP_SWIZZLE_128: c_int = 3;
+const MAP_PROMOTE_128: c_int = 2;
+
+/// The driver writes a map only where it is aligned.
+#[repr(C, align(64))]
+pub(super) struct AlignedMap(TensorMap);
+
+/// A row-major matrix in device memory, and the box of it that the copy engine moves at a time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Matrix {
+    pub address: u64,
+    pub rows: u64,
+    pub cols: u64,
+    /// Else single bytes.
+    pub is_bf16: bool,
+    pub box_rows: u32,
+    pub box_cols: u32,
+}
 
 /// One GPU, opened. Shared by all threads of the process.
 pub(super) struct Device {
@@ -247,6 +271,32 @@ impl Device {
             }
             other => other,
         }
+    }
+
+    /// What a kernel of Hopper steers the copy engine by: boxes swizzled by 128 bytes, zeros beyond the matrix.
+    pub fn tensor_map(&self, matrix: Matrix) -> Result<TensorMap, CudaError> {
+        let Matrix { address, rows, cols, is_bf16, box_rows, box_cols } = matrix;
+        let (data_type, bytes) = if is_bf16 { (MAP_BFLOAT16, 2) } else { (MAP_UINT8, 1) };
+        let mut map = AlignedMap(TensorMap { words: [0; 16] });
+        let (sizes, pitch, sides, steps) = ([cols, rows], cols * bytes, [box_cols, box_rows], [1, 1]);
+        call!(
+            self,
+            cuTensorMapEncodeTiled(
+                &mut map,
+                data_type,
+                2,
+                address,
+                sizes.as_ptr(),
+                &pitch,
+                sides.as_ptr(),
+                steps.as_ptr(),
+                0,
+                MAP_SWIZZLE_128,
+                MAP_PROMOTE_128,
+                0
+            )
+        )?;
+        Ok(map.0)
     }
 
     /// A compiled kernel.

@@ -2,7 +2,7 @@
 //! the tensor cores by cuBLASLt with LoKA's own casts, and reduces the errors there in FP64.
 //!
 //! Layers, downward only: [`libraries`] finds NVIDIA's libraries; [`driver`], [`nvrtc`] and [`lt`] wrap them;
-//! [`lane`] launches our kernels; [`site`] draws and measures; [`time`] times; [`external`] runs the user's
+//! [`lane`] launches our kernels and [`gemm`] our GEMMs; [`site`] draws and measures; [`time`] times; [`external`] runs the user's
 //! libraries; [`selftest`] holds all of it against the CPU.
 
 mod arguments;
@@ -11,6 +11,7 @@ mod cast;
 mod driver;
 mod error;
 mod external;
+mod gemm;
 mod lane;
 mod libraries;
 mod loss;
@@ -183,7 +184,7 @@ impl Engine for CudaEngine {
         if let Some(reason) = kernel.refuses(gemm, shape) {
             return Err(reason);
         }
-        site::supports(self, kernel.numerics(gemm), gemm, shape)
+        site::supports(self, kernel, gemm, shape)
     }
 
     fn way(&self, kernel: &Kernel, gemm: Gemm) -> Way {

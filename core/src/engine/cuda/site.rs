@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
     engine::{Drawn, EngineError, SiteEngine, SiteJob, Way},
-    model::{Gemm, GemmNumerics, GemmShape},
+    model::{Gemm, GemmShape, Kernel, Site},
     mods::modified_tail,
     numerics::rng::Rng,
 };
@@ -207,7 +207,7 @@ impl SiteEngine for CudaSite {
 
     fn sampler(&self) -> String {
         match self.job.upstream.last() {
-            Some(feeder) => format!("through {}", feeder.site.id),
+            Some(feeder) => format!("through {}", feeder.stats.site.id),
             None => self.job.sampler.available(&self.job.stats.input).as_str().to_owned(),
         }
     }
@@ -220,19 +220,19 @@ fn bytes_wanted(job: &SiteJob) -> u64 {
     let (m, k, n) = (site.m as u64, site.k as u64, site.n as u64);
     let widest = k.max(n);
     let columns = if k + n <= JOINT as u64 { k + n } else { 2 * CHOSEN as u64 };
-    let chain: u64 = job.upstream.iter().map(|stats| 4 * (stats.site.k as u64 + 2 * rows) * stats.site.n as u64).sum();
+    let pushed = |site: &Site| 4 * (site.k as u64 + 2 * rows) * site.n as u64;
+    let chain: u64 = job.upstream.iter().map(|feeder| pushed(&feeder.stats.site)).sum();
     (256 << 20) + 24 * k * n + 40 * rows * widest + 24 * m * columns + 16 * WIDE_ELEMENTS as u64 + chain
 }
 
-/// Whether cuBLASLt runs that GEMM at all; asked once for each.
-pub(super) fn supports(
-    engine: &CudaEngine,
-    numerics: GemmNumerics,
-    gemm: Gemm,
-    shape: GemmShape,
-) -> Result<(), String> {
+/// Whether cuBLASLt runs that GEMM at all; asked once for each. Our own kernels' errors are measured through it
+/// too: they are of the numerics, whoever multiplies.
+pub(super) fn supports(engine: &CudaEngine, kernel: &Kernel, gemm: Gemm, shape: GemmShape) -> Result<(), String> {
     let (rows, reduced, cols) = shape.rows_reduced_cols(gemm);
-    let product = Product::of(numerics, rows, cols, reduced);
+    let product = Product::of(kernel.numerics(gemm), rows, cols, reduced);
+    if kernel.is_own() {
+        super::gemm::suited(&engine.device, product)?;
+    }
     engine.supported.get_or_ask(product, || {
         engine.device.bind()?;
         super::lt::Plan::new(&engine.lt, product, 1).map(|_| ())

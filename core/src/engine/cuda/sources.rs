@@ -1,11 +1,11 @@
 //! Inputs and output gradients drawn on the device, by the samplers of `stats`.
 
 use crate::{
-    engine::{EngineError, SiteJob},
+    engine::{EngineError, Feeder, SiteJob},
     mods::{Tail, modified_tail},
     numerics::rng::Rng,
     stats::{AmaxTable, ColumnSampler, CopulaMap, Root, SamplerKind},
-    trace::{Distribution, SiteStats},
+    trace::Distribution,
 };
 
 use super::{
@@ -157,9 +157,9 @@ struct Block {
 
 impl Input {
     pub fn new(lane: &mut Lane, job: &SiteJob) -> Result<Self, EngineError> {
-        let first = job.upstream.first().unwrap_or(&job.stats);
+        let first = job.upstream.first().map_or(&job.stats, |feeder| &feeder.stats);
         let source = RowSource::new(lane, "input", &first.input, &job.quantile_probs, job.sampler)?;
-        let blocks = job.upstream.iter().map(|stats| Block::new(lane, stats, job)).collect::<Result<_, _>>()?;
+        let blocks = job.upstream.iter().map(|feeder| Block::new(lane, feeder, job.seed)).collect::<Result<_, _>>()?;
         Ok(Self { first: source, blocks })
     }
 
@@ -183,9 +183,9 @@ impl Input {
 }
 
 impl Block {
-    fn new(lane: &mut Lane, stats: &SiteStats, job: &SiteJob) -> Result<Self, EngineError> {
-        let mut rng = Rng::new(job.seed, &[stats.site.id.as_str().as_bytes(), b"weight"]);
-        let tail: Tail = modified_tail(stats, &job.mods);
+    fn new(lane: &mut Lane, Feeder { stats, mods }: &Feeder, seed: u64) -> Result<Self, EngineError> {
+        let mut rng = Rng::new(seed, &[stats.site.id.as_str().as_bytes(), b"weight"]);
+        let tail: Tail = modified_tail(stats, mods);
         Ok(Self { weight: Weights::new(lane, stats)?.draw(lane, &mut rng)?, tail: DeviceTail::new(lane, &tail)? })
     }
 

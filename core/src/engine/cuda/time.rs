@@ -12,8 +12,9 @@ use crate::{
 
 use super::{
     CudaEngine, CudaError,
+    gemm::{OwnGemm, Runner},
     lane::Lane,
-    lt::{Algorithm, Plan},
+    lt::Plan,
     operands::{Operands, Prepared},
     stream::{Event, Graph, Stream},
 };
@@ -56,7 +57,7 @@ const AGAIN: usize = 4;
 struct Candidate {
     id: KernelId,
     prepared: Prepared,
-    plan: Plan,
+    runner: Runner,
     /// The best algorithms of the bare GEMM, the first one first.
     ranked: Vec<usize>,
     graphs: BTreeMap<Part, (Graph, usize)>,
@@ -104,20 +105,24 @@ fn candidate(
     }
     let numerics: GemmNumerics = kernel.numerics(gemm);
     let prepared = operands.prepare(lane, numerics)?;
-    let mut plan = Plan::new(&engine.lt, prepared.product, options.algorithms.max(1))?;
+    let mut runner = if kernel.is_own() {
+        Runner::Own(OwnGemm::new(&engine.device, &engine.kernels, prepared.product)?)
+    } else {
+        Runner::Library(Plan::new(&engine.lt, prepared.product, options.algorithms.max(1))?)
+    };
     for set in 0..operands.sets() {
         operands.cast_both(lane, &prepared, set)?;
     }
-    let all: Vec<usize> = (0..plan.algorithms.len()).collect();
-    let ranked = fastest(engine, lane, operands, (&prepared, &mut plan), (Part::Gemm, &all), options)?;
+    let all: Vec<usize> = (0..runner.count()).collect();
+    let ranked = fastest(engine, lane, operands, (&prepared, &mut runner), (Part::Gemm, &all), options)?;
     operands.poison(lane, 0)?;
-    plan.run(&lane.stream, operands.addresses(&prepared, 0), ranked[0], &lane.workspace)?;
+    runner.run(&lane.stream, operands.addresses(&prepared, 0), ranked[0], &lane.workspace)?;
     let off = operands.distance_from_bf16(lane, &prepared, 0)?;
     if off.is_nan() || off > WRONG {
         return Err(CudaError::Refused(format!("its output is {off:.3} off BF16's (relative L2): not timed")));
     }
     let (graphs, samples) = (BTreeMap::new(), BTreeMap::new());
-    Ok(Candidate { id: kernel.id(), prepared, plan, ranked, graphs, samples })
+    Ok(Candidate { id: kernel.id(), prepared, runner, ranked, graphs, samples })
 }
 
 /// The index of the algorithm that makes `part` fastest; remembered from before, else timed now. With casts in
@@ -126,13 +131,13 @@ fn fastest(
     engine: &CudaEngine,
     lane: &Lane,
     operands: &Operands,
-    (prepared, plan): (&Prepared, &mut Plan),
+    (prepared, runner): (&Prepared, &mut Runner),
     (part, among): (Part, &[usize]),
     options: &TimeOptions,
 ) -> Result<Vec<usize>, CudaError> {
-    let name = format!("{part:?} {:?}", prepared.product);
+    let name = format!("{part:?} {}", runner.name());
     if let Some(data) = engine.algorithms.get(&name)
-        && let Some(index) = plan.algorithms.iter().position(|algorithm| algorithm.data() == data)
+        && let Some(index) = (0..runner.count()).find(|index| runner.identity(*index) == data)
     {
         return Ok(vec![index]);
     }
@@ -141,7 +146,7 @@ fn fastest(
     for index in among {
         let repeats = repeats(operands, prepared, options.sample_us / 3.0, part.launches());
         // An algorithm that cannot be captured or run is no candidate.
-        if let Ok(graph) = sequence(lane, operands, prepared, plan, (part, *index, repeats)) {
+        if let Ok(graph) = sequence(lane, operands, prepared, runner, (part, *index, repeats)) {
             graphs.push((*index, graph, Vec::new()));
         }
     }
@@ -159,7 +164,7 @@ fn fastest(
     let mut ranked: Vec<(f64, usize)> = graphs.into_iter().map(|(index, _, times)| (median(times), index)).collect();
     ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
     let best = ranked.first().ok_or_else(|| CudaError::NoAlgorithm(prepared.product.to_string()))?;
-    engine.algorithms.put(&name, plan.algorithms[best.1].data());
+    engine.algorithms.put(&name, runner.identity(best.1));
     Ok(ranked.into_iter().map(|(_, index)| index).collect())
 }
 
@@ -168,7 +173,7 @@ fn sequence(
     lane: &Lane,
     operands: &Operands,
     prepared: &Prepared,
-    plan: &mut Plan,
+    runner: &mut Runner,
     (part, algorithm, repeats): (Part, usize, usize),
 ) -> Result<Graph, CudaError> {
     lane.stream.capture(|| {
@@ -179,7 +184,7 @@ fn sequence(
                     Part::Both => operands.cast_both(lane, prepared, set)?,
                     Part::Cached => operands.cast_left(lane, prepared, set)?,
                 }
-                plan.run(&lane.stream, operands.addresses(prepared, set), algorithm, &lane.workspace)?;
+                runner.run(&lane.stream, operands.addresses(prepared, set), algorithm, &lane.workspace)?;
             }
         }
         Ok(())
@@ -207,7 +212,7 @@ fn capture(
     candidate: &mut Candidate,
     options: &TimeOptions,
 ) -> Result<(), CudaError> {
-    let Candidate { prepared, plan, ranked, graphs, .. } = candidate;
+    let Candidate { prepared, runner, ranked, graphs, .. } = candidate;
     // Without casts the three are the same.
     let parts: &[Part] = match (prepared.casts(), prepared.has_weight()) {
         (false, _) => &[Part::Gemm],
@@ -219,10 +224,10 @@ fn capture(
             ranked[0]
         } else {
             let again = &ranked[..ranked.len().min(AGAIN)];
-            fastest(engine, lane, operands, (prepared, plan), (*part, again), options)?[0]
+            fastest(engine, lane, operands, (prepared, runner), (*part, again), options)?[0]
         };
         let repeats = repeats(operands, prepared, options.sample_us, part.launches());
-        let graph = sequence(lane, operands, prepared, plan, (*part, algorithm, repeats))?;
+        let graph = sequence(lane, operands, prepared, runner, (*part, algorithm, repeats))?;
         graphs.insert(*part, (graph, repeats * operands.sets()));
     }
     Ok(())
@@ -261,14 +266,7 @@ impl Candidate {
         let gemm_us = self.samples.remove(&Part::Gemm).unwrap_or_default();
         let latency_us = self.samples.remove(&Part::Both).unwrap_or_else(|| gemm_us.clone());
         let cached_us = self.samples.remove(&Part::Cached).unwrap_or_else(|| latency_us.clone());
-        let Algorithm { workspace, .. } = self.plan.algorithms[self.ranked[0]];
-        let note = format!(
-            "algorithm {} of {}, {} MB workspace; {}",
-            self.ranked[0] + 1,
-            self.plan.algorithms.len(),
-            workspace >> 20,
-            self.prepared.note()
-        );
+        let note = format!("{}; {}", self.runner.note(self.ranked[0]), self.prepared.note());
         Timing { gemm_us, latency_us, cached_us, note }
     }
 }

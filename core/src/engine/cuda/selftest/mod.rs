@@ -7,6 +7,7 @@
 mod arrays;
 mod casts;
 mod engines;
+mod gemms;
 mod guarded;
 mod inputs;
 mod metrics;
@@ -43,6 +44,7 @@ pub fn selftest(engine: &CudaEngine, own_kernels: bool, sink: &mut dyn FnMut(Che
     quantize::check(&mut suite)?;
     metrics::check(&mut suite)?;
     tails::check(&mut suite)?;
+    gemms::check(&mut suite)?;
     if own_kernels {
         return Ok(());
     }

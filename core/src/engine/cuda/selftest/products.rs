@@ -25,7 +25,7 @@ use super::{
 /// Rows, length of the reduction, columns.
 pub(super) type Shape = [usize; 3];
 
-const SHAPES: [Shape; 7] = [
+pub(super) const SHAPES: [Shape; 7] = [
     [16, 16, 16],
     [128, 128, 128],
     [256, 512, 384],
@@ -107,8 +107,8 @@ impl Case {
 pub(super) struct Ran {
     /// `[rows, cols]`
     pub output: Vec<f32>,
-    a: Vec<f64>,
-    b: Vec<f64>,
+    pub a: Vec<f64>,
+    pub b: Vec<f64>,
 }
 
 impl Ran {
@@ -221,6 +221,11 @@ fn one(lane: &mut Lane, numerics: GemmNumerics, case: &Case, inputs: Inputs) -> 
         }
         ran => ran?,
     };
+    compare(&ran, numerics, case, inputs)
+}
+
+/// Holds the chosen rows against the exact product; says how near the worst came to what is allowed.
+pub(super) fn compare(ran: &Ran, numerics: GemmNumerics, case: &Case, inputs: Inputs) -> Result<String, Problem> {
     let chosen = case.chosen();
     let (exact, magnitudes) = ran.exact(case.shape, &chosen);
     let [_, reduced, cols] = case.shape;

@@ -1,0 +1,89 @@
+//! The FP8 GEMM kernels, one file of `cu/` each.
+
+use super::{MAP_BYTES, SHAPE_BYTES};
+use crate::{Argument, ArgumentKind, Header, KernelSource, TYPES, number, pointer};
+
+const HOPPER: Header = Header { name: "common/hopper.cuh", text: include_str!("../../cu/common/hopper.cuh") };
+const WGMMA: Header = Header { name: "common/wgmma.cuh", text: include_str!("../../cu/common/wgmma.cuh") };
+const FP8_GEMM: Header = Header { name: "common/fp8_gemm.cuh", text: include_str!("../../cu/common/fp8_gemm.cuh") };
+const HEADERS: &[Header] = &[TYPES, HOPPER, WGMMA, FP8_GEMM];
+
+/// wgmma, setmaxnreg: Hopper's own.
+const HOPPER_ALONE: &[&str] = &["sm_90a"];
+
+const ARGUMENTS: &[Argument] = &[
+    number("x", ArgumentKind::Struct(MAP_BYTES)),
+    number("w", ArgumentKind::Struct(MAP_BYTES)),
+    number("y", ArgumentKind::Struct(MAP_BYTES)),
+    pointer("x_scales"),
+    pointer("w_scales"),
+    number("shape", ArgumentKind::Struct(SHAPE_BYTES)),
+];
+
+const fn gemm(entry: &'static str, source: &'static str, about: &'static str) -> KernelSource {
+    KernelSource { entry, source, headers: HEADERS, architectures: HOPPER_ALONE, arguments: ARGUMENTS, about }
+}
+
+/// Sorted by entry symbol.
+pub const GEMMS: &[KernelSource] = &[
+    gemm(
+        "sm90_e4m3_gemm_fast_128x192",
+        include_str!("../../cu/sm90_e4m3_gemm_fast_128x192.cu"),
+        "E4M3 x E4M3 to BF16, fast accumulation, tiles of 128x192.",
+    ),
+    gemm(
+        "sm90_e4m3_gemm_fast_128x64",
+        include_str!("../../cu/sm90_e4m3_gemm_fast_128x64.cu"),
+        "E4M3 x E4M3 to BF16, fast accumulation, tiles of 128x64.",
+    ),
+    gemm(
+        "sm90_e4m3_gemm_fast_2x128x128",
+        include_str!("../../cu/sm90_e4m3_gemm_fast_2x128x128.cu"),
+        "E4M3 x E4M3 to BF16, fast accumulation, two tiles of 128x128 in turns.",
+    ),
+    gemm(
+        "sm90_e4m3_gemm_promoted_128x128",
+        include_str!("../../cu/sm90_e4m3_gemm_promoted_128x128.cu"),
+        "E4M3 x E4M3 to BF16, promoted to FP32 every 128, tiles of 128x128.",
+    ),
+    gemm(
+        "sm90_e4m3_gemm_promoted_128x192",
+        include_str!("../../cu/sm90_e4m3_gemm_promoted_128x192.cu"),
+        "E4M3 x E4M3 to BF16, promoted to FP32 every 128, tiles of 128x192.",
+    ),
+    gemm(
+        "sm90_e4m3_gemm_promoted_128x64",
+        include_str!("../../cu/sm90_e4m3_gemm_promoted_128x64.cu"),
+        "E4M3 x E4M3 to BF16, promoted to FP32 every 128, tiles of 128x64.",
+    ),
+    gemm(
+        "sm90_e5m2_gemm_fast_128x192",
+        include_str!("../../cu/sm90_e5m2_gemm_fast_128x192.cu"),
+        "E5M2 x E4M3 to BF16, fast accumulation, tiles of 128x192.",
+    ),
+    gemm(
+        "sm90_e5m2_gemm_fast_128x64",
+        include_str!("../../cu/sm90_e5m2_gemm_fast_128x64.cu"),
+        "E5M2 x E4M3 to BF16, fast accumulation, tiles of 128x64.",
+    ),
+    gemm(
+        "sm90_e5m2_gemm_fast_2x128x128",
+        include_str!("../../cu/sm90_e5m2_gemm_fast_2x128x128.cu"),
+        "E5M2 x E4M3 to BF16, fast accumulation, two tiles of 128x128 in turns.",
+    ),
+    gemm(
+        "sm90_e5m2_gemm_promoted_128x128",
+        include_str!("../../cu/sm90_e5m2_gemm_promoted_128x128.cu"),
+        "E5M2 x E4M3 to BF16, promoted to FP32 every 128, tiles of 128x128.",
+    ),
+    gemm(
+        "sm90_e5m2_gemm_promoted_128x192",
+        include_str!("../../cu/sm90_e5m2_gemm_promoted_128x192.cu"),
+        "E5M2 x E4M3 to BF16, promoted to FP32 every 128, tiles of 128x192.",
+    ),
+    gemm(
+        "sm90_e5m2_gemm_promoted_128x64",
+        include_str!("../../cu/sm90_e5m2_gemm_promoted_128x64.cu"),
+        "E5M2 x E4M3 to BF16, promoted to FP32 every 128, tiles of 128x64.",
+    ),
+];
