@@ -1,9 +1,7 @@
 //! Takes an engine, shapes and kernels; gives records of what was timed, one GEMM at a time.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use crate::{
-    engine::{Engine, EngineError, EngineInfo, KernelTiming, TimeOptions, Timing},
+    engine::{Control, Engine, EngineError, EngineInfo, KernelTiming, TimeOptions, Timing},
     model::{Gemm, GemmShape, Kernel, KernelRecord, baseline_kernel, kernel},
 };
 
@@ -31,13 +29,13 @@ pub enum BenchEvent {
     Problem { gemm: Gemm, shape: GemmShape, reason: String },
 }
 
-/// Times every kernel at every GEMM, BF16 always among them: a speed-up needs the baseline of its own run.
+/// Times every kernel at every GEMM until `control` is cancelled, BF16 always among them: a speed-up needs the baseline of its own run.
 /// An error that only one GEMM has is a `Problem` and the run goes on; one that takes the engine with it,
 /// or says that the engine cannot time at all, ends the run, and what was reported stays good.
 pub fn measure(
     engine: &dyn Engine,
     what: &Measurement<'_>,
-    cancel: &AtomicBool,
+    control: &Control,
     sink: &dyn Fn(BenchEvent),
 ) -> Result<(), EngineError> {
     let kernels = with_baseline(what.kernels);
@@ -45,7 +43,7 @@ pub fn measure(
     let mut done = 0;
     for shape in what.shapes {
         for gemm in what.gemms {
-            if cancel.load(Ordering::Relaxed) {
+            if !control.goes_on() {
                 return Ok(());
             }
             match measure_gemm(engine, what, &kernels, (*gemm, *shape)) {

@@ -78,7 +78,7 @@ fn run(engine: &Clock, names: &[&str], shapes: &[GemmShape]) -> (Result<(), Engi
     let what =
         Measurement { shapes, gemms: &[Gemm::Fprop, Gemm::Wgrad], kernels: &kernels, options, recorded_at: "now" };
     let events = RefCell::new(Vec::new());
-    let outcome = measure(engine, &what, &AtomicBool::new(false), &|event| events.borrow_mut().push(event));
+    let outcome = measure(engine, &what, &Control::new(), &|event| events.borrow_mut().push(event));
     (outcome, events.into_inner())
 }
 
@@ -146,6 +146,6 @@ fn the_cpu_cannot_time() {
         options: TimeOptions::default(),
         recorded_at: "now",
     };
-    let outcome = measure(&crate::engine::CpuEngine, &what, &AtomicBool::new(false), &|_| {});
+    let outcome = measure(&crate::engine::CpuEngine, &what, &Control::new(), &|_| {});
     assert!(matches!(outcome, Err(EngineError::Unavailable(_))), "{outcome:?}");
 }

@@ -1,27 +1,8 @@
 //! Takes results and the mods in force, gives the kernels to choose from at every GEMM of every site.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
-use crate::model::{Gemm, KernelId, ModSet, ResultRow, Results, Site, SiteId};
-
-/// The mods in force: one set for all sites, with exceptions.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct SiteMods {
-    pub default: ModSet,
-    pub sites: BTreeMap<SiteId, ModSet>,
-}
-
-impl SiteMods {
-    pub fn of(&self, site: &SiteId) -> &ModSet {
-        self.sites.get(site).unwrap_or(&self.default)
-    }
-}
-
-impl From<ModSet> for SiteMods {
-    fn from(default: ModSet) -> Self {
-        Self { default, sites: BTreeMap::new() }
-    }
-}
+use crate::model::{Gemm, KernelId, ResultRow, Results, Site, SiteId, SiteMods};
 
 /// One GEMM of one site with the rows of every kernel, sorted by kernel.
 #[derive(Clone, Debug)]

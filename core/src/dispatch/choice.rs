@@ -1,4 +1,4 @@
-//! One GEMM's choice with its reason, and the sums over all of them.
+//! One GEMM's choice with its reason, the sums over all of them, and what warns.
 
 use std::collections::BTreeMap;
 
@@ -54,6 +54,33 @@ pub struct Choice {
     /// Faster kernels that were not taken, and why: `diff` explains changes with it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub passed_over: BTreeMap<KernelId, PassedOver>,
+}
+
+impl Choice {
+    /// The GEMM would have another kernel if no cast were shared. A plan's file says so in its reason alone.
+    pub fn is_decided_by_sharing(&self) -> bool {
+        self.source == ChoiceSource::Dispatch && self.reason.starts_with(super::reason::SHARES)
+    }
+}
+
+/// What a person should see before shipping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// The group it is about, by number; `None`: the plan as a whole.
+    pub at: Option<usize>,
+    pub text: String,
+}
+
+impl Warning {
+    pub(super) fn whole(text: String) -> Self {
+        Self { at: None, text }
+    }
+}
+
+impl PartialEq<&str> for Warning {
+    fn eq(&self, text: &&str) -> bool {
+        self.text == *text
+    }
 }
 
 /// Sums over the plan. Times are in the policy's baseline's; tails are not in them.

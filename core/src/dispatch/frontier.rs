@@ -1,13 +1,14 @@
-//! Takes candidates and a policy, gives what speed-up each loss cost buys: the curve to draw.
+//! Takes candidates and a policy, gives what speed-up each loss cost buys, along the optimiser's hull or as
+//! the largest error of a policy moves: the curves to draw.
 
-use crate::model::{Metric, ResultRow};
+use crate::model::{Metric, ResultRow, Speed};
 
 use super::{
-    Candidates, Policy,
+    Candidates, Group, Policy,
     joint::{SiteOptions, Triple},
     judged::{Judged, loss_cost_hi},
-    knapsack::HullWalk,
-    select,
+    knapsack::{HullWalk, Item},
+    parallel, select,
 };
 
 /// More are not told apart on a screen.
@@ -25,60 +26,170 @@ pub struct FrontierPoint {
     pub worst_error: Option<f64>,
     /// GEMMs that leave the baseline.
     pub num_low_precision: usize,
+    /// Forward GEMMs that leave it and whose loss cost nobody knows: they are not in the sums.
+    pub num_cost_unknown: usize,
+}
+
+impl FrontierPoint {
+    fn of(sum: &Part, baseline_us: f64) -> Self {
+        Self {
+            speedup: baseline_us / sum.us,
+            loss_cost: sum.loss_cost,
+            loss_cost_hi: sum.loss_cost_hi,
+            worst_error: sum.worst_error,
+            num_low_precision: sum.num_low_precision,
+            num_cost_unknown: sum.num_cost_unknown,
+        }
+    }
 }
 
 /// From high precision everywhere forward to no limit at all, along the most efficient steps; the
 /// backward GEMMs as the policy's error bound decides. Empty when no latency is known.
 pub fn frontier(candidates: &Candidates, policy: &Policy, loss: f64) -> Vec<FrontierPoint> {
+    frontier_in(candidates, policy, loss, policy.metric)
+}
+
+/// The same with the worst error in the metric `shown`.
+pub fn frontier_in(candidates: &Candidates, policy: &Policy, loss: f64, shown: Metric) -> Vec<FrontierPoint> {
     // Whatever the policy, the curve is about a budget.
     let unlimited = Policy { loss_budget: Some(policy.loss_budget.unwrap_or(1.0)), ..policy.clone() };
-    let judged: Vec<Judged> = candidates.groups.iter().map(|group| Judged::new(group, &unlimited, loss)).collect();
-    let baseline_us: f64 = judged.iter().filter_map(|group| group.reference_us).sum();
+    let groups = candidates.groups.as_chunks::<3>().0;
+    let sites = parallel::map(groups.len(), |at| SiteParts::of(&groups[at], &unlimited, loss, shown));
+    let baseline_us: f64 = sites.iter().flat_map(|site| site.references).flatten().sum();
     if baseline_us == 0.0 {
         return Vec::new();
     }
-    let (mut items, mut parts) = (Vec::new(), Vec::new());
-    for site in judged.as_chunks::<3>().0 {
-        let triples = SiteOptions::new(site, [None; 3], &unlimited).by_forward();
-        items.push(select::items(&triples, site, &unlimited));
-        parts.push(triples.iter().map(|triple| Part::of(triple, site, &unlimited)).collect::<Vec<_>>());
-    }
+    let (items, parts): (Vec<Vec<Item>>, Vec<Vec<Part>>) =
+        sites.into_iter().map(|site| (site.items, site.parts)).unzip();
     let walk = HullWalk::new(&items);
-    let mut picks = walk.start.clone();
     let every = walk.steps.len().div_ceil(MAX_FRONTIER_POINTS - 1).max(1);
-    let mut points = vec![point(&parts, &picks, policy.metric, baseline_us)];
-    for (taken, step) in walk.steps.iter().enumerate() {
-        picks[step.group] = step.to;
-        if (taken + 1).is_multiple_of(every) || taken + 1 == walk.steps.len() {
-            points.push(point(&parts, &picks, policy.metric, baseline_us));
+    // The start, then after every so many steps, the last of them included.
+    let num_points = 1 + walk.steps.len().div_ceil(every);
+    parallel::map_few(num_points, |range| {
+        let mut picks = walk.start.clone();
+        let mut taken = 0;
+        let mut points = Vec::with_capacity(range.len());
+        for at in range {
+            let until = (at * every).min(walk.steps.len());
+            walk.steps[taken..until].iter().for_each(|step| picks[step.group] = step.to);
+            taken = until;
+            points.push(point(&parts, &picks, shown, baseline_us));
+        }
+        points
+    })
+}
+
+/// What one site may get, and what each of it adds to a point.
+struct SiteParts {
+    references: [Option<f64>; 3],
+    items: Vec<Item>,
+    parts: Vec<Part>,
+}
+
+impl SiteParts {
+    fn of(groups: &[Group; 3], unlimited: &Policy, loss: f64, shown: Metric) -> Self {
+        let judged = Judged::of_site(groups, unlimited, loss);
+        let triples = SiteOptions::new(&judged, [None; 3], unlimited).by_forward();
+        Self {
+            references: [0, 1, 2].map(|at| judged[at].reference_us),
+            items: select::items(&triples, &judged, unlimited),
+            parts: triples.iter().map(|triple| Part::of(triple, &judged, unlimited, shown)).collect(),
         }
     }
-    points
+}
+
+/// The totals of a policy without a loss budget at each of `limits` for its largest error, as [`super::dispatch`]
+/// would choose without overrides, and without the sentences that it writes. Empty when no latency is known.
+/// `shown`: the metric of the worst error.
+pub fn sweep(candidates: &Candidates, policy: &Policy, loss: f64, shown: Metric, limits: &[f64]) -> Vec<FrontierPoint> {
+    let at = |limit: &f64| {
+        let policy = Policy { max_error: *limit, loss_budget: None, ..policy.clone() };
+        let (mut sum, mut baseline_us) = (Part::default(), 0.0);
+        for site in candidates.groups.as_chunks::<3>().0 {
+            let judged = [0, 1, 2].map(|at| Judged::new(&site[at], &policy, loss));
+            baseline_us += judged.iter().filter_map(|group| group.reference_us).sum::<f64>();
+            if let Some(triple) = SiteOptions::new(&judged, [None; 3], &policy).fastest() {
+                sum.add(&Part::of(&triple, &judged, &policy, shown), shown);
+            }
+        }
+        (sum.us > 0.0 && baseline_us > 0.0).then(|| FrontierPoint::of(&sum, baseline_us))
+    };
+    limits.iter().filter_map(at).collect()
+}
+
+/// Limits at which a sweep is worth looking at: `max` of them at most, from one that lets nothing through to
+/// one that lets everything, spread evenly over the kernels that a limit decides about. Readable numbers.
+pub fn limits_of(candidates: &Candidates, policy: &Policy, max: usize) -> Vec<f64> {
+    let larger_is_better = policy.metric == Metric::SqnrDb;
+    let fast = |row: &&&ResultRow| {
+        let low = row.kernel != policy.baseline && row.supported;
+        low && super::judge::speed(row.speedup(), policy) == Speed::Fast
+    };
+    let rows = candidates.groups.iter().flat_map(|group| group.rows.iter().filter(fast));
+    let ends = rows
+        .filter_map(|row| row.metric(policy.metric))
+        .map(|error| if larger_is_better { error.lo } else { error.hi });
+    let mut ends: Vec<f64> = ends.filter(|end| end.is_finite() && *end > 0.0).collect();
+    ends.sort_by(f64::total_cmp);
+    let (Some(first), Some(last)) = (ends.first().copied(), ends.last().copied()) else { return Vec::new() };
+    let nothing = if larger_is_better { last * 1.1 } else { first * 0.9 };
+    let steps = max.saturating_sub(2).clamp(1, ends.len());
+    let evenly = (0..=steps).map(|step| ends[step * (ends.len() - 1) / steps]);
+    let mut limits: Vec<f64> = evenly.chain([nothing]).map(|end| rounded_past(end, larger_is_better)).collect();
+    limits.sort_by(|a, b| if larger_is_better { b.total_cmp(a) } else { a.total_cmp(b) });
+    limits.dedup();
+    limits
+}
+
+/// Three digits, towards the side that lets the value itself through.
+fn rounded_past(value: f64, down: bool) -> f64 {
+    let place = value.log10().floor() as i32 - 2;
+    // Through text: 67 x 1e-3 is not .067.
+    let at = |steps: f64| format!("{steps}e{place}").parse().unwrap_or(value);
+    let nearest = (value / 10f64.powi(place)).round();
+    match (down, at(nearest)) {
+        (true, limit) if limit > value => at(nearest - 1.0),
+        (false, limit) if limit < value => at(nearest + 1.0),
+        (_, limit) => limit,
+    }
 }
 
 /// What one site adds to a point.
+#[derive(Default)]
 struct Part {
     us: f64,
     loss_cost: f64,
     loss_cost_hi: f64,
     worst_error: Option<f64>,
     num_low_precision: usize,
+    num_cost_unknown: usize,
 }
 
 impl Part {
-    fn of(triple: &Triple, judged: &[Judged; 3], policy: &Policy) -> Self {
+    fn of(triple: &Triple, judged: &[Judged; 3], policy: &Policy, shown: Metric) -> Self {
         // A GEMM that no time is known for is not part of the curve.
         let timed = |at: &usize| judged[*at].reference_us.is_some();
         let forward = triple.rows[0].or_else(|| judged[0].group.row(&policy.baseline)).filter(|_| timed(&0));
         let low: Vec<&ResultRow> = (0..3).filter(timed).filter_map(|at| triple.rows[at]).collect();
-        let errors = low.iter().map(|row| row.metric(policy.metric).map(|error| error.value));
+        let errors = low.iter().map(|row| row.metric(shown).map(|error| error.value));
+        let forward_low = triple.rows[0].filter(|_| timed(&0));
         Self {
             us: triple.us,
             loss_cost: forward.and_then(|row| row.metric(Metric::LossCost)).map_or(0.0, |cost| cost.value),
             loss_cost_hi: forward.and_then(loss_cost_hi).unwrap_or(0.0),
-            worst_error: errors.fold(None, |worst, error| worse(policy.metric, worst, error)),
+            worst_error: errors.fold(None, |worst, error| worse(shown, worst, error)),
             num_low_precision: low.len(),
+            num_cost_unknown: usize::from(forward_low.is_some_and(|row| loss_cost_hi(row).is_none())),
         }
+    }
+
+    fn add(&mut self, other: &Self, shown: Metric) {
+        self.us += other.us;
+        self.loss_cost += other.loss_cost;
+        self.loss_cost_hi += other.loss_cost_hi;
+        self.worst_error = worse(shown, self.worst_error, other.worst_error);
+        self.num_low_precision += other.num_low_precision;
+        self.num_cost_unknown += other.num_cost_unknown;
     }
 }
 
@@ -91,22 +202,12 @@ fn worse(metric: Metric, a: Option<f64>, b: Option<f64>) -> Option<f64> {
 }
 
 /// Summed anew at each point: 200 sums are cheap, and rounding does not pile up.
-fn point(sites: &[Vec<Part>], picks: &[usize], metric: Metric, baseline_us: f64) -> FrontierPoint {
-    let mut sum = Part { us: 0.0, loss_cost: 0.0, loss_cost_hi: 0.0, worst_error: None, num_low_precision: 0 };
+fn point(sites: &[Vec<Part>], picks: &[usize], shown: Metric, baseline_us: f64) -> FrontierPoint {
+    let mut sum = Part::default();
     for part in sites.iter().zip(picks).map(|(parts, pick)| &parts[*pick]) {
-        sum.us += part.us;
-        sum.loss_cost += part.loss_cost;
-        sum.loss_cost_hi += part.loss_cost_hi;
-        sum.worst_error = worse(metric, sum.worst_error, part.worst_error);
-        sum.num_low_precision += part.num_low_precision;
+        sum.add(part, shown);
     }
-    FrontierPoint {
-        speedup: baseline_us / sum.us,
-        loss_cost: sum.loss_cost,
-        loss_cost_hi: sum.loss_cost_hi,
-        worst_error: sum.worst_error,
-        num_low_precision: sum.num_low_precision,
-    }
+    FrontierPoint::of(&sum, baseline_us)
 }
 
 #[cfg(test)]
@@ -114,10 +215,10 @@ mod tests {
     use super::*;
     use crate::{
         dispatch::{
-            Overrides, SiteMods, dispatch,
+            Overrides, dispatch,
             testing::{Dice, results, row},
         },
-        model::{Gemm, Results},
+        model::{Gemm, Results, SiteMods},
     };
 
     fn many(sites: usize) -> Results {
@@ -160,9 +261,42 @@ mod tests {
     }
 
     #[test]
+    fn a_sweep_is_what_dispatch_would_choose() {
+        let results = many(40);
+        let candidates = Candidates::new(&results, &SiteMods::default());
+        let policy = Policy::rel_l2();
+        let limits = limits_of(&candidates, &policy, 24);
+        assert!(limits.len() > 10 && limits.len() <= 24, "{limits:?}");
+        let points = sweep(&candidates, &policy, 0.5, policy.metric, &limits);
+        assert_eq!(points.len(), limits.len());
+        assert_eq!((points[0].num_low_precision, points[0].speedup), (0, 1.0), "the first lets nothing through");
+        for (limit, point) in limits.iter().zip(&points) {
+            let policy = Policy { max_error: *limit, ..policy.clone() };
+            let totals = dispatch(&candidates, &policy, &Overrides::new(), 0.5).unwrap().totals;
+            assert!((totals.speedup.unwrap() - point.speedup).abs() < 1e-9, "{limit}");
+            assert!((totals.loss_cost_hi.unwrap_or(0.0) - point.loss_cost_hi).abs() < 1e-12, "{limit}");
+        }
+        let most = points.last().unwrap();
+        let open = sweep(&candidates, &policy, 0.5, policy.metric, &[1e6])[0];
+        assert_eq!(*most, open, "the last lets everything through");
+    }
+
+    #[test]
+    fn limits_are_readable_and_let_their_own_value_through() {
+        assert_eq!(rounded_past(0.066_71, false), 0.0668);
+        assert_eq!(rounded_past(0.2, false), 0.2);
+        assert_eq!(rounded_past(27.36, true), 27.3);
+        let above = 0.1 * 1.1;
+        assert!(above > 0.11 && rounded_past(above, false) == 0.111, "a last bit too large still is let through");
+    }
+
+    #[test]
     fn nothing_known_draws_nothing() {
         let mut results = many(2);
         results.rows.clear();
-        assert!(frontier(&Candidates::new(&results, &SiteMods::default()), &Policy::paper(), 0.5).is_empty());
+        let candidates = Candidates::new(&results, &SiteMods::default());
+        assert!(frontier(&candidates, &Policy::paper(), 0.5).is_empty());
+        assert!(limits_of(&candidates, &Policy::paper(), 24).is_empty());
+        assert!(sweep(&candidates, &Policy::paper(), 0.5, Metric::Mere, &[0.1]).is_empty());
     }
 }

@@ -41,10 +41,10 @@ pub(super) struct Triple<'a> {
     pub alone_us: f64,
 }
 
-impl Triple<'_> {
+impl<'a> Triple<'a> {
     /// True where the GEMM has another kernel than it would have alone.
     pub(super) fn decided_by_sharing(&self, gemm: Gemm) -> bool {
-        let name = |row: Option<&ResultRow>| row.map(|row| row.kernel.clone());
+        let name = |row: Option<&'a ResultRow>| row.map(|row| &row.kernel);
         name(self.rows[gemm as usize]) != name(self.alone[gemm as usize])
     }
 }
@@ -69,7 +69,7 @@ impl<'a> SiteOptions<'a> {
     /// The least time. Ties: the kernel that is faster alone.
     pub(super) fn fastest(&self) -> Option<Triple<'a>> {
         let mut best: Option<Triple> = None;
-        for triple in self.by_forward() {
+        for triple in (0..self.gemms[0].len()).filter_map(|forward| self.completed(forward)) {
             if best.as_ref().is_none_or(|best| triple.us < best.us) {
                 best = Some(triple);
             }
@@ -80,7 +80,9 @@ impl<'a> SiteOptions<'a> {
     /// For every kernel that the forward GEMM may get the least time that goes with it; the first is the
     /// baseline or the override, if the forward GEMM is under a loss budget.
     pub(super) fn by_forward(&self) -> Vec<Triple<'a>> {
-        (0..self.gemms[0].len()).filter_map(|forward| self.completed(forward)).collect()
+        let mut found = Vec::with_capacity(self.gemms[0].len());
+        found.extend((0..self.gemms[0].len()).filter_map(|forward| self.completed(forward)));
+        found
     }
 
     /// `None`: too slow alone, and no backward kernels make it worth it.
@@ -121,18 +123,18 @@ fn candidates<'a>(judged: &Judged<'_, 'a>, wanted: Option<&Override>, policy: &P
         let cost = reference.and_then(|us| Cost::of(row, us)).unwrap_or_default();
         return vec![Candidate { row: Some(row), cost, slow: false }];
     }
-    let fast = judged.admissible();
+    let mut fast = judged.admissible();
     let Some(reference_us) = reference else {
         // A speed-up is known, but no time to apply it to: nothing to weigh against other GEMMs.
-        let first = fast.first().filter(|_| !judged.budgeted);
+        let first = fast.next().filter(|_| !judged.budgeted);
         return vec![Candidate { row: first.map(|verdict| verdict.row), ..Candidate::stay(None) }];
     };
     let mut found = Vec::with_capacity(1 + fast.len());
     // Where a kernel is fast enough alone it comes before the baseline, whatever "enough" is.
-    if judged.budgeted || fast.is_empty() {
+    if judged.budgeted || fast.len() == 0 {
         found.push(Candidate::stay(reference));
     }
-    for (rank, verdict) in fast.iter().enumerate() {
+    for (rank, verdict) in fast.enumerate() {
         let cost = Cost::of(verdict.row, reference_us).unwrap_or_default();
         if rank == 0 || judged.budgeted || cost.can_share() {
             found.push(Candidate { row: Some(verdict.row), cost, slow: false });

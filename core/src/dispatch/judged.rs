@@ -17,43 +17,57 @@ pub(super) struct Judged<'c, 'a> {
     pub bound: Bound,
     /// Every row but the baseline's.
     pub verdicts: Vec<Verdict<'a>>,
+    /// Places in `verdicts` of kernels that the policy would let run here, fastest first. Ties: by name, as the
+    /// rows are.
+    admissible: Vec<usize>,
     pub reference_us: Option<f64>,
     /// Chosen together with the other sites', by the optimiser.
     pub budgeted: bool,
 }
 
 impl<'c, 'a> Judged<'c, 'a> {
+    pub(super) fn of_site(groups: &'c [Group<'a>; 3], policy: &Policy, loss: f64) -> [Self; 3] {
+        [0, 1, 2].map(|at| Self::new(&groups[at], policy, loss))
+    }
+
     pub(super) fn new(group: &'c Group<'a>, policy: &Policy, loss: f64) -> Self {
-        let verdicts = group.rows.iter().filter(|row| row.kernel != policy.baseline).map(|row| {
+        let mut verdicts = Vec::with_capacity(group.rows.len());
+        verdicts.extend(group.rows.iter().filter(|row| row.kernel != policy.baseline).map(|row| {
             let (safety, speed, _) = judge(row, policy, loss);
             Verdict { row, safety, speed }
-        });
-        Self {
+        }));
+        let mut judged = Self {
             group,
             bound: bound_of(policy, group.gemm, loss),
-            verdicts: verdicts.collect(),
+            verdicts,
+            admissible: Vec::new(),
             reference_us: group.reference_us(&policy.baseline),
             budgeted: policy.loss_budget.is_some() && group.gemm == Gemm::Fprop,
-        }
+        };
+        judged.admissible = judged.safe_at(Speed::Fast).collect();
+        let speedup = |at: &usize| judged.verdicts[*at].row.speedup().unwrap_or(0.0);
+        judged.admissible.sort_by(|a, b| speedup(b).total_cmp(&speedup(a)));
+        judged
     }
 
     /// Kernels that the policy would let run here, fastest first. Ties: by name, as the rows are.
-    pub(super) fn admissible(&self) -> Vec<&Verdict<'a>> {
-        let mut found: Vec<&Verdict> = self.safe(Speed::Fast).collect();
-        found.sort_by(|a, b| b.row.speedup().unwrap_or(0.0).total_cmp(&a.row.speedup().unwrap_or(0.0)));
-        found
+    pub(super) fn admissible(&self) -> impl ExactSizeIterator<Item = &Verdict<'a>> {
+        self.admissible.iter().map(|at| &self.verdicts[*at])
     }
 
     /// Kernels that only what they share with the site's other GEMMs may make worth it.
     pub(super) fn safe_but_slow(&self) -> impl Iterator<Item = &Verdict<'a>> {
-        self.safe(Speed::Slow)
+        self.safe_at(Speed::Slow).map(|at| &self.verdicts[at])
     }
 
-    fn safe(&self, speed: Speed) -> impl Iterator<Item = &Verdict<'a>> {
-        self.verdicts.iter().filter(move |verdict| {
-            let safe = if self.budgeted { loss_cost_hi(verdict.row).is_some() } else { verdict.safety == Safety::Safe };
-            verdict.row.supported && verdict.speed == speed && safe
-        })
+    fn safe_at(&self, speed: Speed) -> impl Iterator<Item = usize> {
+        let is_safe = |verdict: &Verdict| match self.budgeted {
+            true => loss_cost_hi(verdict.row).is_some(),
+            false => verdict.safety == Safety::Safe,
+        };
+        let all = self.verdicts.iter().enumerate();
+        let found = all.filter(move |(_, of)| of.row.supported && of.speed == speed && is_safe(of));
+        found.map(|(at, _)| at)
     }
 }
 

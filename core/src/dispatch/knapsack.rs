@@ -78,7 +78,9 @@ impl HullWalk {
             }
         }
         // Stable: within a group steps are already from the most to the least efficient.
-        walk.steps.sort_by(|a, b| b.efficiency().total_cmp(&a.efficiency()));
+        let mut ranked: Vec<(f64, Step)> = walk.steps.into_iter().map(|step| (step.efficiency(), step)).collect();
+        ranked.sort_by(|a, b| b.0.total_cmp(&a.0));
+        walk.steps = ranked.into_iter().map(|(_, step)| step).collect();
         walk
     }
 }

@@ -19,14 +19,15 @@ mod judged;
 pub mod knapsack;
 mod overrides;
 mod pace;
+pub(crate) mod parallel;
 mod policy;
 mod reason;
 mod select;
 mod sharing;
 
-pub use candidates::{Candidates, Group, SiteMods};
-pub use choice::{Choice, ChoiceSource, PassedOver, Totals};
-pub use frontier::{FrontierPoint, MAX_FRONTIER_POINTS, frontier};
+pub use candidates::{Candidates, Group};
+pub use choice::{Choice, ChoiceSource, PassedOver, Totals, Warning};
+pub use frontier::{FrontierPoint, MAX_FRONTIER_POINTS, frontier, frontier_in, limits_of, sweep};
 pub use judge::{Bound, bound_of, judge};
 pub use overrides::{Override, OverrideError, Overrides};
 pub(crate) use pace::{Pace, paces};
@@ -34,6 +35,7 @@ pub use policy::{Policy, PolicyError};
 pub(crate) use reason::against;
 pub use reason::short;
 pub use select::{Dispatch, Optimum, dispatch};
+pub use sharing::{Operand, SharedCast, shared_casts};
 
 #[cfg(test)]
 pub(crate) mod testing;

@@ -1,66 +1,135 @@
 //! Takes verdicts and numbers, gives the sentence that a person reads beside a choice.
 
+use std::fmt::{self, Write as _};
+
 use crate::model::{Estimate, Gemm, Metric, Safety, Speed, kernel};
 
 use super::{Bound, Group, Policy, joint::Triple, judged::Verdict, sharing::partners};
 
 /// Three significant digits without padding: `.196`, `1.05`, `3.1e-7`.
 pub fn short(value: f64) -> String {
-    let size = value.abs();
-    if size == 0.0 || !value.is_finite() {
-        return format!("{value}");
-    }
-    if !(1e-3..1e5).contains(&size) {
-        return format!("{value:.1e}");
-    }
-    let decimals = (2 - size.log10().floor() as i32).max(0) as usize;
-    let text = format!("{value:.decimals$}");
-    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
-    match text.strip_prefix("0.").or_else(|| text.strip_prefix("-0.")) {
-        Some(digits) if value > 0.0 => format!(".{digits}"),
-        Some(digits) => format!("-.{digits}"),
-        None => text.to_owned(),
+    Short(value).to_string()
+}
+
+/// The parts of a sentence write themselves into it: 30,000 reasons are made at every change of a policy, and
+/// a text a part was a third of the time.
+struct Short(f64);
+
+impl fmt::Display for Short {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(value) = *self;
+        let size = value.abs();
+        if size == 0.0 || !value.is_finite() {
+            return write!(f, "{value}");
+        }
+        if !(1e-3..1e5).contains(&size) {
+            return write!(f, "{value:.1e}");
+        }
+        let decimals = (2 - size.log10().floor() as i32).max(0) as usize;
+        let mut digits = Digits::default();
+        write!(digits, "{value:.decimals$}")?;
+        let text = digits.as_str();
+        let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text };
+        match text.strip_prefix("0.").or_else(|| text.strip_prefix("-0.")) {
+            Some(digits) => write!(f, "{}.{digits}", if value > 0.0 { "" } else { "-" }),
+            None => f.write_str(text),
+        }
     }
 }
 
-fn with_interval(estimate: Estimate) -> String {
-    if estimate.lo == estimate.hi {
-        return short(estimate.value);
-    }
-    format!("{} ({} to {})", short(estimate.value), short(estimate.lo), short(estimate.hi))
+/// Room for the digits of one number.
+#[derive(Default)]
+struct Digits {
+    bytes: [u8; 32],
+    len: usize,
 }
 
-fn times(speedup: Option<f64>) -> String {
-    speedup.map_or_else(|| "no latency known".to_owned(), |speedup| format!("{speedup:.2}x"))
+impl Digits {
+    fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..self.len]).unwrap_or_default()
+    }
+}
+
+impl fmt::Write for Digits {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let end = self.len + text.len();
+        self.bytes.get_mut(self.len..end).ok_or(fmt::Error)?.copy_from_slice(text.as_bytes());
+        self.len = end;
+        Ok(())
+    }
+}
+
+struct WithInterval(Estimate);
+
+impl fmt::Display for WithInterval {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Estimate { value, lo, hi } = self.0;
+        if lo == hi {
+            return Short(value).fmt(f);
+        }
+        write!(f, "{} ({} to {})", Short(value), Short(lo), Short(hi))
+    }
+}
+
+struct Times(Option<f64>);
+
+impl fmt::Display for Times {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(speedup) => write!(f, "{speedup:.2}x"),
+            None => f.write_str("no latency known"),
+        }
+    }
 }
 
 /// "MERE .14 (.12 to .16) <= .2".
+struct Against(Bound, Option<Estimate>);
+
+impl fmt::Display for Against {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(bound, estimate) = *self;
+        let label = bound.metric.label();
+        let Some(estimate) = estimate else { return write!(f, "{label} not known") };
+        let larger_is_better = bound.metric == Metric::SqnrDb;
+        let sign = match (bound.safety(Some(estimate)), larger_is_better) {
+            (Safety::Safe, false) => "<=",
+            (Safety::Safe, true) => ">=",
+            (Safety::Unsafe, false) => ">",
+            (Safety::Unsafe, true) => "<",
+            (Safety::Uncertain, _) => "around",
+        };
+        write!(f, "{label} {} {sign} {}", WithInterval(estimate), Short(bound.limit))
+    }
+}
+
 pub(crate) fn against(bound: Bound, estimate: Option<Estimate>) -> String {
-    let label = bound.metric.label();
-    let Some(estimate) = estimate else { return format!("{label} not known") };
-    let larger_is_better = bound.metric == Metric::SqnrDb;
-    let sign = match (bound.safety(Some(estimate)), larger_is_better) {
-        (Safety::Safe, false) => "<=",
-        (Safety::Safe, true) => ">=",
-        (Safety::Unsafe, false) => ">",
-        (Safety::Unsafe, true) => "<",
-        (Safety::Uncertain, _) => "around",
-    };
-    format!("{label} {} {sign} {}", with_interval(estimate), short(bound.limit))
+    Against(bound, estimate).to_string()
+}
+
+/// In one allocation: most sentences are shorter than this.
+fn sentence(parts: fmt::Arguments<'_>) -> String {
+    let mut text = String::with_capacity(112);
+    // Writing to a String cannot fail.
+    let _ = text.write_fmt(parts);
+    text
 }
 
 pub(super) fn fastest(bound: Bound, chosen: &Verdict, num_safe_and_fast: usize) -> String {
-    let standing = match num_safe_and_fast {
-        1 => "the only one that is safe and fast".to_owned(),
-        count => format!("fastest of {count} that are safe"),
-    };
-    format!("{standing}: {}, {}", against(bound, chosen.row.metric(bound.metric)), times(chosen.row.speedup()))
+    let (against, times) = (Against(bound, chosen.row.metric(bound.metric)), Times(chosen.row.speedup()));
+    match num_safe_and_fast {
+        1 => sentence(format_args!("the only one that is safe and fast: {against}, {times}")),
+        count => sentence(format_args!("fastest of {count} that are safe: {against}, {times}")),
+    }
 }
 
 /// Of a kernel that the GEMM would not have got by itself.
 pub(super) fn alone(bound: Bound, chosen: &Verdict) -> String {
-    format!("{}, {} alone", against(bound, chosen.row.metric(bound.metric)), times(chosen.row.speedup()))
+    let (against, times) = (Against(bound, chosen.row.metric(bound.metric)), Times(chosen.row.speedup()));
+    sentence(format_args!("{against}, {times} alone"))
 }
+
+/// How a reason begins where shared casts decided; `diff` reads it in plans.
+pub(super) const SHARES: &str = "shares the cast";
 
 /// Which casts a GEMM has in common with which; where that decided, what the site gains by it. `None`: none.
 pub(super) fn sharing(triple: &Triple, gemm: Gemm, decided: bool) -> Option<String> {
@@ -74,7 +143,7 @@ pub(super) fn sharing(triple: &Triple, gemm: Gemm, decided: bool) -> Option<Stri
     } else {
         String::new()
     };
-    (!shared.is_empty()).then(|| format!("shares the cast {}{gained}", shared.join(" and ")))
+    (!shared.is_empty()).then(|| format!("{SHARES} {}{gained}", shared.join(" and ")))
 }
 
 /// Why a GEMM stays in high precision. `verdicts`: every row but the baseline's.
@@ -90,12 +159,9 @@ pub(super) fn stays_high(group: &Group, policy: &Policy, bound: Bound, verdicts:
         |a: &&&Verdict, b: &&&Verdict| a.row.speedup().unwrap_or(0.0).total_cmp(&b.row.speedup().unwrap_or(0.0));
     let safe: Vec<&Verdict> = running.iter().filter(|verdict| verdict.safety == Safety::Safe).copied().collect();
     if let Some(best) = safe.iter().filter(|verdict| verdict.speed != Speed::Unknown).max_by(by_speed) {
-        let limit = short(policy.min_speedup);
-        return format!(
-            "no safe kernel is faster than {limit}x; best is {} at {}",
-            best.row.kernel,
-            times(best.row.speedup())
-        );
+        let (limit, times) = (Short(policy.min_speedup), Times(best.row.speedup()));
+        let kernel = best.row.kernel.as_str();
+        return sentence(format_args!("no safe kernel is faster than {limit}x; best is {kernel} at {times}"));
     }
     if let Some(first) = safe.first() {
         let note = &first.row.latency.note;
@@ -103,7 +169,8 @@ pub(super) fn stays_high(group: &Group, policy: &Policy, bound: Bound, verdicts:
     }
     if let Some(best) = running.iter().min_by(|a, b| badness(bound, a).total_cmp(&badness(bound, b))) {
         let verdict = if best.safety == Safety::Uncertain { "none is certainly safe" } else { "none is safe" };
-        return format!("{verdict}; best is {}: {}", best.row.kernel, against(bound, best.row.metric(bound.metric)));
+        let (kernel, against) = (best.row.kernel.as_str(), Against(bound, best.row.metric(bound.metric)));
+        return sentence(format_args!("{verdict}; best is {kernel}: {against}"));
     }
     match verdicts.iter().find(low) {
         Some(first) => {
@@ -122,12 +189,10 @@ fn badness(bound: Bound, verdict: &Verdict) -> f64 {
 
 pub(super) fn within_budget(chosen: &Verdict, cost: f64, budget: f64) -> String {
     let share = if budget > 0.0 { 100.0 * cost / budget } else { 0.0 };
-    let cost = short(cost);
-    format!(
-        "least time within the loss budget: {} for at most {cost} of loss, {} % of the budget",
-        times(chosen.row.speedup()),
-        short(share)
-    )
+    let (times, cost, share) = (Times(chosen.row.speedup()), Short(cost), Short(share));
+    sentence(format_args!(
+        "least time within the loss budget: {times} for at most {cost} of loss, {share} % of the budget"
+    ))
 }
 
 /// Why the optimiser leaves a forward GEMM in high precision.
@@ -137,12 +202,12 @@ pub(super) fn not_worth_it(group: &Group, policy: &Policy, bound: Bound, verdict
     let affordable = fast.iter().find(|verdict| verdict.row.metric(Metric::LossCost).is_some());
     match (affordable, fast.first()) {
         (Some(verdict), _) => {
-            let cost = verdict.row.metric(Metric::LossCost).map_or_else(String::new, with_interval);
-            format!(
-                "the loss budget buys more elsewhere: {} would cost {cost} of loss for {}",
-                verdict.row.kernel,
-                times(verdict.row.speedup())
-            )
+            let cost =
+                verdict.row.metric(Metric::LossCost).map_or_else(String::new, |cost| WithInterval(cost).to_string());
+            let (kernel, times) = (verdict.row.kernel.as_str(), Times(verdict.row.speedup()));
+            sentence(format_args!(
+                "the loss budget buys more elsewhere: {kernel} would cost {cost} of loss for {times}"
+            ))
         }
         (None, Some(verdict)) => {
             format!("no loss cost is known here (the trace has no gradients), so {} is not taken", verdict.row.kernel)

@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 use crate::model::{Gemm, KernelId, Metric, ResultRow, Safety};
 
 use super::{
-    Candidates, Choice, ChoiceSource, Override, OverrideError, Overrides, PassedOver, Policy, Totals,
+    Candidates, Choice, ChoiceSource, Override, OverrideError, Overrides, PassedOver, Policy, Totals, Warning,
     joint::{SiteOptions, Triple, forward_cost_hi},
     judged::{Judged, Verdict, loss_cost_hi},
     knapsack::{self, Item},
     overrides::by_group,
+    parallel,
     reason::{self, short},
     sharing::{Cost, Operand, saved_us, site_us},
 };
@@ -43,7 +44,7 @@ pub struct Dispatch {
     pub totals: Totals,
     /// What a person should see before shipping: overrides that break the policy, a budget that
     /// cannot be kept, GEMMs without a latency.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Warning>,
     /// With a loss budget only.
     pub optimum: Option<Optimum>,
 }
@@ -56,35 +57,94 @@ pub fn dispatch(
     loss: f64,
 ) -> Result<Dispatch, OverrideError> {
     let wanted = by_group(candidates, overrides, &policy.baseline)?;
-    let judged: Vec<Judged> = candidates.groups.iter().map(|group| Judged::new(group, policy, loss)).collect();
+    let (groups, wanted) = (candidates.groups.as_chunks::<3>().0, wanted.as_chunks::<3>().0);
+    let judged = |at: usize| Judged::of_site(&groups[at], policy, loss);
     let mut warnings = Vec::new();
-    let budget = policy.loss_budget.map(|share| share * loss);
-    let (judged_sites, wanted_sites) = (judged.as_chunks::<3>().0, wanted.as_chunks::<3>().0);
-    let sites: Vec<SiteOptions> = judged_sites
-        .iter()
-        .zip(wanted_sites)
-        .map(|(judged, wanted)| SiteOptions::new(judged, *wanted, policy))
-        .collect();
-    let (triples, optimum) = match budget {
-        Some(budget) => optimise(&sites, judged_sites, policy, budget, &mut warnings),
-        None => (sites.iter().filter_map(SiteOptions::fastest).collect(), None),
-    };
-    let mut choices = Vec::with_capacity(judged.len());
-    for ((judged, wanted), triple) in judged_sites.iter().zip(wanted_sites).zip(&triples) {
-        for (judged, wanted) in judged.iter().zip(wanted) {
-            let place = Place { judged, triple, policy };
-            choices.push(match wanted {
-                Some(wanted) => place.overridden(wanted, &mut warnings),
-                None => place.chosen(budget.unwrap_or(0.0)),
+    // A site is decided from its rows to its reasons in one go: they are read from memory once.
+    let (decided, optimum): (Vec<Decided>, _) = match policy.loss_budget.map(|share| share * loss) {
+        Some(budget) => {
+            let sites = parallel::map(groups.len(), |at| {
+                let judged = judged(at);
+                let triples = SiteOptions::new(&judged, wanted[at], policy).by_forward();
+                (judged, triples)
             });
+            let (triples, optimum) = optimise(&sites, policy, budget, &mut warnings);
+            let of = |at: usize| Site { at, judged: &sites[at].0, wanted: wanted[at] };
+            (parallel::map(triples.len(), |at| of(at).decided(&triples[at], policy, budget)), optimum)
         }
+        None => {
+            let decide = |at: usize| {
+                let judged = judged(at);
+                let triple = SiteOptions::new(&judged, wanted[at], policy).fastest()?;
+                Some(Site { at, judged: &judged, wanted: wanted[at] }.decided(&triple, policy, 0.0))
+            };
+            (parallel::map(groups.len(), decide).into_iter().flatten().collect(), None)
+        }
+    };
+    let totals = total(&decided);
+    let mut choices = Vec::with_capacity(3 * decided.len());
+    for site in decided {
+        choices.extend(site.choices);
+        warnings.extend(site.warnings);
     }
-    let totals = total(judged_sites, &triples, &choices, policy);
     if totals.num_without_latency > 0 {
         let (missing, all) = (totals.num_without_latency, totals.num_gemms);
-        warnings.push(format!("{missing} of {all} GEMMs have no latency and are not in the totals"));
+        let text = format!("{missing} of {all} GEMMs have no latency and are not in the totals");
+        warnings.push(Warning::whole(text));
     }
     Ok(Dispatch { choices, totals, warnings, optimum })
+}
+
+/// What was decided for one site, and what it adds to the totals.
+struct Decided {
+    choices: [Choice; 3],
+    tallies: [Tally; 3],
+    /// By casts that are shared.
+    saved_us: f64,
+    warnings: Vec<Warning>,
+}
+
+/// One GEMM's part of the totals.
+struct Tally {
+    /// In the baseline and as planned; `None` in neither sum.
+    times_us: Option<(f64, f64)>,
+    /// Value and upper end.
+    loss_cost: Option<(f64, f64)>,
+}
+
+/// One site's GEMMs as they were judged, and what a person wants of them.
+struct Site<'p, 'c, 'a, 'o> {
+    /// Its number among the sites.
+    at: usize,
+    judged: &'p [Judged<'c, 'a>; 3],
+    wanted: [Option<&'o Override>; 3],
+}
+
+impl Site<'_, '_, '_, '_> {
+    fn decided(&self, triple: &Triple, policy: &Policy, budget: f64) -> Decided {
+        let judged = self.judged;
+        let mut warnings = Vec::new();
+        let choices = [0, 1, 2].map(|at| {
+            let place = Place { judged: &judged[at], triple, policy };
+            match self.wanted[at] {
+                Some(wanted) => place.overridden(wanted, 3 * self.at + at, &mut warnings),
+                None => place.chosen(budget),
+            }
+        });
+        let tallies = [0, 1, 2].map(|at| Tally::of(&judged[at], &choices[at], policy));
+        let saved_us = Operand::ALL.map(|operand| saved_us(&triple.costs, operand)).iter().sum();
+        Decided { choices, tallies, saved_us, warnings }
+    }
+}
+
+impl Tally {
+    fn of(judged: &Judged, choice: &Choice, policy: &Policy) -> Self {
+        let speedup = if choice.kernel == policy.baseline { Some(1.0) } else { choice.speedup };
+        let times_us = judged.reference_us.zip(speedup).map(|(us, speedup)| (us, us / speedup));
+        let row = judged.group.row(&choice.kernel).filter(|_| judged.group.gemm == Gemm::Fprop);
+        let cost = row.and_then(|row| row.metric(Metric::LossCost)).filter(|cost| cost.hi.is_finite());
+        Self { times_us, loss_cost: cost.map(|cost| (cost.value, cost.hi.max(0.0))) }
+    }
 }
 
 /// One GEMM among those of its site.
@@ -126,7 +186,7 @@ impl Place<'_, '_, '_> {
         }
     }
 
-    fn overridden(&self, wanted: &Override, warnings: &mut Vec<String>) -> Choice {
+    fn overridden(&self, wanted: &Override, at: usize, warnings: &mut Vec<Warning>) -> Choice {
         let judged = self.judged;
         let why = if wanted.reason.is_empty() { "no reason given" } else { &wanted.reason };
         let mut reason = format!("override: {why}");
@@ -134,10 +194,9 @@ impl Place<'_, '_, '_> {
         if let Some(verdict) = verdict.filter(|verdict| verdict.safety != Safety::Safe) {
             let broken = reason::against(judged.bound, verdict.row.metric(judged.bound.metric));
             reason += &format!("; breaks the policy: {broken}");
-            warnings.push(format!(
-                "{}:{} is overridden with {}, which breaks the policy: {broken}",
-                judged.group.site.id, judged.group.gemm, wanted.kernel
-            ));
+            let (site, gemm, kernel) = (&judged.group.site.id, judged.group.gemm, &wanted.kernel);
+            let text = format!("{site}:{gemm} is overridden with {kernel}, which breaks the policy: {broken}");
+            warnings.push(Warning { at: Some(at), text });
         }
         self.assemble(&wanted.kernel, ChoiceSource::Override, reason)
     }
@@ -157,7 +216,6 @@ impl Place<'_, '_, '_> {
         // Faster and safe but below the policy's least speed-up is not worth a word.
         let told =
             |verdict: &&Verdict| judged.budgeted || source == ChoiceSource::Override || verdict.safety != Safety::Safe;
-        let runners_up = judged.admissible();
         Choice {
             kernel: kernel.clone(),
             source,
@@ -165,8 +223,8 @@ impl Place<'_, '_, '_> {
             error: row.map_or_else(BTreeMap::new, metrics_of),
             speedup,
             passed_over: passed_over.filter(told).map(|verdict| (verdict.row.kernel.clone(), why(verdict))).collect(),
-            runners_up: runners_up
-                .iter()
+            runners_up: judged
+                .admissible()
                 .map(|verdict| &verdict.row.kernel)
                 .chain([&self.policy.baseline])
                 .filter(|other| *other != kernel)
@@ -198,18 +256,17 @@ fn metrics_of(row: &ResultRow) -> BTreeMap<Metric, f64> {
 
 /// The sites' kernels with the least time in the loss budget, overrides fixed and paid for first.
 fn optimise<'a>(
-    sites: &[SiteOptions<'a>],
-    judged: &[[Judged<'_, 'a>; 3]],
+    sites: &[([Judged<'_, 'a>; 3], Vec<Triple<'a>>)],
     policy: &Policy,
     budget: f64,
-    warnings: &mut Vec<String>,
+    warnings: &mut Vec<Warning>,
 ) -> (Vec<Triple<'a>>, Option<Optimum>) {
-    let triples: Vec<Vec<Triple>> = sites.iter().map(SiteOptions::by_forward).collect();
-    let items: Vec<Vec<Item>> =
-        triples.iter().zip(judged).map(|(triples, site)| items(triples, site, policy)).collect();
+    let triples = || sites.iter().map(|(_, triples)| triples);
+    let items: Vec<Vec<Item>> = sites.iter().map(|(judged, triples)| items(triples, judged, policy)).collect();
     let Some(solution) = knapsack::solve(&items, budget) else {
-        warnings.push(format!("the loss budget of {} cannot be kept even in high precision", short(budget)));
-        return (triples.iter().filter_map(|triples| triples.first().copied()).collect(), None);
+        let text = format!("the loss budget of {} cannot be kept even in high precision", short(budget));
+        warnings.push(Warning::whole(text));
+        return (triples().filter_map(|triples| triples.first().copied()).collect(), None);
     };
     let optimum = Optimum {
         time_us: solution.time,
@@ -219,10 +276,10 @@ fn optimise<'a>(
         budget,
     };
     if !optimum.proven {
-        warnings
-            .push(format!("the optimum is not proven: at most {} % faster is possible", short(100.0 * optimum.gap())));
+        let text = format!("the optimum is not proven: at most {} % faster is possible", short(100.0 * optimum.gap()));
+        warnings.push(Warning::whole(text));
     }
-    let picked = solution.picks.iter().zip(&triples).filter_map(|(pick, triples)| triples.get(*pick).copied());
+    let picked = solution.picks.iter().zip(triples()).filter_map(|(pick, triples)| triples.get(*pick).copied());
     (picked.collect(), Some(optimum))
 }
 
@@ -233,26 +290,24 @@ pub(super) fn items(triples: &[Triple], judged: &[Judged<'_, '_>; 3], policy: &P
     triples.iter().map(|triple| Item { cost: cost(triple), time: triple.us }).collect()
 }
 
-/// A GEMM counts in both sums or in neither: a speed-up of what is known.
-fn total(judged: &[[Judged; 3]], triples: &[Triple], choices: &[Choice], policy: &Policy) -> Totals {
-    let mut totals = Totals { num_gemms: choices.len(), ..Totals::default() };
-    for (group, choice) in judged.iter().flatten().zip(choices) {
-        let speedup = if choice.kernel == policy.baseline { Some(1.0) } else { choice.speedup };
-        match (group.reference_us, speedup) {
-            (Some(reference), Some(speedup)) => {
-                totals.baseline_us += reference;
-                totals.planned_us += reference / speedup;
+/// A GEMM counts in both sums or in neither: a speed-up of what is known. Summed in the order of the sites,
+/// so that it is the same on any number of threads.
+fn total(sites: &[Decided]) -> Totals {
+    let mut totals = Totals { num_gemms: 3 * sites.len(), ..Totals::default() };
+    for tally in sites.iter().flat_map(|site| &site.tallies) {
+        match tally.times_us {
+            Some((baseline_us, planned_us)) => {
+                totals.baseline_us += baseline_us;
+                totals.planned_us += planned_us;
             }
-            _ => totals.num_without_latency += 1,
+            None => totals.num_without_latency += 1,
         }
-        let cost = group.group.row(&choice.kernel).and_then(|row| row.metric(Metric::LossCost));
-        if let Some(cost) = cost.filter(|cost| group.group.gemm == Gemm::Fprop && cost.hi.is_finite()) {
-            *totals.loss_cost.get_or_insert(0.0) += cost.value;
-            *totals.loss_cost_hi.get_or_insert(0.0) += cost.hi.max(0.0);
+        if let Some((value, hi)) = tally.loss_cost {
+            *totals.loss_cost.get_or_insert(0.0) += value;
+            *totals.loss_cost_hi.get_or_insert(0.0) += hi;
         }
     }
-    let saved = |triple: &Triple| Operand::ALL.map(|operand| saved_us(&triple.costs, operand)).iter().sum::<f64>();
-    totals.planned_us -= triples.iter().map(saved).sum::<f64>();
+    totals.planned_us -= sites.iter().map(|site| site.saved_us).sum::<f64>();
     totals.speedup = (totals.planned_us > 0.0).then(|| totals.baseline_us / totals.planned_us);
     totals
 }

@@ -143,6 +143,28 @@ pub fn partners(costs: &[Cost; 3], gemm: Gemm) -> Vec<(Operand, Gemm)> {
     shared.flat_map(|operand| operand.readers().map(|reader| (operand, reader))).filter(|(_, r)| *r != gemm).collect()
 }
 
+/// One cast that two GEMMs of a site read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SharedCast {
+    pub operand: Operand,
+    pub gemms: [Gemm; 2],
+    /// Against a cast for each, in the time of the policy's baseline; modelled.
+    pub saved_us: f64,
+}
+
+/// The casts that a site's kernels share, in the order of [`Gemm::ALL`]. `rows: None`: the baseline, or no
+/// row. `references`: the baseline's times.
+pub fn shared_casts(rows: [Option<&ResultRow>; 3], references: [Option<f64>; 3]) -> Vec<SharedCast> {
+    let costs = [0, 1, 2].map(|at| rows[at].zip(references[at]).and_then(|(row, us)| Cost::of(row, us)));
+    let costs = costs.map(Option::unwrap_or_default);
+    let casts = Operand::ALL.map(|operand| SharedCast {
+        operand,
+        gemms: operand.readers(),
+        saved_us: saved_us(&costs, operand),
+    });
+    casts.into_iter().filter(|cast| cast.saved_us > 0.0).collect()
+}
+
 /// How much longer the site takes when these GEMMs go back to the baseline. `references`: the
 /// baseline's times of those that go back.
 fn gain_us(costs: &[Cost; 3], references: [Option<f64>; 3]) -> f64 {

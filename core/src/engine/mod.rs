@@ -2,6 +2,7 @@
 //! draw at a time. Probe decides how many; an engine that is missing says why.
 
 mod chain;
+mod control;
 mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
@@ -19,7 +20,10 @@ use crate::{
     trace::SiteStats,
 };
 
-pub use chain::upstream;
+pub use chain::{Feeds, SiteContext, context, contexts};
+pub use control::Control;
+#[cfg(feature = "native")]
+pub use control::Stopwatch;
 pub use cpu::CpuEngine;
 pub use registry::{open, statuses};
 pub use status::{DeviceMemory, EngineStatus, LibraryStatus};
@@ -96,14 +100,22 @@ pub type Drawn = Result<DrawStats, String>;
 /// A kernel's samples, or why it has none.
 pub type KernelTiming = (KernelId, Result<Timing, String>);
 
-/// One site to probe under one set of mods.
+/// A block before the probed site, under its own mods.
+#[derive(Clone, Debug)]
+pub struct Feeder {
+    pub stats: Arc<SiteStats>,
+    pub mods: ModSet,
+}
+
+/// One site to probe under its set of mods.
 #[derive(Clone, Debug)]
 pub struct SiteJob {
     pub stats: Arc<SiteStats>,
     /// Sites that feed this one through a modified block, the earliest first: their rows are drawn
     /// and pushed through. Empty: the recorded input is what this site reads.
-    pub upstream: Vec<Arc<SiteStats>>,
+    pub upstream: Vec<Feeder>,
     pub quantile_probs: Arc<[f64]>,
+    /// The site's own.
     pub mods: ModSet,
     pub sampler: SamplerKind,
     pub seed: u64,

@@ -11,6 +11,7 @@ mod recipe;
 mod record;
 mod row;
 mod site;
+mod site_mods;
 mod verdict;
 
 pub use gemm::{Gemm, GemmShape};
@@ -23,4 +24,5 @@ pub use recipe::{Accumulation, Format, GemmNumerics, Granularity, OperandCast};
 pub use record::{KernelRecord, LatencySource};
 pub use row::{ErrorSummary, Fidelity, Latency, ResultRow, Results, ResultsMeta};
 pub use site::{Site, SiteId, TailOp};
+pub use site_mods::SiteMods;
 pub use verdict::{Quadrant, Safety, Speed};

@@ -75,6 +75,12 @@ impl ModSet {
         }
         Self(set)
     }
+
+    /// These with `kind` on or off.
+    #[must_use]
+    pub fn with(&self, kind: ModKind, on: bool) -> Self {
+        if self.contains(kind) == on { self.clone() } else { self.toggled(kind) }
+    }
 }
 
 impl fmt::Display for ModSet {

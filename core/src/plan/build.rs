@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    dispatch::{Candidates, Choice, Optimum, Overrides, Policy, SiteMods, dispatch, short},
-    model::{ModSet, Results, SiteId},
+    dispatch::{Candidates, Choice, Optimum, Overrides, Policy, dispatch, short},
+    model::{ModSet, Results, SiteId, SiteMods},
 };
 
 use super::{
@@ -33,10 +33,9 @@ pub fn build(
     mods_were_probed(results, mods)?;
     let candidates = Candidates::new(results, mods);
     let manifest = &results.meta.manifest;
-    let mut decided = dispatch(&candidates, policy, overrides, manifest.loss.value)?;
-    if let Some(warning) = confidence_gap(results, policy) {
-        decided.warnings.push(warning);
-    }
+    let decided = dispatch(&candidates, policy, overrides, manifest.loss.value)?;
+    let mut warnings: Vec<String> = decided.warnings.into_iter().map(|warning| warning.text).collect();
+    warnings.extend(confidence_gap(results, policy));
     let mut plan = Plan {
         format: FORMAT.to_owned(),
         version: VERSION,
@@ -52,7 +51,7 @@ pub fn build(
         digest: String::new(),
     };
     plan.digest = plan.content_digest();
-    Ok(Built { plan, warnings: decided.warnings, optimum: decided.optimum })
+    Ok(Built { plan, warnings, optimum: decided.optimum })
 }
 
 /// Intervals narrower than the policy asks for would call too much safe.
@@ -83,7 +82,7 @@ fn mods_by_site(results: &Results, mods: &SiteMods) -> BTreeMap<SiteId, ModSet> 
 /// A set of mods that no row has would silently put everything in high precision.
 fn mods_were_probed(results: &Results, mods: &SiteMods) -> Result<(), PlanError> {
     let sites: BTreeSet<&SiteId> = results.meta.manifest.sites.iter().map(|site| &site.id).collect();
-    if let Some(unknown) = mods.sites.keys().find(|site| !sites.contains(site)) {
+    if let Some(unknown) = mods.exceptions().map(|(site, _)| site).find(|site| !sites.contains(site)) {
         return Err(PlanError::UnknownModSite(unknown.clone()));
     }
     let known: BTreeSet<&ModSet> = results.rows.iter().map(|row| &row.mods).collect();
@@ -130,11 +129,11 @@ mod tests {
         let mut modified = row("a", Gemm::Fprop, "te/current", 0.1, Some(1.5), 0.0);
         modified.mods = set.clone();
         results.rows.push(modified);
-        let only_a = SiteMods { default: ModSet::none(), sites: [(SiteId::new("a"), set.clone())].into() };
+        let only_a = SiteMods::new(ModSet::none(), [(SiteId::new("a"), set.clone())].into());
         let plan = make(&results, &only_a).unwrap().plan;
         assert_eq!(plan.mods, BTreeMap::from([(SiteId::new("a"), set.clone())]));
         assert_eq!(plan.sites[0].fprop.kernel.as_str(), "te/current");
-        let elsewhere = SiteMods { default: ModSet::none(), sites: [(SiteId::new("x"), set)].into() };
+        let elsewhere = SiteMods::new(ModSet::none(), [(SiteId::new("x"), set)].into());
         assert_eq!(make(&results, &elsewhere).unwrap_err().to_string(), "mods for an unknown site 'x'");
     }
 

@@ -187,10 +187,10 @@ mod tests {
     use super::*;
     use crate::{
         dispatch::{
-            Override, Overrides, Policy, SiteMods,
+            Override, Overrides, Policy,
             testing::{Dice, results, row, unsupported, with_gemm_us},
         },
-        model::KernelId,
+        model::{KernelId, SiteMods},
         plan::build,
     };
 

@@ -1,15 +1,16 @@
-//! Takes two plans, gives what changed between them, site by site, and why.
+//! Takes two plans, or two sets of choices before they are plans, gives what changed between them, site by
+//! site, and why.
 
 use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
 use crate::{
-    dispatch::{Choice, ChoiceSource, PassedOver, Totals},
+    dispatch::{Choice, ChoiceSource, PassedOver, Policy, Totals},
     model::{Gemm, KernelId, ModSet, SiteId},
 };
 
-use super::{Plan, PlanSite};
+use super::Plan;
 
 /// Two kernels whose speed-ups differ by less are as fast as each other: the next measurement may
 /// swap them, and a reviewer need not look.
@@ -26,6 +27,9 @@ pub enum Cause {
     /// The errors are others: what was safe no longer is, or the other way round.
     Error,
     Latency,
+    /// A cast that the site's GEMMs share, or no longer do, decides: no kernel became faster or safer.
+    #[serde(rename = "shared_casts")]
+    Sharing,
     /// The loss budget is spent elsewhere.
     Budget,
 }
@@ -38,6 +42,7 @@ impl Cause {
             Self::Policy => "policy",
             Self::Error => "error",
             Self::Latency => "latency",
+            Self::Sharing => "shared casts",
             Self::Budget => "budget",
         }
     }
@@ -83,32 +88,70 @@ impl PlanDiff {
     }
 }
 
-pub fn diff(before: &Plan, after: &Plan) -> PlanDiff {
-    let old: HashMap<&SiteId, &PlanSite> = before.sites.iter().map(|site| (&site.site, site)).collect();
-    let new: HashMap<&SiteId, &PlanSite> = after.sites.iter().map(|site| (&site.site, site)).collect();
-    let missing_in = |sites: &[PlanSite], other: &HashMap<&SiteId, &PlanSite>| {
-        sites.iter().map(|site| &site.site).filter(|site| !other.contains_key(site)).cloned().collect()
+/// What is compared: the choices of every site, three a site in the order of [`Gemm::ALL`], and what they
+/// were made under.
+pub struct Decided<'a> {
+    pub policy: &'a Policy,
+    /// Sites with at least one mod.
+    pub mods: BTreeMap<&'a SiteId, &'a ModSet>,
+    pub choices: Vec<(&'a SiteId, Gemm, &'a Choice)>,
+}
+
+impl<'a> From<&'a Plan> for Decided<'a> {
+    fn from(plan: &'a Plan) -> Self {
+        Self { policy: &plan.policy, mods: plan.mods.iter().collect(), choices: plan.choices().collect() }
+    }
+}
+
+impl Decided<'_> {
+    fn mods_of(&self, site: &SiteId) -> ModSet {
+        self.mods.get(site).map(|mods| (*mods).clone()).unwrap_or_default()
+    }
+
+    fn by_site(&self) -> HashMap<(&SiteId, Gemm), &Choice> {
+        self.choices.iter().map(|(site, gemm, choice)| ((*site, *gemm), *choice)).collect()
+    }
+}
+
+/// What changed from choice to choice.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Changes {
+    /// Sites whose mods changed, before and after.
+    pub mods: BTreeMap<SiteId, (ModSet, ModSet)>,
+    pub added: Vec<SiteId>,
+    pub removed: Vec<SiteId>,
+    /// In the second one's order.
+    pub changes: Vec<ChoiceChange>,
+    pub unchanged: usize,
+}
+
+pub fn changes(before: &Decided, after: &Decided) -> Changes {
+    let (old, new) = (before.by_site(), after.by_site());
+    let missing_in = |of: &Decided, other: &HashMap<(&SiteId, Gemm), &Choice>| {
+        let firsts = of.choices.iter().filter(|(_, gemm, _)| *gemm == Gemm::Fprop);
+        firsts.map(|(site, ..)| *site).filter(|site| !other.contains_key(&(*site, Gemm::Fprop))).cloned().collect()
     };
-    let mut changes = Vec::new();
-    let mut unchanged = 0;
-    for (site, gemm, choice) in after.choices() {
-        let Some(was) = old.get(site).map(|old| old.choice(gemm)) else { continue };
+    let mut found = Changes {
+        mods: mods(before, after),
+        added: missing_in(after, &old),
+        removed: missing_in(before, &new),
+        ..Changes::default()
+    };
+    for (site, gemm, choice) in &after.choices {
+        let Some(was) = old.get(&(*site, *gemm)) else { continue };
         if was.kernel == choice.kernel && was.source == choice.source {
-            unchanged += 1;
+            found.unchanged += 1;
         } else {
-            changes.push(change(before, after, (site, gemm), (was, choice)));
+            found.changes.push(change(before, after, (site, *gemm), (was, choice)));
         }
     }
-    PlanDiff {
-        whole: whole(before, after),
-        mods: mods(before, after),
-        added: missing_in(&after.sites, &old),
-        removed: missing_in(&before.sites, &new),
-        changes,
-        unchanged,
-        before: before.totals,
-        after: after.totals,
-    }
+    found
+}
+
+pub fn diff(before: &Plan, after: &Plan) -> PlanDiff {
+    let Changes { mods, added, removed, changes, unchanged } = changes(&before.into(), &after.into());
+    let (whole, before, after) = (whole(before, after), before.totals, after.totals);
+    PlanDiff { whole, mods, added, removed, changes, unchanged, before, after }
 }
 
 fn whole(before: &Plan, after: &Plan) -> Vec<String> {
@@ -136,13 +179,18 @@ fn whole(before: &Plan, after: &Plan) -> Vec<String> {
     lines
 }
 
-fn mods(before: &Plan, after: &Plan) -> BTreeMap<SiteId, (ModSet, ModSet)> {
-    let set = |plan: &Plan, site: &SiteId| plan.mods.get(site).cloned().unwrap_or_default();
+fn mods(before: &Decided, after: &Decided) -> BTreeMap<SiteId, (ModSet, ModSet)> {
     let sites = before.mods.keys().chain(after.mods.keys());
-    sites.map(|site| (site.clone(), (set(before, site), set(after, site)))).filter(|(_, (was, is))| was != is).collect()
+    let both = sites.map(|site| ((*site).clone(), (before.mods_of(site), after.mods_of(site))));
+    both.filter(|(_, (was, is))| was != is).collect()
 }
 
-fn change(before: &Plan, after: &Plan, (site, gemm): (&SiteId, Gemm), (was, is): (&Choice, &Choice)) -> ChoiceChange {
+fn change(
+    before: &Decided,
+    after: &Decided,
+    (site, gemm): (&SiteId, Gemm),
+    (was, is): (&Choice, &Choice),
+) -> ChoiceChange {
     let (cause, reason) = explain(before, after, site, was, is);
     let near_tie = match (speed_of(before, was), speed_of(after, is)) {
         (Some(a), Some(b)) => was.kernel != is.kernel && (a / b - 1.0).abs() < NEAR_TIE,
@@ -161,21 +209,20 @@ fn change(before: &Plan, after: &Plan, (site, gemm): (&SiteId, Gemm), (was, is):
     }
 }
 
-fn speed_of(plan: &Plan, choice: &Choice) -> Option<f64> {
+fn speed_of(plan: &Decided, choice: &Choice) -> Option<f64> {
     if choice.kernel == plan.policy.baseline { Some(1.0) } else { choice.speedup }
 }
 
 /// What a person did outweighs what was asked for, which outweighs what was measured: with another
 /// policy the errors may have changed too, but the policy is why one looks.
-fn explain(before: &Plan, after: &Plan, site: &SiteId, was: &Choice, is: &Choice) -> (Cause, String) {
+fn explain(before: &Decided, after: &Decided, site: &SiteId, was: &Choice, is: &Choice) -> (Cause, String) {
     if is.source == ChoiceSource::Override {
         return (Cause::Override, is.reason.clone());
     }
     if was.source == ChoiceSource::Override {
         return (Cause::Override, format!("the override of {} is gone: {}", was.kernel, is.reason));
     }
-    let set = |plan: &Plan| plan.mods.get(site).cloned().unwrap_or_default();
-    let (old, new) = (set(before), set(after));
+    let (old, new) = (before.mods_of(site), after.mods_of(site));
     if old != new {
         let named = |set: ModSet| if set.is_empty() { "none".to_owned() } else { set.to_string() };
         return (Cause::Mod, format!("mods {} instead of {}: {}", named(new), named(old), is.reason));
@@ -197,7 +244,18 @@ fn measured(was: &Choice, is: &Choice) -> (Cause, String) {
             (Cause::Error, format!("{} was {} before: {}", is.kernel, why.as_str(), is.reason))
         }
         (None, Some(why)) => (Cause::Budget, format!("{} was {} before: {}", is.kernel, why.as_str(), is.reason)),
-        (None, None) => (Cause::Latency, is.reason.clone()),
+        (None, None) => unshared(was, is),
+    }
+}
+
+/// Neither was ruled out: the times decided, of one GEMM or of the site's GEMMs together.
+fn unshared(was: &Choice, is: &Choice) -> (Cause, String) {
+    match (was.is_decided_by_sharing(), is.is_decided_by_sharing()) {
+        (false, false) => (Cause::Latency, is.reason.clone()),
+        (_, true) => (Cause::Sharing, is.reason.clone()),
+        (true, false) => {
+            (Cause::Sharing, format!("{} is no longer favoured by a shared cast: {}", was.kernel, is.reason))
+        }
     }
 }
 
@@ -206,10 +264,10 @@ mod tests {
     use super::*;
     use crate::{
         dispatch::{
-            Override, Overrides, Policy, SiteMods,
+            Override, Overrides, Policy,
             testing::{results, row},
         },
-        model::{ModKind, ResultRow},
+        model::{ModKind, ResultRow, SiteMods},
         plan::build,
     };
 
@@ -281,6 +339,24 @@ mod tests {
             plan_with([rows, vec![modified[1].clone()]].concat(), &Policy::paper(), &set.into(), &Overrides::new());
         assert_eq!(only(&before, &after).cause, Cause::Mod);
         assert_eq!(diff(&before, &after).mods.len(), 1);
+    }
+
+    #[test]
+    fn a_cast_that_is_no_longer_shared_is_the_cause() {
+        // Forward is 98 of 100 and shares the cast of x with wgrad, which turns unsafe.
+        let tensorwise = |gemm, error| {
+            let row = row("a", gemm, "cublaslt/fp8-tensorwise", error, Some(100.0 / 98.0), 0.0);
+            crate::dispatch::testing::with_gemm_us(row, 60.0)
+        };
+        let shared = plan(vec![tensorwise(Gemm::Fprop, 0.1), tensorwise(Gemm::Wgrad, 0.1)]);
+        let alone = plan(vec![tensorwise(Gemm::Fprop, 0.1), tensorwise(Gemm::Wgrad, 0.5)]);
+        let causes = |before: &Plan, after: &Plan| -> Vec<(Gemm, Cause)> {
+            diff(before, after).changes.iter().map(|change| (change.gemm, change.cause)).collect()
+        };
+        assert_eq!(causes(&shared, &alone), [(Gemm::Fprop, Cause::Sharing), (Gemm::Wgrad, Cause::Error)]);
+        assert_eq!(causes(&alone, &shared)[0], (Gemm::Fprop, Cause::Sharing));
+        assert!(diff(&shared, &alone).changes[0].reason.contains("is no longer favoured by a shared cast"));
+        assert_eq!(serde_json::to_value(Cause::Sharing).unwrap(), "shared_casts");
     }
 
     #[test]

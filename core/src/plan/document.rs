@@ -7,8 +7,8 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::{
-    dispatch::{Choice, OverrideError, Policy, PolicyError, SiteMods, Totals},
-    model::{Gemm, ModSet, Model, SiteId},
+    dispatch::{Choice, OverrideError, Policy, PolicyError, Totals},
+    model::{Gemm, ModSet, Model, SiteId, SiteMods},
 };
 
 use super::canonical::{canonical_json, sha256, sha256_of};
@@ -168,7 +168,7 @@ impl Plan {
     }
 
     pub fn site_mods(&self) -> SiteMods {
-        SiteMods { default: ModSet::none(), sites: self.mods.clone() }
+        SiteMods::new(ModSet::none(), self.mods.clone())
     }
 
     pub fn choices(&self) -> impl Iterator<Item = (&SiteId, Gemm, &Choice)> {

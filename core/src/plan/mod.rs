@@ -11,6 +11,6 @@ mod results_digest;
 pub use build::{Built, build};
 pub use canonical::canonical_json;
 pub use check::{Finding, Severity, check};
-pub use diff::{Cause, ChoiceChange, NEAR_TIE, PlanDiff, diff};
+pub use diff::{Cause, Changes, ChoiceChange, Decided, NEAR_TIE, PlanDiff, changes, diff};
 pub use document::{FORMAT, Plan, PlanError, PlanSite, VERSION};
 pub use results_digest::results_digest;

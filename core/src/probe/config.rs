@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    model::{Gemm, Kernel, Latency, Metric, ModSet, Site, catalogue},
+    model::{Gemm, Kernel, Latency, Metric, ModSet, Site, SiteMods, catalogue},
     stats::SamplerKind,
 };
 
@@ -14,13 +14,14 @@ pub struct Threshold {
     pub bound: f64,
 }
 
-/// The latency of a kernel at a site under mods.
+/// The latency of a kernel at a site under its own mods.
 pub type LatencyOf = Arc<dyn Fn(&Kernel, Gemm, &Site, &ModSet) -> Latency + Send + Sync>;
 
 #[derive(Clone)]
 pub struct ProbeConfig {
     pub kernels: Vec<&'static Kernel>,
-    pub mods: ModSet,
+    /// In force at each site: a row follows its site's own, and those of the blocks that feed it.
+    pub mods: SiteMods,
     pub min_draws: u64,
     pub max_draws: u64,
     pub confidence: f64,
@@ -37,7 +38,7 @@ impl Default for ProbeConfig {
     fn default() -> Self {
         Self {
             kernels: catalogue().iter().collect(),
-            mods: ModSet::none(),
+            mods: SiteMods::none(),
             min_draws: 16,
             max_draws: 64,
             confidence: 0.95,

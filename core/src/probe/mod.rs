@@ -10,6 +10,10 @@ mod run;
 mod source;
 mod task;
 
+pub use crate::engine::Control;
 pub use config::{LatencyOf, ProbeConfig, Threshold};
 pub use run::{ProbeEvent, SiteSource, probe};
 pub use task::SiteTask;
+
+#[cfg(all(test, feature = "native"))]
+mod mods_tests;

@@ -3,14 +3,11 @@
 
 use std::{
     collections::VecDeque,
-    sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use crate::{
-    engine::{Engine, EngineError, SiteJob, upstream},
+    engine::{Control, Engine, EngineError, Feeder, Feeds, SiteJob},
     model::{ResultRow, Site, SiteId},
     trace::SiteStats,
 };
@@ -59,9 +56,9 @@ struct Shared<'a> {
     source: &'a dyn SiteSource,
     engine: &'a dyn Engine,
     config: &'a ProbeConfig,
-    cancel: &'a AtomicBool,
+    control: &'a Control,
     sink: &'a (dyn Fn(ProbeEvent) + Sync),
-    sites: Vec<Site>,
+    feeds: Feeds<'a>,
     probs: Arc<[f64]>,
     queue: Mutex<Queue>,
     share: f64,
@@ -69,30 +66,31 @@ struct Shared<'a> {
     lost: OnceLock<String>,
 }
 
-/// Probes `chosen` sites of `source`. Returns when all is done or `cancel` is set; rows that were
-/// reported stay valid.
+/// Probes `chosen` sites of `source`. Returns when all is done or `control` is cancelled; rows that were
+/// reported stay valid. While paused it holds what it prepared, and draws nothing.
 pub fn probe(
     source: &dyn SiteSource,
     chosen: &[SiteId],
     engine: &dyn Engine,
     config: &ProbeConfig,
-    cancel: &AtomicBool,
+    control: &Control,
     sink: &(dyn Fn(ProbeEvent) + Sync),
 ) {
+    let sites = source.sites();
     let shared = Shared {
         source,
         engine,
         config,
-        cancel,
+        control,
         sink,
-        sites: source.sites(),
+        feeds: Feeds::new(&sites),
         probs: source.quantile_probs().into(),
         queue: Mutex::new(Queue { waiting: chosen.iter().cloned().map(Stage::Look).collect(), progress: 0.0 }),
         share: 1.0 / chosen.len().max(1) as f64,
         lost: OnceLock::new(),
     };
     run_workers(&shared);
-    if !cancel.load(Ordering::Relaxed) {
+    if !control.is_cancelled() {
         sink(ProbeEvent::Progress(1.0));
     }
 }
@@ -122,7 +120,7 @@ fn run_workers(shared: &Shared<'_>) {
 
 fn work(shared: &Shared<'_>) {
     let looks_first = shared.engine.wants_first_look();
-    while !shared.cancel.load(Ordering::Relaxed) {
+    while shared.control.goes_on() {
         let next = lock(&shared.queue).waiting.pop_front();
         match next {
             Some(Stage::Look(id)) if !looks_first => {
@@ -154,14 +152,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Shared<'_> {
     /// Loads a site's tensors, and those of the modified blocks that feed it.
     fn open(&self, id: &SiteId) -> Result<SiteJob, String> {
-        let sites: Vec<&Site> = self.sites.iter().collect();
         let load = |id: &SiteId| self.source.stats(id).map(Arc::new);
-        let chain = upstream(&sites, id, &self.config.mods);
+        let context = self.feeds.context(id, &self.config.mods);
+        let feeder = |(id, mods): (SiteId, _)| Ok::<_, String>(Feeder { stats: load(&id)?, mods });
         Ok(SiteJob {
             stats: load(id)?,
-            upstream: chain.iter().map(load).collect::<Result<_, _>>()?,
+            upstream: context.upstream.into_iter().map(feeder).collect::<Result<_, _>>()?,
             quantile_probs: self.probs.clone(),
-            mods: self.config.mods.clone(),
+            mods: context.own,
             sampler: self.config.sampler,
             seed: self.config.seed,
         })
@@ -172,7 +170,7 @@ impl Shared<'_> {
             (self.sink)(ProbeEvent::Problem(id.clone(), reason.clone()));
             return None;
         }
-        let stop = || self.cancel.load(Ordering::Relaxed) || self.lost.get().is_some();
+        let stop = || !self.control.goes_on() || self.lost.get().is_some();
         let outcome = self.open(id).and_then(|job| {
             let mut task = task.unwrap_or_else(|| Box::new(SiteTask::new(job.stats.site.clone())));
             let mut report = |rows| (self.sink)(ProbeEvent::Rows(rows));

@@ -5,6 +5,8 @@
 use std::{
     path::Path,
     sync::atomic::{AtomicUsize, Ordering},
+    thread::sleep,
+    time::Duration,
 };
 
 use super::*;
@@ -103,6 +105,10 @@ struct Seen {
 }
 
 fn run(engine: &dyn Engine, max_draws: u64) -> Seen {
+    controlled(engine, max_draws, &Control::new())
+}
+
+fn controlled(engine: &dyn Engine, max_draws: u64, control: &Control) -> Seen {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sample-traces/wukong-clicks.trace.safetensors");
     let trace = Trace::open(&path).unwrap();
     let sites: Vec<SiteId> = trace.sites().iter().rev().take(3).map(|entry| entry.site.id.clone()).collect();
@@ -115,7 +121,7 @@ fn run(engine: &dyn Engine, max_draws: u64) -> Seen {
         ..ProbeConfig::default()
     };
     let seen = Mutex::new((0, Seen::default()));
-    probe(&trace, &sites, engine, &config, &AtomicBool::new(false), &|event| {
+    probe(&trace, &sites, engine, &config, control, &|event| {
         let mut seen = lock(&seen);
         seen.0 += 1;
         let at = seen.0;
@@ -157,4 +163,58 @@ fn without_a_first_look_rows_come_at_every_look_and_are_the_same() {
     // The head's n = 1 has no FP8; two sites report after 2 draws, after 10 and at the end.
     assert_eq!(reports, 2 * 3 + 1);
     assert_eq!(last(with), last(without));
+}
+
+/// Steers the probe of `engine` from another thread, once a few draws are done; what came of the probe.
+fn steered(engine: &Fragile, control: &Control, steer: impl FnOnce() + Send) -> Seen {
+    let drawn = || usize::MAX - engine.draws_left.load(Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while drawn() < 5 {
+                sleep(Duration::from_millis(1));
+            }
+            steer();
+        });
+        controlled(engine, 10, control)
+    })
+}
+
+/// True when no draw ends any more: at once, or after the one that was under way.
+fn stands_still(engine: &Fragile) -> bool {
+    let left = || engine.draws_left.load(Ordering::SeqCst);
+    let mut before = left();
+    for _ in 0..3 {
+        sleep(Duration::from_millis(300));
+        let now = left();
+        if now == before {
+            return true;
+        }
+        before = now;
+    }
+    false
+}
+
+#[test]
+fn a_paused_probe_draws_nothing_and_goes_on_as_if_nothing_was() {
+    let (engine, control) = (Fragile::new(usize::MAX, true), Control::new());
+    let seen = steered(&engine, &control, || {
+        control.pause();
+        assert!(stands_still(&engine), "draws while paused");
+        control.resume();
+    });
+    let rows = |seen: Seen| seen.rows.into_iter().map(|(_, rows)| rows).collect::<Vec<_>>();
+    assert_eq!(rows(seen), rows(run(&Fragile::new(usize::MAX, true), 10)));
+}
+
+#[test]
+fn a_paused_probe_can_be_cancelled() {
+    let (engine, control) = (Fragile::new(usize::MAX, true), Control::new());
+    let seen = steered(&engine, &control, || {
+        control.pause();
+        assert!(stands_still(&engine), "draws while paused");
+        control.cancel();
+    });
+    assert!(control.is_cancelled() && seen.problems.is_empty());
+    let (some, all) = (seen.rows.len(), run(&Fragile::new(usize::MAX, true), 10).rows.len());
+    assert!(0 < some && some < all, "{some} of {all}");
 }

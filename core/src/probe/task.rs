@@ -113,7 +113,8 @@ impl SiteTask {
         GemmShape { m: self.site.m, k: self.site.k, n: self.site.n }
     }
 
-    /// Draws until `stop` says so or all is settled, calling `report` with fresh rows now and then.
+    /// Draws until `stop` says so or all is settled, calling `report` with fresh rows now and then. `stop` may
+    /// wait: it is asked between draws, and once a direction's rows were reported.
     /// `first_look`: only the first few draws of each GEMM. A lost engine is an error at once: it is asked for
     /// nothing more, and what was reported stays good.
     pub fn advance(
@@ -133,8 +134,8 @@ impl SiteTask {
             }
             let how = Advance { engine, config, first_look, stop };
             match self.advance_gemm(gemm, prepared.as_mut(), &how, report) {
-                Ok(()) if first_look || stop() => {}
-                Ok(()) => {
+                Ok(false) => {}
+                Ok(true) => {
                     self.ended.insert(gemm);
                 }
                 Err(error @ EngineError::Lost(_)) => return Err(error),
@@ -150,13 +151,14 @@ impl SiteTask {
         Ok(())
     }
 
+    /// True when it was drawn to the end.
     fn advance_gemm(
         &mut self,
         gemm: Gemm,
         prepared: &mut dyn SiteEngine,
         how: &Advance<'_>,
         report: &mut dyn FnMut(Vec<ResultRow>),
-    ) -> Result<(), EngineError> {
+    ) -> Result<bool, EngineError> {
         let Advance { engine, config, first_look, stop } = *how;
         let all = self.ways(gemm, engine, config);
         if !first_look && let Some((rows, sums)) = prepared.heldout(gemm, &all) {
@@ -164,7 +166,10 @@ impl SiteTask {
         }
         let limit = if first_look { FIRST_LOOK.min(config.max_draws) } else { config.max_draws };
         let mut done = all.iter().map(|way| self.draws(gemm, *way)).min().unwrap_or(0);
-        while done < limit && !stop() {
+        while done < limit {
+            if stop() {
+                return Ok(false);
+            }
             let open: Vec<Way> = all.iter().copied().filter(|way| !self.entry(gemm, *way).settled).collect();
             if open.is_empty() {
                 break;
@@ -180,7 +185,7 @@ impl SiteTask {
                 }
             }
         }
-        Ok(())
+        Ok(!first_look)
     }
 
     fn entry(&mut self, gemm: Gemm, way: Way) -> &mut Evidence {
@@ -248,6 +253,7 @@ impl SiteTask {
         config: &ProbeConfig,
     ) -> ResultRow {
         let known = self.evidence.get(&(gemm, engine.way(kernel, gemm)));
+        let mods = config.mods.of(&self.site.id);
         let refused = known.and_then(|evidence| evidence.refused.clone());
         let support = engine.supports(kernel, gemm, self.shape()).and_then(|()| refused.map_or(Ok(()), Err));
         let evidence = known.filter(|_| support.is_ok());
@@ -256,12 +262,12 @@ impl SiteTask {
             site: self.site.id.clone(),
             gemm,
             kernel: kernel.id(),
-            mods: config.mods.clone(),
+            mods: mods.clone(),
             shape: self.shape(),
             supported: support.is_ok(),
             reason,
             error: evidence.and_then(|evidence| evidence.summary(self.outputs(gemm), config.confidence)),
-            latency: (config.latency)(kernel, gemm, &self.site, &config.mods),
+            latency: (config.latency)(kernel, gemm, &self.site, mods),
             fidelity: evidence.and_then(|evidence| evidence.fidelity),
             sampler: self.sampler.clone(),
             engine: info.name.to_owned(),

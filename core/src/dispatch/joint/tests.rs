@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use crate::{
     dispatch::{
-        Candidates, Dispatch, Group, Override, Overrides, PassedOver, Policy, SiteMods, bound_of, dispatch, frontier,
+        Candidates, Dispatch, Group, Override, Overrides, PassedOver, Policy, bound_of, dispatch, frontier,
         sharing::{Cost, site_us, unearned},
         testing::{Dice, results, row, with_gemm_us},
     },
-    model::{Estimate, Gemm, GemmShape, KernelId, LatencySource, Metric, ResultRow, Results, Safety, SiteId},
+    model::{Estimate, Gemm, GemmShape, KernelId, LatencySource, Metric, ResultRow, Results, Safety, SiteId, SiteMods},
 };
 
 const BF16: &str = "cublaslt/bf16";

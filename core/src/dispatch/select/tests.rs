@@ -2,11 +2,8 @@
 
 use super::*;
 use crate::{
-    dispatch::{
-        SiteMods,
-        testing::{results, row, unsupported},
-    },
-    model::{ModKind, ModSet, Results, SiteId},
+    dispatch::testing::{results, row, unsupported},
+    model::{ModKind, ModSet, Results, SiteId, SiteMods},
 };
 
 const FAST: &str = "cublaslt/fp8-rowwise+fast";
@@ -118,7 +115,7 @@ fn overrides_survive_and_are_marked() {
     assert_eq!(dispatch.choices[0].reason, "override: tried; breaks the policy: MERE .4 (.36 to .44) > .2");
     assert_eq!(
         dispatch.warnings,
-        [format!("s:fprop is overridden with {OTHER}, which breaks the policy: MERE .4 (.36 to .44) > .2")]
+        [format!("s:fprop is overridden with {OTHER}, which breaks the policy: MERE .4 (.36 to .44) > .2").as_str()]
     );
 
     let kept = run(&all, &Policy::paper(), &override_of("s", Gemm::Fprop, "cublaslt/bf16"));

@@ -2,9 +2,9 @@
 //! modified blocks.
 
 use crate::{
-    engine::{EngineError, SiteJob},
+    engine::{EngineError, Feeder, SiteJob},
     model::{Accumulation, Matrix},
-    mods::modified_tail,
+    mods::{Tail, modified_tail},
     numerics::{CastPanels, Epilogue, Panels, Scales, Side, gemm, rng::Rng},
     stats::{AmaxTable, MatrixNormal, RowSampler, SampleError, SamplerKind},
     trace::{Distribution, SiteStats, WeightStats},
@@ -44,11 +44,11 @@ impl Rows {
         let Some(first) = job.upstream.first() else {
             return Self::recorded("input", &job.stats.input, &job.quantile_probs, job.sampler);
         };
-        let sampler = RowSampler::new("input", &first.input, &job.quantile_probs, job.sampler)?;
-        let blocks = job.upstream.iter().map(|stats| Block::new(stats, job)).collect::<Result<Vec<_>, _>>()?;
+        let sampler = RowSampler::new("input", &first.stats.input, &job.quantile_probs, job.sampler)?;
+        let blocks = job.upstream.iter().map(|feeder| Block::new(feeder, job.seed)).collect::<Result<Vec<_>, _>>()?;
         let m = job.stats.site.m;
         let mut rows = Matrix { rows: m, cols: job.stats.site.k, data: Vec::with_capacity(m * job.stats.site.k) };
-        let mut rng = Rng::new(job.seed, &[first.site.id.as_str().as_bytes(), b"batch"]);
+        let mut rng = Rng::new(job.seed, &[first.stats.site.id.as_str().as_bytes(), b"batch"]);
         for start in (0..m).step_by(CHUNK) {
             let drawn = sampler.rows(CHUNK.min(m - start), &mut rng);
             let out = blocks.iter().fold(drawn, |rows, block| block.push(&rows));
@@ -88,15 +88,15 @@ impl Rows {
 /// An upstream linear with its modified tail, in high precision.
 struct Block {
     weight: CastPanels,
-    tail: crate::mods::Tail,
+    tail: Tail,
 }
 
 impl Block {
-    fn new(stats: &SiteStats, job: &SiteJob) -> Result<Self, EngineError> {
-        let mut rng = Rng::new(job.seed, &[stats.site.id.as_str().as_bytes(), b"weight"]);
+    fn new(Feeder { stats, mods }: &Feeder, seed: u64) -> Result<Self, EngineError> {
+        let mut rng = Rng::new(seed, &[stats.site.id.as_str().as_bytes(), b"weight"]);
         let weight = Matrix { rows: stats.site.n, cols: stats.site.k, data: draw_weight(stats, &mut rng)? };
         let weight = CastPanels { panels: Panels::pack(Side::Right, &weight), scales: Scales::None };
-        Ok(Self { weight, tail: modified_tail(stats, &job.mods) })
+        Ok(Self { weight, tail: modified_tail(stats, mods) })
     }
 
     fn push(&self, rows: &Matrix) -> Matrix {

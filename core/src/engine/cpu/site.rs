@@ -162,7 +162,7 @@ impl SiteEngine for CpuSite {
 
     fn sampler(&self) -> String {
         match self.job.upstream.last() {
-            Some(feeder) => format!("through {}", feeder.site.id),
+            Some(feeder) => format!("through {}", feeder.stats.site.id),
             None => self.job.sampler.available(&self.job.stats.input).as_str().to_owned(),
         }
     }

@@ -1,0 +1,96 @@
+//! Takes a length and a function of a range, gives its answers in order: on every core where there are threads,
+//! on this one where there are none. The answers do not depend on how many there are.
+
+use std::ops::Range;
+
+/// Items that are worth a thread of their own, when one costs some tens of microseconds.
+const LEAST: usize = 256;
+
+/// `work` over consecutive ranges of `0..len`; their answers one after the other.
+pub fn map_ranges<R: Send>(len: usize, work: impl Fn(Range<usize>) -> Vec<R> + Sync) -> Vec<R> {
+    let parts = parts(len);
+    if parts <= 1 { work(0..len) } else { on_threads(len, parts, &work) }
+}
+
+/// The same of a few long pieces of work.
+pub fn map_few<R: Send>(len: usize, work: impl Fn(Range<usize>) -> Vec<R> + Sync) -> Vec<R> {
+    let parts = cores().min(len / 2);
+    if parts <= 1 { work(0..len) } else { on_threads(len, parts, &work) }
+}
+
+/// `work` at every place of `0..len`.
+pub fn map<R: Send>(len: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
+    map_ranges(len, |range| range.map(&work).collect())
+}
+
+/// Both, at once where there are threads.
+#[cfg(feature = "native")]
+pub fn join<A: Send, B>(a: impl FnOnce() -> A + Send, b: impl FnOnce() -> B) -> (A, B) {
+    std::thread::scope(|scope| {
+        let a = scope.spawn(a);
+        let b = b();
+        (a.join().unwrap_or_else(|cause| std::panic::resume_unwind(cause)), b)
+    })
+}
+
+#[cfg(not(feature = "native"))]
+pub fn join<A: Send, B>(a: impl FnOnce() -> A + Send, b: impl FnOnce() -> B) -> (A, B) {
+    (a(), b())
+}
+
+/// Asking costs more than a small trace takes.
+fn parts(len: usize) -> usize {
+    if len < 2 * LEAST { 1 } else { cores().min(len / LEAST) }
+}
+
+#[cfg(feature = "native")]
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+#[cfg(not(feature = "native"))]
+fn cores() -> usize {
+    1
+}
+
+#[cfg(feature = "native")]
+fn on_threads<R: Send>(len: usize, parts: usize, work: &(impl Fn(Range<usize>) -> Vec<R> + Sync)) -> Vec<R> {
+    let range = |part: usize| part * len / parts..(part + 1) * len / parts;
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..parts).map(|part| scope.spawn(move || work(range(part)))).collect();
+        let mut all = work(range(0));
+        for other in others {
+            // A panic there is one here: nothing of ours may be half done.
+            all.append(&mut other.join().unwrap_or_else(|cause| std::panic::resume_unwind(cause)));
+        }
+        all
+    })
+}
+
+#[cfg(not(feature = "native"))]
+fn on_threads<R: Send>(len: usize, _: usize, work: &(impl Fn(Range<usize>) -> Vec<R> + Sync)) -> Vec<R> {
+    work(0..len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_come_in_order_however_many_there_are() {
+        for len in [0, 1, LEAST, 2 * LEAST, 10 * LEAST + 7] {
+            assert_eq!(map(len, |at| 3 * at), (0..len).map(|at| 3 * at).collect::<Vec<_>>());
+            assert_eq!(map_ranges(len, |range| range.collect()), (0..len).collect::<Vec<_>>());
+        }
+    }
+
+    #[cfg(feature = "native")]
+    #[test]
+    fn every_number_of_threads_gives_the_same() {
+        let all: Vec<usize> = (0..1000).collect();
+        for parts in 1..9 {
+            assert_eq!(on_threads(1000, parts, &|range: Range<usize>| range.collect()), all);
+        }
+        assert_eq!(join(|| 1, || 2), (1, 2));
+    }
+}
