@@ -1,50 +1,109 @@
 //! The window: `logic()` drains events and applies what was asked for; `ui()` reads the state and asks.
 
-use egui::{CentralPanel, Frame, Margin, Panel, Rect, Ui, UiBuilder, pos2};
-use loka_core::session::{
-    Command, CommandError, Event, NoticeKind, Session,
-    view::{Column, SiteVerdict},
-};
+use std::collections::BTreeSet;
+
+use egui::{CentralPanel, Frame, Margin, Panel, Ui};
+use loka_core::session::{Command, CommandError, Event, NoticeKind, Session, view::Column};
 
 use crate::{
-    commands::{self, Action, Outcome, Request},
+    chores::Chores,
+    commands::{self, Action, Doing, Request, Scope},
+    deriving::{Deriver, Sweeps},
+    errands::Errands,
+    layout::layout_ui,
     link::Link,
+    opening::Opening,
     panels,
+    picker::Picker,
+    settings::{Keeper, Store},
     theme::Theme,
-    views::{self, Derived, Scene, Tab, ViewState},
+    views::{self, Clock, Derived, Scene, ViewState},
 };
 
 /// Events may take this long of a frame; the rest waits for the next.
-const EVENT_BUDGET: std::time::Duration = std::time::Duration::from_millis(10);
-
-/// From this width on the heatmap and the quadrant stand side by side.
-const WIDE: f32 = 1500.0;
+const EVENT_BUDGET: std::time::Duration = std::time::Duration::from_millis(3);
 
 pub struct LokaApp {
-    session: Session,
-    link: Box<dyn Link>,
-    view: ViewState,
+    pub(crate) session: Session,
+    pub(crate) link: Box<dyn Link>,
+    pub(crate) view: ViewState,
     theme: Theme,
-    derived: Derived,
+    /// Faces and styles were given to the context that draws.
+    installed: bool,
+    pub(crate) derived: Derived,
     requests: Vec<Request>,
+    gpu: Option<eframe::wgpu::TextureFormat>,
+    performed: BTreeSet<Action>,
     suggestions: Vec<String>,
+    /// Files that wait for the one before them.
+    pub(crate) opening: Opening,
+    /// What is done beside the session: settings, pictures, the clipboard, the system's dialogs.
+    pub(crate) chores: Chores,
 }
 
 impl LokaApp {
-    pub fn new(ctx: &egui::Context, link: Box<dyn Link>) -> Self {
-        let theme = Theme::dark();
-        theme.apply(ctx);
+    /// Everything is derived in the frame until [`Self::with_threads`].
+    pub fn new(link: Box<dyn Link>) -> Self {
         let mut app = Self {
             session: Session::default(),
             link,
             view: ViewState::default(),
-            theme,
-            derived: Derived::default(),
+            theme: Theme::dark(),
+            installed: false,
+            derived: Derived::new(Deriver::inline(), Sweeps::inline()),
             requests: Vec::new(),
+            gpu: None,
+            performed: BTreeSet::new(),
             suggestions: Vec::new(),
+            opening: Opening::default(),
+            chores: Chores::new(Errands::inline()),
         };
         app.command(Command::FindEngines);
         app
+    }
+
+    /// Views of large traces are derived on a thread, which calls `wake`.
+    #[cfg(not(target_arch = "wasm32"))]
+    #[must_use]
+    pub fn with_threads(mut self, wake: crate::link::Wake) -> Self {
+        self.derived = Derived::new(Deriver::threaded(wake.clone()), Sweeps::threaded(wake.clone()));
+        self.chores.errands = Errands::threaded(wake);
+        self
+    }
+
+    /// Remembers layout, looks and recent files there, and takes up what is remembered. Without it nothing
+    /// outlives the window.
+    #[must_use]
+    pub fn with_store(mut self, store: std::sync::Arc<dyn Store>) -> Self {
+        let (keeper, settings, problem) = Keeper::open(store);
+        self.chores.take_up(&mut self.view, keeper, settings);
+        if let Some(problem) = problem {
+            self.session.notify(NoticeKind::Warning, problem);
+        }
+        self.chores.look_for_recent(&self.view);
+        self
+    }
+
+    /// The system's file dialogs.
+    #[must_use]
+    pub fn with_picker(mut self, picker: Box<dyn Picker>) -> Self {
+        self.view.no_browse = picker.problem();
+        self.chores.picker = Some(picker);
+        self
+    }
+
+    /// Lines of the log are stamped by this clock.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Clock) -> Self {
+        self.chores.clock = clock;
+        self
+    }
+
+    /// Our own shaders draw into textures of this format.
+    #[must_use]
+    pub fn with_gpu(mut self, format: eframe::wgpu::TextureFormat) -> Self {
+        self.gpu = Some(format);
+        self
     }
 
     /// Files to offer while nothing is open.
@@ -58,6 +117,11 @@ impl LokaApp {
         &self.session
     }
 
+    /// Every action that did something since the window was opened.
+    pub fn performed(&self) -> &BTreeSet<Action> {
+        &self.performed
+    }
+
     pub fn view(&self) -> &ViewState {
         &self.view
     }
@@ -66,9 +130,41 @@ impl LokaApp {
         &mut self.view
     }
 
-    /// Opens a trace or results, by the file's ending.
+    /// Opens a trace, results or a plan: by its ending, else by its content.
     pub fn open(&mut self, path: String) {
-        self.command(panels::open(path));
+        self.open_all(vec![path]);
+    }
+
+    /// Opens several files, the trace among them first.
+    pub fn open_all(&mut self, paths: Vec<String>) {
+        for question in self.opening.add(paths) {
+            self.command(question);
+        }
+        self.open_next();
+    }
+
+    fn open_next(&mut self) {
+        while let Some(command) = self.opening.next(&self.session) {
+            self.command(command);
+        }
+        if self.opening.take_probe() {
+            self.probe_the_rest();
+        }
+    }
+
+    /// Rows came from a file: what they lack is probed, unless that would set them aside.
+    fn probe_the_rest(&mut self) {
+        let shown = self.session.shown_origin().clone();
+        let chosen = self.session.engines.chosen_status();
+        let same = chosen.is_some_and(|of| of.name == shown.engine && of.device == shown.device);
+        if self.session.trace.is_some() && self.session.lacks_rows() && (same || !self.session.has_rows()) {
+            self.command(Command::StartProbe);
+        }
+    }
+
+    /// The window closes.
+    pub fn close(&mut self) {
+        self.chores.close(&self.view);
     }
 
     /// Applies a command at once; what takes time goes to the link.
@@ -80,6 +176,11 @@ impl LokaApp {
             Err(CommandError::NothingToUndo | CommandError::NothingToRedo) => {}
             Err(error) => self.session.notify(NoticeKind::Error, error.to_string()),
         }
+    }
+
+    /// Asks for an action, as a key or a button would: carried out by the next [`Self::tick`] if it is enabled.
+    pub fn act(&mut self, action: Action) {
+        self.requests.push(Request::Act(action));
     }
 
     /// What the view does along with a command.
@@ -105,20 +206,27 @@ impl LokaApp {
         for request in std::mem::take(&mut self.requests) {
             match request {
                 Request::Do(command) => self.command(command),
+                Request::Open(paths) => self.open_all(paths),
                 Request::Act(action) => self.perform(action, ctx),
             }
         }
-        self.switch_theme(ctx);
-        self.derived.refresh(&mut self.session, &self.view);
+        self.do_chores(ctx);
+        self.appear(ctx);
+        if let Some(problem) = self.derived.refresh(&self.session, &self.view) {
+            self.session.notify(NoticeKind::Error, problem);
+        }
         self.follow_worst();
     }
 
     fn perform(&mut self, action: Action, ctx: &egui::Context) {
-        if !commands::is_enabled(action, &self.session, &self.view) {
+        let scope = Scope { session: &self.session, view: &self.view, derived: &self.derived };
+        if !action.is_enabled(scope) {
             return;
         }
-        let columns = &self.derived.heatmap.columns;
-        if let Some(command) = commands::perform(action, &self.session, &mut self.view, columns, ctx) {
+        self.performed.insert(action);
+        self.chores.note(&mut self.view, action);
+        let mut doing = Doing { session: &self.session, view: &mut self.view, derived: &self.derived, ctx };
+        if let Some(command) = action.perform(&mut doing) {
             self.command(command);
         }
     }
@@ -126,12 +234,7 @@ impl LokaApp {
     fn take_events(&mut self, ctx: &egui::Context) {
         let budget = Budget::new();
         while let Some(event) = self.link.poll() {
-            let opened = matches!(event, Event::TraceOpened { .. });
-            self.session.event(event);
-            if opened {
-                self.view.forget_selection();
-                self.command(Command::StartProbe);
-            }
+            self.take_event(event);
             if budget.is_spent() {
                 ctx.request_repaint();
                 break;
@@ -143,27 +246,52 @@ impl LokaApp {
         }
     }
 
+    fn take_event(&mut self, event: Event) {
+        let opened = matches!(event, Event::TraceOpened { .. });
+        let not_ours = self.opening.event(&event);
+        let files = self.chores.before(&event, &self.session);
+        self.session.event(event);
+        if let Some(line) = not_ours {
+            self.session.notify(NoticeKind::Error, line);
+        }
+        if let Some(effect) = self.chores.after(files, &self.session, &mut self.view) {
+            self.link.run(effect);
+        }
+        if opened {
+            self.view.forget_selection();
+            if self.opening.may_probe() {
+                self.command(Command::StartProbe);
+            }
+        }
+        self.open_next();
+    }
+
     fn take_files(&mut self, ctx: &egui::Context) {
         let dropped = ctx.input(|input| input.raw.dropped_files.clone());
-        for file in dropped {
-            self.open(file.path().to_string_lossy().into_owned());
+        if !dropped.is_empty() {
+            self.open_all(dropped.iter().map(|file| file.path().to_string_lossy().into_owned()).collect());
         }
     }
 
-    fn switch_theme(&mut self, ctx: &egui::Context) {
-        if self.theme.dark != self.view.dark {
-            self.theme = Theme::of(self.view.dark);
-            self.theme.apply(ctx);
+    /// Ground and text size, as asked for.
+    fn appear(&mut self, ctx: &egui::Context) {
+        if !std::mem::replace(&mut self.installed, true) {
+            Theme::install(ctx);
         }
+        ctx.set_theme(self.view.ground.preference());
+        if ctx.zoom_factor() != self.view.text_size {
+            ctx.set_zoom_factor(self.view.text_size);
+        }
+        self.theme = Theme::of(ctx.theme() == egui::Theme::Dark);
     }
 
     /// The worst site is selected until every site has rows or a person selects.
     fn follow_worst(&mut self) {
-        let Some((worst, gemm)) = self.derived.worst.clone().filter(|_| self.view.follow_worst) else { return };
-        let seen = |of: &SiteVerdict| of.num_safe_fast + of.num_safe + of.num_uncertain + of.num_unsafe > 0;
-        let complete = self.derived.verdicts.values().all(seen);
-        let kernel = self.derived.plan.choice(&worst, gemm).map(|choice| choice.kernel.clone());
-        self.view.site = Some(worst);
+        let Some(worst) = self.derived.worst.clone().filter(|_| self.view.follow_worst) else { return };
+        let complete = self.derived.verdicts.iter().all(|of| of.num_known() > 0);
+        let gemm = worst.gemm;
+        let kernel = self.derived.plan.choice(&worst.site, gemm).map(|choice| choice.kernel.clone());
+        self.view.site = Some(worst.site);
         self.view.column = kernel.map(|kernel| Column { gemm, kernel });
         self.view.reveal = true;
         self.view.follow_worst = !complete && self.session.is_running();
@@ -172,17 +300,21 @@ impl LokaApp {
     /// Draws the whole window into `ui`.
     pub fn draw(&mut self, ui: &mut Ui) {
         let busy = self.link.busy();
+        let active_pane = self.view.layout.active();
         let mut scene = Scene {
             session: &self.session,
             derived: &self.derived,
             view: &mut self.view,
             theme: self.theme,
+            active_pane,
             requests: &mut self.requests,
+            gpu: self.gpu,
+            vector: false,
             busy: busy.as_deref(),
             suggestions: &self.suggestions,
         };
         window_ui(ui, &mut scene);
-        overlays_ui(ui, &mut scene);
+        panels::overlays_ui(ui, &mut scene);
         if !self.requests.is_empty() {
             // They are applied before the next frame, which must come.
             ui.ctx().request_repaint();
@@ -199,6 +331,10 @@ impl eframe::App for LokaApp {
         self.draw(ui);
     }
 
+    fn on_exit(&mut self) {
+        self.close();
+    }
+
     fn clear_color(&self, _: &egui::Visuals) -> [f32; 4] {
         self.theme.panel.to_normalized_gamma_f32()
     }
@@ -207,7 +343,6 @@ impl eframe::App for LokaApp {
 fn window_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let theme = scene.theme;
     let bar = Frame::new().fill(theme.panel).inner_margin(Margin::symmetric(12, 6));
-    let side = Frame::new().fill(theme.panel).inner_margin(Margin::symmetric(8, 8));
     let middle = Frame::new().fill(theme.canvas).inner_margin(Margin::symmetric(12, 8));
     Panel::top("top bar").frame(bar).show(ui, |ui| panels::top_bar_ui(ui, scene));
     if scene.session.trace.is_some() {
@@ -220,55 +355,7 @@ fn window_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
         CentralPanel::default().frame(middle).show(ui, |ui| views::empty_ui(ui, scene));
         return;
     }
-    let wide = ui.ctx().content_rect().width() > WIDE;
-    let (list, inspector) = if wide { (250.0, 450.0) } else { (200.0, 410.0) };
-    let panel = Panel::left(("sites", wide)).frame(side).default_size(list).min_size(150.0).resizable(true);
-    panel.show(ui, |ui| panels::site_list_ui(ui, scene));
-    let panel =
-        Panel::right(("inspector", wide)).frame(side).default_size(inspector).min_size(inspector).resizable(true);
-    panel.show(ui, |ui| panels::inspector_ui(ui, scene));
-    CentralPanel::default().frame(middle).show(ui, |ui| center_ui(ui, scene, wide));
-}
-
-fn center_ui(ui: &mut Ui, scene: &mut Scene<'_>, wide: bool) {
-    if wide {
-        let all = ui.available_rect_before_wrap();
-        let middle = all.left() + all.width() * 0.6;
-        let left = Rect::from_min_max(all.min, pos2(middle - 12.0, all.bottom()));
-        let right = Rect::from_min_max(pos2(middle + 4.0, all.top()), all.max);
-        ui.scope_builder(UiBuilder::new().max_rect(left), |ui| views::heatmap_ui(ui, scene));
-        ui.scope_builder(UiBuilder::new().max_rect(right), |ui| views::quadrant_ui(ui, scene));
-        return;
-    }
-    ui.horizontal(|ui| {
-        for (tab, text, action) in
-            [(Tab::Heatmap, "Heatmap", Action::ShowHeatmap), (Tab::Quadrant, "Quadrant", Action::ShowQuadrant)]
-        {
-            if ui.selectable_label(scene.view.tab == tab, text).on_hover_text(action.hint(ui.ctx())).clicked() {
-                scene.act(action);
-            }
-        }
-    });
-    match scene.view.tab {
-        Tab::Heatmap => views::heatmap_ui(ui, scene),
-        Tab::Quadrant => views::quadrant_ui(ui, scene),
-    }
-}
-
-/// Dialog, sheet and palette, above everything.
-fn overlays_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
-    panels::dialogs_ui(ui, scene);
-    if scene.view.sheet && commands::sheet_ui(ui.ctx(), &scene.theme) {
-        scene.view.sheet = false;
-    }
-    let Some((mut typed, mut at)) = scene.view.palette.take() else { return };
-    let enabled = |action: Action| commands::is_enabled(action, scene.session, scene.view);
-    let outcome = commands::palette_ui(ui.ctx(), &scene.theme, &mut typed, &mut at, &enabled);
-    match outcome {
-        Outcome::Open => scene.view.palette = Some((typed, at)),
-        Outcome::Closed => {}
-        Outcome::Chosen(action) => scene.act(action),
-    }
+    CentralPanel::default().frame(Frame::new().fill(theme.raised)).show(ui, |ui| layout_ui(ui, scene));
 }
 
 /// Time for events in one frame. A page has no such clock, and its link answers at once.

@@ -48,3 +48,20 @@ pub fn check_writable(path: &Path) -> anyhow::Result<()> {
     let probe = tempfile::Builder::new().prefix(".loka-").tempfile_in(folder(path));
     probe.map(drop).map_err(|error| cannot_write(&error, path))
 }
+
+/// Reads a text file; the error ends with its name.
+pub fn read_text(path: &Path) -> anyhow::Result<String> {
+    let bytes = std::fs::read(path).map_err(|error| anyhow::anyhow!("{}: {}", reason(&error), path.display()))?;
+    String::from_utf8(bytes).map_err(|_| anyhow::anyhow!("not text: {}", path.display()))
+}
+
+/// An I/O error in the words that we use everywhere.
+pub fn reason(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => "no such file or folder".to_owned(),
+        std::io::ErrorKind::PermissionDenied => "no permission".to_owned(),
+        std::io::ErrorKind::StorageFull => "the disk is full".to_owned(),
+        std::io::ErrorKind::IsADirectory => "a folder, not a file".to_owned(),
+        _ => error.to_string(),
+    }
+}

@@ -10,11 +10,31 @@ pub mod probing;
 #[cfg(feature = "gui")]
 mod app;
 #[cfg(feature = "gui")]
+mod chores;
+#[cfg(feature = "gui")]
 pub mod commands;
+#[cfg(feature = "gui")]
+mod copying;
+#[cfg(feature = "gui")]
+mod deriving;
+#[cfg(feature = "gui")]
+mod errands;
+#[cfg(feature = "gui")]
+pub mod gpu;
+#[cfg(feature = "gui")]
+pub mod layout;
 #[cfg(feature = "gui")]
 pub mod link;
 #[cfg(feature = "gui")]
+mod opening;
+#[cfg(feature = "gui")]
 mod panels;
+#[cfg(feature = "gui")]
+pub mod picker;
+#[cfg(feature = "gui")]
+pub mod picture;
+#[cfg(feature = "gui")]
+pub mod settings;
 #[cfg(feature = "gui")]
 pub mod theme;
 #[cfg(feature = "gui")]

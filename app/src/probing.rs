@@ -5,14 +5,14 @@ use std::{
     path::Path,
     sync::{
         Arc, LazyLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::SystemTime,
 };
 
 use loka_core::{
     bench::{self, BenchEvent, Latencies, Measurement, shapes_of, tail_us},
-    engine::{self, Engine, EngineError, TimeOptions, worker::WorkerConfig},
+    engine::{self, Control, Engine, EngineError, TimeOptions, worker::WorkerConfig},
     model::{Gemm, GemmShape, Kernel, KernelRecord, Latency, ModSet, ResultsMeta, Site, catalogue},
     mods::modified_ops,
     probe::{LatencyOf, ProbeConfig},
@@ -85,12 +85,12 @@ pub fn results_meta(trace: &Trace, trace_digest: String, engine: &dyn Engine, co
 }
 
 /// Times the kernels of every usable site on `engine`, each distinct GEMM once; `report` gets the
-/// latencies of one GEMM at all sites that have it, and the share done. What was reported stays when it
-/// ends early.
+/// latencies of one GEMM at all sites that have it, and the share done. `control` is asked between GEMMs; what
+/// was reported stays when it ends early.
 pub fn measure(
     engine: &dyn Engine,
     trace: &Trace,
-    cancel: &AtomicBool,
+    control: &Control,
     report: &(dyn Fn(Vec<MeasuredLatency>, f64) + Sync),
 ) -> Result<(), EngineError> {
     let usable = trace.sites().iter().filter(|entry| entry.problem.is_none());
@@ -101,7 +101,7 @@ pub fn measure(
     let options = TimeOptions::default();
     let what = Measurement { shapes: &shapes, gemms: &Gemm::ALL, kernels: &native, options, recorded_at: &recorded_at };
     let share = AtomicU64::new(0);
-    bench::measure(engine, &what, cancel, &|event| match event {
+    bench::measure(engine, &what, control, &|event| match event {
         BenchEvent::Records(records) => {
             let done = share.fetch_add(1, Ordering::Relaxed) + 1;
             report(at_sites(&sites, &records), done as f64 / (shapes.len() * Gemm::ALL.len()).max(1) as f64);

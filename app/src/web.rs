@@ -13,8 +13,8 @@ pub fn start() -> Result<(), JsValue> {
     let canvas = canvas.ok_or_else(|| JsValue::from_str("the page has no element with the id 'loka'"))?;
     let canvas = canvas.dyn_into::<web_sys::HtmlCanvasElement>()?;
     wasm_bindgen_futures::spawn_local(async move {
-        let create = |context: &eframe::CreationContext<'_>| {
-            let app = LokaApp::new(&context.egui_ctx, Box::new(OfflineLink::default()));
+        let create = |_: &eframe::CreationContext<'_>| {
+            let app = LokaApp::new(Box::new(OfflineLink::default()));
             Ok(Box::new(app) as Box<dyn eframe::App>)
         };
         let started = WebRunner::new().start(canvas, eframe::WebOptions::default(), Box::new(create)).await;

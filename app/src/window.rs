@@ -1,29 +1,55 @@
-//! Takes files from the command line, opens the native window with the engine of this process.
+//! Takes files from the command line, opens the native window with the engine of this process and what was
+//! remembered of the last one.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc, time::SystemTime};
 
-use crate::{app::LokaApp, link::LocalLink};
+use crate::{
+    app::LokaApp,
+    link::{LocalLink, Wake},
+    picker::SystemPicker,
+    settings::{FileStore, Settings, Store},
+};
+
+const SIZE: [f32; 2] = [1440.0, 900.0];
+const LEAST: [f32; 2] = [400.0, 300.0];
 
 /// Returns when the window is closed.
 pub fn open(paths: Vec<PathBuf>) -> anyhow::Result<()> {
+    let store: Option<Arc<dyn Store>> = FileStore::of_user().map(|store| Arc::new(store) as Arc<dyn Store>);
     let viewport = egui::ViewportBuilder::default()
         .with_title("LoKA")
         .with_app_id("loka")
-        .with_inner_size([1440.0, 900.0])
-        .with_min_inner_size([960.0, 600.0]);
+        .with_inner_size(remembered_size(store.as_deref()))
+        .with_min_inner_size(LEAST);
     let options = eframe::NativeOptions { viewport, ..eframe::NativeOptions::default() };
     let create = move |context: &eframe::CreationContext<'_>| {
         let ctx = context.egui_ctx.clone();
-        let link = LocalLink::new(Arc::new(move || ctx.request_repaint()));
-        let mut app = LokaApp::new(&context.egui_ctx, Box::new(link)).with_suggestions(nearby());
-        // Results come after the trace that they are of, whatever their order on the command line.
-        for path in &paths {
-            app.open(path.to_string_lossy().into_owned());
+        let wake: Wake = Arc::new(move || ctx.request_repaint());
+        let link = LocalLink::new(wake.clone());
+        let mut app = LokaApp::new(Box::new(link)).with_threads(wake).with_suggestions(nearby());
+        app = app.with_picker(Box::new(SystemPicker)).with_clock(seconds_of_utc);
+        if let Some(store) = store {
+            app = app.with_store(store);
         }
+        if let Some(state) = &context.wgpu_render_state {
+            app = app.with_gpu(state.target_format);
+        }
+        app.open_all(paths.iter().map(|path| path.to_string_lossy().into_owned()).collect());
         Ok(Box::new(app) as Box<dyn eframe::App>)
     };
     let opened = eframe::run_native("loka", options, Box::new(create));
     opened.map_err(|error| anyhow::anyhow!("the window could not be opened: {error}"))
+}
+
+/// The size is needed before there is a window; what is wrong with the settings is told in it.
+fn remembered_size(store: Option<&dyn Store>) -> [f32; 2] {
+    let text = store.and_then(|store| store.load().ok().flatten()).unwrap_or_default();
+    let size = Settings::from_json(&text).0.window.unwrap_or(SIZE);
+    [size[0].max(LEAST[0]), size[1].max(LEAST[1])]
+}
+
+fn seconds_of_utc() -> Option<u64> {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok().map(|since| since.as_secs())
 }
 
 /// Traces in this folder and in `sample-traces`, for the empty screen.

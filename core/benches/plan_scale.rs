@@ -8,10 +8,10 @@ use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use loka_core::{
-    dispatch::{Candidates, Overrides, Policy, SiteMods, frontier},
+    dispatch::{Candidates, Overrides, Policy, frontier},
     model::{
         ErrorSummary, Estimate, Gemm, GemmShape, KernelId, Latency, LatencySource, Manifest, ModSet, ResultRow,
-        Results, ResultsMeta, SiteId,
+        Results, ResultsMeta, SiteId, SiteMods,
     },
     plan::{Plan, build, check, diff},
 };

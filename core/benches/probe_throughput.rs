@@ -8,7 +8,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Instant,
 };
@@ -16,7 +16,7 @@ use std::{
 use loka_core::{
     engine::{CpuEngine, Drawn, Engine, EngineError, EngineInfo, KernelTiming, SiteEngine, SiteJob, TimeOptions, Way},
     model::{Gemm, GemmShape, Kernel, SiteId},
-    probe::{ProbeConfig, probe},
+    probe::{Control, ProbeConfig, probe},
     trace::Trace,
 };
 use pulp::{Arch, Simd, WithSimd};
@@ -127,7 +127,7 @@ fn main() {
     let sites: Vec<SiteId> = trace.manifest().sites.iter().map(|site| site.id.clone()).collect();
     let first = Mutex::new(None);
     let started = Instant::now();
-    probe(&trace, &sites, &Counting(&COUNTS), &config, &AtomicBool::new(false), &|_| {
+    probe(&trace, &sites, &Counting(&COUNTS), &config, &Control::new(), &|_| {
         first.lock().expect("no panic").get_or_insert(started.elapsed().as_secs_f64());
     });
     let seconds = started.elapsed().as_secs_f64();

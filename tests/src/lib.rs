@@ -1,6 +1,8 @@
-//! What several tests need: where things lie, and the real binary to run.
+//! What several tests need: where things lie, the real binary to run, and a session of any size.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+pub mod big;
 
 use std::{
     ffi::OsStr,

@@ -3,15 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, atomic::AtomicBool},
-};
+use std::{collections::BTreeMap, sync::Mutex};
 
 use loka_core::{
     engine::CpuEngine,
     model::{Estimate, Gemm, Metric, SiteId, kernel},
-    probe::{ProbeConfig, ProbeEvent, probe},
+    probe::{Control, ProbeConfig, ProbeEvent, probe},
     trace::Trace,
 };
 use loka_tests::sample;
@@ -44,7 +41,7 @@ fn estimates(trace: &Trace, seed: u64, draws: u64) -> Estimates {
             }
         }
     };
-    probe(trace, &[SiteId::new(SITE)], &CpuEngine, &config, &AtomicBool::new(false), &sink);
+    probe(trace, &[SiteId::new(SITE)], &CpuEngine, &config, &Control::new(), &sink);
     found.into_inner().unwrap()
 }
 

@@ -18,6 +18,7 @@ use loka_core::{
     engine::{DeviceMemory, EngineStatus, LibraryStatus},
     model::{
         ErrorSummary, Estimate, Gemm, GemmShape, KernelId, Latency, LatencySource, ModKind, ModSet, ResultRow, Results,
+        SiteMods,
     },
     plan::{Plan, Severity, check},
     session::{Circumstances, Command, Effect, Event, MeasuredLatency, OpenedTrace},
@@ -28,13 +29,8 @@ fn sample() -> PathBuf {
 }
 
 fn window(link: Box<dyn Link>, size: [f32; 2]) -> Harness<'static, LokaApp> {
-    let ctx = egui::Context::default();
-    let app = LokaApp::new(&ctx, link);
-    let mut styled = false;
-    let draw = move |ui: &mut egui::Ui, app: &mut LokaApp| {
-        if !std::mem::replace(&mut styled, true) {
-            loka::theme::Theme::dark().apply(ui.ctx());
-        }
+    let app = LokaApp::new(link);
+    let draw = |ui: &mut egui::Ui, app: &mut LokaApp| {
         app.tick(&ui.ctx().clone());
         app.draw(ui);
     };
@@ -79,7 +75,7 @@ fn from_a_trace_to_a_plan() {
     assert!(harness.state().view().site.is_some(), "the worst site is selected");
 
     click(&mut harness, "Hard swish");
-    assert!(harness.state().session().document.mods.contains(ModKind::HardSwish));
+    assert!(harness.state().session().document.mods.of_others().contains(ModKind::HardSwish));
     wait(&mut harness, "rows under the mod", |app| {
         !app.session().is_running() && app.session().rows().any(|row| !row.mods.is_empty())
     });
@@ -129,9 +125,9 @@ struct ScriptedLink(Rc<RefCell<Script>>);
 impl Link for ScriptedLink {
     fn run(&mut self, effect: Effect) {
         let mut script = self.0.borrow_mut();
-        if let Effect::Probe { run, mods, engine } = &effect {
+        if let Effect::Probe { run, mods, sites, engine, .. } = &effect {
             let by = Box::new(made_by(engine));
-            script.events.push_back(Event::ProbeStarted { run: *run, mods: mods.clone(), num_sites: 1, by });
+            script.events.push_back(Event::ProbeStarted { run: *run, mods: mods.clone(), sites: sites.clone(), by });
         }
         script.asked.push(effect);
     }
@@ -179,9 +175,17 @@ fn opening_starts_the_probe_by_itself() {
 }
 
 #[test]
-fn space_cancels_and_runs_again() {
+fn space_pauses_shift_space_cancels_and_space_runs_again() {
     let (mut harness, script) = scripted();
+    let paused = |script: &Rc<RefCell<Script>>| script.borrow().asked.last().cloned();
     harness.key_press(egui::Key::Space);
+    harness.run_steps(3);
+    assert_eq!(paused(&script), Some(Effect::Pause { paused: true }));
+    assert!(harness.state().session().is_paused());
+    harness.key_press(egui::Key::Space);
+    harness.run_steps(3);
+    assert_eq!(paused(&script), Some(Effect::Pause { paused: false }));
+    harness.key_press_modifiers(egui::Modifiers::SHIFT, egui::Key::Space);
     harness.run_steps(3);
     assert_eq!(script.borrow().asked.last(), Some(&Effect::Cancel));
     let run = harness.state().session().run.as_ref().unwrap().id;
@@ -189,8 +193,9 @@ fn space_cancels_and_runs_again() {
     harness.run_steps(3);
     harness.key_press(egui::Key::Space);
     harness.run_steps(3);
-    let again = Effect::Probe { run: run + 1, mods: ModSet::none(), engine: "cpu".to_owned() };
-    assert_eq!(script.borrow().asked.last(), Some(&again));
+    let asked = script.borrow().asked.last().cloned();
+    let Some(Effect::Probe { run: again, mods, sites, engine, .. }) = asked else { panic!("{asked:?}") };
+    assert_eq!((again, mods.is_empty(), sites.len(), engine.as_str()), (run + 1, true, 14, "cpu"));
 }
 
 #[test]
@@ -203,7 +208,7 @@ fn a_mod_asks_for_its_rows_and_undo_takes_it_back() {
     click(&mut harness, site.as_str());
     assert_eq!(harness.state().view().site.as_ref(), Some(&site));
     click(&mut harness, "BlockNorm");
-    let wanted = ModSet::none().toggled(ModKind::BlockNorm);
+    let wanted = SiteMods::from(ModSet::none().toggled(ModKind::BlockNorm));
     assert!(matches!(script.borrow().asked.last(), Some(Effect::Probe { mods, .. }) if *mods == wanted));
     harness.key_press_modifiers(egui::Modifiers::COMMAND, egui::Key::Z);
     harness.run_steps(3);
@@ -236,7 +241,7 @@ fn the_palette_finds_and_does() {
     harness.key_press(egui::Key::Enter);
     harness.run_steps(3);
     assert!(harness.state().view().palette.is_none());
-    assert!(!harness.state().view().dark, "the theme was switched");
+    assert_eq!(harness.state().view().ground, loka::theme::Ground::Light, "the theme was switched");
 }
 
 #[test]

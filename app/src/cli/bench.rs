@@ -3,7 +3,6 @@
 use std::{
     cell::{Cell, RefCell},
     path::{Path, PathBuf},
-    sync::atomic::AtomicBool,
     time::{Duration, Instant},
 };
 
@@ -12,7 +11,7 @@ use loka_core::{
         self, BenchEvent, Condition, KernelDb, Measurement, Moved, REPEATS_WITHIN, Watch, moved, parse_shapes,
         shapes_of, summarise,
     },
-    engine::{self, Engine, EngineError, TimeOptions},
+    engine::{self, Control, Engine, EngineError, TimeOptions},
     model::{Gemm, GemmShape, Kernel, KernelRecord},
     tables::{read_kernels, write_kernels},
     trace::Trace,
@@ -86,7 +85,7 @@ fn shapes(args: &BenchArgs) -> anyhow::Result<Vec<GemmShape>> {
     if path.is_dir() || path.extension().is_some_and(|end| end == "safetensors") {
         return Ok(shapes_of(&Trace::open(path)?.manifest().sites));
     }
-    let text = output::read_text(path)?;
+    let text = crate::files::read_text(path)?;
     parse_shapes(&text).map_err(|error| anyhow::anyhow!("{error}: {}", path.display()))
 }
 
@@ -131,7 +130,7 @@ fn time(
             output::note(&format!("warning: {gemm} {} x {} x {} was not timed: {reason}", shape.m, shape.k, shape.n));
         }
     };
-    let ended = bench::measure(engine, what, &AtomicBool::new(false), &sink);
+    let ended = bench::measure(engine, what, &Control::new(), &sink);
     output::progress_done();
     let records = records.into_inner();
     let condition = watch.into_inner().finish(&records);

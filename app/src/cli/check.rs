@@ -20,7 +20,7 @@ pub struct CheckArgs {
 
 /// Reads a plan; the error ends with the file.
 pub fn read_plan(path: &Path) -> anyhow::Result<Plan> {
-    let text = output::read_text(path)?;
+    let text = crate::files::read_text(path)?;
     Plan::from_json(&text).map_err(|error| anyhow::anyhow!("{error}: {}", path.display()))
 }
 

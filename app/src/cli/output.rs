@@ -3,7 +3,6 @@
 use std::{
     fmt::Write as _,
     io::{IsTerminal, Write},
-    path::Path,
 };
 
 use anyhow::Context;
@@ -63,23 +62,6 @@ pub fn progress(text: &str) {
 /// Ends a progress line.
 pub fn progress_done() {
     progress("");
-}
-
-/// Reads a text file; the error ends with its name.
-pub fn read_text(path: &Path) -> anyhow::Result<String> {
-    let bytes = std::fs::read(path).map_err(|error| anyhow::anyhow!("{}: {}", reason(&error), path.display()))?;
-    String::from_utf8(bytes).map_err(|_| anyhow::anyhow!("not text: {}", path.display()))
-}
-
-/// An I/O error in the words that we use everywhere.
-pub fn reason(error: &std::io::Error) -> String {
-    match error.kind() {
-        std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => "no such file or folder".to_owned(),
-        std::io::ErrorKind::PermissionDenied => "no permission".to_owned(),
-        std::io::ErrorKind::StorageFull => "the disk is full".to_owned(),
-        std::io::ErrorKind::IsADirectory => "a folder, not a file".to_owned(),
-        _ => error.to_string(),
-    }
 }
 
 /// A table with aligned columns: text to the left, numbers to the right.

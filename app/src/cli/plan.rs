@@ -48,7 +48,7 @@ pub fn policy(name: &str) -> anyhow::Result<Policy> {
         Ok(policy) => Ok(policy),
         Err(unknown) if !name.contains(['.', '/']) => Err(unknown.into()),
         Err(_) => {
-            let text = output::read_text(name.as_ref())?;
+            let text = crate::files::read_text(name.as_ref())?;
             Policy::from_json(&text).map_err(|error| anyhow::anyhow!("{error}: {name}"))
         }
     }

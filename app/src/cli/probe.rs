@@ -4,14 +4,14 @@ use std::{
     cell::RefCell,
     collections::BTreeMap,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
+    sync::{Arc, Mutex, PoisonError},
     time::Instant,
 };
 
 use loka_core::{
     bench::{BenchEvent, KernelDb, Latencies, Measurement, measure, shapes_of},
     dispatch::{Policy, judge},
-    engine::{self, DeviceMemory, Engine, TimeOptions},
+    engine::{self, Control, DeviceMemory, Engine, TimeOptions},
     model::{Gemm, Kernel, KernelId, KernelRecord, ModSet, ResultRow, Results, Safety, Site, SiteId, catalogue},
     probe::{LatencyOf, ProbeConfig, ProbeEvent, probe},
     stats::SamplerKind,
@@ -96,9 +96,9 @@ pub fn run(args: &ProbeArgs, json: bool) -> anyhow::Result<Outcome> {
     let passes: Vec<ModSet> =
         if args.mods.is_empty() { vec![ModSet::none()] } else { vec![ModSet::none(), args.mods.clone()] };
     for (index, mods) in passes.iter().enumerate() {
-        let config = ProbeConfig { mods: mods.clone(), ..config.clone() };
+        let config = ProbeConfig { mods: mods.clone().into(), ..config.clone() };
         let sink = |event| take(event, &found, started, index, passes.len());
-        probe(&trace, &chosen, engine.as_ref(), &config, &AtomicBool::new(false), &sink);
+        probe(&trace, &chosen, engine.as_ref(), &config, &Control::new(), &sink);
     }
     output::progress_done();
     let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -211,7 +211,7 @@ fn measured(
             output::note(&format!("warning: {gemm} {} x {} x {} was not timed: {reason}", shape.m, shape.k, shape.n));
         }
     };
-    measure(engine, &what, &AtomicBool::new(false), &sink)?;
+    measure(engine, &what, &Control::new(), &sink)?;
     output::progress_done();
     Ok(records.into_inner())
 }

@@ -1,194 +1,174 @@
-//! Every user action once: text, tooltip, shortcut. Menus, buttons, shortcuts, the palette and the
-//! sheet all read this table.
+//! Every user action once: text, tooltip, shortcut. Menus, buttons, shortcuts, the palette and the sheet all
+//! read this table. A group of actions is a file: its lines, when each would do something, and what it does.
 
+mod edit;
+mod file;
+mod heatmap;
+mod keys;
+mod mods;
 mod palette;
-mod perform;
+mod plan;
+mod quadrant;
+mod run;
+mod select;
 mod sheet;
+mod show;
+mod site;
+mod spread;
+mod table;
+mod window;
 
-pub use palette::{Outcome, palette_ui};
-pub use perform::{is_enabled, perform, why_disabled};
-pub use sheet::sheet_ui;
+pub use edit::EditAction;
+pub use file::FileAction;
+pub use heatmap::HeatmapAction;
+pub use keys::{pressed, shortcut_text, take_arrows};
+pub use mods::ModsAction;
+pub use palette::{Chosen, Outcome, Palette, Source, palette_ui};
+pub use plan::PlanAction;
+pub use quadrant::{ColorBy, QuadrantAction, nudge};
+pub use run::RunAction;
+pub use select::SelectAction;
+pub use sheet::{Sheet, sheet_ui};
+pub use show::ShowAction;
+pub use site::SiteAction;
+pub use spread::SpreadAction;
+pub use table::Entry;
+pub use window::WindowAction;
 
-use egui::{Key, KeyboardShortcut, Modifiers};
+use egui::KeyboardShortcut;
 use loka_core::{
     dispatch::Policy,
     model::{Metric, ModKind},
-    session::{ENGINES, engine_title},
+    session::{Command, ENGINES, Session, engine_title},
+};
+
+use crate::{
+    layout::Pane,
+    views::{Derived, ViewState},
 };
 
 /// Something a person can ask of the window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
-    Open,
-    SaveResults,
-    ExportPlan,
-    Undo,
-    Redo,
-    RunOrCancel,
-    ShowEngines,
+    File(FileAction),
+    Edit(EditAction),
+    Run(RunAction),
     /// By its place in [`ENGINES`].
     UseEngine(usize),
-    MeasureSpeeds,
     ToggleMod(ModKind),
+    /// By its place in [`Policy::BUILTIN`].
     UsePolicy(usize),
-    Override,
-    ClearOverride,
-    NextSite,
-    PreviousSite,
-    NextColumn,
-    PreviousColumn,
-    CycleGemm,
-    CycleMetric,
+    Select(SelectAction),
+    /// What the views show.
+    View(ShowAction),
     ShowMetric(Metric),
-    ToggleRelative,
-    Filter,
-    CopySite,
-    ShowHeatmap,
-    ShowQuadrant,
-    SwitchTheme,
-    Palette,
-    Sheet,
-    Back,
+    Heatmap(HeatmapAction),
+    Quadrant(QuadrantAction),
+    Site(SiteAction),
+    Mods(ModsAction),
+    Plan(PlanAction),
+    Spread(SpreadAction),
+    /// Brings a pane to the front.
+    Show(Pane),
+    Window(WindowAction),
 }
 
-/// Asked for by a panel: an action of the table, or a command with its own data.
+/// Asked for by a panel: an action of the table, files to open, or a command with its own data.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request {
     Act(Action),
-    Do(loka_core::session::Command),
+    /// Whatever kind they are; a trace among them goes first.
+    Open(Vec<String>),
+    Do(Command),
+}
+
+/// What decides whether an action would do something.
+#[derive(Clone, Copy)]
+pub struct Scope<'a> {
+    pub session: &'a Session,
+    pub view: &'a ViewState,
+    pub derived: &'a Derived,
+}
+
+/// What an action may change: the view state, and by the command it gives, the session.
+pub struct Doing<'a> {
+    pub session: &'a Session,
+    pub view: &'a mut ViewState,
+    pub derived: &'a Derived,
+    pub ctx: &'a egui::Context,
 }
 
 impl Action {
     /// In the order of the palette and the sheet.
     pub fn all() -> Vec<Self> {
-        use Action::{
-            Back, ClearOverride, CopySite, CycleGemm, CycleMetric, ExportPlan, Filter, MeasureSpeeds, NextColumn,
-            NextSite, Open, Override, Palette, PreviousColumn, PreviousSite, Redo, RunOrCancel, SaveResults, Sheet,
-            ShowEngines, ShowHeatmap, ShowQuadrant, SwitchTheme, ToggleRelative, Undo,
-        };
-        let mut all = vec![Open, SaveResults, ExportPlan, Undo, Redo, RunOrCancel, ShowEngines];
+        let mut all: Vec<Self> = FileAction::ALL.iter().map(|of| Self::File(*of)).collect();
+        all.extend(EditAction::ALL.iter().map(|of| Self::Edit(*of)));
+        all.extend(RunAction::ALL.iter().map(|of| Self::Run(*of)));
         all.extend((0..ENGINES.len()).map(Self::UseEngine));
-        all.push(MeasureSpeeds);
         all.extend(ModKind::ALL.map(Self::ToggleMod));
         all.extend((0..Policy::BUILTIN.len()).map(Self::UsePolicy));
-        all.extend([
-            Override,
-            ClearOverride,
-            NextSite,
-            PreviousSite,
-            NextColumn,
-            PreviousColumn,
-            CycleGemm,
-            CycleMetric,
-        ]);
+        all.extend(SelectAction::ALL.iter().map(|of| Self::Select(*of)));
+        all.extend(ShowAction::ALL.iter().map(|of| Self::View(*of)));
         all.extend(Metric::ALL.map(Self::ShowMetric));
-        all.extend([ToggleRelative, Filter, CopySite, ShowHeatmap, ShowQuadrant, SwitchTheme, Palette, Sheet, Back]);
+        all.extend(HeatmapAction::ALL.iter().map(|of| Self::Heatmap(*of)));
+        all.extend(QuadrantAction::ALL.iter().map(|of| Self::Quadrant(*of)));
+        all.extend(SiteAction::ALL.iter().map(|of| Self::Site(*of)));
+        all.extend(ModsAction::ALL.iter().map(|of| Self::Mods(*of)));
+        all.extend(PlanAction::ALL.iter().map(|of| Self::Plan(*of)));
+        all.extend(SpreadAction::ALL.iter().map(|of| Self::Spread(*of)));
+        all.extend(Pane::ALL.map(Self::Show));
+        all.extend(WindowAction::ALL.iter().map(|of| Self::Window(*of)));
         all
+    }
+
+    fn entry(self) -> Option<Entry> {
+        match self {
+            Self::File(of) => Some(of.entry()),
+            Self::Edit(of) => Some(of.entry()),
+            Self::Run(of) => Some(of.entry()),
+            Self::Select(of) => Some(of.entry()),
+            Self::View(of) => Some(of.entry()),
+            Self::Heatmap(of) => Some(of.entry()),
+            Self::Quadrant(of) => Some(of.entry()),
+            Self::Site(of) => Some(of.entry()),
+            Self::Mods(of) => Some(of.entry()),
+            Self::Plan(of) => Some(of.entry()),
+            Self::Spread(of) => Some(of.entry()),
+            Self::Window(of) => Some(of.entry()),
+            Self::UseEngine(_) | Self::ToggleMod(_) | Self::UsePolicy(_) | Self::ShowMetric(_) | Self::Show(_) => None,
+        }
     }
 
     pub fn text(self) -> String {
         match self {
-            Self::Open => "Open…",
-            Self::SaveResults => "Save results…",
-            Self::ExportPlan => "Export plan…",
-            Self::Undo => "Undo",
-            Self::Redo => "Redo",
-            Self::RunOrCancel => "Run or cancel the probe",
-            Self::ShowEngines => "Show engines",
-            Self::UseEngine(at) => return format!("Use the {} engine", engine_at(at)),
-            Self::MeasureSpeeds => "Measure speeds",
-            Self::ToggleMod(kind) => return format!("Toggle {}", mod_name(kind)),
-            Self::UsePolicy(at) => return format!("Use policy {}", Policy::BUILTIN.get(at).unwrap_or(&"")),
-            Self::Override => "Override kernel",
-            Self::ClearOverride => "Clear override",
-            Self::NextSite => "Next site",
-            Self::PreviousSite => "Previous site",
-            Self::NextColumn => "Next kernel",
-            Self::PreviousColumn => "Previous kernel",
-            Self::CycleGemm => "Cycle GEMM",
-            Self::CycleMetric => "Cycle metric",
-            Self::ShowMetric(metric) => return format!("Show {}", metric.label()),
-            Self::ToggleRelative => "Relative to BF16",
-            Self::Filter => "Filter sites",
-            Self::CopySite => "Copy name",
-            Self::ShowHeatmap => "Show heatmap",
-            Self::ShowQuadrant => "Show quadrant",
-            Self::SwitchTheme => "Switch between dark and light",
-            Self::Palette => "Find an action",
-            Self::Sheet => "Show shortcuts",
-            Self::Back => "Back",
+            Self::UseEngine(at) => format!("Use the {} engine", engine_at(at)),
+            Self::ToggleMod(kind) => format!("Toggle {}", mod_name(kind)),
+            Self::UsePolicy(at) => format!("Use policy {}", Policy::BUILTIN.get(at).unwrap_or(&"")),
+            Self::ShowMetric(metric) => format!("Colour by {}", metric.label()),
+            Self::Show(pane) => format!("Show {}", pane.title().to_lowercase()),
+            _ => self.entry().map_or("", |entry| entry.text).to_owned(),
         }
-        .to_owned()
     }
 
     pub fn tooltip(self) -> String {
         match self {
-            Self::Open => "Open a trace, a folder of shards, or results",
-            Self::SaveResults => "Write every row, with its circumstances, to a Parquet file",
-            Self::ExportPlan => "Write the chosen kernels as a plan that loka check accepts",
-            Self::Undo => "Take back the last change of policy, mods or overrides",
-            Self::Redo => "Make the change again that was taken back",
-            Self::RunOrCancel => "Probe the trace under the mods in force, or stop the probe and keep its rows",
-            Self::ShowEngines => "List engines with their devices, drivers and libraries, and choose one",
-            Self::UseEngine(_) => "Probe with this engine; rows of the other are kept apart and come back with it",
-            Self::MeasureSpeeds => {
-                "Time every site's GEMMs on the GPU; measured latencies replace recorded and modelled ones"
+            Self::UseEngine(_) => {
+                "Probe with this engine; rows of the other are kept apart and come back with it".to_owned()
             }
-            Self::ToggleMod(_) => "Probe the model as it would be with this change; it must be trained with it",
-            Self::UsePolicy(at) => policy_about(at),
-            Self::Override => "Choose the selected kernel by hand, with a reason that the plan keeps",
-            Self::ClearOverride => "Leave the selected GEMM to the policy again",
-            Self::NextSite | Self::PreviousSite => "Move the selection down or up the list of sites",
-            Self::NextColumn | Self::PreviousColumn => "Move the selection along the kernels of all GEMMs",
-            Self::CycleGemm => "Show all GEMMs, then fprop, dgrad or wgrad alone",
-            Self::CycleMetric => "Colour the heatmap by the next metric",
-            Self::ShowMetric(_) => "Colour the heatmap by this metric",
-            Self::ToggleRelative => "Divide every value by BF16's at the same GEMM",
-            Self::Filter => "Show only sites whose name has these letters",
-            Self::CopySite => "Copy the selected site's whole name",
-            Self::ShowHeatmap => "Sites against kernels, coloured by a metric",
-            Self::ShowQuadrant => "Error against speed-up, with the policy's lines",
-            Self::SwitchTheme => "Change the ground and the colour scales with it",
-            Self::Palette => "Find any action by its name",
-            Self::Sheet => "Show every key",
-            Self::Back => "Close what is open on top, or leave the field",
+            Self::ToggleMod(_) => {
+                "Probe the model as it would be with this change everywhere; it must be trained with it".to_owned()
+            }
+            Self::UsePolicy(at) => policy_about(at).to_owned(),
+            Self::ShowMetric(_) => "Colour the heatmap by this metric".to_owned(),
+            Self::Show(pane) => pane.about().to_owned(),
+            _ => self.entry().map_or("", |entry| entry.tooltip).to_owned(),
         }
-        .to_owned()
     }
 
     pub fn shortcut(self) -> Option<KeyboardShortcut> {
-        let plain = |key| Some(KeyboardShortcut::new(Modifiers::NONE, key));
-        let command = |key| Some(KeyboardShortcut::new(Modifiers::COMMAND, key));
         match self {
-            Self::Open => command(Key::O),
-            Self::ExportPlan => command(Key::E),
-            Self::SaveResults => command(Key::S),
-            Self::Undo => command(Key::Z),
-            Self::Redo => Some(KeyboardShortcut::new(Modifiers::COMMAND | Modifiers::SHIFT, Key::Z)),
-            Self::RunOrCancel => plain(Key::Space),
-            Self::ShowEngines => plain(Key::E),
-            Self::MeasureSpeeds => plain(Key::T),
-            Self::Override => plain(Key::O),
-            Self::NextSite => plain(Key::ArrowDown),
-            Self::PreviousSite => plain(Key::ArrowUp),
-            Self::NextColumn => plain(Key::ArrowRight),
-            Self::PreviousColumn => plain(Key::ArrowLeft),
-            Self::CycleGemm => plain(Key::G),
-            Self::CycleMetric => plain(Key::M),
-            Self::ToggleRelative => plain(Key::R),
-            Self::Filter => plain(Key::F),
-            Self::ShowHeatmap => plain(Key::Num1),
-            Self::ShowQuadrant => plain(Key::Num2),
-            Self::SwitchTheme => plain(Key::L),
-            Self::Palette => command(Key::K),
-            Self::Sheet => plain(Key::Questionmark),
-            Self::Back => plain(Key::Escape),
-            Self::UseEngine(_)
-            | Self::ToggleMod(_)
-            | Self::UsePolicy(_)
-            | Self::ShowMetric(_)
-            | Self::ClearOverride
-            | Self::CopySite => None,
+            Self::Show(pane) => keys::of_pane(pane),
+            _ => self.entry().and_then(|entry| entry.shortcut),
         }
     }
 
@@ -199,18 +179,96 @@ impl Action {
             None => self.tooltip(),
         }
     }
+
+    /// Why it would do nothing now, in a line; `None`: it would do something.
+    pub fn problem(self, scope: Scope<'_>) -> Option<String> {
+        match self {
+            Self::File(of) => of.problem(scope),
+            Self::Edit(of) => of.problem(scope),
+            Self::Run(of) => of.problem(scope),
+            Self::Select(of) => of.problem(scope),
+            Self::View(of) => of.problem(scope),
+            Self::Heatmap(of) => of.problem(scope),
+            Self::Quadrant(of) => of.problem(scope),
+            Self::Site(of) => of.problem(scope),
+            Self::Mods(of) => of.problem(scope),
+            Self::Plan(of) => of.problem(scope),
+            Self::Spread(of) => of.problem(scope),
+            Self::Window(of) => of.problem(scope),
+            Self::UseEngine(at) => run::engine_problem(scope.session, at),
+            Self::ToggleMod(_) => no_trace(scope),
+            Self::UsePolicy(_) | Self::ShowMetric(_) | Self::Show(_) => None,
+        }
+    }
+
+    pub fn is_enabled(self, scope: Scope<'_>) -> bool {
+        self.problem(scope).is_none()
+    }
+
+    /// The heading that it stands under in the sheet.
+    pub fn area(self) -> &'static str {
+        match self {
+            Self::File(_) => "Files and clipboard",
+            Self::Edit(_) | Self::ToggleMod(_) | Self::UsePolicy(_) | Self::Mods(_) | Self::Plan(_) => "Plan",
+            Self::Run(_) | Self::UseEngine(_) => "Engine",
+            Self::Select(_) | Self::Site(_) => "Sites",
+            Self::View(_) | Self::ShowMetric(_) | Self::Heatmap(_) | Self::Quadrant(_) | Self::Spread(_) => {
+                "What is shown"
+            }
+            Self::Show(_) => "Views",
+            Self::Window(_) => "Window",
+        }
+    }
+
+    /// Carries the view's part out; gives the session's part.
+    pub fn perform(self, doing: &mut Doing<'_>) -> Option<Command> {
+        match self {
+            Self::File(of) => of.perform(doing),
+            Self::Edit(of) => of.perform(doing),
+            Self::Run(of) => of.perform(doing),
+            Self::Select(of) => of.perform(doing),
+            Self::View(of) => of.perform(doing),
+            Self::Heatmap(of) => of.perform(doing),
+            Self::Quadrant(of) => of.perform(doing),
+            Self::Site(of) => of.perform(doing),
+            Self::Mods(of) => of.perform(doing),
+            Self::Plan(of) => of.perform(doing),
+            Self::Spread(of) => of.perform(doing),
+            Self::Window(of) => of.perform(doing),
+            Self::UseEngine(at) => {
+                let name = ENGINES.get(at).map(|name| (*name).to_owned());
+                name.map(|name| Command::SelectEngine { name })
+            }
+            Self::ToggleMod(kind) => Some(Command::ToggleMod { kind }),
+            Self::UsePolicy(at) => {
+                let policy = Policy::BUILTIN.get(at).and_then(|name| Policy::builtin(name).ok());
+                policy.map(|policy| Command::SetPolicy { policy })
+            }
+            Self::ShowMetric(metric) => {
+                doing.view.metric = metric;
+                None
+            }
+            Self::Show(pane) => {
+                doing.view.layout.show(pane);
+                None
+            }
+        }
+    }
 }
 
-pub fn shortcut_text(ctx: &egui::Context, shortcut: &KeyboardShortcut) -> String {
-    match shortcut.logical_key {
-        Key::ArrowDown => "↓".to_owned(),
-        Key::ArrowUp => "↑".to_owned(),
-        Key::ArrowLeft => "←".to_owned(),
-        Key::ArrowRight => "→".to_owned(),
-        Key::Questionmark => "?".to_owned(),
-        Key::Escape => "Esc".to_owned(),
-        _ => ctx.format_shortcut(shortcut),
-    }
+/// The one line for everything that needs a trace.
+fn no_trace(scope: Scope<'_>) -> Option<String> {
+    scope.session.trace.is_none().then(|| "open a trace first".to_owned())
+}
+
+/// The one line for everything that needs rows.
+fn no_rows(scope: Scope<'_>) -> Option<String> {
+    no_trace(scope).or_else(|| (!scope.session.has_rows()).then(|| "there are no rows yet".to_owned()))
+}
+
+/// The one line for everything that needs a selected site.
+fn no_site(scope: Scope<'_>) -> Option<String> {
+    no_trace(scope).or_else(|| scope.view.site.is_none().then(|| "select a site first".to_owned()))
 }
 
 fn engine_at(at: usize) -> &'static str {
@@ -231,27 +289,6 @@ fn policy_about(at: usize) -> &'static str {
         Some(&"rel-l2") => "Relative L2 below .05 and more than 1.05×, every GEMM on its own",
         _ => "The fastest plan whose loss cost stays within .02 % of the loss",
     }
-}
-
-/// The actions whose keys were pressed. With a text field in use only those with Ctrl and Esc count.
-pub fn pressed(ctx: &egui::Context) -> Vec<Action> {
-    let typing = ctx.egui_wants_keyboard_input();
-    let mut bound: Vec<(Action, KeyboardShortcut)> =
-        Action::all().into_iter().filter_map(|action| Some((action, action.shortcut()?))).collect();
-    // Ctrl+Shift+Z must be asked for before Ctrl+Z, which would take it too.
-    bound.sort_by_key(|(_, shortcut)| !shortcut.modifiers.shift);
-    ctx.input_mut(|input| {
-        let mut hit = |action: Action, shortcut: &KeyboardShortcut| {
-            let allowed = !typing || shortcut.modifiers.command || action == Action::Back;
-            // Ctrl+Z in a field is the field's own.
-            let own = typing && matches!(action, Action::Undo | Action::Redo);
-            let hit = allowed && !own && input.consume_shortcut(shortcut);
-            // "?" comes with Shift on most keyboards.
-            let shifted = KeyboardShortcut::new(Modifiers::SHIFT, shortcut.logical_key);
-            hit || (action == Action::Sheet && allowed && input.consume_shortcut(&shifted))
-        };
-        bound.iter().filter(|(action, shortcut)| hit(*action, shortcut)).map(|(action, _)| *action).collect()
-    })
 }
 
 #[cfg(test)]

@@ -6,23 +6,29 @@ use std::{
     path::Path,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
         mpsc::{Receiver, Sender, channel},
     },
     thread::{Builder, JoinHandle},
 };
 
 use loka_core::{
-    engine::{self, CpuEngine, EngineError},
-    model::{ModSet, Results},
+    engine::{self, Control, CpuEngine, EngineError},
+    model::{Results, SiteId, SiteMods},
     plan::Plan,
-    session::{Effect, Event, OpenedTrace},
+    session::{
+        Effect, Event, OpenedTrace,
+        view::{SeriesTable, SiteSeries},
+    },
     tables,
-    trace::Trace,
+    trace::{Series, Trace},
 };
 
 use super::{
     Link, Wake,
+    identify::identify,
+    inspect,
+    watch::Watch,
     work::{Work, config, panic_text},
 };
 use crate::{files, probing};
@@ -36,13 +42,15 @@ pub struct LocalLink {
     /// Counts openings: a slow earlier one must not replace what was opened after it.
     opening: Arc<AtomicU64>,
     running: Option<Running>,
+    /// The results file that is open.
+    watch: Option<Watch>,
     busy: Arc<Mutex<Vec<String>>>,
 }
 
 /// The probe or the timing under way.
 struct Running {
     run: u64,
-    cancel: Arc<AtomicBool>,
+    control: Arc<Control>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -70,6 +78,7 @@ impl LocalLink {
             trace: Arc::default(),
             opening: Arc::default(),
             running: None,
+            watch: None,
             busy: Arc::default(),
         }
     }
@@ -102,6 +111,48 @@ impl LocalLink {
                 Ok(results) => Event::ResultsOpened { path, results: Box::new(results) },
                 Err(error) => Event::OpenFailed { message: error.to_string() },
             })
+        });
+    }
+
+    /// What a file is whose name does not say.
+    fn identify(&self, path: String) {
+        let failed = |message| Event::OpenFailed { message };
+        self.spawn("loka-open", None, failed, move || {
+            let kind = identify(Path::new(&path));
+            Some(Event::Identified { path, kind })
+        });
+    }
+
+    fn watch(&mut self, path: Option<String>) {
+        self.watch = None;
+        let Some(path) = path else { return };
+        let outbox = self.sender.clone();
+        let (file, named) = (path.clone(), path);
+        let tell = move |change| outbox.send(0, Event::FileChanged { path: named.clone(), change });
+        // Without a thread the file is not watched; what is open stays as it is.
+        self.watch = Watch::start(file.into(), tell).ok();
+    }
+
+    /// A plan to compare with.
+    fn load_plan(&self, path: String) {
+        let failed = |message| Event::OpenFailed { message };
+        self.spawn("loka-open", Some(format!("Opening {path}")), failed, move || {
+            let read = files::read_text(Path::new(&path)).map_err(|error| error.to_string());
+            let plan = read.and_then(|text| Plan::from_json(&text).map_err(|error| format!("{error}: {path}")));
+            Some(match plan {
+                Ok(plan) => Event::PlanOpened { path, plan: Box::new(plan) },
+                Err(message) => Event::OpenFailed { message },
+            })
+        });
+    }
+
+    /// Small beside the statistics, and spread over the whole file: read when somebody looks.
+    fn read_series(&self, path: String) {
+        let trace = self.trace.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let failed = |message| Event::OpenFailed { message };
+        self.spawn("loka-series", Some("Reading series".to_owned()), failed, move || {
+            let none = "these results came without their trace: open the trace to see its series".to_owned();
+            Some(Event::SeriesRead { path, table: trace.ok_or(none).map(|trace| Box::new(series_of(&trace))) })
         });
     }
 
@@ -157,20 +208,31 @@ impl LocalLink {
         }
     }
 
+    /// `other`: read the site there instead of in the open trace.
+    fn inspect(&self, trace: String, other: Option<String>, site: SiteId) {
+        let failed = |message| Event::OpenFailed { message };
+        let open = self.trace.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.spawn("loka-inspect", Some(format!("Reading {site}")), failed, move || {
+            Some(inspect::answer(trace, open, other, site))
+        });
+    }
+
     fn find_engines(&self) {
         let failed = |message| Event::OpenFailed { message };
         self.spawn("loka-engines", None, failed, || Some(Event::EnginesFound { engines: engine::statuses() }));
     }
 
-    fn start_probe(&mut self, run: u64, mods: ModSet, name: &str) {
+    fn start_probe(&mut self, run: u64, mods: SiteMods, sites: Vec<SiteId>, draws: Option<u64>, name: &str) {
         let work = match self.work_on(name) {
             Ok(work) => work,
             Err(event) => return self.sender.send(0, event),
         };
         // Told before the thread starts, so that nothing of this run can arrive ahead of it.
-        self.sender.send(run, work.probe_started(run, mods.clone()));
+        self.sender.send(run, work.probe_started(run, mods.clone(), sites.clone()));
         let refused = self.sender.clone();
-        if let Err(error) = self.start(run, "loka-probe", move |cancel, outbox| work.probe(run, mods, cancel, outbox)) {
+        if let Err(error) = self
+            .start(run, "loka-probe", move |control, outbox| work.probe(run, (mods, draws), &sites, control, outbox))
+        {
             refused.send(0, Event::OpenFailed { message: format!("the probe could not start: {error}") });
             refused.send(run, Event::ProbeFinished { run, cancelled: true, seconds: 0.0 });
         }
@@ -181,7 +243,8 @@ impl LocalLink {
         let finished = |problem| Event::MeasureFinished { run, problem: Some(problem) };
         match self.work_on(name) {
             Ok(work) => {
-                let started = self.start(run, "loka-measure", move |cancel, outbox| work.measure(run, cancel, outbox));
+                let started =
+                    self.start(run, "loka-measure", move |control, outbox| work.measure(run, control, outbox));
                 if let Err(error) = started {
                     refused.send(run, finished(format!("it could not start: {error}")));
                 }
@@ -207,25 +270,33 @@ impl LocalLink {
         &mut self,
         run: u64,
         name: &str,
-        work: impl FnOnce(&AtomicBool, &Outbox) + Send + 'static,
+        work: impl FnOnce(&Control, &Outbox) + Send + 'static,
     ) -> std::io::Result<()> {
         let before = self.stop_running();
-        let cancel = Arc::new(AtomicBool::new(false));
-        let (flag, outbox) = (cancel.clone(), self.sender.clone());
+        let control = Arc::new(Control::new());
+        let (asked, outbox) = (control.clone(), self.sender.clone());
         let thread = Builder::new().name(name.to_owned()).spawn(move || {
             // One piece of work at a time has the cores; a cancelled one needs a moment to stop.
             drop(before.map(JoinHandle::join));
-            work(&flag, &outbox);
+            work(&asked, &outbox);
         })?;
-        self.running = Some(Running { run, cancel, thread: Some(thread) });
+        self.running = Some(Running { run, control, thread: Some(thread) });
         Ok(())
     }
 
     /// Asks what runs to stop; gives its thread to wait for.
     fn stop_running(&mut self) -> Option<JoinHandle<()>> {
         let running = self.running.as_mut()?;
-        running.cancel.store(true, Ordering::Relaxed);
+        running.control.cancel();
         running.thread.take()
+    }
+
+    /// Holds what runs between two steps, or lets it go on; with nothing under way, neither. Work that starts
+    /// later is not paused, and cancelling ends a pause.
+    pub fn pause(&self, paused: bool) {
+        if let Some(running) = &self.running {
+            if paused { running.control.pause() } else { running.control.resume() }
+        }
     }
 }
 
@@ -235,13 +306,20 @@ impl Link for LocalLink {
             Effect::LoadTrace { path } => self.load_trace(path),
             Effect::LoadResults { path } => self.load_results(path),
             Effect::FindEngines => self.find_engines(),
-            Effect::Probe { run, mods, engine } => self.start_probe(run, mods, &engine),
+            Effect::Probe { run, mods, sites, engine, draws } => self.start_probe(run, mods, sites, draws, &engine),
+            Effect::Pause { paused } => self.pause(paused),
+            Effect::LoadPlan { path } => self.load_plan(path),
+            Effect::ReadSeries { path } => self.read_series(path),
+            Effect::Identify { path } => self.identify(path),
+            Effect::Watch { path } => self.watch(path),
             Effect::Measure { run, engine } => self.start_measure(run, &engine),
             Effect::Cancel => {
                 if let Some(running) = &self.running {
-                    running.cancel.store(true, Ordering::Relaxed);
+                    running.control.cancel();
                 }
             }
+            Effect::Inspect { trace, site } => self.inspect(trace, None, site),
+            Effect::InspectOther { trace, path, site } => self.inspect(trace, Some(path), site),
             Effect::WriteResults { path, results } => self.write_results(path, results),
             Effect::WritePlan { path, plan } => self.write_plan(path, plan),
         }
@@ -272,61 +350,25 @@ impl Drop for LocalLink {
 
 fn open(path: &str) -> Result<(Trace, OpenedTrace), String> {
     let trace = Trace::open(Path::new(path)).map_err(|error| error.to_string())?;
-    let meta = probing::results_meta(&trace, String::new(), &CpuEngine, &config(ModSet::none()));
+    let meta = probing::results_meta(&trace, String::new(), &CpuEngine, &config(SiteMods::none()));
     let opened = OpenedTrace { path: path.to_owned(), name: trace.manifest().model.name.clone(), meta };
     Ok((trace, opened))
 }
 
-#[cfg(test)]
-mod tests {
-    use std::time::{Duration, Instant};
-
-    use super::*;
-
-    fn next(link: &mut LocalLink) -> Event {
-        let start = Instant::now();
-        loop {
-            if let Some(event) = link.poll() {
-                return event;
-            }
-            assert!(start.elapsed() < Duration::from_secs(20), "no event came");
-            std::thread::sleep(Duration::from_millis(2));
-        }
+/// Sites that cannot be read have none.
+fn series_of(trace: &Trace) -> SeriesTable {
+    let mut all = Vec::new();
+    for (at, entry) in trace.sites().iter().enumerate() {
+        let series = trace.site_series(&entry.site.id).unwrap_or_default();
+        all.extend(series.into_iter().map(|Series { name, steps, values }| SiteSeries {
+            site: at as u32,
+            name,
+            steps,
+            values,
+        }));
     }
-
-    #[test]
-    fn a_missing_file_is_one_line() {
-        let mut link = LocalLink::new(Arc::new(|| {}));
-        link.run(Effect::LoadTrace { path: "nowhere.trace.safetensors".to_owned() });
-        let Event::OpenFailed { message } = next(&mut link) else { panic!("not a failure") };
-        assert!(message.contains("nowhere.trace.safetensors") && !message.contains('\n'), "{message}");
-        assert_eq!(link.busy(), None);
-    }
-
-    #[test]
-    fn a_panic_becomes_an_event() {
-        let mut link = LocalLink::new(Arc::new(|| {}));
-        let failed = |message| Event::OpenFailed { message };
-        link.spawn("loka-open", Some("Opening".to_owned()), failed, || panic!("boom"));
-        let Event::OpenFailed { message } = next(&mut link) else { panic!("not a failure") };
-        assert!(message.ends_with("boom"), "{message}");
-    }
-
-    #[test]
-    fn a_probe_without_a_trace_says_so() {
-        let mut link = LocalLink::new(Arc::new(|| {}));
-        link.run(Effect::Probe { run: 1, mods: ModSet::none(), engine: "cpu".to_owned() });
-        assert!(matches!(next(&mut link), Event::OpenFailed { .. }));
-        link.run(Effect::Measure { run: 2, engine: "cpu".to_owned() });
-        assert!(matches!(next(&mut link), Event::OpenFailed { .. }));
-        assert_eq!(next(&mut link), Event::MeasureFinished { run: 2, problem: None });
-    }
-
-    #[test]
-    fn engines_are_found_on_a_thread() {
-        let mut link = LocalLink::new(Arc::new(|| {}));
-        link.run(Effect::FindEngines);
-        let Event::EnginesFound { engines } = next(&mut link) else { panic!("not a list") };
-        assert!(engines.iter().any(|status| status.name == "cpu" && status.problem.is_none()));
-    }
+    SeriesTable::of(trace.sites().len(), all)
 }
+
+#[cfg(test)]
+mod tests;

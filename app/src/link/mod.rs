@@ -2,14 +2,22 @@
 //! plain answer where there is neither.
 
 #[cfg(not(target_arch = "wasm32"))]
+mod identify;
+#[cfg(not(target_arch = "wasm32"))]
+mod inspect;
+#[cfg(not(target_arch = "wasm32"))]
 mod local;
 mod offline;
+#[cfg(not(target_arch = "wasm32"))]
+mod watch;
 #[cfg(not(target_arch = "wasm32"))]
 mod work;
 
 #[cfg(not(target_arch = "wasm32"))]
 pub use local::LocalLink;
 pub use offline::OfflineLink;
+#[cfg(not(target_arch = "wasm32"))]
+pub(crate) use work::panic_text;
 
 use loka_core::session::{Effect, Event};
 

@@ -22,11 +22,18 @@ impl Link for OfflineLink {
     fn run(&mut self, effect: Effect) {
         let message = NO_ENGINE.to_owned();
         match effect {
-            Effect::LoadTrace { .. } | Effect::LoadResults { .. } | Effect::Probe { .. } => {
+            Effect::LoadTrace { .. }
+            | Effect::LoadResults { .. }
+            | Effect::LoadPlan { .. }
+            | Effect::Identify { .. }
+            | Effect::Probe { .. } => {
                 self.answers.push_back(Event::OpenFailed { message });
             }
             Effect::WriteResults { .. } | Effect::WritePlan { .. } => {
                 self.answers.push_back(Event::WriteFailed { message });
+            }
+            Effect::ReadSeries { path } => {
+                self.answers.push_back(Event::SeriesRead { path, table: Err(message) });
             }
             Effect::FindEngines => {
                 let engines = ENGINES.map(|name| EngineStatus::missing(name, message.clone(), Vec::new()));
@@ -35,8 +42,14 @@ impl Link for OfflineLink {
             Effect::Measure { run, .. } => {
                 self.answers.push_back(Event::MeasureFinished { run, problem: Some(message) });
             }
+            Effect::Inspect { trace, site } => {
+                self.answers.push_back(Event::SiteInspected { trace, other: None, site, outcome: Err(message) });
+            }
+            Effect::InspectOther { trace, path, site } => {
+                self.answers.push_back(Event::SiteInspected { trace, other: Some(path), site, outcome: Err(message) });
+            }
             // Nothing runs, so there is nothing to say.
-            Effect::Cancel => {}
+            Effect::Cancel | Effect::Pause { .. } | Effect::Watch { .. } => {}
         }
     }
 
@@ -58,6 +71,10 @@ mod tests {
         let mut link = OfflineLink::default();
         link.run(Effect::LoadTrace { path: "a".to_owned() });
         assert_eq!(link.poll(), Some(Event::OpenFailed { message: NO_ENGINE.to_owned() }));
+        let site = loka_core::model::SiteId::new("s");
+        link.run(Effect::Inspect { trace: "a".to_owned(), site: site.clone() });
+        let refused = Event::SiteInspected { trace: "a".into(), other: None, site, outcome: Err(NO_ENGINE.to_owned()) };
+        assert_eq!(link.poll(), Some(refused));
         link.run(Effect::Cancel);
         assert_eq!(link.poll(), None);
     }

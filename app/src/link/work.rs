@@ -12,8 +12,8 @@ use std::{
 };
 
 use loka_core::{
-    engine::{Engine, EngineError},
-    model::{ModSet, SiteId},
+    engine::{Control, Engine, EngineError},
+    model::{SiteId, SiteMods},
     probe::{ProbeConfig, ProbeEvent, probe},
     session::{Circumstances, Event},
     trace::Trace,
@@ -30,27 +30,30 @@ pub(super) struct Work {
     pub engine: Arc<dyn Engine>,
 }
 
-pub(super) fn config(mods: ModSet) -> ProbeConfig {
+pub(super) fn config(mods: SiteMods) -> ProbeConfig {
     ProbeConfig { mods, latency: probing::recorded_latencies(), ..ProbeConfig::default() }
 }
 
 impl Work {
-    fn sites(&self) -> Vec<SiteId> {
-        let usable = self.trace.sites().iter().filter(|entry| entry.problem.is_none());
-        usable.map(|entry| entry.site.id.clone()).collect()
-    }
-
     fn name(&self) -> String {
         self.engine.describe().name.to_owned()
     }
 
-    pub fn probe_started(&self, run: u64, mods: ModSet) -> Event {
-        let meta = probing::results_meta(&self.trace, String::new(), self.engine.as_ref(), &config(mods.clone()));
-        Event::ProbeStarted { run, mods, num_sites: self.sites().len(), by: Box::new(Circumstances::from(&meta)) }
+    pub fn probe_started(&self, run: u64, mods: SiteMods, sites: Vec<SiteId>) -> Event {
+        let meta = probing::results_meta(&self.trace, String::new(), self.engine.as_ref(), &config(SiteMods::none()));
+        Event::ProbeStarted { run, mods, sites, by: Box::new(Circumstances::from(&meta)) }
     }
 
-    pub fn probe(&self, run: u64, mods: ModSet, cancel: &AtomicBool, outbox: &Outbox) {
-        let (start, memory) = (Instant::now(), MemoryNews::default());
+    /// `draws`: of every kernel, whatever their intervals say.
+    pub fn probe(
+        &self,
+        run: u64,
+        (mods, draws): (SiteMods, Option<u64>),
+        sites: &[SiteId],
+        control: &Control,
+        outbox: &Outbox,
+    ) {
+        let (watch, memory) = (control.stopwatch(), MemoryNews::default());
         let lost = AtomicBool::new(false);
         let sink = |event: ProbeEvent| {
             let event = match event {
@@ -60,7 +63,7 @@ impl Work {
                 ProbeEvent::Problem(site, reason) => Event::Problem { run, site, reason },
                 ProbeEvent::Progress(done) => {
                     memory.tell(self.engine.as_ref(), run, outbox);
-                    Event::Progress { run, done, seconds: start.elapsed().as_secs_f64() }
+                    Event::Progress { run, done, seconds: watch.seconds() }
                 }
                 ProbeEvent::Lost(reason) => {
                     lost.store(true, Ordering::Relaxed);
@@ -69,23 +72,27 @@ impl Work {
             };
             outbox.send(run, event);
         };
-        let work = || probe(&self.trace, &self.sites(), self.engine.as_ref(), &config(mods), cancel, &sink);
+        let mut config = config(mods);
+        if let Some(draws) = draws {
+            (config.min_draws, config.max_draws) = (draws, draws);
+        }
+        let work = || probe(&self.trace, sites, self.engine.as_ref(), &config, control, &sink);
         let outcome = catch_unwind(AssertUnwindSafe(work));
         if let Err(cause) = &outcome {
             outbox.send(run, Event::OpenFailed { message: panic_text(&**cause) });
         }
         memory.last(self.engine.as_ref(), run, outbox);
-        let cancelled = outcome.is_err() || cancel.load(Ordering::Relaxed) || lost.load(Ordering::Relaxed);
-        outbox.send(run, Event::ProbeFinished { run, cancelled, seconds: start.elapsed().as_secs_f64() });
+        let cancelled = outcome.is_err() || control.is_cancelled() || lost.load(Ordering::Relaxed);
+        outbox.send(run, Event::ProbeFinished { run, cancelled, seconds: watch.seconds() });
     }
 
-    pub fn measure(&self, run: u64, cancel: &AtomicBool, outbox: &Outbox) {
-        let (start, memory) = (Instant::now(), MemoryNews::default());
+    pub fn measure(&self, run: u64, control: &Control, outbox: &Outbox) {
+        let (watch, memory) = (control.stopwatch(), MemoryNews::default());
         let report = |latencies, done| {
             memory.tell(self.engine.as_ref(), run, outbox);
-            outbox.send(run, Event::Measured { run, latencies, done, seconds: start.elapsed().as_secs_f64() });
+            outbox.send(run, Event::Measured { run, latencies, done, seconds: watch.seconds() });
         };
-        let work = || probing::measure(self.engine.as_ref(), &self.trace, cancel, &report);
+        let work = || probing::measure(self.engine.as_ref(), &self.trace, control, &report);
         let problem = match catch_unwind(AssertUnwindSafe(work)) {
             Ok(Ok(())) => None,
             Ok(Err(EngineError::Lost(reason))) => {
@@ -122,7 +129,7 @@ impl MemoryNews {
     }
 }
 
-pub(super) fn panic_text(cause: &(dyn Any + Send)) -> String {
+pub(crate) fn panic_text(cause: &(dyn Any + Send)) -> String {
     let text = cause.downcast_ref::<&str>().copied().or_else(|| cause.downcast_ref::<String>().map(String::as_str));
     format!("LoKA met an error of its own, please report it: {}", text.unwrap_or("no details"))
 }

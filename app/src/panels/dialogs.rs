@@ -1,15 +1,21 @@
-//! Asks for a path. Enter does it, Esc closes.
+//! Asks for a path. Enter does it, Esc closes, and the system's own dialog is a button away.
 
 use egui::{Id, Key, Modal, RichText, TextEdit, Ui};
 use loka_core::session::Command;
 
-use crate::views::{Dialog, DialogKind, Scene};
+use crate::{
+    commands::{Action, FileAction},
+    picker::Ask,
+    picture::Wanted,
+    views::{Dialog, DialogKind, Scene, folder_of},
+};
 
 pub fn dialogs_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let Some(mut dialog) = scene.view.dialog.take() else { return };
     let modal = Modal::new(Id::unique("path dialog")).show(ui.ctx(), |ui| body_ui(ui, scene, &mut dialog));
     match modal.inner {
-        Answer::Go => scene.send(command(&dialog)),
+        Answer::Go => answer(scene, dialog.kind, vec![dialog.path.trim().to_owned()]),
+        Answer::Browse => scene.view.browse = Some(dialog),
         Answer::Cancel => {}
         Answer::Wait if modal.should_close() => {}
         Answer::Wait => scene.view.dialog = Some(dialog),
@@ -19,12 +25,13 @@ pub fn dialogs_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
 enum Answer {
     Wait,
     Go,
+    Browse,
     Cancel,
 }
 
 fn body_ui(ui: &mut Ui, scene: &Scene<'_>, dialog: &mut Dialog) -> Answer {
     let (title, about, verb) = words(dialog.kind);
-    ui.set_width(520.0);
+    ui.set_width(520.0_f32.min(ui.ctx().content_rect().width() - 64.0));
     ui.heading(title);
     ui.label(RichText::new(about).color(scene.theme.weak));
     ui.add_space(8.0);
@@ -39,13 +46,21 @@ fn body_ui(ui: &mut Ui, scene: &Scene<'_>, dialog: &mut Dialog) -> Answer {
     ui.add_space(12.0);
     let ready = !dialog.path.trim().is_empty();
     let mut answer = if enter && ready { Answer::Go } else { Answer::Wait };
-    ui.with_layout(egui::Layout::right_to_left(egui::Align::Center), |ui| {
-        if ui.add_enabled(ready, egui::Button::new(verb)).on_hover_text("Enter does the same").clicked() {
-            answer = Answer::Go;
+    ui.horizontal(|ui| {
+        let hint = Action::File(FileAction::Browse).tooltip();
+        let why = scene.view.no_browse.clone();
+        let browse = ui.add_enabled(why.is_none(), egui::Button::new("Browse…")).on_hover_text(hint);
+        if browse.on_disabled_hover_text(why.unwrap_or_default()).clicked() {
+            answer = Answer::Browse;
         }
-        if ui.button("Cancel").on_hover_text("Esc does the same").clicked() {
-            answer = Answer::Cancel;
-        }
+        ui.with_layout(egui::Layout::right_to_left(egui::Align::Center), |ui| {
+            if ui.add_enabled(ready, egui::Button::new(verb)).on_hover_text("Enter does the same").clicked() {
+                answer = Answer::Go;
+            }
+            if ui.button("Cancel").on_hover_text("Esc does the same").clicked() {
+                answer = Answer::Cancel;
+            }
+        });
     });
     answer
 }
@@ -53,25 +68,56 @@ fn body_ui(ui: &mut Ui, scene: &Scene<'_>, dialog: &mut Dialog) -> Answer {
 fn words(kind: DialogKind) -> (&'static str, &'static str, &'static str) {
     match kind {
         DialogKind::Open => {
-            ("Open", "A .trace.safetensors file, a folder of shards, or a .results.parquet file.", "Open")
+            ("Open", "A .trace.safetensors file, a folder of shards, a .results.parquet or a .plan.json file.", "Open")
+        }
+        DialogKind::ComparePlan => {
+            ("Compare with a plan", "A .plan.json file; every difference comes with its reason.", "Compare")
         }
         DialogKind::SaveResults => ("Save results", "Every row with its circumstances, as Parquet.", "Save"),
         DialogKind::ExportPlan => {
             ("Export plan", "One kernel a GEMM with its reason, as JSON that loka check accepts.", "Save")
         }
+        DialogKind::SavePicture(_, crate::picture::Format::Png) => {
+            ("Save view as PNG", "The view as it stands on screen, pixel by pixel.", "Save")
+        }
+        DialogKind::SavePicture(_, crate::picture::Format::Svg) => {
+            ("Save view as SVG", "The view as vectors; its text can be selected.", "Save")
+        }
     }
 }
 
-fn command(dialog: &Dialog) -> Command {
-    let path = dialog.path.trim().to_owned();
-    match dialog.kind {
-        DialogKind::Open => open(path),
-        DialogKind::SaveResults => Command::SaveResults { path },
-        DialogKind::ExportPlan => Command::ExportPlan { path },
+/// What the system's dialog is asked for the same question.
+pub(crate) fn ask_of(dialog: &Dialog) -> Ask {
+    let (title, ..) = words(dialog.kind);
+    let folder = folder_of(&dialog.path);
+    let name = dialog.path[folder.len()..].to_owned();
+    let save = !matches!(dialog.kind, DialogKind::Open | DialogKind::ComparePlan);
+    Ask { title: title.to_owned(), save, folder: folder.to_owned(), name }
+}
+
+/// Carries out what was asked a path for. To write, the first path counts.
+fn answer(scene: &mut Scene<'_>, kind: DialogKind, paths: Vec<String>) {
+    if kind == DialogKind::Open {
+        return scene.open(paths);
+    }
+    let Some(path) = paths.into_iter().next() else { return };
+    match to_write(kind, path) {
+        ToWrite::Command(command) => scene.send(command),
+        ToWrite::Picture(wanted) => scene.view.picture.wanted = Some(wanted),
     }
 }
 
-/// Results by their ending, everything else as a trace, whose reader says what is wrong.
-pub(crate) fn open(path: String) -> Command {
-    if path.ends_with(".parquet") { Command::OpenResults { path } } else { Command::OpenTrace { path } }
+/// Who writes a file.
+pub(crate) enum ToWrite {
+    Command(Command),
+    Picture(Wanted),
+}
+
+pub(crate) fn to_write(kind: DialogKind, path: String) -> ToWrite {
+    match kind {
+        DialogKind::SavePicture(pane, format) => ToWrite::Picture(Wanted { pane, path, format }),
+        DialogKind::ExportPlan => ToWrite::Command(Command::ExportPlan { path }),
+        DialogKind::ComparePlan => ToWrite::Command(Command::OpenPlan { path }),
+        DialogKind::SaveResults | DialogKind::Open => ToWrite::Command(Command::SaveResults { path }),
+    }
 }

@@ -7,7 +7,11 @@ use loka_core::{
     session::{ENGINES, engine_title},
 };
 
-use crate::{commands::Action, theme::number, views::Scene};
+use crate::{
+    commands::{Action, RunAction},
+    theme::number,
+    views::Scene,
+};
 
 const WIDTH: f32 = 520.0;
 /// Where values begin, right of their names.
@@ -21,21 +25,26 @@ pub fn engines_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let text = RichText::new(format!("Engine: {} ▾", name_of(scene)));
     let missing = engines.problem(&engines.chosen).is_some();
     let text = if missing { text.color(scene.theme.error) } else { text };
-    let button = ui.add(Button::new(text)).on_hover_text(Action::ShowEngines.hint(ui.ctx()));
+    let button = ui.add(Button::new(text)).on_hover_text(Action::Run(RunAction::ShowEngines).hint(ui.ctx()));
     button.widget_info(|| egui::WidgetInfo::labeled(egui::Role::Button, true, "Engine"));
     if button.clicked() {
-        scene.act(Action::ShowEngines);
+        scene.act(Action::Run(RunAction::ShowEngines));
     }
     let mut open = scene.view.engines;
     let popup = Popup::from_response(&button).open_bool(&mut open);
     let popup = popup.close_behavior(PopupCloseBehavior::CloseOnClickOutside).gap(4.0).accessible_name("Engines");
     let frame = Frame::popup(ui.style()).inner_margin(Margin::same(12));
-    popup.frame(frame).width(WIDTH).show(|ui| list_ui(ui, scene));
+    popup.frame(frame).width(width(ui)).show(|ui| list_ui(ui, scene));
     // The button's own click toggles it by its action.
     if !button.clicked() {
         scene.view.engines = open;
     }
     foreign_ui(ui, scene);
+}
+
+/// Narrow windows have less room.
+fn width(ui: &Ui) -> f32 {
+    WIDTH.min(ui.ctx().content_rect().width() - 40.0)
 }
 
 /// The engine in use in a few words: `CPU (emulated)`, `CUDA · NVIDIA H200`.
@@ -55,7 +64,7 @@ fn foreign_ui(ui: &mut Ui, scene: &Scene<'_>) {
     let origin = scene.session.shown_origin();
     let here =
         scene.session.engines.chosen_status().is_some_and(|of| of.name == origin.engine && of.device == origin.device);
-    if here || scene.session.rows().next().is_none() {
+    if here || !scene.session.has_rows() {
         return;
     }
     let text = format!("rows of {}, {}", engine_title(&origin.engine), origin.device);
@@ -64,7 +73,7 @@ fn foreign_ui(ui: &mut Ui, scene: &Scene<'_>) {
 }
 
 fn list_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
-    ui.set_width(WIDTH);
+    ui.set_width(width(ui));
     let listed = scene.session.engines.listed.clone();
     for (at, name) in ENGINES.into_iter().enumerate() {
         let Some(status) = listed.iter().find(|status| status.name == name) else { continue };
@@ -189,7 +198,7 @@ fn sentence(reason: &str) -> String {
 
 fn measure_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     ui.horizontal(|ui| {
-        scene.button_ui(ui, Action::MeasureSpeeds);
+        scene.button_ui(ui, Action::Run(RunAction::MeasureSpeeds));
         let text = match scene.session.measure_problem() {
             Some(reason) => sentence(&reason),
             None => "Times every site's GEMMs here, casts included".to_owned(),

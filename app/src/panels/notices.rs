@@ -1,25 +1,74 @@
-//! Quiet lines: what was written, what went wrong. They wait to be dismissed and take no focus.
+//! Quiet lines: what was written, what went wrong. They take no focus and never more than a few lines; the log
+//! keeps them all.
+
+use std::collections::BTreeMap;
 
 use egui::{RichText, Ui};
 use loka_core::session::{Command, Notice, NoticeKind};
 
-use crate::views::Scene;
+use crate::{
+    commands::{Action, WindowAction},
+    layout::Pane,
+    views::Scene,
+};
 
-/// Lines shown at once; the rest wait behind a count.
+/// Lines shown at once; the rest is in the log.
 const SHOWN: usize = 3;
+/// Seconds that good news stays.
+const STAYS: f64 = 8.0;
+/// Characters of a line; the rest is in its tooltip.
+const LONGEST: usize = 400;
+
+/// When each line was first shown.
+#[derive(Clone, Debug, Default)]
+pub struct Fading(BTreeMap<u64, f64>);
+
+impl Fading {
+    /// Takes the time of now in seconds; gives the lines that have been read long enough, and the seconds until
+    /// the next one has. What went wrong, and what offers something, waits to be dismissed.
+    pub fn tick(&mut self, notices: &[Notice], now: f64) -> (Vec<u64>, Option<f64>) {
+        self.0.retain(|id, _| notices.iter().any(|notice| notice.id == *id));
+        let (mut over, mut next) = (Vec::new(), None::<f64>);
+        let fades = |notice: &&Notice| notice.kind == NoticeKind::Info && notice.action.is_none();
+        for notice in notices.iter().filter(fades) {
+            let left = *self.0.entry(notice.id).or_insert(now) + STAYS - now;
+            if left <= 0.0 {
+                over.push(notice.id);
+            } else {
+                next = Some(next.map_or(left, |next| next.min(left)));
+            }
+        }
+        (over, next)
+    }
+}
 
 pub fn notices_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
-    let notices = scene.session.notices.clone();
-    if scene.view.hint && scene.session.trace.is_some() && !scene.derived.heatmap.columns.is_empty() {
+    let session = scene.session;
+    let shown = shown(&session.notices);
+    let hint = scene.view.hint && session.trace.is_some() && !scene.derived.grid.columns.is_empty();
+    if hint && shown.len() < SHOWN {
         line_ui(ui, scene, None, "Toggle a mod or pull the threshold to see the plan change.");
     }
-    let from = notices.len().saturating_sub(SHOWN);
-    for notice in &notices[from..] {
+    for notice in &shown {
         line_ui(ui, scene, Some(notice), &notice.text);
     }
-    if from > 0 {
-        ui.label(RichText::new(format!("{from} earlier lines")).small().color(scene.theme.weak));
+    let more = session.notices.len() - shown.len();
+    if more > 0 {
+        ui.horizontal(|ui| {
+            let text = if more == 1 { "1 more line".to_owned() } else { format!("{more} more lines") };
+            ui.label(RichText::new(text).small().color(scene.theme.weak));
+            scene.button_named_ui(ui, Action::Window(WindowAction::DismissAll), "Dismiss all");
+        });
     }
+}
+
+/// The newest lines, those that went wrong before good news; in the order in which they came.
+fn shown(notices: &[Notice]) -> Vec<&Notice> {
+    let mut ranked: Vec<&Notice> = notices.iter().rev().collect();
+    ranked.sort_by_key(|notice| notice.kind == NoticeKind::Info);
+    ranked.truncate(SHOWN);
+    ranked.sort_by_key(|notice| notice.id);
+    ranked
 }
 
 fn line_ui(ui: &mut Ui, scene: &mut Scene<'_>, notice: Option<&Notice>, text: &str) {
@@ -37,13 +86,52 @@ fn line_ui(ui: &mut Ui, scene: &mut Scene<'_>, notice: Option<&Notice>, text: &s
             && ui.button(&action.text).clicked()
         {
             scene.send(action.command.clone());
+            dismiss(scene, notice);
         }
-        ui.add(egui::Label::new(text).truncate().selectable(true)).on_hover_text(text);
-        if close.clicked() {
-            match notice {
-                Some(notice) => scene.send(Command::DismissNotice { id: notice.id }),
-                None => scene.view.hint = false,
+        if notice.is_some() && !scene.view.layout.is_on_screen(Pane::Log) && scene.session.trace.is_some() {
+            let show = ui.small_button("Show log").on_hover_text(Action::Show(Pane::Log).hint(ui.ctx()));
+            if show.clicked() {
+                scene.act(Action::Show(Pane::Log));
             }
         }
+        let line: String = text.chars().take(LONGEST).map(|of| if of.is_control() { ' ' } else { of }).collect();
+        ui.add(egui::Label::new(line).truncate().selectable(true)).on_hover_text(text);
+        if close.clicked() {
+            dismiss(scene, notice);
+        }
     });
+}
+
+fn dismiss(scene: &mut Scene<'_>, notice: Option<&Notice>) {
+    match notice {
+        Some(notice) => scene.send(Command::DismissNotice { id: notice.id }),
+        None => scene.view.hint = false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notice(id: u64, kind: NoticeKind) -> Notice {
+        Notice { id, kind, text: id.to_string(), action: None }
+    }
+
+    #[test]
+    fn good_news_fades_and_errors_stay() {
+        let notices = [notice(1, NoticeKind::Info), notice(2, NoticeKind::Error)];
+        let mut fading = Fading::default();
+        assert_eq!(fading.tick(&notices, 10.0), (vec![], Some(STAYS)));
+        assert_eq!(fading.tick(&notices, 17.0), (vec![], Some(1.0)));
+        assert_eq!(fading.tick(&notices, 18.0), (vec![1], None));
+        assert_eq!(fading.tick(&notices[1..], 99.0), (vec![], None), "nothing is left to wait for");
+    }
+
+    #[test]
+    fn errors_are_seen_before_good_news() {
+        let mut notices: Vec<Notice> = (1..=4).map(|id| notice(id, NoticeKind::Info)).collect();
+        notices.insert(0, notice(0, NoticeKind::Error));
+        let ids: Vec<u64> = shown(&notices).iter().map(|notice| notice.id).collect();
+        assert_eq!(ids, [0, 3, 4]);
+    }
 }

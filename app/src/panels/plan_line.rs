@@ -1,32 +1,42 @@
 //! What the plan wins and costs, and the way out: undo, save, export.
 
 use egui::{Align, Layout, RichText, Ui};
-use loka_core::model::{LatencySource, Quadrant};
+use loka_core::model::LatencySource;
 
 use crate::{
-    commands::Action,
+    commands::{Action, EditAction, FileAction},
     theme::{number, source_about, source_ui, source_word},
     views::Scene,
 };
 
+/// Below this width only the speed-up and the ways to undo and export are shown; the Plan view has the rest.
+const ROOMY: f32 = 760.0;
+
 pub fn plan_line_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     ui.horizontal(|ui| {
-        ui.label(RichText::new("Plan").strong());
-        totals_ui(ui, scene);
+        // The buttons first, from the right: what is left is the figures', and is cut, never wrapped.
         ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
-            scene.button_ui(ui, Action::ExportPlan);
-            scene.button_ui(ui, Action::SaveResults);
-            scene.button_ui(ui, Action::Redo);
-            scene.button_ui(ui, Action::Undo);
+            let roomy = ui.available_width() > ROOMY;
+            scene.button_ui(ui, Action::File(FileAction::ExportPlan));
+            if roomy {
+                scene.button_ui(ui, Action::File(FileAction::SaveResults));
+            }
+            scene.button_ui(ui, Action::Edit(EditAction::Redo));
+            scene.button_ui(ui, Action::Edit(EditAction::Undo));
+            ui.with_layout(Layout::left_to_right(Align::Center), |ui| {
+                ui.shrink_clip_rect(ui.max_rect());
+                ui.label(RichText::new("Plan").strong());
+                totals_ui(ui, scene, roomy);
+            });
         });
     });
 }
 
-fn totals_ui(ui: &mut Ui, scene: &Scene<'_>) {
+fn totals_ui(ui: &mut Ui, scene: &Scene<'_>, roomy: bool) {
     let weak = |text: String| RichText::new(text).color(scene.theme.weak);
     let plan = &scene.derived.plan;
     let decided = plan.decided.as_ref();
-    let Some(decided) = decided.filter(|_| !scene.derived.heatmap.columns.is_empty()) else {
+    let Some(decided) = decided.filter(|_| !scene.derived.grid.columns.is_empty()) else {
         let why = plan.problem.clone().unwrap_or_else(|| "made as soon as there are rows".to_owned());
         ui.label(weak(why));
         return;
@@ -37,6 +47,9 @@ fn totals_ui(ui: &mut Ui, scene: &Scene<'_>) {
         None => ui.label(weak("speed-up unknown".to_owned())),
     }
     .on_hover_text(speedup_note(totals.num_gemms, totals.num_without_latency));
+    if !roomy {
+        return;
+    }
     sources_ui(ui, scene);
     loss_ui(ui, scene, totals.loss_cost, totals.loss_cost_hi);
     let overrides = scene.session.document.overrides.len();
@@ -44,14 +57,12 @@ fn totals_ui(ui: &mut Ui, scene: &Scene<'_>) {
     if plan.num_waiting_overrides > 0 {
         ui.label(weak(format!("({} waiting for rows)", plan.num_waiting_overrides)));
     }
-    let uncertain = scene.derived.verdicts.values().map(|verdict| verdict.num_uncertain).sum::<usize>();
+    let table = &scene.derived.table;
+    let uncertain = table.num_uncertain;
     let label = ui.label(weak(format!("{uncertain} uncertain")));
     label.on_hover_text("GEMMs whose best kernel is too close to the threshold to call; they stay in high precision");
-    let quantised =
-        scene.derived.quadrant.points.iter().filter(|point| point.chosen && point.quadrant != Quadrant::Unsupported);
-    if scene.view.gemm.is_none() {
-        ui.label(weak(format!("{} of {} GEMMs in FP8", quantised.count(), totals.num_gemms)));
-    }
+    let (low, all) = (number::count(table.num_low as u64), number::count(totals.num_gemms as u64));
+    ui.label(weak(format!("{low} of {all} GEMMs in FP8")));
 }
 
 fn speedup_note(num_gemms: usize, without: usize) -> String {

@@ -1,4 +1,5 @@
-//! What is open, which engine, which policy, how the probe stands.
+//! What is open, which engine, which policy, how the run stands, and the menus. Wide windows show it in two
+//! lines; narrow ones put what is adjusted seldom into menus, and wrap the rest.
 
 use egui::{Align, Button, ComboBox, Layout, ProgressBar, RichText, Ui};
 use loka_core::{
@@ -6,42 +7,106 @@ use loka_core::{
     session::{Command, Run},
 };
 
-use super::engines::engines_ui;
-use crate::{commands::Action, theme::number, views::Scene};
+use super::{
+    engines::engines_ui,
+    menus::{file_menu_ui, view_menu_ui},
+};
+use crate::{
+    commands::{Action, RunAction, WindowAction},
+    theme::{number, shorten},
+    views::Scene,
+};
+
+/// Below this width the policy is a menu and the engine stands in the second line.
+const NARROW: f32 = 860.0;
+/// Room that the right end of the first line keeps.
+const RIGHT: f32 = 150.0;
+const NARROW_RIGHT: f32 = 104.0;
+/// Points a character takes, for names that must fit.
+const LETTER: f32 = 7.0;
 
 pub fn top_bar_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
+    let narrow = ui.available_width() < NARROW;
     ui.horizontal(|ui| {
-        title_ui(ui, scene);
+        let right = if narrow { NARROW_RIGHT } else { RIGHT };
+        title_ui(ui, scene, narrow, right);
         ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
-            scene.button_named_ui(ui, Action::Sheet, "?");
-            let theme = if scene.view.dark { "Light" } else { "Dark" };
-            scene.button_named_ui(ui, Action::SwitchTheme, theme);
-            scene.button_named_ui(ui, Action::Palette, "Actions  Ctrl+K");
-            scene.button_ui(ui, Action::Open);
+            scene.button_named_ui(ui, Action::Window(WindowAction::Sheet), "?");
+            let text = if narrow { "Ctrl+K" } else { "Actions  Ctrl+K" };
+            let palette = Action::Window(WindowAction::Palette);
+            let button = ui.add(Button::new(text)).on_hover_text(palette.hint(ui.ctx()));
+            button.widget_info(|| egui::WidgetInfo::labeled(egui::Role::Button, true, "Find an action"));
+            if button.clicked() {
+                scene.act(palette);
+            }
         });
     });
     if scene.session.trace.is_some() {
-        ui.horizontal(|ui| {
-            policy_ui(ui, scene);
-            ui.separator();
+        ui.horizontal_wrapped(|ui| {
+            if narrow {
+                engines_ui(ui, scene);
+                policy_menu_ui(ui, scene);
+            } else {
+                policy_ui(ui, scene);
+                ui.separator();
+            }
             run_ui(ui, scene);
         });
+    } else if narrow {
+        ui.horizontal_wrapped(|ui| engines_ui(ui, scene));
     }
 }
 
-fn title_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
-    ui.label(RichText::new("LoKA").heading().strong().color(scene.theme.text));
-    ui.add_space(4.0);
-    if let Some(trace) = &scene.session.trace {
-        let manifest = trace.manifest();
-        ui.label(RichText::new(&trace.name).strong()).on_hover_text(&trace.path);
-        let step = number::count(manifest.run.step);
-        let loss = number::plain(manifest.loss.value);
-        let about = format!("step {step} · {} sites", manifest.sites.len());
-        ui.label(RichText::new(about).color(scene.theme.weak)).on_hover_text(format!("{} {loss}", manifest.loss.name));
+/// The name, the menus, the trace, and where there is room the engine.
+fn title_ui(ui: &mut Ui, scene: &mut Scene<'_>, narrow: bool, right: f32) {
+    if !narrow {
+        ui.label(RichText::new("LoKA").heading().strong().color(scene.theme.text));
+    }
+    file_menu_ui(ui, scene);
+    view_menu_ui(ui, scene);
+    trace_ui(ui, scene, narrow, right);
+    if !narrow {
+        engines_ui(ui, scene);
+    }
+}
+
+fn trace_ui(ui: &mut Ui, scene: &Scene<'_>, narrow: bool, right: f32) {
+    let Some(trace) = &scene.session.trace else { return };
+    let manifest = trace.manifest();
+    let step = number::count(manifest.run.step);
+    let about = format!("step {step} · {} sites", number::count(manifest.sites.len() as u64));
+    let (loss, value) = (&manifest.loss.name, number::plain(manifest.loss.value));
+    let hover = format!("{}\n{about} · {loss} {value}\n{}", trace.name, trace.path);
+    // The engine and the numbers have their places: the name takes what is left.
+    let taken = if narrow { 0.0 } else { LETTER * about.chars().count() as f32 + 260.0 };
+    let most = ((ui.available_width() - right - taken) / LETTER).clamp(8.0, 48.0) as usize;
+    ui.separator();
+    ui.label(RichText::new(shorten(&one_line(&trace.name), most)).strong()).on_hover_text(&hover);
+    if !narrow {
+        ui.label(RichText::new(about).color(scene.theme.weak)).on_hover_text(&hover);
         ui.separator();
     }
-    engines_ui(ui, scene);
+}
+
+fn one_line(name: &str) -> String {
+    name.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
+}
+
+fn policy_menu_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
+    let name = shorten(&scene.session.document.policy.name, 14);
+    let menu = ui.menu_button(format!("{name} ▾"), |ui| {
+        for at in 0..Policy::BUILTIN.len() {
+            let action = Action::UsePolicy(at);
+            let named = Policy::BUILTIN.get(at).copied().unwrap_or_default();
+            let chosen = scene.session.document.policy.name == named;
+            if ui.selectable_label(chosen, named).on_hover_text(action.tooltip()).clicked() {
+                scene.act(action);
+            }
+        }
+        ui.separator();
+        scene.thresholds_ui(ui);
+    });
+    menu.response.on_hover_text("What a plan must keep to");
 }
 
 fn policy_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
@@ -71,14 +136,14 @@ fn run_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
             };
             let rows = number::count(run.num_rows as u64);
             ui.label(RichText::new(format!("{text} · {rows} rows")).color(scene.theme.weak));
-            scene.button_named_ui(ui, Action::RunOrCancel, button);
+            scene.button_named_ui(ui, Action::Run(RunAction::RunOrPause), button);
         }
-        None => scene.button_named_ui(ui, Action::RunOrCancel, "Run probe"),
+        None => scene.button_named_ui(ui, Action::Run(RunAction::RunOrPause), "Run probe"),
     }
     measuring_ui(ui, scene);
     memory_ui(ui, scene);
     if let Some(busy) = scene.busy {
-        ui.add(egui::Label::new(RichText::new(busy).color(scene.theme.weak)).truncate());
+        ui.add(egui::Label::new(RichText::new(shorten(busy, 48)).color(scene.theme.weak))).on_hover_text(busy);
     }
 }
 
@@ -114,18 +179,19 @@ fn memory_ui(ui: &mut Ui, scene: &Scene<'_>) {
 }
 
 fn running_ui(ui: &mut Ui, scene: &mut Scene<'_>, run: &Run) {
-    let bar = ProgressBar::new(run.done as f32).desired_width(120.0).desired_height(8.0);
-    ui.add(bar);
-    let mut text = format!("probing {}", number::percent(run.done));
-    if let Some(left) = run.seconds_left() {
+    let width = if ui.available_width() < 240.0 { 64.0 } else { 120.0 };
+    ui.add(ProgressBar::new(run.done as f32).desired_width(width).desired_height(8.0));
+    let word = if run.paused { "paused at" } else { "probing" };
+    let mut text = format!("{word} {}", number::percent(run.done));
+    if let Some(left) = run.seconds_left().filter(|_| !run.paused) {
         text += &format!(" · {} left", number::seconds(left));
     }
     ui.label(text);
-    if run.seconds > 0.5 {
+    if run.seconds > 0.5 && !run.paused {
         let rate = number::count((run.num_rows as f64 / run.seconds).round() as u64);
         ui.label(RichText::new(format!("{rate} rows/s")).color(scene.theme.weak));
     }
-    if ui.add(Button::new("Cancel")).on_hover_text(Action::RunOrCancel.hint(ui.ctx())).clicked() {
-        scene.act(Action::RunOrCancel);
-    }
+    let pause = if run.paused { "Resume" } else { "Pause" };
+    scene.button_named_ui(ui, Action::Run(RunAction::RunOrPause), pause);
+    scene.button_named_ui(ui, Action::Run(RunAction::Cancel), "Cancel");
 }

@@ -2,6 +2,7 @@
 //! names a colour.
 
 mod glyph;
+mod groups;
 pub mod number;
 mod scale;
 mod source;
@@ -24,6 +25,27 @@ pub const GRID: f32 = 4.0;
 pub const SMALL: f32 = 11.0;
 pub const BODY: f32 = 13.0;
 pub const HEADING: f32 = 16.0;
+
+/// Which ground a person wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ground {
+    /// As the system has it, also when it changes.
+    #[default]
+    System,
+    Dark,
+    Light,
+}
+
+impl Ground {
+    pub fn preference(self) -> egui::ThemePreference {
+        match self {
+            Self::System => egui::ThemePreference::System,
+            Self::Dark => egui::ThemePreference::Dark,
+            Self::Light => egui::ThemePreference::Light,
+        }
+    }
+}
 
 /// Colours of one theme.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -93,12 +115,13 @@ impl Theme {
         Color32::from_rgb(r, g, b)
     }
 
-    /// Gives egui this theme's style.
-    pub fn apply(&self, ctx: &egui::Context) {
-        let which = if self.dark { egui::Theme::Dark } else { egui::Theme::Light };
+    /// Gives egui the faces and the styles of both grounds.
+    pub fn install(ctx: &egui::Context) {
         ctx.set_fonts(fonts());
-        ctx.set_style_of(which, self.style());
-        ctx.set_theme(which);
+        ctx.set_style_of(egui::Theme::Dark, Self::dark().style());
+        ctx.set_style_of(egui::Theme::Light, Self::light().style());
+        // Text size is an action of ours, with its own keys.
+        ctx.options_mut(|options| options.zoom_with_keyboard = false);
     }
 
     fn style(&self) -> Style {

@@ -1,4 +1,5 @@
-//! Takes a value and a range, gives a colour: cividis, which the colour-blind read as well as anyone.
+//! Takes a value and a range, gives a colour: cividis, which the colour-blind read as well as anyone; around a
+//! value of no change, blue to white to orange.
 
 use egui::Color32;
 use loka_core::model::Metric;
@@ -18,6 +19,10 @@ const CIVIDIS: [[u8; 3]; 11] = [
     [254, 232, 56],
 ];
 
+/// Blue, white, orange (after Okabe and Ito) at seven even steps.
+const DIVERGING: [[u8; 3]; 7] =
+    [[0, 84, 140], [44, 133, 190], [148, 196, 226], [245, 245, 245], [247, 196, 128], [226, 133, 36], [166, 74, 0]];
+
 /// Maps one metric's values to colours; good is dark on a dark ground and light on a light one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
@@ -26,6 +31,8 @@ pub struct Scale {
     log: bool,
     /// Decibels: the larger value is the better one.
     larger_is_better: bool,
+    /// Both ends are as far from no change, in the middle.
+    diverging: bool,
     dark: bool,
 }
 
@@ -33,7 +40,25 @@ impl Scale {
     pub fn new(metric: Metric, (lo, hi): (f64, f64), dark: bool) -> Self {
         let log = metric != Metric::SqnrDb;
         let (lo, hi) = if hi > lo { (lo, hi) } else { (lo * 0.9, hi * 1.1) };
-        Self { lo, hi, log, larger_is_better: metric == Metric::SqnrDb, dark }
+        Self { lo, hi, log, larger_is_better: metric == Metric::SqnrDb, diverging: false, dark }
+    }
+
+    /// Log, around 1: for ratios to a baseline. Blue is better than it, orange is worse.
+    pub fn relative(metric: Metric, (lo, hi): (f64, f64), dark: bool) -> Self {
+        let reach = hi.max(1.0 / lo.max(1e-300)).max(1.05);
+        let larger_is_better = metric == Metric::SqnrDb;
+        Self { lo: 1.0 / reach, hi: reach, log: true, larger_is_better, diverging: true, dark }
+    }
+
+    /// Log, with no good end: for recorded values.
+    pub fn plain((lo, hi): (f64, f64), dark: bool) -> Self {
+        Self::new(Metric::MaxAbs, (lo, hi), dark)
+    }
+
+    /// For the shader: the low end and the span, as powers of two where it is a log scale.
+    pub fn axis(&self) -> (f64, f64, bool) {
+        let of = |value: f64| if self.log { value.max(1e-37).log2() } else { value };
+        (of(self.lo), of(self.hi) - of(self.lo), self.log)
     }
 
     /// Where a value lies between the two ends, 0 to 1.
@@ -48,9 +73,12 @@ impl Scale {
 
     /// The colour at that share of the legend.
     pub fn color_at(&self, share: f64) -> Color32 {
+        if self.diverging {
+            return mixed(&DIVERGING, if self.larger_is_better { 1.0 - share } else { share });
+        }
         // Cividis begins dark: in the dark theme that end is the good one.
         let flip = self.larger_is_better == self.dark;
-        cividis(if flip { 1.0 - share } else { share })
+        mixed(&CIVIDIS, if flip { 1.0 - share } else { share })
     }
 
     /// Values to label on the legend: powers of ten, or even steps in decibels.
@@ -59,6 +87,9 @@ impl Scale {
             let step = if self.hi - self.lo > 30.0 { 20.0 } else { 10.0 };
             let first = (self.lo / step).ceil() as i64;
             return (first..).map(|at| at as f64 * step).take_while(|value| *value <= self.hi).collect();
+        }
+        if self.hi / self.lo < 10.0 {
+            return [self.lo, (self.lo * self.hi).sqrt(), self.hi].map(two_digits).to_vec();
         }
         let (from, to) = (self.lo.log10().ceil() as i32, self.hi.log10().floor() as i32);
         let every = ((to - from) / 6).max(0) + 1;
@@ -70,15 +101,21 @@ impl Scale {
     }
 }
 
-fn cividis(share: f64) -> Color32 {
-    let at = share.clamp(0.0, 1.0) * (CIVIDIS.len() - 1) as f64;
+fn mixed(colors: &[[u8; 3]], share: f64) -> Color32 {
+    let share = if share.is_nan() { 0.0 } else { share.clamp(0.0, 1.0) };
+    let at = share * (colors.len() - 1) as f64;
     let (below, rest) = (at.floor() as usize, at.fract());
-    let (from, to) = (CIVIDIS[below], CIVIDIS[(below + 1).min(CIVIDIS.len() - 1)]);
+    let (from, to) = (colors[below], colors[(below + 1).min(colors.len() - 1)]);
     let mix = |channel: usize| {
         let (from, to) = (f64::from(from[channel]), f64::from(to[channel]));
         (from + (to - from) * rest).round() as u8
     };
     Color32::from_rgb(mix(0), mix(1), mix(2))
+}
+
+fn two_digits(value: f64) -> f64 {
+    let place = 10f64.powf(value.abs().max(1e-300).log10().floor() - 1.0);
+    (value / place).round() * place
 }
 
 /// Black or white, whichever reads better on `ground`.
@@ -100,6 +137,19 @@ mod tests {
         };
         for metric in [Metric::Mere, Metric::SqnrDb] {
             assert!(good(metric, true) < 0.1 && good(metric, false) > 0.6, "{metric}");
+        }
+    }
+
+    #[test]
+    fn no_change_is_white_and_both_ends_are_as_far() {
+        for dark in [true, false] {
+            let scale = Scale::relative(Metric::Mere, (0.5, 8.0), dark);
+            assert_eq!(scale.color(1.0), Color32::from_rgb(245, 245, 245));
+            assert_eq!(scale.ends(), (0.125, 8.0));
+            let (better, worse) = (scale.color(0.2), scale.color(5.0));
+            assert!(better.b() > better.r() && worse.r() > worse.b());
+            let decibels = Scale::relative(Metric::SqnrDb, (0.5, 8.0), dark);
+            assert!(decibels.color(0.2).r() > decibels.color(0.2).b(), "fewer decibels are worse");
         }
     }
 

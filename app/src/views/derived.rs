@@ -1,52 +1,86 @@
-//! What views draw, derived from the session once per change rather than once per frame.
-
-use std::{collections::BTreeMap, sync::Arc};
+//! What views draw, derived from the session once a change rather than once a frame: at once while there is
+//! little of it, on a thread of its own when it would be felt.
 
 use loka_core::{
-    model::{Gemm, LatencySource, Metric, SiteId},
+    model::SiteId,
     session::{
-        PlanView, Session,
-        view::{Heatmap, QuadrantView, SiteVerdict, sources_of_plan, worst_gemm},
+        Session,
+        view::{FrontierView, Question, SiteVerdict, Views},
     },
 };
 
 use super::ViewState;
-use crate::theme::shorten;
+use crate::{
+    deriving::{Deriver, Sweeps},
+    layout::Pane,
+    theme::shorten,
+};
 
-#[derive(Default)]
+/// The latest views, and how names are shortened.
 pub struct Derived {
-    pub heatmap: Heatmap,
-    pub quadrant: QuadrantView,
-    pub verdicts: BTreeMap<SiteId, SiteVerdict>,
-    pub plan: Arc<PlanView>,
-    pub worst: Option<(SiteId, Gemm)>,
-    /// How many chosen kernels have a latency of which source.
-    pub sources: BTreeMap<LatencySource, usize>,
+    views: Views,
+    deriver: Deriver,
+    sweeps: Sweeps,
     /// What all names begin with, up to a dot: left out where room is short.
     prefix: usize,
     /// Characters of the longest name: all are shortened, or none.
     longest: usize,
-    key: Option<Key>,
+    /// Which trace the names are of, and how many.
+    named: Option<(String, usize)>,
 }
 
-type Key = (u64, Metric, Option<Gemm>, bool);
+impl std::ops::Deref for Derived {
+    type Target = Views;
+
+    fn deref(&self) -> &Views {
+        &self.views
+    }
+}
 
 impl Derived {
-    pub fn refresh(&mut self, session: &mut Session, view: &ViewState) {
-        let key = (session.revision(), view.metric, view.gemm, view.relative);
-        if self.key == Some(key) {
-            return;
+    pub fn new(deriver: Deriver, sweeps: Sweeps) -> Self {
+        Self { views: Views::default(), deriver, sweeps, prefix: 0, longest: 0, named: None }
+    }
+
+    /// Brings the views up to date, or has that begun. An error of our own is a line for the person.
+    pub fn refresh(&mut self, session: &Session, view: &ViewState) -> Option<String> {
+        self.name(session);
+        let question = Question { metric: view.metric, gemm: view.gemm, relative: view.relative };
+        let problem = self.deriver.refresh(session, question, &mut self.views);
+        // The frontier is two dozen plans a policy: only while it is looked at.
+        let looked_at = view.layout.is_on_screen(Pane::Frontier);
+        problem.or_else(|| if looked_at { self.sweeps.refresh(session) } else { None })
+    }
+
+    /// What each policy's threshold buys; of the last time that the frontier was on screen.
+    pub fn frontier(&self) -> &FrontierView {
+        self.sweeps.view()
+    }
+
+    /// True while the curves are of an earlier moment.
+    pub fn frontier_is_behind(&self) -> bool {
+        self.sweeps.is_behind()
+    }
+
+    /// True while what is drawn is of an earlier moment.
+    pub fn is_behind(&self) -> bool {
+        self.deriver.is_behind()
+    }
+
+    fn name(&mut self, session: &Session) {
+        let now = session.trace.as_ref().map(|trace| (trace.path.clone(), session.sites().len()));
+        if now != self.named {
+            self.named = now;
+            self.views = Views::default();
+            self.sweeps.forget();
+            let ids = session.index().ids();
+            self.longest = ids.iter().map(|site| site.as_str().chars().count()).max().unwrap_or(0);
+            self.prefix = common_prefix(ids);
         }
-        self.key = Some(key);
-        self.plan = session.plan_view();
-        self.heatmap = Heatmap::of(session, view.metric, view.gemm, view.relative);
-        self.quadrant = QuadrantView::of(session, view.gemm);
-        let sites = session.trace.as_ref().map(|trace| trace.manifest().sites.clone()).unwrap_or_default();
-        self.verdicts = sites.iter().map(|site| (site.id.clone(), SiteVerdict::of(session, site))).collect();
-        self.longest = self.heatmap.sites.iter().map(|site| site.as_str().chars().count()).max().unwrap_or(0);
-        self.prefix = common_prefix(&self.heatmap.sites);
-        self.worst = worst_gemm(session);
-        self.sources = sources_of_plan(session);
+    }
+
+    pub fn verdict(&self, at: usize) -> SiteVerdict {
+        self.views.verdicts.get(at).copied().unwrap_or_default()
     }
 
     /// A site's name in at most `max` characters: without what all begin with, then shortened in the
@@ -71,7 +105,8 @@ mod tests {
     #[test]
     fn names_lose_what_they_share() {
         let sites = ["net.layers.0.mlp", "net.layers.1.mlp", "net.top.0"].map(SiteId::new);
-        let derived = Derived { prefix: common_prefix(&sites), longest: 16, ..Derived::default() };
+        let derived =
+            Derived { prefix: common_prefix(&sites), longest: 16, ..Derived::new(Deriver::inline(), Sweeps::inline()) };
         assert_eq!(derived.short_name(&sites[0], 40), "net.layers.0.mlp");
         assert_eq!(derived.short_name(&sites[0], 12), "layers.0.mlp");
         assert_eq!(common_prefix(&sites[..1]), 0);

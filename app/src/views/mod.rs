@@ -1,25 +1,39 @@
 //! What fills the middle of the window. Every view takes a [`Scene`]: the session to read, what was
 //! derived from it, the view state to change, and a list to put requests on.
 
-mod cells;
 mod derived;
+pub mod distribution;
+pub mod drift;
 mod empty;
+mod frontier;
 mod heatmap;
-mod legend;
+mod log;
+mod mods;
+mod plan;
 mod quadrant;
+mod site;
+mod sites;
 mod state;
 mod thresholds;
 
 pub use derived::Derived;
+pub use distribution::distribution_ui;
+pub use drift::drift_ui;
 pub use empty::empty_ui;
-pub use heatmap::heatmap_ui;
-pub use quadrant::quadrant_ui;
-pub use state::{Dialog, DialogKind, Line, Tab, ViewState};
+pub use frontier::{frontier_policy, step_frontier};
+pub use heatmap::NO_SERIES;
+pub use log::{Clock, log_text};
+pub(crate) use mods::set_mod;
+pub use plan::{Keep, Part};
+pub use quadrant::step_point;
+pub use sites::{BulkForm, bulk_ui};
+pub use state::{CopyWhat, Dialog, DialogKind, Line, ViewState, folder_of};
 
 use loka_core::session::{Command, Session};
 
 use crate::{
-    commands::{Action, Request},
+    commands::{Action, Request, Scope},
+    layout::Pane,
     theme::Theme,
 };
 
@@ -29,7 +43,13 @@ pub struct Scene<'a> {
     pub derived: &'a Derived,
     pub view: &'a mut ViewState,
     pub theme: Theme,
+    /// The pane that has the keys.
+    pub active_pane: Pane,
     pub requests: &'a mut Vec<Request>,
+    /// What the window is drawn into, where our own shaders can draw; `None`: everything by egui's painter.
+    pub gpu: Option<eframe::wgpu::TextureFormat>,
+    /// This frame is written as vectors: shapes only, no shader.
+    pub vector: bool,
     /// What the link is doing besides a probe.
     pub busy: Option<&'a str>,
     /// Files to offer on the empty screen.
@@ -37,8 +57,17 @@ pub struct Scene<'a> {
 }
 
 impl Scene<'_> {
+    pub fn scope(&self) -> Scope<'_> {
+        Scope { session: self.session, view: self.view, derived: self.derived }
+    }
+
     pub fn act(&mut self, action: Action) {
         self.requests.push(Request::Act(action));
+    }
+
+    /// Opens files, whatever kind they are.
+    pub fn open(&mut self, paths: Vec<String>) {
+        self.requests.push(Request::Open(paths));
     }
 
     pub fn send(&mut self, command: Command) {
@@ -53,12 +82,29 @@ impl Scene<'_> {
 
     /// The same under a shorter text, for narrow places.
     pub fn button_named_ui(&mut self, ui: &mut egui::Ui, action: Action, text: &str) {
-        let enabled = crate::commands::is_enabled(action, self.session, self.view);
+        let problem = action.problem(self.scope());
         let hint = action.hint(ui.ctx());
-        let why = crate::commands::why_disabled(action, self.session).unwrap_or_else(|| hint.clone());
-        let response = ui.add_enabled(enabled, egui::Button::new(text)).on_hover_text(hint).on_disabled_hover_text(why);
+        let why = problem.as_ref().map_or_else(String::new, |problem| format!("{hint}\nNot now: {problem}"));
+        let response =
+            ui.add_enabled(problem.is_none(), egui::Button::new(text)).on_hover_text(hint).on_disabled_hover_text(why);
         if response.clicked() {
             self.act(action);
         }
+    }
+}
+
+/// Draws the view of a pane.
+pub fn pane_ui(ui: &mut egui::Ui, scene: &mut Scene<'_>, pane: Pane) {
+    match pane {
+        Pane::Sites => sites::sites_ui(ui, scene),
+        Pane::Heatmap => heatmap::heatmap_ui(ui, scene),
+        Pane::Quadrant => quadrant::quadrant_ui(ui, scene),
+        Pane::Frontier => frontier::frontier_ui(ui, scene),
+        Pane::Site => site::site_ui(ui, scene),
+        Pane::Distribution => distribution::distribution_ui(ui, scene),
+        Pane::Drift => drift::drift_ui(ui, scene),
+        Pane::Mods => mods::mods_ui(ui, scene),
+        Pane::Plan => plan::plan_ui(ui, scene),
+        Pane::Log => log::log_ui(ui, scene),
     }
 }

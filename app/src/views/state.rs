@@ -1,22 +1,36 @@
 //! What is seen and selected: not saved, not undone, apart from the document.
 
+use std::collections::BTreeSet;
+
 use loka_core::{
     model::{Gemm, Metric, SiteId},
     session::{Session, view::Column},
 };
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Tab {
-    #[default]
-    Heatmap,
-    Quadrant,
-}
+use super::{Derived, distribution, drift, frontier, heatmap, log, mods, plan, quadrant, site, sites};
+use crate::{
+    commands::{Action, Palette, Sheet},
+    layout::{Layout, Pane},
+    picture::{self, Format},
+    settings::Recent,
+    theme::Ground,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DialogKind {
     Open,
     SaveResults,
     ExportPlan,
+    ComparePlan,
+    SavePicture(Pane, Format),
+}
+
+/// What goes to the clipboard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopyWhat {
+    Cell,
+    Row,
+    Table(Pane),
 }
 
 /// A question with one answer: a path.
@@ -38,8 +52,18 @@ impl Dialog {
         Self { kind: DialogKind::SaveResults, path: beside_trace(session, "results.parquet"), fresh: true }
     }
 
+    pub fn picture(session: &Session, pane: Pane, format: Format) -> Self {
+        let ending = format!("{}.{}", pane.title().to_lowercase(), format.ending());
+        let path = beside_trace(session, &ending);
+        Self { kind: DialogKind::SavePicture(pane, format), path, fresh: true }
+    }
+
     pub fn export_plan(session: &Session) -> Self {
         Self { kind: DialogKind::ExportPlan, path: beside_trace(session, "plan.json"), fresh: true }
+    }
+
+    pub fn compare_plan(session: &Session) -> Self {
+        Self { kind: DialogKind::ComparePlan, path: beside_trace(session, "plan.json"), fresh: true }
     }
 }
 
@@ -50,7 +74,8 @@ fn beside_trace(session: &Session, ending: &str) -> String {
     format!("{}.{ending}", stem.unwrap_or(path.trim_end_matches(['/', '\\'])))
 }
 
-fn folder_of(path: &str) -> &str {
+/// With the separator at its end.
+pub fn folder_of(path: &str) -> &str {
     path.rfind(['/', '\\']).map_or("", |at| &path[..=at])
 }
 
@@ -64,6 +89,8 @@ pub enum Line {
 #[derive(Clone, Debug)]
 pub struct ViewState {
     pub site: Option<SiteId>,
+    /// Several sites, in force while the selected site is one of them: see [`Self::selected_sites`].
+    pub selection: BTreeSet<SiteId>,
     pub column: Option<Column>,
     /// Until a person selects, the worst site is selected for them.
     pub follow_worst: bool,
@@ -72,14 +99,27 @@ pub struct ViewState {
     pub relative: bool,
     pub filter: String,
     pub focus_filter: bool,
-    pub tab: Tab,
-    pub dark: bool,
-    /// What was typed, and the highlighted row.
-    pub palette: Option<(String, usize)>,
-    pub sheet: bool,
+    pub layout: Layout,
+    /// Dark, light, or as the system has it.
+    pub ground: Ground,
+    /// Times the size that the system asks for.
+    pub text_size: f32,
+    pub palette: Option<Palette>,
+    /// Actions that were done, the latest first.
+    pub recent_actions: Vec<Action>,
+    pub sheet: Option<Sheet>,
     /// The list of engines is open.
     pub engines: bool,
     pub dialog: Option<Dialog>,
+    /// The system's dialog is wanted for this question.
+    pub browse: Option<Dialog>,
+    /// Why there is no such dialog; `None`: there is one.
+    pub no_browse: Option<String>,
+    /// Wanted on the clipboard.
+    pub copy: Option<CopyWhat>,
+    pub picture: picture::State,
+    /// Files that were opened, the latest first.
+    pub recent: Recent,
     /// The kernel whose override form is open.
     pub overriding: Option<Column>,
     pub reason: String,
@@ -90,6 +130,16 @@ pub struct ViewState {
     pub hint: bool,
     /// The list and the heatmap bring the selection into sight once.
     pub reveal: bool,
+    pub sites: sites::State,
+    pub heatmap: heatmap::State,
+    pub quadrant: quadrant::State,
+    pub frontier: frontier::State,
+    pub site_view: site::State,
+    pub distribution: distribution::State,
+    pub drift: drift::State,
+    pub mods: mods::State,
+    pub plan: plan::State,
+    pub log: log::State,
     gestures: u64,
 }
 
@@ -97,6 +147,7 @@ impl Default for ViewState {
     fn default() -> Self {
         Self {
             site: None,
+            selection: BTreeSet::new(),
             column: None,
             follow_worst: true,
             metric: Metric::Mere,
@@ -104,18 +155,35 @@ impl Default for ViewState {
             relative: false,
             filter: String::new(),
             focus_filter: false,
-            tab: Tab::Heatmap,
-            dark: true,
+            layout: Layout::default(),
+            ground: Ground::System,
+            text_size: 1.0,
             palette: None,
-            sheet: false,
+            recent_actions: Vec::new(),
+            sheet: None,
             engines: false,
             dialog: None,
+            browse: None,
+            no_browse: Some("this window has no file dialog of the system: type the path".to_owned()),
+            copy: None,
+            picture: picture::State::default(),
+            recent: Recent::default(),
             overriding: None,
             reason: String::new(),
             focus_reason: false,
             drag: None,
             hint: true,
             reveal: false,
+            sites: sites::State::default(),
+            heatmap: heatmap::State::default(),
+            quadrant: quadrant::State::default(),
+            frontier: frontier::State::default(),
+            site_view: site::State::default(),
+            distribution: distribution::State::default(),
+            drift: drift::State::default(),
+            mods: mods::State::default(),
+            plan: plan::State::default(),
+            log: log::State::default(),
             gestures: 0,
         }
     }
@@ -142,41 +210,61 @@ impl ViewState {
     /// A new trace: nothing of the old one stays selected.
     pub fn forget_selection(&mut self) {
         (self.site, self.column, self.overriding, self.follow_worst) = (None, None, None, true);
+        self.selection.clear();
+        self.quadrant.forget();
+        self.frontier.forget();
+        self.mods.module = None;
     }
 
-    pub fn shows(&self, site: &SiteId) -> bool {
-        let wanted = self.filter.trim().to_lowercase();
-        wanted.is_empty() || site.as_str().to_lowercase().contains(&wanted)
+    /// Brings the lines of the list and the heatmap up to date; cheap when nothing changed.
+    pub fn refresh_lines(&mut self, session: &Session, derived: &Derived) {
+        self.sites.refresh(session, derived, &self.filter, &self.selection);
     }
 
+    /// What bulk actions work on: the selection, or the selected site alone.
+    pub fn selected_sites(&self) -> Vec<SiteId> {
+        match &self.site {
+            Some(site) if self.selection.contains(site) => self.selection.iter().cloned().collect(),
+            Some(site) => vec![site.clone()],
+            None => Vec::new(),
+        }
+    }
+
+    pub fn is_selected(&self, site: &SiteId) -> bool {
+        self.site.as_ref() == Some(site)
+            || (self.selection.contains(site) && self.site.as_ref().is_some_and(|of| self.selection.contains(of)))
+    }
+
+    /// Moves the selection along the lines; closed folders are passed by.
     pub fn step_site(&mut self, session: &Session, step: isize) {
-        let Some(trace) = &session.trace else { return };
-        let shown: Vec<&SiteId> =
-            trace.manifest().sites.iter().map(|site| &site.id).filter(|id| self.shows(id)).collect();
-        let now = self.site.as_ref().and_then(|site| shown.iter().position(|id| *id == site));
-        if let Some(next) = stepped(now, shown.len(), step) {
-            self.select(shown[next].clone(), None);
+        let now = self.site.as_ref().and_then(|site| session.index().at(site));
+        let lines = self.sites.lines();
+        let next = lines.stepped(now.and_then(|site| lines.line_of(site)), step);
+        if let Some(id) = next.and_then(|site| session.index().ids().get(site)) {
+            self.select(id.clone(), None);
             self.reveal = true;
         }
     }
 
     pub fn step_column(&mut self, columns: &[Column], step: isize) {
-        let now = self.column.as_ref().and_then(|column| columns.iter().position(|of| of == column));
-        if let (Some(next), Some(site)) = (stepped(now, columns.len(), step), self.site.clone()) {
-            self.select(site, Some(columns[next].clone()));
+        let filter = self.sites.filter();
+        let shown: Vec<&Column> = columns.iter().filter(|column| filter.shows_column(column)).collect();
+        let now = self.column.as_ref().and_then(|column| shown.iter().position(|of| *of == column));
+        if let (Some(next), Some(site)) = (stepped(now, shown.len(), step), self.site.clone()) {
+            self.select(site, Some(shown[next].clone()));
         }
     }
 
     pub fn open_palette(&mut self) {
-        self.palette = Some((String::new(), 0));
+        self.palette = Some(Palette::default());
     }
 
     /// Closes what is on top: palette, sheet, dialog, the override form, the filter's focus.
     pub fn back(&mut self, ctx: &egui::Context) {
-        if self.palette.take().is_some() || std::mem::take(&mut self.sheet) || self.dialog.take().is_some() {
+        if self.palette.take().is_some() || self.sheet.take().is_some() || self.dialog.take().is_some() {
             return;
         }
-        if std::mem::take(&mut self.engines) || self.overriding.take().is_some() {
+        if std::mem::take(&mut self.engines) || self.sites.bulk.take().is_some() || self.overriding.take().is_some() {
             return;
         }
         if let Some(focused) = ctx.memory(|memory| memory.focused()) {

@@ -27,10 +27,27 @@ pub enum Command {
     },
     /// Times every site's GEMMs on the engine in use.
     MeasureSpeeds,
+    /// Rows from an earlier probe are kept: only sites without them are probed, or all when none lacks them.
     StartProbe,
     CancelProbe,
+    /// Probes one site again with that many draws of every kernel: what stood at the threshold may move off it.
+    ProbeMore {
+        site: SiteId,
+        max_draws: u64,
+    },
+    /// Lets the probe wait with what it has, or go on.
+    PauseProbe {
+        paused: bool,
+    },
+    /// On everywhere, or off everywhere when it is on at all sites.
     ToggleMod {
         kind: ModKind,
+    },
+    /// At some sites.
+    SetMod {
+        kind: ModKind,
+        on: bool,
+        sites: Vec<SiteId>,
     },
     SetPolicy {
         policy: Policy,
@@ -54,6 +71,26 @@ pub enum Command {
         site: SiteId,
         gemm: Gemm,
     },
+    /// One kernel and one reason for many GEMMs, undone as one. GEMMs where it cannot run are left and told.
+    SetOverrides {
+        at: Vec<(SiteId, Gemm)>,
+        kernel: KernelId,
+        reason: String,
+    },
+    ClearOverrides {
+        at: Vec<(SiteId, Gemm)>,
+    },
+    /// Reads every site's recorded series, for the heatmap of steps.
+    ReadSeries,
+    /// A plan to compare the current one with.
+    OpenPlan {
+        path: String,
+    },
+    ClosePlan,
+    /// What a file is whose name does not say.
+    Identify {
+        path: String,
+    },
     Undo,
     Redo,
     SaveResults {
@@ -62,9 +99,21 @@ pub enum Command {
     ExportPlan {
         path: String,
     },
+    /// Reads the distributions and series of a site; answered at once where they are there.
+    InspectSite {
+        site: SiteId,
+    },
+    /// The same site in another trace, to compare with: another snapshot of the run.
+    InspectOther {
+        path: String,
+        site: SiteId,
+    },
     DismissNotice {
         id: u64,
     },
+    /// All of them.
+    DismissNotices,
+    ClearLog,
 }
 
 /// Why a command was not carried out. One line, shown as it is.
@@ -92,6 +141,12 @@ pub enum CommandError {
     NothingToUndo,
     #[error("nothing to redo")]
     NothingToRedo,
+    #[error("{kernel} runs at none of the {num} chosen GEMMs: {reason}")]
+    NowhereSupported { kernel: KernelId, num: usize, reason: String },
+    #[error("a probe is running: let it end, or cancel it, before drawing more")]
+    StillProbing,
+    #[error("nothing runs that could wait")]
+    NothingRuns,
     #[error("the plan cannot be made: {0}")]
     Plan(String),
 }

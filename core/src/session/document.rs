@@ -4,21 +4,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     dispatch::{Override, Overrides, Policy},
-    model::{Gemm, ModSet, SiteId},
+    model::{Gemm, SiteId, SiteMods},
 };
 
 /// The undoable part of a session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Document {
     pub policy: Policy,
-    pub mods: ModSet,
+    pub mods: SiteMods,
     #[serde(with = "as_list")]
     pub overrides: Overrides,
 }
 
 impl Default for Document {
     fn default() -> Self {
-        Self { policy: Policy::paper(), mods: ModSet::none(), overrides: Overrides::new() }
+        Self { policy: Policy::paper(), mods: SiteMods::default(), overrides: Overrides::new() }
     }
 }
 

@@ -3,9 +3,9 @@
 //! An engine is not part of the document: choosing is not undone, and a plan does not change by it until
 //! rows do.
 
-use crate::engine::{DeviceMemory, EngineStatus};
+use crate::engine::{DeviceMemory, EngineStatus, contexts};
 
-use super::{Command, CommandError, Effect, MeasuredLatency, NoticeAction, NoticeKind, Origin, Session};
+use super::{Command, CommandError, Effect, LogKind, MeasuredLatency, NoticeAction, NoticeKind, Origin, Session};
 
 /// Every engine that LoKA knows, by the name that results carry.
 pub const ENGINES: [&str; 2] = ["cpu", "cuda"];
@@ -108,7 +108,7 @@ impl Session {
 
     /// Before the first rows, those of the chosen engine are awaited.
     pub(super) fn show_chosen_if_empty(&mut self) {
-        if self.sets.rows().next().is_none()
+        if !self.has_rows()
             && let Some(origin) = self.engines.origin(&self.engines.chosen)
         {
             self.sets.show(origin);
@@ -131,6 +131,10 @@ impl Session {
         let mut effects = self.stop_all();
         self.engines.chosen = name.to_owned();
         self.run = self.idle_runs.remove(&origin);
+        if let Some(run) = &self.run {
+            // Its last rows may still be on their way.
+            self.run_contexts = contexts(self.sites(), &run.mods).into();
+        }
         self.sets.show(origin);
         self.revision += 1;
         // Rows of an engine that is gone can be read, not added to.
@@ -216,6 +220,8 @@ impl Session {
         self.next_run += 1;
         let id = self.next_run;
         self.measuring = Some(Measuring { id, origin, done: 0.0, seconds: 0.0 });
+        let of = self.engines.chosen_status().map_or_else(|| name.clone(), |status| status.device.clone());
+        self.record(LogKind::Run, format!("Timing of kernels started on {of}"));
         effects.push(Effect::Measure { run: id, engine: name });
         Ok(effects)
     }
@@ -232,9 +238,9 @@ impl Session {
 
     /// Latencies that were measured before the end stay.
     pub(super) fn measure_finished(&mut self, run: u64, problem: Option<String>) {
-        if self.measuring.take_if(|measuring| measuring.id == run).is_none() {
-            return;
-        }
+        let Some(ended) = self.measuring.take_if(|measuring| measuring.id == run) else { return };
+        let (share, seconds) = ((100.0 * ended.done).round(), ended.seconds);
+        self.record(LogKind::Run, format!("Timing of kernels ended at {share} % after {seconds:.1} s"));
         if let Some(problem) = problem {
             self.notify(NoticeKind::Error, format!("Speeds were not all measured: {problem}"));
         }

@@ -4,11 +4,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     engine::{DeviceMemory, EngineStatus},
-    model::{Manifest, ModSet, ResultRow, Results, ResultsMeta, SiteId},
+    model::{Manifest, ResultRow, Results, ResultsMeta, SiteId, SiteMods},
     plan::Plan,
 };
 
-use super::{Circumstances, MeasuredLatency};
+use super::{
+    Circumstances, FileChange, FileKind, MeasuredLatency,
+    view::{SeriesTable, distribution::Inspection},
+};
 
 /// Work for whoever runs the session: threads and files natively, a server behind a browser.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,13 +22,36 @@ pub enum Effect {
     LoadResults {
         path: String,
     },
+    /// A plan to compare with.
+    LoadPlan {
+        path: String,
+    },
+    /// Read every site's recorded series of the open trace.
+    ReadSeries {
+        path: String,
+    },
+    /// Say what a file is by its content.
+    Identify {
+        path: String,
+    },
+    /// Tell when this file changes on disk, and nothing more of the one before it.
+    Watch {
+        path: Option<String>,
+    },
     /// List engines; it may load libraries, so it takes a second.
     FindEngines,
-    /// Probe every usable site of the open trace on that engine; `run` marks the events that belong to it.
+    /// Probe these sites of the open trace on that engine; `run` marks the events that belong to it.
     Probe {
         run: u64,
-        mods: ModSet,
+        mods: SiteMods,
+        sites: Vec<SiteId>,
         engine: String,
+        /// Draws to take of every kernel; `None`: until the built-in policies' verdicts stand.
+        draws: Option<u64>,
+    },
+    /// Let what runs wait, or go on.
+    Pause {
+        paused: bool,
     },
     /// Time the kernels at every GEMM of the open trace.
     Measure {
@@ -34,6 +60,17 @@ pub enum Effect {
     },
     /// Stop what runs; what it found stays.
     Cancel,
+    /// Read one site of the open trace, whose path is `trace`.
+    Inspect {
+        trace: String,
+        site: SiteId,
+    },
+    /// Read it in the trace at `path`, for comparison with the open one.
+    InspectOther {
+        trace: String,
+        path: String,
+        site: SiteId,
+    },
     WriteResults {
         path: String,
         results: Box<Results>,
@@ -69,6 +106,26 @@ pub enum Event {
         path: String,
         results: Box<Results>,
     },
+    /// The series of the open trace, or why there are none.
+    SeriesRead {
+        path: String,
+        table: Result<Box<SeriesTable>, String>,
+    },
+    /// A plan to compare with.
+    PlanOpened {
+        path: String,
+        plan: Box<Plan>,
+    },
+    /// What a file is, or in a line why it is none of ours.
+    Identified {
+        path: String,
+        kind: Result<FileKind, String>,
+    },
+    /// The watched file.
+    FileChanged {
+        path: String,
+        change: FileChange,
+    },
     OpenFailed {
         message: String,
     },
@@ -87,8 +144,8 @@ pub enum Event {
     },
     ProbeStarted {
         run: u64,
-        mods: ModSet,
-        num_sites: usize,
+        mods: SiteMods,
+        sites: Vec<SiteId>,
         /// Whose rows will come.
         by: Box<Circumstances>,
     },
@@ -122,6 +179,14 @@ pub enum Event {
         run: u64,
         /// Why it ended before its end.
         problem: Option<String>,
+    },
+    /// What `Effect::Inspect` or `Effect::InspectOther` found: `other` is the latter's path. The reason is
+    /// one line.
+    SiteInspected {
+        trace: String,
+        other: Option<String>,
+        site: SiteId,
+        outcome: Result<Box<Inspection>, String>,
     },
     Written {
         path: String,

@@ -9,21 +9,35 @@
 //! Nothing here reads a clock, a file or a thread, so that the same state is rebuilt in a test, from a
 //! journal, or in a browser.
 
+mod choosing;
 mod command;
+mod contexts;
 mod document;
 mod engines;
 mod event;
+mod file_kind;
+mod inspections;
+mod log;
 mod notice;
+mod opening;
 mod plan_view;
+mod probing;
 mod rows;
+mod snapshot;
 mod state;
 pub mod view;
+mod watching;
 
 pub use command::{Command, CommandError};
 pub use document::{Document, History};
 pub use engines::{ENGINES, Engines, Measuring, engine_title};
 pub use event::{Effect, Event, OpenedTrace};
+pub use file_kind::{FileKind, HEAD_BYTES};
+pub use inspections::{Inspections, Looked};
+pub use log::{LOG_LINES, Log, LogEntry, LogKind};
 pub use notice::{Notice, NoticeAction, NoticeKind};
 pub use plan_view::PlanView;
-pub use rows::{Circumstances, MeasuredLatency, Origin};
-pub use state::{Run, Session};
+pub use rows::{Circumstances, MeasuredLatency, Origin, SiteIndex, SiteRows};
+pub use snapshot::Snapshot;
+pub use state::{Run, SeriesState, Session};
+pub use watching::FileChange;

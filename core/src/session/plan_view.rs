@@ -1,38 +1,35 @@
 //! The plan as it stands, made anew when rows, policy, mods or overrides change.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::{
-    dispatch::{Candidates, Choice, Dispatch, FrontierPoint, Overrides, dispatch, frontier},
-    model::{Gemm, Results, SiteId},
+    dispatch::{Choice, Dispatch, Overrides, dispatch},
+    model::{Gemm, SiteId},
 };
 
-use super::Document;
+use super::{SiteIndex, Snapshot};
 
 /// Choices and totals for the views, and why they cannot be made when they can't.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PlanView {
     pub decided: Option<Dispatch>,
-    pub frontier: Vec<FrontierPoint>,
     pub problem: Option<String>,
     /// Overrides that have no row yet (a probe under new mods is still running).
     pub num_waiting_overrides: usize,
-    index: HashMap<(SiteId, Gemm), usize>,
+    index: Arc<SiteIndex>,
 }
 
 impl PlanView {
-    pub fn of(results: &Results, document: &Document) -> Self {
-        let candidates = Candidates::new(results, &document.mods.clone().into());
-        let loss = results.meta.manifest.loss.value;
-        let groups = candidates.groups.iter().enumerate();
-        let index: HashMap<(SiteId, Gemm), usize> =
-            groups.map(|(at, group)| ((group.site.id.clone(), group.gemm), at)).collect();
+    pub fn of(snapshot: &Snapshot) -> Self {
+        let candidates = snapshot.candidates();
+        let (document, loss) = (&snapshot.document, snapshot.loss());
+        let has_row = |(site, gemm): &(SiteId, Gemm), kernel| {
+            snapshot.index.at(site).is_some_and(|at| snapshot.row(at, *gemm, kernel).is_some())
+        };
         let ready: Overrides = document
             .overrides
             .iter()
-            .filter(|(key, wanted)| {
-                index.get(key).is_some_and(|at| candidates.groups[*at].row(&wanted.kernel).is_some())
-            })
+            .filter(|(key, wanted)| has_row(key, &wanted.kernel))
             .map(|(key, wanted)| (key.clone(), wanted.clone()))
             .collect();
         let (decided, problem) = match dispatch(&candidates, &document.policy, &ready, loss) {
@@ -40,8 +37,7 @@ impl PlanView {
             Err(error) => (None, Some(error.to_string())),
         };
         Self {
-            index,
-            frontier: frontier(&candidates, &document.policy, loss),
+            index: snapshot.index.clone(),
             num_waiting_overrides: document.overrides.len() - ready.len(),
             decided,
             problem,
@@ -49,7 +45,11 @@ impl PlanView {
     }
 
     pub fn choice(&self, site: &SiteId, gemm: Gemm) -> Option<&Choice> {
-        let at = *self.index.get(&(site.clone(), gemm))?;
-        self.decided.as_ref()?.choices.get(at)
+        self.choice_at(self.index.at(site)?, gemm)
+    }
+
+    /// By the site's number; the choices come three a site.
+    pub fn choice_at(&self, at: usize, gemm: Gemm) -> Option<&Choice> {
+        self.decided.as_ref()?.choices.get(3 * at + gemm as usize)
     }
 }

@@ -1,17 +1,29 @@
 //! Rows of results, one set an engine and device: they stand side by side and are never mixed. One set
-//! is shown at a time.
+//! is shown at a time. A set is shared site by site, so that a snapshot of all of it costs a pointer a site.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Gemm, KernelId, Latency, ModSet, ResultRow, ResultsMeta, SiteId};
+use crate::{
+    engine::SiteContext,
+    model::{Gemm, KernelId, Latency, ResultRow, ResultsMeta, Site, SiteId},
+};
 
 /// Whose rows: an engine on a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Origin {
     pub engine: String,
     pub device: String,
+}
+
+impl Origin {
+    fn made(&self, row: &ResultRow) -> bool {
+        row.engine == self.engine && row.device == self.device
+    }
 }
 
 /// What a results file says of who made its rows.
@@ -55,34 +67,170 @@ pub struct MeasuredLatency {
     pub latency: Latency,
 }
 
-pub(super) type RowKey = (SiteId, Gemm, KernelId, ModSet);
+/// The trace's sites by number and by name. Rows and views are kept by number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SiteIndex {
+    ids: Vec<SiteId>,
+    by_id: HashMap<SiteId, usize>,
+}
+
+impl SiteIndex {
+    pub fn new(sites: &[Site]) -> Self {
+        let ids: Vec<SiteId> = sites.iter().map(|site| site.id.clone()).collect();
+        let by_id = ids.iter().enumerate().map(|(at, id)| (id.clone(), at)).collect();
+        Self { ids, by_id }
+    }
+
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    pub fn at(&self, id: &SiteId) -> Option<usize> {
+        self.by_id.get(id).copied()
+    }
+
+    pub fn ids(&self) -> &[SiteId] {
+        &self.ids
+    }
+}
+
+/// Rows of one site under one set of mods, sorted by GEMM and kernel.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SiteRows {
+    rows: Vec<ResultRow>,
+    /// Where the rows of each GEMM end: found without a look at a row, which is a wait for memory.
+    ends: [usize; 3],
+}
+
+impl SiteRows {
+    pub fn all(&self) -> &[ResultRow] {
+        &self.rows
+    }
+
+    /// Rows of one GEMM, sorted by kernel.
+    pub fn of(&self, gemm: Gemm) -> &[ResultRow] {
+        let (from, to) = self.bounds(gemm);
+        &self.rows[from..to]
+    }
+
+    fn bounds(&self, gemm: Gemm) -> (usize, usize) {
+        let at = gemm as usize;
+        (if at == 0 { 0 } else { self.ends[at - 1] }, self.ends[at])
+    }
+
+    pub fn get(&self, gemm: Gemm, kernel: &KernelId) -> Option<&ResultRow> {
+        self.place(gemm, kernel).ok().map(|at| &self.rows[at])
+    }
+
+    fn place(&self, gemm: Gemm, kernel: &KernelId) -> Result<usize, usize> {
+        let (from, _) = self.bounds(gemm);
+        let found = self.of(gemm).binary_search_by(|row| row.kernel.cmp(kernel));
+        found.map(|at| from + at).map_err(|at| from + at)
+    }
+
+    fn are_sorted(rows: &[ResultRow]) -> bool {
+        rows.is_sorted_by(|a, b| (a.gemm, &a.kernel) < (b.gemm, &b.kernel))
+    }
+
+    /// Takes sorted rows as its own; gives their number.
+    fn adopt(&mut self, mut rows: Vec<ResultRow>) -> usize {
+        self.ends = Gemm::ALL.map(|gemm| rows.partition_point(|row| row.gemm <= gemm));
+        // Rows are large: what a grown list leaves unused would be a third of all memory.
+        rows.shrink_to_fit();
+        self.rows = rows;
+        self.rows.len()
+    }
+
+    /// True when it is a row that was not there.
+    fn put(&mut self, row: ResultRow) -> bool {
+        match self.place(row.gemm, &row.kernel) {
+            Ok(at) => {
+                self.rows[at] = row;
+                false
+            }
+            Err(at) => {
+                self.ends[row.gemm as usize..].iter_mut().for_each(|end| *end += 1);
+                self.rows.insert(at, row);
+                true
+            }
+        }
+    }
+}
 
 /// The rows of one origin.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RowSet {
     pub circumstances: Option<Circumstances>,
-    /// Rows are replaced, never lost: those of other mods stay for before and after.
-    pub rows: BTreeMap<RowKey, ResultRow>,
-    /// Mods whose probe ran to its end, or whose rows came from a file.
-    pub complete: BTreeSet<ModSet>,
+    sites: Vec<SiteSet>,
+    num_rows: usize,
     /// Measured once, for the rows of every later probe too.
-    measured: BTreeMap<(SiteId, Gemm, KernelId), Latency>,
+    measured: HashMap<(usize, Gemm, KernelId), Latency>,
+}
+
+/// One site's rows: replaced, never lost. Those under other mods stay for before and after.
+#[derive(Clone, Debug, Default)]
+struct SiteSet(BTreeMap<SiteContext, Probed>);
+
+#[derive(Clone, Debug, Default)]
+struct Probed {
+    rows: Arc<SiteRows>,
+    /// A probe ran to its end, or the rows came from a file.
+    complete: bool,
 }
 
 impl RowSet {
-    fn take(&mut self, mut row: ResultRow) {
-        if let Some(latency) = self.measured.get(&(row.site.clone(), row.gemm, row.kernel.clone())) {
-            replace(&mut row, latency);
+    fn site(&mut self, at: usize) -> &mut SiteSet {
+        if self.sites.len() <= at {
+            self.sites.resize_with(at + 1, SiteSet::default);
         }
-        self.rows.insert((row.site.clone(), row.gemm, row.kernel.clone(), row.mods.clone()), row);
+        &mut self.sites[at]
     }
 
-    fn measure(&mut self, measured: MeasuredLatency) {
-        let MeasuredLatency { site, gemm, kernel, latency } = measured;
-        for row in self.rows.values_mut().filter(|row| row.site == site && row.gemm == gemm && row.kernel == kernel) {
-            replace(row, &latency);
+    /// Rows of one site under one set of mods.
+    fn take(&mut self, at: usize, context: SiteContext, mut rows: Vec<ResultRow>) {
+        if !self.measured.is_empty() {
+            for row in &mut rows {
+                if let Some(latency) = self.measured.get(&(at, row.gemm, row.kernel.clone())) {
+                    replace(row, latency);
+                }
+            }
         }
-        self.measured.insert((site, gemm, kernel), latency);
+        let probed = self.site(at).0.entry(context).or_default();
+        let known = Arc::make_mut(&mut probed.rows);
+        self.num_rows += match known.rows.is_empty() && SiteRows::are_sorted(&rows) {
+            true => known.adopt(rows),
+            false => rows.into_iter().map(|row| usize::from(known.put(row))).sum(),
+        };
+    }
+
+    fn measure(&mut self, at: usize, measured: MeasuredLatency) {
+        let MeasuredLatency { gemm, kernel, latency, .. } = measured;
+        for probed in self.site(at).0.values_mut() {
+            if let Ok(place) = probed.rows.place(gemm, &kernel) {
+                replace(&mut Arc::make_mut(&mut probed.rows).rows[place], &latency);
+            }
+        }
+        self.measured.insert((at, gemm, kernel), latency);
+    }
+
+    /// `None` before the first row, also where a probe ended without one.
+    pub fn rows_of(&self, at: usize, context: &SiteContext) -> Option<&Arc<SiteRows>> {
+        let probed = self.sites.get(at)?.0.get(context)?;
+        Some(&probed.rows).filter(|rows| !rows.all().is_empty())
+    }
+
+    pub fn is_complete(&self, at: usize, context: &SiteContext) -> bool {
+        self.sites.get(at).and_then(|site| site.0.get(context)).is_some_and(|probed| probed.complete)
+    }
+
+    /// In forward order, whatever the mods.
+    pub fn rows(&self) -> impl Iterator<Item = (&SiteContext, &ResultRow)> {
+        let contexts = self.sites.iter().flat_map(|site| site.0.iter());
+        contexts.flat_map(|(context, probed)| probed.rows.all().iter().map(move |row| (context, row)))
     }
 }
 
@@ -94,13 +242,16 @@ fn replace(row: &mut ResultRow, latency: &Latency) {
 /// All sets, and which is shown.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RowSets {
+    pub index: Arc<SiteIndex>,
     sets: BTreeMap<Origin, RowSet>,
     shown: Origin,
 }
 
 impl RowSets {
-    pub fn clear(&mut self) {
+    /// Forgets all rows: another trace has these sites.
+    pub fn open(&mut self, index: Arc<SiteIndex>) {
         self.sets.clear();
+        self.index = index;
     }
 
     pub fn shown_origin(&self) -> &Origin {
@@ -115,17 +266,18 @@ impl RowSets {
         self.sets.get(&self.shown)
     }
 
-    pub fn of(&self, origin: &Origin) -> Option<&RowSet> {
-        self.sets.get(origin)
-    }
-
     pub fn num_rows(&self, origin: &Origin) -> usize {
-        self.of(origin).map_or(0, |set| set.rows.len())
+        self.sets.get(origin).map_or(0, |set| set.num_rows)
     }
 
-    /// The rows that are shown.
-    pub fn rows(&self) -> impl Iterator<Item = (&RowKey, &ResultRow)> {
-        self.shown().into_iter().flat_map(|set| set.rows.iter())
+    /// The rows that are shown, whatever their mods.
+    pub fn rows(&self) -> impl Iterator<Item = (&SiteContext, &ResultRow)> {
+        self.shown().into_iter().flat_map(RowSet::rows)
+    }
+
+    /// What is known of the row's kernel at its GEMM.
+    pub fn row(&self, origin: &Origin, at: usize, context: &SiteContext, row: &ResultRow) -> Option<&ResultRow> {
+        self.sets.get(origin)?.rows_of(at, context)?.get(row.gemm, &row.kernel)
     }
 
     pub fn describe(&mut self, circumstances: Circumstances) {
@@ -133,20 +285,46 @@ impl RowSets {
         set.circumstances = Some(circumstances);
     }
 
-    pub fn complete(&mut self, origin: &Origin, mods: ModSet) {
-        self.sets.entry(origin.clone()).or_default().complete.insert(mods);
+    /// Nothing more is to come of these sites under those mods.
+    pub fn complete(&mut self, origin: &Origin, sites: impl IntoIterator<Item = (usize, SiteContext)>) {
+        let set = self.sets.entry(origin.clone()).or_default();
+        for (at, context) in sites {
+            set.site(at).0.entry(context).or_default().complete = true;
+        }
     }
 
-    /// Every row goes to the set that it names itself.
-    pub fn take(&mut self, rows: Vec<ResultRow>) {
-        for row in rows {
-            let origin = Origin { engine: row.engine.clone(), device: row.device.clone() };
-            self.sets.entry(origin).or_default().take(row);
+    /// Every row goes to the set that it names itself. `context`: what its site was probed under. Neighbours
+    /// that belong together, as in a file or from a probe, are taken together.
+    pub fn take(&mut self, rows: Vec<ResultRow>, context: impl Fn(usize, &ResultRow) -> SiteContext) {
+        let mut rows = rows.into_iter().peekable();
+        let (mut origin, mut usual) = (Origin::default(), 1);
+        while let Some(first) = rows.next() {
+            // A row of a site that the trace does not have has nowhere to be shown.
+            let Some(at) = self.index.at(&first.site) else { continue };
+            if !origin.made(&first) {
+                origin = Origin { engine: first.engine.clone(), device: first.device.clone() };
+            }
+            let (context, site, mods) = (context(at, &first), first.site.clone(), first.mods.clone());
+            let mut together = Vec::with_capacity(usual);
+            together.push(first);
+            let belongs = |row: &ResultRow| row.site == site && row.mods == mods && origin.made(row);
+            together.extend(std::iter::from_fn(|| rows.next_if(belongs)));
+            usual = together.len();
+            if !self.sets.contains_key(&origin) {
+                self.sets.insert(origin.clone(), RowSet::default());
+            }
+            if let Some(set) = self.sets.get_mut(&origin) {
+                set.take(at, context, together);
+            }
         }
     }
 
     pub fn measure(&mut self, origin: &Origin, measured: Vec<MeasuredLatency>) {
         let set = self.sets.entry(origin.clone()).or_default();
-        measured.into_iter().for_each(|measured| set.measure(measured));
+        for measured in measured {
+            if let Some(at) = self.index.at(&measured.site) {
+                set.measure(at, measured);
+            }
+        }
     }
 }

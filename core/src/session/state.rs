@@ -3,27 +3,31 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    dispatch::{Override, Policy},
-    model::{Gemm, KernelId, ModSet, ResultRow, Results, SiteId},
-    plan,
+    dispatch::Policy,
+    engine::{Feeds, SiteContext, contexts},
+    model::{Gemm, KernelId, ModSet, ResultRow, Results, Site, SiteId, SiteMods},
+    plan::{self, Plan},
 };
 
 use super::{
-    Circumstances, Command, CommandError, Document, Effect, Engines, Event, History, Measuring, Notice, NoticeKind,
-    OpenedTrace, Origin, PlanView, engine_title, rows::RowSets,
+    Command, CommandError, Document, Effect, Engines, Event, History, Inspections, Log, LogKind, Measuring, Notice,
+    NoticeKind, OpenedTrace, Origin, PlanView, SiteIndex, SiteRows, Snapshot, rows::RowSets, view::SeriesTable,
 };
 
 /// A probe under way or over.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
     pub id: u64,
-    pub mods: ModSet,
+    pub mods: SiteMods,
+    /// The sites that it probes.
+    pub sites: Arc<[SiteId]>,
     /// Who probes.
     pub origin: Origin,
     /// Share done, 0 to 1.
     pub done: f64,
     pub seconds: f64,
     pub running: bool,
+    pub paused: bool,
     pub cancelled: bool,
     pub num_rows: usize,
 }
@@ -35,26 +39,51 @@ impl Run {
     }
 }
 
+/// The recorded series of all sites: a large trace is not read for them until somebody looks.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum SeriesState {
+    #[default]
+    NotAsked,
+    Reading,
+    Read(Arc<SeriesTable>),
+    Failed(String),
+}
+
 /// Everything that views read.
 #[derive(Default)]
 pub struct Session {
-    pub trace: Option<OpenedTrace>,
+    pub trace: Option<Arc<OpenedTrace>>,
     pub document: Document,
     pub engines: Engines,
     pub run: Option<Run>,
     /// Kernels being timed.
     pub measuring: Option<Measuring>,
     pub notices: Vec<Notice>,
-    history: History,
+    /// Distributions and series of the sites that were looked into.
+    pub inspections: Inspections,
+    /// Every notice and run and file of this session.
+    pub log: Log,
+    /// The results file whose rows were taken last for the open trace.
+    pub results_file: Option<String>,
+    /// A plan to compare with, and its file.
+    pub other_plan: Option<(String, Arc<Plan>)>,
+    /// Of the open trace, once they were asked for.
+    pub series: SeriesState,
+    pub(super) history: History,
     pub(super) sets: RowSets,
     /// The last run of each engine that is not in use.
     pub(super) idle_runs: BTreeMap<Origin, Run>,
+    /// What each site is probed under by the document, and by the run.
+    pub(super) contexts: Arc<[SiteContext]>,
+    pub(super) run_contexts: Arc<[SiteContext]>,
     pub(super) next_run: u64,
     next_notice: u64,
     /// Counts changes of anything that a view derives from.
     pub(super) revision: u64,
-    /// Which set of rows the last derivation saw.
-    derived: Option<(u64, Arc<PlanView>)>,
+    /// How many of them were the document's, or of the plan to compare with: the rest were of rows.
+    num_decisions: u64,
+    /// The plan of that revision.
+    plan: Option<(u64, Arc<PlanView>)>,
 }
 
 impl Session {
@@ -63,15 +92,30 @@ impl Session {
         match command {
             Command::OpenTrace { path } => Ok(vec![Effect::Cancel, Effect::LoadTrace { path }]),
             Command::OpenResults { path } => Ok(vec![Effect::LoadResults { path }]),
+            Command::OpenPlan { path } => Ok(vec![Effect::LoadPlan { path }]),
+            Command::ReadSeries => {
+                let path = self.trace.as_ref().ok_or(CommandError::NoTrace)?.path.clone();
+                if matches!(self.series, SeriesState::Reading | SeriesState::Read(_)) {
+                    return Ok(Vec::new());
+                }
+                self.series = SeriesState::Reading;
+                Ok(vec![Effect::ReadSeries { path }])
+            }
+            Command::Identify { path } => Ok(vec![Effect::Identify { path }]),
+            Command::ClosePlan => Ok(self.compare_with(None)),
             Command::FindEngines => Ok(self.find_engines()),
             Command::SelectEngine { name } => self.select_engine(&name),
             Command::MeasureSpeeds => self.measure_speeds(),
             Command::StartProbe => self.start_probe().map(|effect| vec![effect]),
             Command::CancelProbe => Ok(vec![Effect::Cancel]),
+            Command::ProbeMore { site, max_draws } => self.probe_more(site, max_draws),
+            Command::PauseProbe { paused } => self.pause(paused),
             Command::ToggleMod { kind } => {
-                self.change(None, |document| document.mods = document.mods.toggled(kind));
-                Ok(self.probe_if_needed())
+                let off = self.sites().iter().all(|site| self.document.mods.of(&site.id).contains(kind));
+                let off = off && self.document.mods.of_others().contains(kind);
+                Ok(self.change_mods(|mods| mods.with(kind, !off, None)))
             }
+            Command::SetMod { kind, on, sites } => self.set_mod(kind, on, &sites),
             Command::SetPolicy { policy } => self.set_policy(None, policy),
             Command::SetMaxError { value, gesture } => {
                 self.set_policy(gesture, Policy { max_error: value, ..self.document.policy.clone() })
@@ -80,10 +124,9 @@ impl Session {
                 self.set_policy(gesture, Policy { min_speedup: value, ..self.document.policy.clone() })
             }
             Command::SetOverride { site, gemm, kernel, reason } => self.set_override(site, gemm, kernel, reason),
-            Command::ClearOverride { site, gemm } => {
-                self.change(None, |document| drop(document.overrides.remove(&(site, gemm))));
-                Ok(Vec::new())
-            }
+            Command::SetOverrides { at, kernel, reason } => self.set_overrides(at, kernel, &reason),
+            Command::ClearOverride { site, gemm } => Ok(self.clear_overrides(&[(site, gemm)])),
+            Command::ClearOverrides { at } => Ok(self.clear_overrides(&at)),
             Command::Undo => self.step(History::undo, CommandError::NothingToUndo),
             Command::Redo => self.step(History::redo, CommandError::NothingToRedo),
             Command::SaveResults { path } => {
@@ -91,8 +134,18 @@ impl Session {
                 Ok(vec![Effect::WriteResults { path, results }])
             }
             Command::ExportPlan { path } => self.export_plan(path).map(|effect| vec![effect]),
+            Command::InspectSite { site } => self.inspect(site, None),
+            Command::InspectOther { path, site } => self.inspect(site, Some(path)),
             Command::DismissNotice { id } => {
                 self.notices.retain(|notice| notice.id != id);
+                Ok(Vec::new())
+            }
+            Command::DismissNotices => {
+                self.notices.clear();
+                Ok(Vec::new())
+            }
+            Command::ClearLog => {
+                self.log.clear();
                 Ok(Vec::new())
             }
         }
@@ -103,20 +156,28 @@ impl Session {
         let current = self.run.as_ref().map(|run| run.id);
         match event {
             Event::TraceOpened { trace } => self.opened(*trace),
-            Event::TraceDigest { path, digest } => {
-                if let Some(trace) = self.trace.as_mut().filter(|trace| trace.path == path) {
-                    trace.meta.trace_digest = digest;
-                }
-            }
+            Event::TraceDigest { path, digest } => self.digested(&path, digest),
             Event::ResultsOpened { path, results } => self.take_results(&path, *results),
+            Event::SeriesRead { path, table } if self.trace.as_ref().is_some_and(|trace| trace.path == path) => {
+                self.series = match table {
+                    Ok(table) => SeriesState::Read(Arc::from(table)),
+                    Err(reason) => SeriesState::Failed(reason),
+                };
+            }
+            Event::PlanOpened { path, plan } => self.take_plan(path, Arc::from(plan)),
+            // Whoever asked goes on with it: the session changes only when it is opened.
+            Event::Identified { .. } => {}
+            Event::FileChanged { path, change } => self.file_changed(&path, change),
             Event::OpenFailed { message } | Event::WriteFailed { message } => self.notify(NoticeKind::Error, message),
             Event::EnginesFound { engines } => self.engines_found(engines),
             Event::EngineMemory { name, memory } => self.engine_memory(&name, memory),
             Event::EngineLost { name, reason } => self.engine_lost(&name, &reason),
             Event::Measured { run, latencies, done, seconds } => self.measured(run, latencies, done, seconds),
             Event::MeasureFinished { run, problem } => self.measure_finished(run, problem),
-            Event::ProbeStarted { run, mods, by, .. } if run >= self.next_run => self.probe_started(run, mods, *by),
-            Event::Rows { run, rows } if Some(run) == current => self.take_rows(rows),
+            Event::ProbeStarted { run, mods, sites, by } if run >= self.next_run => {
+                self.probe_started(run, mods, sites, *by);
+            }
+            Event::Rows { run, rows } if Some(run) == current => self.take_probed(rows),
             Event::Problem { run, site, reason } if Some(run) == current => self.take_problem(&site, &reason),
             Event::Progress { run, done, seconds } => {
                 if let Some(state) = self.run.as_mut().filter(|state| state.id == run) {
@@ -124,98 +185,12 @@ impl Session {
                 }
             }
             Event::ProbeFinished { run, cancelled, seconds } => self.probe_finished(run, cancelled, seconds),
-            Event::Written { path, what } => self.notify(NoticeKind::Info, format!("{what} written: {path}")),
-            Event::Rows { .. } | Event::Problem { .. } | Event::ProbeStarted { .. } => {}
-        }
-    }
-
-    fn start_probe(&mut self) -> Result<Effect, CommandError> {
-        if self.trace.is_none() {
-            return Err(CommandError::NoTrace);
-        }
-        let engine = self.engines.chosen.clone();
-        if let Some(reason) = self.engines.problem(&engine) {
-            return Err(CommandError::EngineMissing { name: engine_title(&engine).to_owned(), reason });
-        }
-        // One piece of work at a time has the device.
-        self.measuring = None;
-        self.next_run += 1;
-        Ok(Effect::Probe { run: self.next_run, mods: self.document.mods.clone(), engine })
-    }
-
-    /// The rows to come are shown, and none of another engine beside them.
-    fn probe_started(&mut self, run: u64, mods: ModSet, by: Circumstances) {
-        let origin = by.origin();
-        let before = self.sets.shown_origin().clone();
-        if before != origin && self.sets.num_rows(&before) > 0 {
-            let Origin { engine, device } = before;
-            let text = format!("Rows of {} ({device}) are set aside: engines are not mixed.", engine_title(&engine));
-            self.notify(NoticeKind::Warning, text);
-        }
-        self.sets.describe(by);
-        self.sets.show(origin.clone());
-        let (done, seconds, num_rows) = (0.0, 0.0, 0);
-        self.run = Some(Run { id: run, mods, origin, done, seconds, running: true, cancelled: false, num_rows });
-        self.revision += 1;
-    }
-
-    fn probe_finished(&mut self, run: u64, cancelled: bool, seconds: f64) {
-        let Some(state) = self.run.as_mut().filter(|state| state.id == run) else { return };
-        // A run whose engine was lost ended then.
-        let cancelled = cancelled || state.cancelled;
-        (state.running, state.cancelled, state.seconds) = (false, cancelled, seconds);
-        if !cancelled {
-            let (origin, mods) = (state.origin.clone(), state.mods.clone());
-            self.sets.complete(&origin, mods);
-        }
-    }
-
-    /// Probes under the mods in force unless their rows are there or on their way.
-    pub(super) fn probe_if_needed(&mut self) -> Vec<Effect> {
-        let mods = &self.document.mods;
-        let under_way = self.run.as_ref().is_some_and(|run| run.mods == *mods && run.running);
-        let complete = self.sets.shown().is_some_and(|set| set.complete.contains(mods));
-        if under_way || complete {
-            return Vec::new();
-        }
-        match self.start_probe() {
-            Ok(effect) => vec![Effect::Cancel, effect],
-            Err(error) => {
-                if self.trace.is_some() {
-                    self.notify(NoticeKind::Warning, error.to_string());
-                }
-                Vec::new()
+            Event::SiteInspected { trace, other, site, outcome } => self.inspected(&trace, other, site, outcome),
+            Event::Written { path, what } => {
+                self.tell(NoticeKind::Info, LogKind::File, format!("{what} written: {path}"));
             }
+            Event::Rows { .. } | Event::Problem { .. } | Event::ProbeStarted { .. } | Event::SeriesRead { .. } => {}
         }
-    }
-
-    fn set_policy(&mut self, gesture: Option<u64>, policy: Policy) -> Result<Vec<Effect>, CommandError> {
-        policy.validate()?;
-        self.change(gesture, |document| document.policy = policy);
-        Ok(Vec::new())
-    }
-
-    fn set_override(
-        &mut self,
-        site: SiteId,
-        gemm: Gemm,
-        kernel: KernelId,
-        reason: String,
-    ) -> Result<Vec<Effect>, CommandError> {
-        let trace = self.trace.as_ref().ok_or(CommandError::NoTrace)?;
-        if !trace.manifest().sites.iter().any(|known| known.id == site) {
-            return Err(CommandError::UnknownSite(site));
-        }
-        match self.row(&site, gemm, &kernel, &self.document.mods) {
-            Some(row) if row.supported => {}
-            Some(row) => {
-                let reason = row.reason.clone().unwrap_or_default();
-                return Err(CommandError::Unsupported { site, gemm, kernel, reason });
-            }
-            None => return Err(CommandError::NotProbed { site, gemm, kernel }),
-        }
-        self.change(None, |document| drop(document.overrides.insert((site, gemm), Override { kernel, reason })));
-        Ok(Vec::new())
     }
 
     fn step(
@@ -224,91 +199,54 @@ impl Session {
         nothing: CommandError,
     ) -> Result<Vec<Effect>, CommandError> {
         self.document = step(&mut self.history, &self.document).ok_or(nothing)?;
-        self.revision += 1;
+        self.contexts = contexts(self.sites(), &self.document.mods).into();
+        self.decided();
         Ok(self.probe_if_needed())
     }
 
     fn export_plan(&mut self, path: String) -> Result<Effect, CommandError> {
         let results = self.lasting_results()?;
-        if !results.rows.iter().any(|row| row.mods == self.document.mods) {
+        let Document { policy, mods, overrides } = &self.document;
+        if !results.rows.iter().any(|row| row.mods == *mods.of(&row.site)) {
             return Err(CommandError::NoRows);
         }
-        let Document { policy, mods, overrides } = &self.document;
         let name = &results.meta.manifest.model.name;
-        let built = plan::build(&results, policy, &mods.clone().into(), overrides, name, "");
+        let built = plan::build(&results, policy, mods, overrides, name, "");
         let plan = Box::new(built.map_err(|error| CommandError::Plan(error.to_string()))?.plan);
         Ok(Effect::WritePlan { path, plan })
     }
 
+    pub(super) fn compare_with(&mut self, plan: Option<(String, Arc<Plan>)>) -> Vec<Effect> {
+        self.other_plan = plan;
+        self.decided();
+        Vec::new()
+    }
+
     /// Changes the document; what it was can be undone.
-    fn change(&mut self, gesture: Option<u64>, change: impl FnOnce(&mut Document)) {
+    pub(super) fn change(&mut self, gesture: Option<u64>, change: impl FnOnce(&mut Document)) {
         let before = self.document.clone();
         change(&mut self.document);
         if self.document != before {
+            if self.document.mods != before.mods {
+                self.contexts = contexts(self.sites(), &self.document.mods).into();
+            }
             self.history.note(&before, gesture);
-            self.revision += 1;
+            self.decided();
         }
     }
 
-    fn opened(&mut self, trace: OpenedTrace) {
-        for (site, reason) in &trace.meta.problems {
-            self.notify(NoticeKind::Warning, format!("{site} cannot be used: {reason}"));
-        }
-        self.trace = Some(trace);
-        self.sets.clear();
-        self.idle_runs.clear();
-        (self.run, self.measuring) = (None, None);
-        self.show_chosen_if_empty();
-        self.document.overrides.clear();
-        self.history = History::default();
+    fn decided(&mut self) {
         self.revision += 1;
-    }
-
-    fn take_results(&mut self, path: &str, results: Results) {
-        match &self.trace {
-            Some(trace) if trace.meta.trace_digest.is_empty() => {
-                return self.notify(NoticeKind::Warning, CommandError::DigestPending.to_string());
-            }
-            Some(trace) if trace.meta.trace_digest != results.meta.trace_digest => {
-                return self.notify(NoticeKind::Error, format!("these results are of another trace: {path}"));
-            }
-            Some(_) => {}
-            None => {
-                let name = results.meta.manifest.model.name.clone();
-                self.opened(OpenedTrace { path: path.to_owned(), name, meta: results.meta.clone() });
-            }
-        }
-        let circumstances = Circumstances::from(&results.meta);
-        let origin = circumstances.origin();
-        if self.sets.num_rows(&origin) == 0 {
-            self.sets.describe(circumstances);
-        }
-        for row in &results.rows {
-            self.sets.complete(&origin, row.mods.clone());
-        }
-        self.take_rows(results.rows);
-        self.sets.show(origin);
-    }
-
-    fn take_rows(&mut self, rows: Vec<ResultRow>) {
-        self.sets.take(rows);
-        if let Some(run) = &mut self.run {
-            run.num_rows = self.sets.num_rows(&run.origin);
-        }
-        self.revision += 1;
-    }
-
-    fn take_problem(&mut self, site: &SiteId, reason: &str) {
-        if let Some(trace) = &mut self.trace
-            && !trace.meta.problems.iter().any(|(known, _)| known == site)
-        {
-            trace.meta.problems.push((site.clone(), reason.to_owned()));
-            self.notify(NoticeKind::Warning, format!("{site} cannot be used: {reason}"));
-        }
-        self.revision += 1;
+        self.num_decisions += 1;
     }
 
     pub fn notify(&mut self, kind: NoticeKind, text: String) {
+        self.tell(kind, kind.into(), text);
+    }
+
+    /// A notice that the log files under another word.
+    fn tell(&mut self, kind: NoticeKind, filed: LogKind, text: String) {
+        self.record(filed, text.clone());
         self.next_notice += 1;
         self.notices.push(Notice { id: self.next_notice, kind, text, action: None });
     }
@@ -321,30 +259,49 @@ impl Session {
         self.history.can_redo()
     }
 
-    pub fn is_running(&self) -> bool {
-        self.run.as_ref().is_some_and(|run| run.running)
-    }
-
     /// Goes up with every change that a view could show.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    pub fn row(&self, site: &SiteId, gemm: Gemm, kernel: &KernelId, mods: &ModSet) -> Option<&ResultRow> {
-        self.sets.shown()?.rows.get(&(site.clone(), gemm, kernel.clone(), mods.clone()))
+    /// The open trace's sites, in forward order.
+    pub fn sites(&self) -> &[Site] {
+        self.trace.as_ref().map_or(&[], |trace| &trace.manifest().sites)
     }
 
-    /// Rows of one site and GEMM under `mods`, sorted by kernel.
-    pub fn rows_of(&self, site: &SiteId, gemm: Gemm, mods: &ModSet) -> Vec<&ResultRow> {
-        let from = (site.clone(), gemm, KernelId::new(""), ModSet::none());
-        let rows = self.sets.shown().into_iter().flat_map(|set| set.rows.range(from.clone()..));
-        let same = rows.take_while(|((of, at, ..), _)| of == site && *at == gemm);
-        same.filter(|((.., of), _)| of == mods).map(|(_, row)| row).collect()
+    pub fn site(&self, id: &SiteId) -> Option<&Site> {
+        self.sites().get(self.index().at(id)?)
     }
 
-    /// The rows that are shown: all of one engine and device.
+    /// Numbers of the open trace's sites.
+    pub fn index(&self) -> &Arc<SiteIndex> {
+        &self.sets.index
+    }
+
+    /// A site's rows under the mods in force.
+    pub fn site_rows(&self, id: &SiteId) -> Option<&Arc<SiteRows>> {
+        let at = self.index().at(id)?;
+        self.sets.shown()?.rows_of(at, self.contexts.get(at)?)
+    }
+
+    /// Under the mods in force.
+    pub fn row(&self, site: &SiteId, gemm: Gemm, kernel: &KernelId) -> Option<&ResultRow> {
+        self.site_rows(site)?.get(gemm, kernel)
+    }
+
+    /// Of the model as recorded, without any mod.
+    pub fn row_before(&self, site: &SiteId, gemm: Gemm, kernel: &KernelId) -> Option<&ResultRow> {
+        let at = self.index().at(site)?;
+        self.sets.shown()?.rows_of(at, &SiteContext::default())?.get(gemm, kernel)
+    }
+
+    /// The rows that are shown: all of one engine and device, whatever their mods.
     pub fn rows(&self) -> impl Iterator<Item = &ResultRow> {
         self.sets.rows().map(|(_, row)| row)
+    }
+
+    pub fn has_rows(&self) -> bool {
+        self.sets.num_rows(self.sets.shown_origin()) > 0
     }
 
     /// Results for a file: they name their trace by its digest.
@@ -358,19 +315,60 @@ impl Session {
         let meta = self.trace.as_ref()?.meta.clone();
         let by = self.sets.shown().and_then(|set| set.circumstances.clone());
         let meta = by.map_or_else(|| meta.clone(), |by| by.stamp(meta.clone()));
-        Some(Results { meta, rows: self.rows().cloned().collect() })
+        Some(Results { meta, rows: self.lasting_rows() })
+    }
+
+    /// Rows that a file can hold: it names a site's own mods alone, so of rows that differ by the mods of
+    /// other sites it keeps those in force, and else those of the same mods everywhere.
+    fn lasting_rows(&self) -> Vec<ResultRow> {
+        let (index, feeds) = (self.index(), Feeds::new(self.sites()));
+        let mut uniform: BTreeMap<ModSet, Vec<SiteContext>> = BTreeMap::new();
+        let mut keeps = |at: usize, context: &SiteContext| {
+            let now = self.contexts.get(at);
+            if now.is_some_and(|now| now == context) {
+                return true;
+            }
+            let of = uniform
+                .entry(context.own.clone())
+                .or_insert_with(|| feeds.contexts(&SiteMods::from(context.own.clone())));
+            of.get(at) == Some(context) && now.is_none_or(|now| now.own != context.own)
+        };
+        let rows = self.sets.rows().filter(|(context, row)| index.at(&row.site).is_some_and(|at| keeps(at, context)));
+        rows.map(|(_, row)| row.clone()).collect()
+    }
+
+    /// Everything that views derive from; `None` before a trace.
+    pub fn snapshot(&self) -> Option<Snapshot> {
+        let trace = self.trace.clone()?;
+        let set = self.sets.shown();
+        let of = |contexts: &[SiteContext]| -> Vec<Option<Arc<SiteRows>>> {
+            let sites = contexts.iter().enumerate();
+            sites.map(|(at, context)| set.and_then(|set| set.rows_of(at, context).cloned())).collect()
+        };
+        let recorded = |mods: &SiteMods| {
+            if mods.is_empty() { Vec::new() } else { vec![SiteContext::default(); self.sites().len()] }
+        };
+        Some(Snapshot {
+            revision: self.revision,
+            rows_revision: self.revision - self.num_decisions,
+            trace,
+            index: self.index().clone(),
+            document: self.document.clone(),
+            rows: of(&self.contexts),
+            before: of(&recorded(&self.document.mods)),
+            other_plan: self.other_plan.as_ref().map(|(_, plan)| plan.clone()),
+        })
     }
 
     /// Choices, totals and frontier for the document and rows of now. Kept until something changes.
     pub fn plan_view(&mut self) -> Arc<PlanView> {
-        if let Some((revision, view)) = &self.derived
+        if let Some((revision, view)) = &self.plan
             && *revision == self.revision
         {
             return view.clone();
         }
-        let view = self.results().map(|results| PlanView::of(&results, &self.document)).unwrap_or_default();
-        let view = Arc::new(view);
-        self.derived = Some((self.revision, view.clone()));
+        let view = Arc::new(self.snapshot().map(|snapshot| PlanView::of(&snapshot)).unwrap_or_default());
+        self.plan = Some((self.revision, view.clone()));
         view
     }
 }

@@ -1,10 +1,13 @@
 //! Takes results, gives `*.results.parquet`, and back.
 
-use std::{collections::HashSet, path::Path};
+use std::{collections::HashMap, path::Path};
 
-use crate::model::{
-    ErrorSummary, Estimate, Fidelity, GemmShape, KernelId, Latency, LatencySource, Metric, ModSet, ResultRow, Results,
-    ResultsMeta, SiteId,
+use crate::{
+    dispatch::parallel,
+    model::{
+        ErrorSummary, Estimate, Fidelity, GemmShape, KernelId, Latency, LatencySource, Metric, ModSet, ResultRow,
+        Results, ResultsMeta, SiteId, UnknownMod,
+    },
 };
 
 use super::{
@@ -88,9 +91,13 @@ pub fn read_results(path: &Path) -> Result<Results, TableError> {
         let meta = table.metadata(RESULTS_KEY).ok_or(Cause::NoMetadata)?;
         let meta: ResultsMeta = serde_json::from_str(meta).map_err(|error| Cause::BrokenMetadata(error.to_string()))?;
         let columns = ReadColumns::of(&table)?;
-        let sites: HashSet<&SiteId> = meta.manifest.sites.iter().map(|site| &site.id).collect();
-        let rows = (0..table.height()).map(|row| columns.row(row, &sites)).collect::<Result<_, _>>()?;
-        Ok(Results { meta, rows })
+        let sites: HashMap<&str, &SiteId> =
+            meta.manifest.sites.iter().map(|site| (site.id.as_str(), &site.id)).collect();
+        let rows = parallel::map_ranges(table.height(), |range| {
+            let mut shared = Shared { sites: &sites, kernels: HashMap::new(), mods: HashMap::new() };
+            range.map(|row| columns.row(row, &mut shared)).collect()
+        });
+        Ok(Results { meta, rows: rows.into_iter().collect::<Result<_, _>>()? })
     };
     read().map_err(|cause| cause.at(path))
 }
@@ -98,6 +105,30 @@ pub fn read_results(path: &Path) -> Result<Results, TableError> {
 type Floats = Vec<Option<f64>>;
 type Ints = Vec<Option<i64>>;
 type Texts<'t> = Vec<Option<&'t str>>;
+
+/// Names that many rows have: one allocation each, not one a row.
+struct Shared<'t, 's> {
+    /// The manifest's own copies.
+    sites: &'s HashMap<&'s str, &'s SiteId>,
+    kernels: HashMap<&'t str, KernelId>,
+    mods: HashMap<&'t str, ModSet>,
+}
+
+impl<'t> Shared<'t, '_> {
+    fn kernel(&mut self, name: &'t str) -> KernelId {
+        self.kernels.entry(name).or_insert_with(|| KernelId::new(name)).clone()
+    }
+
+    fn mods(&mut self, names: &'t str) -> Result<ModSet, UnknownMod> {
+        if names.is_empty() {
+            return Ok(ModSet::none());
+        }
+        if !self.mods.contains_key(names) {
+            self.mods.insert(names, names.parse()?);
+        }
+        Ok(self.mods.get(names).cloned().unwrap_or_default())
+    }
+}
 
 struct ReadColumns<'t> {
     site: Texts<'t>,
@@ -160,11 +191,10 @@ impl<'t> ReadColumns<'t> {
         })
     }
 
-    fn row(&self, row: usize, sites: &HashSet<&SiteId>) -> Result<ResultRow, Cause> {
+    fn row(&self, row: usize, shared: &mut Shared<'t, '_>) -> Result<ResultRow, Cause> {
         let check = RowCheck { row };
-        let site = SiteId::new(check.required("site", self.site[row])?);
-        // The manifest's own copy of the name: one allocation a site, not one a row.
-        let Some(site) = sites.get(&site) else {
+        let site = check.required("site", self.site[row])?;
+        let Some(site) = shared.sites.get(site) else {
             return Err(check.fault(format!("site '{site}' is not in the trace")));
         };
         let mods = check.required("mods", self.mods[row])?;
@@ -173,12 +203,8 @@ impl<'t> ReadColumns<'t> {
         Ok(ResultRow {
             site: (*site).clone(),
             gemm: check.required("gemm", self.gemm[row])?.parse().map_err(|problem| check.fault(problem))?,
-            kernel: KernelId::new(check.required("kernel", self.kernel[row])?),
-            mods: if mods.is_empty() {
-                ModSet::none()
-            } else {
-                mods.parse().map_err(|problem| check.fault(format!("{problem}")))?
-            },
+            kernel: shared.kernel(check.required("kernel", self.kernel[row])?),
+            mods: shared.mods(mods).map_err(|problem| check.fault(format!("{problem}")))?,
             shape: GemmShape { m: check.size("m", m[row])?, k: check.size("k", k[row])?, n: check.size("n", n[row])? },
             supported: check.required("supported", self.supported[row])?,
             reason: self.reason[row].map(str::to_owned),

@@ -283,7 +283,7 @@ fn pool_site(mut all: Vec<SiteStats>, site: &Site) -> Result<SiteStats, Cause> {
     let weight_hist = pool::hist(all.iter().map(|stats| stats.weight_hist.as_deref()))?;
     let weight_amax = pool::amax(all.iter().map(|stats| stats.weight_amax));
     let (heldout_input, heldout_grad_output) = concatenated_rows(&all);
-    let series = joined_series(&all);
+    let series = joined_series(&all.iter().map(|stats| stats.series.clone()).collect::<Vec<_>>());
     let first = all.swap_remove(0);
     let site = site.clone();
     Ok(SiteStats {
@@ -325,10 +325,10 @@ fn concatenated<'a>(parts: impl Iterator<Item = &'a Matrix>) -> Option<Matrix> {
 }
 
 /// The lowest rank's series; of an `_amax` the maximum with the other shards' at the same steps.
-fn joined_series(all: &[SiteStats]) -> Vec<Series> {
-    let mut series = all.first().map(|stats| stats.series.clone()).unwrap_or_default();
+pub(super) fn joined_series(all: &[Vec<Series>]) -> Vec<Series> {
+    let mut series = all.first().cloned().unwrap_or_default();
     for mine in series.iter_mut().filter(|series| series.name.ends_with("_amax")) {
-        let theirs = all.iter().skip(1).flat_map(|stats| &stats.series);
+        let theirs = all.iter().skip(1).flatten();
         for theirs in theirs.filter(|theirs| theirs.name == mine.name && theirs.steps == mine.steps) {
             for (mine, theirs) in mine.values.iter_mut().zip(&theirs.values) {
                 // NaN stays: it is the overflow that one looks for.

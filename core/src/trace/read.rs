@@ -16,6 +16,11 @@ pub(super) fn read_site(site: &Site, tensors: &Tensors, file: &[u8]) -> Result<S
     Reader { site, tensors, file }.read()
 }
 
+/// A site's series alone, without its statistics.
+pub(super) fn read_series(site: &Site, tensors: &Tensors, file: &[u8]) -> Result<Vec<Series>, Fault> {
+    Reader { site, tensors, file }.series()
+}
+
 struct Reader<'a> {
     site: &'a Site,
     tensors: &'a Tensors,

@@ -10,7 +10,7 @@ use std::{
 use sha2::{Digest, Sha256};
 
 use super::{
-    SiteStats, TraceData,
+    Series, SiteStats, TraceData,
     coverage::Coverage,
     error::{Cause, Fault, TraceError},
     header::{self, Tensors},
@@ -140,6 +140,24 @@ impl Trace {
                 read::read_site(site, tensors, (**bytes).as_ref()).map_err(|fault| fault.in_file(self.file()))
             }
             Source::Shards(shards) => merge::merge_site(shards, site, self.file()),
+        }
+    }
+
+    /// The site's series alone: small beside its statistics.
+    pub fn site_series(&self, id: &SiteId) -> Result<Vec<Series>, TraceError> {
+        let Some(i) = self.0.index.get(id) else {
+            return Err(Fault::from(Cause::NoSuchSite(id.clone())).in_file(self.file()));
+        };
+        if let Some(error) = &self.0.faults[*i] {
+            return Err(error.clone());
+        }
+        match &self.0.source {
+            Source::File { bytes, tensors } => read::read_series(&self.0.sites[*i].site, tensors, (**bytes).as_ref())
+                .map_err(|fault| fault.in_file(self.file())),
+            Source::Shards(shards) => {
+                let all = shards.iter().map(|shard| shard.site_series(id)).collect::<Result<Vec<_>, _>>()?;
+                Ok(merge::joined_series(&all))
+            }
         }
     }
 

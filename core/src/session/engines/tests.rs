@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     dispatch::testing::{results, row},
-    model::{Gemm, KernelId, Latency, LatencySource, ModKind, ModSet, ResultRow, Results, SiteId},
+    model::{Gemm, KernelId, Latency, LatencySource, ModKind, ModSet, ResultRow, Results, SiteId, SiteMods},
     session::{Circumstances, Event, OpenedTrace},
 };
 
@@ -44,9 +44,9 @@ fn with_gpu() -> Session {
 }
 
 /// The run that a command's effects start.
-fn probe_in(effects: &[Effect]) -> Option<(u64, String, ModSet)> {
+fn probe_in(effects: &[Effect]) -> Option<(u64, String, SiteMods)> {
     effects.iter().find_map(|effect| match effect {
-        Effect::Probe { run, engine, mods } => Some((*run, engine.clone(), mods.clone())),
+        Effect::Probe { run, engine, mods, .. } => Some((*run, engine.clone(), mods.clone())),
         _ => None,
     })
 }
@@ -59,10 +59,17 @@ fn select(session: &mut Session, name: &str) -> Vec<Effect> {
 fn played(session: &mut Session, effects: &[Effect], device: &str, error: f64) {
     let (run, engine, mods) = probe_in(effects).expect("a probe was asked for");
     let by = Box::new(by(&engine, device));
-    session.event(Event::ProbeStarted { run, mods: mods.clone(), num_sites: 1, by });
-    session.event(Event::Rows { run, rows: vec![ResultRow { mods, ..of(&engine, device, error) }] });
+    session.event(Event::ProbeStarted { run, mods: mods.clone(), sites: sites(), by });
+    session.event(Event::Rows {
+        run,
+        rows: vec![ResultRow { mods: mods.of_others().clone(), ..of(&engine, device, error) }],
+    });
     session.event(Event::Progress { run, done: 1.0, seconds: 1.0 });
     session.event(Event::ProbeFinished { run, cancelled: false, seconds: 1.0 });
+}
+
+fn sites() -> Vec<SiteId> {
+    vec![SiteId::new("a")]
 }
 
 fn errors(session: &Session) -> Vec<(String, f64)> {
@@ -112,7 +119,7 @@ fn each_engine_keeps_its_own_rows() {
 fn switching_in_the_middle_cancels_and_comes_back_to_the_end() {
     let mut session = with_gpu();
     let (run, _, mods) = probe_in(&session.command(Command::StartProbe).unwrap()).unwrap();
-    session.event(Event::ProbeStarted { run, mods, num_sites: 1, by: Box::new(by("cpu", &cpu())) });
+    session.event(Event::ProbeStarted { run, mods, sites: sites(), by: Box::new(by("cpu", &cpu())) });
     session.event(Event::Rows { run, rows: vec![of("cpu", &cpu(), 0.1)] });
     let effects = select(&mut session, "cuda");
     assert_eq!(effects.first(), Some(&Effect::Cancel));
@@ -137,7 +144,7 @@ fn mods_that_one_engine_lacks_are_probed_when_it_comes_back() {
     assert_eq!(probe_in(&effects).unwrap().1, "cuda");
     played(&mut session, &effects, GPU, 0.3);
     let (_, engine, mods) = probe_in(&select(&mut session, "cpu")).unwrap();
-    assert_eq!((engine.as_str(), mods), ("cpu", ModSet::none().toggled(ModKind::NoBias)));
+    assert_eq!((engine.as_str(), mods), ("cpu", SiteMods::from(ModSet::none().toggled(ModKind::NoBias))));
 }
 
 #[test]
@@ -145,7 +152,7 @@ fn a_lost_engine_keeps_its_rows_and_offers_the_cpu() {
     let mut session = with_gpu();
     let effects = select(&mut session, "cuda");
     let (run, _, mods) = probe_in(&effects).unwrap();
-    session.event(Event::ProbeStarted { run, mods, num_sites: 1, by: Box::new(by("cuda", GPU)) });
+    session.event(Event::ProbeStarted { run, mods, sites: sites(), by: Box::new(by("cuda", GPU)) });
     session.event(Event::Rows { run, rows: vec![of("cuda", GPU, 0.2)] });
     let lost = Event::EngineLost { name: "cuda".to_owned(), reason: "an illegal address".to_owned() };
     session.event(lost.clone());
@@ -205,7 +212,7 @@ fn measured_speeds_replace_those_of_rows_now_and_later() {
     assert!(refused.contains("choose the CUDA engine"), "{refused}");
     let effects = select(&mut session, "cuda");
     let (run, _, mods) = probe_in(&effects).unwrap();
-    session.event(Event::ProbeStarted { run, mods, num_sites: 1, by: Box::new(by("cuda", GPU)) });
+    session.event(Event::ProbeStarted { run, mods, sites: sites(), by: Box::new(by("cuda", GPU)) });
     assert!(session.measure_problem().unwrap().contains("the probe has the device"));
     let tailed = |error| {
         let row = of("cuda", GPU, error);
@@ -229,7 +236,7 @@ fn measured_speeds_replace_those_of_rows_now_and_later() {
     assert!(!session.is_measuring());
     // A later probe brings recorded latencies again.
     let (run, _, mods) = probe_in(&session.command(Command::StartProbe).unwrap()).unwrap();
-    session.event(Event::ProbeStarted { run, mods, num_sites: 1, by: Box::new(by("cuda", GPU)) });
+    session.event(Event::ProbeStarted { run, mods, sites: sites(), by: Box::new(by("cuda", GPU)) });
     session.event(Event::Rows { run, rows: vec![tailed(0.1)] });
     check(&session);
 }

@@ -1,0 +1,318 @@
+//! What the window does beside its session: settings, recent files, pictures, the clipboard, the system's dialogs,
+//! the log's clock. Takes what a frame asked for, begins it as an errand, and takes up what came of it.
+
+use loka_core::session::{Effect, Event, FileKind, LogKind, NoticeKind, Session};
+
+use crate::{
+    app::LokaApp,
+    commands::{Action, WindowAction},
+    copying,
+    errands::{Done, Errands},
+    panels::{self, Fading, ToWrite},
+    picker::Picker,
+    picture::{self, Format, Wanted},
+    settings::{Keeper, Settings},
+    views::{Clock, Dialog, DialogKind, ViewState},
+};
+
+/// Actions that are remembered.
+const REMEMBERED: usize = 16;
+
+pub(crate) struct Chores {
+    pub errands: Errands,
+    pub picker: Option<Box<dyn Picker>>,
+    pub clock: Clock,
+    keeper: Keeper,
+    fading: Fading,
+    /// What the system's dialog was asked.
+    asked: Option<DialogKind>,
+    /// Without the zoom of the text.
+    window: Option<[f32; 2]>,
+    watched: Option<String>,
+}
+
+/// A file that an event would open, and the last thing that had gone wrong before it.
+pub(crate) struct Opened {
+    file: Option<(String, FileKind)>,
+    last_problem: u64,
+}
+
+impl Chores {
+    pub fn new(errands: Errands) -> Self {
+        Self {
+            errands,
+            picker: None,
+            clock: || None,
+            keeper: Keeper::default(),
+            fading: Fading::default(),
+            asked: None,
+            window: None,
+            watched: None,
+        }
+    }
+
+    /// What is remembered becomes what is seen.
+    pub fn take_up(&mut self, view: &mut ViewState, keeper: Keeper, settings: Settings) {
+        view.layout = settings.layout.unwrap_or_default();
+        view.ground = settings.ground;
+        view.text_size = settings.text_size.unwrap_or(1.0);
+        view.recent = settings.recent;
+        (self.keeper, self.window) = (keeper, settings.window);
+    }
+
+    /// Files on a slow disk are looked for beside the frame.
+    pub fn look_for_recent(&self, view: &ViewState) {
+        let paths: Vec<String> = view.recent.files().iter().map(|file| file.path.clone()).collect();
+        if !paths.is_empty() {
+            self.errands.run("loka-recent", move || Some(Done::Missing(missing(paths))));
+        }
+    }
+
+    /// What was done last comes first in the palette; moving about is not what anyone looks for there.
+    pub fn note(&self, view: &mut ViewState, action: Action) {
+        let moves = [WindowAction::Palette, WindowAction::Back].map(Action::Window);
+        if matches!(action, Action::Select(_)) || moves.contains(&action) {
+            return;
+        }
+        view.recent_actions.retain(|known| *known != action);
+        view.recent_actions.insert(0, action);
+        view.recent_actions.truncate(REMEMBERED);
+    }
+
+    pub fn before(&self, event: &Event, session: &Session) -> Opened {
+        let file = match event {
+            Event::TraceOpened { trace } => Some((trace.path.clone(), FileKind::Trace)),
+            Event::ResultsOpened { path, .. } => Some((path.clone(), FileKind::Results)),
+            Event::PlanOpened { path, .. } => Some((path.clone(), FileKind::Plan)),
+            _ => None,
+        };
+        let last_problem = if file.is_some() { last_problem(session) } else { 0 };
+        Opened { file, last_problem }
+    }
+
+    /// Remembers what was opened and not refused; gives what the link has to watch from now on.
+    pub fn after(&mut self, opened: Opened, session: &Session, view: &mut ViewState) -> Option<Effect> {
+        if let Some((path, kind)) = opened.file
+            && (kind == FileKind::Trace || last_problem(session) == opened.last_problem)
+        {
+            view.recent.add(&absolute(path), kind);
+        }
+        if self.watched == session.results_file {
+            return None;
+        }
+        self.watched.clone_from(&session.results_file);
+        Some(Effect::Watch { path: self.watched.clone() })
+    }
+
+    pub fn close(&mut self, view: &ViewState) {
+        let settings = settings_of(view, self.window);
+        self.keeper.close(&settings);
+    }
+}
+
+/// The number of the last line about something that went wrong.
+fn last_problem(session: &Session) -> u64 {
+    let wrong = |kind| matches!(kind, LogKind::Warning | LogKind::Error);
+    session.log.entries().iter().filter(|entry| wrong(entry.kind)).map(|entry| entry.seq).max().unwrap_or(0)
+}
+
+fn settings_of(view: &ViewState, window: Option<[f32; 2]>) -> Settings {
+    Settings {
+        layout: Some(view.layout.clone()),
+        ground: view.ground,
+        text_size: (view.text_size != 1.0).then_some(view.text_size),
+        recent: view.recent.clone(),
+        window,
+    }
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+fn absolute(path: String) -> String {
+    std::path::absolute(&path).map_or(path, |path| path.to_string_lossy().into_owned())
+}
+
+#[cfg(target_arch = "wasm32")]
+fn absolute(path: String) -> String {
+    path
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+fn missing(paths: Vec<String>) -> Vec<(String, String)> {
+    let look = |path: String| match std::fs::metadata(&path) {
+        Ok(_) => None,
+        Err(error) => Some((path, crate::files::reason(&error))),
+    };
+    paths.into_iter().filter_map(look).collect()
+}
+
+#[cfg(target_arch = "wasm32")]
+fn missing(_: Vec<String>) -> Vec<(String, String)> {
+    Vec::new()
+}
+
+impl LokaApp {
+    /// Once a frame, before it is drawn.
+    pub(crate) fn do_chores(&mut self, ctx: &egui::Context) {
+        while let Some(done) = self.chores.errands.poll() {
+            self.take_up(done, ctx);
+        }
+        // Files come and go while another program is in front.
+        if ctx.input(|input| input.events.contains(&egui::Event::WindowFocused(true))) {
+            self.chores.look_for_recent(&self.view);
+        }
+        let now = ctx.input(|input| input.time);
+        self.fade(ctx, now);
+        self.begin_copy();
+        self.begin_browse();
+        self.begin_picture(ctx);
+        self.view.log.stamp(&self.session.log, self.chores.clock, now);
+        self.keep_settings(ctx, now);
+    }
+
+    fn fade(&mut self, ctx: &egui::Context, now: f64) {
+        let (over, next) = self.chores.fading.tick(&self.session.notices, now);
+        self.session.notices.retain(|notice| !over.contains(&notice.id));
+        wake_in(ctx, next);
+    }
+
+    fn keep_settings(&mut self, ctx: &egui::Context, now: f64) {
+        let (view, window) = (&self.view, window_size(ctx).or(self.chores.window));
+        self.chores.window = window;
+        let next = self.chores.keeper.tick(now, || settings_of(view, window), &self.chores.errands);
+        wake_in(ctx, next);
+    }
+
+    fn begin_copy(&mut self) {
+        let Some(what) = self.view.copy.take() else { return };
+        let problem = copying::copy(what, &self.session, &self.view, &self.derived, &self.chores.errands);
+        if let Some(problem) = problem {
+            self.session.notify(NoticeKind::Error, problem);
+        }
+    }
+
+    fn begin_browse(&mut self) {
+        let Some(dialog) = self.view.browse.take() else { return };
+        let Some(picker) = &self.chores.picker else { return };
+        let pick = picker.begin(&panels::ask_of(&dialog));
+        self.chores.asked = Some(dialog.kind);
+        self.chores.errands.run("loka-browse", move || {
+            Some(match pick() {
+                Ok(paths) => Done::Picked(paths),
+                Err(why) => Done::NoDialog(why),
+            })
+        });
+    }
+
+    /// SVG: the frame before this one drew the shapes. PNG: the picture comes when the window was drawn.
+    fn begin_picture(&mut self, ctx: &egui::Context) {
+        let Some(wanted) = self.view.picture.wanted.clone() else { return };
+        if let Some(drawn) = self.view.picture.drawn.take() {
+            self.view.picture.wanted = None;
+            return self.write(wanted, move || {
+                let (text, omitted) = picture::svg(drawn.rect, &drawn.shapes);
+                Ok((text.into_bytes(), omitted))
+            });
+        }
+        let Some(rect) = self.view.layout.rect_of(wanted.pane) else {
+            self.view.picture = picture::State::default();
+            let text = format!("{} is not on screen: show it to save it", wanted.pane.title());
+            return self.session.notify(NoticeKind::Error, text);
+        };
+        if wanted.format == Format::Svg {
+            return ctx.request_repaint();
+        }
+        if self.view.picture.shooting.is_none() {
+            // In pixels of the frame that is shot.
+            self.view.picture.shooting = Some(rect * ctx.pixels_per_point());
+            let reports = self.chores.errands.reports();
+            // Its report wakes the window.
+            ctx.request_screenshot(move |image| reports.send(Done::Shot(image)));
+        }
+    }
+
+    fn take_up(&mut self, done: Done, ctx: &egui::Context) {
+        match done {
+            Done::Picked(paths) => self.picked(paths),
+            Done::NoDialog(why) => {
+                let kind = self.chores.asked.take();
+                self.session.notify(NoticeKind::Warning, why.clone());
+                self.view.no_browse = Some(why);
+                self.view.dialog = kind.map(|kind| Dialog { kind, ..Dialog::open(&self.session) });
+            }
+            Done::Copy { text, what } => {
+                ctx.copy_text(text);
+                self.session.notify(NoticeKind::Info, format!("{what} is on the clipboard"));
+            }
+            Done::Shot(image) => self.shot(&image),
+            Done::Written { path, what } => self.session.event(Event::Written { path, what }),
+            Done::Missing(missing) => self.view.recent.mark(&missing),
+            Done::Stored(outcome) => {
+                if let Some(line) = self.chores.keeper.stored(outcome) {
+                    self.session.notify(NoticeKind::Warning, line);
+                }
+            }
+            Done::Failed(line) => self.session.notify(NoticeKind::Error, line),
+        }
+    }
+
+    fn picked(&mut self, paths: Vec<String>) {
+        let Some(kind) = self.chores.asked.take() else { return };
+        if kind == DialogKind::Open {
+            return self.open_all(paths);
+        }
+        let Some(path) = paths.into_iter().next() else { return };
+        match panels::to_write(kind, path) {
+            ToWrite::Command(command) => self.command(command),
+            ToWrite::Picture(wanted) => self.view.picture.wanted = Some(wanted),
+        }
+    }
+
+    fn shot(&mut self, image: &std::sync::Arc<egui::ColorImage>) {
+        let state = std::mem::take(&mut self.view.picture);
+        let (Some(wanted), Some(rect)) = (state.wanted, state.shooting) else { return };
+        let image = image.clone();
+        self.write(wanted, move || {
+            let part = picture::crop(&image, rect, 1.0).ok_or("nothing of the view was on screen")?;
+            Ok((picture::encode(&part)?, 0))
+        });
+    }
+
+    /// Makes the bytes and writes them, beside the frame.
+    fn write(&self, wanted: Wanted, bytes: impl FnOnce() -> Result<(Vec<u8>, usize), String> + Send + 'static) {
+        self.chores.errands.run("loka-picture", move || {
+            let (path, word) = (wanted.path, wanted.format.word());
+            let written = bytes().and_then(|(bytes, omitted)| Ok((write_file(&path, &bytes)?, omitted)));
+            Some(match written {
+                Ok(((), 0)) => Done::Written { path, what: word.to_owned() },
+                Ok(((), omitted)) => {
+                    Done::Written { path, what: format!("{word} without {omitted} images that are no vectors") }
+                }
+                Err(error) => Done::Failed(format!("The {word} was not written: {error}")),
+            })
+        });
+    }
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+fn write_file(path: &str, bytes: &[u8]) -> Result<(), String> {
+    crate::files::write_atomically(std::path::Path::new(path), bytes).map_err(|error| format!("{error:#}"))
+}
+
+#[cfg(target_arch = "wasm32")]
+fn write_file(_: &str, _: &[u8]) -> Result<(), String> {
+    Err("a page cannot write files".to_owned())
+}
+
+/// The window's size in the system's points; not while it fills the screen.
+fn window_size(ctx: &egui::Context) -> Option<[f32; 2]> {
+    let (about, zoom) = (ctx.input(|input| input.viewport().clone()), ctx.zoom_factor());
+    let filled = [about.maximized, about.fullscreen, about.minimized].contains(&Some(true));
+    let size = about.inner_rect.filter(|_| !filled)?.size() * zoom;
+    Some([size.x.round(), size.y.round()])
+}
+
+fn wake_in(ctx: &egui::Context, seconds: Option<f64>) {
+    if let Some(seconds) = seconds {
+        ctx.request_repaint_after(std::time::Duration::from_secs_f64(seconds.clamp(0.0, 3600.0)));
+    }
+}

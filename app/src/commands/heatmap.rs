@@ -1,0 +1,57 @@
+//! The heatmap: zoom, what folders show, what the columns are.
+
+use egui::Key;
+use loka_core::session::{Command, SeriesState};
+
+use super::{
+    Doing, Scope, no_trace,
+    table::{NO_KEY, actions, key},
+};
+use crate::views::NO_SERIES;
+
+actions! {
+    /// The heatmap: zoom, what folders show, what the columns are.
+    HeatmapAction {
+        ZoomIn: "Zoom into the heatmap", "Higher rows, around the middle; with the pointer: Ctrl and the wheel", key(Key::Plus);
+        ZoomOut: "Zoom out of the heatmap", "Lower rows, down to all sites at once", key(Key::Minus);
+        Wider: "Widen the heatmap's columns", "Room for numbers; with the pointer: Ctrl, Shift and the wheel", NO_KEY;
+        Narrower: "Narrow the heatmap's columns", "Room for more columns", NO_KEY;
+        ResetZoom: "Reset the heatmap's zoom", "Rows and columns as they fit; with the pointer: a double click", key(Key::Num0);
+        ShowMedians: "Medians of modules", "Let a module show the median of its sites instead of the worst", NO_KEY;
+        ShowSteps: "Steps as columns", "Show a recorded series over steps instead of kernels, or kernels again", NO_KEY;
+    }
+}
+
+impl HeatmapAction {
+    pub(super) fn problem(self, scope: Scope<'_>) -> Option<String> {
+        let said = |problem: bool, text: &str| problem.then(|| text.to_owned());
+        match (self, &scope.session.series) {
+            (Self::ResetZoom, _) => said(!scope.view.heatmap.is_zoomed(), "nothing is zoomed"),
+            (Self::ShowMedians, _) => said(!scope.view.sites.order.grouped, "sites stand in one list"),
+            (Self::ShowSteps, SeriesState::Read(table)) => said(table.series.is_empty(), NO_SERIES),
+            (Self::ShowSteps, SeriesState::Failed(reason)) => Some(reason.clone()),
+            _ => no_trace(scope),
+        }
+    }
+
+    pub(super) fn perform(self, doing: &mut Doing<'_>) -> Option<Command> {
+        let num_lines = doing.view.sites.lines().all.len();
+        let heatmap = &mut doing.view.heatmap;
+        match self {
+            Self::ZoomIn => heatmap.zoom_step(true, num_lines),
+            Self::ZoomOut => heatmap.zoom_step(false, num_lines),
+            Self::Wider => heatmap.widen(true),
+            Self::Narrower => heatmap.widen(false),
+            Self::ResetZoom => heatmap.reset_zoom(),
+            Self::ShowMedians => heatmap.medians ^= true,
+            Self::ShowSteps if heatmap.series.is_some() => heatmap.series = None,
+            Self::ShowSteps => {
+                heatmap.wants_series = true;
+                if !matches!(doing.session.series, SeriesState::Read(_)) {
+                    return Some(Command::ReadSeries);
+                }
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,60 @@
+//! The plan: comparing, sorting, filtering.
+
+use loka_core::session::{Command, view::PlanColumn};
+
+use super::{
+    Doing, Scope, no_rows,
+    table::{NO_KEY, actions},
+};
+use crate::{
+    layout::Pane,
+    views::{Dialog, Keep, Part},
+};
+
+actions! {
+    /// The plan: comparing, reading.
+    PlanAction {
+        Compare: "Compare with a plan…", "Open another plan and show what differs, with the reason for each", NO_KEY;
+        CloseComparison: "Close the comparison", "Forget the other plan", NO_KEY;
+        Sort: "Sort the plan by the next column", "Sort the choices by time saved, site, kernel, then margin", NO_KEY;
+        Reverse: "Turn the plan's order round", "Show the choices from the other end", NO_KEY;
+        Filter: "Filter the plan", "Show all choices, then overrides, warnings, uncertain or changed ones alone", NO_KEY;
+    }
+}
+
+impl PlanAction {
+    pub(super) fn problem(self, scope: Scope<'_>) -> Option<String> {
+        let none = scope.session.other_plan.is_none();
+        match self {
+            Self::CloseComparison => none.then(|| "no other plan is open".to_owned()),
+            _ => no_rows(scope),
+        }
+    }
+
+    pub(super) fn perform(self, doing: &mut Doing<'_>) -> Option<Command> {
+        let view = &mut *doing.view;
+        if !matches!(self, Self::CloseComparison) {
+            view.layout.show(Pane::Plan);
+        }
+        match self {
+            Self::Compare => {
+                view.plan.part = Part::Differences;
+                view.dialog = Some(Dialog::compare_plan(doing.session));
+            }
+            Self::CloseComparison => return Some(Command::ClosePlan),
+            Self::Sort => view.plan.sort_by(next(&PlanColumn::ALL, view.plan.sort)),
+            Self::Reverse => view.plan.reversed = !view.plan.reversed,
+            Self::Filter => view.plan.keep = next(&Keep::ALL, view.plan.keep),
+        }
+        if matches!(self, Self::Sort | Self::Reverse | Self::Filter) {
+            view.plan.part = Part::Choices;
+        }
+        None
+    }
+}
+
+/// The one after `now`, round the end.
+fn next<T: Copy + PartialEq>(all: &[T], now: T) -> T {
+    let at = all.iter().position(|of| *of == now).unwrap_or(0);
+    all[(at + 1) % all.len()]
+}

@@ -1,0 +1,128 @@
+//! The menus of the top bar: files, and what the window shows. Every line is an action of the table.
+
+use egui::{Button, Ui};
+
+use crate::{
+    commands::{Action, FileAction, WindowAction, shortcut_text},
+    layout::Pane,
+    settings::RecentFile,
+    theme::{Ground, number, shorten},
+    views::Scene,
+};
+
+/// Characters of a file's name.
+const NAME: usize = 44;
+
+pub fn file_menu_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
+    ui.menu_button("File", |ui| {
+        for of in [FileAction::Open, FileAction::Browse] {
+            item_ui(ui, scene, Action::File(of));
+        }
+        ui.menu_button("Open recent", |ui| recent_ui(ui, scene));
+        ui.separator();
+        for of in [FileAction::SaveResults, FileAction::ExportPlan, FileAction::SavePng, FileAction::SaveSvg] {
+            item_ui(ui, scene, Action::File(of));
+        }
+        ui.separator();
+        for of in [FileAction::CopyCell, FileAction::CopyRow, FileAction::CopyTable] {
+            item_ui(ui, scene, Action::File(of));
+        }
+    })
+    .response
+    .on_hover_text("Open, save, export, copy");
+}
+
+pub fn view_menu_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
+    ui.menu_button("View", |ui| {
+        for pane in Pane::ALL {
+            pane_ui(ui, scene, pane);
+        }
+        item_ui(ui, scene, Action::Window(WindowAction::ResetLayout));
+        ui.separator();
+        ui.horizontal(|ui| ground_ui(ui, scene));
+        ui.horizontal(|ui| text_size_ui(ui, scene));
+        ui.separator();
+        for of in [WindowAction::Palette, WindowAction::Sheet] {
+            item_ui(ui, scene, Action::Window(of));
+        }
+    })
+    .response
+    .on_hover_text("Views, dark or light, text size");
+}
+
+/// A line of a menu with its key; greyed with the reason when it would do nothing.
+fn item_ui(ui: &mut Ui, scene: &mut Scene<'_>, action: Action) {
+    let problem = action.problem(scene.scope());
+    let keys = action.shortcut().map(|shortcut| shortcut_text(ui.ctx(), &shortcut)).unwrap_or_default();
+    let button = Button::new(action.text()).shortcut_text(keys);
+    let response = ui.add_enabled(problem.is_none(), button).on_hover_text(action.tooltip());
+    let why = problem.map_or_else(String::new, |problem| format!("{}\nNot now: {problem}", action.tooltip()));
+    if response.on_disabled_hover_text(why).clicked() {
+        scene.act(action);
+        ui.close();
+    }
+}
+
+fn pane_ui(ui: &mut Ui, scene: &mut Scene<'_>, pane: Pane) {
+    let mut open = scene.view.layout.is_open(pane);
+    let hint = Action::Show(pane).hint(ui.ctx());
+    if ui.checkbox(&mut open, pane.title()).on_hover_text(hint).changed() {
+        if open {
+            scene.act(Action::Show(pane));
+        } else {
+            scene.view.layout.close(pane);
+        }
+    }
+}
+
+fn ground_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
+    ui.label("Ground");
+    for (ground, text) in [(Ground::System, "System"), (Ground::Dark, "Dark"), (Ground::Light, "Light")] {
+        ui.selectable_value(&mut scene.view.ground, ground, text).on_hover_text(match ground {
+            Ground::System => "As the system has it, also when it changes",
+            Ground::Dark | Ground::Light => "This one, whatever the system has",
+        });
+    }
+}
+
+fn text_size_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
+    ui.label("Text size");
+    scene.button_named_ui(ui, Action::Window(WindowAction::SmallerText), "Smaller");
+    ui.label(number::percent(f64::from(scene.view.text_size)));
+    scene.button_named_ui(ui, Action::Window(WindowAction::LargerText), "Larger");
+}
+
+/// Files that were opened, each with a way to forget it.
+fn recent_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
+    let files = scene.view.recent.files().to_vec();
+    if files.is_empty() {
+        ui.label("No file was opened yet");
+        return;
+    }
+    for file in &files {
+        recent_file_ui(ui, scene, file);
+    }
+    ui.separator();
+    item_ui(ui, scene, Action::File(FileAction::ForgetRecent));
+}
+
+pub fn recent_file_ui(ui: &mut Ui, scene: &mut Scene<'_>, file: &RecentFile) {
+    ui.horizontal(|ui| {
+        let forget = ui.small_button("×").on_hover_text("Take this file off the list");
+        forget.widget_info(|| egui::WidgetInfo::labeled(egui::Role::Button, true, format!("Forget {}", file.name())));
+        if forget.clicked() {
+            scene.view.recent.remove(&file.path);
+        }
+        let name = shorten(file.name(), NAME);
+        let button = Button::new(name).right_text(egui::RichText::new(file.kind.word()).weak());
+        let hover = file.problem.as_ref().map_or_else(|| file.path.clone(), |why| format!("{why}: {}", file.path));
+        let response = ui.add_enabled(file.problem.is_none(), button);
+        if response.on_hover_text(&hover).on_disabled_hover_text(&hover).clicked() {
+            scene.open(vec![file.path.clone()]);
+            ui.close();
+        }
+        if let Some(why) = &file.problem {
+            ui.label(egui::RichText::new(why).small().color(scene.theme.weak));
+        }
+    });
+}

@@ -1,0 +1,187 @@
+//! Stores settings a moment after a change and at the end; says once when that fails, and goes on.
+
+use std::sync::Arc;
+
+use super::{Settings, Store};
+use crate::errands::{Done, Errands};
+
+/// Seconds without a change before it is stored: a drag is one change.
+const MOMENT: f64 = 1.0;
+
+/// What is stored, and what waits to be.
+#[derive(Default)]
+pub struct Keeper {
+    store: Option<Arc<dyn Store>>,
+    /// As it was stored last, or handed to a thread that stores it.
+    stored: String,
+    /// What differs from it, and since when.
+    waiting: Option<(String, f64)>,
+    busy: bool,
+    /// The person knows that nothing is stored.
+    told: bool,
+}
+
+impl Keeper {
+    /// Reads what a store has. The line says what could not be used, and where it is now.
+    pub fn open(store: Arc<dyn Store>) -> (Self, Settings, Option<String>) {
+        let text = match store.load() {
+            Ok(text) => text.unwrap_or_default(),
+            // What cannot be read may be whole: it must not be written over.
+            Err(error) => {
+                let line = format!("The settings cannot be read, and changes are not kept: {error}");
+                return (Self::default(), Settings::default(), Some(line));
+            }
+        };
+        if text.is_empty() {
+            return (Self { store: Some(store), ..Self::default() }, Settings::default(), None);
+        }
+        let (settings, problem) = Settings::from_json(&text);
+        let Some(problem) = problem else {
+            return (Self { store: Some(store), stored: text, ..Self::default() }, settings, None);
+        };
+        match store.set_aside() {
+            Ok(aside) => {
+                let line = format!("The settings were partly unusable and are set aside ({problem}): {aside}");
+                (Self { store: Some(store), ..Self::default() }, settings, Some(line))
+            }
+            Err(error) => {
+                let line = format!("The settings are unusable ({problem}), and changes are not kept: {error}");
+                (Self::default(), settings, Some(line))
+            }
+        }
+    }
+
+    /// Takes the settings of now; gives the seconds until it wants to look again.
+    pub fn tick(&mut self, now: f64, settings: impl FnOnce() -> Settings, errands: &Errands) -> Option<f64> {
+        let store = self.store.clone()?;
+        let text = settings().to_json();
+        if text == self.stored {
+            self.waiting = None;
+            return None;
+        }
+        let since = match &self.waiting {
+            Some((known, since)) if *known == text => *since,
+            _ => now,
+        };
+        self.waiting = Some((text.clone(), since));
+        let left = since + MOMENT - now;
+        if left > 0.0 {
+            return Some(left);
+        }
+        if self.busy {
+            // Its report wakes the window.
+            return None;
+        }
+        (self.busy, self.waiting, self.stored) = (true, None, text.clone());
+        errands.run("loka-settings", move || Some(Done::Stored(store.save(&text))));
+        None
+    }
+
+    /// A failure is a line once; the next change is tried again in silence.
+    pub fn stored(&mut self, outcome: Result<(), String>) -> Option<String> {
+        self.busy = false;
+        match outcome {
+            Ok(()) => {
+                self.told = false;
+                None
+            }
+            Err(error) => (!std::mem::replace(&mut self.told, true))
+                .then(|| format!("Settings could not be stored; the window works on without: {error}")),
+        }
+    }
+
+    /// The window closes: what waits is stored now.
+    pub fn close(&mut self, settings: &Settings) {
+        let text = settings.to_json();
+        if let Some(store) = self.store.take()
+            && text != self.stored
+        {
+            // Nobody is left to be told.
+            drop(store.save(&text));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::theme::Ground;
+
+    #[derive(Default)]
+    struct Memory {
+        text: Mutex<Option<String>>,
+        aside: Mutex<Option<String>>,
+        full: bool,
+    }
+
+    impl Store for Memory {
+        fn load(&self) -> Result<Option<String>, String> {
+            Ok(self.text.lock().unwrap().clone())
+        }
+
+        fn save(&self, text: &str) -> Result<(), String> {
+            if self.full {
+                return Err("the disk is full: settings.json".to_owned());
+            }
+            *self.text.lock().unwrap() = Some(text.to_owned());
+            Ok(())
+        }
+
+        fn set_aside(&self) -> Result<String, String> {
+            *self.aside.lock().unwrap() = self.text.lock().unwrap().take();
+            Ok("settings.broken.json".to_owned())
+        }
+    }
+
+    fn light() -> Settings {
+        Settings { ground: Ground::Light, ..Settings::default() }
+    }
+
+    #[test]
+    fn a_change_is_stored_a_moment_later() {
+        let (store, errands) = (Arc::new(Memory::default()), Errands::inline());
+        let (mut keeper, ..) = Keeper::open(store.clone());
+        assert_eq!(keeper.tick(0.0, light, &errands), Some(MOMENT));
+        assert!(store.text.lock().unwrap().is_none(), "not at once");
+        assert_eq!(keeper.tick(1.1, light, &errands), None);
+        let Some(Done::Stored(outcome)) = errands.poll() else { panic!("not stored") };
+        assert_eq!(keeper.stored(outcome), None);
+        assert_eq!(store.text.lock().unwrap().as_deref(), Some(light().to_json().as_str()));
+        assert_eq!(keeper.tick(9.0, light, &errands), None, "nothing changed");
+        assert!(errands.poll().is_none());
+    }
+
+    #[test]
+    fn a_full_disk_is_told_once() {
+        let (store, errands) = (Arc::new(Memory { full: true, ..Memory::default() }), Errands::inline());
+        let (mut keeper, ..) = Keeper::open(store);
+        let mut told = 0;
+        for (at, ground) in [(0.0, Ground::Light), (10.0, Ground::Dark)] {
+            let settings = || Settings { ground, ..Settings::default() };
+            keeper.tick(at, settings, &errands);
+            keeper.tick(at + 2.0, settings, &errands);
+            let Some(Done::Stored(outcome)) = errands.poll() else { panic!("not tried") };
+            told += usize::from(keeper.stored(outcome).is_some());
+        }
+        assert_eq!(told, 1);
+    }
+
+    #[test]
+    fn broken_settings_are_set_aside_whole() {
+        let store = Arc::new(Memory { text: Mutex::new(Some("{broken".to_owned())), ..Memory::default() });
+        let (_, settings, line) = Keeper::open(store.clone());
+        assert_eq!(settings.to_json(), Settings::default().to_json());
+        assert!(line.unwrap().ends_with("settings.broken.json"));
+        assert_eq!(store.aside.lock().unwrap().as_deref(), Some("{broken"));
+    }
+
+    #[test]
+    fn closing_stores_what_waits() {
+        let store = Arc::new(Memory::default());
+        let (mut keeper, ..) = Keeper::open(store.clone());
+        keeper.close(&light());
+        assert_eq!(store.text.lock().unwrap().as_deref(), Some(light().to_json().as_str()));
+    }
+}

@@ -1,0 +1,154 @@
+//! Takes the selected site's inspection; draws where its values lie, what every format can hold of them after
+//! every scaling, what is lost, and which features stand out. A pinned site stands beside it.
+
+mod axis;
+mod features;
+mod histogram;
+mod ranges;
+
+use std::sync::Arc;
+
+use egui::{Label, RichText, ScrollArea, Ui};
+use loka_core::{
+    model::SiteId,
+    session::{
+        Command, Looked,
+        view::distribution::{Inspection, Operand, OperandInspection},
+    },
+};
+
+use super::Scene;
+use axis::Axis;
+
+/// What this view shows. Not saved, not undone.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    pub operand: Operand,
+    /// The site that the selected one is compared with.
+    pub pinned: Option<SiteId>,
+    /// Bars of formats that no kernel uses here, too.
+    pub all_formats: bool,
+}
+
+impl State {
+    /// Pins a site, or lets it go when it is the pinned one.
+    pub fn toggle_pin(&mut self, site: &SiteId) {
+        self.pinned = if self.pinned.as_ref() == Some(site) { None } else { Some(site.clone()) };
+    }
+}
+
+/// One operand of one site, drawn in one of the two styles.
+#[derive(Clone, Copy)]
+struct Shown<'a> {
+    site: &'a SiteId,
+    operand: &'a OperandInspection,
+}
+
+pub fn distribution_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
+    let Some(site) = scene.view.site.clone() else {
+        ui.label(RichText::new("Select a site to see how its values are distributed.").color(scene.theme.weak));
+        return;
+    };
+    header_ui(ui, scene, &site);
+    let Some(inspection) = inspection_ui(ui, scene, &site) else { return };
+    let pinned = scene.view.distribution.pinned.clone().filter(|pinned| *pinned != site);
+    let beside = pinned.as_ref().and_then(|pinned| inspection_ui(ui, scene, pinned));
+    let operand = scene.view.distribution.operand;
+    let Some(main) = shown(&inspection, operand) else { return };
+    let beside = beside.as_deref().and_then(|inspection| shown(inspection, operand));
+    ScrollArea::vertical().id_salt("distribution").auto_shrink([false, false]).show(ui, |ui| {
+        body_ui(ui, scene, main, beside);
+    });
+}
+
+fn shown(inspection: &Inspection, operand: Operand) -> Option<Shown<'_>> {
+    inspection.operand(operand).map(|operand| Shown { site: &inspection.site.id, operand })
+}
+
+fn body_ui(ui: &mut Ui, scene: &mut Scene<'_>, main: Shown<'_>, beside: Option<Shown<'_>>) {
+    if let Err(reason) = &main.operand.histogram {
+        ui.add_space(8.0);
+        ui.label(RichText::new(format!("Nothing to show: {reason}.")).color(scene.theme.weak));
+        return;
+    }
+    let all = scene.view.distribution.all_formats;
+    let axis = Axis::of(main, beside);
+    histogram::histogram_ui(ui, scene, axis, main, beside);
+    ranges::ranges_ui(ui, scene, axis, main, beside, all);
+    ui.add_space(10.0);
+    features::features_ui(ui, scene, main, beside);
+}
+
+/// Operands, the pin, the formats.
+fn header_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &SiteId) {
+    ui.horizontal_wrapped(|ui| {
+        for operand in Operand::ALL {
+            let hint = match operand {
+                Operand::Input => "x, by examples: what fprop reads",
+                Operand::Weight => "W, by output features: what fprop reads",
+                Operand::GradOutput => "The output's gradient, by examples: what dgrad reads",
+            };
+            let chosen = scene.view.distribution.operand == operand;
+            if ui.selectable_label(chosen, operand.label()).on_hover_text(hint).clicked() {
+                scene.view.distribution.operand = operand;
+            }
+        }
+        ui.separator();
+        pin_ui(ui, scene, site);
+        let hint = "Show what no kernel of the catalogue does here, too, to compare with";
+        ui.checkbox(&mut scene.view.distribution.all_formats, "All formats").on_hover_text(hint);
+        if !scene.session.document.mods.is_empty() {
+            let text = RichText::new("as recorded, without mods").small().color(scene.theme.warning);
+            ui.add(Label::new(text))
+                .on_hover_text("The trace has no values of the modified model: the probe samples those");
+        }
+    });
+}
+
+fn pin_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &SiteId) {
+    let pinned = scene.view.distribution.pinned.clone();
+    match pinned {
+        Some(pinned) => {
+            let name = scene.derived.short_name(&pinned, 28);
+            let hint = format!("Stop comparing with {pinned}");
+            if ui.button(format!("Unpin {name}")).on_hover_text(hint).clicked() {
+                scene.view.distribution.pinned = None;
+            }
+            if pinned == *site {
+                let text = "select another site to compare";
+                ui.label(RichText::new(text).small().color(scene.theme.weak));
+            }
+        }
+        None => {
+            let hint = "Keep this site here and compare the next one you select with it";
+            if ui.button("Pin for comparison").on_hover_text(hint).clicked() {
+                scene.view.distribution.toggle_pin(site);
+            }
+        }
+    }
+}
+
+/// The inspection where it is there; asks for it, waits for it, or says why there is none. The drift view
+/// shares it.
+pub(super) fn inspection_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &SiteId) -> Option<Arc<Inspection>> {
+    match scene.session.inspections.of(site) {
+        Some(Looked::Found(inspection)) => return Some(inspection.clone()),
+        Some(Looked::Failed(reason)) => {
+            ui.add_space(8.0);
+            ui.label(RichText::new(format!("{site} cannot be shown: {reason}")).color(scene.theme.warning));
+            if ui.button("Try again").on_hover_text("Read this site from the trace again").clicked() {
+                scene.send(Command::InspectSite { site: site.clone() });
+            }
+        }
+        looked => {
+            if looked.is_none() {
+                scene.send(Command::InspectSite { site: site.clone() });
+            }
+            ui.horizontal(|ui| {
+                ui.spinner();
+                ui.label(RichText::new(format!("Reading {site}")).color(scene.theme.weak));
+            });
+        }
+    }
+    None
+}

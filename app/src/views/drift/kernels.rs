@@ -1,0 +1,105 @@
+//! Takes kernels along the series; lists those whose error can be derived, with the steps at which their
+//! verdict would flip, and says why the others cannot.
+
+use std::collections::BTreeMap;
+
+use egui::{Grid, RichText, Ui};
+use loka_core::{
+    model::{Estimate, Safety},
+    session::view::drift::{FlipSpan, KernelDrift, MODEL_ERROR},
+};
+
+use super::series::{safety_color, steps_text};
+use crate::{theme::number, views::Scene};
+
+pub(super) fn kernels_ui(ui: &mut Ui, scene: &Scene<'_>, kernels: &[KernelDrift]) {
+    let weak = scene.theme.weak;
+    if kernels.is_empty() {
+        let text = "No rows of this site yet: probe the trace to see which verdicts would flip.";
+        ui.label(RichText::new(text).color(weak));
+        return;
+    }
+    let derived: Vec<&KernelDrift> = kernels.iter().filter(|kernel| kernel.errors.is_ok()).collect();
+    if !derived.is_empty() {
+        table_ui(ui, scene, &derived);
+    }
+    reasons_ui(ui, scene, kernels);
+}
+
+fn table_ui(ui: &mut Ui, scene: &Scene<'_>, kernels: &[&KernelDrift]) {
+    let weak = scene.theme.weak;
+    Grid::new("drifting kernels").num_columns(5).spacing([16.0, 2.0]).show(ui, |ui| {
+        for name in ["GEMM", "kernel", "error now", "along the series (modelled)", "verdict"] {
+            ui.label(RichText::new(name).small().color(weak));
+        }
+        ui.end_row();
+        for kernel in kernels {
+            ui.label(kernel.gemm.as_str());
+            ui.label(kernel.kernel.as_str());
+            let now = kernel.measured.map_or_else(|| "–".to_owned(), |estimate| number::with_interval(estimate).0);
+            let bound = format!("{}, bound {}", kernel.metric.label(), number::trimmed(kernel.limit));
+            ui.label(RichText::new(now).monospace()).on_hover_text(bound);
+            ui.label(RichText::new(range_text(kernel)).monospace());
+            verdict_ui(ui, scene, kernel);
+            ui.end_row();
+        }
+    });
+}
+
+/// As far as the model supports it.
+fn range_text(kernel: &KernelDrift) -> String {
+    let Ok(errors) = &kernel.errors else { return String::new() };
+    let values = errors.iter().flat_map(|at| [at.low.value, at.high.value]);
+    let range = values.map(|value| (value, value)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+    let Some((low, high)) = range else { return "–".to_owned() };
+    let text = |value: f64| number::with_interval(Estimate::new(value, value / MODEL_ERROR, value * MODEL_ERROR)).0;
+    let (low, high) = (text(low), text(high));
+    if low == high { format!("≈ {low}") } else { format!("≈ {low} to {high}") }
+}
+
+fn verdict_ui(ui: &mut Ui, scene: &Scene<'_>, kernel: &KernelDrift) {
+    let stays = format!("stays {}", word(kernel.safety));
+    let Some(first) = kernel.flips.first() else {
+        ui.label(RichText::new(stays).color(scene.theme.weak));
+        return;
+    };
+    let times = match kernel.flips.len() {
+        1 => steps_text(first.first_step, first.last_step),
+        several => format!("{several} times"),
+    };
+    let text = format!("{} → {}, {times}", word(kernel.safety), word(first.to));
+    let hover: Vec<String> = kernel.flips.iter().take(24).map(told).collect();
+    ui.label(RichText::new(text).color(safety_color(scene, first.to))).on_hover_text(hover.join("\n"));
+}
+
+fn told(flip: &FlipSpan) -> String {
+    let steps = steps_text(flip.first_step, flip.last_step);
+    format!("{} at {steps}: {} (modelled)", word(flip.to), number::sentence(flip.error))
+}
+
+fn word(safety: Safety) -> &'static str {
+    match safety {
+        Safety::Safe => "safe",
+        Safety::Uncertain => "uncertain",
+        Safety::Unsafe => "unsafe",
+    }
+}
+
+/// Kernels without marks, by reason.
+fn reasons_ui(ui: &mut Ui, scene: &Scene<'_>, kernels: &[KernelDrift]) {
+    let mut reasons: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for kernel in kernels {
+        if let Err(reason) = &kernel.errors {
+            reasons.entry(reason).or_default().push(format!("{} {}", kernel.kernel, kernel.gemm));
+        }
+    }
+    if !reasons.is_empty() {
+        ui.add_space(4.0);
+        ui.label(RichText::new("No marks can be derived for").small().color(scene.theme.weak));
+    }
+    for (reason, names) in reasons {
+        let what = if names.len() == 1 { "row" } else { "rows" };
+        let text = format!("{} {what}: {reason}", number::count(names.len() as u64));
+        ui.label(RichText::new(text).small().color(scene.theme.weak)).on_hover_text(names.join("\n"));
+    }
+}

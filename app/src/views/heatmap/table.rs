@@ -1,0 +1,163 @@
+//! What the heatmap shows: sites against kernels, or against the steps of a recorded series. Takes the scene, gives
+//! the columns, their cells, and the cells in sight as the picture wants them.
+
+use std::sync::Arc;
+
+use loka_core::{
+    model::Metric,
+    session::{
+        SeriesState,
+        view::{Cells, Column, Grid, LineKind, Lines, Mark, SeriesGrid, SeriesTable, worst_of},
+    },
+};
+
+use super::folding::Folding;
+use crate::{gpu::Texel, theme::Scale, views::Scene};
+
+/// The columns and the cells behind them.
+pub struct Table {
+    pub grid: Arc<Grid>,
+    pub series: Option<(Arc<SeriesTable>, String)>,
+    /// Columns that the filter lets through, by their place in the cells.
+    pub columns: Vec<usize>,
+    pub scale: Option<Scale>,
+    /// Of decibels the smaller is the worse.
+    smaller_is_worse: bool,
+}
+
+/// Which cells are in sight: lines in bands, so many lines a band.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Window {
+    pub first: usize,
+    pub num_bands: usize,
+    pub per_band: usize,
+    pub columns: Vec<usize>,
+}
+
+/// A row lower than this shares its line of pixels with the next.
+const LEAST_BAND: f32 = 2.0;
+
+impl Window {
+    /// Lines of `row` points each; `from` and `to`: what is in sight, in points from the first.
+    pub fn of(from: f32, to: f32, row: f32, num_lines: usize, columns: &[usize]) -> Self {
+        let per_band = if row < LEAST_BAND { (LEAST_BAND / row).ceil() as usize } else { 1 };
+        let band = row * per_band as f32;
+        let first = (from.max(0.0) / band).floor() as usize;
+        let last = ((to.max(0.0) / band).ceil() as usize).min(num_lines.div_ceil(per_band));
+        Self { first, num_bands: last.saturating_sub(first), per_band, columns: columns.to_vec() }
+    }
+}
+
+impl Table {
+    pub fn of(scene: &Scene<'_>) -> Self {
+        let grid = scene.derived.grid.clone();
+        let (metric, dark) = (scene.view.metric, scene.theme.dark);
+        if let (Some(name), SeriesState::Read(table)) = (&scene.view.heatmap.series, &scene.session.series)
+            && let Some(series) = table.get(name)
+        {
+            return Self {
+                grid,
+                columns: (0..series.columns.len()).collect(),
+                scale: series.range.map(|range| Scale::plain(range, dark)),
+                series: Some((table.clone(), name.clone())),
+                smaller_is_worse: false,
+            };
+        }
+        let filter = scene.view.sites.filter();
+        let shown = (0..grid.columns.len()).filter(|at| filter.shows_column(&grid.columns[*at]));
+        let range = grid.low_range.or(grid.range);
+        let scale = range.map(|range| match scene.view.relative {
+            true => Scale::relative(metric, range, dark),
+            false => Scale::new(metric, range, dark),
+        });
+        Self { columns: shown.collect(), scale, series: None, smaller_is_worse: metric == Metric::SqnrDb, grid }
+    }
+
+    pub fn steps(&self) -> Option<&SeriesGrid> {
+        self.series.as_ref().and_then(|(table, name)| table.get(name))
+    }
+
+    pub fn cells(&self) -> Cells<'_> {
+        match self.steps() {
+            Some(series) => series.cells(),
+            None => Cells::of(&self.grid, self.smaller_is_worse),
+        }
+    }
+
+    /// The kernel and GEMM of a shown column; `None` where steps are the columns.
+    pub fn column(&self, shown: usize) -> Option<&Column> {
+        self.columns.get(shown).filter(|_| self.series.is_none()).and_then(|at| self.grid.columns.get(*at))
+    }
+
+    /// Beyond the policy's bound.
+    fn is_beyond(&self, value: f32) -> bool {
+        let bound = self.grid.bound.filter(|_| self.series.is_none()).map(|bound| bound as f32);
+        bound.is_some_and(|bound| if self.smaller_is_worse { value < bound } else { value > bound })
+    }
+
+    /// Row after row, the shown columns of each.
+    pub fn texels(&self, window: &Window, lines: &Lines, folding: &Folding, medians: bool) -> Vec<Texel> {
+        let mut texels = Vec::with_capacity(window.num_bands * window.columns.len());
+        for band in window.first..window.first + window.num_bands {
+            let from = band * window.per_band;
+            let of = &lines.all[from.min(lines.all.len())..(from + window.per_band).min(lines.all.len())];
+            for column in &window.columns {
+                texels.push(match of {
+                    [line] => self.texel(lines, folding, medians, line, *column),
+                    of => {
+                        let closed = of.iter().filter(|line| !matches!(line.kind, LineKind::Folder { open: true, .. }));
+                        let sites = closed.flat_map(|line| lines.sites(line).iter().copied());
+                        let (value, mark, _) = worst_of(self.cells(), sites, *column);
+                        self.marked(value, mark)
+                    }
+                });
+            }
+        }
+        texels
+    }
+
+    fn texel(
+        &self,
+        lines: &Lines,
+        folding: &Folding,
+        medians: bool,
+        line: &loka_core::session::view::Line,
+        column: usize,
+    ) -> Texel {
+        let cells = self.cells();
+        let LineKind::Folder { folder, .. } = line.kind else {
+            let site = lines.sites(line).first().copied().unwrap_or_default();
+            let (value, mark) = cells.get(site as usize, column);
+            return self.marked(value, mark);
+        };
+        let Some(fold) = folding.get(folder, column, cells.num_columns) else {
+            return Texel::new(f32::NAN, Mark::WAITING).with(Texel::FOLDER, true);
+        };
+        let value = if medians { fold.median } else { fold.worst };
+        // A folder is not chosen: its sites are, one by one.
+        let kept = Mark(fold.mark.0 & (Mark::VALUE.0 | Mark::MISSING.0));
+        self.marked(value, kept).with(Texel::FOLDER, true)
+    }
+
+    fn marked(&self, value: f32, mark: Mark) -> Texel {
+        let mark = if mark.has(Mark::VALUE) && value.is_nan() { Mark::MISSING } else { mark };
+        let beyond = mark.has(Mark::VALUE) && self.is_beyond(value);
+        Texel::new(value, mark).with(Texel::BEYOND, beyond)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn low_rows_share_a_band_and_none_is_left_out() {
+        let window = Window::of(0.0, 400.0, 0.1, 4000, &[0]);
+        assert_eq!((window.per_band, window.num_bands), (20, 200));
+        let window = Window::of(44.0, 88.0, 22.0, 100, &[0]);
+        assert_eq!((window.first, window.num_bands, window.per_band), (2, 2, 1));
+        let window = Window::of(0.0, 400.0, 22.0, 3, &[0]);
+        assert_eq!(window.num_bands, 3, "no more than there are");
+        assert_eq!(Window::of(900.0, 950.0, 22.0, 3, &[0]).num_bands, 0);
+    }
+}

@@ -1,0 +1,62 @@
+//! The plan: its totals, every choice by the time it saves, overrides, warnings, what differs from pure
+//! Dispatch and from another plan, and what will be written.
+
+mod choices;
+mod compared;
+mod lists;
+mod state;
+mod totals;
+
+pub use state::{Keep, Part, State};
+
+use egui::{Button, RichText, Ui};
+
+use super::Scene;
+
+pub fn plan_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
+    if scene.derived.plan.decided.is_none() || scene.derived.table.lines.is_empty() {
+        let why = scene.derived.plan.problem.clone().unwrap_or_else(|| "Made as soon as there are rows".to_owned());
+        ui.label(RichText::new(why).color(scene.theme.weak));
+        return;
+    }
+    totals::totals_ui(ui, scene);
+    ui.add_space(4.0);
+    parts_ui(ui, scene);
+    ui.add_space(2.0);
+    match scene.view.plan.part {
+        Part::Choices => choices::choices_ui(ui, scene),
+        Part::Overrides => lists::overrides_ui(ui, scene),
+        Part::Warnings => lists::warnings_ui(ui, scene),
+        Part::Differences => compared::differences_ui(ui, scene),
+        Part::Export => lists::export_ui(ui, scene),
+    }
+}
+
+fn parts_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
+    ui.horizontal_wrapped(|ui| {
+        ui.spacing_mut().item_spacing.x = 2.0;
+        for part in Part::ALL {
+            let (word, count) = match part {
+                Part::Choices => ("Choices", None),
+                Part::Overrides => ("Overrides", Some(scene.session.document.overrides.len())),
+                Part::Warnings => ("Warnings", Some(scene.derived.table.warnings.len())),
+                Part::Differences => ("Differences", num_differences(scene)),
+                Part::Export => ("Export", None),
+            };
+            let text = count.map_or_else(|| word.to_owned(), |count| format!("{word} {count}"));
+            let response = ui.add(Button::selectable(scene.view.plan.part == part, text));
+            let label = format!("Plan: {}", word.to_lowercase());
+            response.widget_info(|| {
+                egui::WidgetInfo::selected(egui::Role::Button, true, scene.view.plan.part == part, &label)
+            });
+            if response.clicked() {
+                scene.view.plan.part = part;
+            }
+        }
+    });
+}
+
+fn num_differences(scene: &Scene<'_>) -> Option<usize> {
+    let table = &scene.derived.table;
+    table.other.as_ref().or(table.dispatch.as_ref()).map(|compared| compared.changes.changes.len())
+}

@@ -1,0 +1,184 @@
+//! Error against speed-up, one point a kernel, with the policy's two lines. Both axes are logarithmic; the
+//! lines can be pulled or nudged by key, and one pull is one step of undo.
+
+mod labels;
+mod lines;
+mod picture;
+mod pointer;
+mod points;
+mod state;
+mod unplaced;
+
+pub use points::step_point;
+pub use state::State;
+
+use egui::{Color32, RichText, Ui, Vec2b, vec2};
+use egui_plot::{GridInput, GridMark, Plot};
+use loka_core::model::Quadrant;
+
+use crate::{
+    commands::{Action, ColorBy, QuadrantAction},
+    gpu::points::MAX_COLORS,
+    theme::{Theme, number},
+    views::{Scene, heatmap::gemm_ui},
+};
+
+use picture::Picture;
+use state::Bounds;
+
+/// Every verdict, by the number of its colour.
+const QUADRANTS: [Quadrant; 8] = [
+    Quadrant::SafeFast,
+    Quadrant::SafeSlow,
+    Quadrant::UnsafeFast,
+    Quadrant::UnsafeSlow,
+    Quadrant::Uncertain,
+    Quadrant::SafeUnknown,
+    Quadrant::UnsafeUnknown,
+    Quadrant::Unsupported,
+];
+
+/// By the number that a point has for them.
+fn colors(theme: &Theme, by: ColorBy) -> [Color32; MAX_COLORS] {
+    std::array::from_fn(|number| match by {
+        ColorBy::Verdict => QUADRANTS.get(number).map_or(theme.weak, |quadrant| theme.verdict(*quadrant)),
+        ColorBy::Group(_) => theme.group(number),
+    })
+}
+
+pub fn quadrant_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
+    controls_ui(ui, scene);
+    labels::legend_ui(ui, scene);
+    let view = scene.derived.quadrant.clone();
+    if view.points.is_empty() && view.unplaced.is_empty() {
+        ui.add_space(24.0);
+        let why = if scene.session.has_rows() {
+            "No kernel in low precision has a row here"
+        } else {
+            "The first rows are on their way"
+        };
+        ui.vertical_centered(|ui| ui.label(RichText::new(why).color(scene.theme.weak)));
+        return;
+    }
+    let policy = &scene.session.document.policy;
+    // The axes stand still while a line is pulled, or it would run from the pointer.
+    let standing = scene.view.drag.map(|_| scene.view.quadrant.shown);
+    let bounds = standing.or(scene.view.quadrant.zoom).unwrap_or_else(|| Bounds::fit(&view, policy));
+    scene.view.quadrant.shown = bounds;
+    let transform = axes_ui(ui, scene, bounds);
+    let picture = Picture::new(transform, view);
+    let area = picture.area_ui(ui, scene);
+    picture.points_ui(ui, scene);
+    picture.lines_ui(ui, scene);
+    picture.selected_ui(ui, scene);
+    labels::corners_ui(ui, scene, &picture);
+    picture.pointed_ui(ui, scene, &area);
+    labels::footer_ui(ui, scene);
+    unplaced::unplaced_ui(ui, scene);
+}
+
+/// The grid and its numbers; everything else is ours.
+fn axes_ui(ui: &mut Ui, scene: &Scene<'_>, bounds: Bounds) -> egui_plot::PlotTransform {
+    let axis = scene.derived.quadrant.axis;
+    let label = scene.session.document.policy.metric.label();
+    let label = if axis.is_log() { format!("{label} (log)") } else { label.to_owned() };
+    let footer = 20.0;
+    let plot = Plot::new("quadrant")
+        .height((ui.available_height() - footer).max(120.0))
+        .allow_boxed_zoom(false)
+        .allow_scroll(false)
+        .allow_zoom(Vec2b::FALSE)
+        .allow_drag(Vec2b::FALSE)
+        .allow_axis_zoom_drag(Vec2b::FALSE)
+        .allow_double_click_reset(false)
+        .show_crosshair(false)
+        .auto_bounds(Vec2b::FALSE)
+        .grid_color(scene.theme.line)
+        .sense(egui::Sense::hover())
+        .cursor_color(Color32::TRANSPARENT)
+        .set_margin_fraction(vec2(0.0, 0.0))
+        .x_axis_label("Speed-up (× BF16, log)")
+        .y_axis_label(label)
+        .x_grid_spacer(|input| decades(&input))
+        .y_grid_spacer(move |input| if axis.is_log() { decades(&input) } else { tens(&input) })
+        .x_axis_formatter(|mark, _| number::trimmed(10f64.powf(mark.value)))
+        .y_axis_formatter(move |mark, _| number::trimmed(axis.error_at(mark.value)));
+    let shown = plot.show(ui, |plot| {
+        plot.set_plot_bounds_x(bounds.x.0..=bounds.x.1);
+        plot.set_plot_bounds_y(bounds.y.0..=bounds.y.1);
+    });
+    shown.transform
+}
+
+fn controls_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
+    ui.horizontal_wrapped(|ui| {
+        gemm_ui(ui, scene);
+        ui.separator();
+        let by = scene.view.quadrant.color_by;
+        let label = ui.label(RichText::new("Colour").color(scene.theme.weak));
+        let combo = egui::ComboBox::from_id_salt("colour points").selected_text(by.word()).width(76.0);
+        let combo = combo.show_ui(ui, |ui| {
+            for other in ColorBy::ALL {
+                let action = Action::Quadrant(other.action());
+                if ui.selectable_label(by == other, other.word()).on_hover_text(action.tooltip()).clicked() {
+                    scene.act(action);
+                }
+            }
+        });
+        combo.response.labelled_by(label.id).on_hover_text("What colours the points; shapes always tell the verdict");
+        if !scene.session.document.mods.is_empty() {
+            let action = Action::Quadrant(QuadrantAction::ToggleArrows);
+            let response = ui.selectable_label(scene.view.quadrant.arrows, "Arrows from before");
+            if response.on_hover_text(action.hint(ui.ctx())).clicked() {
+                scene.act(action);
+            }
+        }
+        if scene.view.quadrant.zoom.is_some() {
+            scene.button_ui(ui, Action::Quadrant(QuadrantAction::ResetZoom));
+        }
+        boxed_ui(ui, scene);
+    });
+}
+
+/// What was boxed, and what to do with it.
+fn boxed_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
+    let count = scene.view.quadrant.boxed.len();
+    if count == 0 {
+        return;
+    }
+    ui.separator();
+    let sites =
+        if count == 1 { "1 site boxed".to_owned() } else { format!("{} sites boxed", number::count(count as u64)) };
+    ui.label(RichText::new(sites).color(scene.theme.accent));
+    scene.button_named_ui(ui, Action::Quadrant(QuadrantAction::SelectBoxed), "Select them");
+    scene.button_named_ui(ui, Action::Quadrant(QuadrantAction::ClearBox), "Clear");
+}
+
+/// Marks at 1, 2 and 5 of every power of ten; finer ones where few decades are in sight.
+fn decades(input: &GridInput) -> Vec<GridMark> {
+    let (lo, hi) = input.bounds;
+    let digits: &[f64] = match hi - lo {
+        span if span < 0.25 => {
+            &[1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8, 1.9, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]
+        }
+        span if span < 0.7 => &[1.0, 1.2, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0],
+        _ => &[1.0, 2.0, 5.0],
+    };
+    let of = |power: i32| {
+        digits.iter().map(move |digit| {
+            let step_size = if *digit == 1.0 { 1.0 } else { 0.3 };
+            GridMark { value: f64::from(power) + digit.log10(), step_size }
+        })
+    };
+    // The plot labels marks that lie outside it, too.
+    let seen = |mark: &GridMark| (lo..=hi).contains(&mark.value);
+    (lo.floor() as i32..=hi.ceil() as i32).flat_map(of).filter(seen).collect()
+}
+
+fn tens(input: &GridInput) -> Vec<GridMark> {
+    let (lo, hi) = input.bounds;
+    let step = if hi - lo > 20.0 { 10.0 } else { 2.0 };
+    let (from, to) = ((lo / step).floor() as i32, (hi / step).ceil() as i32);
+    let marks = (from..=to).map(|at| GridMark { value: step * f64::from(at), step_size: step });
+    marks.filter(|mark| (lo..=hi).contains(&mark.value)).collect()
+}

@@ -1,0 +1,146 @@
+//! What the pointer does in empty space and over points: it tells, selects, boxes, zooms and moves.
+
+use egui::{
+    CursorIcon, PointerButton, PopupAnchor, Rect, Response, Role, Sense, Stroke, StrokeKind, Tooltip, Ui, WidgetInfo,
+    pos2,
+};
+use loka_core::{
+    model::ResultRow,
+    session::view::{Point, speedup_at},
+};
+
+use super::picture::Picture;
+use crate::{
+    theme::{number, source_word, verdict_word},
+    views::Scene,
+};
+
+impl Picture {
+    /// Below everything else: what no line and no point of the selected site takes.
+    pub fn area_ui(&self, ui: &mut Ui, scene: &mut Scene<'_>) -> Response {
+        let area = ui.interact(self.frame(), ui.scope_id().with("quadrant area"), Sense::click_and_drag());
+        let count = number::count(self.view.points.len() as u64);
+        let about = format!("Quadrant, {count} points. Drag a box to pick sites, ctrl-wheel zooms, right drag moves");
+        area.widget_info(|| WidgetInfo::labeled(Role::Canvas, true, &about));
+        self.zoomed(ui, scene, &area);
+        self.boxed(ui, scene, &area);
+        area
+    }
+
+    fn zoomed(&self, ui: &Ui, scene: &mut Scene<'_>, area: &Response) {
+        let state = &mut scene.view.quadrant;
+        if area.dragged_by(PointerButton::Secondary) || area.dragged_by(PointerButton::Middle) {
+            let (moved, corner) = (area.drag_delta(), self.frame().left_top());
+            let (from, to) = (self.value(corner), self.value(corner + moved));
+            state.zoom = Some(state.shown.moved(from[0] - to[0], from[1] - to[1]));
+            ui.set_cursor_icon(CursorIcon::Grabbing);
+        }
+        if area.double_clicked() {
+            state.zoom = None;
+        }
+        let Some(pointer) = ui.input(|input| input.pointer.hover_pos()).filter(|_| area.contains_pointer()) else {
+            return;
+        };
+        let factor = ui.input(egui::InputState::zoom_delta);
+        if factor != 1.0 {
+            let [x, y] = self.value(pointer);
+            state.zoom_by(f64::from(factor), Some((x, y)));
+            ui.ctx().request_repaint();
+        }
+    }
+
+    /// A drag with the first button in empty space draws a box; its sites are kept, with Shift added.
+    fn boxed(&self, ui: &Ui, scene: &mut Scene<'_>, area: &Response) {
+        if area.drag_started_by(PointerButton::Primary) {
+            let origin = ui.input(|input| input.pointer.press_origin());
+            let adds = ui.input(|input| input.modifiers.shift);
+            scene.view.quadrant.box_from = origin.map(|origin| (self.value(origin), adds));
+        }
+        let Some((from, adds)) = scene.view.quadrant.box_from else { return };
+        let Some(to) = area.interact_pointer_pos().or_else(|| ui.input(|input| input.pointer.latest_pos())) else {
+            return;
+        };
+        let corner = self.place(from.map(|place| place as f32));
+        let rect = Rect::from_two_pos(corner, self.frame().clamp(to));
+        let accent = scene.theme.accent;
+        let painter = ui.painter_at(self.frame());
+        painter.rect(rect, 0.0, accent.gamma_multiply(0.12), Stroke::new(1.0, accent), StrokeKind::Inside);
+        if area.dragged_by(PointerButton::Primary) {
+            return;
+        }
+        scene.view.quadrant.box_from = None;
+        let (a, b) = (self.value(rect.min), self.value(rect.max));
+        let corners = [a, b].map(|corner| corner.map(|place| place as f32));
+        let within = self.view.nearby.within(&self.view.points, corners[0], corners[1]);
+        let ids = scene.session.index().ids();
+        let mut numbers: Vec<u32> = within.map(|number| self.view.points[number].site).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let sites = numbers.into_iter().filter_map(|site| ids.get(site as usize).cloned());
+        let boxed = &mut scene.view.quadrant.boxed;
+        if !adds {
+            boxed.clear();
+        }
+        boxed.extend(sites);
+    }
+
+    /// Hover tells, click selects.
+    pub fn pointed_ui(&self, ui: &Ui, scene: &mut Scene<'_>, area: &Response) {
+        let busy = scene.view.drag.is_some() || scene.view.quadrant.box_from.is_some();
+        let pointer = ui.input(|input| input.pointer.hover_pos());
+        let pointer = pointer.filter(|_| area.contains_pointer() && !busy);
+        let hovered = pointer.and_then(|pointer| self.pick(pointer));
+        if std::mem::replace(&mut scene.view.quadrant.hovered, hovered) != hovered {
+            // A tooltip is measured in one frame and seen in the next.
+            ui.ctx().request_repaint();
+        }
+        let Some(number) = hovered else { return };
+        let point = &self.view.points[number];
+        let at = self.exact(point);
+        let stroke = Stroke::new(1.5, scene.theme.text);
+        ui.painter_at(self.frame()).circle_stroke(at, 7.5, stroke);
+        if area.clicked() {
+            super::points::select(&self.view, scene.view, scene.session, number);
+        }
+        let around = Rect::from_center_size(pos2(at.x, at.y), egui::vec2(16.0, 16.0));
+        let tooltip = Tooltip::always_open(ui.ctx().clone(), ui.layer_id(), area.id, PopupAnchor::ParentRect(around));
+        tooltip.show(|ui| {
+            ui.label(self.describe(scene, point));
+        });
+    }
+
+    fn describe(&self, scene: &Scene<'_>, point: &Point) -> String {
+        let ids = scene.session.index().ids();
+        let (Some(site), Some(kernel)) = (ids.get(point.site as usize), self.view.kernel(point.kernel)) else {
+            return String::new();
+        };
+        let mut text = format!("{site} · {}\n{kernel}", point.gemm);
+        let row = scene.session.row(site, point.gemm, kernel);
+        if let Some(row) = row {
+            text += &self.numbers(scene, point, row);
+        }
+        let choice = scene.derived.plan.choice_at(point.site as usize, point.gemm);
+        text += &format!("\n{}", verdict_word(point.quadrant));
+        if let Some(choice) = choice {
+            let chosen = if point.chosen { "Chosen".to_owned() } else { format!("{} is chosen", choice.kernel) };
+            text += &format!("\n{chosen}: {}", choice.reason);
+        }
+        text
+    }
+
+    fn numbers(&self, scene: &Scene<'_>, point: &Point, row: &ResultRow) -> String {
+        let metric = scene.session.document.policy.metric;
+        let error = row.metric(metric).map_or_else(|| "unknown".to_owned(), number::sentence);
+        let speedup = number::times(speedup_at(f64::from(point.at[0])));
+        let ends = [point.low[0], point.high[0]].map(|place| number::times(speedup_at(f64::from(place))));
+        let range = if point.low[0] < point.high[0] { format!(" ({} to {})", ends[0], ends[1]) } else { String::new() };
+        let mut text = format!("\n{} {error}\n{speedup}{range}, {}", metric.label(), source_word(point.source));
+        text += &format!("\nLatency {}", row.latency.note);
+        let before =
+            if scene.view.quadrant.arrows { scene.session.row_before(&row.site, row.gemm, &row.kernel) } else { None };
+        if let Some(before) = before.and_then(|before| before.metric(metric)) {
+            text += &format!("\nBefore the mods: {} {}", metric.label(), number::sentence(before));
+        }
+        text
+    }
+}

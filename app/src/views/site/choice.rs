@@ -1,0 +1,114 @@
+//! The choice of one GEMM: the kernel, its reason, runners-up, and what would change it.
+
+use egui::{RichText, Ui};
+use loka_core::{
+    dispatch::{Choice, ChoiceSource},
+    model::{KernelId, Site},
+    session::view::{Column, ErrorOutlook, GemmView, KernelLine, SiteView},
+};
+
+use super::{micros, words};
+use crate::{
+    commands::{Action, EditAction, SiteAction},
+    theme::{glyph_ui, number, shorten},
+    views::Scene,
+};
+
+pub fn choice_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site, view: &SiteView, seen: &GemmView) {
+    let Some(choice) = &seen.choice else {
+        ui.label(RichText::new("Chosen as soon as there are rows").color(scene.theme.weak));
+        return;
+    };
+    ui.horizontal_wrapped(|ui| {
+        let by_hand = choice.source == ChoiceSource::Override;
+        let word = if by_hand { "Set by hand:" } else { "Chosen:" };
+        ui.label(RichText::new(word).color(scene.theme.weak));
+        ui.label(RichText::new(choice.kernel.as_str()).strong());
+        if by_hand && scene.view.column.as_ref().is_none_or(|column| column.gemm == seen.gemm) {
+            scene.button_ui(ui, Action::Edit(EditAction::ClearOverride));
+        }
+    });
+    ui.label(RichText::new(&choice.reason).small().color(scene.theme.weak));
+    shared_ui(ui, scene, view, seen);
+    runners_up_ui(ui, scene, site, seen, choice);
+    verdict_ui(ui, scene, seen);
+}
+
+/// The casts that this GEMM has in common with another of the site.
+fn shared_ui(ui: &mut Ui, scene: &Scene<'_>, view: &SiteView, seen: &GemmView) {
+    for cast in view.shared.iter().filter(|cast| cast.gemms.contains(&seen.gemm)) {
+        let [a, b] = cast.gemms;
+        let saved = micros(cast.saved_us);
+        let text =
+            format!("Shares the cast of {} between {a} and {b}: saves {saved} (modelled)", cast.operand.symbol());
+        ui.label(RichText::new(text).small().color(scene.theme.weak))
+            .on_hover_text("Both read the same codes, only laid out differently: one cast writes both");
+    }
+}
+
+fn runners_up_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site, seen: &GemmView, choice: &Choice) {
+    if choice.runners_up.is_empty() {
+        return;
+    }
+    ui.horizontal_wrapped(|ui| {
+        ui.spacing_mut().item_spacing.x = 6.0;
+        ui.label(RichText::new("Runners-up:").small().color(scene.theme.weak));
+        for kernel in &choice.runners_up {
+            kernel_link_ui(ui, scene, site, seen, kernel);
+        }
+    });
+    if let Some((kernel, us)) = &seen.ahead {
+        let text = match *us >= 0.0 {
+            true => format!("{} ahead of {kernel}", micros(*us)),
+            false => format!("{} behind {kernel} alone; the casts it shares make up for it", micros(-us)),
+        };
+        ui.label(RichText::new(text).small().color(scene.theme.weak))
+            .on_hover_text("In the time of the policy's baseline, as in the totals");
+    }
+}
+
+fn kernel_link_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site, seen: &GemmView, kernel: &KernelId) {
+    let link = ui.link(RichText::new(shorten(kernel.as_str(), 32)).small());
+    if link.on_hover_text(format!("Look at {kernel}")).clicked() {
+        scene.view.select(site.id.clone(), Some(Column { gemm: seen.gemm, kernel: kernel.clone() }));
+    }
+}
+
+/// What would change the verdict: of the chosen kernel, and where high precision stays, of the nearest.
+fn verdict_ui(ui: &mut Ui, scene: &mut Scene<'_>, seen: &GemmView) {
+    let chosen = seen.kernels.iter().find(|line| line.is_taken() && line.is_low);
+    if let Some(line) = chosen {
+        outlook_ui(ui, scene, line);
+    }
+    let nearest = seen.nearest.map(|at| &seen.kernels[at]).filter(|_| chosen.is_none());
+    if let Some(line) = nearest {
+        let text = format!("Nearest in low precision: {}", line.kernel);
+        ui.add(egui::Label::new(RichText::new(text).small()).truncate());
+        outlook_ui(ui, scene, line);
+    }
+    let undecided = |line: &KernelLine| {
+        let open = matches!(line.outlook.error, ErrorOutlook::Uncertain { .. });
+        line.is_low && line.unsupported.is_none() && open
+    };
+    let num = seen.kernels.iter().filter(|line| undecided(line)).count();
+    if let Some(draws) = seen.draws_to_ask {
+        ui.horizontal_wrapped(|ui| {
+            scene.button_ui(ui, Action::Site(SiteAction::DrawMore));
+            let open = if num == 0 { "every verdict stands".to_owned() } else { format!("{num} uncertain") };
+            let text = format!("up to {} draws each; {open}", number::count(draws));
+            ui.label(RichText::new(text).small().color(scene.theme.weak));
+        });
+    }
+}
+
+fn outlook_ui(ui: &mut Ui, scene: &Scene<'_>, line: &KernelLine) {
+    ui.horizontal_top(|ui| {
+        ui.spacing_mut().item_spacing.x = 4.0;
+        glyph_ui(ui, &scene.theme, line.quadrant);
+        ui.vertical(|ui| {
+            for text in words::outlook_lines(line) {
+                ui.label(RichText::new(text).small());
+            }
+        });
+    });
+}

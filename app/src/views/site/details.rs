@@ -1,0 +1,127 @@
+//! The selected kernel in full: every metric with its interval, the latency's parts and origin, how far the
+//! sampler can be trusted.
+
+use egui::{Grid, RichText, Ui};
+use loka_core::{
+    model::{KernelId, LatencySource, Metric, ResultRow, Site},
+    session::{
+        engine_title,
+        view::{Faithful, GemmView},
+    },
+};
+
+use super::{micros, words};
+use crate::{
+    theme::{number, source_about, source_ui, source_word},
+    views::Scene,
+};
+
+pub fn details_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site, seen: &GemmView, kernel: &KernelId) {
+    let Some(row) = scene.session.row(&site.id, seen.gemm, kernel).cloned() else { return };
+    ui.add_space(6.0);
+    let name = egui::Label::new(RichText::new(kernel.as_str()).strong()).truncate();
+    ui.add(name).on_hover_text(seen.line(kernel).map_or("", |line| line.about));
+    if !row.supported {
+        let reason = row.reason.as_deref().unwrap_or("no reason was given");
+        ui.label(RichText::new(format!("Unsupported here: {reason}")).color(scene.theme.weak));
+        return;
+    }
+    if let Some(line) = seen.line(kernel).filter(|line| line.is_low && !line.is_taken()) {
+        for text in words::outlook_lines(line) {
+            ui.label(RichText::new(text).small());
+        }
+    }
+    metrics_ui(ui, scene, seen, &row);
+    drawn_ui(ui, scene, &row);
+    fidelity_ui(ui, scene, &row);
+    latency_ui(ui, scene, &row);
+}
+
+fn metrics_ui(ui: &mut Ui, scene: &Scene<'_>, seen: &GemmView, row: &ResultRow) {
+    let weak = scene.theme.weak;
+    Grid::new("metrics").num_columns(3).spacing([12.0, 1.0]).show(ui, |ui| {
+        for metric in Metric::ALL {
+            let estimate = row.metric(metric);
+            let (value, half) = words::metric_words(metric, estimate);
+            let bound = (metric == seen.bound.metric).then(|| number::trimmed(seen.bound.limit));
+            let name = match bound {
+                Some(limit) => format!("{} ≤ {limit}", metric.label()),
+                None => metric.label().to_owned(),
+            };
+            // Of decibels the larger is the better.
+            let name = if metric == Metric::SqnrDb { name.replace('≤', "≥") } else { name };
+            ui.label(RichText::new(name).small().color(weak));
+            let told = ui.label(RichText::new(value).monospace().small());
+            if let Some(estimate) = estimate {
+                told.on_hover_text(number::sentence(estimate));
+            }
+            ui.label(RichText::new(half).small().color(weak));
+            ui.end_row();
+        }
+    });
+}
+
+fn drawn_ui(ui: &mut Ui, scene: &Scene<'_>, row: &ResultRow) {
+    let Some(error) = &row.error else {
+        let why = row.reason.as_deref().unwrap_or("not drawn yet");
+        ui.label(RichText::new(format!("No error: {why}")).small().color(scene.theme.weak));
+        return;
+    };
+    let skipped = match error.zeros_skipped {
+        0 => String::new(),
+        zeros => format!(", {} zeros skipped", number::count(zeros)),
+    };
+    let (draws, by) = (number::count(error.draws), engine_title(&row.engine));
+    let text = format!("{draws} draws, {} sampler, {by} engine{skipped}", row.sampler);
+    ui.label(RichText::new(text).small().color(scene.theme.weak)).on_hover_text(format!(
+        "On {}, seed {}. The interval narrows with the square root of the draws.",
+        row.device, row.seed
+    ));
+}
+
+/// The sampler against rows that it was not fitted on.
+fn fidelity_ui(ui: &mut Ui, scene: &Scene<'_>, row: &ResultRow) {
+    let both = Faithful::of(row);
+    if both.is_empty() {
+        let text = "Sampler not checked here: no held-out rows, or the site reads a modified block";
+        ui.label(RichText::new(text).small().color(scene.theme.weak));
+        return;
+    }
+    for of in &both {
+        ui.label(RichText::new(words::faithful_words(of)).small().color(scene.theme.weak)).on_hover_text(format!(
+            "How faithful the sampler is. The two may lie {} apart by chance: held-out rows are one batch, with a scatter of its own.",
+            number::plain(of.chance)
+        ));
+        if of.differs {
+            ui.label(RichText::new(words::unfaithful_words(of)).small().color(scene.theme.warning));
+        }
+    }
+}
+
+fn latency_ui(ui: &mut Ui, scene: &Scene<'_>, row: &ResultRow) {
+    let latency = &row.latency;
+    let parts = [("GEMM", latency.gemm_us), ("casts", latency.cast_us), ("tail (modelled)", latency.tail_us)];
+    let known = parts.iter().filter_map(|(name, time)| Some(format!("{name} {}", micros((*time)?))));
+    let times = known.collect::<Vec<_>>().join(" · ");
+    if !times.is_empty() {
+        ui.label(RichText::new(times).small().color(scene.theme.weak))
+            .on_hover_text("Each timed by itself: launches overlap, so that they need not add up to the latency");
+    }
+    ui.horizontal(|ui| {
+        ui.spacing_mut().item_spacing.x = 4.0;
+        let line = latency_line(row);
+        let hint = format!("{line}\n{}", source_about(latency.source));
+        source_ui(ui, &scene.theme, latency.source, &line).on_hover_text(hint);
+    });
+}
+
+/// Where the latency came from. Its note begins with that word where there is one.
+fn latency_line(row: &ResultRow) -> String {
+    let (note, word) = (&row.latency.note, source_word(row.latency.source));
+    match row.latency.source {
+        LatencySource::None if note.is_empty() => "No latency".to_owned(),
+        LatencySource::None => format!("No latency: {note}"),
+        _ if note.starts_with(word) => format!("Latency {note}"),
+        _ => format!("Latency {word}{}{note}", if note.is_empty() { "" } else { ": " }),
+    }
+}

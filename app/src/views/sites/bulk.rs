@@ -1,0 +1,117 @@
+//! One kernel and one reason for every selected site: the form, and what it sends. One step of undo.
+
+use std::collections::BTreeSet;
+
+use egui::{Checkbox, ComboBox, Id, Modal, RichText, TextEdit, Ui};
+use loka_core::{
+    model::{Gemm, KernelId, SiteId},
+    session::Command,
+};
+
+use crate::{
+    theme::{number, shorten},
+    views::Scene,
+};
+
+/// What is asked for in the form.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BulkForm {
+    pub sites: Vec<SiteId>,
+    pub kernel: KernelId,
+    pub gemms: BTreeSet<Gemm>,
+    pub reason: String,
+    fresh: bool,
+}
+
+impl BulkForm {
+    pub fn new(sites: Vec<SiteId>, kernel: KernelId, gemm: Option<Gemm>) -> Self {
+        let gemms = gemm.map_or_else(|| Gemm::ALL.into(), |gemm| [gemm].into());
+        Self { sites, kernel, gemms, reason: String::new(), fresh: true }
+    }
+
+    fn problem(&self) -> Option<&'static str> {
+        if self.gemms.is_empty() {
+            Some("Choose a GEMM")
+        } else if self.reason.trim().is_empty() {
+            Some("The plan keeps a reason: say why")
+        } else {
+            None
+        }
+    }
+
+    fn command(&self) -> Command {
+        let at = self.sites.iter().flat_map(|site| self.gemms.iter().map(|gemm| (site.clone(), *gemm)));
+        Command::SetOverrides { at: at.collect(), kernel: self.kernel.clone(), reason: self.reason.trim().to_owned() }
+    }
+}
+
+/// The form, over everything, while it is open.
+pub fn bulk_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
+    let Some(mut form) = scene.view.sites.bulk.take() else { return };
+    let modal = Modal::new(Id::unique("override sites")).show(ui.ctx(), |ui| {
+        ui.set_width(380.0);
+        form_ui(ui, scene, &mut form)
+    });
+    match modal.inner {
+        Some(true) => scene.send(form.command()),
+        None if !modal.should_close() => scene.view.sites.bulk = Some(form),
+        _ => {}
+    }
+}
+
+/// `Some(true)`: to be done; `Some(false)`: to be left.
+fn form_ui(ui: &mut Ui, scene: &Scene<'_>, form: &mut BulkForm) -> Option<bool> {
+    let title = match form.sites.as_slice() {
+        [site] => format!("Override {}", shorten(site.as_str(), 40)),
+        sites => format!("Override {} sites", number::count(sites.len() as u64)),
+    };
+    ui.heading(title);
+    ui.add_space(4.0);
+    let mut kernels: Vec<&KernelId> = Vec::new();
+    for column in &scene.derived.grid.columns {
+        if !kernels.contains(&&column.kernel) {
+            kernels.push(&column.kernel);
+        }
+    }
+    ui.horizontal(|ui| {
+        let label = ui.label("Kernel");
+        let combo = ComboBox::from_id_salt("bulk kernel").selected_text(form.kernel.as_str()).width(240.0);
+        let combo = combo.show_ui(ui, |ui| {
+            for kernel in kernels {
+                ui.selectable_value(&mut form.kernel, kernel.clone(), kernel.as_str());
+            }
+        });
+        combo.response.labelled_by(label.id);
+    });
+    ui.horizontal(|ui| {
+        ui.label("At");
+        for gemm in Gemm::ALL {
+            let mut on = form.gemms.contains(&gemm);
+            if ui.add(Checkbox::new(&mut on, gemm.as_str())).changed() && !form.gemms.remove(&gemm) {
+                form.gemms.insert(gemm);
+            }
+        }
+    });
+    let field =
+        TextEdit::singleline(&mut form.reason).hint_text("Reason, kept in the plan").desired_width(f32::INFINITY);
+    let field = ui.add(field);
+    field.widget_info(|| egui::WidgetInfo::labeled(egui::Role::TextInput, true, "Reason for all"));
+    if std::mem::take(&mut form.fresh) {
+        field.request_focus();
+    }
+    let entered = field.lost_focus() && ui.input(|input| input.key_pressed(egui::Key::Enter));
+    ui.label(RichText::new("GEMMs that the kernel cannot run stay as they are.").small().color(scene.theme.weak));
+    ui.add_space(8.0);
+    let problem = form.problem();
+    ui.horizontal(|ui| {
+        let button = ui.add_enabled(problem.is_none(), egui::Button::new("Override all"));
+        let done = button.on_disabled_hover_text(problem.unwrap_or_default()).clicked();
+        let left = ui.button("Cancel").clicked();
+        match (done || (entered && problem.is_none()), left) {
+            (true, _) => Some(true),
+            (_, true) => Some(false),
+            _ => None,
+        }
+    })
+    .inner
+}

@@ -1,0 +1,84 @@
+//! What a person decides by hand: the policy's numbers, and kernels against it.
+
+use crate::{
+    dispatch::{Override, Policy},
+    model::{Gemm, KernelId, SiteId},
+};
+
+use super::{CommandError, Effect, NoticeKind, Session};
+
+impl Session {
+    pub(super) fn set_policy(&mut self, gesture: Option<u64>, policy: Policy) -> Result<Vec<Effect>, CommandError> {
+        policy.validate()?;
+        self.change(gesture, |document| document.policy = policy);
+        Ok(Vec::new())
+    }
+
+    pub(super) fn set_override(
+        &mut self,
+        site: SiteId,
+        gemm: Gemm,
+        kernel: KernelId,
+        reason: String,
+    ) -> Result<Vec<Effect>, CommandError> {
+        self.can_override(&site, gemm, &kernel)?;
+        self.change(None, |document| drop(document.overrides.insert((site, gemm), Override { kernel, reason })));
+        Ok(Vec::new())
+    }
+
+    fn can_override(&self, site: &SiteId, gemm: Gemm, kernel: &KernelId) -> Result<(), CommandError> {
+        if self.trace.is_none() {
+            return Err(CommandError::NoTrace);
+        }
+        if self.index().at(site).is_none() {
+            return Err(CommandError::UnknownSite(site.clone()));
+        }
+        let (site, kernel) = (site.clone(), kernel.clone());
+        match self.row(&site, gemm, &kernel) {
+            Some(row) if row.supported => Ok(()),
+            Some(row) => {
+                let reason = row.reason.clone().unwrap_or_default();
+                Err(CommandError::Unsupported { site, gemm, kernel, reason })
+            }
+            None => Err(CommandError::NotProbed { site, gemm, kernel }),
+        }
+    }
+
+    /// Where the kernel cannot run nothing changes, and the person is told how often.
+    pub(super) fn set_overrides(
+        &mut self,
+        at: Vec<(SiteId, Gemm)>,
+        kernel: KernelId,
+        reason: &str,
+    ) -> Result<Vec<Effect>, CommandError> {
+        let num = at.len();
+        let mut first_problem = None;
+        let mut able = Vec::with_capacity(num);
+        for (site, gemm) in at {
+            match self.can_override(&site, gemm, &kernel) {
+                Ok(()) => able.push((site, gemm)),
+                Err(error) => drop(first_problem.get_or_insert(error)),
+            }
+        }
+        match first_problem {
+            Some(error) if able.is_empty() => {
+                return Err(CommandError::NowhereSupported { kernel, num, reason: error.to_string() });
+            }
+            Some(error) => {
+                let left = num - able.len();
+                self.notify(NoticeKind::Warning, format!("{left} of {num} GEMMs are left as they were: {error}"));
+            }
+            None => {}
+        }
+        self.change(None, |document| {
+            let wanted = || Override { kernel: kernel.clone(), reason: reason.to_owned() };
+            document.overrides.extend(able.into_iter().map(|key| (key, wanted())));
+        });
+        Ok(Vec::new())
+    }
+
+    pub(super) fn clear_overrides(&mut self, at: &[(SiteId, Gemm)]) -> Vec<Effect> {
+        self.change(None, |document| at.iter().for_each(|key| drop(document.overrides.remove(key))));
+        Vec::new()
+    }
+}

@@ -1,0 +1,104 @@
+//! A trace or results that were opened: what of the state goes, what stays.
+
+use std::sync::Arc;
+
+use crate::{
+    engine::contexts,
+    model::{Results, SiteMods},
+    plan::Plan,
+};
+
+use super::{
+    Circumstances, CommandError, History, LogKind, NoticeKind, OpenedTrace, SeriesState, Session, SiteIndex,
+    contexts::Uniform, log::counted,
+};
+
+/// Unusable sites that are told one by one; of more, a count.
+const TOLD: usize = 3;
+
+impl Session {
+    pub(super) fn opened(&mut self, trace: OpenedTrace) {
+        let problems = &trace.meta.problems;
+        for (site, reason) in problems.iter().take(TOLD) {
+            self.notify(NoticeKind::Warning, format!("{site} cannot be used: {reason}"));
+        }
+        if problems.len() > TOLD {
+            let more = problems.len() - TOLD;
+            self.notify(NoticeKind::Warning, format!("{more} more sites cannot be used: they are marked in the list"));
+        }
+        self.sets.open(Arc::new(SiteIndex::new(&trace.manifest().sites)));
+        let (path, sites) = (&trace.path, counted(trace.manifest().sites.len(), "site"));
+        self.record(LogKind::File, format!("Opened {}, {sites}: {path}", trace.name));
+        self.trace = Some(Arc::new(trace));
+        self.results_file = None;
+        self.idle_runs.clear();
+        self.inspections.clear();
+        (self.run, self.measuring, self.other_plan) = (None, None, None);
+        self.show_chosen_if_empty();
+        self.document.overrides.clear();
+        // Exceptions name sites of the trace that was open.
+        self.document.mods = SiteMods::from(self.document.mods.of_others().clone());
+        self.contexts = contexts(self.sites(), &self.document.mods).into();
+        self.history = History::default();
+        self.series = SeriesState::NotAsked;
+        self.revision += 1;
+    }
+
+    pub(super) fn digested(&mut self, path: &str, digest: String) {
+        if let Some(trace) = self.trace.as_mut().filter(|trace| trace.path == path) {
+            Arc::make_mut(trace).meta.trace_digest = digest;
+        }
+    }
+
+    /// A plan is compared with the trace that it was made for, and with no other.
+    pub(super) fn take_plan(&mut self, path: String, plan: Arc<Plan>) {
+        let problem = match &self.trace {
+            None => Some("a plan is compared with its trace: open that first"),
+            // What a person asked for twice must not be lost to a digest that is still under way.
+            Some(trace) if trace.meta.trace_digest.is_empty() => None,
+            Some(trace) => (trace.meta.trace_digest != plan.trace_digest).then_some("this plan is of another trace"),
+        };
+        if let Some(problem) = problem {
+            return self.notify(NoticeKind::Error, format!("{problem}: {path}"));
+        }
+        self.record(LogKind::File, format!("Opened plan {} to compare with: {path}", plan.name));
+        drop(self.compare_with(Some((path, plan))));
+    }
+
+    pub(super) fn take_results(&mut self, path: &str, results: Results) {
+        match &self.trace {
+            Some(trace) if trace.meta.trace_digest.is_empty() => {
+                return self.notify(NoticeKind::Warning, CommandError::DigestPending.to_string());
+            }
+            Some(trace) if trace.meta.trace_digest != results.meta.trace_digest => {
+                return self.notify(NoticeKind::Error, format!("these results are of another trace: {path}"));
+            }
+            Some(_) => {}
+            None => {
+                let name = results.meta.manifest.model.name.clone();
+                self.opened(OpenedTrace { path: path.to_owned(), name, meta: results.meta.clone() });
+            }
+        }
+        let circumstances = Circumstances::from(&results.meta);
+        let origin = circumstances.origin();
+        if self.sets.num_rows(&origin) == 0 {
+            self.sets.describe(circumstances);
+        }
+        let sites = self.trace.as_ref().map(|trace| trace.clone());
+        let sites = sites.as_ref().map_or(&[][..], |trace| &trace.manifest().sites);
+        let uniform = Uniform::new(sites, &results.rows);
+        // A file names a site in many rows, one after the other.
+        let together = results.rows.chunk_by(|a, b| a.site == b.site && a.mods == b.mods);
+        let index = self.sets.index.clone();
+        let complete = together.filter_map(|rows| {
+            let at = index.at(&rows[0].site)?;
+            Some((at, uniform.of(at, &rows[0].mods)))
+        });
+        self.sets.complete(&origin, complete);
+        self.record(LogKind::File, format!("Opened {}: {path}", counted(results.rows.len(), "row")));
+        self.results_file = Some(path.to_owned());
+        self.sets.take(results.rows, |at, row| uniform.of(at, &row.mods));
+        self.sets.show(origin);
+        self.revision += 1;
+    }
+}

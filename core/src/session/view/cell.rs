@@ -1,0 +1,57 @@
+//! One cell of the heatmap in full: its value with the interval and verdict, or why there is none.
+
+use crate::{
+    dispatch::{Policy, judge},
+    model::{Estimate, Metric, Quadrant, ResultRow, SiteId},
+    session::Session,
+};
+
+use super::Column;
+
+/// One cell: a value, or why there is none.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cell {
+    Value {
+        estimate: Estimate,
+        quadrant: Quadrant,
+    },
+    /// Not supported or not measurable, with the reason.
+    Missing {
+        reason: String,
+    },
+    /// No row yet.
+    Waiting,
+}
+
+/// The cell of one site and column under the mods in force. `relative`: divided by the baseline's value.
+pub fn cell(session: &Session, site: &SiteId, column: &Column, metric: Metric, relative: bool) -> Cell {
+    let policy = &session.document.policy;
+    let Some(row) = session.row(site, column.gemm, &column.kernel) else { return Cell::Waiting };
+    let base = session.row(site, column.gemm, &policy.baseline).filter(|_| relative);
+    let loss = session.trace.as_ref().map_or(0.0, |trace| trace.manifest().loss.value);
+    of_row(row, base, metric, policy, loss)
+}
+
+fn of_row(row: &ResultRow, base: Option<&ResultRow>, metric: Metric, policy: &Policy, loss: f64) -> Cell {
+    match value(row, base, metric) {
+        Some(estimate) => Cell::Value { estimate, quadrant: judge(row, policy, loss).2 },
+        None => Cell::Missing { reason: why_missing(row, metric).to_owned() },
+    }
+}
+
+fn why_missing(row: &ResultRow, metric: Metric) -> &str {
+    let unknown = match metric {
+        _ if !row.supported => "not supported",
+        Metric::BlockRelL2 => "no tail follows this GEMM's output",
+        Metric::LossCost => "only fprop with recorded gradients has a loss cost",
+        _ => "not measured",
+    };
+    row.reason.as_deref().unwrap_or(unknown)
+}
+
+/// A row's value in `metric`, divided by the baseline's when there is one.
+pub(super) fn value(row: &ResultRow, base: Option<&ResultRow>, metric: Metric) -> Option<Estimate> {
+    let estimate = row.metric(metric).filter(|_| row.supported)?;
+    let base = base.and_then(|base| base.metric(metric)).map(|base| base.value).filter(|base| *base > 0.0);
+    Some(base.map_or(estimate, |base| Estimate::new(estimate.value / base, estimate.lo / base, estimate.hi / base)))
+}

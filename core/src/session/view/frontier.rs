@@ -1,0 +1,213 @@
+//! What every policy's threshold buys: takes a snapshot, gives a curve a policy, from a threshold that lets
+//! nothing into low precision to one that lets everything; and where the plan of now stands among them.
+//!
+//! A curve is of the policy itself. Overrides are not in it: they are decisions beside the policy.
+
+use crate::{
+    dispatch::{Candidates, FrontierPoint, Policy, frontier_in, limits_of, sweep},
+    model::{Estimate, Gemm, Metric, ResultRow, SiteMods},
+    session::{PlanView, Snapshot},
+};
+
+use super::is_low;
+
+/// Thresholds of a curve whose policy bounds every GEMM's error.
+const MAX_LIMITS: usize = 24;
+
+/// What a frontier costs, on the axis that goes up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FrontierAxis {
+    /// The summed loss cost's upper end, which is what a budget bounds.
+    #[default]
+    LossCost,
+    /// The largest error of any GEMM in low precision, in the metric of the policy in force.
+    WorstError,
+}
+
+impl FrontierAxis {
+    /// `None`: nothing is lost, or nobody knows.
+    pub fn cost(self, point: &FrontierPoint) -> Option<f64> {
+        let cost = match self {
+            Self::LossCost => Some(point.loss_cost_hi),
+            Self::WorstError => point.worst_error,
+        };
+        cost.filter(|cost| cost.is_finite() && *cost > 0.0)
+    }
+}
+
+/// One threshold and what it gives.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CurvePoint {
+    /// The largest error, or the share of the loss that may be spent.
+    pub threshold: f64,
+    pub totals: FrontierPoint,
+}
+
+/// One policy as its threshold moves.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Curve {
+    /// The policy with the threshold that it has now.
+    pub policy: Policy,
+    pub points: Vec<CurvePoint>,
+}
+
+impl Curve {
+    /// What is adopted with that point; the policy's other numbers stay.
+    pub fn policy_at(&self, point: usize) -> Option<Policy> {
+        let threshold = self.points.get(point)?.threshold;
+        let policy = self.policy.clone();
+        Some(if policy.loss_budget.is_some() {
+            Policy { loss_budget: Some(threshold), ..policy }
+        } else {
+            Policy { max_error: threshold, ..policy }
+        })
+    }
+
+    fn new(policy: Policy, candidates: &Candidates, loss: f64, shown: Metric) -> Self {
+        let points = if policy.loss_budget.is_some() {
+            let hull = frontier_in(candidates, &policy, loss, shown);
+            // Without a loss there is nothing that a budget could be a share of.
+            let hull = hull.into_iter().filter(|_| loss > 0.0);
+            hull.map(|totals| CurvePoint { threshold: totals.loss_cost_hi / loss, totals }).collect()
+        } else {
+            let limits = limits_of(candidates, &policy, MAX_LIMITS);
+            let totals = sweep(candidates, &policy, loss, shown, &limits);
+            limits.into_iter().zip(totals).map(|(threshold, totals)| CurvePoint { threshold, totals }).collect()
+        };
+        Self { policy, points }
+    }
+
+    /// True where the curve of `policy` would have the same points.
+    fn serves(&self, policy: &Policy) -> bool {
+        let without = |policy: &Policy| {
+            if policy.loss_budget.is_some() {
+                Policy { loss_budget: Some(0.0), name: String::new(), ..policy.clone() }
+            } else {
+                Policy { max_error: 0.0, name: String::new(), ..policy.clone() }
+            }
+        };
+        without(&self.policy) == without(policy)
+    }
+}
+
+/// All curves of one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FrontierView {
+    pub revision: u64,
+    /// In the order of [`Policy::BUILTIN`], then the policy in force where it is of no built-in kind; none that
+    /// has no point.
+    pub curves: Vec<Curve>,
+    /// The number of the curve of the policy in force.
+    pub now_at: usize,
+    /// What the curves were made of: the same again gives the same.
+    made_of: Option<(u64, SiteMods, Metric)>,
+}
+
+impl FrontierView {
+    /// `last`: what was derived before; a curve whose rows and policy stand as they were is taken from it.
+    pub fn of(snapshot: &Snapshot, last: &Self) -> Self {
+        let shown = snapshot.document.policy.metric;
+        let made_of = Some((snapshot.rows_revision, snapshot.document.mods.clone(), shown));
+        let kept: &[Curve] = if last.made_of == made_of { &last.curves } else { &[] };
+        let candidates = snapshot.candidates();
+        let curve = |policy: Policy| match kept.iter().find(|curve| curve.serves(&policy)) {
+            Some(curve) => Curve { policy, points: curve.points.clone() },
+            None => Curve::new(policy, &candidates, snapshot.loss(), shown),
+        };
+        let curves = policies(&snapshot.document.policy).into_iter().map(curve);
+        let curves: Vec<Curve> = curves.filter(|curve| !curve.points.is_empty()).collect();
+        let now_at = curves.iter().position(|curve| curve.policy == snapshot.document.policy).unwrap_or(0);
+        Self { revision: snapshot.revision, curves, now_at, made_of }
+    }
+
+    /// True where no threshold of any policy lets a GEMM into low precision: nothing is fast enough.
+    pub fn buys_nothing(&self) -> bool {
+        self.curves.iter().flat_map(|curve| &curve.points).all(|point| point.totals.num_low_precision == 0)
+    }
+
+    /// True where no point of any curve costs anything on that axis: then there is no curve to draw.
+    pub fn is_free(&self, axis: FrontierAxis) -> bool {
+        self.curves.iter().flat_map(|curve| &curve.points).all(|point| axis.cost(&point.totals).is_none())
+    }
+}
+
+/// One policy a built-in kind: the one in force for its own kind, the built-in for the others.
+fn policies(now: &Policy) -> Vec<Policy> {
+    let alike = |a: &Policy, b: &Policy| match (a.loss_budget, b.loss_budget) {
+        (None, None) => a.metric == b.metric,
+        (a, b) => a.is_some() && b.is_some(),
+    };
+    let builtin = Policy::BUILTIN.iter().filter_map(|name| Policy::builtin(name).ok());
+    let mut all: Vec<Policy> = builtin.map(|of| if alike(&of, now) { now.clone() } else { of }).collect();
+    if !all.contains(now) {
+        all.push(now.clone());
+    }
+    all
+}
+
+/// How much longer and shorter a chosen kernel may take than the totals count it, in the baseline's time.
+fn spread_us(snapshot: &Snapshot, at: usize, row: &ResultRow) -> Option<(f64, f64)> {
+    let reference_us = snapshot.row(at, row.gemm, &snapshot.document.policy.baseline)?.latency.latency_us?;
+    let us = row.latency.latency_us?;
+    let scale = reference_us / row.speedup()? / us;
+    let slower = (row.latency.latency_hi_us.unwrap_or(us) - us).max(0.0);
+    let faster = (us - row.latency.latency_lo_us.unwrap_or(us)).max(0.0);
+    Some((scale * slower, scale * faster))
+}
+
+/// The plan of now as a point, overrides included.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Now {
+    /// Its ends: every chosen kernel at the slow or the fast end of its latency.
+    pub speedup: Estimate,
+    /// `None` when no GEMM has a loss cost. The lower end is not known: it is the value.
+    pub loss_cost: Option<Estimate>,
+    /// Of the GEMMs in low precision, in the policy's metric.
+    pub worst_error: Option<Estimate>,
+    pub num_low_precision: usize,
+}
+
+impl Now {
+    /// `None` before a plan, or while no latency is known.
+    pub(super) fn of(snapshot: &Snapshot, plan: &PlanView) -> Option<Self> {
+        let totals = &plan.decided.as_ref()?.totals;
+        let speedup = totals.speedup?;
+        let metric = snapshot.document.policy.metric;
+        let badness = |error: &Estimate| if metric == Metric::SqnrDb { -error.value } else { error.value };
+        let (mut slower_us, mut faster_us) = (0.0, 0.0);
+        let (mut worst_error, mut num_low_precision) = (None::<Estimate>, 0);
+        for at in 0..snapshot.sites().len() {
+            for gemm in Gemm::ALL {
+                let choice = plan.choice_at(at, gemm).filter(|choice| is_low(&choice.kernel));
+                let Some(row) = choice.and_then(|choice| snapshot.row(at, gemm, &choice.kernel)) else { continue };
+                num_low_precision += 1;
+                if let Some(error) = row.metric(metric).filter(|error| error.value.is_finite())
+                    && worst_error.is_none_or(|worst| badness(&error) > badness(&worst))
+                {
+                    worst_error = Some(error);
+                }
+                let (slower, faster) = spread_us(snapshot, at, row).unwrap_or_default();
+                slower_us += slower;
+                faster_us += faster;
+            }
+        }
+        let at = |us: f64| if us > 0.0 { totals.baseline_us / us } else { speedup };
+        let (lo, hi) = (at(totals.planned_us + slower_us), at(totals.planned_us - faster_us));
+        let loss_cost = totals.loss_cost.zip(totals.loss_cost_hi);
+        Some(Self {
+            speedup: Estimate::new(speedup, lo, hi),
+            loss_cost: loss_cost.map(|(value, hi)| Estimate::new(value, value, hi)),
+            worst_error,
+            num_low_precision,
+        })
+    }
+
+    /// The cost on an axis: its value, and the end that counts.
+    pub fn cost(&self, axis: FrontierAxis) -> Option<Estimate> {
+        let cost = match axis {
+            FrontierAxis::LossCost => self.loss_cost,
+            FrontierAxis::WorstError => self.worst_error,
+        };
+        cost.filter(|cost| cost.hi > 0.0)
+    }
+}

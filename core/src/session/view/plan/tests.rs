@@ -1,0 +1,131 @@
+//! The plan's table against sums made by hand.
+
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use super::*;
+use crate::{
+    dispatch::{
+        Policy,
+        testing::{results, row, with_gemm_us},
+    },
+    model::{KernelId, ModKind, ResultRow, SiteId, baseline_kernel},
+    plan::{Cause, build},
+    session::{Command, Event, Session},
+};
+
+const FAST: &str = "cublaslt/fp8-rowwise+fast";
+const TENSORWISE: &str = "cublaslt/fp8-tensorwise";
+
+fn opened(rows: Vec<ResultRow>) -> Session {
+    let mut session = Session::default();
+    let results = Box::new(results(&["a", "b"], rows));
+    session.event(Event::ResultsOpened { path: "made.results.parquet".to_owned(), results });
+    session
+}
+
+fn table(session: &mut Session) -> (std::sync::Arc<PlanView>, PlanTable) {
+    let plan = session.plan_view();
+    let table = PlanTable::of(&session.snapshot().unwrap(), &plan);
+    (plan, table)
+}
+
+fn set(session: &mut Session, site: &str, gemm: Gemm, kernel: &str) {
+    let (site, kernel, reason) = (SiteId::new(site), KernelId::new(kernel), "by hand".to_owned());
+    session.command(Command::SetOverride { site, gemm, kernel, reason }).unwrap();
+}
+
+fn rows() -> Vec<ResultRow> {
+    vec![
+        row("a", Gemm::Fprop, FAST, 0.1, Some(1.25), 0.0),
+        row("a", Gemm::Dgrad, FAST, 0.4, Some(1.6), 0.0),
+        row("b", Gemm::Fprop, FAST, 0.1, Some(2.0), 0.0),
+        row("b", Gemm::Wgrad, FAST, 0.2, Some(1.5), 0.0),
+    ]
+}
+
+#[test]
+fn lines_add_up_to_the_totals_also_with_shared_casts() {
+    let shared = |gemm| with_gemm_us(row("a", gemm, TENSORWISE, 0.1, Some(1.25), 0.0), 40.0);
+    let mut session =
+        opened(vec![shared(Gemm::Fprop), shared(Gemm::Wgrad), row("b", Gemm::Fprop, FAST, 0.1, Some(2.0), 0.0)]);
+    let (plan, table) = table(&mut session);
+    let totals = plan.decided.as_ref().unwrap().totals;
+    assert!((table.saved_us - (totals.baseline_us - totals.planned_us)).abs() < 1e-9);
+    assert_eq!(table.num_low, 3);
+    // 100 - 80 and half of what the cast of x saves: its reader's casts are 40 of 80, x's part 64 x 32 of
+    // 64 x 32 + 16 x 32 elements forward.
+    let line = &table.lines[0];
+    assert!(line.saved_us.unwrap() > 20.0, "{line:?}");
+    let shares: f64 = table.lines.iter().filter_map(|line| line.share).sum();
+    assert!((shares - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn the_most_saved_comes_first_and_filters_keep_the_order() {
+    let mut session = opened(rows());
+    let (plan, table) = table(&mut session);
+    let order = |by, reversed| table.order(&plan, by, reversed, |_| true);
+    let first = &table.lines[order(PlanColumn::Saved, false)[0] as usize];
+    assert_eq!((first.at, first.gemm, first.saved_us), (1, Gemm::Fprop, Some(50.0)));
+    assert_eq!(order(PlanColumn::Site, false), (0..6).collect::<Vec<u32>>());
+    assert_eq!(order(PlanColumn::Site, true)[0], 5);
+    let low = table.order(&plan, PlanColumn::Saved, false, |line| line.flags.has(Flags::LOW));
+    assert_eq!(low, [3, 0]);
+    // .2 with an interval of 10 % straddles .2.
+    let uncertain = table.order(&plan, PlanColumn::Saved, false, |line| line.flags.has(Flags::UNCERTAIN));
+    assert_eq!(uncertain, [5]);
+    // (.2 - .11) / .2.
+    assert!((table.lines[0].margin.unwrap() - 0.45).abs() < 1e-9);
+}
+
+#[test]
+fn pure_dispatch_is_compared_with_only_where_there_are_overrides() {
+    let mut session = opened(rows());
+    assert!(table(&mut session).1.dispatch.is_none());
+    set(&mut session, "a", Gemm::Dgrad, FAST);
+    let (_, table) = table(&mut session);
+    let compared = table.dispatch.unwrap();
+    assert_eq!((compared.changes.changes.len(), compared.changes.unchanged), (1, 5));
+    assert_eq!(compared.changes.changes[0].cause, Cause::Override);
+    assert!(table.lines[1].flags.has(Flags::CHANGED) && table.lines[1].flags.has(Flags::OVERRIDE));
+    assert!(table.lines[1].flags.has(Flags::WARNS) && table.lines[1].margin.unwrap() < 0.0);
+    let broken = &table.warnings[0];
+    assert_eq!((broken.title.as_str(), broken.at.len()), ("1 override breaks the policy", 1));
+    assert_eq!((broken.at[0].0, broken.at[0].1), (0, Gemm::Dgrad));
+}
+
+#[test]
+fn another_plan_is_told_with_the_reason() {
+    let mut session = opened(rows());
+    let strict = Policy { max_error: 0.05, ..Policy::paper() };
+    let made =
+        build(&session.results().unwrap(), &strict, &Default::default(), &Default::default(), "old", "").unwrap();
+    let plan = Box::new(made.plan);
+    session.event(Event::PlanOpened { path: "old.plan.json".to_owned(), plan });
+    let (_, table) = table(&mut session);
+    let other = table.other.unwrap();
+    assert_eq!((other.name.as_str(), other.changes.changes.len(), other.another_trace), ("old", 2, false));
+    assert!(other.changes.changes.iter().all(|change| change.cause == Cause::Policy));
+    assert!(table.lines[0].flags.has(Flags::CHANGED) && !table.lines[1].flags.has(Flags::CHANGED));
+    session.command(Command::ClosePlan).unwrap();
+    assert!(self::table(&mut session).1.other.is_none());
+}
+
+#[test]
+fn what_has_no_time_is_named_and_counted() {
+    let mut session = opened(rows());
+    let kept = session.results().unwrap();
+    let kept = crate::model::Results {
+        rows: kept.rows.into_iter().filter(|row| row.site.as_str() == "a" || row.kernel != baseline_kernel()).collect(),
+        ..kept
+    };
+    session = Session::default();
+    session.event(Event::ResultsOpened { path: "made.results.parquet".to_owned(), results: Box::new(kept) });
+    session.command(Command::ToggleMod { kind: ModKind::NoBias }).unwrap();
+    session.command(Command::Undo).unwrap();
+    let (_, table) = table(&mut session);
+    let group = table.warnings.iter().find(|group| group.title.contains("no latency")).unwrap();
+    assert_eq!(group.at.len(), 3, "{:?}", table.warnings);
+    assert_eq!(table.lines[3].saved_us, None);
+    assert!(table.warnings.iter().all(|group| !group.at.is_empty()), "counted once: {:?}", table.warnings);
+}

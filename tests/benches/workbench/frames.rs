@@ -1,0 +1,172 @@
+//! What a person does, frame by frame: opening, resting, scrolling, hovering, pulling a threshold, typing, watching
+//! rows come in.
+
+use std::{
+    cell::RefCell,
+    path::Path,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use egui::{CursorIcon, Event as Input, Key, Modifiers, MouseWheelSource, MouseWheelUnit, PointerButton, Pos2, vec2};
+use loka::link::LocalLink;
+use loka_core::session::{Command, Event};
+use loka_tests::big;
+
+use crate::{
+    clock, machine,
+    report::Figure,
+    window::{Script, ScriptedLink, Window},
+};
+
+/// Milliseconds of CPU time a frame.
+const FRAME_BAR: Option<f64> = Some(8.0);
+
+/// In shares of the window, in the arrangement that wide windows start with.
+const LIST: (f32, f32) = (0.06, 0.4);
+const HEATMAP: (f32, f32) = (0.3, 0.4);
+const QUADRANT: (f32, f32) = (0.62, 0.4);
+
+fn key(key: Key) -> Vec<Input> {
+    let modifiers = Modifiers::NONE;
+    [true, false].map(|pressed| Input::Key { key, physical_key: None, pressed, repeat: false, modifiers }).to_vec()
+}
+
+fn wheel(down: f32) -> Input {
+    Input::MouseWheel {
+        unit: MouseWheelUnit::Point,
+        delta: vec2(0.0, -down),
+        phase: egui::TouchPhase::Move,
+        source: MouseWheelSource::Unknown,
+        modifiers: Modifiers::NONE,
+    }
+}
+
+fn button(pos: Pos2, pressed: bool) -> Input {
+    Input::PointerButton { pos, button: PointerButton::Primary, pressed, modifiers: Modifiers::NONE }
+}
+
+/// From a results file to the first frame with everything in it, by the program's own threads.
+pub fn open(path: &Path, gpu: bool, figures: &mut Vec<Figure>) -> Window {
+    let mut window = Window::new(Box::new(LocalLink::new(std::sync::Arc::new(|| {}))), gpu);
+    window.settle();
+    let empty_mb = machine::resident_mb();
+    let (opened, cpu) = (Instant::now(), clock::of_process());
+    window.app.open(path.to_string_lossy().into_owned());
+    // The worst site is selected as soon as views were derived.
+    while window.app.view().site.is_none() {
+        assert!(opened.elapsed() < Duration::from_secs(120), "{:?}", window.session().notices);
+        std::thread::sleep(Duration::from_millis(1));
+        window.frame(Vec::new());
+    }
+    window.frame(Vec::new());
+    let bar = (window.session().sites().len() <= 10_000).then_some(2000.0);
+    let (wall, used) = (opened.elapsed(), clock::of_process().saturating_sub(cpu));
+    figures.push(Figure::one("open until the first full frame, on the wall", "ms", 1e3 * wall.as_secs_f64(), bar));
+    figures.push(Figure::one("open, CPU of all threads", "ms", 1e3 * used.as_secs_f64(), None));
+    window.settle();
+    let (resident, data) = (machine::resident_mb(), big::bytes_of(window.session().rows()) as f64 / 1e6);
+    figures.push(Figure::one("rows, decoded", "MB", data, None));
+    figures.push(Figure::one("resident, window empty", "MB", empty_mb, None));
+    figures.push(Figure::one("resident after opening", "MB", resident, Some(3.0 * data)));
+    window
+}
+
+pub fn gestures(window: &mut Window, frames: usize, figures: &mut Vec<Figure>) {
+    let with = if window.has_gpu() { "with uploads" } else { "no GPU" };
+    let mut measured = |window: &mut Window, what: &str, events: &mut dyn FnMut(usize) -> Vec<Input>| {
+        let cost = (0..frames).map(|at| window.frame(events(at)).cpu_ms).collect();
+        figures.push(Figure::of(&format!("frame ({with}), {what}"), "ms", cost, FRAME_BAR));
+    };
+    measured(window, "resting", &mut |_| Vec::new());
+    for (what, (x, y)) in [("scrolling the heatmap", HEATMAP), ("scrolling the list", LIST)] {
+        let there = Window::at(x, y);
+        measured(window, what, &mut |at| {
+            vec![Input::PointerMoved(there), wheel(if at % 60 < 40 { 90.0 } else { -60.0 })]
+        });
+    }
+    window.settle();
+    for (what, (x, y)) in [("hovering over the heatmap", HEATMAP), ("hovering over the quadrant", QUADRANT)] {
+        measured(window, what, &mut |at| {
+            let turn = at as f32 * 0.21;
+            vec![Input::PointerMoved(Window::at(x + 0.08 * turn.cos(), y + 0.15 * (1.3 * turn).sin()))]
+        });
+    }
+    window.settle();
+    pulling(window, &mut measured);
+    window.frame(key(Key::F));
+    measured(window, "typing in the filter", &mut |at| match at % 24 {
+        0..12 => vec![Input::Text("layers.1.fmb".get(at % 24..=at % 24).unwrap_or_default().to_owned())],
+        _ => key(Key::Backspace),
+    });
+    window.frame(key(Key::Escape));
+    window.settle();
+}
+
+type Measured<'a> = dyn FnMut(&mut Window, &str, &mut dyn FnMut(usize) -> Vec<Input>) + 'a;
+
+/// The pointer finds the threshold's line by its cursor, as a hand does.
+fn pulling(window: &mut Window, measured: &mut Measured) {
+    let at = |y: f32| Window::at(QUADRANT.0, y);
+    let found = (20..140).map(|step| step as f32 * 0.005).find(|y| {
+        window.frame(vec![Input::PointerMoved(at(*y))]);
+        window.frame(vec![Input::PointerMoved(at(*y))]).cursor == CursorIcon::ResizeVertical
+    });
+    let before = window.session().document.policy.max_error;
+    let Some(y) = found else { panic!("no line to pull was found in the quadrant") };
+    window.frame(vec![Input::PointerMoved(at(y)), button(at(y), true)]);
+    let place = |step: usize| at(y + 0.1 * (step as f32 * 0.11).sin());
+    measured(window, "pulling a threshold", &mut |step| vec![Input::PointerMoved(place(step + 1))]);
+    window.frame(vec![button(place(4), false)]);
+    assert_ne!(window.session().document.policy.max_error, before, "the pull changed nothing");
+    window.app.command(Command::Undo);
+    window.settle();
+}
+
+/// What is drawn in two seconds when nothing happens.
+pub fn idle(window: &mut Window, figures: &mut Vec<Figure>) {
+    window.settle();
+    let (start, mut frames) = (Instant::now(), 0);
+    let mut due = Duration::MAX;
+    let before = clock::of_process();
+    while start.elapsed() < Duration::from_secs(2) {
+        if start.elapsed() >= due {
+            frames += 1;
+            due = start.elapsed().saturating_add(window.frame(Vec::new()).repaint);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let used = clock::of_process().saturating_sub(before);
+    figures.push(Figure::one("frames in 2 s of rest", "frames", f64::from(frames), Some(0.0)));
+    figures.push(Figure::one(
+        "CPU in 2 s of rest, the measuring loop's own included",
+        "ms",
+        1e3 * used.as_secs_f64(),
+        None,
+    ));
+}
+
+/// 1,000 rows a second, a sixtieth of them a frame, into a session that has half of its rows.
+pub fn streaming(path: &Path, frames: usize, gpu: bool, figures: &mut Vec<Figure>) {
+    let results = loka_core::tables::read_results(path).unwrap();
+    let script = Rc::new(RefCell::new(Script::default()));
+    script.borrow_mut().events.push_back(big::opened(&results));
+    let mut window = Window::new(Box::new(ScriptedLink(script.clone())), gpu);
+    window.frame(Vec::new());
+    let run = script.borrow_mut().probe.take().expect("opening starts a probe");
+    let mut rows = results.rows.clone();
+    let later = rows.split_off(rows.len() / 2);
+    script.borrow_mut().events.extend([big::started(&results, run), Event::Rows { run, rows }]);
+    drop(results);
+    window.frame(Vec::new());
+    let mut events = big::streamed(later, run, 17);
+    let mut cost = Vec::with_capacity(frames);
+    for _ in 0..frames {
+        let start = Instant::now();
+        script.borrow_mut().events.extend(events.next());
+        cost.push(window.frame(Vec::new()).cpu_ms);
+        // In real time: the thread that derives has as long as it would have.
+        std::thread::sleep(Duration::from_secs_f64(1.0 / 60.0).saturating_sub(start.elapsed()));
+    }
+    figures.push(Figure::of("frame, 1,000 rows a second coming in", "ms", cost, FRAME_BAR));
+}

@@ -1,0 +1,149 @@
+//! The views of distribution and drift, read and clicked by accessible label: a real trace through the local
+//! link, which probes nothing here; and what stands there when there is nothing to show.
+
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use egui_kittest::{Harness, kittest::Queryable as _};
+use loka::{
+    LokaApp,
+    layout::Pane,
+    link::{Link, LocalLink, OfflineLink},
+};
+use loka_core::{
+    model::SiteId,
+    session::{Effect, Event, Looked, view::distribution::Operand},
+};
+use loka_tests::root;
+
+/// The local link without probes: distributions need none.
+struct Reader(LocalLink);
+
+impl Link for Reader {
+    fn run(&mut self, effect: Effect) {
+        if !matches!(effect, Effect::Probe { .. }) {
+            self.0.run(effect);
+        }
+    }
+
+    fn poll(&mut self) -> Option<Event> {
+        self.0.poll()
+    }
+
+    fn busy(&self) -> Option<String> {
+        self.0.busy()
+    }
+}
+
+fn window(link: Box<dyn Link>) -> Harness<'static, LokaApp> {
+    let app = LokaApp::new(link);
+    let draw = |ui: &mut egui::Ui, app: &mut LokaApp| {
+        app.tick(&ui.ctx().clone());
+        app.draw(ui);
+    };
+    Harness::builder().with_size([1600.0, 3200.0]).with_max_steps(8).build_ui_state(draw, app)
+}
+
+fn wait(harness: &mut Harness<'_, LokaApp>, what: &str, ready: impl Fn(&LokaApp) -> bool) {
+    let start = Instant::now();
+    while !ready(harness.state()) {
+        assert!(start.elapsed() < Duration::from_secs(120), "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(20));
+        harness.step();
+    }
+    harness.run_steps(3);
+}
+
+fn select(harness: &mut Harness<'_, LokaApp>, site: &str, pane: Pane) {
+    let site = SiteId::new(site);
+    let view = harness.state_mut().view_mut();
+    view.select(site.clone(), None);
+    view.layout.show(pane);
+    harness.run_steps(2);
+    let found = |app: &LokaApp| matches!(app.session().inspections.of(&site), Some(Looked::Found(_)));
+    wait(harness, "the inspection", found);
+}
+
+fn opened(name: &str) -> Harness<'static, LokaApp> {
+    let mut harness = window(Box::new(Reader(LocalLink::new(Arc::new(|| {})))));
+    harness.state_mut().open(root(&format!("sample-traces/{name}.trace.safetensors")).to_string_lossy().into_owned());
+    wait(&mut harness, "the trace", |app| app.session().trace.is_some());
+    harness
+}
+
+fn click(harness: &mut Harness<'_, LokaApp>, label: &str) {
+    harness.get_by_label(label).click();
+    harness.run_steps(3);
+}
+
+fn has(harness: &Harness<'_, LokaApp>, part: &str) -> bool {
+    harness.query_all_by_label_contains(part).next().is_some()
+}
+
+#[test]
+fn a_site_shows_ranges_and_outliers_and_stands_beside_a_pinned_one() {
+    let mut harness = opened("dhen-counters");
+    select(&mut harness, "tokens.bottom.0", Pane::Distribution);
+    assert!(has(&harness, "Histogram of input of tokens.bottom.0"));
+    // Raw counters of up to a million: one scale a tensor turns most of them to zero, and the names are told.
+    assert!(has(&harness, "E4M3 · tensor · input of tokens.bottom.0"));
+    assert!(has(&harness, "Outliers: the first 10 of"));
+    assert!(!has(&harness, "E5M2 · row"), "no kernel does that");
+    click(&mut harness, "All formats");
+    assert!(has(&harness, "E5M2 · row"));
+    click(&mut harness, "Weight");
+    assert_eq!(harness.state().view().distribution.operand, Operand::Weight);
+    assert!(has(&harness, "Histogram of weight of tokens.bottom.0"));
+    click(&mut harness, "Pin for comparison");
+    select(&mut harness, "top.0", Pane::Distribution);
+    assert!(has(&harness, "weight of top.0") && has(&harness, "weight of tokens.bottom.0"), "both are there");
+    click(&mut harness, "Unpin tokens.bottom.0");
+    assert!(!has(&harness, "weight of tokens.bottom.0"));
+}
+
+#[test]
+fn series_have_their_marks_and_another_run_is_refused() {
+    let mut harness = opened("wukong-drift");
+    select(&mut harness, "layers.2.fmb.mlp.6", Pane::Drift);
+    assert!(has(&harness, "Input amax, 200 steps, from .144 to .400"));
+    assert!(has(&harness, "Verdicts would flip: no kernel has an error that can be derived"), "nothing was probed");
+    assert!(has(&harness, "No rows of this site yet"));
+    click(&mut harness, "Path of another snapshot");
+    let other = root("sample-traces/wukong-clicks.trace.safetensors").to_string_lossy().into_owned();
+    harness.event(egui::Event::Text(other.clone()));
+    harness.run_steps(2);
+    click(&mut harness, "Compare");
+    let site = SiteId::new("layers.2.fmb.mlp.6");
+    wait(&mut harness, "the answer", |app| {
+        matches!(app.session().inspections.in_other(&other, &site), Some(Looked::Failed(_)))
+    });
+    assert!(has(&harness, "of another run"));
+}
+
+#[test]
+fn a_series_in_another_unit_is_shown_and_not_used() {
+    let mut harness = opened("wukong-clicks");
+    select(&mut harness, "net.top.0", Pane::Drift);
+    assert!(has(&harness, "Gradient amax, 60 steps"));
+    let inspection = match harness.state().session().inspections.of(&SiteId::new("net.top.0")) {
+        Some(Looked::Found(inspection)) => inspection.clone(),
+        other => unreachable!("{other:?}"),
+    };
+    let gradient = inspection.drifts.iter().find(|drift| drift.operand == Operand::GradOutput).unwrap();
+    assert!(gradient.points.as_ref().unwrap_err().contains("another unit"));
+}
+
+#[test]
+fn a_page_without_an_engine_refuses_in_one_line() {
+    let mut link = OfflineLink::default();
+    let site = SiteId::new("s");
+    link.run(Effect::Inspect { trace: "t".to_owned(), site: site.clone() });
+    let Some(Event::SiteInspected { outcome: Err(reason), .. }) = link.poll() else { unreachable!() };
+    assert!(!reason.contains('\n') && reason.contains("no engine"));
+    link.run(Effect::InspectOther { trace: "t".to_owned(), path: "u".to_owned(), site });
+    assert!(matches!(link.poll(), Some(Event::SiteInspected { other: Some(path), .. }) if path == "u"));
+}
