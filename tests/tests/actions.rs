@@ -184,6 +184,7 @@ fn every_action_does_something_somewhere() {
     window.tell(Event::OpenFailed { message: "no such file: a".to_owned() });
     window.harness.state_mut().view_mut().text_size = 1.2;
     window.filter = "";
+    window.harness.state_mut().command(Command::SetMinSpeedup { value: 50.0, gesture: None });
     window.everything();
     // What is closed in a filter opens with it: once more without one.
     for action in [SelectAction::CloseFolders, SelectAction::OpenFolders] {

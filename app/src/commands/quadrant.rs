@@ -3,7 +3,7 @@
 use egui::Key;
 use loka_core::session::{
     Command,
-    view::{ErrorAxis, GroupBy, nudged_speedup},
+    view::{ErrorAxis, GroupBy, nudged_speedup, readable, speedup_at},
 };
 
 use super::{
@@ -19,6 +19,7 @@ actions! {
         LowerError: "Lower the error threshold", "Move the policy's error line down by a small step", NO_KEY;
         RaiseSpeedup: "Raise the speed-up threshold", "Ask for a little more speed-up before low precision counts as fast", NO_KEY;
         LowerSpeedup: "Lower the speed-up threshold", "Ask for a little less speed-up before low precision counts as fast", NO_KEY;
+        LetFastestIn: "Let the fastest kernel in", "Lower the speed-up threshold to just under the fastest kernel in low precision", NO_KEY;
         ColorByVerdict: "Colour points by verdict", "Colour the quadrant's points as their shapes", NO_KEY;
         ColorByLibrary: "Colour points by library", "Colour the quadrant's points by the kernel's library; shapes stay with the verdict", NO_KEY;
         ColorByRecipe: "Colour points by recipe", "Colour the quadrant's points by the kernel's recipe; shapes stay with the verdict", NO_KEY;
@@ -95,6 +96,10 @@ impl QuadrantAction {
         match self {
             _ if by.is_some() => said(by == Some(state.color_by), "they are already"),
             Self::RaiseError | Self::LowerError | Self::RaiseSpeedup | Self::LowerSpeedup => no_trace(scope),
+            Self::LetFastestIn => match fastest(scope) {
+                None => Some("no kernel in low precision has a known speed".to_owned()),
+                Some(value) => said(value >= scope.session.document.policy.min_speedup, "it is in already"),
+            },
             Self::ToggleArrows => said(scope.session.document.mods.is_empty(), "no mod is on"),
             Self::NextPoint | Self::PreviousPoint => no_site(scope).or_else(|| no_rows(scope)),
             Self::ZoomIn | Self::ZoomOut => no_rows(scope),
@@ -120,6 +125,9 @@ impl QuadrantAction {
             Self::LowerError => return Some(nudge(scope, Line::Error, -1.0, None)),
             Self::RaiseSpeedup => return Some(nudge(scope, Line::Speedup, 1.0, None)),
             Self::LowerSpeedup => return Some(nudge(scope, Line::Speedup, -1.0, None)),
+            Self::LetFastestIn => {
+                return fastest(scope).map(|value| Command::SetMinSpeedup { value, gesture: None });
+            }
             Self::Adopt => return frontier_policy(scope).map(|policy| Command::SetPolicy { policy }),
             _ => {}
         }
@@ -142,4 +150,10 @@ impl QuadrantAction {
         }
         None
     }
+}
+
+/// Just under the speed-up of the fastest kernel in low precision, as a threshold that a person can read.
+fn fastest(scope: Scope<'_>) -> Option<f64> {
+    let [_, [place, _]] = scope.derived.quadrant.bounds?;
+    Some(readable(0.99 * speedup_at(f64::from(place))))
 }

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use egui::{CursorIcon, Event as Input, Key, Modifiers, MouseWheelSource, MouseWheelUnit, PointerButton, Pos2, vec2};
+use egui::{Event as Input, Key, Modifiers, MouseWheelSource, MouseWheelUnit, vec2};
 use loka::link::LocalLink;
 use loka_core::session::{Command, Event};
 use loka_tests::big;
@@ -40,10 +40,6 @@ fn wheel(down: f32) -> Input {
         source: MouseWheelSource::Unknown,
         modifiers: Modifiers::NONE,
     }
-}
-
-fn button(pos: Pos2, pressed: bool) -> Input {
-    Input::PointerButton { pos, button: PointerButton::Primary, pressed, modifiers: Modifiers::NONE }
 }
 
 /// From a results file to the first frame with everything in it, by the program's own threads.
@@ -93,7 +89,6 @@ pub fn gestures(window: &mut Window, frames: usize, figures: &mut Vec<Figure>) {
         });
     }
     window.settle();
-    pulling(window, &mut measured);
     window.frame(key(Key::F));
     measured(window, "typing in the filter", &mut |at| match at % 24 {
         0..12 => vec![Input::Text("layers.1.fmb".get(at % 24..=at % 24).unwrap_or_default().to_owned())],
@@ -101,23 +96,19 @@ pub fn gestures(window: &mut Window, frames: usize, figures: &mut Vec<Figure>) {
     });
     window.frame(key(Key::Escape));
     window.settle();
+    pulling(window, frames, with, figures);
 }
 
-type Measured<'a> = dyn FnMut(&mut Window, &str, &mut dyn FnMut(usize) -> Vec<Input>) + 'a;
-
-/// The pointer finds the threshold's line by its cursor, as a hand does.
-fn pulling(window: &mut Window, measured: &mut Measured) {
-    let at = |y: f32| Window::at(QUADRANT.0, y);
-    let found = (20..140).map(|step| step as f32 * 0.005).find(|y| {
-        window.frame(vec![Input::PointerMoved(at(*y))]);
-        window.frame(vec![Input::PointerMoved(at(*y))]).cursor == CursorIcon::ResizeVertical
-    });
+/// What a hand that pulls the line asks for: another threshold in every frame, all of them one gesture.
+fn pulling(window: &mut Window, frames: usize, with: &str, figures: &mut Vec<Figure>) {
     let before = window.session().document.policy.max_error;
-    let Some(y) = found else { panic!("no line to pull was found in the quadrant") };
-    window.frame(vec![Input::PointerMoved(at(y)), button(at(y), true)]);
-    let place = |step: usize| at(y + 0.1 * (step as f32 * 0.11).sin());
-    measured(window, "pulling a threshold", &mut |step| vec![Input::PointerMoved(place(step + 1))]);
-    window.frame(vec![button(place(4), false)]);
+    let pulled = |window: &mut Window, at: usize| {
+        let value = before * (1.0 + 0.5 * ((at + 1) as f64 * 0.11).sin());
+        window.app.command(Command::SetMaxError { value, gesture: Some(1) });
+        window.frame(Vec::new()).cpu_ms
+    };
+    let cost = (0..frames).map(|at| pulled(window, at)).collect();
+    figures.push(Figure::of(&format!("frame ({with}), pulling a threshold"), "ms", cost, FRAME_BAR));
     assert_ne!(window.session().document.policy.max_error, before, "the pull changed nothing");
     window.app.command(Command::Undo);
     window.settle();

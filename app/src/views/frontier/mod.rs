@@ -77,7 +77,7 @@ fn problem(scene: &Scene<'_>) -> Option<(String, Option<Action>)> {
     if frontier.buys_nothing() {
         let text = "No threshold buys speed here: no kernel in low precision that was probed is fast enough at any GEMM. A lower \
                     speed-up threshold lets slower ones in";
-        return Some((text.to_owned(), Some(Action::Quadrant(QuadrantAction::LowerSpeedup))));
+        return Some((text.to_owned(), Some(Action::Quadrant(QuadrantAction::LetFastestIn))));
     }
     if !frontier.is_free(scene.view.frontier.axis) {
         return None;
