@@ -23,7 +23,6 @@ pub struct Frame {
     pub cpu_ms: f64,
     /// When the next frame is due by itself.
     pub repaint: Duration,
-    pub cursor: egui::CursorIcon,
 }
 
 pub struct Window {
@@ -76,7 +75,7 @@ impl Window {
         let upload_ms = self.gpu.as_ref().map_or(0.0, |gpu| upload(gpu, &output, &primitives));
         output.textures_delta.clear();
         let repaint = output.viewport_output.get(&ViewportId::ROOT).map_or(Duration::MAX, |of| of.repaint_delay);
-        Frame { cpu_ms: cpu_ms + upload_ms, repaint, cursor: output.platform_output.cursor_icon }
+        Frame { cpu_ms: cpu_ms + upload_ms, repaint }
     }
 
     /// Frames until nothing more is asked for and no answer of a thread is awaited.
