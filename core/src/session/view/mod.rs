@@ -99,19 +99,23 @@ impl Views {
         if same && last.question == Some(question) {
             return last.clone();
         }
-        let mut views = if same { last.clone() } else { Self::of_revision(snapshot, last) };
+        let plan = if same { last.plan.clone() } else { Arc::new(PlanView::of(snapshot)) };
         let gemm_changed = last.question.is_none_or(|asked| asked.gemm != question.gemm);
-        let quadrant =
-            || (!same || gemm_changed).then(|| QuadrantView::of(snapshot, &views.plan, question.gemm)).map(Arc::new);
-        let (grid, quadrant) = join(|| Grid::of(snapshot, &views.plan, question), quadrant);
-        views.grid = Arc::new(grid);
+        // What depends on the question is made beside what does not: each reads all rows once.
+        let rest = || if same { last.clone() } else { Self::of_revision(snapshot, plan.clone(), last) };
+        let drawn = || {
+            let grid = Arc::new(Grid::of(snapshot, &plan, question));
+            let wanted = !same || gemm_changed;
+            (grid, wanted.then(|| Arc::new(QuadrantView::of(snapshot, &plan, question.gemm))))
+        };
+        let (mut views, (grid, quadrant)) = join(rest, drawn);
+        views.grid = grid;
         views.quadrant = quadrant.unwrap_or(views.quadrant);
         views.question = Some(question);
         views
     }
 
-    fn of_revision(snapshot: &Snapshot, last: &Self) -> Self {
-        let plan = Arc::new(PlanView::of(snapshot));
+    fn of_revision(snapshot: &Snapshot, plan: Arc<PlanView>, last: &Self) -> Self {
         let standings = Arc::new(Standings::of(snapshot));
         Self {
             revision: snapshot.revision,
