@@ -73,7 +73,7 @@ impl Pane {
 }
 
 /// The tree of panes. All panes are always in it; a closed one is hidden where it was.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Layout {
     tree: Tree<Pane>,
     arrangement: Arrangement,

@@ -17,6 +17,8 @@ pub struct Keeper {
     /// What differs from it, and since when.
     waiting: Option<(String, f64)>,
     busy: bool,
+    /// What was looked at last: most frames change nothing, and writing it as text each time is for nothing.
+    seen: Option<Settings>,
     /// The person knows that nothing is stored.
     told: bool,
 }
@@ -54,7 +56,12 @@ impl Keeper {
     /// Takes the settings of now; gives the seconds until it wants to look again.
     pub fn tick(&mut self, now: f64, settings: impl FnOnce() -> Settings, errands: &Errands) -> Option<f64> {
         let store = self.store.clone()?;
-        let text = settings().to_json();
+        let settings = settings();
+        if self.waiting.is_none() && self.seen.as_ref() == Some(&settings) {
+            return None;
+        }
+        let text = settings.to_json();
+        self.seen = Some(settings);
         if text == self.stored {
             self.waiting = None;
             return None;

@@ -23,7 +23,7 @@ const VERSION: u64 = 1;
 const WINDOW: std::ops::RangeInclusive<f32> = 100.0..=20_000.0;
 const TEXT_SIZE: std::ops::RangeInclusive<f32> = 0.5..=3.0;
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
     /// `None`: by the window's width.
     pub layout: Option<Layout>,

@@ -1,6 +1,7 @@
 //! What fills the middle of the window. Every view takes a [`Scene`]: the session to read, what was
 //! derived from it, the view state to change, and a list to put requests on.
 
+mod chart;
 mod derived;
 pub mod distribution;
 pub mod drift;

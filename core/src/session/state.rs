@@ -11,7 +11,7 @@ use crate::{
 
 use super::{
     Command, CommandError, Document, Effect, Engines, Event, History, Inspections, Log, LogKind, Measuring, Notice,
-    NoticeKind, OpenedTrace, Origin, PlanView, SiteIndex, SiteRows, Snapshot, rows::RowSets, view::SeriesTable,
+    NoticeKind, OpenedTrace, Origin, SiteIndex, SiteRows, Snapshot, rows::RowSets, view::SeriesTable,
 };
 
 /// A probe under way or over.
@@ -82,8 +82,6 @@ pub struct Session {
     pub(super) revision: u64,
     /// How many of them were the document's, or of the plan to compare with: the rest were of rows.
     num_decisions: u64,
-    /// The plan of that revision.
-    plan: Option<(u64, Arc<PlanView>)>,
 }
 
 impl Session {
@@ -358,17 +356,5 @@ impl Session {
             before: of(&recorded(&self.document.mods)),
             other_plan: self.other_plan.as_ref().map(|(_, plan)| plan.clone()),
         })
-    }
-
-    /// Choices, totals and frontier for the document and rows of now. Kept until something changes.
-    pub fn plan_view(&mut self) -> Arc<PlanView> {
-        if let Some((revision, view)) = &self.plan
-            && *revision == self.revision
-        {
-            return view.clone();
-        }
-        let view = Arc::new(self.snapshot().map(|snapshot| PlanView::of(&snapshot)).unwrap_or_default());
-        self.plan = Some((self.revision, view.clone()));
-        view
     }
 }

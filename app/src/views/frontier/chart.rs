@@ -2,9 +2,9 @@
 
 use egui::{
     Align2, Color32, FontId, Key, Modifiers, Painter, PopupAnchor, Pos2, Rect, Response, Role, Sense, Shape, Stroke,
-    Tooltip, Ui, Vec2b, WidgetInfo, pos2, vec2,
+    Tooltip, Ui, WidgetInfo, pos2, vec2,
 };
-use egui_plot::{GridInput, GridMark, Plot, PlotPoint, PlotTransform};
+use egui_plot::{GridInput, GridMark, PlotPoint, PlotTransform};
 use loka_core::{
     model::Metric,
     session::view::{CurvePoint, ErrorAxis, FrontierAxis, FrontierView},
@@ -14,7 +14,7 @@ use super::{step_frontier, words};
 use crate::{
     commands::{Action, QuadrantAction, take_arrows},
     theme::{SMALL, Theme, number},
-    views::Scene,
+    views::{Scene, chart::still_plot},
 };
 
 /// How near the pointer must be to a point, in points of the screen.
@@ -121,20 +121,7 @@ fn axes_ui(ui: &mut Ui, scene: &Scene<'_>, costs: Costs) -> PlotTransform {
         FrontierAxis::WorstError => format!("Worst {}", scene.session.document.policy.metric.label()),
     };
     let [x, y] = costs.bounds;
-    let plot = Plot::new("frontier")
-        .height((ui.available_height() - 20.0).max(120.0))
-        .allow_boxed_zoom(false)
-        .allow_scroll(false)
-        .allow_zoom(Vec2b::FALSE)
-        .allow_drag(Vec2b::FALSE)
-        .allow_axis_zoom_drag(Vec2b::FALSE)
-        .allow_double_click_reset(false)
-        .show_crosshair(false)
-        .auto_bounds(Vec2b::FALSE)
-        .grid_color(scene.theme.line)
-        .sense(Sense::hover())
-        .cursor_color(Color32::TRANSPARENT)
-        .set_margin_fraction(vec2(0.0, 0.0))
+    let plot = still_plot(ui, "frontier", &scene.theme)
         .x_axis_label("Total speed-up (× BF16)")
         .y_axis_label(label)
         .y_grid_spacer(move |input| marks(&input, costs))

@@ -12,15 +12,15 @@ mod unplaced;
 pub use points::step_point;
 pub use state::State;
 
-use egui::{Color32, RichText, Ui, Vec2b, vec2};
-use egui_plot::{GridInput, GridMark, Plot};
+use egui::{Color32, RichText, Ui};
+use egui_plot::{GridInput, GridMark};
 use loka_core::model::Quadrant;
 
 use crate::{
     commands::{Action, ColorBy, QuadrantAction},
     gpu::points::MAX_COLORS,
     theme::{Theme, number},
-    views::{Scene, heatmap::gemm_ui},
+    views::{Scene, chart::still_plot, heatmap::gemm_ui},
 };
 
 use picture::Picture;
@@ -82,21 +82,7 @@ fn axes_ui(ui: &mut Ui, scene: &Scene<'_>, bounds: Bounds) -> egui_plot::PlotTra
     let axis = scene.derived.quadrant.axis;
     let label = scene.session.document.policy.metric.label();
     let label = if axis.is_log() { format!("{label} (log)") } else { label.to_owned() };
-    let footer = 20.0;
-    let plot = Plot::new("quadrant")
-        .height((ui.available_height() - footer).max(120.0))
-        .allow_boxed_zoom(false)
-        .allow_scroll(false)
-        .allow_zoom(Vec2b::FALSE)
-        .allow_drag(Vec2b::FALSE)
-        .allow_axis_zoom_drag(Vec2b::FALSE)
-        .allow_double_click_reset(false)
-        .show_crosshair(false)
-        .auto_bounds(Vec2b::FALSE)
-        .grid_color(scene.theme.line)
-        .sense(egui::Sense::hover())
-        .cursor_color(Color32::TRANSPARENT)
-        .set_margin_fraction(vec2(0.0, 0.0))
+    let plot = still_plot(ui, "quadrant", &scene.theme)
         .x_axis_label("Speed-up (× BF16, log)")
         .y_axis_label(label)
         .x_grid_spacer(|input| decades(&input))

@@ -117,6 +117,12 @@ pub struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
+    /// Names alone, with nothing known of the sites.
+    pub fn names(ids: &'a [SiteId]) -> Self {
+        let none = HashSet::new;
+        Self { ids, standings: None, overridden: none(), modified: none(), problems: none(), selected: none() }
+    }
+
     pub fn of(session: &'a Session, standings: &'a Standings, selected: impl Iterator<Item = SiteId>) -> Self {
         let index = session.index();
         let at = |id: &SiteId| index.at(id);

@@ -9,7 +9,7 @@ use crate::{
         testing::{Dice, row},
     },
     model::{Gemm, KernelId, Metric, ModKind, ModSet, Quadrant, ResultRow, SiteId},
-    session::{Command, Session},
+    session::{Command, PlanView, Session},
 };
 
 use super::{
@@ -51,7 +51,7 @@ fn adopting_a_point_gives_its_speed_up_and_cost() {
         for (at, point) in curve.points.iter().enumerate() {
             let policy = curve.policy_at(at).unwrap();
             session.command(Command::SetPolicy { policy }).unwrap();
-            let totals = session.plan_view().decided.clone().unwrap().totals;
+            let totals = PlanView::of(&session.snapshot().unwrap()).decided.clone().unwrap().totals;
             assert!((totals.speedup.unwrap() - point.totals.speedup).abs() < 1e-9, "{} {at}", curve.policy.name);
             assert!((totals.loss_cost_hi.unwrap_or(0.0) - point.totals.loss_cost_hi).abs() < 1e-12);
             session.command(Command::Undo).unwrap();

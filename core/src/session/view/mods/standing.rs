@@ -1,12 +1,15 @@
 //! Takes the sites and the mods in force, gives a tree of modules with what is on where, and what each mod
 //! does at how many sites. Depends on no row: it is kept while rows stream in.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use crate::{
-    model::{ModKind, Site, SiteMods},
+    model::{ModKind, Site, SiteId, SiteMods},
     mods::{Effect, effect},
-    session::Snapshot,
+    session::{
+        Snapshot,
+        view::{Facts, Filter, Line, Lines, Modules, Order},
+    },
 };
 
 /// Where something is on.
@@ -110,65 +113,28 @@ fn standing(kind: ModKind, sites: &[Site], mods: &SiteMods) -> ModStanding {
     standing
 }
 
-/// A module while it is put together.
-#[derive(Default)]
-struct Node {
-    /// In the order in which the model runs them, which need not be by name.
-    children: Vec<(String, Node)>,
-    by_name: std::collections::HashMap<String, usize>,
-    num_sites: usize,
-    num_on: [usize; 3],
-    num_able: [usize; 3],
-}
-
-impl Node {
-    fn add(&mut self, name: &str, on: [bool; 3], able: [bool; 3]) {
-        self.num_sites += 1;
-        for at in 0..3 {
-            self.num_on[at] += usize::from(on[at]);
-            self.num_able[at] += usize::from(able[at]);
-        }
-        if name.is_empty() {
-            return;
-        }
-        let (first, rest) = name.split_once('.').unwrap_or((name, ""));
-        let at = *self.by_name.entry(first.to_owned()).or_insert_with(|| {
-            self.children.push((first.to_owned(), Self::default()));
-            self.children.len() - 1
-        });
-        self.children[at].1.add(rest, on, able);
-    }
-
-    fn list(self, path: &str, parent: usize, depth: usize, into: &mut Vec<Module>) {
-        for (name, mut node) in self.children {
-            let mut full = if path.is_empty() { name } else { format!("{path}.{name}") };
-            // A module with one part and no site of its own is one step, not two.
-            while node.children.len() == 1 && node.children[0].1.num_sites == node.num_sites {
-                if let Some((only, inner)) = node.children.pop() {
-                    full = format!("{full}.{only}");
-                    node = inner;
-                }
-            }
-            let at = into.len();
-            let shown = full.get(parent..).unwrap_or(&full).trim_start_matches('.').to_owned();
-            let Self { num_sites, num_on, num_able, .. } = node;
-            into.push(Module { name: shown, path: full.clone(), depth, end: 0, num_sites, num_on, num_able });
-            node.list(&full, full.len(), depth + 1, into);
-            into[at].end = into.len();
-        }
-    }
-}
-
 impl ModuleMods {
+    /// The lines of the site list with every folder open: one tree of modules serves both.
     pub fn of(sites: &[Site], mods: &SiteMods) -> Self {
-        let mut root = Node::default();
-        for site in sites {
-            let set = mods.of(&site.id);
-            let able = ModKind::ALL.map(|kind| matches!(effect(kind, site), Effect::Changes(_)));
-            root.add(site.id.as_str(), ModKind::ALL.map(|kind| set.contains(kind)), able);
-        }
-        let mut modules = Vec::new();
-        root.list("", 0, 0, &mut modules);
+        let ids: Vec<SiteId> = sites.iter().map(|site| site.id.clone()).collect();
+        let (filter, closed) = (Filter::default(), HashSet::new());
+        let lines = Lines::of(&Modules::new(&ids), &Facts::names(&ids), &filter, Order::default(), &closed);
+        let (on, able): (Vec<[bool; 3]>, Vec<[bool; 3]>) = sites.iter().map(|site| of_site(site, mods)).unzip();
+        let count = |of: &[[bool; 3]], line: &Line| {
+            let inside = lines.sites(line);
+            [0, 1, 2].map(|kind| inside.iter().filter(|site| of[**site as usize][kind]).count())
+        };
+        let module = |line: &Line| Module {
+            path: line.path(&ids).to_owned(),
+            name: line.label(&ids).to_owned(),
+            depth: usize::from(line.depth),
+            end: 0,
+            num_sites: line.num_sites(),
+            num_on: count(&on, line),
+            num_able: count(&able, line),
+        };
+        let mut modules: Vec<Module> = lines.all.iter().map(module).collect();
+        end_at_siblings(&mut modules);
         Self(modules)
     }
 
@@ -184,12 +150,34 @@ impl ModuleMods {
     }
 }
 
+/// In the order of [`ModKind::ALL`]: which are on at a site, and which would change it.
+fn of_site(site: &Site, mods: &SiteMods) -> ([bool; 3], [bool; 3]) {
+    let set = mods.of(&site.id);
+    let able = ModKind::ALL.map(|kind| matches!(effect(kind, site), Effect::Changes(_)));
+    (ModKind::ALL.map(|kind| set.contains(kind)), able)
+}
+
+/// A module ends where the next begins that is not deeper.
+fn end_at_siblings(modules: &mut [Module]) {
+    let mut open: Vec<usize> = Vec::new();
+    for at in 0..modules.len() {
+        while let Some(before) = open.pop_if(|before| modules[*before].depth >= modules[at].depth) {
+            modules[before].end = at;
+        }
+        open.push(at);
+    }
+    let end = modules.len();
+    open.into_iter().for_each(|at| modules[at].end = end);
+}
+
 impl Module {
     pub fn is_site(&self, at: usize) -> bool {
         self.end == at + 1
     }
 
+    /// A site's own line has that site alone, also where its name begins others'.
     pub fn has(&self, site: &str) -> bool {
-        site.strip_prefix(self.path.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        let rest = site.strip_prefix(self.path.as_str());
+        rest.is_some_and(|rest| if self.num_sites == 1 { rest.is_empty() } else { rest.starts_with('.') })
     }
 }

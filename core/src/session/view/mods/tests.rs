@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     dispatch::testing::{results, row},
     model::{Gemm, KernelId, Metric, ModKind, ModSet, ResultRow, Safety, Site, SiteId, SiteMods, TailOp},
-    session::{Command, Event, Session, view::Question},
+    session::{Command, Event, PlanView, Session, view::Question},
 };
 
 const FAST: &str = "cublaslt/fp8-rowwise+fast";
@@ -41,6 +41,18 @@ fn modules_are_a_tree_with_counts_at_every_level() {
     assert!(modules[4].is_site(4) && !modules[2].is_site(2));
 }
 
+#[test]
+fn names_deeper_than_a_stack_and_names_within_names_have_their_modules() {
+    let deep = "d.".repeat(100_000) + "x";
+    let sites = ["a", "a.b", "a.c", deep.as_str()].map(site);
+    let ModuleMods(modules) = ModuleMods::of(&sites, &SiteMods::default());
+    let told: Vec<(&str, usize, usize)> = modules.iter().map(|of| (&of.path[..1], of.depth, of.num_sites)).collect();
+    assert_eq!(told, [("a", 0, 1), ("a", 0, 2), ("a", 1, 1), ("a", 1, 1), ("d", 0, 1)]);
+    assert!(modules[0].has("a") && !modules[0].has("a.b"), "the site a");
+    assert!(modules[1].has("a.b") && !modules[1].has("a"), "the module a");
+    assert_eq!(modules[4].path, deep);
+}
+
 fn modified(row: ResultRow) -> ResultRow {
     ResultRow { mods: ModSet([ModKind::NoBias].into()), ..row }
 }
@@ -71,7 +83,7 @@ fn session() -> Session {
 }
 
 fn effect(session: &mut Session) -> Option<ModsEffect> {
-    let plan = session.plan_view();
+    let plan = PlanView::of(&session.snapshot().unwrap());
     ModsEffect::of(&session.snapshot().unwrap(), &plan)
 }
 

@@ -24,7 +24,7 @@ fn opened(rows: Vec<ResultRow>) -> Session {
 }
 
 fn table(session: &mut Session) -> (std::sync::Arc<PlanView>, PlanTable) {
-    let plan = session.plan_view();
+    let plan = std::sync::Arc::new(PlanView::of(&session.snapshot().unwrap()));
     let table = PlanTable::of(&session.snapshot().unwrap(), &plan);
     (plan, table)
 }

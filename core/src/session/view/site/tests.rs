@@ -25,7 +25,7 @@ fn opened(rows: Vec<ResultRow>) -> Session {
 }
 
 fn seen(session: &mut Session) -> SiteView {
-    let plan = session.plan_view();
+    let plan = PlanView::of(&session.snapshot().unwrap());
     SiteView::of(session, &plan, &SiteId::new("a"), Metric::Mere).unwrap()
 }
 
@@ -172,7 +172,7 @@ fn an_override_says_what_it_breaks_and_moves() {
     let view = seen(&mut session);
     assert_eq!(view.shared.len(), 1);
     assert_eq!(view.shared[0].gemms, [Gemm::Fprop, Gemm::Wgrad]);
-    let plan = session.plan_view();
+    let plan = PlanView::of(&session.snapshot().unwrap());
     let site = SiteId::new("a");
     let effect = override_effect(&session, &plan, (&site, Gemm::Fprop), &KernelId::new(OTHER)).unwrap();
     assert!(matches!(effect.breaks[0], Broken::Error { certain: true, .. }), "{effect:?}");
