@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use egui::{CentralPanel, Frame, Margin, Panel, Ui};
-use loka_core::session::{Command, CommandError, Event, NoticeKind, Session, view::Column};
+use loka_core::session::{Command, CommandError, NoticeKind, Session, view::Column};
 
 use crate::{
     chores::Chores,
@@ -19,9 +19,6 @@ use crate::{
     theme::Theme,
     views::{self, Clock, Derived, Scene, ViewState},
 };
-
-/// Events may take this long of a frame; the rest waits for the next.
-const EVENT_BUDGET: std::time::Duration = std::time::Duration::from_millis(3);
 
 pub struct LokaApp {
     pub(crate) session: Session,
@@ -58,7 +55,9 @@ impl LokaApp {
             opening: Opening::default(),
             chores: Chores::new(Errands::inline()),
         };
-        app.command(Command::FindEngines);
+        if !app.link.is_shared() {
+            app.command(Command::FindEngines);
+        }
         app
     }
 
@@ -143,7 +142,7 @@ impl LokaApp {
         self.open_next();
     }
 
-    fn open_next(&mut self) {
+    pub(crate) fn open_next(&mut self) {
         while let Some(command) = self.opening.next(&self.session) {
             self.command(command);
         }
@@ -167,11 +166,16 @@ impl LokaApp {
         self.chores.close(&self.view);
     }
 
-    /// Applies a command at once; what takes time goes to the link.
+    /// Applies a command at once, or hands it to whoever orders this session's commands; what takes time goes to
+    /// the link.
     pub fn command(&mut self, command: Command) {
         self.follow(&command);
-        match self.session.command(command) {
-            Ok(effects) => effects.into_iter().for_each(|effect| self.link.run(effect)),
+        let Some(command) = self.link.submit(command) else { return };
+        match self.session.command(command.clone()) {
+            Ok(effects) => {
+                self.link.keep_command(&command);
+                effects.into_iter().for_each(|effect| self.link.run(effect));
+            }
             // A key pressed once too often is no error.
             Err(CommandError::NothingToUndo | CommandError::NothingToRedo) => {}
             Err(error) => self.session.notify(NoticeKind::Error, error.to_string()),
@@ -229,41 +233,6 @@ impl LokaApp {
         if let Some(command) = action.perform(&mut doing) {
             self.command(command);
         }
-    }
-
-    fn take_events(&mut self, ctx: &egui::Context) {
-        let budget = Budget::new();
-        while let Some(event) = self.link.poll() {
-            self.take_event(event);
-            if budget.is_spent() {
-                ctx.request_repaint();
-                break;
-            }
-        }
-        if self.session.is_running() || self.session.is_measuring() || self.link.busy().is_some() {
-            // Progress moves even while no rows come.
-            ctx.request_repaint_after(std::time::Duration::from_millis(200));
-        }
-    }
-
-    fn take_event(&mut self, event: Event) {
-        let opened = matches!(event, Event::TraceOpened { .. });
-        let not_ours = self.opening.event(&event);
-        let files = self.chores.before(&event, &self.session);
-        self.session.event(event);
-        if let Some(line) = not_ours {
-            self.session.notify(NoticeKind::Error, line);
-        }
-        if let Some(effect) = self.chores.after(files, &self.session, &mut self.view) {
-            self.link.run(effect);
-        }
-        if opened {
-            self.view.forget_selection();
-            if self.opening.may_probe() {
-                self.command(Command::StartProbe);
-            }
-        }
-        self.open_next();
     }
 
     fn take_files(&mut self, ctx: &egui::Context) {
@@ -356,29 +325,4 @@ fn window_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
         return;
     }
     CentralPanel::default().frame(Frame::new().fill(theme.raised)).show(ui, |ui| layout_ui(ui, scene));
-}
-
-/// Time for events in one frame. A page has no such clock, and its link answers at once.
-struct Budget {
-    #[cfg(not(target_arch = "wasm32"))]
-    start: std::time::Instant,
-}
-
-impl Budget {
-    fn new() -> Self {
-        Self {
-            #[cfg(not(target_arch = "wasm32"))]
-            start: std::time::Instant::now(),
-        }
-    }
-
-    #[cfg(not(target_arch = "wasm32"))]
-    fn is_spent(&self) -> bool {
-        self.start.elapsed() > EVENT_BUDGET
-    }
-
-    #[cfg(target_arch = "wasm32")]
-    fn is_spent(&self) -> bool {
-        EVENT_BUDGET.is_zero()
-    }
 }

@@ -26,6 +26,8 @@ pub mod layout;
 #[cfg(feature = "gui")]
 pub mod link;
 #[cfg(feature = "gui")]
+mod news;
+#[cfg(feature = "gui")]
 mod opening;
 #[cfg(feature = "gui")]
 mod panels;

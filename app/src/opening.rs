@@ -54,7 +54,8 @@ impl Opening {
         None
     }
 
-    fn answered(&mut self, kind: FileKind) {
+    /// A file of that kind is there.
+    pub fn answered(&mut self, kind: FileKind) {
         self.awaited = self.awaited.filter(|awaited| *awaited != kind);
     }
 

@@ -15,7 +15,7 @@ use loka_core::{
     engine::EngineStatus,
     model::{Gemm, KernelId, ModSet, Results},
     plan::{self, Plan},
-    session::{Command, Effect, Event, view::Column},
+    session::{Command, Effect, Event, shared::News, view::Column},
 };
 use loka_tests::big;
 
@@ -57,8 +57,8 @@ impl Link for Answering {
         }
     }
 
-    fn poll(&mut self) -> Option<Event> {
-        self.events.borrow_mut().pop_front()
+    fn poll(&mut self) -> Option<News> {
+        self.events.borrow_mut().pop_front().map(News::from)
     }
 
     fn busy(&self) -> Option<String> {

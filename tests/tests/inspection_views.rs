@@ -16,7 +16,7 @@ use loka::{
 };
 use loka_core::{
     model::SiteId,
-    session::{Effect, Event, Looked, view::distribution::Operand},
+    session::{Effect, Event, Looked, shared::News, view::distribution::Operand},
 };
 use loka_tests::root;
 
@@ -30,7 +30,7 @@ impl Link for Reader {
         }
     }
 
-    fn poll(&mut self) -> Option<Event> {
+    fn poll(&mut self) -> Option<News> {
         self.0.poll()
     }
 
@@ -137,13 +137,18 @@ fn a_series_in_another_unit_is_shown_and_not_used() {
     assert!(gradient.points.as_ref().unwrap_err().contains("another unit"));
 }
 
+fn answer(link: &mut OfflineLink) -> Event {
+    let Some(News::Event(event)) = link.poll() else { unreachable!() };
+    *event
+}
+
 #[test]
 fn a_page_without_an_engine_refuses_in_one_line() {
     let mut link = OfflineLink::default();
     let site = SiteId::new("s");
     link.run(Effect::Inspect { trace: "t".to_owned(), site: site.clone() });
-    let Some(Event::SiteInspected { outcome: Err(reason), .. }) = link.poll() else { unreachable!() };
+    let Event::SiteInspected { outcome: Err(reason), .. } = answer(&mut link) else { unreachable!() };
     assert!(!reason.contains('\n') && reason.contains("no engine"));
     link.run(Effect::InspectOther { trace: "t".to_owned(), path: "u".to_owned(), site });
-    assert!(matches!(link.poll(), Some(Event::SiteInspected { other: Some(path), .. }) if path == "u"));
+    assert!(matches!(answer(&mut link), Event::SiteInspected { other: Some(path), .. } if path == "u"));
 }

@@ -10,7 +10,7 @@ use egui_kittest::{Harness, wgpu::WgpuTestRenderer};
 use loka::{LokaApp, commands::Action, layout::Pane, link::Link, theme::Ground};
 use loka_core::{
     model::{Gemm, KernelId, ModKind},
-    session::{Command, Effect, Event, view::Column},
+    session::{Command, Effect, Event, shared::News, view::Column},
 };
 use loka_tests::{big, here};
 
@@ -28,8 +28,8 @@ impl Link for Quiet {
         }
     }
 
-    fn poll(&mut self) -> Option<Event> {
-        self.0.borrow_mut().pop_front()
+    fn poll(&mut self) -> Option<News> {
+        self.0.borrow_mut().pop_front().map(News::from)
     }
 
     fn busy(&self) -> Option<String> {

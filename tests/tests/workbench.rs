@@ -21,7 +21,7 @@ use loka_core::{
         SiteMods,
     },
     plan::{Plan, Severity, check},
-    session::{Circumstances, Command, Effect, Event, MeasuredLatency, OpenedTrace},
+    session::{Circumstances, Command, Effect, Event, MeasuredLatency, OpenedTrace, shared::News},
 };
 
 fn sample() -> PathBuf {
@@ -132,8 +132,8 @@ impl Link for ScriptedLink {
         script.asked.push(effect);
     }
 
-    fn poll(&mut self) -> Option<Event> {
-        self.0.borrow_mut().events.pop_front()
+    fn poll(&mut self) -> Option<News> {
+        self.0.borrow_mut().events.pop_front().map(News::from)
     }
 
     fn busy(&self) -> Option<String> {

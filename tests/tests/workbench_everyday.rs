@@ -29,7 +29,8 @@ use loka_core::{
     },
     plan::Plan,
     session::{
-        Circumstances, Command, Effect, Event, FileChange, FileKind, LogKind, NoticeKind, OpenedTrace, view::Column,
+        Circumstances, Command, Effect, Event, FileChange, FileKind, LogKind, NoticeKind, OpenedTrace, shared::News,
+        view::Column,
     },
 };
 
@@ -67,8 +68,8 @@ impl Link for ScriptedLink {
         script.asked.push(effect);
     }
 
-    fn poll(&mut self) -> Option<Event> {
-        self.0.borrow_mut().events.pop_front()
+    fn poll(&mut self) -> Option<News> {
+        self.0.borrow_mut().events.pop_front().map(News::from)
     }
 
     fn busy(&self) -> Option<String> {

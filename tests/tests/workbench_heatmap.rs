@@ -18,6 +18,7 @@ use loka_core::{
     },
     session::{
         Command, Effect, Event, SeriesState,
+        shared::News,
         view::{Column, SeriesTable, SiteSeries, Sort},
     },
 };
@@ -48,8 +49,8 @@ impl Link for ScriptedLink {
         self.0.borrow_mut().asked.push(effect);
     }
 
-    fn poll(&mut self) -> Option<Event> {
-        self.0.borrow_mut().events.pop_front()
+    fn poll(&mut self) -> Option<News> {
+        self.0.borrow_mut().events.pop_front().map(News::from)
     }
 
     fn busy(&self) -> Option<String> {

@@ -14,7 +14,7 @@ use loka_core::{
         ErrorSummary, Estimate, Gemm, GemmShape, KernelId, Latency, LatencySource, ModKind, ModSet, ResultRow, Results,
         Site,
     },
-    session::{Command, Effect, Event as Told, view::GroupBy},
+    session::{Command, Effect, Event as Told, shared::News, view::GroupBy},
 };
 
 const ROWWISE: &str = "cublaslt/fp8-rowwise+fast";
@@ -29,8 +29,8 @@ struct Script(Rc<RefCell<VecDeque<Told>>>);
 impl Link for Script {
     fn run(&mut self, _: Effect) {}
 
-    fn poll(&mut self) -> Option<Told> {
-        self.0.borrow_mut().pop_front()
+    fn poll(&mut self) -> Option<News> {
+        self.0.borrow_mut().pop_front().map(News::from)
     }
 
     fn busy(&self) -> Option<String> {

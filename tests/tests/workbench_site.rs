@@ -15,7 +15,7 @@ use loka_core::{
         SiteId,
     },
     plan::build,
-    session::{Command, Effect, Event, view::Column},
+    session::{Command, Effect, Event, shared::News, view::Column},
 };
 
 const BF16: &str = "cublaslt/bf16";
@@ -36,8 +36,8 @@ impl Link for ScriptedLink {
         self.0.borrow_mut().asked.push(effect);
     }
 
-    fn poll(&mut self) -> Option<Event> {
-        self.0.borrow_mut().events.pop_front()
+    fn poll(&mut self) -> Option<News> {
+        self.0.borrow_mut().events.pop_front().map(News::from)
     }
 
     fn busy(&self) -> Option<String> {

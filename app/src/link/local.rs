@@ -18,6 +18,7 @@ use loka_core::{
     plan::Plan,
     session::{
         Effect, Event, OpenedTrace,
+        shared::News,
         view::{SeriesTable, SiteSeries},
     },
     tables,
@@ -325,13 +326,13 @@ impl Link for LocalLink {
         }
     }
 
-    fn poll(&mut self) -> Option<Event> {
+    fn poll(&mut self) -> Option<News> {
         let current = self.running.as_ref().map_or(0, |running| running.run);
         loop {
             let (run, event) = self.receiver.try_recv().ok()?;
             // What an earlier run still had to say is of no use to this one.
             if run == 0 || run >= current {
-                return Some(event);
+                return Some(News::from(event));
             }
         }
     }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use loka_core::{
     engine::EngineStatus,
-    session::{ENGINES, Effect, Event},
+    session::{ENGINES, Effect, Event, shared::News},
 };
 
 use super::Link;
@@ -53,8 +53,8 @@ impl Link for OfflineLink {
         }
     }
 
-    fn poll(&mut self) -> Option<Event> {
-        self.answers.pop_front()
+    fn poll(&mut self) -> Option<News> {
+        self.answers.pop_front().map(|event| News::from(event))
     }
 
     fn busy(&self) -> Option<String> {
@@ -66,16 +66,23 @@ impl Link for OfflineLink {
 mod tests {
     use super::*;
 
+    fn next(link: &mut OfflineLink) -> Option<Event> {
+        match link.poll()? {
+            News::Event(event) => Some(*event),
+            other => panic!("not an event: {other:?}"),
+        }
+    }
+
     #[test]
     fn every_request_is_answered_in_one_line() {
         let mut link = OfflineLink::default();
         link.run(Effect::LoadTrace { path: "a".to_owned() });
-        assert_eq!(link.poll(), Some(Event::OpenFailed { message: NO_ENGINE.to_owned() }));
+        assert_eq!(next(&mut link), Some(Event::OpenFailed { message: NO_ENGINE.to_owned() }));
         let site = loka_core::model::SiteId::new("s");
         link.run(Effect::Inspect { trace: "a".to_owned(), site: site.clone() });
         let refused = Event::SiteInspected { trace: "a".into(), other: None, site, outcome: Err(NO_ENGINE.to_owned()) };
-        assert_eq!(link.poll(), Some(refused));
+        assert_eq!(next(&mut link), Some(refused));
         link.run(Effect::Cancel);
-        assert_eq!(link.poll(), None);
+        assert_eq!(next(&mut link), None);
     }
 }

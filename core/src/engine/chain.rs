@@ -22,7 +22,6 @@ pub struct SiteContext {
     pub own: ModSet,
     /// The sites whose outputs become this one's input, from the earliest modified one on, each with those
     /// of its mods that change it. Empty: the site reads what was recorded.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub upstream: Vec<(SiteId, ModSet)>,
 }
 

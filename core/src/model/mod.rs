@@ -1,6 +1,7 @@
 //! The words: site, GEMM, recipe, kernel, mod, verdict, row. Plain data without behaviour of its own;
 //! every later stage takes and gives these.
 
+pub mod as_text;
 mod gemm;
 mod kernel;
 mod manifest;

@@ -122,6 +122,7 @@ impl ResultRow {
 pub struct ResultsMeta {
     /// `sha256:` + hex of the trace file's bytes.
     pub trace_digest: String,
+    #[serde(with = "super::as_text")]
     pub manifest: Manifest,
     pub engine: String,
     pub device: String,

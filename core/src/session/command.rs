@@ -9,7 +9,7 @@ use crate::{
 
 /// A request. Applied at once; what takes time comes back as Events.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "command", rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
 pub enum Command {
     /// A trace file or a folder of shards.
     OpenTrace {
@@ -114,6 +114,45 @@ pub enum Command {
     /// All of them.
     DismissNotices,
     ClearLog,
+}
+
+impl Command {
+    /// Done by each window for itself: it changes nothing that others see, and nothing that is remembered.
+    pub fn is_private(&self) -> bool {
+        match self {
+            Self::ReadSeries
+            | Self::Identify { .. }
+            | Self::SaveResults { .. }
+            | Self::ExportPlan { .. }
+            | Self::InspectSite { .. }
+            | Self::InspectOther { .. }
+            | Self::DismissNotice { .. }
+            | Self::DismissNotices
+            | Self::ClearLog => true,
+            Self::OpenTrace { .. }
+            | Self::OpenResults { .. }
+            | Self::FindEngines
+            | Self::SelectEngine { .. }
+            | Self::MeasureSpeeds
+            | Self::StartProbe
+            | Self::CancelProbe
+            | Self::ProbeMore { .. }
+            | Self::PauseProbe { .. }
+            | Self::ToggleMod { .. }
+            | Self::SetMod { .. }
+            | Self::SetPolicy { .. }
+            | Self::SetMaxError { .. }
+            | Self::SetMinSpeedup { .. }
+            | Self::SetOverride { .. }
+            | Self::ClearOverride { .. }
+            | Self::SetOverrides { .. }
+            | Self::ClearOverrides { .. }
+            | Self::OpenPlan { .. }
+            | Self::ClosePlan
+            | Self::Undo
+            | Self::Redo => false,
+        }
+    }
 }
 
 /// Why a command was not carried out. One line, shown as it is.

@@ -3,6 +3,8 @@
 //! An engine is not part of the document: choosing is not undone, and a plan does not change by it until
 //! rows do.
 
+use serde::{Deserialize, Serialize};
+
 use crate::engine::{DeviceMemory, EngineStatus, contexts};
 
 use super::{Command, CommandError, Effect, LogKind, MeasuredLatency, NoticeAction, NoticeKind, Origin, Session};
@@ -20,7 +22,7 @@ pub fn engine_title(name: &str) -> &str {
 }
 
 /// The engines as they are listed, and the chosen one.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Engines {
     pub listed: Vec<EngineStatus>,
     pub chosen: String,
@@ -67,7 +69,7 @@ impl Engines {
 }
 
 /// Kernels being timed.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measuring {
     pub id: u64,
     pub origin: Origin,

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     engine::{DeviceMemory, EngineStatus},
-    model::{Manifest, ResultRow, Results, ResultsMeta, SiteId, SiteMods},
+    model::{Manifest, ResultRow, Results, ResultsMeta, SiteId, SiteMods, as_text},
     plan::Plan,
 };
 
@@ -92,7 +92,7 @@ pub struct OpenedTrace {
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
 pub enum Event {
     TraceOpened {
         trace: Box<OpenedTrace>,
@@ -114,6 +114,7 @@ pub enum Event {
     /// A plan to compare with.
     PlanOpened {
         path: String,
+        #[serde(with = "as_text")]
         plan: Box<Plan>,
     },
     /// What a file is, or in a line why it is none of ours.
@@ -195,6 +196,19 @@ pub enum Event {
     WriteFailed {
         message: String,
     },
+}
+
+impl Event {
+    /// Answers what one window asked for itself, as [`super::Command::is_private`].
+    pub fn is_private(&self) -> bool {
+        matches!(self, Self::SiteInspected { .. } | Self::SeriesRead { .. } | Self::Identified { .. })
+    }
+
+    /// Says nothing that a later process would want to know.
+    pub fn is_passing(&self) -> bool {
+        let passing = matches!(self, Self::Progress { .. } | Self::EngineMemory { .. } | Self::FileChanged { .. });
+        passing || self.is_private()
+    }
 }
 
 impl OpenedTrace {

@@ -3,13 +3,15 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use super::{NoticeKind, Session};
 
 /// Lines that are kept; the oldest go first.
 pub const LOG_LINES: usize = 2000;
 
 /// What a line is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum LogKind {
     Info,
     Warning,
@@ -46,7 +48,7 @@ impl From<NoticeKind> for LogKind {
 }
 
 /// One line.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogEntry {
     /// Counts from 1, never used twice.
     pub seq: u64,
@@ -55,7 +57,7 @@ pub struct LogEntry {
 }
 
 /// The latest [`LOG_LINES`] lines.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Log {
     entries: VecDeque<LogEntry>,
     last_seq: u64,

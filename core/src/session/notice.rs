@@ -1,8 +1,10 @@
 //! Lines for the person, with what can be done about them.
 
+use serde::{Deserialize, Serialize};
+
 use super::Command;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NoticeKind {
     Info,
     Warning,
@@ -10,7 +12,7 @@ pub enum NoticeKind {
 }
 
 /// What a notice offers to do.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NoticeAction {
     /// The button's text.
     pub text: String,
@@ -18,7 +20,7 @@ pub struct NoticeAction {
 }
 
 /// One line for the person, kept until dismissed.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Notice {
     pub id: u64,
     pub kind: NoticeKind,

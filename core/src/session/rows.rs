@@ -6,12 +6,14 @@ use std::{
     sync::Arc,
 };
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{
     engine::SiteContext,
     model::{Gemm, KernelId, Latency, ResultRow, ResultsMeta, Site, SiteId},
 };
+
+use super::saved::{SavedSet, Share};
 
 /// Whose rows: an engine on a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -99,11 +101,31 @@ impl SiteIndex {
 }
 
 /// Rows of one site under one set of mods, sorted by GEMM and kernel.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(from = "Vec<ResultRow>")]
 pub struct SiteRows {
     rows: Vec<ResultRow>,
     /// Where the rows of each GEMM end: found without a look at a row, which is a wait for memory.
     ends: [usize; 3],
+}
+
+impl From<Vec<ResultRow>> for SiteRows {
+    /// In any order; of rows of the same kernel the last counts.
+    fn from(rows: Vec<ResultRow>) -> Self {
+        let mut known = Self::default();
+        if Self::are_sorted(&rows) {
+            known.adopt(rows);
+        } else {
+            rows.into_iter().for_each(|row| _ = known.put(row));
+        }
+        known
+    }
+}
+
+impl Serialize for SiteRows {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.rows.serialize(serializer)
+    }
 }
 
 impl SiteRows {
@@ -309,6 +331,8 @@ impl RowSets {
             together.push(first);
             let belongs = |row: &ResultRow| row.site == site && row.mods == mods && origin.made(row);
             together.extend(std::iter::from_fn(|| rows.next_if(belongs)));
+            // One name a site in memory, not one a row.
+            together.iter_mut().for_each(|row| row.site.clone_from(&self.index.ids()[at]));
             usual = together.len();
             if !self.sets.contains_key(&origin) {
                 self.sets.insert(origin.clone(), RowSet::default());
@@ -324,6 +348,48 @@ impl RowSets {
         for measured in measured {
             if let Some(at) = self.index.at(&measured.site) {
                 set.measure(at, measured);
+            }
+        }
+    }
+
+    /// As plain data, sorted: by engine, site and mods.
+    pub fn save(&self) -> (Vec<SavedSet>, Vec<Share>) {
+        let (mut heads, mut shares) = (Vec::new(), Vec::new());
+        for (origin, set) in &self.sets {
+            let measured = set.measured.iter();
+            let mut measured: Vec<_> = measured
+                .map(|((at, gemm, kernel), latency)| (*at as u32, *gemm, kernel.clone(), latency.clone()))
+                .collect();
+            measured.sort_by(|a, b| (a.0, a.1, &a.2).cmp(&(b.0, b.1, &b.2)));
+            heads.push(SavedSet { origin: origin.clone(), circumstances: set.circumstances.clone(), measured });
+            for (at, site) in set.sites.iter().enumerate() {
+                shares.extend(site.0.iter().map(|(context, probed)| Share {
+                    origin: origin.clone(),
+                    at: at as u32,
+                    context: context.clone(),
+                    complete: probed.complete,
+                    rows: probed.rows.clone(),
+                }));
+            }
+        }
+        (heads, shares)
+    }
+
+    /// Replaces everything. Rows of sites that are not in `index` go nowhere.
+    pub fn restore(&mut self, index: Arc<SiteIndex>, heads: Vec<SavedSet>, shares: Vec<Share>, shown: Origin) {
+        self.open(index);
+        self.shown = shown;
+        for SavedSet { origin, circumstances, measured } in heads {
+            let measured =
+                measured.into_iter().map(|(at, gemm, kernel, of)| ((at as usize, gemm, kernel), of)).collect();
+            self.sets.insert(origin, RowSet { circumstances, measured, ..RowSet::default() });
+        }
+        for Share { origin, at, context, complete, rows } in shares {
+            let at = at as usize;
+            if at < self.index.len() {
+                let set = self.sets.entry(origin).or_default();
+                set.num_rows += rows.all().len();
+                set.site(at).0.insert(context, Probed { rows, complete });
             }
         }
     }

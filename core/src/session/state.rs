@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     dispatch::Policy,
     engine::{Feeds, SiteContext, contexts},
@@ -15,7 +17,7 @@ use super::{
 };
 
 /// A probe under way or over.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     pub id: u64,
     pub mods: SiteMods,
@@ -77,11 +79,11 @@ pub struct Session {
     pub(super) contexts: Arc<[SiteContext]>,
     pub(super) run_contexts: Arc<[SiteContext]>,
     pub(super) next_run: u64,
-    next_notice: u64,
+    pub(super) next_notice: u64,
     /// Counts changes of anything that a view derives from.
     pub(super) revision: u64,
     /// How many of them were the document's, or of the plan to compare with: the rest were of rows.
-    num_decisions: u64,
+    pub(super) num_decisions: u64,
 }
 
 impl Session {
@@ -228,7 +230,7 @@ impl Session {
             if self.document.mods != before.mods {
                 self.contexts = contexts(self.sites(), &self.document.mods).into();
             }
-            self.history.note(&before, gesture);
+            self.history.note(&before, &self.document, gesture);
             self.decided();
         }
     }

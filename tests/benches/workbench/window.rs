@@ -11,7 +11,7 @@ use std::{
 use eframe::egui_wgpu::{RenderState, ScreenDescriptor};
 use egui::{Event as Input, Pos2, RawInput, Rect, ViewportId, pos2, vec2};
 use loka::{LokaApp, link::Link};
-use loka_core::session::{Effect, Event, Session};
+use loka_core::session::{Effect, Event, Session, shared::News};
 
 use crate::clock;
 
@@ -136,8 +136,8 @@ impl Link for ScriptedLink {
         }
     }
 
-    fn poll(&mut self) -> Option<Event> {
-        self.0.borrow_mut().events.pop_front()
+    fn poll(&mut self) -> Option<News> {
+        self.0.borrow_mut().events.pop_front().map(News::from)
     }
 
     fn busy(&self) -> Option<String> {

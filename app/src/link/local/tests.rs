@@ -9,8 +9,8 @@ use super::*;
 fn next(link: &mut LocalLink) -> Event {
     let start = Instant::now();
     loop {
-        if let Some(event) = link.poll() {
-            return event;
+        if let Some(News::Event(event)) = link.poll() {
+            return *event;
         }
         assert!(start.elapsed() < Duration::from_secs(20), "no event came");
         std::thread::sleep(Duration::from_millis(2));
@@ -56,11 +56,11 @@ fn drained(link: &mut LocalLink) -> Vec<Event> {
     let (mut events, mut last) = (Vec::new(), Instant::now());
     while last.elapsed() < Duration::from_millis(500) {
         match link.poll() {
-            Some(event) => {
-                events.push(event);
+            Some(News::Event(event)) => {
+                events.push(*event);
                 last = Instant::now();
             }
-            None => std::thread::sleep(Duration::from_millis(2)),
+            _ => std::thread::sleep(Duration::from_millis(2)),
         }
     }
     events

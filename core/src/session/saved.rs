@@ -1,0 +1,173 @@
+//! A session as plain data, and back: what a client that joins is sent, and what a journal keeps. Rows are shared
+//! with the session, so that taking it costs a pointer a site.
+//!
+//! Left out is what every window has for itself: distributions and series that it looked into.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::{
+    engine::{SiteContext, contexts},
+    model::{Gemm, KernelId, Latency, as_text},
+    plan::Plan,
+};
+
+use super::{
+    Circumstances, Document, Engines, History, Log, Measuring, Notice, OpenedTrace, Origin, Run, Session, SiteIndex,
+    SiteRows,
+};
+
+/// Everything but the rows.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Head {
+    pub trace: Option<Arc<OpenedTrace>>,
+    pub document: Document,
+    pub history: History,
+    pub engines: Engines,
+    pub run: Option<Run>,
+    pub(super) idle_runs: BTreeMap<Origin, Run>,
+    pub measuring: Option<Measuring>,
+    pub notices: Vec<Notice>,
+    pub log: Log,
+    pub results_file: Option<String>,
+    pub(super) other_plan: Option<OtherPlan>,
+    pub(super) shown: Origin,
+    pub(super) sets: Vec<SavedSet>,
+    pub(super) next_run: u64,
+    pub(super) next_notice: u64,
+    pub(super) revision: u64,
+    pub(super) num_decisions: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct OtherPlan {
+    path: String,
+    #[serde(with = "as_text")]
+    plan: Arc<Plan>,
+}
+
+/// One engine's rows, without them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct SavedSet {
+    pub origin: Origin,
+    pub circumstances: Option<Circumstances>,
+    /// By site, GEMM and kernel, sorted.
+    pub measured: Vec<(u32, Gemm, KernelId, Latency)>,
+}
+
+/// The rows of one site from one engine under one set of mods.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Share {
+    pub origin: Origin,
+    /// The site's number.
+    pub at: u32,
+    pub context: SiteContext,
+    /// Nothing more is to come.
+    pub complete: bool,
+    pub rows: Arc<SiteRows>,
+}
+
+/// The whole of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Saved {
+    pub head: Head,
+    pub shares: Vec<Share>,
+}
+
+impl Saved {
+    pub fn num_rows(&self) -> usize {
+        self.shares.iter().map(|share| share.rows.all().len()).sum()
+    }
+
+    /// Equal for sessions that took the same inputs, whatever their windows looked into or dismissed. SHA-256,
+    /// hexadecimal.
+    pub fn digest(&self) -> String {
+        let (notices, log) = (Vec::new(), Log::default());
+        let head = Head { notices, log, revision: 0, num_decisions: 0, next_notice: 0, ..self.head.clone() };
+        // Plain data has a coding.
+        let bytes = postcard::to_allocvec(&(head, &self.shares)).unwrap_or_default();
+        Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+impl Session {
+    pub fn save(&self) -> Saved {
+        let (sets, shares) = self.sets.save();
+        let head = Head {
+            trace: self.trace.clone(),
+            document: self.document.clone(),
+            history: self.history.clone(),
+            engines: self.engines.clone(),
+            run: self.run.clone(),
+            idle_runs: self.idle_runs.clone(),
+            measuring: self.measuring.clone(),
+            notices: self.notices.clone(),
+            log: self.log.clone(),
+            results_file: self.results_file.clone(),
+            other_plan: self
+                .other_plan
+                .as_ref()
+                .map(|(path, plan)| OtherPlan { path: path.clone(), plan: plan.clone() }),
+            shown: self.sets.shown_origin().clone(),
+            sets,
+            next_run: self.next_run,
+            next_notice: self.next_notice,
+            revision: self.revision,
+            num_decisions: self.num_decisions,
+        };
+        Saved { head, shares }
+    }
+
+    /// The session that was saved.
+    pub fn restored(saved: Saved) -> Self {
+        let Saved { head, shares } = saved;
+        let sites = head.trace.as_ref().map_or(&[][..], |trace| &trace.manifest().sites);
+        let index = Arc::new(SiteIndex::new(sites));
+        let of_run = head.run.as_ref().map(|run| contexts(sites, &run.mods).into());
+        let mut session = Self {
+            contexts: contexts(sites, &head.document.mods).into(),
+            run_contexts: of_run.unwrap_or_default(),
+            trace: head.trace,
+            document: head.document,
+            history: head.history,
+            engines: head.engines,
+            run: head.run,
+            idle_runs: head.idle_runs,
+            measuring: head.measuring,
+            notices: head.notices,
+            log: head.log,
+            results_file: head.results_file,
+            other_plan: head.other_plan.map(|other| (other.path, other.plan)),
+            next_run: head.next_run,
+            next_notice: head.next_notice,
+            revision: head.revision,
+            num_decisions: head.num_decisions,
+            ..Self::default()
+        };
+        session.sets.restore(index, head.sets, shares, head.shown);
+        session
+    }
+
+    /// Takes the place of `before`: views that were derived from that are out of date, whatever its revision.
+    #[must_use]
+    pub fn in_place_of(mut self, before: &Self) -> Self {
+        self.revision += before.revision + 1;
+        self
+    }
+
+    /// Another process takes up what the one before it left: nothing runs, and engines are looked for anew.
+    pub fn awaken(&mut self) {
+        if let Some(run) = self.run.as_mut().filter(|run| run.running) {
+            (run.running, run.paused, run.cancelled) = (false, false, true);
+        }
+        self.measuring = None;
+        self.engines = Engines::default();
+        self.notices.clear();
+        self.revision += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests;

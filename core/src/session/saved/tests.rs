@@ -1,0 +1,74 @@
+//! There and back, and what another process makes of it.
+
+use super::*;
+use crate::{
+    dispatch::testing::{results, row},
+    session::{Command, Event},
+};
+
+fn session() -> Session {
+    let rows = vec![
+        row("a", Gemm::Fprop, "cublaslt/bf16", 0.1, Some(1.2), 0.0),
+        row("a", Gemm::Fprop, "te/current", 0.2, Some(1.4), 0.0),
+        row("b", Gemm::Dgrad, "te/current", 0.2, None, 0.0),
+    ];
+    let mut session = Session::default();
+    let results = Box::new(results(&["a", "b"], rows));
+    session.event(Event::ResultsOpened { path: "r.parquet".to_owned(), results });
+    let site = crate::model::SiteId::new("a");
+    let (gemm, kernel, reason) = (Gemm::Fprop, KernelId::new("te/current"), "why".to_owned());
+    session.command(Command::SetOverride { site, gemm, kernel, reason }).unwrap();
+    session.command(Command::SetMaxError { value: 0.15, gesture: Some(1) }).unwrap();
+    session
+}
+
+#[test]
+fn a_session_comes_back_whole() {
+    let first = session();
+    let saved = first.save();
+    let bytes = postcard::to_allocvec(&saved).unwrap();
+    let read: Saved = postcard::from_bytes(&bytes).unwrap();
+    assert_eq!(read, saved);
+    let mut second = Session::restored(read);
+    assert_eq!(second.save(), saved);
+    assert_eq!(second.results(), first.results());
+    assert_eq!(second.snapshot().map(|of| of.rows), first.snapshot().map(|of| of.rows));
+    assert_eq!((saved.num_rows(), saved.shares.len()), (8, 2));
+    second.command(Command::Undo).unwrap();
+    second.command(Command::Undo).unwrap();
+    assert_eq!(second.document, Document::default());
+    assert_ne!(second.save().digest(), saved.digest());
+}
+
+#[test]
+fn what_one_window_did_for_itself_is_not_in_the_digest() {
+    let mut session = session();
+    let digest = session.save().digest();
+    session.notify(crate::session::NoticeKind::Info, "mine".to_owned());
+    session.command(Command::DismissNotices).unwrap();
+    session.command(Command::ClearLog).unwrap();
+    assert_eq!(session.save().digest(), digest);
+}
+
+#[test]
+fn shares_of_sites_that_are_not_there_go_nowhere() {
+    let mut saved = session().save();
+    saved.shares[0].at = 7;
+    let restored = Session::restored(saved);
+    assert_eq!(restored.rows().count(), 4);
+}
+
+#[test]
+fn nothing_runs_in_a_process_that_begins() {
+    let mut session = session();
+    let mods = crate::model::SiteMods::none();
+    let sites = vec![crate::model::SiteId::new("a")];
+    let meta = results(&["a"], Vec::new()).meta;
+    let by = Box::new(Circumstances::from(&meta));
+    session.event(Event::ProbeStarted { run: 1, mods, sites, by });
+    assert!(session.is_running());
+    let mut woken = Session::restored(session.save());
+    woken.awaken();
+    assert!(!woken.is_running() && woken.run.is_some_and(|run| run.cancelled));
+    assert!(!woken.engines.looking);
+}

@@ -1,0 +1,165 @@
+//! Puts inputs into one order: takes commands and events, gives numbered steps and what is to be done; takes
+//! steps, and becomes what gave them.
+
+use std::collections::BTreeMap;
+
+use crate::session::{Command, CommandError, Effect, Event, Saved, Session};
+
+use super::{Author, Input, Step};
+
+/// Authors whose last command is remembered: a window that was away for longer joins anew.
+const HEARD: usize = 4096;
+
+/// A session and the number of its last input.
+#[derive(Default)]
+pub struct Ordered {
+    pub session: Session,
+    seq: u64,
+    /// The last command of each author that was answered.
+    heard: BTreeMap<u64, u64>,
+}
+
+/// What became of a command.
+#[derive(Debug, PartialEq)]
+pub enum Taken {
+    Done(Box<Step>, Vec<Effect>),
+    /// It was answered before: its author sent it again.
+    Known,
+}
+
+/// A step that does not follow the last one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("step {found} does not follow step {last}")]
+pub struct OutOfOrder {
+    pub last: u64,
+    pub found: u64,
+}
+
+impl Ordered {
+    /// Goes on from a saved session, whose last input was number `seq`.
+    pub fn new(session: Session, seq: u64) -> Self {
+        Self { session, seq, heard: BTreeMap::new() }
+    }
+
+    /// Of the last input.
+    pub fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    pub fn save(&self) -> Saved {
+        self.session.save()
+    }
+
+    /// The number of the author's last command that was answered; 0: none.
+    pub fn heard(&self, author: u64) -> u64 {
+        self.heard.get(&author).copied().unwrap_or_default()
+    }
+
+    /// A refused command has no place in the order, and is answered all the same.
+    pub fn command(&mut self, author: Author, number: u64, command: Command) -> Result<Taken, CommandError> {
+        // The program counts nothing: it never sends again.
+        if author.key != 0 && number <= self.heard(author.key) {
+            return Ok(Taken::Known);
+        }
+        self.hear(&author, number);
+        let effects = self.session.command(command.clone())?;
+        let step = self.next(Input::Command { author, number, command });
+        Ok(Taken::Done(Box::new(step), effects))
+    }
+
+    pub fn event(&mut self, event: Event) -> Step {
+        self.session.event(event.clone());
+        self.next(Input::Event(Box::new(event)))
+    }
+
+    /// Takes a step that another gave, without doing what it asked for: that was done there.
+    pub fn follow(&mut self, step: Step) -> Result<(), OutOfOrder> {
+        if step.seq != self.seq + 1 {
+            return Err(OutOfOrder { last: self.seq, found: step.seq });
+        }
+        self.seq = step.seq;
+        match step.input {
+            Input::Command { author, number, command } => {
+                self.hear(&author, number);
+                // It was carried out there, so it is here.
+                drop(self.session.command(command));
+            }
+            Input::Event(event) => self.session.event(*event),
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, author: &Author, number: u64) {
+        if author.key == 0 {
+            return;
+        }
+        self.heard.insert(author.key, number);
+        if self.heard.len() > HEARD {
+            self.heard.pop_first();
+        }
+    }
+
+    fn next(&mut self, input: Input) -> Step {
+        self.seq += 1;
+        Step { seq: self.seq, input }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        dispatch::testing::{results, row},
+        model::Gemm,
+    };
+
+    fn opened() -> Ordered {
+        let rows = vec![row("a", Gemm::Fprop, "cublaslt/bf16", 0.1, None, 0.0)];
+        let mut ordered = Ordered::default();
+        let results = Box::new(results(&["a"], rows));
+        ordered.event(Event::ResultsOpened { path: "r.parquet".to_owned(), results });
+        ordered
+    }
+
+    fn anna() -> Author {
+        Author { key: 7, name: "Anna".to_owned() }
+    }
+
+    #[test]
+    fn who_follows_is_the_same() {
+        let (mut first, mut second) = (Ordered::default(), Ordered::default());
+        let mut steps = Vec::new();
+        let results = Box::new(results(&["a"], vec![row("a", Gemm::Fprop, "cublaslt/bf16", 0.1, None, 0.0)]));
+        steps.push(first.event(Event::ResultsOpened { path: "r.parquet".to_owned(), results }));
+        let pull = Command::SetMaxError { value: 0.3, gesture: None };
+        for (number, command) in [(1, pull), (2, Command::Undo), (3, Command::Redo)] {
+            let Ok(Taken::Done(step, _)) = first.command(anna(), number, command) else { panic!("not done") };
+            steps.push(*step);
+        }
+        for step in steps {
+            second.follow(step).unwrap();
+        }
+        assert_eq!(second.save().digest(), first.save().digest());
+        assert_eq!((second.seq(), second.heard(7)), (4, 3));
+        let again = Step { seq: 4, input: Input::Event(Box::new(Event::OpenFailed { message: String::new() })) };
+        assert_eq!(second.follow(again), Err(OutOfOrder { last: 4, found: 4 }));
+    }
+
+    #[test]
+    fn a_command_sent_again_is_done_once() {
+        let mut ordered = opened();
+        let pull = Command::SetMaxError { value: 0.3, gesture: None };
+        assert!(matches!(ordered.command(anna(), 1, pull.clone()), Ok(Taken::Done(..))));
+        assert_eq!(ordered.command(anna(), 1, pull), Ok(Taken::Known));
+        assert_eq!(ordered.seq(), 2);
+    }
+
+    #[test]
+    fn a_refused_command_has_no_place() {
+        let mut ordered = opened();
+        assert_eq!(ordered.command(anna(), 1, Command::Undo), Err(CommandError::NothingToUndo));
+        assert_eq!((ordered.seq(), ordered.heard(7)), (1, 1));
+        let worse = Command::SetMaxError { value: f64::NAN, gesture: None };
+        assert!(ordered.command(anna(), 2, worse).is_err());
+    }
+}

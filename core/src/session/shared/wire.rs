@@ -1,0 +1,177 @@
+//! What goes between a window and the server of its session, and how it is coded.
+//!
+//! A message is one byte (0: plain, 1: LZ4 with its length in front), then postcard's coding of [`ToServer`] or
+//! [`ToClient`]. Both ends say [`PROTOCOL`] first; another number ends the talk with a reason.
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::{
+    model::SiteId,
+    session::{Command, Event, Head, Share},
+};
+
+use super::Step;
+
+/// Goes up with every change of what is coded: the coding has no names to tell an old field by.
+pub const PROTOCOL: u32 = 1;
+
+/// Bytes of a message to the server, decoded. Commands are small; one can name every site of a large trace.
+pub const MAX_TO_SERVER: usize = 4 << 20;
+/// Bytes of a message to a window, decoded.
+pub const MAX_TO_CLIENT: usize = 256 << 20;
+
+/// Letters of an author's name.
+pub const NAME_LENGTH: usize = 64;
+
+/// Messages below this are sent as they are: LZ4 gains nothing on them.
+const PLAIN: usize = 1024;
+
+const AS_IT_IS: u8 = 0;
+const LZ4: u8 = 1;
+
+/// The first message of a window.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Hello {
+    pub protocol: u32,
+    /// The program's version, for the line that says which of the two is old.
+    pub version: String,
+    /// The window's own number: see [`super::Author::key`].
+    pub key: u64,
+    pub name: String,
+    /// A trace of the served folder; `None`: the server's own, if it has one.
+    pub trace: Option<String>,
+    /// The session and the last step that the window has, to go on from there.
+    pub resume: Option<(u64, u64)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToServer {
+    Hello(Hello),
+    /// Another trace's session from now on.
+    Join {
+        trace: String,
+    },
+    Command {
+        number: u64,
+        command: Box<Command>,
+    },
+    /// For this window alone; answered by [`ToClient::Answer`].
+    Ask(Question),
+}
+
+/// What a window wants to know for itself. The answers are Events.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Question {
+    /// A site's distributions, in the open trace or in another of the folder.
+    Inspect {
+        site: SiteId,
+        other: Option<String>,
+    },
+    Series,
+    Identify {
+        path: String,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Welcome {
+    pub protocol: u32,
+    pub version: String,
+    /// This session of this trace; 0: no trace is chosen yet.
+    pub session: u64,
+    /// The window goes on from the step it had; else a [`ToClient::Saved`] comes.
+    pub resumed: bool,
+    /// The last command of this window that was answered.
+    pub heard: u64,
+    /// What can be opened: names in the served folder.
+    pub files: Vec<String>,
+}
+
+/// Somebody with a window on the session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Person {
+    pub key: u64,
+    pub name: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToClient {
+    Welcome(Welcome),
+    /// The session after step `seq`, but for its rows: that many shares of them follow.
+    Saved {
+        seq: u64,
+        num_shares: u64,
+        head: Box<Head>,
+    },
+    Shares(Vec<Share>),
+    Steps(Vec<Step>),
+    /// Of a command of this window.
+    Refused {
+        number: u64,
+        reason: String,
+    },
+    Answer(Box<Event>),
+    Present(Vec<Person>),
+    /// The server ends the talk. `again`: it is worth trying later.
+    Closing {
+        reason: String,
+        again: bool,
+    },
+}
+
+/// Why a message cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    #[error("the message is empty")]
+    Empty,
+    #[error("the message has {0} bytes, more than the {1} allowed")]
+    TooLarge(usize, usize),
+    #[error("the message is not of this protocol ({0})")]
+    Broken(String),
+}
+
+pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
+    // Plain data has a coding; what had none would be refused by the other end as empty.
+    let Ok(mut bytes) = postcard::to_extend(message, vec![AS_IT_IS]) else { return Vec::new() };
+    if bytes.len() > PLAIN {
+        let packed = lz4_flex::compress_prepend_size(&bytes[1..]);
+        if packed.len() + 1 < bytes.len() {
+            bytes.clear();
+            bytes.push(LZ4);
+            bytes.extend(packed);
+        }
+    }
+    bytes
+}
+
+/// `most`: bytes of the decoded message. Nothing larger is ever in memory.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8], most: usize) -> Result<T, WireError> {
+    let (coding, rest) = bytes.split_first().ok_or(WireError::Empty)?;
+    let fits = |size: usize| if size > most { Err(WireError::TooLarge(size, most)) } else { Ok(()) };
+    fits(rest.len())?;
+    let broken = |reason: String| WireError::Broken(reason);
+    match *coding {
+        AS_IT_IS => whole(rest),
+        LZ4 => {
+            let (size, _) = rest.split_first_chunk::<4>().ok_or_else(|| broken("it is cut".to_owned()))?;
+            fits(u32::from_le_bytes(*size) as usize)?;
+            let plain = lz4_flex::decompress_size_prepended(rest).map_err(|error| broken(error.to_string()))?;
+            whole(&plain)
+        }
+        other => Err(broken(format!("coding {other}"))),
+    }
+}
+
+fn whole<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, WireError> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((message, [])) => Ok(message),
+        Ok((_, rest)) => Err(WireError::Broken(format!("{} bytes too many", rest.len()))),
+        Err(error) => Err(WireError::Broken(error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests;
