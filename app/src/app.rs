@@ -174,11 +174,18 @@ impl LokaApp {
         match self.session.command(command.clone()) {
             Ok(effects) => {
                 self.link.keep_command(&command);
+                self.keep_whole();
                 effects.into_iter().for_each(|effect| self.link.run(effect));
             }
             // A key pressed once too often is no error.
             Err(CommandError::NothingToUndo | CommandError::NothingToRedo) => {}
             Err(error) => self.session.notify(NoticeKind::Error, error.to_string()),
+        }
+    }
+
+    pub(crate) fn keep_whole(&mut self) {
+        if self.link.wants_checkpoint() {
+            self.link.checkpoint(self.session.save());
         }
     }
 

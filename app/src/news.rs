@@ -37,7 +37,11 @@ impl LokaApp {
 
     /// Another session, or this one after a time away: what is selected stays where it is the same trace.
     fn take_state(&mut self, saved: Saved) {
-        let session = Session::restored(saved).in_place_of(&self.session);
+        let mut session = Session::restored(saved).in_place_of(&self.session);
+        if !self.link.is_shared() {
+            // What was found here while the journal was read.
+            session.engines = std::mem::take(&mut self.session.engines);
+        }
         let path = |session: &Session| session.trace.as_ref().map(|trace| trace.path.clone());
         let same = path(&self.session) == path(&session);
         self.session = session;
@@ -62,6 +66,7 @@ impl LokaApp {
         let not_ours = self.opening.event(&event);
         let files = self.chores.before(&event, &self.session);
         self.session.event(event);
+        self.keep_whole();
         if let Some(line) = not_ours {
             self.session.notify(NoticeKind::Error, line);
         }

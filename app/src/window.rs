@@ -3,6 +3,8 @@
 
 use std::{path::PathBuf, sync::Arc, time::SystemTime};
 
+use loka_core::session::shared::Author;
+
 use crate::{
     app::LokaApp,
     link::{LocalLink, Wake},
@@ -25,7 +27,7 @@ pub fn open(paths: Vec<PathBuf>) -> anyhow::Result<()> {
     let create = move |context: &eframe::CreationContext<'_>| {
         let ctx = context.egui_ctx.clone();
         let wake: Wake = Arc::new(move || ctx.request_repaint());
-        let link = LocalLink::new(wake.clone());
+        let link = LocalLink::new(wake.clone()).with_journal(me());
         let mut app = LokaApp::new(Box::new(link)).with_threads(wake).with_suggestions(nearby());
         app = app.with_picker(Box::new(SystemPicker)).with_clock(seconds_of_utc);
         if let Some(store) = store {
@@ -46,6 +48,12 @@ fn remembered_size(store: Option<&dyn Store>) -> [f32; 2] {
     let text = store.and_then(|store| store.load().ok().flatten()).unwrap_or_default();
     let size = Settings::from_json(&text).0.window.unwrap_or(SIZE);
     [size[0].max(LEAST[0]), size[1].max(LEAST[1])]
+}
+
+/// Whose commands the journal keeps.
+fn me() -> Author {
+    let name = ["USER", "USERNAME"].iter().find_map(|name| std::env::var(name).ok());
+    Author { key: 1, name: name.unwrap_or_else(|| "the desktop".to_owned()) }
 }
 
 fn seconds_of_utc() -> Option<u64> {

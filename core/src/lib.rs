@@ -34,4 +34,7 @@ pub mod plan;
 pub mod session;
 
 #[cfg(feature = "native")]
+pub mod journal;
+
+#[cfg(feature = "native")]
 pub mod tables;

@@ -6,38 +6,36 @@ use std::{
     path::Path,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::AtomicU64,
         mpsc::{Receiver, Sender, channel},
     },
     thread::{Builder, JoinHandle},
 };
 
 use loka_core::{
-    engine::{self, Control, CpuEngine, EngineError},
+    engine::{self, Control, EngineError},
     model::{Results, SiteId, SiteMods},
     plan::Plan,
     session::{
-        Effect, Event, OpenedTrace,
-        shared::News,
-        view::{SeriesTable, SiteSeries},
+        Command, Effect, Event, Saved,
+        shared::{Author, News},
     },
     tables,
-    trace::{Series, Trace},
+    trace::Trace,
 };
 
 use super::{
-    Link, Wake,
-    identify::identify,
-    inspect,
+    Link, Wake, inspect,
+    keeping::Keeping,
     watch::Watch,
-    work::{Work, config, panic_text},
+    work::{Work, panic_text},
 };
 use crate::{files, probing};
 
 /// The engines of this process: the CPU, always there, and CUDA where it is.
 pub struct LocalLink {
     sender: Outbox,
-    receiver: Receiver<(u64, Event)>,
+    receiver: Receiver<(u64, News)>,
     /// The trace that probes read, put there by the thread that opened it.
     trace: Arc<Mutex<Option<Trace>>>,
     /// Counts openings: a slow earlier one must not replace what was opened after it.
@@ -46,6 +44,7 @@ pub struct LocalLink {
     /// The results file that is open.
     watch: Option<Watch>,
     busy: Arc<Mutex<Vec<String>>>,
+    keeping: Keeping,
 }
 
 /// The probe or the timing under way.
@@ -58,14 +57,18 @@ struct Running {
 /// Sends events and wakes the window. The number is the run that an event belongs to, 0 for none.
 #[derive(Clone)]
 pub(super) struct Outbox {
-    sender: Sender<(u64, Event)>,
+    sender: Sender<(u64, News)>,
     wake: Wake,
 }
 
 impl Outbox {
     pub(super) fn send(&self, run: u64, event: Event) {
+        self.news(run, News::from(event));
+    }
+
+    fn news(&self, run: u64, news: News) {
         // A closed channel means that the window is gone, and nobody is left to tell.
-        drop(self.sender.send((run, event)));
+        drop(self.sender.send((run, news)));
         (self.wake)();
     }
 }
@@ -81,47 +84,31 @@ impl LocalLink {
             running: None,
             watch: None,
             busy: Arc::default(),
+            keeping: Keeping::default(),
         }
     }
 
-    fn load_trace(&self, path: String) {
-        let ticket = self.opening.fetch_add(1, Ordering::SeqCst) + 1;
-        let (latest, slot, outbox) = (self.opening.clone(), self.trace.clone(), self.sender.clone());
-        let failed = |message| Event::OpenFailed { message };
-        self.spawn("loka-open", Some(format!("Opening {path}")), failed, move || {
-            let (trace, opened) = match open(&path) {
-                Ok(opened) => opened,
-                Err(message) => return Some(Event::OpenFailed { message }),
-            };
-            let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
-            if latest.load(Ordering::SeqCst) != ticket {
-                return None;
-            }
-            *slot = Some(trace.clone());
-            drop(slot);
-            outbox.send(0, Event::TraceOpened { trace: Box::new(opened) });
-            // Reads the whole file, a second and a half for a gigabyte: the sites need not wait for it.
-            Some(Event::TraceDigest { path, digest: trace.digest() })
-        });
+    /// Keeps a journal beside every trace that is opened, and takes up what was left there. Commands of this
+    /// process are `author`'s.
+    #[must_use]
+    pub fn with_journal(mut self, author: Author) -> Self {
+        self.keeping = Keeping::of(author);
+        self
     }
 
-    fn load_results(&self, path: String) {
-        let failed = |message| Event::OpenFailed { message };
-        self.spawn("loka-open", Some(format!("Opening {path}")), failed, move || {
-            Some(match tables::read_results(Path::new(&path)) {
-                Ok(results) => Event::ResultsOpened { path, results: Box::new(results) },
-                Err(error) => Event::OpenFailed { message: error.to_string() },
-            })
-        });
+    /// A command of somebody else was carried out.
+    pub fn keep_command_of(&mut self, author: &Author, number: u64, command: &Command) {
+        self.keeping.command_by(author, number, command);
     }
 
-    /// What a file is whose name does not say.
-    fn identify(&self, path: String) {
-        let failed = |message| Event::OpenFailed { message };
-        self.spawn("loka-open", None, failed, move || {
-            let kind = identify(Path::new(&path));
-            Some(Event::Identified { path, kind })
-        });
+    /// Returns when everything that was to be kept is.
+    pub fn flush(&self) {
+        self.keeping.flush();
+    }
+
+    /// The open trace, for questions beside the session.
+    pub fn trace(&self) -> Option<Trace> {
+        self.trace.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn watch(&mut self, path: Option<String>) {
@@ -132,29 +119,6 @@ impl LocalLink {
         let tell = move |change| outbox.send(0, Event::FileChanged { path: named.clone(), change });
         // Without a thread the file is not watched; what is open stays as it is.
         self.watch = Watch::start(file.into(), tell).ok();
-    }
-
-    /// A plan to compare with.
-    fn load_plan(&self, path: String) {
-        let failed = |message| Event::OpenFailed { message };
-        self.spawn("loka-open", Some(format!("Opening {path}")), failed, move || {
-            let read = files::read_text(Path::new(&path)).map_err(|error| error.to_string());
-            let plan = read.and_then(|text| Plan::from_json(&text).map_err(|error| format!("{error}: {path}")));
-            Some(match plan {
-                Ok(plan) => Event::PlanOpened { path, plan: Box::new(plan) },
-                Err(message) => Event::OpenFailed { message },
-            })
-        });
-    }
-
-    /// Small beside the statistics, and spread over the whole file: read when somebody looks.
-    fn read_series(&self, path: String) {
-        let trace = self.trace.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let failed = |message| Event::OpenFailed { message };
-        self.spawn("loka-series", Some("Reading series".to_owned()), failed, move || {
-            let none = "these results came without their trace: open the trace to see its series".to_owned();
-            Some(Event::SeriesRead { path, table: trace.ok_or(none).map(|trace| Box::new(series_of(&trace))) })
-        });
     }
 
     fn write_results(&self, path: String, results: Box<Results>) {
@@ -180,7 +144,7 @@ impl LocalLink {
     }
 
     /// Runs `work` on a thread of that name, with `label` as what the link is busy with. A panic in it becomes an event, not a silent thread.
-    fn spawn(
+    pub(super) fn spawn(
         &self,
         name: &str,
         label: Option<String>,
@@ -285,6 +249,19 @@ impl LocalLink {
         Ok(())
     }
 
+    /// A trace's journal goes with it.
+    fn arrived(&mut self, news: &News) {
+        match news {
+            News::State(_) => self.keeping.arrived(true),
+            News::Event(event) => match **event {
+                Event::TraceOpened { .. } => self.keeping.arrived(true),
+                Event::TraceDigest { .. } => self.keeping.arrived(false),
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+
     /// Asks what runs to stop; gives its thread to wait for.
     fn stop_running(&mut self) -> Option<JoinHandle<()>> {
         let running = self.running.as_mut()?;
@@ -329,12 +306,31 @@ impl Link for LocalLink {
     fn poll(&mut self) -> Option<News> {
         let current = self.running.as_ref().map_or(0, |running| running.run);
         loop {
-            let (run, event) = self.receiver.try_recv().ok()?;
+            let Ok((run, news)) = self.receiver.try_recv() else {
+                return self.keeping.take_problem().map(|message| News::from(Event::Warned { message }));
+            };
             // What an earlier run still had to say is of no use to this one.
             if run == 0 || run >= current {
-                return Some(News::from(event));
+                self.arrived(&news);
+                return Some(news);
             }
         }
+    }
+
+    fn keep_command(&mut self, command: &Command) {
+        self.keeping.command(command);
+    }
+
+    fn keep_event(&mut self, event: &Event) {
+        self.keeping.event(event);
+    }
+
+    fn wants_checkpoint(&self) -> bool {
+        self.keeping.wants_checkpoint()
+    }
+
+    fn checkpoint(&mut self, saved: Saved) {
+        self.keeping.checkpoint(saved);
     }
 
     fn busy(&self) -> Option<String> {
@@ -349,27 +345,7 @@ impl Drop for LocalLink {
     }
 }
 
-fn open(path: &str) -> Result<(Trace, OpenedTrace), String> {
-    let trace = Trace::open(Path::new(path)).map_err(|error| error.to_string())?;
-    let meta = probing::results_meta(&trace, String::new(), &CpuEngine, &config(SiteMods::none()));
-    let opened = OpenedTrace { path: path.to_owned(), name: trace.manifest().model.name.clone(), meta };
-    Ok((trace, opened))
-}
-
-/// Sites that cannot be read have none.
-fn series_of(trace: &Trace) -> SeriesTable {
-    let mut all = Vec::new();
-    for (at, entry) in trace.sites().iter().enumerate() {
-        let series = trace.site_series(&entry.site.id).unwrap_or_default();
-        all.extend(series.into_iter().map(|Series { name, steps, values }| SiteSeries {
-            site: at as u32,
-            name,
-            steps,
-            values,
-        }));
-    }
-    SeriesTable::of(trace.sites().len(), all)
-}
+mod reading;
 
 #[cfg(test)]
 mod tests;

@@ -6,8 +6,11 @@ mod identify;
 #[cfg(not(target_arch = "wasm32"))]
 mod inspect;
 #[cfg(not(target_arch = "wasm32"))]
+mod keeping;
+#[cfg(not(target_arch = "wasm32"))]
 mod local;
 mod offline;
+mod remote;
 #[cfg(not(target_arch = "wasm32"))]
 mod watch;
 #[cfg(not(target_arch = "wasm32"))]
@@ -16,11 +19,12 @@ mod work;
 #[cfg(not(target_arch = "wasm32"))]
 pub use local::LocalLink;
 pub use offline::OfflineLink;
+pub use remote::{Network, RemoteLink, Socket, SocketNews};
 #[cfg(not(target_arch = "wasm32"))]
 pub(crate) use work::panic_text;
 
 use loka_core::session::{
-    Command, Effect, Event,
+    Command, Effect, Event, Saved,
     shared::{Author, News, Person},
 };
 
@@ -47,8 +51,23 @@ pub trait Link {
     /// The session is about to take an event.
     fn keep_event(&mut self, _: &Event) {}
 
+    /// The session has to be kept whole before its next input.
+    fn wants_checkpoint(&self) -> bool {
+        false
+    }
+
+    fn checkpoint(&mut self, _: Saved) {}
+
     fn standing(&self) -> Standing {
         Standing::Here
+    }
+
+    /// Tries at once to reach whoever is away.
+    fn retry(&mut self) {}
+
+    /// What can be opened where the session is; `None`: whatever this machine has.
+    fn suggestions(&self) -> Option<&[String]> {
+        None
     }
 
     /// Somebody else orders the session's inputs and does what it asks for.

@@ -130,6 +130,10 @@ pub enum Event {
     OpenFailed {
         message: String,
     },
+    /// Something that a person should know, in one line.
+    Warned {
+        message: String,
+    },
     EnginesFound {
         engines: Vec<EngineStatus>,
     },

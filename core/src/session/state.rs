@@ -169,6 +169,7 @@ impl Session {
             Event::Identified { .. } => {}
             Event::FileChanged { path, change } => self.file_changed(&path, change),
             Event::OpenFailed { message } | Event::WriteFailed { message } => self.notify(NoticeKind::Error, message),
+            Event::Warned { message } => self.notify(NoticeKind::Warning, message),
             Event::EnginesFound { engines } => self.engines_found(engines),
             Event::EngineMemory { name, memory } => self.engine_memory(&name, memory),
             Event::EngineLost { name, reason } => self.engine_lost(&name, &reason),

@@ -89,6 +89,12 @@ impl Ordered {
         Ok(())
     }
 
+    /// The author's commands up to that one were answered, in an earlier process.
+    pub fn remember(&mut self, author: u64, number: u64) {
+        let known = self.heard.entry(author).or_default();
+        *known = number.max(*known);
+    }
+
     fn hear(&mut self, author: &Author, number: u64) {
         if author.key == 0 {
             return;

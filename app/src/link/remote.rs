@@ -1,0 +1,242 @@
+//! A session on a server: takes commands and sends them there, gives what the server says as news. Comes back by
+//! itself after a lost connection, and says that it was away. What a window does for itself (files to download) is
+//! left to the link of its page.
+
+use loka_core::session::{
+    Command, Effect, Event,
+    shared::{Follower, Loading, MAX_TO_CLIENT, News, Question, ToClient, ToServer, decode, encode},
+};
+
+use super::{Link, Standing};
+
+/// One connection.
+pub trait Socket {
+    fn send(&mut self, bytes: &[u8]);
+
+    fn poll(&mut self) -> Option<SocketNews>;
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SocketNews {
+    Opened,
+    Message(Vec<u8>),
+    /// It ended, or was never there.
+    Closed,
+}
+
+/// Where connections and the time come from.
+pub trait Network {
+    fn connect(&mut self) -> Result<Box<dyn Socket>, String>;
+
+    /// Seconds, from any moment on.
+    fn now(&self) -> f64;
+}
+
+/// Waits between tries, in seconds; the last is kept to.
+const WAITS: [f64; 6] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0];
+
+const AWAY: &str = "The server does not answer: nothing was changed. Try again when it is back.";
+
+pub struct RemoteLink {
+    network: Box<dyn Network>,
+    /// For what a window does itself.
+    page: Box<dyn Link>,
+    socket: Option<Box<dyn Socket>>,
+    follower: Follower,
+    /// Asked, and not answered.
+    questions: Vec<(Question, String)>,
+    joined: bool,
+    away: Option<Away>,
+    own: std::collections::VecDeque<News>,
+}
+
+/// Since when there is no server, and how often it was tried.
+struct Away {
+    since: f64,
+    retry_at: Option<f64>,
+    tries: usize,
+    why: String,
+}
+
+impl RemoteLink {
+    pub fn new(network: Box<dyn Network>, page: Box<dyn Link>, follower: Follower) -> Self {
+        let (questions, own) = (Vec::new(), Default::default());
+        let mut link = Self { network, page, socket: None, follower, questions, joined: false, away: None, own };
+        link.connect();
+        link
+    }
+
+    /// What can be opened in the served folder.
+    pub fn files(&self) -> &[String] {
+        &self.follower.files
+    }
+
+    fn connect(&mut self) {
+        match self.network.connect() {
+            Ok(socket) => self.socket = Some(socket),
+            Err(why) => self.lost(why, true),
+        }
+    }
+
+    /// The connection is gone; another is tried later if it is worth it.
+    fn lost(&mut self, why: String, again: bool) {
+        (self.socket, self.joined) = (None, false);
+        let now = self.network.now();
+        let tries = self.away.as_ref().map_or(0, |away| away.tries);
+        let since = self.away.as_ref().map_or(now, |away| away.since);
+        let wait = WAITS[tries.min(WAITS.len() - 1)];
+        self.away = Some(Away { since, retry_at: again.then_some(now + wait), tries: tries + 1, why });
+    }
+
+    fn send(&mut self, message: &ToServer) {
+        if let Some(socket) = &mut self.socket {
+            socket.send(&encode(message));
+        }
+    }
+
+    fn drive(&mut self) {
+        let due = |away: &Away| away.retry_at.is_some_and(|at| at <= self.network.now());
+        if self.socket.is_none() && self.away.as_ref().is_some_and(due) {
+            self.connect();
+        }
+        while let Some(news) = self.socket.as_mut().and_then(|socket| socket.poll()) {
+            match news {
+                SocketNews::Opened => {
+                    let hello = self.follower.hello();
+                    self.send(&hello);
+                }
+                SocketNews::Message(bytes) => self.message(&bytes),
+                SocketNews::Closed => {
+                    let (why, again) = self.follower.closed.take().unwrap_or(("it was cut".to_owned(), true));
+                    self.lost(why, again);
+                }
+            }
+        }
+    }
+
+    fn message(&mut self, bytes: &[u8]) {
+        let message: ToClient = match decode(bytes, MAX_TO_CLIENT) {
+            Ok(message) => message,
+            Err(error) => return self.lost(error.to_string(), true),
+        };
+        if let ToClient::Answer(event) = &message {
+            self.answered(event);
+        }
+        let welcome = matches!(message, ToClient::Welcome(_));
+        match self.follower.take(message) {
+            Ok(answers) => answers.iter().for_each(|answer| self.send(answer)),
+            Err(why) => return self.lost(why, true),
+        }
+        if welcome {
+            (self.joined, self.away) = (true, None);
+            for (question, _) in self.questions.clone() {
+                self.send(&ToServer::Ask(question));
+            }
+        }
+    }
+
+    fn ask(&mut self, question: Question, trace: String) {
+        if self.away.is_some() {
+            let event = unanswered(question, trace);
+            return self.own.push_back(News::from(event));
+        }
+        self.send(&ToServer::Ask(question.clone()));
+        self.questions.push((question, trace));
+    }
+
+    fn answered(&mut self, event: &Event) {
+        let of = |(question, _): &(Question, String)| match (question, event) {
+            (Question::Inspect { site, other }, Event::SiteInspected { site: of, other: from, .. }) => {
+                site == of && other == from
+            }
+            (Question::Series, Event::SeriesRead { .. }) => true,
+            (Question::Identify { path }, Event::Identified { path: of, .. }) => path == of,
+            _ => false,
+        };
+        if let Some(at) = self.questions.iter().position(of) {
+            self.questions.remove(at);
+        }
+    }
+}
+
+/// What a question comes to without a server.
+fn unanswered(question: Question, trace: String) -> Event {
+    let why = "the server does not answer".to_owned();
+    match question {
+        Question::Inspect { site, other } => Event::SiteInspected { trace, other, site, outcome: Err(why) },
+        Question::Series => Event::SeriesRead { path: trace, table: Err(why) },
+        Question::Identify { path } => Event::Identified { path, kind: Err(why) },
+    }
+}
+
+impl Link for RemoteLink {
+    /// Of what the session asks for, the server does what all see; a window asks for what it alone wants to know.
+    fn run(&mut self, effect: Effect) {
+        match effect {
+            Effect::Inspect { trace, site } => self.ask(Question::Inspect { site, other: None }, trace),
+            Effect::InspectOther { trace, path, site } => {
+                self.ask(Question::Inspect { site, other: Some(path) }, trace);
+            }
+            Effect::ReadSeries { path } => self.ask(Question::Series, path),
+            Effect::Identify { path } => self.ask(Question::Identify { path }, String::new()),
+            Effect::WriteResults { .. } | Effect::WritePlan { .. } => self.page.run(effect),
+            _ => {}
+        }
+    }
+
+    fn submit(&mut self, command: Command) -> Option<Command> {
+        if command.is_private() {
+            return Some(command);
+        }
+        if self.away.is_some() {
+            self.own.push_back(News::Refused(AWAY.to_owned()));
+            return None;
+        }
+        let message = match command {
+            Command::OpenTrace { path } => {
+                self.questions.clear();
+                self.follower.join(&path)
+            }
+            command => self.follower.submit(command),
+        };
+        self.send(&message);
+        None
+    }
+
+    fn poll(&mut self) -> Option<News> {
+        self.drive();
+        self.own.pop_front().or_else(|| self.follower.poll()).or_else(|| self.page.poll())
+    }
+
+    fn busy(&self) -> Option<String> {
+        let reading = || self.questions.first().map(|_| "Reading on the server".to_owned());
+        self.page.busy().or_else(reading)
+    }
+
+    fn standing(&self) -> Standing {
+        let now = self.network.now();
+        if let Some(away) = &self.away {
+            let whole = |seconds: f64| seconds.max(0.0).round() as u64;
+            let retry_in = away.retry_at.map(|at| whole(at - now));
+            return Standing::Away { why: away.why.clone(), seconds_away: whole(now - away.since), retry_in };
+        }
+        let share = self.follower.loading().map(|Loading { done, all }| done as f32 / all.max(1) as f32);
+        if !self.joined || share.is_some() {
+            return Standing::Joining { share };
+        }
+        Standing::Joined { people: self.follower.people.clone(), me: self.follower.author().clone() }
+    }
+
+    fn retry(&mut self) {
+        if self.socket.is_none() {
+            self.connect();
+        }
+    }
+
+    fn suggestions(&self) -> Option<&[String]> {
+        Some(self.files())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+//! A server that answers, one that goes away and comes back, one that breaks the rules; all made of two queues.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
+
+use std::{cell::RefCell, collections::VecDeque, rc::Rc};
+
+use loka_core::{
+    model::SiteId,
+    session::shared::{Author, MAX_TO_SERVER, PROTOCOL, Welcome},
+};
+
+use super::*;
+use crate::link::OfflineLink;
+
+#[derive(Default)]
+struct World {
+    now: f64,
+    up: bool,
+    to_window: VecDeque<SocketNews>,
+    to_server: VecDeque<ToServer>,
+}
+
+#[derive(Clone, Default)]
+struct Wire(Rc<RefCell<World>>);
+
+impl Network for Wire {
+    fn connect(&mut self) -> Result<Box<dyn Socket>, String> {
+        if !self.0.borrow().up {
+            return Err("nobody listens".to_owned());
+        }
+        self.0.borrow_mut().to_window.push_back(SocketNews::Opened);
+        Ok(Box::new(self.clone()))
+    }
+
+    fn now(&self) -> f64 {
+        self.0.borrow().now
+    }
+}
+
+impl Socket for Wire {
+    fn send(&mut self, bytes: &[u8]) {
+        self.0.borrow_mut().to_server.push_back(decode(bytes, MAX_TO_SERVER).unwrap());
+    }
+
+    fn poll(&mut self) -> Option<SocketNews> {
+        self.0.borrow_mut().to_window.pop_front()
+    }
+}
+
+impl Wire {
+    fn say(&self, message: &ToClient) {
+        self.0.borrow_mut().to_window.push_back(SocketNews::Message(encode(message)));
+    }
+
+    fn heard(&self) -> Option<ToServer> {
+        self.0.borrow_mut().to_server.pop_front()
+    }
+
+    fn welcome(&self, resumed: bool) {
+        let (version, files) = (String::new(), vec!["a.trace.safetensors".to_owned()]);
+        let welcome = Welcome { protocol: PROTOCOL, version, session: 5, resumed, heard: 0, files };
+        self.say(&ToClient::Welcome(welcome));
+    }
+}
+
+fn joined() -> (Wire, RemoteLink) {
+    let wire = Wire::default();
+    wire.0.borrow_mut().up = true;
+    let follower = Follower::new(Author { key: 7, name: "Anna".to_owned() }, "0.1.0", None);
+    let mut link = RemoteLink::new(Box::new(wire.clone()), Box::new(OfflineLink::default()), follower);
+    assert_eq!(link.standing(), Standing::Joining { share: None });
+    assert_eq!(link.poll(), None);
+    assert!(matches!(wire.heard(), Some(ToServer::Hello(_))));
+    wire.welcome(false);
+    wire.say(&ToClient::Saved { seq: 3, num_shares: 0, head: Box::default() });
+    assert!(matches!(link.poll(), Some(News::State(_))));
+    assert!(matches!(link.standing(), Standing::Joined { .. }));
+    (wire, link)
+}
+
+#[test]
+fn commands_go_to_the_server_and_private_ones_stay() {
+    let (wire, mut link) = joined();
+    assert_eq!(link.submit(Command::Undo), None);
+    assert_eq!(wire.heard(), Some(ToServer::Command { number: 1, command: Box::new(Command::Undo) }));
+    assert_eq!(link.submit(Command::ClearLog), Some(Command::ClearLog));
+    assert_eq!(link.submit(Command::OpenTrace { path: "b".to_owned() }), None);
+    assert_eq!(wire.heard(), Some(ToServer::Join { trace: "b".to_owned() }));
+}
+
+#[test]
+fn a_lost_server_is_told_and_tried_again() {
+    let (wire, mut link) = joined();
+    link.run(Effect::ReadSeries { path: "t".to_owned() });
+    assert_eq!(wire.heard(), Some(ToServer::Ask(Question::Series)));
+    wire.0.borrow_mut().up = false;
+    wire.0.borrow_mut().to_window.push_back(SocketNews::Closed);
+    assert_eq!(link.poll(), None);
+    assert!(matches!(link.standing(), Standing::Away { retry_in: Some(_), .. }));
+    assert_eq!(link.submit(Command::Undo), None);
+    assert_eq!(link.poll(), Some(News::Refused(AWAY.to_owned())));
+    let site = SiteId::new("s");
+    link.run(Effect::Inspect { trace: "t".to_owned(), site });
+    assert!(
+        matches!(link.poll(), Some(News::Event(event)) if matches!(*event, Event::SiteInspected { outcome: Err(_), .. }))
+    );
+    wire.0.borrow_mut().now = 0.3;
+    assert_eq!(link.poll(), None, "it is tried, and still down");
+    wire.0.borrow_mut().up = true;
+    wire.0.borrow_mut().now = 100.0;
+    assert_eq!(link.poll(), None);
+    let Some(ToServer::Hello(hello)) = wire.heard() else { panic!("no hello") };
+    assert_eq!(hello.resume, Some((5, 3)));
+    wire.welcome(true);
+    assert_eq!(link.poll(), None);
+    assert!(matches!(link.standing(), Standing::Joined { .. }));
+    assert_eq!(wire.heard(), Some(ToServer::Ask(Question::Series)), "what was not answered is asked again");
+}
+
+#[test]
+fn a_refused_window_does_not_try_for_ever() {
+    let (wire, mut link) = joined();
+    wire.say(&ToClient::Closing { reason: "another version".to_owned(), again: false });
+    wire.0.borrow_mut().to_window.push_back(SocketNews::Closed);
+    assert_eq!(link.poll(), None);
+    let away = Standing::Away { why: "another version".to_owned(), seconds_away: 0, retry_in: None };
+    assert_eq!(link.standing(), away);
+}
+
+#[test]
+fn garbage_ends_the_connection_and_nothing_else() {
+    let (wire, mut link) = joined();
+    wire.0.borrow_mut().to_window.push_back(SocketNews::Message(vec![9, 9, 9]));
+    assert_eq!(link.poll(), None);
+    assert!(matches!(link.standing(), Standing::Away { retry_in: Some(_), .. }));
+}

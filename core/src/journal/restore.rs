@@ -1,0 +1,102 @@
+//! Takes a journal and the digest of the trace that was opened; gives the session that was left, or why it cannot
+//! be taken up.
+
+use std::collections::BTreeMap;
+
+use super::file::File;
+use crate::session::{
+    Command, Event, Head, Saved, Session,
+    shared::{Author, Input, Ordered, Step},
+};
+
+/// What was left.
+pub struct Restored {
+    pub ordered: Ordered,
+    /// How many commands there are in the journal.
+    pub num_commands: u64,
+}
+
+/// `Ok(None)`: it is new. `Err`: one line.
+pub(super) fn restore(file: &mut File, digest: &str) -> Result<Option<Restored>, String> {
+    if !file.is_ours() {
+        return Err("it was written by another version of LoKA".to_owned());
+    }
+    let Some((seq, head)) = head(file)? else { return Ok(None) };
+    if file.digest().is_none_or(|known| known != digest) {
+        return Err("the trace is not the one that it was kept for".to_owned());
+    }
+    let shares = file.shares()?;
+    let commands = commands(file, seq)?;
+    let mut ordered = Ordered::new(Session::restored(Saved { head, shares }), seq.cast_unsigned());
+    for input in in_order(commands, events(file, seq)?) {
+        // Its own count: passing events had no number here.
+        let step = Step { seq: ordered.seq() + 1, input };
+        ordered.follow(step).map_err(|error| error.to_string())?;
+    }
+    for (author, number) in heard(file)? {
+        ordered.remember(author, number);
+    }
+    ordered.session.awaken();
+    Ok(Some(Restored { ordered, num_commands: count(file)? }))
+}
+
+fn text(error: rusqlite::Error) -> String {
+    format!("it cannot be read ({error})")
+}
+
+fn head(file: &File) -> Result<Option<(i64, Head)>, String> {
+    let mut select = file.connection.prepare("SELECT seq, head FROM head").map_err(text)?;
+    let mut rows = select.query([]).map_err(text)?;
+    let Some(row) = rows.next().map_err(text)? else { return Ok(None) };
+    let bytes: Vec<u8> = row.get(1).map_err(text)?;
+    let head = postcard::from_bytes(&bytes).map_err(|error| format!("its checkpoint cannot be read ({error})"))?;
+    Ok(Some((row.get(0).map_err(text)?, head)))
+}
+
+fn commands(file: &File, after: i64) -> Result<BTreeMap<i64, Input>, String> {
+    let sql = "SELECT seq, author_key, author, number, command FROM commands WHERE seq > ?1";
+    let mut select = file.connection.prepare(sql).map_err(text)?;
+    let mut rows = select.query([after]).map_err(text)?;
+    let mut found = BTreeMap::new();
+    while let Some(row) = rows.next().map_err(text)? {
+        let (seq, key, number): (i64, i64, i64) =
+            (row.get(0).map_err(text)?, row.get(1).map_err(text)?, row.get(3).map_err(text)?);
+        let (name, json): (String, String) = (row.get(2).map_err(text)?, row.get(4).map_err(text)?);
+        let command: Command =
+            serde_json::from_str(&json).map_err(|error| format!("command {seq} cannot be read ({error})"))?;
+        let author = Author { key: key.cast_unsigned(), name };
+        found.insert(seq, Input::Command { author, number: number.cast_unsigned(), command });
+    }
+    Ok(found)
+}
+
+fn events(file: &File, after: i64) -> Result<BTreeMap<i64, Input>, String> {
+    let mut select = file.connection.prepare("SELECT seq, event FROM events WHERE seq > ?1").map_err(text)?;
+    let mut rows = select.query([after]).map_err(text)?;
+    let mut found = BTreeMap::new();
+    while let Some(row) = rows.next().map_err(text)? {
+        let seq: i64 = row.get(0).map_err(text)?;
+        let bytes = row.get_ref(1).and_then(|value| Ok(value.as_blob()?)).map_err(text)?;
+        let event: Event =
+            postcard::from_bytes(bytes).map_err(|error| format!("event {seq} cannot be read ({error})"))?;
+        found.insert(seq, Input::Event(Box::new(event)));
+    }
+    Ok(found)
+}
+
+fn in_order(mut commands: BTreeMap<i64, Input>, events: BTreeMap<i64, Input>) -> impl Iterator<Item = Input> {
+    commands.extend(events);
+    commands.into_values()
+}
+
+fn heard(file: &File) -> Result<Vec<(u64, u64)>, String> {
+    let sql = "SELECT author_key, MAX(number) FROM commands WHERE author_key <> 0 GROUP BY author_key";
+    let mut select = file.connection.prepare(sql).map_err(text)?;
+    let pairs = select.query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))).map_err(text)?;
+    pairs.map(|pair| pair.map(|(key, number)| (key.cast_unsigned(), number.cast_unsigned())).map_err(text)).collect()
+}
+
+fn count(file: &File) -> Result<u64, String> {
+    let count = file.connection.query_row("SELECT COUNT(*) FROM commands", [], |row| row.get::<_, i64>(0));
+    count.map(i64::cast_unsigned).map_err(text)
+}
