@@ -152,6 +152,14 @@ impl LokaApp {
         }
     }
 
+    /// A trace that came without rows. Without an engine that is no error: its distributions can be read.
+    fn probe_opened(&mut self) {
+        match self.session.engines.problem(&self.session.engines.chosen) {
+            None => self.command(Command::StartProbe),
+            Some(reason) => self.session.notify(NoticeKind::Info, format!("There are no rows yet: {reason}")),
+        }
+    }
+
     /// Rows came from a file: what they lack is probed, unless that would set them aside.
     fn probe_the_rest(&mut self) {
         let shown = self.session.shown_origin().clone();
@@ -176,6 +184,11 @@ impl LokaApp {
             Err(CommandError::NothingToUndo | CommandError::NothingToRedo) => {}
             Err(error) => self.session.notify(NoticeKind::Error, error.to_string()),
         }
+    }
+
+    /// Tells a person a line.
+    pub fn notify(&mut self, kind: NoticeKind, line: String) {
+        self.session.notify(kind, line);
     }
 
     /// Asks for an action, as a key or a button would: carried out by the next [`Self::tick`] if it is enabled.
@@ -260,7 +273,7 @@ impl LokaApp {
         if opened {
             self.view.forget_selection();
             if self.opening.may_probe() {
-                self.command(Command::StartProbe);
+                self.probe_opened();
             }
         }
         self.open_next();

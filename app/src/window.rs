@@ -1,10 +1,11 @@
 //! Takes files from the command line, opens the native window with the engine of this process and what was
 //! remembered of the last one.
 
-use std::{path::PathBuf, sync::Arc, time::SystemTime};
+use std::{path::PathBuf, sync::Arc};
 
 use crate::{
     app::LokaApp,
+    clock::seconds_of_utc,
     link::{LocalLink, Wake},
     picker::SystemPicker,
     settings::{FileStore, Settings, Store},
@@ -46,10 +47,6 @@ fn remembered_size(store: Option<&dyn Store>) -> [f32; 2] {
     let text = store.and_then(|store| store.load().ok().flatten()).unwrap_or_default();
     let size = Settings::from_json(&text).0.window.unwrap_or(SIZE);
     [size[0].max(LEAST[0]), size[1].max(LEAST[1])]
-}
-
-fn seconds_of_utc() -> Option<u64> {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok().map(|since| since.as_secs())
 }
 
 /// Traces in this folder and in `sample-traces`, for the empty screen.

@@ -13,25 +13,16 @@ use std::{
 };
 
 use loka_core::{
-    engine::{self, Control, CpuEngine, EngineError},
+    engine::{self, Control, EngineError},
     model::{Results, SiteId, SiteMods},
     plan::Plan,
-    session::{
-        Effect, Event, OpenedTrace,
-        view::{SeriesTable, SiteSeries},
-    },
+    session::{Effect, Event, OpenedTrace},
     tables,
-    trace::{Series, Trace},
+    trace::Trace,
 };
 
-use super::{
-    Link, Wake,
-    identify::identify,
-    inspect,
-    watch::Watch,
-    work::{Work, config, panic_text},
-};
-use crate::{files, probing};
+use super::{Link, Wake, identify::identify, inspect, panic_text, reading, watch::Watch, work::Work};
+use crate::{clock::now_rfc3339, files};
 
 /// The engines of this process: the CPU, always there, and CUDA where it is.
 pub struct LocalLink {
@@ -152,7 +143,7 @@ impl LocalLink {
         let failed = |message| Event::OpenFailed { message };
         self.spawn("loka-series", Some("Reading series".to_owned()), failed, move || {
             let none = "these results came without their trace: open the trace to see its series".to_owned();
-            Some(Event::SeriesRead { path, table: trace.ok_or(none).map(|trace| Box::new(series_of(&trace))) })
+            Some(Event::SeriesRead { path, table: trace.ok_or(none).map(|trace| Box::new(reading::series_of(&trace))) })
         });
     }
 
@@ -169,8 +160,7 @@ impl LocalLink {
     fn write_plan(&self, path: String, mut plan: Box<Plan>) {
         let failed = |message| Event::WriteFailed { message };
         self.spawn("loka-write", Some(format!("Writing {path}")), failed, move || {
-            plan.created_at = probing::now_rfc3339();
-            plan.digest = plan.content_digest();
+            plan.stamp(now_rfc3339());
             Some(match files::write_atomically(Path::new(&path), plan.to_json().as_bytes()) {
                 Ok(()) => Event::Written { path, what: "Plan".to_owned() },
                 Err(error) => Event::WriteFailed { message: format!("{error:#}") },
@@ -213,7 +203,9 @@ impl LocalLink {
         let failed = |message| Event::OpenFailed { message };
         let open = self.trace.lock().unwrap_or_else(PoisonError::into_inner).clone();
         self.spawn("loka-inspect", Some(format!("Reading {site}")), failed, move || {
-            Some(inspect::answer(trace, open, other, site))
+            Some(inspect::answer(trace, open, other, site, |path| {
+                Trace::open(Path::new(path)).map_err(|error| error.to_string())
+            }))
         });
     }
 
@@ -350,24 +342,8 @@ impl Drop for LocalLink {
 
 fn open(path: &str) -> Result<(Trace, OpenedTrace), String> {
     let trace = Trace::open(Path::new(path)).map_err(|error| error.to_string())?;
-    let meta = probing::results_meta(&trace, String::new(), &CpuEngine, &config(SiteMods::none()));
-    let opened = OpenedTrace { path: path.to_owned(), name: trace.manifest().model.name.clone(), meta };
+    let opened = reading::opened(path, &trace);
     Ok((trace, opened))
-}
-
-/// Sites that cannot be read have none.
-fn series_of(trace: &Trace) -> SeriesTable {
-    let mut all = Vec::new();
-    for (at, entry) in trace.sites().iter().enumerate() {
-        let series = trace.site_series(&entry.site.id).unwrap_or_default();
-        all.extend(series.into_iter().map(|Series { name, steps, values }| SiteSeries {
-            site: at as u32,
-            name,
-            steps,
-            values,
-        }));
-    }
-    SeriesTable::of(trace.sites().len(), all)
 }
 
 #[cfg(test)]
