@@ -37,6 +37,48 @@ need_wasm() {
     (cd "$root" && rustup target add wasm32-unknown-unknown >&2) || die "could not add the wasm32 target"
 }
 
+# need_wasm_bindgen: the program that fits the library of Cargo.lock, built once into the user's cache. Sets $wasm_bindgen.
+need_wasm_bindgen() {
+    local version
+    version=$(grep -A 1 '^name = "wasm-bindgen"$' "$root/Cargo.lock" | sed -n 's/^version = "\(.*\)"$/\1/p')
+    wasm_bindgen=$cache/loka-wasm-bindgen-$version/bin/wasm-bindgen
+    [ -x "$wasm_bindgen" ] && return 0
+    say "installing wasm-bindgen $version (once, some minutes)"
+    # Its own target folder: the project's is for the project.
+    CARGO_TARGET_DIR=$cache/loka-wasm-bindgen-$version/target \
+        cargo install --quiet wasm-bindgen-cli --version "$version" --root "$cache/loka-wasm-bindgen-$version" >&2 ||
+        die "could not install wasm-bindgen-cli $version"
+    rm -rf "$cache/loka-wasm-bindgen-$version/target"
+}
+
+# need_npm NAME PACKAGE...: pinned packages from npm, in the user's cache, installed again only when the list changes.
+# Sets $npm_folder.
+need_npm() {
+    npm_folder=$cache/$1
+    local wanted=${*:2}
+    [ "$(cat "$npm_folder/.wanted" 2>/dev/null)" = "$wanted" ] && return 0
+    command -v npm >/dev/null || need_packages nodejs npm
+    rm -rf "$npm_folder"
+    mkdir -p "$npm_folder"
+    npm install --prefix "$npm_folder" --no-save --no-package-lock --no-audit --no-fund --loglevel=error "${@:2}" >&2 ||
+        die "could not install from npm: $wanted"
+    echo "$wanted" >"$npm_folder/.wanted"
+}
+
+# need_wasm_opt: Debian 12 has version 108, which exports the wrong table of a module that has two, as ours. Sets $wasm_opt.
+need_wasm_opt() {
+    need_npm loka-binaryen binaryen@132.0.0
+    wasm_opt=$npm_folder/node_modules/.bin/wasm-opt
+}
+
+# need_playwright: what drives a browser; none comes with it. Sets $playwright.
+need_playwright() {
+    local version
+    version=$(sed -n 's/.*"playwright-core": "\(.*\)".*/\1/p' "$root/tests/web/package.json")
+    need_npm loka-playwright "playwright-core@$version"
+    playwright=$npm_folder
+}
+
 # need_environment NAME REQUIREMENTS: a virtual environment with pinned packages, kept across checkouts and
 # made again only when the list changes. Sets $python.
 need_environment() {

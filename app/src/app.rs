@@ -151,6 +151,14 @@ impl LokaApp {
         }
     }
 
+    /// A trace that came without rows. Without an engine that is no error: its distributions can be read.
+    pub(crate) fn probe_opened(&mut self) {
+        match self.session.engines.problem(&self.session.engines.chosen) {
+            None => self.command(Command::StartProbe),
+            Some(reason) => self.session.notify(NoticeKind::Info, format!("There are no rows yet: {reason}")),
+        }
+    }
+
     /// Rows came from a file: what they lack is probed, unless that would set them aside.
     fn probe_the_rest(&mut self) {
         let shown = self.session.shown_origin().clone();
@@ -187,6 +195,11 @@ impl LokaApp {
         if self.link.wants_checkpoint() {
             self.link.checkpoint(self.session.save());
         }
+    }
+
+    /// Tells a person a line.
+    pub fn notify(&mut self, kind: NoticeKind, line: String) {
+        self.session.notify(kind, line);
     }
 
     /// Asks for an action, as a key or a button would: carried out by the next [`Self::tick`] if it is enabled.

@@ -239,10 +239,10 @@ impl LokaApp {
                 self.view.no_browse = Some(why);
                 self.view.dialog = kind.map(|kind| Dialog { kind, ..Dialog::open(&self.session) });
             }
-            Done::Copy { text, what } => {
-                ctx.copy_text(text);
-                self.session.notify(NoticeKind::Info, format!("{what} is on the clipboard"));
-            }
+            Done::Copy { text, what } => match copy(ctx, text) {
+                Ok(()) => self.session.notify(NoticeKind::Info, format!("{what} is on the clipboard")),
+                Err(why) => self.session.notify(NoticeKind::Error, format!("{what} was not copied: {why}")),
+            },
             Done::Shot(image) => self.shot(&image),
             Done::Written { path, what } => self.session.event(Event::Written { path, what }),
             Done::Missing(missing) => self.view.recent.mark(&missing),
@@ -299,8 +299,22 @@ fn write_file(path: &str, bytes: &[u8]) -> Result<(), String> {
 }
 
 #[cfg(target_arch = "wasm32")]
-fn write_file(_: &str, _: &[u8]) -> Result<(), String> {
-    Err("a page cannot write files".to_owned())
+fn write_file(name: &str, bytes: &[u8]) -> Result<(), String> {
+    crate::web::save(name, bytes)
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+fn copy(ctx: &egui::Context, text: String) -> Result<(), String> {
+    ctx.copy_text(text);
+    Ok(())
+}
+
+#[cfg(target_arch = "wasm32")]
+fn copy(ctx: &egui::Context, text: String) -> Result<(), String> {
+    if !crate::web::copy_text(&text)? {
+        ctx.copy_text(text);
+    }
+    Ok(())
 }
 
 /// The window's size in the system's points; not while it fills the screen.

@@ -7,6 +7,7 @@ use loka_core::session::{
 };
 
 use crate::{
+    address::Address,
     errands::{Done, Errands},
     layout::Pane,
     views::{CopyWhat, Derived, ViewState, log_text},
@@ -22,6 +23,8 @@ struct Source {
     column: Option<Column>,
     /// Sites that the filter shows.
     shown: Vec<usize>,
+    /// The address of what is seen; empty where there is no page.
+    link: String,
 }
 
 /// A line for the person when there is nothing to copy.
@@ -57,6 +60,7 @@ impl Source {
             at: view.site.as_ref().and_then(|site| session.index().at(site)),
             column: view.column.clone(),
             shown: view.sites.lines().shown().iter().map(|at| *at as usize).collect(),
+            link: view.page.as_deref().map(|page| linked(page, &Address::of(view))).unwrap_or_default(),
             snapshot,
         })
     }
@@ -73,6 +77,7 @@ impl Source {
             CopyWhat::Row => {
                 return (tsv::line(&tsv::grid_row(snapshot, views, *question, at)), "The row".to_owned());
             }
+            CopyWhat::Link => return (self.link.clone(), "The link".to_owned()),
             CopyWhat::Table(Pane::Quadrant) => tsv::points(snapshot, views),
             CopyWhat::Table(Pane::Plan) => tsv::choices(snapshot, views),
             CopyWhat::Table(Pane::Site) => tsv::kernels(snapshot, at),
@@ -80,4 +85,9 @@ impl Source {
         };
         (table.to_tsv(), format!("A table of {} rows", table.rows.len()))
     }
+}
+
+/// `page` with that behind its `#`.
+fn linked(page: &str, address: &Address) -> String {
+    format!("{}#{}", page.split('#').next().unwrap_or_default(), address.format())
 }

@@ -2,11 +2,15 @@
 
 #[cfg(not(target_arch = "wasm32"))]
 pub mod cli;
+pub mod clock;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod files;
+pub mod meta;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod probing;
 
+#[cfg(feature = "gui")]
+pub mod address;
 #[cfg(feature = "gui")]
 mod app;
 #[cfg(feature = "gui")]

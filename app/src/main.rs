@@ -5,5 +5,10 @@ fn main() -> std::process::ExitCode {
     std::process::ExitCode::from(loka::cli::run())
 }
 
-#[cfg(target_arch = "wasm32")]
+#[cfg(all(target_arch = "wasm32", feature = "gui"))]
+fn main() {
+    loka::web::start();
+}
+
+#[cfg(all(target_arch = "wasm32", not(feature = "gui")))]
 fn main() {}

@@ -56,7 +56,7 @@ impl LokaApp {
     /// A trace that was just opened is probed, unless rows are to come first or somebody else sees to it.
     fn begin_probe(&mut self) {
         if !self.link.is_shared() && self.session.lacks_rows() && self.opening.may_probe() {
-            self.command(Command::StartProbe);
+            self.probe_opened();
         }
     }
 

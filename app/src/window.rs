@@ -1,12 +1,13 @@
 //! Takes files from the command line, opens the native window with the engine of this process and what was
 //! remembered of the last one.
 
-use std::{path::PathBuf, sync::Arc, time::SystemTime};
+use std::{path::PathBuf, sync::Arc};
 
 use loka_core::session::shared::Author;
 
 use crate::{
     app::LokaApp,
+    clock::seconds_of_utc,
     link::{LocalLink, Wake},
     picker::SystemPicker,
     settings::{FileStore, Settings, Store},
@@ -54,10 +55,6 @@ fn remembered_size(store: Option<&dyn Store>) -> [f32; 2] {
 fn me() -> Author {
     let name = ["USER", "USERNAME"].iter().find_map(|name| std::env::var(name).ok());
     Author { key: 1, name: name.unwrap_or_else(|| "the desktop".to_owned()) }
-}
-
-fn seconds_of_utc() -> Option<u64> {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok().map(|since| since.as_secs())
 }
 
 /// Traces in this folder and in `sample-traces`, for the empty screen.

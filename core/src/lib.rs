@@ -12,7 +12,7 @@
 //! ```
 //!
 //! [`model`] has the words and [`numerics`] the formats and metrics that every stage speaks.
-//! With the feature `native` off, nothing here knows files, threads or Parquet.
+//! With the feature `native` off, nothing here knows files or threads; `web` reads and writes results in memory.
 
 pub mod model;
 pub mod numerics;
@@ -36,5 +36,5 @@ pub mod session;
 #[cfg(feature = "native")]
 pub mod journal;
 
-#[cfg(feature = "native")]
+#[cfg(any(feature = "native", feature = "web"))]
 pub mod tables;

@@ -27,6 +27,7 @@ actions! {
         CopyCell: "Copy cell", "Copy the selected cell's number with every digit", NO_KEY;
         CopyRow: "Copy row", "Copy the selected site's numbers, separated by tabs", NO_KEY;
         CopyTable: "Copy table", "Copy the whole table of the view that has the keys, to paste into a spreadsheet", ctrl_shift(Key::C);
+        CopyLink: "Copy link", "Copy the address of this page with the selection, the view and the filter in it", NO_KEY;
         CopyLog: "Copy the log", "Copy every line of the log that is shown", NO_KEY;
     }
 }
@@ -43,6 +44,7 @@ impl FileAction {
             Self::CopyCell => no_site(scope).or_else(|| no_rows(scope)).or_else(|| no_cell(scope)),
             Self::CopyRow => no_site(scope).or_else(|| no_rows(scope)),
             Self::CopyTable => no_table(scope),
+            Self::CopyLink => no_page(scope).or_else(|| super::no_trace(scope)),
             Self::CopyLog => scope.session.log.entries().is_empty().then(|| "the log is empty".to_owned()),
         }
     }
@@ -61,10 +63,15 @@ impl FileAction {
             Self::Copy | Self::CopyRow => doing.view.copy = Some(CopyWhat::Row),
             Self::CopyCell => doing.view.copy = Some(CopyWhat::Cell),
             Self::CopyTable => doing.view.copy = Some(CopyWhat::Table(pane)),
+            Self::CopyLink => doing.view.copy = Some(CopyWhat::Link),
             Self::CopyLog => doing.view.copy = Some(CopyWhat::Table(Pane::Log)),
         }
         None
     }
+}
+
+fn no_page(scope: Scope<'_>) -> Option<String> {
+    scope.view.page.is_none().then(|| "only a page in a browser has an address".to_owned())
 }
 
 fn no_cell(scope: Scope<'_>) -> Option<String> {
@@ -81,9 +88,6 @@ fn no_table(scope: Scope<'_>) -> Option<String> {
 }
 
 fn no_picture(scope: Scope<'_>) -> Option<String> {
-    if cfg!(target_arch = "wasm32") {
-        return Some("a page cannot write files".to_owned());
-    }
     let pane = scope.view.layout.active();
     let hidden = !scope.view.layout.is_on_screen(pane);
     super::no_trace(scope).or_else(|| hidden.then(|| format!("{} is not on screen", pane.title())))

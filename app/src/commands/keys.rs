@@ -21,6 +21,71 @@ pub(super) fn of_pane(pane: Pane) -> Option<KeyboardShortcut> {
     }
 }
 
+/// Keys with Ctrl that a browser keeps for itself, or that a person needs of it: text size, tabs, windows, the address,
+/// its tools. In a page the workbench has no action on them.
+pub(super) fn is_browsers(shortcut: &KeyboardShortcut) -> bool {
+    let KeyboardShortcut { modifiers, logical_key } = shortcut;
+    if !modifiers.command {
+        return modifiers.alt || modifiers.ctrl;
+    }
+    let tools = matches!(logical_key, Key::C | Key::I | Key::J | Key::O | Key::B | Key::K);
+    let always = matches!(
+        logical_key,
+        Key::Plus
+            | Key::Minus
+            | Key::Equals
+            | Key::Num0
+            | Key::W
+            | Key::T
+            | Key::N
+            | Key::R
+            | Key::L
+            | Key::Tab
+            | Key::P
+    );
+    always || (modifiers.shift && tools)
+}
+
+/// Whose a key is, in a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// It does something here, and nothing besides.
+    Workbench,
+    /// It goes its way: to the field that is typed in, or to whatever has the focus.
+    Field,
+    /// The workbench never hears of it.
+    Browser,
+}
+
+/// `typing`: a text field has the focus.
+pub fn owner_of(key: Key, modifiers: Modifiers, typing: bool) -> Owner {
+    if !modifiers.command && !modifiers.ctrl && !modifiers.alt {
+        let function = key.name().strip_prefix('F').is_some_and(|number| number.parse::<u8>().is_ok());
+        return if function { Owner::Browser } else { Owner::Field };
+    }
+    let moves = matches!(
+        key,
+        Key::ArrowLeft
+            | Key::ArrowRight
+            | Key::ArrowUp
+            | Key::ArrowDown
+            | Key::Home
+            | Key::End
+            | Key::Backspace
+            | Key::Delete
+    );
+    // Copying comes as an event of its own, and a field has its own undo.
+    let edits = modifiers.command && matches!(key, Key::A | Key::C | Key::V | Key::X | Key::Z | Key::Y);
+    if (typing && (moves || edits)) || (matches!(key, Key::C | Key::V | Key::X) && !modifiers.shift) {
+        return Owner::Field;
+    }
+    let shortcut = KeyboardShortcut::new(modifiers, key);
+    let hits =
+        |of: KeyboardShortcut| of.logical_key == key && modifiers.matches_exact(of.modifiers) && !is_browsers(&of);
+    let taken = Action::all().into_iter().filter_map(|action| action.entry_shortcut()).any(hits);
+    if taken && !is_browsers(&shortcut) { Owner::Workbench } else { Owner::Browser }
+}
+
 pub fn shortcut_text(ctx: &egui::Context, shortcut: &KeyboardShortcut) -> String {
     let bare = match shortcut.logical_key {
         Key::ArrowDown => "↓",
@@ -92,4 +157,48 @@ fn of_keys(ctx: &egui::Context) -> Vec<Action> {
         };
         bound.iter().filter(|(action, shortcut)| hit(*action, shortcut)).map(|(action, _)| *action).collect()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CTRL: Modifiers = Modifiers { ctrl: true, command: true, ..Modifiers::NONE };
+
+    #[test]
+    fn a_browser_keeps_what_it_owns() {
+        let shift = CTRL.plus(Modifiers::SHIFT);
+        for (key, modifiers) in [
+            (Key::Plus, CTRL),
+            (Key::Minus, CTRL),
+            (Key::Num0, CTRL),
+            (Key::W, CTRL),
+            (Key::T, CTRL),
+            (Key::N, CTRL),
+            (Key::R, CTRL),
+            (Key::L, CTRL),
+            (Key::P, CTRL),
+            (Key::F, CTRL),
+            (Key::Tab, CTRL),
+            (Key::C, shift),
+            (Key::I, shift),
+            (Key::O, shift),
+            (Key::ArrowLeft, Modifiers::ALT),
+            (Key::F5, Modifiers::NONE),
+            (Key::F12, Modifiers::NONE),
+        ] {
+            assert_eq!(owner_of(key, modifiers, false), Owner::Browser, "{modifiers:?} {key:?}");
+        }
+    }
+
+    #[test]
+    fn the_workbench_has_its_own() {
+        for key in [Key::K, Key::O, Key::S, Key::E, Key::Z] {
+            assert_eq!(owner_of(key, CTRL, false), Owner::Workbench, "{key:?}");
+        }
+        assert_eq!(owner_of(Key::Z, CTRL, true), Owner::Field);
+        assert_eq!(owner_of(Key::C, CTRL, false), Owner::Field);
+        assert_eq!(owner_of(Key::ArrowLeft, Modifiers::ALT, true), Owner::Field);
+        assert_eq!(owner_of(Key::G, Modifiers::NONE, false), Owner::Field);
+    }
 }

@@ -21,7 +21,7 @@ mod window;
 pub use edit::EditAction;
 pub use file::FileAction;
 pub use heatmap::HeatmapAction;
-pub use keys::{pressed, shortcut_text, take_arrows};
+pub use keys::{Owner, owner_of, pressed, shortcut_text, take_arrows};
 pub use mods::ModsAction;
 pub use palette::{Chosen, Outcome, Palette, Source, palette_ui};
 pub use plan::PlanAction;
@@ -165,7 +165,13 @@ impl Action {
         }
     }
 
+    /// In a page without those that the browser keeps.
     pub fn shortcut(self) -> Option<KeyboardShortcut> {
+        self.entry_shortcut().filter(|shortcut| !(cfg!(target_arch = "wasm32") && keys::is_browsers(shortcut)))
+    }
+
+    /// As the table has it.
+    fn entry_shortcut(self) -> Option<KeyboardShortcut> {
         match self {
             Self::Show(pane) => keys::of_pane(pane),
             _ => self.entry().and_then(|entry| entry.shortcut),

@@ -1,15 +1,23 @@
-//! Takes a path whose ending says nothing, reads its first bytes, gives what kind of file it is or a line that
-//! says what it looks like.
+//! Takes a file whose name says nothing, looks at its first bytes, gives what kind it is or a line that says what it
+//! looks like.
 
+#[cfg(not(target_arch = "wasm32"))]
 use std::{io::Read, path::Path};
 
 use loka_core::session::{FileKind, HEAD_BYTES};
 
+#[cfg(not(target_arch = "wasm32"))]
 use crate::files;
 
 /// A name as it fits in a line.
 const NAME: usize = 80;
 
+/// A file that lies in memory.
+pub(super) fn identify_bytes(name: &str, bytes: &[u8]) -> Result<FileKind, String> {
+    FileKind::of_content(&bytes[..bytes.len().min(HEAD_BYTES)]).map_err(|looks| not_ours(name, looks))
+}
+
+#[cfg(not(target_arch = "wasm32"))]
 pub(super) fn identify(path: &Path) -> Result<FileKind, String> {
     let missing = |error: &std::io::Error| format!("{}: {}", files::reason(error), path.display());
     if std::fs::metadata(path).map_err(|error| missing(&error))?.is_dir() {
@@ -18,19 +26,24 @@ pub(super) fn identify(path: &Path) -> Result<FileKind, String> {
     let mut head = Vec::with_capacity(HEAD_BYTES);
     let file = std::fs::File::open(path).map_err(|error| missing(&error))?;
     file.take(HEAD_BYTES as u64).read_to_end(&mut head).map_err(|error| missing(&error))?;
-    FileKind::of_content(&head).map_err(|looks| not_ours(path, looks))
+    FileKind::of_content(&head).map_err(|looks| not_ours(&name_of(path), looks))
 }
 
 /// Shards of a trace lie together in a folder.
+#[cfg(not(target_arch = "wasm32"))]
 fn of_folder(path: &Path) -> Result<FileKind, String> {
     let entries = std::fs::read_dir(path).map_err(|error| format!("{}: {}", files::reason(&error), path.display()))?;
     let shard = |name: &str| name.ends_with(".safetensors");
     let has = entries.flatten().any(|entry| entry.file_name().to_str().is_some_and(shard));
-    if has { Ok(FileKind::Trace) } else { Err(not_ours(path, "a folder without shards of a trace")) }
+    if has { Ok(FileKind::Trace) } else { Err(not_ours(&name_of(path), "a folder without shards of a trace")) }
 }
 
-fn not_ours(path: &Path, looks: &str) -> String {
-    let name = path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
+#[cfg(not(target_arch = "wasm32"))]
+fn name_of(path: &Path) -> String {
+    path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
+}
+
+fn not_ours(name: &str, looks: &str) -> String {
     // A name may hold anything; the line stays one line.
     let name: String = name.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect();
     let name = crate::theme::shorten(&name, NAME);

@@ -1,10 +1,7 @@
-//! Takes an opened trace, or another one's path, and a site; gives the event with the site's inspection or
-//! the one line that says why there is none.
+//! Takes an opened trace, or another one's name and how to open it, and a site; gives the event with the site's
+//! inspection or the one line that says why there is none.
 
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    path::Path,
-};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use loka_core::{
     model::SiteId,
@@ -12,20 +9,30 @@ use loka_core::{
     trace::Trace,
 };
 
-use super::work::panic_text;
+use super::panic_text;
 
-/// `trace` names the open trace to the session; `open` is it, where its file is there.
-pub(super) fn answer(trace: String, open: Option<Trace>, other: Option<String>, site: SiteId) -> Event {
+/// `trace` names the open trace to the session; `open` is it, where its file is there. `read` opens another one.
+pub(super) fn answer(
+    trace: String,
+    open: Option<Trace>,
+    other: Option<String>,
+    site: SiteId,
+    read: impl FnOnce(&str) -> Result<Trace, String>,
+) -> Event {
     // A panic must end as this site's failure, or the view would wait for it for ever.
-    let work = AssertUnwindSafe(|| inspect(open, other.as_deref(), &site));
+    let work = AssertUnwindSafe(|| inspect(open, other.as_deref().map(read), &site));
     let outcome = catch_unwind(work).unwrap_or_else(|cause| Err(panic_text(&*cause)));
     Event::SiteInspected { trace, other, site, outcome }
 }
 
-fn inspect(open: Option<Trace>, other: Option<&str>, site: &SiteId) -> Result<Box<Inspection>, String> {
+fn inspect(
+    open: Option<Trace>,
+    other: Option<Result<Trace, String>>,
+    site: &SiteId,
+) -> Result<Box<Inspection>, String> {
     let read = match other {
-        Some(path) => {
-            let opened = Trace::open(Path::new(path)).map_err(|error| error.to_string())?;
+        Some(opened) => {
+            let opened = opened?;
             if let Some(open) = &open {
                 same_run(open, &opened)?;
             }
@@ -47,13 +54,19 @@ fn same_run(open: &Trace, other: &Trace) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../sample-traces/wukong-drift.trace.safetensors");
     const ANOTHER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../sample-traces/wukong-clicks.trace.safetensors");
 
+    fn read(path: &str) -> Result<Trace, String> {
+        Trace::open(Path::new(path)).map_err(|error| error.to_string())
+    }
+
     fn reason(open: Option<Trace>, other: Option<&str>, site: &str) -> String {
-        inspect(open, other, &SiteId::new(site)).map(|_| ()).unwrap_err()
+        inspect(open, other.map(read), &SiteId::new(site)).map(|_| ()).unwrap_err()
     }
 
     #[test]
@@ -61,7 +74,7 @@ mod tests {
         let open = || Some(Trace::open(Path::new(SAMPLE)).unwrap());
         let found = inspect(open(), None, &SiteId::new("head")).unwrap();
         assert_eq!((found.site.id.as_str(), found.run.as_str(), found.step), ("head", "wukong-drift-0", 1000));
-        let same = inspect(open(), Some(SAMPLE), &SiteId::new("head")).unwrap();
+        let same = inspect(open(), Some(read(SAMPLE)), &SiteId::new("head")).unwrap();
         assert_eq!(same, found);
         for (reason, part) in [
             (reason(None, None, "head"), "came without their trace"),

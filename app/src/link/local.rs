@@ -27,10 +27,11 @@ use loka_core::{
 use super::{
     Link, Wake, inspect,
     keeping::Keeping,
+    panic_text,
     watch::Watch,
-    work::{Work, panic_text},
+    work::Work,
 };
-use crate::{files, probing};
+use crate::{clock::now_rfc3339, files};
 
 /// The engines of this process: the CPU, always there, and CUDA where it is.
 pub struct LocalLink {
@@ -134,8 +135,7 @@ impl LocalLink {
     fn write_plan(&self, path: String, mut plan: Box<Plan>) {
         let failed = |message| Event::WriteFailed { message };
         self.spawn("loka-write", Some(format!("Writing {path}")), failed, move || {
-            plan.created_at = probing::now_rfc3339();
-            plan.digest = plan.content_digest();
+            plan.stamp(now_rfc3339());
             Some(match files::write_atomically(Path::new(&path), plan.to_json().as_bytes()) {
                 Ok(()) => Event::Written { path, what: "Plan".to_owned() },
                 Err(error) => Event::WriteFailed { message: format!("{error:#}") },
@@ -178,7 +178,9 @@ impl LocalLink {
         let failed = |message| Event::OpenFailed { message };
         let open = self.trace.lock().unwrap_or_else(PoisonError::into_inner).clone();
         self.spawn("loka-inspect", Some(format!("Reading {site}")), failed, move || {
-            Some(inspect::answer(trace, open, other, site))
+            Some(inspect::answer(trace, open, other, site, |path| {
+                Trace::open(Path::new(path)).map_err(|error| error.to_string())
+            }))
         });
     }
 

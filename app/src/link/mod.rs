@@ -1,15 +1,14 @@
-//! Takes the session's Effects, gives Events back: threads and files here, a server elsewhere, or a
-//! plain answer where there is neither.
+//! Takes the session's Effects, gives Events back: threads and files here, a server elsewhere, or files that lie in
+//! a page's memory.
 
-#[cfg(not(target_arch = "wasm32"))]
 mod identify;
-#[cfg(not(target_arch = "wasm32"))]
 mod inspect;
 #[cfg(not(target_arch = "wasm32"))]
 mod keeping;
 #[cfg(not(target_arch = "wasm32"))]
 mod local;
-mod offline;
+mod page;
+mod reading;
 mod remote;
 #[cfg(not(target_arch = "wasm32"))]
 mod watch;
@@ -18,10 +17,9 @@ mod work;
 
 #[cfg(not(target_arch = "wasm32"))]
 pub use local::LocalLink;
-pub use offline::OfflineLink;
+pub(crate) use page::name_of;
+pub use page::{MOST_BYTES, Outside, PageLink, Shelf, is_address};
 pub use remote::{Network, RemoteLink, Socket, SocketNews};
-#[cfg(not(target_arch = "wasm32"))]
-pub(crate) use work::panic_text;
 
 use loka_core::session::{
     Command, Effect, Event, Saved,
@@ -92,3 +90,8 @@ pub enum Standing {
 
 /// Called from any thread when an event waits, so that the window wakes up.
 pub type Wake = std::sync::Arc<dyn Fn() + Send + Sync>;
+
+pub(crate) fn panic_text(cause: &(dyn std::any::Any + Send)) -> String {
+    let text = cause.downcast_ref::<&str>().copied().or_else(|| cause.downcast_ref::<String>().map(String::as_str));
+    format!("LoKA met an error of its own, please report it: {}", text.unwrap_or("no details"))
+}

@@ -2,7 +2,6 @@
 //! link does from its start to its end.
 
 use std::{
-    any::Any,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, PoisonError,
@@ -19,7 +18,7 @@ use loka_core::{
     trace::Trace,
 };
 
-use super::local::Outbox;
+use super::{local::Outbox, panic_text};
 use crate::probing;
 
 /// How often the memory of a device is told.
@@ -30,7 +29,7 @@ pub(super) struct Work {
     pub engine: Arc<dyn Engine>,
 }
 
-pub(super) fn config(mods: SiteMods) -> ProbeConfig {
+fn config(mods: SiteMods) -> ProbeConfig {
     ProbeConfig { mods, latency: probing::recorded_latencies(), ..ProbeConfig::default() }
 }
 
@@ -127,9 +126,4 @@ impl MemoryNews {
             outbox.send(run, Event::EngineMemory { name: engine.describe().name.to_owned(), memory });
         }
     }
-}
-
-pub(crate) fn panic_text(cause: &(dyn Any + Send)) -> String {
-    let text = cause.downcast_ref::<&str>().copied().or_else(|| cause.downcast_ref::<String>().map(String::as_str));
-    format!("LoKA met an error of its own, please report it: {}", text.unwrap_or("no details"))
 }

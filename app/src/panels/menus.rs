@@ -24,7 +24,7 @@ pub fn file_menu_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
             item_ui(ui, scene, Action::File(of));
         }
         ui.separator();
-        for of in [FileAction::CopyCell, FileAction::CopyRow, FileAction::CopyTable] {
+        for of in [FileAction::CopyCell, FileAction::CopyRow, FileAction::CopyTable, FileAction::CopyLink] {
             item_ui(ui, scene, Action::File(of));
         }
     })

@@ -31,6 +31,8 @@ pub enum CopyWhat {
     Cell,
     Row,
     Table(Pane),
+    /// The page's address.
+    Link,
 }
 
 /// A question with one answer: a path.
@@ -70,6 +72,8 @@ impl Dialog {
 /// The trace's own path with another ending.
 fn beside_trace(session: &Session, ending: &str) -> String {
     let path = session.trace.as_ref().map_or("loka", |trace| &trace.path);
+    // A download has a name alone.
+    let path = if cfg!(target_arch = "wasm32") { crate::link::name_of(path) } else { path };
     let stem = [".trace.safetensors", ".results.parquet"].iter().find_map(|known| path.strip_suffix(known));
     format!("{}.{ending}", stem.unwrap_or(path.trim_end_matches(['/', '\\'])))
 }
@@ -115,6 +119,8 @@ pub struct ViewState {
     pub browse: Option<Dialog>,
     /// Why there is no such dialog; `None`: there is one.
     pub no_browse: Option<String>,
+    /// The address of the page that the window is in; `None`: it is in none.
+    pub page: Option<String>,
     /// Wanted on the clipboard.
     pub copy: Option<CopyWhat>,
     pub picture: picture::State,
@@ -165,6 +171,7 @@ impl Default for ViewState {
             dialog: None,
             browse: None,
             no_browse: Some("this window has no file dialog of the system: type the path".to_owned()),
+            page: None,
             copy: None,
             picture: picture::State::default(),
             recent: Recent::default(),

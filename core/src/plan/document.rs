@@ -133,6 +133,12 @@ impl Plan {
         sha256(hasher)
     }
 
+    /// Dates the plan, and with that gives it its digest: whoever writes the file calls this last.
+    pub fn stamp(&mut self, created_at: String) {
+        self.created_at = created_at;
+        self.digest = self.content_digest();
+    }
+
     /// Every key but `digest`, sorted, with no sites in `sites`.
     fn small_parts(&self) -> BTreeMap<String, Value> {
         let small = Self {

@@ -1,4 +1,4 @@
-//! Takes columns, gives a Parquet file; takes one, gives columns with their types checked.
+//! Takes columns, gives a Parquet file; takes one, gives columns with their types checked. By polars: native.
 
 use std::{fs::File, io::Write, path::Path};
 
@@ -7,15 +7,18 @@ use polars::prelude::{
     SerReader, Series,
 };
 
-use super::{Cause, TableError};
+use super::{
+    Cause, TableError,
+    columns::{Columns, Table},
+};
 
 /// Columns in the making, in the order in which they are added.
-pub(super) struct Columns {
+pub(super) struct FrameColumns {
     height: usize,
     columns: Vec<Column>,
 }
 
-impl Columns {
+impl FrameColumns {
     pub(super) fn new(height: usize) -> Self {
         Self { height, columns: Vec::new() }
     }
@@ -27,27 +30,10 @@ impl Columns {
         self.columns.push(Series::new(PlSmallStr::from(name), values).into_column());
     }
 
-    pub(super) fn text<'a>(&mut self, name: &str, values: impl Iterator<Item = Option<&'a str>>) {
-        let values: Vec<Option<&str>> = values.collect();
-        self.columns.push(Series::new(PlSmallStr::from(name), values).into_column());
-    }
-
-    pub(super) fn int(&mut self, name: &str, values: impl Iterator<Item = Option<i64>>) {
-        self.push(name, values.collect::<Vec<_>>());
-    }
-
-    pub(super) fn float(&mut self, name: &str, values: impl Iterator<Item = Option<f64>>) {
-        self.push(name, values.collect::<Vec<_>>());
-    }
-
     /// A list of numbers in every row.
     pub(super) fn floats<'a>(&mut self, name: &str, values: impl Iterator<Item = &'a [f64]>) {
         let lists: Vec<Series> = values.map(|list| Series::new(PlSmallStr::EMPTY, list)).collect();
         self.columns.push(Series::new(PlSmallStr::from(name), lists).into_column());
-    }
-
-    pub(super) fn flag(&mut self, name: &str, values: impl Iterator<Item = bool>) {
-        self.push(name, values.collect::<Vec<_>>());
     }
 
     /// Whole or not at all: into a temporary file of the same folder, then renamed.
@@ -71,6 +57,25 @@ impl Columns {
     }
 }
 
+impl Columns for FrameColumns {
+    fn text<'a>(&mut self, name: &str, values: impl Iterator<Item = Option<&'a str>>) {
+        let values: Vec<Option<&str>> = values.collect();
+        self.columns.push(Series::new(PlSmallStr::from(name), values).into_column());
+    }
+
+    fn int(&mut self, name: &str, values: impl Iterator<Item = Option<i64>>) {
+        self.push(name, values.collect::<Vec<_>>());
+    }
+
+    fn float(&mut self, name: &str, values: impl Iterator<Item = Option<f64>>) {
+        self.push(name, values.collect::<Vec<_>>());
+    }
+
+    fn flag(&mut self, name: &str, values: impl Iterator<Item = bool>) {
+        self.push(name, values.collect::<Vec<_>>());
+    }
+}
+
 fn temporary_beside(path: &Path) -> std::io::Result<tempfile::NamedTempFile> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut builder = tempfile::Builder::new();
@@ -86,12 +91,12 @@ fn one_line(error: &dyn std::fmt::Display) -> String {
 }
 
 /// A file read whole.
-pub(super) struct Table {
+pub(super) struct FrameTable {
     frame: DataFrame,
     metadata: Vec<(String, Option<String>)>,
 }
 
-impl Table {
+impl FrameTable {
     pub(super) fn read(path: &Path) -> Result<Self, Cause> {
         let file = File::open(path)?;
         if !file.metadata()?.is_file() {
@@ -105,10 +110,6 @@ impl Table {
         Ok(Self { frame, metadata })
     }
 
-    pub(super) fn height(&self) -> usize {
-        self.frame.height()
-    }
-
     #[cfg(test)]
     pub(super) fn names(&self) -> Vec<String> {
         self.frame.get_column_names().into_iter().map(ToString::to_string).collect()
@@ -117,10 +118,6 @@ impl Table {
     #[cfg(test)]
     pub(super) fn into_frame(self) -> DataFrame {
         self.frame
-    }
-
-    pub(super) fn metadata(&self, key: &str) -> Option<&str> {
-        self.metadata.iter().find(|(name, _)| name == key)?.1.as_deref()
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
@@ -156,76 +153,42 @@ impl Table {
             found => Err(Cause::WrongType { column: name.to_owned(), found: found.to_string(), expected }),
         }
     }
+}
 
-    pub(super) fn text(&self, name: &str) -> Result<Vec<Option<&str>>, Cause> {
+impl Table for FrameTable {
+    fn height(&self) -> usize {
+        self.frame.height()
+    }
+
+    fn metadata(&self, key: &str) -> Option<&str> {
+        self.metadata.iter().find(|(name, _)| name == key)?.1.as_deref()
+    }
+
+    fn text(&self, name: &str) -> Result<Vec<Option<&str>>, Cause> {
         let column = self.column(name, &DataType::String, "str")?;
         Ok(column
             .and_then(|column| column.str().ok())
             .map_or_else(|| vec![None; self.height()], |values| values.iter().collect()))
     }
 
-    pub(super) fn int(&self, name: &str) -> Result<Vec<Option<i64>>, Cause> {
+    fn int(&self, name: &str) -> Result<Vec<Option<i64>>, Cause> {
         let column = self.column(name, &DataType::Int64, "i64")?;
         Ok(column
             .and_then(|column| column.i64().ok())
             .map_or_else(|| vec![None; self.height()], |values| values.iter().collect()))
     }
 
-    pub(super) fn float(&self, name: &str) -> Result<Vec<Option<f64>>, Cause> {
+    fn float(&self, name: &str) -> Result<Vec<Option<f64>>, Cause> {
         let column = self.column(name, &DataType::Float64, "f64")?;
         Ok(column
             .and_then(|column| column.f64().ok())
             .map_or_else(|| vec![None; self.height()], |values| values.iter().collect()))
     }
 
-    pub(super) fn flag(&self, name: &str) -> Result<Vec<Option<bool>>, Cause> {
+    fn flag(&self, name: &str) -> Result<Vec<Option<bool>>, Cause> {
         let column = self.column(name, &DataType::Boolean, "bool")?;
         Ok(column
             .and_then(|column| column.bool().ok())
             .map_or_else(|| vec![None; self.height()], |values| values.iter().collect()))
-    }
-}
-
-/// What a value of one row must be, with the column named when it is not.
-pub(super) struct RowCheck {
-    pub row: usize,
-}
-
-impl RowCheck {
-    pub(super) fn fault(&self, problem: String) -> Cause {
-        // Counted from 1, as a person does.
-        Cause::Row { row: self.row + 1, problem }
-    }
-
-    pub(super) fn required<T>(&self, name: &str, value: Option<T>) -> Result<T, Cause> {
-        value.ok_or_else(|| self.fault(format!("{name} is null")))
-    }
-
-    pub(super) fn size(&self, name: &str, value: Option<i64>) -> Result<usize, Cause> {
-        let value = self.required(name, value)?;
-        usize::try_from(value)
-            .ok()
-            .filter(|size| *size > 0)
-            .ok_or_else(|| self.fault(format!("{name} is {value}, it must be at least 1")))
-    }
-
-    pub(super) fn count(&self, name: &str, value: Option<i64>) -> Result<u64, Cause> {
-        let value = self.required(name, value)?;
-        u64::try_from(value).map_err(|_| self.fault(format!("{name} is {value}, it must be at least 0")))
-    }
-
-    /// Errors and times: never NaN, never negative. Infinity may be: a relative error can overflow.
-    pub(super) fn not_negative(&self, name: &str, value: Option<f64>) -> Result<Option<f64>, Cause> {
-        match value {
-            Some(value) if value.is_nan() || value < 0.0 => {
-                Err(self.fault(format!("{name} is {value}, it must be at least 0")))
-            }
-            value => Ok(value),
-        }
-    }
-
-    pub(super) fn all_not_negative(&self, name: &str, values: Vec<f64>) -> Result<Vec<f64>, Cause> {
-        values.iter().try_for_each(|value| self.not_negative(name, Some(*value)).map(drop))?;
-        Ok(values)
     }
 }

@@ -9,7 +9,9 @@ use crate::{
 
 use super::{
     Cause, TableError,
-    frame::{Columns, RowCheck, Table},
+    check::RowCheck,
+    columns::{Columns, Table},
+    frame::{FrameColumns, FrameTable},
 };
 
 const TIMES: [&str; 8] = [
@@ -28,7 +30,7 @@ const SAMPLES: [&str; 3] = ["gemm_samples_us", "latency_samples_us", "cached_sam
 
 pub fn write_kernels(path: &Path, database: &KernelDb) -> Result<(), TableError> {
     let rows = &database.records;
-    let mut columns = Columns::new(rows.len());
+    let mut columns = FrameColumns::new(rows.len());
     columns.text("kernel", rows.iter().map(|r| Some(r.kernel.as_str())));
     columns.text("library", rows.iter().map(|r| Some(r.kernel.library())));
     columns.text("recipe", rows.iter().map(|r| Some(r.kernel.recipe())));
@@ -67,7 +69,7 @@ pub fn read_kernels(path: &Path) -> Result<KernelDb, TableError> {
 }
 
 fn read_records(path: &Path) -> Result<Vec<KernelRecord>, Cause> {
-    let table = Table::read(path)?;
+    let table = FrameTable::read(path)?;
     let (kernel, gemm) = (table.text("kernel")?, table.text("gemm")?);
     let (m, k, n) = (table.int("m")?, table.int("k")?, table.int("n")?);
     let times = TIMES.iter().map(|name| table.float(name)).collect::<Result<Vec<_>, _>>()?;

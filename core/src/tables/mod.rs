@@ -1,15 +1,28 @@
-//! Takes rows, gives Parquet files, and back (contracts.md names the columns). Native only: the
-//! browser gets its rows over the wire.
+//! Takes rows, gives Parquet, and back (contracts.md names the columns): files by polars with the feature `native`,
+//! bytes in memory with neither polars nor C with the feature `web`.
 //!
 //! A file is written beside its place and renamed into it, so that nobody ever sees half of one. A
 //! reader refuses what it cannot trust in one line: the cause first, the file last.
 
+mod check;
+mod columns;
+#[cfg(feature = "native")]
 mod frame;
+#[cfg(feature = "native")]
 mod kernels;
+#[cfg(feature = "web")]
+mod memory;
 mod results;
+#[cfg(feature = "web")]
+mod zstd;
 
+#[cfg(feature = "native")]
 pub use kernels::{read_kernels, write_kernels};
-pub use results::{RESULTS_KEY, read_results, write_results};
+pub use results::RESULTS_KEY;
+#[cfg(feature = "native")]
+pub use results::{read_results, write_results};
+#[cfg(feature = "web")]
+pub use results::{results_from_bytes, results_to_bytes};
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Takes results, gives `*.results.parquet`, and back.
+//! Takes results, gives `*.results.parquet`, and back: as a file, and as bytes in memory.
 
 use std::{collections::HashMap, path::Path};
 
@@ -10,9 +10,14 @@ use crate::{
     },
 };
 
+#[cfg(feature = "native")]
+use super::frame::{FrameColumns, FrameTable};
+#[cfg(feature = "web")]
+use super::memory::{MemoryColumns, MemoryTable};
 use super::{
     Cause, TableError,
-    frame::{Columns, RowCheck, Table},
+    check::RowCheck,
+    columns::{Columns, Table},
 };
 
 /// The Parquet metadata key under which the circumstances are kept.
@@ -21,11 +26,29 @@ pub const RESULTS_KEY: &str = "loka.results";
 const ESTIMATES: [Metric; 4] = [Metric::Mere, Metric::RelL2, Metric::BlockRelL2, Metric::LossCost];
 const TIMES: [&str; 6] = ["latency_us", "latency_lo_us", "latency_hi_us", "gemm_us", "cast_us", "baseline_us"];
 
-/// The columns of contracts.md in its order, then ours: sampler, held-out errors, tail, latency note.
+#[cfg(feature = "native")]
 pub fn write_results(path: &Path, results: &Results) -> Result<(), TableError> {
-    let rows = &results.rows;
+    let mut columns = FrameColumns::new(results.rows.len());
+    write_columns(&mut columns, &results.rows);
+    let meta = metadata(results).map_err(|cause| cause.at(path))?;
+    columns.write(path, vec![(RESULTS_KEY.to_owned(), meta)])
+}
+
+/// The bytes of a results file.
+#[cfg(feature = "web")]
+pub fn results_to_bytes(results: &Results) -> Result<Vec<u8>, Cause> {
+    let mut columns = MemoryColumns::default();
+    write_columns(&mut columns, &results.rows);
+    columns.into_bytes(vec![(RESULTS_KEY.to_owned(), metadata(results)?)])
+}
+
+fn metadata(results: &Results) -> Result<String, Cause> {
+    serde_json::to_string(&results.meta).map_err(|error| Cause::Write(error.to_string()))
+}
+
+/// The columns of contracts.md in its order, then ours: sampler, held-out errors, tail, latency note.
+fn write_columns(columns: &mut impl Columns, rows: &[ResultRow]) {
     let mods: Vec<String> = rows.iter().map(|row| row.mods.to_string()).collect();
-    let mut columns = Columns::new(rows.len());
     columns.text("site", rows.iter().map(|r| Some(r.site.as_str())));
     columns.text("gemm", rows.iter().map(|r| Some(r.gemm.as_str())));
     columns.text("kernel", rows.iter().map(|r| Some(r.kernel.as_str())));
@@ -37,8 +60,8 @@ pub fn write_results(path: &Path, results: &Results) -> Result<(), TableError> {
     columns.int("n", rows.iter().map(|r| Some(r.shape.n as i64)));
     columns.flag("supported", rows.iter().map(|r| r.supported));
     columns.text("reason", rows.iter().map(|r| r.reason.as_deref()));
-    write_errors(&mut columns, rows);
-    write_latencies(&mut columns, rows);
+    write_errors(columns, rows);
+    write_latencies(columns, rows);
     columns.text("engine", rows.iter().map(|r| Some(r.engine.as_str())));
     columns.text("device", rows.iter().map(|r| Some(r.device.as_str())));
     columns.int("seed", rows.iter().map(|r| Some(r.seed.cast_signed())));
@@ -48,30 +71,29 @@ pub fn write_results(path: &Path, results: &Results) -> Result<(), TableError> {
     columns.float("heldout_mere", rows.iter().map(|r| r.fidelity.map(|f| f.heldout_mere)));
     columns.float("tail_us", rows.iter().map(|r| r.latency.tail_us));
     columns.text("latency_note", rows.iter().map(|r| Some(r.latency.note.as_str())));
-    let meta = serde_json::to_string(&results.meta).map_err(|error| Cause::Write(error.to_string()).at(path))?;
-    columns.write(path, vec![(RESULTS_KEY.to_owned(), meta)])
 }
 
-fn write_errors(columns: &mut Columns, rows: &[ResultRow]) {
+fn write_errors(columns: &mut impl Columns, rows: &[ResultRow]) {
     let errors = || rows.iter().map(|row| row.error.as_ref());
     columns.int("draws", errors().map(|e| e.map(|e| e.draws.cast_signed())));
     columns.int("zeros_skipped", errors().map(|e| e.map(|e| e.zeros_skipped.cast_signed())));
-    let estimate = |columns: &mut Columns, metric: Metric| {
-        let of = |part: fn(Estimate) -> f64| rows.iter().map(move |row| row.metric(metric).map(part));
-        columns.float(metric.as_str(), of(|e| e.value));
-        columns.float(&format!("{metric}_lo"), of(|e| e.lo));
-        columns.float(&format!("{metric}_hi"), of(|e| e.hi));
-    };
-    estimate(columns, Metric::Mere);
-    estimate(columns, Metric::RelL2);
+    write_estimate(columns, rows, Metric::Mere);
+    write_estimate(columns, rows, Metric::RelL2);
     columns.float("sqnr_db", errors().map(|e| e.map(|e| e.sqnr_db)));
     columns.float("median_rel", errors().map(|e| e.map(|e| e.median_rel)));
     columns.float("max_abs", errors().map(|e| e.map(|e| e.max_abs)));
-    estimate(columns, Metric::BlockRelL2);
-    estimate(columns, Metric::LossCost);
+    write_estimate(columns, rows, Metric::BlockRelL2);
+    write_estimate(columns, rows, Metric::LossCost);
 }
 
-fn write_latencies(columns: &mut Columns, rows: &[ResultRow]) {
+fn write_estimate(columns: &mut impl Columns, rows: &[ResultRow], metric: Metric) {
+    let of = |part: fn(Estimate) -> f64| rows.iter().map(move |row| row.metric(metric).map(part));
+    columns.float(metric.as_str(), of(|e| e.value));
+    columns.float(&format!("{metric}_lo"), of(|e| e.lo));
+    columns.float(&format!("{metric}_hi"), of(|e| e.hi));
+}
+
+fn write_latencies(columns: &mut impl Columns, rows: &[ResultRow]) {
     for (index, name) in TIMES.iter().enumerate() {
         columns.float(name, rows.iter().map(|row| times(&row.latency)[index]));
     }
@@ -85,21 +107,27 @@ fn times(latency: &Latency) -> [Option<f64>; 6] {
     [us, lo, hi, latency.gemm_us, latency.cast_us, latency.baseline_us]
 }
 
+#[cfg(feature = "native")]
 pub fn read_results(path: &Path) -> Result<Results, TableError> {
-    let read = || -> Result<Results, Cause> {
-        let table = Table::read(path)?;
-        let meta = table.metadata(RESULTS_KEY).ok_or(Cause::NoMetadata)?;
-        let meta: ResultsMeta = serde_json::from_str(meta).map_err(|error| Cause::BrokenMetadata(error.to_string()))?;
-        let columns = ReadColumns::of(&table)?;
-        let sites: HashMap<&str, &SiteId> =
-            meta.manifest.sites.iter().map(|site| (site.id.as_str(), &site.id)).collect();
-        let rows = parallel::map_ranges(table.height(), |range| {
-            let mut shared = Shared { sites: &sites, kernels: HashMap::new(), mods: HashMap::new() };
-            range.map(|row| columns.row(row, &mut shared)).collect()
-        });
-        Ok(Results { meta, rows: rows.into_iter().collect::<Result<_, _>>()? })
-    };
-    read().map_err(|cause| cause.at(path))
+    FrameTable::read(path).and_then(|table| results_of(&table)).map_err(|cause| cause.at(path))
+}
+
+/// From the bytes of a results file; `name` stands for it in errors.
+#[cfg(feature = "web")]
+pub fn results_from_bytes(name: &str, bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Result<Results, TableError> {
+    MemoryTable::read(bytes).and_then(|table| results_of(&table)).map_err(|cause| cause.at(Path::new(name)))
+}
+
+fn results_of(table: &impl Table) -> Result<Results, Cause> {
+    let meta = table.metadata(RESULTS_KEY).ok_or(Cause::NoMetadata)?;
+    let meta: ResultsMeta = serde_json::from_str(meta).map_err(|error| Cause::BrokenMetadata(error.to_string()))?;
+    let columns = ReadColumns::of(table)?;
+    let sites: HashMap<&str, &SiteId> = meta.manifest.sites.iter().map(|site| (site.id.as_str(), &site.id)).collect();
+    let rows = parallel::map_ranges(table.height(), |range| {
+        let mut shared = Shared { sites: &sites, kernels: HashMap::new(), mods: HashMap::new() };
+        range.map(|row| columns.row(row, &mut shared)).collect()
+    });
+    Ok(Results { meta, rows: rows.into_iter().collect::<Result<_, _>>()? })
 }
 
 type Floats = Vec<Option<f64>>;
@@ -155,7 +183,7 @@ struct ReadColumns<'t> {
 }
 
 impl<'t> ReadColumns<'t> {
-    fn of(table: &'t Table) -> Result<Self, Cause> {
+    fn of(table: &'t impl Table) -> Result<Self, Cause> {
         let estimate = |metric: Metric| -> Result<[Floats; 3], Cause> {
             Ok([
                 table.float(metric.as_str())?,

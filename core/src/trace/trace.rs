@@ -58,8 +58,8 @@ enum Source {
 }
 
 impl Trace {
-    /// A trace from a file's bytes; `name` stands for the file in errors. Checks structure only.
-    pub fn from_bytes(name: &str, bytes: Vec<u8>) -> Result<Self, TraceError> {
+    /// A trace from a file's bytes, owned or shared; `name` stands for the file in errors. Checks structure only.
+    pub fn from_bytes(name: &str, bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Result<Self, TraceError> {
         Self::from_container(name, name, Box::new(bytes))
     }
 

@@ -7,24 +7,20 @@ use std::{
 };
 
 use loka_core::{
-    engine::CpuEngine,
     journal,
-    model::SiteMods,
     plan::Plan,
     session::{
         Event, OpenedTrace,
         shared::News,
-        view::{SeriesTable, SiteSeries},
     },
     tables,
-    trace::{Series, Trace},
+    trace::Trace,
 };
 
 use super::LocalLink;
 use crate::{
     files,
-    link::{identify::identify, keeping::Found, work::config},
-    probing,
+    link::{identify::identify, keeping::Found, reading},
 };
 
 impl LocalLink {
@@ -106,29 +102,13 @@ impl LocalLink {
         let failed = |message| Event::OpenFailed { message };
         self.spawn("loka-series", Some("Reading series".to_owned()), failed, move || {
             let none = "these results came without their trace: open the trace to see its series".to_owned();
-            Some(Event::SeriesRead { path, table: trace.ok_or(none).map(|trace| Box::new(series_of(&trace))) })
+            Some(Event::SeriesRead { path, table: trace.ok_or(none).map(|trace| Box::new(reading::series_of(&trace))) })
         });
     }
 }
 
 fn open(path: &str) -> Result<(Trace, OpenedTrace), String> {
     let trace = Trace::open(Path::new(path)).map_err(|error| error.to_string())?;
-    let meta = probing::results_meta(&trace, String::new(), &CpuEngine, &config(SiteMods::none()));
-    let opened = OpenedTrace { path: path.to_owned(), name: trace.manifest().model.name.clone(), meta };
+    let opened = reading::opened(path, &trace);
     Ok((trace, opened))
-}
-
-/// Sites that cannot be read have none.
-pub(crate) fn series_of(trace: &Trace) -> SeriesTable {
-    let mut all = Vec::new();
-    for (at, entry) in trace.sites().iter().enumerate() {
-        let series = trace.site_series(&entry.site.id).unwrap_or_default();
-        all.extend(series.into_iter().map(|Series { name, steps, values }| SiteSeries {
-            site: at as u32,
-            name,
-            steps,
-            values,
-        }));
-    }
-    SeriesTable::of(trace.sites().len(), all)
 }

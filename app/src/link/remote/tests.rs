@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
-use std::{cell::RefCell, collections::VecDeque, rc::Rc};
+use std::{cell::RefCell, collections::VecDeque, rc::Rc, sync::Arc};
 
 use loka_core::{
     model::SiteId,
@@ -10,7 +10,26 @@ use loka_core::{
 };
 
 use super::*;
-use crate::link::OfflineLink;
+use crate::link::{Outside, PageLink, Shelf};
+
+/// A browser that is not asked for anything.
+struct Nobody;
+
+impl Outside for Nobody {
+    fn save(&self, _: &str, _: Vec<u8>) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn fetch(&self, _: &str) {}
+
+    fn fetched(&self) -> Option<(String, Result<Arc<[u8]>, String>)> {
+        None
+    }
+
+    fn busy(&self) -> Option<String> {
+        None
+    }
+}
 
 #[derive(Default)]
 struct World {
@@ -67,7 +86,7 @@ fn joined() -> (Wire, RemoteLink) {
     let wire = Wire::default();
     wire.0.borrow_mut().up = true;
     let follower = Follower::new(Author { key: 7, name: "Anna".to_owned() }, "0.1.0", None);
-    let mut link = RemoteLink::new(Box::new(wire.clone()), Box::new(OfflineLink::default()), follower);
+    let mut link = RemoteLink::new(Box::new(wire.clone()), Box::new(PageLink::new(Shelf::default(), Box::new(Nobody), Arc::new(|| ()))), follower);
     assert_eq!(link.standing(), Standing::Joining { share: None });
     assert_eq!(link.poll(), None);
     assert!(matches!(wire.heard(), Some(ToServer::Hello(_))));

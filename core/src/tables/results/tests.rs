@@ -62,7 +62,7 @@ fn an_empty_file_of_results_is_one() {
 #[test]
 fn the_columns_are_the_contracts_then_ours() {
     let (_folder, path) = written(&some_results());
-    let table = Table::read(&path).unwrap();
+    let table = FrameTable::read(&path).unwrap();
     let names = table.names();
     let contract = "site gemm kernel library recipe mods m k n supported reason draws zeros_skipped mere mere_lo mere_hi rel_l2 rel_l2_lo \
                     rel_l2_hi sqnr_db median_rel max_abs block_rel_l2 block_rel_l2_lo block_rel_l2_hi loss_cost loss_cost_lo loss_cost_hi \
@@ -97,7 +97,7 @@ fn impossible_values_are_refused_with_their_row() {
 fn tampered(change: impl FnOnce(&mut polars::prelude::DataFrame), metadata: Option<&str>) -> String {
     use polars::prelude::{KeyValueMetadata, ParquetWriter};
     let (_folder, path) = written(&some_results());
-    let table = Table::read(&path).unwrap();
+    let table = FrameTable::read(&path).unwrap();
     let meta = metadata.map_or_else(|| table.metadata(RESULTS_KEY).unwrap().to_owned(), str::to_owned);
     let mut frame = table.into_frame();
     change(&mut frame);

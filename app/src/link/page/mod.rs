@@ -1,0 +1,274 @@
+//! Takes effects, carries them out on files that lie in memory: what a page without a server can do. Files come by
+//! name on a [`Shelf`], or by address from [`Outside`]; what is written goes out as a download. Work that takes a
+//! while waits for one frame, which says what is under way. What needs an engine is refused in one line.
+
+mod shelf;
+
+pub use shelf::{MOST_BYTES, Shelf};
+
+use std::{collections::VecDeque, sync::Arc};
+
+use loka_core::{
+    engine::EngineStatus,
+    model::{Results, SiteId},
+    plan::Plan,
+    session::{ENGINES, Effect, Event},
+    tables,
+    trace::Trace,
+};
+
+use super::{Link, Wake, identify::identify_bytes, inspect, reading};
+use crate::clock::now_rfc3339;
+
+const NO_ENGINE: &str = "a page on its own has no engine; probe with the loka program and open its results here";
+
+/// What a page has of its browser.
+pub trait Outside {
+    /// Gives a person a file under that name.
+    fn save(&self, name: &str, bytes: Vec<u8>) -> Result<(), String>;
+
+    /// Begins to fetch what is at an address.
+    fn fetch(&self, address: &str);
+
+    /// The next address that was fetched, or a line without the address.
+    fn fetched(&self) -> Option<(String, Result<Arc<[u8]>, String>)>;
+
+    /// What is on its way.
+    fn busy(&self) -> Option<String>;
+}
+
+/// True of what can be fetched.
+pub fn is_address(path: &str) -> bool {
+    path.starts_with("https://") || path.starts_with("http://")
+}
+
+/// Where there are neither threads nor files.
+pub struct PageLink {
+    shelf: Shelf,
+    outside: Box<dyn Outside>,
+    wake: Wake,
+    work: VecDeque<Work>,
+    /// Effects that wait for what is at an address.
+    awaited: Vec<(String, Effect)>,
+    answers: VecDeque<Event>,
+    /// The open trace.
+    trace: Option<Trace>,
+    /// A frame was drawn since the work that is next was announced.
+    announced: bool,
+}
+
+enum Work {
+    Effect(Effect),
+    /// Of the trace at that path.
+    Digest(String, Trace),
+}
+
+impl Work {
+    /// What a person reads meanwhile; `None`: it takes no time.
+    fn label(&self) -> Option<String> {
+        match self {
+            Self::Digest(..) => Some("Reading the trace for its digest".to_owned()),
+            Self::Effect(Effect::LoadTrace { path } | Effect::LoadResults { path } | Effect::LoadPlan { path }) => {
+                Some(format!("Opening {path}"))
+            }
+            Self::Effect(Effect::ReadSeries { .. }) => Some("Reading series".to_owned()),
+            Self::Effect(Effect::WriteResults { path, .. } | Effect::WritePlan { path, .. }) => {
+                Some(format!("Writing {path}"))
+            }
+            Self::Effect(_) => None,
+        }
+    }
+}
+
+impl PageLink {
+    /// `wake`: another frame is wanted.
+    pub fn new(shelf: Shelf, outside: Box<dyn Outside>, wake: Wake) -> Self {
+        Self {
+            shelf,
+            outside,
+            wake,
+            work: VecDeque::new(),
+            awaited: Vec::new(),
+            answers: VecDeque::new(),
+            trace: None,
+            announced: false,
+        }
+    }
+
+    fn carry_out(&mut self, work: Work) {
+        let effect = match work {
+            Work::Digest(path, trace) => {
+                return self.answers.push_back(Event::TraceDigest { path, digest: trace.digest() });
+            }
+            Work::Effect(effect) => effect,
+        };
+        let Some(path) = file_of(&effect) else { return self.without_file(effect) };
+        if let Some(bytes) = self.shelf.get(path) {
+            return self.with_file(effect, bytes);
+        }
+        if !is_address(path) {
+            let line = format!("not in this page: drop the file here, or open it by its address: {path}");
+            return self.answers.push_back(refusal(effect, line));
+        }
+        let path = path.to_owned();
+        if !self.awaited.iter().any(|(address, _)| *address == path) {
+            self.outside.fetch(&path);
+        }
+        self.awaited.push((path, effect));
+    }
+
+    fn with_file(&mut self, effect: Effect, bytes: Arc<[u8]>) {
+        let event = match effect {
+            Effect::LoadTrace { path } => match Trace::from_bytes(&path, bytes) {
+                Ok(trace) => {
+                    let opened = Box::new(reading::opened(&path, &trace));
+                    self.trace = Some(trace.clone());
+                    self.work.push_front(Work::Digest(path, trace));
+                    Event::TraceOpened { trace: opened }
+                }
+                Err(error) => Event::OpenFailed { message: error.to_string() },
+            },
+            Effect::LoadResults { path } => match tables::results_from_bytes(&path, bytes) {
+                Ok(results) => Event::ResultsOpened { path, results: Box::new(results) },
+                Err(error) => Event::OpenFailed { message: error.to_string() },
+            },
+            Effect::LoadPlan { path } => match plan_of(&bytes) {
+                Ok(plan) => Event::PlanOpened { path, plan: Box::new(plan) },
+                Err(reason) => Event::OpenFailed { message: format!("{reason}: {path}") },
+            },
+            Effect::Identify { path } => {
+                let kind = identify_bytes(name_of(&path), &bytes);
+                Event::Identified { path, kind }
+            }
+            Effect::InspectOther { trace, path, site } => {
+                let read = |name: &str| Trace::from_bytes(name, bytes).map_err(|error| error.to_string());
+                inspect::answer(trace, self.trace.clone(), Some(path), site, read)
+            }
+            other => return self.without_file(other),
+        };
+        self.answers.push_back(event);
+    }
+
+    fn without_file(&mut self, effect: Effect) {
+        let event = match effect {
+            Effect::ReadSeries { path } => {
+                let none = "these results came without their trace: open the trace to see its series";
+                let table = self.trace.as_ref().map(|trace| Box::new(reading::series_of(trace)));
+                Event::SeriesRead { path, table: table.ok_or_else(|| none.to_owned()) }
+            }
+            Effect::Inspect { trace, site } => self.inspect(trace, site),
+            Effect::WriteResults { path, results } => self.write_results(&path, &results),
+            Effect::WritePlan { path, plan } => self.write_plan(&path, *plan),
+            Effect::FindEngines => {
+                let engines = ENGINES.map(|name| EngineStatus::missing(name, NO_ENGINE.to_owned(), Vec::new()));
+                Event::EnginesFound { engines: engines.to_vec() }
+            }
+            Effect::Measure { run, .. } => Event::MeasureFinished { run, problem: Some(NO_ENGINE.to_owned()) },
+            Effect::Probe { .. } => Event::OpenFailed { message: NO_ENGINE.to_owned() },
+            // Nothing runs, and nothing changes behind a page's back.
+            _ => return,
+        };
+        self.answers.push_back(event);
+    }
+
+    fn inspect(&self, trace: String, site: SiteId) -> Event {
+        inspect::answer(trace, self.trace.clone(), None, site, |path| Err(format!("not in this page: {path}")))
+    }
+
+    fn write_results(&self, path: &str, results: &Results) -> Event {
+        let name = name_of(path);
+        let bytes = tables::results_to_bytes(results).map_err(|error| error.to_string());
+        self.written(name, "Results", bytes)
+    }
+
+    fn write_plan(&self, path: &str, mut plan: Plan) -> Event {
+        plan.stamp(now_rfc3339());
+        self.written(name_of(path), "Plan", Ok(plan.to_json().into_bytes()))
+    }
+
+    fn written(&self, name: &str, what: &str, bytes: Result<Vec<u8>, String>) -> Event {
+        match bytes.and_then(|bytes| self.outside.save(name, bytes)) {
+            Ok(()) => Event::Written { path: name.to_owned(), what: what.to_owned() },
+            Err(reason) => Event::WriteFailed { message: format!("{reason}: {name}") },
+        }
+    }
+
+    fn take_fetched(&mut self) {
+        while let Some((address, outcome)) = self.outside.fetched() {
+            let outcome = outcome.map_err(|reason| format!("{reason}: {address}"));
+            let outcome = outcome.and_then(|bytes| self.shelf.put(&address, bytes));
+            let (ready, others) = std::mem::take(&mut self.awaited).into_iter().partition(|(of, _)| *of == address);
+            self.awaited = others;
+            let ready: Vec<(String, Effect)> = ready;
+            for (_, effect) in ready {
+                match &outcome {
+                    Ok(()) => self.work.push_back(Work::Effect(effect)),
+                    Err(line) => self.answers.push_back(refusal(effect, line.clone())),
+                }
+            }
+        }
+    }
+}
+
+impl Link for PageLink {
+    fn run(&mut self, effect: Effect) {
+        self.work.push_back(Work::Effect(effect));
+    }
+
+    fn poll(&mut self) -> Option<Event> {
+        self.take_fetched();
+        loop {
+            if let Some(event) = self.answers.pop_front() {
+                return Some(event);
+            }
+            if self.work.front()?.label().is_some() && !std::mem::replace(&mut self.announced, true) {
+                (self.wake)();
+                return None;
+            }
+            self.announced = false;
+            let work = self.work.pop_front()?;
+            self.carry_out(work);
+        }
+    }
+
+    fn busy(&self) -> Option<String> {
+        self.work.front().and_then(Work::label).or_else(|| self.outside.busy())
+    }
+}
+
+/// The file that an effect reads.
+fn file_of(effect: &Effect) -> Option<&str> {
+    match effect {
+        Effect::LoadTrace { path }
+        | Effect::LoadResults { path }
+        | Effect::LoadPlan { path }
+        | Effect::Identify { path }
+        | Effect::InspectOther { path, .. } => Some(path),
+        _ => None,
+    }
+}
+
+/// What is said where that file is not to be had.
+fn refusal(effect: Effect, message: String) -> Event {
+    match effect {
+        Effect::Identify { path } => Event::Identified { path, kind: Err(message) },
+        Effect::InspectOther { trace, path, site } => {
+            Event::SiteInspected { trace, other: Some(path), site, outcome: Err(message) }
+        }
+        _ => Event::OpenFailed { message },
+    }
+}
+
+fn plan_of(bytes: &[u8]) -> Result<Plan, String> {
+    let text = std::str::from_utf8(bytes).map_err(|_| "not text".to_owned())?;
+    Plan::from_json(text).map_err(|error| error.to_string())
+}
+
+/// The last part of a path or an address: a download has no folder.
+pub(crate) fn name_of(path: &str) -> &str {
+    let path = if is_address(path) { path.split(['?', '#']).next().unwrap_or(path) } else { path };
+    path.rsplit(['/', '\\']).find(|part| !part.is_empty()).unwrap_or("loka")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+//! The page's link by its effects and events, with a browser that is a few lists.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
+
+use std::{cell::RefCell, collections::BTreeMap, path::Path, rc::Rc};
+
+use loka_core::session::FileKind;
+
+use super::*;
+
+const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../sample-traces/wukong-clicks.trace.safetensors");
+
+#[derive(Clone, Default)]
+struct Browser(Rc<RefCell<Inner>>);
+
+#[derive(Default)]
+struct Inner {
+    saved: BTreeMap<String, Vec<u8>>,
+    asked: Vec<String>,
+    fetched: VecDeque<(String, Result<Arc<[u8]>, String>)>,
+}
+
+impl Outside for Browser {
+    fn save(&self, name: &str, bytes: Vec<u8>) -> Result<(), String> {
+        self.0.borrow_mut().saved.insert(name.to_owned(), bytes);
+        Ok(())
+    }
+
+    fn fetch(&self, address: &str) {
+        self.0.borrow_mut().asked.push(address.to_owned());
+    }
+
+    fn fetched(&self) -> Option<(String, Result<Arc<[u8]>, String>)> {
+        self.0.borrow_mut().fetched.pop_front()
+    }
+
+    fn busy(&self) -> Option<String> {
+        None
+    }
+}
+
+fn page() -> (PageLink, Shelf, Browser) {
+    let (shelf, browser) = (Shelf::default(), Browser::default());
+    (PageLink::new(shelf.clone(), Box::new(browser.clone()), Arc::new(|| ())), shelf, browser)
+}
+
+/// Every event until nothing is left to do.
+fn all(link: &mut PageLink) -> Vec<Event> {
+    let mut events = Vec::new();
+    while !link.work.is_empty() || !link.answers.is_empty() || !link.outside_is_quiet() {
+        events.extend(link.poll());
+    }
+    events
+}
+
+impl PageLink {
+    fn outside_is_quiet(&mut self) -> bool {
+        self.take_fetched();
+        self.work.is_empty() && self.answers.is_empty()
+    }
+}
+
+fn sample() -> Arc<[u8]> {
+    std::fs::read(TRACE).unwrap().into()
+}
+
+#[test]
+fn a_trace_is_opened_from_memory_and_work_is_announced_first() {
+    let (mut link, shelf, _) = page();
+    shelf.put("a.trace.safetensors", sample()).unwrap();
+    link.run(Effect::LoadTrace { path: "a.trace.safetensors".to_owned() });
+    assert_eq!(link.poll(), None, "a frame says what is under way");
+    assert_eq!(link.busy().as_deref(), Some("Opening a.trace.safetensors"));
+    let Some(Event::TraceOpened { trace }) = link.poll() else { panic!("not opened") };
+    assert_eq!((trace.path.as_str(), trace.meta.trace_digest.as_str()), ("a.trace.safetensors", ""));
+    let [Event::TraceDigest { digest, .. }] = all(&mut link).try_into().unwrap() else { panic!("no digest") };
+    assert_eq!(digest, Trace::open(Path::new(TRACE)).unwrap().digest());
+    let site = trace.manifest().sites[0].id.clone();
+    link.run(Effect::Inspect { trace: trace.path.clone(), site });
+    link.run(Effect::ReadSeries { path: trace.path.clone() });
+    let [Event::SiteInspected { outcome: Ok(_), .. }, Event::SeriesRead { table: Ok(_), .. }] =
+        all(&mut link).try_into().unwrap()
+    else {
+        panic!("not read")
+    };
+}
+
+#[test]
+fn what_cannot_be_read_is_a_line() {
+    let (mut link, shelf, _) = page();
+    for name in ["x.trace.safetensors", "x.results.parquet", "x.plan.json", "x"] {
+        shelf.put(name, Arc::from(*b"PK\x03\x04 something else")).unwrap();
+    }
+    let path = |name: &str| name.to_owned();
+    link.run(Effect::LoadTrace { path: path("x.trace.safetensors") });
+    link.run(Effect::LoadResults { path: path("x.results.parquet") });
+    link.run(Effect::LoadPlan { path: path("x.plan.json") });
+    link.run(Effect::LoadTrace { path: path("nowhere.trace.safetensors") });
+    for event in all(&mut link) {
+        let Event::OpenFailed { message } = event else { panic!("{event:?}") };
+        assert!(!message.contains('\n') && message.contains(": ") && message.contains('.'), "{message}");
+    }
+    link.run(Effect::Identify { path: path("x") });
+    let kind =
+        Err("x is no trace, results or plan: it looks like a ZIP archive, as PyTorch checkpoints are".to_owned());
+    assert_eq!(all(&mut link), [Event::Identified { path: path("x"), kind }]);
+}
+
+#[test]
+fn what_needs_an_engine_says_so() {
+    let (mut link, ..) = page();
+    link.run(Effect::FindEngines);
+    link.run(Effect::Measure { run: 3, engine: "cpu".to_owned() });
+    link.run(Effect::Cancel);
+    let events = all(&mut link);
+    let [Event::EnginesFound { engines }, Event::MeasureFinished { run: 3, problem: Some(line) }] = events.as_slice()
+    else {
+        panic!("{events:?}")
+    };
+    assert_eq!(line, NO_ENGINE);
+    assert!(engines.iter().all(|status| status.problem.as_deref() == Some(NO_ENGINE)));
+}
+
+#[test]
+fn an_address_is_fetched_once_and_kept() {
+    let (mut link, _, browser) = page();
+    let path = || "https://example.org/a%20b.trace.safetensors?version=1".to_owned();
+    link.run(Effect::Identify { path: path() });
+    link.run(Effect::LoadTrace { path: path() });
+    assert_eq!(all(&mut link), []);
+    assert_eq!(browser.0.borrow().asked, [path()]);
+    browser.0.borrow_mut().fetched.push_back((path(), Ok(sample())));
+    let events = all(&mut link);
+    assert_eq!(events[0], Event::Identified { path: path(), kind: Ok(FileKind::Trace) });
+    assert!(matches!(events[1], Event::TraceOpened { .. }));
+    link.run(Effect::LoadTrace { path: path() });
+    assert!(matches!(all(&mut link)[0], Event::TraceOpened { .. }));
+    assert_eq!(browser.0.borrow().asked.len(), 1);
+    let gone = "https://example.org/gone.results.parquet".to_owned();
+    link.run(Effect::LoadResults { path: gone.clone() });
+    assert_eq!(all(&mut link), []);
+    let refused = Err("the server answered 404".to_owned());
+    browser.0.borrow_mut().fetched.push_back((gone.clone(), refused));
+    let message = format!("the server answered 404: {gone}");
+    assert_eq!(all(&mut link), [Event::OpenFailed { message }]);
+}
+
+#[test]
+fn names_for_downloads_have_no_folder() {
+    for (path, name) in [
+        ("https://example.org/x/a.plan.json?token=1#b", "a.plan.json"),
+        ("runs\\a.plan.json", "a.plan.json"),
+        ("a.plan.json", "a.plan.json"),
+        ("/", "loka"),
+    ] {
+        assert_eq!(name_of(path), name);
+    }
+}

@@ -1,0 +1,212 @@
+//! What comes into a page and goes out of it: files of a person and what lies at an address come in beside the
+//! frames, with how far they are; downloads go out.
+
+use std::{cell::RefCell, collections::VecDeque, rc::Rc, sync::Arc};
+
+use js_sys::{Array, Reflect, Uint8Array};
+use wasm_bindgen::{JsCast as _, JsValue, closure::Closure};
+use wasm_bindgen_futures::JsFuture;
+use web_sys::{
+    Blob, BlobPropertyBag, File, HtmlAnchorElement, HtmlInputElement, ReadableStreamDefaultReader, Response, Url,
+};
+
+use super::{document, text_of, window};
+use crate::link::{MOST_BYTES, Outside, Wake};
+
+type Bytes = Result<Arc<[u8]>, String>;
+
+/// A download's object is let go of after so many milliseconds: by then the browser has it.
+const LET_GO: i32 = 60_000;
+
+/// Clones are the same desk.
+#[derive(Clone)]
+pub(super) struct Desk(Rc<RefCell<Papers>>);
+
+struct Papers {
+    wake: Wake,
+    /// What is on its way, and a number for each.
+    coming: Vec<(u64, String)>,
+    next: u64,
+    fetched: VecDeque<(String, Bytes)>,
+    /// Files that came together.
+    picked: VecDeque<Vec<(String, Bytes)>>,
+}
+
+impl Desk {
+    pub fn new(wake: Wake) -> Self {
+        let (coming, fetched, picked) = (Vec::new(), VecDeque::new(), VecDeque::new());
+        Self(Rc::new(RefCell::new(Papers { wake, coming, next: 0, fetched, picked })))
+    }
+
+    /// Reads files; they come together by [`Self::picked`].
+    pub fn read(&self, files: Vec<File>) {
+        let desk = self.clone();
+        wasm_bindgen_futures::spawn_local(async move {
+            let mut read = Vec::new();
+            for file in files {
+                let name = file.name();
+                let ticket = desk.announce(format!("Reading {name}"));
+                let bytes = bytes_of(&file).await.map_err(|reason| format!("{reason}: {name}"));
+                desk.done(ticket);
+                read.push((name, bytes));
+            }
+            desk.0.borrow_mut().picked.push_back(read);
+            desk.wake();
+        });
+    }
+
+    pub fn picked(&self) -> Option<Vec<(String, Bytes)>> {
+        self.0.borrow_mut().picked.pop_front()
+    }
+
+    /// Takes what is chosen in the page's own field for files.
+    pub fn listen_to_input(&self) -> Result<(), JsValue> {
+        let input = file_input()?;
+        let (desk, field) = (self.clone(), input.clone());
+        let chosen = Closure::<dyn Fn()>::new(move || {
+            let list = field.files();
+            let files = list.iter().flat_map(|list| (0..list.length()).filter_map(|at| list.get(at))).collect();
+            desk.read(files);
+            // The same file can be chosen again.
+            field.set_value("");
+        });
+        input.add_event_listener_with_callback("change", chosen.as_ref().unchecked_ref())?;
+        // For as long as the page is there.
+        chosen.forget();
+        Ok(())
+    }
+
+    fn announce(&self, line: String) -> u64 {
+        let mut papers = self.0.borrow_mut();
+        papers.next += 1;
+        let ticket = papers.next;
+        papers.coming.push((ticket, line));
+        drop(papers);
+        self.wake();
+        ticket
+    }
+
+    fn say(&self, ticket: u64, line: String) {
+        if let Some((_, of)) = self.0.borrow_mut().coming.iter_mut().find(|(known, _)| *known == ticket) {
+            *of = line;
+        }
+    }
+
+    fn done(&self, ticket: u64) {
+        self.0.borrow_mut().coming.retain(|(known, _)| *known != ticket);
+    }
+
+    fn wake(&self) {
+        let wake = self.0.borrow().wake.clone();
+        wake();
+    }
+}
+
+impl Outside for Desk {
+    fn save(&self, name: &str, bytes: Vec<u8>) -> Result<(), String> {
+        save(name, &bytes)
+    }
+
+    fn fetch(&self, address: &str) {
+        let (desk, address) = (self.clone(), address.to_owned());
+        wasm_bindgen_futures::spawn_local(async move {
+            let ticket = desk.announce(format!("Fetching {address}"));
+            let outcome = fetched(&desk, ticket, &address).await;
+            desk.done(ticket);
+            desk.0.borrow_mut().fetched.push_back((address, outcome));
+            desk.wake();
+        });
+    }
+
+    fn fetched(&self) -> Option<(String, Bytes)> {
+        self.0.borrow_mut().fetched.pop_front()
+    }
+
+    fn busy(&self) -> Option<String> {
+        self.0.borrow().coming.first().map(|(_, line)| line.clone())
+    }
+}
+
+pub(super) fn file_input() -> Result<HtmlInputElement, JsValue> {
+    let input = document()?.get_element_by_id("loka-files").ok_or("the page has no field 'loka-files'")?;
+    Ok(input.dyn_into()?)
+}
+
+async fn bytes_of(file: &File) -> Bytes {
+    too_large(file.size())?;
+    let buffer = JsFuture::from(file.array_buffer()).await;
+    let buffer = buffer.map_err(|error| format!("the browser could not read it ({})", text_of(&error)))?;
+    Ok(Uint8Array::new(&buffer).to_vec().into())
+}
+
+fn too_large(size: f64) -> Result<(), String> {
+    if size <= MOST_BYTES as f64 {
+        return Ok(());
+    }
+    let gib = |bytes: f64| bytes / f64::from(1_u32 << 30);
+    let (size, most) = (gib(size), gib(MOST_BYTES as f64));
+    Err(format!("{size:.1} GiB is more than a page can hold ({most} GiB): open it with the loka program"))
+}
+
+async fn fetched(desk: &Desk, ticket: u64, address: &str) -> Bytes {
+    let line = |error: &JsValue| text_of(error);
+    let window = window().map_err(|error| line(&error))?;
+    let response = JsFuture::from(window.fetch_with_str(address)).await.map_err(|_| {
+        // Browsers keep the reason from the page, so both are named.
+        "it cannot be fetched: nothing answers there, or its server lets no other page read it (CORS)".to_owned()
+    })?;
+    let response: Response = response.dyn_into().map_err(|error: JsValue| line(&error))?;
+    if !response.ok() {
+        return Err(format!("the server answered {} {}", response.status(), response.status_text())
+            .trim_end()
+            .to_owned());
+    }
+    let length = response.headers().get("content-length").ok().flatten().and_then(|text| text.parse::<f64>().ok());
+    too_large(length.unwrap_or_default())?;
+    let body = response.body().ok_or("the server answered with nothing")?;
+    let reader: ReadableStreamDefaultReader = body.get_reader().unchecked_into();
+    let mut bytes = Vec::new();
+    loop {
+        let chunk = JsFuture::from(reader.read()).await;
+        let chunk = chunk.map_err(|error| format!("it broke off after {} bytes ({})", bytes.len(), line(&error)))?;
+        let part = |name: &str| Reflect::get(chunk.as_ref(), &name.into()).unwrap_or(JsValue::UNDEFINED);
+        if part("done").is_truthy() {
+            return Ok(bytes.into());
+        }
+        let value: Uint8Array = part("value").unchecked_into();
+        too_large(bytes.len() as f64 + f64::from(value.length()))?;
+        let at = bytes.len();
+        bytes.resize(at + value.length() as usize, 0);
+        value.copy_to(&mut bytes[at..]);
+        desk.say(ticket, progress(address, bytes.len() as f64, length));
+    }
+}
+
+fn progress(address: &str, here: f64, length: Option<f64>) -> String {
+    let here = here / 1e6;
+    match length {
+        // A compressed answer is longer than it says.
+        Some(length) if length / 1e6 >= here => format!("Fetching {address}, {here:.1} of {:.1} MB", length / 1e6),
+        _ => format!("Fetching {address}, {here:.1} MB"),
+    }
+}
+
+/// Gives a person a file under that name, as a download.
+pub fn save(name: &str, bytes: &[u8]) -> Result<(), String> {
+    download(name, bytes).map_err(|error| format!("the browser took no download ({})", text_of(&error)))
+}
+
+fn download(name: &str, bytes: &[u8]) -> Result<(), JsValue> {
+    let options = BlobPropertyBag::new();
+    options.set_type("application/octet-stream");
+    let parts = Array::of1(&Uint8Array::from(bytes));
+    let blob = Blob::new_with_u8_array_sequence_and_options(&parts, &options)?;
+    let address = Url::create_object_url_with_blob(&blob)?;
+    let anchor: HtmlAnchorElement = document()?.create_element("a")?.dyn_into()?;
+    anchor.set_href(&address);
+    anchor.set_download(name);
+    anchor.click();
+    let let_go = Closure::once_into_js(move || drop(Url::revoke_object_url(&address)));
+    window()?.set_timeout_with_callback_and_timeout_and_arguments_0(let_go.unchecked_ref(), LET_GO)?;
+    Ok(())
+}

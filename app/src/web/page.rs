@@ -1,0 +1,123 @@
+//! The workbench in its page: takes dropped and picked files, follows the address, tells the page how far it is.
+
+use std::{cell::Cell, rc::Rc};
+
+use loka_core::session::NoticeKind;
+use wasm_bindgen::{JsCast as _, JsValue, closure::Closure};
+
+use super::{desk::Desk, reached, window};
+use crate::{
+    address::{Follower, Step},
+    app::LokaApp,
+    layout::Pane,
+    link::Shelf,
+};
+
+pub(super) struct PageApp {
+    app: LokaApp,
+    desk: Desk,
+    shelf: Shelf,
+    follower: Follower,
+    /// The address changed by other hands than ours.
+    moved: Rc<Cell<bool>>,
+    /// The pointer is over a chart, whose zoom Ctrl and the wheel are.
+    over_chart: Rc<Cell<bool>>,
+    told: Told,
+}
+
+/// Points that the page was told of.
+#[derive(Default)]
+struct Told {
+    drawn: bool,
+    rows: bool,
+}
+
+impl PageApp {
+    pub fn new(
+        app: LokaApp,
+        desk: Desk,
+        shelf: Shelf,
+        follower: Follower,
+        over_chart: Rc<Cell<bool>>,
+        ctx: &egui::Context,
+    ) -> Result<Self, JsValue> {
+        let moved = Rc::new(Cell::new(false));
+        let (flag, ctx) = (moved.clone(), ctx.clone());
+        let listen = Closure::<dyn Fn()>::new(move || {
+            flag.set(true);
+            ctx.request_repaint();
+        });
+        window()?.add_event_listener_with_callback("hashchange", listen.as_ref().unchecked_ref())?;
+        // For as long as the page is there.
+        listen.forget();
+        Ok(Self { app, desk, shelf, follower, moved, over_chart, told: Told::default() })
+    }
+
+    /// Files that a person dropped or picked are read beside the frames, and opened together.
+    fn take_files(&mut self, ctx: &egui::Context) {
+        let dropped = ctx.input_mut(|input| std::mem::take(&mut input.raw.dropped_files));
+        if !dropped.is_empty() {
+            self.desk.read(dropped.iter().filter_map(|file| file.web_file().cloned()).collect());
+        }
+        while let Some(files) = self.desk.picked() {
+            let mut names = Vec::new();
+            for (name, outcome) in files {
+                match outcome.and_then(|bytes| self.shelf.put(&name, bytes)) {
+                    Ok(()) => names.push(name),
+                    Err(line) => self.app.notify(NoticeKind::Error, line),
+                }
+            }
+            self.app.open_all(names);
+        }
+    }
+
+    fn follow_address(&mut self, ctx: &egui::Context) {
+        if let (true, Ok(hash)) = (self.moved.take(), window().and_then(|window| window.location().hash())) {
+            self.follower.go(&hash);
+        }
+        let now = ctx.input(|input| input.time);
+        match self.follower.tick(&mut self.app, now) {
+            Step::Rest => {}
+            Step::Later(seconds) => ctx.request_repaint_after(std::time::Duration::from_secs_f64(seconds)),
+            Step::Write(text) => {
+                let history = window().and_then(|window| window.history());
+                let written = history
+                    .and_then(|history| history.replace_state_with_url(&JsValue::NULL, "", Some(&format!("#{text}"))));
+                if let Err(error) = written {
+                    web_sys::console::warn_2(&"LoKA could not write the address".into(), &error);
+                }
+            }
+        }
+        self.app.view_mut().page = window().and_then(|window| window.location().href()).ok();
+    }
+
+    fn find_chart(&self, ctx: &egui::Context) {
+        let at = ctx.pointer_hover_pos();
+        let over =
+            |pane: Pane| self.app.view().layout.rect_of(pane).zip(at).is_some_and(|(rect, at)| rect.contains(at));
+        self.over_chart.set(over(Pane::Heatmap) || over(Pane::Quadrant) || over(Pane::Frontier));
+    }
+}
+
+impl eframe::App for PageApp {
+    fn logic(&mut self, ctx: &egui::Context, _: &mut eframe::Frame) {
+        self.take_files(ctx);
+        self.app.tick(ctx);
+        self.follow_address(ctx);
+    }
+
+    fn ui(&mut self, ui: &mut egui::Ui, _: &mut eframe::Frame) {
+        self.app.draw(ui);
+        self.find_chart(ui.ctx());
+        if !std::mem::replace(&mut self.told.drawn, true) {
+            reached("drawn");
+        }
+        if self.app.session().has_rows() && !std::mem::replace(&mut self.told.rows, true) {
+            reached("rows");
+        }
+    }
+
+    fn clear_color(&self, visuals: &egui::Visuals) -> [f32; 4] {
+        self.app.clear_color(visuals)
+    }
+}

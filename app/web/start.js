@@ -1,0 +1,85 @@
+// Loads the workbench: shows how far it is, and in a line why it cannot start. What comes after the first frame is
+// the workbench's own (app/src/web).
+
+const cover = document.getElementById("loka-cover");
+const status = document.getElementById("loka-status");
+const advice = document.getElementById("loka-advice");
+const progress = document.getElementById("loka-progress");
+
+/** Puts a line on the page in the place of what was there. */
+function fail(line, next) {
+  document.documentElement.dataset.loka = "failed";
+  cover.hidden = false;
+  cover.classList.add("failed");
+  progress.hidden = true;
+  status.textContent = line;
+  advice.textContent = next ?? "";
+  advice.hidden = !next;
+}
+
+/** The workbench came to this point: "drawn", then "rows". */
+function reached(point) {
+  performance.mark(`loka-${point}`);
+  // What was drawn is seen with the next frame.
+  requestAnimationFrame(() => {
+    if (document.documentElement.dataset.loka !== "failed") {
+      cover.hidden = true;
+      document.documentElement.dataset.loka = point;
+    }
+  });
+}
+
+// The workbench calls these (app/src/web).
+globalThis.loka = { fail, reached };
+
+const megabytes = (bytes) => (bytes / 1e6).toFixed(1);
+
+/** The response as it was, telling how much of it is here. */
+function counted(response) {
+  const total = Number(document.querySelector('meta[name="loka-bytes"]').content);
+  let here = 0;
+  const count = new TransformStream({
+    transform(chunk, onward) {
+      here += chunk.byteLength;
+      if (total > 0) {
+        progress.value = Math.min(here / total, 1);
+        status.textContent = `Loading the workbench, ${megabytes(here)} of ${megabytes(total)} MB`;
+      }
+      onward.enqueue(chunk);
+    },
+  });
+  return new Response(response.body.pipeThrough(count), { headers: { "Content-Type": "application/wasm" } });
+}
+
+/** Why nothing can be drawn here; nothing when it can. */
+function missing() {
+  if (typeof WebAssembly !== "object") {
+    return "This browser runs no WebAssembly, which the workbench is built as.";
+  }
+  if (navigator.gpu || document.createElement("canvas").getContext("webgl2")) {
+    return undefined;
+  }
+  return "This browser has neither WebGPU nor WebGL 2, which the workbench draws with.";
+}
+
+async function start() {
+  const problem = missing();
+  if (problem) {
+    fail(problem, "Turn on hardware acceleration in its settings, or use a current Chrome, Edge, Firefox or Safari.");
+    return;
+  }
+  try {
+    const [{ default: init }, response] = await Promise.all([import("./loka.js"), fetch("loka_bg.wasm")]);
+    if (!response.ok) {
+      throw new Error(`the server answered ${response.status} for loka_bg.wasm`);
+    }
+    await init({ module_or_path: counted(response) });
+  } catch (error) {
+    // What panicked has put its own line there.
+    if (document.documentElement.dataset.loka !== "failed") {
+      fail(`The workbench could not be loaded: ${error.message ?? error}`, "Load the page again; if that does not help, its files are not all in one place.");
+    }
+  }
+}
+
+start();

@@ -1,0 +1,310 @@
+//! Takes columns, gives the bytes of a Parquet file; takes such bytes, gives columns with their types checked. By the
+//! `parquet` crate, whose codecs here are Rust alone: what a browser can run.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use parquet::{
+    basic::{Compression, LogicalType, Repetition, Type as Physical},
+    column::reader::ColumnReaderImpl,
+    data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type},
+    errors::ParquetError,
+    file::{
+        metadata::KeyValue,
+        properties::WriterProperties,
+        reader::{FileReader, SerializedFileReader},
+        writer::{SerializedFileWriter, SerializedRowGroupWriter},
+    },
+    schema::types::Type,
+};
+
+use super::{
+    Cause,
+    columns::{Columns, Table},
+    zstd,
+};
+
+/// Rows that a file may have: more than this is no file of ours, and levels of a few bytes can claim any number.
+const MOST_ROWS: i64 = 50_000_000;
+/// Rows decoded at a time.
+const BATCH: usize = 1 << 16;
+
+enum Values {
+    Text(Vec<Option<ByteArray>>),
+    Int(Vec<Option<i64>>),
+    Float(Vec<Option<f64>>),
+    Flag(Vec<Option<bool>>),
+}
+
+/// Columns in the making, in the order in which they are added.
+#[derive(Default)]
+pub(super) struct MemoryColumns {
+    columns: Vec<(String, Values)>,
+}
+
+impl MemoryColumns {
+    /// Snappy: what every reader of Parquet knows, and pure Rust on both sides.
+    pub(super) fn into_bytes(self, metadata: Vec<(String, String)>) -> Result<Vec<u8>, Cause> {
+        self.written(metadata).map_err(|error| Cause::Write(one_line(&error)))
+    }
+
+    fn written(self, metadata: Vec<(String, String)>) -> Result<Vec<u8>, ParquetError> {
+        let pairs = metadata.into_iter().map(|(key, value)| KeyValue::new(key, value)).collect();
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::SNAPPY)
+            .set_created_by(concat!("loka ", env!("CARGO_PKG_VERSION")).to_owned())
+            .set_key_value_metadata(Some(pairs))
+            .build();
+        let fields = self.columns.iter().map(|(name, values)| values.field(name)).collect::<Result<_, _>>()?;
+        let schema = Type::group_type_builder("root").with_fields(fields).build()?;
+        let mut writer = SerializedFileWriter::new(Vec::new(), Arc::new(schema), Arc::new(properties))?;
+        let mut group = writer.next_row_group()?;
+        for (_, values) in &self.columns {
+            values.write(&mut group)?;
+        }
+        group.close()?;
+        writer.into_inner()
+    }
+}
+
+impl Values {
+    fn field(&self, name: &str) -> Result<Arc<Type>, ParquetError> {
+        let (physical, logical) = match self {
+            Self::Text(_) => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
+            Self::Int(_) => (Physical::INT64, None),
+            Self::Float(_) => (Physical::DOUBLE, None),
+            Self::Flag(_) => (Physical::BOOLEAN, None),
+        };
+        let field = Type::primitive_type_builder(name, physical).with_repetition(Repetition::OPTIONAL);
+        Ok(Arc::new(field.with_logical_type(logical).build()?))
+    }
+
+    fn write(&self, group: &mut SerializedRowGroupWriter<'_, Vec<u8>>) -> Result<(), ParquetError> {
+        match self {
+            Self::Text(values) => write::<ByteArrayType>(group, values),
+            Self::Int(values) => write::<Int64Type>(group, values),
+            Self::Float(values) => write::<DoubleType>(group, values),
+            Self::Flag(values) => write::<BoolType>(group, values),
+        }
+    }
+}
+
+fn write<T: DataType>(
+    group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
+    values: &[Option<T::T>],
+) -> Result<(), ParquetError> {
+    let levels: Vec<i16> = values.iter().map(|value| i16::from(value.is_some())).collect();
+    let values: Vec<T::T> = values.iter().flatten().cloned().collect();
+    let Some(mut column) = group.next_column()? else {
+        return Err(ParquetError::General("more columns than in the schema".to_owned()));
+    };
+    column.typed::<T>().write_batch(&values, Some(&levels), None)?;
+    column.close()
+}
+
+impl Columns for MemoryColumns {
+    fn text<'a>(&mut self, name: &str, values: impl Iterator<Item = Option<&'a str>>) {
+        let values = values.map(|value| value.map(ByteArray::from)).collect();
+        self.columns.push((name.to_owned(), Values::Text(values)));
+    }
+
+    fn int(&mut self, name: &str, values: impl Iterator<Item = Option<i64>>) {
+        self.columns.push((name.to_owned(), Values::Int(values.collect())));
+    }
+
+    fn float(&mut self, name: &str, values: impl Iterator<Item = Option<f64>>) {
+        self.columns.push((name.to_owned(), Values::Float(values.collect())));
+    }
+
+    fn flag(&mut self, name: &str, values: impl Iterator<Item = bool>) {
+        self.columns.push((name.to_owned(), Values::Flag(values.map(Some).collect())));
+    }
+}
+
+fn one_line(error: &dyn std::fmt::Display) -> String {
+    error.to_string().lines().next().unwrap_or_default().to_owned()
+}
+
+fn broken(error: &ParquetError) -> Cause {
+    Cause::NotParquet(one_line(error))
+}
+
+/// A text column: each of its words once.
+#[derive(Default)]
+struct Texts {
+    words: Vec<String>,
+    /// The word of each row; `None` for null.
+    at: Vec<Option<u32>>,
+}
+
+/// A file read from memory. Numbers are decoded when they are asked for, text at once.
+pub(super) struct MemoryTable {
+    reader: SerializedFileReader<Bytes>,
+    bytes: Arc<Bytes>,
+    height: usize,
+    texts: BTreeMap<String, Texts>,
+}
+
+impl MemoryTable {
+    pub(super) fn read(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Result<Self, Cause> {
+        let bytes = Bytes::from_owner(bytes);
+        let reader = SerializedFileReader::new(bytes.clone()).map_err(|error| broken(&error))?;
+        let rows = reader.metadata().file_metadata().num_rows();
+        let groups = reader.metadata().row_groups().iter().map(|group| group.num_rows());
+        let sum = groups.fold(0_i64, |sum, rows| sum.saturating_add(rows));
+        if sum != rows || !(0..=MOST_ROWS).contains(&rows) {
+            return Err(Cause::NotParquet(format!("it claims {rows} rows and has {sum}")));
+        }
+        let mut table = Self { reader, bytes: Arc::new(bytes), height: rows as usize, texts: BTreeMap::new() };
+        table.texts = table.read_texts()?;
+        Ok(table)
+    }
+
+    fn read_texts(&self) -> Result<BTreeMap<String, Texts>, Cause> {
+        let schema = self.reader.metadata().file_metadata().schema_descr();
+        let mut texts = BTreeMap::new();
+        for (at, column) in schema.columns().iter().enumerate() {
+            if let ([name], "str") = (column.path().parts(), type_word(schema.root_schema(), column.name())) {
+                texts.insert(name.clone(), Texts::of(&self.values::<ByteArrayType>(at)?, name)?);
+            }
+        }
+        Ok(texts)
+    }
+
+    /// A column that is no list, by its place; `None`: it has nulls alone and no type.
+    fn column(&self, name: &str, expected: &'static str) -> Result<Option<usize>, Cause> {
+        let schema = self.reader.metadata().file_metadata().schema_descr();
+        let has = schema.root_schema().get_fields().iter().any(|field| field.name() == name);
+        if !has {
+            return Err(Cause::MissingColumn(name.to_owned()));
+        }
+        match type_word(schema.root_schema(), name) {
+            "null" => Ok(None),
+            found if found == expected => {
+                Ok(schema.columns().iter().position(|column| column.path().parts() == [name.to_owned()]))
+            }
+            found => Err(Cause::WrongType { column: name.to_owned(), found: found.to_owned(), expected }),
+        }
+    }
+
+    fn numbers<T: DataType>(&self, name: &str, expected: &'static str) -> Result<Vec<Option<T::T>>, Cause> {
+        match self.column(name, expected)? {
+            Some(at) => self.values::<T>(at),
+            None => Ok(vec![None; self.height]),
+        }
+    }
+
+    fn values<T: DataType>(&self, at: usize) -> Result<Vec<Option<T::T>>, Cause> {
+        let mut all = Vec::new();
+        for group in 0..self.reader.num_row_groups() {
+            self.read_group::<T>(group, at, &mut all).map_err(|error| broken(&error))?;
+        }
+        Ok(all)
+    }
+
+    fn read_group<T: DataType>(
+        &self,
+        group: usize,
+        at: usize,
+        all: &mut Vec<Option<T::T>>,
+    ) -> Result<(), ParquetError> {
+        let column = self.reader.metadata().file_metadata().schema_descr().column(at);
+        let filled = column.max_def_level();
+        let pages = zstd::pages(&self.reader, &self.bytes, group, at)?;
+        let mut reader = ColumnReaderImpl::<T>::new(column, pages);
+        let rows = self.reader.metadata().row_group(group).num_rows();
+        let mut left = usize::try_from(rows)?;
+        while left > 0 {
+            let (mut levels, mut values) = (Vec::new(), Vec::new());
+            let (read, ..) = reader.read_records(left.min(BATCH), Some(&mut levels), None, &mut values)?;
+            if read == 0 {
+                return Err(ParquetError::EOF(format!("{left} rows are missing")));
+            }
+            left -= read;
+            let mut values = values.into_iter();
+            if filled == 0 {
+                all.extend(values.map(Some));
+            } else {
+                all.extend(levels.iter().map(|level| if *level == filled { values.next() } else { None }));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Texts {
+    fn of(values: &[Option<ByteArray>], name: &str) -> Result<Self, Cause> {
+        let (mut texts, mut known) = (Self::default(), HashMap::new());
+        for value in values {
+            let Some(value) = value else {
+                texts.at.push(None);
+                continue;
+            };
+            let word = value.as_utf8().map_err(|_| Cause::NotParquet(format!("column '{name}' is not UTF-8")))?;
+            let next = texts.words.len() as u32;
+            let at = *known.entry(word).or_insert(next);
+            if at == next {
+                texts.words.push(word.to_owned());
+            }
+            texts.at.push(Some(at));
+        }
+        Ok(texts)
+    }
+
+    fn rows(&self) -> Vec<Option<&str>> {
+        self.at.iter().map(|at| at.and_then(|at| self.words.get(at as usize)).map(String::as_str)).collect()
+    }
+}
+
+impl Table for MemoryTable {
+    fn height(&self) -> usize {
+        self.height
+    }
+
+    fn metadata(&self, key: &str) -> Option<&str> {
+        let pairs = self.reader.metadata().file_metadata().key_value_metadata()?;
+        pairs.iter().find(|pair| pair.key == key)?.value.as_deref()
+    }
+
+    fn text(&self, name: &str) -> Result<Vec<Option<&str>>, Cause> {
+        let found = self.column(name, "str")?.and_then(|_| self.texts.get(name));
+        Ok(found.map_or_else(|| vec![None; self.height], Texts::rows))
+    }
+
+    fn int(&self, name: &str) -> Result<Vec<Option<i64>>, Cause> {
+        self.numbers::<Int64Type>(name, "i64")
+    }
+
+    fn float(&self, name: &str) -> Result<Vec<Option<f64>>, Cause> {
+        self.numbers::<DoubleType>(name, "f64")
+    }
+
+    fn flag(&self, name: &str) -> Result<Vec<Option<bool>>, Cause> {
+        self.numbers::<BoolType>(name, "bool")
+    }
+}
+
+/// A column's type in the words of the other reader.
+fn type_word(root: &Type, name: &str) -> &'static str {
+    let Some(field) = root.get_fields().iter().find(|field| field.name() == name) else { return "missing" };
+    if !field.is_primitive() || field.get_basic_info().repetition() == Repetition::REPEATED {
+        return "list";
+    }
+    let logical = field.get_basic_info().logical_type_ref();
+    match (field.get_physical_type(), logical) {
+        (_, Some(LogicalType::Unknown)) => "null",
+        (Physical::BYTE_ARRAY, Some(LogicalType::String)) => "str",
+        (Physical::INT64, None) => "i64",
+        (Physical::INT64, Some(_)) => "another type of i64",
+        (Physical::DOUBLE, _) => "f64",
+        (Physical::BOOLEAN, _) => "bool",
+        (Physical::INT32, None) => "i32",
+        (Physical::INT32, Some(_)) => "another type of i32",
+        (Physical::FLOAT, _) => "f32",
+        (Physical::BYTE_ARRAY | Physical::FIXED_LEN_BYTE_ARRAY, _) => "binary",
+        (Physical::INT96, _) => "datetime",
+    }
+}

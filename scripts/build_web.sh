@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Builds the workbench as a page that any web server can serve: index.html, its scripts, the program, and each beside
+# itself as .gz for servers that send it so.
+#
+#     scripts/build_web.sh [OUT]
+#
+# OUT: $CARGO_TARGET_DIR/web without it. Fails when what a browser fetches is more than 4 MB compressed. What did not
+# change is not built again.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+out=${1:-$CARGO_TARGET_DIR/web}
+most=4000000
+# -O1: a tenth less to fetch. -Os and -Oz take minutes for the same compressed size (see docs/web.md). The features are
+# those that Rust compiles for.
+optimise=(-O1 --enable-bulk-memory --enable-multivalue --enable-mutable-globals --enable-nontrapping-float-to-int
+    --enable-reference-types --enable-sign-ext)
+
+need_rust
+need_wasm
+need_wasm_bindgen
+need_wasm_opt
+cargo build --manifest-path "$root/Cargo.toml" --quiet --profile web --target wasm32-unknown-unknown --package loka >&2
+program=$CARGO_TARGET_DIR/wasm32-unknown-unknown/web/loka.wasm
+pages=$root/app/web
+
+# What it is made of, and by what: the same again needs no work.
+recipe=$({ "$wasm_bindgen" --version; "$wasm_opt" --version; echo "${optimise[@]}"
+    cat "$program" "$pages"/* "${BASH_SOURCE[0]}"; } | sha256sum)
+if [ "$(cat "$out/.recipe" 2>/dev/null)" = "$recipe" ]; then
+    say "The page is up to date: $out"
+    exit 0
+fi
+
+# Made beside its place and moved there whole: a server that reads it meanwhile sees the old page or the new one.
+mkdir -p "$(dirname "$out")"
+made=$(mktemp -d "$(dirname "$out")/.web-XXXXXX")
+trap 'rm -rf "$made"' EXIT
+chmod 755 "$made"
+"$wasm_bindgen" --target web --no-typescript --out-dir "$made" "$program"
+"$wasm_opt" "${optimise[@]}" "$made/loka_bg.wasm" -o "$made/small.wasm"
+mv "$made/small.wasm" "$made/loka_bg.wasm"
+cp "$pages"/* "$made"
+# The page shows how much has come: a compressed answer does not say how long it is unpacked.
+sed -i "s/name=\"loka-bytes\" content=\"0\"/name=\"loka-bytes\" content=\"$(stat -c %s "$made/loka_bg.wasm")\"/" "$made/index.html"
+for file in "$made"/*; do
+    gzip -9 --keep --no-name "$file"
+done
+raw=$(cat "$made"/*[!z] | wc -c)
+packed=$(cat "$made"/*.gz | wc -c)
+[ "$packed" -le "$most" ] || die "the page is $packed bytes compressed, more than $most: $made"
+echo "$recipe" >"$made/.recipe"
+rm -rf "$out"
+mv "$made" "$out"
+trap - EXIT
+say "The page: $raw bytes, $packed compressed: $out"
