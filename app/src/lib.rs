@@ -6,6 +6,8 @@ pub mod cli;
 pub mod files;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod probing;
+#[cfg(all(feature = "serve", not(target_arch = "wasm32")))]
+pub mod serve;
 
 #[cfg(feature = "gui")]
 mod app;
