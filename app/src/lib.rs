@@ -8,6 +8,8 @@ pub mod files;
 pub mod probing;
 #[cfg(all(feature = "serve", not(target_arch = "wasm32")))]
 pub mod serve;
+#[cfg(any(feature = "gui", feature = "serve"))]
+mod text;
 
 #[cfg(feature = "gui")]
 mod app;
@@ -25,7 +27,7 @@ mod errands;
 pub mod gpu;
 #[cfg(feature = "gui")]
 pub mod layout;
-#[cfg(feature = "gui")]
+#[cfg(any(feature = "gui", feature = "serve"))]
 pub mod link;
 #[cfg(feature = "gui")]
 mod news;

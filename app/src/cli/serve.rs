@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use loka_core::trace::Trace;
 use serde_json::json;
 
 use super::output::{self, Outcome};
 use crate::{
     files,
-    serve::{Bounds, Options, Server, Token, WHOLE, limits},
+    serve::{Bounds, Options, Server, Token, limits},
 };
 
 #[derive(clap::Args, Debug)]
@@ -56,11 +57,8 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 pub fn run(args: ServeArgs, json: bool) -> anyhow::Result<Outcome> {
     let (folder, trace) = served(&args.path)?;
     let token = token(&args)?;
-    let bounds = Bounds {
-        clients: args.max_clients,
-        sessions: args.max_sessions,
-        messages_per_second: args.max_messages,
-    };
+    let bounds =
+        Bounds { clients: args.max_clients, sessions: args.max_sessions, messages_per_second: args.max_messages };
     let options = Options {
         folder,
         trace,
@@ -88,11 +86,13 @@ pub fn run(args: ServeArgs, json: bool) -> anyhow::Result<Outcome> {
 
 /// The folder, and the trace in it that was named.
 fn served(path: &Path) -> anyhow::Result<(PathBuf, Option<String>)> {
-    let about = std::fs::metadata(path)
-        .map_err(|error| anyhow::anyhow!("{}: {}", files::reason(&error), path.display()))?;
+    let about =
+        std::fs::metadata(path).map_err(|error| anyhow::anyhow!("{}: {}", files::reason(&error), path.display()))?;
     if about.is_dir() {
         return Ok((path.to_owned(), None));
     }
+    // Before anything listens: what cannot be opened cannot be served.
+    Trace::open(path)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let name = path.file_name().and_then(|name| name.to_str());
     let name = name.ok_or_else(|| anyhow::anyhow!("its name is no text: {}", path.display()))?;

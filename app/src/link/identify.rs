@@ -10,7 +10,7 @@ use crate::files;
 /// A name as it fits in a line.
 const NAME: usize = 80;
 
-pub(super) fn identify(path: &Path) -> Result<FileKind, String> {
+pub(crate) fn identify(path: &Path) -> Result<FileKind, String> {
     let missing = |error: &std::io::Error| format!("{}: {}", files::reason(error), path.display());
     if std::fs::metadata(path).map_err(|error| missing(&error))?.is_dir() {
         return of_folder(path);
@@ -33,7 +33,7 @@ fn not_ours(path: &Path, looks: &str) -> String {
     let name = path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
     // A name may hold anything; the line stays one line.
     let name: String = name.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect();
-    let name = crate::theme::shorten(&name, NAME);
+    let name = crate::text::shorten(&name, NAME);
     format!("{name} is no trace, results or plan: it looks like {looks}")
 }
 

@@ -15,7 +15,7 @@ use loka_core::{
 use super::work::panic_text;
 
 /// `trace` names the open trace to the session; `open` is it, where its file is there.
-pub(super) fn answer(trace: String, open: Option<Trace>, other: Option<String>, site: SiteId) -> Event {
+pub(crate) fn answer(trace: String, open: Option<Trace>, other: Option<String>, site: SiteId) -> Event {
     // A panic must end as this site's failure, or the view would wait for it for ever.
     let work = AssertUnwindSafe(|| inspect(open, other.as_deref(), &site));
     let outcome = catch_unwind(work).unwrap_or_else(|cause| Err(panic_text(&*cause)));

@@ -357,7 +357,7 @@ fn open(path: &str) -> Result<(Trace, OpenedTrace), String> {
 }
 
 /// Sites that cannot be read have none.
-fn series_of(trace: &Trace) -> SeriesTable {
+pub(crate) fn series_of(trace: &Trace) -> SeriesTable {
     let mut all = Vec::new();
     for (at, entry) in trace.sites().iter().enumerate() {
         let series = trace.site_series(&entry.site.id).unwrap_or_default();

@@ -18,6 +18,8 @@ pub use local::LocalLink;
 pub use offline::OfflineLink;
 #[cfg(not(target_arch = "wasm32"))]
 pub(crate) use work::panic_text;
+#[cfg(all(feature = "serve", not(target_arch = "wasm32")))]
+pub(crate) use {identify::identify, inspect::answer as inspect_answer, local::series_of};
 
 use loka_core::session::{
     Command, Effect, Event,

@@ -30,9 +30,6 @@ impl Ending {
         drop(signal.wait_for(|ended| *ended).await);
     }
 
-    pub fn has_begun(&self) -> bool {
-        *self.signal.borrow()
-    }
 }
 
 impl Ender {

@@ -131,9 +131,8 @@ impl Host {
                 }
                 ToHost::Command { author, number, command, outbox } => {
                     let vetted = vet(*command, &self.ordered.session, &self.jail);
-                    let done = vetted.and_then(|command| {
-                        self.command(author, number, command).map_err(|error| error.to_string())
-                    });
+                    let done = vetted
+                        .and_then(|command| self.command(author, number, command).map_err(|error| error.to_string()));
                     if let Err(reason) = done {
                         outbox.send(encode(&ToClient::Refused { number, reason }).into());
                     }

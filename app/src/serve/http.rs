@@ -1,28 +1,74 @@
-//! What is behind the gate: takes a request for a file of the page, gives it as the browser can take it.
+//! What is behind the gate: takes a request for a file of the page, gives it as the browser can take it; takes a
+//! WebSocket, gives it to who attends to it.
 
 use std::sync::Arc;
 
 use axum::{
     Router,
-    extract::State,
+    extract::{State, WebSocketUpgrade, ws::rejection::WebSocketUpgradeRejection},
     http::{HeaderMap, HeaderValue, StatusCode, Uri, header},
     middleware,
     response::{IntoResponse, Response},
+    routing::get,
 };
 
 use super::{
+    client::{self, Parting},
+    ending::Ending,
     gate::{self, Gate, refusal},
+    hub::Hub,
+    limits,
     page::{Page, PageFile},
 };
 
-/// Every path is a file of the page, or nothing.
-pub fn router(gate: Arc<Gate>, page: Arc<Page>) -> Router {
-    Router::new().fallback(file).with_state(page).layer(middleware::from_fn_with_state(gate, gate::watch))
+/// Where a window talks to its session.
+const LIVE: &str = "/live";
+
+/// What requests are answered from.
+#[derive(Clone)]
+pub struct Behind {
+    pub page: Arc<Page>,
+    pub hub: Arc<Hub>,
+    pub ending: Ending,
 }
 
-async fn file(State(page): State<Arc<Page>>, uri: Uri, headers: HeaderMap) -> Response {
+/// Every other path is a file of the page, or nothing.
+pub fn router(gate: Arc<Gate>, behind: Behind) -> Router {
+    let all = Router::new().route(LIVE, get(live)).fallback(file).with_state(behind);
+    all.layer(middleware::from_fn_with_state(gate, gate::watch))
+}
+
+async fn live(
+    State(Behind { hub, ending, .. }): State<Behind>,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Response {
+    let Ok(upgrade) = upgrade else {
+        return refusal(StatusCode::BAD_REQUEST, "Here a page talks to its session, by WebSocket.");
+    };
+    let upgrade = upgrade
+        .max_message_size(limits::MESSAGE_BYTES)
+        .max_frame_size(limits::MESSAGE_BYTES)
+        .write_buffer_size(0)
+        .max_write_buffer_size(limits::WRITE_BUFFER);
+    if let Ok(place) = hub.clients.clone().try_acquire_owned() {
+        return upgrade.on_upgrade(move |socket| async move {
+            let _place = place;
+            client::attend(socket, hub, ending).await;
+        });
+    }
+    // A page cannot read the answer to a failed upgrade: it is told after it.
+    let Ok(place) = hub.turned_away.clone().try_acquire_owned() else {
+        return refusal(StatusCode::SERVICE_UNAVAILABLE, "This server has all the windows that it takes.");
+    };
+    upgrade.on_upgrade(move |socket| async move {
+        let _place = place;
+        client::turn_away(socket, Parting::crowded(hub.bounds.clients)).await;
+    })
+}
+
+async fn file(State(behind): State<Behind>, uri: Uri, headers: HeaderMap) -> Response {
     // Compared letter by letter with the names that are there: no path is made of it.
-    let Some(file) = uri.path().strip_prefix('/').and_then(|name| page.file(name)) else {
+    let Some(file) = uri.path().strip_prefix('/').and_then(|name| behind.page.file(name)) else {
         return refusal(StatusCode::NOT_FOUND, "There is no such file here.");
     };
     give(file, &headers)

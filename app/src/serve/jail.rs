@@ -8,7 +8,9 @@ mod list;
 
 use std::path::{Component, Path, PathBuf};
 
-pub use list::{Entry, Listing};
+use loka_core::session::FileKind;
+
+pub use list::Listing;
 
 use super::limits;
 use crate::files;
@@ -66,6 +68,13 @@ impl Jail {
         let parts: Option<Vec<&str>> = inside.components().map(|part| part.as_os_str().to_str()).collect();
         let name = parts?.join("/");
         Some(if name.is_empty() { WHOLE.to_owned() } else { name })
+    }
+
+    /// The trace in a folder that has no other.
+    pub fn only_trace(&self) -> Option<String> {
+        let mut traces = self.list().entries.into_iter().filter(|entry| entry.kind == FileKind::Trace);
+        let first = traces.next()?;
+        traces.next().is_none().then_some(first.name)
     }
 
     /// Traces, results and plans in the folder.

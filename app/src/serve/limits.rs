@@ -137,3 +137,9 @@ pub const WORD_LETTERS: usize = 1000;
 
 /// Draws of one site that a client may ask for: ten times what the workbench offers.
 pub const DRAWS: u64 = 100_000;
+
+/// Bytes that may wait in a WebSocket for the system to take them: one message to a client, of which none is larger.
+pub const WRITE_BUFFER: usize = 256 << 20;
+
+/// Threads for what would hold up the sockets: questions, listings, coding a session.
+pub const BLOCKING_THREADS: usize = 8;

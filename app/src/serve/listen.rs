@@ -56,6 +56,9 @@ mod tests {
     fn a_busy_port_is_a_line() {
         let first = bind(resolve("127.0.0.1:0").unwrap()).unwrap();
         let line = bind(first.local_addr().unwrap()).unwrap_err();
-        assert!(line.starts_with("another program listens there") && line.ends_with(&first.local_addr().unwrap().to_string()));
+        assert!(
+            line.starts_with("another program listens there")
+                && line.ends_with(&first.local_addr().unwrap().to_string())
+        );
     }
 }

@@ -9,28 +9,46 @@
 
 mod accept;
 mod access;
+mod asking;
 mod bucket;
+mod client;
+mod coded;
 mod ending;
 mod gate;
+mod host;
 mod http;
+mod hub;
 mod jail;
 pub mod limits;
 mod listen;
 mod page;
+mod ring;
+mod room;
+mod signals;
 mod tls;
 mod token;
+mod vet;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
-pub use jail::{Jail, WHOLE};
+use bytes::Bytes;
+use loka_core::session::shared::{PROTOCOL, ToClient, Welcome, encode};
+
+pub use jail::Jail;
 pub use token::Token;
 
 use self::{
     access::{Door, Names},
-    ending::{Ender, Ending, ending},
+    coded::Coded,
+    ending::ending,
     gate::Gate,
+    host::MakeLink,
+    http::Behind,
+    hub::Hub,
     page::Page,
+    signals::Signals,
 };
+use crate::link::{Link, LocalLink};
 
 /// How a person asked for it.
 #[derive(Debug)]
@@ -66,6 +84,8 @@ pub struct Server {
     gate: Gate,
     page: Page,
     jail: Jail,
+    trace: Option<String>,
+    bounds: Bounds,
 }
 
 impl Server {
@@ -73,6 +93,10 @@ impl Server {
         let jail = Jail::new(&options.folder)?;
         let page = Page::open(options.page.as_deref())?;
         let tls = options.tls.as_ref().map(|(certificate, key)| tls::acceptor(certificate, key)).transpose()?;
+        let trace = match options.trace {
+            Some(trace) => Some(jail.path(&trace).map(|_| trace)?),
+            None => jail.only_trace(),
+        };
         let asked = listen::resolve(&options.listen)?;
         let token = match options.token {
             None if !asked.ip().is_loopback() => Some(Token::random()?),
@@ -86,7 +110,7 @@ impl Server {
             cookie: format!("loka-{}", address.port()),
             secure: tls.is_some(),
         };
-        Ok(Self { listener, address, tls, gate, page, jail })
+        Ok(Self { listener, address, tls, gate, page, jail, trace, bounds: options.bounds })
     }
 
     /// What a browser opens, without the token.
@@ -102,14 +126,15 @@ impl Server {
         }
     }
 
-    pub fn jail(&self) -> &Jail {
-        &self.jail
-    }
-
-    /// Until Ctrl+C or SIGTERM. `ready` is called when connections are taken.
+    /// Until Ctrl+C or SIGTERM. `ready` is called when connections are taken. The process works inside the served
+    /// folder from now on: there the name of a file is its path, and no other path can come up in what a client is
+    /// told.
     pub fn run(self, ready: impl FnOnce()) -> Result<(), String> {
+        let root = self.jail.root().to_owned();
+        std::env::set_current_dir(&root).map_err(|error| format!("{error}: {}", root.display()))?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(limits::WORKER_THREADS)
+            .max_blocking_threads(limits::BLOCKING_THREADS)
             .thread_name("loka-serve")
             .enable_all()
             .build()
@@ -121,48 +146,29 @@ impl Server {
         let failed = |error: std::io::Error| format!("{error}: {}", self.address);
         let mut signals = Signals::new().map_err(failed)?;
         let listener = tokio::net::TcpListener::from_std(self.listener).map_err(failed)?;
-        let (ender, ending): (Ender, Ending) = ending();
-        let router = http::router(Arc::new(self.gate), Arc::new(self.page));
+        let make: MakeLink = Arc::new(|wake| Box::new(LocalLink::new(wake)) as Box<dyn Link>);
+        let hub = Arc::new(Hub::new(self.jail, self.trace, self.bounds, make));
+        let (ender, ending) = ending();
+        let behind = Behind { page: Arc::new(self.page), hub: hub.clone(), ending: ending.clone() };
+        let router = http::router(Arc::new(self.gate), behind);
         let accepting = tokio::spawn(accept::accept(listener, self.tls, router, ending));
         ready();
         signals.next().await;
+        // Clients first: what they asked for last is still taken, then every session is closed.
         ender.end(limits::FAREWELL).await;
+        hub.close(limits::FAREWELL).await;
         accepting.abort();
         Ok(())
     }
 }
 
-/// What ends a server: whichever comes first.
-struct Signals {
-    #[cfg(unix)]
-    terminate: tokio::signal::unix::Signal,
-    #[cfg(unix)]
-    interrupt: tokio::signal::unix::Signal,
+/// The program's, for the line that says which of two is old.
+fn version() -> String {
+    env!("CARGO_PKG_VERSION").to_owned()
 }
 
-impl Signals {
-    #[cfg(unix)]
-    fn new() -> std::io::Result<Self> {
-        use tokio::signal::unix::{SignalKind, signal};
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
-    }
-
-    #[cfg(unix)]
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
-
-    #[cfg(not(unix))]
-    fn new() -> std::io::Result<Self> {
-        Ok(Self {})
-    }
-
-    #[cfg(not(unix))]
-    async fn next(&mut self) {
-        // Without a handler the system ends the process, which is an end as well.
-        drop(tokio::signal::ctrl_c().await);
-    }
+/// What a window is told that follows no session.
+fn lobby(files: Vec<String>) -> Vec<Bytes> {
+    let welcome = Welcome { protocol: PROTOCOL, version: version(), session: 0, resumed: false, heard: 0, files };
+    vec![encode(&ToClient::Welcome(welcome)).into(), Coded::nothing()]
 }

@@ -188,7 +188,11 @@ mod tests {
         let page = Page::open(Some(folder.path())).unwrap();
         let index = page.file("").unwrap();
         assert_eq!(index.plain().unwrap(), "<head><meta name=\"loka-serve\" content=\"1\"></head>");
-        assert_eq!((index.gzipped(), index.content_type), (None, "text/html; charset=utf-8"), "the packed one is unmarked");
+        assert_eq!(
+            (index.gzipped(), index.content_type),
+            (None, "text/html; charset=utf-8"),
+            "the packed one is unmarked"
+        );
         let wasm = page.file("loka_bg.wasm").unwrap();
         assert_eq!((wasm.plain().unwrap(), wasm.content_type), (Bytes::from("wasm"), "application/wasm"));
         assert_eq!(wasm.gzipped().unwrap(), gzip("wasm"));

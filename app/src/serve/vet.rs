@@ -90,9 +90,7 @@ fn text(text: &str) -> Result<(), String> {
 
 /// A person's name as it is shown to others: bounded, one line, and nothing that turns the line around.
 pub fn name(name: &str, most: usize) -> String {
-    let turns = |letter| {
-        matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
-    };
+    let turns = |letter| matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
     let odd = |letter: char| letter.is_control() || turns(letter);
     let plain: String = name.chars().filter(|letter| !odd(*letter)).take(most).collect();
     let plain = plain.trim();

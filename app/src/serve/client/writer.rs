@@ -15,7 +15,7 @@ use tokio::{
 
 use super::{End, Entered, Out, Parting, Sink, close_code};
 use crate::serve::{
-    lobby, limits,
+    limits, lobby,
     room::{Over, Seat},
 };
 

@@ -76,7 +76,9 @@ fn names_that_lead_out_are_refused_in_one_line() {
 #[test]
 fn encoded_tricks_are_plain_letters() {
     let (_around, jail) = served();
-    for name in ["%2e%2e/secret.trace.safetensors", "..%2fsecret.trace.safetensors", "%00", "..%c0%afsecret", "~", "$HOME"] {
+    for name in
+        ["%2e%2e/secret.trace.safetensors", "..%2fsecret.trace.safetensors", "%00", "..%c0%afsecret", "~", "$HOME"]
+    {
         assert!(jail.path(name).unwrap_err().starts_with("no such file or folder"), "{name}");
     }
     fs::write(jail.root().join("%2e%2e"), "x").unwrap();
