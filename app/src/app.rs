@@ -11,7 +11,7 @@ use crate::{
     deriving::{Deriver, Sweeps},
     errands::Errands,
     layout::layout_ui,
-    link::Link,
+    link::{Link, Standing},
     opening::Opening,
     panels,
     picker::Picker,
@@ -181,7 +181,7 @@ impl LokaApp {
         let Some(command) = self.link.submit(command) else { return };
         match self.session.command(command.clone()) {
             Ok(effects) => {
-                self.link.keep_command(&command);
+                self.link.keep_command(None, &command);
                 self.keep_whole();
                 effects.into_iter().for_each(|effect| self.link.run(effect));
             }
@@ -231,6 +231,7 @@ impl LokaApp {
             match request {
                 Request::Do(command) => self.command(command),
                 Request::Open(paths) => self.open_all(paths),
+                Request::Retry => self.link.retry(),
                 Request::Act(action) => self.perform(action, ctx),
             }
         }
@@ -288,7 +289,7 @@ impl LokaApp {
 
     /// Draws the whole window into `ui`.
     pub fn draw(&mut self, ui: &mut Ui) {
-        let busy = self.link.busy();
+        let (busy, standing) = (self.link.busy(), self.link.standing());
         let active_pane = self.view.layout.active();
         let mut scene = Scene {
             session: &self.session,
@@ -299,8 +300,9 @@ impl LokaApp {
             requests: &mut self.requests,
             gpu: self.gpu,
             vector: false,
+            standing: &standing,
             busy: busy.as_deref(),
-            suggestions: &self.suggestions,
+            suggestions: self.link.suggestions().unwrap_or(&self.suggestions),
         };
         window_ui(ui, &mut scene);
         panels::overlays_ui(ui, &mut scene);
@@ -334,6 +336,9 @@ fn window_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let bar = Frame::new().fill(theme.panel).inner_margin(Margin::symmetric(12, 6));
     let middle = Frame::new().fill(theme.canvas).inner_margin(Margin::symmetric(12, 8));
     Panel::top("top bar").frame(bar).show(ui, |ui| panels::top_bar_ui(ui, scene));
+    if matches!(scene.standing, Standing::Away { .. }) {
+        Panel::top("away").frame(Frame::new()).show(ui, |ui| panels::away_ui(ui, scene));
+    }
     if scene.session.trace.is_some() {
         Panel::bottom("plan").frame(bar).show(ui, |ui| panels::plan_line_ui(ui, scene));
     }

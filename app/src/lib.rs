@@ -8,6 +8,10 @@ pub mod files;
 pub mod meta;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod probing;
+#[cfg(all(feature = "serve", not(target_arch = "wasm32")))]
+pub mod serve;
+#[cfg(any(feature = "gui", feature = "serve"))]
+mod text;
 
 #[cfg(feature = "gui")]
 pub mod address;
@@ -27,7 +31,7 @@ mod errands;
 pub mod gpu;
 #[cfg(feature = "gui")]
 pub mod layout;
-#[cfg(feature = "gui")]
+#[cfg(any(feature = "gui", feature = "serve"))]
 pub mod link;
 #[cfg(feature = "gui")]
 mod news;

@@ -3,7 +3,7 @@
 
 use loka_core::session::{Command, Event, FileKind, NoticeKind, Saved, Session, shared::News};
 
-use crate::app::LokaApp;
+use crate::{app::LokaApp, link::Standing};
 
 /// News may take this long of a frame; the rest waits for the next.
 const BUDGET: std::time::Duration = std::time::Duration::from_millis(3);
@@ -18,6 +18,10 @@ impl LokaApp {
                 ctx.request_repaint();
                 break;
             }
+        }
+        if self.link.is_shared() && !matches!(self.link.standing(), Standing::Joined { .. }) {
+            // The next try, and how long the server has been away.
+            ctx.request_repaint_after(std::time::Duration::from_millis(250));
         }
         if self.session.is_running() || self.session.is_measuring() || self.link.busy().is_some() {
             // Progress moves even while no rows come.

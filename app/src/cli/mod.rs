@@ -16,6 +16,8 @@ mod patterns;
 mod plan;
 mod probe;
 mod selftest;
+#[cfg(feature = "serve")]
+mod serve;
 
 use std::path::PathBuf;
 
@@ -61,6 +63,9 @@ enum Cmd {
     Kernels(kernels::KernelsArgs),
     /// Numeric self-checks; the last line is `N passed, N failed`.
     Selftest(selftest::SelftestArgs),
+    /// Serve the workbench to browsers, on this machine's engines.
+    #[cfg(feature = "serve")]
+    Serve(Box<serve::ServeArgs>),
     /// Merge the shards of one run into one trace.
     Merge(merge::MergeArgs),
 }
@@ -80,6 +85,8 @@ pub fn run() -> u8 {
         Some(Cmd::Bench(args)) => bench::run(&args, json),
         Some(Cmd::Kernels(args)) => kernels::run(&args, json),
         Some(Cmd::Selftest(args)) => selftest::run(&args, json),
+        #[cfg(feature = "serve")]
+        Some(Cmd::Serve(args)) => serve::run(*args, json),
         Some(Cmd::Merge(args)) => merge::run(&args, json),
     };
     match outcome {

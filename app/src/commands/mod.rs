@@ -80,6 +80,8 @@ pub enum Request {
     /// Whatever kind they are; a trace among them goes first.
     Open(Vec<String>),
     Do(Command),
+    /// Reach for the server at once.
+    Retry,
 }
 
 /// What decides whether an action would do something.

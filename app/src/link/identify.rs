@@ -18,7 +18,7 @@ pub(super) fn identify_bytes(name: &str, bytes: &[u8]) -> Result<FileKind, Strin
 }
 
 #[cfg(not(target_arch = "wasm32"))]
-pub(super) fn identify(path: &Path) -> Result<FileKind, String> {
+pub(crate) fn identify(path: &Path) -> Result<FileKind, String> {
     let missing = |error: &std::io::Error| format!("{}: {}", files::reason(error), path.display());
     if std::fs::metadata(path).map_err(|error| missing(&error))?.is_dir() {
         return of_folder(path);
@@ -46,7 +46,7 @@ fn name_of(path: &Path) -> String {
 fn not_ours(name: &str, looks: &str) -> String {
     // A name may hold anything; the line stays one line.
     let name: String = name.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect();
-    let name = crate::theme::shorten(&name, NAME);
+    let name = crate::text::shorten(&name, NAME);
     format!("{name} is no trace, results or plan: it looks like {looks}")
 }
 

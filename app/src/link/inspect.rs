@@ -12,7 +12,7 @@ use loka_core::{
 use super::panic_text;
 
 /// `trace` names the open trace to the session; `open` is it, where its file is there. `read` opens another one.
-pub(super) fn answer(
+pub(crate) fn answer(
     trace: String,
     open: Option<Trace>,
     other: Option<String>,

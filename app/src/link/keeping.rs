@@ -54,8 +54,8 @@ impl Arriving {
 
 /// The trace may have another path today than when its journal was kept.
 fn taken_up(restored: Restored, opened: &OpenedTrace) -> Saved {
-    let Restored { ordered, num_commands } = restored;
-    let mut session = ordered.session;
+    let Restored { mut ordered, num_commands } = restored;
+    let session = &mut ordered.session;
     if let Some(trace) = session.trace.as_mut().map(Arc::make_mut) {
         (trace.path, trace.name) = (opened.path.clone(), opened.name.clone());
     }
@@ -63,7 +63,7 @@ fn taken_up(restored: Restored, opened: &OpenedTrace) -> Saved {
     if num_commands > 0 || rows > 0 {
         session.notify(NoticeKind::Info, format!("Taken up where it was left: {rows} rows, {num_commands} commands"));
     }
-    session.save()
+    ordered.save()
 }
 
 impl Keeping {
@@ -86,19 +86,12 @@ impl Keeping {
         }
     }
 
-    /// By the person at this window.
-    pub fn command(&mut self, command: &Command) {
-        if let (Some(author), Some(journal)) = (&self.author, &mut self.journal) {
-            self.number += 1;
-            journal.command(author, self.number, command);
-        }
-    }
-
-    /// By somebody else.
-    pub fn command_by(&mut self, author: &Author, number: u64, command: &Command) {
-        if let Some(journal) = &mut self.journal {
-            journal.command(author, number, command);
-        }
+    /// `by`: `None` is the person at this window.
+    pub fn command(&mut self, by: Option<(&Author, u64)>, command: &Command) {
+        let (Some(own), Some(journal)) = (&self.author, &mut self.journal) else { return };
+        self.number += 1;
+        let (author, number) = by.unwrap_or((own, self.number));
+        journal.command(author, number, command);
     }
 
     pub fn event(&mut self, event: &Event) {

@@ -97,16 +97,6 @@ impl LocalLink {
         self
     }
 
-    /// A command of somebody else was carried out.
-    pub fn keep_command_of(&mut self, author: &Author, number: u64, command: &Command) {
-        self.keeping.command_by(author, number, command);
-    }
-
-    /// Returns when everything that was to be kept is.
-    pub fn flush(&self) {
-        self.keeping.flush();
-    }
-
     /// The open trace, for questions beside the session.
     pub fn trace(&self) -> Option<Trace> {
         self.trace.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -319,8 +309,8 @@ impl Link for LocalLink {
         }
     }
 
-    fn keep_command(&mut self, command: &Command) {
-        self.keeping.command(command);
+    fn keep_command(&mut self, by: Option<(&Author, u64)>, command: &Command) {
+        self.keeping.command(by, command);
     }
 
     fn keep_event(&mut self, event: &Event) {
@@ -333,6 +323,10 @@ impl Link for LocalLink {
 
     fn checkpoint(&mut self, saved: Saved) {
         self.keeping.checkpoint(saved);
+    }
+
+    fn flush(&mut self) {
+        self.keeping.flush();
     }
 
     fn busy(&self) -> Option<String> {

@@ -20,6 +20,8 @@ pub use local::LocalLink;
 pub(crate) use page::name_of;
 pub use page::{MOST_BYTES, Outside, PageLink, Shelf, is_address};
 pub use remote::{Network, RemoteLink, Socket, SocketNews};
+#[cfg(all(feature = "serve", not(target_arch = "wasm32")))]
+pub(crate) use {identify::identify, inspect::answer as inspect_answer, reading::series_of};
 
 use loka_core::session::{
     Command, Effect, Event, Saved,
@@ -43,8 +45,8 @@ pub trait Link {
         Some(command)
     }
 
-    /// The session took a command of this window: what lasts longer than the window is kept.
-    fn keep_command(&mut self, _: &Command) {}
+    /// The session took a command, `None`: of this window. What lasts longer than the window is kept.
+    fn keep_command(&mut self, _: Option<(&Author, u64)>, _: &Command) {}
 
     /// The session is about to take an event.
     fn keep_event(&mut self, _: &Event) {}
@@ -55,6 +57,9 @@ pub trait Link {
     }
 
     fn checkpoint(&mut self, _: Saved) {}
+
+    /// Returns when what was to be kept so far is.
+    fn flush(&mut self) {}
 
     fn standing(&self) -> Standing {
         Standing::Here

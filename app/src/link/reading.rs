@@ -19,7 +19,7 @@ pub(super) fn opened(path: &str, trace: &Trace) -> OpenedTrace {
 }
 
 /// Sites that cannot be read have none.
-pub(super) fn series_of(trace: &Trace) -> SeriesTable {
+pub(crate) fn series_of(trace: &Trace) -> SeriesTable {
     let mut all = Vec::new();
     for (at, entry) in trace.sites().iter().enumerate() {
         let series = trace.site_series(&entry.site.id).unwrap_or_default();

@@ -6,6 +6,7 @@ mod menus;
 mod notices;
 mod overlays;
 mod plan_line;
+mod standing;
 mod top_bar;
 
 pub use dialogs::dialogs_ui;
@@ -14,4 +15,5 @@ pub use menus::recent_file_ui;
 pub use notices::{Fading, notices_ui};
 pub use overlays::overlays_ui;
 pub use plan_line::plan_line_ui;
+pub use standing::{away_ui, standing_ui};
 pub use top_bar::top_bar_ui;

@@ -7,6 +7,7 @@ pub mod number;
 mod scale;
 mod source;
 
+pub use crate::text::shorten;
 pub use glyph::{Glyph, glyph_ui, paint_glyph};
 pub use scale::{Scale, text_on};
 pub use source::{paint_source, source_about, source_ui, source_word};
@@ -209,18 +210,6 @@ pub fn verdict_word(quadrant: Quadrant) -> &'static str {
     }
 }
 
-/// A name of at most `max` characters, shortened in the middle: the ends tell sites apart.
-pub fn shorten(name: &str, max: usize) -> String {
-    let letters: Vec<char> = name.chars().collect();
-    if letters.len() <= max || max < 5 {
-        return name.to_owned();
-    }
-    let tail = (max - 1) * 3 / 5;
-    let head = max - 1 - tail;
-    let (first, last) = (&letters[..head], &letters[letters.len() - tail..]);
-    first.iter().chain(['…'].iter()).chain(last).collect()
-}
-
 /// Relative luminance (WCAG).
 pub(crate) fn luminance(color: Color32) -> f64 {
     let linear = |channel: u8| {
@@ -256,12 +245,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn names_keep_both_ends() {
-        assert_eq!(shorten("net.layers.0.fmb.mlp.0", 40), "net.layers.0.fmb.mlp.0");
-        let short = shorten("net.layers.0.fmb.mlp.0", 14);
-        assert_eq!((short.chars().count(), short.as_str()), (14, "net.la…b.mlp.0"));
     }
 }

@@ -35,6 +35,7 @@ use loka_core::session::{Command, Session};
 use crate::{
     commands::{Action, Request, Scope},
     layout::Pane,
+    link::Standing,
     theme::Theme,
 };
 
@@ -51,6 +52,8 @@ pub struct Scene<'a> {
     pub gpu: Option<eframe::wgpu::TextureFormat>,
     /// This frame is written as vectors: shapes only, no shader.
     pub vector: bool,
+    /// Where the session is, and who else looks at it.
+    pub standing: &'a Standing,
     /// What the link is doing besides a probe.
     pub busy: Option<&'a str>,
     /// Files to offer on the empty screen.

@@ -4,8 +4,10 @@
 mod clipboard;
 mod desk;
 mod keys;
+mod network;
 mod page;
 mod picker;
+mod served;
 mod store;
 
 pub use clipboard::copy_text;
@@ -76,7 +78,8 @@ fn open(context: &eframe::CreationContext<'_>) -> Result<PageApp, JsValue> {
         move || ctx.request_repaint()
     });
     let (shelf, desk) = (Shelf::default(), Desk::new(wake.clone()));
-    let link: Box<dyn Link> = Box::new(PageLink::new(shelf.clone(), Box::new(desk.clone()), wake));
+    let page = Box::new(PageLink::new(shelf.clone(), Box::new(desk.clone()), wake.clone()));
+    let link: Box<dyn Link> = if served::is_served()? { served::link(page, wake)? } else { page };
     let mut app = LokaApp::new(link).with_picker(Box::new(PagePicker)).with_clock(seconds_of_utc);
     app = app.with_store(Arc::new(PageStore));
     if let Some(state) = &context.wgpu_render_state {

@@ -23,6 +23,9 @@ pub(super) struct PageApp {
     /// The pointer is over a chart, whose zoom Ctrl and the wheel are.
     over_chart: Rc<Cell<bool>>,
     told: Told,
+    served: bool,
+    /// The trace that the address names.
+    named: Option<String>,
 }
 
 /// Points that the page was told of.
@@ -50,13 +53,16 @@ impl PageApp {
         window()?.add_event_listener_with_callback("hashchange", listen.as_ref().unchecked_ref())?;
         // For as long as the page is there.
         listen.forget();
-        Ok(Self { app, desk, shelf, follower, moved, over_chart, told: Told::default() })
+        Ok(Self { app, desk, shelf, follower, moved, over_chart, told: Told::default(), served: super::served::is_served()?, named: None })
     }
 
     /// Files that a person dropped or picked are read beside the frames, and opened together.
     fn take_files(&mut self, ctx: &egui::Context) {
         let dropped = ctx.input_mut(|input| std::mem::take(&mut input.raw.dropped_files));
-        if !dropped.is_empty() {
+        if self.served && !dropped.is_empty() {
+            let line = "This page shows a session of its server: put the file into the served folder and open it there";
+            self.app.notify(NoticeKind::Warning, line.to_owned());
+        } else if !dropped.is_empty() {
             self.desk.read(dropped.iter().filter_map(|file| file.web_file().cloned()).collect());
         }
         while let Some(files) = self.desk.picked() {
@@ -86,6 +92,14 @@ impl PageApp {
                 if let Err(error) = written {
                     web_sys::console::warn_2(&"LoKA could not write the address".into(), &error);
                 }
+            }
+        }
+        if let (true, Some(trace)) = (self.served, &self.app.session().trace)
+            && self.named.as_deref() != Some(&trace.path)
+        {
+            self.named = Some(trace.path.clone());
+            if let Err(error) = super::served::name_trace(&trace.path) {
+                web_sys::console::warn_2(&"LoKA could not write the address".into(), &error);
             }
         }
         self.app.view_mut().page = window().and_then(|window| window.location().href()).ok();

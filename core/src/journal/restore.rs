@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::file::File;
 use crate::session::{
-    Command, Event, Head, Saved, Session,
+    Command, Event, Head, Saved,
     shared::{Author, Input, Ordered, Step},
 };
 
@@ -27,7 +27,7 @@ pub(super) fn restore(file: &mut File, digest: &str) -> Result<Option<Restored>,
     }
     let shares = file.shares()?;
     let commands = commands(file, seq)?;
-    let mut ordered = Ordered::new(Session::restored(Saved { head, shares }), seq.cast_unsigned());
+    let mut ordered = Ordered::of(Saved { head, shares }, seq.cast_unsigned());
     for input in in_order(commands, events(file, seq)?) {
         // Its own count: passing events had no number here.
         let step = Step { seq: ordered.seq() + 1, input };

@@ -39,6 +39,8 @@ pub struct Head {
     pub(super) next_notice: u64,
     pub(super) revision: u64,
     pub(super) num_decisions: u64,
+    /// The last command of each author that was answered: see [`super::shared::Ordered`].
+    pub(super) heard: BTreeMap<u64, u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -84,8 +86,8 @@ impl Saved {
     /// Equal for sessions that took the same inputs, whatever their windows looked into or dismissed. SHA-256,
     /// hexadecimal.
     pub fn digest(&self) -> String {
-        let (notices, log) = (Vec::new(), Log::default());
-        let head = Head { notices, log, revision: 0, num_decisions: 0, next_notice: 0, ..self.head.clone() };
+        let (notices, log, heard) = (Vec::new(), Log::default(), BTreeMap::new());
+        let head = Head { notices, log, heard, revision: 0, num_decisions: 0, next_notice: 0, ..self.head.clone() };
         // Plain data has a coding.
         let bytes = postcard::to_allocvec(&(head, &self.shares)).unwrap_or_default();
         Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect()
@@ -116,6 +118,7 @@ impl Session {
             next_notice: self.next_notice,
             revision: self.revision,
             num_decisions: self.num_decisions,
+            heard: BTreeMap::new(),
         };
         Saved { head, shares }
     }

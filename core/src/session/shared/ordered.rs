@@ -37,8 +37,9 @@ pub struct OutOfOrder {
 
 impl Ordered {
     /// Goes on from a saved session, whose last input was number `seq`.
-    pub fn new(session: Session, seq: u64) -> Self {
-        Self { session, seq, heard: BTreeMap::new() }
+    pub fn of(mut saved: Saved, seq: u64) -> Self {
+        let heard = std::mem::take(&mut saved.head.heard);
+        Self { session: Session::restored(saved), seq, heard }
     }
 
     /// Of the last input.
@@ -47,7 +48,9 @@ impl Ordered {
     }
 
     pub fn save(&self) -> Saved {
-        self.session.save()
+        let mut saved = self.session.save();
+        saved.head.heard.clone_from(&self.heard);
+        saved
     }
 
     /// The number of the author's last command that was answered; 0: none.

@@ -1,0 +1,109 @@
+//! `loka serve`: the workbench for browsers.
+
+use std::path::{Path, PathBuf};
+
+use loka_core::trace::Trace;
+use serde_json::json;
+
+use super::output::{self, Outcome};
+use crate::{
+    files,
+    serve::{Bounds, Options, Server, Token, limits},
+};
+
+#[derive(clap::Args, Debug)]
+pub struct ServeArgs {
+    /// A trace, whose folder is served with it as the first one; or a folder of traces.
+    #[arg(value_name = "TRACE|FOLDER")]
+    path: PathBuf,
+    /// Where to listen. Port 0 takes a free one. Other machines reach only an address that is not of loopback, and
+    /// need a token there.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = limits::LISTEN)]
+    listen: String,
+    /// Who opens the page needs this token. Made up unless given where others can reach the page.
+    #[arg(long, conflicts_with = "token_file")]
+    token: Option<String>,
+    /// The same from a file: an argument is seen by everyone on this machine.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// A name under which a proxy makes this server known. May be given again.
+    #[arg(long, value_name = "NAME")]
+    allow_host: Vec<String>,
+    /// Speak HTTPS with this certificate: PEM, the chain in one file.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The certificate's private key, PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// A page that scripts/build_web.sh made, in place of the one that is built in.
+    #[arg(long, value_name = "FOLDER")]
+    page: Option<PathBuf>,
+    /// Windows at a time.
+    #[arg(long, value_name = "N", default_value_t = limits::MAX_CLIENTS, value_parser = at_least_one)]
+    max_clients: usize,
+    /// Traces open at a time.
+    #[arg(long, value_name = "N", default_value_t = limits::MAX_SESSIONS, value_parser = at_least_one)]
+    max_sessions: usize,
+    /// Messages a second from one window, above which it is closed.
+    #[arg(long, value_name = "N", default_value_t = limits::MESSAGES_PER_SECOND,
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    max_messages: u32,
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|number| (1..=100_000).contains(number)).ok_or("a number from 1 to 100000".to_owned())
+}
+
+pub fn run(args: ServeArgs, json: bool) -> anyhow::Result<Outcome> {
+    let (folder, trace) = served(&args.path)?;
+    let token = token(&args)?;
+    let bounds =
+        Bounds { clients: args.max_clients, sessions: args.max_sessions, messages_per_second: args.max_messages };
+    let options = Options {
+        folder,
+        trace,
+        listen: args.listen,
+        token,
+        allow_hosts: args.allow_host,
+        tls: args.tls_cert.zip(args.tls_key),
+        page: args.page,
+        bounds,
+    };
+    let server = Server::new(options).map_err(anyhow::Error::msg)?;
+    let (link, address) = (server.link(), server.address());
+    let ready = move || {
+        if json {
+            // A line of text and numbers can be written.
+            drop(output::json(&json!({"address": address, "link": link})));
+        } else {
+            output::line(&link);
+        }
+    };
+    output::note("The workbench is served until Ctrl+C. Open it in a browser:");
+    server.run(ready).map_err(anyhow::Error::msg)?;
+    Ok(Outcome::Done)
+}
+
+/// The folder, and the trace in it that was named.
+fn served(path: &Path) -> anyhow::Result<(PathBuf, Option<String>)> {
+    let about =
+        std::fs::metadata(path).map_err(|error| anyhow::anyhow!("{}: {}", files::reason(&error), path.display()))?;
+    if about.is_dir() {
+        return Ok((path.to_owned(), None));
+    }
+    // Before anything listens: what cannot be opened cannot be served.
+    Trace::open(path)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let name = path.file_name().and_then(|name| name.to_str());
+    let name = name.ok_or_else(|| anyhow::anyhow!("its name is no text: {}", path.display()))?;
+    Ok((folder.to_owned(), Some(name.to_owned())))
+}
+
+fn token(args: &ServeArgs) -> anyhow::Result<Option<Token>> {
+    let text = match &args.token_file {
+        Some(path) => Some((files::read_text(path)?.trim_end().to_owned(), path.display().to_string())),
+        None => args.token.clone().map(|text| (text, "--token".to_owned())),
+    };
+    let Some((text, from)) = text else { return Ok(None) };
+    Ok(Some(Token::parse(&text).map_err(|line| anyhow::anyhow!("{line}: {from}"))?))
+}

@@ -1,0 +1,196 @@
+//! Takes what is for one client and the frames of its session, gives them to the socket in the client's own pace. A
+//! client that is too far behind gets the session instead of the steps.
+
+use axum::extract::ws::Message;
+use bytes::Bytes;
+use futures_util::SinkExt;
+use loka_core::session::{
+    Event,
+    shared::{ToClient, encode},
+};
+use tokio::{
+    sync::{mpsc, watch},
+    time::{Interval, interval, timeout},
+};
+
+use super::{End, Entered, Out, Parting, Sink, close_code};
+use crate::serve::{
+    limits, lobby,
+    room::{Over, Seat},
+};
+
+pub struct Writer {
+    sink: Sink,
+    out: mpsc::Receiver<Out>,
+    place: Option<Place>,
+    pings: Interval,
+}
+
+/// The session that is followed.
+struct Place {
+    seat: Seat,
+    /// The last step that was sent; `None`: the whole session comes first.
+    cursor: Option<u64>,
+    newest: watch::Receiver<u64>,
+    present: watch::Receiver<Bytes>,
+    over: watch::Receiver<Option<Over>>,
+}
+
+enum Woken {
+    Out(Out),
+    Steps,
+    Present(Bytes),
+    Over(Over),
+    Ping,
+    Gone,
+}
+
+impl Writer {
+    pub fn new(sink: Sink, out: mpsc::Receiver<Out>) -> Self {
+        Self { sink, out, place: None, pings: interval(limits::PING_EVERY) }
+    }
+
+    pub fn into_sink(self) -> Sink {
+        self.sink
+    }
+
+    pub async fn run(&mut self) -> End {
+        loop {
+            if let Err(end) = self.catch_up().await {
+                return end;
+            }
+            let woken = self.woken().await;
+            let done = match woken {
+                Woken::Out(out) => self.take(out).await,
+                Woken::Steps => Ok(()),
+                Woken::Present(present) => self.send(Message::Binary(present)).await,
+                Woken::Over(over) => self.session_over(over).await,
+                Woken::Ping => self.send(Message::Ping(Bytes::new())).await,
+                Woken::Gone => Err(End::Gone),
+            };
+            if let Err(end) = done {
+                return end;
+            }
+        }
+    }
+
+    async fn woken(&mut self) -> Woken {
+        let (newest, present, over) = match &mut self.place {
+            Some(place) => (Some(&mut place.newest), Some(&mut place.present), Some(&mut place.over)),
+            None => (None, None, None),
+        };
+        tokio::select! {
+            biased;
+            out = self.out.recv() => out.map_or(Woken::Gone, Woken::Out),
+            over = changed(over) => over.map_or(Woken::Gone, Woken::Over),
+            _ = changed(newest) => Woken::Steps,
+            present = changed(present) => Woken::Present(present),
+            _ = self.pings.tick() => Woken::Ping,
+        }
+    }
+
+    /// Everything that its session has, with what is for this client alone in between.
+    async fn catch_up(&mut self) -> Result<(), End> {
+        while let Some(place) = &mut self.place {
+            let Some(cursor) = place.cursor else {
+                self.send_whole().await?;
+                continue;
+            };
+            match place.seat.room.after(cursor) {
+                None => place.cursor = None,
+                Some(frames) if frames.is_empty() => return Ok(()),
+                Some(frames) => {
+                    for (last, frame) in frames {
+                        self.send(Message::Binary(frame)).await?;
+                        if let Some(place) = &mut self.place {
+                            place.cursor = Some(last);
+                        }
+                    }
+                }
+            }
+            self.take_waiting().await?;
+        }
+        Ok(())
+    }
+
+    async fn take_waiting(&mut self) -> Result<(), End> {
+        while let Ok(out) = self.out.try_recv() {
+            self.take(out).await?;
+        }
+        Ok(())
+    }
+
+    async fn send_whole(&mut self) -> Result<(), End> {
+        let Some(place) = &mut self.place else { return Ok(()) };
+        let room = place.seat.room.clone();
+        let Ok(coded) = room.coded().await else {
+            // Why it is over is told by itself.
+            let over = changed(Some(&mut place.over)).await;
+            return self.session_over(over.unwrap_or(Over::Closed)).await;
+        };
+        for part in &coded.parts {
+            self.send(Message::Binary(part.clone())).await?;
+            self.take_waiting().await?;
+            // It may have gone to another session meanwhile.
+            if self.place.as_ref().is_none_or(|place| place.seat.room.id != room.id) {
+                return Ok(());
+            }
+        }
+        if let Some(place) = &mut self.place {
+            place.cursor = Some(coded.seq);
+        }
+        Ok(())
+    }
+
+    async fn take(&mut self, out: Out) -> Result<(), End> {
+        match out {
+            Out::Message(message) => self.send(Message::Binary(message)).await,
+            Out::Leave(messages) => {
+                self.place = None;
+                for message in messages {
+                    self.send(Message::Binary(message)).await?;
+                }
+                Ok(())
+            }
+            Out::Enter(entered) => {
+                let Entered { seat, welcome, cursor } = *entered;
+                let (newest, mut present, over) = (seat.room.newest(), seat.room.present(), seat.room.over());
+                present.mark_changed();
+                self.place = Some(Place { seat, cursor, newest, present, over });
+                self.send(Message::Binary(welcome)).await
+            }
+        }
+    }
+
+    async fn session_over(&mut self, over: Over) -> Result<(), End> {
+        match over {
+            Over::Refused(message) => {
+                let line = encode(&ToClient::Answer(Box::new(Event::OpenFailed { message })));
+                let mut messages = lobby(Vec::new());
+                messages.push(line.into());
+                self.take(Out::Leave(messages)).await
+            }
+            Over::Broken(reason) => Err(Parting::new(close_code::ERROR, true, reason).into()),
+            Over::Closed => Err(Parting::new(close_code::AGAIN, true, "this session was closed").into()),
+        }
+    }
+
+    async fn send(&mut self, message: Message) -> Result<(), End> {
+        match timeout(limits::SEND_TIMEOUT, self.sink.send(message)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(End::Gone),
+            // Nothing can be said to who does not read.
+            Err(_) => Err(End::Gone),
+        }
+    }
+}
+
+/// The next value; never, where there is nothing to wait for.
+async fn changed<T: Clone>(of: Option<&mut watch::Receiver<T>>) -> T {
+    if let Some(receiver) = of
+        && receiver.changed().await.is_ok()
+    {
+        return receiver.borrow_and_update().clone();
+    }
+    std::future::pending().await
+}

@@ -1,0 +1,234 @@
+//! Stands before every request: takes it, turns away what may not come in, and puts the same strict headers on
+//! every answer.
+
+use std::{net::SocketAddr, sync::Arc, time::Instant};
+
+use axum::{
+    Extension,
+    extract::{Request, State},
+    http::{
+        HeaderMap, HeaderValue, Method, StatusCode, Uri,
+        header::{self, HeaderName},
+    },
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+
+use super::{
+    access::{Door, Names, Standing},
+    limits,
+};
+
+/// Where the other end of a connection is.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub SocketAddr);
+
+/// What the gate knows.
+#[derive(Debug)]
+pub struct Gate {
+    pub names: Names,
+    pub door: Door,
+    /// Of this port: two servers of one machine do not throw out each other's.
+    pub cookie: String,
+    /// We speak TLS ourselves.
+    pub secure: bool,
+}
+
+/// The name in the link's query.
+pub const TOKEN: &str = "token";
+
+/// A request that passed, or the answer that turns it away; then the headers.
+pub async fn watch(
+    State(gate): State<Arc<Gate>>,
+    Extension(Peer(peer)): Extension<Peer>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let host = host_of(request.headers(), request.uri()).map(str::to_owned);
+    let mut answer = match gate.admit(&request, host.as_deref(), peer) {
+        Admission::Pass => next.run(request).await,
+        Admission::Refuse(status, line) => refusal(status, &line),
+        Admission::Later(status, line) => {
+            tokio::time::sleep(limits::WRONG_DELAY).await;
+            refusal(status, &line)
+        }
+        Admission::GiveCookie(cookie) => by_link(request.uri(), &cookie),
+    };
+    put_headers(answer.headers_mut(), host.as_deref().filter(|host| gate.names.knows(host)));
+    answer
+}
+
+enum Admission {
+    Pass,
+    Refuse(StatusCode, String),
+    /// After a while: guessing is slow.
+    Later(StatusCode, String),
+    /// The value of `Set-Cookie`.
+    GiveCookie(HeaderValue),
+}
+
+const NO_TOKEN: &str = "This workbench asks for a token.\n\nOpen the link that `loka serve` printed when it was \
+                        started; it holds the token, and this browser keeps it as a cookie from then on.";
+const WRONG_TOKEN: &str = "This token is not (or no longer) right.\n\nOpen the link that `loka serve` printed when \
+                           it was started last.";
+const TOO_MANY: &str = "Too many wrong tokens came from this address.\n\nWait a few seconds, then open the link \
+                        that `loka serve` printed.";
+const UNKNOWN_NAME: &str = "This server is not known by that name.\n\nIf it is right, start it with `loka serve \
+                            --allow-host NAME`.";
+const FOREIGN: &str = "Only the page that this server gave may do this.";
+
+impl Gate {
+    fn admit(&self, request: &Request, host: Option<&str>, peer: SocketAddr) -> Admission {
+        let refuse = |status, line: &str| Admission::Refuse(status, line.to_owned());
+        let Some(host) = host.filter(|host| self.names.knows(host)) else {
+            return refuse(StatusCode::FORBIDDEN, UNKNOWN_NAME);
+        };
+        let (uri, headers) = (request.uri(), request.headers());
+        let link = token_in(uri.query().unwrap_or_default());
+        match self.door.standing(peer.ip(), link, &cookies(headers, &self.cookie), Instant::now()) {
+            Standing::Welcome => {}
+            Standing::ByLink => {
+                let failed = || refuse(StatusCode::INTERNAL_SERVER_ERROR, "The cookie could not be written.");
+                return self.cookie().map_or_else(failed, Admission::GiveCookie);
+            }
+            Standing::Stranger => return refuse(StatusCode::UNAUTHORIZED, NO_TOKEN),
+            Standing::Wrong => return Admission::Later(StatusCode::UNAUTHORIZED, WRONG_TOKEN.to_owned()),
+            Standing::TooMany => return Admission::Later(StatusCode::TOO_MANY_REQUESTS, TOO_MANY.to_owned()),
+        }
+        let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+        if (!reads || headers.contains_key(header::UPGRADE)) && !self.is_own_page(headers, host) {
+            return refuse(StatusCode::FORBIDDEN, FOREIGN);
+        }
+        if !reads {
+            return refuse(StatusCode::METHOD_NOT_ALLOWED, "Pages are read here, and nothing else.");
+        }
+        Admission::Pass
+    }
+
+    /// A browser names the page that asks; whatever does not is no page of ours.
+    fn is_own_page(&self, headers: &HeaderMap, host: &str) -> bool {
+        let mut origins = headers.get_all(header::ORIGIN).iter();
+        let origin = origins.next().and_then(|origin| origin.to_str().ok());
+        origins.next().is_none() && origin.is_some_and(|origin| self.names.is_own(origin, host, self.secure))
+    }
+
+    fn cookie(&self) -> Option<HeaderValue> {
+        let value = self.door.token.as_ref()?.cookie();
+        let secure = if self.secure { "; Secure" } else { "" };
+        // Lax, not Strict: a link to a view, clicked in a mail or a chat, must open. Reading changes nothing here, and
+        // a WebSocket of another site has neither the cookie nor the right origin.
+        let text = format!("{}={value}; Path=/; HttpOnly; SameSite=Lax{secure}", self.cookie);
+        let mut cookie = HeaderValue::try_from(text).ok()?;
+        cookie.set_sensitive(true);
+        Some(cookie)
+    }
+}
+
+/// The one name that the request asks for: two, or one in the address that is another, are a trick.
+fn host_of<'a>(headers: &'a HeaderMap, uri: &Uri) -> Option<&'a str> {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let host = hosts.next()?.to_str().ok()?;
+    let alone = hosts.next().is_none() && uri.authority().is_none_or(|of| of.as_str() == host);
+    alone.then_some(host)
+}
+
+/// The values of all cookies of that name.
+fn cookies<'a>(headers: &'a HeaderMap, name: &str) -> Vec<&'a str> {
+    let lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
+    let pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    // A browser has one, or a few of other paths; more are no browser's.
+    pairs.filter(|(of, _)| *of == name).map(|(_, value)| value).take(4).collect()
+}
+
+fn token_in(query: &str) -> Option<&str> {
+    query.split('&').find_map(|pair| pair.strip_prefix(TOKEN)?.strip_prefix('='))
+}
+
+/// To the same address without the token; what follows `#` the browser keeps by itself.
+fn by_link(uri: &Uri, cookie: &HeaderValue) -> Response {
+    let is_token = |pair: &&str| pair.split('=').next() == Some(TOKEN);
+    let rest: Vec<&str> = uri.query().unwrap_or_default().split('&').filter(|pair| !is_token(pair)).collect();
+    let rest = rest.join("&");
+    let to = if rest.is_empty() { "/".to_owned() } else { format!("/?{rest}") };
+    let Ok(to) = HeaderValue::try_from(to) else {
+        return refusal(StatusCode::BAD_REQUEST, "This address cannot be read.");
+    };
+    let headers = [(header::LOCATION, to), (header::SET_COOKIE, cookie.clone()), (header::CACHE_CONTROL, NO_STORE)];
+    (StatusCode::SEE_OTHER, headers).into_response()
+}
+
+const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+
+/// A page of plain text.
+pub fn refusal(status: StatusCode, text: &str) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8")),
+        (header::CACHE_CONTROL, NO_STORE),
+    ];
+    (status, headers, format!("{text}\n")).into_response()
+}
+
+const STRICT: [(HeaderName, HeaderValue); 5] = [
+    (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+    (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+    (HeaderName::from_static("cross-origin-opener-policy"), HeaderValue::from_static("same-origin")),
+    (HeaderName::from_static("cross-origin-resource-policy"), HeaderValue::from_static("same-origin")),
+    (header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
+];
+
+/// Scripts and WebAssembly of our own, and nothing of anyone else.
+const POLICY: &str = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; \
+                      img-src 'self' data: blob:; font-src 'self'; base-uri 'none'; form-action 'none'; \
+                      frame-ancestors 'none'; connect-src 'self'";
+
+fn put_headers(headers: &mut HeaderMap, host: Option<&str>) {
+    for (name, value) in STRICT {
+        headers.insert(name, value);
+    }
+    // Older browsers do not count a WebSocket of the same host among 'self'. Letters of a known name cannot end the
+    // directive.
+    let sockets = host.map(|host| format!(" ws://{host} wss://{host}")).unwrap_or_default();
+    let policy = HeaderValue::try_from(format!("{POLICY}{sockets}"));
+    headers.insert(header::CONTENT_SECURITY_POLICY, policy.unwrap_or(HeaderValue::from_static(POLICY)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lines: &[(HeaderName, &str)]) -> HeaderMap {
+        lines.iter().map(|(name, value)| (name.clone(), HeaderValue::from_str(value).unwrap())).collect()
+    }
+
+    #[test]
+    fn one_host_and_no_other_in_the_address() {
+        let uri = |text: &str| text.parse::<Uri>().unwrap();
+        let one = headers(&[(header::HOST, "localhost:1")]);
+        assert_eq!(host_of(&one, &uri("/")), Some("localhost:1"));
+        assert_eq!(host_of(&one, &uri("http://localhost:1/")), Some("localhost:1"));
+        assert_eq!(host_of(&one, &uri("http://evil.example/")), None);
+        assert_eq!(host_of(&HeaderMap::new(), &uri("/")), None);
+        let mut two = one.clone();
+        two.append(header::HOST, HeaderValue::from_static("evil.example"));
+        assert_eq!(host_of(&two, &uri("/")), None);
+    }
+
+    #[test]
+    fn cookies_and_tokens_are_found_among_others() {
+        let lines = headers(&[(header::COOKIE, "a=b; loka-1=x; loka-12=z;loka-1=y")]);
+        assert_eq!(cookies(&lines, "loka-1"), ["x", "y"]);
+        assert_eq!(token_in("a=b&token=x&c"), Some("x"));
+        assert_eq!(token_in("tokens=x&atoken=y"), None);
+    }
+
+    #[test]
+    fn the_link_loses_its_token_and_nothing_else() {
+        let to = |uri: &str| {
+            let answer = by_link(&uri.parse().unwrap(), &HeaderValue::from_static("c"));
+            answer.headers()[header::LOCATION].to_str().unwrap().to_owned()
+        };
+        assert_eq!(to("/?token=x"), "/");
+        assert_eq!(to("/?site=a%20b&token=x&view=plan&token=y"), "/?site=a%20b&view=plan");
+        assert_eq!(to("//evil.example/?token=x&a"), "/?a", "never to another host");
+    }
+}

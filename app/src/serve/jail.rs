@@ -1,0 +1,129 @@
+//! The served folder, and nothing outside of it: takes a name that a client sent, gives a path inside the folder or
+//! the line that refuses it; takes nothing, gives what lies in the folder.
+//!
+//! A name is refused by its letters first, then by where it leads once every link is followed. Whoever may write
+//! into the folder could swap a link between that look and the reading: clients may not write there.
+
+mod list;
+
+use std::path::{Component, Path, PathBuf};
+
+use loka_core::session::FileKind;
+
+pub use list::Listing;
+
+use super::limits;
+use crate::files;
+
+/// Names are relative to this folder, with `/` between their parts on every system.
+#[derive(Clone, Debug)]
+pub struct Jail {
+    /// Without links.
+    root: PathBuf,
+}
+
+impl Jail {
+    pub fn new(folder: &Path) -> Result<Self, String> {
+        let missing = |error: std::io::Error| format!("{}: {}", files::reason(&error), folder.display());
+        let root = folder.canonicalize().map_err(missing)?;
+        if !root.is_dir() {
+            return Err(format!("not a folder: {}", folder.display()));
+        }
+        std::fs::read_dir(&root).map_err(missing)?;
+        Ok(Self { root })
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The file or folder of that name: it is there, inside, and of a kind that can be read. The path is without
+    /// links. The line names what was asked for, never a path of this machine.
+    pub fn path(&self, name: &str) -> Result<PathBuf, String> {
+        let refuse = |why: &str| Err(format!("{why}: {}", shown(name)));
+        if let Err(why) = check_letters(name) {
+            return refuse(why);
+        }
+        let wanted = self.root.join(name);
+        if wanted.components().any(|part| part == Component::ParentDir) {
+            return refuse(OUTSIDE);
+        }
+        let path = match wanted.canonicalize() {
+            Ok(path) => path,
+            Err(error) => return refuse(&files::reason(&error)),
+        };
+        if !path.starts_with(&self.root) {
+            return refuse(OUTSIDE);
+        }
+        match std::fs::metadata(&path) {
+            Ok(about) if about.is_file() || about.is_dir() => Ok(path),
+            Ok(_) => refuse("neither a file nor a folder"),
+            Err(error) => refuse(&files::reason(&error)),
+        }
+    }
+
+    /// The name of a path inside; `None`: it is not inside.
+    pub fn name(&self, path: &Path) -> Option<String> {
+        let inside = path.strip_prefix(&self.root).ok()?;
+        let parts: Option<Vec<&str>> = inside.components().map(|part| part.as_os_str().to_str()).collect();
+        let name = parts?.join("/");
+        Some(if name.is_empty() { WHOLE.to_owned() } else { name })
+    }
+
+    /// The trace in a folder that has no other.
+    pub fn only_trace(&self) -> Option<String> {
+        let mut traces = self.list().entries.into_iter().filter(|entry| entry.kind == FileKind::Trace);
+        let first = traces.next()?;
+        traces.next().is_none().then_some(first.name)
+    }
+
+    /// Traces, results and plans in the folder.
+    pub fn list(&self) -> Listing {
+        list::list(&self.root)
+    }
+}
+
+/// The folder itself, where it is the shards of one trace.
+pub const WHOLE: &str = ".";
+
+const OUTSIDE: &str = "outside of the served folder";
+
+/// What no name of a served file has, on any system that a client could have in mind.
+fn check_letters(name: &str) -> Result<(), &'static str> {
+    if name.is_empty() || name.len() > limits::NAME_BYTES {
+        return Err("no name of a file");
+    }
+    if name.contains(char::is_control) {
+        return Err("control characters in a name");
+    }
+    if name.contains('\\') {
+        return Err("a backslash in a name");
+    }
+    let mut letters = name.chars();
+    if name.starts_with('/') || (letters.next().is_some_and(char::is_alphabetic) && letters.next() == Some(':')) {
+        return Err(OUTSIDE);
+    }
+    if name == WHOLE {
+        return Ok(());
+    }
+    for part in name.split('/') {
+        match part {
+            ".." => return Err(OUTSIDE),
+            "" | "." => return Err("no name of a file"),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// A name as it fits in a line.
+fn shown(name: &str) -> String {
+    let mut text: String = name.chars().take(120).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    if text.len() < name.len() && name.chars().count() > 120 {
+        text.push('…');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

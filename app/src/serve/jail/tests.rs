@@ -1,0 +1,180 @@
+//! Every trick that a name can play.
+
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use std::{fs, path::Path};
+
+use loka_core::{
+    session::FileKind,
+    trace::{Trace, merge, write},
+};
+
+use super::*;
+
+/// A served folder with a trace in a folder, and a secret beside it.
+fn served() -> (tempfile::TempDir, Jail) {
+    let around = tempfile::tempdir().unwrap();
+    let folder = around.path().join("served");
+    fs::create_dir_all(folder.join("runs/today")).unwrap();
+    fs::write(around.path().join("secret.trace.safetensors"), "secret").unwrap();
+    for name in ["a.trace.safetensors", "runs/b.trace.safetensors", "runs/today/c.plan.json", "r.parquet", "odd.txt"] {
+        fs::write(folder.join(name), "x").unwrap();
+    }
+    let jail = Jail::new(&folder).unwrap();
+    (around, jail)
+}
+
+#[test]
+fn names_inside_lead_to_their_files() {
+    let (_around, jail) = served();
+    for name in ["a.trace.safetensors", "runs/b.trace.safetensors", "runs/today/c.plan.json", "runs", "."] {
+        let path = jail.path(name).unwrap();
+        assert!(path.starts_with(jail.root()), "{name}");
+        assert_eq!(jail.name(&path).as_deref(), Some(name));
+    }
+    fs::write(jail.root().join("ümläut ☃.trace.safetensors"), "x").unwrap();
+    assert!(jail.path("ümläut ☃.trace.safetensors").is_ok());
+    assert_eq!(jail.name(Path::new("/etc/passwd")), None);
+}
+
+#[test]
+fn names_that_lead_out_are_refused_in_one_line() {
+    let (around, jail) = served();
+    let absolute = around.path().join("secret.trace.safetensors").to_string_lossy().into_owned();
+    let inside_but_absolute = jail.root().join("a.trace.safetensors").to_string_lossy().into_owned();
+    for name in [
+        "../secret.trace.safetensors",
+        "runs/../../secret.trace.safetensors",
+        "runs/../a.trace.safetensors",
+        "..",
+        "/",
+        "//",
+        "/etc/passwd",
+        &absolute,
+        &inside_but_absolute,
+        "..\\secret.trace.safetensors",
+        "C:\\secret",
+        "c:secret",
+        "C:/secret",
+        "\\\\server\\share",
+        "a.trace.safetensors\0.txt",
+        "a\n.trace.safetensors",
+        "",
+        "./a.trace.safetensors",
+        "runs//b.trace.safetensors",
+        "runs/",
+        &"x".repeat(limits::NAME_BYTES + 1),
+        &"d/".repeat(2000),
+    ] {
+        let line = jail.path(name).unwrap_err();
+        assert!(!line.contains('\n') && line.len() < 600, "{line}");
+        let told = around.path().to_string_lossy();
+        assert!(!line.contains(&*told) || name.starts_with('/'), "{line} tells a path of this machine");
+    }
+}
+
+#[test]
+fn encoded_tricks_are_plain_letters() {
+    let (_around, jail) = served();
+    for name in
+        ["%2e%2e/secret.trace.safetensors", "..%2fsecret.trace.safetensors", "%00", "..%c0%afsecret", "~", "$HOME"]
+    {
+        assert!(jail.path(name).unwrap_err().starts_with("no such file or folder"), "{name}");
+    }
+    fs::write(jail.root().join("%2e%2e"), "x").unwrap();
+    assert!(jail.path("%2e%2e").is_ok(), "a file may be called so");
+}
+
+#[cfg(unix)]
+#[test]
+fn links_are_followed_and_must_stay_inside() {
+    use std::os::unix::fs::symlink;
+    let (around, jail) = served();
+    symlink(around.path().join("secret.trace.safetensors"), jail.root().join("out.trace.safetensors")).unwrap();
+    symlink("../secret.trace.safetensors", jail.root().join("relative.trace.safetensors")).unwrap();
+    symlink(around.path(), jail.root().join("up")).unwrap();
+    symlink("a.trace.safetensors", jail.root().join("in.trace.safetensors")).unwrap();
+    symlink("round", jail.root().join("round")).unwrap();
+    for name in ["out.trace.safetensors", "relative.trace.safetensors", "up", "up/secret.trace.safetensors"] {
+        assert!(jail.path(name).unwrap_err().starts_with(OUTSIDE), "{name}");
+    }
+    // A folder of the same beginning is another folder.
+    fs::create_dir(around.path().join("served-too")).unwrap();
+    fs::write(around.path().join("served-too/a.trace.safetensors"), "x").unwrap();
+    symlink("../served-too/a.trace.safetensors", jail.root().join("sibling.trace.safetensors")).unwrap();
+    assert!(jail.path("sibling.trace.safetensors").is_err());
+    assert_eq!(jail.path("in.trace.safetensors").unwrap(), jail.root().join("a.trace.safetensors"));
+    assert!(jail.path("round").is_err());
+}
+
+#[cfg(unix)]
+#[test]
+fn only_files_and_folders_can_be_read() {
+    let (_around, jail) = served();
+    drop(std::os::unix::net::UnixListener::bind(jail.root().join("s.trace.safetensors")).unwrap());
+    assert!(jail.path("s.trace.safetensors").unwrap_err().starts_with("neither a file nor a folder"));
+    assert!(!jail.list().entries.iter().any(|entry| entry.name.starts_with("s.")));
+}
+
+#[test]
+fn a_missing_folder_and_a_file_are_no_jail() {
+    let (around, jail) = served();
+    assert!(Jail::new(&around.path().join("nowhere")).unwrap_err().starts_with("no such file or folder"));
+    assert!(Jail::new(&jail.root().join("odd.txt")).unwrap_err().starts_with("not a folder"));
+}
+
+#[test]
+fn the_list_holds_what_can_be_opened() {
+    let (_around, jail) = served();
+    fs::write(jail.root().join(".hidden.trace.safetensors"), "x").unwrap();
+    fs::create_dir_all(jail.root().join("1/2/3")).unwrap();
+    fs::write(jail.root().join("1/2/deep.trace.safetensors"), "x").unwrap();
+    fs::write(jail.root().join("1/2/3/too-deep.trace.safetensors"), "x").unwrap();
+    let listing = jail.list();
+    let names: Vec<(&str, FileKind)> = listing.entries.iter().map(|entry| (entry.name.as_str(), entry.kind)).collect();
+    assert_eq!(
+        names,
+        [
+            ("1/2/deep.trace.safetensors", FileKind::Trace),
+            ("a.trace.safetensors", FileKind::Trace),
+            ("runs/b.trace.safetensors", FileKind::Trace),
+            ("r.parquet", FileKind::Results),
+            ("runs/today/c.plan.json", FileKind::Plan),
+        ]
+    );
+    assert!(listing.complete);
+    assert!(names.iter().all(|(name, _)| jail.path(name).is_ok()), "what is offered can be asked for");
+}
+
+#[test]
+fn the_list_is_bounded() {
+    let (_around, jail) = served();
+    for number in 0..limits::LISTED {
+        fs::write(jail.root().join(format!("{number:04}.trace.safetensors")), "").unwrap();
+    }
+    let listing = jail.list();
+    assert_eq!((listing.entries.len(), listing.complete), (limits::LISTED, false));
+}
+
+#[test]
+fn shards_of_a_run_are_one_trace_and_traces_of_two_runs_are_two() {
+    let sample = |name: &str| format!("{}/../sample-traces/{name}.trace.safetensors", env!("CARGO_MANIFEST_DIR"));
+    let folder = tempfile::tempdir().unwrap();
+    let put = |name: &str, from: &str| fs::copy(sample(from), folder.path().join(name)).map(drop).unwrap();
+    put("a.trace.safetensors", "interformer-past");
+    put("b.trace.safetensors", "dhen-counters");
+    let ranks = folder.path().join("ranks");
+    fs::create_dir(&ranks).unwrap();
+    let one = Trace::open(Path::new(&sample("interformer-past"))).unwrap();
+    let mut shard = merge(&[one]).unwrap();
+    for rank in 0..2 {
+        (shard.manifest.run.rank, shard.manifest.run.world_size) = (rank, 2);
+        write(&ranks.join(format!("rank-{rank}.trace.safetensors")), &shard).unwrap();
+    }
+    let names = |folder: &Path| -> Vec<String> {
+        let entries = Jail::new(folder).unwrap().list().entries;
+        entries.into_iter().map(|entry| entry.name).collect()
+    };
+    assert_eq!(names(folder.path()), ["a.trace.safetensors", "b.trace.safetensors", "ranks"]);
+    assert_eq!(names(&ranks), ["."]);
+}

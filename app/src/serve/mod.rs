@@ -1,0 +1,174 @@
+//! `loka serve`: the workbench in browsers, on the engines of this machine. Takes a folder of traces and how it may be
+//! reached, gives an address; ends on a signal.
+//!
+//! ```text
+//! browser ── HTTP ──► accept ─► gate ─► page          who may come in; our files, and nothing else
+//!    └── WebSocket ─────────────► live ─► room ─► host   one session a trace, on a thread of its own
+//!                                             └─ jail   what of the disk can be named
+//! ```
+
+mod accept;
+mod access;
+mod asking;
+mod bucket;
+mod client;
+mod coded;
+mod ending;
+mod gate;
+mod host;
+mod http;
+mod hub;
+mod jail;
+pub mod limits;
+mod listen;
+mod page;
+mod ring;
+mod room;
+mod signals;
+mod tls;
+mod token;
+mod vet;
+
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+
+use bytes::Bytes;
+use loka_core::session::shared::{Author, PROTOCOL, ToClient, Welcome, encode};
+
+pub use jail::Jail;
+pub use token::Token;
+
+use self::{
+    access::{Door, Names},
+    coded::Coded,
+    ending::ending,
+    gate::Gate,
+    host::MakeLink,
+    http::Behind,
+    hub::Hub,
+    page::Page,
+    signals::Signals,
+};
+use crate::link::{Link, LocalLink};
+
+/// How a person asked for it.
+#[derive(Debug)]
+pub struct Options {
+    pub folder: PathBuf,
+    /// The trace that a page shows which asks for none: a name in the folder.
+    pub trace: Option<String>,
+    pub listen: String,
+    /// Asked for on loopback, too.
+    pub token: Option<Token>,
+    /// Names of proxies before us.
+    pub allow_hosts: Vec<String>,
+    /// A certificate and its key.
+    pub tls: Option<(PathBuf, PathBuf)>,
+    /// Instead of the page that is built in.
+    pub page: Option<PathBuf>,
+    pub bounds: Bounds,
+}
+
+/// What a machine can bear is known to whoever runs it.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    pub clients: usize,
+    pub sessions: usize,
+    pub messages_per_second: u32,
+}
+
+/// Ready: everything was checked, and the port is ours.
+pub struct Server {
+    listener: std::net::TcpListener,
+    address: SocketAddr,
+    tls: Option<tokio_rustls::TlsAcceptor>,
+    gate: Gate,
+    page: Page,
+    jail: Jail,
+    trace: Option<String>,
+    bounds: Bounds,
+}
+
+impl Server {
+    pub fn new(options: Options) -> Result<Self, String> {
+        let jail = Jail::new(&options.folder)?;
+        let page = Page::open(options.page.as_deref())?;
+        let tls = options.tls.as_ref().map(|(certificate, key)| tls::acceptor(certificate, key)).transpose()?;
+        let trace = match options.trace {
+            Some(trace) => Some(jail.path(&trace).map(|_| trace)?),
+            None => jail.only_trace(),
+        };
+        let asked = listen::resolve(&options.listen)?;
+        let token = match options.token {
+            None if !asked.ip().is_loopback() => Some(Token::random()?),
+            token => token,
+        };
+        let listener = listen::bind(asked)?;
+        let address = listener.local_addr().map_err(|error| format!("{error}: {asked}"))?;
+        let gate = Gate {
+            names: Names::new(address, &options.allow_hosts),
+            door: Door::new(token),
+            cookie: format!("loka-{}", address.port()),
+            secure: tls.is_some(),
+        };
+        Ok(Self { listener, address, tls, gate, page, jail, trace, bounds: options.bounds })
+    }
+
+    /// What a browser opens, without the token.
+    pub fn address(&self) -> String {
+        listen::link(self.address, self.tls.is_some())
+    }
+
+    /// What a browser opens first.
+    pub fn link(&self) -> String {
+        match &self.gate.door.token {
+            Some(token) => format!("{}?{}={}", self.address(), gate::TOKEN, token.text()),
+            None => self.address(),
+        }
+    }
+
+    /// Until Ctrl+C or SIGTERM. `ready` is called when connections are taken. The process works inside the served
+    /// folder from now on: there the name of a file is its path, and no other path can come up in what a client is
+    /// told.
+    pub fn run(self, ready: impl FnOnce()) -> Result<(), String> {
+        let root = self.jail.root().to_owned();
+        std::env::set_current_dir(&root).map_err(|error| format!("{error}: {}", root.display()))?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(limits::WORKER_THREADS)
+            .max_blocking_threads(limits::BLOCKING_THREADS)
+            .thread_name("loka-serve")
+            .enable_all()
+            .build()
+            .map_err(|error| format!("no threads for the server: {error}"))?;
+        runtime.block_on(self.serve(ready))
+    }
+
+    async fn serve(self, ready: impl FnOnce()) -> Result<(), String> {
+        let failed = |error: std::io::Error| format!("{error}: {}", self.address);
+        let mut signals = Signals::new().map_err(failed)?;
+        let listener = tokio::net::TcpListener::from_std(self.listener).map_err(failed)?;
+        let make: MakeLink = Arc::new(|wake| Box::new(LocalLink::new(wake).with_journal(Author::program())) as Box<dyn Link>);
+        let hub = Arc::new(Hub::new(self.jail, self.trace, self.bounds, make));
+        let (ender, ending) = ending();
+        let behind = Behind { page: Arc::new(self.page), hub: hub.clone(), ending: ending.clone() };
+        let router = http::router(Arc::new(self.gate), behind);
+        let accepting = tokio::spawn(accept::accept(listener, self.tls, router, ending));
+        ready();
+        signals.next().await;
+        // Clients first: what they asked for last is still taken, then every session is closed.
+        ender.end(limits::FAREWELL).await;
+        hub.close(limits::FAREWELL).await;
+        accepting.abort();
+        Ok(())
+    }
+}
+
+/// The program's, for the line that says which of two is old.
+fn version() -> String {
+    env!("CARGO_PKG_VERSION").to_owned()
+}
+
+/// What a window is told that follows no session.
+fn lobby(files: Vec<String>) -> Vec<Bytes> {
+    let welcome = Welcome { protocol: PROTOCOL, version: version(), session: 0, resumed: false, heard: 0, files };
+    vec![encode(&ToClient::Welcome(welcome)).into(), Coded::nothing()]
+}

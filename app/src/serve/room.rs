@@ -1,0 +1,262 @@
+//! One shared session as its clients see it: takes commands for its thread, gives frames, snapshots and who is there.
+//!
+//! Nobody waits for anybody here: the thread publishes into a ring and goes on, every client reads it at its own
+//! pace.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::Thread,
+    time::Instant,
+};
+
+use bytes::Bytes;
+use loka_core::{
+    session::{
+        Command, Saved,
+        shared::{Author, Person, ToClient, encode},
+    },
+    trace::Trace,
+};
+use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot, watch};
+
+use super::{client::Outbox, coded::Coded, limits, ring::Ring};
+
+/// What clients say to the session's thread.
+pub enum ToHost {
+    Command {
+        author: Author,
+        number: u64,
+        command: Box<Command>,
+        /// Where a refusal goes.
+        outbox: Outbox,
+    },
+    /// The last command of this author that was answered.
+    Heard {
+        key: u64,
+        reply: oneshot::Sender<u64>,
+    },
+    Save {
+        reply: oneshot::Sender<(u64, Saved)>,
+    },
+}
+
+/// Why a session is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// Its trace cannot be opened.
+    Refused(String),
+    /// Its thread met an error of ours.
+    Broken(String),
+    /// Nobody needed it any longer, or the server ends.
+    Closed,
+}
+
+/// Between the clients of a session and its thread.
+pub struct Room {
+    /// Drawn at random: numbers of steps mean nothing in another one.
+    pub id: u64,
+    /// Its name in the served folder.
+    pub trace: String,
+    inbox: mpsc::Sender<ToHost>,
+    thread: OnceLock<Thread>,
+    ring: Mutex<Ring>,
+    newest: watch::Sender<u64>,
+    present: watch::Sender<Bytes>,
+    people: Mutex<BTreeMap<u64, Person>>,
+    pub(super) people_changed: AtomicBool,
+    /// Nobody is here and nothing runs.
+    pub(super) rests: AtomicBool,
+    pub(super) closing: AtomicBool,
+    over: watch::Sender<Option<Over>>,
+    coded: AsyncMutex<Option<Arc<Coded>>>,
+    /// Opened for questions, beside the thread's own.
+    opened: OnceLock<Option<Trace>>,
+}
+
+/// A client in a room. Gone when it is dropped.
+pub struct Seat {
+    pub room: Arc<Room>,
+    window: u64,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        lock(&self.room.people).remove(&self.window);
+        self.room.people_changed.store(true, Ordering::Release);
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Room {
+    /// The room, and where its thread hears.
+    pub fn new(id: u64, trace: String) -> (Arc<Self>, mpsc::Receiver<ToHost>) {
+        let (inbox, heard) = mpsc::channel(limits::COMMANDS_WAITING);
+        let room = Self {
+            id,
+            trace,
+            inbox,
+            thread: OnceLock::new(),
+            ring: Mutex::new(Ring::new(0, limits::RING_BYTES)),
+            newest: watch::Sender::new(0),
+            present: watch::Sender::new(encode(&ToClient::Present(Vec::new())).into()),
+            people: Mutex::default(),
+            people_changed: AtomicBool::new(false),
+            rests: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+            over: watch::Sender::new(None),
+            coded: AsyncMutex::default(),
+            opened: OnceLock::new(),
+        };
+        (Arc::new(room), heard)
+    }
+
+    pub(super) fn is_of(&self, thread: Thread) {
+        drop(self.thread.set(thread));
+    }
+
+    fn wake(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    /// Takes a place; `window` is the client's own number.
+    pub fn enter(self: &Arc<Self>, window: u64, person: Person) -> Seat {
+        lock(&self.people).insert(window, person);
+        self.rests.store(false, Ordering::Release);
+        self.people_changed.store(true, Ordering::Release);
+        Seat { room: self.clone(), window }
+    }
+
+    /// Who is here, each once, by name.
+    pub fn people(&self) -> Vec<Person> {
+        let mut people: Vec<Person> = lock(&self.people).values().cloned().collect();
+        people.sort_by(|a, b| (&a.name, a.key).cmp(&(&b.name, b.key)));
+        people.dedup_by_key(|person| person.key);
+        people
+    }
+
+    pub fn num_clients(&self) -> usize {
+        lock(&self.people).len()
+    }
+
+    /// Waits while many commands wait. `Err`: the session is over.
+    pub async fn tell(&self, message: ToHost) -> Result<(), ()> {
+        self.inbox.send(message).await.map_err(|_| ())?;
+        self.wake();
+        Ok(())
+    }
+
+    pub async fn heard(&self, key: u64) -> Result<u64, ()> {
+        let (reply, answer) = oneshot::channel();
+        self.tell(ToHost::Heard { key, reply }).await?;
+        answer.await.map_err(|_| ())
+    }
+
+    /// Frames after that step; see [`Ring::after`].
+    pub fn after(&self, seq: u64) -> Option<Vec<(u64, Bytes)>> {
+        lock(&self.ring).after(seq, limits::FRAMES_AT_ONCE)
+    }
+
+    pub fn reaches(&self, seq: u64) -> bool {
+        lock(&self.ring).reaches(seq)
+    }
+
+    pub fn newest(&self) -> watch::Receiver<u64> {
+        self.newest.subscribe()
+    }
+
+    pub fn present(&self) -> watch::Receiver<Bytes> {
+        self.present.subscribe()
+    }
+
+    pub fn over(&self) -> watch::Receiver<Option<Over>> {
+        self.over.subscribe()
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.over.borrow().is_some()
+    }
+
+    /// Asks the thread to end.
+    pub fn close(&self) {
+        self.closing.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// The session in parts, one for all who come within a moment. `Err`: it is over.
+    pub async fn coded(&self) -> Result<Arc<Coded>, ()> {
+        let mut slot = self.coded.lock().await;
+        let fresh = |coded: &Arc<Coded>| coded.made.elapsed() < limits::SNAPSHOT_LASTS && self.reaches(coded.seq);
+        if let Some(coded) = slot.as_ref().filter(|coded| fresh(coded)) {
+            return Ok(coded.clone());
+        }
+        let (reply, answer) = oneshot::channel();
+        self.tell(ToHost::Save { reply }).await?;
+        let (seq, saved) = answer.await.map_err(|_| ())?;
+        // Coding a large session takes a while: neither the thread nor the sockets wait for it.
+        let coded = tokio::task::spawn_blocking(move || Arc::new(Coded::new(seq, saved))).await.map_err(|_| ())?;
+        *slot = Some(coded.clone());
+        Ok(coded)
+    }
+
+    /// Nobody joined for a while.
+    pub(super) fn forget_coded(&self) {
+        if let Ok(mut slot) = self.coded.try_lock() {
+            slot.take_if(|coded| coded.made.elapsed() > limits::SNAPSHOT_KEPT);
+        }
+    }
+
+    /// The trace, for questions. Opened at the first one: the file is mapped, not read.
+    pub fn opened(&self, open: impl FnOnce() -> Option<Trace>) -> Option<Trace> {
+        self.opened.get_or_init(open).clone()
+    }
+
+    pub(super) fn publish(&self, first: u64, last: u64, frame: Bytes) {
+        lock(&self.ring).push(first, last, frame);
+        self.newest.send_replace(last);
+    }
+
+    /// Everyone gets the session itself instead of steps up to `last`.
+    pub(super) fn publish_anew(&self, last: u64) {
+        lock(&self.ring).cut(last);
+        self.newest.send_replace(last);
+    }
+
+    pub(super) fn tell_people(&self) {
+        self.present.send_replace(encode(&ToClient::Present(self.people())).into());
+    }
+
+    pub(super) fn end(&self, over: Over) {
+        self.over.send_replace(Some(over));
+    }
+}
+
+/// When a thing happened last, for what is done now and then.
+#[derive(Clone, Copy, Debug)]
+pub struct Every {
+    last: Instant,
+    every: std::time::Duration,
+}
+
+impl Every {
+    pub fn new(every: std::time::Duration) -> Self {
+        Self { last: Instant::now(), every }
+    }
+
+    /// True once in that time.
+    pub fn is_due(&mut self) -> bool {
+        let due = self.last.elapsed() >= self.every;
+        if due {
+            self.last = Instant::now();
+        }
+        due
+    }
+}

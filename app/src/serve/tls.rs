@@ -1,0 +1,55 @@
+//! Takes the files of a certificate and its key, gives what turns a connection into an encrypted one, or the line
+//! that says what is wrong with them.
+
+use std::{path::Path, sync::Arc};
+
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{
+        ServerConfig,
+        crypto::ring::default_provider,
+        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    },
+};
+
+use crate::files;
+
+/// PEM files: the certificate first, then those that lead to its root.
+pub fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, String> {
+    let chain = read(certificate)?;
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&chain).collect();
+    let chain = chain.map_err(|error| format!("{error}: {}", certificate.display()))?;
+    if chain.is_empty() {
+        return Err(format!("no certificate in it: {}", certificate.display()));
+    }
+    let bytes = read(key)?;
+    let private = PrivateKeyDer::from_pem_slice(&bytes);
+    let private = private.map_err(|_| format!("no private key in it: {}", key.display()))?;
+    let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, private));
+    let mut config = config.map_err(|error| format!("{error}: {}", certificate.display()))?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    std::fs::read(path).map_err(|error| format!("{}: {}", files::reason(&error), path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bad_files_are_a_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("empty"), "").unwrap();
+        std::fs::write(path("junk"), "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").unwrap();
+        let line = |certificate: &str, key: &str| acceptor(&path(certificate), &path(key)).map(|_| ()).unwrap_err();
+        assert!(line("none", "none").starts_with("no such file or folder: "));
+        assert!(line("empty", "empty").starts_with("no certificate in it: "));
+        assert!(line("junk", "empty").starts_with("no private key in it: "));
+    }
+}
