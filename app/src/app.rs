@@ -240,6 +240,10 @@ impl LokaApp {
         if let Some(problem) = self.derived.refresh(&self.session, &self.view) {
             self.session.notify(NoticeKind::Error, problem);
         }
+        if cfg!(target_arch = "wasm32") && self.derived.is_behind() {
+            // There is no thread that would wake the window.
+            ctx.request_repaint_after(std::time::Duration::from_millis(30));
+        }
         self.follow_worst();
     }
 

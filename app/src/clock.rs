@@ -12,6 +12,12 @@ pub fn seconds_of_utc() -> Option<u64> {
     (seconds >= 0.0).then_some(seconds as u64)
 }
 
+/// Milliseconds, from any moment on.
+#[cfg(target_arch = "wasm32")]
+pub fn now_ms() -> f64 {
+    js_sys::Date::now()
+}
+
 /// To the second.
 pub fn now_rfc3339() -> String {
     rfc3339(seconds_of_utc().unwrap_or_default())

@@ -1,6 +1,8 @@
 //! Takes a session and what is looked at, gives its views. A small trace is derived in the frame that needs
 //! it; a large one on a thread, and the frame goes on with what it has.
 
+#[cfg(any(target_arch = "wasm32", test))]
+mod pace;
 mod sweeps;
 #[cfg(not(target_arch = "wasm32"))]
 mod worker;
@@ -25,6 +27,8 @@ pub struct Deriver {
     /// What the worker was asked last.
     asked: Option<(u64, Question)>,
     behind: bool,
+    #[cfg(target_arch = "wasm32")]
+    pace: pace::Pace,
 }
 
 impl Deriver {
@@ -35,6 +39,8 @@ impl Deriver {
             worker: None,
             asked: None,
             behind: false,
+            #[cfg(target_arch = "wasm32")]
+            pace: pace::Pace::default(),
         }
     }
 
@@ -57,6 +63,10 @@ impl Deriver {
         if !self.behind {
             return problem;
         }
+        #[cfg(target_arch = "wasm32")]
+        if self.pace.rests(crate::clock::now_ms(), session.num_decisions(), question) {
+            return problem;
+        }
         let Some(snapshot) = session.trace.as_ref().and_then(|_| self.snapshot(session, wanted)) else {
             self.behind &= session.trace.is_some();
             return problem;
@@ -68,7 +78,11 @@ impl Deriver {
             worker.ask((snapshot, question));
             return problem;
         }
+        #[cfg(target_arch = "wasm32")]
+        let start = crate::clock::now_ms();
         *views = Views::of(&snapshot, question, views);
+        #[cfg(target_arch = "wasm32")]
+        self.pace.took(start, crate::clock::now_ms(), session.num_decisions(), question);
         (self.behind, self.asked) = (false, None);
         problem
     }

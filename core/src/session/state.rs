@@ -265,6 +265,11 @@ impl Session {
         self.revision
     }
 
+    /// How many of the changes were somebody's decisions: the rest were of rows.
+    pub fn num_decisions(&self) -> u64 {
+        self.num_decisions
+    }
+
     /// The open trace's sites, in forward order.
     pub fn sites(&self) -> &[Site] {
         self.trace.as_ref().map_or(&[], |trace| &trace.manifest().sites)

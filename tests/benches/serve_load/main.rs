@@ -1,0 +1,140 @@
+//! Many windows on one probing session: what they cost the engine, how long an event takes to all of them, and that
+//! none is lost or comes out of order.
+//!
+//!     cargo bench --workspace --bench serve_load [--profile dev] -- [--clients 0,1,50,200] [--seconds 20] [--rounds 3]
+//!
+//! The server is the real binary beside this program, probing the bundled sample again and again on the CPU engine; the
+//! windows are threads of this process, so that both share the machine's cores. One window follows the session as a
+//! browser does, and must end equal to one that joins last. The others take frames and note what came when: all must
+//! have the same frames in the same order. A marked command a few times a second is timed from its author to each.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a benchmark stops at the first surprise")]
+
+mod report;
+mod watcher;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use loka_core::session::Command;
+use loka_tests::{
+    sample,
+    serving::{Server, Window},
+};
+
+use report::Report;
+use watcher::Watcher;
+
+/// Between two marked commands.
+const MARK_EVERY: Duration = Duration::from_millis(200);
+
+struct Args {
+    clients: Vec<usize>,
+    seconds: f64,
+    rounds: usize,
+}
+
+fn args() -> Args {
+    let mut args = Args { clients: vec![0, 1, 50, 200], seconds: 20.0, rounds: 1 };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let mut value = || words.next().unwrap_or_else(|| panic!("{word} needs a value"));
+        match word.as_str() {
+            "--clients" => args.clients = value().split(',').map(|count| count.parse().unwrap()).collect(),
+            "--seconds" => args.seconds = value().parse().unwrap(),
+            "--rounds" => args.rounds = value().parse().unwrap(),
+            // Cargo's own.
+            "--bench" => {}
+            other => panic!("unknown argument {other}"),
+        }
+    }
+    args
+}
+
+fn main() {
+    let args = args();
+    println!("{}", Report::HEAD);
+    // One after the other in each round: a machine that slows down slows all of them.
+    for round in 0..args.rounds {
+        for clients in &args.clients {
+            println!("{}", run(*clients, args.seconds).line(round));
+        }
+    }
+}
+
+/// A server of its own, so that no run has the memory of the one before.
+fn run(num_clients: usize, seconds: f64) -> Report {
+    let folder = tempfile::TempDir::new().unwrap();
+    let trace = folder.path().join("sample.trace.safetensors");
+    std::fs::copy(sample(), &trace).unwrap();
+    let clients = (num_clients + 8).to_string();
+    let server = Server::start(folder.path(), ["--max-clients", clients.as_str()]);
+    let name = Some("sample.trace.safetensors");
+    let mut author = Window::join(&server, 1, name);
+    author.until_probed();
+    author.settle();
+
+    let stop = Arc::new(AtomicBool::new(false));
+    let watchers: Vec<Watcher> =
+        (0..num_clients).map(|at| Watcher::start(&server, 100 + at as u64, name, &stop)).collect();
+    watchers.iter().for_each(Watcher::wait_until_joined);
+    let before = Memory::of(&server);
+    let (start, mut marks, mut probes) = (Instant::now(), Vec::new(), Vec::new());
+    let (mut began, mut next_mark) = (None::<Instant>, Instant::now());
+    while start.elapsed().as_secs_f64() < seconds {
+        author.pump(Duration::from_millis(5));
+        let runs = author.session.is_running();
+        if !runs {
+            if let Some(began) = began.take() {
+                let rows = author.session.run.as_ref().map_or(0, |run| run.num_rows);
+                probes.push((rows, began.elapsed().as_secs_f64()));
+            }
+            // Every site has rows: all are probed again.
+            author.submit(Command::StartProbe);
+            author.until("the probe runs", |window| window.session.is_running());
+            began = Some(Instant::now());
+        }
+        if Instant::now() >= next_mark {
+            next_mark = Instant::now() + MARK_EVERY;
+            let value = 0.1 + 1e-6 * marks.len() as f64;
+            author.submit(Command::SetMaxError { value, gesture: Some(1) });
+            marks.push((value.to_le_bytes(), Instant::now()));
+        }
+    }
+    let after = Memory::of(&server);
+    author.submit(Command::CancelProbe);
+    author.until("the probe ended", |window| !window.session.is_running());
+    author.settle();
+    let mut last = Window::join(&server, 2, name);
+    last.settle();
+    author.settle();
+    let same = author.digest() == last.digest() && author.num_states == 1;
+    stop.store(true, Ordering::Relaxed);
+    let seen = watchers.into_iter().map(|watcher| watcher.seen(&marks)).collect();
+    Report::of(num_clients, &probes, seen, same, [before, after])
+}
+
+/// Of the server's process.
+#[derive(Clone, Copy)]
+struct Memory {
+    megabytes: f64,
+    cpu_seconds: f64,
+}
+
+impl Memory {
+    fn of(server: &Server) -> Self {
+        let read = |file: &str| std::fs::read_to_string(format!("/proc/{}/{file}", server.child.id())).unwrap();
+        let status = read("status");
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        let kilobytes: f64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+        let stat = read("stat");
+        let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+        let ticks: f64 = fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap();
+        Self { megabytes: kilobytes / 1024.0, cpu_seconds: ticks / 100.0 }
+    }
+}

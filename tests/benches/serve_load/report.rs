@@ -1,0 +1,73 @@
+//! One run as a line of a table.
+
+use crate::{Memory, watcher::Seen};
+
+pub struct Report {
+    clients: usize,
+    rows_per_second: f64,
+    num_probes: usize,
+    frames: usize,
+    /// Every window has the frames of every other, in the same order.
+    alike: bool,
+    /// The window that followed and one that joined last have the same session.
+    same: bool,
+    marks_ms: Vec<f64>,
+    missing: usize,
+    memory: [Memory; 2],
+}
+
+impl Report {
+    pub const HEAD: &str = "| round | windows | probes | rows/s | frames each | alike | same session | marked commands seen | p50 ms | p99 ms | max ms | server MB before, after | server CPU s |\n|--:|--:|--:|--:|--:|---|---|--:|--:|--:|--:|--:|--:|";
+
+    pub fn of(clients: usize, probes: &[(usize, f64)], seen: Vec<Seen>, same: bool, memory: [Memory; 2]) -> Self {
+        let (rows, seconds) = probes.iter().fold((0, 0.0), |(rows, seconds), probe| (rows + probe.0, seconds + probe.1));
+        let most = seen.iter().map(|seen| seen.marks_ms.len()).max().unwrap_or_default();
+        let missing = seen.iter().map(|seen| most - seen.marks_ms.len()).sum();
+        let alike = seen.windows(2).all(|pair| overlap(&pair[0].frames, &pair[1].frames));
+        let frames = seen.first().map_or(0, |seen| seen.frames.len());
+        let mut marks_ms: Vec<f64> = seen.into_iter().flat_map(|seen| seen.marks_ms).collect();
+        marks_ms.sort_by(f64::total_cmp);
+        let rows_per_second = rows as f64 / seconds;
+        Self { clients, rows_per_second, num_probes: probes.len(), frames, alike, same, marks_ms, missing, memory }
+    }
+
+    pub fn line(&self, round: usize) -> String {
+        let at = |share: f64| {
+            let last = self.marks_ms.len().saturating_sub(1);
+            self.marks_ms.get((share * last as f64).round() as usize).map_or("".to_owned(), |ms| format!("{ms:.1}"))
+        };
+        let [before, after] = self.memory;
+        let yes = |yes: bool| if yes { "yes" } else { "NO" };
+        format!(
+            "| {} | {} | {} | {:.0} | {} | {} | {} | {} ({} missed) | {} | {} | {} | {:.0}, {:.0} | {:.1} |",
+            round + 1,
+            self.clients,
+            self.num_probes,
+            self.rows_per_second,
+            self.frames,
+            yes(self.alike),
+            yes(self.same),
+            self.marks_ms.len(),
+            self.missing,
+            at(0.5),
+            at(0.99),
+            at(1.0),
+            before.megabytes,
+            after.megabytes,
+            after.cpu_seconds - before.cpu_seconds,
+        )
+    }
+}
+
+/// Windows join and leave at their own moments: where one begins in the other's frames, the rest is the same. What
+/// tells who is there is sent when somebody comes, and is no part of the session: frames before the last join are
+/// left out by looking at the second half.
+fn overlap(one: &[u64], other: &[u64]) -> bool {
+    let half = one.len() / 2;
+    let Some(first) = one.get(half) else { return one.len() == other.len() };
+    let Some(start) = other.iter().position(|frame| frame == first) else { return false };
+    let (one, other) = (&one[half..], &other[start..]);
+    let common = one.len().min(other.len());
+    // Both stopped within a moment of each other.
+    common + 8 >= one.len().max(other.len()) && one[..common] == other[..common]
+}
