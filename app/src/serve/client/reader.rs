@@ -174,7 +174,8 @@ impl Reader {
                     heard,
                     files: files.to_vec(),
                 };
-                return Ok(Entered { seat, welcome: Bytes::from(encode(&ToClient::Welcome(welcome))), cursor });
+                let welcome = Bytes::from(encode(&ToClient::Welcome(welcome)));
+                return Ok(Entered { seat, welcome, cursor, files: files.to_vec() });
             }
             if let Ok(over) = room.over().wait_for(Option::is_some).await
                 && let Some(Over::Refused(line)) = over.as_ref()

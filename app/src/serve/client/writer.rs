@@ -31,6 +31,8 @@ struct Place {
     seat: Seat,
     /// The last step that was sent; `None`: the whole session comes first.
     cursor: Option<u64>,
+    /// What else could be opened.
+    files: Vec<String>,
     newest: watch::Receiver<u64>,
     present: watch::Receiver<Bytes>,
     over: watch::Receiver<Option<Over>>,
@@ -153,10 +155,13 @@ impl Writer {
                 Ok(())
             }
             Out::Enter(entered) => {
-                let Entered { seat, welcome, cursor } = *entered;
-                let (newest, mut present, over) = (seat.room.newest(), seat.room.present(), seat.room.over());
+                let Entered { seat, welcome, cursor, files } = *entered;
+                let (newest, mut present, mut over) = (seat.room.newest(), seat.room.present(), seat.room.over());
                 present.mark_changed();
-                self.place = Some(Place { seat, cursor, newest, present, over });
+                if seat.room.is_over() {
+                    over.mark_changed();
+                }
+                self.place = Some(Place { seat, cursor, files, newest, present, over });
                 self.send(Message::Binary(welcome)).await
             }
         }
@@ -166,7 +171,8 @@ impl Writer {
         match over {
             Over::Refused(message) => {
                 let line = encode(&ToClient::Answer(Box::new(Event::OpenFailed { message })));
-                let mut messages = lobby(Vec::new());
+                let files = self.place.take().map(|place| place.files).unwrap_or_default();
+                let mut messages = lobby(files);
                 messages.push(line.into());
                 self.take(Out::Leave(messages)).await
             }
