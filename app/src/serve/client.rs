@@ -41,7 +41,7 @@ pub struct Entered {
     /// The last step that the client has; `None`: it needs the whole session.
     pub cursor: Option<u64>,
     /// What can be opened in the folder.
-    pub files: Vec<String>,
+    pub files: Arc<[String]>,
 }
 
 /// Where answers for one client are put down. Never waits.

@@ -1,6 +1,8 @@
 //! Takes what is for one client and the frames of its session, gives them to the socket in the client's own pace. A
 //! client that is too far behind gets the session instead of the steps.
 
+use std::sync::Arc;
+
 use axum::extract::ws::Message;
 use bytes::Bytes;
 use futures_util::SinkExt;
@@ -32,7 +34,7 @@ struct Place {
     /// The last step that was sent; `None`: the whole session comes first.
     cursor: Option<u64>,
     /// What else could be opened.
-    files: Vec<String>,
+    files: Arc<[String]>,
     newest: watch::Receiver<u64>,
     present: watch::Receiver<Bytes>,
     over: watch::Receiver<Option<Over>>,
@@ -171,7 +173,7 @@ impl Writer {
         match over {
             Over::Refused(message) => {
                 let line = encode(&ToClient::Answer(Box::new(Event::OpenFailed { message })));
-                let files = self.place.take().map(|place| place.files).unwrap_or_default();
+                let files = self.place.take().map(|place| place.files.to_vec()).unwrap_or_default();
                 let mut messages = lobby(files);
                 messages.push(line.into());
                 self.take(Out::Leave(messages)).await
