@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::extract::ws::Message;
 use bytes::Bytes;
-use futures_util::SinkExt;
+use futures_util::{FutureExt, SinkExt};
 use loka_core::session::{
     Event,
     shared::{ToClient, encode},
@@ -117,7 +117,12 @@ impl Writer {
         Ok(())
     }
 
+    /// Between the parts of what takes long.
     async fn take_waiting(&mut self) -> Result<(), End> {
+        // Who is not pinged for too long seems to be gone, however busy we keep it.
+        if self.pings.tick().now_or_never().is_some() {
+            self.send(Message::Ping(Bytes::new())).await?;
+        }
         while let Ok(out) = self.out.try_recv() {
             self.take(out).await?;
         }
