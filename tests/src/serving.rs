@@ -299,12 +299,20 @@ impl Window {
     pub fn until(&mut self, what: &str, so: impl Fn(&Self) -> bool) {
         let start = Instant::now();
         while !so(self) {
-            assert!(start.elapsed() < PATIENCE, "it never happens that {what}: {:?}", self.follower.closed);
+            assert!(start.elapsed() < PATIENCE, "it never happens that {what}: {}", self.state());
             if !self.pump(Duration::from_millis(50)) {
                 assert!(so(self), "the connection ended before {what}: {:?}", self.follower.closed);
                 return;
             }
         }
+    }
+
+    /// For whoever reads why a test failed.
+    fn state(&self) -> String {
+        let log: Vec<&str> = self.session.log.entries().iter().map(|entry| entry.text.as_str()).collect();
+        let (run, closed) = (&self.session.run, &self.follower.closed);
+        let run = run.as_ref().map(|run| (run.running, run.done, run.num_rows));
+        format!("at {:?}, run {run:?}, closed {closed:?}, log {log:#?}", self.follower.at())
     }
 
     /// Follows until nothing came for a while.

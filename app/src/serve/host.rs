@@ -101,12 +101,13 @@ impl Host {
             if self.ordered.session.trace.is_some() {
                 self.take_inbox();
             }
-            if Instant::now() >= self.due
-                && let Some(over) = self.take_events()
-            {
-                return over;
+            if self.hurry {
+                self.publish();
             }
-            if self.hurry || Instant::now() >= self.due {
+            if Instant::now() >= self.due {
+                if let Some(over) = self.take_events() {
+                    return over;
+                }
                 self.publish();
             }
             if let Some(over) = self.look_around() {
