@@ -1,7 +1,7 @@
 //! What comes from the link: takes events, commands of others and whole sessions, gives them to the session, and
 //! does what the window does along with them.
 
-use loka_core::session::{Command, Event, FileKind, NoticeKind, Saved, Session, shared::News};
+use loka_core::session::{Event, FileKind, NoticeKind, Saved, Session, shared::News};
 
 use crate::{app::LokaApp, link::Standing};
 

@@ -3,6 +3,8 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 pub mod big;
+pub mod serving;
+pub mod tiny;
 
 use std::{
     ffi::OsStr,

@@ -48,6 +48,9 @@ pub struct ServeArgs {
     #[arg(long, value_name = "N", default_value_t = limits::MESSAGES_PER_SECOND,
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     max_messages: u32,
+    /// A window that is further behind gets the whole session instead of its steps.
+    #[arg(long, value_name = "MIB", default_value_t = limits::RING_MIB, value_parser = at_least_one)]
+    max_behind: usize,
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {
@@ -57,8 +60,12 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 pub fn run(args: ServeArgs, json: bool) -> anyhow::Result<Outcome> {
     let (folder, trace) = served(&args.path)?;
     let token = token(&args)?;
-    let bounds =
-        Bounds { clients: args.max_clients, sessions: args.max_sessions, messages_per_second: args.max_messages };
+    let bounds = Bounds {
+        clients: args.max_clients,
+        sessions: args.max_sessions,
+        messages_per_second: args.max_messages,
+        ring_bytes: args.max_behind << 20,
+    };
     let options = Options {
         folder,
         trace,

@@ -24,13 +24,7 @@ use loka_core::{
     trace::Trace,
 };
 
-use super::{
-    Link, Wake, inspect,
-    keeping::Keeping,
-    panic_text,
-    watch::Watch,
-    work::Work,
-};
+use super::{Link, Wake, inspect, keeping::Keeping, panic_text, watch::Watch, work::Work};
 use crate::{clock::now_rfc3339, files};
 
 /// The engines of this process: the CPU, always there, and CUDA where it is.
@@ -95,11 +89,6 @@ impl LocalLink {
     pub fn with_journal(mut self, author: Author) -> Self {
         self.keeping = Keeping::of(author);
         self
-    }
-
-    /// The open trace, for questions beside the session.
-    pub fn trace(&self) -> Option<Trace> {
-        self.trace.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn watch(&mut self, path: Option<String>) {
@@ -307,6 +296,10 @@ impl Link for LocalLink {
                 return Some(news);
             }
         }
+    }
+
+    fn trace(&self) -> Option<Trace> {
+        self.trace.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn keep_command(&mut self, by: Option<(&Author, u64)>, command: &Command) {

@@ -7,8 +7,10 @@ mod inspect;
 mod keeping;
 #[cfg(not(target_arch = "wasm32"))]
 mod local;
+#[cfg(feature = "gui")]
 mod page;
 mod reading;
+#[cfg(feature = "gui")]
 mod remote;
 #[cfg(not(target_arch = "wasm32"))]
 mod watch;
@@ -17,15 +19,21 @@ mod work;
 
 #[cfg(not(target_arch = "wasm32"))]
 pub use local::LocalLink;
+#[cfg(feature = "gui")]
 pub(crate) use page::name_of;
+#[cfg(feature = "gui")]
 pub use page::{MOST_BYTES, Outside, PageLink, Shelf, is_address};
+#[cfg(feature = "gui")]
 pub use remote::{Network, RemoteLink, Socket, SocketNews};
 #[cfg(all(feature = "serve", not(target_arch = "wasm32")))]
 pub(crate) use {identify::identify, inspect::answer as inspect_answer, reading::series_of};
 
-use loka_core::session::{
-    Command, Effect, Event, Saved,
-    shared::{Author, News, Person},
+use loka_core::{
+    session::{
+        Command, Effect, Event, Saved,
+        shared::{Author, News, Person},
+    },
+    trace::Trace,
 };
 
 /// Carries work out for a session.
@@ -35,6 +43,11 @@ pub trait Link {
 
     /// The next thing that happened, if any.
     fn poll(&mut self) -> Option<News>;
+
+    /// The open trace, for questions beside the session; `None`: it is not here.
+    fn trace(&self) -> Option<Trace> {
+        None
+    }
 
     /// What is under way besides a probe ("Opening …"), for the status line.
     fn busy(&self) -> Option<String>;

@@ -30,7 +30,7 @@ fn answered(room: Option<&Room>, jail: &Jail, question: Question) -> Event {
             let kind = inside(&path).and_then(|name| identify(Path::new(&name)));
             Event::Identified { path, kind }
         }
-        Question::Series => match room.and_then(opened) {
+        Question::Series => match room.and_then(Room::opened) {
             Some(trace) => Event::SeriesRead { path: name_of(room), table: Ok(Box::new(series_of(&trace))) },
             None => refusal(room, Question::Series, NO_TRACE.to_owned()),
         },
@@ -39,9 +39,7 @@ fn answered(room: Option<&Room>, jail: &Jail, question: Question) -> Event {
                 Ok(found) => found,
                 Err(line) => return refusal(room, Question::Inspect { site, other }, line),
             };
-            let answer = inspect_answer(name_of(room), room.and_then(opened), found, site, |path| {
-                Trace::open(Path::new(path)).map_err(|error| error.to_string())
-            });
+            let answer = inspect_answer(name_of(room), room.and_then(Room::opened), found, site, read);
             // By the name that was asked for.
             match answer {
                 Event::SiteInspected { trace, site, outcome, .. } => {
@@ -71,6 +69,6 @@ fn name_of(room: Option<&Room>) -> String {
 }
 
 /// By its name: the process works in the served folder.
-fn opened(room: &Room) -> Option<Trace> {
-    room.opened(|| Trace::open(Path::new(&room.trace)).ok())
+fn read(name: &str) -> Result<Trace, String> {
+    Trace::open(Path::new(name)).map_err(|error| error.to_string())
 }

@@ -40,6 +40,8 @@ pub struct Entered {
     pub welcome: Bytes,
     /// The last step that the client has; `None`: it needs the whole session.
     pub cursor: Option<u64>,
+    /// What can be opened in the folder.
+    pub files: Arc<[String]>,
 }
 
 /// Where answers for one client are put down. Never waits.
@@ -50,6 +52,12 @@ pub struct Outbox {
 }
 
 impl Outbox {
+    /// Of a client that is gone.
+    #[cfg(test)]
+    pub fn nowhere() -> Self {
+        Self { sender: mpsc::channel(1).0, full: Arc::default() }
+    }
+
     pub fn send(&self, message: Bytes) {
         // A closed one is of a client that is gone.
         if let Err(mpsc::error::TrySendError::Full(_)) = self.sender.try_send(Out::Message(message)) {

@@ -29,7 +29,6 @@ impl Ending {
         // A closed channel is an end, too.
         drop(signal.wait_for(|ended| *ended).await);
     }
-
 }
 
 impl Ender {

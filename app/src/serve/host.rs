@@ -15,7 +15,7 @@ use std::{
 };
 
 use loka_core::session::{
-    Command, CommandError, Effect, Event, Session,
+    Command, CommandError, Effect, Event, Saved,
     shared::{Author, News, Ordered, Step, Taken, ToClient, encode},
 };
 use tokio::sync::mpsc;
@@ -97,13 +97,17 @@ impl Host {
         self.ask(Command::FindEngines);
         self.ask(Command::OpenTrace { path: self.room.trace.clone() });
         loop {
-            self.take_inbox();
-            if Instant::now() >= self.due
-                && let Some(over) = self.take_events()
-            {
-                return over;
+            // Who comes before the trace is there waits: what an earlier process left would undo what it asks for.
+            if self.ordered.session.trace.is_some() {
+                self.take_inbox();
             }
-            if self.hurry || Instant::now() >= self.due {
+            if self.hurry {
+                self.publish();
+            }
+            if Instant::now() >= self.due {
+                if let Some(over) = self.take_events() {
+                    return over;
+                }
                 self.publish();
             }
             if let Some(over) = self.look_around() {
@@ -166,8 +170,8 @@ impl Host {
         self.link.keep_event(&event);
         self.pending_rows += num_rows(&event);
         let step = self.ordered.event(event);
-        self.pending.push(step);
         self.keep_whole();
+        self.pending.push(step);
     }
 
     fn keep_whole(&mut self) {
@@ -187,10 +191,7 @@ impl Host {
                         return Some(over);
                     }
                 }
-                Some(News::State(saved)) => {
-                    let seq = self.ordered.seq();
-                    self.take_state(Ordered::of(*saved, seq + 1));
-                }
+                Some(News::State(saved)) => self.take_state(*saved),
                 // This thread is who orders commands.
                 Some(News::Command { .. } | News::Refused(_)) => {}
             }
@@ -206,25 +207,28 @@ impl Host {
         let opened = matches!(event, Event::TraceOpened { .. });
         self.event(event);
         if opened {
-            self.begin_probe();
+            self.opened();
         }
         self.watch();
         None
     }
 
     /// What an earlier process left.
-    fn take_state(&mut self, ordered: Ordered) {
-        self.ordered = ordered;
+    fn take_state(&mut self, saved: Saved) {
+        let (seq, before) = (self.ordered.seq() + 1, std::mem::take(&mut self.ordered));
+        self.ordered = Ordered::of(saved, seq);
+        // Those that were found while the journal was read.
+        self.ordered.session.engines = before.session.engines;
         (self.pending_rows, self.hurry) = (0, false);
         self.pending.clear();
-        self.room.publish_anew(self.ordered.seq());
-        // Those that were found before are not in it.
-        self.ask(Command::FindEngines);
-        self.begin_probe();
+        self.room.publish_anew(seq);
+        self.opened();
         self.watch();
     }
 
-    fn begin_probe(&mut self) {
+    /// A trace is there: what it lacks is probed.
+    fn opened(&mut self) {
+        self.room.set_opened(self.link.trace());
         if self.ordered.session.lacks_rows() {
             self.ask(Command::StartProbe);
         }
@@ -247,13 +251,13 @@ impl Host {
     /// Coded once for everybody.
     fn publish(&mut self) {
         self.hurry = false;
-        // What is told is kept, whatever happens to this process next.
-        self.link.flush();
         let rows = std::mem::take(&mut self.pending_rows);
         let steps = std::mem::take(&mut self.pending);
         let (Some(first), Some(last)) = (steps.first().map(|step| step.seq), steps.last().map(|step| step.seq)) else {
             return;
         };
+        // What is told is kept: no kill takes it back.
+        self.link.flush();
         if rows > limits::STEP_ROWS {
             return self.room.publish_anew(last);
         }
@@ -293,3 +297,6 @@ fn num_rows(event: &Event) -> usize {
         _ => 0,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -29,7 +29,7 @@ pub struct Hub {
     pub bounds: Bounds,
     make: MakeLink,
     rooms: Mutex<BTreeMap<String, Arc<Room>>>,
-    listing: AsyncMutex<Option<(Instant, Vec<String>)>>,
+    listing: AsyncMutex<Option<(Instant, Arc<[String]>)>>,
     /// Places for windows, for those who are told that there is none, and for questions.
     pub clients: Arc<Semaphore>,
     pub turned_away: Arc<Semaphore>,
@@ -62,7 +62,7 @@ impl Hub {
     }
 
     /// What can be opened, by name.
-    pub async fn files(&self) -> Vec<String> {
+    pub async fn files(&self) -> Arc<[String]> {
         let mut listing = self.listing.lock().await;
         if let Some((at, files)) = listing.as_ref()
             && at.elapsed() < limits::LISTING_LASTS
@@ -71,7 +71,7 @@ impl Hub {
         }
         let jail = self.jail.clone();
         let found = tokio::task::spawn_blocking(move || jail.list()).await.unwrap_or_default();
-        let files: Vec<String> = found.entries.into_iter().map(|entry| entry.name).collect();
+        let files: Arc<[String]> = found.entries.into_iter().map(|entry| entry.name).collect();
         *listing = Some((Instant::now(), files.clone()));
         files
     }
@@ -113,7 +113,7 @@ impl Hub {
             room.close();
             return Ok(Found::Closing(room.over()));
         }
-        let (room, inbox) = Room::new(random()?, name.to_owned());
+        let (room, inbox) = Room::new(random()?, name.to_owned(), self.bounds.ring_bytes);
         host::start(room.clone(), inbox, self.jail.clone(), self.make.clone())?;
         rooms.insert(name.to_owned(), room.clone());
         Ok(Found::Room(room))

@@ -92,7 +92,7 @@ pub const QUESTIONS_WAITING: usize = 16;
 pub const ASKERS: usize = 2;
 
 /// Steps that a client may be behind before it gets the whole session instead, in bytes as they are sent.
-pub const RING_BYTES: usize = 32 << 20;
+pub const RING_MIB: usize = 32;
 
 /// A step of more rows is not sent: everyone gets the session instead, which comes in parts and shows how far it is.
 pub const STEP_ROWS: usize = 20_000;

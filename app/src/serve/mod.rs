@@ -74,6 +74,8 @@ pub struct Bounds {
     pub clients: usize,
     pub sessions: usize,
     pub messages_per_second: u32,
+    /// Bytes of steps that a window may be behind.
+    pub ring_bytes: usize,
 }
 
 /// Ready: everything was checked, and the port is ours.
@@ -146,7 +148,8 @@ impl Server {
         let failed = |error: std::io::Error| format!("{error}: {}", self.address);
         let mut signals = Signals::new().map_err(failed)?;
         let listener = tokio::net::TcpListener::from_std(self.listener).map_err(failed)?;
-        let make: MakeLink = Arc::new(|wake| Box::new(LocalLink::new(wake).with_journal(Author::program())) as Box<dyn Link>);
+        let local = |wake| Box::new(LocalLink::new(wake).with_journal(Author::program())) as Box<dyn Link>;
+        let make: MakeLink = Arc::new(local);
         let hub = Arc::new(Hub::new(self.jail, self.trace, self.bounds, make));
         let (ender, ending) = ending();
         let behind = Behind { page: Arc::new(self.page), hub: hub.clone(), ending: ending.clone() };

@@ -73,8 +73,8 @@ pub struct Room {
     pub(super) closing: AtomicBool,
     over: watch::Sender<Option<Over>>,
     coded: AsyncMutex<Option<Arc<Coded>>>,
-    /// Opened for questions, beside the thread's own.
-    opened: OnceLock<Option<Trace>>,
+    /// For questions beside the session.
+    opened: OnceLock<Trace>,
 }
 
 /// A client in a room. Gone when it is dropped.
@@ -96,14 +96,14 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Room {
     /// The room, and where its thread hears.
-    pub fn new(id: u64, trace: String) -> (Arc<Self>, mpsc::Receiver<ToHost>) {
+    pub fn new(id: u64, trace: String, ring_bytes: usize) -> (Arc<Self>, mpsc::Receiver<ToHost>) {
         let (inbox, heard) = mpsc::channel(limits::COMMANDS_WAITING);
         let room = Self {
             id,
             trace,
             inbox,
             thread: OnceLock::new(),
-            ring: Mutex::new(Ring::new(0, limits::RING_BYTES)),
+            ring: Mutex::new(Ring::new(0, ring_bytes)),
             newest: watch::Sender::new(0),
             present: watch::Sender::new(encode(&ToClient::Present(Vec::new())).into()),
             people: Mutex::default(),
@@ -214,9 +214,16 @@ impl Room {
         }
     }
 
-    /// The trace, for questions. Opened at the first one: the file is mapped, not read.
-    pub fn opened(&self, open: impl FnOnce() -> Option<Trace>) -> Option<Trace> {
-        self.opened.get_or_init(open).clone()
+    /// The trace, once it is open.
+    pub fn opened(&self) -> Option<Trace> {
+        self.opened.get().cloned()
+    }
+
+    pub(super) fn set_opened(&self, trace: Option<Trace>) {
+        if let Some(trace) = trace {
+            // One session has one trace.
+            drop(self.opened.set(trace));
+        }
     }
 
     pub(super) fn publish(&self, first: u64, last: u64, frame: Bytes) {

@@ -12,7 +12,7 @@ use loka_core::{
     engine::EngineStatus,
     model::{Results, SiteId},
     plan::Plan,
-    session::{ENGINES, Effect, Event},
+    session::{ENGINES, Effect, Event, shared::News},
     tables,
     trace::Trace,
 };
@@ -210,12 +210,8 @@ impl PageLink {
     }
 }
 
-impl Link for PageLink {
-    fn run(&mut self, effect: Effect) {
-        self.work.push_back(Work::Effect(effect));
-    }
-
-    fn poll(&mut self) -> Option<Event> {
+impl PageLink {
+    fn next_event(&mut self) -> Option<Event> {
         self.take_fetched();
         loop {
             if let Some(event) = self.answers.pop_front() {
@@ -229,6 +225,16 @@ impl Link for PageLink {
             let work = self.work.pop_front()?;
             self.carry_out(work);
         }
+    }
+}
+
+impl Link for PageLink {
+    fn run(&mut self, effect: Effect) {
+        self.work.push_back(Work::Effect(effect));
+    }
+
+    fn poll(&mut self) -> Option<News> {
+        self.next_event().map(News::from)
     }
 
     fn busy(&self) -> Option<String> {

@@ -48,7 +48,7 @@ fn page() -> (PageLink, Shelf, Browser) {
 fn all(link: &mut PageLink) -> Vec<Event> {
     let mut events = Vec::new();
     while !link.work.is_empty() || !link.answers.is_empty() || !link.outside_is_quiet() {
-        events.extend(link.poll());
+        events.extend(link.next_event());
     }
     events
 }
@@ -69,9 +69,9 @@ fn a_trace_is_opened_from_memory_and_work_is_announced_first() {
     let (mut link, shelf, _) = page();
     shelf.put("a.trace.safetensors", sample()).unwrap();
     link.run(Effect::LoadTrace { path: "a.trace.safetensors".to_owned() });
-    assert_eq!(link.poll(), None, "a frame says what is under way");
+    assert_eq!(link.next_event(), None, "a frame says what is under way");
     assert_eq!(link.busy().as_deref(), Some("Opening a.trace.safetensors"));
-    let Some(Event::TraceOpened { trace }) = link.poll() else { panic!("not opened") };
+    let Some(Event::TraceOpened { trace }) = link.next_event() else { panic!("not opened") };
     assert_eq!((trace.path.as_str(), trace.meta.trace_digest.as_str()), ("a.trace.safetensors", ""));
     let [Event::TraceDigest { digest, .. }] = all(&mut link).try_into().unwrap() else { panic!("no digest") };
     assert_eq!(digest, Trace::open(Path::new(TRACE)).unwrap().digest());

@@ -136,7 +136,7 @@ impl Reader {
         self.room = None;
         let files = self.hub.files().await;
         let Some(trace) = trace.or_else(|| self.hub.trace.clone()) else {
-            return self.put(Out::Leave(lobby(files))).await;
+            return self.put(Out::Leave(lobby(files.to_vec()))).await;
         };
         match self.enter(author, &trace, resume, &files).await {
             Ok(entered) => {
@@ -144,7 +144,7 @@ impl Reader {
                 self.put(Out::Enter(Box::new(entered))).await
             }
             Err(message) => {
-                let mut messages = lobby(files);
+                let mut messages = lobby(files.to_vec());
                 messages.push(encode(&ToClient::Answer(Box::new(Event::OpenFailed { message }))).into());
                 self.put(Out::Leave(messages)).await
             }
@@ -157,7 +157,7 @@ impl Reader {
         author: &Author,
         trace: &str,
         resume: Option<(u64, u64)>,
-        files: &[String],
+        files: &Arc<[String]>,
     ) -> Result<Entered, String> {
         // One that closes in this moment is opened anew.
         for _ in 0..3 {
@@ -174,7 +174,8 @@ impl Reader {
                     heard,
                     files: files.to_vec(),
                 };
-                return Ok(Entered { seat, welcome: Bytes::from(encode(&ToClient::Welcome(welcome))), cursor });
+                let welcome = Bytes::from(encode(&ToClient::Welcome(welcome)));
+                return Ok(Entered { seat, welcome, cursor, files: files.clone() });
             }
             if let Ok(over) = room.over().wait_for(Option::is_some).await
                 && let Some(Over::Refused(line)) = over.as_ref()

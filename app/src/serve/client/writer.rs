@@ -1,9 +1,11 @@
 //! Takes what is for one client and the frames of its session, gives them to the socket in the client's own pace. A
 //! client that is too far behind gets the session instead of the steps.
 
+use std::sync::Arc;
+
 use axum::extract::ws::Message;
 use bytes::Bytes;
-use futures_util::SinkExt;
+use futures_util::{FutureExt, SinkExt};
 use loka_core::session::{
     Event,
     shared::{ToClient, encode},
@@ -31,6 +33,8 @@ struct Place {
     seat: Seat,
     /// The last step that was sent; `None`: the whole session comes first.
     cursor: Option<u64>,
+    /// What else could be opened.
+    files: Arc<[String]>,
     newest: watch::Receiver<u64>,
     present: watch::Receiver<Bytes>,
     over: watch::Receiver<Option<Over>>,
@@ -113,7 +117,12 @@ impl Writer {
         Ok(())
     }
 
+    /// Between the parts of what takes long.
     async fn take_waiting(&mut self) -> Result<(), End> {
+        // Who is not pinged for too long seems to be gone, however busy we keep it.
+        if self.pings.tick().now_or_never().is_some() {
+            self.send(Message::Ping(Bytes::new())).await?;
+        }
         while let Ok(out) = self.out.try_recv() {
             self.take(out).await?;
         }
@@ -153,10 +162,13 @@ impl Writer {
                 Ok(())
             }
             Out::Enter(entered) => {
-                let Entered { seat, welcome, cursor } = *entered;
-                let (newest, mut present, over) = (seat.room.newest(), seat.room.present(), seat.room.over());
+                let Entered { seat, welcome, cursor, files } = *entered;
+                let (newest, mut present, mut over) = (seat.room.newest(), seat.room.present(), seat.room.over());
                 present.mark_changed();
-                self.place = Some(Place { seat, cursor, newest, present, over });
+                if seat.room.is_over() {
+                    over.mark_changed();
+                }
+                self.place = Some(Place { seat, cursor, files, newest, present, over });
                 self.send(Message::Binary(welcome)).await
             }
         }
@@ -166,7 +178,8 @@ impl Writer {
         match over {
             Over::Refused(message) => {
                 let line = encode(&ToClient::Answer(Box::new(Event::OpenFailed { message })));
-                let mut messages = lobby(Vec::new());
+                let files = self.place.take().map(|place| place.files.to_vec()).unwrap_or_default();
+                let mut messages = lobby(files);
                 messages.push(line.into());
                 self.take(Out::Leave(messages)).await
             }

@@ -1,0 +1,363 @@
+//! `loka serve` as a test needs it: the real binary on a port of its own, raw requests to it, and windows that follow
+//! a session as a browser's do.
+
+use std::{
+    ffi::OsStr,
+    io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _},
+    net::TcpStream,
+    path::Path,
+    process::{Child, ChildStdout, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use loka_core::session::{
+    self, Event, Session,
+    shared::{Author, Follower, MAX_TO_CLIENT, News, Question, ToClient, ToServer, decode, encode},
+};
+use tempfile::TempDir;
+use tungstenite::{Message, WebSocket, client::IntoClientRequest as _};
+
+use crate::loka;
+
+/// No step of a test waits longer.
+pub const PATIENCE: Duration = Duration::from_secs(18);
+
+/// A running server, killed when it is dropped.
+pub struct Server {
+    pub child: Child,
+    /// What the last line of its start says.
+    pub link: String,
+    /// `127.0.0.1:PORT`.
+    pub address: String,
+    out: BufReader<ChildStdout>,
+    _page: TempDir,
+}
+
+pub const INDEX: &str = "<!doctype html><html><head><!-- loka-serve --></head><body>LoKA</body></html>";
+pub const SCRIPT: &str = "export default 1;";
+
+impl Server {
+    /// Serves `what` on a free port, with a page of two files.
+    pub fn start<S: AsRef<OsStr>>(what: &Path, args: impl IntoIterator<Item = S>) -> Self {
+        Self::listen(what, "127.0.0.1:0", args)
+    }
+
+    pub fn listen<S: AsRef<OsStr>>(what: &Path, listen: &str, args: impl IntoIterator<Item = S>) -> Self {
+        let page = TempDir::new().unwrap();
+        std::fs::write(page.path().join("index.html"), INDEX).unwrap();
+        std::fs::write(page.path().join("loka.js"), SCRIPT).unwrap();
+        let mut command = Command::new(loka());
+        command.arg("serve").arg(what).args(["--listen", listen, "--page"]).arg(page.path()).args(args);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut link = String::new();
+        out.read_line(&mut link).unwrap();
+        let link = link.trim_end().to_owned();
+        let after = link.split_once("://").unwrap_or_else(|| panic!("not a link: {link:?}")).1;
+        let port = after.split(['/', '"']).next().unwrap().rsplit(':').next().unwrap();
+        let address = format!("127.0.0.1:{port}");
+        Self { child, link, address, out, _page: page }
+    }
+
+    /// Everything else that it wrote on stdout; it has ended.
+    pub fn rest(&mut self) -> String {
+        let mut rest = String::new();
+        self.out.read_to_string(&mut rest).unwrap();
+        rest
+    }
+
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([format!("-{name}"), self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    /// The exit code, once it has ended by itself.
+    pub fn ended(&mut self) -> Option<i32> {
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("it does not end");
+    }
+
+    pub fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream
+    }
+
+    /// Sends these bytes, gives all that comes back until the connection ends.
+    pub fn raw(&self, request: &str) -> Answer {
+        let mut stream = self.connect();
+        stream.write_all(request.as_bytes()).unwrap();
+        Answer::read(stream)
+    }
+
+    /// `GET` with these headers beside the right host.
+    pub fn get(&self, path: &str, headers: &[&str]) -> Answer {
+        let headers: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
+        let address = &self.address;
+        self.raw(&format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{headers}\r\n"))
+    }
+
+    /// The answer to an attempt at a WebSocket; the connection is left when it succeeds.
+    pub fn upgrade(&self, headers: &[&str]) -> Answer {
+        let headers: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
+        let request = format!(
+            "GET /live HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{headers}\r\n",
+            self.address
+        );
+        let mut stream = self.connect();
+        stream.write_all(request.as_bytes()).unwrap();
+        Answer::read_head(stream)
+    }
+
+    pub fn origin(&self) -> String {
+        format!("Origin: http://{}", self.address)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// What came back.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub head: String,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    pub fn read(mut stream: impl std::io::Read) -> Self {
+        let mut bytes = Vec::new();
+        // A reset after the answer is the end of it.
+        drop(stream.read_to_end(&mut bytes));
+        Self::of(bytes)
+    }
+
+    fn read_head(mut stream: TcpStream) -> Self {
+        let (mut bytes, mut byte) = (Vec::new(), [0]);
+        while !bytes.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap() > 0 {
+            bytes.push(byte[0]);
+        }
+        Self::of(bytes)
+    }
+
+    fn of(bytes: Vec<u8>) -> Self {
+        let end = bytes.windows(4).position(|four| four == b"\r\n\r\n").map_or(bytes.len(), |at| at + 4);
+        let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+        let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
+        Self { status, head, body: bytes[end..].to_vec() }
+    }
+
+    /// The values of a header.
+    pub fn all(&self, name: &str) -> Vec<&str> {
+        let lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        lines.filter(|(of, _)| of.eq_ignore_ascii_case(name)).map(|(_, value)| value).collect()
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.all(name).first().copied()
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}
+
+/// A window on a session: what a browser does, without drawing.
+pub struct Window {
+    socket: Option<WebSocket<TcpStream>>,
+    address: String,
+    cookie: Option<String>,
+    pub follower: Follower,
+    pub session: Session,
+    /// How often the whole session came.
+    pub num_states: usize,
+    /// Messages with steps since the window was opened.
+    pub num_steps: usize,
+    pub refused: Vec<String>,
+    pub answers: Vec<Event>,
+}
+
+impl Window {
+    /// Says hello and waits for the session.
+    pub fn join(server: &Server, key: u64, trace: Option<&str>) -> Self {
+        let mut window = Self::knock(server, key, trace);
+        window.until("the session comes", |window| window.num_states > 0);
+        window
+    }
+
+    /// Says hello, and waits for nothing.
+    pub fn knock(server: &Server, key: u64, trace: Option<&str>) -> Self {
+        let author = Author { key, name: format!("Window {key}") };
+        let mut window = Self {
+            socket: None,
+            address: server.address.clone(),
+            cookie: None,
+            follower: Follower::new(author, "test", trace.map(str::to_owned)),
+            session: Session::default(),
+            num_states: 0,
+            num_steps: 0,
+            refused: Vec::new(),
+            answers: Vec::new(),
+        };
+        window.connect();
+        window
+    }
+
+    /// The same window on another connection, maybe of another server.
+    pub fn reconnect(&mut self, server: &Server) {
+        self.address.clone_from(&server.address);
+        self.connect();
+    }
+
+    fn connect(&mut self) {
+        self.socket = Some(open(&self.address, self.cookie.as_deref()));
+        let hello = self.follower.hello();
+        self.send(&hello);
+    }
+
+    /// As when a cable is pulled.
+    pub fn drop_connection(&mut self) {
+        self.socket = None;
+    }
+
+    pub fn socket(&mut self) -> &mut WebSocket<TcpStream> {
+        self.socket.as_mut().unwrap()
+    }
+
+    pub fn send(&mut self, message: &ToServer) {
+        self.socket().send(Message::Binary(encode(message).into())).unwrap();
+    }
+
+    pub fn submit(&mut self, command: session::Command) {
+        let message = self.follower.submit(command);
+        self.send(&message);
+    }
+
+    pub fn ask(&mut self, question: Question) {
+        let message = self.follower.ask(question);
+        self.send(&message);
+    }
+
+    /// Takes one message, if one comes in that time. `false`: the connection is over.
+    pub fn pump(&mut self, within: Duration) -> bool {
+        let Some(socket) = &mut self.socket else { return false };
+        socket.get_ref().set_read_timeout(Some(within.max(Duration::from_millis(1)))).unwrap();
+        let bytes = match socket.read() {
+            Ok(Message::Binary(bytes)) => bytes,
+            Ok(Message::Close(_)) => return false,
+            Ok(_) => return true,
+            Err(tungstenite::Error::Io(error))
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+            {
+                return true;
+            }
+            Err(_) => return false,
+        };
+        let message: ToClient = decode(&bytes, MAX_TO_CLIENT).unwrap();
+        self.num_steps += usize::from(matches!(message, ToClient::Steps(_)));
+        for message in self.follower.take(message).unwrap() {
+            self.send(&message);
+        }
+        while let Some(news) = self.follower.poll() {
+            self.take(news);
+        }
+        true
+    }
+
+    fn take(&mut self, news: News) {
+        match news {
+            News::Event(event) => {
+                if event.is_private() || matches!(*event, Event::OpenFailed { .. }) {
+                    self.answers.push((*event).clone());
+                }
+                self.session.event(*event);
+            }
+            News::Command { command, .. } => drop(self.session.command(*command)),
+            News::State(saved) => {
+                self.num_states += 1;
+                self.session = Session::restored(*saved);
+            }
+            News::Refused(line) => self.refused.push(line),
+        }
+    }
+
+    /// Follows the session until something is so.
+    #[track_caller]
+    pub fn until(&mut self, what: &str, so: impl Fn(&Self) -> bool) {
+        let start = Instant::now();
+        while !so(self) {
+            assert!(start.elapsed() < PATIENCE, "it never happens that {what}: {}", self.state());
+            if !self.pump(Duration::from_millis(50)) {
+                assert!(so(self), "the connection ended before {what}: {:?}", self.follower.closed);
+                return;
+            }
+        }
+    }
+
+    /// For whoever reads why a test failed.
+    fn state(&self) -> String {
+        let log: Vec<&str> = self.session.log.entries().iter().map(|entry| entry.text.as_str()).collect();
+        let (run, closed) = (&self.session.run, &self.follower.closed);
+        let run = run.as_ref().map(|run| (run.running, run.done, run.num_rows));
+        format!("at {:?}, run {run:?}, closed {closed:?}, log {log:#?}", self.follower.at())
+    }
+
+    /// Follows until nothing came for a while.
+    pub fn settle(&mut self) {
+        let mut quiet = Instant::now();
+        let start = Instant::now();
+        let mut at = self.follower.at();
+        while quiet.elapsed() < Duration::from_millis(400) && start.elapsed() < PATIENCE {
+            self.pump(Duration::from_millis(20));
+            if self.follower.at() != at {
+                (at, quiet) = (self.follower.at(), Instant::now());
+            }
+        }
+    }
+
+    /// The probe is over and every site has its rows.
+    pub fn until_probed(&mut self) {
+        self.until("every site was probed", |window| {
+            window.session.trace.is_some() && !window.session.is_running() && !window.session.lacks_rows()
+        });
+    }
+
+    /// Reads until the server ends the talk; why, as it said.
+    pub fn until_closed(&mut self) -> String {
+        let start = Instant::now();
+        while self.pump(Duration::from_millis(50)) {
+            assert!(start.elapsed() < PATIENCE, "it was not closed");
+        }
+        self.follower.closed.clone().unwrap_or_default().0
+    }
+
+    pub fn digest(&self) -> String {
+        self.session.save().digest()
+    }
+}
+
+/// A WebSocket as the server's own page opens it.
+pub fn open(address: &str, cookie: Option<&str>) -> WebSocket<TcpStream> {
+    let mut request = format!("ws://{address}/live").into_client_request().unwrap();
+    request.headers_mut().insert("Origin", format!("http://{address}").parse().unwrap());
+    if let Some(cookie) = cookie {
+        request.headers_mut().insert("Cookie", cookie.parse().unwrap());
+    }
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    tungstenite::client(request, stream).unwrap().0
+}

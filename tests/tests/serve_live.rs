@@ -1,0 +1,406 @@
+//! Sessions of `loka serve` as several windows see them: the same at every one of them, whatever happens to its
+//! connection, and whatever another one does.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
+
+use std::time::{Duration, Instant};
+
+use loka_core::{
+    dispatch::Policy,
+    model::{Gemm, KernelId, ModKind, SiteId},
+    session::{
+        Command, Event,
+        shared::{Question, ToClient, ToServer, encode},
+    },
+};
+use loka_tests::{
+    serving::{PATIENCE, Server, Window, open},
+    tiny,
+};
+use tempfile::TempDir;
+use tungstenite::Message;
+
+const TRACE: &str = "tiny.trace.safetensors";
+
+fn folder(num_sites: usize) -> TempDir {
+    let folder = TempDir::new().unwrap();
+    tiny::put(&folder.path().join(TRACE), num_sites);
+    folder
+}
+
+fn serve(num_sites: usize, args: &[&str]) -> (TempDir, Server) {
+    let folder = folder(num_sites);
+    let server = Server::start(folder.path(), args);
+    (folder, server)
+}
+
+fn pull(value: f64) -> Command {
+    Command::SetMaxError { value, gesture: None }
+}
+
+fn site(at: usize) -> SiteId {
+    SiteId::new(&format!("layers.{at}"))
+}
+
+#[track_caller]
+fn are_same(windows: &mut [&mut Window]) {
+    windows.iter_mut().for_each(|window| window.settle());
+    let first = (windows[0].follower.at(), windows[0].digest());
+    for window in &mut *windows {
+        assert_eq!((window.follower.at(), window.digest()), first);
+    }
+}
+
+#[test]
+fn two_windows_and_one_that_comes_late_see_the_same() {
+    let (_folder, server) = serve(6, &[]);
+    let (mut anna, mut bo) = (Window::join(&server, 1, None), Window::join(&server, 2, Some(TRACE)));
+    anna.until_probed();
+    assert_eq!(anna.session.trace.as_ref().unwrap().path, TRACE, "a name in the folder, no path of the machine");
+    anna.submit(pull(0.3));
+    bo.submit(Command::SetPolicy { policy: Policy::rel_l2() });
+    anna.submit(Command::ToggleMod { kind: ModKind::NoBias });
+    let kernel = KernelId::new("cublaslt/tf32");
+    let reason = "it must stay".to_owned();
+    bo.submit(Command::SetOverride { site: site(0), gemm: Gemm::Fprop, kernel, reason });
+    anna.submit(Command::Undo);
+    for window in [&mut anna, &mut bo] {
+        window.until("everything was answered", |window| window.follower.num_waiting() == 0);
+        window.until_probed();
+    }
+    are_same(&mut [&mut anna, &mut bo]);
+    let mut cleo = Window::join(&server, 3, None);
+    are_same(&mut [&mut anna, &mut bo, &mut cleo]);
+    assert_eq!((anna.num_states, cleo.num_states), (1, 1));
+    assert!(anna.refused.is_empty() && bo.refused.is_empty(), "{:?} {:?}", anna.refused, bo.refused);
+    assert!(anna.session.rows().count() > 0);
+    anna.until("everyone is seen", |window| window.follower.people.len() == 3);
+    assert_eq!(anna.follower.people[2].name, "Window 3");
+    drop(cleo);
+    anna.until("who left is not", |window| window.follower.people.len() == 2);
+}
+
+#[test]
+fn a_window_that_was_away_goes_on_where_it_was() {
+    let (_folder, server) = serve(150, &[]);
+    let (mut anna, mut bo) = (Window::join(&server, 1, None), Window::join(&server, 2, None));
+    anna.until("rows come", |window| window.session.has_rows());
+    assert!(anna.session.is_running(), "the probe is over before the test began");
+    let before = anna.follower.at().unwrap();
+    anna.drop_connection();
+    bo.until("the session went on", |window| window.follower.at().unwrap().1 > before.1 + 3);
+    anna.reconnect(&server);
+    anna.until("it goes on", |window| window.follower.at().unwrap().1 > before.1);
+    assert_eq!((anna.num_states, anna.follower.at().unwrap().0), (1, before.0), "no need for the whole session");
+    anna.until_probed();
+    bo.until_probed();
+    are_same(&mut [&mut anna, &mut bo]);
+}
+
+#[test]
+fn a_command_that_is_sent_again_is_done_once() {
+    let (_folder, server) = serve(1, &[]);
+    let mut anna = Window::join(&server, 1, None);
+    anna.until_probed();
+    for value in [0.3, 0.4] {
+        anna.submit(pull(value));
+    }
+    anna.until("both are done", |window| window.follower.num_waiting() == 0);
+    let undo = anna.follower.submit(Command::Undo);
+    anna.send(&undo);
+    anna.drop_connection();
+    anna.reconnect(&server);
+    // As often as it likes.
+    anna.send(&undo);
+    anna.send(&undo);
+    anna.until("it is answered", |window| window.follower.num_waiting() == 0);
+    anna.settle();
+    assert_eq!(anna.session.document.policy.max_error, 0.3);
+    assert!(anna.session.can_undo() && anna.session.can_redo());
+}
+
+#[test]
+fn a_refusal_is_told_to_who_asked() {
+    let (folder, server) = serve(1, &[]);
+    let (mut anna, mut bo) = (Window::join(&server, 1, None), Window::join(&server, 2, None));
+    anna.until_probed();
+    are_same(&mut [&mut anna, &mut bo]);
+    let before = bo.follower.at();
+    let (kernel, reason) = (KernelId::new("te/current"), String::new());
+    for (command, part) in [
+        (Command::SetOverride { site: site(9), gemm: Gemm::Fprop, kernel, reason }, "layers.9"),
+        (Command::OpenTrace { path: TRACE.to_owned() }, "join"),
+        (Command::ExportPlan { path: "p.plan.json".to_owned() }, "for itself"),
+        (Command::SaveResults { path: "/tmp/r.results.parquet".to_owned() }, "for itself"),
+        (Command::OpenResults { path: "../r.results.parquet".to_owned() }, "outside of the served folder"),
+        (Command::OpenResults { path: "/etc/passwd".to_owned() }, "outside of the served folder"),
+        (Command::OpenPlan { path: "nowhere.plan.json".to_owned() }, "no such file or folder: nowhere.plan.json"),
+        (Command::ProbeMore { site: site(0), max_draws: u64::MAX }, "draws"),
+        (pull(f64::NAN), "policy"),
+    ] {
+        let told = anna.refused.len();
+        anna.submit(command);
+        anna.until("it is refused", |window| window.refused.len() > told);
+        let line = anna.refused.last().unwrap();
+        assert!(line.contains(part), "{line}");
+        assert!(!line.contains(&*folder.path().to_string_lossy()), "{line} tells a path of the machine");
+    }
+    bo.settle();
+    assert_eq!((bo.follower.at(), bo.refused.len()), (before, 0));
+    assert_eq!(
+        std::fs::read_dir(folder.path())
+            .unwrap()
+            .filter(|entry| { entry.as_ref().unwrap().file_name().to_string_lossy().ends_with(".plan.json") })
+            .count(),
+        0
+    );
+}
+
+#[test]
+fn who_sends_nonsense_floods_or_is_too_large_is_alone_with_it() {
+    let (_folder, server) = serve(1, &[]);
+    let mut anna = Window::join(&server, 1, None);
+    anna.until_probed();
+    let join = || Window::join(&server, 9, None);
+    let send = |window: &mut Window, bytes: Vec<u8>| drop(window.socket().send(Message::Binary(bytes.into())));
+    let mut garbage = join();
+    send(&mut garbage, vec![0xff; 100]);
+    assert!(garbage.until_closed().contains("not of this protocol"));
+    let mut cut = join();
+    send(&mut cut, encode(&cut_short())[..3].to_vec());
+    assert!(cut.until_closed().contains("not of this protocol"));
+    let mut bomb = join();
+    send(&mut bomb, [&[1][..], &u32::MAX.to_le_bytes(), &[0; 64]].concat());
+    assert!(bomb.until_closed().contains("more than"));
+    let mut text = join();
+    text.socket().send(Message::Text("hello".into())).unwrap();
+    assert!(text.until_closed().contains("binary"));
+    let mut large = join();
+    send(&mut large, vec![0; 3 << 20]);
+    // What it still had on its way may reset the connection.
+    let said = large.until_closed();
+    assert!(said.is_empty() || said.contains("cannot be read"), "{said}");
+    let mut flood = join();
+    let again = ToServer::Command { number: 1, command: Box::new(Command::Undo) };
+    for _ in 0..5000 {
+        if flood.socket().write(Message::Binary(encode(&again).into())).is_err() {
+            break;
+        }
+    }
+    drop(flood.socket().flush());
+    let said = flood.until_closed();
+    assert!(said.is_empty() || said.contains("more than the server takes"), "{said}");
+    let mut rude = open(&server.address, None);
+    rude.send(Message::Binary(encode(&again).into())).unwrap();
+    assert!(matches!(rude.read().unwrap(), Message::Binary(_)));
+    assert!(matches!(rude.read().unwrap(), Message::Close(_)), "hello comes first");
+    anna.submit(pull(0.5));
+    anna.until("the others go on", |window| window.session.document.policy.max_error == 0.5);
+}
+
+fn cut_short() -> ToServer {
+    ToServer::Join { trace: "a name of some length".to_owned() }
+}
+
+#[test]
+fn another_version_is_told_so() {
+    let (_folder, server) = serve(1, &[]);
+    let mut window = Window::knock(&server, 1, None);
+    window.drop_connection();
+    let mut socket = open(&server.address, None);
+    let ToServer::Hello(mut hello) = window.follower.hello() else { panic!("no hello") };
+    hello.protocol += 1;
+    socket.send(Message::Binary(encode(&ToServer::Hello(hello)).into())).unwrap();
+    let Message::Binary(bytes) = socket.read().unwrap() else { panic!("no reason") };
+    let Ok(ToClient::Closing { reason, again: false }) = loka_core::session::shared::decode(&bytes, 1 << 20) else {
+        panic!("no reason")
+    };
+    assert!(reason.contains("load the page again"), "{reason}");
+}
+
+/// Letters that no coding makes shorter.
+fn noise(seed: u64) -> String {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut letter = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        char::from(b'0' + (state % 75) as u8)
+    };
+    (0..4000).map(|_| letter()).collect()
+}
+
+#[test]
+fn who_does_not_read_gets_the_session_instead_and_holds_up_nobody() {
+    let (_folder, server) = serve(1, &["--max-behind", "1", "--max-messages", "10000"]);
+    let mut anna = Window::join(&server, 1, None);
+    anna.until_probed();
+    let mut sleeper = Window::join(&server, 2, None);
+    let (mut slowest, mut sent) = (Duration::ZERO, 0);
+    let start = Instant::now();
+    // More than the system keeps for the two of them.
+    while sent < 4000 && start.elapsed() < PATIENCE.mul_f64(0.6) {
+        for _ in 0..50 {
+            let (kernel, reason) = (KernelId::new("cublaslt/tf32"), noise(sent));
+            anna.submit(Command::SetOverride { site: site(0), gemm: Gemm::Fprop, kernel, reason });
+            sent += 1;
+        }
+        let asked = Instant::now();
+        anna.until("it is done", |window| window.follower.num_waiting() == 0);
+        slowest = slowest.max(asked.elapsed());
+    }
+    assert!(slowest < Duration::from_secs(3), "{slowest:?} for 50 commands while another does not read");
+    assert_eq!(anna.num_states, 1, "who reads is not behind");
+    let last = anna.follower.at();
+    sleeper.until("it is back", |window| window.follower.at() == last);
+    assert!(sleeper.num_states > 1, "after {sent} steps it was still in the ring");
+    are_same(&mut [&mut anna, &mut sleeper]);
+}
+
+#[test]
+fn questions_are_answered_to_who_asked() {
+    let (folder, server) = serve(2, &[]);
+    std::fs::write(folder.path().join("paper.pdf"), "%PDF-1.7").unwrap();
+    let (mut anna, mut bo) = (Window::join(&server, 1, None), Window::join(&server, 2, None));
+    let outside = |path: &str| Question::Identify { path: path.to_owned() };
+    for question in [
+        Question::Inspect { site: site(1), other: None },
+        Question::Inspect { site: site(7), other: None },
+        Question::Inspect { site: site(1), other: Some("../x.trace.safetensors".to_owned()) },
+        Question::Series,
+        outside(TRACE),
+        outside("paper.pdf"),
+        outside("../secret"),
+    ] {
+        anna.ask(question);
+    }
+    anna.until("all are answered", |window| window.answers.len() == 7);
+    let (mut found, mut lines) = (0, Vec::new());
+    for answer in &anna.answers {
+        match answer {
+            Event::SiteInspected { outcome: Ok(of), trace, .. } => {
+                assert_eq!((of.site.id.clone(), trace.as_str()), (site(1), TRACE));
+                found += 1;
+            }
+            Event::SeriesRead { table: Ok(_), .. } | Event::Identified { kind: Ok(_), .. } => found += 1,
+            Event::SiteInspected { outcome: Err(line), .. } | Event::Identified { kind: Err(line), .. } => {
+                lines.push(line.clone());
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(found, 3, "{:?}", anna.answers);
+    lines.sort();
+    for (line, part) in lines.iter().zip(["layers.7", "outside of", "outside of", "looks like a PDF"]) {
+        let all = lines.join("\n");
+        assert!(all.contains(part) && !line.contains(&*folder.path().to_string_lossy()), "{all}");
+    }
+    bo.settle();
+    assert!(bo.answers.is_empty());
+}
+
+#[test]
+fn windows_choose_among_the_traces_of_a_folder() {
+    let folder = folder(1);
+    tiny::put(&folder.path().join("b.trace.safetensors"), 2);
+    std::fs::write(folder.path().join("broken.trace.safetensors"), "no").unwrap();
+    let server = Server::start(folder.path(), ["--max-sessions", "1"]);
+    let mut anna = Window::join(&server, 1, None);
+    assert_eq!(anna.follower.files, ["b.trace.safetensors", "broken.trace.safetensors", TRACE]);
+    assert!(anna.session.trace.is_none(), "nothing is chosen yet");
+    anna.submit(Command::StartProbe);
+    anna.until("there is nothing to probe", |window| !window.refused.is_empty());
+    let go = |window: &mut Window, trace: &str| {
+        let join = window.follower.join(trace);
+        window.send(&join);
+    };
+    for outside in ["../secret", "nowhere", "broken.trace.safetensors"] {
+        let told = anna.answers.len();
+        go(&mut anna, outside);
+        anna.until("it is refused", |window| window.answers.len() > told);
+        let Some(Event::OpenFailed { message }) = anna.answers.last() else { panic!("{:?}", anna.answers) };
+        assert!(message.contains(outside) && !message.contains(&*folder.path().to_string_lossy()), "{message}");
+        anna.until("it is in no session", |window| window.follower.at() == Some((0, 0)));
+    }
+    go(&mut anna, "b.trace.safetensors");
+    anna.until("the trace is there", |window| window.session.sites().len() == 2);
+    let mut bo = Window::join(&server, 2, Some(TRACE));
+    let Some(Event::OpenFailed { message }) = bo.answers.first().cloned().or_else(|| {
+        bo.until("it is refused", |window| !window.answers.is_empty());
+        bo.answers.first().cloned()
+    }) else {
+        panic!("{:?}", bo.answers)
+    };
+    assert!(message.contains("1 sessions"), "{message}");
+    anna.until_probed();
+    drop(anna);
+    let start = Instant::now();
+    while bo.session.sites().len() != 1 {
+        assert!(start.elapsed() < PATIENCE, "the place is never free");
+        go(&mut bo, TRACE);
+        let quiet = Instant::now();
+        while quiet.elapsed() < Duration::from_millis(700) {
+            bo.pump(Duration::from_millis(50));
+        }
+    }
+}
+
+#[test]
+fn one_window_too_many_is_told_so() {
+    let (_folder, server) = serve(1, &["--max-clients", "1"]);
+    let anna = Window::join(&server, 1, None);
+    let mut bo = Window::knock(&server, 2, None);
+    assert!(bo.until_closed().contains("1 windows"), "{:?}", bo.follower.closed);
+    assert_eq!(bo.follower.closed.as_ref().map(|(_, again)| *again), Some(true));
+    drop(anna);
+    let start = Instant::now();
+    loop {
+        bo.reconnect(&server);
+        bo.pump(Duration::from_secs(1));
+        if bo.follower.closed.is_none() {
+            break;
+        }
+        assert!(start.elapsed() < PATIENCE, "the place is never free");
+    }
+}
+
+#[test]
+fn a_server_that_ends_says_so() {
+    let (_folder, mut server) = serve(150, &[]);
+    let mut anna = Window::join(&server, 1, None);
+    anna.until("rows come", |window| window.session.has_rows());
+    server.signal("TERM");
+    assert!(anna.until_closed().contains("being stopped"));
+    assert_eq!(anna.follower.closed.as_ref().map(|(_, again)| *again), Some(true));
+    assert_eq!(server.ended(), Some(0));
+}
+
+#[test]
+fn a_server_that_was_killed_and_its_successor_are_one_to_a_window() {
+    let folder = folder(200);
+    let mut first = Server::start(folder.path(), [""; 0]);
+    let (mut anna, mut bo) = (Window::join(&first, 1, None), Window::join(&first, 2, None));
+    let known = |window: &Window| !window.session.trace.as_ref().unwrap().meta.trace_digest.is_empty();
+    anna.until("rows come and are kept", |window| window.session.has_rows() && known(window));
+    anna.submit(pull(0.37));
+    anna.submit(pull(0.41));
+    let undo = anna.follower.submit(Command::Undo);
+    anna.send(&undo);
+    anna.until("all was acknowledged", |window| window.follower.num_waiting() == 0);
+    assert!(anna.session.is_running(), "the probe was over too soon");
+    let rows = anna.session.rows().count();
+    first.child.kill().unwrap();
+    first.child.wait().unwrap();
+    let second = Server::start(folder.path(), [""; 0]);
+    anna.reconnect(&second);
+    anna.until("the session is there again", |window| window.num_states > 1 && window.session.has_rows());
+    assert!(anna.session.rows().count() >= rows, "{} of {rows} rows", anna.session.rows().count());
+    assert_eq!(anna.session.document.policy.max_error, 0.37);
+    anna.send(&undo);
+    bo.reconnect(&second);
+    bo.until("the session is there again", |window| window.num_states > 1);
+    anna.until_probed();
+    bo.until_probed();
+    are_same(&mut [&mut anna, &mut bo]);
+    assert_eq!(anna.session.document.policy.max_error, 0.37, "a command that was answered before is not done again");
+}
