@@ -12,7 +12,7 @@ use egui_kittest::{Harness, kittest::Queryable as _};
 use loka::{
     LokaApp,
     layout::Pane,
-    link::{Link, LocalLink, OfflineLink},
+    link::{Link, LocalLink},
 };
 use loka_core::{
     model::SiteId,
@@ -135,15 +135,4 @@ fn a_series_in_another_unit_is_shown_and_not_used() {
     };
     let gradient = inspection.drifts.iter().find(|drift| drift.operand == Operand::GradOutput).unwrap();
     assert!(gradient.points.as_ref().unwrap_err().contains("another unit"));
-}
-
-#[test]
-fn a_page_without_an_engine_refuses_in_one_line() {
-    let mut link = OfflineLink::default();
-    let site = SiteId::new("s");
-    link.run(Effect::Inspect { trace: "t".to_owned(), site: site.clone() });
-    let Some(Event::SiteInspected { outcome: Err(reason), .. }) = link.poll() else { unreachable!() };
-    assert!(!reason.contains('\n') && reason.contains("no engine"));
-    link.run(Effect::InspectOther { trace: "t".to_owned(), path: "u".to_owned(), site });
-    assert!(matches!(link.poll(), Some(Event::SiteInspected { other: Some(path), .. }) if path == "u"));
 }
