@@ -218,6 +218,17 @@ const SCENARIOS = {
     await end();
   },
 
+  async "an end is a line"() {
+    const { visitor, end } = await visit(RESULTS);
+    await reached(visitor, "rows");
+    // As the browser tells of a module that ran out of memory.
+    await visitor.evaluate(() => dispatchEvent(new ErrorEvent("error", { error: new WebAssembly.RuntimeError("unreachable") })));
+    await reached(visitor, "failed");
+    assert.match(await visitor.innerText("#loka-status"), /no more memory/);
+    await picture(visitor, "ended");
+    await end();
+  },
+
   async "without JavaScript"() {
     const { visitor, end } = await visit("", { javaScriptEnabled: false });
     assert.match(await visitor.innerText("noscript"), /turn on JavaScript/);
