@@ -63,18 +63,19 @@ function counted(response) {
 }
 
 /** Why nothing can be drawn here; nothing when it can. */
-function missing() {
+async function missing() {
   if (typeof WebAssembly !== "object") {
     return "This browser runs no WebAssembly, which the workbench is built as.";
   }
-  if (navigator.gpu || document.createElement("canvas").getContext("webgl2")) {
+  // A browser may know WebGPU and have nothing to run it on.
+  if (document.createElement("canvas").getContext("webgl2") || (await navigator.gpu?.requestAdapter())) {
     return undefined;
   }
   return "This browser has neither WebGPU nor WebGL 2, which the workbench draws with.";
 }
 
 async function start() {
-  const problem = missing();
+  const problem = await missing();
   if (problem) {
     fail(problem, "Turn on hardware acceleration in its settings, or use a current Chrome, Edge, Firefox or Safari.");
     return;
