@@ -50,6 +50,16 @@ async function eventually(test, line) {
 
 const picture = (visitor, name) => visitor.screenshot({ path: join(pictures, `${name}.png`) });
 
+/** Does an action by its name. Drawn by software a frame takes its time, and the palette takes letters from its first
+ * frame on. */
+async function act(visitor, name) {
+  await visitor.keyboard.press("Control+k");
+  await visitor.waitForTimeout(2_000);
+  await visitor.keyboard.type(name);
+  await visitor.waitForTimeout(1_000);
+  await visitor.keyboard.press("Enter");
+}
+
 const SCENARIOS = {
   async "both grounds, two sizes"() {
     for (const colorScheme of ["dark", "light"]) {
@@ -162,15 +172,24 @@ const SCENARIOS = {
   async "the link is copied"() {
     const { visitor, end } = await visit(RESULTS, { permissions: ["clipboard-read", "clipboard-write"] });
     await reached(visitor, "rows");
-    // Drawn by software a frame takes its time, and the palette takes letters from its first frame on.
-    await visitor.keyboard.press("Control+k");
-    await visitor.waitForTimeout(2_000);
-    await visitor.keyboard.type("copy link");
-    await visitor.waitForTimeout(1_000);
-    await picture(visitor, "palette");
-    await visitor.keyboard.press("Enter");
+    await act(visitor, "copy link");
     const copied = () => visitor.evaluate(() => navigator.clipboard.readText());
     await eventually(async () => (await copied()).includes(`${RESULTS}#site=`), "no link is on the clipboard");
+    await end();
+  },
+
+  async "pictures are saved"() {
+    const { visitor, said, end } = await visit(RESULTS);
+    await reached(visitor, "rows");
+    for (const [format, magic] of [["png", "\x89PNG"], ["svg", "<svg"]]) {
+      await act(visitor, `save view as ${format}`);
+      await visitor.waitForTimeout(1_000);
+      const [download] = await Promise.all([visitor.waitForEvent("download"), visitor.keyboard.press("Enter")]);
+      const file = join(pictures, `heatmap.${format}`);
+      await download.saveAs(file);
+      assert.ok(readFileSync(file, "latin1").includes(magic), format);
+    }
+    assert.deepEqual(problems(said), []);
     await end();
   },
 

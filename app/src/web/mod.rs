@@ -76,8 +76,8 @@ fn open(context: &eframe::CreationContext<'_>) -> Result<PageApp, JsValue> {
         move || ctx.request_repaint()
     });
     let (shelf, desk) = (Shelf::default(), Desk::new(wake.clone()));
-    let link: Box<dyn Link> = Box::new(PageLink::new(shelf.clone(), Box::new(desk.clone()), wake));
-    let mut app = LokaApp::new(link).with_picker(Box::new(PagePicker)).with_clock(seconds_of_utc);
+    let link: Box<dyn Link> = Box::new(PageLink::new(shelf.clone(), Box::new(desk.clone()), wake.clone()));
+    let mut app = LokaApp::new(link).with_wake(wake).with_picker(Box::new(PagePicker)).with_clock(seconds_of_utc);
     app = app.with_store(Arc::new(PageStore));
     if let Some(state) = &context.wgpu_render_state {
         app = app.with_gpu(state.target_format);
