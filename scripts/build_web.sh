@@ -19,8 +19,8 @@ need_rust
 need_wasm
 need_wasm_bindgen
 need_wasm_opt
-cargo build --manifest-path "$root/Cargo.toml" --quiet --profile web --target wasm32-unknown-unknown --package loka >&2
-program=$CARGO_TARGET_DIR/wasm32-unknown-unknown/web/loka.wasm
+cargo build --manifest-path "$root/Cargo.toml" --quiet --profile page --target wasm32-unknown-unknown --package loka >&2
+program=$CARGO_TARGET_DIR/wasm32-unknown-unknown/page/loka.wasm
 pages=$root/app/web
 
 # What it is made of, and by what: the same again needs no work.

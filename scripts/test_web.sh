@@ -16,4 +16,4 @@ pictures=${1:-$scratch/pictures}
 mkdir -p "$pictures"
 cp "$root/sample-traces/wukong-clicks.trace.safetensors" "$scratch/sample.trace.safetensors"
 "$CARGO_TARGET_DIR/debug/loka" probe "$scratch/sample.trace.safetensors" --out "$scratch/sample.results.parquet" >/dev/null
-node "$root/tests/web/smoke.mjs" "$CARGO_TARGET_DIR/web" "$scratch" "$playwright" "$pictures"
+node "$root/tests/web/smoke.mjs" "$CARGO_TARGET_DIR/web" "$scratch" "$CARGO_TARGET_DIR/debug/loka" "$playwright" "$pictures"

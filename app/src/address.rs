@@ -93,8 +93,8 @@ impl Address {
         let unknown = self.site.clone().filter(|site| app.session().site(site).is_none());
         let view = app.view_mut();
         if let Some(site) = self.site.filter(|_| unknown.is_none()) {
-            view.select(site, self.cell);
-            view.reveal = true;
+            view.select(site, None);
+            (view.column, view.reveal) = (self.cell, true);
         }
         if let Some(pane) = self.view {
             view.layout.show(pane);

@@ -151,6 +151,14 @@ fn missing(_: Vec<String>) -> Vec<(String, String)> {
 }
 
 impl LokaApp {
+    /// What comes after its frame, as a screenshot does, calls `wake`.
+    #[cfg(target_arch = "wasm32")]
+    #[must_use]
+    pub fn with_wake(mut self, wake: crate::link::Wake) -> Self {
+        self.chores.errands = Errands::waking(wake);
+        self
+    }
+
     /// Once a frame, before it is drawn.
     pub(crate) fn do_chores(&mut self, ctx: &egui::Context) {
         while let Some(done) = self.chores.errands.poll() {
@@ -227,6 +235,10 @@ impl LokaApp {
             let reports = self.chores.errands.reports();
             // Its report wakes the window.
             ctx.request_screenshot(move |image| reports.send(Done::Shot(image)));
+        }
+        if cfg!(target_arch = "wasm32") {
+            // A page's device hands the picture over when it next draws.
+            ctx.request_repaint();
         }
     }
 

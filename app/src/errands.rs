@@ -68,6 +68,13 @@ impl Errands {
         Self { reports: Reports { wake: Some(wake), ..reports }, receiver }
     }
 
+    /// Done at once as well; what is told later wakes the window.
+    #[cfg(target_arch = "wasm32")]
+    pub fn waking(wake: Wake) -> Self {
+        let Self { reports, receiver } = Self::inline();
+        Self { reports: Reports { wake: Some(wake), ..reports }, receiver }
+    }
+
     pub fn reports(&self) -> Reports {
         self.reports.clone()
     }

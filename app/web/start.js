@@ -5,6 +5,7 @@ const cover = document.getElementById("loka-cover");
 const status = document.getElementById("loka-status");
 const advice = document.getElementById("loka-advice");
 const progress = document.getElementById("loka-progress");
+const amount = document.getElementById("loka-amount");
 
 /** Puts a line on the page in the place of what was there. */
 function fail(line, next) {
@@ -12,6 +13,7 @@ function fail(line, next) {
   cover.hidden = false;
   cover.classList.add("failed");
   progress.hidden = true;
+  amount.hidden = true;
   status.textContent = line;
   advice.textContent = next ?? "";
   advice.hidden = !next;
@@ -29,6 +31,15 @@ function reached(point) {
   });
 }
 
+/** An end without a panic, of which the workbench could not tell: there was no memory left. */
+function ended({ error, reason }) {
+  if ((error ?? reason) instanceof WebAssembly.RuntimeError && document.documentElement.dataset.loka !== "failed") {
+    fail("The workbench ended: the browser gave it no more memory.", "Load the page again and open a smaller file, or open this one with the loka program.");
+  }
+}
+addEventListener("error", ended);
+addEventListener("unhandledrejection", ended);
+
 // The workbench calls these (app/src/web).
 globalThis.loka = { fail, reached };
 
@@ -43,7 +54,7 @@ function counted(response) {
       here += chunk.byteLength;
       if (total > 0) {
         progress.value = Math.min(here / total, 1);
-        status.textContent = `Loading the workbench, ${megabytes(here)} of ${megabytes(total)} MB`;
+        amount.textContent = `${megabytes(Math.min(here, total))} of ${megabytes(total)} MB`;
       }
       onward.enqueue(chunk);
     },
@@ -52,18 +63,19 @@ function counted(response) {
 }
 
 /** Why nothing can be drawn here; nothing when it can. */
-function missing() {
+async function missing() {
   if (typeof WebAssembly !== "object") {
     return "This browser runs no WebAssembly, which the workbench is built as.";
   }
-  if (navigator.gpu || document.createElement("canvas").getContext("webgl2")) {
+  // A browser may know WebGPU and have nothing to run it on.
+  if (document.createElement("canvas").getContext("webgl2") || (await navigator.gpu?.requestAdapter())) {
     return undefined;
   }
   return "This browser has neither WebGPU nor WebGL 2, which the workbench draws with.";
 }
 
 async function start() {
-  const problem = missing();
+  const problem = await missing();
   if (problem) {
     fail(problem, "Turn on hardware acceleration in its settings, or use a current Chrome, Edge, Firefox or Safari.");
     return;

@@ -82,7 +82,9 @@ impl Window {
             app.tick(&ui.ctx().clone());
             app.draw(ui);
         };
-        let app = LokaApp::new(Box::new(link));
+        let mut app = LokaApp::new(Box::new(link));
+        // As in a browser, where a link to what is seen can be copied.
+        app.view_mut().page = Some("http://127.0.0.1/".to_owned());
         let harness = Harness::builder().with_size([1600.0, 1000.0]).with_max_steps(8).build_ui_state(draw, app);
         let mut window = Self { harness, events, results, filter: "layers" };
         window.harness.run_steps(6);

@@ -1,53 +1,275 @@
-// Opens the page as a person would, with files by address, and takes pictures. Fails when something is not as it
-// should be, or was said on the console as an error.
+// Opens the page as a person would and takes pictures. Fails when something is not as it should be, or was said on the
+// console as an error.
 //
 //     scripts/test_web.sh [PICTURES]
 //
-// Arguments: the page's folder, a folder with sample.results.parquet and sample.trace.safetensors, playwright's folder,
-// and where pictures go.
+// Arguments: the page's folder, a folder with sample.trace.safetensors and its sample.results.parquet, the loka program,
+// playwright's folder, where pictures go, and a part of a scenario's name to run those alone.
 
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { launch } from "./browser.mjs";
 import { serve } from "./serve.mjs";
 
-const [page, samples, modules, pictures] = process.argv.slice(2);
+const [page, samples, loka, modules, pictures, part = ""] = process.argv.slice(2);
+const RESULTS = "?open=samples/sample.results.parquet";
 const server = await serve({ "/": page, "/samples/": samples });
-const browser = await launch(modules);
-const results = `${server.address}/?open=samples/sample.results.parquet`;
+let browser = await launch(modules);
 
-/** A fresh visitor at that address; everything on the console that is an error is kept. */
-async function visit(address, options = {}) {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, colorScheme: "dark", ...options });
+/** A fresh visitor at that address, and what the console said. */
+async function visit(address, options = {}, by = browser) {
+  const context = await by.newContext({ viewport: { width: 1280, height: 800 }, colorScheme: "dark", ...options });
   const visitor = await context.newPage();
   const said = [];
   visitor.on("console", (line) => said.push(`${line.type()}: ${line.text()}`));
   visitor.on("pageerror", (error) => said.push(`error: ${error.message}`));
-  await visitor.goto(address);
+  await visitor.goto(`${server.address}/${address}`);
   return { visitor, said, end: () => context.close() };
 }
 
-const at = (visitor, point) =>
-  visitor.waitForFunction((wanted) => document.documentElement.dataset.loka === wanted, point, { timeout: 60_000 });
-
-async function pictures_of_both_grounds() {
-  for (const colorScheme of ["dark", "light"]) {
-    for (const [width, height] of [[1280, 800], [1920, 1080]]) {
-      const { visitor, said, end } = await visit(results, { viewport: { width, height }, colorScheme });
-      await at(visitor, "rows");
-      await visitor.waitForTimeout(1_500);
-      await visitor.screenshot({ path: join(pictures, `${colorScheme}-${width}.png`) });
-      const marks = await visitor.evaluate(() =>
-        Object.fromEntries(performance.getEntriesByType("mark").map((mark) => [mark.name, Math.round(mark.startTime)])),
-      );
-      const drawn = await visitor.evaluate(() => document.documentElement.dataset.lokaDrawsWith);
-      console.log(`${colorScheme} ${width}x${height} by ${drawn}: first paint ${marks["loka-drawn"]} ms, first rows ${marks["loka-rows"]} ms`);
-      assert.deepEqual(said.filter((line) => /^(error|warning)/.test(line)), []);
-      await end();
-    }
-  }
+/** Waits until the page came to that point. */
+function reached(visitor, point) {
+  const arrived = (wanted) => document.documentElement.dataset.loka === wanted;
+  return visitor.waitForFunction(arrived, point, { timeout: 60_000 });
 }
 
-await pictures_of_both_grounds();
+/** Errors, and warnings of ours: browsers warn of what is theirs. */
+const problems = (said) => said.filter((line) => line.startsWith("error") || line.startsWith("warning: LoKA"));
+
+async function eventually(test, line) {
+  for (let left = 100; left > 0; left -= 1) {
+    if (await test()) {
+      return;
+    }
+    await new Promise((later) => setTimeout(later, 100));
+  }
+  assert.fail(line);
+}
+
+const picture = (visitor, name) => visitor.screenshot({ path: join(pictures, `${name}.png`) });
+
+/** Does an action by its name. Drawn by software a frame takes its time, and the palette takes letters from its first
+ * frame on. */
+async function act(visitor, name) {
+  await visitor.keyboard.press("Control+k");
+  await visitor.waitForTimeout(2_000);
+  await visitor.keyboard.type(name);
+  await visitor.waitForTimeout(1_000);
+  await visitor.keyboard.press("Enter");
+}
+
+const SCENARIOS = {
+  async "both grounds, two sizes"() {
+    for (const colorScheme of ["dark", "light"]) {
+      for (const [width, height] of [[1280, 800], [1920, 1080]]) {
+        const { visitor, said, end } = await visit(RESULTS, { viewport: { width, height }, colorScheme });
+        await reached(visitor, "rows");
+        const marks = await visitor.evaluate(() =>
+          Object.fromEntries(performance.getEntriesByType("mark").map((mark) => [mark.name, Math.round(mark.startTime)])),
+        );
+        const way = await visitor.evaluate(() => document.documentElement.dataset.lokaDrawsWith);
+        console.log(`  ${colorScheme} ${width}x${height}, ${way}: first paint ${marks["loka-drawn"]} ms, first rows ${marks["loka-rows"]} ms`);
+        await visitor.waitForTimeout(1_000);
+        await picture(visitor, `${colorScheme}-${width}`);
+        assert.deepEqual(problems(said), []);
+        await end();
+      }
+    }
+  },
+
+  async "high density"() {
+    // A flag: the pixels of an emulated screen are not told to the page.
+    const dense = await launch(modules, ["--force-device-scale-factor=2", "--window-size=900,700"]);
+    const { visitor, said, end } = await visit(RESULTS, { viewport: null }, dense);
+    await reached(visitor, "rows");
+    await visitor.waitForTimeout(1_000);
+    const [pixels, width] = await visitor.evaluate(() => [document.getElementById("loka").width, innerWidth]);
+    assert.equal(pixels, 2 * width);
+    await picture(visitor, "high-density");
+    assert.deepEqual(problems(said), []);
+    await end();
+    await dense.close();
+  },
+
+  async "the empty page"() {
+    const { visitor, said, end } = await visit("");
+    await reached(visitor, "drawn");
+    await visitor.waitForTimeout(500);
+    await picture(visitor, "empty");
+    assert.deepEqual(problems(said), []);
+    await end();
+  },
+
+  async "plan and results come out as the program's own"() {
+    const { visitor, said, end } = await visit(RESULTS);
+    await reached(visitor, "rows");
+    const files = {};
+    for (const [key, name] of [["Control+e", "sample.plan.json"], ["Control+s", "sample.results.parquet"]]) {
+      await visitor.keyboard.press(key);
+      await visitor.waitForTimeout(700);
+      await picture(visitor, `save-${name}`);
+      const [download] = await Promise.all([visitor.waitForEvent("download"), visitor.keyboard.press("Enter")]);
+      assert.equal(download.suggestedFilename(), name);
+      files[name] = join(pictures, `page.${name}`);
+      await download.saveAs(files[name]);
+    }
+    const [plan, rows] = Object.values(files);
+    execFileSync(loka, ["check", plan, "--results", rows], { stdio: "pipe" });
+    execFileSync(loka, ["check", plan, "--results", join(samples, "sample.results.parquet")], { stdio: "pipe" });
+    assert.match(JSON.parse(readFileSync(plan, "utf8")).created_at, /^20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ$/);
+    assert.deepEqual(problems(said), []);
+    await end();
+  },
+
+  async "files are dropped"() {
+    const { visitor, said, end } = await visit("");
+    await reached(visitor, "drawn");
+    await visitor.evaluate(async () => {
+      const files = new DataTransfer();
+      for (const name of ["sample.results.parquet", "sample.trace.safetensors"]) {
+        const bytes = await (await fetch(`samples/${name}`)).arrayBuffer();
+        files.items.add(new File([bytes], name));
+      }
+      const drop = new DragEvent("drop", { dataTransfer: files, bubbles: true, cancelable: true });
+      document.getElementById("loka").dispatchEvent(drop);
+    });
+    await reached(visitor, "rows");
+    await visitor.waitForTimeout(2_000);
+    await picture(visitor, "dropped");
+    assert.deepEqual(problems(said), []);
+    await end();
+  },
+
+  async "files are picked"() {
+    const { visitor, end } = await visit("");
+    await reached(visitor, "drawn");
+    await visitor.setInputFiles("#loka-files", join(samples, "sample.results.parquet"));
+    await reached(visitor, "rows");
+    await end();
+  },
+
+  async "an address holds what is seen"() {
+    const wanted = "site=net.layers.0.fmb.mlp.0&view=quadrant&metric=rel_l2&gemm=fprop&filter=mlp";
+    const { visitor, said, end } = await visit(`${RESULTS}#${wanted}`);
+    await reached(visitor, "rows");
+    const hash = () => visitor.evaluate(() => location.hash.slice(1));
+    await eventually(async () => (await hash()) === wanted, "the address is not kept");
+    await visitor.waitForTimeout(500);
+    await picture(visitor, "address");
+    await visitor.evaluate(() => (location.hash = "site=net.top.0&view=plan&filter="));
+    const second = "site=net.top.0&view=plan&metric=rel_l2&gemm=fprop";
+    await eventually(async () => (await hash()) === second, "a pasted address is not followed");
+    await visitor.goBack();
+    await eventually(async () => (await hash()) === wanted, "Back is not followed");
+    await visitor.evaluate(() => (location.hash = "site=nowhere"));
+    const told = "warning: LoKA: The address names a site that this trace does not have: nowhere";
+    await eventually(() => said.includes(told), "an unknown site is not told");
+    await end();
+  },
+
+  async "the link is copied"() {
+    const { visitor, end } = await visit(RESULTS, { permissions: ["clipboard-read", "clipboard-write"] });
+    await reached(visitor, "rows");
+    await act(visitor, "copy link");
+    const copied = () => visitor.evaluate(() => navigator.clipboard.readText());
+    await eventually(async () => (await copied()).includes(`${RESULTS}#site=`), "no link is on the clipboard");
+    await end();
+  },
+
+  async "pictures are saved"() {
+    const { visitor, said, end } = await visit(RESULTS);
+    await reached(visitor, "rows");
+    for (const [format, magic] of [["png", "\x89PNG"], ["svg", "<svg"]]) {
+      await act(visitor, `save view as ${format}`);
+      await visitor.waitForTimeout(1_000);
+      const [download] = await Promise.all([visitor.waitForEvent("download"), visitor.keyboard.press("Enter")]);
+      const file = join(pictures, `heatmap.${format}`);
+      await download.saveAs(file);
+      assert.ok(readFileSync(file, "latin1").includes(magic), format);
+    }
+    assert.deepEqual(problems(said), []);
+    await end();
+  },
+
+  async "the browser keeps its keys"() {
+    const { visitor, end } = await visit(RESULTS);
+    await reached(visitor, "rows");
+    const taken = (key, more) =>
+      visitor.evaluate(([key, more]) => {
+        const event = new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true, ...more });
+        document.activeElement.dispatchEvent(event);
+        return event.defaultPrevented;
+      }, [key, more]);
+    for (const key of ["=", "+", "-", "0", "w", "t", "n", "r", "l", "p", "f", "Tab"]) {
+      assert.equal(await taken(key, { ctrlKey: true }), false, `Ctrl+${key} is the browser's`);
+    }
+    assert.equal(await taken("ArrowLeft", { altKey: true }), false, "Alt+Left goes back");
+    assert.equal(await taken("F5"), false);
+    for (const key of ["k", "s", "e", "o"]) {
+      assert.equal(await taken(key, { ctrlKey: true }), true, `Ctrl+${key} is the workbench's`);
+      await visitor.keyboard.press("Escape");
+    }
+    await end();
+  },
+
+  async "settings outlive the page"() {
+    const { visitor, end } = await visit(RESULTS);
+    await reached(visitor, "rows");
+    await visitor.keyboard.press("l");
+    const stored = () => visitor.evaluate(() => JSON.parse(localStorage.getItem("loka.settings") ?? "{}").ground);
+    await eventually(async () => (await stored()) === "light", "the ground is not stored");
+    await visitor.reload();
+    await reached(visitor, "rows");
+    await visitor.waitForTimeout(500);
+    await picture(visitor, "settings");
+    await end();
+  },
+
+  async "what cannot be opened is a line"() {
+    const open = ["none.results.parquet", "package.json"].map((name) => `open=samples/${name}`).join("&");
+    const { visitor, said, end } = await visit(`?${open}&open=http://127.0.0.1:9/x.plan.json`);
+    await reached(visitor, "drawn");
+    const line = (part) => eventually(() => said.some((text) => text.startsWith("warning: LoKA") && text.includes(part)), part);
+    await line("the server answered 404 Not Found: http");
+    await visitor.waitForTimeout(500);
+    await picture(visitor, "refused");
+    await end();
+  },
+
+  async "an end is a line"() {
+    const { visitor, end } = await visit(RESULTS);
+    await reached(visitor, "rows");
+    // As the browser tells of a module that ran out of memory.
+    await visitor.evaluate(() => dispatchEvent(new ErrorEvent("error", { error: new WebAssembly.RuntimeError("unreachable") })));
+    await reached(visitor, "failed");
+    assert.match(await visitor.innerText("#loka-status"), /no more memory/);
+    await picture(visitor, "ended");
+    await end();
+  },
+
+  async "without JavaScript"() {
+    const { visitor, end } = await visit("", { javaScriptEnabled: false });
+    assert.match(await visitor.innerText("noscript"), /turn on JavaScript/);
+    await picture(visitor, "no-javascript");
+    await end();
+  },
+
+  async "without WebGPU and WebGL"() {
+    await browser.close();
+    browser = await launch(modules, ["--disable-3d-apis"]);
+    const { visitor, end } = await visit("");
+    await reached(visitor, "failed");
+    assert.match(await visitor.innerText("#loka-status"), /neither WebGPU nor WebGL 2/);
+    await picture(visitor, "no-webgl");
+    await end();
+  },
+};
+
+for (const [name, scenario] of Object.entries(SCENARIOS).filter(([name]) => name.includes(part))) {
+  console.log(name);
+  await scenario();
+}
 await browser.close();
 await server.close();

@@ -35,9 +35,9 @@ fn body_ui(ui: &mut Ui, scene: &Scene<'_>, dialog: &mut Dialog) -> Answer {
     ui.heading(title);
     ui.label(RichText::new(about).color(scene.theme.weak));
     ui.add_space(8.0);
-    let label = ui.label("Path");
-    let field =
-        ui.add(TextEdit::singleline(&mut dialog.path).desired_width(f32::INFINITY).hint_text("Path of the file"));
+    let (name, hint) = asked_for(dialog.kind);
+    let label = ui.label(name);
+    let field = ui.add(TextEdit::singleline(&mut dialog.path).desired_width(f32::INFINITY).hint_text(hint));
     let field = field.labelled_by(label.id);
     if std::mem::take(&mut dialog.fresh) {
         field.request_focus();
@@ -47,10 +47,8 @@ fn body_ui(ui: &mut Ui, scene: &Scene<'_>, dialog: &mut Dialog) -> Answer {
     let ready = !dialog.path.trim().is_empty();
     let mut answer = if enter && ready { Answer::Go } else { Answer::Wait };
     ui.horizontal(|ui| {
-        let hint = Action::File(FileAction::Browse).tooltip();
-        let why = scene.view.no_browse.clone();
-        let browse = ui.add_enabled(why.is_none(), egui::Button::new("Browse…")).on_hover_text(hint);
-        if browse.on_disabled_hover_text(why.unwrap_or_default()).clicked() {
+        // Where a download goes is the browser's own question.
+        if !(IN_A_PAGE && is_to_write(dialog.kind)) && browse_ui(ui, scene) {
             answer = Answer::Browse;
         }
         ui.with_layout(egui::Layout::right_to_left(egui::Align::Center), |ui| {
@@ -65,8 +63,34 @@ fn body_ui(ui: &mut Ui, scene: &Scene<'_>, dialog: &mut Dialog) -> Answer {
     answer
 }
 
+fn browse_ui(ui: &mut Ui, scene: &Scene<'_>) -> bool {
+    let hint = Action::File(FileAction::Browse).tooltip();
+    let why = scene.view.no_browse.clone();
+    let browse = ui.add_enabled(why.is_none(), egui::Button::new("Browse…")).on_hover_text(hint);
+    browse.on_disabled_hover_text(why.unwrap_or_default()).clicked()
+}
+
+/// A page opens addresses and gives downloads a name; elsewhere both are paths.
+const IN_A_PAGE: bool = cfg!(target_arch = "wasm32");
+
+fn is_to_write(kind: DialogKind) -> bool {
+    !matches!(kind, DialogKind::Open | DialogKind::ComparePlan)
+}
+
+/// The field's name and what stands in it while it is empty.
+fn asked_for(kind: DialogKind) -> (&'static str, &'static str) {
+    match (IN_A_PAGE, is_to_write(kind)) {
+        (false, _) => ("Path", "Path of the file"),
+        (true, false) => ("Address", "https://…, or Browse for a file of this machine"),
+        (true, true) => ("Name", "Name of the download"),
+    }
+}
+
 fn words(kind: DialogKind) -> (&'static str, &'static str, &'static str) {
     match kind {
+        DialogKind::Open if IN_A_PAGE => {
+            ("Open", "A .trace.safetensors, .results.parquet or .plan.json file; it can also be dropped here.", "Open")
+        }
         DialogKind::Open => {
             ("Open", "A .trace.safetensors file, a folder of shards, a .results.parquet or a .plan.json file.", "Open")
         }
@@ -91,7 +115,7 @@ pub(crate) fn ask_of(dialog: &Dialog) -> Ask {
     let (title, ..) = words(dialog.kind);
     let folder = folder_of(&dialog.path);
     let name = dialog.path[folder.len()..].to_owned();
-    let save = !matches!(dialog.kind, DialogKind::Open | DialogKind::ComparePlan);
+    let save = is_to_write(dialog.kind);
     Ask { title: title.to_owned(), save, folder: folder.to_owned(), name }
 }
 

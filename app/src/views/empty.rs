@@ -16,6 +16,13 @@ const BLOCK: f32 = 360.0;
 /// Characters of a path.
 const NAME: usize = 60;
 
+/// A browser hands over files, not folders.
+const DROP: &str = if cfg!(target_arch = "wasm32") {
+    "Drop a .results.parquet or .trace.safetensors file here, with its plans if you like. It stays on this machine."
+} else {
+    "Drop a .trace.safetensors file or a folder of shards here, with its results and plans if you like."
+};
+
 pub fn empty_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let weak = scene.theme.weak;
     egui::ScrollArea::vertical().auto_shrink([false, false]).show(ui, |ui| {
@@ -28,9 +35,7 @@ pub fn empty_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
             }
             ui.heading("No trace is open");
             ui.add_space(8.0);
-            ui.label(
-                "Drop a .trace.safetensors file or a folder of shards here, with its results and plans if you like.",
-            );
+            ui.label(DROP);
             let about = "LoKA shows where FP8 is safe, where it is fast, and what a plan would win.";
             ui.label(RichText::new(about).color(weak));
             ui.add_space(12.0);

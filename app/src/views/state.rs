@@ -46,7 +46,9 @@ pub struct Dialog {
 
 impl Dialog {
     pub fn open(session: &Session) -> Self {
-        let folder = session.trace.as_ref().map(|trace| folder_of(&trace.path).to_owned());
+        // In a page the next file is rarely beside the last.
+        let folder = session.trace.as_ref().filter(|_| !cfg!(target_arch = "wasm32"));
+        let folder = folder.map(|trace| folder_of(&trace.path).to_owned());
         Self { kind: DialogKind::Open, path: folder.unwrap_or_default(), fresh: true }
     }
 
@@ -65,7 +67,8 @@ impl Dialog {
     }
 
     pub fn compare_plan(session: &Session) -> Self {
-        Self { kind: DialogKind::ComparePlan, path: beside_trace(session, "plan.json"), fresh: true }
+        let path = if cfg!(target_arch = "wasm32") { String::new() } else { beside_trace(session, "plan.json") };
+        Self { kind: DialogKind::ComparePlan, path, fresh: true }
     }
 }
 

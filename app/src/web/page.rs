@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, rc::Rc};
 
-use loka_core::session::NoticeKind;
+use loka_core::session::{LogKind, NoticeKind};
 use wasm_bindgen::{JsCast as _, JsValue, closure::Closure};
 
 use super::{desk::Desk, reached, window};
@@ -10,7 +10,7 @@ use crate::{
     address::{Follower, Step},
     app::LokaApp,
     layout::Pane,
-    link::Shelf,
+    link::{Shelf, is_address},
 };
 
 pub(super) struct PageApp {
@@ -28,11 +28,13 @@ pub(super) struct PageApp {
     named: Option<String>,
 }
 
-/// Points that the page was told of.
+/// What the page was told already.
 #[derive(Default)]
 struct Told {
     drawn: bool,
     rows: bool,
+    /// The last line of the log.
+    line: u64,
 }
 
 impl PageApp {
@@ -105,6 +107,25 @@ impl PageApp {
         self.app.view_mut().page = window().and_then(|window| window.location().href()).ok();
     }
 
+    /// What went wrong stands in the browser's console too, where it can be copied and tests read it.
+    fn tell_problems(&mut self) {
+        let wrong = |kind| matches!(kind, LogKind::Warning | LogKind::Error);
+        for entry in self.app.session().log.entries() {
+            if entry.seq > self.told.line && wrong(entry.kind) {
+                web_sys::console::warn_1(&format!("LoKA: {}", entry.text).into());
+            }
+            self.told.line = self.told.line.max(entry.seq);
+        }
+    }
+
+    /// A file that was dropped is gone with the page that it was dropped on.
+    fn mark_recent(&mut self) {
+        let gone = |path: &String| !is_address(path) && self.shelf.get(path).is_none();
+        let files = self.app.view().recent.files().iter().map(|file| file.path.clone());
+        let missing: Vec<_> = files.filter(gone).map(|path| (path, "drop it here again".to_owned())).collect();
+        self.app.view_mut().recent.mark(&missing);
+    }
+
     fn find_chart(&self, ctx: &egui::Context) {
         let at = ctx.pointer_hover_pos();
         let over =
@@ -118,6 +139,8 @@ impl eframe::App for PageApp {
         self.take_files(ctx);
         self.app.tick(ctx);
         self.follow_address(ctx);
+        self.mark_recent();
+        self.tell_problems();
     }
 
     fn ui(&mut self, ui: &mut egui::Ui, _: &mut eframe::Frame) {

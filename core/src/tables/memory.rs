@@ -9,7 +9,6 @@ use std::{
 use bytes::Bytes;
 use parquet::{
     basic::{Compression, LogicalType, Repetition, Type as Physical},
-    column::reader::ColumnReaderImpl,
     data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type},
     errors::ParquetError,
     file::{
@@ -24,13 +23,12 @@ use parquet::{
 use super::{
     Cause,
     columns::{Columns, Table},
-    zstd,
+    decode::{self, Value},
+    pages::Pages,
 };
 
-/// Rows that a file may have: more than this is no file of ours, and levels of a few bytes can claim any number.
-const MOST_ROWS: i64 = 50_000_000;
-/// Rows decoded at a time.
-const BATCH: usize = 1 << 16;
+/// Rows that a file may have: more than this is no file of ours, and a run of a few bytes can claim any number.
+const MOST_ROWS: i64 = 10_000_000;
 
 enum Values {
     Text(Vec<Option<ByteArray>>),
@@ -155,7 +153,8 @@ impl MemoryTable {
         let rows = reader.metadata().file_metadata().num_rows();
         let groups = reader.metadata().row_groups().iter().map(|group| group.num_rows());
         let sum = groups.fold(0_i64, |sum, rows| sum.saturating_add(rows));
-        if sum != rows || !(0..=MOST_ROWS).contains(&rows) {
+        let negative = reader.metadata().row_groups().iter().any(|group| group.num_rows() < 0);
+        if negative || sum != rows || !(0..=MOST_ROWS).contains(&rows) {
             return Err(Cause::NotParquet(format!("it claims {rows} rows and has {sum}")));
         }
         let mut table = Self { reader, bytes: Arc::new(bytes), height: rows as usize, texts: BTreeMap::new() };
@@ -168,7 +167,7 @@ impl MemoryTable {
         let mut texts = BTreeMap::new();
         for (at, column) in schema.columns().iter().enumerate() {
             if let ([name], "str") = (column.path().parts(), type_word(schema.root_schema(), column.name())) {
-                texts.insert(name.clone(), Texts::of(&self.values::<ByteArrayType>(at)?, name)?);
+                texts.insert(name.clone(), Texts::of(&self.values(at)?, name)?);
             }
         }
         Ok(texts)
@@ -190,60 +189,38 @@ impl MemoryTable {
         }
     }
 
-    fn numbers<T: DataType>(&self, name: &str, expected: &'static str) -> Result<Vec<Option<T::T>>, Cause> {
+    fn numbers<T: Value>(&self, name: &str, expected: &'static str) -> Result<Vec<Option<T>>, Cause> {
         match self.column(name, expected)? {
-            Some(at) => self.values::<T>(at),
+            Some(at) => self.values(at),
             None => Ok(vec![None; self.height]),
         }
     }
 
-    fn values<T: DataType>(&self, at: usize) -> Result<Vec<Option<T::T>>, Cause> {
+    fn values<T: Value>(&self, at: usize) -> Result<Vec<Option<T>>, Cause> {
+        let metadata = self.reader.metadata();
+        let nullable = metadata.file_metadata().schema_descr().column(at).max_def_level() > 0;
         let mut all = Vec::new();
-        for group in 0..self.reader.num_row_groups() {
-            self.read_group::<T>(group, at, &mut all).map_err(|error| broken(&error))?;
+        for group in metadata.row_groups() {
+            // Their sum was found to be small and not negative.
+            let rows = usize::try_from(group.num_rows()).unwrap_or_default();
+            let read =
+                Pages::of(&self.bytes, group, at).and_then(|pages| decode::column(pages, (rows, nullable), &mut all));
+            read.map_err(|error| broken(&error))?;
         }
         Ok(all)
-    }
-
-    fn read_group<T: DataType>(
-        &self,
-        group: usize,
-        at: usize,
-        all: &mut Vec<Option<T::T>>,
-    ) -> Result<(), ParquetError> {
-        let column = self.reader.metadata().file_metadata().schema_descr().column(at);
-        let filled = column.max_def_level();
-        let pages = zstd::pages(&self.reader, &self.bytes, group, at)?;
-        let mut reader = ColumnReaderImpl::<T>::new(column, pages);
-        let rows = self.reader.metadata().row_group(group).num_rows();
-        let mut left = usize::try_from(rows)?;
-        while left > 0 {
-            let (mut levels, mut values) = (Vec::new(), Vec::new());
-            let (read, ..) = reader.read_records(left.min(BATCH), Some(&mut levels), None, &mut values)?;
-            if read == 0 {
-                return Err(ParquetError::EOF(format!("{left} rows are missing")));
-            }
-            left -= read;
-            let mut values = values.into_iter();
-            if filled == 0 {
-                all.extend(values.map(Some));
-            } else {
-                all.extend(levels.iter().map(|level| if *level == filled { values.next() } else { None }));
-            }
-        }
-        Ok(())
     }
 }
 
 impl Texts {
-    fn of(values: &[Option<ByteArray>], name: &str) -> Result<Self, Cause> {
+    fn of(values: &[Option<Bytes>], name: &str) -> Result<Self, Cause> {
         let (mut texts, mut known) = (Self::default(), HashMap::new());
         for value in values {
             let Some(value) = value else {
                 texts.at.push(None);
                 continue;
             };
-            let word = value.as_utf8().map_err(|_| Cause::NotParquet(format!("column '{name}' is not UTF-8")))?;
+            let word =
+                std::str::from_utf8(value).map_err(|_| Cause::NotParquet(format!("column '{name}' is not UTF-8")))?;
             let next = texts.words.len() as u32;
             let at = *known.entry(word).or_insert(next);
             if at == next {
@@ -275,15 +252,15 @@ impl Table for MemoryTable {
     }
 
     fn int(&self, name: &str) -> Result<Vec<Option<i64>>, Cause> {
-        self.numbers::<Int64Type>(name, "i64")
+        self.numbers(name, "i64")
     }
 
     fn float(&self, name: &str) -> Result<Vec<Option<f64>>, Cause> {
-        self.numbers::<DoubleType>(name, "f64")
+        self.numbers(name, "f64")
     }
 
     fn flag(&self, name: &str) -> Result<Vec<Option<bool>>, Cause> {
-        self.numbers::<BoolType>(name, "bool")
+        self.numbers(name, "bool")
     }
 }
 

@@ -6,15 +6,17 @@
 
 mod check;
 mod columns;
+#[cfg(feature = "web")]
+mod decode;
 #[cfg(feature = "native")]
 mod frame;
 #[cfg(feature = "native")]
 mod kernels;
 #[cfg(feature = "web")]
 mod memory;
-mod results;
 #[cfg(feature = "web")]
-mod zstd;
+mod pages;
+mod results;
 
 #[cfg(feature = "native")]
 pub use kernels::{read_kernels, write_kernels};

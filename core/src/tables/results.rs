@@ -311,5 +311,5 @@ impl<'t> ReadColumns<'t> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "native"))]
 mod tests;

@@ -63,22 +63,9 @@ enum Work {
     Digest(String, Trace),
 }
 
-impl Work {
-    /// What a person reads meanwhile; `None`: it takes no time.
-    fn label(&self) -> Option<String> {
-        match self {
-            Self::Digest(..) => Some("Reading the trace for its digest".to_owned()),
-            Self::Effect(Effect::LoadTrace { path } | Effect::LoadResults { path } | Effect::LoadPlan { path }) => {
-                Some(format!("Opening {path}"))
-            }
-            Self::Effect(Effect::ReadSeries { .. }) => Some("Reading series".to_owned()),
-            Self::Effect(Effect::WriteResults { path, .. } | Effect::WritePlan { path, .. }) => {
-                Some(format!("Writing {path}"))
-            }
-            Self::Effect(_) => None,
-        }
-    }
-}
+/// Less is read within a frame.
+const NOTICEABLE_BYTES: usize = 4 << 20;
+const NOTICEABLE_ROWS: usize = 100_000;
 
 impl PageLink {
     /// `wake`: another frame is wanted.
@@ -92,6 +79,24 @@ impl PageLink {
             answers: VecDeque::new(),
             trace: None,
             announced: false,
+        }
+    }
+
+    /// What a person reads while the work that is next is done; `None`: it takes no time.
+    fn label(&self) -> Option<String> {
+        let large = |path: &str| self.shelf.get(path).is_some_and(|bytes| bytes.len() > NOTICEABLE_BYTES);
+        match self.work.front()? {
+            Work::Digest(path, _) if large(path) => Some("Reading the trace for its digest".to_owned()),
+            Work::Effect(Effect::LoadTrace { path } | Effect::LoadResults { path } | Effect::LoadPlan { path })
+                if large(path) =>
+            {
+                Some(format!("Opening {path}"))
+            }
+            Work::Effect(Effect::ReadSeries { path }) if large(path) => Some("Reading series".to_owned()),
+            Work::Effect(Effect::WriteResults { path, results }) if results.rows.len() > NOTICEABLE_ROWS => {
+                Some(format!("Writing {path}"))
+            }
+            Work::Effect(_) | Work::Digest(..) => None,
         }
     }
 
@@ -217,7 +222,7 @@ impl PageLink {
             if let Some(event) = self.answers.pop_front() {
                 return Some(event);
             }
-            if self.work.front()?.label().is_some() && !std::mem::replace(&mut self.announced, true) {
+            if self.label().is_some() && !std::mem::replace(&mut self.announced, true) {
                 (self.wake)();
                 return None;
             }
@@ -238,7 +243,7 @@ impl Link for PageLink {
     }
 
     fn busy(&self) -> Option<String> {
-        self.work.front().and_then(Work::label).or_else(|| self.outside.busy())
+        self.label().or_else(|| self.outside.busy())
     }
 }
 

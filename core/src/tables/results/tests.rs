@@ -1,5 +1,8 @@
 //! Results written and read back; broken files refused in exact words.
 
+#[cfg(feature = "web")]
+mod both;
+
 use std::path::PathBuf;
 
 use tempfile::TempDir;
@@ -94,18 +97,25 @@ fn impossible_values_are_refused_with_their_row() {
 }
 
 /// The same file with one column dropped or replaced.
-fn tampered(change: impl FnOnce(&mut polars::prelude::DataFrame), metadata: Option<&str>) -> String {
+fn rewritten(
+    change: impl FnOnce(&mut polars::prelude::DataFrame),
+    metadata: Option<&str>,
+    codec: polars::prelude::ParquetCompression,
+) -> (TempDir, PathBuf) {
     use polars::prelude::{KeyValueMetadata, ParquetWriter};
-    let (_folder, path) = written(&some_results());
+    let (folder, path) = written(&some_results());
     let table = FrameTable::read(&path).unwrap();
     let meta = metadata.map_or_else(|| table.metadata(RESULTS_KEY).unwrap().to_owned(), str::to_owned);
     let mut frame = table.into_frame();
     change(&mut frame);
     let pairs = (!meta.is_empty()).then(|| KeyValueMetadata::from_static(vec![(RESULTS_KEY.to_owned(), meta)]));
-    ParquetWriter::new(std::fs::File::create(&path).unwrap())
-        .with_key_value_metadata(pairs)
-        .finish(&mut frame)
-        .unwrap();
+    let writer = ParquetWriter::new(std::fs::File::create(&path).unwrap()).with_compression(codec);
+    writer.with_key_value_metadata(pairs).finish(&mut frame).unwrap();
+    (folder, path)
+}
+
+fn tampered(change: impl FnOnce(&mut polars::prelude::DataFrame), metadata: Option<&str>) -> String {
+    let (_folder, path) = rewritten(change, metadata, polars::prelude::ParquetCompression::default());
     let message = read_results(&path).unwrap_err().to_string();
     message.strip_suffix(&format!(": {}", path.display())).unwrap().to_owned()
 }

@@ -1,0 +1,206 @@
+//! Takes the unpacked pages of a flat Parquet column, gives its values with null as `None`. The encodings that polars,
+//! Arrow and we write: plain, dictionary, and runs for flags.
+//!
+//! The `parquet` crate decodes these too, and panics where a page is shorter than it says. Natively that is a caught
+//! thread; in a browser it is the end of the page, so every length is asked about here.
+
+use bytes::Bytes;
+use parquet::{basic::Encoding, column::page::Page, errors::ParquetError};
+
+/// A type of values, as its plain encoding lays them out.
+pub(super) trait Value: Clone {
+    /// `count` values from the beginning of `bytes`; `None`: there are fewer.
+    fn plain(bytes: &Bytes, count: usize) -> Option<Vec<Self>>;
+}
+
+impl Value for i64 {
+    fn plain(bytes: &Bytes, count: usize) -> Option<Vec<Self>> {
+        Some(bytes.as_chunks().0.get(..count)?.iter().map(|bytes| Self::from_le_bytes(*bytes)).collect())
+    }
+}
+
+impl Value for f64 {
+    fn plain(bytes: &Bytes, count: usize) -> Option<Vec<Self>> {
+        Some(bytes.as_chunks().0.get(..count)?.iter().map(|bytes| Self::from_le_bytes(*bytes)).collect())
+    }
+}
+
+/// Eight to a byte, the lowest bit first.
+impl Value for bool {
+    fn plain(bytes: &Bytes, count: usize) -> Option<Vec<Self>> {
+        (0..count).map(|at| Some((bytes.get(at / 8)? >> (at % 8)) & 1 == 1)).collect()
+    }
+}
+
+/// Text: a length, then as many bytes. They stay where they are.
+impl Value for Bytes {
+    fn plain(bytes: &Bytes, count: usize) -> Option<Vec<Self>> {
+        let (mut values, mut at) = (Vec::new(), 0_usize);
+        for _ in 0..count {
+            let (length, _) = bytes.get(at..)?.split_first_chunk::<4>()?;
+            let start = at + 4;
+            at = start.checked_add(u32::from_le_bytes(*length) as usize)?;
+            bytes.get(start..at)?;
+            values.push(bytes.slice(start..at));
+        }
+        Some(values)
+    }
+}
+
+/// Appends the values of `rows` rows to `all`. `nullable`: levels say which of them are there.
+pub(super) fn column<T: Value>(
+    pages: impl Iterator<Item = Result<Page, ParquetError>>,
+    (rows, nullable): (usize, bool),
+    all: &mut Vec<Option<T>>,
+) -> Result<(), ParquetError> {
+    let (mut dictionary, mut left) = (Vec::new(), rows);
+    for page in pages {
+        let (buf, count, encoding, levels) = match page? {
+            Page::DictionaryPage { buf, num_values, .. } => {
+                dictionary = T::plain(&buf, num_values as usize).ok_or_else(|| short("a dictionary"))?;
+                continue;
+            }
+            Page::DataPage { buf, num_values, encoding, .. } => (buf, num_values, encoding, None),
+            Page::DataPageV2 { buf, num_values, encoding, def_levels_byte_len, .. } => {
+                (buf, num_values, encoding, Some(def_levels_byte_len as usize))
+            }
+        };
+        let count = count as usize;
+        left = left.checked_sub(count).ok_or_else(|| ParquetError::General("a page has too many rows".to_owned()))?;
+        let (present, values) = if nullable { levels_of(&buf, count, levels)? } else { (None, buf) };
+        let num = present.as_ref().map_or(count, |levels| levels.iter().filter(|level| **level == 1).count());
+        let mut values = decoded(&values, num, encoding, &dictionary)?.into_iter();
+        match present {
+            Some(levels) => all.extend(levels.iter().map(|level| if *level == 1 { values.next() } else { None })),
+            None => all.extend(values.map(Some)),
+        }
+    }
+    if left == 0 { Ok(()) } else { Err(ParquetError::EOF(format!("{left} rows are missing"))) }
+}
+
+/// The level of each value, and what lies behind them. `size`: theirs, where it does not stand before them.
+fn levels_of(page: &Bytes, count: usize, size: Option<usize>) -> Result<(Option<Vec<u32>>, Bytes), ParquetError> {
+    let lengths = || -> Option<(usize, usize)> {
+        let Some(size) = size else {
+            let (length, _) = page.split_first_chunk::<4>()?;
+            return Some((4, u32::from_le_bytes(*length) as usize));
+        };
+        Some((0, size))
+    };
+    let split = || {
+        let (start, size) = lengths()?;
+        let end = start.checked_add(size)?;
+        let levels = runs(page.get(start..end)?, 1, count)?;
+        Some((Some(levels), page.slice(end..)))
+    };
+    split().ok_or_else(|| short("a page"))
+}
+
+fn decoded<T: Value>(
+    bytes: &Bytes,
+    count: usize,
+    encoding: Encoding,
+    dictionary: &[T],
+) -> Result<Vec<T>, ParquetError> {
+    let values = match encoding {
+        // Of a page of nulls nothing is there, not even the width.
+        _ if count == 0 => Some(Vec::new()),
+        Encoding::PLAIN => T::plain(bytes, count),
+        Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY => bytes.split_first().and_then(|(width, indices)| {
+            let indices = runs(indices, u32::from(*width), count)?;
+            indices.into_iter().map(|at| dictionary.get(at as usize).cloned()).collect()
+        }),
+        // Flags alone are written so: a length, then runs of bits, laid out plainly here.
+        Encoding::RLE => bytes.split_first_chunk::<4>().and_then(|(_, bits)| {
+            let mut packed = vec![0_u8; count.div_ceil(8)];
+            for (at, bit) in runs(bits, 1, count)?.into_iter().enumerate() {
+                packed[at / 8] |= ((bit & 1) as u8) << (at % 8);
+            }
+            T::plain(&packed.into(), count)
+        }),
+        other => return Err(ParquetError::NYI(format!("its values are encoded by {other}: save it again with loka"))),
+    };
+    values.ok_or_else(|| short("a page"))
+}
+
+fn short(what: &str) -> ParquetError {
+    ParquetError::EOF(format!("{what} is shorter than it says"))
+}
+
+/// Numbers of `width` bits, in runs of one or packed by eight; `None`: there are fewer than `count`.
+fn runs(mut bytes: &[u8], width: u32, count: usize) -> Option<Vec<u32>> {
+    let bits = (width <= 32).then_some(width as usize)?;
+    let mut values = Vec::new();
+    while values.len() < count {
+        let left = count - values.len();
+        let header = varint(&mut bytes)?;
+        let times = usize::try_from(header >> 1).ok().filter(|times| *times > 0)?;
+        if header & 1 == 0 {
+            let (value, rest) = bytes.split_at_checked(bits.div_ceil(8))?;
+            let value = value.iter().rev().fold(0, |value, byte| value << 8 | u32::from(*byte));
+            values.extend(std::iter::repeat_n(value, times.min(left)));
+            bytes = rest;
+            continue;
+        }
+        // Some writers cut what pads the last eight.
+        let (packed, rest) = bytes.split_at(times.saturating_mul(bits).min(bytes.len()));
+        let num = times.saturating_mul(8).min(left);
+        if packed.len() * 8 < num * bits {
+            return None;
+        }
+        values.extend((0..num).map(|at| number(packed, at * bits, bits)));
+        bytes = rest;
+    }
+    Some(values)
+}
+
+/// `width` bits from the bit at `from`, the lowest first; the caller knows that they are there.
+fn number(bytes: &[u8], from: usize, width: usize) -> u32 {
+    let mut window = [0; 8];
+    let part = &bytes[from / 8..bytes.len().min(from / 8 + 8)];
+    window[..part.len()].copy_from_slice(part);
+    ((u64::from_le_bytes(window) >> (from % 8)) & ((1_u64 << width) - 1)) as u32
+}
+
+/// Seven bits a byte, the lowest first.
+fn varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..63).step_by(7) {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_and_packed_numbers_are_read() {
+        // 4 times 7, then 8 numbers of three bits: the example of the format's own text.
+        assert_eq!(runs(&[0x08, 0x07], 3, 4), Some(vec![7; 4]));
+        assert_eq!(runs(&[0x03, 0x88, 0xc6, 0xfa], 3, 8), Some((0..8).collect()));
+        assert_eq!(runs(&[0x03, 0x88, 0xc6, 0xfa], 3, 5), Some((0..5).collect()));
+        assert_eq!(runs(&[0x06, 0xff, 0xff, 0xff, 0xff], 32, 3), Some(vec![u32::MAX; 3]));
+        assert_eq!(runs(&[0x06], 0, 3), Some(vec![0; 3]));
+    }
+
+    #[test]
+    fn what_is_cut_short_is_none() {
+        for (bytes, width) in
+            [(&[0x08][..], 3), (&[0x03, 0x88], 3), (&[], 1), (&[0x80; 12], 1), (&[0x00], 1), (&[2, 0], 33)]
+        {
+            assert_eq!(runs(bytes, width, 4), None, "{bytes:?}");
+        }
+        assert_eq!(bool::plain(&Bytes::from_static(&[0b101]), 3), Some(vec![true, false, true]));
+        assert_eq!(bool::plain(&Bytes::from_static(&[0b101]), 9), None);
+        assert_eq!(i64::plain(&Bytes::from_static(&[1, 0, 0, 0, 0, 0, 0, 0, 9]), 2), None);
+        assert_eq!(Bytes::plain(&Bytes::from_static(&[1, 0, 0, 0, b'a', 200, 0, 0, 0]), 2), None);
+        assert_eq!(Bytes::plain(&Bytes::from_static(&[1, 0, 0, 0, b'a']), 1), Some(vec![Bytes::from_static(b"a")]));
+    }
+}

@@ -1,0 +1,126 @@
+//! The two readers and the two writers of results: each reads what either wrote, and refuses what the other refuses.
+
+use polars::prelude::{IntoColumn, NamedFrom, ParquetCompression, Series};
+
+use super::*;
+use crate::tables::{results_from_bytes, results_to_bytes};
+
+fn in_memory(path: &Path) -> Result<Results, TableError> {
+    results_from_bytes(&path.to_string_lossy(), std::fs::read(path).unwrap())
+}
+
+/// More rows than a page of Parquet holds.
+fn many() -> Results {
+    let mut results = some_results();
+    let [first, second] = [results.rows[0].clone(), results.rows[1].clone()];
+    results.rows = (0..40_000_u64)
+        .map(|at| ResultRow {
+            seed: at.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            ..if at % 3 == 0 { second.clone() } else { first.clone() }
+        })
+        .collect();
+    results
+}
+
+fn none() -> Results {
+    Results { rows: Vec::new(), ..some_results() }
+}
+
+#[test]
+fn what_polars_writes_is_read_in_memory() {
+    for results in [some_results(), none(), many()] {
+        let (_folder, path) = written(&results);
+        assert!(in_memory(&path).unwrap() == results);
+    }
+}
+
+#[test]
+fn what_is_written_in_memory_is_read_by_both() {
+    for results in [some_results(), none(), many()] {
+        let bytes = results_to_bytes(&results).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.results.parquet");
+        std::fs::write(&path, &bytes).unwrap();
+        assert!(read_results(&path).unwrap() == results);
+        let read = results_from_bytes("m", bytes).unwrap();
+        assert!(read == results);
+        assert_eq!(results_digest(&read.rows), results_digest(&results.rows));
+        let names = FrameTable::read(&path).unwrap().names();
+        let (_folder, path) = written(&results);
+        assert_eq!(names, FrameTable::read(&path).unwrap().names());
+    }
+}
+
+/// What either reader says of the same file, changed.
+fn both_refuse(change: impl FnOnce(&mut polars::prelude::DataFrame), metadata: Option<&str>) -> [String; 2] {
+    let (_folder, path) = rewritten(change, metadata, ParquetCompression::default());
+    [read_results(&path), in_memory(&path)].map(|read| read.unwrap_err().to_string())
+}
+
+#[test]
+fn both_refuse_in_the_same_words() {
+    let replaced = |name: &'static str, of: fn(usize) -> Series| {
+        move |frame: &mut polars::prelude::DataFrame| {
+            let height = frame.height();
+            frame.with_column(of(height).with_name(name.into()).into_column()).unwrap();
+        }
+    };
+    let ints = |height: usize| Series::new("".into(), vec![1_i32; height]);
+    let words = |height: usize| Series::new("".into(), vec!["bprop"; height]);
+    let halves = |height: usize| Series::new("".into(), vec![0.5_f32; height]);
+    let nulls = |height: usize| Series::new("".into(), vec![None::<i64>; height]);
+    for [polars, memory] in [
+        both_refuse(|frame| drop_column(frame, "mere_hi"), None),
+        both_refuse(replaced("m", ints), None),
+        both_refuse(replaced("gemm", words), None),
+        both_refuse(replaced("seed", words), None),
+        both_refuse(replaced("mere", halves), None),
+        both_refuse(replaced("k", nulls), None),
+        both_refuse(|_| (), Some("")),
+        both_refuse(|_| (), Some("{}")),
+    ] {
+        assert_eq!(polars, memory);
+    }
+}
+
+#[test]
+fn other_writers_codecs_are_read_or_named() {
+    for codec in [ParquetCompression::Uncompressed, ParquetCompression::Snappy, ParquetCompression::Zstd(None)] {
+        let (_folder, path) = rewritten(|_| (), None, codec);
+        assert!(in_memory(&path).unwrap() == some_results(), "{codec:?}");
+    }
+    for (codec, name) in [(ParquetCompression::Lz4Raw, "lz4"), (ParquetCompression::Gzip(None), "flate2")] {
+        let (_folder, path) = rewritten(|_| (), None, codec);
+        let line = in_memory(&path).unwrap_err().to_string().to_lowercase();
+        assert!(line.contains(name) && !line.contains('\n'), "{line}");
+    }
+}
+
+#[test]
+fn every_truncation_is_refused_in_memory_too() {
+    let (_folder, path) = written(&some_results());
+    for bytes in [std::fs::read(&path).unwrap(), results_to_bytes(&some_results()).unwrap()] {
+        for length in (0..bytes.len()).step_by(97) {
+            let message = results_from_bytes("cut", bytes[..length].to_vec()).unwrap_err().to_string();
+            assert!(
+                message.starts_with("not a Parquet file, or a truncated one (") && !message.contains('\n'),
+                "{length}: {message}"
+            );
+        }
+    }
+}
+
+/// A browser cannot catch a panic: whatever is written over a byte, the answer is rows or one line.
+#[test]
+fn a_flipped_byte_is_read_or_refused_in_memory_too() {
+    let (_folder, path) = written(&some_results());
+    for bytes in [std::fs::read(&path).unwrap(), results_to_bytes(&some_results()).unwrap()] {
+        for place in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[place] ^= [0xff, 0x01, 0x80, 0x10][place % 4];
+            if let Err(error) = results_from_bytes("broken", changed) {
+                assert!(!error.to_string().contains('\n'), "{place}: {error}");
+            }
+        }
+    }
+}

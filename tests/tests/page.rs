@@ -1,0 +1,190 @@
+//! What a page without a server does, by the same code and natively: files in memory, plans and results that are the
+//! program's own, addresses that hold what is seen.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
+
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use loka::{
+    LokaApp,
+    address::{Address, Follower, Step},
+    layout::Pane,
+    link::{Link, LocalLink, Outside, PageLink, Shelf},
+};
+use loka_core::{
+    dispatch::Policy,
+    model::{Gemm, Metric},
+    plan::Plan,
+    session::{Command, Event, NoticeKind, Session},
+    tables,
+};
+use loka_tests::{big, sample};
+
+/// A browser whose downloads are a list.
+#[derive(Clone, Default)]
+struct Browser(Rc<RefCell<BTreeMap<String, Vec<u8>>>>);
+
+impl Outside for Browser {
+    fn save(&self, name: &str, bytes: Vec<u8>) -> Result<(), String> {
+        self.0.borrow_mut().insert(name.to_owned(), bytes);
+        Ok(())
+    }
+
+    fn fetch(&self, _: &str) {}
+
+    fn fetched(&self) -> Option<(String, Result<Arc<[u8]>, String>)> {
+        None
+    }
+
+    fn busy(&self) -> Option<String> {
+        None
+    }
+}
+
+fn page(shelf: Shelf, browser: &Browser) -> PageLink {
+    PageLink::new(shelf, Box::new(browser.clone()), Arc::new(|| ()))
+}
+
+/// Carries a command out and gives the session what comes of it, until that.
+fn obey(session: &mut Session, link: &mut dyn Link, command: Command, until: fn(&Event) -> bool) {
+    session.command(command).unwrap().into_iter().for_each(|effect| link.run(effect));
+    let start = Instant::now();
+    loop {
+        assert!(start.elapsed() < Duration::from_secs(20), "nothing came");
+        let Some(event) = link.poll() else {
+            std::thread::sleep(Duration::from_millis(1));
+            continue;
+        };
+        if let Event::OpenFailed { message } | Event::WriteFailed { message } = &event {
+            panic!("{message}");
+        }
+        let done = until(&event);
+        session.event(event);
+        if done {
+            return;
+        }
+    }
+}
+
+/// Rows opened, a policy, a threshold, a mod and an override chosen, plan and results written.
+fn work(link: &mut dyn Link, results: &str, [plan, rows]: [&str; 2]) {
+    let mut session = Session::default();
+    let open = Command::OpenResults { path: results.to_owned() };
+    obey(&mut session, link, open, |event| matches!(event, Event::ResultsOpened { .. }));
+    let row = session.rows().find(|row| row.supported && row.gemm == Gemm::Dgrad).unwrap();
+    let (site, gemm, kernel) = (row.site.clone(), row.gemm, row.kernel.clone());
+    for command in [
+        Command::SetPolicy { policy: Policy::builtin("rel-l2").unwrap() },
+        Command::SetMaxError { value: 0.07, gesture: None },
+        Command::SetOverride { site, gemm, kernel, reason: "measured it".to_owned() },
+    ] {
+        assert_eq!(session.command(command).unwrap(), []);
+    }
+    let written: fn(&Event) -> bool = |event| matches!(event, Event::Written { .. });
+    obey(&mut session, link, Command::ExportPlan { path: plan.to_owned() }, written);
+    obey(&mut session, link, Command::SaveResults { path: rows.to_owned() }, written);
+}
+
+#[test]
+fn a_page_writes_what_the_program_writes() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let made = big::results(40, 7);
+    tables::write_results(at("r.results.parquet").as_ref(), &made).unwrap();
+    let mut program = LocalLink::new(Arc::new(|| ()));
+    work(&mut program, &at("r.results.parquet"), [&at("p.plan.json"), &at("s.results.parquet")]);
+
+    let (shelf, browser) = (Shelf::default(), Browser::default());
+    shelf.put("r.results.parquet", std::fs::read(at("r.results.parquet")).unwrap().into()).unwrap();
+    work(&mut page(shelf, &browser), "r.results.parquet", ["p.plan.json", "s.results.parquet"]);
+
+    let saved = browser.0.borrow();
+    let dated_alike = |text: &str| {
+        // Reading checks the digest that each was given.
+        let mut plan = Plan::from_json(text).unwrap();
+        plan.stamp("2026-11-21T00:00:00Z".to_owned());
+        plan.to_json()
+    };
+    let mine = std::fs::read_to_string(at("p.plan.json")).unwrap();
+    let pages = String::from_utf8(saved["p.plan.json"].clone()).unwrap();
+    assert_eq!(dated_alike(&pages), dated_alike(&mine));
+    let rows = tables::results_from_bytes("s", saved["s.results.parquet"].clone()).unwrap();
+    assert_eq!(rows, tables::read_results(at("s.results.parquet").as_ref()).unwrap());
+    std::fs::write(at("page.results.parquet"), &saved["s.results.parquet"]).unwrap();
+    assert_eq!(rows, tables::read_results(at("page.results.parquet").as_ref()).unwrap());
+}
+
+/// A window on files in memory, after so many frames.
+fn window(files: &[(&str, Vec<u8>)], frames: usize) -> (LokaApp, egui::Context) {
+    let shelf = Shelf::default();
+    for (name, bytes) in files {
+        shelf.put(name, bytes.clone().into()).unwrap();
+    }
+    let mut app = LokaApp::new(Box::new(page(shelf, &Browser::default())));
+    let ctx = egui::Context::default();
+    app.tick(&ctx);
+    app.open_all(files.iter().map(|(name, _)| (*name).to_owned()).collect());
+    for _ in 0..frames {
+        app.tick(&ctx);
+    }
+    (app, ctx)
+}
+
+fn rows() -> (&'static str, Vec<u8>) {
+    ("r.results.parquet", tables::results_to_bytes(&big::results(40, 7)).unwrap())
+}
+
+#[test]
+fn a_trace_without_rows_is_no_error() {
+    let (app, _) = window(&[("a.trace.safetensors", std::fs::read(sample()).unwrap())], 12);
+    let session = app.session();
+    assert!(session.trace.as_ref().is_some_and(|trace| !trace.meta.trace_digest.is_empty()));
+    let notices: Vec<_> = session.notices.iter().map(|notice| (notice.kind, notice.text.as_str())).collect();
+    let [(NoticeKind::Info, line)] = notices.as_slice() else { panic!("{notices:?}") };
+    assert!(line.starts_with("There are no rows yet: a page on its own has no engine"), "{line}");
+}
+
+#[test]
+fn an_address_is_followed_and_kept() {
+    let mut follower = Follower::default();
+    let site = big::site_name(7);
+    follower.go(&format!("#site={site}&view=quadrant&metric=rel_l2&gemm=wgrad&filter=mlp"));
+    let (mut app, ctx) = window(&[], 1);
+    assert_eq!(follower.tick(&mut app, 0.0), Step::Rest, "it waits for a trace");
+    (app, _) = window(&[rows()], 12);
+    assert_eq!(follower.tick(&mut app, 1.0), Step::Rest, "it says already what is seen");
+    app.tick(&ctx);
+    let seen = Address::of(app.view());
+    assert_eq!(seen.site.as_ref().map(|site| site.as_str().to_owned()), Some(site));
+    assert_eq!(
+        (seen.view, seen.metric, seen.gemm),
+        (Some(Pane::Quadrant), Some(Metric::RelL2), Some(Some(Gemm::Wgrad)))
+    );
+    assert_eq!(app.view().filter, "mlp");
+
+    app.view_mut().filter.clear();
+    let Step::Write(text) = follower.tick(&mut app, 2.0) else { panic!("not written") };
+    assert!(text.ends_with("gemm=wgrad"), "{text}");
+    app.view_mut().gemm = None;
+    let Step::Later(left) = follower.tick(&mut app, 2.1) else { panic!("too often") };
+    assert!((0.2..0.4).contains(&left), "{left}");
+    assert!(matches!(follower.tick(&mut app, 3.0), Step::Write(text) if text.ends_with("gemm=all")));
+    assert_eq!(follower.tick(&mut app, 4.0), Step::Rest);
+}
+
+#[test]
+fn an_address_of_another_trace_is_a_line() {
+    let (mut app, _) = window(&[rows()], 12);
+    let mut follower = Follower::default();
+    follower.go("site=nowhere&view=plan");
+    follower.tick(&mut app, 1.0);
+    let last = app.session().notices.last().unwrap();
+    assert_eq!(last.text, "The address names a site that this trace does not have: nowhere");
+    assert_eq!(app.view().layout.active(), Pane::Plan);
+}
