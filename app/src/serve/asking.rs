@@ -72,3 +72,31 @@ fn name_of(room: Option<&Room>) -> String {
 fn read(name: &str) -> Result<Trace, String> {
     Trace::open(Path::new(name)).map_err(|error| error.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use loka_core::session::shared::{MAX_TO_CLIENT, ToClient, decode, encode};
+
+    use super::*;
+
+    #[test]
+    fn answers_of_a_recorded_trace_have_a_coding() {
+        let sample = concat!(env!("CARGO_MANIFEST_DIR"), "/../sample-traces/wukong-drift.trace.safetensors");
+        let trace = Trace::open(Path::new(sample)).unwrap();
+        let series = Event::SeriesRead { path: "t".to_owned(), table: Ok(Box::new(series_of(&trace))) };
+        let inspect = |at: usize| {
+            let site = trace.sites()[at].site.id.clone();
+            inspect_answer("t".to_owned(), Some(trace.clone()), None, site, read)
+        };
+        for event in [series, inspect(0), inspect(trace.sites().len() - 1)] {
+            assert!(matches!(
+                &event,
+                Event::SeriesRead { table: Ok(_), .. } | Event::SiteInspected { outcome: Ok(_), .. }
+            ));
+            let message = ToClient::Answer(Box::new(event));
+            // What is no number is no equal, but it has letters.
+            let again: ToClient = decode(&encode(&message), MAX_TO_CLIENT).unwrap();
+            assert_eq!(format!("{again:?}"), format!("{message:?}"));
+        }
+    }
+}

@@ -23,8 +23,9 @@ pub const MESSAGE_BYTES: usize = 1 << 20;
 /// Messages a second from one client. A drag sends one a frame, 60 to 120 a second.
 pub const MESSAGES_PER_SECOND: u32 = 200;
 
-/// Bytes a second from one client; a burst of four messages of the largest size is let through.
-pub const BYTES_PER_SECOND: u32 = 2 << 20;
+/// Bytes a second from one client, for each message that it may send: 2 MB with 200 of them. A burst of four messages
+/// of the largest size is let through.
+pub const BYTES_PER_MESSAGE: u32 = 10 << 10;
 
 /// A request's head: a cookie and a dozen headers.
 pub const HEAD_BYTES: usize = 16 << 10;

@@ -44,7 +44,7 @@ impl Reader {
             stream,
             window: hub.window(),
             messages: Bucket::new(rate, 2 * rate, now),
-            bytes: Bucket::new(limits::BYTES_PER_SECOND, 4 * limits::MESSAGE_BYTES as u32, now),
+            bytes: Bucket::new(rate.saturating_mul(limits::BYTES_PER_MESSAGE), 4 * limits::MESSAGE_BYTES as u32, now),
             hub,
             outbox,
             author: None,

@@ -12,7 +12,7 @@ use loka_core::session::{
 };
 use tokio::{
     sync::{mpsc, watch},
-    time::{Interval, interval, timeout},
+    time::{Instant, Interval, interval_at, timeout},
 };
 
 use super::{End, Entered, Out, Parting, Sink, close_code};
@@ -51,7 +51,7 @@ enum Woken {
 
 impl Writer {
     pub fn new(sink: Sink, out: mpsc::Receiver<Out>) -> Self {
-        Self { sink, out, place: None, pings: interval(limits::PING_EVERY) }
+        Self { sink, out, place: None, pings: interval_at(Instant::now() + limits::PING_EVERY, limits::PING_EVERY) }
     }
 
     pub fn into_sink(self) -> Sink {

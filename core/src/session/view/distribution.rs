@@ -122,6 +122,7 @@ impl fmt::Display for Operand {
 /// have says why.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Inspection {
+    #[serde(with = "crate::model::as_text")]
     pub site: Site,
     pub run: String,
     /// The run's step at which the trace was written.

@@ -48,7 +48,7 @@ pub struct DriftPoint {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
 pub enum MarkKind {
     /// More than [`SHARE_BOUND`] of the values would become zero; at the recorded amax fewer do.
     Underflow { share: f64 },
