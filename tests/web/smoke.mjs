@@ -183,7 +183,7 @@ const SCENARIOS = {
     await reached(visitor, "rows");
     for (const [format, magic] of [["png", "\x89PNG"], ["svg", "<svg"]]) {
       await act(visitor, `save view as ${format}`);
-      await visitor.waitForTimeout(1_000);
+      await visitor.waitForTimeout(3_000);
       const [download] = await Promise.all([visitor.waitForEvent("download"), visitor.keyboard.press("Enter")]);
       const file = join(pictures, `heatmap.${format}`);
       await download.saveAs(file);
