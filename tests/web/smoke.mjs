@@ -183,8 +183,14 @@ const SCENARIOS = {
     await reached(visitor, "rows");
     for (const [format, magic] of [["png", "\x89PNG"], ["svg", "<svg"]]) {
       await act(visitor, `save view as ${format}`);
-      await visitor.waitForTimeout(1_000);
-      const [download] = await Promise.all([visitor.waitForEvent("download"), visitor.keyboard.press("Enter")]);
+      const coming = visitor.waitForEvent("download");
+      let download;
+      // The dialog takes Enter from its first frame on; before it, Enter shows the site, which is there already.
+      await eventually(async () => {
+        await visitor.keyboard.press("Enter");
+        download = await Promise.race([coming, visitor.waitForTimeout(2_000)]);
+        return download;
+      }, `no ${format} came`);
       const file = join(pictures, `heatmap.${format}`);
       await download.saveAs(file);
       assert.ok(readFileSync(file, "latin1").includes(magic), format);

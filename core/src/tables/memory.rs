@@ -127,7 +127,10 @@ fn one_line(error: &dyn std::fmt::Display) -> String {
 }
 
 fn broken(error: &ParquetError) -> Cause {
-    Cause::NotParquet(one_line(error))
+    match error {
+        ParquetError::NYI(line) => Cause::Unreadable(line.clone()),
+        error => Cause::NotParquet(one_line(error)),
+    }
 }
 
 /// A text column: each of its words once.

@@ -42,6 +42,9 @@ pub enum Cause {
     Io(#[from] std::io::Error),
     #[error("not a Parquet file, or a truncated one ({0})")]
     NotParquet(String),
+    /// Parquet all the same.
+    #[error("{0}")]
+    Unreadable(String),
     #[error("column '{0}' is missing")]
     MissingColumn(String),
     #[error("column '{column}' is {found}, not {expected}")]

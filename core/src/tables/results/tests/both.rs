@@ -89,10 +89,10 @@ fn other_writers_codecs_are_read_or_named() {
         let (_folder, path) = rewritten(|_| (), None, codec);
         assert!(in_memory(&path).unwrap() == some_results(), "{codec:?}");
     }
-    for (codec, name) in [(ParquetCompression::Lz4Raw, "lz4"), (ParquetCompression::Gzip(None), "flate2")] {
+    for (codec, name) in [(ParquetCompression::Lz4Raw, "LZ4_RAW"), (ParquetCompression::Gzip(None), "GZIP")] {
         let (_folder, path) = rewritten(|_| (), None, codec);
-        let line = in_memory(&path).unwrap_err().to_string().to_lowercase();
-        assert!(line.contains(name) && !line.contains('\n'), "{line}");
+        let line = in_memory(&path).unwrap_err().to_string();
+        assert_eq!(line, format!("its pages are packed by {name}: save it again with loka: {}", path.display()));
     }
 }
 
@@ -115,7 +115,7 @@ fn every_truncation_is_refused_in_memory_too() {
 fn a_flipped_byte_is_read_or_refused_in_memory_too() {
     let (_folder, path) = written(&some_results());
     for bytes in [std::fs::read(&path).unwrap(), results_to_bytes(&some_results()).unwrap()] {
-        for place in 0..bytes.len() {
+        for place in (0..bytes.len()).step_by(5).chain(bytes.len() - 64..bytes.len()) {
             let mut changed = bytes.clone();
             changed[place] ^= [0xff, 0x01, 0x80, 0x10][place % 4];
             if let Err(error) = results_from_bytes("broken", changed) {
