@@ -90,39 +90,11 @@ class StaticTiling:
         return launcher(self.function, min(self.units(m, n), SMS), 384, self.shared, arguments, self.splits)
 
 
-class Ahead(C.Structure):
-    _fields_ = [(name, C.c_uint64) for name in "x codes flags saturated".split()]
-
-
-class AheadTiling(StaticTiling):
-    """One line of AHEAD_TILINGS there: x cast once, ahead of the products."""
-
-    def __init__(self, entry: str, columns: int, stages: int, costs: list) -> None:
-        self.entry, self.rows, self.columns, self.splits, self.costs = entry, 128, columns, 1, costs
-        self.shares_k = False
-        self.function = fp8.load(entry)
-        self.shared = stages * ((128 + columns) * TILE_K + 16) + 8 * 2 * 16 * 64 * 2 + 8 * columns + 16
-        check(cuda.cuFuncSetAttribute(self.function, 8, self.shared), "shared memory")
-
-    def prepare(self, x, w, y, x_scale, w_scales, saturated):
-        (m, k), n = x.shape, w.shape[0]
-        group, down = max(1, round(math.sqrt(SMS * self.columns / 128))), -(-m // 128)
-        codes = torch.empty(m, k, dtype=torch.float8_e4m3fn, device="cuda")
-        flags = torch.zeros(2 + down * -(-k // TILE_K), dtype=torch.int32, device="cuda")
-        ahead = Ahead(x.data_ptr(), codes.data_ptr(), flags.data_ptr(), saturated.data_ptr())
-        shape = fp8.Shape(m, n, k, down, -(-n // self.columns), group, 0, 1)
-        arguments = [fp8.tensor_map(codes, 128, TILE_K), fp8.tensor_map(w, self.columns, TILE_K),
-                     fp8.tensor_map(y, *Y_BOX), address(x_scale), address(w_scales), ahead, shape]  # fmt: skip
-        run = launcher(self.function, min(self.units(m, n), SMS), 512, self.shared, arguments)
-        return lambda kept=(codes, flags): run()
-
-
 def static_tilings() -> list:
     text = (ROOT / "kernels" / "src" / "gemm" / "static_scale.rs").read_text()
-    pattern = r'(tiling|ahead)\(\s*"(\w+)",\s*\[([\d, ]+)\],\s*\[([^\]]*)\],?\s*\)'
-    kinds = {"tiling": StaticTiling, "ahead": AheadTiling}
-    return [kinds[kind](entry, *map(int, sizes.split(",")), [float(cost) for cost in costs.split(",")])
-            for kind, entry, sizes, costs in re.findall(pattern, text)]  # fmt: skip
+    pattern = r'tiling\(\s*"(\w+)",\s*\[([\d, ]+)\],\s*\[([^\]]*)\],?\s*\)'
+    return [StaticTiling(entry, *map(int, sizes.split(",")), [float(cost) for cost in costs.split(",")])
+            for entry, sizes, costs in re.findall(pattern, text)]  # fmt: skip
 
 
 class Bf16(fp8.Library):
@@ -161,7 +133,7 @@ def cast(entry: str):
 
 def cast_static(x, codes, scale, saturated):
     arguments = [address(x), address(scale), address(codes), address(saturated), C.c_uint64(x.numel())]
-    return launcher(cast("cast_e4m3_static"), min(-(-x.numel() // 8192), 8 * SMS), 256, 0, arguments)
+    return launcher(cast("cast_e4m3_static"), min(-(-x.numel() // 8192), 8 * SMS), 256, 0, arguments, early=False)
 
 
 def cast_rowwise(w, codes, scales):
@@ -314,8 +286,8 @@ def main() -> None:
         samples = measure(statics, plain, m, n, k, arguments.rounds, 1500.0, arguments.all)
         kept.append({"m": m, "n": n, "k": k, "us": samples})
         us = {name: fp8.median(taken) for name, taken in samples.items()}
-        fused = {name: value for name, value in us.items() if name.startswith(("static", "ahead"))}
-        pairs = {name: value for name, value in us.items() if name.startswith(("w+static", "w+ahead"))}
+        fused = {name: value for name, value in us.items() if name.startswith("static")}
+        pairs = {name: value for name, value in us.items() if name.startswith("w+static")}
         cached.append([us["bf16"] / value for value in (us["bare"], us["cast"], min(fused.values()))])
         counted.append([us["bf16"] / value for value in (us["w+cast"], min(pairs.values()))])
         cached[-1].append(max(cached[-1][1:]))

@@ -35,7 +35,6 @@ static __device__ __forceinline__ Words2 cast_eight(const Words4& x, const Divis
 extern "C" __global__ void __launch_bounds__(256)
 cast_e4m3_static(const u16* __restrict__ x, const float* __restrict__ scale_at, u8* __restrict__ codes,
                  u64* __restrict__ saturated_total, u64 count) {
-    wait_for_predecessor();
     const Divisor scale(*scale_at);
     const u64 thread = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     const u64 threads = (u64)gridDim.x * blockDim.x;

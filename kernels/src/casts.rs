@@ -151,8 +151,7 @@ fn narrowed(blocks: u64) -> u32 {
 /// Of `cast_e4m3_static` over `count` elements.
 pub fn cast_e4m3_static(count: u64, multiprocessors: u32) -> Grid {
     // A block of 256 threads takes four 8-element vectors each, then strides.
-    let blocks = narrowed(count.div_ceil(8192).min(8 * u64::from(multiprocessors)));
-    Grid { programmatic: true, ..Grid::line(blocks, 256) }
+    Grid::line(narrowed(count.div_ceil(8192).min(8 * u64::from(multiprocessors))), 256)
 }
 
 /// Bytes of the partials of an operand, whichever kernels it goes through, in any company.

@@ -7,8 +7,10 @@
 use crate::Grid;
 
 mod list;
+mod static_scale;
 
-pub use list::GEMMS;
+pub use list::{GEMMS, STATIC_GEMMS};
+pub use static_scale::{StaticLaunch, X_BOX_COLUMNS, static_gemm};
 
 /// `CUtensorMap`, as the driver fills it in.
 #[repr(C)]

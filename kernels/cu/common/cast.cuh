@@ -47,6 +47,14 @@ static __device__ __forceinline__ CastOperand picked(const CastOperand& a, const
     return to;
 }
 
+// First of all in every cast: a launch with the programmatic attribute begins while the kernel before it
+// still runs, and from here on the next one may begin likewise. Without it neither does anything.
+static __device__ __forceinline__ void wait_for_predecessor() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 static __device__ __forceinline__ u32 ceil_div(u32 value, u32 by) { return (value + by - 1) / by; }
 
 // Larger magnitude of each half, in one instruction; the sign is arbitrary, and NaN wins.

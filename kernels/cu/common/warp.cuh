@@ -1,14 +1,6 @@
-// Takes one value of each thread; gives the warp's or block's result to every thread; waits for the kernel before.
+// Takes one value of each thread; gives the warp's or block's result to every thread.
 #pragma once
 #include "common/types.cuh"
-
-// First of all in every cast: a launch with the programmatic attribute begins while the kernel before it
-// still runs, and from here on the next one may begin likewise. Without it neither does anything.
-static __device__ __forceinline__ void wait_for_predecessor() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
 
 // One instruction on sm_80 and later, instead of five shuffles.
 static __device__ __forceinline__ u32 warp_max(u32 value) {
