@@ -100,24 +100,32 @@ static __device__ __forceinline__ u32 count_above(u32 pair, u32 most) {
     return (u32)(low > most && low <= 0x7F80u) + (u32)(high > most && high <= 0x7F80u);
 }
 
-template <u32 TILE_M, u32 TILE_N, u32 STAGES, u32 SPLITS> struct StaticGemm {
+// PLAIN: y as it is. Blocks, of 256 columns: BlockNorm and hard swish behind the product, stored in BF16 or in E4M3 with
+// one scale known beforehand, a power of two.
+enum class Tail { PLAIN, BLOCK_BF16, BLOCK_E4M3 };
+
+// CODES: x is E4M3 already, and its scale need not be a power of two.
+template <u32 TILE_M, u32 TILE_N, u32 STAGES, u32 SPLITS, bool CODES = false, Tail TAIL = Tail::PLAIN> struct StaticGemm {
     static_assert(TILE_M == 128 || (TILE_M == 64 && SPLITS == 1), "64 rows a warpgroup, or 64 for both");
     static_assert(SPLITS == 1 || SPLITS == 2, "blocks of a cluster, one of each 64 rows");
     // The warpgroups take stages in turn.
     static constexpr bool ALTERNATE = TILE_M == 64;
     static_assert(!ALTERNATE || STAGES % 2 == 0, "each warpgroup has stages of its own");
     static constexpr u32 X_STAGES = STAGES, W_STAGES = STAGES, STAGE_STEP = ALTERNATE ? 2 : 1;
-    // Of x two boxes of 64 columns.
-    static constexpr u32 X_BOX = TILE_M * 128, X_BYTES = 2 * X_BOX, W_BYTES = TILE_N * TILE_K;
+    static_assert(TAIL == Tail::PLAIN || (TILE_N == 256 && SPLITS == 1), "a tile is a block across");
+    // Of x two boxes of 64 columns, of codes one of 128.
+    static constexpr u32 X_BOX = TILE_M * 128, X_BYTES = (CODES ? 1 : 2) * X_BOX, W_BYTES = TILE_N * TILE_K;
     static constexpr u32 W_AT = X_STAGES * X_BYTES, OUT_AT = W_AT + W_STAGES * W_BYTES;
     // Two boxes of 16 rows and 64 columns of BF16 for each of eight warps.
     static constexpr u32 BOX_BYTES = 16 * 128;
     static constexpr u32 SCALES_AT = OUT_AT + 16 * BOX_BYTES;
-    static constexpr u32 BARRIERS_AT = SCALES_AT + 2 * 4 * TILE_N;
+    static constexpr u32 BARRIERS_AT = SCALES_AT + 2 * 4 * TILE_N, SQUARES_AT = BARRIERS_AT + 32 * STAGES;
     static_assert(64 * TILE_N * 4 <= OUT_AT, "sums cross where the rings were");
 
     const TensorMap &x, &w, &y;
     const float *x_scale, *w_scales;
+    // Of BLOCK_E4M3.
+    const float* y_scale;
     u64* saturated_total;
     const GemmShape& shape;
     u32 shared;
@@ -169,7 +177,7 @@ template <u32 TILE_M, u32 TILE_N, u32 STAGES, u32 SPLITS> struct StaticGemm {
                 wait_barrier(x_empty(place.stage), place.parity ^ 1);
                 expect_bytes(barrier, X_BYTES);
                 load_box(to, x, barrier, stage * TILE_K, row);
-                load_box(to + X_BOX, x, barrier, stage * TILE_K + 64, row);
+                if constexpr (!CODES) load_box(to + X_BOX, x, barrier, stage * TILE_K + 64, row);
                 place.next();
             }
         }
@@ -297,7 +305,42 @@ template <u32 TILE_M, u32 TILE_N, u32 STAGES, u32 SPLITS> struct StaticGemm {
         c.w.next();
     }
 
+    // x in codes: both operands from shared memory.
+    __device__ __forceinline__ void sum_codes(float (&sums)[TILE_N / 2], Consumer& c) const {
+        u32 begin, end, before = 0;
+        stages(begin, end);
+        if (ALTERNATE) begin += c.group;
+        for (u32 stage = begin; stage < end; stage += STAGE_STEP) {
+            wait_barrier(x_full(c.x.stage), c.x.parity);
+            wait_barrier(w_full(c.x.stage), c.x.parity);
+            const u64 a = tile_descriptor(x_at(c.x.stage) + c.group_at), b = tile_descriptor(w_at(c.x.stage));
+            begin_products();
+#pragma unroll
+            for (u32 i = 0; i < 4; i++) {
+                product<TILE_N, false>(sums, a + i * NEXT_32_CODES, b + i * NEXT_32_CODES, stage - begin + i);
+            }
+            commit_products();
+            wait_products<1>();
+            if (stage != begin) release(before);
+            before = c.x.stage;
+            c.x.next();
+        }
+        wait_products<0>();
+        settle(sums);
+        release(before);
+    }
+
+    __device__ __forceinline__ void release(u32 stage) const {
+        if (threadIdx.x % 32 != 0) return;
+        arrive(x_empty(stage));
+        arrive(w_empty(stage));
+    }
+
     __device__ __forceinline__ void sum(float (&sums)[TILE_N / 2], Consumer& c, u32 col) const {
+        if constexpr (CODES) {
+            sum_codes(sums, c);
+            return;
+        }
         u32 begin, end, even[16], odd[16];
         Raw raw;
         stages(begin, end);
@@ -364,7 +407,7 @@ template <u32 TILE_M, u32 TILE_N, u32 STAGES, u32 SPLITS> struct StaticGemm {
         c.odd_row = high_row % 2 != 0;
         if (ALTERNATE) c.x.stage = c.w.stage = group;
         u32 stored = 0;
-        if (group == 1) named_arrive(TURN, 256);
+        if (!CODES && group == 1) named_arrive(TURN, 256);
         for (u32 unit = first_unit(); unit < units(); unit += unit_step()) {
             u32 row, col;
             locate(unit, row, col);
@@ -409,21 +452,115 @@ template <u32 TILE_M, u32 TILE_N, u32 STAGES, u32 SPLITS> struct StaticGemm {
                 auto& right = *(float(*)[HALF])(sums + HALF);
                 if (group == 0) {
                     trade(left, right, group);
-                    store(left, scales, scale, row, col, boxes, stored);
+                    finish(left, scales, scale, row, col, boxes, stored);
                 } else {
                     trade(right, left, group);
-                    store(right, scales + TILE_N / 2, scale, row, col + TILE_N / 2, boxes, stored);
+                    finish(right, scales + TILE_N / 2, scale, row, col + TILE_N / 2, boxes, stored);
                 }
                 break;
             } else {
-                store(sums, scales, scale, row, col, boxes, stored);
+                finish(sums, scales, scale, row, col, boxes, stored);
             }
         }
         // The turn that nobody takes.
-        if (group == turn_left()) named_barrier(TURN + group, 256);
+        if (!CODES && group == turn_left()) named_barrier(TURN + group, 256);
         if (lane == 0) wait_stores_read<0>();
         const u32 saturated = warp_sum(c.saturated);
         if (lane == 0 && saturated != 0) atomicAdd(saturated_total, (u64)saturated);
+    }
+
+    template <u32 COUNT>
+    __device__ __forceinline__ void finish(float (&sums)[COUNT], const float* scales, float scale, u32 row, u32 col,
+                                           u32 boxes, u32& stored) const {
+        if constexpr (TAIL != Tail::PLAIN) block(sums, scales, scale);
+        if constexpr (TAIL == Tail::BLOCK_E4M3) {
+            store_codes(sums, row, col, boxes, stored);
+        } else {
+            store(sums, scales, scale, row, col, boxes, stored);
+        }
+    }
+
+    // BlockNorm over 256 columns, then hard swish: y / sqrt(mean y^2 + eps), then h = n * clamp(n / 6 + 1/2, 0, 1).
+    // Four lanes hold a row; where the warpgroups have half of the columns each, they tell one another.
+    template <u32 COUNT>
+    __device__ __forceinline__ void block(float (&sums)[COUNT], const float* scales, float scale) const {
+        const u32 lane = threadIdx.x % 32;
+        float high = 0.0f, low = 0.0f;
+#pragma unroll
+        for (u32 i = 0; i < COUNT; i += 4) {
+            const float left = scale * scales[2 * i + lane % 4 * 2], right = scale * scales[2 * i + lane % 4 * 2 + 1];
+            sums[i] *= left;
+            sums[i + 1] *= right;
+            sums[i + 2] *= left;
+            sums[i + 3] *= right;
+            high = __fmaf_rn(sums[i], sums[i], __fmaf_rn(sums[i + 1], sums[i + 1], high));
+            low = __fmaf_rn(sums[i + 2], sums[i + 2], __fmaf_rn(sums[i + 3], sums[i + 3], low));
+        }
+#pragma unroll
+        for (u32 step = 1; step < 4; step *= 2) {
+            high += __shfl_xor_sync(0xFFFFFFFFu, high, step);
+            low += __shfl_xor_sync(0xFFFFFFFFu, low, step);
+        }
+        if constexpr (ALTERNATE) {
+            float* squares = (float*)(shared_memory() + SQUARES_AT);
+            const u32 group = threadIdx.x / 128 - 1, at = threadIdx.x % 128 / 32 * 16 + lane / 4;
+            if (lane % 4 == 0) {
+                squares[group * 64 + at] = high;
+                squares[group * 64 + at + 8] = low;
+            }
+            named_barrier(BOTH, 256);
+            high += squares[(1 - group) * 64 + at];
+            low += squares[(1 - group) * 64 + at + 8];
+        }
+        high = reciprocal_root(high * (1.0f / 256.0f) + BLOCK_EPS);
+        low = reciprocal_root(low * (1.0f / 256.0f) + BLOCK_EPS);
+#pragma unroll
+        for (u32 i = 0; i < COUNT; i++) sums[i] = hard_swish(sums[i] * (i % 4 < 2 ? high : low));
+    }
+
+    // PyTorch's rms_norm takes FP32's when none is given.
+    static constexpr float BLOCK_EPS = 1.1920929e-7f;
+
+    static __device__ __forceinline__ float reciprocal_root(float value) {
+        float root;
+        asm("rsqrt.approx.f32 %0, %1;" : "=f"(root) : "f"(value));
+        return root;
+    }
+
+    static __device__ __forceinline__ float hard_swish(float value) {
+        return value * __saturatef(__fmaf_rn(value, 1.0f / 6.0f, 0.5f));
+    }
+
+    // Codes of a warp's 16 rows, 128 columns at a time.
+    template <u32 COUNT>
+    __device__ __forceinline__ void store_codes(const float (&sums)[COUNT], u32 row, u32 col, u32 boxes,
+                                                u32& stored) const {
+        const u32 lane = threadIdx.x % 32, turn = lane / 4;
+        const float inverse = 1.0f / *y_scale;
+#pragma unroll
+        for (u32 chunk = 0; chunk < COUNT / 64; chunk++) {
+            const u32 box = boxes + (stored++ & 1) * BOX_BYTES;
+            if (lane == 0) wait_stores_read<1>();
+            __syncwarp();
+            const u32 to = box + lane / 4 * 128 + lane % 4 * 2;
+#pragma unroll
+            for (u32 i = 0; i < 16; i++) {
+                const float* d = sums + chunk * 64 + i * 4;
+                const u32 at = to + ((i / 2) ^ turn) * 16 + i % 2 * 8;
+                store_pair(at, e4m3_pair(d[0] * inverse, d[1] * inverse));
+                store_pair(at + 8 * 128, e4m3_pair(d[2] * inverse, d[3] * inverse));
+            }
+            publish_shared_writes();
+            __syncwarp();
+            if (lane == 0) {
+                store_box(y, box, col + chunk * 128, row);
+                commit_stores();
+            }
+        }
+    }
+
+    static __device__ __forceinline__ void store_pair(u32 to, u32 codes) {
+        asm volatile("st.shared.b16 [%0], %1;" ::"r"(to), "h"((u16)codes) : "memory");
     }
 
     // A warp's 16 rows, 64 columns at a time, each warp by itself. Boxes wholly beyond the matrix too: the copy engine
@@ -447,8 +584,13 @@ template <u32 TILE_M, u32 TILE_N, u32 STAGES, u32 SPLITS> struct StaticGemm {
                     const u32 at = chunk * 64 + pair * 16 + i * 8;
                     const float* d = sums + at / 2;
                     const float left = scales[at + lane % 4 * 2], right = scales[at + lane % 4 * 2 + 1];
-                    words[2 * i] = bf16_pair(d[0] * scale * left, d[1] * scale * right);
-                    words[2 * i + 1] = bf16_pair(d[2] * scale * left, d[3] * scale * right);
+                    if constexpr (TAIL == Tail::PLAIN) {
+                        words[2 * i] = bf16_pair(d[0] * scale * left, d[1] * scale * right);
+                        words[2 * i + 1] = bf16_pair(d[2] * scale * left, d[3] * scale * right);
+                    } else {
+                        words[2 * i] = bf16_pair(d[0], d[1]);
+                        words[2 * i + 1] = bf16_pair(d[2], d[3]);
+                    }
                 }
                 store_matrices(box + place + ((pair * 2 + half) ^ turn) * 16, words[0], words[1], words[2], words[3]);
             }
@@ -468,8 +610,9 @@ template <u32 TILE_M, u32 TILE_N, u32 STAGES, u32 SPLITS> struct StaticGemm {
 
     static __device__ __forceinline__ void run(const TensorMap& x, const TensorMap& w, const TensorMap& y,
                                                const float* x_scale, const float* w_scales, u64* saturated_total,
-                                               const GemmShape& shape) {
-        const StaticGemm gemm{x, w, y, x_scale, w_scales, saturated_total, shape, shared_address(shared_memory())};
+                                               const GemmShape& shape, const float* y_scale = nullptr) {
+        const u32 shared = shared_address(shared_memory());
+        const StaticGemm gemm{x, w, y, x_scale, w_scales, y_scale, saturated_total, shape, shared};
         if (threadIdx.x == 0) {
             prefetch_map(x);
             prefetch_map(w);
