@@ -38,14 +38,15 @@ CHAINS = [(1024, 1024, 1024), (1024, 2048, 2048), (2048, 2048, 2048), (6144, 204
 
 
 class Block:
-    """One kernel: kernels/src/gemm/block.rs."""
+    """One kernel, sized as in kernels/src/gemm/block.rs."""
 
     def __init__(self, x_type: str, h_type: str, rows: int) -> None:
         self.entry, self.rows = f"sm90_{x_type}_block_{h_type}_{rows}x256", rows
         self.is_codes, self.gives_codes = x_type == "e4m3", h_type == "e4m3"
         stages = 4 if self.is_codes or rows == 64 else 3
         x_bytes = rows * TILE_K * (1 if self.is_codes else 2)
-        self.shared = stages * (x_bytes + BLOCK * TILE_K + 32) + 8 * 2 * 16 * 64 * 2 + 8 * BLOCK + 512
+        squares = 0 if rows == 128 else 1024 if self.is_codes else 512
+        self.shared = stages * (x_bytes + BLOCK * TILE_K + 32) + 8 * 2 * 16 * 64 * 2 + 8 * BLOCK + squares
         self.function = fp8.load(self.entry)
         check(cuda.cuFuncSetAttribute(self.function, 8, self.shared), "shared memory")
 
@@ -53,7 +54,7 @@ class Block:
         return -(-m // self.rows) * (n // BLOCK)
 
     def suits(self, m: int, n: int, k: int) -> bool:
-        return self.rows == 128 or (k > TILE_K and self.units(m, n) <= SMS)
+        return self.rows == 128 or self.is_codes or (k > TILE_K and self.units(m, n) <= SMS)
 
     def prepare(self, x, w, h, x_scale, w_scales, h_scale, saturated):
         (m, k), n = x.shape, w.shape[0]
@@ -64,6 +65,12 @@ class Block:
                      fp8.tensor_map(h, *h_box), address(x_scale), address(w_scales), address(h_scale),
                      address(saturated), shape]  # fmt: skip
         return launcher(self.function, min(self.units(m, n), SMS), 384, self.shared, arguments)
+
+
+def casts_first(m: int, n: int, k: int) -> bool:
+    """As in kernels/src/gemm/block.rs."""
+    waves = -(-(-(-m // 128) * (n // BLOCK)) // SMS)
+    return waves * -(-k // TILE_K) * 0.25 > 2.5 + 3 * m * k / 3.7e6
 
 
 def block_norm(y):
@@ -130,17 +137,24 @@ class Chain:
         self.saturated = torch.zeros(1, dtype=torch.int64, device="cuda")
         empty = lambda kind: torch.empty(m, n, dtype=kind, device="cuda")
         self.h = [empty(torch.float8_e4m3fn), empty(torch.float8_e4m3fn), empty(torch.bfloat16)]
-        ways = [("bf16", "e4m3"), ("e4m3", "e4m3"), ("e4m3", "bf16")]
-        self.entries, self.runs = [], []
-        for (x_type, h_type), x, at, d in zip(ways, [self.x, *self.h], range(3), sizes):
-            named = [b for b in blocks if b.entry.startswith(f"sm90_{x_type}_block_{h_type}_") and b.suits(m, n, d)]
-            block = min(named, key=lambda b: b.rows)
-            self.entries.append(block.entry)
-            self.runs.append(block.prepare(x, self.codes[at], self.h[at], self.h_scale if at else self.x_scale,
-                                           self.scales[at], self.h_scale, self.saturated))  # fmt: skip
+        self.x_codes, self.y = e4m3(self.x.float() / static.SCALE), empty(torch.bfloat16)
+        self.cast = static.cast_static(self.x, self.x_codes, self.x_scale, self.saturated)
+        xs = {"cast": self.x, "codes": self.x_codes, 1: self.h[0], 2: self.h[1]}
+        ways = {"cast": ("bf16", "e4m3"), "codes": ("e4m3", "e4m3"), 1: ("e4m3", "e4m3"), 2: ("e4m3", "bf16")}
+        self.entries, self.ways = {}, {}
+        for name, (x_type, h_type) in ways.items():
+            at = name if name in (1, 2) else 0
+            named = [b for b in blocks if b.entry.startswith(f"sm90_{x_type}_block_{h_type}_")]
+            low = [b for b in named if b.rows == 64 and b.suits(m, n, sizes[at]) and b.units(m, n) <= SMS]
+            block = (low or [b for b in named if b.rows == 128])[0]
+            self.entries[name] = block.entry
+            self.ways[name] = block.prepare(xs[name], self.codes[at], self.h[at], self.h_scale if at else self.x_scale,
+                                            self.scales[at], self.h_scale, self.saturated)  # fmt: skip
+        self.casts_first = casts_first(m, n, k)
+        first = [self.cast, self.ways["codes"]] if self.casts_first else [self.ways["cast"]]
+        self.runs = [*first, self.ways[1], self.ways[2]]
         # The bare products, and the same recipe step by step.
         self.spread = [s.expand(m).contiguous() for s in (self.x_scale, self.h_scale, self.h_scale)]
-        self.x_codes, self.y = e4m3(self.x.float() / static.SCALE), empty(torch.bfloat16)
         self.bare = []
         for at, x in enumerate([self.x_codes, self.h[0], self.h[1]]):
             best = min(plain, key=lambda tiling: tiling.expected(m, n, x.shape[1]))
@@ -211,8 +225,8 @@ def main() -> None:
         if not fused <= 1.05 * separate:
             raise SystemExit(f"chain {m}x{k}x{n}: relative L2 {fused:.4f}, in separate steps {separate:.4f}")
         calls = {"gemms": graph(chain.bare).replay, "blocks": graph(chain.runs).replay}
-        for at, run in enumerate(chain.runs):
-            calls[f"block {at + 1}"] = graph([run]).replay
+        calls["1"], calls["cast, 1"] = graph([chain.ways["cast"]]).replay, graph([chain.cast, chain.ways["codes"]]).replay
+        calls["2"], calls["3"] = graph([chain.ways[1]]).replay, graph([chain.ways[2]]).replay
         for name in ("original", "mods") if arguments.peers else ():
             torch._dynamo.reset()
             compiled = peer(k, n, name == "mods")
@@ -224,7 +238,7 @@ def main() -> None:
         for _ in range(2):
             for name, call in calls.items():
                 us[name] = median_us(call)
-        kept.append({"m": m, "k": k, "n": n, "us": us, "entries": chain.entries, "rel_l2": fused,
+        kept.append({"m": m, "k": k, "n": n, "us": us, "entries": list(chain.entries.values()), "casts_first": chain.casts_first, "rel_l2": fused,
                      "rel_l2_separate": separate})  # fmt: skip
         text = "  ".join(f"{name} {value:.1f}" for name, value in us.items())
         print(f"{m:6} {k:5} {n:5}  {text}  rel L2 {fused:.4f} / {separate:.4f}", flush=True)

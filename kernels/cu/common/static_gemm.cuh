@@ -108,8 +108,10 @@ enum class Tail { PLAIN, BLOCK_BF16, BLOCK_E4M3 };
 template <u32 TILE_M, u32 TILE_N, u32 STAGES, u32 SPLITS, bool CODES = false, Tail TAIL = Tail::PLAIN> struct StaticGemm {
     static_assert(TILE_M == 128 || (TILE_M == 64 && SPLITS == 1), "64 rows a warpgroup, or 64 for both");
     static_assert(SPLITS == 1 || SPLITS == 2, "blocks of a cluster, one of each 64 rows");
-    // The warpgroups take stages in turn.
-    static constexpr bool ALTERNATE = TILE_M == 64;
+    // The warpgroups take stages in turn; or, with nothing to cast twice, half of the columns each.
+    static constexpr bool ALTERNATE = TILE_M == 64 && !CODES, BESIDE = TILE_M == 64 && CODES;
+    // Columns that a warpgroup sums.
+    static constexpr u32 MY_N = BESIDE ? TILE_N / 2 : TILE_N;
     static_assert(!ALTERNATE || STAGES % 2 == 0, "each warpgroup has stages of its own");
     static constexpr u32 X_STAGES = STAGES, W_STAGES = STAGES, STAGE_STEP = ALTERNATE ? 2 : 1;
     static_assert(TAIL == Tail::PLAIN || (TILE_N == 256 && SPLITS == 1), "a tile is a block across");
@@ -306,18 +308,19 @@ template <u32 TILE_M, u32 TILE_N, u32 STAGES, u32 SPLITS, bool CODES = false, Ta
     }
 
     // x in codes: both operands from shared memory.
-    __device__ __forceinline__ void sum_codes(float (&sums)[TILE_N / 2], Consumer& c) const {
+    __device__ __forceinline__ void sum_codes(float (&sums)[MY_N / 2], Consumer& c) const {
         u32 begin, end, before = 0;
         stages(begin, end);
-        if (ALTERNATE) begin += c.group;
+        const u32 w_offset = BESIDE ? c.group * MY_N * TILE_K : 0;
         for (u32 stage = begin; stage < end; stage += STAGE_STEP) {
             wait_barrier(x_full(c.x.stage), c.x.parity);
             wait_barrier(w_full(c.x.stage), c.x.parity);
-            const u64 a = tile_descriptor(x_at(c.x.stage) + c.group_at), b = tile_descriptor(w_at(c.x.stage));
+            const u64 a = tile_descriptor(x_at(c.x.stage) + c.group_at);
+            const u64 b = tile_descriptor(w_at(c.x.stage) + w_offset);
             begin_products();
 #pragma unroll
             for (u32 i = 0; i < 4; i++) {
-                product<TILE_N, false>(sums, a + i * NEXT_32_CODES, b + i * NEXT_32_CODES, stage - begin + i);
+                product<MY_N, false>(sums, a + i * NEXT_32_CODES, b + i * NEXT_32_CODES, stage - begin + i);
             }
             commit_products();
             wait_products<1>();
@@ -336,11 +339,7 @@ template <u32 TILE_M, u32 TILE_N, u32 STAGES, u32 SPLITS, bool CODES = false, Ta
         arrive(w_empty(stage));
     }
 
-    __device__ __forceinline__ void sum(float (&sums)[TILE_N / 2], Consumer& c, u32 col) const {
-        if constexpr (CODES) {
-            sum_codes(sums, c);
-            return;
-        }
+    __device__ __forceinline__ void sum_cast(float (&sums)[TILE_N / 2], Consumer& c, u32 col) const {
         u32 begin, end, even[16], odd[16];
         Raw raw;
         stages(begin, end);
@@ -399,19 +398,19 @@ template <u32 TILE_M, u32 TILE_N, u32 STAGES, u32 SPLITS, bool CODES = false, Ta
         const u32 high_row = lane / 4, quarter = lane % 4, inverse = __float_as_uint(1.0f / scale) >> 16;
         Consumer c;
         c.group = group;
-        c.group_at = ALTERNATE ? 0 : group * 64 * 128;
+        c.group_at = TILE_M == 64 ? 0 : group * 64 * 128;
         c.lane_at = (ALTERNATE ? warp % 4 : warp) * 16 * 128 + high_row * 128 + (quarter / 2 ^ high_row % 2) * 16 + quarter % 2 * 8 +
                     (high_row / 2 ^ high_row % 2 * 2) * 32;
         c.inverse = inverse << 16 | inverse;
         c.most = __float_as_uint(E4M3_MAX * scale) >> 16;
         c.odd_row = high_row % 2 != 0;
         if (ALTERNATE) c.x.stage = c.w.stage = group;
-        u32 stored = 0;
+        u32 stored = 0, flip = 0;
         if (!CODES && group == 1) named_arrive(TURN, 256);
         for (u32 unit = first_unit(); unit < units(); unit += unit_step()) {
             u32 row, col;
             locate(unit, row, col);
-            row += (ALTERNATE ? warp % 4 : warp) * 16;
+            row += (TILE_M == 64 ? warp % 4 : warp) * 16;
             // On their way while the tensor cores work.
             float kept[(TILE_N + 127) / 128];
 #pragma unroll
@@ -419,8 +418,12 @@ template <u32 TILE_M, u32 TILE_N, u32 STAGES, u32 SPLITS, bool CODES = false, Ta
                 const u32 at = col + i + thread % 128;
                 kept[i / 128] = at < shape.n ? w_scales[at * shape.w_scale_step] : 0.0f;
             }
-            float sums[TILE_N / 2];
-            sum(sums, c, col);
+            float sums[MY_N / 2];
+            if constexpr (CODES) {
+                sum_codes(sums, c);
+            } else {
+                sum_cast(sums, c, col);
+            }
             // The scales of the unit before are still being read until all warps are here.
             named_barrier(1 + group, 128);
 #pragma unroll
@@ -452,14 +455,16 @@ template <u32 TILE_M, u32 TILE_N, u32 STAGES, u32 SPLITS, bool CODES = false, Ta
                 auto& right = *(float(*)[HALF])(sums + HALF);
                 if (group == 0) {
                     trade(left, right, group);
-                    finish(left, scales, scale, row, col, boxes, stored);
+                    finish(left, scales, scale, row, col, boxes, stored, 0);
                 } else {
                     trade(right, left, group);
-                    finish(right, scales + TILE_N / 2, scale, row, col + TILE_N / 2, boxes, stored);
+                    finish(right, scales + TILE_N / 2, scale, row, col + TILE_N / 2, boxes, stored, 0);
                 }
                 break;
             } else {
-                finish(sums, scales, scale, row, col, boxes, stored);
+                const u32 first = BESIDE ? group * MY_N : 0;
+                finish(sums, scales + first, scale, row, col + first, boxes, stored, flip);
+                flip ^= 1;
             }
         }
         // The turn that nobody takes.
@@ -471,8 +476,8 @@ template <u32 TILE_M, u32 TILE_N, u32 STAGES, u32 SPLITS, bool CODES = false, Ta
 
     template <u32 COUNT>
     __device__ __forceinline__ void finish(float (&sums)[COUNT], const float* scales, float scale, u32 row, u32 col,
-                                           u32 boxes, u32& stored) const {
-        if constexpr (TAIL != Tail::PLAIN) block(sums, scales, scale);
+                                           u32 boxes, u32& stored, u32 flip) const {
+        if constexpr (TAIL != Tail::PLAIN) block(sums, scales, scale, flip);
         if constexpr (TAIL == Tail::BLOCK_E4M3) {
             store_codes(sums, row, col, boxes, stored);
         } else {
@@ -481,9 +486,10 @@ template <u32 TILE_M, u32 TILE_N, u32 STAGES, u32 SPLITS, bool CODES = false, Ta
     }
 
     // BlockNorm over 256 columns, then hard swish: y / sqrt(mean y^2 + eps), then h = n * clamp(n / 6 + 1/2, 0, 1).
-    // Four lanes hold a row; where the warpgroups have half of the columns each, they tell one another.
+    // Four lanes hold a row; where the warpgroups have half of the columns each, they tell one another, at one place
+    // for even tiles and another for odd ones: who is ahead does not write where the other still reads.
     template <u32 COUNT>
-    __device__ __forceinline__ void block(float (&sums)[COUNT], const float* scales, float scale) const {
+    __device__ __forceinline__ void block(float (&sums)[COUNT], const float* scales, float scale, u32 flip) const {
         const u32 lane = threadIdx.x % 32;
         float high = 0.0f, low = 0.0f;
 #pragma unroll
@@ -501,8 +507,8 @@ template <u32 TILE_M, u32 TILE_N, u32 STAGES, u32 SPLITS, bool CODES = false, Ta
             high += __shfl_xor_sync(0xFFFFFFFFu, high, step);
             low += __shfl_xor_sync(0xFFFFFFFFu, low, step);
         }
-        if constexpr (ALTERNATE) {
-            float* squares = (float*)(shared_memory() + SQUARES_AT);
+        if constexpr (TILE_M == 64) {
+            float* squares = (float*)(shared_memory() + SQUARES_AT) + flip * 128;
             const u32 group = threadIdx.x / 128 - 1, at = threadIdx.x % 128 / 32 * 16 + lane / 4;
             if (lane % 4 == 0) {
                 squares[group * 64 + at] = high;

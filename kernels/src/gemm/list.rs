@@ -150,3 +150,69 @@ pub const STATIC_GEMMS: &[KernelSource] = &[
         "BF16 cast by a static scale x E4M3 to BF16, fast accumulation, tiles of 128x256, two blocks a tile.",
     ),
 ];
+
+const BLOCK_ARGUMENTS: &[Argument] = &[
+    number("x", ArgumentKind::Struct(MAP_BYTES)),
+    number("w", ArgumentKind::Struct(MAP_BYTES)),
+    number("h", ArgumentKind::Struct(MAP_BYTES)),
+    pointer("x_scale"),
+    pointer("w_scales"),
+    pointer("h_scale"),
+    pointer("saturated"),
+    number("shape", ArgumentKind::Struct(SHAPE_BYTES)),
+];
+
+const fn block(entry: &'static str, source: &'static str, about: &'static str) -> KernelSource {
+    KernelSource {
+        entry,
+        source,
+        headers: STATIC_HEADERS,
+        architectures: HOPPER_ALONE,
+        arguments: BLOCK_ARGUMENTS,
+        about,
+    }
+}
+
+/// Linear, BlockNorm and hard swish in one. Sorted by entry symbol.
+pub const BLOCKS: &[KernelSource] = &[
+    block(
+        "sm90_bf16_block_bf16_128x256",
+        include_str!("../../cu/sm90_bf16_block_bf16_128x256.cu"),
+        "BF16 cast by a static scale x E4M3, BlockNorm, hard swish, to BF16; tiles of 128x256.",
+    ),
+    block(
+        "sm90_bf16_block_bf16_64x256",
+        include_str!("../../cu/sm90_bf16_block_bf16_64x256.cu"),
+        "BF16 cast by a static scale x E4M3, BlockNorm, hard swish, to BF16; tiles of 64x256.",
+    ),
+    block(
+        "sm90_bf16_block_e4m3_128x256",
+        include_str!("../../cu/sm90_bf16_block_e4m3_128x256.cu"),
+        "BF16 cast by a static scale x E4M3, BlockNorm, hard swish, to E4M3 by a static scale; tiles of 128x256.",
+    ),
+    block(
+        "sm90_bf16_block_e4m3_64x256",
+        include_str!("../../cu/sm90_bf16_block_e4m3_64x256.cu"),
+        "BF16 cast by a static scale x E4M3, BlockNorm, hard swish, to E4M3 by a static scale; tiles of 64x256.",
+    ),
+    block(
+        "sm90_e4m3_block_bf16_128x256",
+        include_str!("../../cu/sm90_e4m3_block_bf16_128x256.cu"),
+        "E4M3 x E4M3, BlockNorm, hard swish, to BF16; tiles of 128x256.",
+    ),
+    block(
+        "sm90_e4m3_block_bf16_64x256",
+        include_str!("../../cu/sm90_e4m3_block_bf16_64x256.cu"),
+        "E4M3 x E4M3, BlockNorm, hard swish, to BF16; tiles of 64x256.",
+    ),
+    block(
+        "sm90_e4m3_block_e4m3_128x256",
+        include_str!("../../cu/sm90_e4m3_block_e4m3_128x256.cu"),
+        "E4M3 x E4M3, BlockNorm, hard swish, to E4M3 by a static scale; tiles of 128x256.",
+    ),
+    block(
+        "sm90_e4m3_block_e4m3_64x256",
+        include_str!("../../cu/sm90_e4m3_block_e4m3_64x256.cu"),
+        "E4M3 x E4M3, BlockNorm, hard swish, to E4M3 by a static scale; tiles of 64x256.",
+    ),
+];
