@@ -13,6 +13,9 @@
 // Tiles of 64 rows: the warpgroups have every other stage of k, and half of the columns to store. One wave.
 // Split: two blocks of a cluster share a tile of 128 rows, half of k each; each then adds the other's sums to its own
 // for 64 rows and stores these. Nothing but the sums crosses, through shared memory. One wave.
+//
+// The same with x in E4M3 already, where nothing is cast and both operands come from shared memory; and with BlockNorm
+// and hard swish behind the product, a block of 256 columns in four lanes' registers.
 #pragma once
 #include "common/fp8.cuh"
 #include "common/hopper.cuh"
@@ -94,18 +97,26 @@ static __device__ __forceinline__ u32 four_codes(u32 low, u32 high, u32 inverse)
     return e4m3_pair(bf16_low(low), bf16_high(low)) | e4m3_pair(bf16_low(high), bf16_high(high)) << 16;
 }
 
+// Larger magnitude of each half, its sign arbitrary; NaN only where both are.
+static __device__ __forceinline__ u32 larger_pair(u32 a, u32 b) {
+    u32 larger;
+    asm("max.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
+    return larger;
+}
+
 // Magnitudes above `most` of two BF16, NaN not among them.
 static __device__ __forceinline__ u32 count_above(u32 pair, u32 most) {
     const u32 low = pair & 0x7FFFu, high = pair >> 16 & 0x7FFFu;
     return (u32)(low > most && low <= 0x7F80u) + (u32)(high > most && high <= 0x7F80u);
 }
 
-// PLAIN: y as it is. Blocks, of 256 columns: BlockNorm and hard swish behind the product, stored in BF16 or in E4M3 with
-// one scale known beforehand, a power of two.
+// PLAIN: y as it is. Blocks, of 256 columns: BlockNorm and hard swish behind the product, stored in BF16, or in E4M3
+// with one scale known beforehand, a power of two.
 enum class Tail { PLAIN, BLOCK_BF16, BLOCK_E4M3 };
 
 // CODES: x is E4M3 already, and its scale need not be a power of two.
-template <u32 TILE_M, u32 TILE_N, u32 STAGES, u32 SPLITS, bool CODES = false, Tail TAIL = Tail::PLAIN> struct StaticGemm {
+template <u32 TILE_M, u32 TILE_N, u32 STAGES, u32 SPLITS, bool CODES = false, Tail TAIL = Tail::PLAIN>
+struct StaticGemm {
     static_assert(TILE_M == 128 || (TILE_M == 64 && SPLITS == 1), "64 rows a warpgroup, or 64 for both");
     static_assert(SPLITS == 1 || SPLITS == 2, "blocks of a cluster, one of each 64 rows");
     // The warpgroups take stages in turn; or, with nothing to cast twice, half of the columns each.
@@ -218,42 +229,23 @@ template <u32 TILE_M, u32 TILE_N, u32 STAGES, u32 SPLITS, bool CODES = false, Ta
         // Where in a stage of x this lane reads, rows of its warpgroup, 1 / x_scale twice, the largest BF16 that does
         // not saturate.
         u32 group, lane_at, group_at, inverse, most;
-        bool odd_row;
+        bool odd_row, counts;
         u32 saturated = 0;
     };
-
-    // A stage's 64 rows of this warpgroup, counted. Each element of x is counted by one column of tiles.
-    __device__ __forceinline__ void count(Consumer& c) const {
-        const u32 from = x_at(c.x.stage) + c.group_at + threadIdx.x % 128 * 16;
-        u32 largest = 0;
-#pragma unroll
-        for (u32 i = 0; i < 8; i++) {
-            const Words4 words = load_shared(from + i / 4 * X_BOX + i % 4 * 2048);
-            largest = magnitudes_max(magnitudes_max(largest, words.x), words.y);
-            largest = magnitudes_max(magnitudes_max(largest, words.z), words.w);
-        }
-        if (max(largest >> 16, largest & 0xFFFFu) <= c.most) return;
-#pragma unroll 1
-        for (u32 i = 0; i < 8; i++) {
-            const Words4 words = load_shared(from + i / 4 * X_BOX + i % 4 * 2048);
-            c.saturated += count_above(words.x, c.most) + count_above(words.y, c.most);
-            c.saturated += count_above(words.z, c.most) + count_above(words.w, c.most);
-        }
-    }
 
     // What a lane has of a stage's 64 rows by 128: on its way from shared memory while products run.
     struct Raw {
         u32 low[16], high[16];
     };
 
-    // Asks for the next stage of x.
+    // Asks for the next stage of x. Each element of x is counted by one column of tiles.
     //
     // A lane reads four neighbours of k at a time, 8 bytes of its row. Where all lanes read the same 16 of k, two rows
     // of four would meet in the same banks (16-byte pieces are swizzled by the row): so odd rows read the 16 that lie
     // two further, and change places in `cast`.
     __device__ __forceinline__ void fetch(Raw& raw, Consumer& c, u32& turn) const {
         wait_barrier(x_full(c.x.stage), c.x.parity);
-        if (turn == 0) count(c);
+        c.counts = turn == 0;
         turn += STAGE_STEP;
         while (turn >= shape.tiles_across) turn -= shape.tiles_across;
         const u32 at = x_at(c.x.stage) + c.lane_at;
@@ -263,30 +255,47 @@ template <u32 TILE_M, u32 TILE_N, u32 STAGES, u32 SPLITS, bool CODES = false, Ta
         }
     }
 
-    // What was fetched, as wgmma takes it: four registers for each 32 of k. Gives the stage back.
-    __device__ __forceinline__ void cast(u32 (&codes)[16], Raw& raw, Consumer& c) const {
+    // What was fetched has come: gives the stage back.
+    __device__ __forceinline__ void take(Raw& raw, Consumer& c) const {
         settle(raw.low);
         settle(raw.high);
         __syncwarp();
         if (threadIdx.x % 32 == 0) arrive(x_empty(c.x.stage));
         c.x.next();
+    }
+
+    // Half of what was fetched, as wgmma takes it: four registers for each 32 of k.
+    template <u32 HALF_OF_K> static __device__ __forceinline__ void cast(u32 (&codes)[16], Raw& raw, Consumer& c) {
+        constexpr u32 FIRST = 8 * HALF_OF_K;
+        u32 found[8];
 #pragma unroll
-        for (u32 box = 0; box < 16; box += 8) {
-            u32 found[8];
+        for (u32 i = 0; i < 8; i++) found[i] = four_codes(raw.low[FIRST + i], raw.high[FIRST + i], c.inverse);
 #pragma unroll
-            for (u32 i = 0; i < 8; i++) found[i] = four_codes(raw.low[box + i], raw.high[box + i], c.inverse);
+        for (u32 i = 0; i < 8; i++) codes[FIRST + i] = c.odd_row ? found[i ^ 4] : found[i];
+        if (c.counts) count<FIRST>(raw, c);
+    }
+
+    template <u32 FIRST> static __device__ __forceinline__ void count(const Raw& raw, Consumer& c) {
+        u32 largest = 0;
 #pragma unroll
-            for (u32 i = 0; i < 8; i++) codes[box + i] = c.odd_row ? found[i ^ 4] : found[i];
+        for (u32 i = FIRST; i < FIRST + 8; i++) {
+            largest = larger_pair(larger_pair(largest, raw.low[i]), raw.high[i]);
+        }
+        if (max(largest >> 16 & 0x7FFFu, largest & 0x7FFFu) <= c.most) return;
+#pragma unroll
+        for (u32 i = FIRST; i < FIRST + 8; i++) {
+            c.saturated += count_above(raw.low[i], c.most) + count_above(raw.high[i], c.most);
         }
     }
 
     // The products of one stage, and meanwhile the next one's cast and the one's after it on its way.
     //
-    // The warpgroups ask for products in turns. Left to themselves both would wait for the same stage, multiply
-    // together and then cast together, the tensor cores idle: with A in registers a warp does not get past a product
-    // before the one in front of it is done.
+    // The warpgroups have the tensor cores in turns: one multiplies while the other casts. Left to themselves both
+    // would wait for the same stage, multiply together and then cast together. The turn ends two products early, so
+    // that the next one is there when this one is done.
     __device__ __forceinline__ void step(float (&sums)[TILE_N / 2], u32 (&codes)[16], u32 (&next)[16], Raw& raw,
                                          Consumer& c, u32& turn, bool is_first, u32 left) const {
+        const bool has_next = left > STAGE_STEP;
         wait_barrier(w_full(c.w.stage), c.w.parity);
         const u64 b = tile_descriptor(w_at(c.w.stage));
         named_barrier(TURN + c.group, 256);
@@ -294,17 +303,20 @@ template <u32 TILE_M, u32 TILE_N, u32 STAGES, u32 SPLITS, bool CODES = false, Ta
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
             product<TILE_N>(sums, codes + 4 * i, b + i * NEXT_32_CODES, i == 0 ? (u32)!is_first : 1);
+            if (i % 2 == 1) commit_products();
         }
-        commit_products();
+        if (has_next) {
+            take(raw, c);
+            cast<0>(next, raw, c);
+        }
+        wait_products<1>();
         named_arrive(TURN + 1 - c.group, 256);
-        if (left > STAGE_STEP) {
-            cast(next, raw, c);
-            if (left > 2 * STAGE_STEP) fetch(raw, c, turn);
-        }
+        if (has_next) cast<1>(next, raw, c);
         wait_products<0>();
         settle(codes);
         if (threadIdx.x % 32 == 0) arrive(w_empty(c.w.stage));
         c.w.next();
+        if (left > 2 * STAGE_STEP) fetch(raw, c, turn);
     }
 
     // x in codes: both operands from shared memory.
@@ -347,7 +359,9 @@ template <u32 TILE_M, u32 TILE_N, u32 STAGES, u32 SPLITS, bool CODES = false, Ta
         // Stages until this column of tiles counts: the one whose index modulo the columns is its own.
         u32 turn = (begin + shape.tiles_across - col / TILE_N) % shape.tiles_across;
         fetch(raw, c, turn);
-        cast(even, raw, c);
+        take(raw, c);
+        cast<0>(even, raw, c);
+        cast<1>(even, raw, c);
         if (begin + STAGE_STEP < end) fetch(raw, c, turn);
         for (u32 stage = begin; stage < end; stage += 2 * STAGE_STEP) {
             step(sums, even, odd, raw, c, turn, stage == begin, end - stage);
@@ -399,8 +413,8 @@ template <u32 TILE_M, u32 TILE_N, u32 STAGES, u32 SPLITS, bool CODES = false, Ta
         Consumer c;
         c.group = group;
         c.group_at = TILE_M == 64 ? 0 : group * 64 * 128;
-        c.lane_at = (ALTERNATE ? warp % 4 : warp) * 16 * 128 + high_row * 128 + (quarter / 2 ^ high_row % 2) * 16 + quarter % 2 * 8 +
-                    (high_row / 2 ^ high_row % 2 * 2) * 32;
+        c.lane_at = (ALTERNATE ? warp % 4 : warp) * 16 * 128 + high_row * 128 +
+                    (quarter / 2 ^ high_row % 2) * 16 + quarter % 2 * 8 + (high_row / 2 ^ high_row % 2 * 2) * 32;
         c.inverse = inverse << 16 | inverse;
         c.most = __float_as_uint(E4M3_MAX * scale) >> 16;
         c.odd_row = high_row % 2 != 0;
@@ -572,8 +586,8 @@ template <u32 TILE_M, u32 TILE_N, u32 STAGES, u32 SPLITS, bool CODES = false, Ta
     // A warp's 16 rows, 64 columns at a time, each warp by itself. Boxes wholly beyond the matrix too: the copy engine
     // leaves out what is not there.
     template <u32 COUNT>
-    __device__ __forceinline__ void store(const float (&sums)[COUNT], const float* scales, float scale, u32 row, u32 col,
-                                          u32 boxes, u32& stored) const {
+    __device__ __forceinline__ void store(const float (&sums)[COUNT], const float* scales, float scale, u32 row,
+                                          u32 col, u32 boxes, u32& stored) const {
         const u32 lane = threadIdx.x % 32;
         const u32 place = lane % 16 * 128, turn = lane % 8, half = lane / 16;
 #pragma unroll

@@ -1,5 +1,5 @@
-//! Takes the sizes of linear + BlockNorm + hard swish; gives the kernel that runs all of it (`cu/common/static_gemm.cuh`)
-//! and how it is launched.
+//! Takes the sizes of linear + BlockNorm + hard swish; gives the kernel that runs all of it
+//! (`cu/common/static_gemm.cuh`) and how it is launched.
 //!
 //! h `[m, n]` = hard swish(BlockNorm(x w^T)), blocks of 256 columns. x is BF16, cast by a scale known beforehand on its
 //! way in, or E4M3 already; so is what is stored: |BlockNorm| is at most 16, so that a scale of 2^-4 saturates nothing.
