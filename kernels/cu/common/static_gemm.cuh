@@ -17,8 +17,10 @@
 // The same with x in E4M3 already, where nothing is cast and both operands come from shared memory; and with BlockNorm
 // and hard swish behind the product, a block of 256 columns in four lanes' registers.
 #pragma once
-#include "common/fp8.cuh"
+#include "common/block_tail.cuh"
+#include "common/exchange.cuh"
 #include "common/hopper.cuh"
+#include "common/static_cast.cuh"
 #include "common/warp.cuh"
 #include "common/wgmma.cuh"
 
@@ -32,83 +34,6 @@ struct GemmShape {
 static_assert(sizeof(GemmShape) == 32, "mirrored in kernels/src/gemm.rs");
 
 static constexpr u32 TILE_K = 128, GEMM_THREADS = 384;
-
-static __device__ __forceinline__ u32 rank_in_cluster() {
-    u32 rank;
-    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    return rank;
-}
-
-// All threads of all blocks of the cluster.
-static __device__ __forceinline__ void cluster_barrier() {
-    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
-}
-
-// The same place of another block's shared memory.
-static __device__ __forceinline__ u32 shared_of(u32 here, u32 rank) {
-    u32 there;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(rank));
-    return there;
-}
-
-static __device__ __forceinline__ void store_there(u32 there, const float* four) {
-    asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(there), "f"(four[0]), "f"(four[1]),
-                 "f"(four[2]), "f"(four[3])
-                 : "memory");
-}
-
-static __device__ __forceinline__ void load_shared(u32 from, u32& a, u32& b) {
-    asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(from) : "memory");
-}
-
-static __device__ __forceinline__ Words4 load_shared(u32 from) {
-    Words4 found;
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(found.x), "=r"(found.y), "=r"(found.z), "=r"(found.w)
-                 : "r"(from)
-                 : "memory");
-    return found;
-}
-
-static __device__ __forceinline__ void store_shared(u32 to, const float* four) {
-    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(four[0]), "f"(four[1]), "f"(four[2]),
-                 "f"(four[3])
-                 : "memory");
-}
-
-static __device__ __forceinline__ void add_shared(float* four, u32 from) {
-    const Words4 found = load_shared(from);
-    four[0] += __uint_as_float(found.x);
-    four[1] += __uint_as_float(found.y);
-    four[2] += __uint_as_float(found.z);
-    four[3] += __uint_as_float(found.w);
-}
-
-static __device__ __forceinline__ u32 multiply_pair(u32 a, u32 b) {
-    u32 product;
-    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
-    return product;
-}
-
-// Four BF16 times a power of two, which is exact wherever E4M3 is not 0 or saturated, as codes.
-static __device__ __forceinline__ u32 four_codes(u32 low, u32 high, u32 inverse) {
-    low = multiply_pair(low, inverse);
-    high = multiply_pair(high, inverse);
-    return e4m3_pair(bf16_low(low), bf16_high(low)) | e4m3_pair(bf16_low(high), bf16_high(high)) << 16;
-}
-
-// Larger magnitude of each half, its sign arbitrary; NaN only where both are.
-static __device__ __forceinline__ u32 larger_pair(u32 a, u32 b) {
-    u32 larger;
-    asm("max.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
-    return larger;
-}
-
-// Magnitudes above `most` of two BF16, NaN not among them.
-static __device__ __forceinline__ u32 count_above(u32 pair, u32 most) {
-    const u32 low = pair & 0x7FFFu, high = pair >> 16 & 0x7FFFu;
-    return (u32)(low > most && low <= 0x7F80u) + (u32)(high > most && high <= 0x7F80u);
-}
 
 // PLAIN: y as it is. Blocks, of 256 columns: BlockNorm and hard swish behind the product, stored in BF16, or in E4M3
 // with one scale known beforehand, a power of two.
@@ -499,56 +424,24 @@ struct StaticGemm {
         }
     }
 
-    // BlockNorm over 256 columns, then hard swish: y / sqrt(mean y^2 + eps), then h = n * clamp(n / 6 + 1/2, 0, 1).
-    // Four lanes hold a row; where the warpgroups have half of the columns each, they tell one another, at one place
-    // for even tiles and another for odd ones: who is ahead does not write where the other still reads.
+    // Where the warpgroups have half of the columns each, they tell one another, at one place for even tiles and another
+    // for odd ones: who is ahead does not write where the other still reads.
     template <u32 COUNT>
     __device__ __forceinline__ void block(float (&sums)[COUNT], const float* scales, float scale, u32 flip) const {
-        const u32 lane = threadIdx.x % 32;
-        float high = 0.0f, low = 0.0f;
-#pragma unroll
-        for (u32 i = 0; i < COUNT; i += 4) {
-            const float left = scale * scales[2 * i + lane % 4 * 2], right = scale * scales[2 * i + lane % 4 * 2 + 1];
-            sums[i] *= left;
-            sums[i + 1] *= right;
-            sums[i + 2] *= left;
-            sums[i + 3] *= right;
-            high = __fmaf_rn(sums[i], sums[i], __fmaf_rn(sums[i + 1], sums[i + 1], high));
-            low = __fmaf_rn(sums[i + 2], sums[i + 2], __fmaf_rn(sums[i + 3], sums[i + 3], low));
-        }
-#pragma unroll
-        for (u32 step = 1; step < 4; step *= 2) {
-            high += __shfl_xor_sync(0xFFFFFFFFu, high, step);
-            low += __shfl_xor_sync(0xFFFFFFFFu, low, step);
-        }
-        if constexpr (TILE_M == 64) {
-            float* squares = (float*)(shared_memory() + SQUARES_AT) + flip * 128;
-            const u32 group = threadIdx.x / 128 - 1, at = threadIdx.x % 128 / 32 * 16 + lane / 4;
-            if (lane % 4 == 0) {
-                squares[group * 64 + at] = high;
-                squares[group * 64 + at + 8] = low;
+        block_tail(sums, scales, scale, [&](float& high, float& low) {
+            if constexpr (TILE_M == 64) {
+                float* squares = (float*)(shared_memory() + SQUARES_AT) + flip * 128;
+                const u32 lane = threadIdx.x % 32, group = threadIdx.x / 128 - 1;
+                const u32 at = threadIdx.x % 128 / 32 * 16 + lane / 4;
+                if (lane % 4 == 0) {
+                    squares[group * 64 + at] = high;
+                    squares[group * 64 + at + 8] = low;
+                }
+                named_barrier(BOTH, 256);
+                high += squares[(1 - group) * 64 + at];
+                low += squares[(1 - group) * 64 + at + 8];
             }
-            named_barrier(BOTH, 256);
-            high += squares[(1 - group) * 64 + at];
-            low += squares[(1 - group) * 64 + at + 8];
-        }
-        high = reciprocal_root(high * (1.0f / 256.0f) + BLOCK_EPS);
-        low = reciprocal_root(low * (1.0f / 256.0f) + BLOCK_EPS);
-#pragma unroll
-        for (u32 i = 0; i < COUNT; i++) sums[i] = hard_swish(sums[i] * (i % 4 < 2 ? high : low));
-    }
-
-    // PyTorch's rms_norm takes FP32's when none is given.
-    static constexpr float BLOCK_EPS = 1.1920929e-7f;
-
-    static __device__ __forceinline__ float reciprocal_root(float value) {
-        float root;
-        asm("rsqrt.approx.f32 %0, %1;" : "=f"(root) : "f"(value));
-        return root;
-    }
-
-    static __device__ __forceinline__ float hard_swish(float value) {
-        return value * __saturatef(__fmaf_rn(value, 1.0f / 6.0f, 0.5f));
+        });
     }
 
     // Codes of a warp's 16 rows, 128 columns at a time.
@@ -577,10 +470,6 @@ struct StaticGemm {
                 commit_stores();
             }
         }
-    }
-
-    static __device__ __forceinline__ void store_pair(u32 to, u32 codes) {
-        asm volatile("st.shared.b16 [%0], %1;" ::"r"(to), "h"((u16)codes) : "memory");
     }
 
     // A warp's 16 rows, 64 columns at a time, each warp by itself. Boxes wholly beyond the matrix too: the copy engine
