@@ -6,9 +6,13 @@
 
 use crate::Grid;
 
+mod block;
 mod list;
+mod static_scale;
 
-pub use list::GEMMS;
+pub use block::{BLOCK_COLUMNS, BlockLaunch, BlockType, block_gemm, casts_first};
+pub use list::{BLOCKS, GEMMS, STATIC_GEMMS};
+pub use static_scale::{StaticLaunch, X_BOX_COLUMNS, static_gemm};
 
 /// `CUtensorMap`, as the driver fills it in.
 #[repr(C)]

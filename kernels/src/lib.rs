@@ -98,7 +98,8 @@ pub(crate) const WITH_FP8_CASTS: &[&str] = &["sm_89", "sm_90a", "sm_100a"];
 
 /// Every kernel: the casts, the GEMMs, then what probing needs; each list sorted by entry symbol.
 pub fn sources() -> impl Iterator<Item = &'static KernelSource> {
-    casts::CASTS.iter().chain(gemm::GEMMS).chain(probing::PROBING)
+    let gemms = gemm::GEMMS.iter().chain(gemm::STATIC_GEMMS).chain(gemm::BLOCKS);
+    casts::CASTS.iter().chain(gemms).chain(probing::PROBING)
 }
 
 /// The kernel with this entry symbol.
@@ -188,6 +189,8 @@ mod tests {
     fn each_list_is_sorted() {
         assert!(casts::CASTS.is_sorted_by_key(|kernel| kernel.entry));
         assert!(gemm::GEMMS.is_sorted_by_key(|kernel| kernel.entry));
+        assert!(gemm::BLOCKS.is_sorted_by_key(|kernel| kernel.entry));
+        assert!(gemm::STATIC_GEMMS.is_sorted_by_key(|kernel| kernel.entry));
         assert!(probing::PROBING.is_sorted_by_key(|kernel| kernel.entry));
     }
 

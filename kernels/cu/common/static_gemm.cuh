@@ -1,0 +1,557 @@
+// Takes x [m, k] in BF16 and one scale for it known beforehand, a power of two, and w [n, k] in E4M3 with its scales;
+// gives y [m, n] = (x w^T) * x_scale * w_scale in BF16, x cast to E4M3 on its way to the tensor cores, and counts what
+// saturated: elements with |x / x_scale| > 448, infinities among them, NaN not.
+//
+//     code = saturating nearest-even cast of (x / x_scale)      bit for bit as cast_e4m3_static
+//
+// Persistent blocks of three warpgroups. Two threads of the first feed two rings in shared memory by the copy engine,
+// x as it lies (BF16) and w (codes). The other two warpgroups read rows of x, two stages of 128 ahead of the products,
+// cast them into the registers that wgmma takes A from, a stage ahead, multiply, and store. So x crosses memory once,
+// as BF16, and no codes of it are ever written. A wide tile casts its x for more columns.
+//
+// Tiles of 128 rows: each warpgroup has 64 of them.
+// Tiles of 64 rows: the warpgroups have every other stage of k, and half of the columns to store. One wave.
+// Split: two blocks of a cluster share a tile of 128 rows, half of k each; each then adds the other's sums to its own
+// for 64 rows and stores these. Nothing but the sums crosses, through shared memory. One wave.
+//
+// The same with x in E4M3 already, where nothing is cast and both operands come from shared memory; and with BlockNorm
+// and hard swish behind the product, a block of 256 columns in four lanes' registers.
+#pragma once
+#include "common/block_tail.cuh"
+#include "common/exchange.cuh"
+#include "common/hopper.cuh"
+#include "common/static_cast.cuh"
+#include "common/warp.cuh"
+#include "common/wgmma.cuh"
+
+struct GemmShape {
+    u32 m, n, k;
+    // Tiles down and across, and how many of those down are walked together, for the L2.
+    u32 tiles_down, tiles_across, group;
+    // x_scale_step is 0. w: 1: a scale a row; 0: one scale.
+    u32 x_scale_step, w_scale_step;
+};
+static_assert(sizeof(GemmShape) == 32, "mirrored in kernels/src/gemm.rs");
+
+static constexpr u32 TILE_K = 128, GEMM_THREADS = 384;
+
+// PLAIN: y as it is. Blocks, of 256 columns: BlockNorm and hard swish behind the product, stored in BF16, or in E4M3
+// with one scale known beforehand, a power of two.
+enum class Tail { PLAIN, BLOCK_BF16, BLOCK_E4M3 };
+
+// CODES: x is E4M3 already, and its scale need not be a power of two.
+template <u32 TILE_M, u32 TILE_N, u32 STAGES, u32 SPLITS, bool CODES = false, Tail TAIL = Tail::PLAIN>
+struct StaticGemm {
+    static_assert(TILE_M == 128 || (TILE_M == 64 && SPLITS == 1), "64 rows a warpgroup, or 64 for both");
+    static_assert(SPLITS == 1 || SPLITS == 2, "blocks of a cluster, one of each 64 rows");
+    // The warpgroups take stages in turn; or, with nothing to cast twice, half of the columns each.
+    static constexpr bool ALTERNATE = TILE_M == 64 && !CODES, BESIDE = TILE_M == 64 && CODES;
+    // Columns that a warpgroup sums.
+    static constexpr u32 MY_N = BESIDE ? TILE_N / 2 : TILE_N;
+    static_assert(!ALTERNATE || STAGES % 2 == 0, "each warpgroup has stages of its own");
+    static constexpr u32 X_STAGES = STAGES, W_STAGES = STAGES, STAGE_STEP = ALTERNATE ? 2 : 1;
+    static_assert(TAIL == Tail::PLAIN || (TILE_N == 256 && SPLITS == 1), "a tile is a block across");
+    // Of x two boxes of 64 columns, of codes one of 128.
+    static constexpr u32 X_BOX = TILE_M * 128, X_BYTES = (CODES ? 1 : 2) * X_BOX, W_BYTES = TILE_N * TILE_K;
+    static constexpr u32 W_AT = X_STAGES * X_BYTES, OUT_AT = W_AT + W_STAGES * W_BYTES;
+    // Two boxes of 16 rows and 64 columns of BF16 for each of eight warps.
+    static constexpr u32 BOX_BYTES = 16 * 128;
+    static constexpr u32 SCALES_AT = OUT_AT + 16 * BOX_BYTES;
+    static constexpr u32 BARRIERS_AT = SCALES_AT + 2 * 4 * TILE_N, SQUARES_AT = BARRIERS_AT + 32 * STAGES;
+    static_assert(64 * TILE_N * 4 <= OUT_AT, "sums cross where the rings were");
+
+    const TensorMap &x, &w, &y;
+    const float *x_scale, *w_scales;
+    // Of BLOCK_E4M3.
+    const float* y_scale;
+    u64* saturated_total;
+    const GemmShape& shape;
+    u32 shared;
+
+    // A place in a ring, and in what order its stages are taken.
+    template <u32 STEP> struct Place {
+        u32 stage = 0, parity = 0;
+        __device__ __forceinline__ void next() {
+            stage += STEP;
+            if (stage >= STAGES) stage -= STAGES, parity ^= 1;
+        }
+    };
+
+    // Upper left corner of a unit.
+    __device__ __forceinline__ void locate(u32 unit, u32& row, u32& col) const {
+        const u32 of_group = shape.group * shape.tiles_across;
+        const u32 first = unit / of_group * shape.group, within = unit % of_group;
+        const u32 high = min(shape.group, shape.tiles_down - first);
+        row = (first + within % high) * TILE_M;
+        col = within / high * TILE_N;
+    }
+
+    __device__ __forceinline__ u32 units() const { return shape.tiles_down * shape.tiles_across; }
+    __device__ __forceinline__ u32 first_unit() const { return blockIdx.x / SPLITS; }
+    __device__ __forceinline__ u32 unit_step() const { return gridDim.x / SPLITS; }
+    // Stages of k that this block multiplies: [begin, end). Two at least where two share them.
+    __device__ __forceinline__ void stages(u32& begin, u32& end) const {
+        const u32 all = (shape.k + TILE_K - 1) / TILE_K, share = (all + SPLITS - 1) / SPLITS;
+        begin = SPLITS == 1 ? 0 : rank_in_cluster() * share;
+        end = min(all, begin + share);
+    }
+
+    __device__ __forceinline__ u32 x_at(u32 stage) const { return shared + stage * X_BYTES; }
+    __device__ __forceinline__ u32 w_at(u32 stage) const { return shared + W_AT + stage * W_BYTES; }
+    __device__ __forceinline__ u32 x_full(u32 stage) const { return shared + BARRIERS_AT + 8 * stage; }
+    __device__ __forceinline__ u32 x_empty(u32 stage) const { return x_full(stage) + 8 * X_STAGES; }
+    __device__ __forceinline__ u32 w_full(u32 stage) const { return x_full(stage) + 16 * X_STAGES; }
+    __device__ __forceinline__ u32 w_empty(u32 stage) const { return w_full(stage) + 8 * W_STAGES; }
+
+    // One thread: tiles of x, a stage at a time.
+    __device__ __forceinline__ void produce_x() const {
+        Place<1> place;
+        u32 begin, end, row, col;
+        stages(begin, end);
+        for (u32 unit = first_unit(); unit < units(); unit += unit_step()) {
+            locate(unit, row, col);
+            for (u32 stage = begin; stage < end; stage++) {
+                const u32 barrier = x_full(place.stage), to = x_at(place.stage);
+                wait_barrier(x_empty(place.stage), place.parity ^ 1);
+                expect_bytes(barrier, X_BYTES);
+                load_box(to, x, barrier, stage * TILE_K, row);
+                if constexpr (!CODES) load_box(to + X_BOX, x, barrier, stage * TILE_K + 64, row);
+                place.next();
+            }
+        }
+    }
+
+    // Another: tiles of w.
+    __device__ __forceinline__ void produce_w() const {
+        Place<1> place;
+        u32 begin, end, row, col;
+        stages(begin, end);
+        for (u32 unit = first_unit(); unit < units(); unit += unit_step()) {
+            locate(unit, row, col);
+            for (u32 stage = begin; stage < end; stage++) {
+                const u32 barrier = w_full(place.stage);
+                wait_barrier(w_empty(place.stage), place.parity ^ 1);
+                expect_bytes(barrier, W_BYTES);
+                load_box(w_at(place.stage), w, barrier, stage * TILE_K, col);
+                place.next();
+            }
+        }
+    }
+
+    // Named barriers: of a warpgroup (from 1 on), of both, the turns of the one and the other.
+    static constexpr u32 BOTH = 3, TURN = 4;
+
+    // Whose turn it is once all is multiplied: the first's, unless it had a stage more than the second.
+    __device__ __forceinline__ u32 turn_left() const {
+        u32 begin, end;
+        stages(begin, end);
+        return ALTERNATE ? (end - begin) % 2 : 0;
+    }
+
+    // What a consumer thread keeps from stage to stage.
+    struct Consumer {
+        Place<STAGE_STEP> x, w;
+        // Where in a stage of x this lane reads, rows of its warpgroup, 1 / x_scale twice, the largest BF16 that does
+        // not saturate.
+        u32 group, lane_at, group_at, inverse, most;
+        bool odd_row, counts;
+        u32 saturated = 0;
+    };
+
+    // What a lane has of a stage's 64 rows by 128: on its way from shared memory while products run.
+    struct Raw {
+        u32 low[16], high[16];
+    };
+
+    // Asks for the next stage of x. Each element of x is counted by one column of tiles.
+    //
+    // A lane reads four neighbours of k at a time, 8 bytes of its row. Where all lanes read the same 16 of k, two rows
+    // of four would meet in the same banks (16-byte pieces are swizzled by the row): so odd rows read the 16 that lie
+    // two further, and change places in `cast`.
+    __device__ __forceinline__ void fetch(Raw& raw, Consumer& c, u32& turn) const {
+        wait_barrier(x_full(c.x.stage), c.x.parity);
+        c.counts = turn == 0;
+        turn += STAGE_STEP;
+        while (turn >= shape.tiles_across) turn -= shape.tiles_across;
+        const u32 at = x_at(c.x.stage) + c.lane_at;
+#pragma unroll
+        for (u32 i = 0; i < 16; i++) {
+            load_shared((at ^ i % 8 / 2 * 32) + i % 2 * 1024 + i / 8 * X_BOX, raw.low[i], raw.high[i]);
+        }
+    }
+
+    // What was fetched has come: gives the stage back.
+    __device__ __forceinline__ void take(Raw& raw, Consumer& c) const {
+        settle(raw.low);
+        settle(raw.high);
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) arrive(x_empty(c.x.stage));
+        c.x.next();
+    }
+
+    // Half of what was fetched, as wgmma takes it: four registers for each 32 of k.
+    template <u32 HALF_OF_K> static __device__ __forceinline__ void cast(u32 (&codes)[16], Raw& raw, Consumer& c) {
+        constexpr u32 FIRST = 8 * HALF_OF_K;
+        u32 found[8];
+#pragma unroll
+        for (u32 i = 0; i < 8; i++) found[i] = four_codes(raw.low[FIRST + i], raw.high[FIRST + i], c.inverse);
+#pragma unroll
+        for (u32 i = 0; i < 8; i++) codes[FIRST + i] = c.odd_row ? found[i ^ 4] : found[i];
+        if (c.counts) count<FIRST>(raw, c);
+    }
+
+    template <u32 FIRST> static __device__ __forceinline__ void count(const Raw& raw, Consumer& c) {
+        u32 largest = 0;
+#pragma unroll
+        for (u32 i = FIRST; i < FIRST + 8; i++) {
+            largest = larger_pair(larger_pair(largest, raw.low[i]), raw.high[i]);
+        }
+        if (max(largest >> 16 & 0x7FFFu, largest & 0x7FFFu) <= c.most) return;
+#pragma unroll
+        for (u32 i = FIRST; i < FIRST + 8; i++) {
+            c.saturated += count_above(raw.low[i], c.most) + count_above(raw.high[i], c.most);
+        }
+    }
+
+    // The products of one stage, and meanwhile the next one's cast and the one's after it on its way.
+    //
+    // The warpgroups have the tensor cores in turns: one multiplies while the other casts. Left to themselves both
+    // would wait for the same stage, multiply together and then cast together. The turn ends two products early, so
+    // that the next one is there when this one is done.
+    __device__ __forceinline__ void step(float (&sums)[TILE_N / 2], u32 (&codes)[16], u32 (&next)[16], Raw& raw,
+                                         Consumer& c, u32& turn, bool is_first, u32 left) const {
+        const bool has_next = left > STAGE_STEP;
+        wait_barrier(w_full(c.w.stage), c.w.parity);
+        const u64 b = tile_descriptor(w_at(c.w.stage));
+        named_barrier(TURN + c.group, 256);
+        begin_products();
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) {
+            product<TILE_N>(sums, codes + 4 * i, b + i * NEXT_32_CODES, i == 0 ? (u32)!is_first : 1);
+            if (i % 2 == 1) commit_products();
+        }
+        if (has_next) {
+            take(raw, c);
+            cast<0>(next, raw, c);
+        }
+        wait_products<1>();
+        named_arrive(TURN + 1 - c.group, 256);
+        if (has_next) cast<1>(next, raw, c);
+        wait_products<0>();
+        settle(codes);
+        if (threadIdx.x % 32 == 0) arrive(w_empty(c.w.stage));
+        c.w.next();
+        if (left > 2 * STAGE_STEP) fetch(raw, c, turn);
+    }
+
+    // x in codes: both operands from shared memory.
+    __device__ __forceinline__ void sum_codes(float (&sums)[MY_N / 2], Consumer& c) const {
+        u32 begin, end, before = 0;
+        stages(begin, end);
+        const u32 w_offset = BESIDE ? c.group * MY_N * TILE_K : 0;
+        for (u32 stage = begin; stage < end; stage += STAGE_STEP) {
+            wait_barrier(x_full(c.x.stage), c.x.parity);
+            wait_barrier(w_full(c.x.stage), c.x.parity);
+            const u64 a = tile_descriptor(x_at(c.x.stage) + c.group_at);
+            const u64 b = tile_descriptor(w_at(c.x.stage) + w_offset);
+            begin_products();
+#pragma unroll
+            for (u32 i = 0; i < 4; i++) {
+                product<MY_N, false>(sums, a + i * NEXT_32_CODES, b + i * NEXT_32_CODES, stage - begin + i);
+            }
+            commit_products();
+            wait_products<1>();
+            if (stage != begin) release(before);
+            before = c.x.stage;
+            c.x.next();
+        }
+        wait_products<0>();
+        settle(sums);
+        release(before);
+    }
+
+    __device__ __forceinline__ void release(u32 stage) const {
+        if (threadIdx.x % 32 != 0) return;
+        arrive(x_empty(stage));
+        arrive(w_empty(stage));
+    }
+
+    __device__ __forceinline__ void sum_cast(float (&sums)[TILE_N / 2], Consumer& c, u32 col) const {
+        u32 begin, end, even[16], odd[16];
+        Raw raw;
+        stages(begin, end);
+        if (ALTERNATE) begin += c.group;
+        // Stages until this column of tiles counts: the one whose index modulo the columns is its own.
+        u32 turn = (begin + shape.tiles_across - col / TILE_N) % shape.tiles_across;
+        fetch(raw, c, turn);
+        take(raw, c);
+        cast<0>(even, raw, c);
+        cast<1>(even, raw, c);
+        if (begin + STAGE_STEP < end) fetch(raw, c, turn);
+        for (u32 stage = begin; stage < end; stage += 2 * STAGE_STEP) {
+            step(sums, even, odd, raw, c, turn, stage == begin, end - stage);
+            if (stage + STAGE_STEP < end) {
+                step(sums, odd, even, raw, c, turn, false, end - stage - STAGE_STEP);
+            }
+        }
+        settle(sums);
+    }
+
+    // The other block's half of the sums, for the 64 rows that this one stores.
+    __device__ __forceinline__ void exchange(float (&sums)[TILE_N / 2], bool stores) const {
+        const u32 mine = shared + threadIdx.x % 128 * 16;
+        // Both blocks are done with their rings.
+        cluster_barrier();
+        if (!stores) {
+            const u32 there = shared_of(mine, rank_in_cluster() ^ 1);
+#pragma unroll
+            for (u32 i = 0; i < TILE_N / 8; i++) store_there(there + i * 2048, sums + 4 * i);
+        }
+        cluster_barrier();
+        if (stores) {
+#pragma unroll
+            for (u32 i = 0; i < TILE_N / 8; i++) add_shared(sums + 4 * i, mine + i * 2048);
+        }
+    }
+
+    // Sums of TILE_N / 2 columns to the other warpgroup, which stores them, and of the others from it.
+    static constexpr u32 HALF = TILE_N / 4;
+    __device__ __forceinline__ void trade(float (&mine)[HALF], const float (&others)[HALF], u32 group) const {
+        const u32 at = shared + threadIdx.x % 128 * 16, bytes = HALF * 512;
+        // Both are done with the rings.
+        named_barrier(BOTH, 256);
+#pragma unroll
+        for (u32 i = 0; i < HALF / 4; i++) store_shared(at + (1 - group) * bytes + i * 2048, others + 4 * i);
+        named_barrier(BOTH, 256);
+#pragma unroll
+        for (u32 i = 0; i < HALF / 4; i++) add_shared(mine + 4 * i, at + group * bytes + i * 2048);
+    }
+
+    __device__ __forceinline__ void consume() const {
+        const u32 thread = threadIdx.x - 128, lane = thread % 32;
+        // Shuffled, so that the compiler knows it to be the same for the whole warp.
+        const u32 warp = __shfl_sync(0xFFFFFFFF, thread / 32, 0), group = warp / 4;
+        const u32 boxes = shared + OUT_AT + warp * 2 * BOX_BYTES;
+        float* scales = (float*)(shared_memory() + SCALES_AT) + group * TILE_N;
+        const float scale = *x_scale;
+        const u32 high_row = lane / 4, quarter = lane % 4, inverse = __float_as_uint(1.0f / scale) >> 16;
+        Consumer c;
+        c.group = group;
+        c.group_at = TILE_M == 64 ? 0 : group * 64 * 128;
+        c.lane_at = (ALTERNATE ? warp % 4 : warp) * 16 * 128 + high_row * 128 +
+                    (quarter / 2 ^ high_row % 2) * 16 + quarter % 2 * 8 + (high_row / 2 ^ high_row % 2 * 2) * 32;
+        c.inverse = inverse << 16 | inverse;
+        c.most = __float_as_uint(E4M3_MAX * scale) >> 16;
+        c.odd_row = high_row % 2 != 0;
+        if (ALTERNATE) c.x.stage = c.w.stage = group;
+        u32 stored = 0, flip = 0;
+        if (!CODES && group == 1) named_arrive(TURN, 256);
+        for (u32 unit = first_unit(); unit < units(); unit += unit_step()) {
+            u32 row, col;
+            locate(unit, row, col);
+            row += (TILE_M == 64 ? warp % 4 : warp) * 16;
+            // On their way while the tensor cores work.
+            float kept[(TILE_N + 127) / 128];
+#pragma unroll
+            for (u32 i = 0; i < TILE_N; i += 128) {
+                const u32 at = col + i + thread % 128;
+                kept[i / 128] = at < shape.n ? w_scales[at * shape.w_scale_step] : 0.0f;
+            }
+            float sums[MY_N / 2];
+            if constexpr (CODES) {
+                sum_codes(sums, c);
+            } else {
+                sum_cast(sums, c, col);
+            }
+            // The scales of the unit before are still being read until all warps are here.
+            named_barrier(1 + group, 128);
+#pragma unroll
+            for (u32 i = 0; i < TILE_N; i += 128) {
+                if (i + thread % 128 < TILE_N) scales[i + thread % 128] = kept[i / 128];
+            }
+            named_barrier(1 + group, 128);
+            if constexpr (SPLITS == 2) {
+                const bool stores = group == rank_in_cluster();
+                exchange(sums, stores);
+                if (!stores) break;
+            }
+            if constexpr (ALTERNATE && TILE_N == 64) {
+                // One box across: the first warpgroup stores it.
+                named_barrier(BOTH, 256);
+                const u32 at = shared + thread % 128 * 16;
+#pragma unroll
+                for (u32 i = 0; i < TILE_N / 8; i++) {
+                    if (group == 1) store_shared(at + i * 2048, sums + 4 * i);
+                }
+                named_barrier(BOTH, 256);
+                if (group == 1) break;
+#pragma unroll
+                for (u32 i = 0; i < TILE_N / 8; i++) add_shared(sums + 4 * i, at + i * 2048);
+                store(sums, scales, scale, row, col, boxes, stored);
+                break;
+            } else if constexpr (ALTERNATE) {
+                auto& left = *(float(*)[HALF])sums;
+                auto& right = *(float(*)[HALF])(sums + HALF);
+                if (group == 0) {
+                    trade(left, right, group);
+                    finish(left, scales, scale, row, col, boxes, stored, 0);
+                } else {
+                    trade(right, left, group);
+                    finish(right, scales + TILE_N / 2, scale, row, col + TILE_N / 2, boxes, stored, 0);
+                }
+                break;
+            } else {
+                const u32 first = BESIDE ? group * MY_N : 0;
+                finish(sums, scales + first, scale, row, col + first, boxes, stored, flip);
+                flip ^= 1;
+            }
+        }
+        // The turn that nobody takes.
+        if (!CODES && group == turn_left()) named_barrier(TURN + group, 256);
+        if (lane == 0) wait_stores_read<0>();
+        const u32 saturated = warp_sum(c.saturated);
+        if (lane == 0 && saturated != 0) atomicAdd(saturated_total, (u64)saturated);
+    }
+
+    template <u32 COUNT>
+    __device__ __forceinline__ void finish(float (&sums)[COUNT], const float* scales, float scale, u32 row, u32 col,
+                                           u32 boxes, u32& stored, u32 flip) const {
+        if constexpr (TAIL != Tail::PLAIN) block(sums, scales, scale, flip);
+        if constexpr (TAIL == Tail::BLOCK_E4M3) {
+            store_codes(sums, row, col, boxes, stored);
+        } else {
+            store(sums, scales, scale, row, col, boxes, stored);
+        }
+    }
+
+    // Where the warpgroups have half of the columns each, they tell one another, at one place for even tiles and another
+    // for odd ones: who is ahead does not write where the other still reads.
+    template <u32 COUNT>
+    __device__ __forceinline__ void block(float (&sums)[COUNT], const float* scales, float scale, u32 flip) const {
+        block_tail(sums, scales, scale, [&](float& high, float& low) {
+            if constexpr (TILE_M == 64) {
+                float* squares = (float*)(shared_memory() + SQUARES_AT) + flip * 128;
+                const u32 lane = threadIdx.x % 32, group = threadIdx.x / 128 - 1;
+                const u32 at = threadIdx.x % 128 / 32 * 16 + lane / 4;
+                if (lane % 4 == 0) {
+                    squares[group * 64 + at] = high;
+                    squares[group * 64 + at + 8] = low;
+                }
+                named_barrier(BOTH, 256);
+                high += squares[(1 - group) * 64 + at];
+                low += squares[(1 - group) * 64 + at + 8];
+            }
+        });
+    }
+
+    // Codes of a warp's 16 rows, 128 columns at a time.
+    template <u32 COUNT>
+    __device__ __forceinline__ void store_codes(const float (&sums)[COUNT], u32 row, u32 col, u32 boxes,
+                                                u32& stored) const {
+        const u32 lane = threadIdx.x % 32, turn = lane / 4;
+        const float inverse = 1.0f / *y_scale;
+#pragma unroll
+        for (u32 chunk = 0; chunk < COUNT / 64; chunk++) {
+            const u32 box = boxes + (stored++ & 1) * BOX_BYTES;
+            if (lane == 0) wait_stores_read<1>();
+            __syncwarp();
+            const u32 to = box + lane / 4 * 128 + lane % 4 * 2;
+#pragma unroll
+            for (u32 i = 0; i < 16; i++) {
+                const float* d = sums + chunk * 64 + i * 4;
+                const u32 at = to + ((i / 2) ^ turn) * 16 + i % 2 * 8;
+                store_pair(at, e4m3_pair(d[0] * inverse, d[1] * inverse));
+                store_pair(at + 8 * 128, e4m3_pair(d[2] * inverse, d[3] * inverse));
+            }
+            publish_shared_writes();
+            __syncwarp();
+            if (lane == 0) {
+                store_box(y, box, col + chunk * 128, row);
+                commit_stores();
+            }
+        }
+    }
+
+    // A warp's 16 rows, 64 columns at a time, each warp by itself. Boxes wholly beyond the matrix too: the copy engine
+    // leaves out what is not there.
+    template <u32 COUNT>
+    __device__ __forceinline__ void store(const float (&sums)[COUNT], const float* scales, float scale, u32 row,
+                                          u32 col, u32 boxes, u32& stored) const {
+        const u32 lane = threadIdx.x % 32;
+        const u32 place = lane % 16 * 128, turn = lane % 8, half = lane / 16;
+#pragma unroll
+        for (u32 chunk = 0; chunk < COUNT / 32; chunk++) {
+            const u32 box = boxes + (stored++ & 1) * BOX_BYTES;
+            // The store before the last is done with this box.
+            if (lane == 0) wait_stores_read<1>();
+            __syncwarp();
+#pragma unroll
+            for (u32 pair = 0; pair < 4; pair++) {
+                u32 words[4];
+#pragma unroll
+                for (u32 i = 0; i < 2; i++) {
+                    const u32 at = chunk * 64 + pair * 16 + i * 8;
+                    const float* d = sums + at / 2;
+                    const float left = scales[at + lane % 4 * 2], right = scales[at + lane % 4 * 2 + 1];
+                    if constexpr (TAIL == Tail::PLAIN) {
+                        words[2 * i] = bf16_pair(d[0] * scale * left, d[1] * scale * right);
+                        words[2 * i + 1] = bf16_pair(d[2] * scale * left, d[3] * scale * right);
+                    } else {
+                        words[2 * i] = bf16_pair(d[0], d[1]);
+                        words[2 * i + 1] = bf16_pair(d[2], d[3]);
+                    }
+                }
+                store_matrices(box + place + ((pair * 2 + half) ^ turn) * 16, words[0], words[1], words[2], words[3]);
+            }
+            publish_shared_writes();
+            __syncwarp();
+            if (lane == 0) {
+                store_box(y, box, col + chunk * 64, row);
+                commit_stores();
+            }
+        }
+    }
+
+    static __device__ __forceinline__ u8* shared_memory() {
+        extern __shared__ __align__(1024) u8 memory[];
+        return memory;
+    }
+
+    static __device__ __forceinline__ void run(const TensorMap& x, const TensorMap& w, const TensorMap& y,
+                                               const float* x_scale, const float* w_scales, u64* saturated_total,
+                                               const GemmShape& shape, const float* y_scale = nullptr) {
+        const u32 shared = shared_address(shared_memory());
+        const StaticGemm gemm{x, w, y, x_scale, w_scales, y_scale, saturated_total, shape, shared};
+        if (threadIdx.x == 0) {
+            prefetch_map(x);
+            prefetch_map(w);
+            prefetch_map(y);
+            for (u32 stage = 0; stage < X_STAGES; stage++) {
+                init_barrier(gemm.x_full(stage), 1);
+                init_barrier(gemm.x_empty(stage), ALTERNATE ? 4 : 8);
+            }
+            for (u32 stage = 0; stage < W_STAGES; stage++) {
+                init_barrier(gemm.w_full(stage), 1);
+                init_barrier(gemm.w_empty(stage), ALTERNATE ? 4 : 8);
+            }
+            publish_barriers();
+        }
+        __syncthreads();
+        let_next_grid_start();
+        wait_for_previous_grid();
+        if (threadIdx.x < 128) {
+            give_registers<40>();
+            if (threadIdx.x == 0) gemm.produce_x();
+            if (threadIdx.x == 32) gemm.produce_w();
+            if constexpr (SPLITS == 2) {
+                // Those of exchange.
+                __syncwarp();
+                cluster_barrier();
+                cluster_barrier();
+            }
+        } else {
+            take_registers<232>();
+            gemm.consume();
+        }
+    }
+};

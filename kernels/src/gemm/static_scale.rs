@@ -1,0 +1,174 @@
+//! Takes a product's sizes; gives the GEMMs that read x in BF16 and cast it on its way in with a scale known
+//! beforehand (`cu/common/static_gemm.cuh`), the one expected to be fastest first, and how each is launched.
+
+use super::{GemmShape, THREADS, TILE_K, Y_BOX};
+use crate::Grid;
+
+/// Columns of x, BF16, in one load: a stage takes two.
+pub const X_BOX_COLUMNS: u32 = TILE_K / 2;
+
+/// One way of cutting the work, with its expected time on an H200 in microseconds:
+/// `waves * (stages of k a block * stage_us + tile_us) + launch_us`. Only their order matters.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct StaticTiling {
+    entry: &'static str,
+    /// Of a tile: 128, or 64 where the two warpgroups take every other stage of k.
+    rows: u32,
+    columns: u32,
+    /// Of both rings.
+    stages: u32,
+    /// Blocks of a cluster that share a tile, each with its part of k.
+    splits: u32,
+    stage_us: f64,
+    tile_us: f64,
+    launch_us: f64,
+}
+
+/// Rows, columns, stages and splits as the kernel's file has them; times fitted to 27 shapes (docs/kernels.md).
+const STATIC_TILINGS: [StaticTiling; 7] = [
+    tiling("sm90_bf16_gemm_static_128x128", [128, 128, 4, 1], [0.712, 2.537, 0.278]),
+    tiling("sm90_bf16_gemm_static_128x256", [128, 256, 3, 1], [0.924, 3.413, 0.0]),
+    tiling("sm90_bf16_gemm_static_64x128", [64, 128, 6, 1], [0.387, 0.0, 3.331]),
+    tiling("sm90_bf16_gemm_static_64x256", [64, 256, 4, 1], [0.509, 0.0, 3.926]),
+    tiling("sm90_bf16_gemm_static_64x64", [64, 64, 8, 1], [0.300, 0.0, 3.200]),
+    tiling("sm90_bf16_gemm_static_split2_128x128", [128, 128, 4, 2], [0.483, 0.0, 5.415]),
+    tiling("sm90_bf16_gemm_static_split2_128x256", [128, 256, 3, 2], [0.953, 0.0, 6.315]),
+];
+
+const fn tiling(
+    entry: &'static str,
+    [rows, columns, stages, splits]: [u32; 4],
+    [stage_us, tile_us, launch_us]: [f64; 3],
+) -> StaticTiling {
+    StaticTiling { entry, rows, columns, stages, splits, stage_us, tile_us, launch_us }
+}
+
+/// One kernel at one product: all that a launch needs but the addresses.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StaticLaunch {
+    pub entry: &'static str,
+    pub grid: Grid,
+    pub shape: GemmShape,
+    /// Rows of x in one load, [`X_BOX_COLUMNS`] long, and of w, [`TILE_K`] long.
+    pub x_rows: u32,
+    pub w_rows: u32,
+    pub expected_us: f64,
+}
+
+impl StaticTiling {
+    /// Whoever shares k has no second tile: the rings are where the sums cross.
+    fn is_one_wave(&self) -> bool {
+        self.splits > 1 || self.rows < 128
+    }
+
+    /// None where someone would have nothing to multiply, or a second tile.
+    fn launch(&self, [m, n, k]: [u32; 3], w_scale_step: u32, multiprocessors: u32) -> Option<StaticLaunch> {
+        let (tiles_down, tiles_across) = (m.div_ceil(self.rows), n.div_ceil(self.columns));
+        let (units, stages) = (tiles_down * tiles_across * self.splits, k.div_ceil(TILE_K));
+        if self.is_one_wave() && (stages < 2 || units > multiprocessors) {
+            return None;
+        }
+        // A wave of about as many rows as columns reads least.
+        let square = (f64::from(multiprocessors) * f64::from(self.columns) / f64::from(self.rows)).sqrt();
+        let group = (square.round() as u32).max(1);
+        let waves = f64::from(units.div_ceil(multiprocessors));
+        let of_block = f64::from(stages.div_ceil(self.splits));
+        let line = Grid::line(units.min(multiprocessors), THREADS);
+        Some(StaticLaunch {
+            entry: self.entry,
+            grid: Grid { shared_bytes: self.shared_bytes(), cluster: self.splits, programmatic: true, ..line },
+            shape: GemmShape { m, n, k, tiles_down, tiles_across, group, x_scale_step: 0, w_scale_step },
+            x_rows: self.rows,
+            w_rows: self.columns,
+            expected_us: waves * (of_block * self.stage_us + self.tile_us) + self.launch_us,
+        })
+    }
+
+    /// The rings of x and w with two barriers a stage each, two boxes of y a warp, the columns' scales for both
+    /// warpgroups.
+    fn shared_bytes(&self) -> u32 {
+        let boxes = 8 * 2 * Y_BOX[0] * Y_BOX[1] * 2;
+        self.stages * ((2 * self.rows + self.columns) * TILE_K + 32) + boxes + 2 * 4 * self.columns
+    }
+}
+
+/// Every kernel for x `[m, k]` in BF16 and w `[n, k]` in E4M3 with a scale a row, or one, on a GPU with so many
+/// multiprocessors, the one expected to be fastest first. None where sizes are 0, or n or k no multiple of 16.
+pub fn static_gemm(m: u32, n: u32, k: u32, w_scaled_by_rows: bool, multiprocessors: u32) -> Vec<StaticLaunch> {
+    if m == 0 || n == 0 || k == 0 || n % 16 != 0 || k % 16 != 0 {
+        return Vec::new();
+    }
+    let step = u32::from(w_scaled_by_rows);
+    let launches = STATIC_TILINGS.iter().filter_map(|tiling| tiling.launch([m, n, k], step, multiprocessors.max(1)));
+    let mut launches: Vec<StaticLaunch> = launches.collect();
+    launches.sort_by(|a, b| a.expected_us.total_cmp(&b.expected_us));
+    launches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gemm::STATIC_GEMMS;
+
+    const H200: u32 = 132;
+
+    #[test]
+    fn every_tiling_is_a_listed_kernel_of_its_own_and_every_kernel_has_one() {
+        let entries: Vec<&str> = STATIC_TILINGS.iter().map(|tiling| tiling.entry).collect();
+        let listed: Vec<&str> = STATIC_GEMMS.iter().map(|kernel| kernel.entry).collect();
+        assert_eq!(entries, listed);
+    }
+
+    /// The launch knows rows, columns, stages and splits from here, the device from the file.
+    #[test]
+    fn the_kernels_files_say_the_same_sizes() {
+        for StaticTiling { entry, rows, columns, stages, splits, .. } in STATIC_TILINGS {
+            let source = crate::find(entry).expect("listed").source;
+            let used = format!("StaticGemm<{rows}, {columns}, {stages}, {splits}>::run(");
+            assert!(source.contains(&used), "{entry}: {used}");
+            let split = if splits > 1 { format!("split{splits}_") } else { String::new() };
+            assert_eq!(entry, format!("sm90_bf16_gemm_static_{split}{rows}x{columns}"));
+        }
+    }
+
+    #[test]
+    fn shared_memory_fits_a_hopper_block() {
+        for tiling in STATIC_TILINGS {
+            assert!(tiling.shared_bytes() <= 232_448, "{}", tiling.entry);
+        }
+    }
+
+    #[test]
+    fn launches_cover_the_output_and_who_shares_k_has_one_tile() {
+        for (m, n, k) in [(1, 16, 16), (129, 208, 144), (2048, 1024, 1024), (20_480, 5120, 2048)] {
+            let launches = static_gemm(m, n, k, true, H200);
+            assert!(!launches.is_empty());
+            for launch in launches {
+                let GemmShape { tiles_down, tiles_across, group, .. } = launch.shape;
+                let units = tiles_down * tiles_across * launch.grid.cluster;
+                assert!(tiles_down * launch.x_rows >= m && tiles_across * launch.w_rows >= n && group > 0);
+                assert_eq!(launch.grid.blocks[0], units.min(H200));
+                assert!(launch.grid.blocks[0].is_multiple_of(launch.grid.cluster));
+                let shares_k = launch.grid.cluster > 1 || launch.x_rows < 128;
+                assert!(!shares_k || (units <= H200 && k > TILE_K), "{launch:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn small_outputs_take_low_tiles_and_long_k_of_one_wave_is_split() {
+        let first = |m, n, k| static_gemm(m, n, k, true, H200)[0].entry;
+        assert_eq!(first(2048, 256, 768), "sm90_bf16_gemm_static_64x64");
+        assert_eq!(first(2048, 512, 512), "sm90_bf16_gemm_static_64x128");
+        assert_eq!(first(2048, 1024, 1024), "sm90_bf16_gemm_static_64x256");
+        assert_eq!(first(2048, 1024, 123_200), "sm90_bf16_gemm_static_split2_128x256");
+        assert_eq!(first(2048, 2048, 2048), "sm90_bf16_gemm_static_128x256");
+    }
+
+    #[test]
+    fn sizes_that_the_copy_engine_cannot_move_have_no_kernel() {
+        for (m, n, k) in [(0, 16, 16), (16, 8, 16), (16, 16, 24), (16, 16, 0)] {
+            assert!(static_gemm(m, n, k, false, H200).is_empty(), "{m} {n} {k}");
+        }
+    }
+}
