@@ -219,7 +219,7 @@ mod tests {
     impl crate::link::Link for Nothing {
         fn run(&mut self, _: loka_core::session::Effect) {}
 
-        fn poll(&mut self) -> Option<loka_core::session::Event> {
+        fn poll(&mut self) -> Option<loka_core::session::shared::News> {
             None
         }
 
