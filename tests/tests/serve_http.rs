@@ -4,7 +4,7 @@
 
 use std::{
     io::{Read as _, Write as _},
-    sync::{Arc, LazyLock},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -35,12 +35,12 @@ impl Served {
     }
 }
 
-/// On loopback, without a token.
-static OPEN: LazyLock<(Served, Server)> = LazyLock::new(|| {
+/// On loopback, without a token. One a test: what is never dropped would go on serving.
+fn open() -> (Served, Server) {
     let served = Served::new();
     let server = Server::start(&served.folder(), ["--allow-host", "review.example"]);
     (served, server)
-});
+}
 
 const TOKEN: &str = "a-token-of-thirty-two-characters";
 
@@ -77,7 +77,7 @@ fn is_strict(answer: &Answer) {
 
 #[test]
 fn the_page_is_given_with_its_types_and_its_mark() {
-    let server = &OPEN.1;
+    let (_served, server) = open();
     let index = server.get("/", &[]);
     let marked = INDEX.replace("<!-- loka-serve -->", "<meta name=\"loka-serve\" content=\"1\">");
     assert_eq!((index.status, index.text()), (200, marked));
@@ -96,7 +96,7 @@ fn the_page_is_given_with_its_types_and_its_mark() {
 
 #[test]
 fn nothing_else_of_the_disk_is_given() {
-    let server = &OPEN.1;
+    let (_served, server) = open();
     for path in [
         "/../secret.txt",
         "/..%2fsecret.txt",
@@ -120,7 +120,7 @@ fn nothing_else_of_the_disk_is_given() {
 
 #[test]
 fn other_names_are_turned_away() {
-    let server = &OPEN.1;
+    let (_served, server) = open();
     let port = server.address.rsplit(':').next().unwrap();
     let ask = |host: &str| server.raw(&format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"));
     for host in [&format!("localhost:{port}"), &format!("[::1]:{port}"), "localhost", "review.example"] {
@@ -144,7 +144,7 @@ fn other_names_are_turned_away() {
 
 #[test]
 fn only_reading_and_only_from_our_page() {
-    let server = &OPEN.1;
+    let (_served, server) = open();
     let send = |method: &str, more: &str| {
         let host = &server.address;
         server.raw(&format!(
@@ -164,7 +164,7 @@ fn only_reading_and_only_from_our_page() {
 
 #[test]
 fn a_websocket_is_for_our_page() {
-    let server = &OPEN.1;
+    let (_served, server) = open();
     let port = server.address.rsplit(':').next().unwrap();
     assert_eq!(server.upgrade(&[&server.origin()]).status, 101);
     assert_eq!(server.upgrade(&["Origin: https://review.example"]).status, 101, "through a proxy");
@@ -185,7 +185,7 @@ fn a_websocket_is_for_our_page() {
 
 #[test]
 fn a_head_without_end_is_cut_off() {
-    let server = &OPEN.1;
+    let (_served, server) = open();
     let mut stream = server.connect();
     stream.write_all(format!("GET / HTTP/1.1\r\nHost: {}\r\nX: ", server.address).as_bytes()).unwrap();
     // The connection may be closed while we still send.
@@ -197,7 +197,7 @@ fn a_head_without_end_is_cut_off() {
 
 #[test]
 fn who_says_nothing_is_let_go() {
-    let server = &OPEN.1;
+    let (_served, server) = open();
     let start = Instant::now();
     let mut slow = server.connect();
     slow.write_all(b"GET / HTTP/1.1\r\nHo").unwrap();
@@ -293,7 +293,8 @@ fn bad_use_is_one_line() {
     let page = TempDir::new().unwrap();
     std::fs::write(page.path().join("index.html"), INDEX).unwrap();
     let (folder, page) = (folder.to_str().unwrap(), page.path().to_str().unwrap());
-    let busy = &OPEN.1.address;
+    let (_other, server) = open();
+    let busy = &server.address;
     for (args, part) in [
         (vec!["nowhere", "--page", page], "no such file or folder: nowhere"),
         (vec!["x.txt", "--page", page], "x.txt"),
