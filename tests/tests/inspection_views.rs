@@ -16,7 +16,7 @@ use loka::{
 };
 use loka_core::{
     model::SiteId,
-    session::{Effect, Event, Looked, shared::News, view::distribution::Operand},
+    session::{Effect, Looked, shared::News, view::distribution::Operand},
 };
 use loka_tests::root;
 

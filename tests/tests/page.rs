@@ -21,7 +21,7 @@ use loka_core::{
     dispatch::Policy,
     model::{Gemm, Metric},
     plan::Plan,
-    session::{Command, Event, NoticeKind, Session},
+    session::{Command, Event, NoticeKind, Session, shared::News},
     tables,
 };
 use loka_tests::{big, sample};
@@ -57,15 +57,15 @@ fn obey(session: &mut Session, link: &mut dyn Link, command: Command, until: fn(
     let start = Instant::now();
     loop {
         assert!(start.elapsed() < Duration::from_secs(20), "nothing came");
-        let Some(event) = link.poll() else {
+        let Some(News::Event(event)) = link.poll() else {
             std::thread::sleep(Duration::from_millis(1));
             continue;
         };
-        if let Event::OpenFailed { message } | Event::WriteFailed { message } = &event {
+        if let Event::OpenFailed { message } | Event::WriteFailed { message } = &*event {
             panic!("{message}");
         }
         let done = until(&event);
-        session.event(event);
+        session.event(*event);
         if done {
             return;
         }

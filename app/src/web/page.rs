@@ -55,7 +55,17 @@ impl PageApp {
         window()?.add_event_listener_with_callback("hashchange", listen.as_ref().unchecked_ref())?;
         // For as long as the page is there.
         listen.forget();
-        Ok(Self { app, desk, shelf, follower, moved, over_chart, told: Told::default(), served: super::served::is_served()?, named: None })
+        Ok(Self {
+            app,
+            desk,
+            shelf,
+            follower,
+            moved,
+            over_chart,
+            told: Told::default(),
+            served: super::served::is_served()?,
+            named: None,
+        })
     }
 
     /// Files that a person dropped or picked are read beside the frames, and opened together.

@@ -20,7 +20,8 @@ impl Report {
     pub const HEAD: &str = "| round | windows | probes | rows/s | frames each | alike | same session | marked commands seen | p50 ms | p99 ms | max ms | server MB before, after | server CPU s |\n|--:|--:|--:|--:|--:|---|---|--:|--:|--:|--:|--:|--:|";
 
     pub fn of(clients: usize, probes: &[(usize, f64)], seen: Vec<Seen>, same: bool, memory: [Memory; 2]) -> Self {
-        let (rows, seconds) = probes.iter().fold((0, 0.0), |(rows, seconds), probe| (rows + probe.0, seconds + probe.1));
+        let (rows, seconds) =
+            probes.iter().fold((0, 0.0), |(rows, seconds), probe| (rows + probe.0, seconds + probe.1));
         let most = seen.iter().map(|seen| seen.marks_ms.len()).max().unwrap_or_default();
         let missing = seen.iter().map(|seen| most - seen.marks_ms.len()).sum();
         let alike = seen.windows(2).all(|pair| overlap(&pair[0].frames, &pair[1].frames));

@@ -9,10 +9,7 @@ use std::{
 use loka_core::{
     journal,
     plan::Plan,
-    session::{
-        Event, OpenedTrace,
-        shared::News,
-    },
+    session::{Event, OpenedTrace, shared::News},
     tables,
     trace::Trace,
 };

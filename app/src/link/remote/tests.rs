@@ -86,7 +86,11 @@ fn joined() -> (Wire, RemoteLink) {
     let wire = Wire::default();
     wire.0.borrow_mut().up = true;
     let follower = Follower::new(Author { key: 7, name: "Anna".to_owned() }, "0.1.0", None);
-    let mut link = RemoteLink::new(Box::new(wire.clone()), Box::new(PageLink::new(Shelf::default(), Box::new(Nobody), Arc::new(|| ()))), follower);
+    let mut link = RemoteLink::new(
+        Box::new(wire.clone()),
+        Box::new(PageLink::new(Shelf::default(), Box::new(Nobody), Arc::new(|| ()))),
+        follower,
+    );
     assert_eq!(link.standing(), Standing::Joining { share: None });
     assert_eq!(link.poll(), None);
     assert!(matches!(wire.heard(), Some(ToServer::Hello(_))));

@@ -103,8 +103,10 @@ impl Ordered {
             return;
         }
         self.heard.insert(author.key, number);
-        if self.heard.len() > HEARD {
-            self.heard.pop_first();
+        if self.heard.len() > HEARD
+            && let Some(other) = self.heard.keys().copied().find(|key| *key != author.key)
+        {
+            self.heard.remove(&other);
         }
     }
 
