@@ -111,7 +111,7 @@ fn a_mod_that_changes_nothing_upstream_is_no_context() {
 fn a_context_as_json() {
     let of = |mods: &SiteMods| context(&line(), &SiteId::new("c"), mods);
     let (plain, fed) = (of(&at("c", &[ModKind::NoBias])), of(&at("b", &[ModKind::HardSwish])));
-    assert_eq!(serde_json::to_string(&plain).unwrap(), r#"{"own":["no_bias"]}"#);
+    assert_eq!(serde_json::to_string(&plain).unwrap(), r#"{"own":["no_bias"],"upstream":[]}"#);
     assert_eq!(serde_json::to_string(&fed).unwrap(), r#"{"own":[],"upstream":[["b",["hard_swish"]]]}"#);
     for context in [plain, fed] {
         let text = serde_json::to_string(&context).unwrap();

@@ -12,7 +12,10 @@ use loka_core::{
     dispatch::Policy,
     model::{Gemm, Results, SiteId, SiteMods},
     plan::{self, Plan},
-    session::{Circumstances, Command, Document, Effect, Event, Session, Snapshot},
+    session::{
+        Circumstances, Command, Document, Effect, Event, Session, Snapshot,
+        shared::{MAX_TO_CLIENT, decode, encode},
+    },
 };
 use loka_tests::big;
 
@@ -191,10 +194,12 @@ impl Fuzz {
         T: serde::Serialize + serde::de::DeserializeOwned + PartialEq + std::fmt::Debug,
     {
         let json = serde_json::to_value(what).unwrap();
-        self.seen.insert(format!("{tag} {}", json[tag].as_str().expect("its kind")));
+        let kind = json.as_str().or_else(|| json.as_object()?.keys().next().map(String::as_str));
+        self.seen.insert(format!("{tag} {}", kind.expect("its kind")));
         if comparable {
             let text = serde_json::to_string(what).unwrap();
             assert!(serde_json::from_str::<T>(&text).unwrap() == *what, "{text:.400}");
+            assert!(decode::<T>(&encode(what), MAX_TO_CLIENT).unwrap() == *what, "{text:.400}");
         }
     }
 
