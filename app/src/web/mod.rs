@@ -3,6 +3,7 @@
 
 mod clipboard;
 mod desk;
+mod driven;
 mod keys;
 mod network;
 mod page;
@@ -85,6 +86,9 @@ fn open(context: &eframe::CreationContext<'_>) -> Result<PageApp, JsValue> {
     if let Some(state) = &context.wgpu_render_state {
         app = app.with_gpu(state.target_format);
         tell_backend(&state.adapter.get_info())?;
+    }
+    if let Some(drive) = driven::drive(&ctx)? {
+        app = app.with_drive(drive);
     }
     app.open_all(asked_to_open()?);
     let over_chart = Rc::new(Cell::new(false));
