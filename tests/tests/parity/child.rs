@@ -5,17 +5,22 @@ use std::{
     process::{Child, ChildStdin, Command, Stdio},
     sync::mpsc::{Receiver, channel},
     thread::JoinHandle,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// For one line: a browser's start among others on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
+
+/// For a program to end by itself.
+const GENTLY: Duration = Duration::from_secs(10);
 
 pub struct Program {
     name: String,
     child: Child,
     stdin: Option<ChildStdin>,
     lines: Receiver<String>,
+    /// It needs no killing: it ends when its stdin does.
+    gentle: bool,
     /// What it said on stderr.
     said: Option<JoinHandle<String>>,
 }
@@ -41,7 +46,13 @@ impl Program {
             drop(stderr.as_mut().unwrap().read_to_end(&mut bytes));
             String::from_utf8_lossy(&bytes).into_owned()
         });
-        Ok(Self { name, child, stdin, lines, said: Some(said) })
+        Ok(Self { name, child, stdin, lines, gentle: false, said: Some(said) })
+    }
+
+    /// It ends, and tidies up, when nobody asks any longer.
+    pub fn ending_with_stdin(mut self) -> Self {
+        self.gentle = true;
+        self
     }
 
     pub fn line(&mut self) -> String {
@@ -64,9 +75,13 @@ impl Program {
         self.child.id()
     }
 
-    /// Kills it and gives what it said on stderr.
+    /// Has it ended, killed where that must be, and gives what it said on stderr.
     pub fn end(&mut self) -> String {
         self.stdin = None;
+        let start = Instant::now();
+        while self.gentle && start.elapsed() < GENTLY && matches!(self.child.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         drop(self.child.kill());
         drop(self.child.wait());
         self.said.take().and_then(|said| said.join().ok()).unwrap_or_default()

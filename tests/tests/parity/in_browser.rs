@@ -15,6 +15,7 @@ use crate::{child::Program, player::Window, stage::Stage};
 pub struct Server {
     program: Program,
     pub link: String,
+    /// `127.0.0.1:PORT`.
     pub address: String,
 }
 
@@ -26,7 +27,8 @@ impl Server {
         let mut program = Program::start(&mut command)?;
         let ready: Value = serde_json::from_str(&program.line()).unwrap();
         let text = |key: &str| ready[key].as_str().unwrap().to_owned();
-        Ok(Self { program, link: text("link"), address: text("address") })
+        let address = text("address").trim_start_matches("http://").trim_end_matches('/').to_owned();
+        Ok(Self { program, link: text("link"), address })
     }
 
     /// At once, without a word to anyone.
@@ -61,7 +63,7 @@ impl InBrowser {
         let mut browser = Command::new("node");
         browser.arg(here("web/driver.mjs")).arg(modules).arg(address).arg(&downloads);
         browser.args(stage.looks.size.map(|side| side.to_string())).arg(stage.looks.ground);
-        let mut open = Self { browser: Program::start(&mut browser)?, _server: None, downloads };
+        let mut open = Self { browser: Program::start(&mut browser)?.ending_with_stdin(), _server: None, downloads };
         let look = open.look();
         assert_eq!((look.size, look.pixels_per_point), (stage.looks.size, 1.0), "the page is of another size");
         Ok(open)

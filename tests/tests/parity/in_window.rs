@@ -41,7 +41,7 @@ impl InWindow {
             window.env_remove(name);
         }
         window.env("WINIT_X11_SCALE_FACTOR", "1").env("LC_ALL", "C.UTF-8");
-        let window = Program::start(&mut window)?;
+        let window = Program::start(&mut window)?.ending_with_stdin();
         let mut open = Self { window, _screen: screen, display, folder: stage.traces().to_owned() };
         let look = open.look();
         assert_eq!((look.size, look.pixels_per_point), (stage.looks.size, 1.0), "the window is of another size");

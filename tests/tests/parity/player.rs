@@ -107,12 +107,13 @@ impl Player<'_> {
     }
 
     fn export(&mut self, name: &str) {
-        let label = |label: &str| Target { label: label.to_owned(), role: None, on: None };
-        self.click(&Target { role: Some("Button".to_owned()), ..label("Export plan…") });
-        self.until("the path has the keys", |look| look.nodes.iter().any(|node| node.label == "Path" && node.focused));
+        self.click(&Target::of("Button", "Export plan…"));
+        let path = Target { focused: Some(true), ..Target::of("TextInput", "Path") };
+        self.until("the path has the keys", |look| look.nodes.iter().any(|node| path.fits(node)));
         self.window.key("Ctrl+A");
-        self.window.type_text(&self.window.path(name));
-        self.click(&label("Save"));
+        let path = self.window.path(name);
+        self.window.type_text(&path);
+        self.click(&Target::of("Button", "Save"));
         let start = Instant::now();
         let bytes = loop {
             if let Some(bytes) = self.window.exported(name) {

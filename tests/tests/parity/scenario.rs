@@ -55,18 +55,24 @@ pub struct Wait {
 }
 
 /// Which control: every word that is given must be its own.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Target {
     pub label: String,
     pub role: Option<String>,
     pub on: Option<bool>,
+    pub focused: Option<bool>,
 }
 
 impl Target {
     pub fn fits(&self, node: &Node) -> bool {
         let role = self.role.as_ref().is_none_or(|role| *role == node.role);
-        node.label == self.label && role && self.on.is_none_or(|on| node.on == Some(on))
+        let on = self.on.is_none_or(|on| node.on == Some(on));
+        node.label == self.label && role && on && self.focused.is_none_or(|focused| node.focused == focused)
+    }
+
+    pub fn of(role: &str, label: &str) -> Self {
+        Self { label: label.to_owned(), role: Some(role.to_owned()), ..Self::default() }
     }
 }
 

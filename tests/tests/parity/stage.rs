@@ -2,6 +2,7 @@
 //! exported. Nothing is left of it.
 
 use std::{
+    ffi::OsStr,
     path::{Path, PathBuf},
     sync::OnceLock,
 };
@@ -55,15 +56,16 @@ impl Stage {
 
 /// By the command line, from rows that are probed once.
 fn plan_of(given: &Given) -> Vec<u8> {
-    static RESULTS: OnceLock<TempDir> = OnceLock::new();
-    let folder = RESULTS.get_or_init(|| {
-        let folder = tempfile::tempdir().unwrap();
+    static RESULTS: OnceLock<Vec<u8>> = OnceLock::new();
+    let folder = tempfile::tempdir().unwrap();
+    let [rows, plan] = ["r.results.parquet", "p.plan.json"].map(|name| folder.path().join(name));
+    let bytes = RESULTS.get_or_init(|| {
         let trace = sample();
-        run_in(folder.path(), ["probe", trace.to_str().unwrap(), "--out", "r.results.parquet"]).done();
-        folder
+        run_in(folder.path(), ["probe".as_ref(), trace.as_os_str(), "--out".as_ref(), rows.as_os_str()]).done();
+        std::fs::read(&rows).unwrap()
     });
-    let out = tempfile::NamedTempFile::with_suffix_in(".plan.json", folder.path()).unwrap();
-    let fixed = ["plan", "r.results.parquet", "--out", out.path().to_str().unwrap()];
-    run_in(folder.path(), fixed.into_iter().chain(given.arguments.iter().map(String::as_str))).done();
-    std::fs::read(out.path()).unwrap()
+    std::fs::write(&rows, bytes).unwrap();
+    let fixed = ["plan".as_ref(), rows.as_os_str(), "--out".as_ref(), plan.as_os_str()];
+    run_in(folder.path(), fixed.into_iter().chain(given.arguments.iter().map(OsStr::new))).done();
+    std::fs::read(plan).unwrap()
 }

@@ -36,8 +36,13 @@ fn says(look: &Look, part: &str) -> bool {
     look.nodes.iter().any(|node| node.label.contains(part))
 }
 
+fn is_modified(look: &Look) -> bool {
+    let on = Target { on: Some(true), ..Target::of("CheckBox", "Hard swish") };
+    look.nodes.iter().any(|node| on.fits(node))
+}
+
 fn click(window: &mut dyn Window, role: &str, label: &str) {
-    let target = Target { label: label.to_owned(), role: Some(role.to_owned()), on: None };
+    let target = Target::of(role, label);
     let found = |look: &Look| look.nodes.iter().find(|node| target.fits(node)).map(|node| node.bounds);
     let look = until(window, label, |look| found(look).is_some());
     let [left, top, right, bottom] = found(&look).unwrap();
@@ -64,10 +69,9 @@ fn two_browsers_share_a_session() {
         until(window, "every row", |look| has(look, &serde_json::json!({"complete": true})));
     }
     click(&mut ada, "CheckBox", "Hard swish");
-    let on = |look: &Look| look.nodes.iter().any(|node| node.label == "Hard swish" && node.on == Some(true));
     for window in [&mut ada, &mut grace] {
         until(window, "the mod that Ada turned on", |look| {
-            on(look) && has(look, &serde_json::json!({"complete": true}))
+            is_modified(look) && has(look, &serde_json::json!({"complete": true}))
         });
     }
     keep(&mut ada, "ada.png");
@@ -88,9 +92,7 @@ fn a_page_says_that_its_server_is_away() {
     };
     until(&mut page, "every row", |look| has(look, &serde_json::json!({"complete": true})));
     click(&mut page, "CheckBox", "Hard swish");
-    until(&mut page, "the mod", |look| {
-        has(look, &serde_json::json!({"complete": true})) && look.state["document"]["mods"] != serde_json::json!({})
-    });
+    until(&mut page, "the mod", |look| is_modified(look) && has(look, &serde_json::json!({"complete": true})));
     let decided = page.look().state["document"].clone();
 
     let address = server.address.clone();
