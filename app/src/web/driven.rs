@@ -30,7 +30,7 @@ pub(super) fn drive(ctx: &egui::Context) -> Result<Option<Drive>, JsValue> {
         }
         seen
     });
-    let page = Reflect::get(&window()?, &"loka".into())?;
+    let page = Reflect::get(window()?.as_ref(), &"loka".into())?;
     Reflect::set(&page, &"look".into(), look.as_ref().unchecked_ref())?;
     // For as long as the page is there.
     look.forget();

@@ -80,7 +80,7 @@ fn open(context: &eframe::CreationContext<'_>) -> Result<PageApp, JsValue> {
     });
     let (shelf, desk) = (Shelf::default(), Desk::new(wake.clone()));
     let page = Box::new(PageLink::new(shelf.clone(), Box::new(desk.clone()), wake.clone()));
-    let link: Box<dyn Link> = if served::is_served()? { served::link(page, wake)? } else { page };
+    let link: Box<dyn Link> = if served::is_served()? { served::link(page, wake.clone())? } else { page };
     let mut app = LokaApp::new(link).with_wake(wake).with_picker(Box::new(PagePicker)).with_clock(seconds_of_utc);
     app = app.with_store(Arc::new(PageStore));
     if let Some(state) = &context.wgpu_render_state {

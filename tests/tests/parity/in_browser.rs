@@ -78,8 +78,7 @@ impl InBrowser {
 
 /// As `scripts/build_web.sh` leaves it beside the binary's folder.
 fn page() -> Result<PathBuf, String> {
-    let beside = || loka().ancestors().nth(2).map(|target| target.join("web"));
-    let page = std::env::var_os("LOKA_PAGE").map(PathBuf::from).or_else(beside).unwrap_or_default();
+    let page = loka().ancestors().nth(2).map(|target| target.join("web")).unwrap_or_default();
     if page.join("index.html").is_file() {
         return Ok(page);
     }

@@ -7,13 +7,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use loka::driving::Look;
+use loka::driving::{Look, Node};
 use serde_json::Value;
 
 use crate::scenario::{Scenario, Step, Target, Wait, is_part};
 
 /// Far more than anything takes, on a slow machine that does other things too.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(240);
 
 /// Frames in which a window that nobody touches comes to rest.
 const REST: u64 = 4;
@@ -49,10 +49,13 @@ pub struct Played {
 
 pub fn play(scenario: &Scenario, window: &mut dyn Window) -> Played {
     let mut player = Player { scenario, window, at: 0, exports: BTreeMap::new(), states: Vec::new() };
+    player.window.point([1, 1]);
     for (at, step) in scenario.steps.iter().enumerate() {
         player.at = at;
         player.step(step);
     }
+    // Nothing is hovered.
+    player.window.point([1, 1]);
     let last = player.settled();
     let complaints = player.window.complaints();
     assert!(complaints.is_empty(), "{} of {}: {complaints:?}", scenario.name, player.window.name());
@@ -121,7 +124,8 @@ impl Player<'_> {
             }
             let look = self.window.look();
             if start.elapsed() > LIMIT {
-                fail(self.window, &self.named(&format!("{name} was not exported")), &look);
+                let what = self.named(&format!("{name} was not exported"));
+                fail(self.window, &what, &look);
             }
             std::thread::sleep(Duration::from_millis(20));
         };
@@ -156,7 +160,8 @@ impl Player<'_> {
         let [left, top, right, bottom] = found(&look).unwrap_or_default();
         let [x, y] = [(left + right) / 2.0, (top + bottom) / 2.0];
         if !(0.0..look.size[0]).contains(&x) || !(0.0..look.size[1]).contains(&y) {
-            fail(self.window, &self.named(&format!("{target:?} is out of sight")), &look);
+            let what = self.named(&format!("{target:?} is out of sight"));
+            fail(self.window, &what, &look);
         }
         [x.round() as i32, y.round() as i32]
     }
@@ -172,7 +177,7 @@ impl Player<'_> {
     }
 
     fn named(&self, what: &str) -> String {
-        format!("{}, step {}: {what}", self.scenario.name, self.at)
+        format!("{}, step {}: {what} ({})", self.scenario.name, self.at, self.scenario.about)
     }
 }
 
@@ -191,14 +196,18 @@ pub fn until(window: &mut dyn Window, what: &str, mut ready: impl FnMut(&Look) -
     }
 }
 
+fn listed(nodes: &[Node]) -> String {
+    let mut lines: Vec<String> = nodes.iter().map(|node| serde_json::to_string(node).unwrap_or_default()).collect();
+    lines.sort();
+    lines.join("\n")
+}
+
 /// With everything that helps to see why.
 fn fail(window: &mut dyn Window, what: &str, look: &Look) -> ! {
     let place = what.split(':').next().unwrap_or_default().replace([' ', ','], "-");
     let path = std::env::temp_dir().join(format!("loka-{}-{place}.new.png", window.name()));
     let picture = window.picture(&path).map_or_else(|why| why, |()| path.display().to_string());
     let (name, said) = (window.name(), window.complaints());
-    let mut controls: Vec<String> = look.nodes.iter().map(|node| format!("  {node:?}")).collect();
-    controls.sort();
-    let (state, controls) = (&look.state, controls.join("\n"));
+    let (state, controls) = (&look.state, listed(&look.nodes));
     panic!("{name}: in vain: {what}\npicture: {picture}\nsaid: {said:?}\nstate: {state}\ncontrols:\n{controls}");
 }

@@ -130,7 +130,8 @@ fn page_and_window_look_alike() {
             [Box::new(InBrowser::open(&stages[0]).unwrap()), Box::new(InWindow::open(&stages[1]).unwrap())];
         for window in &mut windows {
             until(window.as_mut(), "every row", |look| has(look, &serde_json::json!({"complete": true})));
-            shoot(window.as_mut(), &folder, &format!("{}-{ground}-{}", size[0], window.name()));
+            let name = format!("{}-{ground}-{}", size[0], window.name());
+            shoot(window.as_mut(), &folder, &name);
         }
     }
 }
