@@ -9,6 +9,7 @@ use crate::{
     chores::Chores,
     commands::{self, Action, Doing, Request, Scope},
     deriving::{Deriver, Sweeps},
+    driving::{Drive, state_of},
     errands::Errands,
     layout::layout_ui,
     link::{Link, Standing},
@@ -36,6 +37,8 @@ pub struct LokaApp {
     pub(crate) opening: Opening,
     /// What is done beside the session: settings, pictures, the clipboard, the system's dialogs.
     pub(crate) chores: Chores,
+    /// A program looks on.
+    drive: Option<Drive>,
 }
 
 impl LokaApp {
@@ -54,6 +57,7 @@ impl LokaApp {
             suggestions: Vec::new(),
             opening: Opening::default(),
             chores: Chores::new(Errands::inline()),
+            drive: None,
         };
         if !app.link.is_shared() {
             app.command(Command::FindEngines);
@@ -109,6 +113,13 @@ impl LokaApp {
     #[must_use]
     pub fn with_suggestions(mut self, paths: Vec<String>) -> Self {
         self.suggestions = paths;
+        self
+    }
+
+    /// Answers to a program that looks on, see [`crate::driving`].
+    #[must_use]
+    pub fn with_drive(mut self, drive: Drive) -> Self {
+        self.drive = Some(drive);
         self
     }
 
@@ -313,6 +324,9 @@ impl LokaApp {
         if !self.requests.is_empty() {
             // They are applied before the next frame, which must come.
             ui.ctx().request_repaint();
+        }
+        if let Some(drive) = &self.drive {
+            drive.tell(|| state_of(&self.session, &self.view, &self.derived, &standing));
         }
     }
 }

@@ -26,6 +26,8 @@ mod copying;
 #[cfg(feature = "gui")]
 mod deriving;
 #[cfg(feature = "gui")]
+pub mod driving;
+#[cfg(feature = "gui")]
 mod errands;
 #[cfg(feature = "gui")]
 pub mod gpu;

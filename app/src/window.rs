@@ -8,6 +8,7 @@ use loka_core::session::shared::Author;
 use crate::{
     app::LokaApp,
     clock::seconds_of_utc,
+    driving::pipe,
     link::{LocalLink, Wake},
     picker::SystemPicker,
     settings::{FileStore, Settings, Store},
@@ -16,8 +17,8 @@ use crate::{
 const SIZE: [f32; 2] = [1440.0, 900.0];
 const LEAST: [f32; 2] = [400.0, 300.0];
 
-/// Returns when the window is closed.
-pub fn open(paths: Vec<PathBuf>) -> anyhow::Result<()> {
+/// Returns when the window is closed. `driven`: a program asks on stdin what is on screen.
+pub fn open(paths: Vec<PathBuf>, driven: bool) -> anyhow::Result<()> {
     let store: Option<Arc<dyn Store>> = FileStore::of_user().map(|store| Arc::new(store) as Arc<dyn Store>);
     let viewport = egui::ViewportBuilder::default()
         .with_title("LoKA")
@@ -36,6 +37,9 @@ pub fn open(paths: Vec<PathBuf>) -> anyhow::Result<()> {
         }
         if let Some(state) = &context.wgpu_render_state {
             app = app.with_gpu(state.target_format);
+        }
+        if driven {
+            app = app.with_drive(pipe::drive(&context.egui_ctx));
         }
         app.open_all(paths.iter().map(|path| path.to_string_lossy().into_owned()).collect());
         Ok(Box::new(app) as Box<dyn eframe::App>)

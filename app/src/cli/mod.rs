@@ -46,6 +46,9 @@ enum Cmd {
     Open {
         /// A trace, or the results of an earlier probe.
         files: Vec<PathBuf>,
+        /// Tell on stdout, a line of JSON for each line `look` on stdin, what is on screen: for tests of the window.
+        #[arg(long, hide = true)]
+        drive: bool,
     },
     /// Sites, shapes, coverage and problems of a trace.
     Info(info::InfoArgs),
@@ -75,8 +78,8 @@ pub fn run() -> u8 {
     let args = Args::parse();
     let json = args.json;
     let outcome = match args.command {
-        None => open(args.files),
-        Some(Cmd::Open { files }) => open(files),
+        None => open(args.files, false),
+        Some(Cmd::Open { files, drive }) => open(files, drive),
         Some(Cmd::Info(args)) => info::run(&args, json),
         Some(Cmd::Probe(args)) => probe::run(&args, json),
         Some(Cmd::Plan(args)) => plan::run(&args, json),
@@ -99,18 +102,18 @@ pub fn run() -> u8 {
 }
 
 #[cfg(feature = "gui")]
-fn open(files: Vec<PathBuf>) -> anyhow::Result<Outcome> {
+fn open(files: Vec<PathBuf>, drive: bool) -> anyhow::Result<Outcome> {
     for file in &files {
         // Said before a window opens: a wrong name on the command line is bad use.
         if !file.exists() {
             anyhow::bail!("no such file or folder: {}", file.display());
         }
     }
-    crate::window::open(files)?;
+    crate::window::open(files, drive)?;
     Ok(Outcome::Done)
 }
 
 #[cfg(not(feature = "gui"))]
-fn open(_: Vec<PathBuf>) -> anyhow::Result<Outcome> {
+fn open(_: Vec<PathBuf>, _: bool) -> anyhow::Result<Outcome> {
     anyhow::bail!("this build has no window (it was made without the feature `gui`)")
 }

@@ -3,6 +3,7 @@
 
 mod clipboard;
 mod desk;
+mod driven;
 mod keys;
 mod network;
 mod page;
@@ -79,12 +80,15 @@ fn open(context: &eframe::CreationContext<'_>) -> Result<PageApp, JsValue> {
     });
     let (shelf, desk) = (Shelf::default(), Desk::new(wake.clone()));
     let page = Box::new(PageLink::new(shelf.clone(), Box::new(desk.clone()), wake.clone()));
-    let link: Box<dyn Link> = if served::is_served()? { served::link(page, wake)? } else { page };
+    let link: Box<dyn Link> = if served::is_served()? { served::link(page, wake.clone())? } else { page };
     let mut app = LokaApp::new(link).with_wake(wake).with_picker(Box::new(PagePicker)).with_clock(seconds_of_utc);
     app = app.with_store(Arc::new(PageStore));
     if let Some(state) = &context.wgpu_render_state {
         app = app.with_gpu(state.target_format);
         tell_backend(&state.adapter.get_info())?;
+    }
+    if let Some(drive) = driven::drive(&ctx)? {
+        app = app.with_drive(drive);
     }
     app.open_all(asked_to_open()?);
     let over_chart = Rc::new(Cell::new(false));

@@ -1,0 +1,41 @@
+//! Takes a session and what is looked at, gives what a program waits for and compares: no times, no folders.
+
+use loka_core::session::{NoticeKind, Session};
+use serde_json::{Value, json};
+
+use crate::{
+    link::{Standing, name_of},
+    views::{Derived, ViewState},
+};
+
+pub(crate) fn state_of(session: &Session, view: &ViewState, derived: &Derived, standing: &Standing) -> Value {
+    let running = session.is_running() || session.is_measuring();
+    let problems = session.notices.iter().filter(|notice| notice.kind != NoticeKind::Info);
+    let problems: Vec<&String> = problems.map(|notice| &notice.text).collect();
+    json!({
+        "trace": session.trace.as_ref().map(|trace| name_of(&trace.path)),
+        "engine": session.shown_origin().engine,
+        // Every site has what the document asks for, and it is drawn.
+        "complete": session.has_rows() && !running && !session.lacks_rows() && !derived.is_behind(),
+        "document": session.document,
+        "compared": session.other_plan.as_ref().map(|(path, plan)| json!([name_of(path), plan.name])),
+        "site": view.site,
+        "kernel": view.column.as_ref().map(|column| json!([column.gemm, column.kernel])),
+        "selected": view.selected_sites(),
+        "filter": view.filter,
+        "metric": view.metric.label(),
+        "view": view.layout.active().title(),
+        "problems": problems,
+        "speedup": derived.plan.decided.as_ref().and_then(|decided| decided.totals.speedup),
+        "standing": standing_word(standing),
+    })
+}
+
+fn standing_word(standing: &Standing) -> &'static str {
+    match standing {
+        Standing::Here => "here",
+        Standing::Joining { .. } => "joining",
+        Standing::Joined { .. } => "joined",
+        Standing::Away { .. } => "away",
+    }
+}

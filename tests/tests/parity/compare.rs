@@ -1,0 +1,65 @@
+//! Takes what came of one scenario in two windows, says where they differ.
+
+use std::collections::BTreeMap;
+
+use loka::driving::Node;
+use loka_core::plan::Plan;
+use serde_json::Value;
+
+use crate::{player::Played, scenario::Scenario};
+
+impl Played {
+    /// Something was exported, and each plan is whole: its digest is that of its content.
+    pub fn check(&self, scenario: &Scenario) {
+        assert!(!self.exports.is_empty(), "{} exports nothing", scenario.name);
+        for (name, bytes) in &self.exports {
+            let plan = Plan::from_json(std::str::from_utf8(bytes).unwrap());
+            let plan = plan.unwrap_or_else(|error| panic!("{}, {name} of {}: {error}", scenario.name, self.window));
+            assert!(!plan.created_at.is_empty());
+        }
+    }
+}
+
+pub fn compare(scenario: &Scenario, one: &Played, other: &Played) {
+    other.check(scenario);
+    let between = format!("{}, {} and {}", scenario.name, one.window, other.window);
+    for ((at, one), (_, other)) in one.states.iter().zip(&other.states) {
+        assert_eq!(decided(one), decided(other), "{between} after step {at}");
+    }
+    assert_eq!(controls(&one.last.nodes), controls(&other.last.nodes), "{between}: what is on screen at the end");
+    assert_eq!(one.exports.len(), other.exports.len());
+    for (name, bytes) in &one.exports {
+        let texts = [bytes, &other.exports[name]].map(|bytes| timeless(std::str::from_utf8(bytes).unwrap()));
+        assert_eq!(texts[0], texts[1], "{between}: {name}");
+    }
+}
+
+/// Without what depends on where a session is.
+fn decided(state: &Value) -> Value {
+    let mut state = state.clone();
+    state.as_object_mut().unwrap().remove("standing");
+    state
+}
+
+/// The very text, apart from the time and from the digest, which is of the time too.
+fn timeless(text: &str) -> String {
+    let kept = |line: &&str| !["\"created_at\":", "\"digest\":"].iter().any(|key| line.trim_start().starts_with(key));
+    let lines: Vec<&str> = text.lines().filter(kept).collect();
+    assert_eq!(lines.len() + 2, text.lines().count(), "a plan has its time and its digest on a line each");
+    lines.join("\n")
+}
+
+/// Everything on screen, by role and label, with how it stands; counted, because a word may be there twice.
+fn controls(nodes: &[Node]) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for node in nodes.iter().filter(|node| !is_of_its_place(node)) {
+        let stands = (node.on, node.mixed, node.disabled);
+        *counts.entry(format!("{} {:?} {:?} {stands:?}", node.role, node.label, node.value)).or_default() += 1;
+    }
+    counts
+}
+
+/// What a window says about where it is: times of runs, its own paths, who else looks on.
+fn is_of_its_place(node: &Node) -> bool {
+    node.label.starts_with("probed in ") || node.label.contains('/')
+}

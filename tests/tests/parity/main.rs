@@ -1,0 +1,101 @@
+//! The same workbench everywhere: each scenario of tests/scenarios is played in this process, in the native window and
+//! in a browser, by mouse and keys; what is decided, what is on screen and what is exported must be the same.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
+
+mod child;
+mod compare;
+mod in_browser;
+mod in_process;
+mod in_window;
+mod player;
+mod scenario;
+mod stage;
+mod together;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use compare::compare;
+use in_browser::InBrowser;
+use in_process::InProcess;
+use in_window::InWindow;
+use player::{Played, Window, play};
+use scenario::Scenario;
+use stage::{Stage, USUAL};
+
+/// Three programs draw at a time already.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn turn() -> MutexGuard<'static, ()> {
+    // A test that failed has nothing to leave in disorder.
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Every scenario has its test below.
+const SCENARIOS: [&str; 4] = ["from-trace-to-plan", "by-keyboard", "policies", "compare"];
+
+fn played(name: &str) {
+    let _turn = turn();
+    let scenario = Scenario::of(name);
+    let played: Vec<Played> = std::thread::scope(|scope| {
+        let threads = [
+            scope.spawn(|| in_a(&scenario, |stage| Ok(Box::new(InProcess::open(stage))))),
+            scope.spawn(|| in_a(&scenario, |stage| Ok(Box::new(InWindow::open(stage)?)))),
+            scope.spawn(|| in_a(&scenario, |stage| Ok(Box::new(InBrowser::open(stage)?)))),
+        ];
+        threads
+            .into_iter()
+            .filter_map(|thread| thread.join().unwrap_or_else(|cause| std::panic::resume_unwind(cause)))
+            .collect()
+    });
+    let [first, others @ ..] = played.as_slice() else { panic!("nothing was played") };
+    first.check(&scenario);
+    others.iter().for_each(|other| compare(&scenario, first, other));
+}
+
+/// `None`, and a line, where there is no such target; not on CI.
+fn in_a(scenario: &Scenario, open: impl Fn(&Stage) -> Result<Box<dyn Window>, String>) -> Option<Played> {
+    let stage = Stage::new(scenario.plan.as_ref(), USUAL);
+    match open(&stage) {
+        Ok(mut window) => Some(play(scenario, window.as_mut())),
+        Err(why) => {
+            skipped(&scenario.name, &why);
+            None
+        }
+    }
+}
+
+/// What is not there is a failure on CI.
+fn skipped(what: &str, why: &str) {
+    assert!(std::env::var("CI").is_err(), "{what}: {why}");
+    eprintln!("skipped a part of {what}: {why}");
+}
+
+#[test]
+fn from_a_trace_to_a_plan() {
+    played("from-trace-to-plan");
+}
+
+#[test]
+fn sites_and_kernels_by_keyboard() {
+    played("by-keyboard");
+}
+
+#[test]
+fn policies_and_thresholds() {
+    played("policies");
+}
+
+#[test]
+fn a_plan_of_the_folder_to_compare_with() {
+    played("compare");
+}
+
+#[test]
+fn every_scenario_has_a_test() {
+    let mut there = scenario::names();
+    let mut tested = SCENARIOS.map(str::to_owned).to_vec();
+    there.sort();
+    tested.sort();
+    assert_eq!(there, tested);
+}

@@ -1,0 +1,71 @@
+//! A folder of its own for one window: the sample trace, what the scenario wants beside it, and room for what is
+//! exported. Nothing is left of it.
+
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+    sync::OnceLock,
+};
+
+use loka_tests::{run_in, sample};
+use tempfile::TempDir;
+
+use crate::scenario::Given;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Looks {
+    /// Of the window, in points.
+    pub size: [f32; 2],
+    /// `dark` or `light`.
+    pub ground: &'static str,
+}
+
+pub const USUAL: Looks = Looks { size: [1280.0, 800.0], ground: "dark" };
+
+pub struct Stage {
+    folder: TempDir,
+    pub looks: Looks,
+    pub trace: PathBuf,
+}
+
+impl Stage {
+    pub fn new(plan: Option<&Given>, looks: Looks) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let traces = folder.path().join("traces");
+        std::fs::create_dir(&traces).unwrap();
+        let trace = traces.join("clicks.trace.safetensors");
+        std::fs::copy(sample(), &trace).unwrap();
+        if let Some(given) = plan {
+            std::fs::write(traces.join(&given.name), plan_of(given)).unwrap();
+        }
+        Self { folder, looks, trace }
+    }
+
+    /// With the trace in it.
+    pub fn traces(&self) -> &Path {
+        self.trace.parent().unwrap()
+    }
+
+    /// A folder for that, made now.
+    pub fn room(&self, name: &str) -> PathBuf {
+        let path = self.folder.path().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        path
+    }
+}
+
+/// By the command line, from rows that are probed once.
+fn plan_of(given: &Given) -> Vec<u8> {
+    static RESULTS: OnceLock<Vec<u8>> = OnceLock::new();
+    let folder = tempfile::tempdir().unwrap();
+    let [rows, plan] = ["r.results.parquet", "p.plan.json"].map(|name| folder.path().join(name));
+    let bytes = RESULTS.get_or_init(|| {
+        let trace = sample();
+        run_in(folder.path(), ["probe".as_ref(), trace.as_os_str(), "--out".as_ref(), rows.as_os_str()]).done();
+        std::fs::read(&rows).unwrap()
+    });
+    std::fs::write(&rows, bytes).unwrap();
+    let fixed = ["plan".as_ref(), rows.as_os_str(), "--out".as_ref(), plan.as_os_str()];
+    run_in(folder.path(), fixed.into_iter().chain(given.arguments.iter().map(OsStr::new))).done();
+    std::fs::read(plan).unwrap()
+}

@@ -1,0 +1,144 @@
+//! Several windows on one server, a server that goes and comes back, and pictures of page and window side by side for a
+//! person to look at.
+
+use std::path::{Path, PathBuf};
+
+use loka::driving::Look;
+
+use crate::{
+    in_browser::{InBrowser, Server},
+    in_window::InWindow,
+    player::{Window, until},
+    scenario::{Target, is_part},
+    skipped,
+    stage::{Looks, Stage, USUAL},
+    turn,
+};
+
+/// Pictures are written there when a person asks for them.
+fn pictures() -> Option<PathBuf> {
+    let folder = PathBuf::from(std::env::var_os("LOKA_SIDE_BY_SIDE")?);
+    std::fs::create_dir_all(&folder).unwrap();
+    Some(folder)
+}
+
+fn keep(window: &mut dyn Window, name: &str) {
+    if let Some(folder) = pictures() {
+        window.picture(&folder.join(name)).unwrap();
+    }
+}
+
+fn has(look: &Look, state: &serde_json::Value) -> bool {
+    is_part(state, &look.state)
+}
+
+fn says(look: &Look, part: &str) -> bool {
+    look.nodes.iter().any(|node| node.label.contains(part))
+}
+
+fn is_modified(look: &Look) -> bool {
+    let on = Target { on: Some(true), ..Target::of("CheckBox", "Hard swish") };
+    look.nodes.iter().any(|node| on.fits(node))
+}
+
+fn click(window: &mut dyn Window, role: &str, label: &str) {
+    let target = Target::of(role, label);
+    let found = |look: &Look| look.nodes.iter().find(|node| target.fits(node)).map(|node| node.bounds);
+    let look = until(window, label, |look| found(look).is_some());
+    let [left, top, right, bottom] = found(&look).unwrap();
+    window.point([(left + right) / 2.0, (top + bottom) / 2.0].map(|at| at.round() as i32));
+    window.press();
+    window.release();
+}
+
+#[test]
+fn two_browsers_share_a_session() {
+    let _turn = turn();
+    let stage = Stage::new(None, USUAL);
+    let opened = Server::start(&stage, "127.0.0.1:0").and_then(|server| {
+        let both = [InBrowser::of(&stage, &server, "Ada")?, InBrowser::of(&stage, &server, "Grace")?];
+        Ok((server, both))
+    });
+    let (_server, [mut ada, mut grace]) = match opened {
+        Ok(opened) => opened,
+        Err(why) => return skipped("two browsers", &why),
+    };
+    until(&mut ada, "Ada sees Grace", |look| says(look, "with Grace"));
+    until(&mut grace, "Grace sees Ada", |look| says(look, "with Ada"));
+    for window in [&mut ada, &mut grace] {
+        until(window, "every row", |look| has(look, &serde_json::json!({"complete": true})));
+    }
+    click(&mut ada, "CheckBox", "Hard swish");
+    for window in [&mut ada, &mut grace] {
+        until(window, "the mod that Ada turned on", |look| {
+            is_modified(look) && has(look, &serde_json::json!({"complete": true}))
+        });
+    }
+    keep(&mut ada, "ada.png");
+    keep(&mut grace, "grace.png");
+    let [ada, grace] = [ada.look(), grace.look()].map(|look| look.state["document"].clone());
+    assert_eq!(ada, grace);
+}
+
+#[test]
+fn a_page_says_that_its_server_is_away() {
+    let _turn = turn();
+    let stage = Stage::new(None, USUAL);
+    let opened =
+        Server::start(&stage, "127.0.0.1:0").and_then(|server| Ok((InBrowser::of(&stage, &server, "Ada")?, server)));
+    let (mut page, server) = match opened {
+        Ok(opened) => opened,
+        Err(why) => return skipped("a server that goes", &why),
+    };
+    until(&mut page, "every row", |look| has(look, &serde_json::json!({"complete": true})));
+    click(&mut page, "CheckBox", "Hard swish");
+    until(&mut page, "the mod", |look| is_modified(look) && has(look, &serde_json::json!({"complete": true})));
+    let decided = page.look().state["document"].clone();
+
+    let address = server.address.clone();
+    server.kill();
+    until(&mut page, "the line", |look| {
+        has(look, &serde_json::json!({"standing": "away"})) && says(look, "The server has not answered")
+    });
+    keep(&mut page, "away.png");
+    // The same as before is still there to be seen.
+    assert_eq!(page.look().state["document"], decided);
+
+    let _server = Server::start(&stage, &address).unwrap();
+    until(&mut page, "the server again", |look| {
+        has(look, &serde_json::json!({"standing": "joined", "complete": true})) && !says(look, "has not answered")
+    });
+    keep(&mut page, "back.png");
+    assert_eq!(page.look().state["document"], decided, "what was decided came from the journal");
+    // That a connection failed is what the browser says about it, and true.
+    let other: Vec<String> = page.complaints().into_iter().filter(|line| !line.contains("WebSocket")).collect();
+    assert!(other.is_empty(), "{other:?}");
+}
+
+#[test]
+fn page_and_window_look_alike() {
+    let Some(folder) = pictures() else {
+        eprintln!("skipped: LOKA_SIDE_BY_SIDE=folder writes pictures there, for a person to look at");
+        return;
+    };
+    let _turn = turn();
+    for (size, ground) in
+        [([1280.0, 800.0], "dark"), ([1280.0, 800.0], "light"), ([1920.0, 1080.0], "dark"), ([1920.0, 1080.0], "light")]
+    {
+        let stages = [(); 2].map(|()| Stage::new(None, Looks { size, ground }));
+        let mut windows: [Box<dyn Window>; 2] =
+            [Box::new(InBrowser::open(&stages[0]).unwrap()), Box::new(InWindow::open(&stages[1]).unwrap())];
+        for window in &mut windows {
+            until(window.as_mut(), "every row", |look| has(look, &serde_json::json!({"complete": true})));
+            let name = format!("{}-{ground}-{}", size[0], window.name());
+            shoot(window.as_mut(), &folder, &name);
+        }
+    }
+}
+
+/// With the first minute's lines gone.
+fn shoot(window: &mut dyn Window, folder: &Path, name: &str) {
+    let first = window.look().frame;
+    until(window, "a window at rest", |look| look.frame > first + 8);
+    window.picture(&folder.join(format!("{name}.png"))).unwrap();
+}

@@ -1,0 +1,56 @@
+// Holds one page open for a test in another language: a line of JSON in, a line of JSON out.
+//
+//     node driver.mjs MODULES ADDRESS DOWNLOADS WIDTH HEIGHT [GROUND]
+//
+// MODULES: playwright's folder. The address has ?drive in it, so that the page tells what it shows.
+// What can be asked: {"do": "look" | "point" | "press" | "release" | "key" | "type" | "picture" | "complaints", …}.
+
+import { rename } from "node:fs/promises";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { launch } from "./browser.mjs";
+
+const [modules, address, downloads, width, height, ground = "dark"] = process.argv.slice(2);
+const browser = await launch(modules);
+const context = await browser.newContext({
+  viewport: { width: Number(width), height: Number(height) },
+  colorScheme: ground,
+  acceptDownloads: true,
+});
+const page = await context.newPage();
+const complaints = [];
+page.on("console", (line) => /^(error|warning)$/.test(line.type()) && complaints.push(`${line.type()}: ${line.text()}`));
+page.on("pageerror", (error) => complaints.push(`error: ${error.message}`));
+page.on("download", async (download) => {
+  const path = join(downloads, download.suggestedFilename());
+  await download.saveAs(`${path}.part`);
+  // Whoever waits for it sees it whole.
+  await rename(`${path}.part`, path);
+});
+await page.goto(address);
+
+const KEYS = { Ctrl: "Control" };
+const small = (key) => (/^[A-Z]$/.test(key) ? key.toLowerCase() : (KEYS[key] ?? key));
+
+const doing = {
+  look: async () => (await page.waitForFunction(() => globalThis.loka?.look?.(), null, { timeout: 0 })).jsonValue(),
+  point: ({ at: [x, y] }) => page.mouse.move(x, y),
+  press: () => page.mouse.down(),
+  release: () => page.mouse.up(),
+  key: ({ keys }) => page.keyboard.press(keys.split("+").map(small).join("+")),
+  type: ({ text }) => page.keyboard.type(text),
+  picture: ({ path }) => page.screenshot({ path }).then(() => null),
+  complaints: () => complaints.splice(0),
+};
+
+for await (const line of createInterface({ input: process.stdin })) {
+  const asked = JSON.parse(line);
+  let said;
+  try {
+    said = { answer: (await doing[asked.do](asked)) ?? null };
+  } catch (error) {
+    said = { error: String(error.message ?? error) };
+  }
+  process.stdout.write(`${JSON.stringify(said)}\n`);
+}
+await browser.close();
