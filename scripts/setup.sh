@@ -79,6 +79,18 @@ need_playwright() {
     playwright=$npm_folder
 }
 
+# need_fuzz: cargo-fuzz and a nightly compiler, which fuzzing needs. Fails, and says why, where they are not to be had:
+# then there is no fuzzing. Sets $fuzz.
+need_fuzz() {
+    if ! command -v rustup >/dev/null || ! rustup toolchain list | grep -q '^nightly'; then
+        say "skipped: no nightly toolchain of Rust (rustup toolchain install nightly)"
+        return 1
+    fi
+    fuzz=$cache/loka-fuzz/bin/cargo-fuzz
+    [ -x "$fuzz" ] || cargo install cargo-fuzz --version 0.13.1 --locked --quiet --root "$cache/loka-fuzz" >&2 ||
+        { say "skipped: cargo-fuzz could not be installed"; return 1; }
+}
+
 # need_environment NAME REQUIREMENTS: a virtual environment with pinned packages, kept across checkouts and
 # made again only when the list changes. Sets $python.
 need_environment() {

@@ -17,12 +17,12 @@ const MOST: usize = 1 << 20;
 
 fuzz_target!(|bytes: &[u8]| {
     let mut ordered = opened();
-    // Several messages: each begins with its length.
+    // Several messages: each behind its length.
     let mut rest = bytes;
     let mut follower = Follower::new(Author { key: 1, name: String::new() }, "", None);
     let mut window = Session::default();
-    while let Some((length, tail)) = rest.split_first() {
-        let (message, tail) = tail.split_at(tail.len().min(usize::from(*length) * 4));
+    while let Some((length, tail)) = rest.split_first_chunk::<2>() {
+        let (message, tail) = tail.split_at(tail.len().min(usize::from(u16::from_le_bytes(*length))));
         rest = tail;
         if let Ok(message) = decode::<ToServer>(message, MAX_TO_SERVER.min(MOST)) {
             assert!(decode::<ToServer>(&encode(&message), MAX_TO_SERVER).is_ok());

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Fuzzes what strangers send, for so many seconds:
+#
+#     scripts/fuzz.sh wire|trace [SECONDS]
+#
+# A crash is kept in fuzz/artifacts, with the command that plays it again. What was found to be worth trying stays in the
+# user's cache, so that every run goes on from the last.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+target=$1
+seconds=${2:-60}
+need_fuzz || exit 2
+corpus=$cache/loka-fuzz/corpus/$target
+mkdir -p "$corpus"
+cd "$root"
+# The name that cargo gives a subcommand comes first.
+CARGO_TARGET_DIR=$CARGO_TARGET_DIR/fuzz RUSTUP_TOOLCHAIN=nightly "$fuzz" fuzz run "$target" "$corpus" "fuzz/seeds/$target" \
+    -- -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=65536 -print_final_stats=0 -verbosity=0
