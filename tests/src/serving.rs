@@ -142,7 +142,7 @@ impl Answer {
         let mut bytes = Vec::new();
         // A reset after the answer is the end of it.
         drop(stream.read_to_end(&mut bytes));
-        Self::of(bytes)
+        Self::of(&bytes)
     }
 
     fn read_head(mut stream: TcpStream) -> Self {
@@ -150,10 +150,10 @@ impl Answer {
         while !bytes.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap() > 0 {
             bytes.push(byte[0]);
         }
-        Self::of(bytes)
+        Self::of(&bytes)
     }
 
-    fn of(bytes: Vec<u8>) -> Self {
+    fn of(bytes: &[u8]) -> Self {
         let end = bytes.windows(4).position(|four| four == b"\r\n\r\n").map_or(bytes.len(), |at| at + 4);
         let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
         let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);

@@ -15,7 +15,7 @@ use loka::{
     LokaApp,
     address::{Address, Follower, Step},
     layout::Pane,
-    link::{Link, LocalLink, Outside, PageLink, Shelf},
+    link::{Fetched, Link, LocalLink, Outside, PageLink, Shelf},
 };
 use loka_core::{
     dispatch::Policy,
@@ -38,7 +38,7 @@ impl Outside for Browser {
 
     fn fetch(&self, _: &str) {}
 
-    fn fetched(&self) -> Option<(String, Result<Arc<[u8]>, String>)> {
+    fn fetched(&self) -> Option<Fetched> {
         None
     }
 

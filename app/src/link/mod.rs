@@ -22,7 +22,7 @@ pub use local::LocalLink;
 #[cfg(feature = "gui")]
 pub(crate) use page::name_of;
 #[cfg(feature = "gui")]
-pub use page::{MOST_BYTES, Outside, PageLink, Shelf, is_address};
+pub use page::{Fetched, MOST_BYTES, Outside, PageLink, Shelf, is_address};
 #[cfg(feature = "gui")]
 pub use remote::{Network, RemoteLink, Socket, SocketNews};
 #[cfg(all(feature = "serve", not(target_arch = "wasm32")))]

@@ -16,7 +16,7 @@ use std::{
 
 use loka_core::session::{
     Command, CommandError, Effect, Event, Saved,
-    shared::{Author, News, Ordered, Step, Taken, ToClient, encode},
+    shared::{Author, Input, News, Ordered, Step, Taken, ToClient, encode},
 };
 use tokio::sync::mpsc;
 
@@ -52,8 +52,8 @@ struct Host {
 }
 
 /// Starts the thread; it ends by itself. `Err`: there is none.
-pub fn start(room: Arc<Room>, inbox: mpsc::Receiver<ToHost>, jail: Jail, make: MakeLink) -> Result<(), String> {
-    let of_thread = room.clone();
+pub fn start(room: &Arc<Room>, inbox: mpsc::Receiver<ToHost>, jail: Jail, make: MakeLink) -> Result<(), String> {
+    let of_thread = Arc::clone(room);
     let spawned = Builder::new().name("loka-session".to_owned()).spawn(move || {
         of_thread.is_of(std::thread::current());
         let room = of_thread.clone();
@@ -153,10 +153,12 @@ impl Host {
     }
 
     fn command(&mut self, author: Author, number: u64, command: Command) -> Result<(), CommandError> {
-        match self.ordered.command(author.clone(), number, command.clone())? {
+        match self.ordered.command(author, number, command)? {
             Taken::Known => {}
             Taken::Done(step, effects) => {
-                self.link.keep_command(Some((&author, number)), &command);
+                if let Input::Command { author, number, command } = &step.input {
+                    self.link.keep_command(Some((author, *number)), command);
+                }
                 self.keep_whole();
                 self.pending.push(*step);
                 self.hurry = true;

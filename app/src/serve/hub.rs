@@ -114,7 +114,7 @@ impl Hub {
             return Ok(Found::Closing(room.over()));
         }
         let (room, inbox) = Room::new(random()?, name.to_owned(), self.bounds.ring_bytes);
-        host::start(room.clone(), inbox, self.jail.clone(), self.make.clone())?;
+        host::start(&room, inbox, self.jail.clone(), self.make.clone())?;
         rooms.insert(name.to_owned(), room.clone());
         Ok(Found::Room(room))
     }

@@ -40,6 +40,7 @@ pub(super) fn restore(file: &mut File, digest: &str) -> Result<Option<Restored>,
     Ok(Some(Restored { ordered, num_commands: count(file)? }))
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "it is a step of map_err")]
 fn text(error: rusqlite::Error) -> String {
     format!("it cannot be read ({error})")
 }

@@ -38,10 +38,10 @@ impl Kept {
         self.whole();
     }
 
-    fn command(&mut self, number: u64, command: Command) {
+    fn command(&mut self, number: u64, command: &Command) {
         let done = self.ordered.command(anna(), number, command.clone());
         assert!(matches!(done, Ok(Taken::Done(..))), "{done:?}");
-        self.journal.command(&anna(), number, &command);
+        self.journal.command(&anna(), number, command);
         self.whole();
     }
 
@@ -78,19 +78,19 @@ fn what_was_decided_and_found_is_there_again_and_can_be_undone() {
     assert_eq!(restored, None);
     first.event(opened());
     first.event(rows());
-    first.command(1, Command::SetMaxError { value: 0.1 + 0.2, gesture: Some(1) });
-    first.command(2, override_a());
-    first.command(3, Command::Undo);
+    first.command(1, &Command::SetMaxError { value: 0.1 + 0.2, gesture: Some(1) });
+    first.command(2, &override_a());
+    first.command(3, &Command::Undo);
     let digest = first.ordered.save().digest();
     drop(first);
     let (mut second, restored) = Kept::open(&path);
     assert_eq!(restored, Some(3));
     assert_eq!(second.ordered.save().digest(), digest);
     assert_eq!(second.ordered.heard(anna().key), 3);
-    second.command(4, Command::Redo);
+    second.command(4, &Command::Redo);
     assert_eq!(second.ordered.session.document.overrides.len(), 1);
-    second.command(5, Command::Undo);
-    second.command(6, Command::Undo);
+    second.command(5, &Command::Undo);
+    second.command(6, &Command::Undo);
     assert!(!second.ordered.session.can_undo());
 }
 

@@ -159,7 +159,6 @@ fn work(mut file: File, receiver: &Receiver<Ask>, problem: &Mutex<Option<String>
 }
 
 /// The inner error: what is there is of no use.
-#[expect(clippy::type_complexity, reason = "two kinds of failure, each handled once, by the one caller")]
 fn take_up(path: &Path, digest: &str) -> Result<Result<(File, Option<Restored>), String>, JournalError> {
     let mut file = match File::open(path) {
         Err(JournalError::Broken(_)) => return Ok(Err("it is none, or a broken one".to_owned())),

@@ -311,5 +311,6 @@ impl<'t> ReadColumns<'t> {
     }
 }
 
-#[cfg(all(test, feature = "native"))]
+#[cfg(test)]
+#[cfg(feature = "native")]
 mod tests;

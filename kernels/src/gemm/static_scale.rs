@@ -95,7 +95,7 @@ impl StaticTiling {
 /// Every kernel for x `[m, k]` in BF16 and w `[n, k]` in E4M3 with a scale a row, or one, on a GPU with so many
 /// multiprocessors, the one expected to be fastest first. None where sizes are 0, or n or k no multiple of 16.
 pub fn static_gemm(m: u32, n: u32, k: u32, w_scaled_by_rows: bool, multiprocessors: u32) -> Vec<StaticLaunch> {
-    if m == 0 || n == 0 || k == 0 || n % 16 != 0 || k % 16 != 0 {
+    if m == 0 || n == 0 || k == 0 || !n.is_multiple_of(16) || !k.is_multiple_of(16) {
         return Vec::new();
     }
     let step = u32::from(w_scaled_by_rows);

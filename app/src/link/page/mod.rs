@@ -22,6 +22,9 @@ use crate::clock::now_rfc3339;
 
 const NO_ENGINE: &str = "a page on its own has no engine; probe with the loka program and open its results here";
 
+/// An address, and what is there or a line without the address.
+pub type Fetched = (String, Result<Arc<[u8]>, String>);
+
 /// What a page has of its browser.
 pub trait Outside {
     /// Gives a person a file under that name.
@@ -31,7 +34,7 @@ pub trait Outside {
     fn fetch(&self, address: &str);
 
     /// The next address that was fetched, or a line without the address.
-    fn fetched(&self) -> Option<(String, Result<Arc<[u8]>, String>)>;
+    fn fetched(&self) -> Option<Fetched>;
 
     /// What is on its way.
     fn busy(&self) -> Option<String>;

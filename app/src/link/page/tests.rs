@@ -17,7 +17,7 @@ struct Browser(Rc<RefCell<Inner>>);
 struct Inner {
     saved: BTreeMap<String, Vec<u8>>,
     asked: Vec<String>,
-    fetched: VecDeque<(String, Result<Arc<[u8]>, String>)>,
+    fetched: VecDeque<Fetched>,
 }
 
 impl Outside for Browser {
@@ -30,7 +30,7 @@ impl Outside for Browser {
         self.0.borrow_mut().asked.push(address.to_owned());
     }
 
-    fn fetched(&self) -> Option<(String, Result<Arc<[u8]>, String>)> {
+    fn fetched(&self) -> Option<Fetched> {
         self.0.borrow_mut().fetched.pop_front()
     }
 

@@ -10,7 +10,7 @@ use loka_core::{
 };
 
 use super::*;
-use crate::link::{Outside, PageLink, Shelf};
+use crate::link::{Fetched, Outside, PageLink, Shelf};
 
 /// A browser that is not asked for anything.
 struct Nobody;
@@ -22,7 +22,7 @@ impl Outside for Nobody {
 
     fn fetch(&self, _: &str) {}
 
-    fn fetched(&self) -> Option<(String, Result<Arc<[u8]>, String>)> {
+    fn fetched(&self) -> Option<Fetched> {
         None
     }
 
