@@ -15,6 +15,8 @@ use crate::scenario::{Scenario, Step, Target, Wait, is_part};
 /// Far more than anything takes, on a slow machine that does other things too.
 const LIMIT: Duration = Duration::from_secs(240);
 
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
 /// Frames in which a window that nobody touches comes to rest.
 const REST: u64 = 4;
 
@@ -183,7 +185,7 @@ impl Player<'_> {
 
 /// Looks until it is so, and fails when it never is.
 pub fn until(window: &mut dyn Window, what: &str, mut ready: impl FnMut(&Look) -> bool) -> Look {
-    let start = Instant::now();
+    let (start, mut pause) = (Instant::now(), Duration::from_millis(10));
     loop {
         let look = window.look();
         if ready(&look) {
@@ -192,7 +194,9 @@ pub fn until(window: &mut dyn Window, what: &str, mut ready: impl FnMut(&Look) -
         if start.elapsed() > LIMIT {
             fail(window, what, &look);
         }
-        std::thread::sleep(Duration::from_millis(10));
+        // Every look is a frame drawn by software: a probe that is waited for needs the cores itself.
+        std::thread::sleep(pause);
+        pause = LONGEST_PAUSE.min(2 * pause);
     }
 }
 
