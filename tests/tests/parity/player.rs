@@ -102,6 +102,8 @@ impl Player<'_> {
         self.window.point(start);
         self.settled();
         self.window.press();
+        // Within one frame a press counts where the pointer is at its end: off the line already.
+        self.window.look();
         for step in 1..=STEPS {
             let part = |way: f32| (way * step as f32 / STEPS as f32).round() as i32;
             self.window.point([start[0] + part(by[0]), start[1] + part(by[1])]);
