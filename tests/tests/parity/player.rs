@@ -15,6 +15,8 @@ use crate::scenario::{Scenario, Step, Target, Wait, is_part};
 /// Far more than anything takes, on a slow machine that does other things too.
 const LIMIT: Duration = Duration::from_secs(240);
 
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
 /// Frames in which a window that nobody touches comes to rest.
 const REST: u64 = 4;
 
@@ -100,6 +102,8 @@ impl Player<'_> {
         self.window.point(start);
         self.settled();
         self.window.press();
+        // Within one frame a press counts where the pointer is at its end: off the line already.
+        self.window.look();
         for step in 1..=STEPS {
             let part = |way: f32| (way * step as f32 / STEPS as f32).round() as i32;
             self.window.point([start[0] + part(by[0]), start[1] + part(by[1])]);
@@ -183,7 +187,7 @@ impl Player<'_> {
 
 /// Looks until it is so, and fails when it never is.
 pub fn until(window: &mut dyn Window, what: &str, mut ready: impl FnMut(&Look) -> bool) -> Look {
-    let start = Instant::now();
+    let (start, mut pause) = (Instant::now(), Duration::from_millis(10));
     loop {
         let look = window.look();
         if ready(&look) {
@@ -192,7 +196,9 @@ pub fn until(window: &mut dyn Window, what: &str, mut ready: impl FnMut(&Look) -
         if start.elapsed() > LIMIT {
             fail(window, what, &look);
         }
-        std::thread::sleep(Duration::from_millis(10));
+        // Every look is a frame drawn by software: a probe that is waited for needs the cores itself.
+        std::thread::sleep(pause);
+        pause = LONGEST_PAUSE.min(2 * pause);
     }
 }
 
