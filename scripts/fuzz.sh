@@ -15,4 +15,4 @@ mkdir -p "$corpus"
 cd "$root"
 # The name that cargo gives a subcommand comes first.
 CARGO_TARGET_DIR=$CARGO_TARGET_DIR/fuzz RUSTUP_TOOLCHAIN=nightly "$fuzz" fuzz run "$target" "$corpus" "fuzz/seeds/$target" \
-    -- -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=65536 -print_final_stats=0 -verbosity=0
+    -- -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=65536 -verbosity=0
