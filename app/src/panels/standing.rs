@@ -52,6 +52,7 @@ pub fn away_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let Standing::Away { why, seconds_away, retry_in } = scene.standing.clone() else { return };
     let line = Frame::new().fill(scene.theme.raised).inner_margin(Margin::symmetric(12, 6));
     line.show(ui, |ui| {
+        ui.set_min_width(ui.available_width());
         ui.horizontal_wrapped(|ui| {
             ui.label(RichText::new("Away").strong().color(scene.theme.warning));
             let since = number::seconds(seconds_away as f64);
