@@ -52,6 +52,8 @@ pub struct Wait {
     pub gone: Option<Target>,
     pub state: Option<Value>,
     pub state_is_not: Option<Value>,
+    /// A hand led there: where exactly is a matter of how the window is laid out, and not compared.
+    pub by_pixels: bool,
 }
 
 /// Which control: every word that is given must be its own.
