@@ -77,6 +77,12 @@ fn skipped(what: &str, why: &str) {
 
 #[test]
 fn from_a_trace_to_a_plan() {
+    played("from-trace-to-plan", Where::Here);
+}
+
+#[test]
+#[ignore = "minutes in the window and the browser: see tests/scenarios/README.md"]
+fn from_a_trace_to_a_plan_everywhere() {
     played("from-trace-to-plan", Where::Everywhere);
 }
 
