@@ -87,7 +87,7 @@ need_fuzz() {
         return 1
     fi
     fuzz=$cache/loka-fuzz/bin/cargo-fuzz
-    [ -x "$fuzz" ] || cargo install cargo-fuzz --version 0.13.1 --locked --quiet --root "$cache/loka-fuzz" >&2 ||
+    [ -x "$fuzz" ] || cargo install cargo-fuzz --version 0.13.2 --quiet --root "$cache/loka-fuzz" >&2 ||
         { say "skipped: cargo-fuzz could not be installed"; return 1; }
 }
 
