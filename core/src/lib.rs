@@ -27,6 +27,8 @@ pub mod bench;
 pub mod engine;
 pub mod probe;
 
+pub mod review;
+
 pub mod dispatch;
 
 pub mod plan;

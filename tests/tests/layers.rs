@@ -12,8 +12,8 @@ use loka_tests::root;
 
 /// core's stages, each with what it may import beside itself and those before it. `engine` runs what
 /// `probe` asks for, `bench` knows latencies; neither imports the other.
-const STAGES: [&str; 13] = [
-    "model", "numerics", "trace", "stats", "mods", "engine", "bench", "probe", "dispatch", "plan", "session",
+const STAGES: [&str; 14] = [
+    "model", "numerics", "trace", "stats", "mods", "engine", "bench", "probe", "review", "dispatch", "plan", "session",
     "journal", "tables",
 ];
 
