@@ -261,13 +261,14 @@ impl LokaApp {
     }
 
     fn perform(&mut self, action: Action, ctx: &egui::Context) {
-        let scope = Scope { session: &self.session, view: &self.view, derived: &self.derived };
+        let me = self.link.me();
+        let scope = Scope { session: &self.session, me: &me, view: &self.view, derived: &self.derived };
         if !action.is_enabled(scope) {
             return;
         }
         self.performed.insert(action);
         self.chores.note(&mut self.view, action);
-        let mut doing = Doing { session: &self.session, view: &mut self.view, derived: &self.derived, ctx };
+        let mut doing = Doing { session: &self.session, me: &me, view: &mut self.view, derived: &self.derived, ctx };
         if let Some(command) = action.perform(&mut doing) {
             self.command(command);
         }
@@ -306,13 +307,14 @@ impl LokaApp {
 
     /// Draws the whole window into `ui`.
     pub fn draw(&mut self, ui: &mut Ui) {
-        let (busy, standing) = (self.link.busy(), self.link.standing());
+        let (busy, standing, me) = (self.link.busy(), self.link.standing(), self.link.me());
         let active_pane = self.view.layout.active();
         let mut scene = Scene {
             session: &self.session,
             derived: &self.derived,
             view: &mut self.view,
             theme: self.theme,
+            me: &me,
             active_pane,
             requests: &mut self.requests,
             gpu: self.gpu,

@@ -47,6 +47,8 @@ pub mod picker;
 pub mod picture;
 #[cfg(feature = "gui")]
 pub mod settings;
+#[cfg(any(feature = "gui", feature = "serve"))]
+mod signing;
 #[cfg(feature = "gui")]
 pub mod theme;
 #[cfg(feature = "gui")]

@@ -1,7 +1,7 @@
 //! What comes from the link: takes events, commands of others and whole sessions, gives them to the session, and
 //! does what the window does along with them.
 
-use loka_core::session::{Event, FileKind, NoticeKind, Saved, Session, shared::News};
+use loka_core::session::{Command, Event, FileKind, NoticeKind, Saved, Session, shared::News};
 
 use crate::{app::LokaApp, link::Standing};
 
@@ -67,6 +67,10 @@ impl LokaApp {
     fn take_event(&mut self, event: Event) {
         self.link.keep_event(&event);
         let opened = matches!(event, Event::TraceOpened { .. });
+        let signed = match &event {
+            Event::Signed { approval: Ok(approval) } => Some(approval.clone()),
+            _ => None,
+        };
         let not_ours = self.opening.event(&event);
         let files = self.chores.before(&event, &self.session);
         self.session.event(event);
@@ -76,6 +80,9 @@ impl LokaApp {
         }
         if let Some(effect) = self.chores.after(files, &self.session, &mut self.view) {
             self.link.run(effect);
+        }
+        if let Some(approval) = signed {
+            self.command(Command::Approve { approval });
         }
         if opened {
             self.view.forget_selection();

@@ -83,11 +83,13 @@ impl Opening {
             return None;
         }
         let (kind, path) = self.ready.pop_front()?;
-        self.awaited = Some(kind);
+        // A key is no file that is opened: nothing waits for it.
+        self.awaited = Some(kind).filter(|kind| *kind != FileKind::Key);
         Some(match kind {
             FileKind::Trace => Command::OpenTrace { path },
             FileKind::Results => Command::OpenResults { path },
             FileKind::Plan => Command::OpenPlan { path },
+            FileKind::Key => Command::Sign { path, note: String::new() },
         })
     }
 

@@ -48,10 +48,10 @@ impl EditAction {
                 None
             }
             Self::ClearOverride => {
-                override_of(Scope { session: doing.session, view: doing.view, derived: doing.derived })
+                override_of(Scope { session: doing.session, me: doing.me, view: doing.view, derived: doing.derived })
             }
             Self::ClearSelected => {
-                let scope = Scope { session: doing.session, view: doing.view, derived: doing.derived };
+                let scope = Scope { session: doing.session, me: doing.me, view: doing.view, derived: doing.derived };
                 Some(Command::ClearOverrides { at: overrides_of_selection(scope) })
             }
             Self::ClearAll => {

@@ -18,6 +18,7 @@ pub(super) fn of_pane(pane: Pane) -> Option<KeyboardShortcut> {
         Pane::Sites => key(Key::Num8),
         Pane::Site => key(Key::Enter),
         Pane::Log => key(Key::Num9),
+        Pane::Review => key(Key::V),
     }
 }
 

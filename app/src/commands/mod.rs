@@ -9,6 +9,7 @@ mod mods;
 mod palette;
 mod plan;
 mod quadrant;
+mod review;
 mod run;
 mod select;
 mod sheet;
@@ -26,6 +27,7 @@ pub use mods::ModsAction;
 pub use palette::{Chosen, Outcome, Palette, Source, palette_ui};
 pub use plan::PlanAction;
 pub use quadrant::{ColorBy, QuadrantAction, nudge};
+pub use review::ReviewAction;
 pub use run::RunAction;
 pub use select::SelectAction;
 pub use sheet::{Sheet, sheet_ui};
@@ -39,7 +41,8 @@ use egui::KeyboardShortcut;
 use loka_core::{
     dispatch::Policy,
     model::{Metric, ModKind},
-    session::{Command, ENGINES, Session, engine_title},
+    review::Role,
+    session::{Command, ENGINES, Session, engine_title, shared::Author},
 };
 
 use crate::{
@@ -67,6 +70,7 @@ pub enum Action {
     Site(SiteAction),
     Mods(ModsAction),
     Plan(PlanAction),
+    Review(ReviewAction),
     Spread(SpreadAction),
     /// Brings a pane to the front.
     Show(Pane),
@@ -88,6 +92,8 @@ pub enum Request {
 #[derive(Clone, Copy)]
 pub struct Scope<'a> {
     pub session: &'a Session,
+    /// Who is at the window.
+    pub me: &'a Author,
     pub view: &'a ViewState,
     pub derived: &'a Derived,
 }
@@ -95,6 +101,7 @@ pub struct Scope<'a> {
 /// What an action may change: the view state, and by the command it gives, the session.
 pub struct Doing<'a> {
     pub session: &'a Session,
+    pub me: &'a Author,
     pub view: &'a mut ViewState,
     pub derived: &'a Derived,
     pub ctx: &'a egui::Context,
@@ -117,6 +124,7 @@ impl Action {
         all.extend(SiteAction::ALL.iter().map(|of| Self::Site(*of)));
         all.extend(ModsAction::ALL.iter().map(|of| Self::Mods(*of)));
         all.extend(PlanAction::ALL.iter().map(|of| Self::Plan(*of)));
+        all.extend(ReviewAction::ALL.iter().map(|of| Self::Review(*of)));
         all.extend(SpreadAction::ALL.iter().map(|of| Self::Spread(*of)));
         all.extend(Pane::ALL.map(Self::Show));
         all.extend(WindowAction::ALL.iter().map(|of| Self::Window(*of)));
@@ -135,6 +143,7 @@ impl Action {
             Self::Site(of) => Some(of.entry()),
             Self::Mods(of) => Some(of.entry()),
             Self::Plan(of) => Some(of.entry()),
+            Self::Review(of) => Some(of.entry()),
             Self::Spread(of) => Some(of.entry()),
             Self::Window(of) => Some(of.entry()),
             Self::UseEngine(_) | Self::ToggleMod(_) | Self::UsePolicy(_) | Self::ShowMetric(_) | Self::Show(_) => None,
@@ -190,6 +199,10 @@ impl Action {
 
     /// Why it would do nothing now, in a line; `None`: it would do something.
     pub fn problem(self, scope: Scope<'_>) -> Option<String> {
+        let (role, needs) = (scope.me.role, self.needs());
+        if role < needs {
+            return Some(format!("you are {} here: that takes {}", role.one(), needs.one()));
+        }
         match self {
             Self::File(of) => of.problem(scope),
             Self::Edit(of) => of.problem(scope),
@@ -201,12 +214,27 @@ impl Action {
             Self::Site(of) => of.problem(scope),
             Self::Mods(of) => of.problem(scope),
             Self::Plan(of) => of.problem(scope),
+            Self::Review(of) => of.problem(scope),
             Self::Spread(of) => of.problem(scope),
             Self::Window(of) => of.problem(scope),
             Self::UseEngine(at) => run::engine_problem(scope.session, at),
             Self::ToggleMod(_) => no_trace(scope),
             Self::UsePolicy(_) | Self::ShowMetric(_) | Self::Show(_) => None,
         }
+    }
+
+    /// The least role that it does something for.
+    fn needs(self) -> Role {
+        let owner = match self {
+            Self::Review(of) => return of.needs(),
+            Self::Edit(_) | Self::UseEngine(_) | Self::ToggleMod(_) | Self::UsePolicy(_) | Self::Mods(_) => true,
+            Self::Run(of) => of != RunAction::ShowEngines,
+            Self::Site(of) => of == SiteAction::DrawMore,
+            Self::Quadrant(of) => of == QuadrantAction::Adopt,
+            Self::Plan(of) => matches!(of, PlanAction::Compare | PlanAction::CloseComparison),
+            _ => false,
+        };
+        if owner { Role::Owner } else { Role::Viewer }
     }
 
     pub fn is_enabled(self, scope: Scope<'_>) -> bool {
@@ -223,6 +251,7 @@ impl Action {
             Self::View(_) | Self::ShowMetric(_) | Self::Heatmap(_) | Self::Quadrant(_) | Self::Spread(_) => {
                 "What is shown"
             }
+            Self::Review(_) => "Review",
             Self::Show(_) => "Views",
             Self::Window(_) => "Window",
         }
@@ -241,6 +270,7 @@ impl Action {
             Self::Site(of) => of.perform(doing),
             Self::Mods(of) => of.perform(doing),
             Self::Plan(of) => of.perform(doing),
+            Self::Review(of) => of.perform(doing),
             Self::Spread(of) => of.perform(doing),
             Self::Window(of) => of.perform(doing),
             Self::UseEngine(at) => {

@@ -119,7 +119,7 @@ impl QuadrantAction {
     }
 
     pub(super) fn perform(self, doing: &mut Doing<'_>) -> Option<Command> {
-        let scope = Scope { session: doing.session, view: doing.view, derived: doing.derived };
+        let scope = Scope { session: doing.session, me: doing.me, view: doing.view, derived: doing.derived };
         match self {
             Self::RaiseError => return Some(nudge(scope, Line::Error, 1.0, None)),
             Self::LowerError => return Some(nudge(scope, Line::Error, -1.0, None)),

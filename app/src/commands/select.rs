@@ -113,7 +113,7 @@ impl SelectAction {
         match self {
             Self::OverrideHere => doing.view.sites.bulk = bulk_form(doing),
             Self::ClearOverridesHere => {
-                let scope = Scope { session: doing.session, view: doing.view, derived: doing.derived };
+                let scope = Scope { session: doing.session, me: doing.me, view: doing.view, derived: doing.derived };
                 return Some(Command::ClearOverrides { at: overridden(scope) });
             }
             Self::CopySite | Self::CopyNames => copy(self, doing),

@@ -19,6 +19,7 @@ pub enum Pane {
     Quadrant,
     Frontier,
     Plan,
+    Review,
     Mods,
     Site,
     Distribution,
@@ -27,11 +28,12 @@ pub enum Pane {
 }
 
 impl Pane {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Heatmap,
         Self::Quadrant,
         Self::Frontier,
         Self::Plan,
+        Self::Review,
         Self::Distribution,
         Self::Drift,
         Self::Mods,
@@ -47,6 +49,7 @@ impl Pane {
             Self::Quadrant => "Quadrant",
             Self::Frontier => "Frontier",
             Self::Plan => "Plan",
+            Self::Review => "Review",
             Self::Mods => "Mods",
             Self::Site => "Site",
             Self::Distribution => "Distribution",
@@ -63,6 +66,7 @@ impl Pane {
             Self::Quadrant => "Error against speed-up, with the policy's lines",
             Self::Frontier => "What each step of speed-up costs in loss or error",
             Self::Plan => "Every choice, by the time it saves, and what warns",
+            Self::Review => "Who looked at what, what is open, and who signed",
             Self::Mods => "Changes of the model, before and after",
             Self::Site => "Everything about the selected site, and its kernels",
             Self::Distribution => "Values against what each format can hold",

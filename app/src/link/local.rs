@@ -16,6 +16,7 @@ use loka_core::{
     engine::{self, Control, EngineError},
     model::{Results, SiteId, SiteMods},
     plan::Plan,
+    review::Statement,
     session::{
         Command, Effect, Event, Saved,
         shared::{Author, By, News},
@@ -25,7 +26,7 @@ use loka_core::{
 };
 
 use super::{Link, Wake, inspect, keeping::Keeping, panic_text, watch::Watch, work::Work};
-use crate::{clock::now_rfc3339, files};
+use crate::{clock::now_rfc3339, files, signing};
 
 /// The engines of this process: the CPU, always there, and CUDA where it is.
 pub struct LocalLink {
@@ -121,6 +122,14 @@ impl LocalLink {
                 Ok(()) => Event::Written { path, what: "Plan".to_owned() },
                 Err(error) => Event::WriteFailed { message: format!("{error:#}") },
             })
+        });
+    }
+
+    fn sign(&self, path: String, statement: Statement) {
+        let failed = |line| Event::Signed { approval: Err(line) };
+        self.spawn("loka-sign", None, failed, move || {
+            let key = signing::read_key(Path::new(&path));
+            Some(Event::Signed { approval: key.and_then(|key| signing::signed(statement, &key)).map(Box::new) })
         });
     }
 
@@ -283,6 +292,7 @@ impl Link for LocalLink {
             Effect::InspectOther { trace, path, site } => self.inspect(trace, Some(path), site),
             Effect::WriteResults { path, results } => self.write_results(path, results),
             Effect::WritePlan { path, plan } => self.write_plan(path, plan),
+            Effect::Sign { path, statement } => self.sign(path, statement),
         }
     }
 

@@ -179,7 +179,7 @@ impl Link for RemoteLink {
             }
             Effect::ReadSeries { path } => self.ask(Question::Series, path),
             Effect::Identify { path } => self.ask(Question::Identify { path }, String::new()),
-            Effect::WriteResults { .. } | Effect::WritePlan { .. } => self.page.run(effect),
+            Effect::WriteResults { .. } | Effect::WritePlan { .. } | Effect::Sign { .. } => self.page.run(effect),
             _ => {}
         }
     }

@@ -74,11 +74,14 @@ fn browse_ui(ui: &mut Ui, scene: &Scene<'_>) -> bool {
 const IN_A_PAGE: bool = cfg!(target_arch = "wasm32");
 
 fn is_to_write(kind: DialogKind) -> bool {
-    !matches!(kind, DialogKind::Open | DialogKind::ComparePlan)
+    !matches!(kind, DialogKind::Open | DialogKind::ComparePlan | DialogKind::Approve)
 }
 
 /// The field's name and what stands in it while it is empty.
 fn asked_for(kind: DialogKind) -> (&'static str, &'static str) {
+    if kind == DialogKind::Approve {
+        return if IN_A_PAGE { ("Key", "Browse for your key file") } else { ("Key", "Path of your key file") };
+    }
     match (IN_A_PAGE, is_to_write(kind)) {
         (false, _) => ("Path", "Path of the file"),
         (true, false) => ("Address", "https://…, or Browse for a file of this machine"),
@@ -97,6 +100,11 @@ fn words(kind: DialogKind) -> (&'static str, &'static str, &'static str) {
         DialogKind::ComparePlan => {
             ("Compare with a plan", "A .plan.json file; every difference comes with its reason.", "Compare")
         }
+        DialogKind::Approve => (
+            "Approve",
+            "Signs the version that is put up, in your name. The key stays on this machine (loka key new makes one).",
+            "Sign",
+        ),
         DialogKind::SaveResults => ("Save results", "Every row with its circumstances, as Parquet.", "Save"),
         DialogKind::ExportPlan => {
             ("Export plan", "One kernel a GEMM with its reason, as JSON that loka check accepts.", "Save")
@@ -142,6 +150,7 @@ pub(crate) fn to_write(kind: DialogKind, path: String) -> ToWrite {
         DialogKind::SavePicture(pane, format) => ToWrite::Picture(Wanted { pane, path, format }),
         DialogKind::ExportPlan => ToWrite::Command(Command::ExportPlan { path }),
         DialogKind::ComparePlan => ToWrite::Command(Command::OpenPlan { path }),
+        DialogKind::Approve => ToWrite::Command(Command::Sign { path, note: String::new() }),
         DialogKind::SaveResults | DialogKind::Open => ToWrite::Command(Command::SaveResults { path }),
     }
 }

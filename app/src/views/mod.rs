@@ -12,6 +12,7 @@ mod log;
 mod mods;
 mod plan;
 mod quadrant;
+mod review;
 mod site;
 mod sites;
 mod state;
@@ -27,10 +28,11 @@ pub use log::{Clock, log_text};
 pub(crate) use mods::set_mod;
 pub use plan::{Keep, Part};
 pub use quadrant::step_point;
+pub use review::Keep as ReviewKeep;
 pub use sites::{BulkForm, bulk_ui};
 pub use state::{CopyWhat, Dialog, DialogKind, Line, ViewState, folder_of};
 
-use loka_core::session::{Command, Session};
+use loka_core::session::{Command, Session, shared::Author};
 
 use crate::{
     commands::{Action, Request, Scope},
@@ -45,6 +47,8 @@ pub struct Scene<'a> {
     pub derived: &'a Derived,
     pub view: &'a mut ViewState,
     pub theme: Theme,
+    /// Who is at the window.
+    pub me: &'a Author,
     /// The pane that has the keys.
     pub active_pane: Pane,
     pub requests: &'a mut Vec<Request>,
@@ -62,7 +66,7 @@ pub struct Scene<'a> {
 
 impl Scene<'_> {
     pub fn scope(&self) -> Scope<'_> {
-        Scope { session: self.session, view: self.view, derived: self.derived }
+        Scope { session: self.session, me: self.me, view: self.view, derived: self.derived }
     }
 
     pub fn act(&mut self, action: Action) {
@@ -109,6 +113,7 @@ pub fn pane_ui(ui: &mut egui::Ui, scene: &mut Scene<'_>, pane: Pane) {
         Pane::Drift => drift::drift_ui(ui, scene),
         Pane::Mods => mods::mods_ui(ui, scene),
         Pane::Plan => plan::plan_ui(ui, scene),
+        Pane::Review => review::review_ui(ui, scene),
         Pane::Log => log::log_ui(ui, scene),
     }
 }

@@ -7,7 +7,7 @@ use loka_core::{
     session::{Session, view::Column},
 };
 
-use super::{Derived, distribution, drift, frontier, heatmap, log, mods, plan, quadrant, site, sites};
+use super::{Derived, distribution, drift, frontier, heatmap, log, mods, plan, quadrant, review, site, sites};
 use crate::{
     commands::{Action, Palette, Sheet},
     layout::{Layout, Pane},
@@ -22,6 +22,8 @@ pub enum DialogKind {
     SaveResults,
     ExportPlan,
     ComparePlan,
+    /// With which key.
+    Approve,
     SavePicture(Pane, Format),
 }
 
@@ -64,6 +66,14 @@ impl Dialog {
 
     pub fn export_plan(session: &Session) -> Self {
         Self { kind: DialogKind::ExportPlan, path: beside_trace(session, "plan.json"), fresh: true }
+    }
+
+    pub fn approve() -> Self {
+        #[cfg(not(target_arch = "wasm32"))]
+        let path = crate::signing::own_key_path().map(|path| path.to_string_lossy().into_owned());
+        #[cfg(target_arch = "wasm32")]
+        let path = None;
+        Self { kind: DialogKind::Approve, path: path.unwrap_or_default(), fresh: true }
     }
 
     pub fn compare_plan(session: &Session) -> Self {
@@ -149,6 +159,7 @@ pub struct ViewState {
     pub mods: mods::State,
     pub plan: plan::State,
     pub log: log::State,
+    pub review: review::State,
     gestures: u64,
 }
 
@@ -194,6 +205,7 @@ impl Default for ViewState {
             mods: mods::State::default(),
             plan: plan::State::default(),
             log: log::State::default(),
+            review: review::State::default(),
             gestures: 0,
         }
     }
@@ -224,6 +236,7 @@ impl ViewState {
         self.quadrant.forget();
         self.frontier.forget();
         self.mods.module = None;
+        self.review.forget();
     }
 
     /// Brings the lines of the list and the heatmap up to date; cheap when nothing changed.

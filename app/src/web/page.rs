@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, rc::Rc};
 
-use loka_core::session::{LogKind, NoticeKind};
+use loka_core::session::{FileKind, LogKind, NoticeKind};
 use wasm_bindgen::{JsCast as _, JsValue, closure::Closure};
 
 use super::{desk::Desk, reached, window};
@@ -71,15 +71,18 @@ impl PageApp {
     /// Files that a person dropped or picked are read beside the frames, and opened together.
     fn take_files(&mut self, ctx: &egui::Context) {
         let dropped = ctx.input_mut(|input| std::mem::take(&mut input.raw.dropped_files));
-        if self.served && !dropped.is_empty() {
-            let line = "This page shows a session of its server: put the file into the served folder and open it there";
-            self.app.notify(NoticeKind::Warning, line.to_owned());
-        } else if !dropped.is_empty() {
+        if !dropped.is_empty() {
             self.desk.read(dropped.iter().filter_map(|file| file.web_file().cloned()).collect());
         }
         while let Some(files) = self.desk.picked() {
             let mut names = Vec::new();
             for (name, outcome) in files {
+                // A key signs here: it never leaves the page.
+                if self.served && FileKind::of_name(&name) != Some(FileKind::Key) {
+                    let line = "This page shows a session of its server: put the file into the served folder and open it there";
+                    self.app.notify(NoticeKind::Warning, format!("{line}: {name}"));
+                    continue;
+                }
                 match outcome.and_then(|bytes| self.shelf.put(&name, bytes)) {
                     Ok(()) => names.push(name),
                     Err(line) => self.app.notify(NoticeKind::Error, line),

@@ -14,5 +14,5 @@ pub use build::{Built, build};
 pub use check::{Finding, Severity, check};
 pub use diff::{Cause, Changes, ChoiceChange, Decided, NEAR_TIE, PlanDiff, changes, diff};
 pub use document::{BESIDE, FORMAT, Plan, PlanError, PlanSite, VERSION, review_digest};
-pub use fingerprint::fingerprint;
+pub use fingerprint::{FINGERPRINT_LETTERS, changed_since, fingerprint};
 pub use results_digest::results_digest;

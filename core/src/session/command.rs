@@ -111,6 +111,11 @@ pub enum Command {
     },
     /// Takes it back, with what was signed.
     WithdrawRequest,
+    /// Has the version that is put up signed with the key in a file of this window's machine.
+    Sign {
+        path: String,
+        note: String,
+    },
     /// Signed by its author elsewhere: a session has no secret key.
     Approve {
         approval: Box<Approval>,
@@ -157,6 +162,7 @@ impl Command {
         match self {
             Self::ReadSeries
             | Self::Identify { .. }
+            | Self::Sign { .. }
             | Self::SaveResults { .. }
             | Self::ExportPlan { .. }
             | Self::InspectSite { .. }
@@ -200,7 +206,7 @@ impl Command {
     pub fn needs(&self) -> Role {
         match self {
             Self::Mark { .. } | Self::Comment { .. } | Self::Resolve { .. } => Role::Reviewer,
-            Self::Approve { .. } => Role::Approver,
+            Self::Approve { .. } | Self::Sign { .. } => Role::Approver,
             // What a reader keeps for themselves.
             Self::Look { .. } => Role::Viewer,
             _ if self.is_private() => Role::Viewer,

@@ -6,6 +6,7 @@ use crate::{
     engine::{DeviceMemory, EngineStatus},
     model::{Manifest, ResultRow, Results, ResultsMeta, SiteId, SiteMods, as_text},
     plan::Plan,
+    review::{Approval, Statement},
 };
 
 use super::{
@@ -74,6 +75,11 @@ pub enum Effect {
     WriteResults {
         path: String,
         results: Box<Results>,
+    },
+    /// Sign that with the key at `path`, which is on the person's own machine.
+    Sign {
+        path: String,
+        statement: Statement,
     },
     /// A plan without `created_at` is complete but for that and its digest, which the writer stamps; one that was put
     /// up for approval has both.
@@ -194,6 +200,10 @@ pub enum Event {
         site: SiteId,
         outcome: Result<Box<Inspection>, String>,
     },
+    /// What `Effect::Sign` gave, for whoever asked to send; or a line.
+    Signed {
+        approval: Result<Box<Approval>, String>,
+    },
     Written {
         path: String,
         what: String,
@@ -206,7 +216,10 @@ pub enum Event {
 impl Event {
     /// Answers what one window asked for itself, as [`super::Command::is_private`].
     pub fn is_private(&self) -> bool {
-        matches!(self, Self::SiteInspected { .. } | Self::SeriesRead { .. } | Self::Identified { .. })
+        matches!(
+            self,
+            Self::SiteInspected { .. } | Self::SeriesRead { .. } | Self::Identified { .. } | Self::Signed { .. }
+        )
     }
 
     /// Says nothing that a later process would want to know.

@@ -10,6 +10,8 @@ pub enum FileKind {
     Trace,
     Results,
     Plan,
+    /// A person's own, to sign with.
+    Key,
 }
 
 /// Bytes of a file's beginning that tell what it is.
@@ -21,6 +23,7 @@ impl FileKind {
             Self::Trace => "trace",
             Self::Results => "results",
             Self::Plan => "plan",
+            Self::Key => "key",
         }
     }
 
@@ -32,6 +35,7 @@ impl FileKind {
             () if ends(&[".trace.safetensors"]) => Some(Self::Trace),
             () if ends(&[".parquet"]) => Some(Self::Results),
             () if ends(&[".plan.json"]) => Some(Self::Plan),
+            () if ends(&["key.json"]) => Some(Self::Key),
             () => None,
         }
     }
@@ -52,6 +56,7 @@ impl FileKind {
         match () {
             () if head.is_empty() => Err("an empty file"),
             () if text.starts_with('{') && text.contains("loka-plan") => Ok(Self::Plan),
+            () if text.starts_with('{') && text.contains("\"loka-key\"") => Ok(Self::Key),
             () if text.starts_with(['{', '[']) => Err("JSON of another program"),
             () => Err("a text file"),
         }
@@ -101,6 +106,7 @@ mod tests {
         assert_eq!(FileKind::of_name("/a/Model.TRACE.safetensors"), Some(FileKind::Trace));
         assert_eq!(FileKind::of_name("r.results.parquet"), Some(FileKind::Results));
         assert_eq!(FileKind::of_name("p.plan.json"), Some(FileKind::Plan));
+        assert_eq!(FileKind::of_name("anna.key.json"), Some(FileKind::Key));
         assert_eq!(FileKind::of_name("weights.safetensors"), None);
         assert_eq!(FileKind::of_name("plan.json"), None);
     }

@@ -14,12 +14,9 @@ use super::{
 };
 use crate::{
     model::{Gemm, Moment, SiteId, as_text},
-    plan::{ApprovalProblem, Plan, review_digest, standing, why_not},
+    plan::{ApprovalProblem, FINGERPRINT_LETTERS, Plan, review_digest, standing, why_not},
     review::{Approval, Comment, Mark, Review, ReviewState, Statement, TEXT_LETTERS},
 };
-
-/// Letters of what a mark or a look remembers.
-const FINGERPRINT_LETTERS: usize = 64;
 
 /// A version of the plan that was put up for approval. It changes no more; the session may.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -89,6 +86,7 @@ impl Session {
             Command::Look { site, of } => self.look(by, &site, of),
             Command::RequestApproval { note } => self.request_approval(by, note),
             Command::WithdrawRequest => self.withdraw_request(by),
+            Command::Sign { path, note } => self.sign(by, path, note),
             Command::Approve { approval } => self.approve(by, *approval),
             command => self.carry_out(command),
         }?;
@@ -267,6 +265,14 @@ impl Session {
         Ok(Vec::new())
     }
 
+    fn sign(&self, by: &By, path: String, note: String) -> Result<Vec<Effect>, CommandError> {
+        if let Some(release) = self.reviewing.release.as_ref().filter(|release| release.changed.is_some()) {
+            return Err(CommandError::Changed(release.number));
+        }
+        let statement = self.statement(&by.author, by.at, note).ok_or(CommandError::NotRequested)?;
+        Ok(vec![Effect::Sign { path, statement }])
+    }
+
     fn approve(&mut self, by: &By, approval: Approval) -> Result<Vec<Effect>, CommandError> {
         let release = self.reviewing.release.as_mut().ok_or(CommandError::NotRequested)?;
         if release.changed.is_some() {
@@ -323,9 +329,9 @@ impl Session {
         Some(Statement { digest, review_digest: review_digest(review.as_ref()), name, role, at, note })
     }
 
-    /// What this person has not seen yet, or has seen otherwise: its fingerprint is another now.
-    pub fn has_looked(&self, name: &str, site: &SiteId, of: &str) -> bool {
-        self.reviewing.looked.get(name).and_then(|sites| sites.get(site)).is_some_and(|known| known == of)
+    /// The fingerprint of what this person saw of a site last.
+    pub fn looked_at_last(&self, name: &str, site: &SiteId) -> Option<&str> {
+        self.reviewing.looked.get(name)?.get(site).map(String::as_str)
     }
 }
 

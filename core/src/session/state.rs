@@ -163,6 +163,7 @@ impl Session {
             | Command::Look { .. }
             | Command::RequestApproval { .. }
             | Command::WithdrawRequest
+            | Command::Sign { .. }
             | Command::Approve { .. } => Ok(Vec::new()),
         }
     }
@@ -182,7 +183,8 @@ impl Session {
             }
             Event::PlanOpened { path, plan } => self.take_plan(path, Arc::from(plan)),
             // Whoever asked goes on with it: the session changes only when it is opened.
-            Event::Identified { .. } => {}
+            Event::Identified { .. } | Event::Signed { approval: Ok(_) } => {}
+            Event::Signed { approval: Err(line) } => self.notify(NoticeKind::Error, line),
             Event::FileChanged { path, change } => self.file_changed(&path, change),
             Event::OpenFailed { message } | Event::WriteFailed { message } => self.notify(NoticeKind::Error, message),
             Event::Warned { message } => self.notify(NoticeKind::Warning, message),

@@ -18,7 +18,7 @@ use loka_core::{
 };
 
 use super::{Link, Wake, identify::identify_bytes, inspect, reading};
-use crate::clock::now_rfc3339;
+use crate::{clock::now_rfc3339, signing};
 
 const NO_ENGINE: &str = "a page on its own has no engine; probe with the loka program and open its results here";
 
@@ -144,6 +144,11 @@ impl PageLink {
                 Ok(plan) => Event::PlanOpened { path, plan: Box::new(plan) },
                 Err(reason) => Event::OpenFailed { message: format!("{reason}: {path}") },
             },
+            Effect::Sign { path, statement } => {
+                let text = std::str::from_utf8(&bytes).map_err(|_| "not text".to_owned());
+                let signed = text.and_then(signing::key_of).map_err(|reason| format!("{reason}: {path}"));
+                Event::Signed { approval: signed.and_then(|key| signing::signed(statement, &key)).map(Box::new) }
+            }
             Effect::Identify { path } => {
                 let kind = identify_bytes(name_of(&path), &bytes);
                 Event::Identified { path, kind }
@@ -259,6 +264,7 @@ fn file_of(effect: &Effect) -> Option<&str> {
         | Effect::LoadResults { path }
         | Effect::LoadPlan { path }
         | Effect::Identify { path }
+        | Effect::Sign { path, .. }
         | Effect::InspectOther { path, .. } => Some(path),
         _ => None,
     }
@@ -271,6 +277,7 @@ fn refusal(effect: Effect, message: String) -> Event {
         Effect::InspectOther { trace, path, site } => {
             Event::SiteInspected { trace, other: Some(path), site, outcome: Err(message) }
         }
+        Effect::Sign { .. } => Event::Signed { approval: Err(message) },
         _ => Event::OpenFailed { message },
     }
 }

@@ -212,8 +212,8 @@ fn what_somebody_looked_at_is_known_until_it_changes() {
     let vera = person("Vera", Role::Viewer);
     desk.ask(&vera, Command::Look { site: SiteId::new("a"), of: "1".to_owned() }).unwrap();
     let session = desk.session();
-    assert!(session.has_looked("Vera", &SiteId::new("a"), "1"));
-    assert!(!session.has_looked("Vera", &SiteId::new("a"), "2") && !session.has_looked("Olga", &SiteId::new("a"), "1"));
+    assert_eq!(session.looked_at_last("Vera", &SiteId::new("a")), Some("1"));
+    assert_eq!(session.looked_at_last("Olga", &SiteId::new("a")), None);
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod modules;
 mod nearby;
 mod plan;
 mod points;
+mod review;
 mod series;
 mod shares;
 mod site;
@@ -38,6 +39,7 @@ pub use modules::{FolderId, Modules};
 pub use nearby::Nearby;
 pub use plan::{Comparison, Flags, PlanColumn, PlanLine, PlanTable, WarningGroup};
 pub use points::{Arrow, Point, QuadrantView, Unplaced};
+pub use review::{Concern, ReviewItem, ReviewQueue, SiteReview};
 pub use series::{SeriesGrid, SeriesTable, SiteSeries};
 pub use shares::Shares;
 pub use site::{
