@@ -9,8 +9,13 @@ use eframe::egui_wgpu::RendererOptions;
 use egui_kittest::{Harness, wgpu::WgpuTestRenderer};
 use loka::{LokaApp, commands::Action, layout::Pane, link::Link, theme::Ground};
 use loka_core::{
-    model::{Gemm, KernelId, ModKind},
-    session::{Command, Effect, Event, shared::News, view::Column},
+    model::{Gemm, KernelId, ModKind, Moment},
+    review::{Approval, ApprovalRule, ReviewState, Role, SecretKey},
+    session::{
+        Command, Effect, Event,
+        shared::{Author, By, News},
+        view::Column,
+    },
 };
 use loka_tests::{big, here};
 
@@ -18,18 +23,20 @@ use loka_tests::{big, here};
 const CLOSE: i32 = 40;
 const SHARE: f64 = 0.003;
 
-struct Quiet(Rc<RefCell<VecDeque<Event>>>);
+type Coming = Rc<RefCell<VecDeque<News>>>;
+
+struct Quiet(Coming);
 
 impl Link for Quiet {
     fn run(&mut self, effect: Effect) {
         if let Effect::Inspect { trace, site } = effect {
             let outcome = Err("these made-up results have no trace".to_owned());
-            self.0.borrow_mut().push_back(Event::SiteInspected { trace, other: None, site, outcome });
+            self.0.borrow_mut().push_back(News::from(Event::SiteInspected { trace, other: None, site, outcome }));
         }
     }
 
     fn poll(&mut self) -> Option<News> {
-        self.0.borrow_mut().pop_front().map(News::from)
+        self.0.borrow_mut().pop_front()
     }
 
     fn busy(&self) -> Option<String> {
@@ -39,15 +46,21 @@ impl Link for Quiet {
 
 /// `None` where there is nothing to draw with.
 fn window(size: [f32; 2], ground: Ground, opened: bool) -> Harness<'static, LokaApp> {
+    told(size, ground, opened).0
+}
+
+/// With what more can be told to it.
+fn told(size: [f32; 2], ground: Ground, opened: bool) -> (Harness<'static, LokaApp>, Coming) {
     let results = Box::new(big::results(36, 11));
     let events = if opened {
-        vec![Event::ResultsOpened { path: "ranker.results.parquet".to_owned(), results: results.clone() }]
+        vec![News::from(Event::ResultsOpened { path: "ranker.results.parquet".to_owned(), results: results.clone() })]
     } else {
         Vec::new()
     };
     let state =
         egui_kittest::wgpu::create_render_state(egui_kittest::wgpu::default_wgpu_setup(), RendererOptions::PREDICTABLE);
-    let mut app = LokaApp::new(Box::new(Quiet(Rc::new(RefCell::new(events.into()))))).with_gpu(state.target_format);
+    let coming: Coming = Rc::new(RefCell::new(events.into()));
+    let mut app = LokaApp::new(Box::new(Quiet(coming.clone()))).with_gpu(state.target_format);
     app.view_mut().ground = ground;
     app.view_mut().hint = false;
     let draw = |ui: &mut egui::Ui, app: &mut LokaApp| {
@@ -66,7 +79,48 @@ fn window(size: [f32; 2], ground: Ground, opened: bool) -> Harness<'static, Loka
         }
         harness.run_steps(4);
     }
-    harness
+    (harness, coming)
+}
+
+/// A review half way: a version is up, one of two signed it, sites are agreed to and doubted, and one thread is open.
+fn reviewed(harness: &mut Harness<'_, LokaApp>, coming: &Coming) {
+    let person = |key: u64, name: &str, role: Role| Author { role, ..Author::new(key, name) };
+    let (olga, anna, bo) =
+        (person(2, "Olga", Role::Owner), person(3, "Anna", Role::Approver), person(4, "Bo", Role::Reviewer));
+    let mut minute = 0;
+    let mut say = |harness: &mut Harness<'_, LokaApp>, who: &Author, command: Command| {
+        minute += 1;
+        let by = By { at: Moment::of_seconds(1_795_176_000 + 60 * minute), ..By::numbered(who.clone(), 1) };
+        coming.borrow_mut().push_back(News::Command { by, seq: 1, command: Box::new(command) });
+        harness.run_steps(3);
+    };
+    let mut policy = harness.state().session().document.policy.clone();
+    policy.approval = Some(ApprovalRule::of(2));
+    say(harness, &olga, Command::SetPolicy { policy });
+    show(harness, Pane::Review);
+    say(harness, &olga, Command::RequestApproval { note: "For the nightly ranker, from Monday on".to_owned() });
+    let queue = harness.state().view().review.queue().unwrap().clone();
+    let id = |at: usize| harness.state().session().sites()[at].id.clone();
+    let places: Vec<_> = queue.items.iter().map(|item| (id(item.at), item.fingerprint.clone())).collect();
+    let mark = |place: usize, state| {
+        let (site, of) = places[place].clone();
+        Command::Mark { site: Some(site), state, of }
+    };
+    say(harness, &anna, mark(0, ReviewState::Agreed));
+    say(harness, &bo, mark(1, ReviewState::NeedsWork));
+    say(harness, &anna, mark(2, ReviewState::Agreed));
+    let at = |reply_to, text: &str| {
+        let site = Some(places[1].0.clone());
+        Command::Comment { site, gemm: Some(Gemm::Fprop), reply_to, text: text.to_owned() }
+    };
+    say(harness, &bo, at(None, "This speed-up is modelled: can we measure it before Monday?"));
+    say(harness, &olga, at(Some(1), "The H200 is free tonight, I will."));
+    let key = SecretKey::new("Anna", &[7; 32]).unwrap();
+    let signed_at = Moment::of_seconds(1_795_176_600);
+    let statement = harness.state().session().statement(&anna, signed_at, String::new()).unwrap();
+    say(harness, &anna, Command::Approve { approval: Box::new(Approval::sign(statement, &key)) });
+    harness.state_mut().view_mut().select(places[1].0.clone(), None);
+    harness.run_steps(4);
 }
 
 fn show(harness: &mut Harness<'_, LokaApp>, pane: Pane) {
@@ -140,5 +194,14 @@ fn every_view_looks_as_it_did() {
     problems.extend(compare(&mut harness, "narrow"));
     let mut harness = window([1280.0, 800.0], Ground::Light, false);
     problems.extend(compare(&mut harness, "empty"));
+    for (size, ground, name) in [
+        ([1280.0, 800.0], Ground::Dark, "review-dark"),
+        ([1280.0, 800.0], Ground::Light, "review-light"),
+        ([1920.0, 1080.0], Ground::Dark, "review-wide"),
+    ] {
+        let (mut harness, coming) = told(size, ground, true);
+        reviewed(&mut harness, &coming);
+        problems.extend(compare(&mut harness, name));
+    }
     assert!(problems.is_empty(), "{problems:#?}");
 }

@@ -315,10 +315,17 @@ impl Session {
             }
             return Ok(plan);
         };
-        let mut plan = Plan::clone(&release.plan);
-        (plan.review, plan.approvals) = (review, release.approvals.clone());
+        let mut plan = self.with_what_was_said(release);
         plan.draft = standing(&plan, None, None).missing();
         Ok(plan)
+    }
+
+    /// The version that is put up, with its approvals and the review so far.
+    pub fn with_what_was_said(&self, release: &Release) -> Plan {
+        let review = &self.reviewing.review;
+        let mut plan = Plan::clone(&release.plan);
+        (plan.review, plan.approvals) = ((!review.is_empty()).then(|| review.clone()), release.approvals.clone());
+        plan
     }
 
     /// What somebody signs who approves the version that is put up; the key is theirs.

@@ -8,7 +8,7 @@ use loka_core::{
 
 use super::{Keep, words};
 use crate::{
-    theme::{ROW, number, shorten},
+    theme::{ROW, number},
     views::Scene,
 };
 
@@ -95,7 +95,7 @@ fn line_ui(ui: &mut Ui, scene: &mut Scene<'_>, item: &ReviewItem, of: SiteReview
     let letters = ((rect.left() + 24.0 + room - left) / 5.8).max(0.0) as usize;
     let color = if item.concerns[0] < Concern::Modelled { theme.warning } else { theme.weak };
     let at = egui::pos2(left, middle.y);
-    painter.text(at, Align2::LEFT_CENTER, shorten(&why, letters), FontId::proportional(11.0), color);
+    painter.text(at, Align2::LEFT_CENTER, short_why(item, letters), FontId::proportional(11.0), color);
     let hint = item.concerns.iter().map(|concern| format!("\n{}: {}", concern.word(), concern.about()));
     if response.on_hover_text(format!("{site}{}", hint.collect::<String>())).clicked() {
         scene.view.select(site, None);
@@ -108,6 +108,18 @@ fn why_of(item: &ReviewItem) -> String {
     let words: Vec<&str> = item.concerns.iter().map(|concern| concern.word()).collect();
     let cost = item.loss_cost.filter(|cost| *cost > 0.0 && item.concerns[0] < Concern::Settled);
     cost.map_or_else(|| words.join(", "), |cost| format!("{}, costs {}", words.join(", "), number::plain(cost)))
+}
+
+/// The first reason, and where there is room what it costs: no number is cut.
+fn short_why(item: &ReviewItem, letters: usize) -> String {
+    let word = item.concerns[0].word();
+    let cost = item.loss_cost.filter(|cost| *cost > 0.0 && item.concerns[0] < Concern::Settled);
+    let whole = cost.map_or_else(|| word.to_owned(), |cost| format!("{word} · {}", number::plain(cost)));
+    if whole.chars().count() <= letters {
+        return whole;
+    }
+    let kept: String = word.chars().take(letters).collect();
+    if kept.len() == word.len() { kept } else { format!("{}…", kept.trim_end()) }
 }
 
 fn beside(of: SiteReview) -> String {

@@ -10,7 +10,7 @@ use loka_core::{
 
 use super::words::{counted, state_color, state_glyph, time_of};
 use crate::{
-    commands::{Action, FileAction, ReviewAction},
+    commands::{Action, ReviewAction},
     theme::shorten,
     views::Scene,
 };
@@ -44,7 +44,6 @@ pub(super) fn standing_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
                 scene.button_ui(ui, Action::Review(action));
             }
         }
-        scene.button_ui(ui, Action::File(FileAction::ExportPlan));
         let asks = release.as_ref().is_none_or(|release| release.changed.is_some());
         if asks && scene.me.role == Role::Owner {
             let field = egui::TextEdit::singleline(&mut scene.view.review.note).hint_text("Note for those who sign");
@@ -66,8 +65,7 @@ fn none_ui(ui: &mut Ui, scene: &Scene<'_>) {
 }
 
 fn release_ui(ui: &mut Ui, scene: &mut Scene<'_>, release: &Release) {
-    let mut plan = loka_core::plan::Plan::clone(&release.plan);
-    plan.approvals.clone_from(&release.approvals);
+    let plan = scene.session.with_what_was_said(release);
     let stands = standing(&plan, None, None);
     let theme = scene.theme;
     ui.horizontal_wrapped(|ui| {
@@ -172,7 +170,8 @@ fn progress_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let text = format!("{} of {} agreed", agreed, counted(risky.len(), "risky site"));
     ui.label(RichText::new(text).color(theme.text));
     if work > 0 {
-        ui.label(RichText::new(format!("· {work} need work")).color(theme.error));
+        let verb = if work == 1 { "needs" } else { "need" };
+        ui.label(RichText::new(format!("· {work} {verb} work")).color(theme.error));
     }
     let whole = scene.session.reviewing.review.marks_of(None).cloned();
     for mark in whole.collect::<Vec<_>>() {
@@ -181,10 +180,10 @@ fn progress_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
         ui.label(RichText::new(text).color(state_color(&theme, mark.state))).on_hover_text(hint);
     }
     let threads = scene.session.reviewing.review.threads_of(None).filter(|of| of.resolved_by.is_none()).count();
-    let text =
-        if threads == 0 { "the plan as a whole".to_owned() } else { counted(threads, "thread") + " on the plan" };
+    let text = if threads == 0 { "Plan as a whole".to_owned() } else { counted(threads, "thread") + " on the plan" };
     let hint = "What was said of the plan as a whole, and your own word on it";
-    if ui.selectable_label(scene.view.review.whole, text).on_hover_text(hint).clicked() {
+    let button = ui.add(egui::Button::selectable(scene.view.review.whole, text).frame_when_inactive(true));
+    if button.on_hover_text(hint).clicked() {
         scene.view.review.whole = !scene.view.review.whole;
         scene.view.review.reply_to = None;
     }
