@@ -3,7 +3,7 @@
 //     node driver.mjs MODULES ADDRESS DOWNLOADS WIDTH HEIGHT [GROUND]
 //
 // MODULES: playwright's folder. The address has ?drive in it, so that the page tells what it shows.
-// What can be asked: {"do": "look" | "point" | "press" | "release" | "key" | "type" | "picture" | "complaints", …}.
+// What can be asked: {"do": "look" | "point" | "press" | "release" | "key" | "type" | "hand" | "picture" | "complaints", …}.
 
 import { rename } from "node:fs/promises";
 import { join } from "node:path";
@@ -45,6 +45,7 @@ const doing = {
   release: () => page.mouse.up(),
   key: ({ keys }) => page.keyboard.press(keys.split("+").map(small).join("+")),
   type: ({ text }) => page.keyboard.type(text),
+  hand: ({ path }) => page.setInputFiles("#loka-files", path),
   picture: ({ path }) => page.screenshot({ path }).then(() => null),
   complaints: () => complaints.splice(0),
 };

@@ -22,6 +22,7 @@ pub(crate) fn state_of(session: &Session, view: &ViewState, derived: &Derived, s
         "site": view.site,
         "kernel": view.column.as_ref().map(|column| json!([column.gemm, column.kernel])),
         "selected": view.selected_sites(),
+        "review": review_of(session),
         "filter": view.filter,
         "metric": view.metric.label(),
         "view": view.layout.active().title(),
@@ -29,6 +30,18 @@ pub(crate) fn state_of(session: &Session, view: &ViewState, derived: &Derived, s
         "speedup": derived.plan.decided.as_ref().and_then(|decided| decided.totals.speedup),
         "standing": standing_word(standing),
     })
+}
+
+/// Who holds what, how much was said, and the version that is put up.
+fn review_of(session: &Session) -> Value {
+    let reviewing = &session.reviewing;
+    let marks = reviewing.review.marks().map(|mark| json!([mark.site, mark.by, mark.state]));
+    let release = reviewing.release.as_ref().map(|release| {
+        let approvals: Vec<&String> = release.approvals.iter().map(|approval| &approval.name).collect();
+        json!({"number": release.number, "changed": release.changed.is_some(), "approvals": approvals})
+    });
+    let said: Vec<&String> = reviewing.review.comments.iter().map(|comment| &comment.text).collect();
+    json!({"marks": marks.collect::<Vec<_>>(), "comments": said, "release": release})
 }
 
 fn standing_word(standing: &Standing) -> &'static str {

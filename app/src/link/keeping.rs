@@ -8,10 +8,7 @@ use std::{
 
 use loka_core::{
     journal::{self, Journal, Restored},
-    session::{
-        Command, Event, NoticeKind, OpenedTrace, Saved,
-        shared::{Author, By},
-    },
+    session::{Command, Event, NoticeKind, OpenedTrace, Saved, shared::By},
 };
 
 /// What the thread that opens a trace found of its journal.
@@ -24,7 +21,7 @@ pub(super) enum Found {
 /// The journal of the open trace, if one is kept.
 #[derive(Default)]
 pub(super) struct Keeping {
-    author: Option<Author>,
+    on: bool,
     journal: Option<Journal>,
     arriving: Arriving,
 }
@@ -69,13 +66,13 @@ fn taken_up(restored: Restored, opened: &OpenedTrace) -> Saved {
 }
 
 impl Keeping {
-    pub fn of(author: Author) -> Self {
-        Self { author: Some(author), ..Self::default() }
+    pub fn on() -> Self {
+        Self { on: true, ..Self::default() }
     }
 
     /// For the thread that opens a trace; `None`: nothing is kept.
     pub fn arriving(&self) -> Option<Arriving> {
-        self.author.as_ref().map(|_| self.arriving.clone())
+        self.on.then(|| self.arriving.clone())
     }
 
     /// Another trace is open from now on, or this one's digest is known: its journal, if there is one.
@@ -86,10 +83,6 @@ impl Keeping {
         if let Some(journal) = self.arriving.take() {
             self.journal = Some(journal);
         }
-    }
-
-    pub fn author(&self) -> Option<&Author> {
-        self.author.as_ref()
     }
 
     pub fn command(&mut self, by: &By, command: &Command) {

@@ -40,6 +40,7 @@ pub struct LocalLink {
     /// The results file that is open.
     watch: Option<Watch>,
     busy: Arc<Mutex<Vec<String>>>,
+    author: Author,
     keeping: Keeping,
 }
 
@@ -80,15 +81,22 @@ impl LocalLink {
             running: None,
             watch: None,
             busy: Arc::default(),
+            author: Author::program(),
             keeping: Keeping::default(),
         }
     }
 
-    /// Keeps a journal beside every trace that is opened, and takes up what was left there. Commands of this
-    /// process are `author`'s.
+    /// Commands of this process are that person's.
     #[must_use]
-    pub fn with_journal(mut self, author: Author) -> Self {
-        self.keeping = Keeping::of(author);
+    pub fn with_author(mut self, author: Author) -> Self {
+        self.author = author;
+        self
+    }
+
+    /// Keeps a journal beside every trace that is opened, and takes up what was left there.
+    #[must_use]
+    pub fn with_journal(mut self) -> Self {
+        self.keeping = Keeping::on();
         self
     }
 
@@ -315,7 +323,7 @@ impl Link for LocalLink {
     }
 
     fn me(&self) -> Author {
-        self.keeping.author().cloned().unwrap_or_else(Author::program)
+        self.author.clone()
     }
 
     fn keep_command(&mut self, by: &By, command: &Command) {

@@ -148,7 +148,7 @@ impl Server {
         let failed = |error: std::io::Error| format!("{error}: {}", self.address);
         let mut signals = Signals::new().map_err(failed)?;
         let listener = tokio::net::TcpListener::from_std(self.listener).map_err(failed)?;
-        let local = |wake| Box::new(LocalLink::new(wake).with_journal(Author::program())) as Box<dyn Link>;
+        let local = |wake| Box::new(LocalLink::new(wake).with_journal()) as Box<dyn Link>;
         let make: MakeLink = Arc::new(local);
         let hub = Arc::new(Hub::new(self.jail, self.trace, self.bounds, make));
         let (ender, ending) = ending();

@@ -9,7 +9,11 @@ use loka::driving::Look;
 use loka_tests::{here, loka};
 use serde_json::{Value, json};
 
-use crate::{child::Program, player::Window, stage::Stage};
+use crate::{
+    child::Program,
+    player::Window,
+    stage::{PERSON, Stage},
+};
 
 /// `loka serve` of a stage's trace.
 pub struct Server {
@@ -42,13 +46,15 @@ pub struct InBrowser {
     browser: Program,
     _server: Option<Server>,
     downloads: PathBuf,
+    /// Of the person at this browser.
+    folder: PathBuf,
 }
 
 impl InBrowser {
     /// With a server of its own. An error is what is not there.
     pub fn open(stage: &Stage) -> Result<Self, String> {
         let server = Server::start(stage, "127.0.0.1:0")?;
-        let mut open = Self::of(stage, &server, "Ada")?;
+        let mut open = Self::of(stage, &server, PERSON)?;
         open._server = Some(server);
         Ok(open)
     }
@@ -63,7 +69,12 @@ impl InBrowser {
         let mut browser = Command::new("node");
         browser.arg(here("web/driver.mjs")).arg(modules).arg(address).arg(&downloads);
         browser.args(stage.looks.size.map(|side| side.to_string())).arg(stage.looks.ground);
-        let mut open = Self { browser: Program::start(&mut browser)?.ending_with_stdin(), _server: None, downloads };
+        let mut open = Self {
+            browser: Program::start(&mut browser)?.ending_with_stdin(),
+            _server: None,
+            downloads,
+            folder: stage.traces().to_owned(),
+        };
         let look = open.look();
         assert_eq!((look.size, look.pixels_per_point), (stage.looks.size, 1.0), "the page is of another size");
         Ok(open)
@@ -118,6 +129,12 @@ impl Window for InBrowser {
     /// The server knows its folder alone, and a download has a name.
     fn path(&self, name: &str) -> String {
         name.to_owned()
+    }
+
+    fn hand(&mut self, name: &str) -> bool {
+        let path = self.folder.join(name);
+        self.tell(&json!({"do": "hand", "path": path}));
+        true
     }
 
     fn exported(&mut self, name: &str) -> Option<Vec<u8>> {

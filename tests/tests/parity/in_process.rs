@@ -12,8 +12,12 @@ use loka::{
     driving::{Drive, Look},
     link::LocalLink,
 };
+use loka_core::session::shared::Author;
 
-use crate::{player::Window, stage::Stage};
+use crate::{
+    player::Window,
+    stage::{PERSON, Stage},
+};
 
 pub struct InProcess {
     harness: Harness<'static, LokaApp>,
@@ -26,7 +30,8 @@ pub struct InProcess {
 impl InProcess {
     pub fn open(stage: &Stage) -> Self {
         let (drive, told) = (Drive::default(), Arc::new(Mutex::new(None)));
-        let app = LokaApp::new(Box::new(LocalLink::new(Arc::new(|| {})))).with_drive(drive.clone());
+        let app = LokaApp::new(Box::new(LocalLink::new(Arc::new(|| {})).with_author(Author::new(1, PERSON))))
+            .with_drive(drive.clone());
         let draw = |ui: &mut egui::Ui, app: &mut LokaApp| {
             app.tick(&ui.ctx().clone());
             app.draw(ui);

@@ -8,7 +8,11 @@ use std::{
 use loka::driving::Look;
 use loka_tests::loka;
 
-use crate::{child::Program, player::Window, stage::Stage};
+use crate::{
+    child::Program,
+    player::Window,
+    stage::{PERSON, Stage},
+};
 
 pub struct InWindow {
     // In this order: the window goes before its screen.
@@ -40,7 +44,7 @@ impl InWindow {
         for name in ["WAYLAND_DISPLAY", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR", "XMODIFIERS"] {
             window.env_remove(name);
         }
-        window.env("WINIT_X11_SCALE_FACTOR", "1").env("LC_ALL", "C.UTF-8");
+        window.env("WINIT_X11_SCALE_FACTOR", "1").env("LC_ALL", "C.UTF-8").env("USER", PERSON);
         let window = Program::start(&mut window)?.ending_with_stdin();
         let mut open = Self { window, _screen: screen, display, folder: stage.traces().to_owned() };
         let look = open.look();

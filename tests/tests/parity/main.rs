@@ -32,7 +32,7 @@ fn turn() -> MutexGuard<'static, ()> {
 }
 
 /// Every scenario has its test below.
-const SCENARIOS: [&str; 4] = ["from-trace-to-plan", "by-keyboard", "policies", "compare"];
+const SCENARIOS: [&str; 5] = ["from-trace-to-plan", "by-keyboard", "policies", "compare", "review"];
 
 /// Where a scenario is played.
 #[derive(Clone, Copy, PartialEq)]
@@ -59,7 +59,7 @@ fn played(name: &str, at: Where) {
 
 /// `None`, and a line, where there is no such target; not on CI.
 fn in_a(scenario: &Scenario, open: impl Fn(&Stage) -> Result<Box<dyn Window>, String>) -> Option<Played> {
-    let stage = Stage::new(scenario.plan.as_ref(), USUAL);
+    let stage = Stage::new(scenario.plan.as_ref(), &scenario.keys, USUAL);
     match open(&stage) {
         Ok(mut window) => Some(play(scenario, window.as_mut())),
         Err(why) => {
@@ -117,6 +117,17 @@ fn a_plan_of_the_folder_to_compare_with() {
 #[ignore = "minutes in the window and the browser, and not yet seen to pass there: see tests/scenarios/README.md"]
 fn a_plan_of_the_folder_to_compare_with_everywhere() {
     played("compare", Where::Everywhere);
+}
+
+#[test]
+fn a_review_to_an_approved_plan() {
+    played("review", Where::Here);
+}
+
+#[test]
+#[ignore = "minutes in the window and the browser: see tests/scenarios/README.md"]
+fn a_review_to_an_approved_plan_everywhere() {
+    played("review", Where::Everywhere);
 }
 
 #[test]

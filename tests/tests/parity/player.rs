@@ -32,6 +32,10 @@ pub trait Window {
     fn type_text(&mut self, text: &str);
     /// How a file beside the trace is named here.
     fn path(&self, name: &str) -> String;
+    /// Gives it a file beside the trace as a person picks one; false: it is typed where it lies.
+    fn hand(&mut self, _name: &str) -> bool {
+        false
+    }
     /// A file that was exported under that name, when it is there.
     fn exported(&mut self, name: &str) -> Option<Vec<u8>>;
     fn picture(&mut self, path: &Path) -> Result<(), String>;
@@ -87,6 +91,7 @@ impl Player<'_> {
             }
             Step::Wait(wait) => self.wait(wait),
             Step::Export(name) => self.export(name),
+            Step::Sign(name) => self.sign(name),
         }
     }
 
@@ -138,6 +143,19 @@ impl Player<'_> {
             std::thread::sleep(Duration::from_millis(20));
         };
         self.exports.insert(name.to_owned(), bytes);
+    }
+
+    fn sign(&mut self, name: &str) {
+        if self.window.hand(name) {
+            return;
+        }
+        self.click(&Target::of("Button", "Approve…"));
+        let field = Target { focused: Some(true), ..Target::of("TextInput", "Key") };
+        self.until("the key's path has the keys", |look| look.nodes.iter().any(|node| field.fits(node)));
+        self.window.key("Ctrl+A");
+        let path = self.window.path(name);
+        self.window.type_text(&path);
+        self.click(&Target::of("Button", "Sign"));
     }
 
     fn wait(&mut self, wait: &Wait) {

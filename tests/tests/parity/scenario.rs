@@ -16,6 +16,9 @@ pub struct Scenario {
     /// A plan that lies in the folder under this name, made by `loka plan` with these arguments.
     #[serde(default)]
     pub plan: Option<Given>,
+    /// Whose keys lie in the folder, as `ada.key.json`.
+    #[serde(default)]
+    pub keys: Vec<String>,
     pub steps: Vec<Step>,
 }
 
@@ -42,6 +45,8 @@ pub enum Step {
     Wait(Wait),
     /// Exports the plan under that name.
     Export(String),
+    /// Signs the version that is put up with the key of that name beside the trace, or as the browser is handed it.
+    Sign(String),
 }
 
 /// All that is given must be so.

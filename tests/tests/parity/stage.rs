@@ -20,6 +20,9 @@ pub struct Looks {
     pub ground: &'static str,
 }
 
+/// Who is at a window.
+pub const PERSON: &str = "Ada";
+
 pub const USUAL: Looks = Looks { size: [1280.0, 800.0], ground: "dark" };
 
 pub struct Stage {
@@ -29,7 +32,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    pub fn new(plan: Option<&Given>, looks: Looks) -> Self {
+    pub fn new(plan: Option<&Given>, keys: &[String], looks: Looks) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let traces = folder.path().join("traces");
         std::fs::create_dir(&traces).unwrap();
@@ -38,6 +41,7 @@ impl Stage {
         if let Some(given) = plan {
             std::fs::write(traces.join(&given.name), plan_of(given)).unwrap();
         }
+        keys.iter().for_each(|name| write_key(&traces, name));
         Self { folder, looks, trace }
     }
 
@@ -52,6 +56,15 @@ impl Stage {
         std::fs::create_dir_all(&path).unwrap();
         path
     }
+}
+
+/// The same key in every window, which nobody but its owner reads.
+fn write_key(folder: &Path, name: &str) {
+    let path = folder.join(format!("{}.key.json", name.to_lowercase()));
+    let key = loka_core::review::SecretKey::new(name, &[name.len() as u8; 32]).unwrap();
+    std::fs::write(&path, key.to_json()).unwrap();
+    #[cfg(unix)]
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
 }
 
 /// By the command line, from rows that are probed once.

@@ -54,7 +54,7 @@ fn click(window: &mut dyn Window, role: &str, label: &str) {
 #[test]
 fn two_browsers_share_a_session() {
     let _turn = turn();
-    let stage = Stage::new(None, USUAL);
+    let stage = Stage::new(None, &[], USUAL);
     let opened = Server::start(&stage, "127.0.0.1:0").and_then(|server| {
         let both = [InBrowser::of(&stage, &server, "Ada")?, InBrowser::of(&stage, &server, "Grace")?];
         Ok((server, both))
@@ -83,7 +83,7 @@ fn two_browsers_share_a_session() {
 #[test]
 fn a_page_says_that_its_server_is_away() {
     let _turn = turn();
-    let stage = Stage::new(None, USUAL);
+    let stage = Stage::new(None, &[], USUAL);
     let opened =
         Server::start(&stage, "127.0.0.1:0").and_then(|server| Ok((InBrowser::of(&stage, &server, "Ada")?, server)));
     let (mut page, server) = match opened {
@@ -125,7 +125,7 @@ fn page_and_window_look_alike() {
     for (size, ground) in
         [([1280.0, 800.0], "dark"), ([1280.0, 800.0], "light"), ([1920.0, 1080.0], "dark"), ([1920.0, 1080.0], "light")]
     {
-        let stages = [(); 2].map(|()| Stage::new(None, Looks { size, ground }));
+        let stages = [(); 2].map(|()| Stage::new(None, &[], Looks { size, ground }));
         let mut windows: [Box<dyn Window>; 2] =
             [Box::new(InBrowser::open(&stages[0]).unwrap()), Box::new(InWindow::open(&stages[1]).unwrap())];
         for window in &mut windows {

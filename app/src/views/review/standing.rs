@@ -125,16 +125,12 @@ fn rule_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let now = policy.approval.clone();
     ui.horizontal_wrapped(|ui| {
         ui.label(RichText::new("To be signed by").color(scene.theme.weak));
-        let text = now.as_ref().map_or_else(
-            || "nobody".to_owned(),
-            |rule| counted(rule.approvers as usize, "person").replace("persons", "people"),
-        );
+        let text = people(now.as_ref().map_or(0, |rule| rule.approvers));
         let combo = egui::ComboBox::from_id_salt("approvers").selected_text(text).show_ui(ui, |ui| {
             let mut asked = None;
             for count in 0..=MOST_OFFERED {
                 let on = now.as_ref().map_or(0, |rule| rule.approvers) == count;
-                let text = if count == 0 { "nobody".to_owned() } else { count.to_string() };
-                if ui.selectable_label(on, text).clicked() {
+                if ui.selectable_label(on, people(count)).clicked() {
                     asked = Some(count);
                 }
             }
@@ -156,6 +152,14 @@ fn rule_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
             }
         }
     });
+}
+
+fn people(count: u32) -> String {
+    match count {
+        0 => "nobody".to_owned(),
+        1 => "1 person".to_owned(),
+        count => format!("{count} people"),
+    }
 }
 
 /// How far the review is, and what people hold of the plan as a whole.
