@@ -1,0 +1,98 @@
+"""nvdlfw_inspect: the YAML loaded, and every linear asked for by its name, GEMM by GEMM.
+
+The features that the file names are Transformer Engine's, which needs CUDA; nvdlfw_features/ stands in for them.
+"""
+
+import contextlib
+import tempfile
+import unittest
+
+import support
+import toy
+from plans import HIGH, granularity, rotated, whole
+from support import expected
+
+import nvdlfw_inspect.api as debug_api
+
+FEATURES = str(support.HERE / "nvdlfw_features")
+GEMMS = ("fprop", "dgrad", "wgrad")
+BF16, FP8 = "cublaslt/bf16", "te/current"
+CHOICES = [HIGH, whole(FP8), (FP8, FP8, BF16), (FP8, BF16, BF16), (BF16, FP8, FP8), (BF16, BF16, FP8)]
+
+
+@contextlib.contextmanager
+def loaded(config):
+    """The debug tool with this file or mapping, as a training run has it."""
+    with tempfile.TemporaryDirectory() as logs:
+        debug_api.initialize(config, feature_dirs=[FEATURES], log_dir=logs)
+        try:
+            yield
+        finally:
+            debug_api.end_debug()
+
+
+def became(names):
+    """Whether the GEMMs of each stay in FP8, inside an autocast that has FP8 on."""
+    ask = lambda name, gemm: debug_api.transformer_engine.fp8_gemm_enabled(name, gemm=gemm)
+    return {name: tuple(ask(name, gemm) for gemm in GEMMS) for name in names}
+
+
+class Features(support.Conformance):
+    target = "nvdlfw"
+    file = "debug.yaml"
+
+    def test_every_gemm_is_off_where_the_plan_has_it_in_high_precision(self):
+        on = lambda kernels: tuple(granularity(kernel) != "high" for kernel in kernels)
+        for by in range(len(CHOICES)):
+            chosen = rotated(toy.PLANNED, CHOICES, by)
+            path = self.export(chosen)
+            with self.subTest(by=by), loaded(str(path)):
+                # A module of two names carries the one that Transformer Engine was given: the first.
+                names = [name for name in toy.all_names() if name != toy.ALIAS]
+                wanted = expected(chosen, on, (True, True, True))
+                self.assert_became(became(names), {name: wanted[name] for name in names})
+
+
+def section(layers, feature=None):
+    feature = feature or {"DisableQuantizationLayer": {"enabled": True}}
+    return {"enabled": True, "layers": layers, "transformer_engine": feature}
+
+
+class Traps(unittest.TestCase):
+    def off(self, layers):
+        with loaded({"one": section(layers)}):
+            return [name for name, on in became(toy.all_names()).items() if not on[0]]
+
+    def test_a_pattern_without_anchors_hits_layer_10(self):
+        self.assertIn("m.layers.10.fc1", self.off({"layer_name_regex_pattern": r"layers\.1"}))
+        self.assertIn("x.m.layers.1.fc1", self.off({"layer_name_regex_pattern": r"m\.layers\.1\.fc1"}))
+        self.assertEqual(self.off({"layer_name_regex_pattern": r"^(?:m\.layers\.1\.fc1)$"}), ["m.layers.1.fc1"])
+
+    def test_a_layer_type_is_a_substring(self):
+        self.assertIn("m.layers.10.fc1", self.off({"layer_types": ["layers.1"]}))
+
+    def test_exact_names_raise_for_every_other_layer(self):
+        with self.assertRaises(ValueError):
+            self.off({"exact_layer_names": ["fc1"]})
+
+    def test_a_layer_may_be_in_one_section_only(self):
+        twice = {"layer_name_regex_pattern": "^fc1$"}
+        with loaded({"one": section(twice), "two": section(twice)}), self.assertRaises(ValueError):
+            became(["fc1"])
+
+    def test_a_feature_of_another_name_is_refused(self):
+        with self.assertRaises(AssertionError):
+            with loaded({"one": section({"layer_name_regex_pattern": "^fc1$"}, {"DisableFp8": {"enabled": True}})}):
+                pass
+        debug_api.end_debug()
+
+    def test_inferred_names_have_a_prefix_that_plans_lack(self):
+        model = toy.toy()
+        with loaded({"one": section({"layer_name_regex_pattern": "^fc1$"})}):
+            debug_api.infer_and_assign_layer_names(model)
+            self.assertEqual(toy.linears(model)["fc1"].name, "model.fc1")
+            self.assertEqual(became(["model.fc1"]), {"model.fc1": (True, True, True)})
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,96 @@
+"""torchao's FqnToConfig: loaded and applied, each weight quantized on the CPU.
+
+The dynamic FP8 config asks for a GPU before it casts. Only that question is answered for it here: parsing, matching,
+dispatch and the cast of the weights are torchao's.
+"""
+
+import json
+import unittest
+from unittest import mock
+
+import support
+import toy
+from plans import HIGH, granularity, rotated, whole
+from support import expected
+
+import torch
+from torchao.core.config import config_from_dict
+from torchao.quantization import FqnToConfig, quant_api, quantize_
+from torchao.quantization.quantize_.workflows.float8.float8_tensor import Float8Tensor
+
+CHOICES = [HIGH, whole("torchao/tensorwise"), whole("torchao/rowwise"), whole("deepgemm/blockwise")]
+
+
+def granularity_of(module):
+    """(of the activation, of the weight), None for a linear in high precision."""
+    weight = module.weight
+    if not isinstance(weight, Float8Tensor):
+        assert type(weight) is torch.nn.Parameter and weight.dtype == torch.bfloat16
+        return None
+    return str(weight.act_quant_kwargs.granularity), tuple(weight.scale.shape)
+
+
+WANTED = {
+    "high": None,
+    "tensor": ("PerTensor()", (1, 1)),
+    "row": ("PerRow(dim=-1)", (toy.WIDTH, 1)),
+    "block": ("PerBlock(block_size=[1, 128])", (toy.WIDTH // 128, toy.WIDTH // 128)),
+}
+
+
+def became(model):
+    return {name: granularity_of(module) for name, module in toy.linears(model).items()}
+
+
+def apply(config, model):
+    with mock.patch.object(quant_api, "_check_hardware_support"):
+        quantize_(model, config, filter_fn=None)
+    return model
+
+
+class Inference(support.Conformance):
+    target = "torchao-inference"
+    file = "fqn_to_config.json"
+
+    def load(self, path):
+        config = config_from_dict(json.loads(path.read_text(encoding="utf-8")))
+        self.assertIsInstance(config, FqnToConfig)
+        return config
+
+    def test_every_linear_has_the_granularity_of_the_plan(self):
+        for by in range(len(CHOICES)):
+            chosen = rotated(toy.PLANNED, CHOICES, by)
+            with self.subTest(by=by):
+                model = apply(self.load(self.export(chosen)), toy.toy(dtype=torch.bfloat16))
+                wanted = expected(chosen, lambda kernels: WANTED[granularity(kernels[0])], None)
+                self.assert_became(became(model), wanted)
+
+
+def row():
+    return quant_api.Float8DynamicActivationFloat8WeightConfig(granularity=quant_api.PerRow())
+
+
+class Traps(unittest.TestCase):
+    def hit(self, key):
+        model = apply(FqnToConfig({key: row()}), toy.toy(dtype=torch.bfloat16))
+        return [name for name, became in became(model).items() if became is not None]
+
+    def test_a_regular_expression_without_its_last_dot_hits_layer_10(self):
+        self.assertIn("m.layers.10.fc1", self.hit(r"re:m\.layers\.1.*fc1"))
+        self.assertEqual(self.hit(r"re:m\.layers\.1\.fc1"), ["m.layers.1.fc1"])
+
+    def test_a_name_that_matches_nothing_is_passed_over_in_silence(self):
+        self.assertEqual(self.hit("m.layers.1.fc3"), [])
+
+    def test_the_default_hits_every_linear(self):
+        self.assertEqual(len(self.hit("_default")), len(toy.all_names()))
+
+    def test_without_a_gpu_the_config_asks_for_one(self):
+        if torch.cuda.is_available():
+            self.skipTest("there is a GPU")
+        with self.assertRaisesRegex(AssertionError, "compute capability"):
+            quantize_(toy.toy(dtype=torch.bfloat16), FqnToConfig({"fc1": row()}), filter_fn=None)
+
+
+if __name__ == "__main__":
+    unittest.main()
