@@ -41,19 +41,19 @@ def rotated(names: Sequence[str], choices: Sequence[Kernels], by: int = 0) -> Di
     return {name: choices[(index + by) % len(choices)] for index, name in enumerate(names)}
 
 
-def write_plan(path: pathlib.Path, chosen: Mapping[str, Kernels], shape: int = WIDTH) -> pathlib.Path:
+def write_plan(path: pathlib.Path, chosen: Mapping[str, Kernels]) -> pathlib.Path:
     """Writes it with the right digest, and reads it again with the checks that `loka.apply` makes."""
     plan = {
         "format": "loka-plan",
         "version": 1,
         "name": "toy",
         "created_at": "2026-11-21T00:00:00Z",
-        "model": {"name": "toy", "family": "mlp", "framework": "pytorch", "parameters": len(chosen) * shape * shape},
+        "model": {"name": "toy", "family": "mlp", "framework": "pytorch", "parameters": len(chosen) * WIDTH * WIDTH},
         "trace_digest": digest_of("no trace"),
         "results_digest": digest_of("no results"),
         "policy": {"name": "paper", "metric": "mere", "max_error": 0.2},
         "mods": {},
-        "sites": [_site(name, kernels, shape) for name, kernels in chosen.items()],
+        "sites": [_site(name, kernels) for name, kernels in chosen.items()],
         "totals": _totals(3 * len(chosen)),
     }
     path.write_text(json.dumps({**plan, "digest": digest_of(plan)}), encoding="utf-8")
@@ -61,7 +61,7 @@ def write_plan(path: pathlib.Path, chosen: Mapping[str, Kernels], shape: int = W
     return path
 
 
-def _site(name: str, kernels: Iterable[str], shape: int) -> dict:
+def _site(name: str, kernels: Iterable[str]) -> dict:
     choices = {
         gemm: {
             "kernel": kernel, "source": "override", "reason": "override: chosen for the test", "error": {"mere": 0.01},
@@ -69,7 +69,7 @@ def _site(name: str, kernels: Iterable[str], shape: int) -> dict:
         }
         for gemm, kernel in zip(("fprop", "dgrad", "wgrad"), kernels)
     }  # fmt: skip
-    return {"site": name, **choices, "m": 4096, "k": shape, "n": shape}
+    return {"site": name, **choices, "m": 4096, "k": WIDTH, "n": WIDTH}
 
 
 def _totals(num_gemms: int) -> dict:

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import unittest
 import warnings
-from typing import Any, Dict, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -25,8 +25,10 @@ warnings.filterwarnings("ignore")
 
 sys.path.insert(0, str(HERE))
 
+from torch import nn
+
 import toy
-from plans import Kernels, write_plan
+from plans import HIGH, Kernels, write_plan
 
 
 FRAMEWORKS = (
@@ -67,26 +69,30 @@ class Conformance(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
 
-    def export(self, chosen: Mapping[str, Kernels], *flags: str, shape: int = toy.WIDTH) -> pathlib.Path:
-        """The file that `loka` writes for a plan of these kernels."""
-        done = self._run(chosen, flags, shape)
+    def export(self, chosen: Mapping[str, Kernels], *flags: str, model: Optional[nn.Module] = None) -> pathlib.Path:
+        """The file that `loka` writes for a plan of these kernels and a model, the toy if none is given."""
+        done = self._run(chosen, flags, model)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.said = done.stdout + done.stderr
         return self.folder / self.file
 
-    def refused(self, chosen: Mapping[str, Kernels], *flags: str) -> str:
+    def refused(self, chosen: Mapping[str, Kernels], *flags: str, model: Optional[nn.Module] = None) -> str:
         """Why `loka` does not export it. Nothing may have been written."""
-        done = self._run(chosen, flags, toy.WIDTH)
+        done = self._run(chosen, flags, model)
         self.assertNotEqual(done.returncode, 0, f"exported: {done.stdout}")
         self.assertFalse((self.folder / self.file).exists(), "refused, and yet written")
         self.assertNotIn("panicked", done.stderr)
         return done.stderr
 
-    def _run(self, chosen: Mapping[str, Kernels], flags: Sequence[str], shape: int) -> subprocess.CompletedProcess:
+    def _run(
+        self, chosen: Mapping[str, Kernels], flags: Sequence[str], model: Optional[nn.Module]
+    ) -> subprocess.CompletedProcess:
         loka = loka_binary()
         self.assertIsNotNone(loka, "the program is not built: set LOKA_BIN")
-        plan = write_plan(self.folder / "toy.plan.json", chosen, shape)
-        command = [loka, "export", str(plan), "--to", self.target, "--out", str(self.folder / self.file), *flags]
+        out, modules = self.folder / self.file, self.folder / "modules.tsv"
+        out.unlink(missing_ok=True)
+        modules.write_text(toy.listing(model or toy.toy()), encoding="utf-8")
+        plan = write_plan(self.folder / "toy.plan.json", chosen)
+        command = [loka, "export", str(plan), "--to", self.target, "--out", str(out), "--modules", str(modules), *flags]
         return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=60)
 
     def assert_became(self, became: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
@@ -100,9 +106,13 @@ class Conformance(unittest.TestCase):
         self.assertEqual(wrong, [])
 
 
-def expected(chosen: Mapping[str, Kernels], of: Any, unlisted: Any, alias: Any = None) -> Dict[str, Any]:
-    """What each linear of the toy must become: `of(kernels)` for a planned one, `unlisted` for one that the plan
-    lacks, `alias` for the shared one's second name where that differs from its first."""
-    wanted = {name: of(chosen[name]) if name in chosen else unlisted for name in toy.all_names()}
-    wanted[toy.ALIAS] = wanted[toy.SHARED] if alias is None else alias
-    return wanted
+def expected(chosen: Mapping[str, Kernels], of: Callable[[Kernels], Any]) -> Dict[str, Any]:
+    """What each linear of the toy must become: `of(kernels)` for a planned one; one that the plan lacks stays in high
+    precision, and so does the second name of the shared one, which the plan lacks too."""
+    return {name: of(chosen.get(name, HIGH)) for name in toy.all_names()}
+
+
+def expected_as_one(chosen: Mapping[str, Kernels], of: Callable[[Kernels], Any]) -> Dict[str, Any]:
+    """The same, of frameworks that change the module itself: the shared one is one under both its names."""
+    wanted = expected(chosen, of)
+    return {**wanted, toy.ALIAS: wanted[toy.SHARED]}

@@ -6,7 +6,7 @@ import unittest
 import support
 import toy
 from plans import HIGH, granularity, rotated, whole
-from support import expected
+from support import expected_as_one
 
 from compressed_tensors.quantization import QuantizationConfig, apply_quantization_config
 
@@ -55,7 +55,7 @@ class Groups(support.Conformance):
             chosen = rotated(toy.PLANNED, CHOICES, by)
             with self.subTest(by=by):
                 model = self.apply(self.export(chosen), toy.toy())
-                wanted = expected(chosen, lambda kernels: WANTED[granularity(kernels[0])], None)
+                wanted = expected_as_one(chosen, lambda kernels: WANTED[granularity(kernels[0])])
                 self.assert_became(became(model), wanted)
 
 

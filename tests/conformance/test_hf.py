@@ -50,12 +50,7 @@ class Config(support.Conformance):
             chosen = rotated(toy.PLANNED, CHOICES, by)
             path = self.export(chosen)
             with self.subTest(by=by):
-                # What the plan lacks is converted: a list of exceptions cannot say otherwise. And the second name of a
-                # shared linear keeps the plain one, whatever the first becomes.
-                def of(kernels):
-                    return converted if granularity(kernels[0]) == "block" else None
-
-                wanted = {**expected(chosen, of, converted), toy.ALIAS: None}
+                wanted = expected(chosen, lambda kernels: converted if granularity(kernels[0]) == "block" else None)
                 self.assert_became(became(self.apply(path)), wanted)
 
 

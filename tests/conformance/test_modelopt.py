@@ -7,7 +7,7 @@ import unittest
 import support
 import toy
 from plans import HIGH, granularity, rotated, whole
-from support import expected
+from support import expected_as_one
 
 import modelopt.torch.quantization as mtq
 import torch
@@ -62,7 +62,7 @@ class Recipe(support.Conformance):
             chosen = rotated(toy.PLANNED, CHOICES, by)
             with self.subTest(by=by):
                 model = apply(self.load(self.export(chosen)), toy.toy())
-                wanted = expected(chosen, lambda kernels: WANTED[granularity(kernels[0])], WANTED["high"])
+                wanted = expected_as_one(chosen, lambda kernels: WANTED[granularity(kernels[0])])
                 self.assert_became(became(model), wanted)
 
 

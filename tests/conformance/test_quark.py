@@ -57,9 +57,7 @@ class Config(support.Conformance):
             path = self.export(chosen)
             with self.subTest(by=by):
                 model = apply(json.loads(path.read_text(encoding="utf-8")), toy.toy())
-                wanted = expected(
-                    chosen, lambda kernels: WANTED[granularity(kernels[0])], WANTED["high"], alias=WANTED["high"]
-                )
+                wanted = expected(chosen, lambda kernels: WANTED[granularity(kernels[0])])
                 self.assert_became(became(model), wanted)
 
 

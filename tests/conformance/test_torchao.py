@@ -43,7 +43,7 @@ class Training(support.Conformance):
             path = self.export(chosen)
             with self.subTest(by=by):
                 model = self.apply(path, toy.toy())
-                wanted = expected(chosen, lambda kernels: RECIPES[granularity(kernels[0])], None)
+                wanted = expected(chosen, lambda kernels: RECIPES[granularity(kernels[0])])
                 self.assert_became(became(model), wanted)
 
 

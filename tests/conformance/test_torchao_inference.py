@@ -11,7 +11,7 @@ from unittest import mock
 import support
 import toy
 from plans import HIGH, granularity, rotated, whole
-from support import expected
+from support import expected_as_one
 
 import torch
 from torchao.core.config import config_from_dict
@@ -62,7 +62,7 @@ class Inference(support.Conformance):
             chosen = rotated(toy.PLANNED, CHOICES, by)
             with self.subTest(by=by):
                 model = apply(self.load(self.export(chosen)), toy.toy(dtype=torch.bfloat16))
-                wanted = expected(chosen, lambda kernels: WANTED[granularity(kernels[0])], None)
+                wanted = expected_as_one(chosen, lambda kernels: WANTED[granularity(kernels[0])])
                 self.assert_became(became(model), wanted)
 
 

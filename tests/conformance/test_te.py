@@ -1,0 +1,61 @@
+"""Transformer Engine: matching only. The file is run with stubs of what it imports, for the package needs CUDA; its
+quantizer factory is then asked for every tensor of every linear, and what each GEMM's operands are is put together as
+Transformer Engine does: fprop reads both rows-first, wgrad both columns-first, dgrad the weight columns-first.
+"""
+
+import runpy
+import unittest
+
+import stubs
+import support
+import toy
+from plans import HIGH, granularity, rotated, whole
+from support import expected
+
+BF16, CURRENT, BLOCK = "cublaslt/bf16", "te/current", "te/blockwise"
+CHOICES = [
+    HIGH, whole(CURRENT), whole(BLOCK), (CURRENT, BF16, BF16), (CURRENT, CURRENT, BF16), (BF16, CURRENT, CURRENT),
+    (BLOCK, BF16, BLOCK), (CURRENT, BLOCK, BLOCK), (BF16, BF16, BLOCK),
+]  # fmt: skip
+
+
+def gemms(qfactory, name):
+    """What fprop, dgrad and wgrad are, in the words of plans.granularity."""
+    ask = lambda tensor: qfactory(stubs.QuantizerRole("linear", tensor, name))
+    x, weight, gradient = ask("input"), ask("weight"), ask("grad_output")
+    operands = (
+        (x.rowwise, weight.rowwise), (weight.columnwise, gradient.rowwise), (x.columnwise, gradient.columnwise),
+    )  # fmt: skip
+    return tuple(one if one == other else (one, other) for one, other in operands)
+
+
+class Recipe(support.Conformance):
+    target = "te"
+    file = "plan_te.py"
+
+    def load(self, path):
+        return runpy.run_path(str(path))
+
+    def test_every_gemm_has_the_recipe_of_the_plan(self):
+        for by in range(len(CHOICES)):
+            chosen = rotated(toy.PLANNED, CHOICES, by)
+            path = self.export(chosen)
+            with self.subTest(by=by), stubs.transformer_engine():
+                qfactory = self.load(path)["qfactory"]
+                became = {name: gemms(qfactory, name) for name in toy.all_names()}
+                self.assert_became(became, expected(chosen, lambda kernels: tuple(map(granularity, kernels))))
+
+    def test_it_answers_what_no_linear_asks(self):
+        """A role that it does not know must be given a quantizer: None is an error in the middle of a step."""
+        path = self.export({"fc1": whole(CURRENT)})
+        with stubs.transformer_engine():
+            qfactory = self.load(path)["qfactory"]
+            self.assertEqual(qfactory(None), stubs.identity())
+            for tensor in ("output", "grad_input", "", "something"):
+                for module in ("linear", "grouped_linear", "dpa", ""):
+                    for name in ("fc1", "elsewhere", ""):
+                        self.assertIsInstance(qfactory(stubs.QuantizerRole(module, tensor, name)), stubs.Quantizer)
+
+
+if __name__ == "__main__":
+    unittest.main()
