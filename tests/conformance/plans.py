@@ -6,6 +6,7 @@ No probe stands behind these plans: what is tested is what a framework makes of 
 import json
 import pathlib
 import sys
+from dataclasses import dataclass
 from typing import Dict, Iterable, Mapping, Sequence, Tuple
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
@@ -18,7 +19,8 @@ from toy import WIDTH
 Kernels = Tuple[str, str, str]
 """Of fprop, dgrad and wgrad."""
 
-HIGH: Kernels = ("cublaslt/bf16",) * 3
+BF16 = "cublaslt/bf16"
+HIGH: Kernels = (BF16, BF16, BF16)
 
 
 def whole(kernel: str) -> Kernels:
@@ -26,14 +28,55 @@ def whole(kernel: str) -> Kernels:
     return (kernel,) * 3
 
 
-def granularity(kernel: str) -> str:
-    """`high`, `tensor`, `row`, `block`, or `row-gw-hp` for torchao's recipe of that name."""
-    recipe = kernel.split("/")[1].split("+")[0]
-    known = {
-        "bf16": "high", "tf32": "high", "current": "tensor", "rowwise": "row", "blockwise": "block",
-        "tensorwise": "tensor", "rowwise_with_gw_hp": "row-gw-hp",
-    }  # fmt: skip
-    return known[recipe.removeprefix("fp8-")]
+@dataclass(frozen=True)
+class Numerics:
+    """Of one GEMM. `scheme`: `high`, `tensor`, `row`, `block`, or `row x tensor` where the weight has one scale."""
+
+    scheme: str
+    fast: bool = False
+    power_of_two: bool = False
+
+
+SCHEMES = {
+    "bf16": "high", "tf32": "high", "current": "tensor", "tensorwise": "tensor", "rowwise": "row", "blockwise": "block",
+}  # fmt: skip
+
+
+def numerics(kernels: Kernels) -> Tuple[Numerics, Numerics, Numerics]:
+    """What the kernels of a plan do: the columns of the table of kernels in docs/method.md, once more by hand."""
+    return tuple(_numerics(kernel, gemm) for gemm, kernel in enumerate(kernels))
+
+
+def _numerics(kernel: str, gemm: int) -> Numerics:
+    library, recipe = kernel.split("/")
+    name = recipe.removeprefix("fp8-").removesuffix("+fast")
+    fast = recipe.endswith("+fast") or kernel == "fbgemm/rowwise"
+    if library == "torchao" or kernel == "te/current":
+        fast = gemm == 0
+    if name == "rowwise_with_gw_hp":
+        return Numerics("high") if gemm == 2 else Numerics(("row", "row x tensor")[gemm], fast, True)
+    if SCHEMES[name] == "high":
+        return Numerics("high")
+    return Numerics(SCHEMES[name], fast, kernel in ("torchao/rowwise", "te/blockwise"))
+
+
+def schemes(kernels: Kernels) -> Tuple[str, str, str]:
+    return tuple(each.scheme for each in numerics(kernels))
+
+
+def nearest(scheme: str, has: Sequence[str]) -> str:
+    """What a lossy export may make of it: itself, the next finer one, or high precision, never a coarser one."""
+    finer = ["tensor", "row", "block"]
+    if scheme == "high":
+        return scheme
+    return next((other for other in finer[finer.index(scheme) :] if other in has), "high")
+
+
+LOSSY = [
+    HIGH, whole("te/current"), whole("torchao/rowwise"), whole("te/blockwise"), ("te/current", BF16, BF16),
+    (BF16, "fbgemm/rowwise", "deepgemm/blockwise"), ("fbgemm/rowwise", "fbgemm/rowwise", BF16),
+]  # fmt: skip
+"""What no target can say all of."""
 
 
 def rotated(names: Sequence[str], choices: Sequence[Kernels], by: int = 0) -> Dict[str, Kernels]:

@@ -11,10 +11,16 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterator, Optional
 from unittest import mock
 
+from torch import nn
+
 FACTORIES = {
     "high_precision_factory": "high", "current_scaling_factory": "tensor", "float8_block_scaling_factory": "block",
     "mxfp8_factory": "mxfp8",
 }  # fmt: skip
+
+
+LINEARS = {"Linear": nn.Linear, "LayerNormLinear": type("LayerNormLinear", (nn.Linear,), {})}
+"""So that the toy is a model of its layers."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +32,7 @@ class QuantizerRole:
 
 @dataclass(frozen=True)
 class Quantizer:
-    """What the tensor is in each of its two directions, in the words of plans.granularity."""
+    """What the tensor is in each of its two directions, in the words of plans.SCHEMES."""
 
     rowwise: str
     columnwise: str
@@ -62,7 +68,7 @@ def _modules() -> Dict[str, types.ModuleType]:
         "": {},
         ".common": {},
         ".common.recipe": {"CustomRecipe": CustomRecipe},
-        ".pytorch": {**front, **quantizers},
+        ".pytorch": {**front, **quantizers, **LINEARS},
         ".pytorch.quantization": front,
         ".pytorch.custom_recipes": {},
         ".pytorch.custom_recipes.quantizer_factories": {name: _factory(kind) for name, kind in FACTORIES.items()},

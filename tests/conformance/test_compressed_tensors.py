@@ -5,7 +5,7 @@ import unittest
 
 import support
 import toy
-from plans import HIGH, granularity, rotated, whole
+from plans import HIGH, LOSSY, nearest, rotated, schemes, whole
 from support import expected_as_one
 
 from compressed_tensors.quantization import QuantizationConfig, apply_quantization_config
@@ -55,8 +55,15 @@ class Groups(support.Conformance):
             chosen = rotated(toy.PLANNED, CHOICES, by)
             with self.subTest(by=by):
                 model = self.apply(self.export(chosen), toy.toy())
-                wanted = expected_as_one(chosen, lambda kernels: WANTED[granularity(kernels[0])])
+                wanted = expected_as_one(chosen, lambda kernels: WANTED[schemes(kernels)[0]])
                 self.assert_became(became(model), wanted)
+
+    def test_what_is_lost_becomes_no_coarser(self):
+        chosen = rotated(toy.PLANNED, LOSSY)
+        self.refused(chosen)
+        path = self.export(chosen, "--allow-loss")
+        of = lambda kernels: WANTED[nearest(schemes(kernels)[0], ("tensor", "row", "block"))]
+        self.assert_became(became(self.apply(path, toy.toy())), expected_as_one(chosen, of))
 
 
 class Traps(unittest.TestCase):

@@ -9,7 +9,7 @@ import unittest
 
 import support
 import toy
-from plans import HIGH, granularity, rotated, whole
+from plans import HIGH, LOSSY, nearest, rotated, schemes, whole
 from support import expected
 
 import torch
@@ -19,6 +19,7 @@ from transformers.integrations.finegrained_fp8 import FP8Linear, replace_with_fp
 from transformers.quantizers.quantizers_utils import should_convert_module
 
 CHOICES = [HIGH, whole("deepgemm/blockwise")]
+WANTED = {"high": None, "block": ((128, 128), "dynamic")}
 
 
 def kind(module):
@@ -45,13 +46,19 @@ class Config(support.Conformance):
         return model
 
     def test_every_linear_of_the_plan_is_converted_or_left(self):
-        converted = ((128, 128), "dynamic")
         for by in range(len(CHOICES)):
             chosen = rotated(toy.PLANNED, CHOICES, by)
             path = self.export(chosen)
             with self.subTest(by=by):
-                wanted = expected(chosen, lambda kernels: converted if granularity(kernels[0]) == "block" else None)
+                wanted = expected(chosen, lambda kernels: WANTED[schemes(kernels)[0]])
                 self.assert_became(became(self.apply(path)), wanted)
+
+    def test_what_is_lost_becomes_no_coarser(self):
+        chosen = rotated(toy.PLANNED, LOSSY)
+        self.refused(chosen)
+        path = self.export(chosen, "--allow-loss")
+        of = lambda kernels: WANTED[nearest(schemes(kernels)[0], ("block",))]
+        self.assert_became(became(self.apply(path)), expected(chosen, of))
 
 
 class Traps(unittest.TestCase):

@@ -7,7 +7,7 @@ import unittest
 
 import support
 import toy
-from plans import HIGH, granularity, rotated, whole
+from plans import HIGH, LOSSY, nearest, rotated, schemes, whole
 from support import expected
 
 from megatron.core.enums import Fp8Recipe
@@ -19,7 +19,7 @@ from megatron.core.quantization.quant_config import RecipeConfig
 from megatron.core.quantization.utils import get_quant_config_or_none, load_quantization_recipe
 
 CHOICES = [HIGH, whole("te/current"), whole("te/blockwise")]
-RECIPES = {"tensor": (Fp8Recipe.tensorwise, "hybrid"), "block": (Fp8Recipe.blockwise, "e4m3")}
+RECIPES = {"high": "high", "tensor": (Fp8Recipe.tensorwise, "hybrid"), "block": (Fp8Recipe.blockwise, "e4m3")}
 
 
 def params_of(recipe, name):
@@ -42,6 +42,19 @@ def decision(params):
     return Fp8Recipe(made.fp8_quantization_recipe), made.fp8_format
 
 
+NAMES = [name for name in toy.all_names() if name != toy.ALIAS]
+"""A module is built under one name."""
+
+
+def became(recipe):
+    return {name: decision(params_of(recipe, name)) for name in NAMES}
+
+
+def wanted(chosen, of):
+    of_all = expected(chosen, of)
+    return {name: of_all[name] for name in NAMES}
+
+
 class Precision(support.Conformance):
     target = "megatron"
     file = "precision.yaml"
@@ -52,8 +65,18 @@ class Precision(support.Conformance):
             path = self.export(chosen)
             with self.subTest(by=by):
                 recipe = load_quantization_recipe(str(path))
-                became = {name: decision(params_of(recipe, name)) for name in toy.all_names()}
-                self.assert_became(became, expected(chosen, lambda kernels: RECIPES.get(granularity(kernels[0]), "high")))
+                self.assert_became(became(recipe), wanted(chosen, lambda kernels: RECIPES[schemes(kernels)[0]]))
+
+    def test_what_is_lost_becomes_no_coarser(self):
+        def of(kernels):
+            if "high" in schemes(kernels):
+                return "high"
+            return RECIPES[max((nearest(scheme, ("tensor", "block")) for scheme in schemes(kernels)), key="tensor block".find)]
+
+        chosen = rotated(toy.PLANNED, LOSSY)
+        self.refused(chosen)
+        recipe = load_quantization_recipe(str(self.export(chosen, "--allow-loss")))
+        self.assert_became(became(recipe), wanted(chosen, of))
 
 
 class Traps(unittest.TestCase):

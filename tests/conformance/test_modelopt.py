@@ -6,14 +6,14 @@ import unittest
 
 import support
 import toy
-from plans import HIGH, granularity, rotated, whole
+from plans import HIGH, LOSSY, nearest, rotated, schemes, whole
 from support import expected_as_one
 
 import modelopt.torch.quantization as mtq
 import torch
 from modelopt.recipe import load_recipe
 
-CHOICES = [HIGH, whole("te/current"), whole("fbgemm/rowwise"), whole("deepgemm/blockwise")]
+CHOICES = [HIGH, whole("fbgemm/rowwise"), whole("deepgemm/blockwise")]
 
 
 def quantizer(module, which):
@@ -62,8 +62,15 @@ class Recipe(support.Conformance):
             chosen = rotated(toy.PLANNED, CHOICES, by)
             with self.subTest(by=by):
                 model = apply(self.load(self.export(chosen)), toy.toy())
-                wanted = expected_as_one(chosen, lambda kernels: WANTED[granularity(kernels[0])])
+                wanted = expected_as_one(chosen, lambda kernels: WANTED[schemes(kernels)[0]])
                 self.assert_became(became(model), wanted)
+
+    def test_what_is_lost_becomes_no_coarser(self):
+        chosen = rotated(toy.PLANNED, LOSSY)
+        self.refused(chosen)
+        path = self.export(chosen, "--allow-loss")
+        of = lambda kernels: WANTED[nearest(schemes(kernels)[0], ("tensor", "row", "block"))]
+        self.assert_became(became(apply(self.load(path), toy.toy())), expected_as_one(chosen, of))
 
 
 class Traps(unittest.TestCase):

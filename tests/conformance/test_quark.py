@@ -7,27 +7,28 @@ import unittest
 
 import support
 import toy
-from plans import HIGH, granularity, rotated, whole
+from measured import sharing
+from plans import HIGH, LOSSY, nearest, rotated, schemes, whole
 from support import expected
 
 import torch
 from quark.torch import ModelQuantizer
 from quark.torch.quantization.config.config import QConfig
 from quark.torch.quantization.nn.modules.quantize_linear import QuantLinear
+from quark.torch.quantization.tensor_quantize import DynamicScaledFakeQuantize
 
 CHOICES = [HIGH, whole("te/current"), whole("fbgemm/rowwise")]
 WANTED = {
     "high": (None, None, None),
-    "tensor": (("fp8_e4m3", "per_tensor", None, False), ("fp8_e4m3", "per_tensor", None, True), None),
-    "row": (("fp8_e4m3", "per_channel", 0, False), ("fp8_e4m3", "per_channel", -1, True), None),
+    "tensor": (("per_tensor", None), "tensor", None),
+    "row": (("per_channel", 0), "row", None),
 }
-"""Of the weight, the input and the output: type, scheme, axis, dynamic."""
+"""Of the weight its scheme and axis, of the input which elements of [rows, features] share a scale, of the output."""
 
 
-def quantizer(made):
-    if made is None:
-        return None
-    return made.dtype.value, made.qscheme.value, made.ch_axis, "Dynamic" in type(made).__name__
+def weight_of(made):
+    assert made.dtype.value == "fp8_e4m3" and not isinstance(made, DynamicScaledFakeQuantize)
+    return made.qscheme.value, made.ch_axis
 
 
 def quantizers(module):
@@ -35,7 +36,7 @@ def quantizers(module):
         assert type(module) is torch.nn.Linear
         return None, None, None
     kinds = (module._weight_quantizer, module._input_quantizer, module._output_quantizer)
-    return tuple(quantizer(made) for made in kinds)
+    return tuple(made and of(made) for made, of in zip(kinds, (weight_of, sharing, sharing)))
 
 
 def became(model):
@@ -57,8 +58,15 @@ class Config(support.Conformance):
             path = self.export(chosen)
             with self.subTest(by=by):
                 model = apply(json.loads(path.read_text(encoding="utf-8")), toy.toy())
-                wanted = expected(chosen, lambda kernels: WANTED[granularity(kernels[0])])
+                wanted = expected(chosen, lambda kernels: WANTED[schemes(kernels)[0]])
                 self.assert_became(became(model), wanted)
+
+    def test_what_is_lost_becomes_no_coarser(self):
+        chosen = rotated(toy.PLANNED, LOSSY)
+        self.refused(chosen)
+        path = self.export(chosen, "--allow-loss")
+        of = lambda kernels: WANTED[nearest(schemes(kernels)[0], ("tensor", "row"))]
+        self.assert_became(became(apply(json.loads(path.read_text(encoding="utf-8")), toy.toy())), expected(chosen, of))
 
 
 def tensor():
@@ -75,12 +83,15 @@ def layer(weight):
 
 
 class Traps(unittest.TestCase):
-    def hit(self, layers=(), exclude=(), everywhere=None):
-        fields = {
+    def fields(self, layers=(), exclude=(), everywhere=None):
+        return {
             "global_quant_config": layer(everywhere), "layer_quant_config": {name: layer(tensor()) for name in layers},
             "layer_type_quant_config": {}, "exclude": list(exclude), "algo_config": None, "quant_mode": "eager_mode",
         }  # fmt: skip
-        return [name for name, kinds in became(apply(fields, toy.toy())).items() if kinds[0] is not None]
+
+    def hit(self, *layers, **others):
+        kinds = became(apply(self.fields(*layers, **others), toy.toy()))
+        return [name for name, (of_weight, *_) in kinds.items() if of_weight is not None]
 
     def test_a_glob_hits_layer_10(self):
         self.assertIn("m.layers.10.fc1", self.hit(["*layers.1*"]))
@@ -93,6 +104,16 @@ class Traps(unittest.TestCase):
     def test_the_global_config_is_for_all_that_is_not_listed(self):
         hit = self.hit(everywhere=tensor(), exclude=["fc1"])
         self.assertEqual(set(toy.all_names()) - set(hit), {"fc1"})
+
+    def test_axis_1_is_one_scale_a_column(self):
+        """What its own preset `ptpc_fp8` has, for inputs [batch, rows, features] of one example."""
+        observer = {"qscheme": "per_channel", "observer_cls": "PerChannelMinMaxObserver", "is_dynamic": True}
+        found = {}
+        for axis in (0, 1):
+            inputs = {**tensor(), **observer, "ch_axis": axis}
+            fields = {**self.fields(["fc1"]), "layer_quant_config": {"fc1": {**layer(tensor()), "input_tensors": inputs}}}
+            found[axis] = became(apply(fields, toy.toy()))["fc1"][1]
+        self.assertEqual(found, {0: "row", 1: "column"})
 
     def test_the_second_name_of_a_shared_linear_is_asked_for_by_itself(self):
         self.assertEqual(self.hit([toy.SHARED]), [toy.SHARED])

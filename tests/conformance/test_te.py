@@ -4,15 +4,16 @@ Transformer Engine does: fprop reads both rows-first, wgrad both columns-first, 
 """
 
 import runpy
+import types
 import unittest
 
 import stubs
 import support
 import toy
-from plans import HIGH, granularity, rotated, whole
-from support import expected
+from plans import BF16, HIGH, LOSSY, nearest, rotated, schemes, whole
+from support import expected_as_one
 
-BF16, CURRENT, BLOCK = "cublaslt/bf16", "te/current", "te/blockwise"
+CURRENT, BLOCK = "te/current", "te/blockwise"
 CHOICES = [
     HIGH, whole(CURRENT), whole(BLOCK), (CURRENT, BF16, BF16), (CURRENT, CURRENT, BF16), (BF16, CURRENT, CURRENT),
     (BLOCK, BF16, BLOCK), (CURRENT, BLOCK, BLOCK), (BF16, BF16, BLOCK),
@@ -20,7 +21,7 @@ CHOICES = [
 
 
 def gemms(qfactory, name):
-    """What fprop, dgrad and wgrad are, in the words of plans.granularity."""
+    """What fprop, dgrad and wgrad are, in the words of plans.SCHEMES."""
     ask = lambda tensor: qfactory(stubs.QuantizerRole("linear", tensor, name))
     x, weight, gradient = ask("input"), ask("weight"), ask("grad_output")
     operands = (
@@ -34,22 +35,45 @@ class Recipe(support.Conformance):
     file = "plan_te.py"
 
     def load(self, path):
-        return runpy.run_path(str(path))
+        return types.SimpleNamespace(**runpy.run_path(str(path)))
+
+    def became(self, path):
+        """Of the toy whose linears are Transformer Engine's: each by the name that the file gave it."""
+        model, file = toy.toy(), self.load(path)
+        recipe = file.apply(model)
+        with self.assertRaises(RuntimeError):
+            file.check()
+        found = {name: gemms(recipe.qfactory, module.name) for name, module in toy.linears(model).items()}
+        file.check()
+        return found
 
     def test_every_gemm_has_the_recipe_of_the_plan(self):
         for by in range(len(CHOICES)):
             chosen = rotated(toy.PLANNED, CHOICES, by)
             path = self.export(chosen)
             with self.subTest(by=by), stubs.transformer_engine():
-                qfactory = self.load(path)["qfactory"]
-                became = {name: gemms(qfactory, name) for name in toy.all_names()}
-                self.assert_became(became, expected(chosen, lambda kernels: tuple(map(granularity, kernels))))
+                self.assert_became(self.became(path), expected_as_one(chosen, schemes))
+
+    def test_what_is_lost_becomes_no_coarser(self):
+        chosen = rotated(toy.PLANNED, LOSSY)
+        self.refused(chosen)
+        path = self.export(chosen, "--allow-loss")
+        of = lambda kernels: tuple(nearest(scheme, ("tensor", "block")) for scheme in schemes(kernels))
+        with stubs.transformer_engine():
+            self.assert_became(self.became(path), expected_as_one(chosen, of))
+
+    def test_another_model_is_refused(self):
+        path = self.export({"fc1": whole(CURRENT)}, model=toy.toy(["fc1", "fc2"]))
+        with stubs.transformer_engine():
+            for names in (["fc2"], ["fc1"], ["fc1", "fc2", "fc3"]):
+                with self.assertRaises(ValueError):
+                    self.load(path).apply(toy.toy(names))
 
     def test_it_answers_what_no_linear_asks(self):
         """A role that it does not know must be given a quantizer: None is an error in the middle of a step."""
         path = self.export({"fc1": whole(CURRENT)})
         with stubs.transformer_engine():
-            qfactory = self.load(path)["qfactory"]
+            qfactory = self.load(path).qfactory
             self.assertEqual(qfactory(None), stubs.identity())
             for tensor in ("output", "grad_input", "", "something"):
                 for module in ("linear", "grouped_linear", "dpa", ""):

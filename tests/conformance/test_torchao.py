@@ -5,28 +5,66 @@ import unittest
 
 import support
 import toy
-from plans import HIGH, granularity, rotated, whole
-from support import expected
+from plans import BF16, HIGH, Numerics, numerics, rotated, whole
+from support import expected_as_one
 
 from torch import nn
 from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+from torchao.float8.config import ScalingGranularity, ScalingType
 from torchao.float8.float8_linear import Float8Linear
 
-RECIPES = {"tensor": "tensorwise", "row": "rowwise", "row-gw-hp": "rowwise_with_gw_hp", "high": None}
-CHOICES = [HIGH, whole("torchao/tensorwise"), whole("torchao/rowwise"), whole("torchao/rowwise_with_gw_hp")]
+SCALED = {ScalingGranularity.TENSORWISE: "tensor", ScalingGranularity.AXISWISE: "row"}
+FAST = "cublaslt/fp8-tensorwise+fast"
+ROW = "fbgemm/rowwise"
+CHOICES = [
+    HIGH, whole("torchao/tensorwise"), whole("torchao/rowwise"), whole("torchao/rowwise_with_gw_hp"), whole(FAST),
+    (FAST, BF16, BF16), (ROW, ROW, BF16), (BF16, ROW, ROW), ("cublaslt/fp8-rowwise",) * 3,
+]  # fmt: skip
 
 
-def recipe_of(module):
-    """The recipe that torchao made it with; None for a plain linear."""
+def gemm(left, right, fast, power_of_two):
+    """Of one GEMM, from how its two operands are cast."""
+    off = [cast.scaling_type is ScalingType.DISABLED for cast in (left, right)]
+    if all(off):
+        return Numerics("high")
+    assert not any(off)
+    scheme = [SCALED[cast.scaling_granularity] for cast in (left, right)]
+    one = scheme[0] if scheme[0] == scheme[1] else " x ".join(scheme)
+    return Numerics(one, fast, power_of_two)
+
+
+def numerics_of(module):
+    """What torchao's config of a linear does in fprop, dgrad and wgrad."""
     if type(module) is nn.Linear:
-        return None
+        return (Numerics("high"),) * 3
     assert type(module) is Float8Linear
-    names = [name for name in RECIPES.values() if name and module.config == Float8LinearConfig.from_recipe_name(name)]
-    return names[0] if len(names) == 1 else module.config
+    made = module.config
+    rounded = made.round_scales_to_power_of_2
+    return (
+        gemm(made.cast_config_input, made.cast_config_weight, made.gemm_config_output.use_fast_accum, rounded),
+        gemm(
+            made.cast_config_grad_output,
+            made.cast_config_weight_for_grad_input,
+            made.gemm_config_grad_input.use_fast_accum,
+            rounded,
+        ),
+        gemm(
+            made.cast_config_grad_output_for_grad_weight,
+            made.cast_config_input_for_grad_weight,
+            made.gemm_config_grad_weight.use_fast_accum,
+            rounded,
+        ),
+    )
 
 
 def became(model):
-    return {name: recipe_of(module) for name, module in toy.linears(model).items()}
+    return {name: numerics_of(module) for name, module in toy.linears(model).items()}
+
+
+def recipe_of(module):
+    """The name of torchao's own recipe that it was made with."""
+    names = ("tensorwise", "rowwise", "rowwise_with_gw_hp")
+    return next((name for name in names if module.config == Float8LinearConfig.from_recipe_name(name)), None)
 
 
 class Training(support.Conformance):
@@ -37,14 +75,32 @@ class Training(support.Conformance):
         runpy.run_path(str(path))["apply"](model)
         return model
 
-    def test_every_linear_has_the_recipe_of_the_plan(self):
+    def test_every_gemm_is_cast_and_summed_as_in_the_plan(self):
         for by in range(len(CHOICES)):
             chosen = rotated(toy.PLANNED, CHOICES, by)
             path = self.export(chosen)
             with self.subTest(by=by):
-                model = self.apply(path, toy.toy())
-                wanted = expected(chosen, lambda kernels: RECIPES[granularity(kernels[0])])
-                self.assert_became(became(model), wanted)
+                self.assert_became(became(self.apply(path, toy.toy())), expected_as_one(chosen, numerics))
+
+    def test_its_own_recipes_are_its_own(self):
+        for name in ("tensorwise", "rowwise", "rowwise_with_gw_hp"):
+            path = self.export({"fc1": whole(f"torchao/{name}")})
+            self.assertEqual(recipe_of(toy.linears(self.apply(path, toy.toy()))["fc1"]), name)
+
+    def test_what_is_lost_stays_in_high_precision(self):
+        chosen = rotated(toy.PLANNED, [HIGH, whole("te/blockwise"), whole("torchao/rowwise")])
+        self.assertIn("blockwise", self.refused(chosen))
+        model = self.apply(self.export(chosen, "--allow-loss"), toy.toy())
+        cut = lambda kernels: numerics(HIGH if kernels[0] == "te/blockwise" else kernels)
+        self.assert_became(became(model), expected_as_one(chosen, cut))
+
+    def test_another_model_is_left_as_it_is(self):
+        path = self.export({"fc1": whole("torchao/rowwise")}, model=toy.toy(["fc1", "fc2"]))
+        for names in (["fc2"], ["fc1"], ["fc1", "fc2", "fc3"]):
+            model = toy.toy(names)
+            with self.assertRaises(ValueError):
+                self.apply(path, model)
+            self.assertEqual({type(module) for module in model.children()}, {nn.Linear})
 
 
 class Traps(unittest.TestCase):
@@ -53,7 +109,7 @@ class Traps(unittest.TestCase):
         model = toy.toy()
         keep = ["m.layers.1"]
         convert_to_float8_training(model, module_filter_fn=lambda module, name: not any(part in name for part in keep))
-        kept = [name for name, recipe in became(model).items() if recipe is None]
+        kept = [name for name, module in toy.linears(model).items() if type(module) is nn.Linear]
         self.assertIn("m.layers.10.fc1", kept)
         self.assertIn("x.m.layers.1.fc1", kept)
 

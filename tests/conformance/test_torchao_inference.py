@@ -10,7 +10,7 @@ from unittest import mock
 
 import support
 import toy
-from plans import HIGH, granularity, rotated, whole
+from plans import HIGH, LOSSY, nearest, rotated, schemes, whole
 from support import expected_as_one
 
 import torch
@@ -18,7 +18,7 @@ from torchao.core.config import config_from_dict
 from torchao.quantization import FqnToConfig, quant_api, quantize_
 from torchao.quantization.quantize_.workflows.float8.float8_tensor import Float8Tensor
 
-CHOICES = [HIGH, whole("torchao/tensorwise"), whole("torchao/rowwise"), whole("deepgemm/blockwise")]
+CHOICES = [HIGH, whole("cublaslt/fp8-tensorwise+fast"), whole("fbgemm/rowwise"), whole("deepgemm/blockwise")]
 
 
 def granularity_of(module):
@@ -62,12 +62,19 @@ class Inference(support.Conformance):
             chosen = rotated(toy.PLANNED, CHOICES, by)
             with self.subTest(by=by):
                 model = apply(self.load(self.export(chosen)), toy.toy(dtype=torch.bfloat16))
-                wanted = expected_as_one(chosen, lambda kernels: WANTED[granularity(kernels[0])])
+                wanted = expected_as_one(chosen, lambda kernels: WANTED[schemes(kernels)[0]])
                 self.assert_became(became(model), wanted)
 
 
 def row():
     return quant_api.Float8DynamicActivationFloat8WeightConfig(granularity=quant_api.PerRow())
+
+    def test_what_is_lost_becomes_no_coarser(self):
+        chosen = rotated(toy.PLANNED, LOSSY)
+        self.refused(chosen)
+        path = self.export(chosen, "--allow-loss")
+        of = lambda kernels: WANTED[nearest(schemes(kernels)[0], ("tensor", "row", "block"))]
+        self.assert_became(became(apply(self.load(path), toy.toy(dtype=torch.bfloat16))), expected_as_one(chosen, of))
 
 
 class Traps(unittest.TestCase):

@@ -72,8 +72,7 @@ def linears(model: nn.Module) -> Dict[str, nn.Module]:
 
 def listing(model: nn.Module) -> str:
     """Each module's name and class, a tab between them, a line each: the list that `loka export --modules` takes."""
-    modules = model.named_modules(remove_duplicate=False)
-    return "".join(f"{name}\t{type(module).__name__}\n" for name, module in modules if name)
+    return "".join(f"{name}\t{type(module).__name__}\n" for name, module in model.named_modules() if name)
 
 
 def all_names() -> List[str]:
