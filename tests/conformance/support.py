@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import unittest
 import warnings
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence
 
@@ -25,10 +24,11 @@ warnings.filterwarnings("ignore")
 
 sys.path.insert(0, str(HERE))
 
+import torch
 from torch import nn
 
 import toy
-from plans import HIGH, Kernels, write_plan
+from plans import HIGH, LOSSY, Kernels, rotated, write_plan
 
 
 FRAMEWORKS = (
@@ -57,17 +57,74 @@ def installed(package: str) -> str:
     return importlib.metadata.version(package)
 
 
-class Conformance(unittest.TestCase):
-    """`target` is what `--to` is given, `file` the name of what it writes."""
+class Target:
+    """The tests that every target has; the rest of a test class is a unittest.TestCase.
+
+    `target` is what `--to` is given and `file` the name of what it writes. `choices` are what it can say without loss;
+    `flags` is for a target that always loses something. `shared` is what the second name of a shared linear is: as
+    the first (`same`), a linear that no plan has (`unplanned`), or nothing that is asked for (`none`).
+    """
 
     target = ""
     file = "exported"
+    choices: Sequence[Kernels] = ()
+    flags: Sequence[str] = ()
+    shared = "same"
+    dtype = torch.float32
     maxDiff = None
+
+    def became(self, path: pathlib.Path, model: nn.Module) -> Mapping[str, Any]:
+        """What each linear of the model is when the framework has applied the file to it."""
+        raise NotImplementedError
+
+    def of(self, kernels: Kernels) -> Any:
+        """What it should be."""
+        raise NotImplementedError
+
+    def lost(self, kernels: Kernels) -> Any:
+        """What it should be where the target cannot say it: nothing coarser."""
+        raise NotImplementedError
 
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
+
+    def test_every_linear_becomes_what_the_plan_says(self) -> None:
+        for by in range(len(self.choices)):
+            chosen = rotated(toy.PLANNED, self.choices, by)
+            path = self.export(chosen, *self.flags)
+            with self.subTest(by=by):
+                model = toy.toy(dtype=self.dtype)
+                self.assert_became(self.became(path, model), self.wanted(model, chosen, self.of))
+
+    def test_what_is_lost_is_told_and_becomes_no_coarser(self) -> None:
+        for by in range(2):
+            chosen = rotated(toy.PLANNED, LOSSY, by)
+            self.refused(chosen)
+            path = self.export(chosen, "--allow-loss")
+            with self.subTest(by=by):
+                model = toy.toy(dtype=self.dtype)
+                self.assert_became(self.became(path, model), self.wanted(model, chosen, self.lost))
+
+    def test_names_that_are_words_of_a_format(self) -> None:
+        for by in range(2):
+            model = toy.toy(toy.ODD, dtype=self.dtype)
+            chosen = rotated(toy.ODD, [HIGH, self.choices[-1]], by)
+            path = self.export(chosen, *self.flags, model=model)
+            with self.subTest(by=by):
+                self.assert_became(self.became(path, model), self.wanted(model, chosen, self.of))
+
+    def wanted(self, model: nn.Module, chosen: Mapping[str, Kernels], of: Callable[[Kernels], Any]) -> Dict[str, Any]:
+        """What a plan does not have stays in high precision."""
+        wanted = {name: of(chosen.get(name, HIGH)) for name in model.linear_names}
+        if toy.ALIAS in wanted:
+            second = {"same": {toy.ALIAS: wanted[toy.SHARED]}, "unplanned": {}}.get(self.shared)
+            if second is None:
+                del wanted[toy.ALIAS]
+            else:
+                wanted.update(second)
+        return wanted
 
     def export(self, chosen: Mapping[str, Kernels], *flags: str, model: Optional[nn.Module] = None) -> pathlib.Path:
         """The file that `loka` writes for a plan of these kernels and a model, the toy if none is given."""
@@ -104,15 +161,3 @@ class Conformance(unittest.TestCase):
             if became[name] != wanted[name]
         ]
         self.assertEqual(wrong, [])
-
-
-def expected(chosen: Mapping[str, Kernels], of: Callable[[Kernels], Any]) -> Dict[str, Any]:
-    """What each linear of the toy must become: `of(kernels)` for a planned one; one that the plan lacks stays in high
-    precision, and so does the second name of the shared one, which the plan lacks too."""
-    return {name: of(chosen.get(name, HIGH)) for name in toy.all_names()}
-
-
-def expected_as_one(chosen: Mapping[str, Kernels], of: Callable[[Kernels], Any]) -> Dict[str, Any]:
-    """The same, of frameworks that change the module itself: the shared one is one under both its names."""
-    wanted = expected(chosen, of)
-    return {**wanted, toy.ALIAS: wanted[toy.SHARED]}

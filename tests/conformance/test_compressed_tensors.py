@@ -5,8 +5,7 @@ import unittest
 
 import support
 import toy
-from plans import HIGH, LOSSY, nearest, rotated, schemes, whole
-from support import expected_as_one
+from plans import HIGH, schemes, whole
 
 from compressed_tensors.quantization import QuantizationConfig, apply_quantization_config
 
@@ -35,35 +34,20 @@ def scheme_of(module):
     return arguments(scheme.weights), arguments(scheme.input_activations)
 
 
-def became(model):
-    return {name: scheme_of(module) for name, module in toy.linears(model).items()}
-
-
-class Groups(support.Conformance):
+class Groups(support.Target, unittest.TestCase):
     target = "compressed-tensors"
     file = "quantization_config.json"
+    choices = CHOICES
 
-    def load(self, path):
-        return QuantizationConfig.model_validate(json.loads(path.read_text(encoding="utf-8")))
+    def became(self, path, model):
+        config = QuantizationConfig.model_validate(json.loads(path.read_text(encoding="utf-8")))
+        apply_quantization_config(model, config, show_progress=False)
+        return {name: scheme_of(module) for name, module in toy.linears(model).items()}
 
-    def apply(self, path, model):
-        apply_quantization_config(model, self.load(path), show_progress=False)
-        return model
+    def of(self, kernels):
+        return WANTED[schemes(kernels)[0]]
 
-    def test_every_linear_has_the_scheme_of_the_plan(self):
-        for by in range(len(CHOICES)):
-            chosen = rotated(toy.PLANNED, CHOICES, by)
-            with self.subTest(by=by):
-                model = self.apply(self.export(chosen), toy.toy())
-                wanted = expected_as_one(chosen, lambda kernels: WANTED[schemes(kernels)[0]])
-                self.assert_became(became(model), wanted)
-
-    def test_what_is_lost_becomes_no_coarser(self):
-        chosen = rotated(toy.PLANNED, LOSSY)
-        self.refused(chosen)
-        path = self.export(chosen, "--allow-loss")
-        of = lambda kernels: WANTED[nearest(schemes(kernels)[0], ("tensor", "row", "block"))]
-        self.assert_became(became(self.apply(path, toy.toy())), expected_as_one(chosen, of))
+    lost = of
 
 
 class Traps(unittest.TestCase):

@@ -9,10 +9,8 @@ import unittest
 
 import support
 import toy
-from plans import HIGH, LOSSY, nearest, rotated, schemes, whole
-from support import expected
+from plans import HIGH, nearest, schemes, whole
 
-import torch
 from torch import nn
 from transformers import FineGrainedFP8Config
 from transformers.integrations.finegrained_fp8 import FP8Linear, replace_with_fp8_linear
@@ -30,35 +28,24 @@ def kind(module):
     return tuple(module.block_size), module.activation_scheme
 
 
-def became(model):
-    return {name: kind(module) for name, module in toy.linears(model).items()}
-
-
-class Config(support.Conformance):
+class Config(support.Target, unittest.TestCase):
     target = "hf"
     file = "quantization_config.json"
+    choices = CHOICES
+    # The first name is given another module, the second one keeps what it had.
+    shared = "unplanned"
 
-    def apply(self, path):
+    def became(self, path, model):
         config = FineGrainedFP8Config.from_dict(json.loads(path.read_text(encoding="utf-8")))
-        with torch.device("meta"):
-            model = toy.toy()
+        model = model.to("meta")
         replace_with_fp8_linear(model, config.modules_to_not_convert, config)
-        return model
+        return {name: kind(module) for name, module in toy.linears(model).items()}
 
-    def test_every_linear_of_the_plan_is_converted_or_left(self):
-        for by in range(len(CHOICES)):
-            chosen = rotated(toy.PLANNED, CHOICES, by)
-            path = self.export(chosen)
-            with self.subTest(by=by):
-                wanted = expected(chosen, lambda kernels: WANTED[schemes(kernels)[0]])
-                self.assert_became(became(self.apply(path)), wanted)
+    def of(self, kernels):
+        return WANTED[schemes(kernels)[0]]
 
-    def test_what_is_lost_becomes_no_coarser(self):
-        chosen = rotated(toy.PLANNED, LOSSY)
-        self.refused(chosen)
-        path = self.export(chosen, "--allow-loss")
-        of = lambda kernels: WANTED[nearest(schemes(kernels)[0], ("block",))]
-        self.assert_became(became(self.apply(path)), expected(chosen, of))
+    def lost(self, kernels):
+        return WANTED[nearest(schemes(kernels)[0], ("block",))]
 
 
 class Traps(unittest.TestCase):

@@ -7,8 +7,7 @@ import unittest
 
 import support
 import toy
-from plans import HIGH, LOSSY, nearest, rotated, schemes, whole
-from support import expected
+from plans import HIGH, nearest, schemes, whole
 
 from megatron.core.enums import Fp8Recipe
 from megatron.core.extensions.transformer_engine import (
@@ -42,41 +41,26 @@ def decision(params):
     return Fp8Recipe(made.fp8_quantization_recipe), made.fp8_format
 
 
-NAMES = [name for name in toy.all_names() if name != toy.ALIAS]
-"""A module is built under one name."""
-
-
-def became(recipe):
-    return {name: decision(params_of(recipe, name)) for name in NAMES}
-
-
-def wanted(chosen, of):
-    of_all = expected(chosen, of)
-    return {name: of_all[name] for name in NAMES}
-
-
-class Precision(support.Conformance):
+class Precision(support.Target, unittest.TestCase):
     target = "megatron"
     file = "precision.yaml"
+    choices = CHOICES
+    # A module is built under one name.
+    shared = "none"
 
-    def test_every_module_has_the_recipe_of_the_plan(self):
-        for by in range(len(CHOICES)):
-            chosen = rotated(toy.PLANNED, CHOICES, by)
-            path = self.export(chosen)
-            with self.subTest(by=by):
-                recipe = load_quantization_recipe(str(path))
-                self.assert_became(became(recipe), wanted(chosen, lambda kernels: RECIPES[schemes(kernels)[0]]))
+    def became(self, path, model):
+        recipe = load_quantization_recipe(str(path))
+        return {name: decision(params_of(recipe, name)) for name in model.linear_names if name != toy.ALIAS}
 
-    def test_what_is_lost_becomes_no_coarser(self):
-        def of(kernels):
-            if "high" in schemes(kernels):
-                return "high"
-            return RECIPES[max((nearest(scheme, ("tensor", "block")) for scheme in schemes(kernels)), key="tensor block".find)]
+    def of(self, kernels):
+        return RECIPES[schemes(kernels)[0]]
 
-        chosen = rotated(toy.PLANNED, LOSSY)
-        self.refused(chosen)
-        recipe = load_quantization_recipe(str(self.export(chosen, "--allow-loss")))
-        self.assert_became(became(recipe), wanted(chosen, of))
+    def lost(self, kernels):
+        """One choice for the three GEMMs: the finest, and FP8 only where all are."""
+        if "high" in schemes(kernels):
+            return "high"
+        made = {nearest(scheme, ("tensor", "block")) for scheme in schemes(kernels)}
+        return RECIPES["block" if "block" in made else "tensor"]
 
 
 class Traps(unittest.TestCase):

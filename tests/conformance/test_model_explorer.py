@@ -6,7 +6,7 @@ import unittest
 
 import support
 import toy
-from plans import HIGH, rotated, whole
+from plans import ERROR, HIGH, LOSSY, rotated, whole
 
 import model_explorer
 from model_explorer.node_data_builder import GradientItem, GraphNodeData, NodeDataResult, ThresholdItem
@@ -16,30 +16,30 @@ def fields_of(kind):
     return {field.name for field in dataclasses.fields(kind)}
 
 
-class NodeData(support.Conformance):
+class NodeData(support.Target, unittest.TestCase):
+    """Nothing is applied: each linear of the plan is a node with a number."""
+
     target = "model-explorer"
     file = "nodes.json"
+    choices = [HIGH, whole("te/current")]
 
-    def test_every_linear_of_the_plan_is_a_node(self):
-        chosen = rotated(toy.PLANNED, [HIGH, whole("te/current")])
-        path = self.export(chosen)
-        graphs = json.loads(path.read_text(encoding="utf-8"))
-        nodes = set()
-        for graph in graphs.values():
+    def became(self, path, model):
+        model_explorer.config().add_node_data_from_path(str(path))
+        found = {}
+        for graph in json.loads(path.read_text(encoding="utf-8")).values():
             self.assertLessEqual(set(graph), fields_of(GraphNodeData))
             for key, kind in (("gradient", GradientItem), ("thresholds", ThresholdItem)):
                 for item in graph.get(key, []):
                     kind(**item)
-            for name, result in graph["results"].items():
-                self.assertIsInstance(NodeDataResult(**result).value, (int, float, str))
-                nodes.add(name)
-        self.assertEqual(nodes, {name.replace(".", "/") for name in toy.PLANNED})
+            found.update({node: NodeDataResult(**result).value for node, result in graph["results"].items()})
+        return found
 
-    def test_its_configuration_takes_the_file(self):
-        path = self.export(rotated(toy.PLANNED, [HIGH, whole("te/current")]))
-        config = model_explorer.config()
-        config.add_node_data_from_path(str(path))
-        self.assertIn(path.name, json.dumps(config.node_data_sources))
+    def wanted(self, model, chosen, of):
+        return {name.replace(".", "/"): ERROR for name in chosen}
+
+    def test_what_is_lost_is_told_and_becomes_no_coarser(self):
+        """It has errors and no kernels, and loses none."""
+        self.export(rotated(toy.PLANNED, LOSSY))
 
 
 if __name__ == "__main__":

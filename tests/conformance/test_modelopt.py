@@ -6,8 +6,7 @@ import unittest
 
 import support
 import toy
-from plans import HIGH, LOSSY, nearest, rotated, schemes, whole
-from support import expected_as_one
+from plans import HIGH, schemes, whole
 
 import modelopt.torch.quantization as mtq
 import torch
@@ -35,7 +34,7 @@ WANTED = {
 """Of the weight, the input and the output."""
 
 
-def became(model):
+def quantizers(model):
     kinds = ("weight", "input", "output")
     return {name: tuple(quantizer(module, kind) for kind in kinds) for name, module in toy.linears(model).items()}
 
@@ -49,34 +48,26 @@ def apply(config, model):
         return mtq.quantize(model, config, calibrate)
 
 
-class Recipe(support.Conformance):
+class Recipe(support.Target, unittest.TestCase):
     target = "modelopt"
     file = "loka.yaml"
+    choices = CHOICES
 
-    def load(self, path):
+    def became(self, path, model):
         with contextlib.redirect_stdout(io.StringIO()):
-            return load_recipe(str(path)).quantize.model_dump(exclude_unset=True)
+            config = load_recipe(str(path)).quantize.model_dump(exclude_unset=True)
+        return quantizers(apply(config, model))
 
-    def test_every_quantizer_is_that_of_the_plan(self):
-        for by in range(len(CHOICES)):
-            chosen = rotated(toy.PLANNED, CHOICES, by)
-            with self.subTest(by=by):
-                model = apply(self.load(self.export(chosen)), toy.toy())
-                wanted = expected_as_one(chosen, lambda kernels: WANTED[schemes(kernels)[0]])
-                self.assert_became(became(model), wanted)
+    def of(self, kernels):
+        return WANTED[schemes(kernels)[0]]
 
-    def test_what_is_lost_becomes_no_coarser(self):
-        chosen = rotated(toy.PLANNED, LOSSY)
-        self.refused(chosen)
-        path = self.export(chosen, "--allow-loss")
-        of = lambda kernels: WANTED[nearest(schemes(kernels)[0], ("tensor", "row", "block"))]
-        self.assert_became(became(apply(self.load(path), toy.toy())), expected_as_one(chosen, of))
+    lost = of
 
 
 class Traps(unittest.TestCase):
     def enabled(self, *entries):
         model = apply({"quant_cfg": [*entries], "algorithm": "max"}, toy.toy())
-        return [name for name, kinds in became(model).items() if kinds[0] is not None]
+        return [name for name, kinds in quantizers(model).items() if kinds[0] is not None]
 
     OFF = {"quantizer_name": "*", "enable": False}
     FP8 = {"num_bits": "e4m3", "axis": None}

@@ -9,8 +9,7 @@ import unittest
 
 import support
 import toy
-from plans import BF16, HIGH, rotated, schemes, whole
-from support import expected
+from plans import BF16, HIGH, schemes, whole
 
 import nvdlfw_inspect.api as debug_api
 
@@ -31,27 +30,29 @@ def loaded(config):
             debug_api.end_debug()
 
 
-def became(names):
+def ask(names):
     """Whether the GEMMs of each stay in FP8, inside an autocast that has FP8 on."""
-    ask = lambda name, gemm: debug_api.transformer_engine.fp8_gemm_enabled(name, gemm=gemm)
-    return {name: tuple(ask(name, gemm) for gemm in GEMMS) for name in names}
+    answer = debug_api.transformer_engine.fp8_gemm_enabled
+    return {name: tuple(answer(name, gemm=gemm) for gemm in GEMMS) for name in names}
 
 
-class Features(support.Conformance):
+class Features(support.Target, unittest.TestCase):
     target = "nvdlfw"
     file = "debug.yaml"
+    choices = CHOICES
+    # Which recipe FP8 is, the run says.
+    flags = ("--allow-loss",)
+    # A module carries one name.
+    shared = "none"
 
-    def test_every_gemm_is_off_where_the_plan_has_it_in_high_precision(self):
-        on = lambda kernels: tuple(scheme != "high" for scheme in schemes(kernels))
-        for by in range(len(CHOICES)):
-            chosen = rotated(toy.PLANNED, CHOICES, by)
-            # Which recipe FP8 is, the run says: a loss wherever there is FP8.
-            self.refused(chosen)
-            path = self.export(chosen, "--allow-loss")
-            with self.subTest(by=by), loaded(str(path)):
-                names = [name for name in toy.all_names() if name != toy.ALIAS]
-                wanted = expected(chosen, on)
-                self.assert_became(became(names), {name: wanted[name] for name in names})
+    def became(self, path, model):
+        with loaded(str(path)):
+            return ask(name for name in model.linear_names if name != toy.ALIAS)
+
+    def of(self, kernels):
+        return tuple(scheme != "high" for scheme in schemes(kernels))
+
+    lost = of
 
 
 def section(layers, feature=None):
@@ -62,7 +63,7 @@ def section(layers, feature=None):
 class Traps(unittest.TestCase):
     def off(self, layers):
         with loaded({"one": section(layers)}):
-            return [name for name, on in became(toy.all_names()).items() if not on[0]]
+            return [name for name, on in ask(toy.all_names()).items() if not on[0]]
 
     def test_a_pattern_without_anchors_hits_layer_10(self):
         self.assertIn("m.layers.10.fc1", self.off({"layer_name_regex_pattern": r"layers\.1"}))
@@ -79,7 +80,7 @@ class Traps(unittest.TestCase):
     def test_a_layer_may_be_in_one_section_only(self):
         twice = {"layer_name_regex_pattern": "^fc1$"}
         with loaded({"one": section(twice), "two": section(twice)}), self.assertRaises(ValueError):
-            became(["fc1"])
+            ask(["fc1"])
 
     def test_a_feature_of_another_name_is_refused(self):
         with self.assertRaises(AssertionError):
@@ -92,7 +93,7 @@ class Traps(unittest.TestCase):
         with loaded({"one": section({"layer_name_regex_pattern": "^fc1$"})}):
             debug_api.infer_and_assign_layer_names(model)
             self.assertEqual(toy.linears(model)["fc1"].name, "model.fc1")
-            self.assertEqual(became(["model.fc1"]), {"model.fc1": (True, True, True)})
+            self.assertEqual(ask(["model.fc1"]), {"model.fc1": (True, True, True)})
 
 
 if __name__ == "__main__":

@@ -10,8 +10,7 @@ import unittest
 import stubs
 import support
 import toy
-from plans import BF16, HIGH, LOSSY, nearest, rotated, schemes, whole
-from support import expected_as_one
+from plans import BF16, HIGH, nearest, schemes, whole
 
 CURRENT, BLOCK = "te/current", "te/blockwise"
 CHOICES = [
@@ -30,37 +29,30 @@ def gemms(qfactory, name):
     return tuple(one if one == other else (one, other) for one, other in operands)
 
 
-class Recipe(support.Conformance):
+class Recipe(support.Target, unittest.TestCase):
     target = "te"
     file = "plan_te.py"
+    choices = CHOICES
 
     def load(self, path):
         return types.SimpleNamespace(**runpy.run_path(str(path)))
 
-    def became(self, path):
-        """Of the toy whose linears are Transformer Engine's: each by the name that the file gave it."""
-        model, file = toy.toy(), self.load(path)
-        recipe = file.apply(model)
-        with self.assertRaises(RuntimeError):
-            file.check()
-        found = {name: gemms(recipe.qfactory, module.name) for name, module in toy.linears(model).items()}
-        file.check()
-        return found
-
-    def test_every_gemm_has_the_recipe_of_the_plan(self):
-        for by in range(len(CHOICES)):
-            chosen = rotated(toy.PLANNED, CHOICES, by)
-            path = self.export(chosen)
-            with self.subTest(by=by), stubs.transformer_engine():
-                self.assert_became(self.became(path), expected_as_one(chosen, schemes))
-
-    def test_what_is_lost_becomes_no_coarser(self):
-        chosen = rotated(toy.PLANNED, LOSSY)
-        self.refused(chosen)
-        path = self.export(chosen, "--allow-loss")
-        of = lambda kernels: tuple(nearest(scheme, ("tensor", "block")) for scheme in schemes(kernels))
+    def became(self, path, model):
+        """Of the toy as if its linears were Transformer Engine's: each by the name that the file gave it."""
         with stubs.transformer_engine():
-            self.assert_became(self.became(path), expected_as_one(chosen, of))
+            file = self.load(path)
+            recipe = file.apply(model)
+            with self.assertRaises(RuntimeError):
+                file.check()
+            found = {name: gemms(recipe.qfactory, module.name) for name, module in toy.linears(model).items()}
+            file.check()
+            return found
+
+    def of(self, kernels):
+        return schemes(kernels)
+
+    def lost(self, kernels):
+        return tuple(nearest(scheme, ("tensor", "block")) for scheme in schemes(kernels))
 
     def test_another_model_is_refused(self):
         path = self.export({"fc1": whole(CURRENT)}, model=toy.toy(["fc1", "fc2"]))

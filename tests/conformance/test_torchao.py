@@ -6,7 +6,6 @@ import unittest
 import support
 import toy
 from plans import BF16, HIGH, Numerics, numerics, rotated, whole
-from support import expected_as_one
 
 from torch import nn
 from torchao.float8 import Float8LinearConfig, convert_to_float8_training
@@ -57,42 +56,36 @@ def numerics_of(module):
     )
 
 
-def became(model):
-    return {name: numerics_of(module) for name, module in toy.linears(model).items()}
-
-
 def recipe_of(module):
     """The name of torchao's own recipe that it was made with."""
     names = ("tensorwise", "rowwise", "rowwise_with_gw_hp")
     return next((name for name in names if module.config == Float8LinearConfig.from_recipe_name(name)), None)
 
 
-class Training(support.Conformance):
+class Training(support.Target, unittest.TestCase):
     target = "torchao"
     file = "plan_torchao.py"
+    choices = CHOICES
 
     def apply(self, path, model):
         runpy.run_path(str(path))["apply"](model)
         return model
 
-    def test_every_gemm_is_cast_and_summed_as_in_the_plan(self):
-        for by in range(len(CHOICES)):
-            chosen = rotated(toy.PLANNED, CHOICES, by)
-            path = self.export(chosen)
-            with self.subTest(by=by):
-                self.assert_became(became(self.apply(path, toy.toy())), expected_as_one(chosen, numerics))
+    def became(self, path, model):
+        return {name: numerics_of(module) for name, module in toy.linears(self.apply(path, model)).items()}
+
+    def of(self, kernels):
+        return numerics(kernels)
+
+    def lost(self, kernels):
+        """Blocks are not in it, and one type of the gradient is for both of its GEMMs."""
+        made = [each if each.scheme != "block" else Numerics("high") for each in numerics(kernels)]
+        return tuple(made)
 
     def test_its_own_recipes_are_its_own(self):
         for name in ("tensorwise", "rowwise", "rowwise_with_gw_hp"):
             path = self.export({"fc1": whole(f"torchao/{name}")})
             self.assertEqual(recipe_of(toy.linears(self.apply(path, toy.toy()))["fc1"]), name)
-
-    def test_what_is_lost_stays_in_high_precision(self):
-        chosen = rotated(toy.PLANNED, [HIGH, whole("te/blockwise"), whole("torchao/rowwise")])
-        self.assertIn("blockwise", self.refused(chosen))
-        model = self.apply(self.export(chosen, "--allow-loss"), toy.toy())
-        cut = lambda kernels: numerics(HIGH if kernels[0] == "te/blockwise" else kernels)
-        self.assert_became(became(model), expected_as_one(chosen, cut))
 
     def test_another_model_is_left_as_it_is(self):
         path = self.export({"fc1": whole("torchao/rowwise")}, model=toy.toy(["fc1", "fc2"]))

@@ -10,8 +10,7 @@ from unittest import mock
 
 import support
 import toy
-from plans import HIGH, LOSSY, nearest, rotated, schemes, whole
-from support import expected_as_one
+from plans import HIGH, schemes, whole
 
 import torch
 from torchao.core.config import config_from_dict
@@ -38,7 +37,7 @@ WANTED = {
 }
 
 
-def became(model):
+def scales(model):
     return {name: granularity_of(module) for name, module in toy.linears(model).items()}
 
 
@@ -48,22 +47,21 @@ def apply(config, model):
     return model
 
 
-class Inference(support.Conformance):
+class Inference(support.Target, unittest.TestCase):
     target = "torchao-inference"
     file = "fqn_to_config.json"
+    choices = CHOICES
+    dtype = torch.bfloat16
 
-    def load(self, path):
+    def became(self, path, model):
         config = config_from_dict(json.loads(path.read_text(encoding="utf-8")))
         self.assertIsInstance(config, FqnToConfig)
-        return config
+        return scales(apply(config, model))
 
-    def test_every_linear_has_the_granularity_of_the_plan(self):
-        for by in range(len(CHOICES)):
-            chosen = rotated(toy.PLANNED, CHOICES, by)
-            with self.subTest(by=by):
-                model = apply(self.load(self.export(chosen)), toy.toy(dtype=torch.bfloat16))
-                wanted = expected_as_one(chosen, lambda kernels: WANTED[schemes(kernels)[0]])
-                self.assert_became(became(model), wanted)
+    def of(self, kernels):
+        return WANTED[schemes(kernels)[0]]
+
+    lost = of
 
 
 def row():
@@ -80,7 +78,7 @@ def row():
 class Traps(unittest.TestCase):
     def hit(self, key):
         model = apply(FqnToConfig({key: row()}), toy.toy(dtype=torch.bfloat16))
-        return [name for name, became in became(model).items() if became is not None]
+        return [name for name, made in scales(model).items() if made is not None]
 
     def test_a_regular_expression_without_its_last_dot_hits_layer_10(self):
         self.assertIn("m.layers.10.fc1", self.hit(r"re:m\.layers\.1.*fc1"))

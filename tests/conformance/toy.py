@@ -37,19 +37,21 @@ PLANNED = [*_CONFUSED, *_MISREAD, SHARED]
 UNPLANNED = ["unplanned.0", "x.m.layers.1.fc1", "m.layers.1.fc2", "fc"]
 """Linears of the model that no plan has, close in name to some that it has."""
 
+ODD = ["Linear", "Module", "re:fc1", "re:.*", "_default", "fc1", "weight", "fc1_", "ReLU", "input_quantizer", "model"]
+"""Names that are words of some format, for a model of their own."""
+
 RELU = "m.layers.1.act"
 """No linear, between two linears of the plan."""
 
 
 def toy(names: Iterable[str] = (), dtype: torch.dtype = torch.float32) -> nn.Module:
     """A model with a linear under each name; without names, all of the above, a shared one and a ReLU."""
-    wanted = list(names)
-    torch.manual_seed(0)
     model = nn.Module()
-    for name in wanted or [*PLANNED, *UNPLANNED]:
-        put(model, name, nn.Linear(WIDTH, WIDTH, dtype=dtype))
-    if not wanted:
-        put(model, ALIAS, dict(model.named_modules())[SHARED])
+    model.linear_names = list(names) or all_names()
+    torch.manual_seed(0)
+    for name in model.linear_names:
+        put(model, name, nn.Linear(WIDTH, WIDTH, dtype=dtype) if name != ALIAS else model.get_submodule(SHARED))
+    if RELU.split(".")[0] in model._modules:
         put(model, RELU, nn.ReLU())
     return model
 
@@ -67,7 +69,7 @@ def put(model: nn.Module, name: str, module: nn.Module) -> None:
 def linears(model: nn.Module) -> Dict[str, nn.Module]:
     """What stands at each name where `toy` put a linear, whatever it is by now, aliases too."""
     modules = dict(model.named_modules(remove_duplicate=False))
-    return {name: modules[name] for name in all_names()}
+    return {name: modules[name] for name in model.linear_names}
 
 
 def listing(model: nn.Module) -> str:
