@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use egui::{CentralPanel, Frame, Margin, Panel, Ui};
-use loka_core::session::{Command, CommandError, NoticeKind, Session, view::Column};
+use loka_core::session::{Command, CommandError, NoticeKind, Session, shared::By, view::Column};
 
 use crate::{
     chores::Chores,
+    clock::now,
     commands::{self, Action, Doing, Request, Scope},
     deriving::{Deriver, Sweeps},
     driving::{Drive, state_of},
@@ -190,9 +191,10 @@ impl LokaApp {
     pub fn command(&mut self, command: Command) {
         self.follow(&command);
         let Some(command) = self.link.submit(command) else { return };
-        match self.session.command(command.clone()) {
+        let by = By::alone(self.link.me(), now());
+        match self.session.command_by(&by, 0, command.clone()) {
             Ok(effects) => {
-                self.link.keep_command(None, &command);
+                self.link.keep_command(&by, &command);
                 self.keep_whole();
                 effects.into_iter().for_each(|effect| self.link.run(effect));
             }

@@ -33,7 +33,7 @@ impl LokaApp {
         match news {
             News::Event(event) => self.take_event(*event),
             // Carried out elsewhere, with all that it asked for.
-            News::Command { command, .. } => drop(self.session.command(*command)),
+            News::Command { by, seq, command } => drop(self.session.command_by(&by, seq, *command)),
             News::State(saved) => self.take_state(*saved),
             News::Refused(line) => self.session.notify(NoticeKind::Error, line),
         }

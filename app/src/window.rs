@@ -58,7 +58,7 @@ fn remembered_size(store: Option<&dyn Store>) -> [f32; 2] {
 /// Whose commands the journal keeps.
 fn me() -> Author {
     let name = ["USER", "USERNAME"].iter().find_map(|name| std::env::var(name).ok());
-    Author { key: 1, name: name.unwrap_or_else(|| "the desktop".to_owned()) }
+    Author::new(1, name.as_deref().unwrap_or("the desktop"))
 }
 
 /// Traces in this folder and in `sample-traces`, for the empty screen.

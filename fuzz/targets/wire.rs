@@ -8,7 +8,7 @@ use loka_core::{
     model::{Loss, Manifest, Model, Results, ResultsMeta, Run, Site, SiteId},
     session::{
         Event, Session,
-        shared::{Author, Follower, MAX_TO_SERVER, News, Ordered, ToClient, ToServer, decode, encode},
+        shared::{Author, By, Follower, MAX_TO_SERVER, News, Ordered, ToClient, ToServer, decode, encode},
     },
 };
 
@@ -19,15 +19,16 @@ fuzz_target!(|bytes: &[u8]| {
     let mut ordered = opened();
     // Several messages: each behind its length.
     let mut rest = bytes;
-    let mut follower = Follower::new(Author { key: 1, name: String::new() }, "", None);
+    let mut follower = Follower::new(Author::new(1, ""), "", None);
     let mut window = Session::default();
     while let Some((length, tail)) = rest.split_first_chunk::<2>() {
         let (message, tail) = tail.split_at(tail.len().min(usize::from(u16::from_le_bytes(*length))));
         rest = tail;
         if let Ok(message) = decode::<ToServer>(message, MAX_TO_SERVER.min(MOST)) {
             assert!(decode::<ToServer>(&encode(&message), MAX_TO_SERVER).is_ok());
-            if let ToServer::Command { number, command } = message {
-                drop(ordered.command(Author { key: 2, name: String::new() }, number, *command));
+            if let ToServer::Command { number, seen, command } = message {
+                let by = By { seen, ..By::numbered(Author::new(2, ""), number) };
+                drop(ordered.command(by, *command));
             }
         }
         if let Ok(message) = decode::<ToClient>(message, MOST) {
@@ -45,7 +46,7 @@ fuzz_target!(|bytes: &[u8]| {
 fn take(window: &mut Session, news: News) {
     match news {
         News::Event(event) => window.event(*event),
-        News::Command { command, .. } => drop(window.command(*command)),
+        News::Command { by, seq, command } => drop(window.command_by(&by, seq, *command)),
         News::State(saved) => *window = Session::restored(*saved),
         News::Refused(_) => {}
     }

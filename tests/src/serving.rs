@@ -200,7 +200,7 @@ impl Window {
 
     /// Says hello, and waits for nothing.
     pub fn knock(server: &Server, key: u64, trace: Option<&str>) -> Self {
-        let author = Author { key, name: format!("Window {key}") };
+        let author = Author::new(key, &format!("Window {key}"));
         let mut window = Self {
             socket: None,
             address: server.address.clone(),
@@ -285,7 +285,7 @@ impl Window {
                 }
                 self.session.event(*event);
             }
-            News::Command { command, .. } => drop(self.session.command(*command)),
+            News::Command { by, seq, command } => drop(self.session.command_by(&by, seq, *command)),
             News::State(saved) => {
                 self.num_states += 1;
                 self.session = Session::restored(*saved);

@@ -181,7 +181,7 @@ fn who_sends_nonsense_floods_or_is_too_large_is_alone_with_it() {
     let said = large.until_closed();
     assert!(said.is_empty() || said.contains("cannot be read"), "{said}");
     let mut flood = join();
-    let again = ToServer::Command { number: 1, command: Box::new(Command::Undo) };
+    let again = ToServer::Command { number: 1, seen: 0, command: Box::new(Command::Undo) };
     for _ in 0..5000 {
         if flood.socket().write(Message::Binary(encode(&again).into())).is_err() {
             break;

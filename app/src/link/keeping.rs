@@ -8,7 +8,10 @@ use std::{
 
 use loka_core::{
     journal::{self, Journal, Restored},
-    session::{Command, Event, NoticeKind, OpenedTrace, Saved, shared::Author},
+    session::{
+        Command, Event, NoticeKind, OpenedTrace, Saved,
+        shared::{Author, By},
+    },
 };
 
 /// What the thread that opens a trace found of its journal.
@@ -22,7 +25,6 @@ pub(super) enum Found {
 #[derive(Default)]
 pub(super) struct Keeping {
     author: Option<Author>,
-    number: u64,
     journal: Option<Journal>,
     arriving: Arriving,
 }
@@ -86,12 +88,14 @@ impl Keeping {
         }
     }
 
-    /// `by`: `None` is the person at this window.
-    pub fn command(&mut self, by: Option<(&Author, u64)>, command: &Command) {
-        let (Some(own), Some(journal)) = (&self.author, &mut self.journal) else { return };
-        self.number += 1;
-        let (author, number) = by.unwrap_or((own, self.number));
-        journal.command(author, number, command);
+    pub fn author(&self) -> Option<&Author> {
+        self.author.as_ref()
+    }
+
+    pub fn command(&mut self, by: &By, command: &Command) {
+        if let Some(journal) = &mut self.journal {
+            journal.command(by, command);
+        }
     }
 
     pub fn event(&mut self, event: &Event) {

@@ -18,7 +18,7 @@ use loka_core::{
     plan::Plan,
     session::{
         Command, Effect, Event, Saved,
-        shared::{Author, News},
+        shared::{Author, By, News},
     },
     tables,
     trace::Trace,
@@ -114,7 +114,9 @@ impl LocalLink {
     fn write_plan(&self, path: String, mut plan: Box<Plan>) {
         let failed = |message| Event::WriteFailed { message };
         self.spawn("loka-write", Some(format!("Writing {path}")), failed, move || {
-            plan.stamp(now_rfc3339());
+            if plan.created_at.is_empty() {
+                plan.stamp(now_rfc3339());
+            }
             Some(match files::write_atomically(Path::new(&path), plan.to_json().as_bytes()) {
                 Ok(()) => Event::Written { path, what: "Plan".to_owned() },
                 Err(error) => Event::WriteFailed { message: format!("{error:#}") },
@@ -302,7 +304,11 @@ impl Link for LocalLink {
         self.trace.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn keep_command(&mut self, by: Option<(&Author, u64)>, command: &Command) {
+    fn me(&self) -> Author {
+        self.keeping.author().cloned().unwrap_or_else(Author::program)
+    }
+
+    fn keep_command(&mut self, by: &By, command: &Command) {
         self.keeping.command(by, command);
     }
 

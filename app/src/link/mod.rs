@@ -31,7 +31,7 @@ pub(crate) use {identify::identify, inspect::answer as inspect_answer, reading::
 use loka_core::{
     session::{
         Command, Effect, Event, Saved,
-        shared::{Author, News, Person},
+        shared::{Author, By, News, Person, Place},
     },
     trace::Trace,
 };
@@ -58,8 +58,16 @@ pub trait Link {
         Some(command)
     }
 
-    /// The session took a command, `None`: of this window. What lasts longer than the window is kept.
-    fn keep_command(&mut self, _: Option<(&Author, u64)>, _: &Command) {}
+    /// Who is at this window.
+    fn me(&self) -> Author {
+        Author::program()
+    }
+
+    /// The session took a command. What lasts longer than the window is kept.
+    fn keep_command(&mut self, _: &By, _: &Command) {}
+
+    /// Where the person looks, for others who look on.
+    fn look(&mut self, _: Place) {}
 
     /// The session is about to take an event.
     fn keep_event(&mut self, _: &Event) {}

@@ -4,7 +4,7 @@
 
 use loka_core::session::{
     Command, Effect, Event,
-    shared::{Follower, Loading, MAX_TO_CLIENT, News, Question, ToClient, ToServer, decode, encode},
+    shared::{Author, Follower, Loading, MAX_TO_CLIENT, News, Place, Question, ToClient, ToServer, decode, encode},
 };
 
 use super::{Link, Standing};
@@ -211,6 +211,18 @@ impl Link for RemoteLink {
     fn busy(&self) -> Option<String> {
         let reading = || self.questions.first().map(|_| "Reading on the server".to_owned());
         self.page.busy().or_else(reading)
+    }
+
+    fn me(&self) -> Author {
+        self.follower.author().clone()
+    }
+
+    fn look(&mut self, place: Place) {
+        if self.joined
+            && let Some(message) = self.follower.look(place)
+        {
+            self.send(&message);
+        }
     }
 
     fn standing(&self) -> Standing {

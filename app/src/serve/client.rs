@@ -14,7 +14,7 @@ use futures_util::{
     SinkExt, StreamExt,
     stream::{SplitSink, SplitStream},
 };
-use loka_core::session::shared::{ToClient, encode};
+use loka_core::session::shared::{Author, ToClient, encode};
 use tokio::{
     sync::{Notify, mpsc},
     time::timeout,
@@ -37,6 +37,8 @@ pub enum Out {
 /// A place in a session.
 pub struct Entered {
     pub seat: Seat,
+    /// As whom.
+    pub me: Author,
     pub welcome: Bytes,
     /// The last step that the client has; `None`: it needs the whole session.
     pub cursor: Option<u64>,

@@ -16,7 +16,7 @@ use std::{
 
 use loka_core::session::{
     Command, CommandError, Effect, Event, Saved,
-    shared::{Author, Input, News, Ordered, Step, Taken, ToClient, encode},
+    shared::{By, Input, News, Ordered, Step, Taken, ToClient, encode},
 };
 use tokio::sync::mpsc;
 
@@ -25,7 +25,10 @@ use super::{
     room::{Every, Over, Room, ToHost},
     vet::vet,
 };
-use crate::link::{Link, Wake, panic_text};
+use crate::{
+    clock::now,
+    link::{Link, Wake, panic_text},
+};
 
 /// Makes the link of a session, on its thread.
 pub type MakeLink = Arc<dyn Fn(Wake) -> Box<dyn Link> + Send + Sync>;
@@ -133,10 +136,10 @@ impl Host {
                     self.publish();
                     drop(reply.send((self.ordered.seq(), self.ordered.save())));
                 }
-                ToHost::Command { author, number, command, outbox } => {
+                ToHost::Command { author, number, seen, command, outbox } => {
                     let vetted = vet(*command, &self.ordered.session, &self.jail);
-                    let done = vetted
-                        .and_then(|command| self.command(author, number, command).map_err(|error| error.to_string()));
+                    let by = By { author, number, seen, at: now() };
+                    let done = vetted.and_then(|command| self.command(by, command).map_err(|error| error.to_string()));
                     if let Err(reason) = done {
                         outbox.send(encode(&ToClient::Refused { number, reason }).into());
                     }
@@ -147,17 +150,17 @@ impl Host {
 
     /// The program's own.
     fn ask(&mut self, command: Command) {
-        if let Err(error) = self.command(Author::program(), 0, command) {
+        if let Err(error) = self.command(By { at: now(), ..By::program() }, command) {
             self.event(Event::OpenFailed { message: error.to_string() });
         }
     }
 
-    fn command(&mut self, author: Author, number: u64, command: Command) -> Result<(), CommandError> {
-        match self.ordered.command(author, number, command)? {
+    fn command(&mut self, by: By, command: Command) -> Result<(), CommandError> {
+        match self.ordered.command(by, command)? {
             Taken::Known => {}
             Taken::Done(step, effects) => {
-                if let Input::Command { author, number, command } = &step.input {
-                    self.link.keep_command(Some((author, *number)), command);
+                if let Input::Command { by, command } = &step.input {
+                    self.link.keep_command(by, command);
                 }
                 self.keep_whole();
                 self.pending.push(*step);

@@ -171,7 +171,8 @@ fn version() -> String {
 }
 
 /// What a window is told that follows no session.
-fn lobby(files: Vec<String>) -> Vec<Bytes> {
-    let welcome = Welcome { protocol: PROTOCOL, version: version(), session: 0, resumed: false, heard: 0, files };
+fn lobby(me: &Author, files: Vec<String>) -> Vec<Bytes> {
+    let (protocol, version, me) = (PROTOCOL, version(), me.clone());
+    let welcome = Welcome { protocol, version, session: 0, resumed: false, heard: 0, me, files };
     vec![encode(&ToClient::Welcome(welcome)).into(), Coded::nothing()]
 }

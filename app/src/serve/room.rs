@@ -17,7 +17,7 @@ use bytes::Bytes;
 use loka_core::{
     session::{
         Command, Saved,
-        shared::{Author, Person, ToClient, encode},
+        shared::{Author, Person, Place, ToClient, encode},
     },
     trace::Trace,
 };
@@ -30,6 +30,7 @@ pub enum ToHost {
     Command {
         author: Author,
         number: u64,
+        seen: u64,
         command: Box<Command>,
         /// Where a refusal goes.
         outbox: Outbox,
@@ -133,6 +134,14 @@ impl Room {
         self.rests.store(false, Ordering::Release);
         self.people_changed.store(true, Ordering::Release);
         Seat { room: self.clone(), window }
+    }
+
+    /// Somebody looks elsewhere now.
+    pub fn look(&self, window: u64, place: Place) {
+        if let Some(person) = lock(&self.people).get_mut(&window) {
+            person.at = place;
+            self.people_changed.store(true, Ordering::Release);
+        }
     }
 
     /// Who is here, each once, by name.

@@ -16,7 +16,7 @@ pub(super) fn is_served() -> Result<bool, JsValue> {
 
 pub(super) fn link(page: Box<dyn Link>, wake: Wake) -> Result<Box<dyn Link>, JsValue> {
     let key = random()?;
-    let author = Author { key, name: name(key)? };
+    let author = Author::new(key, &name(key)?);
     let follower = Follower::new(author, env!("CARGO_PKG_VERSION"), asked("trace")?);
     Ok(Box::new(RemoteLink::new(Box::new(PageNetwork::new(wake)), page, follower)))
 }

@@ -1,11 +1,14 @@
 //! Takes JSON or a built-in name, gives a policy that has been checked.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer, ser::SerializeStruct as _};
 
-use crate::model::{KernelId, Metric, baseline_kernel, kernel};
+use crate::{
+    model::{KernelId, Metric, baseline_kernel, kernel},
+    review::ApprovalRule,
+};
 
 /// What a plan must keep to (contracts.md).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
     pub name: String,
@@ -23,6 +26,29 @@ pub struct Policy {
     pub loss_budget: Option<f64>,
     #[serde(default = "baseline_kernel")]
     pub baseline: KernelId,
+    /// Who must sign a plan before it is run; `None`: nobody.
+    #[serde(default)]
+    pub approval: Option<ApprovalRule>,
+}
+
+/// A file leaves `approval` out where there is none, as those of before there were approvals: their digests stand.
+/// A binary coding, which has no names to miss a field by, has all of them.
+impl Serialize for Policy {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let leave_out = serializer.is_human_readable() && self.approval.is_none();
+        let mut fields = serializer.serialize_struct("Policy", if leave_out { 7 } else { 8 })?;
+        fields.serialize_field("name", &self.name)?;
+        fields.serialize_field("metric", &self.metric)?;
+        fields.serialize_field("max_error", &self.max_error)?;
+        fields.serialize_field("min_speedup", &self.min_speedup)?;
+        fields.serialize_field("confidence", &self.confidence)?;
+        fields.serialize_field("loss_budget", &self.loss_budget)?;
+        fields.serialize_field("baseline", &self.baseline)?;
+        if !leave_out {
+            fields.serialize_field("approval", &self.approval)?;
+        }
+        fields.end()
+    }
 }
 
 fn default_min_speedup() -> f64 {
@@ -56,6 +82,7 @@ impl Policy {
             confidence: default_confidence(),
             loss_budget: None,
             baseline: baseline_kernel(),
+            approval: None,
         }
     }
 
@@ -108,6 +135,9 @@ impl Policy {
         }
         if self.name.trim().is_empty() {
             return Some("the name is empty".to_owned());
+        }
+        if let Some(problem) = self.approval.as_ref().and_then(ApprovalRule::problem) {
+            return Some(problem);
         }
         match kernel(self.baseline.as_str()) {
             None => Some(format!("the baseline '{}' is not a known kernel", self.baseline)),
@@ -190,6 +220,20 @@ mod tests {
                 "{message}"
             );
         }
+    }
+
+    #[test]
+    fn who_must_sign_is_part_of_it() {
+        let json = r#"{"name": "p", "metric": "mere", "max_error": 0.2, "approval": {"approvers": 2, "own": true}}"#;
+        let policy = Policy::from_json(json).unwrap();
+        let again: Policy = serde_json::from_str(&serde_json::to_string(&policy).unwrap()).unwrap();
+        assert_eq!((&again, again.approval.as_ref().unwrap().approvers), (&policy, 2));
+        for policy in [policy, Policy::paper()] {
+            let bytes = postcard::to_allocvec(&policy).unwrap();
+            assert_eq!(postcard::from_bytes::<Policy>(&bytes).unwrap(), policy);
+        }
+        assert!(!serde_json::to_string(&Policy::paper()).unwrap().contains("approval"));
+        assert!(Policy::from_json(&json.replace(": 2", ": 0")).is_err());
     }
 
     #[test]

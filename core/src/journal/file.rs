@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
 use rusqlite::{Connection, OptionalExtension as _, params};
@@ -11,7 +11,10 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::JournalError;
-use crate::session::{Saved, Share, shared::PROTOCOL};
+use crate::session::{
+    Saved, Share,
+    shared::{By, PROTOCOL},
+};
 
 /// "LoKA": what the file says it is to `file(1)` and to us.
 const APPLICATION: i32 = 0x4C6F_4B41;
@@ -22,7 +25,7 @@ const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
     CREATE TABLE IF NOT EXISTS commands (
         seq INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, author_key INTEGER NOT NULL, author TEXT NOT NULL,
-        number INTEGER NOT NULL, command TEXT NOT NULL) STRICT;
+        role TEXT NOT NULL, number INTEGER NOT NULL, seen INTEGER NOT NULL, command TEXT NOT NULL) STRICT;
     CREATE TABLE IF NOT EXISTS events (seq INTEGER PRIMARY KEY, event BLOB NOT NULL) STRICT;
     CREATE TABLE IF NOT EXISTS head (id INTEGER PRIMARY KEY CHECK (id = 1), seq INTEGER NOT NULL, head BLOB NOT NULL)
         STRICT;
@@ -32,9 +35,7 @@ const TABLES: &str = "
 /// One thing to be written.
 pub(super) enum Entry {
     Command {
-        author_key: u64,
-        author: String,
-        number: u64,
+        by: By,
         json: String,
     },
     Event(Vec<u8>),
@@ -115,11 +116,12 @@ impl File {
 
     fn put(&mut self, entry: Entry) -> rusqlite::Result<()> {
         match entry {
-            Entry::Command { author_key, author, number, json } => {
+            Entry::Command { by, json } => {
                 self.seq += 1;
-                let sql = "INSERT INTO commands VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-                let (key, number) = (author_key.cast_signed(), number.cast_signed());
-                let values = params![self.seq, now_ms(), key, author, number, json];
+                let sql = "INSERT INTO commands VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+                let By { author, number, seen, at } = by;
+                let (key, number, seen) = (author.key.cast_signed(), number.cast_signed(), seen.cast_signed());
+                let values = params![self.seq, at.0, key, author.name, author.role.as_str(), number, seen, json];
                 self.connection.prepare_cached(sql)?.execute(values)?;
             }
             Entry::Event(event) => {
@@ -182,9 +184,4 @@ impl File {
 
 fn coded<T: Serialize>(value: &T) -> rusqlite::Result<Vec<u8>> {
     postcard::to_allocvec(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
-}
-
-fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

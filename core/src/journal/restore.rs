@@ -4,9 +4,12 @@
 use std::collections::BTreeMap;
 
 use super::file::File;
-use crate::session::{
-    Command, Event, Head, Saved,
-    shared::{Author, Input, Ordered, Step},
+use crate::{
+    model::Moment,
+    session::{
+        Command, Event, Head, Saved,
+        shared::{Author, By, Input, Ordered, Step},
+    },
 };
 
 /// What was left.
@@ -55,18 +58,21 @@ fn head(file: &File) -> Result<Option<(i64, Head)>, String> {
 }
 
 fn commands(file: &File, after: i64) -> Result<BTreeMap<i64, Input>, String> {
-    let sql = "SELECT seq, author_key, author, number, command FROM commands WHERE seq > ?1";
+    let sql = "SELECT seq, at_ms, author_key, author, role, number, seen, command FROM commands WHERE seq > ?1";
     let mut select = file.connection.prepare(sql).map_err(text)?;
     let mut rows = select.query([after]).map_err(text)?;
     let mut found = BTreeMap::new();
     while let Some(row) = rows.next().map_err(text)? {
-        let (seq, key, number): (i64, i64, i64) =
-            (row.get(0).map_err(text)?, row.get(1).map_err(text)?, row.get(3).map_err(text)?);
-        let (name, json): (String, String) = (row.get(2).map_err(text)?, row.get(4).map_err(text)?);
+        let whole = |at| row.get::<_, i64>(at).map_err(text);
+        let word = |at| row.get::<_, String>(at).map_err(text);
+        let (seq, json) = (whole(0)?, word(7)?);
+        let role = word(4)?.parse().map_err(|error| format!("command {seq} cannot be read ({error})"))?;
+        let author = Author { key: whole(2)?.cast_unsigned(), name: word(3)?, role };
+        let (number, seen) = (whole(5)?.cast_unsigned(), whole(6)?.cast_unsigned());
+        let by = By { author, number, seen, at: Moment(whole(1)?) };
         let command: Command =
             serde_json::from_str(&json).map_err(|error| format!("command {seq} cannot be read ({error})"))?;
-        let author = Author { key: key.cast_unsigned(), name };
-        found.insert(seq, Input::Command { author, number: number.cast_unsigned(), command });
+        found.insert(seq, Input::Command { by, command });
     }
     Ok(found)
 }

@@ -8,14 +8,14 @@ use crate::{
     model::{Gemm, KernelId, SiteId},
     session::{
         Command, Event, OpenedTrace,
-        shared::{Author, Ordered, Taken},
+        shared::{Author, By, Ordered, Taken},
     },
 };
 
 const DIGEST: &str = "00ff";
 
-fn anna() -> Author {
-    Author { key: u64::MAX, name: "Anna".to_owned() }
+fn by(number: u64) -> By {
+    By::numbered(Author::new(u64::MAX, "Anna"), number)
 }
 
 /// A session and its journal, told the same things.
@@ -39,9 +39,9 @@ impl Kept {
     }
 
     fn command(&mut self, number: u64, command: &Command) {
-        let done = self.ordered.command(anna(), number, command.clone());
+        let done = self.ordered.command(by(number), command.clone());
         assert!(matches!(done, Ok(Taken::Done(..))), "{done:?}");
-        self.journal.command(&anna(), number, command);
+        self.journal.command(&by(number), command);
         self.whole();
     }
 
@@ -86,7 +86,7 @@ fn what_was_decided_and_found_is_there_again_and_can_be_undone() {
     let (mut second, restored) = Kept::open(&path);
     assert_eq!(restored, Some(3));
     assert_eq!(second.ordered.save().digest(), digest);
-    assert_eq!(second.ordered.heard(anna().key), 3);
+    assert_eq!(second.ordered.heard(by(0).author.key), 3);
     second.command(4, &Command::Redo);
     assert_eq!(second.ordered.session.document.overrides.len(), 1);
     second.command(5, &Command::Undo);

@@ -15,7 +15,7 @@ use super::{
     file::{Entry, File},
     restore::restore,
 };
-use crate::session::{Command, Event, Saved, shared::Author};
+use crate::session::{Command, Event, Saved, shared::By};
 
 /// Bytes of events after which a checkpoint is due: replaying more takes longer than reading the checkpoint.
 const CHECKPOINT_BYTES: usize = 16 << 20;
@@ -70,13 +70,13 @@ impl Journal {
     }
 
     /// A command that was carried out.
-    pub fn command(&mut self, author: &Author, number: u64, command: &Command) {
+    pub fn command(&mut self, by: &By, command: &Command) {
         if command.is_private() {
             return;
         }
         // Plain data without odd keys has JSON.
         let json = serde_json::to_string(command).unwrap_or_default();
-        self.send(Entry::Command { author_key: author.key, author: author.name.clone(), number, json });
+        self.send(Entry::Command { by: by.clone(), json });
     }
 
     /// An event that is about to be taken.

@@ -2,12 +2,14 @@
 //! every later stage takes and gives these.
 
 pub mod as_text;
+mod canonical;
 mod gemm;
 mod kernel;
 mod manifest;
 mod matrix;
 mod metric;
 mod mod_set;
+mod moment;
 mod recipe;
 mod record;
 mod row;
@@ -15,12 +17,14 @@ mod site;
 mod site_mods;
 mod verdict;
 
+pub use canonical::{canonical_json, sha256, sha256_of};
 pub use gemm::{Gemm, GemmShape};
 pub use kernel::{Kernel, KernelId, baseline_kernel, catalogue, kernel};
 pub use manifest::{Loss, Manifest, Model, Run};
 pub use matrix::Matrix;
 pub use metric::{Estimate, Metric};
 pub use mod_set::{ModKind, ModSet, UnknownMod};
+pub use moment::Moment;
 pub use recipe::{Accumulation, Format, GemmNumerics, Granularity, OperandCast};
 pub use record::{KernelRecord, LatencySource};
 pub use row::{ErrorSummary, Fidelity, Latency, ResultRow, Results, ResultsMeta};

@@ -48,7 +48,12 @@ pub fn build(
         mods: mods_by_site(results, mods),
         sites: by_site(results, decided.choices),
         totals: decided.totals,
+        authors: Vec::new(),
+        release: None,
         digest: String::new(),
+        approvals: Vec::new(),
+        review: None,
+        draft: None,
     };
     plan.digest = plan.content_digest();
     Ok(Built { plan, warnings, optimum: decided.optimum })

@@ -8,10 +8,9 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     dispatch::{Choice, OverrideError, Policy, PolicyError, Totals},
-    model::{Gemm, ModSet, Model, SiteId, SiteMods},
+    model::{Gemm, ModSet, Model, SiteId, SiteMods, canonical_json, sha256, sha256_of},
+    review::{Approval, Review},
 };
-
-use super::canonical::{canonical_json, sha256, sha256_of};
 
 pub const FORMAT: &str = "loka-plan";
 pub const VERSION: u64 = 1;
@@ -59,8 +58,26 @@ pub struct Plan {
     /// Every site of the trace, in forward order.
     pub sites: Vec<PlanSite>,
     pub totals: Totals,
+    /// Whoever decided something in it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub authors: Vec<String>,
+    /// It was put up for approval as this version of the trace's plan, and changed no more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub release: Option<u32>,
+    /// Over everything else but [`BESIDE`].
     pub digest: String,
+    /// Signatures under the digest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approvals: Vec<Approval>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub review: Option<Review>,
+    /// Why this is no plan to run yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub draft: Option<String>,
 }
+
+/// Keys that are not under the digest: what is said of a plan does not change it.
+pub const BESIDE: [&str; 4] = ["approvals", "digest", "draft", "review"];
 
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PlanError {
@@ -153,14 +170,24 @@ impl Plan {
             mods: self.mods.clone(),
             sites: Vec::new(),
             totals: self.totals,
+            authors: self.authors.clone(),
+            release: self.release,
             digest: String::new(),
+            approvals: Vec::new(),
+            review: None,
+            draft: None,
         };
         let mut parts: BTreeMap<String, Value> = match serde_json::to_value(&small) {
             Ok(Value::Object(map)) => map.into_iter().collect(),
             _ => BTreeMap::new(),
         };
-        parts.remove("digest");
+        BESIDE.iter().for_each(|key| drop(parts.remove(*key)));
         parts
+    }
+
+    /// Of what was said of it so far.
+    pub fn review_digest(&self) -> String {
+        review_digest(self.review.as_ref())
     }
 
     fn hash_sites(&self, hasher: &mut Sha256) {
@@ -182,12 +209,21 @@ impl Plan {
     }
 }
 
-/// Over everything but `digest`, which comes back as it was.
+/// Of what was said of a plan, which may be nothing.
+pub fn review_digest(review: Option<&Review>) -> String {
+    let value = serde_json::to_value(review).unwrap_or_default();
+    sha256_of(canonical_json(&value).as_bytes())
+}
+
+/// Over everything but [`BESIDE`], which comes back as it was.
 fn digest_of(plan: &mut Value) -> String {
-    let digest = plan.as_object_mut().and_then(|map| map.remove("digest"));
+    let take =
+        |key: &str, map: &mut serde_json::Map<String, Value>| map.remove(key).map(|value| (key.to_owned(), value));
+    let beside: Vec<_> =
+        plan.as_object_mut().map(|map| BESIDE.iter().filter_map(|key| take(key, map)).collect()).unwrap_or_default();
     let content = sha256_of(canonical_json(plan).as_bytes());
-    if let (Some(map), Some(digest)) = (plan.as_object_mut(), digest) {
-        map.insert("digest".to_owned(), digest);
+    if let Some(map) = plan.as_object_mut() {
+        map.extend(beside);
     }
     content
 }

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use crate::model::{ErrorSummary, Estimate, Fidelity, Gemm, Latency, ModSet, ResultRow};
 
-use super::canonical::sha256;
+use crate::model::sha256;
 
 pub fn results_digest(rows: &[ResultRow]) -> String {
     let keys = sort_keys(rows);

@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::{
     dispatch::{Policy, PolicyError},
     model::{Gemm, KernelId, ModKind, SiteId},
+    plan::ApprovalProblem,
+    review::{Approval, ReviewState, Role},
 };
 
 /// A request. Applied at once; what takes time comes back as Events.
@@ -80,6 +82,39 @@ pub enum Command {
     ClearOverrides {
         at: Vec<(SiteId, Gemm)>,
     },
+    /// What the author holds of a site, or of the plan; `of`: the fingerprint of what they saw there. Not undone.
+    Mark {
+        site: Option<SiteId>,
+        state: ReviewState,
+        of: String,
+    },
+    /// Not undone. `reply_to`: the comment that begins the thread.
+    Comment {
+        site: Option<SiteId>,
+        gemm: Option<Gemm>,
+        reply_to: Option<u64>,
+        text: String,
+    },
+    /// Closes a thread, or opens it again.
+    Resolve {
+        comment: u64,
+        resolved: bool,
+    },
+    /// The author has seen a site's choice with that fingerprint.
+    Look {
+        site: SiteId,
+        of: String,
+    },
+    /// Puts the plan as it stands up for approval, as its next version. It changes no more.
+    RequestApproval {
+        note: String,
+    },
+    /// Takes it back, with what was signed.
+    WithdrawRequest,
+    /// Signed by its author elsewhere: a session has no secret key.
+    Approve {
+        approval: Box<Approval>,
+    },
     /// Reads every site's recorded series, for the heatmap of steps.
     ReadSeries,
     /// A plan to compare the current one with.
@@ -147,10 +182,58 @@ impl Command {
             | Self::ClearOverride { .. }
             | Self::SetOverrides { .. }
             | Self::ClearOverrides { .. }
+            | Self::Mark { .. }
+            | Self::Comment { .. }
+            | Self::Resolve { .. }
+            | Self::Look { .. }
+            | Self::RequestApproval { .. }
+            | Self::WithdrawRequest
+            | Self::Approve { .. }
             | Self::OpenPlan { .. }
             | Self::ClosePlan
             | Self::Undo
             | Self::Redo => false,
+        }
+    }
+
+    /// The least role that may ask for it.
+    pub fn needs(&self) -> Role {
+        match self {
+            Self::Mark { .. } | Self::Comment { .. } | Self::Resolve { .. } => Role::Reviewer,
+            Self::Approve { .. } => Role::Approver,
+            // What a reader keeps for themselves.
+            Self::Look { .. } => Role::Viewer,
+            _ if self.is_private() => Role::Viewer,
+            _ => Role::Owner,
+        }
+    }
+
+    /// Whoever asks for it has a part in what the plan decides.
+    pub fn decides(&self) -> bool {
+        matches!(
+            self,
+            Self::ToggleMod { .. }
+                | Self::SetMod { .. }
+                | Self::SetPolicy { .. }
+                | Self::SetMaxError { .. }
+                | Self::SetMinSpeedup { .. }
+                | Self::SetOverride { .. }
+                | Self::ClearOverride { .. }
+                | Self::SetOverrides { .. }
+                | Self::ClearOverrides { .. }
+                | Self::Undo
+                | Self::Redo
+        )
+    }
+
+    /// The GEMMs whose override it sets or clears.
+    pub fn overridden(&self) -> Vec<(&SiteId, Gemm)> {
+        match self {
+            Self::SetOverride { site, gemm, .. } | Self::ClearOverride { site, gemm } => vec![(site, *gemm)],
+            Self::SetOverrides { at, .. } | Self::ClearOverrides { at } => {
+                at.iter().map(|(site, gemm)| (site, *gemm)).collect()
+            }
+            _ => Vec::new(),
         }
     }
 }
@@ -188,4 +271,22 @@ pub enum CommandError {
     NothingRuns,
     #[error("the plan cannot be made: {0}")]
     Plan(String),
+    #[error("{name} is {} here: that takes {}", .role.one(), .needs.one())]
+    NotAllowed { name: String, role: Role, needs: Role },
+    #[error("{by} changed {site} {gemm} in the meantime: look at it, then choose again")]
+    Conflict { by: String, site: SiteId, gemm: Gemm },
+    #[error("a comment needs a text")]
+    EmptyComment,
+    #[error("a comment has at most {most} letters, this one has {letters}")]
+    LongComment { letters: usize, most: usize },
+    #[error("there is no comment {0} to answer or close")]
+    UnknownComment(u64),
+    #[error("nothing was put up for approval")]
+    NotRequested,
+    #[error("the plan changed since version {0} was put up for approval: undo the change, or ask for approval again")]
+    Changed(u32),
+    #[error("the approval does not count: {0}")]
+    Approval(#[from] ApprovalProblem),
+    #[error("the approval is {signed}'s, and {name} sent it")]
+    AnothersApproval { signed: String, name: String },
 }

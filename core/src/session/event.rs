@@ -75,7 +75,8 @@ pub enum Effect {
         path: String,
         results: Box<Results>,
     },
-    /// The plan is complete but for `created_at` and its digest, which the writer stamps.
+    /// A plan without `created_at` is complete but for that and its digest, which the writer stamps; one that was put
+    /// up for approval has both.
     WritePlan {
         path: String,
         plan: Box<Plan>,

@@ -20,10 +20,12 @@ pub enum LogKind {
     Run,
     /// Something was opened or written.
     File,
+    /// A version of the plan: asked for, signed, changed.
+    Review,
 }
 
 impl LogKind {
-    pub const ALL: [Self; 5] = [Self::Run, Self::File, Self::Info, Self::Warning, Self::Error];
+    pub const ALL: [Self; 6] = [Self::Run, Self::File, Self::Review, Self::Info, Self::Warning, Self::Error];
 
     /// As the log names it.
     pub fn word(self) -> &'static str {
@@ -33,6 +35,7 @@ impl LogKind {
             Self::Error => "Error",
             Self::Run => "Run",
             Self::File => "File",
+            Self::Review => "Review",
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::{
 };
 
 use super::{
-    Circumstances, CommandError, History, LogKind, NoticeKind, OpenedTrace, SeriesState, Session, SiteIndex,
+    Circumstances, CommandError, History, LogKind, NoticeKind, OpenedTrace, Reviewing, SeriesState, Session, SiteIndex,
     contexts::Uniform, log::counted,
 };
 
@@ -40,6 +40,7 @@ impl Session {
         self.document.mods = SiteMods::from(self.document.mods.of_others().clone());
         self.contexts = contexts(self.sites(), &self.document.mods).into();
         self.history = History::default();
+        self.reviewing = Reviewing::default();
         self.series = SeriesState::NotAsked;
         self.revision += 1;
     }

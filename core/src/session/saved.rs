@@ -15,8 +15,8 @@ use crate::{
 };
 
 use super::{
-    Circumstances, Document, Engines, History, Log, Measuring, Notice, OpenedTrace, Origin, Run, Session, SiteIndex,
-    SiteRows,
+    Circumstances, Document, Engines, History, Log, Measuring, Notice, OpenedTrace, Origin, Reviewing, Run, Session,
+    SiteIndex, SiteRows,
 };
 
 /// Everything but the rows.
@@ -33,6 +33,7 @@ pub struct Head {
     pub log: Log,
     pub results_file: Option<String>,
     pub(super) other_plan: Option<OtherPlan>,
+    pub reviewing: Reviewing,
     pub(super) shown: Origin,
     pub(super) sets: Vec<SavedSet>,
     pub(super) next_run: u64,
@@ -87,7 +88,8 @@ impl Saved {
     /// hexadecimal.
     pub fn digest(&self) -> String {
         let (notices, log, heard) = (Vec::new(), Log::default(), BTreeMap::new());
-        let head = Head { notices, log, heard, revision: 0, num_decisions: 0, next_notice: 0, ..self.head.clone() };
+        let mut head = Head { notices, log, heard, revision: 0, num_decisions: 0, next_notice: 0, ..self.head.clone() };
+        head.reviewing.forget_places();
         // Plain data has a coding.
         let bytes = postcard::to_allocvec(&(head, &self.shares)).unwrap_or_default();
         Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect()
@@ -112,6 +114,7 @@ impl Session {
                 .other_plan
                 .as_ref()
                 .map(|(path, plan)| OtherPlan { path: path.clone(), plan: plan.clone() }),
+            reviewing: self.reviewing.clone(),
             shown: self.sets.shown_origin().clone(),
             sets,
             next_run: self.next_run,
@@ -143,6 +146,7 @@ impl Session {
             log: head.log,
             results_file: head.results_file,
             other_plan: head.other_plan.map(|other| (other.path, other.plan)),
+            reviewing: head.reviewing,
             next_run: head.next_run,
             next_notice: head.next_notice,
             revision: head.revision,
@@ -168,6 +172,8 @@ impl Session {
         self.measuring = None;
         self.engines = Engines::default();
         self.notices.clear();
+        // Steps are counted anew.
+        self.reviewing.forget_places();
         self.revision += 1;
     }
 }

@@ -13,7 +13,8 @@ use crate::{
 
 use super::{
     Command, CommandError, Document, Effect, Engines, Event, History, Inspections, Log, LogKind, Measuring, Notice,
-    NoticeKind, OpenedTrace, Origin, SiteIndex, SiteRows, Snapshot, rows::RowSets, view::SeriesTable,
+    NoticeKind, OpenedTrace, Origin, Reviewing, SiteIndex, SiteRows, Snapshot, rows::RowSets, shared::By,
+    view::SeriesTable,
 };
 
 /// A probe under way or over.
@@ -71,6 +72,8 @@ pub struct Session {
     pub other_plan: Option<(String, Arc<Plan>)>,
     /// Of the open trace, once they were asked for.
     pub series: SeriesState,
+    /// Marks, comments, signatures.
+    pub reviewing: Reviewing,
     pub(super) history: History,
     pub(super) sets: RowSets,
     /// The last run of each engine that is not in use.
@@ -87,8 +90,13 @@ pub struct Session {
 }
 
 impl Session {
-    /// Carries a command out as far as state goes, and says what else is to be done.
+    /// Carries a command out as far as state goes, and says what else is to be done. By the program: see
+    /// [`Self::command_by`].
     pub fn command(&mut self, command: Command) -> Result<Vec<Effect>, CommandError> {
+        self.command_by(&By::program(), 0, command)
+    }
+
+    pub(super) fn carry_out(&mut self, command: Command) -> Result<Vec<Effect>, CommandError> {
         match command {
             Command::OpenTrace { path } => Ok(vec![Effect::Cancel, Effect::LoadTrace { path }]),
             Command::OpenResults { path } => Ok(vec![Effect::LoadResults { path }]),
@@ -148,6 +156,14 @@ impl Session {
                 self.log.clear();
                 Ok(Vec::new())
             }
+            // By somebody, never by itself: see `command_by`.
+            Command::Mark { .. }
+            | Command::Comment { .. }
+            | Command::Resolve { .. }
+            | Command::Look { .. }
+            | Command::RequestApproval { .. }
+            | Command::WithdrawRequest
+            | Command::Approve { .. } => Ok(Vec::new()),
         }
     }
 
@@ -206,6 +222,12 @@ impl Session {
     }
 
     fn export_plan(&mut self, path: String) -> Result<Effect, CommandError> {
+        let plan = Box::new(self.plan_for_file()?);
+        Ok(Effect::WritePlan { path, plan })
+    }
+
+    /// As it stands, without a date.
+    pub fn plan_now(&self) -> Result<Plan, CommandError> {
         let results = self.lasting_results()?;
         let Document { policy, mods, overrides } = &self.document;
         if !results.rows.iter().any(|row| row.mods == *mods.of(&row.site)) {
@@ -213,8 +235,7 @@ impl Session {
         }
         let name = &results.meta.manifest.model.name;
         let built = plan::build(&results, policy, mods, overrides, name, "");
-        let plan = Box::new(built.map_err(|error| CommandError::Plan(error.to_string()))?.plan);
-        Ok(Effect::WritePlan { path, plan })
+        Ok(built.map_err(|error| CommandError::Plan(error.to_string()))?.plan)
     }
 
     pub(super) fn compare_with(&mut self, plan: Option<(String, Arc<Plan>)>) -> Vec<Effect> {

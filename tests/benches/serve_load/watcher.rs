@@ -35,7 +35,7 @@ pub struct Seen {
 impl Watcher {
     pub fn start(server: &Server, key: u64, trace: Option<&str>, stop: &Arc<AtomicBool>) -> Self {
         let mut socket = open(&server.address, None);
-        let author = Author { key, name: format!("Watcher {key}") };
+        let author = Author::new(key, &format!("Watcher {key}"));
         let hello = Follower::new(author, "load", trace.map(str::to_owned)).hello();
         socket.send(Message::Binary(encode(&hello).into())).unwrap();
         let (joined, stop) = (Arc::new(AtomicBool::new(false)), stop.clone());

@@ -190,7 +190,9 @@ impl PageLink {
     }
 
     fn write_plan(&self, path: &str, mut plan: Plan) -> Event {
-        plan.stamp(now_rfc3339());
+        if plan.created_at.is_empty() {
+            plan.stamp(now_rfc3339());
+        }
         self.written(name_of(path), "Plan", Ok(plan.to_json().into_bytes()))
     }
 

@@ -77,7 +77,8 @@ impl Wire {
 
     fn welcome(&self, resumed: bool) {
         let (version, files) = (String::new(), vec!["a.trace.safetensors".to_owned()]);
-        let welcome = Welcome { protocol: PROTOCOL, version, session: 5, resumed, heard: 0, files };
+        let welcome =
+            Welcome { protocol: PROTOCOL, version, session: 5, resumed, heard: 0, me: Author::new(7, "Anna"), files };
         self.say(&ToClient::Welcome(welcome));
     }
 }
@@ -85,7 +86,7 @@ impl Wire {
 fn joined() -> (Wire, RemoteLink) {
     let wire = Wire::default();
     wire.0.borrow_mut().up = true;
-    let follower = Follower::new(Author { key: 7, name: "Anna".to_owned() }, "0.1.0", None);
+    let follower = Follower::new(Author::new(7, "Anna"), "0.1.0", None);
     let mut link = RemoteLink::new(
         Box::new(wire.clone()),
         Box::new(PageLink::new(Shelf::default(), Box::new(Nobody), Arc::new(|| ()))),
@@ -105,7 +106,7 @@ fn joined() -> (Wire, RemoteLink) {
 fn commands_go_to_the_server_and_private_ones_stay() {
     let (wire, mut link) = joined();
     assert_eq!(link.submit(Command::Undo), None);
-    assert_eq!(wire.heard(), Some(ToServer::Command { number: 1, command: Box::new(Command::Undo) }));
+    assert_eq!(wire.heard(), Some(ToServer::Command { number: 1, seen: 3, command: Box::new(Command::Undo) }));
     assert_eq!(link.submit(Command::ClearLog), Some(Command::ClearLog));
     assert_eq!(link.submit(Command::OpenTrace { path: "b".to_owned() }), None);
     assert_eq!(wire.heard(), Some(ToServer::Join { trace: "b".to_owned() }));

@@ -8,8 +8,8 @@ use futures_util::StreamExt;
 use loka_core::session::{
     Event,
     shared::{
-        Author, Hello, MAX_TO_SERVER, NAME_LENGTH, PROTOCOL, Person, Question, ToClient, ToServer, Welcome, decode,
-        encode,
+        Author, Hello, MAX_TO_SERVER, NAME_LENGTH, PROTOCOL, Person, Place, Question, ToClient, ToServer, Welcome,
+        decode, encode,
     },
 };
 use tokio::{sync::Semaphore, time::timeout};
@@ -101,15 +101,21 @@ impl Reader {
             (ToServer::Hello(_), Some(_)) => Err(Parting::protocol("hello was said already").into()),
             (_, None) => Err(Parting::protocol("the first message is hello").into()),
             (ToServer::Join { trace }, Some(author)) => self.join(&author, Some(trace), None).await,
-            (ToServer::Command { number, command }, Some(author)) => {
+            (ToServer::Command { number, seen, command }, Some(author)) => {
                 let outbox = self.outbox.clone();
                 let told = match &self.room {
-                    Some(room) => room.tell(ToHost::Command { author, number, command, outbox }).await,
+                    Some(room) => room.tell(ToHost::Command { author, number, seen, command, outbox }).await,
                     None => Err(()),
                 };
                 if told.is_err() {
                     let reason = "no trace is open".to_owned();
                     self.outbox.send(encode(&ToClient::Refused { number, reason }).into());
+                }
+                Ok(())
+            }
+            (ToServer::At(place), Some(_)) => {
+                if let Some(room) = &self.room {
+                    room.look(self.window, place);
                 }
                 Ok(())
             }
@@ -127,7 +133,7 @@ impl Reader {
         if hello.key == 0 {
             return Err(Parting::protocol("a window's key is not 0").into());
         }
-        let author = Author { key: hello.key, name: name(&hello.name, NAME_LENGTH) };
+        let author = Author::new(hello.key, &name(&hello.name, NAME_LENGTH));
         self.author = Some(author.clone());
         self.join(&author, hello.trace, hello.resume).await
     }
@@ -136,7 +142,7 @@ impl Reader {
         self.room = None;
         let files = self.hub.files().await;
         let Some(trace) = trace.or_else(|| self.hub.trace.clone()) else {
-            return self.put(Out::Leave(lobby(files.to_vec()))).await;
+            return self.put(Out::Leave(lobby(author, files.to_vec()))).await;
         };
         match self.enter(author, &trace, resume, &files).await {
             Ok(entered) => {
@@ -144,7 +150,7 @@ impl Reader {
                 self.put(Out::Enter(Box::new(entered))).await
             }
             Err(message) => {
-                let mut messages = lobby(files.to_vec());
+                let mut messages = lobby(author, files.to_vec());
                 messages.push(encode(&ToClient::Answer(Box::new(Event::OpenFailed { message }))).into());
                 self.put(Out::Leave(messages)).await
             }
@@ -162,7 +168,8 @@ impl Reader {
         // One that closes in this moment is opened anew.
         for _ in 0..3 {
             let room = self.hub.room(trace).await?;
-            let seat = room.enter(self.window, Person { key: author.key, name: author.name.clone() });
+            let Author { key, name, role } = author.clone();
+            let seat = room.enter(self.window, Person { key, name, role, at: Place::default() });
             if let Ok(heard) = room.heard(author.key).await {
                 let cursor = resume.filter(|(session, seq)| *session == room.id && room.reaches(*seq));
                 let cursor = cursor.map(|(_, seq)| seq);
@@ -172,10 +179,11 @@ impl Reader {
                     session: room.id,
                     resumed: cursor.is_some(),
                     heard,
+                    me: author.clone(),
                     files: files.to_vec(),
                 };
                 let welcome = Bytes::from(encode(&ToClient::Welcome(welcome)));
-                return Ok(Entered { seat, welcome, cursor, files: files.clone() });
+                return Ok(Entered { seat, me: author.clone(), welcome, cursor, files: files.clone() });
             }
             if let Ok(over) = room.over().wait_for(Option::is_some).await
                 && let Some(Over::Refused(line)) = over.as_ref()

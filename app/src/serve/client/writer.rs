@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::{FutureExt, SinkExt};
 use loka_core::session::{
     Event,
-    shared::{ToClient, encode},
+    shared::{Author, ToClient, encode},
 };
 use tokio::{
     sync::{mpsc, watch},
@@ -31,6 +31,7 @@ pub struct Writer {
 /// The session that is followed.
 struct Place {
     seat: Seat,
+    me: Author,
     /// The last step that was sent; `None`: the whole session comes first.
     cursor: Option<u64>,
     /// What else could be opened.
@@ -162,13 +163,13 @@ impl Writer {
                 Ok(())
             }
             Out::Enter(entered) => {
-                let Entered { seat, welcome, cursor, files } = *entered;
+                let Entered { seat, me, welcome, cursor, files } = *entered;
                 let (newest, mut present, mut over) = (seat.room.newest(), seat.room.present(), seat.room.over());
                 present.mark_changed();
                 if seat.room.is_over() {
                     over.mark_changed();
                 }
-                self.place = Some(Place { seat, cursor, files, newest, present, over });
+                self.place = Some(Place { seat, me, cursor, files, newest, present, over });
                 self.send(Message::Binary(welcome)).await
             }
         }
@@ -178,8 +179,9 @@ impl Writer {
         match over {
             Over::Refused(message) => {
                 let line = encode(&ToClient::Answer(Box::new(Event::OpenFailed { message })));
-                let files = self.place.take().map(|place| place.files.to_vec()).unwrap_or_default();
-                let mut messages = lobby(files);
+                let place = self.place.take().map(|place| (place.me, place.files.to_vec()));
+                let (me, files) = place.unwrap_or_else(|| (Author::program(), Vec::new()));
+                let mut messages = lobby(&me, files);
                 messages.push(line.into());
                 self.take(Out::Leave(messages)).await
             }

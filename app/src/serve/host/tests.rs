@@ -116,10 +116,11 @@ fn many_events_are_few_frames_and_a_command_is_at_once() {
         newest.wait_for(|seq| *seq >= 5003).await.unwrap();
         let frames = room.after(0).unwrap();
         assert!(frames.len() < 20, "{} frames", frames.len());
-        let (outbox, author) = (crate::serve::client::Outbox::nowhere(), Author { key: 3, name: "A".to_owned() });
+        let (outbox, author) =
+            (crate::serve::client::Outbox::nowhere(), loka_core::session::shared::Author::new(3, "A"));
         let command = Box::new(Command::SetPolicy { policy: Policy::rel_l2() });
         let asked = Instant::now();
-        room.tell(ToHost::Command { author, number: 1, command, outbox }).await.unwrap();
+        room.tell(ToHost::Command { author, number: 1, seen: 0, command, outbox }).await.unwrap();
         newest.wait_for(|seq| *seq >= 5004).await.unwrap();
         assert!(asked.elapsed() < limits::TURN, "{:?}", asked.elapsed());
         assert_eq!(room.heard(3).await, Ok(1));

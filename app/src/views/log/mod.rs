@@ -82,7 +82,7 @@ fn color_of(scene: &Scene<'_>, kind: LogKind) -> Color32 {
     match kind {
         LogKind::Error => scene.theme.error,
         LogKind::Warning => scene.theme.warning,
-        LogKind::Info | LogKind::Run | LogKind::File => scene.theme.accent,
+        LogKind::Info | LogKind::Run | LogKind::File | LogKind::Review => scene.theme.accent,
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use crate::session::{Command, Event, Head, Saved, Share};
 
-use super::{Author, Hello, Input, PROTOCOL, Person, Question, Step, ToClient, ToServer, Welcome};
+use super::{Author, By, Hello, Input, PROTOCOL, Person, Place, Question, Step, ToClient, ToServer, Welcome};
 
 /// What a window takes up, in this order.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,7 +14,9 @@ pub enum News {
     Event(Box<Event>),
     /// Somebody's command, carried out elsewhere: apply it, and do nothing of what it asks for.
     Command {
-        author: Author,
+        by: By,
+        /// Its place in the order.
+        seq: u64,
         command: Box<Command>,
     },
     /// The whole session, in place of what the window has.
@@ -43,7 +45,22 @@ struct Coming {
     saved: Box<Saved>,
 }
 
+/// A command on its way: sent again as it was, with what its author knew then.
+struct Waiting {
+    number: u64,
+    seen: u64,
+    command: Command,
+}
+
+impl Waiting {
+    fn message(&self) -> ToServer {
+        ToServer::Command { number: self.number, seen: self.seen, command: Box::new(self.command.clone()) }
+    }
+}
+
 pub struct Follower {
+    /// The window's own, whatever the server makes of it.
+    key: u64,
     author: Author,
     version: String,
     trace: Option<String>,
@@ -52,8 +69,9 @@ pub struct Follower {
     /// Of the session that is being joined.
     session: u64,
     /// Sent, and not answered.
-    waiting: VecDeque<(u64, Command)>,
+    waiting: VecDeque<Waiting>,
     last_number: u64,
+    place: Place,
     coming: Option<Coming>,
     news: VecDeque<News>,
     pub people: Vec<Person>,
@@ -65,6 +83,7 @@ pub struct Follower {
 impl Follower {
     pub fn new(author: Author, version: &str, trace: Option<String>) -> Self {
         Self {
+            key: author.key,
             author,
             version: version.to_owned(),
             trace,
@@ -72,6 +91,7 @@ impl Follower {
             session: 0,
             waiting: VecDeque::new(),
             last_number: 0,
+            place: Place::default(),
             coming: None,
             news: VecDeque::new(),
             people: Vec::new(),
@@ -95,7 +115,7 @@ impl Follower {
         ToServer::Hello(Hello {
             protocol: PROTOCOL,
             version: self.version.clone(),
-            key: self.author.key,
+            key: self.key,
             name: self.author.name.clone(),
             trace: self.trace.clone(),
             resume: self.at,
@@ -112,8 +132,20 @@ impl Follower {
 
     pub fn submit(&mut self, command: Command) -> ToServer {
         self.last_number += 1;
-        self.waiting.push_back((self.last_number, command.clone()));
-        ToServer::Command { number: self.last_number, command: Box::new(command) }
+        let seen = self.at.map_or(0, |(_, seq)| seq);
+        let waiting = Waiting { number: self.last_number, seen, command };
+        let message = waiting.message();
+        self.waiting.push_back(waiting);
+        message
+    }
+
+    /// Where this person looks now; `None`: the others know.
+    pub fn look(&mut self, place: Place) -> Option<ToServer> {
+        if self.place == place {
+            return None;
+        }
+        self.place = place.clone();
+        Some(ToServer::At(place))
     }
 
     pub fn ask(&self, question: Question) -> ToServer {
@@ -164,24 +196,24 @@ impl Follower {
     }
 
     fn welcomed(&mut self, welcome: Welcome) -> Vec<ToServer> {
-        let Welcome { session, resumed, heard, files, .. } = welcome;
-        (self.session, self.files) = (session, files);
+        let Welcome { session, resumed, heard, files, me, .. } = welcome;
+        (self.session, self.files, self.author) = (session, files, me);
         if !resumed {
             self.at = None;
         }
         self.answered(heard);
         // The server may know this window from before it was loaded anew.
         self.last_number = self.last_number.max(heard);
-        let again = |(number, command): &(u64, Command)| ToServer::Command {
-            number: *number,
-            command: Box::new(command.clone()),
-        };
-        self.waiting.iter().map(again).collect()
+        let mut again: Vec<ToServer> = self.waiting.iter().map(Waiting::message).collect();
+        if self.place != Place::default() {
+            again.push(ToServer::At(self.place.clone()));
+        }
+        again
     }
 
     /// Commands are answered in their order.
     fn answered(&mut self, number: u64) {
-        while self.waiting.front().is_some_and(|(waiting, _)| *waiting <= number) {
+        while self.waiting.front().is_some_and(|waiting| waiting.number <= number) {
             self.waiting.pop_front();
         }
     }
@@ -221,11 +253,11 @@ impl Follower {
         self.at = Some((session, seq));
         let news = match input {
             Input::Event(event) => News::Event(event),
-            Input::Command { author, number, command } => {
-                if author.key == self.author.key {
-                    self.answered(number);
+            Input::Command { by, command } => {
+                if by.author.key == self.author.key {
+                    self.answered(by.number);
                 }
-                News::Command { author, command: Box::new(command) }
+                News::Command { by, seq, command: Box::new(command) }
             }
         };
         self.news.push_back(news);

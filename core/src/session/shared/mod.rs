@@ -18,9 +18,9 @@ mod ordered;
 mod wire;
 
 pub use follower::{Follower, Loading, News};
-pub use input::{Author, Input, Step};
+pub use input::{Author, By, Input, Step};
 pub use ordered::{Ordered, OutOfOrder, Taken};
 pub use wire::{
-    Hello, MAX_TO_CLIENT, MAX_TO_SERVER, NAME_LENGTH, PROTOCOL, Person, Question, ToClient, ToServer, Welcome,
+    Hello, MAX_TO_CLIENT, MAX_TO_SERVER, NAME_LENGTH, PROTOCOL, Person, Place, Question, ToClient, ToServer, Welcome,
     WireError, decode, encode,
 };

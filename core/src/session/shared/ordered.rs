@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::session::{Command, CommandError, Effect, Event, Saved, Session};
 
-use super::{Author, Input, Step};
+use super::{By, Input, Step};
 
 /// Authors whose last command is remembered: a window that was away for longer joins anew.
 const HEARD: usize = 4096;
@@ -59,14 +59,14 @@ impl Ordered {
     }
 
     /// A refused command has no place in the order, and is answered all the same.
-    pub fn command(&mut self, author: Author, number: u64, command: Command) -> Result<Taken, CommandError> {
+    pub fn command(&mut self, by: By, command: Command) -> Result<Taken, CommandError> {
         // The program counts nothing: it never sends again.
-        if author.key != 0 && number <= self.heard(author.key) {
+        if by.author.key != 0 && by.number <= self.heard(by.author.key) {
             return Ok(Taken::Known);
         }
-        self.hear(&author, number);
-        let effects = self.session.command(command.clone())?;
-        let step = self.next(Input::Command { author, number, command });
+        self.hear(&by);
+        let effects = self.session.command_by(&by, self.seq + 1, command.clone())?;
+        let step = self.next(Input::Command { by, command });
         Ok(Taken::Done(Box::new(step), effects))
     }
 
@@ -82,10 +82,10 @@ impl Ordered {
         }
         self.seq = step.seq;
         match step.input {
-            Input::Command { author, number, command } => {
-                self.hear(&author, number);
+            Input::Command { by, command } => {
+                self.hear(&by);
                 // It was carried out there, so it is here.
-                drop(self.session.command(command));
+                drop(self.session.command_by(&by, self.seq, command));
             }
             Input::Event(event) => self.session.event(*event),
         }
@@ -98,13 +98,14 @@ impl Ordered {
         *known = number.max(*known);
     }
 
-    fn hear(&mut self, author: &Author, number: u64) {
-        if author.key == 0 {
+    fn hear(&mut self, by: &By) {
+        let key = by.author.key;
+        if key == 0 {
             return;
         }
-        self.heard.insert(author.key, number);
+        self.heard.insert(key, by.number);
         if self.heard.len() > HEARD
-            && let Some(other) = self.heard.keys().copied().find(|key| *key != author.key)
+            && let Some(other) = self.heard.keys().copied().find(|of| *of != key)
         {
             self.heard.remove(&other);
         }
@@ -122,6 +123,7 @@ mod tests {
     use crate::{
         dispatch::testing::{results, row},
         model::Gemm,
+        session::shared::Author,
     };
 
     fn opened() -> Ordered {
@@ -132,8 +134,8 @@ mod tests {
         ordered
     }
 
-    fn anna() -> Author {
-        Author { key: 7, name: "Anna".to_owned() }
+    fn anna(number: u64) -> By {
+        By { author: Author::new(7, "Anna"), number, ..By::default() }
     }
 
     #[test]
@@ -144,7 +146,7 @@ mod tests {
         steps.push(first.event(Event::ResultsOpened { path: "r.parquet".to_owned(), results }));
         let pull = Command::SetMaxError { value: 0.3, gesture: None };
         for (number, command) in [(1, pull), (2, Command::Undo), (3, Command::Redo)] {
-            let Ok(Taken::Done(step, _)) = first.command(anna(), number, command) else { panic!("not done") };
+            let Ok(Taken::Done(step, _)) = first.command(anna(number), command) else { panic!("not done") };
             steps.push(*step);
         }
         for step in steps {
@@ -160,17 +162,17 @@ mod tests {
     fn a_command_sent_again_is_done_once() {
         let mut ordered = opened();
         let pull = Command::SetMaxError { value: 0.3, gesture: None };
-        assert!(matches!(ordered.command(anna(), 1, pull.clone()), Ok(Taken::Done(..))));
-        assert_eq!(ordered.command(anna(), 1, pull), Ok(Taken::Known));
+        assert!(matches!(ordered.command(anna(1), pull.clone()), Ok(Taken::Done(..))));
+        assert_eq!(ordered.command(anna(1), pull), Ok(Taken::Known));
         assert_eq!(ordered.seq(), 2);
     }
 
     #[test]
     fn a_refused_command_has_no_place() {
         let mut ordered = opened();
-        assert_eq!(ordered.command(anna(), 1, Command::Undo), Err(CommandError::NothingToUndo));
+        assert_eq!(ordered.command(anna(1), Command::Undo), Err(CommandError::NothingToUndo));
         assert_eq!((ordered.seq(), ordered.heard(7)), (1, 1));
         let worse = Command::SetMaxError { value: f64::NAN, gesture: None };
-        assert!(ordered.command(anna(), 2, worse).is_err());
+        assert!(ordered.command(anna(2), worse).is_err());
     }
 }

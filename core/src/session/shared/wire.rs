@@ -7,13 +7,14 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     model::SiteId,
+    review::Role,
     session::{Command, Event, Head, Share},
 };
 
-use super::Step;
+use super::{Author, Step};
 
 /// Goes up with every change of what is coded: the coding has no names to tell an old field by.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// Bytes of a message to the server, decoded. Commands are small; one can name every site of a large trace.
 pub const MAX_TO_SERVER: usize = 4 << 20;
@@ -54,10 +55,22 @@ pub enum ToServer {
     },
     Command {
         number: u64,
+        /// See [`super::By::seen`].
+        seen: u64,
         command: Box<Command>,
     },
+    /// Where this person looks, for the others.
+    At(Place),
     /// For this window alone; answered by [`ToClient::Answer`].
     Ask(Question),
+}
+
+/// Where somebody looks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    pub site: Option<SiteId>,
+    /// The title of a view.
+    pub view: String,
 }
 
 /// What a window wants to know for itself. The answers are Events.
@@ -85,6 +98,8 @@ pub struct Welcome {
     pub resumed: bool,
     /// The last command of this window that was answered.
     pub heard: u64,
+    /// As whom the server knows this window.
+    pub me: Author,
     /// What can be opened: names in the served folder.
     pub files: Vec<String>,
 }
@@ -94,6 +109,8 @@ pub struct Welcome {
 pub struct Person {
     pub key: u64,
     pub name: String,
+    pub role: Role,
+    pub at: Place,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -9,12 +9,12 @@ use crate::session::{
 const TRACE: &str = "a.trace.safetensors";
 
 fn follower() -> Follower {
-    Follower::new(Author { key: 7, name: "Anna".to_owned() }, "0.1.0", Some(TRACE.to_owned()))
+    Follower::new(Author::new(7, "Anna"), "0.1.0", Some(TRACE.to_owned()))
 }
 
 fn welcome(session: u64, resumed: bool, heard: u64) -> ToClient {
     let (version, files) = ("0.1.0".to_owned(), vec![TRACE.to_owned()]);
-    ToClient::Welcome(Welcome { protocol: PROTOCOL, version, session, resumed, heard, files })
+    ToClient::Welcome(Welcome { protocol: PROTOCOL, version, session, resumed, heard, me: follower().author, files })
 }
 
 fn event(seq: u64) -> Step {
@@ -40,7 +40,7 @@ fn joined() -> Follower {
 fn a_session_comes_in_parts_and_then_its_steps() {
     let mut ordered = Ordered::default();
     let pull = Command::SetMaxError { value: 0.3, gesture: None };
-    let done = ordered.command(Author { key: 1, name: String::new() }, 1, pull.clone());
+    let done = ordered.command(By::numbered(Author::new(1, ""), 1), pull.clone());
     assert!(matches!(done, Ok(Taken::Done(..))));
     let mut follower = follower();
     follower.take(welcome(5, false, 0)).unwrap();
@@ -72,8 +72,8 @@ fn what_was_not_answered_is_sent_again() {
     let ToServer::Hello(hello) = follower.hello() else { panic!("no hello") };
     assert_eq!(hello.resume, Some((5, 4)));
     let again = follower.take(welcome(5, true, 1)).unwrap();
-    assert_eq!(again, [ToServer::Command { number: 2, command: Box::new(Command::Redo) }]);
-    let input = Input::Command { author: follower.author().clone(), number: 2, command: Command::Redo };
+    assert_eq!(again, [ToServer::Command { number: 2, seen: 4, command: Box::new(Command::Redo) }]);
+    let input = Input::Command { by: By::numbered(follower.author().clone(), 2), command: Command::Redo };
     follower.take(ToClient::Steps(vec![Step { seq: 5, input }])).unwrap();
     assert_eq!((follower.num_waiting(), follower.at()), (0, Some((5, 5))));
 }

@@ -6,7 +6,7 @@ use crate::{
     model::Gemm,
     session::{
         Event, FileKind, Origin, Session, SiteRows,
-        shared::{Author, Input},
+        shared::{By, Input},
     },
 };
 
@@ -39,9 +39,10 @@ fn messages_to_the_server_come_back() {
     back(&ToServer::Hello(hello));
     back(&ToServer::Join { trace: "t".to_owned() });
     let command = Command::SetMaxError { value: 0.1 + 0.2, gesture: Some(3) };
-    back(&ToServer::Command { number: 1, command: Box::new(command) });
+    back(&ToServer::Command { number: 1, seen: 9, command: Box::new(command) });
     back(&ToServer::Ask(Question::Inspect { site: SiteId::new("a"), other: Some("o".to_owned()) }));
     back(&ToServer::Ask(Question::Series));
+    back(&ToServer::At(Place { site: Some(SiteId::new("a")), view: "Plan".to_owned() }));
 }
 
 #[test]
@@ -62,7 +63,7 @@ fn messages_to_a_window_come_back() {
         back(&ToClient::Answer(Box::new(event.clone())));
         back(&ToClient::Steps(vec![Step { seq: 1, input: Input::Event(Box::new(event)) }]));
     }
-    let input = Input::Command { author: Author::program(), number: 0, command: Command::StartProbe };
+    let input = Input::Command { by: By::program(), command: Command::StartProbe };
     back(&ToClient::Steps(vec![Step { seq: 2, input }]));
 }
 
@@ -100,8 +101,8 @@ fn the_coding_is_that_of_its_number() {
         kernel: crate::model::KernelId::new("te/current"),
         reason: "r".to_owned(),
     };
-    let bytes = encode(&ToServer::Command { number: 300, command: Box::new(command) });
-    assert_eq!((PROTOCOL, hex(&bytes)), (1, "0002ac020e0173020a74652f63757272656e740172".to_owned()));
+    let bytes = encode(&ToServer::Command { number: 300, seen: 5, command: Box::new(command) });
+    assert_eq!((PROTOCOL, hex(&bytes)), (2, "0002ac02050e0173020a74652f63757272656e740172".to_owned()));
     let share = Share {
         origin: Origin { engine: "cpu".to_owned(), device: "d".to_owned() },
         at: 1,

@@ -61,8 +61,8 @@ fn append(value: &Value, out: &mut String) {
     let _ = write!(out, "{value}");
 }
 
-/// `sha256:` and 64 hex digits.
-pub(super) fn sha256(hasher: Sha256) -> String {
+/// `sha256:` and 64 hexadecimal digits.
+pub fn sha256(hasher: Sha256) -> String {
     let mut text = String::from("sha256:");
     for byte in hasher.finalize() {
         let _ = write!(text, "{byte:02x}");
@@ -70,7 +70,8 @@ pub(super) fn sha256(hasher: Sha256) -> String {
     text
 }
 
-pub(super) fn sha256_of(bytes: &[u8]) -> String {
+/// Of all bytes at once.
+pub fn sha256_of(bytes: &[u8]) -> String {
     let mut hasher = Sha256::new();
     hasher.update(bytes);
     sha256(hasher)
