@@ -13,7 +13,8 @@ FEATURES = 256
 
 
 def sharing(quantize: Callable[[torch.Tensor], torch.Tensor], shape=(6, FEATURES)) -> str:
-    """`tensor`, `row`, `block` (128 features of a row), `column`; `static` where scales do not follow the data; `off`."""
+    """`tensor`, `row`, `block` (128 features of a row, told from a row where it has several), `column`; `static` where
+    scales do not follow the data; `off`."""
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(shape, generator=generator)
     factors = lambda *sizes: 0.5 + 3 * torch.rand(sizes, generator=generator)
@@ -22,8 +23,10 @@ def sharing(quantize: Callable[[torch.Tensor], torch.Tensor], shape=(6, FEATURES
         return "off"
     if not unmoved(torch.tensor(1.7)):
         return "static"
-    if unmoved(factors(FEATURES)):
+    if unmoved(factors(shape[-1])):
         return "column"
     if not unmoved(factors(*shape[:-1], 1)):
         return "tensor"
-    return "block" if unmoved(factors(*shape[:-1], 2).repeat_interleave(128, -1)) else "row"
+    blocks = shape[-1] // 128
+    in_blocks = blocks > 1 and unmoved(factors(*shape[:-1], blocks).repeat_interleave(128, -1))
+    return "block" if in_blocks else "row"

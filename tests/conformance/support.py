@@ -61,15 +61,22 @@ class Target:
     """The tests that every target has; the rest of a test class is a unittest.TestCase.
 
     `target` is what `--to` is given and `file` the name of what it writes. `choices` are what it can say without loss;
-    `flags` is for a target that always loses something. `shared` is what the second name of a shared linear is: as
-    the first (`same`), a linear that no plan has (`unplanned`), or nothing that is asked for (`none`).
+    `flags` is for a target that always loses something, `skipped` says what is not done here and why. `shared` is what the second name of a shared linear is: as
+    the first (`same`), a linear that no plan has (`unplanned`), or nothing that is asked for (`none`). `unlisted` is what
+    a linear is that neither plan nor list of modules has: `high` precision, something else, or an error when the file is
+    applied (`raises`). `scaled` is what becomes of a subclass with a forward of its own: as a plain linear (`same`), left
+    alone (`high`), `refused` or `raises`. `nested` is None where linears inside of linears are no matter.
     """
 
     target = ""
     file = "exported"
     choices: Sequence[Kernels] = ()
     flags: Sequence[str] = ()
+    skipped = ""
     shared = "same"
+    unlisted: Any = "high"
+    scaled = "same"
+    nested: Optional[str] = "same"
     dtype = torch.float32
     maxDiff = None
 
@@ -84,6 +91,11 @@ class Target:
     def lost(self, kernels: Kernels) -> Any:
         """What it should be where the target cannot say it: nothing coarser."""
         raise NotImplementedError
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        if cls.skipped:
+            print(f"{cls.target}: skipped: {cls.skipped}", file=sys.stderr)
 
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory()
@@ -115,6 +127,45 @@ class Target:
             with self.subTest(by=by):
                 self.assert_became(self.became(path, model), self.wanted(model, chosen, self.of))
 
+    def test_without_a_list_of_the_modules(self) -> None:
+        chosen = rotated(toy.PLANNED, self.choices)
+        path = self.export(chosen, *self.flags, listed=False)
+        model = toy.toy(dtype=self.dtype)
+        if self.unlisted == "raises":
+            self.assertRaises(ValueError, self.became, path, model)
+            return
+        wanted = self.wanted(model, chosen, self.of)
+        if self.unlisted != "high":
+            wanted.update({name: self.unlisted for name in toy.UNPLANNED})
+        self.assert_became(self.became(path, model), wanted)
+
+    def test_a_linear_of_another_class(self) -> None:
+        chosen = {name: self.choices[-1] for name in ("plain", "scaled")}
+        model = toy.toy(chosen, dtype=self.dtype)
+        model.scaled = toy.ScaledLinear(toy.WIDTH, toy.WIDTH, dtype=self.dtype)
+        if self.scaled == "refused":
+            self.assertIn("scaled", self.refused(chosen, *self.flags, model=model))
+            return
+        path = self.export(chosen, *self.flags, model=model)
+        if self.scaled == "raises":
+            self.assertRaises(ValueError, self.became, path, model)
+            return
+        wanted = self.wanted(model, chosen, self.of)
+        if self.scaled == "high":
+            wanted["scaled"] = self.of(HIGH)
+        self.assert_became(self.became(path, model), wanted)
+
+    def test_a_linear_inside_of_a_linear(self) -> None:
+        for by in range(2):
+            chosen = rotated(toy.NESTED, [HIGH, self.choices[-1], self.choices[-1]], by)
+            model = toy.toy(toy.NESTED, dtype=self.dtype)
+            path = self.export(chosen, *self.flags, model=model)
+            with self.subTest(by=by):
+                if self.nested == "raises":
+                    self.assertRaises(ValueError, self.became, path, model)
+                elif self.nested == "same":
+                    self.assert_became(self.became(path, model), self.wanted(model, chosen, self.of))
+
     def wanted(self, model: nn.Module, chosen: Mapping[str, Kernels], of: Callable[[Kernels], Any]) -> Dict[str, Any]:
         """What a plan does not have stays in high precision."""
         wanted = {name: of(chosen.get(name, HIGH)) for name in model.linear_names}
@@ -126,9 +177,12 @@ class Target:
                 wanted.update(second)
         return wanted
 
-    def export(self, chosen: Mapping[str, Kernels], *flags: str, model: Optional[nn.Module] = None) -> pathlib.Path:
-        """The file that `loka` writes for a plan of these kernels and a model, the toy if none is given."""
-        done = self._run(chosen, flags, model)
+    def export(
+        self, chosen: Mapping[str, Kernels], *flags: str, model: Optional[nn.Module] = None, listed: bool = True
+    ) -> pathlib.Path:
+        """The file that `loka` writes for a plan of these kernels and the list of a model's modules, the toy's if none is
+        given."""
+        done = self._run(chosen, flags, model, listed)
         self.assertEqual(done.returncode, 0, done.stderr)
         return self.folder / self.file
 
@@ -141,7 +195,7 @@ class Target:
         return done.stderr
 
     def _run(
-        self, chosen: Mapping[str, Kernels], flags: Sequence[str], model: Optional[nn.Module]
+        self, chosen: Mapping[str, Kernels], flags: Sequence[str], model: Optional[nn.Module], listed: bool = True
     ) -> subprocess.CompletedProcess:
         loka = loka_binary()
         self.assertIsNotNone(loka, "the program is not built: set LOKA_BIN")
@@ -149,7 +203,8 @@ class Target:
         out.unlink(missing_ok=True)
         modules.write_text(toy.listing(model or toy.toy()), encoding="utf-8")
         plan = write_plan(self.folder / "toy.plan.json", chosen)
-        command = [loka, "export", str(plan), "--to", self.target, "--out", str(out), "--modules", str(modules), *flags]
+        command = [loka, "export", str(plan), "--to", self.target, "--out", str(out), *flags]
+        command += ["--modules", str(modules)] if listed else []
         return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=60)
 
     def assert_became(self, became: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:

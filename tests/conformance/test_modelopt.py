@@ -6,6 +6,7 @@ import unittest
 
 import support
 import toy
+from measured import sharing
 from plans import HIGH, schemes, whole
 
 import modelopt.torch.quantization as mtq
@@ -15,34 +16,48 @@ from modelopt.recipe import load_recipe
 CHOICES = [HIGH, whole("fbgemm/rowwise"), whole("deepgemm/blockwise")]
 
 
-def quantizer(module, which):
-    """(E4M3 or not, axis or block sizes, dynamic), None where it is off."""
-    made = getattr(module, f"{which}_quantizer")
+BATCH = (2, toy.WIDTH)
+"""Of the calibration: a quantizer of blocks takes no other shape after it."""
+
+
+def weight_of(made):
+    """(E4M3 or not, axis or block sizes), None where it is off."""
     if not made.is_enabled:
         return None
-    # Where there are blocks, calibration has put its own axis in.
-    sizes = {key: size for key, size in (made.block_sizes or {}).items() if isinstance(key, int)}
-    return made.num_bits in ("e4m3", (4, 3)), sizes or made.axis, made._dynamic
+    return made.num_bits == (4, 3) and not made._dynamic, blocks(made) or made.axis
+
+
+def input_of(made):
+    """(E4M3 or not, block sizes, which elements share a scale), None where it is off."""
+    return (made.num_bits == (4, 3), blocks(made), sharing(made, BATCH)) if made.is_enabled else None
+
+
+def blocks(made):
+    return {axis: size for axis, size in (made.block_sizes or {}).items() if isinstance(axis, int)}
 
 
 WANTED = {
     "high": (None, None, None),
-    "tensor": ((True, None, False), (True, None, False), None),
-    "row": ((True, 0, False), (True, {-1: None}, True), None),
-    "block": ((True, {-1: 128, -2: 128}, False), (True, {-1: 128}, True), None),
+    "tensor": ((True, None), (True, {}, "static"), None),
+    "row": ((True, 0), (True, {}, "row"), None),
+    "block": ((True, {-1: 128, -2: 128}), (True, {-1: 128}, "row"), None),
 }
-"""Of the weight, the input and the output."""
+"""Of the weight, the input and the output. The toy's rows are one block wide."""
 
 
 def quantizers(model):
-    kinds = ("weight", "input", "output")
-    return {name: tuple(quantizer(module, kind) for kind in kinds) for name, module in toy.linears(model).items()}
+    return {
+        name: (weight_of(module.weight_quantizer), input_of(module.input_quantizer), input_of(module.output_quantizer))
+        if hasattr(module, "weight_quantizer")
+        else (None, None, None)
+        for name, module in toy.linears(model).items()
+    }
 
 
 def apply(config, model):
     def calibrate(model):
         for module in toy.linears(model).values():
-            module(torch.ones(2, toy.WIDTH))
+            module(torch.ones(BATCH))
 
     with contextlib.redirect_stdout(io.StringIO()):
         return mtq.quantize(model, config, calibrate)
@@ -52,6 +67,7 @@ class Recipe(support.Target, unittest.TestCase):
     target = "modelopt"
     file = "loka.yaml"
     choices = CHOICES
+    scaled = "high"
 
     def became(self, path, model):
         with contextlib.redirect_stdout(io.StringIO()):
@@ -67,7 +83,7 @@ class Recipe(support.Target, unittest.TestCase):
 class Traps(unittest.TestCase):
     def enabled(self, *entries):
         model = apply({"quant_cfg": [*entries], "algorithm": "max"}, toy.toy())
-        return [name for name, kinds in quantizers(model).items() if kinds[0] is not None]
+        return [name for name, module in toy.linears(model).items() if module.weight_quantizer.is_enabled]
 
     OFF = {"quantizer_name": "*", "enable": False}
     FP8 = {"num_bits": "e4m3", "axis": None}

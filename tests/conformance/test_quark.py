@@ -51,6 +51,7 @@ class Config(support.Target, unittest.TestCase):
     target = "quark"
     file = "quark.json"
     choices = CHOICES
+    scaled = "refused"
     # It asks for the second name too, and puts a module of its own there.
     shared = "unplanned"
 
@@ -105,8 +106,8 @@ class Traps(unittest.TestCase):
         observer = {"qscheme": "per_channel", "observer_cls": "PerChannelMinMaxObserver", "is_dynamic": True}
         found = {}
         for axis in (0, 1):
-            inputs = {**tensor(), **observer, "ch_axis": axis}
-            fields = {**self.fields(["fc1"]), "layer_quant_config": {"fc1": {**layer(tensor()), "input_tensors": inputs}}}
+            of_layer = {**layer(tensor()), "input_tensors": {**tensor(), **observer, "ch_axis": axis}}
+            fields = {**self.fields(), "layer_quant_config": {"fc1": of_layer}}
             found[axis] = became(apply(fields, toy.toy()))["fc1"][1]
         self.assertEqual(found, {0: "row", 1: "column"})
 

@@ -66,6 +66,9 @@ class Training(support.Target, unittest.TestCase):
     target = "torchao"
     file = "plan_torchao.py"
     choices = CHOICES
+    unlisted = "raises"
+    scaled = "raises"
+    nested = "raises"
 
     def apply(self, path, model):
         runpy.run_path(str(path))["apply"](model)

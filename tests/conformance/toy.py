@@ -40,6 +40,9 @@ UNPLANNED = ["unplanned.0", "x.m.layers.1.fc1", "m.layers.1.fc2", "fc"]
 ODD = ["Linear", "Module", "re:fc1", "re:.*", "_default", "fc1", "weight", "fc1_", "ReLU", "input_quantizer", "model"]
 """Names that are words of some format, for a model of their own."""
 
+NESTED = ["m.layers.1", "m.layers.1.fc", "m.layers.10", "m.layers.10.fc"]
+"""Linears inside of linears, for a model of their own: each is a prefix of the next one's name."""
+
 RELU = "m.layers.1.act"
 """No linear, between two linears of the plan."""
 
@@ -54,6 +57,13 @@ def toy(names: Iterable[str] = (), dtype: torch.dtype = torch.float32) -> nn.Mod
     if RELU.split(".")[0] in model._modules:
         put(model, RELU, nn.ReLU())
     return model
+
+
+class ScaledLinear(nn.Linear):
+    """A linear that is more than one."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(input)
 
 
 def put(model: nn.Module, name: str, module: nn.Module) -> None:

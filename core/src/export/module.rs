@@ -21,6 +21,11 @@ impl Module {
         self.class.is_empty() || self.class.ends_with("Linear")
     }
 
+    /// No subclass: some frameworks leave those alone.
+    pub fn is_plain_linear(&self) -> bool {
+        self.class_name() == "Linear"
+    }
+
     /// Without the packages it comes from.
     pub fn class_name(&self) -> &str {
         if self.class.is_empty() { "Linear" } else { self.class.rsplit('.').next().unwrap_or_default() }
@@ -72,6 +77,8 @@ mod tests {
         let modules = modules_from_text("a.b\r\nc\ttorch.nn.Linear\n\n d \tReLU\n").unwrap();
         assert_eq!(modules, [Module::new("a.b", ""), Module::new("c", "torch.nn.Linear"), Module::new(" d ", "ReLU")]);
         assert_eq!(modules.iter().map(Module::is_linear).collect::<Vec<_>>(), [true, true, false]);
+        assert!(modules[0].is_plain_linear() && modules[1].is_plain_linear() && !modules[2].is_plain_linear());
+        assert!(!Module::new("a", "ScaledLinear").is_plain_linear());
         assert_eq!((modules[0].class_name(), modules[1].class_name()), ("Linear", "Linear"));
     }
 

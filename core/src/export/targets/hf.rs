@@ -61,7 +61,7 @@ pub fn resolve(text: &str, modules: &[Module]) -> Resolved {
     for module in modules {
         let hits = list.hits(&module.name);
         hits.iter().for_each(|number| is_hit[*number] = true);
-        let converted = hits.is_empty() && module.is_linear();
+        let converted = hits.is_empty() && module.is_plain_linear();
         settings.push(setting(if converted { Scheme::Block } else { Scheme::High }));
     }
     match is_hit.iter().position(|hit| !hit) {
@@ -91,6 +91,8 @@ mod tests {
         let on = setting(Scheme::Block);
         assert_eq!(resolve(&text(r#""fc1""#), &modules).unwrap(), [LEFT, LEFT, on.as_str()]);
         assert_eq!(resolve(&text(r#""fc1\\Z""#), &modules).unwrap(), [LEFT, on.as_str(), on.as_str()]);
+        let scaled = ["fc1", "b"].map(|name| Module::new(name, "ScaledLinear"));
+        assert_eq!(resolve(&text(r#""fc1""#), &scaled).unwrap(), [LEFT, LEFT], "a subclass is left alone");
         assert_eq!(resolve(&text(r#""fc2""#), &modules).unwrap_err(), "'fc2' hits no module");
     }
 }

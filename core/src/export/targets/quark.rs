@@ -1,5 +1,6 @@
 //! Takes a job, gives AMD Quark's QConfig as JSON; takes that, gives each module's scheme. What no rule names gets
-//! the global configuration, so everything else is excluded by name.
+//! the global configuration, which has no quantizers: a shared module is asked for under its other names too, which
+//! no list of modules has.
 
 use serde_json::{Map, Value, json};
 
@@ -18,10 +19,6 @@ const CAN: Abilities<'static> = Abilities { schemes: &[Scheme::Tensor, Scheme::R
 
 pub fn write(job: &Job<'_>) -> Result<Written, Refusal> {
     let schemes = Schemes::new(job, &CAN);
-    let Some(global) = [Scheme::Tensor, Scheme::Row].into_iter().max_by_key(|scheme| schemes.with(*scheme).count())
-    else {
-        return Err(Refusal::new("there is no scheme to write"));
-    };
     let mut layers = Map::new();
     for (at, module) in job.modules.iter().enumerate().filter(|(at, _)| schemes.of[*at].is_fp8()) {
         layers.insert(escape_glob(&module.name), layer(schemes.of[at]));
@@ -37,20 +34,32 @@ pub fn write(job: &Job<'_>) -> Result<Written, Refusal> {
         .map(|(_, module)| escape_glob(&module.name))
         .collect();
     let file = json!({
-        "quant_method": "quark", "version": "0.13", "quant_mode": "eager_mode", "global_quant_config": layer(global),
+        "quant_method": "quark", "version": "0.13", "quant_mode": "eager_mode", "global_quant_config": untouched(),
         "layer_quant_config": layers, "layer_type_quant_config": {}, "exclude": excluded, "algo_config": null,
         "softmax_quant_spec": null, "kv_cache_quant_config": {}, "kv_cache_post_rope": false,
     });
+    let has_rows = schemes.with(Scheme::Row).next().is_some();
     let mut written = Written::new(pretty(&file) + "\n", schemes.settings(), schemes.losses);
     written.provenance_beside = true;
+    if has_rows {
+        let text = "activations of three dimensions get one scale an index of the first, not one a row";
+        written.notes.push(text.to_owned());
+    }
     Ok(written)
 }
 
 fn layer(scheme: Scheme) -> Value {
-    let (weight, input) = match scheme {
-        Scheme::Row => (tensor(Some(0), false), tensor(Some(1), true)),
-        _ => (tensor(None, false), tensor(None, true)),
-    };
+    // The first axis of [rows, features] has one scale a row; axis 1, as in Quark's own preset, one a feature.
+    let axis = (scheme == Scheme::Row).then_some(0);
+    quantizers(tensor(axis, false), tensor(axis, true))
+}
+
+/// No quantizer at all. A plain `null` instead is an error when Quark reads it.
+fn untouched() -> Value {
+    quantizers(Value::Null, Value::Null)
+}
+
+fn quantizers(weight: Value, input: Value) -> Value {
     json!({"weight": weight, "input_tensors": input, "output_tensors": null, "bias": null, "target_device": null})
 }
 
@@ -78,10 +87,10 @@ pub fn resolve(text: &str, modules: &[Module]) -> Resolved {
     let mut is_hit = vec![false; names.len()];
     let mut settings = Vec::with_capacity(modules.len());
     for module in modules {
-        let found = if module.is_linear() { rules.of(&module.name) } else { QuarkLayer::Excluded };
+        let found = if module.is_plain_linear() { rules.of(&module.name) } else { QuarkLayer::Excluded };
         settings.push(match found {
             QuarkLayer::Excluded => LEFT.to_owned(),
-            QuarkLayer::Global => format!("{} as everything that is not named", read(&file["global_quant_config"])?),
+            QuarkLayer::Global => read(&file["global_quant_config"])?,
             QuarkLayer::Own(at) => {
                 is_hit[at] = true;
                 read(&layers[names[at].as_str()])?
@@ -95,6 +104,32 @@ pub fn resolve(text: &str, modules: &[Module]) -> Resolved {
 }
 
 fn read(layer: &Value) -> Result<String, String> {
+    if *layer == untouched() {
+        return Ok(LEFT.to_owned());
+    }
     let scheme = [Scheme::Tensor, Scheme::Row].into_iter().find(|scheme| self::layer(*scheme) == *layer);
     scheme.map(setting).ok_or_else(|| "a configuration that was not written here".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_named_is_left() {
+        let modules = ["a", "b"].map(|name| Module::new(name, ""));
+        let file = |global: &Value| {
+            json!({"global_quant_config": global, "layer_quant_config": {"a": layer(Scheme::Row)}, "exclude": []})
+                .to_string()
+        };
+        let row = setting(Scheme::Row);
+        assert_eq!(resolve(&file(&untouched()), &modules).unwrap(), [row.as_str(), LEFT]);
+        assert_eq!(resolve(&file(&layer(Scheme::Row)), &modules).unwrap(), [row.as_str(), row.as_str()]);
+        let scaled = [Module::new("a", "ScaledLinear")];
+        assert_eq!(
+            resolve(&file(&untouched()), &scaled).unwrap_err(),
+            "'a' hits no linear",
+            "a subclass is left alone"
+        );
+    }
 }
