@@ -264,3 +264,62 @@ fn targets_by_name() {
     let unknown = "tensorrt".parse::<Target>().unwrap_err().to_string();
     assert!(unknown.starts_with("unknown target 'tensorrt' (torchao, torchao-inference, te, megatron,"), "{unknown}");
 }
+
+/// Each target's file for a plan of names that formats trip over. Where a change is meant, the new text is in the
+/// message of the test.
+#[test]
+fn the_files_are_as_they_were() {
+    let kernels = [
+        "torchao/rowwise",
+        "cublaslt/bf16",
+        "te/current",
+        "te/blockwise",
+        "torchao/rowwise_with_gw_hp",
+        "cublaslt/fp8-tensorwise+fast",
+        "cublaslt/fp8-rowwise",
+    ];
+    let names = [
+        "m.layers.1.fc1",
+        "m.layers.10.fc1",
+        "layers.1",
+        "layers.10",
+        "fc1",
+        "a[0]",
+        "a*b",
+        "q\"uo'te",
+        "back\\slash",
+        "line\nbreak",
+        "re:x",
+        "Linear",
+        "é.日本",
+        "- yaml: #",
+        "null",
+        "\u{85}\u{2028}x",
+    ];
+    let sites: Vec<(&str, [&str; 3])> = names
+        .into_iter()
+        .enumerate()
+        .map(|(at, name)| {
+            let kernel = kernels[at % kernels.len()];
+            (name, [kernel, kernel, if at % 3 == 0 { kernels[1] } else { kernel }])
+        })
+        .collect();
+    let mut plan = plan(&sites);
+    plan.digest = "sha256:00".to_owned();
+    for (target, expected) in [
+        (Target::Torchao, include_str!("snapshots/torchao.py.txt")),
+        (Target::TorchaoInference, include_str!("snapshots/torchao-inference.json")),
+        (Target::Te, include_str!("snapshots/te.py.txt")),
+        (Target::Megatron, include_str!("snapshots/megatron.yaml")),
+        (Target::Nvdlfw, include_str!("snapshots/nvdlfw.yaml")),
+        (Target::Modelopt, include_str!("snapshots/modelopt.yaml")),
+        (Target::CompressedTensors, include_str!("snapshots/compressed-tensors.json")),
+        (Target::Quark, include_str!("snapshots/quark.json")),
+        (Target::Hf, include_str!("snapshots/hf.json")),
+        (Target::ModelExplorer, include_str!("snapshots/model-explorer.json")),
+    ] {
+        let export = export(&plan, &modules_of(&plan), target, "draft").unwrap();
+        let text = &export.files[0].text;
+        assert!(text == expected, "{target} is now:\n{text}");
+    }
+}
