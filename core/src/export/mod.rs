@@ -60,7 +60,7 @@ pub fn export(plan: &Plan, modules: &[Module], target: Target, status: &str) -> 
     let job = Job::new(plan, modules, target, status)?;
     let format = targets::format(target);
     let written = (format.write)(&job)?;
-    for file in written.files.iter().take(1) {
+    if let Some(file) = written.files.first() {
         resolution::check(&job, &written.settings, (format.resolve)(&file.text, modules))?;
     }
     Ok(job.finish(written))

@@ -81,6 +81,44 @@ fn hostile_names_survive_or_are_refused() {
     assert!(written.iter().all(|count| *count > 300), "{written:?} {refused:#?}");
 }
 
+/// Literal patterns are looked up; that must be what trying every pattern gives.
+#[test]
+fn the_fast_way_is_the_definition() {
+    use matchers::{CompressedTensors, FirstMatch, FqnToConfig, LastMatch, Quark, Sections, escape_glob, escape_regex};
+    let mut dice = Dice::new(11);
+    for _ in 0..200 {
+        let (mut tried, names) = (names(&mut dice), names(&mut dice));
+        let mut with = |loose: &[&str], exact: &dyn Fn(&str) -> String| -> Vec<String> {
+            let mut patterns: Vec<String> = names.iter().map(|name| exact(name)).collect();
+            patterns.insert(dice.below(patterns.len() + 1), loose[dice.below(loose.len())].to_owned());
+            patterns.insert(dice.below(patterns.len() + 1), loose[dice.below(loose.len())].to_owned());
+            patterns
+        };
+        let globs = with(&["*1", "a*", "[!a]*", "*.?", "*"], &escape_glob);
+        let searched = with(&["1", "a.b", r"\Aa", r"\.1\Z"], &|name| format!("\\A(?:{}|a)\\Z", escape_regex(name)));
+        let started = with(&["re:a", "Linear", "re:.*1"], &|name| format!("re:{}\\Z", escape_regex(name)));
+        let whole = with(&["re:a.*", "a", "_default"], &|name| format!("re:{}", escape_regex(name)));
+        let skipped = with(&["1", "a.b", "a", "layers.1", "m.*"], &|name| format!("{}\\Z", escape_regex(name)));
+        let sections = Sections::new(searched.iter().map(|text| matchers::Pattern::new(text).unwrap()).collect());
+        let first = FirstMatch::new(&globs);
+        let last = LastMatch::new(&globs);
+        let quark = Quark::new(&globs[..1], &globs);
+        let tensors = CompressedTensors::new(&started, &started[..1]).unwrap();
+        let config = FqnToConfig::new(&whole).unwrap();
+        let skips = matchers::SkipList::new(&skipped).unwrap();
+        tried.extend(names.iter().cloned());
+        for name in &tried {
+            assert_eq!(sections.of(name), sections.of_by_definition(name), "{name:?} {searched:?}");
+            assert_eq!(first.of(name), first.of_by_definition(name), "{name:?} {globs:?}");
+            assert_eq!(last.of(name), last.of_by_definition(name), "{name:?} {globs:?}");
+            assert_eq!(quark.of(name), quark.of_by_definition(name), "{name:?} {globs:?}");
+            assert_eq!(tensors.of(name, &["Linear"]), tensors.of_by_definition(name, &["Linear"]), "{name:?}");
+            assert_eq!(config.of(name, &["weight"]), config.of_by_definition(name, &["weight"]), "{name:?}");
+            assert_eq!(skips.hits(name), skips.hits_by_definition(name), "{name:?} {skipped:?}");
+        }
+    }
+}
+
 #[test]
 fn a_loose_pattern_is_refused() {
     let plan = plan(&[uniform("m.layers.1", "cublaslt/bf16"), uniform("m.layers.10", "te/current")]);
@@ -205,7 +243,7 @@ fn never_less_precise_than_the_plan() {
 
 #[test]
 fn provenance_is_inside_or_beside() {
-    let plan = plan(&[uniform("a", "te/blockwise"), uniform("b", "cublaslt/bf16")]);
+    let plan = plan(&[uniform("a", "cublaslt/fp8-tensorwise"), uniform("b", "cublaslt/bf16")]);
     for target in Target::ALL {
         let export = export(&plan, &modules_of(&plan), target, "approved release 2").unwrap();
         let is_beside = export.files.iter().find(|file| file.suffix == PROVENANCE_SUFFIX);
@@ -225,4 +263,63 @@ fn targets_by_name() {
     }
     let unknown = "tensorrt".parse::<Target>().unwrap_err().to_string();
     assert!(unknown.starts_with("unknown target 'tensorrt' (torchao, torchao-inference, te, megatron,"), "{unknown}");
+}
+
+/// Each target's file for a plan of names that formats trip over. Where a change is meant, the new text is in the
+/// message of the test.
+#[test]
+fn the_files_are_as_they_were() {
+    let kernels = [
+        "torchao/rowwise",
+        "cublaslt/bf16",
+        "te/current",
+        "te/blockwise",
+        "torchao/rowwise_with_gw_hp",
+        "cublaslt/fp8-tensorwise+fast",
+        "cublaslt/fp8-rowwise",
+    ];
+    let names = [
+        "m.layers.1.fc1",
+        "m.layers.10.fc1",
+        "layers.1",
+        "layers.10",
+        "fc1",
+        "a[0]",
+        "a*b",
+        "q\"uo'te",
+        "back\\slash",
+        "line\nbreak",
+        "re:x",
+        "Linear",
+        "é.日本",
+        "- yaml: #",
+        "null",
+        "\u{85}\u{2028}x",
+    ];
+    let sites: Vec<(&str, [&str; 3])> = names
+        .into_iter()
+        .enumerate()
+        .map(|(at, name)| {
+            let kernel = kernels[at % kernels.len()];
+            (name, [kernel, kernel, if at % 3 == 0 { kernels[1] } else { kernel }])
+        })
+        .collect();
+    let mut plan = plan(&sites);
+    plan.digest = "sha256:00".to_owned();
+    for (target, expected) in [
+        (Target::Torchao, include_str!("snapshots/torchao.py.txt")),
+        (Target::TorchaoInference, include_str!("snapshots/torchao-inference.json")),
+        (Target::Te, include_str!("snapshots/te.py.txt")),
+        (Target::Megatron, include_str!("snapshots/megatron.yaml")),
+        (Target::Nvdlfw, include_str!("snapshots/nvdlfw.yaml")),
+        (Target::Modelopt, include_str!("snapshots/modelopt.yaml")),
+        (Target::CompressedTensors, include_str!("snapshots/compressed-tensors.json")),
+        (Target::Quark, include_str!("snapshots/quark.json")),
+        (Target::Hf, include_str!("snapshots/hf.json")),
+        (Target::ModelExplorer, include_str!("snapshots/model-explorer.json")),
+    ] {
+        let export = export(&plan, &modules_of(&plan), target, "draft").unwrap();
+        let text = &export.files[0].text;
+        assert!(text == expected, "{target} is now:\n{text}");
+    }
 }
