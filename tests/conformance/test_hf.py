@@ -34,6 +34,7 @@ class Config(support.Target, unittest.TestCase):
     skipped = "loading a whole model, which asks for a GPU; the linears are replaced"
     choices = CHOICES
     scaled = "refused"
+    nested = "refused"
     # The first name is given another module, the second one keeps what it had.
     shared = "unplanned"
 

@@ -52,6 +52,7 @@ class Config(support.Target, unittest.TestCase):
     file = "quark.json"
     choices = CHOICES
     scaled = "refused"
+    nested = "refused"
     # It asks for the second name too, and puts a module of its own there.
     shared = "unplanned"
 

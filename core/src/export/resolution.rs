@@ -28,6 +28,13 @@ pub fn check(job: &Job<'_>, intended: &[String], resolved: Resolved) -> Result<(
     Ok(())
 }
 
+/// Names of modules with a linear inside: a framework that puts another module in the place of such a one drops what
+/// is inside.
+pub fn around_linears(modules: &[Module]) -> HashSet<&str> {
+    let inside = modules.iter().filter(|module| module.is_linear());
+    inside.flat_map(|module| module.name.match_indices('.').map(|(at, _)| &module.name[..at])).collect()
+}
+
 /// Names that the file has and the model lacks: a rule that hits nothing is an error before it is silence.
 pub fn unknown<'a>(names: impl Iterator<Item = &'a str>, modules: &[Module]) -> Result<(), String> {
     let known: HashSet<&str> = modules.iter().map(|module| module.name.as_str()).collect();

@@ -7,9 +7,9 @@ use crate::export::{
     Module, Refusal,
     job::{Job, Written},
     matchers::{SkipList, escape_regex},
-    resolution::Resolved,
+    resolution::{Resolved, around_linears},
     scheme::Scheme,
-    text::pretty,
+    text::{one_line, pretty},
 };
 
 use super::inference::{Abilities, Schemes, setting};
@@ -56,12 +56,16 @@ pub fn resolve(text: &str, modules: &[Module]) -> Resolved {
         .filter_map(|key| key.as_str().map(str::to_owned))
         .collect();
     let list = SkipList::new(&keys).map_err(|error| error.to_string())?;
+    let around = around_linears(modules);
     let mut is_hit = vec![false; keys.len()];
     let mut settings = Vec::with_capacity(modules.len());
     for module in modules {
         let hits = list.hits(&module.name);
         hits.iter().for_each(|number| is_hit[*number] = true);
         let converted = hits.is_empty() && module.is_plain_linear();
+        if converted && around.contains(module.name.as_str()) {
+            return Err(format!("'{}' is replaced, and the linears inside it are dropped", one_line(&module.name)));
+        }
         settings.push(setting(if converted { Scheme::Block } else { Scheme::High }));
     }
     match is_hit.iter().position(|hit| !hit) {
@@ -91,6 +95,9 @@ mod tests {
         let on = setting(Scheme::Block);
         assert_eq!(resolve(&text(r#""fc1""#), &modules).unwrap(), [LEFT, LEFT, on.as_str()]);
         assert_eq!(resolve(&text(r#""fc1\\Z""#), &modules).unwrap(), [LEFT, on.as_str(), on.as_str()]);
+        let nested = ["a", "a.fc1"].map(|name| Module::new(name, ""));
+        let dropped = "'a' is replaced, and the linears inside it are dropped";
+        assert_eq!(resolve(&text(r#""a.fc1""#), &nested).unwrap_err(), dropped);
         let scaled = ["fc1", "b"].map(|name| Module::new(name, "ScaledLinear"));
         assert_eq!(resolve(&text(r#""fc1""#), &scaled).unwrap(), [LEFT, LEFT], "a subclass is left alone");
         assert_eq!(resolve(&text(r#""fc2""#), &modules).unwrap_err(), "'fc2' hits no module");

@@ -8,9 +8,9 @@ use crate::export::{
     Module, Refusal,
     job::{Job, Written},
     matchers::{Quark, QuarkLayer, escape_glob},
-    resolution::{LEFT, Resolved},
+    resolution::{LEFT, Resolved, around_linears},
     scheme::Scheme,
-    text::pretty,
+    text::{one_line, pretty},
 };
 
 use super::inference::{Abilities, Schemes, setting};
@@ -84,6 +84,7 @@ pub fn resolve(text: &str, modules: &[Module]) -> Resolved {
         file["exclude"].as_array().into_iter().flatten().filter_map(|name| name.as_str().map(str::to_owned)).collect();
     let names: Vec<String> = layers.keys().cloned().collect();
     let rules = Quark::new(&excluded, &names);
+    let around = around_linears(modules);
     let mut is_hit = vec![false; names.len()];
     let mut settings = Vec::with_capacity(modules.len());
     for module in modules {
@@ -91,6 +92,9 @@ pub fn resolve(text: &str, modules: &[Module]) -> Resolved {
         settings.push(match found {
             QuarkLayer::Excluded => LEFT.to_owned(),
             QuarkLayer::Global => read(&file["global_quant_config"])?,
+            QuarkLayer::Own(_) if around.contains(module.name.as_str()) => {
+                return Err(format!("'{}' is replaced, and the linears inside it are dropped", one_line(&module.name)));
+            }
             QuarkLayer::Own(at) => {
                 is_hit[at] = true;
                 read(&layers[names[at].as_str()])?
