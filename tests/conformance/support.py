@@ -195,7 +195,7 @@ class Target:
         self.assertNotEqual(done.returncode, 0, f"exported: {done.stdout}")
         self.assertFalse((self.folder / self.file).exists(), "refused, and yet written")
         self.assertNotIn("panicked", done.stderr)
-        return done.stderr
+        return done.stdout + done.stderr
 
     def _run(
         self, chosen: Mapping[str, Kernels], flags: Sequence[str], model: Optional[nn.Module], listed: bool = True
