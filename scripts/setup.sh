@@ -91,8 +91,8 @@ need_fuzz() {
         { say "skipped: cargo-fuzz could not be installed"; return 1; }
 }
 
-# need_environment NAME REQUIREMENTS: a virtual environment with pinned packages, kept across checkouts and
-# made again only when the list changes. Sets $python.
+# need_environment NAME REQUIREMENTS [OTHER]: a virtual environment with pinned packages, kept across checkouts and
+# made again only when the list changes. What the environment OTHER has is found from it too. Sets $python.
 need_environment() {
     local environment=$cache/$1 wanted=$2
     python=$environment/bin/python
@@ -102,10 +102,14 @@ need_environment() {
         need_packages python3-venv
         python3 -m venv "$environment" || die "could not make a Python environment in $environment"
     }
+    [ $# -lt 3 ] || packages_of "$cache/$3" >"$(packages_of "$environment")/$3.pth"
     "$environment/bin/pip" install -q --disable-pip-version-check -r "$wanted" >&2 ||
         die "could not install the packages of $wanted"
     cp "$wanted" "$environment/requirements.txt"
 }
+
+# packages_of ENVIRONMENT: the folder of its packages.
+packages_of() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
 
 # need_python: what the tests and checks of the Rust side need. Sets $python.
 need_python() { need_environment loka-python "$root/tests/requirements.txt"; }
@@ -115,4 +119,14 @@ need_python() { need_environment loka-python "$root/tests/requirements.txt"; }
 need_torch() {
     [ -e "$cache/loka-torch/requirements.txt" ] || say "installing PyTorch for the tests of python/ (once)"
     need_environment loka-torch "$root/python/requirements-test.txt"
+}
+
+# need_frameworks: those that plans are exported to, and what AMD Quark compiles its kernels with. Their PyTorch is
+# need_torch's: a second one would be another 4.7 GB. Sets $python and $frameworks, the environment's folder.
+need_frameworks() {
+    need_torch
+    need_packages build-essential python3-dev
+    frameworks=$cache/loka-frameworks
+    [ -e "$frameworks/requirements.txt" ] || say "installing the frameworks that plans are exported to (once, 1.5 GB)"
+    need_environment loka-frameworks "$root/tests/conformance/requirements.txt" loka-torch
 }

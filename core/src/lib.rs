@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! trace ──► stats ──► mods ──► probe (errors) ──┐
-//! what was   samplers   what-if   draws, metrics  ├──► dispatch ──► plan
+//! what was   samplers   what-if   draws, metrics  ├──► dispatch ──► plan ──► export
 //! recorded                  └► bench (latency) ───┘    policy, choices
 //!                              engine: cpu
 //! session: Command ──► [ engines on threads ] ──► Event ──► Session state
@@ -32,6 +32,8 @@ pub mod review;
 pub mod dispatch;
 
 pub mod plan;
+
+pub mod export;
 
 pub mod session;
 

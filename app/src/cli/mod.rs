@@ -8,6 +8,7 @@ mod bench;
 mod bench_report;
 mod check;
 mod diff;
+mod export;
 mod info;
 mod kernels;
 mod merge;
@@ -60,6 +61,8 @@ enum Cmd {
     Check(check::CheckArgs),
     /// What changed between two plans, site by site.
     Diff(diff::DiffArgs),
+    /// Write a plan for the framework that runs it; `loka export --list` names them.
+    Export(export::ExportArgs),
     /// Measure latencies on a GPU.
     Bench(bench::BenchArgs),
     /// The kernels and engines known, and why one is not available here.
@@ -85,6 +88,7 @@ pub fn run() -> u8 {
         Some(Cmd::Plan(args)) => plan::run(&args, json),
         Some(Cmd::Check(args)) => check::run(&args, json),
         Some(Cmd::Diff(args)) => diff::run(&args, json),
+        Some(Cmd::Export(args)) => export::run(&args, json),
         Some(Cmd::Bench(args)) => bench::run(&args, json),
         Some(Cmd::Kernels(args)) => kernels::run(&args, json),
         Some(Cmd::Selftest(args)) => selftest::run(&args, json),
