@@ -53,10 +53,11 @@ fn line(person: &Person) -> String {
 
 fn person_ui(ui: &mut Ui, scene: &mut Scene<'_>, person: &Person) {
     let site = person.at.site.as_ref().filter(|site| scene.session.site(site).is_some());
+    // Also for those who hear the menu and see no tooltip.
+    ui.label(RichText::new(line(person)).small().color(scene.theme.weak));
     let button = Button::new(format!("Go where {} is", shorten(&person.name, NAME)));
-    let response = ui.add_enabled(site.is_some(), button).on_hover_text(line(person));
-    let nowhere = format!("{}\nNot now: no site is selected there", line(person));
-    if response.on_disabled_hover_text(nowhere).clicked()
+    let response = ui.add_enabled(site.is_some(), button).on_hover_text("Select the site that they look at");
+    if response.on_disabled_hover_text("Not now: they look at no site").clicked()
         && let Some(site) = site
     {
         scene.view.select(site.clone(), None);

@@ -42,17 +42,17 @@ pub fn run(people: usize, rate: f64, seconds: f64) {
         (0..people).map(|at| add_user(&users, &format!("Person {at}"), role(at).as_str())).collect();
     let args = ["--users", users.to_str().unwrap(), "--max-clients", "1000"];
     let server = Server::start(folder.path(), args);
-    let mut windows: Vec<Window> = (0..people)
-        .map(|at| {
-            let author = Author::new(1 + at as u64, "whoever");
-            Window::knock_as(&server, author, Some(TRACE), Some(server.cookie(&links[at])))
-        })
-        .collect();
-    for window in &mut windows {
+    let join = |at: usize| {
+        let author = Author::new(1 + at as u64, "whoever");
+        let mut window = Window::knock_as(&server, author, Some(TRACE), Some(server.cookie(&links[at])));
+        // However long this machine takes for the probe.
         while window.session.is_running() || window.session.trace.is_none() || window.session.lacks_rows() {
             assert!(window.pump(Duration::from_millis(50)), "{:?}", window.follower.closed);
         }
-    }
+        window
+    };
+    // The first waits for the probe; a window that does not read for so long is closed.
+    let windows: Vec<Window> = (0..people).map(join).collect();
     let all_done = Arc::new(Barrier::new(people));
     let start = Instant::now();
     let threads: Vec<_> = windows
