@@ -3,7 +3,11 @@
 use std::collections::BTreeSet;
 
 use egui::{CentralPanel, Frame, Margin, Panel, Ui};
-use loka_core::session::{Command, CommandError, NoticeKind, Session, shared::By, view::Column};
+use loka_core::session::{
+    Command, CommandError, NoticeKind, Session,
+    shared::{By, Place},
+    view::Column,
+};
 
 use crate::{
     chores::Chores,
@@ -248,6 +252,7 @@ impl LokaApp {
                 Request::Act(action) => self.perform(action, ctx),
             }
         }
+        self.show_where();
         self.do_chores(ctx);
         self.appear(ctx);
         if let Some(problem) = self.derived.refresh(&self.session, &self.view) {
@@ -258,6 +263,12 @@ impl LokaApp {
             ctx.request_repaint_after(std::time::Duration::from_millis(30));
         }
         self.follow_worst();
+    }
+
+    /// Others see where this person looks. The link tells them when it is elsewhere.
+    fn show_where(&mut self) {
+        let view = self.view.layout.active().title().to_owned();
+        self.link.look(Place { site: self.view.site.clone(), view });
     }
 
     fn perform(&mut self, action: Action, ctx: &egui::Context) {

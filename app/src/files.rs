@@ -21,6 +21,15 @@ fn cannot_write(error: &std::io::Error, path: &Path) -> anyhow::Error {
 
 /// Writes the whole file or nothing.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    write_with_mode(path, bytes, 0o644)
+}
+
+/// The same, for nobody else to read.
+pub fn write_privately(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    write_with_mode(path, bytes, 0o600)
+}
+
+fn write_with_mode(path: &Path, bytes: &[u8], mode: u32) -> anyhow::Result<()> {
     let write = || -> std::io::Result<()> {
         if path.is_dir() {
             return Err(std::io::ErrorKind::IsADirectory.into());
@@ -32,8 +41,10 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
-            file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
+            file.as_file().set_permissions(std::fs::Permissions::from_mode(mode))?;
         }
+        #[cfg(not(unix))]
+        let _ = mode;
         file.persist(path).map_err(|error| error.error)?;
         Ok(())
     };

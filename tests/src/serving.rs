@@ -117,6 +117,13 @@ impl Server {
         Answer::read_head(stream)
     }
 
+    /// What a browser keeps that opened a link with this at its end (`?token=…`): `name=value`.
+    pub fn cookie(&self, query: &str) -> String {
+        let answer = self.get(&format!("/{query}"), &[]);
+        let cookie = answer.header("set-cookie").unwrap_or_else(|| panic!("no cookie: {answer:?}"));
+        cookie.split(';').next().unwrap_or_default().to_owned()
+    }
+
     pub fn origin(&self) -> String {
         format!("Origin: http://{}", self.address)
     }
@@ -175,6 +182,13 @@ impl Answer {
     }
 }
 
+/// Puts somebody on a list of people; the end of their link.
+pub fn add_user(users: &Path, name: &str, role: &str) -> String {
+    let folder = users.parent().unwrap();
+    let run = crate::run_in(folder, ["user", "add", name, "--role", role, "--users", users.to_str().unwrap()]).done();
+    run.stdout.trim_end().to_owned()
+}
+
 /// A window on a session: what a browser does, without drawing.
 pub struct Window {
     socket: Option<WebSocket<TcpStream>>,
@@ -200,11 +214,15 @@ impl Window {
 
     /// Says hello, and waits for nothing.
     pub fn knock(server: &Server, key: u64, trace: Option<&str>) -> Self {
-        let author = Author::new(key, &format!("Window {key}"));
+        Self::knock_as(server, Author::new(key, &format!("Window {key}")), trace, None)
+    }
+
+    /// Says hello by that name, with a cookie that may be of another one.
+    pub fn knock_as(server: &Server, author: Author, trace: Option<&str>, cookie: Option<String>) -> Self {
         let mut window = Self {
             socket: None,
             address: server.address.clone(),
-            cookie: None,
+            cookie,
             follower: Follower::new(author, "test", trace.map(str::to_owned)),
             session: Session::default(),
             num_states: 0,

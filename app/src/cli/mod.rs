@@ -19,6 +19,8 @@ mod probe;
 mod selftest;
 #[cfg(feature = "serve")]
 mod serve;
+#[cfg(feature = "serve")]
+mod user;
 
 use std::path::PathBuf;
 
@@ -72,6 +74,9 @@ enum Cmd {
     /// Serve the workbench to browsers, on this machine's engines.
     #[cfg(feature = "serve")]
     Serve(Box<serve::ServeArgs>),
+    /// The list of people who may come in to a served workbench, and what each may do there.
+    #[cfg(feature = "serve")]
+    User(user::UserArgs),
     /// Merge the shards of one run into one trace.
     Merge(merge::MergeArgs),
 }
@@ -94,6 +99,8 @@ pub fn run() -> u8 {
         Some(Cmd::Selftest(args)) => selftest::run(&args, json),
         #[cfg(feature = "serve")]
         Some(Cmd::Serve(args)) => serve::run(*args, json),
+        #[cfg(feature = "serve")]
+        Some(Cmd::User(args)) => user::run(&args, json),
         Some(Cmd::Merge(args)) => merge::run(&args, json),
     };
     match outcome {

@@ -26,6 +26,9 @@ pub struct ServeArgs {
     /// The same from a file: an argument is seen by everyone on this machine.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// Everybody comes in by a link of their own and does what their role allows: the list that `loka user` makes.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["token", "token_file"])]
+    users: Option<PathBuf>,
     /// A name under which a proxy makes this server known. May be given again.
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
@@ -71,6 +74,7 @@ pub fn run(args: ServeArgs, json: bool) -> anyhow::Result<Outcome> {
         trace,
         listen: args.listen,
         token,
+        users: args.users,
         allow_hosts: args.allow_host,
         tls: args.tls_cert.zip(args.tls_key),
         page: args.page,

@@ -5,6 +5,7 @@ mod engines;
 mod menus;
 mod notices;
 mod overlays;
+mod people;
 mod plan_line;
 mod standing;
 mod top_bar;

@@ -2,19 +2,13 @@
 
 use egui::{Frame, Margin, ProgressBar, RichText, Ui};
 
-use crate::{
-    commands::Request,
-    link::Standing,
-    theme::{number, shorten},
-    views::Scene,
-};
-
-/// Names in a tooltip; of more, a count.
-const NAMED: usize = 12;
+use super::people::people_ui;
+use crate::{commands::Request, link::Standing, theme::number, views::Scene};
 
 /// In the top bar; nothing where the session is this window's own.
-pub fn standing_ui(ui: &mut Ui, scene: &Scene<'_>) {
-    match scene.standing {
+pub fn standing_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
+    let standing = scene.standing;
+    match standing {
         Standing::Here | Standing::Away { .. } => {}
         Standing::Joining { share } => {
             ui.separator();
@@ -28,22 +22,7 @@ pub fn standing_ui(ui: &mut Ui, scene: &Scene<'_>) {
                 }
             }
         }
-        Standing::Joined { people, me } => {
-            let others = people.iter().filter(|person| person.key != me.key);
-            let mut names: Vec<String> = others.map(|person| shorten(&person.name, 32)).collect();
-            names.sort();
-            let text = match names.len() {
-                0 => return,
-                1 => format!("with {}", names[0]),
-                count => format!("with {} others", number::count(count as u64)),
-            };
-            let left = names.len().saturating_sub(NAMED);
-            names.truncate(NAMED);
-            let more = if left > 0 { format!("\nand {left} more") } else { String::new() };
-            ui.separator();
-            let hover = format!("You are {}. Also here:\n{}{more}", me.name, names.join("\n"));
-            ui.label(RichText::new(text).color(scene.theme.weak)).on_hover_text(hover);
-        }
+        Standing::Joined { people, me } => people_ui(ui, scene, people, me),
     }
 }
 

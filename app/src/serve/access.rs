@@ -4,11 +4,16 @@
 use std::{
     collections::HashMap,
     net::{IpAddr, Ipv6Addr, SocketAddr},
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Instant,
 };
 
-use super::{bucket::Bucket, limits, token::Token};
+use super::{
+    bucket::Bucket,
+    limits,
+    roster::Roster,
+    token::{Token, TokenDigest, cookie_of},
+};
 
 /// The names under which this server may be asked for. A page of another name that resolves to our address
 /// (DNS rebinding) must not get through, though the browser thinks that it is its own server.
@@ -146,10 +151,10 @@ fn network(address: IpAddr) -> IpAddr {
 /// What a request shows of its right to come in.
 #[derive(Debug, PartialEq)]
 pub enum Standing {
-    /// It may come in.
-    Welcome,
-    /// It came by the link: it gets the cookie, and goes on without the token.
-    ByLink,
+    /// It may come in: as this person, where there is a list of people.
+    Welcome(Option<TokenDigest>),
+    /// It came by the link: it gets this cookie, and goes on without the token.
+    ByLink(String),
     /// It has nothing.
     Stranger,
     /// What it has is wrong.
@@ -158,33 +163,70 @@ pub enum Standing {
     TooMany,
 }
 
-/// The token, where one is needed, and whoever tried it.
-#[derive(Debug, Default)]
+/// What opens the door.
+#[derive(Debug)]
+pub enum Key {
+    /// Whoever can reach it comes in.
+    None,
+    /// One token for all.
+    Shared(Token),
+    /// Everybody's own.
+    Own(Arc<Roster>),
+}
+
+impl Key {
+    /// The cookie of a link's token that is right.
+    fn cookie_of(&self, link: &str) -> Option<String> {
+        match self {
+            Self::None => None,
+            Self::Shared(token) => token.is(link).then(|| token.cookie().to_owned()),
+            Self::Own(roster) => roster.of_token(&TokenDigest::of_link(link)).map(|_| cookie_of(link)),
+        }
+    }
+
+    /// Whose cookie that is, if it is right.
+    fn owner_of(&self, cookie: &str) -> Option<Option<TokenDigest>> {
+        match self {
+            Self::None => None,
+            Self::Shared(token) => token.is_cookie(cookie).then_some(None),
+            Self::Own(roster) => {
+                let digest = TokenDigest::of_cookie(cookie);
+                roster.of_token(&digest).map(|_| Some(digest))
+            }
+        }
+    }
+}
+
+/// The key, and whoever tried it.
+#[derive(Debug)]
 pub struct Door {
-    pub token: Option<Token>,
+    pub key: Key,
     attempts: Attempts,
 }
 
 impl Door {
-    pub fn new(token: Option<Token>) -> Self {
-        Self { token, attempts: Attempts::default() }
+    pub fn new(key: Key) -> Self {
+        Self { key, attempts: Attempts::default() }
     }
 
     /// `cookies`: the values of our cookie that came along.
     pub fn standing(&self, from: IpAddr, link: Option<&str>, cookies: &[&str], now: Instant) -> Standing {
-        let Some(token) = &self.token else { return Standing::Welcome };
+        if matches!(self.key, Key::None) {
+            return Standing::Welcome(None);
+        }
         if link.is_none() && cookies.is_empty() {
             return Standing::Stranger;
         }
         if !self.attempts.may_try(from, now) {
             return Standing::TooMany;
         }
-        if link.is_some_and(|link| token.is(link)) {
-            return Standing::ByLink;
-        }
         // A cookie of an earlier server may lie beside the right one.
-        if link.is_none() && cookies.iter().any(|cookie| token.is_cookie(cookie)) {
-            return Standing::Welcome;
+        let right = match link {
+            Some(link) => self.key.cookie_of(link).map(Standing::ByLink),
+            None => cookies.iter().find_map(|cookie| self.key.owner_of(cookie)).map(Standing::Welcome),
+        };
+        if let Some(standing) = right {
+            return standing;
         }
         self.attempts.note_wrong(from, now);
         Standing::Wrong

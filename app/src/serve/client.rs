@@ -21,7 +21,7 @@ use tokio::{
 };
 
 use self::{reader::Reader, writer::Writer};
-use super::{ending::Ending, hub::Hub, limits, room::Seat};
+use super::{ending::Ending, hub::Hub, limits, room::Seat, roster::Badge};
 
 type Sink = SplitSink<WebSocket, Message>;
 type Stream = SplitStream<WebSocket>;
@@ -99,6 +99,11 @@ impl Parting {
         Self::new(close_code::AWAY, true, "the server is being stopped")
     }
 
+    /// By the list of people.
+    fn gone() -> Self {
+        Self::new(close_code::POLICY, false, "whoever runs this server took you off its list of people")
+    }
+
     pub fn crowded(most: usize) -> Self {
         Self::new(close_code::AGAIN, true, format!("this server has the {most} windows that it takes"))
     }
@@ -117,14 +122,14 @@ impl From<Parting> for End {
     }
 }
 
-/// From the first message to the last.
-pub async fn attend(socket: WebSocket, hub: Arc<Hub>, ending: Ending) {
+/// From the first message to the last. `badge`: who it is, where there is a list of people.
+pub async fn attend(socket: WebSocket, hub: Arc<Hub>, badge: Option<Badge>, ending: Ending) {
     let (sink, stream) = socket.split();
     let (sender, out) = mpsc::channel(limits::ANSWERS_WAITING);
     let full = Arc::new(Notify::new());
     let outbox = Outbox { sender, full: full.clone() };
     let mut writer = Writer::new(sink, out);
-    let mut reader = Reader::new(stream, hub, outbox);
+    let mut reader = Reader::new(stream, hub, badge, outbox);
     let end = tokio::select! {
         end = reader.run() => end,
         end = writer.run() => end,

@@ -15,13 +15,18 @@ use axum::{
 };
 
 use super::{
-    access::{Door, Names, Standing},
+    access::{Door, Key, Names, Standing},
     limits,
+    token::TokenDigest,
 };
 
 /// Where the other end of a connection is.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer(pub SocketAddr);
+
+/// Who asks, where there is a list of people: goes along with a request that passed.
+#[derive(Clone, Copy, Debug)]
+pub struct Visitor(pub Option<TokenDigest>);
 
 /// What the gate knows.
 #[derive(Debug)]
@@ -41,12 +46,15 @@ pub const TOKEN: &str = "token";
 pub async fn watch(
     State(gate): State<Arc<Gate>>,
     Extension(Peer(peer)): Extension<Peer>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     let host = host_of(request.headers(), request.uri()).map(str::to_owned);
     let mut answer = match gate.admit(&request, host.as_deref(), peer) {
-        Admission::Pass => next.run(request).await,
+        Admission::Pass(visitor) => {
+            request.extensions_mut().insert(visitor);
+            next.run(request).await
+        }
         Admission::Refuse(status, line) => refusal(status, &line),
         Admission::Later(status, line) => {
             tokio::time::sleep(limits::WRONG_DELAY).await;
@@ -59,7 +67,7 @@ pub async fn watch(
 }
 
 enum Admission {
-    Pass,
+    Pass(Visitor),
     Refuse(StatusCode, String),
     /// After a while: guessing is slow.
     Later(StatusCode, String),
@@ -71,6 +79,11 @@ const NO_TOKEN: &str = "This workbench asks for a token.\n\nOpen the link that `
                         started; it holds the token, and this browser keeps it as a cookie from then on.";
 const WRONG_TOKEN: &str = "This token is not (or no longer) right.\n\nOpen the link that `loka serve` printed when \
                            it was started last.";
+const NO_OWN_TOKEN: &str = "This workbench asks who you are.\n\nOpen the link that was made for you; it holds your \
+                            token, and this browser keeps it as a cookie from then on. Whoever runs this server \
+                            makes links with `loka user add`.";
+const WRONG_OWN_TOKEN: &str = "This token is not (or no longer) that of anybody here.\n\nOpen the link that was made for \
+                               you last, or ask whoever runs this server for one.";
 const TOO_MANY: &str = "Too many wrong tokens came from this address.\n\nWait a few seconds, then open the link \
                         that `loka serve` printed.";
 const UNKNOWN_NAME: &str = "This server is not known by that name.\n\nIf it is right, start it with `loka serve \
@@ -85,16 +98,20 @@ impl Gate {
         };
         let (uri, headers) = (request.uri(), request.headers());
         let link = token_in(uri.query().unwrap_or_default());
-        match self.door.standing(peer.ip(), link, &cookies(headers, &self.cookie), Instant::now()) {
-            Standing::Welcome => {}
-            Standing::ByLink => {
+        let [no_token, wrong_token] = match self.door.key {
+            Key::Own(_) => [NO_OWN_TOKEN, WRONG_OWN_TOKEN],
+            Key::None | Key::Shared(_) => [NO_TOKEN, WRONG_TOKEN],
+        };
+        let who = match self.door.standing(peer.ip(), link, &cookies(headers, &self.cookie), Instant::now()) {
+            Standing::Welcome(who) => Visitor(who),
+            Standing::ByLink(value) => {
                 let failed = || refuse(StatusCode::INTERNAL_SERVER_ERROR, "The cookie could not be written.");
-                return self.cookie().map_or_else(failed, Admission::GiveCookie);
+                return self.cookie(&value).map_or_else(failed, Admission::GiveCookie);
             }
-            Standing::Stranger => return refuse(StatusCode::UNAUTHORIZED, NO_TOKEN),
-            Standing::Wrong => return Admission::Later(StatusCode::UNAUTHORIZED, WRONG_TOKEN.to_owned()),
+            Standing::Stranger => return refuse(StatusCode::UNAUTHORIZED, no_token),
+            Standing::Wrong => return Admission::Later(StatusCode::UNAUTHORIZED, wrong_token.to_owned()),
             Standing::TooMany => return Admission::Later(StatusCode::TOO_MANY_REQUESTS, TOO_MANY.to_owned()),
-        }
+        };
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
         if (!reads || headers.contains_key(header::UPGRADE)) && !self.is_own_page(headers, host) {
             return refuse(StatusCode::FORBIDDEN, FOREIGN);
@@ -102,7 +119,7 @@ impl Gate {
         if !reads {
             return refuse(StatusCode::METHOD_NOT_ALLOWED, "Pages are read here, and nothing else.");
         }
-        Admission::Pass
+        Admission::Pass(who)
     }
 
     /// A browser names the page that asks; whatever does not is no page of ours.
@@ -112,8 +129,7 @@ impl Gate {
         origins.next().is_none() && origin.is_some_and(|origin| self.names.is_own(origin, host, self.secure))
     }
 
-    fn cookie(&self) -> Option<HeaderValue> {
-        let value = self.door.token.as_ref()?.cookie();
+    fn cookie(&self, value: &str) -> Option<HeaderValue> {
         let secure = if self.secure { "; Secure" } else { "" };
         // Lax, not Strict: a link to a view, clicked in a mail or a chat, must open. Reading changes nothing here, and
         // a WebSocket of another site has neither the cookie nor the right origin.

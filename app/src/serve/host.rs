@@ -16,7 +16,7 @@ use std::{
 
 use loka_core::session::{
     Command, CommandError, Effect, Event, Saved,
-    shared::{By, Input, News, Ordered, Step, Taken, ToClient, encode},
+    shared::{Author, By, Input, News, Ordered, Step, Taken, ToClient, encode},
 };
 use tokio::sync::mpsc;
 
@@ -137,15 +137,25 @@ impl Host {
                     drop(reply.send((self.ordered.seq(), self.ordered.save())));
                 }
                 ToHost::Command { author, number, seen, command, outbox } => {
-                    let vetted = vet(*command, &self.ordered.session, &self.jail);
-                    let by = By { author, number, seen, at: now() };
-                    let done = vetted.and_then(|command| self.command(by, command).map_err(|error| error.to_string()));
-                    if let Err(reason) = done {
+                    if let Err(reason) = self.hear(author, number, seen, *command) {
                         outbox.send(encode(&ToClient::Refused { number, reason }).into());
                     }
                 }
             }
         }
+    }
+
+    /// A person's.
+    fn hear(&mut self, author: Author, number: u64, seen: u64, command: Command) -> Result<(), String> {
+        // Sent again: it has its answer, whatever would be said of it now.
+        if number <= self.ordered.heard(author.key) {
+            return Ok(());
+        }
+        let command = vet(command, &author, &self.ordered.session, &self.jail)?;
+        // There are others here, and nobody has seen what is to come.
+        let seen = seen.clamp(1, self.ordered.seq().max(1));
+        let by = By { author, number, seen, at: now() };
+        self.command(by, command).map_err(|error| error.to_string())
     }
 
     /// The program's own.
@@ -277,7 +287,7 @@ impl Host {
         }
         if self.room.people_changed.load(Ordering::Acquire) && self.presence.is_due() {
             self.room.people_changed.store(false, Ordering::Release);
-            self.room.tell_people();
+            self.room.tell_people(&self.ordered.session);
         }
         if !self.tidying.is_due() {
             return None;

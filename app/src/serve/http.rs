@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use axum::{
-    Router,
+    Extension, Router,
     extract::{State, WebSocketUpgrade, ws::rejection::WebSocketUpgradeRejection},
     http::{HeaderMap, HeaderValue, StatusCode, Uri, header},
     middleware,
@@ -15,10 +15,11 @@ use axum::{
 use super::{
     client::{self, Parting},
     ending::Ending,
-    gate::{self, Gate, refusal},
+    gate::{self, Gate, Visitor, refusal},
     hub::Hub,
     limits,
     page::{Page, PageFile},
+    roster::Roster,
 };
 
 /// Where a window talks to its session.
@@ -30,6 +31,8 @@ pub struct Behind {
     pub page: Arc<Page>,
     pub hub: Arc<Hub>,
     pub ending: Ending,
+    /// Where everybody has a token of their own.
+    pub roster: Option<Arc<Roster>>,
 }
 
 /// Every other path is a file of the page, or nothing.
@@ -39,12 +42,14 @@ pub fn router(gate: Arc<Gate>, behind: Behind) -> Router {
 }
 
 async fn live(
-    State(Behind { hub, ending, .. }): State<Behind>,
+    State(Behind { hub, ending, roster, .. }): State<Behind>,
+    Extension(Visitor(who)): Extension<Visitor>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
     let Ok(upgrade) = upgrade else {
         return refusal(StatusCode::BAD_REQUEST, "Here a page talks to its session, by WebSocket.");
     };
+    let badge = roster.zip(who).map(|(roster, who)| roster.badge(who));
     let upgrade = upgrade
         .max_message_size(limits::MESSAGE_BYTES)
         .max_frame_size(limits::MESSAGE_BYTES)
@@ -53,7 +58,7 @@ async fn live(
     if let Ok(place) = hub.clients.clone().try_acquire_owned() {
         return upgrade.on_upgrade(move |socket| async move {
             let _place = place;
-            client::attend(socket, hub, ending).await;
+            client::attend(socket, hub, badge, ending).await;
         });
     }
     // A page cannot read the answer to a failed upgrade: it is told after it.

@@ -144,3 +144,24 @@ pub const WRITE_BUFFER: usize = 256 << 20;
 
 /// Threads for what would hold up the sockets: questions, listings, coding a session.
 pub const BLOCKING_THREADS: usize = 8;
+
+/// People on a list, and the bytes of its file.
+pub const PEOPLE: usize = 1000;
+pub const PEOPLE_BYTES: u64 = 1 << 20;
+
+/// How often the list of people is looked at: so long a role that was changed may still be the old one.
+pub const PEOPLE_EVERY: Duration = Duration::from_millis(500);
+
+/// Marks and comments of a session: everyone who joins gets all of them, in one message.
+pub const MARKS: usize = 200_000;
+pub const COMMENTS: usize = 20_000;
+pub const COMMENTS_BYTES: usize = 32 << 20;
+
+/// Of what a mark or a look remembers; ours have 64.
+pub const FINGERPRINT_BYTES: usize = 64;
+
+/// Of each digest and signature in an approval; ours have 88 at most.
+pub const DIGEST_BYTES: usize = 128;
+
+/// Letters of a view's title; ours have 12.
+pub const VIEW_LETTERS: usize = 32;

@@ -22,8 +22,10 @@ mod jail;
 pub mod limits;
 mod listen;
 mod page;
+mod people;
 mod ring;
 mod room;
+pub mod roster;
 mod signals;
 mod tls;
 mod token;
@@ -35,10 +37,11 @@ use bytes::Bytes;
 use loka_core::session::shared::{Author, PROTOCOL, ToClient, Welcome, encode};
 
 pub use jail::Jail;
+pub use people::{People, User};
 pub use token::Token;
 
 use self::{
-    access::{Door, Names},
+    access::{Door, Key, Names},
     coded::Coded,
     ending::ending,
     gate::Gate,
@@ -46,6 +49,7 @@ use self::{
     http::Behind,
     hub::Hub,
     page::Page,
+    roster::Roster,
     signals::Signals,
 };
 use crate::link::{Link, LocalLink};
@@ -59,6 +63,8 @@ pub struct Options {
     pub listen: String,
     /// Asked for on loopback, too.
     pub token: Option<Token>,
+    /// The list of people who may come in, each with a token of their own. Then there is no other token.
+    pub users: Option<PathBuf>,
     /// Names of proxies before us.
     pub allow_hosts: Vec<String>,
     /// A certificate and its key.
@@ -100,15 +106,17 @@ impl Server {
             None => jail.only_trace(),
         };
         let asked = listen::resolve(&options.listen)?;
-        let token = match options.token {
-            None if !asked.ip().is_loopback() => Some(Token::random()?),
-            token => token,
+        let key = match (options.users, options.token) {
+            (Some(path), _) => Key::Own(Arc::new(Roster::open(&path)?)),
+            (None, Some(token)) => Key::Shared(token),
+            (None, None) if asked.ip().is_loopback() => Key::None,
+            (None, None) => Key::Shared(Token::random()?),
         };
         let listener = listen::bind(asked)?;
         let address = listener.local_addr().map_err(|error| format!("{error}: {asked}"))?;
         let gate = Gate {
             names: Names::new(address, &options.allow_hosts),
-            door: Door::new(token),
+            door: Door::new(key),
             cookie: format!("loka-{}", address.port()),
             secure: tls.is_some(),
         };
@@ -122,9 +130,9 @@ impl Server {
 
     /// What a browser opens first.
     pub fn link(&self) -> String {
-        match &self.gate.door.token {
-            Some(token) => format!("{}?{}={}", self.address(), gate::TOKEN, token.text()),
-            None => self.address(),
+        match &self.gate.door.key {
+            Key::Shared(token) => format!("{}{}", self.address(), token_query(token)),
+            Key::None | Key::Own(_) => self.address(),
         }
     }
 
@@ -152,7 +160,12 @@ impl Server {
         let make: MakeLink = Arc::new(local);
         let hub = Arc::new(Hub::new(self.jail, self.trace, self.bounds, make));
         let (ender, ending) = ending();
-        let behind = Behind { page: Arc::new(self.page), hub: hub.clone(), ending: ending.clone() };
+        let roster = match &self.gate.door.key {
+            Key::Own(roster) => Some(roster.clone()),
+            Key::None | Key::Shared(_) => None,
+        };
+        let keeping_up = roster.clone().map(|roster| tokio::spawn(roster.keep_up()));
+        let behind = Behind { page: Arc::new(self.page), hub: hub.clone(), ending: ending.clone(), roster };
         let router = http::router(Arc::new(self.gate), behind);
         let accepting = tokio::spawn(accept::accept(listener, self.tls, router, ending));
         ready();
@@ -161,8 +174,14 @@ impl Server {
         ender.end(limits::FAREWELL).await;
         hub.close(limits::FAREWELL).await;
         accepting.abort();
+        keeping_up.inspect(|keeping_up| keeping_up.abort());
         Ok(())
     }
+}
+
+/// What of a link holds the token.
+pub fn token_query(token: &Token) -> String {
+    format!("?{}={}", gate::TOKEN, token.text())
 }
 
 /// The program's, for the line that says which of two is old.

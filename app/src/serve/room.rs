@@ -15,8 +15,9 @@ use std::{
 
 use bytes::Bytes;
 use loka_core::{
+    review::Role,
     session::{
-        Command, Saved,
+        Command, Saved, Session,
         shared::{Author, Person, Place, ToClient, encode},
     },
     trace::Trace,
@@ -144,6 +145,14 @@ impl Room {
         }
     }
 
+    /// Somebody may do more now, or less.
+    pub fn set_role(&self, window: u64, role: Role) {
+        if let Some(person) = lock(&self.people).get_mut(&window) {
+            person.role = role;
+            self.people_changed.store(true, Ordering::Release);
+        }
+    }
+
     /// Who is here, each once, by name.
     pub fn people(&self) -> Vec<Person> {
         let mut people: Vec<Person> = lock(&self.people).values().cloned().collect();
@@ -246,8 +255,13 @@ impl Room {
         self.newest.send_replace(last);
     }
 
-    pub(super) fn tell_people(&self) {
-        self.present.send_replace(encode(&ToClient::Present(self.people())).into());
+    /// Places that are none of this session are left out.
+    pub(super) fn tell_people(&self, session: &Session) {
+        let mut people = self.people();
+        for person in &mut people {
+            person.at.site.take_if(|site| session.site(site).is_none());
+        }
+        self.present.send_replace(encode(&ToClient::Present(people)).into());
     }
 
     pub(super) fn end(&self, over: Over) {

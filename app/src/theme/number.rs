@@ -74,6 +74,17 @@ pub fn seconds(value: f64) -> String {
     if whole < 60 { format!("{whole} s") } else { format!("{} min {} s", whole / 60, whole % 60) }
 }
 
+/// How long something is past: `just now`, `2 min ago`, `3 h ago`, `5 d ago`. Clocks of two machines differ: what is
+/// said to come was just now.
+pub fn ago(seconds: i64) -> String {
+    match seconds {
+        ..60 => "just now".to_owned(),
+        60..3600 => format!("{} min ago", seconds / 60),
+        3600..86_400 => format!("{} h ago", seconds / 3600),
+        _ => format!("{} d ago", seconds / 86_400),
+    }
+}
+
 /// A share as a percentage: `37 %`.
 pub fn percent(share: f64) -> String {
     let value = 100.0 * share;

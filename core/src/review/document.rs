@@ -69,6 +69,10 @@ impl Review {
         self.marks.is_empty() && self.comments.is_empty()
     }
 
+    pub fn num_marks(&self) -> usize {
+        self.marks.len()
+    }
+
     /// By place and person.
     pub fn marks(&self) -> impl Iterator<Item = &Mark> {
         self.marks.values()

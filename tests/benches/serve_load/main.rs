@@ -7,10 +7,15 @@
 //! windows are threads of this process, so that both share the machine's cores. One window follows the session as a
 //! browser does, and must end equal to one that joins last. The others take frames and note what came when: all must
 //! have the same frames in the same order. A marked command a few times a second is timed from its author to each.
+//!
+//!     cargo bench --workspace --bench serve_load -- --reviewers 20 [--rate 10] [--seconds 300]
+//!
+//! is another load: so many people of a list, each with a window that says and decides so much a second.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a benchmark stops at the first surprise")]
 
 mod report;
+mod reviewers;
 mod watcher;
 
 use std::{
@@ -21,7 +26,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use loka_core::session::Command;
+use loka_core::session::{Command, Run};
 use loka_tests::{
     sample,
     serving::{Server, Window},
@@ -37,16 +42,20 @@ struct Args {
     clients: Vec<usize>,
     seconds: f64,
     rounds: usize,
+    reviewers: Option<usize>,
+    rate: f64,
 }
 
 fn args() -> Args {
-    let mut args = Args { clients: vec![0, 1, 50, 200], seconds: 20.0, rounds: 1 };
+    let mut args = Args { clients: vec![0, 1, 50, 200], seconds: 20.0, rounds: 1, reviewers: None, rate: 10.0 };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut value = || words.next().unwrap_or_else(|| panic!("{word} needs a value"));
         match word.as_str() {
             "--clients" => args.clients = value().split(',').map(|count| count.parse().unwrap()).collect(),
             "--seconds" => args.seconds = value().parse().unwrap(),
+            "--reviewers" => args.reviewers = Some(value().parse().unwrap()),
+            "--rate" => args.rate = value().parse().unwrap(),
             "--rounds" => args.rounds = value().parse().unwrap(),
             // Cargo's own.
             "--bench" => {}
@@ -58,6 +67,9 @@ fn args() -> Args {
 
 fn main() {
     let args = args();
+    if let Some(people) = args.reviewers {
+        return reviewers::run(people, args.rate, args.seconds);
+    }
     println!("{}", Report::HEAD);
     // One after the other in each round: a machine that slows down slows all of them.
     for round in 0..args.rounds {
@@ -87,20 +99,18 @@ fn run(num_clients: usize, seconds: f64) -> Report {
         (0..num_clients).map(|at| Watcher::start(&server, 100 + at as u64, name, &stop)).collect();
     watchers.iter().for_each(Watcher::wait_until_joined);
     let before = Memory::of(&server);
-    let (start, mut marks, mut probes) = (Instant::now(), Vec::new(), Vec::new());
-    let (mut began, mut next_mark) = (None::<Instant>, Instant::now());
+    let rows_of_probe = author.session.run.as_ref().map_or(0, |run| run.num_rows);
+    let (start, mut marks, mut next_mark) = (Instant::now(), Vec::new(), Instant::now());
+    // The one before is over.
+    let mut engine = Engine { probes: 0.0, done: 1.0 };
     while start.elapsed().as_secs_f64() < seconds {
         author.pump(Duration::from_millis(5));
-        let runs = author.session.is_running();
-        if !runs {
-            if let Some(began) = began.take() {
-                let rows = author.session.run.as_ref().map_or(0, |run| run.num_rows);
-                probes.push((rows, began.elapsed().as_secs_f64()));
-            }
+        engine.note(author.session.run.as_ref());
+        if !author.session.is_running() {
             // Every site has rows: all are probed again.
             author.submit(Command::StartProbe);
             author.until("the probe runs", |window| window.session.is_running());
-            began = Some(Instant::now());
+            engine.began();
         }
         if Instant::now() >= next_mark {
             next_mark = Instant::now() + MARK_EVERY;
@@ -109,6 +119,7 @@ fn run(num_clients: usize, seconds: f64) -> Report {
             marks.push((value.to_le_bytes(), Instant::now()));
         }
     }
+    let rows_per_second = engine.probes * rows_of_probe as f64 / start.elapsed().as_secs_f64();
     let after = Memory::of(&server);
     author.submit(Command::CancelProbe);
     author.until("the probe ended", |window| !window.session.is_running());
@@ -119,7 +130,27 @@ fn run(num_clients: usize, seconds: f64) -> Report {
     let same = author.digest() == last.digest() && author.num_states == 1;
     stop.store(true, Ordering::Relaxed);
     let seen = watchers.into_iter().map(|watcher| watcher.seen(&marks)).collect();
-    Report::of(num_clients, &probes, seen, same, [before, after])
+    Report::of(num_clients, engine.probes, rows_per_second, seen, same, [before, after])
+}
+
+/// How far the probes came, as the session tells it: a run of some seconds has no whole one.
+struct Engine {
+    probes: f64,
+    /// Of the one that runs.
+    done: f64,
+}
+
+impl Engine {
+    fn began(&mut self) {
+        self.done = 0.0;
+    }
+
+    fn note(&mut self, run: Option<&Run>) {
+        let Some(run) = run.filter(|run| !run.cancelled) else { return };
+        let done = if run.running { run.done } else { 1.0 };
+        self.probes += (done - self.done).max(0.0);
+        self.done = self.done.max(done);
+    }
 }
 
 /// Of the server's process.

@@ -5,7 +5,8 @@ use crate::{Memory, watcher::Seen};
 pub struct Report {
     clients: usize,
     rows_per_second: f64,
-    num_probes: usize,
+    /// Parts of one included.
+    num_probes: f64,
     frames: usize,
     /// Every window has the frames of every other, in the same order.
     alike: bool,
@@ -19,17 +20,21 @@ pub struct Report {
 impl Report {
     pub const HEAD: &str = "| round | windows | probes | rows/s | frames each | alike | same session | marked commands seen | p50 ms | p99 ms | max ms | server MB before, after | server CPU s |\n|--:|--:|--:|--:|--:|---|---|--:|--:|--:|--:|--:|--:|";
 
-    pub fn of(clients: usize, probes: &[(usize, f64)], seen: Vec<Seen>, same: bool, memory: [Memory; 2]) -> Self {
-        let (rows, seconds) =
-            probes.iter().fold((0, 0.0), |(rows, seconds), probe| (rows + probe.0, seconds + probe.1));
+    pub fn of(
+        clients: usize,
+        num_probes: f64,
+        rows_per_second: f64,
+        seen: Vec<Seen>,
+        same: bool,
+        memory: [Memory; 2],
+    ) -> Self {
         let most = seen.iter().map(|seen| seen.marks_ms.len()).max().unwrap_or_default();
         let missing = seen.iter().map(|seen| most - seen.marks_ms.len()).sum();
         let alike = seen.windows(2).all(|pair| overlap(&pair[0].frames, &pair[1].frames));
         let frames = seen.first().map_or(0, |seen| seen.frames.len());
         let mut marks_ms: Vec<f64> = seen.into_iter().flat_map(|seen| seen.marks_ms).collect();
         marks_ms.sort_by(f64::total_cmp);
-        let rows_per_second = rows as f64 / seconds;
-        Self { clients, rows_per_second, num_probes: probes.len(), frames, alike, same, marks_ms, missing, memory }
+        Self { clients, rows_per_second, num_probes, frames, alike, same, marks_ms, missing, memory }
     }
 
     pub fn line(&self, round: usize) -> String {
@@ -40,7 +45,7 @@ impl Report {
         let [before, after] = self.memory;
         let yes = |yes: bool| if yes { "yes" } else { "NO" };
         format!(
-            "| {} | {} | {} | {:.0} | {} | {} | {} | {} ({} missed) | {} | {} | {} | {:.0}, {:.0} | {:.1} |",
+            "| {} | {} | {:.2} | {:.2} | {} | {} | {} | {} ({} missed) | {} | {} | {} | {:.0}, {:.0} | {:.1} |",
             round + 1,
             self.clients,
             self.num_probes,

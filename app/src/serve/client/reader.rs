@@ -12,6 +12,7 @@ use loka_core::session::{
         decode, encode,
     },
 };
+use sha2::{Digest as _, Sha256};
 use tokio::{sync::Semaphore, time::timeout};
 
 use super::{End, Entered, Out, Outbox, Parting, Stream};
@@ -21,8 +22,9 @@ use crate::serve::{
     hub::Hub,
     limits, lobby,
     room::{Over, Room, ToHost},
+    roster::Badge,
     version,
-    vet::name,
+    vet::{name, place},
 };
 
 pub struct Reader {
@@ -33,12 +35,13 @@ pub struct Reader {
     messages: Bucket,
     bytes: Bucket,
     author: Option<Author>,
+    badge: Option<Badge>,
     room: Option<Arc<Room>>,
     questions: Arc<Semaphore>,
 }
 
 impl Reader {
-    pub fn new(stream: Stream, hub: Arc<Hub>, outbox: Outbox) -> Self {
+    pub fn new(stream: Stream, hub: Arc<Hub>, badge: Option<Badge>, outbox: Outbox) -> Self {
         let (now, rate) = (Instant::now(), hub.bounds.messages_per_second);
         Self {
             stream,
@@ -48,6 +51,7 @@ impl Reader {
             hub,
             outbox,
             author: None,
+            badge,
             room: None,
             questions: Arc::new(Semaphore::new(limits::QUESTIONS_WAITING)),
         }
@@ -60,7 +64,17 @@ impl Reader {
     pub async fn run(&mut self) -> End {
         loop {
             let patience = if self.author.is_some() { limits::SILENCE } else { limits::HELLO_TIMEOUT };
-            let message = match timeout(patience, self.stream.next()).await {
+            let heard = tokio::select! {
+                biased;
+                () = changed(&mut self.badge) => {
+                    if let Err(end) = self.take_role() {
+                        return end;
+                    }
+                    continue;
+                }
+                heard = timeout(patience, self.stream.next()) => heard,
+            };
+            let message = match heard {
                 Ok(Some(Ok(message))) => message,
                 Ok(Some(Err(error))) => {
                     return Parting::protocol(format!("the message cannot be read: {error}")).into();
@@ -71,6 +85,23 @@ impl Reader {
             if let Err(end) = self.take(message).await {
                 return end;
             }
+        }
+    }
+
+    /// The list of people is another: what this one may do may be, too.
+    fn take_role(&mut self) -> Result<(), End> {
+        let (Some(badge), Some(author)) = (&self.badge, &mut self.author) else { return Ok(()) };
+        match badge.user() {
+            Some(user) if user.name == author.name => {
+                if author.role != user.role {
+                    author.role = user.role;
+                    if let Some(room) = &self.room {
+                        room.set_role(self.window, user.role);
+                    }
+                }
+                Ok(())
+            }
+            _ => Err(Parting::gone().into()),
         }
     }
 
@@ -113,9 +144,9 @@ impl Reader {
                 }
                 Ok(())
             }
-            (ToServer::At(place), Some(_)) => {
+            (ToServer::At(at), Some(_)) => {
                 if let Some(room) = &self.room {
-                    room.look(self.window, place);
+                    room.look(self.window, place(at));
                 }
                 Ok(())
             }
@@ -133,7 +164,14 @@ impl Reader {
         if hello.key == 0 {
             return Err(Parting::protocol("a window's key is not 0").into());
         }
-        let author = Author::new(hello.key, &name(&hello.name, NAME_LENGTH));
+        let author = match &self.badge {
+            None => Author::new(hello.key, &name(&hello.name, NAME_LENGTH)),
+            // Whatever the window calls itself.
+            Some(badge) => {
+                let user = badge.user().ok_or_else(Parting::gone)?;
+                Author { key: mixed(&user.name, hello.key), name: user.name, role: user.role }
+            }
+        };
         self.author = Some(author.clone());
         self.join(&author, hello.trace, hello.resume).await
     }
@@ -214,6 +252,26 @@ impl Reader {
     }
 }
 
+/// The number of a person's window: nobody can have one of somebody else's, whatever a window says that it is.
+fn mixed(name: &str, key: u64) -> u64 {
+    let mut hash = Sha256::new_with_prefix(b"loka serve window\0");
+    // A name has no 0 in it.
+    hash.update(name);
+    hash.update([0]);
+    hash.update(key.to_le_bytes());
+    let number = hash.finalize().iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte));
+    // 0 is the program itself.
+    number.max(1)
+}
+
+/// Never, where there is no list.
+async fn changed(badge: &mut Option<Badge>) {
+    match badge {
+        Some(badge) => badge.changed().await,
+        None => std::future::pending().await,
+    }
+}
+
 fn unread(error: &str) -> String {
     format!("{error}; load the page again, it may be of another version")
 }
@@ -222,4 +280,18 @@ fn differs(hello: &Hello) -> String {
     let theirs = name(&hello.version, NAME_LENGTH);
     let (asked, ours) = (hello.protocol, version());
     format!("the page is of LoKA {theirs} (protocol {asked}), the server of {ours} ({PROTOCOL}): load the page again")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::mixed;
+
+    #[test]
+    fn a_window_of_one_person_is_none_of_another() {
+        let all = [mixed("Anna", 1), mixed("Anna", 2), mixed("Bo", 1), mixed("", 1), mixed("Anna", u64::MAX)];
+        let distinct: std::collections::BTreeSet<u64> = all.into_iter().collect();
+        assert_eq!(distinct.len(), all.len());
+        assert_eq!(mixed("Anna", 1), all[0], "a window that comes again is the same");
+        assert!(!all.contains(&1) && !all.contains(&0));
+    }
 }

@@ -4,15 +4,23 @@ use egui::{RichText, Ui};
 use loka_core::{
     dispatch::{Choice, ChoiceSource},
     model::{KernelId, Site},
-    session::view::{Column, ErrorOutlook, GemmView, KernelLine, SiteView},
+    session::{
+        Touch,
+        view::{Column, ErrorOutlook, GemmView, KernelLine, SiteView},
+    },
 };
 
 use super::{micros, words};
 use crate::{
+    clock::now,
     commands::{Action, EditAction, SiteAction},
+    link::Standing,
     theme::{glyph_ui, number, shorten},
     views::Scene,
 };
+
+/// Words for a time past are right for that long.
+const AGO_LASTS: std::time::Duration = std::time::Duration::from_secs(30);
 
 pub fn choice_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site, view: &SiteView, seen: &GemmView) {
     let Some(choice) = &seen.choice else {
@@ -29,9 +37,23 @@ pub fn choice_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site, view: &SiteVie
         }
     });
     ui.label(RichText::new(&choice.reason).small().color(scene.theme.weak));
+    touched_ui(ui, scene, site, seen, choice);
     shared_ui(ui, scene, view, seen);
     runners_up_ui(ui, scene, site, seen, choice);
     verdict_ui(ui, scene, seen);
+}
+
+/// That somebody else set this by hand, or took that back, in a session of several people.
+fn touched_ui(ui: &mut Ui, scene: &Scene<'_>, site: &Site, seen: &GemmView, choice: &Choice) {
+    let Standing::Joined { me, .. } = scene.standing else { return };
+    let touch = scene.session.reviewing.touched.get(&(site.id.clone(), seen.gemm));
+    // The same person may have two windows.
+    let others = |touch: &&Touch| touch.key != 0 && touch.key != me.key && touch.by != me.name;
+    let Some(touch) = touch.filter(others) else { return };
+    let did = if choice.source == ChoiceSource::Override { "chose this" } else { "let the policy choose again" };
+    let text = format!("{} {did} {}", shorten(&touch.by, 32), number::ago(now().seconds_since(touch.at)));
+    ui.label(RichText::new(text).small().color(scene.theme.weak)).on_hover_text(format!("At {}", touch.at));
+    ui.ctx().request_repaint_after(AGO_LASTS);
 }
 
 /// The casts that this GEMM has in common with another of the site.

@@ -189,7 +189,7 @@ impl Follower {
                 self.news.push_back(News::Refused(reason));
             }
             ToClient::Answer(event) => self.news.push_back(News::Event(event)),
-            ToClient::Present(people) => self.people = people,
+            ToClient::Present(people) => self.take_people(people),
             ToClient::Closing { reason, again } => self.closed = Some((reason, again)),
         }
         Ok(Vec::new())
@@ -209,6 +209,14 @@ impl Follower {
             again.push(ToServer::At(self.place.clone()));
         }
         again
+    }
+
+    /// What this person may do can change while the window is open.
+    fn take_people(&mut self, people: Vec<Person>) {
+        if let Some(me) = people.iter().find(|person| person.key == self.author.key) {
+            self.author.role = me.role;
+        }
+        self.people = people;
     }
 
     /// Commands are answered in their order.

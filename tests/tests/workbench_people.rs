@@ -1,0 +1,188 @@
+//! The workbench in a session of several people: where this one looks is told, who else is where is shown, and what
+//! another one chose says so.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
+
+use std::{cell::RefCell, collections::VecDeque, rc::Rc};
+
+use egui::Key;
+use egui_kittest::{Harness, kittest::Queryable as _};
+use loka::{
+    LokaApp,
+    clock::now,
+    layout::Pane,
+    link::{Link, Standing},
+};
+use loka_core::{
+    model::{Gemm, KernelId, Moment, SiteId},
+    review::Role,
+    session::{
+        Command, Effect,
+        shared::{Author, By, News, Person, Place},
+        view::Column,
+    },
+};
+use loka_tests::big;
+
+#[derive(Default)]
+struct Script {
+    news: VecDeque<News>,
+    looked: Vec<Place>,
+    people: Vec<Person>,
+}
+
+struct ScriptedLink(Rc<RefCell<Script>>);
+
+impl Link for ScriptedLink {
+    fn run(&mut self, _: Effect) {}
+
+    fn poll(&mut self) -> Option<News> {
+        self.0.borrow_mut().news.pop_front()
+    }
+
+    fn busy(&self) -> Option<String> {
+        None
+    }
+
+    fn submit(&mut self, _: Command) -> Option<Command> {
+        None
+    }
+
+    fn me(&self) -> Author {
+        me()
+    }
+
+    fn look(&mut self, place: Place) {
+        let looked = &mut self.0.borrow_mut().looked;
+        if looked.last() != Some(&place) {
+            looked.push(place);
+        }
+    }
+
+    fn standing(&self) -> Standing {
+        Standing::Joined { people: self.0.borrow().people.clone(), me: me() }
+    }
+}
+
+fn me() -> Author {
+    Author::new(1, "Me")
+}
+
+fn person(key: u64, name: &str, role: Role, site: Option<&SiteId>, view: &str) -> Person {
+    Person { key, name: name.to_owned(), role, at: Place { site: site.cloned(), view: view.to_owned() } }
+}
+
+type Window = Harness<'static, LokaApp>;
+
+fn window() -> (Window, Rc<RefCell<Script>>, Vec<SiteId>) {
+    let results = big::results(6, 5);
+    let sites: Vec<SiteId> = results.meta.manifest.sites.iter().map(|site| site.id.clone()).collect();
+    let script = Rc::new(RefCell::new(Script::default()));
+    script.borrow_mut().news.push_back(News::from(big::opened(&results)));
+    script.borrow_mut().people = vec![
+        person(1, "Me", Role::Owner, None, ""),
+        person(2, "Bo", Role::Reviewer, None, "Heatmap"),
+        person(3, "Anna", Role::Approver, Some(&sites[3]), "Plan"),
+    ];
+    let app = LokaApp::new(Box::new(ScriptedLink(script.clone())));
+    let draw = |ui: &mut egui::Ui, app: &mut LokaApp| {
+        app.tick(&ui.ctx().clone());
+        app.draw(ui);
+    };
+    let mut harness = Harness::builder().with_size([1280.0, 800.0]).with_max_steps(8).build_ui_state(draw, app);
+    harness.run_steps(4);
+    harness.state_mut().view_mut().select(sites[0].clone(), None);
+    harness.run_steps(2);
+    (harness, script, sites)
+}
+
+#[test]
+fn where_this_person_looks_is_told() {
+    let (mut harness, script, sites) = window();
+    let last = |script: &Rc<RefCell<Script>>| script.borrow().looked.last().cloned().unwrap();
+    assert_eq!(last(&script).site, Some(sites[0].clone()));
+    harness.state_mut().view_mut().select(sites[2].clone(), None);
+    harness.state_mut().view_mut().layout.show(Pane::Plan);
+    harness.run_steps(2);
+    assert_eq!(last(&script), Place { site: Some(sites[2].clone()), view: "Plan".to_owned() });
+    let told = script.borrow().looked.len();
+    harness.run_steps(4);
+    assert_eq!(script.borrow().looked.len(), told, "nothing is new");
+}
+
+#[test]
+fn who_else_is_here_is_told_with_their_place_and_leads_there() {
+    let (mut harness, script, sites) = window();
+    harness.get_by_label("with 2 others").hover();
+    harness.run_steps(6);
+    let hint = format!("Anna, approver, at {} in Plan\nBo, reviewer, in Heatmap", sites[3]);
+    assert!(harness.query_by_label_contains(&hint).is_some(), "{hint}");
+    assert!(harness.query_by_label_contains("You are Me, owner").is_some());
+
+    // With keys alone.
+    harness.get_by_label("with 2 others").focus();
+    harness.run_steps(2);
+    harness.key_press(Key::Enter);
+    harness.run_steps(3);
+    harness.get_by_label("Go where Anna is").focus();
+    harness.run_steps(2);
+    harness.key_press(Key::Enter);
+    harness.run_steps(3);
+    assert_eq!(harness.state().view().site, Some(sites[3].clone()));
+    assert!(harness.query_by_label("Go where Anna is").is_none(), "the menu is closed");
+
+    // Bo is at no site; then at one that this session does not have.
+    for site in [None, Some(SiteId::new("nowhere"))] {
+        script.borrow_mut().people[1].at.site = site;
+        harness.get_by_label("with 2 others").click_accesskit();
+        harness.run_steps(3);
+        let button = harness.get_by_label("Go where Bo is");
+        assert!(button.accesskit_node().is_disabled());
+        harness.key_press(Key::Escape);
+        harness.run_steps(3);
+    }
+    script.borrow_mut().people.remove(1);
+    harness.run_steps(2);
+    assert!(harness.query_by_label("with Anna").is_some());
+    script.borrow_mut().people.remove(1);
+    harness.run_steps(2);
+    assert!(harness.query_by_label_contains("with ").is_none(), "alone");
+}
+
+#[test]
+fn what_somebody_else_chose_says_so() {
+    let (mut harness, script, sites) = window();
+    let column = |kernel: &KernelId| Some(Column { gemm: Gemm::Fprop, kernel: kernel.clone() });
+    let kernel = harness.state().session().rows().find(|(_, row)| row.site == sites[0] && row.supported);
+    let kernel = kernel.map(|(_, row)| row.kernel.clone()).unwrap();
+    let mut seq = 1;
+    let mut choose = |harness: &mut Window, author: Author, seconds_ago: i64, command: Command| {
+        seq += 1;
+        let at = Moment(now().0 - 1000 * seconds_ago);
+        let by = By { at, ..By::numbered(author, seq) };
+        script.borrow_mut().news.push_back(News::Command { by, seq, command: Box::new(command) });
+        harness.run_steps(3);
+    };
+    let set = |reason: &str| Command::SetOverride {
+        site: sites[0].clone(),
+        gemm: Gemm::Fprop,
+        kernel: kernel.clone(),
+        reason: reason.to_owned(),
+    };
+    harness.state_mut().view_mut().select(sites[0].clone(), column(&kernel));
+    choose(&mut harness, Author::new(2, "Bo"), 150, set("a"));
+    assert!(harness.query_by_label("Bo chose this 2 min ago").is_some());
+    choose(&mut harness, Author::new(2, "Bo"), 0, Command::ClearOverride { site: sites[0].clone(), gemm: Gemm::Fprop });
+    assert!(harness.query_by_label("Bo let the policy choose again just now").is_some());
+    // Mine, here or in another window of mine.
+    for key in [1, 9] {
+        choose(&mut harness, Author::new(key, "Me"), 0, set(&key.to_string()));
+        assert!(harness.query_by_label("Set by hand:").is_some());
+        assert!(harness.query_by_label_contains("chose this").is_none());
+    }
+    choose(&mut harness, Author::new(2, "Bo"), 0, set("b"));
+    assert!(harness.query_by_label("Bo chose this just now").is_some());
+    harness.state_mut().view_mut().select(sites[1].clone(), None);
+    harness.run_steps(2);
+    assert!(harness.query_by_label_contains("chose this").is_none(), "at its site alone");
+}
