@@ -148,6 +148,193 @@ fn what_cannot_be_taken_up_is_set_aside() {
     assert!(folder.path().join("t.journal.sqlite.old-1").exists());
 }
 
+/// A journal of five commands, in entries 2 to 6 or so: the session's own events are between.
+fn five(path: &Path) -> Vec<i64> {
+    let (mut kept, _) = Kept::open(path);
+    kept.event(opened());
+    kept.event(rows());
+    for number in 1..=5 {
+        kept.command(number, &Command::SetMaxError { value: number as f64 / 10.0, gesture: None });
+    }
+    drop(kept);
+    Trail::read(path).unwrap().unwrap().entries.iter().map(|entry| entry.seq.cast_signed()).collect()
+}
+
+/// As somebody who has the file and SQLite does it.
+fn tampered(path: &Path, sql: &str) {
+    let file = rusqlite::Connection::open(path).unwrap();
+    let triggers = "DROP TRIGGER commands_stay; DROP TRIGGER commands_are_kept; DROP TRIGGER commands_follow;";
+    file.execute_batch(triggers).unwrap();
+    file.execute_batch(sql).unwrap();
+}
+
+#[test]
+fn whatever_is_done_to_an_entry_is_noticed_and_named_and_not_taken_up() {
+    let swap = |a: i64, b: i64| {
+        format!(
+            "UPDATE commands SET seq = -1 WHERE seq = {a}; UPDATE commands SET seq = {a} WHERE seq = {b};
+             UPDATE commands SET seq = {b} WHERE seq = -1;"
+        )
+    };
+    let as_third = "author_key, 'Eve', role, number, seen, command, hash FROM commands WHERE seq = ";
+    let cases: [(&str, Box<dyn Fn(&[i64]) -> String>, &str); 10] = [
+        (
+            "a word",
+            Box::new(|at| format!("UPDATE commands SET command = replace(command, '3', '9') WHERE seq = {}", at[2])),
+            "entry {2} was changed",
+        ),
+        (
+            "a name",
+            Box::new(|at| format!("UPDATE commands SET author = 'Eve' WHERE seq = {}", at[0])),
+            "entry {0} was changed",
+        ),
+        (
+            "a time",
+            Box::new(|at| format!("UPDATE commands SET at_ms = at_ms + 1 WHERE seq = {}", at[4])),
+            "entry {4} was changed",
+        ),
+        (
+            "a hash",
+            Box::new(|at| format!("UPDATE commands SET hash = x'00' WHERE seq = {}", at[1])),
+            "entry {1} was changed",
+        ),
+        (
+            "cut",
+            Box::new(|at| format!("DELETE FROM commands WHERE seq = {}", at[2])),
+            "1 entry was cut out before entry {3}",
+        ),
+        (
+            "cut at the end",
+            Box::new(|at| format!("DELETE FROM commands WHERE seq >= {}", at[3])),
+            "2 entries were cut off at its end, after entry {2}",
+        ),
+        ("swapped", Box::new(move |at| swap(at[1], at[3])), "entry {1} was swapped with entry {3}"),
+        (
+            "put in",
+            Box::new(move |at| format!("INSERT INTO commands SELECT {}, at_ms, {as_third}{}", at[4] + 1, at[4])),
+            "1 entry was put in, from entry {+1} on",
+        ),
+        (
+            "of another trace",
+            Box::new(|_| "UPDATE about SET value = 'aa' WHERE key = 'id'".to_owned()),
+            "entry {0} was changed",
+        ),
+        ("unsigned", Box::new(|_| "DELETE FROM about".to_owned()), "what journal it is was taken out of it"),
+    ];
+    for (what, edit, line) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.journal.sqlite");
+        let at = five(&path);
+        tampered(&path, &edit(&at));
+        let mut line = line.replace("{+1}", &(at[4] + 1).to_string());
+        for (number, seq) in at.iter().enumerate() {
+            line = line.replace(&format!("{{{number}}}"), &seq.to_string());
+        }
+        let found = Trail::read(&path).unwrap().unwrap_err().to_string();
+        assert!(found.starts_with(&line), "{what}: {found}, not {line}");
+        let (_, restored, told) = Journal::open(&path, DIGEST).unwrap();
+        let told = told.unwrap();
+        assert!(restored.is_none(), "{what}");
+        assert!(told.starts_with(&format!("The journal was set aside, its trail is broken ({line}")), "{told}");
+        assert!(told.ends_with("t.journal.sqlite.old-1") && !told.contains('\n'), "{told}");
+        assert!(Trail::read(&path).unwrap().unwrap().entries.is_empty(), "a new one is begun");
+    }
+}
+
+#[test]
+fn a_line_put_in_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.journal.sqlite");
+    let at = five(&path);
+    let last = at[4] + 1;
+    let trail = Trail::read(&path).unwrap().unwrap();
+    let hash = trail.head();
+    // With a hash that follows, which anybody can make: the count tells.
+    let made = chain::Line {
+        seq: last,
+        at_ms: 0,
+        author_key: 1,
+        author: "Eve".to_owned(),
+        role: "owner".to_owned(),
+        number: 1,
+        seen: 0,
+        command: "\"undo\"".to_owned(),
+    };
+    let hash = hash.next(&made).to_string().replace("sha256:", "");
+    let values = format!("INSERT INTO commands VALUES ({last}, 0, 1, 'Eve', 'owner', 1, 0, '\"undo\"', x'{hash}')");
+    tampered(&path, &values);
+    let found = Trail::read(&path).unwrap().unwrap_err();
+    assert_eq!(found, Break::Inserted { at: last, num: 1 });
+}
+
+#[test]
+fn a_chain_made_anew_is_noticed_by_a_head_that_was_noted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.journal.sqlite");
+    five(&path);
+    let noted = Trail::read(&path).unwrap().unwrap();
+    let (mut kept, _) = Kept::open(&path);
+    kept.command(6, &Command::Undo);
+    drop(kept);
+    let grown = Trail::read(&path).unwrap().unwrap();
+    assert!(grown.has(noted.head()) && grown.has(noted.first) && grown.head() != noted.head());
+    assert_eq!(grown.entries.len(), 6);
+    std::fs::remove_file(&path).unwrap();
+    five(&path);
+    let other = Trail::read(&path).unwrap().unwrap();
+    assert_eq!(other.entries.len(), 5);
+    assert!(!other.has(noted.head()), "the same again, and another journal");
+}
+
+#[test]
+fn sqlite_itself_refuses_to_change_what_was_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.journal.sqlite");
+    five(&path);
+    let file = rusqlite::Connection::open(&path).unwrap();
+    let again = "INSERT OR REPLACE INTO commands SELECT * FROM commands WHERE seq = (SELECT MIN(seq) FROM commands)";
+    for sql in ["UPDATE commands SET author = 'Eve'", "DELETE FROM commands", again] {
+        let error = file.execute(sql, []).unwrap_err().to_string();
+        assert_eq!(error, "a journal only grows", "{sql}");
+    }
+}
+
+#[test]
+fn a_trail_is_read_while_its_journal_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.journal.sqlite");
+    let (mut kept, _) = Kept::open(&path);
+    kept.event(opened());
+    kept.command(1, &Command::SetMaxError { value: 0.3, gesture: None });
+    kept.journal.flush();
+    let trail = Trail::read(&path).unwrap().unwrap();
+    assert_eq!(trail.trace_digest, DIGEST);
+    let entry = &trail.entries[0];
+    assert_eq!((entry.author.as_str(), entry.role.as_str(), entry.author_key), ("Anna", "owner", u64::MAX));
+    assert_eq!(crate::session::said(&entry.asked().unwrap()), "set max error to .3");
+    let copies = std::fs::read_dir(folder.path()).unwrap().count();
+    assert!(copies <= 3, "the file and what SQLite keeps beside it");
+}
+
+#[test]
+fn what_is_no_journal_has_no_trail() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.journal.sqlite");
+    let refused = |path: &Path| Trail::read(path).unwrap_err().to_string();
+    assert!(refused(&path).starts_with("no such file or folder: "));
+    for text in ["", "x", "not a database at all, but long enough to look like one"] {
+        std::fs::write(&path, text).unwrap();
+        assert!(refused(&path).starts_with("it is no journal, or a broken one: "), "{text}");
+    }
+    std::fs::write(&path, [b"SQLite format 3\0".as_slice(), &[7; 4096]].concat()).unwrap();
+    assert!(!refused(&path).contains('\n'));
+    std::fs::remove_file(&path).unwrap();
+    rusqlite::Connection::open(&path).unwrap().execute_batch("CREATE TABLE commands (seq INTEGER)").unwrap();
+    assert!(refused(&path).starts_with("it is no journal, or one of before"), "{}", refused(&path));
+    let (_, restored, told) = Journal::open(&path, DIGEST).unwrap();
+    assert!(restored.is_none() && told.unwrap().contains("another version of LoKA"));
+}
+
 #[test]
 fn a_folder_that_cannot_be_written_is_one_line() {
     let nowhere = Path::new("/nowhere at all/t.journal.sqlite");
