@@ -4,12 +4,15 @@
 //! Exit codes: 0 done, 1 a check failed or a device was lost half way, 2 bad use or bad input. An error is one line on stderr, cause
 //! first, file last.
 
+mod approve;
 mod bench;
 mod bench_report;
 mod check;
 mod diff;
 mod info;
 mod kernels;
+mod key;
+mod log;
 mod merge;
 mod output;
 mod patterns;
@@ -18,6 +21,7 @@ mod probe;
 mod selftest;
 #[cfg(feature = "serve")]
 mod serve;
+mod verify;
 
 use std::path::PathBuf;
 
@@ -71,6 +75,14 @@ enum Cmd {
     Serve(Box<serve::ServeArgs>),
     /// Merge the shards of one run into one trace.
     Merge(merge::MergeArgs),
+    /// Who decided what in a trace's journal, once its chain holds.
+    Log(log::LogArgs),
+    /// Keys to sign plans with, and a team's list of them.
+    Key(key::KeyArgs),
+    /// Sign a plan.
+    Approve(approve::ApproveArgs),
+    /// Who signed a plan, and whether that is what its policy asks for: exit 1 when not.
+    Verify(verify::VerifyArgs),
 }
 
 /// Runs the command line; the exit code.
@@ -91,6 +103,10 @@ pub fn run() -> u8 {
         #[cfg(feature = "serve")]
         Some(Cmd::Serve(args)) => serve::run(*args, json),
         Some(Cmd::Merge(args)) => merge::run(&args, json),
+        Some(Cmd::Log(args)) => log::run(&args, json),
+        Some(Cmd::Key(args)) => key::run(&args, json),
+        Some(Cmd::Approve(args)) => approve::run(&args, json),
+        Some(Cmd::Verify(args)) => verify::run(&args, json),
     };
     match outcome {
         Ok(outcome) => outcome.exit_code(),
