@@ -68,7 +68,9 @@ fn print_table(standing: &Standing) {
 }
 
 fn notes(plan: &Plan, standing: &Standing) {
-    for of in standing.approvals.iter().map(|counted| counted.approval).filter(|of| !of.note.trim().is_empty()) {
+    // Of those that count: another's words may be anybody's.
+    let counted = standing.approvals.iter().filter(|counted| counted.problem.is_none());
+    for of in counted.map(|counted| counted.approval).filter(|of| !of.note.trim().is_empty()) {
         output::line(&format!("{}: {}", visible(&of.name), visible(&of.note)));
     }
     if standing.review_changed {
