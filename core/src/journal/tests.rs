@@ -148,7 +148,7 @@ fn what_cannot_be_taken_up_is_set_aside() {
     assert!(folder.path().join("t.journal.sqlite.old-1").exists());
 }
 
-/// A journal of five commands, in entries 2 to 6 or so: the session's own events are between.
+/// A journal of five commands; the numbers of their entries.
 fn five(path: &Path) -> Vec<i64> {
     let (mut kept, _) = Kept::open(path);
     kept.event(opened());
@@ -307,6 +307,7 @@ fn a_trail_is_read_while_its_journal_is_kept() {
     kept.event(opened());
     kept.command(1, &Command::SetMaxError { value: 0.3, gesture: None });
     kept.journal.flush();
+    // Gives up this process's lock, as another's reading would not: nothing else is done with it here.
     let trail = Trail::read(&path).unwrap().unwrap();
     assert_eq!(trail.trace_digest, DIGEST);
     let entry = &trail.entries[0];
