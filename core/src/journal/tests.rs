@@ -170,71 +170,39 @@ fn tampered(path: &Path, sql: &str) {
 
 #[test]
 fn whatever_is_done_to_an_entry_is_noticed_and_named_and_not_taken_up() {
-    let swap = |a: i64, b: i64| {
-        format!(
-            "UPDATE commands SET seq = -1 WHERE seq = {a}; UPDATE commands SET seq = {a} WHERE seq = {b};
-             UPDATE commands SET seq = {b} WHERE seq = -1;"
-        )
-    };
-    let as_third = "author_key, 'Eve', role, number, seen, command, hash FROM commands WHERE seq = ";
-    let cases: [(&str, Box<dyn Fn(&[i64]) -> String>, &str); 10] = [
-        (
-            "a word",
-            Box::new(|at| format!("UPDATE commands SET command = replace(command, '3', '9') WHERE seq = {}", at[2])),
-            "entry {2} was changed",
-        ),
-        (
-            "a name",
-            Box::new(|at| format!("UPDATE commands SET author = 'Eve' WHERE seq = {}", at[0])),
-            "entry {0} was changed",
-        ),
-        (
-            "a time",
-            Box::new(|at| format!("UPDATE commands SET at_ms = at_ms + 1 WHERE seq = {}", at[4])),
-            "entry {4} was changed",
-        ),
-        (
-            "a hash",
-            Box::new(|at| format!("UPDATE commands SET hash = x'00' WHERE seq = {}", at[1])),
-            "entry {1} was changed",
-        ),
-        (
-            "cut",
-            Box::new(|at| format!("DELETE FROM commands WHERE seq = {}", at[2])),
-            "1 entry was cut out before entry {3}",
-        ),
-        (
-            "cut at the end",
-            Box::new(|at| format!("DELETE FROM commands WHERE seq >= {}", at[3])),
-            "2 entries were cut off at its end, after entry {2}",
-        ),
-        ("swapped", Box::new(move |at| swap(at[1], at[3])), "entry {1} was swapped with entry {3}"),
-        (
-            "put in",
-            Box::new(move |at| format!("INSERT INTO commands SELECT {}, at_ms, {as_third}{}", at[4] + 1, at[4])),
-            "1 entry was put in, from entry {+1} on",
-        ),
-        (
-            "of another trace",
-            Box::new(|_| "UPDATE about SET value = 'aa' WHERE key = 'id'".to_owned()),
-            "entry {0} was changed",
-        ),
-        ("unsigned", Box::new(|_| "DELETE FROM about".to_owned()), "what journal it is was taken out of it"),
+    let swap = "UPDATE commands SET seq = -1 WHERE seq = {1}; UPDATE commands SET seq = {1} WHERE seq = {3};
+                UPDATE commands SET seq = {3} WHERE seq = -1";
+    let put_in = "INSERT INTO commands SELECT {new}, at_ms, author_key, 'Eve', role, number, seen, command, hash
+                  FROM commands WHERE seq = {4}";
+    // {0} to {4}: the numbers of the entries, {new}: the next.
+    let cases = [
+        ("UPDATE commands SET command = replace(command, '3', '9') WHERE seq = {2}", "entry {2} was changed"),
+        ("UPDATE commands SET author = 'Eve' WHERE seq = {0}", "entry {0} was changed"),
+        ("UPDATE commands SET at_ms = at_ms + 1 WHERE seq = {4}", "entry {4} was changed"),
+        ("UPDATE commands SET hash = x'00' WHERE seq = {1}", "entry {1} was changed"),
+        ("DELETE FROM commands WHERE seq = {2}", "1 entry was cut out before entry {3}"),
+        ("DELETE FROM commands WHERE seq >= {3}", "2 entries were cut off at its end, after entry {2}"),
+        (swap, "entry {1} was swapped with entry {3}"),
+        (put_in, "1 entry was put in, from entry {new} on"),
+        ("UPDATE about SET value = 'aa' WHERE key = 'id'", "entry {0} was changed"),
+        ("DELETE FROM about", "what journal it is was taken out of it"),
     ];
-    for (what, edit, line) in cases {
+    for (edit, line) in cases {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.journal.sqlite");
         let at = five(&path);
-        tampered(&path, &edit(&at));
-        let mut line = line.replace("{+1}", &(at[4] + 1).to_string());
-        for (number, seq) in at.iter().enumerate() {
-            line = line.replace(&format!("{{{number}}}"), &seq.to_string());
-        }
+        let filled = |text: &str| {
+            let named = at.iter().enumerate().map(|(number, seq)| (format!("{{{number}}}"), *seq));
+            let new = std::iter::once(("{new}".to_owned(), at[4] + 1));
+            named.chain(new).fold(text.to_owned(), |text, (name, seq)| text.replace(&name, &seq.to_string()))
+        };
+        tampered(&path, &filled(edit));
+        let line = filled(line);
         let found = Trail::read(&path).unwrap().unwrap_err().to_string();
-        assert!(found.starts_with(&line), "{what}: {found}, not {line}");
+        assert!(found.starts_with(&line), "{edit}: {found}, not {line}");
         let (_, restored, told) = Journal::open(&path, DIGEST).unwrap();
         let told = told.unwrap();
-        assert!(restored.is_none(), "{what}");
+        assert!(restored.is_none(), "{edit}");
         assert!(told.starts_with(&format!("The journal was set aside, its trail is broken ({line}")), "{told}");
         assert!(told.ends_with("t.journal.sqlite.old-1") && !told.contains('\n'), "{told}");
         assert!(Trail::read(&path).unwrap().unwrap().entries.is_empty(), "a new one is begun");

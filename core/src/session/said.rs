@@ -71,6 +71,7 @@ fn of_a_run(command: &Command) -> String {
     match command {
         Command::SelectEngine { name } => format!("took engine {name}"),
         Command::ProbeMore { site, max_draws } => format!("probed {site} again, with up to {max_draws} draws"),
+        Command::Sign { path, note } => format!("had the plan signed with the key in {path}{}", because(note)),
         Command::SaveResults { path } => format!("saved the results to {path}"),
         Command::ExportPlan { path } => format!("exported the plan to {path}"),
         Command::InspectSite { site } => format!("inspected {site}"),
