@@ -37,6 +37,16 @@ def broken(plan: dict) -> list[tuple[str, dict]]:
         "a choice without its kernel": lambda p: p["sites"][0]["fprop"].pop("kernel"),
         "an unknown source": lambda p: p["sites"][0]["wgrad"].update(source="guess"),
     }
+    if plan.get("approvals"):
+        changes |= {
+            "a stripped signature": lambda p: p["approvals"][0].update(signature=""),
+            "an approval without its key": lambda p: p["approvals"][0].pop("key"),
+            "an approval by an unknown role": lambda p: p["approvals"][0].update(role="king"),
+            "a rule that nobody keeps": lambda p: p["policy"]["approval"].update(approvers=0),
+            "a rule with an unknown key": lambda p: p["policy"]["approval"].update(extra=1),
+            "version 0 of it": lambda p: p.update(release=0),
+            "a draft that says nothing": lambda p: p.update(draft=True),
+        }
     copies = [(name, copy.deepcopy(plan)) for name in changes]
     for (name, changed), change in zip(copies, changes.values()):
         change(changed)

@@ -1,7 +1,10 @@
 //! Files: written to a temporary in the same folder and renamed, so that a kill leaves the old one or
 //! the new one.
 
-use std::{io::Write, path::Path};
+use std::{
+    io::{Read as _, Write as _},
+    path::Path,
+};
 
 fn folder(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
@@ -49,6 +52,45 @@ fn write_with_mode(path: &Path, bytes: &[u8], mode: u32) -> anyhow::Result<()> {
         Ok(())
     };
     write().map_err(|error| cannot_write(&error, path))
+}
+
+/// Writes a new file that nobody but its owner can read, at no moment; one that is there stays.
+pub fn write_secret(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let write = || -> std::io::Result<()> {
+        let mut new = tempfile::Builder::new();
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            new.permissions(std::fs::Permissions::from_mode(0o600));
+        }
+        let mut file = new.prefix(".loka-").tempfile_in(folder(path))?;
+        file.write_all(bytes)?;
+        file.as_file().sync_all()?;
+        file.persist_noclobber(path).map_err(|error| error.error)?;
+        Ok(())
+    };
+    write().map_err(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => anyhow::anyhow!("there is a file already, it stays: {}", path.display()),
+        _ => cannot_write(&error, path),
+    })
+}
+
+/// Reads what only its owner may read; one that others can get at is refused with what to run.
+pub fn read_secret(path: &Path) -> anyhow::Result<String> {
+    let failed = |error: std::io::Error| anyhow::anyhow!("{}: {}", reason(&error), path.display());
+    let mut file = std::fs::File::open(path).map_err(failed)?;
+    // Of the open file: its name may be another's by now.
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o777;
+        if mode & 0o077 != 0 {
+            anyhow::bail!("others can get at this secret key (its mode is {mode:03o}): chmod 600 {}", path.display());
+        }
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(failed)?;
+    Ok(text)
 }
 
 /// Fails early when a result that takes long to compute could not be written.

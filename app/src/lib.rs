@@ -5,6 +5,8 @@ pub mod cli;
 pub mod clock;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod files;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod keys;
 pub mod meta;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod probing;

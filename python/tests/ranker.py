@@ -9,10 +9,13 @@ import torch
 from torch import nn
 
 from loka.plans.canonical import digest_of
+from loka.plans.document import BESIDE
 
 DATA = pathlib.Path(__file__).resolve().parent / "data"
 PLAN = DATA / "ranker.plan.json"
 MODDED = DATA / "modded.plan.json"
+APPROVED = DATA / "approved.plan.json"
+DRAFT = DATA / "draft.plan.json"
 
 
 class Ranker(nn.Module):
@@ -43,8 +46,7 @@ def forged(folder: str, change: Callable[[Dict[str, Any]], Any], source: pathlib
     """The path of a changed plan whose digest is right."""
     value = copy.deepcopy(json.loads(source.read_text(encoding="utf-8")))
     change(value)
-    value.pop("digest", None)
-    value["digest"] = digest_of(value)
+    value["digest"] = digest_of({key: item for key, item in value.items() if key not in BESIDE})
     path = pathlib.Path(folder) / "forged.plan.json"
     path.write_text(json.dumps(value), encoding="utf-8")
     return str(path)

@@ -4,6 +4,7 @@
 //! Exit codes: 0 done, 1 a check failed or a device was lost half way, 2 bad use or bad input. An error is one line on stderr, cause
 //! first, file last.
 
+mod approve;
 mod bench;
 mod bench_report;
 mod check;
@@ -11,6 +12,8 @@ mod diff;
 mod export;
 mod info;
 mod kernels;
+mod key;
+mod log;
 mod merge;
 mod output;
 mod patterns;
@@ -21,6 +24,7 @@ mod selftest;
 mod serve;
 #[cfg(feature = "serve")]
 mod user;
+mod verify;
 
 use std::path::PathBuf;
 
@@ -79,6 +83,14 @@ enum Cmd {
     User(user::UserArgs),
     /// Merge the shards of one run into one trace.
     Merge(merge::MergeArgs),
+    /// Who decided what in a trace's journal, once its chain holds.
+    Log(log::LogArgs),
+    /// Keys to sign plans with, and a team's list of them.
+    Key(key::KeyArgs),
+    /// Sign a plan.
+    Approve(approve::ApproveArgs),
+    /// Who signed a plan, and whether that is what its policy asks for: exit 1 when not.
+    Verify(verify::VerifyArgs),
 }
 
 /// Runs the command line; the exit code.
@@ -102,6 +114,10 @@ pub fn run() -> u8 {
         #[cfg(feature = "serve")]
         Some(Cmd::User(args)) => user::run(&args, json),
         Some(Cmd::Merge(args)) => merge::run(&args, json),
+        Some(Cmd::Log(args)) => log::run(&args, json),
+        Some(Cmd::Key(args)) => key::run(&args, json),
+        Some(Cmd::Approve(args)) => approve::run(&args, json),
+        Some(Cmd::Verify(args)) => verify::run(&args, json),
     };
     match outcome {
         Ok(outcome) => outcome.exit_code(),

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use loka_core::{
     dispatch::{Override, Overrides, Policy},
     model::{Gemm, KernelId, ModSet, SiteId},
-    plan::{Built, Plan, build},
+    plan::{Built, Plan, build, standing},
     tables::read_results,
 };
 use serde_json::json;
 
-use crate::{files, probing};
+use crate::{files, keys, probing};
 
 use super::output::{self, Outcome, Table, short};
 
@@ -33,6 +33,13 @@ pub struct PlanArgs {
     /// The plan's name; the model's when left out.
     #[arg(long)]
     name: Option<String>,
+    /// Put it up for approval as this version; without it a plan that has to be approved is a draft.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    release: Option<u32>,
+    /// Who decided something in it: they do not sign it themselves. May be given again; the user of this machine when
+    /// left out.
+    #[arg(long = "author", value_name = "NAME")]
+    authors: Vec<String>,
 }
 
 fn parse_override(text: &str) -> Result<((SiteId, Gemm), KernelId), String> {
@@ -63,8 +70,10 @@ pub fn run(args: &PlanArgs, json: bool) -> anyhow::Result<Outcome> {
             .insert(key.clone(), Override { kernel: kernel.clone(), reason: "given on the command line".to_owned() });
     }
     let name = args.name.clone().unwrap_or_else(|| results.meta.manifest.model.name.clone());
-    let built = build(&results, &policy, &args.mods.clone().into(), &overrides, &name, &probing::now_rfc3339())
+    let now = probing::now_rfc3339();
+    let mut built = build(&results, &policy, &args.mods.clone().into(), &overrides, &name, &now)
         .map_err(|error| anyhow::anyhow!("{error}: {}", args.results.display()))?;
+    put_up(&mut built.plan, args);
     files::write_atomically(&args.out, built.plan.to_json().as_bytes())?;
     for warning in &built.warnings {
         output::note(&format!("warning: {warning}"));
@@ -77,13 +86,34 @@ pub fn run(args: &PlanArgs, json: bool) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
+/// As a version to be approved, or as a draft of one.
+fn put_up(plan: &mut Plan, args: &PlanArgs) {
+    let asks = plan.policy.approval.is_some() || args.release.is_some();
+    let mut authors = args.authors.clone();
+    if authors.is_empty() && asks {
+        authors.extend(keys::user_name());
+    }
+    if authors.is_empty() && !asks {
+        return;
+    }
+    authors.sort();
+    authors.dedup();
+    (plan.authors, plan.release) = (authors, args.release);
+    plan.stamp(plan.created_at.clone());
+    plan.draft = match args.release {
+        Some(_) => standing(plan, None, None).missing(),
+        None => plan.policy.approval.as_ref().map(|_| "not put up for approval".to_owned()),
+    };
+}
+
 fn print_json(args: &PlanArgs, built: &Built) -> anyhow::Result<()> {
     for (site, gemm, choice) in built.plan.choices() {
         output::json(&json!({"site": site, "gemm": gemm, "choice": choice}))?;
     }
-    let Plan { totals, digest, policy, .. } = &built.plan;
+    let Plan { totals, digest, policy, draft, .. } = &built.plan;
     output::json(&json!({
         "written": args.out, "policy": policy, "totals": totals, "warnings": built.warnings, "digest": digest,
+        "draft": draft,
     }))
 }
 
@@ -104,6 +134,9 @@ fn print_table(args: &PlanArgs, built: &Built) {
     table.print();
     output::line("");
     output::line(&summary(plan));
+    if let Some(draft) = &plan.draft {
+        output::line(&format!("a draft: {draft}"));
+    }
     output::line(&format!("plan written: {}", args.out.display()));
 }
 

@@ -3,20 +3,25 @@
 //!
 //! ```text
 //! NAME.journal.sqlite (SQLite, WAL), beside the trace
-//!   about        what trace it is of (its digest), how it is coded
-//!   commands     who asked for what, when: JSON, kept for good
+//!   about        what journal it is, of what trace (its digest), how far the chain of its commands goes
+//!   commands     who asked for what, when: JSON and a hash that follows from the one before, kept for good
 //!   events       what came of it since the last checkpoint
 //!   head, shares the session at the last checkpoint: its rows site by site, so that only what changed is written
 //! ```
 //!
 //! Everything written before a commit is there after it, whatever happens to the process. One process has a
-//! journal at a time.
+//! journal at a time. Nothing in `commands` is changed or taken out: what somebody did to it all the same is noticed
+//! when it is read ([`Break`]).
 
+mod chain;
 mod file;
 mod restore;
+mod trail;
 mod writer;
 
+pub use chain::{Break, Link};
 pub use restore::Restored;
+pub use trail::{Trail, TrailEntry};
 pub use writer::Journal;
 
 use std::path::{Path, PathBuf};
@@ -28,6 +33,8 @@ pub enum JournalError {
     InUse(PathBuf),
     #[error("it is no journal, or a broken one: {}", .0.display())]
     Broken(PathBuf),
+    #[error("it is no journal, or one of before its entries were chained: {}", .0.display())]
+    Unchained(PathBuf),
     #[error("{reason}: {}", .path.display())]
     Storage { reason: String, path: PathBuf },
 }

@@ -3,7 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use super::file::File;
+use super::{
+    Break,
+    file::File,
+    trail::{About, lines},
+};
 use crate::{
     model::Moment,
     session::{
@@ -24,10 +28,25 @@ pub(super) fn restore(file: &mut File, digest: &str) -> Result<Option<Restored>,
     if !file.is_ours() {
         return Err("it was written by another version of LoKA".to_owned());
     }
-    let Some((seq, head)) = head(file)? else { return Ok(None) };
-    if file.digest().is_none_or(|known| known != digest) {
-        return Err("the trace is not the one that it was kept for".to_owned());
+    let found = head(file)?;
+    let lines = lines(&file.connection).map_err(text)?;
+    let nothing = found.is_none() && lines.is_empty();
+    match About::of(&file.connection).map_err(text)? {
+        // New, or never used: it begins anew.
+        None if nothing => return Ok(None),
+        None => return Err(format!("its trail is broken ({})", Break::Unsigned)),
+        Some(about) => {
+            about.check(&lines).map_err(|wrong| format!("its trail is broken ({wrong})"))?;
+            if about.trace_digest == digest {
+                file.chain = Some(about.chain);
+            } else if nothing {
+                return Ok(None);
+            } else {
+                return Err("the trace is not the one that it was kept for".to_owned());
+            }
+        }
     }
+    let Some((seq, head)) = found else { return Ok(None) };
     let shares = file.shares()?;
     let commands = commands(file, seq)?;
     let mut ordered = Ordered::of(Saved { head, shares }, seq.cast_unsigned());
@@ -40,7 +59,7 @@ pub(super) fn restore(file: &mut File, digest: &str) -> Result<Option<Restored>,
         ordered.remember(author, number);
     }
     ordered.session.awaken();
-    Ok(Some(Restored { ordered, num_commands: count(file)? }))
+    Ok(Some(Restored { ordered, num_commands: lines.len() as u64 }))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is a step of map_err")]
@@ -101,9 +120,4 @@ fn heard(file: &File) -> Result<Vec<(u64, u64)>, String> {
     let mut select = file.connection.prepare(sql).map_err(text)?;
     let pairs = select.query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))).map_err(text)?;
     pairs.map(|pair| pair.map(|(key, number)| (key.cast_unsigned(), number.cast_unsigned())).map_err(text)).collect()
-}
-
-fn count(file: &File) -> Result<u64, String> {
-    let count = file.connection.query_row("SELECT COUNT(*) FROM commands", [], |row| row.get::<_, i64>(0));
-    count.map(i64::cast_unsigned).map_err(text)
 }

@@ -148,6 +148,162 @@ fn what_cannot_be_taken_up_is_set_aside() {
     assert!(folder.path().join("t.journal.sqlite.old-1").exists());
 }
 
+/// A journal of five commands; the numbers of their entries.
+fn five(path: &Path) -> Vec<i64> {
+    let (mut kept, _) = Kept::open(path);
+    kept.event(opened());
+    kept.event(rows());
+    for number in 1..=5 {
+        kept.command(number, &Command::SetMaxError { value: number as f64 / 10.0, gesture: None });
+    }
+    drop(kept);
+    Trail::read(path).unwrap().unwrap().entries.iter().map(|entry| entry.seq.cast_signed()).collect()
+}
+
+/// As somebody who has the file and SQLite does it.
+fn tampered(path: &Path, sql: &str) {
+    let file = rusqlite::Connection::open(path).unwrap();
+    let triggers = "DROP TRIGGER commands_stay; DROP TRIGGER commands_are_kept; DROP TRIGGER commands_follow;";
+    file.execute_batch(triggers).unwrap();
+    file.execute_batch(sql).unwrap();
+}
+
+#[test]
+fn whatever_is_done_to_an_entry_is_noticed_and_named_and_not_taken_up() {
+    let swap = "UPDATE commands SET seq = -1 WHERE seq = {1}; UPDATE commands SET seq = {1} WHERE seq = {3};
+                UPDATE commands SET seq = {3} WHERE seq = -1";
+    let put_in = "INSERT INTO commands SELECT {new}, at_ms, author_key, 'Eve', role, number, seen, command, hash
+                  FROM commands WHERE seq = {4}";
+    // {0} to {4}: the numbers of the entries, {new}: the next.
+    let cases = [
+        ("UPDATE commands SET command = replace(command, '3', '9') WHERE seq = {2}", "entry {2} was changed"),
+        ("UPDATE commands SET author = 'Eve' WHERE seq = {0}", "entry {0} was changed"),
+        ("UPDATE commands SET at_ms = at_ms + 1 WHERE seq = {4}", "entry {4} was changed"),
+        ("UPDATE commands SET hash = x'00' WHERE seq = {1}", "entry {1} was changed"),
+        ("DELETE FROM commands WHERE seq = {2}", "1 entry was cut out before entry {3}"),
+        ("DELETE FROM commands WHERE seq >= {3}", "2 entries were cut off at its end, after entry {2}"),
+        (swap, "entry {1} was swapped with entry {3}"),
+        (put_in, "1 entry was put in, from entry {new} on"),
+        ("UPDATE about SET value = 'aa' WHERE key = 'id'", "entry {0} was changed"),
+        ("DELETE FROM about", "what journal it is was taken out of it"),
+    ];
+    for (edit, line) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.journal.sqlite");
+        let at = five(&path);
+        let filled = |text: &str| {
+            let named = at.iter().enumerate().map(|(number, seq)| (format!("{{{number}}}"), *seq));
+            let new = std::iter::once(("{new}".to_owned(), at[4] + 1));
+            named.chain(new).fold(text.to_owned(), |text, (name, seq)| text.replace(&name, &seq.to_string()))
+        };
+        tampered(&path, &filled(edit));
+        let line = filled(line);
+        let found = Trail::read(&path).unwrap().unwrap_err().to_string();
+        assert!(found.starts_with(&line), "{edit}: {found}, not {line}");
+        let (_, restored, told) = Journal::open(&path, DIGEST).unwrap();
+        let told = told.unwrap();
+        assert!(restored.is_none(), "{edit}");
+        assert!(told.starts_with(&format!("The journal was set aside, its trail is broken ({line}")), "{told}");
+        assert!(told.ends_with("t.journal.sqlite.old-1") && !told.contains('\n'), "{told}");
+        assert!(Trail::read(&path).unwrap().unwrap().entries.is_empty(), "a new one is begun");
+    }
+}
+
+#[test]
+fn a_line_put_in_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.journal.sqlite");
+    let at = five(&path);
+    let last = at[4] + 1;
+    let trail = Trail::read(&path).unwrap().unwrap();
+    let hash = trail.head();
+    // With a hash that follows, which anybody can make: the count tells.
+    let made = chain::Line {
+        seq: last,
+        at_ms: 0,
+        author_key: 1,
+        author: "Eve".to_owned(),
+        role: "owner".to_owned(),
+        number: 1,
+        seen: 0,
+        command: "\"undo\"".to_owned(),
+    };
+    let hash = hash.next(&made).to_string().replace("sha256:", "");
+    let values = format!("INSERT INTO commands VALUES ({last}, 0, 1, 'Eve', 'owner', 1, 0, '\"undo\"', x'{hash}')");
+    tampered(&path, &values);
+    let found = Trail::read(&path).unwrap().unwrap_err();
+    assert_eq!(found, Break::Inserted { at: last, num: 1 });
+}
+
+#[test]
+fn a_chain_made_anew_is_noticed_by_a_head_that_was_noted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.journal.sqlite");
+    five(&path);
+    let noted = Trail::read(&path).unwrap().unwrap();
+    let (mut kept, _) = Kept::open(&path);
+    kept.command(6, &Command::Undo);
+    drop(kept);
+    let grown = Trail::read(&path).unwrap().unwrap();
+    assert!(grown.has(noted.head()) && grown.has(noted.first) && grown.head() != noted.head());
+    assert_eq!(grown.entries.len(), 6);
+    std::fs::remove_file(&path).unwrap();
+    five(&path);
+    let other = Trail::read(&path).unwrap().unwrap();
+    assert_eq!(other.entries.len(), 5);
+    assert!(!other.has(noted.head()), "the same again, and another journal");
+}
+
+#[test]
+fn sqlite_itself_refuses_to_change_what_was_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.journal.sqlite");
+    five(&path);
+    let file = rusqlite::Connection::open(&path).unwrap();
+    let again = "INSERT OR REPLACE INTO commands SELECT * FROM commands WHERE seq = (SELECT MIN(seq) FROM commands)";
+    for sql in ["UPDATE commands SET author = 'Eve'", "DELETE FROM commands", again] {
+        let error = file.execute(sql, []).unwrap_err().to_string();
+        assert_eq!(error, "a journal only grows", "{sql}");
+    }
+}
+
+#[test]
+fn a_trail_is_read_while_its_journal_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.journal.sqlite");
+    let (mut kept, _) = Kept::open(&path);
+    kept.event(opened());
+    kept.command(1, &Command::SetMaxError { value: 0.3, gesture: None });
+    kept.journal.flush();
+    // Gives up this process's lock, as another's reading would not: nothing else is done with it here.
+    let trail = Trail::read(&path).unwrap().unwrap();
+    assert_eq!(trail.trace_digest, DIGEST);
+    let entry = &trail.entries[0];
+    assert_eq!((entry.author.as_str(), entry.role.as_str(), entry.author_key), ("Anna", "owner", u64::MAX));
+    assert_eq!(crate::session::said(&entry.asked().unwrap()), "set max error to .3");
+    let copies = std::fs::read_dir(folder.path()).unwrap().count();
+    assert!(copies <= 3, "the file and what SQLite keeps beside it");
+}
+
+#[test]
+fn what_is_no_journal_has_no_trail() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.journal.sqlite");
+    let refused = |path: &Path| Trail::read(path).unwrap_err().to_string();
+    assert!(refused(&path).starts_with("no such file or folder: "));
+    for text in ["", "x", "not a database at all, but long enough to look like one"] {
+        std::fs::write(&path, text).unwrap();
+        assert!(refused(&path).starts_with("it is no journal, or a broken one: "), "{text}");
+    }
+    std::fs::write(&path, [b"SQLite format 3\0".as_slice(), &[7; 4096]].concat()).unwrap();
+    assert!(!refused(&path).contains('\n'));
+    std::fs::remove_file(&path).unwrap();
+    rusqlite::Connection::open(&path).unwrap().execute_batch("CREATE TABLE commands (seq INTEGER)").unwrap();
+    assert!(refused(&path).starts_with("it is no journal, or one of before"), "{}", refused(&path));
+    let (_, restored, told) = Journal::open(&path, DIGEST).unwrap();
+    assert!(restored.is_none() && told.unwrap().contains("another version of LoKA"));
+}
+
 #[test]
 fn a_folder_that_cannot_be_written_is_one_line() {
     let nowhere = Path::new("/nowhere at all/t.journal.sqlite");

@@ -51,7 +51,9 @@ impl Journal {
                 (File::open(path)?, None, Some(told))
             }
         };
-        file.write(vec![Entry::Digest(digest.to_owned())])?;
+        if file.chain.is_none() {
+            file.begin(digest)?;
+        }
         let problem = Arc::default();
         let (sender, receiver) = channel();
         let told_by = Arc::clone(&problem);

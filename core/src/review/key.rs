@@ -85,6 +85,10 @@ impl<'de> Deserialize<'de> for PublicKey {
     }
 }
 
+fn is_name(name: &str) -> bool {
+    (1..=64).contains(&name.chars().count()) && !name.contains(char::is_control) && name.trim() == name
+}
+
 /// A person's own; wiped from memory when dropped.
 #[derive(Clone)]
 pub struct SecretKey {
@@ -105,10 +109,11 @@ struct SecretFile {
 impl SecretKey {
     /// `seed`: 32 bytes from the system's random source.
     pub fn new(name: &str, seed: &[u8; 32]) -> Result<Self, KeyError> {
-        if name.trim().is_empty() || name.contains(char::is_control) || name.chars().count() > 64 {
+        let name = name.trim();
+        if !is_name(name) {
             return Err(KeyError::NotAKey("a key's name has 1 to 64 letters in one line".to_owned()));
         }
-        Ok(Self { name: name.trim().to_owned(), key: SigningKey::from_bytes(seed) })
+        Ok(Self { name: name.to_owned(), key: SigningKey::from_bytes(seed) })
     }
 
     pub fn public(&self) -> PublicKey {
@@ -184,6 +189,9 @@ impl KeyRing {
     pub fn new(people: Vec<Keyed>) -> Result<Self, KeyError> {
         let (mut keys, mut names) = (BTreeSet::new(), BTreeSet::new());
         for person in &people {
+            if !is_name(&person.name) {
+                return Err(KeyError::NotARing(format!("{:?} is no name of 1 to 64 letters in one line", person.name)));
+            }
             if !keys.insert(person.key) || !names.insert(&person.name) {
                 return Err(KeyError::NotARing(format!("'{}' is in it twice, by name or by key", person.name)));
             }
@@ -268,7 +276,7 @@ mod tests {
     fn a_ring_has_everybody_once() {
         let one = |name: &str, seed: u8| Keyed {
             name: name.to_owned(),
-            key: SecretKey::new(name, &[seed; 32]).unwrap().public(),
+            key: SecretKey::new("x", &[seed; 32]).unwrap().public(),
             role: Role::Approver,
         };
         let ring = KeyRing::new(vec![one("Anna", 1), one("Bo", 2)]).unwrap();
@@ -276,6 +284,9 @@ mod tests {
         assert_eq!(ring.of(&one("x", 2).key).unwrap().name, "Bo");
         for twice in [vec![one("Anna", 1), one("Bo", 1)], vec![one("Anna", 1), one("Anna", 2)]] {
             assert!(KeyRing::new(twice).unwrap_err().to_string().contains("twice"));
+        }
+        for name in ["", " ", "a\nb", " Anna", &"x".repeat(65)] {
+            assert!(KeyRing::new(vec![one(name, 1)]).unwrap_err().to_string().contains("is no name"), "{name}");
         }
         for text in ["", "{}", "[]", r#"{"format":"loka-keys","version":2,"people":[]}"#] {
             assert!(KeyRing::from_json(text).unwrap_err().to_string().starts_with("not a list of keys: "), "{text}");

@@ -34,6 +34,7 @@ def apply(
     mods: str = "check",
     unavailable: str = "error",
     functional: Optional[Functional] = None,
+    allow_draft: bool = False,
 ) -> Resolved:
     """Puts the kernels of a plan under the linears of a model; returns what every linear became. Print it.
 
@@ -52,9 +53,11 @@ def apply(
     `loka.Recorder` takes it: these names are sites of the model too, and `loka.linear` runs them by the plan's
     kernels. Names are of the whole process: one model's at a time, every `loka.linear` of that name is meant, until
     `loka.unapply` or the end of the model. A model that was loaded from a file needs its plan applied again.
+    `allow_draft`: take a plan that calls itself a draft, or that has fewer approvals than its policy asks for. Who
+    signed is not checked here: `loka verify` does that, before training.
 
-    Raises PlanError, with the model unchanged, for a file that is no sound plan, sites that do not match (all are
-    listed), a plan that matches nothing, kernels that cannot run here (all are listed), another plan applied before,
+    Raises PlanError, with the model unchanged, for a file that is no sound plan, a draft, sites that do not match (all
+    are listed), a plan that matches nothing, kernels that cannot run here (all are listed), another plan applied before,
     a functional name that is a module's, that has no weight [n, k], or that another model has.
     The same plan twice is once.
     """
@@ -62,6 +65,9 @@ def apply(
         if value not in _OPTIONS[option]:
             raise PlanError(f"{option} is {value!r}, it must be one of {', '.join(_OPTIONS[option])}")
     loaded = plan if isinstance(plan, Plan) else load_plan(plan)
+    if loaded.draft is not None and not allow_draft:
+        cause = f"the plan is a draft ({one_line(loaded.draft)}): have it approved, or allow_draft=True"
+        raise PlanError(listed(cause, loaded.path, []))
     named = checked(functional, model)
     if _is_applied(loaded, model, emulate, unavailable, named):
         return resolved(model)

@@ -6,12 +6,12 @@ plan must be what its reviewer saw.
 
 import os
 from dataclasses import dataclass, field
-from typing import Any, Dict, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple, Union
 
 from ..names import GEMMS
 from .canonical import canonical_json, digest_of, parse
 from .error import PlanError, one_line
-from .fields import Malformed, integer, items, number, one_of, record, text
+from .fields import Malformed, boolean, integer, items, number, one_of, record, text
 
 FORMAT = "loka-plan"
 VERSION = 1
@@ -24,6 +24,10 @@ METRICS = ("mere", "rel_l2", "sqnr_db", "median_rel", "max_abs", "block_rel_l2",
 MODS = ("block_norm", "hard_swish", "no_bias")
 SOURCES = ("dispatch", "override")
 PASSED_OVER = ("unsafe", "uncertain", "budget", "override")
+ROLES = ("viewer", "reviewer", "approver", "owner")
+
+BESIDE = ("approvals", "digest", "draft", "review")
+"""Keys that are not under the digest: what is said of a plan does not change it."""
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -64,7 +68,10 @@ class Site:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a plan file holds. `mods`: site -> names of mods; `path`: where it was read."""
+    """What a plan file holds. `mods`: site -> names of mods; `authors`: whoever decided something in it; `release`: the
+    version as which it was put up for approval; `approvals`: signatures, which `loka verify` checks and nothing here;
+    `review`: what people said of it; `draft`: why it is no plan to train with yet, by its file or because its policy
+    asks for more approvals than there are; `path`: where it was read."""
 
     name: str
     created_at: str
@@ -76,6 +83,11 @@ class Plan:
     sites: Tuple[Site, ...]
     totals: Mapping[str, Any]
     digest: str
+    authors: Tuple[str, ...] = ()
+    release: Optional[int] = None
+    approvals: Tuple[Mapping[str, Any], ...] = ()
+    review: Optional[Mapping[str, Any]] = None
+    draft: Optional[str] = None
     path: str = field(default="", compare=False)
 
 
@@ -111,7 +123,7 @@ def _checked(value: Any, path: str) -> Plan:
     if type(top.get("version")) is not int or top["version"] != VERSION:
         version = _shown(top.get("version"))
         raise Malformed(f"plan version {version} is not known (this program reads {VERSION})")
-    content = digest_of({key: item for key, item in top.items() if key != "digest"})
+    content = digest_of({key: item for key, item in top.items() if key not in BESIDE})
     if top.get("digest") != content:
         found = _shown(top.get("digest"))
         raise Malformed(f"the plan was changed after it was made: its digest is {found}, its content's is {content}")
@@ -133,22 +145,61 @@ _TOP = ("name", "created_at", "model", "trace_digest", "results_digest", "policy
 
 
 def _plan(top: Dict[str, Any], path: str) -> Plan:
-    record(top, "", ("format", "version", *_TOP, "digest"))
+    record(top, "", ("format", "version", *_TOP, "digest"), ("authors", "release", "approvals", "review", "draft"))
     mods = {site: _mods(names, f"mods of '{one_line(site)}'") for site, names in record(top["mods"], "mods").items()}
     sites = items(top["sites"], "sites")
+    policy = _policy(top["policy"])
+    approvals = items(top.get("approvals", []), "approvals")
+    approvals = tuple(_approval(item, f"approvals[{index}]") for index, item in enumerate(approvals))
     return Plan(
         name=text(top["name"], "name"),
         created_at=text(top["created_at"], "created_at"),
         model=_model(top["model"]),
         trace_digest=text(top["trace_digest"], "trace_digest"),
         results_digest=text(top["results_digest"], "results_digest"),
-        policy=_policy(top["policy"]),
+        policy=policy,
         mods=mods,
         sites=tuple(_site(site, f"sites[{index}]", mods) for index, site in enumerate(sites)),
         totals=_totals(top["totals"]),
         digest=top["digest"],
+        authors=tuple(text(name, "authors") for name in items(top.get("authors", []), "authors")),
+        release=_unless_null(integer, top.get("release"), "release"),
+        approvals=approvals,
+        review=_unless_null(_review, top.get("review"), "review"),
+        draft=_draft(_unless_null(text, top.get("draft"), "draft"), policy, len(approvals)),
         path=path,
     )
+
+
+def _unless_null(read: Callable[[Any, str], Any], value: Any, where: str) -> Any:
+    return None if value is None else read(value, where)
+
+
+_SIGNED = ("digest", "review_digest", "name", "role", "at", "note", "key", "signature")
+
+
+def _approval(value: Any, where: str) -> Dict[str, Any]:
+    fields = record(value, where, _SIGNED)
+    for key in _SIGNED:
+        text(fields[key], f"{where}.{key}")
+    one_of(fields["role"], f"{where}.role", ROLES)
+    return fields
+
+
+def _review(value: Any, where: str) -> Dict[str, Any]:
+    review = record(value, where, ("marks", "comments"), open=True)
+    for key in ("marks", "comments"):
+        for index, item in enumerate(items(review[key], f"{where}.{key}")):
+            record(item, f"{where}.{key}[{index}]")
+    return review
+
+
+def _draft(said: Optional[str], policy: Mapping[str, Any], num_approvals: int) -> Optional[str]:
+    """What the file says, or what it no longer says: the mark is under no digest, the policy is."""
+    rule = policy["approval"]
+    if said is None and rule is not None and num_approvals < rule["approvers"]:
+        return f"{num_approvals} of {rule['approvers']} approvals"
+    return said
 
 
 def _mods(value: Any, where: str) -> Tuple[str, ...]:
@@ -204,8 +255,9 @@ def _totals(value: Any) -> Dict[str, Any]:
 
 def _policy(value: Any) -> Dict[str, Any]:
     required = ("name", "metric", "max_error")
-    policy = record(value, "policy", required, ("min_speedup", "confidence", "loss_budget", "baseline"))
+    policy = record(value, "policy", required, ("min_speedup", "confidence", "loss_budget", "baseline", "approval"))
     policy = {"min_speedup": 1.05, "confidence": 0.95, "loss_budget": None, "baseline": "cublaslt/bf16", **policy}
+    policy["approval"] = _unless_null(_rule, policy.get("approval"), "policy.approval")
     text(policy["name"], "policy.name")
     text(policy["baseline"], "policy.baseline")
     one_of(policy["metric"], "policy.metric", METRICS)
@@ -214,6 +266,15 @@ def _policy(value: Any) -> Dict[str, Any]:
     if policy["loss_budget"] is not None:
         number(policy["loss_budget"], "policy.loss_budget")
     return policy
+
+
+def _rule(value: Any, where: str) -> Dict[str, Any]:
+    rule = {"roles": ["approver", "owner"], "own": False, **record(value, where, ("approvers",), ("roles", "own"))}
+    integer(rule["approvers"], f"{where}.approvers")
+    for role in items(rule["roles"], f"{where}.roles"):
+        one_of(role, f"{where}.roles", ROLES)
+    boolean(rule["own"], f"{where}.own")
+    return rule
 
 
 def check_policy(policy: Mapping[str, Any]) -> None:
@@ -226,8 +287,18 @@ def check_policy(policy: Mapping[str, Any]) -> None:
         raise Malformed(f"policy '{name}': confidence is {policy['confidence']:g}, it must be between 0 and 1")
     if not policy["name"].strip():
         raise Malformed(f"policy '{name}': the name is empty")
+    _check_rule(name, policy["approval"])
     if policy["baseline"] not in HIGH_PRECISION:
         raise Malformed(f"policy '{name}': the baseline '{one_line(policy['baseline'])}' is not in high precision")
 
 
-__all__ = ["Choice", "HIGH_PRECISION", "MAX_BYTES", "Plan", "Site", "load_plan"]
+def _check_rule(name: str, rule: Optional[Mapping[str, Any]]) -> None:
+    if rule is None:
+        return
+    if not 1 <= rule["approvers"] <= 100:
+        raise Malformed(f"policy '{name}': approval asks for {rule['approvers']} approvers, it must be 1 to 100")
+    if not rule["roles"]:
+        raise Malformed(f"policy '{name}': approval names no role that may sign")
+
+
+__all__ = ["BESIDE", "Choice", "HIGH_PRECISION", "MAX_BYTES", "Plan", "Site", "load_plan"]

@@ -51,6 +51,12 @@ def one_of(value: Any, where: str, known: Sequence[str]) -> str:
     return word
 
 
+def boolean(value: Any, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise _wrong(value, where, "true or false")
+    return value
+
+
 def number(value: Any, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise _wrong(value, where, "a number")
@@ -70,4 +76,4 @@ def _wrong(value: Any, where: str, wanted: str) -> Malformed:
     return Malformed(f"not a plan: {where} is {one_line(found, limit=40)}, it must be {wanted}")
 
 
-__all__ = ["Malformed", "integer", "items", "number", "one_of", "record", "text"]
+__all__ = ["Malformed", "boolean", "integer", "items", "number", "one_of", "record", "text"]

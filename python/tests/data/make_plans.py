@@ -3,6 +3,8 @@
     python python/tests/data/make_plans.py target/release/loka      (needs numpy, safetensors)
 
 ranker.plan.json: the model of python/tests/ranker.py as it is; modded.plan.json: the same with all three mods.
+draft.plan.json: the first under a policy that asks for two approvals, put up as version 1; approved.plan.json: that one,
+signed by two.
 edited.plan.json: the first with two kernels changed by hand. digests.json: JSON of every kind, no plan, with the digest
 that `loka` takes of it; and the one that it takes of the edited plan.
 """
@@ -70,6 +72,24 @@ def make_plan(loka: str, trace: Path, mods: str, overrides: dict, out: Path) -> 
     subprocess.run(plan, check=True, stdout=subprocess.DEVNULL)
 
 
+def make_signed(loka: str, folder: Path) -> None:
+    """Keys of a moment: nobody has them afterwards."""
+    results, policy, draft, approved = (
+        folder / "r.results.parquet", folder / "two.policy.json", HERE / "draft.plan.json", HERE / "approved.plan.json"
+    )
+    two = {"name": "two", "metric": "mere", "max_error": 0.2, "approval": {"approvers": 2}}
+    policy.write_text(json.dumps(two))
+    put_up = ["--policy", policy, "--name", "ranker", "--release", "1", "--author", "Olga"]
+    quiet = {"check": True, "stdout": subprocess.DEVNULL}
+    subprocess.run([loka, "plan", results, "--out", draft, *put_up], **quiet)
+    plan = draft
+    for name, note in (("Anna “é”", "looks right"), ("Bo", "")):
+        key = folder / f"{name}.key.json"
+        subprocess.run([loka, "key", "new", "--name", name, "--out", key], **quiet)
+        subprocess.run([loka, "approve", plan, "--key", key, "--note", note, "--out", approved], **quiet)
+        plan = approved
+
+
 def digest_by(loka: str, path: Path, results: Path) -> str:
     """`loka check` says what digest it takes of a text, also when the text is no plan beyond its first keys."""
     said = subprocess.run([loka, "check", path, "--results", results], capture_output=True, text=True).stderr
@@ -95,6 +115,7 @@ def main() -> None:
         trace = Path(folder) / "tiny.trace.safetensors"
         write_trace(trace)
         make_plan(loka, trace, "", OVERRIDES, HERE / "ranker.plan.json")
+        make_signed(loka, Path(folder))
         make_plan(loka, trace, "no_bias,block_norm,hard_swish", OVERRIDES, HERE / "modded.plan.json")
         make_digests(loka, Path(folder))
 
