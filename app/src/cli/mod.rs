@@ -58,7 +58,7 @@ enum Cmd {
     Plan(plan::PlanArgs),
     /// Gate for CI: exit 1, with reasons, when a plan breaks its policy or does not fit its results.
     Check(check::CheckArgs),
-    /// What changed between two plans, site by site.
+    /// What changed between two plans or two sets of results, site by site.
     Diff(diff::DiffArgs),
     /// Measure latencies on a GPU.
     Bench(bench::BenchArgs),

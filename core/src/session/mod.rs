@@ -11,6 +11,7 @@
 
 mod choosing;
 mod command;
+mod comparing;
 mod contexts;
 mod document;
 mod engines;
@@ -33,6 +34,7 @@ pub mod view;
 mod watching;
 
 pub use command::{Command, CommandError};
+pub use comparing::{ComparedResults, Flipped};
 pub use document::Document;
 pub use engines::{ENGINES, Engines, Measuring, engine_title};
 pub use event::{Effect, Event, OpenedTrace};
