@@ -43,8 +43,7 @@ impl Opening {
             Event::Identified { path, kind } => return self.inspected(path, kind),
             Event::TraceOpened { .. } => self.answered(FileKind::Trace),
             Event::ResultsOpened { .. } => self.answered(FileKind::Results),
-            // A path that was named a plan's and held results answers the same question.
-            Event::PlanOpened { .. } | Event::ResultsCompared { .. } => self.answered(FileKind::Plan),
+            Event::PlanOpened { .. } => self.answered(FileKind::Plan),
             // Which file failed is not said: nothing is waited for any longer.
             Event::OpenFailed { .. } => {
                 self.awaited = None;

@@ -90,7 +90,7 @@ fn approvals(plan: &Plan, asked: &Gate<'_>, findings: &mut Vec<Finding>) {
     let standing = standing(&plan, asked.keys, Some(asked.now));
     let mut find = |rule, severity, message| findings.push(Finding::whole(rule, severity, message));
     if let (Some(rule), None) = (standing.rule, asked.keys) {
-        let message = format!("{rule} are asked for, and without a list of keys nobody knows whose a signature is");
+        let message = format!("asked for: {rule}; without a list of keys nobody knows whose a signature is");
         find(Rule::ApprovalKeys, Severity::Fails, message);
     }
     if let Some(missing) = standing.missing() {

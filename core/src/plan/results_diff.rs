@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Serialize;
 
-use super::{Changes, NEAR_TIE, Plan, PlanError, build, changes};
+use super::{Changes, Decided, NEAR_TIE, PlanError, build::mods_were_probed, changes};
 use crate::{
-    dispatch::{Bound, Overrides, Policy, Totals, against, bound_of, short},
+    dispatch::{Bound, Candidates, Dispatch, Overrides, Policy, Totals, against, bound_of, dispatch, short},
     model::{
         Estimate, Gemm, GemmShape, KernelId, Latency, LatencySource, Metric, ModSet, ResultRow, Results, Safety, Site,
         SiteId, SiteMods,
@@ -140,57 +140,62 @@ pub fn diff_results(
     policy: &Policy,
     mods: &SiteMods,
 ) -> Result<ResultsDiff, PlanError> {
-    let plan = |of: &Results| -> Result<Plan, PlanError> {
-        Ok(build(of, policy, mods, &Overrides::new(), &of.meta.manifest.model.name, "")?.plan)
-    };
-    let (old, new) = (plan(before)?, plan(after)?);
-    let choices = changes(&(&old).into(), &(&new).into());
-    let shapes = shapes(before, after);
+    let (old, new) = (planned(before, policy, mods)?, planned(after, policy, mods)?);
+    let mut choices = changes(&decided(before, &old, policy, mods), &decided(after, &new, policy, mods));
     let (mut rows, mut num_unchanged) = (Vec::new(), 0);
-    let bounds = Bounds { policy, losses: [before, after].map(|results| results.meta.manifest.loss.value) };
+    let bounds = Bounds::of(before, after, policy);
     for (was, is) in pairs(before, after) {
-        let changes = bounds.changes(was, is);
-        num_unchanged += usize::from(changes.is_empty());
-        rows.extend(changes);
+        let found = bounds.changes(was, is);
+        num_unchanged += usize::from(found.is_empty());
+        rows.extend(found);
     }
-    let (added, removed) = (choices.added.clone(), choices.removed.clone());
-    let (before_totals, after_totals) = (old.totals, new.totals);
-    let whole = whole(before, after);
-    Ok(ResultsDiff {
-        whole,
-        added,
-        removed,
-        shapes,
-        rows,
-        num_unchanged,
-        choices,
-        before: before_totals,
-        after: after_totals,
-    })
+    let (added, removed) = (std::mem::take(&mut choices.added), std::mem::take(&mut choices.removed));
+    let (whole, shapes, before, after) = (whole(before, after), shapes(before, after), old.totals, new.totals);
+    Ok(ResultsDiff { whole, added, removed, shapes, rows, num_unchanged, choices, before, after })
+}
+
+/// What a plan of these results would choose, without its digests: those take longer than choosing.
+fn planned(results: &Results, policy: &Policy, mods: &SiteMods) -> Result<Dispatch, PlanError> {
+    policy.validate()?;
+    mods_were_probed(results, mods)?;
+    let candidates = Candidates::new(results, mods);
+    Ok(dispatch(&candidates, policy, &Overrides::new(), results.meta.manifest.loss.value)?)
+}
+
+fn decided<'a>(results: &'a Results, found: &'a Dispatch, policy: &'a Policy, mods: &'a SiteMods) -> Decided<'a> {
+    let ids = || results.meta.manifest.sites.iter().map(|site| &site.id);
+    let gemms = ids().flat_map(|id| Gemm::ALL.map(|gemm| (id, gemm)));
+    Decided {
+        policy,
+        mods: ids().map(|id| (id, mods.of(id))).filter(|(_, set)| !set.is_empty()).collect(),
+        choices: gemms.zip(&found.choices).map(|((id, gemm), choice)| (id, gemm, choice)).collect(),
+    }
 }
 
 /// Verdicts of the kernels that both have at a GEMM, under the mods in force there; in the second one's order.
 pub fn flips<'a>(before: &'a Results, after: &'a Results, policy: &Policy, mods: &SiteMods) -> Vec<Flip<'a>> {
-    let bounds = Bounds { policy, losses: [before, after].map(|results| results.meta.manifest.loss.value) };
-    let both = pairs(before, after).filter_map(|(was, is)| Some((was?, is?)));
+    let bounds = Bounds::of(before, after, policy);
+    let both = pairs(before, after).into_iter().filter_map(|(was, is)| Some((was?, is?)));
     let both = both.filter(|(_, is)| is.mods == *mods.of(&is.site));
     both.filter_map(|(was, is)| bounds.flip(was, is)).collect()
 }
 
+type Pair<'a> = (Option<&'a ResultRow>, Option<&'a ResultRow>);
+
 /// Rows of the sites of both: each of the second with its counterpart, then those that it lacks.
-fn pairs<'a>(
-    before: &'a Results,
-    after: &'a Results,
-) -> impl Iterator<Item = (Option<&'a ResultRow>, Option<&'a ResultRow>)> {
+fn pairs<'a>(before: &'a Results, after: &'a Results) -> Vec<Pair<'a>> {
     let sites = |results: &'a Results| results.meta.manifest.sites.iter().map(|site| &site.id);
     let of_before: HashSet<&SiteId> = sites(before).collect();
     let both: HashSet<&SiteId> = sites(after).filter(|site| of_before.contains(site)).collect();
-    let old: HashMap<_, &ResultRow> = before.rows.iter().map(|row| (key(row), row)).collect();
-    let new: HashSet<_> = after.rows.iter().map(key).collect();
-    let of_both = move |row: &&ResultRow| both.contains(&row.site);
-    let kept = after.rows.iter().filter(of_both.clone()).map(move |row| (old.get(&key(row)).copied(), Some(row)));
-    let gone = before.rows.iter().filter(of_both).filter(move |row| !new.contains(&key(row)));
-    kept.chain(gone.map(|row| (Some(row), None)))
+    let rows = |results: &'a Results| results.rows.iter().filter(|row| both.contains(&row.site));
+    // Most are of two probes of one trace, row by row: no map of a quarter of a million rows is needed.
+    if rows(before).map(key).eq(rows(after).map(key)) {
+        return rows(before).zip(rows(after)).map(|(was, is)| (Some(was), Some(is))).collect();
+    }
+    let old: HashMap<_, &ResultRow> = rows(before).map(|row| (key(row), row)).collect();
+    let new: HashSet<_> = rows(after).map(key).collect();
+    let kept = rows(after).map(|row| (old.get(&key(row)).copied(), Some(row)));
+    kept.chain(rows(before).filter(|row| !new.contains(&key(row))).map(|row| (Some(row), None))).collect()
 }
 
 fn key(row: &ResultRow) -> (&SiteId, Gemm, &KernelId, &ModSet) {
@@ -203,7 +208,11 @@ struct Bounds<'a> {
     losses: [f64; 2],
 }
 
-impl Bounds<'_> {
+impl<'p> Bounds<'p> {
+    fn of(before: &Results, after: &Results, policy: &'p Policy) -> Self {
+        Self { policy, losses: [before, after].map(|results| results.meta.manifest.loss.value) }
+    }
+
     fn changes(&self, was: Option<&ResultRow>, is: Option<&ResultRow>) -> Vec<RowChange> {
         let Some(row) = is.or(was) else { return Vec::new() };
         let mut found = Vec::new();
