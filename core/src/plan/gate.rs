@@ -176,7 +176,7 @@ fn lack(plan: &Plan, group: &Group<'_>, choice: &Choice) -> Option<Lack> {
     let Some(row) = group.row(&choice.kernel).filter(|row| row.supported) else {
         return Some(if is_baseline(&choice.kernel) { Lack::Rows } else { Lack::Named });
     };
-    if !row.error.as_ref().is_some_and(|error| error.draws > 0) {
+    if row.error.as_ref().is_none_or(|error| error.draws == 0) {
         return Some(Lack::Rows);
     }
     let timed = row.latency.latency_us.is_some_and(|us| us > 0.0 && us.is_finite());

@@ -26,7 +26,7 @@ pub struct CheckArgs {
     /// The results that the plan was made from.
     #[arg(long)]
     results: PathBuf,
-    /// Whose keys are whose, as `loka keys` writes it: without it no signature counts.
+    /// The list that says whose keys are whose: without it no signature counts.
     #[arg(long)]
     keys: Option<PathBuf>,
     /// Signatures that the plan needs: what its policy asks for, at least that many, or none.

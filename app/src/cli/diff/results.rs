@@ -24,9 +24,9 @@ pub fn run(args: &DiffArgs, json: bool) -> anyhow::Result<Outcome> {
     let changed = diff_results(&before, &after, &policy, &mods)
         .map_err(|error| anyhow::anyhow!("{error}: {}", culprit(args, &before.rows, &mods).display()))?;
     if json {
-        print_json(&changed)?
+        print_json(&changed)?;
     } else {
-        print(&changed, &policy.name)
+        print(&changed, &policy.name);
     }
     Ok(Outcome::Done)
 }
