@@ -1,5 +1,6 @@
 //! Takes generated results of 1,000 and 10,000 sites x 3 GEMMs x 8 kernels, gives the time of a plan
-//! under every policy, of a check, a diff and the frontier. Cost a site must stay flat.
+//! under every policy, of a check, diffs of plans (the bar for 10,000 sites: 200 ms) and of results, and the frontier.
+//! Cost a site must stay flat.
 
 // A benchmark that cannot set itself up has nothing to report.
 #![allow(clippy::unwrap_used)]
@@ -13,7 +14,7 @@ use loka_core::{
         ErrorSummary, Estimate, Gemm, GemmShape, KernelId, Latency, LatencySource, Manifest, ModSet, ResultRow,
         Results, ResultsMeta, SiteId, SiteMods,
     },
-    plan::{Plan, build, check, diff},
+    plan::{Plan, build, check, diff, diff_results},
 };
 
 const KERNELS: [&str; 8] = [
@@ -124,6 +125,21 @@ fn plan(results: &Results, policy: &Policy) -> Plan {
     build(results, policy, &SiteMods::default(), &Overrides::new(), "scale", "2026-11-20T00:00:00Z").unwrap().plan
 }
 
+/// One error in fifty and one latency in fifty moved beyond its interval.
+fn drawn_again(results: &Results) -> Results {
+    let mut again = results.clone();
+    for row in again.rows.iter_mut().step_by(50) {
+        if let Some(error) = &mut row.error {
+            let value = 1.5 * error.mere.value;
+            error.mere = Estimate::new(value, 0.9 * value, 1.1 * value);
+        }
+    }
+    for row in again.rows.iter_mut().skip(25).step_by(50) {
+        row.latency.latency_us = row.latency.latency_us.map(|us| 1.2 * us);
+    }
+    again
+}
+
 fn plan_scale(criterion: &mut Criterion) {
     for num_sites in [1_000, 10_000] {
         let (results, other) = (generate(num_sites, 1), generate(num_sites, 2));
@@ -138,6 +154,12 @@ fn plan_scale(criterion: &mut Criterion) {
             bench.iter(|| check(black_box(&a), &results));
         });
         group.bench_function(BenchmarkId::new("diff", num_sites), |bench| bench.iter(|| diff(black_box(&a), &b)));
+        // Another draw of the same model, with everything else as it was.
+        let (paper, none) = (Policy::paper(), SiteMods::default());
+        let again = drawn_again(&results);
+        group.bench_function(BenchmarkId::new("diff of results", num_sites), |bench| {
+            bench.iter(|| diff_results(black_box(&results), &again, &paper, &none).unwrap());
+        });
         let text = a.to_json();
         group.bench_function(BenchmarkId::new("read", num_sites), |bench| {
             bench.iter(|| Plan::from_json(black_box(&text)));

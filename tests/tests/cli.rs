@@ -106,9 +106,10 @@ fn a_probe_a_plan_a_check_a_diff() {
         let objects = run.objects();
         assert_eq!(objects.len(), 14 * 3 + 1, "every GEMM of the trace and a summary");
         assert_eq!(objects[42]["written"], *out);
-        let check = made.run(&["check", &out, "--results", "r.results.parquet"]).done();
-        assert!(check.stdout.starts_with("the plan keeps its policy"), "{check:?}");
-        let check = made.run(&["check", &out, "--results", "r.results.parquet", "--json"]).done();
+        // Two of fourteen sites were probed.
+        let check = made.run(&["check", &out, "--results", "r.results.parquet", "--coverage", "14"]).done();
+        assert!(check.stdout.contains("\nthe plan keeps its policy"), "{check:?}");
+        let check = made.run(&["check", &out, "--results", "r.results.parquet", "--coverage", "14", "--json"]).done();
         assert_eq!(check.objects().last().unwrap()["passed"], true);
     }
     let same = made.run(&["diff", "p.plan.json", "p.plan.json"]).done();
@@ -121,7 +122,7 @@ fn a_probe_a_plan_a_check_a_diff() {
     assert_eq!((&objects[0]["site"], &objects[0]["after"]), (&"net.top.0".into(), &"cublaslt/tf32".into()));
     assert!(made.run(&["diff", "p.plan.json", "o.plan.json"]).done().stdout.contains("1 choices changed, 41 stay"));
     // An override that is safe and slow may ship; one that breaks the policy may not.
-    made.run(&["check", "o.plan.json", "--results", "r.results.parquet"]).done();
+    made.run(&["check", "o.plan.json", "--results", "r.results.parquet", "--coverage", "14"]).done();
     let unsafe_one = "net.top.0:dgrad=cublaslt/fp8-tensorwise";
     made.run(&["plan", "r.results.parquet", "--out", "u.plan.json", "--policy", "paper", "--override", unsafe_one])
         .done();

@@ -404,3 +404,27 @@ fn a_server_that_was_killed_and_its_successor_are_one_to_a_window() {
     are_same(&mut [&mut anna, &mut bo]);
     assert_eq!(anna.session.document.policy.max_error, 0.37, "a command that was answered before is not done again");
 }
+
+#[test]
+fn results_of_the_folder_are_compared_for_everybody() {
+    let (folder, server) = serve(2, &[]);
+    let (mut anna, mut bo) = (Window::join(&server, 1, None), Window::join(&server, 2, None));
+    anna.until_probed();
+    let mut old = anna.session.results().unwrap();
+    for row in old.rows.iter_mut().filter(|row| row.supported) {
+        row.error.iter_mut().for_each(|error| error.mere = loka_core::model::Estimate::exact(9.0));
+    }
+    loka_core::tables::write_results(&folder.path().join("old.results.parquet"), &old).unwrap();
+    let outside = folder.path().join("old.results.parquet").to_string_lossy().into_owned();
+    anna.submit(Command::OpenPlan { path: outside });
+    anna.until("a path of the machine is refused", |window| window.refused.len() == 1);
+    anna.submit(Command::OpenPlan { path: "old.results.parquet".to_owned() });
+    for window in [&mut anna, &mut bo] {
+        window.until("they are compared", |window| window.session.other_results.is_some());
+        assert!(!window.session.other_results.as_ref().unwrap().flips.is_empty());
+    }
+    let mut cleo = Window::join(&server, 3, None);
+    are_same(&mut [&mut anna, &mut bo, &mut cleo]);
+    assert_eq!(cleo.session.other_results, anna.session.other_results);
+    assert_eq!(cleo.session.other_plan.as_ref().unwrap().0, "old.results.parquet", "no path of the machine");
+}

@@ -361,6 +361,31 @@ fn another_plan_is_compared_and_closed() {
 }
 
 #[test]
+fn other_results_are_compared_and_their_verdicts_listed() {
+    let (mut harness, script) = window([1280.0, 800.0]);
+    act(&mut harness, "Compare with results…");
+    harness.state_mut().view_mut().dialog.as_mut().expect("the dialog is open").path = "old.results.parquet".to_owned();
+    harness.run_steps(2);
+    click(&mut harness, "Compare");
+    let path = || "old.results.parquet".to_owned();
+    assert_eq!(script.borrow().asked.last(), Some(&Effect::CompareResults { path: path() }));
+    let mut old = results();
+    let row = old.rows.iter_mut().find(|row| row.kernel.as_str() == ROWWISE).unwrap();
+    row.error.as_mut().unwrap().mere = Estimate::new(0.4, 0.38, 0.42);
+    script.borrow_mut().events.push_back(Event::ResultsCompared { path: path(), results: Box::new(old) });
+    harness.run_steps(3);
+    assert!(harness.query_by_label_contains("Against the results old.results.parquet").is_some());
+    assert!(harness.query_by_label("1 verdict flipped").is_some());
+    assert!(harness.query_by_label("unsafe → safe").is_some());
+    assert!(harness.query_by_label_contains("compare again").is_none());
+    harness.state_mut().command(Command::SetMaxError { value: 0.3, gesture: None });
+    harness.run_steps(3);
+    assert!(harness.query_by_label_contains("compare again").is_some());
+    act(&mut harness, "Close the comparison");
+    assert!(harness.query_by_label_contains("verdict flipped").is_none());
+}
+
+#[test]
 fn three_hundred_points_are_enough_for_the_inspector() {
     let (mut harness, _) = window([400.0, 800.0]);
     harness.key_press(Key::Enter);

@@ -65,7 +65,7 @@ enum Cmd {
     Plan(plan::PlanArgs),
     /// Gate for CI: exit 1, with reasons, when a plan breaks its policy or does not fit its results.
     Check(check::CheckArgs),
-    /// What changed between two plans, site by site.
+    /// What changed between two plans or two sets of results, site by site.
     Diff(diff::DiffArgs),
     /// Write a plan for the framework that runs it; `loka export --list` names them.
     Export(export::ExportArgs),

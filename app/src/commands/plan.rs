@@ -15,7 +15,8 @@ actions! {
     /// The plan: comparing, reading.
     PlanAction {
         Compare: "Compare with a plan…", "Open another plan and show what differs, with the reason for each", NO_KEY;
-        CloseComparison: "Close the comparison", "Forget the other plan", NO_KEY;
+        CompareResults: "Compare with results…", "Open other results of these sites: what they would plan, and which verdicts flipped", NO_KEY;
+        CloseComparison: "Close the comparison", "Forget the other plan or results", NO_KEY;
         Sort: "Sort the plan by the next column", "Sort the choices by time saved, site, kernel, then margin", NO_KEY;
         Reverse: "Turn the plan's order round", "Show the choices from the other end", NO_KEY;
         Filter: "Filter the plan", "Show all choices, then overrides, warnings, uncertain or changed ones alone", NO_KEY;
@@ -40,6 +41,10 @@ impl PlanAction {
             Self::Compare => {
                 view.plan.part = Part::Differences;
                 view.dialog = Some(Dialog::compare_plan(doing.session));
+            }
+            Self::CompareResults => {
+                view.plan.part = Part::Differences;
+                view.dialog = Some(Dialog::compare_results(doing.session));
             }
             Self::CloseComparison => return Some(Command::ClosePlan),
             Self::Sort => view.plan.sort_by(next(&PlanColumn::ALL, view.plan.sort)),

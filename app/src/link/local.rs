@@ -287,6 +287,7 @@ impl Link for LocalLink {
             Effect::Probe { run, mods, sites, engine, draws } => self.start_probe(run, mods, sites, draws, &engine),
             Effect::Pause { paused } => self.pause(paused),
             Effect::LoadPlan { path } => self.load_plan(path),
+            Effect::CompareResults { path } => self.compare_results(path),
             Effect::ReadSeries { path } => self.read_series(path),
             Effect::Identify { path } => self.identify(path),
             Effect::Watch { path } => self.watch(path),

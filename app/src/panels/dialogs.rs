@@ -74,7 +74,8 @@ fn browse_ui(ui: &mut Ui, scene: &Scene<'_>) -> bool {
 const IN_A_PAGE: bool = cfg!(target_arch = "wasm32");
 
 fn is_to_write(kind: DialogKind) -> bool {
-    !matches!(kind, DialogKind::Open | DialogKind::ComparePlan | DialogKind::Approve)
+    let reads = [DialogKind::Open, DialogKind::ComparePlan, DialogKind::CompareResults, DialogKind::Approve];
+    !reads.contains(&kind)
 }
 
 /// The field's name and what stands in it while it is empty.
@@ -104,6 +105,11 @@ fn words(kind: DialogKind) -> (&'static str, &'static str, &'static str) {
             "Approve",
             "Signs the version that is put up, in your name. The key stays on this machine (loka key new makes one).",
             "Sign",
+        ),
+        DialogKind::CompareResults => (
+            "Compare with results",
+            "A .results.parquet file of the same sites: what it would plan, and which verdicts flipped.",
+            "Compare",
         ),
         DialogKind::SaveResults => ("Save results", "Every row with its circumstances, as Parquet.", "Save"),
         DialogKind::ExportPlan => {
@@ -149,7 +155,7 @@ pub(crate) fn to_write(kind: DialogKind, path: String) -> ToWrite {
     match kind {
         DialogKind::SavePicture(pane, format) => ToWrite::Picture(Wanted { pane, path, format }),
         DialogKind::ExportPlan => ToWrite::Command(Command::ExportPlan { path }),
-        DialogKind::ComparePlan => ToWrite::Command(Command::OpenPlan { path }),
+        DialogKind::ComparePlan | DialogKind::CompareResults => ToWrite::Command(Command::OpenPlan { path }),
         DialogKind::Approve => ToWrite::Command(Command::Sign { path, note: String::new() }),
         DialogKind::SaveResults | DialogKind::Open => ToWrite::Command(Command::SaveResults { path }),
     }

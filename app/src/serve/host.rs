@@ -308,7 +308,7 @@ impl Host {
 fn num_rows(event: &Event) -> usize {
     match event {
         Event::Rows { rows, .. } => rows.len(),
-        Event::ResultsOpened { results, .. } => results.rows.len(),
+        Event::ResultsOpened { results, .. } | Event::ResultsCompared { results, .. } => results.rows.len(),
         _ => 0,
     }
 }

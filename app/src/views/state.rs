@@ -22,6 +22,7 @@ pub enum DialogKind {
     SaveResults,
     ExportPlan,
     ComparePlan,
+    CompareResults,
     /// With which key.
     Approve,
     SavePicture(Pane, Format),
@@ -79,6 +80,12 @@ impl Dialog {
     pub fn compare_plan(session: &Session) -> Self {
         let path = if cfg!(target_arch = "wasm32") { String::new() } else { beside_trace(session, "plan.json") };
         Self { kind: DialogKind::ComparePlan, path, fresh: true }
+    }
+
+    pub fn compare_results(session: &Session) -> Self {
+        let ending = "results.parquet";
+        let path = if cfg!(target_arch = "wasm32") { String::new() } else { beside_trace(session, ending) };
+        Self { kind: DialogKind::CompareResults, path, fresh: true }
     }
 }
 

@@ -88,7 +88,9 @@ impl Journal {
         }
         match event {
             // As large as the whole session: it is written as that.
-            Event::TraceOpened { .. } | Event::ResultsOpened { .. } => return self.due = true,
+            Event::TraceOpened { .. } | Event::ResultsOpened { .. } | Event::ResultsCompared { .. } => {
+                return self.due = true;
+            }
             // What was probed is complete, and changes no more.
             Event::ProbeFinished { .. } => self.due = true,
             _ => {}

@@ -85,7 +85,7 @@ fn mods_by_site(results: &Results, mods: &SiteMods) -> BTreeMap<SiteId, ModSet> 
 }
 
 /// A set of mods that no row has would silently put everything in high precision.
-fn mods_were_probed(results: &Results, mods: &SiteMods) -> Result<(), PlanError> {
+pub(super) fn mods_were_probed(results: &Results, mods: &SiteMods) -> Result<(), PlanError> {
     let sites: BTreeSet<&SiteId> = results.meta.manifest.sites.iter().map(|site| &site.id).collect();
     if let Some(unknown) = mods.exceptions().map(|(site, _)| site).find(|site| !sites.contains(site)) {
         return Err(PlanError::UnknownModSite(unknown.clone()));

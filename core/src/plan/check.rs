@@ -9,7 +9,7 @@ use crate::{
     model::{Gemm, Metric, ResultRow, Results, Safety, Site, SiteId},
 };
 
-use super::{Plan, PlanSite, build::confidence_gap, results_digest};
+use super::{Plan, PlanSite, Rule, build::confidence_gap, results_digest};
 
 /// `Fails`: the gate closes. An override that breaks the policy fails too: whoever wants it changes
 /// the policy, where a reviewer sees it.
@@ -22,11 +22,22 @@ pub enum Severity {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
+    pub rule: Rule,
     pub severity: Severity,
     /// `None`: the plan as a whole.
     pub site: Option<SiteId>,
     pub gemm: Option<Gemm>,
     pub message: String,
+}
+
+impl Finding {
+    pub(super) fn whole(rule: Rule, severity: Severity, message: String) -> Self {
+        Self { rule, severity, site: None, gemm: None, message }
+    }
+
+    pub(super) fn at(rule: Rule, severity: Severity, site: &SiteId, message: String) -> Self {
+        Self { site: Some(site.clone()), ..Self::whole(rule, severity, message) }
+    }
 }
 
 impl std::fmt::Display for Finding {
@@ -64,23 +75,23 @@ pub fn check(plan: &Plan, results: &Results) -> Vec<Finding> {
 struct Findings(Vec<Finding>);
 
 impl Findings {
-    fn fails(&mut self, message: String) {
-        self.0.push(Finding { severity: Severity::Fails, site: None, gemm: None, message });
+    fn fails(&mut self, rule: Rule, message: String) {
+        self.0.push(Finding::whole(rule, Severity::Fails, message));
     }
 
     fn digests(&mut self, plan: &Plan, results: &Results) {
         if plan.trace_digest != results.meta.trace_digest {
-            self.fails(format!(
-                "the plan is for another trace: {}, the results are of {}",
-                plan.trace_digest, results.meta.trace_digest
-            ));
+            let (of_plan, of_results) = (&plan.trace_digest, &results.meta.trace_digest);
+            let message = format!("the plan is for another trace: {of_plan}, the results are of {of_results}");
+            self.fails(Rule::PlanTrace, message);
         }
         let found = results_digest(&results.rows);
         if plan.results_digest != found {
-            self.fails(format!("the plan was made from other results: {}, these are {found}", plan.results_digest));
+            let message = format!("the plan was made from other results: {}, these are {found}", plan.results_digest);
+            self.fails(Rule::PlanResults, message);
         }
         if let Some(gap) = confidence_gap(results, &plan.policy) {
-            self.fails(gap);
+            self.fails(Rule::PolicyConfidence, gap);
         }
     }
 
@@ -89,20 +100,10 @@ impl Findings {
         let traced: HashSet<&SiteId> = results.meta.manifest.sites.iter().map(|site| &site.id).collect();
         let of_trace = results.meta.manifest.sites.iter().map(|site| &site.id);
         for site in of_trace.filter(|site| !planned.contains(site)) {
-            self.0.push(Finding {
-                severity: Severity::Fails,
-                site: Some(site.clone()),
-                gemm: None,
-                message: "missing from the plan".to_owned(),
-            });
+            self.0.push(Finding::at(Rule::PlanSites, Severity::Fails, site, "missing from the plan".to_owned()));
         }
         for site in plan.sites.iter().map(|site| &site.site).filter(|site| !traced.contains(site)) {
-            self.0.push(Finding {
-                severity: Severity::Fails,
-                site: Some(site.clone()),
-                gemm: None,
-                message: "not in the trace".to_owned(),
-            });
+            self.0.push(Finding::at(Rule::PlanSites, Severity::Fails, site, "not in the trace".to_owned()));
         }
     }
 
@@ -114,7 +115,8 @@ impl Findings {
             forward.filter_map(row).filter_map(|row| row.metric(Metric::LossCost)).map(|cost| cost.hi.max(0.0)).sum();
         let budget = share * loss;
         if spent.is_nan() || spent > budget * (1.0 + 1e-9) {
-            self.fails(format!("the plan costs up to {} of loss, the budget is {}", short(spent), short(budget)));
+            let message = format!("the plan costs up to {} of loss, the budget is {}", short(spent), short(budget));
+            self.fails(Rule::PolicyBudget, message);
         }
     }
 
@@ -134,8 +136,7 @@ impl Findings {
         {
             if let Some(is) = is.filter(|is| *is != of_trace) {
                 let message = format!("{name} is {is} in the plan, {of_trace} in the trace");
-                let site = Some(planned.site.clone());
-                self.0.push(Finding { severity: Severity::Fails, site, gemm: None, message });
+                self.0.push(Finding::at(Rule::PlanShape, Severity::Fails, &planned.site, message));
             }
         }
     }
@@ -145,22 +146,22 @@ impl Findings {
         if choice.kernel == plan.policy.baseline {
             return;
         }
-        let mut report = |severity, message| {
-            let (site, gemm) = (Some(group.site.id.clone()), Some(group.gemm));
-            self.0.push(Finding { severity, site, gemm, message });
+        let mut report = |rule, severity, message| {
+            let gemm = Some(group.gemm);
+            self.0.push(Finding { gemm, ..Finding::at(rule, severity, &group.site.id, message) });
         };
         let kernel = &choice.kernel;
         let Some(row) = group.row(kernel) else {
-            return report(Severity::Fails, format!("{kernel} is not in the results"));
+            return report(Rule::PlanKernel, Severity::Fails, format!("{kernel} is not in the results"));
         };
         if !row.supported {
             let reason = row.reason.as_deref().unwrap_or("no reason was given");
-            return report(Severity::Fails, format!("{kernel} does not run there: {reason}"));
+            return report(Rule::PlanKernel, Severity::Fails, format!("{kernel} does not run there: {reason}"));
         }
         let by = if choice.source == ChoiceSource::Override { " (an override)" } else { "" };
         let (safety, ..) = judge(row, &plan.policy, loss);
         if let Some(broken) = breaks(plan, row, safety, loss) {
-            report(Severity::Fails, format!("{kernel}{by} breaks the policy: {broken}"));
+            report(Rule::PolicyError, Severity::Fails, format!("{kernel}{by} breaks the policy: {broken}"));
         }
         if !pace.enough {
             let severity = if by.is_empty() { Severity::Fails } else { Severity::Warns };
@@ -172,7 +173,8 @@ impl Findings {
             );
             let together = pace.shared_speedup.is_some_and(|shared| shared > plan.policy.min_speedup);
             let of = if together { " of all that share" } else { "" };
-            report(severity, format!("{kernel}{by} {is}, the policy asks for more than {least}x{of}"));
+            let message = format!("{kernel}{by} {is}, the policy asks for more than {least}x{of}");
+            report(Rule::PolicySpeed, severity, message);
         }
     }
 }

@@ -7,7 +7,10 @@ mod check;
 mod diff;
 mod document;
 mod fingerprint;
+mod gate;
+mod results_diff;
 mod results_digest;
+mod rule;
 
 pub use approval::{ApprovalProblem, Counted, SKEW_SECONDS, Standing, standing, why_not};
 pub use build::{Built, build};
@@ -15,4 +18,7 @@ pub use check::{Finding, Severity, check};
 pub use diff::{Cause, Changes, ChoiceChange, Decided, NEAR_TIE, PlanDiff, changes, diff};
 pub use document::{BESIDE, FORMAT, Plan, PlanError, PlanSite, VERSION, review_digest};
 pub use fingerprint::{FINGERPRINT_LETTERS, changed_since, fingerprint};
+pub use gate::{AskedApprovals, Gate, gate};
+pub use results_diff::{Flip, Moved, Presence, ResultsDiff, RowChange, Timed, diff_results, flips};
 pub use results_digest::results_digest;
+pub use rule::Rule;

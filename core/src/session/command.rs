@@ -122,7 +122,7 @@ pub enum Command {
     },
     /// Reads every site's recorded series, for the heatmap of steps.
     ReadSeries,
-    /// A plan to compare the current one with.
+    /// A plan to compare the current one with, or results, by the name's ending.
     OpenPlan {
         path: String,
     },

@@ -27,6 +27,10 @@ pub enum Effect {
     LoadPlan {
         path: String,
     },
+    /// Results to compare the current ones with.
+    CompareResults {
+        path: String,
+    },
     /// Read every site's recorded series of the open trace.
     ReadSeries {
         path: String,
@@ -123,6 +127,11 @@ pub enum Event {
         path: String,
         #[serde(with = "as_text")]
         plan: Box<Plan>,
+    },
+    /// Results to compare the current ones with.
+    ResultsCompared {
+        path: String,
+        results: Box<Results>,
     },
     /// What a file is, or in a line why it is none of ours.
     Identified {

@@ -11,6 +11,7 @@
 
 mod choosing;
 mod command;
+mod comparing;
 mod contexts;
 mod document;
 mod engines;
@@ -34,6 +35,7 @@ pub mod view;
 mod watching;
 
 pub use command::{Command, CommandError};
+pub use comparing::{ComparedResults, Flipped};
 pub use document::Document;
 pub use engines::{ENGINES, Engines, Measuring, engine_title};
 pub use event::{Effect, Event, OpenedTrace};

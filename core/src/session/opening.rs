@@ -33,7 +33,8 @@ impl Session {
         self.results_file = None;
         self.idle_runs.clear();
         self.inspections.clear();
-        (self.run, self.measuring, self.other_plan) = (None, None, None);
+        (self.run, self.measuring) = (None, None);
+        (self.other_plan, self.other_results) = (None, None);
         self.show_chosen_if_empty();
         self.document.overrides.clear();
         // Exceptions name sites of the trace that was open.

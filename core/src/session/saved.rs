@@ -15,8 +15,8 @@ use crate::{
 };
 
 use super::{
-    Circumstances, Document, Engines, History, Log, Measuring, Notice, OpenedTrace, Origin, Reviewing, Run, Session,
-    SiteIndex, SiteRows,
+    Circumstances, ComparedResults, Document, Engines, History, Log, Measuring, Notice, OpenedTrace, Origin, Reviewing,
+    Run, Session, SiteIndex, SiteRows,
 };
 
 /// Everything but the rows.
@@ -49,6 +49,7 @@ pub(super) struct OtherPlan {
     path: String,
     #[serde(with = "as_text")]
     plan: Arc<Plan>,
+    results: Option<Arc<ComparedResults>>,
 }
 
 /// One engine's rows, without them.
@@ -110,10 +111,11 @@ impl Session {
             notices: self.notices.clone(),
             log: self.log.clone(),
             results_file: self.results_file.clone(),
-            other_plan: self
-                .other_plan
-                .as_ref()
-                .map(|(path, plan)| OtherPlan { path: path.clone(), plan: plan.clone() }),
+            other_plan: self.other_plan.as_ref().map(|(path, plan)| OtherPlan {
+                path: path.clone(),
+                plan: plan.clone(),
+                results: self.other_results.clone(),
+            }),
             reviewing: self.reviewing.clone(),
             shown: self.sets.shown_origin().clone(),
             sets,
@@ -145,6 +147,7 @@ impl Session {
             notices: head.notices,
             log: head.log,
             results_file: head.results_file,
+            other_results: head.other_plan.as_ref().and_then(|other| other.results.clone()),
             other_plan: head.other_plan.map(|other| (other.path, other.plan)),
             reviewing: head.reviewing,
             next_run: head.next_run,

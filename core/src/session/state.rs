@@ -12,9 +12,9 @@ use crate::{
 };
 
 use super::{
-    Command, CommandError, Document, Effect, Engines, Event, History, Inspections, Log, LogKind, Measuring, Notice,
-    NoticeKind, OpenedTrace, Origin, Reviewing, SiteIndex, SiteRows, Snapshot, rows::RowSets, shared::By,
-    view::SeriesTable,
+    Command, CommandError, ComparedResults, Document, Effect, Engines, Event, FileKind, History, Inspections, Log,
+    LogKind, Measuring, Notice, NoticeKind, OpenedTrace, Origin, Reviewing, SiteIndex, SiteRows, Snapshot,
+    rows::RowSets, shared::By, view::SeriesTable,
 };
 
 /// A probe under way or over.
@@ -70,6 +70,8 @@ pub struct Session {
     pub results_file: Option<String>,
     /// A plan to compare with, and its file.
     pub other_plan: Option<(String, Arc<Plan>)>,
+    /// What else is known of it where results were compared.
+    pub other_results: Option<Arc<ComparedResults>>,
     /// Of the open trace, once they were asked for.
     pub series: SeriesState,
     /// Marks, comments, signatures.
@@ -100,7 +102,10 @@ impl Session {
         match command {
             Command::OpenTrace { path } => Ok(vec![Effect::Cancel, Effect::LoadTrace { path }]),
             Command::OpenResults { path } => Ok(vec![Effect::LoadResults { path }]),
-            Command::OpenPlan { path } => Ok(vec![Effect::LoadPlan { path }]),
+            Command::OpenPlan { path } => Ok(vec![match FileKind::of_name(&path) {
+                Some(FileKind::Results) => Effect::CompareResults { path },
+                _ => Effect::LoadPlan { path },
+            }]),
             Command::ReadSeries => {
                 let path = self.trace.as_ref().ok_or(CommandError::NoTrace)?.path.clone();
                 if matches!(self.series, SeriesState::Reading | SeriesState::Read(_)) {
@@ -182,6 +187,7 @@ impl Session {
                 };
             }
             Event::PlanOpened { path, plan } => self.take_plan(path, Arc::from(plan)),
+            Event::ResultsCompared { path, results } => self.compare_results(path, &results),
             // Whoever asked goes on with it: the session changes only when it is opened.
             Event::Identified { .. } | Event::Signed { approval: Ok(_) } => {}
             Event::Signed { approval: Err(line) } => self.notify(NoticeKind::Error, line),
@@ -241,7 +247,7 @@ impl Session {
     }
 
     pub(super) fn compare_with(&mut self, plan: Option<(String, Arc<Plan>)>) -> Vec<Effect> {
-        self.other_plan = plan;
+        (self.other_plan, self.other_results) = (plan, None);
         self.decided();
         Vec::new()
     }

@@ -117,6 +117,7 @@ impl Fuzz {
                 Some((run, mods, sites, by)) => Event::ProbeStarted { run, mods, sites, by: Box::new(by) },
                 None => Event::Progress { run, done: 0.0, seconds },
             },
+            26 => Event::ResultsCompared { path, results: Box::new(self.results.clone()) },
             _ => Event::Rows { run, rows: self.probed() },
         }
     }

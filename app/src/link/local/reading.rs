@@ -71,6 +71,17 @@ impl LocalLink {
         });
     }
 
+    /// Results to compare with.
+    pub(super) fn compare_results(&self, path: String) {
+        let failed = |message| Event::OpenFailed { message };
+        self.spawn("loka-open", Some(format!("Opening {path}")), failed, move || {
+            Some(match tables::read_results(Path::new(&path)) {
+                Ok(results) => Event::ResultsCompared { path, results: Box::new(results) },
+                Err(error) => Event::OpenFailed { message: error.to_string() },
+            })
+        });
+    }
+
     /// What a file is whose name does not say.
     pub(super) fn identify(&self, path: String) {
         let failed = |message| Event::OpenFailed { message };

@@ -90,11 +90,12 @@ impl PageLink {
         let large = |path: &str| self.shelf.get(path).is_some_and(|bytes| bytes.len() > NOTICEABLE_BYTES);
         match self.work.front()? {
             Work::Digest(path, _) if large(path) => Some("Reading the trace for its digest".to_owned()),
-            Work::Effect(Effect::LoadTrace { path } | Effect::LoadResults { path } | Effect::LoadPlan { path })
-                if large(path) =>
-            {
-                Some(format!("Opening {path}"))
-            }
+            Work::Effect(
+                Effect::LoadTrace { path }
+                | Effect::LoadResults { path }
+                | Effect::LoadPlan { path }
+                | Effect::CompareResults { path },
+            ) if large(path) => Some(format!("Opening {path}")),
             Work::Effect(Effect::ReadSeries { path }) if large(path) => Some("Reading series".to_owned()),
             Work::Effect(Effect::WriteResults { path, results }) if results.rows.len() > NOTICEABLE_ROWS => {
                 Some(format!("Writing {path}"))
@@ -138,6 +139,10 @@ impl PageLink {
             },
             Effect::LoadResults { path } => match tables::results_from_bytes(&path, bytes) {
                 Ok(results) => Event::ResultsOpened { path, results: Box::new(results) },
+                Err(error) => Event::OpenFailed { message: error.to_string() },
+            },
+            Effect::CompareResults { path } => match tables::results_from_bytes(&path, bytes) {
+                Ok(results) => Event::ResultsCompared { path, results: Box::new(results) },
                 Err(error) => Event::OpenFailed { message: error.to_string() },
             },
             Effect::LoadPlan { path } => match plan_of(&bytes) {
@@ -263,6 +268,7 @@ fn file_of(effect: &Effect) -> Option<&str> {
         Effect::LoadTrace { path }
         | Effect::LoadResults { path }
         | Effect::LoadPlan { path }
+        | Effect::CompareResults { path }
         | Effect::Identify { path }
         | Effect::Sign { path, .. }
         | Effect::InspectOther { path, .. } => Some(path),

@@ -158,3 +158,19 @@ fn names_for_downloads_have_no_folder() {
         assert_eq!(name_of(path), name);
     }
 }
+
+#[test]
+fn results_are_compared_from_memory() {
+    let (mut link, shelf, _) = page();
+    let trace = Trace::open(Path::new(TRACE)).unwrap();
+    let config = loka_core::probe::ProbeConfig::default();
+    let meta = crate::probing::results_meta(&trace, trace.digest(), &loka_core::engine::CpuEngine, &config);
+    let results = Results { meta, rows: Vec::new() };
+    shelf.put("old.results.parquet", tables::results_to_bytes(&results).unwrap().into()).unwrap();
+    let path = || "old.results.parquet".to_owned();
+    link.run(Effect::CompareResults { path: path() });
+    link.run(Effect::CompareResults { path: "nowhere.results.parquet".to_owned() });
+    let events = all(&mut link);
+    assert_eq!(events[0], Event::ResultsCompared { path: path(), results: Box::new(results) });
+    assert!(matches!(&events[1], Event::OpenFailed { message } if message.ends_with(": nowhere.results.parquet")));
+}

@@ -14,6 +14,7 @@ pub fn differences_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let table = scene.derived.table.clone();
     ui.horizontal_wrapped(|ui| {
         scene.button_ui(ui, Action::Plan(PlanAction::Compare));
+        scene.button_ui(ui, Action::Plan(PlanAction::CompareResults));
         if scene.session.other_plan.is_some() {
             scene.button_ui(ui, Action::Plan(PlanAction::CloseComparison));
         }
@@ -22,7 +23,11 @@ pub fn differences_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
         if table.other.is_some() && table.dispatch.is_some() { ui.available_height() / 2.0 } else { f32::INFINITY };
     if let Some(other) = &table.other {
         let path = scene.session.other_plan.as_ref().map_or("", |(path, _)| path.as_str());
-        let title = format!("Against {} ({})", shorten(&other.name, 32), shorten(path, 48));
+        let title = match &scene.session.other_results {
+            Some(_) => format!("Against the results {}", shorten(path, 64)),
+            None => format!("Against {} ({})", shorten(&other.name, 32), shorten(path, 48)),
+        };
+        super::flips::flips_ui(ui, scene);
         comparison_ui(ui, scene, &title, path, other, ("other", half));
     }
     match &table.dispatch {

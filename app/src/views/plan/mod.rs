@@ -3,6 +3,7 @@
 
 mod choices;
 mod compared;
+mod flips;
 mod lists;
 mod state;
 mod totals;

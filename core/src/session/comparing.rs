@@ -1,0 +1,203 @@
+//! Other results of the open trace's sites: takes them, gives the plan that they would make under the policy and the mods
+//! of now, and the verdicts that are others here. Rows, policy and mods are those of that moment: with
+//! [`Session::comparison_is_outdated`] a view says so when they moved on.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    dispatch::Overrides,
+    model::{Estimate, Gemm, KernelId, Metric, Results, Safety, SiteId, SiteMods},
+    plan::{self, Flip},
+};
+
+use super::{LogKind, NoticeKind, Session, log::counted};
+
+/// A verdict that is another one here than in the other results.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Flipped {
+    pub site: SiteId,
+    pub gemm: Gemm,
+    pub kernel: KernelId,
+    pub metric: Metric,
+    /// In the other results.
+    pub before: Safety,
+    pub after: Safety,
+    pub error_before: Option<Estimate>,
+    pub error_after: Option<Estimate>,
+    /// The two intervals overlap.
+    pub near_tie: bool,
+}
+
+impl From<Flip<'_>> for Flipped {
+    fn from(flip: Flip<'_>) -> Self {
+        let Flip { row, bound, before, after, error_before, error_after, near_tie } = flip;
+        let (site, gemm, kernel, metric) = (row.site.clone(), row.gemm, row.kernel.clone(), bound.metric);
+        Self { site, gemm, kernel, metric, before, after, error_before, error_after, near_tie }
+    }
+}
+
+/// What was found when other results were compared; their plan is [`Session::other_plan`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ComparedResults {
+    /// In forward order.
+    pub flips: Vec<Flipped>,
+    /// Of the session then.
+    mods: SiteMods,
+    num_rows: usize,
+}
+
+impl Session {
+    /// Also of another run, where the sites are the same.
+    pub(super) fn compare_results(&mut self, path: String, results: &Results) {
+        let problem = match &self.trace {
+            None => Some("results are compared with those of a trace: open that first"),
+            Some(_) if self.has_site_of(results) => None,
+            Some(_) => Some("these results have no site of this trace"),
+        };
+        let built = problem.map_or_else(
+            || {
+                let (document, name) = (&self.document, name_of(&path));
+                let (policy, mods) = (&document.policy, &document.mods);
+                plan::build(results, policy, mods, &Overrides::new(), name, "").map_err(|error| error.to_string())
+            },
+            |problem| Err(problem.to_owned()),
+        );
+        let plan = match built {
+            Ok(built) => built.plan,
+            Err(problem) => return self.notify(NoticeKind::Error, format!("{problem}: {path}")),
+        };
+        let ours = self.results();
+        let flips = ours
+            .as_ref()
+            .map_or(Vec::new(), |ours| plan::flips(results, ours, &self.document.policy, &self.document.mods));
+        let flips = flips.into_iter().map(Flipped::from).collect();
+        let compared = ComparedResults { flips, mods: self.document.mods.clone(), num_rows: self.num_shown() };
+        self.record(LogKind::File, format!("Opened {} to compare with: {path}", counted(results.rows.len(), "row")));
+        drop(self.compare_with(Some((path, Arc::new(plan)))));
+        self.other_results = Some(Arc::new(compared));
+    }
+
+    fn has_site_of(&self, results: &Results) -> bool {
+        results.meta.manifest.sites.iter().any(|site| self.index().at(&site.id).is_some())
+    }
+
+    /// Rows came since, or the policy or the mods are others: it would say something else by now.
+    pub fn comparison_is_outdated(&self) -> bool {
+        let (Some(compared), Some((_, plan))) = (&self.other_results, &self.other_plan) else { return false };
+        plan.policy != self.document.policy
+            || compared.mods != self.document.mods
+            || compared.num_rows != self.num_shown()
+    }
+
+    fn num_shown(&self) -> usize {
+        self.sets.num_rows(self.sets.shown_origin())
+    }
+}
+
+/// The last part of a path or an address.
+fn name_of(path: &str) -> &str {
+    path.rsplit(['/', '\\']).find(|part| !part.is_empty()).unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        dispatch::testing::{results, row},
+        model::{ModKind, ResultRow},
+        session::{Command, Effect, Event, OpenedTrace, Saved},
+    };
+
+    const FAST: &str = "cublaslt/fp8-rowwise+fast";
+
+    fn made(error: f64) -> Results {
+        results(&["a", "b"], vec![row("a", Gemm::Fprop, FAST, error, Some(1.3), 0.0)])
+    }
+
+    fn session() -> Session {
+        let mut session = Session::default();
+        let meta = made(0.1).meta;
+        let trace = OpenedTrace { path: "a.trace.safetensors".to_owned(), name: "toy".to_owned(), meta };
+        session.event(Event::TraceOpened { trace: Box::new(trace) });
+        session.event(Event::ResultsOpened { path: "r.results.parquet".to_owned(), results: Box::new(made(0.1)) });
+        session
+    }
+
+    fn compared(session: &mut Session, path: &str, results: Results) {
+        session.event(Event::ResultsCompared { path: path.to_owned(), results: Box::new(results) });
+    }
+
+    #[test]
+    fn a_path_of_results_is_read_for_a_comparison() {
+        let mut session = session();
+        let open = |path: &str| Command::OpenPlan { path: path.to_owned() };
+        let path = "old.results.parquet".to_owned();
+        assert_eq!(session.command(open(&path)).unwrap(), [Effect::CompareResults { path }]);
+        let path = "old.plan.json".to_owned();
+        assert_eq!(session.command(open(&path)).unwrap(), [Effect::LoadPlan { path }]);
+    }
+
+    #[test]
+    fn other_results_become_a_plan_and_flipped_verdicts() {
+        let mut session = session();
+        let revision = session.revision();
+        compared(&mut session, "runs/old.results.parquet", made(0.4));
+        let (path, plan) = session.other_plan.clone().unwrap();
+        assert_eq!((path.as_str(), plan.name.as_str()), ("runs/old.results.parquet", "old.results.parquet"));
+        assert!(session.revision() > revision && !session.comparison_is_outdated());
+        let found = session.other_results.clone().unwrap();
+        assert_eq!(found.flips.len(), 1);
+        let flip = &found.flips[0];
+        assert_eq!((flip.site.as_str(), flip.kernel.as_str()), ("a", FAST));
+        assert_eq!((flip.before, flip.after, flip.near_tie), (Safety::Unsafe, Safety::Safe, false));
+        // Whoever joins sees it, too.
+        let saved: Saved = postcard::from_bytes(&postcard::to_allocvec(&session.save()).unwrap()).unwrap();
+        assert_eq!(Session::restored(saved).other_results, session.other_results);
+        session.command(Command::ClosePlan).unwrap();
+        assert!(session.other_plan.is_none() && session.other_results.is_none());
+    }
+
+    #[test]
+    fn a_comparison_ages() {
+        let outdated = |change: &dyn Fn(&mut Session)| {
+            let mut session = session();
+            compared(&mut session, "o.results.parquet", made(0.4));
+            change(&mut session);
+            session.comparison_is_outdated()
+        };
+        assert!(!outdated(&|session| {
+            let (site, gemm, kernel) = (SiteId::new("a"), Gemm::Fprop, KernelId::new("cublaslt/bf16"));
+            session.command(Command::SetOverride { site, gemm, kernel, reason: String::new() }).unwrap();
+        }));
+        assert!(outdated(&|session| drop(session.command(Command::SetMaxError { value: 0.3, gesture: None }))));
+        assert!(outdated(&|session| drop(session.command(Command::ToggleMod { kind: ModKind::NoBias }))));
+        assert!(outdated(&|session| {
+            let more = vec![row("b", Gemm::Fprop, FAST, 0.1, Some(1.3), 0.0)];
+            let results = Box::new(results(&["a", "b"], more));
+            session.event(Event::ResultsOpened { path: "m.results.parquet".to_owned(), results });
+        }));
+    }
+
+    #[test]
+    fn what_cannot_be_compared_is_a_line() {
+        let told = |session: &Session| session.notices.last().map(|notice| notice.text.clone()).unwrap_or_default();
+        let mut empty = Session::default();
+        compared(&mut empty, "o.results.parquet", made(0.1));
+        assert!(told(&empty).ends_with("open that first: o.results.parquet") && empty.other_plan.is_none());
+        let mut session = session();
+        compared(&mut session, "o.results.parquet", results(&["x"], Vec::<ResultRow>::new()));
+        assert_eq!(told(&session), "these results have no site of this trace: o.results.parquet");
+        session.command(Command::ToggleMod { kind: ModKind::NoBias }).unwrap();
+        compared(&mut session, "o.results.parquet", made(0.1));
+        assert!(told(&session).starts_with("the results have no rows with mods 'no_bias'"), "{}", told(&session));
+        assert!(session.other_plan.is_none());
+        // Another run of the same sites may be compared.
+        session.command(Command::ToggleMod { kind: ModKind::NoBias }).unwrap();
+        let mut run = made(0.1);
+        run.meta.trace_digest = "sha256:11".to_owned();
+        compared(&mut session, "o.results.parquet", run);
+        assert_eq!(session.other_plan.as_ref().unwrap().1.trace_digest, "sha256:11");
+    }
+}
