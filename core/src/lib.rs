@@ -33,6 +33,8 @@ pub mod dispatch;
 
 pub mod plan;
 
+pub mod report;
+
 pub mod session;
 
 #[cfg(feature = "native")]

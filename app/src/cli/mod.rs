@@ -15,6 +15,7 @@ mod output;
 mod patterns;
 mod plan;
 mod probe;
+mod report;
 mod selftest;
 #[cfg(feature = "serve")]
 mod serve;
@@ -60,6 +61,8 @@ enum Cmd {
     Check(check::CheckArgs),
     /// What changed between two plans, site by site.
     Diff(diff::DiffArgs),
+    /// One file for reviewers: what a plan decides, how bad, where, and who agreed.
+    Report(report::ReportArgs),
     /// Measure latencies on a GPU.
     Bench(bench::BenchArgs),
     /// The kernels and engines known, and why one is not available here.
@@ -85,6 +88,7 @@ pub fn run() -> u8 {
         Some(Cmd::Plan(args)) => plan::run(&args, json),
         Some(Cmd::Check(args)) => check::run(&args, json),
         Some(Cmd::Diff(args)) => diff::run(&args, json),
+        Some(Cmd::Report(args)) => report::run(&args, json),
         Some(Cmd::Bench(args)) => bench::run(&args, json),
         Some(Cmd::Kernels(args)) => kernels::run(&args, json),
         Some(Cmd::Selftest(args)) => selftest::run(&args, json),
