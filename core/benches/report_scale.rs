@@ -2,7 +2,7 @@
 //! says how large they are. 3 s and 5 MB are the bounds for 10,000 sites.
 
 // A benchmark that cannot set itself up has nothing to report.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::hint::black_box;
 

@@ -145,7 +145,7 @@ mod tests {
     fn plan(names: &[String]) -> Plan {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let rows = names.iter().enumerate().flat_map(|(at, name)| {
-            let error = if at == 0 { 0.1 } else { 0.3 + at as f64 / 1e4 };
+            let error = if at == 0 { 0.1 } else { 0.3 + at as f64 / 1e2 };
             Gemm::ALL.map(|gemm| row(name, gemm, "te/current", error, Some(1.2), 0.0))
         });
         let results = results(&names, rows.collect());

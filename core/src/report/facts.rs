@@ -71,7 +71,7 @@ pub fn totals(plan: &Plan) -> Vec<Total> {
 }
 
 fn micros(value: f64) -> String {
-    if value >= 1000.0 && value < 1e15 { count(value.round() as usize) } else { short(value) }
+    if (1000.0..1e15).contains(&value) { count(value.round() as usize) } else { short(value) }
 }
 
 /// "Policy paper: …" as a sentence.
@@ -135,16 +135,20 @@ pub fn warnings(source: &Source<'_>, entries: &[Entry]) -> Vec<Warning> {
     if !plan.mods.is_empty() {
         add(MUST_BE_TRAINED.trim_end_matches('.').to_owned(), Vec::new());
     }
-    let mut findings = source.results.map(|results| findings(check(plan, results))).unwrap_or_default();
+    let mut findings = source.results.map(|results| findings(&check(plan, results))).unwrap_or_default();
     findings.append(&mut all);
     findings
 }
 
+/// What a kind of finding says of one choice, and of many.
+const BREAKS: (&str, &str) = ("breaks the policy", "break the policy");
+const SLOW: (&str, &str) = ("is slower than the policy asks for", "are slower than the policy asks for");
+
 /// What `loka check` says, those of a kind together.
-fn findings(found: Vec<Finding>) -> Vec<Warning> {
-    let mut all: BTreeMap<(Severity, Option<&str>), Vec<String>> = BTreeMap::new();
+fn findings(found: &[Finding]) -> Vec<Warning> {
+    let mut all: BTreeMap<(Severity, (&str, &str)), Vec<String>> = BTreeMap::new();
     let mut whole = Vec::new();
-    for finding in &found {
+    for finding in found {
         let text = line(&finding.to_string(), SENTENCE);
         let fails = finding.severity == Severity::Fails;
         if finding.site.is_none() {
@@ -152,16 +156,16 @@ fn findings(found: Vec<Finding>) -> Vec<Warning> {
             continue;
         }
         let kind = if finding.message.contains("breaks the policy") {
-            "breaks the policy"
+            BREAKS
         } else if finding.message.contains("the policy asks for more than") {
-            "slower than the policy asks for"
+            SLOW
         } else {
-            "does not fit the results"
+            ("does not fit the results", "do not fit the results")
         };
-        all.entry((finding.severity, Some(kind))).or_default().push(text);
+        all.entry((finding.severity, kind)).or_default().push(text);
     }
-    whole.extend(all.into_iter().map(|((severity, kind), at)| {
-        let title = format!("{} {}", counted(at.len(), "choice", "choices"), kind.unwrap_or_default());
+    whole.extend(all.into_iter().map(|((severity, (one, many)), at)| {
+        let title = counted(at.len(), &format!("choice {one}"), &format!("choices {many}"));
         Warning { title, fails: severity == Severity::Fails, at }
     }));
     whole

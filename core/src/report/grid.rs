@@ -137,12 +137,13 @@ fn rows(plan: &Plan) -> Vec<Row> {
     order.chunks(each).map(row).collect()
 }
 
-/// `net.layers.0.mlp … 24.mlp`: what both begin with is said once.
+/// `net.layers.0 … 24`: what both begin with is said once, what follows the first difference not at all.
 fn span(first: &str, last: &str) -> String {
     let same = first.bytes().zip(last.bytes()).take_while(|(a, b)| a == b).count();
-    // Up to a dot: names are cut between modules only.
+    // Names are cut between modules only.
     let from = first.as_bytes()[..same].iter().rposition(|byte| *byte == b'.').map_or(0, |dot| dot + 1);
-    format!("{first} … {}", last.get(from..).unwrap_or(last))
+    let part = |name: &str| name.get(from..).and_then(|rest| rest.split('.').next()).unwrap_or_default().to_owned();
+    format!("{}{} … {}", first.get(..from).unwrap_or_default(), part(first), part(last))
 }
 
 #[cfg(test)]
@@ -174,7 +175,7 @@ mod tests {
         let all = entries(&Source { plan: &plan, results: Some(&results), standing });
         let grid = Grid::of(&plan, &all);
         assert_eq!((grid.rows.len(), grid.folded(), grid.kernels.len()), (200, 5, 2));
-        assert_eq!(grid.rows[0].label, "net.0.mlp … 4.mlp");
+        assert_eq!(grid.rows[0].label, "net.0 … 4");
         let first = grid.cell(0, Gemm::Fprop, 1);
         assert!(first.state == State::Value && first.value == 0.5 && first.beyond && first.chosen, "{first:?}");
         assert_eq!(grid.cell(1, Gemm::Fprop, 1).state, State::Missing);

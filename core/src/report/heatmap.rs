@@ -21,7 +21,9 @@ use super::{
 };
 
 const WIDTH: usize = 900;
-const NAMES: usize = 216;
+/// Of the longest name, and the room for each.
+const LETTERS: usize = 32;
+const LETTER: usize = 7;
 const GAP: usize = 8;
 const HIGH: usize = 15;
 const HEAD: usize = 122;
@@ -34,7 +36,8 @@ pub fn heatmap(plan: &Plan, grid: &Grid, entries: &[Entry]) -> Markup {
     let Some(scale) = grid.range.map(|range| Scale::new(plan.policy.metric, range)) else {
         return html! { p { "No error is known." } };
     };
-    let picture = Picture { plan, grid, entries, scale, cell: cell_width(grid.kernels.len()) };
+    let names = names_width(grid);
+    let picture = Picture { plan, grid, entries, scale, names, cell: cell_width(names, grid.kernels.len()) };
     html! {
         (legend(plan, scale))
         @for (at, rows) in grid.rows.chunks(BLOCK).enumerate() {
@@ -43,8 +46,14 @@ pub fn heatmap(plan: &Plan, grid: &Grid, entries: &[Entry]) -> Markup {
     }
 }
 
-fn cell_width(kernels: usize) -> usize {
-    ((WIDTH - NAMES - 2 * GAP) / (3 * kernels.max(1))).clamp(4, 34)
+/// As wide as the longest name needs.
+fn names_width(grid: &Grid) -> usize {
+    let longest = grid.rows.iter().map(|row| row.label.chars().count()).max().unwrap_or_default();
+    LETTER * longest.min(LETTERS)
+}
+
+fn cell_width(names: usize, kernels: usize) -> usize {
+    ((WIDTH - names - 2 * GAP) / (3 * kernels.max(1))).clamp(4, 34)
 }
 
 struct Picture<'a> {
@@ -52,12 +61,13 @@ struct Picture<'a> {
     grid: &'a Grid,
     entries: &'a [Entry],
     scale: Scale,
+    names: usize,
     cell: usize,
 }
 
 impl Picture<'_> {
     fn left(&self, gemm: Gemm, kernel: usize) -> usize {
-        NAMES + gemm as usize * (self.grid.kernels.len() * self.cell + GAP) + kernel * self.cell
+        self.names + gemm as usize * (self.grid.kernels.len() * self.cell + GAP) + kernel * self.cell
     }
 
     fn block(&self, first: usize, rows: &[Row]) -> Markup {
@@ -69,9 +79,9 @@ impl Picture<'_> {
                 style=(format!("max-width:{}px", width.max(WIDTH / 2))) role="img" aria-label=(label) {
                 (self.head())
                 @for (at, row) in rows.iter().enumerate() {
-                    text class="name" x=(NAMES - 6) y=(HEAD + at * HIGH + 11) text-anchor="end" {
-                        (shorten(&row.label, 33))
-                        @if row.label.chars().count() > 33 { title { (row.label) } }
+                    text class="name" x=(self.names.saturating_sub(6)) y=(HEAD + at * HIGH + 11) text-anchor="end" {
+                        (shorten(&row.label, LETTERS))
+                        @if row.label.chars().count() > LETTERS { title { (row.label) } }
                     }
                 }
                 (self.cells(first, rows.len()))
@@ -89,7 +99,7 @@ impl Picture<'_> {
                 path class="rule" d=(format!("M{from} 17H{to}")) {}
                 @for (at, kernel) in self.grid.kernels.iter().enumerate() {
                     @let x = self.left(gemm, at) + self.cell / 2 + 3;
-                    text class="kernel" transform=(format!("translate({x} {}) rotate(-90)", HEAD - 4)) {
+                    text class=(if self.cell < 13 { "kernel small" } else { "kernel" }) transform=(format!("translate({x} {}) rotate(-90)", HEAD - 4)) {
                         (short_kernel(catalogue()[usize::from(*kernel)].name))
                     }
                 }
@@ -99,11 +109,19 @@ impl Picture<'_> {
 
     fn cells(&self, first: usize, rows: usize) -> Markup {
         let mut paths = Paths::default();
+        // From a plan alone all that is shown was chosen: dots would say nothing.
+        let marks_chosen = self.entries.iter().any(|entry| !entry.chosen);
         for row in 0..rows {
             for gemm in Gemm::ALL {
                 for kernel in 0..self.grid.kernels.len() {
                     let cell = self.grid.cell(first + row, gemm, kernel);
-                    paths.add(cell, self.scale, [self.left(gemm, kernel), HEAD + row * HIGH], self.cell - 1);
+                    paths.add(
+                        cell,
+                        self.scale,
+                        [self.left(gemm, kernel), HEAD + row * HIGH],
+                        self.cell - 1,
+                        marks_chosen,
+                    );
                 }
             }
         }
@@ -111,7 +129,8 @@ impl Picture<'_> {
             @for (class, path) in paths.classes.iter().enumerate().filter(|(_, path)| !path.is_empty()) {
                 path class=(format!("h{class}")) d=(path) {}
             }
-            @for (class, path) in [("missing", &paths.missing), ("hatch", &paths.hatch), ("beyond", &paths.beyond),
+            @for (class, path) in [("missing", &paths.missing), ("hatch", &paths.hatch), ("beyond-0", &paths.beyond),
+                ("beyond-1", &paths.beyond),
                 ("notch", &paths.notch), ("chosen-0", &paths.chosen), ("chosen-1", &paths.chosen),
                 ("hand", &paths.by_hand)] {
                 @if !path.is_empty() { path class=(class) d=(path) {} }
@@ -159,7 +178,7 @@ impl Picture<'_> {
                 let _ = write!(text, " {}", entry.source.as_str());
             }
         }
-        if cell.chosen {
+        if cell.chosen && (marks_chosen || cell.by_hand) {
             text.push_str(if cell.by_hand { ", chosen by hand" } else { ", chosen" });
         }
         text
@@ -186,7 +205,7 @@ impl Default for Paths {
 }
 
 impl Paths {
-    fn add(&mut self, cell: Cell, scale: Scale, [x, y]: [usize; 2], width: usize) {
+    fn add(&mut self, cell: Cell, scale: Scale, [x, y]: [usize; 2], width: usize, marks_chosen: bool) {
         let high = HIGH - 1;
         let (right, middle) = (x + width, [x + width / 2, y + high / 2]);
         // Writing to a String cannot fail.
@@ -207,7 +226,7 @@ impl Paths {
         if cell.modelled && width >= 6 {
             let _ = write!(self.notch, "M{right} {y}h-4l4 4z");
         }
-        if cell.chosen {
+        if cell.chosen && (marks_chosen || cell.by_hand) {
             let path = if cell.by_hand { &mut self.by_hand } else { &mut self.chosen };
             let _ = match cell.by_hand {
                 true => write!(path, "M{} {}l3.5 3.5l-3.5 3.5l-3.5 -3.5z", middle[0], middle[1] as f64 - 3.5),
@@ -259,17 +278,17 @@ fn legend(plan: &Plan, scale: Scale) -> Markup {
                     path class="bound-1" d=(format!("M{} 2v18", x(bound))) {}
                 }
             }
-            @if scale.has(bound) { (key(html! { path class="bound-1" d="M7 0v14" {} }, &format!("threshold {}", short(bound)))) }
-            (key(html! { path class="beyond" d="M1.5 1.5h11v11h-11z" {} }, "beyond it for certain"))
-            (key(html! { path class="chosen-0" d="M7 7h0" {} path class="chosen-1" d="M7 7h0" {} }, "chosen"))
-            (key(html! { path class="hand" d="M7 3.5l3.5 3.5l-3.5 3.5l-3.5 -3.5z" {} }, "chosen by hand"))
-            (key(html! { path class="missing" d="M1 1h12v12h-12z" {} path class="notch" d="M13 1h-5l5 5z" {} }, "latency modelled"))
-            (key(html! { path class="missing" d="M1 1h12v12h-12z" {} path class="hatch" d="M1 13L13 1M1 7L7 1M7 13L13 7" {} }, "no value"))
+            @if scale.has(bound) { (key(&html! { path class="bound-1" d="M7 0v14" {} }, &format!("threshold {}", short(bound)))) }
+            (key(&html! { path class="beyond-1" d="M1.5 1.5h11v11h-11z" {} }, "beyond it for certain"))
+            (key(&html! { path class="chosen-0" d="M7 7h0" {} path class="chosen-1" d="M7 7h0" {} }, "chosen"))
+            (key(&html! { path class="hand" d="M7 3.5l3.5 3.5l-3.5 3.5l-3.5 -3.5z" {} }, "chosen by hand"))
+            (key(&html! { path class="missing" d="M1 1h12v12h-12z" {} path class="notch" d="M13 1h-5l5 5z" {} }, "latency modelled"))
+            (key(&html! { path class="missing" d="M1 1h12v12h-12z" {} path class="hatch" d="M1 13L13 1M1 7L7 1M7 13L13 7" {} }, "no value"))
         }
     }
 }
 
-fn key(shape: Markup, text: &str) -> Markup {
+fn key(shape: &Markup, text: &str) -> Markup {
     html! { span class="key" { svg viewBox="0 0 14 14" width="14" height="14" aria-hidden="true" { (shape) } (text) } }
 }
 
@@ -287,8 +306,9 @@ mod tests {
 
     #[test]
     fn columns_fit_the_page() {
+        let names = LETTER * LETTERS;
         for kernels in 1..=catalogue().len() {
-            assert!(NAMES + 2 * GAP + 3 * kernels * cell_width(kernels) <= WIDTH, "{kernels}");
+            assert!(names + 2 * GAP + 3 * kernels * cell_width(names, kernels) <= WIDTH, "{kernels}");
         }
     }
 }

@@ -116,7 +116,7 @@ fn shapes(points: &Points) -> Markup {
         @for (shape, places) in &points.shapes {
             @let outlines = {
                 let mut outlines = Outlines::default();
-                let size = if shape.chosen { 5.0 } else { 2.8 };
+                let size = if shape.chosen { 6.0 } else { 2.8 } * if points.merged { 0.6 } else { 1.0 };
                 places.iter().for_each(|[x, y]| outlines.add(shape.verdict, [from(*x), up(*y)], size));
                 outlines
             };

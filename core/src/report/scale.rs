@@ -85,14 +85,15 @@ impl Scale {
         let decades = self.axis(self.hi) - self.axis(self.lo);
         let of_each: &[f64] = match decades {
             ..=0.6 => &[1.0, 1.2, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0],
-            ..=2.5 => &[1.0, 2.0, 5.0],
+            ..=3.2 => &[1.0, 2.0, 5.0],
             _ => &[1.0],
         };
         let every = ((to - from) / 8).max(0) as usize + 1;
         // Written as text and read back: 2e-1, not .2 and some noise.
         let value = |power: i32, digit: &f64| format!("{digit}e{power}").parse().unwrap_or(0.0);
         let all = (from..=to).step_by(every).flat_map(|power| of_each.iter().map(move |digit| value(power, digit)));
-        all.filter(|value| self.has(*value)).collect()
+        let found: Vec<f64> = all.filter(|value| self.has(*value)).collect();
+        if found.len() < 2 { vec![self.lo, self.hi] } else { found }
     }
 }
 

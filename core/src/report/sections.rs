@@ -13,7 +13,7 @@ use super::{
     entries::Entry,
     facts::{self, Warning},
     text::{NAME, SENTENCE, block, count, counted, line},
-    threads::{Thread, marked, threads},
+    threads::{Marked, Thread, marked, threads},
 };
 
 /// Rows of a list that people write.
@@ -30,7 +30,7 @@ pub fn approvals(source: &Source<'_>) -> Markup {
             h2 { "Approvals" }
             p {
                 @match standing.rule {
-                    Some(rule) => { "The policy asks for " (rule.to_string()) ": " (counted(standing.num_valid, "counts", "count")) "." }
+                    Some(rule) => { "The policy asks for " (rule.to_string()) ": " (counting(standing.num_valid)) "." }
                     None => "The policy asks for none.",
                 }
                 @if !standing.approvals.is_empty() {
@@ -49,11 +49,15 @@ pub fn approvals(source: &Source<'_>) -> Markup {
     }
 }
 
+fn counting(valid: usize) -> String {
+    if valid == 0 { "none counts".to_owned() } else { counted(valid, "counts", "count") }
+}
+
 fn approval(counted: &Counted<'_>) -> Markup {
     let of = counted.approval;
     html! {
         tr {
-            td { (line(&of.name, NAME)) }
+            td class="who" { (line(&of.name, NAME)) }
             td { (counted.role.as_str()) }
             td class="when" { (of.at.to_string()) }
             td {
@@ -81,9 +85,9 @@ pub fn overrides(plan: &Plan) -> Markup {
                     tbody {
                         @for (site, gemm, choice) in all.iter().take(MOST_OVERRIDES) {
                             tr {
-                                td class="code" { (line(site.as_str(), NAME)) }
+                                td class="code site" { (line(site.as_str(), NAME)) }
                                 td { (gemm.as_str()) }
-                                td class="code" { (line(choice.kernel.as_str(), NAME)) }
+                                td class="code kernel" { (line(choice.kernel.as_str(), NAME)) }
                                 td class="num" { (decisions::error(choice, plan.policy.metric)) }
                                 td class="num" { (decisions::speed(choice)) }
                                 td { (decisions::why_overridden(choice)) }
@@ -147,10 +151,14 @@ pub fn review(plan: &Plan) -> Markup {
     html! {
         section {
             h2 { "Review " span class="count" { (count(threads.len())) } }
-            p {
-                (counted(marked.agreed, "site is", "sites are")) " agreed, "
-                (counted(marked.needs_work.len(), "needs", "need")) " work, of " (count(plan.sites.len())) ". "
-                (counted(threads.len(), "thread", "threads")) ", " (count(open)) " open."
+            @if threads.is_empty() && marked == Marked::default() {
+                p { "Nobody has said anything yet." }
+            } @else {
+                p {
+                    "Of " (counted(plan.sites.len(), "site", "sites")) ", " (count(marked.agreed)) " agreed to, "
+                    (counted(marked.needs_work.len(), "needs", "need")) " work. "
+                    (counted(threads.len(), "thread", "threads")) ", " (count(open)) " open."
+                }
             }
             @if !marked.needs_work.is_empty() {
                 ul { @for site in marked.needs_work.iter().take(MOST_NAMED) {

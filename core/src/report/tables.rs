@@ -83,9 +83,9 @@ fn with_reasons<'a>(
                 th class="num" { "Speed-up" } th { "Why" } } }
             tbody { @for (site, gemm, choice) in choices {
                 tr {
-                    td class="code" { (line(site.as_str(), NAME)) }
+                    td class="code site" { (line(site.as_str(), NAME)) }
                     td { (gemm.as_str()) }
-                    td class="code" { (line(choice.kernel.as_str(), NAME)) }
+                    td class="code kernel" { (line(choice.kernel.as_str(), NAME)) }
                     td class="num" { (decisions::error(choice, plan.policy.metric)) }
                     td class="num" { (decisions::speed(choice)) }
                     td { (line(&choice.reason, SENTENCE)) }
@@ -102,9 +102,9 @@ fn groups(all: &[Group], plan: &Plan) -> Markup {
                 th class="num" { "Speed-up" } th { "Why" } } }
             tbody { @for of in all.iter().take(4 * MOST_GROUPS) {
                 tr {
-                    td class="code" { (of.place) }
+                    td class="code site" { (of.place) }
                     td class="num" { (count(of.num_gemms)) }
-                    td class="code" { (of.kernel) }
+                    td class="code kernel" { (of.kernel) }
                     td class="num" { (of.error()) }
                     td class="num" { (of.speed()) }
                     td { (of.why) }
@@ -138,7 +138,7 @@ fn every(plan: &Plan) -> Markup {
 fn compact(plan: &Plan, site: &PlanSite) -> Markup {
     html! {
         tr {
-            td class="code" { (line(site.site.as_str(), NAME)) }
+            td class="code site" { (line(site.site.as_str(), NAME)) }
             @for gemm in Gemm::ALL {
                 @let choice = site.choice(gemm);
                 td {
