@@ -115,12 +115,12 @@ impl Picture<'_> {
             for gemm in Gemm::ALL {
                 for kernel in 0..self.grid.kernels.len() {
                     let cell = self.grid.cell(first + row, gemm, kernel);
+                    let at = [self.left(gemm, kernel), HEAD + row * HIGH];
                     paths.add(
-                        cell,
+                        Cell { chosen: cell.chosen && (marks_chosen || cell.by_hand), ..cell },
                         self.scale,
-                        [self.left(gemm, kernel), HEAD + row * HIGH],
+                        at,
                         self.cell - 1,
-                        marks_chosen,
                     );
                 }
             }
@@ -178,7 +178,7 @@ impl Picture<'_> {
                 let _ = write!(text, " {}", entry.source.as_str());
             }
         }
-        if cell.chosen && (marks_chosen || cell.by_hand) {
+        if cell.chosen {
             text.push_str(if cell.by_hand { ", chosen by hand" } else { ", chosen" });
         }
         text
@@ -205,7 +205,7 @@ impl Default for Paths {
 }
 
 impl Paths {
-    fn add(&mut self, cell: Cell, scale: Scale, [x, y]: [usize; 2], width: usize, marks_chosen: bool) {
+    fn add(&mut self, cell: Cell, scale: Scale, [x, y]: [usize; 2], width: usize) {
         let high = HIGH - 1;
         let (right, middle) = (x + width, [x + width / 2, y + high / 2]);
         // Writing to a String cannot fail.
@@ -226,7 +226,7 @@ impl Paths {
         if cell.modelled && width >= 6 {
             let _ = write!(self.notch, "M{right} {y}h-4l4 4z");
         }
-        if cell.chosen && (marks_chosen || cell.by_hand) {
+        if cell.chosen {
             let path = if cell.by_hand { &mut self.by_hand } else { &mut self.chosen };
             let _ = match cell.by_hand {
                 true => write!(path, "M{} {}l3.5 3.5l-3.5 3.5l-3.5 -3.5z", middle[0], middle[1] as f64 - 3.5),
