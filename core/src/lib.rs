@@ -35,6 +35,8 @@ pub mod plan;
 
 pub mod export;
 
+pub mod report;
+
 pub mod session;
 
 #[cfg(feature = "native")]

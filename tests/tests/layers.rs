@@ -12,9 +12,9 @@ use loka_tests::root;
 
 /// core's stages, each with what it may import beside itself and those before it. `engine` runs what
 /// `probe` asks for, `bench` knows latencies; neither imports the other.
-const STAGES: [&str; 15] = [
+const STAGES: [&str; 16] = [
     "model", "numerics", "trace", "stats", "mods", "engine", "bench", "probe", "review", "dispatch", "plan", "export",
-    "session", "journal", "tables",
+    "report", "session", "journal", "tables",
 ];
 
 /// Longer than a file should be, each with the reason that keeps it whole.

@@ -19,6 +19,7 @@ mod output;
 mod patterns;
 mod plan;
 mod probe;
+mod report;
 mod selftest;
 #[cfg(feature = "serve")]
 mod serve;
@@ -69,6 +70,8 @@ enum Cmd {
     Diff(diff::DiffArgs),
     /// Write a plan for the framework that runs it; `loka export --list` names them.
     Export(export::ExportArgs),
+    /// One file for reviewers: what a plan decides, how bad, where, and who agreed.
+    Report(report::ReportArgs),
     /// Measure latencies on a GPU.
     Bench(bench::BenchArgs),
     /// The kernels and engines known, and why one is not available here.
@@ -106,6 +109,7 @@ pub fn run() -> u8 {
         Some(Cmd::Check(args)) => check::run(&args, json),
         Some(Cmd::Diff(args)) => diff::run(&args, json),
         Some(Cmd::Export(args)) => export::run(&args, json),
+        Some(Cmd::Report(args)) => report::run(&args, json),
         Some(Cmd::Bench(args)) => bench::run(&args, json),
         Some(Cmd::Kernels(args)) => kernels::run(&args, json),
         Some(Cmd::Selftest(args)) => selftest::run(&args, json),

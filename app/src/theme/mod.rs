@@ -9,6 +9,7 @@ mod source;
 
 pub use crate::text::shorten;
 pub use glyph::{Glyph, glyph_ui, paint_glyph};
+pub use loka_core::report::verdict_word;
 pub use scale::{Scale, text_on};
 pub use source::{paint_source, source_about, source_ui, source_word};
 
@@ -102,17 +103,9 @@ impl Theme {
         if dark { Self::dark() } else { Self::light() }
     }
 
-    /// Okabe–Ito hues, moved until they read on this theme's ground (WCAG AA, a test holds it).
+    /// As in reports. Reads on this theme's ground (WCAG AA, a test holds it).
     pub fn verdict(&self, quadrant: Quadrant) -> Color32 {
-        let (dark, light) = match quadrant {
-            Quadrant::SafeFast => ((26, 178, 134), (0, 118, 86)),
-            Quadrant::SafeSlow | Quadrant::SafeUnknown => ((86, 180, 233), (0, 104, 160)),
-            Quadrant::UnsafeFast => ((240, 118, 40), (178, 74, 0)),
-            Quadrant::UnsafeSlow | Quadrant::UnsafeUnknown => ((152, 152, 152), (98, 98, 98)),
-            Quadrant::Uncertain => ((214, 196, 120), (112, 92, 10)),
-            Quadrant::Unsupported => ((134, 140, 150), (104, 110, 120)),
-        };
-        let (r, g, b) = if self.dark { dark } else { light };
+        let [r, g, b] = loka_core::report::verdict_colour(quadrant, self.dark);
         Color32::from_rgb(r, g, b)
     }
 
@@ -194,20 +187,6 @@ fn fonts() -> FontDefinitions {
         faces.extend(missing);
     }
     fonts
-}
-
-/// The word beside a verdict's shape.
-pub fn verdict_word(quadrant: Quadrant) -> &'static str {
-    match quadrant {
-        Quadrant::SafeFast => "safe & fast",
-        Quadrant::SafeSlow => "safe & slow",
-        Quadrant::UnsafeFast => "unsafe & fast",
-        Quadrant::UnsafeSlow => "unsafe & slow",
-        Quadrant::SafeUnknown => "safe, speed unknown",
-        Quadrant::UnsafeUnknown => "unsafe, speed unknown",
-        Quadrant::Uncertain => "uncertain",
-        Quadrant::Unsupported => "unsupported",
-    }
 }
 
 /// Relative luminance (WCAG).

@@ -2,22 +2,7 @@
 //! value of no change, blue to white to orange.
 
 use egui::Color32;
-use loka_core::model::Metric;
-
-/// Cividis (Nuñez, Anderton, Renslow 2018) at eleven even steps.
-const CIVIDIS: [[u8; 3]; 11] = [
-    [0, 34, 78],
-    [8, 51, 112],
-    [53, 69, 108],
-    [79, 87, 108],
-    [102, 105, 112],
-    [125, 124, 120],
-    [148, 142, 119],
-    [174, 163, 113],
-    [200, 184, 102],
-    [229, 207, 82],
-    [254, 232, 56],
-];
+use loka_core::{model::Metric, report::CIVIDIS};
 
 /// Blue, white, orange (after Okabe and Ito) at seven even steps.
 const DIVERGING: [[u8; 3]; 7] =
@@ -102,15 +87,8 @@ impl Scale {
 }
 
 fn mixed(colors: &[[u8; 3]], share: f64) -> Color32 {
-    let share = if share.is_nan() { 0.0 } else { share.clamp(0.0, 1.0) };
-    let at = share * (colors.len() - 1) as f64;
-    let (below, rest) = (at.floor() as usize, at.fract());
-    let (from, to) = (colors[below], colors[(below + 1).min(colors.len() - 1)]);
-    let mix = |channel: usize| {
-        let (from, to) = (f64::from(from[channel]), f64::from(to[channel]));
-        (from + (to - from) * rest).round() as u8
-    };
-    Color32::from_rgb(mix(0), mix(1), mix(2))
+    let [red, green, blue] = loka_core::report::mixed(colors, share);
+    Color32::from_rgb(red, green, blue)
 }
 
 fn two_digits(value: f64) -> f64 {

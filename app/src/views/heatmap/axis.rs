@@ -71,9 +71,7 @@ impl Columns {
 
 /// A kernel's name short enough for a column: `cublaslt row+fast`.
 pub fn short_kernel(column: &Column) -> String {
-    let recipe = column.kernel.recipe().trim_start_matches("fp8-").replace("rowwise_with_gw_hp", "row gw hp");
-    let recipe = recipe.replace("tensorwise", "tensor").replace("rowwise", "row").replace("blockwise", "block");
-    format!("{} {recipe}", column.kernel.library())
+    loka_core::report::short_kernel(column.kernel.as_str())
 }
 
 /// `10–40`, or `10` where a column is one step.

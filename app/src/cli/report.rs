@@ -1,0 +1,79 @@
+//! `loka report`: a plan, and what is known of it, as one file for people.
+
+use std::path::{Path, PathBuf};
+
+use loka_core::{
+    plan::standing,
+    report::{Source, html, markdown},
+    review::KeyRing,
+    tables::read_results,
+};
+use serde_json::json;
+
+use crate::{clock, files};
+
+use super::{
+    check::read_plan,
+    output::{self, Outcome},
+};
+
+#[derive(clap::Args, Debug)]
+pub struct ReportArgs {
+    plan: PathBuf,
+    /// The results that the plan was made from: every kernel is shown, and the plan is checked.
+    #[arg(long)]
+    results: Option<PathBuf>,
+    /// The list of keys that signatures are held against.
+    #[arg(long)]
+    keys: Option<PathBuf>,
+    /// The report to write, *.html or *.md.
+    #[arg(long)]
+    out: PathBuf,
+    /// By the name of the file when left out.
+    #[arg(long)]
+    format: Option<Format>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    Html,
+    /// For a comment on a pull request.
+    Markdown,
+}
+
+impl Format {
+    fn of(path: &Path) -> anyhow::Result<Self> {
+        let end = path.extension().and_then(|end| end.to_str()).unwrap_or_default().to_ascii_lowercase();
+        match end.as_str() {
+            "html" | "htm" => Ok(Self::Html),
+            "md" | "markdown" => Ok(Self::Markdown),
+            _ => anyhow::bail!("neither .html nor .md, and no --format was given: {}", path.display()),
+        }
+    }
+}
+
+pub fn run(args: &ReportArgs, json: bool) -> anyhow::Result<Outcome> {
+    let format = args.format.map_or_else(|| Format::of(&args.out), Ok)?;
+    let plan = read_plan(&args.plan)?;
+    let results = args.results.as_deref().map(read_results).transpose()?;
+    let keys = args.keys.as_deref().map(read_keys).transpose()?;
+    // The clock is asked for signatures of the future alone: the report says nothing of when it was made.
+    let standing = standing(&plan, keys.as_ref(), Some(clock::now()));
+    let source = Source::new(&plan, results.as_ref(), standing)
+        .map_err(|error| anyhow::anyhow!("{error}: {}", args.results.as_deref().unwrap_or(&args.plan).display()))?;
+    let text = match format {
+        Format::Html => html(&source),
+        Format::Markdown => markdown(&source),
+    };
+    files::write_atomically(&args.out, text.as_bytes())?;
+    if json {
+        output::json(&json!({"written": args.out, "bytes": text.len(), "digest": plan.digest}))?;
+    } else {
+        output::line(&format!("report written: {}", args.out.display()));
+    }
+    Ok(Outcome::Done)
+}
+
+fn read_keys(path: &Path) -> anyhow::Result<KeyRing> {
+    KeyRing::from_json(&files::read_text(path)?).map_err(|error| anyhow::anyhow!("{error}: {}", path.display()))
+}

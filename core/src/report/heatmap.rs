@@ -1,0 +1,314 @@
+//! Takes a grid, gives the heatmap as SVG: in blocks of rows that fit on a sheet, one path a class of colour, and the
+//! legend with the policy's threshold on it.
+
+use std::fmt::Write as _;
+
+use maud::{Markup, html};
+
+use crate::{
+    dispatch::short,
+    model::{Gemm, LatencySource, Metric, catalogue},
+    plan::Plan,
+};
+
+use super::{
+    colour::STEPS,
+    entries::Entry,
+    grid::{Cell, Grid, Row, State},
+    points::word,
+    scale::Scale,
+    text::{NAME, counted, line, shorten, times},
+};
+
+const WIDTH: usize = 900;
+/// Of the longest name, and the room for each.
+const LETTERS: usize = 32;
+const LETTER: usize = 7;
+const GAP: usize = 8;
+const HIGH: usize = 15;
+const HEAD: usize = 122;
+/// Rows of a block: with its head it is not cut between two sheets.
+const BLOCK: usize = 45;
+/// Cells that are told in words, too, when they are pointed at.
+const MOST_TITLES: usize = 2_500;
+
+pub fn heatmap(plan: &Plan, grid: &Grid, entries: &[Entry]) -> Markup {
+    let Some(scale) = grid.range.map(|range| Scale::new(plan.policy.metric, range)) else {
+        return html! { p { "No error is known." } };
+    };
+    let names = names_width(grid);
+    let picture = Picture { plan, grid, entries, scale, names, cell: cell_width(names, grid.kernels.len()) };
+    html! {
+        (legend(plan, scale))
+        @for (at, rows) in grid.rows.chunks(BLOCK).enumerate() {
+            figure class="heat" { (picture.block(at * BLOCK, rows)) }
+        }
+    }
+}
+
+/// As wide as the longest name needs.
+fn names_width(grid: &Grid) -> usize {
+    let longest = grid.rows.iter().map(|row| row.label.chars().count()).max().unwrap_or_default();
+    LETTER * longest.min(LETTERS)
+}
+
+fn cell_width(names: usize, kernels: usize) -> usize {
+    ((WIDTH - names - 2 * GAP) / (3 * kernels.max(1))).clamp(4, 34)
+}
+
+struct Picture<'a> {
+    plan: &'a Plan,
+    grid: &'a Grid,
+    entries: &'a [Entry],
+    scale: Scale,
+    names: usize,
+    cell: usize,
+}
+
+impl Picture<'_> {
+    fn left(&self, gemm: Gemm, kernel: usize) -> usize {
+        self.names + gemm as usize * (self.grid.kernels.len() * self.cell + GAP) + kernel * self.cell
+    }
+
+    fn block(&self, first: usize, rows: &[Row]) -> Markup {
+        let high = HEAD + rows.len() * HIGH + 4;
+        let width = self.left(Gemm::Wgrad, self.grid.kernels.len()) + 2;
+        let label = format!("Errors of {} by GEMM and kernel", counted(rows.len(), "row", "rows"));
+        html! {
+            svg viewBox=(format!("0 0 {} {high}", width.max(WIDTH / 2)))
+                style=(format!("max-width:{}px", width.max(WIDTH / 2))) role="img" aria-label=(label) {
+                (self.head())
+                @for (at, row) in rows.iter().enumerate() {
+                    text class="name" x=(self.names.saturating_sub(6)) y=(HEAD + at * HIGH + 11) text-anchor="end" {
+                        (shorten(&row.label, LETTERS))
+                        @if row.label.chars().count() > LETTERS { title { (row.label) } }
+                    }
+                }
+                (self.cells(first, rows.len()))
+                (self.titles(first, rows.len()))
+            }
+        }
+    }
+
+    fn head(&self) -> Markup {
+        html! {
+            @for gemm in Gemm::ALL {
+                @let from = self.left(gemm, 0);
+                @let to = self.left(gemm, self.grid.kernels.len()) - 1;
+                text class="gemm" x=(from) y="12" { (gemm.as_str()) }
+                path class="rule" d=(format!("M{from} 17H{to}")) {}
+                @for (at, kernel) in self.grid.kernels.iter().enumerate() {
+                    @let x = self.left(gemm, at) + self.cell / 2 + 3;
+                    text class=(if self.cell < 13 { "kernel small" } else { "kernel" }) transform=(format!("translate({x} {}) rotate(-90)", HEAD - 4)) {
+                        (short_kernel(catalogue()[usize::from(*kernel)].name))
+                    }
+                }
+            }
+        }
+    }
+
+    fn cells(&self, first: usize, rows: usize) -> Markup {
+        let mut paths = Paths::default();
+        // From a plan alone all that is shown was chosen: dots would say nothing.
+        let marks_chosen = self.entries.iter().any(|entry| !entry.chosen);
+        for row in 0..rows {
+            for gemm in Gemm::ALL {
+                for kernel in 0..self.grid.kernels.len() {
+                    let cell = self.grid.cell(first + row, gemm, kernel);
+                    let at = [self.left(gemm, kernel), HEAD + row * HIGH];
+                    paths.add(
+                        Cell { chosen: cell.chosen && (marks_chosen || cell.by_hand), ..cell },
+                        self.scale,
+                        at,
+                        self.cell - 1,
+                    );
+                }
+            }
+        }
+        html! {
+            @for (class, path) in paths.classes.iter().enumerate().filter(|(_, path)| !path.is_empty()) {
+                path class=(format!("h{class}")) d=(path) {}
+            }
+            @for (class, path) in [("missing", &paths.missing), ("hatch", &paths.hatch), ("beyond-0", &paths.beyond),
+                ("beyond-1", &paths.beyond),
+                ("notch", &paths.notch), ("chosen-0", &paths.chosen), ("chosen-1", &paths.chosen),
+                ("hand", &paths.by_hand)] {
+                @if !path.is_empty() { path class=(class) d=(path) {} }
+            }
+        }
+    }
+
+    fn titles(&self, first: usize, rows: usize) -> Markup {
+        if self.grid.cells.len() > MOST_TITLES || self.grid.folded() > 1 {
+            return html! {};
+        }
+        html! {
+            g class="tips" {
+                @for row in 0..rows { @for gemm in Gemm::ALL { @for kernel in 0..self.grid.kernels.len() {
+                    @let cell = self.grid.cell(first + row, gemm, kernel);
+                    @if cell.state != State::Nothing {
+                        rect x=(self.left(gemm, kernel)) y=(HEAD + row * HIGH) width=(self.cell) height=(HIGH) {
+                            title { (self.title(cell)) }
+                        }
+                    }
+                } } }
+            }
+        }
+    }
+
+    fn title(&self, cell: Cell) -> String {
+        let Some(entry) = self.entries.get(cell.entry) else { return String::new() };
+        let site = line(self.plan.sites[entry.site as usize].site.as_str(), NAME);
+        let error = entry.error.map_or_else(
+            || "no value".to_owned(),
+            |error| {
+                let value = short(error.value);
+                let ends = if error.lo == error.hi {
+                    String::new()
+                } else {
+                    format!(" ({} to {})", short(error.lo), short(error.hi))
+                };
+                format!("{} {value}{ends}", self.plan.policy.metric.label())
+            },
+        );
+        let mut text = format!("{site} · {} · {}: {error}, {}", entry.gemm, entry.kernel(), word(entry.quadrant));
+        if let Some(speedup) = entry.speedup {
+            let _ = write!(text, ", {}", times(speedup));
+            if entry.source != LatencySource::None {
+                let _ = write!(text, " {}", entry.source.as_str());
+            }
+        }
+        if cell.chosen {
+            text.push_str(if cell.by_hand { ", chosen by hand" } else { ", chosen" });
+        }
+        text
+    }
+}
+
+/// What is drawn alike, in one path each.
+struct Paths {
+    classes: Vec<String>,
+    missing: String,
+    hatch: String,
+    beyond: String,
+    notch: String,
+    chosen: String,
+    by_hand: String,
+}
+
+impl Default for Paths {
+    fn default() -> Self {
+        let none = String::new;
+        let classes = vec![none(); STEPS];
+        Self { classes, missing: none(), hatch: none(), beyond: none(), notch: none(), chosen: none(), by_hand: none() }
+    }
+}
+
+impl Paths {
+    fn add(&mut self, cell: Cell, scale: Scale, [x, y]: [usize; 2], width: usize) {
+        let high = HIGH - 1;
+        let (right, middle) = (x + width, [x + width / 2, y + high / 2]);
+        // Writing to a String cannot fail.
+        match cell.state {
+            State::Nothing => {}
+            State::Missing => {
+                let _ = write!(self.missing, "M{x} {y}h{width}v{high}h-{width}z");
+                let _ = write!(self.hatch, "M{x} {}L{right} {y}M{x} {}L{} {y}", y + high, middle[1], middle[0]);
+                let _ = write!(self.hatch, "M{} {}L{right} {}", middle[0], y + high, middle[1]);
+            }
+            State::Value => {
+                let _ = write!(self.classes[scale.class(cell.value)], "M{x} {y}h{width}v{high}h-{width}z");
+            }
+        }
+        if cell.beyond {
+            let _ = write!(self.beyond, "M{x}.5 {y}.5h{}v{}h-{}z", width - 1, high - 1, width - 1);
+        }
+        if cell.modelled && width >= 6 {
+            let _ = write!(self.notch, "M{right} {y}h-4l4 4z");
+        }
+        if cell.chosen {
+            let path = if cell.by_hand { &mut self.by_hand } else { &mut self.chosen };
+            let _ = match cell.by_hand {
+                true => write!(path, "M{} {}l3.5 3.5l-3.5 3.5l-3.5 -3.5z", middle[0], middle[1] as f64 - 3.5),
+                false => write!(path, "M{} {}h0", middle[0], middle[1]),
+            };
+        }
+    }
+}
+
+/// What tells kernels apart, short enough for a column: `cublaslt row+fast`.
+pub fn short_kernel(kernel: &str) -> String {
+    let (library, recipe) = kernel.split_once('/').unwrap_or((kernel, ""));
+    let recipe = recipe.trim_start_matches("fp8-").replace("rowwise_with_gw_hp", "row gw hp");
+    let recipe = recipe.replace("tensorwise", "tensor").replace("rowwise", "row").replace("blockwise", "block");
+    format!("{library} {recipe}")
+}
+
+fn unit(metric: Metric) -> &'static str {
+    match metric {
+        Metric::SqnrDb => "dB, higher is better",
+        Metric::MaxAbs => "output units, log",
+        Metric::LossCost => "units of the loss, log",
+        _ => "ratio, log",
+    }
+}
+
+fn legend(plan: &Plan, scale: Scale) -> Markup {
+    const BAR: f64 = 260.0;
+    let metric = plan.policy.metric;
+    let bound = plan.policy.max_error;
+    let x = |value: f64| 10.0 + (BAR * scale.share(value) * 10.0).round() / 10.0;
+    let step = BAR / STEPS as f64;
+    html! {
+        div class="legend" {
+            span { (metric.label().trim_end_matches(" (dB)")) " (" (unit(metric)) ")" }
+            svg class="bar" viewBox="0 0 280 34" width="280" height="34" role="img"
+                aria-label=(format!("From {} to {}", short(scale.lo), short(scale.hi))) {
+                @for at in 0..STEPS {
+                    @let class = scale.class_at((at as f64 + 0.5) / STEPS as f64);
+                    rect class=(format!("h{class}")) x=(format!("{:.1}", 10.0 + at as f64 * step)) y="6"
+                        width=(format!("{:.1}", step + 0.3)) height="11" {}
+                }
+                @for tick in scale.ticks() {
+                    path class="rule" d=(format!("M{} 17v4", x(tick))) {}
+                    text class="tick" x=(x(tick)) y="31" text-anchor="middle" { (short(tick)) }
+                }
+                @if scale.has(bound) {
+                    path class="bound-0" d=(format!("M{} 2v18", x(bound))) {}
+                    path class="bound-1" d=(format!("M{} 2v18", x(bound))) {}
+                }
+            }
+            @if scale.has(bound) { (key(&html! { path class="bound-1" d="M7 0v14" {} }, &format!("threshold {}", short(bound)))) }
+            (key(&html! { path class="beyond-1" d="M1.5 1.5h11v11h-11z" {} }, "beyond it for certain"))
+            (key(&html! { path class="chosen-0" d="M7 7h0" {} path class="chosen-1" d="M7 7h0" {} }, "chosen"))
+            (key(&html! { path class="hand" d="M7 3.5l3.5 3.5l-3.5 3.5l-3.5 -3.5z" {} }, "chosen by hand"))
+            (key(&html! { path class="missing" d="M1 1h12v12h-12z" {} path class="notch" d="M13 1h-5l5 5z" {} }, "latency modelled"))
+            (key(&html! { path class="missing" d="M1 1h12v12h-12z" {} path class="hatch" d="M1 13L13 1M1 7L7 1M7 13L13 7" {} }, "no value"))
+        }
+    }
+}
+
+fn key(shape: &Markup, text: &str) -> Markup {
+    html! { span class="key" { svg viewBox="0 0 14 14" width="14" height="14" aria-hidden="true" { (shape) } (text) } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_names_tell_all_kernels_apart() {
+        let mut all: Vec<String> = catalogue().iter().map(|kernel| short_kernel(kernel.name)).collect();
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), catalogue().len());
+    }
+
+    #[test]
+    fn columns_fit_the_page() {
+        let names = LETTER * LETTERS;
+        for kernels in 1..=catalogue().len() {
+            assert!(names + 2 * GAP + 3 * kernels * cell_width(names, kernels) <= WIDTH, "{kernels}");
+        }
+    }
+}

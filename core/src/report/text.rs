@@ -1,0 +1,127 @@
+//! Takes what people and files say, gives it as it may be shown: cut to a length, with nothing invisible in it; and
+//! numbers as people read them.
+
+/// Letters of a name.
+pub const NAME: usize = 200;
+/// Letters of a reason or a note.
+pub const SENTENCE: usize = 1_000;
+
+/// In one line: spaces and line breaks become one space, what nobody would see is named.
+pub fn line(text: &str, most: usize) -> String {
+    let mut shown = String::with_capacity(text.len().min(most));
+    let mut blank = false;
+    for (at, letter) in text.trim().chars().enumerate() {
+        if at >= most {
+            shown.push('…');
+            break;
+        }
+        if letter.is_whitespace() {
+            blank = true;
+            continue;
+        }
+        if std::mem::take(&mut blank) {
+            shown.push(' ');
+        }
+        push_visible(&mut shown, letter);
+    }
+    shown
+}
+
+/// With its line breaks.
+pub fn block(text: &str, most: usize) -> String {
+    let mut shown = String::with_capacity(text.len().min(most));
+    let text = text.trim();
+    for (at, letter) in text.chars().enumerate() {
+        match letter {
+            _ if at >= most => {
+                shown.push('…');
+                break;
+            }
+            '\n' => shown.push('\n'),
+            '\r' => {}
+            '\t' => shown.push_str("    "),
+            _ => push_visible(&mut shown, letter),
+        }
+    }
+    shown
+}
+
+/// Controls, marks of writing direction and letters without width could make a text look like another one.
+fn push_visible(shown: &mut String, letter: char) {
+    let hidden = letter.is_control()
+        || matches!(u32::from(letter),
+            0xAD | 0x61C | 0x180E | 0x200B | 0x200E | 0x200F | 0x2028..=0x202E | 0x2060..=0x206F | 0xFEFF
+            | 0xFFF9..=0xFFFB | 0xE0000..=0xE007F);
+    if hidden {
+        shown.push_str(&format!("[U+{:04X}]", u32::from(letter)));
+    } else {
+        shown.push(letter);
+    }
+}
+
+/// A name of at most `most` letters, shortened in the middle: the ends tell sites apart.
+pub fn shorten(name: &str, most: usize) -> String {
+    let letters: Vec<char> = name.chars().collect();
+    if letters.len() <= most || most < 5 {
+        return name.to_owned();
+    }
+    let tail = (most - 1) * 3 / 5;
+    let head = most - 1 - tail;
+    letters[..head].iter().chain(['…'].iter()).chain(&letters[letters.len() - tail..]).collect()
+}
+
+/// With thousands separated: `8,192`.
+pub fn count(value: usize) -> String {
+    let digits = value.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 site`, `12,000 sites`.
+pub fn counted(value: usize, one: &str, many: &str) -> String {
+    format!("{} {}", count(value), if value == 1 { one } else { many })
+}
+
+pub fn times(speedup: f64) -> String {
+    format!("{speedup:.2}×")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_one_line_and_shows_what_is_in_it() {
+        assert_eq!(line("  a\n\t b\r\n", 10), "a b");
+        assert_eq!(line("pay\u{202e}lla\u{0}", 40), "pay[U+202E]lla[U+0000]");
+        assert_eq!(line("a\u{200b}b\u{feff}", 40), "a[U+200B]b[U+FEFF]");
+        assert_eq!(line(&"x".repeat(1_000), 5), "xxxxx…");
+        assert_eq!(
+            line("\u{1F469}\u{200D}\u{1F527} ünïcödé", 40),
+            "\u{1F469}\u{200D}\u{1F527} ünïcödé",
+            "nothing hidden"
+        );
+    }
+
+    #[test]
+    fn a_block_keeps_its_breaks() {
+        assert_eq!(block("a\r\n\n\tb\u{2066}\n", 40), "a\n\n    b[U+2066]");
+        assert_eq!(block("abc", 2), "ab…");
+    }
+
+    #[test]
+    fn names_keep_both_ends_and_counts_their_thousands() {
+        assert_eq!(shorten("net.layers.0.fmb.mlp.0", 14), "net.la…b.mlp.0");
+        assert_eq!(shorten("net", 14), "net");
+        assert_eq!(
+            (count(999), count(1_234_567), counted(1, "site", "sites")),
+            ("999".into(), "1,234,567".into(), "1 site".into())
+        );
+    }
+}
