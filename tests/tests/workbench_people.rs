@@ -6,7 +6,7 @@
 use std::{cell::RefCell, collections::VecDeque, rc::Rc};
 
 use egui::Key;
-use egui_kittest::{Harness, kittest::Queryable as _};
+use egui_kittest::{Harness, kittest::{NodeT as _, Queryable as _}};
 use loka::{
     LokaApp,
     clock::now,
@@ -153,8 +153,8 @@ fn who_else_is_here_is_told_with_their_place_and_leads_there() {
 fn what_somebody_else_chose_says_so() {
     let (mut harness, script, sites) = window();
     let column = |kernel: &KernelId| Some(Column { gemm: Gemm::Fprop, kernel: kernel.clone() });
-    let kernel = harness.state().session().rows().find(|(_, row)| row.site == sites[0] && row.supported);
-    let kernel = kernel.map(|(_, row)| row.kernel.clone()).unwrap();
+    let kernel = harness.state().session().rows().find(|row| row.site == sites[0] && row.supported);
+    let kernel = kernel.map(|row| row.kernel.clone()).unwrap();
     let mut seq = 1;
     let mut choose = |harness: &mut Window, author: Author, seconds_ago: i64, command: Command| {
         seq += 1;
