@@ -6,7 +6,10 @@
 use std::{cell::RefCell, collections::VecDeque, rc::Rc};
 
 use egui::Key;
-use egui_kittest::{Harness, kittest::{NodeT as _, Queryable as _}};
+use egui_kittest::{
+    Harness,
+    kittest::{NodeT as _, Queryable as _},
+};
 use loka::{
     LokaApp,
     clock::now,

@@ -2,7 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use loka_core::export::{Export, Module, Refusal, Target, export, modules_from_text, modules_of};
+use loka_core::{
+    export::{Export, Module, Refusal, Target, export, modules_from_text, modules_of},
+    plan::{Plan, standing},
+};
 use serde_json::json;
 
 use crate::files;
@@ -46,9 +49,7 @@ pub fn run(args: &ExportArgs, json: bool) -> anyhow::Result<Outcome> {
         Some(path) => read_modules(path)?,
         None => modules_of(&plan),
     };
-    // The plan's own review is not asked here yet.
-    let status = "";
-    match export(&plan, &modules, target, status) {
+    match export(&plan, &modules, target, &status_of(&plan)) {
         Ok(export) if args.allow_loss || export.losses.is_empty() => {
             write(out, &export)?;
             tell(args, target, &export, Some(out), json)?;
@@ -62,6 +63,16 @@ pub fn run(args: &ExportArgs, json: bool) -> anyhow::Result<Outcome> {
             refuse(&refusal, json)?;
             Ok(Outcome::Failed)
         }
+    }
+}
+
+/// What the file says of the plan: a draft is marked wherever it goes.
+fn status_of(plan: &Plan) -> String {
+    match (&plan.draft, plan.release) {
+        (Some(why), _) => format!("DRAFT, not approved: {why}"),
+        (None, Some(release)) if standing(plan, None, None).is_approved() => format!("approved release {release}"),
+        (None, Some(release)) => format!("release {release}"),
+        (None, None) => String::new(),
     }
 }
 

@@ -157,8 +157,8 @@ pub const MARKS: usize = 200_000;
 pub const COMMENTS: usize = 20_000;
 pub const COMMENTS_BYTES: usize = 32 << 20;
 
-/// Of what a mark or a look remembers; ours have 64.
-pub const FINGERPRINT_BYTES: usize = 64;
+/// Of what a mark or a look remembers.
+pub const FINGERPRINT_BYTES: usize = loka_core::plan::FINGERPRINT_LETTERS;
 
 /// Of each digest and signature in an approval; ours have 88 at most.
 pub const DIGEST_BYTES: usize = 128;
