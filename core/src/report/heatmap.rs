@@ -278,14 +278,20 @@ fn legend(plan: &Plan, scale: Scale) -> Markup {
                     path class="bound-1" d=(format!("M{} 2v18", x(bound))) {}
                 }
             }
-            @if scale.has(bound) { (key(&html! { path class="bound-1" d="M7 0v14" {} }, &format!("threshold {}", short(bound)))) }
+            @if scale.has(bound) {
+                (key(&html! { path class="bound-1" d="M7 0v14" {} }, &format!("threshold {}", short(bound))))
+            }
             (key(&html! { path class="beyond-1" d="M1.5 1.5h11v11h-11z" {} }, "beyond it for certain"))
             (key(&html! { path class="chosen-0" d="M7 7h0" {} path class="chosen-1" d="M7 7h0" {} }, "chosen"))
             (key(&html! { path class="hand" d="M7 3.5l3.5 3.5l-3.5 3.5l-3.5 -3.5z" {} }, "chosen by hand"))
-            (key(&html! { path class="missing" d="M1 1h12v12h-12z" {} path class="notch" d="M13 1h-5l5 5z" {} }, "latency modelled"))
-            (key(&html! { path class="missing" d="M1 1h12v12h-12z" {} path class="hatch" d="M1 13L13 1M1 7L7 1M7 13L13 7" {} }, "no value"))
+            (key(&html! { (void()) path class="notch" d="M13 1h-5l5 5z" {} }, "latency modelled"))
+            (key(&html! { (void()) path class="hatch" d="M1 13L13 1M1 7L7 1M7 13L13 7" {} }, "no value"))
         }
     }
+}
+
+fn void() -> Markup {
+    html! { path class="missing" d="M1 1h12v12h-12z" {} }
 }
 
 fn key(shape: &Markup, text: &str) -> Markup {
