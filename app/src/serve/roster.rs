@@ -124,7 +124,7 @@ impl Badge {
     pub async fn changed(&mut self) {
         if self.people.changed().await.is_err() {
             // The server ends, and says so itself.
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 }
