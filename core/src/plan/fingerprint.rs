@@ -34,6 +34,9 @@ pub fn changed_since(was: &str, is: &str) -> Option<String> {
     }
     let (was, is): (Vec<&str>, Vec<&str>) = (was.split('|').collect(), is.split('|').collect());
     let ([was @ .., mods_were], [is @ .., mods_are]) = (was.as_slice(), is.as_slice()) else { return None };
+    if [was.len(), is.len()] != [Gemm::ALL.len(); 2] {
+        return None;
+    }
     let mut lines = Vec::new();
     for ((gemm, was), is) in Gemm::ALL.into_iter().zip(was).zip(is).filter(|((_, was), is)| was != is) {
         let (before, after) = (was.trim_end_matches(BY_HAND), is.trim_end_matches(BY_HAND));
