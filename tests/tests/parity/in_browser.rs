@@ -26,8 +26,16 @@ pub struct Server {
 impl Server {
     /// `listen`: an address and a port, 0 for any.
     pub fn start(stage: &Stage, listen: &str) -> Result<Self, String> {
+        Self::with(stage, listen, None)
+    }
+
+    /// For the people of that list alone.
+    pub fn with(stage: &Stage, listen: &str, users: Option<&Path>) -> Result<Self, String> {
         let mut command = Command::new(loka());
         command.args(["serve", "--json", "--listen", listen, "--page"]).arg(page()?).arg(&stage.trace);
+        if let Some(users) = users {
+            command.arg("--users").arg(users);
+        }
         let mut program = Program::start(&mut command)?;
         let ready: Value = serde_json::from_str(&program.line()).unwrap();
         let text = |key: &str| ready[key].as_str().unwrap().to_owned();
@@ -61,9 +69,14 @@ impl InBrowser {
 
     /// One more person at that server.
     pub fn of(stage: &Stage, server: &Server, person: &str) -> Result<Self, String> {
+        Self::by(stage, server, &server.link, person)
+    }
+
+    /// By a link of their own.
+    pub fn by(stage: &Stage, server: &Server, link: &str, person: &str) -> Result<Self, String> {
         let modules = std::env::var("LOKA_PLAYWRIGHT")
             .map_err(|_| "LOKA_PLAYWRIGHT does not say where playwright-core is: ./test installs it".to_owned())?;
-        let link = &server.link;
+        assert!(link.contains(&server.address), "{link}");
         let address = format!("{link}{}drive&name={person}", if link.contains('?') { '&' } else { '?' });
         let downloads = stage.room(person);
         let mut browser = Command::new("node");

@@ -1,9 +1,13 @@
 //! Several windows on one server, a server that goes and comes back, and pictures of page and window side by side for a
 //! person to look at.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use loka::driving::Look;
+use loka_tests::loka;
 
 use crate::{
     in_browser::{InBrowser, Server},
@@ -113,6 +117,78 @@ fn a_page_says_that_its_server_is_away() {
     // That a connection failed is what the browser says about it, and true.
     let other: Vec<String> = page.complaints().into_iter().filter(|line| !line.contains("WebSocket")).collect();
     assert!(other.is_empty(), "{other:?}");
+}
+
+/// A list of people with their tokens, made by the binary; gives what follows the server's address for each.
+fn people(stage: &Stage, roles: &[(&str, &str)]) -> (PathBuf, Vec<String>) {
+    let list = stage.room("people").join("users.json");
+    let link = |(name, role): &(&str, &str)| {
+        let mut add = Command::new(loka());
+        add.args(["user", "add", name, "--role", role, "--users"]).arg(&list);
+        let output = add.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let said = String::from_utf8(output.stdout).unwrap();
+        said.split_whitespace().find(|word| word.starts_with("?token=")).unwrap().to_owned()
+    };
+    let links = roles.iter().map(link).collect();
+    (list, links)
+}
+
+/// Owner and approver, each in a browser of their own: what one puts up the other signs, a change voids it.
+#[test]
+fn two_people_review_a_plan() {
+    let _turn = turn();
+    let stage = Stage::new(None, &["Grace".to_owned()], USUAL);
+    let (list, links) = people(&stage, &[("Ada", "owner"), ("Grace", "approver")]);
+    let opened = Server::with(&stage, "127.0.0.1:0", Some(&list)).and_then(|server| {
+        let link = |at: usize| format!("http://{}/{}", server.address, links[at]);
+        let both =
+            [InBrowser::by(&stage, &server, &link(0), "Ada")?, InBrowser::by(&stage, &server, &link(1), "Grace")?];
+        Ok((server, both))
+    });
+    let (_server, [mut ada, mut grace]) = match opened {
+        Ok(opened) => opened,
+        Err(why) => return skipped("a review by two", &why),
+    };
+    for window in [&mut ada, &mut grace] {
+        until(window, "every row", |look| has(look, &serde_json::json!({"complete": true})));
+        window.key("V");
+        until(window, "the review", |look| has(look, &serde_json::json!({"view": "Review"})));
+    }
+    click(&mut ada, "ComboBox", "Approvals needed");
+    let one = |look: &Look| look.nodes.iter().any(|node| node.label == "1 person");
+    let look = until(&mut ada, "the menu", one);
+    let role = look.nodes.iter().find(|node| node.label == "1 person").unwrap().role.clone();
+    click(&mut ada, &role, "1 person");
+    until(&mut ada, "the rule", |look| {
+        has(look, &serde_json::json!({"document": {"policy": {"approval": {"approvers": 1}}}}))
+    });
+    click(&mut ada, "Button", "Request approval");
+    let up = serde_json::json!({"review": {"release": {"number": 1, "changed": false}}});
+    until(&mut grace, "the version", |look| has(look, &up));
+
+    // An approver marks and says, and does not decide.
+    grace.key("N");
+    until(&mut grace, "a site", |look| !look.state["site"].is_null());
+    grace.key("A");
+    grace.key("Shift+C");
+    let mark = |look: &Look| look.state["review"]["marks"].as_array().is_some_and(|marks| marks.len() == 1);
+    until(&mut ada, "Grace's mark", mark);
+    let off = |look: &Look| look.nodes.iter().any(|node| node.label == "Undo" && node.disabled);
+    until(&mut grace, "an approver cannot undo", off);
+
+    grace.hand("grace.key.json");
+    let signed = serde_json::json!({"review": {"release": {"approvals": ["Grace"], "changed": false}}});
+    for window in [&mut ada, &mut grace] {
+        until(window, "the signature", |look| has(look, &signed) && says(look, "approved"));
+    }
+    keep(&mut ada, "review-owner.png");
+    keep(&mut grace, "review-approver.png");
+
+    click(&mut ada, "CheckBox", "Hard swish");
+    let void = serde_json::json!({"review": {"release": {"changed": true}}});
+    until(&mut grace, "Ada's change", |look| has(look, &void) && says(look, "what is on screen is not version 1"));
+    keep(&mut grace, "review-void.png");
 }
 
 #[test]
