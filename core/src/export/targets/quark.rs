@@ -51,15 +51,15 @@ pub fn write(job: &Job<'_>) -> Result<Written, Refusal> {
 fn layer(scheme: Scheme) -> Value {
     // The first axis of [rows, features] has one scale a row; axis 1, as in Quark's own preset, one a feature.
     let axis = (scheme == Scheme::Row).then_some(0);
-    quantizers(tensor(axis, false), tensor(axis, true))
+    quantizers(&tensor(axis, false), &tensor(axis, true))
 }
 
 /// No quantizer at all. A plain `null` instead is an error when Quark reads it.
 fn untouched() -> Value {
-    quantizers(Value::Null, Value::Null)
+    quantizers(&Value::Null, &Value::Null)
 }
 
-fn quantizers(weight: Value, input: Value) -> Value {
+fn quantizers(weight: &Value, input: &Value) -> Value {
     json!({"weight": weight, "input_tensors": input, "output_tensors": null, "bias": null, "target_device": null})
 }
 
