@@ -115,18 +115,20 @@ fn results_expire_by_age_driver_and_device() {
 fn signatures_are_asked_for_and_looked_into() {
     let made = Made::to_be_signed();
     let [fails, _] = made.found(&[]);
-    assert_eq!(fails, ["approval/keys", "approval/missing"]);
+    assert_eq!(fails, ["plan/draft", "approval/keys", "approval/missing"]);
     let key = SecretKey::new("Al", &[7; 32]).unwrap();
     let ring = |name: &str| {
         let people = vec![Keyed { name: name.to_owned(), key: key.public(), role: Role::Approver }];
         fs::write(made.path("keys.json"), KeyRing::new(people).unwrap().to_json()).unwrap();
     };
     ring("Al");
-    assert_eq!(made.found(&["--keys", "keys.json"])[0], ["approval/missing"]);
+    assert_eq!(made.found(&["--keys", "keys.json"])[0], ["plan/draft", "approval/missing"]);
     let mut plan = made.plan();
     let (digest, review_digest, note) = (plan.digest.clone(), plan.review_digest(), String::new());
     let (name, role) = ("Al".to_owned(), Role::Approver);
     plan.approvals.push(Approval::sign(Statement { digest, review_digest, name, role, at: now(), note }, &key));
+    // As `loka approve` does.
+    plan.draft = None;
     made.write_plan(&plan);
     let none: [Vec<String>; 2] = Default::default();
     assert_eq!(made.found(&["--keys", "keys.json"]), none);

@@ -281,9 +281,9 @@ mod tests {
             (comment("a\u{1b}[2J"), "control characters in a comment"),
             (Command::RequestApproval { note: long.clone() }, "a note has at most"),
             (Command::RequestApproval { note: "\u{7f}".to_owned() }, "control characters in a note"),
-            (mark(&"x".repeat(65)), "no fingerprint"),
+            (mark(&"x".repeat(limits::FINGERPRINT_BYTES + 1)), "no fingerprint"),
             (mark("a\nb"), "no fingerprint"),
-            (look(&"x".repeat(65)), "no fingerprint"),
+            (look(&"x".repeat(limits::FINGERPRINT_BYTES + 1)), "no fingerprint"),
             (Command::Look { site: SiteId::new(&"x".repeat(2000)), of: String::new() }, "no name"),
         ] {
             let line = refused(command);
