@@ -9,6 +9,7 @@ use crate::{
     app::LokaApp,
     clock::seconds_of_utc,
     driving::pipe,
+    keys,
     link::{LocalLink, Wake},
     picker::SystemPicker,
     settings::{FileStore, Settings, Store},
@@ -55,9 +56,10 @@ fn remembered_size(store: Option<&dyn Store>) -> [f32; 2] {
     [size[0].max(LEAST[0]), size[1].max(LEAST[1])]
 }
 
-/// Whose commands the journal keeps.
+/// Whose commands the journal keeps: as the person's own key calls them, which they sign with, else as the system does.
 fn me() -> Author {
-    let name = ["USER", "USERNAME"].iter().find_map(|name| std::env::var(name).ok());
+    let of_key = || keys::read(&keys::default_path()?).ok().map(|key| key.name);
+    let name = of_key().or_else(keys::user_name);
     Author::new(1, name.as_deref().unwrap_or("the desktop"))
 }
 

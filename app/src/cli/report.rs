@@ -5,12 +5,11 @@ use std::path::{Path, PathBuf};
 use loka_core::{
     plan::standing,
     report::{Source, html, markdown},
-    review::KeyRing,
     tables::read_results,
 };
 use serde_json::json;
 
-use crate::{clock, files};
+use crate::{clock, files, keys};
 
 use super::{
     check::read_plan,
@@ -56,7 +55,7 @@ pub fn run(args: &ReportArgs, json: bool) -> anyhow::Result<Outcome> {
     let format = args.format.map_or_else(|| Format::of(&args.out), Ok)?;
     let plan = read_plan(&args.plan)?;
     let results = args.results.as_deref().map(read_results).transpose()?;
-    let keys = args.keys.as_deref().map(read_keys).transpose()?;
+    let keys = args.keys.as_deref().map(keys::read_ring).transpose()?;
     // The clock is asked for signatures of the future alone: the report says nothing of when it was made.
     let standing = standing(&plan, keys.as_ref(), Some(clock::now()));
     let source = Source::new(&plan, results.as_ref(), standing)
@@ -72,8 +71,4 @@ pub fn run(args: &ReportArgs, json: bool) -> anyhow::Result<Outcome> {
         output::line(&format!("report written: {}", args.out.display()));
     }
     Ok(Outcome::Done)
-}
-
-fn read_keys(path: &Path) -> anyhow::Result<KeyRing> {
-    KeyRing::from_json(&files::read_text(path)?).map_err(|error| anyhow::anyhow!("{error}: {}", path.display()))
 }

@@ -12,13 +12,12 @@ use clap::ValueEnum;
 use loka_core::{
     engine::{self, EngineStatus},
     plan::{AskedApprovals, Finding, Gate, Plan, Severity, gate},
-    review::KeyRing,
     tables::read_results,
 };
 use serde_json::json;
 
 use super::output::{self, Outcome};
-use crate::{clock::now, files};
+use crate::{clock::now, files, keys};
 
 #[derive(clap::Args, Debug)]
 pub struct CheckArgs {
@@ -88,11 +87,6 @@ fn parse_plan(path: &Path, text: &str) -> anyhow::Result<Plan> {
     Plan::from_json(text).map_err(|error| anyhow::anyhow!("{error}: {}", path.display()))
 }
 
-fn read_keys(path: &Path) -> anyhow::Result<KeyRing> {
-    let text = files::read_text(path)?;
-    KeyRing::from_json(&text).map_err(|error| anyhow::anyhow!("{error}: {}", path.display()))
-}
-
 /// The driver or the device of the engine that would be taken here.
 fn named(asked: Option<&String>, here: impl Fn(EngineStatus) -> String) -> Option<String> {
     let asked = asked?;
@@ -128,7 +122,7 @@ pub fn run(args: &CheckArgs, json: bool) -> anyhow::Result<Outcome> {
     let text = files::read_text(&args.plan)?;
     let plan = parse_plan(&args.plan, &text)?;
     let results = read_results(&args.results)?;
-    let keys = args.keys.as_deref().map(read_keys).transpose()?;
+    let keys = args.keys.as_deref().map(keys::read_ring).transpose()?;
     let driver = named(args.driver.as_ref(), |status| status.driver);
     let device = named(args.device.as_ref(), |status| status.device);
     let asked = Gate {
