@@ -75,8 +75,8 @@ pub fn owner_of(key: Key, modifiers: Modifiers, typing: bool) -> Owner {
             | Key::Backspace
             | Key::Delete
     );
-    // Copying comes as an event of its own, and a field has its own undo.
-    let edits = modifiers.command && matches!(key, Key::A | Key::C | Key::V | Key::X | Key::Z | Key::Y);
+    // Copying comes as an event of its own, a field has its own undo, and one of many lines is sent by Ctrl+Enter.
+    let edits = modifiers.command && matches!(key, Key::A | Key::C | Key::V | Key::X | Key::Z | Key::Y | Key::Enter);
     if (typing && (moves || edits)) || (matches!(key, Key::C | Key::V | Key::X) && !modifiers.shift) {
         return Owner::Field;
     }
@@ -199,6 +199,7 @@ mod tests {
         }
         assert_eq!(owner_of(Key::Z, CTRL, true), Owner::Field);
         assert_eq!(owner_of(Key::C, CTRL, false), Owner::Field);
+        assert_eq!(owner_of(Key::Enter, CTRL, true), Owner::Field);
         assert_eq!(owner_of(Key::ArrowLeft, Modifiers::ALT, true), Owner::Field);
         assert_eq!(owner_of(Key::G, Modifiers::NONE, false), Owner::Field);
     }

@@ -165,14 +165,18 @@ fn draft_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: Option<&SiteId>) {
         (None, Some(_)) => "Comment on this site",
         (None, None) => "Comment on the plan",
     };
-    let field = TextEdit::multiline(&mut scene.view.review.draft).id(Id::unique("review draft")).desired_rows(2);
+    let id = Id::unique("review draft");
+    // Taken before the field takes it for a new line, and by the key's own modifiers: in a slow frame they are let go of
+    // by its end.
+    let sent = ui.memory(|memory| memory.has_focus(id))
+        && ui.input_mut(|input| input.consume_key(egui::Modifiers::COMMAND, Key::Enter));
+    let field = TextEdit::multiline(&mut scene.view.review.draft).id(id).desired_rows(2);
     let response = ui.add(field.desired_width(f32::INFINITY).hint_text(hint));
     response.widget_info(|| egui::WidgetInfo::labeled(egui::Role::MultilineTextInput, true, "Comment"));
     let wanted = std::mem::take(&mut scene.view.review.focus_draft);
     if wanted {
         response.request_focus();
     }
-    let sent = response.has_focus() && ui.input(|input| input.modifiers.command && input.key_pressed(Key::Enter));
     let ready = !scene.view.review.draft.trim().is_empty();
     let mut send = false;
     let below = ui.horizontal(|ui| {
@@ -192,6 +196,6 @@ fn draft_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: Option<&SiteId>) {
             scene.view.column.as_ref().map(|column| column.gemm).filter(|_| site.is_some() && reply_to.is_none());
         scene.view.review.reply_to = None;
         scene.send(Command::Comment { site: site.cloned(), gemm, reply_to, text });
-        ui.memory_mut(|memory| memory.surrender_focus(Id::unique("review draft")));
+        ui.memory_mut(|memory| memory.surrender_focus(id));
     }
 }
