@@ -78,8 +78,11 @@ fn controls(nodes: &[Node]) -> BTreeMap<String, usize> {
 fn is_of_its_place(node: &Node) -> bool {
     let timed = ["probed in ", "cancelled at ", "Version "].iter().any(|word| node.label.starts_with(word))
         || node.label.contains("UTC");
+    // Lines of what was done name files, and fade.
+    let fades =
+        ["Dismiss", "Show log", "Done"].contains(&node.label.as_str()) || node.label.starts_with("Plan written");
     let dated = node.label.starts_with("20") && node.label.contains(':');
-    timed || dated || node.label.contains('/') || node.label.contains("sha256:") || is_row(node)
+    timed || fades || dated || node.label.contains('/') || node.label.contains("sha256:") || is_row(node)
 }
 
 /// Of the sample's sites.
