@@ -379,3 +379,13 @@ pub fn open(address: &str, cookie: Option<&str>) -> WebSocket<TcpStream> {
     stream.set_write_timeout(Some(PATIENCE)).unwrap();
     tungstenite::client(request, stream).unwrap().0
 }
+
+/// Every window has heard the same, and made the same of it.
+#[track_caller]
+pub fn are_same(windows: &mut [&mut Window]) {
+    windows.iter_mut().for_each(|window| window.settle());
+    let first = (windows[0].follower.at(), windows[0].digest());
+    for window in &mut *windows {
+        assert_eq!((window.follower.at(), window.digest()), first);
+    }
+}

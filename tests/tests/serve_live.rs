@@ -14,7 +14,7 @@ use loka_core::{
     },
 };
 use loka_tests::{
-    serving::{PATIENCE, Server, Window, open},
+    serving::{PATIENCE, Server, Window, are_same, open},
     tiny,
 };
 use tempfile::TempDir;
@@ -40,15 +40,6 @@ fn pull(value: f64) -> Command {
 
 fn site(at: usize) -> SiteId {
     SiteId::new(&format!("layers.{at}"))
-}
-
-#[track_caller]
-fn are_same(windows: &mut [&mut Window]) {
-    windows.iter_mut().for_each(|window| window.settle());
-    let first = (windows[0].follower.at(), windows[0].digest());
-    for window in &mut *windows {
-        assert_eq!((window.follower.at(), window.digest()), first);
-    }
 }
 
 #[test]

@@ -20,7 +20,7 @@ use loka_core::{
 };
 use loka_tests::{
     run_in,
-    serving::{Server, Window, add_user},
+    serving::{Server, Window, add_user, are_same},
     tiny,
 };
 use tempfile::TempDir;
@@ -107,15 +107,6 @@ fn done(window: &mut Window, command: Command) {
     window.submit(command);
     window.until("it is done", |window| window.follower.num_waiting() == 0);
     assert_eq!(window.refused.len(), told, "{:?}", window.refused.last());
-}
-
-#[track_caller]
-fn are_same(windows: &mut [&mut Window]) {
-    windows.iter_mut().for_each(|window| window.settle());
-    let first = (windows[0].follower.at(), windows[0].digest());
-    for window in &mut *windows {
-        assert_eq!((window.follower.at(), window.digest()), first);
-    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! never one that the interval does not support.
 
 use loka_core::model::Estimate;
+pub use loka_core::report::{thousands as count, times};
 
 /// A value without an interval, three significant digits: `.196`, `1.05`, `3.1e-7`, `12,300`.
 pub fn plain(value: f64) -> String {
@@ -43,24 +44,6 @@ pub fn sentence(estimate: Estimate) -> String {
         (value, Some(half)) => format!("{value} ± {half} ({} to {})", plain(estimate.lo), plain(estimate.hi)),
         (value, None) => value,
     }
-}
-
-/// `1.19×`.
-pub fn times(speedup: f64) -> String {
-    format!("{speedup:.2}×")
-}
-
-/// Whole numbers with thousands separated: `8,192`.
-pub fn count(value: u64) -> String {
-    let digits = value.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// Microseconds.

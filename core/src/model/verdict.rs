@@ -39,3 +39,22 @@ pub enum Quadrant {
     Uncertain,
     Unsupported,
 }
+
+impl Quadrant {
+    /// The best first.
+    pub const BEST_FIRST: [Self; 8] = [
+        Self::SafeFast,
+        Self::SafeSlow,
+        Self::SafeUnknown,
+        Self::Uncertain,
+        Self::UnsafeFast,
+        Self::UnsafeSlow,
+        Self::UnsafeUnknown,
+        Self::Unsupported,
+    ];
+
+    /// Its place in [`Self::BEST_FIRST`].
+    pub fn rank(self) -> usize {
+        Self::BEST_FIRST.iter().position(|of| *of == self).unwrap_or(Self::BEST_FIRST.len() - 1)
+    }
+}

@@ -56,7 +56,7 @@ fn hex([red, green, blue]: [u8; 3]) -> String {
 /// light on a light ground, dark on a dark one, in decibels as elsewhere: classes count from the best.
 pub fn style(dark: bool) -> String {
     let mut text = String::new();
-    for quadrant in super::points::ORDER {
+    for quadrant in Quadrant::BEST_FIRST {
         let (at, colour) = (number(quadrant), hex(verdict(quadrant, dark)));
         let _ = write!(text, ".v{at}{{color:{colour}}}");
     }
@@ -70,7 +70,7 @@ pub fn style(dark: bool) -> String {
 
 /// Of a verdict's class.
 pub fn number(quadrant: Quadrant) -> usize {
-    super::points::ORDER.iter().position(|of| *of == quadrant).unwrap_or_default()
+    quadrant.rank()
 }
 
 #[cfg(test)]
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn verdicts_read_on_the_reports_grounds() {
         for (dark, ground) in [(false, [255, 255, 255]), (false, [246, 247, 249]), (true, [24, 27, 32])] {
-            for quadrant in super::super::points::ORDER {
+            for quadrant in Quadrant::BEST_FIRST {
                 let (a, b) = (luminance(verdict(quadrant, dark)) + 0.05, luminance(ground) + 0.05);
                 assert!(a.max(b) / a.min(b) >= 4.5, "{quadrant:?} on {ground:?}");
             }

@@ -7,7 +7,7 @@ use maud::{Markup, html};
 
 use crate::model::Quadrant;
 
-use super::{colour::number, points::ORDER};
+use super::colour::number;
 
 /// Of many shapes that look alike.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ impl Outlines {
             let side = 2.0 * half;
             format!("M{:.1} {:.1}h{side:.1}v{side:.1}h-{side:.1}z", x - half, y - half)
         };
-        match ORDER.get(verdict) {
+        match Quadrant::BEST_FIRST.get(verdict) {
             Some(Quadrant::SafeFast) => {
                 self.stroked.push_str(&circle(r));
                 self.filled.push_str(&circle(r));

@@ -13,18 +13,6 @@ use super::{
     scale::Scale,
 };
 
-/// All verdicts, the best first.
-pub const ORDER: [Quadrant; 8] = [
-    Quadrant::SafeFast,
-    Quadrant::SafeSlow,
-    Quadrant::SafeUnknown,
-    Quadrant::Uncertain,
-    Quadrant::UnsafeFast,
-    Quadrant::UnsafeSlow,
-    Quadrant::UnsafeUnknown,
-    Quadrant::Unsupported,
-];
-
 /// With more, those at one place are drawn once.
 const FEW: usize = 2_000;
 /// Steps of a place, in units of the picture.

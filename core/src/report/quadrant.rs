@@ -11,7 +11,7 @@ use crate::{
 use super::{
     colour::number,
     glyph::{Outlines, shape},
-    points::{ORDER, Points, word},
+    points::{Points, word},
     text::count,
 };
 
@@ -134,7 +134,7 @@ fn legend(points: &Points) -> Markup {
     let timed = points.time_shares.iter().any(|share| *share > 0.0);
     html! {
         div class="legend" {
-            @for quadrant in ORDER {
+            @for quadrant in Quadrant::BEST_FIRST {
                 @let at = number(quadrant);
                 @if points.num_by_verdict[at] > 0 || points.time_shares[at] > 0.0 {
                     span class="key" {

@@ -70,8 +70,12 @@ pub fn shorten(name: &str, most: usize) -> String {
     letters[..head].iter().chain(['…'].iter()).chain(&letters[letters.len() - tail..]).collect()
 }
 
-/// With thousands separated: `8,192`.
 pub fn count(value: usize) -> String {
+    thousands(value as u64)
+}
+
+/// With thousands separated: `8,192`.
+pub fn thousands(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
@@ -88,6 +92,7 @@ pub fn counted(value: usize, one: &str, many: &str) -> String {
     format!("{} {}", count(value), if value == 1 { one } else { many })
 }
 
+/// `1.19×`.
 pub fn times(speedup: f64) -> String {
     format!("{speedup:.2}×")
 }

@@ -7,22 +7,6 @@
 
 use crate::model::Quadrant;
 
-/// All verdicts, the best first.
-const ORDER: [Quadrant; 8] = [
-    Quadrant::SafeFast,
-    Quadrant::SafeSlow,
-    Quadrant::SafeUnknown,
-    Quadrant::Uncertain,
-    Quadrant::UnsafeFast,
-    Quadrant::UnsafeSlow,
-    Quadrant::UnsafeUnknown,
-    Quadrant::Unsupported,
-];
-
-fn rank(quadrant: Quadrant) -> usize {
-    ORDER.iter().position(|of| *of == quadrant).unwrap_or(ORDER.len() - 1)
-}
-
 /// One kernel as a candidate to speak for its GEMM.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share {
@@ -34,7 +18,7 @@ pub(super) struct Share {
 impl Share {
     /// Which of the two speaks for the GEMM.
     pub fn better(known: Option<Self>, other: Self) -> Option<Self> {
-        let key = |of: &Self| (!of.chosen, rank(of.quadrant));
+        let key = |of: &Self| (!of.chosen, of.quadrant.rank());
         let speed = |of: &Self| of.speedup.unwrap_or(0.0);
         match known {
             Some(known) if key(&known) < key(&other) => Some(known),
@@ -53,26 +37,26 @@ pub struct Shares {
 
 impl Shares {
     pub(super) fn add_point(&mut self, quadrant: Quadrant) {
-        self.num_points[rank(quadrant)] += 1;
+        self.num_points[quadrant.rank()] += 1;
     }
 
     /// `None`: a GEMM without a row in low precision counts as unsupported.
     pub(super) fn add_time(&mut self, quadrant: Option<Quadrant>, us: f64) {
-        self.time_us[rank(quadrant.unwrap_or(Quadrant::Unsupported))] += us;
+        self.time_us[quadrant.unwrap_or(Quadrant::Unsupported).rank()] += us;
     }
 
     pub fn num_points(&self, quadrant: Quadrant) -> usize {
-        self.num_points[rank(quadrant)]
+        self.num_points[quadrant.rank()]
     }
 
     /// `None` while no time is known.
     pub fn time_share(&self, quadrant: Quadrant) -> Option<f64> {
         let all: f64 = self.time_us.iter().sum();
-        (all > 0.0).then(|| self.time_us[rank(quadrant)] / all)
+        (all > 0.0).then(|| self.time_us[quadrant.rank()] / all)
     }
 
     pub fn all() -> [Quadrant; 8] {
-        ORDER
+        Quadrant::BEST_FIRST
     }
 }
 
@@ -100,7 +84,7 @@ mod tests {
         standings.add_time(Some(Quadrant::SafeFast), 30.0);
         standings.add_time(Some(Quadrant::Uncertain), 60.0);
         standings.add_time(None, 10.0);
-        let shares: Vec<f64> = ORDER.iter().filter_map(|of| standings.time_share(*of)).collect();
+        let shares: Vec<f64> = Quadrant::BEST_FIRST.iter().filter_map(|of| standings.time_share(*of)).collect();
         assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-12 && shares.len() == 8);
         assert_eq!(standings.time_share(Quadrant::Unsupported), Some(0.1));
     }
