@@ -200,6 +200,8 @@ pub struct Window {
     pub num_states: usize,
     /// Messages with steps since the window was opened.
     pub num_steps: usize,
+    /// Rows that steps brought, those that came again with a better interval too.
+    pub num_rows: usize,
     pub refused: Vec<String>,
     pub answers: Vec<Event>,
 }
@@ -227,6 +229,7 @@ impl Window {
             session: Session::default(),
             num_states: 0,
             num_steps: 0,
+            num_rows: 0,
             refused: Vec::new(),
             answers: Vec::new(),
         };
@@ -300,6 +303,9 @@ impl Window {
             News::Event(event) => {
                 if event.is_private() || matches!(*event, Event::OpenFailed { .. }) {
                     self.answers.push((*event).clone());
+                }
+                if let Event::Rows { rows, .. } = &*event {
+                    self.num_rows += rows.len();
                 }
                 self.session.event(*event);
             }

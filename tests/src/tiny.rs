@@ -9,12 +9,12 @@ const WIDTH: usize = 16;
 const ROWS: usize = 32;
 
 /// Independent features, no two alike.
-fn distribution(seed: usize) -> Distribution {
+fn distribution(seed: usize, width: usize) -> Distribution {
     let diag = |row: usize, column: usize| if row == column { 1.0 + ((row + seed) % 7) as f64 } else { 0.0 };
     Distribution {
         count: 1000,
-        mean: (0..WIDTH).map(|at| at as f64 * 0.01).collect(),
-        cov: Covariance::Full((0..WIDTH * WIDTH).map(|at| diag(at / WIDTH, at % WIDTH)).collect()),
+        mean: (0..width).map(|at| at as f64 * 0.01).collect(),
+        cov: Covariance::Full((0..width * width).map(|at| diag(at / width, at % width)).collect()),
         quantiles: None,
         hist: None,
         amax: None,
@@ -22,9 +22,14 @@ fn distribution(seed: usize) -> Distribution {
 }
 
 pub fn trace(num_sites: usize) -> TraceData {
+    trace_of(num_sites, WIDTH)
+}
+
+/// Layers of so many features in and out.
+pub fn trace_of(num_sites: usize, width: usize) -> TraceData {
     let id = |at: usize| format!("layers.{at}");
     let site = |at: usize| -> Value {
-        json!({"id": id(at), "class": "torch.nn.Linear", "m": ROWS, "k": WIDTH, "n": WIDTH, "dtype": "bf16",
+        json!({"id": id(at), "class": "torch.nn.Linear", "m": ROWS, "k": width, "n": width, "dtype": "bf16",
                "bias": false, "head": false, "tail": [], "feeds": []})
     };
     let manifest = json!({
@@ -34,10 +39,10 @@ pub fn trace(num_sites: usize) -> TraceData {
     let manifest: loka_core::model::Manifest = serde_json::from_value(manifest).unwrap();
     let stats = |at: usize| SiteStats {
         site: manifest.sites[at].clone(),
-        input: distribution(at),
-        grad_output: Some(distribution(at + 3)),
+        input: distribution(at, width),
+        grad_output: Some(distribution(at + 3, width)),
         cross_cov: None,
-        weight: WeightStats::Snapshot((0..WIDTH * WIDTH).map(|cell| ((cell * 37 + at) % 11) as f32 * 0.05).collect()),
+        weight: WeightStats::Snapshot((0..width * width).map(|cell| ((cell * 37 + at) % 11) as f32 * 0.05).collect()),
         weight_hist: None,
         weight_amax: None,
         bias: None,

@@ -2,9 +2,12 @@
 //! none is lost or comes out of order.
 //!
 //!     cargo bench --workspace --bench serve_load [--profile dev] -- [--clients 0,1,50,200] [--seconds 20] [--rounds 3]
+//!         [--sites 2000 [--width 16]] [--apart]
 //!
-//! The server is the real binary beside this program, probing the bundled sample again and again on the CPU engine; the
-//! windows are threads of this process, so that both share the machine's cores. One window follows the session as a
+//! The server is the real binary beside this program, probing the bundled sample again and again on the CPU engine (or,
+//! by `--sites`, a made-up trace of so many small layers, whose rows come by the thousand); the windows are threads of
+//! this process, so that both share the machine's cores. `--apart` gives the server one core and the windows another:
+//! what windows cost the engine is then the server's own work for them. One window follows the session as a
 //! browser does, and must end equal to one that joins last. The others take frames and note what came when: all must
 //! have the same frames in the same order. A marked command a few times a second is timed from its author to each.
 //!
@@ -26,10 +29,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use loka_core::session::{Command, Run};
+use loka_core::{
+    session::{Command, Run},
+    trace::write,
+};
 use loka_tests::{
     sample,
     serving::{Server, Window},
+    tiny,
 };
 
 use report::Report;
@@ -44,10 +51,24 @@ struct Args {
     rounds: usize,
     reviewers: Option<usize>,
     rate: f64,
+    /// Of a made-up trace; the sample without.
+    sites: Option<usize>,
+    /// Features of its layers.
+    width: usize,
+    apart: bool,
 }
 
 fn args() -> Args {
-    let mut args = Args { clients: vec![0, 1, 50, 200], seconds: 20.0, rounds: 1, reviewers: None, rate: 10.0 };
+    let mut args = Args {
+        clients: vec![0, 1, 50, 200],
+        seconds: 20.0,
+        rounds: 1,
+        reviewers: None,
+        rate: 10.0,
+        sites: None,
+        width: 16,
+        apart: false,
+    };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut value = || words.next().unwrap_or_else(|| panic!("{word} needs a value"));
@@ -56,6 +77,9 @@ fn args() -> Args {
             "--seconds" => args.seconds = value().parse().unwrap(),
             "--reviewers" => args.reviewers = Some(value().parse().unwrap()),
             "--rate" => args.rate = value().parse().unwrap(),
+            "--sites" => args.sites = Some(value().parse().unwrap()),
+            "--width" => args.width = value().parse().unwrap(),
+            "--apart" => args.apart = true,
             "--rounds" => args.rounds = value().parse().unwrap(),
             // Cargo's own.
             "--bench" => {}
@@ -74,18 +98,26 @@ fn main() {
     // One after the other in each round: a machine that slows down slows all of them.
     for round in 0..args.rounds {
         for clients in &args.clients {
-            println!("{}", run(*clients, args.seconds).line(round));
+            println!("{}", run(*clients, &args).line(round));
         }
     }
 }
 
 /// A server of its own, so that no run has the memory of the one before.
-fn run(num_clients: usize, seconds: f64) -> Report {
+fn run(num_clients: usize, args: &Args) -> Report {
+    let seconds = args.seconds;
     let folder = tempfile::TempDir::new().unwrap();
     let trace = folder.path().join("sample.trace.safetensors");
-    std::fs::copy(sample(), &trace).unwrap();
+    match args.sites {
+        Some(sites) => write(&trace, &tiny::trace_of(sites, args.width)).unwrap(),
+        None => drop(std::fs::copy(sample(), &trace).unwrap()),
+    }
     let clients = (num_clients + 8).to_string();
     let server = Server::start(folder.path(), ["--max-clients", clients.as_str()]);
+    if args.apart {
+        keep_on(server.child.id(), 0);
+        keep_on(std::process::id(), 1);
+    }
     let name = Some("sample.trace.safetensors");
     let mut author = Window::join(&server, 1, name);
     // However long this machine takes for it.
@@ -97,15 +129,19 @@ fn run(num_clients: usize, seconds: f64) -> Report {
     let stop = Arc::new(AtomicBool::new(false));
     let watchers: Vec<Watcher> =
         (0..num_clients).map(|at| Watcher::start(&server, 100 + at as u64, name, &stop)).collect();
-    watchers.iter().for_each(Watcher::wait_until_joined);
+    let joining = joined(&watchers);
     let before = Memory::of(&server);
-    let rows_of_probe = author.session.run.as_ref().map_or(0, |run| run.num_rows);
     let (start, mut marks, mut next_mark) = (Instant::now(), Vec::new(), Instant::now());
+    let rows_before = author.num_rows;
+    let mut halfway = None;
     // The one before is over.
     let mut engine = Engine { probes: 0.0, done: 1.0 };
     while start.elapsed().as_secs_f64() < seconds {
         author.pump(Duration::from_millis(5));
         engine.note(author.session.run.as_ref());
+        if halfway.is_none() && start.elapsed().as_secs_f64() > 0.5 * seconds {
+            halfway = Some(Memory::of(&server));
+        }
         if !author.session.is_running() {
             // Every site has rows: all are probed again.
             author.submit(Command::StartProbe);
@@ -119,8 +155,9 @@ fn run(num_clients: usize, seconds: f64) -> Report {
             marks.push((value.to_le_bytes(), Instant::now()));
         }
     }
-    let rows_per_second = engine.probes * rows_of_probe as f64 / start.elapsed().as_secs_f64();
+    let rows_per_second = (author.num_rows - rows_before) as f64 / start.elapsed().as_secs_f64();
     let after = Memory::of(&server);
+    let memory = [before, halfway.unwrap_or(before), after];
     author.submit(Command::CancelProbe);
     author.until("the probe ended", |window| !window.session.is_running());
     author.settle();
@@ -129,8 +166,29 @@ fn run(num_clients: usize, seconds: f64) -> Report {
     author.settle();
     let same = author.digest() == last.digest() && author.num_states == 1;
     stop.store(true, Ordering::Relaxed);
-    let seen = watchers.into_iter().map(|watcher| watcher.seen(&marks)).collect();
-    Report::of(num_clients, engine.probes, rows_per_second, seen, same, [before, after])
+    let seen = watchers.into_iter().zip(joining).map(|(watcher, joining)| watcher.seen(joining, &marks)).collect();
+    Report::of(num_clients, engine.probes, rows_per_second, seen, same, memory)
+}
+
+/// Waits until each has the whole session, which comes in many frames; gives their numbers.
+fn joined(watchers: &[Watcher]) -> Vec<usize> {
+    let counts = || watchers.iter().map(Watcher::num_frames).collect::<Vec<_>>();
+    let mut before = Vec::new();
+    loop {
+        let now = counts();
+        if now == before && !now.contains(&0) {
+            return now;
+        }
+        before = now;
+        std::thread::sleep(Duration::from_millis(800));
+    }
+}
+
+/// Every thread of a process on one core, and those that it starts later.
+fn keep_on(process: u32, core: usize) {
+    let words = ["-a", "-c", "-p", &core.to_string(), &process.to_string()].map(str::to_owned);
+    let done = std::process::Command::new("taskset").args(words).output().unwrap();
+    assert!(done.status.success(), "taskset: {}", String::from_utf8_lossy(&done.stderr));
 }
 
 /// How far the probes came, as the session tells it: a run of some seconds has no whole one.

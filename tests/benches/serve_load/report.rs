@@ -8,17 +8,19 @@ pub struct Report {
     /// Parts of one included.
     num_probes: f64,
     frames: usize,
+    /// Of one window.
+    megabytes: f64,
     /// Every window has the frames of every other, in the same order.
     alike: bool,
     /// The window that followed and one that joined last have the same session.
     same: bool,
     marks_ms: Vec<f64>,
     missing: usize,
-    memory: [Memory; 2],
+    memory: [Memory; 3],
 }
 
 impl Report {
-    pub const HEAD: &str = "| round | windows | probes | rows/s | frames each | alike | same session | marked commands seen | p50 ms | p99 ms | max ms | server MB before, after | server CPU s |\n|--:|--:|--:|--:|--:|---|---|--:|--:|--:|--:|--:|--:|";
+    pub const HEAD: &str = "| round | windows | probes | rows/s | frames, MB each | alike | same session | marked commands seen | p50 ms | p99 ms | max ms | server MB before, halfway, after | server CPU s |\n|--:|--:|--:|--:|--:|---|---|--:|--:|--:|--:|--:|--:|";
 
     pub fn of(
         clients: usize,
@@ -26,15 +28,16 @@ impl Report {
         rows_per_second: f64,
         seen: Vec<Seen>,
         same: bool,
-        memory: [Memory; 2],
+        memory: [Memory; 3],
     ) -> Self {
         let most = seen.iter().map(|seen| seen.marks_ms.len()).max().unwrap_or_default();
         let missing = seen.iter().map(|seen| most - seen.marks_ms.len()).sum();
         let alike = seen.windows(2).all(|pair| overlap(&pair[0].frames, &pair[1].frames));
         let frames = seen.first().map_or(0, |seen| seen.frames.len());
+        let megabytes = seen.first().map_or(0.0, |seen| seen.bytes as f64 / 1e6);
         let mut marks_ms: Vec<f64> = seen.into_iter().flat_map(|seen| seen.marks_ms).collect();
         marks_ms.sort_by(f64::total_cmp);
-        Self { clients, rows_per_second, num_probes, frames, alike, same, marks_ms, missing, memory }
+        Self { clients, rows_per_second, num_probes, frames, megabytes, alike, same, marks_ms, missing, memory }
     }
 
     pub fn line(&self, round: usize) -> String {
@@ -42,15 +45,16 @@ impl Report {
             let last = self.marks_ms.len().saturating_sub(1);
             self.marks_ms.get((share * last as f64).round() as usize).map_or("".to_owned(), |ms| format!("{ms:.1}"))
         };
-        let [before, after] = self.memory;
+        let [before, halfway, after] = self.memory;
         let yes = |yes: bool| if yes { "yes" } else { "NO" };
         format!(
-            "| {} | {} | {:.2} | {:.2} | {} | {} | {} | {} ({} missed) | {} | {} | {} | {:.0}, {:.0} | {:.1} |",
+            "| {} | {} | {:.2} | {:.0} | {}, {:.1} | {} | {} | {} ({} missed) | {} | {} | {} | {:.0}, {:.0}, {:.0} | {:.1} |",
             round + 1,
             self.clients,
             self.num_probes,
             self.rows_per_second,
             self.frames,
+            self.megabytes,
             yes(self.alike),
             yes(self.same),
             self.marks_ms.len(),
@@ -59,6 +63,7 @@ impl Report {
             at(0.99),
             at(1.0),
             before.megabytes,
+            halfway.megabytes,
             after.megabytes,
             after.cpu_seconds - before.cpu_seconds,
         )

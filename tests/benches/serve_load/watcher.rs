@@ -6,7 +6,7 @@ use std::{
     hash::{Hash as _, Hasher as _},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -21,13 +21,14 @@ pub type Mark = ([u8; 8], Instant);
 
 pub struct Watcher {
     thread: JoinHandle<Vec<(Arc<[u8]>, Instant)>>,
-    joined: Arc<AtomicBool>,
+    num_frames: Arc<AtomicUsize>,
 }
 
 /// What one window saw.
 pub struct Seen {
     /// Of every frame, in its order.
     pub frames: Vec<u64>,
+    pub bytes: usize,
     /// Milliseconds from a marked command to its frame.
     pub marks_ms: Vec<f64>,
 }
@@ -38,15 +39,15 @@ impl Watcher {
         let author = Author::new(key, &format!("Watcher {key}"));
         let hello = Follower::new(author, "load", trace.map(str::to_owned)).hello();
         socket.send(Message::Binary(encode(&hello).into())).unwrap();
-        let (joined, stop) = (Arc::new(AtomicBool::new(false)), stop.clone());
-        let told = joined.clone();
+        let (num_frames, stop) = (Arc::new(AtomicUsize::new(0)), stop.clone());
+        let told = num_frames.clone();
         let thread = std::thread::Builder::new().stack_size(256 << 10).spawn(move || {
             let mut frames = Vec::new();
             socket.get_ref().set_read_timeout(Some(Duration::from_millis(200))).unwrap();
             while !stop.load(Ordering::Relaxed) {
                 match socket.read() {
                     Ok(Message::Binary(bytes)) => {
-                        told.store(true, Ordering::Relaxed);
+                        told.fetch_add(1, Ordering::Relaxed);
                         frames.push((Arc::from(&bytes[..]), Instant::now()));
                     }
                     Ok(Message::Close(frame)) => panic!("closed: {frame:?}"),
@@ -57,18 +58,16 @@ impl Watcher {
             }
             frames
         });
-        Self { thread: thread.unwrap(), joined }
+        Self { thread: thread.unwrap(), num_frames }
     }
 
-    pub fn wait_until_joined(&self) {
-        while !self.joined.load(Ordering::Relaxed) {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+    pub fn num_frames(&self) -> usize {
+        self.num_frames.load(Ordering::Relaxed)
     }
 
-    /// Everything that came, looked through after the run.
-    pub fn seen(self, marks: &[Mark]) -> Seen {
-        let frames = self.thread.join().unwrap();
+    /// What came after the first `joining` frames, looked through after the run.
+    pub fn seen(self, joining: usize, marks: &[Mark]) -> Seen {
+        let frames = self.thread.join().unwrap().split_off(joining);
         let (mut at, mut marks_ms) = (0, Vec::with_capacity(marks.len()));
         for (value, sent) in marks {
             // Commands come in their order: what is before the last one's frame need not be looked at again.
@@ -78,7 +77,8 @@ impl Watcher {
                 marks_ms.push(1000.0 * frames[at].1.duration_since(*sent).as_secs_f64());
             }
         }
-        Seen { frames: frames.iter().map(|(bytes, _)| hash(bytes)).collect(), marks_ms }
+        let bytes = frames.iter().map(|(bytes, _)| bytes.len()).sum();
+        Seen { bytes, frames: frames.iter().map(|(bytes, _)| hash(bytes)).collect(), marks_ms }
     }
 }
 
