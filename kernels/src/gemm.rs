@@ -11,6 +11,7 @@ mod list;
 mod static_scale;
 
 pub use block::{BLOCK_COLUMNS, BlockLaunch, BlockType, block_gemm, casts_first};
+pub(crate) use list::{BLOCK_TAIL, STATIC_CAST};
 pub use list::{BLOCKS, GEMMS, STATIC_GEMMS};
 pub use static_scale::{StaticLaunch, X_BOX_COLUMNS, static_gemm};
 

@@ -9,10 +9,10 @@ const FP8_GEMM: Header = Header { name: "common/fp8_gemm.cuh", text: include_str
 const HEADERS: &[Header] = &[TYPES, HOPPER, WGMMA, FP8_GEMM];
 const STATIC_GEMM: Header =
     Header { name: "common/static_gemm.cuh", text: include_str!("../../cu/common/static_gemm.cuh") };
-const BLOCK_TAIL: Header =
+pub(crate) const BLOCK_TAIL: Header =
     Header { name: "common/block_tail.cuh", text: include_str!("../../cu/common/block_tail.cuh") };
 const EXCHANGE: Header = Header { name: "common/exchange.cuh", text: include_str!("../../cu/common/exchange.cuh") };
-const STATIC_CAST: Header =
+pub(crate) const STATIC_CAST: Header =
     Header { name: "common/static_cast.cuh", text: include_str!("../../cu/common/static_cast.cuh") };
 const STATIC_HEADERS: &[Header] = &[TYPES, FP8, BLOCK_TAIL, EXCHANGE, HOPPER, STATIC_CAST, WARP, WGMMA, STATIC_GEMM];
 
