@@ -1,8 +1,8 @@
 // architectures: sm_89 sm_90a sm_100a
 //
-// Takes the gradient dh [m, n] of h = hard swish(BlockNorm(z)) and z [m, n], both BF16, blocks of 256 columns; gives the
-// gradient dz of z in BF16 and as E4M3 codes, by one scale a row, or by one scale known beforehand. A null pointer is an
-// output that is not wanted.
+// Takes the gradient dh [m, n] of h = hard swish(BlockNorm(z)) and z [m, n], both BF16, blocks of 256 columns; gives
+// the gradient dz of z in BF16 and as E4M3 codes, by one scale a row, or by one scale known beforehand. A null pointer
+// is an output that is not wanted.
 //
 //     y = z * r,  r = 1 / sqrt(mean(z^2) + eps)                 means over a block
 //     g = dh * hs'(y),  hs'(y) = 0 below -3, 1 above 3, y / 3 + 1/2 between

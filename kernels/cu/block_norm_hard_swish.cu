@@ -4,13 +4,15 @@
 // h = hard swish(BlockNorm(z)) in BF16 and in E4M3 by one scale known beforehand, a power of two. A null pointer is an
 // output that is not wanted; without codes the scale is not read.
 //
-//     y = z / sqrt(mean z^2 + eps) over a block;  h = y * clamp(y / 6 + 1/2, 0, 1);  code = saturating cast of h / scale
+//     y = z / sqrt(mean z^2 + eps) over a block
+//     h = y * clamp(y / 6 + 1/2, 0, 1)
+//     code = saturating nearest-even cast of h / scale, of the FP32 h
 //
 // In FP32 from the load to the store, with the operations of common/block_tail.cuh: what a fused block has behind its
 // product. |h| <= 16, so that a scale of 2^-4 saturates nothing.
 //
-// Launch: `blockDim.x` = 256, any number of blocks (their warps stride over blocks of 256). z and h aligned to 16 bytes,
-// codes to 8.
+// Launch: kernels/src/norms.rs; `blockDim.x` = 256, any number of blocks (their warps stride over blocks of 256). z and
+// h aligned to 16 bytes, codes to 8.
 #include "common/block_tail.cuh"
 #include "common/cast.cuh"
 #include "common/norm.cuh"
