@@ -83,6 +83,8 @@ pub struct Timing {
     pub latency_us: Vec<f64>,
     /// The weight already cast (inference); the same as `latency_us` where no operand is the weight.
     pub cached_us: Vec<f64>,
+    /// Of a kernel with the site's tail inside: what the tail costs by itself behind the baseline's product. Else empty.
+    pub tail_us: Vec<f64>,
     /// What ran: the library's algorithm, the casts' launches.
     pub note: String,
 }

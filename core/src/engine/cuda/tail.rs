@@ -2,7 +2,10 @@
 
 use loka_kernels::probing::{TAIL_MAX_STEPS, TailOpcode, TailSource, TailStep, TailSteps};
 
-use crate::mods::{Step, Tail};
+use crate::{
+    model::NORM_BLOCK,
+    mods::{Step, Tail},
+};
 
 use super::{
     CudaError,
@@ -65,4 +68,16 @@ fn device_step(lane: &Lane, step: &Step, parameters: &mut Vec<Buffer<f32>>) -> R
         Step::Tanh => TailStep::of(TailOpcode::Tanh),
         Step::Gelu => TailStep::of(TailOpcode::Gelu),
     })
+}
+
+/// BlockNorm and hard swish of a product's FP64 output, in FP32's arithmetic, as FP64 again.
+pub(super) fn block_tail(lane: &Lane, product: &Buffer<f64>) -> Result<Buffer<f64>, CudaError> {
+    let steps = vec![Step::BlockNorm { eps: f32::EPSILON, block: NORM_BLOCK }, Step::HardSwish];
+    // Blocks know nothing of one another: each is a row.
+    let tail = DeviceTail::new(lane, &Tail { features: NORM_BLOCK, steps, ended_by: None })?;
+    let narrow = lane.tensor(product.len() / NORM_BLOCK, NORM_BLOCK)?;
+    tail.apply(lane, (product.address(), TailSource::F64), &narrow)?;
+    let wide = lane.stream.alloc(product.len())?;
+    lane.flat_to_f64(&narrow, &wide)?;
+    Ok(wide)
 }
