@@ -204,6 +204,7 @@ impl Place<'_, '_, '_> {
     fn assemble(&self, kernel: &KernelId, source: ChoiceSource, reason: String) -> Choice {
         let judged = self.judged;
         let row = judged.group.row(kernel);
+        let reason = reason::with_scale(reason, row);
         let speedup = row.and_then(ResultRow::speedup).filter(|speedup| speedup.is_finite());
         let others = judged.verdicts.iter().filter(|verdict| verdict.row.supported && verdict.row.kernel != *kernel);
         let passed_over = others.filter(|verdict| self.faster_than(speedup.unwrap_or(1.0), verdict.row));
@@ -222,6 +223,8 @@ impl Place<'_, '_, '_> {
             reason,
             error: row.map_or_else(BTreeMap::new, metrics_of),
             speedup,
+            static_scale: row.and_then(|row| row.static_scale).map(|known| f64::from(known.scale)),
+            saturation: row.and_then(|row| row.static_scale).map(|known| known.saturation),
             passed_over: passed_over.filter(told).map(|verdict| (verdict.row.kernel.clone(), why(verdict))).collect(),
             runners_up: judged
                 .admissible()
