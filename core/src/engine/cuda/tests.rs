@@ -12,7 +12,7 @@ use std::{
 
 use super::{CudaEngine, CudaError, SearchPath};
 use crate::{
-    engine::{Engine, EngineError, SiteJob, TimeOptions, Way},
+    engine::{Engine, EngineError, SiteJob, StaticScales, TimeOptions, Way},
     model::{Gemm, GemmShape, Kernel, ModSet, catalogue, kernel},
     stats::SamplerKind,
     trace::Trace,
@@ -128,6 +128,7 @@ fn job() -> SiteJob {
         mods: ModSet::none(),
         sampler: SamplerKind::Copula,
         seed: 0,
+        scales: StaticScales::default(),
     }
 }
 
