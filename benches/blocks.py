@@ -171,6 +171,17 @@ def column_casts(pairs: list) -> list:
     return [first_pass(operands), second_pass(operands)]
 
 
+def transposes(pairs: list):
+    """Codes of up to two matrices transposed: (codes, codes_t) each."""
+    operands = []
+    for codes, codes_t in pairs:
+        rows, cols = codes.shape
+        blocks = -(-rows // 64) * -(-cols // 128)
+        operands.append(CastOperand(0, codes.data_ptr(), 0, codes_t.data_ptr(), 0, 0, rows, cols, blocks))
+    a, b = (operands + [CastOperand()])[:2]
+    return launcher(cast("transpose_codes"), a.blocks + b.blocks, 256, 0, [a, b])
+
+
 # ---- References and peers ----------------------------------------------------------------------------------------
 
 

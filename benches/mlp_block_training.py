@@ -9,8 +9,10 @@ the gradient of the last output to the output, the gradient of x and those of th
     bf16 wgrad LoKA: weights cast by rows and, transposed, by columns; fused blocks that store z, h and its codes;
                block_backward to BF16 and to codes by rows; dgrad by the FP8 GEMM; wgrad in BF16 by torch.mm
     fp8 wgrad  the same with wgrad by the FP8 GEMM, gradient and input cast by columns
+    static     a power of two for each gradient, known beforehand (here from a step before, with a factor of two to
+               spare): blocks store z and codes, block_backward codes alone, wgrad takes both transposed
 
-and the first two's parts. Each a CUDA graph of its own, all of a line interleaved round by round, the L2 flushed before
+and the first one's parts. Each a CUDA graph of its own, all of a line interleaved round by round, the L2 flushed before
 every run; results printed and written line by line. Checks: kernels that store all against those that store one, bit
 for bit; outputs and gradients against FP64 autograd of the unquantised model, their relative L2 no more than 1.05 times
 that of the same recipe in separate steps. Exit 1, after the figures, where one failed.
@@ -31,10 +33,11 @@ import fp8_gemm as fp8
 import static_gemm as static
 from blocks import (BLOCK, CHAINS, EPS, H_SCALE, Block, Guarded, block_norm, casts_first, chosen, cold_times,
                     column_casts, column_operand, compiled, first_pass, geomean, graph, norm_backward, perceptron,
-                    row_operand, second_pass)  # fmt: skip
+                    row_operand, second_pass, transposes)  # fmt: skip
 from static_gemm import e4m3
 
 E4M3, BF16 = torch.float8_e4m3fn, torch.bfloat16
+VARIANTS = ("bf16 wgrad", "fp8 wgrad", "static")
 
 
 def one_check(blocks: list, x_type: str, rows: int, m: int, n: int, k: int, has_bias: bool) -> str:
@@ -94,7 +97,8 @@ def checks(blocks: list, rounds: int) -> int:
 class Layer:
     """One block's weight, what it stores, and the launches of a step."""
 
-    def __init__(self, blocks: list, plain: list, x, x_codes, x_scale, n: int, is_last: bool, saturated) -> None:
+    def __init__(self, blocks: list, plain: list, x, x_codes, x_scale, n: int, is_last: bool, saturated,
+                 reads_bf16: bool) -> None:  # fmt: skip
         (m, k), empty = x.shape, lambda rows, cols, kind: torch.empty(rows, cols, dtype=kind, device="cuda")
         ones = lambda count: torch.empty(count, device="cuda")
         self.x, self.w = x, ((torch.rand(n, k, device="cuda") * 2 - 1) / math.sqrt(k)).bfloat16()
@@ -103,12 +107,13 @@ class Layer:
         self.z, self.h = empty(m, n, BF16), empty(m, n, BF16)
         self.h_codes = None if is_last else empty(m, n, E4M3)
         self.h_scale, self.x_scale = torch.full((1,), H_SCALE, device="cuda"), x_scale
-        # Codes, unless the first x is read in BF16.
-        self.given = x if x_codes is None else x_codes
-        block = chosen(blocks, "bf16" if x_codes is None else "e4m3", "all", m, n, k)
-        self.entry = block.entry
-        self.forward = block.prepare(self.given, self.w_codes, self.h, x_scale, self.w_scales, self.h_scale, saturated,
-                                     None, self.z, self.h_codes)  # fmt: skip
+        block = chosen(blocks, "bf16" if reads_bf16 else "e4m3", "all", m, n, k)
+        self.entry, scales = block.entry, (x_scale, self.w_scales, self.h_scale, saturated, None)
+        outputs = (self.z, self.h_codes)
+        self.forward = block.prepare(x if reads_bf16 else x_codes, self.w_codes, self.h, *scales, *outputs)
+        # Of h, codes are enough, but at the end.
+        block = chosen(blocks, "e4m3", "all", m, n, k)
+        self.forward_static = block.prepare(x_codes, self.w_codes, self.h if is_last else None, *scales, *outputs)
         # The gradients: of z, of x, of w.
         self.dz, self.dz_codes, self.dz_scales = empty(m, n, BF16), empty(m, n, E4M3), ones(m)
         self.dx, self.dw = empty(m, k, BF16), empty(n, k, BF16)
@@ -119,10 +124,24 @@ class Layer:
         dz_t, dz_scales_t, x_t, x_scales_t = empty(n, m, E4M3), ones(n), empty(k, m, E4M3), ones(k)
         self.wgrad_casts = column_casts([(self.dz, dz_t, dz_scales_t), (x, x_t, x_scales_t)])
         self.wgrad_fp8 = best(n, k, m).prepare(dz_t, x_t, self.dw, dz_scales_t, x_scales_t, True)
-        self.kept = (dz_t, dz_scales_t, x_t, x_scales_t)
+        self.kept, self.saturated = (dz_t, dz_scales_t, x_t, x_scales_t), saturated
+        # With one scale for dz: the GEMM takes one a row.
+        self.dz_scale, self.spread = ones(1), ones(max(m, n))
+        self.dgrad_static = best(m, k, n).prepare(self.dz_codes, self.w_codes_t, self.dx, self.spread[:m],
+                                                  self.w_scales_t, True)  # fmt: skip
+        self.turn = transposes([(self.dz_codes, dz_t), (x_codes, x_t)])
+        self.x_spread = x_scale.expand(k).contiguous()
+        self.wgrad_static = best(n, k, m).prepare(dz_t, x_t, self.dw, self.spread[:n], self.x_spread, True)
+
+    def calibrate(self) -> None:
+        """The static scale of dz, from the dz that is there."""
+        scale = 2.0 ** math.ceil(math.log2(2 * self.dz.float().abs().max().item() / 448))
+        self.dz_scale.fill_(scale)
+        self.spread.fill_(scale)
 
     def backward(self, dh) -> None:
-        """The launch of block_backward, once it is known where dh lies."""
+        """The launches of block_backward, once it is known where dh lies."""
+        self.tail_static = norm_backward(dh, self.z, None, self.dz_codes, None, self.dz_scale, self.saturated)
         arguments = (dh, self.z, self.dz, self.dz_codes, self.dz_scales, None, None)
         self.tail = norm_backward(*arguments)
         # Behind work of PyTorch's, which may end in something else than a kernel.
@@ -137,10 +156,11 @@ class Step:
         self.dy = torch.randn(m, n, device="cuda", dtype=BF16)
         self.x_scale = torch.full((1,), static.SCALE, device="cuda")
         self.saturated = torch.zeros(1, dtype=torch.int64, device="cuda")
-        self.x_codes = torch.empty(m, k, dtype=E4M3, device="cuda") if casts_first(m, n, k) else None
+        self.x_codes = torch.empty(m, k, dtype=E4M3, device="cuda")
         self.layers, given = [], (self.x, self.x_codes, self.x_scale)
         for at in range(3):
-            layer = Layer(blocks, plain, *given, n, at == 2, self.saturated)
+            reads_bf16 = at == 0 and not casts_first(m, n, k)
+            layer = Layer(blocks, plain, *given, n, at == 2, self.saturated, reads_bf16)
             self.layers.append(layer)
             given = (layer.h, layer.h_codes, layer.h_scale)
         for at in range(3):
@@ -152,8 +172,10 @@ class Step:
         self.casts = [first_pass([row, column]) for row, column in zip(rows, columns)]
         self.casts += [second_pass(columns[:2]), second_pass(columns[2:])]
         self.forward = [first.forward, second.forward, third.forward]
-        if self.x_codes is not None:
-            self.forward.insert(0, static.cast_static(self.x, self.x_codes, self.x_scale, self.saturated))
+        x_cast = static.cast_static(self.x, self.x_codes, self.x_scale, self.saturated)
+        if casts_first(m, n, k):
+            self.forward.insert(0, x_cast)
+        self.forward_static = [x_cast, *(layer.forward_static for layer in self.layers)]
         self.parts = {
             "casts": self.casts,
             "forward": self.forward,
@@ -161,13 +183,20 @@ class Step:
             "dgrads": [layer.dgrad for layer in self.layers],
             "wgrads": [layer.wgrad for layer in self.layers],
             "fp8 wgrads": [run for layer in self.layers for run in (*layer.wgrad_casts, layer.wgrad_fp8)],
+            "static forward": self.forward_static,
+            "static tails": [layer.tail_static for layer in self.layers],
+            "turns": [layer.turn for layer in self.layers],
         }
 
-    def runs(self, has_fp8_wgrad: bool) -> list:
-        found = [*self.casts, *self.forward]
+    def runs(self, variant: str) -> list:
+        found = [*self.casts, *(self.forward_static if variant == "static" else self.forward)]
         for layer in reversed(self.layers):
-            found += [layer.tail if has_fp8_wgrad else layer.late_tail, layer.dgrad]
-            found += [*layer.wgrad_casts, layer.wgrad_fp8] if has_fp8_wgrad else [layer.wgrad]
+            if variant == "static":
+                found += [layer.tail_static, layer.dgrad_static, layer.turn, layer.wgrad_static]
+            elif variant == "fp8 wgrad":
+                found += [layer.tail, layer.dgrad, *layer.wgrad_casts, layer.wgrad_fp8]
+            else:
+                found += [layer.late_tail, layer.dgrad, layer.wgrad]
         return found
 
     def results(self) -> dict:
@@ -184,6 +213,7 @@ class Step:
             for to in (layer.h_codes, layer.dz_codes, layer.w_codes, layer.w_codes_t, *layer.kept[::2]):
                 if to is not None:
                     to.view(torch.uint8).fill_(0x7F)
+        self.x_codes.view(torch.uint8).fill_(0x7F)
 
     def exact(self) -> dict:
         """By FP64 autograd of the unquantised model."""
@@ -194,16 +224,16 @@ class Step:
         grads = torch.autograd.grad(y, [x, *weights], self.dy.double())
         return dict(zip(("y", "dx", "dw1", "dw2", "dw3"), (y.detach(), *grads)))
 
-    def separate(self, has_fp8_wgrad: bool) -> dict:
+    def separate(self, variant: str) -> dict:
         """The same recipe in PyTorch's steps around the same products of codes, summed in FP64."""
         scaled = lambda x, scales: e4m3(x.float() / scales)
         by_rows = lambda x: (x.float().abs().amax(1, keepdim=True) / 448).clamp(min=1e-12)
         product = lambda a, a_scales, b, b_scales: (
             (a.double() * a_scales.double()) @ (b.double() * b_scales.double()).t()
         ).bfloat16()
-        x, kept = self.x, []
+        x, x_scales, kept = self.x, [static.SCALE, H_SCALE, H_SCALE], []
         for at, layer in enumerate(self.layers):
-            scale, w_scales = (static.SCALE if at == 0 else H_SCALE), by_rows(layer.w)
+            scale, w_scales = x_scales[at], by_rows(layer.w)
             codes = scaled(x, scale)
             z = product(codes, torch.full_like(w_scales[:1], scale), scaled(layer.w, w_scales), w_scales)
             z.requires_grad_()
@@ -215,11 +245,15 @@ class Step:
             x, z, h = kept[at]
             (dz,) = torch.autograd.grad(h, z, dh)
             rows, columns = by_rows(dz), by_rows(self.layers[at].w.t())
+            if variant == "static":
+                rows = self.layers[at].dz_scale.view(1, 1)
+                x_scale = torch.full_like(rows, x_scales[at])
+                found[f"dw{at + 1}"] = product(scaled(dz, rows).t(), rows, scaled(x, x_scale).t(), x_scale)
             dh = product(scaled(dz, rows), rows, scaled(self.layers[at].w.t(), columns), columns)
-            if has_fp8_wgrad:
+            if variant == "fp8 wgrad":
                 of_dz, of_x = by_rows(dz.t()), by_rows(x.t())
                 found[f"dw{at + 1}"] = product(scaled(dz.t(), of_dz), of_dz, scaled(x.t(), of_x), of_x)
-            else:
+            elif variant == "bf16 wgrad":
                 found[f"dw{at + 1}"] = torch.mm(dz.t(), x)
         return {**found, "dx": dh}
 
@@ -227,11 +261,14 @@ class Step:
 def errors(step: Step, shape: tuple) -> tuple:
     """Relative L2 by variant: of ours and of separate steps; and how many checks failed."""
     exact, found, failed = step.exact(), {}, 0
-    for name, has_fp8_wgrad in (("bf16 wgrad", False), ("fp8 wgrad", True)):
+    for name in VARIANTS:
+        if name == "static":
+            for layer in step.layers:
+                layer.calibrate()
         step.poison()
-        for run in step.runs(has_fp8_wgrad):
+        for run in step.runs(name):
             run()
-        ours, separate = step.results(), step.separate(has_fp8_wgrad)
+        ours, separate = step.results(), step.separate(name)
         found[name] = {of: [fp8.relative_l2(ours[of], exact[of]), fp8.relative_l2(separate[of], exact[of])]
                        for of in exact}  # fmt: skip
         for of, (error, allowed) in found[name].items():
@@ -258,7 +295,7 @@ def measure(blocks: list, plain: list, shape: tuple, peers: list, rounds: int) -
     rel_l2, failed = errors(step, shape)
     row = {"m": m, "k": k, "n": n, "entries": [layer.entry for layer in step.layers], "rel_l2": rel_l2}
     # A graph does not keep what its kernels point to: `step` stays until the times are taken.
-    graphs = {"bf16 wgrad": graph(step.runs(False)), "fp8 wgrad": graph(step.runs(True))}
+    graphs = {name: graph(step.runs(name)) for name in VARIANTS}
     graphs |= {name: graph(runs) for name, runs in step.parts.items()}
     start = time.monotonic()
     for name in peers:
@@ -306,7 +343,7 @@ def main() -> None:
         if arguments.out:
             arguments.out.write_text(json.dumps({**about, "chains": kept}))
     for name in peers:
-        for ours in ("bf16 wgrad", "fp8 wgrad"):
+        for ours in VARIANTS:
             shares = [row["us"][name] / row["us"][ours] for row in kept if name in row["us"]]
             if shares:
                 print(f"{name} over {ours}: {geomean(shares):.3f} (geomean of {len(shares)}), least {min(shares):.3f}")
