@@ -1,12 +1,13 @@
-"""BlockNorm + hard swish by itself, forward and backward: kernels/cu/block_norm_hard_swish.cu and block_backward.cu.
+"""BlockNorm + hard swish by itself, forward and backward: kernels/cu/block_norm_hard_swish.cu and block_backward.cu;
+and codes transposed, transpose_codes.cu.
 
     python benches/block_tail.py [--checks 60] [--rounds 30] [--out FILE.json]
 
 Takes a GPU and PyTorch; gives, after the checks, median microseconds with a cold L2 and the share of a copy's bandwidth
 (read and written bytes a second of torch's copy_, the same run). Checks: values against FP64, half a unit of the last
 place and FP32's rounding allowed; codes of dz bit for bit those of a cast of dz, with their row scales and the count of
-saturated elements; poison and guards around each output; outputs left out in turns; rows of 256 to 16,384. Exit 1,
-after the figures, where one failed.
+saturated elements; poison and guards around each output; outputs left out in turns; rows of 256 to 16,384; ragged codes
+transposed. Exit 1, after the figures, where one failed.
 """
 
 import argparse
@@ -20,7 +21,8 @@ import torch
 import torch.nn.functional as F
 
 import fp8_gemm as fp8
-from blocks import BLOCK, EPS, H_SCALE, Guarded, block_norm, cold_times, graph, norm_backward, norm_forward
+from blocks import (BLOCK, EPS, H_SCALE, Guarded, block_norm, cold_times, graph, norm_backward, norm_forward,
+                    transposes)  # fmt: skip
 from static_gemm import e4m3
 
 SHAPES = [(1024, 1024), (1024, 2048), (2048, 2048), (6144, 2048), (12288, 2048), (1024, 4096), (6144, 4096)]
@@ -106,6 +108,20 @@ def backward_check(m: int, n: int, wants: tuple, is_static: bool) -> str:
     return ""
 
 
+def turn_check(m: int, n: int) -> str:
+    """One operand, and two."""
+    codes = [torch.randint(0, 256, shape, device="cuda").to(torch.uint8) for shape in ((m, n), (n, m))]
+    turned = [Guarded(*each.t().shape, torch.uint8) for each in codes]
+    for count in (1, 2):
+        transposes([(each, to.matrix) for each, to in zip(codes[:count], turned[:count])])()
+        for at, (each, to) in enumerate(zip(codes, turned)):
+            if not (to.is_intact() if at < count else to.is_untouched()):
+                return f"transpose_codes {m}x{n}: wrote what it should not"
+            if at < count and not torch.equal(to.matrix, each.t()):
+                return f"transpose_codes {m}x{n}: {int((to.matrix != each.t()).sum())} of operand {at + 1} are wrong"
+    return ""
+
+
 def checks(rounds: int) -> int:
     """How many failed."""
     random.seed(3)
@@ -118,6 +134,8 @@ def checks(rounds: int) -> int:
         for want, is_static in every if index < 8 else [random.choice(every)]:
             results.append(forward_check(m, n, want))
             results.append(backward_check(m, n, want, is_static))
+        results.append(turn_check(m, n))
+        results.append(turn_check(random.randint(1, 500), random.randint(1, 500)))
     failures = [wrong for wrong in results if wrong]
     for wrong in failures:
         print(f"FAILED: {wrong}")
@@ -129,6 +147,7 @@ def measure(m: int, n: int, rounds: int) -> dict:
     """Microseconds and bytes of each."""
     z, dh = inputs(m, n)
     h, dz, codes = torch.empty_like(z), torch.empty_like(z), torch.empty(m, n, dtype=torch.float8_e4m3fn, device="cuda")
+    turned = torch.empty(n, m, dtype=torch.float8_e4m3fn, device="cuda")
     rows, saturated = torch.empty(m, device="cuda"), torch.zeros(1, dtype=torch.int64, device="cuda")
     scale = torch.full((1,), H_SCALE, device="cuda")
     ways = {
@@ -139,6 +158,7 @@ def measure(m: int, n: int, rounds: int) -> dict:
         "dz": (6, norm_backward(dh, z, dz, None, None, None, None)),
         "dz rows": (7, norm_backward(dh, z, dz, codes, rows, None, None)),
         "dz static": (5, norm_backward(dh, z, None, codes, None, scale, saturated)),
+        "turn": (2, transposes([(codes, turned)])),
     }
     graphs = {name: graph([run]) for name, (_, run) in ways.items()}
     us = cold_times({name: made.replay for name, made in graphs.items()}, rounds)
