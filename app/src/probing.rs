@@ -41,7 +41,9 @@ fn at_site(latencies: &Latencies, kernel: &Kernel, gemm: Gemm, site: &Site, mods
     }
     let (ops, bias) = modified_ops(site, mods);
     let tail = (gemm == Gemm::Fprop).then(|| tail_us(&ops, bias, site.m, site.n));
-    Latency { tail_us: tail, ..latencies.latency(&kernel.id(), gemm, shape) }
+    let latency = latencies.latency(&kernel.id(), gemm, shape);
+    // Of a kernel with the tail inside the tail was timed beside it.
+    Latency { tail_us: latency.tail_us.or(tail), ..latency }
 }
 
 /// Which engine works, for a person, and when it is not CUDA, why not.

@@ -310,7 +310,8 @@ impl<'a> BlockReference<'a> {
     ) -> Result<(), CudaError> {
         let kind = if is_bf16 { TailSource::Bf16 } else { TailSource::F32 };
         self.tail.apply(lane, (output, kind), &self.output)?;
-        lane.block_distance(&lane.cast(&self.output, cast, Whole::default())?, &self.exact, sums)
+        let (cast, static_scale) = self.tail.next_cast(cast);
+        lane.block_distance(&lane.cast(&self.output, cast, Whole { amax: None, static_scale })?, &self.exact, sums)
     }
 }
 

@@ -87,8 +87,8 @@ impl CudaSite {
     }
 
     /// What is known of the left operand of fprop or dgrad beside the rows that are drawn.
-    fn whole(&self, _gemm: Gemm, rest_amax: f32) -> Whole {
-        Whole { amax: Some(rest_amax), static_scale: None }
+    fn whole(&self, gemm: Gemm, rest_amax: f32) -> Whole {
+        Whole { amax: Some(rest_amax), static_scale: self.job.scales.of(gemm).ok().map(|known| known.scale) }
     }
 
     /// fprop and dgrad: rows against the weight.

@@ -3,7 +3,7 @@
 use loka_kernels::probing::{TAIL_MAX_STEPS, TailOpcode, TailSource, TailStep, TailSteps};
 
 use crate::{
-    model::NORM_BLOCK,
+    model::{NORM_BLOCK, OperandCast},
     mods::{Step, Tail},
 };
 
@@ -16,6 +16,7 @@ use super::{
 /// A tail with its parameters uploaded.
 pub(super) struct DeviceTail {
     steps: TailSteps,
+    tail: Tail,
     /// The steps point into these.
     _parameters: Vec<Buffer<f32>>,
 }
@@ -26,7 +27,13 @@ impl DeviceTail {
         let steps = tail.steps.iter().map(|step| device_step(lane, step, &mut parameters));
         let steps = steps.collect::<Result<Vec<_>, _>>()?;
         let too_many = || CudaError::Refused(format!("a tail of {} steps; {TAIL_MAX_STEPS} fit a launch", steps.len()));
-        Ok(Self { steps: TailSteps::new(&steps).ok_or_else(too_many)?, _parameters: parameters })
+        let steps = TailSteps::new(&steps).ok_or_else(too_many)?;
+        Ok(Self { steps, tail: tail.clone(), _parameters: parameters })
+    }
+
+    /// How what comes out is cast for the next site.
+    pub fn next_cast(&self, cast: OperandCast) -> (OperandCast, Option<f32>) {
+        self.tail.next_cast(cast)
     }
 
     /// FP32 rows of the linear's outputs become rows of the block's.
