@@ -12,8 +12,8 @@ use std::{
 
 use super::{CudaEngine, CudaError, SearchPath};
 use crate::{
-    engine::{Engine, EngineError, SiteJob, StaticScales, Way},
-    model::{Gemm, ModSet, kernel},
+    engine::{Engine, EngineError, SiteJob, StaticScales, TimeOptions, Way},
+    model::{Gemm, GemmShape, Kernel, ModSet, catalogue, kernel},
     stats::SamplerKind,
     trace::Trace,
 };
@@ -204,6 +204,24 @@ fn a_kernel_that_does_not_compile_names_itself() {
     let engine = Machine::whole(&["COMPILE=6"]).open(None).unwrap();
     let error = engine.site(job()).unwrap().draw(Gemm::Fprop, &ways(), 0).unwrap_err();
     assert_eq!(error.to_string(), "NVRTC refused fill_normal: kernel.cu(1): error: no.");
+}
+
+/// The stand-in launches whatever it is given and computes nothing: every way of every kernel is tried, none is timed.
+#[test]
+fn kernels_that_compute_nothing_are_not_timed() {
+    let engine = Machine::whole(&[]).open(None).unwrap();
+    let options = TimeOptions { samples: 1, sample_us: 10.0, algorithms: 1 };
+    for (gemm, m) in [(Gemm::Fprop, 512), (Gemm::Fprop, 16), (Gemm::Dgrad, 256)] {
+        let shape = GemmShape { m, k: 512, n: 768 };
+        let runs = |kernel: &&Kernel| kernel.is_native() && kernel.refuses(gemm, shape).is_none();
+        let kernels: Vec<&'static Kernel> = catalogue().iter().filter(runs).collect();
+        let timed = engine.time(&kernels, gemm, shape, &options).unwrap();
+        assert_eq!(timed.len(), kernels.len());
+        for (id, outcome) in timed {
+            let reason = outcome.unwrap_err();
+            assert!(reason.starts_with("the output of ") && reason.ends_with(": not timed"), "{id}: {reason}");
+        }
+    }
 }
 
 #[test]
