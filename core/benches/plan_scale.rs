@@ -93,6 +93,7 @@ fn generate(num_sites: usize, seed: u64) -> Results {
                     error: Some(error(&mut dice, gemm)),
                     latency,
                     fidelity: None,
+                    static_scale: None,
                     sampler: "gaussian".to_owned(),
                     engine: "cpu".to_owned(),
                     device: "generated".to_owned(),

@@ -69,6 +69,7 @@ fn row(site: &SiteId, gemm: Gemm, kernel: &str, dice: &mut Dice) -> ResultRow {
             ..Latency::unknown("made up")
         },
         fidelity: None,
+        static_scale: None,
         sampler: "gaussian".to_owned(),
         engine: "cpu".to_owned(),
         device: "made up".to_owned(),

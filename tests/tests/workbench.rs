@@ -318,6 +318,7 @@ fn row(harness: &Harness<'_, LokaApp>, engine: &str, kernel: &str) -> ResultRow 
         error: Some(error),
         latency,
         fidelity: None,
+        static_scale: None,
         sampler: "copula".to_owned(),
         engine: engine.to_owned(),
         device: made_by(engine).device,

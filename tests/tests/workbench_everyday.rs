@@ -127,6 +127,7 @@ fn row(site: &SiteId, kernel: &str, error: f64) -> ResultRow {
         error: Some(error),
         latency,
         fidelity: None,
+        static_scale: None,
         sampler: "copula".to_owned(),
         engine: "cpu".to_owned(),
         device: made_here().device,

@@ -88,6 +88,7 @@ fn row(site: &str, gemm: Gemm, kernel: &str, error: f64, speedup: f64) -> Result
         error: Some(summary),
         latency,
         fidelity: None,
+        static_scale: None,
         sampler: "gaussian".to_owned(),
         engine: "cpu".to_owned(),
         device: "a test".to_owned(),

@@ -81,6 +81,7 @@ fn row(site: &Site, gemm: Gemm, kernel: &str, (error, speedup): (f64, f64), know
         error: Some(summary),
         latency: if known.latency { latency } else { unknown },
         fidelity: None,
+        static_scale: None,
         sampler: "copula".to_owned(),
         engine: "cpu".to_owned(),
         device: "a test".to_owned(),

@@ -105,6 +105,7 @@ fn row(site: &SiteId, gemm: Gemm, kernel: &str, shape: GemmShape, error: f64, us
         error: Some(summary),
         latency,
         fidelity: None,
+        static_scale: None,
         sampler: "copula".to_owned(),
         engine: String::new(),
         device: String::new(),

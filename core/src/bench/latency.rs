@@ -110,6 +110,7 @@ impl Latencies {
             latency_hi_us: known.range.1,
             gemm_us: known.gemm,
             cast_us: known.cast,
+            cached_us: None,
             baseline_us: None,
             tail_us: None,
             source: known.source,

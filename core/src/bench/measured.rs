@@ -41,6 +41,7 @@ impl Measured {
             latency_hi_us: record.latency_p90_us,
             gemm_us: record.gemm_us,
             cast_us: record.cast_us,
+            cached_us: record.latency_cached_us,
             baseline_us: baseline,
             tail_us: None,
             source: if record.latency_us.is_some() { LatencySource::Measured } else { LatencySource::None },

@@ -49,6 +49,12 @@ pub struct Choice {
     /// Over BF16 of the kernel's own source, with casts of its own: below the policy's least where only
     /// what it shares makes it worth it; then the reason says so.
     pub speedup: Option<f64>,
+    /// The left operand's scale and the probability that a step saturates with it: of kernels with a static scale
+    /// alone, which cannot run without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub static_scale: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saturation: Option<f64>,
     /// What could run instead, fastest first, at most three.
     pub runners_up: Vec<KernelId>,
     /// Faster kernels that were not taken, and why: `diff` explains changes with it.

@@ -222,6 +222,8 @@ impl Place<'_, '_, '_> {
             reason,
             error: row.map_or_else(BTreeMap::new, metrics_of),
             speedup,
+            static_scale: row.and_then(|row| row.static_scale).map(|known| f64::from(known.scale)),
+            saturation: row.and_then(|row| row.static_scale).map(|known| known.saturation),
             passed_over: passed_over.filter(told).map(|verdict| (verdict.row.kernel.clone(), why(verdict))).collect(),
             runners_up: judged
                 .admissible()

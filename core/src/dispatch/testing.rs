@@ -40,6 +40,7 @@ pub fn row(site: &str, gemm: Gemm, kernel: &str, error: f64, speedup: Option<f64
         error: Some(summary),
         latency,
         fidelity: None,
+        static_scale: None,
         sampler: "gaussian".to_owned(),
         engine: "cpu".to_owned(),
         device: "a test".to_owned(),

@@ -7,6 +7,8 @@ use crate::model::{Accumulation, Format, Gemm, Granularity, Kernel, KernelId, ke
 pub enum Scheme {
     High,
     Tensor,
+    /// One scale for x, known beforehand, and one a row of the weight. No target has it.
+    Static,
     Row,
     Block,
 }
@@ -19,6 +21,7 @@ impl Scheme {
         match self {
             Self::High => "high precision",
             Self::Tensor => "tensorwise",
+            Self::Static => "static",
             Self::Row => "rowwise",
             Self::Block => "blockwise",
         }
@@ -61,6 +64,7 @@ impl Wanted {
             Granularity::Tensor => Scheme::Tensor,
             Granularity::Row => Scheme::Row,
             Granularity::Block1x128 | Granularity::Block128x128 => Scheme::Block,
+            Granularity::Static => Scheme::Static,
         };
         Self {
             scheme,

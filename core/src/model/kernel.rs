@@ -39,15 +39,26 @@ impl fmt::Display for KernelId {
     }
 }
 
+/// Columns that share one mean square in [`Kernel::has_tail`] kernels: a tile of the output is as wide.
+pub const NORM_BLOCK: usize = 256;
+
 /// The scheme behind a recipe's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Scheme {
     Tf32,
     Bf16,
     Tensorwise,
-    Rowwise { power_of_two: bool },
+    Rowwise {
+        power_of_two: bool,
+    },
     RowwiseGwHp,
-    Blockwise { power_of_two: bool },
+    Blockwise {
+        power_of_two: bool,
+    },
+    /// The left operand by a scale known beforehand, the weight by rows.
+    Static,
+    /// The same with the site's BlockNorm and hard swish in the epilogue.
+    StaticBlock,
 }
 
 /// One catalogue entry: who runs it, and with what numerics.
@@ -126,6 +137,18 @@ static CATALOGUE: &[Kernel] = &[
         Scheme::Rowwise { power_of_two: false },
         Accumulate::Always,
         "LoKA's own GEMM, rowwise, fast accumulation",
+    ),
+    entry(
+        "loka/fp8-static+fast",
+        Scheme::Static,
+        Accumulate::Always,
+        "LoKA's own GEMM; x in BF16, cast on its way in by a scale known beforehand, fast accumulation",
+    ),
+    entry(
+        "loka/fp8-block+fast",
+        Scheme::StaticBlock,
+        Accumulate::Always,
+        "the same with BlockNorm(256) and hard swish in its epilogue; for a site whose tail is these two",
     ),
     entry("pytorch/bf16", Scheme::Bf16, Accumulate::Never, "torch.mm, eager"),
     entry(
@@ -220,10 +243,21 @@ impl Kernel {
         matches!(self.scheme, Scheme::Tf32 | Scheme::Bf16)
     }
 
+    /// True where the left operand's scale is known before the operand is: [`super::StaticScale`].
+    pub fn is_static(&self) -> bool {
+        matches!(self.scheme, Scheme::Static | Scheme::StaticBlock)
+    }
+
+    /// True where the site's tail is part of the kernel: only some tails fit (`mods::fits`), and latencies are of
+    /// GEMM and tail together.
+    pub fn has_tail(&self) -> bool {
+        self.scheme == Scheme::StaticBlock
+    }
+
     /// What this kernel does to the operands of one GEMM.
     pub fn numerics(&self, gemm: Gemm) -> GemmNumerics {
         use Format::{Bf16, E4m3, E5m2, F32, Tf32};
-        use Granularity::{Block1x128, Block128x128, Row, Tensor};
+        use Granularity::{Block1x128, Block128x128, Row, Static, Tensor};
         let fast = match self.accumulation {
             Accumulate::Never => false,
             Accumulate::Fprop => gemm == Gemm::Fprop,
@@ -254,6 +288,11 @@ impl Kernel {
                 let cast = |granularity| OperandCast { format: E4m3, granularity, power_of_two };
                 (cast(Block1x128), cast(right), fp8, Bf16)
             }
+            // The block's sums go into the norm before anything rounds them.
+            Scheme::Static | Scheme::StaticBlock => {
+                let output = if self.scheme == Scheme::Static { Bf16 } else { F32 };
+                (OperandCast::scaled_pow2(E4m3, Static), OperandCast::scaled(E4m3, Row), fp8, output)
+            }
         };
         GemmNumerics { a, b, accumulation, output }
     }
@@ -262,6 +301,16 @@ impl Kernel {
     /// elements at a time along the reduced dimension and store rows of a multiple of 16; blockwise
     /// scales need whole blocks of 128 (gpu.md, loka.md §4).
     pub fn refuses(&self, gemm: Gemm, shape: GemmShape) -> Option<String> {
+        match (self.scheme, gemm) {
+            (Scheme::Static, Gemm::Wgrad) => {
+                return Some("wgrad reads both operands transposed, which casting on the way in cannot".to_owned());
+            }
+            (Scheme::StaticBlock, Gemm::Dgrad | Gemm::Wgrad) => return Some("only fprop has a tail".to_owned()),
+            (Scheme::StaticBlock, Gemm::Fprop) if !shape.n.is_multiple_of(NORM_BLOCK) => {
+                return Some(format!("n = {} is not a multiple of {NORM_BLOCK}", shape.n));
+            }
+            _ => {}
+        }
         let numerics = self.numerics(gemm);
         let narrow = |cast: OperandCast| matches!(cast.format, Format::E4m3 | Format::E5m2);
         if !narrow(numerics.a) {

@@ -19,13 +19,13 @@ mod verdict;
 
 pub use canonical::{canonical_json, sha256, sha256_of};
 pub use gemm::{Gemm, GemmShape};
-pub use kernel::{Kernel, KernelId, baseline_kernel, catalogue, kernel};
+pub use kernel::{Kernel, KernelId, NORM_BLOCK, baseline_kernel, catalogue, kernel};
 pub use manifest::{Loss, Manifest, Model, Run};
 pub use matrix::Matrix;
 pub use metric::{Estimate, Metric};
 pub use mod_set::{ModKind, ModSet, UnknownMod};
 pub use moment::Moment;
-pub use recipe::{Accumulation, Format, GemmNumerics, Granularity, OperandCast};
+pub use recipe::{Accumulation, Format, GemmNumerics, Granularity, OperandCast, StaticScale};
 pub use record::{KernelRecord, LatencySource};
 pub use row::{ErrorSummary, Fidelity, Latency, ResultRow, Results, ResultsMeta};
 pub use site::{Site, SiteId, TailOp};

@@ -23,6 +23,18 @@ pub enum Granularity {
     Row,
     Block1x128,
     Block128x128,
+    /// One for the tensor, known before the tensor is: [`StaticScale`].
+    Static,
+}
+
+/// The scale of a [`Granularity::Static`] operand: a code stands for code * scale, and a value beyond 448 * scale
+/// saturates.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StaticScale {
+    /// A power of two, so that scaling itself is exact.
+    pub scale: f32,
+    /// Probability that at least one element of a step's whole tensor saturates.
+    pub saturation: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

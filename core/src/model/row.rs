@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Estimate, Gemm, GemmShape, KernelId, LatencySource, Manifest, Metric, ModSet, SiteId};
+use super::{Estimate, Gemm, GemmShape, KernelId, LatencySource, Manifest, Metric, ModSet, SiteId, StaticScale};
 
 /// Errors of one GEMM's output over all draws so far.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -45,6 +45,9 @@ pub struct Latency {
     pub latency_hi_us: Option<f64>,
     pub gemm_us: Option<f64>,
     pub cast_us: Option<f64>,
+    /// `latency_us` with the weight already cast. Of a kernel with a static scale x is BF16 here and in
+    /// `latency_us`, and already codes in `gemm_us`.
+    pub cached_us: Option<f64>,
     /// `cublaslt/bf16` from the same source.
     pub baseline_us: Option<f64>,
     /// Bias, norm and activation after fprop, from the bytes they move. Always modelled.
@@ -62,6 +65,7 @@ impl Latency {
             latency_hi_us: None,
             gemm_us: None,
             cast_us: None,
+            cached_us: None,
             baseline_us: None,
             tail_us: None,
             source: LatencySource::None,
@@ -100,6 +104,8 @@ pub struct ResultRow {
     pub error: Option<ErrorSummary>,
     pub latency: Latency,
     pub fidelity: Option<Fidelity>,
+    /// Of x at fprop and of dy at dgrad; `None` where the kernel finds its scales itself.
+    pub static_scale: Option<StaticScale>,
     /// How inputs were drawn: `gaussian`, `copula`, or `through <site>` behind a modified block.
     pub sampler: String,
     pub engine: String,

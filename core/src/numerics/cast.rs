@@ -49,16 +49,31 @@ pub fn scale_from_amax(amax: f32, format: Format, power_of_two: bool) -> f32 {
     if bits & 0x7F_FFFF == 0 { scale } else { f32::from_bits((bits & 0x7F80_0000) + 0x80_0000) }
 }
 
-/// Casts an operand. `tensor_amax`: the amax of the whole tensor when `source` is a part of it;
-/// a tensorwise scale must not be finer than the real one.
-pub fn cast_panels(source: &Panels, cast: OperandCast, tensor_amax: Option<f32>) -> CastPanels {
+/// What is known of the whole tensor that an operand is, or is a part of.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Whole {
+    /// A tensorwise scale must not be finer than the real one.
+    pub amax: Option<f32>,
+    /// A power of two. A static cast without one gives NaN: no scale is a good guess.
+    pub static_scale: Option<f32>,
+}
+
+impl From<Option<f32>> for Whole {
+    fn from(amax: Option<f32>) -> Self {
+        Self { amax, static_scale: None }
+    }
+}
+
+/// Casts an operand. `whole`: what is known of the tensor beside `source`, its amax alone as `Some(amax)`.
+pub fn cast_panels(source: &Panels, cast: OperandCast, whole: impl Into<Whole>) -> CastPanels {
     let mut to = CastPanels::empty(source);
-    cast_into(source, cast, tensor_amax, &mut to);
+    cast_into(source, cast, whole, &mut to);
     to
 }
 
 /// [`cast_panels`] into memory that is used again.
-pub fn cast_into(source: &Panels, cast: OperandCast, tensor_amax: Option<f32>, to: &mut CastPanels) {
+pub fn cast_into(source: &Panels, cast: OperandCast, whole: impl Into<Whole>, to: &mut CastPanels) {
+    let whole = whole.into();
     to.panels.like(source);
     let stretch = match cast.granularity {
         Granularity::Block1x128 | Granularity::Block128x128 => BLOCK,
@@ -70,9 +85,14 @@ pub fn cast_into(source: &Panels, cast: OperandCast, tensor_amax: Option<f32>, t
             Scales::None
         }
         Granularity::Tensor => {
-            let amax = larger(source.amax(), tensor_amax.unwrap_or(0.0));
+            let amax = larger(source.amax(), whole.amax.unwrap_or(0.0));
             let scale = scale_from_amax(amax, cast.format, cast.power_of_two);
             round::divide(cast.format, &source.data, scale, &mut to.panels.data);
+            Scales::Tensor(scale)
+        }
+        Granularity::Static => {
+            let scale = whole.static_scale.unwrap_or(f32::NAN);
+            round::multiply(cast.format, &source.data, scale.recip(), &mut to.panels.data);
             Scales::Tensor(scale)
         }
         Granularity::Row | Granularity::Block1x128 | Granularity::Block128x128 => {

@@ -78,6 +78,25 @@ pub fn divide(format: Format, from: &[f32], scale: f32, to: &mut [f32]) {
     });
 }
 
+/// Multiplies by `factor`, a power of two, and rounds onto the grid of `format`: infinity saturates there, which the
+/// correction of [`divide`] would turn into NaN.
+pub fn multiply(format: Format, from: &[f32], factor: f32, to: &mut [f32]) {
+    vectorized!((format: Format = format, from: &'a [f32] = from, factor: f32 = factor, to: &'a mut [f32] = to) -> () {
+        match format {
+            Format::F32 => multiply_with(from, factor, to, |value| value),
+            Format::Tf32 => multiply_with(from, factor, to, tf32),
+            Format::Bf16 => multiply_with(from, factor, to, bf16),
+            Format::E4m3 => multiply_with(from, factor, to, e4m3),
+            Format::E5m2 => multiply_with(from, factor, to, e5m2),
+        }
+    });
+}
+
+#[inline(always)]
+fn multiply_with(from: &[f32], factor: f32, to: &mut [f32], round: impl Fn(f32) -> f32) {
+    from.iter().zip(to).for_each(|(value, to)| *to = round(*value * factor));
+}
+
 #[inline(always)]
 fn divide_with(from: &[f32], scale: f32, to: &mut [f32], round: impl Fn(f32) -> f32) {
     let divisor = Divisor::new(scale);

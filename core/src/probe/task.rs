@@ -269,6 +269,7 @@ impl SiteTask {
             error: evidence.and_then(|evidence| evidence.summary(self.outputs(gemm), config.confidence)),
             latency: (config.latency)(kernel, gemm, &self.site, mods),
             fidelity: evidence.and_then(|evidence| evidence.fidelity),
+            static_scale: None,
             sampler: self.sampler.clone(),
             engine: info.name.to_owned(),
             device: info.device.clone(),

@@ -65,7 +65,8 @@ pub(super) fn code_format(format: Format) -> CodeFormat {
 pub(super) fn scale_mode(granularity: Granularity) -> ScaleMode {
     match granularity {
         Granularity::None => ScaleMode::None,
-        Granularity::Tensor => ScaleMode::Tensor,
+        // One scale for the tensor; who knows it beforehand is the caller's matter.
+        Granularity::Tensor | Granularity::Static => ScaleMode::Tensor,
         Granularity::Row => ScaleMode::Row,
         Granularity::Block1x128 => ScaleMode::Block1x128,
         Granularity::Block128x128 => ScaleMode::Block128x128,

@@ -76,6 +76,7 @@ impl Prepared {
         match self.numerics.a.granularity {
             Granularity::None => "no casts".to_owned(),
             Granularity::Tensor => "casts: amax_tensor, cast_tensorwise".to_owned(),
+            Granularity::Static => "casts: by a static scale".to_owned(),
             Granularity::Row => "casts: cast_rowwise, and cast_columnwise for transposed copies".to_owned(),
             _ => "casts: cast_blockwise".to_owned(),
         }
@@ -289,6 +290,7 @@ impl Operands {
                 let grid = casts::cast_columnwise(&mut operands, sms);
                 launch("cast_columnwise", grid, &operands)
             }
+            Granularity::Static => Err(CudaError::Refused("a static scale is cast inside its GEMM".to_owned())),
             Granularity::Block1x128 | Granularity::Block128x128 => {
                 let grid = casts::cast_blockwise(&mut operands, sms);
                 launch("cast_blockwise", grid, &operands)

@@ -88,7 +88,8 @@ impl Operand {
         };
         let scaling = match cast.granularity {
             Granularity::None => Scaling::None,
-            Granularity::Tensor => Scaling::Tensor,
+            // A static scale is one for the tensor as well, where a product looks it up.
+            Granularity::Tensor | Granularity::Static => Scaling::Tensor,
             Granularity::Row => Scaling::Row,
             Granularity::Block1x128 => Scaling::Block1x128,
             Granularity::Block128x128 => Scaling::Block128x128,

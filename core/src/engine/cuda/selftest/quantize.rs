@@ -185,7 +185,7 @@ pub(super) fn worth(lane: &Lane, cast: &Cast, (rows, cols): (usize, usize)) -> R
             let scale = |row: usize, col: usize| {
                 let at = match cast.cast.granularity {
                     Granularity::None => return 1.0,
-                    Granularity::Tensor => 0,
+                    Granularity::Tensor | Granularity::Static => 0,
                     Granularity::Row => row,
                     Granularity::Block1x128 | Granularity::Block128x128 => col / 128 * rows + row,
                 };

@@ -63,6 +63,7 @@ impl ScaledRange {
             Granularity::Row => "row",
             Granularity::Block1x128 => "1 × 128",
             Granularity::Block128x128 => "128 × 128",
+            Granularity::Static => "static",
         };
         let power = if self.cast.power_of_two { ", pow2" } else { "" };
         format!("{format} · {scaling}{power}")

@@ -155,6 +155,7 @@ fn underivable(cast: OperandCast) -> Option<&'static str> {
     match cast.granularity {
         Granularity::Tensor if cast.power_of_two => Some("a power-of-two scale moves in jumps that a series hides"),
         Granularity::Tensor => None,
+        Granularity::Static => Some("a static scale does not follow the amax: the error jumps where values saturate"),
         Granularity::Row => Some("a row's scale follows that row's amax; the series has the tensor's only"),
         Granularity::Block1x128 | Granularity::Block128x128 => {
             Some("a block's scale follows that block's amax; the series has the tensor's only")
