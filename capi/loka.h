@@ -43,8 +43,7 @@ enum {
     LOKA_X_E5M2 = 2,       /* codes of x are E5M2, else E4M3 */
     LOKA_X_ROW_SCALES = 4, /* x has a scale a row, else one */
     LOKA_W_ROW_SCALES = 8, /* w has a scale a row, else one */
-    LOKA_X_E4M3 = 16,      /* of a block: x is E4M3 already, else BF16 */
-    LOKA_H_E4M3 = 32       /* of a block: h is stored in E4M3, else in BF16 */
+    LOKA_X_E4M3 = 16       /* of a block: x is E4M3 already, else BF16 */
 };
 
 /* One operand of a cast; null for what a call does not use. */
@@ -95,18 +94,28 @@ int32_t loka_cast_static(int32_t device, const void *x, const float *scale, void
 int32_t loka_fp8_gemm(int32_t device, const void *x, const float *x_scales, const void *w, const float *w_scales,
                       void *y, uint32_t m, uint32_t n, uint32_t k, uint32_t flags, int32_t tiling, void *stream);
 
-/* The same with x in BF16, cast on its way in to E4M3 by *x_scale, which must be a power of two; fast accumulation.
- * Adds how many elements of x saturated to *saturated. */
+/* y = x w^T + bias with x in BF16, cast on its way in to E4M3 by *x_scale, which must be a power of two; fast
+ * accumulation. bias: BF16 [n], aligned to 4 bytes, or null. Adds how many elements of x saturated to *saturated. */
 int32_t loka_fp8_static_gemm(int32_t device, const void *x, const float *x_scale, const void *w, const float *w_scales,
-                             void *y, uint64_t *saturated, uint32_t m, uint32_t n, uint32_t k, uint32_t flags,
-                             int32_t tiling, void *stream);
+                             const void *bias, void *y, uint64_t *saturated, uint32_t m, uint32_t n, uint32_t k,
+                             uint32_t flags, int32_t tiling, void *stream);
 
-/* h [m, n] = hard swish(BlockNorm(x w^T)), blocks of 256 columns, n a multiple of 256. x is BF16, cast as above, or
- * E4M3; h is BF16, or E4M3 by *h_scale, a power of two, which may be null for BF16. |BlockNorm| is at most 16, so that
- * 2^-4 saturates nothing. */
+/* z = x w^T + bias, h = hard swish(BlockNorm(z)), blocks of 256 columns, n a multiple of 256. x is BF16, cast as above,
+ * or E4M3. Stores those of z BF16, h BF16 and codes of h E4M3, each [m, n], that are not null; codes by *h_scale, a
+ * power of two. |BlockNorm| is at most 16, so that 2^-4 saturates nothing. */
 int32_t loka_fp8_block(int32_t device, const void *x, const float *x_scale, const void *w, const float *w_scales,
-                       void *h, const float *h_scale, uint64_t *saturated, uint32_t m, uint32_t n, uint32_t k,
-                       uint32_t flags, void *stream);
+                       const void *bias, void *z, void *h, void *codes, const float *h_scale, uint64_t *saturated,
+                       uint32_t m, uint32_t n, uint32_t k, uint32_t flags, void *stream);
+
+/* The tail alone, of z BF16 [m, n]: h BF16 and codes as above, those that are not null. */
+int32_t loka_block_norm_hard_swish(int32_t device, const void *z, void *h, void *codes, const float *h_scale,
+                                   uint32_t m, uint32_t n, void *stream);
+
+/* The gradient of z from dh BF16 [m, n] and z: dz BF16 and its codes in E4M3, those that are not null. Codes have a
+ * scale a row, to row_scales [m], as loka_cast_rowwise would give; or, where dz_scale is not null, that one scale, a
+ * power of two, and *saturated counts. n is at most 16,384. */
+int32_t loka_block_backward(int32_t device, const void *dh, const void *z, void *dz, void *codes, float *row_scales,
+                            const float *dz_scale, uint64_t *saturated, uint32_t m, uint32_t n, void *stream);
 
 #ifdef __cplusplus
 }

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use loka_core::engine::cuda::{
     CudaError,
-    raw::{BlockTypes, GemmMemory, RawStream},
+    raw::{GemmMemory, RawStream},
 };
 
 use crate::{devices::opened, outcome::guarded};
@@ -13,11 +13,9 @@ use crate::{devices::opened, outcome::guarded};
 const FAST: u32 = 1;
 const X_E5M2: u32 = 2;
 const X_ROW_SCALES: u32 = 4;
-const W_ROW_SCALES: u32 = 8;
-const X_E4M3: u32 = 16;
-const H_E4M3: u32 = 32;
+pub const W_ROW_SCALES: u32 = 8;
 
-fn known(flags: u32, which: u32) -> Result<(), CudaError> {
+pub fn known(flags: u32, which: u32) -> Result<(), CudaError> {
     match flags & !which {
         0 => Ok(()),
         unknown => Err(CudaError::Refused(format!("flags that this call does not have: {unknown:#x}"))),
@@ -57,6 +55,7 @@ pub unsafe extern "C" fn loka_fp8_gemm(
             x_scales: x_scales as u64,
             w: w as u64,
             w_scales: w_scales as u64,
+            bias: 0,
             out: y as u64,
             m,
             n,
@@ -68,7 +67,7 @@ pub unsafe extern "C" fn loka_fp8_gemm(
     })
 }
 
-/// y = x w^T, x BF16 and cast on its way in.
+/// y = x w^T + bias, x BF16 and cast on its way in.
 ///
 /// # Safety
 /// As `loka.h` says of the pointers.
@@ -80,6 +79,7 @@ pub unsafe extern "C" fn loka_fp8_static_gemm(
     x_scale: *const f32,
     w: *const c_void,
     w_scales: *const f32,
+    bias: *const c_void,
     y: *mut c_void,
     saturated: *mut u64,
     m: u32,
@@ -96,6 +96,7 @@ pub unsafe extern "C" fn loka_fp8_static_gemm(
             x_scales: x_scale as u64,
             w: w as u64,
             w_scales: w_scales as u64,
+            bias: bias as u64,
             out: y as u64,
             m,
             n,
@@ -103,45 +104,5 @@ pub unsafe extern "C" fn loka_fp8_static_gemm(
             w_scaled_by_rows: flags & W_ROW_SCALES != 0,
         };
         opened(device)?.static_gemm(RawStream(stream as u64), &at, saturated as u64, tiling_of(tiling))
-    })
-}
-
-/// h = hard swish(BlockNorm(x w^T)).
-///
-/// # Safety
-/// As `loka.h` says of the pointers.
-#[unsafe(no_mangle)]
-#[expect(clippy::too_many_arguments, reason = "plain values for callers in any language")]
-pub unsafe extern "C" fn loka_fp8_block(
-    device: i32,
-    x: *const c_void,
-    x_scale: *const f32,
-    w: *const c_void,
-    w_scales: *const f32,
-    h: *mut c_void,
-    h_scale: *const f32,
-    saturated: *mut u64,
-    m: u32,
-    n: u32,
-    k: u32,
-    flags: u32,
-    stream: *mut c_void,
-) -> i32 {
-    guarded(|| {
-        known(flags, W_ROW_SCALES | X_E4M3 | H_E4M3)?;
-        let has = |flag| flags & flag != 0;
-        let at = GemmMemory {
-            x: x as u64,
-            x_scales: x_scale as u64,
-            w: w as u64,
-            w_scales: w_scales as u64,
-            out: h as u64,
-            m,
-            n,
-            k,
-            w_scaled_by_rows: has(W_ROW_SCALES),
-        };
-        let types = BlockTypes { is_x_e4m3: has(X_E4M3), is_h_e4m3: has(H_E4M3) };
-        opened(device)?.block(RawStream(stream as u64), &at, types, [h_scale as u64, saturated as u64])
     })
 }

@@ -5,6 +5,7 @@
 
 #![expect(unsafe_code, reason = "a C ABI: pointers of callers")]
 
+mod blocks;
 mod casts;
 mod devices;
 mod gemms;

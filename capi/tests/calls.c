@@ -1,4 +1,5 @@
 /* Calls libloka as training code does, against stand-ins for the driver and NVRTC that print what is launched. */
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,18 +62,36 @@ int main(void) {
                                     LOKA_FAST, -1, at(0x77)));
     told("null", loka_fp8_gemm(0, at(0x1000), at(0), at(0x2000), at(0x4000), at(0x5000), 300, 512, 1024, LOKA_FAST, -1,
                                at(0x77)));
-    told("static", loka_fp8_static_gemm(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), at(0x5000), at(0x6000), 300,
-                                        512, 1024, LOKA_W_ROW_SCALES, -1, at(0x77)));
-    told("block", loka_fp8_block(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), at(0x5000), NULL, at(0x6000), 300,
-                                 512, 1024, LOKA_W_ROW_SCALES, at(0x77)));
-    told("block of codes", loka_fp8_block(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), at(0x5000), at(0x7000),
-                                          at(0x6000), 300, 512, 1024, LOKA_X_E4M3 | LOKA_H_E4M3, at(0x77)));
-    told("codes without a scale", loka_fp8_block(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), at(0x5000), NULL,
-                                                 at(0x6000), 300, 512, 1024, LOKA_H_E4M3, at(0x77)));
-    told("ragged block", loka_fp8_block(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), at(0x5000), NULL, at(0x6000),
-                                        300, 400, 1024, 0, at(0x77)));
+    told("static", loka_fp8_static_gemm(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), at(0xb0), at(0x5000),
+                                        at(0x6000), 300, 512, 1024, LOKA_W_ROW_SCALES, -1, at(0x77)));
+    told("block to h", loka_fp8_block(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), NULL, NULL, at(0x5000), NULL,
+                                      NULL, at(0x6000), 300, 512, 1024, LOKA_W_ROW_SCALES, at(0x77)));
+    told("block of codes", loka_fp8_block(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), at(0xb0), NULL, NULL,
+                                          at(0x5000), at(0x7000), at(0x6000), 300, 512, 1024, LOKA_X_E4M3, at(0x77)));
+    told("block to z and h", loka_fp8_block(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), NULL, at(0x8000),
+                                            at(0x5000), NULL, NULL, at(0x6000), 300, 512, 1024, 0, at(0x77)));
+    told("block to nothing", loka_fp8_block(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), NULL, NULL, NULL, NULL,
+                                            NULL, at(0x6000), 300, 512, 1024, 0, at(0x77)));
+    told("codes without a scale", loka_fp8_block(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), NULL, NULL, NULL,
+                                                 at(0x5000), NULL, at(0x6000), 300, 512, 1024, 0, at(0x77)));
+    told("ragged block", loka_fp8_block(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), NULL, NULL, at(0x5000), NULL,
+                                        NULL, at(0x6000), 300, 400, 1024, 0, at(0x77)));
+    told("tail", loka_block_norm_hard_swish(0, at(0x1000), at(0x2000), NULL, NULL, 300, 512, at(0x77)));
+    told("ragged tail", loka_block_norm_hard_swish(0, at(0x1000), at(0x2000), NULL, NULL, 300, 300, at(0x77)));
+    told("backward", loka_block_backward(0, at(0x1000), at(0x2000), at(0x3000), at(0x4000), at(0x5000), NULL, NULL, 300,
+                                         512, at(0x77)));
+    told("backward by a static scale", loka_block_backward(0, at(0x1000), at(0x2000), NULL, at(0x4000), NULL,
+                                                           at(0x5000), at(0x6000), 300, 512, at(0x77)));
+    told("no place for scales", loka_block_backward(0, at(0x1000), at(0x2000), NULL, at(0x4000), NULL, NULL, NULL, 300,
+                                                    512, at(0x77)));
     pthread_t thread;
     if (pthread_create(&thread, NULL, elsewhere, NULL) != 0) return 1;
     pthread_join(thread, NULL);
+    /* The driver is there by now: libloka loaded it. */
+    int (*get_current)(void **);
+    *(void **)&get_current = dlsym(RTLD_DEFAULT, "cuCtxGetCurrent");
+    void *context = NULL;
+    if (get_current == NULL || get_current(&context) != 0) return 1;
+    told("the thread's context is another", context != at(0xCA));
     return 0;
 }

@@ -51,11 +51,17 @@ int cuLaunchKernelEx(const launch *l, void *function, void **arguments, void **e
     printf("  %s <<<%u, %u, %u, %p>>>", (const char *)function, l->grid[0], l->block[0], l->shared, l->stream);
     for (unsigned i = 0; i < l->count; i++) printf(" [%d: %d]", l->attributes[i].id, l->attributes[i].value[0]);
     if (current != PRIMARY) printf(" in a context of another");
-    if (strstr(function, "gemm") || strstr(function, "_block_")) {
-        int pointers = strstr(function, "_block_") ? 4 : strstr(function, "static") ? 3 : 2;
-        for (int i = 0; i < pointers; i++) printf(" %#lx", *(unsigned long *)arguments[3 + i]);
-        const unsigned *shape = arguments[3 + pointers];
-        printf(" m %u n %u k %u steps %u %u", shape[0], shape[1], shape[2], shape[6], shape[7]);
+    if (strncmp(function, "sm90", 4) == 0) {
+        int is_block = strstr(function, "_block_") != NULL, is_static = is_block || strstr(function, "static");
+        int maps = strstr(function, "_all_") ? 5 : 3, pointers = is_block ? 4 : is_static ? 3 : 2;
+        for (int i = 0; i < pointers; i++) printf(" %#lx", *(unsigned long *)arguments[maps + i]);
+        const unsigned *shape = arguments[maps + pointers];
+        printf(" m %u n %u k %u, %u %u", shape[0], shape[1], shape[2], shape[6], shape[7]);
+        if (is_static) printf(" bias %#lx", *(unsigned long *)(shape + 8));
+    } else if (strncmp(function, "block", 5) == 0) {
+        int pointers = strstr(function, "backward") ? 7 : 4;
+        for (int i = 0; i < pointers; i++) printf(" %#lx", *(unsigned long *)arguments[i]);
+        printf(" %u", *(unsigned *)arguments[pointers]);
     }
     printf("\n");
     fflush(stdout);

@@ -6,6 +6,7 @@
 //! made on the host and travel with the launch. The context is the device's primary one, which PyTorch uses too, and the
 //! calling thread keeps the one that it had.
 
+mod blocks;
 mod casts;
 mod gemms;
 
@@ -16,8 +17,9 @@ use loka_kernels::Grid;
 
 use super::{CudaError, SearchPath, arguments::Arguments, driver::Device, nvrtc::Nvrtc, ops::Kernels, stream};
 
+pub use blocks::{BackwardMemory, BlockOutputs};
 pub use casts::CastMemory;
-pub use gemms::{BlockTypes, GemmMemory};
+pub use gemms::GemmMemory;
 
 /// A GPU with LoKA's kernels.
 pub struct Gpu {

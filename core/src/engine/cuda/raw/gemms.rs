@@ -1,9 +1,6 @@
 //! Products in memory of others: takes operands by address, gives launches of `loka_kernels::gemm`.
 
-use loka_kernels::gemm::{
-    BLOCK_COLUMNS, BlockType, Fp8Product, TILE_K, TensorMap, X_BOX_COLUMNS, X_ROWS, Y_BOX, block_gemm, fp8_gemm,
-    static_gemm,
-};
+use loka_kernels::gemm::{Fp8Product, TILE_K, TensorMap, X_BOX_COLUMNS, X_ROWS, Y_BOX, fp8_gemm, static_gemm};
 
 use super::{
     super::{CudaError, arguments::Arguments, driver::Matrix},
@@ -19,18 +16,14 @@ pub struct GemmMemory {
     /// E4M3
     pub w: u64,
     pub w_scales: u64,
+    /// BF16 `[n]`, or 0: only of what casts x on its way in, and of blocks.
+    pub bias: u64,
+    /// Of blocks h in BF16, 0 where it is not wanted.
     pub out: u64,
     pub m: u32,
     pub n: u32,
     pub k: u32,
     pub w_scaled_by_rows: bool,
-}
-
-/// What a block reads and stores.
-#[derive(Clone, Copy, Debug)]
-pub struct BlockTypes {
-    pub is_x_e4m3: bool,
-    pub is_h_e4m3: bool,
 }
 
 impl Gpu {
@@ -44,6 +37,7 @@ impl Gpu {
         tiling: Option<u32>,
     ) -> Result<(), CudaError> {
         self.check(at)?;
+        aligned("the output", at.out, 16)?;
         let &GemmMemory { m, n, k, w_scaled_by_rows, .. } = at;
         let product = Fp8Product { m, n, k, fast, is_x_e5m2, scaled_by_rows: w_scaled_by_rows };
         let mut launch = picked(fp8_gemm(product, self.device.multiprocessors), at, tiling)?;
@@ -68,10 +62,12 @@ impl Gpu {
         tiling: Option<u32>,
     ) -> Result<(), CudaError> {
         self.check(at)?;
+        aligned("the output", at.out, 16)?;
         aligned("saturated", saturated, 8)?;
         let &GemmMemory { m, n, k, .. } = at;
         let launches = static_gemm(m, n, k, at.w_scaled_by_rows, self.device.multiprocessors);
-        let launch = picked(launches, at, tiling)?;
+        let mut launch = picked(launches, at, tiling)?;
+        launch.shape.bias = at.bias;
         let arguments = Arguments::new()
             .structure(self.map(at.x, [m, k], true, [launch.x_rows, X_BOX_COLUMNS])?)
             .structure(self.map(at.w, [n, k], false, [launch.w_rows, TILE_K])?)
@@ -83,55 +79,23 @@ impl Gpu {
         self.launch(stream, launch.entry, launch.grid, &arguments)
     }
 
-    /// out = hard swish(BlockNorm(x w^T)), blocks of 256 columns. x is BF16, cast as above, or E4M3 already; so is out,
-    /// by the scale at `h_scale`, which may be null where out is BF16.
-    pub fn block(
-        &self,
-        stream: RawStream,
-        at: &GemmMemory,
-        types: BlockTypes,
-        [h_scale, saturated]: [u64; 2],
-    ) -> Result<(), CudaError> {
-        self.check(at)?;
-        aligned("saturated", saturated, 8)?;
-        if types.is_h_e4m3 {
-            aligned("h_scale", h_scale, 4)?;
-        }
-        let &GemmMemory { m, n, k, .. } = at;
-        let of = |is_e4m3| if is_e4m3 { BlockType::E4m3 } else { BlockType::Bf16 };
-        let kinds = (of(types.is_x_e4m3), of(types.is_h_e4m3));
-        let launch = block_gemm([m, n, k], kinds, at.w_scaled_by_rows, self.device.multiprocessors).ok_or_else(|| {
-            CudaError::Refused(format!(
-                "a block wants m, n, k of at least 1, n a multiple of {BLOCK_COLUMNS} and k of 16, not {m}, {n}, {k}"
-            ))
-        })?;
-        let arguments = Arguments::new()
-            .structure(self.map(at.x, [m, k], !types.is_x_e4m3, launch.x_box)?)
-            .structure(self.map(at.w, [n, k], false, [BLOCK_COLUMNS, TILE_K])?)
-            .structure(self.map(at.out, [m, n], !types.is_h_e4m3, launch.h_box)?)
-            .value(at.x_scales)
-            .value(at.w_scales)
-            .value(h_scale)
-            .value(saturated)
-            .structure(launch.shape);
-        self.launch(stream, launch.entry, launch.grid, &arguments)
-    }
-
-    fn check(&self, at: &GemmMemory) -> Result<(), CudaError> {
+    pub(super) fn check(&self, at: &GemmMemory) -> Result<(), CudaError> {
         let (major, minor) = self.device.capability;
         if (major, minor) != (9, 0) {
             return Err(CudaError::Refused(format!(
                 "LoKA's GEMMs are built for compute capability 9.0, this GPU has {major}.{minor}"
             )));
         }
-        for (what, address) in [("x", at.x), ("w", at.w), ("the output", at.out)] {
-            aligned(what, address, 16)?;
-        }
+        aligned("x", at.x, 16)?;
+        aligned("w", at.w, 16)?;
         aligned("x_scales", at.x_scales, 4)?;
+        if at.bias != 0 {
+            aligned("bias", at.bias, 4)?;
+        }
         aligned("w_scales", at.w_scales, 4)
     }
 
-    fn map(
+    pub(super) fn map(
         &self,
         address: u64,
         [rows, cols]: [u32; 2],
