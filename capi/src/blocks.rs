@@ -18,7 +18,6 @@ const X_E4M3: u32 = 16;
 /// # Safety
 /// As `loka.h` says of the pointers.
 #[unsafe(no_mangle)]
-#[expect(clippy::too_many_arguments, reason = "plain values for callers in any language")]
 pub unsafe extern "C" fn loka_fp8_block(
     device: i32,
     x: *const c_void,
@@ -61,7 +60,6 @@ pub unsafe extern "C" fn loka_fp8_block(
 /// # Safety
 /// As `loka.h` says of the pointers.
 #[unsafe(no_mangle)]
-#[expect(clippy::too_many_arguments, reason = "plain values for callers in any language")]
 pub unsafe extern "C" fn loka_block_norm_hard_swish(
     device: i32,
     z: *const c_void,
@@ -83,7 +81,6 @@ pub unsafe extern "C" fn loka_block_norm_hard_swish(
 /// # Safety
 /// As `loka.h` says of the pointers.
 #[unsafe(no_mangle)]
-#[expect(clippy::too_many_arguments, reason = "plain values for callers in any language")]
 pub unsafe extern "C" fn loka_block_backward(
     device: i32,
     dh: *const c_void,

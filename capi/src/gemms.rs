@@ -32,7 +32,6 @@ fn tiling_of(tiling: i32) -> Option<u32> {
 /// # Safety
 /// As `loka.h` says of the pointers.
 #[unsafe(no_mangle)]
-#[expect(clippy::too_many_arguments, reason = "plain values for callers in any language")]
 pub unsafe extern "C" fn loka_fp8_gemm(
     device: i32,
     x: *const c_void,
@@ -72,7 +71,6 @@ pub unsafe extern "C" fn loka_fp8_gemm(
 /// # Safety
 /// As `loka.h` says of the pointers.
 #[unsafe(no_mangle)]
-#[expect(clippy::too_many_arguments, reason = "plain values for callers in any language")]
 pub unsafe extern "C" fn loka_fp8_static_gemm(
     device: i32,
     x: *const c_void,

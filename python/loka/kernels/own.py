@@ -18,6 +18,18 @@ class Static(NamedTuple):
     saturated: Tensor
     """Int64 [1]: how many elements were beyond 448 * scale so far."""
 
+    @staticmethod
+    def of(scale: float, device: torch.device) -> "Static":
+        """A scale that is a plan's number, and a count of zero."""
+        made = torch.full((1,), scale, device=device), torch.zeros(1, dtype=torch.int64, device=device)
+        for tensor in made:
+            # One place as long as the model lives: CUDA graphs of torch.compile may keep its address.
+            torch._dynamo.mark_static_address(tensor, guard=False)
+        return Static(*made)
+
+    def to(self, device: torch.device) -> "Static":
+        return Static(self.scale.to(device), self.saturated.to(device))
+
 
 Statics = Tuple[Optional[Static], Optional[Static]]
 """Of fprop (x) and of dgrad (dy); None where the kernel finds its scales itself."""

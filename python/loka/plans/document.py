@@ -34,12 +34,16 @@ Path = Union[str, "os.PathLike[str]"]
 
 @dataclass(frozen=True)
 class Choice:
-    """The kernel of one GEMM (`library/recipe`), who chose it (`dispatch` or `override`), and why."""
+    """The kernel of one GEMM (`library/recipe`), who chose it (`dispatch` or `override`), and why. `static_scale`: of a
+    kernel whose left operand has a scale known beforehand; `saturation`: the probability that any element of a step is
+    beyond it."""
 
     kernel: str
     source: str
     reason: str
     speedup: Optional[float] = None
+    static_scale: Optional[float] = None
+    saturation: Optional[float] = None
 
 
 @dataclass(frozen=True)
@@ -225,19 +229,19 @@ def _site(value: Any, where: str, mods: Mapping[str, Tuple[str, ...]]) -> Site:
 
 
 def _choice(value: Any, where: str) -> Choice:
-    fields = record(value, where, ("kernel", "source", "reason", "error", "runners_up"), ("speedup", "passed_over"))
+    numbers = ("speedup", "static_scale", "saturation")
+    fields = record(value, where, ("kernel", "source", "reason", "error", "runners_up"), (*numbers, "passed_over"))
     for metric, error in record(fields["error"], f"{where}.error").items():
         number(error, f"{where}.error.{one_of(metric, f'{where}.error', METRICS)}")
     for kernel in items(fields["runners_up"], f"{where}.runners_up"):
         text(kernel, f"{where}.runners_up")
     for cause in record(fields.get("passed_over", {}), f"{where}.passed_over").values():
         one_of(cause, f"{where}.passed_over", PASSED_OVER)
-    speedup = fields.get("speedup")
     return Choice(
         kernel=text(fields["kernel"], f"{where}.kernel"),
         source=one_of(fields["source"], f"{where}.source", SOURCES),
         reason=text(fields["reason"], f"{where}.reason"),
-        speedup=None if speedup is None else number(speedup, f"{where}.speedup"),
+        **{key: _unless_null(number, fields.get(key), f"{where}.{key}") for key in numbers},
     )
 
 

@@ -40,7 +40,7 @@ impl Gpu {
         aligned("the output", at.out, 16)?;
         let &GemmMemory { m, n, k, w_scaled_by_rows, .. } = at;
         let product = Fp8Product { m, n, k, fast, is_x_e5m2, scaled_by_rows: w_scaled_by_rows };
-        let mut launch = picked(fp8_gemm(product, self.device.multiprocessors), at, tiling)?;
+        let mut launch = picked(&fp8_gemm(product, self.device.multiprocessors), at, tiling)?;
         launch.shape.x_scale_step = u32::from(x_scaled_by_rows);
         let arguments = Arguments::new()
             .structure(self.map(at.x, [m, k], false, [X_ROWS, TILE_K])?)
@@ -66,7 +66,7 @@ impl Gpu {
         aligned("saturated", saturated, 8)?;
         let &GemmMemory { m, n, k, .. } = at;
         let launches = static_gemm(m, n, k, at.w_scaled_by_rows, self.device.multiprocessors);
-        let mut launch = picked(launches, at, tiling)?;
+        let mut launch = picked(&launches, at, tiling)?;
         launch.shape.bias = at.bias;
         let arguments = Arguments::new()
             .structure(self.map(at.x, [m, k], true, [launch.x_rows, X_BOX_COLUMNS])?)
@@ -107,7 +107,7 @@ impl Gpu {
     }
 }
 
-fn picked<L: Copy>(launches: Vec<L>, at: &GemmMemory, tiling: Option<u32>) -> Result<L, CudaError> {
+fn picked<L: Copy>(launches: &[L], at: &GemmMemory, tiling: Option<u32>) -> Result<L, CudaError> {
     if launches.is_empty() {
         let GemmMemory { m, n, k, .. } = at;
         return Err(CudaError::Refused(format!(
