@@ -15,6 +15,7 @@ _HOME = {
     "apply": "loka.plans",
     "unapply": "loka.plans",
     "resolved": "loka.plans",
+    "saturated": "loka.plans",
     "load_plan": "loka.plans",
 }
 

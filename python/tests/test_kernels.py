@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import torch
 
-from loka.kernels import KERNELS, linear, numerics, why_not
+from loka.kernels import KERNELS, Static, linear, numerics, why_not
 from loka.kernels.catalogue import Cast
 from loka.kernels.scales import quantize
 from record_support import loka, loka_binary
@@ -30,6 +30,8 @@ ROWWISE = {gemm: ((E4M3, ROW, False),) * 2 for gemm in TENSORWISE}
 ROWWISE_2 = {gemm: ((E4M3, ROW, True),) * 2 for gemm in TENSORWISE}
 BLOCKWISE = {gemm: ((E4M3, BLOCK, False), (E4M3, BLOCK if gemm == "wgrad" else SQUARE, False)) for gemm in TENSORWISE}
 BLOCKWISE_2 = {gemm: ((E4M3, BLOCK, True), (E4M3, BLOCK if gemm == "wgrad" else SQUARE, True)) for gemm in TENSORWISE}
+STATIC = {gemm: ((E4M3, 2.0**-7, True), (E4M3, ROW, False)) for gemm in ("fprop", "dgrad")}
+STATIC["wgrad"] = ("bf16", "bf16")
 BF16 = {gemm: ("bf16", "bf16") for gemm in TENSORWISE}
 EXPECTED = {
     "cublaslt/tf32": {gemm: ("tf32", "tf32") for gemm in TENSORWISE},
@@ -43,6 +45,8 @@ EXPECTED = {
     "loka/fp8-tensorwise+fast": TENSORWISE,
     "loka/fp8-rowwise": ROWWISE,
     "loka/fp8-rowwise+fast": ROWWISE,
+    "loka/fp8-static+fast": STATIC,
+    "loka/fp8-block+fast": STATIC,
     "pytorch/bf16": BF16,
     "pytorch/fp8-tensorwise+fast": TENSORWISE,
     "pytorch/fp8-rowwise+fast": ROWWISE,
@@ -80,6 +84,10 @@ def numpy_cast(x, how):
         return np.ldexp(np.round(mantissa * 2**11), exponent - 11)  # numpy rounds halves to even
     format, granularity, power_of_two = how
     rows, reduced = x.shape
+    if isinstance(granularity, float):  # The scale itself.
+        largest = float(ml_dtypes.finfo(format).max)
+        codes = np.clip(x.astype(np.float64) / granularity, -largest, largest).astype(format)
+        return codes.astype(np.float64) * granularity
     tall, wide = {TENSOR: (rows, reduced), ROW: (1, reduced), BLOCK: (1, 128), SQUARE: (128, 128)}[granularity]
     out = np.empty((rows, reduced), np.float64)
     for top in range(0, rows, tall):
@@ -106,7 +114,10 @@ class Emulated(unittest.TestCase):
         x, weight, dy = operands()
         for kernel, hows in EXPECTED.items():
             tx, tw = (torch.from_numpy(t.copy()).requires_grad_() for t in (x, weight))
-            y = linear(tx, tw, None, (kernel,) * 3, emulate=True)
+            # No kernel of a static scale has a wgrad.
+            chosen = (kernel, kernel, "cublaslt/bf16") if hows is STATIC else (kernel,) * 3
+            statics = tuple(Static.of(2.0**-7, torch.device("cpu")) for _ in range(2))
+            y = linear(tx, tw, None, chosen, True, statics)
             dx, dw = torch.autograd.grad(y, (tx, tw), torch.from_numpy(dy))
             pairs = {"fprop": (y.detach(), x, weight), "dgrad": (dx, dy, weight.T), "wgrad": (dw, dy.T, x.T)}
             for gemm, (found, a, b) in pairs.items():
@@ -114,11 +125,12 @@ class Emulated(unittest.TestCase):
                 expected = cast_a @ cast_b.T
                 error = np.abs(found.double().numpy() - expected)
                 # Half a unit of the output's type, plus what FP32 sums lose.
-                unit = 2.0**-24 if kernel == "cublaslt/tf32" else 2.0**-8
+                is_wide = kernel == "cublaslt/tf32" or (kernel == "loka/fp8-block+fast" and gemm != "wgrad")
+                unit = 2.0**-24 if is_wide else 2.0**-8
                 bound = np.abs(expected) * unit * 1.01 + 2e-6 * (np.abs(cast_a) @ np.abs(cast_b).T)
                 with self.subTest(kernel=kernel, gemm=gemm):
                     self.assertTrue((error <= bound).all(), float((error / bound).max()))
-                    if kernel != "cublaslt/tf32":
+                    if not is_wide:
                         self.assertTrue(torch.equal(found, found.bfloat16().float()), "the output is BF16")
 
     def test_where_accumulation_is_fast(self):
@@ -210,7 +222,10 @@ class WhyNot(unittest.TestCase):
         )
         self.assertIn("needs a CUDA GPU with TF32", self.ask("cublaslt/tf32"))
         self.assertIn("unknown kernel 'cublaslt/fp7'", self.ask("cublaslt/fp7"))
-        self.assertIn("LoKA's own", self.ask("loka/fp8-rowwise"))
+        self.assertIn("needs a CUDA GPU with FP8", self.ask("loka/fp8-rowwise"))
+        self.assertIn("apply changes linears alone", self.ask("loka/fp8-block+fast", emulate=True))
+        self.assertIn("both operands transposed", self.ask("loka/fp8-static+fast", "wgrad", emulate=True))
+        self.assertIsNone(self.ask("loka/fp8-static+fast", emulate=True))
         self.assertIsNone(self.ask("loka/fp8-rowwise", emulate=True))
         self.assertEqual(
             self.ask("cublaslt/fp8-rowwise", k=200), "cublaslt/fp8-rowwise fprop: k = 200 is not a multiple of 16"

@@ -6,6 +6,10 @@ mod control;
 mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+#[cfg(all(feature = "raw", not(feature = "cuda")))]
+#[path = "cuda/bare.rs"]
+#[allow(dead_code, reason = "what is left out here uses the rest")]
+pub mod cuda;
 mod registry;
 mod static_scale;
 mod status;

@@ -9,6 +9,11 @@ Kernel ids -> `catalogue` (their numerics) -> `available` (can it run here) -> `
 
 from .available import why_not
 from .catalogue import KERNELS, Cast, Numerics, numerics
+from .fused import block, static_linear
 from .linear import Kernels, linear
+from .own import Static, Statics
 
-__all__ = ["Cast", "KERNELS", "Kernels", "Numerics", "linear", "numerics", "why_not"]
+__all__ = [
+    "Cast", "KERNELS", "Kernels", "Numerics", "Static", "Statics", "block", "linear", "numerics", "static_linear",
+    "why_not",
+]

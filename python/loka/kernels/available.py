@@ -5,6 +5,7 @@ from typing import Optional, Tuple
 
 import torch
 
+from . import native
 from .catalogue import BLOCK, KERNELS, multiple_of, numerics
 from .gemms import route
 
@@ -19,8 +20,13 @@ def why_not(kernel: str, gemm: str, k: int, n: int, device: torch.device, emulat
     `emulate` asks for its numerics only, which need neither GPU nor library, but sizes that the kernel itself takes."""
     if kernel not in KERNELS:
         return f"unknown kernel '{kernel}'; known are {', '.join(KERNELS)}"
-    if numerics(kernel, gemm).a.granularity == "static":
-        return f"{kernel} takes a scale known beforehand, which `linear` has no argument for"
+    if kernel == "loka/fp8-block+fast":
+        return (
+            f"{kernel} is linear, BlockNorm and hard swish in one, and apply changes linears alone: "
+            "call loka.kernels.block in the model"
+        )
+    if kernel == "loka/fp8-static+fast" and gemm == "wgrad":
+        return f"{kernel} wgrad: it reads both operands transposed, which casting on the way in cannot"
     multiple = multiple_of(kernel, gemm)
     sizes = {"k": k, "n": n}
     for name in ("k", "n") if multiple == BLOCK else _SIZES[gemm]:
@@ -33,8 +39,6 @@ def why_not(kernel: str, gemm: str, k: int, n: int, device: torch.device, emulat
 
 def _lacks(kernel: str, gemm: str, device: torch.device) -> Optional[str]:
     """What is missing: a GPU, a newer one, a newer PyTorch, a library."""
-    if kernel.startswith("loka/"):
-        return f"{kernel}: LoKA's own kernels are not callable from PyTorch yet; emulate=True runs its numerics slowly"
     how = route(kernel, gemm, False)
     if how == "mm":
         return None
@@ -48,6 +52,11 @@ def _lacks(kernel: str, gemm: str, device: torch.device) -> Optional[str]:
         return libraries.why_not(kernel)
     capability = _capability(device)
     found = "this GPU has {}.{}".format(*capability)
+    if how == "own":
+        if capability != (9, 0):
+            return f"{kernel} needs compute capability 9.0, {found}"
+        reason = native.why_not(device)
+        return None if reason is None else f"{kernel} runs by libloka: {reason}"
     if how == "tf32":
         return None if capability >= (8, 0) else f"{kernel} needs compute capability 8.0, {found}"
     if numerics(kernel, gemm).a.granularity == "block_1x128":

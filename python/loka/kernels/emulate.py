@@ -4,24 +4,36 @@ Operands are cast exactly as the kernel casts them; products are added in FP32 a
 rounds it. The shorter accumulation of FP8 tensor cores is not emulated: it depends on the device.
 """
 
+from typing import Optional
+
 import torch
 from torch import Tensor
 
-from .catalogue import BLOCK, Cast, Numerics
-from .scales import quantize
+from .catalogue import BLOCK, FORMAT_MAX, Cast, Numerics
+from .own import Static
+from .scales import quantize, to_fp8
 
 
-def multiply(a: Tensor, b: Tensor, numerics: Numerics) -> Tensor:
-    """a [rows, reduced] times b [cols, reduced] turned: [rows, cols] in BF16 (FP32 for TF32's kernel)."""
+def multiply(a: Tensor, b: Tensor, numerics: Numerics, static: Optional[Static] = None) -> Tensor:
+    """a [rows, reduced] times b [cols, reduced] turned: [rows, cols] in BF16 (FP32 for TF32's kernel). `static`: of a,
+    where its numerics have a scale known beforehand."""
     with torch.autocast(a.device.type, enabled=False):
-        out = _multiply(a, b, numerics)
+        out = _multiply(a, b, numerics, static)
     return out if numerics.output == "f32" else out.to(torch.bfloat16)
 
 
-def _multiply(a: Tensor, b: Tensor, numerics: Numerics) -> Tensor:
+def _multiply(a: Tensor, b: Tensor, numerics: Numerics, static: Optional[Static]) -> Tensor:
     if numerics.a.granularity == "none":
         return _unscaled(a, numerics.a) @ _unscaled(b, numerics.b).t()
-    (bits_a, scale_a), (bits_b, scale_b) = quantize(a, numerics.a), quantize(b, numerics.b)
+    if numerics.a.granularity == "static":
+        if static is None:
+            raise RuntimeError("a static scale is wanted and none was given: loka.apply takes it from a plan")
+        (scale_a, saturated) = static
+        saturated.add_(((a.float() / scale_a).abs() > FORMAT_MAX[numerics.a.format]).sum())
+        bits_a = to_fp8(a, scale_a, numerics.a.format)
+    else:
+        bits_a, scale_a = quantize(a, numerics.a)
+    bits_b, scale_b = quantize(b, numerics.b)
     # FP8 values are exact in TF32 and BF16: left unscaled, they make the product proof against the global
     # precision flags, and the scales come after it as on the tensor core.
     bits_a, bits_b = bits_a.float(), bits_b.float()

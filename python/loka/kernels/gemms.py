@@ -1,21 +1,26 @@
 """Takes operands and a kernel; gives one GEMM's output: PyTorch's matmuls, scaled matmuls, or an installed library."""
 
+from typing import Optional
+
 import torch
 from torch import Tensor
 
 from . import emulate
 from .casts import Quantized
 from .catalogue import Numerics, numerics
+from .own import Static, own_gemm
 
 _NATIVE = ("cublaslt/", "pytorch/")
 
 
 def route(kernel: str, gemm: str, emulated: bool) -> str:
-    """Who runs it: "emulated", "library", "mm", "tf32" or "scaled" (PyTorch's scaled matmul). Raises ValueError for an
-    unknown kernel."""
+    """Who runs it: "emulated", "library", "own" (LoKA's kernels), "mm", "tf32" or "scaled" (PyTorch's scaled matmul).
+    Raises ValueError for an unknown kernel."""
     format = numerics(kernel, gemm).a.format
     if emulated:
         return "emulated"
+    if kernel.startswith("loka/"):
+        return "own"
     if not kernel.startswith(_NATIVE):
         return "library"
     return "tf32" if format == "tf32" else "mm" if format == "bf16" else "scaled"
@@ -31,10 +36,15 @@ def scaled(a: Quantized, b: Quantized, how: Numerics) -> Tensor:
     )
 
 
-def whole(kernel: str, gemm: str, a: Tensor, b: Tensor, emulated: bool) -> Tensor:
+def whole(
+    kernel: str, gemm: str, a: Tensor, b: Tensor, emulated: bool, static: Optional[Static] = None
+) -> Tensor:
     """A GEMM that casts for itself alone. Operands as the model stores them: fprop x [m, k], W [n, k]; dgrad dy [m, n],
-    W; wgrad dy, x. Output [m, n], [m, k], [n, k] in BF16 (FP32 of TF32's kernel)."""
+    W; wgrad dy, x. Output [m, n], [m, k], [n, k] in BF16 (FP32 of TF32's kernel). `static`: of a, for kernels whose
+    scale is known beforehand."""
     how = route(kernel, gemm, emulated)
+    if how == "own":
+        return own_gemm(gemm, a, b, numerics(kernel, gemm), static)
     if how == "library":
         from .libraries import library_gemm
 
@@ -44,7 +54,7 @@ def whole(kernel: str, gemm: str, a: Tensor, b: Tensor, emulated: bool) -> Tenso
     elif gemm == "dgrad":
         b = b.t()
     if how == "emulated":
-        return emulate.multiply(a, b, numerics(kernel, gemm))
+        return emulate.multiply(a, b, numerics(kernel, gemm), static)
     if how == "mm":
         return torch.mm(a.to(torch.bfloat16), b.to(torch.bfloat16).t())
     return tf32_mm(a.float(), b.float())

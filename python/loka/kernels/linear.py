@@ -9,17 +9,22 @@ from torch.autograd.function import once_differentiable
 from .casts import Casts, Pair, Quantized, input_and_weight, straight_and_turned
 from .catalogue import Cast, numerics
 from .gemms import route, scaled, whole
+from .own import Static, Statics
 
 Kernels = Tuple[str, str, str]
 """Kernel ids of fprop, dgrad and wgrad."""
 
 
-def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor], kernels: Kernels, emulate: bool = False) -> Tensor:
+def linear(
+    x: Tensor, weight: Tensor, bias: Optional[Tensor], kernels: Kernels, emulate: bool = False,
+    statics: Statics = (None, None),
+) -> Tensor:
     """x [..., k] times weight [n, k] turned, plus bias [n]: [..., n], in the type that F.linear gives, autocast or not.
 
     `kernels`: ids of the catalogue for (fprop, dgrad, wgrad). `emulate`: their numerics on any device, slowly, without
     the accumulation of FP8 tensor cores. Differentiable once. The bias is added in the output's type. A NaN or an
-    infinity in x, weight or the gradient makes every output that shares its scale NaN.
+    infinity in x, weight or the gradient makes every output that shares its scale NaN. `statics`: of fprop and dgrad,
+    for kernels whose scale is known beforehand; they count what saturates.
 
     Raises ValueError for an unknown kernel, RuntimeError for mixed types and for operands that a kernel cannot take
     (`why_not` tells before)."""
@@ -34,19 +39,26 @@ def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor], kernels: Kernels, 
     rows = x.reshape(-1, x.shape[-1])
     with torch.autocast(device, enabled=False):
         if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
-            y = _Linear.apply(rows, weight, kernels, emulate)
+            # Tensors by themselves: Dynamo does not look for them in tuples.
+            flat = [part for static in statics for part in (static or (None, None))]
+            y = _Linear.apply(rows, weight, kernels, emulate, *flat)
         else:
-            y, _, _ = _forward(rows, weight, kernels, emulate, False, False)
+            y, _, _ = _forward(rows, weight, kernels, emulate, False, False, statics[0])
         y = y.view(*x.shape[:-1], weight.shape[0])
         return y if bias is None else y + bias.to(y.dtype)
 
 
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x: Tensor, weight: Tensor, kernels: Kernels, emulate: bool) -> Tensor:
+    def forward(
+        ctx, x: Tensor, weight: Tensor, kernels: Kernels, emulate: bool, x_scale: Optional[Tensor],
+        x_saturated: Optional[Tensor], dy_scale: Optional[Tensor], dy_saturated: Optional[Tensor],
+    ) -> Tensor:
         need_x, need_weight = ctx.needs_input_grad[:2]
-        y, for_wgrad, for_dgrad = _forward(x, weight, kernels, emulate, need_weight, need_x)
+        static = _static(x_scale, x_saturated)
+        y, for_wgrad, for_dgrad = _forward(x, weight, kernels, emulate, need_weight, need_x, static)
         ctx.save_for_backward(*for_wgrad, *for_dgrad)
+        ctx.dy_scale, ctx.dy_saturated = dy_scale, dy_saturated
         ctx.kernels, ctx.emulate = kernels, emulate
         ctx.saved_of_x = len(for_wgrad)
         ctx.x_shape, ctx.weight_shape = x.shape, weight.shape
@@ -61,7 +73,7 @@ class _Linear(torch.autograd.Function):
         need_x, need_weight = ctx.needs_input_grad[:2]
         if dy.shape[0] == 0:
             dx = dy.new_zeros(ctx.x_shape) if need_x else None
-            return dx, dy.new_zeros(ctx.weight_shape) if need_weight else None, None, None
+            return dx, dy.new_zeros(ctx.weight_shape) if need_weight else None, *[None] * 6
         dy_dgrad = _native_cast(dgrad, "dgrad", 0, ctx.emulate) if need_x else None
         dy_wgrad = _native_cast(wgrad, "wgrad", 0, ctx.emulate) if need_weight else None
         straight, turned = straight_and_turned(dy, dy_dgrad, dy_wgrad, True)
@@ -69,16 +81,21 @@ class _Linear(torch.autograd.Function):
         if need_x and straight is not None:
             dx = _rows(scaled(straight, Quantized(*for_dgrad), numerics(dgrad, "dgrad")), dy.shape[0])
         elif need_x:
-            dx = whole(dgrad, "dgrad", dy, for_dgrad[0], ctx.emulate)
+            dx = whole(dgrad, "dgrad", dy, for_dgrad[0], ctx.emulate, _static(ctx.dy_scale, ctx.dy_saturated))
         if need_weight and turned is not None:
             dw = scaled(turned, Quantized(*for_wgrad), numerics(wgrad, "wgrad"))
         elif need_weight:
             dw = whole(wgrad, "wgrad", dy, for_wgrad[0], ctx.emulate)
-        return _as(dx, dy.dtype), _as(dw, dy.dtype), None, None
+        return _as(dx, dy.dtype), _as(dw, dy.dtype), *[None] * 6
+
+
+def _static(scale: Optional[Tensor], saturated: Optional[Tensor]) -> Optional[Static]:
+    return None if scale is None or saturated is None else Static(scale, saturated)
 
 
 def _forward(
-    x: Tensor, weight: Tensor, kernels: Kernels, emulate: bool, keep_x: bool, keep_weight: bool
+    x: Tensor, weight: Tensor, kernels: Kernels, emulate: bool, keep_x: bool, keep_weight: bool,
+    static: Optional[Static],
 ) -> Tuple[Tensor, List[Tensor], List[Tensor]]:
     """(y [m, n] in x's type, what wgrad needs of x, what dgrad needs of the weight): the operand itself, or its FP8
     turned and the scale, which is half the memory."""
@@ -92,7 +109,7 @@ def _forward(
     if x_straight is not None and weight_straight is not None:
         y = _rows(scaled(x_straight, weight_straight, numerics(fprop, "fprop")), x.shape[0])
     else:
-        y = whole(fprop, "fprop", x, weight, emulate)
+        y = whole(fprop, "fprop", x, weight, emulate, static)
     for_wgrad = [] if not keep_x else [x] if x_turned is None else [*x_turned]
     for_dgrad = [] if not keep_weight else [weight] if weight_turned is None else [*weight_turned]
     return _as(y, x.dtype), for_wgrad, for_dgrad

@@ -3,6 +3,7 @@
 Everything is checked before anything is changed: a plan is applied whole, or the model stays as it was.
 """
 
+import math
 import warnings
 from dataclasses import replace
 from typing import Dict, List, Mapping, Optional, Tuple, Union
@@ -12,11 +13,11 @@ from torch import nn
 
 from .. import kernels as routing
 from ..names import GEMMS, linears, unwrapped
-from .document import Path, Plan, Site, load_plan
+from .document import Choice, Path, Plan, Site, load_plan
 from .error import PlanError, listed, one_line
 from .functional import Functional, FunctionalLinear, Linear, Owner
 from .functional import checked, claim, is_claimed, refuse_taken, release
-from .linear import Kernels, LokaLinear, is_recorded, kernels_of, route, unroute
+from .linear import Kernels, LokaLinear, is_recorded, kernels_of, route, saturated_of, unroute
 from .matching import Match, about_model, bypassed, match
 from .modded import apply_mods, check_mods, lacks
 from .precision import HIGH_PRECISION, runs_fp8
@@ -107,6 +108,13 @@ def unapply(model: nn.Module) -> None:
         release(applied.names, applied.owner)
 
 
+def saturated(model: nn.Module) -> Dict[str, Dict[str, int]]:
+    """Linear -> GEMM -> how many elements were beyond their static scale since the plan was applied, in this process.
+    More than the plan's `saturation` promises says that the data has drifted. Waits for the device."""
+    found = ((name, saturated_of(module)) for name, module in linears(model))
+    return {name: counts for name, counts in found if counts}
+
+
 def _is_applied(
     plan: Plan, model: nn.Module, emulate: bool, unavailable: str, named: Mapping[str, FunctionalLinear]
 ) -> bool:
@@ -161,11 +169,30 @@ def _reasons(site: Site, module: Linear, emulate: bool) -> Dict[str, str]:
     reasons = {}
     if runs_fp8(site.kernels):
         where = (module.in_features, module.out_features, _device(module), emulate)
-        for gemm, kernel in zip(GEMMS, site.kernels):
-            reason = routing.why_not(kernel, gemm, *where)
+        for gemm, choice in zip(GEMMS, site.choices):
+            kernel = choice.kernel
+            reason = routing.why_not(kernel, gemm, *where) or _unscaled(choice, gemm, module)
             if reason is not None:
                 reasons[gemm] = one_line(reason if kernel in reason else f"{kernel}: {reason}", limit=400)
     return reasons
+
+
+def _unscaled(choice: Choice, gemm: str, module: Linear) -> Optional[str]:
+    """Why a kernel that wants its scale beforehand has none to go by."""
+    if not _is_static(choice.kernel, gemm):
+        return None
+    scale = choice.static_scale
+    if scale is None:
+        return f"{choice.kernel} {gemm}: the plan has no static_scale for it"
+    if scale <= 0 or math.frexp(scale)[0] != 0.5 or not 2.0**-100 <= scale <= 2.0**100:
+        return f"{choice.kernel} {gemm}: static_scale is {scale:g}, it must be a power of two from 2^-100 to 2^100"
+    if isinstance(module, FunctionalLinear):
+        return f"{choice.kernel} {gemm}: it counts what saturates in its module, and a loka.linear has none"
+    return None
+
+
+def _is_static(kernel: str, gemm: str) -> bool:
+    return kernel in routing.KERNELS and routing.numerics(kernel, gemm).a.granularity == "static"
 
 
 def _device(module: Linear) -> torch.device:
@@ -183,7 +210,10 @@ def _entry(site: Site, reasons: Dict[str, str]) -> Entry:
     sources = tuple(choice.source for choice in site.choices)
     fallen = "; ".join(f"{gemm} in BF16: {reason}" for gemm, reason in reasons.items())
     if runs_fp8(kernels):
-        return Entry(kernels, sources, fallen)
+        # wgrad has no kernel of that kind.
+        at = zip(GEMMS[:2], kernels, site.choices)
+        x, dy = (choice.static_scale if _is_static(kernel, gemm) else None for gemm, kernel, choice in at)
+        return Entry(kernels, sources, fallen, (x, dy))
     return Entry(None, sources, "left in high precision: " + (fallen or one_line(site.fprop.reason)))
 
 
@@ -202,7 +232,7 @@ def _put(model: nn.Module, applied: Applied) -> None:
     for name, module in linears(model):
         entry = applied.entries.get(name)
         if entry is not None and entry.kernels is not None:
-            route(module, entry.kernels, applied.emulate)
+            route(module, entry.kernels, applied.emulate, entry.scales, _device(module))
     setattr(unwrapped(model), RECORD, applied)
 
 
@@ -217,4 +247,4 @@ def _shapes(named: Mapping[str, FunctionalLinear]) -> Tuple[Tuple[str, int, int]
     return tuple((name, linear.in_features, linear.out_features) for name, linear in sorted(named.items()))
 
 
-__all__ = ["apply", "unapply"]
+__all__ = ["apply", "saturated", "unapply"]

@@ -14,6 +14,9 @@ from .. import kernels as routing
 Kernels = Tuple[str, str, str]
 """The kernels of fprop, dgrad and wgrad, each `library/recipe`."""
 
+Scales = Tuple[Optional[float], Optional[float]]
+"""Of x in fprop and of dy in dgrad, for kernels that want them beforehand."""
+
 
 class LokaLinear(nn.Linear):
     """An nn.Linear, y[..., n] = x[..., k] W[n, k]^T + bias[n], whose three GEMMs run the kernels of a plan.
@@ -23,12 +26,17 @@ class LokaLinear(nn.Linear):
 
     _loka_kernels: Optional[Kernels] = None
     _loka_emulate: bool = False
+    _loka_statics: routing.Statics = (None, None)
     _loka_base: Type[nn.Linear] = nn.Linear
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         if self._loka_kernels is None:
             return super().forward(input)
-        return routing.linear(input, self.weight, self.bias, self._loka_kernels, self._loka_emulate)
+        statics = self._loka_statics
+        if any(static is not None and static.scale.device != input.device for static in statics):
+            # No buffers: these would be cast with the model, and broadcast by DDP, count and all.
+            statics = self._loka_statics = tuple(None if one is None else one.to(input.device) for one in statics)
+        return routing.linear(input, self.weight, self.bias, self._loka_kernels, self._loka_emulate, statics)
 
     def extra_repr(self) -> str:
         kernels = self._loka_kernels
@@ -60,18 +68,25 @@ def kernels_of(module: nn.Module) -> Optional[Kernels]:
     return module._loka_kernels if isinstance(module, LokaLinear) else None
 
 
-def route(module: nn.Linear, kernels: Kernels, emulate: bool) -> None:
-    """From now on these kernels run the linear's GEMMs."""
+def route(module: nn.Linear, kernels: Kernels, emulate: bool, scales: Scales, device: torch.device) -> None:
+    """From now on these kernels run the linear's GEMMs. `device`: where it will run, as far as is known."""
     if not isinstance(module, LokaLinear):
         module.__class__ = routed_class(type(module))
+    statics = tuple(None if scale is None else routing.Static.of(scale, device) for scale in scales)
     # Past nn.Module's __setattr__, which has nothing to say of plain values.
-    module.__dict__.update(_loka_kernels=kernels, _loka_emulate=emulate)
+    module.__dict__.update(_loka_kernels=kernels, _loka_emulate=emulate, _loka_statics=statics)
+
+
+def saturated_of(module: nn.Module) -> Dict[str, int]:
+    """GEMM -> how many elements were beyond its static scale so far. Waits for the device."""
+    statics = module._loka_statics if isinstance(module, LokaLinear) else ()
+    return {gemm: int(one.saturated) for gemm, one in zip(("fprop", "dgrad"), statics) if one is not None}
 
 
 def unroute(module: nn.Linear) -> None:
     """The linear is what it was. Where FSDP made its own subclass of ours meanwhile, that class stays, and does
     what nn.Linear does."""
-    for name in ("_loka_kernels", "_loka_emulate"):
+    for name in ("_loka_kernels", "_loka_emulate", "_loka_statics"):
         module.__dict__.pop(name, None)
     cls = type(module)
     if issubclass(cls, LokaLinear) and _CLASSES.get(cls._loka_base) is cls:
@@ -100,4 +115,7 @@ def _is_recorded(cls: type) -> bool:
     return any(base.__module__.startswith("loka.record") for base in cls.__mro__)
 
 
-__all__ = ["Kernels", "LokaLinear", "is_recorded", "kernels_of", "routed_class", "route", "unroute", "why_not_routable"]
+__all__ = [
+    "Kernels", "LokaLinear", "Scales", "is_recorded", "kernels_of", "routed_class", "route", "saturated_of", "unroute",
+    "why_not_routable",
+]

@@ -9,7 +9,7 @@ from ..kernels.named import Route, routed
 from ..names import GEMMS, linears, unwrapped
 from .error import PlanError, one_line
 from .functional import Owner
-from .linear import Kernels, kernels_of
+from .linear import Kernels, Scales, kernels_of
 from .precision import fp8_gemms
 
 RECORD = "_loka_applied"
@@ -18,11 +18,13 @@ RECORD = "_loka_applied"
 
 @dataclass(frozen=True)
 class Entry:
-    """What was decided for one site. `kernels`: as they run, None where the linear was left as it is."""
+    """What was decided for one site. `kernels`: as they run, None where the linear was left as it is. `scales`: of x in
+    fprop and of dy in dgrad, where these kernels want them beforehand."""
 
     kernels: Optional[Kernels]
     sources: Tuple[str, ...]
     note: str = ""
+    scales: Scales = (None, None)
 
 
 @dataclass(frozen=True)

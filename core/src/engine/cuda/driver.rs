@@ -29,6 +29,7 @@ symbols! {
         fn cuDeviceGetPCIBusId(*mut c_char, c_int, CUdevice) -> c_int;
         fn cuDevicePrimaryCtxRetain(*mut CUcontext, CUdevice) -> c_int;
         fn cuCtxSetCurrent(CUcontext) -> c_int;
+        fn cuCtxGetCurrent(*mut CUcontext) -> c_int;
         fn cuMemGetInfo_v2(*mut usize, *mut usize) -> c_int;
         fn cuMemAlloc_v2(*mut CUdeviceptr, usize) -> c_int;
         fn cuMemFree_v2(CUdeviceptr) -> c_int;
@@ -137,8 +138,17 @@ macro_rules! call {
 pub(super) use call;
 
 impl Device {
-    /// The first GPU that the driver lists.
+    /// The first GPU that the driver lists, for this process alone.
     pub fn open(search: &SearchPath) -> Result<Arc<Self>, CudaError> {
+        let device = Self::open_at(search, 0)?;
+        // Freed memory stays with the process: a probe frees and wants the same sizes again and again.
+        let mut keep = u64::MAX;
+        call!(device, cuMemPoolSetAttribute(device.pool, POOL_RELEASE_THRESHOLD, (&raw mut keep).cast()))?;
+        Ok(device)
+    }
+
+    /// The GPU of that number in the driver's list, its primary context as whoever else uses it has it.
+    pub fn open_at(search: &SearchPath, ordinal: u32) -> Result<Arc<Self>, CudaError> {
         let (api, _) = search.open("cuda", DriverApi::load)?;
         let mut device = Self {
             api,
@@ -154,11 +164,11 @@ impl Device {
             bus_id: String::new(),
             lost: OnceLock::new(),
         };
-        device.initialise()?;
+        device.initialise(ordinal)?;
         Ok(Arc::new(device))
     }
 
-    fn initialise(&mut self) -> Result<(), CudaError> {
+    fn initialise(&mut self, ordinal: u32) -> Result<(), CudaError> {
         call!(self, cuDriverGetVersion(&mut self.driver_version))?;
         if self.driver_version < 12_000 {
             return Err(CudaError::OldDriver { found: version_text(self.driver_version) });
@@ -169,7 +179,10 @@ impl Device {
         if count == 0 {
             return Err(CudaError::NoDevice("none listed".to_owned()));
         }
-        call!(self, cuDeviceGet(&mut self.ordinal, 0))?;
+        if ordinal >= count.unsigned_abs() {
+            return Err(CudaError::NoDevice(format!("device {ordinal} of {count}")));
+        }
+        call!(self, cuDeviceGet(&mut self.ordinal, ordinal.cast_signed()))?;
         let mut text: [c_char; 256] = [0; 256];
         call!(self, cuDeviceGetName(text.as_mut_ptr(), 256, self.ordinal))?;
         self.name = c_text(&text);
@@ -184,11 +197,7 @@ impl Device {
             return Err(CudaError::NoFp8 { device: self.name.clone(), major, minor });
         }
         call!(self, cuDevicePrimaryCtxRetain(&mut self.context, self.ordinal))?;
-        self.bind()?;
-        call!(self, cuDeviceGetDefaultMemPool(&mut self.pool, self.ordinal))?;
-        // Freed memory stays with the process: a probe frees and wants the same sizes again and again.
-        let mut keep = u64::MAX;
-        call!(self, cuMemPoolSetAttribute(self.pool, POOL_RELEASE_THRESHOLD, (&raw mut keep).cast()))
+        call!(self, cuDeviceGetDefaultMemPool(&mut self.pool, self.ordinal))
     }
 
     fn attribute(&self, attribute: c_int) -> Result<c_int, CudaError> {
@@ -214,6 +223,18 @@ impl Device {
             return Err(error.clone());
         }
         call!(self, cuCtxSetCurrent(self.context))
+    }
+
+    /// Does `work` with the context current, and leaves the thread with the one that it had: it is another's.
+    pub fn within<T>(&self, work: impl FnOnce() -> Result<T, CudaError>) -> Result<T, CudaError> {
+        let mut before = std::ptr::null_mut();
+        call!(self, cuCtxGetCurrent(&mut before))?;
+        self.bind()?;
+        let done = work();
+        if before != self.context {
+            call!(self, cuCtxSetCurrent(before))?;
+        }
+        done
     }
 
     /// Why the device is lost to this process, if it is.

@@ -23,6 +23,7 @@ mod nvrtc;
 mod operands;
 mod ops;
 mod product;
+pub mod raw;
 mod remembered;
 mod runner;
 mod selftest;
@@ -144,18 +145,10 @@ impl CudaEngine {
     }
 }
 
-/// Where this machine's user keeps caches: `$XDG_CACHE_HOME/loka`, `~/.cache/loka`.
-fn cache_folder() -> Option<PathBuf> {
-    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    absolute("XDG_CACHE_HOME")
-        .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
-        .map(|cache| cache.join("loka"))
-}
-
 /// The engine of this process, opened at the first call.
 pub fn shared() -> Result<Arc<CudaEngine>, CudaError> {
     static ENGINE: OnceLock<Result<Arc<CudaEngine>, CudaError>> = OnceLock::new();
-    ENGINE.get_or_init(|| CudaEngine::open(&SearchPath::of_environment(), cache_folder()).map(Arc::new)).clone()
+    ENGINE.get_or_init(|| CudaEngine::open(&SearchPath::of_environment(), raw::cache_folder()).map(Arc::new)).clone()
 }
 
 /// How the CUDA engine is listed here.

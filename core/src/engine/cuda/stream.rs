@@ -112,25 +112,7 @@ impl Stream {
 
     /// Puts a kernel on the stream; nothing happens for an empty grid.
     pub fn launch(&self, function: Function, grid: Grid, arguments: &Arguments) -> Result<(), CudaError> {
-        let [x, y, z] = grid.blocks;
-        if x == 0 || y == 0 || z == 0 {
-            return Ok(());
-        }
-        let mut attributes = launch_attributes(&self.device, grid);
-        let config = CUlaunchConfig {
-            gridDimX: x,
-            gridDimY: y,
-            gridDimZ: z,
-            blockDimX: grid.threads,
-            blockDimY: 1,
-            blockDimZ: 1,
-            sharedMemBytes: grid.shared_bytes,
-            hStream: self.handle,
-            attrs: attributes.as_mut_ptr(),
-            numAttrs: attributes.len() as c_uint,
-        };
-        let mut pointers = arguments.pointers();
-        call!(self.device, cuLaunchKernelEx(&config, function.handle, pointers.as_mut_ptr(), std::ptr::null_mut()))
+        launch(&self.device, self.handle, function, grid, arguments)
     }
 
     /// What `work` puts on the stream, to be replayed at once.
@@ -158,6 +140,35 @@ impl Stream {
     pub fn record(&self, event: &Event) -> Result<(), CudaError> {
         call!(self.device, cuEventRecord(event.handle, self.handle))
     }
+}
+
+/// Puts a kernel on a stream, be it another's; nothing happens for an empty grid.
+pub(super) fn launch(
+    device: &Device,
+    stream: CUstream,
+    function: Function,
+    grid: Grid,
+    arguments: &Arguments,
+) -> Result<(), CudaError> {
+    let [x, y, z] = grid.blocks;
+    if grid.is_empty() {
+        return Ok(());
+    }
+    let mut attributes = launch_attributes(device, grid);
+    let config = CUlaunchConfig {
+        gridDimX: x,
+        gridDimY: y,
+        gridDimZ: z,
+        blockDimX: grid.threads,
+        blockDimY: 1,
+        blockDimZ: 1,
+        sharedMemBytes: grid.shared_bytes,
+        hStream: stream,
+        attrs: attributes.as_mut_ptr(),
+        numAttrs: attributes.len() as c_uint,
+    };
+    let mut pointers = arguments.pointers();
+    call!(device, cuLaunchKernelEx(&config, function.handle, pointers.as_mut_ptr(), std::ptr::null_mut()))
 }
 
 fn launch_attributes(device: &Device, grid: Grid) -> Vec<CUlaunchAttribute> {

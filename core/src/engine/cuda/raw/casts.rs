@@ -1,0 +1,134 @@
+//! Casts of BF16 in memory of others: takes operands by address, gives launches of `loka_kernels::casts`.
+
+use loka_kernels::casts::{self, AS_E5M2, COLUMN_AMAX, CastOperand, POWER_OF_TWO, ROW_CAST};
+
+use super::{
+    super::{CudaError, arguments::Arguments},
+    Gpu, RawStream, aligned,
+};
+
+/// One operand of a cast, by addresses; 0 for what is not wanted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CastMemory {
+    /// BF16 `[rows, cols]`, row-major.
+    pub x: u64,
+    /// `[rows, cols]`
+    pub codes: u64,
+    /// `[rows]`, of a tensorwise cast `[1]`.
+    pub scales: u64,
+    /// `[cols, rows]`
+    pub codes_t: u64,
+    /// `[cols]`
+    pub scales_t: u64,
+    /// [`Gpu::partials_bytes`] at least, this operand's alone.
+    pub partials: u64,
+    pub partials_bytes: u64,
+    pub rows: u32,
+    pub cols: u32,
+    /// [`POWER_OF_TWO`], [`AS_E5M2`].
+    pub flags: u32,
+}
+
+type Pair = [CastOperand; 2];
+
+impl Gpu {
+    /// Bytes of scratch that a columnwise or a tensorwise cast of an operand needs.
+    pub fn partials_bytes(&self, rows: u32, cols: u32) -> u64 {
+        casts::partials_bytes(rows, cols, self.device.multiprocessors)
+    }
+
+    /// One or two operands to codes with a scale a row, in one launch.
+    pub fn cast_rowwise(&self, stream: RawStream, operands: &[CastMemory]) -> Result<(), CudaError> {
+        let mut pair = pair(operands, ROW_CAST, |memory| {
+            aligned("codes", memory.codes, 1)?;
+            aligned("scales", memory.scales, 4)
+        })?;
+        let has_clusters = self.device.capability >= (9, 0);
+        let grid = casts::cast_rowwise(&mut pair, self.device.multiprocessors, has_clusters);
+        self.launch(stream, "cast_rowwise", grid, &both(pair))
+    }
+
+    /// One or two operands to transposed codes with a scale a column, in two launches.
+    pub fn cast_columnwise(&self, stream: RawStream, operands: &[CastMemory]) -> Result<(), CudaError> {
+        let mut pair = pair(operands, COLUMN_AMAX, |memory| {
+            aligned("codes_t", memory.codes_t, 1)?;
+            aligned("scales_t", memory.scales_t, 4)?;
+            self.enough_partials(memory)
+        })?;
+        let (multiprocessors, has_clusters) = (self.device.multiprocessors, self.device.capability >= (9, 0));
+        let grid = casts::cast_rowwise(&mut pair, multiprocessors, has_clusters);
+        self.launch(stream, "cast_rowwise", grid, &both(pair))?;
+        let grid = casts::cast_columnwise(&mut pair, multiprocessors);
+        self.launch(stream, "cast_columnwise", grid, &both(pair))
+    }
+
+    /// One or two operands to codes, as they lie or transposed or both, with one scale each, in two launches.
+    pub fn cast_tensorwise(&self, stream: RawStream, operands: &[CastMemory]) -> Result<(), CudaError> {
+        let mut pair = pair(operands, 0, |memory| {
+            if memory.codes == 0 && memory.codes_t == 0 {
+                return Err(CudaError::Refused("neither codes nor codes_t are wanted".to_owned()));
+            }
+            aligned("scales", memory.scales, 4)?;
+            self.enough_partials(memory)
+        })?;
+        let grid = casts::amax_tensor(&mut pair, self.device.multiprocessors);
+        self.launch(stream, "amax_tensor", grid, &both(pair))?;
+        let grid = casts::cast_tensorwise(&mut pair, self.device.multiprocessors);
+        self.launch(stream, "cast_tensorwise", grid, &both(pair))
+    }
+
+    /// `count` elements to E4M3 by the scale at `scale`, FP32; adds the saturated ones to the u64 at `saturated`.
+    pub fn cast_static(
+        &self,
+        stream: RawStream,
+        [x, scale, codes, saturated]: [u64; 4],
+        count: u64,
+    ) -> Result<(), CudaError> {
+        aligned("x", x, 2)?;
+        aligned("scale", scale, 4)?;
+        aligned("codes", codes, 1)?;
+        aligned("saturated", saturated, 8)?;
+        let arguments = Arguments::new().value(x).value(scale).value(codes).value(saturated).value(count);
+        let grid = casts::cast_e4m3_static(count, self.device.multiprocessors);
+        self.launch(stream, "cast_e4m3_static", grid, &arguments)
+    }
+
+    fn enough_partials(&self, memory: &CastMemory) -> Result<(), CudaError> {
+        aligned("partials", memory.partials, 16)?;
+        let wanted = self.partials_bytes(memory.rows, memory.cols);
+        if memory.partials_bytes < wanted {
+            let found = memory.partials_bytes;
+            return Err(CudaError::Refused(format!("partials have {found} bytes, this cast needs {wanted}")));
+        }
+        Ok(())
+    }
+}
+
+/// Operands as the kernels take them, the second one empty where there is one.
+fn pair(
+    operands: &[CastMemory],
+    what: u32,
+    check: impl Fn(&CastMemory) -> Result<(), CudaError>,
+) -> Result<Pair, CudaError> {
+    if operands.is_empty() || operands.len() > 2 {
+        return Err(CudaError::Refused(format!("{} operands: a cast takes one or two", operands.len())));
+    }
+    let mut pair = Pair::default();
+    for (operand, memory) in pair.iter_mut().zip(operands) {
+        aligned("x", memory.x, 2)?;
+        check(memory)?;
+        let unknown = memory.flags & !(POWER_OF_TWO | AS_E5M2);
+        if unknown != 0 {
+            return Err(CudaError::Refused(format!("unknown flags of a cast: {unknown:#x}")));
+        }
+        let CastMemory { x, codes, scales, codes_t, scales_t, partials, rows, cols, .. } = *memory;
+        let flags = memory.flags | what;
+        *operand =
+            CastOperand { x, codes, scales, codes_t, scales_t, partials, rows, cols, flags, ..CastOperand::default() };
+    }
+    Ok(pair)
+}
+
+fn both([a, b]: Pair) -> Arguments {
+    Arguments::new().structure(a).structure(b)
+}

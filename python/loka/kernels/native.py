@@ -1,0 +1,177 @@
+"""Takes tensors on a GPU; runs LoKA's own kernels on them through libloka, the C library of `capi/loka.h`.
+
+No build but Rust's: `cargo build --release -p loka_capi` makes libloka.so. It is looked for in LOKA_LIBRARY, beside this
+package, and where cargo puts it. Kernels are compiled by NVRTC when first used, once a machine. Every call launches on
+PyTorch's current stream and returns; after a first call of its kind it may be captured in a CUDA graph.
+"""
+
+import ctypes
+import functools
+import os
+import pathlib
+import sys
+import threading
+from typing import Iterator, List, Optional
+
+import torch
+from torch import Tensor
+
+ABI_VERSION = 1
+"""Of the library that this file is written for."""
+
+BUILD = "cargo build --release -p loka_capi builds it; LOKA_LIBRARY names it elsewhere"
+
+FAST, X_E5M2, X_ROW_SCALES, W_ROW_SCALES, X_E4M3 = 1, 2, 4, 8, 16
+POWER_OF_TWO, AS_E5M2 = 1, 2
+
+
+class NativeError(RuntimeError):
+    """libloka is not there, or refused a call; the text says why."""
+
+
+class Operand(ctypes.Structure):
+    """`loka_operand`."""
+
+    _fields_ = [(name, ctypes.c_void_p) for name in ("x", "codes", "scales", "codes_t", "scales_t", "partials")]
+    _fields_ += [("partials_bytes", ctypes.c_uint64)]
+    _fields_ += [(name, ctypes.c_uint32) for name in ("rows", "cols", "flags", "reserved")]
+
+
+_I32, _U32, _U64, _AT = ctypes.c_int32, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p
+_CAST = [_I32, ctypes.POINTER(Operand), _U32, _AT]
+SIGNATURES = {
+    "loka_open": [_I32, ctypes.c_char_p],
+    "loka_partials_bytes": [_I32, _U32, _U32, ctypes.POINTER(_U64)],
+    "loka_cast_rowwise": _CAST,
+    "loka_cast_columnwise": _CAST,
+    "loka_cast_tensorwise": _CAST,
+    "loka_cast_static": [_I32, _AT, _AT, _AT, _AT, _U64, _AT],
+    "loka_fp8_gemm": [_I32, *[_AT] * 5, *[_U32] * 4, _I32, _AT],
+    "loka_fp8_static_gemm": [_I32, *[_AT] * 7, *[_U32] * 4, _I32, _AT],
+    "loka_fp8_block": [_I32, *[_AT] * 10, *[_U32] * 4, _AT],
+    "loka_block_norm_hard_swish": [_I32, *[_AT] * 4, _U32, _U32, _AT],
+    "loka_block_backward": [_I32, *[_AT] * 7, _U32, _U32, _AT],
+}
+"""Arguments of each function; all give a number."""
+
+
+def candidates() -> Iterator[pathlib.Path]:
+    """Where libloka.so may be, the most wanted first."""
+    named = os.environ.get("LOKA_LIBRARY")
+    if named:
+        # Whoever names one wants that one.
+        yield pathlib.Path(named)
+        return
+    package = pathlib.Path(__file__).resolve().parents[1]
+    yield package / "libloka.so"
+    root = package.parents[1]
+    if (root / "Cargo.toml").exists():
+        targets = [os.environ.get("CARGO_TARGET_DIR"), root / "target"]
+        for target in filter(None, targets):
+            for profile in ("release", "debug"):
+                yield pathlib.Path(target) / profile / "libloka.so"
+
+
+def _folders() -> str:
+    """Where pip keeps NVIDIA's libraries for this Python, newest CUDA first: this process may run without a PATH that
+    leads to it."""
+    found: List[str] = []
+    for folder in sys.path:
+        packages = pathlib.Path(folder, "nvidia")
+        if folder and packages.is_dir():
+            found += sorted((str(path) for path in packages.glob("*/lib")), reverse=True)
+    return ":".join(dict.fromkeys(found))
+
+
+@functools.lru_cache(maxsize=None)
+def library() -> ctypes.CDLL:
+    """libloka, loaded. Raises NativeError where there is none, or one of another version."""
+    tried = list(candidates())
+    path = next((path for path in tried if path.exists()), None)
+    if path is None:
+        where = f": there is no {tried[0]}" if len(tried) == 1 else ""
+        raise NativeError(f"libloka.so was not found{where} ({BUILD})")
+    try:
+        loaded = ctypes.CDLL(str(path))
+        found = loaded.loka_version()
+    except (OSError, AttributeError) as error:
+        raise NativeError(f"{path} is no libloka: {error}") from None
+    if found != ABI_VERSION:
+        raise NativeError(f"{path} has ABI {found}, this loka calls {ABI_VERSION} ({BUILD})")
+    for name, arguments in SIGNATURES.items():
+        function = getattr(loaded, name)
+        function.argtypes, function.restype = arguments, _I32
+    loaded.loka_last_error.restype = ctypes.c_char_p
+    return loaded
+
+
+def _check(code: int) -> None:
+    if code != 0:
+        raise NativeError(library().loka_last_error().decode(errors="replace"))
+
+
+_opened: set = set()
+_opening = threading.Lock()
+
+
+def opened(device: int) -> ctypes.CDLL:
+    """libloka with that GPU open."""
+    if device not in _opened:
+        with _opening:
+            _check(library().loka_open(device, _folders().encode()))
+            _opened.add(device)
+    return library()
+
+
+def why_not(device: torch.device) -> Optional[str]:
+    """Why LoKA's own kernels do not run on that GPU, in words; None when they do."""
+    try:
+        opened(_index(device))
+    except NativeError as error:
+        return str(error)
+    return None
+
+
+def _index(device: torch.device) -> int:
+    return torch.cuda.current_device() if device.index is None else device.index
+
+
+def ready(x: Tensor) -> Tensor:
+    """x as the copy engine reads it: rows behind one another, from a multiple of 16 bytes."""
+    x = x.contiguous()
+    return x if x.data_ptr() % 16 == 0 else x.clone()
+
+
+def _at(x: Optional[Tensor]) -> Optional[int]:
+    return None if x is None else x.data_ptr()
+
+
+def _stream(x: Tensor) -> int:
+    return torch.cuda.current_stream(x.device).cuda_stream
+
+
+def call(name: str, x: Tensor, *arguments) -> None:
+    """The function of that name on x's device and its current stream; tensors by their addresses."""
+    device = _index(x.device)
+    loaded = opened(device)
+    values = [_at(value) if value is None or isinstance(value, Tensor) else value for value in arguments]
+    _check(getattr(loaded, name)(device, *values, _stream(x)))
+
+
+def cast(
+    kind: str, x: Tensor, codes: Optional[Tensor], scales: Optional[Tensor], codes_t: Optional[Tensor],
+    scales_t: Optional[Tensor], flags: int,
+) -> None:
+    """BF16 x [rows, cols] by `loka_cast_<kind>`; outputs as `loka_operand` has them."""
+    device, partials = _index(x.device), None
+    loaded, needed, (rows, cols) = opened(device), _U64(), x.shape
+    if kind != "rowwise":
+        _check(loaded.loka_partials_bytes(device, rows, cols, ctypes.byref(needed)))
+        # PyTorch's allocator keeps it for the next one, on this stream.
+        partials = torch.empty(needed.value, dtype=torch.uint8, device=x.device)
+    outputs = (_at(value) for value in (codes, scales, codes_t, scales_t, partials))
+    operand = Operand(x.data_ptr(), *outputs, needed.value, rows, cols, flags, 0)
+    _check(getattr(loaded, f"loka_cast_{kind}")(device, ctypes.byref(operand), 1, _stream(x)))
+
+
+__all__ = ["NativeError", "call", "candidates", "cast", "library", "opened", "ready", "why_not"]
