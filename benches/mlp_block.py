@@ -59,7 +59,7 @@ class Block:
     def prepare(self, x, w, h, x_scale, w_scales, h_scale, saturated):
         (m, k), n = x.shape, w.shape[0]
         group = max(1, round(math.sqrt(SMS * BLOCK / self.rows)))
-        shape = fp8.Shape(m, n, k, -(-m // self.rows), n // BLOCK, group, 0, 1)
+        shape = static.Shape(m, n, k, -(-m // self.rows), n // BLOCK, group, 0, 1, 0)
         h_box = (16, 128) if self.gives_codes else Y_BOX
         arguments = [fp8.tensor_map(x, self.rows, TILE_K if self.is_codes else 64), fp8.tensor_map(w, BLOCK, TILE_K),
                      fp8.tensor_map(h, *h_box), address(x_scale), address(w_scales), address(h_scale),

@@ -9,6 +9,6 @@
 extern "C" __global__ void __launch_bounds__(GEMM_THREADS, 1)
 sm90_bf16_block_bf16_128x256(const __grid_constant__ TensorMap x, const __grid_constant__ TensorMap w,
         const __grid_constant__ TensorMap h, const float* x_scale, const float* w_scales,
-        const float* h_scale, u64* saturated, const __grid_constant__ GemmShape shape) {
+        const float* h_scale, u64* saturated, const __grid_constant__ StaticShape shape) {
     StaticGemm<128, 256, 3, 1, false, Tail::BLOCK_BF16>::run(x, w, h, x_scale, w_scales, saturated, shape, h_scale);
 }

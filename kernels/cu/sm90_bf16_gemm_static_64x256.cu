@@ -9,6 +9,6 @@
 extern "C" __global__ void __launch_bounds__(GEMM_THREADS, 1)
 sm90_bf16_gemm_static_64x256(const __grid_constant__ TensorMap x, const __grid_constant__ TensorMap w,
         const __grid_constant__ TensorMap y, const float* x_scale, const float* w_scales,
-        u64* saturated, const __grid_constant__ GemmShape shape) {
+        u64* saturated, const __grid_constant__ StaticShape shape) {
     StaticGemm<64, 256, 4, 1>::run(x, w, y, x_scale, w_scales, saturated, shape);
 }

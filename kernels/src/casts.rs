@@ -12,10 +12,11 @@
 //! | 1x128, 128x128 | [`cast_blockwise`] |
 //! | by a scale known beforehand | [`cast_e4m3_static`] |
 
-use crate::{Argument, ArgumentKind, FP8, Grid, Header, KernelSource, TYPES, WARP, WITH_FP8_CASTS, number, pointer};
+use crate::{
+    Argument, ArgumentKind, CAST, FP8, Grid, Header, KernelSource, TYPES, WARP, WITH_FP8_CASTS, number, pointer,
+};
 
 const STATIC_HEADERS: &[Header] = &[TYPES, FP8, WARP];
-const CAST: Header = Header { name: "common/cast.cuh", text: include_str!("../cu/common/cast.cuh") };
 const TILE: Header = Header { name: "common/tile.cuh", text: include_str!("../cu/common/tile.cuh") };
 const HEADERS: &[Header] = &[TYPES, FP8, WARP, CAST];
 const TILE_HEADERS: &[Header] = &[TYPES, FP8, WARP, CAST, TILE];

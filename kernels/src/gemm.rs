@@ -10,7 +10,10 @@ mod block;
 mod list;
 mod static_scale;
 
-pub use block::{BLOCK_COLUMNS, BlockLaunch, BlockType, block_gemm, casts_first};
+pub use block::{
+    BLOCK_COLUMNS, BlockLaunch, BlockType, CODES_BOX, STORE_CODES, STORE_H, STORE_Z, block_all, block_gemm, casts_first,
+};
+pub(crate) use list::{BLOCK_TAIL, STATIC_CAST};
 pub use list::{BLOCKS, GEMMS, STATIC_GEMMS};
 pub use static_scale::{StaticLaunch, X_BOX_COLUMNS, static_gemm};
 
@@ -42,6 +45,26 @@ pub struct GemmShape {
 
 const SHAPE_BYTES: u32 = 32;
 const _: () = assert!(size_of::<GemmShape>() == SHAPE_BYTES as usize, "cu/common/fp8_gemm.cuh mirrors it");
+
+/// The struct of `cu/common/static_gemm.cuh`, field by field: the others as in [`GemmShape`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StaticShape {
+    pub m: u32,
+    pub n: u32,
+    pub k: u32,
+    pub tiles_down: u32,
+    pub tiles_across: u32,
+    pub group: u32,
+    /// What a block that can store all of it does store: [`STORE_Z`] and its like.
+    pub stores: u32,
+    pub w_scale_step: u32,
+    /// The address of a bias, BF16 `[n]`, aligned to 4 bytes; 0, as launches come, is none.
+    pub bias: u64,
+}
+
+const STATIC_SHAPE_BYTES: u32 = 40;
+const _: () = assert!(size_of::<StaticShape>() == STATIC_SHAPE_BYTES as usize, "cu/common/static_gemm.cuh mirrors it");
 
 /// Rows of a tile, and elements of k in a stage.
 const TILE_M: u32 = 128;

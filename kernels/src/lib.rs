@@ -4,11 +4,12 @@
 //! Nothing is compiled here, so the package builds for the browser too. Whoever runs a kernel
 //! compiles `source` with NVRTC for one of `architectures`, hands NVRTC the `headers` under the
 //! names they are included by, looks up `entry`, and launches it on the [`Grid`] that the kernel's
-//! function in [`casts`], [`gemm`] or [`probing`] gives. `scripts/compile_kernels.py` does the first part for
+//! function in [`casts`], [`gemm`], [`norms`] or [`probing`] gives. `scripts/compile_kernels.py` does the first part for
 //! every kernel.
 
 pub mod casts;
 pub mod gemm;
+pub mod norms;
 pub mod probing;
 
 /// One kernel: a file of `cu/`, named like its entry symbol.
@@ -92,14 +93,15 @@ pub(crate) const fn number(name: &'static str, kind: ArgumentKind) -> Argument {
 pub(crate) const TYPES: Header = Header { name: "common/types.cuh", text: include_str!("../cu/common/types.cuh") };
 pub(crate) const FP8: Header = Header { name: "common/fp8.cuh", text: include_str!("../cu/common/fp8.cuh") };
 pub(crate) const WARP: Header = Header { name: "common/warp.cuh", text: include_str!("../cu/common/warp.cuh") };
+pub(crate) const CAST: Header = Header { name: "common/cast.cuh", text: include_str!("../cu/common/cast.cuh") };
 
 /// No tensor cores needed: each architecture with an FP8 conversion instruction runs these.
 pub(crate) const WITH_FP8_CASTS: &[&str] = &["sm_89", "sm_90a", "sm_100a"];
 
-/// Every kernel: the casts, the GEMMs, then what probing needs; each list sorted by entry symbol.
+/// Every kernel: the casts, the GEMMs, what follows them, then what probing needs; each list sorted by entry symbol.
 pub fn sources() -> impl Iterator<Item = &'static KernelSource> {
     let gemms = gemm::GEMMS.iter().chain(gemm::STATIC_GEMMS).chain(gemm::BLOCKS);
-    casts::CASTS.iter().chain(gemms).chain(probing::PROBING)
+    casts::CASTS.iter().chain(gemms).chain(norms::NORMS).chain(probing::PROBING)
 }
 
 /// The kernel with this entry symbol.
@@ -191,6 +193,7 @@ mod tests {
         assert!(gemm::GEMMS.is_sorted_by_key(|kernel| kernel.entry));
         assert!(gemm::BLOCKS.is_sorted_by_key(|kernel| kernel.entry));
         assert!(gemm::STATIC_GEMMS.is_sorted_by_key(|kernel| kernel.entry));
+        assert!(norms::NORMS.is_sorted_by_key(|kernel| kernel.entry));
         assert!(probing::PROBING.is_sorted_by_key(|kernel| kernel.entry));
     }
 

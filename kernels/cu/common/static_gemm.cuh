@@ -15,7 +15,8 @@
 // for 64 rows and stores these. Nothing but the sums crosses, through shared memory. One wave.
 //
 // The same with x in E4M3 already, where nothing is cast and both operands come from shared memory; and with BlockNorm
-// and hard swish behind the product, a block of 256 columns in four lanes' registers.
+// and hard swish behind the product, a block of 256 columns in four lanes' registers. A bias is added to y, or in front
+// of BlockNorm.
 #pragma once
 #include "common/block_tail.cuh"
 #include "common/exchange.cuh"
@@ -24,20 +25,27 @@
 #include "common/warp.cuh"
 #include "common/wgmma.cuh"
 
-struct GemmShape {
+struct StaticShape {
     u32 m, n, k;
     // Tiles down and across, and how many of those down are walked together, for the L2.
     u32 tiles_down, tiles_across, group;
-    // x_scale_step is 0. w: 1: a scale a row; 0: one scale.
-    u32 x_scale_step, w_scale_step;
+    // What BLOCK_ALL writes: the bits below.
+    u32 stores;
+    // 1: a scale a row of w; 0: one scale.
+    u32 w_scale_step;
+    // BF16 [n], or null.
+    const u16* bias;
 };
-static_assert(sizeof(GemmShape) == 32, "mirrored in kernels/src/gemm.rs");
+static_assert(sizeof(StaticShape) == 40, "mirrored in kernels/src/gemm.rs");
+
+static constexpr u32 STORE_Z = 1, STORE_H = 2, STORE_CODES = 4;
 
 static constexpr u32 TILE_K = 128, GEMM_THREADS = 384;
 
 // PLAIN: y as it is. Blocks, of 256 columns: BlockNorm and hard swish behind the product, stored in BF16, or in E4M3
-// with one scale known beforehand, a power of two.
-enum class Tail { PLAIN, BLOCK_BF16, BLOCK_E4M3 };
+// with one scale known beforehand, a power of two; or in both, and what BlockNorm reads in BF16 beside them: what a
+// training step keeps.
+enum class Tail { PLAIN, BLOCK_BF16, BLOCK_E4M3, BLOCK_ALL };
 
 // CODES: x is E4M3 already, and its scale need not be a power of two.
 template <u32 TILE_M, u32 TILE_N, u32 STAGES, u32 SPLITS, bool CODES = false, Tail TAIL = Tail::PLAIN>
@@ -61,11 +69,13 @@ struct StaticGemm {
     static_assert(64 * TILE_N * 4 <= OUT_AT, "sums cross where the rings were");
 
     const TensorMap &x, &w, &y;
+    // Of BLOCK_ALL.
+    const TensorMap &z, &codes;
     const float *x_scale, *w_scales;
-    // Of BLOCK_E4M3.
+    // Of codes of h.
     const float* y_scale;
     u64* saturated_total;
-    const GemmShape& shape;
+    const StaticShape& shape;
     u32 shared;
 
     // A place in a ring, and in what order its stages are taken.
@@ -387,7 +397,7 @@ struct StaticGemm {
                 if (group == 1) break;
 #pragma unroll
                 for (u32 i = 0; i < TILE_N / 8; i++) add_shared(sums + 4 * i, at + i * 2048);
-                store(sums, scales, scale, row, col, boxes, stored);
+                finish(sums, scales, scale, row, col, boxes, stored, 0);
                 break;
             } else if constexpr (ALTERNATE) {
                 auto& left = *(float(*)[HALF])sums;
@@ -416,19 +426,27 @@ struct StaticGemm {
     template <u32 COUNT>
     __device__ __forceinline__ void finish(float (&sums)[COUNT], const float* scales, float scale, u32 row, u32 col,
                                            u32 boxes, u32& stored, u32 flip) const {
-        if constexpr (TAIL != Tail::PLAIN) block(sums, scales, scale, flip);
-        if constexpr (TAIL == Tail::BLOCK_E4M3) {
-            store_codes(sums, row, col, boxes, stored);
+        scale_columns(sums, scales, scale);
+        if (shape.bias != nullptr) add_bias(sums, shape.bias, col, shape.n);
+        if constexpr (TAIL == Tail::BLOCK_ALL) {
+            if (shape.stores & STORE_Z) store(z, sums, row, col, boxes, stored);
+        }
+        if constexpr (TAIL != Tail::PLAIN) block(sums, flip);
+        if constexpr (TAIL == Tail::BLOCK_ALL) {
+            if (shape.stores & STORE_H) store(y, sums, row, col, boxes, stored);
+            if (shape.stores & STORE_CODES) store_codes(codes, sums, row, col, boxes, stored);
+        } else if constexpr (TAIL == Tail::BLOCK_E4M3) {
+            store_codes(y, sums, row, col, boxes, stored);
         } else {
-            store(sums, scales, scale, row, col, boxes, stored);
+            store(y, sums, row, col, boxes, stored);
         }
     }
 
     // Where the warpgroups have half of the columns each, they tell one another, at one place for even tiles and another
     // for odd ones: who is ahead does not write where the other still reads.
     template <u32 COUNT>
-    __device__ __forceinline__ void block(float (&sums)[COUNT], const float* scales, float scale, u32 flip) const {
-        block_tail(sums, scales, scale, [&](float& high, float& low) {
+    __device__ __forceinline__ void block(float (&sums)[COUNT], u32 flip) const {
+        block_tail(sums, [&](float& high, float& low) {
             if constexpr (TILE_M == 64) {
                 float* squares = (float*)(shared_memory() + SQUARES_AT) + flip * 128;
                 const u32 lane = threadIdx.x % 32, group = threadIdx.x / 128 - 1;
@@ -446,8 +464,8 @@ struct StaticGemm {
 
     // Codes of a warp's 16 rows, 128 columns at a time.
     template <u32 COUNT>
-    __device__ __forceinline__ void store_codes(const float (&sums)[COUNT], u32 row, u32 col, u32 boxes,
-                                                u32& stored) const {
+    __device__ __forceinline__ void store_codes(const TensorMap& map, const float (&sums)[COUNT], u32 row, u32 col,
+                                                u32 boxes, u32& stored) const {
         const u32 lane = threadIdx.x % 32, turn = lane / 4;
         const float inverse = 1.0f / *y_scale;
 #pragma unroll
@@ -466,7 +484,7 @@ struct StaticGemm {
             publish_shared_writes();
             __syncwarp();
             if (lane == 0) {
-                store_box(y, box, col + chunk * 128, row);
+                store_box(map, box, col + chunk * 128, row);
                 commit_stores();
             }
         }
@@ -475,8 +493,8 @@ struct StaticGemm {
     // A warp's 16 rows, 64 columns at a time, each warp by itself. Boxes wholly beyond the matrix too: the copy engine
     // leaves out what is not there.
     template <u32 COUNT>
-    __device__ __forceinline__ void store(const float (&sums)[COUNT], const float* scales, float scale, u32 row,
-                                          u32 col, u32 boxes, u32& stored) const {
+    __device__ __forceinline__ void store(const TensorMap& map, const float (&sums)[COUNT], u32 row, u32 col, u32 boxes,
+                                          u32& stored) const {
         const u32 lane = threadIdx.x % 32;
         const u32 place = lane % 16 * 128, turn = lane % 8, half = lane / 16;
 #pragma unroll
@@ -490,23 +508,16 @@ struct StaticGemm {
                 u32 words[4];
 #pragma unroll
                 for (u32 i = 0; i < 2; i++) {
-                    const u32 at = chunk * 64 + pair * 16 + i * 8;
-                    const float* d = sums + at / 2;
-                    const float left = scales[at + lane % 4 * 2], right = scales[at + lane % 4 * 2 + 1];
-                    if constexpr (TAIL == Tail::PLAIN) {
-                        words[2 * i] = bf16_pair(d[0] * scale * left, d[1] * scale * right);
-                        words[2 * i + 1] = bf16_pair(d[2] * scale * left, d[3] * scale * right);
-                    } else {
-                        words[2 * i] = bf16_pair(d[0], d[1]);
-                        words[2 * i + 1] = bf16_pair(d[2], d[3]);
-                    }
+                    const float* d = sums + chunk * 32 + pair * 8 + i * 4;
+                    words[2 * i] = bf16_pair(d[0], d[1]);
+                    words[2 * i + 1] = bf16_pair(d[2], d[3]);
                 }
                 store_matrices(box + place + ((pair * 2 + half) ^ turn) * 16, words[0], words[1], words[2], words[3]);
             }
             publish_shared_writes();
             __syncwarp();
             if (lane == 0) {
-                store_box(y, box, col + chunk * 64, row);
+                store_box(map, box, col + chunk * 64, row);
                 commit_stores();
             }
         }
@@ -519,13 +530,21 @@ struct StaticGemm {
 
     static __device__ __forceinline__ void run(const TensorMap& x, const TensorMap& w, const TensorMap& y,
                                                const float* x_scale, const float* w_scales, u64* saturated_total,
-                                               const GemmShape& shape, const float* y_scale = nullptr) {
+                                               const StaticShape& shape, const float* y_scale = nullptr) {
+        run(x, w, y, y, y, x_scale, w_scales, saturated_total, shape, y_scale);
+    }
+
+    // BLOCK_ALL: maps of what is not stored are not read.
+    static __device__ __forceinline__ void run(const TensorMap& x, const TensorMap& w, const TensorMap& y,
+                                               const TensorMap& z, const TensorMap& codes, const float* x_scale,
+                                               const float* w_scales, u64* saturated_total, const StaticShape& shape,
+                                               const float* y_scale) {
         const u32 shared = shared_address(shared_memory());
-        const StaticGemm gemm{x, w, y, x_scale, w_scales, y_scale, saturated_total, shape, shared};
+        const StaticGemm gemm{x, w, y, z, codes, x_scale, w_scales, y_scale, saturated_total, shape, shared};
         if (threadIdx.x == 0) {
             prefetch_map(x);
             prefetch_map(w);
-            prefetch_map(y);
+            if (TAIL != Tail::BLOCK_ALL) prefetch_map(y);
             for (u32 stage = 0; stage < X_STAGES; stage++) {
                 init_barrier(gemm.x_full(stage), 1);
                 init_barrier(gemm.x_empty(stage), ALTERNATE ? 4 : 8);

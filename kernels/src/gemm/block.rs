@@ -3,8 +3,9 @@
 //!
 //! h `[m, n]` = hard swish(BlockNorm(x w^T)), blocks of 256 columns. x is BF16, cast by a scale known beforehand on its
 //! way in, or E4M3 already; so is what is stored: |BlockNorm| is at most 16, so that a scale of 2^-4 saturates nothing.
+//! A training step keeps more of it: [`block_all`]. A bias goes in front of BlockNorm: set it in the launch's shape.
 
-use super::{GemmShape, THREADS, TILE_K, Y_BOX};
+use super::{StaticShape, THREADS, TILE_K, Y_BOX};
 use crate::Grid;
 
 /// Columns of a tile, and of a block of BlockNorm.
@@ -17,13 +18,22 @@ pub enum BlockType {
     E4m3,
 }
 
+/// Outputs of [`block_all`], bits of [`StaticShape::stores`]: z = x w^T in BF16, h in BF16, h in E4M3.
+pub const STORE_Z: u32 = 1;
+pub const STORE_H: u32 = 2;
+pub const STORE_CODES: u32 = 4;
+
+/// Rows and columns of codes of h that one store writes.
+pub const CODES_BOX: [u32; 2] = [Y_BOX[0], 2 * Y_BOX[1]];
+
 /// One kernel at one size: all that a launch needs but the addresses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BlockLaunch {
     pub entry: &'static str,
     pub grid: Grid,
-    pub shape: GemmShape,
-    /// Rows and columns of x in one load, and of h in one store; of w it is [`BLOCK_COLUMNS`] rows of [`TILE_K`].
+    pub shape: StaticShape,
+    /// Rows and columns of x in one load, and of h in one store (of [`block_all`]: of z and h, codes by [`CODES_BOX`]);
+    /// of w it is [`BLOCK_COLUMNS`] rows of [`TILE_K`].
     pub x_box: [u32; 2],
     pub h_box: [u32; 2],
 }
@@ -38,6 +48,12 @@ const ENTRIES: [[[&str; 2]; 2]; 2] = [
         ["sm90_e4m3_block_bf16_128x256", "sm90_e4m3_block_bf16_64x256"],
         ["sm90_e4m3_block_e4m3_128x256", "sm90_e4m3_block_e4m3_64x256"],
     ],
+];
+
+/// Those that can store all, by x, by the rows of a tile: 128, 64.
+const ALL_ENTRIES: [[&str; 2]; 2] = [
+    ["sm90_bf16_block_all_128x256", "sm90_bf16_block_all_64x256"],
+    ["sm90_e4m3_block_all_128x256", "sm90_e4m3_block_all_64x256"],
 ];
 
 fn is_codes(of: BlockType) -> bool {
@@ -66,8 +82,36 @@ fn shared_bytes(x: BlockType, rows: u32) -> u32 {
 /// The kernel for x `[m, k]` and w `[n, k]` in E4M3 with a scale a row, or one, on a GPU with so many multiprocessors.
 /// None where sizes are 0, n no multiple of 256 or k none of 16.
 pub fn block_gemm(
-    [m, n, k]: [u32; 3],
+    size: [u32; 3],
     (x, h): (BlockType, BlockType),
+    w_scaled_by_rows: bool,
+    multiprocessors: u32,
+) -> Option<BlockLaunch> {
+    let h_box = if is_codes(h) { CODES_BOX } else { Y_BOX };
+    let entries = ENTRIES[usize::from(is_codes(x))][usize::from(is_codes(h))];
+    launch(size, x, entries, w_scaled_by_rows, multiprocessors).map(|launch| BlockLaunch { h_box, ..launch })
+}
+
+/// The same with any of z, h and its codes as outputs: `stores` has bits [`STORE_Z`], [`STORE_H`] and [`STORE_CODES`].
+/// The map of what is not stored is not read.
+pub fn block_all(
+    size: [u32; 3],
+    x: BlockType,
+    stores: u32,
+    w_scaled_by_rows: bool,
+    multiprocessors: u32,
+) -> Option<BlockLaunch> {
+    let entries = ALL_ENTRIES[usize::from(is_codes(x))];
+    let mut found = launch(size, x, entries, w_scaled_by_rows, multiprocessors)?;
+    found.shape.stores = stores;
+    Some(found)
+}
+
+/// `entries`: of tiles of 128 rows, of 64.
+fn launch(
+    [m, n, k]: [u32; 3],
+    x: BlockType,
+    entries: [&'static str; 2],
     w_scaled_by_rows: bool,
     multiprocessors: u32,
 ) -> Option<BlockLaunch> {
@@ -84,11 +128,11 @@ pub fn block_gemm(
     let group = (square.round() as u32).max(1);
     let w_scale_step = u32::from(w_scaled_by_rows);
     Some(BlockLaunch {
-        entry: ENTRIES[usize::from(is_codes(x))][usize::from(is_codes(h))][usize::from(is_low)],
+        entry: entries[usize::from(is_low)],
         grid: Grid { shared_bytes: shared_bytes(x, rows), programmatic: true, ..Grid::line(blocks, THREADS) },
-        shape: GemmShape { m, n, k, tiles_down, tiles_across, group, x_scale_step: 0, w_scale_step },
+        shape: StaticShape { m, n, k, tiles_down, tiles_across, group, stores: 0, w_scale_step, bias: 0 },
         x_box: [rows, if is_codes(x) { TILE_K } else { TILE_K / 2 }],
-        h_box: [Y_BOX[0], if is_codes(h) { 2 * Y_BOX[1] } else { Y_BOX[1] }],
+        h_box: Y_BOX,
     })
 }
 
@@ -111,10 +155,18 @@ mod tests {
     const H200: u32 = 132;
     const TYPES: [BlockType; 2] = [Bf16, E4m3];
 
-    fn each() -> impl Iterator<Item = (&'static str, BlockType, BlockType, u32)> {
-        TYPES.into_iter().flat_map(|x| TYPES.into_iter().map(move |h| (x, h))).flat_map(|(x, h)| {
-            let entries = ENTRIES[usize::from(is_codes(x))][usize::from(is_codes(h))];
-            entries.into_iter().zip([128, 64]).map(move |(entry, rows)| (entry, x, h, rows))
+    fn name(of: BlockType) -> &'static str {
+        if is_codes(of) { "e4m3" } else { "bf16" }
+    }
+
+    /// Entry, type of x, what is stored as in the entry's name, rows of a tile.
+    fn each() -> impl Iterator<Item = (&'static str, BlockType, &'static str, u32)> {
+        TYPES.into_iter().flat_map(|x| {
+            let [to_bf16, to_codes] = ENTRIES[usize::from(is_codes(x))];
+            let all = ALL_ENTRIES[usize::from(is_codes(x))];
+            [(all, "all"), (to_bf16, "bf16"), (to_codes, "e4m3")].into_iter().flat_map(move |(entries, stored)| {
+                entries.into_iter().zip([128, 64]).map(move |(entry, rows)| (entry, x, stored, rows))
+            })
         })
     }
 
@@ -123,20 +175,33 @@ mod tests {
         let entries: Vec<&str> = each().map(|(entry, ..)| entry).collect();
         let listed: Vec<&str> = BLOCKS.iter().map(|kernel| kernel.entry).collect();
         assert_eq!(entries, listed);
-        for (entry, x, h, rows) in each() {
-            let tail = if is_codes(h) { "BLOCK_E4M3" } else { "BLOCK_BF16" };
-            let used = format!("StaticGemm<{rows}, 256, {}, 1, {}, Tail::{tail}>::run(", stages(x, rows), is_codes(x));
+        for (entry, x, stored, rows) in each() {
+            let tail = format!("BLOCK_{}", stored.to_uppercase());
+            let used = format!("StaticGemm<{rows}, 256, {}, 1, {}, Tail::{tail}>", stages(x, rows), is_codes(x));
             assert!(crate::find(entry).expect("listed").source.contains(&used), "{entry}: {used}");
-            let name = |of| if is_codes(of) { "e4m3" } else { "bf16" };
-            assert_eq!(entry, format!("sm90_{}_block_{}_{rows}x256", name(x), name(h)));
+            assert_eq!(entry, format!("sm90_{}_block_{stored}_{rows}x256", name(x)));
         }
     }
 
     #[test]
-    fn shared_memory_fits_a_hopper_block() {
-        for (entry, x, _, rows) in each() {
-            assert!(shared_bytes(x, rows) <= 232_448, "{entry}");
+    fn the_device_has_the_same_bits_of_outputs() {
+        let source = crate::find(ALL_ENTRIES[0][0]).expect("listed");
+        let text = source.headers.iter().find(|header| header.name == "common/static_gemm.cuh").expect("included").text;
+        let bits = format!("STORE_Z = {STORE_Z}, STORE_H = {STORE_H}, STORE_CODES = {STORE_CODES};");
+        assert!(text.contains(&bits), "{bits}");
+    }
+
+    #[test]
+    fn what_stores_all_is_launched_like_what_stores_one() {
+        for size in [[1, 256, 16], [1024, 2048, 2048], [12_288, 2048, 2048]] {
+            for x in TYPES {
+                let one = block_gemm(size, (x, Bf16), true, H200).expect("it runs");
+                let all = block_all(size, x, STORE_Z | STORE_CODES, true, H200).expect("it runs");
+                assert_eq!((all.grid, all.x_box, all.h_box), (one.grid, one.x_box, one.h_box));
+                assert_eq!(all.shape, StaticShape { stores: 5, ..one.shape });
+            }
         }
+        assert_eq!(block_all([16, 128, 16], Bf16, STORE_H, true, H200), None);
     }
 
     #[test]
@@ -144,7 +209,7 @@ mod tests {
         for size in [[1, 256, 16], [129, 512, 144], [1024, 2048, 2048], [12_288, 2048, 2048]] {
             for (x, h) in [(Bf16, E4m3), (E4m3, E4m3), (E4m3, Bf16)] {
                 let launch = block_gemm(size, (x, h), true, H200).expect("it runs");
-                let GemmShape { tiles_down, tiles_across, .. } = launch.shape;
+                let StaticShape { tiles_down, tiles_across, .. } = launch.shape;
                 assert!(tiles_down * launch.x_box[0] >= size[0] && tiles_across * BLOCK_COLUMNS == size[1]);
                 assert_eq!(launch.grid.blocks[0], (tiles_down * tiles_across).min(H200));
                 // Warpgroups that share k have one tile, and each has some of k.

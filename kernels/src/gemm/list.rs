@@ -1,6 +1,6 @@
 //! The FP8 GEMM kernels, one file of `cu/` each.
 
-use super::{MAP_BYTES, SHAPE_BYTES};
+use super::{MAP_BYTES, SHAPE_BYTES, STATIC_SHAPE_BYTES};
 use crate::{Argument, ArgumentKind, FP8, Header, KernelSource, TYPES, WARP, number, pointer};
 
 const HOPPER: Header = Header { name: "common/hopper.cuh", text: include_str!("../../cu/common/hopper.cuh") };
@@ -9,10 +9,10 @@ const FP8_GEMM: Header = Header { name: "common/fp8_gemm.cuh", text: include_str
 const HEADERS: &[Header] = &[TYPES, HOPPER, WGMMA, FP8_GEMM];
 const STATIC_GEMM: Header =
     Header { name: "common/static_gemm.cuh", text: include_str!("../../cu/common/static_gemm.cuh") };
-const BLOCK_TAIL: Header =
+pub(crate) const BLOCK_TAIL: Header =
     Header { name: "common/block_tail.cuh", text: include_str!("../../cu/common/block_tail.cuh") };
 const EXCHANGE: Header = Header { name: "common/exchange.cuh", text: include_str!("../../cu/common/exchange.cuh") };
-const STATIC_CAST: Header =
+pub(crate) const STATIC_CAST: Header =
     Header { name: "common/static_cast.cuh", text: include_str!("../../cu/common/static_cast.cuh") };
 const STATIC_HEADERS: &[Header] = &[TYPES, FP8, BLOCK_TAIL, EXCHANGE, HOPPER, STATIC_CAST, WARP, WGMMA, STATIC_GEMM];
 
@@ -103,7 +103,7 @@ const STATIC_ARGUMENTS: &[Argument] = &[
     pointer("x_scale"),
     pointer("w_scales"),
     pointer("saturated"),
-    number("shape", ArgumentKind::Struct(SHAPE_BYTES)),
+    number("shape", ArgumentKind::Struct(STATIC_SHAPE_BYTES)),
 ];
 
 const fn static_gemm(entry: &'static str, source: &'static str, about: &'static str) -> KernelSource {
@@ -164,22 +164,49 @@ const BLOCK_ARGUMENTS: &[Argument] = &[
     pointer("w_scales"),
     pointer("h_scale"),
     pointer("saturated"),
-    number("shape", ArgumentKind::Struct(SHAPE_BYTES)),
+    number("shape", ArgumentKind::Struct(STATIC_SHAPE_BYTES)),
 ];
 
+const ALL_ARGUMENTS: &[Argument] = &[
+    number("x", ArgumentKind::Struct(MAP_BYTES)),
+    number("w", ArgumentKind::Struct(MAP_BYTES)),
+    number("z", ArgumentKind::Struct(MAP_BYTES)),
+    number("h", ArgumentKind::Struct(MAP_BYTES)),
+    number("codes", ArgumentKind::Struct(MAP_BYTES)),
+    pointer("x_scale"),
+    pointer("w_scales"),
+    pointer("h_scale"),
+    pointer("saturated"),
+    number("shape", ArgumentKind::Struct(STATIC_SHAPE_BYTES)),
+];
+
+const fn block_with(
+    arguments: &'static [Argument],
+    entry: &'static str,
+    source: &'static str,
+    about: &'static str,
+) -> KernelSource {
+    KernelSource { entry, source, headers: STATIC_HEADERS, architectures: HOPPER_ALONE, arguments, about }
+}
+
 const fn block(entry: &'static str, source: &'static str, about: &'static str) -> KernelSource {
-    KernelSource {
-        entry,
-        source,
-        headers: STATIC_HEADERS,
-        architectures: HOPPER_ALONE,
-        arguments: BLOCK_ARGUMENTS,
-        about,
-    }
+    block_with(BLOCK_ARGUMENTS, entry, source, about)
 }
 
 /// Linear, BlockNorm and hard swish in one. Sorted by entry symbol.
 pub const BLOCKS: &[KernelSource] = &[
+    block_with(
+        ALL_ARGUMENTS,
+        "sm90_bf16_block_all_128x256",
+        include_str!("../../cu/sm90_bf16_block_all_128x256.cu"),
+        "BF16 cast by a static scale x E4M3, BlockNorm, hard swish, to BF16 and E4M3, and to BF16 before the norm; tiles of 128x256.",
+    ),
+    block_with(
+        ALL_ARGUMENTS,
+        "sm90_bf16_block_all_64x256",
+        include_str!("../../cu/sm90_bf16_block_all_64x256.cu"),
+        "BF16 cast by a static scale x E4M3, BlockNorm, hard swish, to BF16 and E4M3, and to BF16 before the norm; tiles of 64x256.",
+    ),
     block(
         "sm90_bf16_block_bf16_128x256",
         include_str!("../../cu/sm90_bf16_block_bf16_128x256.cu"),
@@ -199,6 +226,18 @@ pub const BLOCKS: &[KernelSource] = &[
         "sm90_bf16_block_e4m3_64x256",
         include_str!("../../cu/sm90_bf16_block_e4m3_64x256.cu"),
         "BF16 cast by a static scale x E4M3, BlockNorm, hard swish, to E4M3 by a static scale; tiles of 64x256.",
+    ),
+    block_with(
+        ALL_ARGUMENTS,
+        "sm90_e4m3_block_all_128x256",
+        include_str!("../../cu/sm90_e4m3_block_all_128x256.cu"),
+        "E4M3 x E4M3, BlockNorm, hard swish, to BF16 and E4M3, and to BF16 before the norm; tiles of 128x256.",
+    ),
+    block_with(
+        ALL_ARGUMENTS,
+        "sm90_e4m3_block_all_64x256",
+        include_str!("../../cu/sm90_e4m3_block_all_64x256.cu"),
+        "E4M3 x E4M3, BlockNorm, hard swish, to BF16 and E4M3, and to BF16 before the norm; tiles of 64x256.",
     ),
     block(
         "sm90_e4m3_block_bf16_128x256",

@@ -1,7 +1,7 @@
 //! Takes a product's sizes; gives the GEMMs that read x in BF16 and cast it on its way in with a scale known
 //! beforehand (`cu/common/static_gemm.cuh`), the one expected to be fastest first, and how each is launched.
 
-use super::{GemmShape, THREADS, TILE_K, Y_BOX};
+use super::{StaticShape, THREADS, TILE_K, Y_BOX};
 use crate::Grid;
 
 /// Columns of x, BF16, in one load: a stage takes two.
@@ -48,7 +48,7 @@ const fn tiling(
 pub struct StaticLaunch {
     pub entry: &'static str,
     pub grid: Grid,
-    pub shape: GemmShape,
+    pub shape: StaticShape,
     /// Rows of x in one load, [`X_BOX_COLUMNS`] long, and of w, [`TILE_K`] long.
     pub x_rows: u32,
     pub w_rows: u32,
@@ -77,7 +77,7 @@ impl StaticTiling {
         Some(StaticLaunch {
             entry: self.entry,
             grid: Grid { shared_bytes: self.shared_bytes(), cluster: self.splits, programmatic: true, ..line },
-            shape: GemmShape { m, n, k, tiles_down, tiles_across, group, x_scale_step: 0, w_scale_step },
+            shape: StaticShape { m, n, k, tiles_down, tiles_across, group, stores: 0, w_scale_step, bias: 0 },
             x_rows: self.rows,
             w_rows: self.columns,
             expected_us: waves * (of_block * self.stage_us + self.tile_us) + self.launch_us,
@@ -144,7 +144,7 @@ mod tests {
             let launches = static_gemm(m, n, k, true, H200);
             assert!(!launches.is_empty());
             for launch in launches {
-                let GemmShape { tiles_down, tiles_across, group, .. } = launch.shape;
+                let StaticShape { tiles_down, tiles_across, group, .. } = launch.shape;
                 let units = tiles_down * tiles_across * launch.grid.cluster;
                 assert!(tiles_down * launch.x_rows >= m && tiles_across * launch.w_rows >= n && group > 0);
                 assert_eq!(launch.grid.blocks[0], units.min(H200));

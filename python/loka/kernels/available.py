@@ -19,6 +19,8 @@ def why_not(kernel: str, gemm: str, k: int, n: int, device: torch.device, emulat
     `emulate` asks for its numerics only, which need neither GPU nor library, but sizes that the kernel itself takes."""
     if kernel not in KERNELS:
         return f"unknown kernel '{kernel}'; known are {', '.join(KERNELS)}"
+    if numerics(kernel, gemm).a.granularity == "static":
+        return f"{kernel} takes a scale known beforehand, which `linear` has no argument for"
     multiple = multiple_of(kernel, gemm)
     sizes = {"k": k, "n": n}
     for name in ("k", "n") if multiple == BLOCK else _SIZES[gemm]:

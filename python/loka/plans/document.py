@@ -35,12 +35,15 @@ Path = Union[str, "os.PathLike[str]"]
 
 @dataclass(frozen=True)
 class Choice:
-    """The kernel of one GEMM (`library/recipe`), who chose it (`dispatch` or `override`), and why."""
+    """The kernel of one GEMM (`library/recipe`), who chose it (`dispatch` or `override`), and why. `static_scale` is x's
+    at fprop and dy's at dgrad, for kernels that take one; `saturation` how likely a step has a value beyond it."""
 
     kernel: str
     source: str
     reason: str
     speedup: Optional[float] = None
+    static_scale: Optional[float] = None
+    saturation: Optional[float] = None
 
 
 @dataclass(frozen=True)
@@ -240,7 +243,8 @@ def _chain(value: Any, where: str) -> Dict[str, Any]:
 
 
 def _choice(value: Any, where: str) -> Choice:
-    fields = record(value, where, ("kernel", "source", "reason", "error", "runners_up"), ("speedup", "passed_over"))
+    fields = record(value, where, ("kernel", "source", "reason", "error", "runners_up"), (
+        "speedup", "passed_over", "static_scale", "saturation"))
     for metric, error in record(fields["error"], f"{where}.error").items():
         number(error, f"{where}.error.{one_of(metric, f'{where}.error', METRICS)}")
     for kernel in items(fields["runners_up"], f"{where}.runners_up"):
@@ -248,11 +252,17 @@ def _choice(value: Any, where: str) -> Choice:
     for cause in record(fields.get("passed_over", {}), f"{where}.passed_over").values():
         one_of(cause, f"{where}.passed_over", PASSED_OVER)
     speedup = fields.get("speedup")
+
+    def known(name: str) -> Optional[float]:
+        return None if fields.get(name) is None else number(fields[name], f"{where}.{name}")
+
     return Choice(
         kernel=text(fields["kernel"], f"{where}.kernel"),
         source=one_of(fields["source"], f"{where}.source", SOURCES),
         reason=text(fields["reason"], f"{where}.reason"),
         speedup=None if speedup is None else number(speedup, f"{where}.speedup"),
+        static_scale=known("static_scale"),
+        saturation=known("saturation"),
     )
 
 
