@@ -150,6 +150,10 @@ pub fn summary(plan: &Plan) -> String {
         (Some(cost), Some(hi)) => format!(" · loss cost {} (at most {})", short(cost), short(hi)),
         _ => String::new(),
     };
+    let handed_on = match totals.handed_on_us {
+        0.0 => String::new(),
+        us => format!(" · codes handed on save {} us (modelled)", short(us)),
+    };
     let unknown = match totals.num_without_latency {
         0 => String::new(),
         count => format!(" · {count} of {} GEMMs without a latency, in neither sum", totals.num_gemms),
@@ -160,5 +164,8 @@ pub fn summary(plan: &Plan) -> String {
             loka_core::model::kernel(choice.kernel.as_str()).is_some_and(|kernel| !kernel.high_precision())
         })
         .count();
-    format!("policy {}: {low} of {} GEMMs in FP8 · {speedup}{loss}{unknown}", plan.policy.name, totals.num_gemms)
+    format!(
+        "policy {}: {low} of {} GEMMs in FP8 · {speedup}{handed_on}{loss}{unknown}",
+        plan.policy.name, totals.num_gemms
+    )
 }

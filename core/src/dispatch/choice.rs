@@ -67,6 +67,16 @@ impl Choice {
     pub fn is_decided_by_sharing(&self) -> bool {
         self.source == ChoiceSource::Dispatch && self.reason.starts_with(super::reason::SHARES)
     }
+
+    /// The same of codes that are handed on.
+    pub fn is_decided_by_chain(&self) -> bool {
+        let begins = |words| self.reason.starts_with(words);
+        self.source == ChoiceSource::Dispatch && [super::reason::ARRIVES, super::reason::HANDS].into_iter().any(begins)
+    }
+}
+
+fn is_zero(value: &f64) -> bool {
+    *value == 0.0
 }
 
 /// What a person should see before shipping.
@@ -96,6 +106,9 @@ pub struct Totals {
     pub baseline_us: f64,
     /// A cast that two GEMMs of a site have in common counts once.
     pub planned_us: f64,
+    /// What `planned_us` is less by because codes are handed on, the stores that it takes paid; modelled.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub handed_on_us: f64,
     /// `None` when no GEMM has a latency.
     pub speedup: Option<f64>,
     /// In units of the loss, over the forward GEMMs; `None` when none has one.

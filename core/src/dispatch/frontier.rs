@@ -4,11 +4,12 @@
 use crate::model::{Metric, ResultRow, Speed};
 
 use super::{
-    Candidates, Group, Policy,
-    joint::{SiteOptions, Triple},
+    Candidates, Policy,
+    chain::{Links, Unit},
+    joint::Triple,
     judged::{Judged, loss_cost_hi},
     knapsack::{HullWalk, Item},
-    parallel, select,
+    parallel,
 };
 
 /// More are not told apart on a screen.
@@ -54,13 +55,17 @@ pub fn frontier_in(candidates: &Candidates, policy: &Policy, loss: f64, shown: M
     // Whatever the policy, the curve is about a budget.
     let unlimited = Policy { loss_budget: Some(policy.loss_budget.unwrap_or(1.0)), ..policy.clone() };
     let groups = candidates.groups.as_chunks::<3>().0;
-    let sites = parallel::map(groups.len(), |at| SiteParts::of(&groups[at], &unlimited, loss, shown));
-    let baseline_us: f64 = sites.iter().flat_map(|site| site.references).flatten().sum();
+    let links = Links::of(groups);
+    let units = links.units(groups.len());
+    let units = parallel::map(units.len(), |at| {
+        UnitParts::of(&Unit::new(units.get(at), (groups, &[]), &links, (&unlimited, loss)), &unlimited, shown)
+    });
+    let baseline_us: f64 = units.iter().map(|unit| unit.baseline_us).sum();
     if baseline_us == 0.0 {
         return Vec::new();
     }
     let (items, parts): (Vec<Vec<Item>>, Vec<Vec<Part>>) =
-        sites.into_iter().map(|site| (site.items, site.parts)).unzip();
+        units.into_iter().map(|unit| (unit.items, unit.parts)).unzip();
     let walk = HullWalk::new(&items);
     let every = walk.steps.len().div_ceil(MAX_FRONTIER_POINTS - 1).max(1);
     // The start, then after every so many steps, the last of them included.
@@ -79,40 +84,44 @@ pub fn frontier_in(candidates: &Candidates, policy: &Policy, loss: f64, shown: M
     })
 }
 
-/// What one site may get, and what each of it adds to a point.
-struct SiteParts {
-    references: [Option<f64>; 3],
+/// What the sites of one unit may get, and what each of it adds to a point.
+struct UnitParts {
+    baseline_us: f64,
     items: Vec<Item>,
     parts: Vec<Part>,
 }
 
-impl SiteParts {
-    fn of(groups: &[Group; 3], unlimited: &Policy, loss: f64, shown: Metric) -> Self {
-        let judged = Judged::of_site(groups, unlimited, loss);
-        let triples = SiteOptions::new(&judged, [None; 3], unlimited).by_forward();
+impl UnitParts {
+    fn of(unit: &Unit, unlimited: &Policy, shown: Metric) -> Self {
+        let part = |item: usize| Part::of_unit(unit, item, unlimited, shown);
         Self {
-            references: [0, 1, 2].map(|at| judged[at].reference_us),
-            items: select::items(&triples, &judged, unlimited),
-            parts: triples.iter().map(|triple| Part::of(triple, &judged, unlimited, shown)).collect(),
+            baseline_us: baseline_us(unit),
+            items: unit.items().to_vec(),
+            parts: (0..unit.items().len()).map(part).collect(),
         }
     }
+}
+
+fn baseline_us(unit: &Unit) -> f64 {
+    unit.sites().flat_map(|(_, judged)| judged).filter_map(|group| group.reference_us).sum()
 }
 
 /// The totals of a policy without a loss budget at each of `limits` for its largest error, as [`super::dispatch`]
 /// would choose without overrides, and without the sentences that it writes. Empty when no latency is known.
 /// `shown`: the metric of the worst error.
 pub fn sweep(candidates: &Candidates, policy: &Policy, loss: f64, shown: Metric, limits: &[f64]) -> Vec<FrontierPoint> {
+    let groups = candidates.groups.as_chunks::<3>().0;
+    let links = Links::of(groups);
+    let units = links.units(groups.len());
     let at = |limit: &f64| {
         let policy = Policy { max_error: *limit, loss_budget: None, ..policy.clone() };
-        let (mut sum, mut baseline_us) = (Part::default(), 0.0);
-        for site in candidates.groups.as_chunks::<3>().0 {
-            let judged = [0, 1, 2].map(|at| Judged::new(&site[at], &policy, loss));
-            baseline_us += judged.iter().filter_map(|group| group.reference_us).sum::<f64>();
-            if let Some(triple) = SiteOptions::new(&judged, [None; 3], &policy).fastest() {
-                sum.add(&Part::of(&triple, &judged, &policy, shown), shown);
-            }
+        let (mut sum, mut all_us) = (Part::default(), 0.0);
+        for at in 0..units.len() {
+            let unit = Unit::new(units.get(at), (groups, &[]), &links, (&policy, loss));
+            all_us += baseline_us(&unit);
+            sum.add(&Part::of_unit(&unit, 0, &policy, shown), shown);
         }
-        (sum.us > 0.0 && baseline_us > 0.0).then(|| FrontierPoint::of(&sum, baseline_us))
+        (sum.us > 0.0 && all_us > 0.0).then(|| FrontierPoint::of(&sum, all_us))
     };
     limits.iter().filter_map(at).collect()
 }
@@ -166,6 +175,16 @@ struct Part {
 }
 
 impl Part {
+    fn of_unit(unit: &Unit, item: usize, policy: &Policy, shown: Metric) -> Self {
+        let mut sum = Self::default();
+        for ((_, judged), picked) in unit.sites().zip(unit.picked(Some(item))) {
+            let extra_us = picked.link.and_then(|link| link.store?.beside_us).unwrap_or(0.0);
+            let part = Self::of(&picked.triple, judged, policy, shown);
+            sum.add(&Self { us: part.us + extra_us, ..part }, shown);
+        }
+        sum
+    }
+
     fn of(triple: &Triple, judged: &[Judged; 3], policy: &Policy, shown: Metric) -> Self {
         // A GEMM that no time is known for is not part of the curve.
         let timed = |at: &usize| judged[*at].reference_us.is_some();

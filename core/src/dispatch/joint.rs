@@ -2,12 +2,14 @@
 //! site, casts shared.
 //!
 //! A GEMM may get any kernel that is safe. One that alone is too slow is taken only where sharing makes it
-//! worth it ([`unearned`]); where nothing is shared this is the fastest kernel of each GEMM.
+//! worth it ([`unearned`]); where nothing is shared this is the fastest kernel of each GEMM. At a site that reads
+//! or stores codes ([`super::chain`]) the forward GEMM may get any kernel that does.
 
 use crate::model::{Gemm, ResultRow};
 
 use super::{
     Override, Policy,
+    chain::{Arriving, Codes, codes, produces, reads},
     judged::{Judged, loss_cost_hi},
     sharing::{Cost, site_us, unearned},
 };
@@ -59,8 +61,16 @@ pub(super) struct SiteOptions<'a> {
 }
 
 impl<'a> SiteOptions<'a> {
-    pub(super) fn new(judged: &[Judged<'_, 'a>; 3], wanted: [Option<&Override>; 3], policy: &Policy) -> Self {
-        let at = |gemm: Gemm| candidates(&judged[gemm as usize], wanted[gemm as usize], policy);
+    /// `linked`: the site may read codes, or store them.
+    pub(super) fn new(
+        judged: &[Judged<'_, 'a>; 3],
+        wanted: [Option<&Override>; 3],
+        policy: &Policy,
+        linked: bool,
+    ) -> Self {
+        let at = |gemm: Gemm| {
+            candidates(&judged[gemm as usize], wanted[gemm as usize], policy, linked && gemm == Gemm::Fprop)
+        };
         let references = [0, 1, 2].map(|at| judged[at].reference_us);
         let (min_speedup, budgeted) = (policy.min_speedup, judged[Gemm::Fprop as usize].budgeted);
         Self { gemms: Gemm::ALL.map(at), references, min_speedup, budgeted }
@@ -69,7 +79,7 @@ impl<'a> SiteOptions<'a> {
     /// The least time. Ties: the kernel that is faster alone.
     pub(super) fn fastest(&self) -> Option<Triple<'a>> {
         let mut best: Option<Triple> = None;
-        for triple in (0..self.gemms[0].len()).filter_map(|forward| self.completed(forward)) {
+        for triple in (0..self.gemms[0].len()).filter_map(|forward| self.completed(forward, Arriving::BF16)) {
             if best.as_ref().is_none_or(|best| triple.us < best.us) {
                 best = Some(triple);
             }
@@ -81,18 +91,29 @@ impl<'a> SiteOptions<'a> {
     /// baseline or the override, if the forward GEMM is under a loss budget.
     pub(super) fn by_forward(&self) -> Vec<Triple<'a>> {
         let mut found = Vec::with_capacity(self.gemms[0].len());
-        found.extend((0..self.gemms[0].len()).filter_map(|forward| self.completed(forward)));
+        found.extend((0..self.gemms[0].len()).filter_map(|forward| self.completed(forward, Arriving::BF16)));
         found
     }
 
-    /// `None`: too slow alone, and no backward kernels make it worth it.
-    fn completed(&self, forward: usize) -> Option<Triple<'a>> {
+    /// The same where x arrives as codes, for every kernel that reads such. `extra_us`: what storing them costs the
+    /// site that feeds this one.
+    pub(super) fn by_forward_on_codes(&self, extra_us: f64) -> Vec<(Codes, Triple<'a>)> {
+        let reading = |forward: usize| {
+            let codes = codes(self.gemms[0][forward].row?, self.references[0]?)?;
+            let arriving = Arriving { saved_us: codes.saved_us, extra_us };
+            Some((codes, self.completed(forward, arriving)?))
+        };
+        (0..self.gemms[0].len()).filter_map(reading).collect()
+    }
+
+    /// `None`: too slow alone, and neither backward kernels nor codes make it worth it.
+    fn completed(&self, forward: usize, x: Arriving) -> Option<Triple<'a>> {
         let mut best: Option<([usize; 3], f64)> = None;
         for dgrad in 0..self.gemms[1].len() {
             for wgrad in 0..self.gemms[2].len() {
                 let picks = [forward, dgrad, wgrad];
-                let us = site_us(&self.costs(picks));
-                if best.is_none_or(|(_, least)| us < least) && self.earned(picks) {
+                let us = site_us(&self.costs(picks, x.saved_us));
+                if best.is_none_or(|(_, least)| us < least) && self.earned(picks, x) {
                     best = Some((picks, us));
                 }
             }
@@ -100,22 +121,29 @@ impl<'a> SiteOptions<'a> {
         let (picks, us) = best?;
         let alone = [if self.budgeted && !self.gemms[0][forward].slow { forward } else { 0 }, 0, 0];
         let rows = |picks: [usize; 3]| [0, 1, 2].map(|at| self.gemms[at][picks[at]].row);
-        let alone_us = self.costs(alone).iter().map(|cost| cost.us).sum();
-        Some(Triple { rows: rows(picks), costs: self.costs(picks), us, alone: rows(alone), alone_us })
+        let alone_us = self.costs(alone, 0.0).iter().map(|cost| cost.us).sum();
+        Some(Triple { rows: rows(picks), costs: self.costs(picks, x.saved_us), us, alone: rows(alone), alone_us })
     }
 
-    fn costs(&self, picks: [usize; 3]) -> [Cost; 3] {
-        [0, 1, 2].map(|at| self.gemms[at][picks[at]].cost)
+    fn costs(&self, picks: [usize; 3], saved_us: f64) -> [Cost; 3] {
+        let [fprop, dgrad, wgrad] = [0, 1, 2].map(|at| self.gemms[at][picks[at]].cost);
+        [fprop.less(saved_us), dgrad, wgrad]
     }
 
-    fn earned(&self, picks: [usize; 3]) -> bool {
+    /// Whoever is too slow alone must earn what it makes the site before it do, too.
+    fn earned(&self, picks: [usize; 3], x: Arriving) -> bool {
         let slow = [0, 1, 2].map(|at| self.references[at].filter(|_| self.gemms[at][picks[at]].slow));
-        slow == [None; 3] || unearned(&self.costs(picks), slow, self.min_speedup) == [false; 3]
+        slow == [None; 3] || unearned(&self.costs(picks, x.saved_us - x.extra_us), slow, self.min_speedup) == [false; 3]
     }
 }
 
-/// First what the GEMM would get alone; then what sharing may prefer. Never empty.
-fn candidates<'a>(judged: &Judged<'_, 'a>, wanted: Option<&Override>, policy: &Policy) -> Vec<Candidate<'a>> {
+/// First what the GEMM would get alone; then what sharing, or codes, may prefer. Never empty.
+fn candidates<'a>(
+    judged: &Judged<'_, 'a>,
+    wanted: Option<&Override>,
+    policy: &Policy,
+    linked: bool,
+) -> Vec<Candidate<'a>> {
     let reference = judged.reference_us;
     if let Some(wanted) = wanted {
         let row = judged.group.row(&wanted.kernel).filter(|row| row.kernel != policy.baseline);
@@ -136,12 +164,14 @@ fn candidates<'a>(judged: &Judged<'_, 'a>, wanted: Option<&Override>, policy: &P
     }
     for (rank, verdict) in fast.enumerate() {
         let cost = Cost::of(verdict.row, reference_us).unwrap_or_default();
-        if rank == 0 || judged.budgeted || cost.can_share() {
+        let hands_on = linked && (reads(verdict.row) || produces(verdict.row));
+        if rank == 0 || judged.budgeted || cost.can_share() || hands_on {
             found.push(Candidate { row: Some(verdict.row), cost, slow: false });
         }
     }
     for verdict in judged.safe_but_slow() {
-        let cost = Cost::of(verdict.row, reference_us).filter(Cost::can_share);
+        let may_earn = |cost: &Cost| cost.can_share() || (linked && reads(verdict.row));
+        let cost = Cost::of(verdict.row, reference_us).filter(may_earn);
         found.extend(cost.map(|cost| Candidate { row: Some(verdict.row), cost, slow: true }));
     }
     found

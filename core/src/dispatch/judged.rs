@@ -2,7 +2,7 @@
 
 use crate::model::{Gemm, Metric, ResultRow, Safety, Speed};
 
-use super::{Bound, Group, Policy, bound_of, judge};
+use super::{Bound, Group, Policy, bound_of, judge, sharing::gemm_speedup};
 
 /// One row with its verdicts.
 pub(super) struct Verdict<'a> {
@@ -45,7 +45,7 @@ impl<'c, 'a> Judged<'c, 'a> {
             budgeted: policy.loss_budget.is_some() && group.gemm == Gemm::Fprop,
         };
         judged.admissible = judged.safe_at(Speed::Fast).collect();
-        let speedup = |at: &usize| judged.verdicts[*at].row.speedup().unwrap_or(0.0);
+        let speedup = |at: &usize| gemm_speedup(judged.verdicts[*at].row, judged.reference_us).unwrap_or(0.0);
         judged.admissible.sort_by(|a, b| speedup(b).total_cmp(&speedup(a)));
         judged
     }

@@ -2,7 +2,8 @@
 //!
 //! Without a loss budget every site stands alone: of the kernels that are safe and fast the fastest
 //! is taken at each GEMM, else the baseline; casts that two GEMMs of a site have in common count once
-//! ([`sharing`]), which may favour another kernel ([`joint`]). With a budget the sites are chosen together
+//! ([`sharing`]), which may favour another kernel ([`joint`]). Sites that may hand their output on as codes are
+//! chosen together with those that read it ([`chain`]). With a budget the sites are chosen together
 //! ([`knapsack`]: least time with the summed loss cost of the forward GEMMs within it); the backward GEMMs
 //! have no loss cost and keep the policy's error bound.
 //!
@@ -11,6 +12,7 @@
 //! kernel's time is that reference divided by its own speed-up.
 
 mod candidates;
+pub(crate) mod chain;
 mod choice;
 mod frontier;
 mod joint;
@@ -26,6 +28,8 @@ mod select;
 mod sharing;
 
 pub use candidates::{Candidates, Group};
+pub(crate) use chain::Arriving;
+pub use chain::{Chain, Form};
 pub use choice::{Choice, ChoiceSource, PassedOver, Totals, Warning};
 pub use frontier::{FrontierPoint, MAX_FRONTIER_POINTS, frontier, frontier_in, limits_of, sweep};
 pub use judge::{Bound, bound_of, judge};
@@ -35,7 +39,8 @@ pub use policy::{Policy, PolicyError};
 pub(crate) use reason::against;
 pub use reason::short;
 pub use select::{Dispatch, Optimum, dispatch};
-pub use sharing::{Operand, SharedCast, shared_casts};
+pub(crate) use sharing::tail_us;
+pub use sharing::{Operand, SharedCast, gemm_speedup, own_us, shared_casts};
 
 #[cfg(test)]
 pub(crate) mod testing;

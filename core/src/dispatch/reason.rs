@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 
 use crate::model::{Estimate, Gemm, Metric, ResultRow, Safety, Speed, kernel};
 
-use super::{Bound, Group, Policy, joint::Triple, judged::Verdict, sharing::partners};
+use super::{Bound, Group, Policy, chain::Link, joint::Triple, judged::Verdict, sharing::partners};
 
 /// Three significant digits without padding: `.196`, `1.05`, `3.1e-7`.
 pub fn short(value: f64) -> String {
@@ -155,6 +155,29 @@ pub(super) fn sharing(triple: &Triple, gemm: Gemm, decided: bool) -> Option<Stri
         String::new()
     };
     (!shared.is_empty()).then(|| format!("{SHARES} {}{gained}", shared.join(" and ")))
+}
+
+/// How a reason begins where codes decided; `diff` reads it in plans.
+pub(super) const ARRIVES: &str = "x arrives as codes";
+pub(super) const HANDS: &str = "hands its output on as codes";
+
+/// What a forward GEMM takes and hands on as codes.
+pub(super) fn handed_on(link: &Link, groups: &[[Group; 3]]) -> Option<String> {
+    let name = |at: &usize| groups[*at][0].site.id.to_string();
+    let arrives = link
+        .from
+        .map(|(from, us)| format!("{ARRIVES} from {}: no cast, {} us less (modelled)", name(&from), Short(us)));
+    let hands = link.store.as_ref().map(|store| {
+        let (readers, scale) = (store.readers.iter().map(name).collect::<Vec<_>>().join(", "), Short(store.scale));
+        match store.beside_us {
+            Some(us) => format!("{HANDS} of scale {scale} to {readers}, beside BF16: {} us more (modelled)", Short(us)),
+            None => format!("{HANDS} of scale {scale} to {readers}, and not in BF16"),
+        }
+    });
+    match (arrives, hands) {
+        (Some(arrives), Some(hands)) => Some(format!("{arrives}; {hands}")),
+        (arrives, hands) => arrives.or(hands),
+    }
 }
 
 /// Why a GEMM stays in high precision. `verdicts`: every row but the baseline's.

@@ -1,19 +1,21 @@
 //! Takes candidates, a policy and overrides, gives one choice a GEMM and the totals. A site's three GEMMs are
-//! chosen together ([`super::joint`]); under a loss budget so are the sites.
+//! chosen together ([`super::joint`]), and so are sites that codes may be handed on between ([`super::chain`]);
+//! under a loss budget all sites are.
 
 use std::collections::BTreeMap;
 
 use crate::model::{Gemm, KernelId, Metric, ResultRow, Safety};
 
 use super::{
-    Candidates, Choice, ChoiceSource, Override, OverrideError, Overrides, PassedOver, Policy, Totals, Warning,
-    joint::{SiteOptions, Triple, forward_cost_hi},
+    Candidates, Choice, ChoiceSource, Group, Override, OverrideError, Overrides, PassedOver, Policy, Totals, Warning,
+    chain::{Chain, Form, Link, Links, Picked, Unit},
+    joint::Triple,
     judged::{Judged, Verdict, loss_cost_hi},
     knapsack::{self, Item},
     overrides::by_group,
     parallel,
     reason::{self, short},
-    sharing::{Cost, Operand, saved_us, site_us},
+    sharing::{Cost, Operand, gemm_speedup, saved_us, site_us},
 };
 
 const MAX_RUNNERS_UP: usize = 3;
@@ -21,7 +23,7 @@ const MAX_RUNNERS_UP: usize = 3;
 /// How good the optimiser's answer is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Optimum {
-    /// Of all three GEMMs of every site, casts shared.
+    /// Of all three GEMMs of every site, casts shared and codes handed on.
     pub time_us: f64,
     /// No selection within the budget is faster.
     pub lower_bound_us: f64,
@@ -41,6 +43,8 @@ impl Optimum {
 pub struct Dispatch {
     /// In the order of the candidates' groups.
     pub choices: Vec<Choice>,
+    /// What is handed on as codes, by the number of a site that takes part.
+    pub chains: BTreeMap<usize, Chain>,
     pub totals: Totals,
     /// What a person should see before shipping: overrides that break the policy, a budget that
     /// cannot be kept, GEMMs without a latency.
@@ -58,49 +62,66 @@ pub fn dispatch(
 ) -> Result<Dispatch, OverrideError> {
     let wanted = by_group(candidates, overrides, &policy.baseline)?;
     let (groups, wanted) = (candidates.groups.as_chunks::<3>().0, wanted.as_chunks::<3>().0);
-    let judged = |at: usize| Judged::of_site(&groups[at], policy, loss);
+    let links = Links::of(groups);
+    let units = links.units(groups.len());
+    let unit = |at: usize| Unit::new(units.get(at), (groups, wanted), &links, (policy, loss));
     let mut warnings = Vec::new();
     // A site is decided from its rows to its reasons in one go: they are read from memory once.
-    let (decided, optimum): (Vec<Decided>, _) = match policy.loss_budget.map(|share| share * loss) {
+    let (mut decided, optimum): (Vec<Decided>, _) = match policy.loss_budget.map(|share| share * loss) {
         Some(budget) => {
-            let sites = parallel::map(groups.len(), |at| {
-                let judged = judged(at);
-                let triples = SiteOptions::new(&judged, wanted[at], policy).by_forward();
-                (judged, triples)
-            });
-            let (triples, optimum) = optimise(&sites, policy, budget, &mut warnings);
-            let of = |at: usize| Site { at, judged: &sites[at].0, wanted: wanted[at] };
-            (parallel::map(triples.len(), |at| of(at).decided(&triples[at], policy, budget)), optimum)
+            let all = parallel::map(units.len(), unit);
+            let (items, optimum) = optimise(&all, budget, &mut warnings);
+            let decide = |at: usize| decided(&all[at], items.get(at).copied(), (groups, wanted), policy, budget);
+            (parallel::map(all.len(), decide).into_iter().flatten().collect(), optimum)
         }
         None => {
-            let decide = |at: usize| {
-                let judged = judged(at);
-                let triple = SiteOptions::new(&judged, wanted[at], policy).fastest()?;
-                Some(Site { at, judged: &judged, wanted: wanted[at] }.decided(&triple, policy, 0.0))
-            };
-            (parallel::map(groups.len(), decide).into_iter().flatten().collect(), None)
+            let decide = |at: usize| decided(&unit(at), Some(0), (groups, wanted), policy, 0.0);
+            (parallel::map(units.len(), decide).into_iter().flatten().collect(), None)
         }
     };
+    if units.len() < groups.len() {
+        decided.sort_by_key(|site| site.at);
+    }
     let totals = total(&decided);
     let mut choices = Vec::with_capacity(3 * decided.len());
+    let mut chains = BTreeMap::new();
     for site in decided {
         choices.extend(site.choices);
         warnings.extend(site.warnings);
+        chains.extend(site.chain.map(|chain| (site.at, chain)));
     }
     if totals.num_without_latency > 0 {
         let (missing, all) = (totals.num_without_latency, totals.num_gemms);
         let text = format!("{missing} of {all} GEMMs have no latency and are not in the totals");
         warnings.push(Warning::whole(text));
     }
-    Ok(Dispatch { choices, totals, warnings, optimum })
+    Ok(Dispatch { choices, chains, totals, warnings, optimum })
+}
+
+/// The sites of one unit. `item`: what the optimiser chose there.
+fn decided(
+    unit: &Unit,
+    item: Option<usize>,
+    (groups, wanted): (&[[Group; 3]], &[[Option<&Override>; 3]]),
+    policy: &Policy,
+    budget: f64,
+) -> Vec<Decided> {
+    let sites = unit.sites().zip(unit.picked(item));
+    let decide = |((at, judged), picked): ((usize, &[Judged; 3]), Picked)| {
+        Site { at, judged, wanted: wanted[at], groups }.decided(&picked, policy, budget)
+    };
+    sites.map(decide).collect()
 }
 
 /// What was decided for one site, and what it adds to the totals.
 struct Decided {
+    at: usize,
     choices: [Choice; 3],
     tallies: [Tally; 3],
     /// By casts that are shared.
     saved_us: f64,
+    /// What the site hands on, or takes, as codes; what that saves is in no tally.
+    chain: Option<Chain>,
     warnings: Vec<Warning>,
 }
 
@@ -118,14 +139,25 @@ struct Site<'p, 'c, 'a, 'o> {
     at: usize,
     judged: &'p [Judged<'c, 'a>; 3],
     wanted: [Option<&'o Override>; 3],
+    /// Of all sites.
+    groups: &'p [[Group<'a>; 3]],
 }
 
 impl Site<'_, '_, '_, '_> {
-    fn decided(&self, triple: &Triple, policy: &Policy, budget: f64) -> Decided {
-        let judged = self.judged;
+    fn decided(&self, picked: &Picked, policy: &Policy, budget: f64) -> Decided {
+        let (judged, triple) = (self.judged, &picked.triple);
         let mut warnings = Vec::new();
+        let chain = picked.link.as_ref().map(|link| self.chain(link));
         let choices = [0, 1, 2].map(|at| {
-            let place = Place { judged: &judged[at], triple, policy };
+            // Only forward GEMMs read and store codes.
+            let link = picked.link.as_ref().filter(|_| at == Gemm::Fprop as usize);
+            let told = link.and_then(|link| reason::handed_on(link, self.groups));
+            let handed = Handed {
+                told,
+                decided: link.is_some_and(|link| link.decided),
+                credit_us: link.map_or(0.0, |link| link.credit_us),
+            };
+            let place = Place { judged: &judged[at], triple, policy, handed };
             match self.wanted[at] {
                 Some(wanted) => place.overridden(wanted, 3 * self.at + at, &mut warnings),
                 None => place.chosen(budget),
@@ -133,15 +165,38 @@ impl Site<'_, '_, '_, '_> {
         });
         let tallies = [0, 1, 2].map(|at| Tally::of(&judged[at], &choices[at], policy));
         let saved_us = Operand::ALL.map(|operand| saved_us(&triple.costs, operand)).iter().sum();
-        Decided { choices, tallies, saved_us, warnings }
+        Decided { at: self.at, choices, tallies, saved_us, chain, warnings }
+    }
+
+    fn chain(&self, link: &Link) -> Chain {
+        let id = |at: usize| self.groups[at][0].site.id.clone();
+        let stores = match &link.store {
+            None => vec![Form::Bf16],
+            Some(store) if store.beside_us.is_some() => vec![Form::Bf16, Form::E4m3],
+            Some(_) => vec![Form::E4m3],
+        };
+        let extra_us = link.store.as_ref().and_then(|store| store.beside_us).unwrap_or(0.0);
+        Chain {
+            reads: if link.from.is_some() { Form::E4m3 } else { Form::Bf16 },
+            from: link.from.map(|(at, _)| id(at)),
+            stores,
+            store_scale: link.store.as_ref().map(|store| store.scale),
+            saved_us: link.from.map_or(0.0, |(_, saved_us)| saved_us) - extra_us,
+        }
     }
 }
 
 impl Tally {
     fn of(judged: &Judged, choice: &Choice, policy: &Policy) -> Self {
-        let speedup = if choice.kernel == policy.baseline { Some(1.0) } else { choice.speedup };
+        let forward = judged.group.gemm == Gemm::Fprop;
+        let row = judged.group.row(&choice.kernel).filter(|_| forward);
+        let speedup = match row {
+            _ if choice.kernel == policy.baseline => Some(1.0),
+            Some(row) => gemm_speedup(row, judged.reference_us).filter(|speedup| speedup.is_finite()),
+            // Only forward kernels have a tail.
+            None => choice.speedup,
+        };
         let times_us = judged.reference_us.zip(speedup).map(|(us, speedup)| (us, us / speedup));
-        let row = judged.group.row(&choice.kernel).filter(|_| judged.group.gemm == Gemm::Fprop);
         let cost = row.and_then(|row| row.metric(Metric::LossCost)).filter(|cost| cost.hi.is_finite());
         Self { times_us, loss_cost: cost.map(|cost| (cost.value, cost.hi.max(0.0))) }
     }
@@ -152,6 +207,17 @@ struct Place<'p, 'c, 'a> {
     judged: &'p Judged<'c, 'a>,
     triple: &'p Triple<'a>,
     policy: &'p Policy,
+    handed: Handed,
+}
+
+/// What a GEMM takes, or hands on, as codes.
+struct Handed {
+    /// `None`: nothing.
+    told: Option<String>,
+    /// Without it there would be another kernel.
+    decided: bool,
+    /// What other GEMMs would take longer without the codes that this one stores.
+    credit_us: f64,
 }
 
 impl Place<'_, '_, '_> {
@@ -170,7 +236,18 @@ impl Place<'_, '_, '_> {
 
     fn reason(&self, verdict: &Verdict, budget: f64) -> String {
         let (judged, triple, gemm) = (self.judged, self.triple, self.judged.group.gemm);
-        let decided = triple.decided_by_sharing(gemm);
+        if let (Some(told), true) = (&self.handed.told, self.handed.decided) {
+            return format!("{told}; {}", reason::alone(judged.bound, verdict));
+        }
+        let own = self.own_reason(verdict, budget, triple.decided_by_sharing(gemm));
+        match &self.handed.told {
+            None => own,
+            Some(told) => format!("{own}; {told}"),
+        }
+    }
+
+    fn own_reason(&self, verdict: &Verdict, budget: f64, decided: bool) -> String {
+        let (judged, triple, gemm) = (self.judged, self.triple, self.judged.group.gemm);
         let shared = reason::sharing(triple, gemm, decided);
         let own = if judged.budgeted {
             reason::within_budget(verdict, loss_cost_hi(verdict.row).unwrap_or(0.0), budget)
@@ -190,6 +267,9 @@ impl Place<'_, '_, '_> {
         let judged = self.judged;
         let why = if wanted.reason.is_empty() { "no reason given" } else { &wanted.reason };
         let mut reason = format!("override: {why}");
+        if let Some(told) = &self.handed.told {
+            reason += &format!("; {told}");
+        }
         let verdict = judged.verdicts.iter().find(|verdict| verdict.row.kernel == wanted.kernel);
         if let Some(verdict) = verdict.filter(|verdict| verdict.safety != Safety::Safe) {
             let broken = reason::against(judged.bound, verdict.row.metric(judged.bound.metric));
@@ -207,7 +287,8 @@ impl Place<'_, '_, '_> {
         let reason = reason::with_scale(reason, row);
         let speedup = row.and_then(ResultRow::speedup).filter(|speedup| speedup.is_finite());
         let others = judged.verdicts.iter().filter(|verdict| verdict.row.supported && verdict.row.kernel != *kernel);
-        let passed_over = others.filter(|verdict| self.faster_than(speedup.unwrap_or(1.0), verdict.row));
+        let own = row.and_then(|row| gemm_speedup(row, judged.reference_us)).filter(|speedup| speedup.is_finite());
+        let passed_over = others.filter(|verdict| self.faster_than(own.unwrap_or(1.0), verdict.row));
         let why = |verdict: &Verdict| match verdict.safety {
             _ if source == ChoiceSource::Override => PassedOver::Override,
             _ if judged.budgeted => PassedOver::Budget,
@@ -237,17 +318,18 @@ impl Place<'_, '_, '_> {
         }
     }
 
-    /// True where `other` would be faster here, with what each of the two shares with the GEMMs beside it.
+    /// True where `other` would be faster here, with what each of the two shares with the GEMMs beside it, and
+    /// what this one takes and hands on as codes.
     fn faster_than(&self, speedup: f64, other: &ResultRow) -> bool {
         let (costs, at) = (self.triple.costs, self.judged.group.gemm as usize);
-        let alone = (0..3).all(|other| other == at || !costs[other].can_share());
+        let alone = self.handed.told.is_none() && (0..3).all(|other| other == at || !costs[other].can_share());
         match (alone, self.judged.reference_us.and_then(|us| Cost::of(other, us))) {
             (false, Some(cost)) => {
                 let mut swapped = costs;
                 swapped[at] = cost;
-                site_us(&swapped) < site_us(&costs)
+                site_us(&swapped) < site_us(&costs) - self.handed.credit_us
             }
-            _ => other.speedup().is_some_and(|other| other > speedup),
+            _ => gemm_speedup(other, self.judged.reference_us).is_some_and(|other| other > speedup),
         }
     }
 }
@@ -257,24 +339,20 @@ fn metrics_of(row: &ResultRow) -> BTreeMap<Metric, f64> {
     Metric::ALL.into_iter().filter_map(known).filter(|(_, value)| value.is_finite()).collect()
 }
 
-/// The sites' kernels with the least time in the loss budget, overrides fixed and paid for first.
-fn optimise<'a>(
-    sites: &[([Judged<'_, 'a>; 3], Vec<Triple<'a>>)],
-    policy: &Policy,
-    budget: f64,
-    warnings: &mut Vec<Warning>,
-) -> (Vec<Triple<'a>>, Option<Optimum>) {
-    let triples = || sites.iter().map(|(_, triples)| triples);
-    let items: Vec<Vec<Item>> = sites.iter().map(|(judged, triples)| items(triples, judged, policy)).collect();
+/// What every unit takes for the least time in the loss budget, overrides fixed and paid for first. Empty: the
+/// budget cannot be kept.
+fn optimise(units: &[Unit], budget: f64, warnings: &mut Vec<Warning>) -> (Vec<usize>, Option<Optimum>) {
+    let items: Vec<Vec<Item>> = units.iter().map(|unit| unit.items().to_vec()).collect();
     let Some(solution) = knapsack::solve(&items, budget) else {
         let text = format!("the loss budget of {} cannot be kept even in high precision", short(budget));
         warnings.push(Warning::whole(text));
-        return (triples().filter_map(|triples| triples.first().copied()).collect(), None);
+        return (Vec::new(), None);
     };
+    let slack_us: f64 = units.iter().map(Unit::slack_us).sum();
     let optimum = Optimum {
         time_us: solution.time,
-        lower_bound_us: solution.lower_bound,
-        proven: solution.proven,
+        lower_bound_us: solution.lower_bound - slack_us,
+        proven: solution.proven && slack_us == 0.0,
         loss_cost_hi: solution.cost,
         budget,
     };
@@ -282,15 +360,7 @@ fn optimise<'a>(
         let text = format!("the optimum is not proven: at most {} % faster is possible", short(100.0 * optimum.gap()));
         warnings.push(Warning::whole(text));
     }
-    let picked = solution.picks.iter().zip(triples()).filter_map(|(pick, triples)| triples.get(*pick).copied());
-    (picked.collect(), Some(optimum))
-}
-
-/// A site's options for the optimiser: one a kernel of the forward GEMM, with the least time that goes
-/// with it. The backward GEMMs have no loss cost.
-pub(super) fn items(triples: &[Triple], judged: &[Judged<'_, '_>; 3], policy: &Policy) -> Vec<Item> {
-    let cost = |triple: &Triple| forward_cost_hi(triple, judged, policy);
-    triples.iter().map(|triple| Item { cost: cost(triple), time: triple.us }).collect()
+    (solution.picks, Some(optimum))
 }
 
 /// A GEMM counts in both sums or in neither: a speed-up of what is known. Summed in the order of the sites,
@@ -311,6 +381,8 @@ fn total(sites: &[Decided]) -> Totals {
         }
     }
     totals.planned_us -= sites.iter().map(|site| site.saved_us).sum::<f64>();
+    totals.handed_on_us = sites.iter().filter_map(|site| site.chain.as_ref()).map(|chain| chain.saved_us).sum();
+    totals.planned_us -= totals.handed_on_us;
     totals.speedup = (totals.planned_us > 0.0).then(|| totals.baseline_us / totals.planned_us);
     totals
 }

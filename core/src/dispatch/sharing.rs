@@ -7,8 +7,11 @@
 //! differs. Such a cast reads the operand for its amax (2 bytes an element), reads it again (2) and writes
 //! two layouts (1 + 1), where two casts move 2 x (2 + 2 + 1): 6 bytes for 10. The totals of a plan are so
 //! modelled; the ratio itself was measured once (`TWO_LAYOUTS`).
+//!
+//! A kernel that has the site's tail in its epilogue was timed against BF16 *and* the tail. What it costs here
+//! is the GEMM's part ([`own_us`]), so that kernels with and without a tail are compared, and added up, alike.
 
-use crate::model::{Gemm, GemmShape, Granularity, OperandCast, ResultRow, kernel};
+use crate::model::{Gemm, GemmShape, Granularity, Kernel, OperandCast, ResultRow, kernel};
 
 /// What a cast into two layouts takes, over a cast into one: 6 bytes an element against 5. The Triton casts
 /// of `python/loka/kernels` on an H200, BF16 6,144 x 2,048: amax 8.3 us, one layout 10.3, both 14.4, so 1.22.
@@ -67,12 +70,47 @@ impl Operand {
     }
 }
 
+/// Of the baseline's time, the least that a GEMM takes: a tail in the epilogue may save more than the GEMM
+/// takes, and what is left of the GEMM is never nothing.
+const LEAST_SHARE: f64 = 0.01;
+
+/// Of a kernel with the tail in its epilogue what the tail takes as a kernel of its own, from the same source;
+/// 0 of all others. `None`: it is not known, so neither is what the GEMM takes.
+pub fn tail_us(row: &ResultRow) -> Option<f64> {
+    // Only kernels with a static scale have a tail: the catalogue need not be asked for the others.
+    let has_tail = row.static_scale.is_some() && kernel(row.kernel.as_str()).is_some_and(Kernel::has_tail);
+    if has_tail { row.latency.tail_us.filter(|us| us.is_finite() && *us >= 0.0) } else { Some(0.0) }
+}
+
+/// What a row's GEMM takes in the time of the policy's baseline, which takes `reference_us`, with casts of its
+/// own. `None`: no speed-up is known.
+pub fn own_us(row: &ResultRow, reference_us: f64) -> Option<f64> {
+    let (speedup, tail_us) = (row.speedup().filter(|speedup| *speedup > 0.0)?, tail_us(row)?);
+    if tail_us == 0.0 {
+        return Some(reference_us / speedup);
+    }
+    Some(((reference_us + tail_us) / speedup - tail_us).max(LEAST_SHARE * reference_us))
+}
+
+/// How much faster than BF16 a row's GEMM is, a tail in its epilogue taken out: the printed speed-up of a kernel
+/// without one. `reference_us: None`: by the row's own BF16.
+pub fn gemm_speedup(row: &ResultRow, reference_us: Option<f64>) -> Option<f64> {
+    let tail_us = tail_us(row)?;
+    if tail_us == 0.0 {
+        return row.speedup();
+    }
+    let reference_us = reference_us.or_else(|| row.latency.baseline_us.map(|us| us - tail_us))?;
+    own_us(row, reference_us).filter(|_| reference_us > 0.0).map(|us| reference_us / us)
+}
+
 /// One kernel at one GEMM, in the time of the policy's baseline. The default counts for nothing: a
 /// GEMM without a latency.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
     /// With casts of its own.
     pub us: f64,
+    /// What the kernel does beside the GEMM: its printed speed-up is of both.
+    tail_us: f64,
     /// By operand: a cast that another GEMM could use, and its part of `us`.
     casts: [Option<(OperandCast, f64)>; 3],
 }
@@ -80,15 +118,19 @@ pub struct Cost {
 impl Cost {
     /// A kernel that shares nothing.
     pub fn alone(us: f64) -> Self {
-        Self { us, casts: [None; 3] }
+        Self { us, ..Self::default() }
     }
 
     /// `None`: no speed-up is known. `reference_us`: the baseline's time, which the row's own speed-up
     /// is applied to, as in all totals.
     pub fn of(row: &ResultRow, reference_us: f64) -> Option<Self> {
-        let speedup = row.speedup().filter(|speedup| *speedup > 0.0)?;
-        let us = reference_us / speedup;
-        Some(Self { us, casts: shareable(row, us).unwrap_or_default() })
+        let us = own_us(row, reference_us)?;
+        Some(Self { us, tail_us: tail_us(row)?, casts: shareable(row, us).unwrap_or_default() })
+    }
+
+    /// The same where that much of it is not needed.
+    pub fn less(self, saved_us: f64) -> Self {
+        Self { us: self.us - saved_us, ..self }
     }
 
     pub fn can_share(&self) -> bool {
@@ -181,7 +223,8 @@ fn gain_us(costs: &[Cost; 3], references: [Option<f64>; 3]) -> f64 {
 /// when it shares nothing.
 pub fn speedup_in_place(costs: &[Cost; 3], gemm: Gemm, reference_us: f64) -> f64 {
     let saved: f64 = Operand::of(gemm).into_iter().map(|operand| saved_us(costs, operand)).sum();
-    reference_us / (costs[gemm as usize].us - saved)
+    let Cost { us, tail_us, .. } = costs[gemm as usize];
+    (reference_us + tail_us) / (us + tail_us - saved)
 }
 
 /// Of the GEMMs that alone are too slow, those that sharing does not make worth it. `slow`: the baseline's
@@ -189,10 +232,14 @@ pub fn speedup_in_place(costs: &[Cost; 3], gemm: Gemm, reference_us: f64) -> f64
 ///
 /// A kernel alone is fast when it saves more than `(1 - 1/min_speedup)` of the baseline's time. Here any
 /// of the slow ones *together* must save the site that much when they stay: one at a time is not
-/// enough, since two that share a cast would both claim all of what it saves.
+/// enough, since two that share a cast would both claim all of what it saves. Of a kernel with a tail the
+/// policy asks for that much of the GEMM and the tail.
 pub fn unearned(costs: &[Cost; 3], slow: [Option<f64>; 3], min_speedup: f64) -> [bool; 3] {
     let mut failed = [false; 3];
-    let asked = |references: [Option<f64>; 3]| (1.0 - 1.0 / min_speedup) * references.iter().flatten().sum::<f64>();
+    let asked = |references: [Option<f64>; 3]| {
+        let timed = references.iter().zip(costs).filter_map(|(reference, cost)| Some((*reference)? + cost.tail_us));
+        (1.0 - 1.0 / min_speedup) * timed.sum::<f64>()
+    };
     let mut smallest = None;
     for set in SUBSETS.into_iter().filter(|set| (0..3).all(|at| set >> at & 1 == 0 || slow[at].is_some())) {
         // The smallest that fail are to blame; larger ones fail with them.

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::model::{
     ErrorSummary, Estimate, Gemm, GemmShape, KernelId, Latency, LatencySource, Manifest, ModSet, ResultRow, Results,
-    ResultsMeta, SiteId,
+    ResultsMeta, SiteId, StaticScale,
 };
 
 pub const SHAPE: GemmShape = GemmShape { m: 64, k: 32, n: 16 };
@@ -52,6 +52,31 @@ pub fn row(site: &str, gemm: Gemm, kernel: &str, error: f64, speedup: Option<f64
 pub fn with_gemm_us(row: ResultRow, gemm_us: f64) -> ResultRow {
     let latency = Latency { gemm_us: Some(gemm_us), ..row.latency };
     ResultRow { latency, ..row }
+}
+
+/// A kernel with a static scale: what it takes with the weight already cast, and with x in codes too.
+pub fn with_codes(row: ResultRow, scale: f32, cached_us: f64, gemm_us: f64) -> ResultRow {
+    let latency = Latency { cached_us: Some(cached_us), gemm_us: Some(gemm_us), ..row.latency };
+    ResultRow { latency, static_scale: Some(StaticScale { scale, saturation: 0.0 }), ..row }
+}
+
+/// `loka/fp8-block+fast`, which takes so long for GEMM and tail, where BF16 takes 100 us and the tail by itself
+/// `tail_us`.
+pub fn block(site: &str, error: f64, latency_us: f64, tail_us: f64, cost: f64) -> ResultRow {
+    let row = row(site, Gemm::Fprop, "loka/fp8-block+fast", error, Some(1.0), cost);
+    let (baseline_us, tail_us) = (Some(100.0 + tail_us), Some(tail_us));
+    let latency = Latency { latency_us: Some(latency_us), baseline_us, tail_us, ..row.latency };
+    ResultRow { latency, ..row }
+}
+
+/// Who feeds whom. All sites become square, and large enough that storing codes takes 1 us.
+pub fn fed(mut results: Results, feeds: &[(&str, &[&str])]) -> Results {
+    for site in &mut results.meta.manifest.sites {
+        (site.m, site.k, site.n) = (43_000, 100, 100);
+        let of = feeds.iter().filter(|(from, _)| *from == site.id.as_str());
+        site.feeds = of.flat_map(|(_, to)| to.iter().map(|to| SiteId::new(to))).collect();
+    }
+    results
 }
 
 pub fn unsupported(site: &str, gemm: Gemm, kernel: &str, reason: &str) -> ResultRow {

@@ -83,6 +83,7 @@ pub fn plan(sites: &[(&str, [&str; 3])]) -> Plan {
             fprop: choice(fprop),
             dgrad: choice(dgrad),
             wgrad: choice(wgrad),
+            chain: None,
         })
         .collect();
     let mut plan: Plan = serde_json::from_value(json!({

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    dispatch::{Candidates, Choice, Optimum, Overrides, Policy, dispatch, short},
+    dispatch::{Candidates, Chain, Choice, Optimum, Overrides, Policy, dispatch, short},
     model::{ModSet, Results, SiteId, SiteMods},
 };
 
@@ -46,7 +46,7 @@ pub fn build(
         results_digest: results_digest(&results.rows),
         policy: policy.clone(),
         mods: mods_by_site(results, mods),
-        sites: by_site(results, decided.choices),
+        sites: by_site(results, decided.choices, decided.chains),
         totals: decided.totals,
         authors: Vec::new(),
         release: None,
@@ -68,13 +68,14 @@ pub(super) fn confidence_gap(results: &Results, policy: &Policy) -> Option<Strin
 }
 
 /// The choices come three a site, in the order of the candidates.
-fn by_site(results: &Results, choices: Vec<Choice>) -> Vec<PlanSite> {
+fn by_site(results: &Results, choices: Vec<Choice>, mut chains: BTreeMap<usize, Chain>) -> Vec<PlanSite> {
     let mut choices = choices.into_iter();
     let mut sites = Vec::with_capacity(results.meta.manifest.sites.len());
-    for site in &results.meta.manifest.sites {
+    for (at, site) in results.meta.manifest.sites.iter().enumerate() {
         let (Some(fprop), Some(dgrad), Some(wgrad)) = (choices.next(), choices.next(), choices.next()) else { break };
         let (m, k, n) = (Some(site.m), Some(site.k), Some(site.n));
-        sites.push(PlanSite { site: site.id.clone(), m, k, n, fprop, dgrad, wgrad });
+        let chain = chains.remove(&at);
+        sites.push(PlanSite { site: site.id.clone(), m, k, n, fprop, dgrad, wgrad, chain });
     }
     sites
 }

@@ -5,11 +5,11 @@ use std::collections::{HashMap, HashSet};
 use serde::Serialize;
 
 use crate::{
-    dispatch::{Candidates, Choice, ChoiceSource, Group, Pace, bound_of, judge, paces, short},
+    dispatch::{Arriving, Candidates, Choice, ChoiceSource, Group, Pace, bound_of, judge, paces, short},
     model::{Gemm, Metric, ResultRow, Results, Safety, Site, SiteId},
 };
 
-use super::{Plan, PlanSite, Rule, build::confidence_gap, results_digest};
+use super::{Plan, PlanSite, Rule, build::confidence_gap, chained::Chained, results_digest};
 
 /// `Fails`: the gate closes. An override that breaks the policy fails too: whoever wants it changes
 /// the policy, where a reviewer sees it.
@@ -61,12 +61,15 @@ pub fn check(plan: &Plan, results: &Results) -> Vec<Finding> {
         candidates.groups.iter().map(|g| ((&g.site.id, g.gemm), g)).collect();
     let loss = results.meta.manifest.loss.value;
     findings.budget(plan, &groups, loss);
+    let chained = Chained::of(plan, &candidates);
+    findings.0.extend(chained.totals());
     for site in &plan.sites {
         let [Some(fprop), Some(dgrad), Some(wgrad)] = Gemm::ALL.map(|gemm| groups.get(&(&site.site, gemm)).copied())
         else {
             continue;
         };
-        findings.site(plan, site, [fprop, dgrad, wgrad], loss);
+        findings.0.extend(chained.site(site));
+        findings.site(plan, site, ([fprop, dgrad, wgrad], chained.arriving(site)), loss);
     }
     findings.0
 }
@@ -120,11 +123,11 @@ impl Findings {
         }
     }
 
-    fn site(&mut self, plan: &Plan, site: &PlanSite, groups: [&Group; 3], loss: f64) {
+    fn site(&mut self, plan: &Plan, site: &PlanSite, (groups, x): ([&Group; 3], Arriving), loss: f64) {
         self.shape(site, groups[0].site);
         let choices = Gemm::ALL.map(|gemm| site.choice(gemm));
         let by_hand = choices.map(|choice| choice.source == ChoiceSource::Override);
-        let paces = paces(groups, choices.map(|choice| &choice.kernel), by_hand, &plan.policy);
+        let paces = paces(groups, choices.map(|choice| &choice.kernel), by_hand, (&plan.policy, x));
         for ((group, choice), pace) in groups.into_iter().zip(choices).zip(paces) {
             self.choice(plan, group, choice, pace, loss);
         }

@@ -1,13 +1,13 @@
 //! Takes two plans, or two sets of choices before they are plans, gives what changed between them, site by
 //! site, and why.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Serialize;
 
 use crate::{
-    dispatch::{Choice, ChoiceSource, PassedOver, Policy, Totals},
-    model::{Gemm, KernelId, ModSet, SiteId},
+    dispatch::{Chain, Choice, ChoiceSource, PassedOver, Policy, Totals},
+    model::{Gemm, Kernel, KernelId, ModSet, SiteId, kernel},
 };
 
 use super::Plan;
@@ -30,6 +30,8 @@ pub enum Cause {
     /// A cast that the site's GEMMs share, or no longer do, decides: no kernel became faster or safer.
     #[serde(rename = "shared_casts")]
     Sharing,
+    /// Codes that are handed on, or no longer are, decide.
+    Chain,
     /// The loss budget is spent elsewhere.
     Budget,
 }
@@ -43,6 +45,7 @@ impl Cause {
             Self::Error => "error",
             Self::Latency => "latency",
             Self::Sharing => "shared casts",
+            Self::Chain => "chain",
             Self::Budget => "budget",
         }
     }
@@ -69,6 +72,8 @@ pub struct PlanDiff {
     pub whole: Vec<String>,
     /// Sites whose mods changed, before and after.
     pub mods: BTreeMap<SiteId, (ModSet, ModSet)>,
+    /// Sites that take or hand on codes otherwise, before and after.
+    pub chains: BTreeMap<SiteId, (Option<Chain>, Option<Chain>)>,
     pub added: Vec<SiteId>,
     pub removed: Vec<SiteId>,
     /// In the second plan's order.
@@ -82,6 +87,7 @@ impl PlanDiff {
     pub fn is_empty(&self) -> bool {
         self.whole.is_empty()
             && self.mods.is_empty()
+            && self.chains.is_empty()
             && self.added.is_empty()
             && self.removed.is_empty()
             && self.changes.is_empty()
@@ -94,12 +100,15 @@ pub struct Decided<'a> {
     pub policy: &'a Policy,
     /// Sites with at least one mod.
     pub mods: BTreeMap<&'a SiteId, &'a ModSet>,
+    /// Sites that take or hand on codes.
+    pub chains: BTreeMap<&'a SiteId, &'a Chain>,
     pub choices: Vec<(&'a SiteId, Gemm, &'a Choice)>,
 }
 
 impl<'a> From<&'a Plan> for Decided<'a> {
     fn from(plan: &'a Plan) -> Self {
-        Self { policy: &plan.policy, mods: plan.mods.iter().collect(), choices: plan.choices().collect() }
+        let chains = plan.sites.iter().filter_map(|site| Some((&site.site, site.chain.as_ref()?))).collect();
+        Self { policy: &plan.policy, mods: plan.mods.iter().collect(), chains, choices: plan.choices().collect() }
     }
 }
 
@@ -118,6 +127,8 @@ impl Decided<'_> {
 pub struct Changes {
     /// Sites whose mods changed, before and after.
     pub mods: BTreeMap<SiteId, (ModSet, ModSet)>,
+    /// Sites of both that take or hand on codes otherwise, before and after.
+    pub chains: BTreeMap<SiteId, (Option<Chain>, Option<Chain>)>,
     pub added: Vec<SiteId>,
     pub removed: Vec<SiteId>,
     /// In the second one's order.
@@ -133,6 +144,10 @@ pub fn changes(before: &Decided, after: &Decided) -> Changes {
     };
     let mut found = Changes {
         mods: mods(before, after),
+        chains: chains(before, after, |site| {
+            let there = (site, Gemm::Fprop);
+            old.contains_key(&there) && new.contains_key(&there)
+        }),
         added: missing_in(after, &old),
         removed: missing_in(before, &new),
         ..Changes::default()
@@ -149,9 +164,9 @@ pub fn changes(before: &Decided, after: &Decided) -> Changes {
 }
 
 pub fn diff(before: &Plan, after: &Plan) -> PlanDiff {
-    let Changes { mods, added, removed, changes, unchanged } = changes(&before.into(), &after.into());
+    let Changes { mods, chains, added, removed, changes, unchanged } = changes(&before.into(), &after.into());
     let (whole, before, after) = (whole(before, after), before.totals, after.totals);
-    PlanDiff { whole, mods, added, removed, changes, unchanged, before, after }
+    PlanDiff { whole, mods, chains, added, removed, changes, unchanged, before, after }
 }
 
 fn whole(before: &Plan, after: &Plan) -> Vec<String> {
@@ -185,6 +200,22 @@ fn mods(before: &Decided, after: &Decided) -> BTreeMap<SiteId, (ModSet, ModSet)>
     both.filter(|(_, (was, is))| was != is).collect()
 }
 
+/// Another time alone is no change: plans of two measurements would differ everywhere.
+fn chains(
+    before: &Decided,
+    after: &Decided,
+    in_both: impl Fn(&SiteId) -> bool,
+) -> BTreeMap<SiteId, (Option<Chain>, Option<Chain>)> {
+    let sites: BTreeSet<&SiteId> = before.chains.keys().chain(after.chains.keys()).copied().collect();
+    let of = |plan: &Decided, site: &SiteId| plan.chains.get(site).map(|chain| (*chain).clone());
+    let both = sites.into_iter().map(|site| (site.clone(), (of(before, site), of(after, site))));
+    let alike = |was: &Option<Chain>, is: &Option<Chain>| match (was, is) {
+        (Some(was), Some(is)) => was.is_like(is),
+        (was, is) => was == is,
+    };
+    both.filter(|(site, (was, is))| in_both(site) && !alike(was, is)).collect()
+}
+
 fn change(
     before: &Decided,
     after: &Decided,
@@ -193,7 +224,10 @@ fn change(
 ) -> ChoiceChange {
     let (cause, reason) = explain(before, after, site, was, is);
     let near_tie = match (speed_of(before, was), speed_of(after, is)) {
-        (Some(a), Some(b)) => was.kernel != is.kernel && (a / b - 1.0).abs() < NEAR_TIE,
+        // One of the two may have the site's tail in it: then the two speed-ups are not of the same.
+        (Some(a), Some(b)) if has_tail(was) == has_tail(is) => {
+            was.kernel != is.kernel && (a / b - 1.0).abs() < NEAR_TIE
+        }
         _ => false,
     };
     ChoiceChange {
@@ -207,6 +241,10 @@ fn change(
         reason: if near_tie { format!("{reason} (a near tie)") } else { reason },
         near_tie,
     }
+}
+
+fn has_tail(choice: &Choice) -> bool {
+    kernel(choice.kernel.as_str()).is_some_and(Kernel::has_tail)
 }
 
 fn speed_of(plan: &Decided, choice: &Choice) -> Option<f64> {
@@ -248,8 +286,15 @@ fn measured(was: &Choice, is: &Choice) -> (Cause, String) {
     }
 }
 
-/// Neither was ruled out: the times decided, of one GEMM or of the site's GEMMs together.
+/// Neither was ruled out: the times decided, of one GEMM, of the site's GEMMs together, or of a chain of sites.
 fn unshared(was: &Choice, is: &Choice) -> (Cause, String) {
+    match (was.is_decided_by_chain(), is.is_decided_by_chain()) {
+        (_, true) => return (Cause::Chain, is.reason.clone()),
+        (true, false) => {
+            return (Cause::Chain, format!("{} is no longer favoured by a chain: {}", was.kernel, is.reason));
+        }
+        (false, false) => {}
+    }
     match (was.is_decided_by_sharing(), is.is_decided_by_sharing()) {
         (false, false) => (Cause::Latency, is.reason.clone()),
         (_, true) => (Cause::Sharing, is.reason.clone()),
@@ -260,120 +305,4 @@ fn unshared(was: &Choice, is: &Choice) -> (Cause, String) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{
-        dispatch::{
-            Override, Overrides, Policy,
-            testing::{results, row},
-        },
-        model::{ModKind, ResultRow, SiteMods},
-        plan::build,
-    };
-
-    const FAST: &str = "cublaslt/fp8-rowwise+fast";
-    const OTHER: &str = "te/current";
-
-    fn fprop(kernel: &str, error: f64, speedup: f64) -> ResultRow {
-        row("a", Gemm::Fprop, kernel, error, Some(speedup), 0.0)
-    }
-
-    fn plan_with(rows: Vec<ResultRow>, policy: &Policy, mods: &SiteMods, overrides: &Overrides) -> Plan {
-        build(&results(&["a"], rows), policy, mods, overrides, "p", "2026-11-20T00:00:00Z").unwrap().plan
-    }
-
-    fn plan(rows: Vec<ResultRow>) -> Plan {
-        plan_with(rows, &Policy::paper(), &SiteMods::default(), &Overrides::new())
-    }
-
-    fn only(before: &Plan, after: &Plan) -> ChoiceChange {
-        let mut diff = diff(before, after);
-        assert_eq!((diff.changes.len(), diff.unchanged), (1, 2));
-        diff.changes.remove(0)
-    }
-
-    #[test]
-    fn a_plan_does_not_differ_from_itself() {
-        let same = plan(vec![fprop(FAST, 0.1, 1.3)]);
-        assert!(diff(&same, &same).is_empty());
-        assert_eq!(diff(&same, &same).unchanged, 3);
-    }
-
-    #[test]
-    fn the_cause_is_what_changed() {
-        let before = plan(vec![fprop(FAST, 0.1, 1.3), fprop(OTHER, 0.1, 1.2)]);
-        let cause = |rows| only(&before, &plan(rows)).cause;
-        assert_eq!(cause(vec![fprop(FAST, 0.5, 1.3), fprop(OTHER, 0.1, 1.2)]), Cause::Error);
-        assert_eq!(cause(vec![fprop(FAST, 0.1, 1.1), fprop(OTHER, 0.1, 1.2)]), Cause::Latency);
-        assert_eq!(cause(vec![fprop(FAST, 0.1, 1.01), fprop(OTHER, 0.1, 1.02)]), Cause::Latency);
-        let was_unsafe = plan(vec![fprop(FAST, 0.5, 1.3)]);
-        let change = only(&was_unsafe, &before);
-        assert_eq!((change.cause, change.after_speedup), (Cause::Error, Some(1.3)));
-        assert_eq!(
-            change.reason,
-            format!("{FAST} was unsafe before: fastest of 2 that are safe: MERE .1 (.09 to .11) <= .2, 1.30x")
-        );
-    }
-
-    #[test]
-    fn policies_mods_and_overrides_are_causes() {
-        let rows = vec![fprop(FAST, 0.1, 1.3)];
-        let before = plan(rows.clone());
-        let strict = plan_with(rows.clone(), &Policy::rel_l2(), &SiteMods::default(), &Overrides::new());
-        assert_eq!(only(&before, &strict).cause, Cause::Policy);
-        let found = diff(&before, &strict).whole;
-        assert_eq!(found[0], "policy name: rel-l2 instead of paper");
-        assert_eq!(found[1..], ["policy metric: rel_l2 instead of mere", "policy max_error: 0.05 instead of 0.2"]);
-
-        let high = Override { kernel: KernelId::new("cublaslt/bf16"), reason: "launch week".to_owned() };
-        let overrides = Overrides::from([((SiteId::new("a"), Gemm::Fprop), high)]);
-        let overridden = plan_with(rows.clone(), &Policy::paper(), &SiteMods::default(), &overrides);
-        let change = only(&before, &overridden);
-        assert_eq!((change.cause, change.reason.as_str()), (Cause::Override, "override: launch week"));
-        assert_eq!(only(&overridden, &before).cause, Cause::Override);
-
-        let set = ModSet([ModKind::NoBias].into());
-        let modified: Vec<ResultRow> =
-            [FAST, OTHER].iter().map(|kernel| ResultRow { mods: set.clone(), ..fprop(kernel, 0.1, 1.4) }).collect();
-        let after =
-            plan_with([rows, vec![modified[1].clone()]].concat(), &Policy::paper(), &set.into(), &Overrides::new());
-        assert_eq!(only(&before, &after).cause, Cause::Mod);
-        assert_eq!(diff(&before, &after).mods.len(), 1);
-    }
-
-    #[test]
-    fn a_cast_that_is_no_longer_shared_is_the_cause() {
-        // Forward is 98 of 100 and shares the cast of x with wgrad, which turns unsafe.
-        let tensorwise = |gemm, error| {
-            let row = row("a", gemm, "cublaslt/fp8-tensorwise", error, Some(100.0 / 98.0), 0.0);
-            crate::dispatch::testing::with_gemm_us(row, 60.0)
-        };
-        let shared = plan(vec![tensorwise(Gemm::Fprop, 0.1), tensorwise(Gemm::Wgrad, 0.1)]);
-        let alone = plan(vec![tensorwise(Gemm::Fprop, 0.1), tensorwise(Gemm::Wgrad, 0.5)]);
-        let causes = |before: &Plan, after: &Plan| -> Vec<(Gemm, Cause)> {
-            diff(before, after).changes.iter().map(|change| (change.gemm, change.cause)).collect()
-        };
-        assert_eq!(causes(&shared, &alone), [(Gemm::Fprop, Cause::Sharing), (Gemm::Wgrad, Cause::Error)]);
-        assert_eq!(causes(&alone, &shared)[0], (Gemm::Fprop, Cause::Sharing));
-        assert!(diff(&shared, &alone).changes[0].reason.contains("is no longer favoured by a shared cast"));
-        assert_eq!(serde_json::to_value(Cause::Sharing).unwrap(), "shared_casts");
-    }
-
-    #[test]
-    fn near_ties_are_marked() {
-        let before = plan(vec![fprop(FAST, 0.1, 1.30), fprop(OTHER, 0.1, 1.29)]);
-        let after = plan(vec![fprop(FAST, 0.1, 1.29), fprop(OTHER, 0.1, 1.31)]);
-        let change = only(&before, &after);
-        assert!(change.near_tie && change.reason.ends_with("(a near tie)"));
-        let clear = plan(vec![fprop(FAST, 0.1, 1.29), fprop(OTHER, 0.1, 1.41)]);
-        assert!(!only(&before, &clear).near_tie);
-    }
-
-    #[test]
-    fn sites_come_and_go() {
-        let (before, mut after) = (plan(vec![]), plan(vec![]));
-        after.sites[0].site = SiteId::new("b");
-        let found = diff(&before, &after);
-        assert_eq!((found.added, found.removed), (vec![SiteId::new("b")], vec![SiteId::new("a")]));
-    }
-}
+mod tests;

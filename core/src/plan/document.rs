@@ -7,7 +7,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::{
-    dispatch::{Choice, OverrideError, Policy, PolicyError, Totals},
+    dispatch::{Chain, Choice, OverrideError, Policy, PolicyError, Totals},
     model::{Gemm, ModSet, Model, SiteId, SiteMods, canonical_json, sha256, sha256_of},
     review::{Approval, Review},
 };
@@ -30,6 +30,9 @@ pub struct PlanSite {
     pub fprop: Choice,
     pub dgrad: Choice,
     pub wgrad: Choice,
+    /// What the forward GEMM takes, or hands on, as codes. `None`: it reads and stores BF16.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chain: Option<Chain>,
 }
 
 impl PlanSite {

@@ -3,6 +3,7 @@
 
 mod approval;
 mod build;
+mod chained;
 mod check;
 mod diff;
 mod document;

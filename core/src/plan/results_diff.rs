@@ -163,11 +163,13 @@ fn planned(results: &Results, policy: &Policy, mods: &SiteMods) -> Result<Dispat
 }
 
 fn decided<'a>(results: &'a Results, found: &'a Dispatch, policy: &'a Policy, mods: &'a SiteMods) -> Decided<'a> {
-    let ids = || results.meta.manifest.sites.iter().map(|site| &site.id);
+    let sites = &results.meta.manifest.sites;
+    let ids = || sites.iter().map(|site| &site.id);
     let gemms = ids().flat_map(|id| Gemm::ALL.map(|gemm| (id, gemm)));
     Decided {
         policy,
         mods: ids().map(|id| (id, mods.of(id))).filter(|(_, set)| !set.is_empty()).collect(),
+        chains: found.chains.iter().filter_map(|(at, chain)| Some((&sites.get(*at)?.id, chain))).collect(),
         choices: gemms.zip(&found.choices).map(|((id, gemm), choice)| (id, gemm, choice)).collect(),
     }
 }

@@ -11,6 +11,7 @@ pub enum Rule {
     PlanSites,
     PlanShape,
     PlanKernel,
+    PlanChain,
     PlanDraft,
     PolicyError,
     PolicySpeed,
@@ -29,12 +30,13 @@ pub enum Rule {
 }
 
 impl Rule {
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::PlanTrace,
         Self::PlanResults,
         Self::PlanSites,
         Self::PlanShape,
         Self::PlanKernel,
+        Self::PlanChain,
         Self::PlanDraft,
         Self::PolicyError,
         Self::PolicySpeed,
@@ -74,6 +76,9 @@ impl Rule {
             Self::PlanSites => ("plan/sites", "The plan has every site of the trace and no other."),
             Self::PlanShape => ("plan/shape", "Every site has the shape that the trace has."),
             Self::PlanKernel => ("plan/kernel", "Every chosen kernel is in the results and runs there."),
+            Self::PlanChain => {
+                ("plan/chain", "What is handed on as codes fits the chosen kernels, the trace and the results.")
+            }
             Self::PlanDraft => ("plan/draft", "The plan is not marked as a draft."),
             Self::PolicyError => ("policy/error", "Every chosen kernel's error is within the policy's bound."),
             Self::PolicySpeed => ("policy/speed", "Every chosen kernel is as fast as the policy asks for."),
@@ -110,7 +115,7 @@ mod tests {
         let ids: BTreeSet<&str> = Rule::ALL.iter().map(|rule| rule.id()).collect();
         assert_eq!(ids.len(), Rule::ALL.len());
         // The last one is the last in the list: none was forgotten behind it.
-        assert_eq!(Rule::ALL.map(|rule| rule as usize), std::array::from_fn::<usize, 20, _>(|at| at));
+        assert_eq!(Rule::ALL.map(|rule| rule as usize), std::array::from_fn::<usize, 21, _>(|at| at));
         assert_eq!(serde_json::to_string(&Rule::PolicyError).unwrap(), "\"policy/error\"");
         assert!(Rule::ALL.iter().all(|rule| rule.about().ends_with('.') && rule.id().starts_with(rule.group())));
     }

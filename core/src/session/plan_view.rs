@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    dispatch::{Choice, Dispatch, Overrides, dispatch},
+    dispatch::{Chain, Choice, Dispatch, Overrides, dispatch},
     model::{Gemm, SiteId},
 };
 
@@ -46,6 +46,11 @@ impl PlanView {
 
     pub fn choice(&self, site: &SiteId, gemm: Gemm) -> Option<&Choice> {
         self.choice_at(self.index.at(site)?, gemm)
+    }
+
+    /// What a site takes or hands on as codes, by its number.
+    pub fn chain_at(&self, at: usize) -> Option<&Chain> {
+        self.decided.as_ref()?.chains.get(&at)
     }
 
     /// By the site's number; the choices come three a site.

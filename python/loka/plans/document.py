@@ -23,6 +23,7 @@ HIGH_PRECISION = ("cublaslt/tf32", "cublaslt/bf16", "pytorch/bf16")
 METRICS = ("mere", "rel_l2", "sqnr_db", "median_rel", "max_abs", "block_rel_l2", "loss_cost")
 MODS = ("block_norm", "hard_swish", "no_bias")
 SOURCES = ("dispatch", "override")
+FORMS = ("bf16", "e4m3")
 PASSED_OVER = ("unsafe", "uncertain", "budget", "override")
 ROLES = ("viewer", "reviewer", "approver", "owner")
 
@@ -49,7 +50,8 @@ class Choice:
 @dataclass(frozen=True)
 class Site:
     """One linear y[m, n] = x[m, k] W[n, k]^T. `m`, `k`, `n` are None in plans that do not carry them; `mods`
-    are the model changes that its kernels were measured with."""
+    are the model changes that its kernels were measured with; `chain`: what its forward GEMM reads and stores, where
+    either is codes (None: BF16)."""
 
     site: str
     fprop: Choice
@@ -59,6 +61,7 @@ class Site:
     m: Optional[int] = None
     k: Optional[int] = None
     n: Optional[int] = None
+    chain: Optional[Mapping[str, Any]] = None
 
     @property
     def choices(self) -> Tuple[Choice, Choice, Choice]:
@@ -221,11 +224,23 @@ def _model(value: Any) -> Dict[str, Any]:
 
 
 def _site(value: Any, where: str, mods: Mapping[str, Tuple[str, ...]]) -> Site:
-    fields = record(value, where, ("site", *GEMMS), ("m", "k", "n"))
+    fields = record(value, where, ("site", *GEMMS), ("m", "k", "n", "chain"))
     name = text(fields["site"], f"{where}.site")
     fprop, dgrad, wgrad = (_choice(fields[gemm], f"{where}.{gemm}") for gemm in GEMMS)
     m, k, n = (None if fields.get(key) is None else integer(fields[key], f"{where}.{key}") for key in ("m", "k", "n"))
-    return Site(name, fprop, dgrad, wgrad, mods.get(name, ()), m, k, n)
+    chain = _unless_null(_chain, fields.get("chain"), f"{where}.chain")
+    return Site(name, fprop, dgrad, wgrad, mods.get(name, ()), m, k, n, chain)
+
+
+def _chain(value: Any, where: str) -> Dict[str, Any]:
+    chain = record(value, where, ("reads", "stores", "saved_us"), ("from", "store_scale"))
+    one_of(chain["reads"], f"{where}.reads", FORMS)
+    for form in items(chain["stores"], f"{where}.stores"):
+        one_of(form, f"{where}.stores", FORMS)
+    _unless_null(text, chain.get("from"), f"{where}.from")
+    _unless_null(number, chain.get("store_scale"), f"{where}.store_scale")
+    number(chain["saved_us"], f"{where}.saved_us")
+    return chain
 
 
 def _choice(value: Any, where: str) -> Choice:
@@ -248,7 +263,7 @@ def _choice(value: Any, where: str) -> Choice:
 def _totals(value: Any) -> Dict[str, Any]:
     counts = ("num_gemms", "num_without_latency")
     unknowable = ("speedup", "loss_cost", "loss_cost_hi")
-    totals = record(value, "totals", ("baseline_us", "planned_us", *counts), unknowable)
+    totals = record(value, "totals", ("baseline_us", "planned_us", *counts), (*unknowable, "handed_on_us"))
     for key, item in totals.items():
         if key in counts:
             integer(item, f"totals.{key}")

@@ -8,6 +8,7 @@ use std::{
 };
 
 use loka_core::{
+    dispatch::Chain,
     model::ModSet,
     plan::{ChoiceChange, PlanDiff, diff},
     session::{FileKind, HEAD_BYTES},
@@ -69,9 +70,9 @@ fn plans(args: &DiffArgs, json: bool) -> anyhow::Result<Outcome> {
         for change in &changed.changes {
             output::json(change)?;
         }
-        let PlanDiff { whole, mods, added, removed, unchanged, before, after, .. } = &changed;
+        let PlanDiff { whole, mods, chains, added, removed, unchanged, before, after, .. } = &changed;
         output::json(&serde_json::json!({
-            "whole": whole, "mods": mods, "added": added, "removed": removed, "num_changed": changed.changes.len(),
+            "whole": whole, "mods": mods, "chains": chains, "added": added, "removed": removed, "num_changed": changed.changes.len(),
             "num_unchanged": unchanged, "before": before, "after": after,
         }))?;
     } else {
@@ -88,6 +89,10 @@ fn print(changed: &PlanDiff) {
     changed.whole.iter().for_each(|sentence| output::line(sentence));
     for (site, (before, after)) in &changed.mods {
         output::line(&format!("{site}: mods '{before}' became '{after}'"));
+    }
+    for (site, (before, after)) in &changed.chains {
+        let told = |chain: &Option<Chain>| chain.as_ref().map_or("nothing in codes".to_owned(), Chain::summary);
+        output::line(&format!("{site}: {} became {}", told(before), told(after)));
     }
     changed.added.iter().for_each(|site| output::line(&format!("{site}: added")));
     changed.removed.iter().for_each(|site| output::line(&format!("{site}: removed")));

@@ -136,7 +136,8 @@ fn row_ui(ui: &mut Ui, scene: &mut Scene<'_>, line: &PlanLine, choice: &Choice, 
     let saved = line
         .saved_us
         .map_or_else(|| "saves an unknown time".to_owned(), |us| format!("saves {} µs", number::micros(us)));
-    let label = format!("{id} {}: {}, {saved}", line.gemm, choice.kernel);
+    let codes = code_words(line.flags).map_or_else(String::new, |words| format!(", {words}"));
+    let label = format!("{id} {}: {}{codes}, {saved}", line.gemm, choice.kernel);
     response.widget_info(|| egui::WidgetInfo::selected(egui::Role::Button, true, selected, &label));
     if selected || response.hovered() || response.has_focus() {
         let strength = if selected { 0.22 } else { 0.08 };
@@ -156,6 +157,16 @@ fn row_ui(ui: &mut Ui, scene: &mut Scene<'_>, line: &PlanLine, choice: &Choice, 
             ui.label(verdict_word(line.verdict));
         }
     });
+}
+
+/// What of the forward GEMM is codes instead of BF16.
+fn code_words(flags: Flags) -> Option<&'static str> {
+    match (flags.has(Flags::READS_CODES), flags.has(Flags::STORES_CODES)) {
+        (true, true) => Some("codes in and out"),
+        (true, false) => Some("codes in"),
+        (false, true) => Some("codes out"),
+        (false, false) => None,
+    }
 }
 
 fn flag_words(flags: Flags) -> &'static str {
@@ -190,7 +201,10 @@ fn paint_row(
     text(columns.gemm, Align2::LEFT_CENTER, line.gemm.as_str(), small.clone(), theme.weak);
     let room = ((columns.saved - columns.kernel - 58.0) / 6.2).max(8.0) as usize;
     let by_hand = line.flags.has(Flags::OVERRIDE);
-    let kernel = format!("{}{}", shorten(choice.kernel.as_str(), room), if by_hand { " · set" } else { "" });
+    let codes = code_words(line.flags).map_or_else(String::new, |words| format!(" · {words}"));
+    let room = room.saturating_sub(codes.chars().count()).max(8);
+    let set = if by_hand { " · set" } else { "" };
+    let kernel = format!("{}{codes}{set}", shorten(choice.kernel.as_str(), room));
     let ink = if by_hand {
         theme.accent
     } else if low {

@@ -22,6 +22,12 @@ pub fn totals_ui(ui: &mut Ui, scene: &Scene<'_>) {
             &format!("{planned} of {baseline} µs"),
             "The plan's GEMMs, casts included, against the baseline everywhere; tails are not in it",
         );
+        if totals.handed_on_us != 0.0 {
+            let text = format!("codes handed on save {} µs", number::micros(totals.handed_on_us));
+            let hint =
+                "Casts that are not needed where a block stores codes for the next site, less the stores; modelled";
+            figure_ui(ui, scene, &text, hint);
+        }
         let low = number::count(scene.derived.table.num_low as u64);
         let all = number::count(totals.num_gemms as u64);
         figure_ui(ui, scene, &format!("{low} of {all} GEMMs in low precision"), "The others stay in high precision");

@@ -3,7 +3,7 @@
 use egui::{RichText, Ui};
 use loka_core::{
     dispatch::{Choice, ChoiceSource},
-    model::{KernelId, Site},
+    model::{Gemm, KernelId, Site, SiteId},
     session::{
         Touch,
         view::{Column, ErrorOutlook, GemmView, KernelLine, SiteView},
@@ -39,6 +39,7 @@ pub fn choice_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site, view: &SiteVie
     ui.label(RichText::new(&choice.reason).small().color(scene.theme.weak));
     touched_ui(ui, scene, site, seen, choice);
     shared_ui(ui, scene, view, seen);
+    chain_ui(ui, scene, view, seen);
     runners_up_ui(ui, scene, site, seen, choice);
     verdict_ui(ui, scene, seen);
 }
@@ -68,6 +69,48 @@ fn shared_ui(ui: &mut Ui, scene: &Scene<'_>, view: &SiteView, seen: &GemmView) {
     }
 }
 
+/// Whose codes x is, and what is stored for whom. The weight gradient reads BF16 whatever the forward GEMM reads.
+fn chain_ui(ui: &mut Ui, scene: &mut Scene<'_>, view: &SiteView, seen: &GemmView) {
+    let Some(chain) = view.chain.as_ref().filter(|_| seen.gemm != Gemm::Dgrad) else { return };
+    if let Some(read) = &chain.reads {
+        let text = match seen.gemm {
+            Gemm::Fprop => {
+                format!("x arrives as codes of scale {}: saves {}", number::trimmed(read.scale), micros(read.saved_us))
+            }
+            _ if read.beside_bf16 => "x is read in BF16, which is stored beside its codes".to_owned(),
+            _ => "x is there as codes alone: this plan is for inference".to_owned(),
+        };
+        let hint = "The site before stores them in its epilogue: no cast on the way in; modelled";
+        links_ui(ui, scene, (&text, hint), "from", std::slice::from_ref(&read.from));
+    }
+    if let Some(stored) = chain.stores.as_ref().filter(|_| seen.gemm == Gemm::Fprop) {
+        let scale = number::trimmed(stored.scale);
+        let text = match stored.beside_us {
+            Some(us) => format!("Stores BF16, and codes of scale {scale} for {} more", micros(us)),
+            None => format!("Stores codes of scale {scale}, and no BF16"),
+        };
+        let hint = "A byte an element at the bandwidth of a copy; modelled";
+        links_ui(ui, scene, (&text, hint), "for", &stored.to);
+    }
+}
+
+fn links_ui(ui: &mut Ui, scene: &mut Scene<'_>, (text, hint): (&str, &str), word: &str, sites: &[SiteId]) {
+    ui.horizontal_wrapped(|ui| {
+        ui.spacing_mut().item_spacing.x = 4.0;
+        ui.label(RichText::new(text).small().color(scene.theme.weak)).on_hover_text(hint);
+        ui.label(RichText::new(word).small().color(scene.theme.weak));
+        for id in sites {
+            let link = ui.link(RichText::new(shorten(id.as_str(), 32)).small());
+            let label = format!("Go to {id}");
+            link.widget_info(|| egui::WidgetInfo::labeled(egui::Role::Link, true, &label));
+            if link.on_hover_text(format!("Select {id}")).clicked() {
+                scene.view.select(id.clone(), None);
+                scene.view.reveal = true;
+            }
+        }
+    });
+}
+
 fn runners_up_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site, seen: &GemmView, choice: &Choice) {
     if choice.runners_up.is_empty() {
         return;
@@ -82,7 +125,7 @@ fn runners_up_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site, seen: &GemmVie
     if let Some((kernel, us)) = &seen.ahead {
         let text = match *us >= 0.0 {
             true => format!("{} ahead of {kernel}", micros(*us)),
-            false => format!("{} behind {kernel} alone; the casts it shares make up for it", micros(-us)),
+            false => format!("{} behind {kernel} alone; what it shares or need not cast makes up for it", micros(-us)),
         };
         ui.label(RichText::new(text).small().color(scene.theme.weak))
             .on_hover_text("In the time of the policy's baseline, as in the totals");

@@ -2,7 +2,7 @@
 
 use egui::{Id, Key, RichText, TextEdit, Ui};
 use loka_core::{
-    model::Site,
+    model::{Site, SiteId},
     session::{
         Command,
         view::{Column, GemmView, OverrideEffect},
@@ -20,24 +20,31 @@ pub fn form_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site, seen: &GemmView)
     ui.add_space(4.0);
     ui.label(format!("Use {} for {}", column.kernel, column.gemm));
     if let Some(effect) = scene.view.site_view.effect(scene.session, scene.derived, &site.id, &column) {
-        effect_ui(ui, scene, &effect);
+        effect_ui(ui, scene, &site.id, &effect);
     }
     ui.horizontal(|ui| reason_ui(ui, scene, site, &column));
 }
 
-fn effect_ui(ui: &mut Ui, scene: &Scene<'_>, effect: &OverrideEffect) {
+fn effect_ui(ui: &mut Ui, scene: &Scene<'_>, site: &SiteId, effect: &OverrideEffect) {
     for broken in &effect.breaks {
         ui.label(RichText::new(words::broken_words(broken)).small().color(scene.theme.warning));
     }
     if effect.breaks.is_empty() {
         ui.label(RichText::new("Breaks nothing of the policy").small().color(scene.theme.weak));
     }
-    for (gemm, was, is) in &effect.moves {
-        let text = format!("{gemm} goes from {was} to {is}: the casts that they share change");
+    for (at, gemm, was, is) in &effect.moves {
+        let text = match at == site {
+            true => format!("{gemm} goes from {was} to {is}: the casts that they share change"),
+            false => format!("{at} {gemm} goes from {was} to {is}: what is handed on changes"),
+        };
         ui.label(RichText::new(text).small().color(scene.theme.warning));
     }
     if let Some((before, after)) = effect.site_us {
-        let text = format!("The site's three GEMMs: {} → {}", micros(before), micros(after));
+        let whose = match effect.num_sites {
+            0 | 1 => "The site's three GEMMs".to_owned(),
+            num => format!("The {} GEMMs of the {num} sites of its chain", 3 * num),
+        };
+        let text = format!("{whose}: {} → {}", micros(before), micros(after));
         ui.label(RichText::new(text).small().color(scene.theme.weak))
             .on_hover_text("Casts included, shared ones once, in the time of the policy's baseline");
     }

@@ -35,7 +35,7 @@ fn near(a: f64, b: f64) -> bool {
 /// A site whose fprop and wgrad cast x in the given times.
 fn sharing_x(us: [f64; 2], casts: [f64; 2]) -> [Cost; 3] {
     let format = OperandCast::scaled(Format::E4m3, Granularity::Tensor);
-    let of = |at: usize| Cost { us: us[at], casts: [Some((format, casts[at])), None, None] };
+    let of = |at: usize| Cost { us: us[at], tail_us: 0.0, casts: [Some((format, casts[at])), None, None] };
     [of(0), Cost::alone(100.0), of(1)]
 }
 

@@ -4,7 +4,7 @@
 //! A curve is of the policy itself. Overrides are not in it: they are decisions beside the policy.
 
 use crate::{
-    dispatch::{Candidates, FrontierPoint, Policy, frontier_in, limits_of, sweep},
+    dispatch::{Candidates, FrontierPoint, Policy, frontier_in, limits_of, sweep, tail_us},
     model::{Estimate, Gemm, Metric, ResultRow, SiteMods},
     session::{PlanView, Snapshot},
 };
@@ -149,7 +149,8 @@ fn policies(now: &Policy) -> Vec<Policy> {
 fn spread_us(snapshot: &Snapshot, at: usize, row: &ResultRow) -> Option<(f64, f64)> {
     let reference_us = snapshot.row(at, row.gemm, &snapshot.document.policy.baseline)?.latency.latency_us?;
     let us = row.latency.latency_us?;
-    let scale = reference_us / row.speedup()? / us;
+    let tail_us = tail_us(row)?;
+    let scale = (reference_us + tail_us) / row.speedup()? / us;
     let slower = (row.latency.latency_hi_us.unwrap_or(us) - us).max(0.0);
     let faster = (us - row.latency.latency_lo_us.unwrap_or(us)).max(0.0);
     Some((scale * slower, scale * faster))

@@ -43,9 +43,9 @@ pub use review::{Concern, ReviewItem, ReviewQueue, SiteReview};
 pub use series::{SeriesGrid, SeriesTable, SiteSeries};
 pub use shares::Shares;
 pub use site::{
-    Broken, ErrorOutlook, Faithful, GemmView, KernelColumn, KernelLine, KernelStanding, MOST_DRAWS, MoreDraws, Outlook,
-    OverrideEffect, Parts, SiteView, SlowPart, SpeedOutlook, TailStep, draws_to_ask, fed_by, further_draws, op_name,
-    override_effect,
+    Broken, ChainView, CodesRead, CodesStored, ErrorOutlook, Faithful, GemmView, KernelColumn, KernelLine,
+    KernelStanding, MOST_DRAWS, MoreDraws, Outlook, OverrideEffect, Parts, SiteView, SlowPart, SpeedOutlook, TailStep,
+    draws_to_ask, fed_by, further_draws, op_name, override_effect,
 };
 pub use standings::{SiteRank, Standing, Standings};
 pub use verdicts::{SiteVerdict, Worst};

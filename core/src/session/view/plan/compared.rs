@@ -52,6 +52,7 @@ fn decided<'a>(snapshot: &'a Snapshot, dispatch: &'a Dispatch) -> Decided<'a> {
     Decided {
         policy: &snapshot.document.policy,
         mods: modified.filter(|(_, mods)| !mods.is_empty()).collect(),
+        chains: dispatch.chains.iter().filter_map(|(at, chain)| Some((&sites.get(*at)?.id, chain))).collect(),
         choices: gemms.zip(&dispatch.choices).map(|((site, gemm), choice)| (site, gemm, choice)).collect(),
     }
 }

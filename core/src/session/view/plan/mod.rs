@@ -8,7 +8,7 @@ pub use compared::Comparison;
 pub use warnings::WarningGroup;
 
 use crate::{
-    dispatch::{Bound, Choice, ChoiceSource, bound_of, judge, shared_casts},
+    dispatch::{Bound, Chain, Choice, ChoiceSource, bound_of, judge, own_us, shared_casts},
     model::{Estimate, Gemm, Metric, Quadrant, Safety},
     session::{PlanView, Snapshot},
 };
@@ -30,6 +30,10 @@ impl Flags {
     pub const CHANGED: Self = Self(8);
     /// In low precision.
     pub const LOW: Self = Self(16);
+    /// Its x arrives as codes.
+    pub const READS_CODES: Self = Self(32);
+    /// It hands its output on as codes.
+    pub const STORES_CODES: Self = Self(64);
 
     pub fn has(self, other: Self) -> bool {
         self.0 & other.0 != 0
@@ -46,7 +50,8 @@ pub struct PlanLine {
     /// The site's number in the trace.
     pub at: usize,
     pub gemm: Gemm,
-    /// Against the baseline, with half of what each shared cast saves; the lines add up to the totals.
+    /// Against the baseline, with half of what each shared cast saves, and what codes save a forward GEMM; the
+    /// lines add up to the totals.
     /// `None`: no time is known.
     pub saved_us: Option<f64>,
     /// Of all that is saved.
@@ -103,7 +108,11 @@ impl PlanTable {
             let saved = saved_at(snapshot, plan, at);
             for gemm in Gemm::ALL {
                 if let Some(choice) = plan.choice_at(at, gemm) {
-                    lines.push(line(snapshot, (at, gemm), choice, saved[gemm as usize]));
+                    let mut line = line(snapshot, (at, gemm), choice, saved[gemm as usize]);
+                    let chain = plan.chain_at(at).filter(|_| gemm == Gemm::Fprop);
+                    line.flags.set(Flags::READS_CODES, chain.is_some_and(Chain::reads_codes));
+                    line.flags.set(Flags::STORES_CODES, chain.is_some_and(Chain::stores_codes));
+                    lines.push(line);
                 }
             }
         }
@@ -157,7 +166,8 @@ fn by_saved(lines: &[PlanLine]) -> Vec<u32> {
     order
 }
 
-/// What each GEMM of a site saves. A shared cast is both readers' doing: half is credited to each.
+/// What each GEMM of a site saves. A shared cast is both readers' doing: half is credited to each. Codes are credited
+/// to who reads them, their store to who stores them.
 fn saved_at(snapshot: &Snapshot, plan: &PlanView, at: usize) -> [Option<f64>; 3] {
     let baseline = &snapshot.document.policy.baseline;
     let reference = |gemm| {
@@ -168,14 +178,20 @@ fn saved_at(snapshot: &Snapshot, plan: &PlanView, at: usize) -> [Option<f64>; 3]
     let chosen = Gemm::ALL.map(|gemm| snapshot.row(at, gemm, &plan.choice_at(at, gemm)?.kernel));
     let mut saved = Gemm::ALL.map(|gemm| {
         let (reference, choice) = (references[gemm as usize]?, plan.choice_at(at, gemm)?);
-        let speedup = if choice.kernel == *baseline { 1.0 } else { choice.speedup? };
-        Some(reference - reference / speedup)
+        let own_us = match chosen[gemm as usize] {
+            _ if choice.kernel == *baseline => reference,
+            Some(row) => own_us(row, reference)?,
+            None => return None,
+        };
+        Some(reference - own_us)
     });
     for cast in shared_casts(chosen, references) {
         for gemm in cast.gemms {
             saved[gemm as usize] = saved[gemm as usize].map(|us| us + cast.saved_us / 2.0);
         }
     }
+    let fprop = Gemm::Fprop as usize;
+    saved[fprop] = saved[fprop].map(|us| us + plan.chain_at(at).map_or(0.0, |chain| chain.saved_us));
     saved
 }
 

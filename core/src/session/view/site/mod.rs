@@ -10,7 +10,7 @@ pub use outlook::{
 pub use overriding::{Broken, OverrideEffect, override_effect};
 
 use crate::{
-    dispatch::{Bound, Choice, ChoiceSource, SharedCast, bound_of, judge, shared_casts},
+    dispatch::{Bound, Choice, ChoiceSource, SharedCast, bound_of, chain::extra_us, judge, own_us, shared_casts},
     model::{
         Estimate, Gemm, GemmShape, KernelId, LatencySource, Metric, Quadrant, ResultRow, Site, SiteId, baseline_kernel,
         catalogue, kernel,
@@ -29,8 +29,36 @@ pub struct SiteView {
     pub gemms: [GemmView; 3],
     /// Casts that the chosen kernels share.
     pub shared: Vec<SharedCast>,
+    /// What the forward GEMM takes or hands on as codes.
+    pub chain: Option<ChainView>,
     /// Why the site cannot be used.
     pub problem: Option<String>,
+}
+
+/// How a site's x arrives and how its output is stored, where either is codes. Times are modelled, in that of the
+/// policy's baseline.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChainView {
+    pub reads: Option<CodesRead>,
+    pub stores: Option<CodesStored>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct CodesRead {
+    pub from: SiteId,
+    pub scale: f64,
+    /// By the cast that is not needed.
+    pub saved_us: f64,
+    /// BF16 is there too.
+    pub beside_bf16: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct CodesStored {
+    pub to: Vec<SiteId>,
+    pub scale: f64,
+    /// What the codes take beside BF16; `None`: BF16 is not stored.
+    pub beside_us: Option<f64>,
 }
 
 /// One step of what follows the linear, under the mods in force.
@@ -120,6 +148,7 @@ impl SiteView {
             at,
             tail: tail(session, site),
             shared: seen.shared(),
+            chain: seen.chain(),
             problem: problems.into_iter().find(|(of, _)| of == id).map(|(_, reason)| reason.clone()),
             gemms,
         })
@@ -235,10 +264,32 @@ impl Seen<'_> {
         let baseline = &self.session.document.policy.baseline;
         let us = |kernel: &KernelId| match kernel == baseline {
             true => Some(reference),
-            false => Some(reference / self.session.row(&self.site.id, gemm, kernel)?.speedup()?),
+            false => own_us(self.session.row(&self.site.id, gemm, kernel)?, reference),
         };
         let runner_up = choice.runners_up.first()?;
         Some((runner_up.clone(), us(runner_up)? - us(&choice.kernel)?))
+    }
+
+    fn chain(&self) -> Option<ChainView> {
+        let chain = self.plan.chain_at(self.at)?;
+        let of = |id: &SiteId| self.session.index().at(id).and_then(|at| self.plan.chain_at(at));
+        let reads = chain.from.as_ref().and_then(|from| {
+            let before = of(from)?;
+            let extra_us = if chain.stores_codes() && chain.stores_bf16() { extra_us(self.site) } else { 0.0 };
+            Some(CodesRead {
+                from: from.clone(),
+                scale: before.store_scale?,
+                saved_us: chain.saved_us + extra_us,
+                beside_bf16: before.stores_bf16(),
+            })
+        });
+        let takes = |id: &&SiteId| of(id).is_some_and(|reader| reader.from.as_ref() == Some(&self.site.id));
+        let stores = chain.store_scale.map(|scale| CodesStored {
+            to: self.site.feeds.iter().filter(takes).cloned().collect(),
+            scale,
+            beside_us: chain.stores_bf16().then(|| extra_us(self.site)),
+        });
+        Some(ChainView { reads, stores })
     }
 
     fn shared(&self) -> Vec<SharedCast> {

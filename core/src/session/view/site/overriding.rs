@@ -2,8 +2,12 @@
 //! move: before it is done.
 
 use crate::{
-    dispatch::{Bound, Candidates, Dispatch, Group, Override, Overrides, Policy, bound_of, dispatch, judge},
-    model::{Estimate, Gemm, KernelId, Metric, Safety, SiteId, Speed},
+    dispatch::{
+        Bound, Candidates, Dispatch, Group, Override, Overrides, Policy, bound_of,
+        chain::{Links, produces, reads},
+        dispatch, judge,
+    },
+    model::{Estimate, Gemm, KernelId, Metric, Safety, Site, SiteId, Speed},
     session::{PlanView, Session},
 };
 
@@ -22,11 +26,14 @@ pub enum Broken {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OverrideEffect {
     pub breaks: Vec<Broken>,
-    /// The site's three GEMMs before and after, casts shared, in the time of the baseline. `None` where no
-    /// time is known, and under a loss budget, where all sites are chosen together.
+    /// The site's three GEMMs before and after, casts shared, in the time of the baseline; with those of the sites
+    /// that codes may be handed between there. `None` where no time is known, and under a loss budget, where all
+    /// sites are chosen together.
     pub site_us: Option<(f64, f64)>,
-    /// Other GEMMs of the site that get another kernel with it: a cast was shared, or can be now.
-    pub moves: Vec<(Gemm, KernelId, KernelId)>,
+    /// Sites in `site_us`.
+    pub num_sites: usize,
+    /// Other GEMMs that get another kernel with it: a cast was shared, or codes handed on, or can be now.
+    pub moves: Vec<(SiteId, Gemm, KernelId, KernelId)>,
 }
 
 /// `None`: the kernel was not probed there, or cannot run.
@@ -57,12 +64,18 @@ pub fn override_effect(
         let now = session.document.overrides.clone();
         let mut then = now.clone();
         then.insert((site.clone(), gemm), Override { kernel: kernel.clone(), reason: String::new() });
-        let (before, after) = (alone(session, site, policy, &now, loss)?, alone(session, site, policy, &then, loss)?);
+        let chained = session.index().at(site).is_some_and(|at| plan.chain_at(at).is_some());
+        let sites =
+            if chained || reads(row) || produces(row) { tree(session, site) } else { vec![session.site(site)?] };
+        let alone = |overrides| alone(session, &sites, policy, overrides, loss);
+        let (before, after) = (alone(&now)?, alone(&then)?);
+        effect.num_sites = sites.len();
         effect.site_us = (before.totals.num_without_latency == 0 && after.totals.num_without_latency == 0)
             .then_some((before.totals.planned_us, after.totals.planned_us));
-        for (of, (was, is)) in Gemm::ALL.into_iter().zip(before.choices.iter().zip(&after.choices)) {
-            if of != gemm && was.kernel != is.kernel {
-                effect.moves.push((of, was.kernel.clone(), is.kernel.clone()));
+        let places = sites.iter().flat_map(|site| Gemm::ALL.map(|gemm| (&site.id, gemm)));
+        for ((id, of), (was, is)) in places.zip(before.choices.iter().zip(&after.choices)) {
+            if (id, of) != (site, gemm) && was.kernel != is.kernel {
+                effect.moves.push((id.clone(), of, was.kernel.clone(), is.kernel.clone()));
             }
         }
     }
@@ -88,11 +101,27 @@ fn over_budget(
     (cost > budget).then_some(Broken::Budget { cost, budget })
 }
 
-/// The site as if it were the model: without a budget no site depends on another.
-fn alone(session: &Session, id: &SiteId, policy: &Policy, overrides: &Overrides, loss: f64) -> Option<Dispatch> {
-    let (site, rows) = (session.site(id)?, session.site_rows(id)?);
-    let groups = Gemm::ALL.map(|gemm| Group { site, gemm, rows: rows.of(gemm).iter().collect(), problem: None });
-    let here = overrides.iter().filter(|((of, gemm), wanted)| of == id && rows.get(*gemm, &wanted.kernel).is_some());
+/// The site, and those that codes may be handed between there.
+fn tree<'a>(session: &'a Session, id: &SiteId) -> Vec<&'a Site> {
+    let Some(at) = session.index().at(id) else { return Vec::new() };
+    let groups: Vec<[Group; 3]> = session.sites().iter().map(|site| groups(session, site)).collect();
+    let links = Links::of(&groups);
+    links.tree(links.root_of(at)).into_iter().filter_map(|at| session.sites().get(at)).collect()
+}
+
+fn groups<'a>(session: &'a Session, site: &'a Site) -> [Group<'a>; 3] {
+    let rows = session.site_rows(&site.id);
+    let of = |gemm| rows.map_or_else(Vec::new, |rows| rows.of(gemm).iter().collect());
+    Gemm::ALL.map(|gemm| Group { site, gemm, rows: of(gemm), problem: None })
+}
+
+/// The sites as if they were the model: without a budget no other depends on them.
+fn alone(session: &Session, sites: &[&Site], policy: &Policy, overrides: &Overrides, loss: f64) -> Option<Dispatch> {
+    let has_row = |id: &SiteId, gemm: Gemm, kernel: &KernelId| session.row(id, gemm, kernel).is_some();
+    let here = overrides
+        .iter()
+        .filter(|((of, gemm), wanted)| sites.iter().any(|site| site.id == *of) && has_row(of, *gemm, &wanted.kernel));
     let here: Overrides = here.map(|(key, wanted)| (key.clone(), wanted.clone())).collect();
-    dispatch(&Candidates { groups: groups.to_vec() }, policy, &here, loss).ok()
+    let groups = sites.iter().flat_map(|site| groups(session, site)).collect();
+    dispatch(&Candidates { groups }, policy, &here, loss).ok()
 }

@@ -177,7 +177,7 @@ fn an_override_says_what_it_breaks_and_moves() {
     let effect = override_effect(&session, &plan, (&site, Gemm::Fprop), &KernelId::new(OTHER)).unwrap();
     assert!(matches!(effect.breaks[0], Broken::Error { certain: true, .. }), "{effect:?}");
     assert!(matches!(effect.breaks[1], Broken::Slow { .. }));
-    let moved = (Gemm::Wgrad, KernelId::new(TENSORWISE), baseline_kernel());
+    let moved = (site.clone(), Gemm::Wgrad, KernelId::new(TENSORWISE), baseline_kernel());
     assert_eq!(effect.moves, [moved], "alone it is not worth it");
     let (before, after) = effect.site_us.unwrap();
     assert!(before < after);
