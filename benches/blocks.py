@@ -221,6 +221,10 @@ def perceptron(k: int, n: int, is_modified: bool) -> nn.Module:
 
 def compiled(model: nn.Module):
     """max-autotune, without its own CUDA graphs: `graph` makes one without the host in it."""
+    import torch._inductor.config as inductor
+
+    # Its tables would drown the figures.
+    inductor.autotune_num_choices_displayed, inductor.max_autotune_report_choices_stats = 0, False
     torch._dynamo.reset()
     return torch.compile(model, mode="max-autotune-no-cudagraphs", dynamic=False)
 
