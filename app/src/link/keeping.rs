@@ -8,6 +8,7 @@ use std::{
 
 use loka_core::{
     journal::{self, Journal, Restored},
+    report::counted,
     session::{Command, Event, NoticeKind, OpenedTrace, Saved, shared::By},
 };
 
@@ -60,7 +61,8 @@ fn taken_up(restored: Restored, opened: &OpenedTrace) -> Saved {
     }
     let rows = session.rows().count();
     if num_commands > 0 || rows > 0 {
-        session.notify(NoticeKind::Info, format!("Taken up where it was left: {rows} rows, {num_commands} commands"));
+        let (rows, commands) = (counted(rows, "row", "rows"), counted(num_commands as usize, "command", "commands"));
+        session.notify(NoticeKind::Info, format!("Taken up where it was left: {rows}, {commands}"));
     }
     ordered.save()
 }

@@ -53,7 +53,7 @@ fn totals_ui(ui: &mut Ui, scene: &Scene<'_>, roomy: bool) {
     sources_ui(ui, scene);
     loss_ui(ui, scene, totals.loss_cost, totals.loss_cost_hi);
     let overrides = scene.session.document.overrides.len();
-    ui.label(weak(counted(overrides, "override")));
+    ui.label(weak(number::counted(overrides, "override")));
     if plan.num_waiting_overrides > 0 {
         ui.label(weak(format!("({} waiting for rows)", plan.num_waiting_overrides)));
     }
@@ -102,8 +102,4 @@ fn loss_ui(ui: &mut Ui, scene: &Scene<'_>, cost: Option<f64>, cost_hi: Option<f6
     let note =
         cost_hi.map_or_else(String::new, |hi| format!("At most {} at the policy's confidence", number::plain(hi)));
     ui.label(RichText::new(text).color(scene.theme.weak)).on_hover_text(note);
-}
-
-fn counted(count: usize, word: &str) -> String {
-    if count == 1 { format!("1 {word}") } else { format!("{count} {word}s") }
 }

@@ -4,6 +4,11 @@
 use loka_core::model::Estimate;
 pub use loka_core::report::{thousands as count, times};
 
+/// `1 site`, `1,200 sites`.
+pub fn counted(number: usize, word: &str) -> String {
+    if number == 1 { format!("1 {word}") } else { format!("{} {word}s", count(number as u64)) }
+}
+
 /// A value without an interval, three significant digits: `.196`, `1.05`, `3.1e-7`, `12,300`.
 pub fn plain(value: f64) -> String {
     if !value.is_finite() {
@@ -112,6 +117,11 @@ fn digits(value: f64, place: i32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_is_no_plural() {
+        assert_eq!((counted(1, "site"), counted(1200, "site")), ("1 site".to_owned(), "1,200 sites".to_owned()));
+    }
 
     #[test]
     fn three_significant_digits() {

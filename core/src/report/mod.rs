@@ -27,7 +27,7 @@ pub use heatmap::short_kernel;
 pub use markdown::markdown;
 pub use page::html;
 pub use points::word as verdict_word;
-pub use text::{shorten, thousands, times};
+pub use text::{counted, shorten, thousands, times};
 
 use crate::{
     model::Results,

@@ -126,7 +126,7 @@ fn beside(of: SiteReview) -> String {
     let changed = if of.changed { ", changed" } else { "" };
     let threads = match of.open_threads {
         0 => String::new(),
-        count => format!(", {}", words::counted(count as usize, "thread")),
+        count => format!(", {}", number::counted(count as usize, "thread")),
     };
     let unseen = if !of.seen && !of.changed && of.state == ReviewState::Open { ", new" } else { "" };
     format!("{changed}{threads}{unseen}")

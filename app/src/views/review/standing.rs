@@ -8,10 +8,10 @@ use loka_core::{
     session::{Command, Release},
 };
 
-use super::words::{counted, state_color, state_glyph, time_of};
+use super::words::{state_color, state_glyph, time_of};
 use crate::{
     commands::{Action, ReviewAction},
-    theme::shorten,
+    theme::{number, shorten},
     views::Scene,
 };
 
@@ -171,7 +171,7 @@ fn progress_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let risky: Vec<_> = risky.filter(|(item, of)| super::Keep::Risky.keeps(item.concerns[0], **of)).collect();
     let count = |wanted: ReviewState| risky.iter().filter(|(_, of)| of.state == wanted).count();
     let (agreed, work) = (count(ReviewState::Agreed), count(ReviewState::NeedsWork));
-    let text = format!("{} of {} agreed", agreed, counted(risky.len(), "risky site"));
+    let text = format!("{} of {} agreed", agreed, number::counted(risky.len(), "risky site"));
     ui.label(RichText::new(text).color(theme.text));
     if work > 0 {
         let verb = if work == 1 { "needs" } else { "need" };
@@ -184,7 +184,8 @@ fn progress_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
         ui.label(RichText::new(text).color(state_color(&theme, mark.state))).on_hover_text(hint);
     }
     let threads = scene.session.reviewing.review.threads_of(None).filter(|of| of.resolved_by.is_none()).count();
-    let text = if threads == 0 { "Plan as a whole".to_owned() } else { counted(threads, "thread") + " on the plan" };
+    let text =
+        if threads == 0 { "Plan as a whole".to_owned() } else { number::counted(threads, "thread") + " on the plan" };
     let hint = "What was said of the plan as a whole, and your own word on it";
     let button = ui.add(egui::Button::selectable(scene.view.review.whole, text).frame_when_inactive(true));
     if button.on_hover_text(hint).clicked() {

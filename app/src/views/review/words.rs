@@ -28,12 +28,6 @@ pub fn time_of(at: Moment) -> String {
     text.get(..16).map_or(text.clone(), |short| short.replace('T', " "))
 }
 
-/// `1 site`, `3 sites`.
-pub fn counted(count: usize, word: &str) -> String {
-    let number = crate::theme::number::count(count as u64);
-    if count == 1 { format!("1 {word}") } else { format!("{number} {word}s") }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -41,6 +35,5 @@ mod tests {
     #[test]
     fn times_are_short_and_in_utc() {
         assert_eq!(time_of(Moment::of_seconds(1_795_176_000)), "2026-11-20 12:00");
-        assert_eq!((counted(1, "site"), counted(1200, "site")), ("1 site".to_owned(), "1,200 sites".to_owned()));
     }
 }
