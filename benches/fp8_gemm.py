@@ -53,7 +53,7 @@ class Shape(C.Structure):
     _fields_ = [(name, C.c_uint) for name in "m n k down across group x_step w_step".split()]
 
 
-def load(entry: str) -> C.c_void_p:
+def load(entry: str, *defines: str) -> C.c_void_p:
     """The kernel's function, compiled here."""
     headers = {str(path.relative_to(CU)): path.read_bytes() for path in CU.glob("common/*.cuh")}
     names = (C.c_char_p * len(headers))(*(name.encode() for name in headers))
@@ -61,8 +61,9 @@ def load(entry: str) -> C.c_void_p:
     program, size = C.c_void_p(), C.c_size_t()
     source = (CU / f"{entry}.cu").read_bytes()
     check(nvrtc.nvrtcCreateProgram(C.byref(program), source, entry.encode(), len(headers), texts, names), "create")
-    options = (C.c_char_p * 2)(b"--gpu-architecture=sm_90a", b"--std=c++17")
-    check(nvrtc.nvrtcCompileProgram(program, 2, options), f"compiling {entry}")
+    wanted = ["--gpu-architecture=sm_90a", "--std=c++17", *(f"-D{name}" for name in defines)]
+    options = (C.c_char_p * len(wanted))(*(option.encode() for option in wanted))
+    check(nvrtc.nvrtcCompileProgram(program, len(wanted), options), f"compiling {entry}")
     check(nvrtc.nvrtcGetCUBINSize(program, C.byref(size)), "size")
     cubin = C.create_string_buffer(size.value)
     check(nvrtc.nvrtcGetCUBIN(program, cubin), "cubin")

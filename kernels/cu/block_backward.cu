@@ -121,5 +121,4 @@ block_backward(const u16* __restrict__ dh, const u16* __restrict__ z, u16* __res
     } else {
         row_gradient<2>(dh, z, to, n);
     }
-    let_kernel_behind_start();
 }

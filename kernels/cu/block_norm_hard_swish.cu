@@ -48,5 +48,4 @@ block_norm_hard_swish(const u16* __restrict__ z, u16* __restrict__ h, u8* __rest
         for (u32 i = 0; i < 4; i++) finish(kept[i], block + i * warps, h, codes, inverse);
     }
     for (; block < blocks; block += warps) finish(load_once(from + block * (BLOCK / 8)), block, h, codes, inverse);
-    let_kernel_behind_start();
 }

@@ -12,13 +12,6 @@ static __device__ __forceinline__ void wait_for_kernel_before() {
 #endif
 }
 
-// Last of all: what this thread had to write is on its way.
-static __device__ __forceinline__ void let_kernel_behind_start() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
 static __device__ __forceinline__ u32 bf16_words(float low, float high) {
     u32 pair;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
