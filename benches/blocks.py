@@ -7,6 +7,7 @@ Takes a GPU of compute capability 9.0 and PyTorch; no program by itself.
 import ctypes as C
 import math
 import statistics
+import types
 
 import torch
 import torch.nn.functional as F
@@ -243,6 +244,19 @@ def graph(runs: list):
     with torch.cuda.graph(made):
         for run in runs:
             run()
+    return made
+
+
+def captured(call, *kept):
+    """The call as a CUDA graph; where it cannot be captured, as it is, and said so: its host's time counts then. Keeps
+    what the graph does not: weights, say."""
+    try:
+        made = graph([call])
+    except Exception as error:
+        print(f"not captured, so timed with its host: {error}", flush=True)
+        torch.cuda.synchronize()
+        made = types.SimpleNamespace(replay=call)
+    made.kept = kept
     return made
 
 

@@ -28,8 +28,8 @@ import torch.nn.functional as F
 
 import fp8_gemm as fp8
 import static_gemm as static
-from blocks import (BLOCK, CHAINS, H_SCALE, Block, Guarded, block_norm, casts_first, chosen, cold_times, compiled,
-                    geomean, graph, perceptron)  # fmt: skip
+from blocks import (BLOCK, CHAINS, H_SCALE, Block, Guarded, block_norm, captured, casts_first, chosen, cold_times,
+                    compiled, geomean, graph, perceptron)  # fmt: skip
 from static_gemm import e4m3
 
 
@@ -138,11 +138,12 @@ class Chain:
 def peer(name: str, x, k: int, n: int):
     """Replays the model's forward pass, compiled."""
     call = compiled(perceptron(k, n, name == "mods").eval())
-    with torch.no_grad():
-        made = graph([lambda: call(x)])
-    # Its weights, which the graph does not keep.
-    made.kept = call
-    return made
+
+    @torch.no_grad()
+    def forward() -> None:
+        call(x)
+
+    return captured(forward, call)
 
 
 def measure(blocks: list, plain: list, shape: tuple, peers: list, rounds: int) -> dict:

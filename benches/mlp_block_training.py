@@ -31,7 +31,7 @@ import torch.nn.functional as F
 
 import fp8_gemm as fp8
 import static_gemm as static
-from blocks import (BLOCK, CHAINS, EPS, H_SCALE, Block, Guarded, block_norm, casts_first, chosen, cold_times,
+from blocks import (BLOCK, CHAINS, EPS, H_SCALE, Block, Guarded, block_norm, captured, casts_first, chosen, cold_times,
                     column_casts, column_operand, compiled, first_pass, geomean, graph, norm_backward, perceptron,
                     row_operand, second_pass, transposes)  # fmt: skip
 from static_gemm import e4m3
@@ -284,9 +284,7 @@ def peer(name: str, x, dy, k: int, n: int):
     model = perceptron(k, n, name == "mods")
     call, x = compiled(model), x.detach().clone().requires_grad_()
     inputs = [x, *model.parameters()]
-    made = graph([lambda: torch.autograd.grad(call(x), inputs, dy)])
-    made.kept = (call, x)
-    return made
+    return captured(lambda: torch.autograd.grad(call(x), inputs, dy), model)
 
 
 def measure(blocks: list, plain: list, shape: tuple, peers: list, rounds: int) -> tuple:

@@ -1,6 +1,10 @@
 //! Moves and conversions of matrices, bit for bit: transpose, gather, FP64, BF16, TF32.
 
-use loka_kernels::{Grid, probing};
+use loka_kernels::{
+    Grid,
+    casts::{self, CastOperand},
+    probing,
+};
 
 use crate::{model::Matrix, numerics::round};
 
@@ -25,6 +29,9 @@ pub(super) fn check(suite: &mut Suite<'_>) -> Result<(), CudaError> {
         let name = format!("to_f64 [{rows}, {cols}], columns {first} to {}", first + width);
         suite.check(name, |lane| to_f64(lane, rows, cols, first, width))?;
     }
+    for (rows, cols) in [(1, 1), (64, 128), (48, 272), (100, 13), (1000, 640), (2048, 256)] {
+        suite.check(format!("transpose_codes [{rows}, {cols}]"), |lane| transpose_codes(lane, rows, cols))?;
+    }
     for kind in Kind::ALL {
         for (count, offset) in [(1, 0), (1003, 0), (1003, 4), (70_000, 0)] {
             let of = format!("[{count}], {}{}", kind.name(), if offset > 0 { ", unaligned" } else { "" });
@@ -46,6 +53,33 @@ fn transpose(lane: &Lane, rows: usize, cols: usize) -> Outcome {
             Arguments::new().value(from.address()).value(to.address()).value(rows as u32).value(cols as u32);
         launch(lane, "transpose_f32", probing::transpose_f32(rows as u32, cols as u32), &arguments)?;
         same_floats("transposed", &to.read(lane)?, &wanted)?;
+    }
+    Ok(())
+}
+
+/// Two operands in one launch, the second the first one's transpose.
+fn transpose_codes(lane: &Lane, rows: usize, cols: usize) -> Outcome {
+    let code = |row: usize, col: usize| (row * 31 + col * 7 + row * col) as u8;
+    let by_rows: Vec<u8> = (0..rows * cols).map(|index| code(index / cols, index % cols)).collect();
+    let by_cols: Vec<u8> = (0..rows * cols).map(|index| code(index % rows, index / rows)).collect();
+    for poison in POISONS {
+        let sources = [Guarded::holding(lane, &by_rows, 0, poison)?, Guarded::holding(lane, &by_cols, 0, poison)?];
+        let turned = [(); 2].map(|()| Guarded::poisoned(lane, rows * cols, 0, poison));
+        let [first, second] = turned;
+        let turned = [first?, second?];
+        let operand = |at: usize, rows: usize, cols: usize| CastOperand {
+            codes: sources[at].address(),
+            codes_t: turned[at].address(),
+            rows: rows as u32,
+            cols: cols as u32,
+            ..CastOperand::default()
+        };
+        let mut operands = [operand(0, rows, cols), operand(1, cols, rows)];
+        let grid = casts::transpose_codes(&mut operands);
+        let arguments = Arguments::new().structure(operands[0]).structure(operands[1]);
+        launch(lane, "transpose_codes", grid, &arguments)?;
+        same("first", &turned[0].read::<u8>(lane)?, &by_cols)?;
+        same("second", &turned[1].read::<u8>(lane)?, &by_rows)?;
     }
     Ok(())
 }

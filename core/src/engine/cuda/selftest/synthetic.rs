@@ -90,6 +90,7 @@ impl Recipe {
             seed: 11,
             scales: StaticScales::default(),
         }
+        .with_scales(None)
     }
 
     fn stats(&self) -> SiteStats {
