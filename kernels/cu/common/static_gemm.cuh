@@ -148,9 +148,9 @@ struct StaticGemm : StaticTile<TILE_M, TILE_N, STAGES, SPLITS, CODES, TAIL> {
         if (left > 2 * STAGE_STEP) fetch(raw, c, turn);
     }
 
-    // The same with the products of two stages in the tensor cores' queue and no turns: a warpgroup asks for this stage's
-    // products while the ones of the stage before may still run, waits for those, whose codes it then replaces by the
-    // next stage's. So the queue is never empty while it casts.
+    // The same with the products of two stages in the tensor cores' queue and no turns: a warpgroup asks for this
+    // stage's products while the ones of the stage before may still run, waits for those, whose codes it then replaces
+    // by the next stage's. So the queue is never empty while it casts.
     __device__ __forceinline__ void step_queued(float (&sums)[TILE_N / 2], u32 (&codes)[16], u32 (&next)[16], Raw& raw,
                                                 Consumer& c, u32& turn, bool is_first, u32 left) const {
         const u32 before = c.w.stage;
@@ -347,8 +347,8 @@ struct StaticGemm : StaticTile<TILE_M, TILE_N, STAGES, SPLITS, CODES, TAIL> {
         }
     }
 
-    // Where the warpgroups have half of the columns each, they tell one another, at one place for even tiles and another
-    // for odd ones: who is ahead does not write where the other still reads.
+    // Where the warpgroups have half of the columns each, they tell one another, at one place for even tiles and
+    // another for odd ones: who is ahead does not write where the other still reads.
     template <u32 COUNT>
     __device__ __forceinline__ void block(float (&sums)[COUNT], u32 flip) const {
         block_tail(sums, [&](float& high, float& low) {
