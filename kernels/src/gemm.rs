@@ -46,7 +46,7 @@ pub struct GemmShape {
 const SHAPE_BYTES: u32 = 32;
 const _: () = assert!(size_of::<GemmShape>() == SHAPE_BYTES as usize, "cu/common/fp8_gemm.cuh mirrors it");
 
-/// The struct of `cu/common/static_gemm.cuh`, field by field: the others as in [`GemmShape`].
+/// The struct of `cu/common/static_tile.cuh`, field by field: the others as in [`GemmShape`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StaticShape {
@@ -64,7 +64,7 @@ pub struct StaticShape {
 }
 
 const STATIC_SHAPE_BYTES: u32 = 40;
-const _: () = assert!(size_of::<StaticShape>() == STATIC_SHAPE_BYTES as usize, "cu/common/static_gemm.cuh mirrors it");
+const _: () = assert!(size_of::<StaticShape>() == STATIC_SHAPE_BYTES as usize, "cu/common/static_tile.cuh mirrors it");
 
 /// Rows of a tile, and elements of k in a stage.
 const TILE_M: u32 = 128;

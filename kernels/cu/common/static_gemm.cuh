@@ -19,28 +19,10 @@
 // of BlockNorm.
 #pragma once
 #include "common/block_tail.cuh"
-#include "common/exchange.cuh"
-#include "common/hopper.cuh"
 #include "common/static_cast.cuh"
+#include "common/static_tile.cuh"
 #include "common/warp.cuh"
 #include "common/wgmma.cuh"
-
-struct StaticShape {
-    u32 m, n, k;
-    // Tiles down and across, and how many of those down are walked together, for the L2.
-    u32 tiles_down, tiles_across, group;
-    // What BLOCK_ALL writes: the bits below.
-    u32 stores;
-    // 1: a scale a row of w; 0: one scale.
-    u32 w_scale_step;
-    // BF16 [n], or null.
-    const u16* bias;
-};
-static_assert(sizeof(StaticShape) == 40, "mirrored in kernels/src/gemm.rs");
-
-static constexpr u32 STORE_Z = 1, STORE_H = 2, STORE_CODES = 4;
-
-static constexpr u32 TILE_K = 128, GEMM_THREADS = 384;
 
 // Another order of a stage's steps, which benches/static_gemm.py --queued compiles instead: see `step_queued`.
 #ifdef QUEUED
@@ -49,114 +31,17 @@ static constexpr bool IN_TURNS = false;
 static constexpr bool IN_TURNS = true;
 #endif
 
-// PLAIN: y as it is. Blocks, of 256 columns: BlockNorm and hard swish behind the product, stored in BF16, or in E4M3
-// with one scale known beforehand, a power of two; or in both, and what BlockNorm reads in BF16 beside them: what a
-// training step keeps.
-enum class Tail { PLAIN, BLOCK_BF16, BLOCK_E4M3, BLOCK_ALL };
-
 // CODES: x is E4M3 already, and its scale need not be a power of two.
 template <u32 TILE_M, u32 TILE_N, u32 STAGES, u32 SPLITS, bool CODES = false, Tail TAIL = Tail::PLAIN>
-struct StaticGemm {
-    static_assert(TILE_M == 128 || (TILE_M == 64 && SPLITS == 1), "64 rows a warpgroup, or 64 for both");
-    static_assert(SPLITS == 1 || SPLITS == 2, "blocks of a cluster, one of each 64 rows");
-    // The warpgroups take stages in turn; or, with nothing to cast twice, half of the columns each.
-    static constexpr bool ALTERNATE = TILE_M == 64 && !CODES, BESIDE = TILE_M == 64 && CODES;
-    // Columns that a warpgroup sums.
-    static constexpr u32 MY_N = BESIDE ? TILE_N / 2 : TILE_N;
-    static_assert(!ALTERNATE || STAGES % 2 == 0, "each warpgroup has stages of its own");
-    static constexpr u32 X_STAGES = STAGES, W_STAGES = STAGES, STAGE_STEP = ALTERNATE ? 2 : 1;
-    static_assert(TAIL == Tail::PLAIN || (TILE_N == 256 && SPLITS == 1), "a tile is a block across");
-    // Of x two boxes of 64 columns, of codes one of 128.
-    static constexpr u32 X_BOX = TILE_M * 128, X_BYTES = (CODES ? 1 : 2) * X_BOX, W_BYTES = TILE_N * TILE_K;
-    static constexpr u32 W_AT = X_STAGES * X_BYTES, OUT_AT = W_AT + W_STAGES * W_BYTES;
-    // Two boxes of 16 rows and 64 columns of BF16 for each of eight warps.
-    static constexpr u32 BOX_BYTES = 16 * 128;
-    static constexpr u32 SCALES_AT = OUT_AT + 16 * BOX_BYTES;
-    static constexpr u32 BARRIERS_AT = SCALES_AT + 2 * 4 * TILE_N, SQUARES_AT = BARRIERS_AT + 32 * STAGES;
-    static_assert(64 * TILE_N * 4 <= OUT_AT, "sums cross where the rings were");
-
-    const TensorMap &x, &w, &y;
-    // Of BLOCK_ALL.
-    const TensorMap &z, &codes;
-    const float *x_scale, *w_scales;
-    // Of codes of h.
-    const float* y_scale;
-    u64* saturated_total;
-    const StaticShape& shape;
-    u32 shared;
-
-    // A place in a ring, and in what order its stages are taken.
-    template <u32 STEP> struct Place {
-        u32 stage = 0, parity = 0;
-        __device__ __forceinline__ void next() {
-            stage += STEP;
-            if (stage >= STAGES) stage -= STAGES, parity ^= 1;
-        }
-    };
-
-    // Upper left corner of a unit.
-    __device__ __forceinline__ void locate(u32 unit, u32& row, u32& col) const {
-        const u32 of_group = shape.group * shape.tiles_across;
-        const u32 first = unit / of_group * shape.group, within = unit % of_group;
-        const u32 high = min(shape.group, shape.tiles_down - first);
-        row = (first + within % high) * TILE_M;
-        col = within / high * TILE_N;
-    }
-
-    __device__ __forceinline__ u32 units() const { return shape.tiles_down * shape.tiles_across; }
-    __device__ __forceinline__ u32 first_unit() const { return blockIdx.x / SPLITS; }
-    __device__ __forceinline__ u32 unit_step() const { return gridDim.x / SPLITS; }
-    // Stages of k that this block multiplies: [begin, end). Two at least where two share them.
-    __device__ __forceinline__ void stages(u32& begin, u32& end) const {
-        const u32 all = (shape.k + TILE_K - 1) / TILE_K, share = (all + SPLITS - 1) / SPLITS;
-        begin = SPLITS == 1 ? 0 : rank_in_cluster() * share;
-        end = min(all, begin + share);
-    }
-
-    __device__ __forceinline__ u32 x_at(u32 stage) const { return shared + stage * X_BYTES; }
-    __device__ __forceinline__ u32 w_at(u32 stage) const { return shared + W_AT + stage * W_BYTES; }
-    __device__ __forceinline__ u32 x_full(u32 stage) const { return shared + BARRIERS_AT + 8 * stage; }
-    __device__ __forceinline__ u32 x_empty(u32 stage) const { return x_full(stage) + 8 * X_STAGES; }
-    __device__ __forceinline__ u32 w_full(u32 stage) const { return x_full(stage) + 16 * X_STAGES; }
-    __device__ __forceinline__ u32 w_empty(u32 stage) const { return w_full(stage) + 8 * W_STAGES; }
-
-    // One thread: tiles of x, a stage at a time.
-    __device__ __forceinline__ void produce_x() const {
-        Place<1> place;
-        u32 begin, end, row, col;
-        stages(begin, end);
-        for (u32 unit = first_unit(); unit < units(); unit += unit_step()) {
-            locate(unit, row, col);
-            for (u32 stage = begin; stage < end; stage++) {
-                const u32 barrier = x_full(place.stage), to = x_at(place.stage);
-                wait_barrier(x_empty(place.stage), place.parity ^ 1);
-                expect_bytes(barrier, X_BYTES);
-                load_box(to, x, barrier, stage * TILE_K, row);
-                if constexpr (!CODES) load_box(to + X_BOX, x, barrier, stage * TILE_K + 64, row);
-                place.next();
-            }
-        }
-    }
-
-    // Another: tiles of w.
-    __device__ __forceinline__ void produce_w() const {
-        Place<1> place;
-        u32 begin, end, row, col;
-        stages(begin, end);
-        for (u32 unit = first_unit(); unit < units(); unit += unit_step()) {
-            locate(unit, row, col);
-            for (u32 stage = begin; stage < end; stage++) {
-                const u32 barrier = w_full(place.stage);
-                wait_barrier(w_empty(place.stage), place.parity ^ 1);
-                expect_bytes(barrier, W_BYTES);
-                load_box(w_at(place.stage), w, barrier, stage * TILE_K, col);
-                place.next();
-            }
-        }
-    }
-
-    // Named barriers: of a warpgroup (from 1 on), of both, the turns of the one and the other.
-    static constexpr u32 BOTH = 3, TURN = 4;
+struct StaticGemm : StaticTile<TILE_M, TILE_N, STAGES, SPLITS, CODES, TAIL> {
+    using Tile = StaticTile<TILE_M, TILE_N, STAGES, SPLITS, CODES, TAIL>;
+    using Tile::ALTERNATE, Tile::BESIDE, Tile::MY_N, Tile::STAGE_STEP, Tile::X_STAGES, Tile::W_STAGES, Tile::X_BOX;
+    using Tile::OUT_AT, Tile::SCALES_AT, Tile::SQUARES_AT;
+    using Tile::x, Tile::w, Tile::y, Tile::z, Tile::codes, Tile::shape, Tile::shared;
+    using Tile::x_scale, Tile::w_scales, Tile::y_scale, Tile::saturated_total;
+    using Tile::locate, Tile::units, Tile::first_unit, Tile::unit_step, Tile::stages;
+    using Tile::x_at, Tile::w_at, Tile::x_full, Tile::x_empty, Tile::w_full, Tile::w_empty;
+    template <u32 STEP> using Place = typename Tile::template Place<STEP>;
 
     // Whose turn it is once all is multiplied: the first's, unless it had a stage more than the second.
     __device__ __forceinline__ u32 turn_left() const {
@@ -263,9 +148,9 @@ struct StaticGemm {
         if (left > 2 * STAGE_STEP) fetch(raw, c, turn);
     }
 
-    // The same with the products of two stages in the tensor cores' queue and no turns: a warpgroup asks for this stage's
-    // products while the ones of the stage before may still run, waits for those, whose codes it then replaces by the
-    // next stage's. So the queue is never empty while it casts.
+    // The same with the products of two stages in the tensor cores' queue and no turns: a warpgroup asks for this
+    // stage's products while the ones of the stage before may still run, waits for those, whose codes it then replaces
+    // by the next stage's. So the queue is never empty while it casts.
     __device__ __forceinline__ void step_queued(float (&sums)[TILE_N / 2], u32 (&codes)[16], u32 (&next)[16], Raw& raw,
                                                 Consumer& c, u32& turn, bool is_first, u32 left) const {
         const u32 before = c.w.stage;
@@ -356,36 +241,6 @@ struct StaticGemm {
         settle(sums);
     }
 
-    // The other block's half of the sums, for the 64 rows that this one stores.
-    __device__ __forceinline__ void exchange(float (&sums)[TILE_N / 2], bool stores) const {
-        const u32 mine = shared + threadIdx.x % 128 * 16;
-        // Both blocks are done with their rings.
-        cluster_barrier();
-        if (!stores) {
-            const u32 there = shared_of(mine, rank_in_cluster() ^ 1);
-#pragma unroll
-            for (u32 i = 0; i < TILE_N / 8; i++) store_there(there + i * 2048, sums + 4 * i);
-        }
-        cluster_barrier();
-        if (stores) {
-#pragma unroll
-            for (u32 i = 0; i < TILE_N / 8; i++) add_shared(sums + 4 * i, mine + i * 2048);
-        }
-    }
-
-    // Sums of TILE_N / 2 columns to the other warpgroup, which stores them, and of the others from it.
-    static constexpr u32 HALF = TILE_N / 4;
-    __device__ __forceinline__ void trade(float (&mine)[HALF], const float (&others)[HALF], u32 group) const {
-        const u32 at = shared + threadIdx.x % 128 * 16, bytes = HALF * 512;
-        // Both are done with the rings.
-        named_barrier(BOTH, 256);
-#pragma unroll
-        for (u32 i = 0; i < HALF / 4; i++) store_shared(at + (1 - group) * bytes + i * 2048, others + 4 * i);
-        named_barrier(BOTH, 256);
-#pragma unroll
-        for (u32 i = 0; i < HALF / 4; i++) add_shared(mine + 4 * i, at + group * bytes + i * 2048);
-    }
-
     __device__ __forceinline__ void consume() const {
         const u32 thread = threadIdx.x - 128, lane = thread % 32;
         // Shuffled, so that the compiler knows it to be the same for the whole warp.
@@ -431,7 +286,7 @@ struct StaticGemm {
             named_barrier(1 + group, 128);
             if constexpr (SPLITS == 2) {
                 const bool stores = group == rank_in_cluster();
-                exchange(sums, stores);
+                exchange(sums, stores, shared);
                 if (!stores) break;
             }
             if constexpr (ALTERNATE && TILE_N == 64) {
@@ -449,13 +304,14 @@ struct StaticGemm {
                 finish(sums, scales, scale, row, col, boxes, stored, 0);
                 break;
             } else if constexpr (ALTERNATE) {
+                constexpr u32 HALF = TILE_N / 4;
                 auto& left = *(float(*)[HALF])sums;
                 auto& right = *(float(*)[HALF])(sums + HALF);
                 if (group == 0) {
-                    trade(left, right, group);
+                    trade(left, right, group, shared);
                     finish(left, scales, scale, row, col, boxes, stored, 0);
                 } else {
-                    trade(right, left, group);
+                    trade(right, left, group, shared);
                     finish(right, scales + TILE_N / 2, scale, row, col + TILE_N / 2, boxes, stored, 0);
                 }
                 break;
@@ -483,16 +339,16 @@ struct StaticGemm {
         if constexpr (TAIL != Tail::PLAIN) block(sums, flip);
         if constexpr (TAIL == Tail::BLOCK_ALL) {
             if (shape.stores & STORE_H) store(y, sums, row, col, boxes, stored);
-            if (shape.stores & STORE_CODES) store_codes(codes, sums, row, col, boxes, stored);
+            if (shape.stores & STORE_CODES) store_codes(codes, sums, *y_scale, row, col, boxes, stored);
         } else if constexpr (TAIL == Tail::BLOCK_E4M3) {
-            store_codes(y, sums, row, col, boxes, stored);
+            store_codes(y, sums, *y_scale, row, col, boxes, stored);
         } else {
             store(y, sums, row, col, boxes, stored);
         }
     }
 
-    // Where the warpgroups have half of the columns each, they tell one another, at one place for even tiles and another
-    // for odd ones: who is ahead does not write where the other still reads.
+    // Where the warpgroups have half of the columns each, they tell one another, at one place for even tiles and
+    // another for odd ones: who is ahead does not write where the other still reads.
     template <u32 COUNT>
     __device__ __forceinline__ void block(float (&sums)[COUNT], u32 flip) const {
         block_tail(sums, [&](float& high, float& low) {
@@ -509,67 +365,6 @@ struct StaticGemm {
                 low += squares[(1 - group) * 64 + at + 8];
             }
         });
-    }
-
-    // Codes of a warp's 16 rows, 128 columns at a time.
-    template <u32 COUNT>
-    __device__ __forceinline__ void store_codes(const TensorMap& map, const float (&sums)[COUNT], u32 row, u32 col,
-                                                u32 boxes, u32& stored) const {
-        const u32 lane = threadIdx.x % 32, turn = lane / 4;
-        const float inverse = 1.0f / *y_scale;
-#pragma unroll
-        for (u32 chunk = 0; chunk < COUNT / 64; chunk++) {
-            const u32 box = boxes + (stored++ & 1) * BOX_BYTES;
-            if (lane == 0) wait_stores_read<1>();
-            __syncwarp();
-            const u32 to = box + lane / 4 * 128 + lane % 4 * 2;
-#pragma unroll
-            for (u32 i = 0; i < 16; i++) {
-                const float* d = sums + chunk * 64 + i * 4;
-                const u32 at = to + ((i / 2) ^ turn) * 16 + i % 2 * 8;
-                store_pair(at, e4m3_pair(d[0] * inverse, d[1] * inverse));
-                store_pair(at + 8 * 128, e4m3_pair(d[2] * inverse, d[3] * inverse));
-            }
-            publish_shared_writes();
-            __syncwarp();
-            if (lane == 0) {
-                store_box(map, box, col + chunk * 128, row);
-                commit_stores();
-            }
-        }
-    }
-
-    // A warp's 16 rows, 64 columns at a time, each warp by itself. Boxes wholly beyond the matrix too: the copy engine
-    // leaves out what is not there.
-    template <u32 COUNT>
-    __device__ __forceinline__ void store(const TensorMap& map, const float (&sums)[COUNT], u32 row, u32 col, u32 boxes,
-                                          u32& stored) const {
-        const u32 lane = threadIdx.x % 32;
-        const u32 place = lane % 16 * 128, turn = lane % 8, half = lane / 16;
-#pragma unroll
-        for (u32 chunk = 0; chunk < COUNT / 32; chunk++) {
-            const u32 box = boxes + (stored++ & 1) * BOX_BYTES;
-            // The store before the last is done with this box.
-            if (lane == 0) wait_stores_read<1>();
-            __syncwarp();
-#pragma unroll
-            for (u32 pair = 0; pair < 4; pair++) {
-                u32 words[4];
-#pragma unroll
-                for (u32 i = 0; i < 2; i++) {
-                    const float* d = sums + chunk * 32 + pair * 8 + i * 4;
-                    words[2 * i] = bf16_pair(d[0], d[1]);
-                    words[2 * i + 1] = bf16_pair(d[2], d[3]);
-                }
-                store_matrices(box + place + ((pair * 2 + half) ^ turn) * 16, words[0], words[1], words[2], words[3]);
-            }
-            publish_shared_writes();
-            __syncwarp();
-            if (lane == 0) {
-                store_box(map, box, col + chunk * 64, row);
-                commit_stores();
-            }
-        }
     }
 
     static __device__ __forceinline__ u8* shared_memory() {
@@ -589,7 +384,7 @@ struct StaticGemm {
                                                const float* w_scales, u64* saturated_total, const StaticShape& shape,
                                                const float* y_scale) {
         const u32 shared = shared_address(shared_memory());
-        const StaticGemm gemm{x, w, y, z, codes, x_scale, w_scales, y_scale, saturated_total, shape, shared};
+        const StaticGemm gemm{{x, w, y, z, codes, x_scale, w_scales, y_scale, saturated_total, shape, shared}};
         if (threadIdx.x == 0) {
             prefetch_map(x);
             prefetch_map(w);

@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn the_device_has_the_same_bits_of_outputs() {
         let source = crate::find(ALL_ENTRIES[0][0]).expect("listed");
-        let text = source.headers.iter().find(|header| header.name == "common/static_gemm.cuh").expect("included").text;
+        let text = source.headers.iter().find(|header| header.name == "common/static_tile.cuh").expect("included").text;
         let bits = format!("STORE_Z = {STORE_Z}, STORE_H = {STORE_H}, STORE_CODES = {STORE_CODES};");
         assert!(text.contains(&bits), "{bits}");
     }

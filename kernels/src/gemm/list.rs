@@ -14,7 +14,12 @@ pub(crate) const BLOCK_TAIL: Header =
 const EXCHANGE: Header = Header { name: "common/exchange.cuh", text: include_str!("../../cu/common/exchange.cuh") };
 pub(crate) const STATIC_CAST: Header =
     Header { name: "common/static_cast.cuh", text: include_str!("../../cu/common/static_cast.cuh") };
-const STATIC_HEADERS: &[Header] = &[TYPES, FP8, BLOCK_TAIL, EXCHANGE, HOPPER, STATIC_CAST, WARP, WGMMA, STATIC_GEMM];
+const STATIC_STORE: Header =
+    Header { name: "common/static_store.cuh", text: include_str!("../../cu/common/static_store.cuh") };
+const STATIC_TILE: Header =
+    Header { name: "common/static_tile.cuh", text: include_str!("../../cu/common/static_tile.cuh") };
+const STATIC_HEADERS: &[Header] =
+    &[TYPES, FP8, BLOCK_TAIL, EXCHANGE, HOPPER, STATIC_CAST, STATIC_STORE, STATIC_TILE, WARP, WGMMA, STATIC_GEMM];
 
 /// wgmma, setmaxnreg: Hopper's own.
 const HOPPER_ALONE: &[&str] = &["sm_90a"];
