@@ -13,7 +13,7 @@ use loka_core::{
     bench::{self, BenchEvent, Latencies, Measurement, shapes_of, tail_us},
     engine::{self, Control, Engine, EngineError, TimeOptions, worker::WorkerConfig},
     model::{Gemm, GemmShape, Kernel, KernelRecord, Latency, ModSet, Site, catalogue},
-    mods::modified_ops,
+    mods::{fits, modified_ops},
     probe::LatencyOf,
     session::MeasuredLatency,
     trace::Trace,
@@ -36,9 +36,14 @@ pub fn latencies_of(latencies: Latencies) -> LatencyOf {
 
 fn at_site(latencies: &Latencies, kernel: &Kernel, gemm: Gemm, site: &Site, mods: &ModSet) -> Latency {
     let shape = GemmShape { m: site.m, k: site.k, n: site.n };
+    if let Err(reason) = fits(kernel, gemm, site, mods) {
+        return Latency::unknown(&format!("does not run there: {reason}"));
+    }
     let (ops, bias) = modified_ops(site, mods);
     let tail = (gemm == Gemm::Fprop).then(|| tail_us(&ops, bias, site.m, site.n));
-    Latency { tail_us: tail, ..latencies.latency(&kernel.id(), gemm, shape) }
+    let latency = latencies.latency(&kernel.id(), gemm, shape);
+    // Of a kernel with the tail inside the tail was timed beside it.
+    Latency { tail_us: latency.tail_us.or(tail), ..latency }
 }
 
 /// Which engine works, for a person, and when it is not CUDA, why not.

@@ -23,6 +23,7 @@ FORMATS = {
     "e4m3": (torch.float8_e4m3fn, ml_dtypes.float8_e4m3fn, np.float32(448.0)),
     "e5m2": (torch.float8_e5m2, ml_dtypes.float8_e5m2, np.float32(57344.0)),
 }
+STATIC_EXPONENTS = (-20, -4, 3)
 SCALE_FLOOR = np.float32(1e-12)
 BLOCK = 128
 
@@ -205,6 +206,17 @@ def write_scaling(folder: Path, rng: np.random.Generator) -> None:
         csv.writer(file, lineterminator="\n").writerows([header.split(), *rows])
 
 
+def write_static(folder: Path, x: F32) -> None:
+    """Every cast input by scales known beforehand: values beyond 448 * scale saturate, infinities too."""
+    codes = []
+    for exponent in STATIC_EXPONENTS:
+        with np.errstate(over="ignore"):
+            scaled = x * np.ldexp(np.float32(1), -exponent)
+            assert np.array_equal(scaled, x / np.ldexp(np.float32(1), exponent), equal_nan=True)
+        codes.append(saturating_cast(scaled, "e4m3"))
+    (folder / "static_e4m3.u8.bin").write_bytes(np.concatenate(codes).tobytes())
+
+
 # --- accumulation ------------------------------------------------------------------------------------
 
 
@@ -270,6 +282,7 @@ def main() -> None:
     (folder / "cast_inputs.f32.bin").write_bytes(x.astype("<f4").tobytes())
     (folder / "cast_bf16.u16.bin").write_bytes(to_bf16(x).astype("<u2").tobytes())
     (folder / "cast_tf32.f32.bin").write_bytes(to_tf32(x).astype("<f4").tobytes())
+    write_static(folder, x)
     write_scaling(folder, rng)
     write_accumulation(folder, rng)
     print(f"{x.size} cast inputs")

@@ -8,7 +8,7 @@ use std::fs;
 
 use loka_core::{
     model::{Accumulation, Format, Granularity, Matrix, OperandCast},
-    numerics::{CastPanels, Epilogue, Panels, Panels64, Scales, Side, cast_panels, fp8, gemm, gemm_f64, round},
+    numerics::{CastPanels, Epilogue, Panels, Panels64, Scales, Side, Whole, cast_panels, fp8, gemm, gemm_f64, round},
 };
 use loka_tests::here;
 
@@ -59,6 +59,31 @@ fn fp8_casts_one_by_one_and_vectorised() {
             assert_eq!(vector.is_sign_negative(), input.is_sign_negative(), "{name} of {input} (0x{bits:08X})");
         }
     }
+}
+
+#[test]
+fn static_scales_saturate_and_keep_nan() {
+    let inputs = f32s(&bytes("cast_inputs.f32.bin"));
+    let golden = bytes("static_e4m3.u8.bin");
+    let cast = OperandCast::scaled_pow2(Format::E4m3, Granularity::Static);
+    let x = Matrix { rows: 8, cols: inputs.len() / 8, data: inputs.clone() };
+    let panels = Panels::pack(Side::Left, &x);
+    for (exponent, codes) in [-20, -4, 3].into_iter().zip(golden.chunks_exact(inputs.len())) {
+        let scale = 2f32.powi(exponent);
+        let ours = cast_panels(&panels, cast, Whole { amax: Some(1.0), static_scale: Some(scale) });
+        assert_eq!(ours.scales, Scales::Tensor(scale));
+        for (at, (input, code)) in inputs.iter().zip(codes).enumerate() {
+            let value = value_at(&ours.panels, at / x.cols, at % x.cols);
+            let golden = fp8::e4m3_decode(*code);
+            assert!(
+                same(value, golden),
+                "{input} (0x{:08X}) over 2^{exponent}: {value}, golden {golden}",
+                input.to_bits()
+            );
+        }
+    }
+    let without = cast_panels(&panels, cast, None);
+    assert!(without.panels.data.iter().all(|value| value.is_nan()), "no scale is no cast");
 }
 
 #[test]

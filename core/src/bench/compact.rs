@@ -9,7 +9,10 @@ use std::fmt::Write as _;
 use crate::model::{GemmShape, KernelId, KernelRecord};
 
 const HEADER: &str = "kernel,gemm,m,k,n,gemm_us,cast_us,latency_us,latency_p10_us,latency_p90_us,latency_cached_us,\
-                      latency_cached_p10_us,latency_cached_p90_us,supported,samples,reason";
+                      latency_cached_p10_us,latency_cached_p90_us,tail_us,supported,samples,reason";
+
+/// Files of before kernels had tails inside lack this column.
+const TAIL: &str = "tail_us,";
 
 const CIRCUMSTANCES: [&str; 4] = ["device", "driver", "versions", "recorded_at"];
 
@@ -34,7 +37,7 @@ pub fn to_csv(records: &[KernelRecord]) -> String {
         }
         let GemmShape { m, k, n } = record.shape;
         let _ = write!(text, "{},{},{m},{k},{n}", record.kernel, record.gemm);
-        for time in record.times() {
+        for time in record.times().into_iter().chain([record.tail_us]) {
             let _ = write!(text, ",{}", time.map_or(String::new(), |us| ((us * 1e3).round() / 1e3).to_string()));
         }
         let reason = one_line(record.reason.as_deref().unwrap_or_default());
@@ -50,7 +53,7 @@ fn one_line(text: &str) -> String {
 /// The records of such a text, or what is wrong with which line.
 pub fn from_csv(text: &str) -> Result<Vec<KernelRecord>, String> {
     let (mut records, mut now) = (Vec::new(), [const { String::new() }; 4]);
-    let mut headed = false;
+    let (mut headed, mut has_tail, without_tail) = (false, false, HEADER.replace(TAIL, ""));
     for (index, line) in text.lines().enumerate() {
         let fault = |problem: String| format!("line {}: {problem}", index + 1);
         if let Some(comment) = line.strip_prefix('#') {
@@ -58,32 +61,34 @@ pub fn from_csv(text: &str) -> Result<Vec<KernelRecord>, String> {
             if let Some(at) = CIRCUMSTANCES.iter().position(|known| *known == name.trim()) {
                 now[at] = value.trim().to_owned();
             }
-        } else if line == HEADER && !headed {
-            headed = true;
+        } else if (line == HEADER || line == without_tail) && !headed {
+            (headed, has_tail) = (true, line == HEADER);
         } else if !line.trim().is_empty() {
             if !headed {
                 return Err(fault("not the header of a kernel database".to_owned()));
             }
-            records.push(record(line, &now).map_err(fault)?);
+            records.push(record(line, has_tail, &now).map_err(fault)?);
         }
     }
     Ok(records)
 }
 
-fn record(line: &str, now: &[String; 4]) -> Result<KernelRecord, String> {
+fn record(line: &str, has_tail: bool, now: &[String; 4]) -> Result<KernelRecord, String> {
     // The reason is last and may have commas of its own.
-    let fields: Vec<&str> = line.splitn(16, ',').collect();
+    let times_of = 8 + usize::from(has_tail);
+    let fields: Vec<&str> = line.splitn(8 + times_of, ',').collect();
+    let wrong = || format!("{} columns, it must have {}", fields.len(), 8 + times_of);
     let [kernel, gemm, m, k, n, times @ .., supported, samples, reason] = fields.as_slice() else {
-        return Err(format!("{} columns, it must have 16", fields.len()));
+        return Err(wrong());
     };
-    if times.len() != 8 {
-        return Err(format!("{} columns, it must have 16", fields.len()));
+    if times.len() != times_of {
+        return Err(wrong());
     }
     let size = |text: &str| {
         let size = text.parse::<usize>().ok().filter(|size| *size > 0);
         size.ok_or_else(|| format!("'{text}' is not a size"))
     };
-    let time = |index: usize| match times[index] {
+    let time = |index: usize| match times.get(index).copied().unwrap_or_default() {
         "" => Ok(None),
         text => match text.parse::<f64>() {
             Ok(us) if us >= 0.0 && us.is_finite() => Ok(Some(us)),
@@ -103,6 +108,7 @@ fn record(line: &str, now: &[String; 4]) -> Result<KernelRecord, String> {
         latency_cached_us: time(5)?,
         latency_cached_p10_us: time(6)?,
         latency_cached_p90_us: time(7)?,
+        tail_us: time(8)?,
         supported: supported.parse().map_err(|_| format!("'{supported}' is neither true nor false"))?,
         reason: (!reason.is_empty()).then(|| (*reason).to_owned()),
         samples: samples.parse().map_err(|_| format!("'{samples}' is not a count"))?,
@@ -126,12 +132,14 @@ mod tests {
     fn a_database_there_and_back() {
         let rounded = |us: Option<f64>| us.map(|us| (us * 1e3).round() / 1e3);
         let mut all: Vec<KernelRecord> = KernelDb::builtin().into_iter().flat_map(|db| db.records).collect();
+        all[3].tail_us = Some(2.125);
         let back = from_csv(&to_csv(&all)).unwrap();
         for record in &mut all {
             record.gemm_us = rounded(record.gemm_us);
             record.cast_us = rounded(record.cast_us);
             record.latency_us = rounded(record.latency_us);
             record.latency_cached_us = rounded(record.latency_cached_us);
+            record.tail_us = rounded(record.tail_us);
         }
         assert_eq!(back, all);
         assert!(all.iter().any(|record| record.reason.as_ref().is_some_and(|reason| reason.contains(", got"))));
@@ -140,10 +148,13 @@ mod tests {
 
     #[test]
     fn broken_lines_are_named() {
-        let good = "cublaslt/bf16,fprop,1,2,3,,,,,,,,,true,0,";
+        let good = "cublaslt/bf16,fprop,1,2,3,,,,,,,,,,true,0,";
+        // Without the tail's column, as before.
+        let before = format!("{}\n{}\n", HEADER.replace(TAIL, ""), good.replacen(",,", ",", 1));
+        assert_eq!(from_csv(&before).unwrap().len(), 1);
         assert_eq!(from_csv(&format!("{HEADER}\n{good}\n")).unwrap().len(), 1);
         for (line, words) in [
-            ("cublaslt/bf16,fprop,1,2,3", "line 2: 5 columns, it must have 16"),
+            ("cublaslt/bf16,fprop,1,2,3", "line 2: 5 columns, it must have 17"),
             (&good.replace("fprop", "up"), "line 2: unknown GEMM 'up' (fprop, dgrad or wgrad)"),
             (&good.replace(",2,", ",0,"), "line 2: '0' is not a size"),
             (&good.replace("3,,", "3,-1,"), "line 2: '-1' is not a time"),

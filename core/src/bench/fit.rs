@@ -156,6 +156,8 @@ fn extreme(samples: &[Sample], pick: fn(f64, f64) -> f64) -> Work {
         mega_flop: pick(a.mega_flop, b.mega_flop),
         gemm_mb: pick(a.gemm_mb, b.gemm_mb),
         cast_mb: pick(a.cast_mb, b.cast_mb),
+        cached_mb: pick(a.cached_mb, b.cached_mb),
+        tail_mb: pick(a.tail_mb, b.tail_mb),
         wave_mega_flop: pick(a.wave_mega_flop, b.wave_mega_flop),
         ..a
     })
@@ -234,7 +236,8 @@ mod tests {
     use super::*;
 
     fn work(mega_flop: f64, gemm_mb: f64, cast_mb: f64) -> Work {
-        Work { mega_flop, gemm_mb, cast_mb, wave_mega_flop: 0.0, place: [mega_flop.log2(), 8.0, 8.0] }
+        let place = [mega_flop.log2(), 8.0, 8.0];
+        Work { mega_flop, gemm_mb, cast_mb, cached_mb: 0.0, tail_mb: 0.0, wave_mega_flop: 0.0, place }
     }
 
     fn synthetic(floor: f64) -> Vec<Sample> {

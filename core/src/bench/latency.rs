@@ -21,6 +21,10 @@ pub struct KernelFits {
     pub cast: Option<Fit>,
     /// Casts and GEMM as one sequence, fitted as a whole: launches overlap, so it is not the sum.
     pub latency: Option<Fit>,
+    /// The same with the weight cast before, of kernels with a static scale: plans ask what x in codes would save.
+    pub cached: Option<Fit>,
+    /// The tail by itself, of kernels that have it inside.
+    pub tail: Option<Fit>,
 }
 
 /// All that is known of one kernel's speed.
@@ -39,6 +43,8 @@ struct Known {
     range: (Option<f64>, Option<f64>),
     gemm: Option<f64>,
     cast: Option<f64>,
+    cached: Option<f64>,
+    tail: Option<f64>,
     source: LatencySource,
     note: String,
 }
@@ -110,9 +116,9 @@ impl Latencies {
             latency_hi_us: known.range.1,
             gemm_us: known.gemm,
             cast_us: known.cast,
-            cached_us: None,
+            cached_us: known.cached,
             baseline_us: None,
-            tail_us: None,
+            tail_us: known.tail,
             source: known.source,
             note: known.note,
         };
@@ -128,12 +134,17 @@ impl Latencies {
         }
         let same_source = self.baselines.get(&(timed.database.clone(), id.clone()));
         let Some(baseline) = same_source.map(|baseline| baseline.at(id, at.0, at.1)) else { return };
-        latency.baseline_us = baseline.latency;
+        latency.baseline_us = with_tail(kernel, baseline.latency, latency.tail_us);
         if baseline.source == LatencySource::Modelled && latency.source == LatencySource::Recorded {
             latency.source = LatencySource::Modelled;
             latency.note = format!("{}; its baseline {id} {}", latency.note, baseline.note);
         }
     }
+}
+
+/// BF16's time beside that of `id`: of a kernel with the tail inside that is the tail by itself behind it, too.
+pub(super) fn with_tail(id: &KernelId, bf16_us: Option<f64>, tail_us: Option<f64>) -> Option<f64> {
+    if kernel(id.as_str()).is_some_and(Kernel::has_tail) { Some(bf16_us? + tail_us?) } else { bf16_us }
 }
 
 impl Timed {
@@ -179,6 +190,8 @@ impl Timed {
             range: (record.latency_p10_us, record.latency_p90_us),
             gemm: record.gemm_us,
             cast: record.cast_us,
+            cached: record.latency_cached_us,
+            tail: record.tail_us,
             source: if record.latency_us.is_some() { LatencySource::Recorded } else { LatencySource::None },
             note,
         }
@@ -188,7 +201,7 @@ impl Timed {
         let circumstances = &self.circumstances;
         let nothing = |note| {
             let source = LatencySource::None;
-            Known { latency: None, range: (None, None), gemm: None, cast: None, source, note }
+            Known { latency: None, range: (None, None), gemm: None, cast: None, cached: None, tail: None, source, note }
         };
         let Some(entry) = kernel(id.as_str()) else {
             return nothing(format!("this shape was not recorded, and {id} is not a kernel that can be modelled"));
@@ -220,6 +233,8 @@ impl Timed {
             range: (Some(us * error.ratio_p10), Some(us * error.ratio_p90)),
             gemm: bare,
             cast: cast.or((work.cast_mb == 0.0).then_some(0.0)),
+            cached: fits.cached.as_ref().map(|fit| fit.us(cached_part(work))),
+            tail: fits.tail.as_ref().map(|fit| fit.us(tail_part(work))),
             source: LatencySource::Modelled,
             note: modelled_note(fit, work, (gemm, recorded), circumstances),
         }
@@ -250,6 +265,15 @@ fn cast_part(work: Work) -> Work {
     Work { mega_flop: 0.0, gemm_mb: 0.0, ..work }
 }
 
+fn cached_part(work: Work) -> Work {
+    Work { cast_mb: work.cached_mb, ..work }
+}
+
+/// As a copy: bytes alone.
+fn tail_part(work: Work) -> Work {
+    Work { mega_flop: 0.0, gemm_mb: 0.0, wave_mega_flop: 0.0, cast_mb: work.tail_mb, ..work }
+}
+
 /// A model for each direction that has any; which one a fit is of matters: the transposed copies of dgrad
 /// and wgrad and their layouts cost what fprop does not show.
 fn fits_by_gemm(entry: &Kernel, records: &[&KernelRecord]) -> BTreeMap<Gemm, KernelFits> {
@@ -276,6 +300,8 @@ impl KernelFits {
             gemm: fit(|r| r.gemm_us, gemm_part),
             cast: fit(|r| r.cast_us, cast_part),
             latency: fit(|r| r.latency_us, |work| work),
+            cached: if entry.is_static() { fit(|r| r.latency_cached_us, cached_part) } else { None },
+            tail: if entry.has_tail() { fit(|r| r.tail_us, tail_part) } else { None },
         }
     }
 }

@@ -120,3 +120,54 @@ fn a_direction_is_modelled_from_its_own_records() {
     assert!(at(Gemm::Dgrad).note.contains("dgrad is modelled from fprop records"));
     assert!(at(Gemm::Wgrad).latency_us.unwrap() > 1.5 * at(Gemm::Fprop).latency_us.unwrap());
 }
+
+/// Ten shapes of BF16, of a kernel with a static scale and of the one with the tail inside, by simple laws.
+fn with_static_kernels() -> KernelDb {
+    let shape = |i: usize| GemmShape { m: 2048, k: 512 * i, n: 1024 };
+    let of = |name: &str, i: usize, us: f64| KernelRecord {
+        latency_us: Some(us + 1.0 + i as f64),
+        latency_cached_us: Some(us + i as f64),
+        gemm_us: Some(us - 1.0 + i as f64),
+        ..KernelRecord::blank(KernelId::new(name), Gemm::Fprop, shape(i))
+    };
+    let block = |i| KernelRecord { tail_us: Some(3.0), ..of("loka/fp8-block+fast", i, 6.0) };
+    let all = |i| [of("cublaslt/bf16", i, 9.0), of("loka/fp8-static+fast", i, 5.0), block(i)];
+    KernelDb { name: "made-up".to_owned(), records: (1..=10).flat_map(all).collect() }
+}
+
+#[test]
+fn the_weight_cast_before_has_its_own_time_recorded_and_modelled() {
+    let latencies = Latencies::new(&[with_static_kernels()]);
+    let at =
+        |k| latencies.latency(&KernelId::new("loka/fp8-static+fast"), Gemm::Fprop, GemmShape { m: 2048, k, n: 1024 });
+    assert_eq!((at(1024).gemm_us, at(1024).cached_us, at(1024).latency_us), (Some(6.0), Some(7.0), Some(8.0)));
+    let modelled = at(1280);
+    assert_eq!(modelled.source, LatencySource::Modelled);
+    for (us, law) in [(modelled.gemm_us, 6.5), (modelled.cached_us, 7.5), (modelled.latency_us, 8.5)] {
+        assert!((us.unwrap() / law - 1.0).abs() < 0.05, "{us:?} for {law}");
+    }
+    let other =
+        latencies.latency(&KernelId::new("cublaslt/bf16"), Gemm::Fprop, GemmShape { m: 2048, k: 1280, n: 1024 });
+    assert_eq!(other.cached_us, None, "asked for where x in codes may save something");
+}
+
+#[test]
+fn a_kernel_with_the_tail_inside_is_compared_with_bf16_and_the_tail() {
+    let database = with_static_kernels();
+    let id = KernelId::new("loka/fp8-block+fast");
+    let at = |latencies: &Latencies, k| latencies.latency(&id, Gemm::Fprop, GemmShape { m: 2048, k, n: 1024 });
+    for latencies in
+        [Latencies::new(std::slice::from_ref(&database)), Latencies::default().with_measured(&database.records)]
+    {
+        let recorded = at(&latencies, 1024);
+        assert_eq!((recorded.baseline_us, recorded.tail_us), (Some(12.0 + 3.0), Some(3.0)));
+        assert_eq!(recorded.speedup(), Some(15.0 / 9.0));
+    }
+    let modelled = at(&Latencies::new(std::slice::from_ref(&database)), 1280);
+    assert!((modelled.tail_us.unwrap() - 3.0).abs() < 1e-6, "{modelled:?}");
+    assert!((modelled.baseline_us.unwrap() / 15.5 - 1.0).abs() < 0.05, "{modelled:?}");
+    // Without a time of the tail there is nothing to compare with.
+    let untimed: Vec<KernelRecord> =
+        database.records.iter().map(|record| KernelRecord { tail_us: None, ..record.clone() }).collect();
+    assert_eq!(at(&Latencies::default().with_measured(&untimed), 1024).baseline_us, None);
+}

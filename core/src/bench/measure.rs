@@ -103,7 +103,7 @@ fn blank(kernel: &Kernel, (gemm, shape): (Gemm, GemmShape), info: &EngineInfo, r
 
 /// Medians, not means: the first samples may still pay for clock ramp-up.
 fn timed(blank: KernelRecord, timing: Timing) -> KernelRecord {
-    let Timing { gemm_us, latency_us, cached_us, note } = timing;
+    let Timing { gemm_us, latency_us, cached_us, tail_us, note } = timing;
     if latency_us.is_empty() && gemm_us.is_empty() {
         return KernelRecord { supported: false, reason: Some("no sample was taken".to_owned()), ..blank };
     }
@@ -118,6 +118,7 @@ fn timed(blank: KernelRecord, timing: Timing) -> KernelRecord {
         latency_cached_us: quantile_of(&cached_us, 0.5),
         latency_cached_p10_us: quantile_of(&cached_us, 0.1),
         latency_cached_p90_us: quantile_of(&cached_us, 0.9),
+        tail_us: quantile_of(&tail_us, 0.5),
         samples: latency_us.len().max(gemm_us.len()) as i64,
         gemm_samples_us: gemm_us,
         latency_samples_us: latency_us,

@@ -60,6 +60,7 @@ impl Engine for Clock {
                 gemm_us: series(gemm),
                 latency_us: series(gemm + cast),
                 cached_us: series(gemm + cast / 2.0),
+                tail_us: Vec::new(),
                 note: "algorithm 7".to_owned(),
             }
         };

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use crate::model::{Gemm, GemmShape, KernelId, KernelRecord, Latency, LatencySource, baseline_kernel};
 
+use super::latency::with_tail;
+
 /// Records by kernel, GEMM and shape; later ones replace earlier ones.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Measured(HashMap<(KernelId, Gemm, GemmShape), KernelRecord>);
@@ -23,7 +25,7 @@ impl Measured {
     pub(super) fn latency(&self, kernel: &KernelId, gemm: Gemm, shape: GemmShape) -> Option<Latency> {
         let record = self.0.get(&(kernel.clone(), gemm, shape))?;
         let circumstances = format!("{}, driver {}, {}", record.device, record.driver, record.versions);
-        let baseline = self.baseline(record);
+        let baseline = with_tail(kernel, self.baseline(record), record.tail_us);
         let note = match (record.supported, record.latency_us) {
             (false, _) => {
                 let reason = record.reason.as_deref().unwrap_or("no reason was given");
@@ -43,7 +45,7 @@ impl Measured {
             cast_us: record.cast_us,
             cached_us: record.latency_cached_us,
             baseline_us: baseline,
-            tail_us: None,
+            tail_us: record.tail_us,
             source: if record.latency_us.is_some() { LatencySource::Measured } else { LatencySource::None },
             note,
         })

@@ -10,6 +10,10 @@ pub struct Work {
     pub gemm_mb: f64,
     /// MB that its casts read and write, transposed copies included.
     pub cast_mb: f64,
+    /// The same where the weight was cast before.
+    pub cached_mb: f64,
+    /// MB that the site's tail by itself reads and writes.
+    pub tail_mb: f64,
     /// Operations that the busiest multiprocessor's share costs all of them: tiles run in waves, and the
     /// last wave takes as long as a full one.
     pub wave_mega_flop: f64,
@@ -68,13 +72,23 @@ impl Work {
             Gemm::Wgrad => (true, true),
         };
         let [a_format, b_format] = [numerics.a.format, numerics.b.format];
-        let gemm_bytes =
-            a * element_bytes(a_format) + b * element_bytes(b_format) + out * element_bytes(numerics.output);
-        let cast = a * cast_bytes(a_format, a_transposed) + b * cast_bytes(b_format, b_transposed);
+        // A kernel with the tail inside keeps its sums to itself and stores what the tail gives, in BF16.
+        let stored = if kernel.has_tail() { Format::Bf16 } else { numerics.output };
+        let gemm_bytes = a * element_bytes(a_format) + b * element_bytes(b_format) + out * element_bytes(stored);
+        // Cast on its way in, x crosses memory once, as BF16 instead of as codes.
+        let a_cast = if kernel.is_static() {
+            a * (element_bytes(Format::Bf16) - element_bytes(a_format))
+        } else {
+            a * cast_bytes(a_format, a_transposed)
+        };
+        let b_cast = b * cast_bytes(b_format, b_transposed);
+        let cached = if gemm == Gemm::Wgrad { a_cast + b_cast } else { a_cast };
         Self {
             mega_flop: shape.flop() / 1e6,
             gemm_mb: gemm_bytes / 1e6,
-            cast_mb: cast / 1e6,
+            cast_mb: (a_cast + b_cast) / 1e6,
+            cached_mb: cached / 1e6,
+            tail_mb: 2.0 * out * element_bytes(Format::Bf16) / 1e6,
             wave_mega_flop: wave_mega_flop(rows, reduced, cols),
             place: [rows, reduced, cols].map(|size| (size.max(1) as f64).log2()),
         }
@@ -94,6 +108,20 @@ mod tests {
         assert_eq!(cast(Gemm::Fprop), 3.0 * (100_000.0 + 1000.0));
         assert_eq!(cast(Gemm::Dgrad), 3.0 * 10_000.0 + 5.0 * 1000.0);
         assert_eq!(cast(Gemm::Wgrad), 5.0 * (10_000.0 + 100_000.0));
+    }
+
+    #[test]
+    fn a_static_scale_reads_x_once_and_casts_the_weight_alone() {
+        let shape = GemmShape { m: 1000, k: 100, n: 512 };
+        let of = |name: &str, gemm| Work::of(kernel(name).unwrap(), gemm, shape);
+        let (fprop, dgrad) = (of("loka/fp8-static+fast", Gemm::Fprop), of("loka/fp8-static+fast", Gemm::Dgrad));
+        assert_eq!(fprop.gemm_mb, (100_000.0 + 51_200.0 + 2.0 * 512_000.0) / 1e6);
+        assert_eq!((fprop.cast_mb, fprop.cached_mb), ((100_000.0 + 3.0 * 51_200.0) / 1e6, 0.1));
+        assert_eq!((dgrad.cast_mb, dgrad.cached_mb), ((512_000.0 + 5.0 * 51_200.0) / 1e6, 0.512));
+        let block = of("loka/fp8-block+fast", Gemm::Fprop);
+        assert_eq!((block.gemm_mb, block.cast_mb, block.tail_mb), (fprop.gemm_mb, fprop.cast_mb, 2.048));
+        let rowwise = of("cublaslt/fp8-rowwise", Gemm::Wgrad);
+        assert_eq!(rowwise.cached_mb, rowwise.cast_mb, "wgrad has no weight");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use crate::model::{Estimate, Gemm, Metric, Safety, Speed, kernel};
+use crate::model::{Estimate, Gemm, Metric, ResultRow, Safety, Speed, kernel};
 
 use super::{Bound, Group, Policy, joint::Triple, judged::Verdict, sharing::partners};
 
@@ -104,6 +104,17 @@ impl fmt::Display for Against {
 
 pub(crate) fn against(bound: Bound, estimate: Option<Estimate>) -> String {
     Against(bound, estimate).to_string()
+}
+
+/// With the scale that the kernel cannot run without, where it has one.
+pub(super) fn with_scale(reason: String, row: Option<&ResultRow>) -> String {
+    match row.and_then(|row| Some((row.gemm, row.static_scale?))) {
+        Some((gemm, known)) => {
+            let operand = if gemm == Gemm::Fprop { "x" } else { "dy" };
+            format!("{reason}; scale of {operand} {known}")
+        }
+        None => reason,
+    }
 }
 
 /// In one allocation: most sentences are shorter than this.

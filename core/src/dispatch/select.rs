@@ -204,6 +204,7 @@ impl Place<'_, '_, '_> {
     fn assemble(&self, kernel: &KernelId, source: ChoiceSource, reason: String) -> Choice {
         let judged = self.judged;
         let row = judged.group.row(kernel);
+        let reason = reason::with_scale(reason, row);
         let speedup = row.and_then(ResultRow::speedup).filter(|speedup| speedup.is_finite());
         let others = judged.verdicts.iter().filter(|verdict| verdict.row.supported && verdict.row.kernel != *kernel);
         let passed_over = others.filter(|verdict| self.faster_than(speedup.unwrap_or(1.0), verdict.row));

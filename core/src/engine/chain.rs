@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     model::{ModSet, Site, SiteId, SiteMods},
-    mods::{Tail, applying},
+    mods::{Tail, applying, output_bound},
 };
 
 /// Most blocks that rows are pushed through before a site; those further away are as recorded. Far more than
@@ -59,6 +59,12 @@ impl<'a> Feeds<'a> {
         let felt = |at: usize| felt(&self.sites[at], mods);
         let upstream = self.index.get(site).map_or(Vec::new(), |at| self.upstream(*at, &felt));
         SiteContext { own: mods.of(site).clone(), upstream }
+    }
+
+    /// The largest magnitude of what `site` reads under `mods`, where the block that feeds it holds it.
+    pub fn input_bound(&self, site: &SiteId, mods: &SiteMods) -> Option<f64> {
+        let feeder = &self.sites[self.feeder[*self.index.get(site)?]?];
+        output_bound(feeder, mods.of(&feeder.id))
     }
 
     /// The same of every site, in their order: what it costs grows with the sites and the chains it gives.

@@ -54,6 +54,19 @@ fn line() -> [Site; 4] {
 }
 
 #[test]
+fn what_a_block_norm_feeds_is_bounded() {
+    let mut sites = line();
+    sites[1].tail = vec![TailOp::plain("layer_norm"), TailOp::plain("swish")];
+    let feeds = Feeds::new(&sites);
+    let bound = |of: &str, mods: &SiteMods| feeds.input_bound(&SiteId::new(of), mods);
+    assert_eq!(bound("c", &everywhere(&[ModKind::BlockNorm])), Some(4.0), "16 features are one block");
+    assert_eq!(bound("c", &at("b", &[ModKind::BlockNorm])), Some(4.0));
+    assert_eq!(bound("c", &at("c", &[ModKind::BlockNorm])), None, "its own mods do not change what it reads");
+    assert_eq!(bound("a", &everywhere(&[ModKind::BlockNorm])), None, "nothing feeds it");
+    assert_eq!(bound("e", &everywhere(&[ModKind::BlockNorm])), None);
+}
+
+#[test]
 fn the_chain_starts_at_the_earliest_modified_block() {
     let mut sites = line();
     sites[0].tail = vec![TailOp::plain("relu")];

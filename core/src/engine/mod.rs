@@ -11,6 +11,7 @@ pub mod cuda;
 #[allow(dead_code, reason = "what is left out here uses the rest")]
 pub mod cuda;
 mod registry;
+mod static_scale;
 mod status;
 #[cfg(feature = "native")]
 pub mod worker;
@@ -30,6 +31,7 @@ pub use control::Control;
 pub use control::Stopwatch;
 pub use cpu::CpuEngine;
 pub use registry::{open, statuses};
+pub use static_scale::StaticScales;
 pub use status::{DeviceMemory, EngineStatus, LibraryStatus};
 
 /// What an engine is; stamped on every row.
@@ -85,6 +87,8 @@ pub struct Timing {
     pub latency_us: Vec<f64>,
     /// The weight already cast (inference); the same as `latency_us` where no operand is the weight.
     pub cached_us: Vec<f64>,
+    /// Of a kernel with the site's tail inside: what the tail costs by itself behind the baseline's product. Else empty.
+    pub tail_us: Vec<f64>,
     /// What ran: the library's algorithm, the casts' launches.
     pub note: String,
 }
@@ -123,6 +127,18 @@ pub struct SiteJob {
     pub mods: ModSet,
     pub sampler: SamplerKind,
     pub seed: u64,
+    /// Of the left operands, for kernels that cast them by a scale known beforehand.
+    pub scales: StaticScales,
+}
+
+impl SiteJob {
+    /// With the static scales of what it says. `input_bound`: the largest magnitude of x, where the block before the
+    /// site is known to hold it.
+    #[must_use]
+    pub fn with_scales(mut self, input_bound: Option<f64>) -> Self {
+        self.scales = StaticScales::new(&self, input_bound);
+        self
+    }
 }
 
 /// Runs kernels' numerics on drawn tensors, and, on a GPU, times kernels.

@@ -122,6 +122,11 @@ impl<'a> Job<'a> {
                 let text = "LoKA's own GEMMs become the framework's: errors stay near, measured times do not";
                 losses.add(LossKind::Kernels, text, site.name());
             }
+            if site.gemms.iter().any(|wanted| wanted.has_tail) {
+                let text =
+                    "BlockNorm and hard swish inside LoKA's kernel become the model's own steps after the linear";
+                losses.add(LossKind::Kernels, text, site.name());
+            }
             if site.gemms.iter().any(|wanted| wanted.is_tf32) {
                 let text = "TF32 is not in the file: these GEMMs run in the model's own precision";
                 losses.add(LossKind::HighPrecision, text, site.name());

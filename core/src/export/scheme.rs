@@ -47,6 +47,8 @@ pub struct Wanted {
     pub is_tf32: bool,
     /// LoKA's own GEMM.
     pub is_own: bool,
+    /// BlockNorm and hard swish are inside the kernel.
+    pub has_tail: bool,
     /// The right operand has one scale where the left one has one a row.
     pub coarse_weight: bool,
 }
@@ -72,6 +74,7 @@ impl Wanted {
             fast: numerics.accumulation == Accumulation::Fast,
             is_tf32: numerics.a.format == Format::Tf32,
             is_own: kernel.is_own(),
+            has_tail: kernel.has_tail(),
             coarse_weight: scheme == Scheme::Row && numerics.b.granularity == Granularity::Tensor,
         }
     }
@@ -90,15 +93,20 @@ mod tests {
         assert!(of("torchao/rowwise_with_gw_hp", Gemm::Dgrad).coarse_weight);
         assert!(of("torchao/rowwise", Gemm::Fprop).fast && !of("torchao/rowwise", Gemm::Dgrad).fast);
         assert!(of("loka/fp8-rowwise", Gemm::Fprop).is_own && of("te/blockwise", Gemm::Fprop).power_of_two);
+        assert_eq!(of("loka/fp8-static+fast", Gemm::Dgrad).scheme, Scheme::Static);
+        assert!(of("loka/fp8-block+fast", Gemm::Fprop).has_tail && !of("loka/fp8-static+fast", Gemm::Fprop).has_tail);
         assert_eq!(Wanted::of(&KernelId::new("x/y"), Gemm::Fprop), None);
     }
 
     #[test]
     fn never_coarser() {
-        use Scheme::{Block, High, Row, Tensor};
+        use Scheme::{Block, High, Row, Static, Tensor};
         assert_eq!(Row.nearest(&[Tensor, Block]), Block);
         assert_eq!(Block.nearest(&[Tensor, Row]), High);
         assert_eq!(Tensor.nearest(&[Tensor, Block]), Tensor);
         assert_eq!(High.nearest(&[Block]), High);
+        // Its weight has a scale a row, and so must what takes its place.
+        assert_eq!(Static.nearest(&[Tensor, Row, Block]), Row);
+        assert_eq!(Static.nearest(&[Tensor]), High);
     }
 }

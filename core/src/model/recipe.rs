@@ -1,5 +1,7 @@
 //! What a recipe fixes: types, scale granularity and accumulation of one GEMM, and so its error.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// An element type on the way into a GEMM.
@@ -59,6 +61,24 @@ impl OperandCast {
     }
 }
 
+/// `2^-4, no step saturates`, `2^-7, a step in 2,700 saturates`.
+impl fmt::Display for StaticScale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "2^{:.0}, ", self.scale.log2())?;
+        match self.saturation {
+            never if never <= 0.0 => f.write_str("no step saturates"),
+            // Tails so far out are a model's word: no more digits than that.
+            rare if rare < 1e-6 => f.write_str("less than a step in a million saturates"),
+            share => write!(f, "a step in {} saturates", grouped((1.0 / share).round())),
+        }
+    }
+}
+
+/// Of at most a million: a comma before the last three digits.
+fn grouped(count: f64) -> String {
+    if count < 1000.0 { format!("{count}") } else { format!("{},{:03}", (count / 1000.0).floor(), count % 1000.0) }
+}
+
 /// How the tensor core sums along the reduced dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Accumulation {
@@ -79,4 +99,19 @@ pub struct GemmNumerics {
     pub accumulation: Accumulation,
     /// The type that the GEMM stores.
     pub output: Format,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scale_in_words() {
+        let words = |scale, saturation| StaticScale { scale, saturation }.to_string();
+        assert_eq!(words(0.0625, 0.0), "2^-4, no step saturates");
+        assert_eq!(words(8.0, 3.7e-4), "2^3, a step in 2,703 saturates");
+        assert_eq!(words(1.0, 1e-3), "2^0, a step in 1,000 saturates");
+        assert_eq!(words(1.0, 0.25), "2^0, a step in 4 saturates");
+        assert_eq!(words(0.5, 2.6e-9), "2^-1, less than a step in a million saturates");
+    }
 }

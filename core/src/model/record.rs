@@ -44,6 +44,10 @@ pub struct KernelRecord {
     pub latency_cached_us: Option<f64>,
     pub latency_cached_p10_us: Option<f64>,
     pub latency_cached_p90_us: Option<f64>,
+    /// Of a kernel with the site's tail inside, whose other figures are of GEMM and tail together: the tail by a kernel
+    /// of its own behind the baseline's GEMM, of the same run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tail_us: Option<f64>,
     pub supported: bool,
     pub reason: Option<String>,
     pub samples: i64,
@@ -86,6 +90,7 @@ impl KernelRecord {
             latency_cached_us: None,
             latency_cached_p10_us: None,
             latency_cached_p90_us: None,
+            tail_us: None,
             supported: true,
             reason: None,
             samples: 0,

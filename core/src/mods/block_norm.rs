@@ -9,7 +9,7 @@ use super::{Effect, Step, Tail};
 pub const BLOCK: usize = 256;
 
 /// PyTorch's `rms_norm` takes the type's epsilon when none is given; FP32's, as in the peer model.
-const EPS: f32 = f32::EPSILON;
+pub(super) const EPS: f32 = f32::EPSILON;
 
 /// Blocks of one row of `n` features. A row that is shorter or ragged is one block.
 pub fn block_of(n: usize) -> usize {

@@ -5,10 +5,12 @@
 //! precision, and that model must be trained with them (LoKA §IV).
 
 mod block_norm;
+mod fits;
 mod hard_swish;
 mod no_bias;
 mod tail;
 
+pub use fits::{fits, output_bound};
 pub use tail::{Step, Tail};
 
 use crate::{

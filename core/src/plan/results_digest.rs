@@ -2,7 +2,8 @@
 //!
 //! Rows in the order (site, gemm, kernel, mods); the fields of each in the order of [`ResultRow`].
 //! Text: its length in bytes as a little-endian u64, then UTF-8. Numbers: 8 bytes, little-endian,
-//! -0 as 0. Optional: a byte 0, or 1 and the value. Binary and not JSON: 240,000 rows are hashed on
+//! -0 as 0. Optional: a byte 0, or 1 and the value. What came later stands last, under its name and only
+//! where there is a value: results that lack it keep their digest. Binary and not JSON: 240,000 rows are hashed on
 //! every `loka plan`, and printing their numbers would take longer than all the rest.
 
 use std::{
@@ -92,6 +93,16 @@ impl Bytes {
         self.optional(row.fidelity, Self::fidelity);
         [&row.sampler, &row.engine, &row.device].into_iter().for_each(|text| self.text(text));
         self.int(row.seed);
+        self.later("static_scale", row.static_scale.map(|known| f64::from(known.scale)));
+        self.later("saturation", row.static_scale.map(|known| known.saturation));
+        self.later("cached_us", row.latency.cached_us);
+    }
+
+    fn later(&mut self, name: &str, value: Option<f64>) {
+        if let Some(value) = value {
+            self.text(name);
+            self.float(value);
+        }
     }
 
     fn error(&mut self, error: &ErrorSummary) {
@@ -124,7 +135,7 @@ mod tests {
     use super::*;
     use crate::{
         dispatch::testing::{results, row},
-        model::Gemm,
+        model::{Gemm, StaticScale},
     };
 
     #[test]
@@ -134,7 +145,7 @@ mod tests {
         let mut reversed = rows.clone();
         reversed.reverse();
         assert_eq!(results_digest(&reversed), digest);
-        let changes: [fn(&mut ResultRow); 7] = [
+        let changes: [fn(&mut ResultRow); 10] = [
             |row| row.seed += 1,
             |row| row.reason = Some(String::new()),
             |row| row.latency.note.push(' '),
@@ -142,6 +153,9 @@ mod tests {
             |row| row.error.as_mut().unwrap().mere.hi += 1e-12,
             |row| row.error = None,
             |row| row.supported = false,
+            |row| row.static_scale = Some(StaticScale { scale: 0.5, saturation: 0.0 }),
+            |row| row.static_scale = Some(StaticScale { scale: 0.5, saturation: 1e-9 }),
+            |row| row.latency.cached_us = Some(0.0),
         ];
         for change in changes {
             let mut changed = rows.clone();

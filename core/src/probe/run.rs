@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    engine::{Control, Engine, EngineError, Feeder, Feeds, SiteJob},
+    engine::{Control, Engine, EngineError, Feeder, Feeds, SiteJob, StaticScales},
     model::{ResultRow, Site, SiteId},
     trace::SiteStats,
 };
@@ -155,14 +155,17 @@ impl Shared<'_> {
         let load = |id: &SiteId| self.source.stats(id).map(Arc::new);
         let context = self.feeds.context(id, &self.config.mods);
         let feeder = |(id, mods): (SiteId, _)| Ok::<_, String>(Feeder { stats: load(&id)?, mods });
-        Ok(SiteJob {
+        let job = SiteJob {
             stats: load(id)?,
             upstream: context.upstream.into_iter().map(feeder).collect::<Result<_, _>>()?,
             quantile_probs: self.probs.clone(),
             mods: context.own,
             sampler: self.config.sampler,
             seed: self.config.seed,
-        })
+            scales: StaticScales::default(),
+        };
+        let wants_scales = self.config.kernels.iter().any(|kernel| kernel.is_static());
+        Ok(if wants_scales { job.with_scales(self.feeds.input_bound(id, &self.config.mods)) } else { job })
     }
 
     fn advance(&self, task: Option<Box<SiteTask>>, id: &SiteId, first_look: bool) -> Option<Box<SiteTask>> {

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    engine::{Drawn, Engine, EngineError, EngineInfo, SiteEngine, SiteJob, Way},
-    model::{ErrorSummary, Fidelity, Gemm, GemmShape, Kernel, ResultRow, Site},
+    engine::{Drawn, Engine, EngineError, EngineInfo, SiteEngine, SiteJob, StaticScales, Way},
+    model::{ErrorSummary, Fidelity, Gemm, GemmShape, Kernel, ModSet, ResultRow, Site, StaticScale},
+    mods::fits,
     numerics::{
         DrawStats,
         interval::{MereDraw, Ratio, mean, mere, root_ratio},
@@ -79,6 +80,9 @@ pub struct SiteTask {
     pub site: Site,
     evidence: BTreeMap<(Gemm, Way), Evidence>,
     sampler: String,
+    /// The site's own.
+    mods: ModSet,
+    scales: StaticScales,
     /// Directions that cannot be drawn, and why.
     failed: BTreeMap<Gemm, String>,
     /// Directions drawn to the end.
@@ -99,6 +103,8 @@ impl SiteTask {
             site,
             evidence: BTreeMap::new(),
             sampler: String::new(),
+            mods: ModSet::none(),
+            scales: StaticScales::default(),
             failed: BTreeMap::new(),
             ended: BTreeSet::new(),
         }
@@ -126,6 +132,7 @@ impl SiteTask {
         stop: &dyn Fn() -> bool,
         report: &mut dyn FnMut(Vec<ResultRow>),
     ) -> Result<(), EngineError> {
+        (self.mods, self.scales) = (job.mods.clone(), job.scales.clone());
         let mut prepared = engine.site(job)?;
         self.sampler = prepared.sampler();
         for gemm in Gemm::ALL {
@@ -200,10 +207,21 @@ impl SiteTask {
 
     /// The different ways of the kernels that can run here, so that kernels which share one are measured once.
     fn ways(&self, gemm: Gemm, engine: &dyn Engine, config: &ProbeConfig) -> Vec<Way> {
-        let shape = self.shape();
-        let runs = |kernel: &&&Kernel| engine.supports(kernel, gemm, shape).is_ok();
+        let runs = |kernel: &&&Kernel| self.supports(kernel, gemm, engine).is_ok();
         let all: BTreeSet<Way> = config.kernels.iter().filter(runs).map(|kernel| engine.way(kernel, gemm)).collect();
         all.into_iter().collect()
+    }
+
+    /// Why that kernel cannot run here: the engine, the shape, the site's tail, or no scale.
+    fn supports(&self, kernel: &Kernel, gemm: Gemm, engine: &dyn Engine) -> Result<(), String> {
+        engine.supports(kernel, gemm, self.shape())?;
+        fits(kernel, gemm, &self.site, &self.mods)?;
+        self.static_scale(kernel, gemm).transpose().map(|_| ())
+    }
+
+    /// `None`: the kernel finds its scales itself.
+    fn static_scale(&self, kernel: &Kernel, gemm: Gemm) -> Option<Result<StaticScale, String>> {
+        kernel.is_static().then(|| self.scales.of(gemm))
     }
 
     fn settle(&mut self, gemm: Gemm, open: &[Way], config: &ProbeConfig) {
@@ -255,7 +273,7 @@ impl SiteTask {
         let known = self.evidence.get(&(gemm, engine.way(kernel, gemm)));
         let mods = config.mods.of(&self.site.id);
         let refused = known.and_then(|evidence| evidence.refused.clone());
-        let support = engine.supports(kernel, gemm, self.shape()).and_then(|()| refused.map_or(Ok(()), Err));
+        let support = self.supports(kernel, gemm, engine).and_then(|()| refused.map_or(Ok(()), Err));
         let evidence = known.filter(|_| support.is_ok());
         let reason = support.clone().err().or_else(|| self.failed.get(&gemm).cloned());
         ResultRow {
@@ -269,7 +287,7 @@ impl SiteTask {
             error: evidence.and_then(|evidence| evidence.summary(self.outputs(gemm), config.confidence)),
             latency: (config.latency)(kernel, gemm, &self.site, mods),
             fidelity: evidence.and_then(|evidence| evidence.fidelity),
-            static_scale: None,
+            static_scale: evidence.and_then(|_| self.static_scale(kernel, gemm)?.ok()),
             sampler: self.sampler.clone(),
             engine: info.name.to_owned(),
             device: info.device.clone(),

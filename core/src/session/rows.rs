@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{
     engine::SiteContext,
-    model::{Gemm, KernelId, Latency, ResultRow, ResultsMeta, Site, SiteId},
+    model::{Gemm, Kernel, KernelId, Latency, ResultRow, ResultsMeta, Site, SiteId, kernel},
 };
 
 use super::saved::{SavedSet, Share};
@@ -258,7 +258,11 @@ impl RowSet {
 
 /// The tail's cost depends on the mods, not on the kernel: a row keeps its own.
 fn replace(row: &mut ResultRow, latency: &Latency) {
-    row.latency = Latency { tail_us: row.latency.tail_us, ..latency.clone() };
+    if !row.supported && kernel(row.kernel.as_str()).is_some_and(Kernel::has_tail) {
+        // Timed for its shape; this site's tail is another.
+        return;
+    }
+    row.latency = Latency { tail_us: latency.tail_us.or(row.latency.tail_us), ..latency.clone() };
 }
 
 /// All sets, and which is shown.

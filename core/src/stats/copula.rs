@@ -152,13 +152,18 @@ impl CopulaMap {
 
     /// The normal scores `(low, high)` between which a feature's magnitude stays within `bound`.
     pub fn scores_within(&self, feature: usize, bound: f32) -> (f64, f64) {
-        (self.score_where(feature, -bound), self.score_where(feature, bound))
+        (self.score_where(feature, -bound, self.amax), self.score_where(feature, bound, self.amax))
     }
 
-    /// The score at which the (rising) map reaches `value`; infinite where it never does.
-    fn score_where(&self, feature: usize, value: f32) -> f64 {
+    /// The same as if the last slopes went on beyond the recorded amax.
+    pub fn open_scores_within(&self, feature: usize, bound: f32) -> (f64, f64) {
+        (self.score_where(feature, -bound, f32::MAX), self.score_where(feature, bound, f32::MAX))
+    }
+
+    /// The score at which the (rising) map reaches `value`; infinite where it never does, as from `end` on.
+    fn score_where(&self, feature: usize, value: f32, end: f32) -> f64 {
         let features = self.first.len();
-        if value.abs() >= self.amax {
+        if value.abs() >= end {
             return if value > 0.0 { f64::INFINITY } else { f64::NEG_INFINITY };
         }
         let last = self.scores.len() - 2;

@@ -17,6 +17,48 @@ const POINTS: usize = 48;
 /// Normal scores beyond which a feature's probability adds nothing to the sum in FP64.
 const NEVER: f64 = 8.5;
 
+/// How far a copula's tails go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// To the recorded amax, as rows are drawn.
+    Recorded,
+    /// On beyond it with the last slope: what was not seen yet may still come.
+    Open,
+}
+
+/// Means and deviations of a distribution's features.
+pub(super) struct Spread<'a> {
+    mean: &'a [f64],
+    deviations: Vec<f64>,
+}
+
+impl<'a> Spread<'a> {
+    pub fn of(distribution: &'a Distribution) -> Self {
+        let variances = distribution.cov.variances(distribution.mean.len());
+        Self { mean: &distribution.mean, deviations: variances.iter().map(|v| v.max(0.0).sqrt()).collect() }
+    }
+
+    /// ln P(all features of one row within `bound`), features taken as independent.
+    pub fn ln_within(&self, bound: f64, copula: Option<&CopulaMap>, reach: Reach) -> f64 {
+        let of = |(j, (mean, deviation)): (usize, (&f64, &f64))| {
+            let (low, high) = match (copula, reach) {
+                (Some(copula), Reach::Recorded) => copula.scores_within(j, bound as f32),
+                (Some(copula), Reach::Open) => copula.open_scores_within(j, bound as f32),
+                (None, _) => {
+                    let deviation = deviation.max(f64::MIN_POSITIVE);
+                    ((-bound - mean) / deviation, (bound - mean) / deviation)
+                }
+            };
+            if high > NEVER && low < -NEVER {
+                return 0.0;
+            }
+            let outside = normal_upper(high) + normal_upper(-low);
+            if outside < 1.0 { (-outside).ln_1p() } else { -745.0 }
+        };
+        self.mean.iter().zip(&self.deviations).enumerate().map(of).sum()
+    }
+}
+
 /// ln P(all features of one row within `a`), on a grid of `a`.
 #[derive(Clone, Debug)]
 pub struct AmaxTable {
@@ -26,11 +68,11 @@ pub struct AmaxTable {
 
 impl AmaxTable {
     pub fn new(distribution: &Distribution, copula: Option<&CopulaMap>) -> Self {
-        let features = distribution.mean.len();
-        let deviations: Vec<f64> = distribution.cov.variances(features).iter().map(|v| v.max(0.0).sqrt()).collect();
+        let spread = Spread::of(distribution);
+        let deviations = &spread.deviations;
         let reach = |sigmas: f64| {
             let ends =
-                distribution.mean.iter().zip(&deviations).map(|(mean, deviation)| mean.abs() + sigmas * deviation);
+                distribution.mean.iter().zip(deviations).map(|(mean, deviation)| mean.abs() + sigmas * deviation);
             ends.fold(f64::MIN_POSITIVE, f64::max)
         };
         // Copula tails reach further than sigmas tell, but never past the recorded amax.
@@ -40,28 +82,7 @@ impl AmaxTable {
         };
         let near = reach(1.0).min(far) * 0.5;
         let bounds: Vec<f64> = (0..POINTS).map(|i| near * (far / near).powf(i as f64 / (POINTS - 1) as f64)).collect();
-        let ln_within = bounds
-            .iter()
-            .map(|bound| {
-                (0..features)
-                    .map(|j| {
-                        let (low, high) = match copula {
-                            Some(copula) => copula.scores_within(j, *bound as f32),
-                            None => {
-                                let deviation = deviations[j].max(f64::MIN_POSITIVE);
-                                let mean = distribution.mean[j];
-                                ((-bound - mean) / deviation, (bound - mean) / deviation)
-                            }
-                        };
-                        if high > NEVER && low < -NEVER {
-                            return 0.0;
-                        }
-                        let outside = normal_upper(high) + normal_upper(-low);
-                        if outside < 1.0 { (-outside).ln_1p() } else { -745.0 }
-                    })
-                    .sum()
-            })
-            .collect();
+        let ln_within = bounds.iter().map(|bound| spread.ln_within(*bound, copula, Reach::Recorded)).collect();
         Self { bounds, ln_within }
     }
 

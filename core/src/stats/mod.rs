@@ -6,12 +6,14 @@ mod extreme;
 mod joint;
 mod matrix_normal;
 mod rows;
+mod static_scale;
 
 pub use copula::{CopulaMap, CopulaParts};
 pub use extreme::AmaxTable;
 pub use joint::ColumnSampler;
 pub use matrix_normal::{MatrixNormal, MatrixNormalSampler};
 pub use rows::{Root, RowSampler};
+pub use static_scale::{MOST_SATURATION, static_scale, static_scale_within};
 
 use serde::{Deserialize, Serialize};
 

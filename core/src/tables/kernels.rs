@@ -25,6 +25,9 @@ const TIMES: [&str; 8] = [
     "latency_cached_p90_us",
 ];
 
+/// Of kernels with the tail inside; a file may lack it.
+const TAIL: &str = "tail_us";
+
 /// Raw samples and a note: columns that a file may lack.
 const SAMPLES: [&str; 3] = ["gemm_samples_us", "latency_samples_us", "cached_samples_us"];
 
@@ -41,6 +44,7 @@ pub fn write_kernels(path: &Path, database: &KernelDb) -> Result<(), TableError>
     for (index, name) in TIMES.iter().enumerate() {
         columns.float(name, rows.iter().map(|r| r.times()[index]));
     }
+    columns.float(TAIL, rows.iter().map(|r| r.tail_us));
     columns.flag("supported", rows.iter().map(|r| r.supported));
     columns.text("reason", rows.iter().map(|r| r.reason.as_deref()));
     columns.int("samples", rows.iter().map(|r| Some(r.samples)));
@@ -77,6 +81,7 @@ fn read_records(path: &Path) -> Result<Vec<KernelRecord>, Cause> {
     let [device, driver, versions, recorded_at] =
         ["device", "driver", "versions", "recorded_at"].map(|name| table.text(name));
     let (device, driver, versions, recorded_at) = (device?, driver?, versions?, recorded_at?);
+    let tail = if table.has(TAIL) { table.float(TAIL)? } else { vec![None; table.height()] };
     let note = if table.has("note") { table.text("note")? } else { vec![None; table.height()] };
     let kept = |name: &&str| if table.has(name) { table.floats(name) } else { Ok(vec![Vec::new(); table.height()]) };
     let samples_us = SAMPLES.iter().map(kept).collect::<Result<Vec<_>, _>>()?;
@@ -97,6 +102,7 @@ fn read_records(path: &Path) -> Result<Vec<KernelRecord>, Cause> {
             latency_cached_us: time(5)?,
             latency_cached_p10_us: time(6)?,
             latency_cached_p90_us: time(7)?,
+            tail_us: check.not_negative(TAIL, tail[row])?,
             supported: check.required("supported", supported[row])?,
             reason: reason[row].map(str::to_owned),
             samples: check.required("samples", samples[row])?,
@@ -142,6 +148,7 @@ mod tests {
         let mut database = KernelDb { name: "x".to_owned(), records: KernelDb::builtin().remove(0).records };
         database.records[0].latency_samples_us = vec![1.5, 2.5];
         database.records[1].gemm_samples_us = vec![3.0];
+        database.records[2].tail_us = Some(4.5);
         database.records[1].note = "algorithm 7".to_owned();
         write_kernels(&path, &database).unwrap();
         assert_eq!(read_kernels(&path).unwrap(), database);
@@ -154,6 +161,7 @@ mod tests {
         // The files of before samples were kept still read: the contract's columns are enough.
         let older = read_kernels(&shipped("h200-pytorch-2.11-eager")).unwrap();
         assert!(older.records.iter().all(|record| record.note.is_empty() && record.latency_samples_us.is_empty()));
+        assert!(older.records.iter().all(|record| record.tail_us.is_none()));
     }
 
     /// Not a check: writes the files that the test above compares.

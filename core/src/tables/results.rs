@@ -6,7 +6,7 @@ use crate::{
     dispatch::parallel,
     model::{
         ErrorSummary, Estimate, Fidelity, GemmShape, KernelId, Latency, LatencySource, Metric, ModSet, ResultRow,
-        Results, ResultsMeta, SiteId, UnknownMod,
+        Results, ResultsMeta, SiteId, StaticScale, UnknownMod,
     },
 };
 
@@ -46,7 +46,8 @@ fn metadata(results: &Results) -> Result<String, Cause> {
     serde_json::to_string(&results.meta).map_err(|error| Cause::Write(error.to_string()))
 }
 
-/// The columns of contracts.md in its order, then ours: sampler, held-out errors, tail, latency note.
+/// The columns of contracts.md in its order, then ours: sampler, held-out errors, tail, latency note, and those that
+/// files of earlier versions lack.
 fn write_columns(columns: &mut impl Columns, rows: &[ResultRow]) {
     let mods: Vec<String> = rows.iter().map(|row| row.mods.to_string()).collect();
     columns.text("site", rows.iter().map(|r| Some(r.site.as_str())));
@@ -71,6 +72,9 @@ fn write_columns(columns: &mut impl Columns, rows: &[ResultRow]) {
     columns.float("heldout_mere", rows.iter().map(|r| r.fidelity.map(|f| f.heldout_mere)));
     columns.float("tail_us", rows.iter().map(|r| r.latency.tail_us));
     columns.text("latency_note", rows.iter().map(|r| Some(r.latency.note.as_str())));
+    columns.float("static_scale", rows.iter().map(|r| r.static_scale.map(|known| f64::from(known.scale))));
+    columns.float("saturation", rows.iter().map(|r| r.static_scale.map(|known| known.saturation)));
+    columns.float("cached_us", rows.iter().map(|r| r.latency.cached_us));
 }
 
 fn write_errors(columns: &mut impl Columns, rows: &[ResultRow]) {
@@ -180,6 +184,17 @@ struct ReadColumns<'t> {
     heldout: [Floats; 2],
     tail: Floats,
     note: Texts<'t>,
+    /// Scale and probability of saturation.
+    static_scale: [Floats; 2],
+    cached: Floats,
+}
+
+/// A column that files of earlier versions lack: nulls there.
+fn optional_float(table: &impl Table, name: &str) -> Result<Floats, Cause> {
+    match table.float(name) {
+        Err(Cause::MissingColumn(_)) => Ok(vec![None; table.height()]),
+        found => found,
+    }
 }
 
 impl<'t> ReadColumns<'t> {
@@ -216,6 +231,8 @@ impl<'t> ReadColumns<'t> {
             heldout: [table.float("heldout_rel_l2")?, table.float("heldout_mere")?],
             tail: table.float("tail_us")?,
             note: table.text("latency_note")?,
+            static_scale: [optional_float(table, "static_scale")?, optional_float(table, "saturation")?],
+            cached: optional_float(table, "cached_us")?,
         })
     }
 
@@ -239,7 +256,7 @@ impl<'t> ReadColumns<'t> {
             error: self.error(&check)?,
             latency: self.latency(&check)?,
             fidelity: self.fidelity(&check)?,
-            static_scale: None,
+            static_scale: self.static_scale(&check)?,
             sampler: owned("sampler", self.sampler[row])?,
             engine: owned("engine", self.engine[row])?,
             device: owned("device", self.device[row])?,
@@ -295,11 +312,26 @@ impl<'t> ReadColumns<'t> {
             gemm_us: time(3)?,
             cast_us: time(4)?,
             baseline_us: time(5)?,
-            cached_us: None,
+            cached_us: check.not_negative("cached_us", self.cached[check.row])?,
             tail_us: check.not_negative("tail_us", self.tail[check.row])?,
             source: known.ok_or_else(|| check.fault(format!("unknown latency_source '{source}'")))?,
             note: check.required("latency_note", self.note[check.row])?.to_owned(),
         })
+    }
+
+    fn static_scale(&self, check: &RowCheck) -> Result<Option<StaticScale>, Cause> {
+        let [scale, saturation] = [0, 1].map(|index| self.static_scale[index][check.row]);
+        let Some(scale) = scale else { return Ok(None) };
+        let saturation = check.required("saturation", check.not_negative("saturation", saturation)?)?;
+        let narrow = scale as f32;
+        // A power of two of FP32: nothing else makes scaling exact.
+        if !(narrow.is_normal() && narrow > 0.0 && f64::from(narrow) == scale && narrow.to_bits() & 0x7F_FFFF == 0) {
+            return Err(check.fault(format!("static_scale is {scale}, not a power of two")));
+        }
+        if saturation > 1.0 {
+            return Err(check.fault(format!("saturation is {saturation}, above 1")));
+        }
+        Ok(Some(StaticScale { scale: narrow, saturation }))
     }
 
     fn fidelity(&self, check: &RowCheck) -> Result<Option<Fidelity>, Cause> {

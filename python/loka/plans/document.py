@@ -34,9 +34,8 @@ Path = Union[str, "os.PathLike[str]"]
 
 @dataclass(frozen=True)
 class Choice:
-    """The kernel of one GEMM (`library/recipe`), who chose it (`dispatch` or `override`), and why. `static_scale`: of a
-    kernel whose left operand has a scale known beforehand; `saturation`: the probability that any element of a step is
-    beyond it."""
+    """The kernel of one GEMM (`library/recipe`), who chose it (`dispatch` or `override`), and why. `static_scale` is x's
+    at fprop and dy's at dgrad, for kernels that take one; `saturation` how likely a step has a value beyond it."""
 
     kernel: str
     source: str
@@ -229,19 +228,26 @@ def _site(value: Any, where: str, mods: Mapping[str, Tuple[str, ...]]) -> Site:
 
 
 def _choice(value: Any, where: str) -> Choice:
-    numbers = ("speedup", "static_scale", "saturation")
-    fields = record(value, where, ("kernel", "source", "reason", "error", "runners_up"), (*numbers, "passed_over"))
+    fields = record(value, where, ("kernel", "source", "reason", "error", "runners_up"), (
+        "speedup", "passed_over", "static_scale", "saturation"))
     for metric, error in record(fields["error"], f"{where}.error").items():
         number(error, f"{where}.error.{one_of(metric, f'{where}.error', METRICS)}")
     for kernel in items(fields["runners_up"], f"{where}.runners_up"):
         text(kernel, f"{where}.runners_up")
     for cause in record(fields.get("passed_over", {}), f"{where}.passed_over").values():
         one_of(cause, f"{where}.passed_over", PASSED_OVER)
+    speedup = fields.get("speedup")
+
+    def known(name: str) -> Optional[float]:
+        return None if fields.get(name) is None else number(fields[name], f"{where}.{name}")
+
     return Choice(
         kernel=text(fields["kernel"], f"{where}.kernel"),
         source=one_of(fields["source"], f"{where}.source", SOURCES),
         reason=text(fields["reason"], f"{where}.reason"),
-        **{key: _unless_null(number, fields.get(key), f"{where}.{key}") for key in numbers},
+        speedup=None if speedup is None else number(speedup, f"{where}.speedup"),
+        static_scale=known("static_scale"),
+        saturation=known("saturation"),
     )
 
 

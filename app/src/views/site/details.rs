@@ -3,7 +3,7 @@
 
 use egui::{Grid, RichText, Ui};
 use loka_core::{
-    model::{KernelId, LatencySource, Metric, ResultRow, Site},
+    model::{Gemm, Kernel, KernelId, LatencySource, Metric, ResultRow, Site, kernel},
     session::{
         engine_title,
         view::{Faithful, GemmView},
@@ -31,10 +31,20 @@ pub fn details_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site, seen: &GemmVi
             ui.label(RichText::new(text).small());
         }
     }
+    scale_ui(ui, scene, &row);
     metrics_ui(ui, scene, seen, &row);
     drawn_ui(ui, scene, &row);
     fidelity_ui(ui, scene, &row);
     latency_ui(ui, scene, &row);
+}
+
+/// The scale that a kernel is given before it has seen the operand.
+fn scale_ui(ui: &mut Ui, scene: &Scene<'_>, row: &ResultRow) {
+    let Some(known) = row.static_scale else { return };
+    let operand = if row.gemm == Gemm::Fprop { "x" } else { "dy" };
+    ui.label(RichText::new(format!("Static scale of {operand} {known}")).small().color(scene.theme.weak)).on_hover_text(
+        "A code stands for code times scale, known before the tensor is. A step saturates where a value lies beyond 448 times the scale.",
+    );
 }
 
 fn metrics_ui(ui: &mut Ui, scene: &Scene<'_>, seen: &GemmView, row: &ResultRow) {
@@ -100,7 +110,16 @@ fn fidelity_ui(ui: &mut Ui, scene: &Scene<'_>, row: &ResultRow) {
 
 fn latency_ui(ui: &mut Ui, scene: &Scene<'_>, row: &ResultRow) {
     let latency = &row.latency;
-    let parts = [("GEMM", latency.gemm_us), ("casts", latency.cast_us), ("tail (modelled)", latency.tail_us)];
+    let has_tail = kernel(row.kernel.as_str()).is_some_and(Kernel::has_tail);
+    // What a kernel with the tail inside replaces was timed beside it, and is in its baseline.
+    let tail = if has_tail { "tail by itself" } else { "tail (modelled)" };
+    let cached = latency.cached_us.filter(|_| row.static_scale.is_some());
+    let parts = [
+        ("GEMM", latency.gemm_us),
+        ("casts", latency.cast_us),
+        ("weight cast before", cached),
+        (tail, latency.tail_us),
+    ];
     let known = parts.iter().filter_map(|(name, time)| Some(format!("{name} {}", micros((*time)?))));
     let times = known.collect::<Vec<_>>().join(" · ");
     if !times.is_empty() {

@@ -25,11 +25,7 @@ impl Engine for CpuEngine {
     }
 
     fn supports(&self, kernel: &Kernel, gemm: Gemm, shape: GemmShape) -> Result<(), String> {
-        match kernel.refuses(gemm, shape) {
-            Some(reason) => Err(reason),
-            None if kernel.is_static() => Err("the CPU engine does not know static scales yet".to_owned()),
-            None => Ok(()),
-        }
+        kernel.refuses(gemm, shape).map_or(Ok(()), Err)
     }
 
     fn site(&self, job: SiteJob) -> Result<Box<dyn SiteEngine>, EngineError> {

@@ -5,8 +5,8 @@ use crate::{
     model::{Format, Gemm, GemmNumerics, Matrix, OperandCast},
     mods::{Tail, modified_tail},
     numerics::{
-        CastPanels, DrawStats, Epilogue, Panels, Panels64, Reference, Side, cast_into, cast_panels, gemm, gemm_f64,
-        rng::Rng, squared_distance,
+        CastPanels, DrawStats, Epilogue, Panels, Panels64, Reference, Side, Whole, cast_into, cast_panels, gemm,
+        gemm_f64, rng::Rng, squared_distance,
     },
     stats::ColumnSampler,
 };
@@ -35,10 +35,10 @@ pub(super) struct CpuSite {
     scratch: Scratch,
 }
 
-/// The left operand of one GEMM, and the amax of the whole tensor that it is a part of.
-struct Left {
+/// One operand of a GEMM, and what is known of the whole tensor that it is a part of.
+struct Part {
     source: Panels,
-    amax: f32,
+    whole: Whole,
 }
 
 impl CpuSite {
@@ -88,7 +88,8 @@ impl CpuSite {
     ) -> Vec<DrawStats> {
         let mut weight_rng = self.rng(gemm, draw, b"weight");
         let mut loss_rng = self.rng(gemm, draw, b"loss");
-        let left = Left { source: Panels::pack(Side::Left, rows), amax };
+        let static_scale = self.job.scales.of(gemm).ok().map(|known| known.scale);
+        let left = Part { source: Panels::pack(Side::Left, rows), whole: Whole { amax: Some(amax), static_scale } };
         let operand = self.weights.operand(gemm, draw, &mut weight_rng);
         let reference = reference_of(&left.source, &operand.reference, &mut self.scratch.left_wide);
         let extras = match (gemm, &self.loss) {
@@ -121,7 +122,7 @@ impl CpuSite {
         };
         let x_amax = rest(&self.input, inputs.len(), site.k, &mut rng);
         let dy_amax = rest(self.gradients()?, grads.len(), site.n, &mut rng);
-        let left = Left { source: Panels::pack_transposed(Side::Left, &dy), amax: dy_amax };
+        let left = Part { source: Panels::pack_transposed(Side::Left, &dy), whole: Some(dy_amax).into() };
         let mut memory = self.scratch.right.take().unwrap_or_else(|| CastPanels::empty(&left.source));
         let mut right = RightColumns::new(&x, x_amax, &mut memory);
         let Scratch { left_wide, right_wide, .. } = &mut self.scratch;
@@ -190,7 +191,7 @@ impl RightOperand for Operand {
 
 /// wgrad's right operand: input columns, new in each draw.
 struct RightColumns<'a> {
-    columns: Left,
+    columns: Part,
     form: Option<OperandCast>,
     memory: &'a mut CastPanels,
 }
@@ -198,14 +199,14 @@ struct RightColumns<'a> {
 impl<'a> RightColumns<'a> {
     fn new(columns: &Matrix, amax: f32, memory: &'a mut CastPanels) -> Self {
         let source = Panels::pack_transposed(Side::Right, columns);
-        Self { columns: Left { source, amax }, form: None, memory }
+        Self { columns: Part { source, whole: Some(amax).into() }, form: None, memory }
     }
 }
 
 impl RightOperand for RightColumns<'_> {
     fn in_form(&mut self, cast: OperandCast) -> &CastPanels {
         if self.form != Some(cast) {
-            cast_into(&self.columns.source, cast, Some(self.columns.amax), self.memory);
+            cast_into(&self.columns.source, cast, self.columns.whole, self.memory);
             self.form = Some(cast);
         }
         self.memory
@@ -234,11 +235,12 @@ impl<'a> BlockReference<'a> {
     }
 
     /// Squared error and squared reference after bias, tail and the cast for the next site. The next
-    /// scale comes from the drawn rows: E4M3's relative step does not depend on it.
+    /// scale comes from the drawn rows, E4M3's relative step does not depend on it; a static one from the tail.
     fn measure(&self, output: &Matrix, cast: OperandCast) -> (f64, f64) {
         let mut rows = output.clone();
         self.tail.apply(&mut rows);
-        let cast = cast_panels(&Panels::pack(Side::Left, &rows), cast, None);
+        let (cast, static_scale) = self.tail.next_cast(cast);
+        let cast = cast_panels(&Panels::pack(Side::Left, &rows), cast, Whole { amax: None, static_scale });
         squared_distance(&cast, &self.panels)
     }
 }
@@ -268,7 +270,7 @@ fn widened<'a>(panels: &Panels, memory: &'a mut Option<Panels64>) -> &'a Panels6
 
 /// Every numerics on one draw's operands.
 fn run_all(
-    left: &Left,
+    left: &Part,
     right: &mut dyn RightOperand,
     reference: &Reference,
     numerics: &[GemmNumerics],
@@ -284,7 +286,7 @@ fn run_all(
     }
     let run = |numerics: &GemmNumerics| {
         if form != Some(numerics.a) {
-            cast_into(&left.source, numerics.a, Some(left.amax), a);
+            cast_into(&left.source, numerics.a, left.whole, a);
             form = Some(numerics.a);
         }
         let epilogue = if numerics.output == Format::Bf16 { Epilogue::StoreBf16 } else { Epilogue::Store };

@@ -4,7 +4,7 @@ use loka_kernels::probing::{self, CodeFormat, ScaleMode};
 
 use crate::{
     model::{Format, Granularity, OperandCast},
-    numerics::fp8::format_max,
+    numerics::{Whole, fp8::format_max},
 };
 
 use super::{
@@ -39,7 +39,7 @@ pub(super) struct Cast {
     pub cast: OperandCast,
     /// As `quantize` reads them; for 128x128 repeated along rows.
     pub scales: Option<Buffer<f32>>,
-    /// As cuBLASLt reads 128x128 scales; of a tensorwise cast the scale once a row, for a product whose other
+    /// As cuBLASLt reads 128x128 scales; of one scale for the tensor the same once a row, for a product whose other
     /// operand is scaled by rows.
     pub blocked: Option<Buffer<f32>>,
 }
@@ -74,9 +74,8 @@ pub(super) fn scale_mode(granularity: Granularity) -> ScaleMode {
 }
 
 impl Lane {
-    /// Casts `[rows, reduced]` as the GEMM reads it. `floor_amax`: of the rest of the tensor that this is a
-    /// part of; a tensorwise scale must not be finer than the real one.
-    pub fn cast(&self, from: &Tensor, cast: OperandCast, floor_amax: f32) -> Result<Cast, CudaError> {
+    /// Casts `[rows, reduced]` as the GEMM reads it. `whole`: what is known of the tensor that this is a part of.
+    pub fn cast(&self, from: &Tensor, cast: OperandCast, whole: Whole) -> Result<Cast, CudaError> {
         let plain = |codes| Cast { codes, cast, scales: None, blocked: None };
         match cast.format {
             Format::F32 => {
@@ -93,11 +92,19 @@ impl Lane {
                 Ok(plain(Codes::F32(codes)))
             }
             Format::Bf16 => Ok(plain(Codes::Bf16(self.round_bf16(from)?))),
-            Format::E4m3 | Format::E5m2 => self.cast_fp8(from, cast, floor_amax),
+            Format::E4m3 | Format::E5m2 if cast.granularity == Granularity::Static => {
+                // As on the CPU: without one nothing is a good guess.
+                let scale = whole.static_scale.unwrap_or(f32::NAN);
+                let scales = self.stream.upload(&[scale; 4])?;
+                let blocked = self.stream.upload(&vec![scale; from.rows])?;
+                self.quantize(from, cast, scales, Some(blocked))
+            }
+            Format::E4m3 | Format::E5m2 => self.cast_by_amax(from, cast, whole.amax.unwrap_or(0.0)),
         }
     }
 
-    fn cast_fp8(&self, from: &Tensor, cast: OperandCast, floor_amax: f32) -> Result<Cast, CudaError> {
+    /// `floor_amax`: of the rest of the tensor; a tensorwise scale must not be finer than the real one.
+    fn cast_by_amax(&self, from: &Tensor, cast: OperandCast, floor_amax: f32) -> Result<Cast, CudaError> {
         let (rows, cols) = (from.rows_u32(), from.cols_u32());
         let mode = scale_mode(cast.granularity);
         let by_block = matches!(mode, ScaleMode::Block1x128 | ScaleMode::Block128x128);
@@ -128,6 +135,17 @@ impl Lane {
             .value(floor_amax)
             .value(u32::from(cast.power_of_two));
         self.launch("scales_from_amax", probing::scales_from_amax(rows, stretches, mode), &arguments)?;
+        self.quantize(from, cast, scales, blocked)
+    }
+
+    fn quantize(
+        &self,
+        from: &Tensor,
+        cast: OperandCast,
+        scales: Buffer<f32>,
+        blocked: Option<Buffer<f32>>,
+    ) -> Result<Cast, CudaError> {
+        let (rows, cols) = (from.rows_u32(), from.cols_u32());
         let codes = self.stream.alloc::<u8>(from.data.len())?;
         let arguments = Arguments::new()
             .buffer(&from.data)
@@ -135,7 +153,7 @@ impl Lane {
             .buffer(&codes)
             .value(rows)
             .value(cols)
-            .value(mode as u32)
+            .value(scale_mode(cast.granularity) as u32)
             .value(code_format(cast.format) as u32);
         self.launch("quantize", probing::rows_of(rows, cols), &arguments)?;
         Ok(Cast { codes: Codes::Fp8(codes), cast, scales: Some(scales), blocked })

@@ -25,9 +25,12 @@ pub(super) struct OwnGemm {
 impl OwnGemm {
     /// Compiles nothing yet: [`OwnGemm::run`] does.
     pub fn new(device: &Device, kernels: &Arc<Kernels>, product: Product) -> Result<Self, CudaError> {
-        let launches = gemm::fp8_gemm(suited(device, product).map_err(CudaError::Refused)?, device.multiprocessors);
+        let mut launches = gemm::fp8_gemm(suited(device, product).map_err(CudaError::Refused)?, device.multiprocessors);
         if launches.is_empty() {
             return Err(CudaError::Refused(format!("LoKA's GEMMs want sizes of multiples of 16, not {product}")));
+        }
+        if product.a.scaling == Scaling::Tensor {
+            launches.iter_mut().for_each(|launch| launch.shape.x_scale_step = 0);
         }
         Ok(Self { kernels: kernels.clone(), product, launches })
     }
@@ -36,25 +39,22 @@ impl OwnGemm {
     pub fn run(&self, stream: &Stream, at: Addresses, index: usize) -> Result<(), CudaError> {
         let GemmLaunch { entry, grid, shape, w_rows, .. } = self.launches[index];
         let Product { rows, cols, reduced, .. } = self.product;
-        let codes = |address, rows, box_rows| Matrix {
-            address,
-            rows: rows as u64,
-            cols: reduced as u64,
-            is_bf16: false,
-            box_rows,
-            box_cols: TILE_K,
-        };
-        let [box_rows, box_cols] = Y_BOX;
-        let y = Matrix { address: at.out, rows: rows as u64, cols: cols as u64, is_bf16: true, box_rows, box_cols };
+        let map = |matrix| stream.device.tensor_map(matrix);
         let arguments = Arguments::new()
-            .structure(stream.device.tensor_map(codes(at.a, rows, X_ROWS))?)
-            .structure(stream.device.tensor_map(codes(at.b, cols, w_rows))?)
-            .structure(stream.device.tensor_map(y)?)
+            .structure(map(matrix(at.a, (rows, reduced), false, [X_ROWS, TILE_K]))?)
+            .structure(map(matrix(at.b, (cols, reduced), false, [w_rows, TILE_K]))?)
+            .structure(map(matrix(at.out, (rows, cols), true, Y_BOX))?)
             .value(at.a_scales)
             .value(at.b_scales)
             .structure(shape);
         stream.launch(self.kernels.get(entry)?, grid, &arguments)
     }
+}
+
+/// BF16 or single bytes, and the box of it that the copy engine moves at a time.
+pub(super) fn matrix(address: u64, (rows, cols): (usize, usize), is_bf16: bool, of_box: [u32; 2]) -> Matrix {
+    let [box_rows, box_cols] = of_box;
+    Matrix { address, rows: rows as u64, cols: cols as u64, is_bf16, box_rows, box_cols }
 }
 
 /// Why our GEMMs do not run that product there, else what it is to them.
@@ -65,7 +65,8 @@ pub(super) fn suited(device: &Device, product: Product) -> Result<Fp8Product, St
     }
     let plain = |operand: Operand| operand.of.is_fp8() && !operand.transposed;
     let scaled_by_rows = match (product.a.scaling, product.b.scaling) {
-        (Scaling::Row, Scaling::Row) => true,
+        // A tensor's scale is read once for all rows.
+        (Scaling::Row | Scaling::Tensor, Scaling::Row) => true,
         (Scaling::Tensor, Scaling::Tensor) => false,
         _ => return Err("LoKA's GEMMs take one scale a tensor or one a row".to_owned()),
     };
@@ -75,69 +76,4 @@ pub(super) fn suited(device: &Device, product: Product) -> Result<Fp8Product, St
     let size = |size: usize| u32::try_from(size).map_err(|_| format!("{size} is too large for LoKA's GEMMs"));
     let (m, n, k) = (size(product.rows)?, size(product.cols)?, size(product.reduced)?);
     Ok(Fp8Product { m, n, k, fast: product.fast, is_x_e5m2: product.a.of == Type::E5m2, scaled_by_rows })
-}
-
-/// What times and checks a product without caring whose it is.
-pub(super) enum Runner {
-    Library(super::lt::Plan),
-    Own(OwnGemm),
-}
-
-impl Runner {
-    /// Ways to run it, the expected best first.
-    pub fn count(&self) -> usize {
-        match self {
-            Self::Library(plan) => plan.algorithms.len(),
-            Self::Own(own) => own.launches.len(),
-        }
-    }
-
-    /// What tells way `index` from the others, in this process and later ones.
-    pub fn identity(&self, index: usize) -> [u64; 8] {
-        match self {
-            Self::Library(plan) => plan.algorithms[index].data(),
-            // The columns of a tile, and the first half of a hash of the name: an edited list forgets nothing.
-            Self::Own(own) => {
-                let GemmLaunch { entry, w_rows, .. } = own.launches[index];
-                let name = entry.bytes().fold(0xCBF2_9CE4_8422_2325, |hash: u64, byte| {
-                    (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
-                });
-                [u64::from(w_rows), name, 0, 0, 0, 0, 0, 0]
-            }
-        }
-    }
-
-    /// Under what name the fastest way is remembered.
-    pub fn name(&self) -> String {
-        match self {
-            Self::Library(plan) => format!("{:?}", plan.product),
-            Self::Own(own) => format!("loka {:?}", own.product),
-        }
-    }
-
-    pub fn run(
-        &mut self,
-        stream: &Stream,
-        at: Addresses,
-        index: usize,
-        workspace: &super::stream::Buffer<u8>,
-    ) -> Result<(), CudaError> {
-        match self {
-            Self::Library(plan) => plan.run(stream, at, index, workspace),
-            Self::Own(own) => own.run(stream, at, index),
-        }
-    }
-
-    /// For people: which way, of how many.
-    pub fn note(&self, index: usize) -> String {
-        match self {
-            Self::Library(plan) => format!(
-                "algorithm {} of {}, {} MB workspace",
-                index + 1,
-                plan.algorithms.len(),
-                plan.algorithms[index].workspace >> 20
-            ),
-            Self::Own(own) => own.launches[index].entry.to_owned(),
-        }
-    }
 }

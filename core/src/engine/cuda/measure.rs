@@ -7,7 +7,7 @@ use loka_kernels::probing::{ErrorSums, HISTOGRAM_BINS, TailSource};
 use crate::{
     engine::{Drawn, EngineError, Way},
     model::{Format, Gemm, GemmNumerics, GemmShape, OperandCast, kernel},
-    numerics::DrawStats,
+    numerics::{DrawStats, Whole},
 };
 
 use super::{
@@ -42,10 +42,10 @@ pub(super) struct Right {
     pub wide: Option<Buffer<f64>>,
 }
 
-/// The left operand of one draw, and the amax of the rest of the tensor that it is a part of.
+/// The left operand of one draw, and what is known of the rest of the tensor that it is a part of.
 pub(super) struct Left {
     pub source: Tensor,
-    pub rest_amax: f32,
+    pub whole: Whole,
 }
 
 /// A right operand in every cast form.
@@ -67,7 +67,7 @@ impl RightOperand for Right {
         match self.casts.entry(cast) {
             std::collections::btree_map::Entry::Occupied(done) => Ok(done.into_mut()),
             std::collections::btree_map::Entry::Vacant(place) => {
-                Ok(place.insert(lane.cast(&self.source, cast, 0.0)?))
+                Ok(place.insert(lane.cast(&self.source, cast, Whole::default())?))
             }
         }
     }
@@ -105,7 +105,7 @@ impl RightOperand for RightColumns {
         match casts.entry(cast) {
             std::collections::btree_map::Entry::Occupied(done) => Ok(done.into_mut()),
             std::collections::btree_map::Entry::Vacant(place) => {
-                Ok(place.insert(lane.cast(source, cast, self.x_rest)?))
+                Ok(place.insert(lane.cast(source, cast, Whole::from(Some(self.x_rest)))?))
             }
         }
     }
@@ -225,7 +225,7 @@ fn native(
     if form.as_ref().is_none_or(|form| form.cast != numerics.a) {
         // Its memory is free before the next form takes as much.
         drop(form.take());
-        *form = Some(lane.cast(&left.source, numerics.a, left.rest_amax)?);
+        *form = Some(lane.cast(&left.source, numerics.a, left.whole)?);
     }
     let Some(a) = form else { return Ok(()) };
     let b = right.cast(lane, numerics.b)?;
@@ -310,7 +310,8 @@ impl<'a> BlockReference<'a> {
     ) -> Result<(), CudaError> {
         let kind = if is_bf16 { TailSource::Bf16 } else { TailSource::F32 };
         self.tail.apply(lane, (output, kind), &self.output)?;
-        lane.block_distance(&lane.cast(&self.output, cast, 0.0)?, &self.exact, sums)
+        let (cast, static_scale) = self.tail.next_cast(cast);
+        lane.block_distance(&lane.cast(&self.output, cast, Whole { amax: None, static_scale })?, &self.exact, sums)
     }
 }
 

@@ -2,10 +2,11 @@
 //! the tensor cores by cuBLASLt with LoKA's own casts, and reduces the errors there in FP64.
 //!
 //! Layers, downward only: [`libraries`] finds NVIDIA's libraries; [`driver`], [`nvrtc`] and [`lt`] wrap them;
-//! [`lane`] launches our kernels and [`gemm`] our GEMMs; [`site`] draws and measures; [`time`] times; [`external`] runs the user's
+//! [`lane`] launches our kernels, [`gemm`], [`static_gemm`] and [`block`] our GEMMs; [`runner`] is a product by whoever runs it; [`site`] draws and measures; [`time`] times; [`external`] runs the user's
 //! libraries; [`selftest`] holds all of it against the CPU.
 
 mod arguments;
+mod block;
 mod budget;
 mod cast;
 mod driver;
@@ -17,15 +18,19 @@ mod libraries;
 mod loss;
 mod lt;
 mod measure;
+mod norms;
 mod nvrtc;
 mod operands;
 mod ops;
 mod product;
 pub mod raw;
 mod remembered;
+mod runner;
 mod selftest;
+mod separate;
 mod site;
 mod sources;
+mod static_gemm;
 mod stream;
 mod tail;
 #[cfg(all(test, unix))]

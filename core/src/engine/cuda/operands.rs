@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use loka_kernels::casts::{self, CastOperand};
 
 use crate::{
-    model::{Format, Gemm, GemmNumerics, GemmShape, Granularity, OperandCast},
+    model::{Format, Gemm, GemmNumerics, GemmShape, Granularity, Kernel, OperandCast},
     numerics::rng::Rng,
 };
 
@@ -18,9 +18,16 @@ use super::{
     arguments::Arguments,
     lane::{Lane, Tensor},
     lt::Addresses,
+    norms::{TailPlaces, block_norm_hard_swish},
     product::{Compute, Operand, Product, Type},
+    runner::Places,
+    static_gemm::cast_static,
     stream::Buffer,
+    tail::block_tail,
 };
+
+/// Of what a static cast is timed on, standard normals: not one of 10^9 is beyond 448 * 2^-6 = 7.
+const STATIC_SCALE: f32 = 1.0 / 64.0;
 
 /// One operand of one set: as training keeps it, and cast.
 struct Stored {
@@ -49,6 +56,10 @@ pub(super) struct Operands {
     out: Vec<Buffer<u8>>,
     /// BF16's output of the first set, in FP64.
     reference: Option<Buffer<f64>>,
+    /// BlockNorm and hard swish of it.
+    block_reference: Option<Buffer<f64>>,
+    /// Whatever counts saturated elements adds to it.
+    saturated: Buffer<u64>,
     sets: usize,
     multiprocessors: u32,
     has_clusters: bool,
@@ -59,6 +70,8 @@ pub(super) struct Prepared {
     numerics: GemmNumerics,
     pub product: Product,
     weight: bool,
+    /// BlockNorm and hard swish are part of it.
+    pub has_tail: bool,
 }
 
 impl Prepared {
@@ -76,8 +89,10 @@ impl Prepared {
         match self.numerics.a.granularity {
             Granularity::None => "no casts".to_owned(),
             Granularity::Tensor => "casts: amax_tensor, cast_tensorwise".to_owned(),
-            Granularity::Static => "casts: by a static scale".to_owned(),
             Granularity::Row => "casts: cast_rowwise, and cast_columnwise for transposed copies".to_owned(),
+            Granularity::Static => {
+                "casts of the weight: cast_rowwise, cast_columnwise for a transposed copy".to_owned()
+            }
             _ => "casts: cast_blockwise".to_owned(),
         }
     }
@@ -126,8 +141,13 @@ impl Stored {
             _ => rows,
         };
         let sets = self.bf16.len();
-        let buffers = (0..sets)
-            .map(|_| Ok(CastBuffers { codes: lane.stream.alloc(count)?, scales: lane.stream.alloc(scales.max(4))? }));
+        let buffers = (0..sets).map(|_| {
+            let buffers = CastBuffers { codes: lane.stream.alloc(count)?, scales: lane.stream.alloc(scales.max(4))? };
+            if cast.granularity == Granularity::Static {
+                lane.stream.write(&buffers.scales, &[STATIC_SCALE])?;
+            }
+            Ok(buffers)
+        });
         self.casts.insert(cast, buffers.collect::<Result<_, CudaError>>()?);
         if self.partials.is_empty() {
             let bytes = casts::partials_bytes(self.rows as u32, self.cols as u32, multiprocessors) as usize;
@@ -136,8 +156,11 @@ impl Stored {
         Ok(())
     }
 
-    /// The operand of our cast kernels for one set.
+    /// The operand of our cast kernels for one set. By a static scale it has a kernel of its own.
     fn cast_operand(&self, cast: OperandCast, set: usize) -> CastOperand {
+        if cast.granularity == Granularity::Static {
+            return CastOperand::default();
+        }
         let Some(buffers) = self.casts.get(&cast).and_then(|sets| sets.get(set)) else { return CastOperand::default() };
         let (codes, scales) = (buffers.codes.address(), buffers.scales.address());
         let mut flags = if cast.power_of_two { casts::POWER_OF_TWO } else { 0 };
@@ -206,6 +229,8 @@ impl Operands {
             // FP32 is the widest output.
             out: (0..sets).map(|_| lane.stream.alloc(4 * rows * cols)).collect::<Result<_, _>>()?,
             reference: None,
+            block_reference: None,
+            saturated: lane.stream.zeros(1)?,
             sets,
             multiprocessors,
             has_clusters,
@@ -222,35 +247,55 @@ impl Operands {
         2 * (self.a.rows * self.a.cols + self.b.rows * self.b.cols + rows * cols)
     }
 
-    /// Memory for a numerics' casts, and its product.
-    pub fn prepare(&mut self, lane: &Lane, numerics: GemmNumerics) -> Result<Prepared, CudaError> {
+    /// Memory for a kernel's casts, and its product.
+    pub fn prepare(&mut self, lane: &Lane, kernel: &Kernel) -> Result<Prepared, CudaError> {
+        let numerics = kernel.numerics(self.gemm);
         self.a.allocate(lane, numerics.a, self.multiprocessors)?;
         self.b.allocate(lane, numerics.b, self.multiprocessors)?;
         let (rows, reduced, cols) = self.shape.rows_reduced_cols(self.gemm);
-        let plain = Product::of(numerics, rows, cols, reduced);
+        let plain = if kernel.is_own() {
+            // A block's sums are never stored: what follows them is, in BF16.
+            Product { out: Type::Bf16, ..Product::as_cast(numerics, rows, cols, reduced) }
+        } else {
+            Product::of(numerics, rows, cols, reduced)
+        };
         // Cast operands are written the way FP8 wants them; others are read as they lie.
         let lies = |operand: Operand, stored: &Stored| match operand.of {
             Type::E4m3 | Type::E5m2 => operand,
             _ => Operand { transposed: stored.transposed, ..operand },
         };
         let product = Product { a: lies(plain.a, &self.a), b: lies(plain.b, &self.b), ..plain };
-        Ok(Prepared { numerics, product, weight: self.gemm != Gemm::Wgrad })
+        Ok(Prepared { numerics, product, weight: self.gemm != Gemm::Wgrad, has_tail: kernel.has_tail() })
     }
 
-    pub fn addresses(&self, prepared: &Prepared, set: usize) -> Addresses {
+    pub fn places(&self, prepared: &Prepared, set: usize) -> Places {
         let (a, a_scales) = self.a.addresses(prepared.numerics.a, set);
         let (b, b_scales) = self.b.addresses(prepared.numerics.b, set);
-        Addresses { a, b, out: self.out[set].address(), a_scales, b_scales }
+        let operands = Addresses { a, b, out: self.out[set].address(), a_scales, b_scales };
+        Places::of(operands, self.a.bf16[set].address(), self.saturated.address())
     }
 
     pub fn poison(&self, lane: &Lane, set: usize) -> Result<(), CudaError> {
         lane.stream.fill(&self.out[set], 0xFF)
     }
 
-    /// Casts both operands of a set (training).
+    /// Codes of the left operand that are NaN, all of them.
+    pub fn poison_left(&self, lane: &Lane, prepared: &Prepared, set: usize) -> Result<(), CudaError> {
+        let buffers = self.a.casts.get(&prepared.numerics.a).and_then(|sets| sets.get(set));
+        buffers.map_or(Ok(()), |buffers| lane.stream.fill(&buffers.codes, 0xFF))
+    }
+
+    /// Casts both operands of a set (training). One with a static scale is left to whoever multiplies.
     pub fn cast_both(&self, lane: &Lane, prepared: &Prepared, set: usize) -> Result<(), CudaError> {
         let GemmNumerics { a, b, .. } = prepared.numerics;
-        self.cast(lane, [self.a.cast_operand(a, set), self.b.cast_operand(b, set)], a)
+        let of = if a.granularity == Granularity::Static { b } else { a };
+        self.cast(lane, [self.a.cast_operand(a, set), self.b.cast_operand(b, set)], of)
+    }
+
+    /// The left operand of a set by its static scale, for what takes codes that are there already.
+    pub fn cast_static(&self, lane: &Lane, prepared: &Prepared, set: usize) -> Result<(), CudaError> {
+        let count = self.a.rows * self.a.cols;
+        cast_static(&lane.stream, &lane.kernels, count, self.places(prepared, set))
     }
 
     /// Casts the left operand of a set: the weight was cast before (inference).
@@ -269,7 +314,7 @@ impl Operands {
             return Ok(());
         }
         match cast.granularity {
-            Granularity::None => Ok(()),
+            Granularity::None | Granularity::Static => Ok(()),
             Granularity::Tensor => {
                 let grid = casts::amax_tensor(&mut operands, sms);
                 launch("amax_tensor", grid, &operands)?;
@@ -290,7 +335,6 @@ impl Operands {
                 let grid = casts::cast_columnwise(&mut operands, sms);
                 launch("cast_columnwise", grid, &operands)
             }
-            Granularity::Static => Err(CudaError::Refused("a static scale is cast inside its GEMM".to_owned())),
             Granularity::Block1x128 | Granularity::Block128x128 => {
                 let grid = casts::cast_blockwise(&mut operands, sms);
                 launch("cast_blockwise", grid, &operands)
@@ -298,8 +342,8 @@ impl Operands {
         }
     }
 
-    /// Relative L2 distance of the set's output from BF16's on the same operands. The first to ask is BF16
-    /// itself, which sets the reference and is 0 off.
+    /// Relative L2 distance of the set's output from BF16's on the same operands, behind the same tail. The first to
+    /// ask is BF16 itself, which sets the reference and is 0 off.
     pub fn distance_from_bf16(&mut self, lane: &mut Lane, prepared: &Prepared, set: usize) -> Result<f64, CudaError> {
         let is_bf16 = prepared.product.out == Type::Bf16;
         let (rows, _, cols) = self.shape.rows_reduced_cols(self.gemm);
@@ -308,7 +352,27 @@ impl Operands {
             self.reference = Some(self.bf16_reference(lane, set, count)?);
         }
         let Some(reference) = &self.reference else { return Ok(f64::NAN) };
+        if prepared.has_tail && self.block_reference.is_none() {
+            self.block_reference = Some(block_tail(lane, reference)?);
+        }
+        let behind_tail = self.block_reference.as_ref().filter(|_| prepared.has_tail);
+        let reference = behind_tail.unwrap_or(reference);
         lane.distance((self.out[set].address(), is_bf16), reference)
+    }
+
+    /// BlockNorm and hard swish of a set's BF16 output, written behind it: FP32's room holds both.
+    pub fn separate_tail(&self, lane: &Lane, set: usize) -> Result<(), CudaError> {
+        let (rows, _, cols) = self.shape.rows_reduced_cols(self.gemm);
+        let z = self.out[set].address();
+        let at = TailPlaces { z, h: z + 2 * (rows * cols) as u64, ..TailPlaces::default() };
+        block_norm_hard_swish(&lane.stream, &lane.kernels, (rows, cols), at)
+    }
+
+    /// How far what [`Self::separate_tail`] wrote is off.
+    pub fn separate_tail_distance(&mut self, lane: &mut Lane, set: usize) -> Result<f64, CudaError> {
+        let (rows, _, cols) = self.shape.rows_reduced_cols(self.gemm);
+        let h = self.out[set].address() + 2 * (rows * cols) as u64;
+        self.block_reference.as_ref().map_or(Ok(f64::NAN), |reference| lane.distance((h, true), reference))
     }
 
     /// BF16's output in FP64, by the library's first choice.

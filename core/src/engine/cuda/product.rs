@@ -123,21 +123,26 @@ pub(super) struct Product {
 }
 
 impl Product {
-    /// The GEMM that `numerics` stands for.
+    /// The GEMM that `numerics` stands for, as cuBLASLt takes it.
     pub fn of(numerics: GemmNumerics, rows: usize, cols: usize, reduced: usize) -> Self {
-        let (mut a, mut b) = (Operand::of(numerics.a), Operand::of(numerics.b));
-        // cuBLASLt wants both by rows or neither; a tensor's scale once a row is the same product.
-        match (a.scaling, b.scaling) {
-            (Scaling::Row, Scaling::Tensor) => b.scaling = Scaling::Row,
-            (Scaling::Tensor, Scaling::Row) => a.scaling = Scaling::Row,
+        let mut product = Self::as_cast(numerics, rows, cols, reduced);
+        // It wants both by rows or neither; a tensor's scale once a row is the same product.
+        match (product.a.scaling, product.b.scaling) {
+            (Scaling::Row, Scaling::Tensor) => product.b.scaling = Scaling::Row,
+            (Scaling::Tensor, Scaling::Row) => product.a.scaling = Scaling::Row,
             _ => {}
         }
+        product
+    }
+
+    /// The same with the scales as the recipe has them, as LoKA's own kernels take it.
+    pub fn as_cast(numerics: GemmNumerics, rows: usize, cols: usize, reduced: usize) -> Self {
         Self {
             rows,
             cols,
             reduced,
-            a,
-            b,
+            a: Operand::of(numerics.a),
+            b: Operand::of(numerics.b),
             out: if numerics.output == Format::Bf16 { Type::Bf16 } else { Type::F32 },
             compute: if numerics.a.format == Format::Tf32 { Compute::Tf32 } else { Compute::F32 },
             accumulate: false,

@@ -10,7 +10,7 @@ use crate::{
     engine::{Drawn, EngineError, SiteEngine, SiteJob, Way},
     model::{Gemm, GemmShape, Kernel, Site},
     mods::modified_tail,
-    numerics::rng::Rng,
+    numerics::{Whole, rng::Rng},
 };
 
 use super::{
@@ -86,6 +86,11 @@ impl CudaSite {
         if site.m <= most { site.m } else { most / 16 * 16 }
     }
 
+    /// What is known of the left operand of fprop or dgrad beside the rows that are drawn.
+    fn whole(&self, gemm: Gemm, rest_amax: f32) -> Whole {
+        Whole { amax: Some(rest_amax), static_scale: self.job.scales.of(gemm).ok().map(|known| known.scale) }
+    }
+
     /// fprop and dgrad: rows against the weight.
     fn draw_rows(&mut self, gemm: Gemm, ways: &[Way], draw: u64) -> Result<Vec<Drawn>, EngineError> {
         let m = self.job.stats.site.m;
@@ -97,7 +102,7 @@ impl CudaSite {
             let gradients = self.gradients.as_ref().ok_or(EngineError::NoGradients)?;
             (gradients.draw(&mut self.lane, rows, &mut rng)?, gradients.amax_of(m - rows, &mut rng))
         };
-        self.rows_against_weight(gemm, ways, &Left { source, rest_amax }, draw)
+        self.rows_against_weight(gemm, ways, &Left { source, whole: self.whole(gemm, rest_amax) }, draw)
     }
 
     fn rows_against_weight(
@@ -161,7 +166,7 @@ impl CudaSite {
         let rest = |share: f64| (m as f64 * (1.0 - share)).round() as usize;
         let x_rest = self.input.amax_of(rest(shares.0), &mut rng);
         let dy_rest = gradients.amax_of(rest(shares.1), &mut rng);
-        let left = Left { source: self.lane.transpose(&dy)?, rest_amax: dy_rest };
+        let left = Left { source: self.lane.transpose(&dy)?, whole: Whole::from(Some(dy_rest)) };
         let source = self.lane.transpose(&x)?;
         drop((x, dy));
         let mut right = RightColumns {
@@ -201,7 +206,8 @@ impl SiteEngine for CudaSite {
         // Fidelity is a comparison beside the result: where it fails, the draws that follow say why.
         self.lane.stream.device.bind().ok()?;
         let source = self.lane.upload(rows.rows, rows.cols, &rows.data).ok()?;
-        let sums = self.rows_against_weight(gemm, ways, &Left { source, rest_amax }, 0).ok()?;
+        let sums =
+            self.rows_against_weight(gemm, ways, &Left { source, whole: self.whole(gemm, rest_amax) }, 0).ok()?;
         Some((rows.rows as u64, sums))
     }
 
@@ -229,8 +235,11 @@ fn bytes_wanted(job: &SiteJob) -> u64 {
 /// too: they are of the numerics, whoever multiplies.
 pub(super) fn supports(engine: &CudaEngine, kernel: &Kernel, gemm: Gemm, shape: GemmShape) -> Result<(), String> {
     let (rows, reduced, cols) = shape.rows_reduced_cols(gemm);
-    let product = Product::of(kernel.numerics(gemm), rows, cols, reduced);
-    if kernel.is_own() {
+    let numerics = kernel.numerics(gemm);
+    let product = Product::of(numerics, rows, cols, reduced);
+    if kernel.is_static() {
+        super::static_gemm::static_sizes(&engine.device, Product::as_cast(numerics, rows, cols, reduced))?;
+    } else if kernel.is_own() {
         super::gemm::suited(&engine.device, product)?;
     }
     engine.supported.get_or_ask(product, || {

@@ -2,7 +2,10 @@
 
 use loka_kernels::probing::{TAIL_MAX_STEPS, TailOpcode, TailSource, TailStep, TailSteps};
 
-use crate::mods::{Step, Tail};
+use crate::{
+    model::{NORM_BLOCK, OperandCast},
+    mods::{Step, Tail},
+};
 
 use super::{
     CudaError,
@@ -13,6 +16,7 @@ use super::{
 /// A tail with its parameters uploaded.
 pub(super) struct DeviceTail {
     steps: TailSteps,
+    tail: Tail,
     /// The steps point into these.
     _parameters: Vec<Buffer<f32>>,
 }
@@ -23,7 +27,13 @@ impl DeviceTail {
         let steps = tail.steps.iter().map(|step| device_step(lane, step, &mut parameters));
         let steps = steps.collect::<Result<Vec<_>, _>>()?;
         let too_many = || CudaError::Refused(format!("a tail of {} steps; {TAIL_MAX_STEPS} fit a launch", steps.len()));
-        Ok(Self { steps: TailSteps::new(&steps).ok_or_else(too_many)?, _parameters: parameters })
+        let steps = TailSteps::new(&steps).ok_or_else(too_many)?;
+        Ok(Self { steps, tail: tail.clone(), _parameters: parameters })
+    }
+
+    /// How what comes out is cast for the next site.
+    pub fn next_cast(&self, cast: OperandCast) -> (OperandCast, Option<f32>) {
+        self.tail.next_cast(cast)
     }
 
     /// FP32 rows of the linear's outputs become rows of the block's.
@@ -65,4 +75,16 @@ fn device_step(lane: &Lane, step: &Step, parameters: &mut Vec<Buffer<f32>>) -> R
         Step::Tanh => TailStep::of(TailOpcode::Tanh),
         Step::Gelu => TailStep::of(TailOpcode::Gelu),
     })
+}
+
+/// BlockNorm and hard swish of a product's FP64 output, in FP32's arithmetic, as FP64 again.
+pub(super) fn block_tail(lane: &Lane, product: &Buffer<f64>) -> Result<Buffer<f64>, CudaError> {
+    let steps = vec![Step::BlockNorm { eps: f32::EPSILON, block: NORM_BLOCK }, Step::HardSwish];
+    // Blocks know nothing of one another: each is a row.
+    let tail = DeviceTail::new(lane, &Tail { features: NORM_BLOCK, steps, ended_by: None })?;
+    let narrow = lane.tensor(product.len() / NORM_BLOCK, NORM_BLOCK)?;
+    tail.apply(lane, (product.address(), TailSource::F64), &narrow)?;
+    let wide = lane.stream.alloc(product.len())?;
+    lane.flat_to_f64(&narrow, &wide)?;
+    Ok(wide)
 }

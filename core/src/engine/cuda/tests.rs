@@ -12,7 +12,7 @@ use std::{
 
 use super::{CudaEngine, CudaError, SearchPath};
 use crate::{
-    engine::{Engine, EngineError, SiteJob, Way},
+    engine::{Engine, EngineError, SiteJob, StaticScales, Way},
     model::{Gemm, ModSet, kernel},
     stats::SamplerKind,
     trace::Trace,
@@ -128,6 +128,7 @@ fn job() -> SiteJob {
         mods: ModSet::none(),
         sampler: SamplerKind::Copula,
         seed: 0,
+        scales: StaticScales::default(),
     }
 }
 

@@ -5,17 +5,23 @@
 
 use std::collections::BTreeMap;
 
+use loka_kernels::gemm::STORE_H;
+
 use crate::{
     engine::{KernelTiming, TimeOptions, Timing},
-    model::{Gemm, GemmNumerics, GemmShape, Kernel, KernelId},
+    model::{Gemm, GemmShape, Kernel, KernelId},
 };
 
 use super::{
     CudaEngine, CudaError,
-    gemm::{OwnGemm, Runner},
+    block::OwnBlock,
+    gemm::OwnGemm,
     lane::Lane,
     lt::Plan,
     operands::{Operands, Prepared},
+    runner::{Reads, Runner},
+    separate,
+    static_gemm::StaticGemm,
     stream::{Event, Graph, Stream},
 };
 
@@ -33,20 +39,32 @@ const WARM_UP: usize = 3;
 const SEARCH_ROUNDS: usize = 5;
 
 /// FP8 on random operands is .04 off BF16; what is this far off is wrong.
-const WRONG: f64 = 0.12;
+pub(super) const WRONG: f64 = 0.12;
 
 /// What one kernel does in one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Part {
+pub(super) enum Part {
+    /// Both operands cast before.
     Gemm,
     Both,
     Cached,
+    /// BF16's product with the tail by itself behind it: of a kernel that has the tail inside.
+    Tail,
 }
 
 impl Part {
-    /// Launches before the GEMM.
-    fn launches(self) -> usize {
-        if self == Self::Gemm { 0 } else { 2 }
+    /// In what form the left operand is there, to a kernel that casts it by itself.
+    fn reads(self) -> Reads {
+        if self == Self::Gemm { Reads::Codes } else { Reads::Bf16 }
+    }
+
+    /// Launches beside the GEMM.
+    pub fn launches(self) -> usize {
+        match self {
+            Self::Gemm => 0,
+            Self::Tail => 1,
+            Self::Both | Self::Cached => 2,
+        }
     }
 }
 
@@ -54,14 +72,16 @@ impl Part {
 const AGAIN: usize = 4;
 
 /// One kernel on its way through the timing.
-struct Candidate {
-    id: KernelId,
-    prepared: Prepared,
-    runner: Runner,
+pub(super) struct Candidate {
+    pub id: KernelId,
+    pub prepared: Prepared,
+    pub runner: Runner,
     /// The best algorithms of the bare GEMM, the first one first.
-    ranked: Vec<usize>,
-    graphs: BTreeMap<Part, (Graph, usize)>,
-    samples: BTreeMap<Part, Vec<f64>>,
+    pub ranked: Vec<usize>,
+    /// What each part was timed with.
+    chosen: BTreeMap<Part, usize>,
+    pub graphs: BTreeMap<Part, (Graph, usize)>,
+    pub samples: BTreeMap<Part, Vec<f64>>,
 }
 
 /// Times `kernels` at one GEMM. A kernel that cannot run has its reason; the others go on.
@@ -76,16 +96,27 @@ pub(super) fn time(
     let mut operands = Operands::new(&mut lane, gemm, shape, CACHE_FOLD * engine.device.l2_bytes, MOST_SETS)?;
     let (mut candidates, mut refused) = (Vec::new(), Vec::new());
     for kernel in kernels {
-        match candidate(engine, &mut lane, &mut operands, kernel, options) {
+        let found = candidate(engine, &mut lane, &mut operands, kernel, options);
+        let ready = found.and_then(|mut candidate| {
+            capture(engine, &mut lane, &mut operands, &mut candidate, options)?;
+            Ok(candidate)
+        });
+        match ready {
             Ok(candidate) => candidates.push(candidate),
             Err(error) if error.is_sticky() => return Err(error),
             Err(error) => refused.push((kernel.id(), Err(error.to_string()))),
         }
     }
-    for candidate in &mut candidates {
-        capture(engine, &lane, &operands, candidate, options)?;
+    match separate::capture(&mut lane, &mut operands, &mut candidates, options) {
+        Ok(()) => {}
+        Err(error) if error.is_sticky() => return Err(error),
+        Err(error) => {
+            let blocks = candidates.extract_if(.., |candidate| candidate.prepared.has_tail);
+            refused.extend(blocks.map(|block| (block.id, Err(error.to_string()))));
+        }
     }
     sample(&lane, &mut candidates, options)?;
+    separate::tail_us(&mut candidates);
     engine.algorithms.save();
     let timed = candidates.into_iter().map(|candidate| (candidate.id.clone(), Ok(candidate.timing())));
     Ok(timed.chain(refused).collect())
@@ -103,26 +134,64 @@ fn candidate(
     if let Some(reason) = kernel.refuses(gemm, shape) {
         return Err(CudaError::Refused(reason));
     }
-    let numerics: GemmNumerics = kernel.numerics(gemm);
-    let prepared = operands.prepare(lane, numerics)?;
-    let mut runner = if kernel.is_own() {
-        Runner::Own(OwnGemm::new(&engine.device, &engine.kernels, prepared.product)?)
-    } else {
-        Runner::Library(Plan::new(&engine.lt, prepared.product, options.algorithms.max(1))?)
-    };
+    let prepared = operands.prepare(lane, kernel)?;
+    let mut runner = runner(engine, kernel, &prepared, options)?;
     for set in 0..operands.sets() {
         operands.cast_both(lane, &prepared, set)?;
+        if runner.casts_left() {
+            operands.cast_static(lane, &prepared, set)?;
+        }
     }
-    let all: Vec<usize> = (0..runner.count()).collect();
+    let all = runner.ways(Reads::Codes);
     let ranked = fastest(engine, lane, operands, (&prepared, &mut runner), (Part::Gemm, &all), options)?;
+    check(lane, operands, (&prepared, &mut runner), ranked[0])?;
+    let (chosen, graphs, samples) = Default::default();
+    Ok(Candidate { id: kernel.id(), prepared, runner, ranked, chosen, graphs, samples })
+}
+
+fn runner(
+    engine: &CudaEngine,
+    kernel: &Kernel,
+    prepared: &Prepared,
+    options: &TimeOptions,
+) -> Result<Runner, CudaError> {
+    let (device, kernels, product) = (&engine.device, &engine.kernels, prepared.product);
+    Ok(if kernel.has_tail() {
+        Runner::Block(OwnBlock::new(device, kernels, product, STORE_H)?)
+    } else if kernel.is_static() {
+        Runner::Static(StaticGemm::new(device, kernels, product)?)
+    } else if kernel.is_own() {
+        Runner::Own(OwnGemm::new(device, kernels, product)?)
+    } else {
+        Runner::Library(Plan::new(&engine.lt, product, options.algorithms.max(1))?)
+    })
+}
+
+/// Refuses a way whose output is not what BF16's is, or not all there.
+fn check(
+    lane: &mut Lane,
+    operands: &mut Operands,
+    (prepared, runner): (&Prepared, &mut Runner),
+    way: usize,
+) -> Result<(), CudaError> {
     operands.poison(lane, 0)?;
-    runner.run(&lane.stream, operands.addresses(&prepared, 0), ranked[0], &lane.workspace)?;
-    let off = operands.distance_from_bf16(lane, &prepared, 0)?;
-    if off.is_nan() || off > WRONG {
-        return Err(CudaError::Refused(format!("its output is {off:.3} off BF16's (relative L2): not timed")));
+    let own_cast = runner.casts_left() && runner.ways(Reads::Bf16).contains(&way);
+    if own_cast {
+        // What was cast before would hide that it casts nothing.
+        operands.poison_left(lane, prepared, 0)?;
     }
-    let (graphs, samples) = (BTreeMap::new(), BTreeMap::new());
-    Ok(Candidate { id: kernel.id(), prepared, runner, ranked, graphs, samples })
+    runner.run(&lane.stream, operands.places(prepared, 0), way, &lane.workspace)?;
+    if own_cast {
+        operands.cast_static(lane, prepared, 0)?;
+    }
+    let off = operands.distance_from_bf16(lane, prepared, 0)?;
+    if off.is_nan() || off > WRONG {
+        let what = runner.note(way);
+        return Err(CudaError::Refused(format!(
+            "the output of {what} is {off:.3} off BF16's (relative L2): not timed"
+        )));
+    }
+    Ok(())
 }
 
 /// The index of the algorithm that makes `part` fastest; remembered from before, else timed now. With casts in
@@ -137,7 +206,7 @@ fn fastest(
 ) -> Result<Vec<usize>, CudaError> {
     let name = format!("{part:?} {}", runner.name());
     if let Some(data) = engine.algorithms.get(&name)
-        && let Some(index) = (0..runner.count()).find(|index| runner.identity(*index) == data)
+        && let Some(index) = runner.ways(part.reads()).into_iter().find(|index| runner.identity(*index) == data)
     {
         return Ok(vec![index]);
     }
@@ -180,11 +249,11 @@ fn sequence(
         for _ in 0..repeats {
             for set in 0..operands.sets() {
                 match part {
-                    Part::Gemm => {}
+                    Part::Gemm | Part::Tail => {}
                     Part::Both => operands.cast_both(lane, prepared, set)?,
                     Part::Cached => operands.cast_left(lane, prepared, set)?,
                 }
-                runner.run(&lane.stream, operands.addresses(prepared, set), algorithm, &lane.workspace)?;
+                runner.run(&lane.stream, operands.places(prepared, set), algorithm, &lane.workspace)?;
             }
         }
         Ok(())
@@ -197,7 +266,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// How often to go through all sets for a sample of about `sample_us`.
-fn repeats(operands: &Operands, prepared: &Prepared, sample_us: f64, launches: usize) -> usize {
+pub(super) fn repeats(operands: &Operands, prepared: &Prepared, sample_us: f64, launches: usize) -> usize {
     // The rates of a big GPU: on a smaller one a sample takes longer, which does no harm.
     let gemm = prepared.product.rows as f64 * prepared.product.cols as f64 * prepared.product.reduced as f64;
     let one_us = (2.0 * gemm / 800e6).max(operands.bytes_of_set() as f64 / 4e6).max(2.0) + 1.5 * launches as f64;
@@ -207,12 +276,12 @@ fn repeats(operands: &Operands, prepared: &Prepared, sample_us: f64, launches: u
 
 fn capture(
     engine: &CudaEngine,
-    lane: &Lane,
-    operands: &Operands,
+    lane: &mut Lane,
+    operands: &mut Operands,
     candidate: &mut Candidate,
     options: &TimeOptions,
 ) -> Result<(), CudaError> {
-    let Candidate { prepared, runner, ranked, graphs, .. } = candidate;
+    let Candidate { prepared, runner, ranked, chosen, graphs, .. } = candidate;
     // Without casts the three are the same.
     let parts: &[Part] = match (prepared.casts(), prepared.has_weight()) {
         (false, _) => &[Part::Gemm],
@@ -222,10 +291,16 @@ fn capture(
     for part in parts {
         let algorithm = if *part == Part::Gemm {
             ranked[0]
+        } else if runner.casts_left() {
+            let ways = runner.ways(Reads::Bf16);
+            let way = fastest(engine, lane, operands, (prepared, runner), (*part, &ways), options)?[0];
+            check(lane, operands, (prepared, runner), way)?;
+            way
         } else {
             let again = &ranked[..ranked.len().min(AGAIN)];
             fastest(engine, lane, operands, (prepared, runner), (*part, again), options)?[0]
         };
+        chosen.insert(*part, algorithm);
         let repeats = repeats(operands, prepared, options.sample_us, part.launches());
         let graph = sequence(lane, operands, prepared, runner, (*part, algorithm, repeats))?;
         graphs.insert(*part, (graph, repeats * operands.sets()));
@@ -265,8 +340,22 @@ impl Candidate {
     fn timing(mut self) -> Timing {
         let gemm_us = self.samples.remove(&Part::Gemm).unwrap_or_default();
         let latency_us = self.samples.remove(&Part::Both).unwrap_or_else(|| gemm_us.clone());
+        let tail_us = self.samples.remove(&Part::Tail).unwrap_or_default();
         let cached_us = self.samples.remove(&Part::Cached).unwrap_or_else(|| latency_us.clone());
-        let note = format!("{}; {}", self.runner.note(self.ranked[0]), self.prepared.note());
-        Timing { gemm_us, latency_us, cached_us, note }
+        let note = format!("{}; {}", self.ways(), self.prepared.note());
+        Timing { gemm_us, latency_us, cached_us, tail_us, note }
+    }
+
+    /// For people: what ran, of each part where x arrives in more than one form.
+    fn ways(&self) -> String {
+        let bare = self.runner.note(self.ranked[0]);
+        let of = |part| self.chosen.get(&part).map(|way| self.runner.note(*way));
+        match (self.runner.casts_left(), of(Part::Cached), of(Part::Both)) {
+            (true, Some(cached), Some(both)) if cached == both => format!("on codes {bare}; on BF16 {cached}"),
+            (true, Some(cached), Some(both)) => {
+                format!("on codes {bare}; on BF16 {cached}, behind the weight's cast {both}")
+            }
+            _ => bare,
+        }
     }
 }

@@ -19,6 +19,8 @@ fn some_results() -> Results {
     modified.mods = ModSet([ModKind::NoBias, ModKind::BlockNorm].into());
     modified.fidelity = Some(Fidelity { rows: 64, heldout_rel_l2: 0.03, heldout_mere: 0.3 });
     modified.latency.tail_us = Some(12.5);
+    modified.latency.cached_us = Some(9.75);
+    modified.static_scale = Some(StaticScale { scale: 2f32.powi(-30), saturation: 3.7e-5 });
     modified.seed = u64::MAX - 1;
     if let Some(error) = &mut modified.error {
         error.mere.hi = f64::INFINITY;
@@ -70,9 +72,36 @@ fn the_columns_are_the_contracts_then_ours() {
     let contract = "site gemm kernel library recipe mods m k n supported reason draws zeros_skipped mere mere_lo mere_hi rel_l2 rel_l2_lo \
                     rel_l2_hi sqnr_db median_rel max_abs block_rel_l2 block_rel_l2_lo block_rel_l2_hi loss_cost loss_cost_lo loss_cost_hi \
                     latency_us latency_lo_us latency_hi_us gemm_us cast_us baseline_us speedup latency_source engine device seed sampler \
-                    heldout_rows heldout_rel_l2 heldout_mere tail_us latency_note";
+                    heldout_rows heldout_rel_l2 heldout_mere tail_us latency_note static_scale saturation cached_us";
     assert_eq!(names.join(" "), contract);
     assert_eq!(table.text("mods").unwrap()[0], Some("block_norm+no_bias"));
+}
+
+#[test]
+fn a_file_from_before_static_scales_is_read() {
+    let mut results = some_results();
+    for row in &mut results.rows {
+        (row.static_scale, row.latency.cached_us) = (None, None);
+    }
+    let later = ["static_scale", "saturation", "cached_us"];
+    let drop = |frame: &mut polars::prelude::DataFrame| later.iter().for_each(|name| drop_column(frame, name));
+    let (_folder, path) = rewritten(drop, None, polars::prelude::ParquetCompression::default());
+    let read = read_results(&path).unwrap();
+    assert_eq!(read, results);
+    assert_eq!(results_digest(&read.rows), results_digest(&results.rows));
+}
+
+#[test]
+fn a_scale_that_is_none_is_refused() {
+    let with = |known: StaticScale| {
+        let mut results = some_results();
+        results.rows[0].static_scale = Some(known);
+        refusal(&results)
+    };
+    let message = with(StaticScale { scale: 0.3, saturation: 0.0 });
+    assert!(message.contains("static_scale is 0.30000001192092896, not a power of two"), "{message}");
+    let message = with(StaticScale { scale: 0.5, saturation: 1.5 });
+    assert!(message.contains("saturation is 1.5, above 1"), "{message}");
 }
 
 #[test]

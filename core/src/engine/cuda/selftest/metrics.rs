@@ -6,7 +6,7 @@ use loka_kernels::probing::{ErrorSums, HISTOGRAM_BINS};
 use crate::{
     model::{Format, Granularity, Matrix, OperandCast},
     numerics::{
-        DrawStats, Panels, Reference, Side, cast_panels,
+        DrawStats, Panels, Reference, Side, Whole, cast_panels,
         fp8::{e4m3_decode, e5m2_decode},
         round, squared_distance,
     },
@@ -156,7 +156,7 @@ fn block_distance(lane: &Lane, rows: usize, cols: usize, cast: OperandCast, kind
     let panels = Panels::pack(Side::Left, &matrix);
     let wanted = squared_distance(&cast_panels(&panels, cast, None), &panels);
     let exact: Tensor = lane.upload(rows, cols, &matrix.data)?;
-    let ours = lane.cast(&exact, cast, 0.0)?;
+    let ours = lane.cast(&exact, cast, Whole::default())?;
     two_sums(lane, |sums| lane.block_distance(&ours, &exact, sums), wanted, SUMS)
 }
 

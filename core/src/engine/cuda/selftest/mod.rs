@@ -5,6 +5,7 @@
 //! an element left unwritten and one written out of bounds are both seen.
 
 mod arrays;
+mod blocks;
 mod casts;
 mod engines;
 mod gemms;
@@ -12,10 +13,12 @@ mod guarded;
 mod inputs;
 mod metrics;
 mod models;
+mod norms;
 mod products;
 mod quantize;
 mod reference;
 mod sampling;
+mod statics;
 mod synthetic;
 mod tails;
 
@@ -44,7 +47,10 @@ pub fn selftest(engine: &CudaEngine, own_kernels: bool, sink: &mut dyn FnMut(Che
     quantize::check(&mut suite)?;
     metrics::check(&mut suite)?;
     tails::check(&mut suite)?;
+    norms::check(&mut suite)?;
     gemms::check(&mut suite)?;
+    statics::check(&mut suite)?;
+    blocks::check(&mut suite)?;
     if own_kernels {
         return Ok(());
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     model::{Accumulation, Format, Matrix, OperandCast},
-    numerics::{Epilogue, Panels, Side, amax, cast_panels, gemm, round},
+    numerics::{Epilogue, Panels, Side, Whole, cast_panels, gemm, round},
 };
 
 use super::{
@@ -56,7 +56,7 @@ fn accumulation(lane: &mut Lane, numerics: crate::model::GemmNumerics, case: &Ca
     let left = Matrix { rows: chosen.len(), cols: reduced, data: chosen.iter().flat_map(rows_of).collect() };
     let right = Matrix { rows: cols, cols: reduced, data: case.b.clone() };
     // The scale of the whole tensor, whichever rows are chosen.
-    let left = cast_panels(&Panels::pack(Side::Left, &left), numerics.a, Some(amax(&case.a)));
+    let left = cast_panels(&Panels::pack(Side::Left, &left), numerics.a, products::whole(&case.a));
     let right = cast_panels(&Panels::pack(Side::Right, &right), numerics.b, None);
     let mut modelled = vec![0f32; exact.len()];
     gemm(&left, &right, numerics.accumulation, Epilogue::Store, &mut modelled);
@@ -127,7 +127,7 @@ fn hardware_tf32(lane: &mut Lane) -> Result<String, Problem> {
 fn engine_tf32(lane: &mut Lane) -> Outcome {
     let values = tf32_values();
     let tensor = lane.upload(SIZE, SIZE, &values)?;
-    let cast = lane.cast(&tensor, OperandCast::unscaled(Format::Tf32), 0.0)?;
+    let cast = lane.cast(&tensor, OperandCast::unscaled(Format::Tf32), Whole::default())?;
     let read = read_by_tensor_cores(lane, &cast)?;
     let wanted: Vec<f32> = values.iter().map(|value| round::tf32(*value)).collect();
     same_floats("operand", &read, &wanted).map_err(|problem| {

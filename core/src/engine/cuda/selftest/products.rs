@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::{
     model::{Accumulation, Format, Gemm, GemmNumerics, Granularity, catalogue},
-    numerics::{Panels64, Side, gemm_f64, round},
+    numerics::{Panels64, Side, Whole, amax, cast::scale_from_amax, gemm_f64, round},
 };
 
 use super::{
@@ -136,11 +136,17 @@ fn packed(side: Side, rows: usize, depth: usize, value: impl Fn(usize, usize) ->
     Panels64 { side, rows, depth, width, data }
 }
 
+/// What is known of a tensor that is all there: a static scale is one that saturates nothing.
+pub(super) fn whole(values: &[f32]) -> Whole {
+    let amax = amax(values);
+    Whole { amax: Some(amax), static_scale: Some(scale_from_amax(amax, Format::E4m3, true)) }
+}
+
 /// Casts both operands and multiplies them, twice over differently poisoned memory.
 pub(super) fn run(lane: &mut Lane, numerics: GemmNumerics, case: &Case, out: Type) -> Result<Ran, Problem> {
     let [rows, reduced, cols] = case.shape;
     let (a, b) = (lane.upload(rows, reduced, &case.a)?, lane.upload(cols, reduced, &case.b)?);
-    let (a, b) = (lane.cast(&a, numerics.a, 0.0)?, lane.cast(&b, numerics.b, 0.0)?);
+    let (a, b) = (lane.cast(&a, numerics.a, whole(&case.a))?, lane.cast(&b, numerics.b, whole(&case.b))?);
     let product = Product { out, ..Product::of(numerics, rows, cols, reduced) };
     let output = run_twice(lane, product, &a, &b)?;
     Ok(Ran { output, a: worth(lane, &a, (rows, reduced))?, b: worth(lane, &b, (cols, reduced))? })
@@ -250,7 +256,7 @@ pub(super) fn compare(ran: &Ran, numerics: GemmNumerics, case: &Case, inputs: In
 
 /// How far an output may be off: its accumulation over `magnitude`, the sum of the products' magnitudes, and its
 /// own rounding.
-fn bound(numerics: GemmNumerics, reduced: usize, exact: f64, magnitude: f64) -> f64 {
+pub(super) fn bound(numerics: GemmNumerics, reduced: usize, exact: f64, magnitude: f64) -> f64 {
     let plain = 2f64.powi(-21) * (reduced as f64).sqrt();
     let accumulation = match numerics.accumulation {
         Accumulation::Fp32 => plain,

@@ -5,7 +5,7 @@ use loka_kernels::probing::{self, CodeFormat, ScaleMode};
 
 use crate::{
     model::{Format, Granularity, Matrix, OperandCast},
-    numerics::{CastPanels, Panels, Scales, Side, cast_panels, fp8::format_max, round},
+    numerics::{CastPanels, Panels, Scales, Side, Whole, cast_panels, fp8::format_max, round},
 };
 
 use super::{
@@ -47,9 +47,20 @@ pub(super) fn check(suite: &mut Suite<'_>) -> Result<(), CudaError> {
                 })?;
                 let cast = OperandCast { format, granularity, power_of_two };
                 suite.check(format!("cast as the CPU engine's, {of}"), |lane| {
-                    engine_cast(lane, &values, shape, cast, rule)
+                    engine_cast(lane, &values, shape, cast, Whole::from(Some(floor_amax)))
                 })?;
             }
+        }
+    }
+    for (s, shape) in SHAPES.into_iter().enumerate() {
+        for (k, kind) in Kind::ALL.into_iter().enumerate() {
+            let cast = OperandCast::scaled_pow2(Format::E4m3, Granularity::Static);
+            let scale = [2f32.powi(-4), 2f32.powi(-9), 2f32.powi(-30)][(s + k) % 3];
+            let values = kind.values(shape.0 * shape.1);
+            let name = format!("cast as the CPU engine's, by {scale} [{}, {}], {}", shape.0, shape.1, kind.name());
+            suite.check(name, |lane| {
+                engine_cast(lane, &values, shape, cast, Whole { amax: None, static_scale: Some(scale) })
+            })?;
         }
     }
     Ok(())
@@ -123,13 +134,13 @@ fn amax_of(values: &[f32], cols: usize, stretch: usize) -> Vec<f32> {
 }
 
 /// The engine's own cast against the CPU engine's.
-fn engine_cast(lane: &Lane, values: &[f32], (rows, cols): (usize, usize), cast: OperandCast, rule: Rule) -> Outcome {
+fn engine_cast(lane: &Lane, values: &[f32], (rows, cols): (usize, usize), cast: OperandCast, whole: Whole) -> Outcome {
     let matrix = Matrix { rows, cols, data: values.to_vec() };
     let on_device = lane.upload(rows, cols, values)?;
-    let ours = downloaded(lane, &lane.cast(&on_device, cast, rule.floor_amax)?)?;
+    let ours = downloaded(lane, &lane.cast(&on_device, cast, whole)?)?;
     for side in [Side::Left, Side::Right] {
-        let wanted = from_panels(&cast_panels(&Panels::pack(side, &matrix), cast, Some(rule.floor_amax)), rule.format);
-        same_codes("codes", &ours.codes, &wanted.codes, rule.format == Format::E5m2)?;
+        let wanted = from_panels(&cast_panels(&Panels::pack(side, &matrix), cast, whole), cast.format);
+        same_codes("codes", &ours.codes, &wanted.codes, cast.format == Format::E5m2)?;
         let count = wanted.scales.len();
         same_floats("scales", &ours.scales_padded_with(f32::NAN)[..count], &wanted.scales_padded_with(f32::NAN))?;
     }

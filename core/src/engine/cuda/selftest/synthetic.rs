@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    engine::SiteJob,
+    engine::{SiteJob, StaticScales},
     model::{ModSet, Site, SiteId, TailOp},
     numerics::special::normal_quantile,
     stats::SamplerKind,
@@ -88,6 +88,7 @@ impl Recipe {
             mods: self.mods.clone(),
             sampler: self.sampler,
             seed: 11,
+            scales: StaticScales::default(),
         }
     }
 

@@ -1,0 +1,137 @@
+//! Takes a site's job; gives the static scales of its left operands, the same for every engine to the bit.
+
+use crate::{
+    model::{Gemm, StaticScale},
+    mods::modified_tail,
+    stats::{CopulaMap, SamplerKind, static_scale, static_scale_within},
+    trace::Distribution,
+};
+
+use super::{EngineError, SiteJob};
+
+/// The scale of x at fprop and of dy at dgrad, or why there is none.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StaticScales {
+    x: Result<StaticScale, String>,
+    dy: Result<StaticScale, String>,
+}
+
+impl Default for StaticScales {
+    fn default() -> Self {
+        let none = Err("no static scale was asked for".to_owned());
+        Self { x: none.clone(), dy: none }
+    }
+}
+
+impl StaticScales {
+    /// Of the left operand of `gemm`.
+    pub fn of(&self, gemm: Gemm) -> Result<StaticScale, String> {
+        match gemm {
+            Gemm::Fprop => self.x.clone(),
+            Gemm::Dgrad => self.dy.clone(),
+            Gemm::Wgrad => Err("wgrad has no kernel with a static scale".to_owned()),
+        }
+    }
+
+    /// `input_bound`: the largest magnitude of x, where the block before the site is known to hold it.
+    pub(super) fn new(job: &SiteJob, input_bound: Option<f64>) -> Self {
+        let stats = &job.stats;
+        let recorded = |what: &str, distribution: &Distribution| {
+            let copula = match job.sampler {
+                SamplerKind::Copula => CopulaMap::new(distribution, &job.quantile_probs),
+                SamplerKind::Gaussian => None,
+            };
+            static_scale(distribution, copula.as_ref(), stats.site.m)
+                .ok_or_else(|| format!("no power of two holds what was recorded of {what}"))
+        };
+        let dy = match &stats.grad_output {
+            Some(distribution) => recorded("dy", distribution),
+            None => Err(EngineError::NoGradients.to_string()),
+        };
+        let x = match (bound(job, input_bound), job.upstream.last()) {
+            (Some(bound), _) => static_scale_within(bound).ok_or_else(|| format!("no power of two holds {bound}")),
+            (None, None) => recorded("x", &stats.input),
+            (None, Some(feeder)) => Err(format!(
+                "x comes through the modified {}, which has no norm: how large it gets was not recorded",
+                feeder.stats.site.id
+            )),
+        };
+        Self { x, dy }
+    }
+}
+
+fn bound(job: &SiteJob, input_bound: Option<f64>) -> Option<f64> {
+    match job.upstream.last() {
+        Some(feeder) => modified_tail(&feeder.stats, &feeder.mods).bound(),
+        // A trace that recorded more than the bound is not of the model that its manifest tells of.
+        None => input_bound.filter(|bound| job.stats.input.amax.is_none_or(|amax| amax <= bound * 1.01)),
+    }
+}
+
+#[cfg(all(test, feature = "native"))]
+mod tests {
+    use std::{path::Path, sync::Arc};
+
+    use super::*;
+    use crate::{
+        engine::Feeder,
+        model::{ModKind, ModSet},
+        trace::Trace,
+    };
+
+    /// Of a real trace: the job of its site number `at`.
+    fn job(at: usize) -> SiteJob {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sample-traces/wukong-clicks.trace.safetensors");
+        let trace = Trace::open(&path).unwrap();
+        let site = trace.sites()[at].site.id.clone();
+        SiteJob {
+            stats: Arc::new(trace.site_stats(&site).unwrap()),
+            upstream: Vec::new(),
+            quantile_probs: trace.manifest().quantile_probs.clone().into(),
+            mods: ModSet::none(),
+            sampler: SamplerKind::Copula,
+            seed: 0,
+            scales: StaticScales::default(),
+        }
+    }
+
+    #[test]
+    fn recorded_operands_have_scales_that_hold_their_amax() {
+        let job = job(0).with_scales(None);
+        for (gemm, distribution) in
+            [(Gemm::Fprop, &job.stats.input), (Gemm::Dgrad, job.stats.grad_output.as_ref().unwrap())]
+        {
+            let known = job.scales.of(gemm).unwrap();
+            assert_eq!(known.scale.log2().fract(), 0.0);
+            assert!(known.saturation <= 1e-3 && known.saturation >= 0.0);
+            let amax = distribution.amax.unwrap();
+            assert!(448.0 * f64::from(known.scale) >= amax, "{gemm}: {known:?} for {amax}");
+        }
+        assert!(job.scales.of(Gemm::Wgrad).is_err());
+        assert_eq!(job.scales, self::job(0).with_scales(None).scales, "the same each time");
+    }
+
+    #[test]
+    fn a_bound_decides_unless_the_trace_contradicts_it() {
+        let with = |bound| job(0).with_scales(Some(bound)).scales.of(Gemm::Fprop).unwrap();
+        assert_eq!(with(1e4), StaticScale { scale: 32.0, saturation: 0.0 });
+        assert_eq!(with(1e-6), job(0).with_scales(None).scales.of(Gemm::Fprop).unwrap());
+    }
+
+    #[test]
+    fn behind_a_modified_block_the_bound_is_its_tails() {
+        let feeder = |mods| Feeder { stats: job(0).stats, mods };
+        let through =
+            |mods| SiteJob { upstream: vec![feeder(mods)], ..job(1) }.with_scales(None).scales.of(Gemm::Fprop);
+        let tail = modified_tail(&job(0).stats, &ModSet::all());
+        match tail.bound() {
+            Some(bound) => {
+                let known = through(ModSet::all()).unwrap();
+                assert_eq!(known.saturation, 0.0);
+                assert!(f64::from(known.scale) * 448.0 >= bound);
+            }
+            None => assert!(through(ModSet::all()).unwrap_err().starts_with("x comes through the modified ")),
+        }
+        let _ = ModKind::ALL;
+    }
+}
