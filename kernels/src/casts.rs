@@ -10,7 +10,7 @@
 //! | columnwise (the transposed copy has a scale a row) | [`cast_rowwise`] with [`COLUMN_AMAX`], [`cast_columnwise`] |
 //! | tensorwise | [`amax_tensor`], [`cast_tensorwise`] |
 //! | 1x128, 128x128 | [`cast_blockwise`] |
-//! | by a scale known beforehand | [`cast_e4m3_static`] |
+//! | by a scale known beforehand | [`cast_e4m3_static`], and [`transpose_codes`] for the transposed copy |
 
 use crate::{
     Argument, ArgumentKind, CAST, FP8, Grid, Header, KernelSource, TYPES, WARP, WITH_FP8_CASTS, number, pointer,
@@ -117,6 +117,14 @@ pub const CASTS: &[KernelSource] = &[
         architectures: WITH_FP8_CASTS,
         arguments: OPERANDS,
         about: "BF16 to FP8 codes, as they lie and transposed, with one scale for the tensor.",
+    },
+    KernelSource {
+        entry: "transpose_codes",
+        source: include_str!("../cu/transpose_codes.cu"),
+        headers: TILE_HEADERS,
+        architectures: WITH_FP8_CASTS,
+        arguments: OPERANDS,
+        about: "FP8 codes transposed.",
     },
 ];
 
@@ -331,6 +339,14 @@ pub fn cast_tensorwise(operands: &mut [CastOperand; 2], multiprocessors: u32) ->
         operand.blocks = narrowed(wanted).min(most);
     }
     Grid { programmatic: true, ..grid(operands, threads) }
+}
+
+/// Of `transpose_codes`: `codes` to `codes_t`.
+pub fn transpose_codes(operands: &mut [CastOperand; 2]) -> Grid {
+    for operand in operands.iter_mut() {
+        operand.blocks = narrowed(tiles_of(operand, 64));
+    }
+    Grid { programmatic: true, ..grid(operands, 256) }
 }
 
 // ---- cast_blockwise -----------------------------------------------------------------------------

@@ -18,6 +18,15 @@ fn shapes() -> impl Iterator<Item = (u32, u32)> {
 }
 
 #[test]
+fn each_tile_of_codes_that_are_transposed_has_a_block() {
+    let codes = |rows, cols| CastOperand { rows, cols, ..CastOperand::default() };
+    let mut operands = [codes(65, 129), codes(64, 128)];
+    assert_eq!(transpose_codes(&mut operands).blocks, [5, 1, 1]);
+    assert_eq!(operands.map(|operand| operand.blocks), [4, 1]);
+    assert!(transpose_codes(&mut [codes(0, 128), CastOperand::default()]).is_empty());
+}
+
+#[test]
 fn the_static_cast_fills_the_gpu_and_no_more() {
     for (count, blocks) in [(8192 * 4096, 1056), (8193, 2), (0, 0)] {
         assert_eq!(cast_e4m3_static(count, H200), Grid::line(blocks, 256), "{count}");
