@@ -63,8 +63,6 @@ EXPECTED = {
     "te/current": TENSORWISE,
     "te/blockwise": BLOCKWISE_2,
 }
-STATIC = ("loka/fp8-block+fast", "loka/fp8-static+fast")
-"""Their left operand's scale is known beforehand: `linear` does not run them, emulated or not."""
 FAST = {
     "cublaslt/fp8-tensorwise+fast": "fprop dgrad wgrad", "cublaslt/fp8-rowwise+fast": "fprop dgrad wgrad",
     "loka/fp8-tensorwise+fast": "fprop dgrad wgrad", "loka/fp8-rowwise+fast": "fprop dgrad wgrad",
@@ -110,7 +108,7 @@ def operands(m=136, k=256, n=384, seed=0):
 
 class Emulated(unittest.TestCase):
     def test_all_kernels_in_all_gemms(self):
-        self.assertEqual(sorted([*EXPECTED, *STATIC]), sorted(KERNELS))
+        self.assertEqual(sorted(EXPECTED), sorted(KERNELS))
         x, weight, dy = operands()
         for kernel, hows in EXPECTED.items():
             tx, tw = (torch.from_numpy(t.copy()).requires_grad_() for t in (x, weight))
@@ -213,9 +211,6 @@ class WhyNot(unittest.TestCase):
         self.assertIsNone(self.ask("cublaslt/bf16"))
         self.assertIsNone(self.ask("pytorch/bf16", k=7, n=5))
         self.assertIsNone(self.ask("cublaslt/fp8-rowwise", emulate=True))
-        for kernel in STATIC:
-            reason = f"{kernel} takes a scale known beforehand, which `linear` has no argument for"
-            self.assertEqual([self.ask(kernel), self.ask(kernel, emulate=True)], [reason, reason])
         self.assertEqual(
             self.ask("cublaslt/fp8-rowwise"),
             "cublaslt/fp8-rowwise needs a CUDA GPU with FP8: there is none here; emulate=True runs its numerics slowly",

@@ -163,6 +163,8 @@ class Products(unittest.TestCase):
             lambda: native_ops.static_gemm(x, SCALE, w_codes, w_scale, None, counter().int()),
             lambda: native_ops.fp8_gemm(x, SCALE, w_codes, w_scale, True),
             lambda: native_ops.fp8_cast(x.float(), "row", "e4m3", False, True, False),
+            lambda: native_ops.static_gemm(x, SCALE, w_codes[:500], w_scale[:500], None, counter()),
+            lambda: native_ops.block_gemm(x, SCALE, w_codes[:320], w_scale[:320], None, counter(), None, False),
             lambda: native_ops.block_tail(random(4, 300)),
             lambda: native_ops.block_backward(random(4, 256), random(5, 256)),
         ):

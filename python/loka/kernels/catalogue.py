@@ -22,8 +22,8 @@ class Cast(NamedTuple):
     format: str
     """"tf32", "bf16", "e4m3" or "e5m2"."""
     granularity: str
-    """What shares a scale: "none" (no scale), "tensor", "row", "block_1x128" or "block_128x128"; "static" is one for the
-    tensor, known before the tensor is."""
+    """What shares a scale: "none" (no scale), "tensor", "row", "block_1x128", "block_128x128", or "static": one for the
+    tensor, known before it is."""
     power_of_two: bool
     """The scale is rounded up to a power of two."""
 
@@ -36,7 +36,7 @@ class Numerics(NamedTuple):
     fast: bool
     """The tensor core's own accumulation of about 14 bits from beginning to end; else added to FP32 every 128."""
     output: str
-    """"bf16" or "tf32"'s "f32"."""
+    """"bf16", or "f32" of "tf32" and of the block, whose sums go straight into its norm."""
 
 
 # Kernel: (scheme, the directions that accumulate fast). "+2" ends a scheme with power-of-two scales.
@@ -53,7 +53,7 @@ _KERNELS: Dict[str, Tuple[str, str]] = {
     "loka/fp8-rowwise": ("rowwise", "never"),
     "loka/fp8-rowwise+fast": ("rowwise", "always"),
     "loka/fp8-static+fast": ("static", "always"),
-    "loka/fp8-block+fast": ("static-block", "always"),
+    "loka/fp8-block+fast": ("static_block", "always"),
     "pytorch/bf16": ("bf16", "never"),
     "pytorch/fp8-tensorwise+fast": ("tensorwise", "always"),
     "pytorch/fp8-rowwise+fast": ("rowwise", "always"),
@@ -90,11 +90,10 @@ def numerics(kernel: str, gemm: str) -> Numerics:
     if scheme == "blockwise":
         a = Cast("e4m3", "block_1x128", power_of_two)
         return Numerics(a, a if gemm == "wgrad" else Cast("e4m3", "block_128x128", power_of_two), fast, "bf16")
+    if scheme in ("static", "static_block"):
+        a = Cast("e4m3", "static", True)
+        return Numerics(a, Cast("e4m3", "row", False), fast, "bf16" if scheme == "static" else "f32")
     row = Cast("e4m3", "row", power_of_two)
-    if scheme in ("static", "static-block"):
-        # A block's sums go into its norm before anything rounds them.
-        output = "bf16" if scheme == "static" else "f32"
-        return Numerics(Cast("e4m3", "static", True), row, fast, output)
     if scheme == "rowwise_with_gw_hp" and gemm == "wgrad":
         return Numerics(Cast("bf16", "none", False), Cast("bf16", "none", False), False, "bf16")
     if scheme == "rowwise_with_gw_hp" and gemm == "dgrad":

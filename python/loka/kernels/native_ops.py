@@ -141,6 +141,8 @@ def _check_gemm(x: Tensor, x_scale: Tensor, w: Tensor, w_scale: Tensor, *rest: O
     """RuntimeError where an address would be read as what it is not."""
     if x.dim() != 2 or w.dim() != 2 or x.shape[1] != w.shape[1] or w.dtype != E4M3:
         _refuse(f"x {list(x.shape)} times w {list(w.shape)} turned, w E4M3", w)
+    if w.shape[0] % 16 or w.shape[1] % 16:
+        _refuse("n and k of multiples of 16 of w [n, k]", w)
     for scale, rows in ((x_scale, x.shape[0]), (w_scale, w.shape[0])):
         _check(scale, torch.float32, (1,), (rows, 1))
     if any(other is not None and other.device != x.device for other in (x_scale, w, w_scale, *rest)):
@@ -203,6 +205,8 @@ def block_gemm(
     _check_gemm(x, x_scale, w, w_scale, bias, saturated, h_scale)
     _check_static(x, x_scale, w, bias, saturated, E4M3)
     _check(h_scale, torch.float32, (1,))
+    if w.shape[0] % BLOCK:
+        _refuse(f"n of a multiple of {BLOCK} of w [n, k]", w)
     h, z = _block_outputs(x, w, h_scale, keep_z)
     if not x.is_cuda:
         sums = _static_product(x, x_scale, w, w_scale, bias, saturated)
