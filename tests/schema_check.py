@@ -14,6 +14,7 @@ from pathlib import Path
 from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
+CHAIN = {"reads": "e4m3", "from": "net.0", "stores": ["bf16", "e4m3"], "store_scale": 0.0625, "saved_us": 3.5}
 SCHEMAS = Path(__file__).parent.parent / "assets" / "schema"
 
 
@@ -35,6 +36,8 @@ def broken(plan: dict) -> list[tuple[str, dict]]:
         "an unknown metric": lambda p: p["policy"].update(metric="bleu"),
         "an unknown key": lambda p: p.update(extra=1),
         "a choice without its kernel": lambda p: p["sites"][0]["fprop"].pop("kernel"),
+        "a chain of an unknown form": lambda p: p["sites"][0].update(chain=CHAIN | {"reads": "int8"}),
+        "a chain that stores nothing": lambda p: p["sites"][0].update(chain=CHAIN | {"stores": []}),
         "an unknown source": lambda p: p["sites"][0]["wgrad"].update(source="guess"),
     }
     if plan.get("approvals"):
@@ -61,6 +64,8 @@ def main() -> int:
         plan = json.loads(Path(name).read_text())
         for validator, value in ((whole, plan), (policy, plan["policy"])):
             problems += [f"{name}: {error.json_path}: {error.message}" for error in validator.iter_errors(value)]
+        chained = plan | {"sites": [site | {"chain": CHAIN} for site in plan["sites"]]}
+        problems += [f"{name}: with chains: {error.message}" for error in whole.iter_errors(chained)]
         problems += [f"{name}: accepted with {what}" for what, changed in broken(plan) if whole.is_valid(changed)]
     print("\n".join(problems) or f"{len(sys.argv) - 1} plans fit their schema")
     return 1 if problems or len(sys.argv) < 2 else 0

@@ -173,7 +173,7 @@ class Reading(unittest.TestCase):
             return edit
 
         first = ("sites", 0)
-        expected = "expected one of site, fprop, dgrad, wgrad, m, k, n"
+        expected = "expected one of site, fprop, dgrad, wgrad, m, k, n, chain"
         for edit, message in (
             (change("sites", 1, "site", to="bottom.0"), "site 'bottom.0' is in the plan twice"),
             (change("policy", "max_error", to=-1.0),
@@ -191,6 +191,10 @@ class Reading(unittest.TestCase):
             (change(*first, "fprop", "error", to={"meer": 1.0}),
              "not a plan: sites[0].fprop.error: unknown word 'meer', expected one of mere, rel_l2, sqnr_db, "
              "median_rel, max_abs, block_rel_l2, loss_cost"),
+            (change(*first, "chain", to={"reads": "int8", "stores": ["bf16"], "saved_us": 0.0}),
+             "not a plan: sites[0].chain.reads: unknown word 'int8', expected one of bf16, e4m3"),
+            (change(*first, "chain", to={"reads": "e4m3", "stores": ["bf16"]}),
+             "not a plan: sites[0].chain: missing field 'saved_us'"),
             (change("mods", to={"bottom.0": ["bias"]}),
              "not a plan: mods of 'bottom.0': unknown word 'bias', expected one of block_norm, hard_swish, no_bias"),
             (change("model", "parameters", to="many"),

@@ -6,9 +6,9 @@ use super::*;
 use crate::{
     dispatch::{
         Policy,
-        testing::{results, row, with_gemm_us},
+        testing::{block, fed, results, row, with_codes, with_gemm_us},
     },
-    model::{KernelId, ModKind, ResultRow, SiteId, baseline_kernel},
+    model::{KernelId, ModKind, ResultRow, Results, SiteId, baseline_kernel},
     plan::{Cause, build},
     session::{Command, Event, Session},
 };
@@ -17,8 +17,12 @@ const FAST: &str = "cublaslt/fp8-rowwise+fast";
 const TENSORWISE: &str = "cublaslt/fp8-tensorwise";
 
 fn opened(rows: Vec<ResultRow>) -> Session {
+    opened_with(results(&["a", "b"], rows))
+}
+
+fn opened_with(results: Results) -> Session {
     let mut session = Session::default();
-    let results = Box::new(results(&["a", "b"], rows));
+    let results = Box::new(results);
     session.event(Event::ResultsOpened { path: "made.results.parquet".to_owned(), results });
     session
 }
@@ -58,6 +62,24 @@ fn lines_add_up_to_the_totals_also_with_shared_casts() {
     assert!(line.saved_us.unwrap() > 20.0, "{line:?}");
     let shares: f64 = table.lines.iter().filter_map(|line| line.share).sum();
     assert!((shares - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn lines_add_up_to_the_totals_also_with_chains() {
+    let rows = vec![
+        with_codes(block("a", 0.1, 60.0, 20.0, 0.0), 0.0625, 50.0, 50.0),
+        with_codes(row("b", Gemm::Fprop, "loka/fp8-static+fast", 0.1, Some(0.98), 0.0), 0.0625, 98.0, 60.0),
+    ];
+    let mut session = opened_with(fed(results(&["a", "b"], rows), &[("a", &["b"])]));
+    let (plan, table) = table(&mut session);
+    let totals = plan.decided.as_ref().unwrap().totals;
+    assert!((table.saved_us - (totals.baseline_us - totals.planned_us)).abs() < 1e-9, "{totals:?}");
+    // 100 - 40, and a store of 1; 38 less than 100 / .98.
+    assert!((table.lines[0].saved_us.unwrap() - 59.0).abs() < 1e-9);
+    assert!((table.lines[3].saved_us.unwrap() - (138.0 - 100.0 / 0.98)).abs() < 1e-9);
+    let flags = |line: usize, flag| table.lines[line].flags.has(flag);
+    assert!(flags(0, Flags::STORES_CODES) && !flags(0, Flags::READS_CODES));
+    assert!(flags(3, Flags::READS_CODES) && !flags(3, Flags::STORES_CODES) && !flags(5, Flags::READS_CODES));
 }
 
 #[test]

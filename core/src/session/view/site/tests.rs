@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     dispatch::{
         Policy,
-        testing::{results, row, unsupported, with_gemm_us},
+        testing::{block, fed, results, row, unsupported, with_codes, with_gemm_us},
     },
     model::{ErrorSummary, Fidelity, Latency, Safety, TailOp},
     session::{Command, Event},
@@ -184,6 +184,30 @@ fn an_override_says_what_it_breaks_and_moves() {
     let kept = override_effect(&session, &plan, (&site, Gemm::Fprop), &baseline_kernel()).unwrap();
     assert!(kept.breaks.is_empty());
     assert!(override_effect(&session, &plan, (&site, Gemm::Dgrad), &KernelId::new(OTHER)).is_none());
+}
+
+#[test]
+fn a_chain_is_seen_from_both_ends_and_an_override_weighs_all_of_it() {
+    let rows = vec![
+        with_codes(block("a", 0.1, 60.0, 20.0, 0.0), 0.0625, 50.0, 50.0),
+        with_codes(row("b", Gemm::Fprop, "loka/fp8-static+fast", 0.1, Some(0.98), 0.0), 0.0625, 98.0, 60.0),
+    ];
+    let results = fed(results(&["a", "b"], rows), &[("a", &["b"])]);
+    let mut session = Session::default();
+    session.event(Event::ResultsOpened { path: "made.results.parquet".to_owned(), results: Box::new(results) });
+    let plan = PlanView::of(&session.snapshot().unwrap());
+    let seen = |id: &str| SiteView::of(&session, &plan, &SiteId::new(id), Metric::Mere).unwrap();
+    let stored = seen("a").chain.unwrap().stores.unwrap();
+    assert_eq!((stored.to.as_slice(), stored.scale, stored.beside_us), (&[SiteId::new("b")][..], 0.0625, Some(1.0)));
+    let read = seen("b").chain.unwrap().reads.unwrap();
+    assert_eq!((read.from, read.scale, read.beside_bf16), (SiteId::new("a"), 0.0625, true));
+    assert!((read.saved_us - 38.0).abs() < 1e-9);
+    let high = override_effect(&session, &plan, (&SiteId::new("a"), Gemm::Fprop), &baseline_kernel()).unwrap();
+    assert_eq!(high.num_sites, 2);
+    let (b, slow) = (SiteId::new("b"), KernelId::new("loka/fp8-static+fast"));
+    assert_eq!(high.moves, [(b, Gemm::Fprop, slow, baseline_kernel())], "without codes it is too slow");
+    let (before, after) = high.site_us.unwrap();
+    assert!((before - (41.0 + 100.0 / 0.98 - 38.0 + 400.0)).abs() < 1e-9 && (after - 600.0).abs() < 1e-9);
 }
 
 #[test]
