@@ -103,7 +103,9 @@ impl Gpu {
         [box_rows, box_cols]: [u32; 2],
     ) -> Result<TensorMap, CudaError> {
         let (rows, cols) = (u64::from(rows), u64::from(cols));
-        self.device.tensor_map(Matrix { address, rows, cols, is_bf16, box_rows, box_cols })
+        // Of autograd, a thread without a context: the driver wants one even to write a descriptor on the host.
+        let of = Matrix { address, rows, cols, is_bf16, box_rows, box_cols };
+        self.device.within(|| self.device.tensor_map(of))
     }
 }
 
