@@ -83,6 +83,9 @@ int32_t loka_cast_rowwise(int32_t device, const loka_operand *operands, uint32_t
 int32_t loka_cast_columnwise(int32_t device, const loka_operand *operands, uint32_t count, void *stream);
 int32_t loka_cast_tensorwise(int32_t device, const loka_operand *operands, uint32_t count, void *stream);
 
+/* codes to codes_t, one or two operands: a static scale is a column's too. */
+int32_t loka_transpose_codes(int32_t device, const loka_operand *operands, uint32_t count, void *stream);
+
 /* count elements of BF16 to E4M3 by *scale, known beforehand; adds how many saturated to *saturated. */
 int32_t loka_cast_static(int32_t device, const void *x, const float *scale, void *codes, uint64_t *saturated,
                          uint64_t count, void *stream);

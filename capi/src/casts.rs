@@ -129,6 +129,21 @@ pub unsafe extern "C" fn loka_cast_tensorwise(
     unsafe { cast(device, operands, count, |gpu, memory| gpu.cast_tensorwise(RawStream(stream as u64), memory)) }
 }
 
+/// Codes, transposed.
+///
+/// # Safety
+/// As `loka.h` says of the pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn loka_transpose_codes(
+    device: i32,
+    operands: *const Operand,
+    count: u32,
+    stream: *mut c_void,
+) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { cast(device, operands, count, |gpu, memory| gpu.transpose_codes(RawStream(stream as u64), memory)) }
+}
+
 /// BF16 to E4M3 by a scale known beforehand.
 ///
 /// # Safety

@@ -41,6 +41,7 @@ int main(void) {
     told("rowwise of two", loka_cast_rowwise(0, pair, 2, at(0x77)));
     told("columnwise", loka_cast_columnwise(0, pair, 2, at(0x77)));
     told("tensorwise", loka_cast_tensorwise(0, pair, 2, at(0x77)));
+    told("transpose", loka_transpose_codes(0, pair, 2, at(0x77)));
     told("three operands", loka_cast_rowwise(0, pair, 3, NULL));
     told("no operands", loka_cast_rowwise(0, NULL, 1, NULL));
     pair[0].partials_bytes = 16;

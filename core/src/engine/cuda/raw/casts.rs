@@ -77,6 +77,18 @@ impl Gpu {
         self.launch(stream, "cast_tensorwise", grid, &both(pair))
     }
 
+    /// One or two operands' codes, transposed.
+    pub fn transpose_codes(&self, stream: RawStream, operands: &[CastMemory]) -> Result<(), CudaError> {
+        let mut pair = [CastOperand::default(); 2];
+        for (operand, &CastMemory { codes, codes_t, rows, cols, .. }) in pair.iter_mut().zip(operands) {
+            aligned("codes", codes, 1)?;
+            aligned("codes_t", codes_t, 1)?;
+            *operand = CastOperand { codes, codes_t, rows, cols, ..CastOperand::default() };
+        }
+        let grid = casts::transpose_codes(&mut pair);
+        self.launch(stream, "transpose_codes", grid, &both(pair))
+    }
+
     /// `count` elements to E4M3 by the scale at `scale`, FP32; adds the saturated ones to the u64 at `saturated`.
     pub fn cast_static(
         &self,
