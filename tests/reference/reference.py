@@ -17,6 +17,7 @@ Every recipe sees the same draws. References are FP64 products of the unquantise
 import argparse
 import fnmatch
 import json
+import math
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -36,7 +37,7 @@ BODY = 2.0  # relative errors up to here have a mean that a few draws find; the 
 
 @dataclass(frozen=True)
 class Cast:
-    """One operand: format, granularity (none, tensor, row, 1x128, 128x128), power-of-two scales."""
+    """One operand: format, granularity (none, tensor, row, 1x128, 128x128, static), power-of-two scales."""
 
     format: str
     granularity: str = "none"
@@ -66,6 +67,8 @@ def numerics_of(recipe: str, fast: str, gemm: str) -> Numerics:
     if recipe == "tensorwise":
         gradient = "e4m3" if gemm == "fprop" else "e5m2"
         return Numerics(Cast(gradient, "tensor"), Cast("e4m3", "tensor"), mode, "bf16")
+    if recipe == "static":  # no wgrad
+        return Numerics(Cast("e4m3", "static", True), Cast("e4m3", "row"), mode, "bf16")
     pow2 = recipe.endswith("pow2") or recipe == "rowwise_gw_hp"
     if recipe.startswith("rowwise"):
         weight = "tensor" if recipe == "rowwise_gw_hp" and gemm == "dgrad" else "row"
@@ -85,7 +88,7 @@ KERNELS = {
     "fbgemm/rowwise": ("rowwise", "always"), "torchao/rowwise": ("rowwise_pow2", "fprop"),
     "torchao/rowwise_with_gw_hp": ("rowwise_gw_hp", "fprop"), "cublaslt/fp8-blockwise": ("blockwise", "never"),
     "pytorch/fp8-blockwise": ("blockwise", "never"), "deepgemm/blockwise": ("blockwise", "never"),
-    "te/blockwise": ("blockwise_pow2", "never"),
+    "te/blockwise": ("blockwise_pow2", "never"), "loka/fp8-static+fast": ("static", "always"),
 }  # fmt: skip
 
 
@@ -104,8 +107,26 @@ def round_bits(x: Array, dropped: int) -> Array:
     return (bits >> dropped << dropped).astype(np.uint32).view(np.float32)
 
 
-def quantise(x: Array, cast: Cast) -> tuple[Array, Array]:
+def static_scale(mean: Array, variance: Array, count: int, amax: float | None, rows: int) -> float:
+    """The smallest power of two s with P(a step of `rows` rows has a value beyond 448 s) <= .001: features normal and
+    independent; a value that was recorded beyond it counts as one of `count` rows."""
+    deviation = np.sqrt(np.maximum(variance, 1e-300))
+    upper = np.vectorize(lambda z: 0.5 * math.erfc(z / math.sqrt(2)))
+    for exponent in range(-39, 61):
+        bound = 448 * 2.0**exponent
+        outside = upper((bound - mean) / deviation) + upper((bound + mean) / deviation)
+        modelled = -math.expm1(rows * np.sum(np.log1p(-np.minimum(outside, 1 - 1e-15))))
+        seen = -math.expm1(rows * math.log1p(-1 / count)) if amax is not None and amax > bound else 0.0
+        if max(modelled, seen) <= 1e-3:
+            return 2.0**exponent
+    raise ValueError("no scale is large enough")
+
+
+def quantise(x: Array, cast: Cast, static: float | None = None) -> tuple[Array, Array]:
     """Values on the grid and their scales, both [rows, reduced]."""
+    if cast.granularity == "static":
+        codes = np.clip(x * np.float32(1 / static), -448, 448).astype(ml_dtypes.float8_e4m3fn)
+        return codes.astype(np.float32), np.broadcast_to(np.float32(static), x.shape)
     if cast.format in ("bf16", "tf32"):
         return round_bits(x, 16 if cast.format == "bf16" else 13), np.broadcast_to(np.float32(1), x.shape)
     dtype, largest = FP8[cast.format]
@@ -189,6 +210,7 @@ class Site:
         self.weight = read("weight").astype(np.float32)
         self.mean: dict[str, Array] = {}
         self.factor: dict[str, tuple[Array, Array]] = {}
+        self.static: dict[str, float] = {}
         for kind in ("input", "grad_output"):
             if has(f"{kind}.mean"):
                 self.mean[kind] = read(f"{kind}.mean")
@@ -197,6 +219,8 @@ class Site:
                     self.factor[kind] = vectors * np.sqrt(np.maximum(values, 0)), np.zeros(len(values))
                 else:
                     self.factor[kind] = read(f"{kind}.cov_factor"), read(f"{kind}.cov_diag")
+                count, amax = (read(f"{kind}.{name}")[0] if has(f"{kind}.{name}") else None for name in ("count", "amax"))
+                self.static[kind] = static_scale(self.mean[kind], np.diag(self.covariance(kind)), count, amax, self.m)
         self.joint, self.joint_clipped = None, None
         if has("cross_cov"):
             cross = read("cross_cov")
@@ -265,10 +289,12 @@ def summarise(draws: list[dict[str, float]]) -> dict[str, Any]:
     return out
 
 
-def probe(site: Site, gemm: str, num_draws: int, seed: int, rows: int) -> list[dict[str, Any]]:
+def probe(site: Site, gemm: str, num_draws: int, seed: int, rows: int, wanted: str = "*") -> list[dict[str, Any]]:
     shape = {"fprop": (site.k, site.n), "dgrad": (site.n, site.k), "wgrad": (site.m, site.k)}[gemm]
     kernels: dict[Numerics, list[str]] = {}
     for kernel, (recipe, fast) in KERNELS.items():
+        if (recipe == "static" and gemm == "wgrad") or not fnmatch.fnmatchcase(kernel, wanted):
+            continue
         how = numerics_of(recipe, fast, gemm)
         if runs_on(how, *shape):
             kernels.setdefault(how, []).append(kernel)
@@ -279,7 +305,8 @@ def probe(site: Site, gemm: str, num_draws: int, seed: int, rows: int) -> list[d
         a, b = site.operands(gemm, rng)
         keep = slice(rows if gemm != "wgrad" and rows else None)  # rows are independent: the first are a fair sample
         ref = a[keep].astype(np.float64) @ b.astype(np.float64).T
-        cast_a = {cast: tuple(part[keep] for part in quantise(a, cast)) for cast in {how.a for how in kernels}}
+        static = site.static["input" if gemm == "fprop" else "grad_output"] if gemm != "wgrad" else None
+        cast_a = {cast: tuple(part[keep] for part in quantise(a, cast, static)) for cast in {how.a for how in kernels}}
         cast_b = {cast: quantise(b, cast) for cast in {how.b for how in kernels}}
         for how in kernels:
             draws[how].append(errors(emulate(cast_a[how.a], cast_b[how.b], how), ref, moment))
@@ -296,6 +323,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rows", type=int, default=2048, help="output rows compared in fprop and dgrad; 0: all")
+    parser.add_argument("--kernels", default="*", metavar="GLOB", help="draws do not depend on it; default all")
     parser.add_argument("--json", action="store_true", help="one object a line; without it a short table")
     args = parser.parse_args()
     with safe_open(args.trace, "numpy") as trace:
@@ -304,7 +332,7 @@ def main() -> None:
                 continue
             site = Site(trace, manifest)
             for gemm in args.gemms if "grad_output" in site.mean else ["fprop"]:
-                for row in probe(site, gemm, args.draws, args.seed, args.rows):
+                for row in probe(site, gemm, args.draws, args.seed, args.rows, args.kernels):
                     if args.json:
                         print(json.dumps(row), flush=True)
                     else:

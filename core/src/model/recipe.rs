@@ -34,6 +34,7 @@ pub enum Granularity {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StaticScale {
     /// A power of two, so that scaling itself is exact.
+    #[serde(with = "wide")]
     pub scale: f32,
     /// Probability that at least one element of a step's whole tensor saturates.
     pub saturation: f64,
@@ -58,6 +59,19 @@ impl OperandCast {
 
     pub const fn scaled_pow2(format: Format, granularity: Granularity) -> Self {
         Self { format, granularity, power_of_two: true }
+    }
+}
+
+/// In a text as all of its digits: the few that tell an FP32 apart are no power of two to a reader in FP64.
+mod wide {
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(scale: &f32, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_f64(f64::from(*scale))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<f32, D::Error> {
+        f64::deserialize(from).map(|scale| scale as f32)
     }
 }
 
@@ -104,6 +118,16 @@ pub struct GemmNumerics {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_scale_is_written_in_full() {
+        let known = StaticScale { scale: 2f32.powi(-13), saturation: 0.0 };
+        let text = serde_json::to_string(&known).unwrap();
+        assert_eq!(text, r#"{"scale":0.0001220703125,"saturation":0.0}"#);
+        assert_eq!(serde_json::from_str::<StaticScale>(&text).unwrap(), known);
+        let bytes = postcard::to_allocvec(&known).unwrap();
+        assert_eq!(postcard::from_bytes::<StaticScale>(&bytes).unwrap(), known);
+    }
 
     #[test]
     fn a_scale_in_words() {

@@ -17,17 +17,20 @@ pub fn fits(kernel: &Kernel, gemm: Gemm, site: &Site, mods: &ModSet) -> Result<(
     let (ops, bias) = modified_ops(site, mods);
     if ops != ["block_norm", "hard_swish"] {
         let tail = if ops.is_empty() { "nothing".to_owned() } else { ops.join(", ") };
-        return Err(format!("it ends in BlockNorm and hard swish; what follows this linear is {tail}"));
+        return Err(format!("the kernel ends in BlockNorm and hard swish; what follows this linear is {tail}"));
     }
     if bias {
-        return Err("it has no bias, and this linear keeps its own".to_owned());
+        return Err("the kernel has no bias, and this linear keeps its own".to_owned());
     }
     let (block, eps) = norm_of(site);
     if block != NORM_BLOCK {
-        return Err(format!("its BlockNorm has blocks of {NORM_BLOCK}, this site's of {block}"));
+        return Err(format!("the kernel's BlockNorm has blocks of {NORM_BLOCK}, this site's of {block}"));
     }
     if (eps / block_norm::EPS - 1.0).abs() > 1e-3 {
-        return Err(format!("its BlockNorm adds {:e} to the mean square, this site's {eps:e}", block_norm::EPS));
+        return Err(format!(
+            "the kernel's BlockNorm adds {:e} to the mean square, this site's {eps:e}",
+            block_norm::EPS
+        ));
     }
     Ok(())
 }
@@ -83,12 +86,12 @@ mod tests {
         let (all, none) = (ModSet::all(), ModSet::none());
         let modded = site(512, true, plain(&["layer_norm", "swish"]));
         assert_eq!(fits(block, Gemm::Fprop, &modded, &all), Ok(()));
-        let tail = "it ends in BlockNorm and hard swish; what follows this linear is";
+        let tail = "the kernel ends in BlockNorm and hard swish; what follows this linear is";
         assert_eq!(refusal(&modded, &none), format!("{tail} layer_norm, swish"));
         assert_eq!(refusal(&modded, &all.with(ModKind::HardSwish, false)), format!("{tail} block_norm, swish"));
         assert_eq!(
             refusal(&modded, &all.with(ModKind::NoBias, false)),
-            "it has no bias, and this linear keeps its own"
+            "the kernel has no bias, and this linear keeps its own"
         );
         assert_eq!(
             refusal(&site(512, false, plain(&["swish", "layer_norm"])), &all),
@@ -96,9 +99,9 @@ mod tests {
         );
         assert_eq!(refusal(&site(512, false, Vec::new()), &all), format!("{tail} nothing"));
         let ragged = site(384, false, plain(&["rms_norm", "swish"]));
-        assert_eq!(refusal(&ragged, &all), "its BlockNorm has blocks of 256, this site's of 384");
+        assert_eq!(refusal(&ragged, &all), "the kernel's BlockNorm has blocks of 256, this site's of 384");
         let head = Site { head: true, ..modded.clone() };
-        assert_eq!(refusal(&head, &all), "it has no bias, and this linear keeps its own");
+        assert_eq!(refusal(&head, &all), "the kernel has no bias, and this linear keeps its own");
         // Kernels without a tail of their own take any.
         assert_eq!(fits(kernel("loka/fp8-static+fast").unwrap(), Gemm::Fprop, &modded, &none), Ok(()));
     }
@@ -111,9 +114,12 @@ mod tests {
         let block = kernel("loka/fp8-block+fast").unwrap();
         assert_eq!(fits(block, Gemm::Fprop, &of(256, eps), &ModSet::none()), Ok(()));
         assert_eq!(fits(block, Gemm::Fprop, &of(256, eps), &ModSet::all()), Ok(()));
-        assert_eq!(refusal(&of(128, eps), &ModSet::none()), "its BlockNorm has blocks of 256, this site's of 128");
+        assert_eq!(
+            refusal(&of(128, eps), &ModSet::none()),
+            "the kernel's BlockNorm has blocks of 256, this site's of 128"
+        );
         let other = refusal(&of(256, 1e-5), &ModSet::all());
-        assert!(other.starts_with("its BlockNorm adds 1.19"), "{other}");
+        assert!(other.starts_with("the kernel's BlockNorm adds 1.19"), "{other}");
     }
 
     #[test]

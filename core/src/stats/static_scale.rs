@@ -64,7 +64,8 @@ fn saturation(
     rows: f64,
     largest: f64,
 ) -> f64 {
-    let modelled = -(rows * spread.ln_within(largest, copula, Reach::Open)).exp_m1();
+    // From 0, so that nothing is 0 and not -0.
+    let modelled = 0.0 - (rows * spread.ln_within(largest, copula, Reach::Open)).exp_m1();
     let was_seen = distribution.amax.is_some_and(|amax| amax > largest);
     let count = distribution.count.max(1) as f64;
     let seen = if was_seen { -(rows * (-1.0 / count).ln_1p()).exp_m1() } else { 0.0 };
@@ -169,9 +170,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_has_no_scale() {
+    fn what_is_no_number_has_no_scale_and_zeros_have_the_floor() {
         assert_eq!(static_scale(&normal(&[f64::NAN], &[1.0]), None, 10), None);
-        // Nothing but zeros: the floor of every recipe.
-        assert_eq!(static_scale(&normal(&[0.0], &[0.0]), None, 10).unwrap().scale, 2f32.powi(-39));
+        let zeros = static_scale(&normal(&[0.0], &[0.0]), None, 10).unwrap();
+        assert_eq!((zeros.scale, zeros.saturation.to_bits()), (2f32.powi(-39), 0));
     }
 }
