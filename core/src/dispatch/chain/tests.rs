@@ -197,10 +197,9 @@ fn random(dice: &mut Dice) -> Results {
     let num = 2 + dice.below(3);
     let names = ["a", "b", "c", "d"];
     let mut feeds: Vec<(&str, Vec<&str>)> = names.iter().map(|name| (*name, Vec::new())).collect();
-    for at in 1..num {
+    for (at, name) in names.iter().enumerate().take(num).skip(1) {
         if dice.unit() < 0.8 {
-            let from = dice.below(at);
-            feeds[from].1.push(names[at]);
+            feeds[dice.below(at)].1.push(name);
         }
     }
     let mut rows = Vec::new();
@@ -266,6 +265,9 @@ fn runs<'a>(results: &'a Results, site: &SiteId, policy: &Policy) -> Vec<Run<'a>
     stays.then_some(stay).into_iter().chain(low).collect()
 }
 
+/// Time, loss, and by site what is stored (codes of a scale, BF16) and whether x is read as codes.
+type Sum = (f64, f64, Vec<(Option<f32>, bool)>, Vec<bool>);
+
 /// The time and the loss of every combination that the rules allow.
 fn every(results: &Results, policy: &Policy) -> Vec<(f64, f64)> {
     let sites = &results.meta.manifest.sites;
@@ -275,7 +277,7 @@ fn every(results: &Results, policy: &Policy) -> Vec<(f64, f64)> {
     // What a site stores: BF16 alone; codes of a scale, with BF16 or without.
     let forms: Vec<(Option<f32>, bool)> =
         vec![(None, true), (Some(SCALE), true), (Some(0.125), true), (Some(SCALE), false), (Some(0.125), false)];
-    let mut sums: Vec<(f64, f64, Vec<(Option<f32>, bool)>, Vec<bool>)> = vec![(0.0, 0.0, Vec::new(), Vec::new())];
+    let mut sums: Vec<Sum> = vec![(0.0, 0.0, Vec::new(), Vec::new())];
     for site in sites {
         let mut next = Vec::new();
         for (time, loss, stored, took) in &sums {
@@ -295,7 +297,8 @@ fn every(results: &Results, policy: &Policy) -> Vec<(f64, f64)> {
                         };
                         let paid_us = above.filter(|above| takes && above.1).map_or(0.0, |_| 1.0);
                         let gain_us = 100.0 - (run.us - saved_us + paid_us);
-                        if !run.fast && !(takes && gain_us > (1.0 - 1.0 / policy.min_speedup) * (100.0 + run.tail_us)) {
+                        let asked_us = (1.0 - 1.0 / policy.min_speedup) * (100.0 + run.tail_us);
+                        if !run.fast && (!takes || gain_us <= asked_us) {
                             continue;
                         }
                         let mut stored = stored.clone();
@@ -309,7 +312,7 @@ fn every(results: &Results, policy: &Policy) -> Vec<(f64, f64)> {
         }
         sums = next;
     }
-    let allowed = |(_, _, stored, took): &(f64, f64, Vec<(Option<f32>, bool)>, Vec<bool>)| {
+    let allowed = |(_, _, stored, took): &Sum| {
         sites.iter().zip(stored).all(|(site, (scale, bf16))| {
             let readers: Vec<bool> = sites
                 .iter()
