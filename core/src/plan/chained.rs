@@ -113,18 +113,17 @@ impl<'a> Chained<'a> {
         let readers = self.readers.get(&site.site).map_or(&[][..], Vec::as_slice);
         let row = self.groups[at][0].row(&site.fprop.kernel);
         let every_one = || self.groups[at][0].site.feeds.iter().all(|to| readers.contains(&to));
+        let may_drop_bf16 = || self.links.feeder(at).is_some_and(|feeder| feeder.may_drop_bf16) && every_one();
         if chain.store_scale.is_none() {
             Some("stores codes, and no scale is said".to_owned())
         } else if !row.is_some_and(produces) {
             Some(format!("stores codes, which {} cannot", site.fprop.kernel))
         } else if readers.is_empty() {
             Some("stores codes that nobody reads".to_owned())
-        } else if !chain.stores_bf16()
-            && !(self.links.feeder(at).is_some_and(|feeder| feeder.may_drop_bf16) && every_one())
-        {
-            Some("stores no BF16, which something reads".to_owned())
-        } else {
+        } else if chain.stores_bf16() || may_drop_bf16() {
             None
+        } else {
+            Some("stores no BF16, which something reads".to_owned())
         }
     }
 
