@@ -1,6 +1,6 @@
 """LoKA's GEMMs with a static scale against BF16 and against cast + FP8 GEMM: NVRTC and the driver through ctypes.
 
-    python benches/static_gemm.py [--shapes benches/lrm_shapes.csv] [--all] [--queued] [--out FILE.json]
+    python benches/static_gemm.py [--shapes benches/lrm_shapes.csv] [--all] [--out FILE.json]
 
 Takes a GPU of compute capability 9.0 and PyTorch; gives, after the checks, median microseconds of y = x w^T for x in
 BF16 and w in E4M3 with a scale a row:
@@ -11,7 +11,6 @@ BF16 and w in E4M3 with a scale a row:
     static    x cast on its way in (kernels/src/gemm/static_scale.rs chooses; --all times every tiling)
     w+static  cast_rowwise of w in front of it
 
-and with --queued each of these kernels, checked and timed, with its other order of a stage's steps beside it.
 Graphs over more buffers than the L2 holds, all interleaved round by round. Checks: codes against PyTorch's, sums equal
 to the FP8 GEMM's to the bit (split k: relative L2 to FP64 no more than 5 % above), the same with a bias, the count of
 saturated elements equal to PyTorch's, poison and guards around the output; ragged and random shapes. Exit 1, after the
@@ -70,12 +69,11 @@ class Shape(C.Structure):
 class StaticTiling:
     """One line of STATIC_TILINGS in kernels/src/gemm/static_scale.rs."""
 
-    def __init__(self, entry: str, is_queued: bool, rows: int, columns: int, stages: int, splits: int,
-                 costs: list) -> None:  # fmt: skip
+    def __init__(self, entry: str, rows: int, columns: int, stages: int, splits: int, costs: list) -> None:
         self.entry, self.rows, self.columns, self.splits, self.costs = entry, rows, columns, splits, costs
         self.shares_k = splits > 1 or rows < 128
-        self.name = entry.removeprefix("sm90_bf16_gemm_") + ("_queued" if is_queued else "")
-        self.function = fp8.load(entry, *(["QUEUED"] if is_queued else []))
+        self.name = entry.removeprefix("sm90_bf16_gemm_")
+        self.function = fp8.load(entry)
         self.shared = stages * ((2 * rows + columns) * TILE_K + 32) + 8 * 2 * 16 * 64 * 2 + 8 * columns
         check(cuda.cuFuncSetAttribute(self.function, 8, self.shared), "shared memory")
 
@@ -101,12 +99,11 @@ class StaticTiling:
         return launcher(self.function, min(self.units(m, n), SMS), 384, self.shared, arguments, self.splits)
 
 
-def static_tilings(*orders: bool) -> list:
-    """All of them in each order of their steps: False, as they are; True, queued."""
+def static_tilings() -> list:
     text = (ROOT / "kernels" / "src" / "gemm" / "static_scale.rs").read_text()
     pattern = r'tiling\(\s*"(\w+)",\s*\[([\d, ]+)\],\s*\[([^\]]*)\],?\s*\)'
-    return [StaticTiling(entry, is_queued, *map(int, sizes.split(",")), [float(cost) for cost in costs.split(",")])
-            for entry, sizes, costs in re.findall(pattern, text) for is_queued in orders]  # fmt: skip
+    return [StaticTiling(entry, *map(int, sizes.split(",")), [float(cost) for cost in costs.split(",")])
+            for entry, sizes, costs in re.findall(pattern, text)]  # fmt: skip
 
 
 class Bf16(fp8.Library):
@@ -276,7 +273,6 @@ def measure(statics: list, plain: list, m: int, n: int, k: int, rounds: int, sam
     # A graph does not keep what its kernels point to.
     alive = []
     least = suited[0].expected(m, n, k)
-    # In both orders, where these are asked for.
     for tiling in suited if every else [tiling for tiling in suited if tiling.expected(m, n, k) == least]:
         runs = [tiling.prepare(x, w_codes, y, x_scale, scales, saturated) for x, _, _, w_codes, scales, y in data]
         alive.append(runs)
@@ -295,22 +291,20 @@ def main() -> None:
     parser.add_argument("--checks", type=int, default=200, help="random shapes that are checked first")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--all", action="store_true", help="time every tiling")
-    parser.add_argument("--queued", action="store_true", help="the kernels' other order of steps, too")
     parser.add_argument("--out", type=pathlib.Path)
     arguments = parser.parse_args()
-    statics = static_tilings(*([False, True] if arguments.queued else [False]))
+    statics = static_tilings()
     plain = [tiling for tiling in fp8.tilings() if tiling.fast and not tiling.is_e5m2]
     failed = checks(statics, plain, arguments.checks)
     with arguments.shapes.open() as file:
         shapes = [tuple(map(int, row)) for row in list(csv.reader(file))[1:]]
-    kept, cached, counted, queued = [], [], [], []
+    kept, cached, counted = [], [], []
     for m, k, n in shapes:
         samples = measure(statics, plain, m, n, k, arguments.rounds, 1500.0, arguments.all)
         kept.append({"m": m, "n": n, "k": k, "us": samples})
         us = {name: fp8.median(taken) for name, taken in samples.items()}
         fused = {name: value for name, value in us.items() if name.startswith("static")}
         pairs = {name: value for name, value in us.items() if name.startswith("w+static")}
-        queued += [us[name.removesuffix("_queued")] / us[name] for name in fused if name.endswith("_queued")]
         cached.append([us["bf16"] / value for value in (us["bare"], us["cast"], min(fused.values()))])
         counted.append([us["bf16"] / value for value in (us["w+cast"], min(pairs.values()))])
         cached[-1].append(max(cached[-1][1:]))
@@ -322,8 +316,6 @@ def main() -> None:
         print(f"weight cast once, {name}: {mean(column):.3f} x BF16 (geomean), least {min(column):.3f}")
     for name, column in zip(("casts, then GEMM", "static", "best of both"), zip(*counted)):
         print(f"weight cast each time, {name}: {mean(column):.3f} x BF16 (geomean), least {min(column):.3f}")
-    if queued:
-        print(f"queued: {mean(queued):.3f} x as fast (geomean), least {min(queued):.3f}, most {max(queued):.3f}")
     if arguments.out:
         arguments.out.write_text(json.dumps(kept))
     if failed:

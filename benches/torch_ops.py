@@ -274,9 +274,17 @@ def plans(checks):
                 y.float().square().mean().backward()
             found.append([y.detach().clone(), *(each.grad.clone() for each in model.parameters())])
             checks.tell("bottom.3" in loka.saturated(model), f"counts of {wrap}")
+    # Values that rounding puts on the other side of a code's edge part the two from the first layer on (plans of
+    # PyTorch's kernels too), so each is held against the model in high precision.
+    model, x = ranker.Ranker().cuda().double(), ranker.batch(131).cuda().double()
+    y = model(x)
+    y.square().mean().backward()
+    exact = [y.detach(), *(each.grad for each in model.parameters())]
+    emulated = [rel_l2(plain, right) for plain, right in zip(found[0], exact)]
     for index, name in ((1, "eager"), (2, "compiled"), (3, "compiled, reduce-overhead")):
-        worst = max(rel_l2(ours, plain) for ours, plain in zip(found[index], found[0]))
-        checks.tell(worst < 0.03, f"plan {name}: {worst:.4f} off its emulation")
+        ours = [rel_l2(each, right) for each, right in zip(found[index], exact)]
+        worst = max(one - 1.25 * other for one, other in zip(ours, emulated))
+        checks.tell(worst < 0.02, f"plan {name}: errors {ours}, of its emulation {emulated}")
 
 
 def refusals(checks):

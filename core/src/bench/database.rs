@@ -17,6 +17,7 @@ impl KernelDb {
     pub fn builtin() -> Vec<Self> {
         let all = [
             Self { name: "h200-native-cuda-graphs".to_owned(), records: source::native_graphs() },
+            Self { name: "h200-loka-cuda-graphs".to_owned(), records: source::own_graphs() },
             Self { name: "h200-cublaslt-cuda-graphs".to_owned(), records: source::cublaslt_graphs() },
             Self { name: "h200-pytorch-2.11-eager".to_owned(), records: source::pytorch_eager() },
             Self { name: "h200-torch-2.11-cuda-graphs".to_owned(), records: source::torch_graphs() },
@@ -43,7 +44,7 @@ mod tests {
     fn older() -> Vec<KernelDb> {
         KernelDb::builtin()
             .into_iter()
-            .filter(|database| !database.name.contains("native") && !database.name.contains("-torch-"))
+            .filter(|database| !["native", "loka"].iter().any(|name| database.name.contains(name)) && !database.name.contains("-torch-"))
             .collect()
     }
 

@@ -8,6 +8,7 @@ use super::compact::from_csv;
 
 const PYTORCH: &str = include_str!("../../../assets/kernels/source/h200-pytorch-2.11-lrm-gemm.json");
 const NATIVE: &str = include_str!("../../../assets/kernels/source/h200-native-cuda-graphs.csv");
+const OWN: &str = include_str!("../../../assets/kernels/source/h200-loka-cuda-graphs.csv");
 const TORCH: &str = include_str!("../../../assets/kernels/source/h200-torch-2.11-cuda-graphs.csv");
 const GRAPHS: &str = include_str!("../../../assets/kernels/source/h200-lrm-gemm-cuda-graphs.json");
 
@@ -73,6 +74,11 @@ fn bf16(blank: KernelRecord, us: f64) -> KernelRecord {
 /// LoKA's own engine, all three GEMMs; none while the file has only its header.
 pub(super) fn native_graphs() -> Vec<KernelRecord> {
     from_csv(NATIVE).unwrap_or_default()
+}
+
+/// LoKA's own kernels, all three GEMMs, with cuBLASLt's BF16 of the same run.
+pub(super) fn own_graphs() -> Vec<KernelRecord> {
+    from_csv(OWN).unwrap_or_default()
 }
 
 /// PyTorch's and TorchAO's kernels by the library worker, forward.

@@ -24,13 +24,6 @@
 #include "common/warp.cuh"
 #include "common/wgmma.cuh"
 
-// Another order of a stage's steps, which benches/static_gemm.py --queued compiles instead: see `step_queued`.
-#ifdef QUEUED
-static constexpr bool IN_TURNS = false;
-#else
-static constexpr bool IN_TURNS = true;
-#endif
-
 // CODES: x is E4M3 already, and its scale need not be a power of two.
 template <u32 TILE_M, u32 TILE_N, u32 STAGES, u32 SPLITS, bool CODES = false, Tail TAIL = Tail::PLAIN>
 struct StaticGemm : StaticTile<TILE_M, TILE_N, STAGES, SPLITS, CODES, TAIL> {
@@ -57,7 +50,6 @@ struct StaticGemm : StaticTile<TILE_M, TILE_N, STAGES, SPLITS, CODES, TAIL> {
         // not saturate.
         u32 group, lane_at, group_at, inverse, most;
         // The stage of w whose products may still run.
-        u32 w_held;
         bool odd_row, counts;
         u32 saturated = 0;
     };
@@ -148,33 +140,6 @@ struct StaticGemm : StaticTile<TILE_M, TILE_N, STAGES, SPLITS, CODES, TAIL> {
         if (left > 2 * STAGE_STEP) fetch(raw, c, turn);
     }
 
-    // The same with the products of two stages in the tensor cores' queue and no turns: a warpgroup asks for this
-    // stage's products while the ones of the stage before may still run, waits for those, whose codes it then replaces
-    // by the next stage's. So the queue is never empty while it casts.
-    __device__ __forceinline__ void step_queued(float (&sums)[TILE_N / 2], u32 (&codes)[16], u32 (&next)[16], Raw& raw,
-                                                Consumer& c, u32& turn, bool is_first, u32 left) const {
-        const u32 before = c.w.stage;
-        wait_barrier(w_full(before), c.w.parity);
-        const u64 b = tile_descriptor(w_at(before));
-        begin_products();
-#pragma unroll
-        for (u32 i = 0; i < 4; i++) {
-            product<TILE_N>(sums, codes + 4 * i, b + i * NEXT_32_CODES, i == 0 ? (u32)!is_first : 1);
-        }
-        commit_products();
-        c.w.next();
-        wait_products<1>();
-        settle(next);
-        if (!is_first && threadIdx.x % 32 == 0) arrive(w_empty(c.w_held));
-        c.w_held = before;
-        if (left > STAGE_STEP) {
-            take(raw, c);
-            cast<0>(next, raw, c);
-            cast<1>(next, raw, c);
-        }
-        if (left > 2 * STAGE_STEP) fetch(raw, c, turn);
-    }
-
     // x in codes: both operands from shared memory.
     __device__ __forceinline__ void sum_codes(float (&sums)[MY_N / 2], Consumer& c) const {
         u32 begin, end, before = 0;
@@ -220,23 +185,9 @@ struct StaticGemm : StaticTile<TILE_M, TILE_N, STAGES, SPLITS, CODES, TAIL> {
         cast<1>(even, raw, c);
         if (begin + STAGE_STEP < end) fetch(raw, c, turn);
         for (u32 stage = begin; stage < end; stage += 2 * STAGE_STEP) {
-            if constexpr (IN_TURNS) {
-                step(sums, even, odd, raw, c, turn, stage == begin, end - stage);
-            } else {
-                step_queued(sums, even, odd, raw, c, turn, stage == begin, end - stage);
-            }
+            step(sums, even, odd, raw, c, turn, stage == begin, end - stage);
             if (stage + STAGE_STEP >= end) break;
-            if constexpr (IN_TURNS) {
-                step(sums, odd, even, raw, c, turn, false, end - stage - STAGE_STEP);
-            } else {
-                step_queued(sums, odd, even, raw, c, turn, false, end - stage - STAGE_STEP);
-            }
-        }
-        if constexpr (!IN_TURNS) {
-            wait_products<0>();
-            settle(even);
-            settle(odd);
-            if (threadIdx.x % 32 == 0) arrive(w_empty(c.w_held));
+            step(sums, odd, even, raw, c, turn, false, end - stage - STAGE_STEP);
         }
         settle(sums);
     }
@@ -259,7 +210,7 @@ struct StaticGemm : StaticTile<TILE_M, TILE_N, STAGES, SPLITS, CODES, TAIL> {
         c.odd_row = high_row % 2 != 0;
         if (ALTERNATE) c.x.stage = c.w.stage = group;
         u32 stored = 0, flip = 0;
-        if (IN_TURNS && !CODES && group == 1) named_arrive(TURN, 256);
+        if (!CODES && group == 1) named_arrive(TURN, 256);
         for (u32 unit = first_unit(); unit < units(); unit += unit_step()) {
             u32 row, col;
             locate(unit, row, col);
@@ -322,7 +273,7 @@ struct StaticGemm : StaticTile<TILE_M, TILE_N, STAGES, SPLITS, CODES, TAIL> {
             }
         }
         // The turn that nobody takes.
-        if (IN_TURNS && !CODES && group == turn_left()) named_barrier(TURN + group, 256);
+        if (!CODES && group == turn_left()) named_barrier(TURN + group, 256);
         if (lane == 0) wait_stores_read<0>();
         const u32 saturated = warp_sum(c.saturated);
         if (lane == 0 && saturated != 0) atomicAdd(saturated_total, (u64)saturated);
