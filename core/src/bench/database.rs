@@ -44,7 +44,10 @@ mod tests {
     fn older() -> Vec<KernelDb> {
         KernelDb::builtin()
             .into_iter()
-            .filter(|database| !["native", "loka"].iter().any(|name| database.name.contains(name)) && !database.name.contains("-torch-"))
+            .filter(|database| {
+                !["native", "loka"].iter().any(|name| database.name.contains(name))
+                    && !database.name.contains("-torch-")
+            })
             .collect()
     }
 
