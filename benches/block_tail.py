@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 
 import fp8_gemm as fp8
-from blocks import (BLOCK, EPS, H_SCALE, Guarded, block_norm, cold_times, graph, norm_backward, norm_forward,
+from blocks import (BLOCK, EPS, H_SCALE, Guarded, block_norm, cold_times, graph, norm_backward, norm_forward, tell,
                     transposes)  # fmt: skip
 from static_gemm import e4m3
 
@@ -137,11 +137,7 @@ def checks(rounds: int) -> int:
             results.append(backward_check(m, n, want, is_static))
         results.append(turn_check(m, n))
         results.append(turn_check(random.randint(1, 500), random.randint(1, 500)))
-    failures = [wrong for wrong in results if wrong]
-    for wrong in failures:
-        print(f"FAILED: {wrong}")
-    print(f"{len(results) - len(failures)} checks passed, {len(failures)} failed", flush=True)
-    return len(failures)
+    return tell(results)
 
 
 def measure(m: int, n: int, rounds: int) -> dict:

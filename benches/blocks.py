@@ -279,5 +279,17 @@ def cold_times(calls: dict, rounds: int) -> dict:
             for name, pairs in events.items()}  # fmt: skip
 
 
+def tell(outcomes) -> int:
+    """Prints what each check has to say, which is nothing where it passed, and how many did; gives how many failed."""
+    done, failed = 0, 0
+    for wrong in outcomes:
+        done += 1
+        if wrong:
+            failed += 1
+            print(f"FAILED: {wrong}", flush=True)
+    print(f"{done - failed} checks passed, {failed} failed", flush=True)
+    return failed
+
+
 def geomean(values: list) -> float:
     return math.exp(sum(map(math.log, values)) / len(values))

@@ -85,6 +85,21 @@ impl HullWalk {
     }
 }
 
+/// Drops what another beats in both (cost, time), and sorts the rest by rising cost. Ties: the earlier one.
+pub(super) fn keep_undominated<T>(of: &mut Vec<T>, weight: impl Fn(&T) -> (f64, f64)) {
+    of.sort_by(|a, b| {
+        let ((a_cost, a_time), (b_cost, b_time)) = (weight(a), weight(b));
+        a_cost.total_cmp(&b_cost).then(a_time.total_cmp(&b_time))
+    });
+    let mut fastest = f64::INFINITY;
+    of.retain(|each| {
+        let (_, time) = weight(each);
+        let kept = time < fastest;
+        fastest = fastest.min(time);
+        kept
+    });
+}
+
 /// Indices of the lower convex hull: cost rises, time falls, by less and less a unit of cost.
 fn hull(items: &[Item]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..items.len()).collect();
@@ -268,13 +283,7 @@ impl<'p> Search<'p> {
 
     /// Drops dominated states, bounds their number, and makes nodes of the survivors.
     fn keep(&mut self, mut states: Vec<State>) -> Vec<State> {
-        states.sort_by(|a, b| a.cost.total_cmp(&b.cost).then(a.time.total_cmp(&b.time)));
-        let mut fastest = f64::INFINITY;
-        states.retain(|state| {
-            let kept = state.time < fastest;
-            fastest = fastest.min(state.time);
-            kept
-        });
+        keep_undominated(&mut states, |state| (state.cost, state.time));
         if states.len() > MAX_STATES {
             self.complete = false;
             let relaxed = self.relaxed;

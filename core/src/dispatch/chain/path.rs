@@ -8,6 +8,8 @@
 //! represented by the cheapest of them, which is a real path; how much time that may give away is summed in
 //! `slack_us`.
 
+use super::super::knapsack::keep_undominated;
+
 /// What a site's output is stored as. A reader sees its feeder's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Stored {
@@ -207,13 +209,7 @@ impl Search<'_> {
 
     /// Drops what another beats in both, and bounds the rest. Ties: the earlier one.
     fn keep(&mut self, mut drafts: Vec<Draft>) -> Vec<End> {
-        drafts.sort_by(|a, b| a.cost.total_cmp(&b.cost).then(a.time.total_cmp(&b.time)));
-        let mut fastest = f64::INFINITY;
-        drafts.retain(|end| {
-            let kept = end.time < fastest;
-            fastest = fastest.min(end.time);
-            kept
-        });
+        keep_undominated(&mut drafts, |draft| (draft.cost, draft.time));
         if drafts.len() > self.most {
             self.slack_us += thin(&mut drafts, self.most);
         }
