@@ -239,9 +239,8 @@ impl LokaApp {
     pub fn tick(&mut self, ctx: &egui::Context) {
         self.take_events(ctx);
         self.take_files(ctx);
-        if self.view.dialog.is_none() {
-            self.requests.extend(commands::pressed(ctx).into_iter().map(Request::Act));
-        } else if ctx.input(|input| input.key_pressed(egui::Key::Escape)) {
+        let pressed = if self.view.dialog.is_none() { commands::pressed(ctx) } else { Vec::new() };
+        if self.view.dialog.is_some() && ctx.input(|input| input.key_pressed(egui::Key::Escape)) {
             self.view.dialog = None;
         }
         for request in std::mem::take(&mut self.requests) {
@@ -250,6 +249,14 @@ impl LokaApp {
                 Request::Open(paths) => self.open_all(paths),
                 Request::Retry => self.link.retry(),
                 Request::Act(action) => self.perform(action, ctx),
+            }
+        }
+        for action in pressed {
+            let asked = self.view.wants_keys();
+            self.perform(action, ctx);
+            if !asked && self.view.wants_keys() {
+                // What a slow frame has besides was meant for that field.
+                break;
             }
         }
         self.show_where();

@@ -1,6 +1,6 @@
 //! Takes key presses, gives the actions that they are bound to; names keys as people read them.
 
-use egui::{Key, KeyboardShortcut, Modifiers, text_selection::LabelSelectionState};
+use egui::{Event, Key, KeyboardShortcut, Modifiers, text_selection::LabelSelectionState};
 
 use super::{Action, FileAction, WindowAction, table::key};
 use crate::layout::Pane;
@@ -112,18 +112,65 @@ pub fn take_arrows(ctx: &egui::Context, widget: egui::Id) {
     ctx.memory_mut(|memory| memory.set_focus_lock_filter(widget, filter));
 }
 
-/// The actions whose keys were pressed. With a text field in use only those with Ctrl and Esc count.
+/// The actions whose keys were pressed, in the order of the presses: a slow frame has several. With a text field in use
+/// only those with Ctrl and Esc count.
 pub fn pressed(ctx: &egui::Context) -> Vec<Action> {
-    let has = |found: fn(&egui::Event) -> bool| ctx.input(|input| input.events.iter().any(found));
-    // Systems tell of Ctrl+C as what it means, not as a key.
-    let copied = has(|event| matches!(event, egui::Event::Copy)) && !copies_text(ctx);
-    let copied = copied.then_some(Action::File(FileAction::Copy));
-    if !has(|event| matches!(event, egui::Event::Key { pressed: true, .. })) {
-        return copied.into_iter().collect();
+    let copies = !copies_text(ctx);
+    let typing = ctx.text_edit_focused();
+    // Enter and Space press the button that has the focus; arrows move its slider, or the focus.
+    let focused = ctx.memory(|memory| memory.focused()).is_some();
+    let has_press = |event: &Event| matches!(event, Event::Key { pressed: true, .. } | Event::Copy);
+    if !ctx.input(|input| input.events.iter().any(has_press)) {
+        return Vec::new();
     }
-    let mut actions = of_keys(ctx);
-    actions.extend(copied.filter(|copy| !actions.contains(copy)));
+    let mut bound: Vec<(Action, KeyboardShortcut)> =
+        Action::all().into_iter().filter_map(|action| Some((action, action.shortcut()?))).collect();
+    // Ctrl+Shift+Z must be asked for before Ctrl+Z, which would take it too.
+    bound.sort_by_key(|(_, shortcut)| !shortcut.modifiers.shift);
+    let allowed = |action: Action, shortcut: &KeyboardShortcut| {
+        let arrow = matches!(shortcut.logical_key, Key::ArrowUp | Key::ArrowDown | Key::ArrowLeft | Key::ArrowRight);
+        let of_widget = focused && (arrow || matches!(shortcut.logical_key, Key::Enter | Key::Space));
+        let back = action == Action::Window(WindowAction::Back);
+        // Ctrl+Z, Ctrl+A and Ctrl+C in a field are the field's own.
+        let of_field = matches!(shortcut.logical_key, Key::Z | Key::A | Key::C | Key::X | Key::V);
+        let own = typing && shortcut.modifiers.command && of_field;
+        (!(typing || of_widget) || shortcut.modifiers.command || back) && !own
+    };
+    bound.retain(|(action, shortcut)| allowed(*action, shortcut));
+    let copy = Action::File(FileAction::Copy);
+    let mut actions = ctx.input_mut(|input| {
+        take_presses(input, |event| match event {
+            // Systems tell of Ctrl+C as what it means, not as a key.
+            Event::Copy => copies.then_some(copy),
+            Event::Key { key, pressed: true, modifiers, .. } => {
+                let hit = |(_, of): &&(Action, KeyboardShortcut)| {
+                    // "?" comes with Shift on most keyboards.
+                    let question = *key == Key::Questionmark && modifiers.matches_logically(Modifiers::SHIFT);
+                    of.logical_key == *key && (modifiers.matches_logically(of.modifiers) || question)
+                };
+                bound.iter().find(hit).map(|(action, _)| *action)
+            }
+            _ => None,
+        })
+    });
+    // Told both ways it is one copy.
+    let mut copied = false;
+    actions.retain(|action| *action != copy || !std::mem::replace(&mut copied, true));
     actions
+}
+
+/// Takes what `of` makes something of out of the frame's events, in their order: each press counts.
+pub fn take_presses<T>(input: &mut egui::InputState, of: impl Fn(&Event) -> Option<T>) -> Vec<T> {
+    let mut taken = Vec::new();
+    input.events.retain(|event| match of(event) {
+        Some(made) => {
+            taken.push(made);
+            // What it means, others may act on too.
+            !matches!(event, Event::Key { .. })
+        }
+        None => true,
+    });
+    taken
 }
 
 /// A field or a selected text has something to copy itself.
@@ -132,39 +179,30 @@ fn copies_text(ctx: &egui::Context) -> bool {
     ctx.text_edit_focused() || ctx.with_plugin(selected).unwrap_or(false)
 }
 
-fn of_keys(ctx: &egui::Context) -> Vec<Action> {
-    let typing = ctx.text_edit_focused();
-    // Enter and Space press the button that has the focus; arrows move its slider, or the focus.
-    let focused = ctx.memory(|memory| memory.focused()).is_some();
-    let mut bound: Vec<(Action, KeyboardShortcut)> =
-        Action::all().into_iter().filter_map(|action| Some((action, action.shortcut()?))).collect();
-    // Ctrl+Shift+Z must be asked for before Ctrl+Z, which would take it too.
-    bound.sort_by_key(|(_, shortcut)| !shortcut.modifiers.shift);
-    ctx.input_mut(|input| {
-        let mut hit = |action: Action, shortcut: &KeyboardShortcut| {
-            let back = action == Action::Window(WindowAction::Back);
-            let arrow =
-                matches!(shortcut.logical_key, Key::ArrowUp | Key::ArrowDown | Key::ArrowLeft | Key::ArrowRight);
-            let of_widget = focused && (arrow || matches!(shortcut.logical_key, Key::Enter | Key::Space));
-            let allowed = !(typing || of_widget) || shortcut.modifiers.command || back;
-            // Ctrl+Z, Ctrl+A and Ctrl+C in a field are the field's own.
-            let of_field = matches!(shortcut.logical_key, Key::Z | Key::A | Key::C | Key::X | Key::V);
-            let own = typing && shortcut.modifiers.command && of_field;
-            let hit = allowed && !own && input.consume_shortcut(shortcut);
-            // "?" comes with Shift on most keyboards.
-            let shifted = KeyboardShortcut::new(Modifiers::SHIFT, shortcut.logical_key);
-            let question = shortcut.logical_key == Key::Questionmark;
-            hit || (question && allowed && input.consume_shortcut(&shifted))
-        };
-        bound.iter().filter(|(action, shortcut)| hit(*action, shortcut)).map(|(action, _)| *action).collect()
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const CTRL: Modifiers = Modifiers { ctrl: true, command: true, ..Modifiers::NONE };
+
+    #[test]
+    fn presses_of_a_slow_frame_count_each_and_in_their_order() {
+        use crate::commands::{EditAction, SelectAction};
+        let press = |key, modifiers| Event::Key { key, physical_key: None, pressed: true, repeat: false, modifiers };
+        let shift = CTRL.plus(Modifiers::SHIFT);
+        let presses =
+            [(Key::Home, Modifiers::NONE), (Key::ArrowDown, Modifiers::NONE), (Key::ArrowDown, Modifiers::NONE)];
+        let edits = [(Key::Z, shift), (Key::Z, CTRL), (Key::B, CTRL), (Key::Home, Modifiers::NONE)];
+        let events: Vec<Event> = presses.into_iter().chain(edits).map(|(key, held)| press(key, held)).collect();
+        let ctx = egui::Context::default();
+        let mut found = Vec::new();
+        let input = egui::RawInput { events, ..egui::RawInput::default() };
+        ctx.run_ui(input, |ui| found.extend(pressed(ui.ctx()))).textures_delta.clear();
+        let select = [SelectAction::FirstSite, SelectAction::NextSite, SelectAction::NextSite].map(Action::Select);
+        let edit = [EditAction::Redo, EditAction::Undo].map(Action::Edit);
+        let last = Action::Select(SelectAction::FirstSite);
+        assert_eq!(found, select.into_iter().chain(edit).chain([last]).collect::<Vec<_>>());
+    }
 
     #[test]
     fn a_browser_keeps_what_it_owns() {

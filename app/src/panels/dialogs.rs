@@ -1,10 +1,11 @@
 //! Asks for a path. Enter does it, Esc closes, and the system's own dialog is a button away.
 
-use egui::{Id, Key, Modal, RichText, TextEdit, Ui};
-use loka_core::session::Command;
+use egui::{Id, Key, Modal, RichText, ScrollArea, TextEdit, Ui};
+use loka_core::session::{Command, FileKind};
 
 use crate::{
     commands::{Action, FileAction},
+    link::Standing,
     picker::Ask,
     picture::Wanted,
     views::{Dialog, DialogKind, Scene, folder_of},
@@ -22,6 +23,9 @@ pub fn dialogs_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     }
 }
 
+/// Of the list of what lies on the server.
+const FOLDER_HEIGHT: f32 = 160.0;
+
 enum Answer {
     Wait,
     Go,
@@ -31,11 +35,12 @@ enum Answer {
 
 fn body_ui(ui: &mut Ui, scene: &Scene<'_>, dialog: &mut Dialog) -> Answer {
     let (title, about, verb) = words(dialog.kind);
+    let served = IN_A_PAGE && !matches!(scene.standing, Standing::Here);
     ui.set_width(520.0_f32.min(ui.ctx().content_rect().width() - 64.0));
     ui.heading(title);
     ui.label(RichText::new(about).color(scene.theme.weak));
     ui.add_space(8.0);
-    let (name, hint) = asked_for(dialog.kind);
+    let (name, hint) = asked_for(dialog.kind, served);
     let label = ui.label(name);
     let field = ui.add(TextEdit::singleline(&mut dialog.path).desired_width(f32::INFINITY).hint_text(hint));
     let field = field.labelled_by(label.id);
@@ -43,9 +48,10 @@ fn body_ui(ui: &mut Ui, scene: &Scene<'_>, dialog: &mut Dialog) -> Answer {
         field.request_focus();
     }
     let enter = field.lost_focus() && ui.input(|input| input.key_pressed(Key::Enter));
+    let chosen = if served { in_the_folder_ui(ui, scene, dialog) } else { false };
     ui.add_space(12.0);
     let ready = !dialog.path.trim().is_empty();
-    let mut answer = if enter && ready { Answer::Go } else { Answer::Wait };
+    let mut answer = if chosen || (enter && ready) { Answer::Go } else { Answer::Wait };
     ui.horizontal(|ui| {
         // Where a download goes is the browser's own question.
         if !(IN_A_PAGE && is_to_write(dialog.kind)) && browse_ui(ui, scene) {
@@ -63,6 +69,32 @@ fn body_ui(ui: &mut Ui, scene: &Scene<'_>, dialog: &mut Dialog) -> Answer {
     answer
 }
 
+/// What lies on the server and fits. True: one was clicked, and its name stands in the field.
+fn in_the_folder_ui(ui: &mut Ui, scene: &Scene<'_>, dialog: &mut Dialog) -> bool {
+    let wanted = match dialog.kind {
+        DialogKind::Open => None,
+        DialogKind::ComparePlan => Some(FileKind::Plan),
+        DialogKind::CompareResults => Some(FileKind::Results),
+        _ => return false,
+    };
+    let fits = |name: &&String| wanted.is_none_or(|wanted| FileKind::of_name(name) == Some(wanted));
+    let names: Vec<&String> = scene.suggestions.iter().filter(fits).collect();
+    if names.is_empty() {
+        return false;
+    }
+    ui.add_space(8.0);
+    ui.label(RichText::new("In the served folder").small().color(scene.theme.weak));
+    let mut clicked = false;
+    ScrollArea::vertical().max_height(FOLDER_HEIGHT).auto_shrink([false, true]).show(ui, |ui| {
+        for name in names {
+            if ui.link(name).clicked() {
+                (dialog.path, clicked) = (name.clone(), true);
+            }
+        }
+    });
+    clicked
+}
+
 fn browse_ui(ui: &mut Ui, scene: &Scene<'_>) -> bool {
     let hint = Action::File(FileAction::Browse).tooltip();
     let why = scene.view.no_browse.clone();
@@ -78,13 +110,14 @@ fn is_to_write(kind: DialogKind) -> bool {
     !reads.contains(&kind)
 }
 
-/// The field's name and what stands in it while it is empty.
-fn asked_for(kind: DialogKind) -> (&'static str, &'static str) {
+/// The field's name and what stands in it while it is empty. `served`: files are those of the server.
+fn asked_for(kind: DialogKind, served: bool) -> (&'static str, &'static str) {
     if kind == DialogKind::Approve {
         return if IN_A_PAGE { ("Key", "Browse for your key file") } else { ("Key", "Path of your key file") };
     }
     match (IN_A_PAGE, is_to_write(kind)) {
         (false, _) => ("Path", "Path of the file"),
+        (true, false) if served => ("Name", "Its name in the served folder, or Browse for a file of this machine"),
         (true, false) => ("Address", "https://…, or Browse for a file of this machine"),
         (true, true) => ("Name", "Name of the download"),
     }

@@ -289,6 +289,12 @@ impl ViewState {
         self.palette = Some(Palette::default());
     }
 
+    /// Something is open, or about to be, that a person types into.
+    pub fn wants_keys(&self) -> bool {
+        let open = self.palette.is_some() || self.sheet.is_some() || self.dialog.is_some();
+        open || self.sites.bulk.is_some() || self.focus_reason || self.focus_filter || self.review.focus_draft
+    }
+
     /// Closes what is on top: palette, sheet, dialog, the override form, the filter's focus.
     pub fn back(&mut self, ctx: &egui::Context) {
         if self.palette.take().is_some() || self.sheet.take().is_some() || self.dialog.take().is_some() {

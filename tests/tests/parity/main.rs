@@ -34,24 +34,14 @@ fn turn() -> MutexGuard<'static, ()> {
 /// Every scenario has its test below.
 const SCENARIOS: [&str; 5] = ["from-trace-to-plan", "by-keyboard", "policies", "compare", "review"];
 
-/// Where a scenario is played.
-#[derive(Clone, Copy, PartialEq)]
-enum Where {
-    Everywhere,
-    /// In this process alone.
-    Here,
-}
-
-fn played(name: &str, at: Where) {
+fn played(name: &str) {
     let _turn = turn();
     let scenario = Scenario::of(name);
     // One after the other: three probes at a time would take the cores from each other.
     let mut played: Vec<Played> = Vec::new();
     played.extend(in_a(&scenario, |stage| Ok(Box::new(InProcess::open(stage)))));
-    if at == Where::Everywhere {
-        played.extend(in_a(&scenario, |stage| Ok(Box::new(InWindow::open(stage)?))));
-        played.extend(in_a(&scenario, |stage| Ok(Box::new(InBrowser::open(stage)?))));
-    }
+    played.extend(in_a(&scenario, |stage| Ok(Box::new(InWindow::open(stage)?))));
+    played.extend(in_a(&scenario, |stage| Ok(Box::new(InBrowser::open(stage)?))));
     let [first, others @ ..] = played.as_slice() else { panic!("nothing was played") };
     first.check(&scenario);
     others.iter().for_each(|other| compare(&scenario, first, other));
@@ -77,57 +67,27 @@ fn skipped(what: &str, why: &str) {
 
 #[test]
 fn from_a_trace_to_a_plan() {
-    played("from-trace-to-plan", Where::Here);
-}
-
-#[test]
-#[ignore = "minutes in the window and the browser: see tests/scenarios/README.md"]
-fn from_a_trace_to_a_plan_everywhere() {
-    played("from-trace-to-plan", Where::Everywhere);
+    played("from-trace-to-plan");
 }
 
 #[test]
 fn sites_and_kernels_by_keyboard() {
-    played("by-keyboard", Where::Here);
-}
-
-#[test]
-#[ignore = "minutes in the window and the browser, and not yet seen to pass there: see tests/scenarios/README.md"]
-fn sites_and_kernels_by_keyboard_everywhere() {
-    played("by-keyboard", Where::Everywhere);
+    played("by-keyboard");
 }
 
 #[test]
 fn policies_and_thresholds() {
-    played("policies", Where::Here);
-}
-
-#[test]
-#[ignore = "minutes in the window and the browser: see tests/scenarios/README.md"]
-fn policies_and_thresholds_everywhere() {
-    played("policies", Where::Everywhere);
+    played("policies");
 }
 
 #[test]
 fn a_plan_of_the_folder_to_compare_with() {
-    played("compare", Where::Here);
-}
-
-#[test]
-#[ignore = "minutes; in the browser the path does not get the keys: see tests/scenarios/README.md"]
-fn a_plan_of_the_folder_to_compare_with_everywhere() {
-    played("compare", Where::Everywhere);
+    played("compare");
 }
 
 #[test]
 fn a_review_to_an_approved_plan() {
-    played("review", Where::Here);
-}
-
-#[test]
-#[ignore = "minutes in the window and the browser: see tests/scenarios/README.md"]
-fn a_review_to_an_approved_plan_everywhere() {
-    played("review", Where::Everywhere);
+    played("review");
 }
 
 #[test]

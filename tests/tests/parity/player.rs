@@ -85,10 +85,7 @@ impl Player<'_> {
             Step::Drag { from, by } => self.drag(from, *by),
             Step::Key(keys) => self.window.key(keys),
             Step::Type(text) => self.window.type_text(text),
-            Step::TypePath(name) => {
-                let path = self.window.path(name);
-                self.window.type_text(&path);
-            }
+            Step::Path(name) => self.path(name),
             Step::Wait(wait) => self.wait(wait),
             Step::Export(name) => self.export(name),
             Step::Sign(name) => self.sign(name),
@@ -122,13 +119,7 @@ impl Player<'_> {
 
     fn export(&mut self, name: &str) {
         self.click(&Target::of("Button", "Export plan…"));
-        // A page gives files a name, and the browser their place.
-        let path = ["Path", "Name"].map(|label| Target { focused: Some(true), ..Target::of("TextInput", label) });
-        let has_keys = |node: &Node| path.iter().any(|path| path.fits(node));
-        self.until("the path has the keys", |look| look.nodes.iter().any(has_keys));
-        self.window.key("Ctrl+A");
-        let path = self.window.path(name);
-        self.window.type_text(&path);
+        self.path(name);
         self.click(&Target::of("Button", "Save"));
         let start = Instant::now();
         let bytes = loop {
@@ -143,6 +134,16 @@ impl Player<'_> {
             std::thread::sleep(Duration::from_millis(20));
         };
         self.exports.insert(name.to_owned(), bytes);
+    }
+
+    /// Into the dialog that asks for a file: a page has names, of the server's files and of downloads.
+    fn path(&mut self, name: &str) {
+        let fields = ["Path", "Name"].map(|label| Target { focused: Some(true), ..Target::of("TextInput", label) });
+        let has_keys = |node: &Node| fields.iter().any(|field| field.fits(node));
+        self.until("the path has the keys", |look| look.nodes.iter().any(has_keys));
+        self.window.key("Ctrl+A");
+        let path = self.window.path(name);
+        self.window.type_text(&path);
     }
 
     fn sign(&mut self, name: &str) {

@@ -40,8 +40,8 @@ pub enum Step {
     /// `Ctrl+Shift+Z`.
     Key(String),
     Type(String),
-    /// Types how this window names a file of the folder.
-    TypePath(String),
+    /// Answers the dialog that asks for a file with one of the folder.
+    Path(String),
     Wait(Wait),
     /// Exports the plan under that name.
     Export(String),

@@ -206,15 +206,39 @@ fn page_and_window_look_alike() {
             [Box::new(InBrowser::open(&stages[0]).unwrap()), Box::new(InWindow::open(&stages[1]).unwrap())];
         for window in &mut windows {
             until(window.as_mut(), "every row", |look| has(look, &serde_json::json!({"complete": true})));
-            let name = format!("{}-{ground}-{}", size[0], window.name());
-            shoot(window.as_mut(), &folder, &name);
+        }
+        for (key, view) in VIEWS {
+            let shots = windows.each_mut().map(|window| {
+                window.key(key);
+                until(window.as_mut(), view, |look| has(look, &serde_json::json!({"view": view})));
+                let name = format!("{}-{ground}-{view}-{}", size[0], window.name());
+                shoot(window.as_mut(), &folder, &name)
+            });
+            // Page left, window right.
+            let pair = folder.join(format!("{}-{ground}-{view}.png", size[0]));
+            let joined = Command::new("convert").args(shots).arg("+append").arg(pair).status().unwrap();
+            assert!(joined.success(), "imagemagick's convert joins two pictures");
         }
     }
 }
 
+/// By their keys.
+const VIEWS: [(&str, &str); 8] = [
+    ("1", "Heatmap"),
+    ("2", "Quadrant"),
+    ("3", "Frontier"),
+    ("4", "Plan"),
+    ("5", "Distribution"),
+    ("6", "Drift"),
+    ("7", "Mods"),
+    ("V", "Review"),
+];
+
 /// With the first minute's lines gone.
-fn shoot(window: &mut dyn Window, folder: &Path, name: &str) {
+fn shoot(window: &mut dyn Window, folder: &Path, name: &str) -> PathBuf {
     let first = window.look().frame;
     until(window, "a window at rest", |look| look.frame > first + 8);
-    window.picture(&folder.join(format!("{name}.png"))).unwrap();
+    let path = folder.join(format!("{name}.png"));
+    window.picture(&path).unwrap();
+    path
 }

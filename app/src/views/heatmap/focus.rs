@@ -1,7 +1,7 @@
 //! The selected cell: brought into sight when it changes, and exposed as a widget of its own, so that who works by
 //! keyboard or screen reader has it too.
 
-use egui::{EventFilter, Id, Key, Modifiers, Rect, Sense, Ui};
+use egui::{Event, EventFilter, Id, Key, Modifiers, Rect, Sense, Ui};
 use loka_core::session::view::LineKind;
 
 use super::{
@@ -10,7 +10,7 @@ use super::{
     words::{cell_text, folder_text},
 };
 use crate::{
-    commands::{Action, SelectAction},
+    commands::{Action, SelectAction, take_presses},
     layout::Pane,
     views::Scene,
 };
@@ -28,15 +28,17 @@ pub fn wanted_offset(scene: &mut Scene<'_>, frame: &Frame, height: f32) -> Optio
     (!in_sight).then(|| (top - height / 2.0).clamp(0.0, most))
 }
 
-const KEYS: [(Key, SelectAction); 8] = [
-    (Key::ArrowDown, SelectAction::NextSite),
-    (Key::ArrowUp, SelectAction::PreviousSite),
-    (Key::ArrowRight, SelectAction::NextColumn),
-    (Key::ArrowLeft, SelectAction::PreviousColumn),
-    (Key::Home, SelectAction::FirstSite),
-    (Key::End, SelectAction::LastSite),
-    (Key::PageDown, SelectAction::PageDown),
-    (Key::PageUp, SelectAction::PageUp),
+const KEYS: [(Key, Modifiers, SelectAction); 10] = [
+    (Key::ArrowDown, Modifiers::NONE, SelectAction::NextSite),
+    (Key::ArrowUp, Modifiers::NONE, SelectAction::PreviousSite),
+    (Key::ArrowDown, Modifiers::SHIFT, SelectAction::ExtendDown),
+    (Key::ArrowUp, Modifiers::SHIFT, SelectAction::ExtendUp),
+    (Key::ArrowRight, Modifiers::NONE, SelectAction::NextColumn),
+    (Key::ArrowLeft, Modifiers::NONE, SelectAction::PreviousColumn),
+    (Key::Home, Modifiers::NONE, SelectAction::FirstSite),
+    (Key::End, Modifiers::NONE, SelectAction::LastSite),
+    (Key::PageDown, Modifiers::NONE, SelectAction::PageDown),
+    (Key::PageUp, Modifiers::NONE, SelectAction::PageUp),
 ];
 
 /// The widget of the selected cell. It takes no pointer: the heatmap has that.
@@ -52,13 +54,14 @@ pub fn focus_ui(ui: &Ui, scene: &mut Scene<'_>, frame: &Frame, rect: Rect) {
     }
     let filter = EventFilter { horizontal_arrows: true, vertical_arrows: true, ..EventFilter::default() };
     ui.memory_mut(|memory| memory.set_focus_lock_filter(id, filter));
-    for (key, action) in KEYS {
-        if ui.input_mut(|input| input.consume_key(Modifiers::NONE, key)) {
-            scene.act(Action::Select(action));
-        }
-    }
-    if ui.input_mut(|input| input.consume_key(Modifiers::NONE, Key::Enter)) {
-        scene.act(Action::Show(Pane::Site));
+    let of_event = |event: &Event| {
+        let Event::Key { key, pressed: true, modifiers, .. } = event else { return None };
+        let moves = KEYS.iter().find(|(of, held, _)| of == key && held == modifiers);
+        let moves = moves.map(|(.., action)| Action::Select(*action));
+        moves.or((*key == Key::Enter && modifiers.is_none()).then_some(Action::Show(Pane::Site)))
+    };
+    for action in ui.input_mut(|input| take_presses(input, of_event)) {
+        scene.act(action);
     }
 }
 

@@ -6,6 +6,7 @@ use loka_core::{plan::ChoiceChange, session::view::Comparison};
 use super::lists::place_ui;
 use crate::{
     commands::{Action, PlanAction},
+    link::name_of,
     theme::{ROW, number, shorten},
     views::Scene,
 };
@@ -24,8 +25,8 @@ pub fn differences_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     if let Some(other) = &table.other {
         let path = scene.session.other_plan.as_ref().map_or("", |(path, _)| path.as_str());
         let title = match &scene.session.other_results {
-            Some(_) => format!("Against the results {}", shorten(path, 64)),
-            None => format!("Against {} ({})", shorten(&other.name, 32), shorten(path, 48)),
+            Some(_) => format!("Against the results {}", shorten(name_of(path), 64)),
+            None => format!("Against {} ({})", shorten(&other.name, 32), shorten(name_of(path), 48)),
         };
         super::flips::flips_ui(ui, scene);
         comparison_ui(ui, scene, &title, path, other, ("other", half));
