@@ -12,7 +12,7 @@ use loka_core::session::{
 use crate::{
     chores::Chores,
     clock::now,
-    commands::{self, Action, Doing, Request, Scope},
+    commands::{self, Action, Doing, Held, Request, Scope},
     deriving::{Deriver, Sweeps},
     driving::{Drive, state_of},
     errands::Errands,
@@ -35,6 +35,7 @@ pub struct LokaApp {
     installed: bool,
     pub(crate) derived: Derived,
     requests: Vec<Request>,
+    held: Held,
     gpu: Option<eframe::wgpu::TextureFormat>,
     performed: BTreeSet<Action>,
     suggestions: Vec<String>,
@@ -57,6 +58,7 @@ impl LokaApp {
             installed: false,
             derived: Derived::new(Deriver::inline(), Sweeps::inline()),
             requests: Vec::new(),
+            held: Held::default(),
             gpu: None,
             performed: BTreeSet::new(),
             suggestions: Vec::new(),
@@ -239,10 +241,8 @@ impl LokaApp {
     pub fn tick(&mut self, ctx: &egui::Context) {
         self.take_events(ctx);
         self.take_files(ctx);
-        let pressed = if self.view.dialog.is_none() { commands::pressed(ctx) } else { Vec::new() };
-        if self.view.dialog.is_some() && ctx.input(|input| input.key_pressed(egui::Key::Escape)) {
-            self.view.dialog = None;
-        }
+        self.held.turn(ctx);
+        self.view.dialog.take_if(|_| ctx.input(|input| input.key_pressed(egui::Key::Escape)));
         for request in std::mem::take(&mut self.requests) {
             match request {
                 Request::Do(command) => self.command(command),
@@ -251,14 +251,7 @@ impl LokaApp {
                 Request::Act(action) => self.perform(action, ctx),
             }
         }
-        for action in pressed {
-            let asked = self.view.wants_keys();
-            self.perform(action, ctx);
-            if !asked && self.view.wants_keys() {
-                // What a slow frame has besides was meant for that field.
-                break;
-            }
-        }
+        self.take_keys(ctx);
         self.show_where();
         self.do_chores(ctx);
         self.appear(ctx);
@@ -270,6 +263,19 @@ impl LokaApp {
             ctx.request_repaint_after(std::time::Duration::from_millis(30));
         }
         self.follow_worst();
+    }
+
+    /// Until one of them opens a field, which gets the others.
+    fn take_keys(&mut self, ctx: &egui::Context) {
+        while self.view.dialog.is_none()
+            && let Some(pressed) = commands::next_pressed(ctx)
+        {
+            let asked = self.view.wants_keys();
+            self.perform(pressed.action, ctx);
+            if !asked && self.view.wants_keys() {
+                return self.held.hold_behind(ctx, &pressed);
+            }
+        }
     }
 
     /// Others see where this person looks. The link tells them when it is elsewhere.

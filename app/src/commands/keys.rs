@@ -112,64 +112,113 @@ pub fn take_arrows(ctx: &egui::Context, widget: egui::Id) {
     ctx.memory_mut(|memory| memory.set_focus_lock_filter(widget, filter));
 }
 
-/// The actions whose keys were pressed, in the order of the presses: a slow frame has several. With a text field in use
-/// only those with Ctrl and Esc count.
-pub fn pressed(ctx: &egui::Context) -> Vec<Action> {
+/// A press that was taken out of a frame's events.
+pub struct Pressed {
+    pub action: Action,
+    /// Where among the events it was.
+    at: usize,
+}
+
+/// The next action whose key was pressed, in the order of the presses: a slow frame has several. With a text field in
+/// use only those with Ctrl and Esc count.
+pub fn next_pressed(ctx: &egui::Context) -> Option<Pressed> {
+    let has_press = |event: &Event| matches!(event, Event::Key { pressed: true, .. } | Event::Copy);
+    if !ctx.input(|input| input.events.iter().any(has_press)) {
+        return None;
+    }
     let copies = !copies_text(ctx);
+    let bound = bound(ctx);
+    let copy = Action::File(FileAction::Copy);
+    let action_of = |event: &Event| match event {
+        // Systems tell of Ctrl+C as what it means, not as a key.
+        Event::Copy => copies.then_some(copy),
+        Event::Key { key, pressed: true, modifiers, .. } => {
+            let hit = |(_, of): &&(Action, KeyboardShortcut)| {
+                // "?" comes with Shift on most keyboards.
+                let question = *key == Key::Questionmark && modifiers.matches_logically(Modifiers::SHIFT);
+                of.logical_key == *key && (modifiers.matches_logically(of.modifiers) || question)
+            };
+            bound.iter().find(hit).map(|(action, _)| *action)
+        }
+        _ => None,
+    };
+    ctx.input_mut(|input| {
+        let mut events = input.events.iter().enumerate();
+        let (at, action) = events.find_map(|(at, event)| Some((at, action_of(event)?)))?;
+        input.events.remove(at);
+        // The letter of that key is no text.
+        if matches!(input.events.get(at), Some(Event::Text(_))) {
+            input.events.remove(at);
+        }
+        if action == copy {
+            // Told both ways it is one copy.
+            input.events.retain(|event| action_of(event) != Some(copy));
+        }
+        Some(Pressed { action, at })
+    })
+}
+
+/// What the keys do now, those with Shift first: Ctrl+Shift+Z must be asked for before Ctrl+Z, which would take it too.
+fn bound(ctx: &egui::Context) -> Vec<(Action, KeyboardShortcut)> {
     let typing = ctx.text_edit_focused();
     // Enter and Space press the button that has the focus; arrows move its slider, or the focus.
     let focused = ctx.memory(|memory| memory.focused()).is_some();
-    let has_press = |event: &Event| matches!(event, Event::Key { pressed: true, .. } | Event::Copy);
-    if !ctx.input(|input| input.events.iter().any(has_press)) {
-        return Vec::new();
-    }
     let mut bound: Vec<(Action, KeyboardShortcut)> =
         Action::all().into_iter().filter_map(|action| Some((action, action.shortcut()?))).collect();
-    // Ctrl+Shift+Z must be asked for before Ctrl+Z, which would take it too.
-    bound.sort_by_key(|(_, shortcut)| !shortcut.modifiers.shift);
-    let allowed = |action: Action, shortcut: &KeyboardShortcut| {
+    bound.retain(|(action, shortcut)| {
         let arrow = matches!(shortcut.logical_key, Key::ArrowUp | Key::ArrowDown | Key::ArrowLeft | Key::ArrowRight);
         let of_widget = focused && (arrow || matches!(shortcut.logical_key, Key::Enter | Key::Space));
-        let back = action == Action::Window(WindowAction::Back);
+        let back = *action == Action::Window(WindowAction::Back);
         // Ctrl+Z, Ctrl+A and Ctrl+C in a field are the field's own.
         let of_field = matches!(shortcut.logical_key, Key::Z | Key::A | Key::C | Key::X | Key::V);
         let own = typing && shortcut.modifiers.command && of_field;
         (!(typing || of_widget) || shortcut.modifiers.command || back) && !own
-    };
-    bound.retain(|(action, shortcut)| allowed(*action, shortcut));
-    let copy = Action::File(FileAction::Copy);
-    let mut actions = ctx.input_mut(|input| {
-        take_presses(input, |event| match event {
-            // Systems tell of Ctrl+C as what it means, not as a key.
-            Event::Copy => copies.then_some(copy),
-            Event::Key { key, pressed: true, modifiers, .. } => {
-                let hit = |(_, of): &&(Action, KeyboardShortcut)| {
-                    // "?" comes with Shift on most keyboards.
-                    let question = *key == Key::Questionmark && modifiers.matches_logically(Modifiers::SHIFT);
-                    of.logical_key == *key && (modifiers.matches_logically(of.modifiers) || question)
-                };
-                bound.iter().find(hit).map(|(action, _)| *action)
-            }
-            _ => None,
-        })
     });
-    // Told both ways it is one copy.
-    let mut copied = false;
-    actions.retain(|action| *action != copy || !std::mem::replace(&mut copied, true));
-    actions
+    bound.sort_by_key(|(_, shortcut)| !shortcut.modifiers.shift);
+    bound
+}
+
+/// Keys and letters that wait for the next frame: a slow one has a click or a key that gives a field the keys, and what
+/// was meant for that field, which takes it when it is drawn with the focus.
+#[derive(Default)]
+pub struct Held(Vec<Event>);
+
+impl Held {
+    /// At a frame's start: what was held comes first; what is behind a click waits.
+    pub fn turn(&mut self, ctx: &egui::Context) {
+        ctx.input_mut(|input| drop(input.events.splice(0..0, std::mem::take(&mut self.0))));
+        let click = |event: &Event| matches!(event, Event::PointerButton { pressed: true, .. });
+        if let Some(at) = ctx.input(|input| input.events.iter().position(click)) {
+            self.hold(ctx, at);
+        }
+    }
+
+    /// What came behind that press waits.
+    pub fn hold_behind(&mut self, ctx: &egui::Context, press: &Pressed) {
+        self.hold(ctx, press.at);
+    }
+
+    fn hold(&mut self, ctx: &egui::Context, from: usize) {
+        let typed = |event: &mut Event| {
+            let whole = matches!(event, Event::Copy | Event::Cut | Event::Paste(_) | Event::Ime(_));
+            whole || matches!(event, Event::Key { .. } | Event::Text(_))
+        };
+        ctx.input_mut(|input| {
+            let from = from.min(input.events.len());
+            let mut held: Vec<Event> = input.events.extract_if(from.., typed).collect();
+            held.append(&mut self.0);
+            self.0 = held;
+        });
+        if !self.0.is_empty() {
+            ctx.request_repaint();
+        }
+    }
 }
 
 /// Takes what `of` makes something of out of the frame's events, in their order: each press counts.
 pub fn take_presses<T>(input: &mut egui::InputState, of: impl Fn(&Event) -> Option<T>) -> Vec<T> {
     let mut taken = Vec::new();
-    input.events.retain(|event| match of(event) {
-        Some(made) => {
-            taken.push(made);
-            // What it means, others may act on too.
-            !matches!(event, Event::Key { .. })
-        }
-        None => true,
-    });
+    input.events.retain(|event| of(event).map(|made| taken.push(made)).is_none());
     taken
 }
 
@@ -197,7 +246,10 @@ mod tests {
         let ctx = egui::Context::default();
         let mut found = Vec::new();
         let input = egui::RawInput { events, ..egui::RawInput::default() };
-        ctx.run_ui(input, |ui| found.extend(pressed(ui.ctx()))).textures_delta.clear();
+        let take = |ui: &mut egui::Ui| {
+            found.extend(std::iter::from_fn(|| next_pressed(ui.ctx())).map(|pressed| pressed.action));
+        };
+        ctx.run_ui(input, take).textures_delta.clear();
         let select = [SelectAction::FirstSite, SelectAction::NextSite, SelectAction::NextSite].map(Action::Select);
         let edit = [EditAction::Redo, EditAction::Undo].map(Action::Edit);
         let last = Action::Select(SelectAction::FirstSite);

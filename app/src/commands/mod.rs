@@ -22,7 +22,7 @@ mod window;
 pub use edit::EditAction;
 pub use file::FileAction;
 pub use heatmap::HeatmapAction;
-pub use keys::{Owner, owner_of, pressed, shortcut_text, take_arrows, take_presses};
+pub use keys::{Held, Owner, next_pressed, owner_of, shortcut_text, take_arrows, take_presses};
 pub use mods::ModsAction;
 pub use palette::{Chosen, Outcome, Palette, Source, palette_ui};
 pub use plan::PlanAction;
