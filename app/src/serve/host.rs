@@ -104,10 +104,8 @@ impl Host {
             if self.ordered.session.trace.is_some() {
                 self.take_inbox();
             }
-            if self.hurry {
-                self.publish();
-            }
-            if Instant::now() >= self.due {
+            // What is sent at once takes along what would be sent soon.
+            if self.hurry || Instant::now() >= self.due {
                 if let Some(over) = self.take_events() {
                     return over;
                 }

@@ -45,6 +45,9 @@ use watcher::Watcher;
 /// Between two marked commands.
 const MARK_EVERY: Duration = Duration::from_millis(200);
 
+/// The server's memory is noted so often.
+const QUARTERS: f64 = 4.0;
+
 struct Args {
     clients: Vec<usize>,
     seconds: f64,
@@ -133,14 +136,14 @@ fn run(num_clients: usize, args: &Args) -> Report {
     let before = Memory::of(&server);
     let (start, mut marks, mut next_mark) = (Instant::now(), Vec::new(), Instant::now());
     let rows_before = author.num_rows;
-    let mut halfway = None;
+    let mut memory = vec![before];
     // The one before is over.
     let mut engine = Engine { probes: 0.0, done: 1.0 };
     while start.elapsed().as_secs_f64() < seconds {
         author.pump(Duration::from_millis(5));
         engine.note(author.session.run.as_ref());
-        if halfway.is_none() && start.elapsed().as_secs_f64() > 0.5 * seconds {
-            halfway = Some(Memory::of(&server));
+        if start.elapsed().as_secs_f64() > seconds / QUARTERS * memory.len() as f64 {
+            memory.push(Memory::of(&server));
         }
         if !author.session.is_running() {
             // Every site has rows: all are probed again.
@@ -156,8 +159,7 @@ fn run(num_clients: usize, args: &Args) -> Report {
         }
     }
     let rows_per_second = (author.num_rows - rows_before) as f64 / start.elapsed().as_secs_f64();
-    let after = Memory::of(&server);
-    let memory = [before, halfway.unwrap_or(before), after];
+    memory.push(Memory::of(&server));
     author.submit(Command::CancelProbe);
     author.until("the probe ended", |window| !window.session.is_running());
     author.settle();

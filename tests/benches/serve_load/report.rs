@@ -16,11 +16,12 @@ pub struct Report {
     same: bool,
     marks_ms: Vec<f64>,
     missing: usize,
-    memory: [Memory; 3],
+    /// At the start, after each quarter, at the end.
+    memory: Vec<Memory>,
 }
 
 impl Report {
-    pub const HEAD: &str = "| round | windows | probes | rows/s | frames, MB each | alike | same session | marked commands seen | p50 ms | p99 ms | max ms | server MB before, halfway, after | server CPU s |\n|--:|--:|--:|--:|--:|---|---|--:|--:|--:|--:|--:|--:|";
+    pub const HEAD: &str = "| round | windows | probes | rows/s | frames, MB each | alike | same session | marked commands seen | p50 ms | p99 ms | max ms | server MB at the start and after each quarter | server CPU s |\n|--:|--:|--:|--:|--:|---|---|--:|--:|--:|--:|--:|--:|";
 
     pub fn of(
         clients: usize,
@@ -28,7 +29,7 @@ impl Report {
         rows_per_second: f64,
         seen: Vec<Seen>,
         same: bool,
-        memory: [Memory; 3],
+        memory: Vec<Memory>,
     ) -> Self {
         let most = seen.iter().map(|seen| seen.marks_ms.len()).max().unwrap_or_default();
         let missing = seen.iter().map(|seen| most - seen.marks_ms.len()).sum();
@@ -45,10 +46,11 @@ impl Report {
             let last = self.marks_ms.len().saturating_sub(1);
             self.marks_ms.get((share * last as f64).round() as usize).map_or("".to_owned(), |ms| format!("{ms:.1}"))
         };
-        let [before, halfway, after] = self.memory;
+        let megabytes: Vec<String> = self.memory.iter().map(|memory| format!("{:.0}", memory.megabytes)).collect();
+        let cpu = |at: Option<&Memory>| at.map_or(0.0, |memory| memory.cpu_seconds);
         let yes = |yes: bool| if yes { "yes" } else { "NO" };
         format!(
-            "| {} | {} | {:.2} | {:.0} | {}, {:.1} | {} | {} | {} ({} missed) | {} | {} | {} | {:.0}, {:.0}, {:.0} | {:.1} |",
+            "| {} | {} | {:.2} | {:.0} | {}, {:.1} | {} | {} | {} ({} missed) | {} | {} | {} | {} | {:.1} |",
             round + 1,
             self.clients,
             self.num_probes,
@@ -62,10 +64,8 @@ impl Report {
             at(0.5),
             at(0.99),
             at(1.0),
-            before.megabytes,
-            halfway.megabytes,
-            after.megabytes,
-            after.cpu_seconds - before.cpu_seconds,
+            megabytes.join(", "),
+            cpu(self.memory.last()) - cpu(self.memory.first()),
         )
     }
 }
