@@ -1,12 +1,14 @@
 //! What to do when no trace is open.
 
-use egui::{Align, Layout, RichText, Ui, vec2};
+use egui::{Align, Id, Layout, RichText, TextEdit, Ui, vec2};
+use loka_core::session::FileKind;
 
 use super::Scene;
 use crate::{
     commands::{Action, FileAction},
+    link::Standing,
     panels::recent_file_ui,
-    theme::shorten,
+    theme::{number, shorten},
 };
 
 /// Files offered of each sort.
@@ -23,6 +25,12 @@ const DROP: &str = if cfg!(target_arch = "wasm32") {
     "Drop a .trace.safetensors file or a folder of shards here, with its results and plans if you like."
 };
 
+const SERVED: &str = "Open a trace of the served folder: everyone who opens it is in one session. A .trace.safetensors file \
+                      that is dropped here is put into the folder.";
+
+/// With more traces than that there is a field to find one.
+const FEW: usize = 12;
+
 pub fn empty_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let weak = scene.theme.weak;
     egui::ScrollArea::vertical().auto_shrink([false, false]).show(ui, |ui| {
@@ -35,14 +43,19 @@ pub fn empty_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
             }
             ui.heading("No trace is open");
             ui.add_space(8.0);
-            ui.label(DROP);
+            let served = !matches!(scene.standing, Standing::Here);
+            ui.label(if served { SERVED } else { DROP });
             let about = "LoKA shows where FP8 is safe, where it is fast, and what a plan would win.";
             ui.label(RichText::new(about).color(weak));
             ui.add_space(12.0);
             scene.button_ui(ui, Action::File(FileAction::Open));
             scene.button_ui(ui, Action::File(FileAction::Browse));
-            recent_ui(ui, scene);
-            nearby_ui(ui, scene);
+            if served {
+                in_the_folder_ui(ui, scene);
+            } else {
+                recent_ui(ui, scene);
+                nearby_ui(ui, scene);
+            }
         });
     });
 }
@@ -69,8 +82,51 @@ fn nearby_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     ui.add_space(16.0);
     ui.label(RichText::new("Nearby").small().color(scene.theme.weak));
     for path in scene.suggestions.iter().take(OFFERED) {
-        if ui.link(shorten(path, NAME)).on_hover_text("Open this trace").clicked() {
-            scene.open(vec![path.clone()]);
-        }
+        trace_ui(ui, scene, path);
     }
+}
+
+fn trace_ui(ui: &mut Ui, scene: &mut Scene<'_>, path: &str) {
+    let response = ui.link(shorten(path, NAME)).on_hover_text(format!("Open this trace\n{path}"));
+    if response.clicked() {
+        scene.open(vec![path.to_owned()]);
+    }
+}
+
+/// Every trace of the server's folder; what else lies there is opened from within a session.
+fn in_the_folder_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
+    let weak = scene.theme.weak;
+    // A run of many ranks is a folder.
+    let is_trace = |name: &&String| FileKind::of_name(name).is_none_or(|kind| kind == FileKind::Trace);
+    let traces: Vec<&String> = scene.suggestions.iter().filter(is_trace).collect();
+    ui.add_space(16.0);
+    if traces.is_empty() {
+        ui.label(RichText::new("There is no trace in the folder yet").color(weak));
+        return;
+    }
+    let count = number::count(traces.len() as u64);
+    let noun = if traces.len() == 1 { "trace" } else { "traces" };
+    ui.label(RichText::new(format!("{count} {noun} in the served folder")).small().color(weak));
+    let block = vec2(BLOCK.min(ui.available_width()), 0.0);
+    ui.allocate_ui_with_layout(block, Layout::top_down(Align::Min), |ui| {
+        let wanted = if traces.len() > FEW { wanted_ui(ui) } else { String::new() };
+        let fits = |name: &str| wanted.split_whitespace().all(|word| name.to_lowercase().contains(word));
+        let mut shown = traces.iter().filter(|name| fits(name)).peekable();
+        if shown.peek().is_none() {
+            ui.label(RichText::new("No trace has these letters").color(weak));
+        }
+        for name in shown {
+            trace_ui(ui, scene, name);
+        }
+    });
+}
+
+/// Words that a name must have, in small letters.
+fn wanted_ui(ui: &mut Ui) -> String {
+    let id = Id::unique("trace in the folder");
+    let mut text = ui.data(|data| data.get_temp::<String>(id)).unwrap_or_default();
+    let field = ui.add(TextEdit::singleline(&mut text).desired_width(f32::INFINITY).hint_text("Part of a name"));
+    field.widget_info(|| egui::WidgetInfo::labeled(egui::Role::TextInput, true, "Find a trace"));
+    ui.data_mut(|data| data.insert_temp(id, text.clone()));
+    text.to_lowercase()
 }
