@@ -3,6 +3,7 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 pub mod big;
+pub mod scripted;
 pub mod serving;
 pub mod tiny;
 

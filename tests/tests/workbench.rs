@@ -5,7 +5,6 @@
 
 use std::{
     cell::RefCell,
-    collections::VecDeque,
     path::{Path, PathBuf},
     rc::Rc,
     sync::Arc,
@@ -13,7 +12,7 @@ use std::{
 };
 
 use egui_kittest::{Harness, kittest::Queryable as _};
-use loka::{LokaApp, link::Link, link::LocalLink};
+use loka::{LokaApp, link::LocalLink};
 use loka_core::{
     engine::{DeviceMemory, EngineStatus, LibraryStatus},
     model::{
@@ -21,20 +20,12 @@ use loka_core::{
         SiteMods,
     },
     plan::{Plan, Severity, check},
-    session::{Circumstances, Command, Effect, Event, MeasuredLatency, OpenedTrace, shared::News},
+    session::{Circumstances, Command, Effect, Event, MeasuredLatency, OpenedTrace},
 };
+use loka_tests::scripted::{Script, ScriptedLink, window};
 
 fn sample() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../sample-traces/wukong-clicks.trace.safetensors")
-}
-
-fn window(link: Box<dyn Link>, size: [f32; 2]) -> Harness<'static, LokaApp> {
-    let app = LokaApp::new(link);
-    let draw = |ui: &mut egui::Ui, app: &mut LokaApp| {
-        app.tick(&ui.ctx().clone());
-        app.draw(ui);
-    };
-    Harness::builder().with_size(size).with_max_steps(8).build_ui_state(draw, app)
 }
 
 /// Frames until `ready`, in real time: the engine works on threads.
@@ -61,7 +52,7 @@ fn type_into(harness: &mut Harness<'_, LokaApp>, text: &str) {
 #[test]
 fn from_a_trace_to_a_plan() {
     let folder = tempfile::tempdir().unwrap();
-    let mut harness = window(Box::new(LocalLink::new(Arc::new(|| {}))), [1600.0, 1000.0]);
+    let mut harness = window(LokaApp::new(Box::new(LocalLink::new(Arc::new(|| {})))), [1600.0, 1000.0]);
     harness.run_steps(2);
     assert!(harness.query_by_label("No trace is open").is_some());
 
@@ -114,39 +105,19 @@ fn from_a_trace_to_a_plan() {
 }
 
 /// Plays events back and notes what was asked.
-#[derive(Default)]
-struct Script {
-    events: VecDeque<Event>,
-    asked: Vec<Effect>,
-}
-
-struct ScriptedLink(Rc<RefCell<Script>>);
-
-impl Link for ScriptedLink {
-    fn run(&mut self, effect: Effect) {
-        let mut script = self.0.borrow_mut();
-        if let Effect::Probe { run, mods, sites, engine, .. } = &effect {
-            let by = Box::new(made_by(engine));
-            script.events.push_back(Event::ProbeStarted { run: *run, mods: mods.clone(), sites: sites.clone(), by });
-        }
-        script.asked.push(effect);
-    }
-
-    fn poll(&mut self) -> Option<News> {
-        self.0.borrow_mut().events.pop_front().map(News::from)
-    }
-
-    fn busy(&self) -> Option<String> {
-        None
-    }
-}
-
 const GPU: &str = "NVIDIA H200";
 
 fn made_by(engine: &str) -> Circumstances {
     let device = if engine == "cuda" { GPU.to_owned() } else { EngineStatus::cpu().device };
     let (driver, versions, time) = ("CUDA 13.0".to_owned(), "a test".to_owned(), "2026-11-20T12:00:00Z".to_owned());
     Circumstances { engine: engine.to_owned(), device, driver, versions, time, seed: 0, confidence: 0.95 }
+}
+
+/// A probe begins at once, and gives its rows when the test says so.
+fn started(effect: &Effect) -> Option<Event> {
+    let Effect::Probe { run, mods, sites, engine, .. } = effect else { return None };
+    let by = Box::new(made_by(engine));
+    Some(Event::ProbeStarted { run: *run, mods: mods.clone(), sites: sites.clone(), by })
 }
 
 /// The sample's manifest with one supported and one unsupported row.
@@ -159,9 +130,10 @@ fn opened() -> Event {
 }
 
 fn scripted() -> (Harness<'static, LokaApp>, Rc<RefCell<Script>>) {
-    let script = Rc::new(RefCell::new(Script::default()));
-    script.borrow_mut().events.push_back(opened());
-    let mut harness = window(Box::new(ScriptedLink(script.clone())), [1280.0, 800.0]);
+    let link = ScriptedLink::new(Script { answer: started, ..Script::default() });
+    let script = link.script.clone();
+    script.borrow_mut().tell(opened());
+    let mut harness = window(LokaApp::new(Box::new(link)), [1280.0, 800.0]);
     harness.run_steps(4);
     (harness, script)
 }
@@ -189,7 +161,7 @@ fn space_pauses_shift_space_cancels_and_space_runs_again() {
     harness.run_steps(3);
     assert_eq!(script.borrow().asked.last(), Some(&Effect::Cancel));
     let run = harness.state().session().run.as_ref().unwrap().id;
-    script.borrow_mut().events.push_back(Event::ProbeFinished { run, cancelled: true, seconds: 1.0 });
+    script.borrow_mut().tell(Event::ProbeFinished { run, cancelled: true, seconds: 1.0 });
     harness.run_steps(3);
     harness.key_press(egui::Key::Space);
     harness.run_steps(3);
@@ -262,7 +234,7 @@ fn results_of_another_trace_are_refused() {
     let mut meta = trace.meta;
     meta.trace_digest = "sha256:0".to_owned();
     let results = Box::new(Results { meta, rows: Vec::new() });
-    script.borrow_mut().events.push_back(Event::ResultsOpened { path: "r.parquet".to_owned(), results });
+    script.borrow_mut().tell(Event::ResultsOpened { path: "r.parquet".to_owned(), results });
     harness.run_steps(3);
     assert!(harness.state().session().notices.iter().any(|notice| notice.text.contains("another trace")));
 }
@@ -333,14 +305,14 @@ fn rows_come(harness: &mut Harness<'_, LokaApp>, script: &Rc<RefCell<Script>>) -
     let session = harness.state().session();
     let (run, engine) = (session.run.as_ref().unwrap().id, session.engines.chosen.clone());
     let rows = ["cublaslt/bf16", ROWWISE].map(|kernel| row(harness, &engine, kernel)).to_vec();
-    script.borrow_mut().events.push_back(Event::Rows { run, rows });
+    script.borrow_mut().tell(Event::Rows { run, rows });
     harness.run_steps(4);
     run
 }
 
 #[test]
 fn the_engine_list_says_what_is_here_and_why_cuda_is_missing() {
-    let mut harness = window(Box::new(LocalLink::new(Arc::new(|| {}))), [1280.0, 800.0]);
+    let mut harness = window(LokaApp::new(Box::new(LocalLink::new(Arc::new(|| {})))), [1280.0, 800.0]);
     harness.run_steps(2);
     wait(&mut harness, "the engines", |app| !app.session().engines.looking);
     click(&mut harness, "Engine");
@@ -370,8 +342,8 @@ fn the_engine_list_says_what_is_here_and_why_cuda_is_missing() {
 fn choosing_an_engine_switches_live_and_comes_back() {
     let (mut harness, script) = scripted();
     let run = rows_come(&mut harness, &script);
-    script.borrow_mut().events.push_back(Event::ProbeFinished { run, cancelled: false, seconds: 1.0 });
-    script.borrow_mut().events.push_back(Event::EnginesFound { engines: with_gpu() });
+    script.borrow_mut().tell(Event::ProbeFinished { run, cancelled: false, seconds: 1.0 });
+    script.borrow_mut().tell(Event::EnginesFound { engines: with_gpu() });
     harness.run_steps(3);
     harness.key_press(egui::Key::E);
     harness.run_steps(3);
@@ -388,7 +360,7 @@ fn choosing_an_engine_switches_live_and_comes_back() {
     assert!(harness.state().session().rows().all(|row| row.device == GPU));
 
     let memory = DeviceMemory { total: 150_000_000_000, free: 120_000_000_000, peak: 2_100_000_000 };
-    script.borrow_mut().events.push_back(Event::EngineMemory { name: "cuda".to_owned(), memory });
+    script.borrow_mut().tell(Event::EngineMemory { name: "cuda".to_owned(), memory });
     harness.run_steps(3);
     assert!(harness.query_by_label("2.1 GB / 150 GB").is_some(), "memory is shown while the probe runs");
 
@@ -401,13 +373,13 @@ fn choosing_an_engine_switches_live_and_comes_back() {
 #[test]
 fn a_lost_engine_keeps_its_rows_and_offers_the_cpu() {
     let (mut harness, script) = scripted();
-    script.borrow_mut().events.push_back(Event::EnginesFound { engines: with_gpu() });
+    script.borrow_mut().tell(Event::EnginesFound { engines: with_gpu() });
     harness.run_steps(3);
     harness.state_mut().command(Command::SelectEngine { name: "cuda".to_owned() });
     harness.run_steps(3);
     rows_come(&mut harness, &script);
     let reason = "the GPU is lost to this process: an illegal address was read".to_owned();
-    script.borrow_mut().events.push_back(Event::EngineLost { name: "cuda".to_owned(), reason });
+    script.borrow_mut().tell(Event::EngineLost { name: "cuda".to_owned(), reason });
     harness.run_steps(3);
     assert_eq!(harness.state().session().rows().count(), 2, "finished rows are kept");
     assert!(!harness.state().session().is_running());
@@ -421,7 +393,7 @@ fn a_lost_engine_keeps_its_rows_and_offers_the_cpu() {
 #[test]
 fn measured_speeds_are_told_apart() {
     let (mut harness, script) = scripted();
-    script.borrow_mut().events.push_back(Event::EnginesFound { engines: with_gpu() });
+    script.borrow_mut().tell(Event::EnginesFound { engines: with_gpu() });
     harness.run_steps(3);
     harness.key_press(egui::Key::T);
     harness.run_steps(2);
@@ -430,7 +402,7 @@ fn measured_speeds_are_told_apart() {
     harness.state_mut().command(Command::SelectEngine { name: "cuda".to_owned() });
     harness.run_steps(3);
     let run = rows_come(&mut harness, &script);
-    script.borrow_mut().events.push_back(Event::ProbeFinished { run, cancelled: false, seconds: 1.0 });
+    script.borrow_mut().tell(Event::ProbeFinished { run, cancelled: false, seconds: 1.0 });
     harness.run_steps(3);
     let site = harness.state().session().trace.as_ref().unwrap().manifest().sites[0].id.clone();
     harness.state_mut().view_mut().select(site.clone(), None);
@@ -452,15 +424,10 @@ fn measured_speeds_are_told_apart() {
         let (site, kernel) = (site.clone(), KernelId::new(kernel));
         MeasuredLatency { site, gemm: Gemm::Fprop, kernel, latency: latency.clone() }
     });
-    script.borrow_mut().events.push_back(Event::Measured {
-        run,
-        latencies: latencies.to_vec(),
-        done: 0.5,
-        seconds: 2.0,
-    });
+    script.borrow_mut().tell(Event::Measured { run, latencies: latencies.to_vec(), done: 0.5, seconds: 2.0 });
     harness.run_steps(3);
     assert!(harness.query_by_label("timing 50 % · 2 s left").is_some(), "progress is shown");
-    script.borrow_mut().events.push_back(Event::MeasureFinished { run, problem: None });
+    script.borrow_mut().tell(Event::MeasureFinished { run, problem: None });
     harness.run_steps(3);
     assert!(harness.query_all_by_label_contains("2.25×, measured").next().is_some());
     assert!(harness.query_all_by_label_contains("measured here, 31 samples").next().is_some());

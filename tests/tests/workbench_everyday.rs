@@ -6,7 +6,6 @@
 
 use std::{
     cell::RefCell,
-    collections::VecDeque,
     path::{Path, PathBuf},
     rc::Rc,
     sync::Arc,
@@ -17,7 +16,7 @@ use egui_kittest::{Harness, kittest::Queryable as _};
 use loka::{
     LokaApp,
     layout::Pane,
-    link::{Link, LocalLink},
+    link::LocalLink,
     picker::{Ask, Picked, Picker},
     settings::{FileStore, Settings},
     theme::Ground,
@@ -29,10 +28,10 @@ use loka_core::{
     },
     plan::Plan,
     session::{
-        Circumstances, Command, Effect, Event, FileChange, FileKind, LogKind, NoticeKind, OpenedTrace, shared::News,
-        view::Column,
+        Circumstances, Command, Effect, Event, FileChange, FileKind, LogKind, NoticeKind, OpenedTrace, view::Column,
     },
 };
+use loka_tests::scripted::{Script, ScriptedLink, Window, window_by};
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -45,36 +44,23 @@ fn sample() -> PathBuf {
 const BASE: &str = "cublaslt/bf16";
 const ROWWISE: &str = "cublaslt/fp8-rowwise+fast";
 
-/// Plays events back and notes what was asked.
-#[derive(Default)]
-struct Script {
-    events: VecDeque<Event>,
-    asked: Vec<Effect>,
+/// A probe begins at once, and gives its rows when the test says so; tensors there are none.
+fn started(effect: &Effect) -> Option<Event> {
+    match effect {
+        Effect::Probe { run, mods, sites, .. } => {
+            let by = Box::new(made_here());
+            Some(Event::ProbeStarted { run: *run, mods: mods.clone(), sites: sites.clone(), by })
+        }
+        Effect::Inspect { trace, site } => {
+            let (trace, site, outcome) = (trace.clone(), site.clone(), Err("no such tensor".to_owned()));
+            Some(Event::SiteInspected { trace, other: None, site, outcome })
+        }
+        _ => None,
+    }
 }
 
-struct ScriptedLink(Rc<RefCell<Script>>);
-
-impl Link for ScriptedLink {
-    fn run(&mut self, effect: Effect) {
-        let mut script = self.0.borrow_mut();
-        if let Effect::Probe { run, mods, sites, .. } = &effect {
-            let by = Box::new(made_here());
-            script.events.push_back(Event::ProbeStarted { run: *run, mods: mods.clone(), sites: sites.clone(), by });
-        }
-        if let Effect::Inspect { trace, site } = &effect {
-            let (trace, site, outcome) = (trace.clone(), site.clone(), Err("no such tensor".to_owned()));
-            script.events.push_back(Event::SiteInspected { trace, other: None, site, outcome });
-        }
-        script.asked.push(effect);
-    }
-
-    fn poll(&mut self) -> Option<News> {
-        self.0.borrow_mut().events.pop_front().map(News::from)
-    }
-
-    fn busy(&self) -> Option<String> {
-        None
-    }
+fn link() -> ScriptedLink {
+    ScriptedLink::new(Script { answer: started, ..Script::default() })
 }
 
 fn made_here() -> Circumstances {
@@ -135,22 +121,18 @@ fn row(site: &SiteId, kernel: &str, error: f64) -> ResultRow {
     }
 }
 
-type Window = Harness<'static, LokaApp>;
 type Asked = Rc<RefCell<Script>>;
 
 fn shown(app: LokaApp, size: [f32; 2]) -> Window {
-    let draw = |ui: &mut egui::Ui, app: &mut LokaApp| {
-        app.tick(&ui.ctx().clone());
-        app.draw(ui);
-    };
     // Letters that no face has are boxes, as in the window.
-    Harness::builder().with_size(size).with_max_steps(60).allow_missing_glyphs().build_ui_state(draw, app)
+    window_by(Harness::builder().with_size(size).with_max_steps(60).allow_missing_glyphs(), app)
 }
 
 fn scripted_as(trace: OpenedTrace, size: [f32; 2], with: impl FnOnce(LokaApp) -> LokaApp) -> (Window, Asked) {
-    let script = Rc::new(RefCell::new(Script::default()));
-    script.borrow_mut().events.push_back(Event::TraceOpened { trace: Box::new(trace) });
-    let mut harness = shown(with(LokaApp::new(Box::new(ScriptedLink(script.clone())))), size);
+    let link = link();
+    let script = link.script.clone();
+    script.borrow_mut().tell(Event::TraceOpened { trace: Box::new(trace) });
+    let mut harness = shown(with(LokaApp::new(Box::new(link))), size);
     harness.run_steps(4);
     (harness, script)
 }
@@ -167,13 +149,13 @@ fn finish(harness: &mut Window, script: &Asked) {
     let run = session.run.as_ref().unwrap().id;
     let sites: Vec<SiteId> = session.sites().iter().take(2).map(|site| site.id.clone()).collect();
     let rows = sites.iter().flat_map(|site| [row(site, BASE, 0.003), row(site, ROWWISE, 0.123_456_789)]).collect();
-    script.borrow_mut().events.push_back(Event::Rows { run, rows });
-    script.borrow_mut().events.push_back(Event::ProbeFinished { run, cancelled: false, seconds: 2.5 });
+    script.borrow_mut().tell(Event::Rows { run, rows });
+    script.borrow_mut().tell(Event::ProbeFinished { run, cancelled: false, seconds: 2.5 });
     harness.run_steps(4);
 }
 
 fn tell(harness: &mut Window, script: &Asked, event: Event) {
-    script.borrow_mut().events.push_back(event);
+    script.borrow_mut().tell(event);
     harness.run_steps(4);
 }
 
@@ -249,8 +231,9 @@ fn drop_files(harness: &mut Window, paths: &[&str]) {
 
 #[test]
 fn files_dropped_together_open_in_their_order() {
-    let script = Rc::new(RefCell::new(Script::default()));
-    let mut harness = shown(LokaApp::new(Box::new(ScriptedLink(script.clone()))), [1280.0, 800.0]);
+    let link = link();
+    let script = link.script.clone();
+    let mut harness = shown(LokaApp::new(Box::new(link)), [1280.0, 800.0]);
     drop_files(&mut harness, &["a.plan.json", "a.results.parquet", "a.trace.safetensors"]);
     let last = |script: &Asked| script.borrow().asked.last().cloned();
     assert_eq!(last(&script), Some(Effect::LoadTrace { path: "a.trace.safetensors".to_owned() }));
@@ -364,8 +347,9 @@ fn recent_files_come_back_go_and_are_greyed_when_missing() {
     settings.recent.add("/nowhere/gone.trace.safetensors", FileKind::Trace);
     std::fs::write(&store, settings.to_json()).unwrap();
 
-    let script = Rc::new(RefCell::new(Script::default()));
-    let app = LokaApp::new(Box::new(ScriptedLink(script.clone()))).with_store(Arc::new(FileStore::at(&store)));
+    let link = link();
+    let script = link.script.clone();
+    let app = LokaApp::new(Box::new(link)).with_store(Arc::new(FileStore::at(&store)));
     let mut harness = shown(app, [1280.0, 800.0]);
     harness.run_steps(3);
     assert!(harness.query_by_label("no such file or folder").is_some(), "the reason is said");

@@ -3,14 +3,14 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
-use std::{cell::RefCell, collections::VecDeque, rc::Rc};
+use std::{cell::RefCell, rc::Rc};
 
 use egui::{Key, Modifiers};
 use egui_kittest::{
     Harness,
     kittest::{NodeT as _, Queryable as _},
 };
-use loka::{LokaApp, commands, link::Link};
+use loka::{LokaApp, commands};
 use loka_core::{
     model::{
         ErrorSummary, Estimate, Gemm, GemmShape, KernelId, Latency, LatencySource, Manifest, ModKind, ModSet,
@@ -18,10 +18,10 @@ use loka_core::{
     },
     session::{
         Command, Effect, Event, SeriesState,
-        shared::News,
         view::{Column, SeriesTable, SiteSeries, Sort},
     },
 };
+use loka_tests::scripted::{Script, ScriptedLink, Window, window_by};
 
 const SITES: [&str; 7] = [
     "net.layers.0.mlp.fc1",
@@ -35,28 +35,6 @@ const SITES: [&str; 7] = [
 const BF16: &str = "cublaslt/bf16";
 const FAST: &str = "cublaslt/fp8-rowwise+fast";
 const OTHER: &str = "te/current";
-
-#[derive(Default)]
-struct Script {
-    events: VecDeque<Event>,
-    asked: Vec<Effect>,
-}
-
-struct ScriptedLink(Rc<RefCell<Script>>);
-
-impl Link for ScriptedLink {
-    fn run(&mut self, effect: Effect) {
-        self.0.borrow_mut().asked.push(effect);
-    }
-
-    fn poll(&mut self) -> Option<News> {
-        self.0.borrow_mut().events.pop_front().map(News::from)
-    }
-
-    fn busy(&self) -> Option<String> {
-        None
-    }
-}
 
 fn row(site: &str, gemm: Gemm, kernel: &str, error: f64, speedup: f64) -> ResultRow {
     let around = |value: f64| Estimate::new(value, 0.9 * value, 1.1 * value);
@@ -137,22 +115,13 @@ fn results(names: &[String]) -> Results {
     Results { meta, rows }
 }
 
-type Window = Harness<'static, LokaApp>;
-
 fn opened(names: &[String]) -> (Window, Rc<RefCell<Script>>) {
-    let script = Rc::new(RefCell::new(Script::default()));
+    let link = ScriptedLink::default();
+    let script = link.script.clone();
     let results = Box::new(results(names));
-    script.borrow_mut().events.push_back(Event::ResultsOpened { path: "made.results.parquet".to_owned(), results });
-    let app = LokaApp::new(Box::new(ScriptedLink(script.clone())));
-    let draw = |ui: &mut egui::Ui, app: &mut LokaApp| {
-        app.tick(&ui.ctx().clone());
-        app.draw(ui);
-    };
-    let mut harness = Harness::builder()
-        .with_size([1440.0, 900.0])
-        .with_max_steps(8)
-        .allow_missing_glyphs()
-        .build_ui_state(draw, app);
+    script.borrow_mut().tell(Event::ResultsOpened { path: "made.results.parquet".to_owned(), results });
+    let builder = Harness::builder().with_size([1440.0, 900.0]).with_max_steps(8).allow_missing_glyphs();
+    let mut harness = window_by(builder, LokaApp::new(Box::new(link)));
     harness.run_steps(5);
     (harness, script)
 }
@@ -481,7 +450,7 @@ fn steps_of_a_series_can_be_the_columns() {
     };
     let table = Box::new(SeriesTable::of(SITES.len(), vec![series(0), series(3)]));
     let path = "made.results.parquet".to_owned();
-    script.borrow_mut().events.push_back(Event::SeriesRead { path, table: Ok(table) });
+    script.borrow_mut().tell(Event::SeriesRead { path, table: Ok(table) });
     harness.run_steps(4);
     assert!(harness.query_by_label("Heatmap of 7 sites and 3 columns").is_some());
     select(&mut harness, SITES[3]);
@@ -500,7 +469,7 @@ fn a_trace_without_its_file_says_why_there_are_no_series() {
     let (mut harness, script) = sample();
     harness.state_mut().command(Command::ReadSeries);
     let (path, table) = ("made.results.parquet".to_owned(), Err("the trace is not open".to_owned()));
-    script.borrow_mut().events.push_back(Event::SeriesRead { path, table });
+    script.borrow_mut().tell(Event::SeriesRead { path, table });
     harness.run_steps(3);
     assert_eq!(harness.state().session().series, SeriesState::Failed("the trace is not open".to_owned()));
 }

@@ -9,20 +9,17 @@ use std::{
 };
 
 use egui::{Event, Key, Modifiers, PointerButton, Pos2};
-use egui_kittest::{Harness, kittest::Queryable as _};
+use egui_kittest::kittest::Queryable as _;
 use loka::{LokaApp, layout::Pane, link::LocalLink};
-use loka_tests::sample;
-
-type Window = Harness<'static, LokaApp>;
+use loka_tests::{
+    sample,
+    scripted::{Window, window},
+};
 
 /// With the sample's sites.
-fn window() -> Window {
+fn opened() -> Window {
     let app = LokaApp::new(Box::new(LocalLink::new(Arc::new(|| {}))));
-    let draw = |ui: &mut egui::Ui, app: &mut LokaApp| {
-        app.tick(&ui.ctx().clone());
-        app.draw(ui);
-    };
-    let mut harness = Harness::builder().with_size([1280.0, 800.0]).with_max_steps(8).build_ui_state(draw, app);
+    let mut harness = window(app, [1280.0, 800.0]);
     harness.state_mut().open(sample().to_string_lossy().into_owned());
     let start = Instant::now();
     while harness.state().session().sites().is_empty() {
@@ -62,14 +59,14 @@ fn selected(harness: &Window) -> Option<usize> {
 
 #[test]
 fn every_press_of_a_frame_counts_in_its_order() {
-    let mut harness = window();
+    let mut harness = opened();
     at_once(&mut harness, [Key::End, Key::Home, Key::ArrowDown, Key::ArrowDown].map(press));
     assert_eq!(selected(&harness), Some(2));
 }
 
 #[test]
 fn letters_behind_a_click_go_to_the_clicked_field() {
-    let mut harness = window();
+    let mut harness = opened();
     let field = harness.get_by_label("Filter sites").rect().center();
     // Alone these letters open views, the review among them.
     at_once(&mut harness, clicked(field).into_iter().chain(typed("v")).chain(typed("f")));
@@ -79,7 +76,7 @@ fn letters_behind_a_click_go_to_the_clicked_field() {
 
 #[test]
 fn a_key_behind_a_click_elsewhere_is_still_a_key() {
-    let mut harness = window();
+    let mut harness = opened();
     at_once(&mut harness, [press(Key::Home)]);
     let tab = harness.get_by_label("Site").rect().center();
     at_once(&mut harness, clicked(tab).into_iter().chain([press(Key::ArrowDown)]));
@@ -88,7 +85,7 @@ fn a_key_behind_a_click_elsewhere_is_still_a_key() {
 
 #[test]
 fn letters_behind_a_key_that_opens_a_field_go_there() {
-    let mut harness = window();
+    let mut harness = opened();
     at_once(&mut harness, typed("f").into_iter().chain(typed("v")).chain(typed("o")));
     assert_eq!(harness.state().view().filter, "vo");
 }

@@ -3,69 +3,24 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
-use std::{cell::RefCell, collections::VecDeque, rc::Rc};
+use std::{cell::RefCell, rc::Rc};
 
 use egui::Key;
-use egui_kittest::{
-    Harness,
-    kittest::{NodeT as _, Queryable as _},
-};
-use loka::{
-    LokaApp,
-    clock::now,
-    layout::Pane,
-    link::{Link, Standing},
-};
+use egui_kittest::kittest::{NodeT as _, Queryable as _};
+use loka::{LokaApp, clock::now, layout::Pane};
 use loka_core::{
     model::{Gemm, KernelId, Moment, SiteId},
     review::Role,
     session::{
-        Command, Effect, Event,
+        Command, Event,
         shared::{Author, By, News, Person, Place},
         view::Column,
     },
 };
-use loka_tests::big;
-
-#[derive(Default)]
-struct Script {
-    news: VecDeque<News>,
-    looked: Vec<Place>,
-    people: Vec<Person>,
-}
-
-struct ScriptedLink(Rc<RefCell<Script>>);
-
-impl Link for ScriptedLink {
-    fn run(&mut self, _: Effect) {}
-
-    fn poll(&mut self) -> Option<News> {
-        self.0.borrow_mut().news.pop_front()
-    }
-
-    fn busy(&self) -> Option<String> {
-        None
-    }
-
-    fn submit(&mut self, _: Command) -> Option<Command> {
-        None
-    }
-
-    fn me(&self) -> Author {
-        me()
-    }
-
-    fn look(&mut self, place: Place) {
-        let looked = &mut self.0.borrow_mut().looked;
-        if looked.last() != Some(&place) {
-            looked.push(place);
-        }
-    }
-
-    fn standing(&self) -> Standing {
-        Standing::Joined { people: self.0.borrow().people.clone(), me: me() }
-    }
-}
+use loka_tests::{
+    big,
+    scripted::{Script, ScriptedLink, Window, window},
+};
 
 fn me() -> Author {
     Author::new(1, "Me")
@@ -75,25 +30,19 @@ fn person(key: u64, name: &str, role: Role, site: Option<&SiteId>, view: &str) -
     Person { key, name: name.to_owned(), role, at: Place { site: site.cloned(), view: view.to_owned() } }
 }
 
-type Window = Harness<'static, LokaApp>;
-
-fn window() -> (Window, Rc<RefCell<Script>>, Vec<SiteId>) {
+fn joined() -> (Window, Rc<RefCell<Script>>, Vec<SiteId>) {
     let results = big::results(6, 5);
     let sites: Vec<SiteId> = results.meta.manifest.sites.iter().map(|site| site.id.clone()).collect();
-    let script = Rc::new(RefCell::new(Script::default()));
+    let link = ScriptedLink::new(Script { me: me(), ..Script::default() });
+    let script = link.script.clone();
     let opened = Event::ResultsOpened { path: "made.results.parquet".to_owned(), results: Box::new(results) };
-    script.borrow_mut().news.push_back(News::from(opened));
-    script.borrow_mut().people = vec![
+    script.borrow_mut().tell(opened);
+    script.borrow_mut().people = Some(vec![
         person(1, "Me", Role::Owner, None, ""),
         person(2, "Bo", Role::Reviewer, None, "Heatmap"),
         person(3, "Anna", Role::Approver, Some(&sites[3]), "Plan"),
-    ];
-    let app = LokaApp::new(Box::new(ScriptedLink(script.clone())));
-    let draw = |ui: &mut egui::Ui, app: &mut LokaApp| {
-        app.tick(&ui.ctx().clone());
-        app.draw(ui);
-    };
-    let mut harness = Harness::builder().with_size([1280.0, 800.0]).with_max_steps(8).build_ui_state(draw, app);
+    ]);
+    let mut harness = window(LokaApp::new(Box::new(link)), [1280.0, 800.0]);
     harness.run_steps(4);
     harness.state_mut().view_mut().select(sites[0].clone(), None);
     harness.run_steps(2);
@@ -102,7 +51,7 @@ fn window() -> (Window, Rc<RefCell<Script>>, Vec<SiteId>) {
 
 #[test]
 fn where_this_person_looks_is_told() {
-    let (mut harness, script, sites) = window();
+    let (mut harness, script, sites) = joined();
     let last = |script: &Rc<RefCell<Script>>| script.borrow().looked.last().cloned().unwrap();
     assert_eq!(last(&script).site, Some(sites[0].clone()));
     harness.state_mut().view_mut().select(sites[2].clone(), None);
@@ -116,7 +65,7 @@ fn where_this_person_looks_is_told() {
 
 #[test]
 fn who_else_is_here_is_told_with_their_place_and_leads_there() {
-    let (mut harness, script, sites) = window();
+    let (mut harness, script, sites) = joined();
     harness.get_by_label("with 2 others").hover();
     harness.run_steps(6);
     let hint = format!("Anna, approver, at {} in Plan\nBo, reviewer, in Heatmap", sites[3]);
@@ -137,7 +86,7 @@ fn who_else_is_here_is_told_with_their_place_and_leads_there() {
 
     // Bo is at no site; then at one that this session does not have.
     for site in [None, Some(SiteId::new("nowhere"))] {
-        script.borrow_mut().people[1].at.site = site.clone();
+        script.borrow_mut().people.as_mut().unwrap()[1].at.site = site.clone();
         harness.run_steps(2);
         harness.get_by_label("with 2 others").click_accesskit();
         harness.run_steps(3);
@@ -148,17 +97,17 @@ fn who_else_is_here_is_told_with_their_place_and_leads_there() {
         harness.get_by_label("with 2 others").click_accesskit();
         harness.run_steps(3);
     }
-    script.borrow_mut().people.remove(1);
+    script.borrow_mut().people.as_mut().unwrap().remove(1);
     harness.run_steps(2);
     assert!(harness.query_by_label("with Anna").is_some());
-    script.borrow_mut().people.remove(1);
+    script.borrow_mut().people.as_mut().unwrap().remove(1);
     harness.run_steps(2);
     assert!(harness.query_by_label("with Anna").is_none(), "alone");
 }
 
 #[test]
 fn what_somebody_else_chose_says_so() {
-    let (mut harness, script, sites) = window();
+    let (mut harness, script, sites) = joined();
     let column = |kernel: &KernelId| Some(Column { gemm: Gemm::Fprop, kernel: kernel.clone() });
     let kernel = harness.state().session().rows().find(|row| row.site == sites[0] && row.supported);
     let kernel = kernel.map(|row| row.kernel.clone()).unwrap();
@@ -167,7 +116,7 @@ fn what_somebody_else_chose_says_so() {
         seq += 1;
         let at = Moment(now().0 - 1000 * seconds_ago);
         let by = By { at, ..By::numbered(author, seq) };
-        script.borrow_mut().news.push_back(News::Command { by, seq, command: Box::new(command) });
+        script.borrow_mut().tell(News::Command { by, seq, command: Box::new(command) });
         harness.run_steps(3);
     };
     let set = |reason: &str| Command::SetOverride {
@@ -192,4 +141,23 @@ fn what_somebody_else_chose_says_so() {
     harness.state_mut().view_mut().select(sites[1].clone(), None);
     harness.run_steps(2);
     assert!(harness.query_by_label_contains("chose this").is_none(), "at its site alone");
+}
+
+#[test]
+fn the_served_folder_is_there_to_choose_from() {
+    let mut link = ScriptedLink::new(Script { me: me(), people: Some(Vec::new()), ..Script::default() });
+    link.files = (0..20).map(|week| format!("runs/week-{week}.trace.safetensors")).collect();
+    link.files.extend(["ranks", "a.results.parquet", "a.plan.json"].map(str::to_owned));
+    let mut harness = window(LokaApp::new(Box::new(link)), [1280.0, 1000.0]);
+    harness.run_steps(3);
+    assert!(harness.query_by_label("21 traces in the served folder").is_some());
+    assert!(harness.query_by_label("runs/week-7.trace.safetensors").is_some());
+    assert!(harness.query_by_label("ranks").is_some(), "the shards of a run");
+    assert!(harness.query_by_label("a.plan.json").is_none(), "nothing to begin with");
+    harness.get_by_label("Find a trace").focus();
+    harness.run_steps(2);
+    harness.event(egui::Event::Text("WEEK 17".to_owned()));
+    harness.run_steps(3);
+    assert!(harness.query_by_label("runs/week-17.trace.safetensors").is_some());
+    assert!(harness.query_by_label("runs/week-7.trace.safetensors").is_none());
 }

@@ -3,40 +3,24 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
-use std::{cell::RefCell, collections::VecDeque, rc::Rc};
-
 use egui::{Event, Key, Modifiers, PointerButton, Pos2, Rect, vec2};
 use egui_kittest::{Harness, kittest::Queryable as _};
-use loka::{LokaApp, commands::ColorBy, link::Link};
+use loka::{LokaApp, commands::ColorBy};
 use loka_core::{
     dispatch::Policy,
     model::{
         ErrorSummary, Estimate, Gemm, GemmShape, KernelId, Latency, LatencySource, ModKind, ModSet, ResultRow, Results,
         Site,
     },
-    session::{Command, Effect, Event as Told, shared::News, view::GroupBy},
+    session::{Command, Event as Told, view::GroupBy},
 };
+use loka_tests::scripted::{ScriptedLink, Window, window};
 
 const ROWWISE: &str = "cublaslt/fp8-rowwise+fast";
 const TENSORWISE: &str = "cublaslt/fp8-tensorwise";
 const TORCH: &str = "pytorch/fp8-rowwise+fast";
 const BF16: [&str; 2] = ["cublaslt/bf16", "pytorch/bf16"];
 const SITES: usize = 6;
-
-#[derive(Clone, Default)]
-struct Script(Rc<RefCell<VecDeque<Told>>>);
-
-impl Link for Script {
-    fn run(&mut self, _: Effect) {}
-
-    fn poll(&mut self) -> Option<News> {
-        self.0.borrow_mut().pop_front().map(News::from)
-    }
-
-    fn busy(&self) -> Option<String> {
-        None
-    }
-}
 
 /// Whether rows have latencies, and forward ones loss costs.
 #[derive(Clone, Copy)]
@@ -110,21 +94,16 @@ fn results(known: Known) -> Results {
     Results { meta, rows }
 }
 
-fn window(known: Known) -> (Harness<'static, LokaApp>, Script) {
-    let script = Script::default();
+fn opened(known: Known) -> (Window, ScriptedLink) {
+    let link = ScriptedLink::default();
     let told = Told::ResultsOpened { path: "made.results.parquet".to_owned(), results: Box::new(results(known)) };
-    script.0.borrow_mut().push_back(told);
-    let app = LokaApp::new(Box::new(script.clone()));
-    let draw = |ui: &mut egui::Ui, app: &mut LokaApp| {
-        app.tick(&ui.ctx().clone());
-        app.draw(ui);
-    };
-    let mut harness = Harness::builder().with_size([1280.0, 800.0]).with_max_steps(8).build_ui_state(draw, app);
+    link.script.borrow_mut().tell(told);
+    let mut harness = window(LokaApp::new(Box::new(link.clone())), [1280.0, 800.0]);
     harness.run_steps(4);
     assert!(harness.state().session().has_rows());
     harness.key_press(Key::Num2);
     harness.run_steps(3);
-    (harness, script)
+    (harness, link)
 }
 
 fn click(harness: &mut Harness<'_, LokaApp>, label: &str) {
@@ -189,7 +168,7 @@ fn drag(harness: &mut Harness<'_, LokaApp>, from: Pos2, to: Pos2, button: Pointe
 #[test]
 fn a_line_is_pulled_and_one_undo_takes_it_back() {
     for (label, pull) in [("Error threshold, MERE", vec2(0.0, -60.0)), ("Speed-up threshold", vec2(70.0, 0.0))] {
-        let (mut harness, _script) = window(ALL);
+        let (mut harness, _link) = opened(ALL);
         // Off the crossing of the two lines and off every label.
         let grip = rect_of(&harness, label).center() + vec2(17.0, 23.0) * vec2(pull.y, pull.x).normalized();
         drag(&mut harness, grip, grip + pull, PointerButton::Primary, Modifiers::NONE);
@@ -209,7 +188,7 @@ fn a_line_is_pulled_and_one_undo_takes_it_back() {
 
 #[test]
 fn a_line_is_nudged_by_the_arrows_and_not_the_selection() {
-    let (mut harness, _script) = window(ALL);
+    let (mut harness, _link) = opened(ALL);
     let site = harness.state().view().site.clone();
     harness.get_by_label("Error threshold, MERE").focus();
     harness.run_steps(3);
@@ -234,7 +213,7 @@ fn a_line_is_nudged_by_the_arrows_and_not_the_selection() {
 
 #[test]
 fn thresholds_move_by_name() {
-    let (mut harness, _script) = window(ALL);
+    let (mut harness, _link) = opened(ALL);
     for (text, moved) in [
         ("Raise the error threshold", (1.0, 0.0)),
         ("Lower the error threshold", (-1.0, 0.0)),
@@ -251,7 +230,7 @@ fn thresholds_move_by_name() {
 
 #[test]
 fn quadrants_say_how_many_and_how_much_time() {
-    let (harness, _script) = window(ALL);
+    let (harness, _link) = opened(ALL);
     for word in ["safe & fast · ", "unsafe & fast · "] {
         let label = harness.query_all_by_label_contains(word).next().unwrap();
         let text = format!("{label:?}");
@@ -261,7 +240,7 @@ fn quadrants_say_how_many_and_how_much_time() {
 
 #[test]
 fn a_box_picks_sites_and_shift_adds() {
-    let (mut harness, _script) = window(ALL);
+    let (mut harness, _link) = opened(ALL);
     let area = rect_of(&harness, "Quadrant, ").shrink(14.0);
     // All of it; then a corner without a point; then the left half added.
     drag(&mut harness, area.left_top(), area.right_bottom(), PointerButton::Primary, Modifiers::NONE);
@@ -281,7 +260,7 @@ fn a_box_picks_sites_and_shift_adds() {
 
 #[test]
 fn points_are_stepped_by_tab_arrows_and_keys() {
-    let (mut harness, _script) = window(ALL);
+    let (mut harness, _link) = opened(ALL);
     let column = |harness: &Harness<'_, LokaApp>| harness.state().view().column.clone().unwrap();
     let site = harness.state().view().site.clone().unwrap();
     harness.get_by_label_contains(&format!("Point fprop {ROWWISE}")).click();
@@ -303,7 +282,7 @@ fn points_are_stepped_by_tab_arrows_and_keys() {
 
 #[test]
 fn a_point_of_another_site_is_told_and_selected() {
-    let (mut harness, _script) = window(ALL);
+    let (mut harness, _link) = opened(ALL);
     let sites: Vec<_> = harness.state().session().index().ids()[..SITES].to_vec();
     let select = |harness: &mut Harness<'_, LokaApp>, at: usize| {
         harness.state_mut().view_mut().select(sites[at].clone(), None);
@@ -324,7 +303,7 @@ fn a_point_of_another_site_is_told_and_selected() {
 
 #[test]
 fn colours_are_by_what_was_asked() {
-    let (mut harness, _script) = window(ALL);
+    let (mut harness, _link) = opened(ALL);
     for (text, by) in [
         ("Colour points by library", ColorBy::Group(GroupBy::Library)),
         ("Colour points by recipe", ColorBy::Group(GroupBy::Recipe)),
@@ -340,7 +319,7 @@ fn colours_are_by_what_was_asked() {
 
 #[test]
 fn it_zooms_moves_and_comes_back() {
-    let (mut harness, _script) = window(ALL);
+    let (mut harness, _link) = opened(ALL);
     let area = rect_of(&harness, "Quadrant, ");
     let shown = |harness: &Harness<'_, LokaApp>| harness.state().view().quadrant.shown;
     let whole = shown(&harness);
@@ -366,7 +345,7 @@ fn it_zooms_moves_and_comes_back() {
 
 #[test]
 fn what_has_no_place_is_listed_with_the_reason() {
-    let (mut harness, _script) = window(ALL);
+    let (mut harness, _link) = opened(ALL);
     click(&mut harness, "3 without a place…");
     assert!(harness.query_all_by_label_contains("no speed-up: nobody timed this shape").next().is_some());
     act(&mut harness, "List what has no place");
@@ -375,7 +354,7 @@ fn what_has_no_place_is_listed_with_the_reason() {
 
 #[test]
 fn arrows_come_with_the_mods() {
-    let (mut harness, script) = window(ALL);
+    let (mut harness, link) = opened(ALL);
     act(&mut harness, "Arrows from before the mods");
     assert!(!harness.state().view().quadrant.arrows, "no mod is on: the action is greyed");
     let mut results = results(ALL);
@@ -386,7 +365,7 @@ fn arrows_come_with_the_mods() {
         }
     }
     let told = Told::ResultsOpened { path: "more.results.parquet".to_owned(), results: Box::new(results) };
-    script.0.borrow_mut().push_back(told);
+    link.script.borrow_mut().tell(told);
     harness.run_steps(2);
     harness.state_mut().command(Command::ToggleMod { kind: ModKind::BlockNorm });
     harness.run_steps(3);
@@ -395,7 +374,7 @@ fn arrows_come_with_the_mods() {
 }
 
 fn frontier(known: Known) -> Harness<'static, LokaApp> {
-    let (mut harness, _) = window(known);
+    let (mut harness, _) = opened(known);
     harness.key_press(Key::Num3);
     harness.run_steps(4);
     harness
@@ -459,8 +438,8 @@ fn an_empty_frontier_says_why_and_what_helps() {
 /// The shader's shapes are the painter's: the same window drawn with and without it differs in soft edges.
 #[test]
 fn the_shader_draws_what_the_painter_draws() {
-    let (mut painted, _) = window(ALL);
-    let (mut shaded, _) = window(ALL);
+    let (mut painted, _) = opened(ALL);
+    let (mut shaded, _) = opened(ALL);
     let area = rect_of(&painted, "Quadrant, ");
     painted.event(Event::PointerGone);
     painted.run_steps(2);
@@ -468,7 +447,7 @@ fn the_shader_draws_what_the_painter_draws() {
         eprintln!("skipped: no adapter to draw with");
         return;
     };
-    let app = std::mem::replace(shaded.state_mut(), LokaApp::new(Box::new(Script::default())));
+    let app = std::mem::replace(shaded.state_mut(), LokaApp::new(Box::new(ScriptedLink::default())));
     let drawn = egui_kittest::wgpu::create_render_state(egui_kittest::wgpu::default_wgpu_setup(), Default::default());
     *shaded.state_mut() = app.with_gpu(drawn.target_format);
     shaded.run_steps(2);

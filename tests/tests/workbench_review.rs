@@ -3,11 +3,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
-use std::{cell::RefCell, collections::VecDeque, rc::Rc};
+use std::{cell::RefCell, rc::Rc};
 
 use egui::{Key, Modifiers};
-use egui_kittest::{Harness, kittest::Queryable as _};
-use loka::{LokaApp, layout::Pane, link::Link};
+use egui_kittest::kittest::Queryable as _;
+use loka::{LokaApp, layout::Pane};
 use loka_core::{
     model::{Gemm, KernelId, Moment, SiteId},
     plan::{Plan, standing},
@@ -17,39 +17,16 @@ use loka_core::{
         shared::{Author, By, News},
     },
 };
-use loka_tests::big;
+use loka_tests::{
+    big,
+    scripted::{self, Script, ScriptedLink, window},
+};
 
-#[derive(Default)]
-struct Script {
-    news: VecDeque<News>,
-    asked: Vec<Effect>,
-    me: Author,
-}
-
-struct ScriptedLink(Rc<RefCell<Script>>);
-
-impl Link for ScriptedLink {
-    fn run(&mut self, effect: Effect) {
-        let mut script = self.0.borrow_mut();
-        if let Effect::Sign { statement, .. } = &effect {
-            let key = key_of(&statement.name);
-            let approval = Ok(Box::new(Approval::sign(statement.clone(), &key)));
-            script.news.push_back(News::from(Event::Signed { approval }));
-        }
-        script.asked.push(effect);
-    }
-
-    fn poll(&mut self) -> Option<News> {
-        self.0.borrow_mut().news.pop_front()
-    }
-
-    fn busy(&self) -> Option<String> {
-        None
-    }
-
-    fn me(&self) -> Author {
-        self.0.borrow().me.clone()
-    }
+/// Whoever is asked signs.
+fn signed(effect: &Effect) -> Option<Event> {
+    let Effect::Sign { statement, .. } = effect else { return None };
+    let approval = Ok(Box::new(Approval::sign(statement.clone(), &key_of(&statement.name))));
+    Some(Event::Signed { approval })
 }
 
 fn key_of(name: &str) -> SecretKey {
@@ -57,7 +34,7 @@ fn key_of(name: &str) -> SecretKey {
 }
 
 struct Window {
-    harness: Harness<'static, LokaApp>,
+    harness: scripted::Window,
     script: Rc<RefCell<Script>>,
 }
 
@@ -67,16 +44,12 @@ fn person(name: &str, role: Role) -> Author {
 
 impl Window {
     fn new(me: Author, size: [f32; 2]) -> Self {
-        let script = Rc::new(RefCell::new(Script { me, ..Script::default() }));
+        let link = ScriptedLink::new(Script { me, answer: signed, ..Script::default() });
+        let script = link.script.clone();
         let results = Box::new(big::results(24, 3));
         let opened = Event::ResultsOpened { path: "made.results.parquet".to_owned(), results };
-        script.borrow_mut().news.push_back(News::from(opened));
-        let app = LokaApp::new(Box::new(ScriptedLink(script.clone())));
-        let draw = |ui: &mut egui::Ui, app: &mut LokaApp| {
-            app.tick(&ui.ctx().clone());
-            app.draw(ui);
-        };
-        let harness = Harness::builder().with_size(size).with_max_steps(8).build_ui_state(draw, app);
+        script.borrow_mut().tell(opened);
+        let harness = window(LokaApp::new(Box::new(link)), size);
         let mut window = Self { harness, script };
         window.harness.run_steps(6);
         window
@@ -104,7 +77,7 @@ impl Window {
     fn other(&mut self, who: &Author, command: Command) {
         let by = By { at: Moment::of_seconds(1_795_176_000), ..By::numbered(who.clone(), 1) };
         let news = News::Command { by, seq: 1, command: Box::new(command) };
-        self.script.borrow_mut().news.push_back(news);
+        self.script.borrow_mut().tell(news);
         self.harness.run_steps(4);
     }
 

@@ -3,11 +3,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
-use std::{cell::RefCell, collections::VecDeque, path::Path, rc::Rc};
+use std::{cell::RefCell, path::Path, rc::Rc};
 
 use egui::{Key, Modifiers};
-use egui_kittest::{Harness, kittest::Queryable as _};
-use loka::{LokaApp, link::Link};
+use egui_kittest::kittest::Queryable as _;
+use loka::LokaApp;
 use loka_core::{
     engine::CpuEngine,
     model::{
@@ -15,35 +15,14 @@ use loka_core::{
         SiteId,
     },
     plan::build,
-    session::{Command, Effect, Event, shared::News, view::Column},
+    session::{Command, Effect, Event, view::Column},
 };
+use loka_tests::scripted::{Script, ScriptedLink, Window, window};
 
 const BF16: &str = "cublaslt/bf16";
 const ROWWISE: &str = "cublaslt/fp8-rowwise+fast";
 const TENSORWISE: &str = "cublaslt/fp8-tensorwise";
 const BLOCKWISE: &str = "deepgemm/blockwise";
-
-#[derive(Default)]
-struct Script {
-    events: VecDeque<Event>,
-    asked: Vec<Effect>,
-}
-
-struct ScriptedLink(Rc<RefCell<Script>>);
-
-impl Link for ScriptedLink {
-    fn run(&mut self, effect: Effect) {
-        self.0.borrow_mut().asked.push(effect);
-    }
-
-    fn poll(&mut self) -> Option<News> {
-        self.0.borrow_mut().events.pop_front().map(News::from)
-    }
-
-    fn busy(&self) -> Option<String> {
-        None
-    }
-}
 
 /// The sample's sites: one kernel safe, one unsafe, one uncertain and slow, one that cannot run.
 fn results() -> Results {
@@ -113,18 +92,12 @@ fn row(site: &SiteId, gemm: Gemm, kernel: &str, shape: GemmShape, error: f64, us
     }
 }
 
-type Window = Harness<'static, LokaApp>;
-
-fn window(size: [f32; 2]) -> (Window, Rc<RefCell<Script>>) {
-    let script = Rc::new(RefCell::new(Script::default()));
+fn opened(size: [f32; 2]) -> (Window, Rc<RefCell<Script>>) {
+    let link = ScriptedLink::default();
+    let script = link.script.clone();
     let opened = Event::ResultsOpened { path: "made.results.parquet".to_owned(), results: Box::new(results()) };
-    script.borrow_mut().events.push_back(opened);
-    let app = LokaApp::new(Box::new(ScriptedLink(script.clone())));
-    let draw = |ui: &mut egui::Ui, app: &mut LokaApp| {
-        app.tick(&ui.ctx().clone());
-        app.draw(ui);
-    };
-    let mut harness = Harness::builder().with_size(size).with_max_steps(8).build_ui_state(draw, app);
+    script.borrow_mut().tell(opened);
+    let mut harness = window(LokaApp::new(Box::new(link)), size);
     harness.run_steps(4);
     let first = site(&harness, 0);
     harness.state_mut().view_mut().select(first, None);
@@ -168,7 +141,7 @@ fn shown_gemm(harness: &Window) -> Option<Gemm> {
 
 #[test]
 fn brackets_turn_the_gemms() {
-    let (mut harness, _) = window([1280.0, 800.0]);
+    let (mut harness, _) = opened([1280.0, 800.0]);
     for (key, gemm) in [
         (Key::CloseBracket, Gemm::Dgrad),
         (Key::CloseBracket, Gemm::Wgrad),
@@ -187,7 +160,7 @@ fn brackets_turn_the_gemms() {
 
 #[test]
 fn drawing_more_asks_for_this_site_alone() {
-    let (mut harness, script) = window([1280.0, 800.0]);
+    let (mut harness, script) = opened([1280.0, 800.0]);
     harness.key_press(Key::D);
     harness.run_steps(2);
     let asked = script.borrow().asked.last().cloned();
@@ -209,7 +182,7 @@ fn drawing_more_asks_for_this_site_alone() {
 
 #[test]
 fn the_table_names_every_kernel_and_sorts() {
-    let (mut harness, _) = window([1280.0, 800.0]);
+    let (mut harness, _) = opened([1280.0, 800.0]);
     click(&mut harness, "Inspect fprop");
     assert!(harness.query_all_by_label_contains("unsupported, k is not a multiple of 128").next().is_some());
     assert!(harness.query_all_by_label_contains("GEMM 7.20 µs, casts 4.80 µs (40 %)").next().is_some());
@@ -225,7 +198,7 @@ fn the_table_names_every_kernel_and_sorts() {
 
 #[test]
 fn the_form_says_what_an_override_breaks() {
-    let (mut harness, _) = window([1280.0, 800.0]);
+    let (mut harness, _) = opened([1280.0, 800.0]);
     click(&mut harness, "Inspect fprop");
     click(&mut harness, &format!("Use {TENSORWISE} for fprop"));
     assert!(harness.query_by_label_contains("Breaks the policy: unsafe, MERE").is_some());
@@ -241,7 +214,7 @@ fn the_form_says_what_an_override_breaks() {
 
 #[test]
 fn overrides_are_cleared_for_the_selection_and_for_all() {
-    let (mut harness, _) = window([1280.0, 800.0]);
+    let (mut harness, _) = opened([1280.0, 800.0]);
     override_at(&mut harness, 0, Gemm::Fprop);
     override_at(&mut harness, 0, Gemm::Dgrad);
     override_at(&mut harness, 1, Gemm::Fprop);
@@ -261,7 +234,7 @@ fn overrides_are_cleared_for_the_selection_and_for_all() {
 
 #[test]
 fn mods_here_and_in_a_module_are_one_step_each() {
-    let (mut harness, script) = window([1280.0, 800.0]);
+    let (mut harness, script) = opened([1280.0, 800.0]);
     let first = site(&harness, 0);
     for (text, kind) in [
         ("Toggle no bias here", ModKind::NoBias),
@@ -301,7 +274,7 @@ fn mods_here_and_in_a_module_are_one_step_each() {
 
 #[test]
 fn the_mods_view_says_what_is_on_where_and_what_waits() {
-    let (mut harness, _) = window([1280.0, 800.0]);
+    let (mut harness, _) = opened([1280.0, 800.0]);
     harness.key_press(Key::Num7);
     harness.run_steps(3);
     assert!(harness.query_by_label_contains("Nothing is changed: no mod is on").is_some());
@@ -313,7 +286,7 @@ fn the_mods_view_says_what_is_on_where_and_what_waits() {
 
 #[test]
 fn the_plan_sorts_filters_and_lists() {
-    let (mut harness, _) = window([1280.0, 800.0]);
+    let (mut harness, _) = opened([1280.0, 800.0]);
     override_at(&mut harness, 0, Gemm::Fprop);
     let plan =
         |harness: &Window| format!("{:?} {:?}", harness.state().view().plan.sort, harness.state().view().plan.reversed);
@@ -338,7 +311,7 @@ fn the_plan_sorts_filters_and_lists() {
 
 #[test]
 fn another_plan_is_compared_and_closed() {
-    let (mut harness, script) = window([1280.0, 800.0]);
+    let (mut harness, script) = opened([1280.0, 800.0]);
     override_at(&mut harness, 0, Gemm::Fprop);
     act(&mut harness, "Compare with a plan…");
     harness.state_mut().view_mut().dialog.as_mut().expect("the dialog is open").path = "old.plan.json".to_owned();
@@ -348,10 +321,7 @@ fn another_plan_is_compared_and_closed() {
     let session = harness.state().session();
     let policy = &session.document.policy;
     let old = build(&session.results().unwrap(), policy, &Default::default(), &Default::default(), "old", "").unwrap();
-    script
-        .borrow_mut()
-        .events
-        .push_back(Event::PlanOpened { path: "old.plan.json".to_owned(), plan: Box::new(old.plan) });
+    script.borrow_mut().tell(Event::PlanOpened { path: "old.plan.json".to_owned(), plan: Box::new(old.plan) });
     harness.run_steps(3);
     assert!(harness.query_by_label_contains("Against old (old.plan.json)").is_some());
     assert!(harness.query_by_label("Against pure Dispatch").is_some());
@@ -363,7 +333,7 @@ fn another_plan_is_compared_and_closed() {
 
 #[test]
 fn other_results_are_compared_and_their_verdicts_listed() {
-    let (mut harness, script) = window([1280.0, 800.0]);
+    let (mut harness, script) = opened([1280.0, 800.0]);
     act(&mut harness, "Compare with results…");
     harness.state_mut().view_mut().dialog.as_mut().expect("the dialog is open").path = "old.results.parquet".to_owned();
     harness.run_steps(2);
@@ -373,7 +343,7 @@ fn other_results_are_compared_and_their_verdicts_listed() {
     let mut old = results();
     let row = old.rows.iter_mut().find(|row| row.kernel.as_str() == ROWWISE).unwrap();
     row.error.as_mut().unwrap().mere = Estimate::new(0.4, 0.38, 0.42);
-    script.borrow_mut().events.push_back(Event::ResultsCompared { path: path(), results: Box::new(old) });
+    script.borrow_mut().tell(Event::ResultsCompared { path: path(), results: Box::new(old) });
     harness.run_steps(3);
     assert!(harness.query_by_label_contains("Against the results old.results.parquet").is_some());
     assert!(harness.query_by_label("1 verdict flipped").is_some());
@@ -388,7 +358,7 @@ fn other_results_are_compared_and_their_verdicts_listed() {
 
 #[test]
 fn three_hundred_points_are_enough_for_the_inspector() {
-    let (mut harness, _) = window([400.0, 800.0]);
+    let (mut harness, _) = opened([400.0, 800.0]);
     harness.key_press(Key::Enter);
     harness.run_steps(3);
     click(&mut harness, "Inspect wgrad");
