@@ -17,7 +17,7 @@ use loka_core::{
     plan::{self, Plan},
     session::{Command, Effect, Event, shared::News, view::Column},
 };
-use loka_tests::big;
+use loka_tests::{big, scripted};
 
 /// Answers every effect as an engine and a disk would.
 struct Answering {
@@ -78,14 +78,10 @@ impl Window {
         let results = big::results(30, 5);
         let events = Rc::new(RefCell::new(VecDeque::from([big::opened(&results)])));
         let link = Answering { results: results.clone(), events: events.clone() };
-        let draw = |ui: &mut egui::Ui, app: &mut LokaApp| {
-            app.tick(&ui.ctx().clone());
-            app.draw(ui);
-        };
         let mut app = LokaApp::new(Box::new(link));
         // As in a browser, where a link to what is seen can be copied.
         app.view_mut().page = Some("http://127.0.0.1/".to_owned());
-        let harness = Harness::builder().with_size([1600.0, 1000.0]).with_max_steps(8).build_ui_state(draw, app);
+        let harness = scripted::window(app, [1600.0, 1000.0]);
         let mut window = Self { harness, events, results, filter: "layers" };
         window.harness.run_steps(6);
         window

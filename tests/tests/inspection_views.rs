@@ -18,7 +18,7 @@ use loka_core::{
     model::SiteId,
     session::{Effect, Looked, shared::News, view::distribution::Operand},
 };
-use loka_tests::root;
+use loka_tests::{root, scripted};
 
 /// The local link without probes: distributions need none.
 struct Reader(LocalLink);
@@ -41,11 +41,7 @@ impl Link for Reader {
 
 fn window(link: Box<dyn Link>) -> Harness<'static, LokaApp> {
     let app = LokaApp::new(link);
-    let draw = |ui: &mut egui::Ui, app: &mut LokaApp| {
-        app.tick(&ui.ctx().clone());
-        app.draw(ui);
-    };
-    Harness::builder().with_size([1600.0, 3200.0]).with_max_steps(8).build_ui_state(draw, app)
+    scripted::window(app, [1600.0, 3200.0])
 }
 
 fn wait(harness: &mut Harness<'_, LokaApp>, what: &str, ready: impl Fn(&LokaApp) -> bool) {

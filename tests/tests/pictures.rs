@@ -17,7 +17,7 @@ use loka_core::{
         view::Column,
     },
 };
-use loka_tests::{big, here};
+use loka_tests::{big, here, scripted};
 
 /// Channels may differ by this much, and pixels by more than it in this share: renderers round differently.
 const CLOSE: i32 = 40;
@@ -63,12 +63,8 @@ fn told(size: [f32; 2], ground: Ground, opened: bool) -> (Harness<'static, LokaA
     let mut app = LokaApp::new(Box::new(Quiet(coming.clone()))).with_gpu(state.target_format);
     app.view_mut().ground = ground;
     app.view_mut().hint = false;
-    let draw = |ui: &mut egui::Ui, app: &mut LokaApp| {
-        app.tick(&ui.ctx().clone());
-        app.draw(ui);
-    };
     let builder = Harness::builder().with_size(size).with_max_steps(8);
-    let mut harness = builder.renderer(WgpuTestRenderer::from_render_state(state)).build_ui_state(draw, app);
+    let mut harness = scripted::window_by(builder.renderer(WgpuTestRenderer::from_render_state(state)), app);
     harness.run_steps(6);
     if opened {
         let site = results.meta.manifest.sites[7].id.clone();
