@@ -170,10 +170,8 @@ impl Sender<'_> {
             let line = format!("the served folder has the {} files that a server lists", limits::LISTED);
             return refuse(StatusCode::INSUFFICIENT_STORAGE, line);
         }
-        let draft = {
-            let _held = self.incoming.begin();
-            self.receive(kind, body).await?
-        };
+        let _held = self.incoming.begin();
+        let draft = self.receive(kind, body).await?;
         // Who may do it can have changed while it came.
         self.may()?;
         let kept = on_disk(move || keep(draft, &path)).await?;

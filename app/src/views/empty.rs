@@ -5,6 +5,7 @@ use egui::{Align, Layout, RichText, Ui, vec2};
 use super::Scene;
 use crate::{
     commands::{Action, FileAction},
+    link::Standing,
     panels::recent_file_ui,
     theme::shorten,
 };
@@ -17,11 +18,19 @@ const BLOCK: f32 = 360.0;
 const NAME: usize = 60;
 
 /// A browser hands over files, not folders.
-const DROP: &str = if cfg!(target_arch = "wasm32") {
-    "Drop a .results.parquet or .trace.safetensors file here, with its plans if you like. It stays on this machine."
-} else {
-    "Drop a .trace.safetensors file or a folder of shards here, with its results and plans if you like."
-};
+fn drop_line(standing: &Standing) -> &'static str {
+    match standing {
+        Standing::Here if cfg!(target_arch = "wasm32") => {
+            "Drop a .results.parquet or .trace.safetensors file here, with its plans if you like. It stays on this machine."
+        }
+        Standing::Here => {
+            "Drop a .trace.safetensors file or a folder of shards here, with its results and plans if you like."
+        }
+        Standing::Joining { .. } | Standing::Joined { .. } | Standing::Away { .. } => {
+            "Drop a .trace.safetensors file here, with its results and plans if you like. It is sent to the server."
+        }
+    }
+}
 
 pub fn empty_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let weak = scene.theme.weak;
@@ -35,7 +44,7 @@ pub fn empty_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
             }
             ui.heading("No trace is open");
             ui.add_space(8.0);
-            ui.label(DROP);
+            ui.label(drop_line(scene.standing));
             let about = "LoKA shows where FP8 is safe, where it is fast, and what a plan would win.";
             ui.label(RichText::new(about).color(weak));
             ui.add_space(12.0);

@@ -19,8 +19,10 @@ pub(super) async fn send(file: &File, say: impl Fn(f64, f64) + 'static) -> Resul
         200 | 201 => Ok(()),
         0 => Err("it was not sent: the server went away, or the browser could not read it".to_owned()),
         status => {
-            let said = request.response_text().ok().flatten().unwrap_or_default();
-            let line = first_line(&said).trim_end_matches('.');
+            // What is no text is a proxy's, which has bounds of its own.
+            let kind = request.get_response_header("content-type").ok().flatten().unwrap_or_default();
+            let said = request.response_text().ok().flatten().filter(|_| kind.starts_with("text/plain"));
+            let line = first_line(said.as_deref().unwrap_or_default()).trim_end_matches('.');
             Err(if line.is_empty() { format!("the server answered {status}") } else { line.to_owned() })
         }
     }

@@ -102,6 +102,11 @@ impl InBrowser {
         Ok(open)
     }
 
+    /// As if it was dragged there.
+    pub fn drop_file(&mut self, path: &str) {
+        self.tell(&json!({"do": "drop", "path": path}));
+    }
+
     fn tell(&mut self, what: &Value) -> Value {
         let answer: Value = serde_json::from_str(&self.browser.ask(&what.to_string())).unwrap();
         assert!(answer["error"].is_null(), "{what}: {answer}");

@@ -1,4 +1,5 @@
-//! Files that a person chooses in a page that a server gave: sent there, and opened as if they had lain in its folder.
+//! Files that a person chooses in a page that a server gave, or drops on it: sent there, and opened as if they had lain in
+//! its folder.
 
 use loka::driving::Look;
 use loka_tests::{run_in, tiny};
@@ -19,7 +20,7 @@ fn tells(look: &Look, part: &str) -> bool {
 }
 
 #[test]
-fn what_is_chosen_in_a_served_page_is_sent_and_opened() {
+fn what_is_chosen_or_dropped_in_a_served_page_is_sent_and_opened() {
     let _turn = turn();
     let stage = Stage::new(None, &[], USUAL);
     let opened = Server::of_folder(&stage).and_then(|server| Ok((InBrowser::of(&stage, &server, PERSON)?, server)));
@@ -43,7 +44,7 @@ fn what_is_chosen_in_a_served_page_is_sent_and_opened() {
     });
     let there = |name: &str| std::fs::read(stage.traces().join(name)).unwrap_or_default();
     assert!(there("mine.trace.safetensors") == std::fs::read(&trace).unwrap());
-    page.hand(&plan);
+    page.drop_file(&plan);
     until(&mut page, "the plan to compare with", |look| look.state["compared"][0] == "mine.plan.json");
     assert!(there("mine.plan.json") == std::fs::read(&plan).unwrap());
     let look = page.look();
