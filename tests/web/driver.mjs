@@ -3,10 +3,10 @@
 //     node driver.mjs MODULES ADDRESS DOWNLOADS WIDTH HEIGHT [GROUND]
 //
 // MODULES: playwright's folder. The address has ?drive in it, so that the page tells what it shows.
-// What can be asked: {"do": "look" | "point" | "press" | "release" | "key" | "type" | "hand" | "picture" | "complaints", …}.
+// What can be asked: {"do": "look" | "point" | "press" | "release" | "key" | "type" | "hand" | "drop" | "picture" | "complaints", …}.
 
-import { rename } from "node:fs/promises";
-import { join } from "node:path";
+import { readFile, rename } from "node:fs/promises";
+import { basename, join } from "node:path";
 import { createInterface } from "node:readline";
 import { launch } from "./browser.mjs";
 
@@ -38,6 +38,14 @@ await page.goto(address);
 const KEYS = { Ctrl: "Control" };
 const small = (key) => (/^[A-Z]$/.test(key) ? key.toLowerCase() : (KEYS[key] ?? key));
 
+/** As a person's hand does it, with the file's bytes: a script has no file of the disk. */
+function drop([name, bytes]) {
+  const files = new DataTransfer();
+  files.items.add(new File([Uint8Array.from(atob(bytes), (letter) => letter.charCodeAt(0))], name));
+  const event = new DragEvent("drop", { dataTransfer: files, bubbles: true, cancelable: true });
+  document.getElementById("loka").dispatchEvent(event);
+}
+
 const doing = {
   look: async () => (await page.waitForFunction(() => globalThis.loka?.look?.(), null, { timeout: 0 })).jsonValue(),
   point: ({ at: [x, y] }) => page.mouse.move(x, y),
@@ -46,6 +54,7 @@ const doing = {
   key: ({ keys }) => page.keyboard.press(keys.split("+").map(small).join("+")),
   type: ({ text }) => page.keyboard.type(text),
   hand: ({ path }) => page.setInputFiles("#loka-files", path),
+  drop: async ({ path }) => page.evaluate(drop, [basename(path), (await readFile(path)).toString("base64")]),
   picture: ({ path }) => page.screenshot({ path }).then(() => null),
   complaints: () => complaints.splice(0),
 };

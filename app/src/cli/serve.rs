@@ -54,6 +54,11 @@ pub struct ServeArgs {
     /// A window that is further behind gets the whole session instead of its steps.
     #[arg(long, value_name = "MIB", default_value_t = limits::RING_MIB, value_parser = at_least_one)]
     max_behind: usize,
+    /// The largest file that a page may put into the served folder, under a new name: with --users only an owner's
+    /// page, else anybody's who comes in. 0 takes none.
+    #[arg(long, value_name = "MIB", default_value_t = limits::UPLOAD_MIB,
+          value_parser = clap::value_parser!(u64).range(0..=1 << 20))]
+    max_upload: u64,
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {
@@ -68,6 +73,7 @@ pub fn run(args: ServeArgs, json: bool) -> anyhow::Result<Outcome> {
         sessions: args.max_sessions,
         messages_per_second: args.max_messages,
         ring_bytes: args.max_behind << 20,
+        upload_bytes: args.max_upload << 20,
     };
     let options = Options {
         folder,

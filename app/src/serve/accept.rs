@@ -1,5 +1,5 @@
 //! Takes connections from a listener, encrypted or plain, gives each to the router; holds no more of them, and none
-//! longer, than the limits say.
+//! longer, than the limits say, but for one on which a file comes in.
 
 use std::{net::SocketAddr, pin::pin, sync::Arc};
 
@@ -17,7 +17,7 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-use super::{ending::Ending, gate::Peer, limits};
+use super::{ending::Ending, gate::Peer, limits, upload::Incoming};
 
 /// Until the end of the server.
 pub async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, router: Router, ending: Ending) {
@@ -62,7 +62,9 @@ async fn converse<S>(stream: S, peer: SocketAddr, router: Router, ending: Ending
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let service = TowerToHyperService::new(router.layer(Extension(Peer(peer))));
+    let incoming = Incoming::default();
+    let told = router.layer(Extension(Peer(peer))).layer(Extension(incoming.clone()));
+    let service = TowerToHyperService::new(told);
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits::HEAD_TIMEOUT)
@@ -73,7 +75,7 @@ where
     // What goes wrong here went wrong at the other end, which knows.
     tokio::select! {
         _ = connection.as_mut() => {}
-        () = sleep(limits::HTTP_LIFETIME) => {}
+        () = incoming.outlasted(limits::HTTP_LIFETIME) => {}
         () = ending.began() => {
             connection.as_mut().graceful_shutdown();
             drop(timeout(limits::FAREWELL, connection).await);

@@ -18,6 +18,7 @@ use super::{
     access::{Door, Key, Names, Standing},
     limits,
     token::TokenDigest,
+    upload,
 };
 
 /// Where the other end of a connection is.
@@ -116,7 +117,8 @@ impl Gate {
         if (!reads || headers.contains_key(header::UPGRADE)) && !self.is_own_page(headers, host) {
             return refuse(StatusCode::FORBIDDEN, FOREIGN);
         }
-        if !reads {
+        let sends_file = *request.method() == Method::PUT && uri.path().starts_with(upload::FILES);
+        if !reads && !sends_file {
             return refuse(StatusCode::METHOD_NOT_ALLOWED, "Pages are read here, and nothing else.");
         }
         Admission::Pass(who)

@@ -1,5 +1,5 @@
 //! What is behind the gate: takes a request for a file of the page, gives it as the browser can take it; takes a
-//! WebSocket, gives it to who attends to it.
+//! WebSocket or a file that is sent, gives it to who attends to it.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, Uri, header},
     middleware,
     response::{IntoResponse, Response},
-    routing::get,
+    routing::{get, put},
 };
 
 use super::{
@@ -20,6 +20,7 @@ use super::{
     limits,
     page::{Page, PageFile},
     roster::Roster,
+    upload::{self, Uploads},
 };
 
 /// Where a window talks to its session.
@@ -30,6 +31,7 @@ const LIVE: &str = "/live";
 pub struct Behind {
     pub page: Arc<Page>,
     pub hub: Arc<Hub>,
+    pub uploads: Arc<Uploads>,
     pub ending: Ending,
     /// Where everybody has a token of their own.
     pub roster: Option<Arc<Roster>>,
@@ -37,7 +39,8 @@ pub struct Behind {
 
 /// Every other path is a file of the page, or nothing.
 pub fn router(gate: Arc<Gate>, behind: Behind) -> Router {
-    let all = Router::new().route(LIVE, get(live)).fallback(file).with_state(behind);
+    let sent = put(upload::put).fallback(file);
+    let all = Router::new().route(LIVE, get(live)).route(upload::ROUTE, sent).fallback(file).with_state(behind);
     all.layer(middleware::from_fn_with_state(gate, gate::watch))
 }
 

@@ -76,6 +76,11 @@ impl Hub {
         files
     }
 
+    /// Something was added: whoever asks next gets a new list.
+    pub async fn forget_files(&self) {
+        *self.listing.lock().await = None;
+    }
+
     /// The session of that trace. `Err`: why there is none, in a line.
     pub async fn room(&self, trace: &str) -> Result<Arc<Room>, String> {
         let (jail, asked) = (self.jail.clone(), trace.to_owned());

@@ -1,8 +1,10 @@
 //! The served folder, and nothing outside of it: takes a name that a client sent, gives a path inside the folder or
 //! the line that refuses it; takes nothing, gives what lies in the folder.
 //!
-//! A name is refused by its letters first, then by where it leads once every link is followed. Whoever may write
-//! into the folder could swap a link between that look and the reading: clients may not write there.
+//! A name is refused by its letters first, then by where it leads once every link is followed. Whoever can put a link
+//! into the folder could swap it between that look and the reading. Clients cannot: all that they can do there is to
+//! add a plain file under a name that nothing has (see `upload.rs`), so a name that leads somewhere goes on leading
+//! there.
 
 mod list;
 
@@ -12,7 +14,7 @@ use loka_core::session::FileKind;
 
 pub use list::Listing;
 
-use super::limits;
+use super::{limits, vet};
 use crate::files;
 
 /// Names are relative to this folder, with `/` between their parts on every system.
@@ -62,6 +64,31 @@ impl Jail {
         }
     }
 
+    /// Where a file that a client sends under that name would lie, and what the name says that it is. Whether the name
+    /// is free is not looked at here.
+    pub fn new_file(&self, name: &str) -> Result<(PathBuf, FileKind), String> {
+        check_letters(name)?;
+        if name.contains('/') {
+            return Err("a new file lies in the served folder itself, and its name has no slash".to_owned());
+        }
+        if name.starts_with('.') {
+            return Err("a hidden name".to_owned());
+        }
+        if name.len() > limits::UPLOAD_NAME_BYTES {
+            return Err(format!("its name is longer than {} bytes", limits::UPLOAD_NAME_BYTES));
+        }
+        // Others see it in a list.
+        if vet::name(name, limits::UPLOAD_NAME_BYTES) != name {
+            return Err("its name has letters or blanks that cannot be seen".to_owned());
+        }
+        let lower = name.to_lowercase();
+        let kind = NEW.iter().find(|(ending, _)| lower.ends_with(ending) && lower.len() > ending.len());
+        match kind {
+            Some((_, kind)) => Ok((self.root.join(name), *kind)),
+            None => Err(format!("a server takes {}, {} and {}", NEW[0].0, NEW[1].0, NEW[2].0)),
+        }
+    }
+
     /// The name of a path inside; `None`: it is not inside.
     pub fn name(&self, path: &Path) -> Option<String> {
         let inside = path.strip_prefix(&self.root).ok()?;
@@ -85,6 +112,10 @@ impl Jail {
 
 /// The folder itself, where it is the shards of one trace.
 pub const WHOLE: &str = ".";
+
+/// Endings of what may be sent here: never a key, and nothing that the program itself reads besides.
+const NEW: [(&str, FileKind); 3] =
+    [(".trace.safetensors", FileKind::Trace), (".results.parquet", FileKind::Results), (".plan.json", FileKind::Plan)];
 
 const OUTSIDE: &str = "outside of the served folder";
 

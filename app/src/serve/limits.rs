@@ -36,7 +36,8 @@ pub const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
 /// For the TLS handshake.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long one connection may serve plain HTTP, so that a slow reader ends too: 4 MB at 14 kB a second.
+/// How long one connection may serve plain HTTP, so that a slow reader ends too: 4 MB at 14 kB a second. A file that
+/// comes in has a pace of its own to keep (`UPLOAD_PACE`) and is not cut off by this.
 pub const HTTP_LIFETIME: Duration = Duration::from_secs(300);
 
 /// At the end of the server, for requests and clients under way.
@@ -144,6 +145,28 @@ pub const WRITE_BUFFER: usize = 256 << 20;
 
 /// Threads for what would hold up the sockets: questions, listings, coding a session.
 pub const BLOCKING_THREADS: usize = 8;
+
+/// One file that a page sends, in MiB, unless told otherwise: what a page without a server takes. All files together
+/// are bounded by their number: a folder that lists `LISTED` gets no more.
+pub const UPLOAD_MIB: u64 = 1024;
+
+/// Files that come in at a time: one is faster alone, and each may keep one of the threads below busy.
+pub const UPLOADS: usize = 2;
+
+/// What file systems take as a name.
+pub const UPLOAD_NAME_BYTES: usize = 255;
+
+/// A file that comes in has to come on by so many bytes in that time: 17 kB a second, where a telephone has more. Who
+/// sends nothing is let go as early as one who sends no head.
+pub const UPLOAD_PACE: u64 = 256 << 10;
+pub const UPLOAD_TURN: Duration = HEAD_TIMEOUT;
+
+/// Gathered before the disk is asked: that costs a change of threads.
+pub const UPLOAD_WRITE: usize = 1 << 20;
+
+/// How long a file that was refused is listened to. A browser reads the answer when it has sent all or can send no
+/// more, and a connection that is closed too early takes the answer with it.
+pub const UPLOAD_HEARD_OUT: Duration = Duration::from_secs(5);
 
 /// People on a list, and the bytes of its file.
 pub const PEOPLE: usize = 1000;

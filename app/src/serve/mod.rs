@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! browser ── HTTP ──► accept ─► gate ─► page          who may come in; our files, and nothing else
+//!    ├── a file ────────────────► upload ─► jail         into the folder, under a new name
 //!    └── WebSocket ─────────────► live ─► room ─► host   one session a trace, on a thread of its own
 //!                                             └─ jail   what of the disk can be named
 //! ```
@@ -29,6 +30,7 @@ pub mod roster;
 mod signals;
 mod tls;
 mod token;
+mod upload;
 mod vet;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
@@ -51,6 +53,7 @@ use self::{
     page::Page,
     roster::Roster,
     signals::Signals,
+    upload::Uploads,
 };
 use crate::link::{Link, LocalLink};
 
@@ -82,6 +85,8 @@ pub struct Bounds {
     pub messages_per_second: u32,
     /// Bytes of steps that a window may be behind.
     pub ring_bytes: usize,
+    /// Of one file that a page sends; 0: none is taken.
+    pub upload_bytes: u64,
 }
 
 /// Ready: everything was checked, and the port is ours.
@@ -93,6 +98,7 @@ pub struct Server {
     page: Page,
     jail: Jail,
     trace: Option<String>,
+    uploads: Uploads,
     bounds: Bounds,
 }
 
@@ -101,6 +107,7 @@ impl Server {
         let jail = Jail::new(&options.folder)?;
         let page = Page::open(options.page.as_deref())?;
         let tls = options.tls.as_ref().map(|(certificate, key)| tls::acceptor(certificate, key)).transpose()?;
+        let uploads = Uploads::new(options.trace.is_none(), options.bounds.upload_bytes);
         let trace = match options.trace {
             Some(trace) => Some(jail.path(&trace).map(|_| trace)?),
             None => jail.only_trace(),
@@ -120,7 +127,7 @@ impl Server {
             cookie: format!("loka-{}", address.port()),
             secure: tls.is_some(),
         };
-        Ok(Self { listener, address, tls, gate, page, jail, trace, bounds: options.bounds })
+        Ok(Self { listener, address, tls, gate, page, jail, trace, uploads, bounds: options.bounds })
     }
 
     /// What a browser opens, without the token.
@@ -165,7 +172,8 @@ impl Server {
             Key::None | Key::Shared(_) => None,
         };
         let keeping_up = roster.clone().map(|roster| tokio::spawn(roster.keep_up()));
-        let behind = Behind { page: Arc::new(self.page), hub: hub.clone(), ending: ending.clone(), roster };
+        let (page, uploads) = (Arc::new(self.page), Arc::new(self.uploads));
+        let behind = Behind { page, hub: hub.clone(), uploads, ending: ending.clone(), roster };
         let router = http::router(Arc::new(self.gate), behind);
         let accepting = tokio::spawn(accept::accept(listener, self.tls, router, ending));
         ready();

@@ -25,8 +25,8 @@ const DROP: &str = if cfg!(target_arch = "wasm32") {
     "Drop a .trace.safetensors file or a folder of shards here, with its results and plans if you like."
 };
 
-const SERVED: &str = "Open a trace of the served folder: everyone who opens it is in one session. A .trace.safetensors file \
-                      that is dropped here is put into the folder.";
+const SERVED: &str = "Open a trace of the served folder, or drop a .trace.safetensors file here, which is sent to the server. \
+                      Everyone who opens a trace is in one session.";
 
 /// With more traces than that there is a field to find one.
 const FEW: usize = 12;

@@ -10,13 +10,28 @@ use web_sys::{
     Blob, BlobPropertyBag, File, HtmlAnchorElement, HtmlInputElement, ReadableStreamDefaultReader, Response, Url,
 };
 
-use super::{document, text_of, window};
+use loka_core::session::FileKind;
+
+use super::{document, sending::send, text_of, window};
 use crate::link::{MOST_BYTES, Outside, Wake};
 
 type Bytes = Result<Arc<[u8]>, String>;
 
+const UNKNOWN: &str =
+    "the server takes .trace.safetensors, .results.parquet and .plan.json: if it is one of these, name it so";
+
 /// A download's object is let go of after so many milliseconds: by then the browser has it.
 const LET_GO: i32 = 60_000;
+
+/// What became of a file that a person handed over.
+pub(super) enum Taken {
+    /// The page has it.
+    Here(Arc<[u8]>),
+    /// The server that gave the page has it, under its name.
+    Sent,
+}
+
+type Handed = Vec<(String, Result<Taken, String>)>;
 
 /// Clones are the same desk.
 #[derive(Clone)]
@@ -24,39 +39,65 @@ pub(super) struct Desk(Rc<RefCell<Papers>>);
 
 struct Papers {
     wake: Wake,
+    /// A server gave the page, which shows what lies there.
+    served: bool,
     /// What is on its way, and a number for each.
     coming: Vec<(u64, String)>,
     next: u64,
     fetched: VecDeque<(String, Bytes)>,
     /// Files that came together.
-    picked: VecDeque<Vec<(String, Bytes)>>,
+    taken: VecDeque<Handed>,
 }
 
 impl Desk {
-    pub fn new(wake: Wake) -> Self {
-        let (coming, fetched, picked) = (Vec::new(), VecDeque::new(), VecDeque::new());
-        Self(Rc::new(RefCell::new(Papers { wake, coming, next: 0, fetched, picked })))
+    pub fn new(wake: Wake, served: bool) -> Self {
+        let (coming, fetched, taken) = (Vec::new(), VecDeque::new(), VecDeque::new());
+        Self(Rc::new(RefCell::new(Papers { wake, served, coming, next: 0, fetched, taken })))
     }
 
-    /// Reads files; they come together by [`Self::picked`].
-    pub fn read(&self, files: Vec<File>) {
+    /// Reads files, or sends them to the server; they come together by [`Self::taken`].
+    pub fn take(&self, files: Vec<File>) {
         let desk = self.clone();
         wasm_bindgen_futures::spawn_local(async move {
-            let mut read = Vec::new();
+            let mut all = Vec::new();
             for file in files {
                 let name = file.name();
-                let ticket = desk.announce(format!("Reading {name}"));
-                let bytes = bytes_of(&file).await.map_err(|reason| format!("{reason}: {name}"));
-                desk.done(ticket);
-                read.push((name, bytes));
+                let taken = desk.take_one(&file).await.map_err(|reason| format!("{reason}: {name}"));
+                all.push((name, taken));
             }
-            desk.0.borrow_mut().picked.push_back(read);
+            desk.0.borrow_mut().taken.push_back(all);
             desk.wake();
         });
     }
 
-    pub fn picked(&self) -> Option<Vec<(String, Bytes)>> {
-        self.0.borrow_mut().picked.pop_front()
+    async fn take_one(&self, file: &File) -> Result<Taken, String> {
+        let (name, served) = (file.name(), self.0.borrow().served);
+        match FileKind::of_name(&name) {
+            Some(FileKind::Trace | FileKind::Results | FileKind::Plan) if served => {
+                let ticket = self.announce(format!("Sending {name}"));
+                let desk = self.clone();
+                let of = name.clone();
+                let say = move |sent, all| {
+                    desk.say(ticket, progress("Sending", &of, sent, Some(all)));
+                    desk.wake();
+                };
+                let sent = send(file, say).await;
+                self.done(ticket);
+                sent.map(|()| Taken::Sent)
+            }
+            None if served => Err(UNKNOWN.to_owned()),
+            // A key signs here: it never leaves the page.
+            _ => {
+                let ticket = self.announce(format!("Reading {name}"));
+                let bytes = bytes_of(file).await;
+                self.done(ticket);
+                bytes.map(Taken::Here)
+            }
+        }
+    }
+
+    pub fn taken(&self) -> Option<Handed> {
+        self.0.borrow_mut().taken.pop_front()
     }
 
     /// Takes what is chosen in the page's own field for files.
@@ -66,7 +107,7 @@ impl Desk {
         let chosen = Closure::<dyn Fn()>::new(move || {
             let list = field.files();
             let files = list.iter().flat_map(|list| (0..list.length()).filter_map(|at| list.get(at))).collect();
-            desk.read(files);
+            desk.take(files);
             // The same file can be chosen again.
             field.set_value("");
         });
@@ -178,16 +219,16 @@ async fn fetched(desk: &Desk, ticket: u64, address: &str) -> Bytes {
         let at = bytes.len();
         bytes.resize(at + value.length() as usize, 0);
         value.copy_to(&mut bytes[at..]);
-        desk.say(ticket, progress(address, bytes.len() as f64, length));
+        desk.say(ticket, progress("Fetching", address, bytes.len() as f64, length));
     }
 }
 
-fn progress(address: &str, here: f64, length: Option<f64>) -> String {
+fn progress(doing: &str, what: &str, here: f64, length: Option<f64>) -> String {
     let here = here / 1e6;
     match length {
         // A compressed answer is longer than it says.
-        Some(length) if length / 1e6 >= here => format!("Fetching {address}, {here:.1} of {:.1} MB", length / 1e6),
-        _ => format!("Fetching {address}, {here:.1} MB"),
+        Some(length) if length / 1e6 >= here => format!("{doing} {what}, {here:.1} of {:.1} MB", length / 1e6),
+        _ => format!("{doing} {what}, {here:.1} MB"),
     }
 }
 

@@ -8,6 +8,7 @@ mod keys;
 mod network;
 mod page;
 mod picker;
+mod sending;
 mod served;
 mod store;
 
@@ -78,9 +79,10 @@ fn open(context: &eframe::CreationContext<'_>) -> Result<PageApp, JsValue> {
         let ctx = ctx.clone();
         move || ctx.request_repaint()
     });
-    let (shelf, desk) = (Shelf::default(), Desk::new(wake.clone()));
+    let served = served::is_served()?;
+    let (shelf, desk) = (Shelf::default(), Desk::new(wake.clone(), served));
     let page = Box::new(PageLink::new(shelf.clone(), Box::new(desk.clone()), wake.clone()));
-    let link: Box<dyn Link> = if served::is_served()? { served::link(page, wake.clone())? } else { page };
+    let link: Box<dyn Link> = if served { served::link(page, wake.clone())? } else { page };
     let mut app = LokaApp::new(link).with_wake(wake).with_picker(Box::new(PagePicker)).with_clock(seconds_of_utc);
     app = app.with_store(Arc::new(PageStore));
     if let Some(state) = &context.wgpu_render_state {

@@ -2,10 +2,13 @@
 
 use std::{cell::Cell, rc::Rc};
 
-use loka_core::session::{FileKind, LogKind, NoticeKind};
+use loka_core::session::{LogKind, NoticeKind};
 use wasm_bindgen::{JsCast as _, JsValue, closure::Closure};
 
-use super::{desk::Desk, reached, window};
+use super::{
+    desk::{Desk, Taken},
+    reached, window,
+};
 use crate::{
     address::{Follower, Step},
     app::LokaApp,
@@ -68,22 +71,21 @@ impl PageApp {
         })
     }
 
-    /// Files that a person dropped or picked are read beside the frames, and opened together.
+    /// Files that a person dropped or picked are read beside the frames, or sent to the server that gave the page, and
+    /// opened together.
     fn take_files(&mut self, ctx: &egui::Context) {
         let dropped = ctx.input_mut(|input| std::mem::take(&mut input.raw.dropped_files));
         if !dropped.is_empty() {
-            self.desk.read(dropped.iter().filter_map(|file| file.web_file().cloned()).collect());
+            self.desk.take(dropped.iter().filter_map(|file| file.web_file().cloned()).collect());
         }
-        while let Some(files) = self.desk.picked() {
+        while let Some(files) = self.desk.taken() {
             let mut names = Vec::new();
-            for (name, outcome) in files {
-                // A key signs here: it never leaves the page.
-                if self.served && FileKind::of_name(&name) != Some(FileKind::Key) {
-                    let line = "This page shows a session of its server: put the file into the served folder and open it there";
-                    self.app.notify(NoticeKind::Warning, format!("{line}: {name}"));
-                    continue;
-                }
-                match outcome.and_then(|bytes| self.shelf.put(&name, bytes)) {
+            for (name, taken) in files {
+                let there = taken.and_then(|taken| match taken {
+                    Taken::Here(bytes) => self.shelf.put(&name, bytes),
+                    Taken::Sent => Ok(()),
+                });
+                match there {
                     Ok(()) => names.push(name),
                     Err(line) => self.app.notify(NoticeKind::Error, line),
                 }
@@ -131,8 +133,11 @@ impl PageApp {
         }
     }
 
-    /// A file that was dropped is gone with the page that it was dropped on.
+    /// A file that was dropped is gone with the page that it was dropped on, unless a server has it.
     fn mark_recent(&mut self) {
+        if self.served {
+            return;
+        }
         let gone = |path: &String| !is_address(path) && self.shelf.get(path).is_none();
         let files = self.app.view().recent.files().iter().map(|file| file.path.clone());
         let missing: Vec<_> = files.filter(gone).map(|path| (path, "drop it here again".to_owned())).collect();

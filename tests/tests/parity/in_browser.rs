@@ -15,7 +15,7 @@ use crate::{
     stage::{PERSON, Stage},
 };
 
-/// `loka serve` of a stage's trace.
+/// `loka serve` of a stage's trace, or of the folder that it lies in.
 pub struct Server {
     program: Program,
     pub link: String,
@@ -31,8 +31,17 @@ impl Server {
 
     /// For the people of that list alone.
     pub fn with(stage: &Stage, listen: &str, users: Option<&Path>) -> Result<Self, String> {
+        Self::of(&stage.trace, listen, users)
+    }
+
+    /// On any port.
+    pub fn of_folder(stage: &Stage) -> Result<Self, String> {
+        Self::of(stage.traces(), "127.0.0.1:0", None)
+    }
+
+    fn of(what: &Path, listen: &str, users: Option<&Path>) -> Result<Self, String> {
         let mut command = Command::new(loka());
-        command.args(["serve", "--json", "--listen", listen, "--page"]).arg(page()?).arg(&stage.trace);
+        command.args(["serve", "--json", "--listen", listen, "--page"]).arg(page()?).arg(what);
         if let Some(users) = users {
             command.arg("--users").arg(users);
         }
@@ -91,6 +100,11 @@ impl InBrowser {
         let look = open.look();
         assert_eq!((look.size, look.pixels_per_point), (stage.looks.size, 1.0), "the page is of another size");
         Ok(open)
+    }
+
+    /// As if it was dragged there.
+    pub fn drop_file(&mut self, path: &str) {
+        self.tell(&json!({"do": "drop", "path": path}));
     }
 
     fn tell(&mut self, what: &Value) -> Value {

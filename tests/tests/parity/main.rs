@@ -10,6 +10,7 @@ mod in_process;
 mod in_window;
 mod player;
 mod scenario;
+mod sending;
 mod stage;
 mod together;
 

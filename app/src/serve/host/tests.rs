@@ -43,7 +43,7 @@ fn hub(folder: &tempfile::TempDir, breaks: bool, news: Vec<Event>) -> Hub {
         let panics = std::mem::take(&mut *panics.lock().unwrap_or_else(PoisonError::into_inner));
         Box::new(Scripted { news: news.iter().rev().cloned().collect(), panics }) as Box<dyn Link>
     });
-    let bounds = Bounds { clients: 2, sessions: 2, messages_per_second: 100, ring_bytes: 1 << 20 };
+    let bounds = Bounds { clients: 2, sessions: 2, messages_per_second: 100, ring_bytes: 1 << 20, upload_bytes: 0 };
     Hub::new(Jail::new(folder.path()).unwrap(), None, bounds, make)
 }
 

@@ -1,0 +1,104 @@
+//! A file on its way into the served folder: takes the folder, gives a hidden file; takes that and a name, gives the
+//! file its name where that is free.
+
+use std::{
+    io::{self, BufRead as _},
+    path::Path,
+};
+
+use tempfile::NamedTempFile;
+
+/// Hidden, so that nobody is offered it, and private to this request: removed when it is dropped.
+pub fn new_draft(folder: &Path) -> io::Result<NamedTempFile> {
+    let mut draft = tempfile::Builder::new();
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        // As other programs' new files; a temporary would be for its owner alone.
+        draft.permissions(std::fs::Permissions::from_mode(0o644));
+    }
+    draft.prefix(".loka-upload-").tempfile_in(folder)
+}
+
+/// Whether nothing is there yet, or what may turn out to be the same file.
+pub fn could_be(path: &Path, length: Option<u64>) -> io::Result<bool> {
+    match std::fs::symlink_metadata(path) {
+        Ok(about) => Ok(about.is_file() && length.is_none_or(|length| length == about.len())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+#[derive(Debug, PartialEq)]
+pub enum Kept {
+    New,
+    /// Those bytes were there under that name.
+    Same,
+}
+
+/// Gives it its name. `None`: something else has it.
+pub fn keep(draft: NamedTempFile, path: &Path) -> io::Result<Option<Kept>> {
+    // Before it has its name: nobody finds a part of it after the machine lost power.
+    draft.as_file().sync_all()?;
+    let draft = match draft.persist_noclobber(path) {
+        Ok(_) => {
+            keep_name(path);
+            return Ok(Some(Kept::New));
+        }
+        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => error.file,
+        Err(error) => return Err(error.error),
+    };
+    let same = could_be(path, Some(draft.as_file().metadata()?.len()))? && same_bytes(draft.path(), path)?;
+    Ok(same.then_some(Kept::Same))
+}
+
+/// The folder's own entry. Where that cannot be made sure the file is there all the same.
+fn keep_name(path: &Path) {
+    #[cfg(unix)]
+    drop(path.parent().map(|folder| std::fs::File::open(folder).and_then(|folder| folder.sync_all())));
+    #[cfg(not(unix))]
+    let _ = path;
+}
+
+fn same_bytes(one: &Path, other: &Path) -> io::Result<bool> {
+    let open = |path: &Path| std::fs::File::open(path).map(|file| io::BufReader::with_capacity(1 << 16, file));
+    let (mut one, mut other) = (open(one)?, open(other)?);
+    loop {
+        let (a, b) = (one.fill_buf()?, other.fill_buf()?);
+        let both = a.len().min(b.len());
+        if a[..both] != b[..both] {
+            return Ok(false);
+        }
+        if both == 0 {
+            return Ok(a.is_empty() && b.is_empty());
+        }
+        one.consume(both);
+        other.consume(both);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn the_later_of_two_with_one_name_is_kept_only_as_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.plan.json");
+        let draft = |text: &str| {
+            let mut draft = new_draft(folder.path()).unwrap();
+            draft.write_all(text.as_bytes()).unwrap();
+            draft
+        };
+        let large = "x".repeat(200_000);
+        assert_eq!(keep(draft(&large), &path).unwrap(), Some(Kept::New));
+        assert_eq!(keep(draft(&large), &path).unwrap(), Some(Kept::Same));
+        for other in ["", &large[1..], &format!("{}y", &large[1..]), &format!("{large}x")] {
+            assert_eq!(keep(draft(other), &path).unwrap(), None);
+        }
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), large);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+    }
+}
