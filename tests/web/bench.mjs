@@ -4,7 +4,7 @@
 //     scripts/bench_web.sh [FRAMES]
 //
 // Arguments: the page's folder, a folder with sample.results.parquet and big.results.parquet, playwright's folder, how
-// many frames a gesture takes, and a part of a measure's name to run those alone.
+// many frames a gesture takes, and a part of a measure's name, as it is printed, to run those alone.
 //
 // CPU time of a frame is Chromium's own: the clock of the page's main thread around the animation frame's callback,
 // into which every gesture's input is fed. The product has no code for it.
@@ -203,16 +203,23 @@ async function frame(browser, name, size, where) {
 
 const cell = (value) => (value === undefined ? "" : value.toFixed(value < 100 ? 1 : 0));
 
+/** Whether that measure is asked for. */
+const wanted = (name, size) => `${name} ${size.join("x")}`.includes(part);
+
 for (const file of ["sample", "big"]) {
-  for (const size of SIZES.filter(() => `start ${file}`.includes(part))) {
+  for (const size of SIZES.filter((size) => wanted(`start ${file}`, size))) {
     const points = await start(file, size);
     console.log(`start ${file} ${size.join("x")}: ${points.map(([point, ms]) => `${point} ${cell(ms)}`).join(", ")} ms`);
   }
 }
-for (const size of SIZES.filter(() => Object.keys(GESTURES).some((name) => name.includes(part)))) {
+for (const size of SIZES) {
+  const names = Object.keys(GESTURES).filter((name) => wanted(name, size));
+  if (names.length === 0) {
+    continue;
+  }
   const browser = await launch(modules);
   const where = await places(browser, size);
-  for (const name of Object.keys(GESTURES).filter((name) => name.includes(part))) {
+  for (const name of names) {
     const of = await frame(browser, name, size, where);
     console.log(
       `${name} ${size.join("x")}: ${of.frames} frames, CPU ms median ${cell(of.median)}, p95 ${cell(of.p95)}, p99 ${cell(of.p99)}, ` +
