@@ -12,7 +12,7 @@
 import { launch } from "./browser.mjs";
 import { serve } from "./serve.mjs";
 
-const [page, samples, modules, frames = "300", part = ""] = process.argv.slice(2);
+const [page, samples, modules, frames = "60", part = ""] = process.argv.slice(2);
 const SIZES = [[1280, 800], [1920, 1080]];
 const SMOOTH_MS = 1000 / 60;
 const STARTS = 5;
