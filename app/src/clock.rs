@@ -26,9 +26,12 @@ pub fn now() -> Moment {
 }
 
 /// Milliseconds, from any moment on.
-#[cfg(target_arch = "wasm32")]
 pub fn now_ms() -> f64 {
-    js_sys::Date::now()
+    #[cfg(not(target_arch = "wasm32"))]
+    let milliseconds = now().0 as f64;
+    #[cfg(target_arch = "wasm32")]
+    let milliseconds = js_sys::Date::now();
+    milliseconds
 }
 
 /// To the second.

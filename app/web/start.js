@@ -40,19 +40,34 @@ function ended({ error, reason }) {
 addEventListener("error", ended);
 addEventListener("unhandledrejection", ended);
 
+const CURRENT = "Turn on hardware acceleration in its settings, or use a current Chrome, Edge, Firefox or Safari.";
+
+/** Asked afterwards, and not before: a context made only to see whether it can be made costs every visitor its time. */
+function cannotDraw(reason) {
+  const none = !document.createElement("canvas").getContext("webgl2");
+  fail(none ? "This browser has neither WebGPU nor WebGL 2, which the workbench draws with." : `The workbench cannot draw here: ${reason}`, CURRENT);
+}
+document.getElementById("loka").addEventListener("webglcontextlost", () => {
+  if (document.documentElement.dataset.loka !== "failed") {
+    fail("The workbench cannot draw any longer: the browser took the graphics device away.", "Load the page again: settings and address are kept.");
+  }
+});
+
 // The workbench calls these (app/src/web).
-globalThis.loka = { fail, reached };
+globalThis.loka = { fail, reached, cannotDraw };
 
 const megabytes = (bytes) => (bytes / 1e6).toFixed(1);
 
 /** The response as it was, telling how much of it is here. */
 function counted(response) {
   const total = Number(document.querySelector('meta[name="loka-bytes"]').content);
-  let here = 0;
+  let [here, shown] = [0, 0];
   const count = new TransformStream({
     transform(chunk, onward) {
       here += chunk.byteLength;
-      if (total > 0) {
+      // A local server sends it in hundreds of pieces.
+      if (total > 0 && performance.now() - shown > 50) {
+        shown = performance.now();
         progress.value = Math.min(here / total, 1);
         amount.textContent = `${megabytes(Math.min(here, total))} of ${megabytes(total)} MB`;
       }
@@ -62,24 +77,21 @@ function counted(response) {
   return new Response(response.body.pipeThrough(count), { headers: { "Content-Type": "application/wasm" } });
 }
 
-/** Why nothing can be drawn here; nothing when it can. */
-async function missing() {
-  if (typeof WebAssembly !== "object") {
-    return "This browser runs no WebAssembly, which the workbench is built as.";
+/** Files that the address asks for come while the program does, which opens them. */
+function ask() {
+  for (const file of new URLSearchParams(location.search).getAll("open")) {
+    const link = document.createElement("link");
+    Object.assign(link, { rel: "preload", as: "fetch", crossOrigin: "anonymous", fetchPriority: "low", href: file });
+    document.head.append(link);
   }
-  // A browser may know WebGPU and have nothing to run it on.
-  if (document.createElement("canvas").getContext("webgl2") || (await navigator.gpu?.requestAdapter())) {
-    return undefined;
-  }
-  return "This browser has neither WebGPU nor WebGL 2, which the workbench draws with.";
 }
 
 async function start() {
-  const problem = await missing();
-  if (problem) {
-    fail(problem, "Turn on hardware acceleration in its settings, or use a current Chrome, Edge, Firefox or Safari.");
+  if (typeof WebAssembly !== "object") {
+    fail("This browser runs no WebAssembly, which the workbench is built as.", CURRENT);
     return;
   }
+  ask();
   try {
     const [{ default: init }, response] = await Promise.all([import("./loka.js"), fetch("loka_bg.wasm")]);
     if (!response.ok) {

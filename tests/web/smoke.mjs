@@ -10,7 +10,7 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { launch } from "./browser.mjs";
+import { launch, launchWithSettings, WEBGPU } from "./browser.mjs";
 import { serve } from "./serve.mjs";
 
 const [page, samples, loka, modules, pictures, part = ""] = process.argv.slice(2);
@@ -60,6 +60,31 @@ async function act(visitor, name) {
   await visitor.keyboard.press("Enter");
 }
 
+/** What the page tells of itself; its address has `drive` in it. */
+async function look(visitor) {
+  return JSON.parse(await (await visitor.waitForFunction(() => globalThis.loka.look?.(), null, { timeout: 30_000 })).jsonValue());
+}
+
+/** The share of pixels in which two pictures differ by more than a rounding. */
+async function difference(visitor, pictures) {
+  const coded = pictures.map((png) => png.toString("base64"));
+  return visitor.evaluate(async (coded) => {
+    const pixels = async (text) => {
+      const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+      const image = await createImageBitmap(new Blob([bytes], { type: "image/png" }));
+      const context = new OffscreenCanvas(image.width, image.height).getContext("2d");
+      context.drawImage(image, 0, 0);
+      return context.getImageData(0, 0, image.width, image.height).data;
+    };
+    const [a, b] = await Promise.all(coded.map(pixels));
+    let differ = 0;
+    for (let at = 0; at < a.length; at += 4) {
+      differ += [0, 1, 2].some((channel) => Math.abs(a[at + channel] - b[at + channel]) > 2);
+    }
+    return a.length === b.length ? differ / (a.length / 4) : 1;
+  }, coded);
+}
+
 const SCENARIOS = {
   async "both grounds, two sizes"() {
     for (const colorScheme of ["dark", "light"]) {
@@ -91,6 +116,77 @@ const SCENARIOS = {
     assert.deepEqual(problems(said), []);
     await end();
     await dense.close();
+  },
+
+  async "the browser's zoom"() {
+    const person = await launchWithSettings(modules, ["--window-size=1280,900"]);
+    const visitor = await person.newPage();
+    await visitor.goto(`${server.address}/${RESULTS}&drive`);
+    await reached(visitor, "rows");
+    const state = async () => {
+      const [width, pixels] = await visitor.evaluate(() => [innerWidth, document.getElementById("loka").width]);
+      const { pixels_per_point: scale, size } = await look(visitor);
+      return { width, pixels, scale, points: size[0] };
+    };
+    const before = await state();
+    const settings = await person.newPage();
+    await settings.goto("chrome://settings/");
+    await settings.evaluate(() => chrome.settingsPrivate.setDefaultZoom(1.5));
+    await visitor.bringToFront();
+    await eventually(async () => (await state()).scale === 1.5 * before.scale, "text is not larger");
+    const { width, pixels, points } = await state();
+    // As sharp as before, pixel for pixel of the screen, and nothing is cut off.
+    assert.deepEqual([pixels, Math.round(before.width / 1.5)], [before.pixels, width]);
+    assert.ok(Math.abs(points - width) < 1, `${points} points on ${width}`);
+    await visitor.waitForTimeout(1_000);
+    await picture(visitor, "zoom");
+    await person.close();
+  },
+
+  async "a finger scrolls the sites"() {
+    const options = { viewport: { width: 1280, height: 600 }, hasTouch: true };
+    const { visitor, said, end } = await visit(`${RESULTS}&drive#site=net.top.2`, options);
+    await reached(visitor, "rows");
+    await visitor.waitForTimeout(1_500);
+    const place = async () => (await look(visitor)).nodes.find(({ label }) => label === "net.layers.2.fmb.mlp.0")?.bounds[1];
+    const before = await place();
+    const session = await visitor.context().newCDPSession(visitor);
+    // The first gesture of all; slowly, for frames are few here.
+    const gesture = { x: 90, y: 250, yDistance: 120, speed: 60, gestureSourceType: "touch" };
+    await session.send("Input.synthesizeScrollGesture", gesture);
+    await visitor.waitForTimeout(1_000);
+    const moved = (await place()) - before;
+    assert.ok(moved > 60 && moved < 180, `the list moved by ${moved}`);
+    await picture(visitor, "touch");
+    assert.deepEqual(problems(said), []);
+    await end();
+  },
+
+  async "WebGPU draws what WebGL 2 does"() {
+    const other = await launch(modules, WEBGPU);
+    for (const view of ["heatmap", "quadrant"]) {
+      const pictures = [];
+      let way;
+      for (const by of [other, browser]) {
+        const { visitor, said, end } = await visit(`${RESULTS}#site=net.layers.3.fmb.mlp.6&view=${view}`, {}, by);
+        await reached(visitor, "rows");
+        way ??= await visitor.evaluate(() => document.documentElement.dataset.lokaDrawsWith);
+        await visitor.waitForTimeout(3_000);
+        pictures.push(await picture(visitor, `${view}-${pictures.length ? "webgl" : "webgpu"}`));
+        assert.deepEqual(problems(said), []);
+        await end();
+      }
+      if (way !== "WebGPU") {
+        console.log(`  skipped: this Chromium has no adapter for WebGPU (it drew with ${way})`);
+        break;
+      }
+      const judge = await browser.newPage();
+      const differ = await difference(judge, pictures);
+      await judge.close();
+      console.log(`  ${view}: ${(100 * differ).toFixed(3)} % of the pixels differ`);
+      assert.ok(differ < 0.001, `${view}: ${differ}`);
+    }
+    await other.close();
   },
 
   async "the empty page"() {

@@ -1,5 +1,6 @@
-//! How often views are derived where that has no thread of its own: rows that stream in wait for twice as long as the
-//! last time took, so that the page is free for scrolling most of the time. What a person asks for never waits.
+//! How often views are derived where that has no thread of its own. Rows that stream in wait for twice as long as the
+//! last time took, what a person asks for as long as it took: a threshold that is pulled over a large trace leaves every
+//! second moment to the frames. One click is never held up, for the last time is long over by then.
 
 use loka_core::session::view::Question;
 
@@ -8,21 +9,21 @@ const UNFELT: f64 = 6.0;
 
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    until: f64,
+    end: f64,
+    took: f64,
     /// Decisions and question of the last time.
     last: Option<(u64, Question)>,
 }
 
 impl Pace {
-    /// True while rows have to wait. Times in milliseconds.
+    /// True while views have to wait. Times in milliseconds.
     pub fn rests(&self, now: f64, num_decisions: u64, question: Question) -> bool {
-        self.last == Some((num_decisions, question)) && now < self.until
+        let times = if self.last == Some((num_decisions, question)) { 2.0 } else { 1.0 };
+        self.took > UNFELT && now < self.end + times * self.took
     }
 
     pub fn took(&mut self, start: f64, end: f64, num_decisions: u64, question: Question) {
-        let took = (end - start).max(0.0);
-        self.until = if took > UNFELT { end + 2.0 * took } else { end };
-        self.last = Some((num_decisions, question));
+        *self = Self { end, took: (end - start).max(0.0), last: Some((num_decisions, question)) };
     }
 }
 
@@ -33,13 +34,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_wait_and_a_person_does_not() {
+    fn rows_wait_longer_than_a_person() {
         let question = Question { metric: Metric::Mere, gemm: None, relative: false };
         let mut pace = Pace::default();
         assert!(!pace.rests(0.0, 0, question));
         pace.took(0.0, 100.0, 0, question);
         assert!(pace.rests(250.0, 0, question) && !pace.rests(301.0, 0, question));
-        assert!(!pace.rests(110.0, 1, question), "a decision");
+        assert!(pace.rests(150.0, 1, question) && !pace.rests(201.0, 1, question), "a decision");
         pace.took(400.0, 401.0, 1, question);
         assert!(!pace.rests(401.5, 1, question));
     }

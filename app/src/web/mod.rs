@@ -11,13 +11,17 @@ mod picker;
 mod sending;
 mod served;
 mod store;
+mod touch;
 
 pub use clipboard::copy_text;
 pub use desk::save;
 
 use std::{cell::Cell, rc::Rc, sync::Arc};
 
-use eframe::{WebOptions, WebRunner, wgpu::Backend};
+use eframe::{
+    WebOptions, WebRunner,
+    wgpu::{Backend, DeviceLostReason},
+};
 use wasm_bindgen::{JsCast as _, JsValue, prelude::wasm_bindgen};
 use web_sys::HtmlCanvasElement;
 
@@ -38,6 +42,10 @@ extern "C" {
     /// Covers the page with a line and what to do next.
     #[wasm_bindgen(js_namespace = loka)]
     fn fail(line: &str, next: &str);
+
+    /// There is nothing to draw with, or no longer: a line why.
+    #[wasm_bindgen(js_namespace = loka, js_name = cannotDraw)]
+    fn cannot_draw(reason: &str);
 
     /// The page is at this point: it uncovers itself, and measures.
     #[wasm_bindgen(js_namespace = loka)]
@@ -66,8 +74,7 @@ fn begin() -> Result<(), JsValue> {
             Err(error) => Err(text_of(&error).into()),
         };
         if let Err(error) = WebRunner::new().start(canvas, WebOptions::default(), Box::new(create)).await {
-            let line = format!("The workbench cannot draw here: {}", first_line(&text_of(&error)));
-            fail(&line, "Turn on hardware acceleration in the browser's settings, or use another browser.");
+            cannot_draw(first_line(&text_of(&error)));
         }
     });
     Ok(())
@@ -88,6 +95,11 @@ fn open(context: &eframe::CreationContext<'_>) -> Result<PageApp, JsValue> {
     if let Some(state) = &context.wgpu_render_state {
         app = app.with_gpu(state.target_format);
         tell_backend(&state.adapter.get_info())?;
+        state.device.set_device_lost_callback(|reason, message| {
+            if reason != DeviceLostReason::Destroyed {
+                cannot_draw(&format!("the browser took the graphics device away: {}", first_line(&message)));
+            }
+        });
     }
     if let Some(drive) = driven::drive(&ctx)? {
         app = app.with_drive(drive);
@@ -95,6 +107,7 @@ fn open(context: &eframe::CreationContext<'_>) -> Result<PageApp, JsValue> {
     app.open_all(asked_to_open()?);
     let over_chart = Rc::new(Cell::new(false));
     keys::install(&ctx, over_chart.clone())?;
+    touch::install(&ctx)?;
     desk.listen_to_input()?;
     let mut follower = Follower::default();
     follower.go(&window()?.location().hash()?);

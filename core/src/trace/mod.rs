@@ -10,6 +10,7 @@
 //! What is wrong with the whole file refuses it; what is wrong with one site is that site's problem.
 
 mod coverage;
+mod digest;
 mod eigen;
 mod error;
 #[cfg(feature = "native")]
@@ -26,6 +27,7 @@ mod trace;
 mod write;
 
 pub use coverage::{CovarianceKind, Coverage, WeightKind};
+pub use digest::Digesting;
 pub use error::TraceError;
 #[cfg(feature = "native")]
 pub use files::write;

@@ -7,11 +7,10 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use sha2::{Digest, Sha256};
-
 use super::{
     Series, SiteStats, TraceData,
     coverage::Coverage,
+    digest::Digesting,
     error::{Cause, Fault, TraceError},
     header::{self, Tensors},
     manifest,
@@ -48,7 +47,7 @@ struct Inner {
 /// A file's bytes: in memory, or mapped.
 pub(super) type Bytes = Box<dyn AsRef<[u8]> + Send + Sync>;
 
-enum Source {
+pub(super) enum Source {
     File {
         bytes: Bytes,
         tensors: Tensors,
@@ -164,14 +163,21 @@ impl Trace {
     /// `sha256:` and hex of the file's bytes; of several shards, of their digests one after the other
     /// in rank order. Reads the whole file when first asked (about 1.5 s a GB).
     pub fn digest(&self) -> String {
-        let compute = || match &self.0.source {
-            Source::File { bytes, .. } => hex(&Sha256::digest((**bytes).as_ref())),
-            Source::Shards(shards) => {
-                let all: String = shards.iter().map(Self::digest).collect();
-                hex(&Sha256::digest(all.as_bytes()))
+        let mut digesting = Digesting::new(self.clone());
+        loop {
+            if let Some(digest) = digesting.read(usize::MAX) {
+                return digest;
             }
-        };
-        self.0.digest.get_or_init(compute).clone()
+        }
+    }
+
+    /// Empty until it was computed.
+    pub(super) fn known_digest(&self) -> &OnceLock<String> {
+        &self.0.digest
+    }
+
+    pub(super) fn source(&self) -> &Source {
+        &self.0.source
     }
 
     /// Reads every site; gives those that cannot be used, with the reason, in forward order.
@@ -199,10 +205,4 @@ fn open(file: &[u8]) -> Result<(Manifest, Tensors), Fault> {
     let header = header::parse(file)?;
     let text = header.metadata.get("loka.trace").ok_or(Cause::NoManifest)?;
     Ok((manifest::parse(text)?, header.tensors))
-}
-
-fn hex(digest: &[u8]) -> String {
-    let mut text = "sha256:".to_owned();
-    text.extend(digest.iter().map(|byte| format!("{byte:02x}")));
-    text
 }

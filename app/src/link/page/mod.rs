@@ -1,7 +1,9 @@
 //! Takes effects, carries them out on files that lie in memory: what a page without a server can do. Files come by
 //! name on a [`Shelf`], or by address from [`Outside`]; what is written goes out as a download. Work that takes a
-//! while waits for one frame, which says what is under way. What needs an engine is refused in one line.
+//! while waits for one frame, which says what is under way; a trace's digest is read beside the frames. What needs an
+//! engine is refused in one line.
 
+mod digest;
 mod shelf;
 
 pub use shelf::{MOST_BYTES, Shelf};
@@ -18,7 +20,11 @@ use loka_core::{
 };
 
 use super::{Link, Wake, identify::identify_bytes, inspect, reading};
-use crate::{clock::now_rfc3339, signing};
+use crate::{
+    clock::{now_ms, now_rfc3339},
+    signing,
+};
+use digest::Reading;
 
 const NO_ENGINE: &str = "a page on its own has no engine; probe with the loka program and open its results here";
 
@@ -50,7 +56,10 @@ pub struct PageLink {
     shelf: Shelf,
     outside: Box<dyn Outside>,
     wake: Wake,
-    work: VecDeque<Work>,
+    work: VecDeque<Effect>,
+    /// The open trace's digest: read when there is no other work.
+    reading: Option<Reading>,
+    clock: fn() -> f64,
     /// Effects that wait for what is at an address.
     awaited: Vec<(String, Effect)>,
     answers: VecDeque<Event>,
@@ -58,12 +67,6 @@ pub struct PageLink {
     trace: Option<Trace>,
     /// A frame was drawn since the work that is next was announced.
     announced: bool,
-}
-
-enum Work {
-    Effect(Effect),
-    /// Of the trace at that path.
-    Digest(String, Trace),
 }
 
 /// Less is read within a frame.
@@ -78,6 +81,8 @@ impl PageLink {
             outside,
             wake,
             work: VecDeque::new(),
+            reading: None,
+            clock: now_ms,
             awaited: Vec::new(),
             answers: VecDeque::new(),
             trace: None,
@@ -87,30 +92,28 @@ impl PageLink {
 
     /// What a person reads while the work that is next is done; `None`: it takes no time.
     fn label(&self) -> Option<String> {
-        let large = |path: &str| self.shelf.get(path).is_some_and(|bytes| bytes.len() > NOTICEABLE_BYTES);
         match self.work.front()? {
-            Work::Digest(path, _) if large(path) => Some("Reading the trace for its digest".to_owned()),
-            Work::Effect(
-                Effect::LoadTrace { path }
-                | Effect::LoadResults { path }
-                | Effect::LoadPlan { path }
-                | Effect::CompareResults { path },
-            ) if large(path) => Some(format!("Opening {path}")),
-            Work::Effect(Effect::ReadSeries { path }) if large(path) => Some("Reading series".to_owned()),
-            Work::Effect(Effect::WriteResults { path, results }) if results.rows.len() > NOTICEABLE_ROWS => {
+            Effect::LoadTrace { path }
+            | Effect::LoadResults { path }
+            | Effect::LoadPlan { path }
+            | Effect::CompareResults { path }
+                if self.is_large(path) =>
+            {
+                Some(format!("Opening {path}"))
+            }
+            Effect::ReadSeries { path } if self.is_large(path) => Some("Reading series".to_owned()),
+            Effect::WriteResults { path, results } if results.rows.len() > NOTICEABLE_ROWS => {
                 Some(format!("Writing {path}"))
             }
-            Work::Effect(_) | Work::Digest(..) => None,
+            _ => None,
         }
     }
 
-    fn carry_out(&mut self, work: Work) {
-        let effect = match work {
-            Work::Digest(path, trace) => {
-                return self.answers.push_back(Event::TraceDigest { path, digest: trace.digest() });
-            }
-            Work::Effect(effect) => effect,
-        };
+    fn is_large(&self, path: &str) -> bool {
+        self.shelf.get(path).is_some_and(|bytes| bytes.len() > NOTICEABLE_BYTES)
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
         let Some(path) = file_of(&effect) else { return self.without_file(effect) };
         if let Some(bytes) = self.shelf.get(path) {
             return self.with_file(effect, bytes);
@@ -132,7 +135,8 @@ impl PageLink {
                 Ok(trace) => {
                     let opened = Box::new(reading::opened(&path, &trace));
                     self.trace = Some(trace.clone());
-                    self.work.push_front(Work::Digest(path, trace));
+                    // That of another trace is for nobody.
+                    self.reading = Some(Reading::new(path, trace));
                     Event::TraceOpened { trace: opened }
                 }
                 Err(error) => Event::OpenFailed { message: error.to_string() },
@@ -222,7 +226,7 @@ impl PageLink {
             let ready: Vec<(String, Effect)> = ready;
             for (_, effect) in ready {
                 match &outcome {
-                    Ok(()) => self.work.push_back(Work::Effect(effect)),
+                    Ok(()) => self.work.push_back(effect),
                     Err(line) => self.answers.push_back(refusal(effect, line.clone())),
                 }
             }
@@ -242,15 +246,28 @@ impl PageLink {
                 return None;
             }
             self.announced = false;
-            let work = self.work.pop_front()?;
-            self.carry_out(work);
+            match self.work.pop_front() {
+                Some(effect) => self.carry_out(effect),
+                None => return self.read_on(),
+            }
         }
+    }
+
+    /// A piece of the digest, when there is nothing else to do.
+    fn read_on(&mut self) -> Option<Event> {
+        let event = self.reading.as_mut()?.read(self.clock);
+        if event.is_some() {
+            self.reading = None;
+        } else {
+            (self.wake)();
+        }
+        event
     }
 }
 
 impl Link for PageLink {
     fn run(&mut self, effect: Effect) {
-        self.work.push_back(Work::Effect(effect));
+        self.work.push_back(effect);
     }
 
     fn poll(&mut self) -> Option<News> {
@@ -258,7 +275,8 @@ impl Link for PageLink {
     }
 
     fn busy(&self) -> Option<String> {
-        self.label().or_else(|| self.outside.busy())
+        let reading = || self.reading.as_ref().filter(|of| self.is_large(of.path())).map(Reading::label);
+        self.label().or_else(|| self.outside.busy()).or_else(reading)
     }
 }
 

@@ -47,7 +47,7 @@ fn page() -> (PageLink, Shelf, Browser) {
 /// Every event until nothing is left to do.
 fn all(link: &mut PageLink) -> Vec<Event> {
     let mut events = Vec::new();
-    while !link.work.is_empty() || !link.answers.is_empty() || !link.outside_is_quiet() {
+    while link.reading.is_some() || !link.outside_is_quiet() {
         events.extend(link.next_event());
     }
     events
@@ -85,6 +85,44 @@ fn a_trace_is_opened_from_memory_and_work_is_announced_first() {
         [Event::SiteInspected { outcome: Ok(_), .. }, Event::SeriesRead { table: Ok(_), .. },]
     );
     assert!(read, "{events:?}");
+}
+
+thread_local! {
+    static NOW: std::cell::Cell<f64> = const { std::cell::Cell::new(0.0) };
+}
+
+/// So slow a machine that one look at the clock ends a frame's piece.
+fn slow_clock() -> f64 {
+    NOW.set(NOW.get() + 200.0);
+    NOW.get()
+}
+
+#[test]
+fn a_digest_is_read_in_pieces_and_nothing_waits_for_it() {
+    let (mut link, shelf, _) = page();
+    link.clock = slow_clock;
+    let load = |name: &str| Effect::LoadTrace { path: name.to_owned() };
+    let opened = |link: &mut PageLink| {
+        assert_eq!(link.next_event(), None, "announced");
+        let Some(Event::TraceOpened { trace }) = link.next_event() else { panic!("not opened") };
+        trace
+    };
+    for name in ["a.trace.safetensors", "b.trace.safetensors"] {
+        shelf.put(name, sample()).unwrap();
+    }
+    link.run(load("a.trace.safetensors"));
+    let trace = opened(&mut link);
+    assert_eq!(link.next_event(), None);
+    assert_eq!(link.busy().as_deref(), Some("Reading the trace for its digest, 5 %"));
+    link.run(Effect::Inspect { trace: trace.path.clone(), site: trace.manifest().sites[0].id.clone() });
+    assert!(matches!(link.next_event(), Some(Event::SiteInspected { outcome: Ok(_), .. })));
+    link.run(load("b.trace.safetensors"));
+    opened(&mut link);
+    let events = all(&mut link);
+    let [Event::TraceDigest { path, digest }] = events.as_slice() else { panic!("{events:?}") };
+    assert_eq!(path, "b.trace.safetensors", "the other was dropped");
+    assert_eq!(*digest, Trace::open(Path::new(TRACE)).unwrap().digest());
+    assert_eq!(link.busy(), None);
 }
 
 #[test]
