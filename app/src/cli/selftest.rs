@@ -16,6 +16,9 @@ pub struct SelftestArgs {
     /// On the GPU only LoKA's own kernels, without cuBLASLt's: for compute-sanitizer, which is slow.
     #[arg(long, requires = "gpu")]
     own_kernels: bool,
+    /// On the GPU only the checks whose name has this text.
+    #[arg(long, requires = "gpu", value_name = "TEXT")]
+    only: Option<String>,
 }
 
 type Check = (&'static str, fn() -> Result<(), String>);
@@ -39,7 +42,7 @@ pub fn run(args: &SelftestArgs, json: bool) -> anyhow::Result<Outcome> {
     for (name, check) in CHECKS {
         tally.take(name, check().err())?;
     }
-    let gpu = if args.gpu { check_gpu(&mut tally, args.own_kernels)? } else { "not asked for".to_owned() };
+    let gpu = if args.gpu { check_gpu(&mut tally, args)? } else { "not asked for".to_owned() };
     let Tally { passed, failed, .. } = tally;
     if json {
         output::json(&serde_json::json!({"passed": passed, "failed": failed, "gpu": gpu}))?;
@@ -76,7 +79,7 @@ impl Tally {
 }
 
 /// The GPU engine's checks; what became of them. A machine without a GPU skips them and says why.
-fn check_gpu(tally: &mut Tally, own_kernels: bool) -> anyhow::Result<String> {
+fn check_gpu(tally: &mut Tally, args: &SelftestArgs) -> anyhow::Result<String> {
     let engine = match cuda::shared() {
         Ok(engine) => engine,
         Err(reason) => {
@@ -89,7 +92,8 @@ fn check_gpu(tally: &mut Tally, own_kernels: bool) -> anyhow::Result<String> {
     let info = engine.describe();
     output::note(&format!("{}, {}, {}", info.device, info.driver, info.versions));
     let mut printed = Ok(());
-    let outcome = cuda::selftest(&engine, own_kernels, &mut |check| {
+    let wanted = cuda::Wanted { own_kernels: args.own_kernels, only: args.only.clone() };
+    let outcome = cuda::selftest(&engine, &wanted, &mut |check| {
         if printed.is_ok() {
             printed = tally.take(&check.name, check.problem);
         }

@@ -103,9 +103,9 @@ pub const STEP_ROWS: usize = 20_000;
 pub const FRAMES_AT_ONCE: usize = 64;
 
 /// Events are gathered for so long before they are sent, and longer with many clients: to send costs a system call
-/// a client, and the cores are the engine's. 200 clients: 60 ms. A command is sent at once.
-pub const FRAME_EVERY: Duration = Duration::from_millis(15);
-pub const FRAME_PER_CLIENT: Duration = Duration::from_micros(300);
+/// a client, and the cores are the engine's. 200 clients: 75 ms. A command is sent at once.
+pub const FRAME_EVERY: Duration = Duration::from_millis(30);
+pub const FRAME_PER_CLIENT: Duration = Duration::from_micros(375);
 
 /// Of each turn of a session's thread, so that commands never wait longer.
 pub const EVENTS_AT_ONCE: usize = 2000;

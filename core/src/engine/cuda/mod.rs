@@ -59,7 +59,7 @@ use nvrtc::Nvrtc;
 
 pub use error::CudaError;
 pub use libraries::SearchPath;
-pub use selftest::{Check, selftest};
+pub use selftest::{Check, Wanted, selftest};
 
 /// Sites whose preparation on the host and work on the device overlap.
 const PARALLEL_SITES: usize = 6;

@@ -35,12 +35,20 @@ pub struct Check {
     pub problem: Option<String>,
 }
 
-/// Runs every check, or only those of our own kernels. An error that loses the GPU ends it: what was reported
-/// before stays good.
-pub fn selftest(engine: &CudaEngine, own_kernels: bool, sink: &mut dyn FnMut(Check)) -> Result<(), CudaError> {
+/// Which checks to run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Those of our own kernels alone.
+    pub own_kernels: bool,
+    /// Those whose name has this.
+    pub only: Option<String>,
+}
+
+/// Runs the checks. An error that loses the GPU ends it: what was reported before stays good.
+pub fn selftest(engine: &CudaEngine, wanted: &Wanted, sink: &mut dyn FnMut(Check)) -> Result<(), CudaError> {
     engine.device.bind()?;
     let lane = Lane::new(Stream::new(&engine.device)?, engine.kernels.clone(), engine.lt.clone())?;
-    let mut suite = Suite { engine, lane, sink };
+    let mut suite = Suite { engine, lane, only: wanted.only.as_deref(), sink };
     casts::check(&mut suite)?;
     sampling::check(&mut suite)?;
     arrays::check(&mut suite)?;
@@ -51,7 +59,7 @@ pub fn selftest(engine: &CudaEngine, own_kernels: bool, sink: &mut dyn FnMut(Che
     gemms::check(&mut suite)?;
     statics::check(&mut suite)?;
     blocks::check(&mut suite)?;
-    if own_kernels {
+    if wanted.own_kernels {
         return Ok(());
     }
     products::check(&mut suite)?;
@@ -63,6 +71,7 @@ pub fn selftest(engine: &CudaEngine, own_kernels: bool, sink: &mut dyn FnMut(Che
 struct Suite<'a> {
     engine: &'a CudaEngine,
     lane: Lane,
+    only: Option<&'a str>,
     sink: &'a mut dyn FnMut(Check),
 }
 
@@ -85,6 +94,9 @@ fn ensure(holds: bool, problem: impl FnOnce() -> String) -> Outcome {
 
 impl Suite<'_> {
     fn check(&mut self, name: String, body: impl FnOnce(&mut Lane) -> Outcome) -> Result<(), CudaError> {
+        if !self.wants(&name) {
+            return Ok(());
+        }
         let outcome = body(&mut self.lane);
         self.report(name, outcome)
     }
@@ -95,10 +107,17 @@ impl Suite<'_> {
         name: String,
         body: impl FnOnce(&mut Lane) -> Result<String, Problem>,
     ) -> Result<(), CudaError> {
+        if !self.wants(&name) {
+            return Ok(());
+        }
         match body(&mut self.lane) {
             Ok(found) => self.report(format!("{name}: {found}"), Ok(())),
             Err(problem) => self.report(name, Err(problem)),
         }
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_none_or(|only| name.contains(only))
     }
 
     fn report(&mut self, name: String, outcome: Outcome) -> Result<(), CudaError> {
