@@ -26,7 +26,7 @@ const DROP: &str = if cfg!(target_arch = "wasm32") {
 };
 
 const SERVED: &str = "Open a trace of the served folder, or drop a .trace.safetensors file here, which is sent to the server. \
-                      Everyone who opens a trace is in one session.";
+                      Everyone who opens the same trace shares one session.";
 
 /// With more traces than that there is a field to find one.
 const FEW: usize = 12;

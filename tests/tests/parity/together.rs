@@ -205,6 +205,8 @@ fn page_and_window_look_alike() {
         let mut windows: [Box<dyn Window>; 2] =
             [Box::new(InBrowser::open(&stages[0]).unwrap()), Box::new(InWindow::open(&stages[1]).unwrap())];
         for window in &mut windows {
+            // Nothing is hovered.
+            window.point([1, 1]);
             until(window.as_mut(), "every row", |look| has(look, &serde_json::json!({"complete": true})));
         }
         for (key, view) in VIEWS {

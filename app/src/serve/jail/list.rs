@@ -6,7 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use loka_core::{session::FileKind, trace::Trace};
+use loka_core::{
+    session::{FileKind, view::natural},
+    trace::Trace,
+};
 
 use super::{WHOLE, limits};
 
@@ -35,7 +38,8 @@ const SHARDS: usize = 256;
 pub(super) fn list(root: &Path) -> Listing {
     let mut walk = Walk { looked_at: 0, listing: Listing { entries: Vec::new(), complete: true } };
     walk.folder(root, "", limits::LISTED_DEPTH);
-    walk.listing.entries.sort_by(|a, b| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
+    let by_name = |a: &Entry, b: &Entry| natural(&a.name, &b.name).then_with(|| a.name.cmp(&b.name));
+    walk.listing.entries.sort_by(|a, b| a.kind.cmp(&b.kind).then_with(|| by_name(a, b)));
     walk.listing
 }
 

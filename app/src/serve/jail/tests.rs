@@ -124,6 +124,17 @@ fn a_missing_folder_and_a_file_are_no_jail() {
 }
 
 #[test]
+fn numbers_in_names_count_as_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["week-10", "week-2", "week-02", "week-1"] {
+        fs::write(folder.path().join(format!("{name}.plan.json")), "{}").unwrap();
+    }
+    let entries = Jail::new(folder.path()).unwrap().list().entries;
+    let names: Vec<&str> = entries.iter().map(|entry| entry.name.trim_end_matches(".plan.json")).collect();
+    assert_eq!(names, ["week-1", "week-02", "week-2", "week-10"]);
+}
+
+#[test]
 fn the_list_holds_what_can_be_opened() {
     let (_around, jail) = served();
     fs::write(jail.root().join(".hidden.trace.safetensors"), "x").unwrap();

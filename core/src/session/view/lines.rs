@@ -257,8 +257,8 @@ fn trouble(facts: &Facts<'_>, site: usize) -> [u8; 3] {
     all
 }
 
-/// Numbers in names count as numbers: `layers.2` comes before `layers.10`.
-fn natural(a: &str, b: &str) -> Ordering {
+/// Numbers in names count as numbers: `layers.2` comes before `layers.10`. `01` and `1` are equal.
+pub fn natural(a: &str, b: &str) -> Ordering {
     let (mut a, mut b) = (a.as_bytes(), b.as_bytes());
     while let (Some(first), Some(second)) = (a.first(), b.first()) {
         if first.is_ascii_digit() && second.is_ascii_digit() {

@@ -31,7 +31,7 @@ pub use folds::{Cells, Fold, fold, worst_of};
 pub use frontier::{Curve, CurvePoint, FrontierAxis, FrontierView, Now};
 pub use grid::{Column, Grid, Mark};
 pub use groups::{GroupBy, Grouping, MAX_GROUPS};
-pub use lines::{Line, LineKind, Lines, Order, Sort};
+pub use lines::{Line, LineKind, Lines, Order, Sort, natural};
 pub use mods::{
     Flips, ModStanding, ModsEffect, ModsStanding, Module, ModuleMods, On, Ratio, SiteChange, Sums, site_change,
 };
