@@ -10,14 +10,7 @@
 # Drawing by software takes the processor from whatever else is measured: do nothing else on the machine.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
-need_packages chromium
-need_playwright
-"$root/scripts/build_web.sh"
-cargo build --manifest-path "$root/Cargo.toml" --quiet --package loka >&2
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-"$CARGO_TARGET_DIR/debug/loka" probe "$root/sample-traces/wukong-clicks.trace.safetensors" \
-    --out "$scratch/sample.results.parquet" >/dev/null
+need_page
 cargo run --manifest-path "$root/Cargo.toml" --quiet --package loka_tests --example big_results -- \
     10000 "$scratch/big.results.parquet" >&2
 node "$root/tests/web/bench.mjs" "$CARGO_TARGET_DIR/web" "$scratch" "$playwright" "${1:-60}" "${2:-}"

@@ -79,6 +79,19 @@ need_playwright() {
     playwright=$npm_folder
 }
 
+# need_page: the page and the program of this source, what drives the page in Chromium, and the sample with its rows in a
+# folder that is gone when the script ends. Sets $scratch and what need_playwright does.
+need_page() {
+    need_packages chromium
+    need_playwright
+    "$root/scripts/build_web.sh"
+    cargo build --manifest-path "$root/Cargo.toml" --quiet --package loka >&2
+    scratch=$(mktemp -d)
+    trap 'rm -rf "$scratch"' EXIT
+    cp "$root/sample-traces/wukong-clicks.trace.safetensors" "$scratch/sample.trace.safetensors"
+    "$CARGO_TARGET_DIR/debug/loka" probe "$scratch/sample.trace.safetensors" --out "$scratch/sample.results.parquet" >/dev/null
+}
+
 # need_fuzz: cargo-fuzz and a nightly compiler, which fuzzing needs. Fails, and says why, where they are not to be had:
 # then there is no fuzzing. Sets $fuzz.
 need_fuzz() {

@@ -96,7 +96,7 @@ pub trait Link {
 
     /// Somebody else orders the session's inputs and does what it asks for.
     fn is_shared(&self) -> bool {
-        !matches!(self.standing(), Standing::Here)
+        self.standing().is_served()
     }
 }
 
@@ -112,6 +112,13 @@ pub enum Standing {
     Joined { people: Vec<Person>, me: Author },
     /// The server does not answer: what is seen is as it was. Tried again by itself in so many seconds.
     Away { why: String, seconds_away: u64, retry_in: Option<u64> },
+}
+
+impl Standing {
+    /// The session and its files are a server's, whether it answers or not.
+    pub fn is_served(&self) -> bool {
+        !matches!(self, Self::Here)
+    }
 }
 
 /// Called from any thread when an event waits, so that the window wakes up.

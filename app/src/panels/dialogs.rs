@@ -5,7 +5,6 @@ use loka_core::session::{Command, FileKind};
 
 use crate::{
     commands::{Action, FileAction},
-    link::Standing,
     picker::Ask,
     picture::Wanted,
     views::{Dialog, DialogKind, Scene, folder_of},
@@ -35,7 +34,7 @@ enum Answer {
 
 fn body_ui(ui: &mut Ui, scene: &Scene<'_>, dialog: &mut Dialog) -> Answer {
     let (title, about, verb) = words(dialog.kind);
-    let served = IN_A_PAGE && !matches!(scene.standing, Standing::Here);
+    let served = IN_A_PAGE && scene.standing.is_served();
     ui.set_width(520.0_f32.min(ui.ctx().content_rect().width() - 64.0));
     ui.heading(title);
     ui.label(RichText::new(about).color(scene.theme.weak));

@@ -6,7 +6,6 @@ use loka_core::session::FileKind;
 use super::Scene;
 use crate::{
     commands::{Action, FileAction},
-    link::Standing,
     panels::recent_file_ui,
     theme::{number, shorten},
 };
@@ -43,7 +42,7 @@ pub fn empty_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
             }
             ui.heading("No trace is open");
             ui.add_space(8.0);
-            let served = !matches!(scene.standing, Standing::Here);
+            let served = scene.standing.is_served();
             ui.label(if served { SERVED } else { DROP });
             let about = "LoKA shows where FP8 is safe, where it is fast, and what a plan would win.";
             ui.label(RichText::new(about).color(weak));
