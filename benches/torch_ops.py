@@ -144,17 +144,17 @@ def blocks(checks):
                 h, z = native_ops.block_gemm(*arguments, None, True)
                 sums = native_ops._static_product(codes, scale(), *right, given, None)
                 checks.tell(near(z, codes, scale(), *right, given), f"{where} z")
-                checks.tell(rel_l2(h, native_ops._tail(sums.double())) < 0.01, f"{where} h")
+                checks.tell(rel_l2(h, native_ops.block_output(sums.double())) < 0.01, f"{where} h")
                 alone, _ = native_ops.block_gemm(*arguments, None, False)
                 checks.tell(torch.equal(alone, h), f"{where} h by itself")
                 stored, _ = native_ops.block_gemm(*arguments, scale(2.0**-4), False)
                 checks.tell(rel_l2(stored.float() * 2.0**-4, h) < 0.04, f"{where} codes")
         tail = native_ops.block_tail(z)
-        checks.tell(rel_l2(tail, native_ops._tail(z)) < 0.003, f"{where} tail")
+        checks.tell(rel_l2(tail, native_ops.block_output(z)) < 0.003, f"{where} tail")
         dh = random(m, n, seed=3)
         dz, dz_codes, scales = native_ops.block_backward(dh, z)
         bits, expected = quantize(dz, Cast("e4m3", "row", False))
-        checks.tell(rel_l2(dz, native_ops._gradient(dh, z)) < 0.003, f"{where} dz")
+        checks.tell(rel_l2(dz, native_ops.block_gradient(dh, z)) < 0.003, f"{where} dz")
         checks.tell(same_codes(dz_codes, bits) and torch.equal(scales, expected), f"{where} codes of dz")
 
 
@@ -287,6 +287,45 @@ def plans(checks):
         checks.tell(worst < 0.02, f"plan {name}: errors {ours}, of its emulation {emulated}")
 
 
+def planned_blocks(checks):
+    """A plan with blocks and codes handed on, as loka.apply runs it, against its emulation."""
+    import tempfile
+
+    import test_apply_blocks as plans
+
+    with tempfile.TemporaryDirectory() as folder:
+        maker = plans.Blocks()
+        maker.folder, found = folder, []
+        path = maker.plan(dgrad="loka/fp8-rowwise+fast", wgrad="cublaslt/bf16", chains=plans.CHAINS)
+        for emulate, wrap in ((True, None), (False, None), (False, "default"), (False, "reduce-overhead")):
+            torch._dynamo.reset()
+            model = plans.modded().cuda()
+            loka.apply(model, path, emulate=emulate)
+            run = model if wrap is None else torch.compile(model, fullgraph=True, mode=wrap)
+            x = plans.batch(144).cuda()
+            for _ in range(3):
+                model.zero_grad()
+                with torch.autocast("cuda", torch.bfloat16):
+                    y = run(x)
+                y.float().square().mean().backward()
+            made = [y.detach().clone(), *(each.grad.clone() for each in model.parameters())]
+            with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
+                for _ in range(3):
+                    h = run(x)
+            found.append([*made, h.clone()])
+    model, x = plans.modded().cuda().double(), plans.batch(144).cuda().double()
+    y = model(x)
+    y.square().mean().backward()
+    exact = [y.detach(), *(each.grad for each in model.parameters()), y.detach()]
+    emulated = [rel_l2(plain, right) for plain, right in zip(found[0], exact)]
+    for index, name in ((1, "eager"), (2, "compiled"), (3, "compiled, reduce-overhead")):
+        ours = [rel_l2(each, right) for each, right in zip(found[index], exact)]
+        worst = max(one - 1.25 * other for one, other in zip(ours, emulated))
+        checks.tell(worst < 0.02, f"blocks {name}: errors {ours}, of its emulation {emulated}")
+    print("  errors of blocks, emulated:", " ".join(f"{error:.4f}" for error in emulated))
+    print("  by their kernels          :", " ".join(f"{error:.4f}" for error in ours))
+
+
 def refusals(checks):
     x, w, ragged = random(16, 32), codes_of(random(32, 32)), codes_of(random(32, 24))
     for wanted, work in (
@@ -389,6 +428,7 @@ def main():
     if not arguments.no_compile:
         checks.group("torch.compile", compiled)
         checks.group("plans", plans)
+        checks.group("plans with blocks", planned_blocks)
     report = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "passed": checks.passed,
               "failed": checks.failed, "host_us": {}, "times_us": []}  # fmt: skip
     if not arguments.no_times:

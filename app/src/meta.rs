@@ -20,5 +20,6 @@ pub fn results_meta(trace: &Trace, trace_digest: String, engine: &dyn Engine, co
         seed: config.seed,
         confidence: config.confidence,
         problems: unusable.collect(),
+        site_times: None,
     }
 }

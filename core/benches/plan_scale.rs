@@ -94,6 +94,7 @@ fn generate(num_sites: usize, seed: u64) -> Results {
                     latency,
                     fidelity: None,
                     static_scale: None,
+                    flushed: None,
                     sampler: "gaussian".to_owned(),
                     engine: "cpu".to_owned(),
                     device: "generated".to_owned(),
@@ -118,6 +119,7 @@ fn generate(num_sites: usize, seed: u64) -> Results {
         seed,
         confidence: 0.95,
         problems: Vec::new(),
+        site_times: None,
     };
     Results { meta, rows }
 }

@@ -70,6 +70,7 @@ fn row(site: &SiteId, gemm: Gemm, kernel: &str, dice: &mut Dice) -> ResultRow {
         },
         fidelity: None,
         static_scale: None,
+        flushed: None,
         sampler: "gaussian".to_owned(),
         engine: "cpu".to_owned(),
         device: "made up".to_owned(),
@@ -103,6 +104,7 @@ fn results(num_sites: usize) -> Results {
         seed: 1,
         confidence: 0.95,
         problems: Vec::new(),
+        site_times: None,
     };
     Results { meta, rows }
 }

@@ -106,6 +106,7 @@ fn opened() -> Ordered {
         seed: 0,
         confidence: 0.95,
         problems: Vec::new(),
+        site_times: None,
     };
     let mut ordered = Ordered::default();
     ordered.event(Event::ResultsOpened {

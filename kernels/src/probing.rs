@@ -163,7 +163,7 @@ fn stretches(rows: u32, cols: u32) -> u64 {
     (u64::from(rows) * u64::from(cols).div_ceil(STRETCH)).div_ceil(WARPS)
 }
 
-/// Of `f64_to_f32`, `round_bf16` and `round_tf32` over `count` elements.
+/// Of `count_flushed`, `f64_to_f32`, `round_bf16` and `round_tf32` over `count` elements.
 pub fn elements(count: u64) -> Grid {
     strided(quads(count), THREADS)
 }

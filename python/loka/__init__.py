@@ -16,6 +16,8 @@ _HOME = {
     "unapply": "loka.plans",
     "resolved": "loka.plans",
     "saturated": "loka.plans",
+    "health": "loka.plans",
+    "step": "loka.plans",
     "load_plan": "loka.plans",
 }
 

@@ -73,6 +73,12 @@ def misbehave(behaviour, request, starts):
     if behaviour == "chatty":
         sys.stderr.write("warning: something\n" * 100_000)
         sys.stderr.flush()
+    if request["do"] == "sites":
+        rows = [{"kernels": triple, "site_us": [3.0, 1.0, 2.0], "bf16_us": [4.0, 4.0, 4.0], "sets": 2}
+                for triple in request["triples"]]
+        rows[-1] = {"kernels": request["triples"][-1], "reason": "out of memory"} if len(rows) > 1 else rows[-1]
+        say({"id": identity, "ok": True, "result": {"rows": rows}})
+        return
     if request["do"] == "time":
         padding = 200_000 if behaviour == "long-line" else 3
         say({"id": identity, "ok": True, "result": {

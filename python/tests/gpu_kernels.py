@@ -6,6 +6,7 @@ CUDA graphs; `--time` also times the training step of single linears. Needs PyTo
 Prints failures, a line a group, and last `N passed, N failed`. Exit 1 when one fails, 2 without a GPU.
 """
 
+import copy
 import pathlib
 import statistics
 import sys
@@ -15,9 +16,12 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import torch
 
 from loka.kernels import KERNELS, linear, numerics, why_not
-from loka.kernels.casts import input_and_weight, straight_and_turned
+from loka.kernels import Switch, Watch, delayed
+from loka.kernels.casts import by_known_scale, input_and_weight, straight_and_turned
+from loka.plans.following import follow, following
+from loka.plans.linear import route
 from loka.kernels.catalogue import Cast
-from loka.kernels.scales import quantize
+from loka.kernels.scales import quantize, to_fp8
 
 NATIVE = [kernel for kernel in KERNELS if kernel.startswith(("cublaslt/", "pytorch/"))]
 GEMMS = ("fprop", "dgrad", "wgrad")
@@ -151,11 +155,79 @@ def check_block_casts(checks):
                     checks.tell(good, f"block cast {name} {cast} of {kinds}")
 
 
+def check_turned_and_rounded(checks):
+    """Codes of one scale turned; FP32 weights that are rounded to BF16 on the way."""
+    cast = Cast("e4m3", "tensor", False)
+    for rows, cols in ((128, 256), (1001, 1536), (16, 48), (4096, 3584), (1, 16)):
+        x = random(rows, cols)
+        x[0, 0] = torch.nan
+        scale = torch.full((1,), 2.0**-4, device="cuda")
+        for wanted in ((True, False), (False, True), (True, True)):
+            first, second, maxima = by_known_scale(x, scale, 1 / scale, *wanted, 0)
+            expected, good = to_fp8(x, scale, "e4m3").view(torch.uint8), bool(torch.isnan(maxima.amax()))
+            good &= first is None or torch.equal(first.bits.view(torch.uint8), expected)
+            if second is not None:
+                found = second.bits.view(torch.uint8)
+                good &= torch.equal(found[:, :rows], expected.t()) and not bool(found[:, rows:].any())
+                good &= found.shape[1] % 16 == 0
+            checks.tell(good, f"a known scale {(rows, cols)} {wanted}")
+        x[0, 0] = 0
+        maxima = by_known_scale(x, scale, 1 / scale, True, True, 0)[2]
+        checks.tell(float(maxima.amax()) == float(x.abs().amax()), f"maxima of {(rows, cols)}")
+        wide = random(rows, cols, dtype=torch.float32)
+        for wanted in ((cast, None), (None, cast), (cast, cast)):
+            good = True
+            expected, scale = quantize(wide.bfloat16(), cast)
+            for found, source in zip(straight_and_turned(wide, *wanted, rounded=True), (expected, expected.t())):
+                if found is not None:
+                    good &= torch.equal(found.bits[:, : source.shape[1]].view(torch.uint8), source.view(torch.uint8))
+                    good &= same_scales(found.scale, scale)
+            checks.tell(good, f"FP32 {(rows, cols)} by way of BF16 {[each is not None for each in wanted]}")
+
+
+def check_delayed(checks):
+    """Scales that follow, on a GPU: outputs and gradients near FP64's in the first step and later, compiled or not, from
+    FP32 weights under autocast; the watch sees what FP8 is off."""
+    kernels = ("cublaslt/fp8-delayed+fast",) * 3
+    for wrap in (lambda model: model, lambda model: torch.compile(model, fullgraph=True)):
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(256, 384), torch.nn.LayerNorm(384), torch.nn.SiLU(), torch.nn.Linear(384, 256)).cuda()
+        plain = copy.deepcopy(model)
+        switch = Switch(True)
+        for part in (model[0], model[3]):
+            route(part, kernels, False)
+            part.__dict__["_loka_watch"] = Watch(switch, torch.device("cuda"), ("fprop", "dgrad", "wgrad"))
+        follow(model)
+        called = wrap(model)
+        x = random(1000, 256, spread=0.5).float()
+        for step_index in range(4):
+            for each in (called, plain):
+                each.zero_grad()
+                with torch.autocast("cuda", torch.bfloat16):
+                    out = each(x)
+                (out.float().square().mean() * 2.0 ** (-3 * step_index)).backward()
+            for name, parameter in model.named_parameters():
+                error = rel_l2(parameter.grad, dict(plain.named_parameters())[name].grad.double())
+                checks.tell(error < 0.1, f"delayed {step_index} {name}: gradient {error:.4f} from BF16's")
+                checks.tell(parameter.grad.dtype == torch.float32, f"delayed {name}: gradient in FP32")
+            if step_index == 0:
+                for gemm, sums in model[3]._loka_watch.stats.items():
+                    error = float((sums[0] / sums[1]).sqrt())
+                    checks.tell(0.01 < error < 0.07, f"delayed {gemm}: the watch sees {error:.4f}")
+            switch.active = False
+            following(model).advance()
+            checks.tell(model[0]._loka_options.settled, "the scales are settled after a step")
+
+
 def dequantized(x, cast):
     if cast.granularity == "none":
         if cast.format == "tf32":
             return x.double()
         return x.bfloat16().double()
+    if cast.granularity == "static":
+        scale = delayed.scale_for(x.abs().amax().float().view(1), cast.format)
+        return to_fp8(x, scale, cast.format).double() * scale
     bits, scale = quantize(x, cast)
     scale = scale.double()
     if cast.granularity.startswith("block"):
@@ -219,7 +291,7 @@ def check_non_finite(checks):
             y, dx, dw = step(lambda a, b: linear(a, b, None, (kernel,) * 3), x, weight, dy)
             bad = ~torch.isfinite(y)
             rows = bad.all(1) if granularity != "none" else bad.any(1)
-            tensorwise = granularity == "tensor"
+            tensorwise = granularity in ("tensor", "static")
             expected = torch.ones_like(rows) if tensorwise else torch.arange(64, device="cuda") == 5
             checks.tell(torch.equal(rows, expected), f"{kernel}: {value} in row 5 of x reached {rows.nonzero()[:4]}")
             checks.tell(not torch.isfinite(dw[:, 7]).any(), f"{kernel}: {value} in column 7 of x must reach dw[:, 7]")
@@ -326,7 +398,7 @@ def main():
         print("skipped: no CUDA device")
         sys.exit(2)
     checks = Checks()
-    casts = (check_casts, check_pairs, check_block_casts)
+    casts = (check_casts, check_pairs, check_block_casts, check_turned_and_rounded, check_delayed)
     for check in (*casts, check_gemms, check_non_finite, check_compiled, check_graph, check_rest):
         try:
             check(checks)

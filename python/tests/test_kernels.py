@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import torch
 
-from loka.kernels import KERNELS, Static, linear, numerics, why_not
+from loka.kernels import KERNELS, Scale, linear, numerics, why_not
 from loka.kernels.catalogue import Cast
 from loka.kernels.scales import quantize
 from record_support import loka, loka_binary
@@ -32,6 +32,9 @@ BLOCKWISE = {gemm: ((E4M3, BLOCK, False), (E4M3, BLOCK if gemm == "wgrad" else S
 BLOCKWISE_2 = {gemm: ((E4M3, BLOCK, True), (E4M3, BLOCK if gemm == "wgrad" else SQUARE, True)) for gemm in TENSORWISE}
 STATIC = {gemm: ((E4M3, 2.0**-7, True), (E4M3, ROW, False)) for gemm in ("fprop", "dgrad")}
 STATIC["wgrad"] = ("bf16", "bf16")
+# x and dy by scales known beforehand, W by its own.
+DELAYED = {gemm: ((E4M3, 2.0**-7, True), (E4M3, TENSOR, False)) for gemm in ("fprop", "dgrad")}
+DELAYED["wgrad"] = ((E4M3, 2.0**-7, True), (E4M3, 2.0**-7, True))
 BF16 = {gemm: ("bf16", "bf16") for gemm in TENSORWISE}
 EXPECTED = {
     "cublaslt/tf32": {gemm: ("tf32", "tf32") for gemm in TENSORWISE},
@@ -45,6 +48,8 @@ EXPECTED = {
     "loka/fp8-tensorwise+fast": TENSORWISE,
     "loka/fp8-rowwise": ROWWISE,
     "loka/fp8-rowwise+fast": ROWWISE,
+    "cublaslt/fp8-delayed": DELAYED,
+    "cublaslt/fp8-delayed+fast": DELAYED,
     "loka/fp8-static+fast": STATIC,
     "loka/fp8-block+fast": STATIC,
     "pytorch/bf16": BF16,
@@ -65,6 +70,7 @@ EXPECTED = {
 }
 FAST = {
     "cublaslt/fp8-tensorwise+fast": "fprop dgrad wgrad", "cublaslt/fp8-rowwise+fast": "fprop dgrad wgrad",
+    "cublaslt/fp8-delayed+fast": "fprop dgrad wgrad",
     "loka/fp8-tensorwise+fast": "fprop dgrad wgrad", "loka/fp8-rowwise+fast": "fprop dgrad wgrad",
     "loka/fp8-static+fast": "fprop dgrad wgrad", "loka/fp8-block+fast": "fprop dgrad wgrad",
     "pytorch/fp8-tensorwise+fast": "fprop dgrad wgrad", "pytorch/fp8-rowwise+fast": "fprop dgrad wgrad",
@@ -111,11 +117,13 @@ class Emulated(unittest.TestCase):
         self.assertEqual(sorted(EXPECTED), sorted(KERNELS))
         x, weight, dy = operands()
         for kernel, hows in EXPECTED.items():
+            if kernel == "loka/fp8-block+fast":
+                continue  # Its output is behind a norm: test_apply_blocks.
             tx, tw = (torch.from_numpy(t.copy()).requires_grad_() for t in (x, weight))
             # No kernel of a static scale has a wgrad.
             chosen = (kernel, kernel, "cublaslt/bf16") if hows is STATIC else (kernel,) * 3
-            statics = tuple(Static.of(2.0**-7, torch.device("cpu")) for _ in range(2))
-            y = linear(tx, tw, None, chosen, True, statics)
+            scales = tuple(Scale.of(2.0**-7, torch.device("cpu")) for _ in range(2))
+            y = linear(tx, tw, None, chosen, True, scales)
             dx, dw = torch.autograd.grad(y, (tx, tw), torch.from_numpy(dy))
             pairs = {"fprop": (y.detach(), x, weight), "dgrad": (dx, dy, weight.T), "wgrad": (dw, dy.T, x.T)}
             for gemm, (found, a, b) in pairs.items():
@@ -123,7 +131,8 @@ class Emulated(unittest.TestCase):
                 expected = cast_a @ cast_b.T
                 error = np.abs(found.double().numpy() - expected)
                 # Half a unit of the output's type, plus what FP32 sums lose.
-                is_wide = kernel == "cublaslt/tf32" or (kernel == "loka/fp8-block+fast" and gemm != "wgrad")
+                is_wide = kernel == "cublaslt/tf32"
+                is_wide |= hows is DELAYED and gemm == "wgrad"  # Of an FP32 weight.
                 unit = 2.0**-24 if is_wide else 2.0**-8
                 bound = np.abs(expected) * unit * 1.01 + 2e-6 * (np.abs(cast_a) @ np.abs(cast_b).T)
                 with self.subTest(kernel=kernel, gemm=gemm):
@@ -218,7 +227,7 @@ class WhyNot(unittest.TestCase):
         self.assertIn("needs a CUDA GPU with TF32", self.ask("cublaslt/tf32"))
         self.assertIn("unknown kernel 'cublaslt/fp7'", self.ask("cublaslt/fp7"))
         self.assertIn("needs a CUDA GPU with FP8", self.ask("loka/fp8-rowwise"))
-        self.assertIn("apply changes linears alone", self.ask("loka/fp8-block+fast", emulate=True))
+        self.assertIn("n = 384 is not a multiple of 256", self.ask("loka/fp8-block+fast", emulate=True))
         self.assertIn("both operands transposed", self.ask("loka/fp8-static+fast", "wgrad", emulate=True))
         self.assertIsNone(self.ask("loka/fp8-static+fast", emulate=True))
         self.assertIsNone(self.ask("loka/fp8-rowwise", emulate=True))

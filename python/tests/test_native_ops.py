@@ -250,6 +250,12 @@ class Fused(unittest.TestCase):
         with torch.no_grad():
             self.assertTrue(torch.equal(block(x, weight, SCALE), h.detach()))
 
+    def test_the_ops_beneath_have_none_and_pytorch_says_so(self):
+        z = random(4, 256).requires_grad_()
+        with self.assertWarnsRegex(UserWarning, "loka::block_tail: an autograd kernel was not registered"):
+            native_ops.block_tail(z).sum().backward()
+        self.assertIsNone(z.grad)
+
     def test_opcheck(self):
         x, weight, bias, dh = self.tensors()
         w, w_scale, _, _ = native_ops.fp8_cast(weight.detach(), "row", "e4m3", False, True, False)

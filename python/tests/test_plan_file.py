@@ -206,6 +206,20 @@ class Reading(unittest.TestCase):
         ):
             self.assertEqual(self.forged(edit), message)
 
+    def test_a_plan_says_where_it_runs_and_is_launched_by_default(self):
+        self.assertEqual(load_plan(ranker.PLAN).runtime, "launched")
+        def graph(plan):
+            plan["runtime"] = "graph"
+            plan["totals"].update(saved_us=1.5, measured_sites=3, modelled_sites=1)
+            plan["sites"][0]["fprop"]["passed_over"] = {"loka/fp8-rowwise+fast": "runtime"}
+        plan = load_plan(ranker.forged(self.folder, graph))
+        self.assertEqual((plan.runtime, plan.totals["measured_sites"]), ("graph", 3))
+        def eager(plan):
+            plan["runtime"] = "eager"
+        self.assertEqual(
+            self.forged(eager), "not a plan: runtime: unknown word 'eager', expected one of launched, graph, inference"
+        )
+
     def test_a_hostile_name_cannot_break_the_line(self):
         def edit(plan):
             plan["sites"][1]["site"] = plan["sites"][0]["site"] = "a\nb\x1b[2J" + "x" * 1000

@@ -69,6 +69,9 @@ def numerics_of(recipe: str, fast: str, gemm: str) -> Numerics:
         return Numerics(Cast(gradient, "tensor"), Cast("e4m3", "tensor"), mode, "bf16")
     if recipe == "static":  # no wgrad
         return Numerics(Cast("e4m3", "static", True), Cast("e4m3", "row"), mode, "bf16")
+    if recipe == "delayed":
+        known = Cast("e4m3", "static", True)
+        return Numerics(known, known if gemm == "wgrad" else Cast("e4m3", "tensor"), mode, "bf16")
     pow2 = recipe.endswith("pow2") or recipe == "rowwise_gw_hp"
     if recipe.startswith("rowwise"):
         weight = "tensor" if recipe == "rowwise_gw_hp" and gemm == "dgrad" else "row"
@@ -89,12 +92,15 @@ KERNELS = {
     "torchao/rowwise_with_gw_hp": ("rowwise_gw_hp", "fprop"), "cublaslt/fp8-blockwise": ("blockwise", "never"),
     "pytorch/fp8-blockwise": ("blockwise", "never"), "deepgemm/blockwise": ("blockwise", "never"),
     "te/blockwise": ("blockwise_pow2", "never"), "loka/fp8-static+fast": ("static", "always"),
+    "cublaslt/fp8-delayed": ("delayed", "never"), "cublaslt/fp8-delayed+fast": ("delayed", "always"),
 }  # fmt: skip
 
 
-def runs_on(numerics: Numerics, reduced: int, cols: int) -> bool:
+def runs_on(numerics: Numerics, gemm: str, k: int, n: int) -> bool:
+    """Rows of the batch are padded with zeros; what wgrad stores may have any number of rows, but for blocks."""
     multiple = {"bf16": 1, "tf32": 1}.get(numerics.a.format, 128 if numerics.a.granularity == "1x128" else 16)
-    return reduced % multiple == 0 and cols % multiple == 0
+    sizes = (k,) if gemm == "wgrad" and multiple == 16 else (k, n)
+    return all(size % multiple == 0 for size in sizes)
 
 
 # --- casts and the emulated GEMM ---------------------------------------------------------------------
@@ -290,13 +296,12 @@ def summarise(draws: list[dict[str, float]]) -> dict[str, Any]:
 
 
 def probe(site: Site, gemm: str, num_draws: int, seed: int, rows: int, wanted: str = "*") -> list[dict[str, Any]]:
-    shape = {"fprop": (site.k, site.n), "dgrad": (site.n, site.k), "wgrad": (site.m, site.k)}[gemm]
     kernels: dict[Numerics, list[str]] = {}
     for kernel, (recipe, fast) in KERNELS.items():
         if (recipe == "static" and gemm == "wgrad") or not fnmatch.fnmatchcase(kernel, wanted):
             continue
         how = numerics_of(recipe, fast, gemm)
-        if runs_on(how, *shape):
+        if runs_on(how, gemm, site.k, site.n):
             kernels.setdefault(how, []).append(kernel)
     moment = site.second_moment("grad_output") if gemm == "fprop" and "grad_output" in site.mean else None
     draws: dict[Numerics, list[dict[str, float]]] = {how: [] for how in kernels}
@@ -305,9 +310,10 @@ def probe(site: Site, gemm: str, num_draws: int, seed: int, rows: int, wanted: s
         a, b = site.operands(gemm, rng)
         keep = slice(rows if gemm != "wgrad" and rows else None)  # rows are independent: the first are a fair sample
         ref = a[keep].astype(np.float64) @ b.astype(np.float64).T
-        static = site.static["input" if gemm == "fprop" else "grad_output"] if gemm != "wgrad" else None
+        static = site.static["input" if gemm == "fprop" else "grad_output"]
+        right = site.static["input"] if gemm == "wgrad" else None
         cast_a = {cast: tuple(part[keep] for part in quantise(a, cast, static)) for cast in {how.a for how in kernels}}
-        cast_b = {cast: quantise(b, cast) for cast in {how.b for how in kernels}}
+        cast_b = {cast: quantise(b, cast, right) for cast in {how.b for how in kernels}}
         for how in kernels:
             draws[how].append(errors(emulate(cast_a[how.a], cast_b[how.b], how), ref, moment))
     common = {"site": site.id, "gemm": gemm, "m": site.m, "k": site.k, "n": site.n, "num_draws": num_draws, "seed": seed}

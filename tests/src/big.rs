@@ -125,6 +125,7 @@ fn meta(shapes: &[GemmShape], seed: u64) -> ResultsMeta {
         seed,
         confidence: 0.95,
         problems: broken.map(|at| (SiteId::new(&site_name(at)), why())).collect(),
+        site_times: None,
     }
 }
 
@@ -182,6 +183,7 @@ impl Maker<'_> {
             latency,
             fidelity,
             static_scale: None,
+            flushed: None,
             sampler: if self.hardness > 1.3 { "copula" } else { "gaussian" }.into(),
             engine: ENGINE.into(),
             device: DEVICE.into(),

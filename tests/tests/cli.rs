@@ -496,7 +496,7 @@ fn the_seed_decides_and_the_threads_do_not() {
         made.probe("d.results.parquet", &[&sites, more].concat()).done().objects()
     };
     let one = rows(&["--threads", "1", "--seed", "7"]);
-    assert_eq!(one.len(), 2 * 3 * 3 * 24 + 1, "three sites, with and without the mod, and a summary");
+    assert_eq!(one.len(), 2 * 3 * 3 * 26 + 1, "three sites, with and without the mod, and a summary");
     assert_eq!(rows(&["--threads", "2", "--seed", "7"]), one);
     let other = rows(&["--threads", "2", "--seed", "8"]);
     let with_error = |rows: &[Value]| rows.iter().filter(|row| row["error"].is_object()).count();

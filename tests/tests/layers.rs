@@ -17,8 +17,8 @@ const STAGES: [&str; 16] = [
     "report", "session", "journal", "tables",
 ];
 
-/// Longer than a file should be, each with the reason that keeps it whole.
-const LONG: [&str; 0] = [];
+/// Longer than a file should be, each with the reason that keeps it whole: how every operand is cast on a GPU; the catalogue.
+const LONG: [&str; 2] = ["core/src/engine/cuda/operands.rs", "core/src/model/kernel.rs"];
 
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();

@@ -29,7 +29,7 @@ fn probed(folder: &TempDir) -> (Rows, Rows) {
         let rows = if mods.as_array().unwrap().is_empty() { &mut base } else { &mut modified };
         assert!(rows.insert(key, row).is_none());
     }
-    assert_eq!((base.len(), modified.len()), (SITES.len() * 3 * 24, SITES.len() * 3 * 24));
+    assert_eq!((base.len(), modified.len()), (SITES.len() * 3 * 26, SITES.len() * 3 * 26));
     (base, modified)
 }
 

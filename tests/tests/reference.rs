@@ -189,12 +189,14 @@ fn every_numerics_and_direction_agrees_with_numpy() {
     println!("{table}standard errors apart at most: {worst:.2?}; batches below MERE: {:.3}", average(&below));
     assert!(failures.is_empty(), "{}", failures.concat());
     // LoKA's MERE claims to be the median over whole batches: of the plain means of whole batches half lie
-    // below it. Rows of one GEMM share their draws, so that 103 rows are worth about 12, of 12 batches each.
-    assert!(below.iter().all(|share| (0.08..0.92).contains(share)), "{below:?}");
+    // below it. Rows of one GEMM share their draws, so that 121 rows are worth about 12, of 12 batches each.
+    // By chance all 12 batches of a row lie on one side once in 2,000 rows, of these 12 once in 170: one may.
+    let on_one_side = below.iter().filter(|share| !(0.08..0.92).contains(*share)).count();
+    assert!(on_one_side <= 1, "{below:?}");
     assert!((average(&below) - 0.5).abs() < 0.1, "{}", average(&below));
     // What is left has no error, because the hardware refuses the shape.
     for ((site, gemm, kernel), row) in ours {
         assert_eq!(row["supported"], false, "{site} {gemm} {kernel} is not in the reference");
     }
-    assert_eq!(expected.len(), 103, "four sites, three directions, all numerics");
+    assert_eq!(expected.len(), 121, "four sites, three directions, all numerics");
 }

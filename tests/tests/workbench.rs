@@ -291,6 +291,7 @@ fn row(harness: &Harness<'_, LokaApp>, engine: &str, kernel: &str) -> ResultRow 
         latency,
         fidelity: None,
         static_scale: None,
+        flushed: None,
         sampler: "copula".to_owned(),
         engine: engine.to_owned(),
         device: made_by(engine).device,

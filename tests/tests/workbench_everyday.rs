@@ -114,6 +114,7 @@ fn row(site: &SiteId, kernel: &str, error: f64) -> ResultRow {
         latency,
         fidelity: None,
         static_scale: None,
+        flushed: None,
         sampler: "copula".to_owned(),
         engine: "cpu".to_owned(),
         device: made_here().device,

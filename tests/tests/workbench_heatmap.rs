@@ -67,6 +67,7 @@ fn row(site: &str, gemm: Gemm, kernel: &str, error: f64, speedup: f64) -> Result
         latency,
         fidelity: None,
         static_scale: None,
+        flushed: None,
         sampler: "gaussian".to_owned(),
         engine: "cpu".to_owned(),
         device: "a test".to_owned(),
@@ -111,6 +112,7 @@ fn results(names: &[String]) -> Results {
         seed: 0,
         confidence: 0.95,
         problems: Vec::new(),
+        site_times: None,
     };
     Results { meta, rows }
 }

@@ -66,6 +66,7 @@ fn row(site: &Site, gemm: Gemm, kernel: &str, (error, speedup): (f64, f64), know
         latency: if known.latency { latency } else { unknown },
         fidelity: None,
         static_scale: None,
+        flushed: None,
         sampler: "copula".to_owned(),
         engine: "cpu".to_owned(),
         device: "a test".to_owned(),

@@ -85,6 +85,7 @@ fn row(site: &SiteId, gemm: Gemm, kernel: &str, shape: GemmShape, error: f64, us
         latency,
         fidelity: None,
         static_scale: None,
+        flushed: None,
         sampler: "copula".to_owned(),
         engine: String::new(),
         device: String::new(),

@@ -12,7 +12,7 @@ use loka_core::{
         shapes_of, summarise,
     },
     engine::{self, Control, Engine, EngineError, TimeOptions},
-    model::{Gemm, GemmShape, Kernel, KernelRecord},
+    model::{Gemm, GemmShape, Kernel, KernelRecord, Runtime},
     tables::{read_kernels, write_kernels},
     trace::Trace,
 };
@@ -30,7 +30,7 @@ pub struct BenchArgs {
     /// A CSV of m,k,n or a trace.
     #[arg(long, value_name = "FILE|TRACE")]
     shapes: PathBuf,
-    /// The kernel database to write, *.kernels.parquet.
+    /// The kernel database to write, *.kernels.parquet; with --sites the table of site times, *.sites.json.
     #[arg(long)]
     pub out: PathBuf,
     /// Only kernels that match, e.g. 'cublaslt/fp8-*'; may be given again. BF16 is always timed beside them.
@@ -54,13 +54,22 @@ pub struct BenchArgs {
     /// has them.
     #[arg(long)]
     libraries: bool,
-    /// The Python whose libraries those are.
+    /// The Python whose libraries those are; with --sites the one that trains, with PyTorch.
     #[arg(long, default_value = "python3")]
     python: PathBuf,
+    /// Time whole sites instead: a linear's GEMMs together, as loka.apply runs them in a compiled model.
+    #[arg(long, conflicts_with_all = ["csv", "against", "libraries", "gemms"])]
+    sites: bool,
+    /// Where those sites run: launched, graph or inference.
+    #[arg(long, default_value = "launched", requires = "sites")]
+    runtime: Runtime,
 }
 
 pub fn run(args: &BenchArgs, json: bool) -> anyhow::Result<Outcome> {
     let shapes = shapes(args)?;
+    if args.sites {
+        return sites(args, json, &shapes);
+    }
     let kernels = kernels(args)?;
     let gemms = each_once(&args.gemms);
     let old = args.against.as_ref().map(|path| read_kernels(path)).transpose()?;
@@ -78,6 +87,27 @@ pub fn run(args: &BenchArgs, json: bool) -> anyhow::Result<Outcome> {
     let what = Measurement { shapes: &shapes, gemms: &gemms, kernels: &kernels, options, recorded_at: &now };
     let (records, ended, condition) = time(engine.as_ref(), &what, &args.out);
     finish(args, json, records, ended, &condition, old.as_ref())
+}
+
+/// Nothing is written where nothing could be timed.
+fn sites(args: &BenchArgs, json: bool, shapes: &[GemmShape]) -> anyhow::Result<Outcome> {
+    let named = if args.kernels.is_empty() { Vec::new() } else { patterns::kernels(&args.kernels)? };
+    files::check_writable(&args.out)?;
+    let times = super::sites::time(&args.python, shapes, args.runtime, &named, u32::try_from(args.samples)?)?;
+    if times.num_timed() == 0 {
+        output::complain(&anyhow::anyhow!("no site could be timed: {}", args.shapes.display()));
+        return Ok(Outcome::Failed);
+    }
+    files::write_atomically(&args.out, times.to_json().as_bytes())?;
+    if json {
+        times.rows.iter().try_for_each(output::json)?;
+        output::json(
+            &serde_json::json!({"written": args.out, "device": times.device, "num_timed": times.num_timed()}),
+        )?;
+    } else {
+        output::line(&format!("{}: {}", super::sites::summary(&times), args.out.display()));
+    }
+    Ok(Outcome::Done)
 }
 
 fn shapes(args: &BenchArgs) -> anyhow::Result<Vec<GemmShape>> {

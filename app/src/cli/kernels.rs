@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use loka_core::{
     bench::KernelDb,
     engine::{self, EngineStatus, LibraryStatus},
-    model::{Gemm, Kernel, KernelRecord, catalogue},
+    model::{Gemm, Kernel, KernelRecord, catalogue, catalogue_json},
 };
 use serde_json::json;
 
@@ -20,9 +20,16 @@ pub struct KernelsArgs {
     libraries: bool,
     #[arg(long, default_value = "python3")]
     python: PathBuf,
+    /// Print what each runtime can run, as the Python package carries it: one JSON document.
+    #[arg(long, conflicts_with = "libraries")]
+    catalogue: bool,
 }
 
 pub fn run(args: &KernelsArgs, json: bool) -> anyhow::Result<Outcome> {
+    if args.catalogue {
+        output::line(&serde_json::to_string_pretty(&catalogue_json())?);
+        return Ok(Outcome::Done);
+    }
     if args.libraries {
         probing::load_libraries(&args.python)?;
     }

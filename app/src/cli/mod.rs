@@ -23,6 +23,7 @@ mod report;
 mod selftest;
 #[cfg(feature = "serve")]
 mod serve;
+mod sites;
 #[cfg(feature = "serve")]
 mod user;
 mod verify;

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use loka_core::{
-    dispatch::{Override, Overrides, Policy},
-    model::{Gemm, KernelId, ModSet, SiteId},
-    plan::{Built, Plan, build, standing},
+    dispatch::{Override, Overrides, Policy, Totals},
+    model::{Gemm, KernelId, ModSet, Results, Runtime, SiteId},
+    plan::{Built, Plan, build_for, standing},
+    probe::batch_of,
     tables::read_results,
 };
 use serde_json::json;
@@ -24,12 +25,19 @@ pub struct PlanArgs {
     /// paper, rel-l2, loss-budget, or a JSON file.
     #[arg(long, default_value = "paper")]
     policy: String,
+    /// Where it will run: launched (a compiled training step), graph (the same as a CUDA graph) or inference.
+    #[arg(long, default_value = "launched")]
+    runtime: Runtime,
     /// Plan the model with these mods; the results must have rows with them.
     #[arg(long, default_value = "")]
     mods: ModSet,
     /// Choose a kernel by hand: SITE:GEMM=KERNEL; may be given again.
     #[arg(long = "override", value_name = "SITE:GEMM=KERNEL", value_parser = parse_override)]
     overrides: Vec<((SiteId, Gemm), KernelId)>,
+    /// Rows of a step that the plan is for: refused where the results are of another number, since errors and latencies
+    /// are.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rows: Option<u32>,
     /// The plan's name; the model's when left out.
     #[arg(long)]
     name: Option<String>,
@@ -64,6 +72,7 @@ pub fn policy(name: &str) -> anyhow::Result<Policy> {
 pub fn run(args: &PlanArgs, json: bool) -> anyhow::Result<Outcome> {
     let policy = policy(&args.policy)?;
     let results = read_results(&args.results)?;
+    of_that_batch(args, &results)?;
     let mut overrides = Overrides::new();
     for (key, kernel) in &args.overrides {
         overrides
@@ -71,7 +80,8 @@ pub fn run(args: &PlanArgs, json: bool) -> anyhow::Result<Outcome> {
     }
     let name = args.name.clone().unwrap_or_else(|| results.meta.manifest.model.name.clone());
     let now = probing::now_rfc3339();
-    let mut built = build(&results, &policy, &args.mods.clone().into(), &overrides, &name, &now)
+    let mods = args.mods.clone().into();
+    let mut built = build_for(args.runtime, &results, &policy, &mods, &overrides, (&name, &now))
         .map_err(|error| anyhow::anyhow!("{error}: {}", args.results.display()))?;
     put_up(&mut built.plan, args);
     files::write_atomically(&args.out, built.plan.to_json().as_bytes())?;
@@ -84,6 +94,17 @@ pub fn run(args: &PlanArgs, json: bool) -> anyhow::Result<Outcome> {
         print_table(args, &built);
     }
     Ok(Outcome::Done)
+}
+
+/// Refuses results of another batch: only a probe finds what changes with it.
+fn of_that_batch(args: &PlanArgs, results: &Results) -> anyhow::Result<()> {
+    let (Some(wanted), Some(found)) = (args.rows, batch_of(&results.meta.manifest.sites)) else { return Ok(()) };
+    anyhow::ensure!(
+        wanted as usize == found,
+        "the results are of {found} rows a step: probe the trace again with --rows {wanted}: {}",
+        args.results.display()
+    );
+    Ok(())
 }
 
 /// As a version to be approved, or as a draft of one.
@@ -110,10 +131,10 @@ fn print_json(args: &PlanArgs, built: &Built) -> anyhow::Result<()> {
     for (site, gemm, choice) in built.plan.choices() {
         output::json(&json!({"site": site, "gemm": gemm, "choice": choice}))?;
     }
-    let Plan { totals, digest, policy, draft, .. } = &built.plan;
+    let Plan { totals, digest, policy, draft, runtime, .. } = &built.plan;
     output::json(&json!({
         "written": args.out, "policy": policy, "totals": totals, "warnings": built.warnings, "digest": digest,
-        "draft": draft,
+        "draft": draft, "runtime": runtime,
     }))
 }
 
@@ -134,6 +155,9 @@ fn print_table(args: &PlanArgs, built: &Built) {
     table.print();
     output::line("");
     output::line(&summary(plan));
+    if let Some(promise) = promise(plan) {
+        output::line(&promise);
+    }
     if let Some(draft) = &plan.draft {
         output::line(&format!("a draft: {draft}"));
     }
@@ -168,4 +192,23 @@ pub fn summary(plan: &Plan) -> String {
         "policy {}: {low} of {} GEMMs in FP8 · {speedup}{handed_on}{loss}{unknown}",
         plan.policy.name, totals.num_gemms
     )
+}
+
+/// What a step gains, in milliseconds, and what that rests on. `None`: no time is known.
+pub fn promise(plan: &Plan) -> Option<String> {
+    let Totals { baseline_us, saved_us, measured_sites, modelled_sites, .. } = plan.totals;
+    if baseline_us <= 0.0 {
+        return None;
+    }
+    let all = measured_sites + modelled_sites;
+    let ms = |us: f64| format!("{:.2} ms", us / 1000.0);
+    let source = match (plan.runtime, measured_sites) {
+        (Runtime::Launched, 0) => {
+            "modelled from CUDA-graph latencies: run loka probe --measure where you train".to_owned()
+        }
+        (_, 0) => "modelled from latencies of single GEMMs".to_owned(),
+        (_, measured) => format!("measured at {measured} of {all} sites"),
+    };
+    let (saved, whole, runtime) = (ms(saved_us), ms(baseline_us), plan.runtime);
+    Some(format!("saves {saved} of {whole} a step in linears ({runtime}, {source})"))
 }

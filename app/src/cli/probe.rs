@@ -9,11 +9,14 @@ use std::{
 };
 
 use loka_core::{
-    bench::{BenchEvent, KernelDb, Latencies, Measurement, measure, shapes_of},
+    bench::{BenchEvent, KernelDb, Latencies, MIN_SITE_SAMPLES, Measurement, measure, shapes_of},
     dispatch::{Policy, judge},
     engine::{self, Control, DeviceMemory, Engine, TimeOptions},
-    model::{Gemm, Kernel, KernelId, KernelRecord, ModSet, ResultRow, Results, Safety, Site, SiteId, catalogue},
-    probe::{LatencyOf, ProbeConfig, ProbeEvent, probe},
+    model::{
+        Gemm, Kernel, KernelId, KernelRecord, ModSet, ResultRow, Results, Runtime, Safety, Site, SiteId, SiteTimes,
+        catalogue,
+    },
+    probe::{AtRows, LatencyOf, ProbeConfig, ProbeEvent, SiteSource, probe},
     stats::SamplerKind,
     tables::{read_kernels, write_results},
     trace::Trace,
@@ -25,6 +28,7 @@ use crate::{files, probing};
 use super::{
     output::{self, Outcome, Table, short},
     patterns::{self, globs, matches},
+    sites,
 };
 
 #[derive(clap::Args, Debug)]
@@ -40,16 +44,27 @@ pub struct ProbeArgs {
     /// A kernel database of `loka bench` to take latencies from before the built-in ones; may be given again.
     #[arg(long = "latencies", value_name = "FILE")]
     latencies: Vec<PathBuf>,
-    /// Time every GEMM on this machine's GPU first, and compare with that (CUDA only).
+    /// Time every GEMM on this machine's GPU first, and compare with that (CUDA only); and whole sites, by a Python with
+    /// PyTorch.
     #[arg(long)]
     measure: bool,
     /// Run the kernels of PyTorch, TorchAO, DeepGEMM, FBGEMM and Transformer Engine by these libraries, as far as
     /// the Python has them, instead of their numerics by cuBLASLt (CUDA only).
     #[arg(long)]
     libraries: bool,
-    /// The Python whose libraries those are.
+    /// The Python whose libraries those are, and that trains.
     #[arg(long, default_value = "python3")]
     python: PathBuf,
+    /// As if a step had so many rows: sites with several rows an example keep as many each. Statistics do not depend on
+    /// it; scales of whole tensors, MERE and latencies do.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rows: Option<u32>,
+    /// Where --measure times whole sites: launched, graph or inference; may be given again.
+    #[arg(long = "runtime", requires = "measure", default_value = "launched")]
+    runtimes: Vec<Runtime>,
+    /// A table of `loka bench --sites` to plan by; may be given again.
+    #[arg(long = "sites-times", value_name = "FILE")]
+    sites_times: Vec<PathBuf>,
     /// Only sites that match; may be given again.
     #[arg(long = "sites", value_name = "GLOB")]
     sites: Vec<String>,
@@ -81,16 +96,22 @@ type Key = (SiteId, Gemm, KernelId, ModSet);
 pub fn run(args: &ProbeArgs, json: bool) -> anyhow::Result<Outcome> {
     let mut config = config(args)?;
     let databases = args.latencies.iter().map(|path| read_kernels(path)).collect::<Result<Vec<_>, _>>()?;
+    let given = args.sites_times.iter().map(|path| sites::read(path)).collect::<anyhow::Result<Vec<_>>>()?;
     let trace = Trace::open(&args.trace)?;
     let chosen = chosen_sites(args, &trace)?;
+    let source = AtRows::new(&trace, args.rows.map(|rows| rows as usize))
+        .map_err(|error| anyhow::anyhow!("{error}: {}", args.trace.display()))?;
     files::check_writable(&args.out)?;
     let engine = open_engine(args)?;
     // Not before the input was found good: an error is one line.
     if args.engine == "auto" {
         output::note(&probing::engine_line(engine.as_ref()));
     }
-    config.latency = latencies(args, databases, engine.as_ref(), &trace, &chosen)?;
-    let meta = probing::results_meta(&trace, trace.digest(), engine.as_ref(), &config);
+    config.latency = latencies(args, databases, engine.as_ref(), &source, &chosen)?;
+    let mut meta = probing::results_meta(&trace, trace.digest(), engine.as_ref(), &config);
+    meta.manifest.sites = source.sites();
+    let timed = if args.measure { measured_sites(args, &source, &chosen)? } else { Vec::new() };
+    meta.site_times = sites::merged(given.into_iter().chain(timed))?;
     let started = Instant::now();
     let found = Mutex::new(Found::default());
     let passes: Vec<ModSet> =
@@ -98,7 +119,7 @@ pub fn run(args: &ProbeArgs, json: bool) -> anyhow::Result<Outcome> {
     for (index, mods) in passes.iter().enumerate() {
         let config = ProbeConfig { mods: mods.clone().into(), ..config.clone() };
         let sink = |event| take(event, &found, started, index, passes.len());
-        probe(&trace, &chosen, engine.as_ref(), &config, &Control::new(), &sink);
+        probe(&source, &chosen, engine.as_ref(), &config, &Control::new(), &sink);
     }
     output::progress_done();
     let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -171,7 +192,7 @@ fn latencies(
     args: &ProbeArgs,
     databases: Vec<KernelDb>,
     engine: &dyn Engine,
-    trace: &Trace,
+    source: &AtRows<'_>,
     chosen: &[SiteId],
 ) -> anyhow::Result<LatencyOf> {
     if databases.is_empty() && !args.measure {
@@ -182,9 +203,26 @@ fn latencies(
     if !args.measure {
         return Ok(probing::latencies_of(known));
     }
-    let sites: Vec<Site> = trace.manifest().sites.iter().filter(|site| chosen.contains(&site.id)).cloned().collect();
+    let sites: Vec<Site> = source.sites().into_iter().filter(|site| chosen.contains(&site.id)).collect();
     let records = measured(engine, &sites, &patterns::kernels(&args.kernels)?, args.libraries)?;
     Ok(probing::latencies_of(known.with_measured(&records)))
+}
+
+/// By the usual kernels: each that is named more takes a minute or so a shape (`loka bench --sites --kernels`). A Python
+/// that cannot time sites is no reason not to probe.
+fn measured_sites(args: &ProbeArgs, source: &AtRows<'_>, chosen: &[SiteId]) -> anyhow::Result<Vec<SiteTimes>> {
+    let of_trace: Vec<Site> = source.sites().into_iter().filter(|site| chosen.contains(&site.id)).collect();
+    let mut tables = Vec::new();
+    for runtime in &args.runtimes {
+        match sites::time(&args.python, &shapes_of(&of_trace), *runtime, &[], MIN_SITE_SAMPLES) {
+            Ok(times) => {
+                output::note(&sites::summary(&times));
+                tables.push(times);
+            }
+            Err(error) => output::note(&format!("sites were not timed {runtime}: {error}")),
+        }
+    }
+    Ok(tables)
 }
 
 fn measured(

@@ -169,7 +169,9 @@ impl Timed {
     }
 
     fn at(&self, id: &KernelId, gemm: Gemm, shape: GemmShape) -> Known {
-        match self.records.get(&(gemm, shape)) {
+        let as_run = kernel(id.as_str()).map_or(shape, |entry| entry.as_run(gemm, shape));
+        let records = [shape, as_run].map(|shape| self.records.get(&(gemm, shape)));
+        match records.into_iter().flatten().next() {
             Some(record) => self.recorded(record),
             None => self.modelled(id, gemm, shape),
         }
@@ -209,7 +211,7 @@ impl Timed {
         if let Some(reason) = entry.refuses(gemm, shape) {
             return nothing(format!("does not run there: {reason}"));
         }
-        let work = Work::of(entry, gemm, shape);
+        let work = Work::of(entry, gemm, entry.as_run(gemm, shape));
         let Some((recorded, fits)) = self.fits_for(gemm) else {
             return nothing(format!("too few records to model ({circumstances})"));
         };

@@ -171,3 +171,14 @@ fn a_kernel_with_the_tail_inside_is_compared_with_bf16_and_the_tail() {
         database.records.iter().map(|record| KernelRecord { tail_us: None, ..record.clone() }).collect();
     assert_eq!(at(&Latencies::default().with_measured(&untimed), 1024).baseline_us, None);
 }
+
+#[test]
+fn rows_that_a_kernel_pads_are_paid_for() {
+    let us = |name: &str, gemm, m| at(name, gemm, (m, 512, 512)).latency_us.unwrap();
+    let wgrad = |m| us("cublaslt/fp8-rowwise+fast", Gemm::Wgrad, m);
+    assert_eq!(wgrad(10_001), wgrad(10_016));
+    assert!(us("cublaslt/bf16", Gemm::Wgrad, 10_001) < us("cublaslt/bf16", Gemm::Wgrad, 10_016));
+    // What was recorded at the padded rows is what runs.
+    let padded = at("cublaslt/fp8-rowwise+fast", Gemm::Wgrad, (2041, 256, 768));
+    assert_eq!(padded.latency_us, at("cublaslt/fp8-rowwise+fast", Gemm::Wgrad, (2048, 256, 768)).latency_us);
+}

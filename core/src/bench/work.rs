@@ -76,7 +76,7 @@ impl Work {
         let stored = if kernel.has_tail() { Format::Bf16 } else { numerics.output };
         let gemm_bytes = a * element_bytes(a_format) + b * element_bytes(b_format) + out * element_bytes(stored);
         // Cast on its way in, x crosses memory once, as BF16 instead of as codes.
-        let a_cast = if kernel.is_static() {
+        let a_cast = if kernel.casts_on_the_way() {
             a * (element_bytes(Format::Bf16) - element_bytes(a_format))
         } else {
             a * cast_bytes(a_format, a_transposed)

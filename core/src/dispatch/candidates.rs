@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use crate::model::{Gemm, KernelId, ResultRow, Results, Site, SiteId, SiteMods};
+use crate::model::{Gemm, KernelId, ResultRow, Results, Runtime, Site, SiteId, SiteMods};
+
+use super::Target;
 
 /// One GEMM of one site with the rows of every kernel, sorted by kernel.
 #[derive(Clone, Debug)]
@@ -30,10 +32,17 @@ impl<'a> Group<'a> {
 #[derive(Clone, Debug)]
 pub struct Candidates<'a> {
     pub groups: Vec<Group<'a>>,
+    /// Where the choices will run.
+    pub target: Target,
 }
 
 impl<'a> Candidates<'a> {
+    /// For a launched step; another runtime: [`Self::at`].
     pub fn new(results: &'a Results, mods: &SiteMods) -> Self {
+        Self::at(results, mods, Runtime::default())
+    }
+
+    pub fn at(results: &'a Results, mods: &SiteMods, runtime: Runtime) -> Self {
         let mut rows: HashMap<(&SiteId, Gemm), Vec<&ResultRow>> = HashMap::new();
         for row in results.rows.iter().filter(|row| row.mods == *mods.of(&row.site)) {
             rows.entry((&row.site, row.gemm)).or_default().push(row);
@@ -48,6 +57,6 @@ impl<'a> Candidates<'a> {
                 groups.push(Group { site, gemm, rows, problem: problems.get(&site.id).copied() });
             }
         }
-        Self { groups }
+        Self { groups, target: Target::new(runtime, results.meta.site_times.as_ref()) }
     }
 }

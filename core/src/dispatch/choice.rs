@@ -23,6 +23,8 @@ pub enum PassedOver {
     Budget,
     /// A person chose otherwise.
     Override,
+    /// `loka.apply` does not run it in the plan's runtime, or it was not timed there.
+    Runtime,
 }
 
 impl PassedOver {
@@ -32,6 +34,7 @@ impl PassedOver {
             Self::Uncertain => "uncertain",
             Self::Budget => "beyond the loss budget",
             Self::Override => "overridden",
+            Self::Runtime => "not for this runtime",
         }
     }
 }
@@ -55,6 +58,9 @@ pub struct Choice {
     pub static_scale: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saturation: Option<f64>,
+    /// Share of the left operand's elements that its cast to FP8 makes zero, as probed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flushed: Option<f64>,
     /// What could run instead, fastest first, at most three.
     pub runners_up: Vec<KernelId>,
     /// Faster kernels that were not taken, and why: `diff` explains changes with it.
@@ -79,6 +85,10 @@ fn is_zero(value: &f64) -> bool {
     *value == 0.0
 }
 
+fn is_none(value: &usize) -> bool {
+    *value == 0
+}
+
 /// What a person should see before shipping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
@@ -99,7 +109,8 @@ impl PartialEq<&str> for Warning {
     }
 }
 
-/// Sums over the plan. Times are in the policy's baseline's; tails are not in them.
+/// Sums over the plan. Times are in the policy's baseline's; tails are not in them. Of a site that was timed as a whole
+/// they are the site's: casts, launches, what makes x and what reads y, as a compiled model runs them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Totals {
@@ -118,4 +129,14 @@ pub struct Totals {
     pub num_gemms: usize,
     /// GEMMs that no time is known for, in neither of the two sums.
     pub num_without_latency: usize,
+    /// `baseline_us` less `planned_us`: what a step of the plan's runtime is promised to gain. Missing, as the two
+    /// counts, in plans of before there were site times.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub saved_us: f64,
+    /// Sites whose times were measured as a whole, in the plan's runtime.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub measured_sites: usize,
+    /// Sites whose times are added up from latencies of single GEMMs in CUDA graphs.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub modelled_sites: usize,
 }

@@ -7,7 +7,7 @@ use super::{
     Candidates, Policy,
     chain::{Links, Unit},
     joint::Triple,
-    judged::{Judged, loss_cost_hi},
+    judged::{Judged, Terms, loss_cost_hi},
     knapsack::{HullWalk, Item},
     parallel,
 };
@@ -54,11 +54,12 @@ pub fn frontier(candidates: &Candidates, policy: &Policy, loss: f64) -> Vec<Fron
 pub fn frontier_in(candidates: &Candidates, policy: &Policy, loss: f64, shown: Metric) -> Vec<FrontierPoint> {
     // Whatever the policy, the curve is about a budget.
     let unlimited = Policy { loss_budget: Some(policy.loss_budget.unwrap_or(1.0)), ..policy.clone() };
+    let terms = Terms { policy: &unlimited, loss, target: &candidates.target };
     let groups = candidates.groups.as_chunks::<3>().0;
-    let links = Links::of(groups);
+    let links = Links::of(groups, terms.target.runtime());
     let units = links.units(groups.len());
     let units = parallel::map(units.len(), |at| {
-        UnitParts::of(&Unit::new(units.get(at), (groups, &[]), &links, (&unlimited, loss)), &unlimited, shown)
+        UnitParts::of(&Unit::new(units.get(at), (groups, &[]), &links, terms), &unlimited, shown)
     });
     let baseline_us: f64 = units.iter().map(|unit| unit.baseline_us).sum();
     if baseline_us == 0.0 {
@@ -95,15 +96,11 @@ impl UnitParts {
     fn of(unit: &Unit, unlimited: &Policy, shown: Metric) -> Self {
         let part = |item: usize| Part::of_unit(unit, item, unlimited, shown);
         Self {
-            baseline_us: baseline_us(unit),
+            baseline_us: unit.baseline_us(),
             items: unit.items().to_vec(),
             parts: (0..unit.items().len()).map(part).collect(),
         }
     }
-}
-
-fn baseline_us(unit: &Unit) -> f64 {
-    unit.sites().flat_map(|(_, judged)| judged).filter_map(|group| group.reference_us).sum()
 }
 
 /// The totals of a policy without a loss budget at each of `limits` for its largest error, as [`super::dispatch`]
@@ -111,14 +108,15 @@ fn baseline_us(unit: &Unit) -> f64 {
 /// `shown`: the metric of the worst error.
 pub fn sweep(candidates: &Candidates, policy: &Policy, loss: f64, shown: Metric, limits: &[f64]) -> Vec<FrontierPoint> {
     let groups = candidates.groups.as_chunks::<3>().0;
-    let links = Links::of(groups);
+    let links = Links::of(groups, candidates.target.runtime());
     let units = links.units(groups.len());
     let at = |limit: &f64| {
         let policy = Policy { max_error: *limit, loss_budget: None, ..policy.clone() };
+        let terms = Terms { policy: &policy, loss, target: &candidates.target };
         let (mut sum, mut all_us) = (Part::default(), 0.0);
         for at in 0..units.len() {
-            let unit = Unit::new(units.get(at), (groups, &[]), &links, (&policy, loss));
-            all_us += baseline_us(&unit);
+            let unit = Unit::new(units.get(at), (groups, &[]), &links, terms);
+            all_us += unit.baseline_us();
             sum.add(&Part::of_unit(&unit, 0, &policy, shown), shown);
         }
         (sum.us > 0.0 && all_us > 0.0).then(|| FrontierPoint::of(&sum, all_us))
@@ -187,7 +185,7 @@ impl Part {
 
     fn of(triple: &Triple, judged: &[Judged; 3], policy: &Policy, shown: Metric) -> Self {
         // A GEMM that no time is known for is not part of the curve.
-        let timed = |at: &usize| judged[*at].reference_us.is_some();
+        let timed = |at: &usize| triple.timed.is_some() || judged[*at].reference_us.is_some();
         let forward = triple.rows[0].or_else(|| judged[0].group.row(&policy.baseline)).filter(|_| timed(&0));
         let low: Vec<&ResultRow> = (0..3).filter(timed).filter_map(|at| triple.rows[at]).collect();
         let errors = low.iter().map(|row| row.metric(shown).map(|error| error.value));

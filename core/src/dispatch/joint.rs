@@ -4,14 +4,20 @@
 //! A GEMM may get any kernel that is safe. One that alone is too slow is taken only where sharing makes it
 //! worth it ([`unearned`]); where nothing is shared this is the fastest kernel of each GEMM. At a site that reads
 //! or stores codes ([`super::chain`]) the forward GEMM may get any kernel that does.
+//!
+//! Where sites of this shape were timed as a whole ([`super::target`]) the three take what was measured; casts and codes
+//! are in that, and nothing is modelled.
+
+use std::sync::Arc;
 
 use crate::model::{Gemm, ResultRow};
 
 use super::{
     Override, Policy,
     chain::{Arriving, Codes, codes, produces, reads},
-    judged::{Judged, loss_cost_hi},
+    judged::{Judged, Terms, loss_cost_hi},
     sharing::{Cost, site_us, unearned},
+    target::{Part, SiteTable, Timed, shares},
 };
 
 /// A kernel that a GEMM may get; `row: None` is the baseline.
@@ -20,12 +26,14 @@ struct Candidate<'a> {
     cost: Cost,
     /// Alone it is too slow.
     slow: bool,
+    by_hand: bool,
 }
 
 impl Candidate<'_> {
     /// `reference_us: None`: a GEMM that no time is known for adds none.
     fn stay(reference_us: Option<f64>) -> Self {
-        Self { row: None, cost: reference_us.map_or_else(Cost::default, Cost::alone), slow: false }
+        let cost = reference_us.map_or_else(Cost::default, Cost::alone);
+        Self { row: None, cost, slow: false, by_hand: false }
     }
 }
 
@@ -41,6 +49,8 @@ pub(super) struct Triple<'a> {
     pub alone: [Option<&'a ResultRow>; 3],
     /// The site with these.
     pub alone_us: f64,
+    /// The site's time was measured: the costs above share nothing.
+    pub timed: Option<Timed>,
 }
 
 impl<'a> Triple<'a> {
@@ -58,6 +68,8 @@ pub(super) struct SiteOptions<'a> {
     min_speedup: f64,
     /// The forward GEMM's kernel is for the loss budget to choose.
     budgeted: bool,
+    /// Of sites like this one, and of the time in BF16 what each GEMM has of it.
+    timed: Option<(Arc<SiteTable>, [f64; 3])>,
 }
 
 impl<'a> SiteOptions<'a> {
@@ -65,15 +77,22 @@ impl<'a> SiteOptions<'a> {
     pub(super) fn new(
         judged: &[Judged<'_, 'a>; 3],
         wanted: [Option<&Override>; 3],
-        policy: &Policy,
+        terms: Terms<'_>,
         linked: bool,
     ) -> Self {
-        let at = |gemm: Gemm| {
-            candidates(&judged[gemm as usize], wanted[gemm as usize], policy, linked && gemm == Gemm::Fprop)
-        };
+        let policy = terms.policy;
         let references = [0, 1, 2].map(|at| judged[at].reference_us);
+        let table = terms.table(judged[0].group);
+        let at = |gemm: Gemm| {
+            let (judged, wanted) = (&judged[gemm as usize], wanted[gemm as usize]);
+            match table {
+                Some(_) => timed_candidates(judged, wanted, policy),
+                None => candidates(judged, wanted, policy, linked && gemm == Gemm::Fprop),
+            }
+        };
         let (min_speedup, budgeted) = (policy.min_speedup, judged[Gemm::Fprop as usize].budgeted);
-        Self { gemms: Gemm::ALL.map(at), references, min_speedup, budgeted }
+        let timed = table.map(|table| (table.clone(), shares(references, terms.target.runtime())));
+        Self { gemms: Gemm::ALL.map(at), references, min_speedup, budgeted, timed }
     }
 
     /// The least time. Ties: the kernel that is faster alone.
@@ -103,11 +122,15 @@ impl<'a> SiteOptions<'a> {
             let arriving = Arriving { saved_us: codes.saved_us, extra_us };
             Some((codes, self.completed(forward, arriving)?))
         };
-        (0..self.gemms[0].len()).filter_map(reading).collect()
+        // What codes would save of a measured site nobody measured.
+        if self.timed.is_some() { Vec::new() } else { (0..self.gemms[0].len()).filter_map(reading).collect() }
     }
 
     /// `None`: too slow alone, and neither backward kernels nor codes make it worth it.
     fn completed(&self, forward: usize, x: Arriving) -> Option<Triple<'a>> {
+        if let Some((table, shares)) = &self.timed {
+            return self.completed_as_timed(forward, (table, *shares));
+        }
         let mut best: Option<([usize; 3], f64)> = None;
         for dgrad in 0..self.gemms[1].len() {
             for wgrad in 0..self.gemms[2].len() {
@@ -122,7 +145,36 @@ impl<'a> SiteOptions<'a> {
         let alone = [if self.budgeted && !self.gemms[0][forward].slow { forward } else { 0 }, 0, 0];
         let rows = |picks: [usize; 3]| [0, 1, 2].map(|at| self.gemms[at][picks[at]].row);
         let alone_us = self.costs(alone, 0.0).iter().map(|cost| cost.us).sum();
-        Some(Triple { rows: rows(picks), costs: self.costs(picks, x.saved_us), us, alone: rows(alone), alone_us })
+        let (costs, timed) = (self.costs(picks, x.saved_us), None);
+        Some(Triple { rows: rows(picks), costs, us, alone: rows(alone), alone_us, timed })
+    }
+
+    /// The same by measured times of the three together.
+    fn completed_as_timed(&self, forward: usize, (table, shares): (&SiteTable, [f64; 3])) -> Option<Triple<'a>> {
+        let parts: [Vec<Part>; 3] = Gemm::ALL.map(|gemm| {
+            let at = gemm as usize;
+            let part = |of: &Candidate<'a>| {
+                let must_earn = of.row.is_some() && !of.by_hand;
+                Part { share: shares[at], must_earn, ..table.part(gemm, of.row, self.references[at]) }
+            };
+            self.gemms[at].iter().map(part).collect()
+        });
+        let mut best: Option<([usize; 3], Timed)> = None;
+        for dgrad in 0..parts[1].len() {
+            for wgrad in 0..parts[2].len() {
+                let chosen = [parts[0][forward], parts[1][dgrad], parts[2][wgrad]];
+                let Some(timed) = table.timed(&chosen) else { continue };
+                if best.is_none_or(|(_, least)| timed.us < least.us)
+                    && table.unearned(&chosen, self.min_speedup) == [false; 3]
+                {
+                    best = Some(([forward, dgrad, wgrad], timed));
+                }
+            }
+        }
+        let (picks, timed) = best?;
+        let rows = [0, 1, 2].map(|at| self.gemms[at][picks[at]].row);
+        let costs = self.references.map(|us| us.map_or_else(Cost::default, Cost::alone));
+        Some(Triple { rows, costs, us: timed.us, alone: rows, alone_us: timed.us, timed: Some(timed) })
     }
 
     fn costs(&self, picks: [usize; 3], saved_us: f64) -> [Cost; 3] {
@@ -149,7 +201,7 @@ fn candidates<'a>(
         let row = judged.group.row(&wanted.kernel).filter(|row| row.kernel != policy.baseline);
         let Some(row) = row else { return vec![Candidate::stay(reference)] };
         let cost = reference.and_then(|us| Cost::of(row, us)).unwrap_or_default();
-        return vec![Candidate { row: Some(row), cost, slow: false }];
+        return vec![Candidate { row: Some(row), cost, slow: false, by_hand: true }];
     }
     let mut fast = judged.admissible();
     let Some(reference_us) = reference else {
@@ -166,14 +218,27 @@ fn candidates<'a>(
         let cost = Cost::of(verdict.row, reference_us).unwrap_or_default();
         let hands_on = linked && (reads(verdict.row) || produces(verdict.row));
         if rank == 0 || judged.budgeted || cost.can_share() || hands_on {
-            found.push(Candidate { row: Some(verdict.row), cost, slow: false });
+            found.push(Candidate { row: Some(verdict.row), cost, slow: false, by_hand: false });
         }
     }
     for verdict in judged.safe_but_slow() {
         let may_earn = |cost: &Cost| cost.can_share() || (linked && reads(verdict.row));
         let cost = Cost::of(verdict.row, reference_us).filter(may_earn);
-        found.extend(cost.map(|cost| Candidate { row: Some(verdict.row), cost, slow: true }));
+        found.extend(cost.map(|cost| Candidate { row: Some(verdict.row), cost, slow: true, by_hand: false }));
     }
+    found
+}
+
+/// BF16, then every kernel that is safe and was timed there; an override alone.
+fn timed_candidates<'a>(judged: &Judged<'_, 'a>, wanted: Option<&Override>, policy: &Policy) -> Vec<Candidate<'a>> {
+    let stay = Candidate::stay(judged.reference_us);
+    if let Some(wanted) = wanted {
+        let row = judged.group.row(&wanted.kernel).filter(|row| row.kernel != policy.baseline);
+        return vec![Candidate { row, by_hand: true, ..stay }];
+    }
+    let candidate = |row| Candidate { row: Some(row), cost: stay.cost, slow: false, by_hand: false };
+    let mut found: Vec<Candidate<'a>> = judged.safe().map(|verdict| candidate(verdict.row)).collect();
+    found.insert(0, stay);
     found
 }
 

@@ -1,14 +1,45 @@
 //! Takes one GEMM's rows and a policy, gives them with their verdicts: what the selection chooses from.
 
-use crate::model::{Gemm, Metric, ResultRow, Safety, Speed};
+use std::sync::Arc;
 
-use super::{Bound, Group, Policy, bound_of, judge, sharing::gemm_speedup};
+use crate::model::{Gemm, GemmShape, Metric, ResultRow, Safety, Speed, baseline_kernel};
+
+use super::{
+    Bound, Group, Policy, Target, bound_of, judge,
+    sharing::gemm_speedup,
+    target::{Barred, SiteTable},
+};
+
+/// What every choice goes by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms<'p> {
+    pub policy: &'p Policy,
+    /// The trace's, that a loss budget is relative to.
+    pub loss: f64,
+    pub target: &'p Target,
+}
+
+impl<'p> Terms<'p> {
+    /// Measured times of sites like this one. They are against BF16: a policy of another baseline has none.
+    pub(crate) fn table(&self, group: &Group) -> Option<&'p Arc<SiteTable>> {
+        let site = group.site;
+        let shape = GemmShape { m: site.m, k: site.k, n: site.n };
+        self.target.table(shape).filter(|_| self.policy.baseline == baseline_kernel())
+    }
+
+    /// False of GEMMs that the runtime has none of: nothing is chosen there, and nothing counted.
+    pub(crate) fn runs(&self, gemm: Gemm) -> bool {
+        self.target.runtime().runs(gemm)
+    }
+}
 
 /// One row with its verdicts.
 pub(super) struct Verdict<'a> {
     pub row: &'a ResultRow,
     pub safety: Safety,
     pub speed: Speed,
+    /// Only a person may choose it.
+    pub barred: Option<Barred>,
 }
 
 /// A group as the selection sees it.
@@ -26,22 +57,23 @@ pub(super) struct Judged<'c, 'a> {
 }
 
 impl<'c, 'a> Judged<'c, 'a> {
-    pub(super) fn of_site(groups: &'c [Group<'a>; 3], policy: &Policy, loss: f64) -> [Self; 3] {
-        [0, 1, 2].map(|at| Self::new(&groups[at], policy, loss))
+    pub(super) fn of_site(groups: &'c [Group<'a>; 3], terms: Terms<'_>) -> [Self; 3] {
+        [0, 1, 2].map(|at| Self::new(&groups[at], terms))
     }
 
-    pub(super) fn new(group: &'c Group<'a>, policy: &Policy, loss: f64) -> Self {
+    pub(super) fn new(group: &'c Group<'a>, terms: Terms<'_>) -> Self {
+        let Terms { policy, loss, target } = terms;
         let mut verdicts = Vec::with_capacity(group.rows.len());
         verdicts.extend(group.rows.iter().filter(|row| row.kernel != policy.baseline).map(|row| {
             let (safety, speed, _) = judge(row, policy, loss);
-            Verdict { row, safety, speed }
+            Verdict { row, safety, speed, barred: target.bars(row) }
         }));
         let mut judged = Self {
             group,
             bound: bound_of(policy, group.gemm, loss),
             verdicts,
             admissible: Vec::new(),
-            reference_us: group.reference_us(&policy.baseline),
+            reference_us: group.reference_us(&policy.baseline).filter(|_| terms.runs(group.gemm)),
             budgeted: policy.loss_budget.is_some() && group.gemm == Gemm::Fprop,
         };
         judged.admissible = judged.safe_at(Speed::Fast).collect();
@@ -60,13 +92,22 @@ impl<'c, 'a> Judged<'c, 'a> {
         self.safe_at(Speed::Slow).map(|at| &self.verdicts[at])
     }
 
+    /// Whatever their own latencies: those of the whole site are known.
+    pub(super) fn safe(&self) -> impl Iterator<Item = &Verdict<'a>> {
+        [Speed::Fast, Speed::Slow, Speed::Unknown]
+            .into_iter()
+            .flat_map(|speed| self.safe_at(speed))
+            .map(|at| &self.verdicts[at])
+    }
+
     fn safe_at(&self, speed: Speed) -> impl Iterator<Item = usize> {
         let is_safe = |verdict: &Verdict| match self.budgeted {
             true => loss_cost_hi(verdict.row).is_some(),
             false => verdict.safety == Safety::Safe,
         };
         let all = self.verdicts.iter().enumerate();
-        let found = all.filter(move |(_, of)| of.row.supported && of.speed == speed && is_safe(of));
+        let found =
+            all.filter(move |(_, of)| of.row.supported && of.barred.is_none() && of.speed == speed && is_safe(of));
         found.map(|(at, _)| at)
     }
 }

@@ -7,6 +7,10 @@
 //! ([`knapsack`]: least time with the summed loss cost of the forward GEMMs within it); the backward GEMMs
 //! have no loss cost and keep the policy's error bound.
 //!
+//! What a GEMM takes depends on where it runs ([`target`]): a plan is for a runtime, and no kernel is chosen that
+//! `loka.apply` cannot run there. Where whole sites of that shape were timed in that runtime, a site's three kernels
+//! are chosen by what the three take together, as it was measured; nothing is modelled there.
+//!
 //! Kernels of different libraries were timed against different BF16s. A speed-up is always against
 //! BF16 *of the kernel's own source*; totals are in the time of the policy's baseline, and a chosen
 //! kernel's time is that reference divided by its own speed-up.
@@ -22,10 +26,12 @@ pub mod knapsack;
 mod overrides;
 mod pace;
 pub(crate) mod parallel;
+mod place;
 mod policy;
 mod reason;
 mod select;
 mod sharing;
+mod target;
 
 pub use candidates::{Candidates, Group};
 pub(crate) use chain::Arriving;
@@ -33,6 +39,7 @@ pub use chain::{Chain, Form};
 pub use choice::{Choice, ChoiceSource, PassedOver, Totals, Warning};
 pub use frontier::{FrontierPoint, MAX_FRONTIER_POINTS, frontier, frontier_in, limits_of, sweep};
 pub use judge::{Bound, bound_of, judge};
+pub(crate) use judged::Terms;
 pub use overrides::{Override, OverrideError, Overrides};
 pub(crate) use pace::{Pace, paces};
 pub use policy::{Policy, PolicyError};
@@ -41,6 +48,8 @@ pub use reason::short;
 pub use select::{Dispatch, Optimum, dispatch};
 pub(crate) use sharing::tail_us;
 pub use sharing::{Operand, SharedCast, gemm_speedup, own_us, shared_casts};
+pub use target::Target;
+pub(crate) use target::{Barred, how};
 
 #[cfg(test)]
 pub(crate) mod testing;

@@ -2,9 +2,16 @@
 
 use std::fmt::{self, Write as _};
 
-use crate::model::{Estimate, Gemm, Metric, ResultRow, Safety, Speed, kernel};
+use crate::model::{Estimate, Gemm, Metric, ResultRow, Runtime, Safety, Speed, kernel};
 
-use super::{Bound, Group, Policy, chain::Link, joint::Triple, judged::Verdict, sharing::partners};
+use super::{
+    Bound, Group, Policy,
+    chain::Link,
+    joint::Triple,
+    judged::Verdict,
+    sharing::partners,
+    target::{Timed, how},
+};
 
 /// Three significant digits without padding: `.196`, `1.05`, `3.1e-7`.
 pub fn short(value: f64) -> String {
@@ -139,6 +146,48 @@ pub(super) fn alone(bound: Bound, chosen: &Verdict) -> String {
     sentence(format_args!("{against}, {times} alone"))
 }
 
+/// Of a kernel at a site that was timed as a whole. `cost`: of loss at most, and the budget that it is under.
+pub(super) fn as_timed(
+    bound: Bound,
+    chosen: &Verdict,
+    timed: Timed,
+    (runtime, cost): (Runtime, Option<(f64, f64)>),
+) -> String {
+    let (us, bf16_us, how) = (Short(timed.us), Short(timed.bf16_us), how(runtime));
+    let source = if timed.modelled { "partly modelled" } else { "measured" };
+    let site = sentence(format_args!("the site takes {us} us instead of {bf16_us} ({source}, {how})"));
+    match cost {
+        Some((cost, budget)) if budget > 0.0 => {
+            let (cost, share) = (Short(cost), Short(100.0 * cost / budget));
+            format!("{site}; at most {cost} of loss, {share} % of the budget")
+        }
+        _ => format!("{site}; {}", Against(bound, chosen.row.metric(bound.metric))),
+    }
+}
+
+/// Why a GEMM of such a site stays in BF16.
+pub(super) fn slower_as_timed(bound: Bound, verdicts: &[Verdict], (triple, runtime): (&Triple, Runtime)) -> String {
+    let (bf16_us, how) = (Short(triple.timed.map_or(f64::NAN, |timed| timed.bf16_us)), how(runtime));
+    let safe = verdicts.iter().filter(|of| of.row.supported && of.safety == Safety::Safe);
+    let num_timed = safe.filter(|of| of.barred.is_none() && is_low(of)).count();
+    if num_timed > 0 {
+        return sentence(format_args!(
+            "no safe kernel that was timed here earns its place: the site takes {bf16_us} us in BF16 (measured, {how})"
+        ));
+    }
+    // Safety decides, as it does elsewhere.
+    unsafe_or_barred(bound, (verdicts, runtime)).unwrap_or_else(|| "no other kernel was probed".to_owned())
+}
+
+pub(super) fn never_runs(runtime: Runtime) -> String {
+    format!("high precision: {runtime} runs no backward GEMM")
+}
+
+/// Another library's BF16 is no alternative to BF16.
+fn is_low(verdict: &Verdict) -> bool {
+    !kernel(verdict.row.kernel.as_str()).is_some_and(|kernel| kernel.high_precision())
+}
+
 /// How a reason begins where shared casts decided; `diff` reads it in plans.
 pub(super) const SHARES: &str = "shares the cast";
 
@@ -181,10 +230,14 @@ pub(super) fn handed_on(link: &Link, groups: &[[Group; 3]]) -> Option<String> {
 }
 
 /// Why a GEMM stays in high precision. `verdicts`: every row but the baseline's.
-pub(super) fn stays_high(group: &Group, policy: &Policy, bound: Bound, verdicts: &[Verdict]) -> String {
-    // Another library's BF16 is no alternative to BF16.
-    let low = |verdict: &&Verdict| !kernel(verdict.row.kernel.as_str()).is_some_and(|kernel| kernel.high_precision());
-    let running: Vec<&Verdict> = verdicts.iter().filter(|verdict| verdict.row.supported).filter(low).collect();
+pub(super) fn stays_high(
+    group: &Group,
+    policy: &Policy,
+    bound: Bound,
+    (verdicts, runtime): (&[Verdict], Runtime),
+) -> String {
+    let running: Vec<&Verdict> =
+        verdicts.iter().filter(|of| of.row.supported && of.barred.is_none() && is_low(of)).collect();
     if group.rows.is_empty() {
         let why = group.problem.unwrap_or("the results have no rows for it");
         return format!("high precision: not probed, {why}");
@@ -201,18 +254,29 @@ pub(super) fn stays_high(group: &Group, policy: &Policy, bound: Bound, verdicts:
         let note = &first.row.latency.note;
         return format!("no latency is known for the {} that are safe ({}: {note})", safe.len(), first.row.kernel);
     }
+    let text = unsafe_or_barred(bound, (verdicts, runtime));
+    text.unwrap_or_else(|| "no other kernel was probed".to_owned())
+}
+
+/// Why none may be taken: a kernel that is safe and that the runtime bars, else the one that is nearest to safe, else
+/// one that does not run.
+fn unsafe_or_barred(bound: Bound, (verdicts, runtime): (&[Verdict], Runtime)) -> Option<String> {
+    let running: Vec<&Verdict> = verdicts.iter().filter(|of| of.row.supported && is_low(of)).collect();
+    let by_speed =
+        |a: &&&Verdict, b: &&&Verdict| a.row.speedup().unwrap_or(0.0).total_cmp(&b.row.speedup().unwrap_or(0.0));
+    let barred = running.iter().filter(|of| of.safety == Safety::Safe && of.barred.is_some()).max_by(by_speed);
+    if let Some((of, barred)) = barred.and_then(|of| Some((of, of.barred?))) {
+        return Some(format!("{} {}", of.row.kernel, barred.why(runtime)));
+    }
     if let Some(best) = running.iter().min_by(|a, b| badness(bound, a).total_cmp(&badness(bound, b))) {
         let verdict = if best.safety == Safety::Uncertain { "none is certainly safe" } else { "none is safe" };
         let (kernel, against) = (best.row.kernel.as_str(), Against(bound, best.row.metric(bound.metric)));
-        return sentence(format_args!("{verdict}; best is {kernel}: {against}"));
+        return Some(sentence(format_args!("{verdict}; best is {kernel}: {against}")));
     }
-    match verdicts.iter().find(low) {
-        Some(first) => {
-            let why = first.row.reason.as_deref().unwrap_or("no reason was given");
-            format!("no low-precision kernel runs here ({}: {why})", first.row.kernel)
-        }
-        None => "no other kernel was probed".to_owned(),
-    }
+    verdicts.iter().find(|of| is_low(of)).map(|first| {
+        let why = first.row.reason.as_deref().unwrap_or("no reason was given");
+        format!("no low-precision kernel runs here ({}: {why})", first.row.kernel)
+    })
 }
 
 /// Smaller is nearer to safe; a row without an error comes last.
@@ -230,8 +294,13 @@ pub(super) fn within_budget(chosen: &Verdict, cost: f64, budget: f64) -> String 
 }
 
 /// Why the optimiser leaves a forward GEMM in high precision.
-pub(super) fn not_worth_it(group: &Group, policy: &Policy, bound: Bound, verdicts: &[Verdict]) -> String {
-    let known = |verdict: &&Verdict| verdict.row.supported && verdict.speed == Speed::Fast;
+pub(super) fn not_worth_it(
+    group: &Group,
+    policy: &Policy,
+    bound: Bound,
+    (verdicts, runtime): (&[Verdict], Runtime),
+) -> String {
+    let known = |of: &&Verdict| of.row.supported && of.barred.is_none() && of.speed == Speed::Fast;
     let fast: Vec<&Verdict> = verdicts.iter().filter(known).collect();
     let affordable = fast.iter().find(|verdict| verdict.row.metric(Metric::LossCost).is_some());
     match (affordable, fast.first()) {
@@ -246,7 +315,7 @@ pub(super) fn not_worth_it(group: &Group, policy: &Policy, bound: Bound, verdict
         (None, Some(verdict)) => {
             format!("no loss cost is known here (the trace has no gradients), so {} is not taken", verdict.row.kernel)
         }
-        (None, None) => stays_high(group, policy, bound, verdicts),
+        (None, None) => stays_high(group, policy, bound, (verdicts, runtime)),
     }
 }
 

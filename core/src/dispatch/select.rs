@@ -4,21 +4,20 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{Gemm, KernelId, Metric, ResultRow, Safety};
+use crate::model::{Gemm, Metric, Safety};
 
 use super::{
-    Candidates, Choice, ChoiceSource, Group, Override, OverrideError, Overrides, PassedOver, Policy, Totals, Warning,
+    Candidates, Choice, Group, Override, OverrideError, Overrides, Policy, Totals, Warning,
     chain::{Chain, Form, Link, Links, Picked, Unit},
-    joint::Triple,
-    judged::{Judged, Verdict, loss_cost_hi},
+    judged::{Judged, Terms, Verdict},
     knapsack::{self, Item},
     overrides::by_group,
     parallel,
+    place::{Handed, Place},
     reason::{self, short},
-    sharing::{Cost, Operand, gemm_speedup, saved_us, site_us},
+    sharing::{Operand, gemm_speedup, saved_us},
+    target::{Barred, Timed, UNTIMED},
 };
-
-const MAX_RUNNERS_UP: usize = 3;
 
 /// How good the optimiser's answer is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -62,27 +61,29 @@ pub fn dispatch(
 ) -> Result<Dispatch, OverrideError> {
     let wanted = by_group(candidates, overrides, &policy.baseline)?;
     let (groups, wanted) = (candidates.groups.as_chunks::<3>().0, wanted.as_chunks::<3>().0);
-    let links = Links::of(groups);
+    let terms = Terms { policy, loss, target: &candidates.target };
+    let links = Links::of(groups, terms.target.runtime());
     let units = links.units(groups.len());
-    let unit = |at: usize| Unit::new(units.get(at), (groups, wanted), &links, (policy, loss));
+    let unit = |at: usize| Unit::new(units.get(at), (groups, wanted), &links, terms);
     let mut warnings = Vec::new();
     // A site is decided from its rows to its reasons in one go: they are read from memory once.
     let (mut decided, optimum): (Vec<Decided>, _) = match policy.loss_budget.map(|share| share * loss) {
         Some(budget) => {
             let all = parallel::map(units.len(), unit);
             let (items, optimum) = optimise(&all, budget, &mut warnings);
-            let decide = |at: usize| decided(&all[at], items.get(at).copied(), (groups, wanted), policy, budget);
+            let decide = |at: usize| decided(&all[at], items.get(at).copied(), (groups, wanted), terms, budget);
             (parallel::map(all.len(), decide).into_iter().flatten().collect(), optimum)
         }
         None => {
-            let decide = |at: usize| decided(&unit(at), Some(0), (groups, wanted), policy, 0.0);
+            let decide = |at: usize| decided(&unit(at), Some(0), (groups, wanted), terms, 0.0);
             (parallel::map(units.len(), decide).into_iter().flatten().collect(), None)
         }
     };
     if units.len() < groups.len() {
         decided.sort_by_key(|site| site.at);
     }
-    let totals = total(&decided);
+    let totals = total(&decided, terms.target.runtime().gemms().len());
+    let left_out: Vec<bool> = decided.iter().map(|site| site.left_out).collect();
     let mut choices = Vec::with_capacity(3 * decided.len());
     let mut chains = BTreeMap::new();
     for site in decided {
@@ -95,7 +96,15 @@ pub fn dispatch(
         let text = format!("{missing} of {all} GEMMs have no latency and are not in the totals");
         warnings.push(Warning::whole(text));
     }
+    let untimed = decided_untimed(&left_out);
+    warnings.extend(untimed);
     Ok(Dispatch { choices, chains, totals, warnings, optimum })
+}
+
+/// LoKA's own kernels may well be the fastest: whoever could time them should know.
+fn decided_untimed(left_out: &[bool]) -> Option<Warning> {
+    let count = left_out.iter().filter(|left_out| **left_out).count();
+    (count > 0).then(|| Warning::whole(format!("{UNTIMED} (left out at {count} of {} sites)", left_out.len())))
 }
 
 /// The sites of one unit. `item`: what the optimiser chose there.
@@ -103,12 +112,12 @@ fn decided(
     unit: &Unit,
     item: Option<usize>,
     (groups, wanted): (&[[Group; 3]], &[[Option<&Override>; 3]]),
-    policy: &Policy,
+    terms: Terms<'_>,
     budget: f64,
 ) -> Vec<Decided> {
     let sites = unit.sites().zip(unit.picked(item));
     let decide = |((at, judged), picked): ((usize, &[Judged; 3]), Picked)| {
-        Site { at, judged, wanted: wanted[at], groups }.decided(&picked, policy, budget)
+        Site { at, judged, wanted: wanted[at], groups }.decided(&picked, terms, budget)
     };
     sites.map(decide).collect()
 }
@@ -122,6 +131,10 @@ struct Decided {
     saved_us: f64,
     /// What the site hands on, or takes, as codes; what that saves is in no tally.
     chain: Option<Chain>,
+    /// The site as a whole, in place of its tallies' times.
+    timed: Option<Timed>,
+    /// A kernel of LoKA's own would be safe, and was never timed where it would run.
+    left_out: bool,
     warnings: Vec<Warning>,
 }
 
@@ -144,7 +157,8 @@ struct Site<'p, 'c, 'a, 'o> {
 }
 
 impl Site<'_, '_, '_, '_> {
-    fn decided(&self, picked: &Picked, policy: &Policy, budget: f64) -> Decided {
+    fn decided(&self, picked: &Picked, terms: Terms<'_>, budget: f64) -> Decided {
+        let policy = terms.policy;
         let (judged, triple) = (self.judged, &picked.triple);
         let mut warnings = Vec::new();
         let chain = picked.link.as_ref().map(|link| self.chain(link));
@@ -157,7 +171,7 @@ impl Site<'_, '_, '_, '_> {
                 decided: link.is_some_and(|link| link.decided),
                 credit_us: link.map_or(0.0, |link| link.credit_us),
             };
-            let place = Place { judged: &judged[at], triple, policy, handed };
+            let place = Place { judged: &judged[at], triple, terms, handed };
             match self.wanted[at] {
                 Some(wanted) => place.overridden(wanted, 3 * self.at + at, &mut warnings),
                 None => place.chosen(budget),
@@ -165,7 +179,9 @@ impl Site<'_, '_, '_, '_> {
         });
         let tallies = [0, 1, 2].map(|at| Tally::of(&judged[at], &choices[at], policy));
         let saved_us = Operand::ALL.map(|operand| saved_us(&triple.costs, operand)).iter().sum();
-        Decided { at: self.at, choices, tallies, saved_us, chain, warnings }
+        let untimed = |of: &Verdict| of.barred == Some(Barred::NeverLaunched) && of.safety == Safety::Safe;
+        let left_out = judged.iter().any(|judged| judged.verdicts.iter().any(untimed));
+        Decided { at: self.at, choices, tallies, saved_us, chain, timed: triple.timed, left_out, warnings }
     }
 
     fn chain(&self, link: &Link) -> Chain {
@@ -202,143 +218,6 @@ impl Tally {
     }
 }
 
-/// One GEMM among those of its site.
-struct Place<'p, 'c, 'a> {
-    judged: &'p Judged<'c, 'a>,
-    triple: &'p Triple<'a>,
-    policy: &'p Policy,
-    handed: Handed,
-}
-
-/// What a GEMM takes, or hands on, as codes.
-struct Handed {
-    /// `None`: nothing.
-    told: Option<String>,
-    /// Without it there would be another kernel.
-    decided: bool,
-    /// What other GEMMs would take longer without the codes that this one stores.
-    credit_us: f64,
-}
-
-impl Place<'_, '_, '_> {
-    fn chosen(&self, budget: f64) -> Choice {
-        let (judged, policy) = (self.judged, self.policy);
-        let row = self.triple.rows[judged.group.gemm as usize];
-        let picked = row.and_then(|row| judged.verdicts.iter().find(|verdict| verdict.row.kernel == row.kernel));
-        let reason = match picked {
-            Some(verdict) => self.reason(verdict, budget),
-            None if judged.budgeted => reason::not_worth_it(judged.group, policy, judged.bound, &judged.verdicts),
-            None => reason::stays_high(judged.group, policy, judged.bound, &judged.verdicts),
-        };
-        let kernel = picked.map_or(&policy.baseline, |verdict| &verdict.row.kernel);
-        self.assemble(kernel, ChoiceSource::Dispatch, reason)
-    }
-
-    fn reason(&self, verdict: &Verdict, budget: f64) -> String {
-        let (judged, triple, gemm) = (self.judged, self.triple, self.judged.group.gemm);
-        if let (Some(told), true) = (&self.handed.told, self.handed.decided) {
-            return format!("{told}; {}", reason::alone(judged.bound, verdict));
-        }
-        let own = self.own_reason(verdict, budget, triple.decided_by_sharing(gemm));
-        match &self.handed.told {
-            None => own,
-            Some(told) => format!("{own}; {told}"),
-        }
-    }
-
-    fn own_reason(&self, verdict: &Verdict, budget: f64, decided: bool) -> String {
-        let (judged, triple, gemm) = (self.judged, self.triple, self.judged.group.gemm);
-        let shared = reason::sharing(triple, gemm, decided);
-        let own = if judged.budgeted {
-            reason::within_budget(verdict, loss_cost_hi(verdict.row).unwrap_or(0.0), budget)
-        } else if decided {
-            reason::alone(judged.bound, verdict)
-        } else {
-            reason::fastest(judged.bound, verdict, judged.admissible().len())
-        };
-        match shared {
-            None => own,
-            Some(shared) if decided => format!("{shared}; {own}"),
-            Some(shared) => format!("{own}; {shared}"),
-        }
-    }
-
-    fn overridden(&self, wanted: &Override, at: usize, warnings: &mut Vec<Warning>) -> Choice {
-        let judged = self.judged;
-        let why = if wanted.reason.is_empty() { "no reason given" } else { &wanted.reason };
-        let mut reason = format!("override: {why}");
-        if let Some(told) = &self.handed.told {
-            reason += &format!("; {told}");
-        }
-        let verdict = judged.verdicts.iter().find(|verdict| verdict.row.kernel == wanted.kernel);
-        if let Some(verdict) = verdict.filter(|verdict| verdict.safety != Safety::Safe) {
-            let broken = reason::against(judged.bound, verdict.row.metric(judged.bound.metric));
-            reason += &format!("; breaks the policy: {broken}");
-            let (site, gemm, kernel) = (&judged.group.site.id, judged.group.gemm, &wanted.kernel);
-            let text = format!("{site}:{gemm} is overridden with {kernel}, which breaks the policy: {broken}");
-            warnings.push(Warning { at: Some(at), text });
-        }
-        self.assemble(&wanted.kernel, ChoiceSource::Override, reason)
-    }
-
-    fn assemble(&self, kernel: &KernelId, source: ChoiceSource, reason: String) -> Choice {
-        let judged = self.judged;
-        let row = judged.group.row(kernel);
-        let reason = reason::with_scale(reason, row);
-        let speedup = row.and_then(ResultRow::speedup).filter(|speedup| speedup.is_finite());
-        let others = judged.verdicts.iter().filter(|verdict| verdict.row.supported && verdict.row.kernel != *kernel);
-        let own = row.and_then(|row| gemm_speedup(row, judged.reference_us)).filter(|speedup| speedup.is_finite());
-        let passed_over = others.filter(|verdict| self.faster_than(own.unwrap_or(1.0), verdict.row));
-        let why = |verdict: &Verdict| match verdict.safety {
-            _ if source == ChoiceSource::Override => PassedOver::Override,
-            _ if judged.budgeted => PassedOver::Budget,
-            Safety::Unsafe => PassedOver::Unsafe,
-            Safety::Safe | Safety::Uncertain => PassedOver::Uncertain,
-        };
-        // Faster and safe but below the policy's least speed-up is not worth a word.
-        let told =
-            |verdict: &&Verdict| judged.budgeted || source == ChoiceSource::Override || verdict.safety != Safety::Safe;
-        Choice {
-            kernel: kernel.clone(),
-            source,
-            reason,
-            error: row.map_or_else(BTreeMap::new, metrics_of),
-            speedup,
-            static_scale: row.and_then(|row| row.static_scale).map(|known| f64::from(known.scale)),
-            saturation: row.and_then(|row| row.static_scale).map(|known| known.saturation),
-            passed_over: passed_over.filter(told).map(|verdict| (verdict.row.kernel.clone(), why(verdict))).collect(),
-            runners_up: judged
-                .admissible()
-                .map(|verdict| &verdict.row.kernel)
-                .chain([&self.policy.baseline])
-                .filter(|other| *other != kernel)
-                .take(MAX_RUNNERS_UP)
-                .cloned()
-                .collect(),
-        }
-    }
-
-    /// True where `other` would be faster here, with what each of the two shares with the GEMMs beside it, and
-    /// what this one takes and hands on as codes.
-    fn faster_than(&self, speedup: f64, other: &ResultRow) -> bool {
-        let (costs, at) = (self.triple.costs, self.judged.group.gemm as usize);
-        let alone = self.handed.told.is_none() && (0..3).all(|other| other == at || !costs[other].can_share());
-        match (alone, self.judged.reference_us.and_then(|us| Cost::of(other, us))) {
-            (false, Some(cost)) => {
-                let mut swapped = costs;
-                swapped[at] = cost;
-                site_us(&swapped) < site_us(&costs) - self.handed.credit_us
-            }
-            _ => gemm_speedup(other, self.judged.reference_us).is_some_and(|other| other > speedup),
-        }
-    }
-}
-
-fn metrics_of(row: &ResultRow) -> BTreeMap<Metric, f64> {
-    let known = |metric| Some((metric, row.metric(metric)?.value));
-    Metric::ALL.into_iter().filter_map(known).filter(|(_, value)| value.is_finite()).collect()
-}
-
 /// What every unit takes for the least time in the loss budget, overrides fixed and paid for first. Empty: the
 /// budget cannot be kept.
 fn optimise(units: &[Unit], budget: f64, warnings: &mut Vec<Warning>) -> (Vec<usize>, Option<Optimum>) {
@@ -365,10 +244,21 @@ fn optimise(units: &[Unit], budget: f64, warnings: &mut Vec<Warning>) -> (Vec<us
 
 /// A GEMM counts in both sums or in neither: a speed-up of what is known. Summed in the order of the sites,
 /// so that it is the same on any number of threads.
-fn total(sites: &[Decided]) -> Totals {
-    let mut totals = Totals { num_gemms: 3 * sites.len(), ..Totals::default() };
-    for tally in sites.iter().flat_map(|site| &site.tallies) {
+fn total(sites: &[Decided], gemms_a_site: usize) -> Totals {
+    let mut totals = Totals { num_gemms: gemms_a_site * sites.len(), ..Totals::default() };
+    for site in sites {
+        if let Some(timed) = site.timed {
+            totals.baseline_us += timed.bf16_us;
+            totals.planned_us += timed.us;
+        }
+        let is_measured = site.timed.is_some_and(|timed| !timed.modelled);
+        *if is_measured { &mut totals.measured_sites } else { &mut totals.modelled_sites } += 1;
+    }
+    for (site, tally) in
+        sites.iter().flat_map(|site| site.tallies.iter().take(gemms_a_site).map(move |tally| (site, tally)))
+    {
         match tally.times_us {
+            _ if site.timed.is_some() => {}
             Some((baseline_us, planned_us)) => {
                 totals.baseline_us += baseline_us;
                 totals.planned_us += planned_us;
@@ -383,6 +273,7 @@ fn total(sites: &[Decided]) -> Totals {
     totals.planned_us -= sites.iter().map(|site| site.saved_us).sum::<f64>();
     totals.handed_on_us = sites.iter().filter_map(|site| site.chain.as_ref()).map(|chain| chain.saved_us).sum();
     totals.planned_us -= totals.handed_on_us;
+    totals.saved_us = totals.baseline_us - totals.planned_us;
     totals.speedup = (totals.planned_us > 0.0).then(|| totals.baseline_us / totals.planned_us);
     totals
 }

@@ -18,7 +18,7 @@ use crate::model::{Gemm, GemmShape, Granularity, Kernel, OperandCast, ResultRow,
 const TWO_LAYOUTS: f64 = 1.2;
 
 /// Every choice of some of three, as bits, the small ones first.
-const SUBSETS: [u32; 7] = [0b001, 0b010, 0b100, 0b011, 0b101, 0b110, 0b111];
+pub(super) const SUBSETS: [u32; 7] = [0b001, 0b010, 0b100, 0b011, 0b101, 0b110, 0b111];
 
 /// Libraries whose kernels read operands that LoKA's own runtime has cast; the others cast for themselves.
 const SHARING_LIBRARIES: [&str; 3] = ["cublaslt", "loka", "pytorch"];

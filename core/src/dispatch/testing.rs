@@ -41,6 +41,7 @@ pub fn row(site: &str, gemm: Gemm, kernel: &str, error: f64, speedup: Option<f64
         latency,
         fidelity: None,
         static_scale: None,
+        flushed: None,
         sampler: "gaussian".to_owned(),
         engine: "cpu".to_owned(),
         device: "a test".to_owned(),
@@ -116,6 +117,7 @@ pub fn results(sites: &[&str], mut rows: Vec<ResultRow>) -> Results {
         seed: 1,
         confidence: 0.95,
         problems: Vec::new(),
+        site_times: None,
     };
     Results { meta, rows }
 }

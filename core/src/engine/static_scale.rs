@@ -1,7 +1,7 @@
-//! Takes a site's job; gives the static scales of its left operands, the same for every engine to the bit.
+//! Takes a site's job; gives the static scales of x and dy, the same for every engine to the bit.
 
 use crate::{
-    model::{Gemm, StaticScale},
+    model::{Gemm, Granularity, Kernel, OperandCast, StaticScale},
     mods::modified_tail,
     stats::{CopulaMap, SamplerKind, static_scale, static_scale_within},
     trace::Distribution,
@@ -9,7 +9,7 @@ use crate::{
 
 use super::{EngineError, SiteJob};
 
-/// The scale of x at fprop and of dy at dgrad, or why there is none.
+/// The scales of x and dy, or why there is none.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StaticScales {
     x: Result<StaticScale, String>,
@@ -28,9 +28,26 @@ impl StaticScales {
     pub fn of(&self, gemm: Gemm) -> Result<StaticScale, String> {
         match gemm {
             Gemm::Fprop => self.x.clone(),
-            Gemm::Dgrad => self.dy.clone(),
-            Gemm::Wgrad => Err("wgrad has no kernel with a static scale".to_owned()),
+            Gemm::Dgrad | Gemm::Wgrad => self.dy.clone(),
         }
+    }
+
+    /// Of the right operand: wgrad's x. A weight has none, it is there to be measured.
+    pub fn of_right(&self, gemm: Gemm) -> Result<StaticScale, String> {
+        match gemm {
+            Gemm::Fprop | Gemm::Dgrad => Err("a weight has no static scale".to_owned()),
+            Gemm::Wgrad => self.x.clone(),
+        }
+    }
+
+    /// Of the left operand, where the kernel has static scales and all that it needs are known.
+    pub fn for_kernel(&self, kernel: &Kernel, gemm: Gemm) -> Option<Result<StaticScale, String>> {
+        let is_static = |cast: OperandCast| cast.granularity == Granularity::Static;
+        let numerics = kernel.numerics(gemm);
+        is_static(numerics.a).then(|| {
+            let left = self.of(gemm)?;
+            if is_static(numerics.b) { self.of_right(gemm).map(|_| left) } else { Ok(left) }
+        })
     }
 
     /// `input_bound`: the largest magnitude of x, where the block before the site is known to hold it.
@@ -109,7 +126,9 @@ mod tests {
             let amax = distribution.amax.unwrap();
             assert!(448.0 * f64::from(known.scale) >= amax, "{gemm}: {known:?} for {amax}");
         }
-        assert!(job.scales.of(Gemm::Wgrad).is_err());
+        assert_eq!(job.scales.of(Gemm::Wgrad), job.scales.of(Gemm::Dgrad));
+        assert_eq!(job.scales.of_right(Gemm::Wgrad), job.scales.of(Gemm::Fprop));
+        assert!(job.scales.of_right(Gemm::Dgrad).is_err());
         assert_eq!(job.scales, self::job(0).with_scales(None).scales, "the same each time");
     }
 

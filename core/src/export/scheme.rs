@@ -6,7 +6,11 @@ use crate::model::{Accumulation, Format, Gemm, Granularity, Kernel, KernelId, ke
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scheme {
     High,
+    /// One scale for x, known beforehand, and one for the weight: no finer than one of each by its own amax.
+    Delayed,
     Tensor,
+    /// One scale for the gradient, known beforehand, in E4M3: what targets have tensorwise is E5M2, which has a bit less.
+    DelayedGradient,
     /// One scale for x, known beforehand, and one a row of the weight. No target has it.
     Static,
     Row,
@@ -21,6 +25,7 @@ impl Scheme {
         match self {
             Self::High => "high precision",
             Self::Tensor => "tensorwise",
+            Self::Delayed | Self::DelayedGradient => "delayed",
             Self::Static => "static",
             Self::Row => "rowwise",
             Self::Block => "blockwise",
@@ -66,6 +71,8 @@ impl Wanted {
             Granularity::Tensor => Scheme::Tensor,
             Granularity::Row => Scheme::Row,
             Granularity::Block1x128 | Granularity::Block128x128 => Scheme::Block,
+            Granularity::Static if kernel.is_delayed() && gemm == Gemm::Fprop => Scheme::Delayed,
+            Granularity::Static if kernel.is_delayed() => Scheme::DelayedGradient,
             Granularity::Static => Scheme::Static,
         };
         Self {
@@ -94,13 +101,15 @@ mod tests {
         assert!(of("torchao/rowwise", Gemm::Fprop).fast && !of("torchao/rowwise", Gemm::Dgrad).fast);
         assert!(of("loka/fp8-rowwise", Gemm::Fprop).is_own && of("te/blockwise", Gemm::Fprop).power_of_two);
         assert_eq!(of("loka/fp8-static+fast", Gemm::Dgrad).scheme, Scheme::Static);
+        assert_eq!(of("cublaslt/fp8-delayed", Gemm::Fprop).scheme, Scheme::Delayed);
+        assert_eq!(of("cublaslt/fp8-delayed+fast", Gemm::Wgrad).scheme, Scheme::DelayedGradient);
         assert!(of("loka/fp8-block+fast", Gemm::Fprop).has_tail && !of("loka/fp8-static+fast", Gemm::Fprop).has_tail);
         assert_eq!(Wanted::of(&KernelId::new("x/y"), Gemm::Fprop), None);
     }
 
     #[test]
     fn never_coarser() {
-        use Scheme::{Block, High, Row, Static, Tensor};
+        use Scheme::{Block, Delayed, DelayedGradient, High, Row, Static, Tensor};
         assert_eq!(Row.nearest(&[Tensor, Block]), Block);
         assert_eq!(Block.nearest(&[Tensor, Row]), High);
         assert_eq!(Tensor.nearest(&[Tensor, Block]), Tensor);
@@ -108,5 +117,9 @@ mod tests {
         // Its weight has a scale a row, and so must what takes its place.
         assert_eq!(Static.nearest(&[Tensor, Row, Block]), Row);
         assert_eq!(Static.nearest(&[Tensor]), High);
+        assert_eq!(Delayed.nearest(&[Tensor, Row]), Tensor);
+        // Tensorwise gradients are E5M2.
+        assert_eq!(DelayedGradient.nearest(&[Tensor, Block]), Block);
+        assert_eq!(DelayedGradient.nearest(&[Tensor]), High);
     }
 }

@@ -65,6 +65,7 @@ pub fn choice(kernel: &str) -> Choice {
         error: BTreeMap::from([(Metric::Mere, 0.1), (Metric::RelL2, 0.05)]),
         speedup: Some(1.2),
         static_scale: None,
+        flushed: None,
         saturation: None,
         runners_up: Vec::new(),
         passed_over: BTreeMap::new(),

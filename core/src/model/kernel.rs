@@ -55,6 +55,8 @@ enum Scheme {
     Blockwise {
         power_of_two: bool,
     },
+    /// One E4M3 scale a tensor: the weight's by its amax, those of x and dy known beforehand ("delayed scaling").
+    Delayed,
     /// The left operand by a scale known beforehand, the weight by rows.
     Static,
     /// The same with the site's BlockNorm and hard swish in the epilogue.
@@ -85,7 +87,7 @@ const fn entry(name: &'static str, scheme: Scheme, accumulation: Accumulate, abo
 /// In the order in which tables and views show them. Sources of the numerics: loka.md §4; torchao
 /// `Float8LinearConfig.from_recipe_name` (power-of-two scales in both rowwise recipes, fast
 /// accumulation in fprop only); Transformer Engine (`Float8CurrentScaling`, `Float8BlockScaling`
-/// with power-of-two scales); DeepGEMM on Hopper (FP32 scales, promotion every 128).
+/// with power-of-two scales, `DelayedScaling`); DeepGEMM on Hopper (FP32 scales, promotion every 128).
 static CATALOGUE: &[Kernel] = &[
     entry("cublaslt/tf32", Scheme::Tf32, Accumulate::Never, "TF32 operands, FP32 output"),
     entry("cublaslt/bf16", Scheme::Bf16, Accumulate::Never, "BF16, the baseline"),
@@ -114,6 +116,13 @@ static CATALOGUE: &[Kernel] = &[
         Accumulate::Never,
         "1x128 activations and gradients, 128x128 weights",
     ),
+    entry(
+        "cublaslt/fp8-delayed",
+        Scheme::Delayed,
+        Accumulate::Never,
+        "one scale a tensor, E4M3 everywhere; those of x and dy known beforehand",
+    ),
+    entry("cublaslt/fp8-delayed+fast", Scheme::Delayed, Accumulate::Always, "delayed scaling, fast accumulation"),
     entry(
         "loka/fp8-tensorwise",
         Scheme::Tensorwise,
@@ -245,6 +254,16 @@ impl Kernel {
 
     /// True where the left operand's scale is known before the operand is: [`super::StaticScale`].
     pub fn is_static(&self) -> bool {
+        self.casts_on_the_way() || self.is_delayed()
+    }
+
+    /// True where the scales of x and dy follow them from step to step in training.
+    pub fn is_delayed(&self) -> bool {
+        self.scheme == Scheme::Delayed
+    }
+
+    /// True where the GEMM reads its left operand in BF16 and casts it by a static scale.
+    pub fn casts_on_the_way(&self) -> bool {
         matches!(self.scheme, Scheme::Static | Scheme::StaticBlock)
     }
 
@@ -288,6 +307,11 @@ impl Kernel {
                 let cast = |granularity| OperandCast { format: E4m3, granularity, power_of_two };
                 (cast(Block1x128), cast(right), fp8, Bf16)
             }
+            Scheme::Delayed => {
+                let known = OperandCast::scaled_pow2(E4m3, Static);
+                let right = if gemm == Gemm::Wgrad { known } else { OperandCast::scaled(E4m3, Tensor) };
+                (known, right, fp8, Bf16)
+            }
             // The block's sums go into the norm before anything rounds them.
             Scheme::Static | Scheme::StaticBlock => {
                 let output = if self.scheme == Scheme::Static { Bf16 } else { F32 };
@@ -297,9 +321,29 @@ impl Kernel {
         GemmNumerics { a, b, accumulation, output }
     }
 
-    /// Why this kernel cannot run a GEMM of that shape; `None` when it can. FP8 tensor cores read 16
-    /// elements at a time along the reduced dimension and store rows of a multiple of 16; blockwise
-    /// scales need whole blocks of 128 (gpu.md, loka.md §4).
+    /// Of sizes that this kernel reduces or stores in rows: FP8 tensor cores read 16 elements at a time along the
+    /// reduced dimension and store rows of a multiple of 16; blockwise scales need whole blocks of 128 (gpu.md,
+    /// loka.md §4).
+    fn multiple(&self, gemm: Gemm) -> usize {
+        match self.numerics(gemm).a {
+            OperandCast { granularity: Granularity::Block1x128, .. } => 128,
+            OperandCast { format: Format::E4m3 | Format::E5m2, .. } => 16,
+            _ => 1,
+        }
+    }
+
+    /// The shape that `loka.apply` runs: the examples of a step may be any number, and are padded with zeros to whole
+    /// blocks, to what a library asks, and where wgrad reduces over them. Zeros change no other numerics.
+    pub fn as_run(&self, gemm: Gemm, shape: GemmShape) -> GemmShape {
+        let multiple = self.multiple(gemm);
+        // LoKA's own runtime casts for PyTorch's kernels too.
+        let is_loka_s = ["cublaslt", "loka", "pytorch"].contains(&self.id().library());
+        let is_padded = multiple == 128 || gemm == Gemm::Wgrad || !is_loka_s;
+        GemmShape { m: if is_padded { shape.m.next_multiple_of(multiple) } else { shape.m }, ..shape }
+    }
+
+    /// Why this kernel cannot run a GEMM of that shape; `None` when it can. m is padded ([`Self::as_run`]); the n rows
+    /// that wgrad stores may be any number, but for blockwise scales.
     pub fn refuses(&self, gemm: Gemm, shape: GemmShape) -> Option<String> {
         match (self.scheme, gemm) {
             (Scheme::Static, Gemm::Wgrad) => {
@@ -311,23 +355,55 @@ impl Kernel {
             }
             _ => {}
         }
-        let numerics = self.numerics(gemm);
-        let narrow = |cast: OperandCast| matches!(cast.format, Format::E4m3 | Format::E5m2);
-        if !narrow(numerics.a) {
-            return None;
-        }
-        let (_, reduced, cols) = shape.rows_reduced_cols(gemm);
-        let names = match gemm {
-            Gemm::Fprop => ("k", "n"),
-            Gemm::Dgrad => ("n", "k"),
-            Gemm::Wgrad => ("m", "k"),
+        let multiple = self.multiple(gemm);
+        let (k, n) = (("k", shape.k), ("n", shape.n));
+        let sizes: &[(&str, usize)] = match gemm {
+            Gemm::Dgrad => &[n, k],
+            Gemm::Wgrad if multiple < 128 => &[k],
+            Gemm::Fprop | Gemm::Wgrad => &[k, n],
         };
-        let multiple = if matches!(numerics.a.granularity, Granularity::Block1x128) { 128 } else { 16 };
-        for (name, size) in [(names.0, reduced), (names.1, cols)] {
-            if !size.is_multiple_of(multiple) {
-                return Some(format!("{name} = {size} is not a multiple of {multiple}"));
+        let odd = sizes.iter().find(|(_, size)| !size.is_multiple_of(multiple));
+        odd.map(|(name, size)| format!("{name} = {size} is not a multiple of {multiple}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn examples_are_padded_and_features_are_not() {
+        let shape = GemmShape { m: 1000, k: 256, n: 128 };
+        let run = |name: &str, gemm| kernel(name).unwrap().as_run(gemm, shape).m;
+        assert_eq!(run("cublaslt/bf16", Gemm::Wgrad), 1000);
+        assert_eq!(run("cublaslt/fp8-rowwise", Gemm::Fprop), 1000);
+        assert_eq!(run("cublaslt/fp8-rowwise", Gemm::Wgrad), 1008);
+        assert_eq!(run("fbgemm/rowwise", Gemm::Dgrad), 1008);
+        assert_eq!(run("pytorch/fp8-blockwise", Gemm::Fprop), 1024);
+        for kernel in catalogue().iter().filter(|kernel| !kernel.has_tail()) {
+            let whole = GemmShape { m: 1024, ..shape };
+            for gemm in Gemm::ALL {
+                assert_eq!(kernel.refuses(gemm, shape), kernel.refuses(gemm, whole), "{} {gemm}", kernel.name);
             }
         }
-        None
+        let of = |name: &str, gemm, k, n| kernel(name).unwrap().refuses(gemm, GemmShape { m: 1, k, n });
+        assert_eq!(of("cublaslt/fp8-delayed", Gemm::Wgrad, 16, 1), None);
+        assert_eq!(of("cublaslt/fp8-delayed", Gemm::Fprop, 16, 1).unwrap(), "n = 1 is not a multiple of 16");
+        assert_eq!(of("te/blockwise", Gemm::Wgrad, 128, 64).unwrap(), "n = 64 is not a multiple of 128");
+    }
+
+    #[test]
+    fn delayed_scaling_has_three_casts() {
+        let delayed = kernel("cublaslt/fp8-delayed+fast").unwrap();
+        let known = OperandCast::scaled_pow2(Format::E4m3, Granularity::Static);
+        let weight = OperandCast::scaled(Format::E4m3, Granularity::Tensor);
+        let casts = Gemm::ALL.map(|gemm| (delayed.numerics(gemm).a, delayed.numerics(gemm).b));
+        assert_eq!(casts, [(known, weight), (known, weight), (known, known)]);
+        assert!(Gemm::ALL.iter().all(|gemm| delayed.numerics(*gemm).accumulation == Accumulation::Fast));
+        let promoted = kernel("cublaslt/fp8-delayed").unwrap();
+        assert!(Gemm::ALL.iter().all(|gemm| promoted.numerics(*gemm).accumulation == Accumulation::Promoted));
+        assert!(delayed.is_static() && !delayed.casts_on_the_way() && delayed.is_native() && !delayed.is_own());
     }
 }

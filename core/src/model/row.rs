@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Estimate, Gemm, GemmShape, KernelId, LatencySource, Manifest, Metric, ModSet, SiteId, StaticScale};
+use super::{
+    Estimate, Gemm, GemmShape, KernelId, LatencySource, Manifest, Metric, ModSet, SiteId, SiteTimes, StaticScale,
+};
 
 /// Errors of one GEMM's output over all draws so far.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -104,8 +106,10 @@ pub struct ResultRow {
     pub error: Option<ErrorSummary>,
     pub latency: Latency,
     pub fidelity: Option<Fidelity>,
-    /// Of x at fprop and of dy at dgrad; `None` where the kernel finds its scales itself.
+    /// Of x at fprop and of dy at dgrad and wgrad; `None` where the kernel finds its scales itself.
     pub static_scale: Option<StaticScale>,
+    /// Share of the left operand's elements that are not zero and that its cast to FP8 makes zero, the mean over draws.
+    pub flushed: Option<f64>,
     /// How inputs were drawn: `gaussian`, `copula`, or `through <site>` behind a modified block.
     pub sampler: String,
     pub engine: String,
@@ -140,6 +144,9 @@ pub struct ResultsMeta {
     pub confidence: f64,
     /// Sites of the trace that could not be probed, and why.
     pub problems: Vec<(SiteId, String)>,
+    /// What whole sites take where they were timed; Dispatch goes by these before it adds up GEMMs.
+    #[serde(default)]
+    pub site_times: Option<SiteTimes>,
 }
 
 /// A whole results file.

@@ -109,6 +109,35 @@ pub fn cast_into(source: &Panels, cast: OperandCast, whole: impl Into<Whole>, to
     };
 }
 
+/// Share of the elements that are not zero and that their cast to FP8 made zero; `None`: it is no FP8.
+pub fn flushed(cast: &CastPanels, format: Format, source: &Panels) -> Option<f64> {
+    if !matches!(format, Format::E4m3 | Format::E5m2) {
+        return None;
+    }
+    // Rows that fill panels are zero in both.
+    let (source, codes) = (&source.data, &cast.panels.data);
+    let counts = vectorized!((source: &'a [f32] = source, codes: &'a [f32] = codes) -> (u64, u64) {
+        let (mut nonzero, mut flushed) = (0u64, 0u64);
+        // Counts of 32 bits fill whole vectors.
+        for (source, codes) in source.chunks(1 << 16).zip(codes.chunks(1 << 16)) {
+            let (mut of_source, mut of_codes) = (0u32, 0u32);
+            for (value, code) in source.iter().zip(codes) {
+                of_source += u32::from(*value != 0.0);
+                of_codes += u32::from((*value != 0.0) & (*code == 0.0));
+            }
+            nonzero += u64::from(of_source);
+            flushed += u64::from(of_codes);
+        }
+        (nonzero, flushed)
+    });
+    Some(flushed_share(counts.0, counts.1))
+}
+
+/// Of so many elements that are not zero; nothing of nothing is 0.
+pub fn flushed_share(nonzero: u64, flushed: u64) -> f64 {
+    flushed as f64 / nonzero.max(1) as f64
+}
+
 /// Squared distance of a cast operand from what it stands for, and the latter's squared norm.
 pub fn squared_distance(cast: &CastPanels, reference: &Panels) -> (f64, f64) {
     let (depth, width, padded) = (reference.depth, reference.width, reference.padded_rows());
@@ -299,6 +328,23 @@ mod tests {
                 assert_eq!(places.map(|(row, depth)| scale_is_nan(&cast, row, depth)), spoilt, "{granularity:?}");
             }
         }
+    }
+
+    #[test]
+    fn what_is_flushed_is_counted_among_what_is_not_zero() {
+        // E4M3's smallest is 2^-9: half of it is rounded to even, which is zero.
+        let data = vec![0.0, 1.0, 2f32.powi(-10), -2f32.powi(-11), 1.1 * 2f32.powi(-10), f32::NAN];
+        let source = Panels::pack(Side::Left, &Matrix { rows: 2, cols: 3, data });
+        let share = |format, static_scale| {
+            let cast = OperandCast::scaled_pow2(format, Granularity::Static);
+            let whole = Whole { amax: None, static_scale: Some(static_scale) };
+            flushed(&cast_panels(&source, cast, whole), format, &source)
+        };
+        assert_eq!(share(Format::E4m3, 1.0), Some(0.4));
+        assert_eq!(share(Format::E4m3, 0.25), Some(0.0));
+        assert_eq!(share(Format::E4m3, 4.0), Some(0.6));
+        assert_eq!(share(Format::E5m2, 1.0), Some(0.0));
+        assert_eq!(flushed(&CastPanels::empty(&source), Format::Bf16, &source), None);
     }
 
     #[test]

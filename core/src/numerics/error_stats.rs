@@ -63,6 +63,9 @@ pub struct DrawStats {
     pub max_abs: f64,
     /// Relative errors of every 7th element, 16 bins an octave.
     pub histogram: Vec<u32>,
+    /// Share of the left operand's elements that are not zero and that its cast to FP8 made zero. `None`: no FP8, or a
+    /// library's own cast. Of one draw: not added up.
+    pub flushed: Option<f64>,
     /// The same two sums after bias, tail and the next cast.
     pub block: Option<(f64, f64)>,
     /// Mean over rows of 1/2 (g . dy)^2.

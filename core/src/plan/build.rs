@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     dispatch::{Candidates, Chain, Choice, Optimum, Overrides, Policy, dispatch, short},
-    model::{ModSet, Results, SiteId, SiteMods},
+    model::{ModSet, Results, Runtime, SiteId, SiteMods},
 };
 
 use super::{
@@ -20,7 +20,7 @@ pub struct Built {
     pub optimum: Option<Optimum>,
 }
 
-/// `created_at`: RFC 3339, from the caller: nothing here looks at a clock.
+/// For a launched step. `created_at`: RFC 3339, from the caller: nothing here looks at a clock.
 pub fn build(
     results: &Results,
     policy: &Policy,
@@ -29,9 +29,21 @@ pub fn build(
     name: &str,
     created_at: &str,
 ) -> Result<Built, PlanError> {
+    build_for(Runtime::default(), results, policy, mods, overrides, (name, created_at))
+}
+
+/// The same for any runtime.
+pub fn build_for(
+    runtime: Runtime,
+    results: &Results,
+    policy: &Policy,
+    mods: &SiteMods,
+    overrides: &Overrides,
+    (name, created_at): (&str, &str),
+) -> Result<Built, PlanError> {
     policy.validate()?;
     mods_were_probed(results, mods)?;
-    let candidates = Candidates::new(results, mods);
+    let candidates = Candidates::at(results, mods, runtime);
     let manifest = &results.meta.manifest;
     let decided = dispatch(&candidates, policy, overrides, manifest.loss.value)?;
     let mut warnings: Vec<String> = decided.warnings.into_iter().map(|warning| warning.text).collect();
@@ -39,6 +51,7 @@ pub fn build(
     let mut plan = Plan {
         format: FORMAT.to_owned(),
         version: VERSION,
+        runtime,
         name: name.to_owned(),
         created_at: created_at.to_owned(),
         model: manifest.model.clone(),

@@ -5,7 +5,9 @@ use std::collections::{HashMap, HashSet};
 use serde::Serialize;
 
 use crate::{
-    dispatch::{Arriving, Candidates, Choice, ChoiceSource, Group, Pace, bound_of, judge, paces, short},
+    dispatch::{
+        Arriving, Barred, Candidates, Choice, ChoiceSource, Group, Pace, Terms, bound_of, how, judge, paces, short,
+    },
     model::{Gemm, Metric, ResultRow, Results, Safety, Site, SiteId},
 };
 
@@ -56,7 +58,7 @@ pub fn check(plan: &Plan, results: &Results) -> Vec<Finding> {
     findings.digests(plan, results);
     findings.sites(plan, results);
     let mods = plan.site_mods();
-    let candidates = Candidates::new(results, &mods);
+    let candidates = Candidates::at(results, &mods, plan.runtime);
     let groups: HashMap<(&SiteId, Gemm), &Group> =
         candidates.groups.iter().map(|g| ((&g.site.id, g.gemm), g)).collect();
     let loss = results.meta.manifest.loss.value;
@@ -69,7 +71,8 @@ pub fn check(plan: &Plan, results: &Results) -> Vec<Finding> {
             continue;
         };
         findings.0.extend(chained.site(site));
-        findings.site(plan, site, ([fprop, dgrad, wgrad], chained.arriving(site)), loss);
+        let terms = Terms { policy: &plan.policy, loss, target: &candidates.target };
+        findings.site(plan, site, ([fprop, dgrad, wgrad], chained.arriving(site)), terms);
     }
     findings.0
 }
@@ -123,13 +126,13 @@ impl Findings {
         }
     }
 
-    fn site(&mut self, plan: &Plan, site: &PlanSite, (groups, x): ([&Group; 3], Arriving), loss: f64) {
+    fn site(&mut self, plan: &Plan, site: &PlanSite, (groups, x): ([&Group; 3], Arriving), terms: Terms<'_>) {
         self.shape(site, groups[0].site);
         let choices = Gemm::ALL.map(|gemm| site.choice(gemm));
         let by_hand = choices.map(|choice| choice.source == ChoiceSource::Override);
-        let paces = paces(groups, choices.map(|choice| &choice.kernel), by_hand, (&plan.policy, x));
+        let paces = paces(groups, choices.map(|choice| &choice.kernel), by_hand, (terms, x));
         for ((group, choice), pace) in groups.into_iter().zip(choices).zip(paces) {
-            self.choice(plan, group, choice, pace, loss);
+            self.choice(plan, group, choice, (pace, terms));
         }
     }
 
@@ -144,7 +147,8 @@ impl Findings {
         }
     }
 
-    fn choice(&mut self, plan: &Plan, group: &Group, choice: &Choice, pace: Pace, loss: f64) {
+    fn choice(&mut self, plan: &Plan, group: &Group, choice: &Choice, (pace, terms): (Pace, Terms<'_>)) {
+        let loss = terms.loss;
         // The baseline may always run: it is what low precision is compared with.
         if choice.kernel == plan.policy.baseline {
             return;
@@ -162,11 +166,25 @@ impl Findings {
             return report(Rule::PlanKernel, Severity::Fails, format!("{kernel} does not run there: {reason}"));
         }
         let by = if choice.source == ChoiceSource::Override { " (an override)" } else { "" };
+        if let Some(barred) = terms.target.bars(row) {
+            // A person may try what nobody timed; what cannot be applied is refused whoever wants it.
+            let severity = match barred {
+                Barred::NotApplied(_) => Severity::Fails,
+                Barred::NotTimed | Barred::NeverLaunched => Severity::Warns,
+            };
+            report(Rule::PlanRuntime, severity, format!("{kernel}{by} {}", barred.why(plan.runtime)));
+        }
         let (safety, ..) = judge(row, &plan.policy, loss);
         if let Some(broken) = breaks(plan, row, safety, loss) {
             report(Rule::PolicyError, Severity::Fails, format!("{kernel}{by} breaks the policy: {broken}"));
         }
-        if !pace.enough {
+        if let (Some(timed), false) = (pace.timed, pace.enough) {
+            let severity = if by.is_empty() { Severity::Fails } else { Severity::Warns };
+            let (us, bf16_us, least) = (short(timed.us), short(timed.bf16_us), short(plan.policy.min_speedup));
+            let measured = format!("the site takes {us} us, {bf16_us} in BF16 (measured, {})", how(plan.runtime));
+            let message = format!("{kernel}{by} does not earn the policy's {least}x: {measured}");
+            report(Rule::PolicySpeed, severity, message);
+        } else if !pace.enough {
             let severity = if by.is_empty() { Severity::Fails } else { Severity::Warns };
             let least = short(plan.policy.min_speedup);
             let shared = pace.shared_speedup.map(|times| format!(" ({times:.2}x with the casts that it shares)"));
@@ -188,164 +206,4 @@ fn breaks(plan: &Plan, row: &ResultRow, safety: Safety, loss: f64) -> Option<Str
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{
-        dispatch::{
-            Override, Overrides, Policy,
-            testing::{Dice, results, row, unsupported, with_gemm_us},
-        },
-        model::{KernelId, SiteMods},
-        plan::build,
-    };
-
-    const FAST: &str = "cublaslt/fp8-rowwise+fast";
-    const TENSORWISE: &str = "cublaslt/fp8-tensorwise+fast";
-
-    fn plan_of(results: &Results, policy: &Policy, overrides: &Overrides) -> Plan {
-        build(results, policy, &SiteMods::default(), overrides, "p", "2026-11-20T00:00:00Z").unwrap().plan
-    }
-
-    fn messages(plan: &Plan, results: &Results) -> Vec<String> {
-        check(plan, results).iter().map(ToString::to_string).collect()
-    }
-
-    fn override_fprop(kernel: &str) -> Overrides {
-        Overrides::from([(
-            (SiteId::new("a"), Gemm::Fprop),
-            Override { kernel: KernelId::new(kernel), reason: "why not".to_owned() },
-        )])
-    }
-
-    #[test]
-    fn what_dispatch_plans_passes() {
-        let mut dice = Dice::new(5);
-        for _ in 0..50 {
-            let names: Vec<String> = (0..10).map(|site| format!("s{site}")).collect();
-            let mut rows = Vec::new();
-            for (name, gemm) in names.iter().flat_map(|name| Gemm::ALL.map(|gemm| (name, gemm))) {
-                for kernel in [FAST, "te/current", "te/blockwise", TENSORWISE, "cublaslt/fp8-tensorwise"] {
-                    let speedup = (dice.unit() < 0.9).then(|| 0.5 + dice.unit());
-                    let cost = if gemm == Gemm::Fprop { 1e-5 * dice.unit() } else { 0.0 };
-                    let row = row(name, gemm, kernel, 0.3 * dice.unit(), speedup, cost);
-                    rows.push(with_gemm_us(row, 60.0 * dice.unit()));
-                }
-            }
-            let results = results(&names.iter().map(String::as_str).collect::<Vec<_>>(), rows);
-            for policy in [Policy::paper(), Policy::rel_l2(), Policy::loss_budget()] {
-                assert_eq!(messages(&plan_of(&results, &policy, &Overrides::new()), &results), [""; 0]);
-            }
-        }
-    }
-
-    /// Each takes 101 us where BF16 takes 100; 60 of these are casts, and one cast each saves 50 of 303.
-    #[test]
-    fn a_kernel_that_only_sharing_makes_fast_passes_until_it_shares_no_more() {
-        let tensorwise = |gemm_us: Option<f64>| {
-            let rows = Gemm::ALL.map(|gemm| {
-                let mut row = row("a", gemm, TENSORWISE, 0.1, Some(100.0 / 101.0), 0.0);
-                row.latency.gemm_us = gemm_us;
-                row
-            });
-            results(&["a"], rows.to_vec())
-        };
-        let with = tensorwise(Some(41.0));
-        let plan = plan_of(&with, &Policy::paper(), &Overrides::new());
-        assert!(plan.choices().all(|(_, _, choice)| choice.kernel.as_str() == TENSORWISE));
-        assert!((plan.totals.planned_us - 252.6).abs() < 1e-9, "{:?}", plan.totals);
-        assert_eq!(messages(&plan, &with), [""; 0]);
-
-        let bare = messages(&plan, &tensorwise(None));
-        let of = |gemm| format!("a:{gemm}: {TENSORWISE} is 0.99x, the policy asks for more than 1.05x");
-        assert_eq!(bare[1..], Gemm::ALL.map(of));
-        let little = messages(&plan, &tensorwise(Some(91.0)));
-        let why = "is 0.99x (1.02x with the casts that it shares), the policy asks for more than 1.05x";
-        assert_eq!(little[1..], [format!("a:dgrad: {TENSORWISE} {why}")]);
-        let together = messages(&plan, &tensorwise(Some(82.0)));
-        let why =
-            "is 0.99x (1.06x with the casts that it shares), the policy asks for more than 1.05x of all that share";
-        assert!(together.contains(&format!("a:dgrad: {TENSORWISE} {why}")), "{together:?}");
-    }
-
-    #[test]
-    fn another_shape_is_noticed() {
-        let results = results(&["a"], vec![]);
-        let mut plan = plan_of(&results, &Policy::paper(), &Overrides::new());
-        plan.sites[0].k = Some(48);
-        assert_eq!(messages(&plan, &results), ["a: k is 48 in the plan, 32 in the trace"]);
-        plan.sites[0].k = None;
-        assert!(messages(&plan, &results).is_empty());
-    }
-
-    #[test]
-    fn other_traces_and_results_are_noticed() {
-        let made_from = results(&["a", "b"], vec![]);
-        let plan = plan_of(&made_from, &Policy::paper(), &Overrides::new());
-        let mut other = results(&["a", "c"], vec![]);
-        other.meta.trace_digest = "sha256:11".to_owned();
-        let found = messages(&plan, &other);
-        assert_eq!(found[0], "the plan is for another trace: sha256:00, the results are of sha256:11");
-        assert!(found[1].starts_with("the plan was made from other results: sha256:"), "{found:?}");
-        assert_eq!(found[2..], ["c: missing from the plan", "b: not in the trace"]);
-    }
-
-    #[test]
-    fn worse_results_close_the_gate() {
-        let good = results(&["a"], vec![row("a", Gemm::Fprop, FAST, 0.1, Some(1.2), 0.0)]);
-        let plan = plan_of(&good, &Policy::paper(), &Overrides::new());
-        let now = |changed: ResultRow| messages(&plan, &results(&["a"], vec![changed]))[1..].to_vec();
-        let fprop = |error, speedup| row("a", Gemm::Fprop, FAST, error, speedup, 0.0);
-        assert_eq!(
-            now(fprop(0.4, Some(1.2))),
-            [format!("a:fprop: {FAST} breaks the policy: MERE .4 (.36 to .44) > .2")]
-        );
-        assert_eq!(
-            now(fprop(0.2, Some(1.2))),
-            [format!("a:fprop: {FAST} breaks the policy: MERE .2 (.18 to .22) around .2")]
-        );
-        assert_eq!(
-            now(fprop(0.1, Some(1.0))),
-            [format!("a:fprop: {FAST} is 1.00x, the policy asks for more than 1.05x")]
-        );
-        assert_eq!(
-            now(fprop(0.1, None)),
-            [format!("a:fprop: {FAST} has no known latency, the policy asks for more than 1.05x")]
-        );
-        assert_eq!(
-            now(unsupported("a", Gemm::Fprop, FAST, "no GPU")),
-            [format!("a:fprop: {FAST} does not run there: no GPU")]
-        );
-        assert_eq!(
-            now(row("a", Gemm::Fprop, "te/current", 0.1, Some(1.2), 0.0)),
-            [format!("a:fprop: {FAST} is not in the results")]
-        );
-    }
-
-    #[test]
-    fn an_override_that_breaks_the_policy_fails_and_a_slow_one_warns() {
-        let rows = vec![
-            row("a", Gemm::Fprop, FAST, 0.4, Some(1.2), 0.0),
-            row("a", Gemm::Fprop, "te/current", 0.1, Some(0.9), 0.0),
-        ];
-        let results = results(&["a"], rows);
-        let found = |kernel| check(&plan_of(&results, &Policy::paper(), &override_fprop(kernel)), &results);
-        let unsafe_one = found(FAST);
-        assert_eq!(unsafe_one[0].severity, Severity::Fails);
-        assert_eq!(
-            unsafe_one[0].to_string(),
-            format!("a:fprop: {FAST} (an override) breaks the policy: MERE .4 (.36 to .44) > .2")
-        );
-        let slow = found("te/current");
-        assert_eq!((slow.len(), slow[0].severity), (1, Severity::Warns));
-        assert!(found("cublaslt/bf16").is_empty());
-    }
-
-    #[test]
-    fn a_broken_budget_fails() {
-        let results = results(&["a"], vec![row("a", Gemm::Fprop, FAST, 0.1, Some(1.2), 9.5e-5)]);
-        let plan = plan_of(&results, &Policy::loss_budget(), &override_fprop(FAST));
-        let found = messages(&plan, &results);
-        assert_eq!(found[0], "the plan costs up to 1.0e-4 of loss, the budget is 1.0e-4");
-        assert!(found[1].contains("(an override) breaks the policy: Loss cost"), "{found:?}");
-    }
-}
+mod tests;

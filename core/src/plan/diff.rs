@@ -177,6 +177,9 @@ fn whole(before: &Plan, after: &Plan) -> Vec<String> {
     if before.results_digest != after.results_digest {
         lines.push(format!("other results: {} instead of {}", after.results_digest, before.results_digest));
     }
+    if before.runtime != after.runtime {
+        lines.push(format!("another runtime: {} instead of {}", after.runtime, before.runtime));
+    }
     let (old, new) = (&before.policy, &after.policy);
     let mut compare = |what: &str, was: String, is: String| {
         if was != is {
@@ -277,9 +280,15 @@ fn measured(was: &Choice, is: &Choice) -> (Cause, String) {
         (Some(why @ (PassedOver::Unsafe | PassedOver::Uncertain)), _) => {
             (Cause::Error, format!("{} is {} now: {}", was.kernel, why.as_str(), is.reason))
         }
+        (Some(why @ PassedOver::Runtime), _) => {
+            (Cause::Latency, format!("{} is {} now: {}", was.kernel, why.as_str(), is.reason))
+        }
         (Some(why), _) => (Cause::Budget, format!("{} is {} now: {}", was.kernel, why.as_str(), is.reason)),
         (None, Some(why @ (PassedOver::Unsafe | PassedOver::Uncertain))) => {
             (Cause::Error, format!("{} was {} before: {}", is.kernel, why.as_str(), is.reason))
+        }
+        (None, Some(why @ PassedOver::Runtime)) => {
+            (Cause::Latency, format!("{} was {} before: {}", is.kernel, why.as_str(), is.reason))
         }
         (None, Some(why)) => (Cause::Budget, format!("{} was {} before: {}", is.kernel, why.as_str(), is.reason)),
         (None, None) => unshared(was, is),

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     dispatch::{Chain, Choice, OverrideError, Policy, PolicyError, Totals},
-    model::{Gemm, ModSet, Model, SiteId, SiteMods, canonical_json, sha256, sha256_of},
+    model::{Gemm, ModSet, Model, Runtime, SiteId, SiteMods, canonical_json, sha256, sha256_of},
     review::{Approval, Review},
 };
 
@@ -50,6 +50,9 @@ impl PlanSite {
 pub struct Plan {
     pub format: String,
     pub version: u64,
+    /// Where it is meant to run; plans that say nothing are of a launched step.
+    #[serde(default, skip_serializing_if = "Runtime::is_default")]
+    pub runtime: Runtime,
     pub name: String,
     pub created_at: String,
     pub model: Model,
@@ -164,6 +167,7 @@ impl Plan {
         let small = Self {
             format: self.format.clone(),
             version: self.version,
+            runtime: self.runtime,
             name: self.name.clone(),
             created_at: self.created_at.clone(),
             model: self.model.clone(),
@@ -329,6 +333,18 @@ mod tests {
         assert_eq!((before_shapes.sites[1].m, before_shapes.sites[1].k, before_shapes.sites[1].n), (None, None, None));
         assert_eq!(serde_json::from_str::<Value>(&before_shapes.to_json()).unwrap(), value, "written as it was read");
         assert_eq!(before_shapes.content_digest(), before_shapes.digest);
+    }
+
+    #[test]
+    fn the_runtime_is_under_the_digest_and_launched_when_it_is_not_said() {
+        let launched = Plan::from_json(&text()).unwrap();
+        assert_eq!(launched.runtime, Runtime::Launched);
+        assert!(!text().contains("\"runtime\""), "plans of before there were runtimes keep their digests");
+        let mut graph = Plan { runtime: Runtime::Graph, ..launched.clone() };
+        assert_ne!(graph.content_digest(), launched.digest);
+        graph.stamp(graph.created_at.clone());
+        assert_eq!(Plan::from_json(&graph.to_json()).unwrap(), graph);
+        assert!(edited(|plan| plan["runtime"] = "eager".into()).contains("unknown variant `eager`"));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::{ApprovalProblem, Finding, Plan, PlanSite, Rule, SKEW_SECONDS, Severity, check, standing};
 use crate::{
-    dispatch::{Candidates, Choice, Group},
+    dispatch::{Candidates, Choice, Group, Target},
     model::{Gemm, KernelId, Moment, Results, Site, SiteId},
     review::{ApprovalRule, KeyRing},
 };
@@ -71,6 +71,8 @@ pub fn gate(plan: &Plan, results: &Results, asked: &Gate<'_>) -> Vec<Finding> {
     findings.extend(asked.max_age_days.and_then(|days| age(&results.meta.time, days, asked.now)));
     findings.extend(asked.driver.and_then(|driver| machine(Rule::ResultsDriver, &results.meta.driver, driver)));
     findings.extend(asked.device.and_then(|device| machine(Rule::ResultsDevice, &results.meta.device, device)));
+    let times = results.meta.site_times.as_ref().filter(|times| !times.rows.is_empty());
+    findings.extend(asked.device.zip(times).and_then(|(device, times)| timed_on(&times.device, device)));
     coverage(plan, results, asked.coverage_percent, &mut findings);
     findings
 }
@@ -132,10 +134,16 @@ fn machine(rule: Rule, found: &str, asked: &str) -> Option<Finding> {
     (found != asked).then(|| Finding::whole(rule, Severity::Fails, message()))
 }
 
+/// What whole sites take decides, and it is of one device alone.
+fn timed_on(found: &str, asked: &str) -> Option<Finding> {
+    let message = || format!("the site times are of device {found}, device {asked} is asked for");
+    (found != asked).then(|| Finding::whole(Rule::ResultsDevice, Severity::Fails, message()))
+}
+
 /// A GEMM is covered when its chosen kernel was probed and, where the policy wants speed, timed.
 fn coverage(plan: &Plan, results: &Results, percent: f64, findings: &mut Vec<Finding>) {
     let mods = plan.site_mods();
-    let candidates = Candidates::new(results, &mods);
+    let candidates = Candidates::at(results, &mods, plan.runtime);
     let planned: HashMap<&SiteId, &PlanSite> = plan.sites.iter().map(|site| (&site.site, site)).collect();
     let (mut covered, mut gaps) = (0, Vec::new());
     for groups in candidates.groups.chunks_exact(Gemm::ALL.len()) {
@@ -143,7 +151,9 @@ fn coverage(plan: &Plan, results: &Results, percent: f64, findings: &mut Vec<Fin
         let lacks: Vec<(Gemm, Lack)> = match planned.get(&site.id) {
             Some(planned) => groups
                 .iter()
-                .filter_map(|group| Some((group.gemm, lack(plan, group, planned.choice(group.gemm))?)))
+                .filter_map(|group| {
+                    Some((group.gemm, lack(plan, group, planned.choice(group.gemm), &candidates.target)?))
+                })
                 .collect(),
             // Named already: it is not in the plan.
             None => Gemm::ALL.map(|gemm| (gemm, Lack::Named)).to_vec(),
@@ -171,7 +181,10 @@ enum Lack {
     Named,
 }
 
-fn lack(plan: &Plan, group: &Group<'_>, choice: &Choice) -> Option<Lack> {
+fn lack(plan: &Plan, group: &Group<'_>, choice: &Choice, target: &Target) -> Option<Lack> {
+    if !plan.runtime.runs(group.gemm) {
+        return None;
+    }
     let is_baseline = |kernel: &KernelId| *kernel == plan.policy.baseline;
     let Some(row) = group.row(&choice.kernel).filter(|row| row.supported) else {
         return Some(if is_baseline(&choice.kernel) { Lack::Rows } else { Lack::Named });
@@ -179,7 +192,8 @@ fn lack(plan: &Plan, group: &Group<'_>, choice: &Choice) -> Option<Lack> {
     if row.error.as_ref().is_none_or(|error| error.draws == 0) {
         return Some(Lack::Rows);
     }
-    let timed = row.latency.latency_us.is_some_and(|us| us > 0.0 && us.is_finite());
+    let alone = row.latency.latency_us.is_some_and(|us| us > 0.0 && us.is_finite());
+    let timed = alone || target.times(row);
     (plan.policy.min_speedup > 0.0 && !timed).then_some(Lack::Latency)
 }
 

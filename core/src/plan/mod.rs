@@ -14,7 +14,7 @@ mod results_digest;
 mod rule;
 
 pub use approval::{ApprovalProblem, Counted, SKEW_SECONDS, Standing, standing, why_not};
-pub use build::{Built, build};
+pub use build::{Built, build, build_for};
 pub use check::{Finding, Severity, check};
 pub use diff::{Cause, Changes, ChoiceChange, Decided, NEAR_TIE, PlanDiff, changes, diff};
 pub use document::{BESIDE, FORMAT, Plan, PlanError, PlanSite, VERSION, review_digest};

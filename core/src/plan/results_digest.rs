@@ -96,6 +96,7 @@ impl Bytes {
         self.later("static_scale", row.static_scale.map(|known| f64::from(known.scale)));
         self.later("saturation", row.static_scale.map(|known| known.saturation));
         self.later("cached_us", row.latency.cached_us);
+        self.later("flushed", row.flushed);
     }
 
     fn later(&mut self, name: &str, value: Option<f64>) {
@@ -145,7 +146,7 @@ mod tests {
         let mut reversed = rows.clone();
         reversed.reverse();
         assert_eq!(results_digest(&reversed), digest);
-        let changes: [fn(&mut ResultRow); 10] = [
+        let changes: [fn(&mut ResultRow); 11] = [
             |row| row.seed += 1,
             |row| row.reason = Some(String::new()),
             |row| row.latency.note.push(' '),
@@ -156,6 +157,7 @@ mod tests {
             |row| row.static_scale = Some(StaticScale { scale: 0.5, saturation: 0.0 }),
             |row| row.static_scale = Some(StaticScale { scale: 0.5, saturation: 1e-9 }),
             |row| row.latency.cached_us = Some(0.0),
+            |row| row.flushed = Some(0.0),
         ];
         for change in changes {
             let mut changed = rows.clone();

@@ -12,6 +12,7 @@ pub enum Rule {
     PlanShape,
     PlanKernel,
     PlanChain,
+    PlanRuntime,
     PlanDraft,
     PolicyError,
     PolicySpeed,
@@ -30,13 +31,14 @@ pub enum Rule {
 }
 
 impl Rule {
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::PlanTrace,
         Self::PlanResults,
         Self::PlanSites,
         Self::PlanShape,
         Self::PlanKernel,
         Self::PlanChain,
+        Self::PlanRuntime,
         Self::PlanDraft,
         Self::PolicyError,
         Self::PolicySpeed,
@@ -79,6 +81,9 @@ impl Rule {
             Self::PlanChain => {
                 ("plan/chain", "What is handed on as codes fits the chosen kernels, the trace and the results.")
             }
+            Self::PlanRuntime => {
+                ("plan/runtime", "Every chosen kernel can be applied in the plan's runtime, and was timed there.")
+            }
             Self::PlanDraft => ("plan/draft", "The plan is not marked as a draft."),
             Self::PolicyError => ("policy/error", "Every chosen kernel's error is within the policy's bound."),
             Self::PolicySpeed => ("policy/speed", "Every chosen kernel is as fast as the policy asks for."),
@@ -115,7 +120,7 @@ mod tests {
         let ids: BTreeSet<&str> = Rule::ALL.iter().map(|rule| rule.id()).collect();
         assert_eq!(ids.len(), Rule::ALL.len());
         // The last one is the last in the list: none was forgotten behind it.
-        assert_eq!(Rule::ALL.map(|rule| rule as usize), std::array::from_fn::<usize, 21, _>(|at| at));
+        assert_eq!(Rule::ALL.map(|rule| rule as usize), std::array::from_fn::<usize, 22, _>(|at| at));
         assert_eq!(serde_json::to_string(&Rule::PolicyError).unwrap(), "\"policy/error\"");
         assert!(Rule::ALL.iter().all(|rule| rule.about().ends_with('.') && rule.id().starts_with(rule.group())));
     }

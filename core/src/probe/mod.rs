@@ -6,12 +6,14 @@
 //! same on any number of threads.
 
 mod config;
+mod rows;
 mod run;
 mod source;
 mod task;
 
 pub use crate::engine::Control;
 pub use config::{LatencyOf, ProbeConfig, Threshold};
+pub use rows::{AtRows, RowsError, at_rows, batch_of};
 pub use run::{ProbeEvent, SiteSource, probe};
 pub use task::SiteTask;
 

@@ -29,6 +29,7 @@ struct Evidence {
     rel_l2: Vec<Ratio>,
     block: Vec<Ratio>,
     loss_cost: Vec<f64>,
+    flushed: Vec<f64>,
     fidelity: Option<Fidelity>,
     settled: bool,
     /// Why a library gave nothing more.
@@ -53,7 +54,13 @@ impl Evidence {
             self.block.push(Ratio { numerator, denominator });
         }
         self.loss_cost.extend(draw.loss_cost);
+        self.flushed.extend(draw.flushed);
         self.total.add(draw);
+    }
+
+    fn mean_flushed(&self) -> Option<f64> {
+        let count = self.flushed.len();
+        (count > 0).then(|| self.flushed.iter().sum::<f64>() / count as f64)
     }
 
     fn summary(&self, outputs: f64, confidence: f64) -> Option<ErrorSummary> {
@@ -221,7 +228,7 @@ impl SiteTask {
 
     /// `None`: the kernel finds its scales itself.
     fn static_scale(&self, kernel: &Kernel, gemm: Gemm) -> Option<Result<StaticScale, String>> {
-        kernel.is_static().then(|| self.scales.of(gemm))
+        self.scales.for_kernel(kernel, gemm)
     }
 
     fn settle(&mut self, gemm: Gemm, open: &[Way], config: &ProbeConfig) {
@@ -287,6 +294,7 @@ impl SiteTask {
             error: evidence.and_then(|evidence| evidence.summary(self.outputs(gemm), config.confidence)),
             latency: (config.latency)(kernel, gemm, &self.site, mods),
             fidelity: evidence.and_then(|evidence| evidence.fidelity),
+            flushed: evidence.and_then(Evidence::mean_flushed),
             static_scale: evidence.and_then(|_| self.static_scale(kernel, gemm)?.ok()),
             sampler: self.sampler.clone(),
             engine: info.name.to_owned(),

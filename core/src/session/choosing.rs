@@ -1,8 +1,8 @@
 //! What a person decides by hand: the policy's numbers, and kernels against it.
 
 use crate::{
-    dispatch::{Override, Policy},
-    model::{Gemm, KernelId, SiteId},
+    dispatch::{Override, Policy, Target},
+    model::{Gemm, KernelId, Runtime, SiteId},
 };
 
 use super::{CommandError, Effect, NoticeKind, Session};
@@ -12,6 +12,17 @@ impl Session {
         policy.validate()?;
         self.change(gesture, |document| document.policy = policy);
         Ok(Vec::new())
+    }
+
+    pub(super) fn set_runtime(&mut self, runtime: Runtime) -> Vec<Effect> {
+        self.change(None, |document| document.runtime = runtime);
+        Vec::new()
+    }
+
+    /// Where the plan will run, and what whole sites take there as far as that was timed.
+    pub fn target(&self) -> Target {
+        let times = self.trace.as_ref().and_then(|trace| trace.meta.site_times.as_ref());
+        Target::new(self.document.runtime, times)
     }
 
     pub(super) fn set_override(

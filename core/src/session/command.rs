@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     dispatch::{Policy, PolicyError},
-    model::{Gemm, KernelId, ModKind, SiteId},
+    model::{Gemm, KernelId, ModKind, Runtime, SiteId},
     plan::ApprovalProblem,
     review::{Approval, ReviewState, Role},
 };
@@ -53,6 +53,10 @@ pub enum Command {
     },
     SetPolicy {
         policy: Policy,
+    },
+    /// Where the plan is meant to run.
+    SetRuntime {
+        runtime: Runtime,
     },
     /// Changes with the same `gesture` undo as one.
     SetMaxError {
@@ -182,6 +186,7 @@ impl Command {
             | Self::ToggleMod { .. }
             | Self::SetMod { .. }
             | Self::SetPolicy { .. }
+            | Self::SetRuntime { .. }
             | Self::SetMaxError { .. }
             | Self::SetMinSpeedup { .. }
             | Self::SetOverride { .. }
@@ -221,6 +226,7 @@ impl Command {
             Self::ToggleMod { .. }
                 | Self::SetMod { .. }
                 | Self::SetPolicy { .. }
+                | Self::SetRuntime { .. }
                 | Self::SetMaxError { .. }
                 | Self::SetMinSpeedup { .. }
                 | Self::SetOverride { .. }

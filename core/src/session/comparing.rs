@@ -59,8 +59,9 @@ impl Session {
         let built = problem.map_or_else(
             || {
                 let (document, name) = (&self.document, name_of(&path));
-                let (policy, mods) = (&document.policy, &document.mods);
-                plan::build(results, policy, mods, &Overrides::new(), name, "").map_err(|error| error.to_string())
+                let (policy, mods, named) = (&document.policy, &document.mods, (name, ""));
+                plan::build_for(document.runtime, results, policy, mods, &Overrides::new(), named)
+                    .map_err(|error| error.to_string())
             },
             |problem| Err(problem.to_owned()),
         );

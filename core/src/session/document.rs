@@ -4,13 +4,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     dispatch::{Override, Overrides, Policy},
-    model::{Gemm, SiteId, SiteMods},
+    model::{Gemm, Runtime, SiteId, SiteMods},
 };
 
 /// The undoable part of a session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Document {
     pub policy: Policy,
+    /// Where the plan will run.
+    #[serde(default)]
+    pub runtime: Runtime,
     pub mods: SiteMods,
     #[serde(with = "as_list")]
     pub overrides: Overrides,
@@ -18,7 +21,12 @@ pub struct Document {
 
 impl Default for Document {
     fn default() -> Self {
-        Self { policy: Policy::paper(), mods: SiteMods::default(), overrides: Overrides::new() }
+        Self {
+            policy: Policy::paper(),
+            runtime: Runtime::default(),
+            mods: SiteMods::default(),
+            overrides: Overrides::new(),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     dispatch::{Override, Policy},
-    model::{Gemm, SiteId, SiteMods},
+    model::{Gemm, Runtime, SiteId, SiteMods},
 };
 
 use super::Document;
@@ -20,6 +20,7 @@ const DEPTH: usize = 1000;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Difference {
     policy: Option<Policy>,
+    runtime: Option<Runtime>,
     mods: Option<SiteMods>,
     /// `None`: there is none any longer.
     overrides: Vec<((SiteId, Gemm), Option<Override>)>,
@@ -37,6 +38,7 @@ impl Difference {
         overrides.extend(gone.map(|key| (key.clone(), None)));
         Self {
             policy: (from.policy != to.policy).then(|| to.policy.clone()),
+            runtime: (from.runtime != to.runtime).then_some(to.runtime),
             mods: (from.mods != to.mods).then(|| to.mods.clone()),
             overrides,
         }
@@ -45,6 +47,9 @@ impl Difference {
     fn apply(self, document: &mut Document) {
         if let Some(policy) = self.policy {
             document.policy = policy;
+        }
+        if let Some(runtime) = self.runtime {
+            document.runtime = runtime;
         }
         if let Some(mods) = self.mods {
             document.mods = mods;

@@ -75,7 +75,12 @@ impl Session {
             Some(trace) if trace.meta.trace_digest != results.meta.trace_digest => {
                 return self.notify(NoticeKind::Error, format!("these results are of another trace: {path}"));
             }
-            Some(_) => {}
+            // What was timed on a trainer counts whoever drew the rows.
+            Some(_) => {
+                if let (Some(trace), Some(times)) = (self.trace.as_mut(), &results.meta.site_times) {
+                    Arc::make_mut(trace).meta.site_times = Some(times.clone());
+                }
+            }
             None => {
                 let name = results.meta.manifest.model.name.clone();
                 self.opened(OpenedTrace { path: path.to_owned(), name, meta: results.meta.clone() });

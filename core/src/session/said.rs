@@ -18,6 +18,7 @@ pub fn said(command: &Command) -> String {
         Command::OpenResults { path } => format!("opened results {path}"),
         Command::OpenPlan { path } => format!("opened plan {path} to compare with"),
         Command::ClosePlan => "closed the plan that was compared with".to_owned(),
+        Command::SetRuntime { runtime } => format!("set the runtime to {runtime}"),
         Command::SetPolicy { policy } => format!("set policy {}", policy_said(policy)),
         Command::SetMaxError { value, .. } => format!("set max error to {}", exact(*value)),
         Command::SetMinSpeedup { value, .. } => format!("set min speed-up to {}", exact(*value)),

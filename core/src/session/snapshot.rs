@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::{
-    dispatch::{Candidates, Group},
+    dispatch::{Candidates, Group, Target},
     model::{Gemm, KernelId, ModSet, ResultRow, Site, SiteId},
     plan::Plan,
 };
@@ -77,7 +77,12 @@ impl Snapshot {
                 groups.push(Group { site, gemm, rows: rows(self, at, gemm).iter().collect(), problem });
             }
         }
-        Candidates { groups }
+        Candidates { groups, target: self.target() }
+    }
+
+    /// Where the plan will run, and what sites take there.
+    pub fn target(&self) -> Target {
+        Target::new(self.document.runtime, self.trace.meta.site_times.as_ref())
     }
 
     /// The mods in force at a site.

@@ -130,6 +130,7 @@ impl Session {
             }
             Command::SetMod { kind, on, sites } => self.set_mod(kind, on, &sites),
             Command::SetPolicy { policy } => self.set_policy(None, policy),
+            Command::SetRuntime { runtime } => Ok(self.set_runtime(runtime)),
             Command::SetMaxError { value, gesture } => {
                 self.set_policy(gesture, Policy { max_error: value, ..self.document.policy.clone() })
             }
@@ -237,12 +238,12 @@ impl Session {
     /// As it stands, without a date.
     pub fn plan_now(&self) -> Result<Plan, CommandError> {
         let results = self.lasting_results()?;
-        let Document { policy, mods, overrides } = &self.document;
+        let Document { policy, runtime, mods, overrides } = &self.document;
         if !results.rows.iter().any(|row| row.mods == *mods.of(&row.site)) {
             return Err(CommandError::NoRows);
         }
         let name = &results.meta.manifest.model.name;
-        let built = plan::build(&results, policy, mods, overrides, name, "");
+        let built = plan::build_for(*runtime, &results, policy, mods, overrides, (name, ""));
         Ok(built.map_err(|error| CommandError::Plan(error.to_string()))?.plan)
     }
 

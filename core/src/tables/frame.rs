@@ -1,6 +1,6 @@
 //! Takes columns, gives a Parquet file; takes one, gives columns with their types checked. By polars: native.
 
-use std::{fs::File, io::Write, path::Path};
+use std::{fs::File, io::Write, panic::catch_unwind, path::Path};
 
 use polars::prelude::{
     Column, DataFrame, DataType, IntoColumn, KeyValueMetadata, NamedFrom, ParquetReader, ParquetWriter, PlSmallStr,
@@ -97,7 +97,13 @@ pub(super) struct FrameTable {
 }
 
 impl FrameTable {
+    /// A damaged footer makes polars panic at some bytes: to who reads the file that is a damaged file like others.
     pub(super) fn read(path: &Path) -> Result<Self, Cause> {
+        let damaged = |_| Err(Cause::NotParquet("its metadata is damaged".to_owned()));
+        catch_unwind(|| Self::read_sound(path)).unwrap_or_else(damaged)
+    }
+
+    fn read_sound(path: &Path) -> Result<Self, Cause> {
         let file = File::open(path)?;
         if !file.metadata()?.is_file() {
             return Err(Cause::NotParquet("not a file".to_owned()));

@@ -75,6 +75,7 @@ fn write_columns(columns: &mut impl Columns, rows: &[ResultRow]) {
     columns.float("static_scale", rows.iter().map(|r| r.static_scale.map(|known| f64::from(known.scale))));
     columns.float("saturation", rows.iter().map(|r| r.static_scale.map(|known| known.saturation)));
     columns.float("cached_us", rows.iter().map(|r| r.latency.cached_us));
+    columns.float("flushed", rows.iter().map(|r| r.flushed));
 }
 
 fn write_errors(columns: &mut impl Columns, rows: &[ResultRow]) {
@@ -187,6 +188,7 @@ struct ReadColumns<'t> {
     /// Scale and probability of saturation.
     static_scale: [Floats; 2],
     cached: Floats,
+    flushed: Floats,
 }
 
 /// A column that files of earlier versions lack: nulls there.
@@ -233,6 +235,7 @@ impl<'t> ReadColumns<'t> {
             note: table.text("latency_note")?,
             static_scale: [optional_float(table, "static_scale")?, optional_float(table, "saturation")?],
             cached: optional_float(table, "cached_us")?,
+            flushed: optional_float(table, "flushed")?,
         })
     }
 
@@ -257,6 +260,7 @@ impl<'t> ReadColumns<'t> {
             latency: self.latency(&check)?,
             fidelity: self.fidelity(&check)?,
             static_scale: self.static_scale(&check)?,
+            flushed: self.flushed(&check)?,
             sampler: owned("sampler", self.sampler[row])?,
             engine: owned("engine", self.engine[row])?,
             device: owned("device", self.device[row])?,
@@ -332,6 +336,13 @@ impl<'t> ReadColumns<'t> {
             return Err(check.fault(format!("saturation is {saturation}, above 1")));
         }
         Ok(Some(StaticScale { scale: narrow, saturation }))
+    }
+
+    fn flushed(&self, check: &RowCheck) -> Result<Option<f64>, Cause> {
+        match check.not_negative("flushed", self.flushed[check.row])? {
+            Some(share) if share > 1.0 => Err(check.fault(format!("flushed is {share}, above 1"))),
+            share => Ok(share),
+        }
     }
 
     fn fidelity(&self, check: &RowCheck) -> Result<Option<Fidelity>, Cause> {

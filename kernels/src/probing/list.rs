@@ -1,6 +1,6 @@
 //! The probing kernels, sorted by entry symbol.
 
-use crate::{ArgumentKind, FP8, Header, KernelSource, TYPES, WITH_FP8_CASTS, number, pointer};
+use crate::{ArgumentKind, FP8, Header, KernelSource, TYPES, WARP, WITH_FP8_CASTS, number, pointer};
 
 const ROWS: Header = Header { name: "common/rows.cuh", text: include_str!("../../cu/common/rows.cuh") };
 const REDUCE: Header = Header { name: "common/reduce.cuh", text: include_str!("../../cu/common/reduce.cuh") };
@@ -73,6 +73,14 @@ pub const PROBING: &[KernelSource] = &[
             number("amax", ArgumentKind::F32),
         ],
         about: "Gaussian deviations through each feature's quantile function, in place.",
+    },
+    KernelSource {
+        entry: "count_flushed",
+        source: include_str!("../../cu/count_flushed.cu"),
+        headers: &[TYPES, WARP],
+        architectures: WITH_FP8_CASTS,
+        arguments: &[pointer("source"), pointer("codes"), pointer("counts"), number("count", ArgumentKind::U64)],
+        about: "Counts elements that are not zero, and those of them that a cast made zero.",
     },
     KernelSource {
         entry: "error_metrics",

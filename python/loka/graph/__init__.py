@@ -10,13 +10,14 @@
 The pipeline: `tracer` and `trace`, or `observe`, give a flow of `calls`, told apart by `ops`; `tails` gives the facts.
 """
 
-from typing import Any, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import torch
 from torch import nn
 
 from loka import names
 
+from .blocks import BlockFacts, agreed, blocks_of
 from .facts import GraphFacts
 from .observe import Observation
 from .tails import facts_of
@@ -39,6 +40,24 @@ def read(model: nn.Module, example: Optional[Tuple[Any, ...]] = None) -> GraphFa
         facts = facts.filled(_by_example(root, example))
     _note_unseen(root, facts)
     return facts
+
+
+def blocks(model: nn.Module, block: int, eps: float) -> Tuple[Dict[str, BlockFacts], Dict[str, str]]:
+    """(site -> its block, site -> why it has none) of the forward with its default arguments, in training and in
+    evaluation alike. No data is run, and nothing is raised: a model that cannot be traced has what its parts have."""
+    root = names.unwrapped(model)
+    try:
+        return agreed(*(_blocks_of(root, training, block, eps) for training in (True, False)))
+    except Exception as error:
+        reason = f"the model's graph cannot be read: {type(error).__name__}: {error}"
+        return {}, {site: reason for site, _ in names.linears(root)}
+
+
+def _blocks_of(root: nn.Module, training: bool, block: int, eps: float) -> Tuple[Dict, Dict]:
+    with untouched(root):
+        for module in root.modules():
+            module.training = training
+        return blocks_of(traced(root, None), block, eps)
 
 
 def observe(model: nn.Module) -> Observation:
@@ -79,4 +98,4 @@ def _note_unseen(root: nn.Module, facts: GraphFacts) -> None:
             facts.notes.append(f"{site} is not called in the forward that was read")
 
 
-__all__ = ["GraphFacts", "Observation", "observe", "read"]
+__all__ = ["BlockFacts", "GraphFacts", "Observation", "blocks", "observe", "read"]

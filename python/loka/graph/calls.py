@@ -4,7 +4,7 @@ A value is a number for one tensor at one moment: an operation in place makes a 
 """
 
 from dataclasses import dataclass, field
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Set, Tuple
 
 import torch
 
@@ -80,6 +80,8 @@ class Flow:
     features: Dict[int, int] = field(default_factory=dict)
     """The last dimension of a value, where it is known."""
     notes: List[str] = field(default_factory=list)
+    held: Set[int] = field(default_factory=set)
+    """Values that the forward put into attributes of modules: who reads them there is unknown."""
     num_values: int = 0
 
     def new_value(self, features: Optional[int] = None) -> int:

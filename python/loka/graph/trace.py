@@ -9,6 +9,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import fx, nn
+from torch.utils import _pytree as pytree
 
 from loka import names
 
@@ -96,7 +97,15 @@ class _Graph:
     def add(self, graph: fx.Graph) -> Tuple[int, ...]:
         for node in graph.nodes:
             getattr(self, node.op)(node)
+        self.flow.held |= {self.values[node] for node in self.put_aside() if node in self.values}
         return self.reads(next(node for node in reversed(graph.nodes) if node.op == "output").args)
+
+    def put_aside(self) -> Iterator[fx.Node]:
+        """What the forward left in attributes, also inside their lists, tuples and dicts."""
+        for module in self.root.modules():
+            for held in pytree.tree_leaves(list(vars(module).values())):
+                if isinstance(held, fx.Proxy) and held.tracer is self.tracer:
+                    yield held.node
 
     # One method for each kind of node, by torch.fx's names.
 

@@ -8,12 +8,15 @@ Kernel ids -> `catalogue` (their numerics) -> `available` (can it run here) -> `
 """
 
 from .available import why_not
+from .blocks import KERNEL as BLOCK
+from .blocks import UNFUSED, in_codes
 from .catalogue import KERNELS, Cast, Numerics, numerics
+from .delayed import History, Scale, Scales
 from .fused import block, static_linear
-from .linear import Kernels, linear
-from .own import Static, Statics
+from .linear import Kernels, Options, linear
+from .watch import Switch, Watch
 
 __all__ = [
-    "Cast", "KERNELS", "Kernels", "Numerics", "Static", "Statics", "block", "linear", "numerics", "static_linear",
-    "why_not",
+    "BLOCK", "Cast", "History", "KERNELS", "Kernels", "Numerics", "Options", "Scale", "Scales", "Switch", "UNFUSED", "Watch",
+    "block", "in_codes", "linear", "numerics", "static_linear", "why_not",
 ]

@@ -5,7 +5,7 @@ from typing import Optional, Tuple
 
 import torch
 
-from . import native
+from . import blocks, native
 from .catalogue import BLOCK, KERNELS, multiple_of, numerics
 from .gemms import route
 
@@ -20,11 +20,11 @@ def why_not(kernel: str, gemm: str, k: int, n: int, device: torch.device, emulat
     `emulate` asks for its numerics only, which need neither GPU nor library, but sizes that the kernel itself takes."""
     if kernel not in KERNELS:
         return f"unknown kernel '{kernel}'; known are {', '.join(KERNELS)}"
-    if kernel == "loka/fp8-block+fast":
-        return (
-            f"{kernel} is linear, BlockNorm and hard swish in one, and apply changes linears alone: "
-            "call loka.kernels.block in the model"
-        )
+    if kernel == blocks.KERNEL:
+        if gemm != "fprop":
+            return f"{kernel} {gemm}: only fprop has a tail"
+        if n % blocks.BLOCK or n > blocks.LONGEST:
+            return f"{kernel} {gemm}: n = {n} is not a multiple of {blocks.BLOCK} up to {blocks.LONGEST}"
     if kernel == "loka/fp8-static+fast" and gemm == "wgrad":
         return f"{kernel} wgrad: it reads both operands transposed, which casting on the way in cannot"
     multiple = multiple_of(kernel, gemm)

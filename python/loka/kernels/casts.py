@@ -9,15 +9,13 @@ import torch
 from torch import Tensor
 
 from .catalogue import Cast
+from .delayed import codes, largest, realized
+from .scales import quantize
 
 try:
     from . import triton_casts
 except ImportError:  # No Triton: a build without CUDA, where `why_not` turns every FP8 kernel down first.
     triton_casts = None  # type: ignore[assignment]
-
-STRETCH = 256
-"""Under torch.compile, activations and gradients are written, and their maxima first taken, in stretches this long:
-Inductor does both in the kernel that computes them when that one reduces as many (a block norm) or nothing."""
 
 MULTIPLE = 16
 """FP8 tensor cores read 16 elements at a time along the reduced dimension: turned rows are padded to it."""
@@ -38,33 +36,45 @@ Casts = Tuple[Optional[Cast], Optional[Cast]]
 """Of x and of the weight."""
 
 
-def straight_and_turned(x: Tensor, straight: Optional[Cast], turned: Optional[Cast], fresh: bool = False) -> Pair:
+def straight_and_turned(
+    x: Tensor, straight: Optional[Cast], turned: Optional[Cast], fresh: Optional[int] = None, rounded: bool = False
+) -> Pair:
     """x [rows, cols] cast as [rows, reduced] and, turned, as [cols, reduced]; None where none is asked for. Turned, the
     rows of x are padded with zeros to a multiple of 16, and in both to whole blocks where scales are of blocks.
-    `fresh`: x was just computed, so that its maximum may be taken along with it."""
-    x = _realized(x) if fresh else x.contiguous()
+    `fresh`: x was just computed, so that its maximum may be taken along with it, over whole rows (0) or over as many
+    columns as the norms before it go over. `rounded`: x is FP32 and rounded to
+    BF16 first, for one scale a tensor."""
+    x = x.contiguous() if fresh is None else realized(x, fresh)
     kinds = [None if cast is None else _kind(cast) for cast in (straight, turned)]
+    if not x.is_cuda:
+        return _emulated(x, straight), _emulated(x.t(), turned)
     if straight is not None and turned is not None and kinds[0] != kinds[1]:
         return _one(x, straight, turned, fresh)
     cast = straight or turned
     if cast is None:
         return None, None
     if cast.granularity == "tensor":
-        return _tensorwise(x, cast, straight is not None, turned is not None, fresh)
+        return _tensorwise(x, cast, straight is not None, turned is not None, fresh, rounded)
     if cast.granularity == "row":
         return _rowwise(x, cast, straight is not None, turned is not None)
     return _blockwise(x, straight, turned)
 
 
-def input_and_weight(x: Tensor, weight: Tensor, straight: Casts, turned: Casts) -> Tuple[Pair, Pair]:
-    """`straight_and_turned` of x and of the weight, both in the same two launches where all casts are alike."""
+def input_and_weight(
+    x: Tensor, weight: Tensor, straight: Casts, turned: Casts, fresh: int = 0
+) -> Tuple[Pair, Pair]:
+    """`straight_and_turned` of x and of the weight, both in the same two launches where all casts are alike. An FP32
+    weight beside a BF16 x is rounded to BF16 on the way."""
     one = straight[0]
     alike = straight == (one, one) and turned in ((one, one), (None, None))
-    if one is None or not alike or one.granularity != "tensor" or x.element_size() != 2:
-        first = straight_and_turned(x, straight[0], turned[0], True)
-        return first, straight_and_turned(weight, straight[1], turned[1])
-    x, weight, turn = _realized(x), weight.contiguous(), turned[0] is not None
-    amax = triton_casts.amax_pair(_stretches(x), weight)
+    alike = alike and x.dtype == weight.dtype and x.element_size() == 2 and x.is_cuda
+    if one is None or not alike or one.granularity != "tensor":
+        first = (None, None) if (straight[0], turned[0]) == (None, None) else straight_and_turned(
+            x, straight[0], turned[0], fresh
+        )
+        return first, straight_and_turned(weight, straight[1], turned[1], rounded=weight.dtype != x.dtype)
+    x, weight, turn = realized(x, fresh), weight.contiguous(), turned[0] is not None
+    amax = triton_casts.amax_pair(_maxima(x, fresh), weight)
     made = triton_casts.cast_pair(x, amax[0], weight, amax[1], one.format, one.power_of_two, turn, MULTIPLE)
     pairs = []
     for bits, bits_turned, scale in (made[:3], made[3:]):
@@ -72,21 +82,27 @@ def input_and_weight(x: Tensor, weight: Tensor, straight: Casts, turned: Casts) 
     return pairs[0], pairs[1]
 
 
-def _realized(x: Tensor) -> Tensor:
-    """x, contiguous, in memory of its own. Inductor would compute and write a pointwise x anew for every kernel of ours
-    that reads it; of a strided view there is one. In stretches, so that it has the loops of what reduces them."""
-    x = x.contiguous()
-    if not torch.compiler.is_compiling():
-        return x
-    rows, cols = x.shape
-    size = _in_stretches(x)
-    return torch.as_strided(x.view(size), size, (size[1], 1)).view(rows, cols)
+def _emulated(x: Tensor, cast: Optional[Cast]) -> Optional[Quantized]:
+    """Of kernels whose codes two GEMMs share: one scale a tensor."""
+    if cast is None:
+        return None
+    bits, scale = quantize(x, cast)
+    return Quantized(bits.contiguous(), scale.view(1))
 
 
-def _in_stretches(x: Tensor) -> Tuple[int, int]:
-    """x's shape cut into stretches; its own where they do not fit."""
-    rows, cols = x.shape
-    return (rows * (cols // STRETCH), STRETCH) if cols % STRETCH == 0 else (rows, cols)
+def by_known_scale(
+    x: Tensor, scale: Tensor, inverse: Tensor, straight: bool, turned: bool, stretch: int
+) -> Tuple[Optional[Quantized], Optional[Quantized], Tensor]:
+    """x [rows, cols] in E4M3 by a scale that is known beforehand, straight and turned as asked for, and maxima of |x|.
+    One pass over x. An op that Inductor does not look into: fused into whatever makes x, the codes would be made again
+    in the backward, and a norm's backward, which goes over rows one behind the other, would take twice its time."""
+    if x.is_cuda:
+        x = realized(x, stretch)
+        bits, bits_turned, maxima = triton_casts.cast_known(x, inverse, "e4m3", straight, turned, MULTIPLE)
+    else:
+        bits, maxima = codes(x, inverse, "e4m3"), largest(x)
+        bits_turned = bits.t().contiguous()
+    return Quantized(bits, scale) if straight else None, Quantized(bits_turned, scale) if turned else None, maxima
 
 
 def _kind(cast: Cast) -> Tuple[str, str, bool]:
@@ -94,21 +110,19 @@ def _kind(cast: Cast) -> Tuple[str, str, bool]:
     return cast.format, cast.granularity.split("_")[0], cast.power_of_two
 
 
-def _one(x: Tensor, straight: Cast, turned: Cast, fresh: bool) -> Pair:
+def _one(x: Tensor, straight: Cast, turned: Cast, fresh: Optional[int]) -> Pair:
     """Two casts of different kinds."""
     return straight_and_turned(x, straight, None, fresh)[0], straight_and_turned(x, None, turned, fresh)[1]
 
 
-def _tensorwise(x: Tensor, cast: Cast, straight: bool, turned: bool, fresh: bool) -> Pair:
-    amax = triton_casts.amax(_stretches(x) if fresh else x)
-    return _cast(x, amax, amax, cast, straight, turned)
+def _tensorwise(x: Tensor, cast: Cast, straight: bool, turned: bool, fresh: Optional[int], rounded: bool) -> Pair:
+    amax = triton_casts.amax(_maxima(x, fresh), rounded)
+    return _cast(x, amax, amax, cast, straight, turned, rounded)
 
 
-def _stretches(x: Tensor) -> Tensor:
+def _maxima(x: Tensor, fresh: Optional[int]) -> Tensor:
     """What has the same largest |x|, and less of it where Inductor makes it along with x."""
-    if torch.compiler.is_compiling() and x.shape[1] % STRETCH == 0:
-        return x.view(_in_stretches(x)).abs().amax(1)
-    return x
+    return x if fresh is None or not torch.compiler.is_compiling() else largest(x, fresh)
 
 
 def _rowwise(x: Tensor, cast: Cast, straight: bool, turned: bool) -> Pair:
@@ -118,15 +132,17 @@ def _rowwise(x: Tensor, cast: Cast, straight: bool, turned: bool) -> Pair:
     return _cast(x, row_amax, col_amax, cast, straight, turned)
 
 
-def _cast(x: Tensor, row_amax: Tensor, col_amax: Tensor, cast: Cast, straight: bool, turned: bool) -> Pair:
-    if straight and turned and x.element_size() != 2:
+def _cast(
+    x: Tensor, row_amax: Tensor, col_amax: Tensor, cast: Cast, straight: bool, turned: bool, rounded: bool = False
+) -> Pair:
+    if straight and turned and x.element_size() != 2 and not rounded:
         # Turned by bytes, as tiles of FP32 are, Triton 3.6 writes wrong values beside the straight ones.
         first, _ = _cast(x, row_amax, col_amax, cast, True, False)
         _, second = _cast(x, row_amax, col_amax, cast, False, True)
         return first, second
     tensorwise = cast.granularity == "tensor"
     bits, bits_turned, row_scale, col_scale = triton_casts.cast(
-        x, row_amax, col_amax, tensorwise, cast.format, cast.power_of_two, straight, turned, MULTIPLE
+        x, row_amax, col_amax, tensorwise, cast.format, cast.power_of_two, straight, turned, MULTIPLE, rounded
     )
     first = Quantized(bits, row_scale) if straight else None
     second = Quantized(bits_turned, row_scale if tensorwise else col_scale) if turned else None
@@ -143,4 +159,4 @@ def _blockwise(x: Tensor, straight: Optional[Cast], turned: Optional[Cast]) -> P
     return first, Quantized(bits_turned, scale_turned) if turned is not None else None
 
 
-__all__ = ["Casts", "Pair", "Quantized", "input_and_weight", "straight_and_turned"]
+__all__ = ["Casts", "Pair", "Quantized", "by_known_scale", "input_and_weight", "straight_and_turned"]

@@ -23,7 +23,7 @@ class Cast(NamedTuple):
     """"tf32", "bf16", "e4m3" or "e5m2"."""
     granularity: str
     """What shares a scale: "none" (no scale), "tensor", "row", "block_1x128", "block_128x128", or "static": one for the
-    tensor, known before it is."""
+    tensor, known before it is: a plan's, or one that follows the tensors of earlier steps."""
     power_of_two: bool
     """The scale is rounded up to a power of two."""
 
@@ -48,6 +48,8 @@ _KERNELS: Dict[str, Tuple[str, str]] = {
     "cublaslt/fp8-rowwise": ("rowwise", "never"),
     "cublaslt/fp8-rowwise+fast": ("rowwise", "always"),
     "cublaslt/fp8-blockwise": ("blockwise", "never"),
+    "cublaslt/fp8-delayed": ("delayed", "never"),
+    "cublaslt/fp8-delayed+fast": ("delayed", "always"),
     "loka/fp8-tensorwise": ("tensorwise", "never"),
     "loka/fp8-tensorwise+fast": ("tensorwise", "always"),
     "loka/fp8-rowwise": ("rowwise", "never"),
@@ -90,6 +92,9 @@ def numerics(kernel: str, gemm: str) -> Numerics:
     if scheme == "blockwise":
         a = Cast("e4m3", "block_1x128", power_of_two)
         return Numerics(a, a if gemm == "wgrad" else Cast("e4m3", "block_128x128", power_of_two), fast, "bf16")
+    if scheme == "delayed":
+        known = Cast("e4m3", "static", True)
+        return Numerics(known, known if gemm == "wgrad" else Cast("e4m3", "tensor", False), fast, "bf16")
     if scheme in ("static", "static_block"):
         a = Cast("e4m3", "static", True)
         return Numerics(a, Cast("e4m3", "row", False), fast, "bf16" if scheme == "static" else "f32")

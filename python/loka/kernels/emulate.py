@@ -9,12 +9,13 @@ from typing import Optional
 import torch
 from torch import Tensor
 
+from .casts import Quantized
 from .catalogue import BLOCK, FORMAT_MAX, Cast, Numerics
-from .own import Static
+from .delayed import Scale
 from .scales import quantize, to_fp8
 
 
-def multiply(a: Tensor, b: Tensor, numerics: Numerics, static: Optional[Static] = None) -> Tensor:
+def multiply(a: Tensor, b: Tensor, numerics: Numerics, static: Optional[Scale] = None) -> Tensor:
     """a [rows, reduced] times b [cols, reduced] turned: [rows, cols] in BF16 (FP32 for TF32's kernel). `static`: of a,
     where its numerics have a scale known beforehand."""
     with torch.autocast(a.device.type, enabled=False):
@@ -22,14 +23,20 @@ def multiply(a: Tensor, b: Tensor, numerics: Numerics, static: Optional[Static] 
     return out if numerics.output == "f32" else out.to(torch.bfloat16)
 
 
-def _multiply(a: Tensor, b: Tensor, numerics: Numerics, static: Optional[Static]) -> Tensor:
+def scaled_product(a: Quantized, b: Quantized, out_dtype: torch.dtype) -> Tensor:
+    """a [rows, reduced] times b [cols, reduced] turned, of codes with a scale a tensor."""
+    with torch.autocast(a.bits.device.type, enabled=False):
+        return ((a.bits.float() @ b.bits.float().t()) * a.scale * b.scale).to(out_dtype)
+
+
+def _multiply(a: Tensor, b: Tensor, numerics: Numerics, static: Optional[Scale]) -> Tensor:
     if numerics.a.granularity == "none":
         return _unscaled(a, numerics.a) @ _unscaled(b, numerics.b).t()
     if numerics.a.granularity == "static":
         if static is None:
             raise RuntimeError("a static scale is wanted and none was given: loka.apply takes it from a plan")
-        (scale_a, saturated) = static
-        saturated.add_(((a.float() / scale_a).abs() > FORMAT_MAX[numerics.a.format]).sum())
+        scale_a = static.scale
+        static.saturated.add_(((a.float() / scale_a).abs() > FORMAT_MAX[numerics.a.format]).sum())
         bits_a = to_fp8(a, scale_a, numerics.a.format)
     else:
         bits_a, scale_a = quantize(a, numerics.a)
@@ -60,4 +67,4 @@ def _unscaled(x: Tensor, cast: Cast) -> Tensor:
     return torch.where(torch.isfinite(x), rounded, x.float())
 
 
-__all__ = ["multiply"]
+__all__ = ["multiply", "scaled_product"]

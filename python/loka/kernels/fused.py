@@ -23,7 +23,8 @@ def static_linear(
 ) -> Tensor:
     """BF16 [..., n] = x [..., k] times weight [n, k] turned, plus bias [n]; k and n multiples of 16. Saturated elements
     of x are added to `saturated`, Int64 [1]. Other types than BF16 are rounded to it first."""
-    y, count = static_linear_op(_rows(x), _bf16(weight), scale, _bf16(bias))
+    run = static_linear_op if torch.compiler.is_compiling() else _StaticLinear.apply
+    y, count = run(_rows(x), _bf16(weight), scale, _bf16(bias))
     if saturated is not None:
         saturated.add_(count)
     return y.view(*x.shape[:-1], weight.shape[0])
@@ -36,7 +37,8 @@ def block(
     256, k of 16. |h| is at most 16: with 2^-4 the next one's scale saturates nothing. Else as `static_linear`."""
     given = (x, weight) if bias is None else (x, weight, bias)
     keep_z = torch.is_grad_enabled() and any(each.requires_grad for each in given)
-    h, _, count = block_op(_rows(x), _bf16(weight), scale, _bf16(bias), keep_z)
+    run = block_op if torch.compiler.is_compiling() else _Block.apply
+    h, _, count = run(_rows(x), _bf16(weight), scale, _bf16(bias), keep_z)
     if saturated is not None:
         saturated.add_(count)
     return h.view(*x.shape[:-1], weight.shape[0])
@@ -50,12 +52,14 @@ def _bf16(x: Optional[Tensor]) -> Optional[Tensor]:
     return x if x is None or x.dtype == torch.bfloat16 else x.to(torch.bfloat16)
 
 
-@torch.library.custom_op("loka::static_linear", mutates_args=())
-def static_linear_op(x: Tensor, weight: Tensor, scale: Tensor, bias: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
+def _static_linear(x: Tensor, weight: Tensor, scale: Tensor, bias: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
     """(y [m, n], how many elements of x saturated, Int64 [1]) of BF16 x [m, k] and weight [n, k]."""
     w, w_scale, _, _ = fp8_cast(weight, *_ROW, True, False)
     count = torch.zeros(1, dtype=torch.int64, device=x.device)
     return static_gemm(x, scale, w, w_scale, bias, count), count
+
+
+static_linear_op = torch.library.custom_op("loka::static_linear", _static_linear, mutates_args=())
 
 
 @static_linear_op.register_fake
@@ -63,14 +67,16 @@ def _(x, weight, scale, bias):
     return x.new_empty(x.shape[0], weight.shape[0]), x.new_empty(1, dtype=torch.int64)
 
 
-@torch.library.custom_op("loka::block", mutates_args=())
-def block_op(
+def _block(
     x: Tensor, weight: Tensor, scale: Tensor, bias: Optional[Tensor], keep_z: bool
 ) -> Tuple[Tensor, Tensor, Tensor]:
     """(h [m, n], z [m, n] or empty, how many elements of x saturated). Without z there is no gradient."""
     w, w_scale, _, _ = fp8_cast(weight, *_ROW, True, False)
     count = torch.zeros(1, dtype=torch.int64, device=x.device)
     return (*block_gemm(x, scale, w, w_scale, bias, count, None, keep_z), count)
+
+
+block_op = torch.library.custom_op("loka::block", _block, mutates_args=())
 
 
 @block_op.register_fake
@@ -127,6 +133,18 @@ def _block_backward(ctx, dh: Optional[Tensor], through_z: Optional[Tensor], _cou
         dz = through_z if dh is None else dz + through_z
         codes = fp8_cast(dz, *_ROW, True, False)[:2]
     return (*_gradients(ctx, x, weight, dz, codes), None)
+
+
+class _StaticLinear(torch.autograd.Function):
+    """The op as eager code runs it: without the wrappers of a custom op, which take longer than the launches."""
+
+    forward, setup_context, backward = map(staticmethod, (_static_linear, _linear_setup, _linear_backward))
+
+
+class _Block(torch.autograd.Function):
+    """Likewise."""
+
+    forward, setup_context, backward = map(staticmethod, (_block, _block_setup, _block_backward))
 
 
 static_linear_op.register_autograd(_linear_backward, setup_context=_linear_setup)

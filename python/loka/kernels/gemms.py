@@ -8,7 +8,8 @@ from torch import Tensor
 from . import emulate
 from .casts import Quantized
 from .catalogue import Numerics, numerics
-from .own import Static, own_gemm
+from .delayed import Scale
+from .own import own_gemm
 
 _NATIVE = ("cublaslt/", "pytorch/")
 
@@ -26,18 +27,35 @@ def route(kernel: str, gemm: str, emulated: bool) -> str:
     return "tf32" if format == "tf32" else "mm" if format == "bf16" else "scaled"
 
 
-def scaled(a: Quantized, b: Quantized, how: Numerics) -> Tensor:
-    """a [rows, reduced] times b [cols, reduced] turned, both FP8 with their scales: BF16 [rows, cols]."""
+def casts_before(kernel: str, gemm: str, emulated: bool) -> bool:
+    """Whether its operands are cast before it, so that another GEMM may read the same codes; else it casts for itself."""
+    how = numerics(kernel, gemm)
+    is_delayed = how.a.granularity == "static" and how.b.granularity in ("tensor", "static")
+    return is_delayed or route(kernel, gemm, emulated) == "scaled"
+
+
+def product(
+    a: Quantized, b: Quantized, how: Numerics, emulated: bool, wanted: torch.dtype = torch.bfloat16
+) -> Tensor:
+    """a [rows, reduced] times b [cols, reduced] turned, both FP8 with their scales: [rows, cols] in BF16, or in FP32
+    where that is `wanted` and the GEMM can: the gradient of an FP32 weight needs no rounding and no cast of its own."""
+    wide = wanted == torch.float32 and how.b.granularity in ("tensor", "static")
+    out_dtype = torch.float32 if wide else torch.bfloat16
+    if emulated:
+        return emulate.scaled_product(a, b, out_dtype)
+    return scaled(a, b, how, out_dtype)
+
+
+def scaled(a: Quantized, b: Quantized, how: Numerics, out_dtype: torch.dtype = torch.bfloat16) -> Tensor:
+    """The same by PyTorch's scaled matmul."""
     if how.a.granularity == "block_1x128":
         return blockwise_mm(a.bits, a.scale, b.bits, b.scale, how.b.granularity == "block_128x128")
-    scale_b = b.scale if how.b.granularity == "tensor" else b.scale.t()
-    return torch._scaled_mm(
-        a.bits, b.bits.t(), a.scale, scale_b, out_dtype=torch.bfloat16, use_fast_accum=how.fast
-    )
+    scale_b = b.scale.t() if how.b.granularity == "row" else b.scale
+    return torch._scaled_mm(a.bits, b.bits.t(), a.scale, scale_b, out_dtype=out_dtype, use_fast_accum=how.fast)
 
 
 def whole(
-    kernel: str, gemm: str, a: Tensor, b: Tensor, emulated: bool, static: Optional[Static] = None
+    kernel: str, gemm: str, a: Tensor, b: Tensor, emulated: bool, static: Optional[Scale] = None
 ) -> Tensor:
     """A GEMM that casts for itself alone. Operands as the model stores them: fprop x [m, k], W [n, k]; dgrad dy [m, n],
     W; wgrad dy, x. Output [m, n], [m, k], [n, k] in BF16 (FP32 of TF32's kernel). `static`: of a, for kernels whose
@@ -96,4 +114,4 @@ def _(a: Tensor, scale_a: Tensor, b: Tensor, scale_b: Tensor, square: bool) -> T
     return a.new_empty(a.shape[0], b.shape[0], dtype=torch.bfloat16)
 
 
-__all__ = ["route", "scaled", "tf32_mm", "whole"]
+__all__ = ["casts_before", "product", "route", "scaled", "tf32_mm", "whole"]

@@ -9,9 +9,10 @@ import ctypes
 import functools
 import os
 import pathlib
+import struct
 import sys
 import threading
-from typing import Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -110,52 +111,87 @@ def _check(code: int) -> None:
         raise NativeError(library().loka_last_error().decode(errors="replace"))
 
 
-_opened: set = set()
+_functions: Dict[int, Dict[str, Callable[..., int]]] = {}
+"""Device -> the library's functions by name, once it is open: what a call looks up."""
 _opening = threading.Lock()
 
 
-def opened(device: int) -> ctypes.CDLL:
-    """libloka with that GPU open."""
-    if device not in _opened:
+def opened(device: int) -> Dict[str, Callable[..., int]]:
+    """libloka's functions with that GPU open."""
+    found = _functions.get(device)
+    if found is None:
         with _opening:
-            _check(library().loka_open(device, _folders().encode()))
-            _opened.add(device)
-    return library()
+            loaded = library()
+            _check(loaded.loka_open(device, _folders().encode()))
+            found = _functions[device] = {name: getattr(loaded, name) for name in SIGNATURES}
+    return found
 
 
 def why_not(device: torch.device) -> Optional[str]:
     """Why LoKA's own kernels do not run on that GPU, in words; None when they do."""
     try:
-        opened(_index(device))
+        opened(torch.cuda.current_device() if device.index is None else device.index)
     except NativeError as error:
         return str(error)
     return None
 
 
-def _index(device: torch.device) -> int:
-    return torch.cuda.current_device() if device.index is None else device.index
+def runs(x: Tensor) -> bool:
+    """Whether the library is what runs on x's device."""
+    return x.is_cuda
 
 
 def ready(x: Tensor) -> Tensor:
     """x as the copy engine reads it: rows behind one another, from a multiple of 16 bytes."""
-    x = x.contiguous()
+    if not x.is_contiguous():
+        x = x.contiguous()
     return x if x.data_ptr() % 16 == 0 else x.clone()
 
 
-def _at(x: Optional[Tensor]) -> Optional[int]:
-    return None if x is None else x.data_ptr()
+device_of = Tensor.get_device
+"""A GPU's number."""
+
+stream_of: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0)
+"""A GPU's number -> its current stream, as an address. A PyTorch without CUDA has none, and no tensor to ask for."""
 
 
-def _stream(x: Tensor) -> int:
-    return torch.cuda.current_stream(x.device).cuda_stream
-
-
-def call(name: str, x: Tensor, *arguments) -> None:
+def call(name: str, x: Tensor, *arguments: Any) -> None:
     """The function of that name on x's device and its current stream; tensors by their addresses."""
-    device = _index(x.device)
-    loaded = opened(device)
-    values = [_at(value) if value is None or isinstance(value, Tensor) else value for value in arguments]
-    _check(getattr(loaded, name)(device, *values, _stream(x)))
+    device = device_of(x)
+    functions = _functions.get(device) or opened(device)
+    values = [value.data_ptr() if isinstance(value, Tensor) else value for value in arguments]
+    code = functions[name](device, *values, stream_of(device))
+    if code != 0:
+        _check(code)
+
+
+_PACKED = struct.Struct("@7Q4I")
+"""The fields of `loka_operand`, in order."""
+
+
+class _Scratch(threading.local):
+    """A thread's own operand: the library has read it when a call returns."""
+
+    def __init__(self) -> None:
+        self.operand = Operand()
+        self.pointer = ctypes.byref(self.operand)
+
+
+_scratch = _Scratch()
+_partials: Dict[Tuple[int, int, int], int] = {}
+MAX_SHAPES = 4096
+"""Shapes whose scratch size is kept."""
+
+
+def _partials_bytes(device: int, rows: int, cols: int) -> int:
+    found = _partials.get((device, rows, cols))
+    if found is None:
+        needed = _U64()
+        _check(opened(device)["loka_partials_bytes"](device, rows, cols, ctypes.byref(needed)))
+        if len(_partials) >= MAX_SHAPES:
+            _partials.clear()
+        found = _partials[device, rows, cols] = needed.value
+    return found
 
 
 def cast(
@@ -163,15 +199,21 @@ def cast(
     scales_t: Optional[Tensor], flags: int,
 ) -> None:
     """BF16 x [rows, cols] by `loka_cast_<kind>`; outputs as `loka_operand` has them."""
-    device, partials = _index(x.device), None
-    loaded, needed, (rows, cols) = opened(device), _U64(), x.shape
+    device, (rows, cols) = device_of(x), x.shape
+    functions = _functions.get(device) or opened(device)
+    partials, needed = None, 0
     if kind != "rowwise":
-        _check(loaded.loka_partials_bytes(device, rows, cols, ctypes.byref(needed)))
+        needed = _partials_bytes(device, rows, cols)
         # PyTorch's allocator keeps it for the next one, on this stream.
-        partials = torch.empty(needed.value, dtype=torch.uint8, device=x.device)
-    outputs = (_at(value) for value in (codes, scales, codes_t, scales_t, partials))
-    operand = Operand(x.data_ptr(), *outputs, needed.value, rows, cols, flags, 0)
-    _check(getattr(loaded, f"loka_cast_{kind}")(device, ctypes.byref(operand), 1, _stream(x)))
+        partials = x.new_empty(needed, dtype=torch.uint8)
+    at = [0 if part is None else part.data_ptr() for part in (codes, scales, codes_t, scales_t, partials)]
+    scratch = _scratch
+    _PACKED.pack_into(scratch.operand, 0, x.data_ptr(), *at, needed, rows, cols, flags, 0)
+    code = functions[_CASTS[kind]](device, scratch.pointer, 1, stream_of(device))
+    if code != 0:
+        _check(code)
 
 
-__all__ = ["NativeError", "call", "candidates", "cast", "library", "opened", "ready", "why_not"]
+_CASTS = {kind: f"loka_cast_{kind}" for kind in ("rowwise", "columnwise", "tensorwise")}
+
+__all__ = ["NativeError", "call", "candidates", "cast", "library", "opened", "ready", "runs", "why_not"]

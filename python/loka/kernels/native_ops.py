@@ -6,7 +6,7 @@ of FP8 tensor cores. Ops of their own, so that torch.compile leaves them whole. 
 A code stands for code * scale. Scales are FP32: [1] of a tensor, [rows, 1] of rows. `saturated`, Int64 [1], counts on.
 """
 
-from typing import Optional, Tuple
+from typing import Callable, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -23,8 +23,32 @@ EPS = 2.0**-23
 
 E4M3 = torch.float8_e4m3fn
 
+_LIBRARY = torch.library.Library("loka", "FRAGMENT")
 
-@torch.library.custom_op("loka::fp8_cast", mutates_args=())
+
+def _op(mutates: Tuple[str, ...] = ()) -> Callable[[Callable], Callable]:
+    """Makes the op `loka::<name>` of a function. Not by `torch.library.custom_op`, whose wrappers take longer than a
+    launch (20 to 35 us a call against 3): so nothing checks that outputs are no inputs, and a gradient that is asked of
+    these ops is missing with PyTorch's warning."""
+
+    def made(function: Callable) -> Callable:
+        name = function.__name__
+        schema = torch.library.infer_schema(function, mutates_args=mutates)
+        _LIBRARY.define(name + schema, tags=[torch.Tag.pt2_compliant_tag])
+        # On a CPU it is made of operations that have gradients: these must not pass for the op's.
+        _LIBRARY.impl(name, torch.no_grad()(function), "CPU")
+        _LIBRARY.impl(name, function, "CUDA")
+        return getattr(torch.ops.loka, name).default
+
+    return made
+
+
+def _fake(name: str) -> Callable[[Callable], Callable]:
+    """Says what the op of that name gives, for tracing."""
+    return torch.library.register_fake(f"loka::{name}", lib=_LIBRARY)
+
+
+@_op()
 def fp8_cast(
     x: Tensor, granularity: str, format: str, power_of_two: bool, straight: bool, turned: bool
 ) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -33,9 +57,10 @@ def fp8_cast(
     if x.dtype != torch.bfloat16 or x.dim() != 2:
         _refuse("BF16 of two dimensions", x)
     out = _cast_outputs(x, granularity, format, straight, turned)
-    if x.is_cuda:
+    if native.runs(x):
         if x.numel():
-            _cast_native(native.ready(x), granularity, format, power_of_two, out)
+            flags = native.POWER_OF_TWO * power_of_two + native.AS_E5M2 * (format == "e5m2")
+            _cast_native(native.ready(x), granularity == "tensor", flags, straight, turned, out)
         return out
     cast = Cast(format, granularity, power_of_two)
     for wanted, operand, codes, scale in ((straight, x, *out[:2]), (turned, x.t(), *out[2:])):
@@ -49,50 +74,58 @@ def fp8_cast(
 def _cast_outputs(
     x: Tensor, granularity: str, format: str, straight: bool, turned: bool
 ) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
-    made = []
-    for wanted, (rows, cols) in ((straight, x.shape), (turned, x.shape[::-1])):
-        made.append(x.new_empty((rows, cols) if wanted else (0, 0), dtype=fp8_dtype(format)))
-        shape = ((1,) if granularity == "tensor" else (rows, 1)) if wanted else (0,)
-        made.append(x.new_empty(shape, dtype=torch.float32))
-    return tuple(made)
+    (rows, cols), by_tensor, dtype = x.shape, granularity == "tensor", fp8_dtype(format)
+    if straight:
+        codes = torch.empty_like(x, dtype=dtype, memory_format=torch.contiguous_format)
+        scale = x.new_empty(1 if by_tensor else (rows, 1), dtype=torch.float32)
+    else:
+        codes, scale = x.new_empty((0, 0), dtype=dtype), x.new_empty(0, dtype=torch.float32)
+    if turned:
+        codes_t = x.new_empty((cols, rows), dtype=dtype)
+        scale_t = x.new_empty(1 if by_tensor else (cols, 1), dtype=torch.float32)
+    else:
+        codes_t, scale_t = x.new_empty((0, 0), dtype=dtype), x.new_empty(0, dtype=torch.float32)
+    return codes, scale, codes_t, scale_t
 
 
-def _cast_native(x: Tensor, granularity: str, format: str, power_of_two: bool, out) -> None:
-    codes, scale, codes_t, scale_t = (part if part.numel() else None for part in out)
-    flags = native.POWER_OF_TWO * power_of_two + native.AS_E5M2 * (format == "e5m2")
-    if granularity == "tensor":
-        native.cast("tensorwise", x, codes, scale if scale is not None else scale_t, codes_t, None, flags)
-        if scale is not None and scale_t is not None:
+def _cast_native(x: Tensor, by_tensor: bool, flags: int, straight: bool, turned: bool, out) -> None:
+    codes, scale, codes_t, scale_t = out
+    if by_tensor:
+        native.cast(
+            "tensorwise", x, codes if straight else None, scale if straight else scale_t, codes_t if turned else None,
+            None, flags,
+        )
+        if straight and turned:
             scale_t.copy_(scale)
         return
-    if codes is not None:
+    if straight:
         native.cast("rowwise", x, codes, scale, None, None, flags)
-    if codes_t is not None:
+    if turned:
         native.cast("columnwise", x, None, None, codes_t, scale_t, flags)
 
 
-@fp8_cast.register_fake
+@_fake("fp8_cast")
 def _(x, granularity, format, power_of_two, straight, turned):
     return _cast_outputs(x, granularity, format, straight, turned)
 
 
-@torch.library.custom_op("loka::static_cast", mutates_args=("saturated",))
+@_op(("saturated",))
 def static_cast(x: Tensor, scale: Tensor, saturated: Tensor) -> Tensor:
     """E4M3 codes of BF16 x by a scale known beforehand, [1], a power of two; counts what is beyond 448 * scale."""
-    _check(scale, torch.float32, (1,))
-    _check(saturated, torch.int64, (1,))
+    _check(scale, torch.float32, 1)
+    _check(saturated, torch.int64, 1)
     if x.dtype != torch.bfloat16:
         _refuse("BF16 x", x)
-    if not x.is_cuda:
+    if not native.runs(x):
         return _static_codes(x, scale, saturated)
-    x = x.contiguous()
-    codes = torch.empty(x.shape, dtype=E4M3, device=x.device)
-    if x.numel():
-        native.call("loka_cast_static", x, x, scale, codes, saturated, x.numel())
+    x = x if x.is_contiguous() else x.contiguous()
+    codes, count = torch.empty_like(x, dtype=E4M3), x.numel()
+    if count:
+        native.call("loka_cast_static", x, x, scale, codes, saturated, count)
     return codes
 
 
-@static_cast.register_fake
+@_fake("static_cast")
 def _(x, scale, saturated):
     return x.new_empty(x.shape, dtype=E4M3)
 
@@ -103,26 +136,26 @@ def _static_codes(x: Tensor, scale: Tensor, saturated: Tensor) -> Tensor:
     return to_fp8(x, scale, "e4m3")
 
 
-@torch.library.custom_op("loka::fp8_gemm", mutates_args=())
+@_op()
 def fp8_gemm(x: Tensor, x_scale: Tensor, w: Tensor, w_scale: Tensor, fast: bool, tiling: int = -1) -> Tensor:
     """BF16 y [m, n] = x [m, k] times w [n, k] turned: codes with their scales, x in E4M3 or E5M2, w in E4M3. `fast`: the
     tensor cores' own accumulation, else promoted to FP32 every 128 of k. `tiling`: which kernel, from 0 in the order of
     their expected time; -1: the first. n and k are multiples of 16."""
-    _check_gemm(x, x_scale, w, w_scale)
-    if x.dtype not in (E4M3, torch.float8_e5m2):
+    m, n, k = _check_gemm(x, x_scale, w, w_scale)
+    is_e5m2 = x.dtype is torch.float8_e5m2
+    if not is_e5m2 and x.dtype is not E4M3:
         _refuse("codes of x", x)
-    y = x.new_empty(x.shape[0], w.shape[0], dtype=torch.bfloat16)
-    if not x.is_cuda:
+    y = x.new_empty((m, n), dtype=torch.bfloat16)
+    if not native.runs(x):
         return y.copy_(_product(x, x_scale, w, w_scale))
-    if x.shape[0]:
-        flags = native.FAST * fast + native.X_E5M2 * (x.dtype == torch.float8_e5m2)
-        flags += native.X_ROW_SCALES * (x_scale.ndim == 2) + native.W_ROW_SCALES * (w_scale.ndim == 2)
-        x, w, sizes = native.ready(x), native.ready(w), _sizes(x, w)
-        native.call("loka_fp8_gemm", x, x, x_scale, w, w_scale, y, *sizes, flags, tiling)
+    if m:
+        flags = native.FAST * fast + native.X_E5M2 * is_e5m2
+        flags += native.X_ROW_SCALES * (x_scale.dim() == 2) + native.W_ROW_SCALES * (w_scale.dim() == 2)
+        native.call("loka_fp8_gemm", x, native.ready(x), x_scale, native.ready(w), w_scale, y, m, n, k, flags, tiling)
     return y
 
 
-@fp8_gemm.register_fake
+@_fake("fp8_gemm")
 def _(x, x_scale, w, w_scale, fast, tiling=-1):
     return x.new_empty(x.shape[0], w.shape[0], dtype=torch.bfloat16)
 
@@ -133,60 +166,72 @@ def _product(x: Tensor, x_scale: Tensor, w: Tensor, w_scale: Tensor) -> Tensor:
     return (x.float() @ w.float().t()) * x_scale * right
 
 
-def _sizes(x: Tensor, w: Tensor) -> Tuple[int, int, int]:
-    return x.shape[0], w.shape[0], x.shape[1]
-
-
-def _check_gemm(x: Tensor, x_scale: Tensor, w: Tensor, w_scale: Tensor, *rest: Optional[Tensor]) -> None:
-    """RuntimeError where an address would be read as what it is not."""
-    if x.dim() != 2 or w.dim() != 2 or x.shape[1] != w.shape[1] or w.dtype != E4M3:
+def _check_gemm(
+    x: Tensor, x_scale: Tensor, w: Tensor, w_scale: Tensor, *rest: Optional[Tensor]
+) -> Tuple[int, int, int]:
+    """m, n and k. RuntimeError where an address would be read as what it is not."""
+    if x.dim() != 2 or w.dim() != 2 or x.shape[1] != w.shape[1] or w.dtype is not E4M3:
         _refuse(f"x {list(x.shape)} times w {list(w.shape)} turned, w E4M3", w)
-    if w.shape[0] % 16 or w.shape[1] % 16:
+    (m, k), n = x.shape, w.shape[0]
+    if n % 16 or k % 16:
         _refuse("n and k of multiples of 16 of w [n, k]", w)
-    for scale, rows in ((x_scale, x.shape[0]), (w_scale, w.shape[0])):
-        _check(scale, torch.float32, (1,), (rows, 1))
-    if any(other is not None and other.device != x.device for other in (x_scale, w, w_scale, *rest)):
-        raise RuntimeError(f"x is on {x.device}, not all of the others are")
+    _check_scale(x_scale, m)
+    _check_scale(w_scale, n)
+    device = x.device
+    for other in (x_scale, w, w_scale, *rest):
+        if other is not None and other.device != device:
+            raise RuntimeError(f"x is on {device}, not all of the others are")
+    return m, n, k
 
 
-def _check(x: Optional[Tensor], dtype: torch.dtype, *shapes: Tuple[int, ...]) -> None:
-    if x is not None and (x.dtype != dtype or tuple(x.shape) not in shapes or not x.is_contiguous()):
-        _refuse(f"{dtype} of {' or '.join(str(list(shape)) for shape in shapes)}, contiguous", x)
+def _check_scale(scale: Tensor, rows: int) -> None:
+    """[1] of the tensor, or [rows, 1]."""
+    if scale.dim() == 2:
+        fits = scale.numel() == rows and scale.shape[1] == 1
+    else:
+        fits = scale.dim() == 1 and scale.numel() == 1
+    if not fits or scale.dtype is not torch.float32 or not scale.is_contiguous():
+        _refuse(f"{torch.float32} of [1] or [{rows}, 1], contiguous", scale)
+
+
+def _check(x: Optional[Tensor], dtype: torch.dtype, size: int) -> None:
+    """None, or [size] of that type."""
+    if x is not None and (x.dtype is not dtype or x.dim() != 1 or x.numel() != size or not x.is_contiguous()):
+        _refuse(f"{dtype} of [{size}], contiguous", x)
 
 
 def _refuse(wanted: str, found: Tensor) -> None:
     raise RuntimeError(f"expected {wanted}, not {found.dtype} of {list(found.shape)}")
 
 
-@torch.library.custom_op("loka::static_gemm", mutates_args=("saturated",))
+@_op(("saturated",))
 def static_gemm(
     x: Tensor, x_scale: Tensor, w: Tensor, w_scale: Tensor, bias: Optional[Tensor], saturated: Tensor
 ) -> Tensor:
     """BF16 y [m, n] = x [m, k] times w [n, k] turned, plus bias [n]: x is BF16 and cast on its way in as `static_cast`
     does, w is codes. Fast accumulation; n and k are multiples of 16."""
-    _check_gemm(x, x_scale, w, w_scale, bias, saturated)
+    m, n, k = _check_gemm(x, x_scale, w, w_scale, bias, saturated)
     _check_static(x, x_scale, w, bias, saturated)
-    y = x.new_empty(x.shape[0], w.shape[0])
-    if not x.is_cuda:
+    y = x.new_empty((m, n))
+    if not native.runs(x):
         return y.copy_(_static_product(x, x_scale, w, w_scale, bias, saturated))
-    if x.shape[0]:
-        x, w, flags = native.ready(x), native.ready(w), native.W_ROW_SCALES * (w_scale.ndim == 2)
-        sizes = _sizes(x, w)
-        native.call("loka_fp8_static_gemm", x, x, x_scale, w, w_scale, bias, y, saturated, *sizes, flags, -1)
+    if m:
+        x, w, flags = native.ready(x), native.ready(w), native.W_ROW_SCALES * (w_scale.dim() == 2)
+        native.call("loka_fp8_static_gemm", x, x, x_scale, w, w_scale, bias, y, saturated, m, n, k, flags, -1)
     return y
 
 
-@static_gemm.register_fake
+@_fake("static_gemm")
 def _(x, x_scale, w, w_scale, bias, saturated):
     return x.new_empty(x.shape[0], w.shape[0])
 
 
 def _check_static(x: Tensor, x_scale: Tensor, w: Tensor, bias, saturated: Tensor, *others: torch.dtype) -> None:
-    if x.dtype not in (torch.bfloat16, *others):
+    if x.dtype is not torch.bfloat16 and x.dtype not in others:
         _refuse("BF16 x", x)
-    _check(x_scale, torch.float32, (1,))
-    _check(bias, torch.bfloat16, (w.shape[0],))
-    _check(saturated, torch.int64, (1,))
+    _check(x_scale, torch.float32, 1)
+    _check(bias, torch.bfloat16, w.shape[0])
+    _check(saturated, torch.int64, 1)
 
 
 def _static_product(x, x_scale, w, w_scale, bias, saturated) -> Tensor:
@@ -195,40 +240,40 @@ def _static_product(x, x_scale, w, w_scale, bias, saturated) -> Tensor:
     return sums if bias is None else sums + bias.float()
 
 
-@torch.library.custom_op("loka::block_gemm", mutates_args=("saturated",))
+@_op(("saturated",))
 def block_gemm(
     x: Tensor, x_scale: Tensor, w: Tensor, w_scale: Tensor, bias: Optional[Tensor], saturated: Tensor,
     h_scale: Optional[Tensor], keep_z: bool,
 ) -> Tuple[Tensor, Tensor]:
     """(h, z) [m, n]: z is `static_gemm`'s in FP32, h = hard swish(BlockNorm(z)) in BF16 or, with `h_scale`, a power of
     two, in E4M3; z is stored in BF16, or empty without `keep_z`. x may be E4M3 codes already. n is a multiple of 256."""
-    _check_gemm(x, x_scale, w, w_scale, bias, saturated, h_scale)
+    m, n, k = _check_gemm(x, x_scale, w, w_scale, bias, saturated, h_scale)
     _check_static(x, x_scale, w, bias, saturated, E4M3)
-    _check(h_scale, torch.float32, (1,))
-    if w.shape[0] % BLOCK:
+    _check(h_scale, torch.float32, 1)
+    if n % BLOCK:
         _refuse(f"n of a multiple of {BLOCK} of w [n, k]", w)
     h, z = _block_outputs(x, w, h_scale, keep_z)
-    if not x.is_cuda:
+    if not native.runs(x):
         sums = _static_product(x, x_scale, w, w_scale, bias, saturated)
-        out = _tail(sums)
+        out = block_output(sums)
         h.copy_(out if h_scale is None else to_fp8(out, h_scale, "e4m3"))
         return h, z.copy_(sums) if keep_z else z
-    if x.shape[0]:
+    if m:
         x, w = native.ready(x), native.ready(w)
-        flags = native.W_ROW_SCALES * (w_scale.ndim == 2) + native.X_E4M3 * (x.dtype == E4M3)
+        flags = native.W_ROW_SCALES * (w_scale.dim() == 2) + native.X_E4M3 * (x.dtype is E4M3)
         to_bf16, to_codes = (h, None) if h_scale is None else (None, h)
         outputs = (z if keep_z else None, to_bf16, to_codes, h_scale, saturated)
-        native.call("loka_fp8_block", x, x, x_scale, w, w_scale, bias, *outputs, *_sizes(x, w), flags)
+        native.call("loka_fp8_block", x, x, x_scale, w, w_scale, bias, *outputs, m, n, k, flags)
     return h, z
 
 
 def _block_outputs(x: Tensor, w: Tensor, h_scale: Optional[Tensor], keep_z: bool) -> Tuple[Tensor, Tensor]:
     m, n = x.shape[0], w.shape[0]
-    h = x.new_empty(m, n, dtype=torch.bfloat16 if h_scale is None else E4M3)
+    h = x.new_empty((m, n), dtype=torch.bfloat16 if h_scale is None else E4M3)
     return h, x.new_empty((m, n) if keep_z else (0, 0), dtype=torch.bfloat16)
 
 
-@block_gemm.register_fake
+@_fake("block_gemm")
 def _(x, x_scale, w, w_scale, bias, saturated, h_scale, keep_z):
     return _block_outputs(x, w, h_scale, keep_z)
 
@@ -240,7 +285,8 @@ def _normalised(z: Tensor) -> Tuple[Tensor, Tensor]:
     return z * r, r
 
 
-def _tail(z: Tensor) -> Tensor:
+def block_output(z: Tensor) -> Tensor:
+    """hard swish(BlockNorm(z)) in FP32."""
     return torch.nn.functional.hardswish(_normalised(z)[0]).reshape(z.shape)
 
 
@@ -249,24 +295,24 @@ def _check_blocks(z: Tensor) -> None:
         _refuse(f"BF16 of rows of a multiple of {BLOCK}", z)
 
 
-@torch.library.custom_op("loka::block_tail", mutates_args=())
+@_op()
 def block_tail(z: Tensor) -> Tensor:
     """BF16 h = hard swish(BlockNorm(z)) of BF16 z [m, n], n a multiple of 256."""
     _check_blocks(z)
-    h = torch.empty(z.shape, dtype=z.dtype, device=z.device)
-    if not z.is_cuda:
-        return h.copy_(_tail(z))
+    h = torch.empty_like(z, memory_format=torch.contiguous_format)
+    if not native.runs(z):
+        return h.copy_(block_output(z))
     if z.numel():
         native.call("loka_block_norm_hard_swish", z, native.ready(z), h, None, None, *z.shape)
     return h
 
 
-@block_tail.register_fake
+@_fake("block_tail")
 def _(z):
     return z.new_empty(z.shape)
 
 
-@torch.library.custom_op("loka::block_backward", mutates_args=())
+@_op()
 def block_backward(dh: Tensor, z: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
     """(dz, its E4M3 codes, their scales [m, 1]) from BF16 dh and z [m, n]: the gradient of z, h = hard
     swish(BlockNorm(z)), in BF16, cast by rows in the same pass. n is at most 16,384."""
@@ -274,8 +320,8 @@ def block_backward(dh: Tensor, z: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
     if dh.shape != z.shape or dh.dtype != z.dtype or dh.device != z.device:
         _refuse(f"dh like z, {z.dtype} of {list(z.shape)}", dh)
     dz, codes, scales = _backward_outputs(z)
-    if not z.is_cuda:
-        dz.copy_(_gradient(dh, z))
+    if not native.runs(z):
+        dz.copy_(block_gradient(dh, z))
         if z.numel():
             bits, found = quantize(dz, Cast("e4m3", "row", False))
             codes.copy_(bits)
@@ -287,16 +333,18 @@ def block_backward(dh: Tensor, z: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
 
 
 def _backward_outputs(z: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
-    scales = z.new_empty(z.shape[0], 1, dtype=torch.float32)
-    return z.new_empty(z.shape), z.new_empty(z.shape, dtype=E4M3), scales
+    scales, contiguous = z.new_empty((z.shape[0], 1), dtype=torch.float32), torch.contiguous_format
+    dz = torch.empty_like(z, memory_format=contiguous)
+    return dz, torch.empty_like(z, dtype=E4M3, memory_format=contiguous), scales
 
 
-@block_backward.register_fake
+@_fake("block_backward")
 def _(dh, z):
     return _backward_outputs(z)
 
 
-def _gradient(dh: Tensor, z: Tensor) -> Tensor:
+def block_gradient(dh: Tensor, z: Tensor) -> Tensor:
+    """dz of h = hard swish(BlockNorm(z)), in FP32."""
     y, r = _normalised(z)
     slope = torch.where(y <= -3, 0.0, torch.where(y >= 3, 1.0, y / 3 + 0.5))
     g = dh.float().reshape(y.shape) * slope
@@ -304,5 +352,6 @@ def _gradient(dh: Tensor, z: Tensor) -> Tensor:
 
 
 __all__ = [
-    "BLOCK", "block_backward", "block_gemm", "block_tail", "fp8_cast", "fp8_gemm", "static_cast", "static_gemm",
+    "BLOCK", "EPS", "block_backward", "block_gemm", "block_gradient", "block_output", "block_tail", "fp8_cast", "fp8_gemm",
+    "static_cast", "static_gemm",
 ]

@@ -1,41 +1,17 @@
 """Takes one GEMM of a linear and its operands; gives its output by LoKA's own kernels, each operand cast for it alone."""
 
-from typing import NamedTuple, Optional, Tuple
+from typing import Optional
 
 import torch
 from torch import Tensor
 
 from .casts import MULTIPLE
 from .catalogue import Numerics
+from .delayed import Scale
 from .native_ops import fp8_cast, fp8_gemm, static_gemm
 
 
-class Static(NamedTuple):
-    """What a GEMM needs whose left operand has a scale known beforehand. Both on the operands' device."""
-
-    scale: Tensor
-    """FP32 [1], a power of two: a code stands for code * scale."""
-    saturated: Tensor
-    """Int64 [1]: how many elements were beyond 448 * scale so far."""
-
-    @staticmethod
-    def of(scale: float, device: torch.device) -> "Static":
-        """A scale that is a plan's number, and a count of zero."""
-        made = torch.full((1,), scale, device=device), torch.zeros(1, dtype=torch.int64, device=device)
-        for tensor in made:
-            # One place as long as the model lives: CUDA graphs of torch.compile may keep its address.
-            torch._dynamo.mark_static_address(tensor, guard=False)
-        return Static(*made)
-
-    def to(self, device: torch.device) -> "Static":
-        return Static(self.scale.to(device), self.saturated.to(device))
-
-
-Statics = Tuple[Optional[Static], Optional[Static]]
-"""Of fprop (x) and of dgrad (dy); None where the kernel finds its scales itself."""
-
-
-def own_gemm(gemm: str, a: Tensor, b: Tensor, how: Numerics, static: Optional[Static]) -> Tensor:
+def own_gemm(gemm: str, a: Tensor, b: Tensor, how: Numerics, static: Optional[Scale]) -> Tensor:
     """Operands as the model stores them: fprop x [m, k], W [n, k]; dgrad dy [m, n], W; wgrad dy, x. They are rounded to
     BF16 first, which is what the kernels read. BF16 [m, n], [m, k], [n, k]."""
     a, b = a.to(torch.bfloat16), b.to(torch.bfloat16)
@@ -55,4 +31,4 @@ def own_gemm(gemm: str, a: Tensor, b: Tensor, how: Numerics, static: Optional[St
     return fp8_gemm(*(cast_a[2:] if turned else cast_a[:2]), *right, how.fast)
 
 
-__all__ = ["Static", "Statics", "own_gemm"]
+__all__ = ["own_gemm"]

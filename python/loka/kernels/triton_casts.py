@@ -39,10 +39,10 @@ def _multiple(size: int, multiple: int) -> int:
     return (size + multiple - 1) // multiple * multiple
 
 
-def _amax(x: Tensor, wrap: Wrap) -> Tensor:
+def _amax(x: Tensor, rounded: bool, wrap: Wrap) -> Tensor:
     partials = torch.empty(PARTIALS, dtype=torch.int32, device=x.device)
     wrap(triton_kernels.amax_kernel)[(PARTIALS,)](
-        x, partials, x.numel(), PROGRAMS=PARTIALS, BLOCK=_AMAX_BLOCK, num_warps=8
+        x, partials, x.numel(), PROGRAMS=PARTIALS, BLOCK=_AMAX_BLOCK, ROUNDED=rounded, num_warps=8
     )
     return partials
 
@@ -69,7 +69,7 @@ def _outputs(x: Tensor, format: str, straight: bool, turn: bool, rows_padded: in
 
 def _cast(
     x: Tensor, row_amax: Tensor, col_amax: Tensor, tensorwise: bool, format: str, power_of_two: bool, straight: bool,
-    turn: bool, multiple: int, wrap: Wrap,
+    turn: bool, multiple: int, rounded: bool, wrap: Wrap,
 ) -> Cast4:
     rows, cols = x.shape
     rows_padded = _multiple(rows, multiple)
@@ -81,9 +81,26 @@ def _cast(
     wrap(triton_kernels.cast_kernel)[(triton.cdiv(rows_padded, down) * triton.cdiv(cols, across),)](
         x, row_amax, col_amax, out, turned, row_scale, col_scale, rows, cols, rows_padded,
         PARTIALS=PARTIALS if tensorwise else 0, LARGEST=_FORMATS[format][1], FLOOR=SCALE_FLOOR,
-        POWER_OF_TWO=power_of_two, STRAIGHT=straight, TURNED=turn, TILE_ROWS=down, TILE_COLS=across, num_warps=warps,
+        POWER_OF_TWO=power_of_two, STRAIGHT=straight, TURNED=turn, TILE_ROWS=down, TILE_COLS=across, ROUNDED=rounded,
+        num_warps=warps,
     )
     return out, turned, row_scale, col_scale
+
+
+def _cast_known(
+    x: Tensor, inverse: Tensor, format: str, straight: bool, turn: bool, multiple: int, wrap: Wrap
+) -> Tuple[Tensor, Tensor, Tensor]:
+    rows, cols = x.shape
+    rows_padded = _multiple(rows, multiple)
+    out, turned = _outputs(x, format, straight, turn, rows_padded)
+    down, across, warps = _BOTH if straight and turn else _ONE
+    programs = triton.cdiv(rows_padded, down) * triton.cdiv(cols, across)
+    partials = torch.empty(programs, dtype=torch.float32, device=x.device)
+    wrap(triton_kernels.cast_known_kernel)[(programs,)](
+        x, inverse, out, turned, partials, rows, cols, rows_padded,
+        LARGEST=_FORMATS[format][1], STRAIGHT=straight, TURNED=turn, TILE_ROWS=down, TILE_COLS=across, num_warps=warps,
+    )
+    return out, turned, partials
 
 
 def _amax_pair(x: Tensor, y: Tensor, wrap: Wrap) -> Tuple[Tensor, Tensor]:
@@ -151,8 +168,8 @@ def _cast_blocks(x: Tensor, format: str, power_of_two: bool, straight: int, turn
 
 
 @triton_op("loka::amax", mutates_args=())
-def _amax_op(x: Tensor) -> Tensor:
-    return _amax(x, wrap_triton)
+def _amax_op(x: Tensor, rounded: bool) -> Tensor:
+    return _amax(x, rounded, wrap_triton)
 
 
 @triton_op("loka::amax_rows_cols", mutates_args=())
@@ -163,11 +180,18 @@ def _amax_rows_cols_op(x: Tensor, straight: bool, turn: bool) -> Tuple[Tensor, T
 @triton_op("loka::cast", mutates_args=())
 def _cast_op(
     x: Tensor, row_amax: Tensor, col_amax: Tensor, tensorwise: bool, format: str, power_of_two: bool, straight: bool,
-    turn: bool, multiple: int,
+    turn: bool, multiple: int, rounded: bool,
 ) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
     return _cast(
-        x, row_amax, col_amax, tensorwise, format, power_of_two, straight, turn, multiple, wrap_triton
+        x, row_amax, col_amax, tensorwise, format, power_of_two, straight, turn, multiple, rounded, wrap_triton
     )
+
+
+@triton_op("loka::cast_known", mutates_args=())
+def _cast_known_op(
+    x: Tensor, inverse: Tensor, format: str, straight: bool, turn: bool, multiple: int
+) -> Tuple[Tensor, Tensor, Tensor]:
+    return _cast_known(x, inverse, format, straight, turn, multiple, wrap_triton)
 
 
 @triton_op("loka::amax_pair", mutates_args=())
@@ -194,12 +218,12 @@ def _cast_blocks_op(
     return _cast_blocks(x, format, power_of_two, straight, turn, wrap_triton)
 
 
-def amax(x: Tensor) -> Tensor:
-    """Int32 [PARTIALS], the largest of which is the largest |x| as FP32 bits. x is contiguous."""
+def amax(x: Tensor, rounded: bool = False) -> Tensor:
+    """Int32 [PARTIALS], the largest of which is the largest |x| as FP32 bits. x is contiguous. `rounded`: to BF16."""
     if torch.compiler.is_compiling():
-        return _amax_op(x)
+        return _amax_op(x, rounded)
     with torch.cuda.device(x.device):
-        return _amax(x, _plain)
+        return _amax(x, rounded, _plain)
 
 
 def amax_rows_cols(x: Tensor, straight: bool, turn: bool) -> Tuple[Tensor, Tensor]:
@@ -212,15 +236,28 @@ def amax_rows_cols(x: Tensor, straight: bool, turn: bool) -> Tuple[Tensor, Tenso
 
 def cast(
     x: Tensor, row_amax: Tensor, col_amax: Tensor, tensorwise: bool, format: str, power_of_two: bool, straight: bool,
-    turn: bool, multiple: int,
+    turn: bool, multiple: int, rounded: bool = False,
 ) -> Cast4:
     """(FP8 [rows, cols], FP8 turned [cols, rows padded to `multiple`], scale [1] or [rows, 1], scale [cols, 1]); what
     was not asked for is empty. x [rows, cols] is contiguous; `row_amax` is from `amax` when `tensorwise`, else of each
-    row."""
+    row. `rounded`: FP32 x is rounded to BF16 first."""
     if torch.compiler.is_compiling():
-        return _cast_op(x, row_amax, col_amax, tensorwise, format, power_of_two, straight, turn, multiple)
+        return _cast_op(x, row_amax, col_amax, tensorwise, format, power_of_two, straight, turn, multiple, rounded)
     with torch.cuda.device(x.device):
-        return _cast(x, row_amax, col_amax, tensorwise, format, power_of_two, straight, turn, multiple, _plain)
+        return _cast(
+            x, row_amax, col_amax, tensorwise, format, power_of_two, straight, turn, multiple, rounded, _plain
+        )
+
+
+def cast_known(
+    x: Tensor, inverse: Tensor, format: str, straight: bool, turn: bool, multiple: int
+) -> Tuple[Tensor, Tensor, Tensor]:
+    """(FP8 [rows, cols], FP8 turned [cols, rows padded to `multiple`], largest |x| of each tile) by a scale that is known
+    beforehand, a power of two; what was not asked for is empty. x [rows, cols] is contiguous and read once."""
+    if torch.compiler.is_compiling():
+        return _cast_known_op(x, inverse, format, straight, turn, multiple)
+    with torch.cuda.device(x.device):
+        return _cast_known(x, inverse, format, straight, turn, multiple, _plain)
 
 
 def amax_pair(x: Tensor, y: Tensor) -> Tuple[Tensor, Tensor]:
@@ -259,5 +296,5 @@ def cast_blocks(x: Tensor, format: str, power_of_two: bool, straight: int, turn:
 
 
 __all__ = [
-    "LONGEST_ROW", "PARTIALS", "amax", "amax_pair", "amax_rows_cols", "cast", "cast_blocks", "cast_pair", "cast_rows",
+    "LONGEST_ROW", "PARTIALS", "amax", "amax_pair", "amax_rows_cols", "cast", "cast_blocks", "cast_known", "cast_pair", "cast_rows",
 ]

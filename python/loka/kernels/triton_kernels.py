@@ -37,19 +37,28 @@ def divide(x, scale, reciprocal):
 
 
 @triton.jit
-def amax_part(x, partials, numel, program, PROGRAMS: tl.constexpr, BLOCK: tl.constexpr):
+def loaded(x, at, mask, ROUNDED: tl.constexpr):
+    """x there, zeros outside; ROUNDED: to BF16."""
+    value = tl.load(x + at, mask=mask, other=0.0)
+    if ROUNDED:
+        value = value.to(tl.bfloat16)
+    return value
+
+
+@triton.jit
+def amax_part(x, partials, numel, program, PROGRAMS: tl.constexpr, BLOCK: tl.constexpr, ROUNDED: tl.constexpr):
     """partials[program] = the largest |x| of every PROGRAMS-th block, as bits."""
     largest = tl.zeros([BLOCK], tl.int32)
     for first in range(0, numel, PROGRAMS * BLOCK):
         at = first + program * BLOCK + tl.arange(0, BLOCK)
-        largest = tl.maximum(largest, magnitude(tl.load(x + at, mask=at < numel, other=0.0)))
+        largest = tl.maximum(largest, magnitude(loaded(x, at, at < numel, ROUNDED)))
     tl.store(partials + program, tl.max(largest, 0))
 
 
 @triton.jit
-def amax_kernel(x, partials, numel, PROGRAMS: tl.constexpr, BLOCK: tl.constexpr):
+def amax_kernel(x, partials, numel, PROGRAMS: tl.constexpr, BLOCK: tl.constexpr, ROUNDED: tl.constexpr):
     """PROGRAMS partial maxima of x."""
-    amax_part(x, partials, numel, tl.program_id(0), PROGRAMS, BLOCK)
+    amax_part(x, partials, numel, tl.program_id(0), PROGRAMS, BLOCK, ROUNDED)
 
 
 @triton.jit
@@ -59,9 +68,9 @@ def amax_pair_kernel(
     """PROGRAMS partial maxima of x and as many of y, in one launch."""
     program = tl.program_id(0)
     if program < PROGRAMS:
-        amax_part(x, x_partials, x_numel, program, PROGRAMS, BLOCK)
+        amax_part(x, x_partials, x_numel, program, PROGRAMS, BLOCK, False)
     else:
-        amax_part(y, y_partials, y_numel, program - PROGRAMS, PROGRAMS, BLOCK)
+        amax_part(y, y_partials, y_numel, program - PROGRAMS, PROGRAMS, BLOCK, False)
 
 
 @triton.jit
@@ -86,6 +95,7 @@ def cast_tile(
     x, row_amax, col_amax, out, turned, row_scale, col_scale, rows, cols, rows_padded, program,
     PARTIALS: tl.constexpr, LARGEST: tl.constexpr, FLOOR: tl.constexpr, POWER_OF_TWO: tl.constexpr,
     STRAIGHT: tl.constexpr, TURNED: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
+    ROUNDED: tl.constexpr,
 ):
     """One tile. PARTIALS > 0: one scale from that many maxima at `row_amax`; 0: one a row and one a column."""
     across_all = tl.cdiv(cols, TILE_COLS)
@@ -94,7 +104,7 @@ def cast_tile(
     col = across * TILE_COLS + tl.arange(0, TILE_COLS)
     inside = (row < rows)[:, None] & (col < cols)[None, :]
     at = row.to(tl.int64)[:, None] * cols + col[None, :]
-    value = tl.load(x + at, mask=inside, other=0.0)
+    value = loaded(x, at, inside, ROUNDED)
     if PARTIALS > 0:
         amax = tl.max(tl.load(row_amax + tl.arange(0, PARTIALS)), 0)
         scale = scale_from_bits(amax, LARGEST, FLOOR, POWER_OF_TWO)
@@ -133,11 +143,12 @@ def cast_kernel(
     x, row_amax, col_amax, out, turned, row_scale, col_scale, rows, cols, rows_padded,
     PARTIALS: tl.constexpr, LARGEST: tl.constexpr, FLOOR: tl.constexpr, POWER_OF_TWO: tl.constexpr,
     STRAIGHT: tl.constexpr, TURNED: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
+    ROUNDED: tl.constexpr,
 ):
     """A tile a program."""
     cast_tile(
         x, row_amax, col_amax, out, turned, row_scale, col_scale, rows, cols, rows_padded, tl.program_id(0),
-        PARTIALS, LARGEST, FLOOR, POWER_OF_TWO, STRAIGHT, TURNED, TILE_ROWS, TILE_COLS,
+        PARTIALS, LARGEST, FLOOR, POWER_OF_TWO, STRAIGHT, TURNED, TILE_ROWS, TILE_COLS, ROUNDED,
     )
 
 
@@ -154,13 +165,46 @@ def cast_pair_kernel(
     if program < tiles:
         cast_tile(
             x, x_amax, x_amax, x_out, x_turned, x_scale, x_scale, x_rows, x_cols, x_rows_padded, program,
-            PARTIALS, LARGEST, FLOOR, POWER_OF_TWO, STRAIGHT, TURNED, TILE_ROWS, TILE_COLS,
+            PARTIALS, LARGEST, FLOOR, POWER_OF_TWO, STRAIGHT, TURNED, TILE_ROWS, TILE_COLS, False,
         )
     else:
         cast_tile(
             y, y_amax, y_amax, y_out, y_turned, y_scale, y_scale, y_rows, y_cols, y_rows_padded, program - tiles,
-            PARTIALS, LARGEST, FLOOR, POWER_OF_TWO, STRAIGHT, TURNED, TILE_ROWS, TILE_COLS,
+            PARTIALS, LARGEST, FLOOR, POWER_OF_TWO, STRAIGHT, TURNED, TILE_ROWS, TILE_COLS, False,
         )
+
+
+@triton.jit
+def cast_known_kernel(
+    x, inverse, out, turned, partials, rows, cols, rows_padded, LARGEST: tl.constexpr,
+    STRAIGHT: tl.constexpr, TURNED: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
+):
+    """A tile a program by a scale that is known, a power of two: x is read once, for codes in both layouts and for
+    partials[program], the largest |x| of the tile as FP32."""
+    across_all = tl.cdiv(cols, TILE_COLS)
+    row = tl.program_id(0) // across_all * TILE_ROWS + tl.arange(0, TILE_ROWS)
+    col = tl.program_id(0) % across_all * TILE_COLS + tl.arange(0, TILE_COLS)
+    inside = (row < rows)[:, None] & (col < cols)[None, :]
+    at = row.to(tl.int64)[:, None] * cols + col[None, :]
+    value = tl.load(x + at, mask=inside, other=0.0)
+    largest = tl.max(tl.max(magnitude(value), 1), 0)
+    tl.store(partials + tl.program_id(0), largest.to(tl.float32, bitcast=True))
+    by = tl.load(inverse)
+    if STRAIGHT:
+        tl.store(out + at, known_code(value, by, LARGEST).to(out.dtype.element_ty), mask=inside)
+    if TURNED:
+        # Turned before the cast, as in `cast_tile`. Rows past the last are zeros.
+        there = (col < cols)[:, None] & (row < rows_padded)[None, :]
+        to = turned + col.to(tl.int64)[:, None] * rows_padded + row[None, :]
+        tl.store(to, known_code(tl.trans(value), by, LARGEST).to(turned.dtype.element_ty), mask=there)
+
+
+@triton.jit
+def known_code(value, inverse, LARGEST: tl.constexpr):
+    """value * inverse within the format; NaN of what is not finite, so that it is never taken for a large number."""
+    scaled = value.to(tl.float32) * inverse
+    clamped = tl.minimum(tl.maximum(scaled, -LARGEST), LARGEST)
+    return tl.where(tl.abs(scaled) < float("inf"), clamped, float("nan"))
 
 
 @triton.jit

@@ -1,12 +1,14 @@
 """Takes a plan (`*.plan.json`, made by `loka plan`) and a model; runs the model's linears by the plan's kernels."""
 
 from .application import apply, saturated, unapply
+from .canary import CanaryError, CanaryWarning, health, step
 from .document import Choice, Plan, Site, load_plan
 from .error import PlanError
+from .gemm_health import Health, HealthRow
 from .linear import LokaLinear
 from .report import Resolved, Row, resolved
 
 __all__ = [
-    "Choice", "LokaLinear", "Plan", "PlanError", "Resolved", "Row", "Site", "apply", "load_plan", "resolved", "saturated",
-    "unapply",
+    "CanaryError", "CanaryWarning", "Choice", "Health", "HealthRow", "LokaLinear", "Plan", "PlanError", "Resolved",
+    "Row", "Site", "apply", "health", "load_plan", "resolved", "saturated", "step", "unapply",
 ]

@@ -12,12 +12,16 @@ import torch
 from torch import nn
 
 from .. import kernels as routing
+from ..mods.norm import BlockNorm
 from ..names import GEMMS, linears, unwrapped
+from . import blocks, canary
 from .document import Choice, Path, Plan, Site, load_plan
 from .error import PlanError, listed, one_line
+from .following import follow, unfollow
 from .functional import Functional, FunctionalLinear, Linear, Owner
 from .functional import checked, claim, is_claimed, refuse_taken, release
-from .linear import Kernels, LokaLinear, is_recorded, kernels_of, route, saturated_of, unroute
+from .gemm_health import predicted_of
+from .linear import Kernels, LokaLinear, follows, is_recorded, kernels_of, route, saturated_of, unroute
 from .matching import Match, about_model, bypassed, match
 from .modded import apply_mods, check_mods, lacks
 from .precision import HIGH_PRECISION, runs_fp8
@@ -36,6 +40,9 @@ def apply(
     unavailable: str = "error",
     functional: Optional[Functional] = None,
     allow_draft: bool = False,
+    check_every: Optional[int] = 1000,
+    on_violation: str = "warn",
+    health_log: Optional[Path] = None,
 ) -> Resolved:
     """Puts the kernels of a plan under the linears of a model; returns what every linear became. Print it.
 
@@ -56,21 +63,30 @@ def apply(
     `loka.unapply` or the end of the model. A model that was loaded from a file needs its plan applied again.
     `allow_draft`: take a plan that calls itself a draft, or that has fewer approvals than its policy asks for. Who
     signed is not checked here: `loka verify` does that, before training.
+    `check_every`: the first training step and one of so many are checked: each FP8 GEMM of the model's linears against
+    BF16 on a sample of its rows, and that against what the plan predicts (`loka.health(model)`). None: never. A step
+    ends with that of the torch.optim optimizer that holds the weights, or with `loka.step(model)`.
+    `on_violation`: what to do about a GEMM that is not as predicted: "warn", "bf16" (from the next step on, which
+    `loka.resolved` says), or "raise" CanaryError out of the optimizer's step. With the last two all ranks of
+    torch.distributed must train the model alike: they agree.
+    `health_log`: a file to which each check appends a JSON line for each GEMM.
 
     Raises PlanError, with the model unchanged, for a file that is no sound plan, a draft, sites that do not match (all
     are listed), a plan that matches nothing, kernels that cannot run here (all are listed), another plan applied before,
     a functional name that is a module's, that has no weight [n, k], or that another model has.
-    The same plan twice is once.
+    The same plan twice is once, with the later call's checks.
     """
     for option, value in (("mods", mods), ("unavailable", unavailable)):
         if value not in _OPTIONS[option]:
             raise PlanError(f"{option} is {value!r}, it must be one of {', '.join(_OPTIONS[option])}")
+    checks = canary.Options.checked(check_every, on_violation, health_log)
     loaded = plan if isinstance(plan, Plan) else load_plan(plan)
     if loaded.draft is not None and not allow_draft:
         cause = f"the plan is a draft ({one_line(loaded.draft)}): have it approved, or allow_draft=True"
         raise PlanError(listed(cause, loaded.path, []))
     named = checked(functional, model)
     if _is_applied(loaded, model, emulate, unavailable, named):
+        canary.start(model, checks)
         return resolved(model)
     refuse_taken(list(named))
     found = match(loaded, model, named)
@@ -85,7 +101,10 @@ def apply(
     if problems:
         warnings.warn(listed("not all of the plan is applied", loaded.path, problems), stacklevel=2)
     owner = Owner() if named else None
-    _put(model, Applied(loaded.name, loaded.digest, emulate, unavailable, entries, problems, _shapes(named), owner))
+    made = blocks.planned(model, loaded, entries)
+    _put(model, Applied(loaded.name, loaded.digest, emulate, unavailable, made.entries, problems, _shapes(named), owner))
+    blocks.put(model, made)
+    canary.start(model, checks)
     return resolved(model)
 
 
@@ -101,6 +120,9 @@ def unapply(model: nn.Module) -> None:
             f"{len(recorded)} linears of the plan are being recorded, '{one_line(recorded[0])}' among them: "
             "detach the Recorder before the plan is unapplied"
         )
+    unfollow(model)
+    canary.stop(model)
+    blocks.unfuse(model)
     for _, module in routed:
         unroute(module)
     applied = unwrapped(model).__dict__.pop(RECORD, None)
@@ -182,12 +204,15 @@ def _unscaled(choice: Choice, gemm: str, module: Linear) -> Optional[str]:
     if not _is_static(choice.kernel, gemm):
         return None
     scale = choice.static_scale
+    if isinstance(module, FunctionalLinear) and not follows(choice.kernel):
+        return f"{choice.kernel} {gemm}: it counts what saturates in its module, and a loka.linear has none"
+    if gemm != "fprop":
+        # The scale of dy follows the gradients that come; a plan's is of single examples.
+        return None
     if scale is None:
-        return f"{choice.kernel} {gemm}: the plan has no static_scale for it"
+        return None if follows(choice.kernel) else f"{choice.kernel} {gemm}: the plan has no static_scale for it"
     if scale <= 0 or math.frexp(scale)[0] != 0.5 or not 2.0**-100 <= scale <= 2.0**100:
         return f"{choice.kernel} {gemm}: static_scale is {scale:g}, it must be a power of two from 2^-100 to 2^100"
-    if isinstance(module, FunctionalLinear):
-        return f"{choice.kernel} {gemm}: it counts what saturates in its module, and a loka.linear has none"
     return None
 
 
@@ -210,10 +235,8 @@ def _entry(site: Site, reasons: Dict[str, str]) -> Entry:
     sources = tuple(choice.source for choice in site.choices)
     fallen = "; ".join(f"{gemm} in BF16: {reason}" for gemm, reason in reasons.items())
     if runs_fp8(kernels):
-        # wgrad has no kernel of that kind.
-        at = zip(GEMMS[:2], kernels, site.choices)
-        x, dy = (choice.static_scale if _is_static(kernel, gemm) else None for gemm, kernel, choice in at)
-        return Entry(kernels, sources, fallen, (x, dy))
+        x = site.fprop.static_scale if _is_static(fprop, "fprop") else None
+        return Entry(kernels, sources, fallen, (x, None), tuple(map(predicted_of, site.choices)))
     return Entry(None, sources, "left in high precision: " + (fallen or one_line(site.fprop.reason)))
 
 
@@ -229,11 +252,19 @@ def _note_bypassed(entries: Dict[str, Entry], model: nn.Module) -> None:
 def _put(model: nn.Module, applied: Applied) -> None:
     """Afresh from the model: applying mods may have put other modules in."""
     _claim(applied)
+    stretch = _stretch(model)
     for name, module in linears(model):
         entry = applied.entries.get(name)
         if entry is not None and entry.kernels is not None:
-            route(module, entry.kernels, applied.emulate, entry.scales, _device(module))
+            route(module, entry.kernels, applied.emulate, entry.scales, _device(module), stretch)
     setattr(unwrapped(model), RECORD, applied)
+    follow(model)
+
+
+def _stretch(model: nn.Module) -> int:
+    """How many columns the model's norms go over at a time, where they are block norms."""
+    blocks = {module.block for module in model.modules() if isinstance(module, BlockNorm)}
+    return max(blocks, default=0)
 
 
 def _claim(applied: Applied) -> None:

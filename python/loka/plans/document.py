@@ -24,7 +24,8 @@ METRICS = ("mere", "rel_l2", "sqnr_db", "median_rel", "max_abs", "block_rel_l2",
 MODS = ("block_norm", "hard_swish", "no_bias")
 SOURCES = ("dispatch", "override")
 FORMS = ("bf16", "e4m3")
-PASSED_OVER = ("unsafe", "uncertain", "budget", "override")
+PASSED_OVER = ("unsafe", "uncertain", "budget", "override", "runtime")
+RUNTIMES = ("launched", "graph", "inference")
 ROLES = ("viewer", "reviewer", "approver", "owner")
 
 BESIDE = ("approvals", "digest", "draft", "review")
@@ -37,7 +38,8 @@ Path = Union[str, "os.PathLike[str]"]
 class Choice:
     """The kernel of one GEMM (`library/recipe`), who chose it (`dispatch` or `override`), and why. `static_scale`: of a
     kernel whose left operand has a scale known beforehand; `saturation`: the probability that any element of a step is
-    beyond it."""
+    beyond it; `flushed`: the share of its left operand's nonzero elements that become zero; `error`: metric -> what the
+    probe measured of it."""
 
     kernel: str
     source: str
@@ -45,6 +47,8 @@ class Choice:
     speedup: Optional[float] = None
     static_scale: Optional[float] = None
     saturation: Optional[float] = None
+    flushed: Optional[float] = None
+    error: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,8 @@ class Plan:
     """What a plan file holds. `mods`: site -> names of mods; `authors`: whoever decided something in it; `release`: the
     version as which it was put up for approval; `approvals`: signatures, which `loka verify` checks and nothing here;
     `review`: what people said of it; `draft`: why it is no plan to train with yet, by its file or because its policy
-    asks for more approvals than there are; `path`: where it was read."""
+    asks for more approvals than there are; `runtime`: where it was made to run ("launched", "graph" or "inference": a
+    compiled training step launched kernel by kernel, replayed as a CUDA graph, or forward only); `path`: where it was read."""
 
     name: str
     created_at: str
@@ -95,6 +100,7 @@ class Plan:
     approvals: Tuple[Mapping[str, Any], ...] = ()
     review: Optional[Mapping[str, Any]] = None
     draft: Optional[str] = None
+    runtime: str = "launched"
     path: str = field(default="", compare=False)
 
 
@@ -152,7 +158,7 @@ _TOP = ("name", "created_at", "model", "trace_digest", "results_digest", "policy
 
 
 def _plan(top: Dict[str, Any], path: str) -> Plan:
-    record(top, "", ("format", "version", *_TOP, "digest"), ("authors", "release", "approvals", "review", "draft"))
+    record(top, "", ("format", "version", *_TOP, "digest"), ("authors", "release", "approvals", "review", "draft", "runtime"))
     mods = {site: _mods(names, f"mods of '{one_line(site)}'") for site, names in record(top["mods"], "mods").items()}
     sites = items(top["sites"], "sites")
     policy = _policy(top["policy"])
@@ -174,6 +180,7 @@ def _plan(top: Dict[str, Any], path: str) -> Plan:
         approvals=approvals,
         review=_unless_null(_review, top.get("review"), "review"),
         draft=_draft(_unless_null(text, top.get("draft"), "draft"), policy, len(approvals)),
+        runtime=one_of(top.get("runtime", "launched"), "runtime", RUNTIMES),
         path=path,
     )
 
@@ -244,7 +251,7 @@ def _chain(value: Any, where: str) -> Dict[str, Any]:
 
 
 def _choice(value: Any, where: str) -> Choice:
-    numbers = ("speedup", "static_scale", "saturation")
+    numbers = ("speedup", "static_scale", "saturation", "flushed")
     fields = record(value, where, ("kernel", "source", "reason", "error", "runners_up"), (*numbers, "passed_over"))
     for metric, error in record(fields["error"], f"{where}.error").items():
         number(error, f"{where}.error.{one_of(metric, f'{where}.error', METRICS)}")
@@ -257,15 +264,18 @@ def _choice(value: Any, where: str) -> Choice:
         source=one_of(fields["source"], f"{where}.source", SOURCES),
         reason=text(fields["reason"], f"{where}.reason"),
         **{key: _unless_null(number, fields.get(key), f"{where}.{key}") for key in numbers},
+        error=dict(fields["error"]),
     )
 
 
 def _totals(value: Any) -> Dict[str, Any]:
     counts = ("num_gemms", "num_without_latency")
+    sites = ("measured_sites", "modelled_sites")
     unknowable = ("speedup", "loss_cost", "loss_cost_hi")
-    totals = record(value, "totals", ("baseline_us", "planned_us", *counts), (*unknowable, "handed_on_us"))
+    optional = (*unknowable, "handed_on_us", "saved_us", *sites)
+    totals = record(value, "totals", ("baseline_us", "planned_us", *counts), optional)
     for key, item in totals.items():
-        if key in counts:
+        if key in counts + sites:
             integer(item, f"totals.{key}")
         elif item is not None or key not in unknowable:
             number(item, f"totals.{key}")

@@ -4,18 +4,20 @@ The module stays the same object: its class is replaced by a subclass. So its pa
 state_dict, and whatever an optimizer, DDP or FSDP holds of it stay as they were.
 """
 
-from typing import Any, Dict, Optional, Tuple, Type
+from typing import Any, Dict, List, Optional, Tuple, Type
 
 import torch
 from torch import nn
 
 from .. import kernels as routing
+from ..names import GEMMS
 
 Kernels = Tuple[str, str, str]
 """The kernels of fprop, dgrad and wgrad, each `library/recipe`."""
 
 Scales = Tuple[Optional[float], Optional[float]]
-"""Of x in fprop and of dy in dgrad, for kernels that want them beforehand."""
+"""Of x and of dy, for kernels that want them beforehand; None: to be found in the first step. dy's always is: a plan's
+number is for gradients of single examples, and a loss may divide them by any batch."""
 
 
 class LokaLinear(nn.Linear):
@@ -25,18 +27,39 @@ class LokaLinear(nn.Linear):
     """
 
     _loka_kernels: Optional[Kernels] = None
-    _loka_emulate: bool = False
-    _loka_statics: routing.Statics = (None, None)
+    _loka_options: routing.Options = routing.Options()
+    _loka_scales: routing.Scales = (None, None)
+    _loka_watch: Optional[routing.Watch] = None
     _loka_base: Type[nn.Linear] = nn.Linear
+    _loka_block: Optional[Any] = None
+    """What runs as one with it (`blocks.Block`): then it gives the output of the whole block."""
+    _loka_feeder: Optional[Any] = None
+    """The block that gives it E4M3 codes in inference."""
+    _loka_tap: Optional[Any] = None
+    """A Recorder's."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        if self._loka_kernels is None:
+        kernels = self._loka_kernels
+        if kernels is None:
             return super().forward(input)
-        statics = self._loka_statics
-        if any(static is not None and static.scale.device != input.device for static in statics):
+        scales, options, watch = self._loka_scales, self._loka_options, self._loka_watch
+        if any(scale is not None and scale.scale.device != input.device for scale in scales):
             # No buffers: these would be cast with the model, and broadcast by DDP, count and all.
-            statics = self._loka_statics = tuple(None if one is None else one.to(input.device) for one in statics)
-        return routing.linear(input, self.weight, self.bias, self._loka_kernels, self._loka_emulate, statics)
+            scales = self._loka_scales = tuple(None if one is None else one.to(input.device) for one in scales)
+        if watch is not None and watch.switch.active and self.training:
+            # One compiled variant serves the first step, where scales are not known yet, and the checks.
+            options = options._replace(settled=False)
+        else:
+            watch = None
+        block, stored = self._loka_block, None
+        if kernels[0] == routing.BLOCK:
+            if block is None or not block.is_fused():
+                kernels = (routing.UNFUSED, *kernels[1:])
+            elif block.hands_on():
+                stored = block.stored_on(input.device)
+        if stored is not None or (self._loka_feeder is not None and input.dtype == torch.float8_e4m3fn):
+            return routing.in_codes(input, self.weight, self.bias, kernels[0], scales[0], options.emulate, stored)
+        return routing.linear(input, self.weight, self.bias, kernels, options.emulate, scales, *options[1:], watch)
 
     def extra_repr(self) -> str:
         kernels = self._loka_kernels
@@ -68,25 +91,66 @@ def kernels_of(module: nn.Module) -> Optional[Kernels]:
     return module._loka_kernels if isinstance(module, LokaLinear) else None
 
 
-def route(module: nn.Linear, kernels: Kernels, emulate: bool, scales: Scales, device: torch.device) -> None:
+def route(
+    module: nn.Linear, kernels: Kernels, emulate: bool, scales: Scales = (None, None),
+    device: Optional[torch.device] = None, stretch: int = 0,
+) -> None:
     """From now on these kernels run the linear's GEMMs. `device`: where it will run, as far as is known."""
     if not isinstance(module, LokaLinear):
         module.__class__ = routed_class(type(module))
-    statics = tuple(None if scale is None else routing.Static.of(scale, device) for scale in scales)
+    device = module.weight.device if device is None else device
+    needed = zip(wanted_scales(kernels), scales)
+    made = tuple(routing.Scale.of(scale, device) if wanted else None for wanted, scale in needed)
+    options = routing.Options(emulate, made == (None, None), stretch)
     # Past nn.Module's __setattr__, which has nothing to say of plain values.
-    module.__dict__.update(_loka_kernels=kernels, _loka_emulate=emulate, _loka_statics=statics)
+    module.__dict__.update(_loka_kernels=kernels, _loka_options=options, _loka_scales=made)
+
+
+def wanted_scales(kernels: Kernels) -> Tuple[bool, bool]:
+    """Whether any of the kernels wants a scale of x, and of dy, beforehand."""
+    fprop, dgrad, wgrad = (routing.numerics(kernel, gemm) for kernel, gemm in zip(kernels, GEMMS))
+    x, dy = (fprop.a, wgrad.b), (dgrad.a, wgrad.a)
+    return tuple(any(cast.granularity == "static" for cast in casts) for casts in (x, dy))
+
+
+def known_scales(module: nn.Module) -> List[routing.Scale]:
+    """Those of x and dy that the linear's kernels want beforehand."""
+    scales = module._loka_scales if isinstance(module, LokaLinear) else ()
+    return [scale for scale in scales if scale is not None]
+
+
+def is_settled(module: nn.Module) -> bool:
+    """Whether all of them are known."""
+    return not isinstance(module, LokaLinear) or module._loka_options.settled
+
+
+def settle(module: LokaLinear) -> None:
+    """From the next call on no scale is looked for: compiled code is compiled once more."""
+    module.__dict__["_loka_options"] = module._loka_options._replace(settled=True)
 
 
 def saturated_of(module: nn.Module) -> Dict[str, int]:
-    """GEMM -> how many elements were beyond its static scale so far. Waits for the device."""
-    statics = module._loka_statics if isinstance(module, LokaLinear) else ()
-    return {gemm: int(one.saturated) for gemm, one in zip(("fprop", "dgrad"), statics) if one is not None}
+    """GEMM -> how many elements were beyond its scale so far, of kernels that count them. Waits for the device."""
+    if not isinstance(module, LokaLinear) or module._loka_kernels is None:
+        return {}
+    counted = zip(GEMMS, module._loka_kernels, module._loka_scales)
+    return {gemm: int(scale.saturated) for gemm, kernel, scale in counted if scale is not None and counts(kernel)}
+
+
+def follows(kernel: str) -> bool:
+    """Whether the scale of x follows x too, and is not the plan's for good."""
+    return kernel in routing.KERNELS and routing.numerics(kernel, "wgrad").b.granularity == "static"
+
+
+def counts(kernel: str) -> bool:
+    """LoKA's own kernels count what saturates as they cast; of the others the canary looks at a sample."""
+    return kernel.startswith("loka/")
 
 
 def unroute(module: nn.Linear) -> None:
     """The linear is what it was. Where FSDP made its own subclass of ours meanwhile, that class stays, and does
     what nn.Linear does."""
-    for name in ("_loka_kernels", "_loka_emulate", "_loka_statics"):
+    for name in ("_loka_kernels", "_loka_options", "_loka_scales", "_loka_watch"):
         module.__dict__.pop(name, None)
     cls = type(module)
     if issubclass(cls, LokaLinear) and _CLASSES.get(cls._loka_base) is cls:
@@ -116,6 +180,6 @@ def _is_recorded(cls: type) -> bool:
 
 
 __all__ = [
-    "Kernels", "LokaLinear", "Scales", "is_recorded", "kernels_of", "routed_class", "route", "saturated_of", "unroute",
-    "why_not_routable",
+    "Kernels", "LokaLinear", "Scales", "follows", "is_recorded", "is_settled", "kernels_of", "known_scales", "routed_class", "route",
+    "saturated_of", "settle", "unroute", "wanted_scales", "why_not_routable",
 ]

@@ -9,6 +9,7 @@ from ..kernels.named import Route, routed
 from ..names import GEMMS, linears, unwrapped
 from .error import PlanError, one_line
 from .functional import Owner
+from .gemm_health import Predicted
 from .linear import Kernels, Scales, kernels_of
 from .precision import fp8_gemms
 
@@ -19,12 +20,13 @@ RECORD = "_loka_applied"
 @dataclass(frozen=True)
 class Entry:
     """What was decided for one site. `kernels`: as they run, None where the linear was left as it is. `scales`: of x in
-    fprop and of dy in dgrad, where these kernels want them beforehand."""
+    fprop and of dy in dgrad, where these kernels want them beforehand. `predicted`: of fprop, dgrad and wgrad."""
 
     kernels: Optional[Kernels]
     sources: Tuple[str, ...]
     note: str = ""
     scales: Scales = (None, None)
+    predicted: Tuple[Predicted, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -109,8 +111,11 @@ def _row(name: str, module: nn.Linear, entry: Optional[Entry]) -> Row:
     kernels = kernels_of(module)
     entry = entry or Entry(None, (), "not in the plan")
     note = entry.note
+    block = module.__dict__.get("_loka_block")
     if kernels != entry.kernels:
         note = "changed after the plan was applied"
+    elif block is not None and block.why_not():
+        note = "; ".join(filter(None, (note, f"not one kernel with what follows: {block.why_not()}")))
     return Row(name, module.in_features, module.out_features, kernels, entry.sources if kernels else (), note)
 
 

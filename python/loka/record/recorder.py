@@ -19,8 +19,8 @@ from loka.record.record import Record
 from loka.record.shard import make
 from loka.record.site import SiteStats
 from loka.record.snapshot import Snapshot
-from loka.record.steps import Steps
 from loka.record.writer import Content, Writer
+from loka.steps import Steps
 
 
 class Recorder:
@@ -110,7 +110,7 @@ class Recorder:
         self._warned: Set[str] = set()
         self._taps: Dict[str, taps.Tap] = {}
         self._record = Record(model, self.name, self.options, self._warn)
-        self._steps = Steps(self.options.every, self._record.owns, self._step_ended)
+        self._steps = Steps(self.options.every, taps.Switch(), self._record.owns, self._step_ended)
         self._loss = LossTap(self.options, self._steps.switch)
         self._writer = Writer(self._write_failed)
         self._saved_at: Optional[tuple] = None

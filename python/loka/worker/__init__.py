@@ -4,5 +4,6 @@
     memory     handles <-> tensors, through CUDA IPC or a file
     adapters   one module a library: what it can run, why it cannot, its casts and its GEMM
     timing     an adapter's calls -> raw samples in microseconds
+    sites      a linear by three kernels, in a compiled model -> the same
     __main__   the loop
 """

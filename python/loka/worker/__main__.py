@@ -2,7 +2,7 @@
 
     python3 -m loka.worker
 
-Requests: hello, describe, run, time, release, shutdown. A request that fails is answered with the reason;
+Requests: hello, describe, run, time, sites, release, shutdown. A request that fails is answered with the reason;
 one after which the GPU no longer answers ends the worker, and LoKA starts another.
 """
 
@@ -36,6 +36,7 @@ class Worker:
             "describe": self.describe,
             "run": self.run,
             "time": self.time,
+            "sites": self.sites,
             "release": self.release,
         }
         handler = handlers.get(request["do"])
@@ -88,6 +89,17 @@ class Worker:
         self._take(adapter.refuses(kernel, gemm, *shape))
         options = {name: protocol.size_of(request, name) for name in ("samples", "l2_bytes", "target_us")}
         return time_kernel(self.environment.torch, adapter, self.adapters[0], kernel, gemm, shape, options)
+
+    def sites(self, request):
+        from .sites import time_sites
+
+        self._load(None)
+        torch, emulate = self.environment.torch, request.get("emulate") is True
+        # Emulation is for tests of the protocol: no GPU is needed, and nothing it gives is a figure.
+        self._take(self.environment.reason if torch is None or not emulate else None)
+        triples = protocol.triples_of(request)
+        sizes = {name: protocol.size_of(request, name) for name in ("m", "k", "n", "samples", "l2_bytes", "target_us")}
+        return time_sites(torch, {**sizes, "runtime": protocol.text_of(request, "runtime"), "triples": triples}, emulate)
 
     def release(self, request):
         handles = request.get("ipc")

@@ -79,6 +79,17 @@ def gemm_of(request):
     return gemm
 
 
+def triples_of(request):
+    """[[fprop, dgrad, wgrad], ...]: kernels by name."""
+    triples = request.get("triples")
+    if not isinstance(triples, list) or not triples:
+        raise BadRequest("'triples' must be a list of three kernels each")
+    for triple in triples:
+        if not isinstance(triple, list) or len(triple) != 3 or not all(isinstance(name, str) and name for name in triple):
+            raise BadRequest("'triples' must be a list of three kernels each")
+    return triples
+
+
 def reply(identity, result):
     return {"id": identity, "ok": True, "result": result}
 

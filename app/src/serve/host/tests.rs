@@ -96,6 +96,7 @@ fn meta() -> ResultsMeta {
         seed: 0,
         confidence: 0.95,
         problems: Vec::new(),
+        site_times: None,
     }
 }
 

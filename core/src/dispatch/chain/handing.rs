@@ -20,7 +20,7 @@ pub(crate) struct Codes {
 fn forward_static(row: &ResultRow) -> Option<&'static Kernel> {
     // Asked for every row of a large trace: the catalogue only where there is a scale.
     let able = row.gemm == Gemm::Fprop && row.supported && row.static_scale.is_some();
-    able.then(|| kernel(row.kernel.as_str()))?.filter(|kernel| kernel.is_static())
+    able.then(|| kernel(row.kernel.as_str()))?.filter(|kernel| kernel.casts_on_the_way())
 }
 
 /// True of kernels whose epilogue can store codes: those with a tail that bounds what it gives.

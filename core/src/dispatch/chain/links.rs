@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::model::{Gemm, ResultRow, SiteId};
+use crate::model::{Gemm, ResultRow, Runtime, SiteId};
 
 use super::{Group, handing};
 use crate::dispatch::parallel;
@@ -44,7 +44,7 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    pub(crate) fn of(groups: &[[Group; 3]]) -> Self {
+    pub(crate) fn of(groups: &[[Group; 3]], runtime: Runtime) -> Self {
         let producing = parallel::map_ranges(groups.len(), |range| {
             range.filter(|at| !groups[*at][0].site.feeds.is_empty() && any(&groups[*at], handing::produces)).collect()
         });
@@ -53,7 +53,9 @@ impl Links {
         }
         let index = index(groups);
         let fed = times_fed(groups, &index);
-        let training = groups.iter().any(|[_, backward @ ..]| backward.iter().any(|group| !group.rows.is_empty()));
+        let has_backward =
+            || groups.iter().any(|[_, backward @ ..]| backward.iter().any(|group| !group.rows.is_empty()));
+        let training = runtime != Runtime::Inference && has_backward();
         let mut links = Self::default();
         for at in producing {
             let site = groups[at][0].site;

@@ -7,7 +7,7 @@ use crate::{
         Candidates, Chain, Dispatch, Form, Override, Overrides, Policy, dispatch, frontier, sweep,
         testing::{Dice, block, fed, results, row, with_codes},
     },
-    model::{Gemm, KernelId, Metric, ResultRow, Results, SiteId, SiteMods},
+    model::{Gemm, KernelId, Metric, ResultRow, Results, Runtime, SiteId, SiteMods},
 };
 
 const BF16: &str = "cublaslt/bf16";
@@ -17,7 +17,7 @@ const BLOCK: &str = "loka/fp8-block+fast";
 const SCALE: f32 = 0.0625;
 
 fn run(results: &Results, policy: &Policy, overrides: &Overrides) -> Dispatch {
-    dispatch(&Candidates::new(results, &SiteMods::default()), policy, overrides, 0.5).unwrap()
+    dispatch(&Candidates::at(results, &SiteMods::default(), Runtime::Graph), policy, overrides, 0.5).unwrap()
 }
 
 fn plain(results: &Results) -> Dispatch {
@@ -337,7 +337,7 @@ fn no_combination_is_faster() {
         assert!(near(found.totals.planned_us, least), "{} {least} {:?}", found.totals.planned_us, found.chains);
         chained += found.chains.len();
         slow += found.choices.iter().filter(|choice| choice.speedup.is_some_and(|speedup| speedup < 1.0)).count();
-        let candidates = Candidates::new(&results, &SiteMods::default());
+        let candidates = Candidates::at(&results, &SiteMods::default(), Runtime::Graph);
         let point = sweep(&candidates, &Policy::paper(), 0.5, Metric::Mere, &[0.2])[0];
         assert!(near(point.speedup, found.totals.speedup.unwrap()), "the curves are of the same");
     }
@@ -360,7 +360,7 @@ fn no_combination_within_the_budget_is_faster() {
         assert!(optimum.proven && found.totals.loss_cost_hi.unwrap_or(0.0) <= budget);
         assert!(near(optimum.time_us, least));
         chained += found.chains.len();
-        let candidates = Candidates::new(&results, &SiteMods::default());
+        let candidates = Candidates::at(&results, &SiteMods::default(), Runtime::Graph);
         let curve = frontier(&candidates, &policy, 0.5);
         let best = every(&results, &policy).into_iter().map(|(time, _)| time).fold(f64::INFINITY, f64::min);
         let last = curve.last().unwrap();

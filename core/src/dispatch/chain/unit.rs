@@ -2,9 +2,9 @@
 //! optimiser may choose from, and for its choice the kernels and links of every site.
 
 use crate::dispatch::{
-    Group, Override, Policy,
+    Group, Override,
     joint::{SiteOptions, Triple, forward_cost_hi},
-    judged::Judged,
+    judged::{Judged, Terms},
     knapsack::Item,
 };
 use crate::model::Gemm;
@@ -51,6 +51,8 @@ struct Member<'c, 'a> {
     triples: Vec<(Triple<'a>, f64)>,
     /// The forward kernel without chains; `None`: not known, under a budget.
     plain: Option<Triple<'a>>,
+    /// Where the whole site was timed, in BF16.
+    timed_us: Option<f64>,
 }
 
 pub(crate) struct Unit<'c, 'a> {
@@ -66,13 +68,14 @@ impl<'c, 'a> Unit<'c, 'a> {
         sites: &[usize],
         (groups, wanted): (&'c [[Group<'a>; 3]], &[[Option<&Override>; 3]]),
         links: &Links,
-        (policy, loss): (&Policy, f64),
+        terms: Terms<'_>,
     ) -> Self {
-        let judged = |at: &usize| Judged::of_site(&groups[*at], policy, loss);
+        let policy = terms.policy;
+        let judged = |at: &usize| Judged::of_site(&groups[*at], terms);
         let options = |at: usize, judged: &[Judged<'c, 'a>; 3]| {
-            SiteOptions::new(judged, wanted.get(at).copied().unwrap_or_default(), policy, sites.len() > 1)
+            SiteOptions::new(judged, wanted.get(at).copied().unwrap_or_default(), terms, sites.len() > 1)
         };
-        let [at] = sites else { return Self::tree(sites, judged, options, links, policy) };
+        let [at] = sites else { return Self::tree(sites, judged, options, links, terms) };
         let judged = judged(at);
         let options = options(*at, &judged);
         let triples = match policy.loss_budget {
@@ -82,7 +85,8 @@ impl<'c, 'a> Unit<'c, 'a> {
         let item = |triple: &Triple| Item { cost: forward_cost_hi(triple, &judged, policy), time: triple.us };
         let items = triples.iter().map(item).collect();
         let triples = triples.into_iter().map(|triple| (triple, 0.0)).collect();
-        Self { members: vec![Member { at: *at, judged, triples, plain: None }], paths: None, items }
+        let timed_us = terms.table(judged[0].group).map(|table| table.bf16_us);
+        Self { members: vec![Member { at: *at, judged, triples, plain: None, timed_us }], paths: None, items }
     }
 
     fn tree(
@@ -90,8 +94,9 @@ impl<'c, 'a> Unit<'c, 'a> {
         judged: impl Fn(&usize) -> [Judged<'c, 'a>; 3],
         options: impl Fn(usize, &[Judged<'c, 'a>; 3]) -> SiteOptions<'a>,
         links: &Links,
-        policy: &Policy,
+        terms: Terms<'_>,
     ) -> Self {
+        let policy = terms.policy;
         let (mut members, mut stops) = (Vec::with_capacity(sites.len()), Vec::with_capacity(sites.len()));
         let place = |at: &usize| sites.binary_search(at).ok();
         for at in sites {
@@ -128,7 +133,8 @@ impl<'c, 'a> Unit<'c, 'a> {
             }
             let plain = options.fastest().filter(|_| policy.loss_budget.is_none());
             stops.push(stop);
-            members.push(Member { at: *at, judged, triples, plain });
+            let timed_us = terms.table(judged[0].group).map(|table| table.bf16_us);
+            members.push(Member { at: *at, judged, triples, plain, timed_us });
         }
         let paths = paths(stops, MOST_ENDS);
         let items = paths.ends.iter().map(|end| Item { cost: end.cost, time: end.time }).collect();
@@ -143,6 +149,12 @@ impl<'c, 'a> Unit<'c, 'a> {
     /// How much faster than the items the unit may be at the same cost.
     pub(crate) fn slack_us(&self) -> f64 {
         self.paths.as_ref().map_or(0.0, |paths| paths.slack_us)
+    }
+
+    /// Of all its sites, with the whole site where that was timed.
+    pub(crate) fn baseline_us(&self) -> f64 {
+        let of_gemms = |member: &Member| member.judged.iter().filter_map(|group| group.reference_us).sum();
+        self.members.iter().map(|member| member.timed_us.unwrap_or_else(|| of_gemms(member))).sum()
     }
 
     /// Every site's number and judged GEMMs.

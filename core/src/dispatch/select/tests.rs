@@ -2,8 +2,11 @@
 
 use super::*;
 use crate::{
-    dispatch::testing::{results, row, unsupported},
-    model::{ModKind, ModSet, Results, SiteId, SiteMods},
+    dispatch::{
+        ChoiceSource, PassedOver,
+        testing::{results, row, unsupported},
+    },
+    model::{KernelId, ModKind, ModSet, ResultRow, Results, SiteId, SiteMods},
 };
 
 const FAST: &str = "cublaslt/fp8-rowwise+fast";

@@ -2,11 +2,11 @@
 
 use crate::{
     engine::{Drawn, EngineError, SiteEngine, SiteJob, Way},
-    model::{Format, Gemm, GemmNumerics, Matrix, OperandCast},
+    model::{Format, Gemm, GemmNumerics, Matrix, OperandCast, StaticScale},
     mods::{Tail, modified_tail},
     numerics::{
-        CastPanels, DrawStats, Epilogue, Panels, Panels64, Reference, Side, Whole, cast_into, cast_panels, gemm,
-        gemm_f64, rng::Rng, squared_distance,
+        CastPanels, DrawStats, Epilogue, Panels, Panels64, Reference, Side, Whole, cast_into, cast_panels, flushed,
+        gemm, gemm_f64, rng::Rng, squared_distance,
     },
     stats::ColumnSampler,
 };
@@ -122,9 +122,12 @@ impl CpuSite {
         };
         let x_amax = rest(&self.input, inputs.len(), site.k, &mut rng);
         let dy_amax = rest(self.gradients()?, grads.len(), site.n, &mut rng);
-        let left = Part { source: Panels::pack_transposed(Side::Left, &dy), whole: Some(dy_amax).into() };
+        let scale = |known: Result<StaticScale, String>| known.ok().map(|known| known.scale);
+        let dy_whole = Whole { amax: Some(dy_amax), static_scale: scale(self.job.scales.of(Gemm::Wgrad)) };
+        let x_whole = Whole { amax: Some(x_amax), static_scale: scale(self.job.scales.of_right(Gemm::Wgrad)) };
+        let left = Part { source: Panels::pack_transposed(Side::Left, &dy), whole: dy_whole };
         let mut memory = self.scratch.right.take().unwrap_or_else(|| CastPanels::empty(&left.source));
-        let mut right = RightColumns::new(&x, x_amax, &mut memory);
+        let mut right = RightColumns::new(&x, x_whole, &mut memory);
         let Scratch { left_wide, right_wide, .. } = &mut self.scratch;
         let reference = reference_of(&left.source, widened(&right.columns.source, right_wide), left_wide);
         let extras = Extras { loss: None, block: None };
@@ -197,9 +200,9 @@ struct RightColumns<'a> {
 }
 
 impl<'a> RightColumns<'a> {
-    fn new(columns: &Matrix, amax: f32, memory: &'a mut CastPanels) -> Self {
+    fn new(columns: &Matrix, whole: Whole, memory: &'a mut CastPanels) -> Self {
         let source = Panels::pack_transposed(Side::Right, columns);
-        Self { columns: Part { source, whole: Some(amax).into() }, form: None, memory }
+        Self { columns: Part { source, whole }, form: None, memory }
     }
 }
 
@@ -279,7 +282,7 @@ fn run_all(
 ) -> Vec<DrawStats> {
     let Scratch { left: memory, output, difference, .. } = scratch;
     let a = memory.get_or_insert_with(|| CastPanels::empty(&left.source));
-    let mut form = None;
+    let (mut form, mut lost) = (None, None);
     for matrix in [&mut *output, &mut *difference] {
         (matrix.rows, matrix.cols) = (left.source.rows, reference.cols);
         matrix.data.resize(matrix.rows * matrix.cols, 0.0);
@@ -288,10 +291,12 @@ fn run_all(
         if form != Some(numerics.a) {
             cast_into(&left.source, numerics.a, left.whole, a);
             form = Some(numerics.a);
+            lost = flushed(a, numerics.a.format, &left.source);
         }
         let epilogue = if numerics.output == Format::Bf16 { Epilogue::StoreBf16 } else { Epilogue::Store };
         gemm(a, right.in_form(numerics.b), numerics.accumulation, epilogue, &mut output.data);
         let mut stats = DrawStats::measure(&output.data, reference, &mut difference.data);
+        stats.flushed = lost;
         stats.loss_cost = extras.loss.as_ref().map(|(loss, vectors)| loss.of(vectors, difference));
         stats.block = extras.block.as_ref().map(|block| block.measure(output, numerics.a));
         stats
@@ -303,4 +308,68 @@ fn run_all(
 fn columns_of(rows: &Matrix, features: &[usize]) -> Matrix {
     let data = rows.data.chunks_exact(rows.cols.max(1)).flat_map(|row| features.iter().map(|feature| row[*feature]));
     Matrix { rows: rows.rows, cols: features.len(), data: data.collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use crate::model::kernel;
+
+    fn columns(data: [[f32; 2]; 3]) -> Matrix {
+        Matrix { rows: 3, cols: 2, data: data.as_flattened().to_vec() }
+    }
+
+    fn known(static_scale: f32) -> Whole {
+        Whole { amax: Some(1e6), static_scale: Some(static_scale) }
+    }
+
+    /// By hand, of three examples. x by 2: 1000 saturates at 896, .001 is lost, 17 goes to 16. dy by 1/8: 60 saturates
+    /// at 56, .0001 is lost, .3 goes to .3125. Sums have less than 14 bits; BF16 stores 895 as 896 and -251.375 as -251.
+    #[test]
+    fn wgrad_by_two_static_scales() {
+        let x = columns([[3.0, 1000.0], [0.001, -0.5], [17.0, 2.0]]);
+        let dy = columns([[1.0, -0.25], [2.0, 60.0], [0.0001, 0.3]]);
+        let left = Part { source: Panels::pack_transposed(Side::Left, &dy), whole: known(0.125) };
+        let mut memory = CastPanels::empty(&left.source);
+        let mut right = RightColumns::new(&x, known(2.0), &mut memory);
+        let reference = Reference::new(2, vec![1.0; 4]);
+        let extras = Extras { loss: None, block: None };
+        for name in ["cublaslt/fp8-delayed", "cublaslt/fp8-delayed+fast"] {
+            let numerics = kernel(name).unwrap().numerics(Gemm::Wgrad);
+            let mut scratch = Scratch::default();
+            let stats = run_all(&left, &mut right, &reference, &[numerics], &extras, &mut scratch);
+            assert_eq!(stats[0].flushed, Some(1.0 / 6.0), "one of dy's six");
+            // [n, k]
+            assert_eq!(scratch.output.data, [3.0, 896.0, 4.25, -251.0], "{name}");
+        }
+    }
+
+    /// `rows` examples, the first 200 of them not zero.
+    fn wgrad_of(rows: usize, name: &str) -> Vec<f32> {
+        let columns = |seed: u32| {
+            let mut matrix = Matrix::zeros(rows, 2);
+            for (at, value) in matrix.data.iter_mut().take(400).enumerate() {
+                *value = (((at as u32).wrapping_mul(2_654_435_761).wrapping_add(seed)) >> 20) as f32 / 512.0 - 3.0;
+            }
+            matrix
+        };
+        let whole = Whole { amax: None, ..known(0.125) };
+        let left = Part { source: Panels::pack_transposed(Side::Left, &columns(7)), whole };
+        let mut memory = CastPanels::empty(&left.source);
+        let mut right = RightColumns::new(&columns(99), whole, &mut memory);
+        let extras = Extras { loss: None, block: None };
+        let mut scratch = Scratch::default();
+        let numerics = kernel(name).unwrap().numerics(Gemm::Wgrad);
+        run_all(&left, &mut right, &Reference::new(2, vec![1.0; 4]), &[numerics], &extras, &mut scratch);
+        scratch.output.data
+    }
+
+    #[test]
+    fn rows_of_zeros_change_nothing() {
+        for kernel in crate::model::catalogue() {
+            assert_eq!(wgrad_of(200, kernel.name), wgrad_of(256, kernel.name), "{}", kernel.name);
+        }
+    }
 }

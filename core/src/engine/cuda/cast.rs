@@ -103,6 +103,14 @@ impl Lane {
         }
     }
 
+    /// Adds to the two counts at `counts` how many elements of an FP8 operand are not zero, and how many of these its cast
+    /// made zero. Nothing for other formats.
+    pub fn count_flushed(&self, from: &Tensor, cast: &Cast, counts: u64) -> Result<(), CudaError> {
+        let Codes::Fp8(codes) = &cast.codes else { return Ok(()) };
+        let arguments = Arguments::new().buffer(&from.data).buffer(codes).value(counts).value(from.count());
+        self.launch("count_flushed", probing::elements(from.count()), &arguments)
+    }
+
     /// `floor_amax`: of the rest of the tensor; a tensorwise scale must not be finer than the real one.
     fn cast_by_amax(&self, from: &Tensor, cast: OperandCast, floor_amax: f32) -> Result<Cast, CudaError> {
         let (rows, cols) = (from.rows_u32(), from.cols_u32());

@@ -7,7 +7,7 @@ use loka_kernels::probing::{ErrorSums, HISTOGRAM_BINS, TailSource};
 use crate::{
     engine::{Drawn, EngineError, Way},
     model::{Format, Gemm, GemmNumerics, GemmShape, OperandCast, kernel},
-    numerics::{DrawStats, Whole},
+    numerics::{DrawStats, Whole, flushed_share},
 };
 
 use super::{
@@ -27,6 +27,8 @@ pub(super) const WIDE_ELEMENTS: usize = 1 << 25;
 
 // One numerics' place among a draw's results.
 const BLOCK_AT: usize = 64;
+/// Elements of the left operand that are not zero, and those that its cast made zero.
+const FLUSHED_AT: usize = 80;
 const LOSS_AT: usize = 96;
 const HISTOGRAM_AT: usize = 128;
 const SLOT: usize = (HISTOGRAM_AT + 4 * HISTOGRAM_BINS).next_multiple_of(128);
@@ -92,7 +94,8 @@ impl RightOperand for Right {
 /// wgrad's right operand: input columns, new in each draw.
 pub(super) struct RightColumns {
     pub right: Right,
-    pub x_rest: f32,
+    /// Of x beside these columns.
+    pub whole: Whole,
 }
 
 impl RightOperand for RightColumns {
@@ -101,12 +104,10 @@ impl RightOperand for RightColumns {
     }
 
     fn cast(&mut self, lane: &Lane, cast: OperandCast) -> Result<&Cast, CudaError> {
-        let Right { source, casts, .. } = &mut self.right;
+        let (Right { source, casts, .. }, whole) = (&mut self.right, self.whole);
         match casts.entry(cast) {
             std::collections::btree_map::Entry::Occupied(done) => Ok(done.into_mut()),
-            std::collections::btree_map::Entry::Vacant(place) => {
-                Ok(place.insert(lane.cast(source, cast, Whole::from(Some(self.x_rest)))?))
-            }
+            std::collections::btree_map::Entry::Vacant(place) => Ok(place.insert(lane.cast(source, cast, whole)?)),
         }
     }
 
@@ -184,7 +185,7 @@ pub(super) fn run_all(
         }
     }
     let bytes = lane.stream.download(&results)?;
-    let sums = bytes.chunks_exact(SLOT).map(|slot| stats_of(slot, rows, extras)).enumerate();
+    let sums = bytes.chunks_exact(SLOT).zip(ways).map(|(slot, way)| stats_of(slot, *way, rows, extras)).enumerate();
     Ok(sums.map(|(index, sums)| refused.remove(&index).map_or(Ok(sums), Err)).collect())
 }
 
@@ -228,6 +229,7 @@ fn native(
         *form = Some(lane.cast(&left.source, numerics.a, left.whole)?);
     }
     let Some(a) = form else { return Ok(()) };
+    lane.count_flushed(&left.source, a, slot + FLUSHED_AT as u64)?;
     let b = right.cast(lane, numerics.b)?;
     let is_bf16 = numerics.output == Format::Bf16;
     let output = lane.stream.alloc::<u8>(rows * cols * if is_bf16 { 2 } else { 4 })?;
@@ -315,7 +317,7 @@ impl<'a> BlockReference<'a> {
     }
 }
 
-fn stats_of(slot: &[u8], rows: usize, extras: &Extras<'_>) -> DrawStats {
+fn stats_of(slot: &[u8], way: Way, rows: usize, extras: &Extras<'_>) -> DrawStats {
     let f64_at = |at: usize| bytemuck::pod_read_unaligned::<f64>(&slot[at..at + 8]);
     let u64_at = |at: usize| bytemuck::pod_read_unaligned::<u64>(&slot[at..at + 8]);
     let histogram = slot[HISTOGRAM_AT..HISTOGRAM_AT + 4 * HISTOGRAM_BINS].chunks_exact(4);
@@ -328,6 +330,13 @@ fn stats_of(slot: &[u8], rows: usize, extras: &Extras<'_>) -> DrawStats {
         zeros: u64_at(40),
         tail_count: u64_at(48),
         histogram: histogram.map(bytemuck::pod_read_unaligned).collect(),
+        // A library keeps its codes to itself.
+        flushed: match way {
+            Way::Numerics(GemmNumerics { a: OperandCast { format: Format::E4m3 | Format::E5m2, .. }, .. }) => {
+                Some(flushed_share(u64_at(FLUSHED_AT), u64_at(FLUSHED_AT + 8)))
+            }
+            _ => None,
+        },
         block: extras.tail.map(|_| (f64_at(BLOCK_AT), f64_at(BLOCK_AT + 8))),
         loss_cost: extras
             .loss

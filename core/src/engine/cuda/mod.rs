@@ -120,7 +120,7 @@ impl CudaEngine {
         let external = self.external.get().ok_or("the user's libraries were not asked for (--libraries)")?;
         match external.kernel(kernel.name) {
             Some(WorkerKernel { available: false, reason: Some(reason), .. }) => Err(reason.clone()),
-            Some(_) => external.time(kernel, gemm, shape, options),
+            Some(_) => external.time(kernel, gemm, kernel.as_run(gemm, shape), options),
             None => Err(format!("no library here runs {}", kernel.name)),
         }
     }
@@ -143,6 +143,12 @@ impl CudaEngine {
         libraries.extend(self.external.get().map(|external| external.statuses()).unwrap_or_default());
         libraries
     }
+}
+
+/// The shape at which all of them can be timed beside each other: padded as the strictest asks.
+fn all_as_run(kernels: &[&'static Kernel], gemm: Gemm, shape: GemmShape) -> GemmShape {
+    let runs = kernels.iter().filter(|kernel| kernel.refuses(gemm, shape).is_none());
+    GemmShape { m: runs.map(|kernel| kernel.as_run(gemm, shape).m).max().unwrap_or(shape.m), ..shape }
 }
 
 /// The engine of this process, opened at the first call.
@@ -182,7 +188,7 @@ impl Engine for CudaEngine {
         if let Some(reason) = kernel.refuses(gemm, shape) {
             return Err(reason);
         }
-        site::supports(self, kernel, gemm, shape)
+        site::supports(self, kernel, gemm, kernel.as_run(gemm, shape))
     }
 
     fn way(&self, kernel: &Kernel, gemm: Gemm) -> Way {
@@ -206,7 +212,13 @@ impl Engine for CudaEngine {
     ) -> Result<Vec<KernelTiming>, EngineError> {
         self.device.bind()?;
         let (native, others): (Vec<_>, Vec<_>) = kernels.iter().copied().partition(|kernel| kernel.is_native());
-        let mut timed = time::time(self, &native, gemm, shape, options)?;
+        let as_run = all_as_run(&native, gemm, shape);
+        let mut timed = time::time(self, &native, gemm, as_run, options)?;
+        if as_run != shape {
+            for timing in timed.iter_mut().filter_map(|(_, timing)| timing.as_mut().ok()) {
+                timing.note += &format!("; m = {} padded to {}", shape.m, as_run.m);
+            }
+        }
         for kernel in others {
             timed.push((kernel.id(), self.time_library(kernel, gemm, shape, options)));
         }

@@ -21,7 +21,7 @@ use super::{
     norms::{TailPlaces, block_norm_hard_swish},
     product::{Compute, Operand, Product, Type},
     runner::Places,
-    static_gemm::cast_static,
+    static_gemm::{StaticCast, cast_codes, cast_static},
     stream::Buffer,
     tail::block_tail,
 };
@@ -45,6 +45,8 @@ struct Stored {
 struct CastBuffers {
     codes: Buffer<u8>,
     scales: Buffer<f32>,
+    /// By a static scale, of an operand that is read the other way round: the codes before they are turned.
+    straight: Option<Buffer<u8>>,
 }
 
 /// Everything that the kernels of one GEMM are timed on.
@@ -70,6 +72,8 @@ pub(super) struct Prepared {
     numerics: GemmNumerics,
     pub product: Product,
     weight: bool,
+    /// The left operand is cast on its way into the GEMM.
+    on_the_way: bool,
     /// BlockNorm and hard swish are part of it.
     pub has_tail: bool,
 }
@@ -90,6 +94,11 @@ impl Prepared {
             Granularity::None => "no casts".to_owned(),
             Granularity::Tensor => "casts: amax_tensor, cast_tensorwise".to_owned(),
             Granularity::Row => "casts: cast_rowwise, and cast_columnwise for transposed copies".to_owned(),
+            Granularity::Static if !self.on_the_way => {
+                let weight = if self.weight { "; of the weight: amax_tensor, cast_tensorwise" } else { "" };
+                let turned = if self.weight { "" } else { ", transpose_codes" };
+                format!("casts: cast_e4m3_static{turned}{weight}")
+            }
             Granularity::Static => {
                 "casts of the weight: cast_rowwise, cast_columnwise for a transposed copy".to_owned()
             }
@@ -142,11 +151,13 @@ impl Stored {
         };
         let sets = self.bf16.len();
         let buffers = (0..sets).map(|_| {
-            let buffers = CastBuffers { codes: lane.stream.alloc(count)?, scales: lane.stream.alloc(scales.max(4))? };
-            if cast.granularity == Granularity::Static {
-                lane.stream.write(&buffers.scales, &[STATIC_SCALE])?;
+            let is_static = cast.granularity == Granularity::Static;
+            let straight = (is_static && self.transposed).then(|| lane.stream.alloc(count)).transpose()?;
+            let (codes, scales) = (lane.stream.alloc(count)?, lane.stream.alloc(scales.max(4))?);
+            if is_static {
+                lane.stream.write(&scales, &[STATIC_SCALE])?;
             }
-            Ok(buffers)
+            Ok(CastBuffers { codes, scales, straight })
         });
         self.casts.insert(cast, buffers.collect::<Result<_, CudaError>>()?);
         if self.partials.is_empty() {
@@ -186,6 +197,25 @@ impl Stored {
             flags,
             ..CastOperand::default()
         }
+    }
+
+    /// Where a cast by a static scale reads and writes, and the operand of the transposition behind it; `None`: the
+    /// cast is another one.
+    fn static_cast(&self, cast: OperandCast, set: usize) -> Option<(StaticCast, CastOperand)> {
+        let buffers = self.casts.get(&cast).and_then(|sets| sets.get(set));
+        let buffers = buffers.filter(|_| cast.granularity == Granularity::Static)?;
+        let codes = buffers.straight.as_ref().unwrap_or(&buffers.codes).address();
+        let turned = match &buffers.straight {
+            Some(_) => CastOperand {
+                codes,
+                codes_t: buffers.codes.address(),
+                rows: self.rows as u32,
+                cols: self.cols as u32,
+                ..CastOperand::default()
+            },
+            None => CastOperand::default(),
+        };
+        Some((StaticCast { x: self.bf16[set].address(), scale: buffers.scales.address(), codes }, turned))
     }
 
     fn addresses(&self, cast: OperandCast, set: usize) -> (u64, u64) {
@@ -265,7 +295,13 @@ impl Operands {
             _ => Operand { transposed: stored.transposed, ..operand },
         };
         let product = Product { a: lies(plain.a, &self.a), b: lies(plain.b, &self.b), ..plain };
-        Ok(Prepared { numerics, product, weight: self.gemm != Gemm::Wgrad, has_tail: kernel.has_tail() })
+        Ok(Prepared {
+            numerics,
+            product,
+            weight: self.gemm != Gemm::Wgrad,
+            on_the_way: kernel.casts_on_the_way(),
+            has_tail: kernel.has_tail(),
+        })
     }
 
     pub fn places(&self, prepared: &Prepared, set: usize) -> Places {
@@ -285,9 +321,10 @@ impl Operands {
         buffers.map_or(Ok(()), |buffers| lane.stream.fill(&buffers.codes, 0xFF))
     }
 
-    /// Casts both operands of a set (training). One with a static scale is left to whoever multiplies.
+    /// Casts both operands of a set (training). One that is cast on its way in is left to whoever multiplies.
     pub fn cast_both(&self, lane: &Lane, prepared: &Prepared, set: usize) -> Result<(), CudaError> {
         let GemmNumerics { a, b, .. } = prepared.numerics;
+        self.cast_by_static_scales(lane, prepared, set)?;
         let of = if a.granularity == Granularity::Static { b } else { a };
         self.cast(lane, [self.a.cast_operand(a, set), self.b.cast_operand(b, set)], of)
     }
@@ -301,7 +338,31 @@ impl Operands {
     /// Casts the left operand of a set: the weight was cast before (inference).
     pub fn cast_left(&self, lane: &Lane, prepared: &Prepared, set: usize) -> Result<(), CudaError> {
         let cast = prepared.numerics.a;
+        self.cast_by_static_scales(lane, prepared, set)?;
         self.cast(lane, [self.a.cast_operand(cast, set), CastOperand::default()], cast)
+    }
+
+    /// Every operand whose scale is known beforehand and that the GEMM takes as codes: a pass each, and one more where
+    /// they are read the other way round.
+    fn cast_by_static_scales(&self, lane: &Lane, prepared: &Prepared, set: usize) -> Result<(), CudaError> {
+        if prepared.on_the_way {
+            return Ok(());
+        }
+        let GemmNumerics { a, b, .. } = prepared.numerics;
+        let mut turned = [CastOperand::default(); 2];
+        for ((stored, cast), turned) in [(&self.a, a), (&self.b, b)].into_iter().zip(&mut turned) {
+            if let Some((at, operand)) = stored.static_cast(cast, set) {
+                let count = stored.rows * stored.cols;
+                cast_codes(&lane.stream, &lane.kernels, count, at, self.saturated.address())?;
+                *turned = operand;
+            }
+        }
+        if turned.iter().all(|operand| operand.codes_t == 0) {
+            return Ok(());
+        }
+        let grid = casts::transpose_codes(&mut turned);
+        let [a, b] = turned;
+        lane.stream.launch(lane.kernels.get("transpose_codes")?, grid, &Arguments::new().structure(a).structure(b))
     }
 
     fn cast(&self, lane: &Lane, mut operands: [CastOperand; 2], cast: OperandCast) -> Result<(), CudaError> {

@@ -10,14 +10,14 @@ use crate::{
     engine::{Drawn, EngineError, SiteEngine, SiteJob, Way},
     model::{Gemm, GemmShape, Kernel, Site},
     mods::modified_tail,
-    numerics::{Whole, rng::Rng},
+    numerics::{Whole, cast::BLOCK, rng::Rng},
 };
 
 use super::{
     CudaEngine, CudaError,
     budget::Share,
     external::External,
-    lane::Lane,
+    lane::{Lane, Tensor},
     loss::DeviceLoss,
     measure::{Extras, Left, Right, RightColumns, WIDE_ELEMENTS, run_all},
     product::Product,
@@ -83,12 +83,26 @@ impl CudaSite {
     fn rows_of_draw(&self) -> usize {
         let site = &self.job.stats.site;
         let most = (MOST_ELEMENTS / site.k.max(site.n).max(1)).max(16);
-        if site.m <= most { site.m } else { most / 16 * 16 }
+        if site.m > most {
+            return most / 16 * 16;
+        }
+        // Any rows are a fair part of the batch; these suit every kernel.
+        match site.m {
+            odd if odd.is_multiple_of(16) || odd < 16 => odd,
+            odd if odd < BLOCK => odd / 16 * 16,
+            odd => odd / BLOCK * BLOCK,
+        }
     }
 
     /// What is known of the left operand of fprop or dgrad beside the rows that are drawn.
     fn whole(&self, gemm: Gemm, rest_amax: f32) -> Whole {
         Whole { amax: Some(rest_amax), static_scale: self.job.scales.of(gemm).ok().map(|known| known.scale) }
+    }
+
+    /// The same of wgrad's right operand.
+    fn whole_of_input(&self, rest_amax: f32) -> Whole {
+        let known = self.job.scales.of_right(Gemm::Wgrad).ok();
+        Whole { amax: Some(rest_amax), static_scale: known.map(|known| known.scale) }
     }
 
     /// fprop and dgrad: rows against the weight.
@@ -166,12 +180,13 @@ impl CudaSite {
         let rest = |share: f64| (m as f64 * (1.0 - share)).round() as usize;
         let x_rest = self.input.amax_of(rest(shares.0), &mut rng);
         let dy_rest = gradients.amax_of(rest(shares.1), &mut rng);
-        let left = Left { source: self.lane.transpose(&dy)?, whole: Whole::from(Some(dy_rest)) };
+        let (x, dy) = (padded(&self.lane, x)?, padded(&self.lane, dy)?);
+        let left = Left { source: self.lane.transpose(&dy)?, whole: self.whole(Gemm::Wgrad, dy_rest) };
         let source = self.lane.transpose(&x)?;
         drop((x, dy));
         let mut right = RightColumns {
             right: Right { gemm: Gemm::Wgrad, draw, source, casts: BTreeMap::new(), wide: None },
-            x_rest,
+            whole: self.whole_of_input(x_rest),
         };
         let extras = Extras { loss: None, tail: None, external: self.external.as_deref(), gemm: Gemm::Wgrad };
         run_all(&mut self.lane, &left, &mut right, ways, &extras)
@@ -219,6 +234,17 @@ impl SiteEngine for CudaSite {
     }
 }
 
+/// With rows of zeros to whole blocks of 128, which is what every kernel takes along the reduced dimension.
+fn padded(lane: &Lane, from: Tensor) -> Result<Tensor, CudaError> {
+    let rows = from.rows.next_multiple_of(BLOCK);
+    if rows == from.rows {
+        return Ok(from);
+    }
+    let to = Tensor { data: lane.stream.zeros(rows * from.cols)?, rows, cols: from.cols };
+    lane.stream.copy(&from.data, &to.data)?;
+    Ok(to)
+}
+
 /// Bytes that a site takes at most, roughly: operands and outputs in FP32, FP64 and as codes.
 fn bytes_wanted(job: &SiteJob) -> u64 {
     let site = &job.stats.site;
@@ -237,7 +263,7 @@ pub(super) fn supports(engine: &CudaEngine, kernel: &Kernel, gemm: Gemm, shape: 
     let (rows, reduced, cols) = shape.rows_reduced_cols(gemm);
     let numerics = kernel.numerics(gemm);
     let product = Product::of(numerics, rows, cols, reduced);
-    if kernel.is_static() {
+    if kernel.casts_on_the_way() {
         super::static_gemm::static_sizes(&engine.device, Product::as_cast(numerics, rows, cols, reduced))?;
     } else if kernel.is_own() {
         super::gemm::suited(&engine.device, product)?;

@@ -107,9 +107,33 @@ impl StaticGemm {
 
 /// `count` elements of BF16 at `x` become codes at `operands.a`, by the scale at `operands.a_scales`.
 pub(super) fn cast_static(stream: &Stream, kernels: &Kernels, count: usize, at: Places) -> Result<(), CudaError> {
+    cast_codes(
+        stream,
+        kernels,
+        count,
+        StaticCast { x: at.x, scale: at.operands.a_scales, codes: at.operands.a },
+        at.saturated,
+    )
+}
+
+/// Where a tensor in BF16, its scale and its codes lie.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StaticCast {
+    pub x: u64,
+    pub scale: u64,
+    pub codes: u64,
+}
+
+/// `saturated`: a count that is added to.
+pub(super) fn cast_codes(
+    stream: &Stream,
+    kernels: &Kernels,
+    count: usize,
+    at: StaticCast,
+    saturated: u64,
+) -> Result<(), CudaError> {
     let count = count as u64;
-    let arguments =
-        Arguments::new().value(at.x).value(at.operands.a_scales).value(at.operands.a).value(at.saturated).value(count);
+    let arguments = Arguments::new().value(at.x).value(at.scale).value(at.codes).value(saturated).value(count);
     let grid = casts::cast_e4m3_static(count, stream.device.multiprocessors);
     stream.launch(kernels.get("cast_e4m3_static")?, grid, &arguments)
 }

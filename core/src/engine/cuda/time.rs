@@ -158,7 +158,7 @@ fn runner(
     let (device, kernels, product) = (&engine.device, &engine.kernels, prepared.product);
     Ok(if kernel.has_tail() {
         Runner::Block(OwnBlock::new(device, kernels, product, STORE_H)?)
-    } else if kernel.is_static() {
+    } else if kernel.casts_on_the_way() {
         Runner::Static(StaticGemm::new(device, kernels, product)?)
     } else if kernel.is_own() {
         Runner::Own(OwnGemm::new(device, kernels, product)?)

@@ -27,15 +27,15 @@ use std::{
 
 use serde::de::DeserializeOwned;
 
-use crate::model::{Gemm, GemmShape, KernelId};
+use crate::model::{Gemm, GemmShape, KernelId, Runtime};
 
 pub use error::WorkerError;
 pub use handle::{Dtype, Handle};
-pub use protocol::{PROTOCOL_VERSION, TimeOptions, WorkerHello, WorkerKernel, WorkerRun, WorkerTiming};
+pub use protocol::{PROTOCOL_VERSION, TimeOptions, WorkerHello, WorkerKernel, WorkerRun, WorkerSite, WorkerTiming};
 
 use package::Package;
 use process::Process;
-use protocol::{Ask, Case, Released, decode, encode};
+use protocol::{Ask, Case, Released, WorkerSites, decode, encode};
 
 /// How often a worker that ended is started again. A library that kills it every time must not hold
 /// up a run of thousands of rows.
@@ -48,7 +48,7 @@ pub struct WorkerConfig {
     pub python: PathBuf,
     /// For every request but `time`. The first loads PyTorch and whatever libraries there are.
     pub timeout: Duration,
-    /// For `time`, which compiles.
+    /// For `time` and `sites`, which compile.
     pub time_timeout: Duration,
     /// The GPU, by CUDA's ordinal; `None`: PyTorch's first.
     pub device: Option<u32>,
@@ -172,6 +172,23 @@ impl Worker {
         self.ask(&Ask::Time { case: Case::new(kernel, gemm, shape), options })
     }
 
+    /// Times whole sites of one shape: a linear by each three kernels in a compiled model, BF16 interleaved. Three
+    /// that fail are an entry with its reason. `emulate`: on the CPU, for tests.
+    ///
+    /// # Errors
+    /// [`WorkerError::Refused`] without PyTorch or a GPU; else the process failed.
+    pub fn sites(
+        &mut self,
+        shape: GemmShape,
+        runtime: Runtime,
+        triples: &[[KernelId; 3]],
+        options: &TimeOptions,
+        emulate: bool,
+    ) -> Result<Vec<WorkerSite>, WorkerError> {
+        let found: WorkerSites = self.ask(&Ask::Sites { shape, runtime, triples, options, emulate })?;
+        Ok(found.rows)
+    }
+
     /// Closes every allocation that handles opened there; gives how many. Do it before freeing them: the
     /// driver may give a freed allocation's handle to the next one. A process that ended has none open.
     ///
@@ -214,7 +231,11 @@ impl Worker {
         let id = self.next_id;
         self.next_id += 1;
         let line = encode(id, ask)?;
-        let timeout = if matches!(ask, Ask::Time { .. }) { self.config.time_timeout } else { self.config.timeout };
+        let timeout = if matches!(ask, Ask::Time { .. } | Ask::Sites { .. }) {
+            self.config.time_timeout
+        } else {
+            self.config.timeout
+        };
         let Some(process) = self.process.as_mut() else {
             return Err(WorkerError::Refused { reason: "the worker is not running".to_owned() });
         };

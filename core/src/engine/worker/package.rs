@@ -9,27 +9,9 @@ use tempfile::TempDir;
 
 use super::WorkerError;
 
-macro_rules! python {
-    ($($path:literal),* $(,)?) => {
-        &[$(($path, include_str!(concat!("../../../../python/", $path)))),*]
-    };
-}
-
-/// Every file of the package that the worker needs: (path, text).
-const FILES: &[(&str, &str)] = python![
-    "loka/__init__.py",
-    "loka/worker/__init__.py",
-    "loka/worker/__main__.py",
-    "loka/worker/memory.py",
-    "loka/worker/protocol.py",
-    "loka/worker/timing.py",
-    "loka/worker/adapters/__init__.py",
-    "loka/worker/adapters/deepgemm.py",
-    "loka/worker/adapters/fbgemm.py",
-    "loka/worker/adapters/pytorch.py",
-    "loka/worker/adapters/torchao.py",
-    "loka/worker/adapters/transformer_engine.py",
-];
+/// Every file of the Python package: (path, text). All of it: sites are timed as `loka.apply` runs them. Listed by
+/// `build.rs`.
+const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/python_files.rs"));
 
 /// The package on disk, in a folder of its own: two versions of LoKA never share one. Removed on drop.
 #[derive(Debug)]
@@ -80,17 +62,17 @@ mod tests {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 python_files(&path, into);
-            } else if path.extension().is_some_and(|extension| extension == "py") {
+            } else if path.extension().is_some_and(|extension| extension == "py" || extension == "json") {
                 into.insert(path);
             }
         }
     }
 
     #[test]
-    fn every_file_of_the_worker_is_carried() {
+    fn every_file_of_the_package_is_carried() {
         let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../python");
-        let mut found = BTreeSet::from([python.join("loka/__init__.py")]);
-        python_files(&python.join("loka/worker"), &mut found);
+        let mut found = BTreeSet::new();
+        python_files(&python.join("loka"), &mut found);
         let carried: BTreeSet<_> = FILES.iter().map(|(path, _)| python.join(path)).collect();
         assert_eq!(found, carried);
     }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::model::{Gemm, GemmShape, KernelId};
+use crate::model::{Gemm, GemmShape, KernelId, Runtime};
 
 use super::{Handle, WorkerError, error::one_line};
 
@@ -73,6 +73,24 @@ pub struct WorkerTiming {
     pub note: String,
 }
 
+/// One site by three kernels: raw samples, each in microseconds a step, and of BF16 in the same rounds.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct WorkerSite {
+    pub kernels: [KernelId; 3],
+    #[serde(default)]
+    pub site_us: Vec<f64>,
+    #[serde(default)]
+    pub bf16_us: Vec<f64>,
+    /// Why it was not timed.
+    #[serde(default)]
+    pub reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct WorkerSites {
+    pub rows: Vec<WorkerSite>,
+}
+
 #[derive(Deserialize)]
 pub(super) struct Released {
     pub released: u64,
@@ -117,6 +135,15 @@ pub(super) enum Ask<'a> {
         #[serde(flatten)]
         options: &'a TimeOptions,
     },
+    Sites {
+        #[serde(flatten)]
+        shape: GemmShape,
+        runtime: Runtime,
+        triples: &'a [[KernelId; 3]],
+        #[serde(flatten)]
+        options: &'a TimeOptions,
+        emulate: bool,
+    },
     Release,
 }
 
@@ -127,6 +154,7 @@ impl Ask<'_> {
             Self::Describe { .. } => "describe",
             Self::Run { .. } => "run",
             Self::Time { .. } => "time",
+            Self::Sites { .. } => "sites",
             Self::Release => "release",
         }
     }
@@ -198,6 +226,16 @@ mod tests {
             found,
             serde_json::json!({"id": 7, "do": "time", "kernel": "torchao/rowwise", "gemm": "dgrad", "m": 2, "k": 3,
                 "n": 4, "samples": 30, "l2_bytes": 62_914_560, "target_us": 200})
+        );
+        let triples = [[kernel.clone(), KernelId::new("cublaslt/bf16"), kernel.clone()]];
+        let shape = GemmShape { m: 2, k: 3, n: 4 };
+        let sites = Ask::Sites { shape, runtime: Runtime::Graph, triples: &triples, options: &options, emulate: true };
+        let found: serde_json::Value = serde_json::from_slice(&encode(9, &sites).unwrap()).unwrap();
+        assert_eq!(
+            found,
+            serde_json::json!({"id": 9, "do": "sites", "m": 2, "k": 3, "n": 4, "runtime": "graph", "samples": 30,
+                "triples": [["torchao/rowwise", "cublaslt/bf16", "torchao/rowwise"]], "l2_bytes": 62_914_560,
+                "target_us": 200, "emulate": true})
         );
         let line = encode(8, &Ask::Release).unwrap();
         assert_eq!(line, b"{\"id\":8,\"do\":\"release\"}\n");

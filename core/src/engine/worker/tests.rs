@@ -52,6 +52,17 @@ fn answers_come_through() {
 }
 
 #[test]
+fn sites_come_with_samples_or_a_reason() {
+    let (worker, _folder) = double("fine");
+    let bf16 = KernelId::new("cublaslt/bf16");
+    let triples = [[rowwise(), bf16.clone(), bf16.clone()], [rowwise(), rowwise(), bf16]];
+    let options = TimeOptions::default();
+    let rows = worker.unwrap().sites(SHAPE, Runtime::Launched, &triples, &options, true).unwrap();
+    assert_eq!((&rows[0].kernels, &rows[0].site_us, &rows[0].reason), (&triples[0], &vec![3.0, 1.0, 2.0], &None));
+    assert_eq!((rows[1].bf16_us.len(), rows[1].reason.as_deref()), (0, Some("out of memory")));
+}
+
+#[test]
 fn a_missing_python_is_named() {
     for python in ["no-such-python-here", "/no/such/python3"] {
         let error = Worker::start(WorkerConfig::new(python)).unwrap_err();

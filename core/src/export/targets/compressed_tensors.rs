@@ -60,7 +60,7 @@ fn target(name: &str, classes: &BTreeSet<&str>) -> String {
 fn group(scheme: Scheme) -> Option<Value> {
     let float = |strategy: &str, is_dynamic: bool| json!({"num_bits": 8, "type": "float", "strategy": strategy, "symmetric": true, "dynamic": is_dynamic});
     let (mut weights, mut inputs) = match scheme {
-        Scheme::High | Scheme::Static => return None,
+        Scheme::High | Scheme::Delayed | Scheme::DelayedGradient | Scheme::Static => return None,
         Scheme::Tensor => (float("tensor", false), float("tensor", true)),
         Scheme::Row => (float("channel", false), float("token", true)),
         Scheme::Block => (float("block", false), float("group", true)),

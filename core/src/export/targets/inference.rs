@@ -61,7 +61,8 @@ fn scheme(site: &Site<'_>, can: &Abilities<'_>, losses: &mut Losses) -> Scheme {
     let scheme = wanted.scheme.nearest(can.schemes);
     let fast = can.fast.map_or(wanted.fast, |fast| fast(scheme));
     numeric_losses(losses, site.name(), wanted, Wanted { scheme, power_of_two: false, fast, ..wanted });
-    if can.calibrated.contains(&scheme) {
+    // A scale that the plan knows beforehand is as good as calibrated.
+    if can.calibrated.contains(&scheme) && wanted.scheme != Scheme::Delayed {
         let text = "activations have scales from a calibration, in the plan from each batch";
         losses.add(LossKind::Scales, text, site.name());
     }

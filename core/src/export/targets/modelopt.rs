@@ -46,7 +46,7 @@ const QUANTIZERS: [&str; 2] = ["weight_quantizer", "input_quantizer"];
 /// Of the weight and of the activations.
 fn configs(scheme: Scheme) -> Option<[&'static str; 2]> {
     match scheme {
-        Scheme::High | Scheme::Static => None,
+        Scheme::High | Scheme::Delayed | Scheme::DelayedGradient | Scheme::Static => None,
         Scheme::Tensor => Some(["{num_bits: e4m3, axis: null}", "{num_bits: e4m3, axis: null}"]),
         Scheme::Row => Some(["{num_bits: e4m3, axis: 0}", "{num_bits: e4m3, type: dynamic, block_sizes: {-1: null}}"]),
         Scheme::Block => Some([

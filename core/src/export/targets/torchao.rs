@@ -109,7 +109,7 @@ fn gemms(actual: &[Wanted; 3]) -> Gemms {
             Scheme::Tensor => "tensorwise",
             Scheme::Row if wanted.coarse_weight => "rowwise x tensorwise",
             Scheme::Row => "rowwise",
-            Scheme::High | Scheme::Static | Scheme::Block => OFF,
+            Scheme::High | Scheme::Delayed | Scheme::DelayedGradient | Scheme::Static | Scheme::Block => OFF,
         }
         .to_owned()
     };

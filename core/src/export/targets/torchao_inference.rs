@@ -42,7 +42,7 @@ fn key(name: &str) -> String {
 fn config(scheme: Scheme) -> Value {
     let granularity = |kind: &str, data: Value| json!({"_type": kind, "_version": 1, "_data": data});
     let (activation, weight) = match scheme {
-        Scheme::High | Scheme::Static => return Value::Null,
+        Scheme::High | Scheme::Delayed | Scheme::DelayedGradient | Scheme::Static => return Value::Null,
         Scheme::Tensor => (granularity("PerTensor", json!({})), granularity("PerTensor", json!({}))),
         Scheme::Row => (granularity("PerRow", json!({"dim": -1})), granularity("PerRow", json!({"dim": -1}))),
         Scheme::Block => (

@@ -6,8 +6,8 @@ use crate::{
         Overrides,
         testing::{block, fed, results, row, with_codes},
     },
-    model::{Results, SiteMods},
-    plan::{build, check, diff},
+    model::{Results, Runtime, SiteMods},
+    plan::{build_for, check, diff},
 };
 
 const SCALE: f32 = 0.0625;
@@ -22,7 +22,9 @@ fn made() -> Results {
 }
 
 fn plan_of(results: &Results) -> Plan {
-    build(results, &Policy::paper(), &SiteMods::default(), &Overrides::new(), "p", "2026-11-20T00:00:00Z").unwrap().plan
+    let named = ("p", "2026-11-20T00:00:00Z");
+    let overrides = Overrides::new();
+    build_for(Runtime::Graph, results, &Policy::paper(), &SiteMods::default(), &overrides, named).unwrap().plan
 }
 
 fn messages(plan: &Plan, results: &Results) -> Vec<String> {

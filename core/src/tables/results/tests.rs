@@ -21,6 +21,7 @@ fn some_results() -> Results {
     modified.latency.tail_us = Some(12.5);
     modified.latency.cached_us = Some(9.75);
     modified.static_scale = Some(StaticScale { scale: 2f32.powi(-30), saturation: 3.7e-5 });
+    modified.flushed = Some(0.125);
     modified.seed = u64::MAX - 1;
     if let Some(error) = &mut modified.error {
         error.mere.hi = f64::INFINITY;
@@ -72,7 +73,8 @@ fn the_columns_are_the_contracts_then_ours() {
     let contract = "site gemm kernel library recipe mods m k n supported reason draws zeros_skipped mere mere_lo mere_hi rel_l2 rel_l2_lo \
                     rel_l2_hi sqnr_db median_rel max_abs block_rel_l2 block_rel_l2_lo block_rel_l2_hi loss_cost loss_cost_lo loss_cost_hi \
                     latency_us latency_lo_us latency_hi_us gemm_us cast_us baseline_us speedup latency_source engine device seed sampler \
-                    heldout_rows heldout_rel_l2 heldout_mere tail_us latency_note static_scale saturation cached_us";
+                    heldout_rows heldout_rel_l2 heldout_mere tail_us latency_note static_scale saturation cached_us \
+                    flushed";
     assert_eq!(names.join(" "), contract);
     assert_eq!(table.text("mods").unwrap()[0], Some("block_norm+no_bias"));
 }
@@ -81,9 +83,9 @@ fn the_columns_are_the_contracts_then_ours() {
 fn a_file_from_before_static_scales_is_read() {
     let mut results = some_results();
     for row in &mut results.rows {
-        (row.static_scale, row.latency.cached_us) = (None, None);
+        (row.static_scale, row.latency.cached_us, row.flushed) = (None, None, None);
     }
-    let later = ["static_scale", "saturation", "cached_us"];
+    let later = ["static_scale", "saturation", "cached_us", "flushed"];
     let drop = |frame: &mut polars::prelude::DataFrame| later.iter().for_each(|name| drop_column(frame, name));
     let (_folder, path) = rewritten(drop, None, polars::prelude::ParquetCompression::default());
     let read = read_results(&path).unwrap();
@@ -111,6 +113,8 @@ fn impossible_values_are_refused_with_their_row() {
         change(&mut results.rows[0]);
         refusal(&results)
     };
+    assert_eq!(with(|row| row.flushed = Some(1.5)), "row 1: flushed is 1.5, above 1");
+    assert_eq!(with(|row| row.flushed = Some(-0.5)), "row 1: flushed is -0.5, it must be at least 0");
     assert_eq!(with(|row| row.shape.m = 0), "row 1: m is 0, it must be at least 1");
     assert_eq!(with(|row| row.latency.latency_us = Some(-2.0)), "row 1: latency_us is -2, it must be at least 0");
     assert_eq!(

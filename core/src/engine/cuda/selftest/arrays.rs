@@ -6,7 +6,10 @@ use loka_kernels::{
     probing,
 };
 
-use crate::{model::Matrix, numerics::round};
+use crate::{
+    model::{Format, Matrix},
+    numerics::round,
+};
 
 use super::{
     super::{CudaError, arguments::Arguments, lane::Lane},
@@ -14,6 +17,7 @@ use super::{
     guarded::{Guarded, same, same_floats},
     inputs::{Kind, normals},
     launch,
+    reference::encode,
 };
 
 pub(super) fn check(suite: &mut Suite<'_>) -> Result<(), CudaError> {
@@ -37,6 +41,7 @@ pub(super) fn check(suite: &mut Suite<'_>) -> Result<(), CudaError> {
             let of = format!("[{count}], {}{}", kind.name(), if offset > 0 { ", unaligned" } else { "" });
             suite.check(format!("round_bf16 {of}"), |lane| round_bf16(lane, kind, count, offset))?;
             suite.check(format!("round_tf32 {of}"), |lane| round_tf32(lane, kind, count, offset))?;
+            suite.check(format!("count_flushed {of}"), |lane| count_flushed(lane, kind, count, offset))?;
         }
         suite.check(format!("f64_to_f32 [1003], {}", kind.name()), |lane| f64_to_f32(lane, kind))?;
     }
@@ -159,6 +164,30 @@ fn round_tf32(lane: &Lane, kind: Kind, count: usize, offset: usize) -> Outcome {
     let values = kind.values(count);
     let wanted: Vec<f32> = values.iter().map(|value| round::tf32(*value)).collect();
     converted(lane, "round_tf32", &values, offset, |out: &[f32]| same_floats("TF32", out, &wanted))
+}
+
+/// By a scale at which some of most kinds are lost, in both formats.
+fn count_flushed(lane: &Lane, kind: Kind, count: usize, offset: usize) -> Outcome {
+    let values = kind.values(count);
+    for (format, scale) in [(Format::E4m3, 16.0), (Format::E5m2, 4096.0)] {
+        let codes: Vec<u8> = values.iter().map(|value| encode(format, value / scale)).collect();
+        let nonzero = values.iter().filter(|value| **value != 0.0).count() as u64;
+        let flushed = values.iter().zip(&codes).filter(|(value, code)| **value != 0.0 && **code & 0x7F == 0).count();
+        for poison in POISONS {
+            let source = Guarded::holding(lane, &values, offset, poison)?;
+            let codes = Guarded::holding(lane, &codes, offset, poison)?;
+            // Counts are added to what was there.
+            let counts = Guarded::holding(lane, &[5u64, 7], 0, poison)?;
+            let arguments = Arguments::new()
+                .value(source.address())
+                .value(codes.address())
+                .value(counts.address())
+                .value(count as u64);
+            launch(lane, "count_flushed", probing::elements(count as u64), &arguments)?;
+            same("counts", &counts.read::<u64>(lane)?, &[5 + nonzero, 7 + flushed as u64])?;
+        }
+    }
+    Ok(())
 }
 
 fn f64_to_f32(lane: &Lane, kind: Kind) -> Outcome {

@@ -7,6 +7,7 @@
 mod arrays;
 mod blocks;
 mod casts;
+mod delayed;
 mod engines;
 mod gemms;
 mod guarded;
@@ -63,6 +64,7 @@ pub fn selftest(engine: &CudaEngine, wanted: &Wanted, sink: &mut dyn FnMut(Check
         return Ok(());
     }
     products::check(&mut suite)?;
+    delayed::check(&mut suite)?;
     models::check(&mut suite)?;
     engines::check(&mut suite)
 }

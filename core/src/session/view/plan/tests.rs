@@ -8,7 +8,7 @@ use crate::{
         Policy,
         testing::{block, fed, results, row, with_codes, with_gemm_us},
     },
-    model::{KernelId, ModKind, ResultRow, Results, SiteId, baseline_kernel},
+    model::{KernelId, ModKind, ResultRow, Results, Runtime, SiteId, baseline_kernel},
     plan::{Cause, build},
     session::{Command, Event, Session},
 };
@@ -71,6 +71,7 @@ fn lines_add_up_to_the_totals_also_with_chains() {
         with_codes(row("b", Gemm::Fprop, "loka/fp8-static+fast", 0.1, Some(0.98), 0.0), 0.0625, 98.0, 60.0),
     ];
     let mut session = opened_with(fed(results(&["a", "b"], rows), &[("a", &["b"])]));
+    session.command(Command::SetRuntime { runtime: Runtime::Graph }).unwrap();
     let (plan, table) = table(&mut session);
     let totals = plan.decided.as_ref().unwrap().totals;
     assert!((table.saved_us - (totals.baseline_us - totals.planned_us)).abs() < 1e-9, "{totals:?}");

@@ -105,7 +105,7 @@ fn over_budget(
 fn tree<'a>(session: &'a Session, id: &SiteId) -> Vec<&'a Site> {
     let Some(at) = session.index().at(id) else { return Vec::new() };
     let groups: Vec<[Group; 3]> = session.sites().iter().map(|site| groups(session, site)).collect();
-    let links = Links::of(&groups);
+    let links = Links::of(&groups, session.document.runtime);
     links.tree(links.root_of(at)).into_iter().filter_map(|at| session.sites().get(at)).collect()
 }
 
@@ -123,5 +123,5 @@ fn alone(session: &Session, sites: &[&Site], policy: &Policy, overrides: &Overri
         .filter(|((of, gemm), wanted)| sites.iter().any(|site| site.id == *of) && has_row(of, *gemm, &wanted.kernel));
     let here: Overrides = here.map(|(key, wanted)| (key.clone(), wanted.clone())).collect();
     let groups = sites.iter().flat_map(|site| groups(session, site)).collect();
-    dispatch(&Candidates { groups }, policy, &here, loss).ok()
+    dispatch(&Candidates { groups, target: session.target() }, policy, &here, loss).ok()
 }

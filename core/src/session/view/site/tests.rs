@@ -8,7 +8,7 @@ use crate::{
         Policy,
         testing::{block, fed, results, row, unsupported, with_codes, with_gemm_us},
     },
-    model::{ErrorSummary, Fidelity, Latency, Safety, TailOp},
+    model::{ErrorSummary, Fidelity, Latency, Runtime, Safety, TailOp},
     session::{Command, Event},
 };
 
@@ -195,6 +195,7 @@ fn a_chain_is_seen_from_both_ends_and_an_override_weighs_all_of_it() {
     let results = fed(results(&["a", "b"], rows), &[("a", &["b"])]);
     let mut session = Session::default();
     session.event(Event::ResultsOpened { path: "made.results.parquet".to_owned(), results: Box::new(results) });
+    session.command(Command::SetRuntime { runtime: Runtime::Graph }).unwrap();
     let plan = PlanView::of(&session.snapshot().unwrap());
     let seen = |id: &str| SiteView::of(&session, &plan, &SiteId::new(id), Metric::Mere).unwrap();
     let stored = seen("a").chain.unwrap().stores.unwrap();

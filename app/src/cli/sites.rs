@@ -1,0 +1,83 @@
+//! Times of whole sites for `loka bench --sites` and `loka probe`: through a Python with PyTorch and a GPU.
+
+use std::path::Path;
+
+use loka_core::{
+    bench::{MIN_SITE_SAMPLES, SiteMeasurement, measure_sites, site_families, site_triples},
+    engine::{
+        Control, EngineStatus,
+        worker::{TimeOptions, Worker, WorkerConfig},
+    },
+    model::{GemmShape, Kernel, Runtime, SiteTimes},
+};
+
+use crate::{files, probing};
+
+use super::output;
+
+/// Times the sites of these shapes, progress on stderr. `named`: kernels to time beside the usual ones.
+///
+/// # Errors
+/// No Python, no PyTorch, no GPU: in one line.
+pub fn time(
+    python: &Path,
+    shapes: &[GemmShape],
+    runtime: Runtime,
+    named: &[&'static Kernel],
+    samples: u32,
+) -> anyhow::Result<SiteTimes> {
+    let mut worker = Worker::start(WorkerConfig::new(python))?;
+    let hello = worker.hello().clone();
+    let Some(device) = hello.device else {
+        let torch = hello.torch.map_or("it has no PyTorch".to_owned(), |torch| format!("PyTorch {torch} finds no GPU"));
+        anyhow::bail!("sites are timed by a Python with PyTorch and a GPU: {torch}: {}", python.display());
+    };
+    let cuda = hello.cuda.map_or_else(String::new, |cuda| format!(" (CUDA {cuda})"));
+    let versions = format!("PyTorch {}{cuda}, loka {}", hello.torch.unwrap_or_default(), env!("CARGO_PKG_VERSION"));
+    let triples = site_triples(&site_families(named), runtime);
+    let options = TimeOptions { samples: samples.max(MIN_SITE_SAMPLES), target_us: 2000, ..TimeOptions::default() };
+    let what = SiteMeasurement { shapes, runtime, triples: &triples, options, emulate: false };
+    let mut rows = Vec::new();
+    let ended = measure_sites(&mut worker, &what, &Control::new(), &mut |row, done, of| {
+        rows.push(row);
+        output::progress(&format!("timing {done} of {of} sites ({runtime})"));
+    });
+    output::progress_done();
+    if let Err(error) = ended {
+        anyhow::ensure!(!rows.is_empty(), "{error}");
+        output::note(&format!("warning: {error}; {} finished sites are kept", rows.len()));
+    }
+    Ok(SiteTimes { device, driver: driver(), versions, recorded_at: probing::now_rfc3339(), rows })
+}
+
+/// As the CUDA engine has it; empty where it does not run.
+fn driver() -> String {
+    let cuda = |status: &EngineStatus| status.name == "cuda" && status.problem.is_none();
+    let found = loka_core::engine::statuses().into_iter().find(cuda);
+    found.map_or_else(String::new, |status| status.driver)
+}
+
+/// Reads a table of `loka bench --sites`; the error ends with the file.
+pub fn read(path: &Path) -> anyhow::Result<SiteTimes> {
+    SiteTimes::from_json(&files::read_text(path)?).map_err(|error| anyhow::anyhow!("{error}: {}", path.display()))
+}
+
+/// One table of all that there are; what comes later counts.
+pub fn merged(tables: impl IntoIterator<Item = SiteTimes>) -> anyhow::Result<Option<SiteTimes>> {
+    let mut whole: Option<SiteTimes> = None;
+    for table in tables {
+        whole = Some(match whole {
+            None => table,
+            Some(before) => before.merged(table)?,
+        });
+    }
+    Ok(whole)
+}
+
+/// How many were timed, in a line.
+pub fn summary(times: &SiteTimes) -> String {
+    let faster = times.rows.iter().filter_map(|row| row.medians_us()).filter(|(bf16, us)| us < bf16).count();
+    let (timed, all) = (times.num_timed(), times.rows.len());
+    let rest = if timed < all { "; the others do not fit, or cannot pay (reasons in the table)" } else { "" };
+    format!("{timed} of {all} sites and kernels timed on {}, {faster} faster than BF16{rest}", times.device)
+}

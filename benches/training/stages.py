@@ -1,0 +1,521 @@
+"""Takes one stage of `end_to_end.py` as JSON, runs it in this process, and writes what it measured as JSON.
+
+    python stages.py '{"stage": "record", "model": "dcnv2", "parameters": "fp32", "out": "record.json", ...}'
+
+record   trains the model and records its trace; keeps the state that it ends in
+apply    first-step gradients of every plan against BF16's on the same batch, from the fresh and from the recorded state
+speed    one plan against BF16: the training step, and its dense part alone, taking turns
+quality  the losses of one arm, seed by seed
+
+A process a stage: a plan that fails on the device takes nothing else with it, and no stage inherits another's compiled
+code or memory.
+"""
+
+import copy
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import time
+import types
+import warnings
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import loka
+from clicks import Batch, Clicks
+from rankers import Ranker, RankerConfig, build, config_of
+from verdicts import in_fp8
+
+BASELINE = "cublaslt/bf16"
+WARMUP = 100
+"""Steps over which the learning rate rises to its own."""
+
+READY_BATCHES = 4
+"""Batches made beforehand for timing, so that making clicks is not timed."""
+
+WINDOW = 20
+"""Steps whose mean loss is one number of the report."""
+
+BURST_MS = 150.0
+"""About how long one sample of a time takes: that many steps back to back, as training runs them."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What a stage is asked for; `plans` is policy -> plan file, `arm` a policy, "bf16" or "bf16-again"."""
+
+    stage: str
+    model: str
+    parameters: str
+    out: str
+    small: bool = False
+    cpu: bool = False
+    compile: bool = True
+    steps: int = 300
+    every: int = 10
+    trace: str = ""
+    state: str = ""
+    plans: Dict[str, str] = field(default_factory=dict)
+    arm: str = "bf16"
+    rounds: int = 15
+    seeds: int = 3
+    batch: Optional[int] = None
+    lr: Optional[float] = None
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cpu" if self.cpu else "cuda")
+
+    @property
+    def config(self) -> RankerConfig:
+        return config_of(self.model, self.small)
+
+
+# What every stage needs
+
+
+def autocast(spec: Spec) -> "AbstractContextManager[Any]":
+    """BF16 autocast where the parameters are FP32."""
+    return torch.autocast(spec.device.type, torch.bfloat16, enabled=spec.parameters == "fp32")
+
+
+def log_loss(logits: Tensor, label: Tensor) -> Tensor:
+    """Mean log loss in FP32."""
+    return functional.binary_cross_entropy_with_logits(logits.float(), label)
+
+
+def fresh(spec: Spec, seed: int = 0) -> Ranker:
+    """The model with nothing applied."""
+    return build(spec.config, spec.parameters, seed, spec.device)
+
+
+def planned(spec: Spec, ranker: Ranker, policy: str) -> Any:
+    """Applies the plan of a policy, as a user would; emulated where there is no FP8."""
+    return loka.apply(ranker, spec.plans[policy], emulate=spec.cpu)
+
+
+def isolated(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A copy with a code object of its own. Dynamo keeps what it compiled with the code object, and tries one arm's
+    guards after the other's: sharing it, a later arm would pay for the earlier ones' in every step."""
+    code = function.__code__
+    name = f"{code.co_name}_{isolated.count}"
+    isolated.count += 1
+    closure = function.__closure__
+    return types.FunctionType(code.replace(co_name=name), function.__globals__, name, function.__defaults__, closure)
+
+
+isolated.count = 0  # type: ignore[attr-defined]
+
+
+def embedded(ranker: Ranker, dense: Tensor, ids: Tensor) -> Tuple[Tensor, ...]:
+    """What the dense part reads."""
+    return ranker.embedded(dense, ids)
+
+
+def dense_loss(stack: nn.Module, parts: Tuple[Tensor, ...], label: Tensor) -> Tensor:
+    """The dense part and its loss."""
+    return log_loss(stack(*parts), label)
+
+
+class Arm:
+    """A model under training: embeddings and dense part compiled each for itself, fused Adam."""
+
+    def __init__(self, spec: Spec, ranker: Ranker, code: "Optional[Code]" = None) -> None:
+        self.spec, self.ranker, self.code = spec, ranker, code or Code(spec)
+        self.lr = spec.lr or spec.config.lr
+        self.parameters = [parameter for parameter in ranker.parameters() if parameter.requires_grad]
+        self.optimizer = torch.optim.Adam(self.parameters, lr=self.lr, fused=True)
+        self.calls: Dict[str, Callable[[int], None]] = {}
+
+    def step(self, batch: Batch) -> Tensor:
+        """Forward, loss, backward, optimizer; gives the loss."""
+        with autocast(self.spec):
+            parts = self.code.embedded(self.ranker, batch.dense, batch.ids)
+            loss = self.code.dense_loss(self.ranker.stack, parts, batch.label)
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return loss.detach()
+
+    def dense_step(self, parts: Tuple[Tensor, ...], label: Tensor) -> None:
+        """Forward, loss and backward of the dense part alone, down to the gradient that embeddings would get."""
+        with autocast(self.spec):
+            loss = self.code.dense_loss(self.ranker.stack, parts, label)
+        loss.backward()
+        for tensor in (*self.parameters, *parts):
+            tensor.grad = None
+
+    def inputs(self, batch: Batch) -> Tuple[Tensor, ...]:
+        """What `dense_step` reads of a batch: raw dense features need no gradient, embeddings do."""
+        with torch.no_grad():
+            parts = self.ranker.embedded(batch.dense, batch.ids)
+        return tuple(part.clone().requires_grad_(part.shape != batch.dense.shape) for part in parts)
+
+    def warm_up(self, step: int) -> None:
+        """Sets the learning rate of a step."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.lr * min(1.0, (step + 1) / WARMUP)
+
+
+class Code:
+    """The two functions of an arm, compiled; models of one arm, one after the other, share it."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.embedded, self.dense_loss = isolated(embedded), isolated(dense_loss)
+        self.originals = (self.embedded, self.dense_loss)
+        if spec.compile:
+            self.embedded = torch.compile(self.embedded, dynamic=False)
+            self.dense_loss = torch.compile(self.dense_loss, dynamic=False)
+
+    @property
+    def variants(self) -> List[int]:
+        """How many times Dynamo compiled each: one, or two where the leaf of the dense part is its own variant."""
+        from torch._dynamo.eval_frame import _debug_get_cache_entry_list
+
+        return [len(_debug_get_cache_entry_list(original.__code__)) for original in self.originals]
+
+
+def health(ranker: Ranker) -> Dict[str, Any]:
+    """What LoKA itself says of the model: its canary's table where this version has one, and what saturated."""
+    told: Dict[str, Any] = {"saturated": loka.saturated(ranker)}
+    if hasattr(loka, "health"):
+        told["health"] = str(loka.health(ranker))
+    return told
+
+
+def place(spec: Spec) -> Dict[str, Any]:
+    """Where a figure is from."""
+    told: Dict[str, Any] = {"device": "CPU", "torch": torch.__version__, "cuda": None, "driver": None}
+    if not spec.cpu:
+        told.update(device=torch.cuda.get_device_name(), cuda=torch.version.cuda, driver=driver())
+    return told
+
+
+def driver() -> Optional[str]:
+    """The NVIDIA driver's version; None where nobody tells."""
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        found = subprocess.run(query, capture_output=True, text=True)
+    except OSError:
+        return None
+    return found.stdout.split("\n")[0].strip() or None
+
+
+# Stages
+
+
+def record(spec: Spec) -> Dict[str, Any]:
+    """Trains while a Recorder listens. Eager: the recorder is the same, and two variants need not be compiled."""
+    ranker, config = fresh(spec), spec.config
+    arm = Arm(replace(spec, compile=False), ranker)
+    clicks = Clicks(config.data, 0, config.batch, spec.device)
+    trace, losses = Path(spec.trace), []
+    trace.parent.mkdir(parents=True, exist_ok=True)
+    options = dict(name=trace.name.split("-rank0")[0], every=spec.every, family=config.family, heads=[config.head])
+    with loka.Recorder(ranker, out=trace.parent, **options) as recorder:
+        for step in range(spec.steps):
+            arm.warm_up(step)
+            batch = clicks.at(step)
+            with autocast(spec):
+                loss = log_loss(ranker(batch.dense, batch.ids), batch.label)
+            recorder.loss(loss).backward()
+            arm.optimizer.step()
+            arm.optimizer.zero_grad(set_to_none=True)
+            losses.append(loss.detach())
+    if recorder.path != trace:
+        raise RuntimeError(f"the trace is {recorder.path}, expected {trace}")
+    torch.save(ranker.state_dict(), spec.state)
+    return {
+        "steps": spec.steps, "batch": config.batch, "sites": len(recorder.sites), "warnings": recorder.warnings,
+        "trace_bytes": trace.stat().st_size, "losses": windows(torch.stack(losses)),
+    }  # fmt: skip
+
+
+def apply(spec: Spec) -> Dict[str, Any]:
+    """Gradients of a first step, by state and policy."""
+    config = spec.config
+    batch = Clicks(config.data, 0, config.batch, spec.device).at(0).clone()
+    states: Dict[str, Optional[Dict[str, Tensor]]] = {"fresh": None}
+    if spec.state and Path(spec.state).exists():
+        states["recorded"] = torch.load(spec.state, map_location=spec.device)
+    report: Dict[str, Any] = {"states": list(states), "policies": {policy: {} for policy in spec.plans}}
+    for name, state in states.items():
+        ranker = fresh(spec)
+        if state is not None:
+            ranker.load_state_dict(state)
+        order: List[str] = []
+        reference = gradients(spec, ranker, batch, order)
+        for policy, plan in spec.plans.items():
+            errors = Errors(json.loads(Path(plan).read_text()), order)
+            try:
+                told = gradients_under(spec, ranker, batch, policy, errors, reference)
+            except Exception as error:
+                # A plan that is refused is a result: the other plans' gradients are wanted all the same.
+                told = {"error": f"{type(error).__name__}: {error}".split("\n")[0], "rows": []}
+                loka.unapply(ranker)
+                ranker.zero_grad(set_to_none=True)
+            report["policies"][policy][name] = told
+    return report
+
+
+def gradients(spec: Spec, ranker: Ranker, batch: Batch, order: Optional[List[str]] = None) -> Dict[str, Tensor]:
+    """The gradient of every parameter, eager; fills `order` with the linears in the order of their calls."""
+    handles = []
+    if order is not None:
+        for name, module in ranker.named_modules():
+            if isinstance(module, nn.Linear):
+                handles.append(module.register_forward_hook(lambda *_, name=name: order.append(name)))
+    with autocast(spec):
+        loss = log_loss(ranker(batch.dense, batch.ids), batch.label)
+    loss.backward()
+    for handle in handles:
+        handle.remove()
+    found = {name: parameter.grad for name, parameter in ranker.named_parameters() if parameter.grad is not None}
+    ranker.zero_grad(set_to_none=True)
+    return found
+
+
+def gradients_under(
+    spec: Spec, ranker: Ranker, batch: Batch, policy: str, errors: "Errors", reference: Dict[str, Tensor]
+) -> Dict[str, Any]:
+    """Errors under the whole plan, and with wgrad's kernels alone: x and dy are then BF16's in every linear, and what
+    is left is just what Probe predicts of wgrad. The model is left without a plan."""
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        resolved = planned(spec, ranker, policy)
+        whole = distances(gradients(spec, ranker, batch), reference)
+        told = health(ranker)
+    loka.unapply(ranker)
+    own: Dict[str, float] = {}
+    if errors.wgrad:
+        loka.apply(ranker, wgrad_alone(loka.load_plan(spec.plans[policy])), emulate=spec.cpu)
+        own = distances(gradients(spec, ranker, batch), reference)
+        loka.unapply(ranker)
+    sites = [name for name, module in ranker.named_modules() if isinstance(module, nn.Linear)]
+    rows = [
+        {"site": site, "whole": whole[f"{site}.weight"], "whole_predicted": errors.composed(site),
+         "wgrad": own[f"{site}.weight"] if site in errors.wgrad else None, "wgrad_predicted": errors.wgrad.get(site)}
+        for site in sites if f"{site}.weight" in whole
+    ]  # fmt: skip
+    weights = {f"{site}.weight" for site in sites}
+    others = {name: value for name, value in whole.items() if name not in weights}
+    said = sorted({str(one.message) for one in warned})
+    return {"rows": rows, "others": others, "resolved": str(resolved), "warnings": said, **told}
+
+
+def wgrad_alone(plan: Any) -> Any:
+    """The plan with fprop and dgrad in BF16."""
+    sites = []
+    for site in plan.sites:
+        fprop, dgrad = (replace(choice, kernel=BASELINE) for choice in (site.fprop, site.dgrad))
+        sites.append(replace(site, fprop=fprop, dgrad=dgrad, chain=None))
+    return replace(plan, sites=tuple(sites))
+
+
+def distances(found: Dict[str, Tensor], reference: Dict[str, Tensor]) -> Dict[str, float]:
+    """Relative L2 of each gradient; a parameter without one counts as zero."""
+    out = {}
+    for name, value in found.items():
+        truth = reference[name].float()
+        norm = truth.norm()
+        out[name] = float((value.float() - truth).norm() / norm) if norm > 0 else 0.0
+    return out
+
+
+class Errors:
+    """What a plan predicts, relative L2 by site, of its GEMMs in FP8."""
+
+    def __init__(self, plan: Dict[str, Any], order: Sequence[str]) -> None:
+        self.order = list(dict.fromkeys(order))
+        self.fprop, self.dgrad, self.wgrad = ({}, {}, {})  # type: Dict[str, float], Dict[str, float], Dict[str, float]
+        for row in plan["sites"]:
+            for gemm in ("fprop", "dgrad", "wgrad"):
+                if in_fp8(row[gemm]["kernel"]):
+                    getattr(self, gemm)[row["site"]] = row[gemm]["error"].get("rel_l2", math.nan)
+
+    def composed(self, site: str) -> float:
+        """Of a weight's gradient under the whole plan, as if every error reached it whole and independently: its own
+        wgrad's, fprop's of the linears before it (through x), dgrad's of those after it (through dy). Not a claim of
+        Probe's: what a reader would expect who adds them up."""
+        at = self.order.index(site) if site in self.order else 0
+        reached = [self.wgrad.get(site, 0.0)]
+        reached += [self.fprop.get(other, 0.0) for other in self.order[:at]]
+        reached += [self.dgrad.get(other, 0.0) for other in self.order[at + 1 :]]
+        return math.sqrt(sum(value * value for value in reached))
+
+
+def speed(spec: Spec) -> Dict[str, Any]:
+    """Times of BF16 and of one plan, round by round; the first of a round takes turns too."""
+    arms: Dict[str, Arm] = {}
+    batches = ready(spec)
+    for name in ("bf16", spec.arm):
+        started = time.monotonic()
+        ranker = fresh(spec)
+        if name != "bf16":
+            planned(spec, ranker, name)
+        arms[name] = Arm(spec, ranker)
+        arms[name].calls = calls_of(arms[name], batches)
+        for call in arms[name].calls.values():
+            for index in range(6):
+                call(index)
+        print(f"  {name}: ready after {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+    samples: Dict[str, Dict[str, List[float]]] = {name: {"step": [], "dense": []} for name in arms}
+    for turn in range(spec.rounds):
+        for kind in ("step", "dense"):
+            names = list(arms)
+            for name in names if turn % 2 == 0 else names[::-1]:
+                samples[name][kind].append(burst(arms[name].calls[kind], spec))
+    return {
+        "rounds": spec.rounds, "batch": spec.config.batch, "samples_ms": samples,
+        "ms": {name: {kind: spread(times) for kind, times in kinds.items()} for name, kinds in samples.items()},
+        "variants": {name: arm.code.variants if spec.compile else None for name, arm in arms.items()},
+        **health(arms[spec.arm].ranker),
+    }  # fmt: skip
+
+
+def ready(spec: Spec) -> List[Batch]:
+    """A few batches on the device."""
+    clicks = Clicks(spec.config.data, 0, spec.config.batch, spec.device)
+    return [clicks.at(step).clone() for step in range(READY_BATCHES)]
+
+
+def calls_of(arm: Arm, batches: List[Batch]) -> Dict[str, Callable[[int], None]]:
+    """What is timed of an arm; each takes the number of the call."""
+    inputs = [arm.inputs(batch) for batch in batches[:1]]
+
+    def step(index: int) -> None:
+        arm.step(batches[index % len(batches)])
+
+    def dense(index: int) -> None:
+        arm.dense_step(inputs[0], batches[0].label)
+
+    return {"step": step, "dense": dense}
+
+
+def burst(call: Callable[[int], None], spec: Spec) -> float:
+    """Milliseconds a call of a burst of them, launched back to back as training does. The first is not counted: it
+    finds an idle device, so that its launches are all late."""
+    once = timed(call, 2, spec)
+    count = max(3, min(50, round(BURST_MS / max(once, 1e-3))))
+    return timed(call, count, spec)
+
+
+def timed(call: Callable[[int], None], count: int, spec: Spec) -> float:
+    """Mean milliseconds of `count` calls after one that is not counted."""
+    call(0)
+    if spec.cpu:
+        started = time.perf_counter()
+        for index in range(count):
+            call(index)
+        return (time.perf_counter() - started) / count * 1e3
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    for index in range(count):
+        call(index)
+    end.record()
+    torch.cuda.synchronize()
+    return begin.elapsed_time(end) / count
+
+
+def spread(times: List[float]) -> Dict[str, float]:
+    """Median with p10 and p90."""
+    if len(times) < 2:
+        return {"median": times[0], "p10": times[0], "p90": times[0]}
+    cuts = statistics.quantiles(times, n=10, method="inclusive")
+    return {"median": statistics.median(times), "p10": cuts[0], "p90": cuts[8]}
+
+
+def quality(spec: Spec) -> Dict[str, Any]:
+    """Losses of one arm, every seed; those that `out` has are kept, so that a run that was stopped goes on."""
+    out = Path(spec.out)
+    report = json.loads(out.read_text()) if out.exists() else {"runs": {}}
+    settings = {"steps": spec.steps, "batch": spec.batch or spec.config.quality_batch, "lr": spec.lr or spec.config.lr}
+    if report.get("settings", settings) != settings:
+        raise RuntimeError(f"other runs of this arm were made with {report['settings']}, not {settings}: {out}")
+    report["settings"] = settings
+    code = Code(spec)
+    for seed in range(spec.seeds):
+        if str(seed) not in report["runs"]:
+            report["runs"][str(seed)] = trained(spec, seed, code, settings["batch"])
+            report["variants"] = code.variants if spec.compile else None
+            write(out, {**report, **place(spec)})
+    return report
+
+
+def trained(spec: Spec, seed: int, code: Code, size: int) -> Dict[str, Any]:
+    """One run; it ends early once the loss is no longer a number or past any sense."""
+    ranker = fresh(spec, seed)
+    if spec.arm == "bf16-again":
+        moved = torch.Generator(spec.device).manual_seed(seed + 1)
+        with torch.no_grad():
+            for parameter in ranker.parameters():
+                parameter.mul_(1 + 1e-3 * torch.randn(parameter.shape, generator=moved, device=spec.device))
+    elif spec.arm != "bf16":
+        planned(spec, ranker, spec.arm)
+    arm = Arm(spec, ranker, code)
+    clicks = Clicks(spec.config.data, seed, size, spec.device)
+    losses = torch.full((spec.steps,), math.nan, device=spec.device)
+    started, diverged = time.monotonic(), None
+    for step in range(spec.steps):
+        arm.warm_up(step)
+        losses[step].copy_(arm.step(clicks.at(step)))
+        if step % 50 == 49 and not bool(losses[step - 49 : step + 1].amax() < 10):
+            diverged = step + 1
+            break
+    done = losses[: diverged or spec.steps].double().cpu()
+    seconds = time.monotonic() - started
+    print(f"  {spec.arm} seed {seed}: {float(done[len(done) // 2 :].mean()):.5f} in {seconds:.0f} s"
+          f"{', diverged' if diverged else ''}", file=sys.stderr, flush=True)  # fmt: skip
+    told = health(ranker) if spec.arm in spec.plans else {}
+    finite = bool(done.isfinite().all())
+    return {
+        "losses": windows(done), "whole": float(done.mean()) if finite else None,
+        "second_half": float(done[len(done) // 2 :].mean()) if finite else None,
+        "diverged_at": diverged, "seconds": seconds, **told,
+    }  # fmt: skip
+
+
+def windows(losses: Tensor) -> List[Optional[float]]:
+    """Mean loss of each window of steps; None where one is not finite, which JSON has no word for."""
+    means = [float(part.double().mean()) for part in losses.split(WINDOW)]
+    return [value if math.isfinite(value) else None for value in means]
+
+
+STAGES: Dict[str, Callable[[Spec], Dict[str, Any]]] = {
+    "record": record, "apply": apply, "speed": speed, "quality": quality,
+}  # fmt: skip
+
+
+def write(path: Path, value: Dict[str, Any]) -> None:
+    """Atomically: a stage that is stopped leaves no half of a file."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(value))
+    os.replace(partial, path)
+
+
+def main() -> None:
+    spec = Spec(**json.loads(sys.argv[1]))
+    if not spec.cpu and not torch.cuda.is_available():
+        raise SystemExit("no CUDA device (--cpu runs the small models without one)")
+    torch.set_float32_matmul_precision("high")
+    if spec.cpu:
+        # The small models are too small to share: threads would only wait for each other.
+        torch.set_num_threads(1)
+    # Four shapes of a model and two states of its inputs, at most: past the limit Dynamo would fall back to eager.
+    torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 64
+    started = time.monotonic()
+    report = STAGES[spec.stage](copy.deepcopy(spec))
+    write(Path(spec.out), {**report, **place(spec), "seconds": time.monotonic() - started})
+
+
+if __name__ == "__main__":
+    main()

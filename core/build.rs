@@ -1,0 +1,34 @@
+//! Lists the Python package, so that the binary carries all of it: `engine/worker/package.rs`.
+
+use std::{env, fmt::Write as _, fs, io, path::Path};
+
+fn main() -> io::Result<()> {
+    let python = Path::new(&env::var("CARGO_MANIFEST_DIR").unwrap_or_default()).join("../python");
+    println!("cargo::rerun-if-changed={}", python.join("loka").display());
+    let mut files = Vec::new();
+    list(&python.join("loka"), "loka", &mut files)?;
+    files.sort();
+    let mut text = String::from("&[\n");
+    for name in files {
+        let path = python.join(&name).canonicalize()?;
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "    ({name:?}, include_str!({:?})),", path.display().to_string());
+    }
+    text.push(']');
+    fs::write(Path::new(&env::var("OUT_DIR").unwrap_or_default()).join("python_files.rs"), text)
+}
+
+/// Modules, and the catalogue that they read; caches and libraries stay behind.
+fn list(folder: &Path, name: &str, into: &mut Vec<String>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let Some(file) = path.file_name().and_then(|file| file.to_str()) else { continue };
+        let name = format!("{name}/{file}");
+        if path.is_dir() {
+            list(&path, &name, into)?;
+        } else if path.extension().is_some_and(|end| end == "py" || end == "json") {
+            into.push(name);
+        }
+    }
+    Ok(())
+}

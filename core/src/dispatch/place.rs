@@ -1,0 +1,185 @@
+//! Takes one GEMM with the kernels that its site got, gives the choice as a plan has it: the kernel, why, what else could
+//! run and what was passed over.
+
+use std::collections::BTreeMap;
+
+use crate::model::{Gemm, KernelId, Metric, ResultRow, Safety};
+
+use super::{
+    Choice, ChoiceSource, Override, PassedOver, Warning,
+    joint::Triple,
+    judged::{Judged, Terms, Verdict, loss_cost_hi},
+    reason,
+    sharing::{Cost, gemm_speedup, site_us},
+};
+
+const MAX_RUNNERS_UP: usize = 3;
+
+/// One GEMM among those of its site.
+pub(super) struct Place<'p, 'c, 'a> {
+    pub judged: &'p Judged<'c, 'a>,
+    pub triple: &'p Triple<'a>,
+    pub terms: Terms<'p>,
+    pub handed: Handed,
+}
+
+/// What a GEMM takes, or hands on, as codes.
+pub(super) struct Handed {
+    /// `None`: nothing.
+    pub told: Option<String>,
+    /// Without it there would be another kernel.
+    pub decided: bool,
+    /// What other GEMMs would take longer without the codes that this one stores.
+    pub credit_us: f64,
+}
+
+impl Place<'_, '_, '_> {
+    pub(super) fn chosen(&self, budget: f64) -> Choice {
+        let (judged, policy) = (self.judged, self.terms.policy);
+        let runtime = self.terms.target.runtime();
+        let row = self.triple.rows[judged.group.gemm as usize];
+        let picked = row.and_then(|row| judged.verdicts.iter().find(|verdict| verdict.row.kernel == row.kernel));
+        let reason = match picked {
+            Some(verdict) => self.reason(verdict, budget),
+            None if !runtime.runs(judged.group.gemm) => reason::never_runs(runtime),
+            None if self.triple.timed.is_some() => {
+                reason::slower_as_timed(judged.bound, &judged.verdicts, (self.triple, runtime))
+            }
+            None if judged.budgeted => {
+                reason::not_worth_it(judged.group, policy, judged.bound, (&judged.verdicts, runtime))
+            }
+            None => reason::stays_high(judged.group, policy, judged.bound, (&judged.verdicts, runtime)),
+        };
+        let kernel = picked.map_or(&policy.baseline, |verdict| &verdict.row.kernel);
+        self.assemble(kernel, ChoiceSource::Dispatch, reason)
+    }
+
+    fn reason(&self, verdict: &Verdict, budget: f64) -> String {
+        let (judged, triple, gemm) = (self.judged, self.triple, self.judged.group.gemm);
+        if let (Some(told), true) = (&self.handed.told, self.handed.decided) {
+            return format!("{told}; {}", reason::alone(judged.bound, verdict));
+        }
+        let own = self.own_reason(verdict, budget, triple.decided_by_sharing(gemm));
+        match &self.handed.told {
+            None => own,
+            Some(told) => format!("{own}; {told}"),
+        }
+    }
+
+    fn own_reason(&self, verdict: &Verdict, budget: f64, decided: bool) -> String {
+        let (judged, triple, gemm) = (self.judged, self.triple, self.judged.group.gemm);
+        if let Some(timed) = triple.timed {
+            let cost = judged.budgeted.then(|| (loss_cost_hi(verdict.row).unwrap_or(0.0), budget));
+            return reason::as_timed(judged.bound, verdict, timed, (self.terms.target.runtime(), cost));
+        }
+        let shared = reason::sharing(triple, gemm, decided);
+        let own = if judged.budgeted {
+            reason::within_budget(verdict, loss_cost_hi(verdict.row).unwrap_or(0.0), budget)
+        } else if decided {
+            reason::alone(judged.bound, verdict)
+        } else {
+            reason::fastest(judged.bound, verdict, judged.admissible().len())
+        };
+        match shared {
+            None => own,
+            Some(shared) if decided => format!("{shared}; {own}"),
+            Some(shared) => format!("{own}; {shared}"),
+        }
+    }
+
+    pub(super) fn overridden(&self, wanted: &Override, at: usize, warnings: &mut Vec<Warning>) -> Choice {
+        let judged = self.judged;
+        let why = if wanted.reason.is_empty() { "no reason given" } else { &wanted.reason };
+        let mut reason = format!("override: {why}");
+        if let Some(told) = &self.handed.told {
+            reason += &format!("; {told}");
+        }
+        let verdict = judged.verdicts.iter().find(|verdict| verdict.row.kernel == wanted.kernel);
+        if let Some(verdict) = verdict.filter(|verdict| verdict.safety != Safety::Safe) {
+            let broken = reason::against(judged.bound, verdict.row.metric(judged.bound.metric));
+            reason += &format!("; breaks the policy: {broken}");
+            let (site, gemm, kernel) = (&judged.group.site.id, judged.group.gemm, &wanted.kernel);
+            let text = format!("{site}:{gemm} is overridden with {kernel}, which breaks the policy: {broken}");
+            warnings.push(Warning { at: Some(at), text });
+        }
+        self.assemble(&wanted.kernel, ChoiceSource::Override, reason)
+    }
+
+    fn assemble(&self, kernel: &KernelId, source: ChoiceSource, reason: String) -> Choice {
+        let judged = self.judged;
+        let row = judged.group.row(kernel);
+        let reason = reason::with_scale(reason, row);
+        let speedup = row.and_then(ResultRow::speedup).filter(|speedup| speedup.is_finite());
+        let others = judged.verdicts.iter().filter(|verdict| verdict.row.supported && verdict.row.kernel != *kernel);
+        let own = row.and_then(|row| gemm_speedup(row, judged.reference_us)).filter(|speedup| speedup.is_finite());
+        let passed_over = others.filter(|verdict| self.faster_than(own.unwrap_or(1.0), verdict.row));
+        let why = |verdict: &Verdict| match verdict.safety {
+            _ if source == ChoiceSource::Override => PassedOver::Override,
+            _ if verdict.barred.is_some() => PassedOver::Runtime,
+            _ if judged.budgeted => PassedOver::Budget,
+            Safety::Unsafe => PassedOver::Unsafe,
+            Safety::Safe | Safety::Uncertain => PassedOver::Uncertain,
+        };
+        // Faster and safe but below the policy's least speed-up is not worth a word.
+        let told = |verdict: &&Verdict| {
+            let by_hand = source == ChoiceSource::Override;
+            judged.budgeted || by_hand || verdict.barred.is_some() || verdict.safety != Safety::Safe
+        };
+        Choice {
+            kernel: kernel.clone(),
+            source,
+            reason,
+            error: row.map_or_else(BTreeMap::new, metrics_of),
+            speedup,
+            static_scale: row.and_then(|row| row.static_scale).map(|known| f64::from(known.scale)),
+            saturation: row.and_then(|row| row.static_scale).map(|known| known.saturation),
+            flushed: row.and_then(|row| row.flushed),
+            passed_over: passed_over.filter(told).map(|verdict| (verdict.row.kernel.clone(), why(verdict))).collect(),
+            runners_up: judged
+                .admissible()
+                .map(|verdict| &verdict.row.kernel)
+                .chain([&self.terms.policy.baseline])
+                .filter(|other| *other != kernel)
+                .take(MAX_RUNNERS_UP)
+                .cloned()
+                .collect(),
+        }
+    }
+
+    /// True where `other` would be faster here, with what each of the two shares with the GEMMs beside it, and
+    /// what this one takes and hands on as codes.
+    fn faster_than(&self, speedup: f64, other: &ResultRow) -> bool {
+        if let Some(timed) = self.triple.timed {
+            return self.timed_with(other).is_some_and(|us| us < timed.us);
+        }
+        let (costs, at) = (self.triple.costs, self.judged.group.gemm as usize);
+        let alone = self.handed.told.is_none() && (0..3).all(|other| other == at || !costs[other].can_share());
+        match (alone, self.judged.reference_us.and_then(|us| Cost::of(other, us))) {
+            (false, Some(cost)) => {
+                let mut swapped = costs;
+                swapped[at] = cost;
+                site_us(&swapped) < site_us(&costs) - self.handed.credit_us
+            }
+            _ => gemm_speedup(other, self.judged.reference_us).is_some_and(|other| other > speedup),
+        }
+    }
+}
+
+impl Place<'_, '_, '_> {
+    /// The site with another kernel here. `None`: that one was not timed.
+    fn timed_with(&self, other: &ResultRow) -> Option<f64> {
+        let table = self.terms.table(self.judged.group)?;
+        let number = |gemm: Gemm| {
+            let chosen = self.triple.rows[gemm as usize];
+            let row = if gemm == self.judged.group.gemm { Some(other) } else { chosen };
+            row.map_or(Some(0), |row| table.number(gemm, &row.kernel))
+        };
+        let [fprop, dgrad, wgrad] = Gemm::ALL.map(number);
+        table.us([fprop?, dgrad?, wgrad?])
+    }
+}
+
+fn metrics_of(row: &ResultRow) -> BTreeMap<Metric, f64> {
+    let known = |metric| Some((metric, row.metric(metric)?.value));
+    Metric::ALL.into_iter().filter_map(known).filter(|(_, value)| value.is_finite()).collect()
+}

@@ -1,0 +1,197 @@
+//! What runtimes bar, and sites that were timed as a whole.
+
+use super::*;
+use crate::{
+    dispatch::{
+        Candidates, Dispatch, Override, Overrides, PassedOver, Policy, dispatch, frontier, sweep,
+        testing::{Dice, results, row},
+    },
+    model::{Metric, Results, SiteId, SiteMods, Spread},
+};
+
+const BF16: &str = "cublaslt/bf16";
+const FAST: &str = "cublaslt/fp8-rowwise+fast";
+const TENSORWISE: &str = "cublaslt/fp8-tensorwise+fast";
+const OWN: &str = "loka/fp8-rowwise+fast";
+const SHAPE: GemmShape = crate::dispatch::testing::SHAPE;
+
+fn timed(runtime: Runtime, kernels: [&str; 3], bf16_us: f64, us: f64) -> SiteTime {
+    let spread = |us: f64| Some(Spread { us, p10_us: us, p90_us: us });
+    let kernels = kernels.map(KernelId::new);
+    SiteTime { shape: SHAPE, runtime, kernels, site: spread(us), bf16: spread(bf16_us), samples: 15, reason: None }
+}
+
+fn times(rows: Vec<SiteTime>) -> SiteTimes {
+    SiteTimes { device: "a test".to_owned(), rows, ..SiteTimes::default() }
+}
+
+/// All kernels are safe everywhere and twice as fast as BF16 by their own rows.
+fn probed(kernels: &[&str], site_times: Option<SiteTimes>) -> Results {
+    let rows =
+        Gemm::ALL.into_iter().flat_map(|gemm| kernels.iter().map(move |id| row("a", gemm, id, 0.1, Some(2.0), 0.0)));
+    let mut results = results(&["a"], rows.collect());
+    results.meta.site_times = site_times;
+    results
+}
+
+fn at(runtime: Runtime, results: &Results, policy: &Policy, overrides: &Overrides) -> Dispatch {
+    dispatch(&Candidates::at(results, &SiteMods::default(), runtime), policy, overrides, 0.5).unwrap()
+}
+
+fn chosen(of: &Dispatch) -> Vec<&str> {
+    of.choices.iter().map(|choice| choice.kernel.as_str()).collect()
+}
+
+fn by_hand(gemm: Gemm, kernel: &str) -> Overrides {
+    let wanted = Override { kernel: KernelId::new(kernel), reason: "why not".to_owned() };
+    Overrides::from([((SiteId::new("a"), gemm), wanted)])
+}
+
+#[test]
+fn own_kernels_wait_for_site_times_where_they_would_be_launched() {
+    let results = probed(&[OWN], None);
+    let launched = at(Runtime::Launched, &results, &Policy::paper(), &Overrides::new());
+    assert_eq!(chosen(&launched), [BF16; 3]);
+    assert_eq!(
+        launched.choices[0].reason,
+        "loka/fp8-rowwise+fast is left out: loka/* is not timed launched; run loka bench --sites"
+    );
+    assert_eq!(launched.choices[0].passed_over[&KernelId::new(OWN)], PassedOver::Runtime);
+    assert_eq!(launched.warnings, ["loka/* is not timed launched; run loka bench --sites (left out at 1 of 1 sites)"]);
+    assert_eq!(chosen(&at(Runtime::Graph, &results, &Policy::paper(), &Overrides::new())), [OWN; 3]);
+    let wanted = at(Runtime::Launched, &results, &Policy::paper(), &by_hand(Gemm::Dgrad, OWN));
+    assert_eq!(chosen(&wanted), [BF16, OWN, BF16]);
+}
+
+#[test]
+fn inference_has_forward_gemms_alone() {
+    let found = at(Runtime::Inference, &probed(&[FAST], None), &Policy::paper(), &Overrides::new());
+    assert_eq!(chosen(&found), [FAST, BF16, BF16]);
+    assert_eq!(found.choices[1].reason, "high precision: inference runs no backward GEMM");
+    let totals = found.totals;
+    assert_eq!((totals.num_gemms, totals.num_without_latency), (1, 0));
+    assert_eq!((totals.baseline_us, totals.planned_us, totals.saved_us), (100.0, 50.0, 50.0));
+}
+
+#[test]
+fn what_was_timed_together_counts_before_what_is_added_up() {
+    // Alone fprop loses 10 and dgrad gains 5, together they gain 30: one cast serves both.
+    let runtime = Runtime::Launched;
+    let rows = vec![
+        timed(runtime, [FAST, BF16, BF16], 400.0, 410.0),
+        timed(runtime, [BF16, FAST, BF16], 400.0, 395.0),
+        timed(runtime, [FAST, FAST, BF16], 402.0, 372.0),
+        timed(runtime, [BF16, BF16, FAST], 398.0, 418.0),
+    ];
+    let table = SiteTable::new(&rows.iter().collect::<Vec<_>>()).unwrap();
+    assert_eq!(table.bf16_us, 400.0);
+    assert_eq!(
+        (table.us([1, 1, 0]), table.us([1, 0, 0]), table.us([1, 1, 1])),
+        (Some(370.0), Some(410.0), Some(390.0))
+    );
+    let found = at(runtime, &probed(&[FAST], Some(times(rows))), &Policy::paper(), &Overrides::new());
+    assert_eq!(chosen(&found), [FAST, FAST, BF16], "wgrad loses");
+    let totals = found.totals;
+    assert_eq!((totals.baseline_us, totals.planned_us, totals.saved_us), (400.0, 370.0, 30.0));
+    assert_eq!((totals.measured_sites, totals.modelled_sites), (1, 0));
+    assert!(found.choices[0].reason.starts_with("the site takes 370 us instead of 400 (measured, launched); MERE .1"));
+    let stays =
+        "no safe kernel that was timed here earns its place: the site takes 400 us in BF16 (measured, launched)";
+    assert_eq!(found.choices[2].reason, stays);
+}
+
+#[test]
+fn what_loses_as_measured_is_never_chosen_however_fast_its_rows_are() {
+    let rows = vec![timed(Runtime::Launched, [OWN, BF16, BF16], 400.0, 401.0)];
+    let results = probed(&[OWN, FAST], Some(times(rows)));
+    for policy in [Policy::paper(), Policy { min_speedup: 0.5, ..Policy::paper() }] {
+        let found = at(Runtime::Launched, &results, &policy, &Overrides::new());
+        assert_eq!(chosen(&found), [BF16; 3]);
+        assert_eq!(found.totals.saved_us, 0.0);
+    }
+    // Of a kernel that nobody timed nothing is known there; in another runtime nothing is known of any.
+    let bars = |runtime, kernel| {
+        let target = Target::new(runtime, results.meta.site_times.as_ref());
+        target.bars(&row("a", Gemm::Fprop, kernel, 0.1, Some(2.0), 0.0))
+    };
+    assert_eq!(bars(Runtime::Launched, FAST), Some(Barred::NotTimed));
+    assert_eq!((bars(Runtime::Launched, OWN), bars(Runtime::Graph, OWN)), (None, None));
+}
+
+#[test]
+fn a_gemm_must_save_its_part_of_the_site() {
+    // 1.05x asks for 4.8 % of a third of 600 us: 9.5.
+    let saving = |us: f64| {
+        let rows = vec![timed(Runtime::Graph, [BF16, FAST, BF16], 600.0, 600.0 - us)];
+        let found = at(Runtime::Graph, &probed(&[FAST], Some(times(rows))), &Policy::paper(), &Overrides::new());
+        found.choices[1].kernel.as_str() == FAST
+    };
+    assert_eq!((saving(9.0), saving(10.0)), (false, true));
+}
+
+#[test]
+fn an_override_that_was_never_timed_is_modelled() {
+    let rows = vec![timed(Runtime::Launched, [FAST, BF16, BF16], 400.0, 380.0)];
+    let results = probed(&[FAST, OWN], Some(times(rows)));
+    let found = at(Runtime::Launched, &results, &Policy::paper(), &by_hand(Gemm::Dgrad, OWN));
+    assert_eq!(chosen(&found), [FAST, OWN, BF16]);
+    // Its row says 50 us less.
+    assert_eq!((found.totals.planned_us, found.totals.measured_sites, found.totals.modelled_sites), (330.0, 0, 1));
+}
+
+/// Against every triple there is, tried one by one.
+#[test]
+fn the_least_time_of_all_that_earn_their_place() {
+    let mut dice = Dice::new(11);
+    let names = [BF16, FAST, TENSORWISE, OWN];
+    for _ in 0..60 {
+        let mut rows = Vec::new();
+        for family in &names[1..] {
+            for set in 1..8_u32 {
+                let kernels = [0, 1, 2].map(|at| if set >> at & 1 == 1 { *family } else { BF16 });
+                let us = 300.0 + 60.0 * (dice.unit() - 0.6) * f64::from(set.count_ones());
+                rows.push(timed(Runtime::Launched, kernels, 300.0, us));
+            }
+        }
+        let table = SiteTable::new(&rows.iter().collect::<Vec<_>>()).unwrap();
+        let results = probed(&names[1..], Some(times(rows)));
+        let found = at(Runtime::Launched, &results, &Policy::paper(), &Overrides::new());
+        let number = |name: &str| table.number(Gemm::Fprop, &KernelId::new(name)).unwrap();
+        let mut least = 300.0;
+        for at in 0..64 {
+            let numbers = [at / 16, at / 4 % 4, at % 4].map(|at: usize| number(names[at]));
+            let us = |numbers| table.us(numbers).unwrap();
+            let earned = (1..8_u32).all(|set| {
+                let without = [0, 1, 2].map(|at| if set >> at & 1 == 1 { 0 } else { numbers[at] });
+                let moved = (0..3).filter(|at| set >> at & 1 == 1 && numbers[*at] != 0).count() as f64;
+                without == numbers || us(without) - us(numbers) > (1.0 - 1.0 / 1.05) * 100.0 * moved
+            });
+            if earned && us(numbers) < least {
+                least = us(numbers);
+            }
+        }
+        assert!((found.totals.planned_us - least).abs() < 1e-9, "{} {least}", found.totals.planned_us);
+        assert!(found.totals.planned_us <= 300.0);
+    }
+}
+
+#[test]
+fn a_budget_and_the_curves_go_by_site_times_too() {
+    let rows = vec![
+        timed(Runtime::Launched, [FAST, BF16, BF16], 400.0, 360.0),
+        timed(Runtime::Launched, [BF16, FAST, BF16], 400.0, 390.0),
+    ];
+    let mut results = probed(&[], Some(times(rows)));
+    results.rows.push(row("a", Gemm::Fprop, FAST, 0.1, None, 1e-6));
+    results.rows.push(row("a", Gemm::Dgrad, FAST, 0.01, None, 0.0));
+    let candidates = Candidates::new(&results, &SiteMods::default());
+    let found = dispatch(&candidates, &Policy::loss_budget(), &Overrides::new(), 0.5).unwrap();
+    assert_eq!(chosen(&found), [FAST, FAST, BF16], "no latency of their own is needed");
+    assert!(found.choices[0].reason.contains("(measured, launched); at most 1.1e-6 of loss, 1.1 % of the budget"));
+    assert_eq!((found.totals.planned_us, found.totals.num_without_latency), (350.0, 0));
+    assert_eq!(found.optimum.unwrap().time_us, 350.0);
+    let points = frontier(&candidates, &Policy::loss_budget(), 0.5);
+    assert!((points.last().unwrap().speedup - 400.0 / 350.0).abs() < 1e-12, "{points:?}");
+    let points = sweep(&candidates, &Policy::rel_l2(), 0.5, Metric::RelL2, &[0.001, 1.0]);
+    assert_eq!(points.iter().map(|point| point.speedup).collect::<Vec<_>>(), [1.0, 400.0 / 350.0]);
+}

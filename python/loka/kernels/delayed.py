@@ -1,0 +1,161 @@
+"""Takes a tensor and a scale that is known before the tensor is; gives its FP8 codes in plain operations (the fast cast
+is in `triton_casts`), and moves such scales on by the largest values that a step has seen.
+
+Delayed scaling: the scale of a step comes from the largest values of the steps before it. Nothing else holds under
+every loss reduction, gradient accumulation, GradScaler and world size: a mean over 65,536 examples makes gradients
+65,536 times smaller than those of one example, and they shrink by further orders of magnitude while a model trains.
+"""
+
+from typing import Iterable, List, NamedTuple, Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from .catalogue import FORMAT_MAX
+from .scales import fp8_dtype
+
+HEADROOM = 2.0
+"""The largest value seen is put at most at half of the format's largest: the next step may double it, as GradScaler
+does when it grows. A power of two costs no precision, only the lowest of E4M3's 18 octaves."""
+
+DECAY = 0.9
+"""What is remembered of the largest value a step later: half of it after seven steps, so that one outlier does not
+press everything else towards zero for long."""
+
+LEAST, MOST = 2.0**-100, 2.0**100
+"""Scales stay where neither they nor their inverses leave FP32."""
+
+
+class Scale(NamedTuple):
+    """The scale of one operand, FP32 [1] each, and Int64 [1]. All on the operand's device."""
+
+    scale: Tensor
+    """A power of two: a code stands for code * scale. 0: not known yet."""
+    inverse: Tensor
+    amax: Tensor
+    """The largest |x| of the backward passes since the scale was last advanced."""
+    saturated: Tensor
+    """How many elements were beyond the format's largest value, by kernels that count them."""
+
+    @staticmethod
+    def of(scale: Optional[float], device: torch.device) -> "Scale":
+        """A scale that is a plan's number, or one that is not known yet."""
+        known = scale or 0.0
+        inverse = 1.0 / known if known else 0.0
+        made = [torch.full((1,), value, dtype=torch.float32, device=device) for value in (known, inverse, 0.0)]
+        made.append(torch.zeros(1, dtype=torch.int64, device=device))
+        return Scale(*map(_still, made))
+
+    def to(self, device: torch.device) -> "Scale":
+        return Scale(*(_still(part.to(device)) for part in self))
+
+
+Scales = Tuple[Optional[Scale], Optional[Scale]]
+"""Of x (fprop and wgrad) and of dy (dgrad and wgrad); None where no kernel wants one beforehand."""
+
+
+def _still(tensor: Tensor) -> Tensor:
+    # One place as long as the model lives: CUDA graphs of torch.compile may keep its address.
+    torch._dynamo.mark_static_address(tensor, guard=False)
+    return tensor
+
+
+def power_of_two_above(x: Tensor) -> Tensor:
+    """The smallest power of two above each x > 0."""
+    bits = x.clamp(LEAST, MOST).view(torch.int32)
+    return ((bits & 0x7F800000) + 0x00800000).view(torch.float32)
+
+
+def scale_for(amax: Tensor, format: str) -> Tensor:
+    """The scale that leaves HEADROOM above the largest value."""
+    return power_of_two_above(amax * (HEADROOM / FORMAT_MAX[format]))
+
+
+def current(x: Tensor, known: Optional[Scale], format: str, settled: bool) -> Tuple[Tensor, Tensor]:
+    """(scale, its inverse) for x. Where there is none, or it may not be `settled` yet, an unknown one is taken from x
+    itself, which costs a pass of its own. A scale by itself then: the model's moves on."""
+    if known is not None and settled:
+        return known.scale, known.inverse
+    amax = x.abs().amax().float().view(1)
+    # What is not finite makes everything that shares its scale NaN, as with every other scale of the moment.
+    scale = torch.where(torch.isfinite(amax), scale_for(amax, format), torch.nan)
+    if known is not None:
+        scale = torch.where(known.scale > 0, known.scale, scale)
+    return scale, 1.0 / scale
+
+
+def codes(x: Tensor, inverse: Tensor, format: str) -> Tensor:
+    """x over its scale on the format's grid, saturating. A NaN or an infinity becomes NaN, so that GradScaler sees it:
+    an infinite gradient must not pass for a large one."""
+    largest = FORMAT_MAX[format]
+    value = x.float() * inverse
+    # value - value is 0, or NaN of what is not finite.
+    return (value.clamp(-largest, largest) + (value - value)).to(fp8_dtype(format))
+
+
+def largest(x: Tensor, stretch: int = 0) -> Tensor:
+    """The largest |x| of each row, or of each stretch of it: what norms reduce over, so that Inductor takes the maximum
+    in the same kernel."""
+    return stretched(x, stretch).abs().amax(-1)
+
+
+def stretched(x: Tensor, stretch: int) -> Tensor:
+    """x [rows, cols] as [rows, stretches, stretch] where it divides: Inductor puts a pointwise operation into the kernel
+    of the norm before it only where both go over the same three dimensions."""
+    rows, cols = x.shape
+    return x.reshape(rows, cols // stretch, stretch) if stretch and cols % stretch == 0 else x
+
+
+def realized(x: Tensor, stretch: int) -> Tensor:
+    """x, contiguous, in memory of its own under torch.compile: Inductor would compute and write a pointwise x anew for
+    every kernel of ours that reads it; of a strided view there is one. In stretches, for the same reason as above."""
+    x = x.contiguous()
+    if not torch.compiler.is_compiling():
+        return x
+    view = stretched(x, stretch)
+    return torch.as_strided(view, view.shape, view.stride()).view(x.shape)
+
+
+def note(known: Scale, maxima: Tensor) -> None:
+    """Remembers the largest of these for the next `advance`. What is not finite is no size to go by."""
+    now = maxima.amax().float().view(1)
+    now = torch.where(torch.isfinite(now), now, 0.0)
+    known.amax.copy_(torch.maximum(known.amax, now))
+
+
+class History:
+    """The decaying maxima that the scales of one device follow. `advance` after every optimizer step: so all
+    micro-batches of a step have the same scales, and a forward keeps the ones that its backward needs."""
+
+    def __init__(self, scales: Iterable[Scale]) -> None:
+        given = list(scales)
+        known = torch.cat([one.scale for one in given])
+        # In one place each, so that a step is a few small operations for all of them: the host is what a fast GPU waits
+        # for. The maxima are apart: compiled code writes to them, and to views of one tensor it could not.
+        self._scale, self._inverse = known.clone(), torch.cat([one.inverse for one in given])
+        self._seen = [one.amax for one in given]
+        self.scales: List[Scale] = [
+            Scale(_still(scale), _still(inverse), one.amax, one.saturated)
+            for one, scale, inverse in zip(given, self._scale.split(1), self._inverse.split(1))
+        ]
+        # A scale that a plan gave is as good as a largest value at the edge of it.
+        self.decaying = known * (FORMAT_MAX["e4m3"] / HEADROOM * 0.75)
+
+    @torch.no_grad()
+    def advance(self) -> None:
+        """Moves every scale on. Waits for nothing."""
+        now = torch.cat(self._seen)
+        followed = torch.maximum(now, self.decaying * DECAY)
+        # A tensor that this step did not see, or saw only as zeros, keeps its scale.
+        self.decaying = torch.where(now > 0, followed, self.decaying)
+        bits = scale_for(self.decaying, "e4m3").view(torch.int32)
+        torch.mul(bits, self.decaying > 0, out=self._scale.view(torch.int32))
+        # The inverse of a power of two: its exponent the other way round.
+        self._inverse.view(torch.int32).copy_((254 << 23) - bits)
+        torch._foreach_zero_(self._seen)
+
+
+__all__ = [
+    "History", "Scale", "Scales", "codes", "current", "largest", "note", "power_of_two_above", "realized", "scale_for",
+    "stretched",
+]

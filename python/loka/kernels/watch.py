@@ -1,0 +1,104 @@
+"""Takes one GEMM's operands and output in a checked step; sums how far FP8 is from BF16 on a sample of its rows.
+
+Plain tensor operations into a few numbers a GEMM, so that they work under torch.compile; nothing is read by the host
+here. Compiled code guards on the switch, and so has two variants: one with nothing of this in it.
+"""
+
+from typing import Dict, Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from .catalogue import FORMAT_MAX, Numerics
+from .scales import quantize, to_fp8
+
+ROWS = 64
+"""Rows of the output that are computed a second time."""
+
+FIELDS = ("error", "reference", "saturated", "flushed", "nonzero", "elements", "not_finite", "calls")
+"""What is summed: squared errors against BF16 and squares of BF16; elements of the left operand (x or dy) that are
+beyond the format's largest where the scale was known beforehand, nonzero ones that became zero, nonzero ones, and all that were
+looked at; outputs that are not finite; calls."""
+
+
+class Switch:
+    """Whether this step is checked. Shared by all linears of a model; the only thing compiled code looks at."""
+
+    def __init__(self, active: bool = False) -> None:
+        self.active = active
+
+
+class Watch:
+    """The sums of one linear, FP64 [8] a GEMM, since the last `reset`."""
+
+    def __init__(self, switch: Switch, device: torch.device, gemms: Tuple[str, ...]) -> None:
+        self.switch = switch
+        self.stats: Dict[str, Tensor] = {}
+        for gemm in gemms:
+            sums = torch.zeros(len(FIELDS), dtype=torch.float64, device=device)
+            torch._dynamo.mark_static_address(sums, guard=False)
+            self.stats[gemm] = sums
+
+    def to(self, device: torch.device) -> None:
+        """Follows the model to another device."""
+        for gemm, sums in self.stats.items():
+            if sums.device != device:
+                self.stats[gemm] = sums.to(device)
+                torch._dynamo.mark_static_address(self.stats[gemm], guard=False)
+
+    def reset(self) -> None:
+        for sums in self.stats.values():
+            sums.zero_()
+
+
+def sample(rows: int) -> slice:
+    """At most ROWS rows, evenly spread."""
+    return slice(0, None, max(1, -(-rows // ROWS)))
+
+
+def observe(
+    sums: Tensor, gemm: str, got: Tensor, a: Tensor, b: Tensor, how: Numerics, scale: Optional[Tensor]
+) -> None:
+    """Adds one call of a GEMM: `got` is its output, a and b its operands as the model stores them (fprop x, W; dgrad dy,
+    W; wgrad dy, x). `scale`: of a, where it was known beforehand."""
+    if got.numel() == 0:
+        return
+    if gemm == "wgrad":
+        rows = sample(a.shape[1])
+        left, right, whole = a[:, rows].t(), b.t(), a.t()
+    else:
+        rows = sample(a.shape[0])
+        left, right, whole = a[rows], b if gemm == "fprop" else b.t(), a
+    reference = (left.bfloat16() @ right.bfloat16().t()).double()
+    error = got[rows].double() - reference
+    saturated, flushed = _lost(left, whole, how, scale)
+    counts = (
+        error.square().sum(), reference.square().sum(), saturated, flushed, (left != 0).sum(),
+        torch.full((), left.numel(), device=left.device), (~torch.isfinite(got[rows])).sum(),
+        torch.ones((), device=left.device),
+    )
+    sums.add_(torch.stack([count.double() for count in counts]))
+
+
+def _lost(left: Tensor, whole: Tensor, how: Numerics, scale: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
+    """(saturated, flushed to zero) of the sampled rows."""
+    nothing = torch.zeros((), dtype=torch.int64, device=left.device)
+    if how.a.format not in FORMAT_MAX:
+        return nothing, nothing
+    if how.a.granularity == "static":
+        found = to_fp8(left, scale, how.a.format).float()
+        beyond = (left.float() / scale).abs() > FORMAT_MAX[how.a.format]
+        return beyond.sum(), ((found == 0) & (left != 0)).sum()
+    if how.a.granularity == "tensor":
+        bits = quantize(torch.cat([left, _edge(whole)]), how.a)[0][: left.shape[0]]
+    else:
+        bits = quantize(left, how.a)[0]
+    return nothing, ((bits.float() == 0) & (left != 0)).sum()
+
+
+def _edge(whole: Tensor) -> Tensor:
+    """A row as wide as the operand's that has its largest value in it, so that a scale of the tensor is that of all."""
+    return whole.abs().amax().expand(1, whole.shape[1])
+
+
+__all__ = ["FIELDS", "ROWS", "Switch", "Watch", "observe", "sample"]

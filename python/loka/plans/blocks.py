@@ -1,0 +1,307 @@
+"""Takes a linear, the BlockNorm and the hard swish behind it; makes them one block, which the linear runs in one kernel
+while the other two hand on what they get. And back.
+
+All three stay the same objects: classes change, parameters, names, hooks and state_dict do not. A hook that reads what
+is in between would see the wrong tensor: while there is one, and in steps that a Recorder records, each runs for
+itself. In inference a block may give E4M3 codes to the linears that read it.
+"""
+
+import copy
+import weakref
+from dataclasses import dataclass, replace
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Type
+
+import torch
+from torch import nn
+from torch.nn.modules import module as of_all
+
+from .. import graph
+from ..kernels import BLOCK as KERNEL
+from ..kernels import UNFUSED, Scale
+from ..mods.norm import BLOCK, EPS
+from ..names import clean, linears, unwrapped
+from .document import Plan, Site
+from .error import one_line
+from .report import Entry
+
+ATTRIBUTE = "_loka_block"
+"""In the `__dict__` of the three modules."""
+
+FEEDER = "_loka_feeder"
+"""In the `__dict__` of a linear that a block gives codes to: that block."""
+
+
+class Block:
+    """Three modules that run as one. Held by each of them, outside of nn.Module's registries."""
+
+    def __init__(self, root: nn.Module, linear: nn.Linear, norm: nn.Module, activation: nn.Module):
+        self.linear, self.norm, self.activation = linear, norm, activation
+        self.readers: Tuple[nn.Linear, ...] = ()
+        """The linears that get codes in inference; none: it gives BF16."""
+        self.stored: Optional[Scale] = None
+        """The scale of these codes, as their readers have it too."""
+        self.is_whole = True
+        """False in a copy of one of the three without the model."""
+        self._root: Optional["weakref.ref[nn.Module]"] = weakref.ref(root)
+
+    def is_fused(self) -> bool:
+        """Whether the linear gives the block's output in this call. Asked by all three, who must agree."""
+        if not self.is_whole or not _runs_by(self.linear, (KERNEL,)):
+            return False
+        return not (self.is_recorded() or _hooks_of_all() or self.hooked())
+
+    def is_recorded(self) -> bool:
+        tap = self.linear._loka_tap
+        return tap is not None and tap.switch.active
+
+    def hooked(self) -> str:
+        """Which of the three has a hook that sees what a fused block does not make."""
+        linear, norm, activation = self.linear, self.norm, self.activation
+        if linear._forward_hooks or linear._backward_hooks or linear._backward_pre_hooks:
+            return "linear"
+        if norm._forward_pre_hooks or norm._forward_hooks or norm._backward_hooks or norm._backward_pre_hooks:
+            return "BlockNorm"
+        if activation._forward_pre_hooks or activation._backward_hooks:
+            return "hard swish"
+        return ""
+
+    def hands_on(self) -> bool:
+        """Whether it gives codes in this call: nobody but its readers must see them."""
+        if not self.readers or torch.is_grad_enabled() or self.activation._forward_hooks:
+            return False
+        for reader in self.readers:
+            if reader._forward_pre_hooks or reader._forward_hooks or reader._loka_tap is not None:
+                return False
+            if not _runs_by(reader, (KERNEL, UNFUSED)):
+                return False
+        return True
+
+    def stored_on(self, device: torch.device) -> torch.Tensor:
+        """The scale of the codes that it gives."""
+        if self.stored.scale.device != device:
+            self.stored = self.stored.to(device)
+        return self.stored.scale
+
+    def why_not(self) -> str:
+        """Why the three run for themselves now, in words; nothing where they run as one."""
+        if self.hooked():
+            return f"a hook on its {self.hooked()} reads what is in between"
+        if not self.is_whole:
+            return "this is a copy without the model"
+        if not _runs_by(self.linear, (KERNEL,)):
+            return "its forward GEMM runs by another kernel now"
+        if self.is_recorded():
+            return "a Recorder reads what is in between"
+        return "hooks of all modules read what is in between" if _hooks_of_all() else ""
+
+    def __deepcopy__(self, memo: Dict[int, Any]) -> "Block":
+        """A copy of the model has copies of its blocks; in a copy of a part each module does what it does by itself."""
+        made = memo[id(self)] = Block.__new__(Block)
+        root = None if self._root is None else self._root()
+        made.__dict__.update(self.__dict__, is_whole=self.is_whole and (root is None or id(root) in memo), _root=None)
+        if made.is_whole:
+            for name in ("linear", "norm", "activation", "readers"):
+                setattr(made, name, copy.deepcopy(getattr(self, name), memo))
+            made._root = None if root is None else weakref.ref(memo[id(root)])
+        return made
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return {**self.__dict__, "_root": None}
+
+
+def _runs_by(linear: nn.Linear, wanted: Tuple[str, ...]) -> bool:
+    """Whether its forward GEMM still runs by one of these: it may have gone back to BF16 since."""
+    kernels = linear._loka_kernels
+    return kernels is not None and kernels[0] in wanted
+
+
+def _hooks_of_all() -> bool:
+    return bool(
+        of_all._global_forward_pre_hooks or of_all._global_forward_hooks
+        or of_all._global_backward_hooks or of_all._global_backward_pre_hooks
+    )
+
+
+class HandsOn(nn.Module):
+    """A BlockNorm or hard swish that gives what it gets while its block runs in the linear's kernel."""
+
+    _loka_block: Optional[Block] = None
+    _loka_base: Type[nn.Module] = nn.Module
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        block = self._loka_block
+        if block is not None and block.is_fused():
+            return input
+        return super().forward(input)  # type: ignore[misc]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """By the class it was made of: classes made while the program runs have no name to be loaded by."""
+        return (_blank, (type(self)._loka_base,), *super().__reduce_ex__(2)[2:])
+
+
+_CLASSES: Dict[Type[nn.Module], Type[HandsOn]] = {}
+
+
+def _class_of(base: Type[nn.Module]) -> Type[HandsOn]:
+    if base not in _CLASSES:
+        members = {"_loka_base": base, "__module__": __name__, "__doc__": HandsOn.__doc__}
+        _CLASSES[base] = type(base.__name__, (HandsOn, base), members)
+    return _CLASSES[base]
+
+
+def _blank(base: Type[nn.Module]) -> HandsOn:
+    cls = _class_of(base)
+    return cls.__new__(cls)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What can run as one: site -> (norm, activation, sites that alone read the output); and why the others cannot."""
+
+    blocks: Mapping[str, Tuple[nn.Module, nn.Module, Tuple[str, ...]]]
+    reasons: Mapping[str, str]
+
+
+def find(model: nn.Module) -> Found:
+    """The blocks of a model, by its graph."""
+    facts, reasons = graph.blocks(model, BLOCK, EPS)
+    modules = {clean(name): module for name, module in unwrapped(model).named_modules()}
+    blocks = {}
+    for site, block in facts.items():
+        names = (site, block.norm, block.activation)
+        reason = _unfit(*(modules.get(name) for name in names))
+        if len({_parent(name) for name in names}) > 1:
+            # Whoever calls one of these modules by itself would get another's output.
+            reason = "its BlockNorm and hard swish are in other modules than it is"
+        if reason:
+            reasons[site] = reason
+            continue
+        readers = tuple(name for name in block.readers or () if _parent(name) == _parent(site))
+        blocks[site] = (modules[block.norm], modules[block.activation], readers if readers == block.readers else ())
+    return Found(blocks, reasons)
+
+
+def _parent(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def _unfit(*modules: Optional[nn.Module]) -> str:
+    if any(module is None for module in modules):
+        return "its modules are inside wrappers"
+    if any("forward" in module.__dict__ for module in modules if module is not None):
+        return "a forward was put on one of its modules"
+    return ""
+
+
+def fuse(model: nn.Module, site: nn.Linear, norm: nn.Module, activation: nn.Module) -> None:
+    """From now on the three run as one. The linear has the block's kernels already."""
+    block = Block(unwrapped(model), site, norm, activation)
+    for module in (site, norm, activation):
+        module.__dict__[ATTRIBUTE] = block
+        if module is not site and not isinstance(module, HandsOn):
+            module.__class__ = _class_of(type(module))
+
+
+def hand_on(block: Block, readers: List[nn.Linear], scale: float) -> None:
+    """In inference the block gives E4M3 codes of that scale, which these linears read."""
+    block.readers, block.stored = tuple(readers), Scale.of(scale, block.linear.weight.device)
+    for reader in readers:
+        reader.__dict__[FEEDER] = block
+
+
+def block_of(module: nn.Module) -> Optional[Block]:
+    """The block that a linear runs as one with what is behind it."""
+    return module.__dict__.get(ATTRIBUTE)
+
+
+def unfuse(model: nn.Module) -> None:
+    """All modules of the model are what they were."""
+    for module in unwrapped(model).modules():
+        module.__dict__.pop(ATTRIBUTE, None)
+        module.__dict__.pop(FEEDER, None)
+        cls = type(module)
+        if issubclass(cls, HandsOn) and _CLASSES.get(cls._loka_base) is cls:
+            module.__class__ = cls._loka_base
+
+
+def put(model: nn.Module, planned: "Planned") -> None:
+    """Makes blocks and chains of linears that have their kernels already."""
+    modules = dict(linears(model))
+    for site, (norm, activation) in planned.blocks.items():
+        fuse(model, modules[site], norm, activation)
+    for site, (readers, scale) in planned.chains.items():
+        hand_on(modules[site].__dict__[ATTRIBUTE], [modules[reader] for reader in readers], scale)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a plan makes of a model's blocks. `blocks`: site -> its BlockNorm and hard swish; `chains`: site -> who reads
+    its codes in inference, and their scale; `entries`: of all sites, as they run and with what is said of them."""
+
+    entries: Dict[str, Entry]
+    blocks: Mapping[str, Tuple[nn.Module, nn.Module]]
+    chains: Mapping[str, Tuple[Tuple[str, ...], float]]
+
+
+def planned(model: nn.Module, plan: Plan, entries: Mapping[str, Entry]) -> Planned:
+    """By the model's graph, where the plan has a block at all."""
+    entries = dict(entries)
+    wanted = [site for site, entry in entries.items() if entry.kernels and entry.kernels[0] == KERNEL]
+    if not wanted:
+        return Planned(entries, {}, {})
+    found = find(model)
+    blocks = {}
+    for site in wanted:
+        if site in found.blocks:
+            blocks[site] = found.blocks[site][:2]
+        else:
+            reason = found.reasons.get(site, "the model's forward does not call it")
+            kernels = (UNFUSED, *entries[site].kernels[1:])
+            apart = replace(entries[site], kernels=kernels)
+            entries[site] = _said(apart, f"not one kernel with what follows: {reason}")
+    chains = {}
+    for site in plan.sites:
+        stores_codes = site.chain is not None and "e4m3" in site.chain["stores"]
+        if not stores_codes or entries.get(site.site, _NONE).kernels is None:
+            continue
+        readers = found.blocks[site.site][2] if site.site in blocks else ()
+        reason = _unchained(site, readers, plan, entries, site.site in blocks)
+        if reason is None:
+            chains[site.site] = (readers, site.chain["store_scale"])
+            reason = "in inference its output is codes"
+        else:
+            reason = f"codes are not handed on here: {reason}"
+        entries[site.site] = _said(entries[site.site], reason)
+    return Planned(entries, blocks, chains)
+
+
+_NONE = Entry(None, ())
+
+
+def _said(entry: Entry, text: str) -> Entry:
+    return replace(entry, note="; ".join(filter(None, (entry.note, one_line(text, limit=400)))))
+
+
+def _unchained(
+    site: Site, readers: Tuple[str, ...], plan: Plan, entries: Mapping[str, Entry], is_block: bool
+) -> Optional[str]:
+    """Why a block gives BF16 where the plan has it store codes."""
+    if not is_block:
+        return "it does not run as one kernel"
+    if not readers:
+        return "its output is read by more than linears beside it"
+    by_name = {other.site: other for other in plan.sites}
+    scale = site.chain["store_scale"]
+    for name in readers:
+        reads = by_name[name].chain if name in by_name else None
+        kernels = entries.get(name, _NONE).kernels
+        if reads is None or reads["reads"] != "e4m3" or reads.get("from") != site.site:
+            return f"'{one_line(name)}' reads BF16"
+        if kernels is None or kernels[0] not in (KERNEL, UNFUSED):
+            return f"'{one_line(name)}' does not run by a kernel that reads codes"
+        if scale is None or entries[name].scales[0] != scale:
+            return f"'{one_line(name)}' has another scale"
+    return None
+
+
+__all__ = ["Block", "Found", "HandsOn", "Planned", "block_of", "find", "fuse", "hand_on", "planned", "put", "unfuse"]

@@ -1,0 +1,456 @@
+"""Takes a model that a plan was applied to; checks its FP8 GEMMs against BF16 in the first step and every so many.
+
+In a checked step each linear sums, on its device, how far its GEMMs are from BF16 on a sample of their rows
+(`kernels.watch`). When the step ends, one copy brings the sums of all to the host, where `gemm_health` judges them.
+Other steps run what they ran before, and wait for nothing.
+"""
+
+import datetime
+import itertools
+import math
+import os
+import warnings
+import weakref
+from dataclasses import dataclass, replace
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ..kernels.watch import FIELDS, Switch, Watch
+from ..names import GEMMS, linears, unwrapped
+from ..steps import Steps
+from .document import Path
+from .error import PlanError, listed, one_line
+from .following import following
+from .gemm_health import Health, HealthRow, Predicted, Seen, Verdict, json_lines, judge
+from .linear import Kernels, kernels_of, wanted_scales
+from .precision import HIGH_PRECISION, fp8_gemms
+from .report import RECORD, Applied, record_of
+
+CANARY = "_loka_canary"
+"""The attribute of the model that holds what checks it; None in a copy."""
+
+WATCH = "_loka_watch"
+"""Key in a linear's `__dict__` of what it sums into."""
+
+ON_VIOLATION = ("warn", "bf16", "raise")
+
+RETRIES = 20
+"""Steps that are checked in place of one that says nothing, as those in which a GradScaler finds its first scale."""
+
+WORSE = 2.0
+"""A GEMM that was warned of is warned of again when it is so many times further off."""
+
+MAX_LINES = 12
+"""Warnings of one check; the table has the others."""
+
+
+class CanaryError(PlanError):
+    """A GEMM is not as the plan predicted, and `on_violation` is "raise"."""
+
+
+class CanaryWarning(RuntimeWarning):
+    """A GEMM is not as the plan predicted."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """`every`: steps between checks, None for none; `log`: a file that JSON lines are appended to."""
+
+    every: Optional[int]
+    on_violation: str
+    log: Optional[str]
+
+    @staticmethod
+    def checked(every: Optional[int], on_violation: str, log: Optional[Path]) -> "Options":
+        """PlanError for what they cannot be."""
+        if every is not None and (isinstance(every, bool) or not isinstance(every, int) or every < 0):
+            raise PlanError(f"check_every is {every!r}, it must be a number of steps, or None for no check")
+        if on_violation not in ON_VIOLATION:
+            raise PlanError(f"on_violation is {on_violation!r}, it must be one of {', '.join(ON_VIOLATION)}")
+        return Options(every or None, on_violation, None if log is None else os.fspath(log))
+
+
+class _Switch(Switch):
+    """One that a copied or pickled model does not take along: nobody would turn it off again."""
+
+    def __reduce__(self) -> Any:
+        return Switch, ()
+
+
+class _Gemm(NamedTuple):
+    """One FP8 GEMM, with what the plan says of it."""
+
+    site: str
+    gemm: str
+    kernel: str
+    predicted: Predicted
+
+    @property
+    def key(self) -> Tuple[str, str]:
+        return self.site, self.gemm
+
+
+def start(model: nn.Module, options: Options) -> None:
+    """Has a model checked to which a plan is applied; if it is already, from now on by these options."""
+    there = canary_of(model)
+    if there is not None and there.options == options:
+        return
+    stop(model)
+    if options.every is not None:
+        unwrapped(model).__dict__[CANARY] = Canary(unwrapped(model), options)
+
+
+def stop(model: nn.Module) -> None:
+    """The model is no longer checked."""
+    there = unwrapped(model).__dict__.pop(CANARY, None)
+    if there is not None:
+        there.stop()
+    for _, module in linears(model):
+        # Also in a copy, which takes along what its linears sum into, and nothing that reads it.
+        module.__dict__.pop(WATCH, None)
+
+
+def canary_of(model: nn.Module) -> Optional["Canary"]:
+    return unwrapped(model).__dict__.get(CANARY)
+
+
+def step(model: nn.Module) -> None:
+    """Ends a training step by hand, for optimizers that are not torch.optim's: checks are then counted by it alone, and
+    scales that follow their tensors move on. Call it on every rank alike. Raises PlanError where no plan is applied."""
+    _applied(model)
+    scales, checks = following(model), canary_of(model)
+    if scales is not None:
+        scales.advance()
+    if checks is not None:
+        checks.end_step()
+
+
+def health(model: nn.Module) -> Health:
+    """How each FP8 GEMM of a model was when it was last checked. Print it. Waits for nothing.
+
+    Raises PlanError where no plan is applied, or where the model is not checked: `check_every=None`, or a copy."""
+    _applied(model)
+    there = canary_of(model)
+    if there is None:
+        cause = "check_every is None, or it is a copy (loka.apply the plan to it again)"
+        raise PlanError(f"this model is not checked: {cause}")
+    return there.health()
+
+
+def _applied(model: nn.Module) -> Applied:
+    applied = record_of(model)
+    if applied is None:
+        raise PlanError("no plan is applied to this model (a plan stays with the model that loka.apply was given)")
+    return applied
+
+
+_ordinals = itertools.count()
+
+
+class Canary:
+    """Checks one model. The model holds it, and nothing else does."""
+
+    def __init__(self, model: nn.Module, options: Options) -> None:
+        self.options = options
+        self._model = weakref.ref(model)
+        self._ordinal = next(_ordinals)
+        self._rows: Dict[Tuple[str, str], HealthRow] = {}
+        self._warned_at: Dict[Tuple[str, str], float] = {}
+        self._notes: List[str] = []
+        self._retries = 0
+        self._modules = {name: module for name, module in linears(model) if _runs_fp8(module)}
+        switch = _Switch()
+        # The hook of all optimizers holds these: by them alone a model would live as long as the process.
+        steps = Steps(options.every or 1, switch, _weakly(self._owns), _weakly(self._ended), _weakly(self._unowned))
+        self._steps = steps
+        for module in self._modules.values():
+            # All three, in high precision or not: which of them are FP8 may change.
+            module.__dict__[WATCH] = Watch(switch, _device(module), GEMMS)
+        if self._modules:
+            steps.start()
+            weakref.finalize(self, steps.stop).atexit = False
+
+    def __reduce__(self) -> Any:
+        """A copy of the model, and one from a file, is checked once its plan is applied to it again."""
+        return _nothing, ()
+
+    def stop(self) -> None:
+        self._steps.stop()
+
+    def end_step(self) -> None:
+        self._steps.end()
+
+    def health(self) -> Health:
+        applied = self._record()
+        checked = dict(self._rows)
+        for one in self._gemms(applied):
+            checked.setdefault(one.key, HealthRow(one.site, one.gemm, one.kernel, one.predicted.rel_l2))
+        order = {name: index for index, name in enumerate(self._modules)}
+        rows = sorted(checked.values(), key=lambda row: (order.get(row.site, -1), GEMMS.index(row.gemm)))
+        notes = list(self._notes)
+        if self._modules and not self._steps.finished:
+            notes.append("no step has ended yet: without a torch.optim optimizer call loka.step(model)")
+        return Health(applied.name, applied.digest, _rank(), self._steps.finished, tuple(rows), tuple(notes))
+
+    # Steps
+
+    def _owns(self, optimizer: Optimizer) -> bool:
+        routed = {id(module.weight) for module in self._modules.values()}
+        return any(id(each) in routed for group in optimizer.param_groups for each in group["params"])
+
+    def _unowned(self) -> None:
+        text = "other optimizers step, and none that holds a weight of the plan: call loka.step(model)"
+        said = f"the plan's GEMMs are not checked: {text}"
+        # A model that waits beside the one that trains, or serves, is not meant.
+        if said not in self._notes and not _is_capturing() and self._has_trained():
+            self._note(said)
+
+    def _has_trained(self) -> bool:
+        """Whether a backward has run since the last check."""
+        sums = _sums({name: module.__dict__[WATCH] for name, module in self._modules.items()})
+        return any(seen[FIELDS.index("calls")] for (_, gemm), seen in sums.items() if gemm != "fprop")
+
+    def _ended(self, checked: bool) -> None:
+        if not checked or _is_capturing():
+            return
+        try:
+            broken = self._check(self._steps.finished - 1)
+        except Exception as error:
+            # Of a check and a training run, the latter goes on.
+            self._note(f"a check failed: {type(error).__name__}: {one_line(error)}")
+            return
+        if broken and self.options.on_violation == "raise":
+            raise CanaryError(listed(f"{len(broken)} GEMMs are not as the plan predicted", "", broken))
+
+    def _check(self, step: int) -> List[str]:
+        """Judges what the step that has ended has summed. A line for each GEMM that is off, on any rank."""
+        applied = self._record()
+        gemms, now = self._gemms(applied), datetime.datetime.now(datetime.timezone.utc)
+        sums = _sums({name: module.__dict__[WATCH] for name, module in self._modules.items()}, reset=True)
+        found = []
+        for one in gemms:
+            seen = Seen(*sums[one.key])
+            found.append((one, seen, judge(one.kernel, one.gemm, one.predicted, seen)))
+        words = [verdict.word for _, _, verdict in found]
+        *ranks_off, ranks_unclear = self._on_ranks([*(word == "off" for word in words), _says_nothing(words)])
+        self._retry(ranks_unclear > 0)
+        time = now.isoformat(timespec="seconds")
+        rows = [_row(one, seen, verdict, step, time) for one, seen, verdict in found]
+        rows = [self._noted(row, num, step) for row, num in zip(rows, ranks_off)]
+        for (one, _, _), row in zip(found, rows):
+            before = self._rows.get(one.key, row)
+            if row.verdict != "not run" or before.verdict == "not run":
+                self._rows[one.key] = row
+        self._log(rows, applied.digest)
+        self._warn([(one, verdict) for one, _, verdict in found if verdict.word == "off"], step)
+        if self.options.on_violation == "bf16":
+            self._fall(applied, [(one, row) for (one, _, _), row, num in zip(found, rows, ranks_off) if num])
+        return [_line(one, verdict, num) for (one, _, verdict), num in zip(found, ranks_off) if num]
+
+    def _retry(self, unclear: bool) -> None:
+        """Checks the next step too where this one left something open."""
+        if unclear and self._retries < RETRIES:
+            self._retries += 1
+            self._steps.again()
+        else:
+            self._retries = 0
+
+    def _noted(self, row: HealthRow, ranks_off: int, step: int) -> HealthRow:
+        said = [row.note] if row.note else []
+        if ranks_off and row.verdict != "off":
+            said.append("off on another rank")
+        if ranks_off and self.options.on_violation == "bf16":
+            said.append(f"in BF16 since step {step + 1}")
+        return replace(row, note="; ".join(said))
+
+    # What is done about it
+
+    def _on_ranks(self, found: Sequence[bool]) -> List[int]:
+        """On how many ranks each is so. Where nothing but a warning follows, each rank goes by itself: no collective
+        that a rank with another model would not join."""
+        flags = torch.tensor(found, dtype=torch.int32)
+        if self.options.on_violation != "warn" and _world() > 1:
+            device = next(iter(self._modules.values())).__dict__[WATCH].stats["fprop"].device
+            flags = flags.to(device)
+            dist.all_reduce(flags)
+        return flags.tolist()
+
+    def _fall(self, applied: Applied, fallen: Sequence[Tuple[_Gemm, HealthRow]]) -> None:
+        """Puts BF16 under these GEMMs from the next step on, and into what `resolved` says."""
+        if not fallen:
+            return
+        entries = dict(applied.entries)
+        for one, row in fallen:
+            entry, module = entries[one.site], self._modules[one.site]
+            kernels = _with_high_precision(kernels_of(module), one.gemm)
+            # Past `route`, which would begin the other GEMMs' scales anew.
+            scales = zip(wanted_scales(kernels), module._loka_scales)
+            kept = tuple(scale if wanted else None for wanted, scale in scales)
+            module.__dict__.update(_loka_kernels=kernels, _loka_scales=kept)
+            note = f"{one.gemm} was planned by {one.kernel}: {row.note}"
+            entries[one.site] = replace(entry, kernels=kernels, note="; ".join(filter(None, (entry.note, note))))
+        setattr(self._model(), RECORD, replace(applied, entries=entries))
+
+    def _warn(self, broken: Sequence[Tuple[_Gemm, Verdict]], step: int) -> None:
+        if self.options.on_violation == "raise":
+            return
+        lines = [_line(one, verdict) for one, verdict in broken if self._is_news(one, verdict, step)]
+        hint = {"warn": " (on_violation='bf16' would run it in BF16)", "bf16": "; it runs in BF16 from here on"}
+        rank = f"rank {_rank()}: " if _world() > 1 else ""
+        for line in lines[:MAX_LINES]:
+            _say(f"{rank}{line}{hint[self.options.on_violation]}")
+        if len(lines) > MAX_LINES:
+            _say(f"{rank}{len(lines) - MAX_LINES} more GEMMs are off: print(loka.health(model))")
+
+    def _is_news(self, one: _Gemm, verdict: Verdict, step: int) -> bool:
+        """Whether it was not said before, nor by another rank."""
+        before = self._warned_at.get(one.key)
+        if before is not None and (verdict.severity < WORSE * before or before == math.inf):
+            return False
+        self._warned_at[one.key] = verdict.severity
+        return _is_first_rank(f"loka/canary/{self._ordinal}/{step}/{one.site}/{one.gemm}")
+
+    def _log(self, rows: Sequence[HealthRow], digest: str) -> None:
+        if self.options.log is None:
+            return
+        try:
+            # In one piece, so that ranks may share a file.
+            file = os.open(self.options.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+            try:
+                os.write(file, json_lines(rows, digest, _rank()).encode("utf-8", "replace"))
+            finally:
+                os.close(file)
+        except OSError as error:
+            self._note(f"health_log cannot be written: {error.strerror}: {one_line(self.options.log)}")
+
+    def _note(self, text: str) -> None:
+        """Warns of it once."""
+        if text not in self._notes:
+            self._notes.append(text)
+            _say(text)
+
+    # What there is
+
+    def _record(self) -> Applied:
+        model = self._model()
+        assert model is not None  # It holds this.
+        return _applied(model)
+
+    def _gemms(self, applied: Applied) -> List[_Gemm]:
+        """The GEMMs that run FP8 now."""
+        found = []
+        for site, module in self._modules.items():
+            kernels, entry = kernels_of(module), applied.entries.get(site)
+            if kernels is None or entry is None or WATCH not in module.__dict__:
+                continue
+            predicted = entry.predicted or (Predicted(),) * 3
+            each = zip(GEMMS, kernels, predicted, fp8_gemms(kernels))
+            found += [_Gemm(site, gemm, kernel, promise) for gemm, kernel, promise, is_fp8 in each if is_fp8]
+        return found
+
+
+def _nothing() -> None:
+    return None
+
+
+def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The method of whatever object lives; False of one that does not."""
+    weak = weakref.WeakMethod(method)
+
+    def call(*args: Any) -> Any:
+        method = weak()
+        return False if method is None else method(*args)
+
+    return call
+
+
+def _runs_fp8(module: nn.Module) -> bool:
+    kernels = kernels_of(module)
+    return kernels is not None and any(fp8_gemms(kernels))
+
+
+def _with_high_precision(kernels: Kernels, gemm: str) -> Kernels:
+    fprop, dgrad, wgrad = (HIGH_PRECISION if name == gemm else kernel for name, kernel in zip(GEMMS, kernels))
+    return fprop, dgrad, wgrad
+
+
+def _device(module: nn.Module) -> torch.device:
+    device = module.weight.device
+    if device.type != "meta":
+        return device
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@torch.no_grad()
+def _sums(watches: Dict[str, Watch], reset: bool = False) -> Dict[Tuple[str, str], List[float]]:
+    """(site, gemm) -> its sums, by one copy from each device."""
+    by_device: Dict[torch.device, List[Tuple[Tuple[str, str], Tensor]]] = {}
+    for site, watch in watches.items():
+        for gemm, sums in watch.stats.items():
+            by_device.setdefault(sums.device, []).append(((site, gemm), sums))
+    found = {}
+    for pairs in by_device.values():
+        tensors = [sums for _, sums in pairs]
+        found.update(zip((key for key, _ in pairs), torch.stack(tensors).tolist()))
+        if reset:
+            torch._foreach_zero_(tensors)
+    return found
+
+
+def _says_nothing(words: Sequence[str]) -> bool:
+    """Of a GEMM that ran, or of any."""
+    return "unclear" in words or (bool(words) and all(word == "not run" for word in words))
+
+
+def _row(one: _Gemm, seen: Seen, verdict: Verdict, step: int, time: str) -> HealthRow:
+    if verdict.word == "not run":
+        return HealthRow(*one[:3], one.predicted.rel_l2, step=step, time=time, verdict=verdict.word)
+    shares = (seen.rel_l2, seen.saturated, seen.flushed)
+    return HealthRow(*one[:3], one.predicted.rel_l2, *shares, step, time, verdict.word, verdict.why)
+
+
+def _line(one: _Gemm, verdict: Verdict, ranks_off: int = 0) -> str:
+    why = verdict.why if verdict.word == "off" else f"on {ranks_off} of {_world()} ranks, not on this one"
+    return f"{one_line(one.site)} {one.gemm} by {one.kernel} is off: {why}"
+
+
+def _say(text: str) -> None:
+    """A warning that cannot end a training job, even where warnings are errors. Of no line of anybody's code, which
+    would be printed below it."""
+    try:
+        warnings.warn_explicit(f"loka: {text}", CanaryWarning, "loka.canary", 0)
+    except Warning:
+        pass
+
+
+def _is_capturing() -> bool:
+    """Inside the capture of a CUDA graph nothing can be read."""
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+def _world() -> int:
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def _rank() -> int:
+    return dist.get_rank() if _world() > 1 else 0
+
+
+def _is_first_rank(key: str) -> bool:
+    """Whether no other rank was here before: what all see, one says. By the process group's store: nobody waits."""
+    if _world() == 1:
+        return True
+    try:
+        return dist.distributed_c10d._get_default_store().add(key, 1) == 1
+    except Exception:
+        return True
+
+
+__all__ = [
+    "CANARY", "Canary", "CanaryError", "CanaryWarning", "ON_VIOLATION", "Options", "WATCH", "canary_of", "health",
+    "start", "step", "stop",
+]

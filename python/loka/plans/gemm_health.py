@@ -1,0 +1,259 @@
+"""Takes what a checked step saw of each FP8 GEMM and what the plan predicted of it; gives a verdict, and the table of
+them: `loka.health(model)`.
+
+Plain numbers in, plain data out: devices, files, ranks and the clock are in `canary`.
+"""
+
+import html
+import json
+import math
+from dataclasses import dataclass
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from ..kernels import KERNELS, numerics
+from .document import Choice
+from .error import one_line
+
+FACTOR, MARGIN = 1.5, 0.01
+"""A relative L2 error is off above FACTOR times the predicted one, plus MARGIN. Probe draws operands from recorded
+statistics; training's own differ from these as weights and data move, and 1.5 is what a plan is held to elsewhere. The
+margin is for errors near BF16's own rounding (.002), of which any factor is small, and for the noise of few rows."""
+
+ROUNDING = {"e4m3": 0.0256, "e5m2": 0.0511, "bf16": 0.0017, "tf32": 0.0002}
+"""Root mean square relative error of rounding to nearest, over mantissas that are spread log-uniformly."""
+
+ROUNDING_SLACK = 1.2
+"""Both operands' rounding, times this, is what FP8 does to centred data at best (E5M2 x E4M3: .069): no kernel is at
+fault for it. A plan may predict less, from inputs whose means are large, which a model at its first step has not."""
+
+UNPREDICTED = 0.15
+"""Above this a relative L2 error is off where the plan has no prediction of it: twice what E5M2's rounding makes."""
+
+FLUSHED_MARGIN, UNPREDICTED_FLUSHED = 0.05, 0.25
+"""How much more of an operand may become zero than predicted, and how much where that is not known."""
+
+HARMLESS_FLUSHED = 0.5
+"""How much of it may where the error is that of rounding: gradients grow long tails near zero as a model learns, whose
+products are too small to be missed (14 % of dy after 200 steps of a small ranker, at the error of the first step). Half
+of them is more than a tail: most examples would teach nothing."""
+
+SATURATED = 1e-3
+"""How much of an operand with a scale known beforehand may lie beyond the format's largest value."""
+
+LEFT = {"fprop": "x", "dgrad": "dy", "wgrad": "dy"}
+"""The left operand of each GEMM, whose codes are counted."""
+
+
+class Predicted(NamedTuple):
+    """What a plan says of one GEMM, None where it does not say. `rel_l2`: relative L2 error of its output; `flushed`:
+    share of its left operand's nonzero elements that become zero."""
+
+    rel_l2: Optional[float] = None
+    flushed: Optional[float] = None
+
+
+def predicted_of(choice: Choice) -> Predicted:
+    """The signal-to-noise ratio is the same number otherwise written; other metrics say nothing of relative L2."""
+    rel_l2, sqnr_db = choice.error.get("rel_l2"), choice.error.get("sqnr_db")
+    if rel_l2 is None and sqnr_db is not None:
+        rel_l2 = 10 ** (-sqnr_db / 20)
+    return Predicted(rel_l2, choice.flushed)
+
+
+class Seen(NamedTuple):
+    """The sums of one GEMM over a checked step, in the order of `kernels.watch.FIELDS`."""
+
+    squared_errors: float
+    squares: float
+    beyond: float
+    became_zero: float
+    nonzero: float
+    elements: float
+    not_finite: float
+    calls: float
+
+    @property
+    def rel_l2(self) -> float:
+        if self.squares == 0:
+            return 0.0 if self.squared_errors == 0 else math.inf
+        return math.sqrt(self.squared_errors / self.squares)
+
+    @property
+    def saturated(self) -> float:
+        return self.beyond / self.elements if self.elements else 0.0
+
+    @property
+    def flushed(self) -> float:
+        return self.became_zero / self.nonzero if self.nonzero else 0.0
+
+
+class Verdict(NamedTuple):
+    """`word`: "ok"; "above" (more than predicted, no more than FP8's rounding makes); "off"; "unclear" (BF16's own
+    result is not finite); "not run". `why`: in words. `severity`: how many times its limit the worst number is."""
+
+    word: str
+    why: str = ""
+    severity: float = 0.0
+
+
+def judge(kernel: str, gemm: str, predicted: Predicted, seen: Seen) -> Verdict:
+    """Holds what was seen of one GEMM against what was predicted."""
+    if seen.calls == 0:
+        return Verdict("not run")
+    if not math.isfinite(seen.squares):
+        return Verdict("unclear", "BF16's result is not finite either")
+    if seen.not_finite or not math.isfinite(seen.squared_errors):
+        return Verdict("off", f"{seen.not_finite:.0f} sampled outputs are not finite, BF16's are", math.inf)
+    rounding = _rounding(kernel, gemm)
+    promised = UNPREDICTED if predicted.rel_l2 is None else FACTOR * predicted.rel_l2 + MARGIN
+    harmless = seen.rel_l2 <= rounding
+    # A gradient of one magnitude, as a mean loss begins with, may lie just beyond whole, and lose next to nothing.
+    saturated = 0.0 if harmless else seen.saturated
+    flushed_limit = max(_flushed_limit(predicted), HARMLESS_FLUSHED if harmless else 0.0)
+    severity = max(seen.rel_l2 / max(promised, rounding), seen.flushed / flushed_limit, saturated / SATURATED)
+    if severity > 1:
+        return Verdict("off", _in_words(gemm, predicted, seen), severity)
+    return Verdict("above", _error_text(predicted, seen)) if seen.rel_l2 > promised else Verdict("ok")
+
+
+def _rounding(kernel: str, gemm: str) -> float:
+    if kernel not in KERNELS:
+        return 0.0
+    how = numerics(kernel, gemm)
+    return ROUNDING_SLACK * math.hypot(ROUNDING.get(how.a.format, 0.0), ROUNDING.get(how.b.format, 0.0))
+
+
+def _flushed_limit(predicted: Predicted) -> float:
+    return UNPREDICTED_FLUSHED if predicted.flushed is None else predicted.flushed + FLUSHED_MARGIN
+
+
+def _in_words(gemm: str, predicted: Predicted, seen: Seen) -> str:
+    """The error, and what may have caused it."""
+    said = [_error_text(predicted, seen)]
+    if seen.flushed > FLUSHED_MARGIN:
+        said.append(f"{percent(seen.flushed)} of {LEFT[gemm]} became zero")
+    if seen.saturated > SATURATED:
+        said.append(f"{percent(seen.saturated)} of {LEFT[gemm]} saturates")
+    return "; ".join(said)
+
+
+def _error_text(predicted: Predicted, seen: Seen) -> str:
+    promised = "none" if predicted.rel_l2 is None else short(predicted.rel_l2)
+    return f"rel L2 {short(seen.rel_l2)} seen, {promised} predicted"
+
+
+@dataclass(frozen=True)
+class HealthRow:
+    """One FP8 GEMM as it was when it was last checked; None for what was not seen. `kernel`: that was checked.
+    `predicted`, `seen`: relative L2 error; `saturated`, `flushed`: shares of the left operand's elements; `step`: from
+    0, since the plan was applied; `time`: UTC; `verdict`: see `Verdict`, or "not checked"; `note`: why, and what was
+    done."""
+
+    site: str
+    gemm: str
+    kernel: str
+    predicted: Optional[float]
+    seen: Optional[float] = None
+    saturated: Optional[float] = None
+    flushed: Optional[float] = None
+    step: Optional[int] = None
+    time: Optional[str] = None
+    verdict: str = "not checked"
+    note: str = ""
+
+
+@dataclass(frozen=True, repr=False)
+class Health:
+    """What every FP8 GEMM of a model was when it was last checked. `print` it. `steps`: that have ended since the plan
+    was applied; `notes`: what keeps a model from being checked."""
+
+    plan: str
+    digest: str
+    rank: int
+    steps: int
+    rows: Tuple[HealthRow, ...]
+    notes: Tuple[str, ...] = ()
+
+    @property
+    def off(self) -> Tuple[HealthRow, ...]:
+        """The GEMMs that are not as the plan predicted."""
+        return tuple(row for row in self.rows if row.verdict == "off")
+
+    def to_json_lines(self) -> str:
+        """A line for each GEMM, as `health_log` has them."""
+        return json_lines(self.rows, self.digest, self.rank)
+
+    def __repr__(self) -> str:
+        return f"<loka.Health of plan '{one_line(self.plan)}': {len(self.rows)} GEMMs, {len(self.off)} off>"
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self))
+
+    def _repr_html_(self) -> str:
+        rows = "".join(_html_row("td", _cells(row)) for row in self.rows)
+        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
+        return f"<p>{html.escape(_title(self))}</p><table>{_html_row('th', _HEAD)}{rows}</table>{notes}"
+
+
+def json_lines(rows: Sequence[HealthRow], digest: str, rank: int) -> str:
+    """One JSON object a row; what is no number in JSON (an infinite error) is null, and the note says it."""
+    return "".join(json.dumps(_json(row, digest, rank), ensure_ascii=False) + "\n" for row in rows)
+
+
+def _json(row: HealthRow, digest: str, rank: int) -> Dict[str, Any]:
+    found: Dict[str, Any] = {"time": row.time, "step": row.step, "rank": rank, "plan": digest}
+    for key in ("site", "gemm", "kernel", "predicted", "seen", "saturated", "flushed", "verdict", "note"):
+        value = getattr(row, key)
+        found[key] = None if isinstance(value, float) and not math.isfinite(value) else value
+    return found
+
+
+_HEAD = ("site", "GEMM", "kernel", "predicted", "seen", "saturated", "flushed", "step", "verdict")
+_NUMBERS = range(3, 8)
+"""The columns of numbers, aligned to the right."""
+
+
+def _title(health: Health) -> str:
+    plan = f"plan '{one_line(health.plan)}' {health.digest[:19]}"
+    return f"health of {plan}, rank {health.rank}, after {health.steps} steps"
+
+
+def _lines(health: Health) -> Iterator[str]:
+    yield _title(health)
+    table = [_HEAD, *(_cells(row) for row in health.rows)]
+    widths = [max(map(len, cells)) for cells in zip(*table)]
+    for line in table:
+        sides = (">" if column in _NUMBERS else "<" for column in range(len(line)))
+        yield "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(line, sides, widths)).rstrip()
+    yield from health.notes
+    checked = sum(row.verdict not in ("not checked", "not run") for row in health.rows)
+    yield f"{checked} of {len(health.rows)} FP8 GEMMs checked, {len(health.off)} off"
+
+
+def _cells(row: HealthRow) -> Tuple[str, ...]:
+    numbers: List[str] = [short(row.predicted), short(row.seen), percent(row.saturated), percent(row.flushed)]
+    step = "-" if row.step is None else str(row.step)
+    verdict = f"{row.verdict}: {row.note}" if row.note else row.verdict
+    return (one_line(row.site), row.gemm, row.kernel, *numbers, step, one_line(verdict))
+
+
+def _html_row(tag: str, cells: Sequence[str]) -> str:
+    return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+
+def short(value: Optional[float], digits: int = 2) -> str:
+    """So many digits, without the zero before the point."""
+    if value is None:
+        return "-"
+    text = f"{value:.{digits}g}"
+    return text[1:] if text.startswith("0.") else text
+
+
+def percent(share: Optional[float]) -> str:
+    return "-" if share is None else f"{short(100 * share, 3)} %"
+
+
+__all__ = [
+    "Health", "HealthRow", "LEFT", "Predicted", "Seen", "Verdict", "json_lines", "judge", "percent", "predicted_of",
+    "short",
+]

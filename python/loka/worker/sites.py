@@ -1,0 +1,315 @@
+"""Takes a linear's shape and three kernels, gives what the whole site takes in a compiled model, and what it takes in
+BF16: raw samples in microseconds a step.
+
+A site is what `loka.apply` makes of an nn.Linear with FP32 parameters under BF16 autocast: weights are cast once a step,
+casts are shared where the kernels share them, and they may fuse into the cheap operations around it, as in a model: what
+makes x is a SiLU of a tensor plus a parameter, what reads y is a SiLU whose gradient is a random BF16 tensor.
+
+    graph       forward and backward as a CUDA graph
+    launched    the same, and LAUNCH_US for each kernel in it
+    inference   forward alone, without gradients, as a CUDA graph
+
+A site launched by itself says little of one among others in a compiled model: there the host runs ahead of the GPU, here
+guards and autograd of a model of one linear take as long as its GEMMs (on an H200's host about 1 ms a step, and no two
+runs alike).
+
+BF16 of the same site is interleaved in the same run, sample by sample; x rotates past the L2. What counts is the
+difference: launches, x's producer and y's reader are in both. On a CPU the same runs by wall clock and by emulated
+kernels: for tests of the protocol, not for figures.
+"""
+
+import gc
+import importlib
+import itertools
+import math
+import os
+import sys
+import time
+
+from .protocol import BadRequest, Refused, reason_of
+
+RUNTIMES = ("launched", "graph", "inference")
+BF16 = "cublaslt/bf16"
+LAUNCH_US = 4.0
+"""What a kernel takes beyond its own time where kernels are launched one by one and the host keeps ahead: measured in
+compiled training steps on an H200, 3.1 and 4.3 us (DCNv2, 145 and 154 kernels, BF16 and FP8), 5.6 and 2.7 us (Wukong
+5.6G, 588 and 700 kernels)."""
+WARMUP_STEPS = 3
+WARMUP_ROUNDS = 2
+MAX_SETS = 64
+"""Of x: of a tiny site more would be needed to pass the L2, and launches rule there."""
+MAX_STEPS = 2000
+"""Steps of one sample."""
+RECOMPILE_LIMIT = 256
+"""Each site compiles for itself; at the default of eight the compiler would give up and run eagerly, saying nothing."""
+HOPELESS = 1.1
+"""Times BF16's time of the site, by one GEMM alone: not timed with others."""
+STATIC_SCALE = 2.0**-4
+"""Of a kernel that wants its scale beforehand: SiLU of normal values stays far below 448 / 16. Times do not depend on it."""
+
+
+_NUMBERS = itertools.count()
+_kept = {}
+"""By (m, k, n, runtime), of the shape that was asked for last: BF16's site, and what each GEMM did alone. A request has
+one triple, so that what kills this process costs one."""
+
+
+class Site:
+    """One compiled site on all of its inputs."""
+
+    def __init__(self, torch, model, inputs, gradients, runtime):
+        self.torch = torch
+        self.inputs = inputs
+        self.gradients = gradients
+        self.runtime = runtime
+        self.on_gpu = inputs[0].is_cuda
+        self.parameters = list(model.parameters())
+        # On a CPU nothing is timed in earnest: a C++ compiler need not be there.
+        self.model = torch.compile(model, dynamic=False, backend="inductor" if self.on_gpu else "aot_eager")
+        self.graph = None
+        self.launches_us = 0.0
+        self.repeats = 1
+        self.samples = []
+
+    def step(self, index):
+        """Forward, and backward where the runtime has one. Gradients are made afresh, as after zero_grad(None)."""
+        torch, x = self.torch, self.inputs[index]
+        device = "cuda" if self.on_gpu else "cpu"
+        if self.runtime == "inference":
+            with torch.no_grad(), torch.autocast(device, torch.bfloat16):
+                return self.model(x)
+        x.grad = None
+        for parameter in self.parameters:
+            parameter.grad = None
+        with torch.autocast(device, torch.bfloat16):
+            y = self.model(x)
+        y.backward(self.gradients[index % len(self.gradients)])
+        return y
+
+    def steps(self):
+        for index in range(len(self.inputs)):
+            self.step(index)
+
+    def prepare(self):
+        """Compiles and warms; captures where a graph is asked for."""
+        for _ in range(WARMUP_STEPS):
+            self.steps()
+        self.wait()
+        if self.on_gpu:
+            self.launches_us = LAUNCH_US * self.kernels() if self.runtime == "launched" else 0.0
+            self.capture()
+
+    def kernels(self):
+        """Launches of a step."""
+        profiler = importlib.import_module("torch.profiler")
+        with profiler.profile(activities=[profiler.ProfilerActivity.CUDA]) as seen:
+            self.step(0)
+            self.wait()
+        on_device = self.torch.autograd.DeviceType.CUDA
+        return sum(event.device_type == on_device for event in seen.events())
+
+    def capture(self):
+        torch = self.torch
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            self.steps()
+        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.steps()
+        graph.replay()
+        torch.cuda.synchronize()
+        self.graph = graph
+
+    def wait(self):
+        if self.on_gpu:
+            self.torch.cuda.synchronize()
+
+    def once(self):
+        self.graph.replay() if self.graph is not None else self.steps()
+
+    def sample_us(self):
+        """Of one step."""
+        if not self.on_gpu:
+            begin = time.perf_counter()
+            for _ in range(self.repeats):
+                self.once()
+            return (time.perf_counter() - begin) * 1e6 / (self.repeats * len(self.inputs))
+        begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        for _ in range(self.repeats):
+            self.once()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) * 1e3 / (self.repeats * len(self.inputs)) + self.launches_us
+
+    def fit(self, target_us):
+        """As many steps a sample as take `target_us`."""
+        took_us = max(self.sample_us() * len(self.inputs), 1e-3)
+        most = max(1, MAX_STEPS // len(self.inputs))
+        self.repeats = max(1, min(most, math.ceil(target_us / took_us)))
+
+
+def time_sites(torch, request, emulate):
+    """Answers a request: {shape m, k, n, runtime, triples: [[fprop, dgrad, wgrad], ...], samples, l2_bytes,
+    target_us}. A triple that fails costs itself, with its reason."""
+    runtime = request["runtime"]
+    if runtime not in RUNTIMES:
+        raise BadRequest(f"unknown runtime '{runtime}' ({', '.join(RUNTIMES)})")
+    _find_library()
+    rows = []
+    key = tuple(request[name] for name in ("m", "k", "n", "runtime"))
+    if key not in _kept:
+        _kept.clear()
+        _forget(torch)
+        _kept[key] = {"alone": {}}
+    kept = _kept[key]
+    for triple in request["triples"]:
+        try:
+            _refuse_hopeless(triple, kept["alone"])
+            rows.append(_time(torch, tuple(triple), request, emulate, kept))
+            _note_alone(rows[-1], kept["alone"])
+        except Refused as error:
+            rows.append({"kernels": list(triple), "reason": reason_of(error)})
+        except Exception as error:
+            # A sticky CUDA error comes back at once: this ends the worker, and LoKA starts another.
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            rows.append({"kernels": list(triple), "reason": reason_of(error)})
+    return {"rows": rows}
+
+
+def _chosen(triple):
+    """(place, kernel) of those that are not BF16."""
+    return [(at, kernel) for at, kernel in enumerate(triple) if kernel != BF16]
+
+
+def _note_alone(row, alone):
+    chosen = _chosen(row["kernels"])
+    if len(chosen) == 1:
+        middle = lambda samples: sorted(samples)[len(samples) // 2]
+        alone[chosen[0]] = middle(row["site_us"]) / middle(row["bf16_us"])
+
+
+def _refuse_hopeless(triple, alone):
+    """A cast that is shared saves at most what it costs: a GEMM that makes the site a good deal slower by itself will not
+    make it faster in company."""
+    chosen = _chosen(triple)
+    for at, kernel in chosen if len(chosen) > 1 else ():
+        ratio = alone.get((at, kernel), 1.0)
+        if ratio > HOPELESS:
+            gemm = ("fprop", "dgrad", "wgrad")[at]
+            raise Refused(f"{gemm} alone makes the site {ratio:.2f} times as slow as BF16")
+
+
+def _forget(torch):
+    importlib.import_module("torch._dynamo").reset()
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def _time(torch, triple, request, emulate, kept):
+    """`kept`: of the shape, what its first triple made: BF16's site and the inputs."""
+    config = importlib.import_module("torch._dynamo").config
+    for name in ("recompile_limit", "cache_size_limit", "accumulated_recompile_limit"):
+        if hasattr(config, name):
+            setattr(config, name, max(RECOMPILE_LIMIT, getattr(config, name)))
+    device = torch.device("cpu" if emulate else "cuda")
+    shape = request["m"], request["k"], request["n"]
+    _check(torch, triple, request, device, emulate)
+    if "plain" not in kept:
+        inputs, gradients = _tensors(torch, shape, request, device)
+        plain = Site(torch, _model(torch, shape, device, None, emulate), inputs, gradients, request["runtime"])
+        plain.prepare()
+        plain.fit(request["target_us"])
+        kept.update(plain=plain, inputs=inputs, gradients=gradients)
+    plain, inputs, gradients = kept["plain"], kept["inputs"], kept["gradients"]
+    plain.samples = []
+    routed = Site(torch, _model(torch, shape, device, triple, emulate), inputs, gradients, request["runtime"])
+    routed.prepare()
+    routed.fit(request["target_us"])
+    for round_number in range(WARMUP_ROUNDS + request["samples"]):
+        # By turns first, so that neither is always the one behind.
+        for site in (plain, routed) if round_number % 2 else (routed, plain):
+            sample = site.sample_us()
+            if round_number >= WARMUP_ROUNDS:
+                site.samples.append(sample)
+    return {
+        "kernels": list(triple), "site_us": routed.samples, "bf16_us": plain.samples, "sets": len(inputs),
+    }
+
+
+def _check(torch, triple, request, device, emulate):
+    from ..kernels import why_not
+
+    gemms = ("fprop",) if request["runtime"] == "inference" else ("fprop", "dgrad", "wgrad")
+    for gemm, kernel in zip(("fprop", "dgrad", "wgrad"), triple):
+        if gemm not in gemms:
+            if kernel != BF16:
+                raise Refused(f"inference runs no {gemm}: its kernel is {BF16}")
+            continue
+        if kernel == BF16:
+            continue
+        reason = why_not(kernel, gemm, request["k"], request["n"], device, emulate)
+        if reason is not None:
+            raise Refused(reason)
+
+
+def _tensors(torch, shape, request, device):
+    """x past three times the L2, by the bytes that FP8 leaves of it; a few gradients of y."""
+    m, k, n = shape
+    generator = torch.Generator(device=device).manual_seed(0)
+    draw = lambda *size: torch.randn(size, device=device, dtype=torch.bfloat16, generator=generator)
+    count = max(2, min(MAX_SETS, 3 * request["l2_bytes"] // max(m * (k + n), 1) + 1))
+    training = request["runtime"] != "inference"
+    inputs = [draw(m, k).requires_grad_(training) for _ in range(count)]
+    # As of a mean over examples, so that small gradients are what is timed.
+    gradients = [draw(m, n) / m for _ in range(count)] if training else []
+    return inputs, gradients
+
+
+def _model(torch, shape, device, triple, emulate):
+    """silu(x + p) -> linear -> silu, parameters in FP32; routed by `triple`, as `loka.apply` does."""
+    _, k, n = shape
+    torch.manual_seed(0)
+
+    class Around(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.offset = torch.nn.Parameter(torch.zeros(k))
+            self.linear = torch.nn.Linear(k, n, bias=True)
+
+        def forward(self, x):
+            x = torch.nn.functional.silu(x + self.offset.to(x.dtype))
+            return torch.nn.functional.silu(self.linear(x))
+
+    # Dynamo keeps what it compiled by code object, and looks through all of it at every call: each has its own.
+    Around.forward.__code__ = Around.forward.__code__.replace(co_name=f"forward_{next(_NUMBERS)}")
+    model = Around().to(device)
+    if triple is not None and any(kernel != BF16 for kernel in triple):
+        _route(model.linear, triple, emulate, device)
+    return model
+
+
+def _find_library():
+    """This package is a copy of the one that LoKA carries: libloka.so may lie beside the one that is installed."""
+    if "LOKA_LIBRARY" in os.environ:
+        return
+    beside = (os.path.join(folder, "loka", "libloka.so") for folder in sys.path)
+    found = next((path for path in beside if os.path.isfile(path)), None)
+    if found is not None:
+        os.environ["LOKA_LIBRARY"] = found
+
+
+def _route(linear, triple, emulate, device):
+    from ..plans.linear import route, settle
+
+    route(linear, triple, emulate, (STATIC_SCALE, STATIC_SCALE), device)
+    # As from the second step of a training on.
+    settle(linear)
+
+
+__all__ = ["RUNTIMES", "time_sites"]

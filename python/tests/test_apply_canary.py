@@ -1,0 +1,622 @@
+"""The canary of a plan: what it says of healthy and of broken GEMMs, when it looks, and what it does about them."""
+
+import copy
+import dataclasses
+import gc
+import io
+import json
+import math
+import os
+import pathlib
+import sys
+import tempfile
+import unittest
+import warnings
+import weakref
+from unittest import mock
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+import torch
+import torch._dynamo.testing
+import torch.distributed as dist
+import torch.multiprocessing
+from torch import nn
+from torch.optim import optimizer as torch_optimizers
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import loka
+from loka.names import GEMMS
+from loka.plans import CanaryError, CanaryWarning, PlanError
+from loka.plans.canary import WATCH, canary_of
+from loka.plans.gemm_health import Predicted, Seen, json_lines, judge, predicted_of
+from ranker import PLAN, Ranker, batch
+from test_apply_distributed import FSDP2_ON_CPU, shard
+
+STATIC = "loka/fp8-static+fast"
+DELAYED = "cublaslt/fp8-delayed+fast"
+TENSORWISE = "cublaslt/fp8-tensorwise"
+
+SCALE = 2.0**-6
+"""Of bottom.3's x, with room to spare."""
+DEAD = 2.0**13
+"""A scale under which nothing of it lives."""
+
+
+def plan(**sites):
+    """The ranker's plan with choices of `site__with__dots={gemm: {field: value}}` replaced."""
+    loaded = loka.load_plan(PLAN)
+    changed = {name.replace("__", "."): gemms for name, gemms in sites.items()}
+
+    def of(site):
+        gemms = changed.get(site.site, {})
+        choices = {gemm: dataclasses.replace(getattr(site, gemm), **fields) for gemm, fields in gemms.items()}
+        return dataclasses.replace(site, **choices)
+
+    return dataclasses.replace(loaded, sites=tuple(map(of, loaded.sites)))
+
+
+def static(scale):
+    """bottom.3's fprop by a static scale."""
+    return plan(bottom__3={"fprop": {"kernel": STATIC, "static_scale": scale}})
+
+
+def following():
+    """bottom.3 by scales that follow its operands."""
+    return plan(bottom__3={gemm: {"kernel": DELAYED} for gemm in GEMMS})
+
+
+def loss_of(model, x):
+    return nn.functional.binary_cross_entropy_with_logits(model(x), (x[:, 0] > 0).float())
+
+
+def train(model, steps=1, x=None, optimizer=None, rows=64):
+    """`steps` steps; gives the canary's warnings."""
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), 1e-2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for step in range(steps):
+            optimizer.zero_grad()
+            loss_of(model, batch(rows, seed=step) if x is None else x).backward()
+            optimizer.step()
+    return [str(one.message) for one in caught if issubclass(one.category, CanaryWarning)]
+
+
+def row(model, site, gemm):
+    return next(row for row in loka.health(model).rows if (row.site, row.gemm) == (site, gemm))
+
+
+def applied(plan=PLAN, **options):
+    model = Ranker()
+    loka.apply(model, plan, emulate=True, **options)
+    return model
+
+
+class Verdicts(unittest.TestCase):
+    def judge(self, kernel, gemm, predicted, rel_l2, flushed=0.0, beyond=0.0, **fields):
+        seen = Seen(rel_l2**2 * 100, 100.0, beyond * 1e4, flushed * 1e4, 1e4, 1e4, 0.0, 1.0)
+        return judge(kernel, gemm, Predicted(*predicted), seen._replace(**fields))
+
+    def test_a_healthy_gemm(self):
+        for predicted in ((), (0.06,), (0.041,), (0.036,)):
+            self.assertEqual(self.judge(TENSORWISE, "dgrad", predicted, 0.06).word, "ok", predicted)
+        # Inputs of large means make a small error, which centred ones at the first step have not.
+        self.assertEqual(self.judge(TENSORWISE, "dgrad", (0.01,), 0.06).word, "above")
+        self.assertEqual(self.judge(TENSORWISE, "fprop", (0.01,), 0.04).word, "above")
+
+    def test_errors(self):
+        off = self.judge(TENSORWISE, "dgrad", (0.041,), 0.98, flushed=1.0)
+        self.assertEqual((off.word, off.why), ("off", "rel L2 .98 seen, .041 predicted; 100 % of dy became zero"))
+        self.assertEqual(self.judge(TENSORWISE, "dgrad", (0.06,), 0.1001).word, "off")
+        self.assertEqual(self.judge(TENSORWISE, "fprop", (0.01,), 0.05).word, "off")
+        self.assertEqual(self.judge(TENSORWISE, "fprop", (), 0.14).word, "ok")
+        self.assertEqual(self.judge(TENSORWISE, "fprop", (), 0.16).why, "rel L2 .16 seen, none predicted")
+        self.assertEqual(self.judge("a/kernel", "fprop", (0.04,), 0.08).word, "off")
+
+    def test_shares(self):
+        for predicted, rel_l2, limit in (
+            ((0.06,), 0.08, 0.25),
+            ((0.06, 0.1), 0.08, 0.15),
+            # No more error than rounding makes: what became zero was a tail.
+            ((0.06,), 0.06, 0.5),
+            ((0.06, 0.1), 0.06, 0.5),
+            ((0.06, 0.6), 0.06, 0.65),
+        ):
+            for flushed, word in ((limit - 0.01, "ok"), (limit + 0.01, "off")):
+                self.assertEqual(self.judge(TENSORWISE, "wgrad", predicted, rel_l2, flushed=flushed).word, word, limit)
+        off = self.judge(STATIC, "fprop", (0.036,), 0.05, beyond=0.002)
+        self.assertEqual((off.word, off.why), ("off", "rel L2 .05 seen, .036 predicted; .2 % of x saturates"))
+        # A gradient of one magnitude, all of it a little beyond: nothing is lost.
+        self.assertEqual(self.judge(STATIC, "dgrad", (0.036,), 0.03, beyond=1.0).word, "ok")
+
+    def test_what_is_no_number(self):
+        nan = {"squared_errors": math.nan, "not_finite": 3.0}
+        off = self.judge(TENSORWISE, "fprop", (0.04,), 0, **nan)
+        self.assertEqual((off.word, off.why), ("off", "3 sampled outputs are not finite, BF16's are"))
+        self.assertEqual(self.judge(TENSORWISE, "fprop", (0.04,), 0, squares=math.inf, **nan).word, "unclear")
+        self.assertEqual(self.judge(TENSORWISE, "fprop", (0.04,), 0, calls=0.0).word, "not run")
+        self.assertEqual(self.judge(TENSORWISE, "fprop", (0.04,), 0, squares=0.0).word, "ok")
+        self.assertEqual(self.judge(TENSORWISE, "fprop", (0.04,), 0.5, squares=0.0).word, "off")
+
+    def test_what_a_plan_predicts(self):
+        choice = loka.load_plan(PLAN).sites[0].dgrad
+        predicted = lambda choice: predicted_of(choice).rel_l2
+        self.assertEqual(predicted(choice), 0.05836002753066442)
+        told = dataclasses.replace(choice, error={"sqnr_db": 20.0, "mere": 0.3})
+        self.assertAlmostEqual(predicted(told), 0.1)
+        self.assertIsNone(predicted(dataclasses.replace(choice, error={"mere": 0.3})))
+
+
+class Healthy(unittest.TestCase):
+    def test_twenty_steps_without_a_word(self):
+        gradients = {"kernel": TENSORWISE, "error": {"rel_l2": 0.058}}
+        given = plan(bottom__3={"fprop": {"kernel": STATIC, "static_scale": SCALE}}, top__0={"dgrad": gradients})
+        model = applied(given, check_every=1)
+        self.assertEqual(train(model, 20, rows=32), [])
+        health = loka.health(model)
+        self.assertEqual(health.off, ())
+        ran = [row for row in health.rows if row.verdict != "not run"]
+        # Nothing asks for the gradient of the model's input.
+        self.assertEqual(len(health.rows) - len(ran), 1)
+        for row in ran:
+            self.assertEqual((row.verdict, row.step), ("ok", 19))
+            self.assertTrue(0.015 < row.seen < 0.07, row)
+
+    def test_only_every_so_many_steps(self):
+        model = applied(check_every=4)
+        for step in range(9):
+            active = model.bottom[0].__dict__[WATCH].switch.active
+            self.assertEqual(active, step % 4 == 0)
+            train(model)
+            self.assertEqual(row(model, "bottom.0", "fprop").step, step // 4 * 4)
+
+    def test_an_unchecked_step_does_what_it_did(self):
+        class Log(TorchDispatchMode):
+            def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+                calls.append(str(function))
+                return function(*args, **(kwargs or {}))
+
+        found = []
+        for every in (1000, None):
+            model = applied(check_every=every)
+            optimizer = torch.optim.SGD(model.parameters(), 1e-2)
+            train(model, optimizer=optimizer)
+            calls = []
+            with Log():
+                train(model, optimizer=optimizer)
+            found.append(calls)
+        self.assertEqual(*found)
+
+    def test_evaluation_is_not_looked_at(self):
+        model = applied()
+        model.eval()(batch())
+        self.assertEqual(model.bottom[0].__dict__[WATCH].stats["fprop"].tolist(), [0.0] * 8)
+
+
+class Broken(unittest.TestCase):
+    def test_a_scale_that_is_off_by_2_to_the_13(self):
+        for scale, why in ((SCALE * 2**13, "% of x became zero"), (SCALE / 2**13, "% of x saturates")):
+            model = applied(static(scale))
+            said = train(model)
+            self.assertEqual(len(said), 1)
+            self.assertIn(f"loka: bottom.3 fprop by {STATIC} is off: rel L2 ", said[0])
+            self.assertIn(" seen, .037 predicted; ", said[0])
+            self.assertIn(why, said[0])
+            self.assertGreater(row(model, "bottom.3", "fprop").seen, 0.1)
+            self.assertTrue(said[0].endswith(" (on_violation='bf16' would run it in BF16)"))
+            self.assertEqual([row.site for row in loka.health(model).off], ["bottom.3"])
+
+    def test_gradients_that_a_scale_has_lost(self):
+        model = applied(following(), check_every=1)
+        self.assertEqual(train(model, 3), [])
+        model.bottom[3]._loka_scales[1].scale.mul_(2.0**13)
+        model.bottom[3]._loka_scales[1].inverse.mul_(2.0**-13)
+        said = train(model)
+        self.assertEqual(len(said), 2)
+        for line, gemm in zip(said, ("dgrad", "wgrad")):
+            self.assertIn(f"loka: bottom.3 {gemm} by {DELAYED} is off: rel L2 ", line)
+            self.assertIn("% of dy became zero", line)
+
+    def test_a_saturating_input(self):
+        model = applied(static(SCALE), check_every=2)
+        self.assertEqual(train(model, 2), [])
+        with torch.no_grad():
+            hook = model.bottom[3].register_forward_pre_hook(lambda _, inputs: inputs[0] * 40)
+        said = train(model)
+        hook.remove()
+        self.assertIn("bottom.3 fprop", said[0])
+        self.assertIn("of x saturates", said[0])
+        self.assertEqual(row(model, "bottom.3", "fprop").verdict, "off")
+
+    def test_a_stale_plan(self):
+        # What was recorded had no example that is ten million times as large as the others.
+        model = applied(plan(bottom__0={"fprop": {"kernel": TENSORWISE}}), check_every=1)
+        self.assertEqual(train(model), [])
+        x = batch(64)
+        x[8] *= 1e7
+        said = train(model, x=x)
+        self.assertTrue(any("bottom.0 fprop" in line and "of x became zero" in line for line in said), said)
+
+    def test_it_is_said_again_only_when_it_is_worse(self):
+        model = applied(check_every=1)
+        seen = Seen(0.2**2 * 100, 100.0, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0)
+        said = []
+        for rel_l2 in (0.2, 0.21, 0.39, 0.41, 0.5, math.nan, math.nan):
+            sums = model.bottom[0].__dict__[WATCH].stats["fprop"]
+            model.eval()
+            sums.copy_(torch.tensor(seen._replace(squared_errors=rel_l2**2 * 100), dtype=torch.float64))
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                loka.step(model)
+            said.append(len(caught))
+        self.assertEqual(said, [1, 0, 0, 1, 0, 1, 0])
+
+    def test_a_warning_ends_no_training(self):
+        model = applied(static(DEAD))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            loss_of(model, batch()).backward()
+            torch.optim.SGD(model.parameters(), 1e-2).step()
+        self.assertEqual(len(loka.health(model).off), 1)
+
+
+class Modes(unittest.TestCase):
+    def test_bf16(self):
+        model = applied(static(DEAD), on_violation="bf16")
+        said = train(model)
+        self.assertEqual(len(said), 1)
+        self.assertTrue(said[0].endswith("; it runs in BF16 from here on"))
+        resolved = loka.resolved(model)
+        row = next(row for row in resolved.rows if row.site == "bottom.3")
+        self.assertEqual(row.kernels, ("cublaslt/bf16", "cublaslt/fp8-blockwise", "cublaslt/fp8-blockwise"))
+        self.assertIn(f"fprop was planned by {STATIC}: rel L2 1 seen, .037 predicted", row.note)
+        self.assertIn("in BF16 since step 1", row.note)
+        plain, x = Ranker(), batch()
+        plain.load_state_dict(model.state_dict())
+        with torch.no_grad():
+            hidden = model.bottom[:3](x)
+            error = (model.bottom[3](hidden) - plain.bottom[3](hidden)).norm() / plain.bottom[3](hidden).norm()
+        self.assertLess(error, 0.01)
+        self.assertEqual(loka.resolved(copy.deepcopy(model)).rows, resolved.rows)
+        self.assertEqual(loka.health(model).off[0].site, "bottom.3")
+        loka.apply(model, static(DEAD), emulate=True, on_violation="bf16", check_every=1)
+        self.assertEqual(train(model, 2), [])
+        self.assertNotIn(("bottom.3", "fprop"), [(row.site, row.gemm) for row in loka.health(model).rows])
+        loka.unapply(model)
+        plain.load_state_dict(model.state_dict())
+        self.assertTrue(torch.equal(model(x), plain(x)))
+
+    def test_a_linear_that_has_lost_all_its_fp8(self):
+        model = applied(following(), check_every=1, on_violation="bf16")
+        train(model)
+        for scale in model.bottom[3]._loka_scales:
+            scale.scale.mul_(2.0**20)
+            scale.inverse.mul_(2.0**-20)
+        self.assertEqual(len(train(model)), 3)
+        self.assertEqual(loka.resolved(model).rows[1].kernels, ("cublaslt/bf16",) * 3)
+        self.assertEqual(model.bottom[3]._loka_scales, (None, None))
+        self.assertEqual(train(model, 2), [])
+
+    def test_raise(self):
+        model = applied(static(DEAD), on_violation="raise")
+        with self.assertRaises(CanaryError) as raised:
+            train(model)
+        self.assertIsInstance(raised.exception, PlanError)
+        first, second = str(raised.exception).split("\n")
+        self.assertEqual(first, "1 GEMMs are not as the plan predicted")
+        self.assertIn(f"bottom.3 fprop by {STATIC} is off: rel L2 1 seen", second)
+        self.assertEqual(loka.health(model).steps, 1)
+        train(model)
+
+    def test_never(self):
+        for never in (None, 0):
+            model = applied(static(DEAD), check_every=never)
+            self.assertEqual(train(model), [])
+            with self.assertRaisesRegex(PlanError, "this model is not checked: check_every is None"):
+                loka.health(model)
+            loka.step(model)
+
+    def test_wrong_options(self):
+        for options, said in (
+            ({"check_every": -1}, "check_every is -1, it must be a number of steps, or None for no check"),
+            ({"check_every": True}, "check_every is True"),
+            ({"check_every": 2.5}, "check_every is 2.5"),
+            ({"on_violation": "stop"}, "on_violation is 'stop', it must be one of warn, bf16, raise"),
+        ):
+            model = Ranker()
+            with self.assertRaises(PlanError) as refused:
+                loka.apply(model, PLAN, emulate=True, **options)
+            self.assertIn(said, str(refused.exception))
+            self.assertEqual(type(model.bottom[0]), nn.Linear)
+        for function in (loka.health, loka.step):
+            with self.assertRaisesRegex(PlanError, "no plan is applied to this model"):
+                function(Ranker())
+
+
+class Steps(unittest.TestCase):
+    def sums(self, model, gemm="fprop"):
+        return model.bottom[3].__dict__[WATCH].stats[gemm].tolist()
+
+    def test_accumulation(self):
+        model = applied()
+        optimizer = torch.optim.SGD(model.parameters(), 1e-2)
+        for part in range(3):
+            loss_of(model, batch(64, part)).backward()
+        for gemm in GEMMS:
+            self.assertEqual(self.sums(model, gemm)[-1], 3)
+        optimizer.step()
+        self.assertEqual(self.sums(model), [0.0] * 8)
+        self.assertEqual([row.verdict for row in loka.health(model).rows].count("ok"), 6)
+        loss_of(model, batch()).backward()
+        self.assertEqual(self.sums(model), [0.0] * 8)
+
+    def test_accumulation_catches_what_one_batch_in_three_does(self):
+        model = applied(static(SCALE))
+        for scale in (1, 1000, 1):
+            hook = model.bottom[3].register_forward_pre_hook(lambda _, inputs: inputs[0] * scale)
+            loss_of(model, batch(64)).backward()
+            hook.remove()
+        with self.assertWarns(CanaryWarning):
+            torch.optim.SGD(model.parameters(), 1e-2).step()
+        self.assertEqual(row(model, "bottom.3", "fprop").verdict, "off")
+
+    def test_two_optimizers_are_one_step(self):
+        model = applied(check_every=1)
+        bottom = torch.optim.SGD(model.bottom.parameters(), 1e-2)
+        top = torch.optim.Adam(model.top.parameters())
+        other = torch.optim.SGD(nn.Linear(2, 2).parameters(), 1e-2)
+        for _ in range(3):
+            loss_of(model, batch()).backward()
+            for optimizer in (other, top, bottom):
+                optimizer.step()
+        self.assertEqual(loka.health(model).steps, 3)
+
+    def test_two_models_have_their_own(self):
+        one, other = applied(check_every=2), applied(check_every=3)
+        train(one, 2)
+        self.assertEqual([loka.health(model).steps for model in (one, other)], [2, 0])
+        train(other, 3)
+        self.assertEqual([loka.health(model).steps for model in (one, other)], [2, 3])
+
+    def test_by_hand(self):
+        model = applied(static(DEAD), check_every=1)
+        loss_of(model, batch()).backward()
+        self.assertIn("no step has ended yet", str(loka.health(model)))
+        with self.assertWarnsRegex(CanaryWarning, "bottom.3 fprop"):
+            loka.step(model)
+        train(model, 2)
+        self.assertEqual(loka.health(model).steps, 1)
+
+    def test_by_hand_scales_follow_too(self):
+        model = applied(following(), check_every=None)
+        loss_of(model, batch()).backward()
+        before = [scale.scale.item() for scale in model.bottom[3]._loka_scales]
+        loka.step(model)
+        self.assertEqual(before, [0.0, 0.0])
+        self.assertTrue(all(scale.scale.item() > 0 for scale in model.bottom[3]._loka_scales))
+
+    def test_that_nobody_ends_a_step_is_said_once(self):
+        model = applied()
+        masters = torch.optim.SGD([parameter.detach().clone() for parameter in model.parameters()], 1e-2)
+        with mock.patch("loka.steps.FOREIGN_STEPS", 3):
+            said = train(model, 7, optimizer=masters)
+            idle = applied()
+            said_of_idle = train(Ranker(), 7)
+        self.assertEqual((len(said), said_of_idle), (1, []))
+        self.assertIn("none that holds a weight of the plan: call loka.step(model)", said[0])
+        self.assertEqual(loka.health(idle).notes[1:], ())
+        self.assertIn(said[0].removeprefix("loka: "), str(loka.health(model)))
+
+    def test_a_step_of_infinities_is_no_check(self):
+        # As GradScaler makes them until it has found its scale; with a fused optimizer they count as steps.
+        model = applied(check_every=1000)
+        optimizer = torch.optim.SGD(model.parameters(), 1e-2)
+        for step, factor in enumerate((math.inf, 1.0, 1.0)):
+            self.assertEqual(model.bottom[0].__dict__[WATCH].switch.active, step < 2)
+            (loss_of(model, batch()) * factor).backward()
+            optimizer.zero_grad()
+            optimizer.step()
+            self.assertEqual(row(model, "bottom.3", "dgrad").verdict, "unclear" if step == 0 else "ok")
+
+    def test_a_grad_scaler(self):
+        model = applied(check_every=1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16)
+        optimizer = torch.optim.SGD(model.parameters(), 1e-2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", CanaryWarning)
+            for _ in range(3):
+                scaler.scale(loss_of(model, batch())).backward()
+                scaler.step(optimizer)
+                scaler.update()
+                optimizer.zero_grad()
+        self.assertEqual(loka.health(model).off, ())
+        self.assertEqual(loka.health(model).steps, 3)
+
+
+class Compiled(unittest.TestCase):
+    def setUp(self):
+        torch._dynamo.reset()
+        self.addCleanup(torch._dynamo.reset)
+
+    def test_two_variants_and_no_more(self):
+        counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+        model = applied(check_every=3)
+        compiled = torch.compile(model, fullgraph=True, backend=counter)
+        optimizer = torch.optim.SGD(model.parameters(), 1e-2)
+        for step in range(8):
+            loss_of(compiled, batch(64, step)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        self.assertEqual(counter.frame_count, 2)
+        health = loka.health(compiled)
+        self.assertEqual({row.step for row in health.rows if row.seen is not None}, {6})
+        self.assertEqual([row.verdict for row in health.rows].count("ok"), 6)
+
+    def test_it_sees_what_eager_sees(self):
+        found = []
+        for wrap in (lambda model: model, lambda model: torch.compile(model, fullgraph=True, backend="aot_eager")):
+            model = applied()
+            loss_of(wrap(model), batch(64)).backward()
+            torch.optim.SGD(model.parameters(), 1e-2).step()
+            found.append([(row.seen, row.flushed, row.verdict) for row in loka.health(model).rows])
+        for eager, compiled in zip(*found):
+            self.assertEqual(eager[1:], compiled[1:])
+            if eager[0] is not None:
+                self.assertAlmostEqual(eager[0], compiled[0], places=6)
+
+    def test_it_falls_to_bf16(self):
+        model = applied(static(DEAD), on_violation="bf16")
+        compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+        self.assertEqual(len(train(compiled)), 1)
+        x = batch()
+        with torch.no_grad():
+            self.assertTrue(torch.allclose(compiled(x), model(x)))
+        self.assertEqual(loka.resolved(model).rows[1].kernels[0], "cublaslt/bf16")
+
+
+class Told(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.log = pathlib.Path(folder.name) / "health.jsonl"
+
+    def test_json_lines(self):
+        self.log.write_text("kept\n")
+        model = applied(static(DEAD), check_every=2, health_log=self.log)
+        train(model, 4)
+        kept, *lines = self.log.read_text().splitlines()
+        self.assertEqual((kept, len(lines)), ("kept", 2 * 7))
+        found = [json.loads(line) for line in lines]
+        self.assertEqual([line["step"] for line in found], [0] * 7 + [2] * 7)
+        broken = next(line for line in found if line["verdict"] == "off")
+        self.assertEqual((broken["site"], broken["gemm"], broken["kernel"]), ("bottom.3", "fprop", STATIC))
+        self.assertEqual((broken["rank"], broken["flushed"]), (0, 1.0))
+        self.assertEqual(broken["plan"], loka.load_plan(PLAN).digest)
+        self.assertEqual(
+            list(broken), ["time", "step", "rank", "plan", "site", "gemm", "kernel", "predicted", "seen", "saturated",
+                           "flushed", "verdict", "note"],
+        )
+        self.assertEqual(loka.health(model).to_json_lines().splitlines(), lines[7:])
+
+    def test_what_is_infinite_is_null(self):
+        found = dataclasses.replace(loka.health(applied()).rows[0], seen=math.nan, flushed=math.inf)
+        self.assertEqual(json.loads(json_lines([found], "", 0), parse_constant=self.fail)["seen"], None)
+
+    def test_a_file_that_cannot_be_written_is_one_warning(self):
+        model = applied(check_every=1, health_log=self.log / "no" / "folder")
+        said = train(model, 3)
+        self.assertEqual(len(said), 1)
+        self.assertIn("health_log cannot be written: No such file or directory: ", said[0])
+        self.assertEqual(loka.health(model).steps, 3)
+
+    def test_the_table(self):
+        model = applied(static(DEAD))
+        train(model)
+        health = loka.health(model)
+        text = str(health)
+        numbers = r" +\.037     1        0 %    100 %     0  off: rel L2"
+        self.assertRegex(text, r"bottom\.3  fprop  loka/fp8-static\+fast" + numbers)
+        self.assertTrue(text.endswith("6 of 7 FP8 GEMMs checked, 1 off"))
+        self.assertEqual(repr(health), "<loka.Health of plan 'ranker': 7 GEMMs, 1 off>")
+        self.assertIn("<td>bottom.3</td><td>fprop</td>", health._repr_html_())
+
+
+class Copies(unittest.TestCase):
+    def test_a_copy_is_checked_once_its_plan_is_applied_again(self):
+        model = applied()
+        file = io.BytesIO()
+        torch.save(model, file)
+        file.seek(0)
+        for other in (copy.deepcopy(model), torch.load(file, weights_only=False)):
+            self.assertIsNone(canary_of(other))
+            self.assertFalse(other.bottom[0].__dict__[WATCH].switch.active)
+            with self.assertRaisesRegex(PlanError, "or it is a copy"):
+                loka.health(other)
+            self.assertEqual(train(other), [])
+            loka.apply(other, PLAN, emulate=True)
+            train(other)
+            self.assertEqual(loka.health(other).steps, 1)
+            loka.unapply(other)
+            self.assertNotIn(WATCH, other.bottom[0].__dict__)
+        self.assertEqual(loka.health(model).steps, 0)
+
+    def test_nothing_is_left_of_it(self):
+        before = len(torch_optimizers._global_optimizer_post_hooks)
+        model = applied()
+        self.assertGreater(len(torch_optimizers._global_optimizer_post_hooks), before)
+        loka.unapply(model)
+        self.assertIsNone(canary_of(model))
+        self.assertNotIn(WATCH, model.bottom[0].__dict__)
+        model = applied()
+        dead = weakref.ref(model)
+        del model
+        gc.collect()
+        self.assertIsNone(dead())
+        self.assertEqual(len(torch_optimizers._global_optimizer_post_hooks), before)
+
+    def test_state_is_as_it_was(self):
+        model = applied()
+        train(model)
+        self.assertEqual(list(model.state_dict()), list(Ranker().state_dict()))
+        self.assertEqual(list(model.buffers()), [])
+
+
+WORLD = 2
+
+
+def checked_on_two(rank, on_violation):
+    """What each rank says, and what runs: on rank 1 alone x is far beyond its static scale."""
+    model = nn.parallel.DistributedDataParallel(applied(static(SCALE), on_violation=on_violation, check_every=1))
+    hook = model.module.bottom[3].register_forward_pre_hook(lambda _, inputs: inputs[0] * (1000 if rank else 1))
+    said = train(model)
+    hook.remove()
+    return said, loka.resolved(model).rows[1].kernels[0], row(model, "bottom.3", "fprop")
+
+
+def work(rank, folder):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=WORLD)
+    try:
+        found = {}
+        for mode in ("warn", "bf16"):
+            said, kernel, seen = checked_on_two(rank, mode)
+            found[mode] = [said, kernel, seen.verdict, seen.note]
+        try:
+            checked_on_two(rank, "raise")
+        except CanaryError as error:
+            found["raise"] = str(error)
+        # Both ranks alike are off: one of them says so.
+        found["both"] = train(nn.parallel.DistributedDataParallel(applied(static(DEAD))))
+        if FSDP2_ON_CPU:
+            model = shard(applied(check_every=1), each_linear=True)
+            train(model, 2)
+            found["fsdp"] = [loka.health(model).steps, [row.verdict for row in loka.health(model).rows].count("ok")]
+        dist.barrier()
+        pathlib.Path(folder, f"rank-{rank}.json").write_text(json.dumps(found))
+        # Not through Python's own end: gloo's threads may still run then, and abort the process.
+        os._exit(0)
+    finally:
+        dist.destroy_process_group()
+
+
+@unittest.skipUnless(dist.is_available() and dist.is_gloo_available(), "PyTorch without gloo")
+class Distributed(unittest.TestCase):
+    def test_ranks_agree(self):
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        with tempfile.TemporaryDirectory() as folder:
+            torch.multiprocessing.spawn(work, (folder,), nprocs=WORLD)
+            first, second = (json.loads(pathlib.Path(folder, f"rank-{rank}.json").read_text()) for rank in range(WORLD))
+        self.assertEqual(first["warn"][:3], [[], STATIC, "ok"])
+        self.assertEqual(second["warn"][1:3], [STATIC, "off"])
+        self.assertIn("loka: rank 1: bottom.3 fprop by", second["warn"][0][0])
+        self.assertEqual(first["bf16"], [[], "cublaslt/bf16", "ok", "off on another rank; in BF16 since step 1"])
+        self.assertEqual(second["bf16"][1:3], ["cublaslt/bf16", "off"])
+        self.assertIn(f"bottom.3 fprop by {STATIC} is off: on 1 of 2 ranks, not on this one", first["raise"])
+        self.assertIn("of x saturates", second["raise"])
+        self.assertEqual(len(first["both"] + second["both"]), 1)
+        self.assertEqual([first.get("fsdp"), second.get("fsdp")], [[2, 6] if FSDP2_ON_CPU else None] * 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
