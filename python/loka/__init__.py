@@ -18,6 +18,7 @@ _HOME = {
     "saturated": "loka.plans",
     "health": "loka.plans",
     "step": "loka.plans",
+    "refresh": "loka.plans",
     "load_plan": "loka.plans",
 }
 

@@ -16,7 +16,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import torch
 
 from loka.kernels import KERNELS, linear, numerics, why_not
-from loka.kernels import Switch, Watch, delayed
+from loka.kernels import Switch, Watch, WeightCache, delayed
 from loka.kernels.casts import by_known_scale, input_and_weight, straight_and_turned
 from loka.plans.following import follow, following
 from loka.plans.linear import route
@@ -183,6 +183,23 @@ def check_turned_and_rounded(checks):
                     good &= torch.equal(found.bits[:, : source.shape[1]].view(torch.uint8), source.view(torch.uint8))
                     good &= same_scales(found.scale, scale)
             checks.tell(good, f"FP32 {(rows, cols)} by way of BF16 {[each is not None for each in wanted]}")
+
+
+def check_weights(checks):
+    """All weights of a model in one launch: what plain operations give, from FP32 and from BF16, after a change too."""
+    casts = [Cast("e4m3", "tensor", False), Cast("e4m3", "row", False)]
+    wanted = [(a, b) for a in (*casts, None) for b in (*casts, None) if (a, b) != (None, None)]
+    shapes = ((128, 256), (1008, 1536), (16, 48), (4096, 3584), (24, 16))
+    weights = [random(*shape, dtype=dtype) for shape in shapes for dtype in (torch.float32, torch.bfloat16)]
+    pairs = [(weight, casts) for weight in weights for casts in wanted]
+    cache = WeightCache([weight for weight, _ in pairs], [casts for _, casts in pairs])
+    for round_number in range(2):
+        cache.refresh()
+        off = cache.differing()
+        checks.tell(not off, f"codes of weights {[(tuple(pairs[at][0].shape), pairs[at][1]) for at in off[:3]]}")
+        for weight in weights:
+            weight.mul_(1.25)
+        checks.tell(len(cache.differing()) == len(pairs), "codes of changed weights differ")
 
 
 def check_delayed(checks):
@@ -393,12 +410,28 @@ def time_sites():
         print(f"{m}, {k}, {n} | {base:.0f} |", " | ".join(cells), flush=True)
 
 
+def time_weights():
+    """The cast of all weights of a model, both layouts, beside a copy of as many bytes."""
+    print("weights | us | of a copy's bandwidth")
+    tensorwise = Cast("e4m3", "tensor", False)
+    for shapes in (((4096, 3584), (4096, 4096), (2048, 4096)), ((4096, 4096),) * 24, ((512, 512),) * 64):
+        for dtype in (torch.float32, torch.bfloat16):
+            weights = [random(*shape, dtype=dtype, spread=0) for shape in shapes]
+            cache = WeightCache(weights, [(tensorwise, tensorwise)] * len(weights))
+            # Read twice, for maxima and for codes, and written in two layouts.
+            moved = sum(weight.numel() * (2 * weight.element_size() + 2) for weight in weights)
+            source = torch.empty(moved // 2, dtype=torch.uint8, device="cuda")
+            target = torch.empty_like(source)
+            us, copy_us = graph_us([cache.refresh]), graph_us([lambda: target.copy_(source)])
+            print(f"{len(shapes)} of {shapes[0]} {dtype} | {us:.0f} | {copy_us / us:.2f}", flush=True)
+
+
 def main():
     if not torch.cuda.is_available():
         print("skipped: no CUDA device")
         sys.exit(2)
     checks = Checks()
-    casts = (check_casts, check_pairs, check_block_casts, check_turned_and_rounded, check_delayed)
+    casts = (check_casts, check_pairs, check_block_casts, check_turned_and_rounded, check_weights, check_delayed)
     for check in (*casts, check_gemms, check_non_finite, check_compiled, check_graph, check_rest):
         try:
             check(checks)
@@ -407,6 +440,7 @@ def main():
         print(f"{check.__name__}: {checks.passed} passed, {checks.failed} failed so far", flush=True)
     if "--time" in sys.argv[1:]:
         time_sites()
+        time_weights()
     print(f"{checks.passed} passed, {checks.failed} failed")
     sys.exit(checks.failed > 0)
 

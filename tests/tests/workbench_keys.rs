@@ -11,6 +11,7 @@ use std::{
 use egui::{Event, Key, Modifiers, PointerButton, Pos2};
 use egui_kittest::kittest::Queryable as _;
 use loka::{LokaApp, layout::Pane, link::LocalLink};
+use loka_core::session::Command;
 use loka_tests::{
     sample,
     scripted::{Window, window},
@@ -88,4 +89,20 @@ fn letters_behind_a_key_that_opens_a_field_go_there() {
     let mut harness = opened();
     at_once(&mut harness, typed("f").into_iter().chain(typed("v")).chain(typed("o")));
     assert_eq!(harness.state().view().filter, "vo");
+}
+
+#[test]
+fn a_threshold_that_changes_meanwhile_takes_nothing_of_what_is_typed() {
+    let mut harness = opened();
+    let field = harness.get_by_label("MERE ≤").rect().center();
+    at_once(&mut harness, clicked(field));
+    at_once(&mut harness, typed("3"));
+    // Another window, or the late answer to a drag.
+    harness.state_mut().command(Command::SetMaxError { value: 0.25, gesture: None });
+    at_once(&mut harness, typed("1").into_iter().chain([press(Key::Enter)]));
+    assert_eq!(harness.state().session().document.policy.max_error, 31.0);
+    at_once(&mut harness, [press(Key::Home)]);
+    harness.state_mut().command(Command::SetMaxError { value: 0.25, gesture: None });
+    harness.run_steps(2);
+    assert_eq!(harness.get_by_label("MERE ≤").value().as_deref(), Some(".25"));
 }

@@ -29,14 +29,15 @@ impl Scene<'_> {
         suffix: &str,
     ) -> Option<(f64, Option<u64>)> {
         let label = ui.label(RichText::new(label).color(self.theme.weak));
-        let mut changed = value;
+        let shown = typed_over(ui, value);
+        let mut changed = shown;
         let field = DragValue::new(&mut changed)
             .speed(speed)
             .range(0.0..=1e6)
             .suffix(suffix)
             .custom_formatter(|value, _| number::trimmed(value))
             .custom_parser(|text| text.trim_end_matches('×').trim().parse().ok());
-        let response = ui.add(field).labelled_by(label.id).on_hover_text("Pull sideways, or click to type");
+        let response = ui.add(field).labelled_by(label.id).on_hover_text("Drag sideways, or click to type");
         // The gesture's number lives from the press to the release.
         let id = Id::unique("gesture").with(response.id);
         if response.drag_started() {
@@ -44,6 +45,28 @@ impl Scene<'_> {
             ui.data_mut(|data| data.insert_temp(id, gesture));
         }
         let gesture = if response.dragged() { ui.data(|data| data.get_temp::<u64>(id)) } else { None };
-        (response.changed() && changed != value).then_some((changed, gesture))
+        (response.changed() && changed != shown).then_some((changed, gesture))
     }
+}
+
+/// The value of the next widget: while somebody types in it, the one that they type over. egui drops what is typed when
+/// the value changes meanwhile, as it does when another window drags it, or a server answers an earlier drag late.
+fn typed_over(ui: &Ui, value: f64) -> f64 {
+    let field = ui.next_auto_id();
+    let kept = Id::unique("typed over").with(field);
+    let has_focus = ui.memory(|memory| memory.has_focus(field));
+    ui.data_mut(|data| {
+        let before: Option<(f64, bool)> = data.get_temp(kept);
+        // Once more where the focus has just gone: then the field takes what was typed.
+        let Some((value, _)) = before.filter(|(_, had_focus)| has_focus || *had_focus) else {
+            if has_focus {
+                data.insert_temp(kept, (value, true));
+            } else {
+                data.remove::<(f64, bool)>(kept);
+            }
+            return value;
+        };
+        data.insert_temp(kept, (value, has_focus));
+        value
+    })
 }

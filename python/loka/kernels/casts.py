@@ -47,6 +47,7 @@ def straight_and_turned(
     x = x.contiguous() if fresh is None else realized(x, fresh)
     kinds = [None if cast is None else _kind(cast) for cast in (straight, turned)]
     if not x.is_cuda:
+        x = x.to(torch.bfloat16) if rounded else x
         return _emulated(x, straight), _emulated(x.t(), turned)
     if straight is not None and turned is not None and kinds[0] != kinds[1]:
         return _one(x, straight, turned, fresh)

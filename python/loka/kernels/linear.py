@@ -16,6 +16,7 @@ from .catalogue import Cast, Numerics, numerics
 from .delayed import Scale, Scales
 from .gemms import casts_before, product, whole
 from .watch import Watch, observe
+from .weight_codes import Wanted, WeightCodes
 
 Kernels = Tuple[str, str, str]
 """Kernel ids of fprop, dgrad and wgrad."""
@@ -35,6 +36,7 @@ class Options(NamedTuple):
 def linear(
     x: Tensor, weight: Tensor, bias: Optional[Tensor], kernels: Kernels, emulate: bool = False,
     scales: Scales = (None, None), settled: bool = False, stretch: int = 0, watch: Optional[Watch] = None,
+    codes: Optional[WeightCodes] = None,
 ) -> Tensor:
     """x [..., k] times weight [n, k] turned, plus bias [n]: [..., n], in the type that F.linear gives, autocast or not.
 
@@ -42,7 +44,8 @@ def linear(
     the accumulation of FP8 tensor cores. Differentiable once. The bias is added in the output's type. A NaN or an
     infinity in x, weight or the gradient makes every output that shares its scale NaN. `scales`: of x and of dy, for
     kernels whose scale is known beforehand; the backward notes in them how large both were. Without them every call
-    takes its own. `settled`, `stretch`: `Options`. `watch`: sums how far each GEMM is from BF16 there. Of
+    takes its own. `settled`, `stretch`: `Options`. `watch`: sums how far each GEMM is from BF16 there. `codes`:
+    FP8 of the weight that is kept between steps; what it does not have is cast here. Of
     `loka/fp8-block+fast` the result is the whole block's, with BlockNorm(256) and hard swish behind the bias.
 
     Raises ValueError for an unknown kernel, RuntimeError for mixed types and for operands that a kernel cannot take
@@ -51,7 +54,8 @@ def linear(
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
         x = x.to(dtype)
-        if not _takes_wide(x, weight, kernels, emulate):
+        codes = _fitting(codes, x, weight)
+        if not (_takes_wide(x, weight, kernels, emulate) or _has_all(codes, kernels, emulate)):
             weight = weight.to(dtype)
     elif x.dtype != weight.dtype:
         raise RuntimeError(f"x is {x.dtype} and weight is {weight.dtype}: linear wants one type")
@@ -59,6 +63,7 @@ def linear(
         raise RuntimeError(f"x has {x.shape[-1]} features and weight takes {weight.shape[1]}")
     rows = x.reshape(-1, x.shape[-1])
     options = Options(emulate, settled, stretch)
+    kept = _flat(_fitting(codes, x, weight))
     with torch.autocast(device, enabled=False):
         # Tensors by themselves: Dynamo does not look for them in tuples.
         known = [part for scale in scales for part in (scale or (None,) * 4)]
@@ -70,9 +75,9 @@ def linear(
         inside = bias if kernels[0] == blocks.KERNEL else None
         wanted = x.requires_grad or weight.requires_grad or (inside is not None and inside.requires_grad)
         if torch.is_grad_enabled() and wanted:
-            y = _Linear.apply(rows, weight, inside, kernels, options, *known, *sums)
+            y = _Linear.apply(rows, weight, inside, kernels, options, *known, *sums, *kept)
         else:
-            y = _forward(rows, weight, inside, kernels, options, False, False, scales[0], sums[0]).y
+            y = _forward(rows, weight, inside, kernels, options, False, False, scales[0], sums[0], _codes(*kept)).y
         y = y.view(*x.shape[:-1], weight.shape[0])
         return y if bias is inside else y + bias.to(y.dtype)
 
@@ -80,10 +85,52 @@ def linear(
 def _takes_wide(x: Tensor, weight: Tensor, kernels: Kernels, emulate: bool) -> bool:
     """Whether FP8 is made of an FP32 weight in one pass, which rounds it to BF16 on the way as autocast would: where both
     GEMMs that read it want one scale for the whole of it."""
-    if emulate or not weight.is_cuda or (x.dtype, weight.dtype) != (torch.bfloat16, torch.float32):
+    if (x.dtype, weight.dtype) != (torch.bfloat16, torch.float32):
         return False
-    casts = [_cast(kernel, gemm, 1, Options()) for kernel, gemm in zip(kernels, ("fprop", "dgrad"))]
+    casts = [_cast(kernel, gemm, 1, Options(emulate)) for kernel, gemm in zip(kernels, ("fprop", "dgrad"))]
     return all(cast is not None and cast.granularity == "tensor" for cast in casts)
+
+
+def weight_casts(kernels: Kernels, emulate: bool) -> Optional[Wanted]:
+    """How fprop and dgrad read codes of the weight that can be kept between steps; None where neither does."""
+    pairs = zip(kernels, ("fprop", "dgrad"))
+    casts = [_cast(kernel, gemm, 1, Options(emulate)) for kernel, gemm in pairs]
+    first, second = (cast if cast is not None and cast.granularity in ("tensor", "row") else None for cast in casts)
+    return None if first is None and second is None else (first, second)
+
+
+def _fitting(codes: Optional[WeightCodes], x: Tensor, weight: Tensor) -> Optional[WeightCodes]:
+    """The codes, where they are what a cast here would give."""
+    if codes is None or (weight.dtype if not codes.rounded else torch.bfloat16) != x.dtype:
+        return None
+    # A replica of DataParallel has the first one's.
+    part = codes.turned if codes.straight is None else codes.straight
+    return codes if part.device == weight.device else None
+
+
+def _has_all(codes: Optional[WeightCodes], kernels: Kernels, emulate: bool) -> bool:
+    """Whether nobody reads the weight itself."""
+    return codes is not None and None not in (weight_casts(kernels, emulate) or (None,))
+
+
+_Kept = Tuple[Optional[Tensor], Optional[Tensor], Optional[Tensor], Optional[Tensor]]
+
+
+def _flat(codes: Optional[WeightCodes]) -> _Kept:
+    """One tensor less for compiled code to look after where both layouts have the same scale."""
+    if codes is None:
+        return None, None, None, None
+    again = codes.turned_scale is codes.straight_scale
+    return codes.straight, codes.straight_scale, codes.turned, None if again else codes.turned_scale
+
+
+def _codes(
+    straight: Optional[Tensor], scale: Optional[Tensor], turned: Optional[Tensor], turned_scale: Optional[Tensor]
+) -> Pair:
+    """What `_flat` took apart: for fprop, and for dgrad."""
+    other = scale if turned_scale is None else turned_scale
+    first = None if straight is None else Quantized(straight, scale)
+    return first, None if turned is None else Quantized(turned, other)
 
 
 class _Linear(torch.autograd.Function):
@@ -94,10 +141,13 @@ class _Linear(torch.autograd.Function):
         dy_scale: Optional[Tensor], dy_inverse: Optional[Tensor], dy_amax: Optional[Tensor],
         dy_saturated: Optional[Tensor],
         fprop_sums: Optional[Tensor], dgrad_sums: Optional[Tensor], wgrad_sums: Optional[Tensor],
+        straight: Optional[Tensor], straight_scale: Optional[Tensor], turned: Optional[Tensor],
+        turned_scale: Optional[Tensor],
     ) -> Tensor:
         need_x, need_weight, need_bias = ctx.needs_input_grad[:3]
         x_known = _scale(x_scale, x_inverse, x_amax, x_saturated)
-        made = _forward(x, weight, bias, kernels, options, need_weight or need_bias, need_x, x_known, fprop_sums)
+        kept = _codes(straight, straight_scale, turned, turned_scale)
+        made = _forward(x, weight, bias, kernels, options, need_weight or need_bias, need_x, x_known, fprop_sums, kept)
         is_watched = any(sums is not None for sums in (fprop_sums, dgrad_sums, wgrad_sums))
         watched = [x, weight] if is_watched else []
         # dy's scale is saved with its version: a backward after the next `advance` is an error, not another scale.
@@ -121,7 +171,7 @@ class _Linear(torch.autograd.Function):
         _, dgrad, wgrad = ctx.kernels
         options = ctx.options
         need_x, need_weight, need_bias = ctx.needs_input_grad[:3]
-        nothing, dtype = [None] * 13, dy.dtype
+        nothing, dtype = [None] * 17, dy.dtype
         if dy.shape[0] == 0:
             dx = dy.new_zeros(ctx.x_shape) if need_x else None
             dw = dy.new_zeros(ctx.weight_shape, dtype=ctx.weight_dtype) if need_weight else None
@@ -198,7 +248,7 @@ class _Made(NamedTuple):
 
 def _forward(
     x: Tensor, weight: Tensor, bias: Optional[Tensor], kernels: Kernels, options: Options, keep_x: bool,
-    keep_weight: bool, known: Optional[Scale], sums: Optional[Tensor],
+    keep_weight: bool, known: Optional[Scale], sums: Optional[Tensor], kept: Pair,
 ) -> _Made:
     fprop, dgrad, wgrad = kernels
     if x.shape[0] == 0:
@@ -206,8 +256,10 @@ def _forward(
     by_fprop = (_cast(fprop, "fprop", 0, options), _cast(fprop, "fprop", 1, options))
     x_wgrad = _cast(wgrad, "wgrad", 1, options) if keep_x else None
     weight_dgrad = _cast(dgrad, "dgrad", 1, options) if keep_weight else None
-    straight = (None if _is_static(by_fprop[0]) else by_fprop[0], by_fprop[1])
-    turned = (None if _is_static(x_wgrad) else x_wgrad, weight_dgrad)
+    # Only what its kernel reads: which one that is may have changed since.
+    kept = (None if by_fprop[1] is None else kept[0], None if weight_dgrad is None else kept[1])
+    straight = (None if _is_static(by_fprop[0]) else by_fprop[0], by_fprop[1] if kept[0] is None else None)
+    turned = (None if _is_static(x_wgrad) else x_wgrad, weight_dgrad if kept[1] is None else None)
     if not options.emulate:
         _need_gpu(x, (*by_fprop, x_wgrad, weight_dgrad))
     scale = seen = z = None
@@ -219,6 +271,7 @@ def _forward(
         wanted = (_is_static(by_fprop[0]), _is_static(x_wgrad))
         *codes, seen = by_known_scale(x, scale, inverse, *wanted, options.stretch)
     (x_straight, x_turned), (weight_straight, weight_turned) = _casts(x, weight, straight, turned, options.stretch)
+    weight_straight, weight_turned = kept[0] or weight_straight, kept[1] or weight_turned
     if scale is not None:
         x_straight, x_turned = x_straight or codes[0], x_turned or codes[1]
     how = numerics(fprop, "fprop")
@@ -274,4 +327,4 @@ def _need_gpu(x: Tensor, casts: Tuple[Optional[Cast], ...]) -> None:
         raise RuntimeError(f"x is on {x.device}: FP8 kernels need a CUDA GPU; emulate=True runs their numerics slowly")
 
 
-__all__ = ["Kernels", "Options", "linear"]
+__all__ = ["Kernels", "Options", "linear", "weight_casts"]

@@ -26,8 +26,11 @@ from .matching import Match, about_model, bypassed, match
 from .modded import apply_mods, check_mods, lacks
 from .precision import HIGH_PRECISION, runs_fp8
 from .report import RECORD, Applied, Entry, Resolved, record_of, resolved
+from .weights import drop, keep
 
-_OPTIONS = {"mods": ("check", "apply", "ignore"), "unavailable": ("error", "bf16")}
+_OPTIONS = {
+    "mods": ("check", "apply", "ignore"), "unavailable": ("error", "bf16"), "cast_weights": ("step", "forward"),
+}
 
 
 def apply(
@@ -43,6 +46,7 @@ def apply(
     check_every: Optional[int] = 1000,
     on_violation: str = "warn",
     health_log: Optional[Path] = None,
+    cast_weights: str = "step",
 ) -> Resolved:
     """Puts the kernels of a plan under the linears of a model; returns what every linear became. Print it.
 
@@ -70,13 +74,17 @@ def apply(
     `loka.resolved` says), or "raise" CanaryError out of the optimizer's step. With the last two all ranks of
     torch.distributed must train the model alike: they agree.
     `health_log`: a file to which each check appends a JSON line for each GEMM.
+    `cast_weights`: the FP8 of weights is made once a "step" and kept, one byte a parameter and layout, or in every
+    "forward". Sharded weights are cast in every forward either way, and so is whatever runs in evaluation. What changes
+    a weight beside torch.optim's optimizers and load_state_dict is followed by `loka.refresh(model)`; else a warning comes
+    with the next step.
 
     Raises PlanError, with the model unchanged, for a file that is no sound plan, a draft, sites that do not match (all
     are listed), a plan that matches nothing, kernels that cannot run here (all are listed), another plan applied before,
     a functional name that is a module's, that has no weight [n, k], or that another model has.
     The same plan twice is once, with the later call's checks.
     """
-    for option, value in (("mods", mods), ("unavailable", unavailable)):
+    for option, value in (("mods", mods), ("unavailable", unavailable), ("cast_weights", cast_weights)):
         if value not in _OPTIONS[option]:
             raise PlanError(f"{option} is {value!r}, it must be one of {', '.join(_OPTIONS[option])}")
     checks = canary.Options.checked(check_every, on_violation, health_log)
@@ -86,7 +94,7 @@ def apply(
         raise PlanError(listed(cause, loaded.path, []))
     named = checked(functional, model)
     if _is_applied(loaded, model, emulate, unavailable, named):
-        canary.start(model, checks)
+        _start(model, checks, cast_weights)
         return resolved(model)
     refuse_taken(list(named))
     found = match(loaded, model, named)
@@ -104,8 +112,16 @@ def apply(
     made = blocks.planned(model, loaded, entries)
     _put(model, Applied(loaded.name, loaded.digest, emulate, unavailable, made.entries, problems, _shapes(named), owner))
     blocks.put(model, made)
-    canary.start(model, checks)
+    _start(model, checks, cast_weights)
     return resolved(model)
+
+
+def _start(model: nn.Module, checks: canary.Options, cast_weights: str) -> None:
+    """What goes on beside the training: the weights' casts before the checks, which look at them."""
+    drop(model)
+    if cast_weights == "step":
+        keep(model)
+    canary.start(model, checks)
 
 
 def unapply(model: nn.Module) -> None:
@@ -121,6 +137,7 @@ def unapply(model: nn.Module) -> None:
             "detach the Recorder before the plan is unapplied"
         )
     unfollow(model)
+    drop(model)
     canary.stop(model)
     blocks.unfuse(model)
     for _, module in routed:

@@ -22,6 +22,7 @@ from torch.optim import Optimizer
 from ..kernels.watch import FIELDS, Switch, Watch
 from ..names import GEMMS, linears, unwrapped
 from ..steps import Steps
+from ..weakly import weakly
 from .document import Path
 from .error import PlanError, listed, one_line
 from .following import following
@@ -29,6 +30,7 @@ from .gemm_health import Health, HealthRow, Predicted, Seen, Verdict, json_lines
 from .linear import Kernels, kernels_of, wanted_scales
 from .precision import HIGH_PRECISION, fp8_gemms
 from .report import RECORD, Applied, record_of
+from .weights import kept
 
 CANARY = "_loka_canary"
 """The attribute of the model that holds what checks it; None in a copy."""
@@ -120,13 +122,25 @@ def canary_of(model: nn.Module) -> Optional["Canary"]:
 
 def step(model: nn.Module) -> None:
     """Ends a training step by hand, for optimizers that are not torch.optim's: checks are then counted by it alone, and
-    scales that follow their tensors move on. Call it on every rank alike. Raises PlanError where no plan is applied."""
+    scales that follow their tensors move on, and
+    weights are cast to FP8 anew. Call it on every rank alike. Raises PlanError where no plan is applied."""
     _applied(model)
-    scales, checks = following(model), canary_of(model)
+    scales, weights, checks = following(model), kept(model), canary_of(model)
     if scales is not None:
         scales.advance()
+    if weights is not None:
+        weights.refresh()
     if checks is not None:
         checks.end_step()
+
+
+def refresh(model: nn.Module) -> None:
+    """Casts the model's weights to FP8 anew: call it after weights were changed by anything but a torch.optim optimizer or
+    a loaded state_dict, before the next training step. Raises PlanError where no plan is applied."""
+    _applied(model)
+    weights = kept(model)
+    if weights is not None:
+        weights.refresh()
 
 
 def health(model: nn.Module) -> Health:
@@ -165,7 +179,7 @@ class Canary:
         self._modules = {name: module for name, module in linears(model) if _runs_fp8(module)}
         switch = _Switch()
         # The hook of all optimizers holds these: by them alone a model would live as long as the process.
-        steps = Steps(options.every or 1, switch, _weakly(self._owns), _weakly(self._ended), _weakly(self._unowned))
+        steps = Steps(options.every or 1, switch, weakly(self._owns), weakly(self._ended), weakly(self._unowned))
         self._steps = steps
         for module in self._modules.values():
             # All three, in high precision or not: which of them are FP8 may change.
@@ -355,17 +369,6 @@ class Canary:
 
 def _nothing() -> None:
     return None
-
-
-def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The method of whatever object lives; False of one that does not."""
-    weak = weakref.WeakMethod(method)
-
-    def call(*args: Any) -> Any:
-        method = weak()
-        return False if method is None else method(*args)
-
-    return call
 
 
 def _runs_fp8(module: nn.Module) -> bool:

@@ -6,15 +6,16 @@ none takes over.
 """
 
 import weakref
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from ..kernels import History, Scales
+from ..kernels import History, Scales, Switch
 from ..names import linears, unwrapped
+from ..steps import Steps
+from ..weakly import weakly
 from .linear import LokaLinear, is_settled, known_scales, settle
 
 
@@ -26,37 +27,36 @@ class Following:
         self._histories: List[History] = []
         self._followed: List[Tuple[LokaLinear, Scales]] = []
         self._unsettled: List[LokaLinear] = []
-        self._optimizers: "weakref.WeakKeyDictionary[Optimizer, bool]" = weakref.WeakKeyDictionary()
-        self.steps = 0
-        # Of all optimizers: the one that trains this model may not exist yet. Never compiled into an optimizer's step.
-        me = weakref.ref(self)
-        self._hook: Optional[Any] = register_optimizer_step_post_hook(torch.compiler.disable(_stepped(me)))
-        weakref.finalize(self, self._hook.remove)
+        self._steps = Steps(1, Switch(), weakly(self._owns), weakly(self._advance))
+        self._steps.start()
+        weakref.finalize(self, self._steps.stop).atexit = False
         # Before anything is compiled.
         self._gather()
 
+    @property
+    def steps(self) -> int:
+        """How many have ended."""
+        return self._steps.finished
+
     def stop(self) -> None:
         """Scales stay as they are."""
-        if self._hook is not None:
-            self._hook.remove()
-            self._hook = None
-
-    def owns(self, optimizer: Optimizer) -> bool:
-        """Whether the optimizer changes a weight of a linear that has scales."""
-        known = self._optimizers.get(optimizer)
-        if known is None:
-            weights = {id(module.weight) for module in self._modules()}
-            held = (parameter for group in optimizer.param_groups for parameter in group["params"])
-            known = self._optimizers[optimizer] = any(id(parameter) in weights for parameter in held)
-        return known
+        self._steps.stop()
 
     def advance(self) -> None:
-        """The end of a step."""
+        """The end of a step, by hand: optimizers are not listened to from here on."""
+        self._steps.end()
+
+    def _owns(self, optimizer: Optimizer) -> bool:
+        """Whether the optimizer changes a weight of a linear that has scales."""
+        weights = {id(module.weight) for module in self._modules()}
+        held = (parameter for group in optimizer.param_groups for parameter in group["params"])
+        return any(id(parameter) in weights for parameter in held)
+
+    def _advance(self, _recorded: bool) -> None:
         if self._moved():
             self._gather()
         for history in self._histories:
             history.advance()
-        self.steps += 1
         if self._unsettled and self._looks():
             for module in self._unsettled:
                 if all(bool(scale.scale > 0) for scale in known_scales(module)):
@@ -116,15 +116,6 @@ def unfollow(model: nn.Module) -> None:
 def following(model: nn.Module) -> Optional[Following]:
     """What moves the model's scales on; None where nothing does, as in a copy."""
     return _followed.get(unwrapped(model))
-
-
-def _stepped(following: "weakref.ref[Following]") -> Any:
-    def hook(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
-        alive = following()
-        if alive is not None and alive.owns(optimizer):
-            alive.advance()
-
-    return hook
 
 
 __all__ = ["Following", "follow", "following", "unfollow"]

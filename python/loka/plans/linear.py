@@ -30,6 +30,7 @@ class LokaLinear(nn.Linear):
     _loka_options: routing.Options = routing.Options()
     _loka_scales: routing.Scales = (None, None)
     _loka_watch: Optional[routing.Watch] = None
+    _loka_codes: Optional[routing.WeightCodes] = None
     _loka_base: Type[nn.Linear] = nn.Linear
     _loka_block: Optional[Any] = None
     """What runs as one with it (`blocks.Block`): then it gives the output of the whole block."""
@@ -43,12 +44,14 @@ class LokaLinear(nn.Linear):
         if kernels is None:
             return super().forward(input)
         scales, options, watch = self._loka_scales, self._loka_options, self._loka_watch
+        # In evaluation other weights may have taken their place for a while, such as averaged ones.
+        codes = self._loka_codes if self.training else None
         if any(scale is not None and scale.scale.device != input.device for scale in scales):
             # No buffers: these would be cast with the model, and broadcast by DDP, count and all.
             scales = self._loka_scales = tuple(None if one is None else one.to(input.device) for one in scales)
         if watch is not None and watch.switch.active and self.training:
             # One compiled variant serves the first step, where scales are not known yet, and the checks.
-            options = options._replace(settled=False)
+            options, codes = options._replace(settled=False), None
         else:
             watch = None
         block, stored = self._loka_block, None
@@ -59,15 +62,24 @@ class LokaLinear(nn.Linear):
                 stored = block.stored_on(input.device)
         if stored is not None or (self._loka_feeder is not None and input.dtype == torch.float8_e4m3fn):
             return routing.in_codes(input, self.weight, self.bias, kernels[0], scales[0], options.emulate, stored)
-        return routing.linear(input, self.weight, self.bias, kernels, options.emulate, scales, *options[1:], watch)
+        return routing.linear(
+            input, self.weight, self.bias, kernels, options.emulate, scales, *options[1:], watch, codes
+        )
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        # They are of the weight that was there.
+        self.__dict__.pop("_loka_codes", None)
 
     def extra_repr(self) -> str:
         kernels = self._loka_kernels
         return super().extra_repr() + ("" if kernels is None else ", kernels=" + " | ".join(kernels))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """By the class it was made of: classes made while the program runs have no name to be loaded by."""
-        return (_blank, (type(self)._loka_base,), *super().__reduce_ex__(2)[2:])
+        """By the class it was made of: classes made while the program runs have no name to be loaded by. Without FP8 of its
+        weight, which nobody would make again in a copy."""
+        state, *items = super().__reduce_ex__(2)[2:]
+        return (_blank, (type(self)._loka_base,), {**state, "_loka_codes": None}, *items)
 
 
 _CLASSES: Dict[Type[nn.Linear], Type[LokaLinear]] = {nn.Linear: LokaLinear}
@@ -150,7 +162,7 @@ def counts(kernel: str) -> bool:
 def unroute(module: nn.Linear) -> None:
     """The linear is what it was. Where FSDP made its own subclass of ours meanwhile, that class stays, and does
     what nn.Linear does."""
-    for name in ("_loka_kernels", "_loka_options", "_loka_scales", "_loka_watch"):
+    for name in ("_loka_kernels", "_loka_options", "_loka_scales", "_loka_watch", "_loka_codes"):
         module.__dict__.pop(name, None)
     cls = type(module)
     if issubclass(cls, LokaLinear) and _CLASSES.get(cls._loka_base) is cls:

@@ -5,8 +5,9 @@ A site is what `loka.apply` makes of an nn.Linear with FP32 parameters under BF1
 casts are shared where the kernels share them, and they may fuse into the cheap operations around it, as in a model: what
 makes x is a SiLU of a tensor plus a parameter, what reads y is a SiLU whose gradient is a random BF16 tensor.
 
-    graph       forward and backward as a CUDA graph
-    launched    the same, and LAUNCH_US for each kernel in it
+    graph       the cast of the weight, forward and backward as a CUDA graph
+    launched    the same, and LAUNCH_US for each kernel of forward and backward: those of the weights' cast are one set for
+                all of a model
     inference   forward alone, without gradients, as a CUDA graph
 
 A site launched by itself says little of one among others in a compiled model: there the host runs ahead of the GPU, here
@@ -57,8 +58,10 @@ one triple, so that what kills this process costs one."""
 class Site:
     """One compiled site on all of its inputs."""
 
-    def __init__(self, torch, model, inputs, gradients, runtime):
+    def __init__(self, torch, model, inputs, gradients, runtime, weights=None):
         self.torch = torch
+        self.weights = weights
+        """What casts the weight after an optimizer's step, if it is not cast in the forward."""
         self.inputs = inputs
         self.gradients = gradients
         self.runtime = runtime
@@ -68,6 +71,7 @@ class Site:
         self.model = torch.compile(model, dynamic=False, backend="inductor" if self.on_gpu else "aot_eager")
         self.graph = None
         self.launches_us = 0.0
+        self.is_counting = False
         self.repeats = 1
         self.samples = []
 
@@ -78,6 +82,8 @@ class Site:
         if self.runtime == "inference":
             with torch.no_grad(), torch.autocast(device, torch.bfloat16):
                 return self.model(x)
+        if self.weights is not None and not self.is_counting:
+            self.weights.refresh()
         x.grad = None
         for parameter in self.parameters:
             parameter.grad = None
@@ -100,11 +106,13 @@ class Site:
             self.capture()
 
     def kernels(self):
-        """Launches of a step."""
+        """Launches of a forward and its backward."""
         profiler = importlib.import_module("torch.profiler")
+        self.is_counting = True
         with profiler.profile(activities=[profiler.ProfilerActivity.CUDA]) as seen:
             self.step(0)
             self.wait()
+        self.is_counting = False
         on_device = self.torch.autograd.DeviceType.CUDA
         return sum(event.device_type == on_device for event in seen.events())
 
@@ -228,7 +236,9 @@ def _time(torch, triple, request, emulate, kept):
         kept.update(plain=plain, inputs=inputs, gradients=gradients)
     plain, inputs, gradients = kept["plain"], kept["inputs"], kept["gradients"]
     plain.samples = []
-    routed = Site(torch, _model(torch, shape, device, triple, emulate), inputs, gradients, request["runtime"])
+    model = _model(torch, shape, device, triple, emulate)
+    weights = None if request["runtime"] == "inference" else _kept_weights(model.linear)
+    routed = Site(torch, model, inputs, gradients, request["runtime"], weights)
     routed.prepare()
     routed.fit(request["target_us"])
     for round_number in range(WARMUP_ROUNDS + request["samples"]):
@@ -310,6 +320,19 @@ def _route(linear, triple, emulate, device):
     route(linear, triple, emulate, (STATIC_SCALE, STATIC_SCALE), device)
     # As from the second step of a training on.
     settle(linear)
+
+
+def _kept_weights(linear):
+    """What makes the codes of the weight once a step, which the linear reads from now on; None where it casts itself."""
+    from ..kernels import WeightCache, can_keep, weight_casts
+
+    kernels = getattr(linear, "_loka_kernels", None)
+    wanted = None if kernels is None else weight_casts(kernels, linear._loka_options.emulate)
+    if wanted is None or not can_keep(linear.weight, wanted):
+        return None
+    cache = WeightCache([linear.weight], [wanted])
+    linear.__dict__["_loka_codes"] = cache.codes[0]
+    return cache
 
 
 __all__ = ["RUNTIMES", "time_sites"]

@@ -1,0 +1,164 @@
+"""Takes weights and how two GEMMs want each of them cast; keeps their FP8 codes, made again when somebody says so.
+
+A weight changes once in an optimizer step and is read by every micro-batch, so its casts belong to the step and not to
+the forward: two launches for all weights of a model, in place, at addresses that compiled code and CUDA graphs may keep.
+"""
+
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+from torch import Tensor
+
+from .casts import MULTIPLE, Quantized
+from .catalogue import Cast
+from .scales import fp8_dtype, quantize
+
+Wanted = Tuple[Optional[Cast], Optional[Cast]]
+"""How fprop reads the weight [n, k], and dgrad the weight turned, [k, n]. None: not from codes."""
+
+_KINDS = ("tensor", "row")
+
+
+class WeightCodes(NamedTuple):
+    """FP8 of one weight. All on its device; None where a GEMM does not read codes."""
+
+    straight: Optional[Tensor]
+    """[n, k], for fprop."""
+    straight_scale: Optional[Tensor]
+    """FP32 [1] or [n, 1]."""
+    turned: Optional[Tensor]
+    """[k, n padded to 16], for dgrad."""
+    turned_scale: Optional[Tensor]
+    """FP32 [1] or [k, 1]."""
+    rounded: bool
+    """The weight is FP32 and was rounded to BF16 first, as autocast does."""
+
+    @property
+    def for_fprop(self) -> Optional[Quantized]:
+        return None if self.straight is None else Quantized(self.straight, self.straight_scale)
+
+    @property
+    def for_dgrad(self) -> Optional[Quantized]:
+        return None if self.turned is None else Quantized(self.turned, self.turned_scale)
+
+
+def can_keep(weight: Tensor, wanted: Wanted) -> bool:
+    """Whether codes of the weight can be kept between steps: both readers want one scale a tensor or a row."""
+    casts = [cast for cast in wanted if cast is not None]
+    plain = type(weight) in (Tensor, torch.nn.Parameter) and weight.is_contiguous() and weight.numel() > 0
+    floats = weight.dtype in (torch.float32, torch.bfloat16)
+    return plain and floats and bool(casts) and all(cast.granularity in _KINDS for cast in casts)
+
+
+class WeightCache:
+    """Codes of some weights of one device, each as `wanted` says. They are not filled before the first `refresh`."""
+
+    def __init__(self, weights: Sequence[Tensor], wanted: Sequence[Wanted]) -> None:
+        self.weights = [weight.detach() for weight in weights]
+        self.wanted = list(wanted)
+        self.codes: List[WeightCodes] = [_empty(weight, casts) for weight, casts in zip(self.weights, self.wanted)]
+        self._launches = _launches(self) if self.weights and self.weights[0].is_cuda else None
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Makes all codes again from what the weights are now. Waits for nothing."""
+        if self._launches is not None:
+            for launch in self._launches:
+                launch()
+        else:
+            for weight, casts, codes in zip(self.weights, self.wanted, self.codes):
+                made = fresh(weight, casts, codes.rounded)
+                for new, kept in zip(made, (codes.for_fprop, codes.for_dgrad)):
+                    if new is not None and kept is not None:
+                        # As bytes: not every device copies FP8.
+                        kept.bits.view(torch.uint8).copy_(new.bits.view(torch.uint8))
+                        kept.scale.copy_(new.scale)
+        # A backward that saved the codes of the step before is an error, as it is where it saved the weight.
+        torch.autograd.graph.increment_version([part for codes in self.codes for part in codes[:4] if part is not None])
+
+    def differing(self) -> List[int]:
+        """Which weights have codes that are not theirs any more, by making them anew one by one. Waits for the device."""
+        found = []
+        for index, (weight, casts, codes) in enumerate(zip(self.weights, self.wanted, self.codes)):
+            made = fresh(weight, casts, codes.rounded)
+            pairs = zip(made, (codes.for_fprop, codes.for_dgrad))
+            if not all(one is None or other is None or _equal(one, other) for one, other in pairs):
+                found.append(index)
+        return found
+
+
+def fresh(weight: Tensor, wanted: Wanted, rounded: bool) -> Tuple[Optional[Quantized], Optional[Quantized]]:
+    """The codes of one weight by plain tensor operations: the definition."""
+    weight = weight.detach()
+    weight = weight.to(torch.bfloat16) if rounded else weight
+    made: List[Optional[Quantized]] = []
+    for cast, operand in zip(wanted, (weight, weight.t())):
+        if cast is None:
+            made.append(None)
+            continue
+        bits, scale = quantize(operand, cast)
+        made.append(Quantized(bits.contiguous(), scale.view(-1, 1) if cast.granularity == "row" else scale.view(1)))
+    if made[1] is not None:
+        made[1] = Quantized(_padded(made[1].bits), made[1].scale)
+    return made[0], made[1]
+
+
+def _padded(bits: Tensor) -> Tensor:
+    missing = -bits.shape[1] % MULTIPLE
+    if not missing:
+        return bits
+    # Not by torch.nn.functional.pad, which knows no FP8 on a CPU.
+    wide = torch.zeros(bits.shape[0], bits.shape[1] + missing, dtype=bits.dtype, device=bits.device)
+    wide[:, : bits.shape[1]].copy_(bits)
+    return wide
+
+
+def _equal(one: Quantized, other: Quantized) -> bool:
+    same = torch.equal(one.bits.view(torch.uint8) & 0x7F, other.bits.view(torch.uint8) & 0x7F)
+    # -0 and 0 are the same: the fast casts keep no sign of zero. Other signs show in the values.
+    return same and torch.equal(one.bits.float(), other.bits.float()) and torch.equal(one.scale, other.scale)
+
+
+def _empty(weight: Tensor, wanted: Wanted) -> WeightCodes:
+    (n, k), (first, second) = weight.shape, wanted
+    parts: List[Optional[Tensor]] = [None] * 4
+    shared = first is not None and first == second and first.granularity == "tensor"
+    for at, cast, rows, cols in ((0, first, n, k), (2, second, k, n + -n % MULTIPLE)):
+        if cast is not None:
+            parts[at] = _still(torch.zeros(rows, cols, dtype=fp8_dtype(cast.format), device=weight.device))
+            if at and shared:
+                parts[3] = parts[1]
+                continue
+            shape = (rows, 1) if cast.granularity == "row" else (1,)
+            parts[at + 1] = _still(torch.zeros(shape, dtype=torch.float32, device=weight.device))
+    return WeightCodes(*parts, rounded=weight.dtype == torch.float32)
+
+
+def _still(tensor: Tensor) -> Tensor:
+    torch._dynamo.mark_static_address(tensor, guard=False)
+    return tensor
+
+
+def _launches(cache: WeightCache) -> list:
+    """One for each kind of cast and type of weight, nearly always one in all."""
+    from .triton_weights import Launch
+
+    groups: Dict[tuple, List[int]] = {}
+    for index, (weight, wanted) in enumerate(zip(cache.weights, cache.wanted)):
+        for part in _together(wanted):
+            groups.setdefault((weight.dtype, *part), []).append(index)
+    return [
+        Launch([(cache.weights[index], cache.codes[index]) for index in members], cast, straight, turned)
+        for (_, cast, straight, turned), members in groups.items()
+    ]
+
+
+def _together(wanted: Wanted) -> List[Tuple[Cast, bool, bool]]:
+    """(cast, straight, turned): both in one pass where they are alike."""
+    first, second = wanted
+    if first is not None and first == second:
+        return [(first, True, True)]
+    return [(cast, at == 0, at == 1) for at, cast in enumerate(wanted) if cast is not None]
+
+
+__all__ = ["Wanted", "WeightCache", "WeightCodes", "can_keep", "fresh"]

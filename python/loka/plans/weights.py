@@ -1,0 +1,200 @@
+"""Takes a model that a plan was applied to; has its weights cast to FP8 once an optimizer step instead of once a forward.
+
+The codes are made after each step of an optimizer that holds a weight; a linear into which a state_dict is loaded has
+none until then. Nobody tells us of other changes: they show in the weight's version before the next step, and in checked
+steps in the codes themselves. Then a warning says so, and the model's weights are cast in every forward again.
+"""
+
+import warnings
+import weakref
+from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional, Tuple
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from ..kernels import Wanted, WeightCache, can_keep, weight_casts
+from ..names import linears, unwrapped
+from ..weakly import weakly
+from .error import one_line
+from .linear import Kernels, LokaLinear
+
+CODES = "_loka_codes"
+"""In the `__dict__` of a linear: FP8 of its weight, as of the last optimizer step."""
+
+
+class StaleWeights(RuntimeWarning):
+    """A weight changed outside of an optimizer's step, and FP8 GEMMs read what it was before."""
+
+
+class _Group(NamedTuple):
+    """Weights of one device that the same optimizers change."""
+
+    cache: WeightCache
+    names: List[str]
+    modules: List[LokaLinear]
+    parameters: List[nn.Parameter]
+    kernels: List[Optional[Kernels]]
+    owners: FrozenSet[int]
+
+    def is_current(self, index: int) -> bool:
+        """Whether that linear has the weight that is cast, at its place, and runs by the same kernels."""
+        module, weight = self.modules[index], self.parameters[index]
+        there = module._parameters.get("weight") is weight and module._loka_kernels is self.kernels[index]
+        kept = module.__dict__.get(CODES) is self.cache.codes[index]
+        return there and kept and weight.data_ptr() == self.cache.weights[index].data_ptr()
+
+
+class Weights:
+    """The codes of one model's weights. Lives as long as the model does, or until `stop`."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = weakref.ref(model)
+        self._groups: List[_Group] = []
+        self._versions: Dict[int, int] = {}
+        """Of each weight, by its id, when its codes were made."""
+        self._owned: "weakref.WeakKeyDictionary[Optimizer, Tuple[int, FrozenSet[int]]]" = weakref.WeakKeyDictionary()
+        """A number for each optimizer, and the ids of our weights that it holds."""
+        # Never compiled into an optimizer's step.
+        listened = ((register_optimizer_step_pre_hook, self._before), (register_optimizer_step_post_hook, self._after))
+        self._hooks: List[Any] = [register(torch.compiler.disable(weakly(call))) for register, call in listened]
+        weakref.finalize(self, _remove, self._hooks).atexit = False
+
+    def stop(self) -> None:
+        """Weights are cast in every forward from here on."""
+        _remove(self._hooks)
+        self._forget()
+
+    def refresh(self, owner: Optional[int] = None) -> None:
+        """Makes the codes of what the weights are now; `owner`: of those that this optimizer holds."""
+        if not self._hooks:
+            return
+        if self._moved():
+            self._gather()
+            owner = None
+        for group in self._groups:
+            if owner is None or owner in group.owners:
+                group.cache.refresh()
+                self._versions.update((id(weight), weight._version) for weight in group.parameters)
+
+    def stale(self) -> List[str]:
+        """The linears whose codes are not those of their weights. Waits for the device, and takes longer than casting
+        all of them."""
+        if self._moved():
+            return []
+        return [group.names[index] for group in self._groups for index in group.cache.differing()]
+
+    def _routed(self) -> List[Tuple[str, LokaLinear]]:
+        model = self._model()
+        found = [] if model is None else linears(model)
+        return [(name, module) for name, module in found if isinstance(module, LokaLinear)]
+
+    def _before(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        """An optimizer's step begins: whatever has changed a weight since its codes were made was not one."""
+        number, held = self._owned_by(optimizer)
+        if not self._groups or not held or _is_capturing():
+            return
+        changed = [
+            name for group in self._groups if number in group.owners
+            for name, module, weight in zip(group.names, group.modules, group.parameters)
+            if weight._version != self._versions.get(id(weight)) and module._loka_codes is not None
+        ]
+        # Not every change leaves a mark; the checks look at the codes.
+        if changed or (self._is_checked() and (changed := self.stale())):
+            self._give_up(changed)
+
+    def _is_checked(self) -> bool:
+        watches = (module._loka_watch for group in self._groups for module in group.modules)
+        return any(watch is not None and watch.switch.active for watch in watches)
+
+    def _give_up(self, changed: List[str]) -> None:
+        more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+        warnings.warn(
+            f"{one_line(changed[0])}{more}: the weight was changed outside of an optimizer's step, and FP8 GEMMs read what "
+            "it was before; from now on weights are cast in every forward. Call loka.refresh(model) after such a change, or "
+            'apply the plan with cast_weights="forward"',
+            StaleWeights, stacklevel=2,
+        )
+        self.stop()
+
+    def _after(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        number, held = self._owned_by(optimizer)
+        if held and not _is_capturing():
+            self.refresh(number)
+
+    def _owned_by(self, optimizer: Optimizer) -> Tuple[int, FrozenSet[int]]:
+        known = self._owned.get(optimizer)
+        if known is None:
+            weights = {id(module.weight) for _, module in self._routed()}
+            held = (id(parameter) for group in optimizer.param_groups for parameter in group["params"])
+            known = self._owned[optimizer] = (len(self._owned), frozenset(weights.intersection(held)))
+            if known[1] and self._groups:
+                # One more that changes some of them: each group is made again when one of its own has stepped.
+                self._forget()
+        return known
+
+    def _forget(self) -> None:
+        for _, module in self._routed():
+            module.__dict__.pop(CODES, None)
+        self._groups = []
+
+    def _moved(self) -> bool:
+        """Whether a linear has another weight than the one that is cast, runs by other kernels, or lost its codes."""
+        current = (group.is_current(index) for group in self._groups for index in range(len(group.names)))
+        return not self._groups or not all(current)
+
+    def _gather(self) -> None:
+        self._forget()
+        together: Dict[Tuple[torch.device, FrozenSet[int]], List[Tuple[str, LokaLinear]]] = {}
+        for name, module in self._routed():
+            wanted, weight = _wanted(module), module.weight
+            runs = weight.is_cuda or module._loka_options.emulate
+            if wanted is not None and runs and can_keep(weight, wanted):
+                owners = frozenset(number for number, held in self._owned.values() if id(weight) in held)
+                together.setdefault((weight.device, owners), []).append((name, module))
+        for (_, owners), found in together.items():
+            names, modules = [name for name, _ in found], [module for _, module in found]
+            weights = [module.weight for module in modules]
+            cache = WeightCache(weights, [_wanted(module) for module in modules])
+            for module, codes in zip(modules, cache.codes):
+                module.__dict__[CODES] = codes
+            kernels = [module._loka_kernels for module in modules]
+            self._groups.append(_Group(cache, names, modules, weights, kernels, owners))
+
+
+def _is_capturing() -> bool:
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+def _wanted(module: LokaLinear) -> Optional[Wanted]:
+    kernels = module._loka_kernels
+    return None if kernels is None else weight_casts(kernels, module._loka_options.emulate)
+
+
+def _remove(hooks: List[Any]) -> None:
+    while hooks:
+        hooks.pop().remove()
+
+
+_kept: "weakref.WeakKeyDictionary[nn.Module, Weights]" = weakref.WeakKeyDictionary()
+
+
+def keep(model: nn.Module) -> None:
+    """From now on the model's weights are cast once an optimizer step."""
+    model = unwrapped(model)
+    _kept[model] = Weights(model)
+
+
+def drop(model: nn.Module) -> None:
+    found = _kept.pop(unwrapped(model), None)
+    if found is not None:
+        found.stop()
+
+
+def kept(model: nn.Module) -> Optional[Weights]:
+    """What casts the model's weights; None where every forward does, as in a copy."""
+    return _kept.get(unwrapped(model))
+
+
+__all__ = ["StaleWeights", "Weights", "drop", "keep", "kept"]
