@@ -70,8 +70,12 @@ class SameTraining(unittest.TestCase):
         self.assertNotIn(None, codes_of(model))
         self.assertEqual(kept(model).stale(), [])
 
-    def test_where_one_gemm_reads_codes(self):
-        for kernels in ((DELAYED, BF16, DELAYED), (BF16, DELAYED, BF16)):
+    def test_by_kernels_of_all_kinds(self):
+        rowwise, tensorwise, own = "cublaslt/fp8-rowwise", "pytorch/fp8-tensorwise+fast", "loka/fp8-static+fast"
+        blockwise = "cublaslt/fp8-blockwise"
+        mixed = (own, rowwise, BF16), (tensorwise, own, BF16), (rowwise, tensorwise, rowwise)
+        one = (DELAYED, BF16, DELAYED), (BF16, DELAYED, BF16), (BF16, own, BF16)
+        for kernels in (*mixed, *one, (blockwise, tensorwise, blockwise), (blockwise,) * 3):
             with self.subTest(kernels=kernels):
                 self.check(kernels)
 
@@ -186,13 +190,13 @@ class Copies(unittest.TestCase):
 
 
 class Cache(unittest.TestCase):
-    def test_rows_that_are_no_multiple_of_16_are_padded_with_zeros(self):
-        cache = WeightCache([torch.randn(24, 32)], [(TENSOR, TENSOR)])
+    def test_both_layouts_share_a_scale_of_the_tensor(self):
+        cache = WeightCache([torch.randn(32, 48)] * 2, [(TENSOR, TENSOR), (ROW, ROW)])
         cache.refresh()
-        turned = cache.codes[0].turned
-        self.assertEqual(tuple(turned.shape), (32, 32))
-        self.assertTrue((turned[:, 24:].float() == 0).all())
-        self.assertIs(cache.codes[0].turned_scale, cache.codes[0].straight_scale)
+        one, by_rows = cache.codes
+        self.assertIs(one.turned_scale, one.straight_scale)
+        self.assertTrue(torch.equal(one.turned.float(), one.straight.float().t()))
+        self.assertEqual((tuple(by_rows.straight_scale.shape), tuple(by_rows.turned_scale.shape)), ((32, 1), (48, 1)))
 
     @unittest.skipUnless(importlib.util.find_spec("triton"), "no Triton")
     def test_the_launch_for_all_weights_gives_what_the_cast_of_one_gives(self):
@@ -237,7 +241,7 @@ INTERPRETED = textwrap.dedent('''
             for wanted in ((cast, cast), (cast, None), (None, cast)):
                 # Of BF16's numbers: the interpreter cuts where a GPU rounds.
                 weights = [
-                    (torch.randn(n, k) * size).bfloat16().to(dtype) for n, k, size in ((96, 160, 0.02), (40, 304, 3.0), (256, 64, 1e-8))
+                    (torch.randn(n, k) * size).bfloat16().to(dtype) for n, k, size in ((96, 160, 0.02), (48, 304, 3.0), (256, 64, 1e-8))
                 ]
                 weights[0][3, 5] = 50.0
                 cache = WeightCache(weights, [wanted] * 3)

@@ -30,30 +30,35 @@ LONGEST = 16384
 
 def block_forward(
     x: Tensor, weight: Tensor, bias: Optional[Tensor], static: Optional[Scale], emulate: bool, keep_z: bool,
-    h_scale: Optional[Tensor] = None,
+    h_scale: Optional[Tensor] = None, codes: Optional[Quantized] = None,
 ) -> Tuple[Tensor, Optional[Tensor]]:
     """(h [m, n] in BF16, or in E4M3 by `h_scale`; z in BF16 or None) of x [m, k] and weight [n, k]. x may be E4M3 codes
-    of that scale already."""
+    of that scale already. `codes`: of the weight, by rows."""
     if static is None:
         raise RuntimeError(f"{KERNEL} needs a scale of x: loka.apply takes it from a plan")
     bias = None if bias is None else bias.to(torch.bfloat16)
     if emulate:
-        z = _emulated(x, weight, static)
+        z = _emulated(x, weight, static, codes)
         z = z if bias is None else z + bias.float()
         h = block_output(z)
         h = h.to(torch.bfloat16) if h_scale is None else to_fp8(h, h_scale, "e4m3")
         return h, z.to(torch.bfloat16) if keep_z else None
     x = x if x.dtype == torch.float8_e4m3fn else x.to(torch.bfloat16)
-    w, w_scale, _, _ = fp8_cast(weight.to(torch.bfloat16), "row", "e4m3", False, True, False)
+    w, w_scale = _by_rows(weight) if codes is None else codes
     h, z = block_gemm(x, static.scale, w, w_scale, bias, static.saturated, h_scale, keep_z)
     return h, z if keep_z else None
 
 
-def _emulated(x: Tensor, weight: Tensor, static: Scale) -> Tensor:
+def _by_rows(weight: Tensor) -> Tuple[Tensor, Tensor]:
+    w, w_scale, _, _ = fp8_cast(weight.to(torch.bfloat16), "row", "e4m3", False, True, False)
+    return w, w_scale
+
+
+def _emulated(x: Tensor, weight: Tensor, static: Scale, codes: Optional[Quantized] = None) -> Tensor:
     if x.dtype == torch.float8_e4m3fn:
         # Codes times a power of two are exact in BF16, and their codes are themselves.
         x = x.float() * static.scale
-    return emulated.multiply(x, weight, numerics(KERNEL, "fprop"), static)
+    return emulated.multiply(x, weight, numerics(KERNEL, "fprop"), static, codes)
 
 
 def in_codes(
@@ -82,7 +87,7 @@ def in_codes(
 def _linear_of_codes(x: Tensor, weight: Tensor, static: Scale, emulate: bool) -> Tensor:
     if emulate:
         return _emulated(x, weight, static).to(torch.bfloat16)
-    w, w_scale, _, _ = fp8_cast(weight.to(torch.bfloat16), "row", "e4m3", False, True, False)
+    w, w_scale = _by_rows(weight)
     return fp8_gemm(x, static.scale, w, w_scale, True)
 
 
@@ -95,10 +100,11 @@ def block_tail_gradient(dh: Tensor, z: Tensor, emulate: bool) -> Tuple[Tensor, O
     return dz, Quantized(codes, scales)
 
 
-def dgrad_of_codes(dz: Quantized, weight: Tensor, fast: bool) -> Tensor:
-    """dx [m, k] in BF16 by LoKA's own kernel, both operands by rows."""
-    _, _, turned, scale = fp8_cast(weight.to(torch.bfloat16), "row", "e4m3", False, False, True)
-    return fp8_gemm(*dz, turned, scale, fast)
+def dgrad_of_codes(dz: Quantized, weight: Tensor, fast: bool, codes: Optional[Quantized] = None) -> Tensor:
+    """dx [m, k] in BF16 by LoKA's own kernel, both operands by rows. `codes`: of the weight turned."""
+    if codes is None:
+        codes = Quantized(*fp8_cast(weight.to(torch.bfloat16), "row", "e4m3", False, False, True)[2:])
+    return fp8_gemm(*dz, *codes, fast)
 
 
 __all__ = [

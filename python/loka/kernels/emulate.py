@@ -15,11 +15,14 @@ from .delayed import Scale
 from .scales import quantize, to_fp8
 
 
-def multiply(a: Tensor, b: Tensor, numerics: Numerics, static: Optional[Scale] = None) -> Tensor:
+def multiply(
+    a: Tensor, b: Tensor, numerics: Numerics, static: Optional[Scale] = None, codes: Optional[Quantized] = None
+) -> Tensor:
     """a [rows, reduced] times b [cols, reduced] turned: [rows, cols] in BF16 (FP32 for TF32's kernel). `static`: of a,
-    where its numerics have a scale known beforehand."""
+    where its numerics have a scale known beforehand. `codes`: of b, with one scale a tensor or a row, if it was cast
+    before."""
     with torch.autocast(a.device.type, enabled=False):
-        out = _multiply(a, b, numerics, static)
+        out = _multiply(a, b, numerics, static, codes)
     return out if numerics.output == "f32" else out.to(torch.bfloat16)
 
 
@@ -29,7 +32,9 @@ def scaled_product(a: Quantized, b: Quantized, out_dtype: torch.dtype) -> Tensor
         return ((a.bits.float() @ b.bits.float().t()) * a.scale * b.scale).to(out_dtype)
 
 
-def _multiply(a: Tensor, b: Tensor, numerics: Numerics, static: Optional[Scale]) -> Tensor:
+def _multiply(
+    a: Tensor, b: Tensor, numerics: Numerics, static: Optional[Scale], codes: Optional[Quantized]
+) -> Tensor:
     if numerics.a.granularity == "none":
         return _unscaled(a, numerics.a) @ _unscaled(b, numerics.b).t()
     if numerics.a.granularity == "static":
@@ -40,12 +45,16 @@ def _multiply(a: Tensor, b: Tensor, numerics: Numerics, static: Optional[Scale])
         bits_a = to_fp8(a, scale_a, numerics.a.format)
     else:
         bits_a, scale_a = quantize(a, numerics.a)
-    bits_b, scale_b = quantize(b, numerics.b)
+    if codes is None:
+        bits_b, scale_b = quantize(b, numerics.b)
+    else:
+        # Turned, its rows are padded.
+        bits_b, scale_b = codes.bits[:, : a.shape[1]], codes.scale
     # FP8 values are exact in TF32 and BF16: left unscaled, they make the product proof against the global
     # precision flags, and the scales come after it as on the tensor core.
     bits_a, bits_b = bits_a.float(), bits_b.float()
     if numerics.a.granularity != "block_1x128":
-        right = scale_b if scale_b.ndim == 0 else scale_b.t()
+        right = scale_b if scale_b.ndim < 2 else scale_b.t()
         return (bits_a @ bits_b.t()) * scale_a * right
     if numerics.b.granularity == "block_128x128":
         scale_b = scale_b.repeat_interleave(BLOCK, 0)[: b.shape[0]]

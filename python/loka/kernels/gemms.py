@@ -7,7 +7,7 @@ from torch import Tensor
 
 from . import emulate
 from .casts import Quantized
-from .catalogue import Numerics, numerics
+from .catalogue import FORMAT_MAX, Cast, Numerics, numerics
 from .delayed import Scale
 from .own import own_gemm
 
@@ -34,6 +34,14 @@ def casts_before(kernel: str, gemm: str, emulated: bool) -> bool:
     return is_delayed or route(kernel, gemm, emulated) == "scaled"
 
 
+def reads_codes(kernel: str, gemm: str, emulated: bool) -> Optional[Cast]:
+    """How the GEMM reads its right operand, where that may be codes that were made before: of one scale a tensor or a row,
+    by kernels whose casts are ours."""
+    cast = numerics(kernel, gemm).b
+    ours = route(kernel, gemm, emulated) in ("scaled", "own", "emulated") and kernel.startswith((*_NATIVE, "loka/"))
+    return cast if ours and cast.format in FORMAT_MAX and cast.granularity in ("tensor", "row") else None
+
+
 def product(
     a: Quantized, b: Quantized, how: Numerics, emulated: bool, wanted: torch.dtype = torch.bfloat16
 ) -> Tensor:
@@ -55,14 +63,15 @@ def scaled(a: Quantized, b: Quantized, how: Numerics, out_dtype: torch.dtype = t
 
 
 def whole(
-    kernel: str, gemm: str, a: Tensor, b: Tensor, emulated: bool, static: Optional[Scale] = None
+    kernel: str, gemm: str, a: Tensor, b: Tensor, emulated: bool, static: Optional[Scale] = None,
+    codes: Optional[Quantized] = None,
 ) -> Tensor:
     """A GEMM that casts for itself alone. Operands as the model stores them: fprop x [m, k], W [n, k]; dgrad dy [m, n],
     W; wgrad dy, x. Output [m, n], [m, k], [n, k] in BF16 (FP32 of TF32's kernel). `static`: of a, for kernels whose
-    scale is known beforehand."""
+    scale is known beforehand. `codes`: of W as the GEMM reads it, where `reads_codes` says that it does."""
     how = route(kernel, gemm, emulated)
     if how == "own":
-        return own_gemm(gemm, a, b, numerics(kernel, gemm), static)
+        return own_gemm(gemm, a, b, numerics(kernel, gemm), static, codes)
     if how == "library":
         from .libraries import library_gemm
 
@@ -72,7 +81,7 @@ def whole(
     elif gemm == "dgrad":
         b = b.t()
     if how == "emulated":
-        return emulate.multiply(a, b, numerics(kernel, gemm), static)
+        return emulate.multiply(a, b, numerics(kernel, gemm), static, codes)
     if how == "mm":
         return torch.mm(a.to(torch.bfloat16), b.to(torch.bfloat16).t())
     return tf32_mm(a.float(), b.float())
@@ -114,4 +123,4 @@ def _(a: Tensor, scale_a: Tensor, b: Tensor, scale_b: Tensor, square: bool) -> T
     return a.new_empty(a.shape[0], b.shape[0], dtype=torch.bfloat16)
 
 
-__all__ = ["casts_before", "product", "route", "scaled", "tf32_mm", "whole"]
+__all__ = ["casts_before", "product", "reads_codes", "route", "scaled", "tf32_mm", "whole"]

@@ -14,7 +14,7 @@ from . import blocks, delayed
 from .casts import Casts, Pair, Quantized, by_known_scale, input_and_weight, straight_and_turned
 from .catalogue import Cast, Numerics, numerics
 from .delayed import Scale, Scales
-from .gemms import casts_before, product, whole
+from .gemms import casts_before, product, reads_codes, whole
 from .watch import Watch, observe
 from .weight_codes import Wanted, WeightCodes
 
@@ -93,9 +93,7 @@ def _takes_wide(x: Tensor, weight: Tensor, kernels: Kernels, emulate: bool) -> b
 
 def weight_casts(kernels: Kernels, emulate: bool) -> Optional[Wanted]:
     """How fprop and dgrad read codes of the weight that can be kept between steps; None where neither does."""
-    pairs = zip(kernels, ("fprop", "dgrad"))
-    casts = [_cast(kernel, gemm, 1, Options(emulate)) for kernel, gemm in pairs]
-    first, second = (cast if cast is not None and cast.granularity in ("tensor", "row") else None for cast in casts)
+    first, second = (reads_codes(kernel, gemm, emulate) for kernel, gemm in zip(kernels, ("fprop", "dgrad")))
     return None if first is None and second is None else (first, second)
 
 
@@ -208,9 +206,10 @@ class _Linear(torch.autograd.Function):
         if need_x and straight is not None:
             dx = _rows(product(straight, Quantized(*for_dgrad), for_dx, options.emulate), dy.shape[0])
         elif need_x and given is not None and dgrad.startswith("loka/"):
-            dx = blocks.dgrad_of_codes(given, for_dgrad[0], for_dx.fast)
+            dx = blocks.dgrad_of_codes(given, for_dgrad[0], for_dx.fast, _kept_for(for_dgrad))
         elif need_x:
-            dx = whole(dgrad, "dgrad", dy, for_dgrad[0], options.emulate, _static(dy_known, dy_scale))
+            static = _static(dy_known, dy_scale)
+            dx = whole(dgrad, "dgrad", dy, for_dgrad[0], options.emulate, static, _kept_for(for_dgrad))
         if need_weight and turned is not None:
             dw = product(turned, Quantized(*for_wgrad), for_dw, options.emulate, ctx.weight_dtype)
         elif need_weight:
@@ -221,6 +220,11 @@ class _Linear(torch.autograd.Function):
             observe(wgrad_sums, "wgrad", dw, dy, watched[0], for_dw, dy_scale)
         db = dy.sum(0) if need_bias else None
         return _as(dx, dtype), _as(dw, ctx.weight_dtype), _as(db, ctx.bias_dtype), *nothing
+
+
+def _kept_for(for_dgrad: List[Tensor]) -> Optional[Quantized]:
+    """Codes of the weight that dgrad reads itself; None where it has the weight."""
+    return Quantized(*for_dgrad) if len(for_dgrad) == 2 else None
 
 
 def _scale(
@@ -257,7 +261,8 @@ def _forward(
     x_wgrad = _cast(wgrad, "wgrad", 1, options) if keep_x else None
     weight_dgrad = _cast(dgrad, "dgrad", 1, options) if keep_weight else None
     # Only what its kernel reads: which one that is may have changed since.
-    kept = (None if by_fprop[1] is None else kept[0], None if weight_dgrad is None else kept[1])
+    reads = weight_casts(kernels, options.emulate) or (None, None)
+    kept = (None if reads[0] is None else kept[0], None if reads[1] is None or not keep_weight else kept[1])
     straight = (None if _is_static(by_fprop[0]) else by_fprop[0], by_fprop[1] if kept[0] is None else None)
     turned = (None if _is_static(x_wgrad) else x_wgrad, weight_dgrad if kept[1] is None else None)
     if not options.emulate:
@@ -279,9 +284,9 @@ def _forward(
         y = _rows(product(x_straight, weight_straight, how, options.emulate), x.shape[0])
     elif fprop == blocks.KERNEL:
         keep_z = keep_x or keep_weight or sums is not None
-        y, z = blocks.block_forward(x, weight, bias, known, options.emulate, keep_z)
+        y, z = blocks.block_forward(x, weight, bias, known, options.emulate, keep_z, None, kept[0])
     else:
-        y = whole(fprop, "fprop", x, weight, options.emulate, known)
+        y = whole(fprop, "fprop", x, weight, options.emulate, known, kept[0])
     if sums is not None:
         product_alone = y if z is None else z if bias is None else z - bias
         by = scale if scale is not None else None if known is None else known.scale
@@ -289,8 +294,8 @@ def _forward(
     for_wgrad = [] if not keep_x else [x] if x_turned is None else [*x_turned]
     for_dgrad = [] if not keep_weight else [weight] if weight_turned is None else [*weight_turned]
     maxima = [seen] if seen is not None and known is not None and (keep_x or keep_weight) else []
-    kept = [z] if z is not None and (keep_x or keep_weight) else []
-    return _Made(_as(y, x.dtype), for_wgrad, for_dgrad, maxima, kept)
+    before_norm = [z] if z is not None and (keep_x or keep_weight) else []
+    return _Made(_as(y, x.dtype), for_wgrad, for_dgrad, maxima, before_norm)
 
 
 def _cast(kernel: str, gemm: str, operand: int, options: Options) -> Optional[Cast]:

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 _TILE = (64, 128, 8)
 """Rows, columns and warps of a tile."""
 
-_FIELDS = tl.constexpr(11)
-"""Of a table's row: addresses of the weight, its codes, those turned, and the scales of both; rows, columns, columns of
-the turned codes; the first tile; and where the maxima of its rows and of its columns begin."""
+_FIELDS = tl.constexpr(10)
+"""Of a table's row: addresses of the weight, its codes, those turned, and the scales of both; rows, columns; the first
+tile; and where the maxima of its rows and of its columns begin."""
 
 _TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
 _CODES = {"e4m3": tl.float8e4nv, "e5m2": tl.float8e5}
@@ -33,7 +33,7 @@ _CODES = {"e4m3": tl.float8e4nv, "e5m2": tl.float8e5}
 def _entry(table, tile_of):
     """(row of the table, tile of that weight) of this program."""
     entry = table + tl.load(tile_of + tl.program_id(0)).to(tl.int64) * _FIELDS
-    return entry, (tl.program_id(0) - tl.load(entry + 8)).to(tl.int32)
+    return entry, (tl.program_id(0) - tl.load(entry + 7)).to(tl.int32)
 
 
 @triton.jit
@@ -53,13 +53,13 @@ def weights_amax_kernel(
     bits = magnitude(loaded(x, at, inside, ROUNDED))
     if ROWWISE:
         if STRAIGHT:
-            to = row_amax + tl.load(entry + 9) + row
+            to = row_amax + tl.load(entry + 8) + row
             tl.atomic_max(to, tl.max(bits, 1), mask=row < rows, sem="relaxed")
         if TURNED:
-            to = col_amax + tl.load(entry + 10) + col
+            to = col_amax + tl.load(entry + 9) + col
             tl.atomic_max(to, tl.max(bits, 0), mask=col < cols, sem="relaxed")
     else:
-        tl.atomic_max(row_amax + tl.load(entry + 9), tl.max(tl.max(bits, 1), 0), sem="relaxed")
+        tl.atomic_max(row_amax + tl.load(entry + 8), tl.max(tl.max(bits, 1), 0), sem="relaxed")
 
 
 @triton.jit
@@ -77,10 +77,9 @@ def weights_cast_kernel(
     rows, cols = tl.load(entry + 5).to(tl.int32), tl.load(entry + 6).to(tl.int32)
     row_scale = tl.load(entry + 3).to(tl.pointer_type(tl.float32))
     col_scale = tl.load(entry + 4).to(tl.pointer_type(tl.float32))
-    rows_padded = tl.load(entry + 7).to(tl.int32)
     cast_tile(
-        x, row_amax + tl.load(entry + 9), col_amax + tl.load(entry + 10), out, turned, row_scale, col_scale,
-        rows, cols, rows_padded, tile, 0 if ROWWISE else 1, LARGEST, FLOOR, POWER_OF_TWO, STRAIGHT, TURNED, TILE_ROWS,
+        x, row_amax + tl.load(entry + 8), col_amax + tl.load(entry + 9), out, turned, row_scale, col_scale,
+        rows, cols, rows, tile, 0 if ROWWISE else 1, LARGEST, FLOOR, POWER_OF_TWO, STRAIGHT, TURNED, TILE_ROWS,
         TILE_COLS, ROUNDED,
     )
 
@@ -100,14 +99,13 @@ class Launch:
         tiles = row_at = col_at = 0
         for index, (weight, codes) in enumerate(members):
             n, k = weight.shape
-            padded = codes.turned.shape[1] if turned else n
             parts = [codes.straight if straight else None, codes.turned if turned else None]
             # One scale a tensor is written once, whichever codes are made.
             both = rowwise or straight
             parts += [codes.straight_scale if both else codes.turned_scale, codes.turned_scale]
             addresses = [0 if part is None else part.data_ptr() for part in (weight, *parts)]
-            table.append([*addresses, n, k, padded, tiles, row_at, col_at])
-            count = triton.cdiv(padded, down) * triton.cdiv(k, across)
+            table.append([*addresses, n, k, tiles, row_at, col_at])
+            count = triton.cdiv(n, down) * triton.cdiv(k, across)
             tile_of.append(torch.full((count,), index, dtype=torch.int32))
             tiles += count
             row_at += n if rowwise else 1

@@ -9,7 +9,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 import torch
 from torch import Tensor
 
-from .casts import MULTIPLE, Quantized
+from .casts import Quantized
 from .catalogue import Cast
 from .scales import fp8_dtype, quantize
 
@@ -27,7 +27,7 @@ class WeightCodes(NamedTuple):
     straight_scale: Optional[Tensor]
     """FP32 [1] or [n, 1]."""
     turned: Optional[Tensor]
-    """[k, n padded to 16], for dgrad."""
+    """[k, n], for dgrad."""
     turned_scale: Optional[Tensor]
     """FP32 [1] or [k, 1]."""
     rounded: bool
@@ -98,19 +98,7 @@ def fresh(weight: Tensor, wanted: Wanted, rounded: bool) -> Tuple[Optional[Quant
             continue
         bits, scale = quantize(operand, cast)
         made.append(Quantized(bits.contiguous(), scale.view(-1, 1) if cast.granularity == "row" else scale.view(1)))
-    if made[1] is not None:
-        made[1] = Quantized(_padded(made[1].bits), made[1].scale)
     return made[0], made[1]
-
-
-def _padded(bits: Tensor) -> Tensor:
-    missing = -bits.shape[1] % MULTIPLE
-    if not missing:
-        return bits
-    # Not by torch.nn.functional.pad, which knows no FP8 on a CPU.
-    wide = torch.zeros(bits.shape[0], bits.shape[1] + missing, dtype=bits.dtype, device=bits.device)
-    wide[:, : bits.shape[1]].copy_(bits)
-    return wide
 
 
 def _equal(one: Quantized, other: Quantized) -> bool:
@@ -123,7 +111,7 @@ def _empty(weight: Tensor, wanted: Wanted) -> WeightCodes:
     (n, k), (first, second) = weight.shape, wanted
     parts: List[Optional[Tensor]] = [None] * 4
     shared = first is not None and first == second and first.granularity == "tensor"
-    for at, cast, rows, cols in ((0, first, n, k), (2, second, k, n + -n % MULTIPLE)):
+    for at, cast, rows, cols in ((0, first, n, k), (2, second, k, n)):
         if cast is not None:
             parts[at] = _still(torch.zeros(rows, cols, dtype=fp8_dtype(cast.format), device=weight.device))
             if at and shared:
