@@ -30,7 +30,7 @@ class Following:
         self.steps = 0
         # Of all optimizers: the one that trains this model may not exist yet. Never compiled into an optimizer's step.
         me = weakref.ref(self)
-        self._hook: Optional[Any] = register_optimizer_step_post_hook(torch.compiler.disable(_stepped(me)))
+        self._hook: Optional[Any] = register_optimizer_step_post_hook(torch.compiler.disable(_stepped(me)))  # pyright: ignore
         weakref.finalize(self, self._hook.remove)
         # Before anything is compiled.
         self._gather()
@@ -79,7 +79,8 @@ class Following:
             self._histories.append(history)
             together = iter(history.scales)
             for module in modules:
-                scales = tuple(None if scale is None else next(together) for scale in module._loka_scales)
+                of_x, of_dy = (None if scale is None else next(together) for scale in module._loka_scales)
+                scales = (of_x, of_dy)
                 module.__dict__["_loka_scales"] = scales
                 self._followed.append((module, scales))
         self._unsettled = [module for module, _ in self._followed if not is_settled(module)]

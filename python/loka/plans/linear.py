@@ -45,7 +45,8 @@ class LokaLinear(nn.Linear):
         scales, options, watch = self._loka_scales, self._loka_options, self._loka_watch
         if any(scale is not None and scale.scale.device != input.device for scale in scales):
             # No buffers: these would be cast with the model, and broadcast by DDP, count and all.
-            scales = self._loka_scales = tuple(None if one is None else one.to(input.device) for one in scales)
+            of_x, of_dy = (None if one is None else one.to(input.device) for one in scales)
+            scales = self._loka_scales = (of_x, of_dy)
         if watch is not None and watch.switch.active and self.training:
             # One compiled variant serves the first step, where scales are not known yet, and the checks.
             options = options._replace(settled=False)
@@ -58,7 +59,8 @@ class LokaLinear(nn.Linear):
             elif block.hands_on():
                 stored = block.stored_on(input.device)
         if stored is not None or (self._loka_feeder is not None and input.dtype == torch.float8_e4m3fn):
-            return routing.in_codes(input, self.weight, self.bias, kernels[0], scales[0], options.emulate, stored)
+            x_scale: Any = scales[0]
+            return routing.in_codes(input, self.weight, self.bias, kernels[0], x_scale, options.emulate, stored)
         return routing.linear(input, self.weight, self.bias, kernels, options.emulate, scales, *options[1:], watch)
 
     def extra_repr(self) -> str:
@@ -110,7 +112,8 @@ def wanted_scales(kernels: Kernels) -> Tuple[bool, bool]:
     """Whether any of the kernels wants a scale of x, and of dy, beforehand."""
     fprop, dgrad, wgrad = (routing.numerics(kernel, gemm) for kernel, gemm in zip(kernels, GEMMS))
     x, dy = (fprop.a, wgrad.b), (dgrad.a, wgrad.a)
-    return tuple(any(cast.granularity == "static" for cast in casts) for casts in (x, dy))
+    wants_x, wants_dy = (any(cast.granularity == "static" for cast in casts) for casts in (x, dy))
+    return wants_x, wants_dy
 
 
 def known_scales(module: nn.Module) -> List[routing.Scale]:

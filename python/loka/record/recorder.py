@@ -3,7 +3,7 @@
 import functools
 import pathlib
 import types
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Type, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple, Type, Union
 
 import torch
 from torch import Tensor, nn
@@ -113,7 +113,7 @@ class Recorder:
         self._steps = Steps(self.options.every, taps.Switch(), self._record.owns, self._step_ended)
         self._loss = LossTap(self.options, self._steps.switch)
         self._writer = Writer(self._write_failed)
-        self._saved_at: Optional[tuple] = None
+        self._saved_at: Optional[Tuple[int, int]] = None
 
     # Life
 
@@ -244,7 +244,7 @@ class Recorder:
         except Exception as error:
             self._warn("step", f"{type(error).__name__}: {error}")
 
-    def _now(self) -> tuple:
+    def _now(self) -> Tuple[int, int]:
         return self._steps.finished, self._steps.index
 
     def _content(self, snapshot: Snapshot) -> Content:
