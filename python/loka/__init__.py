@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .plans import PlanError as PlanError
     from .plans import Resolved as Resolved
     from .plans import apply as apply
+    from .plans import freeze as freeze
     from .plans import health as health
     from .plans import load_plan as load_plan
     from .plans import resolved as resolved
@@ -49,6 +50,7 @@ _HOME = {
     "Workbench": "loka.program",
     "apply": "loka.plans",
     "find_binary": "loka.program",
+    "freeze": "loka.plans",
     "health": "loka.plans",
     "linear": "loka.record",
     "load_plan": "loka.plans",

@@ -51,7 +51,6 @@ def straight_and_turned(
     if straight is not None and turned is not None and kinds[0] != kinds[1]:
         return _one(x, straight, turned, fresh)
     cast = straight or turned
-    assert cast is not None, "one of the two is asked for"
     if cast is None:
         return None, None
     if cast.granularity == "tensor":
