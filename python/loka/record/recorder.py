@@ -16,6 +16,7 @@ from loka.record import taps
 from loka.record.loss import LossTap
 from loka.record.options import Functional, Options
 from loka.record.record import Record
+from loka.record.report import RecordReport, report_of
 from loka.record.shard import make
 from loka.record.site import SiteStats
 from loka.record.snapshot import Snapshot
@@ -215,6 +216,17 @@ class Recorder:
             self._warn("empty", "nothing was recorded: no linear ran forward and backward while attached")
             return
         self._writer.write(self.path, functools.partial(self._content, snapshot))
+
+    def report(self) -> RecordReport:
+        """What this rank's trace holds and lacks, and the next command to type; after `close()`. Print it."""
+        return report_of(self.path, self.name, self.sites, self.warnings)
+
+    def __repr__(self) -> str:
+        state = "attached" if self._taps else "not attached"
+        return f"Recorder('{self.name}', {len(self.sites)} sites, {self.steps} steps, {state}, {str(self.path)!r})"
+
+    def _repr_html_(self) -> str:
+        return self.report()._repr_html_()
 
     # Inside
 
