@@ -1,38 +1,86 @@
-"""LoKA in Python: record a training run, change a model, apply a plan.
+"""LoKA in Python: record a training run, probe and plan it, change a model, apply a plan.
 
 Importing this module imports nothing else; PyTorch is loaded by what needs it.
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any, List
+
+if TYPE_CHECKING:
+    # What `__getattr__` loads, for type checkers and editors. A test holds the two lists against each other.
+    from . import mods as mods
+    from .plans import CanaryError as CanaryError
+    from .plans import Health as Health
+    from .plans import Plan as Plan
+    from .plans import PlanError as PlanError
+    from .plans import Resolved as Resolved
+    from .plans import apply as apply
+    from .plans import freeze as freeze
+    from .plans import health as health
+    from .plans import load_plan as load_plan
+    from .plans import refresh as refresh
+    from .plans import resolved as resolved
+    from .plans import saturated as saturated
+    from .plans import step as step
+    from .plans import unapply as unapply
+    from .program import Figure as Figure
+    from .program import LokaError as LokaError
+    from .program import Results as Results
+    from .program import Workbench as Workbench
+    from .program import find_binary as find_binary
+    from .program import load_results as load_results
+    from .program import load_trace as load_trace
+    from .program import open as open
+    from .program import plan as plan
+    from .program import probe as probe
+    from .record import Recorder as Recorder
+    from .record import linear as linear
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "CanaryError": "loka.plans",
+    "Figure": "loka.program",
+    "Health": "loka.plans",
+    "LokaError": "loka.program",
+    "Plan": "loka.plans",
+    "PlanError": "loka.plans",
     "Recorder": "loka.record",
-    "linear": "loka.record",
-    "mods": "loka.mods",
+    "Resolved": "loka.plans",
+    "Results": "loka.program",
+    "Workbench": "loka.program",
     "apply": "loka.plans",
-    "unapply": "loka.plans",
+    "find_binary": "loka.program",
+    "freeze": "loka.plans",
+    "health": "loka.plans",
+    "linear": "loka.record",
+    "load_plan": "loka.plans",
+    "load_results": "loka.program",
+    "load_trace": "loka.program",
+    "mods": "loka.mods",
+    "open": "loka.program",
+    "plan": "loka.program",
+    "probe": "loka.program",
+    "refresh": "loka.plans",
     "resolved": "loka.plans",
     "saturated": "loka.plans",
-    "health": "loka.plans",
     "step": "loka.plans",
-    "refresh": "loka.plans",
-    "load_plan": "loka.plans",
+    "unapply": "loka.plans",
 }
 
+if not TYPE_CHECKING:
+    # Hidden from type checkers: with it in sight every unknown name would be one of Any.
+    def __getattr__(name: str) -> Any:
+        """Loads `loka.apply` and the like when they are first asked for (PEP 562)."""
+        home = _HOME.get(name)
+        if home is None:
+            raise AttributeError(f"module 'loka' has no attribute '{name}'")
+        module = importlib.import_module(home)
+        value = module if name == "mods" else getattr(module, name)
+        globals()[name] = value
+        return value
 
-def __getattr__(name: str) -> Any:
-    """Loads `loka.apply` and the like when they are first asked for (PEP 562)."""
-    home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module 'loka' has no attribute '{name}'")
-    module = importlib.import_module(home)
-    value = module if name == "mods" else getattr(module, name)
-    globals()[name] = value
-    return value
 
-
-def __dir__() -> list:
-    return sorted([*globals(), *_HOME])
+def __dir__() -> List[str]:
+    """The public names, and no module that happens to be loaded."""
+    return sorted([*_HOME, "__doc__", "__version__"])

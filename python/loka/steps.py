@@ -40,8 +40,8 @@ class Steps:
         self._foreign = 0
         self._by_hand = False
         self._hook: Optional[Any] = None
-        self._owner: Optional[weakref.ref] = None
-        self._others: weakref.WeakSet = weakref.WeakSet()
+        self._owner: Optional["weakref.ref[Optimizer]"] = None
+        self._others: "weakref.WeakSet[Optimizer]" = weakref.WeakSet()
 
     @property
     def index(self) -> int:
@@ -52,7 +52,7 @@ class Steps:
         """Begins to listen."""
         # Of all optimizers: the one that trains this model may not exist yet.
         # Never compiled into an optimizer's step: a count that changes would compile it again every time.
-        self._hook = register_optimizer_step_post_hook(torch.compiler.disable(self._stepped))
+        self._hook = register_optimizer_step_post_hook(torch.compiler.disable(self._stepped))  # pyright: ignore
         self._aim()
 
     def stop(self) -> None:

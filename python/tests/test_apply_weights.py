@@ -194,9 +194,9 @@ class Cache(unittest.TestCase):
         cache = WeightCache([torch.randn(32, 48)] * 2, [(TENSOR, TENSOR), (ROW, ROW)])
         cache.refresh()
         one, by_rows = cache.codes
-        self.assertIs(one.turned_scale, one.straight_scale)
-        self.assertTrue(torch.equal(one.turned.float(), one.straight.float().t()))
-        self.assertEqual((tuple(by_rows.straight_scale.shape), tuple(by_rows.turned_scale.shape)), ((32, 1), (48, 1)))
+        self.assertIs(one.for_dgrad.scale, one.for_fprop.scale)
+        self.assertTrue(torch.equal(one.for_dgrad.bits.float(), one.for_fprop.bits.float().t()))
+        self.assertEqual([tuple(each.scale.shape) for each in by_rows[:2]], [(32, 1), (48, 1)])
 
     @unittest.skipUnless(importlib.util.find_spec("triton"), "no Triton")
     def test_the_launch_for_all_weights_gives_what_the_cast_of_one_gives(self):
@@ -247,10 +247,10 @@ INTERPRETED = textwrap.dedent('''
                 cache = WeightCache(weights, [wanted] * 3)
                 Launch(list(zip(weights, cache.codes)), cast, wanted[0] is not None, wanted[1] is not None)()
                 for weight, codes in zip(weights, cache.codes):
-                    for at, layout in ((0, (True, False)), (2, (False, True))):
-                        if wanted[at // 2] is not None:
+                    for kept, layout in zip(codes, ((True, False), (False, True))):
+                        if kept is not None:
                             bits, scale = one(weight, granularity == "row", *layout, dtype == torch.float32)
-                            assert same(codes[at], bits) and same(codes[at + 1], scale), (dtype, granularity, layout)
+                            assert same(kept.bits, bits) and same(kept.scale, scale), (dtype, granularity, layout)
                     count += 1
     print(count, "the same")
 ''')

@@ -89,6 +89,9 @@ pub struct ProbeArgs {
     /// Threads; 0: one a core. The results do not depend on it.
     #[arg(long, default_value_t = 0)]
     threads: usize,
+    /// Tell progress on stderr, a line of JSON each, for the program that started this one.
+    #[arg(long)]
+    progress: bool,
 }
 
 type Key = (SiteId, Gemm, KernelId, ModSet);
@@ -118,7 +121,7 @@ pub fn run(args: &ProbeArgs, json: bool) -> anyhow::Result<Outcome> {
         if args.mods.is_empty() { vec![ModSet::none()] } else { vec![ModSet::none(), args.mods.clone()] };
     for (index, mods) in passes.iter().enumerate() {
         let config = ProbeConfig { mods: mods.clone().into(), ..config.clone() };
-        let sink = |event| take(event, &found, started, index, passes.len());
+        let sink = |event| take(event, &found, started, (index, passes.len()), args.progress);
         probe(&source, &chosen, engine.as_ref(), &config, &Control::new(), &sink);
     }
     output::progress_done();
@@ -152,7 +155,8 @@ struct Found {
     problems: BTreeMap<SiteId, String>,
 }
 
-fn take(event: ProbeEvent, found: &Mutex<Found>, started: Instant, pass: usize, passes: usize) {
+/// `tells`: as JSON, whoever reads it.
+fn take(event: ProbeEvent, found: &Mutex<Found>, started: Instant, (pass, passes): (usize, usize), tells: bool) {
     match event {
         ProbeEvent::Rows(rows) => {
             let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
@@ -167,6 +171,10 @@ fn take(event: ProbeEvent, found: &Mutex<Found>, started: Instant, pass: usize, 
         ProbeEvent::Progress(done) => {
             let done = (pass as f64 + done) / passes as f64;
             let seconds = started.elapsed().as_secs_f64();
+            if tells {
+                output::note(&json!({"progress": done, "seconds": seconds}).to_string());
+                return;
+            }
             let left =
                 if done > 0.02 { format!(" · {:.0} s left", seconds * (1.0 - done) / done) } else { String::new() };
             output::progress(&format!("probing {:.0} %{left}", 100.0 * done));

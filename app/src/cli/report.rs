@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use loka_core::{
     plan::standing,
-    report::{Source, html, markdown},
+    report::{Figure, Source, figure, html, markdown},
     tables::read_results,
 };
 use serde_json::json;
@@ -31,6 +31,10 @@ pub struct ReportArgs {
     /// By the name of the file when left out.
     #[arg(long)]
     format: Option<Format>,
+    /// One figure of the report alone, as HTML to put into another page: heatmap, quadrant or frontier (which needs the
+    /// results).
+    #[arg(long, value_name = "NAME", conflicts_with = "format")]
+    figure: Option<Figure>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -52,7 +56,12 @@ impl Format {
 }
 
 pub fn run(args: &ReportArgs, json: bool) -> anyhow::Result<Outcome> {
-    let format = args.format.map_or_else(|| Format::of(&args.out), Ok)?;
+    let format = match (args.figure, args.format) {
+        (Some(_), _) => Format::Html,
+        (None, Some(format)) => format,
+        (None, None) => Format::of(&args.out)?,
+    };
+    anyhow::ensure!(args.figure != Some(Figure::Frontier) || args.results.is_some(), "a frontier needs --results");
     let plan = read_plan(&args.plan)?;
     let results = args.results.as_deref().map(read_results).transpose()?;
     let keys = args.keys.as_deref().map(keys::read_ring).transpose()?;
@@ -60,9 +69,10 @@ pub fn run(args: &ReportArgs, json: bool) -> anyhow::Result<Outcome> {
     let standing = standing(&plan, keys.as_ref(), Some(clock::now()));
     let source = Source::new(&plan, results.as_ref(), standing)
         .map_err(|error| anyhow::anyhow!("{error}: {}", args.results.as_deref().unwrap_or(&args.plan).display()))?;
-    let text = match format {
-        Format::Html => html(&source),
-        Format::Markdown => markdown(&source),
+    let text = match (args.figure, format) {
+        (Some(which), _) => figure(&source, which),
+        (None, Format::Html) => html(&source),
+        (None, Format::Markdown) => markdown(&source),
     };
     files::write_atomically(&args.out, text.as_bytes())?;
     if json {

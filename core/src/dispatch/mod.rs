@@ -18,6 +18,7 @@
 mod candidates;
 pub(crate) mod chain;
 mod choice;
+mod curves;
 mod frontier;
 mod joint;
 mod judge;
@@ -37,6 +38,7 @@ pub use candidates::{Candidates, Group};
 pub(crate) use chain::Arriving;
 pub use chain::{Chain, Form};
 pub use choice::{Choice, ChoiceSource, PassedOver, Totals, Warning};
+pub use curves::{Curve, CurvePoint, FrontierAxis, policies_beside};
 pub use frontier::{FrontierPoint, MAX_FRONTIER_POINTS, frontier, frontier_in, limits_of, sweep};
 pub use judge::{Bound, bound_of, judge};
 pub(crate) use judged::Terms;

@@ -6,6 +6,8 @@ mod colour;
 mod decisions;
 mod entries;
 mod facts;
+mod figure;
+mod frontier;
 mod glyph;
 mod grid;
 mod heatmap;
@@ -22,6 +24,7 @@ mod threads;
 
 pub use colour::{CIVIDIS, mixed, verdict as verdict_colour};
 pub use entries::{Entry, entries};
+pub use figure::{Figure, figure};
 pub use grid::{Cell, Grid, Row, State};
 pub use heatmap::short_kernel;
 pub use markdown::markdown;

@@ -9,6 +9,7 @@ use super::{
     Source, colour,
     entries::{Entry, entries},
     facts::{self, State},
+    figure,
     grid::Grid,
     heatmap::heatmap,
     points::Points,
@@ -55,9 +56,9 @@ pub fn html(source: &Source<'_>) -> String {
 
 fn style() -> String {
     let dark = colour::style(true);
-    let sheet = include_str!("style.css");
+    let (figures, page) = (figure::SHEET, include_str!("style.css"));
     // On paper always the light ones.
-    format!("{}{sheet}@media screen and (prefers-color-scheme:dark){{{dark}}}", colour::style(false))
+    format!("{}{figures}{page}@media screen and (prefers-color-scheme:dark){{{dark}}}", colour::style(false))
 }
 
 fn header(source: &Source<'_>) -> Markup {

@@ -17,7 +17,7 @@ from torch import nn
 
 from loka import names
 
-from .blocks import BlockFacts, agreed, blocks_of
+from .blocks import BlockFacts, Reading, agreed, blocks_of
 from .facts import GraphFacts
 from .observe import Observation
 from .tails import facts_of
@@ -53,7 +53,7 @@ def blocks(model: nn.Module, block: int, eps: float) -> Tuple[Dict[str, BlockFac
         return {}, {site: reason for site, _ in names.linears(root)}
 
 
-def _blocks_of(root: nn.Module, training: bool, block: int, eps: float) -> Tuple[Dict, Dict]:
+def _blocks_of(root: nn.Module, training: bool, block: int, eps: float) -> Reading:
     with untouched(root):
         for module in root.modules():
             module.training = training

@@ -32,7 +32,11 @@ def blocks_of(flow: Flow, block: int, eps: float) -> Tuple[Dict[str, BlockFacts]
     return found, reasons
 
 
-def agreed(one: Tuple[Dict, Dict], other: Tuple[Dict, Dict]) -> Tuple[Dict[str, BlockFacts], Dict[str, str]]:
+Reading = Tuple[Dict[str, BlockFacts], Dict[str, str]]
+"""What was found of each site, and why nothing was of the others."""
+
+
+def agreed(one: Reading, other: Reading) -> Reading:
     """What two readings of the same model both say."""
     found: Dict[str, BlockFacts] = {}
     reasons = {**one[1], **other[1]}

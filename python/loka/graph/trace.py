@@ -98,7 +98,7 @@ class _Graph:
         for node in graph.nodes:
             getattr(self, node.op)(node)
         self.flow.held |= {self.values[node] for node in self.put_aside() if node in self.values}
-        return self.reads(next(node for node in reversed(graph.nodes) if node.op == "output").args)
+        return self.reads(next(node for node in reversed(graph.nodes) if node.op == "output").args)  # pyright: ignore
 
     def put_aside(self) -> Iterator[fx.Node]:
         """What the forward left in attributes, also inside their lists, tuples and dicts."""
@@ -142,7 +142,7 @@ class _Graph:
     def call_function(self, node: fx.Node) -> None:
         function, attribute = node.target, str(node.args[1]) if len(node.args) > 1 else ""
         if function is getattr and attribute in _ABOUT:
-            self.about[node] = ("shape", self.known(node.args[0])) if attribute == "shape" else ("", None)
+            self.about[node] = ("shape", self.known(node.args[0])) if attribute == "shape" else ("", None)  # pyright: ignore
         elif self.only_about(node):
             self.about[node] = self.of_shape(node)
         elif is_named_linear(function):

@@ -126,7 +126,7 @@ def _concrete(root: nn.Module, example: Optional[Tuple[Any, ...]]) -> Any:
 
 
 def _placeholder(value: Any) -> Any:
-    return fx.PH if isinstance(value, torch.Tensor) else value
+    return fx.PH if isinstance(value, torch.Tensor) else value  # type: ignore[attr-defined]  # its documentation names it so
 
 
 class _AttributesThrough:

@@ -71,7 +71,7 @@ def _same(container: Any, contents: Any) -> bool:
     if isinstance(container, dict):
         return all(key in container and container[key] is value for key, value in contents.items())
     if isinstance(container, set):
-        return container == contents
+        return bool(container == contents)
     return all(one is other for one, other in zip(container, contents))
 
 

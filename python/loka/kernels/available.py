@@ -79,9 +79,9 @@ def _capability(device: torch.device) -> Tuple[int, int]:
 
 @functools.lru_cache(maxsize=None)
 def _no_triton() -> bool:
-    from .casts import triton_casts
+    from . import casts
 
-    return triton_casts is None
+    return casts.triton_casts is None
 
 
 __all__ = ["why_not"]

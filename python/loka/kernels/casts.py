@@ -13,7 +13,7 @@ from .delayed import codes, largest, realized
 from .scales import quantize
 
 try:
-    from . import triton_casts
+    from . import triton_casts as triton_casts
 except ImportError:  # No Triton: a build without CUDA, where `why_not` turns every FP8 kernel down first.
     triton_casts = None  # type: ignore[assignment]
 
@@ -155,6 +155,7 @@ def _blockwise(x: Tensor, straight: Optional[Cast], turned: Optional[Cast]) -> P
         return _blockwise(x, straight, None)[0], _blockwise(x, None, turned)[1]
     kinds = [0 if cast is None else 1 if cast.granularity == "block_1x128" else 2 for cast in (straight, turned)]
     cast = straight or turned
+    assert cast is not None, "one of the two is asked for"
     bits, bits_turned, scale, scale_turned = triton_casts.cast_blocks(x, cast.format, cast.power_of_two, *kinds)
     first = Quantized(bits, scale) if straight is not None else None
     return first, Quantized(bits_turned, scale_turned) if turned is not None else None

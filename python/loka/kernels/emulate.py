@@ -46,10 +46,13 @@ def _multiply(
     else:
         bits_a, scale_a = quantize(a, numerics.a)
     if codes is None:
-        bits_b, scale_b = quantize(b, numerics.b)
-    else:
-        # Turned, its rows are padded.
-        bits_b, scale_b = codes.bits[:, : a.shape[1]], codes.scale
+        codes = Quantized(*quantize(b, numerics.b))
+    return product_of_codes(Quantized(bits_a, scale_a), codes, numerics)
+
+
+def product_of_codes(a: Quantized, b: Quantized, numerics: Numerics) -> Tensor:
+    """a [rows, reduced] times b [cols, reduced] turned, of what `quantize` makes of them: FP32 [rows, cols]."""
+    (bits_a, scale_a), (bits_b, scale_b) = a, b
     # FP8 values are exact in TF32 and BF16: left unscaled, they make the product proof against the global
     # precision flags, and the scales come after it as on the tensor core.
     bits_a, bits_b = bits_a.float(), bits_b.float()
@@ -57,8 +60,8 @@ def _multiply(
         right = scale_b if scale_b.ndim < 2 else scale_b.t()
         return (bits_a @ bits_b.t()) * scale_a * right
     if numerics.b.granularity == "block_128x128":
-        scale_b = scale_b.repeat_interleave(BLOCK, 0)[: b.shape[0]]
-    out = torch.zeros(a.shape[0], b.shape[0], dtype=torch.float32, device=a.device)
+        scale_b = scale_b.repeat_interleave(BLOCK, 0)[: bits_b.shape[0]]
+    out = torch.zeros(bits_a.shape[0], bits_b.shape[0], dtype=torch.float32, device=bits_a.device)
     for block in range(scale_a.shape[1]):
         part = slice(block * BLOCK, (block + 1) * BLOCK)
         product = bits_a[:, part] @ bits_b[:, part].t()
@@ -76,4 +79,4 @@ def _unscaled(x: Tensor, cast: Cast) -> Tensor:
     return torch.where(torch.isfinite(x), rounded, x.float())
 
 
-__all__ = ["multiply", "scaled_product"]
+__all__ = ["multiply", "product_of_codes", "scaled_product"]

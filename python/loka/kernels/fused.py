@@ -8,7 +8,7 @@ The scale, FP32 [1], is a power of two: x beyond 448 * scale saturates, and is c
 by libloka, and on a CPU by the same numerics in plain PyTorch; works under torch.compile and in CUDA graphs.
 """
 
-from typing import Optional, Tuple
+from typing import Any, Optional, Tuple, overload
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ def static_linear(
 ) -> Tensor:
     """BF16 [..., n] = x [..., k] times weight [n, k] turned, plus bias [n]; k and n multiples of 16. Saturated elements
     of x are added to `saturated`, Int64 [1]. Other types than BF16 are rounded to it first."""
-    run = static_linear_op if torch.compiler.is_compiling() else _StaticLinear.apply
+    run: Any = static_linear_op if torch.compiler.is_compiling() else _StaticLinear.apply
     y, count = run(_rows(x), _bf16(weight), scale, _bf16(bias))
     if saturated is not None:
         saturated.add_(count)
@@ -37,7 +37,7 @@ def block(
     256, k of 16. |h| is at most 16: with 2^-4 the next one's scale saturates nothing. Else as `static_linear`."""
     given = (x, weight) if bias is None else (x, weight, bias)
     keep_z = torch.is_grad_enabled() and any(each.requires_grad for each in given)
-    run = block_op if torch.compiler.is_compiling() else _Block.apply
+    run: Any = block_op if torch.compiler.is_compiling() else _Block.apply
     h, _, count = run(_rows(x), _bf16(weight), scale, _bf16(bias), keep_z)
     if saturated is not None:
         saturated.add_(count)
@@ -46,6 +46,14 @@ def block(
 
 def _rows(x: Tensor) -> Tensor:
     return _bf16(x.reshape(-1, x.shape[-1]))
+
+
+@overload
+def _bf16(x: Tensor) -> Tensor: ...
+
+
+@overload
+def _bf16(x: Optional[Tensor]) -> Optional[Tensor]: ...
 
 
 def _bf16(x: Optional[Tensor]) -> Optional[Tensor]:
@@ -63,7 +71,7 @@ static_linear_op = torch.library.custom_op("loka::static_linear", _static_linear
 
 
 @static_linear_op.register_fake
-def _(x, weight, scale, bias):
+def _(x: Tensor, weight: Tensor, scale: Tensor, bias: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
     return x.new_empty(x.shape[0], weight.shape[0]), x.new_empty(1, dtype=torch.int64)
 
 
@@ -80,18 +88,20 @@ block_op = torch.library.custom_op("loka::block", _block, mutates_args=())
 
 
 @block_op.register_fake
-def _(x, weight, scale, bias, keep_z):
+def _(
+    x: Tensor, weight: Tensor, scale: Tensor, bias: Optional[Tensor], keep_z: bool
+) -> Tuple[Tensor, Tensor, Tensor]:
     shape = (x.shape[0], weight.shape[0])
     return x.new_empty(shape), x.new_empty(shape if keep_z else (0, 0)), x.new_empty(1, dtype=torch.int64)
 
 
-def _linear_setup(ctx, inputs, output) -> None:
+def _linear_setup(ctx: Any, inputs: Tuple[Any, ...], output: Any) -> None:
     x, weight, _, _ = inputs
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(x, weight)
 
 
-def _linear_backward(ctx, dy: Optional[Tensor], _count):
+def _linear_backward(ctx: Any, dy: Optional[Tensor], _count: Any) -> Tuple[Optional[Tensor], ...]:
     if dy is None:
         return None, None, None, None
     x, weight = ctx.saved_tensors
@@ -99,7 +109,7 @@ def _linear_backward(ctx, dy: Optional[Tensor], _count):
     return _gradients(ctx, x, weight, dy, codes)
 
 
-def _gradients(ctx, x: Tensor, weight: Tensor, dy: Tensor, codes):
+def _gradients(ctx: Any, x: Tensor, weight: Tensor, dy: Tensor, codes: Any) -> Tuple[Optional[Tensor], ...]:
     """Of x, weight, scale and bias: dgrad by FP8 rows, `codes` those of dy with their scales; wgrad in BF16."""
     needs_x, needs_weight, _, needs_bias = ctx.needs_input_grad[:4]
     dx = dw = db = None
@@ -113,14 +123,16 @@ def _gradients(ctx, x: Tensor, weight: Tensor, dy: Tensor, codes):
     return dx, dw, None, db
 
 
-def _block_setup(ctx, inputs, output) -> None:
+def _block_setup(ctx: Any, inputs: Tuple[Any, ...], output: Any) -> None:
     x, weight, _, _, keep_z = inputs
     ctx.set_materialize_grads(False)
     ctx.keep_z = keep_z
     ctx.save_for_backward(x, weight, output[1])
 
 
-def _block_backward(ctx, dh: Optional[Tensor], through_z: Optional[Tensor], _count):
+def _block_backward(
+    ctx: Any, dh: Optional[Tensor], through_z: Optional[Tensor], _count: Any
+) -> Tuple[Optional[Tensor], ...]:
     if not ctx.keep_z:
         raise RuntimeError("loka::block was called without keep_z: there is nothing to take gradients from")
     if dh is None and through_z is None:
@@ -138,13 +150,17 @@ def _block_backward(ctx, dh: Optional[Tensor], through_z: Optional[Tensor], _cou
 class _StaticLinear(torch.autograd.Function):
     """The op as eager code runs it: without the wrappers of a custom op, which take longer than the launches."""
 
-    forward, setup_context, backward = map(staticmethod, (_static_linear, _linear_setup, _linear_backward))
+    forward: Any = staticmethod(_static_linear)
+    setup_context: Any = staticmethod(_linear_setup)
+    backward: Any = staticmethod(_linear_backward)
 
 
 class _Block(torch.autograd.Function):
     """Likewise."""
 
-    forward, setup_context, backward = map(staticmethod, (_block, _block_setup, _block_backward))
+    forward: Any = staticmethod(_block)
+    setup_context: Any = staticmethod(_block_setup)
+    backward: Any = staticmethod(_block_backward)
 
 
 static_linear_op.register_autograd(_linear_backward, setup_context=_linear_setup)

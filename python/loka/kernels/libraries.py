@@ -54,10 +54,12 @@ def library_gemm(kernel: str, gemm: str, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _run(kernel: str, gemm: str, a: Tensor, b: Tensor) -> Tensor:
-    return adapter(kernel.split("/")[0]).run(kernel, gemm, a, b).to(torch.bfloat16)
+    found = adapter(kernel.split("/")[0])
+    assert found is not None, "why_not was asked first"
+    return found.run(kernel, gemm, a, b).to(torch.bfloat16)
 
 
-@torch._dynamo.allow_in_graph
+@torch._dynamo.allow_in_graph  # type: ignore[untyped-decorator]
 def _torchao(kernel: str, gemm: str, a: Tensor, b: Tensor) -> Tensor:
     return _run(kernel, gemm, a, b)
 

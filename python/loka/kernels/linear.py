@@ -4,7 +4,7 @@ x is read by fprop and wgrad, the weight by fprop and dgrad, dy by dgrad and wgr
 alike is cast once. Scales that are known beforehand (`delayed`) make a cast a pointwise operation.
 """
 
-from typing import List, NamedTuple, Optional, Tuple
+from typing import Any, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -75,11 +75,13 @@ def linear(
         inside = bias if kernels[0] == blocks.KERNEL else None
         wanted = x.requires_grad or weight.requires_grad or (inside is not None and inside.requires_grad)
         if torch.is_grad_enabled() and wanted:
-            y = _Linear.apply(rows, weight, inside, kernels, options, *known, *sums, *kept)
+            y = _Linear.apply(  # type: ignore[no-untyped-call]
+                rows, weight, inside, kernels, options, *known, *sums, *kept
+            )
         else:
             y = _forward(rows, weight, inside, kernels, options, False, False, scales[0], sums[0], _codes(*kept)).y
         y = y.view(*x.shape[:-1], weight.shape[0])
-        return y if bias is inside else y + bias.to(y.dtype)
+        return y if bias is inside or bias is None else y + bias.to(y.dtype)
 
 
 def _takes_wide(x: Tensor, weight: Tensor, kernels: Kernels, emulate: bool) -> bool:
@@ -102,8 +104,7 @@ def _fitting(codes: Optional[WeightCodes], x: Tensor, weight: Tensor) -> Optiona
     if codes is None or (weight.dtype if not codes.rounded else torch.bfloat16) != x.dtype:
         return None
     # A replica of DataParallel has the first one's.
-    part = codes.turned if codes.straight is None else codes.straight
-    return codes if part.device == weight.device else None
+    return codes if codes.tensors[0].device == weight.device else None
 
 
 def _has_all(codes: Optional[WeightCodes], kernels: Kernels, emulate: bool) -> bool:
@@ -118,8 +119,8 @@ def _flat(codes: Optional[WeightCodes]) -> _Kept:
     """One tensor less for compiled code to look after where both layouts have the same scale."""
     if codes is None:
         return None, None, None, None
-    again = codes.turned_scale is codes.straight_scale
-    return codes.straight, codes.straight_scale, codes.turned, None if again else codes.turned_scale
+    first, second = codes.for_fprop or (None, None), codes.for_dgrad or (None, None)
+    return (*first, second[0], None if second[1] is first[1] else second[1])
 
 
 def _codes(
@@ -127,14 +128,14 @@ def _codes(
 ) -> Pair:
     """What `_flat` took apart: for fprop, and for dgrad."""
     other = scale if turned_scale is None else turned_scale
-    first = None if straight is None else Quantized(straight, scale)
-    return first, None if turned is None else Quantized(turned, other)
+    first = None if straight is None or scale is None else Quantized(straight, scale)
+    return first, None if turned is None or other is None else Quantized(turned, other)
 
 
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx, x: Tensor, weight: Tensor, bias: Optional[Tensor], kernels: Kernels, options: Options,
+        ctx: Any, x: Tensor, weight: Tensor, bias: Optional[Tensor], kernels: Kernels, options: Options,
         x_scale: Optional[Tensor], x_inverse: Optional[Tensor], x_amax: Optional[Tensor], x_saturated: Optional[Tensor],
         dy_scale: Optional[Tensor], dy_inverse: Optional[Tensor], dy_amax: Optional[Tensor],
         dy_saturated: Optional[Tensor],
@@ -162,7 +163,7 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, dy: Tensor):
+    def backward(ctx: Any, dy: Tensor) -> Tuple[Optional[Tensor], ...]:
         saved = list(ctx.saved_tensors)  # Once: checkpointing allows no second look.
         for_wgrad, for_dgrad, maxima, watched, known, z = ([saved.pop(0) for _ in range(count)] for count in ctx.counts)
         x_amax, dy_amax, dy_saturated, dgrad_sums, wgrad_sums = ctx.written
@@ -179,14 +180,14 @@ class _Linear(torch.autograd.Function):
         if z:
             dy, given = blocks.block_tail_gradient(dy, z[0], options.emulate)
             given = given if for_dx.a == blocks.ROWS else None
-        dy_known = _scale(*known, dy_amax, dy_saturated) if known else None
-        dy_scale = None
+        dy_known = _scale(known[0], known[1], dy_amax, dy_saturated) if known else None
+        dy_scale: Any = None
         if for_dx.a.granularity == "static" or for_dw.a.granularity == "static":
             dy_scale, inverse = delayed.current(dy, dy_known, "e4m3", options.settled)
         if maxima:
             # The scale of x follows from here too: a forward without a backward (evaluation, the first pass of a
             # checkpoint) leaves no mark.
-            delayed.note(_scale(x_amax, x_amax, x_amax, x_amax), maxima[0])
+            delayed.note(Scale(x_amax, x_amax, x_amax, x_amax), maxima[0])
         straight = turned = None
         by_dgrad = _cast(dgrad, "dgrad", 0, options) if need_x else None
         by_wgrad = _cast(wgrad, "wgrad", 0, options) if need_weight else None
@@ -230,10 +231,12 @@ def _kept_for(for_dgrad: List[Tensor]) -> Optional[Quantized]:
 def _scale(
     scale: Optional[Tensor], inverse: Optional[Tensor], amax: Optional[Tensor], saturated: Optional[Tensor]
 ) -> Optional[Scale]:
-    return None if scale is None else Scale(scale, inverse, amax, saturated)
+    # Who has a scale has its inverse; of the others each goes where it is looked at.
+    parts: Any = (scale, inverse, amax, saturated)
+    return None if scale is None else Scale(*parts)
 
 
-def _static(known: Optional[Scale], scale: Optional[Tensor]) -> Optional[Scale]:
+def _static(known: Optional[Scale], scale: Any) -> Optional[Scale]:
     """With the scale that this call goes by."""
     return None if known is None else known._replace(scale=scale)
 
@@ -295,7 +298,7 @@ def _forward(
     for_dgrad = [] if not keep_weight else [weight] if weight_turned is None else [*weight_turned]
     maxima = [seen] if seen is not None and known is not None and (keep_x or keep_weight) else []
     before_norm = [z] if z is not None and (keep_x or keep_weight) else []
-    return _Made(_as(y, x.dtype), for_wgrad, for_dgrad, maxima, before_norm)
+    return _Made(_of(y, x.dtype), for_wgrad, for_dgrad, maxima, before_norm)
 
 
 def _cast(kernel: str, gemm: str, operand: int, options: Options) -> Optional[Cast]:
@@ -311,9 +314,13 @@ def _is_static(cast: Optional[Cast]) -> bool:
 
 
 def _as(x: Optional[Tensor], dtype: torch.dtype) -> Optional[Tensor]:
+    return None if x is None else _of(x, dtype)
+
+
+def _of(x: Tensor, dtype: torch.dtype) -> Tensor:
     """x in that type. Not by a conversion that converts nothing: Dynamo of PyTorch 2.11 then takes the output of an
     autograd function for its input, and its gradient silently for zero."""
-    return x if x is None or x.dtype == dtype else x.to(dtype)
+    return x if x.dtype == dtype else x.to(dtype)
 
 
 def _rows(x: Tensor, rows: int) -> Tensor:

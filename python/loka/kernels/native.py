@@ -67,10 +67,10 @@ def candidates() -> Iterator[pathlib.Path]:
     yield package / "libloka.so"
     root = package.parents[1]
     if (root / "Cargo.toml").exists():
-        targets = [os.environ.get("CARGO_TARGET_DIR"), root / "target"]
-        for target in filter(None, targets):
+        named = os.environ.get("CARGO_TARGET_DIR")
+        for target in (*([pathlib.Path(named)] if named else []), root / "target"):
             for profile in ("release", "debug"):
-                yield pathlib.Path(target) / profile / "libloka.so"
+                yield target / profile / "libloka.so"
 
 
 def _folders() -> str:

@@ -6,7 +6,7 @@ of FP8 tensor cores. Ops of their own, so that torch.compile leaves them whole. 
 A code stands for code * scale. Scales are FP32: [1] of a tensor, [rows, 1] of rows. `saturated`, Int64 [1], counts on.
 """
 
-from typing import Callable, Optional, Tuple
+from typing import Any, Callable, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -26,12 +26,12 @@ E4M3 = torch.float8_e4m3fn
 _LIBRARY = torch.library.Library("loka", "FRAGMENT")
 
 
-def _op(mutates: Tuple[str, ...] = ()) -> Callable[[Callable], Callable]:
+def _op(mutates: Tuple[str, ...] = ()) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Makes the op `loka::<name>` of a function. Not by `torch.library.custom_op`, whose wrappers take longer than a
     launch (20 to 35 us a call against 3): so nothing checks that outputs are no inputs, and a gradient that is asked of
     these ops is missing with PyTorch's warning."""
 
-    def made(function: Callable) -> Callable:
+    def made(function: Callable[..., Any]) -> Callable[..., Any]:
         name = function.__name__
         schema = torch.library.infer_schema(function, mutates_args=mutates)
         _LIBRARY.define(name + schema, tags=[torch.Tag.pt2_compliant_tag])
@@ -43,7 +43,7 @@ def _op(mutates: Tuple[str, ...] = ()) -> Callable[[Callable], Callable]:
     return made
 
 
-def _fake(name: str) -> Callable[[Callable], Callable]:
+def _fake(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Says what the op of that name gives, for tracing."""
     return torch.library.register_fake(f"loka::{name}", lib=_LIBRARY)
 
@@ -88,7 +88,7 @@ def _cast_outputs(
     return codes, scale, codes_t, scale_t
 
 
-def _cast_native(x: Tensor, by_tensor: bool, flags: int, straight: bool, turned: bool, out) -> None:
+def _cast_native(x: Tensor, by_tensor: bool, flags: int, straight: bool, turned: bool, out: Tuple[Tensor, ...]) -> None:
     codes, scale, codes_t, scale_t = out
     if by_tensor:
         native.cast(
@@ -105,7 +105,9 @@ def _cast_native(x: Tensor, by_tensor: bool, flags: int, straight: bool, turned:
 
 
 @_fake("fp8_cast")
-def _(x, granularity, format, power_of_two, straight, turned):
+def _(
+    x: Tensor, granularity: str, format: str, power_of_two: bool, straight: bool, turned: bool
+) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
     return _cast_outputs(x, granularity, format, straight, turned)
 
 
@@ -126,7 +128,7 @@ def static_cast(x: Tensor, scale: Tensor, saturated: Tensor) -> Tensor:
 
 
 @_fake("static_cast")
-def _(x, scale, saturated):
+def _(x: Tensor, scale: Tensor, saturated: Tensor) -> Tensor:
     return x.new_empty(x.shape, dtype=E4M3)
 
 
@@ -156,7 +158,7 @@ def fp8_gemm(x: Tensor, x_scale: Tensor, w: Tensor, w_scale: Tensor, fast: bool,
 
 
 @_fake("fp8_gemm")
-def _(x, x_scale, w, w_scale, fast, tiling=-1):
+def _(x: Tensor, x_scale: Tensor, w: Tensor, w_scale: Tensor, fast: bool, tiling: int = -1) -> Tensor:
     return x.new_empty(x.shape[0], w.shape[0], dtype=torch.bfloat16)
 
 
@@ -222,11 +224,13 @@ def static_gemm(
 
 
 @_fake("static_gemm")
-def _(x, x_scale, w, w_scale, bias, saturated):
+def _(
+    x: Tensor, x_scale: Tensor, w: Tensor, w_scale: Tensor, bias: Optional[Tensor], saturated: Tensor
+) -> Tensor:
     return x.new_empty(x.shape[0], w.shape[0])
 
 
-def _check_static(x: Tensor, x_scale: Tensor, w: Tensor, bias, saturated: Tensor, *others: torch.dtype) -> None:
+def _check_static(x: Tensor, x_scale: Tensor, w: Tensor, bias: Optional[Tensor], saturated: Tensor, *others: torch.dtype) -> None:
     if x.dtype is not torch.bfloat16 and x.dtype not in others:
         _refuse("BF16 x", x)
     _check(x_scale, torch.float32, 1)
@@ -234,7 +238,9 @@ def _check_static(x: Tensor, x_scale: Tensor, w: Tensor, bias, saturated: Tensor
     _check(saturated, torch.int64, 1)
 
 
-def _static_product(x, x_scale, w, w_scale, bias, saturated) -> Tensor:
+def _static_product(
+    x: Tensor, x_scale: Tensor, w: Tensor, w_scale: Tensor, bias: Optional[Tensor], saturated: Tensor
+) -> Tensor:
     codes = x if x.dtype == E4M3 else _static_codes(x, x_scale, saturated)
     sums = _product(codes, x_scale, w, w_scale)
     return sums if bias is None else sums + bias.float()
@@ -274,7 +280,10 @@ def _block_outputs(x: Tensor, w: Tensor, h_scale: Optional[Tensor], keep_z: bool
 
 
 @_fake("block_gemm")
-def _(x, x_scale, w, w_scale, bias, saturated, h_scale, keep_z):
+def _(
+    x: Tensor, x_scale: Tensor, w: Tensor, w_scale: Tensor, bias: Optional[Tensor], saturated: Tensor,
+    h_scale: Optional[Tensor], keep_z: bool,
+) -> Tuple[Tensor, Tensor]:
     return _block_outputs(x, w, h_scale, keep_z)
 
 
@@ -308,7 +317,7 @@ def block_tail(z: Tensor) -> Tensor:
 
 
 @_fake("block_tail")
-def _(z):
+def _(z: Tensor) -> Tensor:
     return z.new_empty(z.shape)
 
 
@@ -339,7 +348,7 @@ def _backward_outputs(z: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
 
 
 @_fake("block_backward")
-def _(dh, z):
+def _(dh: Tensor, z: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
     return _backward_outputs(z)
 
 

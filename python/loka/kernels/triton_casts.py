@@ -95,7 +95,7 @@ def _cast_known(
     out, turned = _outputs(x, format, straight, turn, rows_padded)
     down, across, warps = _BOTH if straight and turn else _ONE
     programs = triton.cdiv(rows_padded, down) * triton.cdiv(cols, across)
-    partials = torch.empty(programs, dtype=torch.float32, device=x.device)
+    partials = torch.empty(programs, dtype=torch.float32, device=x.device)  # pyright: ignore
     wrap(triton_kernels.cast_known_kernel)[(programs,)](
         x, inverse, out, turned, partials, rows, cols, rows_padded,
         LARGEST=_FORMATS[format][1], STRAIGHT=straight, TURNED=turn, TILE_ROWS=down, TILE_COLS=across, num_warps=warps,
@@ -130,7 +130,8 @@ def _cast_pair(
         *arguments, PARTIALS=PARTIALS, LARGEST=_FORMATS[format][1], FLOOR=SCALE_FLOOR, POWER_OF_TWO=power_of_two,
         STRAIGHT=True, TURNED=turn, TILE_ROWS=down, TILE_COLS=across, num_warps=warps,
     )
-    return tuple(results)
+    first, first_turned, first_scale, second, second_turned, second_scale = results
+    return first, first_turned, first_scale, second, second_turned, second_scale
 
 
 def _cast_rows(x: Tensor, format: str, power_of_two: bool, wrap: Wrap) -> Tuple[Tensor, Tensor]:
@@ -151,13 +152,13 @@ def _cast_blocks(x: Tensor, format: str, power_of_two: bool, straight: int, turn
     padded = _multiple(rows, BLOCK)
     fp8, largest = _FORMATS[format]
     down, across = padded // BLOCK, cols // BLOCK
-    empty = lambda size, dtype: torch.empty(size, dtype=dtype, device=x.device)
+    empty: Callable[..., Tensor] = lambda size, dtype: torch.empty(size, dtype=dtype, device=x.device)
     out = empty((padded, cols) if straight else (0, 0), fp8)
     turned = empty((cols, padded) if turn else (0, 0), fp8)
     # cuBLASLt reads the scales of square blocks in steps of 4 along the reduced side; what pads them is zero.
     stride, turned_stride = _multiple(across, 4), _multiple(down, 4)
-    square = lambda size: torch.zeros(size, dtype=torch.float32, device=x.device)
-    one_sided = lambda size: empty(size, torch.float32)
+    square: Callable[..., Tensor] = lambda size: torch.zeros(size, dtype=torch.float32, device=x.device)
+    one_sided: Callable[..., Tensor] = lambda size: empty(size, torch.float32)
     scale = square((down, stride)) if straight == 2 else one_sided((across, padded) if straight else (0, 0))
     turned_scale = square((across, turned_stride)) if turn == 2 else one_sided((down, cols) if turn else (0, 0))
     wrap(triton_kernels.cast_blocks_kernel)[(down * across,)](

@@ -260,3 +260,63 @@ def cast_blocks_kernel(
             tl.store(turned_scale + across * turned_stride + down, one)
             cast = divide(flipped.to(tl.float32), one, reciprocal)
             tl.store(to, cast.to(turned.dtype.element_ty))
+
+
+WEIGHT_FIELDS = tl.constexpr(10)
+"""Of a table's row: addresses of the weight, its codes, those turned, and the scales of both; rows, columns; the first
+tile; and where the maxima of its rows and of its columns begin."""
+
+
+@triton.jit
+def weight_entry(table, tile_of):
+    """(row of the table, tile of that weight) of this program."""
+    entry = table + tl.load(tile_of + tl.program_id(0)).to(tl.int64) * WEIGHT_FIELDS
+    return entry, (tl.program_id(0) - tl.load(entry + 7)).to(tl.int32)
+
+
+@triton.jit
+def weights_amax_kernel(
+    table, tile_of, row_amax, col_amax, TYPE: tl.constexpr, ROWWISE: tl.constexpr, STRAIGHT: tl.constexpr,
+    TURNED: tl.constexpr, ROUNDED: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
+):
+    """The largest |x| of every weight, or of each of its rows and columns, as bits, into memory that holds zeros."""
+    entry, tile = weight_entry(table, tile_of)
+    x = tl.load(entry).to(tl.pointer_type(TYPE))
+    rows, cols = tl.load(entry + 5).to(tl.int32), tl.load(entry + 6).to(tl.int32)
+    across_all = tl.cdiv(cols, TILE_COLS)
+    row = tile // across_all * TILE_ROWS + tl.arange(0, TILE_ROWS)
+    col = tile % across_all * TILE_COLS + tl.arange(0, TILE_COLS)
+    inside = (row < rows)[:, None] & (col < cols)[None, :]
+    at = row.to(tl.int64)[:, None] * cols + col[None, :]
+    bits = magnitude(loaded(x, at, inside, ROUNDED))
+    if ROWWISE:
+        if STRAIGHT:
+            to = row_amax + tl.load(entry + 8) + row
+            tl.atomic_max(to, tl.max(bits, 1), mask=row < rows, sem="relaxed")
+        if TURNED:
+            to = col_amax + tl.load(entry + 9) + col
+            tl.atomic_max(to, tl.max(bits, 0), mask=col < cols, sem="relaxed")
+    else:
+        tl.atomic_max(row_amax + tl.load(entry + 8), tl.max(tl.max(bits, 1), 0), sem="relaxed")
+
+
+@triton.jit
+def weights_cast_kernel(
+    table, tile_of, row_amax, col_amax, TYPE: tl.constexpr, CODES: tl.constexpr,
+    ROWWISE: tl.constexpr, LARGEST: tl.constexpr, FLOOR: tl.constexpr, POWER_OF_TWO: tl.constexpr,
+    STRAIGHT: tl.constexpr, TURNED: tl.constexpr, ROUNDED: tl.constexpr, TILE_ROWS: tl.constexpr,
+    TILE_COLS: tl.constexpr,
+):
+    """The tiles of all weights, by these maxima."""
+    entry, tile = weight_entry(table, tile_of)
+    x = tl.load(entry).to(tl.pointer_type(TYPE))
+    out = tl.load(entry + 1).to(tl.pointer_type(CODES))
+    turned = tl.load(entry + 2).to(tl.pointer_type(CODES))
+    rows, cols = tl.load(entry + 5).to(tl.int32), tl.load(entry + 6).to(tl.int32)
+    row_scale = tl.load(entry + 3).to(tl.pointer_type(tl.float32))
+    col_scale = tl.load(entry + 4).to(tl.pointer_type(tl.float32))
+    cast_tile(
+        x, row_amax + tl.load(entry + 8), col_amax + tl.load(entry + 9), out, turned, row_scale, col_scale,
+        rows, cols, rows, tile, 0 if ROWWISE else 1, LARGEST, FLOOR, POWER_OF_TWO, STRAIGHT, TURNED, TILE_ROWS,
+        TILE_COLS, ROUNDED,
+    )

@@ -86,6 +86,7 @@ def _lost(left: Tensor, whole: Tensor, how: Numerics, scale: Optional[Tensor]) -
     if how.a.format not in FORMAT_MAX:
         return nothing, nothing
     if how.a.granularity == "static":
+        assert scale is not None, "a static cast has its scale"
         found = to_fp8(left, scale, how.a.format).float()
         beyond = (left.float() / scale).abs() > FORMAT_MAX[how.a.format]
         return beyond.sum(), ((found == 0) & (left != 0)).sum()

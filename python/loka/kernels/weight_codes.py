@@ -4,7 +4,7 @@ A weight changes once in an optimizer step and is read by every micro-batch, so 
 the forward: two launches for all weights of a model, in place, at addresses that compiled code and CUDA graphs may keep.
 """
 
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -20,26 +20,18 @@ _KINDS = ("tensor", "row")
 
 
 class WeightCodes(NamedTuple):
-    """FP8 of one weight. All on its device; None where a GEMM does not read codes."""
+    """FP8 of one weight, on its device; None where a GEMM does not read codes."""
 
-    straight: Optional[Tensor]
-    """[n, k], for fprop."""
-    straight_scale: Optional[Tensor]
-    """FP32 [1] or [n, 1]."""
-    turned: Optional[Tensor]
-    """[k, n], for dgrad."""
-    turned_scale: Optional[Tensor]
-    """FP32 [1] or [k, 1]."""
+    for_fprop: Optional[Quantized]
+    """[n, k], with scale FP32 [1] or [n, 1]."""
+    for_dgrad: Optional[Quantized]
+    """Turned, [k, n], with scale [1] or [k, 1]."""
     rounded: bool
     """The weight is FP32 and was rounded to BF16 first, as autocast does."""
 
     @property
-    def for_fprop(self) -> Optional[Quantized]:
-        return None if self.straight is None else Quantized(self.straight, self.straight_scale)
-
-    @property
-    def for_dgrad(self) -> Optional[Quantized]:
-        return None if self.turned is None else Quantized(self.turned, self.turned_scale)
+    def tensors(self) -> List[Tensor]:
+        return [part for one in self[:2] if one is not None for part in one]
 
 
 def can_keep(weight: Tensor, wanted: Wanted) -> bool:
@@ -68,20 +60,20 @@ class WeightCache:
         else:
             for weight, casts, codes in zip(self.weights, self.wanted, self.codes):
                 made = fresh(weight, casts, codes.rounded)
-                for new, kept in zip(made, (codes.for_fprop, codes.for_dgrad)):
+                for new, kept in zip(made, codes[:2]):
                     if new is not None and kept is not None:
                         # As bytes: not every device copies FP8.
                         kept.bits.view(torch.uint8).copy_(new.bits.view(torch.uint8))
                         kept.scale.copy_(new.scale)
         # A backward that saved the codes of the step before is an error, as it is where it saved the weight.
-        torch.autograd.graph.increment_version([part for codes in self.codes for part in codes[:4] if part is not None])
+        torch.autograd.graph.increment_version([part for codes in self.codes for part in codes.tensors])
 
     def differing(self) -> List[int]:
         """Which weights have codes that are not theirs any more, by making them anew one by one. Waits for the device."""
         found = []
         for index, (weight, casts, codes) in enumerate(zip(self.weights, self.wanted, self.codes)):
             made = fresh(weight, casts, codes.rounded)
-            pairs = zip(made, (codes.for_fprop, codes.for_dgrad))
+            pairs = zip(made, codes[:2])
             if not all(one is None or other is None or _equal(one, other) for one, other in pairs):
                 found.append(index)
         return found
@@ -108,18 +100,18 @@ def _equal(one: Quantized, other: Quantized) -> bool:
 
 
 def _empty(weight: Tensor, wanted: Wanted) -> WeightCodes:
-    (n, k), (first, second) = weight.shape, wanted
-    parts: List[Optional[Tensor]] = [None] * 4
-    shared = first is not None and first == second and first.granularity == "tensor"
-    for at, cast, rows, cols in ((0, first, n, k), (2, second, k, n)):
-        if cast is not None:
-            parts[at] = _still(torch.zeros(rows, cols, dtype=fp8_dtype(cast.format), device=weight.device))
-            if at and shared:
-                parts[3] = parts[1]
-                continue
-            shape = (rows, 1) if cast.granularity == "row" else (1,)
-            parts[at + 1] = _still(torch.zeros(shape, dtype=torch.float32, device=weight.device))
-    return WeightCodes(*parts, rounded=weight.dtype == torch.float32)
+    (n, k), (first, second), rounded = weight.shape, wanted, weight.dtype == torch.float32
+    straight = None if first is None else _memory(weight, first, n, k)
+    turned = None if second is None else _memory(weight, second, k, n)
+    if straight is not None and turned is not None and first == second and turned.scale.dim() == 1:
+        turned = turned._replace(scale=straight.scale)
+    return WeightCodes(straight, turned, rounded)
+
+
+def _memory(weight: Tensor, cast: Cast, rows: int, cols: int) -> Quantized:
+    bits = torch.zeros(rows, cols, dtype=fp8_dtype(cast.format), device=weight.device)
+    shape = (rows, 1) if cast.granularity == "row" else (1,)
+    return Quantized(_still(bits), _still(torch.zeros(shape, dtype=torch.float32, device=weight.device)))
 
 
 def _still(tensor: Tensor) -> Tensor:
@@ -127,11 +119,11 @@ def _still(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _launches(cache: WeightCache) -> list:
+def _launches(cache: WeightCache) -> List[Callable[[], None]]:
     """One for each kind of cast and type of weight, nearly always one in all."""
     from .triton_weights import Launch
 
-    groups: Dict[tuple, List[int]] = {}
+    groups: Dict[Tuple[torch.dtype, Cast, bool, bool], List[int]] = {}
     for index, (weight, wanted) in enumerate(zip(cache.weights, cache.wanted)):
         for part in _together(wanted):
             groups.setdefault((weight.dtype, *part), []).append(index)

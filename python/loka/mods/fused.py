@@ -56,4 +56,10 @@ class BlockNormFunction(torch.autograd.Function):
         return grad_input, None, None, None
 
 
-__all__ = ["MAX_BLOCK", "BlockNormFunction", "serves"]
+def launched(x: torch.Tensor, block: int, eps: float, hard_swish: bool) -> torch.Tensor:
+    """BlockNorm of `x`, with hard swish or without, by one launch."""
+    result: torch.Tensor = BlockNormFunction.apply(x, block, eps, hard_swish)  # type: ignore[no-untyped-call]
+    return result
+
+
+__all__ = ["MAX_BLOCK", "BlockNormFunction", "launched", "serves"]

@@ -6,8 +6,8 @@ A program takes a few blocks of features; offsets are 64 bits wide, as activatio
 from typing import Tuple
 
 import torch
-import triton  # type: ignore[import-untyped]
-import triton.language as tl  # type: ignore[import-untyped]
+import triton
+import triton.language as tl
 
 ELEMENTS = 4096
 """Elements a program: blocks of 256 go 16 at a time."""

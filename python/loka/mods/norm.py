@@ -4,6 +4,8 @@ In place of a norm over the whole row (LoKA §IV-B). The result is bounded by sq
 block fit in a GEMM's tile.
 """
 
+from typing import Any, Dict
+
 import torch
 from torch import nn
 
@@ -29,7 +31,7 @@ def block_norm(x: torch.Tensor, block: int, eps: float = EPS) -> torch.Tensor:
     """
     _check(x, block)
     if fused.serves(x, block):
-        return fused.BlockNormFunction.apply(x, block, eps, False)
+        return fused.launched(x, block, eps, False)
     return _normalised(x, block, eps).to(x.dtype).reshape(x.shape)
 
 
@@ -37,7 +39,7 @@ def block_norm_hard_swish(x: torch.Tensor, block: int, eps: float = EPS) -> torc
     """Hard swish of `block_norm(x, block, eps)`, rounded once: the same launches as the norm alone."""
     _check(x, block)
     if fused.serves(x, block):
-        return fused.BlockNormFunction.apply(x, block, eps, True)
+        return fused.launched(x, block, eps, True)
     return nn.functional.hardswish(_normalised(x, block, eps)).to(x.dtype).reshape(x.shape)
 
 
@@ -60,7 +62,7 @@ class BlockNorm(nn.Module):
         self.dim, self.block, self.eps = dim, block_of(dim, block), eps
 
     @property
-    def loka_op(self) -> dict:
+    def loka_op(self) -> Dict[str, Any]:
         """As a trace's tail has it."""
         return {"op": "block_norm", "eps": self.eps, "block": self.block}
 

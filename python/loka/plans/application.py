@@ -18,6 +18,7 @@ from . import blocks, canary
 from .document import Choice, Path, Plan, Site, load_plan
 from .error import PlanError, listed, one_line
 from .following import follow, unfollow
+from .frozen import refuse_dropped, thaw
 from .functional import Functional, FunctionalLinear, Linear, Owner
 from .functional import checked, claim, is_claimed, refuse_taken, release
 from .gemm_health import predicted_of
@@ -128,7 +129,8 @@ def unapply(model: nn.Module) -> None:
     """Gives every linear its own class back, and its functional ones are F.linear again, also in copies of the model;
     a model without a plan is left as it is. Model changes stay.
 
-    Raises PlanError, with the model unchanged, while a Recorder is attached: it would give them the plan's back."""
+    Raises PlanError, with the model unchanged, while a Recorder is attached: it would give them the plan's back; and
+    where the weights were dropped when it was frozen."""
     routed = [(name, module) for name, module in linears(model) if isinstance(module, LokaLinear)]
     recorded = [name for name, module in routed if is_recorded(module)]
     if recorded:
@@ -136,11 +138,13 @@ def unapply(model: nn.Module) -> None:
             f"{len(recorded)} linears of the plan are being recorded, '{one_line(recorded[0])}' among them: "
             "detach the Recorder before the plan is unapplied"
         )
+    refuse_dropped(model)
     unfollow(model)
     drop(model)
     canary.stop(model)
     blocks.unfuse(model)
     for _, module in routed:
+        thaw(module)
         unroute(module)
     applied = unwrapped(model).__dict__.pop(RECORD, None)
     if applied is not None:

@@ -20,8 +20,9 @@ from ..kernels import BLOCK as KERNEL
 from ..kernels import UNFUSED, Scale
 from ..mods.norm import BLOCK, EPS
 from ..names import clean, linears, unwrapped
-from .document import Plan, Site
+from .document import Plan
 from .error import one_line
+from .linear import kernels_of
 from .report import Entry
 
 ATTRIBUTE = "_loka_block"
@@ -34,7 +35,7 @@ FEEDER = "_loka_feeder"
 class Block:
     """Three modules that run as one. Held by each of them, outside of nn.Module's registries."""
 
-    def __init__(self, root: nn.Module, linear: nn.Linear, norm: nn.Module, activation: nn.Module):
+    def __init__(self, root: nn.Module, linear: Any, norm: nn.Module, activation: nn.Module):
         self.linear, self.norm, self.activation = linear, norm, activation
         self.readers: Tuple[nn.Linear, ...] = ()
         """The linears that get codes in inference; none: it gives BF16."""
@@ -51,8 +52,8 @@ class Block:
         return not (self.is_recorded() or _hooks_of_all() or self.hooked())
 
     def is_recorded(self) -> bool:
-        tap = self.linear._loka_tap
-        return tap is not None and tap.switch.active
+        tap: Any = self.linear._loka_tap
+        return tap is not None and bool(tap.switch.active)
 
     def hooked(self) -> str:
         """Which of the three has a hook that sees what a fused block does not make."""
@@ -78,6 +79,7 @@ class Block:
 
     def stored_on(self, device: torch.device) -> torch.Tensor:
         """The scale of the codes that it gives."""
+        assert self.stored is not None, "who hands codes on has their scale"
         if self.stored.scale.device != device:
             self.stored = self.stored.to(device)
         return self.stored.scale
@@ -111,7 +113,7 @@ class Block:
 
 def _runs_by(linear: nn.Linear, wanted: Tuple[str, ...]) -> bool:
     """Whether its forward GEMM still runs by one of these: it may have gone back to BF16 since."""
-    kernels = linear._loka_kernels
+    kernels = kernels_of(linear)
     return kernels is not None and kernels[0] in wanted
 
 
@@ -132,7 +134,8 @@ class HandsOn(nn.Module):
         block = self._loka_block
         if block is not None and block.is_fused():
             return input
-        return super().forward(input)  # type: ignore[misc]
+        result: torch.Tensor = super().forward(input)
+        return result
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """By the class it was made of: classes made while the program runs have no name to be loaded by."""
@@ -199,7 +202,7 @@ def fuse(model: nn.Module, site: nn.Linear, norm: nn.Module, activation: nn.Modu
     for module in (site, norm, activation):
         module.__dict__[ATTRIBUTE] = block
         if module is not site and not isinstance(module, HandsOn):
-            module.__class__ = _class_of(type(module))
+            module.__class__ = _class_of(type(module))  # pyright: ignore
 
 
 def hand_on(block: Block, readers: List[nn.Linear], scale: float) -> None:
@@ -256,22 +259,21 @@ def planned(model: nn.Module, plan: Plan, entries: Mapping[str, Entry]) -> Plann
             blocks[site] = found.blocks[site][:2]
         else:
             reason = found.reasons.get(site, "the model's forward does not call it")
-            kernels = (UNFUSED, *entries[site].kernels[1:])
-            apart = replace(entries[site], kernels=kernels)
+            _, dgrad, wgrad = entries[site].kernels or (UNFUSED,) * 3
+            apart = replace(entries[site], kernels=(UNFUSED, dgrad, wgrad))
             entries[site] = _said(apart, f"not one kernel with what follows: {reason}")
-    chains = {}
-    for site in plan.sites:
-        stores_codes = site.chain is not None and "e4m3" in site.chain["stores"]
-        if not stores_codes or entries.get(site.site, _NONE).kernels is None:
+    chains: Dict[str, Tuple[Tuple[str, ...], Any]] = {}
+    for stores in plan.sites:
+        name, chain = stores.site, stores.chain or {}
+        if "e4m3" not in chain.get("stores", ()) or entries.get(name, _NONE).kernels is None:
             continue
-        readers = found.blocks[site.site][2] if site.site in blocks else ()
-        reason = _unchained(site, readers, plan, entries, site.site in blocks)
-        if reason is None:
-            chains[site.site] = (readers, site.chain["store_scale"])
-            reason = "in inference its output is codes"
+        readers = found.blocks[name][2] if name in blocks else ()
+        why_not = _unchained(name, chain, readers, plan, entries, name in blocks)
+        if why_not is None:
+            chains[name] = (readers, chain["store_scale"])
+            entries[name] = _said(entries[name], "in inference its output is codes")
         else:
-            reason = f"codes are not handed on here: {reason}"
-        entries[site.site] = _said(entries[site.site], reason)
+            entries[name] = _said(entries[name], f"codes are not handed on here: {why_not}")
     return Planned(entries, blocks, chains)
 
 
@@ -283,7 +285,8 @@ def _said(entry: Entry, text: str) -> Entry:
 
 
 def _unchained(
-    site: Site, readers: Tuple[str, ...], plan: Plan, entries: Mapping[str, Entry], is_block: bool
+    site: str, chain: Mapping[str, Any], readers: Tuple[str, ...], plan: Plan, entries: Mapping[str, Entry],
+    is_block: bool,
 ) -> Optional[str]:
     """Why a block gives BF16 where the plan has it store codes."""
     if not is_block:
@@ -291,11 +294,11 @@ def _unchained(
     if not readers:
         return "its output is read by more than linears beside it"
     by_name = {other.site: other for other in plan.sites}
-    scale = site.chain["store_scale"]
+    scale = chain["store_scale"]
     for name in readers:
         reads = by_name[name].chain if name in by_name else None
         kernels = entries.get(name, _NONE).kernels
-        if reads is None or reads["reads"] != "e4m3" or reads.get("from") != site.site:
+        if reads is None or reads["reads"] != "e4m3" or reads.get("from") != site:
             return f"'{one_line(name)}' reads BF16"
         if kernels is None or kernels[0] not in (KERNEL, UNFUSED):
             return f"'{one_line(name)}' does not run by a kernel that reads codes"

@@ -176,7 +176,7 @@ class Canary:
         self._warned_at: Dict[Tuple[str, str], float] = {}
         self._notes: List[str] = []
         self._retries = 0
-        self._modules = {name: module for name, module in linears(model) if _runs_fp8(module)}
+        self._modules: Dict[str, Any] = {name: module for name, module in linears(model) if _runs_fp8(module)}
         switch = _Switch()
         # The hook of all optimizers holds these: by them alone a model would live as long as the process.
         steps = Steps(options.every or 1, switch, weakly(self._owns), weakly(self._ended), weakly(self._unowned))
@@ -300,7 +300,7 @@ class Canary:
         entries = dict(applied.entries)
         for one, row in fallen:
             entry, module = entries[one.site], self._modules[one.site]
-            kernels = _with_high_precision(kernels_of(module), one.gemm)
+            kernels = _with_high_precision(module._loka_kernels, one.gemm)
             # Past `route`, which would begin the other GEMMs' scales anew.
             scales = zip(wanted_scales(kernels), module._loka_scales)
             kept = tuple(scale if wanted else None for wanted, scale in scales)
@@ -381,7 +381,7 @@ def _with_high_precision(kernels: Kernels, gemm: str) -> Kernels:
     return fprop, dgrad, wgrad
 
 
-def _device(module: nn.Module) -> torch.device:
+def _device(module: nn.Linear) -> torch.device:
     device = module.weight.device
     if device.type != "meta":
         return device
@@ -395,7 +395,7 @@ def _sums(watches: Dict[str, Watch], reset: bool = False) -> Dict[Tuple[str, str
     for site, watch in watches.items():
         for gemm, sums in watch.stats.items():
             by_device.setdefault(sums.device, []).append(((site, gemm), sums))
-    found = {}
+    found: Dict[Tuple[str, str], List[float]] = {}
     for pairs in by_device.values():
         tensors = [sums for _, sums in pairs]
         found.update(zip((key for key, _ in pairs), torch.stack(tensors).tolist()))

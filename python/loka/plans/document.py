@@ -12,6 +12,7 @@ from ..names import GEMMS
 from .canonical import canonical_json, digest_of, parse
 from .error import PlanError, one_line
 from .fields import Malformed, boolean, integer, items, number, one_of, record, text
+from .show import plan_table, summary
 
 FORMAT = "loka-plan"
 VERSION = 1
@@ -77,7 +78,7 @@ class Site:
         return self.fprop.kernel, self.dgrad.kernel, self.wgrad.kernel
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """What a plan file holds. `mods`: site -> names of mods; `authors`: whoever decided something in it; `release`: the
     version as which it was put up for approval; `approvals`: signatures, which `loka verify` checks and nothing here;
@@ -102,6 +103,12 @@ class Plan:
     draft: Optional[str] = None
     runtime: str = "launched"
     path: str = field(default="", compare=False)
+
+    def __repr__(self) -> str:
+        return f"Plan({summary(self)})"
+
+    def _repr_html_(self) -> str:
+        return plan_table(self)
 
 
 def load_plan(path: Path) -> Plan:
@@ -162,8 +169,8 @@ def _plan(top: Dict[str, Any], path: str) -> Plan:
     mods = {site: _mods(names, f"mods of '{one_line(site)}'") for site, names in record(top["mods"], "mods").items()}
     sites = items(top["sites"], "sites")
     policy = _policy(top["policy"])
-    approvals = items(top.get("approvals", []), "approvals")
-    approvals = tuple(_approval(item, f"approvals[{index}]") for index, item in enumerate(approvals))
+    signed = items(top.get("approvals", []), "approvals")
+    approvals = tuple(_approval(item, f"approvals[{index}]") for index, item in enumerate(signed))
     return Plan(
         name=text(top["name"], "name"),
         created_at=text(top["created_at"], "created_at"),

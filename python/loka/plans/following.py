@@ -79,7 +79,8 @@ class Following:
             self._histories.append(history)
             together = iter(history.scales)
             for module in modules:
-                scales = tuple(None if scale is None else next(together) for scale in module._loka_scales)
+                of_x, of_dy = (None if scale is None else next(together) for scale in module._loka_scales)
+                scales = (of_x, of_dy)
                 module.__dict__["_loka_scales"] = scales
                 self._followed.append((module, scales))
         self._unsettled = [module for module, _ in self._followed if not is_settled(module)]

@@ -56,6 +56,8 @@ def checked(given: Optional[Functional], model: nn.Module) -> Dict[str, Function
     modules = {name for name, _ in linears(model)}
     found: Dict[str, FunctionalLinear] = {}
     wrong: List[str] = []
+    weight: Any
+    bias: Any
     for name, value in (given or {}).items():
         weight, bias = [*value, None][:2] if isinstance(value, (tuple, list)) else (value, None)
         reason = "is a module of the model" if name in modules else _unsound(weight, bias)

@@ -48,7 +48,8 @@ class LokaLinear(nn.Linear):
         codes = self._loka_codes if self.training else None
         if any(scale is not None and scale.scale.device != input.device for scale in scales):
             # No buffers: these would be cast with the model, and broadcast by DDP, count and all.
-            scales = self._loka_scales = tuple(None if one is None else one.to(input.device) for one in scales)
+            of_x, of_dy = (None if one is None else one.to(input.device) for one in scales)
+            scales = self._loka_scales = (of_x, of_dy)
         if watch is not None and watch.switch.active and self.training:
             # One compiled variant serves the first step, where scales are not known yet, and the checks.
             options, codes = options._replace(settled=False), None
@@ -61,7 +62,8 @@ class LokaLinear(nn.Linear):
             elif block.hands_on():
                 stored = block.stored_on(input.device)
         if stored is not None or (self._loka_feeder is not None and input.dtype == torch.float8_e4m3fn):
-            return routing.in_codes(input, self.weight, self.bias, kernels[0], scales[0], options.emulate, stored)
+            x_scale: Any = scales[0]
+            return routing.in_codes(input, self.weight, self.bias, kernels[0], x_scale, options.emulate, stored)
         return routing.linear(
             input, self.weight, self.bias, kernels, options.emulate, scales, *options[1:], watch, codes
         )
@@ -78,7 +80,8 @@ class LokaLinear(nn.Linear):
     def __reduce_ex__(self, protocol: Any) -> Any:
         """By the class it was made of: classes made while the program runs have no name to be loaded by. Without FP8 of its
         weight, which nobody would make again in a copy."""
-        state, *items = super().__reduce_ex__(2)[2:]
+        parts: Any = super().__reduce_ex__(2)
+        state, *items = parts[2:]
         return (_blank, (type(self)._loka_base,), {**state, "_loka_codes": None}, *items)
 
 
@@ -122,7 +125,8 @@ def wanted_scales(kernels: Kernels) -> Tuple[bool, bool]:
     """Whether any of the kernels wants a scale of x, and of dy, beforehand."""
     fprop, dgrad, wgrad = (routing.numerics(kernel, gemm) for kernel, gemm in zip(kernels, GEMMS))
     x, dy = (fprop.a, wgrad.b), (dgrad.a, wgrad.a)
-    return tuple(any(cast.granularity == "static" for cast in casts) for casts in (x, dy))
+    wants_x, wants_dy = (any(cast.granularity == "static" for cast in casts) for casts in (x, dy))
+    return wants_x, wants_dy
 
 
 def known_scales(module: nn.Module) -> List[routing.Scale]:

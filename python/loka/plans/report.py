@@ -7,6 +7,7 @@ from torch import nn
 
 from ..kernels.named import Route, routed
 from ..names import GEMMS, linears, unwrapped
+from ..tables import html_table
 from .error import PlanError, one_line
 from .functional import Owner
 from .gemm_health import Predicted
@@ -74,9 +75,10 @@ class Row:
         return self.kernels is not None and any(fp8_gemms(self.kernels))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Resolved:
-    """What every linear of a model became. `print` it: silent mismatches are what makes a plan do nothing."""
+    """What every linear of a model became. `print` it: silent mismatches are what makes a plan do nothing. A notebook
+    shows it as a table."""
 
     plan: str
     digest: str
@@ -91,6 +93,14 @@ class Resolved:
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))
+
+    def __repr__(self) -> str:
+        problems = f", {len(self.problems)} problems" if self.problems else ""
+        return f"Resolved({_title(self)}: {_count(self)}{problems}; print it for the table)"
+
+    def _repr_html_(self) -> str:
+        notes = [*_problems(self), *_legend(self), _count(self)]
+        return html_table(_title(self), _HEAD, [_cells(row) for row in self.rows], notes, numbers=(1, 2))
 
 
 def record_of(model: nn.Module) -> Optional[Applied]:
@@ -135,16 +145,34 @@ def _vanished(rows: Sequence[Row], applied: Applied) -> Tuple[str, ...]:
     return tuple(f"'{one_line(name)}' was removed from the model after the plan was applied" for name in gone)
 
 
+_HEAD = ("linear", "k", "n", *GEMMS, "")
+
+
 def _lines(resolved: Resolved) -> Iterator[str]:
+    yield _title(resolved)
+    yield from _aligned([_HEAD, *(_cells(row) for row in resolved.rows)])
+    yield from _problems(resolved)
+    yield from _legend(resolved)
+    yield _count(resolved)
+
+
+def _title(resolved: Resolved) -> str:
     how = ", emulated: slow, for tests" if resolved.emulate else ""
-    yield f"plan '{one_line(resolved.plan)}' {resolved.digest[:19]}{how}"
-    yield from _aligned([("linear", "k", "n", *GEMMS, ""), *(_cells(row) for row in resolved.rows)])
-    yield from (f"problem: {problem}" for problem in resolved.problems)
-    if any("override" in row.sources for row in resolved.rows):
-        yield "* chosen by a person"
+    return f"plan '{one_line(resolved.plan)}' {resolved.digest[:19]}{how}"
+
+
+def _problems(resolved: Resolved) -> List[str]:
+    return [f"problem: {problem}" for problem in resolved.problems]
+
+
+def _legend(resolved: Resolved) -> List[str]:
+    return ["* chosen by a person"] if any("override" in row.sources for row in resolved.rows) else []
+
+
+def _count(resolved: Resolved) -> str:
     gemms = sum(sum(fp8_gemms(row.kernels)) for row in resolved.rows if row.kernels)
     num = len(resolved.rows)
-    yield f"{resolved.num_fp8} of {num} linears run FP8 in at least one GEMM ({gemms} of {3 * num} GEMMs)"
+    return f"{resolved.num_fp8} of {num} linears run FP8 in at least one GEMM ({gemms} of {3 * num} GEMMs)"
 
 
 def _cells(row: Row) -> Tuple[str, ...]:

@@ -10,7 +10,7 @@ import weakref
 from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional, Tuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
@@ -34,7 +34,7 @@ class _Group(NamedTuple):
     cache: WeightCache
     names: List[str]
     modules: List[LokaLinear]
-    parameters: List[nn.Parameter]
+    parameters: List[Tensor]
     kernels: List[Optional[Kernels]]
     owners: FrozenSet[int]
 
@@ -146,17 +146,17 @@ class Weights:
 
     def _gather(self) -> None:
         self._forget()
-        together: Dict[Tuple[torch.device, FrozenSet[int]], List[Tuple[str, LokaLinear]]] = {}
+        together: Dict[Tuple[torch.device, FrozenSet[int]], List[Tuple[str, LokaLinear, Wanted]]] = {}
         for name, module in self._routed():
             wanted, weight = _wanted(module), module.weight
             runs = weight.is_cuda or module._loka_options.emulate
             if wanted is not None and runs and can_keep(weight, wanted):
                 owners = frozenset(number for number, held in self._owned.values() if id(weight) in held)
-                together.setdefault((weight.device, owners), []).append((name, module))
+                together.setdefault((weight.device, owners), []).append((name, module, wanted))
         for (_, owners), found in together.items():
-            names, modules = [name for name, _ in found], [module for _, module in found]
+            names, modules = [name for name, _, _ in found], [module for _, module, _ in found]
             weights = [module.weight for module in modules]
-            cache = WeightCache(weights, [_wanted(module) for module in modules])
+            cache = WeightCache(weights, [wanted for _, _, wanted in found])
             for module, codes in zip(modules, cache.codes):
                 module.__dict__[CODES] = codes
             kernels = [module._loka_kernels for module in modules]

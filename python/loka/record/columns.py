@@ -6,7 +6,7 @@
 `finish`     counts and largest values of a call
 """
 
-from typing import Any, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -37,7 +37,7 @@ def _kernels() -> Optional[Any]:
     return _loaded["module"]
 
 
-_loaded: dict = {}
+_loaded: Dict[str, Any] = {}
 
 
 def scan(values: Tensor, bits: Tensor) -> None:

@@ -80,7 +80,7 @@ class Entries:
             "class": model_facts.class_name(stats.module),
             # The most common; of equally common ones the largest, so that ranks agree.
             "m": max(stats.batches, key=lambda size: (stats.batches[size], size)),
-            "k": stats.input.features,
+            "k": 0 if stats.input is None else stats.input.features,
             "n": n,
             "dtype": stats.dtype,
             "bias": "bias" in tensors,

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from loka.record import taps
 from loka.record.options import Options
+from loka.steps import Active
 
 LOSS_STEPS = 100
 """Recorded steps that the manifest's loss is a mean of, at most: one step's loss is mostly noise."""
@@ -32,7 +33,7 @@ class _Tapped(torch.autograd.Function):
 class LossTap:
     """The loss of recorded steps: `scale`, d total / d loss of the latest backward, and the latest steps' sums."""
 
-    def __init__(self, options: Options, switch: taps.Switch) -> None:
+    def __init__(self, options: Options, switch: Active) -> None:
         self._options = options
         self._switch = switch
         self._tap: Optional[taps.Tap] = None

@@ -10,7 +10,7 @@ all, Chan's update S' = S + S_b + (n b / n') d d^T becomes S' = S + Z^T Z - (b^2
 
 import contextlib
 import functools
-from typing import Dict, Iterator, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -43,7 +43,7 @@ class Moments:
         self.features = features
         self.options = options
         self.wide = torch.float32 if device.type != "cpu" else torch.float64
-        exact = {"dtype": torch.float64, "device": device}
+        exact: Any = {"dtype": torch.float64, "device": device}
         self.counters = torch.zeros(4, **exact)
         self.mean = torch.zeros(features, **exact)
         self.square = torch.zeros(features, **exact)

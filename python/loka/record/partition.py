@@ -7,12 +7,13 @@ CUDA graphs, in recorded steps alone.
 """
 
 import threading
+from typing import Any
 
 import torch
 
 _lock = threading.Lock()
 _attached = 0
-_before = None
+_before: Any = None
 
 
 def forbid() -> None:
@@ -35,7 +36,7 @@ def allow() -> None:
             config.graph_partition = _before
 
 
-def _config():
+def _config() -> Any:
     """Inductor's settings; None where there is nothing to cut: no GPU, or a PyTorch that never cuts."""
     if not torch.cuda.is_available():
         return None

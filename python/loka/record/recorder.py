@@ -3,7 +3,7 @@
 import functools
 import pathlib
 import types
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Type, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple, Type, Union
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from loka.record import taps
 from loka.record.loss import LossTap
 from loka.record.options import Functional, Options
 from loka.record.record import Record
+from loka.record.report import RecordReport, report_of
 from loka.record.shard import make
 from loka.record.site import SiteStats
 from loka.record.snapshot import Snapshot
@@ -113,7 +114,7 @@ class Recorder:
         self._steps = Steps(self.options.every, taps.Switch(), self._record.owns, self._step_ended)
         self._loss = LossTap(self.options, self._steps.switch)
         self._writer = Writer(self._write_failed)
-        self._saved_at: Optional[tuple] = None
+        self._saved_at: Optional[Tuple[int, int]] = None
 
     # Life
 
@@ -216,6 +217,17 @@ class Recorder:
             return
         self._writer.write(self.path, functools.partial(self._content, snapshot))
 
+    def report(self) -> RecordReport:
+        """What this rank's trace holds and lacks, and the next command to type; after `close()`. Print it."""
+        return report_of(self.path, self.name, self.sites, self.warnings)
+
+    def __repr__(self) -> str:
+        state = "attached" if self._taps else "not attached"
+        return f"Recorder('{self.name}', {len(self.sites)} sites, {self.steps} steps, {state}, {str(self.path)!r})"
+
+    def _repr_html_(self) -> str:
+        return self.report()._repr_html_()
+
     # Inside
 
     def _tap(self, stats: SiteStats) -> None:
@@ -244,7 +256,7 @@ class Recorder:
         except Exception as error:
             self._warn("step", f"{type(error).__name__}: {error}")
 
-    def _now(self) -> tuple:
+    def _now(self) -> Tuple[int, int]:
         return self._steps.finished, self._steps.index
 
     def _content(self, snapshot: Snapshot) -> Content:

@@ -5,7 +5,7 @@ one has its row in the other: for cross_cov, for held-out rows, and when a share
 """
 
 import collections
-from typing import Counter, Dict, Mapping, Optional
+from typing import Counter, Dict, Mapping, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -50,14 +50,15 @@ class SiteStats:
         unit = torch.ones_like(scale)
         factor = unit if grad is None else self.options.per_example(self.examples) / scale
         self._make(x, grad)
+        assert self.input is not None
         self.input.scan(x)
-        if grad is not None:
+        if grad is not None and self.grad is not None:
             self.grad.scan(grad)
         # One answer for both: skipping only one would part rows that belong together.
         finite = all_finite(factor, self.input, None if grad is None else self.grad)
         x, grad = self._hold_out(x, grad, factor, finite)
         mine = self._take(self.input, "input_amax", x, unit, finite, index)
-        if grad is not None:
+        if grad is not None and self.grad is not None:
             other = self._take(self.grad, "grad_amax", grad, factor, finite, index)
             self._cross(mine, other)
         self.calls_this_step += 1
@@ -68,6 +69,7 @@ class SiteStats:
         if weight is None or weight.dim() != 2:
             return "its weight is not there as a matrix"
         n, k = weight.shape
+        assert self.input is not None, "it ran"
         outputs = n if self.grad is None else self.grad.features
         if (outputs, self.input.features) != (n, k):
             return f"its weight is [{n}, {k}], but it read {self.input.features} features and gave {outputs}"
@@ -108,7 +110,7 @@ class SiteStats:
             self.cross.addmm_(other.z[:-1].T, mine.z[:-1])
         self.cross.addcmul_(other.correction[:, None], mine.z[-1:], value=-1.0)
 
-    def _hold_out(self, x: Tensor, grad: Optional[Tensor], factor: Tensor, finite: Tensor) -> tuple:
+    def _hold_out(self, x: Tensor, grad: Optional[Tensor], factor: Tensor, finite: Tensor) -> Tuple[Tensor, Optional[Tensor]]:
         """Keeps the first rows of the latest call apart from the statistics, which they are to test."""
         held = self.options.held_out
         if not held or grad is None or len(x) < 2 * held + 2:

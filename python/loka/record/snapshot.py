@@ -5,7 +5,7 @@ nobody waits but the thread that writes.
 """
 
 import dataclasses
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Set
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ class HostCopies:
     """Copies on their way to the host; whole after `wait()`."""
 
     def __init__(self) -> None:
-        self._devices: set = set()
+        self._devices: Set[torch.device] = set()
         self._events: List[Any] = []
 
     def of(self, tensor: Tensor) -> Tensor:

@@ -12,10 +12,12 @@ checkpointing repeats counts once, one without a backward does not count, and ro
 import copyreg
 import threading
 import warnings
-from typing import Any, Dict, Optional, Protocol, Tuple, Type
+from typing import Any, Dict, Optional, Protocol, Tuple
 
 import torch
 from torch import Tensor, nn
+
+from loka.steps import Active
 
 ATTRIBUTE = "_loka_tap"
 """Key in a tapped module's `__dict__`: not an attribute of nn.Module's kinds, so state_dict and others miss it."""
@@ -42,7 +44,7 @@ class Switch:
 class Tap:
     """What a tapped module knows of its recorder: plain values, which compiled code reads as constants."""
 
-    def __init__(self, switch: Switch, sink: Sink) -> None:
+    def __init__(self, switch: Active, sink: Sink) -> None:
         self.switch = switch
         self.copies = False
         """Whether inputs are copied, because something changes them before the backward."""
@@ -70,7 +72,7 @@ def _deliver(slot: int, x: Tensor, grad: Optional[Tensor]) -> None:
 
 
 # Kept out of CUDA graphs: what it keeps must not lie in a graph's own memory, and a replay would not run it again.
-_UNGRAPHED = {"tags": (torch.Tag.cudagraph_unsafe,)} if hasattr(torch.Tag, "cudagraph_unsafe") else {}
+_UNGRAPHED: Dict[str, Any] = {"tags": (torch.Tag.cudagraph_unsafe,)} if hasattr(torch.Tag, "cudagraph_unsafe") else {}
 
 
 @torch.library.custom_op("loka::record", mutates_args=("marker",), **_UNGRAPHED)
@@ -176,12 +178,13 @@ class TappedLinear:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """A copy, and a pickle, is of the layer as it was: without a tap."""
-        made, args, state, *rest = super().__reduce_ex__(protocol)
+        reduced: Any = super().__reduce_ex__(protocol)
+        made, args, state, *rest = reduced
         if isinstance(state, dict):
             state = {key: value for key, value in state.items() if key != ATTRIBUTE}
-        if made is copyreg.__newobj__ and args == (type(self),):
+        if made is vars(copyreg)["__newobj__"] and args == (type(self),):
             # pickle insists that this way of making objects is given the object's own class.
-            made, args = copyreg._reconstructor, (plain_class(type(self)), object, None)
+            made, args = vars(copyreg)["_reconstructor"], (plain_class(type(self)), object, None)
         return (made, args, state, *rest)
 
 
@@ -197,7 +200,7 @@ def _tapped_class(plain: type) -> type:
     return _classes[plain]
 
 
-def plain_class(cls: Type) -> Type:
+def plain_class(cls: type) -> type:
     """The class that a tapped layer's was made from; any other class itself."""
     return next((plain for plain, made in _classes.items() if made is cls), cls)
 

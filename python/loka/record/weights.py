@@ -5,7 +5,7 @@ average of momentum m. With W_c = W - Mean: U' = W_c V^-1 W_c^T / k, V' = W_c^T 
 triangular solves of V + eI and U + eI; then U is scaled to a mean diagonal of one and V takes the scale.
 """
 
-from typing import Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 import torch
 from torch import Tensor
@@ -26,9 +26,9 @@ class MatrixNormal:
     def update(self, weight: Tensor) -> None:
         """Takes in the weight `[n, k]` after a step."""
         weight = weight.detach().to(torch.float64 if weight.device.type == "cpu" else torch.float32)
-        if self.mean is None:
+        if self.mean is None or self.row is None or self.col is None:
             n, k = weight.shape
-            options = {"dtype": weight.dtype, "device": weight.device}
+            options: Any = {"dtype": weight.dtype, "device": weight.device}
             self.mean = weight.clone()
             self.row, self.col = torch.eye(n, **options), torch.eye(k, **options)
             return
@@ -44,7 +44,7 @@ class MatrixNormal:
 
     def state(self) -> Dict[str, Tensor]:
         """The trace's tensors of this weight, once there were two."""
-        if self.updates == 0:
+        if self.updates == 0 or self.mean is None or self.row is None or self.col is None:
             return {}
         return {"weight.mean": self.mean, "weight.row_cov": self.row, "weight.col_cov": self.col}
 
@@ -72,14 +72,14 @@ def is_sharded(parameter: Tensor) -> bool:
 
 def whole(parameter: Tensor) -> Tensor:
     """The parameter, gathered from all ranks if it is sharded: then all ranks must call this."""
-    parameter = parameter.detach()
-    return parameter.full_tensor() if is_sharded(parameter) else parameter
+    detached: Any = parameter.detach()
+    return detached.full_tensor() if is_sharded(parameter) else detached
 
 
 def local(parameter: Tensor) -> Tensor:
     """This rank's part of it."""
-    parameter = parameter.detach()
-    return parameter.to_local() if is_sharded(parameter) else parameter
+    detached: Any = parameter.detach()
+    return detached.to_local() if is_sharded(parameter) else detached
 
 
 def magnitudes(parameters: Sequence[Optional[Tensor]], order: float) -> Optional[Tensor]:

@@ -8,14 +8,15 @@ one after which the GPU no longer answers ends the worker, and LoKA starts anoth
 
 import os
 import sys
+from typing import Any, List, Optional, Tuple
 
 if sys.version_info < (3, 10):
     sys.exit("Python 3.10 or later is needed, this is %d.%d" % sys.version_info[:2])
 
 from . import protocol
-from .adapters import Environment, adapters
+from .adapters import Adapter, Environment, adapters
 from .memory import Handle, Memory
-from .protocol import BadRequest, Refused, reason_of
+from .protocol import BadRequest, Refused, Request, Shape, reason_of
 
 GPU_LOST = 3
 """Exit status after a CUDA error that stays."""
@@ -24,12 +25,12 @@ GPU_LOST = 3
 class Worker:
     """What lasts from one request to the next."""
 
-    def __init__(self):
-        self.environment = None
-        self.adapters = []
-        self.memory = None
+    def __init__(self) -> None:
+        self.environment: Optional[Environment] = None
+        self.adapters: List[Adapter] = []
+        self.memory: Optional[Memory] = None
 
-    def answer(self, request):
+    def answer(self, request: Request) -> Request:
         """Gives the result of one request, or raises."""
         handlers = {
             "hello": self.hello,
@@ -44,7 +45,7 @@ class Worker:
             raise BadRequest(f"unknown request '{request['do']}'")
         return handler(request)
 
-    def hello(self, request):
+    def hello(self, request: Request) -> Request:
         wanted = request.get("protocol")
         if wanted == protocol.VERSION:
             # Loads PyTorch: only now, so that a mismatch is told at once.
@@ -59,7 +60,7 @@ class Worker:
             "kernels": [self._kernel(adapter, name) for adapter in self.adapters for name in adapter.kernels],
         }
 
-    def describe(self, request):
+    def describe(self, request: Request) -> Request:
         kernel, adapter = self._adapter(request)
         result = self._kernel(adapter, kernel)
         if result["available"] and "gemm" in request:
@@ -67,7 +68,7 @@ class Worker:
             result["reason"] = adapter.refuses(kernel, gemm, *shape)
         return result
 
-    def run(self, request):
+    def run(self, request: Request) -> Request:
         kernel, adapter = self._usable(request)
         gemm, shape = protocol.gemm_of(request), self._shape(request)
         self._take(adapter.refuses(kernel, gemm, *shape))
@@ -76,32 +77,33 @@ class Worker:
         for name, handle, expected in zip(("a", "b", "out"), (a, b, out), stored_shapes(gemm, m, k, n)):
             if handle.shape != expected:
                 raise BadRequest(f"{name} has shape {list(handle.shape)}, expected {list(expected)}")
-        with self.environment.torch.no_grad():
+        assert self.memory is not None, "a usable kernel has PyTorch"
+        with self.memory.torch.no_grad():
             result = adapter.run(kernel, gemm, self.memory.tensor(a), self.memory.tensor(b))
             self.memory.put(out, result)
         return {"copied": a.is_copied or b.is_copied or out.is_copied}
 
-    def time(self, request):
+    def time(self, request: Request) -> Request:
         from .timing import time_kernel
 
         kernel, adapter = self._usable(request)
         gemm, shape = protocol.gemm_of(request), self._shape(request)
         self._take(adapter.refuses(kernel, gemm, *shape))
         options = {name: protocol.size_of(request, name) for name in ("samples", "l2_bytes", "target_us")}
-        return time_kernel(self.environment.torch, adapter, self.adapters[0], kernel, gemm, shape, options)
+        return time_kernel(adapter.torch, adapter, self.adapters[0], kernel, gemm, shape, options)
 
-    def sites(self, request):
+    def sites(self, request: Request) -> Request:
         from .sites import time_sites
 
-        self._load(None)
-        torch, emulate = self.environment.torch, request.get("emulate") is True
+        environment = self._load(None)
+        torch, emulate = environment.torch, request.get("emulate") is True
         # Emulation is for tests of the protocol: no GPU is needed, and nothing it gives is a figure.
-        self._take(self.environment.reason if torch is None or not emulate else None)
+        self._take(environment.reason if torch is None or not emulate else None)
         triples = protocol.triples_of(request)
         sizes = {name: protocol.size_of(request, name) for name in ("m", "k", "n", "samples", "l2_bytes", "target_us")}
         return time_sites(torch, {**sizes, "runtime": protocol.text_of(request, "runtime"), "triples": triples}, emulate)
 
-    def release(self, request):
+    def release(self, request: Request) -> Request:
         handles = request.get("ipc")
         if handles is not None:
             try:
@@ -110,7 +112,7 @@ class Worker:
                 raise BadRequest("'ipc' is a list of handles in hex") from None
         return {"released": 0 if self.memory is None else self.memory.release(handles)}
 
-    def gpu_is_lost(self):
+    def gpu_is_lost(self) -> bool:
         """True when CUDA answers every call with the same error: nothing more will run in this process."""
         environment = self.environment
         if environment is None or environment.reason is not None:
@@ -121,19 +123,19 @@ class Worker:
             return True
         return False
 
-    def _load(self, device):
-        if self.environment is not None:
-            return
-        self.environment = Environment(device)
-        self.adapters = adapters(self.environment)
-        if self.environment.torch is not None:
-            self.memory = Memory(self.environment.torch, on_gpu=self.environment.reason is None)
+    def _load(self, device: Any) -> Environment:
+        if self.environment is None:
+            self.environment = Environment(device)
+            self.adapters = adapters(self.environment)
+            if self.environment.torch is not None:
+                self.memory = Memory(self.environment.torch, on_gpu=self.environment.reason is None)
+        return self.environment
 
-    def _kernel(self, adapter, name):
+    def _kernel(self, adapter: Adapter, name: str) -> Request:
         reason = adapter.why_not(name)
         return {"kernel": name, "available": reason is None, "reason": reason, "library_version": adapter.version()}
 
-    def _adapter(self, request):
+    def _adapter(self, request: Request) -> Tuple[str, Adapter]:
         self._load(None)
         kernel = protocol.text_of(request, "kernel")
         for adapter in self.adapters:
@@ -141,22 +143,23 @@ class Worker:
                 return kernel, adapter
         raise BadRequest(f"unknown kernel '{kernel}'")
 
-    def _usable(self, request):
+    def _usable(self, request: Request) -> Tuple[str, Adapter]:
         kernel, adapter = self._adapter(request)
         self._take(adapter.why_not(kernel))
         return kernel, adapter
 
     @staticmethod
-    def _take(reason):
+    def _take(reason: Optional[str]) -> None:
         if reason is not None:
             raise Refused(reason)
 
     @staticmethod
-    def _shape(request):
-        return tuple(protocol.size_of(request, name) for name in ("m", "k", "n"))
+    def _shape(request: Request) -> Shape:
+        m, k, n = (protocol.size_of(request, name) for name in ("m", "k", "n"))
+        return m, k, n
 
 
-def stored_shapes(gemm, m, k, n):
+def stored_shapes(gemm: str, m: int, k: int, n: int) -> Tuple[Tuple[int, int], ...]:
     """(a, b, out) as the model stores them."""
     return {
         "fprop": ((m, k), (n, k), (m, n)),
@@ -165,7 +168,7 @@ def stored_shapes(gemm, m, k, n):
     }[gemm]
 
 
-def serve(channel, worker):
+def serve(channel: protocol.Channel, worker: Worker) -> int:
     """Answers until the pipe closes; gives the exit status."""
     for line in channel:
         identity = -1
@@ -186,7 +189,7 @@ def serve(channel, worker):
     return 0
 
 
-def main():
+def main() -> None:
     channel = protocol.Channel.take()
     # Compiling in this process only: helpers of Inductor would outlive a worker that is killed.
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")

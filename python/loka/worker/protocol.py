@@ -8,6 +8,14 @@ no longer answers this process.
 import json
 import os
 import sys
+from io import FileIO
+from typing import Any, BinaryIO, Dict, Iterator, List, Tuple, Union
+
+Request = Dict[str, Any]
+"""A JSON object: a request, a reply or the result in one."""
+
+Shape = Tuple[int, int, int]
+"""m, k, n."""
 
 VERSION = 1
 """Raised whenever a request or a reply changes its meaning."""
@@ -24,7 +32,7 @@ class Refused(Exception):
     """A library is missing, too old, or does not take a shape. Data for the user, not a failure."""
 
 
-def one_line(text, limit=MAX_REASON):
+def one_line(text: object, limit: int = MAX_REASON) -> str:
     """The first line of `text` that says something, cut: libraries raise pages."""
     for line in str(text).splitlines():
         line = " ".join(line.split())
@@ -33,7 +41,7 @@ def one_line(text, limit=MAX_REASON):
     return ""
 
 
-def reason_of(error):
+def reason_of(error: BaseException) -> str:
     """One line that says what happened. An exception without a text gives its type."""
     text = one_line(error)
     if isinstance(error, (Refused, BadRequest)):
@@ -42,7 +50,7 @@ def reason_of(error):
     return f"{name}: {text}" if text else name
 
 
-def parse(line):
+def parse(line: Union[str, bytes]) -> Request:
     """Gives the request in a line, or raises BadRequest. Its `id` is an integer, its `do` a string."""
     try:
         request = json.loads(line)
@@ -58,28 +66,28 @@ def parse(line):
     return request
 
 
-def text_of(request, key):
+def text_of(request: Request, key: str) -> str:
     value = request.get(key)
     if not isinstance(value, str) or not value:
         raise BadRequest(f"'{key}' must be a text")
     return value
 
 
-def size_of(request, key):
+def size_of(request: Request, key: str) -> int:
     value = request.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise BadRequest(f"'{key}' must be a whole number from 1")
     return value
 
 
-def gemm_of(request):
+def gemm_of(request: Request) -> str:
     gemm = text_of(request, "gemm")
     if gemm not in GEMMS:
         raise BadRequest(f"unknown GEMM '{gemm}' ({', '.join(GEMMS)})")
     return gemm
 
 
-def triples_of(request):
+def triples_of(request: Request) -> List[List[str]]:
     """[[fprop, dgrad, wgrad], ...]: kernels by name."""
     triples = request.get("triples")
     if not isinstance(triples, list) or not triples:
@@ -90,11 +98,11 @@ def triples_of(request):
     return triples
 
 
-def reply(identity, result):
+def reply(identity: int, result: Any) -> Request:
     return {"id": identity, "ok": True, "result": result}
 
 
-def refusal(identity, reason, fatal=False):
+def refusal(identity: int, reason: str, fatal: bool = False) -> Request:
     answer = {"id": identity, "ok": False, "reason": reason}
     if fatal:
         answer["fatal"] = True
@@ -105,12 +113,12 @@ class Channel:
     """The two pipes to LoKA. After `take` nothing else in the process can write to the one or read from
     the other: a library that prints, in Python, in C or in a child process, prints to stderr."""
 
-    def __init__(self, requests, replies):
+    def __init__(self, requests: BinaryIO, replies: FileIO) -> None:
         self.requests = requests
         self.replies = replies
 
     @classmethod
-    def take(cls):
+    def take(cls) -> "Channel":
         # os.dup gives descriptors that children do not inherit.
         replies = os.fdopen(os.dup(1), "wb", buffering=0)
         requests = os.fdopen(os.dup(0), "rb")
@@ -122,10 +130,10 @@ class Channel:
         sys.stdout = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
         return cls(requests, replies)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[bytes]:
         return iter(self.requests)
 
-    def send(self, answer):
+    def send(self, answer: Request) -> None:
         # allow_nan=False: NaN is no JSON, and the other side would call it rubbish.
         line = json.dumps(answer, allow_nan=False, ensure_ascii=True) + "\n"
         data = memoryview(line.encode("ascii"))

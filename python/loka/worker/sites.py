@@ -26,8 +26,12 @@ import math
 import os
 import sys
 import time
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from .protocol import BadRequest, Refused, reason_of
+from .protocol import BadRequest, Refused, Request, Shape, reason_of
+
+Alone = Dict[Tuple[int, str], float]
+"""(place, kernel) -> times BF16's time of the site, with that GEMM alone in FP8."""
 
 RUNTIMES = ("launched", "graph", "inference")
 BF16 = "cublaslt/bf16"
@@ -50,7 +54,7 @@ STATIC_SCALE = 2.0**-4
 
 
 _NUMBERS = itertools.count()
-_kept = {}
+_kept: Dict[Tuple[Any, ...], Dict[str, Any]] = {}
 """By (m, k, n, runtime), of the shape that was asked for last: BF16's site, and what each GEMM did alone. A request has
 one triple, so that what kills this process costs one."""
 
@@ -58,7 +62,9 @@ one triple, so that what kills this process costs one."""
 class Site:
     """One compiled site on all of its inputs."""
 
-    def __init__(self, torch, model, inputs, gradients, runtime, weights=None):
+    def __init__(
+        self, torch: Any, model: Any, inputs: List[Any], gradients: List[Any], runtime: str, weights: Any = None
+    ) -> None:
         self.torch = torch
         self.weights = weights
         """What casts the weight after an optimizer's step, if it is not cast in the forward."""
@@ -73,9 +79,9 @@ class Site:
         self.launches_us = 0.0
         self.is_counting = False
         self.repeats = 1
-        self.samples = []
+        self.samples: List[float] = []
 
-    def step(self, index):
+    def step(self, index: int) -> Any:
         """Forward, and backward where the runtime has one. Gradients are made afresh, as after zero_grad(None)."""
         torch, x = self.torch, self.inputs[index]
         device = "cuda" if self.on_gpu else "cpu"
@@ -92,11 +98,11 @@ class Site:
         y.backward(self.gradients[index % len(self.gradients)])
         return y
 
-    def steps(self):
+    def steps(self) -> None:
         for index in range(len(self.inputs)):
             self.step(index)
 
-    def prepare(self):
+    def prepare(self) -> None:
         """Compiles and warms; captures where a graph is asked for."""
         for _ in range(WARMUP_STEPS):
             self.steps()
@@ -105,7 +111,7 @@ class Site:
             self.launches_us = LAUNCH_US * self.kernels() if self.runtime == "launched" else 0.0
             self.capture()
 
-    def kernels(self):
+    def kernels(self) -> int:
         """Launches of a forward and its backward."""
         profiler = importlib.import_module("torch.profiler")
         self.is_counting = True
@@ -116,7 +122,7 @@ class Site:
         on_device = self.torch.autograd.DeviceType.CUDA
         return sum(event.device_type == on_device for event in seen.events())
 
-    def capture(self):
+    def capture(self) -> None:
         torch = self.torch
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -131,14 +137,14 @@ class Site:
         torch.cuda.synchronize()
         self.graph = graph
 
-    def wait(self):
+    def wait(self) -> None:
         if self.on_gpu:
             self.torch.cuda.synchronize()
 
-    def once(self):
+    def once(self) -> None:
         self.graph.replay() if self.graph is not None else self.steps()
 
-    def sample_us(self):
+    def sample_us(self) -> float:
         """Of one step."""
         if not self.on_gpu:
             begin = time.perf_counter()
@@ -151,16 +157,16 @@ class Site:
             self.once()
         end.record()
         end.synchronize()
-        return begin.elapsed_time(end) * 1e3 / (self.repeats * len(self.inputs)) + self.launches_us
+        return float(begin.elapsed_time(end)) * 1e3 / (self.repeats * len(self.inputs)) + self.launches_us
 
-    def fit(self, target_us):
+    def fit(self, target_us: int) -> None:
         """As many steps a sample as take `target_us`."""
         took_us = max(self.sample_us() * len(self.inputs), 1e-3)
         most = max(1, MAX_STEPS // len(self.inputs))
         self.repeats = max(1, min(most, math.ceil(target_us / took_us)))
 
 
-def time_sites(torch, request, emulate):
+def time_sites(torch: Any, request: Request, emulate: bool) -> Dict[str, Any]:
     """Answers a request: {shape m, k, n, runtime, triples: [[fprop, dgrad, wgrad], ...], samples, l2_bytes,
     target_us}. A triple that fails costs itself, with its reason."""
     runtime = request["runtime"]
@@ -189,19 +195,19 @@ def time_sites(torch, request, emulate):
     return {"rows": rows}
 
 
-def _chosen(triple):
+def _chosen(triple: Sequence[str]) -> List[Tuple[int, str]]:
     """(place, kernel) of those that are not BF16."""
     return [(at, kernel) for at, kernel in enumerate(triple) if kernel != BF16]
 
 
-def _note_alone(row, alone):
+def _note_alone(row: Dict[str, Any], alone: Alone) -> None:
     chosen = _chosen(row["kernels"])
     if len(chosen) == 1:
-        middle = lambda samples: sorted(samples)[len(samples) // 2]
+        middle: Callable[[List[float]], float] = lambda samples: sorted(samples)[len(samples) // 2]
         alone[chosen[0]] = middle(row["site_us"]) / middle(row["bf16_us"])
 
 
-def _refuse_hopeless(triple, alone):
+def _refuse_hopeless(triple: Sequence[str], alone: Alone) -> None:
     """A cast that is shared saves at most what it costs: a GEMM that makes the site a good deal slower by itself will not
     make it faster in company."""
     chosen = _chosen(triple)
@@ -212,14 +218,14 @@ def _refuse_hopeless(triple, alone):
             raise Refused(f"{gemm} alone makes the site {ratio:.2f} times as slow as BF16")
 
 
-def _forget(torch):
+def _forget(torch: Any) -> None:
     importlib.import_module("torch._dynamo").reset()
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 
 
-def _time(torch, triple, request, emulate, kept):
+def _time(torch: Any, triple: Sequence[str], request: Request, emulate: bool, kept: Dict[str, Any]) -> Dict[str, Any]:
     """`kept`: of the shape, what its first triple made: BF16's site and the inputs."""
     config = importlib.import_module("torch._dynamo").config
     for name in ("recompile_limit", "cache_size_limit", "accumulated_recompile_limit"):
@@ -252,7 +258,7 @@ def _time(torch, triple, request, emulate, kept):
     }
 
 
-def _check(torch, triple, request, device, emulate):
+def _check(torch: Any, triple: Sequence[str], request: Request, device: Any, emulate: bool) -> None:
     from ..kernels import why_not
 
     gemms = ("fprop",) if request["runtime"] == "inference" else ("fprop", "dgrad", "wgrad")
@@ -268,11 +274,11 @@ def _check(torch, triple, request, device, emulate):
             raise Refused(reason)
 
 
-def _tensors(torch, shape, request, device):
+def _tensors(torch: Any, shape: Shape, request: Request, device: Any) -> Tuple[List[Any], List[Any]]:
     """x past three times the L2, by the bytes that FP8 leaves of it; a few gradients of y."""
     m, k, n = shape
     generator = torch.Generator(device=device).manual_seed(0)
-    draw = lambda *size: torch.randn(size, device=device, dtype=torch.bfloat16, generator=generator)
+    draw: Callable[..., Any] = lambda *size: torch.randn(size, device=device, dtype=torch.bfloat16, generator=generator)
     count = max(2, min(MAX_SETS, 3 * request["l2_bytes"] // max(m * (k + n), 1) + 1))
     training = request["runtime"] != "inference"
     inputs = [draw(m, k).requires_grad_(training) for _ in range(count)]
@@ -281,18 +287,18 @@ def _tensors(torch, shape, request, device):
     return inputs, gradients
 
 
-def _model(torch, shape, device, triple, emulate):
+def _model(torch: Any, shape: Shape, device: Any, triple: Optional[Sequence[str]], emulate: bool) -> Any:
     """silu(x + p) -> linear -> silu, parameters in FP32; routed by `triple`, as `loka.apply` does."""
     _, k, n = shape
     torch.manual_seed(0)
 
-    class Around(torch.nn.Module):
-        def __init__(self):
+    class Around(torch.nn.Module):  # type: ignore[misc]  # PyTorch is loaded when it runs
+        def __init__(self) -> None:
             super().__init__()
             self.offset = torch.nn.Parameter(torch.zeros(k))
             self.linear = torch.nn.Linear(k, n, bias=True)
 
-        def forward(self, x):
+        def forward(self, x: Any) -> Any:
             x = torch.nn.functional.silu(x + self.offset.to(x.dtype))
             return torch.nn.functional.silu(self.linear(x))
 
@@ -304,7 +310,7 @@ def _model(torch, shape, device, triple, emulate):
     return model
 
 
-def _find_library():
+def _find_library() -> None:
     """This package is a copy of the one that LoKA carries: libloka.so may lie beside the one that is installed."""
     if "LOKA_LIBRARY" in os.environ:
         return
@@ -314,15 +320,16 @@ def _find_library():
         os.environ["LOKA_LIBRARY"] = found
 
 
-def _route(linear, triple, emulate, device):
+def _route(linear: Any, triple: Sequence[str], emulate: bool, device: Any) -> None:
     from ..plans.linear import route, settle
 
-    route(linear, triple, emulate, (STATIC_SCALE, STATIC_SCALE), device)
+    fprop, dgrad, wgrad = triple
+    route(linear, (fprop, dgrad, wgrad), emulate, (STATIC_SCALE, STATIC_SCALE), device)
     # As from the second step of a training on.
     settle(linear)
 
 
-def _kept_weights(linear):
+def _kept_weights(linear: Any) -> Any:
     """What makes the codes of the weight once a step, which the linear reads from now on; None where it casts itself."""
     from ..kernels import WeightCache, can_keep, weight_casts
 

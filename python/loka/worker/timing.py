@@ -8,8 +8,10 @@ interleaved in the same run; every sample kept.
 import gc
 import importlib
 import math
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from .protocol import Refused, reason_of
+from .adapters import Adapter, Calls
+from .protocol import Refused, Shape, reason_of
 
 WARMUP_ROUNDS = 3
 MAX_SETS = 1024
@@ -23,18 +25,18 @@ WRONG_FROM = 0.25
 class Stage:
     """One call on each of the operand sets, as a graph where it can be captured, else eagerly."""
 
-    def __init__(self, torch, name, call, sets):
+    def __init__(self, torch: Any, name: str, call: Callable[..., Any], sets: List[Any]) -> None:
         self.torch = torch
         self.name = name
         self.call = call
         self.sets = sets
         self.graph = None
-        self.eager_reason = None
+        self.eager_reason: Optional[str] = None
         self.repeats = 1
-        self.samples = []
-        self.output = None
+        self.samples: List[float] = []
+        self.output: Any = None
 
-    def warm(self):
+    def warm(self) -> None:
         # All sets, so that whatever compiles or allocates per operand has done so before the capture.
         for index, operands in enumerate(self.sets):
             output = self.call(*operands)
@@ -42,7 +44,7 @@ class Stage:
                 self.output = output
         self.torch.cuda.synchronize()
 
-    def capture(self):
+    def capture(self) -> None:
         torch = self.torch
         graph = torch.cuda.CUDAGraph()
         side = torch.cuda.Stream()
@@ -65,14 +67,14 @@ class Stage:
             self.eager_reason = reason_of(error)
             torch.cuda.synchronize()
 
-    def once(self):
+    def once(self) -> None:
         if self.graph is not None:
             self.graph.replay()
             return
         for operands in self.sets:
             self.call(*operands)
 
-    def queue(self):
+    def queue(self) -> Tuple[Any, Any]:
         """Queues one sample; gives its two events."""
         begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
@@ -81,28 +83,30 @@ class Stage:
         end.record()
         return begin, end
 
-    def fit(self, target_us):
+    def fit(self, target_us: int) -> None:
         """Repeats, so that a sample takes `target_us`: events tell about half a microsecond."""
         begin, end = self.queue()
         self.torch.cuda.synchronize()
         took_us = max(begin.elapsed_time(end) * 1e3, 1e-3)
         self.repeats = max(1, min(1000, math.ceil(target_us / took_us)))
 
-    def keep(self, begin, end):
+    def keep(self, begin: Any, end: Any) -> None:
         self.samples.append(begin.elapsed_time(end) * 1e3 / (self.repeats * len(self.sets)))
 
 
-def operand_shapes(gemm, m, k, n):
+def operand_shapes(gemm: str, m: int, k: int, n: int) -> Tuple[Tuple[int, int], Tuple[int, int]]:
     """As the model stores them."""
     return {"fprop": ((m, k), (n, k)), "dgrad": ((m, n), (n, k)), "wgrad": ((m, n), (m, k))}[gemm]
 
 
-def num_sets(bytes_per_set, l2_bytes):
+def num_sets(bytes_per_set: int, l2_bytes: int) -> int:
     """How many sets pass three times the L2, and two at least."""
     return max(2, min(MAX_SETS, 3 * l2_bytes // max(bytes_per_set, 1) + 1))
 
 
-def time_kernel(torch, adapter, baseline, kernel, gemm, shape, options):
+def time_kernel(
+    torch: Any, adapter: Adapter, baseline: Adapter, kernel: str, gemm: str, shape: Shape, options: Dict[str, int]
+) -> Dict[str, Any]:
     """Raw samples of one kernel on one shape. Raises Refused when the library does not take it."""
     m, k, n = shape
     # Or the compiler gives up after eight shapes and runs eagerly, saying nothing.
@@ -137,15 +141,15 @@ def time_kernel(torch, adapter, baseline, kernel, gemm, shape, options):
     return {**result, "sets": count, "note": "; ".join(note for note in notes if note)}
 
 
-def _operands(torch, shape_a, shape_b, gemm, count):
+def _operands(torch: Any, shape_a: Tuple[int, int], shape_b: Tuple[int, int], gemm: str, count: int) -> List[Any]:
     generator = torch.Generator(device="cuda").manual_seed(0)
-    draw = lambda shape: torch.randn(shape, device="cuda", dtype=torch.bfloat16, generator=generator)
+    draw: Callable[..., Any] = lambda shape: torch.randn(shape, device="cuda", dtype=torch.bfloat16, generator=generator)
     # Weights as a model has them, so that outputs stay near one.
     scale = 1.0 if gemm == "wgrad" else shape_b[1] ** -0.5
     return [(draw(shape_a), draw(shape_b) * scale) for _ in range(count)]
 
 
-def _stages(torch, calls, sets, notes):
+def _stages(torch: Any, calls: Calls, sets: List[Any], notes: List[str]) -> Dict[str, Stage]:
     """The stages that this library has. The whole sequence must run; the others may be missing, with a note."""
     stages = {}
     stage = Stage(torch, "latency", calls.full, sets)
@@ -159,6 +163,7 @@ def _stages(torch, calls, sets, notes):
             continue
         try:
             if prepared is None:
+                assert calls.prepare_a is not None and calls.prepare_b is not None, "who has the one has the others"
                 prepared = [(calls.prepare_a(a), calls.prepare_b(b)) for a, b in sets]
             pairs = prepared if name == "gemm" else [(a, b) for (a, _), (_, b) in zip(sets, prepared)]
             stages[name] = _ready(Stage(torch, name, call, pairs))
@@ -168,13 +173,13 @@ def _stages(torch, calls, sets, notes):
     return stages
 
 
-def _ready(stage):
+def _ready(stage: Stage) -> Stage:
     stage.warm()
     stage.capture()
     return stage
 
 
-def _check(torch, stage, baseline):
+def _check(torch: Any, stage: Stage, baseline: Stage) -> None:
     """A sequence that gives nonsense is not timed. A gate, not a figure: errors are computed by LoKA."""
     stage.once()
     baseline.once()
@@ -187,7 +192,7 @@ def _check(torch, stage, baseline):
         raise Refused(f"the library's output is {distance:.3g} away from BF16, relative L2: not timed")
 
 
-def _measure(torch, stages, options):
+def _measure(torch: Any, stages: List[Stage], options: Dict[str, int]) -> None:
     for stage in stages:
         stage.output = None
         stage.fit(options["target_us"])

@@ -4,91 +4,12 @@
 //! A curve is of the policy itself. Overrides are not in it: they are decisions beside the policy.
 
 use crate::{
-    dispatch::{Candidates, FrontierPoint, Policy, frontier_in, limits_of, sweep, tail_us},
+    dispatch::{Curve, FrontierAxis, Policy, policies_beside, tail_us},
     model::{Estimate, Gemm, Metric, ResultRow, SiteMods},
     session::{PlanView, Snapshot},
 };
 
 use super::is_low;
-
-/// Thresholds of a curve whose policy bounds every GEMM's error.
-const MAX_LIMITS: usize = 24;
-
-/// What a frontier costs, on the axis that goes up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FrontierAxis {
-    /// The summed loss cost's upper end, which is what a budget bounds.
-    #[default]
-    LossCost,
-    /// The largest error of any GEMM in low precision, in the metric of the policy in force.
-    WorstError,
-}
-
-impl FrontierAxis {
-    /// `None`: nothing is lost, or nobody knows.
-    pub fn cost(self, point: &FrontierPoint) -> Option<f64> {
-        let cost = match self {
-            Self::LossCost => Some(point.loss_cost_hi),
-            Self::WorstError => point.worst_error,
-        };
-        cost.filter(|cost| cost.is_finite() && *cost > 0.0)
-    }
-}
-
-/// One threshold and what it gives.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct CurvePoint {
-    /// The largest error, or the share of the loss that may be spent.
-    pub threshold: f64,
-    pub totals: FrontierPoint,
-}
-
-/// One policy as its threshold moves.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Curve {
-    /// The policy with the threshold that it has now.
-    pub policy: Policy,
-    pub points: Vec<CurvePoint>,
-}
-
-impl Curve {
-    /// What is adopted with that point; the policy's other numbers stay.
-    pub fn policy_at(&self, point: usize) -> Option<Policy> {
-        let threshold = self.points.get(point)?.threshold;
-        let policy = self.policy.clone();
-        Some(if policy.loss_budget.is_some() {
-            Policy { loss_budget: Some(threshold), ..policy }
-        } else {
-            Policy { max_error: threshold, ..policy }
-        })
-    }
-
-    fn new(policy: Policy, candidates: &Candidates, loss: f64, shown: Metric) -> Self {
-        let points = if policy.loss_budget.is_some() {
-            let hull = frontier_in(candidates, &policy, loss, shown);
-            // Without a loss there is nothing that a budget could be a share of.
-            let hull = hull.into_iter().filter(|_| loss > 0.0);
-            hull.map(|totals| CurvePoint { threshold: totals.loss_cost_hi / loss, totals }).collect()
-        } else {
-            let limits = limits_of(candidates, &policy, MAX_LIMITS);
-            let totals = sweep(candidates, &policy, loss, shown, &limits);
-            limits.into_iter().zip(totals).map(|(threshold, totals)| CurvePoint { threshold, totals }).collect()
-        };
-        Self { policy, points }
-    }
-
-    /// True where the curve of `policy` would have the same points.
-    fn serves(&self, policy: &Policy) -> bool {
-        let without = |policy: &Policy| {
-            if policy.loss_budget.is_some() {
-                Policy { loss_budget: Some(0.0), name: String::new(), ..policy.clone() }
-            } else {
-                Policy { max_error: 0.0, name: String::new(), ..policy.clone() }
-            }
-        };
-        without(&self.policy) == without(policy)
-    }
-}
 
 /// All curves of one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -114,7 +35,7 @@ impl FrontierView {
             Some(curve) => Curve { policy, points: curve.points.clone() },
             None => Curve::new(policy, &candidates, snapshot.loss(), shown),
         };
-        let curves = policies(&snapshot.document.policy).into_iter().map(curve);
+        let curves = policies_beside(&snapshot.document.policy).into_iter().map(curve);
         let curves: Vec<Curve> = curves.filter(|curve| !curve.points.is_empty()).collect();
         let now_at = curves.iter().position(|curve| curve.policy == snapshot.document.policy).unwrap_or(0);
         Self { revision: snapshot.revision, curves, now_at, made_of }
@@ -129,20 +50,6 @@ impl FrontierView {
     pub fn is_free(&self, axis: FrontierAxis) -> bool {
         self.curves.iter().flat_map(|curve| &curve.points).all(|point| axis.cost(&point.totals).is_none())
     }
-}
-
-/// One policy a built-in kind: the one in force for its own kind, the built-in for the others.
-fn policies(now: &Policy) -> Vec<Policy> {
-    let alike = |a: &Policy, b: &Policy| match (a.loss_budget, b.loss_budget) {
-        (None, None) => a.metric == b.metric,
-        (a, b) => a.is_some() && b.is_some(),
-    };
-    let builtin = Policy::BUILTIN.iter().filter_map(|name| Policy::builtin(name).ok());
-    let mut all: Vec<Policy> = builtin.map(|of| if alike(&of, now) { now.clone() } else { of }).collect();
-    if !all.contains(now) {
-        all.push(now.clone());
-    }
-    all
 }
 
 /// How much longer and shorter a chosen kernel may take than the totals count it, in the baseline's time.

@@ -28,7 +28,7 @@ pub use axis::{ErrorAxis, nudged_speedup, readable, speedup_at, speedup_place};
 pub use cell::{Cell, cell};
 pub use filter::{Facts, Filter, FilterError, TERMS, TermHelp};
 pub use folds::{Cells, Fold, fold, worst_of};
-pub use frontier::{Curve, CurvePoint, FrontierAxis, FrontierView, Now};
+pub use frontier::{FrontierView, Now};
 pub use grid::{Column, Grid, Mark};
 pub use groups::{GroupBy, Grouping, MAX_GROUPS};
 pub use lines::{Line, LineKind, Lines, Order, Sort, natural};
@@ -49,6 +49,8 @@ pub use site::{
 };
 pub use standings::{SiteRank, Standing, Standings};
 pub use verdicts::{SiteVerdict, Worst};
+
+pub use crate::dispatch::{Curve, CurvePoint, FrontierAxis};
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -10,9 +10,14 @@ import importlib
 import importlib.metadata
 import sys
 from dataclasses import dataclass
-from typing import Any, Callable, Optional
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 from ..protocol import Refused, one_line, reason_of
+
+Cast = Callable[[Any], Any]
+
+Parts = Tuple[Cast, Cast, Callable[[Any, Any], Any]]
+"""How a and b are cast, and the GEMM of what that gives."""
 
 TRANSPOSED = {"fprop": (False, False), "dgrad": (False, True), "wgrad": (True, True)}
 """Whether a and b must be turned to read [rows, reduced] and [cols, reduced], both reduced along their rows,
@@ -39,11 +44,11 @@ class Calls:
 class Environment:
     """PyTorch and the GPU, looked for once."""
 
-    def __init__(self, device=None):
-        self.torch = None
-        self.reason = None
-        self.capability = (0, 0)
-        self.device_name = None
+    def __init__(self, device: Any = None) -> None:
+        self.torch: Any = None
+        self.reason: Optional[str] = None
+        self.capability: Tuple[int, ...] = (0, 0)
+        self.device_name: Optional[str] = None
         try:
             self.torch = importlib.import_module("torch")
         except Exception as error:
@@ -61,11 +66,11 @@ class Environment:
             self.reason = f"PyTorch {self.torch.__version__} cannot use the GPU: {reason_of(error)}"
 
     @property
-    def torch_version(self):
+    def torch_version(self) -> Optional[str]:
         return None if self.torch is None else str(self.torch.__version__)
 
     @property
-    def cuda_version(self):
+    def cuda_version(self) -> Optional[str]:
         return None if self.torch is None else self.torch.version.cuda
 
 
@@ -73,19 +78,19 @@ class Adapter:
     """A library. Subclasses say `library`, `kernels` and how to run them."""
 
     library = ""
-    kernels: tuple = ()
+    kernels: Tuple[str, ...] = ()
 
-    def __init__(self, environment):
+    def __init__(self, environment: Environment) -> None:
         self.environment = environment
         self.torch = environment.torch
         self._checked = False
-        self._why_not = None
+        self._why_not: Optional[str] = None
 
-    def version(self):
+    def version(self) -> Optional[str]:
         """The library's version; None when it is not installed."""
         return None
 
-    def why_not(self, kernel):
+    def why_not(self, kernel: str) -> Optional[str]:
         """Why this kernel cannot run here at all; None when it can."""
         if self.environment.reason:
             return self.environment.reason
@@ -97,31 +102,31 @@ class Adapter:
                 self._why_not = reason_of(error)
         return self._why_not or self.lacks(kernel)
 
-    def load(self):
+    def load(self) -> None:
         """Imports the library and checks its version; raises Refused with the reason."""
 
-    def lacks(self, kernel):
+    def lacks(self, kernel: str) -> Optional[str]:
         """Why this GPU or this version has no such kernel, the library being there; None when it has."""
         return None
 
-    def refuses(self, kernel, gemm, m, k, n):
+    def refuses(self, kernel: str, gemm: str, m: int, k: int, n: int) -> Optional[str]:
         """Why a shape is refused; None to let the library say it itself."""
         return None
 
-    def run(self, kernel, gemm, a, b):
+    def run(self, kernel: str, gemm: str, a: Any, b: Any) -> Any:
         """One GEMM by the library's own casts, not compiled; the output in any type."""
         raise NotImplementedError
 
-    def calls(self, kernel, gemm, m, k, n):
+    def calls(self, kernel: str, gemm: str, m: int, k: int, n: int) -> Calls:
         """What timing times. May compile."""
         raise NotImplementedError
 
-    def compile(self, function):
+    def compile(self, function: Callable[..., Any]) -> Any:
         """As users run casts. dynamic=False: two shapes through one function must not make a general kernel."""
         return self.torch.compile(function, dynamic=False)
 
 
-def adapters(environment):
+def adapters(environment: Environment) -> List[Adapter]:
     """Every adapter, in the order in which LoKA lists libraries."""
     from . import deepgemm, fbgemm, pytorch, torchao, transformer_engine
 
@@ -129,14 +134,14 @@ def adapters(environment):
     return [module.ADAPTER(environment) for module in modules]
 
 
-def missing(name, package, error):
+def missing(name: str, package: str, error: BaseException) -> str:
     """The reason for a library that does not import."""
     if isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] == package.split(".")[0]:
         return f"{name} is not installed in {sys.executable}"
     return f"{name} does not load: {reason_of(error)}"
 
 
-def need(name, package):
+def need(name: str, package: str) -> Any:
     """Imports a module, or raises Refused."""
     try:
         return importlib.import_module(package)
@@ -144,7 +149,7 @@ def need(name, package):
         raise Refused(missing(name, package, error)) from None
 
 
-def distribution_version(*names):
+def distribution_version(*names: Any) -> Optional[str]:
     """The version of the first of these distributions that is installed."""
     for name in names:
         try:
@@ -154,7 +159,7 @@ def distribution_version(*names):
     return None
 
 
-def at_least(version, wanted):
+def at_least(version: Optional[str], wanted: Sequence[int]) -> bool:
     """True when `version` ("2.11.0+cu130") is `wanted` (2, 11) or later. A version that says nothing is not."""
     found = []
     for part in str(version or "").split("+")[0].split("."):
@@ -169,7 +174,7 @@ def at_least(version, wanted):
     return tuple(found) >= tuple(wanted) if found else False
 
 
-def not_multiple(gemm, m, k, n, multiple):
+def not_multiple(gemm: str, m: int, k: int, n: int, multiple: int) -> Optional[str]:
     """The reason when the reduced size or the output's columns are no multiple; the same words as LoKA's own."""
     sizes = {"m": m, "k": k, "n": n}
     for name in REDUCED_AND_COLS[gemm]:
@@ -179,6 +184,6 @@ def not_multiple(gemm, m, k, n, multiple):
 
 
 __all__ = [
-    "TRANSPOSED", "Adapter", "Calls", "Environment", "Refused", "adapters", "at_least", "distribution_version",
-    "missing", "need", "not_multiple", "one_line",
+    "TRANSPOSED", "Adapter", "Calls", "Cast", "Environment", "Refused", "adapters", "at_least", "distribution_version",
+    "Parts", "missing", "need", "not_multiple", "one_line",
 ]

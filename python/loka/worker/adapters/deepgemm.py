@@ -5,21 +5,25 @@ sides, is its 1D1D kernel, which adds to an FP32 output.
 """
 
 import inspect
+from typing import Any, Callable, Optional
 
 from ..protocol import Refused
-from . import TRANSPOSED, Adapter, Calls, distribution_version, need, not_multiple
+from . import TRANSPOSED, Adapter, Calls, Parts, distribution_version, need, not_multiple
 
 BLOCK = 128
+
+Turned = Callable[[Any, bool], Any]
+"""Of an operand, and whether it is turned first."""
 
 
 class DeepGemm(Adapter):
     library = "deepgemm"
     kernels = ("deepgemm/blockwise",)
 
-    def version(self):
+    def version(self) -> Optional[str]:
         return distribution_version("deep_gemm", "deep-gemm")
 
-    def load(self):
+    def load(self) -> None:
         self.library_module = need("DeepGEMM", "deep_gemm")
         version = self.version() or "of unknown version"
         if not hasattr(self.library_module, "fp8_gemm_nt"):
@@ -32,20 +36,20 @@ class DeepGemm(Adapter):
         self.per_token, self.per_block = utils.per_token_cast_to_fp8, utils.per_block_cast_to_fp8
         self.align_scales = getattr(self.library_module, "get_mn_major_tma_aligned_tensor", None)
 
-    def lacks(self, kernel):
+    def lacks(self, kernel: str) -> Optional[str]:
         if self.environment.capability[0] != 9:
             # On Blackwell its scales are powers of two: another recipe.
             return "FP32 scales need compute capability 9.0, this GPU has {}.{}".format(*self.environment.capability)
         return None
 
-    def refuses(self, kernel, gemm, m, k, n):
+    def refuses(self, kernel: str, gemm: str, m: int, k: int, n: int) -> Optional[str]:
         return not_multiple(gemm, m, k, n, BLOCK)
 
-    def run(self, kernel, gemm, a, b):
+    def run(self, kernel: str, gemm: str, a: Any, b: Any) -> Any:
         cast_a, cast_b, multiply = self._parts(gemm)
         return multiply(cast_a(a), cast_b(b))
 
-    def calls(self, kernel, gemm, m, k, n):
+    def calls(self, kernel: str, gemm: str, m: int, k: int, n: int) -> Calls:
         cast_a, cast_b, multiply = self._parts(gemm)
         fast_a, fast_b = self.compile(cast_a), self.compile(cast_b)
         return Calls(
@@ -57,27 +61,27 @@ class DeepGemm(Adapter):
             note="deep_gemm.utils casts, compiled",
         )
 
-    def _parts(self, gemm):
+    def _parts(self, gemm: str) -> Parts:
         turn_a, turn_b = TRANSPOSED[gemm]
-        turned = lambda x, turn: x.t().contiguous() if turn else x
-        token = lambda x, turn: self.per_token(turned(x, turn), use_ue8m0=False)
+        turned: Turned = lambda x, turn: x.t().contiguous() if turn else x
+        token: Turned = lambda x, turn: self.per_token(turned(x, turn), use_ue8m0=False)
         if gemm == "wgrad":
             return (lambda x: token(x, turn_a)), (lambda x: token(x, turn_b)), self._multiply_1d
-        block = lambda x, turn: self.per_block(turned(x, turn), use_ue8m0=False)
+        block: Turned = lambda x, turn: self.per_block(turned(x, turn), use_ue8m0=False)
         return (lambda x: token(x, turn_a)), (lambda x: block(x, turn_b)), self._multiply
 
-    def _aligned(self, operand):
+    def _aligned(self, operand: Any) -> Any:
         """Scales as the kernel reads them; otherwise every call of the GEMM turns them first."""
         bits, scales = operand
         return operand if self.align_scales is None else (bits, self.align_scales(scales))
 
-    def _multiply(self, a, b):
+    def _multiply(self, a: Any, b: Any) -> Any:
         torch = self.torch
         out = torch.empty(a[0].shape[0], b[0].shape[0], dtype=torch.bfloat16, device=a[0].device)
         self.library_module.fp8_gemm_nt(a, b, out, disable_ue8m0_cast=True)
         return out
 
-    def _multiply_1d(self, a, b):
+    def _multiply_1d(self, a: Any, b: Any) -> Any:
         torch = self.torch
         out = torch.zeros(a[0].shape[0], b[0].shape[0], dtype=torch.float32, device=a[0].device)
         self.library_module.fp8_gemm_nt(a, b, out, c=out, recipe=(1, 1, BLOCK), disable_ue8m0_cast=True)

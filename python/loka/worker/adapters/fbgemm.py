@@ -5,18 +5,20 @@ use_fast_accum=True), XQ [M,K] and WQ [N,K] in E4M3; quantize_fp8_row(a) gives (
 being what the values are multiplied with to read them back.
 """
 
+from typing import Any, Callable, Optional, Tuple
+
 from ..protocol import Refused
-from . import TRANSPOSED, Adapter, Calls, distribution_version, need, not_multiple
+from . import TRANSPOSED, Adapter, Calls, Cast, distribution_version, need, not_multiple
 
 
 class Fbgemm(Adapter):
     library = "fbgemm"
     kernels = ("fbgemm/rowwise",)
 
-    def version(self):
+    def version(self) -> Optional[str]:
         return distribution_version("fbgemm-gpu-genai", "fbgemm-gpu", "fbgemm-gpu-nightly")
 
-    def load(self):
+    def load(self) -> None:
         need("FBGEMM", "fbgemm_gpu")
         need("FBGEMM GenAI", "fbgemm_gpu.experimental.gen_ai")
         casts = need("FBGEMM's Triton casts", "fbgemm_gpu.experimental.gemm.triton_gemm.fp8_gemm")
@@ -27,20 +29,20 @@ class Fbgemm(Adapter):
             raise Refused(f"FBGEMM {version} has no quantize_fp8_row")
         self.quantize = casts.quantize_fp8_row
 
-    def lacks(self, kernel):
+    def lacks(self, kernel: str) -> Optional[str]:
         if self.environment.capability < (9, 0):
             found = "{}.{}".format(*self.environment.capability)
             return f"f8f8bf16_rowwise needs compute capability 9.0, this GPU has {found}"
         return None
 
-    def refuses(self, kernel, gemm, m, k, n):
+    def refuses(self, kernel: str, gemm: str, m: int, k: int, n: int) -> Optional[str]:
         return not_multiple(gemm, m, k, n, 16)
 
-    def run(self, kernel, gemm, a, b):
+    def run(self, kernel: str, gemm: str, a: Any, b: Any) -> Any:
         cast_a, cast_b = self._casts(gemm)
         return self._multiply(cast_a(a), cast_b(b))
 
-    def calls(self, kernel, gemm, m, k, n):
+    def calls(self, kernel: str, gemm: str, m: int, k: int, n: int) -> Calls:
         cast_a, cast_b = self._casts(gemm)
         return Calls(
             full=lambda a, b: self._multiply(cast_a(a), cast_b(b)),
@@ -51,12 +53,12 @@ class Fbgemm(Adapter):
             note="quantize_fp8_row (Triton) and f8f8bf16_rowwise",
         )
 
-    def _casts(self, gemm):
+    def _casts(self, gemm: str) -> Tuple[Cast, Cast]:
         turn_a, turn_b = TRANSPOSED[gemm]
-        cast = lambda x, turn: self.quantize(x.t().contiguous() if turn else x)
+        cast: Callable[[Any, bool], Any] = lambda x, turn: self.quantize(x.t().contiguous() if turn else x)
         return (lambda x: cast(x, turn_a)), (lambda x: cast(x, turn_b))
 
-    def _multiply(self, a, b):
+    def _multiply(self, a: Any, b: Any) -> Any:
         return self.torch.ops.fbgemm.f8f8bf16_rowwise(a[0], b[0], a[1], b[1])
 
 

@@ -3,7 +3,12 @@
 The casts are the usual few lines that users compile; the GEMMs are cuBLASLt's or CUTLASS's, as PyTorch picks.
 """
 
-from . import TRANSPOSED, Adapter, Calls, at_least, not_multiple
+from typing import Any, Optional, Tuple
+
+from . import TRANSPOSED, Adapter, Calls, Parts, at_least, not_multiple
+
+Scaled = Tuple[Any, Any]
+"""FP8 and its scales."""
 
 SCALE_FLOOR = 1e-12
 BLOCK = 128
@@ -13,10 +18,10 @@ class PyTorch(Adapter):
     library = "pytorch"
     kernels = ("pytorch/bf16", "pytorch/fp8-tensorwise+fast", "pytorch/fp8-rowwise+fast", "pytorch/fp8-blockwise")
 
-    def version(self):
+    def version(self) -> Optional[str]:
         return self.environment.torch_version
 
-    def lacks(self, kernel):
+    def lacks(self, kernel: str) -> Optional[str]:
         if kernel == "pytorch/bf16":
             return None
         torch, capability = self.torch, self.environment.capability
@@ -34,16 +39,16 @@ class PyTorch(Adapter):
                 return f"PyTorch's blockwise scales need compute capability 9.0, this GPU has {found}"
         return None
 
-    def refuses(self, kernel, gemm, m, k, n):
+    def refuses(self, kernel: str, gemm: str, m: int, k: int, n: int) -> Optional[str]:
         if kernel == "pytorch/bf16":
             return None
         return not_multiple(gemm, m, k, n, BLOCK if kernel == "pytorch/fp8-blockwise" else 16)
 
-    def run(self, kernel, gemm, a, b):
+    def run(self, kernel: str, gemm: str, a: Any, b: Any) -> Any:
         cast_a, cast_b, multiply = self._parts(kernel, gemm)
         return multiply(cast_a(a), cast_b(b))
 
-    def calls(self, kernel, gemm, m, k, n):
+    def calls(self, kernel: str, gemm: str, m: int, k: int, n: int) -> Calls:
         cast_a, cast_b, multiply = self._parts(kernel, gemm)
         if kernel == "pytorch/bf16":
             # No cast: the three figures are one measurement.
@@ -58,7 +63,7 @@ class PyTorch(Adapter):
             note="scaled_mm, casts compiled",
         )
 
-    def _parts(self, kernel, gemm):
+    def _parts(self, kernel: str, gemm: str) -> Parts:
         """(cast of a, cast of b, GEMM of what they give)."""
         torch = self.torch
         turn_a, turn_b = TRANSPOSED[gemm]
@@ -77,7 +82,7 @@ class PyTorch(Adapter):
             return cast_a, (lambda x: blocks_1x128(torch, x, turn_b)), self._blockwise_1d
         return cast_a, (lambda x: blocks_128x128(torch, x, turn_b)), self._blockwise_2d
 
-    def _bf16(self, gemm):
+    def _bf16(self, gemm: str) -> Parts:
         torch = self.torch
         cast = lambda x: x.to(torch.bfloat16)
         multiply = {
@@ -87,13 +92,13 @@ class PyTorch(Adapter):
         }[gemm]
         return cast, cast, multiply
 
-    def _scaled(self, a, b):
+    def _scaled(self, a: Any, b: Any) -> Any:
         (a, scale_a), (b, scale_b) = a, b
         return self.torch._scaled_mm(
             a, b.t(), scale_a, scale_b.t(), out_dtype=self.torch.bfloat16, use_fast_accum=True
         )
 
-    def _blockwise_2d(self, a, b):
+    def _blockwise_2d(self, a: Any, b: Any) -> Any:
         functional = self.torch.nn.functional
         kind = functional.ScalingType
         (a, scale_a), (b, scale_b) = a, b
@@ -101,7 +106,7 @@ class PyTorch(Adapter):
             a, b.t(), scale_a, kind.BlockWise1x128, scale_b.t(), kind.BlockWise128x128, output_dtype=self.torch.bfloat16
         )
 
-    def _blockwise_1d(self, a, b):
+    def _blockwise_1d(self, a: Any, b: Any) -> Any:
         functional = self.torch.nn.functional
         kind = functional.ScalingType
         (a, scale_a), (b, scale_b) = a, b
@@ -111,12 +116,12 @@ class PyTorch(Adapter):
         )
 
 
-def _to_fp8(x, scale, fp8, largest):
+def _to_fp8(x: Any, scale: Any, fp8: Any, largest: float) -> Any:
     # Clamped before the conversion: eager PyTorch up to 2.11 does not saturate.
     return (x.float() / scale).clamp(-largest, largest).to(fp8)
 
 
-def tensorwise(torch, x, fp8, turn):
+def tensorwise(torch: Any, x: Any, fp8: Any, turn: bool) -> Scaled:
     """(FP8, one scale)."""
     largest = torch.finfo(fp8).max
     scale = (x.abs().amax().float() / largest).clamp(min=SCALE_FLOOR)
@@ -124,7 +129,7 @@ def tensorwise(torch, x, fp8, turn):
     return (cast.t().contiguous() if turn else cast), scale
 
 
-def rowwise(torch, x, turn):
+def rowwise(torch: Any, x: Any, turn: bool) -> Scaled:
     """(E4M3, one scale a row [rows, 1])."""
     x = x.t() if turn else x
     largest = torch.finfo(torch.float8_e4m3fn).max
@@ -132,7 +137,7 @@ def rowwise(torch, x, turn):
     return _to_fp8(x, scale, torch.float8_e4m3fn, largest).contiguous(), scale
 
 
-def blocks_1x128(torch, x, turn):
+def blocks_1x128(torch: Any, x: Any, turn: bool) -> Scaled:
     """(E4M3, scales [rows, reduced / 128], adjacent along the rows as cuBLASLt wants them)."""
     x = x.t() if turn else x
     rows, reduced = x.shape
@@ -143,7 +148,7 @@ def blocks_1x128(torch, x, turn):
     return cast, scale.squeeze(2).t().contiguous().t()
 
 
-def blocks_128x128(torch, x, turn):
+def blocks_128x128(torch: Any, x: Any, turn: bool) -> Scaled:
     """(E4M3, scales [rows / 128, reduced / 128], padded along the reduced side to a multiple of 4)."""
     x = x.t() if turn else x
     rows, reduced = x.shape

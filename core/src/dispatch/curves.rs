@@ -1,0 +1,99 @@
+//! Takes candidates and a policy, gives the curve that it is one point of: what each threshold of it buys, and costs.
+
+use crate::model::Metric;
+
+use super::{Candidates, FrontierPoint, Policy, frontier_in, limits_of, sweep};
+
+/// Thresholds of a curve whose policy bounds every GEMM's error.
+const MAX_LIMITS: usize = 24;
+
+/// What a frontier costs, on the axis that goes up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FrontierAxis {
+    /// The summed loss cost's upper end, which is what a budget bounds.
+    #[default]
+    LossCost,
+    /// The largest error of any GEMM in low precision, in the metric of the policy in force.
+    WorstError,
+}
+
+impl FrontierAxis {
+    /// `None`: nothing is lost, or nobody knows.
+    pub fn cost(self, point: &FrontierPoint) -> Option<f64> {
+        let cost = match self {
+            Self::LossCost => Some(point.loss_cost_hi),
+            Self::WorstError => point.worst_error,
+        };
+        cost.filter(|cost| cost.is_finite() && *cost > 0.0)
+    }
+}
+
+/// One threshold and what it gives.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CurvePoint {
+    /// The largest error, or the share of the loss that may be spent.
+    pub threshold: f64,
+    pub totals: FrontierPoint,
+}
+
+/// One policy as its threshold moves.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Curve {
+    /// The policy with the threshold that it has now.
+    pub policy: Policy,
+    pub points: Vec<CurvePoint>,
+}
+
+impl Curve {
+    /// What is adopted with that point; the policy's other numbers stay.
+    pub fn policy_at(&self, point: usize) -> Option<Policy> {
+        let threshold = self.points.get(point)?.threshold;
+        let policy = self.policy.clone();
+        Some(if policy.loss_budget.is_some() {
+            Policy { loss_budget: Some(threshold), ..policy }
+        } else {
+            Policy { max_error: threshold, ..policy }
+        })
+    }
+
+    /// `shown`: the metric of the worst error. No points where no latency is known.
+    pub fn new(policy: Policy, candidates: &Candidates, loss: f64, shown: Metric) -> Self {
+        let points = if policy.loss_budget.is_some() {
+            let hull = frontier_in(candidates, &policy, loss, shown);
+            // Without a loss there is nothing that a budget could be a share of.
+            let hull = hull.into_iter().filter(|_| loss > 0.0);
+            hull.map(|totals| CurvePoint { threshold: totals.loss_cost_hi / loss, totals }).collect()
+        } else {
+            let limits = limits_of(candidates, &policy, MAX_LIMITS);
+            let totals = sweep(candidates, &policy, loss, shown, &limits);
+            limits.into_iter().zip(totals).map(|(threshold, totals)| CurvePoint { threshold, totals }).collect()
+        };
+        Self { policy, points }
+    }
+
+    /// True where the curve of `policy` would have the same points.
+    pub fn serves(&self, policy: &Policy) -> bool {
+        let without = |policy: &Policy| {
+            if policy.loss_budget.is_some() {
+                Policy { loss_budget: Some(0.0), name: String::new(), ..policy.clone() }
+            } else {
+                Policy { max_error: 0.0, name: String::new(), ..policy.clone() }
+            }
+        };
+        without(&self.policy) == without(policy)
+    }
+}
+
+/// One policy a built-in kind: the one in force for its own kind, the built-in for the others.
+pub fn policies_beside(now: &Policy) -> Vec<Policy> {
+    let alike = |a: &Policy, b: &Policy| match (a.loss_budget, b.loss_budget) {
+        (None, None) => a.metric == b.metric,
+        (a, b) => a.is_some() && b.is_some(),
+    };
+    let builtin = Policy::BUILTIN.iter().filter_map(|name| Policy::builtin(name).ok());
+    let mut all: Vec<Policy> = builtin.map(|of| if alike(&of, now) { now.clone() } else { of }).collect();
+    if !all.contains(now) {
+        all.push(now.clone());
+    }
+    all
+}

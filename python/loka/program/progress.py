@@ -1,0 +1,63 @@
+"""Takes how far a probe is, shows it on one line that rewrites itself, on terminals and in notebooks."""
+
+import sys
+from typing import Callable, Optional, Union
+
+from .child import OnProgress
+
+Progress = Union[None, bool, Callable[[float], None]]
+"""None: shown where somebody sees it. A function is told the share that is done, 0 to 1."""
+
+
+class _Line:
+    """The line, and how long it was last."""
+
+    def __init__(self) -> None:
+        self.length = 0
+
+    def show(self, done: float, seconds: float) -> None:
+        left = f" · {seconds * (1 - done) / done:.0f} s left" if done > 0.02 else ""
+        self._write(f"probing {100 * done:.0f} %{left}")
+
+    def clear(self) -> None:
+        if self.length:
+            self._write("")
+            sys.stderr.write("\r")
+
+    def _write(self, text: str) -> None:
+        sys.stderr.write("\r" + text.ljust(self.length))
+        sys.stderr.flush()
+        self.length = len(text)
+
+
+class Shown:
+    """Told of progress while a probe runs: `with Shown(progress) as on_progress`."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._line: Optional[_Line] = None
+        self._told: Optional[Callable[[float], None]] = None
+        if callable(progress):
+            self._told = progress
+        elif progress or (progress is None and is_seen()):
+            self._line = _Line()
+
+    def __enter__(self) -> OnProgress:
+        return self._take
+
+    def __exit__(self, *_: object) -> None:
+        if self._line is not None:
+            self._line.clear()
+
+    def _take(self, done: float, seconds: float) -> None:
+        if self._told is not None:
+            self._told(done)
+        elif self._line is not None:
+            self._line.show(done, seconds)
+
+
+def is_seen() -> bool:
+    """A terminal, or a notebook: that is no terminal, but rewrites a line all the same."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
+
+
+__all__ = ["Progress", "Shown", "is_seen"]

@@ -1,0 +1,129 @@
+"""Takes the trace that a recorder wrote; gives what is in it, what is not, and the next command: `recorder.report()`."""
+
+import json
+import pathlib
+import shlex
+from dataclasses import dataclass
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from loka.tables import html_table
+
+MOST_UNSEEN = 10
+"""Places without a site that are listed; the rest are counted."""
+
+HEAD = ("site", "m", "k", "n", "what follows")
+
+
+@dataclass(frozen=True, repr=False)
+class RecordReport:
+    """What one rank recorded. `print` it; a notebook shows it as a table.
+
+    `sites`: of the trace's manifest; `skipped`: linears of the model that are not among them; `coverage`: of the
+    manifest, the share of a forward's matrix products that sites are, None where it was not counted; `warnings`: the
+    recorder's."""
+
+    path: pathlib.Path
+    written: bool
+    model: str
+    steps: int
+    sites: Tuple[Mapping[str, Any], ...]
+    skipped: Tuple[str, ...]
+    coverage: Optional[Mapping[str, Any]]
+    warnings: Tuple[str, ...]
+
+    @property
+    def share(self) -> Optional[float]:
+        """Of a forward's matrix products in FLOPs, what the sites are: 0 to 1."""
+        if not self.coverage or not self.coverage.get("flops"):
+            return None
+        return float(self.coverage["sites"] / self.coverage["flops"])
+
+    @property
+    def next_command(self) -> str:
+        """What to type next."""
+        results = f"{pathlib.PurePath(self.model).name}.results.parquet"
+        return f"loka probe {shlex.quote(str(self.path.parent))} --out {shlex.quote(results)}"
+
+    def __str__(self) -> str:
+        rows = [HEAD, *self._rows()]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
+        table = [
+            "  ".join(
+                cell.rjust(width) if column in (1, 2, 3) else cell.ljust(width)
+                for column, (cell, width) in enumerate(zip(row, widths))
+            ).rstrip()
+            for row in rows
+        ]
+        return "\n".join([self._title(), *(table if self.sites else ()), *self._said()])
+
+    def __repr__(self) -> str:
+        return f"RecordReport({self._title()}; print it for the table)"
+
+    def _repr_html_(self) -> str:
+        return html_table(self._title(), HEAD, self._rows(), self._said(), numbers=(1, 2, 3))
+
+    def _title(self) -> str:
+        if not self.written:
+            return f"{self.model}: no trace was written yet: {self.path}"
+        share = "" if self.share is None else f", {100 * self.share:.3g} % of the forward's matrix products"
+        sites = "1 site" if len(self.sites) == 1 else f"{len(self.sites)} sites"
+        return f"{self.model}: {sites} at step {self.steps}{share}: {self.path}"
+
+    def _rows(self) -> List[Tuple[str, ...]]:
+        return [
+            (str(site["id"]), *(str(site[size]) for size in ("m", "k", "n")), _tail(site)) for site in self.sites
+        ]
+
+    def _said(self) -> List[str]:
+        said = [f"not recorded: {name}" for name in self.skipped]
+        unseen = list((self.coverage or {}).get("unseen", ()))
+        said += [_unseen(place, self.coverage or {}) for place in unseen[:MOST_UNSEEN]]
+        if len(unseen) > MOST_UNSEEN:
+            said.append(f"no site: {len(unseen) - MOST_UNSEEN} more places")
+        said += [f"warning: {text}" for text in self.warnings]
+        return [*said, f"next: {self.next_command}"] if self.sites else said
+
+
+def _tail(site: Mapping[str, Any]) -> str:
+    parts = ["bias"] if site.get("bias") else []
+    parts += [str(entry["op"]) for entry in site.get("tail", ())]
+    return " · ".join([*parts, *(["head"] if site.get("head") else [])])
+
+
+def _unseen(place: Mapping[str, Any], coverage: Mapping[str, Any]) -> str:
+    share = 100 * place.get("flops", 0) / max(coverage.get("flops", 0), 1)
+    what = " ".join(str(place[key]) for key in ("op", "name") if place.get(key))
+    where = f" at {place['where']}" if place.get("where") else ""
+    return f"no site: {what}{where}, {share:.3g} %: {place.get('reason', 'not recorded')}"
+
+
+def report_of(path: pathlib.Path, model: str, known: Sequence[str], warnings: Sequence[str]) -> RecordReport:
+    """`path`: of the trace; `known`: every linear that there is to record."""
+    manifest = _manifest(path)
+    sites: List[Dict[str, Any]] = manifest.get("sites", [])
+    recorded = {site["id"] for site in sites}
+    return RecordReport(
+        path=path,
+        written=bool(manifest),
+        model=manifest.get("model", {}).get("name", model),
+        steps=manifest.get("run", {}).get("step", 0),
+        sites=tuple(sites),
+        skipped=tuple(name for name in known if name not in recorded) if manifest else (),
+        coverage=manifest.get("coverage"),
+        warnings=tuple(warnings),
+    )
+
+
+def _manifest(path: pathlib.Path) -> Dict[str, Any]:
+    """The trace's, of its header alone; nothing where there is no file."""
+    try:
+        with open(path, "rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(size))
+    except FileNotFoundError:
+        return {}
+    manifest: Dict[str, Any] = json.loads(header["__metadata__"]["loka.trace"])
+    return manifest
+
+
+__all__ = ["RecordReport", "report_of"]
