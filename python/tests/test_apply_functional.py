@@ -139,7 +139,7 @@ class Matching(Functional):
         with self.assertRaises(PlanError) as refused:
             loka.apply(model, self.plan(), functional=given(model))
         # Those of 'mix' among them.
-        of_modules = sum(kernel.startswith("cublaslt/fp8") for site in loka.load_plan(self.plan()).sites
+        of_modules = sum(kernel.startswith("cublaslt/fp8") for site in self.plan().sites
                          for kernel in site.kernels if site.site != "mix")
         self.assertTrue(str(refused.exception).startswith(f"{of_modules + 3} GEMMs of the plan need a CUDA GPU: "))
         found = loka.apply(model, self.plan(), functional=given(model), unavailable="bf16")
