@@ -7,7 +7,7 @@ Kernel ids -> `catalogue` (their numerics) -> `available` (can it run here) -> `
 `gemms`, or `emulate` on any device.
 """
 
-from .available import NEEDS_GPU, why_not
+from .available import why_not
 from .blocks import KERNEL as BLOCK
 from .blocks import UNFUSED, in_codes
 from .catalogue import KERNELS, Cast, Numerics, numerics
@@ -17,6 +17,6 @@ from .linear import Kernels, Options, linear
 from .watch import Switch, Watch
 
 __all__ = [
-    "BLOCK", "Cast", "History", "KERNELS", "Kernels", "NEEDS_GPU", "Numerics", "Options", "Scale", "Scales", "Switch", "UNFUSED", "Watch",
+    "BLOCK", "Cast", "History", "KERNELS", "Kernels", "Numerics", "Options", "Scale", "Scales", "Switch", "UNFUSED", "Watch",
     "block", "in_codes", "linear", "numerics", "static_linear", "why_not",
 ]

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from .. import kernels as routing
+from ..kernels.available import NEEDS_GPU
 from ..mods.norm import BlockNorm
 from ..names import GEMMS, linears, unwrapped
 from . import blocks, canary
@@ -193,7 +194,7 @@ def _decided(found: Match, plan: Plan, emulate: bool, unavailable: str) -> Dict[
         reasons = _reasons(site, module, emulate)
         for gemm, reason in reasons.items():
             num_refused += 1
-            if routing.NEEDS_GPU in reason:
+            if NEEDS_GPU in reason:
                 without_gpu += 1
             else:
                 refused.append(f"'{one_line(site.site)}' {gemm}: {reason}")
