@@ -178,11 +178,19 @@ class Kernels(Applying):
     def test_kernels_that_cannot_run_here_are_all_listed(self):
         # FP8 needs a GPU; without one every FP8 GEMM of the plan is refused, high precision is not.
         lines = self.refused(Ranker(), emulate=False)
-        cause = '7 GEMMs of the plan cannot run here (unavailable="bf16" runs them in BF16): FILE'
-        self.assertEqual((lines[0], len(lines)), (cause, 8))
-        self.assertTrue(lines[1].startswith("'bottom.0' fprop: cublaslt/fp8-rowwise "), lines[1])
-        self.assertTrue(lines[6].startswith("'bottom.3' wgrad: cublaslt/fp8-blockwise "), lines[6])
+        how = 'emulate=True runs their numerics slowly, unavailable="bf16" runs them in BF16'
+        here = "move the model there first" if torch.cuda.is_available() else "there is none here"
+        self.assertEqual(lines, [f"7 GEMMs of the plan need a CUDA GPU: {here} ({how}): FILE"])
         self.assertEqual(self.refused(Ranker(), emulate=False, strict=False), lines)
+
+        def edit(plan):
+            plan["sites"][0]["wgrad"]["kernel"] = "acme/fp4"
+
+        lines = self.refused(Ranker(), self.forged(edit), emulate=False)
+        cause = '7 GEMMs of the plan cannot run here (unavailable="bf16" runs them in BF16): FILE'
+        self.assertEqual((lines[0], len(lines)), (cause, 3))
+        self.assertTrue(lines[1].startswith("'bottom.0' wgrad: unknown kernel 'acme/fp4'"), lines[1])
+        self.assertEqual(lines[2], f"6 more need a CUDA GPU: {here}, or emulate=True runs their numerics slowly")
 
     def test_an_unknown_kernel_and_a_shape_that_a_kernel_refuses(self):
         def edit(plan):
@@ -227,10 +235,15 @@ class Twice(Applying):
         model = Ranker()
         digest = loka.apply(model, PLAN, emulate=True).digest
         other = self.forged(lambda plan: plan.update(name="other"))
-        for options in ({"plan": other, "emulate": True}, {"plan": PLAN, "emulate": False}):
+        differs = {
+            "": {"plan": other, "emulate": True},
+            " with emulate=True, not False": {"plan": PLAN, "emulate": False},
+            " with unavailable='error', not 'bf16'": {"plan": PLAN, "emulate": True, "unavailable": "bf16"},
+        }
+        for how, options in differs.items():
             with self.assertRaises(PlanError) as refused:
                 loka.apply(model, **options)
-            expected = f"plan 'ranker' {digest[:19]} is applied to this model: loka.unapply(model) first"
+            expected = f"plan 'ranker' {digest[:19]} is applied to this model{how}: loka.unapply(model) first"
             self.assertEqual(str(refused.exception), expected)
         loka.unapply(model)
         self.assertEqual(loka.apply(model, other, emulate=True).plan, "other")

@@ -138,7 +138,10 @@ class Matching(Functional):
         model = Mixed()
         with self.assertRaises(PlanError) as refused:
             loka.apply(model, self.plan(), functional=given(model))
-        self.assertIn("'mix' fprop: cublaslt/fp8-rowwise ", str(refused.exception))
+        # Those of 'mix' among them.
+        of_modules = sum(kernel.startswith("cublaslt/fp8") for site in self.plan().sites
+                         for kernel in site.kernels if site.site != "mix")
+        self.assertTrue(str(refused.exception).startswith(f"{of_modules + 3} GEMMs of the plan need a CUDA GPU: "))
         found = loka.apply(model, self.plan(), functional=given(model), unavailable="bf16")
         self.assertEqual((found.rows[-1].kernels, routed), (None, {}))
 
@@ -162,8 +165,10 @@ class Matching(Functional):
         modded = self.plan(mods={"mix": ["no_bias"], "head": ["no_bias"]})
         lines = self.refused(model, given(model), modded)
         self.assertEqual(lines[1:], ["'mix' still has a bias (no_bias)"])
+        with self.assertRaisesRegex(PlanError, "1 linears lack mods of the plan"):
+            loka.apply(model, modded, emulate=True, mods="apply", functional=given(model))
         with self.assertWarns(UserWarning):
-            found = loka.apply(model, modded, emulate=True, mods="apply", functional=given(model))
+            found = loka.apply(model, modded, emulate=True, mods="apply", functional=given(model), strict=False)
         self.assertEqual(found.problems, ("'mix' still has a bias (no_bias)",))
         self.assertIsNotNone(model.head.bias)
         loka.unapply(model)

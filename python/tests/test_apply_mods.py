@@ -43,12 +43,25 @@ class Mods(unittest.TestCase):
         # Now the model has them: checking passes.
         self.assertEqual(loka.apply(model, MODDED, emulate=True), found)
 
+    def test_what_mods_cannot_reach_is_refused_and_nothing_is_changed(self):
+        model = Ranker()
+        del model.bottom[2]
+        model.bottom.insert(2, Functional())
+        before, parts = dict(model.named_parameters()), list(model.modules())
+        with self.assertRaises(PlanError) as refused:
+            loka.apply(model, MODDED, mods="apply", emulate=True)
+        cause = '1 linears lack mods of the plan that mods="apply" cannot give them (strict=False goes on)'
+        self.assertEqual(str(refused.exception), f"{cause}: {MODDED}\n  'bottom.0' still has a swish (hard_swish)")
+        self.assertEqual(list(model.modules()), parts)
+        self.assertTrue(all(now is before[name] for name, now in model.named_parameters()))
+        self.assertEqual(len(before), len(list(model.named_parameters())))
+
     def test_what_mods_cannot_reach_is_said(self):
         model = Ranker()
         del model.bottom[2]
         model.bottom.insert(2, Functional())
         with self.assertWarns(UserWarning) as warned:
-            found = loka.apply(model, MODDED, mods="apply", emulate=True)
+            found = loka.apply(model, MODDED, mods="apply", emulate=True, strict=False)
         self.assertEqual(found.problems, ("'bottom.0' still has a swish (hard_swish)",))
         self.assertIn(found.problems[0], str(warned.warning))
 

@@ -132,6 +132,15 @@ class Surgery(unittest.TestCase):
         reason = "nn.MultiheadAttention uses it in a function of its own"
         self.assertEqual(why_not(changes, "no_bias", "attention.out_proj"), reason)
 
+    def test_a_frozen_base_keeps_its_bias(self):
+        model = Model()
+        model.mlp[0].requires_grad_(False)
+        model.mlp[3].weight.requires_grad_(False)
+        changes = mods.apply(model, ["no_bias"])
+        for base in ("mlp.0", "mlp.3"):
+            self.assertEqual(why_not(changes, "no_bias", base), "it is frozen: nothing would learn to do without its bias")
+        self.assertEqual([model.mlp[at].bias is None for at in (0, 3, 6)], [False, False, True])
+
     def test_a_compiled_model_is_changed_inside(self):
         model = Model()
         mods.apply(torch.compile(model), ALL)

@@ -15,6 +15,10 @@ come; the n rows that wgrad stores may be any number, but for blockwise scales: 
 matmul gave NaN on an H200, and with n = 1 none was found."""
 
 
+NEEDS_GPU = "needs a CUDA GPU"
+"""In every reason that a GPU would take away."""
+
+
 def why_not(kernel: str, gemm: str, k: int, n: int, device: torch.device, emulate: bool) -> Optional[str]:
     """Why `kernel` cannot run `gemm` of a linear with k inputs and n outputs on `device`; None when it can.
     `emulate` asks for its numerics only, which need neither GPU nor library, but sizes that the kernel itself takes."""
@@ -45,7 +49,7 @@ def _lacks(kernel: str, gemm: str, device: torch.device) -> Optional[str]:
     if device.type != "cuda":
         what = "TF32" if how == "tf32" else "FP8"
         remedy = "move the model there first, or" if torch.cuda.is_available() else "there is none here;"
-        return f"{kernel} needs a CUDA GPU with {what}: {remedy} emulate=True runs its numerics slowly"
+        return f"{kernel} {NEEDS_GPU} with {what}: {remedy} emulate=True runs its numerics slowly"
     if how == "library":
         from . import libraries
 
@@ -84,4 +88,4 @@ def _no_triton() -> bool:
     return casts.triton_casts is None
 
 
-__all__ = ["why_not"]
+__all__ = ["NEEDS_GPU", "why_not"]

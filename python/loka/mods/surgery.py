@@ -34,7 +34,8 @@ def apply(
     `mods` are names of `MODS` for the whole model, or a plan's mapping {site: [mods]}.
 
     - no_bias: linears lose their bias, but for final prediction layers (`loka.graph` finds them), also where a
-      mapping names one: a plan names no_bias for every site, and was measured with the heads' biases there.
+      mapping names one: a plan names no_bias for every site, and was measured with the heads' biases there. So does a
+      frozen linear, such as the base under an adapter.
     - block_norm: an nn.LayerNorm or nn.RMSNorm that follows a linear becomes `BlockNorm` with blocks of `block`
       features; with `everywhere` each norm over the last dimension does. A width that is no multiple of `block` is
       one block.
@@ -137,6 +138,8 @@ class _Surgery:
             why_not = "nn.MultiheadAttention uses it in a function of its own"
         elif "bias" not in linear._parameters:
             why_not = "its bias is parametrized"
+        elif not (linear.weight.requires_grad and linear.bias.requires_grad):
+            why_not = "it is frozen: nothing would learn to do without its bias"
         before = f"{type(linear).__name__}({linear.in_features}, {linear.out_features}, bias={linear.bias is not None})"
         if not why_not:
             linear.register_parameter("bias", None)

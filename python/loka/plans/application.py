@@ -6,12 +6,13 @@ Everything is checked before anything is changed: a plan is applied whole, or th
 import math
 import warnings
 from dataclasses import replace
-from typing import Dict, List, Mapping, Optional, Tuple, Union
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import nn
 
 from .. import kernels as routing
+from ..kernels.available import NEEDS_GPU
 from ..mods.norm import BlockNorm
 from ..names import GEMMS, linears, unwrapped
 from . import blocks, canary
@@ -24,7 +25,7 @@ from .functional import checked, claim, is_claimed, refuse_taken, release
 from .gemm_health import predicted_of
 from .linear import Kernels, LokaLinear, follows, is_recorded, kernels_of, route, saturated_of, unroute
 from .matching import Match, about_model, bypassed, match
-from .modded import apply_mods, check_mods, lacks
+from .modded import apply_mods, check_mods
 from .precision import HIGH_PRECISION, runs_fp8
 from .report import RECORD, Applied, Entry, Resolved, record_of, resolved
 from .weights import drop, keep
@@ -59,7 +60,8 @@ def apply(
     `problems` of the result.
     `emulate`: FP8's numbers by slow arithmetic that runs anywhere, for tests.
     `mods`: of a plan that was made for the model with changes: "check" that the model has them, "apply" them to it
-    (`loka.mods.apply`: before the optimizer is made), or "ignore" them.
+    (`loka.mods.apply`: before the optimizer is made; where it cannot reach them all, `strict` refuses as "check" does),
+    or "ignore" them.
     `unavailable`: what to do with a kernel that cannot run here: "error", or "bf16" in its place, which the result
     says.
     `functional`: {name: weight} or {name: (weight, bias)} of each `loka.linear(..., name=name)` of the model, as
@@ -104,9 +106,9 @@ def apply(
     _note_bypassed(entries, model)
     if mods == "check":
         check_mods(loaded, model, named)
-    elif mods == "apply":
-        apply_mods(loaded, model)
-    problems = found.problems + tuple(lacks(loaded, model, named) if mods == "apply" else ())
+    problems = found.problems
+    if mods == "apply":
+        problems += tuple(apply_mods(loaded, model, named, strict))
     if problems:
         warnings.warn(listed("not all of the plan is applied", loaded.path, problems), stacklevel=2)
     owner = Owner() if named else None
@@ -170,7 +172,8 @@ def _is_applied(
                 # A model from a file, or a copy of one that was unapplied.
                 _claim(there)
             return True
-        how = "" if there.functional == asked[3] else ", with other functional linears"
+        how = _differing(there, asked) if there.digest == plan.digest else ""
+        how += "" if there.functional == asked[3] else ", with other functional linears"
         cause = f"plan '{one_line(there.name)}' {there.digest[:19]} is applied to this model{how}"
         raise PlanError(f"{cause}: loka.unapply(model) first")
     routed = next((name for name, module in linears(model) if kernels_of(module) is not None), None)
@@ -178,6 +181,13 @@ def _is_applied(
         cause = f"a plan is applied to a part of this model, '{one_line(routed)}'"
         raise PlanError(f"{cause}: loka.unapply that part first")
     return False
+
+
+def _differing(there: Applied, asked: Tuple[str, bool, str, Tuple[Tuple[str, int, int], ...]]) -> str:
+    """The options under which this very plan is applied, where other ones are asked for."""
+    options = (("emulate", there.emulate, asked[1]), ("unavailable", there.unavailable, asked[2]))
+    differ = [f"{name}={has!r}, not {wanted!r}" for name, has, wanted in options if has != wanted]
+    return f" with {' and '.join(differ)}" if differ else ""
 
 
 def _refuse(found: Match, plan: Plan, model: nn.Module, strict: bool) -> None:
@@ -194,17 +204,32 @@ def _mismatch(found: Match, plan: Plan, model: nn.Module) -> str:
 def _decided(found: Match, plan: Plan, emulate: bool, unavailable: str) -> Dict[str, Entry]:
     """What runs each site. PlanError with all the kernels that cannot run, unless BF16 may take their place."""
     refused: List[str] = []
+    num_refused, without_gpu = 0, 0
     unfit = {**found.other_shape, **found.unroutable}
     entries = {site: Entry(None, (), f"left as it is: it {why}") for site, why in unfit.items()}
     for site, module in found.pairs:
         reasons = _reasons(site, module, emulate)
         for gemm, reason in reasons.items():
-            refused.append(f"'{one_line(site.site)}' {gemm}: {reason}")
+            num_refused += 1
+            if NEEDS_GPU in reason:
+                without_gpu += 1
+            else:
+                refused.append(f"'{one_line(site.site)}' {gemm}: {reason}")
         entries[site.site] = _entry(site, reasons)
-    if refused and unavailable == "error":
-        cause = f"{len(refused)} GEMMs of the plan cannot run here (unavailable=\"bf16\" runs them in BF16)"
-        raise PlanError(listed(cause, plan.path, refused))
+    if num_refused and unavailable == "error":
+        raise PlanError(_unavailable(num_refused, without_gpu, refused, plan))
     return entries
+
+
+def _unavailable(num: int, without_gpu: int, others: Sequence[str], plan: Plan) -> str:
+    """A missing GPU is one cause, however many GEMMs want it: it is said once."""
+    bf16 = 'unavailable="bf16" runs them in BF16'
+    here = "move the model there first" if torch.cuda.is_available() else "there is none here"
+    slowly = "emulate=True runs their numerics slowly"
+    if without_gpu == num:
+        return listed(f"{num} GEMMs of the plan need a CUDA GPU: {here} ({slowly}, {bf16})", plan.path, [])
+    lines = [*others, *([f"{without_gpu} more need a CUDA GPU: {here}, or {slowly}"] if without_gpu else [])]
+    return listed(f"{num} GEMMs of the plan cannot run here ({bf16})", plan.path, lines)
 
 
 def _reasons(site: Site, module: Linear, emulate: bool) -> Dict[str, str]:

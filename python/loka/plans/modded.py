@@ -3,7 +3,7 @@
 The plan's errors hold for the model with its mods (no bias, BlockNorm, hard swish); on another nobody measured them.
 """
 
-from typing import Dict, List, Mapping, Sequence, Set
+from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from torch import nn
 
@@ -23,18 +23,44 @@ def check_mods(plan: Plan, model: nn.Module, functional: Mapping[str, Functional
         raise PlanError(listed(f'{cause} (mods="apply" applies them)', plan.path, lacking))
 
 
-def apply_mods(plan: Plan, model: nn.Module) -> None:
-    """Changes the model as the plan says, but not what its functional linears read and feed: `lacks` tells. It must
-    be trained so: its weights were not made for this.
+def apply_mods(plan: Plan, model: nn.Module, functional: Mapping[str, FunctionalLinear], strict: bool) -> List[str]:
+    """Changes the model as the plan says; a line for each linear that lacks a mod all the same: what is no module, such
+    as a functional swish, and what functional linears read and feed, is out of reach. It must be trained so: its weights
+    were not made for this.
 
-    Raises PlanError, with the model unchanged, where it cannot be changed, as when it is in DDP already."""
+    Raises PlanError, with the model unchanged, where it cannot be changed, as when it is in DDP already; and where any
+    linear lacks a mod and `strict`."""
     here = {name for name, _ in linears(model)}
     wanted = {site: names for site, names in plan.mods.items() if site in here}
+    before = _parts(model)
     try:
         if wanted:
             mods.apply(model, wanted)
     except ValueError as error:
         raise PlanError(one_line(f"the plan's mods cannot be applied: {error}", limit=1000)) from error
+    lacking = lacks(plan, model, functional)
+    if lacking and strict:
+        _put_back(before)
+        cause = f'{len(lacking)} linears lack mods of the plan that mods="apply" cannot give them (strict=False goes on)'
+        raise PlanError(listed(cause, plan.path, lacking))
+    return lacking
+
+
+_Parts = List[Tuple[nn.Module, Dict[str, Optional[nn.Module]], Dict[str, Optional[nn.Parameter]]]]
+"""What every module holds, as mods may change it."""
+
+
+def _parts(model: nn.Module) -> _Parts:
+    return [(module, dict(module._modules), dict(module._parameters)) for module in model.modules()]
+
+
+def _put_back(parts: _Parts) -> None:
+    for module, modules, parameters in parts:
+        # In place: torch.compile and others hold these very dicts.
+        module._modules.clear()
+        module._modules.update(modules)
+        module._parameters.clear()
+        module._parameters.update(parameters)
 
 
 def lacks(plan: Plan, model: nn.Module, functional: Mapping[str, FunctionalLinear]) -> List[str]:
