@@ -29,6 +29,7 @@ class Options:
     momentum: float = 0.95
     held_out: int = 0
     cross_cov: Union[bool, int] = False
+    cross_rank: int = 16
     quantile_every: int = 4
     loss_reduction: Union[str, float] = "mean"
     loss_name: str = "loss"
@@ -46,7 +47,7 @@ class Options:
         for name in ("every", "save_every", "rows", "limit", "rank", "quantile_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected at least 1")
-        for name in ("held_out", "oversample"):
+        for name in ("held_out", "oversample", "cross_rank"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected at least 0")
         if self.rows < 2:

@@ -7,6 +7,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from loka import names
+from loka.record.batches import Batches
+from loka.record.coverage import Forward
 from loka.record.entries import Entries
 from loka.record.loss import LossTap
 from loka.record.options import Options
@@ -34,16 +36,31 @@ class Record:
             name: SiteStats(name, module, options, turn) for turn, (name, module) in enumerate(modules.items())
         }
         self.entries = Entries(model, name, options, list(modules))
+        self.batches = Batches(self.sites, self.entries.heads, warn)
+        self._forward = Forward(model, modules, self.batches.followed)
+        self.batches.forward = self._forward
         self._failed: Dict[str, str] = {}
         self._norms: Dict[str, Track] = {}
         self._normals: Dict[str, MatrixNormal] = {}
+
+    def open(self) -> None:
+        """Reads the model's structure, and prepares to follow its first forward."""
+        self.entries.open()
+        self._forward.watch()
+
+    def close(self) -> None:
+        """Ends that."""
+        self.entries.close()
+        self._forward.unwatch()
 
     def fail(self, site: str, reason: str) -> None:
         """From here on nothing of `site` is recorded or saved."""
         self._failed[site] = reason
         self._warn(f"failed {site}", f"{site} is not recorded: {reason}")
 
-    def take(self, stats: SiteStats, x: Tensor, grad: Optional[Tensor], index: int, loss: LossTap) -> None:
+    def take(
+        self, stats: SiteStats, x: Tensor, grad: Optional[Tensor], index: int, loss: LossTap, needs: int, known: int
+    ) -> None:
         """One call's tensors in recorded step `index`. Whatever goes wrong costs this site, not the training step."""
         if stats.name in self._failed:
             return
@@ -51,7 +68,8 @@ class Record:
             if x.is_cuda and torch.cuda.is_current_stream_capturing():
                 self._warn("capture", "a step captured in a CUDA graph is not recorded")
                 return
-            stats.add(x, grad, index, loss.scale(x.device))
+            examples = self.batches.examples(stats, len(x) if x.dim() > 1 else 1, known)
+            stats.add(x, grad, index, loss.scale(x.device), examples, needs)
         except Exception as error:
             # Half of a batch may be in: such statistics are not to be saved.
             self.fail(stats.name, f"{type(error).__name__}: {error}")
@@ -82,8 +100,17 @@ class Record:
         if self._options.weights == "matrix_normal":
             self._update_normals(pairs)
         loss.end_step(max((stats.examples for stats in self.sites.values()), default=1))
+        examples = max((stats.examples_this_step for stats in self.sites.values()), default=0)
         for stats in self.sites.values():
-            stats.calls_this_step = 0
+            stats.end_step(index, examples)
+        self._say_routed()
+
+    def _say_routed(self) -> None:
+        routed = [name for name, stats in self.sites.items() if stats.routed]
+        if routed:
+            some = ", ".join(routed[:4]) + (", ..." if len(routed) > 4 else "")
+            said = "their gradients are scaled by the examples of the whole model's result, not by their own rows"
+            self._warn("routed", f"the rows of {len(routed)} linears change from call to call ({some}): {said}")
 
     @torch.no_grad()
     def snapshot(self, step: int, recorded: Sequence[int], loss: LossTap) -> Snapshot:
@@ -102,7 +129,16 @@ class Record:
         copies.seal()
         never = [name for name, stats in self.sites.items() if stats.input is None and name not in self._failed]
         self._say(never if ran else [])
-        return Snapshot(self.entries.manifest(step, never, self._failed), sites, steps, losses, self._options, copies)
+        manifest = self.entries.manifest(step, never, self._failed, self._forward.notes)
+        if self._forward.seen is not None:
+            manifest["coverage"] = self._forward.seen.entry({name: self._why_not(name) for name in self.sites})
+        return Snapshot(manifest, sites, steps, losses, self._options, copies)
+
+    def _why_not(self, name: str) -> str:
+        """Why a site is not in the trace; nothing if it is."""
+        if name in self._failed:
+            return self._failed[name]
+        return "" if self._ran(name) else "no backward came by it in a recorded step"
 
     def _say(self, never: Sequence[str]) -> None:
         if never:
@@ -136,6 +172,7 @@ class Record:
     ) -> SiteCopy:
         place = list(self.sites).index(stats.name)
         norms = {key: copies.of(track.values(steps)[:, place]) for key, track in self._norms.items()}
+        norms["rows"] = torch.tensor([float(stats.step_rows.get(index, 0)) for index in range(steps)])
         if "bias" not in model:
             norms.pop("bias_norm", None)
         return copy_site(stats, self.entries.entry(stats, model, ran), model, norms, copies, steps)

@@ -49,7 +49,7 @@ class Recorder:
         weight_dtype: type of the snapshot; by default BF16 of a BF16 weight, else FP32.
         held_out: raw rows a site to keep in the trace, from the latest recorded step. User data: 0 by default.
         cross_cov: covariance of gradient with input where both have at most `limit` features (True), or at most so
-            many products.
+            many products. Elsewhere its leading `cross_rank` singular pairs, from a sketch (0: nothing).
         quantile_every: a site's quantiles are taken at the first recorded step and then at one of so many.
         loss_reduction: `mean` over examples (the leading dimension of the layer's output), `sum`, or the factor that
             a sum over examples is multiplied by: what makes output gradients those of one example. Give 1 / examples
@@ -83,6 +83,7 @@ class Recorder:
         momentum: float = 0.95,
         held_out: int = 0,
         cross_cov: Union[bool, int] = False,
+        cross_rank: int = 16,
         quantile_every: int = 4,
         loss_reduction: Union[str, float] = "mean",
         loss_name: str = "loss",
@@ -99,7 +100,7 @@ class Recorder:
         self.options = Options(
             every=every, save_every=save_every, rows=rows, limit=limit, rank=rank, oversample=oversample,
             factor_above=factor_above, weights=weights, weight_dtype=weight_dtype, momentum=momentum,
-            held_out=held_out, cross_cov=cross_cov, quantile_every=quantile_every, loss_reduction=loss_reduction,
+            held_out=held_out, cross_cov=cross_cov, cross_rank=cross_rank, quantile_every=quantile_every, loss_reduction=loss_reduction,
             loss_name=loss_name, loss_value=loss_value, run_id=run_id, family=family, note=note, tails=tails or {},
             feeds=feeds or {}, heads=heads, functional=functional or {}, seed=seed,
         )  # fmt: skip
@@ -127,7 +128,7 @@ class Recorder:
         if taken:
             raise RuntimeError(f"another recorder is attached to this model, at {taken[0]}: detach it first")
         # Before the taps, which a symbolic trace would meet.
-        self._record.entries.open()
+        self._record.open()
         for stats in sites.values():
             self._tap(stats)
         self._loss.open()
@@ -139,7 +140,7 @@ class Recorder:
     def detach(self) -> None:
         """Stops to record, and leaves the model as it was. What was recorded is kept, for `save()`."""
         self._steps.stop()
-        self._record.entries.close()
+        self._record.close()
         self._loss.release()
         for name, tap in self._taps.items():
             module = self._record.sites[name].module
@@ -232,8 +233,8 @@ class Recorder:
                 return
         self._taps[stats.name] = tap
 
-    def _take(self, stats: SiteStats, x: Tensor, grad: Optional[Tensor]) -> None:
-        self._record.take(stats, x, grad, self._steps.index, self._loss)
+    def _take(self, stats: SiteStats, x: Tensor, grad: Optional[Tensor], needs: int, examples: int) -> None:
+        self._record.take(stats, x, grad, self._steps.index, self._loss, needs, examples)
 
     def _step_ended(self, recorded: bool) -> None:
         try:
@@ -272,8 +273,11 @@ class _Sink:
         self._recorder = recorder
         self._stats = stats
 
-    def take(self, x: Tensor, grad: Optional[Tensor]) -> None:
-        self._recorder._take(self._stats, x, grad)
+    def called(self, leading: int) -> taps.Batch:
+        return self._recorder._record.batches.called(self._stats, leading)
+
+    def take(self, x: Tensor, grad: Optional[Tensor], needs: int, examples: int) -> None:
+        self._recorder._take(self._stats, x, grad, needs, examples)
 
 
 __all__ = ["Recorder"]
