@@ -20,10 +20,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import loka
 from loka.graph.untouched import untouched
-from loka.names import unwrapped
+from loka.names import clean, unwrapped
 
 _OUTSIDE = tuple(os.path.dirname(os.path.abspath(module.__file__ or "")) + os.sep for module in (torch, loka))
 """Code that is not the user's."""
+
+_ADDED = ("addmm", "baddbmm", "addmv")
+"""The first argument is added, the next two are multiplied."""
+
+_ATTENTION = "scaled_dot_product"
 
 
 class Hook:
@@ -52,6 +57,8 @@ class Unseen:
     name: Optional[str]
     reason: str
     flops: int = 0
+    inside: Optional[str] = None
+    """The site whose forward it is part of."""
 
 
 @dataclasses.dataclass
@@ -62,6 +69,8 @@ class Seen:
     flops: int = 0
     sites: Dict[str, int] = dataclasses.field(default_factory=dict)
     unseen: Dict[Tuple[str, Optional[str], Optional[str]], Unseen] = dataclasses.field(default_factory=dict)
+    order: Dict[str, None] = dataclasses.field(default_factory=dict)
+    """What ran, by its first call: sites, and parameters that functions read."""
     calls: Counter = dataclasses.field(default_factory=Counter)
     leading: Dict[str, Set[int]] = dataclasses.field(default_factory=dict)
     """The leading dimension of each call of each site."""
@@ -69,10 +78,13 @@ class Seen:
     outputs: List[int] = dataclasses.field(default_factory=list)
     """Leading dimensions of the tensors that the model was given, and gave."""
 
-    def entry(self, recorded: Mapping[str, str]) -> Dict[str, Any]:
-        """The manifest's `coverage`. `recorded`: site -> nothing, or why nothing of it is in the trace."""
+    def entry(self, recorded: Mapping[str, str], late: Set[str]) -> Dict[str, Any]:
+        """The manifest's `coverage`. `recorded`: site, or parameter of one -> nothing, or why nothing of it is in the
+        trace. `late`: parameters that were only tapped after this forward."""
         unseen = {key: dataclasses.replace(each) for key, each in self.unseen.items()}
         covered = 0
+        for key in [key for key in unseen if key[2] in late and recorded.get(key[2]) == ""]:
+            covered += unseen.pop(key).flops
         for site, flops in self.sites.items():
             reason = recorded.get(site, "it is not recorded")
             if not reason:
@@ -101,16 +113,18 @@ class Seen:
 
 
 class Forward:
-    """Follows the first training forward of `model` after `watch`; `seen` is None until then, `notes` say why it stays
-    so. `covers(name)`: whether the product that reads the parameter `name` by a function is recorded."""
+    """Follows the first training forward of `model` after `watch` while `active()`, that is, in a recorded step; `seen`
+    is None until then, `notes` say why it stays so. `done` is told of it. `covers(name)`: whether the product that reads
+    the parameter `name` by a function is recorded."""
 
     def __init__(
-        self, model: nn.Module, sites: Mapping[str, Optional[nn.Module]], done: Callable[[Seen], None],
-        covers: Callable[[str], bool] = lambda name: False,
+        self, model: nn.Module, sites: Mapping[str, Optional[nn.Module]], active: Callable[[], bool],
+        done: Callable[[Seen], None], covers: Callable[[str], bool],
     ) -> None:  # fmt: skip
         self._model = model
         self._root = unwrapped(model)
         self._sites = {module: name for name, module in sites.items() if module is not None}
+        self._active = active
         self._done = done
         self._covers = covers
         self._hooks: List[Any] = []
@@ -142,7 +156,7 @@ class Forward:
     def _before(self, _module: nn.Module, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
         if torch.compiler.is_compiling() or self._stack is not None:
             return
-        if not (self._root.training and torch.is_grad_enabled()) or torch._C._are_functorch_transforms_active():
+        if not (self._active() and self._root.training and torch.is_grad_enabled()) or torch._C._are_functorch_transforms_active():
             return
         try:
             if _is_compiled(self._model):
@@ -252,6 +266,7 @@ class _Count(TorchDispatchMode):
             self.seen.leading.setdefault(call.site, set()).add(call.leading)
 
     def _add(self, site: str, flops: int) -> None:
+        self.seen.order.setdefault(site, None)
         self.seen.flops += flops
         self.seen.sites[site] = self.seen.sites.get(site, 0) + flops
 
@@ -266,7 +281,8 @@ class _Count(TorchDispatchMode):
         flops = _flops(name, args)
         if not flops:
             return
-        parameter = next((found for each in args if isinstance(each, Tensor) and (found := self._name(each))), None)
+        factors = args[1:] if name in _ADDED else args
+        parameter = next((found for each in factors if (found := self._name(each))), None)
         inside = self._inside[-1] if self._inside else None
         if inside is not None and not inside.counted and flops == inside.flops and inside.reads(parameter):
             inside.counted = True
@@ -274,9 +290,11 @@ class _Count(TorchDispatchMode):
         if parameter is not None and self._covers(parameter):
             return self._add(parameter, flops)
         self.seen.flops += flops
-        key = (name, _where(), parameter)
+        self.seen.order.setdefault(parameter or "", None)
+        key = ("scaled_dot_product_attention" if _ATTENTION in name else name, _where(), parameter)
         if key not in self.seen.unseen:
-            self.seen.unseen[key] = Unseen(*key, _reason(name, parameter, inside))
+            reason = _reason(name, parameter, inside, self.seen.how)
+            self.seen.unseen[key] = Unseen(*key, reason, inside=inside.site if inside else None)
         self.seen.unseen[key].flops += flops
 
     def _name(self, tensor: Any) -> Optional[str]:
@@ -307,22 +325,24 @@ def _flops(name: str, args: Sequence[Any]) -> int:
     """2 m k n of each matrix product."""
     if name in ("mm", "bmm", "mv", "_grouped_mm", "_scaled_mm"):
         return 2 * args[0].numel() * (args[1].shape[-1] if args[1].dim() > 1 else 1)
-    if name in ("addmm", "baddbmm", "addmv"):
+    if name in _ADDED:
         return 2 * args[1].numel() * (args[2].shape[-1] if args[2].dim() > 1 else 1)
-    if "scaled_dot_product" in name and "backward" not in name:
+    if _ATTENTION in name:
         query, key, value = args[:3]
         return 2 * math.prod(query.shape[:-1]) * key.shape[-2] * (query.shape[-1] + value.shape[-1])
     return 0
 
 
-def _reason(op: str, parameter: Optional[str], inside: Optional[_Inside]) -> str:
+def _reason(op: str, parameter: Optional[str], inside: Optional[_Inside], how: str) -> str:
     if inside is not None:
         return f"inside of {inside.site}, whose forward is its own"
-    if "scaled_dot_product" in op:
+    if _ATTENTION in op:
         return "attention: neither operand is a weight"
     if parameter is None:
         return "neither operand is a parameter of the model"
-    return "a function reads this parameter: only an nn.Linear, or `loka.linear` and `functional=`, is recorded here"
+    if how == "fake":
+        return "a function reads this parameter in compiled code: use an nn.Linear, or `loka.linear` and `functional=`"
+    return "read by a function in a way that is not a linear's: use an nn.Linear, or `loka.linear` and `functional=`"
 
 
 def _where() -> Optional[str]:
@@ -341,7 +361,7 @@ def _storages(root: nn.Module, fake: Any) -> Dict[int, str]:
     found: Dict[int, str] = {}
     for name, parameter in root.named_parameters():
         if not torch.nn.parameter.is_lazy(parameter):
-            found[_storage(parameter if fake is None else fake.from_tensor(parameter))] = name
+            found[_storage(parameter if fake is None else fake.from_tensor(parameter))] = clean(name)
     return found
 
 

@@ -45,6 +45,10 @@ class Entries:
         if self._graph is not None:
             self._graph.unwatch()
 
+    def add(self, site: str) -> None:
+        """A site that nobody knew of when recording began."""
+        self._sites.append(site)
+
     def heads(self) -> Set[str]:
         """The sites that are known to be heads so far."""
         found = None if self._graph is None else self._graph.facts
@@ -52,7 +56,8 @@ class Entries:
 
     def order(self) -> List[str]:
         """All sites, in forward order where that is known."""
-        return self._read().order
+        known = self._read().order
+        return known + [site for site in self._sites if site not in set(known)]
 
     def unread(self) -> int:
         """Sites whose tail is not known to its end, nor given."""
@@ -99,12 +104,14 @@ class Entries:
         }
         if stats.module is not None and model_facts.own_forward(stats.module):
             entry["forward"] = "own"
+        if stats.by_function:
+            entry["forward"] = "parameter"
         if (rows := list(stats.step_rows.values())) and set(rows) != {entry["m"] * entry["calls"]}:
             mean = sum(rows) / len(rows)
             entry["rows"] = {"min": min(rows), "mean": round(mean, 3), "max": max(rows), "steps": len(rows)}
         if stats.noise is not None:
             entry["noise"] = {"unit": stats.noise.unit}
-        source = self._sources.get(stats.name)
+        source = self._sources.get(stats.name) or self._sources.get(stats.name.rpartition(".")[0])
         return {**entry, "source": source} if source else entry
 
     def _tail(self, site: str, n: int, tensors: Mapping[str, Tensor]) -> List[Dict[str, Any]]:

@@ -1,6 +1,6 @@
 """Takes the calls and the ends of recorded steps; gives snapshots of everything recorded so far."""
 
-from typing import Callable, Dict, List, Optional, Sequence, Set
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set
 
 import torch
 from torch import Tensor, nn
@@ -8,10 +8,11 @@ from torch.optim import Optimizer
 
 from loka import names
 from loka.record.batches import Batches
-from loka.record.coverage import Forward
+from loka.record.coverage import Forward, Seen
 from loka.record.entries import Entries
 from loka.record.loss import LossTap
 from loka.record.options import Options
+from loka.record.parameters import Reader
 from loka.record.site import SiteStats
 from loka.record.snapshot import HostCopies, SiteCopy, Snapshot, copy_site
 from loka.record.track import Track
@@ -22,11 +23,16 @@ OPEN_STEP_CALLS = 4096
 
 
 class Record:
-    """All sites of one model. `warn(key, text)` says a thing once for each key."""
+    """All sites of one model. `warn(key, text)` says a thing once for each key; `active()`: whether this step is recorded;
+    `late(root, parameters)` taps parameters that turn out to be read by functions."""
 
-    def __init__(self, model: nn.Module, name: str, options: Options, warn: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, model: nn.Module, name: str, options: Options, warn: Callable[[str, str], None],
+        active: Callable[[], bool], late: Callable[[nn.Module, List[str]], None],
+    ) -> None:  # fmt: skip
         self._options = options
         self._warn = warn
+        self._tap_late = late
         modules: Dict[str, Optional[nn.Module]] = dict(names.linears(model))
         for each in options.functional:
             if each in modules:
@@ -37,8 +43,16 @@ class Record:
         }
         self.entries = Entries(model, name, options, list(modules))
         self.batches = Batches(self.sites, self.entries.heads, warn)
-        self._forward = Forward(model, modules, self.batches.followed)
+        self._reads: Dict[str, List[str]] = {}
+        """The sites that products with a parameter are, by its full name."""
+        self.readers: List[Reader] = []
+        self._root = names.unwrapped(model)
+        self._functional = self._functional_parameters()
+        self._late: Set[str] = set()
+        self._forward = Forward(model, modules, active, self._followed, self._covers)
         self.batches.forward = self._forward
+        self.coverage: Optional[Dict[str, Any]] = None
+        """As in the manifest of the last snapshot."""
         self._failed: Dict[str, str] = {}
         self._norms: Dict[str, Track] = {}
         self._normals: Dict[str, MatrixNormal] = {}
@@ -52,6 +66,41 @@ class Record:
         """Ends that."""
         self.entries.close()
         self._forward.unwatch()
+
+    def parameter_site(self, parameter: str, name: str, tensors: Callable[[], List[Optional[Tensor]]]) -> SiteStats:
+        """The site of a function's product with a parameter, or with a part of it."""
+        if name not in self.sites:
+            self.sites[name] = SiteStats(name, None, self._options, len(self.sites))
+            self.entries.add(name)
+        stats = self.sites[name]
+        stats.by_function = True
+        if stats.module is None:
+            stats.reads = tensors
+        if name not in self._reads.setdefault(parameter, []):
+            self._reads[parameter].append(name)
+        return stats
+
+    def _followed(self, seen: Seen) -> None:
+        """The first forward is over."""
+        self.batches.followed(seen)
+        names_seen = {each.name for each in seen.unseen.values() if each.name and each.inside is None}
+        known = {reader.full_name(path) for reader in self.readers for path in reader.paths}
+        # The weight of an embedding that scores items too, say: only now is it known that a function reads it.
+        weights = {name for name in names_seen - known if name.rpartition(".")[0] not in self.sites}
+        if weights and self._root not in {stats.module for stats in self.sites.values()}:
+            self._late |= weights
+            self._tap_late(self._root, sorted(weights))
+
+    def _covers(self, parameter: str) -> bool:
+        return parameter in self._functional or any(reader.running == parameter for reader in self.readers)
+
+    def _functional_parameters(self) -> Dict[str, str]:
+        """The sites that the user named, by the full names of their weights."""
+        given = {}
+        for site, each in self._options.functional.items():
+            given[id(each[0] if isinstance(each, (tuple, list)) else each)] = site
+        found = ((names.clean(name), each) for name, each in self._root.named_parameters())
+        return {name: given[id(each)] for name, each in found if id(each) in given}
 
     def fail(self, site: str, reason: str) -> None:
         """From here on nothing of `site` is recorded or saved."""
@@ -84,6 +133,7 @@ class Record:
     def owns(self, optimizer: Optimizer) -> bool:
         """Whether `optimizer` trains a weight of a site."""
         recorded = {id(each) for stats in self.sites.values() for each in self._parameters(stats)}
+        recorded |= {identity for reader in self.readers for identity in reader.held()}
         return any(id(each) in recorded for group in optimizer.param_groups for each in group["params"])
 
     @torch.no_grad()
@@ -96,7 +146,9 @@ class Record:
         ):
             norms = magnitudes(values, order)
             if norms is not None:
-                self._norms.setdefault(name, Track(len(norms), norms.device)).row(index).copy_(norms)
+                track = self._norms.setdefault(name, Track(len(norms), norms.device))
+                track.widen(len(norms))
+                track.row(index).copy_(norms)
         if self._options.weights == "matrix_normal":
             self._update_normals(pairs)
         loss.end_step(max((stats.examples for stats in self.sites.values()), default=1))
@@ -122,7 +174,7 @@ class Record:
         for name, stats in self.sites.items():
             if self._ran(name) and (reason := stats.misfit(model[name])):
                 self.fail(name, reason)
-        ran = [name for name in self.entries.order() if self._ran(name)]
+        ran = [name for name in self._order() if self._ran(name)]
         sites = [self._site_copy(self.sites[name], model[name], set(ran), copies, len(steps)) for name in ran]
         losses = loss.values()
         losses = None if losses is None else copies.of(losses)
@@ -130,15 +182,37 @@ class Record:
         never = [name for name, stats in self.sites.items() if stats.input is None and name not in self._failed]
         self._say(never if ran else [])
         manifest = self.entries.manifest(step, never, self._failed, self._forward.notes)
+        if "notes" in manifest:
+            # What PyTorch's attention does by a function is recorded all the same.
+            never_called = tuple(f"{name} is never called" for name in ran)
+            manifest["notes"] = [note for note in manifest["notes"] if not note.startswith(never_called)]
         if self._forward.seen is not None:
-            manifest["coverage"] = self._forward.seen.entry({name: self._why_not(name) for name in self.sites})
+            manifest["coverage"] = self.coverage = self._coverage()
         return Snapshot(manifest, sites, steps, losses, self._options, copies)
+
+    def _coverage(self) -> Dict[str, Any]:
+        recorded = {name: self._why_not(name) for name in self.sites}
+        for parameter, sites in self._reads.items():
+            recorded[parameter] = min(map(self._why_not, sites))
+        recorded.update({parameter: self._why_not(site) for parameter, site in self._functional.items()})
+        return self._forward.seen.entry(recorded, self._late)
 
     def _why_not(self, name: str) -> str:
         """Why a site is not in the trace; nothing if it is."""
         if name in self._failed:
             return self._failed[name]
         return "" if self._ran(name) else "no backward came by it in a recorded step"
+
+    def _order(self) -> List[str]:
+        """All sites in forward order. Of those without a module only a forward tells where they belong."""
+        order, seen = self.entries.order(), self._forward.seen
+        if seen is None or not self._reads:
+            return order
+        place: Dict[str, int] = {}
+        for name in seen.order:
+            for site in self._reads.get(name, [name]):
+                place.setdefault(site, len(place))
+        return sorted(order, key=lambda site: place.get(site, len(place)))
 
     def _say(self, never: Sequence[str]) -> None:
         if never:
@@ -153,6 +227,8 @@ class Record:
         """[weight, bias], of this moment: FSDP and others put new ones in place."""
         if stats.module is not None:
             return [getattr(stats.module, "weight", None), getattr(stats.module, "bias", None)]
+        if stats.reads is not None:
+            return [*stats.reads()]
         given = self._options.functional[stats.name]
         return [*given, None][:2] if isinstance(given, (tuple, list)) else [given, None]
 

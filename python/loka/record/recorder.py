@@ -3,7 +3,7 @@
 import functools
 import pathlib
 import types
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Type, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Type, Union
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from loka.record import run_id as ranks
 from loka.record import taps
 from loka.record.loss import LossTap
 from loka.record.options import Functional, Options
+from loka.record.parameters import Reader, TappedReader, paths, readers
 from loka.record.record import Record
 from loka.record.shard import make
 from loka.record.site import SiteStats
@@ -110,8 +111,10 @@ class Recorder:
         self.warnings: List[str] = []
         self._warned: Set[str] = set()
         self._taps: Dict[str, taps.Tap] = {}
-        self._record = Record(model, self.name, self.options, self._warn)
-        self._steps = Steps(self.options.every, taps.Switch(), self._record.owns, self._step_ended)
+        switch = taps.Switch()
+        self._record = Record(model, self.name, self.options, self._warn, lambda: switch.active, self._read)
+        self._steps = Steps(self.options.every, switch, self._record.owns, self._step_ended)
+        self._read_by: Dict[nn.Module, Reader] = {}
         self._loss = LossTap(self.options, self._steps.switch)
         self._writer = Writer(self._write_failed)
         self._saved_at: Optional[tuple] = None
@@ -130,7 +133,10 @@ class Recorder:
         # Before the taps, which a symbolic trace would meet.
         self._record.open()
         for stats in sites.values():
-            self._tap(stats)
+            if stats.reads is None:
+                self._tap(stats)
+        for _, module in readers(self.model):
+            self._read(module, paths(module))
         self._loss.open()
         if self._taps:
             partition.forbid()
@@ -152,6 +158,11 @@ class Recorder:
         if self._taps:
             partition.allow()
         self._taps.clear()
+        for module, reader in self._read_by.items():
+            taps.remove(module)
+            reader.release()
+        self._read_by.clear()
+        self._record.readers.clear()
 
     def close(self) -> None:
         """Detaches, saves what is new, and waits for the file."""
@@ -232,6 +243,24 @@ class Recorder:
                 self._record.fail(stats.name, str(error))
                 return
         self._taps[stats.name] = tap
+
+    def _read(self, module: nn.Module, paths: List[str]) -> None:
+        """Taps what functions read of the parameters `paths` of `module`."""
+        if module in self._read_by:
+            self._read_by[module].paths += paths
+            return
+        name = next(name for name, each in names.unwrapped(self.model).named_modules() if each is module)
+        reader = Reader(self._steps.switch, module, names.clean(name), self._parameter_sink, paths)
+        try:
+            taps.install_reader(module, reader, TappedReader)
+        except TypeError as error:  # A class that cannot be changed: its products are listed as not seen.
+            self._warn(f"read {name}", f"{name}: {error}: what it reads by functions is not recorded")
+            return
+        self._read_by[module] = reader
+        self._record.readers.append(reader)
+
+    def _parameter_sink(self, parameter: str, name: str, tensors: Callable[[], List[Optional[Tensor]]]) -> taps.Sink:
+        return _Sink(self, self._record.parameter_site(parameter, name, tensors))
 
     def _take(self, stats: SiteStats, x: Tensor, grad: Optional[Tensor], needs: int, examples: int) -> None:
         self._record.take(stats, x, grad, self._steps.index, self._loss, needs, examples)

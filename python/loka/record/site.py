@@ -6,7 +6,7 @@ one has its row in the other: for cross_cov, for held-out rows, and when a share
 
 import collections
 import statistics
-from typing import Counter, Dict, List, Mapping, Optional, Tuple
+from typing import Callable, Counter, Dict, List, Mapping, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,9 @@ class SiteStats:
         self.turn = turn
         self.module = module
         self.options = options
+        self.reads: Optional[Callable[[], List[Optional[Tensor]]]] = None
+        """Weight and bias of a site that is no module but a function's product with a parameter."""
+        self.by_function = False
         self.input: Optional[Moments] = None
         self.grad: Optional[Moments] = None
         self.products: Optional[Cross] = None

@@ -180,7 +180,21 @@ def tapped(y: Tensor, x: Tensor, tap: Tap, weight: Optional[Tensor] = None) -> T
     return y
 
 
-class TappedLinear:
+class Untapped:
+    """What a tapped module is when it is copied."""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """A copy, and a pickle, is of the layer as it was: without a tap."""
+        made, args, state, *rest = super().__reduce_ex__(protocol)
+        if isinstance(state, dict):
+            state = {key: value for key, value in state.items() if key != ATTRIBUTE}
+        if made is copyreg.__newobj__ and args == (type(self),):
+            # pickle insists that this way of making objects is given the object's own class.
+            made, args = copyreg._reconstructor, (plain_class(type(self)), object, None)
+        return (made, args, state, *rest)
+
+
+class TappedLinear(Untapped):
     """Put before a linear's class: its forward, and the tap when this step is recorded."""
 
     _loka_tap: Optional[Tap] = None
@@ -196,24 +210,15 @@ class TappedLinear:
             return tapped(y, args[0] if args else next(iter(kwargs.values())), tap, weight)
         return y
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """A copy, and a pickle, is of the layer as it was: without a tap."""
-        made, args, state, *rest = super().__reduce_ex__(protocol)
-        if isinstance(state, dict):
-            state = {key: value for key, value in state.items() if key != ATTRIBUTE}
-        if made is copyreg.__newobj__ and args == (type(self),):
-            # pickle insists that this way of making objects is given the object's own class.
-            made, args = copyreg._reconstructor, (plain_class(type(self)), object, None)
-        return (made, args, state, *rest)
-
 
 _classes: Dict[type, type] = {}
 
 
-def _tapped_class(plain: type) -> type:
+def tapped_class(plain: type, mixin: type = TappedLinear) -> type:
+    """The class of a tapped module that was of the class `plain`."""
     # Kept: torch.compile guards on the class itself, and a new one each time would compile again.
     if plain not in _classes:
-        made = type(plain.__name__, (TappedLinear, plain), {"__module__": plain.__module__, "__doc__": plain.__doc__})
+        made = type(plain.__name__, (mixin, plain), {"__module__": plain.__module__, "__doc__": plain.__doc__})
         made.__qualname__ = plain.__qualname__
         _classes[plain] = made
     return _classes[plain]
@@ -230,8 +235,15 @@ def install(module: nn.Module, tap: Tap) -> None:
         raise TypeError("its forward was replaced on the object itself")
     tap.in_place = type(module).forward is nn.Linear.forward
     if not isinstance(module, TappedLinear):
-        module.__class__ = _tapped_class(type(module))
+        module.__class__ = tapped_class(type(module))
     module.__dict__[ATTRIBUTE] = tap
+
+
+def install_reader(module: nn.Module, reader: Any, mixin: type) -> None:
+    """Makes `module` one whose forward asks `reader`."""
+    if ATTRIBUTE not in module.__dict__:
+        module.__class__ = tapped_class(type(module), mixin)
+    module.__dict__[ATTRIBUTE] = reader
 
 
 def remove(module: nn.Module) -> None:
@@ -254,4 +266,7 @@ def warn(text: str) -> None:
         pass
 
 
-__all__ = ["Batch", "DGRAD", "WGRAD", "Switch", "Tap", "TappedLinear", "install", "is_tapped", "plain_class", "remove", "tapped", "warn"]
+__all__ = [
+    "Batch", "DGRAD", "Sink", "Switch", "Tap", "TappedLinear", "Untapped", "WGRAD", "install", "install_reader",
+    "is_tapped", "plain_class", "remove", "tapped", "tapped_class", "warn",
+]
