@@ -211,7 +211,7 @@ class Coverage(Recorded):
                 counts = counter.get_flop_counts()["Global"]
                 expected = sum(count for op, count in counts.items() if "convolution" not in str(op))
                 if name == "sequence":  # The counter does not know the CPU's attention.
-                    expected += EXAMPLES * 2 * 2 * (2 * 5 * 5 * 2 * 4) // 2 + EXAMPLES * 2 * (2 * 5 * 2 * 4)
+                    expected += 2 * EXAMPLES * 2 * 2 * (2 * 5 * 5 * 4) + EXAMPLES * 2 * 2 * (2 * 5 * 4)
                 coverage = manifest["coverage"]
                 self.assertEqual(coverage["flops"], expected)
                 self.assertEqual(coverage["sites"] + sum(each["flops"] for each in coverage["unseen"]), expected)

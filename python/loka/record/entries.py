@@ -155,9 +155,12 @@ class Entries:
         device = next((each.device for each in self._model.parameters()), torch.device("cpu"))
         return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
+    def refresh(self) -> None:
+        """Before a save: what a forward has told of the graph since the last one."""
+        self._facts = None
+
     def _read(self) -> model_facts.Facts:
         if self._facts is None:
-            self.close()
             found = None if self._graph is None else self._graph.facts
             self._facts = model_facts.gather(found, self._sites, self._options)
         return self._facts

@@ -4,6 +4,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from loka import names
@@ -16,7 +17,12 @@ from loka.record.parameters import Reader
 from loka.record.site import SiteStats
 from loka.record.snapshot import HostCopies, SiteCopy, Snapshot, copy_site
 from loka.record.track import Track
-from loka.record.weights import MatrixNormal, magnitudes
+from loka.record.weights import MatrixNormal, is_sharded, magnitudes
+
+_NO_END = (
+    "a step has a second forward and no end: where the optimizer is not torch.optim's, call `recorder.step()` after it. "
+    "Without, every iteration is recorded, as if all were one step"
+)
 
 OPEN_STEP_CALLS = 4096
 """Calls of one site in one step after which surely no optimizer step was seen."""
@@ -51,6 +57,9 @@ class Record:
         self._late: Set[str] = set()
         self._forward = Forward(model, modules, active, self._followed, self._covers)
         self.batches.forward = self._forward
+        self._ended = False
+        """Whether a step was seen to end, or it was looked for."""
+        self._versions: Dict[str, int] = {}
         self.coverage: Optional[Dict[str, Any]] = None
         """As in the manifest of the last snapshot."""
         self._failed: Dict[str, str] = {}
@@ -117,6 +126,8 @@ class Record:
             if x.is_cuda and torch.cuda.is_current_stream_capturing():
                 self._warn("capture", "a step captured in a CUDA graph is not recorded")
                 return
+            if not self._ended:
+                self._look_for_end(stats)
             examples = self.batches.examples(stats, len(x) if x.dim() > 1 else 1, known)
             stats.add(x, grad, index, loss.scale(x.device), examples, needs)
         except Exception as error:
@@ -124,7 +135,30 @@ class Record:
             self.fail(stats.name, f"{type(error).__name__}: {error}")
             return
         if stats.calls_this_step == OPEN_STEP_CALLS:
-            self._warn("open", "no end of a step was seen: without a torch.optim optimizer call `recorder.step()`")
+            self._warn("open", _NO_END)
+
+    def _look_for_end(self, stats: SiteStats) -> None:
+        """Says, in the second forward of the first step, that nobody ends it, if the weights tell: gradients that are
+        accumulated are still there by then, and weights as they were."""
+        weight = getattr(stats.module, "weight", None)
+        if weight is None or not weight.requires_grad or not weight.is_leaf:
+            return
+        if stats.calls_this_step == 0:
+            self._versions[stats.name] = weight._version
+        elif stats.calls_this_step == stats.calls_a_forward and not self.sharded():
+            updated = weight._version != self._versions.get(stats.name, weight._version)
+            if updated or weight.grad is None or not bool(weight.grad.any()):
+                self._warn("open", _NO_END)
+            # Once is enough, whatever was found: it may wait for the device.
+            self._ended = True
+
+    def ran(self) -> bool:
+        """Whether any site has statistics."""
+        return any(self._ran(name) for name in self.sites)
+
+    def sharded(self) -> bool:
+        """Whether a save gathers weights from other ranks."""
+        return any(is_sharded(each) for each in self._root.parameters())
 
     def open_calls(self) -> int:
         """Calls since the last recorded step ended."""
@@ -152,6 +186,7 @@ class Record:
         if self._options.weights == "matrix_normal":
             self._update_normals(pairs)
         loss.end_step(max((stats.examples for stats in self.sites.values()), default=1))
+        self._ended = True
         examples = max((stats.examples_this_step for stats in self.sites.values()), default=0)
         for stats in self.sites.values():
             stats.end_step(index, examples)
@@ -165,8 +200,10 @@ class Record:
             self._warn("routed", f"the rows of {len(routed)} linears change from call to call ({some}): {said}")
 
     @torch.no_grad()
-    def snapshot(self, step: int, recorded: Sequence[int], loss: LossTap) -> Snapshot:
-        """A copy of everything after `step` steps, of which `recorded` were recorded, on its way to the host."""
+    def snapshot(self, step: int, recorded: Sequence[int], loss: LossTap, say: bool = True) -> Snapshot:
+        """A copy of everything after `step` steps, of which `recorded` were recorded, on its way to the host. `say` what
+        is missing: not yet, where few steps were recorded."""
+        self.entries.refresh()
         copies, steps = HostCopies(), list(recorded)
         # One site at a time: a sharded model may not fit one device whole. In the same order on every rank, also of
         # sites that did not run on this one: gathering is a collective.
@@ -180,7 +217,8 @@ class Record:
         losses = None if losses is None else copies.of(losses)
         copies.seal()
         never = [name for name, stats in self.sites.items() if stats.input is None and name not in self._failed]
-        self._say(never if ran else [])
+        if say:
+            self._say(never if ran else [])
         manifest = self.entries.manifest(step, never, self._failed, self._forward.notes)
         if "notes" in manifest:
             # What PyTorch's attention does by a function is recorded all the same.
@@ -220,13 +258,20 @@ class Record:
             self._warn("never ran", f"{len(never)} of {len(self.sites)} linears never ran: {some}")
         for note in self.entries.notes:
             self._warn(note, note)
+        short = {name: stats.held_short for name, stats in self.sites.items() if stats.held_short is not None}
+        if short:
+            name, (kept, rows) = next(iter(short.items()))
+            more = f", and {len(short) - 1} more sites" if len(short) > 1 else ""
+            said = f"held_out={self._options.held_out} takes calls of {2 * self._options.held_out + 2} rows"
+            self._warn("held out", f"{said}: {name} has {rows}, of which {kept} are kept{more}")
         if unread := self.entries.unread():
             self._warn("unread", f"what follows {unread} linears is not fully known: see `notes` in the trace")
 
     def _parameters(self, stats: SiteStats) -> List[Optional[Tensor]]:
         """[weight, bias], of this moment: FSDP and others put new ones in place."""
         if stats.module is not None:
-            return [getattr(stats.module, "weight", None), getattr(stats.module, "bias", None)]
+            found = [getattr(stats.module, "weight", None), getattr(stats.module, "bias", None)]
+            return [None if is_lazy(each) else each for each in found]
         if stats.reads is not None:
             return [*stats.reads()]
         given = self._options.functional[stats.name]

@@ -36,6 +36,8 @@ class SiteStats:
         self.products: Optional[Cross] = None
         self.noise: Optional[Noise] = None
         self.samples: Dict[str, Tensor] = {}
+        self.held_short: Optional[Tuple[int, int]] = None
+        """Rows that are held out, and those of a call that had fewer than were asked for."""
         self.tracks: Dict[str, Track] = {}
         self.batches: Counter[int] = collections.Counter()
         self.dtype: Optional[str] = None
@@ -192,12 +194,18 @@ class SiteStats:
         return index == 0 or (index + self.turn) % self.options.quantile_every == 0
 
     def _hold_out(self, x: Tensor, grad: Optional[Tensor], factor: Tensor, finite: Tensor) -> tuple:
-        """Keeps the first rows of the latest call apart from the statistics, which they are to test."""
-        held = self.options.held_out
-        if not held or grad is None or len(x) < 2 * held + 2:
+        """Keeps the first rows of the latest call apart from the statistics, which they are to test: never as many as
+        are left, and never fewer than are kept already."""
+        if not self.options.held_out or grad is None:
+            return x, grad
+        held = min(self.options.held_out, max(len(x) - 2, 0) // 2)
+        known = len(self.samples.get("input", ()))
+        if held < self.options.held_out:
+            self.held_short = (max(held, known), len(x))
+        if held == 0 or held < known:
             return x, grad
         for name, rows in (("input", x[:held].float()), ("grad_output", grad[:held].float() * factor)):
-            if name not in self.samples:
+            if len(self.samples.get(name, ())) != held:
                 self.samples[name] = torch.full_like(rows, torch.nan)
             self.samples[name] = torch.where(finite, rows, self.samples[name])
         return x[held:], grad[held:]
