@@ -28,16 +28,16 @@ class Recorded(unittest.TestCase):
     def record(self, name, steps=1, model=None, sizes=None, call=None, **options):
         """(recorder, manifest, tensors, the model before each step, the batches), of SGD."""
         case = models.CASES[name]
-        model = model or case.model()
+        model = case.model() if model is None else model
         before, batches = [], []
-        with package.Recorder(model, self.out, every=1, name=name, **options) as recorder:
+        with package.Recorder(model, self.out / name, every=1, name=name, **options) as recorder:
             optimizer = None
             for step in range(steps):
                 batch = case.batch((sizes or [EXAMPLES] * steps)[step], step)
                 twin = case.model()
                 if name != "lazy" or step:
                     twin(*batch[:-1])
-                    twin.load_state_dict(model.state_dict())
+                    twin.load_state_dict(getattr(model, "_orig_mod", model).state_dict())
                 before.append(twin), batches.append(batch)
                 *inputs, target = batch
                 recorder.loss(case.loss((call or model)(*inputs), target)).backward()
@@ -232,6 +232,29 @@ class Coverage(Recorded):
         self.assertEqual(adapters, {"adapted.down": EXAMPLES * 2 * 12 * 2, "adapted.up": EXAMPLES * 2 * 2 * 10})
         source = (pathlib.Path(models.__file__)).read_text().splitlines()
         self.assertIn("F.linear", source[int(unseen["adapted"]["unseen"][0]["where"].split(":")[1]) - 1])
+
+
+    def test_what_has_a_weight_and_is_not_recorded_is_said_at_the_end(self):
+        recorder, *_ = self.record("adapted")
+        (said,) = recorder.warnings
+        self.assertRegex(said, r"sites are 83.7% of .*: adapted.down \(models.py:\d+, 8.9%\), adapted.up")
+        self.assertEqual(recorder.coverage["flops"], 25920)
+        self.assertEqual(self.record("dlrm")[0].warnings, [])
+
+    def test_a_compiled_model_is_counted_on_shapes_alone(self):
+        import torch._dynamo
+
+        self.addCleanup(torch._dynamo.reset)
+        for name in ("dlrm", "raw"):
+            eager = self.record(name)[1]["coverage"]
+            model = models.CASES[name].model()
+            compiled = torch.compile(model, backend="aot_eager")
+            recorder, manifest, *_ = self.record(name, model=compiled)
+            coverage = manifest["coverage"]
+            self.assertEqual((coverage["how"], coverage["flops"]), ("fake", eager["flops"]), recorder.warnings)
+        # Parameters that functions read: in compiled code nobody sees these products, and it is said.
+        self.assertEqual([each["name"] for each in coverage["unseen"]], ["mix", "first", "experts", "low"])
+        self.assertTrue(any("not recorded: mix" in text for text in recorder.warnings))
 
 
 class Functions(Recorded):

@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import loka
 from loka.graph.untouched import untouched
 from loka.names import clean, unwrapped
+from loka.steps import Active
 
 _OUTSIDE = tuple(os.path.dirname(os.path.abspath(module.__file__ or "")) + os.sep for module in (torch, loka))
 """Code that is not the user's."""
@@ -113,18 +114,18 @@ class Seen:
 
 
 class Forward:
-    """Follows the first training forward of `model` after `watch` while `active()`, that is, in a recorded step; `seen`
+    """Follows the first training forward of `model` after `watch`, in a recorded step (`switch.active`); `seen`
     is None until then, `notes` say why it stays so. `done` is told of it. `covers(name)`: whether the product that reads
     the parameter `name` by a function is recorded."""
 
     def __init__(
-        self, model: nn.Module, sites: Mapping[str, Optional[nn.Module]], active: Callable[[], bool],
+        self, model: nn.Module, sites: Mapping[str, Optional[nn.Module]], switch: Active,
         done: Callable[[Seen], None], covers: Callable[[str], bool],
     ) -> None:  # fmt: skip
         self._model = model
         self._root = unwrapped(model)
         self._sites = {module: name for name, module in sites.items() if module is not None}
-        self._active = active
+        self._switch = switch
         self._done = done
         self._covers = covers
         self._hooks: List[Any] = []
@@ -156,7 +157,7 @@ class Forward:
     def _before(self, _module: nn.Module, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
         if torch.compiler.is_compiling() or self._stack is not None:
             return
-        if not (self._active() and self._root.training and torch.is_grad_enabled()) or torch._C._are_functorch_transforms_active():
+        if not (self._switch.active and self._root.training and torch.is_grad_enabled()) or torch._C._are_functorch_transforms_active():
             return
         try:
             if _is_compiled(self._model):
@@ -197,7 +198,13 @@ class Forward:
         self.notes.append(f"the model's FLOPs were not counted: {type(error).__name__}: {text}")
 
     def _counting(self, seen: Seen, stack: contextlib.ExitStack, fake: Any = None) -> "_Count":
-        count = _Count(seen, _storages(self._root, fake), self._covers)
+        count = _Count(seen, self._covers)
+        for name, parameter in self._root.named_parameters():
+            if not torch.nn.parameter.is_lazy(parameter):
+                count.knows(parameter, clean(name))
+                if fake is not None:
+                    # What views it then is on shapes alone too.
+                    count.knows(fake.from_tensor(parameter), clean(name))
         for module, name in self._sites.items():
             before = module.register_forward_pre_hook(count.enters(name), with_kwargs=True)
             after = module.register_forward_hook(count.leaves, always_call=True)
@@ -214,6 +221,9 @@ class Forward:
         fake = FakeTensorMode(allow_non_fake_inputs=True)
         shapes = pytree.tree_map_only(Tensor, fake.from_tensor, (args, kwargs))
         with untouched(self._root), contextlib.ExitStack() as stack:
+            # Nothing of this is to be recorded.
+            stack.callback(setattr, self._switch, "active", self._switch.active)
+            self._switch.active = False
             # The counter inside: it is to see operators before they become those on shapes.
             stack.enter_context(fake)
             count = self._counting(Seen("fake", inputs=_leading((args, kwargs))), stack, fake)
@@ -228,11 +238,11 @@ class _Count(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
-    def __init__(self, seen: Seen, storages: Dict[int, str], covers: Callable[[str], bool]) -> None:
+    def __init__(self, seen: Seen, covers: Callable[[str], bool]) -> None:
         super().__init__()
         self.seen = seen
         self.error: Optional[Exception] = None
-        self._storages = storages
+        self._storages: Dict[int, str] = {}
         self._covers = covers
         self._kept: List[Tensor] = []
         self._inside: List[_Inside] = []
@@ -245,6 +255,12 @@ class _Count(TorchDispatchMode):
             except Exception as error:  # A user's forward must not end because it was counted.
                 self.error = error
         return result
+
+    def knows(self, tensor: Tensor, name: str) -> None:
+        """`tensor`, and what views it, is the parameter `name`."""
+        self._storages[_storage(tensor)] = name
+        # Or its place might become another tensor's.
+        self._kept.append(tensor)
 
     def enters(self, site: str) -> Callable[..., None]:
         """A hook before the site's forward."""
@@ -273,9 +289,8 @@ class _Count(TorchDispatchMode):
     def _ran(self, func: Any, args: Sequence[Any], result: Any) -> None:
         name = func._overloadpacket.__name__ if isinstance(func, torch._ops.OpOverload) else ""
         if name == "_to_copy" and (parameter := self._name(args[0])):
-            # Autocast's copy is the parameter still. Kept alive, or its place might become another tensor's.
-            self._storages[_storage(result)] = parameter
-            self._kept.append(result)
+            # Autocast's copy is the parameter still.
+            self.knows(result, parameter)
         if self._inside and self._inside[-1].plain:
             return
         flops = _flops(name, args)
@@ -355,14 +370,6 @@ def _where() -> Optional[str]:
             return f"{os.path.basename(name)}:{frame.f_lineno}"
         frame = frame.f_back
     return None
-
-
-def _storages(root: nn.Module, fake: Any) -> Dict[int, str]:
-    found: Dict[int, str] = {}
-    for name, parameter in root.named_parameters():
-        if not torch.nn.parameter.is_lazy(parameter):
-            found[_storage(parameter if fake is None else fake.from_tensor(parameter))] = clean(name)
-    return found
 
 
 def _storage(tensor: Tensor) -> int:

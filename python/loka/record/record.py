@@ -18,6 +18,7 @@ from loka.record.site import SiteStats
 from loka.record.snapshot import HostCopies, SiteCopy, Snapshot, copy_site
 from loka.record.track import Track
 from loka.record.weights import MatrixNormal, is_sharded, magnitudes
+from loka.steps import Active
 
 _NO_END = (
     "a step has a second forward and no end: where the optimizer is not torch.optim's, call `recorder.step()` after it. "
@@ -29,12 +30,12 @@ OPEN_STEP_CALLS = 4096
 
 
 class Record:
-    """All sites of one model. `warn(key, text)` says a thing once for each key; `active()`: whether this step is recorded;
+    """All sites of one model. `warn(key, text)` says a thing once for each key; `switch`: whether this step is recorded;
     `late(root, parameters)` taps parameters that turn out to be read by functions."""
 
     def __init__(
         self, model: nn.Module, name: str, options: Options, warn: Callable[[str, str], None],
-        active: Callable[[], bool], late: Callable[[nn.Module, List[str]], None],
+        switch: Active, late: Callable[[nn.Module, List[str]], None],
     ) -> None:  # fmt: skip
         self._options = options
         self._warn = warn
@@ -55,7 +56,7 @@ class Record:
         self._root = names.unwrapped(model)
         self._functional = self._functional_parameters()
         self._late: Set[str] = set()
-        self._forward = Forward(model, modules, active, self._followed, self._covers)
+        self._forward = Forward(model, modules, switch, self._followed, self._covers)
         self.batches.forward = self._forward
         self._ended = False
         """Whether a step was seen to end, or it was looked for."""

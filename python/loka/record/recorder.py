@@ -120,7 +120,7 @@ class Recorder:
         self._warned: Set[str] = set()
         self._taps: Dict[str, taps.Tap] = {}
         switch = taps.Switch()
-        self._record = Record(model, self.name, self.options, self._warn, lambda: switch.active, self._read)
+        self._record = Record(model, self.name, self.options, self._warn, switch, self._read)
         self._steps = Steps(self.options.every, switch, self._record.owns, self._step_ended)
         self._read_by: Dict[nn.Module, Reader] = {}
         self._lazy: List[SiteStats] = []
@@ -154,6 +154,7 @@ class Recorder:
         if self._taps:
             partition.forbid()
         self._steps.start()
+        taps.run_as_written()
         if self._on_sigterm:
             preempt.add(self._save_now)
         self._look_at_folder()
@@ -192,6 +193,7 @@ class Recorder:
         if self._saved_at != self._now():
             self.save()
         self._writer.wait()
+        self._say_coverage()
 
     def __enter__(self) -> "Recorder":
         return self.attach()
@@ -227,6 +229,12 @@ class Recorder:
     def steps(self) -> int:
         """Steps that have ended since `attach()`."""
         return self._steps.finished
+
+    @property
+    def coverage(self) -> Optional[Dict[str, Any]]:
+        """`{flops, sites, how, unseen}` of one forward: which of the model's matrix products are recorded, as in the
+        trace's manifest (docs/trace.md). None as long as no training forward of the whole model was counted and saved."""
+        return self._record.coverage
 
     @property
     def path(self) -> pathlib.Path:
@@ -350,6 +358,17 @@ class Recorder:
                 self._terminating = False
                 preempt.again()
 
+    def _say_coverage(self) -> None:
+        """Says what is not recorded of what could be a linear's: attention, say, has no weight, and no site could be it."""
+        coverage = self.coverage
+        weights = [each for each in coverage["unseen"] if "name" in each] if coverage else []
+        if not weights:
+            return
+        some = [f"{each['name']} ({each.get('where', each['op'])}, {each['flops'] / coverage['flops']:.1%})" for each in weights]
+        more = f", and {len(some) - 4} more" if len(some) > 4 else ""
+        share = f"sites are {coverage['sites'] / coverage['flops']:.1%} of the model's matmul FLOPs"
+        self._warn("coverage", f"{share}; not recorded: {', '.join(some[:4])}{more}: see `recorder.coverage`")
+
     def _look_at_folder(self) -> None:
         """Says that there are shards of another run, which `loka` would take for ranks of this one."""
         try:
@@ -393,9 +412,8 @@ class _Sink:
     def __init__(self, recorder: Recorder, stats: SiteStats) -> None:
         self._recorder = recorder
         self._stats = stats
-
-    def called(self, leading: int) -> taps.Batch:
-        return self._recorder._record.batches.called(self._stats, leading)
+        # Never compiled: past a graph break it runs where a compiler looks for places to begin.
+        self.called = torch.compiler.disable(functools.partial(recorder._record.batches.called, stats))
 
     def take(self, x: Tensor, grad: Optional[Tensor], needs: int, examples: int) -> None:
         self._recorder._take(self._stats, x, grad, needs, examples)

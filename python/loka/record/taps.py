@@ -10,6 +10,7 @@ checkpointing repeats counts once, one without a backward does not count, and ro
 """
 
 import copyreg
+import sys
 import threading
 import warnings
 from typing import Any, Dict, Optional, Protocol, Tuple, Type
@@ -246,6 +247,20 @@ def install_reader(module: nn.Module, reader: Any, mixin: type) -> None:
     module.__dict__[ATTRIBUTE] = reader
 
 
+def run_as_written() -> None:
+    """Keeps compilers from taking our own functions for places to begin at. In a forward that they trace these are traced
+    too; but past a graph break each call would begin one of its own, a variant for each shape of a layer, until there
+    are `recompile_limit` and PyTorch gives up. The layers by themselves, without us, are not compiled there either."""
+    if "torch._dynamo" not in sys.modules:
+        return
+    try:
+        from torch._dynamo.eval_frame import skip_code
+    except ImportError:  # Not a public name: without it compilers only do more than they need to.
+        return
+    for function in (TappedLinear.forward, tapped, _Tapped.forward):
+        skip_code(function.__code__)
+
+
 def remove(module: nn.Module) -> None:
     """Gives `module` its class back. If something built another class on ours since (as FSDP2 does), that stays, and
     without a tap it runs as before."""
@@ -268,5 +283,6 @@ def warn(text: str) -> None:
 
 __all__ = [
     "Batch", "DGRAD", "Sink", "Switch", "Tap", "TappedLinear", "Untapped", "WGRAD", "install", "install_reader",
-    "is_tapped", "plain_class", "remove", "tapped", "tapped_class", "warn",
+    "is_tapped", "plain_class", "remove", "run_as_written", "tapped", "tapped_class",
+    "warn",
 ]
