@@ -26,7 +26,6 @@ class Noise:
     def __init__(self, device: torch.device, rows: int) -> None:
         self.sums = torch.zeros(4, dtype=torch.float64, device=device)
         self.rows = rows
-        self.wide = torch.float64 if device.type == "cpu" else torch.float32
         self.unit = "example"
 
     def add(self, pairs: Sequence[Tuple[Tensor, Tensor]], examples: int, factor: Tensor, finite: Tensor) -> None:
@@ -40,14 +39,24 @@ class Noise:
         if not whole:
             self.unit = "row"
         counted = [self._squares(x, grad) for x, grad in units]
-        squares = sum(square for square, _ in counted)
+        squares, pairs_of = sum(square for square, _ in counted), sum(pair for _, pair in counted)
+        if self.sums.device.type == "cpu":
+            # The host decides, and adds: nothing is waited for there.
+            if finite:
+                scale = float(factor) ** 2
+                self.sums[EXAMPLES] += examples
+                self.sums[SQUARES] += squares * scale
+                if examples > 1:
+                    self.sums[PAIRS] += pairs_of * (scale / (examples - 1))
+                    self.sums[PAIR_EXAMPLES] += examples
+            return
         scale = factor.double().square().reshape(()) * finite.double().reshape(())
         some = finite.double().reshape(())
         added = [some * examples, squares * scale]
         if examples > 1:
             # Sums over pairs of different units, over all pairs of different examples. Units of two calls that are
             # not known to be the same examples are taken as different ones, and left out of the pairs.
-            added += [sum(pair for _, pair in counted) * scale / (examples - 1), some * examples]
+            added += [pairs_of * scale / (examples - 1), some * examples]
         else:
             added += [torch.zeros_like(some)] * 2
         self.sums += torch.where(finite.reshape(()), torch.stack(added), 0.0)
@@ -63,7 +72,7 @@ class Noise:
         units, per = x.shape[:2]
         limit = max(self.rows // max(per, 1), 2)
         stride = max(units // limit, 1)
-        x, grad = x[::stride][:limit].to(self.wide), grad[::stride][:limit].to(self.wide)
+        x, grad = x[::stride][:limit].float(), grad[::stride][:limit].float()
         used = len(x)
         with full_precision():
             own = _each(x, grad)
@@ -110,7 +119,8 @@ def _all(x: Tensor, grad: Tensor) -> Tensor:
 def tensors(sums: Tensor, missed: int) -> Dict[str, Tensor]:
     """The trace's tensors, from `sums` and the examples that came before the site's first call."""
     count, pair_count = float(sums[EXAMPLES]) + missed, float(sums[PAIR_EXAMPLES]) + missed
-    if float(sums[EXAMPLES]) < 1 or float(sums[PAIR_EXAMPLES]) < 1:
+    # Not finite: rows so large that their products are past FP32's range.
+    if float(sums[EXAMPLES]) < 1 or float(sums[PAIR_EXAMPLES]) < 1 or not bool(torch.isfinite(sums).all()):
         return {}
     return {
         "noise.count": torch.tensor([round(count)]),
