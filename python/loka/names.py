@@ -40,7 +40,13 @@ def linears(model: nn.Module) -> Iterator[Tuple[str, nn.Linear]]:
 
 def root_name(model: nn.Module) -> str:
     """What to call a model that was given no name: its class's."""
-    return type(unwrapped(model)).__name__
+    return author_class(type(unwrapped(model))).__name__
 
 
-__all__ = ["GEMMS", "clean", "linears", "root_name", "unwrapped"]
+def author_class(cls: type) -> type:
+    """The class that its author wrote: FSDP2 puts one of its own, `FSDPDLRM`, in the place of `DLRM`."""
+    made = any(base.__name__ == "FSDPModule" and base.__module__.startswith("torch.distributed") for base in cls.__bases__)
+    return next((base for base in cls.__bases__ if base.__name__ != "FSDPModule"), cls) if made else cls
+
+
+__all__ = ["GEMMS", "author_class", "clean", "linears", "root_name", "unwrapped"]

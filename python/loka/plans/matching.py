@@ -10,7 +10,7 @@ from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from ..names import linears, unwrapped
+from ..names import clean, linears, unwrapped
 from .document import Plan, Site
 from .error import one_line
 from .functional import FunctionalLinear, Linear, unnamed
@@ -19,6 +19,8 @@ from .precision import runs_fp8
 
 NUM_NEAREST = 10
 """Missing sites that get their nearest names: comparing all with all would take minutes on a large model."""
+
+READ = "a parameter that a function reads: no kernel can be put under that"
 
 NOT_CALLED = "its parent reads its weight and never calls it"
 
@@ -75,6 +77,11 @@ def match(plan: Plan, model: nn.Module, functional: Mapping[str, FunctionalLinea
         else:
             pairs.append((site, module))
     unrouted, hint = unnamed(names, model)
+    kernels = {site.site: site.kernels for site in plan.sites}
+    read = {name for name in names if name in kernels and name not in unrouted and _is_parameter(name, model)}
+    # In high precision what a function reads is left as it is; a kernel cannot be put under it.
+    names = [name for name in names if name not in read or runs_fp8(kernels[name])]
+    unrouted.update({} if hint else {name: READ for name in read})
     return Match(
         pairs=tuple(pairs),
         missing=tuple(_missing(names, unplanned, list(modules), unrouted)),
@@ -83,6 +90,11 @@ def match(plan: Plan, model: nn.Module, functional: Mapping[str, FunctionalLinea
         unroutable=unroutable,
         hint=_hint(names, list(modules)) + hint,
     )
+
+
+def _is_parameter(site: str, model: nn.Module) -> bool:
+    """Whether a site is named after a parameter of the model, or a part of one: `experts[3]`."""
+    return site.partition("[")[0] in {clean(name) for name, _ in unwrapped(model).named_parameters()}
 
 
 def why_not(module: Linear) -> Optional[str]:

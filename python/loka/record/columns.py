@@ -1,4 +1,5 @@
-"""Takes rows on any device; gives the passes over them that `Moments` needs: Triton on CUDA, PyTorch elsewhere.
+"""Takes rows on any device; gives the passes over them that `Moments` needs: Triton on CUDA, `columns_cpu` on the CPU,
+operators that nobody waits for elsewhere.
 
 `scan`       largest |value| of all rows, as the bits of a non-negative float (they order as floats do; NaN is last)
 `histogram`  counts of floor(log2 |value|) in the trace's 82 bins
@@ -11,6 +12,8 @@ from typing import Any, Dict, Optional, Tuple
 import torch
 from torch import Tensor
 
+from loka.record import columns_cpu
+
 INFINITE_BITS = 0x7F800000
 """Bits of infinity in FP32: smaller is finite."""
 
@@ -18,8 +21,10 @@ _LOWEST, _HIGHEST = -40, 39
 """Exponents of the first and the last bin of finite values."""
 
 
-def _triton(tensor: Tensor) -> Optional[Any]:
-    """The Triton kernels, where they run."""
+def _passes(tensor: Tensor) -> Optional[Any]:
+    """The Triton kernels, where they run; what the host decides, on the CPU."""
+    if tensor.device.type == "cpu":
+        return columns_cpu
     if tensor.device.type != "cuda" or torch.version.hip is not None:
         return None
     return _kernels()
@@ -42,7 +47,7 @@ _loaded: Dict[str, Any] = {}
 
 def scan(values: Tensor, bits: Tensor) -> None:
     """`bits` `[1]` int32 becomes at least that of the largest |value|."""
-    kernels = _triton(values)
+    kernels = _passes(values)
     if kernels is not None:
         kernels.scan(values, bits)
     elif values.numel():
@@ -54,7 +59,7 @@ def scan(values: Tensor, bits: Tensor) -> None:
 
 def histogram(rows: Tensor, factor: Tensor, hist: Tensor) -> None:
     """Adds |rows * factor| to `hist` `[82]` int64."""
-    kernels = _triton(rows)
+    kernels = _passes(rows)
     if kernels is not None:
         kernels.histogram(rows, factor, hist)
         return
@@ -78,9 +83,10 @@ def shifted(
 
     `counters[0]` is the number of rows so far and is not changed. `mean` and `square` (sums of squares about the
     mean), `[features]` FP64, are brought up to date. Not `finite`: zeros, and nothing is changed."""
-    kernels = _triton(rows)
+    kernels = _passes(rows)
     if kernels is not None:
-        return kernels.shifted(rows, factor, finite, counters, mean, square)
+        more = (dtype,) if kernels is columns_cpu else ()
+        return kernels.shifted(rows, factor, finite, counters, mean, square, *more)
     count = counters[0]
     added = finite.double() * len(rows)
     values = torch.where(finite, rows.to(dtype) * factor.to(dtype), 0.0)
@@ -104,7 +110,7 @@ def shifted(
 def finish(counters: Tensor, bits: Tensor, seen: Tensor, count: int, factor: Tensor, finite: Tensor) -> None:
     """Adds `count` rows to `counters[0]`, or one to `counters[1]` if not `finite`; the largest value to
     `counters[2]` and, whatever it is, to `seen`; then clears `bits`."""
-    kernels = _triton(counters)
+    kernels = _passes(counters)
     if kernels is not None:
         kernels.finish(counters, bits, seen, count, factor, finite)
         return

@@ -5,6 +5,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Set
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from loka.names import unwrapped
 from loka.record import facts as model_facts
@@ -12,6 +13,7 @@ from loka.record import run_id
 from loka.record.graph_reader import GraphReader
 from loka.record.options import Options
 from loka.record.site import SiteStats
+from loka.record.taps import DGRAD, WGRAD
 from loka.record.weights import MatrixNormal, is_sharded, whole
 
 
@@ -43,9 +45,19 @@ class Entries:
         if self._graph is not None:
             self._graph.unwatch()
 
+    def add(self, site: str) -> None:
+        """A site that nobody knew of when recording began."""
+        self._sites.append(site)
+
+    def heads(self) -> Set[str]:
+        """The sites that are known to be heads so far."""
+        found = None if self._graph is None else self._graph.facts
+        return set(self._options.heads) | (set() if found is None else set(found.head))
+
     def order(self) -> List[str]:
         """All sites, in forward order where that is known."""
-        return self._read().order
+        known = self._read().order
+        return known + [site for site in self._sites if site not in set(known)]
 
     def unread(self) -> int:
         """Sites whose tail is not known to its end, nor given."""
@@ -78,8 +90,7 @@ class Entries:
         entry = {
             "id": stats.name,
             "class": model_facts.class_name(stats.module),
-            # The most common; of equally common ones the largest, so that ranks agree.
-            "m": max(stats.batches, key=lambda size: (stats.batches[size], size)),
+            "m": stats.rows_of_a_call(),
             "k": 0 if stats.input is None else stats.input.features,
             "n": n,
             "dtype": stats.dtype,
@@ -87,8 +98,20 @@ class Entries:
             "head": stats.name in facts.head,
             "tail": self._tail(stats.name, n, tensors),
             "feeds": [to for to in facts.feeds.get(stats.name, ()) if to in ran],
+            "calls": stats.calls_a_step(),
+            "examples": stats.examples,
+            "grads": {"input": bool(stats.needs & DGRAD), "weight": bool(stats.needs & WGRAD)},
         }
-        source = self._sources.get(stats.name)
+        if stats.module is not None and model_facts.own_forward(stats.module):
+            entry["forward"] = "own"
+        if stats.by_function:
+            entry["forward"] = "parameter"
+        if (rows := list(stats.step_rows.values())) and set(rows) != {entry["m"] * entry["calls"]}:
+            mean = sum(rows) / len(rows)
+            entry["rows"] = {"min": min(rows), "mean": round(mean, 3), "max": max(rows), "steps": len(rows)}
+        if stats.noise is not None:
+            entry["noise"] = {"unit": stats.noise.unit}
+        source = self._sources.get(stats.name) or self._sources.get(stats.name.rpartition(".")[0])
         return {**entry, "source": source} if source else entry
 
     def _tail(self, site: str, n: int, tensors: Mapping[str, Tensor]) -> List[Dict[str, Any]]:
@@ -102,7 +125,9 @@ class Entries:
             tail.append(dict(op))
         return tail
 
-    def manifest(self, step: int, never_ran: Iterable[str], failed: Mapping[str, str]) -> Dict[str, Any]:
+    def manifest(
+        self, step: int, never_ran: Iterable[str], failed: Mapping[str, str], more: Iterable[str]
+    ) -> Dict[str, Any]:
         """The manifest but for sites, loss and probabilities."""
         rank, world = run_id.place()
         options = self._options
@@ -110,7 +135,7 @@ class Entries:
             "name": self._name,
             "family": options.family,
             "framework": f"pytorch {torch.__version__}",
-            "parameters": sum(each.numel() for each in unwrapped(self._model).parameters()),
+            "parameters": sum(each.numel() for each in unwrapped(self._model).parameters() if not is_lazy(each)),
         }
         if options.note:
             model["note"] = options.note
@@ -122,7 +147,7 @@ class Entries:
             manifest["never_ran"] = never
         if failed:
             manifest["failed"] = dict(failed)
-        if notes := [*self._read().notes, *self.notes]:
+        if notes := [*self._read().notes, *self.notes, *more]:
             manifest["notes"] = list(dict.fromkeys(notes))
         return manifest
 
@@ -130,9 +155,12 @@ class Entries:
         device = next((each.device for each in self._model.parameters()), torch.device("cpu"))
         return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
+    def refresh(self) -> None:
+        """Before a save: what a forward has told of the graph since the last one."""
+        self._facts = None
+
     def _read(self) -> model_facts.Facts:
         if self._facts is None:
-            self.close()
             found = None if self._graph is None else self._graph.facts
             self._facts = model_facts.gather(found, self._sites, self._options)
         return self._facts

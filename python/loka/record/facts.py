@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from torch import Tensor, nn
 
-from loka.names import clean, unwrapped
+from loka.names import author_class, clean, unwrapped
 from loka.record.options import Options
 from loka.record.taps import plain_class
 
@@ -47,10 +47,18 @@ def class_name(module: Optional[nn.Module]) -> str:
     """`torch.nn.Linear`, or the full name of another class of linear, or of none."""
     if module is None:
         return "torch.nn.functional.linear"
-    cls = plain_class(type(module))
+    cls = author_class(plain_class(type(module)))
     if cls is nn.Linear:
         return "torch.nn.Linear"
     return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def own_forward(module: nn.Module) -> bool:
+    """Whether a linear computes by a forward that is not nn.Linear's."""
+    if "forward" in module.__dict__:
+        return True
+    homes = (cls for cls in type(module).__mro__ if "forward" in cls.__dict__ and not cls.__module__.startswith("loka."))
+    return next(homes, nn.Linear) is not nn.Linear
 
 
 def sources(model: nn.Module) -> Dict[str, str]:
@@ -58,7 +66,7 @@ def sources(model: nn.Module) -> Dict[str, str]:
     found: Dict[str, str] = {}
     places: Dict[type, Optional[Tuple[str, int]]] = {}
     for name, module in unwrapped(model).named_modules():
-        cls = plain_class(type(module))
+        cls = author_class(plain_class(type(module)))
         if cls not in places:
             places[cls] = _place(cls)
         place = places[cls]
@@ -78,4 +86,4 @@ def _place(cls: type) -> Optional[Tuple[str, int]]:
         return None
 
 
-__all__ = ["Facts", "class_name", "gather", "sources"]
+__all__ = ["Facts", "class_name", "gather", "own_forward", "sources"]

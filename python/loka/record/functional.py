@@ -30,7 +30,7 @@ def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None, *, name: st
     y = F.linear(x, weight, bias) if route is None else named_linear(x, weight, bias, name, route)
     tap = named.get(name)
     if tap is not None and tap.switch.active:
-        return tapped(y, x, tap)
+        return tapped(y, x, tap, weight)
     return y
 
 

@@ -8,6 +8,7 @@ from torch import nn
 
 from loka import graph
 from loka.names import unwrapped
+from loka.record.coverage import Hook
 
 
 class GraphReader:
@@ -23,9 +24,9 @@ class GraphReader:
         """Follows the next forward, if there is something that its structure does not tell."""
         if self.facts.unread and not self._hooks:
             self._hooks = [
-                self._root.register_forward_pre_hook(self._before),
+                self._root.register_forward_pre_hook(Hook(self._before)),
                 # Also after a forward that raised: what follows it must not be watched.
-                self._root.register_forward_hook(self._after, always_call=True),
+                self._root.register_forward_hook(Hook(self._after), always_call=True),
             ]
 
     def unwatch(self) -> None:

@@ -18,16 +18,15 @@ class _Tapped(torch.autograd.Function):
     """Identity on the loss; its backward, the first of all, records loss and d total / d loss."""
 
     @staticmethod
-    def forward(ctx: Any, loss: Tensor, marker: Tensor, slot: int) -> Tensor:
+    def forward(ctx: Any, loss: Tensor, marker: Tensor) -> Tensor:
         ctx.save_for_backward(loss.detach(), marker)
-        ctx.slot = slot
         return loss.clone()
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tuple[Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> Tuple[Tensor, None]:
         loss, marker = ctx.saved_tensors
-        torch.ops.loka.record(loss, grad, marker, ctx.slot)
-        return grad, None, None
+        torch.ops.loka.record(loss, grad, marker, 0, 0)
+        return grad, None
 
 
 class LossTap:
@@ -58,9 +57,9 @@ class LossTap:
             return value
         if value.numel() != 1:
             raise ValueError(f"recorder.loss: the loss has shape {list(value.shape)}, expected one value")
-        return _Tapped.apply(value, tap.marker, tap.slot)
+        return _Tapped.apply(value, tap.marker)
 
-    def take(self, x: Tensor, grad: Optional[Tensor]) -> None:
+    def take(self, x: Tensor, grad: Optional[Tensor], _needs: int, _examples: int) -> None:
         """A loss and d total / d loss, from its backward."""
         if grad is not None:
             self._scale = grad.reshape(1).float()

@@ -19,6 +19,7 @@ class Options:
 
     every: int = 100
     save_every: int = 10_000
+    save_seconds: Optional[float] = 1800.0
     rows: int = 2048
     limit: int = 1024
     rank: int = 48
@@ -29,6 +30,7 @@ class Options:
     momentum: float = 0.95
     held_out: int = 0
     cross_cov: Union[bool, int] = False
+    cross_rank: int = 16
     quantile_every: int = 4
     loss_reduction: Union[str, float] = "mean"
     loss_name: str = "loss"
@@ -46,9 +48,11 @@ class Options:
         for name in ("every", "save_every", "rows", "limit", "rank", "quantile_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected at least 1")
-        for name in ("held_out", "oversample"):
+        for name in ("held_out", "oversample", "cross_rank"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected at least 0")
+        if self.save_seconds is not None and not self.save_seconds >= 0:
+            raise ValueError(f"save_seconds is {self.save_seconds}, expected at least 0")
         if self.rows < 2:
             raise ValueError("rows is 1: a covariance needs two")
         if self.weights not in ("snapshot", "matrix_normal"):

@@ -1,20 +1,24 @@
 """Takes a model that trains; gives a trace file of it, every so many steps: `loka.Recorder`."""
 
+import contextlib
 import functools
 import pathlib
+import time
 import types
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple, Type, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Type, Union
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from loka import names
 from loka.record import functional as functional_linears
-from loka.record import partition
+from loka.record import partition, preempt
 from loka.record import run_id as ranks
 from loka.record import taps
 from loka.record.loss import LossTap
 from loka.record.options import Functional, Options
+from loka.record.parameters import Reader, TappedReader, paths, readers
 from loka.record.record import Record
 from loka.record.report import RecordReport, report_of
 from loka.record.shard import make
@@ -41,6 +45,9 @@ class Recorder:
         out: folder of the trace; one file a rank, overwritten whole at each save.
         every, save_every: steps between recordings and between saves. A step is one optimizer step: that of the
             first optimizer that holds a recorded weight, or a call of `step()`.
+        save_seconds: seconds after which it is saved anyway, at the end of a step (None: never). The first save comes
+            after the first recorded step. Sharded weights, whose save takes all ranks, are saved by steps alone.
+        save_on_sigterm: save when the job is told to end, before the handler that was there; again not sharded weights.
         name: the model's name in the trace; by default its class's.
         rows: rows used of a call, evenly spread.
         limit: features up to which a covariance is exact; past it a sketch of `rank` (+ `oversample`) columns.
@@ -50,7 +57,7 @@ class Recorder:
         weight_dtype: type of the snapshot; by default BF16 of a BF16 weight, else FP32.
         held_out: raw rows a site to keep in the trace, from the latest recorded step. User data: 0 by default.
         cross_cov: covariance of gradient with input where both have at most `limit` features (True), or at most so
-            many products.
+            many products. Elsewhere its leading `cross_rank` singular pairs, from a sketch (0: nothing).
         quantile_every: a site's quantiles are taken at the first recorded step and then at one of so many.
         loss_reduction: `mean` over examples (the leading dimension of the layer's output), `sum`, or the factor that
             a sum over examples is multiplied by: what makes output gradients those of one example. Give 1 / examples
@@ -73,6 +80,8 @@ class Recorder:
         *,
         every: int = 100,
         save_every: int = 10_000,
+        save_seconds: Optional[float] = 1800.0,
+        save_on_sigterm: bool = True,
         name: Optional[str] = None,
         rows: int = 2048,
         limit: int = 1024,
@@ -84,6 +93,7 @@ class Recorder:
         momentum: float = 0.95,
         held_out: int = 0,
         cross_cov: Union[bool, int] = False,
+        cross_rank: int = 16,
         quantile_every: int = 4,
         loss_reduction: Union[str, float] = "mean",
         loss_name: str = "loss",
@@ -98,9 +108,9 @@ class Recorder:
         seed: int = 0,
     ) -> None:
         self.options = Options(
-            every=every, save_every=save_every, rows=rows, limit=limit, rank=rank, oversample=oversample,
+            every=every, save_every=save_every, save_seconds=save_seconds, rows=rows, limit=limit, rank=rank, oversample=oversample,
             factor_above=factor_above, weights=weights, weight_dtype=weight_dtype, momentum=momentum,
-            held_out=held_out, cross_cov=cross_cov, quantile_every=quantile_every, loss_reduction=loss_reduction,
+            held_out=held_out, cross_cov=cross_cov, cross_rank=cross_rank, quantile_every=quantile_every, loss_reduction=loss_reduction,
             loss_name=loss_name, loss_value=loss_value, run_id=run_id, family=family, note=note, tails=tails or {},
             feeds=feeds or {}, heads=heads, functional=functional or {}, seed=seed,
         )  # fmt: skip
@@ -110,11 +120,18 @@ class Recorder:
         self.warnings: List[str] = []
         self._warned: Set[str] = set()
         self._taps: Dict[str, taps.Tap] = {}
-        self._record = Record(model, self.name, self.options, self._warn)
-        self._steps = Steps(self.options.every, taps.Switch(), self._record.owns, self._step_ended)
+        switch = taps.Switch()
+        self._record = Record(model, self.name, self.options, self._warn, switch, self._read)
+        self._steps = Steps(self.options.every, switch, self._record.owns, self._step_ended)
+        self._read_by: Dict[nn.Module, Reader] = {}
+        self._lazy: List[SiteStats] = []
         self._loss = LossTap(self.options, self._steps.switch)
         self._writer = Writer(self._write_failed)
         self._saved_at: Optional[Tuple[int, int]] = None
+        self._saved_time: Optional[float] = None
+        self._on_sigterm = save_on_sigterm
+        self._busy = 0
+        self._terminating = False
 
     # Life
 
@@ -128,19 +145,27 @@ class Recorder:
         if taken:
             raise RuntimeError(f"another recorder is attached to this model, at {taken[0]}: detach it first")
         # Before the taps, which a symbolic trace would meet.
-        self._record.entries.open()
+        self._record.open()
         for stats in sites.values():
-            self._tap(stats)
+            if stats.reads is None:
+                self._tap(stats)
+        for _, module in readers(self.model):
+            self._read(module, paths(module))
         self._loss.open()
         if self._taps:
             partition.forbid()
         self._steps.start()
+        taps.run_as_written()
+        if self._on_sigterm:
+            preempt.add(self._save_now)
+        self._look_at_folder()
         return self
 
     def detach(self) -> None:
         """Stops to record, and leaves the model as it was. What was recorded is kept, for `save()`."""
         self._steps.stop()
-        self._record.entries.close()
+        preempt.remove(self._save_now)
+        self._record.close()
         self._loss.release()
         for name, tap in self._taps.items():
             module = self._record.sites[name].module
@@ -152,6 +177,12 @@ class Recorder:
         if self._taps:
             partition.allow()
         self._taps.clear()
+        for module, reader in self._read_by.items():
+            taps.remove(module)
+            reader.release()
+        self._read_by.clear()
+        self._lazy.clear()
+        self._record.readers.clear()
 
     def close(self) -> None:
         """Detaches, saves what is new, and waits for the file."""
@@ -163,6 +194,7 @@ class Recorder:
         if self._saved_at != self._now():
             self.save()
         self._writer.wait()
+        self._say_coverage()
 
     def __enter__(self) -> "Recorder":
         return self.attach()
@@ -200,18 +232,28 @@ class Recorder:
         return self._steps.finished
 
     @property
+    def coverage(self) -> Optional[Dict[str, Any]]:
+        """`{flops, sites, how, unseen}` of one forward: which of the model's matrix products are recorded, as in the
+        trace's manifest (docs/trace.md). None as long as no training forward of the whole model was counted and saved."""
+        return self._record.coverage
+
+    @property
     def path(self) -> pathlib.Path:
         """The file of this rank."""
         return self.out / f"{self.name}-rank{ranks.place()[0]}.trace.safetensors"
 
     def save(self) -> None:
         """Copies what was recorded and writes it in the background. With sharded weights: on all ranks at once."""
+        with self._uninterrupted():
+            self._save()
+
+    def _save(self, say: bool = True) -> None:
         try:
-            snapshot = self._record.snapshot(self._steps.finished, self._steps.recorded, self._loss)
+            snapshot = self._record.snapshot(self._steps.finished, self._steps.recorded, self._loss, say)
         except Exception as error:
             self._warn("save", f"{type(error).__name__}: {error}: nothing was saved")
             return
-        self._saved_at = self._now()
+        self._saved_at, self._saved_time = self._now(), time.monotonic()
         if not snapshot.sites:
             self._warn("empty", "nothing was recorded: no linear ran forward and backward while attached")
             return
@@ -231,6 +273,11 @@ class Recorder:
     # Inside
 
     def _tap(self, stats: SiteStats) -> None:
+        if stats.module is not None and is_lazy(getattr(stats.module, "weight", None)):
+            # Its first forward changes its class, and would find ours in the way.
+            self._lazy.append(stats)
+            self._warn("lazy", f"{stats.name} has no weight before its first forward: it is recorded from the next step on")
+            return
         tap = taps.Tap(self._steps.switch, _Sink(self, stats))
         if stats.module is None:
             tap.in_place = True
@@ -244,17 +291,111 @@ class Recorder:
                 return
         self._taps[stats.name] = tap
 
-    def _take(self, stats: SiteStats, x: Tensor, grad: Optional[Tensor]) -> None:
-        self._record.take(stats, x, grad, self._steps.index, self._loss)
+    def _read(self, module: nn.Module, paths: List[str]) -> None:
+        """Taps what functions read of the parameters `paths` of `module`."""
+        if module in self._read_by:
+            self._read_by[module].paths += paths
+            return
+        name = next(name for name, each in names.unwrapped(self.model).named_modules() if each is module)
+        reader = Reader(self._steps.switch, module, names.clean(name), self._parameter_sink, paths)
+        try:
+            taps.install_reader(module, reader, TappedReader)
+        except TypeError as error:  # A class that cannot be changed: its products are listed as not seen.
+            self._warn(f"read {name}", f"{name}: {error}: what it reads by functions is not recorded")
+            return
+        self._read_by[module] = reader
+        self._record.readers.append(reader)
+
+    def _parameter_sink(self, parameter: str, name: str, tensors: Callable[[], List[Optional[Tensor]]]) -> taps.Sink:
+        return _Sink(self, self._record.parameter_site(parameter, name, tensors))
+
+    def _take(self, stats: SiteStats, x: Tensor, grad: Optional[Tensor], needs: int, examples: int) -> None:
+        with self._uninterrupted():
+            self._record.take(stats, x, grad, self._steps.index, self._loss, needs, examples)
+
+    def _tap_lazy(self) -> None:
+        ready = [stats for stats in self._lazy if not is_lazy(stats.module.weight)]
+        if ready:
+            self._lazy = [stats for stats in self._lazy if stats not in ready]
+            for stats in ready:
+                self._tap(stats)
+            # Not `every` steps from now: the first one is often what a team looks at.
+            self._steps.again()
 
     def _step_ended(self, recorded: bool) -> None:
+        with self._uninterrupted():
+            try:
+                if self._lazy:
+                    self._tap_lazy()
+                if recorded:
+                    self._record.end_step(self._steps.index - 1, self._loss)
+                if self._steps.recorded:
+                    self._save_if_due(recorded)
+            except Exception as error:
+                self._warn("step", f"{type(error).__name__}: {error}")
+
+    def _save_if_due(self, recorded: bool) -> None:
+        if self._steps.finished % self.options.save_every == 0:
+            self._save()
+        elif self._saved_time is None:
+            # Early: what is wrong with a run's recording shows in its first step, and a job may not see its 10,000th.
+            if recorded and self._record.ran():
+                self._save(say=False)
+        elif self.options.save_seconds is not None and time.monotonic() - self._saved_time > self.options.save_seconds:
+            if not self._record.sharded():
+                self._save()
+
+    def _save_now(self) -> bool:
+        """Saves, the job being about to end. False in the middle of something, after which the signal comes again."""
+        if self._busy:
+            self._terminating = True
+            return False
+        if self._record.sharded():
+            # A collective that the other ranks may never come to.
+            self._warn("sigterm", "weights are sharded: SIGTERM saves nothing, the last save stays")
+        elif self._record.ran() and self._saved_at != self._now():
+            self._save()
+        self._writer.wait()
+        return True
+
+    @contextlib.contextmanager
+    def _uninterrupted(self) -> Iterator[None]:
+        """No save on SIGTERM in between, where statistics are half of one step and half of the next."""
+        self._busy += 1
         try:
-            if recorded:
-                self._record.end_step(self._steps.index - 1, self._loss)
-            if self._steps.finished % self.options.save_every == 0 and self._steps.recorded:
-                self.save()
-        except Exception as error:
-            self._warn("step", f"{type(error).__name__}: {error}")
+            yield
+        finally:
+            self._busy -= 1
+            if self._terminating and not self._busy:
+                self._terminating = False
+                preempt.again()
+
+    def _say_coverage(self) -> None:
+        """Says what is not recorded of what could be a linear's: attention, say, has no weight, and no site could be it."""
+        coverage = self.coverage
+        weights = [each for each in coverage["unseen"] if "name" in each] if coverage else []
+        if not weights:
+            return
+        some = [f"{each['name']} ({each.get('where', each['op'])}, {each['flops'] / coverage['flops']:.1%})" for each in weights]
+        more = f", and {len(some) - 4} more" if len(some) > 4 else ""
+        share = f"sites are {coverage['sites'] / coverage['flops']:.1%} of the model's matmul FLOPs"
+        self._warn("coverage", f"{share}; not recorded: {', '.join(some[:4])}{more}: see `recorder.coverage`")
+
+    def _look_at_folder(self) -> None:
+        """Says that there are shards of another run, which `loka` would take for ranks of this one."""
+        try:
+            others = sorted(path.name for path in self.out.glob("*.trace.safetensors") if not self._is_ours(path.name))
+        except OSError:
+            return
+        if others:
+            remedy = "give each run a folder of its own, or `loka` single files"
+            self._warn("folder", f"{self.out} holds {others[0]}, of another run or model: {remedy}")
+
+    def _is_ours(self, name: str) -> bool:
+        """Whether this run writes that file: any of its ranks."""
+        prefix, suffix = f"{self.name}-rank", ".trace.safetensors"
+        rank = name[len(prefix) : -len(suffix)] if name.startswith(prefix) else ""
+        return rank.isdigit() and int(rank) < ranks.place()[1]
 
     def _now(self) -> Tuple[int, int]:
         return self._steps.finished, self._steps.index
@@ -283,9 +424,11 @@ class _Sink:
     def __init__(self, recorder: Recorder, stats: SiteStats) -> None:
         self._recorder = recorder
         self._stats = stats
+        # Never compiled: past a graph break it runs where a compiler looks for places to begin.
+        self.called = torch.compiler.disable(functools.partial(recorder._record.batches.called, stats))
 
-    def take(self, x: Tensor, grad: Optional[Tensor]) -> None:
-        self._recorder._take(self._stats, x, grad)
+    def take(self, x: Tensor, grad: Optional[Tensor], needs: int, examples: int) -> None:
+        self._recorder._take(self._stats, x, grad, needs, examples)
 
 
 __all__ = ["Recorder"]

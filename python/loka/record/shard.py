@@ -10,7 +10,9 @@ from typing import Any, Dict, List, Optional, Tuple
 import torch
 from torch import Tensor
 
+from loka.record import noise
 from loka.record.columns import hist_bins
+from loka.record.cross import factors
 from loka.record.moments import AMAX, COUNT, HIST_BINS, QUANTILE_ROWS_SEEN, SKIPPED
 from loka.record.options import QUANTILE_PROBS, Options
 from loka.record.sketch import from_covariance, from_sketch, test_matrix
@@ -58,8 +60,10 @@ def _site(site: SiteCopy, snapshot: Snapshot, notes: List[str]) -> Tuple[Dict[st
             tensors.update({f"{part}.{key}": value for key, value in _distribution(state, options).items()})
     counts = [tensors[key] for key in ("input.count", "grad_output.count") if key in tensors]
     # Only if every row of one has its row in the other are the means those of the products too.
-    if site.cross is not None and len(counts) == 2 and torch.equal(*counts):
-        tensors["cross_cov"] = (site.cross.double() / (counts[0] - 1)).float()
+    if site.cross and len(counts) == 2 and torch.equal(*counts):
+        tensors.update(_cross(site, int(counts[0]) - 1, options))
+    if site.noise is not None:
+        tensors.update(noise.tensors(site.noise, site.missed))
     samples = {key: value for key, value in site.tensors.items() if key.startswith("sample.")}
     whole = bool(samples) and all(bool(torch.isfinite(value).all()) for value in samples.values())
     tensors.update({key: value for key, value in site.tensors.items() if key not in samples or whole})
@@ -100,6 +104,14 @@ def _covariance(state: Dict[str, Tensor], options: Options) -> Dict[str, Tensor]
             return {"cov": cov.float()}
         factor, diag = from_covariance(cov, rank)
     return {"cov_factor": factor.float(), "cov_diag": diag.float()}
+
+
+def _cross(site: SiteCopy, freedom: int, options: Options) -> Dict[str, Tensor]:
+    """The covariance of output gradient with input: whole where that was asked for, else its leading part."""
+    if options.crossed(site.entry["n"], site.entry["k"]):
+        return {"cross_cov": (site.cross["whole"].double() / freedom).float()}
+    found = factors(site.cross, options.cross_rank, options.seed)
+    return {name: (value / freedom**0.5).float() for name, value in found.items()}
 
 
 def _weight_summary(tensors: Dict[str, Tensor], name: str, notes: List[str]) -> Dict[str, Tensor]:

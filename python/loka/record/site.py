@@ -5,12 +5,15 @@ one has its row in the other: for cross_cov, for held-out rows, and when a share
 """
 
 import collections
-from typing import Counter, Dict, Mapping, Optional, Tuple
+import statistics
+from typing import Callable, Counter, Dict, List, Mapping, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
 
-from loka.record.moments import Batch, Moments, all_finite, full_precision
+from loka.record.cross import Cross
+from loka.record.moments import Batch, Moments, all_finite
+from loka.record.noise import Noise
 from loka.record.options import Options
 from loka.record.track import Track
 
@@ -25,28 +28,57 @@ class SiteStats:
         self.turn = turn
         self.module = module
         self.options = options
+        self.reads: Optional[Callable[[], List[Optional[Tensor]]]] = None
+        """Weight and bias of a site that is no module but a function's product with a parameter."""
+        self.by_function = False
         self.input: Optional[Moments] = None
         self.grad: Optional[Moments] = None
-        self.cross: Optional[Tensor] = None
+        self.products: Optional[Cross] = None
+        self.noise: Optional[Noise] = None
         self.samples: Dict[str, Tensor] = {}
+        self.held_short: Optional[Tuple[int, int]] = None
+        """Rows that are held out, and those of a call that had fewer than were asked for."""
         self.tracks: Dict[str, Track] = {}
         self.batches: Counter[int] = collections.Counter()
         self.dtype: Optional[str] = None
         self.examples = 1
+        self.needs = 0
         self.calls_this_step = 0
+        self.rows_this_step = 0
+        self.examples_this_step = 0
+        self.missed = 0
+        """Examples of recorded steps before the first call: of a routed expert, say."""
+        self.calls_a_forward = 1
+        self._waiting: List[Tuple[Tensor, Tensor]] = []
+        self._waiting_finite: Optional[Tensor] = None
+        self._waiting_factor: Optional[Tensor] = None
+        self.leading: Counter[Tuple[int, int]] = collections.Counter()
+        """Calls by (their leading dimension, the examples of their forward)."""
+        self.calls: Counter[int] = collections.Counter()
+        """Recorded steps by the number of calls in them."""
+        self.step_rows: Dict[int, int] = {}
+        """Rows of each recorded step that called this."""
 
-    def add(self, x: Tensor, grad: Optional[Tensor], index: int, scale: Tensor) -> None:
+    def add(
+        self, x: Tensor, grad: Optional[Tensor], index: int, scale: Tensor, examples: Optional[int] = None,
+        needs: int = 0,
+    ) -> None:  # fmt: skip
         """Takes in one call of recorded step `index`: `x` `[..., k]`, `grad` `[..., n]` of the same rows.
 
-        `scale` `[1]` FP32: d total / d loss. Values are changed to per-example gradients by the number of examples,
-        the leading dimension of the call (of rows, when it has two)."""
+        `scale` `[1]` FP32: d total / d loss. Values are changed to per-example gradients by the number of `examples`
+        that the loss is a mean over; not known, by the leading dimension of the call (of rows, when it has two)."""
         if x.numel() == 0 or (grad is not None and grad.numel() == 0):
             return
-        self.examples = x.shape[0] if x.dim() > 1 else 1
+        leading = x.shape[0] if x.dim() > 1 else 1
+        self.examples = leading if examples is None else examples
+        self.leading[leading, self.examples] += 1
+        self.needs |= needs
+        whole_x, whole_grad = x, grad
         x = _rows(x)
         grad = None if grad is None else _rows(grad)
         self.dtype = _DTYPES.get((x if grad is None else grad).dtype, str(x.dtype))
         self.batches[len(x)] += 1
+        self.rows_this_step += len(x)
         unit = torch.ones_like(scale)
         factor = unit if grad is None else self.options.per_example(self.examples) / scale
         self._make(x, grad)
@@ -56,12 +88,70 @@ class SiteStats:
             self.grad.scan(grad)
         # One answer for both: skipping only one would part rows that belong together.
         finite = all_finite(factor, self.input, None if grad is None else self.grad)
+        if grad is not None:
+            self._noise(whole_x, whole_grad, factor, finite)
         x, grad = self._hold_out(x, grad, factor, finite)
         mine = self._take(self.input, "input_amax", x, unit, finite, index)
         if grad is not None and self.grad is not None:
             other = self._take(self.grad, "grad_amax", grad, factor, finite, index)
-            self._cross(mine, other)
+            if self.products is not None:
+                self.products.add(mine, other)
         self.calls_this_step += 1
+
+    def end_step(self, index: int, examples: int) -> None:
+        """The end of recorded step `index`, of so many examples in all."""
+        self._flush()
+        missed = examples - self.examples_this_step
+        if missed > 0 and self.noise is not None:
+            self.noise.absent(missed)
+        elif missed > 0:
+            self.missed += missed
+        if self.calls_this_step:
+            self.calls[self.calls_this_step] += 1
+            self.step_rows[index] = self.rows_this_step
+        self.calls_this_step = self.rows_this_step = self.examples_this_step = 0
+
+    @property
+    def routed(self) -> bool:
+        """Whether the leading dimension changes in another way than the number of examples does."""
+        return len({leading * 1_000_000 // max(examples, 1) for leading, examples in self.leading}) > 1
+
+    def rows_of_a_call(self) -> int:
+        """The most common; of equally common ones the largest, so that ranks agree. Where the rows change from call to
+        call, their median."""
+        if self.routed:
+            return statistics.median_high(self.batches.elements())
+        return max(self.batches, key=lambda size: (self.batches[size], size))
+
+    def calls_a_step(self) -> int:
+        """The median over recorded steps that have any."""
+        return statistics.median_high(self.calls.elements()) if self.calls else 1
+
+    @property
+    def cross(self) -> Optional[Tensor]:
+        """Sums of gradient by input `[n, k]`, centred, where these are kept whole."""
+        return None if self.products is None else self.products.state.get("whole")
+
+    def _noise(self, x: Tensor, grad: Tensor, factor: Tensor, finite: Tensor) -> None:
+        if self.noise is None:
+            self.noise = Noise(x.device, self.options.rows)
+        if self.calls_a_forward == 1:
+            self.noise.add([(x, grad)], self.examples, factor, finite)
+            self.examples_this_step += self.examples
+            return
+        # Their examples are the same: kept until the last call of this forward is there.
+        self._waiting.append((x.detach(), grad.detach()))
+        before = self._waiting_finite
+        self._waiting_finite = finite if before is None else before & finite
+        self._waiting_factor = factor
+        if len(self._waiting) >= self.calls_a_forward:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            self.noise.add(self._waiting, self.examples, self._waiting_factor, self._waiting_finite)
+            self.examples_this_step += self.examples
+        self._waiting, self._waiting_finite = [], None
 
     def misfit(self, tensors: Mapping[str, Tensor]) -> Optional[str]:
         """Why what was seen is not of a linear with the weight among `tensors`, if so."""
@@ -82,8 +172,10 @@ class SiteStats:
         if grad is not None and self.grad is None:
             self.grad = Moments(grad.shape[1], self.options, x.device)
             self.tracks["grad_amax"] = Track(1, x.device)
-            if self.options.crossed(grad.shape[1], x.shape[1]):
-                self.cross = torch.zeros(grad.shape[1], x.shape[1], dtype=self.input.wide, device=x.device)
+            n, k = grad.shape[1], x.shape[1]
+            rank = 0 if self.options.crossed(n, k) else self.options.cross_rank
+            if rank or self.options.crossed(n, k):
+                self.products = Cross(n, k, rank, self.options.seed, self.input.wide, x.device)
 
     def _take(self, moments: Moments, series: str, rows: Tensor, factor: Tensor, finite: Tensor, index: int) -> Batch:
         some = self._some(rows, index)
@@ -103,20 +195,19 @@ class SiteStats:
         """Sorting costs most: after the first step the sites take turns."""
         return index == 0 or (index + self.turn) % self.options.quantile_every == 0
 
-    def _cross(self, mine: Batch, other: Batch) -> None:
-        if self.cross is None:
-            return
-        with full_precision():
-            self.cross.addmm_(other.z[:-1].T, mine.z[:-1])
-        self.cross.addcmul_(other.correction[:, None], mine.z[-1:], value=-1.0)
-
-    def _hold_out(self, x: Tensor, grad: Optional[Tensor], factor: Tensor, finite: Tensor) -> Tuple[Tensor, Optional[Tensor]]:
-        """Keeps the first rows of the latest call apart from the statistics, which they are to test."""
-        held = self.options.held_out
-        if not held or grad is None or len(x) < 2 * held + 2:
+    def _hold_out(self, x: Tensor, grad: Optional[Tensor], factor: Tensor, finite: Tensor) -> tuple:
+        """Keeps the first rows of the latest call apart from the statistics, which they are to test: never as many as
+        are left, and never fewer than are kept already."""
+        if not self.options.held_out or grad is None:
+            return x, grad
+        held = min(self.options.held_out, max(len(x) - 2, 0) // 2)
+        known = len(self.samples.get("input", ()))
+        if held < self.options.held_out:
+            self.held_short = (max(held, known), len(x))
+        if held == 0 or held < known:
             return x, grad
         for name, rows in (("input", x[:held].float()), ("grad_output", grad[:held].float() * factor)):
-            if name not in self.samples:
+            if len(self.samples.get(name, ())) != held:
                 self.samples[name] = torch.full_like(rows, torch.nan)
             self.samples[name] = torch.where(finite, rows, self.samples[name])
         return x[held:], grad[held:]

@@ -53,7 +53,11 @@ class SiteCopy:
 
     entry: Dict[str, Any]
     moments: Dict[str, Dict[str, Tensor]]
-    cross: Optional[Tensor]
+    cross: Dict[str, Tensor]
+    """The state of a `Cross`, if there is one."""
+    noise: Optional[Tensor]
+    """The sums of a `Noise`; `missed`: see `SiteStats`."""
+    missed: int
     tensors: Dict[str, Tensor]
     """Those that go into the file as they are, without the site's name."""
     series: Dict[str, Tensor]
@@ -86,7 +90,9 @@ def copy_site(
     return SiteCopy(
         entry=entry,
         moments=moments,
-        cross=None if stats.cross is None else copies.of(stats.cross),
+        cross={part: copies.of(value) for part, value in (stats.products.state if stats.products else {}).items()},
+        noise=None if stats.noise is None else copies.of(stats.noise.sums),
+        missed=stats.missed,
         tensors={**samples, **tensors},
         series={**own, **series},
     )

@@ -10,6 +10,7 @@ checkpointing repeats counts once, one without a backward does not count, and ro
 """
 
 import copyreg
+import sys
 import threading
 import warnings
 from typing import Any, Dict, Optional, Protocol, Tuple
@@ -26,8 +27,25 @@ ATTRIBUTE = "_loka_tap"
 class Sink(Protocol):
     """Where a tap's tensors go."""
 
-    def take(self, x: Tensor, grad: Optional[Tensor]) -> None:
-        """One call's input, and its output's gradient unless nothing upstream needs one."""
+    def take(self, x: Tensor, grad: Optional[Tensor], needs: int, examples: int) -> None:
+        """One call's input, and its output's gradient unless nothing upstream needs one. `needs`: DGRAD and WGRAD,
+        where these ran. `examples`: of the forward that the call was part of, 0 where that is not known."""
+
+    def called(self, leading: int) -> "Batch":
+        """A call runs forward, on a leading dimension of so many; gives the forward that it is part of. Compiled code
+        does not come by here."""
+
+
+class Batch:
+    """One forward of the model: its number of examples, once that is known."""
+
+    def __init__(self) -> None:
+        self.examples = 0
+        self.calls: Dict[str, int] = {}
+
+
+DGRAD, WGRAD = 1, 2
+"""Bits of what the backward of a call computes."""
 
 
 _sinks: Dict[int, Sink] = {}
@@ -52,11 +70,13 @@ class Tap:
         """Whether the layer's own backward surely needs no output, as that of F.linear: else the identity is a copy."""
         # The operator is said to change this; otherwise compilers would drop a call that gives nothing back. On the
         # CPU, where that costs no launch, and keeps older compilers, which know no tag, from making a CUDA graph of it.
-        self.marker = torch.zeros(1, dtype=torch.int64)
+        # Whose call it is lies in here too, as data: a number would be a constant to compilers, and each of a model's
+        # layers one more variant of the same forward, until they give up (`recompile_limit`).
         with _lock:
-            # The lowest free number: a second recorder on the same model finds its compiled variant again.
             self.slot = next(i for i in range(len(_sinks) + 1) if i not in _sinks)
             _sinks[self.slot] = sink
+        self.sink = sink
+        self.marker = torch.tensor([self.slot, 0], dtype=torch.int64)
 
     def release(self) -> None:
         """Calls that still come go nowhere."""
@@ -64,11 +84,12 @@ class Tap:
             _sinks.pop(self.slot, None)
 
 
-def _deliver(slot: int, x: Tensor, grad: Optional[Tensor]) -> None:
-    sink = _sinks.get(slot)
+def _deliver(marker: Tensor, x: Tensor, grad: Optional[Tensor], needs: int, examples: int) -> None:
+    marker[1] += 1
+    sink = _sinks.get(int(marker[0]))
     if sink is not None:
         with torch.no_grad():
-            sink.take(x, grad)
+            sink.take(x, grad, needs, examples)
 
 
 # Kept out of CUDA graphs: what it keeps must not lie in a graph's own memory, and a replay would not run it again.
@@ -76,24 +97,22 @@ _UNGRAPHED: Dict[str, Any] = {"tags": (torch.Tag.cudagraph_unsafe,)} if hasattr(
 
 
 @torch.library.custom_op("loka::record", mutates_args=("marker",), **_UNGRAPHED)
-def _record(x: Tensor, grad: Tensor, marker: Tensor, slot: int) -> None:
-    marker += 1
-    _deliver(slot, x, grad)
+def _record(x: Tensor, grad: Tensor, marker: Tensor, needs: int, examples: int) -> None:
+    _deliver(marker, x, grad, needs, examples)
 
 
 @torch.library.custom_op("loka::record_input", mutates_args=("marker",), **_UNGRAPHED)
-def _record_input(x: Tensor, marker: Tensor, slot: int) -> None:
-    marker += 1
-    _deliver(slot, x, None)
+def _record_input(x: Tensor, marker: Tensor) -> None:
+    _deliver(marker, x, None, 0, 0)
 
 
 @_record.register_fake
-def _(x: Tensor, grad: Tensor, marker: Tensor, slot: int) -> None:
+def _(x: Tensor, grad: Tensor, marker: Tensor, needs: int, examples: int) -> None:
     return None
 
 
 @_record_input.register_fake
-def _(x: Tensor, marker: Tensor, slot: int) -> None:
+def _(x: Tensor, marker: Tensor) -> None:
     return None
 
 
@@ -101,9 +120,9 @@ class _Tapped(torch.autograd.Function):
     """Identity on `y`; its backward records `x` with the gradient of `y`."""
 
     @staticmethod
-    def forward(ctx: Any, y: Tensor, x: Tensor, tap: Tap) -> Tensor:
+    def forward(ctx: Any, y: Tensor, x: Tensor, tap: Tap, needs: int, batch: Batch) -> Tensor:
         ctx.save_for_backward(x)
-        ctx.tap = tap
+        ctx.tap, ctx.needs, ctx.batch = tap, needs, batch
         # Never a view, which an in-place activation after the layer could not change.
         if not tap.in_place:
             return y.clone()
@@ -111,7 +130,7 @@ class _Tapped(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tuple[Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> Tuple[Tensor, None, None, None, None]:
         try:
             (x,) = ctx.saved_tensors
         except RuntimeError as error:
@@ -121,60 +140,51 @@ class _Tapped(torch.autograd.Function):
             # call is lost, and the next ones keep a copy.
             ctx.tap.copies = True
         else:
-            torch.ops.loka.record(x, grad, ctx.tap.marker, ctx.tap.slot)
-        return grad, None, None
+            torch.ops.loka.record(x, grad, ctx.tap.marker, ctx.needs, ctx.batch.examples)
+        return grad, None, None, None, None
 
 
 class _CompiledTapped(torch.autograd.Function):
     """The same for compilers: no in-place identity, no Python object, and a copy that they fuse away."""
 
     @staticmethod
-    def forward(ctx: Any, y: Tensor, x: Tensor, marker: Tensor, slot: int) -> Tensor:
+    def forward(ctx: Any, y: Tensor, x: Tensor, marker: Tensor, needs: int) -> Tensor:
         ctx.save_for_backward(x, marker)
-        ctx.slot = slot
+        ctx.needs = needs
         return y.clone()
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tuple[Tensor, None, None, None]:
         x, marker = ctx.saved_tensors
-        torch.ops.loka.record(x, grad, marker, ctx.slot)
+        torch.ops.loka.record(x, grad, marker, ctx.needs, 0)
         return grad, None, None, None
 
 
-def tapped(y: Tensor, x: Tensor, tap: Tap) -> Tensor:
+def tapped(y: Tensor, x: Tensor, tap: Tap, weight: Optional[Tensor] = None) -> Tensor:
     """`y`, recorded with the layer's input `x` when it is differentiated."""
     # Subclasses (DTensor of tensor parallelism, nested tensors) hold rows in ways that a plain operator cannot see.
     if not torch.is_grad_enabled() or type(y) is not Tensor or type(x) not in (Tensor, nn.Parameter):
         return y
+    needs = DGRAD * x.requires_grad + WGRAD * (weight is None or weight.requires_grad)
     if torch.compiler.is_compiling():
         if y.requires_grad:
-            return _CompiledTapped.apply(y, x.detach(), tap.marker, tap.slot)
-        torch.ops.loka.record_input(x.detach(), tap.marker, tap.slot)
+            return _CompiledTapped.apply(y, x.detach(), tap.marker, needs)
+        torch.ops.loka.record_input(x.detach(), tap.marker)
         return y
     if torch._C._are_functorch_transforms_active():
         # torch.func differentiates one example at a time, which is not how the layer runs in training.
         return y
     x = x.detach()
+    batch = tap.sink.called(len(x) if x.dim() > 1 else 1)
     if y.requires_grad:
-        return _Tapped.apply(y, x.clone() if tap.copies else x, tap)
+        return _Tapped.apply(y, x.clone() if tap.copies else x, tap, needs, batch)
     # Frozen so far: no backward comes by here.
-    torch.ops.loka.record_input(x, tap.marker, tap.slot)
+    torch.ops.loka.record_input(x, tap.marker)
     return y
 
 
-class TappedLinear:
-    """Put before a linear's class: its forward, and the tap when this step is recorded."""
-
-    _loka_tap: Optional[Tap] = None
-    """In the module's own `__dict__` while a recorder is attached."""
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        y = super().forward(*args, **kwargs)  # type: ignore[misc]
-        tap = self._loka_tap
-        if tap is not None and tap.switch.active and self.training:  # type: ignore[attr-defined]
-            # The first argument, whatever a subclass calls it.
-            return tapped(y, args[0] if args else next(iter(kwargs.values())), tap)
-        return y
+class Untapped:
+    """What a tapped module is when it is copied."""
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """A copy, and a pickle, is of the layer as it was: without a tap."""
@@ -188,13 +198,31 @@ class TappedLinear:
         return (made, args, state, *rest)
 
 
+class TappedLinear(Untapped):
+    """Put before a linear's class: its forward, and the tap when this step is recorded."""
+
+    _loka_tap: Optional[Tap] = None
+    """In the module's own `__dict__` while a recorder is attached."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        y = super().forward(*args, **kwargs)  # type: ignore[misc]
+        tap = self._loka_tap
+        if tap is not None and tap.switch.active and self.training:  # type: ignore[attr-defined]
+            # The first argument, whatever a subclass calls it.
+            # A weight that is computed (`torch.nn.utils.parametrize`) is not computed again to be asked.
+            weight = None if "parametrizations" in self._modules else getattr(self, "weight", None)  # type: ignore
+            return tapped(y, args[0] if args else next(iter(kwargs.values())), tap, weight)
+        return y
+
+
 _classes: Dict[type, type] = {}
 
 
-def _tapped_class(plain: type) -> type:
+def tapped_class(plain: type, mixin: type = TappedLinear) -> type:
+    """The class of a tapped module that was of the class `plain`."""
     # Kept: torch.compile guards on the class itself, and a new one each time would compile again.
     if plain not in _classes:
-        made = type(plain.__name__, (TappedLinear, plain), {"__module__": plain.__module__, "__doc__": plain.__doc__})
+        made = type(plain.__name__, (mixin, plain), {"__module__": plain.__module__, "__doc__": plain.__doc__})
         made.__qualname__ = plain.__qualname__
         _classes[plain] = made
     return _classes[plain]
@@ -211,8 +239,29 @@ def install(module: nn.Module, tap: Tap) -> None:
         raise TypeError("its forward was replaced on the object itself")
     tap.in_place = type(module).forward is nn.Linear.forward
     if not isinstance(module, TappedLinear):
-        module.__class__ = _tapped_class(type(module))
+        module.__class__ = tapped_class(type(module))
     module.__dict__[ATTRIBUTE] = tap
+
+
+def install_reader(module: nn.Module, reader: Any, mixin: type) -> None:
+    """Makes `module` one whose forward asks `reader`."""
+    if ATTRIBUTE not in module.__dict__:
+        module.__class__ = tapped_class(type(module), mixin)
+    module.__dict__[ATTRIBUTE] = reader
+
+
+def run_as_written() -> None:
+    """Keeps compilers from taking our own functions for places to begin at. In a forward that they trace these are traced
+    too; but past a graph break each call would begin one of its own, a variant for each shape of a layer, until there
+    are `recompile_limit` and PyTorch gives up. The layers by themselves, without us, are not compiled there either."""
+    if "torch._dynamo" not in sys.modules:
+        return
+    try:
+        from torch._dynamo.eval_frame import skip_code
+    except ImportError:  # Not a public name: without it compilers only do more than they need to.
+        return
+    for function in (TappedLinear.forward, tapped, _Tapped.forward):
+        skip_code(function.__code__)
 
 
 def remove(module: nn.Module) -> None:
@@ -235,4 +284,8 @@ def warn(text: str) -> None:
         pass
 
 
-__all__ = ["Switch", "Tap", "TappedLinear", "install", "is_tapped", "plain_class", "remove", "tapped", "warn"]
+__all__ = [
+    "Batch", "DGRAD", "Sink", "Switch", "Tap", "TappedLinear", "Untapped", "WGRAD", "install", "install_reader",
+    "is_tapped", "plain_class", "remove", "run_as_written", "tapped", "tapped_class",
+    "warn",
+]

@@ -17,6 +17,13 @@ class Track:
             self._values = torch.cat([self._values, more])
         return self._values[index]
 
+    def widen(self, width: int) -> None:
+        """More columns, with nothing written to them so far."""
+        steps, before = self._values.shape
+        if width > before:
+            more = torch.full((steps, width - before), -1.0, dtype=torch.float32, device=self._values.device)
+            self._values = torch.cat([self._values, more], 1)
+
     def values(self, steps: int) -> Tensor:
         """`[steps, width]`, with NaN where nothing was seen."""
         self.row(max(steps - 1, 0))

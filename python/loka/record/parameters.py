@@ -1,0 +1,371 @@
+"""Takes modules that read parameters by functions (F.linear, @, einsum, bmm, nn.MultiheadAttention); gives the same
+modules, whose recorded steps record each such product as a site named after its parameter.
+
+    attention.in_proj_weight          a whole parameter, [n, k] or [k, n]
+    attention.in_proj_weight[0:64]    rows of one, as attention over other keys reads it
+    experts[3]                        the fourth matrix of [experts, k, n], alone or in one bmm or einsum
+
+Such a module's forward runs, in recorded steps, under a TorchFunctionMode that knows its parameters. Compiled code has no
+such mode: there these products are listed as not seen.
+"""
+
+import types
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from loka.names import clean, unwrapped
+from loka.record.taps import Batch, Sink, Switch, Tap, Untapped, tapped
+
+_MATMULS = {torch.matmul, torch.mm, Tensor.matmul, Tensor.mm, Tensor.__matmul__}
+_BATCHED = {torch.bmm, Tensor.bmm}
+_ADDMMS = {torch.addmm, Tensor.addmm}
+
+
+SiteOf = Callable[[str, str, Callable[[], List[Optional[Tensor]]]], Sink]
+
+
+class Part(NamedTuple):
+    """A matrix or a stack of them among a module's parameters. `take` gives it of the parameter."""
+
+    parameter: str
+    suffix: str
+    take: Callable[[Tensor], Tensor]
+    transposed: bool = False
+
+    @property
+    def site(self) -> str:
+        return self.parameter + self.suffix
+
+
+class Product(NamedTuple):
+    """One product, in einsum's letters: of the input, the weight and the output. Input and output of "" have their
+    features last."""
+
+    part: Part
+    x: Tensor
+    bias: Optional[Part]
+    letters: Tuple[str, str, str]
+    examples: int = 0
+    """In PyTorch's attention, whose rows are positions first, [positions, examples, k] or the two as one: the latter."""
+
+
+def readers(model: nn.Module) -> Iterator[Tuple[str, nn.Module]]:
+    """(name, module) of the modules that hold matrices which only a function can read."""
+    for name, module in unwrapped(model).named_modules():
+        if isinstance(module, nn.MultiheadAttention):
+            # One with a forward of its own may do anything with them.
+            own = type(module).forward is not nn.MultiheadAttention.forward
+        else:
+            own = isinstance(module, nn.Linear) or type(module).__module__.startswith("torch.nn.modules.")
+        matrices = [each for each in module._parameters.values() if each is not None and _is_matrix(each)]
+        if matrices and not own and "forward" not in module.__dict__:
+            yield clean(name), module
+
+
+def _is_matrix(parameter: Tensor) -> bool:
+    return not torch.nn.parameter.is_lazy(parameter) and parameter.dim() in (2, 3)
+
+
+def paths(module: nn.Module) -> List[str]:
+    """The parameters that a module's forward reads by functions, by their names in it."""
+    inner = module.out_proj._parameters if isinstance(module, nn.MultiheadAttention) else {}
+    return [*module._parameters, *(f"out_proj.{name}" for name in inner)]
+
+
+class Reader:
+    """What one module knows of its recorder, as a `Tap` is of a linear's: of the parameters `paths` in it.
+    `site(parameter, name, tensors)` gives the sink of a site, `tensors()` its weight and bias as they are then."""
+
+    def __init__(self, switch: Switch, module: nn.Module, name: str, site: "SiteOf", paths: Sequence[str]) -> None:
+        self.switch = switch
+        self.paths = list(paths)
+        self.running: Optional[str] = None
+        """The parameter of the product that runs at the moment and is recorded."""
+        self.error: Optional[Exception] = None
+        self._module = module
+        self._prefix = f"{name}." if name else ""
+        self._site = site
+        self._taps: Dict[str, Tuple[Tuple[str, str, str], Tap, "_Sinks"]] = {}
+
+    def release(self) -> None:
+        """Calls that still come go nowhere."""
+        for _, tap, _ in self._taps.values():
+            tap.release()
+        self._taps.clear()
+
+    def reading(self) -> "_Reading":
+        """The mode of one forward."""
+        return _Reading(self)
+
+    def held(self) -> Dict[int, Tuple[str, Tensor]]:
+        """The parameters of this moment, by identity: FSDP2 puts others in place."""
+        found = ((path, self._parameter(path)) for path in self.paths)
+        return {id(each): (path, each) for path, each in found if each is not None}
+
+    def full_name(self, path: str) -> str:
+        """As the model has it."""
+        return clean(self._prefix + path)
+
+    def tap(self, product: Product) -> Optional[Tap]:
+        """The tap of a product; None where the same matrix was read in another way before."""
+        part = product.part
+        if part.site not in self._taps:
+            names, weights = self._weights(product)
+            sinks = _Sinks(product.letters, [
+                self._site(self.full_name(part.parameter), name, lambda i=i: [weights(i), self._tensor(product.bias)])
+                for i, name in enumerate(names)
+            ])  # fmt: skip
+            self._taps[part.site] = product.letters, Tap(self.switch, sinks), sinks
+        letters, tap, sinks = self._taps[part.site]
+        if letters != product.letters:
+            return None
+        sinks.leading, sinks.examples = product.examples or _leading(product), product.examples
+        return tap
+
+    def _weights(self, product: Product) -> Tuple[List[str], Callable[[int], Tensor]]:
+        name = self.full_name(product.part.site)
+        # An attention's output projection is a module, and its name the module's, though nobody calls it.
+        name = name.removesuffix(".out_proj.weight") + ".out_proj" if name.endswith(".out_proj.weight") else name
+        weight, batch = product.letters[1], _batch(product.letters)
+        if not batch:
+            return [name], lambda i: _matrices(self._tensor(product.part), product.letters)
+        size = self._tensor(product.part).shape[weight.index(batch)]
+        matrix = lambda i: _matrices(self._tensor(product.part), product.letters)[i]  # noqa: E731
+        return [f"{name}[{i}]" for i in range(size)], matrix
+
+    def _tensor(self, part: Optional[Part]) -> Optional[Tensor]:
+        whole = None if part is None else self._parameter(part.parameter)
+        return None if whole is None else part.take(whole)
+
+    def _parameter(self, path: str) -> Optional[Tensor]:
+        module, _, name = path.rpartition(".")
+        return getattr(self._module.get_submodule(module) if module else self._module, name)
+
+    def attention(self, reading: "_Reading") -> Callable[..., Any]:
+        """PyTorch's attention, with `reading` in the place of F.linear in it: the function has no other opening."""
+        changes: Dict[str, Any] = {"linear": reading.linear, "has_torch_function": lambda *_: False}
+        for name in ("_in_projection_packed", "_in_projection"):
+            changes[name] = _copied(getattr(F, name), {"linear": reading.linear})
+        return _copied(F.multi_head_attention_forward, changes)
+
+
+class _Reading(TorchFunctionMode):
+    """While one forward runs."""
+
+    def __init__(self, reader: Reader) -> None:
+        super().__init__()
+        self._reader = reader
+        self._held = reader.held()
+        self._saving = _saving()
+        self._examples = 0
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
+        """F.linear inside of PyTorch's attention, tapped."""
+        return self.__torch_function__(F.linear, (), (x, weight, bias))
+
+    def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is F.multi_head_attention_forward:
+            query = args[0] if args else kwargs["query"]
+            self._examples = query.shape[1] if query.dim() == 3 else 0
+            try:
+                return self._reader.attention(self)(*args, **kwargs)
+            finally:
+                self._examples = 0
+        tap = product = None
+        try:
+            product = _product(func, args, kwargs, self._find)
+            # Inside of a checkpoint that was begun inside of this forward: run again, it would not come by here, and
+            # checkpointing insists that a forward does the same twice.
+            if product is not None and _saving() is self._saving:
+                product = product._replace(examples=self._examples)
+                tap = self._reader.tap(product)
+        except Exception as error:  # What cannot be recorded is not; the forward goes on.
+            self._reader.error = error
+        if tap is None:
+            return func(*args, **kwargs)
+        self._reader.running = self._reader.full_name(product.part.parameter)
+        try:
+            result = func(*args, **kwargs)
+        finally:
+            self._reader.running = None
+        return tapped(result, product.x, tap, self._weight(product))
+
+    def _weight(self, product: Product) -> Optional[Tensor]:
+        return next((each for name, each in self._held.values() if name == product.part.parameter), None)
+
+    def _find(self, tensor: Any) -> Optional[Part]:
+        """What a tensor is of the module's parameters."""
+        if not isinstance(tensor, Tensor):
+            return None
+        if id(tensor) in self._held:
+            return Part(self._held[id(tensor)][0], "", lambda whole: whole)
+        base = tensor._base
+        if base is None or id(base) not in self._held:
+            return None
+        name, whole = self._held[id(base)]
+        offset = tensor.storage_offset() - whole.storage_offset()
+        if offset == 0 and tensor.shape == whole.shape[::-1] and tensor.stride() == whole.stride()[::-1]:
+            return Part(name, "", lambda whole: whole, transposed=True)
+        if tensor.stride() == whole.stride() and tensor.shape[1:] == whole.shape[1:]:
+            first = offset // whole.stride(0)
+            rows = slice(first, first + len(tensor))
+            return Part(name, f"[{rows.start}:{rows.stop}]", lambda whole: whole[rows])
+        if whole.dim() == 3 and tensor.stride() == whole.stride()[1:] and tensor.shape == whole.shape[1:]:
+            index = offset // whole.stride(0)
+            return Part(name, f"[{index}]", lambda whole: whole[index])
+        return None
+
+
+class _Sinks(Sink):
+    """Where the calls of one product go: to one site, or to that of each matrix of a stack."""
+
+    def __init__(self, letters: Tuple[str, str, str], sinks: List[Sink]) -> None:
+        self._letters = letters
+        self._sinks = sinks
+        self.leading = 0
+        self.examples = 0
+
+    def called(self, _leading: int) -> Batch:
+        return [sink.called(self.leading) for sink in self._sinks][0]
+
+    def take(self, x: Tensor, grad: Optional[Tensor], needs: int, examples: int) -> None:
+        inputs, _, outputs = self._letters
+        if self.examples:
+            x, grad = (None if each is None else _examples_first(each, self.examples) for each in (x, grad))
+        xs = _rows(x, inputs, self._letters, 0)
+        grads = [None] * len(xs) if grad is None else _rows(grad, outputs, self._letters, 2)
+        for sink, some, other in zip(self._sinks, xs, grads):
+            sink.take(some, other, needs, examples)
+
+
+class TappedReader(Untapped):
+    """Put before the class of a module that reads parameters."""
+
+    _loka_tap: Optional[Reader] = None
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        reader = self._loka_tap
+        if reader is None or not reader.switch.active or not self.training or torch.compiler.is_compiling():
+            return super().forward(*args, **kwargs)
+        with reader.reading():
+            return super().forward(*args, **kwargs)
+
+
+def _product(func: Any, args: Sequence[Any], kwargs: Any, find: Callable[[Any], Optional[Part]]) -> Optional[Product]:
+    """What a function's call is, if it is the product of a tensor with a parameter from the right."""
+    if func is F.linear:
+        bound = {**dict(zip(("input", "weight", "bias"), args)), **kwargs}
+        return _matrix(bound["input"], find(bound["weight"]), find(bound.get("bias")), rows_first=True)
+    if func in _MATMULS and len(args) == 2 and not kwargs:
+        part = find(args[1])
+        if part is not None and args[1].dim() == 3 and args[0].dim() == 3 and len(args[0]) == len(args[1]):
+            return Product(part, args[0], None, ("emk", "ekn", "emn"))
+        return _matrix(args[0], part, None, rows_first=False)
+    if func in _BATCHED and len(args) == 2:
+        part = find(args[1])
+        return None if part is None or part.transposed else Product(part, args[0], None, ("emk", "ekn", "emn"))
+    if func in _ADDMMS and len(args) == 3 and not kwargs:
+        return _matrix(args[1], find(args[2]), find(args[0]), rows_first=False)
+    if func is torch.einsum and len(args) == 3 and isinstance(args[0], str):
+        return _einsum(args[0], args[1:], find)
+    return None
+
+
+def _matrix(x: Tensor, part: Optional[Part], bias: Optional[Part], rows_first: bool) -> Optional[Product]:
+    if part is None or x.dim() < 2:
+        return None
+    shape = "nk" if rows_first != part.transposed else "kn"
+    return Product(part, x, bias, ("", shape, ""))
+
+
+def _einsum(equation: str, factors: Sequence[Tensor], find: Callable[[Any], Optional[Part]]) -> Optional[Product]:
+    inputs, arrow, output = equation.replace(" ", "").partition("->")
+    terms = inputs.split(",")
+    if not arrow or "." in equation or len(terms) != 2:
+        return None
+    parts = [find(each) for each in factors]
+    place = next((i for i, part in enumerate(parts) if part is not None and not part.transposed), None)
+    if place is None:
+        return None
+    weight, x = terms[place], terms[1 - place]
+    letters = (x, weight, output)
+    stack, ins, outs = _batch(letters), _ins(letters), _outs(letters)
+    rows = [each for each in x if each not in weight]
+    known = set(stack) | set(ins) | set(outs)
+    plain = all(len(set(term)) == len(term) for term in letters)
+    whole = set(weight) == known and set(x) == {*stack, *ins, *rows} and set(output) == {*stack, *outs, *rows}
+    if not (plain and whole and ins and outs and rows and len(stack) <= 1):
+        return None
+    return Product(parts[place], factors[1 - place], None, letters)
+
+
+def _batch(letters: Tuple[str, str, str]) -> str:
+    """The letter that numbers the matrices of a stack; nothing where there is one."""
+    x, weight, output = letters
+    return "".join(each for each in weight if each in x and each in output)
+
+
+def _ins(letters: Tuple[str, str, str]) -> str:
+    x, weight, output = letters
+    return "k" if not x else "".join(each for each in weight if each in x and each not in output)
+
+
+def _outs(letters: Tuple[str, str, str]) -> str:
+    x, weight, output = letters
+    return "n" if not x else "".join(each for each in weight if each in output and each not in x)
+
+
+def _matrices(weight: Tensor, letters: Tuple[str, str, str]) -> Tensor:
+    """`[n, k]`, or `[stack, n, k]`."""
+    stack, ins, outs = _batch(letters), _ins(letters), _outs(letters)
+    order = stack + outs + ins
+    ordered = weight.permute([letters[1].index(each) for each in order]) if order != letters[1] else weight
+    at = len(stack)
+    return ordered if len(order) == at + 2 else ordered.flatten(at + len(outs)).flatten(at, at + len(outs) - 1)
+
+
+def _rows(values: Tensor, term: str, letters: Tuple[str, str, str], place: int) -> List[Tensor]:
+    """`[..., features]` of each site. Rows come in the order of the input's letters."""
+    if not term:
+        return [values]
+    stack, features = _batch(letters), _ins(letters) if place == 0 else _outs(letters)
+    rows = "".join(each for each in letters[0] if each not in letters[1])
+    ordered = values.permute([term.index(each) for each in stack + rows + features])
+    ordered = ordered.flatten(len(stack) + len(rows))
+    return list(ordered.unbind(0)) if stack else [ordered]
+
+
+def _examples_first(values: Tensor, examples: int) -> Tensor:
+    values = values.unflatten(0, (-1, examples)) if values.dim() == 2 else values
+    return values.transpose(0, 1)
+
+
+def _leading(product: Product) -> int:
+    inputs, weight, _ = product.letters
+    if not inputs:
+        return product.x.shape[0]
+    return product.x.shape[next(i for i, each in enumerate(inputs) if each not in weight)]
+
+
+def _copied(function: Any, changes: Dict[str, Any]) -> Any:
+    """The function, with other globals."""
+    made = types.FunctionType(
+        function.__code__, {**function.__globals__, **changes}, function.__name__, function.__defaults__,
+        function.__closure__,
+    )  # fmt: skip
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
+
+
+def _saving() -> Any:
+    """What checkpointing, or offloading, has put around saved tensors; None without."""
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    return None if hooks is None else hooks[0]
+
+
+__all__ = ["Reader", "TappedReader", "paths", "readers"]

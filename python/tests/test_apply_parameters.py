@@ -1,0 +1,58 @@
+"""Plans of traces in which products with a parameter are sites: they stay as they are, and FP8 for them is refused."""
+
+import tempfile
+import unittest
+
+import ranker
+import torch
+from torch import nn
+
+import loka
+from loka.plans import PlanError
+from ranker import Ranker
+
+
+class Reads(nn.Module):
+    """The ranker's bottom, a product with a parameter, and a head."""
+
+    def __init__(self):
+        super().__init__()
+        self.bottom = Ranker(0).bottom
+        self.mix = nn.Parameter(torch.randn(64, 128) / 11)
+        self.head = nn.Linear(64, 1)
+
+    def forward(self, x):
+        return self.head(torch.relu(nn.functional.linear(self.bottom(x), self.mix))).squeeze(-1)
+
+
+class Parameters(unittest.TestCase):
+    def plan(self, kernel, name="mix"):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+
+        def change(plan):
+            mix, head = plan["sites"][2:]
+            mix.update(site=name, k=128, n=64)
+            head["site"] = "head"
+            for gemm in ("fprop", "dgrad", "wgrad"):
+                mix[gemm]["kernel"] = kernel
+
+        return loka.load_plan(ranker.forged(folder.name, change))
+
+    def test_in_high_precision_it_is_left_as_it_is(self):
+        for name in ("mix", "mix[0:64]"):
+            model = Reads()
+            loka.apply(model, self.plan("cublaslt/bf16", name), emulate=True)
+            model(torch.randn(4, model.bottom[0].in_features)).sum().backward()
+
+    def test_in_fp8_it_is_refused_with_the_reason(self):
+        with self.assertRaisesRegex(PlanError, "'mix' is not a module of the model but a parameter that a function"):
+            loka.apply(Reads(), self.plan("cublaslt/fp8-rowwise"), emulate=True)
+
+    def test_a_name_that_is_no_parameter_is_missing_as_ever(self):
+        with self.assertRaisesRegex(PlanError, "'mixed' is not in the model"):
+            loka.apply(Reads(), self.plan("cublaslt/bf16", "mixed"), emulate=True)
+
+
+if __name__ == "__main__":
+    unittest.main()
