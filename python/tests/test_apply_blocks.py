@@ -106,6 +106,19 @@ class Blocks(unittest.TestCase):
         return seen
 
 
+class Frozen(Blocks):
+    def test_blocks_and_chains_give_what_they_gave(self):
+        for chains in (None, CHAINS):
+            with self.subTest(chains=bool(chains)), torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+                model, _ = self.applied(chains=chains)
+                before = model.eval()(batch())
+                loka.freeze(model)
+                self.assertTrue(all(model.mlp[at]._loka_codes is not None for at in (0, 3, 6)))
+                self.assertTrue(torch.equal(model(batch()), before))
+                loka.unapply(model)
+                self.assertFalse(torch.equal(model(batch()), before))
+
+
 class Training(Blocks):
     def test_the_linear_gives_the_blocks_output(self):
         model, found = self.applied()

@@ -15,6 +15,7 @@ from .catalogue import Cast, numerics
 from .delayed import Scale
 from .native_ops import BLOCK, EPS, block_backward, block_gemm, block_gradient, block_output, fp8_cast, fp8_gemm
 from .scales import to_fp8
+from .weight_codes import WeightCodes
 
 KERNEL = "loka/fp8-block+fast"
 
@@ -63,20 +64,24 @@ def _emulated(x: Tensor, weight: Tensor, static: Scale, codes: Optional[Quantize
 
 def in_codes(
     x: Tensor, weight: Tensor, bias: Optional[Tensor], kernel: str, static: Scale, emulate: bool,
-    h_scale: Optional[Tensor],
+    h_scale: Optional[Tensor], codes: Optional[WeightCodes] = None,
 ) -> Tensor:
     """A forward by `KERNEL` or `UNFUSED` where x [..., k], the output [..., n] (by `h_scale`), or both are E4M3 codes.
-    No gradients. An output that is no codes is in the type that F.linear gives."""
+    No gradients. `codes`: of the weight, if they were made before. An output that is no codes is in the type that F.linear
+    gives."""
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
     rows = x.reshape(-1, x.shape[-1])
+    fits = codes is not None and dtype == (torch.bfloat16 if codes.rounded else weight.dtype)
+    kept = codes.for_fprop if codes is not None and fits else None
+    weight = weight.to(dtype) if kept is None else weight
     with torch.autocast(device, enabled=False):
         if rows.shape[0] == 0:
             y = weight.new_empty(0, weight.shape[0], dtype=torch.bfloat16 if h_scale is None else torch.float8_e4m3fn)
         elif kernel == KERNEL:
-            y, _ = block_forward(rows, weight, bias, static, emulate, False, h_scale)
+            y, _ = block_forward(rows, weight, bias, static, emulate, False, h_scale, kept)
         else:
-            y = _linear_of_codes(rows, weight, static, emulate)
+            y = _linear_of_codes(rows, weight, static, emulate, kept)
         y = y.view(*x.shape[:-1], weight.shape[0])
         if h_scale is not None:
             return y
@@ -84,10 +89,10 @@ def in_codes(
         return y if bias is None or kernel == KERNEL else y + bias.to(dtype)
 
 
-def _linear_of_codes(x: Tensor, weight: Tensor, static: Scale, emulate: bool) -> Tensor:
+def _linear_of_codes(x: Tensor, weight: Tensor, static: Scale, emulate: bool, codes: Optional[Quantized]) -> Tensor:
     if emulate:
-        return _emulated(x, weight, static).to(torch.bfloat16)
-    w, w_scale = _by_rows(weight)
+        return _emulated(x, weight, static, codes).to(torch.bfloat16)
+    w, w_scale = _by_rows(weight) if codes is None else codes
     return fp8_gemm(x, static.scale, w, w_scale, True)
 
 

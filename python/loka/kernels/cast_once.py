@@ -9,7 +9,7 @@ from typing import Optional
 import torch
 from torch import Tensor
 
-from . import blocks, emulate
+from . import emulate
 from .casts import Quantized, by_known_scale, straight_and_turned
 from .catalogue import FORMAT_MAX, numerics
 from .gemms import route, scaled
@@ -23,8 +23,6 @@ def why_not_once(kernel: str) -> Optional[str]:
     how = route(kernel, "fprop", False)
     if how == "library":
         return f"{kernel.split('/')[0]} casts for itself"
-    if kernel == blocks.KERNEL:
-        return "it runs as one kernel with what follows, which casts the weight on its way in"
     return None
 
 

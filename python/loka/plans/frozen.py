@@ -124,8 +124,8 @@ def freeze(
     wanted.
     `load_state_dict` casts what it loads anew.
 
-    Left as they are, and listed with the reason: linears whose forward is in high precision, blocks that run as one
-    kernel, other libraries' kernels, and `loka.linear` by name. Raises PlanError, with the model unchanged, where no plan
+    Left as they are, and listed with the reason: linears whose forward is in high precision, other libraries' kernels, and
+    `loka.linear` by name. Blocks that run as one kernel keep their weights, and their codes are in no state_dict. Raises PlanError, with the model unchanged, where no plan
     is applied, a Recorder is attached, or a scale is not known yet."""
     applied = record_of(model)
     if applied is None:
@@ -135,15 +135,18 @@ def freeze(
     if weights == "drop" and not save_codes:
         raise PlanError('weights="drop" without save_codes=True: the model\'s state_dict would have no weights at all')
     chosen, reasons = _chosen(model)
-    # The weights of frozen ones may be gone: what they are frozen for stays.
-    fresh = [(name, module) for name, module in chosen if not isinstance(module, FrozenLinear)]
-    for _, module in fresh:
-        _freeze(module, dtype or module.weight.dtype, save_codes)
-        if weights == "drop":
-            module.register_parameter("weight", None)
     canary.stop(model)
     unfollow(model)
     drop(model)
+    # The weights of frozen ones may be gone: what they are frozen for stays.
+    fresh = [(name, module) for name, module in chosen if not isinstance(module, FrozenLinear)]
+    for _, module in fresh:
+        if _is_block(module):
+            _keep_codes(module)
+            continue
+        freeze_linear(module, dtype or module.weight.dtype, save_codes)
+        if weights == "drop":
+            module.register_parameter("weight", None)
     model.eval()
     notes = {**{name: CAST_ONCE for name, _ in chosen}, **reasons}
     entries = {
@@ -188,7 +191,25 @@ def _is_unknown(module: LokaLinear) -> bool:
     return _wants_scale(module) and (scale is None or not bool(scale.scale > 0))
 
 
-def _freeze(module: LokaLinear, dtype: torch.dtype, save_codes: bool) -> None:
+def _is_block(module: LokaLinear) -> bool:
+    kernels = module._loka_kernels
+    return kernels is not None and kernels[0] == routing.BLOCK
+
+
+def _keep_codes(module: LokaLinear) -> None:
+    """Of a block, which runs as one kernel with what follows: its codes are kept beside the weight, and in no
+    state_dict. Those of an FP32 weight are what BF16 autocast reads."""
+    kernels, emulate = module._loka_kernels, module._loka_options.emulate
+    casts = None if kernels is None else routing.weight_casts(kernels, emulate)
+    wanted = (None if casts is None else casts[0], None)
+    if routing.can_keep(module.weight, wanted):
+        cache = routing.WeightCache([module.weight], [wanted])
+        cache.refresh()
+        module.__dict__.update(_loka_codes=cache.codes[0], _loka_frozen=True)
+
+
+def freeze_linear(module: LokaLinear, dtype: torch.dtype, save_codes: bool = False) -> None:
+    """Makes one linear a frozen one, for x of that type."""
     module.__class__ = _frozen_class(type(module)._loka_base)
     assert isinstance(module, FrozenLinear)
     module.__dict__.update(_loka_dtype=dtype, _loka_saved=save_codes)
@@ -221,6 +242,8 @@ def refuse_dropped(model: nn.Module) -> None:
 
 def thaw(module: nn.Module) -> None:
     """A frozen linear is the plan's again."""
+    for name in ("_loka_codes", "_loka_frozen"):
+        module.__dict__.pop(name, None)
     if not isinstance(module, FrozenLinear):
         return
     for name in (CODES, SCALE, INPUT_SCALE):
@@ -232,4 +255,4 @@ def thaw(module: nn.Module) -> None:
     module.__class__ = plans_own
 
 
-__all__ = ["CAST_ONCE", "FrozenLinear", "freeze", "refuse_dropped", "thaw"]
+__all__ = ["CAST_ONCE", "FrozenLinear", "freeze", "freeze_linear", "refuse_dropped", "thaw"]

@@ -31,6 +31,8 @@ class LokaLinear(nn.Linear):
     _loka_scales: routing.Scales = (None, None)
     _loka_watch: Optional[routing.Watch] = None
     _loka_codes: Optional[routing.WeightCodes] = None
+    _loka_frozen: bool = False
+    """The codes are of the weight as it is for good."""
     _loka_base: Type[nn.Linear] = nn.Linear
     _loka_block: Optional[Any] = None
     """What runs as one with it (`blocks.Block`): then it gives the output of the whole block."""
@@ -44,8 +46,8 @@ class LokaLinear(nn.Linear):
         if kernels is None:
             return super().forward(input)
         scales, options, watch = self._loka_scales, self._loka_options, self._loka_watch
-        # In evaluation other weights may have taken their place for a while, such as averaged ones.
-        codes = self._loka_codes if self.training else None
+        # In evaluation other weights may have taken their place for a while, such as averaged ones, unless they are frozen.
+        codes = self._loka_codes if self.training or self._loka_frozen else None
         if any(scale is not None and scale.scale.device != input.device for scale in scales):
             # No buffers: these would be cast with the model, and broadcast by DDP, count and all.
             of_x, of_dy = (None if one is None else one.to(input.device) for one in scales)
@@ -63,7 +65,9 @@ class LokaLinear(nn.Linear):
                 stored = block.stored_on(input.device)
         if stored is not None or (self._loka_feeder is not None and input.dtype == torch.float8_e4m3fn):
             x_scale: Any = scales[0]
-            return routing.in_codes(input, self.weight, self.bias, kernels[0], x_scale, options.emulate, stored)
+            return routing.in_codes(
+                input, self.weight, self.bias, kernels[0], x_scale, options.emulate, stored, codes
+            )
         return routing.linear(
             input, self.weight, self.bias, kernels, options.emulate, scales, *options[1:], watch, codes
         )
@@ -166,7 +170,7 @@ def counts(kernel: str) -> bool:
 def unroute(module: nn.Linear) -> None:
     """The linear is what it was. Where FSDP made its own subclass of ours meanwhile, that class stays, and does
     what nn.Linear does."""
-    for name in ("_loka_kernels", "_loka_options", "_loka_scales", "_loka_watch", "_loka_codes"):
+    for name in ("_loka_kernels", "_loka_options", "_loka_scales", "_loka_watch", "_loka_codes", "_loka_frozen"):
         module.__dict__.pop(name, None)
     cls = type(module)
     if issubclass(cls, LokaLinear) and _CLASSES.get(cls._loka_base) is cls:

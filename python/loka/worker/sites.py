@@ -8,7 +8,7 @@ makes x is a SiLU of a tensor plus a parameter, what reads y is a SiLU whose gra
     graph       the cast of the weight, forward and backward as a CUDA graph
     launched    the same, and LAUNCH_US for each kernel of forward and backward: those of the weights' cast are one set for
                 all of a model
-    inference   forward alone, without gradients, as a CUDA graph
+    inference   forward alone, of a frozen model: the weight was cast once, no gradients, as a CUDA graph
 
 A site launched by itself says little of one among others in a compiled model: there the host runs ahead of the GPU, here
 guards and autograd of a model of one linear take as long as its GEMMs (on an H200's host about 1 ms a step, and no two
@@ -243,7 +243,7 @@ def _time(torch: Any, triple: Sequence[str], request: Request, emulate: bool, ke
     plain, inputs, gradients = kept["plain"], kept["inputs"], kept["gradients"]
     plain.samples = []
     model = _model(torch, shape, device, triple, emulate)
-    weights = None if request["runtime"] == "inference" else _kept_weights(model.linear)
+    weights = _frozen(torch, model.linear) if request["runtime"] == "inference" else _kept_weights(model.linear)
     routed = Site(torch, model, inputs, gradients, request["runtime"], weights)
     routed.prepare()
     routed.fit(request["target_us"])
@@ -327,6 +327,17 @@ def _route(linear: Any, triple: Sequence[str], emulate: bool, device: Any) -> No
     route(linear, (fprop, dgrad, wgrad), emulate, (STATIC_SCALE, STATIC_SCALE), device)
     # As from the second step of a training on.
     settle(linear)
+
+
+def _frozen(torch: Any, linear: Any) -> None:
+    """As `loka.freeze` leaves it: the weight was cast once."""
+    from ..kernels.cast_once import why_not_once
+    from ..plans.frozen import freeze_linear
+
+    kernels = getattr(linear, "_loka_kernels", None)
+    if kernels is not None and why_not_once(kernels[0]) is None:
+        linear.eval()
+        freeze_linear(linear, torch.bfloat16)
 
 
 def _kept_weights(linear: Any) -> Any:
