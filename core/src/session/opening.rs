@@ -10,7 +10,7 @@ use crate::{
 
 use super::{
     Circumstances, CommandError, History, LogKind, NoticeKind, OpenedTrace, Reviewing, SeriesState, Session, SiteIndex,
-    contexts::Uniform, log::counted,
+    contexts::Uniform, log::counted, visible,
 };
 
 /// Unusable sites that are told one by one; of more, a count.
@@ -25,6 +25,9 @@ impl Session {
         if problems.len() > TOLD {
             let more = problems.len() - TOLD;
             self.notify(NoticeKind::Warning, format!("{more} more sites cannot be used: they are marked in the list"));
+        }
+        if let Some(warning) = trace.manifest().flop_coverage().ok().and_then(|coverage| coverage.warning()) {
+            self.notify(NoticeKind::Warning, visible(&warning));
         }
         self.sets.open(Arc::new(SiteIndex::new(&trace.manifest().sites)));
         let (path, sites) = (&trace.path, counted(trace.manifest().sites.len(), "site"));
