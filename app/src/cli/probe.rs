@@ -74,11 +74,12 @@ pub struct ProbeArgs {
     /// Probe the model as it is and with these mods: no_bias,block_norm,hard_swish.
     #[arg(long, default_value = "")]
     mods: ModSet,
-    /// Draws of each GEMM before an interval may end it.
-    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(2..=100_000))]
-    min_draws: u64,
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(2..=100_000))]
-    max_draws: u64,
+    /// Draws of each GEMM before an interval may end it: 16, or fewer where --max-draws says so.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(2..=100_000))]
+    min_draws: Option<u64>,
+    /// Draws of each GEMM at most: 64, or more where --min-draws says so.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(2..=100_000))]
+    max_draws: Option<u64>,
     #[arg(long, default_value_t = 0.95)]
     confidence: f64,
     #[arg(long, default_value_t = 0)]
@@ -102,6 +103,7 @@ pub fn run(args: &ProbeArgs, json: bool) -> anyhow::Result<Outcome> {
     let source = AtRows::new(&trace, args.rows.map(|rows| rows as usize))
         .map_err(|error| anyhow::anyhow!("{error}: {}", args.trace.display()))?;
     files::check_writable(&args.out)?;
+    tell_fixed(&source.sites(), &chosen);
     let engine = open_engine(args)?;
     // Not before the input was found good: an error is one line.
     if args.engine == "auto" {
@@ -144,6 +146,24 @@ pub fn run(args: &ProbeArgs, json: bool) -> anyhow::Result<Outcome> {
         }
     }
     Ok(Outcome::Done)
+}
+
+/// Sites of a note that are named.
+const TOLD: usize = 3;
+
+/// Errors of these are worth knowing, and no plan will use them.
+fn tell_fixed(sites: &[Site], chosen: &[SiteId]) {
+    let fixed: Vec<String> = sites
+        .iter()
+        .filter(|site| chosen.contains(&site.id))
+        .filter_map(|site| {
+            Some(format!("{} is probed, and stays in high precision in a plan: {}", site.id, site.fixed()?))
+        })
+        .collect();
+    fixed.iter().take(TOLD).for_each(|line| output::note(&format!("note: {line}")));
+    if fixed.len() > TOLD {
+        output::note(&format!("note: the same of {} more sites", fixed.len() - TOLD));
+    }
 }
 
 #[derive(Default)]
@@ -260,22 +280,27 @@ fn config(args: &ProbeArgs) -> anyhow::Result<ProbeConfig> {
         "the confidence must lie between 0 and 1, not {}",
         args.confidence
     );
-    anyhow::ensure!(
-        args.min_draws <= args.max_draws,
-        "--min-draws {} is above --max-draws {}",
-        args.min_draws,
-        args.max_draws
-    );
+    let (min_draws, max_draws) = draws(args.min_draws, args.max_draws)?;
     Ok(ProbeConfig {
         kernels: patterns::kernels(&args.kernels)?,
-        min_draws: args.min_draws,
-        max_draws: args.max_draws,
+        min_draws,
+        max_draws,
         confidence: args.confidence,
         seed: args.seed,
         sampler: args.sampler,
         threads: args.threads,
         ..ProbeConfig::default()
     })
+}
+
+/// What only one is given of follows it; two that contradict each other are refused.
+fn draws(min: Option<u64>, max: Option<u64>) -> anyhow::Result<(u64, u64)> {
+    let usual = ProbeConfig::default();
+    if let (Some(min), Some(max)) = (min, max) {
+        anyhow::ensure!(min <= max, "--min-draws {min} is above --max-draws {max}");
+    }
+    let max_draws = max.unwrap_or_else(|| usual.max_draws.max(min.unwrap_or(0)));
+    Ok((min.unwrap_or_else(|| usual.min_draws.min(max_draws)), max_draws))
 }
 
 fn chosen_sites(args: &ProbeArgs, trace: &Trace) -> anyhow::Result<Vec<SiteId>> {
@@ -367,5 +392,19 @@ fn print_fidelity(results: &Results) {
             ratios.len()
         )),
         _ => output::line("the trace has no held-out rows: how faithful the sampler is cannot be said"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_bound_of_draws_moves_the_other() {
+        assert_eq!(draws(None, None).unwrap(), (16, 64));
+        assert_eq!(draws(None, Some(2)).unwrap(), (2, 2));
+        assert_eq!(draws(Some(100), None).unwrap(), (100, 100));
+        assert_eq!(draws(Some(4), Some(8)).unwrap(), (4, 8));
+        assert_eq!(draws(Some(9), Some(8)).unwrap_err().to_string(), "--min-draws 9 is above --max-draws 8");
     }
 }
