@@ -4,7 +4,7 @@
 use crate::{
     dispatch::{
         Candidates, Dispatch, Override, Overrides, PassedOver, Policy, PolicyGroup, SitePattern, dispatch,
-        testing::{self, Dice, fed, results, row},
+        testing::{self, Dice, results, row},
     },
     export,
     model::{
@@ -205,19 +205,6 @@ fn times_of_whole_sites_are_of_sites_with_all_their_gemms() {
     results.meta.manifest.sites[0].calls = 3;
     let totals = run(&results, &Policy::paper(), &Overrides::new()).totals;
     assert!((totals.baseline_us - 1100.0).abs() < 1e-9 && (totals.planned_us - 990.0).abs() < 1e-9, "{totals:?}");
-}
-
-#[test]
-fn what_runs_twice_hands_no_codes_on() {
-    let block = |site: &str| testing::block(site, 0.1, 60.0, 50.0, 0.0);
-    let reads =
-        testing::with_codes(row("b", Gemm::Fprop, "loka/fp8-static+fast", 0.1, Some(1.5), 0.0), 0.125, 60.0, 20.0);
-    let stores = testing::with_codes(block("a"), 0.125, 55.0, 45.0);
-    let mut results = fed(results(&["a", "b"], vec![stores, reads]), &[("a", &["b"])]);
-    let chains = |results: &Results| run(results, &Policy::paper(), &Overrides::new()).chains.len();
-    assert_eq!(chains(&results), 2);
-    results.meta.manifest.sites[1].calls = 2;
-    assert_eq!(chains(&results), 0);
 }
 
 #[test]

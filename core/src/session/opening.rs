@@ -112,3 +112,36 @@ impl Session {
         self.revision += 1;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{dispatch::testing::results, session::Event};
+
+    fn opened(sites_flops: Option<u64>) -> Session {
+        let mut results = results(&["a"], Vec::new());
+        if let Some(sites) = sites_flops {
+            let unseen =
+                json!([{"op": "bmm", "flops": 1000 - sites, "where": "model.py:31", "reason": "three\ndimensions"}]);
+            let coverage = json!({"flops": 1000, "sites": sites, "how": "forward", "unseen": unseen});
+            results.meta.manifest.extra.insert("coverage".to_owned(), coverage);
+        }
+        let mut session = Session::default();
+        session.event(Event::ResultsOpened { path: "r.parquet".to_owned(), results: Box::new(results) });
+        session
+    }
+
+    #[test]
+    fn a_model_of_which_little_is_sites_is_warned_of() {
+        let session = opened(Some(899));
+        assert_eq!(session.notices.len(), 1);
+        assert_eq!(session.notices[0].kind, NoticeKind::Warning);
+        let text = "the sites are 89.9 % of the model's matmul FLOPs: a plan changes no more than those; first of the rest: \
+                    10.1 % bmm at model.py:31: three\\ndimensions";
+        assert_eq!(session.notices[0].text, text);
+        assert!(session.log.entries().iter().any(|entry| entry.text == text));
+        assert!(opened(Some(900)).notices.is_empty() && opened(None).notices.is_empty());
+    }
+}

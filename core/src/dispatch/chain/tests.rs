@@ -59,6 +59,15 @@ fn three() -> Results {
     fed(results(&["a", "b", "c"], rows.collect()), &[("a", &["b"]), ("b", &["c"])])
 }
 
+/// Two outputs, and codes whose scale is of one.
+#[test]
+fn what_runs_twice_hands_no_codes_on() {
+    let mut results = three();
+    assert!(!plain(&results).chains.is_empty());
+    results.meta.manifest.sites[1].calls = 2;
+    assert!(plain(&results).chains.is_empty(), "b is at both ends of every link");
+}
+
 fn of_inference(mut results: Results) -> Results {
     results.rows.retain(|row| row.gemm == Gemm::Fprop);
     results
