@@ -26,6 +26,7 @@ use serde_json::json;
 use crate::{files, probing};
 
 use super::{
+    draws,
     output::{self, Outcome, Table, short},
     patterns::{self, globs, matches},
     sites,
@@ -280,7 +281,7 @@ fn config(args: &ProbeArgs) -> anyhow::Result<ProbeConfig> {
         "the confidence must lie between 0 and 1, not {}",
         args.confidence
     );
-    let (min_draws, max_draws) = draws(args.min_draws, args.max_draws)?;
+    let (min_draws, max_draws) = draws::bounds(args.min_draws, args.max_draws)?;
     Ok(ProbeConfig {
         kernels: patterns::kernels(&args.kernels)?,
         min_draws,
@@ -291,16 +292,6 @@ fn config(args: &ProbeArgs) -> anyhow::Result<ProbeConfig> {
         threads: args.threads,
         ..ProbeConfig::default()
     })
-}
-
-/// What only one is given of follows it; two that contradict each other are refused.
-fn draws(min: Option<u64>, max: Option<u64>) -> anyhow::Result<(u64, u64)> {
-    let usual = ProbeConfig::default();
-    if let (Some(min), Some(max)) = (min, max) {
-        anyhow::ensure!(min <= max, "--min-draws {min} is above --max-draws {max}");
-    }
-    let max_draws = max.unwrap_or_else(|| usual.max_draws.max(min.unwrap_or(0)));
-    Ok((min.unwrap_or_else(|| usual.min_draws.min(max_draws)), max_draws))
 }
 
 fn chosen_sites(args: &ProbeArgs, trace: &Trace) -> anyhow::Result<Vec<SiteId>> {
@@ -392,19 +383,5 @@ fn print_fidelity(results: &Results) {
             ratios.len()
         )),
         _ => output::line("the trace has no held-out rows: how faithful the sampler is cannot be said"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_bound_of_draws_moves_the_other() {
-        assert_eq!(draws(None, None).unwrap(), (16, 64));
-        assert_eq!(draws(None, Some(2)).unwrap(), (2, 2));
-        assert_eq!(draws(Some(100), None).unwrap(), (100, 100));
-        assert_eq!(draws(Some(4), Some(8)).unwrap(), (4, 8));
-        assert_eq!(draws(Some(9), Some(8)).unwrap_err().to_string(), "--min-draws 9 is above --max-draws 8");
     }
 }
