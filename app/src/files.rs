@@ -6,6 +6,8 @@ use std::{
     path::Path,
 };
 
+use loka_core::model::FileMagic;
+
 fn folder(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -104,8 +106,28 @@ pub fn check_writable(path: &Path) -> anyhow::Result<()> {
 
 /// Reads a text file; the error ends with its name.
 pub fn read_text(path: &Path) -> anyhow::Result<String> {
-    let bytes = std::fs::read(path).map_err(|error| anyhow::anyhow!("{}: {}", reason(&error), path.display()))?;
-    String::from_utf8(bytes).map_err(|_| anyhow::anyhow!("not text: {}", path.display()))
+    text_of(read(path)?, path)
+}
+
+/// The same of a JSON document of ours, `what` as in "not a plan"; the error says what another file is. `own`: how the
+/// document looks, which for one without a format of its own is [`FileMagic::Json`].
+pub fn read_document(path: &Path, what: &str, own: FileMagic) -> anyhow::Result<String> {
+    let bytes = read(path)?;
+    match FileMagic::of(&bytes) {
+        Some(other) if other != own && other != FileMagic::Json => {
+            anyhow::bail!("not {what}: it is {other}: {}", path.display())
+        }
+        _ => text_of(bytes, path),
+    }
+}
+
+fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    std::fs::read(path).map_err(|error| anyhow::anyhow!("{}: {}", reason(&error), path.display()))
+}
+
+fn text_of(bytes: Vec<u8>, path: &Path) -> anyhow::Result<String> {
+    let known = FileMagic::of(&bytes).map_or_else(String::new, |is| format!(" (it is {is})"));
+    String::from_utf8(bytes).map_err(|_| anyhow::anyhow!("not text{known}: {}", path.display()))
 }
 
 /// An I/O error in the words that we use everywhere.

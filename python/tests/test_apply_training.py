@@ -67,7 +67,8 @@ class Numbers(Exactly):
         y = linear(x)
         y.backward(dy)
         x64, w64, dy64 = (tensor.detach().double().numpy() for tensor in (x, linear.weight, dy))
-        # fprop cublaslt/fp8-rowwise, dgrad cublaslt/fp8-tensorwise, wgrad cublaslt/fp8-rowwise+fast (loka.md §4).
+        # fprop cublaslt/fp8-rowwise, dgrad cublaslt/fp8-tensorwise, wgrad cublaslt/fp8-rowwise+fast: their numerics are
+        # in docs/reference/numerics.md.
         self.near(y - linear.bias, scaled(x64, E4M3, 1) @ scaled(w64, E4M3, 1).T)
         self.near(x.grad, scaled(dy64, E5M2, None) @ scaled(w64, E4M3, None))
         self.near(linear.weight.grad, scaled(dy64, E4M3, 0).T @ scaled(x64, E4M3, 0))

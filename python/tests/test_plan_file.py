@@ -173,7 +173,7 @@ class Reading(unittest.TestCase):
             return edit
 
         first = ("sites", 0)
-        expected = "expected one of site, fprop, dgrad, wgrad, m, k, n, chain"
+        expected = "expected one of site, fprop, dgrad, wgrad, m, k, n, forward, chain"
         for edit, message in (
             (change("sites", 1, "site", to="bottom.0"), "site 'bottom.0' is in the plan twice"),
             (change("policy", "max_error", to=-1.0),
@@ -218,6 +218,20 @@ class Reading(unittest.TestCase):
             plan["runtime"] = "eager"
         self.assertEqual(
             self.forged(eager), "not a plan: runtime: unknown word 'eager', expected one of launched, graph, inference"
+        )
+
+    def test_a_policy_of_groups_and_a_site_of_its_own_forward_are_read(self):
+        def marked(plan):
+            plan["policy"]["groups"] = [{"sites": "tokens.*", "max_error": 0.1}]
+            plan["sites"][0]["forward"] = "own"
+            plan["sites"][0]["fprop"]["passed_over"] = {"te/current": "forward"}
+        plan = load_plan(ranker.forged(self.folder, marked))
+        self.assertEqual(plan.policy["groups"][0]["sites"], "tokens.*")
+        def loose(plan):
+            plan["policy"]["groups"] = [{"sites": "tokens.*", "max_err": 0.1}]
+        self.assertEqual(
+            self.forged(loose),
+            "not a plan: policy.groups[0]: unknown field 'max_err', expected one of sites, max_error",
         )
 
     def test_a_hostile_name_cannot_break_the_line(self):

@@ -341,10 +341,61 @@ fn policies_that_cannot_be() {
 }
 
 #[test]
+fn a_pattern_overrides_every_site_that_it_matches() {
+    let made = &*MADE;
+    made.run(&[
+        "plan",
+        "r.results.parquet",
+        "--out",
+        "w.plan.json",
+        "--policy",
+        "rel-l2",
+        "--override",
+        "net.top.*:*=cublaslt/tf32",
+        "--override",
+        "net.top.2:wgrad=cublaslt/bf16",
+    ])
+    .done();
+    let plan: Value = serde_json::from_str(&fs::read_to_string(made.path("w.plan.json")).unwrap()).unwrap();
+    for site in plan["sites"].as_array().unwrap() {
+        let (name, by_hand) = (site["site"].as_str().unwrap(), site["fprop"]["source"] == "override");
+        assert_eq!(by_hand, name.starts_with("net.top."), "{name}");
+        let last = if name == "net.top.2" { "cublaslt/bf16" } else { "cublaslt/tf32" };
+        assert!(!by_hand || site["wgrad"]["kernel"] == last, "{name}");
+    }
+}
+
+#[test]
+fn a_wrong_file_is_named_for_what_it_is() {
+    let made = &*MADE;
+    fs::write(made.path("model.pt"), b"PK\x03\x04\x00\x00\x08\x08archive/data.pkl").unwrap();
+    for (args, line) in [
+        (&["info", "model.pt"][..], "not a LoKA trace: it is a ZIP archive, as PyTorch checkpoints are: model.pt"),
+        (&["info", "r.results.parquet"], "not a LoKA trace: it is a Parquet file: r.results.parquet"),
+        (&["info", "p.plan.json"], "not a LoKA trace: it is a LoKA plan: p.plan.json"),
+        (&["plan", "p.plan.json", "--out", "x.plan.json"], "not a Parquet file: it is a LoKA plan: p.plan.json"),
+        (
+            &["check", "r.results.parquet", "--results", "r.results.parquet"],
+            "not a plan: it is a Parquet file: r.results.parquet",
+        ),
+        (
+            &["plan", "r.results.parquet", "--out", "x.plan.json", "--policy", "./p.plan.json"],
+            "not a policy: it is a LoKA plan: ./p.plan.json",
+        ),
+    ] {
+        assert_eq!(made.refuses(args), format!("loka: {line}"));
+    }
+}
+
+#[test]
 fn overrides_and_mods_that_cannot_be() {
     let made = &*MADE;
     for (wanted, words) in [
-        ("net.top.9:fprop=cublaslt/bf16", "override of an unknown site 'net.top.9'"),
+        ("net.top.9:fprop=cublaslt/bf16", "override of an unknown site 'net.top.9' (nearest: net.top.0, net.top.2)"),
+        (
+            "nets.*:fprop=cublaslt/bf16",
+            "override of an unknown site 'nets.*' (nearest: net.layers.0.fmb.mlp.0, net.layers.0.fmb.mlp.3, net.layers.0.fmb.mlp.6)",
+        ),
         ("net.top.0:fprop=cublaslt/fp4", "override of net.top.0:fprop with an unknown kernel 'cublaslt/fp4'"),
         (
             "net.top.2:fprop=cublaslt/fp8-rowwise",

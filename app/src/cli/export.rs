@@ -110,8 +110,8 @@ fn tell(
         }
         return output::json(&json!({
             "written": files, "target": target.as_str(), "proved_with": target.proved_with(),
-            "num_modules": export.num_modules, "num_fp8": export.num_fp8, "num_losses": export.losses.len(),
-            "notes": export.notes,
+            "num_modules": export.num_modules, "num_fp8": export.num_fp8, "num_shown": export.num_shown,
+            "num_losses": export.losses.len(), "notes": export.notes,
         }));
     }
     export.losses.iter().for_each(|loss| output::line(&format!("loses {loss}")));
@@ -121,12 +121,14 @@ fn tell(
         output::line(&format!("nothing written: accept these losses with --allow-loss: {}", plan.display()));
         return Ok(());
     }
-    output::line(&format!(
-        "{} of {} modules in FP8, resolved as {target} would ({})",
-        export.num_fp8,
-        export.num_modules,
-        target.proved_with()
-    ));
+    let (num_fp8, num_modules, with) = (export.num_fp8, export.num_modules, target.proved_with());
+    output::line(&match export.num_shown {
+        Some(num_shown) => format!(
+            "the errors of {num_shown} of {num_modules} modules, {num_fp8} of them in FP8 by the plan, found as {target} \
+             would ({with})"
+        ),
+        None => format!("{num_fp8} of {num_modules} modules in FP8, resolved as {target} would ({with})"),
+    });
     files.iter().for_each(|file| output::line(&format!("written: {}", file.display())));
     Ok(())
 }

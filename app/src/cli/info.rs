@@ -2,7 +2,11 @@
 
 use std::path::PathBuf;
 
-use loka_core::trace::{SiteEntry, Trace};
+use loka_core::{
+    model::{Gemm, Manifest, Site},
+    session::visible,
+    trace::{SiteEntry, Trace},
+};
 use serde_json::json;
 
 use super::output::{self, Outcome, Table};
@@ -36,6 +40,7 @@ fn print_json(trace: &Trace, problems: &[(String, String)]) -> anyhow::Result<()
     output::json(&json!({
         "trace": trace.file(), "model": manifest.model, "run": manifest.run, "loss": manifest.loss,
         "num_sites": manifest.sites.len(), "num_unusable": problems.len(),
+        "flop_coverage": manifest.flop_coverage().ok(),
     }))?;
     for entry in trace.sites() {
         let problem = problems.iter().find(|(site, _)| *site == *entry.site.id.as_str()).map(|(_, problem)| problem);
@@ -69,7 +74,7 @@ fn print_table(trace: &Trace, problems: &[(String, String)], deep: bool) {
     let mut table = Table::new(&["site", ">m", ">k", ">n", "tail", "feeds", "statistics", "state"]);
     for entry in trace.sites() {
         let problem = problems.iter().find(|(site, _)| *site == *entry.site.id.as_str());
-        let state = problem.map_or("ok".to_owned(), |(_, problem)| format!("unusable: {problem}"));
+        let state = problem.map_or_else(|| standing(&entry.site), |(_, problem)| format!("unusable: {problem}"));
         let site = &entry.site;
         table.row([
             site.id.to_string(),
@@ -90,6 +95,34 @@ fn print_table(trace: &Trace, problems: &[(String, String)], deep: bool) {
         trace.sites().len() - problems.len(),
         trace.sites().len()
     ));
+    print_flops(manifest);
+}
+
+/// Places that are listed; of more, a count. `--json` has all.
+const PLACES: usize = 20;
+
+/// What of the model the sites are, and what they are not.
+fn print_flops(manifest: &Manifest) {
+    let coverage = match manifest.flop_coverage() {
+        Ok(coverage) => coverage,
+        Err(why) => return output::line(&format!("the sites' share of the model's matmul FLOPs: {why}")),
+    };
+    let rest = if coverage.unseen.is_empty() { "" } else { "; the rest, which no plan changes:" };
+    output::line(&format!("{}{rest}", coverage.sentence()));
+    coverage.missing().take(PLACES).for_each(|line| output::line(&format!("  {}", visible(&line))));
+    let more = coverage.unseen.len().saturating_sub(PLACES);
+    if more > 0 {
+        output::line(&format!("  and {more} more"));
+    }
+}
+
+/// What is out of the ordinary at a site that can be used.
+fn standing(site: &Site) -> String {
+    let calls = (site.calls != 1).then(|| format!("{} calls a step", site.calls));
+    let never: Vec<&str> = Gemm::ALL.into_iter().filter(|gemm| !site.runs(*gemm)).map(Gemm::as_str).collect();
+    let never = (!never.is_empty()).then(|| format!("no {}", never.join(", no ")));
+    let fixed = site.fixed().map(|fixed| format!("stays in high precision: {fixed}"));
+    ["ok".to_owned()].into_iter().chain(calls).chain(never).chain(fixed).collect::<Vec<_>>().join("; ")
 }
 
 fn tail(entry: &SiteEntry) -> String {

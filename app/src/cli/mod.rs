@@ -9,6 +9,7 @@ mod bench;
 mod bench_report;
 mod check;
 mod diff;
+mod draws;
 mod export;
 mod info;
 mod kernels;

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use loka_core::{
-    dispatch::{Override, Overrides, Policy, Totals},
-    model::{Gemm, KernelId, ModSet, Results, Runtime, SiteId},
+    dispatch::{Policy, Totals, WantedOverride, overrides_of},
+    model::{FileMagic, Gemm, ModSet, Results, Runtime},
     plan::{Built, Plan, build_for, standing},
     probe::batch_of,
     tables::read_results,
@@ -31,9 +31,10 @@ pub struct PlanArgs {
     /// Plan the model with these mods; the results must have rows with them.
     #[arg(long, default_value = "")]
     mods: ModSet,
-    /// Choose a kernel by hand: SITE:GEMM=KERNEL; may be given again.
-    #[arg(long = "override", value_name = "SITE:GEMM=KERNEL", value_parser = parse_override)]
-    overrides: Vec<((SiteId, Gemm), KernelId)>,
+    /// Choose a kernel by hand: SITE:GEMM=KERNEL, where SITE may have wildcards ('top.*:fprop=…') and GEMM may be *; may
+    /// be given again, and the last that matches counts.
+    #[arg(long = "override", value_name = "SITE:GEMM=KERNEL")]
+    overrides: Vec<WantedOverride>,
     /// Rows of a step that the plan is for: refused where the results are of another number, since errors and latencies
     /// are.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -50,20 +51,13 @@ pub struct PlanArgs {
     authors: Vec<String>,
 }
 
-fn parse_override(text: &str) -> Result<((SiteId, Gemm), KernelId), String> {
-    let shape = "an override is SITE:GEMM=KERNEL, e.g. net.top.0:fprop=cublaslt/bf16";
-    let (place, kernel) = text.rsplit_once('=').ok_or(shape)?;
-    let (site, gemm) = place.rsplit_once(':').ok_or(shape)?;
-    Ok(((SiteId::new(site), gemm.parse()?), KernelId::new(kernel)))
-}
-
 /// A built-in policy, or one from a file.
 pub fn policy(name: &str) -> anyhow::Result<Policy> {
     match Policy::builtin(name) {
         Ok(policy) => Ok(policy),
         Err(unknown) if !name.contains(['.', '/']) => Err(unknown.into()),
         Err(_) => {
-            let text = crate::files::read_text(name.as_ref())?;
+            let text = files::read_document(name.as_ref(), "a policy", FileMagic::Json)?;
             Policy::from_json(&text).map_err(|error| anyhow::anyhow!("{error}: {name}"))
         }
     }
@@ -73,11 +67,8 @@ pub fn run(args: &PlanArgs, json: bool) -> anyhow::Result<Outcome> {
     let policy = policy(&args.policy)?;
     let results = read_results(&args.results)?;
     of_that_batch(args, &results)?;
-    let mut overrides = Overrides::new();
-    for (key, kernel) in &args.overrides {
-        overrides
-            .insert(key.clone(), Override { kernel: kernel.clone(), reason: "given on the command line".to_owned() });
-    }
+    let overrides = overrides_of(&args.overrides, &results.meta.manifest.sites, "given on the command line")
+        .map_err(|error| anyhow::anyhow!("{error}: {}", args.results.display()))?;
     let name = args.name.clone().unwrap_or_else(|| results.meta.manifest.model.name.clone());
     let now = probing::now_rfc3339();
     let mods = args.mods.clone().into();

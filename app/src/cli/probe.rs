@@ -26,6 +26,7 @@ use serde_json::json;
 use crate::{files, probing};
 
 use super::{
+    draws,
     output::{self, Outcome, Table, short},
     patterns::{self, globs, matches},
     sites,
@@ -74,11 +75,12 @@ pub struct ProbeArgs {
     /// Probe the model as it is and with these mods: no_bias,block_norm,hard_swish.
     #[arg(long, default_value = "")]
     mods: ModSet,
-    /// Draws of each GEMM before an interval may end it.
-    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(2..=100_000))]
-    min_draws: u64,
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(2..=100_000))]
-    max_draws: u64,
+    /// Draws of each GEMM before an interval may end it: 16, or fewer where --max-draws says so.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(2..=100_000))]
+    min_draws: Option<u64>,
+    /// Draws of each GEMM at most: 64, or more where --min-draws says so.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(2..=100_000))]
+    max_draws: Option<u64>,
     #[arg(long, default_value_t = 0.95)]
     confidence: f64,
     #[arg(long, default_value_t = 0)]
@@ -105,6 +107,7 @@ pub fn run(args: &ProbeArgs, json: bool) -> anyhow::Result<Outcome> {
     let source = AtRows::new(&trace, args.rows.map(|rows| rows as usize))
         .map_err(|error| anyhow::anyhow!("{error}: {}", args.trace.display()))?;
     files::check_writable(&args.out)?;
+    tell_fixed(&source.sites(), &chosen);
     let engine = open_engine(args)?;
     // Not before the input was found good: an error is one line.
     if args.engine == "auto" {
@@ -147,6 +150,24 @@ pub fn run(args: &ProbeArgs, json: bool) -> anyhow::Result<Outcome> {
         }
     }
     Ok(Outcome::Done)
+}
+
+/// Sites of a note that are named.
+const TOLD: usize = 3;
+
+/// Errors of these are worth knowing, and no plan will use them.
+fn tell_fixed(sites: &[Site], chosen: &[SiteId]) {
+    let fixed: Vec<String> = sites
+        .iter()
+        .filter(|site| chosen.contains(&site.id))
+        .filter_map(|site| {
+            Some(format!("{} is probed, and stays in high precision in a plan: {}", site.id, site.fixed()?))
+        })
+        .collect();
+    fixed.iter().take(TOLD).for_each(|line| output::note(&format!("note: {line}")));
+    if fixed.len() > TOLD {
+        output::note(&format!("note: the same of {} more sites", fixed.len() - TOLD));
+    }
 }
 
 #[derive(Default)]
@@ -268,16 +289,11 @@ fn config(args: &ProbeArgs) -> anyhow::Result<ProbeConfig> {
         "the confidence must lie between 0 and 1, not {}",
         args.confidence
     );
-    anyhow::ensure!(
-        args.min_draws <= args.max_draws,
-        "--min-draws {} is above --max-draws {}",
-        args.min_draws,
-        args.max_draws
-    );
+    let (min_draws, max_draws) = draws::bounds(args.min_draws, args.max_draws)?;
     Ok(ProbeConfig {
         kernels: patterns::kernels(&args.kernels)?,
-        min_draws: args.min_draws,
-        max_draws: args.max_draws,
+        min_draws,
+        max_draws,
         confidence: args.confidence,
         seed: args.seed,
         sampler: args.sampler,

@@ -8,7 +8,7 @@ use loka_core::{
         Control, EngineStatus,
         worker::{TimeOptions, Worker, WorkerConfig},
     },
-    model::{GemmShape, Kernel, Runtime, SiteTimes},
+    model::{FileMagic, GemmShape, Kernel, Runtime, SiteTimes},
 };
 
 use crate::{files, probing};
@@ -59,7 +59,8 @@ fn driver() -> String {
 
 /// Reads a table of `loka bench --sites`; the error ends with the file.
 pub fn read(path: &Path) -> anyhow::Result<SiteTimes> {
-    SiteTimes::from_json(&files::read_text(path)?).map_err(|error| anyhow::anyhow!("{error}: {}", path.display()))
+    let text = files::read_document(path, "a table of site times", FileMagic::SiteTimes)?;
+    SiteTimes::from_json(&text).map_err(|error| anyhow::anyhow!("{error}: {}", path.display()))
 }
 
 /// One table of all that there are; what comes later counts.

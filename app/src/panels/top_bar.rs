@@ -4,6 +4,7 @@
 use egui::{Align, Button, ComboBox, Layout, ProgressBar, RichText, Ui};
 use loka_core::{
     dispatch::Policy,
+    model::Manifest,
     session::{Command, Run},
 };
 
@@ -74,9 +75,13 @@ fn trace_ui(ui: &mut Ui, scene: &Scene<'_>, narrow: bool, right: f32) {
     let Some(trace) = &scene.session.trace else { return };
     let manifest = trace.manifest();
     let step = number::count(manifest.run.step);
-    let about = format!("step {step} · {} sites", number::count(manifest.sites.len() as u64));
+    let mut about = format!("step {step} · {} sites", number::count(manifest.sites.len() as u64));
+    let flops = flops_note(manifest);
+    if let Ok(coverage) = manifest.flop_coverage() {
+        about += &format!(", {} of FLOPs", coverage.percent(coverage.sites));
+    }
     let (loss, value) = (&manifest.loss.name, number::plain(manifest.loss.value));
-    let hover = format!("{}\n{about} · {loss} {value}\n{}", trace.name, trace.path);
+    let hover = format!("{}\n{about} · {loss} {value}\n{}\n{flops}", trace.name, trace.path);
     // The engine and the numbers have their places: the name takes what is left.
     let taken = if narrow { 0.0 } else { LETTER * about.chars().count() as f32 + 260.0 };
     let most = ((ui.available_width() - right - taken) / LETTER).clamp(8.0, 48.0) as usize;
@@ -86,6 +91,23 @@ fn trace_ui(ui: &mut Ui, scene: &Scene<'_>, narrow: bool, right: f32) {
         ui.label(RichText::new(about).color(scene.theme.weak)).on_hover_text(&hover);
         ui.separator();
     }
+}
+
+/// Places of a model that a tooltip names.
+const PLACES: usize = 8;
+
+/// What of the model's matrix products the sites are, and what the rest is.
+fn flops_note(manifest: &Manifest) -> String {
+    let coverage = match manifest.flop_coverage() {
+        Ok(coverage) => coverage,
+        Err(why) => return format!("The sites' share of the model's matmul FLOPs: {why}"),
+    };
+    let mut note = coverage.sentence();
+    for line in coverage.missing().take(PLACES) {
+        note += &format!("\n  {}", one_line(&line));
+    }
+    let more = coverage.unseen.len().saturating_sub(PLACES);
+    if more > 0 { format!("{note}\n  and {more} more") } else { note }
 }
 
 fn one_line(name: &str) -> String {

@@ -209,7 +209,8 @@ mod tests {
             .iter()
             .find(|means| means.kernel.as_ref().is_some_and(|kernel| kernel.as_str() == "cublaslt/fp8-rowwise+fast"));
         let rowwise = rowwise.unwrap();
-        // loka.md: a one-pass rowwise cast + GEMM .99x with both operands cast, 1.19x with the weight cached.
+        // docs/reference/numerics.md: a one-pass rowwise cast + GEMM .99x with both operands cast, 1.19x with the weight
+        // cached.
         assert!((rowwise.speedups.both.unwrap() - 0.99).abs() < 0.01, "{rowwise:?}");
         assert!((rowwise.speedups.cached.unwrap() - 1.19).abs() < 0.01, "{rowwise:?}");
         let best = summary.means.iter().find(|means| means.kernel.is_none()).unwrap();

@@ -17,6 +17,12 @@ pub struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
+    /// `rows`: sorted by kernel. Those of a GEMM that training does not need are left out: nobody runs it.
+    pub fn new(site: &'a Site, gemm: Gemm, rows: Vec<&'a ResultRow>, problem: Option<&'a str>) -> Self {
+        let rows = if site.runs(gemm) { rows } else { Vec::new() };
+        Self { site, gemm, rows, problem }
+    }
+
     pub fn row(&self, kernel: &KernelId) -> Option<&'a ResultRow> {
         self.rows.iter().find(|row| row.kernel == *kernel).copied()
     }
@@ -54,7 +60,7 @@ impl<'a> Candidates<'a> {
             for gemm in Gemm::ALL {
                 let mut rows = rows.remove(&(&site.id, gemm)).unwrap_or_default();
                 rows.sort_by(|a, b| a.kernel.cmp(&b.kernel));
-                groups.push(Group { site, gemm, rows, problem: problems.get(&site.id).copied() });
+                groups.push(Group::new(site, gemm, rows, problems.get(&site.id).copied()));
             }
         }
         Self { groups, target: Target::new(runtime, results.meta.site_times.as_ref()) }

@@ -25,6 +25,8 @@ pub enum PassedOver {
     Override,
     /// `loka.apply` does not run it in the plan's runtime, or it was not timed there.
     Runtime,
+    /// The module's forward is its own.
+    Forward,
 }
 
 impl PassedOver {
@@ -35,11 +37,12 @@ impl PassedOver {
             Self::Budget => "beyond the loss budget",
             Self::Override => "overridden",
             Self::Runtime => "not for this runtime",
+            Self::Forward => "a forward of its own",
         }
     }
 }
 
-/// `C` of the plan (contracts.md); `passed_over` is an addition.
+/// `C` of the plan (docs/reference/plan.md); `passed_over` is an addition.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Choice {

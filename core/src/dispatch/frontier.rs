@@ -178,7 +178,8 @@ impl Part {
         for ((_, judged), picked) in unit.sites().zip(unit.picked(Some(item))) {
             let extra_us = picked.link.and_then(|link| link.store?.beside_us).unwrap_or(0.0);
             let part = Self::of(&picked.triple, judged, policy, shown);
-            sum.add(&Self { us: part.us + extra_us, ..part }, shown);
+            let calls = judged[0].group.site.calls as f64;
+            sum.add(&Self { us: calls * part.us + extra_us, ..part }, shown);
         }
         sum
     }

@@ -1,6 +1,6 @@
 //! Takes one row and a policy, gives the verdicts: is it safe, is it fast.
 
-use crate::model::{Estimate, Gemm, Metric, Quadrant, ResultRow, Safety, Speed};
+use crate::model::{Estimate, Gemm, Metric, Quadrant, ResultRow, Safety, SiteId, Speed};
 
 use super::Policy;
 
@@ -13,11 +13,14 @@ pub struct Bound {
 
 /// The policy's metric; or, for a forward GEMM under a loss budget, that GEMM's loss cost against
 /// the budget of the whole model: a kernel that alone breaks it is unsafe, the rest is for the
-/// optimiser. `loss`: the trace's loss value.
-pub fn bound_of(policy: &Policy, gemm: Gemm, loss: f64) -> Bound {
+/// optimiser. The bound is that of the site's group, where the policy has one. `loss`: the trace's loss value.
+pub fn bound_of(policy: &Policy, site: &SiteId, gemm: Gemm, loss: f64) -> Bound {
     match policy.loss_budget {
         Some(share) if gemm == Gemm::Fprop => Bound { metric: Metric::LossCost, limit: share * loss },
-        _ => Bound { metric: policy.metric, limit: policy.max_error },
+        _ => {
+            let limit = policy.group_of(site).map_or(policy.max_error, |group| group.max_error);
+            Bound { metric: policy.metric, limit }
+        }
     }
 }
 
@@ -52,7 +55,7 @@ pub fn speed(speedup: Option<f64>, policy: &Policy) -> Speed {
 /// Safety, speed and the quadrant of one row. `loss` is the trace's loss value (used under a loss
 /// budget only).
 pub fn judge(row: &ResultRow, policy: &Policy, loss: f64) -> (Safety, Speed, Quadrant) {
-    let bound = bound_of(policy, row.gemm, loss);
+    let bound = bound_of(policy, &row.site, row.gemm, loss);
     let safety = bound.safety(row.metric(bound.metric));
     let speed = speed(row.speedup(), policy);
     let quadrant = match (safety, speed) {

@@ -24,12 +24,15 @@ impl<'p> Terms<'p> {
     pub(crate) fn table(&self, group: &Group) -> Option<&'p Arc<SiteTable>> {
         let site = group.site;
         let shape = GemmShape { m: site.m, k: site.k, n: site.n };
-        self.target.table(shape).filter(|_| self.policy.baseline == baseline_kernel())
+        // Whole sites are timed with all GEMMs that the runtime has: one that lacks some takes less.
+        let whole = Gemm::ALL.into_iter().all(|gemm| site.runs(gemm) || !self.target.runtime().runs(gemm));
+        self.target.table(shape).filter(|_| whole && self.policy.baseline == baseline_kernel())
     }
 
-    /// False of GEMMs that the runtime has none of: nothing is chosen there, and nothing counted.
-    pub(crate) fn runs(&self, gemm: Gemm) -> bool {
-        self.target.runtime().runs(gemm)
+    /// False of GEMMs that the runtime has none of, or that training has no use for: nothing is chosen there, nothing
+    /// counted.
+    pub(crate) fn runs(&self, group: &Group) -> bool {
+        group.site.runs(group.gemm) && self.target.runtime().runs(group.gemm)
     }
 }
 
@@ -63,17 +66,18 @@ impl<'c, 'a> Judged<'c, 'a> {
 
     pub(super) fn new(group: &'c Group<'a>, terms: Terms<'_>) -> Self {
         let Terms { policy, loss, target } = terms;
+        let fixed = group.site.fixed().map(|_| Barred::Fixed);
         let mut verdicts = Vec::with_capacity(group.rows.len());
         verdicts.extend(group.rows.iter().filter(|row| row.kernel != policy.baseline).map(|row| {
             let (safety, speed, _) = judge(row, policy, loss);
-            Verdict { row, safety, speed, barred: target.bars(row) }
+            Verdict { row, safety, speed, barred: fixed.or_else(|| target.bars(row)) }
         }));
         let mut judged = Self {
             group,
-            bound: bound_of(policy, group.gemm, loss),
+            bound: bound_of(policy, &group.site.id, group.gemm, loss),
             verdicts,
             admissible: Vec::new(),
-            reference_us: group.reference_us(&policy.baseline).filter(|_| terms.runs(group.gemm)),
+            reference_us: group.reference_us(&policy.baseline).filter(|_| terms.runs(group)),
             budgeted: policy.loss_budget.is_some() && group.gemm == Gemm::Fprop,
         };
         judged.admissible = judged.safe_at(Speed::Fast).collect();

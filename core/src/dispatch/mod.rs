@@ -29,10 +29,12 @@ mod pace;
 pub(crate) mod parallel;
 mod place;
 mod policy;
+mod policy_group;
 mod reason;
 mod select;
 mod sharing;
 mod target;
+mod wanted;
 
 pub use candidates::{Candidates, Group};
 pub(crate) use chain::Arriving;
@@ -45,6 +47,7 @@ pub(crate) use judged::Terms;
 pub use overrides::{Override, OverrideError, Overrides};
 pub(crate) use pace::{Pace, paces};
 pub use policy::{Policy, PolicyError};
+pub use policy_group::{PolicyGroup, SitePattern};
 pub(crate) use reason::against;
 pub use reason::short;
 pub use select::{Dispatch, Optimum, dispatch};
@@ -52,6 +55,7 @@ pub(crate) use sharing::tail_us;
 pub use sharing::{Operand, SharedCast, gemm_speedup, own_us, shared_casts};
 pub use target::Target;
 pub(crate) use target::{Barred, how};
+pub use wanted::{WantedOverride, overrides_of};
 
 #[cfg(test)]
 pub(crate) mod testing;

@@ -21,12 +21,21 @@ pub type Overrides = BTreeMap<(SiteId, Gemm), Override>;
 pub enum OverrideError {
     #[error("override of an unknown site '{0}'")]
     UnknownSite(SiteId),
+    #[error("override of an unknown site '{site}'{}", listed(.nearest))]
+    NoSuchSite { site: SiteId, nearest: Vec<SiteId> },
     #[error("override of {site}:{gemm} with an unknown kernel '{kernel}'")]
     UnknownKernel { site: SiteId, gemm: Gemm, kernel: KernelId },
     #[error("override of {site}:{gemm} with {kernel}, which was not probed there")]
     NotProbed { site: SiteId, gemm: Gemm, kernel: KernelId },
+    #[error("override of {site}:{gemm}, which never runs: training does not need it")]
+    NeverRuns { site: SiteId, gemm: Gemm },
     #[error("override of {site}:{gemm} with {kernel}, which does not run there: {reason}")]
     Unsupported { site: SiteId, gemm: Gemm, kernel: KernelId, reason: String },
+}
+
+fn listed(nearest: &[SiteId]) -> String {
+    let names: Vec<&str> = nearest.iter().map(SiteId::as_str).collect();
+    if names.is_empty() { String::new() } else { format!(" (nearest: {})", names.join(", ")) }
 }
 
 /// The overrides in the order of the groups. The baseline runs everywhere, probed or not.
@@ -56,6 +65,9 @@ pub(super) fn by_group<'o>(
 
 fn allowed(group: &Group, wanted: &Override) -> Result<(), OverrideError> {
     let (site, gemm, kernel_id) = (group.site.id.clone(), group.gemm, wanted.kernel.clone());
+    if !group.site.runs(gemm) {
+        return Err(OverrideError::NeverRuns { site, gemm });
+    }
     match group.row(&wanted.kernel) {
         Some(row) if row.supported => Ok(()),
         Some(row) => {

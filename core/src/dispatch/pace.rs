@@ -31,7 +31,7 @@ pub(crate) fn paces(
     (terms, x): (Terms<'_>, Arriving),
 ) -> [Pace; 3] {
     let policy = terms.policy;
-    let references = groups.map(|group| group.reference_us(&policy.baseline).filter(|_| terms.runs(group.gemm)));
+    let references = groups.map(|group| group.reference_us(&policy.baseline).filter(|_| terms.runs(group)));
     let rows = [0, 1, 2].map(|at| groups[at].row(kernels[at]).filter(|row| row.kernel != policy.baseline));
     if let Some(table) = terms.table(groups[0]) {
         return as_timed(rows, by_hand, references, (terms, table));

@@ -3,14 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{Gemm, KernelId, Metric, ResultRow, Safety};
+use crate::model::{Fixed, Gemm, KernelId, Metric, ResultRow, Safety};
 
 use super::{
-    Choice, ChoiceSource, Override, PassedOver, Warning,
+    Choice, ChoiceSource, Override, PassedOver, PolicyGroup, Warning,
     joint::Triple,
     judged::{Judged, Terms, Verdict, loss_cost_hi},
     reason,
     sharing::{Cost, gemm_speedup, site_us},
+    target::Barred,
 };
 
 const MAX_RUNNERS_UP: usize = 3;
@@ -39,16 +40,19 @@ impl Place<'_, '_, '_> {
         let runtime = self.terms.target.runtime();
         let row = self.triple.rows[judged.group.gemm as usize];
         let picked = row.and_then(|row| judged.verdicts.iter().find(|verdict| verdict.row.kernel == row.kernel));
-        let reason = match picked {
-            Some(verdict) => self.reason(verdict, budget),
-            None if !runtime.runs(judged.group.gemm) => reason::never_runs(runtime),
-            None if self.triple.timed.is_some() => {
+        let site = judged.group.site;
+        let reason = match (picked, site.fixed()) {
+            (Some(verdict), _) => self.reason(verdict, budget),
+            (None, _) if !runtime.runs(judged.group.gemm) => reason::never_runs(runtime),
+            (None, _) if !site.runs(judged.group.gemm) => reason::not_needed(judged.group.gemm),
+            (None, Some(fixed)) => reason::stays_fixed(&fixed),
+            (None, None) if self.triple.timed.is_some() => {
                 reason::slower_as_timed(judged.bound, &judged.verdicts, (self.triple, runtime))
             }
-            None if judged.budgeted => {
+            (None, None) if judged.budgeted => {
                 reason::not_worth_it(judged.group, policy, judged.bound, (&judged.verdicts, runtime))
             }
-            None => reason::stays_high(judged.group, policy, judged.bound, (&judged.verdicts, runtime)),
+            (None, None) => reason::stays_high(judged.group, policy, judged.bound, (&judged.verdicts, runtime)),
         };
         let kernel = picked.map_or(&policy.baseline, |verdict| &verdict.row.kernel);
         self.assemble(kernel, ChoiceSource::Dispatch, reason)
@@ -91,6 +95,13 @@ impl Place<'_, '_, '_> {
         let judged = self.judged;
         let why = if wanted.reason.is_empty() { "no reason given" } else { &wanted.reason };
         let mut reason = format!("override: {why}");
+        if let Some(fixed) = self.fixed_against(&wanted.kernel) {
+            reason += &format!("; {fixed}");
+            let (site, gemm, kernel) = (&judged.group.site.id, judged.group.gemm, &wanted.kernel);
+            let text =
+                format!("{site}:{gemm} is overridden with {kernel}, which loka.apply will not run there: {fixed}");
+            warnings.push(Warning { at: Some(at), text });
+        }
         if let Some(told) = &self.handed.told {
             reason += &format!("; {told}");
         }
@@ -105,16 +116,35 @@ impl Place<'_, '_, '_> {
         self.assemble(&wanted.kernel, ChoiceSource::Override, reason)
     }
 
+    /// The policy's part that the bound is of, where it decides anything.
+    fn group(&self) -> Option<&PolicyGroup> {
+        let judged = self.judged;
+        let decides = !judged.budgeted && self.terms.runs(judged.group) && judged.group.site.fixed().is_none();
+        self.terms.policy.group_of(&judged.group.site.id).filter(|_| decides)
+    }
+
+    /// Why a person's kernel would not be run here by `loka.apply`; `None`: it would.
+    fn fixed_against(&self, kernel: &KernelId) -> Option<Fixed> {
+        self.judged.group.site.fixed().filter(|_| *kernel != self.terms.policy.baseline)
+    }
+
     fn assemble(&self, kernel: &KernelId, source: ChoiceSource, reason: String) -> Choice {
         let judged = self.judged;
         let row = judged.group.row(kernel);
-        let reason = reason::with_scale(reason, row);
+        let mut reason = reason::with_scale(reason, row);
+        if let Some(group) = self.group() {
+            reason += &reason::of_group(group, self.terms.policy);
+        }
+        if judged.group.site.calls != 1 && self.terms.runs(judged.group) {
+            reason += &reason::called(judged.group.site.calls);
+        }
         let speedup = row.and_then(ResultRow::speedup).filter(|speedup| speedup.is_finite());
         let others = judged.verdicts.iter().filter(|verdict| verdict.row.supported && verdict.row.kernel != *kernel);
         let own = row.and_then(|row| gemm_speedup(row, judged.reference_us)).filter(|speedup| speedup.is_finite());
         let passed_over = others.filter(|verdict| self.faster_than(own.unwrap_or(1.0), verdict.row));
         let why = |verdict: &Verdict| match verdict.safety {
             _ if source == ChoiceSource::Override => PassedOver::Override,
+            _ if verdict.barred == Some(Barred::Fixed) => PassedOver::Forward,
             _ if verdict.barred.is_some() => PassedOver::Runtime,
             _ if judged.budgeted => PassedOver::Budget,
             Safety::Unsafe => PassedOver::Unsafe,

@@ -3,11 +3,13 @@
 use serde::{Deserialize, Serialize, Serializer, ser::SerializeStruct as _};
 
 use crate::{
-    model::{KernelId, Metric, baseline_kernel, kernel},
+    model::{KernelId, Metric, SiteId, baseline_kernel, kernel},
     review::ApprovalRule,
 };
 
-/// What a plan must keep to (contracts.md).
+use super::PolicyGroup;
+
+/// What a plan must keep to (docs/reference/policy.md).
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
@@ -29,14 +31,19 @@ pub struct Policy {
     /// Who must sign a plan before it is run; `None`: nobody.
     #[serde(default)]
     pub approval: Option<ApprovalRule>,
+    /// Parts of the model that are held to a bound of their own; of several that match a site the first counts.
+    #[serde(default)]
+    pub groups: Vec<PolicyGroup>,
 }
 
-/// A file leaves `approval` out where there is none, as those of before there were approvals: their digests stand.
+/// A file leaves `approval` and `groups` out where there are none, as files of before there were any: digests stand.
 /// A binary coding, which has no names to miss a field by, has all of them.
 impl Serialize for Policy {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let leave_out = serializer.is_human_readable() && self.approval.is_none();
-        let mut fields = serializer.serialize_struct("Policy", if leave_out { 7 } else { 8 })?;
+        let in_full = !serializer.is_human_readable();
+        let (approval, groups) = (in_full || self.approval.is_some(), in_full || !self.groups.is_empty());
+        let num_fields = 7 + usize::from(approval) + usize::from(groups);
+        let mut fields = serializer.serialize_struct("Policy", num_fields)?;
         fields.serialize_field("name", &self.name)?;
         fields.serialize_field("metric", &self.metric)?;
         fields.serialize_field("max_error", &self.max_error)?;
@@ -44,8 +51,11 @@ impl Serialize for Policy {
         fields.serialize_field("confidence", &self.confidence)?;
         fields.serialize_field("loss_budget", &self.loss_budget)?;
         fields.serialize_field("baseline", &self.baseline)?;
-        if !leave_out {
+        if approval {
             fields.serialize_field("approval", &self.approval)?;
+        }
+        if groups {
+            fields.serialize_field("groups", &self.groups)?;
         }
         fields.end()
     }
@@ -83,6 +93,7 @@ impl Policy {
             loss_budget: None,
             baseline: baseline_kernel(),
             approval: None,
+            groups: Vec::new(),
         }
     }
 
@@ -118,6 +129,11 @@ impl Policy {
         }
     }
 
+    /// What holds at a site in place of `max_error`; `None`: nothing else does.
+    pub fn group_of(&self, site: &SiteId) -> Option<&PolicyGroup> {
+        self.groups.iter().find(|group| group.sites.matches(site))
+    }
+
     fn problem(&self) -> Option<String> {
         let thresholds = [
             ("max_error", Some(self.max_error)),
@@ -137,6 +153,9 @@ impl Policy {
             return Some("the name is empty".to_owned());
         }
         if let Some(problem) = self.approval.as_ref().and_then(ApprovalRule::problem) {
+            return Some(problem);
+        }
+        if let Some(problem) = self.groups.iter().find_map(PolicyGroup::problem) {
             return Some(problem);
         }
         match kernel(self.baseline.as_str()) {
@@ -234,6 +253,27 @@ mod tests {
         }
         assert!(!serde_json::to_string(&Policy::paper()).unwrap().contains("approval"));
         assert!(Policy::from_json(&json.replace(": 2", ": 0")).is_err());
+    }
+
+    #[test]
+    fn parts_of_the_model_may_have_bounds_of_their_own() {
+        let json = r#"{"name": "p", "metric": "mere", "max_error": 0.2, "groups": [
+            {"sites": "tokens.top", "max_error": 0.3}, {"sites": "tokens.*", "max_error": 0.1}]}"#;
+        let policy = Policy::from_json(json).unwrap();
+        let limit = |site: &str| policy.group_of(&SiteId::new(site)).map(|group| group.max_error);
+        assert_eq!([limit("tokens.0"), limit("tokens.top"), limit("net.0")], [Some(0.1), Some(0.3), None]);
+        let again: Policy = serde_json::from_str(&serde_json::to_string(&policy).unwrap()).unwrap();
+        assert_eq!(again, policy);
+        let bytes = postcard::to_allocvec(&policy).unwrap();
+        assert_eq!(postcard::from_bytes::<Policy>(&bytes).unwrap(), policy);
+        assert!(!serde_json::to_string(&Policy::paper()).unwrap().contains("groups"), "old digests stand");
+        let refused = |from: &str, to: &str| Policy::from_json(&json.replace(from, to)).unwrap_err().to_string();
+        assert_eq!(
+            refused("0.1}", "-0.1}"),
+            "policy 'p': max_error of the group tokens.* is -0.1, it must be a number of at least 0"
+        );
+        assert!(refused("tokens.*", "tokens.[").contains("'tokens.[' is no pattern of sites"));
+        assert!(refused("\"max_error\": 0.1}", "\"max_err\": 0.1}").contains("unknown field `max_err`"));
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use std::fmt::{self, Write as _};
 
-use crate::model::{Estimate, Gemm, Metric, ResultRow, Runtime, Safety, Speed, kernel};
+use crate::model::{Estimate, Fixed, Gemm, Metric, ResultRow, Runtime, Safety, Speed, kernel};
 
 use super::{
-    Bound, Group, Policy,
+    Bound, Group, Policy, PolicyGroup,
     chain::Link,
     joint::Triple,
     judged::Verdict,
@@ -181,6 +181,28 @@ pub(super) fn slower_as_timed(bound: Bound, verdicts: &[Verdict], (triple, runti
 
 pub(super) fn never_runs(runtime: Runtime) -> String {
     format!("high precision: {runtime} runs no backward GEMM")
+}
+
+/// Of a GEMM whose result training does not need.
+pub(super) fn not_needed(gemm: Gemm) -> String {
+    let gradient = if gemm == Gemm::Dgrad { "its input" } else { "its weight" };
+    format!("high precision: never runs, training needs no gradient of {gradient}")
+}
+
+/// Of a site that a plan leaves as it is.
+pub(super) fn stays_fixed(fixed: &Fixed) -> String {
+    format!("high precision: {fixed}")
+}
+
+/// At the end of a sentence, of a site with a bound of its own.
+pub(super) fn of_group(group: &PolicyGroup, policy: &Policy) -> String {
+    let most = if policy.metric == Metric::SqnrDb { "at least" } else { "at most" };
+    format!("; by the policy's group {}, {most} {}", group.sites, Short(group.max_error))
+}
+
+/// At the end of a sentence, of a module that does not run once a step.
+pub(super) fn called(calls: usize) -> String {
+    format!("; {calls} calls a step")
 }
 
 /// Another library's BF16 is no alternative to BF16.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use crate::model::{Gemm, Metric, Safety};
 
 use super::{
-    Candidates, Choice, Group, Override, OverrideError, Overrides, Policy, Totals, Warning,
+    Candidates, Choice, Group, Override, OverrideError, Overrides, Policy, SitePattern, Totals, Warning,
     chain::{Chain, Form, Link, Links, Picked, Unit},
     judged::{Judged, Terms, Verdict},
     knapsack::{self, Item},
@@ -82,7 +82,7 @@ pub fn dispatch(
     if units.len() < groups.len() {
         decided.sort_by_key(|site| site.at);
     }
-    let totals = total(&decided, terms.target.runtime().gemms().len());
+    let totals = total(&decided);
     let left_out: Vec<bool> = decided.iter().map(|site| site.left_out).collect();
     let mut choices = Vec::with_capacity(3 * decided.len());
     let mut chains = BTreeMap::new();
@@ -96,9 +96,17 @@ pub fn dispatch(
         let text = format!("{missing} of {all} GEMMs have no latency and are not in the totals");
         warnings.push(Warning::whole(text));
     }
+    warnings.extend(unmatched(policy, groups));
     let untimed = decided_untimed(&left_out);
     warnings.extend(untimed);
     Ok(Dispatch { choices, chains, totals, warnings, optimum })
+}
+
+/// A pattern that hits nothing was misspelt, and what it should have protected is not.
+fn unmatched(policy: &Policy, groups: &[[Group; 3]]) -> Vec<Warning> {
+    let hits = |pattern: &SitePattern| groups.iter().any(|[group, ..]| pattern.matches(&group.site.id));
+    let missed = policy.groups.iter().map(|group| &group.sites).filter(|pattern| !hits(pattern));
+    missed.map(|pattern| Warning::whole(format!("the policy's group {pattern} matches no site"))).collect()
 }
 
 /// LoKA's own kernels may well be the fastest: whoever could time them should know.
@@ -133,6 +141,8 @@ struct Decided {
     chain: Option<Chain>,
     /// The site as a whole, in place of its tallies' times.
     timed: Option<Timed>,
+    /// Of the module a step: everything above is of one.
+    calls: f64,
     /// A kernel of LoKA's own would be safe, and was never timed where it would run.
     left_out: bool,
     warnings: Vec<Warning>,
@@ -140,6 +150,8 @@ struct Decided {
 
 /// One GEMM's part of the totals.
 struct Tally {
+    /// False of one that the runtime, or training, has no use for: it is in no count.
+    runs: bool,
     /// In the baseline and as planned; `None` in neither sum.
     times_us: Option<(f64, f64)>,
     /// Value and upper end.
@@ -158,7 +170,6 @@ struct Site<'p, 'c, 'a, 'o> {
 
 impl Site<'_, '_, '_, '_> {
     fn decided(&self, picked: &Picked, terms: Terms<'_>, budget: f64) -> Decided {
-        let policy = terms.policy;
         let (judged, triple) = (self.judged, &picked.triple);
         let mut warnings = Vec::new();
         let chain = picked.link.as_ref().map(|link| self.chain(link));
@@ -177,11 +188,12 @@ impl Site<'_, '_, '_, '_> {
                 None => place.chosen(budget),
             }
         });
-        let tallies = [0, 1, 2].map(|at| Tally::of(&judged[at], &choices[at], policy));
+        let tallies = [0, 1, 2].map(|at| Tally::of(&judged[at], &choices[at], terms));
+        let calls = judged[0].group.site.calls as f64;
         let saved_us = Operand::ALL.map(|operand| saved_us(&triple.costs, operand)).iter().sum();
         let untimed = |of: &Verdict| of.barred == Some(Barred::NeverLaunched) && of.safety == Safety::Safe;
         let left_out = judged.iter().any(|judged| judged.verdicts.iter().any(untimed));
-        Decided { at: self.at, choices, tallies, saved_us, chain, timed: triple.timed, left_out, warnings }
+        Decided { at: self.at, choices, tallies, saved_us, chain, timed: triple.timed, calls, left_out, warnings }
     }
 
     fn chain(&self, link: &Link) -> Chain {
@@ -203,7 +215,8 @@ impl Site<'_, '_, '_, '_> {
 }
 
 impl Tally {
-    fn of(judged: &Judged, choice: &Choice, policy: &Policy) -> Self {
+    fn of(judged: &Judged, choice: &Choice, terms: Terms<'_>) -> Self {
+        let policy = terms.policy;
         let forward = judged.group.gemm == Gemm::Fprop;
         let row = judged.group.row(&choice.kernel).filter(|_| forward);
         let speedup = match row {
@@ -214,7 +227,8 @@ impl Tally {
         };
         let times_us = judged.reference_us.zip(speedup).map(|(us, speedup)| (us, us / speedup));
         let cost = row.and_then(|row| row.metric(Metric::LossCost)).filter(|cost| cost.hi.is_finite());
-        Self { times_us, loss_cost: cost.map(|cost| (cost.value, cost.hi.max(0.0))) }
+        let loss_cost = cost.map(|cost| (cost.value, cost.hi.max(0.0)));
+        Self { runs: terms.runs(judged.group), times_us, loss_cost }
     }
 }
 
@@ -242,26 +256,28 @@ fn optimise(units: &[Unit], budget: f64, warnings: &mut Vec<Warning>) -> (Vec<us
     (solution.picks, Some(optimum))
 }
 
-/// A GEMM counts in both sums or in neither: a speed-up of what is known. Summed in the order of the sites,
-/// so that it is the same on any number of threads.
-fn total(sites: &[Decided], gemms_a_site: usize) -> Totals {
-    let mut totals = Totals { num_gemms: gemms_a_site * sites.len(), ..Totals::default() };
+/// A GEMM counts in both sums or in neither: a speed-up of what is known; and as often as its module is called. Summed
+/// in the order of the sites, so that it is the same on any number of threads.
+fn total(sites: &[Decided]) -> Totals {
+    let mut totals = Totals::default();
     for site in sites {
         if let Some(timed) = site.timed {
-            totals.baseline_us += timed.bf16_us;
-            totals.planned_us += timed.us;
+            totals.baseline_us += site.calls * timed.bf16_us;
+            totals.planned_us += site.calls * timed.us;
         }
         let is_measured = site.timed.is_some_and(|timed| !timed.modelled);
         *if is_measured { &mut totals.measured_sites } else { &mut totals.modelled_sites } += 1;
     }
-    for (site, tally) in
-        sites.iter().flat_map(|site| site.tallies.iter().take(gemms_a_site).map(move |tally| (site, tally)))
-    {
+    for (site, tally) in sites.iter().flat_map(|site| site.tallies.iter().map(move |tally| (site, tally))) {
+        if !tally.runs {
+            continue;
+        }
+        totals.num_gemms += 1;
         match tally.times_us {
             _ if site.timed.is_some() => {}
             Some((baseline_us, planned_us)) => {
-                totals.baseline_us += baseline_us;
-                totals.planned_us += planned_us;
+                totals.baseline_us += site.calls * baseline_us;
+                totals.planned_us += site.calls * planned_us;
             }
             None => totals.num_without_latency += 1,
         }
@@ -270,7 +286,8 @@ fn total(sites: &[Decided], gemms_a_site: usize) -> Totals {
             *totals.loss_cost_hi.get_or_insert(0.0) += hi;
         }
     }
-    totals.planned_us -= sites.iter().map(|site| site.saved_us).sum::<f64>();
+    totals.planned_us -= sites.iter().map(|site| site.calls * site.saved_us).sum::<f64>();
+    // Whoever takes part is called once.
     totals.handed_on_us = sites.iter().filter_map(|site| site.chain.as_ref()).map(|chain| chain.saved_us).sum();
     totals.planned_us -= totals.handed_on_us;
     totals.saved_us = totals.baseline_us - totals.planned_us;

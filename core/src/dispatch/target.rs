@@ -66,6 +66,8 @@ pub(crate) enum Barred {
     NotTimed,
     /// What it takes in a CUDA graph says nothing of a launched step.
     NeverLaunched,
+    /// No plan can put a kernel at this site: [`crate::model::Site::fixed`] says why.
+    Fixed,
 }
 
 impl Barred {
@@ -75,6 +77,7 @@ impl Barred {
             Self::NotApplied(reason) => format!("cannot be applied: {reason}"),
             Self::NotTimed => format!("was not timed {} at sites of this shape", how(runtime)),
             Self::NeverLaunched => format!("is left out: {UNTIMED}"),
+            Self::Fixed => "cannot take the module's place".to_owned(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::{
-    model::{Gemm, Kernel, kernel},
+    model::{Fixed, Gemm, Kernel, kernel},
     plan::{Plan, PlanSite},
 };
 
@@ -71,6 +71,7 @@ impl<'a> Job<'a> {
         for site in &plan.sites {
             planned.insert(site.site.as_str(), Site { planned: site, gemms: wanted(site)? });
         }
+        fixed(plan, target)?;
         let is_there = |module: &Module| module.is_linear() || target == Target::ModelExplorer;
         let sites: Vec<_> = modules
             .iter()
@@ -103,9 +104,14 @@ impl<'a> Job<'a> {
             json["losses"] = losses.iter().map(ToString::to_string).collect();
             written.files.push(File { suffix: PROVENANCE_SUFFIX.to_owned(), text: pretty(&json) + "\n" });
         }
-        let is_fp8 = |(module, setting): &(&Module, &String)| module.is_linear() && *setting != LEFT;
-        let num_fp8 = self.modules.iter().zip(&written.settings).filter(is_fp8).count();
-        Export { files: written.files, losses, notes, num_modules: self.modules.len(), num_fp8 }
+        let is_set = |(module, setting): &(&Module, &String)| module.is_linear() && *setting != LEFT;
+        let num_set = self.modules.iter().zip(&written.settings).filter(is_set).count();
+        // Model Explorer's settings say which nodes have a colour, whatever their kernels are.
+        let (num_fp8, num_shown) = match self.target {
+            Target::ModelExplorer => (self.sites.iter().flatten().filter(|site| site.is_fp8()).count(), Some(num_set)),
+            _ => (num_set, None),
+        };
+        Export { files: written.files, losses, notes, num_modules: self.modules.len(), num_fp8, num_shown }
     }
 
     /// What no target can say, whichever it is.
@@ -144,6 +150,29 @@ impl<'a> Job<'a> {
             count => vec![format!("{count} linears are not in the plan and stay in high precision: {named}, …")],
         }
     }
+}
+
+/// A layer that is named in FP8 and computes something of its own would run as another model, or not start on the day of
+/// training.
+fn fixed(plan: &Plan, target: Target) -> Result<(), Refusal> {
+    if target == Target::ModelExplorer {
+        return Ok(());
+    }
+    let low = |site: &&PlanSite| Gemm::ALL.into_iter().any(|gemm| is_low(site, gemm));
+    let problem = |site: &PlanSite| {
+        let fixed = Fixed::of(site.forward.as_ref()?, "")?;
+        Some(format!("site '{}' cannot be in FP8: {fixed}", one_line(site.site.as_str())))
+    };
+    let mut problems: Vec<String> = plan.sites.iter().filter(low).filter_map(problem).collect();
+    match problems.len() {
+        0 => Ok(()),
+        1 => Err(Refusal::new(problems.remove(0))),
+        count => Err(Refusal::with(format!("{count} sites cannot be in FP8"), problems)),
+    }
+}
+
+fn is_low(site: &PlanSite, gemm: Gemm) -> bool {
+    kernel(site.choice(gemm).kernel.as_str()).is_some_and(|kernel| !kernel.high_precision())
 }
 
 fn wanted(site: &PlanSite) -> Result<[Wanted; 3], Refusal> {

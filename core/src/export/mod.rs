@@ -21,6 +21,8 @@ mod targets;
 mod text;
 
 #[cfg(test)]
+mod site_tests;
+#[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
@@ -51,8 +53,11 @@ pub struct Export {
     pub notes: Vec<String>,
     /// Modules that the files were resolved against.
     pub num_modules: usize,
-    /// Layers that the framework will run in FP8, in part or whole.
+    /// Layers that will run in FP8, in part or whole: by the framework that reads the files, or by the plan that they
+    /// only show.
     pub num_fp8: usize,
+    /// Modules with an error to look at, of a target that shows the plan and runs nothing.
+    pub num_shown: Option<usize>,
 }
 
 /// `status`: of the plan's review, a line; may be empty.

@@ -81,6 +81,7 @@ pub fn plan(sites: &[(&str, [&str; 3])]) -> Plan {
             m: None,
             k: None,
             n: None,
+            forward: None,
             fprop: choice(fprop),
             dgrad: choice(dgrad),
             wgrad: choice(wgrad),

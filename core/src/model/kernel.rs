@@ -84,7 +84,7 @@ const fn entry(name: &'static str, scheme: Scheme, accumulation: Accumulate, abo
     Kernel { name, scheme, accumulation, about }
 }
 
-/// In the order in which tables and views show them. Sources of the numerics: loka.md §4; torchao
+/// In the order in which tables and views show them. Sources of the numerics: docs/reference/numerics.md; torchao
 /// `Float8LinearConfig.from_recipe_name` (power-of-two scales in both rowwise recipes, fast
 /// accumulation in fprop only); Transformer Engine (`Float8CurrentScaling`, `Float8BlockScaling`
 /// with power-of-two scales, `DelayedScaling`); DeepGEMM on Hopper (FP32 scales, promotion every 128).
@@ -323,7 +323,7 @@ impl Kernel {
 
     /// Of sizes that this kernel reduces or stores in rows: FP8 tensor cores read 16 elements at a time along the
     /// reduced dimension and store rows of a multiple of 16; blockwise scales need whole blocks of 128 (gpu.md,
-    /// loka.md §4).
+    /// docs/reference/numerics.md).
     fn multiple(&self, gemm: Gemm) -> usize {
         match self.numerics(gemm).a {
             OperandCast { granularity: Granularity::Block1x128, .. } => 128,

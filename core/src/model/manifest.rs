@@ -1,4 +1,4 @@
-//! What the trace says of the run it was recorded from (trace-format.md).
+//! What the trace says of the run it was recorded from (docs/trace.md).
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

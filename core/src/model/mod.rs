@@ -3,6 +3,8 @@
 
 pub mod as_text;
 mod canonical;
+mod file_magic;
+mod flop_coverage;
 mod gemm;
 mod kernel;
 mod manifest;
@@ -20,6 +22,8 @@ mod site_time;
 mod verdict;
 
 pub use canonical::{canonical_json, sha256, sha256_of};
+pub use file_magic::{FileMagic, HEAD_BYTES};
+pub use flop_coverage::{FlopCoverage, LITTLE_COVERED, Unseen};
 pub use gemm::{Gemm, GemmShape};
 pub use kernel::{Kernel, KernelId, NORM_BLOCK, baseline_kernel, catalogue, kernel};
 pub use manifest::{Loss, Manifest, Model, Run};
@@ -31,7 +35,7 @@ pub use recipe::{Accumulation, Format, GemmNumerics, Granularity, OperandCast, S
 pub use record::{KernelRecord, LatencySource};
 pub use row::{ErrorSummary, Fidelity, Latency, ResultRow, Results, ResultsMeta};
 pub use runtime::{APPLY_RUNS_BLOCKS, Runtime, catalogue_json};
-pub use site::{Site, SiteId, TailOp};
+pub use site::{Fixed, Forward, Grads, Site, SiteId, TailOp};
 pub use site_mods::SiteMods;
 pub use site_time::{SITE_TIMES_FORMAT, SITE_TIMES_VERSION, SiteTime, SiteTimes, SiteTimesError, Spread};
 pub use verdict::{Quadrant, Safety, Speed};

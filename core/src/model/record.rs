@@ -1,4 +1,4 @@
-//! One row of a kernel database (`*.kernels.parquet`, contracts.md): a measured latency with its
+//! One row of a kernel database (`*.kernels.parquet`, docs/reference/results.md): a measured latency with its
 //! circumstances.
 
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! One row of the results (`*.results.parquet`, contracts.md) and the file's circumstances.
+//! One row of the results (`*.results.parquet`, docs/reference/results.md) and the file's circumstances.
 
 use serde::{Deserialize, Serialize};
 

@@ -5,7 +5,7 @@ use crate::model::{Format, Granularity, OperandCast};
 
 use super::{fp8::format_max, panels::Panels, round, vectorized::vectorized};
 
-/// Scales are kept away from zero so that a row of zeros does not divide by it (loka.md §4).
+/// Scales are kept away from zero so that a row of zeros does not divide by it (docs/reference/numerics.md).
 pub const SCALE_FLOOR: f32 = 1e-12;
 
 /// Length of a block along the reduced dimension.

@@ -88,7 +88,8 @@ fn by_site(results: &Results, choices: Vec<Choice>, mut chains: BTreeMap<usize, 
         let (Some(fprop), Some(dgrad), Some(wgrad)) = (choices.next(), choices.next(), choices.next()) else { break };
         let (m, k, n) = (Some(site.m), Some(site.k), Some(site.n));
         let chain = chains.remove(&at);
-        sites.push(PlanSite { site: site.id.clone(), m, k, n, fprop, dgrad, wgrad, chain });
+        let forward = site.forward.clone().filter(|_| site.fixed().is_some());
+        sites.push(PlanSite { site: site.id.clone(), m, k, n, forward, fprop, dgrad, wgrad, chain });
     }
     sites
 }

@@ -158,6 +158,9 @@ impl Findings {
             self.0.push(Finding { gemm, ..Finding::at(rule, severity, &group.site.id, message) });
         };
         let kernel = &choice.kernel;
+        if !group.site.runs(group.gemm) {
+            return report(Rule::PlanKernel, Severity::Fails, format!("{kernel} is planned, and the GEMM never runs"));
+        }
         let Some(row) = group.row(kernel) else {
             return report(Rule::PlanKernel, Severity::Fails, format!("{kernel} is not in the results"));
         };
@@ -166,10 +169,15 @@ impl Findings {
             return report(Rule::PlanKernel, Severity::Fails, format!("{kernel} does not run there: {reason}"));
         }
         let by = if choice.source == ChoiceSource::Override { " (an override)" } else { "" };
+        if let Some(fixed) = group.site.fixed() {
+            // A person may have rewritten the module since; nobody else can say so.
+            let severity = if by.is_empty() { Severity::Fails } else { Severity::Warns };
+            report(Rule::PlanForward, severity, format!("{kernel}{by} cannot be applied: {fixed}"));
+        }
         if let Some(barred) = terms.target.bars(row) {
             // A person may try what nobody timed; what cannot be applied is refused whoever wants it.
             let severity = match barred {
-                Barred::NotApplied(_) => Severity::Fails,
+                Barred::NotApplied(_) | Barred::Fixed => Severity::Fails,
                 Barred::NotTimed | Barred::NeverLaunched => Severity::Warns,
             };
             report(Rule::PlanRuntime, severity, format!("{kernel}{by} {}", barred.why(plan.runtime)));
@@ -201,7 +209,7 @@ impl Findings {
 }
 
 fn breaks(plan: &Plan, row: &ResultRow, safety: Safety, loss: f64) -> Option<String> {
-    let bound = bound_of(&plan.policy, row.gemm, loss);
+    let bound = bound_of(&plan.policy, &row.site, row.gemm, loss);
     (safety != Safety::Safe).then(|| crate::dispatch::against(bound, row.metric(bound.metric)))
 }
 

@@ -280,14 +280,14 @@ fn measured(was: &Choice, is: &Choice) -> (Cause, String) {
         (Some(why @ (PassedOver::Unsafe | PassedOver::Uncertain)), _) => {
             (Cause::Error, format!("{} is {} now: {}", was.kernel, why.as_str(), is.reason))
         }
-        (Some(why @ PassedOver::Runtime), _) => {
+        (Some(why @ (PassedOver::Runtime | PassedOver::Forward)), _) => {
             (Cause::Latency, format!("{} is {} now: {}", was.kernel, why.as_str(), is.reason))
         }
         (Some(why), _) => (Cause::Budget, format!("{} is {} now: {}", was.kernel, why.as_str(), is.reason)),
         (None, Some(why @ (PassedOver::Unsafe | PassedOver::Uncertain))) => {
             (Cause::Error, format!("{} was {} before: {}", is.kernel, why.as_str(), is.reason))
         }
-        (None, Some(why @ PassedOver::Runtime)) => {
+        (None, Some(why @ (PassedOver::Runtime | PassedOver::Forward))) => {
             (Cause::Latency, format!("{} was {} before: {}", is.kernel, why.as_str(), is.reason))
         }
         (None, Some(why)) => (Cause::Budget, format!("{} was {} before: {}", is.kernel, why.as_str(), is.reason)),

@@ -1,4 +1,4 @@
-//! The plan as its file holds it (contracts.md), read with every check and written with its digest.
+//! The plan as its file holds it (docs/reference/plan.md), read with every check and written with its digest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     dispatch::{Chain, Choice, OverrideError, Policy, PolicyError, Totals},
-    model::{Gemm, ModSet, Model, Runtime, SiteId, SiteMods, canonical_json, sha256, sha256_of},
+    model::{Forward, Gemm, ModSet, Model, Runtime, SiteId, SiteMods, canonical_json, sha256, sha256_of},
     review::{Approval, Review},
 };
 
@@ -27,6 +27,9 @@ pub struct PlanSite {
     pub k: Option<usize>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub n: Option<usize>,
+    /// The trace's, of a site that no framework should put a kernel at. `None`: a linear like others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forward: Option<Forward>,
     pub fprop: Choice,
     pub dgrad: Choice,
     pub wgrad: Choice,

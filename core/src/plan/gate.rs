@@ -182,7 +182,7 @@ enum Lack {
 }
 
 fn lack(plan: &Plan, group: &Group<'_>, choice: &Choice, target: &Target) -> Option<Lack> {
-    if !plan.runtime.runs(group.gemm) {
+    if !plan.runtime.runs(group.gemm) || !group.site.runs(group.gemm) {
         return None;
     }
     let is_baseline = |kernel: &KernelId| *kernel == plan.policy.baseline;

@@ -232,7 +232,7 @@ impl<'p> Bounds<'p> {
         };
         if let Some(flip) = self.flip(was, is) {
             let [old, new] = [(0, flip.error_before), (1, flip.error_after)]
-                .map(|(at, error)| against(bound_of(self.policy, row.gemm, self.losses[at]), error));
+                .map(|(at, error)| against(bound_of(self.policy, &row.site, row.gemm, self.losses[at]), error));
             let (metric, error) = (flip.bound.metric, [flip.error_before, flip.error_after]);
             let moved = Moved::Verdict { metric, before: flip.before, after: flip.after, error };
             tell(moved, format!("{new} instead of {old}"), flip.near_tie);
@@ -251,7 +251,7 @@ impl<'p> Bounds<'p> {
         if !was.supported || !is.supported {
             return None;
         }
-        let [old, bound] = self.losses.map(|loss| bound_of(self.policy, is.gemm, loss));
+        let [old, bound] = self.losses.map(|loss| bound_of(self.policy, &is.site, is.gemm, loss));
         let (error_before, error_after) = (was.metric(old.metric), is.metric(bound.metric));
         let (before, after) = (old.safety(error_before), bound.safety(error_after));
         let near_tie = error_before.zip(error_after).is_some_and(|(was, is)| overlap(was, is));

@@ -13,6 +13,7 @@ pub enum Rule {
     PlanKernel,
     PlanChain,
     PlanRuntime,
+    PlanForward,
     PlanDraft,
     PolicyError,
     PolicySpeed,
@@ -31,7 +32,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::PlanTrace,
         Self::PlanResults,
         Self::PlanSites,
@@ -39,6 +40,7 @@ impl Rule {
         Self::PlanKernel,
         Self::PlanChain,
         Self::PlanRuntime,
+        Self::PlanForward,
         Self::PlanDraft,
         Self::PolicyError,
         Self::PolicySpeed,
@@ -84,6 +86,9 @@ impl Rule {
             Self::PlanRuntime => {
                 ("plan/runtime", "Every chosen kernel can be applied in the plan's runtime, and was timed there.")
             }
+            Self::PlanForward => {
+                ("plan/forward", "No kernel is planned where the module's forward is its own, or there is no module.")
+            }
             Self::PlanDraft => ("plan/draft", "The plan is not marked as a draft."),
             Self::PolicyError => ("policy/error", "Every chosen kernel's error is within the policy's bound."),
             Self::PolicySpeed => ("policy/speed", "Every chosen kernel is as fast as the policy asks for."),
@@ -120,7 +125,7 @@ mod tests {
         let ids: BTreeSet<&str> = Rule::ALL.iter().map(|rule| rule.id()).collect();
         assert_eq!(ids.len(), Rule::ALL.len());
         // The last one is the last in the list: none was forgotten behind it.
-        assert_eq!(Rule::ALL.map(|rule| rule as usize), std::array::from_fn::<usize, 22, _>(|at| at));
+        assert_eq!(Rule::ALL.map(|rule| rule as usize), std::array::from_fn::<usize, 23, _>(|at| at));
         assert_eq!(serde_json::to_string(&Rule::PolicyError).unwrap(), "\"policy/error\"");
         assert!(Rule::ALL.iter().all(|rule| rule.about().ends_with('.') && rule.id().starts_with(rule.group())));
     }

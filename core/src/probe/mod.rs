@@ -19,3 +19,7 @@ pub use task::SiteTask;
 
 #[cfg(all(test, feature = "native"))]
 mod mods_tests;
+
+#[cfg(all(test, feature = "native"))]
+#[allow(clippy::panic, clippy::unwrap_used, reason = "tests")]
+mod never_tests;

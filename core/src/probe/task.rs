@@ -119,7 +119,9 @@ impl SiteTask {
 
     /// True while a direction has draws to come.
     pub fn is_open(&self) -> bool {
-        Gemm::ALL.iter().any(|gemm| !self.ended.contains(gemm) && !self.failed.contains_key(gemm))
+        let is_open =
+            |gemm: &Gemm| self.site.runs(*gemm) && !self.ended.contains(gemm) && !self.failed.contains_key(gemm);
+        Gemm::ALL.iter().any(is_open)
     }
 
     fn shape(&self) -> GemmShape {
@@ -143,7 +145,7 @@ impl SiteTask {
         let mut prepared = engine.site(job)?;
         self.sampler = prepared.sampler();
         for gemm in Gemm::ALL {
-            if self.failed.contains_key(&gemm) {
+            if self.failed.contains_key(&gemm) || !self.site.runs(gemm) {
                 continue;
             }
             let how = Advance { engine, config, first_look, stop };

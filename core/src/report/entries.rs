@@ -62,7 +62,7 @@ pub fn entries(source: &Source<'_>) -> Vec<Entry> {
 
 fn of_group(plan: &Plan, site: u32, group: &Group<'_>, loss: f64, numbers: &HashMap<&str, u16>) -> Vec<Entry> {
     let choice = plan.sites[site as usize].choice(group.gemm);
-    let reference_us = group.reference_us(&plan.policy.baseline);
+    let reference_us = group.reference_us(&plan.policy.baseline).map(|us| us * group.site.calls as f64);
     let of = |row: &&ResultRow| {
         let chosen = row.kernel == choice.kernel;
         let ratio = |us: Option<f64>| Some(row.latency.baseline_us? / us.filter(|us| *us > 0.0)?);
@@ -102,7 +102,7 @@ fn of_plan(plan: &Plan, numbers: &HashMap<&str, u16>) -> Vec<Entry> {
                 speedup: choice.speedup,
                 slowest: None,
                 fastest: None,
-                quadrant: quadrant_of(plan, gemm, choice),
+                quadrant: quadrant_of(plan, &site.site, gemm, choice),
                 source: LatencySource::None,
                 chosen: true,
                 by_hand: choice.source == ChoiceSource::Override,
@@ -115,14 +115,14 @@ fn of_plan(plan: &Plan, numbers: &HashMap<&str, u16>) -> Vec<Entry> {
 
 /// A plan has no intervals: what Dispatch chose in low precision was safe, or it would not have been chosen; a person's
 /// choice is judged by its value alone.
-fn quadrant_of(plan: &Plan, gemm: Gemm, choice: &Choice) -> Quadrant {
+fn quadrant_of(plan: &Plan, site: &SiteId, gemm: Gemm, choice: &Choice) -> Quadrant {
     let safety = if choice.source == ChoiceSource::Dispatch && is_low(&choice.kernel) {
         Safety::Safe
     } else if plan.policy.loss_budget.is_some() && gemm == Gemm::Fprop {
         // The budget is a share of a loss that the plan does not hold.
         Safety::Uncertain
     } else {
-        let bound = bound_of(&plan.policy, gemm, 0.0);
+        let bound = bound_of(&plan.policy, site, gemm, 0.0);
         bound.safety(choice.error.get(&bound.metric).copied().map(Estimate::exact))
     };
     let fast = choice.speedup.map(|speedup| speedup > plan.policy.min_speedup);

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    dispatch::{Choice, short},
+    dispatch::{Choice, PolicyGroup, short},
     model::{Gemm, LatencySource, Quadrant, SiteId},
     mods::MUST_BE_TRAINED,
     plan::{Finding, Plan, Severity, check},
@@ -78,7 +78,10 @@ fn micros(value: f64) -> String {
 pub fn policy(plan: &Plan) -> String {
     let policy = &plan.policy;
     let worst = if super::entries::larger_is_better(policy.metric) { "at least" } else { "at most" };
-    let error = format!("{} {worst} {}", policy.metric.label(), short(policy.max_error));
+    let of_group =
+        |group: &PolicyGroup| format!(", at {} {worst} {}", line(group.sites.as_str(), NAME), short(group.max_error));
+    let groups: String = policy.groups.iter().map(of_group).collect();
+    let error = format!("{} {worst} {}{groups}", policy.metric.label(), short(policy.max_error));
     let confidence = format!("intervals at {} %", short(100.0 * policy.confidence));
     let rule = policy.approval.as_ref().map_or(String::new(), |rule| format!(" It asks for {rule}."));
     match policy.loss_budget {
@@ -108,6 +111,11 @@ pub fn warnings(source: &Source<'_>, entries: &[Entry]) -> Vec<Warning> {
     let plan = source.plan;
     let mut all = Vec::new();
     let mut add = |title: String, at: Vec<String>| all.push(Warning { title, fails: false, at });
+    let coverage = source.results.and_then(|results| results.meta.manifest.flop_coverage().ok());
+    if let Some(coverage) = coverage.filter(|coverage| !coverage.unseen.is_empty()) {
+        let title = format!("The sites are {} of the model's matmul FLOPs", coverage.percent(coverage.sites));
+        add(title, coverage.missing().map(|missing| line(&missing, SENTENCE)).collect());
+    }
     if source.standing.review_changed {
         add("The review was written on after somebody signed".to_owned(), Vec::new());
     }

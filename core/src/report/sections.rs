@@ -266,6 +266,13 @@ fn measured(meta: &ResultsMeta) -> Vec<(&'static str, String)> {
             "Loss",
             format!("{} {}", line(&meta.manifest.loss.name, NAME), crate::dispatch::short(meta.manifest.loss.value)),
         ),
+        (
+            "Sites' share of matmul FLOPs",
+            match meta.manifest.flop_coverage() {
+                Ok(coverage) => coverage.percent(coverage.sites),
+                Err(why) => line(&why, NAME),
+            },
+        ),
         ("Engine", line(&meta.engine, NAME)),
         ("Device", line(&meta.device, NAME)),
         ("Driver", line(&meta.driver, NAME)),

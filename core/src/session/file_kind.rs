@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::FileMagic;
+pub use crate::model::HEAD_BYTES;
+
 /// The files that a session reads, in the order in which they are opened together: rows and plans belong to
 /// a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -13,9 +16,6 @@ pub enum FileKind {
     /// A person's own, to sign with.
     Key,
 }
-
-/// Bytes of a file's beginning that tell what it is.
-pub const HEAD_BYTES: usize = 512;
 
 impl FileKind {
     pub fn word(self) -> &'static str {
@@ -42,59 +42,19 @@ impl FileKind {
 
     /// By the first [`HEAD_BYTES`] bytes; the error says what it looks like instead.
     pub fn of_content(head: &[u8]) -> Result<Self, &'static str> {
-        if is_safetensors(head) {
-            return Ok(Self::Trace);
-        }
-        if head.starts_with(b"PAR1") {
-            return Ok(Self::Results);
-        }
-        if let Some((_, looks)) = KNOWN.iter().find(|(magic, _)| head.starts_with(magic)) {
-            return Err(looks);
-        }
-        let Some(text) = as_text(head) else { return Err("a binary file of another program") };
-        let text = text.trim_start_matches('\u{feff}').trim_start();
-        match () {
-            () if head.is_empty() => Err("an empty file"),
-            () if text.starts_with('{') && text.contains("loka-plan") => Ok(Self::Plan),
-            () if text.starts_with('{') && text.contains("\"loka-key\"") => Ok(Self::Key),
-            () if text.starts_with(['{', '[']) => Err("JSON of another program"),
-            () => Err("a text file"),
+        match FileMagic::of(head) {
+            Some(FileMagic::Trace | FileMagic::Safetensors) => Ok(Self::Trace),
+            Some(FileMagic::Parquet) => Ok(Self::Results),
+            Some(FileMagic::Plan) => Ok(Self::Plan),
+            Some(FileMagic::Key) => Ok(Self::Key),
+            Some(FileMagic::Empty) => Err("an empty file"),
+            Some(FileMagic::Json) => Err("JSON of another program"),
+            Some(FileMagic::Text) => Err("a text file"),
+            Some(FileMagic::SiteTimes) => Err("a table of site times: loka probe reads it (--sites-times)"),
+            Some(FileMagic::Other(looks)) => Err(looks),
+            None => Err("a binary file of another program"),
         }
     }
-}
-
-/// First bytes of what is dropped by mistake.
-const KNOWN: [(&[u8], &str); 12] = [
-    (b"%PDF", "a PDF document"),
-    (b"\x89PNG", "a PNG picture"),
-    (b"\xff\xd8\xff", "a JPEG picture"),
-    (b"GIF8", "a GIF picture"),
-    (b"PK\x03\x04", "a ZIP archive, as PyTorch checkpoints are"),
-    (b"\x1f\x8b", "a gzip archive"),
-    (b"\x28\xb5\x2f\xfd", "a Zstandard archive"),
-    (b"\x7fELF", "a program"),
-    (b"MZ", "a program"),
-    (b"\x93NUMPY", "a NumPy array"),
-    (b"\x89HDF", "an HDF5 file"),
-    (b"\x80\x02", "a Python pickle"),
-];
-
-/// Eight bytes of length, then a JSON object.
-fn is_safetensors(head: &[u8]) -> bool {
-    let Some((length, rest)) = head.split_first_chunk::<8>() else { return false };
-    let length = u64::from_le_bytes(*length);
-    (2..1 << 32).contains(&length) && rest.first() == Some(&b'{')
-}
-
-/// The head may end in the middle of a letter.
-fn as_text(head: &[u8]) -> Option<&str> {
-    let text = match std::str::from_utf8(head) {
-        Ok(text) => text,
-        Err(error) if error.error_len().is_none() => std::str::from_utf8(&head[..error.valid_up_to()]).ok()?,
-        Err(_) => return None,
-    };
-    let odd = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\r' | '\t');
-    (!text.contains(odd)).then_some(text)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::{
 
 use super::{
     Circumstances, CommandError, History, LogKind, NoticeKind, OpenedTrace, Reviewing, SeriesState, Session, SiteIndex,
-    contexts::Uniform, log::counted,
+    contexts::Uniform, log::counted, visible,
 };
 
 /// Unusable sites that are told one by one; of more, a count.
@@ -25,6 +25,9 @@ impl Session {
         if problems.len() > TOLD {
             let more = problems.len() - TOLD;
             self.notify(NoticeKind::Warning, format!("{more} more sites cannot be used: they are marked in the list"));
+        }
+        if let Some(warning) = trace.manifest().flop_coverage().ok().and_then(|coverage| coverage.warning()) {
+            self.notify(NoticeKind::Warning, visible(&warning));
         }
         self.sets.open(Arc::new(SiteIndex::new(&trace.manifest().sites)));
         let (path, sites) = (&trace.path, counted(trace.manifest().sites.len(), "site"));
@@ -107,5 +110,38 @@ impl Session {
         self.sets.take(results.rows, |at, row| uniform.of(at, &row.mods));
         self.sets.show(origin);
         self.revision += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{dispatch::testing::results, session::Event};
+
+    fn opened(sites_flops: Option<u64>) -> Session {
+        let mut results = results(&["a"], Vec::new());
+        if let Some(sites) = sites_flops {
+            let unseen =
+                json!([{"op": "bmm", "flops": 1000 - sites, "where": "model.py:31", "reason": "three\ndimensions"}]);
+            let coverage = json!({"flops": 1000, "sites": sites, "how": "forward", "unseen": unseen});
+            results.meta.manifest.extra.insert("coverage".to_owned(), coverage);
+        }
+        let mut session = Session::default();
+        session.event(Event::ResultsOpened { path: "r.parquet".to_owned(), results: Box::new(results) });
+        session
+    }
+
+    #[test]
+    fn a_model_of_which_little_is_sites_is_warned_of() {
+        let session = opened(Some(899));
+        assert_eq!(session.notices.len(), 1);
+        assert_eq!(session.notices[0].kind, NoticeKind::Warning);
+        let text = "the sites are 89.9 % of the model's matmul FLOPs: a plan changes no more than those; first of the rest: \
+                    10.1 % bmm at model.py:31: three\\ndimensions";
+        assert_eq!(session.notices[0].text, text);
+        assert!(session.log.entries().iter().any(|entry| entry.text == text));
+        assert!(opened(Some(900)).notices.is_empty() && opened(None).notices.is_empty());
     }
 }

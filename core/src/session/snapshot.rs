@@ -74,7 +74,7 @@ impl Snapshot {
         for (at, site) in self.sites().iter().enumerate() {
             let problem = problems.get(&site.id).copied();
             for gemm in Gemm::ALL {
-                groups.push(Group { site, gemm, rows: rows(self, at, gemm).iter().collect(), problem });
+                groups.push(Group::new(site, gemm, rows(self, at, gemm).iter().collect(), problem));
             }
         }
         Candidates { groups, target: self.target() }

@@ -1,6 +1,11 @@
 //! Takes columns, gives a Parquet file; takes one, gives columns with their types checked. By polars: native.
 
-use std::{fs::File, io::Write, panic::catch_unwind, path::Path};
+use std::{
+    fs::File,
+    io::{Read as _, Seek as _, Write},
+    panic::catch_unwind,
+    path::Path,
+};
 
 use polars::prelude::{
     Column, DataFrame, DataType, IntoColumn, KeyValueMetadata, NamedFrom, ParquetReader, ParquetWriter, PlSmallStr,
@@ -10,7 +15,9 @@ use polars::prelude::{
 use super::{
     Cause, TableError,
     columns::{Columns, Table},
+    is_parquet,
 };
+use crate::model::HEAD_BYTES;
 
 /// Columns in the making, in the order in which they are added.
 pub(super) struct FrameColumns {
@@ -90,6 +97,14 @@ fn one_line(error: &dyn std::fmt::Display) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()
 }
 
+/// The first bytes; the file is where it was.
+fn head_of(mut file: &File) -> Result<Vec<u8>, Cause> {
+    let mut head = Vec::with_capacity(HEAD_BYTES);
+    file.take(HEAD_BYTES as u64).read_to_end(&mut head)?;
+    file.rewind()?;
+    Ok(head)
+}
+
 /// A file read whole.
 pub(super) struct FrameTable {
     frame: DataFrame,
@@ -108,6 +123,7 @@ impl FrameTable {
         if !file.metadata()?.is_file() {
             return Err(Cause::NotParquet("not a file".to_owned()));
         }
+        is_parquet(&head_of(&file)?)?;
         let broken = |error| Cause::NotParquet(one_line(&error));
         let mut reader = ParquetReader::new(file);
         let pairs = reader.get_metadata().map_err(broken)?.key_value_metadata().clone().unwrap_or_default();

@@ -24,6 +24,7 @@ use super::{
     Cause,
     columns::{Columns, Table},
     decode::{self, Value},
+    is_parquet,
     pages::Pages,
 };
 
@@ -152,6 +153,7 @@ pub(super) struct MemoryTable {
 impl MemoryTable {
     pub(super) fn read(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Result<Self, Cause> {
         let bytes = Bytes::from_owner(bytes);
+        is_parquet(&bytes)?;
         let reader = SerializedFileReader::new(bytes.clone()).map_err(|error| broken(&error))?;
         let rows = reader.metadata().file_metadata().num_rows();
         let groups = reader.metadata().row_groups().iter().map(|group| group.num_rows());

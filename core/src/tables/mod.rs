@@ -1,5 +1,5 @@
-//! Takes rows, gives Parquet, and back (contracts.md names the columns): files by polars with the feature `native`,
-//! bytes in memory with neither polars nor C with the feature `web`.
+//! Takes rows, gives Parquet, and back (docs/reference/results.md names the columns): files by polars with the feature
+//! `native`, bytes in memory with neither polars nor C with the feature `web`.
 //!
 //! A file is written beside its place and renamed into it, so that nobody ever sees half of one. A
 //! reader refuses what it cannot trust in one line: the cause first, the file last.
@@ -28,6 +28,8 @@ pub use results::{results_from_bytes, results_to_bytes};
 
 use std::path::{Path, PathBuf};
 
+use crate::model::FileMagic;
+
 /// Why a table could not be read or written, and which.
 #[derive(Debug, thiserror::Error)]
 #[error("{cause}: {}", .path.display())]
@@ -40,6 +42,8 @@ pub struct TableError {
 pub enum Cause {
     #[error("{0}")]
     Io(#[from] std::io::Error),
+    #[error("not a Parquet file: it is {0}")]
+    AnotherFile(FileMagic),
     #[error("not a Parquet file, or a truncated one ({0})")]
     NotParquet(String),
     /// Parquet all the same.
@@ -62,5 +66,13 @@ pub enum Cause {
 impl Cause {
     fn at(self, path: &Path) -> TableError {
         TableError { cause: self, path: path.to_owned() }
+    }
+}
+
+/// By its first bytes, before anything is made of its last ones. What is cut to less than those is truncated.
+fn is_parquet(head: &[u8]) -> Result<(), Cause> {
+    match FileMagic::of(head).filter(|_| head.len() >= b"PAR1".len()) {
+        Some(FileMagic::Parquet) | None => Ok(()),
+        Some(other) => Err(Cause::AnotherFile(other)),
     }
 }

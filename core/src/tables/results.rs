@@ -46,8 +46,7 @@ fn metadata(results: &Results) -> Result<String, Cause> {
     serde_json::to_string(&results.meta).map_err(|error| Cause::Write(error.to_string()))
 }
 
-/// The columns of contracts.md in its order, then ours: sampler, held-out errors, tail, latency note, and those that
-/// files of earlier versions lack.
+/// The columns of docs/reference/results.md in its order; last those that files of earlier versions lack.
 fn write_columns(columns: &mut impl Columns, rows: &[ResultRow]) {
     let mods: Vec<String> = rows.iter().map(|row| row.mods.to_string()).collect();
     columns.text("site", rows.iter().map(|r| Some(r.site.as_str())));

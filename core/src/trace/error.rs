@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::model::SiteId;
+use crate::model::{FileMagic, SiteId};
 
 /// A trace, or one of its sites, that cannot be used. Displays as one line, e.g.
 /// `input.mean has shape [3], expected [4]: net.top.0/input.mean: broken.trace.safetensors`.
@@ -113,6 +113,9 @@ pub(super) enum Cause {
     Overlap { tensor: String, other: String },
     #[error("bytes {begin}..{end} of the data belong to no tensor")]
     Hole { begin: u64, end: u64 },
+
+    #[error("not a LoKA trace: it is {0}")]
+    AnotherFile(FileMagic),
 
     // The manifest.
     #[error("the metadata has no loka.trace: not a trace")]

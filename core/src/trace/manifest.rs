@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use super::error::{Cause, Fault};
-use crate::model::{Manifest, Site, SiteId};
+use crate::model::{Grads, Manifest, Site, SiteId};
 
 /// A site's key in the manifest that says why it has no usable statistics. We write it when a merge
 /// could not use a site; readers that do not know it find tensors missing.
@@ -57,6 +57,9 @@ fn unusable_site(id: SiteId, reason: &str) -> Site {
         k: 0,
         n: 0,
         dtype: String::new(),
+        calls: 1,
+        forward: None,
+        grads: Grads::default(),
         bias: false,
         head: false,
         tail: Vec::new(),

@@ -18,7 +18,7 @@ use super::{
     read,
     structure::{self, SiteOrder},
 };
-use crate::model::{Manifest, Site, SiteId};
+use crate::model::{FileMagic, Manifest, Site, SiteId};
 
 /// A site as the trace lists it.
 #[derive(Clone, Debug, PartialEq)]
@@ -202,7 +202,16 @@ impl fmt::Debug for Trace {
 }
 
 fn open(file: &[u8]) -> Result<(Manifest, Tensors), Fault> {
-    let header = header::parse(file)?;
+    let header = header::parse(file).map_err(|fault| another_file(file).unwrap_or(fault))?;
     let text = header.metadata.get("loka.trace").ok_or(Cause::NoManifest)?;
     Ok((manifest::parse(text)?, header.tensors))
+}
+
+/// A file of another program has no header whose faults would help anyone.
+fn another_file(file: &[u8]) -> Option<Fault> {
+    match FileMagic::of(file)? {
+        // What is wrong with the header is to the point; of an empty file, that it has none.
+        FileMagic::Trace | FileMagic::Safetensors | FileMagic::Empty => None,
+        other => Some(Cause::AnotherFile(other).into()),
+    }
 }

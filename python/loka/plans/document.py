@@ -25,7 +25,7 @@ METRICS = ("mere", "rel_l2", "sqnr_db", "median_rel", "max_abs", "block_rel_l2",
 MODS = ("block_norm", "hard_swish", "no_bias")
 SOURCES = ("dispatch", "override")
 FORMS = ("bf16", "e4m3")
-PASSED_OVER = ("unsafe", "uncertain", "budget", "override", "runtime")
+PASSED_OVER = ("unsafe", "uncertain", "budget", "override", "runtime", "forward")
 RUNTIMES = ("launched", "graph", "inference")
 ROLES = ("viewer", "reviewer", "approver", "owner")
 
@@ -238,7 +238,8 @@ def _model(value: Any) -> Dict[str, Any]:
 
 
 def _site(value: Any, where: str, mods: Mapping[str, Tuple[str, ...]]) -> Site:
-    fields = record(value, where, ("site", *GEMMS), ("m", "k", "n", "chain"))
+    fields = record(value, where, ("site", *GEMMS), ("m", "k", "n", "forward", "chain"))
+    _unless_null(text, fields.get("forward"), f"{where}.forward")
     name = text(fields["site"], f"{where}.site")
     fprop, dgrad, wgrad = (_choice(fields[gemm], f"{where}.{gemm}") for gemm in GEMMS)
     m, k, n = (None if fields.get(key) is None else integer(fields[key], f"{where}.{key}") for key in ("m", "k", "n"))
@@ -291,7 +292,8 @@ def _totals(value: Any) -> Dict[str, Any]:
 
 def _policy(value: Any) -> Dict[str, Any]:
     required = ("name", "metric", "max_error")
-    policy = record(value, "policy", required, ("min_speedup", "confidence", "loss_budget", "baseline", "approval"))
+    optional = ("min_speedup", "confidence", "loss_budget", "baseline", "approval", "groups")
+    policy = record(value, "policy", required, optional)
     policy = {"min_speedup": 1.05, "confidence": 0.95, "loss_budget": None, "baseline": "cublaslt/bf16", **policy}
     policy["approval"] = _unless_null(_rule, policy.get("approval"), "policy.approval")
     text(policy["name"], "policy.name")
@@ -301,6 +303,10 @@ def _policy(value: Any) -> Dict[str, Any]:
         number(policy[key], f"policy.{key}")
     if policy["loss_budget"] is not None:
         number(policy["loss_budget"], "policy.loss_budget")
+    for index, group in enumerate(items(policy.get("groups", []), "policy.groups")):
+        fields = record(group, f"policy.groups[{index}]", ("sites", "max_error"))
+        text(fields["sites"], f"policy.groups[{index}].sites")
+        number(fields["max_error"], f"policy.groups[{index}].max_error")
     return policy
 
 

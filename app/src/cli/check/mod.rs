@@ -11,6 +11,7 @@ use anyhow::Context;
 use clap::ValueEnum;
 use loka_core::{
     engine::{self, EngineStatus},
+    model::FileMagic,
     plan::{AskedApprovals, Finding, Gate, Plan, Severity, gate},
     tables::read_results,
 };
@@ -80,7 +81,7 @@ fn parse_percent(text: &str) -> Result<f64, String> {
 
 /// Reads a plan; the error ends with the file.
 pub fn read_plan(path: &Path) -> anyhow::Result<Plan> {
-    parse_plan(path, &files::read_text(path)?)
+    parse_plan(path, &files::read_document(path, "a plan", FileMagic::Plan)?)
 }
 
 fn parse_plan(path: &Path, text: &str) -> anyhow::Result<Plan> {
@@ -119,7 +120,7 @@ pub fn run(args: &CheckArgs, json: bool) -> anyhow::Result<Outcome> {
         (true, _) if args.out.is_some() => args.format,
         (true, _) => anyhow::bail!("--json and another --format on one stdout: give the other an --out"),
     };
-    let text = files::read_text(&args.plan)?;
+    let text = files::read_document(&args.plan, "a plan", FileMagic::Plan)?;
     let plan = parse_plan(&args.plan, &text)?;
     let results = read_results(&args.results)?;
     let keys = args.keys.as_deref().map(keys::read_ring).transpose()?;

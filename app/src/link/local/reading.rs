@@ -8,6 +8,7 @@ use std::{
 
 use loka_core::{
     journal,
+    model::FileMagic,
     plan::Plan,
     session::{Event, OpenedTrace, shared::News},
     tables,
@@ -95,7 +96,8 @@ impl LocalLink {
     pub(super) fn load_plan(&self, path: String) {
         let failed = |message| Event::OpenFailed { message };
         self.spawn("loka-open", Some(format!("Opening {path}")), failed, move || {
-            let read = files::read_text(Path::new(&path)).map_err(|error| error.to_string());
+            let read = files::read_document(Path::new(&path), "a plan", FileMagic::Plan);
+            let read = read.map_err(|error| error.to_string());
             let plan = read.and_then(|text| Plan::from_json(&text).map_err(|error| format!("{error}: {path}")));
             Some(match plan {
                 Ok(plan) => Event::PlanOpened { path, plan: Box::new(plan) },

@@ -61,7 +61,13 @@ impl Links {
             let site = groups[at][0].site;
             let reads = |to: usize| {
                 let reader = groups[to][0].site;
-                to > at && fed[to] == 1 && (reader.m, reader.k) == (site.m, site.n) && any(&groups[to], handing::reads)
+                // What runs twice stores two outputs, and its codes' scale is of one.
+                let once = site.calls == 1 && reader.calls == 1;
+                to > at
+                    && once
+                    && fed[to] == 1
+                    && (reader.m, reader.k) == (site.m, site.n)
+                    && any(&groups[to], handing::reads)
             };
             let known: Vec<Option<usize>> = site.feeds.iter().map(|id| index.get(id).copied()).collect();
             let mut readers: Vec<usize> = known.iter().flatten().copied().filter(|to| reads(*to)).collect();

@@ -66,6 +66,9 @@ fn of_inference(mut results: Results) -> Results {
 
 #[test]
 fn a_blocks_own_time_is_without_its_tail() {
+    let mut twice = three();
+    twice.meta.manifest.sites[1].calls = 2;
+    assert!(!plain(&three()).chains.is_empty() && plain(&twice).chains.is_empty(), "what runs twice has no one output");
     let alone = fed(three(), &[]);
     let dispatch = plain(&alone);
     assert_eq!(forward(&dispatch), [BLOCK, STATIC, BF16], "120 / 70 is 1.71x of both, static is 2.08x of one");

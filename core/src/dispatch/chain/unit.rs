@@ -55,6 +55,13 @@ struct Member<'c, 'a> {
     timed_us: Option<f64>,
 }
 
+impl Member<'_, '_> {
+    /// Of the site a step.
+    fn calls(&self) -> f64 {
+        self.judged[0].group.site.calls as f64
+    }
+}
+
 pub(crate) struct Unit<'c, 'a> {
     members: Vec<Member<'c, 'a>>,
     /// `None`: one site alone.
@@ -82,7 +89,9 @@ impl<'c, 'a> Unit<'c, 'a> {
             Some(_) => options.by_forward(),
             None => options.fastest().into_iter().collect(),
         };
-        let item = |triple: &Triple| Item { cost: forward_cost_hi(triple, &judged, policy), time: triple.us };
+        // Sites are weighed against one another by what they take a step.
+        let calls = judged[0].group.site.calls as f64;
+        let item = |triple: &Triple| Item { cost: forward_cost_hi(triple, &judged, policy), time: calls * triple.us };
         let items = triples.iter().map(item).collect();
         let triples = triples.into_iter().map(|triple| (triple, 0.0)).collect();
         let timed_us = terms.table(judged[0].group).map(|table| table.bf16_us);
@@ -154,7 +163,8 @@ impl<'c, 'a> Unit<'c, 'a> {
     /// Of all its sites, with the whole site where that was timed.
     pub(crate) fn baseline_us(&self) -> f64 {
         let of_gemms = |member: &Member| member.judged.iter().filter_map(|group| group.reference_us).sum();
-        self.members.iter().map(|member| member.timed_us.unwrap_or_else(|| of_gemms(member))).sum()
+        let of_site = |member: &Member| member.timed_us.unwrap_or_else(|| of_gemms(member));
+        self.members.iter().map(|member| member.calls() * of_site(member)).sum()
     }
 
     /// Every site's number and judged GEMMs.

@@ -163,7 +163,7 @@ fn random(dice: &mut Dice, sites: usize, shared: bool) -> Results {
 /// The rule without sharing: of the kernels that are safe and fast the fastest, else the baseline.
 fn chosen_alone<'a>(group: &Group<'a>, policy: &Policy) -> &'a str {
     let admissible = |row: &&&ResultRow| {
-        let bound = bound_of(policy, row.gemm, 0.5);
+        let bound = bound_of(policy, &row.site, row.gemm, 0.5);
         let safe = bound.safety(row.metric(bound.metric)) == Safety::Safe;
         row.kernel.as_str() != BF16 && safe && row.speedup().is_some_and(|speedup| speedup > policy.min_speedup)
     };
@@ -194,7 +194,7 @@ fn every_triple(groups: &[Group], policy: &Policy) -> Vec<(f64, f64)> {
         .map(|group| {
             let mut options = vec![(Cost::alone(100.0), false, 0.0)];
             for row in group.rows.iter().filter(|row| row.kernel.as_str() != BF16) {
-                let bound = bound_of(policy, row.gemm, 0.5);
+                let bound = bound_of(policy, &row.site, row.gemm, 0.5);
                 let budgeted = policy.loss_budget.is_some() && row.gemm == Gemm::Fprop;
                 let safe = budgeted || bound.safety(row.metric(bound.metric)) == Safety::Safe;
                 let (Some(cost), true) = (Cost::of(row, 100.0), safe) else { continue };

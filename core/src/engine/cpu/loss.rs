@@ -1,5 +1,5 @@
 //! What an output error costs in loss: `1/2 E[(g . dy)^2] = 1/2 tr(Sigma_g Sigma_dy)`, second moments
-//! not centred, g and dy independent (loka.md §1).
+//! not centred, g and dy independent (docs/reference/numerics.md).
 //!
 //! The recorded Sigma_g is written as a sum of outer products v v^T; then the cost of an error row is
 //! half the sum of (v . dy)^2: one narrow GEMM. Low-rank factors and the mean enter exactly, a

@@ -26,6 +26,10 @@ pub enum Cell {
 /// The cell of one site and column under the mods in force. `relative`: divided by the baseline's value.
 pub fn cell(session: &Session, site: &SiteId, column: &Column, metric: Metric, relative: bool) -> Cell {
     let policy = &session.document.policy;
+    let known = session.index().at(site).and_then(|at| session.sites().get(at));
+    if known.is_some_and(|known| !known.runs(column.gemm)) {
+        return Cell::Missing { reason: "it never runs: training does not need it".to_owned() };
+    }
     let Some(row) = session.row(site, column.gemm, &column.kernel) else { return Cell::Waiting };
     let base = session.row(site, column.gemm, &policy.baseline).filter(|_| relative);
     let loss = session.trace.as_ref().map_or(0.0, |trace| trace.manifest().loss.value);

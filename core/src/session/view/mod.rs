@@ -55,11 +55,11 @@ pub use crate::dispatch::{Curve, CurvePoint, FrontierAxis};
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    dispatch::{bound_of, parallel::join},
+    dispatch::parallel::join,
     model::{Gemm, KernelId, LatencySource, Metric},
 };
 
-use super::{PlanView, Session, Snapshot};
+use super::{PlanView, Snapshot};
 
 /// What a person looks at, as far as it changes what is derived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,13 +135,6 @@ impl Views {
             ..Self::default()
         }
     }
-}
-
-/// The bound that one GEMM is held to under the policy in force.
-pub fn bound(session: &Session, gemm: Gemm) -> (Metric, f64) {
-    let loss = session.trace.as_ref().map_or(0.0, |trace| trace.manifest().loss.value);
-    let bound = bound_of(&session.document.policy, gemm, loss);
-    (bound.metric, bound.limit)
 }
 
 /// How many of the plan's chosen kernels have a latency that was measured, recorded, modelled, or none.

@@ -145,7 +145,8 @@ impl<'a> Filling<'a> {
             }
         }
         if let Some(us) = reference_us {
-            self.view.shares.add_time(best.map(|best| best.quadrant), us);
+            let calls = snapshot.sites().get(at).map_or(1, |site| site.calls);
+            self.view.shares.add_time(best.map(|best| best.quadrant), calls as f64 * us);
         }
     }
 

@@ -58,7 +58,7 @@ pub fn kernel_drifts<'a>(
             && row.supported
             && kernel(row.kernel.as_str()).is_some_and(|kernel| !kernel.high_precision())
     });
-    low.map(|row| kernel_drift(inspection, row, bound_of(policy, row.gemm, loss))).collect()
+    low.map(|row| kernel_drift(inspection, row, bound_of(policy, &row.site, row.gemm, loss))).collect()
 }
 
 fn kernel_drift(inspection: &Inspection, row: &ResultRow, bound: Bound) -> KernelDrift {

@@ -197,7 +197,7 @@ fn saved_at(snapshot: &Snapshot, plan: &PlanView, at: usize) -> [Option<f64>; 3]
 
 fn line(snapshot: &Snapshot, (at, gemm): (usize, Gemm), choice: &Choice, saved_us: Option<f64>) -> PlanLine {
     let (policy, loss) = (&snapshot.document.policy, snapshot.loss());
-    let bound = bound_of(policy, gemm, loss);
+    let bound = bound_of(policy, &snapshot.sites()[at].id, gemm, loss);
     let row = snapshot.row(at, gemm, &choice.kernel);
     let error = row.and_then(|row| row.metric(bound.metric));
     let low = is_low(&choice.kernel);

@@ -203,7 +203,7 @@ impl Seen<'_> {
         let policy = &self.session.document.policy;
         let (rows, reduced, cols) =
             GemmShape { m: self.site.m, k: self.site.k, n: self.site.n }.rows_reduced_cols(gemm);
-        let bound = bound_of(policy, gemm, self.loss);
+        let bound = bound_of(policy, &self.site.id, gemm, self.loss);
         let choice = self.plan.choice_at(self.at, gemm).cloned();
         let known = |kernel: &crate::model::Kernel| self.session.row(&self.site.id, gemm, &kernel.id());
         let kernels: Vec<KernelLine> =

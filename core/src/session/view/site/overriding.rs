@@ -49,7 +49,7 @@ pub fn override_effect(
     let mut breaks = Vec::new();
     if *kernel != policy.baseline {
         let (safety, speed, _) = judge(row, policy, loss);
-        let bound = bound_of(policy, gemm, loss);
+        let bound = bound_of(policy, site, gemm, loss);
         if safety != Safety::Safe {
             let certain = safety == Safety::Unsafe;
             breaks.push(Broken::Error { bound, estimate: row.metric(bound.metric), certain });
@@ -112,7 +112,7 @@ fn tree<'a>(session: &'a Session, id: &SiteId) -> Vec<&'a Site> {
 fn groups<'a>(session: &'a Session, site: &'a Site) -> [Group<'a>; 3] {
     let rows = session.site_rows(&site.id);
     let of = |gemm| rows.map_or_else(Vec::new, |rows| rows.of(gemm).iter().collect());
-    Gemm::ALL.map(|gemm| Group { site, gemm, rows: of(gemm), problem: None })
+    Gemm::ALL.map(|gemm| Group::new(site, gemm, of(gemm), None))
 }
 
 /// The sites as if they were the model: without a budget no other depends on them.
