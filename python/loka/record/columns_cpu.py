@@ -79,7 +79,8 @@ def finish(counters: Tensor, bits: Tensor, seen: Tensor, count: int, factor: Ten
 
 def quantiles(rows: Tensor, below: Tensor, part: Tensor) -> Tensor:
     """`[features, q]` FP64: between the sorted rows `below` and the next ones, `part` `[q, 1]` of the way."""
-    values = rows.T.contiguous()
+    # A copy also where there is nothing to turn, as of one column: it is sorted in place.
+    values = rows.T.clone(memory_format=torch.contiguous_format)
     values = _sorted(values if values.dtype in (torch.float32, torch.float64) else values.float())
     return torch.lerp(values[:, below].double(), values[:, below + 1].double(), part.T.double())
 
