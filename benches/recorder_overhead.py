@@ -118,7 +118,7 @@ def measure(name, steps, recorded_steps):
     }  # fmt: skip
 
 
-def profile(name, steps=40):
+def profile(name, steps=20):
     case, size = SETTINGS[name]
     batches = [case.batch(size, seed) for seed in range(8)]
     with tempfile.TemporaryDirectory() as folder:

@@ -147,8 +147,11 @@ class Routed(Recorded):
     def test_it_is_said_that_rows_change_and_what_gradients_are_scaled_by(self):
         recorder, manifest, *_ = self.record("sparse_moe", steps=3)
         self.assertTrue(any("change from call to call" in text and "experts." in text for text in recorder.warnings))
-        recorder, *_ = self.record("dlrm", steps=3, sizes=[40, 40, 17])
+        recorder, manifest, *_ = self.record("dlrm", steps=3, sizes=[40, 40, 17])
         self.assertEqual(recorder.warnings, [])
+        site = manifest["sites"][0]
+        self.assertEqual((site["m"], site["examples"]), (40, 40))
+        self.assertEqual(site["rows"], {"min": 17, "mean": 32.333, "max": 40, "steps": 3})
 
     def test_batches_of_changing_sizes(self):
         Gradients.check(self, "sparse_moe", sizes=[48, 30, 7])

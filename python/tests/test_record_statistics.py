@@ -106,6 +106,16 @@ class Against(unittest.TestCase):
         self.assertTrue(bool(torch.isfinite(cov).all()))
 
 
+class Untouched(unittest.TestCase):
+    def test_rows_are_left_as_they_are(self):
+        for k, n in ((1, 1), (4, 1), (1, 5)):
+            for dtype in (torch.float32, torch.float64):
+                x, grad = torch.randn(40, k, dtype=dtype), torch.randn(40, n, dtype=dtype)
+                before = x.clone(), grad.clone()
+                recorded([(x, grad)], scale=torch.tensor([0.5]), quantile_every=1)
+                self.assertTrue(torch.equal(x, before[0]) and torch.equal(grad, before[1]))
+
+
 class Histogram(unittest.TestCase):
     def test_every_bin_of_the_format(self):
         exponents = torch.arange(-40, 40, dtype=torch.float64)

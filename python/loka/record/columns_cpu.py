@@ -77,4 +77,22 @@ def finish(counters: Tensor, bits: Tensor, seen: Tensor, count: int, factor: Ten
     bits.zero_()
 
 
-__all__ = ["finish", "histogram", "scan", "shifted"]
+def quantiles(rows: Tensor, below: Tensor, part: Tensor) -> Tensor:
+    """`[features, q]` FP64: between the sorted rows `below` and the next ones, `part` `[q, 1]` of the way."""
+    # A copy also where there is nothing to turn, as of one column: it is sorted in place.
+    values = rows.T.clone(memory_format=torch.contiguous_format)
+    values = _sorted(values if values.dtype in (torch.float32, torch.float64) else values.float())
+    return torch.lerp(values[:, below].double(), values[:, below + 1].double(), part.T.double())
+
+
+def _sorted(values: Tensor) -> Tensor:
+    try:
+        # NumPy's sort makes no indices and uses the widest registers: some ten times faster.
+        values.numpy().sort(axis=1)
+        return values
+    except (ImportError, RuntimeError):
+        # A PyTorch without NumPy.
+        return values.sort(dim=1).values
+
+
+__all__ = ["finish", "histogram", "quantiles", "scan", "shifted"]

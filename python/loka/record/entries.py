@@ -99,7 +99,7 @@ class Entries:
             "tail": self._tail(stats.name, n, tensors),
             "feeds": [to for to in facts.feeds.get(stats.name, ()) if to in ran],
             "calls": stats.calls_a_step(),
-            "examples": stats.examples,
+            "examples": stats.examples_of_a_forward(),
             "grads": {"input": bool(stats.needs & DGRAD), "weight": bool(stats.needs & WGRAD)},
         }
         if stats.module is not None and model_facts.own_forward(stats.module):

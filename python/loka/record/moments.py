@@ -15,7 +15,7 @@ from typing import Any, Dict, Iterator, NamedTuple, Optional, Tuple
 import torch
 from torch import Tensor
 
-from loka.record import columns
+from loka.record import columns, columns_cpu
 from loka.record.options import QUANTILE_PROBS, QUANTILE_ROWS, Options
 from loka.record.sketch import test_matrix
 
@@ -86,6 +86,14 @@ class Moments:
             return
         below, part = _places(len(rows), rows.device, self.wide)
         weight = finite.double() * len(rows)
+        if rows.device.type == "cpu":
+            if finite:
+                found = columns_cpu.quantiles(rows, below, part)
+                # Of a negative factor the order is the other way round.
+                found = found if factor > 0 else found.flip(1)
+                self.quantile_sum.addcmul_(found * factor.double(), weight)
+                self.counters[QUANTILE_ROWS_SEEN] += len(rows)
+            return
         for start in range(0, self.features, _SORTED_COLUMNS):
             some = slice(start, start + _SORTED_COLUMNS)
             values = torch.where(finite, rows[:, some].to(self.wide) * factor, 0.0).sort(dim=0).values

@@ -123,6 +123,13 @@ class SiteStats:
             return statistics.median_high(self.batches.elements())
         return max(self.batches, key=lambda size: (self.batches[size], size))
 
+    def examples_of_a_forward(self) -> int:
+        """The most common number; of equally common ones the largest."""
+        counts: Counter[int] = collections.Counter()
+        for (_, examples), calls in self.leading.items():
+            counts[examples] += calls
+        return max(counts, key=lambda size: (counts[size], size)) if counts else 1
+
     def calls_a_step(self) -> int:
         """The median over recorded steps that have any."""
         return statistics.median_high(self.calls.elements()) if self.calls else 1
