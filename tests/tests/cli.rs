@@ -368,10 +368,10 @@ fn a_pattern_overrides_every_site_that_it_matches() {
 #[test]
 fn a_wrong_file_is_named_for_what_it_is() {
     let made = &*MADE;
-    fs::write(made.path("model.pt"), b"PK\x03\x04\x00\x00\x08\x08archive/data.pkl").unwrap();
+    let model = made.path("model.pt");
+    fs::write(&model, b"PK\x03\x04\x00\x00\x08\x08archive/data.pkl").unwrap();
     for (args, line) in [
-        (&["info", "model.pt"][..], "not a LoKA trace: it is a ZIP archive, as PyTorch checkpoints are: model.pt"),
-        (&["info", "r.results.parquet"], "not a LoKA trace: it is a Parquet file: r.results.parquet"),
+        (&["info", "r.results.parquet"][..], "not a LoKA trace: it is a Parquet file: r.results.parquet"),
         (&["info", "p.plan.json"], "not a LoKA trace: it is a LoKA plan: p.plan.json"),
         (&["plan", "p.plan.json", "--out", "x.plan.json"], "not a Parquet file: it is a LoKA plan: p.plan.json"),
         (
@@ -385,6 +385,11 @@ fn a_wrong_file_is_named_for_what_it_is() {
     ] {
         assert_eq!(made.refuses(args), format!("loka: {line}"));
     }
+    let line = made.refuses(&["info", text(&model)]);
+    assert_eq!(
+        line,
+        format!("loka: not a LoKA trace: it is a ZIP archive, as PyTorch checkpoints are: {}", model.display())
+    );
 }
 
 #[test]
