@@ -120,7 +120,7 @@ def _flat(codes: Optional[WeightCodes]) -> _Kept:
     if codes is None:
         return None, None, None, None
     first, second = codes.for_fprop or (None, None), codes.for_dgrad or (None, None)
-    return (*first, second[0], None if second[1] is first[1] else second[1])
+    return first[0], first[1], second[0], None if second[1] is first[1] else second[1]
 
 
 def _codes(

@@ -5,7 +5,7 @@ of launches does not depend on the number of weights. The values are those of `s
 """
 
 import contextlib
-from typing import TYPE_CHECKING, List, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Sequence, Tuple
 
 import torch
 import triton
@@ -48,7 +48,7 @@ class Launch:
             parts += [None if one is None else one.scale for one in scales]
             addresses = [0 if part is None else part.data_ptr() for part in (weight, *parts)]
             table.append([*addresses, n, k, tiles, row_at, col_at])
-            count = triton.cdiv(n, down) * triton.cdiv(k, across)
+            count = int(triton.cdiv(n, down) * triton.cdiv(k, across))
             tile_of.append(torch.full((count,), index, dtype=torch.int32))
             tiles += count
             row_at += n if rowwise else 1
@@ -56,13 +56,14 @@ class Launch:
         self._table = torch.tensor(table, dtype=torch.int64, device=device)
         self._tile_of = torch.cat(tile_of).to(device)
         self._maxima = torch.zeros(row_at + col_at, dtype=torch.int32, device=device)
-        self._arguments = (self._table, self._tile_of, *self._maxima.split([row_at, col_at]))
+        of_rows, of_cols = self._maxima.split([row_at, col_at])
+        self._arguments = (self._table, self._tile_of, of_rows, of_cols)
         self._grid, self._device = (tiles,), device
-        self._options = dict(
+        self._options: Dict[str, Any] = dict(
             TYPE=_TYPES[first.dtype], ROWWISE=rowwise, STRAIGHT=straight, TURNED=turned,
             ROUNDED=members[0][1].rounded, TILE_ROWS=down, TILE_COLS=across, num_warps=warps,
         )
-        self._cast_options = dict(
+        self._cast_options: Dict[str, Any] = dict(
             CODES=_CODES[cast.format], LARGEST=FORMAT_MAX[cast.format], FLOOR=SCALE_FLOOR, POWER_OF_TWO=cast.power_of_two
         )
 

@@ -58,7 +58,7 @@ class Weights:
         """A number for each optimizer, and the ids of our weights that it holds."""
         # Never compiled into an optimizer's step.
         listened = ((register_optimizer_step_pre_hook, self._before), (register_optimizer_step_post_hook, self._after))
-        self._hooks: List[Any] = [register(torch.compiler.disable(weakly(call))) for register, call in listened]
+        self._hooks: List[Any] = [register(torch.compiler.disable(weakly(call))) for register, call in listened]  # pyright: ignore
         weakref.finalize(self, _remove, self._hooks).atexit = False
 
     def stop(self) -> None:

@@ -37,19 +37,19 @@ class Batches:
         """A call of a site, forward."""
         if self.forward is not None and self.forward.following:
             return self._batch
-        self._settle()
+        anchors = self._settle()
         batch = self._batch
         if batch.calls.get(stats.name, 0) >= stats.calls_a_forward:
             batch = self._batch = Batch()
         batch.calls[stats.name] = batch.calls.get(stats.name, 0) + 1
-        if stats.name in self._anchors:
+        if stats.name in anchors:
             self._anchor(stats.name, batch, leading)
         return batch
 
     def examples(self, stats: SiteStats, leading: int, known: int) -> Optional[int]:
         """Of the forward that a call was part of, at its backward; `known` then, or 0. None: nothing tells."""
-        self._settle()
-        if not known and stats.name in self._anchors:
+        anchors = self._settle()
+        if not known and stats.name in anchors:
             # Compiled: its forward did not come by.
             self._anchor(stats.name, None, leading)
         return known or self._last or None
@@ -61,20 +61,22 @@ class Batches:
         if batch is not None:
             batch.examples = leading
 
-    def _settle(self) -> None:
+    def _settle(self) -> Set[str]:
+        """The anchors, as far as is known by now."""
         seen = self._seen
         if seen is None:
             if self._anchors is None:
                 self._anchors = self._heads() & set(self._sites)
-            return
+            return self._anchors
         if self._anchors is not None and self._settled is seen:
-            return
+            return self._anchors
         heads = self._heads()
         examples = seen.examples(heads) or 0
         anchors = [name for name, sizes in seen.leading.items() if sizes == {examples}]
         self._anchors = set(anchors) & heads or set(anchors[-1:])
         self._last = self._batch.examples = examples
         self._settled = seen
+        return self._anchors
 
     _settled: Optional[Seen] = None
 

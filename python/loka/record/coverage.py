@@ -10,6 +10,7 @@ import dataclasses
 import math
 import os
 import sys
+import types
 from collections import Counter
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
@@ -72,7 +73,7 @@ class Seen:
     unseen: Dict[Tuple[str, Optional[str], Optional[str]], Unseen] = dataclasses.field(default_factory=dict)
     order: Dict[str, None] = dataclasses.field(default_factory=dict)
     """What ran, by its first call: sites, and parameters that functions read."""
-    calls: Counter = dataclasses.field(default_factory=Counter)
+    calls: Counter[str] = dataclasses.field(default_factory=Counter)
     leading: Dict[str, Set[int]] = dataclasses.field(default_factory=dict)
     """The leading dimension of each call of each site."""
     inputs: List[int] = dataclasses.field(default_factory=list)
@@ -99,7 +100,7 @@ class Seen:
 
     def examples(self, heads: Set[str]) -> Optional[int]:
         """How many examples this forward had: what the model's result, its heads and what it was given agree on."""
-        votes: Counter = Counter()
+        votes: Counter[int] = Counter()
         for size in self.outputs[:1]:
             votes[size] += 2
         for size in {size for head in heads for size in self.leading.get(head, ())}:
@@ -173,7 +174,7 @@ class Forward:
             self._give_up(error)
 
     def _after(self, _module: nn.Module, _args: Any, output: Any) -> None:
-        if torch.compiler.is_compiling() or self._stack is None:
+        if torch.compiler.is_compiling() or self._stack is None or self._count is None:
             return
         if self._model in self._sites:
             self._count.leaves(self._model, output)
@@ -326,9 +327,11 @@ class _Inside:
         self.plain = not own_forward(module)
         self.counted = False
         x = args[0] if args else next(iter(kwargs.values()), None)
-        known = isinstance(x, Tensor) and x.dim() > 0
-        self.leading = (x.shape[0] if x.dim() > 1 else 1) if known else None
-        self.flops = 2 * x.numel() * module.out_features if known else 0
+        self.leading: Optional[int] = None
+        self.flops = 0
+        if isinstance(x, Tensor) and x.dim() > 0:
+            self.leading = x.shape[0] if x.dim() > 1 else 1
+            self.flops = 2 * x.numel() * getattr(module, "out_features")
 
     def reads(self, parameter: Optional[str]) -> bool:
         """Whether a product of the site's size that reads `parameter` is its own: that of its weight, or of what was
@@ -362,7 +365,7 @@ def _reason(op: str, parameter: Optional[str], inside: Optional[_Inside], how: s
 
 def _where() -> Optional[str]:
     """`file.py:line` of the innermost line outside of PyTorch and of this package."""
-    frame = sys._getframe(1)
+    frame: Optional[types.FrameType] = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith(_OUTSIDE) and not name.startswith("<"):

@@ -5,7 +5,7 @@ Psi `[n, l]` (Tropp, Yurtsever, Udell, Cevher 2017, "Practical sketching algorit
 algorithm 4). Where the whole matrix is no larger than the two, it is kept, and cut to the rank when it is stored.
 """
 
-from typing import Dict
+from typing import Any, Dict
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ class Cross:
     """The running sums over rows of `grad [n]` x `input [k]`, centred as the rows are."""
 
     def __init__(self, n: int, k: int, rank: int, seed: int, dtype: torch.dtype, device: torch.device) -> None:
-        options = {"dtype": dtype, "device": device}
+        options: Any = {"dtype": dtype, "device": device}
         width, height = min(2 * rank + 1, k), min(4 * rank + 3, n)
         self.whole = rank == 0 or n * k <= n * width + k * height
         if self.whole:

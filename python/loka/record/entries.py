@@ -87,7 +87,7 @@ class Entries:
         """The site's entry in the manifest. `ran`: the sites that have statistics; others cannot be fed."""
         facts = self._read()
         n = next(len(tensors[key]) for key in ("weight", "weight.mean") if key in tensors)
-        entry = {
+        entry: Dict[str, Any] = {
             "id": stats.name,
             "class": model_facts.class_name(stats.module),
             "m": stats.rows_of_a_call(),

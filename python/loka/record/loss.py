@@ -66,6 +66,10 @@ class LossTap:
             both = torch.stack([x.double().reshape(()), torch.ones((), dtype=torch.float64, device=x.device)])
             self._sums = both if self._sums is None else self._sums + both
 
+    def called(self, _leading: int) -> taps.Batch:
+        """Never asked: `of` is the only way in, and a loss has no rows of its own."""
+        return taps.Batch()
+
     def scale(self, device: torch.device) -> Tensor:
         """d total / d loss, `[1]` FP32; one where the loss is not tapped."""
         if self._scale is None or self._scale.device != device:

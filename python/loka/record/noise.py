@@ -35,7 +35,7 @@ class Noise:
         whole = all(len(x) == examples for x, _ in units)
         if whole and len(units) > 1:
             # A module that is called several times: each example's gradient is the sum of its calls'.
-            units = [tuple(torch.cat(parts, 1) for parts in zip(*units))]
+            units = [(torch.cat([x for x, _ in units], 1), torch.cat([grad for _, grad in units], 1))]
         if not whole:
             self.unit = "row"
         counted = [self._squares(x, grad) for x, grad in units]
@@ -43,11 +43,11 @@ class Noise:
         if self.sums.device.type == "cpu":
             # The host decides, and adds: nothing is waited for there.
             if finite:
-                scale = float(factor) ** 2
+                known = float(factor) ** 2
                 self.sums[EXAMPLES] += examples
-                self.sums[SQUARES] += squares * scale
+                self.sums[SQUARES] += squares * known
                 if examples > 1:
-                    self.sums[PAIRS] += pairs_of * (scale / (examples - 1))
+                    self.sums[PAIRS] += pairs_of * (known / (examples - 1))
                     self.sums[PAIR_EXAMPLES] += examples
             return
         scale = factor.double().square().reshape(()) * finite.double().reshape(())
@@ -113,7 +113,10 @@ def _all(x: Tensor, grad: Tensor) -> Tensor:
     if rows * (n + k) <= n * k:
         return ((x @ x.T) * (grad @ grad.T)).sum().double()
     step = max(_LARGEST // max(k, 1), 1)
-    return sum((grad[:, start : start + step].T @ x).square().sum().double() for start in range(0, n, step))
+    found = x.new_zeros((), dtype=torch.float64)
+    for start in range(0, n, step):
+        found += (grad[:, start : start + step].T @ x).square().sum().double()
+    return found
 
 
 def tensors(sums: Tensor, missed: int) -> Dict[str, Tensor]:

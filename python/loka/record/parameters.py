@@ -9,6 +9,7 @@ Such a module's forward runs, in recorded steps, under a TorchFunctionMode that 
 such mode: there these products are listed as not seen.
 """
 
+import functools
 import types
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -18,7 +19,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from loka.names import clean, unwrapped
-from loka.record.taps import Batch, Sink, Switch, Tap, Untapped, tapped
+from loka.record.taps import Batch, Sink, Tap, Untapped, tapped
+from loka.steps import Active
 
 _MATMULS = {torch.matmul, torch.mm, Tensor.matmul, Tensor.mm, Tensor.__matmul__}
 _BATCHED = {torch.bmm, Tensor.bmm}
@@ -80,7 +82,7 @@ class Reader:
     """What one module knows of its recorder, as a `Tap` is of a linear's: of the parameters `paths` in it.
     `site(parameter, name, tensors)` gives the sink of a site, `tensors()` its weight and bias as they are then."""
 
-    def __init__(self, switch: Switch, module: nn.Module, name: str, site: "SiteOf", paths: Sequence[str]) -> None:
+    def __init__(self, switch: Active, module: nn.Module, name: str, site: "SiteOf", paths: Sequence[str]) -> None:
         self.switch = switch
         self.paths = list(paths)
         self.running: Optional[str] = None
@@ -115,8 +117,12 @@ class Reader:
         part = product.part
         if part.site not in self._taps:
             names, weights = self._weights(product)
+
+            def tensors(index: int) -> List[Optional[Tensor]]:
+                return [weights(index), self._tensor(product.bias)]
+
             sinks = _Sinks(product.letters, [
-                self._site(self.full_name(part.parameter), name, lambda i=i: [weights(i), self._tensor(product.bias)])
+                self._site(self.full_name(part.parameter), name, functools.partial(tensors, i))
                 for i, name in enumerate(names)
             ])  # fmt: skip
             self._taps[part.site] = product.letters, Tap(self.switch, sinks), sinks
@@ -126,19 +132,27 @@ class Reader:
         sinks.leading, sinks.examples = product.examples or _leading(product), product.examples
         return tap
 
-    def _weights(self, product: Product) -> Tuple[List[str], Callable[[int], Tensor]]:
+    def _weights(self, product: Product) -> Tuple[List[str], Callable[[int], Optional[Tensor]]]:
         name = self.full_name(product.part.site)
         # An attention's output projection is a module, and its name the module's, though nobody calls it.
         name = name.removesuffix(".out_proj.weight") + ".out_proj" if name.endswith(".out_proj.weight") else name
         weight, batch = product.letters[1], _batch(product.letters)
+
+        def matrix(index: int) -> Optional[Tensor]:
+            whole = self._tensor(product.part)
+            found = None if whole is None else _matrices(whole, product.letters)
+            return found[index] if batch and found is not None else found
+
         if not batch:
-            return [name], lambda i: _matrices(self._tensor(product.part), product.letters)
-        size = self._tensor(product.part).shape[weight.index(batch)]
-        matrix = lambda i: _matrices(self._tensor(product.part), product.letters)[i]  # noqa: E731
-        return [f"{name}[{i}]" for i in range(size)], matrix
+            return [name], matrix
+        stack = self._tensor(product.part)
+        assert stack is not None, "it is being read"
+        return [f"{name}[{i}]" for i in range(stack.shape[weight.index(batch)])], matrix
 
     def _tensor(self, part: Optional[Part]) -> Optional[Tensor]:
-        whole = None if part is None else self._parameter(part.parameter)
+        if part is None:
+            return None
+        whole = self._parameter(part.parameter)
         return None if whole is None else part.take(whole)
 
     def _parameter(self, path: str) -> Optional[Tensor]:
@@ -186,7 +200,7 @@ class _Reading(TorchFunctionMode):
                 tap = self._reader.tap(product)
         except Exception as error:  # What cannot be recorded is not; the forward goes on.
             self._reader.error = error
-        if tap is None:
+        if tap is None or product is None:
             return func(*args, **kwargs)
         self._reader.running = self._reader.full_name(product.part.parameter)
         try:
@@ -212,7 +226,7 @@ class _Reading(TorchFunctionMode):
         if offset == 0 and tensor.shape == whole.shape[::-1] and tensor.stride() == whole.stride()[::-1]:
             return Part(name, "", lambda whole: whole, transposed=True)
         if tensor.stride() == whole.stride() and tensor.shape[1:] == whole.shape[1:]:
-            first = offset // whole.stride(0)
+            first = int(offset // whole.stride(0))
             rows = slice(first, first + len(tensor))
             return Part(name, f"[{rows.start}:{rows.stop}]", lambda whole: whole[rows])
         if whole.dim() == 3 and tensor.stride() == whole.stride()[1:] and tensor.shape == whole.shape[1:]:
@@ -236,9 +250,10 @@ class _Sinks(Sink):
     def take(self, x: Tensor, grad: Optional[Tensor], needs: int, examples: int) -> None:
         inputs, _, outputs = self._letters
         if self.examples:
-            x, grad = (None if each is None else _examples_first(each, self.examples) for each in (x, grad))
+            x = _examples_first(x, self.examples)
+            grad = None if grad is None else _examples_first(grad, self.examples)
         xs = _rows(x, inputs, self._letters, 0)
-        grads = [None] * len(xs) if grad is None else _rows(grad, outputs, self._letters, 2)
+        grads: Sequence[Optional[Tensor]] = [None] * len(xs) if grad is None else _rows(grad, outputs, self._letters, 2)
         for sink, some, other in zip(self._sinks, xs, grads):
             sink.take(some, other, needs, examples)
 
@@ -289,9 +304,10 @@ def _einsum(equation: str, factors: Sequence[Tensor], find: Callable[[Any], Opti
     if not arrow or "." in equation or len(terms) != 2:
         return None
     parts = [find(each) for each in factors]
-    place = next((i for i, part in enumerate(parts) if part is not None and not part.transposed), None)
-    if place is None:
+    read = next(((i, part) for i, part in enumerate(parts) if part is not None and not part.transposed), None)
+    if read is None:
         return None
+    place, part = read
     weight, x = terms[place], terms[1 - place]
     letters = (x, weight, output)
     stack, ins, outs = _batch(letters), _ins(letters), _outs(letters)
@@ -301,7 +317,7 @@ def _einsum(equation: str, factors: Sequence[Tensor], find: Callable[[Any], Opti
     whole = set(weight) == known and set(x) == {*stack, *ins, *rows} and set(output) == {*stack, *outs, *rows}
     if not (plain and whole and ins and outs and rows and len(stack) <= 1):
         return None
-    return Product(parts[place], factors[1 - place], None, letters)
+    return Product(part, factors[1 - place], None, letters)
 
 
 def _batch(letters: Tuple[str, str, str]) -> str:
@@ -364,7 +380,7 @@ def _copied(function: Any, changes: Dict[str, Any]) -> Any:
 
 def _saving() -> Any:
     """What checkpointing, or offloading, has put around saved tensors; None without."""
-    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)  # pyright: ignore  # a name that its stubs lack
     return None if hooks is None else hooks[0]
 
 

@@ -226,15 +226,15 @@ class Record:
             never_called = tuple(f"{name} is never called" for name in ran)
             manifest["notes"] = [note for note in manifest["notes"] if not note.startswith(never_called)]
         if self._forward.seen is not None:
-            manifest["coverage"] = self.coverage = self._coverage()
+            manifest["coverage"] = self.coverage = self._coverage(self._forward.seen)
         return Snapshot(manifest, sites, steps, losses, self._options, copies)
 
-    def _coverage(self) -> Dict[str, Any]:
+    def _coverage(self, seen: Seen) -> Dict[str, Any]:
         recorded = {name: self._why_not(name) for name in self.sites}
         for parameter, sites in self._reads.items():
             recorded[parameter] = min(map(self._why_not, sites))
         recorded.update({parameter: self._why_not(site) for parameter, site in self._functional.items()})
-        return self._forward.seen.entry(recorded, self._late)
+        return seen.entry(recorded, self._late)
 
     def _why_not(self, name: str) -> str:
         """Why a site is not in the trace; nothing if it is."""
@@ -272,7 +272,7 @@ class Record:
         """[weight, bias], of this moment: FSDP and others put new ones in place."""
         if stats.module is not None:
             found = [getattr(stats.module, "weight", None), getattr(stats.module, "bias", None)]
-            return [None if is_lazy(each) else each for each in found]
+            return [None if each is None or is_lazy(each) else each for each in found]
         if stats.reads is not None:
             return [*stats.reads()]
         given = self._options.functional[stats.name]

@@ -273,7 +273,7 @@ class Recorder:
     # Inside
 
     def _tap(self, stats: SiteStats) -> None:
-        if stats.module is not None and is_lazy(getattr(stats.module, "weight", None)):
+        if _is_lazy(stats.module):
             # Its first forward changes its class, and would find ours in the way.
             self._lazy.append(stats)
             self._warn("lazy", f"{stats.name} has no weight before its first forward: it is recorded from the next step on")
@@ -314,7 +314,7 @@ class Recorder:
             self._record.take(stats, x, grad, self._steps.index, self._loss, needs, examples)
 
     def _tap_lazy(self) -> None:
-        ready = [stats for stats in self._lazy if not is_lazy(stats.module.weight)]
+        ready = [stats for stats in self._lazy if not _is_lazy(stats.module)]
         if ready:
             self._lazy = [stats for stats in self._lazy if stats not in ready]
             for stats in ready:
@@ -374,7 +374,7 @@ class Recorder:
         """Says what is not recorded of what could be a linear's: attention, say, has no weight, and no site could be it."""
         coverage = self.coverage
         weights = [each for each in coverage["unseen"] if "name" in each] if coverage else []
-        if not weights:
+        if not coverage or not weights:
             return
         some = [f"{each['name']} ({each.get('where', each['op'])}, {each['flops'] / coverage['flops']:.1%})" for each in weights]
         more = f", and {len(some) - 4} more" if len(some) > 4 else ""
@@ -418,6 +418,12 @@ class Recorder:
             taps.warn(text)
 
 
+def _is_lazy(module: Optional[nn.Module]) -> bool:
+    """Whether it gets its weight in its first forward."""
+    weight = getattr(module, "weight", None)
+    return weight is not None and is_lazy(weight)
+
+
 class _Sink:
     """A site's end of its tap."""
 
@@ -425,7 +431,8 @@ class _Sink:
         self._recorder = recorder
         self._stats = stats
         # Never compiled: past a graph break it runs where a compiler looks for places to begin.
-        self.called = torch.compiler.disable(functools.partial(recorder._record.batches.called, stats))
+        called = functools.partial(recorder._record.batches.called, stats)
+        self.called: Callable[[int], taps.Batch] = torch.compiler.disable(called)  # pyright: ignore
 
     def take(self, x: Tensor, grad: Optional[Tensor], needs: int, examples: int) -> None:
         self._recorder._take(self._stats, x, grad, needs, examples)

@@ -88,7 +88,7 @@ class SiteStats:
             self.grad.scan(grad)
         # One answer for both: skipping only one would part rows that belong together.
         finite = all_finite(factor, self.input, None if grad is None else self.grad)
-        if grad is not None:
+        if whole_grad is not None:
             self._noise(whole_x, whole_grad, factor, finite)
         x, grad = self._hold_out(x, grad, factor, finite)
         mine = self._take(self.input, "input_amax", x, unit, finite, index)
@@ -156,7 +156,9 @@ class SiteStats:
 
     def _flush(self) -> None:
         if self._waiting:
-            self.noise.add(self._waiting, self.examples, self._waiting_factor, self._waiting_finite)
+            factor, finite = self._waiting_factor, self._waiting_finite
+            assert self.noise is not None and factor is not None and finite is not None, "they came with what waits"
+            self.noise.add(self._waiting, self.examples, factor, finite)
             self.examples_this_step += self.examples
         self._waiting, self._waiting_finite = [], None
 
@@ -202,7 +204,9 @@ class SiteStats:
         """Sorting costs most: after the first step the sites take turns."""
         return index == 0 or (index + self.turn) % self.options.quantile_every == 0
 
-    def _hold_out(self, x: Tensor, grad: Optional[Tensor], factor: Tensor, finite: Tensor) -> tuple:
+    def _hold_out(
+        self, x: Tensor, grad: Optional[Tensor], factor: Tensor, finite: Tensor
+    ) -> Tuple[Tensor, Optional[Tensor]]:
         """Keeps the first rows of the latest call apart from the statistics, which they are to test: never as many as
         are left, and never fewer than are kept already."""
         if not self.options.held_out or grad is None:

@@ -13,7 +13,7 @@ import copyreg
 import sys
 import threading
 import warnings
-from typing import Any, Dict, Optional, Protocol, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Optional, Protocol, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -27,13 +27,15 @@ ATTRIBUTE = "_loka_tap"
 class Sink(Protocol):
     """Where a tap's tensors go."""
 
-    def take(self, x: Tensor, grad: Optional[Tensor], needs: int, examples: int) -> None:
+    def take(self, x: Tensor, grad: Optional[Tensor], needs: int, examples: int, /) -> None:
         """One call's input, and its output's gradient unless nothing upstream needs one. `needs`: DGRAD and WGRAD,
         where these ran. `examples`: of the forward that the call was part of, 0 where that is not known."""
+        ...
 
-    def called(self, leading: int) -> "Batch":
+    def called(self, leading: int, /) -> "Batch":
         """A call runs forward, on a leading dimension of so many; gives the forward that it is part of. Compiled code
         does not come by here."""
+        ...
 
 
 class Batch:
@@ -183,7 +185,14 @@ def tapped(y: Tensor, x: Tensor, tap: Tap, weight: Optional[Tensor] = None) -> T
     return y
 
 
-class Untapped:
+if TYPE_CHECKING:
+    # What a tapped class is put before is a module's.
+    _Mixin = nn.Module
+else:
+    _Mixin = object
+
+
+class Untapped(_Mixin):
     """What a tapped module is when it is copied."""
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -205,12 +214,12 @@ class TappedLinear(Untapped):
     """In the module's own `__dict__` while a recorder is attached."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        y = super().forward(*args, **kwargs)  # type: ignore[misc]
+        y = super().forward(*args, **kwargs)
         tap = self._loka_tap
-        if tap is not None and tap.switch.active and self.training:  # type: ignore[attr-defined]
+        if tap is not None and tap.switch.active and self.training:
             # The first argument, whatever a subclass calls it.
             # A weight that is computed (`torch.nn.utils.parametrize`) is not computed again to be asked.
-            weight = None if "parametrizations" in self._modules else getattr(self, "weight", None)  # type: ignore
+            weight = None if "parametrizations" in self._modules else getattr(self, "weight", None)
             return tapped(y, args[0] if args else next(iter(kwargs.values())), tap, weight)
         return y
 
