@@ -252,6 +252,21 @@ fn shards_of_different_runs_are_refused() {
 }
 
 #[test]
+fn ranks_may_differ_in_the_rows_of_a_routed_expert() {
+    let expert = |m: usize| {
+        move |data: &mut TraceData| {
+            let sites = data.manifest.sites.iter_mut().chain(data.sites.iter_mut().map(|stats| &mut stats.site));
+            for site in sites.filter(|site| site.id.as_str() == "net.0") {
+                site.m = m;
+                site.extra.insert("rows".to_owned(), json!({"min": 0, "mean": 4.5, "max": m, "steps": 10}));
+            }
+        }
+    };
+    let merged = merge(&[shard(0, expert(7)), shard(1, expert(9))]).unwrap();
+    assert_eq!(merged.manifest.sites[0].m, 9);
+}
+
+#[test]
 fn a_site_that_cannot_be_merged_does_not_hide_the_others() {
     let full = shard(1, |data| data.sites[0].input.cov = distribution(4, None).cov);
     let merged = merge(&[shard(0, |_| ()), full]).unwrap();

@@ -243,7 +243,11 @@ def _time(torch: Any, triple: Sequence[str], request: Request, emulate: bool, ke
     plain, inputs, gradients = kept["plain"], kept["inputs"], kept["gradients"]
     plain.samples = []
     model = _model(torch, shape, device, triple, emulate)
-    weights = _frozen(torch, model.linear) if request["runtime"] == "inference" else _kept_weights(model.linear)
+    weights = None
+    if request["runtime"] == "inference":
+        _freeze(torch, model.linear)
+    else:
+        weights = _kept_weights(model.linear)
     routed = Site(torch, model, inputs, gradients, request["runtime"], weights)
     routed.prepare()
     routed.fit(request["target_us"])
@@ -329,7 +333,7 @@ def _route(linear: Any, triple: Sequence[str], emulate: bool, device: Any) -> No
     settle(linear)
 
 
-def _frozen(torch: Any, linear: Any) -> None:
+def _freeze(torch: Any, linear: Any) -> None:
     """As `loka.freeze` leaves it: the weight was cast once."""
     from ..kernels.cast_once import why_not_once
     from ..plans.frozen import freeze_linear
