@@ -29,7 +29,8 @@ impl Scene<'_> {
         suffix: &str,
     ) -> Option<(f64, Option<u64>)> {
         let label = ui.label(RichText::new(label).color(self.theme.weak));
-        let shown = typed_over(ui, value);
+        let kept = Id::unique("typed over").with(ui.next_auto_id());
+        let shown = typed_over(ui, kept, value);
         let mut changed = shown;
         let field = DragValue::new(&mut changed)
             .speed(speed)
@@ -38,6 +39,10 @@ impl Scene<'_> {
             .custom_formatter(|value, _| number::trimmed(value))
             .custom_parser(|text| text.trim_end_matches('×').trim().parse().ok());
         let response = ui.add(field).labelled_by(label.id).on_hover_text("Drag sideways, or click to type");
+        if response.has_focus() && changed != shown {
+            // It follows each letter.
+            ui.data_mut(|data| data.insert_temp(kept, (changed, true)));
+        }
         // The gesture's number lives from the press to the release.
         let id = Id::unique("gesture").with(response.id);
         if response.drag_started() {
@@ -51,10 +56,8 @@ impl Scene<'_> {
 
 /// The value of the next widget: while somebody types in it, the one that they type over. egui drops what is typed when
 /// the value changes meanwhile, as it does when another window drags it, or a server answers an earlier drag late.
-fn typed_over(ui: &Ui, value: f64) -> f64 {
-    let field = ui.next_auto_id();
-    let kept = Id::unique("typed over").with(field);
-    let has_focus = ui.memory(|memory| memory.has_focus(field));
+fn typed_over(ui: &Ui, kept: Id, value: f64) -> f64 {
+    let has_focus = ui.memory(|memory| memory.has_focus(ui.next_auto_id()));
     ui.data_mut(|data| {
         let before: Option<(f64, bool)> = data.get_temp(kept);
         // Once more where the focus has just gone: then the field takes what was typed.
