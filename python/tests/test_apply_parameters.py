@@ -1,7 +1,12 @@
 """Plans of traces in which products with a parameter are sites: they stay as they are, and FP8 for them is refused."""
 
+import pathlib
+import sys
 import tempfile
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 import ranker
 import torch

@@ -46,17 +46,19 @@ class LokaLinear(nn.Linear):
         if kernels is None:
             return super().forward(input)
         scales, options, watch = self._loka_scales, self._loka_options, self._loka_watch
-        # In evaluation other weights may have taken their place for a while, such as averaged ones, unless they are frozen.
-        codes = self._loka_codes if self.training or self._loka_frozen else None
+        codes: Optional[routing.WeightCodes] = None
         if any(scale is not None and scale.scale.device != input.device for scale in scales):
             # No buffers: these would be cast with the model, and broadcast by DDP, count and all.
             of_x, of_dy = (None if one is None else one.to(input.device) for one in scales)
             scales = self._loka_scales = (of_x, of_dy)
         if watch is not None and watch.switch.active and self.training:
-            # One compiled variant serves the first step, where scales are not known yet, and the checks.
-            options, codes = options._replace(settled=False), None
+            # One compiled variant serves the first step, where neither scales nor codes are there yet, and the checks.
+            options = options._replace(settled=False)
         else:
             watch = None
+            if self.training or self._loka_frozen:
+                # Not in evaluation: other weights may have taken their place for a while, such as averaged ones.
+                codes = self._loka_codes
         block, stored = self._loka_block, None
         if kernels[0] == routing.BLOCK:
             if block is None or not block.is_fused():
