@@ -42,22 +42,18 @@ impl Place<'_, '_, '_> {
         let reason = match picked {
             Some(verdict) => self.reason(verdict, budget),
             None if !runtime.runs(judged.group.gemm) => reason::never_runs(runtime),
-            None if self.triple.timed.is_some() => {
-                reason::slower_as_timed(judged.bound, &judged.verdicts, (self.triple, runtime))
-            }
-            None if judged.budgeted => {
-                reason::not_worth_it(judged.group, policy, judged.bound, (&judged.verdicts, runtime))
-            }
-            None => reason::stays_high(judged.group, policy, judged.bound, (&judged.verdicts, runtime)),
+            None if self.triple.timed.is_some() => reason::slower_as_timed(&judged.verdicts, (self.triple, runtime)),
+            None if judged.budgeted => reason::not_worth_it(judged.group, policy, (&judged.verdicts, runtime)),
+            None => reason::stays_high(judged.group, policy, (&judged.verdicts, runtime)),
         };
         let kernel = picked.map_or(&policy.baseline, |verdict| &verdict.row.kernel);
         self.assemble(kernel, ChoiceSource::Dispatch, reason)
     }
 
     fn reason(&self, verdict: &Verdict, budget: f64) -> String {
-        let (judged, triple, gemm) = (self.judged, self.triple, self.judged.group.gemm);
+        let (triple, gemm) = (self.triple, self.judged.group.gemm);
         if let (Some(told), true) = (&self.handed.told, self.handed.decided) {
-            return format!("{told}; {}", reason::alone(judged.bound, verdict));
+            return format!("{told}; {}", reason::alone(verdict));
         }
         let own = self.own_reason(verdict, budget, triple.decided_by_sharing(gemm));
         match &self.handed.told {
@@ -70,15 +66,15 @@ impl Place<'_, '_, '_> {
         let (judged, triple, gemm) = (self.judged, self.triple, self.judged.group.gemm);
         if let Some(timed) = triple.timed {
             let cost = judged.budgeted.then(|| (loss_cost_hi(verdict.row).unwrap_or(0.0), budget));
-            return reason::as_timed(judged.bound, verdict, timed, (self.terms.target.runtime(), cost));
+            return reason::as_timed(verdict, timed, (self.terms.target.runtime(), cost));
         }
         let shared = reason::sharing(triple, gemm, decided);
         let own = if judged.budgeted {
             reason::within_budget(verdict, loss_cost_hi(verdict.row).unwrap_or(0.0), budget)
         } else if decided {
-            reason::alone(judged.bound, verdict)
+            reason::alone(verdict)
         } else {
-            reason::fastest(judged.bound, verdict, judged.admissible().len())
+            reason::fastest(verdict, judged.admissible().len())
         };
         match shared {
             None => own,
@@ -96,7 +92,7 @@ impl Place<'_, '_, '_> {
         }
         let verdict = judged.verdicts.iter().find(|verdict| verdict.row.kernel == wanted.kernel);
         if let Some(verdict) = verdict.filter(|verdict| verdict.safety != Safety::Safe) {
-            let broken = reason::against(judged.bound, verdict.row.metric(judged.bound.metric));
+            let broken = reason::broken(verdict);
             reason += &format!("; breaks the policy: {broken}");
             let (site, gemm, kernel) = (&judged.group.site.id, judged.group.gemm, &wanted.kernel);
             let text = format!("{site}:{gemm} is overridden with {kernel}, which breaks the policy: {broken}");
@@ -116,6 +112,7 @@ impl Place<'_, '_, '_> {
         let why = |verdict: &Verdict| match verdict.safety {
             _ if source == ChoiceSource::Override => PassedOver::Override,
             _ if verdict.barred.is_some() => PassedOver::Runtime,
+            _ if verdict.out_of_range => PassedOver::Uncertain,
             _ if judged.budgeted => PassedOver::Budget,
             Safety::Unsafe => PassedOver::Unsafe,
             Safety::Safe | Safety::Uncertain => PassedOver::Uncertain,

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{Gemm, Metric, Safety};
+use crate::model::{Gemm, Safety};
 
 use super::{
     Candidates, Choice, Group, Override, OverrideError, Overrides, Policy, Totals, Warning,
@@ -96,8 +96,8 @@ pub fn dispatch(
         let text = format!("{missing} of {all} GEMMs have no latency and are not in the totals");
         warnings.push(Warning::whole(text));
     }
-    let untimed = decided_untimed(&left_out);
-    warnings.extend(untimed);
+    warnings.extend(decided_untimed(&left_out));
+    warnings.extend(out_of_range(groups, policy, loss, &totals));
     Ok(Dispatch { choices, chains, totals, warnings, optimum })
 }
 
@@ -105,6 +105,27 @@ pub fn dispatch(
 fn decided_untimed(left_out: &[bool]) -> Option<Warning> {
     let count = left_out.iter().filter(|left_out| **left_out).count();
     (count > 0).then(|| Warning::whole(format!("{UNTIMED} (left out at {count} of {} sites)", left_out.len())))
+}
+
+/// Sites that no loss budget reaches, and choices that no total counts.
+fn out_of_range(groups: &[[Group; 3]], policy: &Policy, loss: f64, totals: &Totals) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    if policy.loss_budget.is_some() {
+        let means_nothing = |at: &usize| {
+            let row = groups[*at][0].row(&policy.baseline);
+            row.filter(|row| row.is_loss_cost_out_of_range(loss)).map(|row| (*at, row))
+        };
+        for (at, row) in (0..groups.len()).filter_map(|at| means_nothing(&at)) {
+            let text = format!("{} leaves the loss budget: {}", row.site, reason::out_of_range(row));
+            warnings.push(Warning { at: Some(3 * at), text });
+        }
+    }
+    if totals.num_cost_out_of_range > 0 {
+        let count = totals.num_cost_out_of_range;
+        let text = format!("the loss cost of {count} forward GEMMs is outside its range and in no total");
+        warnings.push(Warning::whole(text));
+    }
+    warnings
 }
 
 /// The sites of one unit. `item`: what the optimiser chose there.
@@ -144,6 +165,8 @@ struct Tally {
     times_us: Option<(f64, f64)>,
     /// Value and upper end.
     loss_cost: Option<(f64, f64)>,
+    /// There is a figure, and it means nothing.
+    out_of_range: bool,
 }
 
 /// One site's GEMMs as they were judged, and what a person wants of them.
@@ -158,7 +181,6 @@ struct Site<'p, 'c, 'a, 'o> {
 
 impl Site<'_, '_, '_, '_> {
     fn decided(&self, picked: &Picked, terms: Terms<'_>, budget: f64) -> Decided {
-        let policy = terms.policy;
         let (judged, triple) = (self.judged, &picked.triple);
         let mut warnings = Vec::new();
         let chain = picked.link.as_ref().map(|link| self.chain(link));
@@ -177,7 +199,7 @@ impl Site<'_, '_, '_, '_> {
                 None => place.chosen(budget),
             }
         });
-        let tallies = [0, 1, 2].map(|at| Tally::of(&judged[at], &choices[at], policy));
+        let tallies = [0, 1, 2].map(|at| Tally::of(&judged[at], &choices[at], terms));
         let saved_us = Operand::ALL.map(|operand| saved_us(&triple.costs, operand)).iter().sum();
         let untimed = |of: &Verdict| of.barred == Some(Barred::NeverLaunched) && of.safety == Safety::Safe;
         let left_out = judged.iter().any(|judged| judged.verdicts.iter().any(untimed));
@@ -203,7 +225,8 @@ impl Site<'_, '_, '_, '_> {
 }
 
 impl Tally {
-    fn of(judged: &Judged, choice: &Choice, policy: &Policy) -> Self {
+    fn of(judged: &Judged, choice: &Choice, terms: Terms<'_>) -> Self {
+        let policy = terms.policy;
         let forward = judged.group.gemm == Gemm::Fprop;
         let row = judged.group.row(&choice.kernel).filter(|_| forward);
         let speedup = match row {
@@ -213,8 +236,9 @@ impl Tally {
             None => choice.speedup,
         };
         let times_us = judged.reference_us.zip(speedup).map(|(us, speedup)| (us, us / speedup));
-        let cost = row.and_then(|row| row.metric(Metric::LossCost)).filter(|cost| cost.hi.is_finite());
-        Self { times_us, loss_cost: cost.map(|cost| (cost.value, cost.hi.max(0.0))) }
+        let cost = row.and_then(|row| row.charged_loss_cost(terms.loss));
+        let out_of_range = cost.is_none() && row.is_some_and(|row| row.is_loss_cost_out_of_range(terms.loss));
+        Self { times_us, loss_cost: cost.map(|cost| (cost.value, cost.hi.max(0.0))), out_of_range }
     }
 }
 
@@ -269,6 +293,7 @@ fn total(sites: &[Decided], gemms_a_site: usize) -> Totals {
             *totals.loss_cost.get_or_insert(0.0) += value;
             *totals.loss_cost_hi.get_or_insert(0.0) += hi;
         }
+        totals.num_cost_out_of_range += usize::from(tally.out_of_range);
     }
     totals.planned_us -= sites.iter().map(|site| site.saved_us).sum::<f64>();
     totals.handed_on_us = sites.iter().filter_map(|site| site.chain.as_ref()).map(|chain| chain.saved_us).sum();

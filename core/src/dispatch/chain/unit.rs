@@ -82,7 +82,7 @@ impl<'c, 'a> Unit<'c, 'a> {
             Some(_) => options.by_forward(),
             None => options.fastest().into_iter().collect(),
         };
-        let item = |triple: &Triple| Item { cost: forward_cost_hi(triple, &judged, policy), time: triple.us };
+        let item = |triple: &Triple| Item { cost: forward_cost_hi(triple, &judged, terms), time: triple.us };
         let items = triples.iter().map(item).collect();
         let triples = triples.into_iter().map(|triple| (triple, 0.0)).collect();
         let timed_us = terms.table(judged[0].group).map(|table| table.bf16_us);
@@ -112,7 +112,7 @@ impl<'c, 'a> Unit<'c, 'a> {
             let mut triples = Vec::new();
             let mut add = |triple: Triple<'a>, reads: Stored, saved_us: f64| {
                 // Without a budget nothing is held against a kernel's loss cost.
-                let cost = policy.loss_budget.map_or(0.0, |_| forward_cost_hi(&triple, &judged, policy));
+                let cost = policy.loss_budget.map_or(0.0, |_| forward_cost_hi(&triple, &judged, terms));
                 let stores = feeder.is_some() && triple.rows[Gemm::Fprop as usize].is_some_and(produces);
                 stop.ways.push(Way { reads, time: triple.us, cost, produces: stores });
                 triples.push((triple, saved_us));
