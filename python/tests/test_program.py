@@ -129,6 +129,8 @@ class Started(Folder):
                 time.sleep(0.02)
             os.kill(os.getpid(), signal.SIGINT)
 
+        # What a shell starts in the background ignores Ctrl+C, and hands that on.
+        self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
         threading.Thread(target=interrupt, daemon=True).start()
         with self.assertRaises(KeyboardInterrupt):
             loka.probe("x")
