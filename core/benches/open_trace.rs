@@ -52,6 +52,7 @@ fn site(index: usize) -> SiteStats {
         },
         grad_output: None,
         cross_cov: None,
+        noise: None,
         weight: WeightStats::Snapshot(values),
         weight_hist: None,
         weight_amax: None,

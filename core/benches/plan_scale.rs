@@ -58,6 +58,9 @@ fn error(dice: &mut Dice, gemm: Gemm) -> ErrorSummary {
         max_abs: 1.0,
         block_rel_l2: None,
         loss_cost,
+        loss_excess: None,
+        noise: None,
+        bias: None,
     }
 }
 

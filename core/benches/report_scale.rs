@@ -61,6 +61,9 @@ fn row(site: &SiteId, gemm: Gemm, kernel: &str, dice: &mut Dice) -> ResultRow {
             max_abs: 1.0,
             block_rel_l2: None,
             loss_cost: None,
+            loss_excess: None,
+            noise: None,
+            bias: None,
         }),
         latency: Latency {
             latency_us: Some(us),

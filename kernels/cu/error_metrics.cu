@@ -7,7 +7,7 @@
 //
 // `difference`, FP32 [count], output - reference; null: not wanted.
 // `histogram`, u32 [1025]: **added to**, so that the caller zeroes it.
-// `partials`: FP64 [blocks][6]. `counter`: one u32, zero before and after.
+// `partials`: FP64 [blocks][7]. `counter`: one u32, zero before and after.
 //
 // Launch: `blockDim.x` = 256, at least one block. Pointers that are not aligned to 16 (8 for BF16) bytes
 // make the accesses go one by one.
@@ -28,12 +28,14 @@ struct ErrorSums {
     u64 elements;
     u64 zeros;
     u64 tail_count;
+    double sum_error_ref;
 };
-static_assert(sizeof(ErrorSums) == 56, "mirrored in probing.rs");
+static_assert(sizeof(ErrorSums) == 64, "mirrored in probing.rs");
 
 struct Running {
     double error_squares = 0.0;
     double ref_squares = 0.0;
+    double error_ref = 0.0;
     double body = 0.0;
     float largest = 0.0f;
     u32 zeros = 0;
@@ -62,6 +64,7 @@ static __device__ __forceinline__ float take(Running& sums, u32* bins, bool coun
     const bool beyond = relative > TAIL_START;
     sums.error_squares += exact * exact;
     sums.ref_squares += reference * reference;
+    sums.error_ref += exact * reference;
     sums.body += beyond ? 0.0 : (double)relative;
     sums.tail += beyond;
     sums.zeros += reference == 0.0;
@@ -116,9 +119,11 @@ error_metrics(const void* __restrict__ output, const double* __restrict__ refere
         if (bins[bin] != 0) atomicAdd(histogram + bin, bins[bin]);
     }
     // Counts are exact in FP64 up to 2^53.
-    double values[6] = {of.error_squares, of.ref_squares, of.body, of.largest, (double)of.zeros, (double)of.tail};
-    if (grid_reduce<6, 1u << 3>(values, partials, counter)) {
+    double values[7] = {of.error_squares, of.ref_squares,   of.body,     of.largest,
+                        (double)of.zeros, (double)of.tail, of.error_ref};
+    if (grid_reduce<7, 1u << 3>(values, partials, counter)) {
         const u64 zeros = (u64)values[4];
-        *sums = ErrorSums{values[0], values[1], values[2], values[3], count - zeros, zeros, (u64)values[5]};
+        *sums =
+            ErrorSums{values[0], values[1], values[2], values[3], count - zeros, zeros, (u64)values[5], values[6]};
     }
 }

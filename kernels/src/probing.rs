@@ -138,10 +138,11 @@ pub struct ErrorSums {
     pub elements: u64,
     pub zeros: u64,
     pub tail_count: u64,
+    pub sum_error_ref: f64,
 }
 
 /// The CUDA side asserts the same numbers.
-const _: () = assert!(size_of::<TailStep>() == 32 && size_of::<TailSteps>() == 392 && size_of::<ErrorSums>() == 56);
+const _: () = assert!(size_of::<TailStep>() == 32 && size_of::<TailSteps>() == 392 && size_of::<ErrorSums>() == 64);
 
 /// So many blocks in x, at most [`MOST_BLOCKS`]: they stride over the rest.
 fn strided(wanted: u64, threads: u32) -> Grid {
@@ -238,13 +239,13 @@ pub fn loss_rows(rows: u32) -> Grid {
     summing(u64::from(rows))
 }
 
-/// Scratch for the partial sums of any kernel on `grid`: up to six FP64 a block.
+/// Scratch for the partial sums of any kernel on `grid`: up to seven FP64 a block.
 pub fn partials_bytes(grid: Grid) -> u64 {
-    u64::from(grid.blocks[0]) * 6 * 8
+    u64::from(grid.blocks[0]) * 7 * 8
 }
 
 /// Enough `partials` for every shape.
-pub const MOST_PARTIALS_BYTES: u64 = MOST_BLOCKS * 6 * 8;
+pub const MOST_PARTIALS_BYTES: u64 = MOST_BLOCKS * 7 * 8;
 
 /// Of `tail_rows`; `None` beyond [`TAIL_MAX_FEATURES`]. On sm_89 a block has 99 KiB: compare
 /// `shared_bytes` with what the device allows.

@@ -208,6 +208,9 @@ impl Maker<'_> {
             max_abs: 4.0 * mere * dice.log_normal(0.3),
             block_rel_l2: forward.then(|| interval(0.6 * rel_l2, dice)),
             loss_cost: forward.then(|| interval(cost, dice)),
+            loss_excess: None,
+            noise: None,
+            bias: None,
         }
     }
 }

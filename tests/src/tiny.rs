@@ -42,6 +42,7 @@ pub fn trace_of(num_sites: usize, width: usize) -> TraceData {
         input: distribution(at, width),
         grad_output: Some(distribution(at + 3, width)),
         cross_cov: None,
+        noise: None,
         weight: WeightStats::Snapshot((0..width * width).map(|cell| ((cell * 37 + at) % 11) as f32 * 0.05).collect()),
         weight_hist: None,
         weight_amax: None,

@@ -309,7 +309,7 @@ fn a_review_that_went_on_is_told_and_a_draft_that_is_none() {
 #[test]
 fn nobody_has_to_sign_where_no_rule_says_so() {
     let work = Work::new();
-    let plan = ["plan", "r.results.parquet", "--out", "p.plan.json"];
+    let plan = ["plan", "r.results.parquet", "--out", "p.plan.json", "--policy", "paper"];
     work.run(&plan).done();
     let keys = ["authors", "release", "draft"];
     assert!(keys.iter().all(|key| work.json().get(key).is_none()), "a plan is as it always was");

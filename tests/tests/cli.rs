@@ -98,9 +98,27 @@ fn info_says_what_is_there() {
 }
 
 #[test]
+fn two_traces_are_compared_site_by_site() {
+    let made = &*MADE;
+    let trace = sample();
+    let trace = trace.to_str().unwrap();
+    let same = made.run(&["diff", trace, trace]).done().stdout;
+    assert!(same.starts_with("0 of 14 sites changed twofold or more, 14 did not"), "{same}");
+    let objects = made.run(&["diff", trace, trace, "--json", "--kernel", "cublaslt/fp8-rowwise"]).done().objects();
+    assert_eq!(
+        (objects.len(), &objects[0]["octaves"], &objects[0]["site"]),
+        (15, &0.0.into(), &"net.layers.0.fmb.mlp.0".into())
+    );
+    let line = made.refuses(&["diff", trace, trace, "--policy", "paper"]);
+    assert_eq!(line, format!("loka: traces have no policy and no mods: {trace}"));
+    let line = made.refuses(&["diff", trace, trace, "--kernel", "cublaslt/*"]);
+    assert!(line.contains("--kernel is one kernel"), "{line}");
+}
+
+#[test]
 fn a_probe_a_plan_a_check_a_diff() {
     let made = &*MADE;
-    for policy in ["paper", "rel-l2", "loss-budget"] {
+    for policy in ["paper", "rel-l2", "loss-budget", "balanced"] {
         let out = format!("{policy}.plan.json");
         let run = made.run(&["plan", "r.results.parquet", "--out", &out, "--policy", policy, "--json"]).done();
         let objects = run.objects();

@@ -155,7 +155,7 @@ fn coverage_is_asked_for_and_weighed() {
     less.rows.retain(|row| row.site != site);
     less.meta.problems.push((site.clone(), "input.cov is not symmetric".to_owned()));
     made.put("r.results.parquet", &less);
-    made.run(&["plan", "r.results.parquet", "--out", "p.plan.json"]).done();
+    made.run(&["plan", "r.results.parquet", "--out", "p.plan.json", "--policy", "paper"]).done();
     let [fails, warns] = made.found(&[]);
     assert_eq!((fails.join(" "), warns.len()), ("coverage/share coverage/rows".to_owned(), 0));
     let text = made.check(&[]).stdout;
@@ -281,9 +281,9 @@ fn what_cannot_be_asked_for_is_refused() {
 #[test]
 fn two_results_are_compared_with_the_reasons() {
     let (made, place) = broken();
-    let same = made.run(&["diff", "r.results.parquet", "r.results.parquet"]).done();
+    let same = made.run(&["diff", "r.results.parquet", "r.results.parquet", "--policy", "paper"]).done();
     assert_eq!(same.stdout, "the results say the same\n");
-    let run = made.run(&["diff", "r.results.parquet", "worse.results.parquet", "--json"]).done();
+    let run = made.run(&["diff", "r.results.parquet", "worse.results.parquet", "--policy", "paper", "--json"]).done();
     let objects = run.objects();
     let of = |what: &str| objects.iter().filter(|line| line["what"] == what).collect::<Vec<_>>();
     let (verdicts, choices) = (of("verdict"), of("choice"));
@@ -294,7 +294,7 @@ fn two_results_are_compared_with_the_reasons() {
     assert!(choices.iter().any(|line| named(line) == place && line["cause"] == "error"), "{run:?}");
     let summary = objects.last().unwrap();
     assert_eq!((&summary["num_verdicts"], &summary["whole"]), (&json!(1), &json!([])));
-    let text = made.run(&["diff", "r.results.parquet", "worse.results.parquet"]).done().stdout;
+    let text = made.run(&["diff", "r.results.parquet", "worse.results.parquet", "--policy", "paper"]).done().stdout;
     assert!(text.contains("safe → unsafe") && text.contains("1 verdicts flipped, 1 errors and 0 latencies"), "{text}");
     // Under a policy that bounds another metric nothing flipped.
     let other = made.run(&["diff", "r.results.parquet", "worse.results.parquet", "--policy", "rel-l2", "--json"]);
@@ -312,7 +312,7 @@ fn two_runs_are_compared_and_two_kinds_are_not() {
     let slower = |us: &mut Option<f64>| *us = us.map(|us| 3.0 * us);
     [&mut latency.latency_us, &mut latency.latency_lo_us, &mut latency.latency_hi_us].into_iter().for_each(slower);
     made.put("run.results.parquet", &run);
-    let text = made.run(&["diff", "r.results.parquet", "run.results.parquet"]).done().stdout;
+    let text = made.run(&["diff", "r.results.parquet", "run.results.parquet", "--policy", "paper"]).done().stdout;
     assert!(text.starts_with("another trace: sha256:another instead of sha256:"), "{text}");
     assert!(text.contains("\nanother run: made-up, step 7000 instead of made-up, step 6000\n"), "{text}");
     assert!(text.contains("3.00 times as long"), "{text}");
@@ -329,5 +329,5 @@ fn two_runs_are_compared_and_two_kinds_are_not() {
     assert!(policy.contains("are for results"), "{policy}");
     // By its content, whatever its name.
     fs::copy(made.path("run.results.parquet"), made.path("run")).unwrap();
-    assert_eq!(made.run(&["diff", "r.results.parquet", "run"]).done().stdout, text);
+    assert_eq!(made.run(&["diff", "r.results.parquet", "run", "--policy", "paper"]).done().stdout, text);
 }

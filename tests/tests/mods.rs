@@ -85,7 +85,7 @@ fn a_plan_with_mods_is_made_from_the_modified_rows() {
     let (base, modified) = probed(&folder);
     let wanted = "net.layers.0.fmb.mlp.3:fprop=cublaslt/fp8-rowwise";
     let plan = |name: &str, mods: &[&str]| -> Value {
-        let args = ["plan", "r.results.parquet", "--out", name, "--override", wanted];
+        let args = ["plan", "r.results.parquet", "--out", name, "--policy", "paper", "--override", wanted];
         run_in(folder.path(), [&args, mods].concat()).done();
         serde_json::from_slice(&std::fs::read(folder.path().join(name)).unwrap()).unwrap()
     };

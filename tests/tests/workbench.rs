@@ -272,6 +272,9 @@ fn row(harness: &Harness<'_, LokaApp>, engine: &str, kernel: &str) -> ResultRow 
         max_abs: 0.1,
         block_rel_l2: None,
         loss_cost: None,
+        loss_excess: None,
+        noise: None,
+        bias: None,
     };
     let latency = Latency {
         latency_us: Some(8.0),

@@ -95,6 +95,9 @@ fn row(site: &SiteId, kernel: &str, error: f64) -> ResultRow {
         max_abs: 0.1,
         block_rel_l2: None,
         loss_cost: None,
+        loss_excess: None,
+        noise: None,
+        bias: None,
     };
     let latency = Latency {
         latency_us: Some(8.0),

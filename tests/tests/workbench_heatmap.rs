@@ -48,6 +48,9 @@ fn row(site: &str, gemm: Gemm, kernel: &str, error: f64, speedup: f64) -> Result
         max_abs: error,
         block_rel_l2: None,
         loss_cost: None,
+        loss_excess: None,
+        noise: None,
+        bias: None,
     };
     let latency = Latency {
         latency_us: Some(9.0 / speedup),

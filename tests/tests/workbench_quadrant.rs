@@ -44,6 +44,9 @@ fn row(site: &Site, gemm: Gemm, kernel: &str, (error, speedup): (f64, f64), know
         max_abs: error,
         block_rel_l2: None,
         loss_cost: (known.cost && gemm == Gemm::Fprop && low).then(|| around(1e-6 * error)),
+        loss_excess: None,
+        noise: None,
+        bias: None,
     };
     let latency = Latency {
         latency_us: Some(10.0 / speedup),

@@ -65,6 +65,9 @@ fn row(site: &SiteId, gemm: Gemm, kernel: &str, shape: GemmShape, error: f64, us
         max_abs: 0.1,
         block_rel_l2: None,
         loss_cost: None,
+        loss_excess: None,
+        noise: None,
+        bias: None,
     };
     let latency = Latency {
         latency_us: Some(us),

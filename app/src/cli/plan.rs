@@ -22,8 +22,8 @@ pub struct PlanArgs {
     /// The plan to write, *.plan.json.
     #[arg(long)]
     out: PathBuf,
-    /// paper, rel-l2, loss-budget, or a JSON file.
-    #[arg(long, default_value = "paper")]
+    /// balanced, paper, rel-l2, loss-budget, or a JSON file.
+    #[arg(long, default_value = Policy::DEFAULT)]
     policy: String,
     /// Where it will run: launched (a compiled training step), graph (the same as a CUDA graph) or inference.
     #[arg(long, default_value = "launched")]
@@ -165,6 +165,11 @@ pub fn summary(plan: &Plan) -> String {
         (Some(cost), Some(hi)) => format!(" · loss cost {} (at most {})", short(cost), short(hi)),
         _ => String::new(),
     };
+    let out_of_range = match totals.num_cost_out_of_range {
+        0 => String::new(),
+        count => format!(" (without {count} outside its range)"),
+    };
+    let loss = format!("{loss}{out_of_range}");
     let handed_on = match totals.handed_on_us {
         0.0 => String::new(),
         us => format!(" · codes handed on save {} us (modelled)", short(us)),

@@ -324,6 +324,9 @@ fn mod_name(kind: ModKind) -> &'static str {
 fn policy_about(at: usize) -> &'static str {
     match Policy::BUILTIN.get(at) {
         Some(&"paper") => "MERE below .2 and more than 1.05×, every GEMM on its own (LoKA)",
+        Some(&"balanced") => {
+            "Forward within .02 % of the loss, backward within .01 of its gradients' noise and bias, more than 1.05×"
+        }
         Some(&"rel-l2") => "Relative L2 below .05 and more than 1.05×, every GEMM on its own",
         _ => "The fastest plan whose loss cost stays within .02 % of the loss",
     }

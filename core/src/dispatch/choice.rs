@@ -125,10 +125,13 @@ pub struct Totals {
     pub handed_on_us: f64,
     /// `None` when no GEMM has a latency.
     pub speedup: Option<f64>,
-    /// In units of the loss, over the forward GEMMs; `None` when none has one.
+    /// In units of the loss and beyond BF16's, over the forward GEMMs; `None` when none has one.
     pub loss_cost: Option<f64>,
     /// The sum of the intervals' upper ends: what a loss budget bounds.
     pub loss_cost_hi: Option<f64>,
+    /// Forward GEMMs whose loss cost means nothing: they are in neither of the two sums.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub num_cost_out_of_range: usize,
     pub num_gemms: usize,
     /// GEMMs that no time is known for, in neither of the two sums.
     pub num_without_latency: usize,

@@ -88,7 +88,8 @@ impl Curve {
 pub fn policies_beside(now: &Policy) -> Vec<Policy> {
     let alike = |a: &Policy, b: &Policy| match (a.loss_budget, b.loss_budget) {
         (None, None) => a.metric == b.metric,
-        (a, b) => a.is_some() && b.is_some(),
+        (Some(_), Some(_)) => a.max_bias.is_some() == b.max_bias.is_some(),
+        _ => false,
     };
     let builtin = Policy::BUILTIN.iter().filter_map(|name| Policy::builtin(name).ok());
     let mut all: Vec<Policy> = builtin.map(|of| if alike(&of, now) { now.clone() } else { of }).collect();

@@ -7,7 +7,7 @@ use super::{
     Candidates, Policy,
     chain::{Links, Unit},
     joint::Triple,
-    judged::{Judged, Terms, loss_cost_hi},
+    judged::{Judged, Terms},
     knapsack::{HullWalk, Item},
     parallel,
 };
@@ -27,7 +27,7 @@ pub struct FrontierPoint {
     pub worst_error: Option<f64>,
     /// GEMMs that leave the baseline.
     pub num_low_precision: usize,
-    /// Forward GEMMs that leave it and whose loss cost nobody knows: they are not in the sums.
+    /// Forward GEMMs that leave it and whose loss cost nobody knows, or means nothing: they are not in the sums.
     pub num_cost_unknown: usize,
 }
 
@@ -59,7 +59,7 @@ pub fn frontier_in(candidates: &Candidates, policy: &Policy, loss: f64, shown: M
     let links = Links::of(groups, terms.target.runtime());
     let units = links.units(groups.len());
     let units = parallel::map(units.len(), |at| {
-        UnitParts::of(&Unit::new(units.get(at), (groups, &[]), &links, terms), &unlimited, shown)
+        UnitParts::of(&Unit::new(units.get(at), (groups, &[]), &links, terms), terms, shown)
     });
     let baseline_us: f64 = units.iter().map(|unit| unit.baseline_us).sum();
     if baseline_us == 0.0 {
@@ -93,7 +93,7 @@ struct UnitParts {
 }
 
 impl UnitParts {
-    fn of(unit: &Unit, unlimited: &Policy, shown: Metric) -> Self {
+    fn of(unit: &Unit, unlimited: Terms<'_>, shown: Metric) -> Self {
         let part = |item: usize| Part::of_unit(unit, item, unlimited, shown);
         Self {
             baseline_us: unit.baseline_us(),
@@ -117,7 +117,7 @@ pub fn sweep(candidates: &Candidates, policy: &Policy, loss: f64, shown: Metric,
         for at in 0..units.len() {
             let unit = Unit::new(units.get(at), (groups, &[]), &links, terms);
             all_us += unit.baseline_us();
-            sum.add(&Part::of_unit(&unit, 0, &policy, shown), shown);
+            sum.add(&Part::of_unit(&unit, 0, terms, shown), shown);
         }
         (sum.us > 0.0 && all_us > 0.0).then(|| FrontierPoint::of(&sum, all_us))
     };
@@ -173,31 +173,33 @@ struct Part {
 }
 
 impl Part {
-    fn of_unit(unit: &Unit, item: usize, policy: &Policy, shown: Metric) -> Self {
+    fn of_unit(unit: &Unit, item: usize, terms: Terms<'_>, shown: Metric) -> Self {
         let mut sum = Self::default();
         for ((_, judged), picked) in unit.sites().zip(unit.picked(Some(item))) {
             let extra_us = picked.link.and_then(|link| link.store?.beside_us).unwrap_or(0.0);
-            let part = Self::of(&picked.triple, judged, policy, shown);
+            let part = Self::of(&picked.triple, judged, terms, shown);
             let calls = judged[0].group.site.calls as f64;
             sum.add(&Self { us: calls * part.us + extra_us, ..part }, shown);
         }
         sum
     }
 
-    fn of(triple: &Triple, judged: &[Judged; 3], policy: &Policy, shown: Metric) -> Self {
+    fn of(triple: &Triple, judged: &[Judged; 3], terms: Terms<'_>, shown: Metric) -> Self {
         // A GEMM that no time is known for is not part of the curve.
         let timed = |at: &usize| triple.timed.is_some() || judged[*at].reference_us.is_some();
-        let forward = triple.rows[0].or_else(|| judged[0].group.row(&policy.baseline)).filter(|_| timed(&0));
+        let forward = triple.rows[0].or_else(|| judged[0].group.row(&terms.policy.baseline)).filter(|_| timed(&0));
         let low: Vec<&ResultRow> = (0..3).filter(timed).filter_map(|at| triple.rows[at]).collect();
-        let errors = low.iter().map(|row| row.metric(shown).map(|error| error.value));
+        let errors = low.iter().map(|row| row.metric(shown).map(|error| on_scale(shown, error.value)));
+        let charged = |row: &ResultRow| row.charged_loss_cost(terms.loss);
+        let cost = forward.and_then(charged);
         let forward_low = triple.rows[0].filter(|_| timed(&0));
         Self {
             us: triple.us,
-            loss_cost: forward.and_then(|row| row.metric(Metric::LossCost)).map_or(0.0, |cost| cost.value),
-            loss_cost_hi: forward.and_then(loss_cost_hi).unwrap_or(0.0),
+            loss_cost: cost.map_or(0.0, |cost| cost.value),
+            loss_cost_hi: cost.map_or(0.0, |cost| cost.hi.max(0.0)),
             worst_error: errors.fold(None, |worst, error| worse(shown, worst, error)),
             num_low_precision: low.len(),
-            num_cost_unknown: usize::from(forward_low.is_some_and(|row| loss_cost_hi(row).is_none())),
+            num_cost_unknown: usize::from(forward_low.is_some_and(|row| charged(row).is_none())),
         }
     }
 
@@ -209,6 +211,11 @@ impl Part {
         self.num_low_precision += other.num_low_precision;
         self.num_cost_unknown += other.num_cost_unknown;
     }
+}
+
+/// A bias is bad by its size.
+fn on_scale(metric: Metric, value: f64) -> f64 {
+    if metric == Metric::Bias { value.abs() } else { value }
 }
 
 fn worse(metric: Metric, a: Option<f64>, b: Option<f64>) -> Option<f64> {

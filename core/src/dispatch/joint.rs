@@ -15,7 +15,7 @@ use crate::model::{Gemm, ResultRow};
 use super::{
     Override, Policy,
     chain::{Arriving, Codes, codes, produces, reads},
-    judged::{Judged, Terms, loss_cost_hi},
+    judged::{Judged, Terms},
     sharing::{Cost, site_us, unearned},
     target::{Part, SiteTable, Timed, shares},
 };
@@ -243,9 +243,10 @@ fn timed_candidates<'a>(judged: &Judged<'_, 'a>, wanted: Option<&Override>, poli
 }
 
 /// What the forward kernel of a triple costs in loss, as a budget counts it.
-pub(super) fn forward_cost_hi(triple: &Triple, judged: &[Judged<'_, '_>; 3], policy: &Policy) -> f64 {
-    let forward = triple.rows[Gemm::Fprop as usize].or_else(|| judged[0].group.row(&policy.baseline));
-    forward.and_then(loss_cost_hi).unwrap_or(0.0)
+pub(super) fn forward_cost_hi(triple: &Triple, judged: &[Judged<'_, '_>; 3], terms: Terms<'_>) -> f64 {
+    let forward = triple.rows[Gemm::Fprop as usize].or_else(|| judged[0].group.row(&terms.policy.baseline));
+    // A site whose figures mean nothing is not in the budget: one of them would leave nothing to all others.
+    forward.and_then(|row| row.charged_loss_cost(terms.loss)).map_or(0.0, |cost| cost.hi.max(0.0))
 }
 
 #[cfg(test)]

@@ -24,9 +24,28 @@ pub fn bound_of(policy: &Policy, site: &SiteId, gemm: Gemm, loss: f64) -> Bound 
     }
 }
 
+/// The bound on the bias that a policy may have beside it, of the backward GEMMs.
+fn bias_bound(policy: &Policy, gemm: Gemm) -> Option<Bound> {
+    let limit = policy.max_bias.filter(|_| gemm != Gemm::Fprop)?;
+    Some(Bound { metric: Metric::Bias, limit })
+}
+
+/// The row against all of its bounds, and the one that decides: of two that say the same the policy's metric.
+pub fn decided_by(row: &ResultRow, policy: &Policy, loss: f64) -> (Safety, Bound) {
+    let bound = bound_of(policy, &row.site, row.gemm, loss);
+    // A figure that means nothing is no verdict either.
+    let means_nothing = bound.metric == Metric::LossCost && row.is_loss_cost_out_of_range(loss);
+    let safety = if means_nothing { Safety::Uncertain } else { bound.safety(row.metric(bound.metric)) };
+    match bias_bound(policy, row.gemm).map(|bias| (bias.safety(row.metric(Metric::Bias)), bias)) {
+        Some(worse) if worse.0 > safety => worse,
+        _ => (safety, bound),
+    }
+}
+
 impl Bound {
     pub fn safety(self, estimate: Option<Estimate>) -> Safety {
         let Some(estimate) = estimate else { return Safety::Uncertain };
+        let estimate = if self.metric == Metric::Bias { estimate.magnitude() } else { estimate };
         // Of a ratio in dB the larger is better: the interval's other end decides.
         let (certain, at_best) = match self.metric {
             Metric::SqnrDb => (estimate.lo >= self.limit, estimate.hi >= self.limit),
@@ -55,8 +74,7 @@ pub fn speed(speedup: Option<f64>, policy: &Policy) -> Speed {
 /// Safety, speed and the quadrant of one row. `loss` is the trace's loss value (used under a loss
 /// budget only).
 pub fn judge(row: &ResultRow, policy: &Policy, loss: f64) -> (Safety, Speed, Quadrant) {
-    let bound = bound_of(policy, &row.site, row.gemm, loss);
-    let safety = bound.safety(row.metric(bound.metric));
+    let (safety, _) = decided_by(row, policy, loss);
     let speed = speed(row.speedup(), policy);
     let quadrant = match (safety, speed) {
         _ if !row.supported => Quadrant::Unsupported,
@@ -95,6 +113,46 @@ mod tests {
         assert_eq!(bound.safety(Some(Estimate::new(33.0, 31.0, 35.0))), Safety::Safe);
         assert_eq!(bound.safety(Some(Estimate::new(30.0, 29.0, 31.0))), Safety::Uncertain);
         assert_eq!(bound.safety(Some(Estimate::new(20.0, 19.0, 21.0))), Safety::Unsafe);
+    }
+
+    #[test]
+    fn a_bias_may_point_either_way() {
+        let bound = Bound { metric: Metric::Bias, limit: 0.01 };
+        let safety = |lo, hi| bound.safety(Some(Estimate::new(0.5 * (lo + hi), lo, hi)));
+        assert_eq!(safety(-0.009, 0.002), Safety::Safe);
+        assert_eq!(safety(-0.011, 0.002), Safety::Uncertain);
+        assert_eq!(safety(-0.03, -0.02), Safety::Unsafe);
+        assert_eq!(safety(0.02, 0.03), Safety::Unsafe);
+        assert_eq!(safety(f64::NEG_INFINITY, f64::INFINITY), Safety::Uncertain);
+    }
+
+    #[test]
+    fn balanced_holds_the_backward_to_noise_and_bias_and_the_forward_to_its_loss() {
+        let policy = Policy::balanced();
+        let of = |gemm, noise: Option<f64>, bias: f64| {
+            let mut row = row("s", gemm, "te/current", 9.0, Some(2.0), 0.9e-4);
+            let error = row.error.as_mut().unwrap();
+            error.noise = noise.map(|share| crate::model::NoiseShare {
+                share: Estimate::exact(share),
+                basis: crate::model::NoiseBasis::Independent,
+            });
+            error.bias = Some(Estimate::exact(bias));
+            decided_by(&row, &policy, 0.5)
+        };
+        assert_eq!(of(Gemm::Fprop, None, 0.5).0, Safety::Safe, "a forward's bias is in its loss cost");
+        assert_eq!(of(Gemm::Dgrad, Some(0.009), -0.009).0, Safety::Safe);
+        assert_eq!(of(Gemm::Wgrad, Some(0.011), -0.009).0, Safety::Unsafe);
+        assert_eq!(of(Gemm::Wgrad, None, 0.0).0, Safety::Uncertain, "what nobody knows is not safe");
+        let (safety, bound) = of(Gemm::Wgrad, Some(0.009), -0.011);
+        assert_eq!((safety, bound), (Safety::Unsafe, Bound { metric: Metric::Bias, limit: 0.01 }));
+    }
+
+    #[test]
+    fn a_cost_beyond_a_tenth_of_the_loss_is_no_verdict() {
+        let policy = Policy::loss_budget();
+        let safety = |cost| judge(&row("s", Gemm::Fprop, "te/current", 0.1, Some(2.0), cost), &policy, 0.5).0;
+        assert_eq!(safety(0.04), Safety::Unsafe);
+        assert_eq!(safety(0.06), Safety::Uncertain);
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::model::{Gemm, GemmShape, Metric, ResultRow, Safety, Speed, baseline_kernel};
+use crate::model::{Estimate, Gemm, GemmShape, Metric, ResultRow, Safety, Speed, baseline_kernel};
 
 use super::{
-    Bound, Group, Policy, Target, bound_of, judge,
+    Bound, Group, Policy, Target, decided_by, judge,
     sharing::gemm_speedup,
     target::{Barred, SiteTable},
 };
@@ -40,15 +40,25 @@ impl<'p> Terms<'p> {
 pub(super) struct Verdict<'a> {
     pub row: &'a ResultRow,
     pub safety: Safety,
+    /// What decided on that.
+    pub bound: Bound,
+    /// Its loss cost is none that a budget could be charged with: the figure means nothing, and so it is not taken.
+    pub out_of_range: bool,
     pub speed: Speed,
     /// Only a person may choose it.
     pub barred: Option<Barred>,
 }
 
+impl Verdict<'_> {
+    /// In the metric that decided.
+    pub fn estimate(&self) -> Option<Estimate> {
+        self.row.metric(self.bound.metric)
+    }
+}
+
 /// A group as the selection sees it.
 pub(super) struct Judged<'c, 'a> {
     pub group: &'c Group<'a>,
-    pub bound: Bound,
     /// Every row but the baseline's.
     pub verdicts: Vec<Verdict<'a>>,
     /// Places in `verdicts` of kernels that the policy would let run here, fastest first. Ties: by name, as the
@@ -67,18 +77,21 @@ impl<'c, 'a> Judged<'c, 'a> {
     pub(super) fn new(group: &'c Group<'a>, terms: Terms<'_>) -> Self {
         let Terms { policy, loss, target } = terms;
         let fixed = group.site.fixed().map(|_| Barred::Fixed);
+        let budgeted = policy.loss_budget.is_some() && group.gemm == Gemm::Fprop;
         let mut verdicts = Vec::with_capacity(group.rows.len());
         verdicts.extend(group.rows.iter().filter(|row| row.kernel != policy.baseline).map(|row| {
-            let (safety, speed, _) = judge(row, policy, loss);
-            Verdict { row, safety, speed, barred: fixed.or_else(|| target.bars(row)) }
+            let (safety, bound) = decided_by(row, policy, loss);
+            let out_of_range = budgeted && row.is_loss_cost_out_of_range(loss);
+            let speed = judge::speed(row.speedup(), policy);
+            let barred = fixed.or_else(|| target.bars(row));
+            Verdict { row, safety, bound, out_of_range, speed, barred }
         }));
         let mut judged = Self {
             group,
-            bound: bound_of(policy, &group.site.id, group.gemm, loss),
             verdicts,
             admissible: Vec::new(),
             reference_us: group.reference_us(&policy.baseline).filter(|_| terms.runs(group)),
-            budgeted: policy.loss_budget.is_some() && group.gemm == Gemm::Fprop,
+            budgeted,
         };
         judged.admissible = judged.safe_at(Speed::Fast).collect();
         let speedup = |at: &usize| gemm_speedup(judged.verdicts[*at].row, judged.reference_us).unwrap_or(0.0);
@@ -106,7 +119,7 @@ impl<'c, 'a> Judged<'c, 'a> {
 
     fn safe_at(&self, speed: Speed) -> impl Iterator<Item = usize> {
         let is_safe = |verdict: &Verdict| match self.budgeted {
-            true => loss_cost_hi(verdict.row).is_some(),
+            true => !verdict.out_of_range && loss_cost_hi(verdict.row).is_some(),
             false => verdict.safety == Safety::Safe,
         };
         let all = self.verdicts.iter().enumerate();

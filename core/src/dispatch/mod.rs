@@ -5,7 +5,7 @@
 //! ([`sharing`]), which may favour another kernel ([`joint`]). Sites that may hand their output on as codes are
 //! chosen together with those that read it ([`chain`]). With a budget the sites are chosen together
 //! ([`knapsack`]: least time with the summed loss cost of the forward GEMMs within it); the backward GEMMs
-//! have no loss cost and keep the policy's error bound.
+//! have no loss cost and keep the policy's bounds on error and bias.
 //!
 //! What a GEMM takes depends on where it runs ([`target`]): a plan is for a runtime, and no kernel is chosen that
 //! `loka.apply` cannot run there. Where whole sites of that shape were timed in that runtime, a site's three kernels
@@ -42,14 +42,14 @@ pub use chain::{Chain, Form};
 pub use choice::{Choice, ChoiceSource, PassedOver, Totals, Warning};
 pub use curves::{Curve, CurvePoint, FrontierAxis, policies_beside};
 pub use frontier::{FrontierPoint, MAX_FRONTIER_POINTS, frontier, frontier_in, limits_of, sweep};
-pub use judge::{Bound, bound_of, judge};
+pub use judge::{Bound, bound_of, decided_by, judge};
 pub(crate) use judged::Terms;
 pub use overrides::{Override, OverrideError, Overrides};
 pub(crate) use pace::{Pace, paces};
 pub use policy::{Policy, PolicyError};
 pub use policy_group::{PolicyGroup, SitePattern};
-pub(crate) use reason::against;
 pub use reason::short;
+pub(crate) use reason::{against, out_of_range};
 pub use select::{Dispatch, Optimum, dispatch};
 pub(crate) use sharing::tail_us;
 pub use sharing::{Operand, SharedCast, gemm_speedup, own_us, shared_casts};

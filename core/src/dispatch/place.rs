@@ -47,21 +47,19 @@ impl Place<'_, '_, '_> {
             (None, _) if !site.runs(judged.group.gemm) => reason::not_needed(judged.group.gemm),
             (None, Some(fixed)) => reason::stays_fixed(&fixed),
             (None, None) if self.triple.timed.is_some() => {
-                reason::slower_as_timed(judged.bound, &judged.verdicts, (self.triple, runtime))
+                reason::slower_as_timed(&judged.verdicts, (self.triple, runtime))
             }
-            (None, None) if judged.budgeted => {
-                reason::not_worth_it(judged.group, policy, judged.bound, (&judged.verdicts, runtime))
-            }
-            (None, None) => reason::stays_high(judged.group, policy, judged.bound, (&judged.verdicts, runtime)),
+            (None, None) if judged.budgeted => reason::not_worth_it(judged.group, policy, (&judged.verdicts, runtime)),
+            (None, None) => reason::stays_high(judged.group, policy, (&judged.verdicts, runtime)),
         };
         let kernel = picked.map_or(&policy.baseline, |verdict| &verdict.row.kernel);
         self.assemble(kernel, ChoiceSource::Dispatch, reason)
     }
 
     fn reason(&self, verdict: &Verdict, budget: f64) -> String {
-        let (judged, triple, gemm) = (self.judged, self.triple, self.judged.group.gemm);
+        let (triple, gemm) = (self.triple, self.judged.group.gemm);
         if let (Some(told), true) = (&self.handed.told, self.handed.decided) {
-            return format!("{told}; {}", reason::alone(judged.bound, verdict));
+            return format!("{told}; {}", reason::alone(verdict));
         }
         let own = self.own_reason(verdict, budget, triple.decided_by_sharing(gemm));
         match &self.handed.told {
@@ -74,15 +72,15 @@ impl Place<'_, '_, '_> {
         let (judged, triple, gemm) = (self.judged, self.triple, self.judged.group.gemm);
         if let Some(timed) = triple.timed {
             let cost = judged.budgeted.then(|| (loss_cost_hi(verdict.row).unwrap_or(0.0), budget));
-            return reason::as_timed(judged.bound, verdict, timed, (self.terms.target.runtime(), cost));
+            return reason::as_timed(verdict, timed, (self.terms.target.runtime(), cost));
         }
         let shared = reason::sharing(triple, gemm, decided);
         let own = if judged.budgeted {
             reason::within_budget(verdict, loss_cost_hi(verdict.row).unwrap_or(0.0), budget)
         } else if decided {
-            reason::alone(judged.bound, verdict)
+            reason::alone(verdict)
         } else {
-            reason::fastest(judged.bound, verdict, judged.admissible().len())
+            reason::fastest(verdict, judged.admissible().len())
         };
         match shared {
             None => own,
@@ -107,7 +105,7 @@ impl Place<'_, '_, '_> {
         }
         let verdict = judged.verdicts.iter().find(|verdict| verdict.row.kernel == wanted.kernel);
         if let Some(verdict) = verdict.filter(|verdict| verdict.safety != Safety::Safe) {
-            let broken = reason::against(judged.bound, verdict.row.metric(judged.bound.metric));
+            let broken = reason::broken(verdict);
             reason += &format!("; breaks the policy: {broken}");
             let (site, gemm, kernel) = (&judged.group.site.id, judged.group.gemm, &wanted.kernel);
             let text = format!("{site}:{gemm} is overridden with {kernel}, which breaks the policy: {broken}");
@@ -146,6 +144,7 @@ impl Place<'_, '_, '_> {
             _ if source == ChoiceSource::Override => PassedOver::Override,
             _ if verdict.barred == Some(Barred::Fixed) => PassedOver::Forward,
             _ if verdict.barred.is_some() => PassedOver::Runtime,
+            _ if verdict.out_of_range => PassedOver::Uncertain,
             _ if judged.budgeted => PassedOver::Budget,
             Safety::Unsafe => PassedOver::Unsafe,
             Safety::Safe | Safety::Uncertain => PassedOver::Uncertain,

@@ -26,6 +26,9 @@ pub struct Policy {
     /// the backward ones only.
     #[serde(default)]
     pub loss_budget: Option<f64>,
+    /// How far from 0 the bias of a backward GEMM may be, beside what the metric bounds; `None`: it is not looked at.
+    #[serde(default)]
+    pub max_bias: Option<f64>,
     #[serde(default = "baseline_kernel")]
     pub baseline: KernelId,
     /// Who must sign a plan before it is run; `None`: nobody.
@@ -36,13 +39,14 @@ pub struct Policy {
     pub groups: Vec<PolicyGroup>,
 }
 
-/// A file leaves `approval` and `groups` out where there are none, as files of before there were any: digests stand.
-/// A binary coding, which has no names to miss a field by, has all of them.
+/// A file leaves `max_bias`, `approval` and `groups` out where there are none, as files of before there were any:
+/// digests stand. A binary coding, which has no names to miss a field by, has all of them.
 impl Serialize for Policy {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let in_full = !serializer.is_human_readable();
+        let bias = in_full || self.max_bias.is_some();
         let (approval, groups) = (in_full || self.approval.is_some(), in_full || !self.groups.is_empty());
-        let num_fields = 7 + usize::from(approval) + usize::from(groups);
+        let num_fields = 7 + [bias, approval, groups].map(usize::from).iter().sum::<usize>();
         let mut fields = serializer.serialize_struct("Policy", num_fields)?;
         fields.serialize_field("name", &self.name)?;
         fields.serialize_field("metric", &self.metric)?;
@@ -50,6 +54,9 @@ impl Serialize for Policy {
         fields.serialize_field("min_speedup", &self.min_speedup)?;
         fields.serialize_field("confidence", &self.confidence)?;
         fields.serialize_field("loss_budget", &self.loss_budget)?;
+        if bias {
+            fields.serialize_field("max_bias", &self.max_bias)?;
+        }
         fields.serialize_field("baseline", &self.baseline)?;
         if approval {
             fields.serialize_field("approval", &self.approval)?;
@@ -71,7 +78,7 @@ fn default_confidence() -> f64 {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
-    #[error("unknown policy '{0}' (paper, rel-l2 or loss-budget)")]
+    #[error("unknown policy '{0}' (paper, rel-l2, loss-budget or balanced)")]
     Unknown(String),
     #[error("not a policy: {0}")]
     Json(String),
@@ -80,7 +87,10 @@ pub enum PolicyError {
 }
 
 impl Policy {
-    pub const BUILTIN: [&str; 3] = ["paper", "rel-l2", "loss-budget"];
+    pub const BUILTIN: [&str; 4] = ["paper", "rel-l2", "loss-budget", "balanced"];
+
+    /// What is used where nobody names one.
+    pub const DEFAULT: &str = "balanced";
 
     /// LoKA §V: MERE below .2 and more than 1.05x.
     pub fn paper() -> Self {
@@ -91,6 +101,7 @@ impl Policy {
             min_speedup: default_min_speedup(),
             confidence: default_confidence(),
             loss_budget: None,
+            max_bias: None,
             baseline: baseline_kernel(),
             approval: None,
             groups: Vec::new(),
@@ -107,11 +118,25 @@ impl Policy {
         Self { name, min_speedup: 1.0, loss_budget: Some(0.0002), ..Self::rel_l2() }
     }
 
+    /// What a team can adopt: the forward within a loss budget, the backward within a hundredth of the noise that its
+    /// gradients have anyway, and within a hundredth of their size.
+    pub fn balanced() -> Self {
+        Self {
+            name: "balanced".to_owned(),
+            metric: Metric::NoiseShare,
+            max_error: 0.01,
+            loss_budget: Some(0.0002),
+            max_bias: Some(0.01),
+            ..Self::paper()
+        }
+    }
+
     pub fn builtin(name: &str) -> Result<Self, PolicyError> {
         match name {
             "paper" => Ok(Self::paper()),
             "rel-l2" => Ok(Self::rel_l2()),
             "loss-budget" => Ok(Self::loss_budget()),
+            "balanced" => Ok(Self::balanced()),
             _ => Err(PolicyError::Unknown(name.to_owned())),
         }
     }
@@ -139,6 +164,7 @@ impl Policy {
             ("max_error", Some(self.max_error)),
             ("min_speedup", Some(self.min_speedup)),
             ("loss_budget", self.loss_budget),
+            ("max_bias", self.max_bias),
         ];
         for (name, value) in thresholds {
             // `!(>=)`: a NaN must not pass.
@@ -191,7 +217,7 @@ mod tests {
         }
         assert_eq!(
             Policy::builtin("papier").unwrap_err().to_string(),
-            "unknown policy 'papier' (paper, rel-l2 or loss-budget)"
+            "unknown policy 'papier' (paper, rel-l2, loss-budget or balanced)"
         );
     }
 
@@ -247,11 +273,14 @@ mod tests {
         let policy = Policy::from_json(json).unwrap();
         let again: Policy = serde_json::from_str(&serde_json::to_string(&policy).unwrap()).unwrap();
         assert_eq!((&again, again.approval.as_ref().unwrap().approvers), (&policy, 2));
-        for policy in [policy, Policy::paper()] {
+        for policy in [policy, Policy::paper(), Policy::balanced()] {
             let bytes = postcard::to_allocvec(&policy).unwrap();
             assert_eq!(postcard::from_bytes::<Policy>(&bytes).unwrap(), policy);
         }
-        assert!(!serde_json::to_string(&Policy::paper()).unwrap().contains("approval"));
+        let paper = serde_json::to_string(&Policy::paper()).unwrap();
+        assert!(!paper.contains("approval") && !paper.contains("max_bias"), "digests of earlier plans stand");
+        let balanced = serde_json::to_string(&Policy::balanced()).unwrap();
+        assert_eq!(Policy::from_json(&balanced).unwrap(), Policy::balanced());
         assert!(Policy::from_json(&json.replace(": 2", ": 0")).is_err());
     }
 

@@ -109,6 +109,44 @@ impl fmt::Display for Against {
     }
 }
 
+impl Verdict<'_> {
+    /// What decided, with the row's value; a figure that means nothing is told as such.
+    fn against(&self) -> Told<'_> {
+        match self.out_of_range {
+            true => Told::OutOfRange(self.row),
+            false => Told::Against(Against(self.bound, self.estimate())),
+        }
+    }
+}
+
+enum Told<'a> {
+    Against(Against),
+    OutOfRange(&'a ResultRow),
+}
+
+impl fmt::Display for Told<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Against(against) => against.fmt(f),
+            Self::OutOfRange(row) => f.write_str(&out_of_range(row)),
+        }
+    }
+}
+
+/// How an override breaks the policy.
+pub(super) fn broken(verdict: &Verdict) -> String {
+    verdict.against().to_string()
+}
+
+/// Why a loss cost is no figure to go by.
+pub(crate) fn out_of_range(row: &ResultRow) -> String {
+    let cost = row.error.as_ref().and_then(|error| error.loss_cost).map_or(f64::NAN, |cost| cost.value);
+    let (kernel, cost) = (row.kernel.as_str(), Short(cost));
+    format!(
+        "the loss cost of {kernel} would be {cost}, more than a tenth of the loss, where the estimate means nothing"
+    )
+}
+
 pub(crate) fn against(bound: Bound, estimate: Option<Estimate>) -> String {
     Against(bound, estimate).to_string()
 }
@@ -132,8 +170,8 @@ fn sentence(parts: fmt::Arguments<'_>) -> String {
     text
 }
 
-pub(super) fn fastest(bound: Bound, chosen: &Verdict, num_safe_and_fast: usize) -> String {
-    let (against, times) = (Against(bound, chosen.row.metric(bound.metric)), Times(chosen.row.speedup()));
+pub(super) fn fastest(chosen: &Verdict, num_safe_and_fast: usize) -> String {
+    let (against, times) = (chosen.against(), Times(chosen.row.speedup()));
     match num_safe_and_fast {
         1 => sentence(format_args!("the only one that is safe and fast: {against}, {times}")),
         count => sentence(format_args!("fastest of {count} that are safe: {against}, {times}")),
@@ -141,18 +179,13 @@ pub(super) fn fastest(bound: Bound, chosen: &Verdict, num_safe_and_fast: usize) 
 }
 
 /// Of a kernel that the GEMM would not have got by itself.
-pub(super) fn alone(bound: Bound, chosen: &Verdict) -> String {
-    let (against, times) = (Against(bound, chosen.row.metric(bound.metric)), Times(chosen.row.speedup()));
+pub(super) fn alone(chosen: &Verdict) -> String {
+    let (against, times) = (chosen.against(), Times(chosen.row.speedup()));
     sentence(format_args!("{against}, {times} alone"))
 }
 
 /// Of a kernel at a site that was timed as a whole. `cost`: of loss at most, and the budget that it is under.
-pub(super) fn as_timed(
-    bound: Bound,
-    chosen: &Verdict,
-    timed: Timed,
-    (runtime, cost): (Runtime, Option<(f64, f64)>),
-) -> String {
+pub(super) fn as_timed(chosen: &Verdict, timed: Timed, (runtime, cost): (Runtime, Option<(f64, f64)>)) -> String {
     let (us, bf16_us, how) = (Short(timed.us), Short(timed.bf16_us), how(runtime));
     let source = if timed.modelled { "partly modelled" } else { "measured" };
     let site = sentence(format_args!("the site takes {us} us instead of {bf16_us} ({source}, {how})"));
@@ -161,12 +194,12 @@ pub(super) fn as_timed(
             let (cost, share) = (Short(cost), Short(100.0 * cost / budget));
             format!("{site}; at most {cost} of loss, {share} % of the budget")
         }
-        _ => format!("{site}; {}", Against(bound, chosen.row.metric(bound.metric))),
+        _ => format!("{site}; {}", chosen.against()),
     }
 }
 
 /// Why a GEMM of such a site stays in BF16.
-pub(super) fn slower_as_timed(bound: Bound, verdicts: &[Verdict], (triple, runtime): (&Triple, Runtime)) -> String {
+pub(super) fn slower_as_timed(verdicts: &[Verdict], (triple, runtime): (&Triple, Runtime)) -> String {
     let (bf16_us, how) = (Short(triple.timed.map_or(f64::NAN, |timed| timed.bf16_us)), how(runtime));
     let safe = verdicts.iter().filter(|of| of.row.supported && of.safety == Safety::Safe);
     let num_timed = safe.filter(|of| of.barred.is_none() && is_low(of)).count();
@@ -176,7 +209,7 @@ pub(super) fn slower_as_timed(bound: Bound, verdicts: &[Verdict], (triple, runti
         ));
     }
     // Safety decides, as it does elsewhere.
-    unsafe_or_barred(bound, (verdicts, runtime)).unwrap_or_else(|| "no other kernel was probed".to_owned())
+    unsafe_or_barred((verdicts, runtime)).unwrap_or_else(|| "no other kernel was probed".to_owned())
 }
 
 pub(super) fn never_runs(runtime: Runtime) -> String {
@@ -252,12 +285,7 @@ pub(super) fn handed_on(link: &Link, groups: &[[Group; 3]]) -> Option<String> {
 }
 
 /// Why a GEMM stays in high precision. `verdicts`: every row but the baseline's.
-pub(super) fn stays_high(
-    group: &Group,
-    policy: &Policy,
-    bound: Bound,
-    (verdicts, runtime): (&[Verdict], Runtime),
-) -> String {
+pub(super) fn stays_high(group: &Group, policy: &Policy, (verdicts, runtime): (&[Verdict], Runtime)) -> String {
     let running: Vec<&Verdict> =
         verdicts.iter().filter(|of| of.row.supported && of.barred.is_none() && is_low(of)).collect();
     if group.rows.is_empty() {
@@ -276,13 +304,13 @@ pub(super) fn stays_high(
         let note = &first.row.latency.note;
         return format!("no latency is known for the {} that are safe ({}: {note})", safe.len(), first.row.kernel);
     }
-    let text = unsafe_or_barred(bound, (verdicts, runtime));
+    let text = unsafe_or_barred((verdicts, runtime));
     text.unwrap_or_else(|| "no other kernel was probed".to_owned())
 }
 
 /// Why none may be taken: a kernel that is safe and that the runtime bars, else the one that is nearest to safe, else
 /// one that does not run.
-fn unsafe_or_barred(bound: Bound, (verdicts, runtime): (&[Verdict], Runtime)) -> Option<String> {
+fn unsafe_or_barred((verdicts, runtime): (&[Verdict], Runtime)) -> Option<String> {
     let running: Vec<&Verdict> = verdicts.iter().filter(|of| of.row.supported && is_low(of)).collect();
     let by_speed =
         |a: &&&Verdict, b: &&&Verdict| a.row.speedup().unwrap_or(0.0).total_cmp(&b.row.speedup().unwrap_or(0.0));
@@ -290,9 +318,9 @@ fn unsafe_or_barred(bound: Bound, (verdicts, runtime): (&[Verdict], Runtime)) ->
     if let Some((of, barred)) = barred.and_then(|of| Some((of, of.barred?))) {
         return Some(format!("{} {}", of.row.kernel, barred.why(runtime)));
     }
-    if let Some(best) = running.iter().min_by(|a, b| badness(bound, a).total_cmp(&badness(bound, b))) {
+    if let Some(best) = running.iter().min_by(|a, b| badness(a).total_cmp(&badness(b))) {
         let verdict = if best.safety == Safety::Uncertain { "none is certainly safe" } else { "none is safe" };
-        let (kernel, against) = (best.row.kernel.as_str(), Against(bound, best.row.metric(bound.metric)));
+        let (kernel, against) = (best.row.kernel.as_str(), best.against());
         return Some(sentence(format_args!("{verdict}; best is {kernel}: {against}")));
     }
     verdicts.iter().find(|of| is_low(of)).map(|first| {
@@ -302,9 +330,15 @@ fn unsafe_or_barred(bound: Bound, (verdicts, runtime): (&[Verdict], Runtime)) ->
 }
 
 /// Smaller is nearer to safe; a row without an error comes last.
-fn badness(bound: Bound, verdict: &Verdict) -> f64 {
-    let Some(estimate) = verdict.row.metric(bound.metric) else { return f64::INFINITY };
-    if bound.metric == Metric::SqnrDb { -estimate.lo } else { estimate.hi }
+fn badness(verdict: &Verdict) -> f64 {
+    let Some(estimate) = verdict.estimate() else { return f64::INFINITY };
+    let end = match verdict.bound.metric {
+        Metric::SqnrDb => return -estimate.lo,
+        Metric::Bias => estimate.magnitude().hi,
+        _ => estimate.hi,
+    };
+    // Verdicts of one GEMM may be of two metrics: how often their limits they are can be compared.
+    if verdict.bound.limit > 0.0 { end / verdict.bound.limit } else { end }
 }
 
 pub(super) fn within_budget(chosen: &Verdict, cost: f64, budget: f64) -> String {
@@ -316,15 +350,19 @@ pub(super) fn within_budget(chosen: &Verdict, cost: f64, budget: f64) -> String 
 }
 
 /// Why the optimiser leaves a forward GEMM in high precision.
-pub(super) fn not_worth_it(
-    group: &Group,
-    policy: &Policy,
-    bound: Bound,
-    (verdicts, runtime): (&[Verdict], Runtime),
-) -> String {
+pub(super) fn not_worth_it(group: &Group, policy: &Policy, (verdicts, runtime): (&[Verdict], Runtime)) -> String {
+    if let Some(row) = group.row(&policy.baseline).filter(|_| verdicts.iter().any(|of| of.out_of_range))
+        && verdicts.iter().all(|of| of.out_of_range || !of.row.supported || !is_low(of))
+    {
+        return format!("left out of the loss budget: {}", out_of_range(row));
+    }
     let known = |of: &&Verdict| of.row.supported && of.barred.is_none() && of.speed == Speed::Fast;
     let fast: Vec<&Verdict> = verdicts.iter().filter(known).collect();
-    let affordable = fast.iter().find(|verdict| verdict.row.metric(Metric::LossCost).is_some());
+    let in_range = |of: &&&Verdict| !of.out_of_range && of.row.metric(Metric::LossCost).is_some();
+    let affordable = fast.iter().find(in_range);
+    if let (None, Some(of)) = (affordable, fast.iter().find(|of| of.out_of_range)) {
+        return format!("{} is not taken: {}", of.row.kernel, out_of_range(of.row));
+    }
     match (affordable, fast.first()) {
         (Some(verdict), _) => {
             let cost =
@@ -337,7 +375,7 @@ pub(super) fn not_worth_it(
         (None, Some(verdict)) => {
             format!("no loss cost is known here (the trace has no gradients), so {} is not taken", verdict.row.kernel)
         }
-        (None, None) => stays_high(group, policy, bound, (verdicts, runtime)),
+        (None, None) => stays_high(group, policy, (verdicts, runtime)),
     }
 }
 

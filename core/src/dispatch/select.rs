@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{Gemm, Metric, Safety};
+use crate::model::{Gemm, Safety};
 
 use super::{
     Candidates, Choice, Group, Override, OverrideError, Overrides, Policy, SitePattern, Totals, Warning,
@@ -97,8 +97,8 @@ pub fn dispatch(
         warnings.push(Warning::whole(text));
     }
     warnings.extend(unmatched(policy, groups));
-    let untimed = decided_untimed(&left_out);
-    warnings.extend(untimed);
+    warnings.extend(decided_untimed(&left_out));
+    warnings.extend(out_of_range(groups, policy, loss, &totals));
     Ok(Dispatch { choices, chains, totals, warnings, optimum })
 }
 
@@ -113,6 +113,27 @@ fn unmatched(policy: &Policy, groups: &[[Group; 3]]) -> Vec<Warning> {
 fn decided_untimed(left_out: &[bool]) -> Option<Warning> {
     let count = left_out.iter().filter(|left_out| **left_out).count();
     (count > 0).then(|| Warning::whole(format!("{UNTIMED} (left out at {count} of {} sites)", left_out.len())))
+}
+
+/// Sites that no loss budget reaches, and choices that no total counts.
+fn out_of_range(groups: &[[Group; 3]], policy: &Policy, loss: f64, totals: &Totals) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    if policy.loss_budget.is_some() {
+        let means_nothing = |at: &usize| {
+            let row = groups[*at][0].row(&policy.baseline);
+            row.filter(|row| row.is_loss_cost_out_of_range(loss)).map(|row| (*at, row))
+        };
+        for (at, row) in (0..groups.len()).filter_map(|at| means_nothing(&at)) {
+            let text = format!("{} leaves the loss budget: {}", row.site, reason::out_of_range(row));
+            warnings.push(Warning { at: Some(3 * at), text });
+        }
+    }
+    if totals.num_cost_out_of_range > 0 {
+        let count = totals.num_cost_out_of_range;
+        let text = format!("the loss cost of {count} forward GEMMs is outside its range and in no total");
+        warnings.push(Warning::whole(text));
+    }
+    warnings
 }
 
 /// The sites of one unit. `item`: what the optimiser chose there.
@@ -156,6 +177,8 @@ struct Tally {
     times_us: Option<(f64, f64)>,
     /// Value and upper end.
     loss_cost: Option<(f64, f64)>,
+    /// There is a figure, and it means nothing.
+    out_of_range: bool,
 }
 
 /// One site's GEMMs as they were judged, and what a person wants of them.
@@ -226,9 +249,10 @@ impl Tally {
             None => choice.speedup,
         };
         let times_us = judged.reference_us.zip(speedup).map(|(us, speedup)| (us, us / speedup));
-        let cost = row.and_then(|row| row.metric(Metric::LossCost)).filter(|cost| cost.hi.is_finite());
+        let cost = row.and_then(|row| row.charged_loss_cost(terms.loss)).filter(|cost| cost.hi.is_finite());
+        let out_of_range = cost.is_none() && row.is_some_and(|row| row.is_loss_cost_out_of_range(terms.loss));
         let loss_cost = cost.map(|cost| (cost.value, cost.hi.max(0.0)));
-        Self { runs: terms.runs(judged.group), times_us, loss_cost }
+        Self { runs: terms.runs(judged.group), times_us, loss_cost, out_of_range }
     }
 }
 
@@ -285,6 +309,7 @@ fn total(sites: &[Decided]) -> Totals {
             *totals.loss_cost.get_or_insert(0.0) += value;
             *totals.loss_cost_hi.get_or_insert(0.0) += hi;
         }
+        totals.num_cost_out_of_range += usize::from(tally.out_of_range);
     }
     totals.planned_us -= sites.iter().map(|site| site.calls * site.saved_us).sum::<f64>();
     // Whoever takes part is called once.

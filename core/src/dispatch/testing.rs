@@ -28,6 +28,9 @@ pub fn row(site: &str, gemm: Gemm, kernel: &str, error: f64, speedup: Option<f64
         max_abs: error,
         block_rel_l2: None,
         loss_cost: (cost > 0.0).then(|| around(cost)),
+        loss_excess: None,
+        noise: None,
+        bias: None,
     };
     ResultRow {
         site: SiteId::new(site),

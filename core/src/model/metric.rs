@@ -4,6 +4,8 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
+use super::Gemm;
+
 /// A value with the interval that holds it at the asked confidence, over draws.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
@@ -19,6 +21,14 @@ impl Estimate {
 
     pub fn exact(value: f64) -> Self {
         Self { value, lo: value, hi: value }
+    }
+
+    /// How far from 0: what a scale shows and a bound holds of a value with a sign.
+    #[must_use]
+    pub fn magnitude(self) -> Self {
+        let (lo, hi) = (self.lo.abs(), self.hi.abs());
+        let least = if self.lo <= 0.0 && self.hi >= 0.0 { 0.0 } else { lo.min(hi) };
+        Self { value: self.value.abs(), lo: least, hi: lo.max(hi) }
     }
 }
 
@@ -38,13 +48,26 @@ pub enum Metric {
     MaxAbs,
     /// rel L2 after bias, tail and the cast for the next site.
     BlockRelL2,
-    /// 1/2 E[(g . dy)^2], in units of the loss.
+    /// 1/2 E[(g . dy)^2] beyond what BF16 costs, in units of the loss.
     LossCost,
+    /// Of dgrad and wgrad: E||error of the gradient||^2 over the trace of its covariance from batch to batch.
+    NoiseShare,
+    /// Slope of output on reference less one. The nearer to 0 the better.
+    Bias,
 }
 
 impl Metric {
-    pub const ALL: [Self; 7] =
-        [Self::Mere, Self::RelL2, Self::SqnrDb, Self::MedianRel, Self::MaxAbs, Self::BlockRelL2, Self::LossCost];
+    pub const ALL: [Self; 9] = [
+        Self::Mere,
+        Self::RelL2,
+        Self::SqnrDb,
+        Self::MedianRel,
+        Self::MaxAbs,
+        Self::BlockRelL2,
+        Self::LossCost,
+        Self::NoiseShare,
+        Self::Bias,
+    ];
 
     /// The column's name in the results and in a policy.
     pub fn as_str(self) -> &'static str {
@@ -56,6 +79,8 @@ impl Metric {
             Self::MaxAbs => "max_abs",
             Self::BlockRelL2 => "block_rel_l2",
             Self::LossCost => "loss_cost",
+            Self::NoiseShare => "noise_share",
+            Self::Bias => "bias",
         }
     }
 
@@ -69,6 +94,20 @@ impl Metric {
             Self::MaxAbs => "Max absolute",
             Self::BlockRelL2 => "Block relative L2",
             Self::LossCost => "Loss cost",
+            Self::NoiseShare => "Noise share",
+            Self::Bias => "Bias",
+        }
+    }
+
+    /// Why a row of that GEMM has none, where that lies in the metric; `None`: it was not measured.
+    pub fn why_missing(self, gemm: Gemm) -> Option<&'static str> {
+        match self {
+            Self::BlockRelL2 => Some("no tail follows this GEMM's output"),
+            Self::LossCost => Some("only fprop with recorded gradients has a loss cost"),
+            Self::NoiseShare if gemm == Gemm::Fprop => {
+                Some("only dgrad and wgrad add to the gradient's noise; fprop has a loss cost")
+            }
+            _ => None,
         }
     }
 }

@@ -33,7 +33,10 @@ pub use mod_set::{ModKind, ModSet, UnknownMod};
 pub use moment::Moment;
 pub use recipe::{Accumulation, Format, GemmNumerics, Granularity, OperandCast, StaticScale};
 pub use record::{KernelRecord, LatencySource};
-pub use row::{ErrorSummary, Fidelity, Latency, ResultRow, Results, ResultsMeta};
+pub use row::{
+    ErrorSummary, Fidelity, LOSS_COST_RANGE, Latency, NoiseBasis, NoiseShare, ResultRow, Results, ResultsMeta,
+    charge_excess,
+};
 pub use runtime::{APPLY_RUNS_BLOCKS, Runtime, catalogue_json};
 pub use site::{Fixed, Forward, Grads, Site, SiteId, TailOp};
 pub use site_mods::SiteMods;

@@ -1,9 +1,12 @@
 //! One row of the results (`*.results.parquet`, docs/reference/results.md) and the file's circumstances.
 
+use std::collections::HashMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::{
     Estimate, Gemm, GemmShape, KernelId, LatencySource, Manifest, Metric, ModSet, SiteId, SiteTimes, StaticScale,
+    baseline_kernel,
 };
 
 /// Errors of one GEMM's output over all draws so far.
@@ -21,7 +24,49 @@ pub struct ErrorSummary {
     pub block_rel_l2: Option<Estimate>,
     /// In units of the loss; `None` without gradients, and for dgrad and wgrad.
     pub loss_cost: Option<Estimate>,
+    /// What is charged of it: beyond BF16's at the same GEMM. Derived ([`charge_excess`]), never stored; `None` without
+    /// a row of BF16.
+    #[serde(default)]
+    pub loss_excess: Option<Estimate>,
+    /// Of dgrad and wgrad.
+    #[serde(default)]
+    pub noise: Option<NoiseShare>,
+    /// Slope of output on reference less one.
+    #[serde(default)]
+    pub bias: Option<Estimate>,
 }
+
+/// What an error adds to the noise that a batch's gradient has anyway (docs/method.md).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NoiseShare {
+    pub share: Estimate,
+    pub basis: NoiseBasis,
+}
+
+/// What is known of the noise that a share is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NoiseBasis {
+    /// E[|x|^2 |g|^2] was recorded.
+    Recorded,
+    /// It is taken to be E|x|^2 E|g|^2.
+    Independent,
+}
+
+impl NoiseBasis {
+    pub const ALL: [Self; 2] = [Self::Recorded, Self::Independent];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Recorded => "recorded",
+            Self::Independent => "independent",
+        }
+    }
+}
+
+/// Beyond this share of the loss a second-order estimate means nothing: it is the first term of a series in the change
+/// of the loss.
+pub const LOSS_COST_RANGE: f64 = 0.1;
 
 impl ErrorSummary {
     /// The metric with its interval; metrics that have none come as a point.
@@ -33,8 +78,17 @@ impl ErrorSummary {
             Metric::MedianRel => Some(Estimate::exact(self.median_rel)),
             Metric::MaxAbs => Some(Estimate::exact(self.max_abs)),
             Metric::BlockRelL2 => self.block_rel_l2,
-            Metric::LossCost => self.loss_cost,
+            // BF16 is what the model is trained in: its own error is no cost of a plan.
+            Metric::LossCost => self.loss_excess.or(self.loss_cost),
+            Metric::NoiseShare => self.noise.map(|noise| noise.share),
+            Metric::Bias => self.bias,
         }
+    }
+
+    /// The loss cost as measured is more than a tenth of the loss: whatever is charged of it means nothing.
+    pub fn is_loss_cost_out_of_range(&self, loss: f64) -> bool {
+        // A loss of 0 is of a trace that does not say.
+        self.loss_cost.is_some_and(|cost| loss > 0.0 && !(cost.value <= LOSS_COST_RANGE * loss))
     }
 }
 
@@ -124,6 +178,55 @@ impl ResultRow {
 
     pub fn speedup(&self) -> Option<f64> {
         self.latency.speedup()
+    }
+
+    /// See [`ErrorSummary::is_loss_cost_out_of_range`].
+    pub fn is_loss_cost_out_of_range(&self, loss: f64) -> bool {
+        self.error.as_ref().is_some_and(|error| error.is_loss_cost_out_of_range(loss))
+    }
+
+    /// What a budget is charged: `None` where nobody knows, or where the figure means nothing. What BF16 is charged, which
+    /// is nothing, always means what it says.
+    pub fn charged_loss_cost(&self, loss: f64) -> Option<Estimate> {
+        let error = self.error.as_ref()?;
+        let charged = error.metric(Metric::LossCost).filter(|cost| cost.hi.is_finite())?;
+        let is_free = error.loss_excess.is_some_and(|excess| excess.hi == 0.0);
+        (is_free || !error.is_loss_cost_out_of_range(loss)).then_some(charged)
+    }
+}
+
+/// Charges every loss cost with what it is beyond BF16's at the same GEMM, site and mods. BF16 is charged nothing, and
+/// nobody less than that.
+pub fn charge_excess(rows: &mut [ResultRow]) {
+    let baseline = baseline_kernel();
+    let mut of_bf16: HashMap<(SiteId, ModSet), f64> = HashMap::new();
+    for row in rows.iter().filter(|row| row.gemm == Gemm::Fprop && row.kernel == baseline) {
+        if let Some(cost) = row.error.as_ref().and_then(|error| error.loss_cost) {
+            of_bf16.insert((row.site.clone(), row.mods.clone()), cost.value);
+        }
+    }
+    let mut key = None;
+    for row in rows.iter_mut().filter(|row| row.gemm == Gemm::Fprop) {
+        let is_baseline = row.kernel == baseline;
+        let Some(error) = row.error.as_mut().filter(|error| error.loss_cost.is_some()) else { continue };
+        // Neighbours are mostly of one site: their place is looked up once.
+        let known = match &key {
+            Some((site, mods, known)) if *site == row.site && *mods == row.mods => *known,
+            _ => {
+                let known = of_bf16.get(&(row.site.clone(), row.mods.clone())).copied();
+                key = Some((row.site.clone(), row.mods.clone(), known));
+                known
+            }
+        };
+        error.loss_excess = error.loss_cost.zip(known).map(|(cost, of_bf16)| cost.beyond(of_bf16, is_baseline));
+    }
+}
+
+impl Estimate {
+    /// `itself`: it is what it is held against, and so nothing beyond, whatever the draws say.
+    fn beyond(self, other: f64, itself: bool) -> Self {
+        let part = |value: f64| if itself { 0.0 } else { (value - other).max(0.0) };
+        Self { value: part(self.value), lo: part(self.lo), hi: part(self.hi) }
     }
 }
 

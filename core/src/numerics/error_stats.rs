@@ -57,6 +57,10 @@ pub struct DrawStats {
     pub zeros: u64,
     pub sum_error_squares: f64,
     pub sum_ref_squares: f64,
+    /// Sum of error times reference: over `sum_ref_squares` it is the slope of output on reference less one.
+    pub sum_error_ref: f64,
+    /// Of wgrad: the sum over the batch's rows of |x|^2 |g|^2, of the columns that were drawn. Not added up.
+    pub product_energy: Option<f64>,
     /// Sum of the relative errors up to [`TAIL_START`], and how many were beyond.
     pub sum_relative_body: f64,
     pub tail_count: u64,
@@ -78,6 +82,7 @@ const LANES: usize = 16;
 #[derive(Default)]
 struct Lanes {
     squares: [f64; LANES],
+    error_ref: [f64; LANES],
     largest: [f32; LANES],
     tail: [u32; LANES],
     body: [f32; LANES],
@@ -93,6 +98,7 @@ impl Lanes {
         let relative = magnitude * inverse;
         let beyond = relative > TAIL_START;
         self.squares[lane] += exact * exact;
+        self.error_ref[lane] += exact * reference;
         self.body[lane] += if beyond { 0.0 } else { relative };
         self.tail[lane] += u32::from(beyond);
         self.largest[lane] = if magnitude > self.largest[lane] { magnitude } else { self.largest[lane] };
@@ -142,6 +148,7 @@ impl DrawStats {
             self.sum_relative_body += lanes.body.iter().map(|lane| f64::from(*lane)).sum::<f64>();
         }
         self.sum_error_squares = lanes.squares.iter().sum();
+        self.sum_error_ref = lanes.error_ref.iter().sum();
         self.max_abs = lanes.largest.iter().copied().fold(0.0, f32::max).into();
         self.tail_count = lanes.tail.iter().map(|lane| u64::from(*lane)).sum();
     }
@@ -160,6 +167,7 @@ impl DrawStats {
         self.zeros += other.zeros;
         self.sum_error_squares += other.sum_error_squares;
         self.sum_ref_squares += other.sum_ref_squares;
+        self.sum_error_ref += other.sum_error_ref;
         self.sum_relative_body += other.sum_relative_body;
         self.tail_count += other.tail_count;
         self.max_abs = self.max_abs.max(other.max_abs);
@@ -207,6 +215,7 @@ mod tests {
         assert_eq!(difference, [0.5, 0.0, 3.0, 2.5]);
         assert_eq!(stats.sum_error_squares, 0.25 + 9.0 + 6.25);
         assert_eq!(stats.sum_ref_squares, 5.25);
+        assert_eq!(stats.sum_error_ref, 0.5 + 1.25);
         assert_eq!(stats.sum_relative_body, 0.5);
         assert_eq!(stats.max_abs, 3.0);
     }

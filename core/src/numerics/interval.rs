@@ -55,6 +55,23 @@ pub fn root_ratio(draws: &[Ratio], confidence: f64) -> Estimate {
     around(value, draws.iter().map(influence), confidence)
 }
 
+/// sum numerators / sum denominators: a share of a variance, or, with a sign, a slope. `None`: of nothing.
+pub fn ratio(draws: &[Ratio], confidence: f64) -> Option<Estimate> {
+    let n = draws.len().max(1) as f64;
+    let numerator = draws.iter().map(|draw| draw.numerator).sum::<f64>() / n;
+    let denominator = draws.iter().map(|draw| draw.denominator).sum::<f64>() / n;
+    // A NaN is passed on: it is a finding.
+    if denominator <= 0.0 {
+        return None;
+    }
+    let value = numerator / denominator;
+    let influences = draws.iter().map(|draw| (draw.numerator - value * draw.denominator) / denominator);
+    Some(match half_width(influences, confidence) {
+        Some(half) => Estimate::new(value, value - half, value + half),
+        None => Estimate::new(value, f64::NEG_INFINITY, f64::INFINITY),
+    })
+}
+
 /// The plain mean.
 pub fn mean(values: &[f64], confidence: f64) -> Estimate {
     let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
@@ -75,15 +92,22 @@ pub fn mere(draws: &[MereDraw], outputs: f64, confidence: f64) -> Estimate {
     around(value, draws.iter().map(influence), confidence)
 }
 
-/// A t interval from influence values that sum to zero; none of our metrics is negative.
+/// A t interval from influence values that sum to zero, of a metric that is never negative.
 fn around(value: f64, influences: impl Iterator<Item = f64> + Clone, confidence: f64) -> Estimate {
+    match half_width(influences, confidence) {
+        Some(half) => Estimate::new(value, (value - half).max(0.0), value + half),
+        None => Estimate::new(value, 0.0, f64::INFINITY),
+    }
+}
+
+/// `None`: one draw says nothing of the scatter.
+fn half_width(influences: impl Iterator<Item = f64> + Clone, confidence: f64) -> Option<f64> {
     let n = influences.clone().count();
     if n < 2 {
-        return Estimate::new(value, 0.0, f64::INFINITY);
+        return None;
     }
     let variance = influences.map(|influence| influence * influence).sum::<f64>() / (n as f64 * (n as f64 - 1.0));
-    let half = t_two_sided(confidence, n - 1) * variance.sqrt();
-    Estimate::new(value, (value - half).max(0.0), value + half)
+    Some(t_two_sided(confidence, n - 1) * variance.sqrt())
 }
 
 #[cfg(test)]
@@ -143,6 +167,17 @@ mod tests {
             .count();
         assert!(covered as f64 >= 0.929 * trials as f64, "{covered} of {trials}");
         assert!(covered < trials, "an interval that always covers says nothing");
+    }
+
+    #[test]
+    fn a_ratio_has_a_sign() {
+        let draws = [Ratio { numerator: -1.0, denominator: 4.0 }, Ratio { numerator: -3.0, denominator: 4.0 }];
+        let slope = ratio(&draws, 0.95).unwrap();
+        // Influences are 1/4 and -1/4: half is t(1) / 4.
+        assert_eq!(slope.value, -0.5);
+        assert!((slope.hi + 0.5 - 12.706 / 4.0).abs() < 1e-3 && slope.lo == -1.0 - slope.hi, "{slope:?}");
+        assert_eq!(ratio(&[Ratio { numerator: 1.0, denominator: 0.0 }], 0.95), None);
+        assert_eq!(ratio(&draws[..1], 0.95).unwrap().hi, f64::INFINITY);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::{
     dispatch::{
-        Arriving, Barred, Candidates, Choice, ChoiceSource, Group, Pace, Terms, bound_of, how, judge, paces, short,
+        Arriving, Barred, Candidates, Choice, ChoiceSource, Group, Pace, Terms, decided_by, how, judge, paces, short,
     },
     model::{Gemm, Metric, ResultRow, Results, Safety, Site, SiteId},
 };
@@ -117,8 +117,8 @@ impl Findings {
         let Some(share) = plan.policy.loss_budget else { return };
         let forward = plan.choices().filter(|(_, gemm, _)| *gemm == Gemm::Fprop);
         let row = |(site, gemm, choice): (&SiteId, Gemm, &Choice)| groups.get(&(site, gemm))?.row(&choice.kernel);
-        let spent: f64 =
-            forward.filter_map(row).filter_map(|row| row.metric(Metric::LossCost)).map(|cost| cost.hi.max(0.0)).sum();
+        let costs = forward.filter_map(row).filter_map(|row| row.charged_loss_cost(loss));
+        let spent: f64 = costs.map(|cost| cost.hi.max(0.0)).sum();
         let budget = share * loss;
         if spent.is_nan() || spent > budget * (1.0 + 1e-9) {
             let message = format!("the plan costs up to {} of loss, the budget is {}", short(spent), short(budget));
@@ -209,7 +209,10 @@ impl Findings {
 }
 
 fn breaks(plan: &Plan, row: &ResultRow, safety: Safety, loss: f64) -> Option<String> {
-    let bound = bound_of(&plan.policy, &row.site, row.gemm, loss);
+    let (_, bound) = decided_by(row, &plan.policy, loss);
+    if bound.metric == Metric::LossCost && row.is_loss_cost_out_of_range(loss) {
+        return Some(crate::dispatch::out_of_range(row));
+    }
     (safety != Safety::Safe).then(|| crate::dispatch::against(bound, row.metric(bound.metric)))
 }
 

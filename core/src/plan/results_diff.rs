@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{Changes, Decided, NEAR_TIE, PlanError, build::mods_were_probed, changes};
 use crate::{
-    dispatch::{Bound, Candidates, Dispatch, Overrides, Policy, Totals, against, bound_of, dispatch, short},
+    dispatch::{Bound, Candidates, Dispatch, Overrides, Policy, Totals, against, decided_by, dispatch, short},
     model::{
         Estimate, Gemm, GemmShape, KernelId, Latency, LatencySource, Metric, ModSet, ResultRow, Results, Safety, Site,
         SiteId, SiteMods,
@@ -89,6 +89,7 @@ pub struct RowChange {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flip<'a> {
     pub row: &'a ResultRow,
+    pub bound_before: Bound,
     pub bound: Bound,
     pub before: Safety,
     pub after: Safety,
@@ -231,8 +232,7 @@ impl<'p> Bounds<'p> {
             return found;
         };
         if let Some(flip) = self.flip(was, is) {
-            let [old, new] = [(0, flip.error_before), (1, flip.error_after)]
-                .map(|(at, error)| against(bound_of(self.policy, &row.site, row.gemm, self.losses[at]), error));
+            let (old, new) = (against(flip.bound_before, flip.error_before), against(flip.bound, flip.error_after));
             let (metric, error) = (flip.bound.metric, [flip.error_before, flip.error_after]);
             let moved = Moved::Verdict { metric, before: flip.before, after: flip.after, error };
             tell(moved, format!("{new} instead of {old}"), flip.near_tie);
@@ -251,11 +251,21 @@ impl<'p> Bounds<'p> {
         if !was.supported || !is.supported {
             return None;
         }
-        let [old, bound] = self.losses.map(|loss| bound_of(self.policy, &is.site, is.gemm, loss));
-        let (error_before, error_after) = (was.metric(old.metric), is.metric(bound.metric));
-        let (before, after) = (old.safety(error_before), bound.safety(error_after));
+        let [loss_before, loss_after] = self.losses;
+        let (before, bound_before) = decided_by(was, self.policy, loss_before);
+        let (after, bound) = decided_by(is, self.policy, loss_after);
+        let (error_before, error_after) = (was.metric(bound_before.metric), is.metric(bound.metric));
         let near_tie = error_before.zip(error_after).is_some_and(|(was, is)| overlap(was, is));
-        (before != after).then_some(Flip { row: is, bound, before, after, error_before, error_after, near_tie })
+        (before != after).then_some(Flip {
+            row: is,
+            bound_before,
+            bound,
+            before,
+            after,
+            error_before,
+            error_after,
+            near_tie,
+        })
     }
 }
 

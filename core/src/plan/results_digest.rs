@@ -97,12 +97,26 @@ impl Bytes {
         self.later("saturation", row.static_scale.map(|known| known.saturation));
         self.later("cached_us", row.latency.cached_us);
         self.later("flushed", row.flushed);
+        // What is charged of a loss cost is derived from other rows' and in none of its own.
+        let noise = row.error.as_ref().and_then(|error| error.noise);
+        self.later_estimate("noise_share", noise.map(|noise| noise.share));
+        if let Some(noise) = noise {
+            self.text(noise.basis.as_str());
+        }
+        self.later_estimate("bias", row.error.as_ref().and_then(|error| error.bias));
     }
 
     fn later(&mut self, name: &str, value: Option<f64>) {
         if let Some(value) = value {
             self.text(name);
             self.float(value);
+        }
+    }
+
+    fn later_estimate(&mut self, name: &str, estimate: Option<Estimate>) {
+        if let Some(estimate) = estimate {
+            self.text(name);
+            self.estimate(estimate);
         }
     }
 
@@ -136,17 +150,21 @@ mod tests {
     use super::*;
     use crate::{
         dispatch::testing::{results, row},
-        model::{Gemm, StaticScale},
+        model::{Gemm, NoiseBasis, NoiseShare, StaticScale},
     };
 
     #[test]
     fn the_order_of_rows_does_not_matter_and_every_field_does() {
-        let rows = results(&["a", "b"], vec![row("a", Gemm::Fprop, "te/current", 0.1, Some(1.2), 1e-6)]).rows;
+        let noise = NoiseShare { share: Estimate::exact(0.01), basis: NoiseBasis::Recorded };
+        let mut rows = results(&["a", "b"], vec![row("a", Gemm::Fprop, "te/current", 0.1, Some(1.2), 1e-6)]).rows;
+        rows[0].error.as_mut().unwrap().noise = Some(noise);
         let digest = results_digest(&rows);
         let mut reversed = rows.clone();
         reversed.reverse();
         assert_eq!(results_digest(&reversed), digest);
-        let changes: [fn(&mut ResultRow); 11] = [
+        let changes: [fn(&mut ResultRow); 13] = [
+            |row| row.error.as_mut().unwrap().noise = None,
+            |row| row.error.as_mut().unwrap().bias = Some(Estimate::exact(0.0)),
             |row| row.seed += 1,
             |row| row.reason = Some(String::new()),
             |row| row.latency.note.push(' '),

@@ -47,6 +47,8 @@ impl Default for ProbeConfig {
             thresholds: vec![
                 Threshold { metric: Metric::Mere, bound: 0.2 },
                 Threshold { metric: Metric::RelL2, bound: 0.05 },
+                Threshold { metric: Metric::NoiseShare, bound: 0.01 },
+                Threshold { metric: Metric::Bias, bound: 0.01 },
             ],
             threads: 0,
             latency: Arc::new(|_, _, _, _| Latency::unknown("no latency was asked for")),

@@ -10,12 +10,14 @@ mod rows;
 mod run;
 mod source;
 mod task;
+mod trace_diff;
 
 pub use crate::engine::Control;
 pub use config::{LatencyOf, ProbeConfig, Threshold};
 pub use rows::{AtRows, RowsError, at_rows, batch_of};
 pub use run::{ProbeEvent, SiteSource, probe};
 pub use task::SiteTask;
+pub use trace_diff::{Shift, SiteShift, Symptom, TraceDiff, diff_traces};
 
 #[cfg(all(test, feature = "native"))]
 mod mods_tests;

@@ -4,13 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     engine::{Drawn, Engine, EngineError, EngineInfo, SiteEngine, SiteJob, StaticScales, Way},
-    model::{ErrorSummary, Fidelity, Gemm, GemmShape, Kernel, ModSet, ResultRow, Site, StaticScale},
+    model::{
+        ErrorSummary, Estimate, Fidelity, Gemm, GemmShape, Kernel, ModSet, NoiseShare, ResultRow, Site, StaticScale,
+        charge_excess,
+    },
     mods::fits,
     numerics::{
         DrawStats,
-        interval::{MereDraw, Ratio, mean, mere, root_ratio},
+        interval::{MereDraw, Ratio, mean, mere, ratio, root_ratio},
         relative_histogram_quantile,
     },
+    stats::GradientNoise,
 };
 
 use super::ProbeConfig;
@@ -27,6 +31,10 @@ struct Evidence {
     total: DrawStats,
     mere: Vec<MereDraw>,
     rel_l2: Vec<Ratio>,
+    /// Error times reference over the reference's square.
+    slope: Vec<Ratio>,
+    /// Of dgrad and wgrad: the error's square over what its share of the noise is relative to.
+    noise: Vec<Ratio>,
     block: Vec<Ratio>,
     loss_cost: Vec<f64>,
     flushed: Vec<f64>,
@@ -37,19 +45,21 @@ struct Evidence {
 }
 
 impl Evidence {
-    fn take_drawn(&mut self, drawn: Drawn) {
+    fn take_drawn(&mut self, drawn: Drawn, against: &Against) {
         match drawn {
-            Ok(draw) => self.take(&draw),
+            Ok(draw) => self.take(&draw, against),
             // Asked again it would refuse again.
             Err(reason) => (self.refused, self.settled) = (Some(reason), true),
         }
     }
 
-    fn take(&mut self, draw: &DrawStats) {
+    fn take(&mut self, draw: &DrawStats, against: &Against) {
         let elements = draw.elements.max(1) as f64;
         self.mere
             .push(MereDraw { body: draw.sum_relative_body / elements, tail_share: draw.tail_count as f64 / elements });
         self.rel_l2.push(Ratio { numerator: draw.sum_error_squares, denominator: draw.sum_ref_squares });
+        self.slope.push(Ratio { numerator: draw.sum_error_ref, denominator: draw.sum_ref_squares });
+        self.noise.extend(against.share(draw));
         if let Some((numerator, denominator)) = draw.block {
             self.block.push(Ratio { numerator, denominator });
         }
@@ -78,7 +88,44 @@ impl Evidence {
             max_abs: self.total.max_abs,
             block_rel_l2: (!self.block.is_empty()).then(|| root_ratio(&self.block, confidence)),
             loss_cost: (!self.loss_cost.is_empty()).then(|| mean(&self.loss_cost, confidence)),
+            // Of BF16's, which may still be drawn: `rows` charges it.
+            loss_excess: None,
+            noise: None,
+            bias: ratio(&self.slope, confidence),
         })
+    }
+
+    /// What the error adds to the gradient's own noise.
+    fn noise_share(&self, known: Option<GradientNoise>, confidence: f64) -> Option<NoiseShare> {
+        let share = ratio(&self.noise, confidence).filter(|_| !self.noise.is_empty())?;
+        // A mean of squares.
+        let share = Estimate { lo: share.lo.max(0.0), ..share };
+        Some(NoiseShare { share, basis: known?.basis })
+    }
+}
+
+/// What a draw's error is held against as noise.
+struct Against {
+    gemm: Gemm,
+    /// Outputs of a row.
+    cols: usize,
+    noise: Option<GradientNoise>,
+}
+
+impl Against {
+    /// `None`: of fprop, or without gradients.
+    fn share(&self, draw: &DrawStats) -> Option<Ratio> {
+        let (noise, numerator) = (self.noise?, draw.sum_error_squares);
+        let denominator = match self.gemm {
+            Gemm::Fprop => return None,
+            // Rows of the batch differ from one another by E|dx|^2 - |E dx|^2.
+            Gemm::Dgrad => {
+                let rows = (draw.elements + draw.zeros) as f64 / self.cols.max(1) as f64;
+                draw.sum_ref_squares - rows * noise.dx_mean2
+            }
+            Gemm::Wgrad => draw.product_energy? / noise.energy_over_noise?,
+        };
+        Some(Ratio { numerator, denominator })
     }
 }
 
@@ -90,6 +137,7 @@ pub struct SiteTask {
     /// The site's own.
     mods: ModSet,
     scales: StaticScales,
+    noise: Option<GradientNoise>,
     /// Directions that cannot be drawn, and why.
     failed: BTreeMap<Gemm, String>,
     /// Directions drawn to the end.
@@ -112,6 +160,7 @@ impl SiteTask {
             sampler: String::new(),
             mods: ModSet::none(),
             scales: StaticScales::default(),
+            noise: None,
             failed: BTreeMap::new(),
             ended: BTreeSet::new(),
         }
@@ -142,6 +191,7 @@ impl SiteTask {
         report: &mut dyn FnMut(Vec<ResultRow>),
     ) -> Result<(), EngineError> {
         (self.mods, self.scales) = (job.mods.clone(), job.scales.clone());
+        self.noise = self.noise.or_else(|| GradientNoise::of(&job.stats));
         let mut prepared = engine.site(job)?;
         self.sampler = prepared.sampler();
         for gemm in Gemm::ALL {
@@ -181,6 +231,7 @@ impl SiteTask {
             self.take_heldout(gemm, &all, rows, sums);
         }
         let limit = if first_look { FIRST_LOOK.min(config.max_draws) } else { config.max_draws };
+        let against = self.against(gemm);
         let mut done = all.iter().map(|way| self.draws(gemm, *way)).min().unwrap_or(0);
         while done < limit {
             if stop() {
@@ -191,7 +242,7 @@ impl SiteTask {
                 break;
             }
             for (way, drawn) in open.iter().zip(prepared.draw(gemm, &open, done)?) {
-                self.entry(gemm, *way).take_drawn(drawn);
+                self.entry(gemm, *way).take_drawn(drawn, &against);
             }
             done += 1;
             if done >= config.min_draws && (done - config.min_draws).is_multiple_of(BATCH) {
@@ -202,6 +253,10 @@ impl SiteTask {
             }
         }
         Ok(!first_look)
+    }
+
+    fn against(&self, gemm: Gemm) -> Against {
+        Against { gemm, cols: self.shape().rows_reduced_cols(gemm).2, noise: self.noise }
     }
 
     fn entry(&mut self, gemm: Gemm, way: Way) -> &mut Evidence {
@@ -234,10 +289,12 @@ impl SiteTask {
     }
 
     fn settle(&mut self, gemm: Gemm, open: &[Way], config: &ProbeConfig) {
-        let outputs = self.outputs(gemm);
+        let (outputs, noise) = (self.outputs(gemm), self.noise);
         for way in open {
             let evidence = self.entry(gemm, *way);
-            let Some(summary) = evidence.summary(outputs, config.confidence) else { continue };
+            let Some(mut summary) = evidence.summary(outputs, config.confidence) else { continue };
+            summary.noise = evidence.noise_share(noise, config.confidence);
+            summary.bias = summary.bias.map(Estimate::magnitude);
             evidence.settled |= config.thresholds.iter().all(|threshold| {
                 let estimate = summary.metric(threshold.metric);
                 estimate.is_none_or(|estimate| estimate.hi <= threshold.bound || estimate.lo > threshold.bound)
@@ -252,10 +309,10 @@ impl SiteTask {
     }
 
     fn take_heldout(&mut self, gemm: Gemm, all: &[Way], rows: u64, drawn: Vec<Drawn>) {
-        let outputs = self.outputs(gemm);
+        let (outputs, against) = (self.outputs(gemm), self.against(gemm));
         for (way, drawn) in all.iter().zip(drawn) {
             let mut alone = Evidence::default();
-            alone.take_drawn(drawn);
+            alone.take_drawn(drawn, &against);
             let summary = alone.summary(outputs, 0.95);
             self.entry(gemm, *way).fidelity = summary.map(|summary| Fidelity {
                 rows,
@@ -268,7 +325,10 @@ impl SiteTask {
     /// Rows of every asked kernel at one GEMM, as known now.
     fn rows(&self, gemm: Gemm, engine: &dyn Engine, config: &ProbeConfig) -> Vec<ResultRow> {
         let info = engine.describe();
-        config.kernels.iter().map(|kernel| self.row(gemm, kernel, engine, &info, config)).collect()
+        let mut rows: Vec<ResultRow> =
+            config.kernels.iter().map(|kernel| self.row(gemm, kernel, engine, &info, config)).collect();
+        charge_excess(&mut rows);
+        rows
     }
 
     fn row(
@@ -293,7 +353,10 @@ impl SiteTask {
             shape: self.shape(),
             supported: support.is_ok(),
             reason,
-            error: evidence.and_then(|evidence| evidence.summary(self.outputs(gemm), config.confidence)),
+            error: evidence.and_then(|evidence| {
+                let noise = evidence.noise_share(self.noise, config.confidence);
+                Some(ErrorSummary { noise, ..evidence.summary(self.outputs(gemm), config.confidence)? })
+            }),
             latency: (config.latency)(kernel, gemm, &self.site, mods),
             fidelity: evidence.and_then(|evidence| evidence.fidelity),
             flushed: evidence.and_then(Evidence::mean_flushed),

@@ -66,6 +66,9 @@ pub fn totals(plan: &Plan) -> Vec<Total> {
     let cost = totals.loss_cost.map_or("unknown".to_owned(), short);
     let most = totals.loss_cost_hi.map_or(String::new(), |hi| format!(", at most {}", short(hi)));
     all.push(("Loss cost", format!("{cost}{most}")));
+    if totals.num_cost_out_of_range > 0 {
+        all.push(("Loss cost outside its range", counted(totals.num_cost_out_of_range, "GEMM", "GEMMs")));
+    }
     all.push(("Sites", count(plan.sites.len())));
     all
 }
@@ -78,10 +81,11 @@ fn micros(value: f64) -> String {
 pub fn policy(plan: &Plan) -> String {
     let policy = &plan.policy;
     let worst = if super::entries::larger_is_better(policy.metric) { "at least" } else { "at most" };
+    let bias = policy.max_bias.map_or(String::new(), |most| format!(", bias at most {} either way", short(most)));
     let of_group =
         |group: &PolicyGroup| format!(", at {} {worst} {}", line(group.sites.as_str(), NAME), short(group.max_error));
     let groups: String = policy.groups.iter().map(of_group).collect();
-    let error = format!("{} {worst} {}{groups}", policy.metric.label(), short(policy.max_error));
+    let error = format!("{} {worst} {}{groups}{bias}", policy.metric.label(), short(policy.max_error));
     let confidence = format!("intervals at {} %", short(100.0 * policy.confidence));
     let rule = policy.approval.as_ref().map_or(String::new(), |rule| format!(" It asks for {rule}."));
     match policy.loss_budget {
@@ -122,6 +126,13 @@ pub fn warnings(source: &Source<'_>, entries: &[Entry]) -> Vec<Warning> {
     if plan.totals.num_without_latency > 0 {
         let num = counted(plan.totals.num_without_latency, "GEMM has", "GEMMs have");
         add(format!("{num} no latency: in neither sum, the speed-up is of the rest"), Vec::new());
+    }
+    if plan.totals.num_cost_out_of_range > 0 {
+        let num = counted(plan.totals.num_cost_out_of_range, "forward GEMM has", "forward GEMMs have");
+        add(
+            format!("{num} a loss cost of more than a tenth of the loss: it means nothing, and is in no total"),
+            Vec::new(),
+        );
     }
     let modelled = entries.iter().filter(|entry| entry.chosen && entry.source == LatencySource::Modelled);
     let (low, high): (Vec<&Entry>, Vec<&Entry>) = modelled.partition(|entry| entry.low);

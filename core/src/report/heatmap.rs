@@ -248,7 +248,9 @@ fn unit(metric: Metric) -> &'static str {
     match metric {
         Metric::SqnrDb => "dB, higher is better",
         Metric::MaxAbs => "output units, log",
-        Metric::LossCost => "units of the loss, log",
+        Metric::LossCost => "beyond BF16, units of the loss, log",
+        Metric::NoiseShare => "of the gradient's noise, log",
+        Metric::Bias => "either way, log",
         _ => "ratio, log",
     }
 }

@@ -32,7 +32,7 @@ pub struct Flipped {
 
 impl From<Flip<'_>> for Flipped {
     fn from(flip: Flip<'_>) -> Self {
-        let Flip { row, bound, before, after, error_before, error_after, near_tie } = flip;
+        let Flip { row, bound, before, after, error_before, error_after, near_tie, .. } = flip;
         let (site, gemm, kernel, metric) = (row.site.clone(), row.gemm, row.kernel.clone(), bound.metric);
         Self { site, gemm, kernel, metric, before, after, error_before, error_after, near_tie }
     }

@@ -112,16 +112,28 @@ fn listed(names: impl ExactSizeIterator<Item = String>) -> String {
 }
 
 fn policy_said(policy: &Policy) -> String {
-    let Policy { name, metric, max_error, min_speedup, confidence, loss_budget, baseline, approval, groups } = policy;
+    let Policy {
+        name,
+        metric,
+        max_error,
+        min_speedup,
+        confidence,
+        loss_budget,
+        max_bias,
+        baseline,
+        approval,
+        groups,
+    } = policy;
     let bound = if *metric == Metric::SqnrDb { "at least" } else { "at most" };
     let budget = loss_budget.map_or(String::new(), |share| format!(", loss budget {}", exact(share)));
+    let bias = max_bias.map_or(String::new(), |most| format!(", bias at most {}", exact(most)));
     let asks = approval.as_ref().map_or(String::new(), |rule| format!(", {rule}"));
     let of_group = |group: &PolicyGroup| format!(", {} {bound} {}", group.sites, exact(group.max_error));
     let groups: String = groups.iter().map(of_group).collect();
     let (max_error, min_speedup) = (exact(*max_error), exact(*min_speedup));
     let confidence = exact(*confidence);
     format!(
-        "{name}: {metric} {bound} {max_error}{groups}, more than {min_speedup}x, confidence {confidence}{budget}, \
+        "{name}: {metric} {bound} {max_error}{groups}, more than {min_speedup}x, confidence {confidence}{budget}{bias}, \
          baseline {baseline}{asks}"
     )
 }

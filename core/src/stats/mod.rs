@@ -3,6 +3,7 @@
 
 mod copula;
 mod extreme;
+mod gradient_noise;
 mod joint;
 mod matrix_normal;
 mod rows;
@@ -10,10 +11,11 @@ mod static_scale;
 
 pub use copula::{CopulaMap, CopulaParts};
 pub use extreme::AmaxTable;
+pub use gradient_noise::GradientNoise;
 pub use joint::ColumnSampler;
 pub use matrix_normal::{MatrixNormal, MatrixNormalSampler};
 pub use rows::{Root, RowSampler};
-pub use static_scale::{MOST_SATURATION, static_scale, static_scale_within};
+pub use static_scale::{MOST_SATURATION, saturation_at, static_scale, static_scale_within};
 
 use serde::{Deserialize, Serialize};
 

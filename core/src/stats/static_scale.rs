@@ -56,6 +56,12 @@ pub fn static_scale_within(bound: f64) -> Option<StaticScale> {
     Some(StaticScale { scale, saturation: 0.0 })
 }
 
+/// P that a step of `rows` rows saturates with that scale.
+pub fn saturation_at(distribution: &Distribution, copula: Option<&CopulaMap>, rows: usize, scale: f32) -> f64 {
+    let largest = f64::from(format_max(Format::E4m3)) * f64::from(scale);
+    saturation(distribution, &Spread::of(distribution), copula, rows as f64, largest)
+}
+
 /// P(amax of `rows` rows > `largest`).
 fn saturation(
     distribution: &Distribution,

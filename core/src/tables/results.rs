@@ -5,8 +5,8 @@ use std::{collections::HashMap, path::Path};
 use crate::{
     dispatch::parallel,
     model::{
-        ErrorSummary, Estimate, Fidelity, GemmShape, KernelId, Latency, LatencySource, Metric, ModSet, ResultRow,
-        Results, ResultsMeta, SiteId, StaticScale, UnknownMod,
+        ErrorSummary, Estimate, Fidelity, GemmShape, KernelId, Latency, LatencySource, Metric, ModSet, NoiseBasis,
+        NoiseShare, ResultRow, Results, ResultsMeta, SiteId, StaticScale, UnknownMod, charge_excess,
     },
 };
 
@@ -29,7 +29,7 @@ const TIMES: [&str; 6] = ["latency_us", "latency_lo_us", "latency_hi_us", "gemm_
 #[cfg(feature = "native")]
 pub fn write_results(path: &Path, results: &Results) -> Result<(), TableError> {
     let mut columns = FrameColumns::new(results.rows.len());
-    write_columns(&mut columns, &results.rows);
+    write_columns(&mut columns, results);
     let meta = metadata(results).map_err(|cause| cause.at(path))?;
     columns.write(path, vec![(RESULTS_KEY.to_owned(), meta)])
 }
@@ -38,7 +38,7 @@ pub fn write_results(path: &Path, results: &Results) -> Result<(), TableError> {
 #[cfg(feature = "web")]
 pub fn results_to_bytes(results: &Results) -> Result<Vec<u8>, Cause> {
     let mut columns = MemoryColumns::default();
-    write_columns(&mut columns, &results.rows);
+    write_columns(&mut columns, results);
     columns.into_bytes(vec![(RESULTS_KEY.to_owned(), metadata(results)?)])
 }
 
@@ -47,7 +47,8 @@ fn metadata(results: &Results) -> Result<String, Cause> {
 }
 
 /// The columns of docs/reference/results.md in its order; last those that files of earlier versions lack.
-fn write_columns(columns: &mut impl Columns, rows: &[ResultRow]) {
+fn write_columns(columns: &mut impl Columns, results: &Results) {
+    let rows = &results.rows;
     let mods: Vec<String> = rows.iter().map(|row| row.mods.to_string()).collect();
     columns.text("site", rows.iter().map(|r| Some(r.site.as_str())));
     columns.text("gemm", rows.iter().map(|r| Some(r.gemm.as_str())));
@@ -75,26 +76,42 @@ fn write_columns(columns: &mut impl Columns, rows: &[ResultRow]) {
     columns.float("saturation", rows.iter().map(|r| r.static_scale.map(|known| known.saturation)));
     columns.float("cached_us", rows.iter().map(|r| r.latency.cached_us));
     columns.float("flushed", rows.iter().map(|r| r.flushed));
+    write_training(columns, rows, results.meta.manifest.loss.value);
+}
+
+/// What an error does to training. `loss_cost` itself is as it was measured; what is charged of it, and whether it means
+/// anything, are for other programs: read back they are derived.
+fn write_training(columns: &mut impl Columns, rows: &[ResultRow], loss: f64) {
+    write_estimate(columns, "noise_share", || rows.iter().map(|row| row.metric(Metric::NoiseShare)));
+    let basis = |row: &ResultRow| Some(row.error.as_ref()?.noise?.basis.as_str());
+    columns.text("noise_basis", rows.iter().map(basis));
+    write_estimate(columns, "bias", || rows.iter().map(|row| row.metric(Metric::Bias)));
+    let excess = |row: &ResultRow| row.error.as_ref()?.loss_excess;
+    write_estimate(columns, "loss_cost_excess", || rows.iter().map(excess));
+    columns.flag("loss_cost_in_range", rows.iter().map(|row| !row.is_loss_cost_out_of_range(loss)));
 }
 
 fn write_errors(columns: &mut impl Columns, rows: &[ResultRow]) {
     let errors = || rows.iter().map(|row| row.error.as_ref());
     columns.int("draws", errors().map(|e| e.map(|e| e.draws.cast_signed())));
     columns.int("zeros_skipped", errors().map(|e| e.map(|e| e.zeros_skipped.cast_signed())));
-    write_estimate(columns, rows, Metric::Mere);
-    write_estimate(columns, rows, Metric::RelL2);
+    write_estimate(columns, "mere", || errors().map(|e| e.map(|e| e.mere)));
+    write_estimate(columns, "rel_l2", || errors().map(|e| e.map(|e| e.rel_l2)));
     columns.float("sqnr_db", errors().map(|e| e.map(|e| e.sqnr_db)));
     columns.float("median_rel", errors().map(|e| e.map(|e| e.median_rel)));
     columns.float("max_abs", errors().map(|e| e.map(|e| e.max_abs)));
-    write_estimate(columns, rows, Metric::BlockRelL2);
-    write_estimate(columns, rows, Metric::LossCost);
+    write_estimate(columns, "block_rel_l2", || errors().map(|e| e.and_then(|e| e.block_rel_l2)));
+    write_estimate(columns, "loss_cost", || errors().map(|e| e.and_then(|e| e.loss_cost)));
 }
 
-fn write_estimate(columns: &mut impl Columns, rows: &[ResultRow], metric: Metric) {
-    let of = |part: fn(Estimate) -> f64| rows.iter().map(move |row| row.metric(metric).map(part));
-    columns.float(metric.as_str(), of(|e| e.value));
-    columns.float(&format!("{metric}_lo"), of(|e| e.lo));
-    columns.float(&format!("{metric}_hi"), of(|e| e.hi));
+fn write_estimate<I: Iterator<Item = Option<Estimate>>>(
+    columns: &mut impl Columns,
+    name: &str,
+    estimates: impl Fn() -> I,
+) {
+    columns.float(name, estimates().map(|e| e.map(|e| e.value)));
+    columns.float(&format!("{name}_lo"), estimates().map(|e| e.map(|e| e.lo)));
+    columns.float(&format!("{name}_hi"), estimates().map(|e| e.map(|e| e.hi)));
 }
 
 fn write_latencies(columns: &mut impl Columns, rows: &[ResultRow]) {
@@ -131,7 +148,9 @@ fn results_of(table: &impl Table) -> Result<Results, Cause> {
         let mut shared = Shared { sites: &sites, kernels: HashMap::new(), mods: HashMap::new() };
         range.map(|row| columns.row(row, &mut shared)).collect()
     });
-    Ok(Results { meta, rows: rows.into_iter().collect::<Result<_, _>>()? })
+    let mut rows: Vec<ResultRow> = rows.into_iter().collect::<Result<_, _>>()?;
+    charge_excess(&mut rows);
+    Ok(Results { meta, rows })
 }
 
 type Floats = Vec<Option<f64>>;
@@ -188,11 +207,26 @@ struct ReadColumns<'t> {
     static_scale: [Floats; 2],
     cached: Floats,
     flushed: Floats,
+    noise: [Floats; 3],
+    noise_basis: Texts<'t>,
+    bias: [Floats; 3],
 }
 
 /// A column that files of earlier versions lack: nulls there.
 fn optional_float(table: &impl Table, name: &str) -> Result<Floats, Cause> {
     match table.float(name) {
+        Err(Cause::MissingColumn(_)) => Ok(vec![None; table.height()]),
+        found => found,
+    }
+}
+
+fn optional_estimate(table: &impl Table, name: &str) -> Result<[Floats; 3], Cause> {
+    let part = |end: &str| optional_float(table, &format!("{name}{end}"));
+    Ok([part("")?, part("_lo")?, part("_hi")?])
+}
+
+fn optional_text<'t>(table: &'t impl Table, name: &str) -> Result<Texts<'t>, Cause> {
+    match table.text(name) {
         Err(Cause::MissingColumn(_)) => Ok(vec![None; table.height()]),
         found => found,
     }
@@ -235,6 +269,9 @@ impl<'t> ReadColumns<'t> {
             static_scale: [optional_float(table, "static_scale")?, optional_float(table, "saturation")?],
             cached: optional_float(table, "cached_us")?,
             flushed: optional_float(table, "flushed")?,
+            noise: optional_estimate(table, "noise_share")?,
+            noise_basis: optional_text(table, "noise_basis")?,
+            bias: optional_estimate(table, "bias")?,
         })
     }
 
@@ -268,18 +305,7 @@ impl<'t> ReadColumns<'t> {
     }
 
     fn estimate(&self, check: &RowCheck, index: usize) -> Result<Option<Estimate>, Cause> {
-        let name = ESTIMATES[index].as_str();
-        let [value, lo, hi] = &self.estimates[index];
-        let Some(value) = check.not_negative(name, value[check.row])? else { return Ok(None) };
-        let end = |end: &str, values: &Floats| {
-            let name = format!("{name}_{end}");
-            check.required(&name, check.not_negative(&name, values[check.row])?)
-        };
-        let (lo, hi) = (end("lo", lo)?, end("hi", hi)?);
-        if lo > hi {
-            return Err(check.fault(format!("{name}_lo {lo} is above {name}_hi {hi}")));
-        }
-        Ok(Some(Estimate { value, lo, hi }))
+        estimate_of(check, ESTIMATES[index].as_str(), &self.estimates[index], RowCheck::not_negative)
     }
 
     /// A row has an error when it has a MERE; then it has the rest of it too.
@@ -301,7 +327,28 @@ impl<'t> ReadColumns<'t> {
             max_abs: point("max_abs", max_abs)?,
             block_rel_l2: self.estimate(check, 2)?,
             loss_cost: self.estimate(check, 3)?,
+            loss_excess: None,
+            noise: self.noise(check)?,
+            bias: self.bias(check)?,
         }))
+    }
+
+    fn noise(&self, check: &RowCheck) -> Result<Option<NoiseShare>, Cause> {
+        let Some(share) = estimate_of(check, "noise_share", &self.noise, RowCheck::not_negative)? else {
+            return Ok(None);
+        };
+        let name = check.required("noise_basis", self.noise_basis[check.row])?;
+        let basis = NoiseBasis::ALL.into_iter().find(|known| known.as_str() == name);
+        let basis = basis.ok_or_else(|| check.fault(format!("unknown noise_basis '{name}'")))?;
+        Ok(Some(NoiseShare { share, basis }))
+    }
+
+    /// It has a sign.
+    fn bias(&self, check: &RowCheck) -> Result<Option<Estimate>, Cause> {
+        estimate_of(check, "bias", &self.bias, |check, name, value| match value {
+            Some(value) if value.is_nan() => Err(check.fault(format!("{name} is NaN"))),
+            value => Ok(value),
+        })
     }
 
     fn latency(&self, check: &RowCheck) -> Result<Latency, Cause> {
@@ -353,6 +400,25 @@ impl<'t> ReadColumns<'t> {
             heldout_mere: error("heldout_mere", &self.heldout[1])?,
         }))
     }
+}
+
+/// `allowed`: what a value may be.
+fn estimate_of(
+    check: &RowCheck,
+    name: &str,
+    [value, lo, hi]: &[Floats; 3],
+    allowed: impl Fn(&RowCheck, &str, Option<f64>) -> Result<Option<f64>, Cause>,
+) -> Result<Option<Estimate>, Cause> {
+    let Some(value) = allowed(check, name, value[check.row])? else { return Ok(None) };
+    let end = |end: &str, values: &Floats| {
+        let name = format!("{name}_{end}");
+        check.required(&name, allowed(check, &name, values[check.row])?)
+    };
+    let (lo, hi) = (end("lo", lo)?, end("hi", hi)?);
+    if lo > hi {
+        return Err(check.fault(format!("{name}_lo {lo} is above {name}_hi {hi}")));
+    }
+    Ok(Some(Estimate { value, lo, hi }))
 }
 
 #[cfg(test)]

@@ -85,7 +85,7 @@ impl Coverage {
             quantiles: has("input.quantiles"),
             grad_quantiles: has("grad_output.quantiles"),
             grad_output: under(site, "grad_output.", tensors).next().is_some(),
-            cross_cov: has("cross_cov"),
+            cross_cov: has("cross_cov") || has("cross_cov_left"),
             heldout_rows: rows("sample.input"),
             heldout_grad_rows: rows("sample.grad_output"),
             series: series_names(site, tensors),

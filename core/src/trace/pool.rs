@@ -7,7 +7,7 @@
 use super::{
     eigen::symmetric_eigen,
     error::Cause,
-    site_stats::{Covariance, Distribution},
+    site_stats::{Covariance, Distribution, GradientMoments},
 };
 
 /// How much each shard counts.
@@ -115,6 +115,17 @@ pub(super) fn cross_cov(parts: &[(&[f32], &Distribution, &Distribution)]) -> Vec
         }
     }
     out.into_iter().map(|value| value as f32).collect()
+}
+
+/// Means over units, weighted by how many there were; `None` where a shard has none.
+pub(super) fn noise(parts: impl Iterator<Item = Option<GradientMoments>>) -> Result<Option<GradientMoments>, Cause> {
+    let Some(parts) = parts.collect::<Option<Vec<_>>>() else { return Ok(None) };
+    let count = sum(parts.iter().map(|part| part.count)).ok_or(Cause::MergeOverflow("a count"))?;
+    let mean = |of: fn(&GradientMoments) -> f64| {
+        parts.iter().map(|part| of(part) * part.count as f64).sum::<f64>() / count.max(1) as f64
+    };
+    let by_example = parts.iter().all(|part| part.by_example);
+    Ok(Some(GradientMoments { count, xg2: mean(|part| part.xg2), mean2: mean(|part| part.mean2), by_example }))
 }
 
 fn covariance(parts: &[&Distribution], mean: &[f64], shares: &Shares) -> Result<Covariance, Cause> {

@@ -7,7 +7,7 @@ use super::{
     coverage::series_names,
     error::{Cause, Fault},
     header::Tensors,
-    site_stats::{Covariance, Distribution, Series, WeightStats},
+    site_stats::{Covariance, Distribution, GradientMoments, Series, WeightStats},
 };
 use crate::model::{Matrix, Site};
 
@@ -35,7 +35,8 @@ impl<'a> Reader<'a> {
             site: self.site.clone(),
             input: self.distribution("input", k)?,
             grad_output,
-            cross_cov: self.optional_f32("cross_cov")?,
+            cross_cov: self.cross_cov()?,
+            noise: self.noise()?,
             weight: self.weight()?,
             weight_hist: self.hist("weight.hist")?,
             weight_amax: self.amax("weight.amax")?,
@@ -166,6 +167,39 @@ impl<'a> Reader<'a> {
             row_cov: self.covariance("weight.row_cov", n)?,
             col_cov: self.covariance("weight.col_cov", k)?,
         })
+    }
+
+    /// As it is, or from its leading singular pairs.
+    fn cross_cov(&self) -> Result<Option<Vec<f32>>, Fault> {
+        if !self.has("cross_cov_left") {
+            return self.optional_f32("cross_cov");
+        }
+        let (left, right) = (self.f32s("cross_cov_left")?, self.f32s("cross_cov_right")?);
+        let Site { k, n, .. } = *self.site;
+        let rank = left.len() / n;
+        let mut out = vec![0.0; n * k];
+        for (left, out) in left.chunks_exact(rank.max(1)).zip(out.chunks_exact_mut(k)) {
+            for (right, out) in right.chunks_exact(rank.max(1)).zip(out) {
+                *out = left.iter().zip(right).map(|(left, right)| left * right).sum();
+            }
+        }
+        Ok(Some(out))
+    }
+
+    fn noise(&self) -> Result<Option<GradientMoments>, Fault> {
+        if !self.has("noise.xg2") {
+            return Ok(None);
+        }
+        let one = |name: &str| -> Result<f64, Fault> { Ok(self.f64s(name)?.first().copied().unwrap_or(0.0)) };
+        let xg2 = one("noise.xg2")?;
+        self.check_not_negative("noise.xg2", [xg2].iter(), |i| vec![i])?;
+        let unit = self.site.extra.get("noise").and_then(|noise| noise.get("unit")).and_then(|unit| unit.as_str());
+        Ok(Some(GradientMoments {
+            count: self.count("noise.count")?,
+            xg2,
+            mean2: one("noise.mean2")?,
+            by_example: unit != Some("row"),
+        }))
     }
 
     fn rows(&self, tensor: &str, cols: usize) -> Result<Option<Matrix>, Fault> {

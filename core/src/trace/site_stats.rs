@@ -45,6 +45,20 @@ pub struct Series {
     pub values: Vec<f32>,
 }
 
+/// What one batch's gradient of a weight differs in from the next one's. With G_i the gradient of one unit's own loss, a
+/// mean over B units has a covariance of trace (xg2 - mean2) / B.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GradientMoments {
+    /// Units: examples, or rows where it is not known which rows an example has.
+    pub count: u64,
+    /// E |G_i|^2
+    pub xg2: f64,
+    /// |E G_i|^2, unbiased: it may be below 0 where it is next to nothing.
+    pub mean2: f64,
+    /// True: rows of one example are added up before they are squared.
+    pub by_example: bool,
+}
+
 /// Everything the trace holds of one site.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SiteStats {
@@ -53,7 +67,9 @@ pub struct SiteStats {
     /// d loss_i / d y_i per example. `None`: then no dgrad, wgrad or loss cost.
     pub grad_output: Option<Distribution>,
     /// `[n, k]`, row-major: covariance of grad_output with input over the same rows.
+    /// Where the trace has a low-rank sketch of it, that multiplied out.
     pub cross_cov: Option<Vec<f32>>,
+    pub noise: Option<GradientMoments>,
     pub weight: WeightStats,
     pub weight_hist: Option<Vec<u64>>,
     pub weight_amax: Option<f64>,

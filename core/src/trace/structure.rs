@@ -110,7 +110,8 @@ impl Checker<'_> {
         if under(&self.site.id, "grad_output.", self.tensors).next().is_some() {
             self.distribution("grad_output", n)?;
         }
-        if self.optional("cross_cov", Kind::Float, &[Dim::Is(n), Dim::Is(k)])?.is_some() {
+        let has_cross = self.optional("cross_cov", Kind::Float, &[Dim::Is(n), Dim::Is(k)])?.is_some();
+        if has_cross | self.sketch(has_cross)? | self.noise()? {
             self.required("grad_output.mean", Kind::Float, &[Dim::Is(n)])?;
         }
         self.weight()?;
@@ -146,6 +147,32 @@ impl Checker<'_> {
             return Err(self.fault(name, Cause::Both(name.to_owned(), factor)));
         }
         self.required(&format!("{name}_diag"), Kind::Float, &[dim]).map(|_| ())
+    }
+
+    /// The cross-covariance as left right^T. True: it is there.
+    fn sketch(&self, has_whole: bool) -> Result<bool, Fault> {
+        let Site { k, n, .. } = *self.site;
+        let (left, right) = ("cross_cov_left", "cross_cov_right");
+        let Some(found) = self.optional(left, Kind::Float, &[Dim::Is(n), Dim::Any("rank")])? else {
+            // Half of it says nothing.
+            return self.find(right).map_or(Ok(false), |_| self.required(left, Kind::Float, &[]).map(|_| true));
+        };
+        if has_whole {
+            return Err(self.fault("cross_cov", Cause::Both("cross_cov".to_owned(), left.to_owned())));
+        }
+        self.required(right, Kind::Float, &[Dim::Is(k), Dim::Is(found.shape[1])])?;
+        Ok(true)
+    }
+
+    /// Of the weight's gradient: all three or none. True: they are there.
+    fn noise(&self) -> Result<bool, Fault> {
+        if under(&self.site.id, "noise.", self.tensors).next().is_none() {
+            return Ok(false);
+        }
+        self.required("noise.count", Kind::I64, &[Dim::Is(1)])?;
+        self.required("noise.xg2", Kind::Float, &[Dim::Is(1)])?;
+        self.required("noise.mean2", Kind::Float, &[Dim::Is(1)])?;
+        Ok(true)
     }
 
     fn weight(&self) -> Result<(), Fault> {

@@ -33,6 +33,7 @@ fn stats(site: &Site) -> SiteStats {
         input: distribution(k, Some(2)),
         grad_output: Some(distribution(n, None)),
         cross_cov: Some((0..n * k).map(|i| i as f32 * 0.1).collect()),
+        noise: Some(GradientMoments { count: 20, xg2: 0.5, mean2: -1e-3, by_example: true }),
         weight: WeightStats::Snapshot((0..n * k).map(|i| i as f32).collect()),
         weight_hist: Some(vec![1; 82]),
         weight_amax: Some(1e-60),
@@ -62,6 +63,7 @@ fn data() -> TraceData {
     };
     all[1].grad_output = None;
     all[1].cross_cov = None;
+    all[1].noise = None;
     TraceData { manifest: manifest(sites), sites: all }
 }
 

@@ -141,6 +141,12 @@ impl<'a> Plan<'a, '_> {
             self.distribution("grad_output", grad_output, n)?;
         }
         self.narrow("cross_cov", stats.cross_cov.as_deref(), &[n, k])?;
+        if let Some(noise) = stats.noise {
+            self.push("noise.count", &[1], Stored::I64, Values::U64(Cow::Owned(vec![noise.count])))?;
+            for (name, value) in [("noise.xg2", noise.xg2), ("noise.mean2", noise.mean2)] {
+                self.push(name, &[1], Stored::F64, Values::F64(Cow::Owned(vec![value])))?;
+            }
+        }
         self.weight(&stats.weight, n, k)?;
         self.summary("weight", stats.weight_hist.as_deref(), stats.weight_amax)?;
         for (name, values) in [("bias", &stats.bias), ("tail.gamma", &stats.gamma), ("tail.beta", &stats.beta)] {

@@ -68,7 +68,7 @@ def make_plan(loka: str, trace: Path, mods: str, overrides: dict, out: Path) -> 
     for site, kernels in overrides.items():
         for gemm, kernel in zip(("fprop", "dgrad", "wgrad"), kernels):
             asked += ["--override", f"{site}:{gemm}={kernel}"]
-    plan = [loka, "plan", results, "--out", out, "--mods", mods, "--name", "ranker", *asked]
+    plan = [loka, "plan", results, "--out", out, "--policy", "paper", "--mods", mods, "--name", "ranker", *asked]
     subprocess.run(plan, check=True, stdout=subprocess.DEVNULL)
 
 

@@ -33,7 +33,7 @@ fn what_is_chosen_or_dropped_in_a_served_page_is_sent_and_opened() {
     let [trace, rows, plan] = ["mine.trace.safetensors", "mine.results.parquet", "mine.plan.json"].map(path);
     tiny::put(trace.as_ref(), 2);
     run_in(&mine, ["probe", &trace, "--out", &rows]).done();
-    run_in(&mine, ["plan", &rows, "--out", &plan]).done();
+    run_in(&mine, ["plan", &rows, "--out", &plan, "--policy", "paper"]).done();
     until(&mut page, "the folder's only trace", |look| {
         is_part(&json!({"trace": "clicks.trace.safetensors"}), &look.state)
     });

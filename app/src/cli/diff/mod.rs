@@ -1,6 +1,7 @@
-//! `loka diff`: what changed between two plans, or between two sets of results.
+//! `loka diff`: what changed between two plans, two sets of results, or two traces.
 
 mod results;
+mod traces;
 
 use std::{
     io::Read,
@@ -21,30 +22,46 @@ use super::{
 
 #[derive(clap::Args, Debug)]
 pub struct DiffArgs {
-    /// A plan, or the results of a probe.
+    /// A plan, the results of a probe, or a trace.
     before: PathBuf,
     /// Another of the same kind.
     after: PathBuf,
-    /// What results are judged and planned by: paper, rel-l2, loss-budget, or a JSON file.
+    /// What results are judged and planned by: balanced, paper, rel-l2, loss-budget, or a JSON file.
     #[arg(long)]
     policy: Option<String>,
     /// Plan the model with these mods where results are compared.
     #[arg(long)]
     mods: Option<ModSet>,
+    /// Of traces: the kernel whose noise shares and loss costs are compared; cublaslt/fp8-tensorwise where it is left out.
+    #[arg(long)]
+    kernel: Option<String>,
 }
 
-/// By its name, else by its first bytes. What cannot be read is said by whoever reads it.
-fn is_results(path: &Path) -> bool {
+/// By its name, else by its first bytes; a folder is of a trace's shards. What cannot be read is said by whoever reads it.
+fn kind(path: &Path) -> Option<FileKind> {
+    if path.is_dir() {
+        return Some(FileKind::Trace);
+    }
     let content = || {
         let mut head = Vec::with_capacity(HEAD_BYTES);
         std::fs::File::open(path).ok()?.take(HEAD_BYTES as u64).read_to_end(&mut head).ok()?;
         FileKind::of_content(&head).ok()
     };
-    FileKind::of_name(&path.to_string_lossy()).or_else(content) == Some(FileKind::Results)
+    FileKind::of_name(&path.to_string_lossy()).or_else(content)
 }
 
 pub fn run(args: &DiffArgs, json: bool) -> anyhow::Result<Outcome> {
-    match (is_results(&args.before), is_results(&args.after)) {
+    let (before, after) = (kind(&args.before), kind(&args.after));
+    let traces = [before, after].map(|kind| kind == Some(FileKind::Trace));
+    if traces == [true, true] {
+        return traces::run(args, json);
+    }
+    if let Some(at) = traces.iter().position(|is_trace| *is_trace) {
+        let (trace, other) = if at == 0 { (&args.before, &args.after) } else { (&args.after, &args.before) };
+        anyhow::bail!("a trace is compared with a trace, not with {}: {}", other.display(), trace.display());
+    }
+    anyhow::ensure!(args.kernel.is_none(), "--kernel is for traces: {}", args.before.display());
+    match (before == Some(FileKind::Results), after == Some(FileKind::Results)) {
         (true, true) => results::run(args, json),
         (false, false) => plans(args, json),
         (true, false) => {

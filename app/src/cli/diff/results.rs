@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use loka_core::{
+    dispatch::Policy,
     model::{GemmShape, Safety, SiteMods},
     plan::{Moved, ResultsDiff, RowChange, diff_results},
     tables::read_results,
@@ -18,7 +19,7 @@ use super::{
 };
 
 pub fn run(args: &DiffArgs, json: bool) -> anyhow::Result<Outcome> {
-    let policy = policy(args.policy.as_deref().unwrap_or("paper"))?;
+    let policy = policy(args.policy.as_deref().unwrap_or(Policy::DEFAULT))?;
     let mods: SiteMods = args.mods.clone().unwrap_or_default().into();
     let (before, after) = (read_results(&args.before)?, read_results(&args.after)?);
     let changed = diff_results(&before, &after, &policy, &mods)

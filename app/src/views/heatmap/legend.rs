@@ -30,6 +30,8 @@ fn title(scene: &Scene<'_>, table: &Table) -> String {
         Metric::SqnrDb => "dB, higher is better",
         Metric::MaxAbs => "output units, log",
         Metric::LossCost => "units of the loss, log",
+        Metric::NoiseShare => "of the gradient's noise, log",
+        Metric::Bias => "either way, log",
         _ => "ratio, log",
     };
     let label = label.trim_end_matches(" (dB)");

@@ -33,6 +33,9 @@ pub fn details_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site, seen: &GemmVi
     }
     scale_ui(ui, scene, &row);
     metrics_ui(ui, scene, seen, &row);
+    if let Some(noise) = row.error.as_ref().and_then(|error| error.noise) {
+        ui.label(RichText::new(words::noise_words(noise, site.m)).small());
+    }
     drawn_ui(ui, scene, &row);
     fidelity_ui(ui, scene, &row);
     latency_ui(ui, scene, &row);
@@ -50,9 +53,19 @@ fn scale_ui(ui: &mut Ui, scene: &Scene<'_>, row: &ResultRow) {
 fn metrics_ui(ui: &mut Ui, scene: &Scene<'_>, seen: &GemmView, row: &ResultRow) {
     let weak = scene.theme.weak;
     Grid::new("metrics").num_columns(3).spacing([12.0, 1.0]).show(ui, |ui| {
+        let loss = scene.session.trace.as_ref().map_or(0.0, |trace| trace.manifest().loss.value);
         for metric in Metric::ALL {
             let estimate = row.metric(metric);
-            let (value, half) = words::metric_words(metric, estimate);
+            // Results of before there were these have nothing to say of them.
+            if matches!(metric, Metric::NoiseShare | Metric::Bias) && estimate.is_none() {
+                continue;
+            }
+            let (value, half) = match words::metric_words(metric, estimate) {
+                (value, _) if metric == Metric::LossCost && row.is_loss_cost_out_of_range(loss) => {
+                    (value, "outside its range".to_owned())
+                }
+                both => both,
+            };
             let bound = (metric == seen.bound.metric).then(|| number::trimmed(seen.bound.limit));
             let name = match bound {
                 Some(limit) => format!("{} ≤ {limit}", metric.label()),

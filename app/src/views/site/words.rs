@@ -2,7 +2,7 @@
 
 use loka_core::{
     dispatch::Bound,
-    model::{Estimate, Metric, Safety},
+    model::{Estimate, Metric, NoiseBasis, NoiseShare, Safety},
     session::view::{Broken, ErrorOutlook, Faithful, KernelLine, MOST_DRAWS, MoreDraws, SlowPart, SpeedOutlook},
 };
 
@@ -105,6 +105,16 @@ pub fn broken_words(broken: &Broken) -> String {
     }
 }
 
+/// What an error of the backward adds, in words. `rows`: of a batch.
+pub fn noise_words(noise: NoiseShare, rows: usize) -> String {
+    let (share, rows) = (number::percent(noise.share.value), number::count(rows as u64));
+    let basis = match noise.basis {
+        NoiseBasis::Recorded => "",
+        NoiseBasis::Independent => " (the trace has no noise of its own: x and dy are taken as independent)",
+    };
+    format!("Adds {share} to the noise that a batch of {rows} has anyway{basis}")
+}
+
 /// A metric's value for a table, and half of its interval.
 pub fn metric_words(metric: Metric, estimate: Option<Estimate>) -> (String, String) {
     match estimate {
@@ -113,6 +123,7 @@ pub fn metric_words(metric: Metric, estimate: Option<Estimate>) -> (String, Stri
             match metric {
                 Metric::BlockRelL2 => "no tail follows",
                 Metric::LossCost => "fprop with gradients only",
+                Metric::NoiseShare => "dgrad and wgrad only",
                 _ => "not known",
             }
             .to_owned(),

@@ -91,7 +91,7 @@ impl<'c, 'a> Unit<'c, 'a> {
         };
         // Sites are weighed against one another by what they take a step.
         let calls = judged[0].group.site.calls as f64;
-        let item = |triple: &Triple| Item { cost: forward_cost_hi(triple, &judged, policy), time: calls * triple.us };
+        let item = |triple: &Triple| Item { cost: forward_cost_hi(triple, &judged, terms), time: calls * triple.us };
         let items = triples.iter().map(item).collect();
         let triples = triples.into_iter().map(|triple| (triple, 0.0)).collect();
         let timed_us = terms.table(judged[0].group).map(|table| table.bf16_us);
@@ -121,7 +121,7 @@ impl<'c, 'a> Unit<'c, 'a> {
             let mut triples = Vec::new();
             let mut add = |triple: Triple<'a>, reads: Stored, saved_us: f64| {
                 // Without a budget nothing is held against a kernel's loss cost.
-                let cost = policy.loss_budget.map_or(0.0, |_| forward_cost_hi(&triple, &judged, policy));
+                let cost = policy.loss_budget.map_or(0.0, |_| forward_cost_hi(&triple, &judged, terms));
                 let stores = feeder.is_some() && triple.rows[Gemm::Fprop as usize].is_some_and(produces);
                 stop.ways.push(Way { reads, time: triple.us, cost, produces: stores });
                 triples.push((triple, saved_us));

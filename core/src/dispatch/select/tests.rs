@@ -6,7 +6,7 @@ use crate::{
         ChoiceSource, PassedOver,
         testing::{results, row, unsupported},
     },
-    model::{KernelId, ModKind, ModSet, ResultRow, Results, SiteId, SiteMods},
+    model::{KernelId, Metric, ModKind, ModSet, ResultRow, Results, SiteId, SiteMods},
 };
 
 const FAST: &str = "cublaslt/fp8-rowwise+fast";
@@ -190,11 +190,55 @@ fn overrides_are_paid_from_the_budget_first() {
 
 #[test]
 fn a_budget_that_cannot_be_kept_is_said() {
-    let mut all = results(&["s"], vec![row("s", Gemm::Fprop, FAST, 0.1, Some(2.0), 1e-5)]);
-    all.rows.push(row("s", Gemm::Fprop, "cublaslt/bf16", 0.01, Some(1.0), 1.0));
-    all.rows.retain(|row| row.kernel.as_str() != "cublaslt/bf16" || row.metric(Metric::LossCost).is_some());
+    let all = results(&["s", "t"], vec![row("s", Gemm::Fprop, FAST, 0.1, Some(2.0), 1e-5)]);
     let policy = Policy { loss_budget: Some(0.0), ..Policy::loss_budget() };
-    let dispatch = run(&all, &policy, &Overrides::new());
-    assert_eq!(dispatch.warnings[0], "the loss budget of 0 cannot be kept even in high precision");
-    assert_eq!(dispatch.choices[0].kernel.as_str(), "cublaslt/bf16");
+    let dispatch = run(&all, &policy, &override_of("s", Gemm::Fprop, FAST));
+    let said = "the loss budget of 0 cannot be kept even in high precision";
+    assert!(dispatch.warnings.iter().any(|warning| *warning == said), "{:?}", dispatch.warnings);
+    assert_eq!(dispatch.choices[3].kernel.as_str(), "cublaslt/bf16");
+}
+
+/// BF16's own cost, and a kernel's at a site where no figure means anything, take nothing from the others.
+#[test]
+fn only_what_is_beyond_bf16_and_means_something_is_charged() {
+    let cost = |site: &str, kernel: &str, value: f64| row(site, Gemm::Fprop, kernel, 0.1, Some(2.0), value);
+    let mut all = results(
+        &["a", "b", "c"],
+        vec![cost("a", FAST, 9e-5), cost("b", FAST, 34_000.0), cost("c", FAST, 9e-5), cost("c", OTHER, 7.0)],
+    );
+    for row in all.rows.iter_mut().filter(|row| row.gemm == Gemm::Fprop && row.kernel.as_str() == "cublaslt/bf16") {
+        let of_bf16 = match row.site.as_str() {
+            "a" => 2e-5,
+            "b" => 13_580.0,
+            _ => 8.5e-5,
+        };
+        row.error.as_mut().unwrap().loss_cost = Some(crate::model::Estimate::exact(of_bf16));
+    }
+    crate::model::charge_excess(&mut all.rows);
+    // .0002 of .5: 9.9e-5 - 2e-5 at a, 9.9e-5 - 8.5e-5 at c.
+    let dispatch = run(&all, &Policy::loss_budget(), &Overrides::new());
+    let chosen = [0, 3, 6].map(|at| dispatch.choices[at].kernel.as_str());
+    assert_eq!(chosen, [FAST, "cublaslt/bf16", FAST]);
+    let optimum = dispatch.optimum.unwrap();
+    assert!((optimum.loss_cost_hi - 9.3e-5).abs() < 1e-12, "{optimum:?}");
+    let left = "the loss cost of cublaslt/bf16 would be 13580, more than a tenth of the loss, where the estimate means nothing";
+    assert_eq!(dispatch.choices[3].reason, format!("left out of the loss budget: {left}"));
+    assert!(dispatch.warnings.iter().any(|warning| warning.text == format!("b leaves the loss budget: {left}")));
+    assert_eq!(dispatch.totals.num_cost_out_of_range, 0);
+
+    let high = run(&all, &Policy { min_speedup: 9.0, ..Policy::loss_budget() }, &Overrides::new());
+    assert_eq!((high.totals.loss_cost, high.totals.loss_cost_hi), (Some(0.0), Some(0.0)), "all in BF16 costs nothing");
+
+    // A person may want it all the same: it is told, and in no total.
+    let wanted = run(&all, &Policy::loss_budget(), &override_of("b", Gemm::Fprop, FAST));
+    assert_eq!(wanted.totals.num_cost_out_of_range, 1);
+    assert!(wanted.totals.loss_cost_hi.unwrap() < 1e-4, "{:?}", wanted.totals);
+    assert!(
+        wanted.choices[3].reason.contains("would be 34000, more than a tenth of the loss"),
+        "{}",
+        wanted.choices[3].reason
+    );
+    assert_eq!(wanted.choices[6].kernel.as_str(), FAST);
+    let other = run(&all, &Policy::loss_budget(), &override_of("c", Gemm::Fprop, OTHER));
+    assert_eq!((other.choices[0].kernel.as_str(), other.totals.num_cost_out_of_range), (FAST, 1));
 }

@@ -125,14 +125,16 @@ impl CpuSite {
         let scale = |known: Result<StaticScale, String>| known.ok().map(|known| known.scale);
         let dy_whole = Whole { amax: Some(dy_amax), static_scale: scale(self.job.scales.of(Gemm::Wgrad)) };
         let x_whole = Whole { amax: Some(x_amax), static_scale: scale(self.job.scales.of_right(Gemm::Wgrad)) };
+        let energy = product_energy(&x, &dy);
         let left = Part { source: Panels::pack_transposed(Side::Left, &dy), whole: dy_whole };
         let mut memory = self.scratch.right.take().unwrap_or_else(|| CastPanels::empty(&left.source));
         let mut right = RightColumns::new(&x, x_whole, &mut memory);
         let Scratch { left_wide, right_wide, .. } = &mut self.scratch;
         let reference = reference_of(&left.source, widened(&right.columns.source, right_wide), left_wide);
         let extras = Extras { loss: None, block: None };
-        let sums = run_all(&left, &mut right, &reference, numerics, &extras, &mut self.scratch);
+        let mut sums = run_all(&left, &mut right, &reference, numerics, &extras, &mut self.scratch);
         self.scratch.right = Some(memory);
+        sums.iter_mut().for_each(|sums| sums.product_energy = Some(energy));
         Ok(sums)
     }
 }
@@ -302,6 +304,13 @@ fn run_all(
         stats
     };
     numerics.iter().map(run).collect()
+}
+
+/// The sum over rows of |x|^2 |dy|^2.
+fn product_energy(x: &Matrix, dy: &Matrix) -> f64 {
+    let energy = |row: &[f32]| row.iter().map(|value| f64::from(*value) * f64::from(*value)).sum::<f64>();
+    let rows = |of: &Matrix| of.data.chunks_exact(of.cols.max(1)).map(energy).collect::<Vec<f64>>();
+    rows(x).iter().zip(rows(dy)).map(|(x, dy)| x * dy).sum()
 }
 
 /// Chosen columns of `rows`.

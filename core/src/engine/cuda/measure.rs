@@ -329,6 +329,8 @@ fn stats_of(slot: &[u8], way: Way, rows: usize, extras: &Extras<'_>) -> DrawStat
         elements: u64_at(32),
         zeros: u64_at(40),
         tail_count: u64_at(48),
+        sum_error_ref: f64_at(56),
+        product_energy: None,
         histogram: histogram.map(bytemuck::pod_read_unaligned).collect(),
         // A library keeps its codes to itself.
         flushed: match way {

@@ -180,6 +180,7 @@ impl CudaSite {
         let rest = |share: f64| (m as f64 * (1.0 - share)).round() as usize;
         let x_rest = self.input.amax_of(rest(shares.0), &mut rng);
         let dy_rest = gradients.amax_of(rest(shares.1), &mut rng);
+        let energy = product_energy(&self.lane, &x, &dy)?;
         let (x, dy) = (padded(&self.lane, x)?, padded(&self.lane, dy)?);
         let left = Left { source: self.lane.transpose(&dy)?, whole: self.whole(Gemm::Wgrad, dy_rest) };
         let source = self.lane.transpose(&x)?;
@@ -189,7 +190,9 @@ impl CudaSite {
             whole: self.whole_of_input(x_rest),
         };
         let extras = Extras { loss: None, tail: None, external: self.external.as_deref(), gemm: Gemm::Wgrad };
-        run_all(&mut self.lane, &left, &mut right, ways, &extras)
+        let mut sums = run_all(&mut self.lane, &left, &mut right, ways, &extras)?;
+        sums.iter_mut().flatten().for_each(|sums| sums.product_energy = Some(energy));
+        Ok(sums)
     }
 }
 
@@ -232,6 +235,15 @@ impl SiteEngine for CudaSite {
             None => self.job.sampler.available(&self.job.stats.input).as_str().to_owned(),
         }
     }
+}
+
+/// The sum over rows of |x|^2 |dy|^2, as if the two did not depend on each other: sampled rows hardly do in their lengths.
+fn product_energy(lane: &Lane, x: &Tensor, dy: &Tensor) -> Result<f64, CudaError> {
+    let sums = lane.stream.zeros::<f64>(2)?;
+    lane.sum_squares(x, sums.address())?;
+    lane.sum_squares(dy, sums.address() + 8)?;
+    let sums = lane.stream.download(&sums)?;
+    Ok(sums[0] * sums[1] / x.rows.max(1) as f64)
 }
 
 /// With rows of zeros to whole blocks of 128, which is what every kernel takes along the reduced dimension.

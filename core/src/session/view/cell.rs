@@ -1,7 +1,7 @@
 //! One cell of the heatmap in full: its value with the interval and verdict, or why there is none.
 
 use crate::{
-    dispatch::{Policy, judge},
+    dispatch::{Policy, judge, out_of_range},
     model::{Estimate, Metric, Quadrant, ResultRow, SiteId},
     session::Session,
 };
@@ -37,25 +37,32 @@ pub fn cell(session: &Session, site: &SiteId, column: &Column, metric: Metric, r
 }
 
 fn of_row(row: &ResultRow, base: Option<&ResultRow>, metric: Metric, policy: &Policy, loss: f64) -> Cell {
-    match value(row, base, metric) {
+    match value(row, base, metric, loss) {
         Some(estimate) => Cell::Value { estimate, quadrant: judge(row, policy, loss).2 },
-        None => Cell::Missing { reason: why_missing(row, metric).to_owned() },
+        None => Cell::Missing { reason: why_missing(row, metric, loss) },
     }
 }
 
-fn why_missing(row: &ResultRow, metric: Metric) -> &str {
+fn why_missing(row: &ResultRow, metric: Metric, loss: f64) -> String {
     let unknown = match metric {
         _ if !row.supported => "not supported",
-        Metric::BlockRelL2 => "no tail follows this GEMM's output",
-        Metric::LossCost => "only fprop with recorded gradients has a loss cost",
-        _ => "not measured",
+        Metric::LossCost if row.is_loss_cost_out_of_range(loss) => return out_of_range(row),
+        _ => metric.why_missing(row.gemm).unwrap_or("not measured"),
     };
-    row.reason.as_deref().unwrap_or(unknown)
+    row.reason.as_deref().unwrap_or(unknown).to_owned()
 }
 
-/// A row's value in `metric`, divided by the baseline's when there is one.
-pub(super) fn value(row: &ResultRow, base: Option<&ResultRow>, metric: Metric) -> Option<Estimate> {
-    let estimate = row.metric(metric).filter(|_| row.supported)?;
-    let base = base.and_then(|base| base.metric(metric)).map(|base| base.value).filter(|base| *base > 0.0);
+/// A row's value in `metric`, divided by the baseline's when there is one; `None` also where the value means nothing.
+/// `loss`: the trace's.
+pub(super) fn value(row: &ResultRow, base: Option<&ResultRow>, metric: Metric, loss: f64) -> Option<Estimate> {
+    // As measured: what is charged of BF16's is nothing, which nothing can be divided by.
+    let of = |row: &ResultRow| match (metric, base) {
+        (Metric::LossCost, Some(_)) => row.error.as_ref()?.loss_cost,
+        (Metric::Bias, Some(_)) => row.metric(metric).map(Estimate::magnitude),
+        _ => row.metric(metric),
+    };
+    let means_nothing = metric == Metric::LossCost && row.charged_loss_cost(loss).is_none();
+    let estimate = of(row).filter(|_| row.supported && !means_nothing)?;
+    let base = base.and_then(of).map(|base| base.value).filter(|base| *base > 0.0);
     Some(base.map_or(estimate, |base| Estimate::new(estimate.value / base, estimate.lo / base, estimate.hi / base)))
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     dispatch::judge,
-    model::{Gemm, KernelId, LatencySource, Quadrant, ResultRow},
+    model::{Estimate, Gemm, KernelId, LatencySource, Metric, Quadrant, ResultRow},
     session::{PlanView, Snapshot},
 };
 
@@ -151,7 +151,10 @@ impl Filling<'_> {
             let Some(at) = self.kernels.iter().position(|kernel| kernel.id == row.kernel) else { continue };
             let place = grid.place(site, first + at);
             let mut mark = Mark::MISSING;
-            if let Some(estimate) = value(row, base, self.question.metric) {
+            if let Some(estimate) = value(row, base, self.question.metric, self.snapshot.loss()) {
+                // Colours tell how far from 0 a value with a sign is.
+                let estimate =
+                    if self.question.metric == Metric::Bias { Estimate::magnitude(estimate) } else { estimate };
                 grid.values[place] = estimate.value as f32;
                 grid.widen(estimate.value, self.kernels[at].low);
                 mark = self.judged(row);

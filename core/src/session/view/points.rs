@@ -189,7 +189,9 @@ impl<'a> Filling<'a> {
     }
 
     fn places(&self, row: &ResultRow) -> Option<([f32; 2], [f32; 2], [f32; 2])> {
-        let Estimate { value, lo, hi } = row.metric(self.metric)?;
+        let estimate = row.metric(self.metric)?;
+        let signed = self.metric == Metric::Bias;
+        let Estimate { value, lo, hi } = if signed { estimate.magnitude() } else { estimate };
         let speedup = row.speedup()?;
         let axis = self.view.axis;
         let at = [speedup_place(speedup) as f32, axis.place(value) as f32];

@@ -91,7 +91,7 @@ impl Standings {
                 if safety == Safety::Safe {
                     rank.gain = rank.gain.max(row.speedup().map_or(f32::NAN, |of| of as f32));
                 }
-                let cost = row.metric(Metric::LossCost).filter(|_| gemm == Gemm::Fprop);
+                let cost = row.charged_loss_cost(snapshot.loss()).filter(|_| gemm == Gemm::Fprop);
                 rank.loss_cost = rank.loss_cost.min(cost.map_or(f32::NAN, |of| of.value as f32));
             }
             rank.error = rank.error.max(least);
@@ -125,5 +125,10 @@ pub(super) fn low(rows: &[ResultRow]) -> impl Iterator<Item = &ResultRow> {
 /// Of decibels the smaller is the worse.
 fn badness(row: &ResultRow, metric: Metric) -> f32 {
     let value = row.metric(metric).map_or(f64::NAN, |estimate| estimate.value);
-    (if metric == Metric::SqnrDb { -value } else { value }) as f32
+    let badness = match metric {
+        Metric::SqnrDb => -value,
+        Metric::Bias => value.abs(),
+        _ => value,
+    };
+    badness as f32
 }

@@ -85,7 +85,7 @@ fn estimate(snapshot: &Snapshot, question: Question, at: usize, column: &Column)
     let row = snapshot.row(at, column.gemm, &column.kernel)?;
     let baseline = &snapshot.document.policy.baseline;
     let base = if question.relative { snapshot.row(at, column.gemm, baseline) } else { None };
-    value(row, base, question.metric)
+    value(row, base, question.metric, snapshot.loss())
 }
 
 const POINTS: [&str; 9] =

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::{
     dispatch::testing::{results, row, unsupported},
-    model::{Gemm, ModKind},
+    model::{Gemm, ModKind, NoiseBasis, NoiseShare},
     plan::results_digest,
 };
 
@@ -74,9 +74,24 @@ fn the_columns_are_the_contracts_then_ours() {
                     rel_l2_hi sqnr_db median_rel max_abs block_rel_l2 block_rel_l2_lo block_rel_l2_hi loss_cost loss_cost_lo loss_cost_hi \
                     latency_us latency_lo_us latency_hi_us gemm_us cast_us baseline_us speedup latency_source engine device seed sampler \
                     heldout_rows heldout_rel_l2 heldout_mere tail_us latency_note static_scale saturation cached_us \
-                    flushed";
+                    flushed noise_share noise_share_lo noise_share_hi noise_basis bias bias_lo bias_hi loss_cost_excess \
+                    loss_cost_excess_lo loss_cost_excess_hi loss_cost_in_range";
     assert_eq!(names.join(" "), contract);
     assert_eq!(table.text("mods").unwrap()[0], Some("block_norm+no_bias"));
+}
+
+#[test]
+fn what_an_error_does_to_training_comes_back() {
+    let mut results = some_results();
+    let wanted = (0.0013, -0.004);
+    let row = results.rows.iter().position(|row| row.error.is_some()).unwrap();
+    let error = results.rows[row].error.as_mut().unwrap();
+    error.noise = Some(NoiseShare { share: Estimate::exact(wanted.0), basis: NoiseBasis::Independent });
+    error.bias = Some(Estimate::new(wanted.1, -0.005, -0.003));
+    let (_folder, path) = written(&results);
+    let back = read_results(&path).unwrap();
+    assert_eq!(back, results);
+    assert_eq!(back.rows[row].metric(Metric::Bias).map(|bias| bias.value), Some(wanted.1));
 }
 
 #[test]

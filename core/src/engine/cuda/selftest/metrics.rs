@@ -106,7 +106,7 @@ fn error_metrics(lane: &Lane, count: usize, is_bf16: bool, with_nan: bool) -> Ou
         lane.error_metrics((output.address(), is_bf16), &reference, Some(&of_kernel), places)?;
         same_floats("difference", &lane.stream.download(&of_kernel.data)?, &difference)?;
         same("histogram", &histogram.read::<u32>(lane)?, &wanted.histogram)?;
-        // Four FP64, then three counts.
+        // Four FP64, then three counts, then one more.
         let words = sums.read::<u64>(lane)?;
         let number = |at: usize| f64::from_bits(words[at]);
         near("sum of squared errors", number(0), wanted.sum_error_squares, SUMS)?;
@@ -114,7 +114,8 @@ fn error_metrics(lane: &Lane, count: usize, is_bf16: bool, with_nan: bool) -> Ou
         // The CPU's running sums of this one are FP32.
         near("sum of relative errors", number(2), wanted.sum_relative_body, 1e-6)?;
         near("largest error", number(3), wanted.max_abs, 0.0)?;
-        same("counts", &words[4..], &[wanted.elements, wanted.zeros, wanted.tail_count])?;
+        near("sum of error times reference", number(7), wanted.sum_error_ref, 1e-6)?;
+        same("counts", &words[4..7], &[wanted.elements, wanted.zeros, wanted.tail_count])?;
     }
     Ok(())
 }

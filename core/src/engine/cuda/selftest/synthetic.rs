@@ -102,6 +102,7 @@ impl Recipe {
             input: inputs.distribution(1.0, *full, "input"),
             grad_output: Some(grads.distribution(1e-3, *full, "gradient")),
             cross_cov: Some(cross(&inputs, &grads)),
+            noise: None,
             weight: self.weight(),
             weight_hist: None,
             weight_amax: None,

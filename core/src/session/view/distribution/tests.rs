@@ -54,6 +54,7 @@ pub(in crate::session) fn stats() -> SiteStats {
         input: distribution(64),
         grad_output: None,
         cross_cov: None,
+        noise: None,
         weight: WeightStats::Snapshot(normals(32 * 64, b"weight").iter().map(|w| w * 0.1).collect()),
         weight_hist: None,
         weight_amax: Some(99.0),

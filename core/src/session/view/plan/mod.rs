@@ -8,7 +8,7 @@ pub use compared::Comparison;
 pub use warnings::WarningGroup;
 
 use crate::{
-    dispatch::{Bound, Chain, Choice, ChoiceSource, bound_of, judge, own_us, shared_casts},
+    dispatch::{Bound, Chain, Choice, ChoiceSource, bound_of, decided_by, judge, own_us, shared_casts},
     model::{Estimate, Gemm, Metric, Quadrant, Safety},
     session::{PlanView, Snapshot},
 };
@@ -197,8 +197,8 @@ fn saved_at(snapshot: &Snapshot, plan: &PlanView, at: usize) -> [Option<f64>; 3]
 
 fn line(snapshot: &Snapshot, (at, gemm): (usize, Gemm), choice: &Choice, saved_us: Option<f64>) -> PlanLine {
     let (policy, loss) = (&snapshot.document.policy, snapshot.loss());
-    let bound = bound_of(policy, &snapshot.sites()[at].id, gemm, loss);
     let row = snapshot.row(at, gemm, &choice.kernel);
+    let bound = row.map_or_else(|| bound_of(policy, &snapshot.sites()[at].id, gemm, loss), |row| decided_by(row, policy, loss).1);
     let error = row.and_then(|row| row.metric(bound.metric));
     let low = is_low(&choice.kernel);
     let mut flags = Flags::default();
@@ -222,6 +222,7 @@ fn line(snapshot: &Snapshot, (at, gemm): (usize, Gemm), choice: &Choice, saved_u
 fn margin(bound: Bound, error: Estimate) -> f64 {
     match bound.metric {
         Metric::SqnrDb => (error.lo - bound.limit) / bound.limit.abs(),
+        Metric::Bias => (bound.limit - error.magnitude().hi) / bound.limit.abs(),
         _ => (bound.limit - error.hi) / bound.limit.abs(),
     }
 }

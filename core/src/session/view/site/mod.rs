@@ -10,7 +10,9 @@ pub use outlook::{
 pub use overriding::{Broken, OverrideEffect, override_effect};
 
 use crate::{
-    dispatch::{Bound, Choice, ChoiceSource, SharedCast, bound_of, chain::extra_us, judge, own_us, shared_casts},
+    dispatch::{
+        Bound, Choice, ChoiceSource, SharedCast, bound_of, chain::extra_us, decided_by, judge, own_us, shared_casts,
+    },
     model::{
         Estimate, Gemm, GemmShape, KernelId, LatencySource, Metric, Quadrant, ResultRow, Site, SiteId, baseline_kernel,
         catalogue, kernel,
@@ -207,7 +209,7 @@ impl Seen<'_> {
         let choice = self.plan.choice_at(self.at, gemm).cloned();
         let known = |kernel: &crate::model::Kernel| self.session.row(&self.site.id, gemm, &kernel.id());
         let kernels: Vec<KernelLine> =
-            catalogue().iter().filter_map(known).map(|row| self.line(row, bound, choice.as_ref())).collect();
+            catalogue().iter().filter_map(known).map(|row| self.line(row, choice.as_ref())).collect();
         let nearest = nearest(&kernels);
         let chosen = kernels.iter().find(|line| line.is_low && line.is_taken());
         let verdict = chosen.or(nearest.map(|at| &kernels[at])).map(|line| line.quadrant);
@@ -229,7 +231,7 @@ impl Seen<'_> {
         }
     }
 
-    fn line(&self, row: &ResultRow, bound: Bound, choice: Option<&Choice>) -> KernelLine {
+    fn line(&self, row: &ResultRow, choice: Option<&Choice>) -> KernelLine {
         let policy = &self.session.document.policy;
         let latency = &row.latency;
         let unknown = || "no reason was given".to_owned();
@@ -246,7 +248,8 @@ impl Seen<'_> {
             note: latency.note.clone(),
             speedup: row.speedup(),
             quadrant: judge(row, policy, self.loss).2,
-            outlook: Outlook::of(row, bound, policy),
+            // Of two bounds the one that decides on this kernel.
+            outlook: Outlook::of(row, decided_by(row, policy, self.loss).1, policy),
             standing: standing(&row.kernel, choice),
             kernel: row.kernel.clone(),
         }

@@ -3,11 +3,11 @@
 
 use crate::{
     dispatch::{
-        Bound, Candidates, Dispatch, Group, Override, Overrides, Policy, bound_of,
+        Bound, Candidates, Dispatch, Group, Override, Overrides, Policy,
         chain::{Links, produces, reads},
-        dispatch, judge,
+        decided_by, dispatch, judge,
     },
-    model::{Estimate, Gemm, KernelId, Metric, Safety, Site, SiteId, Speed},
+    model::{Estimate, Gemm, KernelId, Safety, Site, SiteId, Speed},
     session::{PlanView, Session},
 };
 
@@ -48,8 +48,8 @@ pub fn override_effect(
     let loss = session.trace.as_ref()?.manifest().loss.value;
     let mut breaks = Vec::new();
     if *kernel != policy.baseline {
-        let (safety, speed, _) = judge(row, policy, loss);
-        let bound = bound_of(policy, site, gemm, loss);
+        let (_, speed, _) = judge(row, policy, loss);
+        let (safety, bound) = decided_by(row, policy, loss);
         if safety != Safety::Safe {
             let certain = safety == Safety::Unsafe;
             breaks.push(Broken::Error { bound, estimate: row.metric(bound.metric), certain });
@@ -91,10 +91,8 @@ fn over_budget(
     loss: f64,
 ) -> Option<Broken> {
     let budget = session.document.policy.loss_budget? * loss;
-    let cost_of = |kernel: &KernelId| {
-        let cost = session.row(site, gemm, kernel)?.metric(Metric::LossCost)?;
-        Some(cost.hi.max(0.0)).filter(|hi| hi.is_finite())
-    };
+    let cost_of =
+        |kernel: &KernelId| session.row(site, gemm, kernel)?.charged_loss_cost(loss).map(|cost| cost.hi.max(0.0));
     let all = plan.decided.as_ref()?.totals.loss_cost_hi.unwrap_or(0.0);
     let now = plan.choice(site, gemm).and_then(|choice| cost_of(&choice.kernel)).unwrap_or(0.0);
     let cost = all - now + cost_of(kernel).filter(|_| gemm == Gemm::Fprop)?;

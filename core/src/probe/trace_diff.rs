@@ -1,0 +1,297 @@
+//! Takes two traces, of a good and a bad run or of two steps of one, gives what changed at each site, the most first:
+//! where did it go wrong?
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Mutex, PoisonError},
+};
+
+use serde::Serialize;
+
+use crate::{
+    engine::{Control, Engine},
+    model::{Gemm, Kernel, Metric, SiteId, baseline_kernel, kernel},
+    stats::{CopulaMap, saturation_at, static_scale},
+    trace::{Distribution, SiteStats},
+};
+
+use super::{ProbeConfig, ProbeEvent, SiteSource, probe};
+
+/// Saturation below this is none: a static scale allows it (one step in a thousand).
+const NO_SATURATION: f64 = 1e-3;
+
+/// What is held side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Symptom {
+    /// Largest magnitude of x that was recorded.
+    InputAmax,
+    GradAmax,
+    /// P that a step saturates with the static scale that suits the first trace.
+    InputSaturation,
+    GradSaturation,
+    DgradNoiseShare,
+    WgradNoiseShare,
+    LossCost,
+}
+
+impl Symptom {
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::InputAmax => "amax of x",
+            Self::GradAmax => "amax of dy",
+            Self::InputSaturation => "saturation of x",
+            Self::GradSaturation => "saturation of dy",
+            Self::DgradNoiseShare => "noise share of dgrad",
+            Self::WgradNoiseShare => "noise share of wgrad",
+            Self::LossCost => "loss cost",
+        }
+    }
+
+    /// Below it a value is as good as none, and a factor says nothing.
+    fn floor(self) -> f64 {
+        match self {
+            Self::InputSaturation | Self::GradSaturation => NO_SATURATION,
+            Self::DgradNoiseShare | Self::WgradNoiseShare => 1e-6,
+            Self::InputAmax | Self::GradAmax | Self::LossCost => f64::MIN_POSITIVE,
+        }
+    }
+}
+
+/// One symptom in both traces.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Shift {
+    pub symptom: Symptom,
+    pub before: f64,
+    pub after: f64,
+}
+
+impl Shift {
+    /// Powers of two between the two; the sign is that of the change.
+    pub fn octaves(&self) -> f64 {
+        let floor = self.symptom.floor();
+        // Not `f64::max`, which would drop a NaN.
+        let held = |value: f64| if value < floor { floor } else { value };
+        let octaves = (held(self.after) / held(self.before)).log2();
+        // A value that is no number any more is as far as it gets.
+        if octaves.is_nan() { f64::INFINITY } else { octaves }
+    }
+}
+
+/// One site in both traces.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SiteShift {
+    pub site: SiteId,
+    /// The largest change first.
+    pub shifts: Vec<Shift>,
+}
+
+impl SiteShift {
+    pub fn octaves(&self) -> f64 {
+        self.shifts.first().map_or(0.0, |shift| shift.octaves().abs())
+    }
+}
+
+/// Two traces site by site.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct TraceDiff {
+    /// The largest change first.
+    pub sites: Vec<SiteShift>,
+    /// Sites of one trace alone.
+    pub added: Vec<SiteId>,
+    pub removed: Vec<SiteId>,
+    /// Sites that cannot be read, and why.
+    pub problems: BTreeMap<SiteId, String>,
+}
+
+/// `watched`: the kernel whose noise shares and loss costs are compared.
+pub fn diff_traces(
+    [before, after]: [&dyn SiteSource; 2],
+    watched: &'static Kernel,
+    engine: &dyn Engine,
+    config: &ProbeConfig,
+) -> TraceDiff {
+    let ids =
+        |source: &dyn SiteSource| -> BTreeSet<SiteId> { source.sites().into_iter().map(|site| site.id).collect() };
+    let (old, new) = (ids(before), ids(after));
+    let both: Vec<SiteId> = before.sites().into_iter().map(|site| site.id).filter(|id| new.contains(id)).collect();
+    let mut kernels = vec![watched];
+    // What is charged of a loss cost is beyond BF16's.
+    kernels.extend(kernel(baseline_kernel().as_str()).filter(|of| of.name != watched.name));
+    let config = ProbeConfig { kernels, ..config.clone() };
+    let errors = [before, after].map(|source| probed(source, &both, watched, engine, &config));
+    let mut diff = TraceDiff {
+        added: new.difference(&old).cloned().collect(),
+        removed: old.difference(&new).cloned().collect(),
+        ..TraceDiff::default()
+    };
+    for id in both {
+        match (before.stats(&id), after.stats(&id)) {
+            (Ok(first), Ok(second)) => {
+                let mut shifts = recorded(&first, &second, [before, after]);
+                let of = |at: usize, symptom| errors[at].get(&(id.clone(), symptom)).copied();
+                for symptom in [Symptom::DgradNoiseShare, Symptom::WgradNoiseShare, Symptom::LossCost] {
+                    let both = of(0, symptom).zip(of(1, symptom));
+                    shifts.extend(both.map(|(before, after)| Shift { symptom, before, after }));
+                }
+                shifts.sort_by(|a, b| b.octaves().abs().total_cmp(&a.octaves().abs()));
+                diff.sites.push(SiteShift { site: id, shifts });
+            }
+            (Err(problem), _) | (_, Err(problem)) => _ = diff.problems.insert(id, problem),
+        }
+    }
+    // Stable: sites that changed alike stay in forward order, the first cause first.
+    diff.sites.sort_by(|a, b| b.octaves().total_cmp(&a.octaves()));
+    diff
+}
+
+/// What the statistics alone say.
+fn recorded(before: &SiteStats, after: &SiteStats, sources: [&dyn SiteSource; 2]) -> Vec<Shift> {
+    let mut shifts = Vec::new();
+    let gradients = before.grad_output.as_ref().zip(after.grad_output.as_ref());
+    let operands = [
+        (Some((&before.input, &after.input)), Symptom::InputAmax, Symptom::InputSaturation),
+        (gradients, Symptom::GradAmax, Symptom::GradSaturation),
+    ];
+    for (both, amax, saturation) in operands {
+        let Some((old, new)) = both else { continue };
+        if let Some((before, after)) = old.amax.zip(new.amax) {
+            shifts.push(Shift { symptom: amax, before, after });
+        }
+        let copulas = [(old, sources[0]), (new, sources[1])].map(|(of, source)| copula(of, source));
+        if let Some(known) = static_scale(old, copulas[0].as_ref(), before.site.m) {
+            let now = saturation_at(new, copulas[1].as_ref(), after.site.m, known.scale);
+            shifts.push(Shift { symptom: saturation, before: known.saturation, after: now });
+        }
+    }
+    shifts
+}
+
+fn copula(of: &Distribution, source: &dyn SiteSource) -> Option<CopulaMap> {
+    CopulaMap::new(of, &source.quantile_probs())
+}
+
+/// The watched kernel's errors at every site.
+fn probed(
+    source: &dyn SiteSource,
+    sites: &[SiteId],
+    watched: &Kernel,
+    engine: &dyn Engine,
+    config: &ProbeConfig,
+) -> BTreeMap<(SiteId, Symptom), f64> {
+    let found = Mutex::new(BTreeMap::new());
+    let sink = |event| {
+        let ProbeEvent::Rows(rows) = event else { return };
+        let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+        for row in rows.into_iter().filter(|row| row.kernel == watched.id()) {
+            let (symptom, metric) = match row.gemm {
+                Gemm::Fprop => (Symptom::LossCost, Metric::LossCost),
+                Gemm::Dgrad => (Symptom::DgradNoiseShare, Metric::NoiseShare),
+                Gemm::Wgrad => (Symptom::WgradNoiseShare, Metric::NoiseShare),
+            };
+            if let Some(estimate) = row.metric(metric) {
+                found.insert((row.site.clone(), symptom), estimate.value);
+            }
+        }
+    };
+    probe(source, sites, engine, config, &Control::new(), &sink);
+    found.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(all(test, feature = "native"))]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        engine::CpuEngine,
+        model::Site,
+        trace::{Covariance, WeightStats},
+    };
+
+    /// Three sites of 16 features; `change` is applied to one's statistics.
+    struct Made(fn(&SiteId, &mut SiteStats));
+
+    impl SiteSource for Made {
+        fn sites(&self) -> Vec<Site> {
+            let site = |id: &str| json!({"id": id, "m": 64, "k": 16, "n": 16, "dtype": "f32"});
+            ["a", "b", "c"].map(|id| serde_json::from_value(site(id)).unwrap()).to_vec()
+        }
+
+        fn quantile_probs(&self) -> Vec<f64> {
+            Vec::new()
+        }
+
+        fn stats(&self, site: &SiteId) -> Result<SiteStats, String> {
+            let of = |variance: f64| Distribution {
+                count: 1000,
+                mean: vec![0.0; 16],
+                cov: Covariance::Factor { factor: Vec::new(), rank: 0, diag: vec![variance; 16] },
+                quantiles: None,
+                hist: None,
+                amax: Some(5.0 * variance.sqrt()),
+            };
+            let weight = (0..256).map(|at| ((at * 37 % 101) as f32 - 50.0) / 200.0).collect();
+            let mut stats = SiteStats {
+                site: self.sites().into_iter().find(|known| known.id == *site).ok_or("no such site")?,
+                input: of(1.0),
+                grad_output: Some(of(1e-4)),
+                cross_cov: None,
+                noise: None,
+                weight: WeightStats::Snapshot(weight),
+                weight_hist: None,
+                weight_amax: None,
+                bias: None,
+                gamma: None,
+                beta: None,
+                heldout_input: None,
+                heldout_grad_output: None,
+                series: Vec::new(),
+            };
+            (self.0)(site, &mut stats);
+            Ok(stats)
+        }
+    }
+
+    fn compared(change: fn(&SiteId, &mut SiteStats)) -> TraceDiff {
+        let watched = kernel("cublaslt/fp8-tensorwise").unwrap();
+        let config = ProbeConfig { min_draws: 8, max_draws: 8, threads: 1, ..ProbeConfig::default() };
+        diff_traces([&Made(|_, _| ()), &Made(change)], watched, &CpuEngine, &config)
+    }
+
+    #[test]
+    fn the_site_that_went_wrong_comes_first() {
+        // One input feature of b became 1,000 times as large.
+        let diff = compared(|site, stats| {
+            if site.as_str() == "b"
+                && let Covariance::Factor { diag, .. } = &mut stats.input.cov
+            {
+                diag[3] = 1e6;
+                stats.input.amax = Some(5000.0);
+            }
+        });
+        assert_eq!(diff.sites[0].site.as_str(), "b");
+        let shift = |symptom| *diff.sites[0].shifts.iter().find(|shift| shift.symptom == symptom).unwrap();
+        assert_eq!(shift(Symptom::InputAmax).after, 5000.0);
+        assert!(shift(Symptom::InputSaturation).after > 0.99, "{:?}", shift(Symptom::InputSaturation));
+        assert!(shift(Symptom::LossCost).octaves() > 5.0, "{:?}", shift(Symptom::LossCost));
+        assert!(diff.sites[0].shifts.is_sorted_by(|a, b| a.octaves().abs() >= b.octaves().abs()));
+        assert!(diff.sites[1].octaves() == 0.0 && diff.sites[2].octaves() == 0.0, "{:?}", &diff.sites[1..]);
+    }
+
+    #[test]
+    fn two_traces_that_are_the_same_say_nothing() {
+        let diff = compared(|_, _| ());
+        assert!(diff.sites.iter().all(|site| site.octaves() == 0.0 && site.shifts.len() == 7));
+        let order: Vec<&str> = diff.sites.iter().map(|site| site.site.as_str()).collect();
+        assert_eq!(order, ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn what_is_no_number_is_the_largest_change() {
+        let shift = Shift { symptom: Symptom::GradAmax, before: 1.0, after: f64::NAN };
+        assert_eq!(shift.octaves(), f64::INFINITY);
+        let quiet = Shift { symptom: Symptom::InputSaturation, before: 1e-9, after: 1e-4 };
+        assert_eq!(quiet.octaves(), 0.0, "a static scale allows as much");
+    }
+}
