@@ -1,0 +1,216 @@
+"""What an error of the backward adds to a gradient's noise, measured on a small model with real per-example gradients and held
+against `loka probe`'s noise share. CPU; own casts (PyTorch's float8), own products; of LoKA only the recorder and the binary.
+
+    PYTHONPATH=python python benches/training/noise.py LOKA [--steps 300] [--batch 2048] [--batches 6]
+
+wgrad: the GEMM's own error over the noise of the same batch. dgrad: the site's dx is replaced by the FP8 one in a real backward,
+and what that changes in the weight gradient of the next site upstream is held against *its* noise: that the share carries over
+is a claim of docs/method.md. The noise is from per-example gradients g x^T, formed one by one for 64 examples of each batch as a
+check of the sums that are used for all.
+"""
+
+import argparse
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Callable, Dict, List, Tuple
+
+import loka
+import torch
+from torch import Tensor, nn
+
+FP8 = {"e4m3": (torch.float8_e4m3fn, 448.0), "e5m2": (torch.float8_e5m2, 57344.0)}
+
+
+def cast(x: Tensor, kind: str, by_row: bool) -> Tensor:
+    """`x` [rows, reduced] as FP8 holds it."""
+    dtype, largest = FP8[kind]
+    amax = x.abs().amax(dim=1, keepdim=True) if by_row else x.abs().amax()
+    scale = (amax / largest).clamp(min=1e-12)
+    return (x / scale).clamp(-largest, largest).to(dtype).to(torch.float32) * scale
+
+
+def product(a: Tensor, b: Tensor, kernel: str) -> Tensor:
+    """a [m, reduced] times b [n, reduced]^T, stored in BF16."""
+    by_row = kernel.endswith("rowwise")
+    left = cast(a, "e4m3" if by_row else "e5m2", by_row)
+    return (left @ cast(b, "e4m3", by_row).T).bfloat16().float()
+
+
+class Backward(torch.autograd.Function):
+    """A linear whose dx `wrong` may compute, and which keeps x and dy."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, weight: Tensor, bias: Tensor, seen: dict, wrong: Callable) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.seen, ctx.wrong = seen, wrong
+        return x @ weight.T + bias
+
+    @staticmethod
+    def backward(ctx, dy: Tensor):
+        x, weight = ctx.saved_tensors
+        ctx.seen.update(x=x, dy=dy)
+        dx = dy @ weight if ctx.wrong is None else ctx.wrong(dy, weight)
+        return dx, dy.T @ x, dy.sum(0), None, None
+
+
+class Cross(nn.Module):
+    """DCNv2: x0 * (W x) + x, where x and the gradient of W x depend on each other through x0."""
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(features, features)
+
+    def forward(self, x0: Tensor, x: Tensor) -> Tensor:
+        return x0 * self.linear(x) + x
+
+
+class Ranker(nn.Module):
+    """Cross layers and a tower of three, as rankers have them."""
+
+    def __init__(self, features: int = 64, width: int = 128) -> None:
+        super().__init__()
+        self.cross = nn.ModuleList([Cross(features) for _ in range(2)])
+        self.tower = nn.Sequential(
+            nn.Linear(features, width), nn.LayerNorm(width), nn.ReLU(), nn.Linear(width, width), nn.LayerNorm(width),
+            nn.SiLU(), nn.Linear(width, 64), nn.ReLU(),
+        )  # fmt: skip
+        self.head = nn.Linear(64, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        crossed = x
+        for layer in self.cross:
+            crossed = layer(x, crossed)
+        return self.head(self.tower(crossed)).squeeze(-1)
+
+
+def batches(count: int, batch: int, seed: int, features: int = 64):
+    """Correlated features, a few of them heavy-tailed counters, and clicks that depend on products of them."""
+    mix = torch.randn(features, features, generator=torch.Generator().manual_seed(1)) / features**0.5
+    teacher = torch.randn(features, features, generator=torch.Generator().manual_seed(2)) / features
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(count):
+        x = torch.randn(batch, features, generator=generator) @ mix
+        x[:, :8] = torch.expm1(x[:, :8].abs() * 1.5)
+        logit = ((x @ teacher) * x).sum(1).tanh() * 2 + x[:, 9] - 0.5
+        yield x, (torch.rand(batch, generator=generator) < torch.sigmoid(logit)).float()
+
+
+def train(model: nn.Module, steps: int, batch: int, trace: Path) -> None:
+    """By Adam; the last third of the steps is recorded."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    recorder = loka.Recorder(model, out=trace, name="noise", every=2, save_every=10**6, cross_cov=True, held_out=32, heads=["head"])
+
+    def step(x: Tensor, y: Tensor, wrap: Callable) -> None:
+        optimizer.zero_grad()
+        loss = nn.functional.binary_cross_entropy_with_logits(model(x), y)
+        wrap(loss).backward()
+        optimizer.step()
+
+    data = list(batches(steps, batch, 3))
+    first = 2 * steps // 3
+    for x, y in data[:first]:
+        step(x, y, lambda loss: loss)
+    # A low learning rate: the recorded distribution is then that of one model.
+    optimizer.param_groups[0]["lr"] = 1e-6
+    with recorder:
+        for x, y in data[first:]:
+            step(x, y, recorder.loss)
+
+
+class Swapped:
+    """The model with `Backward` in place of its linears."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.seen: Dict[str, dict] = {name: {} for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+        self.wrong: Dict[str, Callable] = {}
+        for name in self.seen:
+            module = model.get_submodule(name)
+            module.forward = self._forward(name, module)
+
+    def _forward(self, name: str, module: nn.Linear) -> Callable:
+        return lambda x: Backward.apply(x, module.weight, module.bias, self.seen[name], self.wrong.get(name))
+
+    def run(self, x: Tensor, y: Tensor) -> Dict[str, Tuple[Tensor, Tensor]]:
+        """x and each example's own dy of every site."""
+        self.model.zero_grad()
+        nn.functional.binary_cross_entropy_with_logits(self.model(x), y, reduction="sum").backward()
+        return {name: (of["x"].detach(), of["dy"].detach()) for name, of in self.seen.items()}
+
+
+def noise_of(x: Tensor, dy: Tensor) -> float:
+    """The noise of sum g x^T over the batch: m times the trace of one example's covariance, unbiased."""
+    m = len(x)
+    second = (x.double().square().sum(1) * dy.double().square().sum(1)).mean()
+    mean = dy.double().T @ x.double() / m
+    some = torch.einsum("bn,bk->bnk", dy[:64].double(), x[:64].double())
+    assert torch.allclose(some.square().sum((1, 2)), x[:64].double().square().sum(1) * dy[:64].double().square().sum(1))
+    return float(m * (second - mean.square().sum()) * m / (m - 1))
+
+
+def measured(model: nn.Module, data: List, kernels: List[str]) -> Dict[Tuple[str, str, str], float]:
+    swapped = Swapped(model)
+    upstream = {"cross.1.linear": "cross.0.linear", "tower.0": "cross.1.linear", "tower.3": "tower.0", "tower.6": "tower.3"}
+    top: Dict[Tuple[str, str, str], float] = {}
+    bottom: Dict[Tuple[str, str, str], float] = {}
+
+    def add(key: Tuple[str, str, str], error: float, noise: float) -> None:
+        top[key], bottom[key] = top.get(key, 0.0) + error, bottom.get(key, 0.0) + noise
+
+    for x, y in data:
+        clean = swapped.run(x, y)
+        noise = {name: noise_of(*pair) for name, pair in clean.items()}
+        for kernel in kernels:
+            for name, (inputs, dy) in clean.items():
+                if dy.shape[1] % 16:
+                    continue
+                error = product(dy.T.contiguous(), inputs.T.contiguous(), kernel).double() - dy.double().T @ inputs.double()
+                add((name, "wgrad", kernel), float(error.square().sum()), noise[name])
+            for name, above in upstream.items():
+                swapped.wrong = {name: lambda dy, weight: product(dy, weight.T.contiguous(), kernel)}
+                changed = swapped.run(x, y)
+                swapped.wrong = {}
+                gradient = lambda of: of[above][1].double().T @ of[above][0].double()
+                add((name, "dgrad", kernel), float((gradient(changed) - gradient(clean)).square().sum()), noise[above])
+    return {key: top[key] / bottom[key] for key in top}
+
+
+def predicted(binary: str, trace: Path, batch: int, kernels: List[str]) -> Dict[Tuple[str, str, str], Tuple[float, str]]:
+    with tempfile.TemporaryDirectory() as folder:
+        command = [binary, "probe", str(trace), "--out", f"{folder}/r.results.parquet", "--json", "--engine", "cpu", "--rows", str(batch)]
+        command += [part for kernel in kernels for part in ("--kernels", kernel)]
+        lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    rows = [row for row in map(json.loads, lines) if row.get("error") and row["error"].get("noise")]
+    share = lambda row: (row["error"]["noise"]["share"]["value"], row["error"]["noise"]["basis"])
+    return {(row["site"], row["gemm"], row["kernel"]): share(row) for row in rows}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Noise share: predicted by loka probe against measured from real gradients")
+    parser.add_argument("loka")
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--batch", type=int, default=2048)
+    parser.add_argument("--batches", type=int, default=6)
+    parser.add_argument("--out", type=Path, help="keep the trace there")
+    args = parser.parse_args()
+    torch.manual_seed(0)
+    model, kernels = Ranker(), ["cublaslt/fp8-tensorwise", "cublaslt/fp8-rowwise"]
+    with tempfile.TemporaryDirectory() as folder:
+        out = args.out or Path(folder)
+        train(model, args.steps, args.batch, out)
+        trace = next(out.glob("*.trace.safetensors"), out)
+        found = measured(model, list(batches(args.batches, args.batch, 9)), kernels)
+        wanted = predicted(args.loka, trace, args.batch, kernels)
+    within = 0
+    print(f"{'site':<16} {'gemm':<6} {'kernel':<24} {'measured':>10} {'predicted':>10} {'ratio':>6}")
+    for key, value in sorted(found.items()):
+        share, basis = wanted[key]
+        within += abs(share / value - 1) <= 0.25
+        print(f"{key[0]:<16} {key[1]:<6} {key[2]:<24} {value:>10.3e} {share:>10.3e} {share / value:>6.2f}  {basis}")
+    print(f"{within} of {len(found)} within 25 %")
+
+
+if __name__ == "__main__":
+    main()
