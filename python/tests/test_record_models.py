@@ -84,6 +84,11 @@ class Gradients(Recorded):
         xg2, mean2 = float(tensors[key + "noise.xg2"]), float(tensors[key + "noise.mean2"])
         self.assertEqual(int(tensors[key + "noise.count"]), examples)
         self.assertLess(abs(xg2 / (squares / examples) - 1), 0.01, f"{key}noise.xg2")
+        # Of rows, not of examples: what an error of a single product grows with.
+        products = float((rows.square().sum(1) * grads.square().sum(1)).sum()) / examples
+        for part in ("input", "grad_output"):
+            of_part = float(tensors[f"{key}noise.{part}_hist"][0].sum())
+            self.assertLess(abs(of_part / products - 1), 0.01, f"{key}noise.{part}_hist")
         # mean2 is a small difference: held to the trace that it is taken from.
         self.assertLess(abs(mean2 - pairs / weights), 0.01 * squares / examples, f"{key}noise.mean2")
 

@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import torch
 from torch import Tensor
 
-from loka.record import noise
+from loka.record import magnitudes, noise
 from loka.record.columns import hist_bins
 from loka.record.cross import factors
 from loka.record.moments import AMAX, COUNT, HIST_BINS, QUANTILE_ROWS_SEEN, SKIPPED
@@ -63,7 +63,11 @@ def _site(site: SiteCopy, snapshot: Snapshot, notes: List[str]) -> Tuple[Dict[st
     if site.cross and len(counts) == 2 and torch.equal(*counts):
         tensors.update(_cross(site, int(counts[0]) - 1, options))
     if site.noise is not None:
-        tensors.update(noise.tensors(site.noise, site.missed))
+        moments = noise.tensors(site.noise, site.missed)
+        tensors.update(moments)
+        # Of a gradient whose noise is not known there is nothing to weigh.
+        if moments and site.magnitudes is not None:
+            tensors.update(magnitudes.tensors(site.magnitudes, site.noise, site.missed))
     samples = {key: value for key, value in site.tensors.items() if key.startswith("sample.")}
     whole = bool(samples) and all(bool(torch.isfinite(value).all()) for value in samples.values())
     tensors.update({key: value for key, value in site.tensors.items() if key not in samples or whole})

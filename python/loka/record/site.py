@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from loka.record.cross import Cross
+from loka.record.magnitudes import Magnitudes
 from loka.record.moments import Batch, Moments, all_finite
 from loka.record.noise import Noise
 from loka.record.options import Options
@@ -35,6 +36,7 @@ class SiteStats:
         self.grad: Optional[Moments] = None
         self.products: Optional[Cross] = None
         self.noise: Optional[Noise] = None
+        self.magnitudes: Optional[Magnitudes] = None
         self.samples: Dict[str, Tensor] = {}
         self.held_short: Optional[Tuple[int, int]] = None
         """Rows that are held out, and those of a call that had fewer than were asked for."""
@@ -90,6 +92,8 @@ class SiteStats:
         finite = all_finite(factor, self.input, None if grad is None else self.grad)
         if whole_grad is not None:
             self._noise(whole_x, whole_grad, factor, finite)
+            assert grad is not None and self.magnitudes is not None, "made with the noise"
+            self.magnitudes.add(x, grad, factor, finite, index)
         x, grad = self._hold_out(x, grad, factor, finite)
         mine = self._take(self.input, "input_amax", x, unit, finite, index)
         if grad is not None and self.grad is not None:
@@ -142,6 +146,7 @@ class SiteStats:
     def _noise(self, x: Tensor, grad: Tensor, factor: Tensor, finite: Tensor) -> None:
         if self.noise is None:
             self.noise = Noise(x.device, self.options.rows)
+            self.magnitudes = Magnitudes(x.device, self.options.rows)
         if self.calls_a_forward == 1:
             self.noise.add([(x, grad)], self.examples, factor, finite)
             self.examples_this_step += self.examples

@@ -57,6 +57,8 @@ class SiteCopy:
     """The state of a `Cross`, if there is one."""
     noise: Optional[Tensor]
     """The sums of a `Noise`; `missed`: see `SiteStats`."""
+    magnitudes: Optional[Tensor]
+    """The sums of a `Magnitudes`."""
     missed: int
     tensors: Dict[str, Tensor]
     """Those that go into the file as they are, without the site's name."""
@@ -92,6 +94,7 @@ def copy_site(
         moments=moments,
         cross={part: copies.of(value) for part, value in (stats.products.state if stats.products else {}).items()},
         noise=None if stats.noise is None else copies.of(stats.noise.sums),
+        magnitudes=None if stats.magnitudes is None else copies.of(stats.magnitudes.sums),
         missed=stats.missed,
         tensors={**samples, **tensors},
         series={**own, **series},
