@@ -23,6 +23,19 @@ impl Estimate {
         Self { value, lo: value, hi: value }
     }
 
+    /// Scaled up, interval and all, where its value is less than that.
+    #[must_use]
+    pub fn at_least(self, least: f64) -> Self {
+        if self.value >= least || self.value.is_nan() {
+            return self;
+        }
+        if self.value <= 0.0 {
+            return Self { value: least, lo: least, hi: self.hi.max(least) };
+        }
+        let factor = least / self.value;
+        Self { value: least, lo: factor * self.lo, hi: factor * self.hi }
+    }
+
     /// How far from 0: what a scale shows and a bound holds of a value with a sign.
     #[must_use]
     pub fn magnitude(self) -> Self {

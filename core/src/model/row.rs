@@ -88,7 +88,8 @@ impl ErrorSummary {
     /// The loss cost as measured is more than a tenth of the loss: whatever is charged of it means nothing.
     pub fn is_loss_cost_out_of_range(&self, loss: f64) -> bool {
         // A loss of 0 is of a trace that does not say.
-        self.loss_cost.is_some_and(|cost| loss > 0.0 && !(cost.value <= LOSS_COST_RANGE * loss))
+        let means_nothing = |cost: Estimate| cost.value > LOSS_COST_RANGE * loss || cost.value.is_nan();
+        loss > 0.0 && self.loss_cost.is_some_and(means_nothing)
     }
 }
 

@@ -6,7 +6,7 @@ use crate::{
     engine::{Drawn, Engine, EngineError, EngineInfo, SiteEngine, SiteJob, StaticScales, Way},
     model::{
         ErrorSummary, Estimate, Fidelity, Gemm, GemmShape, Kernel, ModSet, NoiseShare, ResultRow, Site, StaticScale,
-        charge_excess,
+        charge_excess, kernel,
     },
     mods::fits,
     numerics::{
@@ -14,7 +14,7 @@ use crate::{
         interval::{MereDraw, Ratio, mean, mere, ratio, root_ratio},
         relative_histogram_quantile,
     },
-    stats::GradientNoise,
+    stats::{Dependence, GradientNoise},
 };
 
 use super::ProbeConfig;
@@ -37,6 +37,10 @@ struct Evidence {
     noise: Vec<Ratio>,
     block: Vec<Ratio>,
     loss_cost: Vec<f64>,
+    /// What a drawn loss cost is multiplied by, where the trace knows how x and dy depend on each other.
+    dependence: Option<f64>,
+    /// Of wgrad: the share of noise that its casts alone have, by the same.
+    least_noise: Option<f64>,
     flushed: Vec<f64>,
     fidelity: Option<Fidelity>,
     settled: bool,
@@ -63,7 +67,7 @@ impl Evidence {
         if let Some((numerator, denominator)) = draw.block {
             self.block.push(Ratio { numerator, denominator });
         }
-        self.loss_cost.extend(draw.loss_cost);
+        self.loss_cost.extend(draw.loss_cost.map(|cost| cost * self.dependence.unwrap_or(1.0)));
         self.flushed.extend(draw.flushed);
         self.total.add(draw);
     }
@@ -99,7 +103,7 @@ impl Evidence {
     fn noise_share(&self, known: Option<GradientNoise>, confidence: f64) -> Option<NoiseShare> {
         let share = ratio(&self.noise, confidence).filter(|_| !self.noise.is_empty())?;
         // A mean of squares.
-        let share = Estimate { lo: share.lo.max(0.0), ..share };
+        let share = Estimate { lo: share.lo.max(0.0), ..share }.at_least(self.least_noise.unwrap_or(0.0));
         Some(NoiseShare { share, basis: known?.basis })
     }
 }
@@ -148,6 +152,7 @@ pub struct SiteTask {
 struct Advance<'a> {
     engine: &'a dyn Engine,
     config: &'a ProbeConfig,
+    dependence: Option<&'a Dependence>,
     first_look: bool,
     stop: &'a dyn Fn() -> bool,
 }
@@ -192,13 +197,15 @@ impl SiteTask {
     ) -> Result<(), EngineError> {
         (self.mods, self.scales) = (job.mods.clone(), job.scales.clone());
         self.noise = self.noise.or_else(|| GradientNoise::of(&job.stats));
+        // Behind a modified block x is another model's.
+        let dependence = Dependence::of(&job.stats).filter(|_| job.upstream.is_empty());
         let mut prepared = engine.site(job)?;
         self.sampler = prepared.sampler();
         for gemm in Gemm::ALL {
             if self.failed.contains_key(&gemm) || !self.site.runs(gemm) {
                 continue;
             }
-            let how = Advance { engine, config, first_look, stop };
+            let how = Advance { engine, config, dependence: dependence.as_ref(), first_look, stop };
             match self.advance_gemm(gemm, prepared.as_mut(), &how, report) {
                 Ok(false) => {}
                 Ok(true) => {
@@ -225,8 +232,13 @@ impl SiteTask {
         how: &Advance<'_>,
         report: &mut dyn FnMut(Vec<ResultRow>),
     ) -> Result<bool, EngineError> {
-        let Advance { engine, config, first_look, stop } = *how;
+        let Advance { engine, config, dependence, first_look, stop } = *how;
         let all = self.ways(gemm, engine, config);
+        for way in &all {
+            let (dependence, least_noise) = self.of_dependence(gemm, *way, dependence);
+            let entry = self.entry(gemm, *way);
+            (entry.dependence, entry.least_noise) = (dependence, least_noise);
+        }
         if !first_look && let Some((rows, sums)) = prepared.heldout(gemm, &all) {
             self.take_heldout(gemm, &all, rows, sums);
         }
@@ -253,6 +265,16 @@ impl SiteTask {
             }
         }
         Ok(!first_look)
+    }
+
+    fn of_dependence(&self, gemm: Gemm, way: Way, known: Option<&Dependence>) -> (Option<f64>, Option<f64>) {
+        let numerics = match way {
+            Way::Numerics(numerics) => Some(numerics),
+            Way::Library(name) => kernel(name).map(|kernel| kernel.numerics(gemm)),
+        };
+        let right = if gemm == Gemm::Wgrad { self.scales.of_right(gemm).ok() } else { None };
+        let scales = [self.scales.of(gemm).ok(), right];
+        known.zip(numerics).map_or((None, None), |(known, numerics)| known.of_gemm(gemm, numerics, scales))
     }
 
     fn against(&self, gemm: Gemm) -> Against {

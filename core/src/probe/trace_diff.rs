@@ -198,7 +198,8 @@ fn probed(
     found.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-#[cfg(all(test, feature = "native"))]
+#[cfg(test)]
+#[cfg(feature = "native")]
 mod tests {
     use serde_json::json;
 

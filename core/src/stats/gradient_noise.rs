@@ -2,8 +2,8 @@
 //! batch differs from the next one's anyway (docs/method.md, "Noise share").
 
 use crate::{
-    model::NoiseBasis,
-    trace::{Distribution, SiteStats, WeightStats},
+    model::{NoiseBasis, Site},
+    trace::{Distribution, Scaling, SiteStats, WeightStats},
 };
 
 /// The noise of a batch's gradient, as far as the trace tells.
@@ -21,15 +21,20 @@ impl GradientNoise {
     /// `None` without gradients.
     pub fn of(stats: &SiteStats) -> Option<Self> {
         let grads = stats.grad_output.as_ref()?;
-        let (energy_over_noise, basis) = match stats.noise {
+        let (energy_over_noise, basis) = match &stats.noise {
             Some(noise) => {
                 let rows_per_unit = stats.input.count as f64 / noise.count as f64;
                 // A whole example's gradient has products between its rows in it, which errors of single products do not
                 // grow with.
-                let energy = if noise.by_example && rows_per_unit > 1.0 {
-                    rows_per_unit * second_moment(&stats.input) * second_moment(grads)
-                } else {
-                    noise.xg2
+                let energy = match &noise.magnitudes {
+                    Some(magnitudes) if has_several_rows_an_example(&stats.site) => {
+                        magnitudes.input(Scaling::Tensor).iter().sum()
+                    }
+                    Some(_) => noise.xg2,
+                    None if noise.by_example && rows_per_unit > 1.0 => {
+                        rows_per_unit * second_moment(&stats.input) * second_moment(grads)
+                    }
+                    None => noise.xg2,
                 };
                 (over(energy, noise.xg2, noise.mean2), NoiseBasis::Recorded)
             }
@@ -42,13 +47,20 @@ impl GradientNoise {
     }
 }
 
+/// Where the trace says how many examples a forward has. Of another number of rows than was recorded it may be wrong, and
+/// then the energy is taken from fewer rows than `xg2` is.
+fn has_several_rows_an_example(site: &Site) -> bool {
+    let examples = site.extra.get("examples").and_then(serde_json::Value::as_u64);
+    examples.is_some_and(|examples| (site.calls * site.m) as u64 > examples)
+}
+
 fn over(energy: f64, second: f64, mean2: f64) -> Option<f64> {
     let noise = second - mean2.max(0.0);
     (noise > 0.0).then(|| energy / noise)
 }
 
 /// E|x|^2
-fn second_moment(of: &Distribution) -> f64 {
+pub(super) fn second_moment(of: &Distribution) -> f64 {
     let variance: f64 = of.cov.variances(of.mean.len()).iter().sum();
     variance + of.mean.iter().map(|mean| mean * mean).sum::<f64>()
 }
@@ -127,7 +139,7 @@ mod tests {
     #[test]
     fn what_was_recorded_goes_first() {
         let recorded = |count, xg2, mean2, by_example| {
-            let noise = Some(GradientMoments { count, xg2, mean2, by_example });
+            let noise = Some(GradientMoments { count, xg2, mean2, by_example, magnitudes: None });
             GradientNoise::of(&SiteStats { noise, ..stats() }).unwrap()
         };
         assert_eq!(recorded(100, 60.0, 20.0, true).energy_over_noise, Some(1.5));

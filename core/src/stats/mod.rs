@@ -2,6 +2,7 @@
 //! weight.
 
 mod copula;
+mod dependence;
 mod extreme;
 mod gradient_noise;
 mod joint;
@@ -10,6 +11,7 @@ mod rows;
 mod static_scale;
 
 pub use copula::{CopulaMap, CopulaParts};
+pub use dependence::Dependence;
 pub use extreme::AmaxTable;
 pub use gradient_noise::GradientNoise;
 pub use joint::ColumnSampler;

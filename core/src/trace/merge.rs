@@ -286,7 +286,7 @@ fn pool_site(mut all: Vec<SiteStats>, site: &Site) -> Result<SiteStats, Cause> {
     let grad_output = grads.map(|grads| pool::distribution(&grads)).transpose()?;
     let crosses: Option<Vec<_>> = all.iter().map(cross_of).collect();
     let cross_cov = crosses.map(|crosses| pool::cross_cov(&crosses));
-    let noise = pool::noise(all.iter().map(|stats| stats.noise))?.filter(|_| grad_output.is_some());
+    let noise = pool::noise(all.iter().map(|stats| stats.noise.clone()))?.filter(|_| grad_output.is_some());
     let weight_hist = pool::hist(all.iter().map(|stats| stats.weight_hist.as_deref()))?;
     let weight_amax = pool::amax(all.iter().map(|stats| stats.weight_amax));
     let (heldout_input, heldout_grad_output) = concatenated_rows(&all);

@@ -32,7 +32,10 @@ pub use error::TraceError;
 #[cfg(feature = "native")]
 pub use files::write;
 pub use merge::merge;
-pub use site_stats::{Covariance, Distribution, GradientMoments, Series, SiteStats, WeightStats};
+pub use site_stats::{
+    Covariance, Distribution, GradientMoments, MAGNITUDE_BINS, MAGNITUDE_ROWS, Magnitudes, Scaling, Series, SiteStats,
+    WeightStats,
+};
 pub use trace::{SiteEntry, Trace};
 pub use write::TraceData;
 

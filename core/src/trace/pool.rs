@@ -4,10 +4,12 @@
 //! `n C' = sum (n_i - 1) C_i + n_i (m_i - m)(m_i - m)^T`, `n = sum n_i - 1`. At once and not in pairs,
 //! so that factored covariances are cut back to their rank one time only.
 
+use std::sync::Arc;
+
 use super::{
     eigen::symmetric_eigen,
     error::Cause,
-    site_stats::{Covariance, Distribution, GradientMoments},
+    site_stats::{Covariance, Distribution, GradientMoments, Magnitudes},
 };
 
 /// How much each shard counts.
@@ -125,7 +127,20 @@ pub(super) fn noise(parts: impl Iterator<Item = Option<GradientMoments>>) -> Res
         parts.iter().map(|part| of(part) * part.count as f64).sum::<f64>() / count.max(1) as f64
     };
     let by_example = parts.iter().all(|part| part.by_example);
-    Ok(Some(GradientMoments { count, xg2: mean(|part| part.xg2), mean2: mean(|part| part.mean2), by_example }))
+    let (xg2, mean2) = (mean(|part| part.xg2), mean(|part| part.mean2));
+    let known: Option<Vec<&Magnitudes>> = parts.iter().map(|part| part.magnitudes.as_deref()).collect();
+    let magnitudes = known.filter(|known| !known.is_empty()).map(|known| {
+        let mean = |of: fn(&Magnitudes) -> &[f64]| {
+            let mut sums = vec![0.0; of(known[0]).len()];
+            for (part, squares) in parts.iter().zip(&known) {
+                let share = part.count as f64 / count.max(1) as f64;
+                sums.iter_mut().zip(of(squares)).for_each(|(sum, square)| *sum += share * square);
+            }
+            sums
+        };
+        Arc::new(Magnitudes { input: mean(|of| &of.input), grad_output: mean(|of| &of.grad_output) })
+    });
+    Ok(Some(GradientMoments { count, xg2, mean2, by_example, magnitudes }))
 }
 
 fn covariance(parts: &[&Distribution], mean: &[f64], shares: &Shares) -> Result<Covariance, Cause> {

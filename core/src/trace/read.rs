@@ -1,5 +1,7 @@
 //! Takes one site's tensors; gives its statistics, widened and checked value by value.
 
+use std::sync::Arc;
+
 use half::{bf16, f16};
 
 use super::{
@@ -7,7 +9,7 @@ use super::{
     coverage::series_names,
     error::{Cause, Fault},
     header::Tensors,
-    site_stats::{Covariance, Distribution, GradientMoments, Series, WeightStats},
+    site_stats::{Covariance, Distribution, GradientMoments, MAGNITUDE_BINS, Magnitudes, Series, WeightStats},
 };
 use crate::model::{Matrix, Site};
 
@@ -199,7 +201,21 @@ impl<'a> Reader<'a> {
             xg2,
             mean2: one("noise.mean2")?,
             by_example: unit != Some("row"),
+            magnitudes: self.magnitudes()?.map(Arc::new),
         }))
+    }
+
+    fn magnitudes(&self) -> Result<Option<Magnitudes>, Fault> {
+        if !self.has("noise.input_hist") {
+            return Ok(None);
+        }
+        let squares = |name: &str| -> Result<Vec<f64>, Fault> {
+            let squares = self.f64s(name)?;
+            self.check_not_negative(name, squares.iter(), |i| vec![i / MAGNITUDE_BINS, i % MAGNITUDE_BINS])?;
+            Ok(squares)
+        };
+        let (input, grad_output) = (squares("noise.input_hist")?, squares("noise.grad_output_hist")?);
+        Ok(Some(Magnitudes { input, grad_output }))
     }
 
     fn rows(&self, tensor: &str, cols: usize) -> Result<Option<Matrix>, Fault> {

@@ -1,5 +1,7 @@
 //! What a trace holds of one site, checked and widened: the input of the samplers.
 
+use std::sync::Arc;
+
 use crate::model::{Matrix, Site};
 
 /// Covariance of a feature vector.
@@ -47,7 +49,7 @@ pub struct Series {
 
 /// What one batch's gradient of a weight differs in from the next one's. With G_i the gradient of one unit's own loss, a
 /// mean over B units has a covariance of trace (xg2 - mean2) / B.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct GradientMoments {
     /// Units: examples, or rows where it is not known which rows an example has.
     pub count: u64,
@@ -57,6 +59,49 @@ pub struct GradientMoments {
     pub mean2: f64,
     /// True: rows of one example are added up before they are squared.
     pub by_example: bool,
+    /// `None`: not recorded.
+    pub magnitudes: Option<Arc<Magnitudes>>,
+}
+
+/// Octaves below the amax, the amax itself apart. Bin 0: as large as it; bin b: [2^-b, 2^(1-b)) of it; the last: all
+/// below.
+pub const MAGNITUDE_BINS: usize = 40;
+
+/// Which largest value is an operand's amax, and what its squares are weighted by: the other operand's |row|^2, or 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scaling {
+    /// Of the call's tensor.
+    Tensor,
+    /// Of each feature over the call's rows.
+    Feature,
+    /// Of 128 rows of a feature.
+    Block,
+    /// Of the call's tensor, weighted by 1.
+    Alone,
+}
+
+/// Rows of [`Magnitudes`], in the order of [`Scaling`].
+pub const MAGNITUDE_ROWS: usize = 4;
+
+/// Where squares of x and dy lie below their amax: means over examples of the sums over their rows, `[4, 40]` each.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Magnitudes {
+    pub input: Vec<f64>,
+    pub grad_output: Vec<f64>,
+}
+
+impl Magnitudes {
+    pub fn input(&self, scaling: Scaling) -> &[f64] {
+        Self::row(&self.input, scaling)
+    }
+
+    pub fn grad_output(&self, scaling: Scaling) -> &[f64] {
+        Self::row(&self.grad_output, scaling)
+    }
+
+    fn row(of: &[f64], scaling: Scaling) -> &[f64] {
+        &of[scaling as usize * MAGNITUDE_BINS..][..MAGNITUDE_BINS]
+    }
 }
 
 /// Everything the trace holds of one site.

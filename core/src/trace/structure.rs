@@ -8,6 +8,7 @@ use super::{
     error::{Cause, Fault},
     header::{Tensor, Tensors},
     manifest::UNUSABLE,
+    site_stats::{MAGNITUDE_BINS, MAGNITUDE_ROWS},
 };
 use crate::model::{Site, SiteId};
 
@@ -172,6 +173,12 @@ impl Checker<'_> {
         self.required("noise.count", Kind::I64, &[Dim::Is(1)])?;
         self.required("noise.xg2", Kind::Float, &[Dim::Is(1)])?;
         self.required("noise.mean2", Kind::Float, &[Dim::Is(1)])?;
+        // Both or none.
+        let squares = [Dim::Is(MAGNITUDE_ROWS), Dim::Is(MAGNITUDE_BINS)];
+        let names = ["noise.input_hist", "noise.grad_output_hist"];
+        if names.into_iter().any(|name| self.find(name).is_some()) {
+            names.into_iter().try_for_each(|name| self.required(name, Kind::Float, &squares).map(|_| ()))?;
+        }
         Ok(true)
     }
 

@@ -1,5 +1,7 @@
 //! Traces in memory: written and read back, broken in one place, merged.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -25,6 +27,12 @@ fn distribution(features: usize, rank: Option<usize>) -> Distribution {
     Distribution { count: 100, mean, cov, quantiles: Some(quantiles), hist: Some(vec![7; 82]), amax: Some(3.5) }
 }
 
+fn moments() -> GradientMoments {
+    let squares = |from: usize| (0..160).map(|at| (from + at) as f64).collect();
+    let magnitudes = Magnitudes { input: squares(1), grad_output: squares(3) };
+    GradientMoments { count: 20, xg2: 0.5, mean2: -1e-3, by_example: true, magnitudes: Some(Arc::new(magnitudes)) }
+}
+
 fn stats(site: &Site) -> SiteStats {
     let (n, k) = (site.n, site.k);
     let series = |name: &str| Series { name: name.into(), steps: vec![0, 10], values: vec![1.0, f32::NAN] };
@@ -33,7 +41,7 @@ fn stats(site: &Site) -> SiteStats {
         input: distribution(k, Some(2)),
         grad_output: Some(distribution(n, None)),
         cross_cov: Some((0..n * k).map(|i| i as f32 * 0.1).collect()),
-        noise: Some(GradientMoments { count: 20, xg2: 0.5, mean2: -1e-3, by_example: true }),
+        noise: Some(moments()),
         weight: WeightStats::Snapshot((0..n * k).map(|i| i as f32).collect()),
         weight_hist: Some(vec![1; 82]),
         weight_amax: Some(1e-60),

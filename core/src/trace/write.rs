@@ -11,7 +11,7 @@ use serde_json::{Map, json};
 use super::{
     SiteStats,
     error::{Cause, Fault},
-    site_stats::{Covariance, Distribution, WeightStats},
+    site_stats::{Covariance, Distribution, MAGNITUDE_BINS, MAGNITUDE_ROWS, WeightStats},
 };
 use crate::model::{Manifest, SiteId};
 
@@ -141,10 +141,17 @@ impl<'a> Plan<'a, '_> {
             self.distribution("grad_output", grad_output, n)?;
         }
         self.narrow("cross_cov", stats.cross_cov.as_deref(), &[n, k])?;
-        if let Some(noise) = stats.noise {
+        if let Some(noise) = &stats.noise {
             self.push("noise.count", &[1], Stored::I64, Values::U64(Cow::Owned(vec![noise.count])))?;
             for (name, value) in [("noise.xg2", noise.xg2), ("noise.mean2", noise.mean2)] {
                 self.push(name, &[1], Stored::F64, Values::F64(Cow::Owned(vec![value])))?;
+            }
+            if let Some(magnitudes) = &noise.magnitudes {
+                let shape = [MAGNITUDE_ROWS, MAGNITUDE_BINS];
+                let of = [("noise.input_hist", &magnitudes.input), ("noise.grad_output_hist", &magnitudes.grad_output)];
+                for (name, squares) in of {
+                    self.push(name, &shape, Stored::F64, Values::F64(Cow::Borrowed(squares)))?;
+                }
             }
         }
         self.weight(&stats.weight, n, k)?;
