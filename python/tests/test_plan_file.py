@@ -190,7 +190,7 @@ class Reading(unittest.TestCase):
              "not a plan: sites[0].fprop.kernel is an array, it must be text"),
             (change(*first, "fprop", "error", to={"meer": 1.0}),
              "not a plan: sites[0].fprop.error: unknown word 'meer', expected one of mere, rel_l2, sqnr_db, "
-             "median_rel, max_abs, block_rel_l2, loss_cost"),
+             "median_rel, max_abs, block_rel_l2, loss_cost, noise_share, bias"),
             (change(*first, "chain", to={"reads": "int8", "stores": ["bf16"], "saved_us": 0.0}),
              "not a plan: sites[0].chain.reads: unknown word 'int8', expected one of bf16, e4m3"),
             (change(*first, "chain", to={"reads": "e4m3", "stores": ["bf16"]}),

@@ -226,11 +226,14 @@ class Program(Folder):
         named = {site.site: site for site in plan.sites}
         site = next(name for name in named if "fmb" in name)
         by_hand = loka.plan(results, overrides={f"{site}:fprop": "cublaslt/fp8-rowwise"}, name="by hand")
+        self.assertEqual(by_hand.policy["name"], "balanced", "where none is named")
         chosen = next(choice.fprop for choice in by_hand.sites if choice.site == site)
         self.assertEqual((chosen.kernel, chosen.source), ("cublaslt/fp8-rowwise", "override"))
-        for figure in (results.heatmap(), results.quadrant("rel-l2"), results.frontier(plan=by_hand)):
+        for figure, has in (
+            (results.heatmap(plan=by_hand), "<svg"), (results.quadrant("rel-l2"), "<svg"), (results.frontier(), "<p>No "),
+        ):  # fmt: skip
             html = figure._repr_html_()
-            self.assertTrue(html.startswith('<div class="loka-figure">') and "<svg" in html, figure)
+            self.assertTrue(html.startswith('<div class="loka-figure">') and has in html, figure)
             self.assertLess(len(repr(figure)), 200)
         figure.save(self.folder / "f.html")
         self.assertTrue((self.folder / "f.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>"))

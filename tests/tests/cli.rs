@@ -355,7 +355,7 @@ fn policies_that_cannot_be() {
         assert!(line.starts_with(&format!("loka: {words}")) && line.ends_with(text(&path)), "{json}: {line}");
     }
     let line = made.refuses(&["plan", "r.results.parquet", "--out", "x.plan.json", "--policy", "papper"]);
-    assert_eq!(line, "loka: unknown policy 'papper' (paper, rel-l2 or loss-budget)");
+    assert_eq!(line, "loka: unknown policy 'papper' (paper, rel-l2, loss-budget or balanced)");
 }
 
 #[test]

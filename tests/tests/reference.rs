@@ -172,7 +172,13 @@ fn every_numerics_and_direction_agrees_with_numpy() {
             .map(|kernel| ours.remove(&(site.clone(), gemm.clone(), kernel.as_str().unwrap().to_owned())).unwrap())
             .collect();
         for row in &rows {
-            assert_eq!(row["error"], rows[0]["error"], "kernels with the same numerics have the same error");
+            // But for what is charged: BF16 is charged nothing, whatever the draws say.
+            let errors = [row, &rows[0]].map(|row| {
+                let mut error = row["error"].as_object().unwrap().clone();
+                error.remove("loss_excess");
+                error
+            });
+            assert_eq!(errors[0], errors[1], "kernels with the same numerics have the same error");
         }
         compare(reference, &rows[0], &gemm, &mut |metric, found, expected, distance| {
             let line = format!("{site} {gemm} {numerics}: {metric} {found:.4e}, numpy {expected:.4e}: {distance:.2}\n");

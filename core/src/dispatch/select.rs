@@ -9,12 +9,13 @@ use crate::model::{Gemm, Safety};
 use super::{
     Candidates, Choice, Group, Override, OverrideError, Overrides, Policy, SitePattern, Totals, Warning,
     chain::{Chain, Form, Link, Links, Picked, Unit},
+    figures::short,
     judged::{Judged, Terms, Verdict},
     knapsack::{self, Item},
     overrides::by_group,
     parallel,
     place::{Handed, Place},
-    reason::{self, short},
+    reason,
     sharing::{Operand, gemm_speedup, saved_us},
     target::{Barred, Timed, UNTIMED},
 };

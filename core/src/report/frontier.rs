@@ -29,7 +29,13 @@ pub fn frontier(plan: &Plan, results: &Results) -> Markup {
     let curves = policies_beside(&plan.policy).into_iter().map(|policy| Curve::new(policy, &candidates, loss, shown));
     let curves: Vec<Curve> = curves.filter(|curve| !curve.points.is_empty()).collect();
     let Some(chart) = Chart::of(plan, &curves) else {
-        return html! { p { "No kernel has both a latency and a cost." } };
+        let lets_in = curves.iter().flat_map(|curve| &curve.points).any(|point| point.totals.num_low_precision > 0);
+        let why = match (curves.is_empty(), lets_in) {
+            (true, _) => "No kernel has both a latency and a cost.",
+            (false, false) => "No threshold of any policy lets a GEMM into low precision here.",
+            (false, true) => "No threshold costs any loss beyond BF16's, as far as is known.",
+        };
+        return html! { p { (why) } };
     };
     chart.ui(plan, &curves)
 }

@@ -112,18 +112,8 @@ fn listed(names: impl ExactSizeIterator<Item = String>) -> String {
 }
 
 fn policy_said(policy: &Policy) -> String {
-    let Policy {
-        name,
-        metric,
-        max_error,
-        min_speedup,
-        confidence,
-        loss_budget,
-        max_bias,
-        baseline,
-        approval,
-        groups,
-    } = policy;
+    let Policy { name, metric, max_error, min_speedup, confidence, loss_budget, max_bias, baseline, approval, groups } =
+        policy;
     let bound = if *metric == Metric::SqnrDb { "at least" } else { "at most" };
     let budget = loss_budget.map_or(String::new(), |share| format!(", loss budget {}", exact(share)));
     let bias = max_bias.map_or(String::new(), |most| format!(", bias at most {}", exact(most)));

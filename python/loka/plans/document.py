@@ -21,7 +21,9 @@ MAX_BYTES = 128 << 20
 """Larger files are not read: a plan of 10,000 sites has 16 MB."""
 
 HIGH_PRECISION = ("cublaslt/tf32", "cublaslt/bf16", "pytorch/bf16")
-METRICS = ("mere", "rel_l2", "sqnr_db", "median_rel", "max_abs", "block_rel_l2", "loss_cost")
+METRICS = (
+    "mere", "rel_l2", "sqnr_db", "median_rel", "max_abs", "block_rel_l2", "loss_cost", "noise_share", "bias",
+)  # fmt: skip
 MODS = ("block_norm", "hard_swish", "no_bias")
 SOURCES = ("dispatch", "override")
 FORMS = ("bf16", "e4m3")
@@ -278,7 +280,7 @@ def _choice(value: Any, where: str) -> Choice:
 
 def _totals(value: Any) -> Dict[str, Any]:
     counts = ("num_gemms", "num_without_latency")
-    sites = ("measured_sites", "modelled_sites")
+    sites = ("measured_sites", "modelled_sites", "num_cost_out_of_range")
     unknowable = ("speedup", "loss_cost", "loss_cost_hi")
     optional = (*unknowable, "handed_on_us", "saved_us", *sites)
     totals = record(value, "totals", ("baseline_us", "planned_us", *counts), optional)
@@ -292,7 +294,7 @@ def _totals(value: Any) -> Dict[str, Any]:
 
 def _policy(value: Any) -> Dict[str, Any]:
     required = ("name", "metric", "max_error")
-    optional = ("min_speedup", "confidence", "loss_budget", "baseline", "approval", "groups")
+    optional = ("min_speedup", "confidence", "loss_budget", "max_bias", "baseline", "approval", "groups")
     policy = record(value, "policy", required, optional)
     policy = {"min_speedup": 1.05, "confidence": 0.95, "loss_budget": None, "baseline": "cublaslt/bf16", **policy}
     policy["approval"] = _unless_null(_rule, policy.get("approval"), "policy.approval")
@@ -301,8 +303,8 @@ def _policy(value: Any) -> Dict[str, Any]:
     one_of(policy["metric"], "policy.metric", METRICS)
     for key in ("max_error", "min_speedup", "confidence"):
         number(policy[key], f"policy.{key}")
-    if policy["loss_budget"] is not None:
-        number(policy["loss_budget"], "policy.loss_budget")
+    for key in ("loss_budget", "max_bias"):
+        _unless_null(number, policy.get(key), f"policy.{key}")
     for index, group in enumerate(items(policy.get("groups", []), "policy.groups")):
         fields = record(group, f"policy.groups[{index}]", ("sites", "max_error"))
         text(fields["sites"], f"policy.groups[{index}].sites")
@@ -322,9 +324,9 @@ def _rule(value: Any, where: str) -> Dict[str, Any]:
 def check_policy(policy: Mapping[str, Any]) -> None:
     """What no policy may say. Raises ValueError."""
     name = one_line(policy["name"])
-    for key in ("max_error", "min_speedup", "loss_budget"):
-        if policy[key] is not None and policy[key] < 0:
-            raise Malformed(f"policy '{name}': {key} is {policy[key]:g}, it must be a number of at least 0")
+    for key in ("max_error", "min_speedup", "loss_budget", "max_bias"):
+        if (value := policy.get(key)) is not None and value < 0:
+            raise Malformed(f"policy '{name}': {key} is {value:g}, it must be a number of at least 0")
     if not 0 < policy["confidence"] < 1:
         raise Malformed(f"policy '{name}': confidence is {policy['confidence']:g}, it must be between 0 and 1")
     if not policy["name"].strip():

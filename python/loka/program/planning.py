@@ -17,7 +17,7 @@ def plan(
     results: Union[Results, Path],
     out: Optional[Path] = None,
     *,
-    policy: Policy = "paper",
+    policy: Policy = "balanced",
     runtime: Runtime = "launched",
     mods: Names = (),
     overrides: Optional[Mapping[str, str]] = None,

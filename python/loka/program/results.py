@@ -47,19 +47,19 @@ class Results:
         return load_results(self.path, library)
 
     def heatmap(
-        self, policy: Policy = "paper", *, plan: "Optional[Plan]" = None, mods: Names = (), runtime: str = "launched"
+        self, policy: Policy = "balanced", *, plan: "Optional[Plan]" = None, mods: Names = (), runtime: str = "launched"
     ) -> Figure:
         """The error of every kernel at every GEMM of every site."""
         return self._figure("heatmap", policy, plan, mods, runtime)
 
     def quadrant(
-        self, policy: Policy = "paper", *, plan: "Optional[Plan]" = None, mods: Names = (), runtime: str = "launched"
+        self, policy: Policy = "balanced", *, plan: "Optional[Plan]" = None, mods: Names = (), runtime: str = "launched"
     ) -> Figure:
         """Error over speed-up."""
         return self._figure("quadrant", policy, plan, mods, runtime)
 
     def frontier(
-        self, policy: Policy = "paper", *, plan: "Optional[Plan]" = None, mods: Names = (), runtime: str = "launched"
+        self, policy: Policy = "balanced", *, plan: "Optional[Plan]" = None, mods: Names = (), runtime: str = "launched"
     ) -> Figure:
         """What every threshold of a policy buys in time and costs in loss."""
         return self._figure("frontier", policy, plan, mods, runtime)

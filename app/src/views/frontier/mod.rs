@@ -104,7 +104,7 @@ fn legend_ui(ui: &mut Ui, scene: &Scene<'_>) {
         }
         let (rect, mark) = ui.allocate_exact_size(egui::vec2(16.0, 14.0), egui::Sense::hover());
         chart::now_mark(ui.painter(), rect.center(), &scene.theme);
-        let text = RichText::new("the plan of now").small().color(scene.theme.weak);
+        let text = RichText::new("now").small().color(scene.theme.weak);
         mark.union(ui.label(text)).on_hover_text(words::now(scene));
     });
 }

@@ -64,6 +64,7 @@ impl By {
 /// Anything that changes a session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(clippy::large_enum_variant, reason = "most inputs are commands: boxing them would cost each an allocation")]
 pub enum Input {
     Command { by: By, command: Command },
     Event(Box<Event>),

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::{
     dispatch::testing::{results, row, unsupported},
-    model::{Gemm, ModKind, NoiseBasis, NoiseShare},
+    model::{Fidelity, Gemm, ModKind, ModSet, NoiseBasis, NoiseShare, StaticScale},
     plan::results_digest,
 };
 

@@ -198,7 +198,8 @@ fn saved_at(snapshot: &Snapshot, plan: &PlanView, at: usize) -> [Option<f64>; 3]
 fn line(snapshot: &Snapshot, (at, gemm): (usize, Gemm), choice: &Choice, saved_us: Option<f64>) -> PlanLine {
     let (policy, loss) = (&snapshot.document.policy, snapshot.loss());
     let row = snapshot.row(at, gemm, &choice.kernel);
-    let bound = row.map_or_else(|| bound_of(policy, &snapshot.sites()[at].id, gemm, loss), |row| decided_by(row, policy, loss).1);
+    let bound = row
+        .map_or_else(|| bound_of(policy, &snapshot.sites()[at].id, gemm, loss), |row| decided_by(row, policy, loss).1);
     let error = row.and_then(|row| row.metric(bound.metric));
     let low = is_low(&choice.kernel);
     let mut flags = Flags::default();
