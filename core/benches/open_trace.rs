@@ -24,45 +24,26 @@ fn site(index: usize) -> SiteStats {
         rank: RANK,
         diag: wide(&values[..FEATURES]).into_iter().map(f64::abs).collect(),
     };
-    SiteStats {
-        site: Site {
-            id: SiteId::new(&format!("net.layers.{index}.linear")),
-            class: "torch.nn.Linear".to_owned(),
-            source: None,
-            m: 8192,
-            k: FEATURES,
-            n: FEATURES,
-            dtype: "f32".to_owned(),
-            calls: 1,
-            forward: None,
-            grads: Default::default(),
-            bias: false,
-            head: false,
-            tail: Vec::new(),
-            feeds: Vec::new(),
-            extra: Default::default(),
-        },
-        input: Distribution {
-            count: 8192,
-            mean: wide(&values[..FEATURES]),
-            cov,
-            quantiles: None,
-            hist: None,
-            amax: None,
-        },
-        grad_output: None,
-        cross_cov: None,
-        noise: None,
-        weight: WeightStats::Snapshot(values),
-        weight_hist: None,
-        weight_amax: None,
-        bias: None,
-        gamma: None,
-        beta: None,
-        heldout_input: None,
-        heldout_grad_output: None,
-        series: Vec::new(),
-    }
+    let site = Site {
+        id: SiteId::new(&format!("net.layers.{index}.linear")),
+        class: "torch.nn.Linear".to_owned(),
+        source: None,
+        m: 8192,
+        k: FEATURES,
+        n: FEATURES,
+        dtype: "f32".to_owned(),
+        calls: 1,
+        forward: None,
+        grads: Default::default(),
+        bias: false,
+        head: false,
+        tail: Vec::new(),
+        feeds: Vec::new(),
+        extra: Default::default(),
+    };
+    let input =
+        Distribution { count: 8192, mean: wide(&values[..FEATURES]), cov, quantiles: None, hist: None, amax: None };
+    SiteStats::new(site, input, WeightStats::Snapshot(values))
 }
 
 fn data() -> TraceData {

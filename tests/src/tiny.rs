@@ -37,21 +37,10 @@ pub fn trace_of(num_sites: usize, width: usize) -> TraceData {
         "loss": {"name": "log_loss", "value": 0.5}, "sites": (0..num_sites).map(site).collect::<Vec<_>>(),
     });
     let manifest: loka_core::model::Manifest = serde_json::from_value(manifest).unwrap();
+    let weight = |at: usize| (0..width * width).map(|cell| ((cell * 37 + at) % 11) as f32 * 0.05).collect();
     let stats = |at: usize| SiteStats {
-        site: manifest.sites[at].clone(),
-        input: distribution(at, width),
         grad_output: Some(distribution(at + 3, width)),
-        cross_cov: None,
-        noise: None,
-        weight: WeightStats::Snapshot((0..width * width).map(|cell| ((cell * 37 + at) % 11) as f32 * 0.05).collect()),
-        weight_hist: None,
-        weight_amax: None,
-        bias: None,
-        gamma: None,
-        beta: None,
-        heldout_input: None,
-        heldout_grad_output: None,
-        series: Vec::new(),
+        ..SiteStats::new(manifest.sites[at].clone(), distribution(at, width), WeightStats::Snapshot(weight(at)))
     };
     let sites = (0..num_sites).map(stats).collect();
     TraceData { manifest, sites }

@@ -250,7 +250,7 @@ impl Tally {
             None => choice.speedup,
         };
         let times_us = judged.reference_us.zip(speedup).map(|(us, speedup)| (us, us / speedup));
-        let cost = row.and_then(|row| row.charged_loss_cost(terms.loss)).filter(|cost| cost.hi.is_finite());
+        let cost = row.and_then(|row| row.charged_loss_cost(terms.loss));
         let out_of_range = cost.is_none() && row.is_some_and(|row| row.is_loss_cost_out_of_range(terms.loss));
         let loss_cost = cost.map(|cost| (cost.value, cost.hi.max(0.0)));
         Self { runs: terms.runs(judged.group), times_us, loss_cost, out_of_range }

@@ -264,4 +264,5 @@ pub(crate) fn shares(references: [Option<f64>; 3], runtime: Runtime) -> [f64; 3]
 }
 
 #[cfg(test)]
+#[path = "target_tests.rs"]
 mod tests;

@@ -233,22 +233,9 @@ mod tests {
                 amax: Some(5.0 * variance.sqrt()),
             };
             let weight = (0..256).map(|at| ((at * 37 % 101) as f32 - 50.0) / 200.0).collect();
-            let mut stats = SiteStats {
-                site: self.sites().into_iter().find(|known| known.id == *site).ok_or("no such site")?,
-                input: of(1.0),
-                grad_output: Some(of(1e-4)),
-                cross_cov: None,
-                noise: None,
-                weight: WeightStats::Snapshot(weight),
-                weight_hist: None,
-                weight_amax: None,
-                bias: None,
-                gamma: None,
-                beta: None,
-                heldout_input: None,
-                heldout_grad_output: None,
-                series: Vec::new(),
-            };
+            let known = self.sites().into_iter().find(|known| known.id == *site).ok_or("no such site")?;
+            let plain = SiteStats::new(known, of(1.0), WeightStats::Snapshot(weight));
+            let mut stats = SiteStats { grad_output: Some(of(1e-4)), ..plain };
             (self.0)(site, &mut stats);
             Ok(stats)
         }

@@ -232,22 +232,9 @@ mod tests {
             by_example: true,
             magnitudes: Some(Arc::new(magnitudes)),
         };
-        SiteStats {
-            site: serde_json::from_value(site).unwrap(),
-            input: of(1.0),
-            grad_output: Some(of(1e-4)),
-            cross_cov: None,
-            noise: Some(noise),
-            weight: WeightStats::Snapshot(vec![0.5; 256]),
-            weight_hist: None,
-            weight_amax: None,
-            bias: None,
-            gamma: None,
-            beta: None,
-            heldout_input: None,
-            heldout_grad_output: None,
-            series: Vec::new(),
-        }
+        let weight = WeightStats::Snapshot(vec![0.5; 256]);
+        let plain = SiteStats::new(serde_json::from_value(site).unwrap(), of(1.0), weight);
+        SiteStats { grad_output: Some(of(1e-4)), noise: Some(noise), ..plain }
     }
 
     fn at(bin: usize, square: f64) -> Vec<f64> {

@@ -107,22 +107,10 @@ mod tests {
     /// E|x|^2 = 1 + 4 + 2 = 7, E|g|^2 = 9 + 2 = 11; E g = (3, 0), W^T E g = (3, 6).
     fn stats() -> SiteStats {
         let site = json!({"id": "s", "m": 64, "k": 2, "n": 2, "dtype": "f32"});
-        SiteStats {
-            site: serde_json::from_value(site).unwrap(),
-            input: distribution(vec![1.0, 2.0], [1.0, 1.0]),
-            grad_output: Some(distribution(vec![3.0, 0.0], [1.0, 1.0])),
-            cross_cov: None,
-            noise: None,
-            weight: WeightStats::Snapshot(vec![1.0, 2.0, 5.0, 5.0]),
-            weight_hist: None,
-            weight_amax: None,
-            bias: None,
-            gamma: None,
-            beta: None,
-            heldout_input: None,
-            heldout_grad_output: None,
-            series: Vec::new(),
-        }
+        let weight = WeightStats::Snapshot(vec![1.0, 2.0, 5.0, 5.0]);
+        let input = distribution(vec![1.0, 2.0], [1.0, 1.0]);
+        let plain = SiteStats::new(serde_json::from_value(site).unwrap(), input, weight);
+        SiteStats { grad_output: Some(distribution(vec![3.0, 0.0], [1.0, 1.0])), ..plain }
     }
 
     #[test]

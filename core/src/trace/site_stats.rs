@@ -127,3 +127,25 @@ pub struct SiteStats {
     pub heldout_grad_output: Option<Matrix>,
     pub series: Vec<Series>,
 }
+
+impl SiteStats {
+    /// What every site has; nothing of what may be missing.
+    pub fn new(site: Site, input: Distribution, weight: WeightStats) -> Self {
+        Self {
+            site,
+            input,
+            grad_output: None,
+            cross_cov: None,
+            noise: None,
+            weight,
+            weight_hist: None,
+            weight_amax: None,
+            bias: None,
+            gamma: None,
+            beta: None,
+            heldout_input: None,
+            heldout_grad_output: None,
+            series: Vec::new(),
+        }
+    }
+}

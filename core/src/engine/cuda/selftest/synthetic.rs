@@ -98,20 +98,12 @@ impl Recipe {
         let (inputs, grads) = (Shape::new(*k, 1.0, "input"), Shape::new(*n, 1e-3, "gradient"));
         let vector = |what: &str| normals(*n, &format!("{name} {what}"));
         SiteStats {
-            site: self.site(),
-            input: inputs.distribution(1.0, *full, "input"),
             grad_output: Some(grads.distribution(1e-3, *full, "gradient")),
             cross_cov: Some(cross(&inputs, &grads)),
-            noise: None,
-            weight: self.weight(),
-            weight_hist: None,
-            weight_amax: None,
             bias: Some(vector("bias")),
             gamma: Some(vector("gamma").iter().map(|value| 1.0 + 0.2 * value).collect()),
             beta: Some(vector("beta").iter().map(|value| 0.2 * value).collect()),
-            heldout_input: None,
-            heldout_grad_output: None,
-            series: Vec::new(),
+            ..SiteStats::new(self.site(), inputs.distribution(1.0, *full, "input"), self.weight())
         }
     }
 
