@@ -23,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 MODELS = ("wukong-2.1G", "wukong-5.6G", "dcnv2", "dlrm")
 PARAMETERS = ("fp32", "bf16")
-POLICIES = ("paper", "rel-l2", "loss-budget")
+POLICIES = ("balanced", "paper", "rel-l2", "loss-budget")
 STAGES = ("record", "probe", "plan", "apply", "speed", "quality")
 
 

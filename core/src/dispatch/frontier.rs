@@ -189,7 +189,7 @@ impl Part {
         let timed = |at: &usize| triple.timed.is_some() || judged[*at].reference_us.is_some();
         let forward = triple.rows[0].or_else(|| judged[0].group.row(&terms.policy.baseline)).filter(|_| timed(&0));
         let low: Vec<&ResultRow> = (0..3).filter(timed).filter_map(|at| triple.rows[at]).collect();
-        let errors = low.iter().map(|row| row.metric(shown).map(|error| on_scale(shown, error.value)));
+        let errors = low.iter().map(|row| row.metric(shown).map(|error| shown.on_scale(error).value));
         let charged = |row: &ResultRow| row.charged_loss_cost(terms.loss);
         let cost = forward.and_then(charged);
         let forward_low = triple.rows[0].filter(|_| timed(&0));
@@ -211,11 +211,6 @@ impl Part {
         self.num_low_precision += other.num_low_precision;
         self.num_cost_unknown += other.num_cost_unknown;
     }
-}
-
-/// A bias is bad by its size.
-fn on_scale(metric: Metric, value: f64) -> f64 {
-    if metric == Metric::Bias { value.abs() } else { value }
 }
 
 fn worse(metric: Metric, a: Option<f64>, b: Option<f64>) -> Option<f64> {

@@ -45,7 +45,7 @@ pub fn decided_by(row: &ResultRow, policy: &Policy, loss: f64) -> (Safety, Bound
 impl Bound {
     pub fn safety(self, estimate: Option<Estimate>) -> Safety {
         let Some(estimate) = estimate else { return Safety::Uncertain };
-        let estimate = if self.metric == Metric::Bias { estimate.magnitude() } else { estimate };
+        let estimate = self.metric.on_scale(estimate);
         // Of a ratio in dB the larger is better: the interval's other end decides.
         let (certain, at_best) = match self.metric {
             Metric::SqnrDb => (estimate.lo >= self.limit, estimate.hi >= self.limit),

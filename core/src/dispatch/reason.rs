@@ -257,11 +257,11 @@ fn unsafe_or_barred((verdicts, runtime): (&[Verdict], Runtime)) -> Option<String
 /// Smaller is nearer to safe; a row without an error comes last.
 fn badness(verdict: &Verdict) -> f64 {
     let Some(estimate) = verdict.estimate() else { return f64::INFINITY };
-    let end = match verdict.bound.metric {
-        Metric::SqnrDb => return -estimate.lo,
-        Metric::Bias => estimate.magnitude().hi,
-        _ => estimate.hi,
-    };
+    let metric = verdict.bound.metric;
+    if metric == Metric::SqnrDb {
+        return -estimate.lo;
+    }
+    let end = metric.on_scale(estimate).hi;
     // Verdicts of one GEMM may be of two metrics: how often their limits they are can be compared.
     if verdict.bound.limit > 0.0 { end / verdict.bound.limit } else { end }
 }

@@ -112,6 +112,21 @@ impl Metric {
         }
     }
 
+    /// The estimate as scales show and bounds hold it: how far from 0, of what has a sign.
+    #[must_use]
+    pub fn on_scale(self, estimate: Estimate) -> Estimate {
+        if self == Self::Bias { estimate.magnitude() } else { estimate }
+    }
+
+    /// Larger is worse: of decibels the smaller is.
+    pub fn badness(self, value: f64) -> f64 {
+        match self {
+            Self::SqnrDb => -value,
+            Self::Bias => value.abs(),
+            _ => value,
+        }
+    }
+
     /// Why a row of that GEMM has none, where that lies in the metric; `None`: it was not measured.
     pub fn why_missing(self, gemm: Gemm) -> Option<&'static str> {
         match self {

@@ -58,8 +58,8 @@ pub(super) fn value(row: &ResultRow, base: Option<&ResultRow>, metric: Metric, l
     // As measured: what is charged of BF16's is nothing, which nothing can be divided by.
     let of = |row: &ResultRow| match (metric, base) {
         (Metric::LossCost, Some(_)) => row.error.as_ref()?.loss_cost,
-        (Metric::Bias, Some(_)) => row.metric(metric).map(Estimate::magnitude),
-        _ => row.metric(metric),
+        (_, Some(_)) => row.metric(metric).map(|estimate| metric.on_scale(estimate)),
+        (_, None) => row.metric(metric),
     };
     let means_nothing = metric == Metric::LossCost && row.charged_loss_cost(loss).is_none();
     let estimate = of(row).filter(|_| row.supported && !means_nothing)?;

@@ -81,7 +81,7 @@ impl Now {
         let totals = &plan.decided.as_ref()?.totals;
         let speedup = totals.speedup?;
         let metric = snapshot.document.policy.metric;
-        let badness = |error: &Estimate| if metric == Metric::SqnrDb { -error.value } else { error.value };
+        let badness = |error: &Estimate| metric.badness(error.value);
         let (mut slower_us, mut faster_us) = (0.0, 0.0);
         let (mut worst_error, mut num_low_precision) = (None::<Estimate>, 0);
         for at in 0..snapshot.sites().len() {

@@ -153,8 +153,7 @@ impl Filling<'_> {
             let mut mark = Mark::MISSING;
             if let Some(estimate) = value(row, base, self.question.metric, self.snapshot.loss()) {
                 // Colours tell how far from 0 a value with a sign is.
-                let estimate =
-                    if self.question.metric == Metric::Bias { Estimate::magnitude(estimate) } else { estimate };
+                let estimate = self.question.metric.on_scale(estimate);
                 grid.values[place] = estimate.value as f32;
                 grid.widen(estimate.value, self.kernels[at].low);
                 mark = self.judged(row);

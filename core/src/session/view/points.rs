@@ -190,8 +190,7 @@ impl<'a> Filling<'a> {
 
     fn places(&self, row: &ResultRow) -> Option<([f32; 2], [f32; 2], [f32; 2])> {
         let estimate = row.metric(self.metric)?;
-        let signed = self.metric == Metric::Bias;
-        let Estimate { value, lo, hi } = if signed { estimate.magnitude() } else { estimate };
+        let Estimate { value, lo, hi } = self.metric.on_scale(estimate);
         let speedup = row.speedup()?;
         let axis = self.view.axis;
         let at = [speedup_place(speedup) as f32, axis.place(value) as f32];

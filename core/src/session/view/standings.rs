@@ -122,13 +122,6 @@ pub(super) fn low(rows: &[ResultRow]) -> impl Iterator<Item = &ResultRow> {
     rows.iter().filter(|row| row.supported && is_low(&row.kernel))
 }
 
-/// Of decibels the smaller is the worse.
 fn badness(row: &ResultRow, metric: Metric) -> f32 {
-    let value = row.metric(metric).map_or(f64::NAN, |estimate| estimate.value);
-    let badness = match metric {
-        Metric::SqnrDb => -value,
-        Metric::Bias => value.abs(),
-        _ => value,
-    };
-    badness as f32
+    row.metric(metric).map_or(f64::NAN, |estimate| metric.badness(estimate.value)) as f32
 }

@@ -88,7 +88,7 @@ impl Outlook {
 
 fn error_outlook(bound: Bound, estimate: Option<Estimate>, draws: u64) -> ErrorOutlook {
     let Some(estimate) = estimate else { return ErrorOutlook::Unknown };
-    let estimate = if bound.metric == Metric::Bias { estimate.magnitude() } else { estimate };
+    let estimate = bound.metric.on_scale(estimate);
     let larger_is_better = bound.metric == Metric::SqnrDb;
     // The end that has to be on the good side.
     let end = if larger_is_better { estimate.lo } else { estimate.hi };
