@@ -176,6 +176,20 @@ class Following(unittest.TestCase):
         History([scale]).advance()
         self.assertEqual(float(scale.scale), 2.0**-4)
 
+    def test_scales_lie_where_cublaslt_takes_them(self):
+        given = [Scale.of(None if at == 1 else 2.0**-at, torch.device("cpu")) for at in range(5)]
+        history = History(given)
+        history.scales[1].amax.fill_(3.0)
+        history.advance()
+        for one, before in zip(history.scales, given):
+            for part in one[:3]:
+                self.assertEqual(part.data_ptr() % 16, 0)
+                self.assertTrue(part.is_contiguous())
+            self.assertEqual(float(one.scale * one.inverse), 1.0)
+            moved = float(before.scale) == 0
+            expected = delayed.scale_for(torch.tensor(3.0), "e4m3") if moved else before.scale
+            self.assertEqual(float(one.scale), float(expected))
+
 
 class Watched(unittest.TestCase):
     """What a checked step sums."""

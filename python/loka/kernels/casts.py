@@ -99,7 +99,11 @@ def by_known_scale(
     in the backward, and a norm's backward, which goes over rows one behind the other, would take twice its time."""
     if x.is_cuda:
         x = realized(x, stretch)
-        bits, bits_turned, maxima = triton_casts.cast_known(x, inverse, "e4m3", straight, turned, MULTIPLE)
+        # FP32 in two passes: see `_cast`.
+        apart = straight and turned and x.element_size() != 2
+        bits, bits_turned, maxima = triton_casts.cast_known(x, inverse, "e4m3", straight, turned and not apart, MULTIPLE)
+        if apart:
+            _, bits_turned, _ = triton_casts.cast_known(x, inverse, "e4m3", False, True, MULTIPLE)
     else:
         bits, maxima = codes(x, inverse, "e4m3"), largest(x)
         bits_turned = bits.t().contiguous()

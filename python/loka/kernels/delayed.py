@@ -22,6 +22,9 @@ DECAY = 0.9
 """What is remembered of the largest value a step later: half of it after seven steps, so that one outlier does not
 press everything else towards zero for long."""
 
+_ALIGNMENT = 16
+"""Bytes. PyTorch's own allocations have more."""
+
 LEAST, MOST = 2.0**-100, 2.0**100
 """Scales stay where neither they nor their inverses leave FP32."""
 
@@ -58,6 +61,13 @@ def _still(tensor: Tensor) -> Tensor:
     # One place as long as the model lives: CUDA graphs of torch.compile may keep its address.
     torch._dynamo.mark_static_address(tensor, guard=False)
     return tensor
+
+
+def _apart(values: Tensor) -> Tensor:
+    """The same [n] values, each at an address of its own that 16 divides: cuBLASLt takes a scale from no other."""
+    room = values.new_zeros(values.numel(), _ALIGNMENT // values.element_size())
+    room[:, 0] = values
+    return room[:, 0]
 
 
 def power_of_two_above(x: Tensor) -> Tensor:
@@ -132,7 +142,7 @@ class History:
         known = torch.cat([one.scale for one in given])
         # In one place each, so that a step is a few small operations for all of them: the host is what a fast GPU waits
         # for. The maxima are apart: compiled code writes to them, and to views of one tensor it could not.
-        self._scale, self._inverse = known.clone(), torch.cat([one.inverse for one in given])
+        self._scale, self._inverse = _apart(known), _apart(torch.cat([one.inverse for one in given]))
         self._seen = [one.amax for one in given]
         self.scales: List[Scale] = [
             Scale(_still(scale), _still(inverse), one.amax, one.saturated)
