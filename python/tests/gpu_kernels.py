@@ -237,6 +237,21 @@ def check_delayed(checks):
             checks.tell(model[0]._loka_options.settled, "the scales are settled after a step")
 
 
+def check_scales(checks):
+    """Scales move on in one launch as they do by plain operations."""
+    known = [None if at % 3 == 0 else 2.0 ** -(at % 40) for at in range(200)]
+    one, other = (delayed.History([delayed.Scale.of(scale, torch.device(where)) for scale in known]) for where in ("cuda", "cpu"))
+    checks.tell(one._launch is not None, "one launch for all scales")
+    for step_index in range(6):
+        seen = torch.exp(20 * torch.randn(200)) * (torch.rand(200) > 0.3)
+        for history in (one, other):
+            for scale, value in zip(history.scales, seen):
+                scale.amax.fill_(value)
+            history.advance()
+        for name in ("_scale", "_inverse", "decaying"):
+            checks.tell(torch.equal(getattr(one, name).cpu(), getattr(other, name)), f"scales {step_index} {name}")
+
+
 def dequantized(x, cast):
     if cast.granularity == "none":
         if cast.format == "tf32":
@@ -431,7 +446,7 @@ def main():
         print("skipped: no CUDA device")
         sys.exit(2)
     checks = Checks()
-    casts = (check_casts, check_pairs, check_block_casts, check_turned_and_rounded, check_weights, check_delayed)
+    casts = (check_casts, check_pairs, check_block_casts, check_turned_and_rounded, check_weights, check_scales, check_delayed)
     for check in (*casts, check_gemms, check_non_finite, check_compiled, check_graph, check_rest):
         try:
             check(checks)

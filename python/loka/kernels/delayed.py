@@ -6,7 +6,7 @@ every loss reduction, gradient accumulation, GradScaler and world size: a mean o
 65,536 times smaller than those of one example, and they shrink by further orders of magnitude while a model trains.
 """
 
-from typing import Iterable, List, NamedTuple, Optional, Tuple
+from typing import Callable, Iterable, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -64,10 +64,11 @@ def _still(tensor: Tensor) -> Tensor:
 
 
 def _apart(values: Tensor) -> Tensor:
-    """The same [n] values, each at an address of its own that 16 divides: cuBLASLt takes a scale from no other."""
+    """The same [n] values as the first column, so that 16 divides the address of each: cuBLASLt takes a scale from no
+    other."""
     room = values.new_zeros(values.numel(), _ALIGNMENT // values.element_size())
     room[:, 0] = values
-    return room[:, 0]
+    return room
 
 
 def power_of_two_above(x: Tensor) -> Tensor:
@@ -140,29 +141,49 @@ class History:
     def __init__(self, scales: Iterable[Scale]) -> None:
         given = list(scales)
         known = torch.cat([one.scale for one in given])
-        # In one place each, so that a step is a few small operations for all of them: the host is what a fast GPU waits
-        # for. The maxima are apart: compiled code writes to them, and to views of one tensor it could not.
-        self._scale, self._inverse = _apart(known), _apart(torch.cat([one.inverse for one in given]))
+        inverse = torch.cat([one.inverse for one in given])
+        # In one place each, so that a step is little work for all of them: the host is what a fast GPU waits for. The
+        # maxima are apart: compiled code writes to them, and to views of one tensor it could not.
+        self._scale, self._inverse = _apart(known), _apart(inverse)
         self._seen = [one.amax for one in given]
         self.scales: List[Scale] = [
-            Scale(_still(scale), _still(inverse), one.amax, one.saturated)
-            for one, scale, inverse in zip(given, self._scale.split(1), self._inverse.split(1))
+            Scale(_still(self._scale[at, :1]), _still(self._inverse[at, :1]), one.amax, one.saturated)
+            for at, one in enumerate(given)
         ]
         # A scale that a plan gave is as good as a largest value at the edge of it.
         self.decaying = known * (FORMAT_MAX["e4m3"] / HEADROOM * 0.75)
+        self._launch = _launch(self) if known.is_cuda else None
 
     @torch.no_grad()
     def advance(self) -> None:
         """Moves every scale on. Waits for nothing."""
+        if self._launch is not None:
+            self._launch()
+            # A backward that saved the scale of the step before is an error, as it is behind plain operations.
+            torch.autograd.graph.increment_version([self._scale, self._inverse])
+        else:
+            self._advance()
+
+    def _advance(self) -> None:
+        """By plain operations: the definition."""
         now = torch.cat(self._seen)
         followed = torch.maximum(now, self.decaying * DECAY)
         # A tensor that this step did not see, or saw only as zeros, keeps its scale.
-        self.decaying = torch.where(now > 0, followed, self.decaying)
+        self.decaying.copy_(torch.where(now > 0, followed, self.decaying))
         bits = scale_for(self.decaying, "e4m3").view(torch.int32)
-        torch.mul(bits, self.decaying > 0, out=self._scale.view(torch.int32))
+        self._scale[:, 0].view(torch.int32).copy_(bits * (self.decaying > 0))
         # The inverse of a power of two: its exponent the other way round.
-        self._inverse.view(torch.int32).copy_((254 << 23) - bits)
+        self._inverse[:, 0].view(torch.int32).copy_((254 << 23) - bits)
         torch._foreach_zero_(self._seen)
+
+
+def _launch(history: History) -> Optional[Callable[[], None]]:
+    """The same in one launch; None where there is no Triton."""
+    try:
+        from .triton_scales import Launch
+    except ImportError:
+        return None
+    return Launch(history._seen, history.decaying, history._scale, history._inverse)
 
 
 __all__ = [

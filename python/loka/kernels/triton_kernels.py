@@ -320,3 +320,24 @@ def weights_cast_kernel(
         rows, cols, rows, tile, 0 if ROWWISE else 1, LARGEST, FLOOR, POWER_OF_TWO, STRAIGHT, TURNED, TILE_ROWS,
         TILE_COLS, ROUNDED,
     )
+
+
+@triton.jit
+def advance_kernel(
+    seen, decaying, scale, inverse, count, STRIDE: tl.constexpr, DECAY: tl.constexpr, FACTOR: tl.constexpr,
+    LEAST: tl.constexpr, MOST: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """Scales of the next step from the largest values of this one, `seen` at these addresses, which become zeros:
+    `delayed.History.advance`."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < count
+    address = tl.load(seen + at, mask=inside, other=0).to(tl.pointer_type(tl.float32))
+    now = tl.load(address, mask=inside, other=0.0)
+    before = tl.load(decaying + at, mask=inside, other=0.0)
+    after = tl.where(now > 0, tl.maximum(now, before * DECAY), before)
+    tl.store(decaying + at, after, mask=inside)
+    bounded = tl.minimum(tl.maximum(after * FACTOR, LEAST), MOST)
+    bits = (bounded.to(tl.int32, bitcast=True) & 0x7F800000) + 0x00800000
+    tl.store(scale + at * STRIDE, tl.where(after > 0, bits, 0).to(tl.float32, bitcast=True), mask=inside)
+    tl.store(inverse + at * STRIDE, ((254 << 23) - bits).to(tl.float32, bitcast=True), mask=inside)
+    tl.store(address, tl.zeros([BLOCK], tl.float32), mask=inside)
