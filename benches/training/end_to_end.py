@@ -287,6 +287,9 @@ def same_study(args: argparse.Namespace) -> None:
 def show(told: Dict[str, Any]) -> None:
     """The table, and what else a reader has to know."""
     print("\n".join(verdicts.table(told["rows"])))
+    for row in told["rows"]:
+        if row.get("account") and not row.get("same_choices_as"):
+            print(f"{row['model']} {row['parameters']} {row['policy']}: {row['account']}")
     for control in told["controls"]:
         print(f"chance alone, {control['model']} {control['parameters']}: {control['mean']:+.4f} ±"
               f" {control['error']:.4f} %")  # fmt: skip

@@ -378,7 +378,37 @@ def speed(spec: Spec) -> Dict[str, Any]:
         "rounds": spec.rounds, "batch": spec.config.batch, "samples_ms": samples,
         "ms": {name: {kind: spread(times) for kind, times in kinds.items()} for name, kinds in samples.items()},
         "variants": {name: arm.code.variants if spec.compile else None for name, arm in arms.items()},
+        "account": None if spec.cpu else {
+            name: {kind: account(call) for kind, call in arm.calls.items()} for name, arm in arms.items()
+        },
         **health(arms[spec.arm].ranker),
+    }  # fmt: skip
+
+
+def account(call: Callable[[int], None], calls: int = 5) -> Dict[str, Any]:
+    """What a call takes of host and GPU, each for itself: a faster GEMM gains nothing where the host is the slower one.
+    `host_ms`: until the call returns, from an idle GPU. `gpu_ms`, `launches`, `kernels` [name, us, launches]: what runs
+    on the GPU, by PyTorch's profiler."""
+    host = []
+    for index in range(10):
+        torch.cuda.synchronize()
+        started = time.perf_counter()
+        call(index)
+        host.append((time.perf_counter() - started) * 1e3)
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for index in range(calls):
+            call(index)
+        torch.cuda.synchronize()
+    times: Dict[str, List[float]] = {}
+    for event in profile.events() or []:
+        if event.device_type == torch.autograd.DeviceType.CUDA:
+            times.setdefault(event.name, []).append(event.time_range.elapsed_us())
+    kernels = [[name[:100], sum(us) / calls, len(us) / calls] for name, us in times.items()]
+    kernels.sort(key=lambda row: -row[1])
+    return {
+        "host_ms": statistics.median(host), "gpu_ms": sum(row[1] for row in kernels) / 1e3,
+        "launches": sum(row[2] for row in kernels), "kernels": kernels[:40],
     }  # fmt: skip
 
 

@@ -182,10 +182,23 @@ def row_of(folder: Path, model: str, parameters: str, policy: str) -> Optional[R
         "plan_digest": plan["digest"], "same_choices_as": twin if twin != policy else None,
         "runtime": plan.get("runtime"), "totals": plan["totals"], "promised_ms": promised_ms(plan),
         "times": times_of(loaded(here / f"speed-{twin}.json"), twin),
+        "account": account_of(loaded(here / f"speed-{twin}.json"), twin),
         "gradients": gradients_of(((told or {}).get("policies") or {}).get(policy)),
         "loss": losses_of(loaded(here / "quality-bf16.json"), loaded(here / f"quality-{twin}.json")),
     }  # fmt: skip
     return {**row, "verdict": verdict(row)}
+
+
+def account_of(speed: Optional[Row], arm: str) -> Optional[str]:
+    """What the host and the GPU do in a step, in words; None where nobody looked."""
+    both = (speed or {}).get("account")
+    if not both:
+        return None
+    parts = []
+    for name in ("bf16", arm):
+        step = both[name]["step"]
+        parts.append(f"host {step['host_ms']:.2f} ms, GPU {step['gpu_ms']:.2f} ms, {step['launches']:.0f} launches")
+    return f"step in BF16: {parts[0]}; by the plan: {parts[1]}"
 
 
 def _of(path: Path, policy: str) -> bool:
