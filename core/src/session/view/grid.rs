@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     dispatch::judge,
-    model::{Estimate, Gemm, KernelId, LatencySource, Metric, Quadrant, ResultRow},
+    model::{Gemm, KernelId, LatencySource, Quadrant, ResultRow},
     session::{PlanView, Snapshot},
 };
 
