@@ -104,6 +104,9 @@ class Verdicts(unittest.TestCase):
         # Inputs of large means make a small error, which centred ones at the first step have not.
         self.assertEqual(self.judge(TENSORWISE, "dgrad", (0.01,), 0.06).word, "above")
         self.assertEqual(self.judge(TENSORWISE, "fprop", (0.01,), 0.04).word, "above")
+        # Few sizes in dy, whose rounding does not average out: seen of a classifier's first step.
+        self.assertEqual(self.judge("cublaslt/fp8-delayed+fast", "wgrad", (0.012,), 0.054).word, "above")
+        self.assertEqual(self.judge("cublaslt/fp8-delayed+fast", "wgrad", (0.012,), 0.074).word, "off")
 
     def test_errors(self):
         off = self.judge(TENSORWISE, "dgrad", (0.041,), 0.98, flushed=1.0)

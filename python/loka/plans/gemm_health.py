@@ -26,6 +26,12 @@ ROUNDING_SLACK = 1.2
 """Both operands' rounding, times this, is what FP8 does to centred data at best (E5M2 x E4M3: .069): no kernel is at
 fault for it. A plan may predict less, from inputs whose means are large, which a model at its first step has not."""
 
+FEW_VALUES_SLACK = 2.0
+"""The same of wgrad, which sums over rows: of few distinct sizes, as in the gradient that a classifier begins with (a column of
+dy has one of a click and one of none), rounding does not average out, and what is left of clicks less none has all of it.
+A mixture of experts had .054 in its first step on an H200 (.044 without the accumulation of tensor cores), and trained as
+BF16 does."""
+
 UNPREDICTED = 0.15
 """Above this a relative L2 error is off where the plan has no prediction of it: twice what E5M2's rounding makes."""
 
@@ -105,22 +111,24 @@ def judge(kernel: str, gemm: str, predicted: Predicted, seen: Seen) -> Verdict:
     if seen.not_finite or not math.isfinite(seen.squared_errors):
         return Verdict("off", f"{seen.not_finite:.0f} sampled outputs are not finite, BF16's are", math.inf)
     rounding = _rounding(kernel, gemm)
+    at_most = rounding * (FEW_VALUES_SLACK if gemm == "wgrad" else ROUNDING_SLACK)
     promised = UNPREDICTED if predicted.rel_l2 is None else FACTOR * predicted.rel_l2 + MARGIN
-    harmless = seen.rel_l2 <= rounding
+    harmless = seen.rel_l2 <= ROUNDING_SLACK * rounding
     # A gradient of one magnitude, as a mean loss begins with, may lie just beyond whole, and lose next to nothing.
     saturated = 0.0 if harmless else seen.saturated
     flushed_limit = max(_flushed_limit(predicted), HARMLESS_FLUSHED if harmless else 0.0)
-    severity = max(seen.rel_l2 / max(promised, rounding), seen.flushed / flushed_limit, saturated / SATURATED)
+    severity = max(seen.rel_l2 / max(promised, at_most), seen.flushed / flushed_limit, saturated / SATURATED)
     if severity > 1:
         return Verdict("off", _in_words(gemm, predicted, seen), severity)
     return Verdict("above", _error_text(predicted, seen)) if seen.rel_l2 > promised else Verdict("ok")
 
 
 def _rounding(kernel: str, gemm: str) -> float:
+    """Relative L2 that rounding both operands makes of centred data."""
     if kernel not in KERNELS:
         return 0.0
     how = numerics(kernel, gemm)
-    return ROUNDING_SLACK * math.hypot(ROUNDING.get(how.a.format, 0.0), ROUNDING.get(how.b.format, 0.0))
+    return math.hypot(ROUNDING.get(how.a.format, 0.0), ROUNDING.get(how.b.format, 0.0))
 
 
 def _flushed_limit(predicted: Predicted) -> float:
