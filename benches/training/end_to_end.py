@@ -105,12 +105,17 @@ class Study:
             yield Unit(self._name(f"plan-{policy}"), out, command, [self.results], finished=out.exists())
 
     def _forced(self) -> List[str]:
-        """Overrides for every GEMM that the forced kernel can run."""
+        """Overrides for every GEMM that the forced kernel can run and that `loka.apply` can put it under."""
         out: List[str] = []
-        if self.args.force and self.probed.exists():
+        if self.args.force and self.probed.exists() and self.trace.exists():
+            told = subprocess.run([self.args.loka, "--json", "info", str(self.trace)], capture_output=True, text=True)
+            entries = [entry["site"] for entry in map(json.loads, told.stdout.splitlines()) if "site" in entry]
+            # A parameter that a function reads, or a class with a forward of its own.
+            apart = {entry["id"] for entry in entries if "forward" in entry}
             for line in self.probed.read_text().splitlines():
                 row = json.loads(line)
-                if row.get("kernel") == self.args.force and row["supported"] and not row["mods"]:
+                fits = row.get("kernel") == self.args.force and row["supported"] and not row["mods"]
+                if fits and row["site"] not in apart:
                     out += ["--override", f"{row['site']}:{row['gemm']}={self.args.force}"]
         return out
 

@@ -19,7 +19,7 @@ import loka
 from loka.plans import LokaLinear, PlanError
 from ranker import PLAN, Ranker, batch
 
-ABOUT = "the plan was made for 'ranker “é”' of 74,241 parameters, this model has 74,241"
+ABOUT = "the plan was made for 'ranker “é”' of 74,241 parameters, this model has as many"
 
 
 class Applying(unittest.TestCase):

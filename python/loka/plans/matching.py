@@ -121,7 +121,8 @@ def about_model(plan: Plan, model: nn.Module) -> str:
     here = sum(parameter.numel() for parameter in known)
     there = plan.model.get("parameters", 0)
     name = one_line(plan.model["name"], limit=60)
-    return f"the plan was made for '{name}' of {there:,} parameters, this model has {here:,}"
+    as_many = "as many" if here == there else f"{here:,}"
+    return f"the plan was made for '{name}' of {there:,} parameters, this model has {as_many}"
 
 
 def _fits(site: Site, module: Linear) -> bool:
