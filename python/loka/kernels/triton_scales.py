@@ -4,6 +4,7 @@ The values are those of `delayed.History`'s plain operations, to the bit: these 
 makes them after every optimizer step is what a fast GPU waits for. Needs Triton.
 """
 
+import contextlib
 from typing import Any, Dict, Sequence
 
 import torch
@@ -32,10 +33,7 @@ class Launch:
         )
 
     def __call__(self) -> None:
-        if self._device.type == "cuda" and torch.cuda.current_device() != self._device.index:
-            with torch.cuda.device(self._device):
-                triton_kernels.advance_kernel[self._grid](*self._arguments, **self._options)
-        else:
+        with torch.cuda.device(self._device) if self._device.type == "cuda" else contextlib.nullcontext():
             triton_kernels.advance_kernel[self._grid](*self._arguments, **self._options)
 
 
