@@ -3,7 +3,7 @@
     python python/examples/whole_way.py OUT [--steps 400]
 
 A mixture of experts with two tasks, FP32 parameters under BF16 autocast, torch.compile, Adam, mean loss. On a GPU every
-site is timed by this Python's PyTorch, a few minutes in all; on a CPU the model is an eighth as wide, the plan's speeds
+site is timed by this Python's PyTorch, a few minutes in all; on a CPU the model is a sixteenth as wide, the plan's speeds
 are recorded ones, and its FP8 is emulated. Needs `loka`, the program, on PATH or built in this checkout.
 """
 
@@ -62,7 +62,7 @@ class Run:
     def __init__(self) -> None:
         self.on_gpu = torch.cuda.is_available()
         self.device = "cuda" if self.on_gpu else "cpu"
-        self.rows, self.width, self.hidden = (12_288, 2048, 3072) if self.on_gpu else (1024, 256, 384)
+        self.rows, self.width, self.hidden = (12_288, 2048, 3072) if self.on_gpu else (256, 128, 256)
         # Made beforehand, so that making clicks is not timed.
         self.batches = [self.batch(step) for step in range(RECORDED_STEPS)]
 
