@@ -176,13 +176,12 @@ def row_of(folder: Path, model: str, parameters: str, policy: str) -> Optional[R
         return {**row, "verdict": verdict(row)} if failed else None
     twin = twin_of(here, policy)
     fp8, gemms = fp8_gemms(plan)
-    told = loaded(here / "apply.json")
+    told, speed = loaded(here / "apply.json"), loaded(here / f"speed-{twin}.json")
     row = {
         "model": model, "parameters": parameters, "policy": policy, "failed": failed, "fp8": fp8, "gemms": gemms,
         "plan_digest": plan["digest"], "same_choices_as": twin if twin != policy else None,
         "runtime": plan.get("runtime"), "totals": plan["totals"], "promised_ms": promised_ms(plan),
-        "times": times_of(loaded(here / f"speed-{twin}.json"), twin),
-        "account": account_of(loaded(here / f"speed-{twin}.json"), twin),
+        "times": times_of(speed, twin), "account": account_of(speed, twin),
         "gradients": gradients_of(((told or {}).get("policies") or {}).get(policy)),
         "loss": losses_of(loaded(here / "quality-bf16.json"), loaded(here / f"quality-{twin}.json")),
     }  # fmt: skip

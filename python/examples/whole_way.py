@@ -3,8 +3,9 @@
     python python/examples/whole_way.py OUT [--steps 400]
 
 A mixture of experts with two tasks, FP32 parameters under BF16 autocast, torch.compile, Adam, mean loss. On a GPU every
-site is timed by this Python's PyTorch, a few minutes in all; on a CPU the model is a sixteenth as wide, the plan's speeds
-are recorded ones, and its FP8 is emulated. Needs `loka`, the program, on PATH or built in this checkout.
+site is timed by this Python's PyTorch, a few minutes in all; on a CPU the model is a sixteenth as wide, so
+small that no GEMM gains by FP8 and the plan leaves all in BF16: it shows the way, not a gain. Needs `loka`, the program: `LOKA_BIN`, on PATH, or built in the checkout that the
+package is in.
 """
 
 import argparse

@@ -231,7 +231,9 @@ def check_delayed(checks):
             if step_index == 0:
                 for gemm, sums in model[3]._loka_watch.stats.items():
                     error = float((sums[0] / sums[1]).sqrt())
-                    checks.tell(0.005 < error < 0.07, f"delayed {gemm}: the watch sees {error:.4f}")
+                    # wgrad adds rows up, whose errors average out.
+                    least = 0.005 if gemm == "wgrad" else 0.01
+                    checks.tell(least < error < 0.07, f"delayed {gemm}: the watch sees {error:.4f}")
             switch.active = False
             following(model).advance()
             checks.tell(model[0]._loka_options.settled, "the scales are settled after a step")

@@ -1,9 +1,6 @@
 """Scales that follow x and dy: gradients are right under every loss reduction, accumulation and GradScaler."""
 
-import importlib.util
-import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 import textwrap
@@ -16,6 +13,7 @@ import ranker
 import torch
 from ranker import Ranker
 from torch import nn
+from triton_support import interpreted, needs_triton
 
 import loka
 from loka.kernels import History, Scale, Switch, Watch, delayed
@@ -195,15 +193,9 @@ class Following(unittest.TestCase):
             expected = delayed.scale_for(torch.tensor(3.0), "e4m3") if moved else before.scale
             self.assertEqual(float(one.scale), float(expected))
 
-
-    @unittest.skipUnless(importlib.util.find_spec("triton"), "no Triton")
+    @needs_triton
     def test_the_launch_for_all_scales_gives_what_plain_operations_give(self):
-        # In Triton's interpreter, which is a process's.
-        ran = subprocess.run(
-            [sys.executable, "-c", INTERPRETED], env={**os.environ, "TRITON_INTERPRET": "1"}, text=True,
-            capture_output=True, cwd=pathlib.Path(__file__).resolve().parents[1],
-        )
-        self.assertEqual((ran.returncode, ran.stdout.strip()), (0, "12 steps the same"), ran.stderr)
+        interpreted(self, INTERPRETED, "12 steps the same")
 
 
 INTERPRETED = textwrap.dedent("""

@@ -1,10 +1,7 @@
 """Weights cast once an optimizer step: the same training as with casts in every forward, and no stale weight unnoticed."""
 
 import copy
-import importlib.util
-import os
 import pathlib
-import subprocess
 import sys
 import textwrap
 import unittest
@@ -16,6 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import torch
 from test_apply_delayed import BF16, DELAYED, Small, data, route_all
 from torch import nn
+from triton_support import interpreted, needs_triton
 
 from loka.kernels import WeightCache
 from loka.kernels.catalogue import Cast
@@ -198,14 +196,10 @@ class Cache(unittest.TestCase):
         self.assertTrue(torch.equal(one.for_dgrad.bits.float(), one.for_fprop.bits.float().t()))
         self.assertEqual([tuple(each.scale.shape) for each in by_rows[:2]], [(32, 1), (48, 1)])
 
-    @unittest.skipUnless(importlib.util.find_spec("triton"), "no Triton")
+    @needs_triton
     def test_the_launch_for_all_weights_gives_what_the_cast_of_one_gives(self):
-        # In Triton's interpreter, which rounds to FP8 in its own way: so both by it, and in a process of its own.
-        ran = subprocess.run(
-            [sys.executable, "-c", INTERPRETED], env={**os.environ, "TRITON_INTERPRET": "1"}, text=True,
-            capture_output=True, cwd=pathlib.Path(__file__).resolve().parents[1],
-        )
-        self.assertEqual((ran.returncode, ran.stdout.strip()), (0, "36 the same"), ran.stderr)
+        # The interpreter rounds to FP8 in its own way: so both by it.
+        interpreted(self, INTERPRETED, "36 the same")
 
 
 INTERPRETED = textwrap.dedent('''

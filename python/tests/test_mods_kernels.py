@@ -1,13 +1,12 @@
 """BlockNorm's Triton kernels in Triton's interpreter, on the CPU, against FP64. Needs Triton, no GPU."""
 
-import importlib.util
-import os
 import pathlib
-import subprocess
 import sys
 import unittest
 
-PYTHON = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+from triton_support import interpreted, needs_triton
 
 SCRIPT = """
 import torch
@@ -39,13 +38,9 @@ print("agreed")
 
 
 class Kernels(unittest.TestCase):
-    @unittest.skipUnless(importlib.util.find_spec("triton"), "no Triton")
+    @needs_triton
     def test_both_directions(self):
-        # In a process of its own: what it sets changes how Triton reads every kernel.
-        path = os.pathsep.join([str(PYTHON), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-        environment = {**os.environ, "PYTHONPATH": path, "TRITON_INTERPRET": "1"}
-        ended = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True)
-        self.assertEqual(ended.stdout.strip(), "agreed", ended.stderr)
+        interpreted(self, SCRIPT, "agreed")
 
 
 if __name__ == "__main__":

@@ -99,8 +99,7 @@ def by_known_scale(
     in the backward, and a norm's backward, which goes over rows one behind the other, would take twice its time."""
     if x.is_cuda:
         x = realized(x, stretch)
-        # FP32 in two passes: see `_cast`.
-        apart = straight and turned and x.element_size() != 2
+        apart = straight and turned and not _turns_beside(x)
         bits, bits_turned, maxima = triton_casts.cast_known(x, inverse, "e4m3", straight, turned and not apart, MULTIPLE)
         if apart:
             _, bits_turned, _ = triton_casts.cast_known(x, inverse, "e4m3", False, True, MULTIPLE)
@@ -108,6 +107,12 @@ def by_known_scale(
         bits, maxima = codes(x, inverse, "e4m3"), largest(x)
         bits_turned = bits.t().contiguous()
     return Quantized(bits, scale) if straight else None, Quantized(bits_turned, scale) if turned else None, maxima
+
+
+def _turns_beside(x: Tensor, rounded: bool = False) -> bool:
+    """Whether one pass may write x in both layouts: turned by bytes, as tiles of FP32 are, Triton 3.6 writes wrong values
+    beside the straight ones. `rounded`: to BF16 as it is loaded."""
+    return x.element_size() == 2 or rounded
 
 
 def _kind(cast: Cast) -> Tuple[str, str, bool]:
@@ -140,8 +145,7 @@ def _rowwise(x: Tensor, cast: Cast, straight: bool, turned: bool) -> Pair:
 def _cast(
     x: Tensor, row_amax: Tensor, col_amax: Tensor, cast: Cast, straight: bool, turned: bool, rounded: bool = False
 ) -> Pair:
-    if straight and turned and x.element_size() != 2 and not rounded:
-        # Turned by bytes, as tiles of FP32 are, Triton 3.6 writes wrong values beside the straight ones.
+    if straight and turned and not _turns_beside(x, rounded):
         first, _ = _cast(x, row_amax, col_amax, cast, True, False)
         _, second = _cast(x, row_amax, col_amax, cast, False, True)
         return first, second
@@ -155,7 +159,7 @@ def _cast(
 
 
 def _blockwise(x: Tensor, straight: Optional[Cast], turned: Optional[Cast]) -> Pair:
-    if straight is not None and turned is not None and x.element_size() != 2:
+    if straight is not None and turned is not None and not _turns_beside(x):
         return _blockwise(x, straight, None)[0], _blockwise(x, None, turned)[1]
     kinds = [0 if cast is None else 1 if cast.granularity == "block_1x128" else 2 for cast in (straight, turned)]
     cast = straight or turned

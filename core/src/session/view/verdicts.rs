@@ -2,7 +2,7 @@
 
 use crate::{
     dispatch::parallel,
-    model::{Gemm, Metric, SiteId},
+    model::{Gemm, SiteId},
     session::Snapshot,
 };
 
@@ -63,11 +63,9 @@ impl Worst {
     /// `None` before the first rows.
     pub(super) fn of(snapshot: &Snapshot) -> Option<Self> {
         let metric = snapshot.document.policy.metric;
-        // Of decibels the smaller is the worse.
-        let badness = |value: f64| if metric == Metric::SqnrDb { -value } else { value };
         let best = |at: usize, gemm: Gemm| {
             let errors = low(snapshot.rows_of(at, gemm)).filter_map(|row| row.metric(metric));
-            errors.map(|error| badness(error.value)).min_by(f64::total_cmp)
+            errors.map(|error| metric.badness(error.value)).min_by(f64::total_cmp)
         };
         let sites = parallel::map(snapshot.sites().len(), |at| Gemm::ALL.map(|gemm| best(at, gemm)));
         let mut worst: Option<(f64, usize, Gemm)> = None;

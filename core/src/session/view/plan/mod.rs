@@ -223,8 +223,7 @@ fn line(snapshot: &Snapshot, (at, gemm): (usize, Gemm), choice: &Choice, saved_u
 fn margin(bound: Bound, error: Estimate) -> f64 {
     match bound.metric {
         Metric::SqnrDb => (error.lo - bound.limit) / bound.limit.abs(),
-        Metric::Bias => (bound.limit - error.magnitude().hi) / bound.limit.abs(),
-        _ => (bound.limit - error.hi) / bound.limit.abs(),
+        metric => (bound.limit - metric.on_scale(error).hi) / bound.limit.abs(),
     }
 }
 
