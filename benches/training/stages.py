@@ -254,10 +254,12 @@ def apply(spec: Spec) -> Dict[str, Any]:
             ranker.load_state_dict(state)
         order: List[str] = []
         reference = gradients(spec, ranker, batch, order)
+        own = distances(reference, in_fp32(spec, ranker, batch))
         for policy, plan in spec.plans.items():
-            errors = Errors(json.loads(Path(plan).read_text()), order)
+            errors = Errors(json.loads(Path(plan).read_text()), order, name)
             try:
                 told = gradients_under(spec, ranker, batch, policy, errors, reference)
+                told["rows"] = [{**row, "bf16": own[f"{row['site']}.weight"]} for row in told["rows"]]
             except Exception as error:
                 # A plan that is refused is a result: the other plans' gradients are wanted all the same.
                 told = {"error": f"{type(error).__name__}: {error}".split("\n")[0], "rows": []}
@@ -282,6 +284,16 @@ def gradients(spec: Spec, ranker: Ranker, batch: Batch, order: Optional[List[str
     found = {name: parameter.grad for name, parameter in ranker.named_parameters() if parameter.grad is not None}
     ranker.zero_grad(set_to_none=True)
     return found
+
+
+def in_fp32(spec: Spec, ranker: Ranker, batch: Batch) -> Dict[str, Tensor]:
+    """The same gradients with nothing rounded below FP32: how far BF16 itself is off."""
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        return gradients(replace(spec, parameters="plain"), copy.deepcopy(ranker).float(), batch)
+    finally:
+        torch.set_float32_matmul_precision(precision)
 
 
 def gradients_under(
@@ -332,15 +344,18 @@ def distances(found: Dict[str, Tensor], reference: Dict[str, Tensor]) -> Dict[st
 
 
 class Errors:
-    """What a plan predicts, relative L2 by site, of its GEMMs in FP8."""
+    """What a plan predicts, relative L2 by site, of its GEMMs in FP8. `state`: of wgrad in the first recorded step where
+    the model is fresh, in the last ones where it is as recorded; plans of traces that do not tell have one figure."""
 
-    def __init__(self, plan: Dict[str, Any], order: Sequence[str]) -> None:
+    def __init__(self, plan: Dict[str, Any], order: Sequence[str], state: str) -> None:
         self.order = list(dict.fromkeys(order))
         self.fprop, self.dgrad, self.wgrad = ({}, {}, {})  # type: Dict[str, float], Dict[str, float], Dict[str, float]
         for row in plan["sites"]:
             for gemm in ("fprop", "dgrad", "wgrad"):
                 if in_fp8(row[gemm]["kernel"]):
-                    getattr(self, gemm)[row["site"]] = row[gemm]["error"].get("rel_l2", math.nan)
+                    known = row[gemm]["error"].get("rel_l2", math.nan)
+                    in_state = row[gemm].get("rel_l2_first" if state == "fresh" else "rel_l2_last")
+                    getattr(self, gemm)[row["site"]] = known if in_state is None else in_state
 
     def composed(self, site: str) -> float:
         """Of a weight's gradient under the whole plan, as if every error reached it whole and independently: its own

@@ -82,8 +82,8 @@ def gradients_of(told: Optional[Row]) -> Row:
         wgrad, whole = [], []
         for row in found["rows"]:
             if row["wgrad"] is not None:
-                wgrad.append((row["wgrad"] / max(row["wgrad_predicted"], GRADIENT_FLOOR / GRADIENT_BAR), row))
-            whole.append((row["whole"] / max(row["whole_predicted"], GRADIENT_FLOOR / GRADIENT_BAR), row))
+                wgrad.append((ratio(row, "wgrad"), row))
+            whole.append((ratio(row, "whole"), row))
         out[state] = {
             "wgrad": worst(wgrad, "wgrad"), "whole": worst(whole, "whole"),
             "largest": max(found["rows"], key=lambda row: row["whole"]) if found["rows"] else None,
@@ -91,12 +91,22 @@ def gradients_of(told: Optional[Row]) -> Row:
     return out
 
 
+def ratio(row: Row, key: str) -> float:
+    """What was seen over what is to be expected: the prediction, and the rounding of BF16 in both arms, which a gradient that
+    nearly cancels is full of."""
+    predicted, own = row[f"{key}_predicted"], row.get("bf16") or 0.0
+    if math.isnan(predicted):
+        return math.nan
+    return float(row[key] / max(math.hypot(predicted, math.sqrt(2) * own), GRADIENT_FLOOR / GRADIENT_BAR))
+
+
 def worst(ratios: List[Tuple[float, Row]], key: str) -> Optional[Row]:
     """The pair of the largest ratio; a value that is no number is the worst of all."""
     if not ratios:
         return None
-    ratio, row = max(ratios, key=lambda pair: math.inf if math.isnan(pair[0]) else pair[0])
-    return {"site": row["site"], "seen": row[key], "predicted": row[f"{key}_predicted"], "ratio": ratio}
+    most, row = max(ratios, key=lambda pair: math.inf if math.isnan(pair[0]) else pair[0])
+    told = {"site": row["site"], "seen": row[key], "predicted": row[f"{key}_predicted"], "ratio": most}
+    return {**told, "bf16": row["bf16"]} if "bf16" in row else told
 
 
 def losses_of(base: Optional[Row], arm: Optional[Row]) -> Optional[Row]:

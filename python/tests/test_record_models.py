@@ -7,12 +7,20 @@ import warnings
 
 from record_support import read
 
+import ml_dtypes
 import models
+import numpy
 import torch
 
 import loka as package
 
 EXAMPLES = 48
+
+
+def e4m3(values):
+    """Rounded with one power of two for all, by ml_dtypes."""
+    scale = 2.0 ** numpy.ceil(numpy.log2(numpy.abs(values).max() / 448))
+    return (values / scale).astype(ml_dtypes.float8_e4m3fn).astype(numpy.float64) * scale
 
 
 class Recorded(unittest.TestCase):
@@ -91,6 +99,21 @@ class Gradients(Recorded):
             self.assertLess(abs(of_part / products - 1), 0.01, f"{key}noise.{part}_hist")
         # mean2 is a small difference: held to the trace that it is taken from.
         self.assertLess(abs(mean2 - pairs / weights), 0.01 * squares / examples, f"{key}noise.mean2")
+        # The gradient of each step's batch: as large as it is, and as large as noise alone would be.
+        steps = [step for step, rows in enumerate(tensors[key + "series.rows"]) if rows]
+        self.assertEqual(len(steps), len(apart))
+        for step, each in zip(steps, apart):
+            size = len(batches[step][0])
+            for name, expected in (("norm", each["G"].sum(0).norm()), ("noise", each["G"].square().sum().sqrt())):
+                found = float(tensors[f"{key}series.weight_grad_{name}"][step]) * size / float(expected)
+                self.assertLess(abs(found - 1), 0.01, f"{key}series.weight_grad_{name}")
+            if site["calls"] == 1:
+                # As it runs: dy of a mean loss, rounded by ml_dtypes, summed in FP64.
+                x, g = (numpy.array(each[part], numpy.float64) for part in ("xs", "gs"))
+                g = g / size
+                error = e4m3(g).T @ e4m3(x) - g.T @ x
+                found = float(tensors[f"{key}series.weight_grad_e4m3"][step])
+                self.assertLess(abs(found / max(numpy.linalg.norm(error), 1e-30) - 1), 0.02, f"{key}e4m3")
 
     def test_dlrm(self):
         manifest, _ = self.check("dlrm")

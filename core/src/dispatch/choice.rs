@@ -64,6 +64,11 @@ pub struct Choice {
     /// Share of the left operand's elements that its cast to FP8 makes zero, as probed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flushed: Option<f64>,
+    /// rel L2 of a weight's gradient in the first recorded step, and in the last five.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rel_l2_first: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rel_l2_last: Option<f64>,
     /// What could run instead, fastest first, at most three.
     pub runners_up: Vec<KernelId>,
     /// Faster kernels that were not taken, and why: `diff` explains changes with it.

@@ -135,6 +135,7 @@ mod tests {
             error.noise = noise.map(|share| crate::model::NoiseShare {
                 share: Estimate::exact(share),
                 basis: crate::model::NoiseBasis::Independent,
+                steps: None,
             });
             error.bias = Some(Estimate::exact(bias));
             decided_by(&row, &policy, 0.5)

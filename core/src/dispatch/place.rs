@@ -154,6 +154,7 @@ impl Place<'_, '_, '_> {
             let by_hand = source == ChoiceSource::Override;
             judged.budgeted || by_hand || verdict.barred.is_some() || verdict.safety != Safety::Safe
         };
+        let steps = row.and_then(|row| row.error.as_ref()?.noise?.steps);
         Choice {
             kernel: kernel.clone(),
             source,
@@ -163,6 +164,8 @@ impl Place<'_, '_, '_> {
             static_scale: row.and_then(|row| row.static_scale).map(|known| f64::from(known.scale)),
             saturation: row.and_then(|row| row.static_scale).map(|known| known.saturation),
             flushed: row.and_then(|row| row.flushed),
+            rel_l2_first: steps.map(|steps| steps.first),
+            rel_l2_last: steps.map(|steps| steps.last),
             passed_over: passed_over.filter(told).map(|verdict| (verdict.row.kernel.clone(), why(verdict))).collect(),
             runners_up: judged
                 .admissible()

@@ -66,6 +66,8 @@ pub fn choice(kernel: &str) -> Choice {
         speedup: Some(1.2),
         static_scale: None,
         flushed: None,
+        rel_l2_first: None,
+        rel_l2_last: None,
         saturation: None,
         runners_up: Vec::new(),
         passed_over: BTreeMap::new(),

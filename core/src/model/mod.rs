@@ -35,7 +35,7 @@ pub use recipe::{Accumulation, Format, GemmNumerics, Granularity, OperandCast, S
 pub use record::{KernelRecord, LatencySource};
 pub use row::{
     ErrorSummary, Fidelity, LOSS_COST_RANGE, Latency, NoiseBasis, NoiseShare, ResultRow, Results, ResultsMeta,
-    charge_excess,
+    StepErrors, charge_excess,
 };
 pub use runtime::{APPLY_RUNS_BLOCKS, Runtime, catalogue_json};
 pub use site::{Fixed, Forward, Grads, Site, SiteId, TailOp};

@@ -41,6 +41,17 @@ pub struct ErrorSummary {
 pub struct NoiseShare {
     pub share: Estimate,
     pub basis: NoiseBasis,
+    /// Of wgrad, where the trace says how large the gradient was step by step.
+    #[serde(default)]
+    pub steps: Option<StepErrors>,
+}
+
+/// rel L2 of a weight's gradient in the first recorded step, and in the last five (the median). Rounding errs by a share of
+/// each product, and what is left of their sum changes as a model learns.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StepErrors {
+    pub first: f64,
+    pub last: f64,
 }
 
 /// What is known of the noise that a share is of.

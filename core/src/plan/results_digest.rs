@@ -103,6 +103,9 @@ impl Bytes {
         if let Some(noise) = noise {
             self.text(noise.basis.as_str());
         }
+        let steps = noise.and_then(|noise| noise.steps);
+        self.later("rel_l2_first", steps.map(|steps| steps.first));
+        self.later("rel_l2_last", steps.map(|steps| steps.last));
         self.later_estimate("bias", row.error.as_ref().and_then(|error| error.bias));
     }
 
@@ -150,20 +153,24 @@ mod tests {
     use super::*;
     use crate::{
         dispatch::testing::{results, row},
-        model::{Gemm, NoiseBasis, NoiseShare, StaticScale},
+        model::{Gemm, NoiseBasis, NoiseShare, StaticScale, StepErrors},
     };
 
     #[test]
     fn the_order_of_rows_does_not_matter_and_every_field_does() {
-        let noise = NoiseShare { share: Estimate::exact(0.01), basis: NoiseBasis::Recorded };
+        let noise = NoiseShare { share: Estimate::exact(0.01), basis: NoiseBasis::Recorded, steps: None };
         let mut rows = results(&["a", "b"], vec![row("a", Gemm::Fprop, "te/current", 0.1, Some(1.2), 1e-6)]).rows;
         rows[0].error.as_mut().unwrap().noise = Some(noise);
         let digest = results_digest(&rows);
         let mut reversed = rows.clone();
         reversed.reverse();
         assert_eq!(results_digest(&reversed), digest);
-        let changes: [fn(&mut ResultRow); 13] = [
+        let changes: [fn(&mut ResultRow); 14] = [
             |row| row.error.as_mut().unwrap().noise = None,
+            |row| {
+                let noise = row.error.as_mut().unwrap().noise.as_mut().unwrap();
+                noise.steps = Some(StepErrors { first: 0.0, last: 0.0 });
+            },
             |row| row.error.as_mut().unwrap().bias = Some(Estimate::exact(0.0)),
             |row| row.seed += 1,
             |row| row.reason = Some(String::new()),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     model::{Site, SiteId},
+    stats::at_batch,
     trace::{SiteStats, Trace},
 };
 
@@ -76,6 +77,10 @@ impl SiteSource for AtRows<'_> {
     fn stats(&self, id: &SiteId) -> Result<SiteStats, String> {
         let mut stats = self.trace.stats(id)?;
         if let Some(site) = self.sites.iter().find(|site| site.id == *id) {
+            let factor = site.m as f64 / stats.site.m as f64;
+            if factor != 1.0 {
+                at_batch(&mut stats.series, factor);
+            }
             stats.site.m = site.m;
         }
         Ok(stats)

@@ -14,7 +14,7 @@ use crate::{
         interval::{MereDraw, Ratio, mean, mere, ratio, root_ratio},
         relative_histogram_quantile,
     },
-    stats::{Dependence, GradientNoise},
+    stats::{Dependence, GradientNoise, SquareOverShare},
 };
 
 use super::ProbeConfig;
@@ -100,12 +100,20 @@ impl Evidence {
     }
 
     /// What the error adds to the gradient's own noise.
-    fn noise_share(&self, known: Option<GradientNoise>, confidence: f64) -> Option<NoiseShare> {
+    fn noise_share(&self, known: &Noise, gemm: Gemm, confidence: f64) -> Option<NoiseShare> {
         let share = ratio(&self.noise, confidence).filter(|_| !self.noise.is_empty())?;
         // A mean of squares.
         let share = Estimate { lo: share.lo.max(0.0), ..share }.at_least(self.least_noise.unwrap_or(0.0));
-        Some(NoiseShare { share, basis: known?.basis })
+        let steps = known.by_step.filter(|_| gemm == Gemm::Wgrad).and_then(|by_step| by_step.errors(share.value));
+        Some(NoiseShare { share, basis: known.of_batch?.basis, steps })
     }
+}
+
+/// What the trace knows of the weight gradient's noise.
+#[derive(Default)]
+struct Noise {
+    of_batch: Option<GradientNoise>,
+    by_step: Option<SquareOverShare>,
 }
 
 /// What a draw's error is held against as noise.
@@ -141,7 +149,7 @@ pub struct SiteTask {
     /// The site's own.
     mods: ModSet,
     scales: StaticScales,
-    noise: Option<GradientNoise>,
+    noise: Noise,
     /// Directions that cannot be drawn, and why.
     failed: BTreeMap<Gemm, String>,
     /// Directions drawn to the end.
@@ -165,7 +173,7 @@ impl SiteTask {
             sampler: String::new(),
             mods: ModSet::none(),
             scales: StaticScales::default(),
-            noise: None,
+            noise: Noise::default(),
             failed: BTreeMap::new(),
             ended: BTreeSet::new(),
         }
@@ -196,9 +204,10 @@ impl SiteTask {
         report: &mut dyn FnMut(Vec<ResultRow>),
     ) -> Result<(), EngineError> {
         (self.mods, self.scales) = (job.mods.clone(), job.scales.clone());
-        self.noise = self.noise.or_else(|| GradientNoise::of(&job.stats));
+        self.noise.of_batch = self.noise.of_batch.or_else(|| GradientNoise::of(&job.stats));
         // Behind a modified block x is another model's.
         let dependence = Dependence::of(&job.stats).filter(|_| job.upstream.is_empty());
+        self.noise.by_step = dependence.as_ref().and_then(|known| SquareOverShare::of(&job.stats, known));
         let mut prepared = engine.site(job)?;
         self.sampler = prepared.sampler();
         for gemm in Gemm::ALL {
@@ -278,7 +287,7 @@ impl SiteTask {
     }
 
     fn against(&self, gemm: Gemm) -> Against {
-        Against { gemm, cols: self.shape().rows_reduced_cols(gemm).2, noise: self.noise }
+        Against { gemm, cols: self.shape().rows_reduced_cols(gemm).2, noise: self.noise.of_batch }
     }
 
     fn entry(&mut self, gemm: Gemm, way: Way) -> &mut Evidence {
@@ -311,11 +320,11 @@ impl SiteTask {
     }
 
     fn settle(&mut self, gemm: Gemm, open: &[Way], config: &ProbeConfig) {
-        let (outputs, noise) = (self.outputs(gemm), self.noise);
+        let outputs = self.outputs(gemm);
         for way in open {
-            let evidence = self.entry(gemm, *way);
+            let evidence = self.evidence.entry((gemm, *way)).or_default();
             let Some(mut summary) = evidence.summary(outputs, config.confidence) else { continue };
-            summary.noise = evidence.noise_share(noise, config.confidence);
+            summary.noise = evidence.noise_share(&self.noise, gemm, config.confidence);
             summary.bias = summary.bias.map(Estimate::magnitude);
             evidence.settled |= config.thresholds.iter().all(|threshold| {
                 let estimate = summary.metric(threshold.metric);
@@ -376,7 +385,7 @@ impl SiteTask {
             supported: support.is_ok(),
             reason,
             error: evidence.and_then(|evidence| {
-                let noise = evidence.noise_share(self.noise, config.confidence);
+                let noise = evidence.noise_share(&self.noise, gemm, config.confidence);
                 Some(ErrorSummary { noise, ..evidence.summary(self.outputs(gemm), config.confidence)? })
             }),
             latency: (config.latency)(kernel, gemm, &self.site, mods),

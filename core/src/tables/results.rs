@@ -88,6 +88,9 @@ fn write_training(columns: &mut impl Columns, rows: &[ResultRow], loss: f64) {
     let excess = |row: &ResultRow| row.error.as_ref()?.loss_excess;
     write_estimate(columns, "loss_cost_excess", || rows.iter().map(excess));
     columns.flag("loss_cost_in_range", rows.iter().map(|row| !row.is_loss_cost_out_of_range(loss)));
+    let steps = |row: &ResultRow| row.error.as_ref()?.noise?.steps;
+    columns.float("rel_l2_first", rows.iter().map(|row| steps(row).map(|steps| steps.first)));
+    columns.float("rel_l2_last", rows.iter().map(|row| steps(row).map(|steps| steps.last)));
 }
 
 fn write_errors(columns: &mut impl Columns, rows: &[ResultRow]) {

@@ -51,19 +51,21 @@ LEFT = {"fprop": "x", "dgrad": "dy", "wgrad": "dy"}
 
 
 class Predicted(NamedTuple):
-    """What a plan says of one GEMM, None where it does not say. `rel_l2`: relative L2 error of its output; `flushed`:
-    share of its left operand's nonzero elements that become zero."""
+    """What a plan says of one GEMM, None where it does not say. `rel_l2`: relative L2 error of its output, of wgrad the
+    largest of any time in training; `flushed`: share of its left operand's nonzero elements that become zero."""
 
     rel_l2: Optional[float] = None
     flushed: Optional[float] = None
 
 
 def predicted_of(choice: Choice) -> Predicted:
-    """The signal-to-noise ratio is the same number otherwise written; other metrics say nothing of relative L2."""
+    """The signal-to-noise ratio is the same number otherwise written; other metrics say nothing of relative L2. That of
+    wgrad depends on how much of the gradient is noise: a step may be like the first one, the last ones, or their mean."""
     rel_l2, sqnr_db = choice.error.get("rel_l2"), choice.error.get("sqnr_db")
     if rel_l2 is None and sqnr_db is not None:
         rel_l2 = 10 ** (-sqnr_db / 20)
-    return Predicted(rel_l2, choice.flushed)
+    by_time = [value for value in (rel_l2, choice.rel_l2_first, choice.rel_l2_last) if value is not None]
+    return Predicted(max(by_time, default=None), choice.flushed)
 
 
 class Seen(NamedTuple):

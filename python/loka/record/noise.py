@@ -28,9 +28,9 @@ class Noise:
         self.rows = rows
         self.unit = "example"
 
-    def add(self, pairs: Sequence[Tuple[Tensor, Tensor]], examples: int, factor: Tensor, finite: Tensor) -> None:
+    def add(self, pairs: Sequence[Tuple[Tensor, Tensor]], examples: int, factor: Tensor, finite: Tensor) -> Tensor:
         """Takes in the calls `(x [..., k], g [..., n])` of one forward of `examples` examples; g times `factor` is
-        per example."""
+        per example. Gives sum_i |G_i|^2 of them, without the factor."""
         units = [(_units(x), _units(grad)) for x, grad in pairs]
         whole = all(len(x) == examples for x, _ in units)
         if whole and len(units) > 1:
@@ -39,7 +39,8 @@ class Noise:
         if not whole:
             self.unit = "row"
         counted = [self._squares(x, grad) for x, grad in units]
-        squares, pairs_of = sum(square for square, _ in counted), sum(pair for _, pair in counted)
+        squares = torch.stack([square for square, _ in counted]).sum()
+        pairs_of = torch.stack([pair for _, pair in counted]).sum()
         if self.sums.device.type == "cpu":
             # The host decides, and adds: nothing is waited for there.
             if finite:
@@ -49,7 +50,7 @@ class Noise:
                 if examples > 1:
                     self.sums[PAIRS] += pairs_of * (known / (examples - 1))
                     self.sums[PAIR_EXAMPLES] += examples
-            return
+            return squares
         scale = factor.double().square().reshape(()) * finite.double().reshape(())
         some = finite.double().reshape(())
         added = [some * examples, squares * scale]
@@ -60,6 +61,7 @@ class Noise:
         else:
             added += [torch.zeros_like(some)] * 2
         self.sums += torch.where(finite.reshape(()), torch.stack(added), 0.0)
+        return squares
 
     def absent(self, examples: int) -> None:
         """Examples of a step that did not come here."""

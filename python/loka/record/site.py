@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from loka.record.cross import Cross
+from loka.record.gradient_norm import GradientNorm
 from loka.record.magnitudes import Magnitudes
 from loka.record.moments import Batch, Moments, all_finite
 from loka.record.noise import Noise
@@ -36,6 +37,7 @@ class SiteStats:
         self.grad: Optional[Moments] = None
         self.products: Optional[Cross] = None
         self.noise: Optional[Noise] = None
+        self.gradient_norm: Optional[GradientNorm] = None
         self.magnitudes: Optional[Magnitudes] = None
         self.samples: Dict[str, Tensor] = {}
         self.held_short: Optional[Tuple[int, int]] = None
@@ -91,7 +93,7 @@ class SiteStats:
         # One answer for both: skipping only one would part rows that belong together.
         finite = all_finite(factor, self.input, None if grad is None else self.grad)
         if whole_grad is not None:
-            self._noise(whole_x, whole_grad, factor, finite)
+            self._noise(whole_x, whole_grad, factor, finite, index)
             assert grad is not None and self.magnitudes is not None, "made with the noise"
             self.magnitudes.add(x, grad, factor, finite, index)
         x, grad = self._hold_out(x, grad, factor, finite)
@@ -104,7 +106,7 @@ class SiteStats:
 
     def end_step(self, index: int, examples: int) -> None:
         """The end of recorded step `index`, of so many examples in all."""
-        self._flush()
+        self._flush(index)
         missed = examples - self.examples_this_step
         if missed > 0 and self.noise is not None:
             self.noise.absent(missed)
@@ -143,13 +145,14 @@ class SiteStats:
         """Sums of gradient by input `[n, k]`, centred, where these are kept whole."""
         return None if self.products is None else self.products.state.get("whole")
 
-    def _noise(self, x: Tensor, grad: Tensor, factor: Tensor, finite: Tensor) -> None:
+    def _noise(self, x: Tensor, grad: Tensor, factor: Tensor, finite: Tensor, index: int) -> None:
         if self.noise is None:
             self.noise = Noise(x.device, self.options.rows)
             self.magnitudes = Magnitudes(x.device, self.options.rows)
+            self.gradient_norm = GradientNorm(x.device, self.options.seed)
+            self.tracks.update(self.gradient_norm.tracks)
         if self.calls_a_forward == 1:
-            self.noise.add([(x, grad)], self.examples, factor, finite)
-            self.examples_this_step += self.examples
+            self._weigh([(x, grad)], factor, finite, index)
             return
         # Their examples are the same: kept until the last call of this forward is there.
         self._waiting.append((x.detach(), grad.detach()))
@@ -157,15 +160,21 @@ class SiteStats:
         self._waiting_finite = finite if before is None else before & finite
         self._waiting_factor = factor
         if len(self._waiting) >= self.calls_a_forward:
-            self._flush()
+            self._flush(index)
 
-    def _flush(self) -> None:
+    def _flush(self, index: int) -> None:
         if self._waiting:
             factor, finite = self._waiting_factor, self._waiting_finite
-            assert self.noise is not None and factor is not None and finite is not None, "they came with what waits"
-            self.noise.add(self._waiting, self.examples, factor, finite)
-            self.examples_this_step += self.examples
+            assert factor is not None and finite is not None, "they came with what waits"
+            self._weigh(self._waiting, factor, finite, index)
         self._waiting, self._waiting_finite = [], None
+
+    def _weigh(self, pairs: List[Tuple[Tensor, Tensor]], factor: Tensor, finite: Tensor, index: int) -> None:
+        """The noise and the size of the weight's gradient of one forward."""
+        assert self.noise is not None and self.gradient_norm is not None, "made before anything waits"
+        squares = self.noise.add(pairs, self.examples, factor, finite)
+        self.gradient_norm.add(pairs, self.examples, squares, factor, finite, index)
+        self.examples_this_step += self.examples
 
     def misfit(self, tensors: Mapping[str, Tensor]) -> Optional[str]:
         """Why what was seen is not of a linear with the weight among `tensors`, if so."""

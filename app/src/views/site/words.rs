@@ -112,7 +112,11 @@ pub fn noise_words(noise: NoiseShare, rows: usize) -> String {
         NoiseBasis::Recorded => "",
         NoiseBasis::Independent => " (the trace has no noise of its own: x and dy are taken as independent)",
     };
-    format!("Adds {share} to the noise that a batch of {rows} has anyway{basis}")
+    let steps = noise.steps.map_or_else(String::new, |steps| {
+        let (first, last) = (number::plain(steps.first), number::plain(steps.last));
+        format!(". rel L2 of the gradient {first} in the first recorded step, {last} in the last ones")
+    });
+    format!("Adds {share} to the noise that a batch of {rows} has anyway{basis}{steps}")
 }
 
 /// A metric's value for a table, and half of its interval.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::model::{
     ErrorSummary, Estimate, Fidelity, GemmShape, KernelId, Latency, LatencySource, Metric, ModSet, NoiseBasis,
-    NoiseShare, ResultRow, SiteId, StaticScale, UnknownMod,
+    NoiseShare, ResultRow, SiteId, StaticScale, StepErrors, UnknownMod,
 };
 
 use super::{
@@ -72,6 +72,8 @@ pub(super) struct ReadColumns<'t> {
     flushed: Floats,
     noise: [Floats; 3],
     noise_basis: Texts<'t>,
+    /// In the first and in the last steps.
+    step_errors: [Floats; 2],
     bias: [Floats; 3],
 }
 
@@ -134,6 +136,7 @@ impl<'t> ReadColumns<'t> {
             flushed: optional_float(table, "flushed")?,
             noise: optional_estimate(table, "noise_share")?,
             noise_basis: optional_text(table, "noise_basis")?,
+            step_errors: [optional_float(table, "rel_l2_first")?, optional_float(table, "rel_l2_last")?],
             bias: optional_estimate(table, "bias")?,
         })
     }
@@ -203,7 +206,11 @@ impl<'t> ReadColumns<'t> {
         let name = check.required("noise_basis", self.noise_basis[check.row])?;
         let basis = NoiseBasis::ALL.into_iter().find(|known| known.as_str() == name);
         let basis = basis.ok_or_else(|| check.fault(format!("unknown noise_basis '{name}'")))?;
-        Ok(Some(NoiseShare { share, basis }))
+        let [first, last] = ["rel_l2_first", "rel_l2_last"];
+        let first = check.not_negative(first, self.step_errors[0][check.row])?;
+        let last = check.not_negative(last, self.step_errors[1][check.row])?;
+        let steps = first.zip(last).map(|(first, last)| StepErrors { first, last });
+        Ok(Some(NoiseShare { share, basis, steps }))
     }
 
     /// It has a sign.

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::{
     dispatch::testing::{results, row, unsupported},
-    model::{Fidelity, Gemm, ModKind, ModSet, NoiseBasis, NoiseShare, StaticScale},
+    model::{Fidelity, Gemm, ModKind, ModSet, NoiseBasis, NoiseShare, StaticScale, StepErrors},
     plan::results_digest,
 };
 
@@ -75,7 +75,7 @@ fn the_columns_are_the_contracts_then_ours() {
                     latency_us latency_lo_us latency_hi_us gemm_us cast_us baseline_us speedup latency_source engine device seed sampler \
                     heldout_rows heldout_rel_l2 heldout_mere tail_us latency_note static_scale saturation cached_us \
                     flushed noise_share noise_share_lo noise_share_hi noise_basis bias bias_lo bias_hi loss_cost_excess \
-                    loss_cost_excess_lo loss_cost_excess_hi loss_cost_in_range";
+                    loss_cost_excess_lo loss_cost_excess_hi loss_cost_in_range rel_l2_first rel_l2_last";
     assert_eq!(names.join(" "), contract);
     assert_eq!(table.text("mods").unwrap()[0], Some("block_norm+no_bias"));
 }
@@ -86,7 +86,8 @@ fn what_an_error_does_to_training_comes_back() {
     let wanted = (0.0013, -0.004);
     let row = results.rows.iter().position(|row| row.error.is_some()).unwrap();
     let error = results.rows[row].error.as_mut().unwrap();
-    error.noise = Some(NoiseShare { share: Estimate::exact(wanted.0), basis: NoiseBasis::Independent });
+    let steps = Some(StepErrors { first: 0.01, last: 0.04 });
+    error.noise = Some(NoiseShare { share: Estimate::exact(wanted.0), basis: NoiseBasis::Independent, steps });
     error.bias = Some(Estimate::new(wanted.1, -0.005, -0.003));
     let (_folder, path) = written(&results);
     let back = read_results(&path).unwrap();

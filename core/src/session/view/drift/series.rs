@@ -37,6 +37,9 @@ impl SeriesView {
             "weight_amax" => "Weight amax".to_owned(),
             "grad_amax" => "Gradient amax".to_owned(),
             "bias_norm" => "Bias norm".to_owned(),
+            "weight_grad_norm" => "Weight gradient, norm".to_owned(),
+            "weight_grad_noise" => "Weight gradient, norm of its noise".to_owned(),
+            "weight_grad_e4m3" => "Weight gradient, error of E4M3 casts".to_owned(),
             other => other.to_owned(),
         }
     }
@@ -53,7 +56,15 @@ impl SeriesView {
 /// Amax of the operands first, then the rest by name.
 pub(in crate::session::view) fn series_views(stats: &SiteStats) -> Vec<SeriesView> {
     let mut views: Vec<SeriesView> = stats.series.iter().map(SeriesView::of).collect();
-    let known = ["input_amax", "weight_amax", "grad_amax", "bias_norm"];
+    let known = [
+        "input_amax",
+        "weight_amax",
+        "grad_amax",
+        "weight_grad_norm",
+        "weight_grad_noise",
+        "weight_grad_e4m3",
+        "bias_norm",
+    ];
     let place = |name: &str| known.iter().position(|of| *of == name).unwrap_or(known.len());
     views.sort_by(|a, b| place(&a.name).cmp(&place(&b.name)).then(a.name.cmp(&b.name)));
     views
