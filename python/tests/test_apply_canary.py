@@ -149,6 +149,9 @@ class Verdicts(unittest.TestCase):
         told = dataclasses.replace(choice, error={"sqnr_db": 20.0, "mere": 0.3})
         self.assertAlmostEqual(predicted(told), 0.1)
         self.assertIsNone(predicted(dataclasses.replace(choice, error={"mere": 0.3})))
+        # Of wgrad, whichever time in training it is.
+        by_step = dataclasses.replace(choice, error={"rel_l2": 0.01}, rel_l2_first=0.04, rel_l2_last=0.02)
+        self.assertEqual(predicted(by_step), 0.04)
 
 
 class Healthy(unittest.TestCase):

@@ -6,6 +6,7 @@
 //! same on any number of threads.
 
 mod config;
+mod evidence;
 mod rows;
 mod run;
 mod source;

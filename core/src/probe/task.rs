@@ -5,141 +5,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     engine::{Drawn, Engine, EngineError, EngineInfo, SiteEngine, SiteJob, StaticScales, Way},
     model::{
-        ErrorSummary, Estimate, Fidelity, Gemm, GemmShape, Kernel, ModSet, NoiseShare, ResultRow, Site, StaticScale,
-        charge_excess, kernel,
+        ErrorSummary, Estimate, Fidelity, Gemm, GemmShape, Kernel, ModSet, ResultRow, Site, StaticScale, charge_excess,
+        kernel,
     },
     mods::fits,
-    numerics::{
-        DrawStats,
-        interval::{MereDraw, Ratio, mean, mere, ratio, root_ratio},
-        relative_histogram_quantile,
-    },
     stats::{Dependence, GradientNoise, SquareOverShare},
 };
 
-use super::ProbeConfig;
+use super::{
+    ProbeConfig,
+    evidence::{Against, Evidence, Noise},
+};
 
 /// Draws between two looks at the intervals.
 const BATCH: u64 = 8;
 
 /// Draws of the first pass over all sites: enough for an interval, quick enough for a first picture.
 const FIRST_LOOK: u64 = 4;
-
-/// What one way has shown at one GEMM.
-#[derive(Clone, Debug, Default)]
-struct Evidence {
-    total: DrawStats,
-    mere: Vec<MereDraw>,
-    rel_l2: Vec<Ratio>,
-    /// Error times reference over the reference's square.
-    slope: Vec<Ratio>,
-    /// Of dgrad and wgrad: the error's square over what its share of the noise is relative to.
-    noise: Vec<Ratio>,
-    block: Vec<Ratio>,
-    loss_cost: Vec<f64>,
-    /// What a drawn loss cost is multiplied by, where the trace knows how x and dy depend on each other.
-    dependence: Option<f64>,
-    /// Of wgrad: the share of noise that its casts alone have, by the same.
-    least_noise: Option<f64>,
-    flushed: Vec<f64>,
-    fidelity: Option<Fidelity>,
-    settled: bool,
-    /// Why a library gave nothing more.
-    refused: Option<String>,
-}
-
-impl Evidence {
-    fn take_drawn(&mut self, drawn: Drawn, against: &Against) {
-        match drawn {
-            Ok(draw) => self.take(&draw, against),
-            // Asked again it would refuse again.
-            Err(reason) => (self.refused, self.settled) = (Some(reason), true),
-        }
-    }
-
-    fn take(&mut self, draw: &DrawStats, against: &Against) {
-        let elements = draw.elements.max(1) as f64;
-        self.mere
-            .push(MereDraw { body: draw.sum_relative_body / elements, tail_share: draw.tail_count as f64 / elements });
-        self.rel_l2.push(Ratio { numerator: draw.sum_error_squares, denominator: draw.sum_ref_squares });
-        self.slope.push(Ratio { numerator: draw.sum_error_ref, denominator: draw.sum_ref_squares });
-        self.noise.extend(against.share(draw));
-        if let Some((numerator, denominator)) = draw.block {
-            self.block.push(Ratio { numerator, denominator });
-        }
-        self.loss_cost.extend(draw.loss_cost.map(|cost| cost * self.dependence.unwrap_or(1.0)));
-        self.flushed.extend(draw.flushed);
-        self.total.add(draw);
-    }
-
-    fn mean_flushed(&self) -> Option<f64> {
-        let count = self.flushed.len();
-        (count > 0).then(|| self.flushed.iter().sum::<f64>() / count as f64)
-    }
-
-    fn summary(&self, outputs: f64, confidence: f64) -> Option<ErrorSummary> {
-        if self.mere.is_empty() {
-            return None;
-        }
-        let rel_l2 = root_ratio(&self.rel_l2, confidence);
-        Some(ErrorSummary {
-            draws: self.mere.len() as u64,
-            zeros_skipped: self.total.zeros,
-            mere: mere(&self.mere, outputs, confidence),
-            rel_l2,
-            sqnr_db: -20.0 * rel_l2.value.log10(),
-            median_rel: relative_histogram_quantile(&self.total.histogram, 0.5),
-            max_abs: self.total.max_abs,
-            block_rel_l2: (!self.block.is_empty()).then(|| root_ratio(&self.block, confidence)),
-            loss_cost: (!self.loss_cost.is_empty()).then(|| mean(&self.loss_cost, confidence)),
-            // Of BF16's, which may still be drawn: `rows` charges it.
-            loss_excess: None,
-            noise: None,
-            bias: ratio(&self.slope, confidence),
-        })
-    }
-
-    /// What the error adds to the gradient's own noise.
-    fn noise_share(&self, known: &Noise, gemm: Gemm, confidence: f64) -> Option<NoiseShare> {
-        let share = ratio(&self.noise, confidence).filter(|_| !self.noise.is_empty())?;
-        // A mean of squares.
-        let share = Estimate { lo: share.lo.max(0.0), ..share }.at_least(self.least_noise.unwrap_or(0.0));
-        let steps = known.by_step.filter(|_| gemm == Gemm::Wgrad).and_then(|by_step| by_step.errors(share.value));
-        Some(NoiseShare { share, basis: known.of_batch?.basis, steps })
-    }
-}
-
-/// What the trace knows of the weight gradient's noise.
-#[derive(Default)]
-struct Noise {
-    of_batch: Option<GradientNoise>,
-    by_step: Option<SquareOverShare>,
-}
-
-/// What a draw's error is held against as noise.
-struct Against {
-    gemm: Gemm,
-    /// Outputs of a row.
-    cols: usize,
-    noise: Option<GradientNoise>,
-}
-
-impl Against {
-    /// `None`: of fprop, or without gradients.
-    fn share(&self, draw: &DrawStats) -> Option<Ratio> {
-        let (noise, numerator) = (self.noise?, draw.sum_error_squares);
-        let denominator = match self.gemm {
-            Gemm::Fprop => return None,
-            // Rows of the batch differ from one another by E|dx|^2 - |E dx|^2.
-            Gemm::Dgrad => {
-                let rows = (draw.elements + draw.zeros) as f64 / self.cols.max(1) as f64;
-                draw.sum_ref_squares - rows * noise.dx_mean2
-            }
-            Gemm::Wgrad => draw.product_energy? / noise.energy_over_noise?,
-        };
-        Some(Ratio { numerator, denominator })
-    }
-}
 
 /// A site in the making. Holds what was learnt, not the site's tensors: a model may have thousands.
 pub struct SiteTask {

@@ -66,7 +66,10 @@ class GradientNorm:
         for start in range(0, len(left), step):
             a, b = left[start : start + step].float(), right[start : start + step].float()
             whole.addmm_(a.T, b @ omega)
-            cast.addmm_(_in_e4m3(a, scales[0]).T, _in_e4m3(b, scales[1]) @ omega)
+            a, b = (_codes(side, scale) for side, scale in zip((a, b), scales))
+            cast.addmm_(a.T, b @ omega)
+        # Exact, since both are powers of two; their product might be too small.
+        cast.mul_(scales[0]).mul_(scales[1])
         scale = (features / width) ** 0.5
         return whole * scale, (cast - whole) * scale
 
@@ -74,13 +77,14 @@ class GradientNorm:
 def _scale(values: Tensor) -> Tensor:
     """The smallest power of two with which nothing saturates, as scales that follow are: codes of values that repeat
     depend on it, and a scale that is the amax over 448 would round the largest of them not at all."""
-    least = values.abs().amax().float().clamp(min=torch.finfo(torch.float32).tiny) / E4M3_MAX
+    low, high = values.aminmax()
+    least = torch.maximum(-low, high).float() / E4M3_MAX
     return torch.exp2(torch.ceil(torch.log2(least)).clamp(min=-126))
 
 
-def _in_e4m3(values: Tensor, scale: Tensor) -> Tensor:
-    """What codes of the values stand for."""
-    return (values / scale).clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn).float() * scale
+def _codes(values: Tensor, scale: Tensor) -> Tensor:
+    """The values over a scale that holds them, rounded to E4M3."""
+    return (values / scale).to(torch.float8_e4m3fn).float()
 
 
 @functools.lru_cache(maxsize=64)

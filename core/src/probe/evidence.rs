@@ -1,0 +1,128 @@
+//! Takes draws of one GEMM in one way, gives what they show of its errors, with intervals.
+
+use crate::{
+    engine::Drawn,
+    model::{ErrorSummary, Estimate, Fidelity, Gemm, NoiseShare},
+    numerics::{
+        DrawStats,
+        interval::{MereDraw, Ratio, mean, mere, ratio, root_ratio},
+        relative_histogram_quantile,
+    },
+    stats::{GradientNoise, SquareOverShare},
+};
+
+/// What one way has shown at one GEMM.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Evidence {
+    total: DrawStats,
+    pub mere: Vec<MereDraw>,
+    rel_l2: Vec<Ratio>,
+    /// Error times reference over the reference's square.
+    slope: Vec<Ratio>,
+    /// Of dgrad and wgrad: the error's square over what its share of the noise is relative to.
+    noise: Vec<Ratio>,
+    block: Vec<Ratio>,
+    loss_cost: Vec<f64>,
+    /// What a drawn loss cost is multiplied by, where the trace knows how x and dy depend on each other.
+    pub dependence: Option<f64>,
+    /// Of wgrad: the share of noise that its casts alone have, by the same.
+    pub least_noise: Option<f64>,
+    flushed: Vec<f64>,
+    pub fidelity: Option<Fidelity>,
+    pub settled: bool,
+    /// Why a library gave nothing more.
+    pub refused: Option<String>,
+}
+
+impl Evidence {
+    pub fn take_drawn(&mut self, drawn: Drawn, against: &Against) {
+        match drawn {
+            Ok(draw) => self.take(&draw, against),
+            // Asked again it would refuse again.
+            Err(reason) => (self.refused, self.settled) = (Some(reason), true),
+        }
+    }
+
+    fn take(&mut self, draw: &DrawStats, against: &Against) {
+        let elements = draw.elements.max(1) as f64;
+        self.mere
+            .push(MereDraw { body: draw.sum_relative_body / elements, tail_share: draw.tail_count as f64 / elements });
+        self.rel_l2.push(Ratio { numerator: draw.sum_error_squares, denominator: draw.sum_ref_squares });
+        self.slope.push(Ratio { numerator: draw.sum_error_ref, denominator: draw.sum_ref_squares });
+        self.noise.extend(against.share(draw));
+        if let Some((numerator, denominator)) = draw.block {
+            self.block.push(Ratio { numerator, denominator });
+        }
+        self.loss_cost.extend(draw.loss_cost.map(|cost| cost * self.dependence.unwrap_or(1.0)));
+        self.flushed.extend(draw.flushed);
+        self.total.add(draw);
+    }
+
+    pub fn mean_flushed(&self) -> Option<f64> {
+        let count = self.flushed.len();
+        (count > 0).then(|| self.flushed.iter().sum::<f64>() / count as f64)
+    }
+
+    pub fn summary(&self, outputs: f64, confidence: f64) -> Option<ErrorSummary> {
+        if self.mere.is_empty() {
+            return None;
+        }
+        let rel_l2 = root_ratio(&self.rel_l2, confidence);
+        Some(ErrorSummary {
+            draws: self.mere.len() as u64,
+            zeros_skipped: self.total.zeros,
+            mere: mere(&self.mere, outputs, confidence),
+            rel_l2,
+            sqnr_db: -20.0 * rel_l2.value.log10(),
+            median_rel: relative_histogram_quantile(&self.total.histogram, 0.5),
+            max_abs: self.total.max_abs,
+            block_rel_l2: (!self.block.is_empty()).then(|| root_ratio(&self.block, confidence)),
+            loss_cost: (!self.loss_cost.is_empty()).then(|| mean(&self.loss_cost, confidence)),
+            // Of BF16's, which may still be drawn: `rows` charges it.
+            loss_excess: None,
+            noise: None,
+            bias: ratio(&self.slope, confidence),
+        })
+    }
+
+    /// What the error adds to the gradient's own noise.
+    pub fn noise_share(&self, known: &Noise, gemm: Gemm, confidence: f64) -> Option<NoiseShare> {
+        let share = ratio(&self.noise, confidence).filter(|_| !self.noise.is_empty())?;
+        // A mean of squares.
+        let share = Estimate { lo: share.lo.max(0.0), ..share }.at_least(self.least_noise.unwrap_or(0.0));
+        let steps = known.by_step.filter(|_| gemm == Gemm::Wgrad).and_then(|by_step| by_step.errors(share.value));
+        Some(NoiseShare { share, basis: known.of_batch?.basis, steps })
+    }
+}
+
+/// What the trace knows of the weight gradient's noise.
+#[derive(Default)]
+pub(super) struct Noise {
+    pub of_batch: Option<GradientNoise>,
+    pub by_step: Option<SquareOverShare>,
+}
+
+/// What a draw's error is held against as noise.
+pub(super) struct Against {
+    pub gemm: Gemm,
+    /// Outputs of a row.
+    pub cols: usize,
+    pub noise: Option<GradientNoise>,
+}
+
+impl Against {
+    /// `None`: of fprop, or without gradients.
+    fn share(&self, draw: &DrawStats) -> Option<Ratio> {
+        let (noise, numerator) = (self.noise?, draw.sum_error_squares);
+        let denominator = match self.gemm {
+            Gemm::Fprop => return None,
+            // Rows of the batch differ from one another by E|dx|^2 - |E dx|^2.
+            Gemm::Dgrad => {
+                let rows = (draw.elements + draw.zeros) as f64 / self.cols.max(1) as f64;
+                draw.sum_ref_squares - rows * noise.dx_mean2
+            }
+            Gemm::Wgrad => draw.product_energy? / noise.energy_over_noise?,
+        };
+        Some(Ratio { numerator, denominator })
+    }
+}
