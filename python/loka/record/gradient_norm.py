@@ -15,6 +15,9 @@ from typing import Dict, List, Sequence, Tuple
 import torch
 from torch import Tensor
 
+from loka.kernels.catalogue import FORMAT_MAX
+from loka.kernels.delayed import power_of_two_above
+from loka.kernels.scales import to_fp8
 from loka.record.moments import full_precision
 from loka.record.sketch import test_matrix
 from loka.record.track import Track
@@ -22,7 +25,6 @@ from loka.record.track import Track
 WIDTH = 64
 """Columns of Omega: |G| is off by at most 9 % (one standard deviation, of a G of rank one)."""
 
-E4M3_MAX = 448.0
 _LARGEST = 1 << 24
 """Values of a temporary, at most: rows are taken in pieces."""
 
@@ -66,7 +68,7 @@ class GradientNorm:
         for start in range(0, len(left), step):
             a, b = left[start : start + step].float(), right[start : start + step].float()
             whole.addmm_(a.T, b @ omega)
-            a, b = (_codes(side, scale) for side, scale in zip((a, b), scales))
+            a, b = (to_fp8(side, scale, "e4m3").float() for side, scale in zip((a, b), scales))
             cast.addmm_(a.T, b @ omega)
         # Exact, since both are powers of two; their product might be too small.
         cast.mul_(scales[0]).mul_(scales[1])
@@ -75,16 +77,10 @@ class GradientNorm:
 
 
 def _scale(values: Tensor) -> Tensor:
-    """The smallest power of two with which nothing saturates, as scales that follow are: codes of values that repeat
-    depend on it, and a scale that is the amax over 448 would round the largest of them not at all."""
+    """A power of two with which nothing saturates, as scales that follow are: codes of values that repeat depend on it,
+    and a scale that is the amax over 448 would round the largest of them not at all."""
     low, high = values.aminmax()
-    least = torch.maximum(-low, high).float() / E4M3_MAX
-    return torch.exp2(torch.ceil(torch.log2(least)).clamp(min=-126))
-
-
-def _codes(values: Tensor, scale: Tensor) -> Tensor:
-    """The values over a scale that holds them, rounded to E4M3."""
-    return (values / scale).to(torch.float8_e4m3fn).float()
+    return power_of_two_above(torch.maximum(-low, high).float() / FORMAT_MAX["e4m3"])
 
 
 @functools.lru_cache(maxsize=64)
