@@ -90,7 +90,8 @@ impl Evidence {
         let share = ratio(&self.noise, confidence).filter(|_| !self.noise.is_empty())?;
         // A mean of squares.
         let share = Estimate { lo: share.lo.max(0.0), ..share }.at_least(self.least_noise.unwrap_or(0.0));
-        let steps = known.by_step.filter(|_| gemm == Gemm::Wgrad).and_then(|by_step| by_step.errors(share.value));
+        let by_step = known.by_step.filter(|_| gemm == Gemm::Wgrad).zip(self.least_noise);
+        let steps = by_step.and_then(|(by_step, of_casts)| by_step.errors(of_casts));
         Some(NoiseShare { share, basis: known.of_batch?.basis, steps })
     }
 }

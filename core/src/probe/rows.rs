@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use crate::{
     model::{Site, SiteId},
-    stats::at_batch,
     trace::{SiteStats, Trace},
 };
 
@@ -77,9 +76,9 @@ impl SiteSource for AtRows<'_> {
     fn stats(&self, id: &SiteId) -> Result<SiteStats, String> {
         let mut stats = self.trace.stats(id)?;
         if let Some(site) = self.sites.iter().find(|site| site.id == *id) {
-            let factor = site.m as f64 / stats.site.m as f64;
-            if factor != 1.0 {
-                at_batch(&mut stats.series, factor);
+            // What was recorded step by step is of that batch.
+            if site.m != stats.site.m {
+                stats.series.clear();
             }
             stats.site.m = site.m;
         }

@@ -267,7 +267,11 @@ impl SiteTask {
             supported: support.is_ok(),
             reason,
             error: evidence.and_then(|evidence| {
-                let noise = evidence.noise_share(&self.noise, gemm, config.confidence);
+                let mut noise = evidence.noise_share(&self.noise, gemm, config.confidence);
+                // The error of high precision is mostly that of the stored result, not of casts.
+                if let Some(noise) = noise.as_mut().filter(|_| kernel.high_precision()) {
+                    noise.steps = None;
+                }
                 Some(ErrorSummary { noise, ..evidence.summary(self.outputs(gemm), config.confidence)? })
             }),
             latency: (config.latency)(kernel, gemm, &self.site, mods),

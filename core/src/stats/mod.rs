@@ -15,7 +15,7 @@ pub use copula::{CopulaMap, CopulaParts};
 pub use dependence::Dependence;
 pub use extreme::AmaxTable;
 pub use gradient_noise::GradientNoise;
-pub use gradient_norm::{SquareOverShare, at_batch};
+pub use gradient_norm::SquareOverShare;
 pub use joint::ColumnSampler;
 pub use matrix_normal::{MatrixNormal, MatrixNormalSampler};
 pub use rows::{Root, RowSampler};
