@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn nothing_is_written_before_a_trace_is_there() {
-        let mut app = LokaApp::new(Box::new(Nothing));
+        let mut app = LokaApp::new(Box::new(crate::link::InProcess::new(Nothing)));
         let mut follower = Follower::default();
         follower.go("#site=a");
         assert_eq!(follower.tick(&mut app, 1.0), Step::Rest);
@@ -216,14 +216,10 @@ mod tests {
 
     struct Nothing;
 
-    impl crate::link::Link for Nothing {
+    impl loka_core::runtime::Executor for Nothing {
         fn run(&mut self, _: loka_core::session::Effect) {}
 
-        fn poll(&mut self) -> Option<loka_core::session::shared::News> {
-            None
-        }
-
-        fn busy(&self) -> Option<String> {
+        fn poll(&mut self) -> Option<loka_core::runtime::Report> {
             None
         }
     }

@@ -3,22 +3,16 @@
 use std::collections::BTreeSet;
 
 use egui::{CentralPanel, Frame, Margin, Panel, Ui};
-use loka_core::session::{
-    Command, CommandError, NoticeKind, Session,
-    shared::{By, Place},
-    view::Column,
-};
+use loka_core::session::{Command, NoticeKind, Session, shared::Place, view::Column};
 
 use crate::{
     chores::Chores,
-    clock::now,
     commands::{self, Action, Doing, Held, Request, Scope},
     deriving::{Deriver, Sweeps},
     driving::{Drive, state_of},
     errands::Errands,
     layout::layout_ui,
-    link::{Link, Standing},
-    opening::Opening,
+    link::{ConnectionState, Link, Status, Submission},
     panels,
     picker::Picker,
     settings::{Keeper, Store},
@@ -27,7 +21,6 @@ use crate::{
 };
 
 pub struct LokaApp {
-    pub(crate) session: Session,
     pub(crate) link: Box<dyn Link>,
     pub(crate) view: ViewState,
     theme: Theme,
@@ -39,8 +32,6 @@ pub struct LokaApp {
     gpu: Option<eframe::wgpu::TextureFormat>,
     performed: BTreeSet<Action>,
     suggestions: Vec<String>,
-    /// Files that wait for the one before them.
-    pub(crate) opening: Opening,
     /// What is done beside the session: settings, pictures, the clipboard, the system's dialogs.
     pub(crate) chores: Chores,
     /// A program looks on.
@@ -50,8 +41,7 @@ pub struct LokaApp {
 impl LokaApp {
     /// Everything is derived in the frame until [`Self::with_threads`].
     pub fn new(link: Box<dyn Link>) -> Self {
-        let mut app = Self {
-            session: Session::default(),
+        Self {
             link,
             view: ViewState::default(),
             theme: Theme::dark(),
@@ -62,20 +52,15 @@ impl LokaApp {
             gpu: None,
             performed: BTreeSet::new(),
             suggestions: Vec::new(),
-            opening: Opening::default(),
             chores: Chores::new(Errands::inline()),
             drive: None,
-        };
-        if !app.link.is_shared() {
-            app.command(Command::FindEngines);
         }
-        app
     }
 
     /// Views of large traces are derived on a thread, which calls `wake`.
     #[cfg(not(target_arch = "wasm32"))]
     #[must_use]
-    pub fn with_threads(mut self, wake: crate::link::Wake) -> Self {
+    pub fn with_threads(mut self, wake: crate::executor::Wake) -> Self {
         self.derived = Derived::new(Deriver::threaded(wake.clone()), Sweeps::threaded(wake.clone()));
         self.chores.errands = Errands::threaded(wake);
         self
@@ -88,7 +73,7 @@ impl LokaApp {
         let (keeper, settings, problem) = Keeper::open(store);
         self.chores.take_up(&mut self.view, keeper, settings);
         if let Some(problem) = problem {
-            self.session.notify(NoticeKind::Warning, problem);
+            self.notify(NoticeKind::Warning, problem);
         }
         self.chores.look_for_recent(&self.view);
         self
@@ -131,7 +116,7 @@ impl LokaApp {
     }
 
     pub fn session(&self) -> &Session {
-        &self.session
+        self.link.session()
     }
 
     /// Every action that did something since the window was opened.
@@ -154,37 +139,7 @@ impl LokaApp {
 
     /// Opens several files, the trace among them first.
     pub fn open_all(&mut self, paths: Vec<String>) {
-        for question in self.opening.add(paths) {
-            self.command(question);
-        }
-        self.open_next();
-    }
-
-    pub(crate) fn open_next(&mut self) {
-        while let Some(command) = self.opening.next(&self.session) {
-            self.command(command);
-        }
-        if self.opening.take_probe() {
-            self.probe_the_rest();
-        }
-    }
-
-    /// A trace that came without rows. Without an engine that is no error: its distributions can be read.
-    pub(crate) fn probe_opened(&mut self) {
-        match self.session.engines.problem(&self.session.engines.chosen) {
-            None => self.command(Command::StartProbe),
-            Some(reason) => self.session.notify(NoticeKind::Info, format!("There are no rows yet: {reason}")),
-        }
-    }
-
-    /// Rows came from a file: what they lack is probed, unless that would set them aside.
-    fn probe_the_rest(&mut self) {
-        let shown = self.session.shown_origin().clone();
-        let chosen = self.session.engines.chosen_status();
-        let same = chosen.is_some_and(|of| of.name == shown.engine && of.device == shown.device);
-        if self.session.trace.is_some() && self.session.lacks_rows() && (same || !self.session.has_rows()) {
-            self.command(Command::StartProbe);
-        }
+        self.link.submit(Submission::Open(paths));
     }
 
     /// The window closes.
@@ -192,33 +147,15 @@ impl LokaApp {
         self.chores.close(&self.view);
     }
 
-    /// Applies a command at once, or hands it to whoever orders this session's commands; what takes time goes to
-    /// the link.
+    /// Hands a command to whoever drives the session.
     pub fn command(&mut self, command: Command) {
         self.follow(&command);
-        let Some(command) = self.link.submit(command) else { return };
-        let by = By::alone(self.link.me(), now());
-        match self.session.command_by(&by, 0, command.clone()) {
-            Ok(effects) => {
-                self.link.keep_command(&by, &command);
-                self.keep_whole();
-                effects.into_iter().for_each(|effect| self.link.run(effect));
-            }
-            // A key pressed once too often is no error.
-            Err(CommandError::NothingToUndo | CommandError::NothingToRedo) => {}
-            Err(error) => self.session.notify(NoticeKind::Error, error.to_string()),
-        }
-    }
-
-    pub(crate) fn keep_whole(&mut self) {
-        if self.link.wants_checkpoint() {
-            self.link.checkpoint(self.session.save());
-        }
+        self.link.submit(Submission::Command(command));
     }
 
     /// Tells a person a line.
     pub fn notify(&mut self, kind: NoticeKind, line: String) {
-        self.session.notify(kind, line);
+        self.link.submit(Submission::notice(kind, line));
     }
 
     /// Asks for an action, as a key or a button would: carried out by the next [`Self::tick`] if it is enabled.
@@ -247,7 +184,7 @@ impl LokaApp {
             match request {
                 Request::Do(command) => self.command(command),
                 Request::Open(paths) => self.open_all(paths),
-                Request::Retry => self.link.retry(),
+                Request::Retry => self.link.submit(Submission::Retry),
                 Request::Act(action) => self.perform(action, ctx),
             }
         }
@@ -255,8 +192,8 @@ impl LokaApp {
         self.show_where();
         self.do_chores(ctx);
         self.appear(ctx);
-        if let Some(problem) = self.derived.refresh(&self.session, &self.view) {
-            self.session.notify(NoticeKind::Error, problem);
+        if let Some(problem) = self.derived.refresh(self.link.session(), &self.view) {
+            self.notify(NoticeKind::Error, problem);
         }
         if cfg!(target_arch = "wasm32") && self.derived.is_behind() {
             // There is no thread that would wake the window.
@@ -281,18 +218,19 @@ impl LokaApp {
     /// Others see where this person looks. The link tells them when it is elsewhere.
     fn show_where(&mut self) {
         let view = self.view.layout.active().title().to_owned();
-        self.link.look(Place { site: self.view.site.clone(), view });
+        self.link.submit(Submission::Look(Place { site: self.view.site.clone(), view }));
     }
 
     fn perform(&mut self, action: Action, ctx: &egui::Context) {
-        let me = self.link.me();
-        let scope = Scope { session: &self.session, me: &me, view: &self.view, derived: &self.derived };
+        let me = self.link.status().me;
+        let scope = Scope { session: self.link.session(), me: &me, view: &self.view, derived: &self.derived };
         if !action.is_enabled(scope) {
             return;
         }
         self.performed.insert(action);
         self.chores.note(&mut self.view, action);
-        let mut doing = Doing { session: &self.session, me: &me, view: &mut self.view, derived: &self.derived, ctx };
+        let session = self.link.session();
+        let mut doing = Doing { session, me: &me, view: &mut self.view, derived: &self.derived, ctx };
         if let Some(command) = action.perform(&mut doing) {
             self.command(command);
         }
@@ -326,15 +264,15 @@ impl LokaApp {
         self.view.site = Some(worst.site);
         self.view.column = kernel.map(|kernel| Column { gemm, kernel });
         self.view.reveal = true;
-        self.view.follow_worst = !complete && self.session.is_running();
+        self.view.follow_worst = !complete && self.link.session().is_running();
     }
 
     /// Draws the whole window into `ui`.
     pub fn draw(&mut self, ui: &mut Ui) {
-        let (busy, standing, me) = (self.link.busy(), self.link.standing(), self.link.me());
+        let Status { connection, busy, me, files } = self.link.status();
         let active_pane = self.view.layout.active();
         let mut scene = Scene {
-            session: &self.session,
+            session: self.link.session(),
             derived: &self.derived,
             view: &mut self.view,
             theme: self.theme,
@@ -343,9 +281,9 @@ impl LokaApp {
             requests: &mut self.requests,
             gpu: self.gpu,
             vector: false,
-            standing: &standing,
+            connection: &connection,
             busy: busy.as_deref(),
-            suggestions: self.link.suggestions().unwrap_or(&self.suggestions),
+            suggestions: files.as_deref().unwrap_or(&self.suggestions),
         };
         window_ui(ui, &mut scene);
         panels::overlays_ui(ui, &mut scene);
@@ -354,7 +292,7 @@ impl LokaApp {
             ui.ctx().request_repaint();
         }
         if let Some(drive) = &self.drive {
-            drive.tell(|| state_of(&self.session, &self.view, &self.derived, &standing));
+            drive.tell(|| state_of(self.link.session(), &self.view, &self.derived, &connection));
         }
     }
 }
@@ -382,7 +320,7 @@ fn window_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let bar = Frame::new().fill(theme.panel).inner_margin(Margin::symmetric(12, 6));
     let middle = Frame::new().fill(theme.canvas).inner_margin(Margin::symmetric(12, 8));
     Panel::top("top bar").frame(bar).show(ui, |ui| panels::top_bar_ui(ui, scene));
-    if matches!(scene.standing, Standing::Away { .. }) {
+    if matches!(scene.connection, ConnectionState::Away { .. }) {
         Panel::top("away").frame(Frame::new()).show(ui, |ui| panels::away_ui(ui, scene));
     }
     if scene.session.trace.is_some() {

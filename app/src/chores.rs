@@ -1,13 +1,14 @@
 //! What the window does beside its session: settings, recent files, pictures, the clipboard, the system's dialogs,
 //! the log's clock. Takes what a frame asked for, begins it as an errand, and takes up what came of it.
 
-use loka_core::session::{Effect, Event, FileKind, LogKind, NoticeKind, Session};
+use loka_core::session::{Command, Event, FileKind, NoticeKind};
 
 use crate::{
     app::LokaApp,
     commands::{Action, WindowAction},
     copying,
     errands::{Done, Errands},
+    link::Submission,
     panels::{self, Fading, ToWrite},
     picker::Picker,
     picture::{self, Format, Wanted},
@@ -28,13 +29,6 @@ pub(crate) struct Chores {
     asked: Option<DialogKind>,
     /// Without the zoom of the text.
     window: Option<[f32; 2]>,
-    watched: Option<String>,
-}
-
-/// A file that an event would open, and the last thing that had gone wrong before it.
-pub(crate) struct Opened {
-    file: Option<(String, FileKind)>,
-    last_problem: u64,
 }
 
 impl Chores {
@@ -47,7 +41,6 @@ impl Chores {
             fading: Fading::default(),
             asked: None,
             window: None,
-            watched: None,
         }
     }
 
@@ -79,41 +72,15 @@ impl Chores {
         view.recent_actions.truncate(REMEMBERED);
     }
 
-    pub fn before(&self, event: &Event, session: &Session) -> Opened {
-        let file = match event {
-            Event::TraceOpened { trace } => Some((trace.path.clone(), FileKind::Trace)),
-            Event::ResultsOpened { path, .. } => Some((path.clone(), FileKind::Results)),
-            Event::PlanOpened { path, .. } => Some((path.clone(), FileKind::Plan)),
-            _ => None,
-        };
-        let last_problem = if file.is_some() { last_problem(session) } else { 0 };
-        Opened { file, last_problem }
-    }
-
-    /// Remembers what was opened and not refused; gives what the link has to watch from now on.
-    pub fn after(&mut self, opened: Opened, session: &Session, view: &mut ViewState) -> Option<Effect> {
-        if let Some((path, kind)) = opened.file
-            && (kind == FileKind::Trace || last_problem(session) == opened.last_problem)
-        {
-            view.recent.add(&absolute(path), kind);
-        }
-        if self.watched == session.results_file {
-            return None;
-        }
-        self.watched.clone_from(&session.results_file);
-        Some(Effect::Watch { path: self.watched.clone() })
+    /// A file is open: it is offered the next time.
+    pub fn remember_opened(&mut self, view: &mut ViewState, path: String, kind: FileKind) {
+        view.recent.add(&absolute(path), kind);
     }
 
     pub fn close(&mut self, view: &ViewState) {
         let settings = settings_of(view, self.window);
         self.keeper.close(&settings);
     }
-}
-
-/// The number of the last line about something that went wrong.
-fn last_problem(session: &Session) -> u64 {
-    let wrong = |kind| matches!(kind, LogKind::Warning | LogKind::Error);
-    session.log.entries().iter().filter(|entry| wrong(entry.kind)).map(|entry| entry.seq).max().unwrap_or(0)
 }
 
 fn settings_of(view: &ViewState, window: Option<[f32; 2]>) -> Settings {
@@ -154,7 +121,7 @@ impl LokaApp {
     /// What comes after its frame, as a screenshot does, calls `wake`.
     #[cfg(target_arch = "wasm32")]
     #[must_use]
-    pub fn with_wake(mut self, wake: crate::link::Wake) -> Self {
+    pub fn with_wake(mut self, wake: crate::executor::Wake) -> Self {
         self.chores.errands = Errands::waking(wake);
         self
     }
@@ -173,13 +140,13 @@ impl LokaApp {
         self.begin_copy();
         self.begin_browse();
         self.begin_picture(ctx);
-        self.view.log.stamp(&self.session.log, self.chores.clock, now);
+        self.view.log.stamp(&self.link.session().log, self.chores.clock, now);
         self.keep_settings(ctx, now);
     }
 
     fn fade(&mut self, ctx: &egui::Context, now: f64) {
-        let (over, next) = self.chores.fading.tick(&self.session.notices, now);
-        self.session.notices.retain(|notice| !over.contains(&notice.id));
+        let (over, next) = self.chores.fading.tick(&self.link.session().notices, now);
+        over.into_iter().for_each(|id| self.command(Command::DismissNotice { id }));
         wake_in(ctx, next);
     }
 
@@ -192,9 +159,9 @@ impl LokaApp {
 
     fn begin_copy(&mut self) {
         let Some(what) = self.view.copy.take() else { return };
-        let problem = copying::copy(what, &self.session, &self.view, &self.derived, &self.chores.errands);
+        let problem = copying::copy(what, self.link.session(), &self.view, &self.derived, &self.chores.errands);
         if let Some(problem) = problem {
-            self.session.notify(NoticeKind::Error, problem);
+            self.notify(NoticeKind::Error, problem);
         }
     }
 
@@ -224,7 +191,7 @@ impl LokaApp {
         let Some(rect) = self.view.layout.rect_of(wanted.pane) else {
             self.view.picture = picture::State::default();
             let text = format!("{} is not on screen: show it to save it", wanted.pane.title());
-            return self.session.notify(NoticeKind::Error, text);
+            return self.notify(NoticeKind::Error, text);
         };
         if wanted.format == Format::Svg {
             return ctx.request_repaint();
@@ -247,23 +214,23 @@ impl LokaApp {
             Done::Picked(paths) => self.picked(paths),
             Done::NoDialog(why) => {
                 let kind = self.chores.asked.take();
-                self.session.notify(NoticeKind::Warning, why.clone());
+                self.notify(NoticeKind::Warning, why.clone());
                 self.view.no_browse = Some(why);
-                self.view.dialog = kind.map(|kind| Dialog { kind, ..Dialog::open(&self.session) });
+                self.view.dialog = kind.map(|kind| Dialog { kind, ..Dialog::open(self.link.session()) });
             }
             Done::Copy { text, what } => match copy(ctx, text) {
-                Ok(()) => self.session.notify(NoticeKind::Info, format!("{what} is on the clipboard")),
-                Err(why) => self.session.notify(NoticeKind::Error, format!("{what} was not copied: {why}")),
+                Ok(()) => self.notify(NoticeKind::Info, format!("{what} is on the clipboard")),
+                Err(why) => self.notify(NoticeKind::Error, format!("{what} was not copied: {why}")),
             },
             Done::Shot(image) => self.shot(&image),
-            Done::Written { path, what } => self.session.event(Event::Written { path, what }),
+            Done::Written { path, what } => self.link.submit(Submission::Note(Event::Written { path, what })),
             Done::Missing(missing) => self.view.recent.mark(&missing),
             Done::Stored(outcome) => {
                 if let Some(line) = self.chores.keeper.stored(outcome) {
-                    self.session.notify(NoticeKind::Warning, line);
+                    self.notify(NoticeKind::Warning, line);
                 }
             }
-            Done::Failed(line) => self.session.notify(NoticeKind::Error, line),
+            Done::Failed(line) => self.notify(NoticeKind::Error, line),
         }
     }
 

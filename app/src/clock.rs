@@ -38,3 +38,34 @@ pub fn now_ms() -> f64 {
 pub fn now_rfc3339() -> String {
     now().to_string()
 }
+
+/// Time for work within a frame.
+#[cfg(feature = "gui")]
+pub(crate) struct Budget {
+    /// A page has no such clock, and what comes to it at once is little.
+    #[cfg(not(target_arch = "wasm32"))]
+    until: std::time::Instant,
+}
+
+#[cfg(feature = "gui")]
+impl Budget {
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn of_ms(milliseconds: f64) -> Self {
+        Self { until: std::time::Instant::now() + std::time::Duration::from_secs_f64(milliseconds / 1_000.0) }
+    }
+
+    #[cfg(target_arch = "wasm32")]
+    pub fn of_ms(_: f64) -> Self {
+        Self {}
+    }
+
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn is_spent(&self) -> bool {
+        std::time::Instant::now() > self.until
+    }
+
+    #[cfg(target_arch = "wasm32")]
+    pub fn is_spent(&self) -> bool {
+        false
+    }
+}

@@ -6,7 +6,7 @@ use std::sync::{
     mpsc::{Receiver, Sender, channel},
 };
 
-use crate::link::Wake;
+use crate::executor::Wake;
 
 /// What came of an errand.
 #[derive(Clone, Debug)]
@@ -89,7 +89,7 @@ impl Errands {
         let reports = self.reports();
         let guarded = move || {
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-            let done = done.unwrap_or_else(|cause| Some(Done::Failed(crate::link::panic_text(&*cause))));
+            let done = done.unwrap_or_else(|cause| Some(Done::Failed(crate::executor::panic_text(&*cause))));
             if let Some(done) = done {
                 reports.send(done);
             }

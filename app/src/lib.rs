@@ -31,16 +31,16 @@ mod deriving;
 pub mod driving;
 #[cfg(feature = "gui")]
 mod errands;
+#[cfg(any(feature = "gui", feature = "serve"))]
+pub mod executor;
 #[cfg(feature = "gui")]
 pub mod gpu;
 #[cfg(feature = "gui")]
 pub mod layout;
-#[cfg(any(feature = "gui", feature = "serve"))]
+#[cfg(feature = "gui")]
 pub mod link;
 #[cfg(feature = "gui")]
 mod news;
-#[cfg(feature = "gui")]
-mod opening;
 #[cfg(feature = "gui")]
 mod panels;
 #[cfg(feature = "gui")]

@@ -9,8 +9,9 @@ use crate::{
     app::LokaApp,
     clock::seconds_of_utc,
     driving::pipe,
+    executor::{ThreadExecutor, Wake},
     keys,
-    link::{LocalLink, Wake},
+    link::InProcess,
     picker::SystemPicker,
     settings::{FileStore, Settings, Store},
 };
@@ -30,7 +31,8 @@ pub fn open(paths: Vec<PathBuf>, driven: bool) -> anyhow::Result<()> {
     let create = move |context: &eframe::CreationContext<'_>| {
         let ctx = context.egui_ctx.clone();
         let wake: Wake = Arc::new(move || ctx.request_repaint());
-        let link = LocalLink::new(wake.clone()).with_author(me()).with_journal();
+        let executor = ThreadExecutor::new(wake.clone()).with_journal();
+        let link = InProcess::new(executor).with_author(me());
         let mut app = LokaApp::new(Box::new(link)).with_threads(wake).with_suggestions(nearby());
         app = app.with_picker(Box::new(SystemPicker)).with_clock(seconds_of_utc);
         if let Some(store) = store {

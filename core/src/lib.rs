@@ -8,7 +8,8 @@
 //! what was   samplers   what-if   draws, metrics  ├──► dispatch ──► plan ──► export
 //! recorded                  └► bench (latency) ───┘    policy, choices
 //!                              engine: cpu
-//! session: Command ──► [ engines on threads ] ──► Event ──► Session state
+//! session: Command ──► Effect ──► Event ──► Session state
+//! runtime: the one driver of a session, for a window, a page and a server
 //! ```
 //!
 //! [`model`] has the words and [`numerics`] the formats and metrics that every stage speaks.
@@ -38,6 +39,8 @@ pub mod export;
 pub mod report;
 
 pub mod session;
+
+pub mod runtime;
 
 #[cfg(feature = "native")]
 pub mod journal;

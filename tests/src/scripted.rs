@@ -6,11 +6,15 @@ use std::{cell::RefCell, collections::VecDeque, rc::Rc};
 use egui_kittest::{Harness, HarnessBuilder};
 use loka::{
     LokaApp,
-    link::{Link, Standing},
+    clock::now,
+    link::{ConnectionState, Link, Status, Submission},
 };
-use loka_core::session::{
-    Command, Effect, Event,
-    shared::{Author, News, Person, Place},
+use loka_core::{
+    runtime::{Applied, Driver, Executor, Report},
+    session::{
+        Effect, Event, Session,
+        shared::{Author, By, News, Person, Place},
+    },
 };
 
 pub type Window = Harness<'static, LokaApp>;
@@ -41,60 +45,102 @@ impl Script {
     }
 }
 
-/// Clones are one script.
-#[derive(Clone, Default)]
+/// Clones play one script, each with a session of its own.
 pub struct ScriptedLink {
     pub script: Rc<RefCell<Script>>,
     /// Of a server's folder.
     pub files: Vec<String>,
+    driver: Driver,
 }
 
 impl ScriptedLink {
     pub fn new(script: Script) -> Self {
-        Self { script: Rc::new(RefCell::new(script)), files: Vec::new() }
+        Self::of(Rc::new(RefCell::new(script)), Vec::new())
+    }
+
+    fn of(script: Rc<RefCell<Script>>, files: Vec<String>) -> Self {
+        let driver = Driver::new(Box::new(Player(script.clone())), now);
+        Self { script, files, driver }
     }
 }
 
-impl Link for ScriptedLink {
+impl Default for ScriptedLink {
+    fn default() -> Self {
+        Self::new(Script::default())
+    }
+}
+
+impl Clone for ScriptedLink {
+    fn clone(&self) -> Self {
+        Self::of(self.script.clone(), self.files.clone())
+    }
+}
+
+/// Carries nothing out.
+struct Player(Rc<RefCell<Script>>);
+
+impl Executor for Player {
     fn run(&mut self, effect: Effect) {
-        let mut script = self.script.borrow_mut();
+        let mut script = self.0.borrow_mut();
         if let Some(event) = (script.answer)(&effect) {
             script.tell(event);
         }
         script.asked.push(effect);
     }
 
-    fn poll(&mut self) -> Option<News> {
-        self.script.borrow_mut().news.pop_front()
+    fn poll(&mut self) -> Option<Report> {
+        let mut script = self.0.borrow_mut();
+        let News::Event(event) = script.news.pop_front_if(|news| matches!(news, News::Event(_)))? else { return None };
+        Some(Report::Event(event))
+    }
+}
+
+impl Link for ScriptedLink {
+    fn session(&self) -> &Session {
+        self.driver.session()
     }
 
-    fn busy(&self) -> Option<String> {
-        None
-    }
-
-    fn submit(&mut self, command: Command) -> Option<Command> {
-        self.script.borrow().people.is_none().then_some(command)
-    }
-
-    fn me(&self) -> Author {
-        self.script.borrow().me.clone()
-    }
-
-    fn look(&mut self, place: Place) {
-        let looked = &mut self.script.borrow_mut().looked;
-        if looked.last() != Some(&place) {
-            looked.push(place);
+    fn submit(&mut self, what: Submission) {
+        self.driver.set_author(self.script.borrow().me.clone());
+        let served = self.script.borrow().people.is_some();
+        match what {
+            // A server would have its say first.
+            Submission::Command(command) if served && !command.is_private() => {}
+            Submission::Command(command) => self.driver.ask(command),
+            Submission::Open(paths) => self.driver.open(paths),
+            Submission::Note(event) => self.driver.note(event),
+            Submission::Look(place) => {
+                let looked = &mut self.script.borrow_mut().looked;
+                if looked.last() != Some(&place) {
+                    looked.push(place);
+                }
+            }
+            Submission::Retry => {}
         }
     }
 
-    fn standing(&self) -> Standing {
-        let script = self.script.borrow();
-        let joined = |people: &Vec<Person>| Standing::Joined { people: people.clone(), me: script.me.clone() };
-        script.people.as_ref().map_or(Standing::Here, joined)
+    fn poll(&mut self) -> Option<Applied> {
+        let next = self.script.borrow_mut().news.pop_front_if(|news| !matches!(news, News::Event(_)));
+        match next {
+            None => self.driver.poll(),
+            Some(News::Command { by, command, .. }) => {
+                let number = self.driver.ordered().heard(by.author.key) + 1;
+                self.driver.command(By { number, ..by }, *command).unwrap();
+                Some(Applied::Input)
+            }
+            Some(other) => panic!("nothing that a script says: {other:?}"),
+        }
     }
 
-    fn suggestions(&self) -> Option<&[String]> {
-        self.script.borrow().people.is_some().then_some(&self.files)
+    fn status(&self) -> Status {
+        let script = self.script.borrow();
+        let joined = |people: &Vec<Person>| ConnectionState::Joined { people: people.clone(), me: script.me.clone() };
+        Status {
+            connection: script.people.as_ref().map_or(ConnectionState::Here, joined),
+            busy: None,
+            me: script.me.clone(),
+            files: script.people.is_some().then(|| self.files.as_slice().into()),
+        }
     }
 }
 

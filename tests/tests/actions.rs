@@ -9,13 +9,14 @@ use egui_kittest::Harness;
 use loka::{
     LokaApp,
     commands::{Action, EditAction, SelectAction},
-    link::Link,
+    link::InProcess,
 };
 use loka_core::{
     engine::EngineStatus,
     model::{Gemm, KernelId, ModSet, Results},
     plan::{self, Plan},
-    session::{Command, Effect, Event, shared::News, view::Column},
+    runtime::{Executor, Report},
+    session::{Command, Effect, Event, view::Column},
 };
 use loka_tests::{big, scripted};
 
@@ -25,7 +26,7 @@ struct Answering {
     events: Rc<RefCell<VecDeque<Event>>>,
 }
 
-impl Link for Answering {
+impl Executor for Answering {
     fn run(&mut self, effect: Effect) {
         let mut events = self.events.borrow_mut();
         match effect {
@@ -57,12 +58,8 @@ impl Link for Answering {
         }
     }
 
-    fn poll(&mut self) -> Option<News> {
-        self.events.borrow_mut().pop_front().map(News::from)
-    }
-
-    fn busy(&self) -> Option<String> {
-        None
+    fn poll(&mut self) -> Option<Report> {
+        self.events.borrow_mut().pop_front().map(Report::from)
     }
 }
 
@@ -77,8 +74,8 @@ impl Window {
     fn new() -> Self {
         let results = big::results(30, 5);
         let events = Rc::new(RefCell::new(VecDeque::from([big::opened(&results)])));
-        let link = Answering { results: results.clone(), events: events.clone() };
-        let mut app = LokaApp::new(Box::new(link));
+        let executor = Answering { results: results.clone(), events: events.clone() };
+        let mut app = LokaApp::new(Box::new(InProcess::new(executor)));
         // As in a browser, where a link to what is seen can be copied.
         app.view_mut().page = Some("http://127.0.0.1/".to_owned());
         let harness = scripted::window(app, [1600.0, 1000.0]);

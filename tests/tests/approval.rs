@@ -15,6 +15,7 @@ use loka_core::{
     model::{Gemm, KernelId, Moment, SiteId, canonical_json, sha256_of},
     plan::Plan,
     review::{Approval, Role, SecretKey, Statement},
+    runtime::Journaling as _,
     session::{
         self,
         shared::{Author, By},

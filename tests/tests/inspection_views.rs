@@ -9,28 +9,25 @@ use std::{
 };
 
 use egui_kittest::{Harness, kittest::Queryable as _};
-use loka::{
-    LokaApp,
-    layout::Pane,
-    link::{Link, LocalLink},
-};
+use loka::{LokaApp, executor::ThreadExecutor, layout::Pane, link::InProcess};
 use loka_core::{
     model::SiteId,
-    session::{Effect, Looked, shared::News, view::distribution::Operand},
+    runtime::{Executor, Report},
+    session::{Effect, Looked, view::distribution::Operand},
 };
 use loka_tests::{root, scripted};
 
-/// The local link without probes: distributions need none.
-struct Reader(LocalLink);
+/// The executor of this process without probes: distributions need none.
+struct Reader(ThreadExecutor);
 
-impl Link for Reader {
+impl Executor for Reader {
     fn run(&mut self, effect: Effect) {
         if !matches!(effect, Effect::Probe { .. }) {
             self.0.run(effect);
         }
     }
 
-    fn poll(&mut self) -> Option<News> {
+    fn poll(&mut self) -> Option<Report> {
         self.0.poll()
     }
 
@@ -39,8 +36,8 @@ impl Link for Reader {
     }
 }
 
-fn window(link: Box<dyn Link>) -> Harness<'static, LokaApp> {
-    let app = LokaApp::new(link);
+fn window(executor: Reader) -> Harness<'static, LokaApp> {
+    let app = LokaApp::new(Box::new(InProcess::new(executor)));
     scripted::window(app, [1600.0, 3200.0])
 }
 
@@ -65,7 +62,7 @@ fn select(harness: &mut Harness<'_, LokaApp>, site: &str, pane: Pane) {
 }
 
 fn opened(name: &str) -> Harness<'static, LokaApp> {
-    let mut harness = window(Box::new(Reader(LocalLink::new(Arc::new(|| {})))));
+    let mut harness = window(Reader(ThreadExecutor::new(Arc::new(|| {}))));
     harness.state_mut().open(root(&format!("sample-traces/{name}.trace.safetensors")).to_string_lossy().into_owned());
     wait(&mut harness, "the trace", |app| app.session().trace.is_some());
     harness

@@ -14,14 +14,16 @@ use std::{
 use loka::{
     LokaApp,
     address::{Address, Follower, Step},
+    executor::{Fetched, Outside, PageExecutor, Shelf, ThreadExecutor},
     layout::Pane,
-    link::{Fetched, Link, LocalLink, Outside, PageLink, Shelf},
+    link::InProcess,
 };
 use loka_core::{
     dispatch::Policy,
     model::{Gemm, Metric},
     plan::Plan,
-    session::{Command, Event, NoticeKind, Session, shared::News},
+    runtime::{Executor, Report},
+    session::{Command, Event, NoticeKind, Session},
     tables,
 };
 use loka_tests::{big, sample};
@@ -47,25 +49,25 @@ impl Outside for Browser {
     }
 }
 
-fn page(shelf: Shelf, browser: &Browser) -> PageLink {
-    PageLink::new(shelf, Box::new(browser.clone()), Arc::new(|| ()))
+fn page(shelf: Shelf, browser: &Browser) -> PageExecutor {
+    PageExecutor::new(shelf, Box::new(browser.clone()), Arc::new(|| ()))
 }
 
 /// Carries a command out and gives the session what comes of it, until that.
-fn obey(session: &mut Session, link: &mut dyn Link, command: Command, until: fn(&Event) -> bool) {
-    session.command(command).unwrap().into_iter().for_each(|effect| link.run(effect));
+fn obey(session: &mut Session, executor: &mut dyn Executor, command: Command, until: fn(&Event) -> bool) {
+    session.command(command).unwrap().into_iter().for_each(|effect| executor.run(effect));
     let start = Instant::now();
     loop {
         assert!(start.elapsed() < Duration::from_secs(20), "nothing came");
-        let Some(News::Event(event)) = link.poll() else {
+        let Some(event) = executor.poll().and_then(Report::event) else {
             std::thread::sleep(Duration::from_millis(1));
             continue;
         };
-        if let Event::OpenFailed { message } | Event::WriteFailed { message } = &*event {
+        if let Event::OpenFailed { message } | Event::WriteFailed { message } = &event {
             panic!("{message}");
         }
         let done = until(&event);
-        session.event(*event);
+        session.event(event);
         if done {
             return;
         }
@@ -73,10 +75,10 @@ fn obey(session: &mut Session, link: &mut dyn Link, command: Command, until: fn(
 }
 
 /// Rows opened, a policy, a threshold, a mod and an override chosen, plan and results written.
-fn work(link: &mut dyn Link, results: &str, [plan, rows]: [&str; 2]) {
+fn work(executor: &mut dyn Executor, results: &str, [plan, rows]: [&str; 2]) {
     let mut session = Session::default();
     let open = Command::OpenResults { path: results.to_owned() };
-    obey(&mut session, link, open, |event| matches!(event, Event::ResultsOpened { .. }));
+    obey(&mut session, executor, open, |event| matches!(event, Event::ResultsOpened { .. }));
     let row = session.rows().find(|row| row.supported && row.gemm == Gemm::Dgrad).unwrap();
     let (site, gemm, kernel) = (row.site.clone(), row.gemm, row.kernel.clone());
     for command in [
@@ -87,8 +89,8 @@ fn work(link: &mut dyn Link, results: &str, [plan, rows]: [&str; 2]) {
         assert_eq!(session.command(command).unwrap(), []);
     }
     let written: fn(&Event) -> bool = |event| matches!(event, Event::Written { .. });
-    obey(&mut session, link, Command::ExportPlan { path: plan.to_owned() }, written);
-    obey(&mut session, link, Command::SaveResults { path: rows.to_owned() }, written);
+    obey(&mut session, executor, Command::ExportPlan { path: plan.to_owned() }, written);
+    obey(&mut session, executor, Command::SaveResults { path: rows.to_owned() }, written);
 }
 
 #[test]
@@ -97,7 +99,7 @@ fn a_page_writes_what_the_program_writes() {
     let at = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
     let made = big::results(40, 7);
     tables::write_results(at("r.results.parquet").as_ref(), &made).unwrap();
-    let mut program = LocalLink::new(Arc::new(|| ()));
+    let mut program = ThreadExecutor::new(Arc::new(|| ()));
     work(&mut program, &at("r.results.parquet"), [&at("p.plan.json"), &at("s.results.parquet")]);
 
     let (shelf, browser) = (Shelf::default(), Browser::default());
@@ -126,7 +128,7 @@ fn window(files: &[(&str, Vec<u8>)], frames: usize) -> (LokaApp, egui::Context) 
     for (name, bytes) in files {
         shelf.put(name, bytes.clone().into()).unwrap();
     }
-    let mut app = LokaApp::new(Box::new(page(shelf, &Browser::default())));
+    let mut app = LokaApp::new(Box::new(InProcess::new(page(shelf, &Browser::default()))));
     let ctx = egui::Context::default();
     app.tick(&ctx);
     app.open_all(files.iter().map(|(name, _)| (*name).to_owned()).collect());

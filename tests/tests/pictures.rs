@@ -3,11 +3,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
-use std::{cell::RefCell, collections::VecDeque, fs::File, io::BufReader, path::PathBuf, rc::Rc};
+use std::{cell::RefCell, fs::File, io::BufReader, path::PathBuf, rc::Rc};
 
 use eframe::egui_wgpu::RendererOptions;
 use egui_kittest::{Harness, wgpu::WgpuTestRenderer};
-use loka::{LokaApp, commands::Action, layout::Pane, link::Link, theme::Ground};
+use loka::{LokaApp, commands::Action, layout::Pane, theme::Ground};
 use loka_core::{
     model::{Gemm, KernelId, ModKind, Moment},
     review::{Approval, ApprovalRule, ReviewState, Role, SecretKey},
@@ -17,31 +17,21 @@ use loka_core::{
         view::Column,
     },
 };
-use loka_tests::{big, here, scripted};
+use loka_tests::{
+    big, here,
+    scripted::{self, Script, ScriptedLink},
+};
 
 /// Channels may differ by this much, and pixels by more than it in this share: renderers round differently.
 const CLOSE: i32 = 40;
 const SHARE: f64 = 0.003;
 
-type Coming = Rc<RefCell<VecDeque<News>>>;
+type Told = Rc<RefCell<Script>>;
 
-struct Quiet(Coming);
-
-impl Link for Quiet {
-    fn run(&mut self, effect: Effect) {
-        if let Effect::Inspect { trace, site } = effect {
-            let outcome = Err("these made-up results have no trace".to_owned());
-            self.0.borrow_mut().push_back(News::from(Event::SiteInspected { trace, other: None, site, outcome }));
-        }
-    }
-
-    fn poll(&mut self) -> Option<News> {
-        self.0.borrow_mut().pop_front()
-    }
-
-    fn busy(&self) -> Option<String> {
-        None
-    }
+fn no_trace(effect: &Effect) -> Option<Event> {
+    let Effect::Inspect { trace, site } = effect else { return None };
+    let outcome = Err("these made-up results have no trace".to_owned());
+    Some(Event::SiteInspected { trace: trace.clone(), other: None, site: site.clone(), outcome })
 }
 
 /// `None` where there is nothing to draw with.
@@ -50,17 +40,17 @@ fn window(size: [f32; 2], ground: Ground, opened: bool) -> Harness<'static, Loka
 }
 
 /// With what more can be told to it.
-fn told(size: [f32; 2], ground: Ground, opened: bool) -> (Harness<'static, LokaApp>, Coming) {
+fn told(size: [f32; 2], ground: Ground, opened: bool) -> (Harness<'static, LokaApp>, Told) {
     let results = Box::new(big::results(36, 11));
-    let events = if opened {
-        vec![News::from(Event::ResultsOpened { path: "ranker.results.parquet".to_owned(), results: results.clone() })]
-    } else {
-        Vec::new()
-    };
+    let link = ScriptedLink::new(Script { answer: no_trace, ..Script::default() });
+    let script = link.script.clone();
+    if opened {
+        let path = "ranker.results.parquet".to_owned();
+        script.borrow_mut().tell(Event::ResultsOpened { path, results: results.clone() });
+    }
     let state =
         egui_kittest::wgpu::create_render_state(egui_kittest::wgpu::default_wgpu_setup(), RendererOptions::PREDICTABLE);
-    let coming: Coming = Rc::new(RefCell::new(events.into()));
-    let mut app = LokaApp::new(Box::new(Quiet(coming.clone()))).with_gpu(state.target_format);
+    let mut app = LokaApp::new(Box::new(link)).with_gpu(state.target_format);
     app.view_mut().ground = ground;
     app.view_mut().hint = false;
     let builder = Harness::builder().with_size(size).with_max_steps(8);
@@ -75,11 +65,11 @@ fn told(size: [f32; 2], ground: Ground, opened: bool) -> (Harness<'static, LokaA
         }
         harness.run_steps(4);
     }
-    (harness, coming)
+    (harness, script)
 }
 
 /// A review half way: a version is up, one of two signed it, sites are agreed to and doubted, and one thread is open.
-fn reviewed(harness: &mut Harness<'_, LokaApp>, coming: &Coming) {
+fn reviewed(harness: &mut Harness<'_, LokaApp>, script: &Told) {
     let person = |key: u64, name: &str, role: Role| Author { role, ..Author::new(key, name) };
     let (olga, anna, bo) =
         (person(2, "Olga", Role::Owner), person(3, "Anna", Role::Approver), person(4, "Bo", Role::Reviewer));
@@ -87,7 +77,7 @@ fn reviewed(harness: &mut Harness<'_, LokaApp>, coming: &Coming) {
     let mut say = |harness: &mut Harness<'_, LokaApp>, who: &Author, command: Command| {
         minute += 1;
         let by = By { at: Moment::of_seconds(1_795_176_000 + 60 * minute), ..By::numbered(who.clone(), 1) };
-        coming.borrow_mut().push_back(News::Command { by, seq: 1, command: Box::new(command) });
+        script.borrow_mut().tell(News::Command { by, seq: 1, command: Box::new(command) });
         harness.run_steps(3);
     };
     let mut policy = harness.state().session().document.policy.clone();

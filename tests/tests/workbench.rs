@@ -12,7 +12,7 @@ use std::{
 };
 
 use egui_kittest::{Harness, kittest::Queryable as _};
-use loka::{LokaApp, link::LocalLink};
+use loka::{LokaApp, executor::ThreadExecutor, link::InProcess};
 use loka_core::{
     engine::{DeviceMemory, EngineStatus, LibraryStatus},
     model::{
@@ -52,7 +52,8 @@ fn type_into(harness: &mut Harness<'_, LokaApp>, text: &str) {
 #[test]
 fn from_a_trace_to_a_plan() {
     let folder = tempfile::tempdir().unwrap();
-    let mut harness = window(LokaApp::new(Box::new(LocalLink::new(Arc::new(|| {})))), [1600.0, 1000.0]);
+    let mut harness =
+        window(LokaApp::new(Box::new(InProcess::new(ThreadExecutor::new(Arc::new(|| {}))))), [1600.0, 1000.0]);
     harness.run_steps(2);
     assert!(harness.query_by_label("No trace is open").is_some());
 
@@ -316,7 +317,8 @@ fn rows_come(harness: &mut Harness<'_, LokaApp>, script: &Rc<RefCell<Script>>) -
 
 #[test]
 fn the_engine_list_says_what_is_here_and_why_cuda_is_missing() {
-    let mut harness = window(LokaApp::new(Box::new(LocalLink::new(Arc::new(|| {})))), [1280.0, 800.0]);
+    let mut harness =
+        window(LokaApp::new(Box::new(InProcess::new(ThreadExecutor::new(Arc::new(|| {}))))), [1280.0, 800.0]);
     harness.run_steps(2);
     wait(&mut harness, "the engines", |app| !app.session().engines.looking);
     click(&mut harness, "Engine");

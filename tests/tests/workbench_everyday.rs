@@ -15,8 +15,9 @@ use std::{
 use egui_kittest::{Harness, kittest::Queryable as _};
 use loka::{
     LokaApp,
+    executor::ThreadExecutor,
     layout::Pane,
-    link::LocalLink,
+    link::InProcess,
     picker::{Ask, Picked, Picker},
     settings::{FileStore, Settings},
     theme::Ground,
@@ -264,7 +265,8 @@ fn files_dropped_together_open_in_their_order() {
 #[test]
 fn files_that_are_not_ours_are_one_line_and_change_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let mut harness = shown(LokaApp::new(Box::new(LocalLink::new(Arc::new(|| {})))), [1280.0, 800.0]);
+    let mut harness =
+        shown(LokaApp::new(Box::new(InProcess::new(ThreadExecutor::new(Arc::new(|| {}))))), [1280.0, 800.0]);
     for (name, bytes, line) in [
         ("paper.pdf", &b"%PDF-1.7"[..], "paper.pdf is no trace, results or plan: it looks like a PDF document"),
         ("notes", b"dear diary", "notes is no trace, results or plan: it looks like a text file"),

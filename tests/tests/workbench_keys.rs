@@ -10,7 +10,7 @@ use std::{
 
 use egui::{Event, Key, Modifiers, PointerButton, Pos2};
 use egui_kittest::kittest::Queryable as _;
-use loka::{LokaApp, layout::Pane, link::LocalLink};
+use loka::{LokaApp, executor::ThreadExecutor, layout::Pane, link::InProcess};
 use loka_core::session::Command;
 use loka_tests::{
     sample,
@@ -19,7 +19,7 @@ use loka_tests::{
 
 /// With the sample's sites.
 fn opened() -> Window {
-    let app = LokaApp::new(Box::new(LocalLink::new(Arc::new(|| {}))));
+    let app = LokaApp::new(Box::new(InProcess::new(ThreadExecutor::new(Arc::new(|| {})))));
     let mut harness = window(app, [1280.0, 800.0]);
     harness.state_mut().open(sample().to_string_lossy().into_owned());
     let start = Instant::now();

@@ -46,7 +46,7 @@ impl Deriver {
 
     /// With a thread for what is large; `wake` is called from it when views are ready.
     #[cfg(not(target_arch = "wasm32"))]
-    pub fn threaded(wake: crate::link::Wake) -> Self {
+    pub fn threaded(wake: crate::executor::Wake) -> Self {
         let answer = |(snapshot, question): (Snapshot, Question), last: &Views| Views::of(&snapshot, question, last);
         Self { worker: Some(worker::Worker::new("loka-views", wake, answer)), ..Self::inline() }
     }

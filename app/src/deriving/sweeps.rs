@@ -30,7 +30,7 @@ impl Sweeps {
     }
 
     #[cfg(not(target_arch = "wasm32"))]
-    pub fn threaded(wake: crate::link::Wake) -> Self {
+    pub fn threaded(wake: crate::executor::Wake) -> Self {
         let answer = |snapshot: Snapshot, last: &Arc<FrontierView>| Arc::new(FrontierView::of(&snapshot, last));
         Self { worker: Some(super::worker::Worker::new("loka-frontier", wake, answer)), ..Self::inline() }
     }

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
 };
 
-use crate::link::Wake;
+use crate::executor::Wake;
 
 /// What passes between the frame and the thread: questions `Q`, answers `A`.
 struct Desk<Q, A> {
@@ -75,7 +75,7 @@ fn work<Q, A: Clone + Default>(shared: &Shared<Q, A>, wake: &Wake, answer: fn(Q,
     let mut last = A::default();
     while let Some(question) = shared.next() {
         let answer = catch_unwind(AssertUnwindSafe(|| answer(question, &last)));
-        let answer = answer.map_err(|cause| crate::link::panic_text(&*cause));
+        let answer = answer.map_err(|cause| crate::executor::panic_text(&*cause));
         if let Ok(answer) = &answer {
             last = answer.clone();
         }

@@ -4,11 +4,12 @@ use loka_core::session::{NoticeKind, Session};
 use serde_json::{Value, json};
 
 use crate::{
-    link::{Standing, name_of},
+    executor::name_of,
+    link::ConnectionState,
     views::{Derived, ViewState},
 };
 
-pub(crate) fn state_of(session: &Session, view: &ViewState, derived: &Derived, standing: &Standing) -> Value {
+pub(crate) fn state_of(session: &Session, view: &ViewState, derived: &Derived, connection: &ConnectionState) -> Value {
     let running = session.is_running() || session.is_measuring();
     let problems = session.notices.iter().filter(|notice| notice.kind != NoticeKind::Info);
     let problems: Vec<&String> = problems.map(|notice| &notice.text).collect();
@@ -28,7 +29,7 @@ pub(crate) fn state_of(session: &Session, view: &ViewState, derived: &Derived, s
         "view": view.layout.active().title(),
         "problems": problems,
         "speedup": derived.plan.decided.as_ref().and_then(|decided| decided.totals.speedup),
-        "standing": standing_word(standing),
+        "standing": connection_word(connection),
     })
 }
 
@@ -44,11 +45,11 @@ fn review_of(session: &Session) -> Value {
     json!({"marks": marks.collect::<Vec<_>>(), "comments": said, "release": release})
 }
 
-fn standing_word(standing: &Standing) -> &'static str {
-    match standing {
-        Standing::Here => "here",
-        Standing::Joining { .. } => "joining",
-        Standing::Joined { .. } => "joined",
-        Standing::Away { .. } => "away",
+fn connection_word(connection: &ConnectionState) -> &'static str {
+    match connection {
+        ConnectionState::Here => "here",
+        ConnectionState::Joining { .. } => "joining",
+        ConnectionState::Joined { .. } => "joined",
+        ConnectionState::Away { .. } => "away",
     }
 }

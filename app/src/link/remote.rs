@@ -1,13 +1,18 @@
-//! A session on a server: takes commands and sends them there, gives what the server says as news. Comes back by
+//! A session on a server: takes commands and sends them there, applies what the server tells. Comes back by
 //! itself after a lost connection, and says that it was away. What a window does for itself (files to download) is
-//! left to the link of its page.
+//! left to the executor of its page.
 
-use loka_core::session::{
-    Command, Effect, Event,
-    shared::{Author, Follower, Loading, MAX_TO_CLIENT, News, Place, Question, ToClient, ToServer, decode, encode},
+use std::{collections::VecDeque, sync::Arc};
+
+use loka_core::{
+    runtime::{Applied, Executor, Replica},
+    session::{
+        Command, Effect, Event, Session,
+        shared::{Follower, Loading, MAX_TO_CLIENT, News, Question, ToClient, ToServer, decode, encode},
+    },
 };
 
-use super::{Link, Standing};
+use super::{ConnectionState, Link, Status, Submission};
 
 /// One connection.
 pub trait Socket {
@@ -40,14 +45,17 @@ const AWAY: &str = "The server does not answer: nothing was changed. Try again w
 pub struct RemoteLink {
     network: Box<dyn Network>,
     /// For what a window does itself.
-    page: Box<dyn Link>,
+    page: Box<dyn Executor>,
     socket: Option<Box<dyn Socket>>,
     follower: Follower,
+    replica: Replica,
     /// Asked, and not answered.
     questions: Vec<(Question, String)>,
     joined: bool,
     away: Option<Away>,
-    own: std::collections::VecDeque<News>,
+    own: VecDeque<News>,
+    /// What can be opened in the served folder.
+    files: Arc<[String]>,
 }
 
 /// Since when there is no server, and how often it was tried.
@@ -59,16 +67,21 @@ struct Away {
 }
 
 impl RemoteLink {
-    pub fn new(network: Box<dyn Network>, page: Box<dyn Link>, follower: Follower) -> Self {
-        let (questions, own) = (Vec::new(), Default::default());
-        let mut link = Self { network, page, socket: None, follower, questions, joined: false, away: None, own };
+    pub fn new(network: Box<dyn Network>, page: Box<dyn Executor>, follower: Follower) -> Self {
+        let mut link = Self {
+            network,
+            page,
+            socket: None,
+            follower,
+            replica: Replica::default(),
+            questions: Vec::new(),
+            joined: false,
+            away: None,
+            own: VecDeque::new(),
+            files: Arc::default(),
+        };
         link.connect();
         link
-    }
-
-    /// What can be opened in the served folder.
-    pub fn files(&self) -> &[String] {
-        &self.follower.files
     }
 
     fn connect(&mut self) {
@@ -129,6 +142,7 @@ impl RemoteLink {
         }
         if welcome {
             (self.joined, self.away) = (true, None);
+            self.files = self.follower.files.as_slice().into();
             for (question, _) in self.questions.clone() {
                 self.send(&ToServer::Ask(question));
             }
@@ -169,7 +183,7 @@ fn unanswered(question: Question, trace: String) -> Event {
     }
 }
 
-impl Link for RemoteLink {
+impl RemoteLink {
     /// Of what the session asks for, the server does what all see; a window asks for what it alone wants to know.
     fn run(&mut self, effect: Effect) {
         match effect {
@@ -184,13 +198,13 @@ impl Link for RemoteLink {
         }
     }
 
-    fn submit(&mut self, command: Command) -> Option<Command> {
+    fn command(&mut self, command: Command) {
         if command.is_private() {
-            return Some(command);
+            let effects = self.replica.private(self.follower.author(), command);
+            return effects.into_iter().for_each(|effect| self.run(effect));
         }
         if self.away.is_some() {
-            self.own.push_back(News::Refused(AWAY.to_owned()));
-            return None;
+            return self.own.push_back(News::Refused(AWAY.to_owned()));
         }
         let message = match command {
             Command::OpenTrace { path } => {
@@ -200,53 +214,80 @@ impl Link for RemoteLink {
             command => self.follower.submit(command),
         };
         self.send(&message);
-        None
     }
 
-    fn poll(&mut self) -> Option<News> {
-        self.drive();
-        self.own.pop_front().or_else(|| self.follower.poll()).or_else(|| self.page.poll())
-    }
-
-    fn busy(&self) -> Option<String> {
-        let reading = || self.questions.first().map(|_| "Reading on the server".to_owned());
-        self.page.busy().or_else(reading)
-    }
-
-    fn me(&self) -> Author {
-        self.follower.author().clone()
-    }
-
-    fn look(&mut self, place: Place) {
-        if self.joined
-            && let Some(message) = self.follower.look(place)
-        {
-            self.send(&message);
+    fn open_next(&mut self) {
+        while let Some(command) = self.replica.next_open() {
+            self.command(command);
         }
     }
 
-    fn standing(&self) -> Standing {
+    fn next_news(&mut self) -> Option<News> {
+        let own = |page: &mut dyn Executor| page.poll()?.event().map(News::from);
+        self.own.pop_front().or_else(|| self.follower.poll()).or_else(|| own(self.page.as_mut()))
+    }
+
+    fn connection(&self) -> ConnectionState {
         let now = self.network.now();
         if let Some(away) = &self.away {
             let whole = |seconds: f64| seconds.max(0.0).round() as u64;
             let retry_in = away.retry_at.map(|at| whole(at - now));
-            return Standing::Away { why: away.why.clone(), seconds_away: whole(now - away.since), retry_in };
+            return ConnectionState::Away { why: away.why.clone(), seconds_away: whole(now - away.since), retry_in };
         }
         let share = self.follower.loading().map(|Loading { done, all }| done as f32 / all.max(1) as f32);
         if !self.joined || share.is_some() {
-            return Standing::Joining { share };
+            return ConnectionState::Joining { share };
         }
-        Standing::Joined { people: self.follower.people.clone(), me: self.follower.author().clone() }
+        ConnectionState::Joined { people: self.follower.people.clone(), me: self.follower.author().clone() }
+    }
+}
+
+impl Link for RemoteLink {
+    fn session(&self) -> &Session {
+        self.replica.session()
     }
 
-    fn retry(&mut self) {
-        if self.socket.is_none() {
-            self.connect();
+    fn submit(&mut self, what: Submission) {
+        match what {
+            Submission::Command(command) => self.command(command),
+            Submission::Open(paths) => {
+                for question in self.replica.open(paths) {
+                    self.command(question);
+                }
+                self.open_next();
+            }
+            Submission::Note(event) => drop(self.replica.apply(News::from(event))),
+            Submission::Look(place) => {
+                if self.joined
+                    && let Some(message) = self.follower.look(place)
+                {
+                    self.send(&message);
+                }
+            }
+            Submission::Retry => {
+                if self.socket.is_none() {
+                    self.connect();
+                }
+            }
         }
     }
 
-    fn suggestions(&self) -> Option<&[String]> {
-        Some(self.files())
+    fn poll(&mut self) -> Option<Applied> {
+        self.drive();
+        let news = self.next_news()?;
+        let applied = self.replica.apply(news);
+        self.open_next();
+        Some(applied)
+    }
+
+    fn status(&self) -> Status {
+        let reading = || self.questions.first().map(|_| "Reading on the server".to_owned());
+        Status {
+            connection: self.connection(),
+            busy: self.page.busy().or_else(reading),
+            me: self.follower.author().clone(),
+            files: Some(self.files.clone()),
+        }
     }
 }
 

@@ -34,7 +34,7 @@ enum Answer {
 
 fn body_ui(ui: &mut Ui, scene: &Scene<'_>, dialog: &mut Dialog) -> Answer {
     let (title, about, verb) = words(dialog.kind);
-    let served = IN_A_PAGE && scene.standing.is_served();
+    let served = IN_A_PAGE && scene.connection.is_served();
     ui.set_width(520.0_f32.min(ui.ctx().content_rect().width() - 64.0));
     ui.heading(title);
     ui.label(RichText::new(about).color(scene.theme.weak));

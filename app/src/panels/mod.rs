@@ -1,5 +1,6 @@
 //! What stands around the views: top bar, plan line, notices, dialogs.
 
+mod connection;
 mod dialogs;
 mod engines;
 mod menus;
@@ -7,14 +8,13 @@ mod notices;
 mod overlays;
 mod people;
 mod plan_line;
-mod standing;
 mod top_bar;
 
+pub use connection::{away_ui, connection_ui};
 pub use dialogs::dialogs_ui;
 pub(crate) use dialogs::{ToWrite, ask_of, to_write};
 pub use menus::recent_file_ui;
 pub use notices::{Fading, notices_ui};
 pub use overlays::overlays_ui;
 pub use plan_line::plan_line_ui;
-pub use standing::{away_ui, standing_ui};
 pub use top_bar::top_bar_ui;

@@ -164,7 +164,7 @@ fn run_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     }
     measuring_ui(ui, scene);
     memory_ui(ui, scene);
-    super::standing_ui(ui, scene);
+    super::connection_ui(ui, scene);
     if let Some(busy) = scene.busy {
         ui.add(egui::Label::new(RichText::new(shorten(busy, 48)).color(scene.theme.weak))).on_hover_text(busy);
     }

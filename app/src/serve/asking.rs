@@ -9,7 +9,7 @@ use loka_core::{
 };
 
 use super::{Jail, hub::Hub, room::Room};
-use crate::link::{identify, inspect_answer, series_of};
+use crate::executor::{identify, inspect_answer, series_of};
 
 /// Answered in its turn, with those of all windows.
 pub async fn answer(hub: &Hub, room: Option<Arc<Room>>, question: Question) -> Event {

@@ -17,7 +17,7 @@ use tokio::{
 
 use super::{
     Bounds, Jail,
-    host::{self, MakeLink},
+    host::{self, MakeExecutor},
     limits,
     room::{Over, Room},
 };
@@ -27,7 +27,7 @@ pub struct Hub {
     /// For a window that asks for none.
     pub trace: Option<String>,
     pub bounds: Bounds,
-    make: MakeLink,
+    make: MakeExecutor,
     rooms: Mutex<BTreeMap<String, Arc<Room>>>,
     listing: AsyncMutex<Option<(Instant, Arc<[String]>)>>,
     /// Places for windows, for those who are told that there is none, and for questions.
@@ -41,7 +41,7 @@ pub struct Hub {
 const CLOSING: Duration = Duration::from_secs(10);
 
 impl Hub {
-    pub fn new(jail: Jail, trace: Option<String>, bounds: Bounds, make: MakeLink) -> Self {
+    pub fn new(jail: Jail, trace: Option<String>, bounds: Bounds, make: MakeExecutor) -> Self {
         Self {
             jail,
             trace,

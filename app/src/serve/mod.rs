@@ -36,7 +36,10 @@ mod vet;
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use bytes::Bytes;
-use loka_core::session::shared::{Author, PROTOCOL, ToClient, Welcome, encode};
+use loka_core::{
+    runtime::Executor,
+    session::shared::{Author, PROTOCOL, ToClient, Welcome, encode},
+};
 
 pub use jail::Jail;
 pub use people::{People, User};
@@ -47,7 +50,7 @@ use self::{
     coded::Coded,
     ending::ending,
     gate::Gate,
-    host::MakeLink,
+    host::MakeExecutor,
     http::Behind,
     hub::Hub,
     page::Page,
@@ -55,7 +58,7 @@ use self::{
     signals::Signals,
     upload::Uploads,
 };
-use crate::link::{Link, LocalLink};
+use crate::executor::ThreadExecutor;
 
 /// How a person asked for it.
 #[derive(Debug)]
@@ -163,8 +166,8 @@ impl Server {
         let failed = |error: std::io::Error| format!("{error}: {}", self.address);
         let mut signals = Signals::new().map_err(failed)?;
         let listener = tokio::net::TcpListener::from_std(self.listener).map_err(failed)?;
-        let local = |wake| Box::new(LocalLink::new(wake).with_journal()) as Box<dyn Link>;
-        let make: MakeLink = Arc::new(local);
+        let local = |wake| Box::new(ThreadExecutor::new(wake).with_journal()) as Box<dyn Executor>;
+        let make: MakeExecutor = Arc::new(local);
         let hub = Arc::new(Hub::new(self.jail, self.trace, self.bounds, make));
         let (ender, ending) = ending();
         let roster = match &self.gate.door.key {

@@ -42,7 +42,7 @@ pub fn empty_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
             }
             ui.heading("No trace is open");
             ui.add_space(8.0);
-            let served = scene.standing.is_served();
+            let served = scene.connection.is_served();
             ui.label(if served { SERVED } else { DROP });
             let about = "LoKA shows where FP8 is safe, where it is fast, and what a plan would win.";
             ui.label(RichText::new(about).color(weak));

@@ -37,7 +37,7 @@ use loka_core::session::{Command, Session, shared::Author};
 use crate::{
     commands::{Action, Request, Scope},
     layout::Pane,
-    link::Standing,
+    link::ConnectionState,
     theme::Theme,
 };
 
@@ -57,7 +57,7 @@ pub struct Scene<'a> {
     /// This frame is written as vectors: shapes only, no shader.
     pub vector: bool,
     /// Where the session is, and who else looks at it.
-    pub standing: &'a Standing,
+    pub connection: &'a ConnectionState,
     /// What the link is doing besides a probe.
     pub busy: Option<&'a str>,
     /// Files to offer on the empty screen.

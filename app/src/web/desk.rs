@@ -13,7 +13,7 @@ use web_sys::{
 use loka_core::session::FileKind;
 
 use super::{document, sending::send, text_of, window};
-use crate::link::{MOST_BYTES, Outside, Wake};
+use crate::executor::{MOST_BYTES, Outside, Wake};
 
 type Bytes = Result<Arc<[u8]>, String>;
 

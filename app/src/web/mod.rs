@@ -29,7 +29,8 @@ use crate::{
     address::Follower,
     app::LokaApp,
     clock::seconds_of_utc,
-    link::{Link, PageLink, Shelf, Wake},
+    executor::{PageExecutor, Shelf, Wake},
+    link::{InProcess, Link},
 };
 use desk::Desk;
 use page::PageApp;
@@ -88,8 +89,9 @@ fn open(context: &eframe::CreationContext<'_>) -> Result<PageApp, JsValue> {
     });
     let served = served::is_served()?;
     let (shelf, desk) = (Shelf::default(), Desk::new(wake.clone(), served));
-    let page = Box::new(PageLink::new(shelf.clone(), Box::new(desk.clone()), wake.clone()));
-    let link: Box<dyn Link> = if served { served::link(page, wake.clone())? } else { page };
+    let page = PageExecutor::new(shelf.clone(), Box::new(desk.clone()), wake.clone());
+    let link: Box<dyn Link> =
+        if served { served::link(Box::new(page), wake.clone())? } else { Box::new(InProcess::new(page)) };
     let mut app = LokaApp::new(link).with_wake(wake).with_picker(Box::new(PagePicker)).with_clock(seconds_of_utc);
     app = app.with_store(Arc::new(PageStore));
     if let Some(state) = &context.wgpu_render_state {

@@ -7,7 +7,10 @@ use wasm_bindgen::{JsCast as _, JsValue, closure::Closure};
 use web_sys::{BinaryType, MessageEvent, WebSocket};
 
 use super::{text_of, window};
-use crate::link::{Network, Socket, SocketNews, Wake};
+use crate::{
+    executor::Wake,
+    link::{Network, Socket, SocketNews},
+};
 
 /// Where the server listens for windows.
 const LIVE: &str = "/live";

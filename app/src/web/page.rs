@@ -12,8 +12,8 @@ use super::{
 use crate::{
     address::{Follower, Step},
     app::LokaApp,
+    executor::{Shelf, is_address},
     layout::Pane,
-    link::{Shelf, is_address},
 };
 
 pub(super) struct PageApp {

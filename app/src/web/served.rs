@@ -1,11 +1,17 @@
 //! A page that a server gave: takes what the address says (`?trace=`, `?name=`), gives the link to the session
 //! there.
 
-use loka_core::session::shared::{Author, Follower, NAME_LENGTH};
+use loka_core::{
+    runtime::Executor,
+    session::shared::{Author, Follower, NAME_LENGTH},
+};
 use wasm_bindgen::JsValue;
 
 use super::{document, network::PageNetwork, window};
-use crate::link::{Link, RemoteLink, Wake};
+use crate::{
+    executor::Wake,
+    link::{Link, RemoteLink},
+};
 
 const NAME: &str = "loka.name";
 
@@ -14,7 +20,7 @@ pub(super) fn is_served() -> Result<bool, JsValue> {
     Ok(document()?.query_selector("meta[name=loka-serve]")?.is_some())
 }
 
-pub(super) fn link(page: Box<dyn Link>, wake: Wake) -> Result<Box<dyn Link>, JsValue> {
+pub(super) fn link(page: Box<dyn Executor>, wake: Wake) -> Result<Box<dyn Link>, JsValue> {
     let key = random()?;
     let author = Author::new(key, &name(key)?);
     let follower = Follower::new(author, env!("CARGO_PKG_VERSION"), asked("trace")?);

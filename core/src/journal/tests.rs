@@ -6,6 +6,7 @@ use super::*;
 use crate::{
     dispatch::testing::{results, row},
     model::{Gemm, KernelId, SiteId},
+    runtime::Journaling,
     session::{
         Command, Event, OpenedTrace,
         shared::{Author, By, Ordered, Taken},

@@ -15,7 +15,10 @@ use super::{
     file::{Entry, File},
     restore::restore,
 };
-use crate::session::{Command, Event, Saved, shared::By};
+use crate::{
+    runtime::Journaling,
+    session::{Command, Event, Saved, shared::By},
+};
 
 /// Bytes of events after which a checkpoint is due: replaying more takes longer than reading the checkpoint.
 const CHECKPOINT_BYTES: usize = 16 << 20;
@@ -71,8 +74,16 @@ impl Journal {
         &self.path
     }
 
-    /// A command that was carried out.
-    pub fn command(&mut self, by: &By, command: &Command) {
+    fn send(&self, entry: Entry) {
+        if let Some(sender) = &self.sender {
+            // A closed channel: the thread is gone, and said why.
+            drop(sender.send(Ask::Write(entry)));
+        }
+    }
+}
+
+impl Journaling for Journal {
+    fn command(&mut self, by: &By, command: &Command) {
         if command.is_private() {
             return;
         }
@@ -81,8 +92,7 @@ impl Journal {
         self.send(Entry::Command { by: by.clone(), json });
     }
 
-    /// An event that is about to be taken.
-    pub fn event(&mut self, event: &Event) {
+    fn event(&mut self, event: &Event) {
         if event.is_passing() {
             return;
         }
@@ -100,18 +110,17 @@ impl Journal {
         self.send(Entry::Event(bytes));
     }
 
-    /// The session has to be written whole before its next input.
-    pub fn wants_checkpoint(&self) -> bool {
+    fn wants_checkpoint(&self) -> bool {
         self.due || self.bytes > CHECKPOINT_BYTES
     }
 
-    pub fn checkpoint(&mut self, saved: Saved) {
+    fn checkpoint(&mut self, saved: Saved) {
         (self.bytes, self.due) = (0, false);
         self.send(Entry::Checkpoint(Box::new(saved)));
     }
 
     /// Returns when everything so far is on its way to the disk for good, or cannot be.
-    pub fn flush(&self) {
+    fn flush(&self) {
         let (sender, answer) = channel();
         if self.sender.as_ref().is_some_and(|to| to.send(Ask::Flush(sender)).is_ok()) {
             // A closed channel: the thread is gone, and said why.
@@ -119,16 +128,8 @@ impl Journal {
         }
     }
 
-    /// Once, when writing failed: from then on nothing is kept.
-    pub fn take_problem(&self) -> Option<String> {
+    fn take_problem(&self) -> Option<String> {
         self.problem.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
-    fn send(&self, entry: Entry) {
-        if let Some(sender) = &self.sender {
-            // A closed channel: the thread is gone, and said why.
-            drop(sender.send(Ask::Write(entry)));
-        }
     }
 }
 

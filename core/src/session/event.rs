@@ -10,7 +10,7 @@ use crate::{
 };
 
 use super::{
-    Circumstances, FileChange, FileKind, MeasuredLatency,
+    Circumstances, FileChange, FileKind, MeasuredLatency, NoticeKind,
     view::{SeriesTable, distribution::Inspection},
 };
 
@@ -147,7 +147,8 @@ pub enum Event {
         message: String,
     },
     /// Something that a person should know, in one line.
-    Warned {
+    Notice {
+        kind: NoticeKind,
         message: String,
     },
     EnginesFound {

@@ -194,7 +194,7 @@ impl Session {
             Event::Signed { approval: Err(line) } => self.notify(NoticeKind::Error, line),
             Event::FileChanged { path, change } => self.file_changed(&path, change),
             Event::OpenFailed { message } | Event::WriteFailed { message } => self.notify(NoticeKind::Error, message),
-            Event::Warned { message } => self.notify(NoticeKind::Warning, message),
+            Event::Notice { kind, message } => self.notify(kind, message),
             Event::EnginesFound { engines } => self.engines_found(engines),
             Event::EngineMemory { name, memory } => self.engine_memory(&name, memory),
             Event::EngineLost { name, reason } => self.engine_lost(&name, &reason),
@@ -334,6 +334,11 @@ impl Session {
     /// The rows that are shown: all of one engine and device, whatever their mods.
     pub fn rows(&self) -> impl Iterator<Item = &ResultRow> {
         self.sets.rows().map(|(_, row)| row)
+    }
+
+    /// Of the open trace.
+    pub fn trace_path(&self) -> Option<&str> {
+        self.trace.as_ref().map(|trace| trace.path.as_str())
     }
 
     pub fn has_rows(&self) -> bool {

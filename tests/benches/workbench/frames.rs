@@ -9,14 +9,14 @@ use std::{
 };
 
 use egui::{Event as Input, Key, Modifiers, MouseWheelSource, MouseWheelUnit, vec2};
-use loka::link::LocalLink;
+use loka::{executor::ThreadExecutor, link::InProcess};
 use loka_core::session::{Command, Event};
 use loka_tests::big;
 
 use crate::{
     clock, machine,
     report::Figure,
-    window::{Script, ScriptedLink, Window},
+    window::{Script, ScriptedExecutor, Window},
 };
 
 /// Milliseconds of CPU time a frame.
@@ -44,7 +44,7 @@ fn wheel(down: f32) -> Input {
 
 /// From a results file to the first frame with everything in it, by the program's own threads.
 pub fn open(path: &Path, gpu: bool, figures: &mut Vec<Figure>) -> Window {
-    let mut window = Window::new(Box::new(LocalLink::new(std::sync::Arc::new(|| {}))), gpu);
+    let mut window = Window::new(Box::new(InProcess::new(ThreadExecutor::new(std::sync::Arc::new(|| {})))), gpu);
     window.settle();
     let empty_mb = machine::resident_mb();
     let (opened, cpu) = (Instant::now(), clock::of_process());
@@ -142,7 +142,7 @@ pub fn streaming(path: &Path, frames: usize, gpu: bool, figures: &mut Vec<Figure
     let results = loka_core::tables::read_results(path).unwrap();
     let script = Rc::new(RefCell::new(Script::default()));
     script.borrow_mut().events.push_back(big::opened(&results));
-    let mut window = Window::new(Box::new(ScriptedLink(script.clone())), gpu);
+    let mut window = Window::new(Box::new(InProcess::new(ScriptedExecutor(script.clone()))), gpu);
     window.frame(Vec::new());
     let run = script.borrow_mut().probe.take().expect("opening starts a probe");
     let mut rows = results.rows.clone();

@@ -11,7 +11,10 @@ use std::{
 use eframe::egui_wgpu::{RenderState, ScreenDescriptor};
 use egui::{Event as Input, Pos2, RawInput, Rect, ViewportId, pos2, vec2};
 use loka::{LokaApp, link::Link};
-use loka_core::session::{Effect, Event, Session, shared::News};
+use loka_core::{
+    runtime::{Executor, Report},
+    session::{Effect, Event, Session},
+};
 
 use crate::clock;
 
@@ -127,20 +130,16 @@ pub struct Script {
     pub probe: Option<u64>,
 }
 
-pub struct ScriptedLink(pub Rc<RefCell<Script>>);
+pub struct ScriptedExecutor(pub Rc<RefCell<Script>>);
 
-impl Link for ScriptedLink {
+impl Executor for ScriptedExecutor {
     fn run(&mut self, effect: Effect) {
         if let Effect::Probe { run, .. } = effect {
             self.0.borrow_mut().probe = Some(run);
         }
     }
 
-    fn poll(&mut self) -> Option<News> {
-        self.0.borrow_mut().events.pop_front().map(News::from)
-    }
-
-    fn busy(&self) -> Option<String> {
-        None
+    fn poll(&mut self) -> Option<Report> {
+        self.0.borrow_mut().events.pop_front().map(Report::from)
     }
 }

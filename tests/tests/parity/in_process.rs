@@ -10,7 +10,8 @@ use egui_kittest::Harness;
 use loka::{
     LokaApp,
     driving::{Drive, Look},
-    link::LocalLink,
+    executor::ThreadExecutor,
+    link,
 };
 use loka_core::session::shared::Author;
 
@@ -30,8 +31,10 @@ pub struct InProcess {
 impl InProcess {
     pub fn open(stage: &Stage) -> Self {
         let (drive, told) = (Drive::default(), Arc::new(Mutex::new(None)));
-        let app = LokaApp::new(Box::new(LocalLink::new(Arc::new(|| {})).with_author(Author::new(1, PERSON))))
-            .with_drive(drive.clone());
+        let app = LokaApp::new(Box::new(
+            link::InProcess::new(ThreadExecutor::new(Arc::new(|| {}))).with_author(Author::new(1, PERSON)),
+        ))
+        .with_drive(drive.clone());
         let draw = |ui: &mut egui::Ui, app: &mut LokaApp| {
             app.tick(&ui.ctx().clone());
             app.draw(ui);

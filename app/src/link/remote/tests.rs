@@ -6,11 +6,12 @@ use std::{cell::RefCell, collections::VecDeque, rc::Rc, sync::Arc};
 
 use loka_core::{
     model::SiteId,
+    session::NoticeKind,
     session::shared::{Author, MAX_TO_SERVER, PROTOCOL, Welcome},
 };
 
 use super::*;
-use crate::link::{Fetched, Outside, PageLink, Shelf};
+use crate::executor::{Fetched, Outside, PageExecutor, Shelf};
 
 /// A browser that is not asked for anything.
 struct Nobody;
@@ -89,26 +90,38 @@ fn joined() -> (Wire, RemoteLink) {
     let follower = Follower::new(Author::new(7, "Anna"), "0.1.0", None);
     let mut link = RemoteLink::new(
         Box::new(wire.clone()),
-        Box::new(PageLink::new(Shelf::default(), Box::new(Nobody), Arc::new(|| ()))),
+        Box::new(PageExecutor::new(Shelf::default(), Box::new(Nobody), Arc::new(|| ()))),
         follower,
     );
-    assert_eq!(link.standing(), Standing::Joining { share: None });
+    assert_eq!(link.status().connection, ConnectionState::Joining { share: None });
     assert_eq!(link.poll(), None);
     assert!(matches!(wire.heard(), Some(ToServer::Hello(_))));
     wire.welcome(false);
     wire.say(&ToClient::Saved { seq: 3, num_shares: 0, head: Box::default() });
-    assert!(matches!(link.poll(), Some(News::State(_))));
-    assert!(matches!(link.standing(), Standing::Joined { .. }));
+    assert_eq!(link.poll(), Some(Applied::Replaced { same_trace: true }));
+    assert!(matches!(link.status().connection, ConnectionState::Joined { .. }));
     (wire, link)
+}
+
+fn ask(link: &mut RemoteLink, command: Command) {
+    link.submit(Submission::Command(command));
+}
+
+fn last_notice(link: &RemoteLink) -> String {
+    link.session().notices.last().map(|notice| notice.text.clone()).unwrap_or_default()
 }
 
 #[test]
 fn commands_go_to_the_server_and_private_ones_stay() {
     let (wire, mut link) = joined();
-    assert_eq!(link.submit(Command::Undo), None);
+    ask(&mut link, Command::Undo);
     assert_eq!(wire.heard(), Some(ToServer::Command { number: 1, seen: 3, command: Box::new(Command::Undo) }));
-    assert_eq!(link.submit(Command::ClearLog), Some(Command::ClearLog));
-    assert_eq!(link.submit(Command::OpenTrace { path: "b".to_owned() }), None);
+    link.submit(Submission::notice(NoticeKind::Info, "a line".to_owned()));
+    assert!(!link.session().log.entries().is_empty());
+    ask(&mut link, Command::ClearLog);
+    assert!(link.session().log.entries().is_empty());
+    assert_eq!(wire.heard(), None, "nobody else hears of that");
+    ask(&mut link, Command::OpenTrace { path: "b".to_owned() });
     assert_eq!(wire.heard(), Some(ToServer::Join { trace: "b".to_owned() }));
 }
 
@@ -120,14 +133,15 @@ fn a_lost_server_is_told_and_tried_again() {
     wire.0.borrow_mut().up = false;
     wire.0.borrow_mut().to_window.push_back(SocketNews::Closed);
     assert_eq!(link.poll(), None);
-    assert!(matches!(link.standing(), Standing::Away { retry_in: Some(_), .. }));
-    assert_eq!(link.submit(Command::Undo), None);
-    assert_eq!(link.poll(), Some(News::Refused(AWAY.to_owned())));
+    assert!(matches!(link.status().connection, ConnectionState::Away { retry_in: Some(_), .. }));
+    ask(&mut link, Command::Undo);
+    assert_eq!(link.poll(), Some(Applied::Input));
+    assert_eq!(last_notice(&link), AWAY);
     let site = SiteId::new("s");
-    link.run(Effect::Inspect { trace: "t".to_owned(), site });
-    assert!(
-        matches!(link.poll(), Some(News::Event(event)) if matches!(*event, Event::SiteInspected { outcome: Err(_), .. }))
-    );
+    link.run(Effect::Inspect { trace: "t".to_owned(), site: site.clone() });
+    let unanswered =
+        |news| matches!(news, News::Event(event) if matches!(*event, Event::SiteInspected { outcome: Err(_), .. }));
+    assert!(link.next_news().is_some_and(unanswered));
     wire.0.borrow_mut().now = 0.3;
     assert_eq!(link.poll(), None, "it is tried, and still down");
     wire.0.borrow_mut().up = true;
@@ -137,7 +151,7 @@ fn a_lost_server_is_told_and_tried_again() {
     assert_eq!(hello.resume, Some((5, 3)));
     wire.welcome(true);
     assert_eq!(link.poll(), None);
-    assert!(matches!(link.standing(), Standing::Joined { .. }));
+    assert!(matches!(link.status().connection, ConnectionState::Joined { .. }));
     assert_eq!(wire.heard(), Some(ToServer::Ask(Question::Series)), "what was not answered is asked again");
 }
 
@@ -147,8 +161,8 @@ fn a_refused_window_does_not_try_for_ever() {
     wire.say(&ToClient::Closing { reason: "another version".to_owned(), again: false });
     wire.0.borrow_mut().to_window.push_back(SocketNews::Closed);
     assert_eq!(link.poll(), None);
-    let away = Standing::Away { why: "another version".to_owned(), seconds_away: 0, retry_in: None };
-    assert_eq!(link.standing(), away);
+    let away = ConnectionState::Away { why: "another version".to_owned(), seconds_away: 0, retry_in: None };
+    assert_eq!(link.status().connection, away);
 }
 
 #[test]
@@ -156,5 +170,5 @@ fn garbage_ends_the_connection_and_nothing_else() {
     let (wire, mut link) = joined();
     wire.0.borrow_mut().to_window.push_back(SocketNews::Message(vec![9, 9, 9]));
     assert_eq!(link.poll(), None);
-    assert!(matches!(link.standing(), Standing::Away { retry_in: Some(_), .. }));
+    assert!(matches!(link.status().connection, ConnectionState::Away { retry_in: Some(_), .. }));
 }

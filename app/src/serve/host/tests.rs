@@ -5,8 +5,9 @@ use std::sync::{Mutex, PoisonError};
 
 use loka_core::{
     dispatch::Policy,
-    model::{Results, ResultsMeta},
-    session::OpenedTrace,
+    model::{Gemm, GemmShape, KernelId, Latency, ModSet, ResultRow, Results, ResultsMeta, SiteId},
+    runtime::{Journaling, Report},
+    session::{Effect, OpenedTrace, Saved, shared::Ordered},
 };
 use serde_json::json;
 
@@ -19,16 +20,12 @@ struct Scripted {
     panics: bool,
 }
 
-impl Link for Scripted {
+impl Executor for Scripted {
     fn run(&mut self, _: Effect) {}
 
-    fn poll(&mut self) -> Option<News> {
+    fn poll(&mut self) -> Option<Report> {
         assert!(!self.panics, "boom");
-        self.news.pop().map(News::from)
-    }
-
-    fn busy(&self) -> Option<String> {
-        None
+        self.news.pop().map(Report::from)
     }
 }
 
@@ -38,10 +35,10 @@ const NAME: &str = "a.trace.safetensors";
 fn hub(folder: &tempfile::TempDir, breaks: bool, news: Vec<Event>) -> Hub {
     std::fs::write(folder.path().join(NAME), "").unwrap();
     let panics = Mutex::new(breaks);
-    let make: MakeLink = Arc::new(move |wake: Wake| {
+    let make: MakeExecutor = Arc::new(move |wake: Wake| {
         wake();
         let panics = std::mem::take(&mut *panics.lock().unwrap_or_else(PoisonError::into_inner));
-        Box::new(Scripted { news: news.iter().rev().cloned().collect(), panics }) as Box<dyn Link>
+        Box::new(Scripted { news: news.iter().rev().cloned().collect(), panics }) as Box<dyn Executor>
     });
     let bounds = Bounds { clients: 2, sessions: 2, messages_per_second: 100, ring_bytes: 1 << 20, upload_bytes: 0 };
     Hub::new(Jail::new(folder.path()).unwrap(), None, bounds, make)
@@ -129,22 +126,83 @@ fn many_events_are_few_frames_and_a_command_is_at_once() {
     });
 }
 
+/// Of a kernel that did not run.
+fn row() -> ResultRow {
+    let text = String::new;
+    ResultRow {
+        site: SiteId::new("a"),
+        gemm: Gemm::Fprop,
+        kernel: KernelId::new("cublaslt/bf16"),
+        mods: ModSet::default(),
+        shape: GemmShape { m: 16, k: 16, n: 16 },
+        supported: false,
+        reason: Some("a test".to_owned()),
+        error: None,
+        latency: Latency::unknown("a test"),
+        fidelity: None,
+        static_scale: None,
+        flushed: None,
+        sampler: text(),
+        engine: text(),
+        device: text(),
+        seed: 0,
+    }
+}
+
+/// Keeps nothing.
+struct NoJournal;
+
+impl Journaling for NoJournal {
+    fn command(&mut self, _: &By, _: &Command) {}
+
+    fn event(&mut self, _: &Event) {}
+
+    fn wants_checkpoint(&self) -> bool {
+        false
+    }
+
+    fn checkpoint(&mut self, _: Saved) {}
+
+    fn flush(&self) {}
+
+    fn take_problem(&self) -> Option<String> {
+        None
+    }
+}
+
+/// Says what an earlier process left, then that.
+struct Restoring {
+    left: Option<Saved>,
+    then: Option<Event>,
+}
+
+impl Executor for Restoring {
+    fn run(&mut self, _: Effect) {}
+
+    fn poll(&mut self) -> Option<Report> {
+        let restored = |saved| Report::Restored { saved: Box::new(saved), journal: Box::new(NoJournal) };
+        self.left.take().map(restored).or_else(|| self.then.take().map(Report::from))
+    }
+}
+
 #[test]
 fn what_an_earlier_process_left_is_there_with_what_it_had_answered() {
     let folder = tempfile::tempdir().unwrap();
     let (room, inbox) = Room::new(1, NAME.to_owned(), 1 << 20);
-    let make: MakeLink = Arc::new(|_| Box::new(Scripted { news: Vec::new(), panics: false }) as Box<dyn Link>);
+    let make: MakeExecutor = Arc::new(|_| {
+        let mut left = Ordered::default();
+        left.remember(7, 40);
+        let rows = vec![row(); limits::STEP_ROWS + 1];
+        let results = Box::new(Results { meta: meta(), rows });
+        let then = Some(Event::ResultsOpened { path: "r".to_owned(), results });
+        Box::new(Restoring { left: Some(left.save()), then }) as Box<dyn Executor>
+    });
     let mut host = Host::new(room.clone(), inbox, Jail::new(folder.path()).unwrap(), &make);
-    host.ask(Command::FindEngines);
-    let mut left = Ordered::default();
-    left.remember(7, 40);
-    host.take_state(left.save());
-    assert_eq!((host.ordered.heard(7), host.ordered.seq()), (40, 2));
-    assert!(host.ordered.session.engines.looking, "engines are still looked for");
+    assert!(host.take_events().is_none());
+    let ordered = host.driver.ordered();
+    assert_eq!(ordered.heard(7), 40);
+    assert!(ordered.session.engines.looking, "engines are still looked for");
     assert!(room.after(1).is_none() && room.after(2).is_some(), "everyone gets the session itself");
-    let results = Results { meta: meta(), rows: Vec::new() };
-    host.event(Event::ResultsOpened { path: "r".to_owned(), results: Box::new(results) });
-    host.pending_rows = limits::STEP_ROWS + 1;
     host.publish();
     assert!(room.after(2).is_none() && room.after(3).is_some(), "too many rows for a step");
 }

@@ -6,7 +6,7 @@ use loka_core::{plan::ChoiceChange, session::view::Comparison};
 use super::lists::place_ui;
 use crate::{
     commands::{Action, PlanAction},
-    link::name_of,
+    executor::name_of,
     theme::{ROW, number, shorten},
     views::Scene,
 };

@@ -14,7 +14,7 @@ use super::{micros, words};
 use crate::{
     clock::now,
     commands::{Action, EditAction, SiteAction},
-    link::Standing,
+    link::ConnectionState,
     theme::{glyph_ui, number, shorten},
     views::Scene,
 };
@@ -46,7 +46,7 @@ pub fn choice_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site, view: &SiteVie
 
 /// That somebody else set this by hand, or took that back, in a session of several people.
 fn touched_ui(ui: &mut Ui, scene: &Scene<'_>, site: &Site, seen: &GemmView, choice: &Choice) {
-    let Standing::Joined { me, .. } = scene.standing else { return };
+    let ConnectionState::Joined { me, .. } = scene.connection else { return };
     let touch = scene.session.reviewing.touched.get(&(site.id.clone(), seen.gemm));
     // The same person may have two windows.
     let others = |touch: &&Touch| touch.key != 0 && touch.key != me.key && touch.by != me.name;

@@ -87,3 +87,13 @@ pub struct Step {
     pub seq: u64,
     pub input: Input,
 }
+
+impl Step {
+    /// The command and who asked for it, if it is one.
+    pub fn command(&self) -> Option<(&By, &Command)> {
+        match &self.input {
+            Input::Command { by, command } => Some((by, command)),
+            Input::Event(_) => None,
+        }
+    }
+}

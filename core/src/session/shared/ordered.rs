@@ -70,6 +70,12 @@ impl Ordered {
         Ok(Taken::Done(Box::new(step), effects))
     }
 
+    /// An event that nobody follows: without the copy that a step is.
+    pub fn apply(&mut self, event: Event) {
+        self.seq += 1;
+        self.session.event(event);
+    }
+
     pub fn event(&mut self, event: Event) -> Step {
         self.session.event(event.clone());
         self.next(Input::Event(Box::new(event)))

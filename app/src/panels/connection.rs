@@ -3,14 +3,13 @@
 use egui::{Frame, Margin, ProgressBar, RichText, Ui};
 
 use super::people::people_ui;
-use crate::{commands::Request, link::Standing, theme::number, views::Scene};
+use crate::{commands::Request, link::ConnectionState, theme::number, views::Scene};
 
 /// In the top bar; nothing where the session is this window's own.
-pub fn standing_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
-    let standing = scene.standing;
-    match standing {
-        Standing::Here | Standing::Away { .. } => {}
-        Standing::Joining { share } => {
+pub fn connection_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
+    match scene.connection {
+        ConnectionState::Here | ConnectionState::Away { .. } => {}
+        ConnectionState::Joining { share } => {
             ui.separator();
             match share {
                 Some(share) => {
@@ -22,13 +21,13 @@ pub fn standing_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
                 }
             }
         }
-        Standing::Joined { people, me } => people_ui(ui, scene, people, me),
+        ConnectionState::Joined { people, me } => people_ui(ui, scene, people, me),
     }
 }
 
 /// A line over everything while the server is away: what is seen may be out of date.
 pub fn away_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
-    let Standing::Away { why, seconds_away, retry_in } = scene.standing.clone() else { return };
+    let ConnectionState::Away { why, seconds_away, retry_in } = scene.connection.clone() else { return };
     let line = Frame::new().fill(scene.theme.raised).inner_margin(Margin::symmetric(12, 6));
     line.show(ui, |ui| {
         ui.set_min_width(ui.available_width());

@@ -14,12 +14,13 @@ use loka_core::{
     engine::EngineStatus,
     model::{Results, SiteId},
     plan::Plan,
-    session::{ENGINES, Effect, Event, shared::News},
+    runtime::{Executor, Report},
+    session::{ENGINES, Effect, Event},
     tables,
     trace::Trace,
 };
 
-use super::{Link, Wake, identify::identify_bytes, inspect, reading};
+use super::{Wake, identify::identify_bytes, inspect, reading};
 use crate::{
     clock::{now_ms, now_rfc3339},
     signing,
@@ -52,7 +53,7 @@ pub fn is_address(path: &str) -> bool {
 }
 
 /// Where there are neither threads nor files.
-pub struct PageLink {
+pub struct PageExecutor {
     shelf: Shelf,
     outside: Box<dyn Outside>,
     wake: Wake,
@@ -73,7 +74,7 @@ pub struct PageLink {
 const NOTICEABLE_BYTES: usize = 4 << 20;
 const NOTICEABLE_ROWS: usize = 100_000;
 
-impl PageLink {
+impl PageExecutor {
     /// `wake`: another frame is wanted.
     pub fn new(shelf: Shelf, outside: Box<dyn Outside>, wake: Wake) -> Self {
         Self {
@@ -234,7 +235,7 @@ impl PageLink {
     }
 }
 
-impl PageLink {
+impl PageExecutor {
     fn next_event(&mut self) -> Option<Event> {
         self.take_fetched();
         loop {
@@ -265,13 +266,13 @@ impl PageLink {
     }
 }
 
-impl Link for PageLink {
+impl Executor for PageExecutor {
     fn run(&mut self, effect: Effect) {
         self.work.push_back(effect);
     }
 
-    fn poll(&mut self) -> Option<News> {
-        self.next_event().map(News::from)
+    fn poll(&mut self) -> Option<Report> {
+        self.next_event().map(Report::from)
     }
 
     fn busy(&self) -> Option<String> {

@@ -1,5 +1,5 @@
 //! Takes a trace and an engine, gives the events of a probe or of a timing: what a thread of the local
-//! link does from its start to its end.
+//! executor does from its start to its end.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -18,7 +18,7 @@ use loka_core::{
     trace::Trace,
 };
 
-use super::{local::Outbox, panic_text};
+use super::{panic_text, threads::Outbox};
 use crate::probing;
 
 /// How often the memory of a device is told.

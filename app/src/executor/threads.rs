@@ -1,7 +1,7 @@
-//! Takes effects, carries them out on named threads of this process, gives their events through a
-//! channel. Native only.
+//! Takes effects, carries them out on named threads of this process, gives their events through a channel. Native only.
 
 use std::{
+    any::Any,
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     sync::{
@@ -17,21 +17,19 @@ use loka_core::{
     model::{Results, SiteId, SiteMods},
     plan::Plan,
     review::Statement,
-    session::{
-        Command, Effect, Event, Saved,
-        shared::{Author, By, News},
-    },
+    runtime::{Executor, Report},
+    session::{Effect, Event},
     tables,
     trace::Trace,
 };
 
-use super::{Link, Wake, inspect, keeping::Keeping, panic_text, watch::Watch, work::Work};
+use super::{Wake, inspect, panic_text, watch::Watch, work::Work};
 use crate::{clock::now_rfc3339, files, signing};
 
 /// The engines of this process: the CPU, always there, and CUDA where it is.
-pub struct LocalLink {
+pub struct ThreadExecutor {
     sender: Outbox,
-    receiver: Receiver<(u64, News)>,
+    receiver: Receiver<(u64, Report)>,
     /// The trace that probes read, put there by the thread that opened it.
     trace: Arc<Mutex<Option<Trace>>>,
     /// Counts openings: a slow earlier one must not replace what was opened after it.
@@ -40,8 +38,8 @@ pub struct LocalLink {
     /// The results file that is open.
     watch: Option<Watch>,
     busy: Arc<Mutex<Vec<String>>>,
-    author: Author,
-    keeping: Keeping,
+    /// A journal is kept beside every trace.
+    journaling: bool,
 }
 
 /// The probe or the timing under way.
@@ -54,23 +52,23 @@ struct Running {
 /// Sends events and wakes the window. The number is the run that an event belongs to, 0 for none.
 #[derive(Clone)]
 pub(super) struct Outbox {
-    sender: Sender<(u64, News)>,
+    sender: Sender<(u64, Report)>,
     wake: Wake,
 }
 
 impl Outbox {
     pub(super) fn send(&self, run: u64, event: Event) {
-        self.news(run, News::from(event));
+        self.report(run, Report::from(event));
     }
 
-    fn news(&self, run: u64, news: News) {
+    fn report(&self, run: u64, report: Report) {
         // A closed channel means that the window is gone, and nobody is left to tell.
-        drop(self.sender.send((run, news)));
+        drop(self.sender.send((run, report)));
         (self.wake)();
     }
 }
 
-impl LocalLink {
+impl ThreadExecutor {
     pub fn new(wake: Wake) -> Self {
         let (sender, receiver) = channel();
         Self {
@@ -81,22 +79,14 @@ impl LocalLink {
             running: None,
             watch: None,
             busy: Arc::default(),
-            author: Author::program(),
-            keeping: Keeping::default(),
+            journaling: false,
         }
-    }
-
-    /// Commands of this process are that person's.
-    #[must_use]
-    pub fn with_author(mut self, author: Author) -> Self {
-        self.author = author;
-        self
     }
 
     /// Keeps a journal beside every trace that is opened, and takes up what was left there.
     #[must_use]
     pub fn with_journal(mut self) -> Self {
-        self.keeping = Keeping::on();
+        self.journaling = true;
         self
     }
 
@@ -113,10 +103,10 @@ impl LocalLink {
     fn write_results(&self, path: String, results: Box<Results>) {
         let failed = |message| Event::WriteFailed { message };
         self.spawn("loka-write", Some(format!("Writing {path}")), failed, move || {
-            Some(match tables::write_results(Path::new(&path), &results) {
+            Some(Report::from(match tables::write_results(Path::new(&path), &results) {
                 Ok(()) => Event::Written { path, what: "Results".to_owned() },
                 Err(error) => Event::WriteFailed { message: error.to_string() },
-            })
+            }))
         });
     }
 
@@ -126,10 +116,10 @@ impl LocalLink {
             if plan.created_at.is_empty() {
                 plan.stamp(now_rfc3339());
             }
-            Some(match files::write_atomically(Path::new(&path), plan.to_json().as_bytes()) {
+            Some(Report::from(match files::write_atomically(Path::new(&path), plan.to_json().as_bytes()) {
                 Ok(()) => Event::Written { path, what: "Plan".to_owned() },
                 Err(error) => Event::WriteFailed { message: format!("{error:#}") },
-            })
+            }))
         });
     }
 
@@ -137,17 +127,19 @@ impl LocalLink {
         let failed = |line| Event::Signed { approval: Err(line) };
         self.spawn("loka-sign", None, failed, move || {
             let key = signing::read_key(Path::new(&path));
-            Some(Event::Signed { approval: key.and_then(|key| signing::signed(statement, &key)).map(Box::new) })
+            let approval = key.and_then(|key| signing::signed(statement, &key)).map(Box::new);
+            Some(Report::from(Event::Signed { approval }))
         });
     }
 
-    /// Runs `work` on a thread of that name, with `label` as what the link is busy with. A panic in it becomes an event, not a silent thread.
+    /// Runs `work` on a thread of that name, with `label` as what the executor is busy with. A panic in it
+    /// becomes an event, not a silent thread.
     pub(super) fn spawn(
         &self,
         name: &str,
         label: Option<String>,
         failed: fn(String) -> Event,
-        work: impl FnOnce() -> Option<Event> + Send + 'static,
+        work: impl FnOnce() -> Option<Report> + Send + 'static,
     ) {
         let (outbox, busy) = (self.sender.clone(), self.busy.clone());
         busy.lock().unwrap_or_else(PoisonError::into_inner).extend(label.clone());
@@ -159,10 +151,11 @@ impl LocalLink {
         };
         let refused = self.sender.clone();
         let spawned = Builder::new().name(name.to_owned()).spawn(move || {
-            let event = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|cause| Some(failed(panic_text(&*cause))));
+            let panicked = |cause: Box<dyn Any + Send>| Some(Report::from(failed(panic_text(&*cause))));
+            let report = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(panicked);
             done();
-            match event {
-                Some(event) => outbox.send(0, event),
+            match report {
+                Some(report) => outbox.report(0, report),
                 None => (outbox.wake)(),
             }
         });
@@ -176,15 +169,15 @@ impl LocalLink {
         let failed = |message| Event::OpenFailed { message };
         let open = self.trace.lock().unwrap_or_else(PoisonError::into_inner).clone();
         self.spawn("loka-inspect", Some(format!("Reading {site}")), failed, move || {
-            Some(inspect::answer(trace, open, other, site, |path| {
-                Trace::open(Path::new(path)).map_err(|error| error.to_string())
-            }))
+            let read = |path: &str| Trace::open(Path::new(path)).map_err(|error| error.to_string());
+            Some(Report::from(inspect::answer(trace, open, other, site, read)))
         });
     }
 
     fn find_engines(&self) {
         let failed = |message| Event::OpenFailed { message };
-        self.spawn("loka-engines", None, failed, || Some(Event::EnginesFound { engines: engine::statuses() }));
+        let found = || Some(Report::from(Event::EnginesFound { engines: engine::statuses() }));
+        self.spawn("loka-engines", None, failed, found);
     }
 
     fn start_probe(&mut self, run: u64, mods: SiteMods, sites: Vec<SiteId>, draws: Option<u64>, name: &str) {
@@ -249,19 +242,6 @@ impl LocalLink {
         Ok(())
     }
 
-    /// A trace's journal goes with it.
-    fn arrived(&mut self, news: &News) {
-        match news {
-            News::State(_) => self.keeping.arrived(true),
-            News::Event(event) => match **event {
-                Event::TraceOpened { .. } => self.keeping.arrived(true),
-                Event::TraceDigest { .. } => self.keeping.arrived(false),
-                _ => {}
-            },
-            _ => {}
-        }
-    }
-
     /// Asks what runs to stop; gives its thread to wait for.
     fn stop_running(&mut self) -> Option<JoinHandle<()>> {
         let running = self.running.as_mut()?;
@@ -278,7 +258,7 @@ impl LocalLink {
     }
 }
 
-impl Link for LocalLink {
+impl Executor for ThreadExecutor {
     fn run(&mut self, effect: Effect) {
         match effect {
             Effect::LoadTrace { path } => self.load_trace(path),
@@ -305,46 +285,14 @@ impl Link for LocalLink {
         }
     }
 
-    fn poll(&mut self) -> Option<News> {
+    fn poll(&mut self) -> Option<Report> {
         let current = self.running.as_ref().map_or(0, |running| running.run);
-        loop {
-            let Ok((run, news)) = self.receiver.try_recv() else {
-                return self.keeping.take_problem().map(|message| News::from(Event::Warned { message }));
-            };
-            // What an earlier run still had to say is of no use to this one.
-            if run == 0 || run >= current {
-                self.arrived(&news);
-                return Some(news);
-            }
-        }
+        // What an earlier run still had to say is of no use to this one.
+        self.receiver.try_iter().find(|(run, _)| *run == 0 || *run >= current).map(|(_, report)| report)
     }
 
     fn trace(&self) -> Option<Trace> {
         self.trace.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn me(&self) -> Author {
-        self.author.clone()
-    }
-
-    fn keep_command(&mut self, by: &By, command: &Command) {
-        self.keeping.command(by, command);
-    }
-
-    fn keep_event(&mut self, event: &Event) {
-        self.keeping.event(event);
-    }
-
-    fn wants_checkpoint(&self) -> bool {
-        self.keeping.wants_checkpoint()
-    }
-
-    fn checkpoint(&mut self, saved: Saved) {
-        self.keeping.checkpoint(saved);
-    }
-
-    fn flush(&mut self) {
-        self.keeping.flush();
     }
 
     fn busy(&self) -> Option<String> {
@@ -352,7 +300,7 @@ impl Link for LocalLink {
     }
 }
 
-impl Drop for LocalLink {
+impl Drop for ThreadExecutor {
     fn drop(&mut self) {
         // A closed window must not leave a probe that keeps the cores busy.
         drop(self.stop_running());

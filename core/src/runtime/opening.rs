@@ -3,10 +3,10 @@
 
 use std::collections::VecDeque;
 
-use loka_core::session::{Command, Event, FileKind, Session};
+use crate::session::{Command, Event, FileKind, Session};
 
 #[derive(Debug, Default)]
-pub struct Opening {
+pub struct OpenQueue {
     /// Files whose names do not say what they are.
     inspecting: Vec<String>,
     ready: VecDeque<(FileKind, String)>,
@@ -16,7 +16,7 @@ pub struct Opening {
     probe_after: bool,
 }
 
-impl Opening {
+impl OpenQueue {
     /// Takes files; gives what has to be asked about them first.
     pub fn add(&mut self, paths: Vec<String>) -> Vec<Command> {
         let mut questions = Vec::new();
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_trace_goes_first_whatever_the_order() {
-        let (mut opening, session) = (Opening::default(), Session::default());
+        let (mut opening, session) = (OpenQueue::default(), Session::default());
         let asked = opening.add(paths(&["b.plan.json", "a.results.parquet", "a.trace.safetensors"]));
         assert!(asked.is_empty());
         assert_eq!(opening.next(&session), Some(Command::OpenTrace { path: "a.trace.safetensors".to_owned() }));
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_name_that_says_nothing_is_asked_about_first() {
-        let (mut opening, session) = (Opening::default(), Session::default());
+        let (mut opening, session) = (OpenQueue::default(), Session::default());
         let asked = opening.add(paths(&["a.results.parquet", "weights.bin"]));
         assert_eq!(asked, [Command::Identify { path: "weights.bin".to_owned() }]);
         assert_eq!(opening.next(&session), None, "it could be the trace of these results");
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_probe_waits_for_rows_from_a_file() {
-        let (mut opening, session) = (Opening::default(), Session::default());
+        let (mut opening, session) = (OpenQueue::default(), Session::default());
         assert!(opening.may_probe() && !opening.take_probe());
         opening.add(paths(&["a.results.parquet"]));
         assert!(!opening.may_probe() && !opening.take_probe());

@@ -1,4 +1,4 @@
-//! What the local link reads: traces with their journals, results, plans, series. Each on a thread of its own, which
+//! What the executor reads: traces with their journals, results, plans, series. Each on a thread of its own, which
 //! ends as an event.
 
 use std::{
@@ -7,30 +7,31 @@ use std::{
 };
 
 use loka_core::{
-    journal,
+    journal::{self, Journal},
     model::FileMagic,
     plan::Plan,
-    session::{Event, OpenedTrace, shared::News},
+    runtime::Report,
+    session::{Event, NoticeKind, OpenedTrace},
     tables,
     trace::Trace,
 };
 
-use super::LocalLink;
+use super::ThreadExecutor;
 use crate::{
+    executor::{identify::identify, journals, reading},
     files,
-    link::{identify::identify, keeping::Found, reading},
 };
 
-impl LocalLink {
+impl ThreadExecutor {
     pub(super) fn load_trace(&self, path: String) {
         let ticket = self.opening.fetch_add(1, Ordering::SeqCst) + 1;
         let (latest, slot, outbox) = (self.opening.clone(), self.trace.clone(), self.sender.clone());
         let failed = |message| Event::OpenFailed { message };
-        let arriving = self.keeping.arriving();
+        let journaling = self.journaling;
         self.spawn("loka-open", Some(format!("Opening {path}")), failed, move || {
             let (trace, mut opened) = match open(&path) {
                 Ok(opened) => opened,
-                Err(message) => return Some(Event::OpenFailed { message }),
+                Err(message) => return Some(Report::from(Event::OpenFailed { message })),
             };
             let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
             if latest.load(Ordering::SeqCst) != ticket {
@@ -38,37 +39,34 @@ impl LocalLink {
             }
             *slot = Some(trace.clone());
             drop(slot);
-            let Some(arriving) = arriving else {
-                outbox.send(0, Event::TraceOpened { trace: Box::new(opened) });
+            let warn = |message| outbox.send(0, Event::Notice { kind: NoticeKind::Warning, message });
+            if !journaling || !journal::beside(Path::new(&path)).exists() {
+                outbox.report(0, Report::opened(opened.clone()));
                 // Reads the whole file, a second and a half for a gigabyte: the sites need not wait for it.
-                return Some(Event::TraceDigest { path, digest: trace.digest() });
-            };
-            let warn = |message| outbox.send(0, Event::Warned { message });
-            if !journal::beside(Path::new(&path)).exists() {
-                outbox.send(0, Event::TraceOpened { trace: Box::new(opened.clone()) });
                 let digest = trace.digest();
-                arriving.open(&opened, &digest, warn);
-                return Some(Event::TraceDigest { path, digest });
+                let journal = journaling.then(|| journals::open(&opened, &digest, warn)).flatten();
+                let event = Event::TraceDigest { path, digest };
+                return Some(with_journal(event, journal.map(|(journal, _)| journal)));
             }
             // What was left is of this very trace or of none.
             opened.meta.trace_digest = trace.digest();
-            match arriving.open(&opened, &opened.meta.trace_digest, warn) {
-                Found::Nothing => Some(Event::TraceOpened { trace: Box::new(opened) }),
-                Found::Left(saved) => {
-                    outbox.news(0, News::State(saved));
-                    None
+            Some(match journals::open(&opened, &opened.meta.trace_digest, warn) {
+                Some((journal, Some(saved))) => Report::Restored { saved: Box::new(saved), journal: Box::new(journal) },
+                found => {
+                    let journal = found.map(|(journal, _)| journal);
+                    with_journal(Event::TraceOpened { trace: Box::new(opened) }, journal)
                 }
-            }
+            })
         });
     }
 
     pub(super) fn load_results(&self, path: String) {
         let failed = |message| Event::OpenFailed { message };
         self.spawn("loka-open", Some(format!("Opening {path}")), failed, move || {
-            Some(match tables::read_results(Path::new(&path)) {
+            Some(Report::from(match tables::read_results(Path::new(&path)) {
                 Ok(results) => Event::ResultsOpened { path, results: Box::new(results) },
                 Err(error) => Event::OpenFailed { message: error.to_string() },
-            })
+            }))
         });
     }
 
@@ -76,10 +74,10 @@ impl LocalLink {
     pub(super) fn compare_results(&self, path: String) {
         let failed = |message| Event::OpenFailed { message };
         self.spawn("loka-open", Some(format!("Opening {path}")), failed, move || {
-            Some(match tables::read_results(Path::new(&path)) {
+            Some(Report::from(match tables::read_results(Path::new(&path)) {
                 Ok(results) => Event::ResultsCompared { path, results: Box::new(results) },
                 Err(error) => Event::OpenFailed { message: error.to_string() },
-            })
+            }))
         });
     }
 
@@ -88,7 +86,7 @@ impl LocalLink {
         let failed = |message| Event::OpenFailed { message };
         self.spawn("loka-open", None, failed, move || {
             let kind = identify(Path::new(&path));
-            Some(Event::Identified { path, kind })
+            Some(Report::from(Event::Identified { path, kind }))
         });
     }
 
@@ -99,10 +97,10 @@ impl LocalLink {
             let read = files::read_document(Path::new(&path), "a plan", FileMagic::Plan);
             let read = read.map_err(|error| error.to_string());
             let plan = read.and_then(|text| Plan::from_json(&text).map_err(|error| format!("{error}: {path}")));
-            Some(match plan {
+            Some(Report::from(match plan {
                 Ok(plan) => Event::PlanOpened { path, plan: Box::new(plan) },
                 Err(message) => Event::OpenFailed { message },
-            })
+            }))
         });
     }
 
@@ -112,7 +110,8 @@ impl LocalLink {
         let failed = |message| Event::OpenFailed { message };
         self.spawn("loka-series", Some("Reading series".to_owned()), failed, move || {
             let none = "these results came without their trace: open the trace to see its series".to_owned();
-            Some(Event::SeriesRead { path, table: trace.ok_or(none).map(|trace| Box::new(reading::series_of(&trace))) })
+            let table = trace.ok_or(none).map(|trace| Box::new(reading::series_of(&trace)));
+            Some(Report::from(Event::SeriesRead { path, table }))
         });
     }
 }
@@ -121,4 +120,11 @@ fn open(path: &str) -> Result<(Trace, OpenedTrace), String> {
     let trace = Trace::open(Path::new(path)).map_err(|error| error.to_string())?;
     let opened = reading::opened(path, &trace);
     Ok((trace, opened))
+}
+
+fn with_journal(event: Event, journal: Option<Journal>) -> Report {
+    match journal {
+        Some(journal) => Report::Journaled { event: Box::new(event), journal: Box::new(journal) },
+        None => Report::from(event),
+    }
 }

@@ -1,0 +1,40 @@
+//! Opens the journal beside a trace that was opened: takes the trace and its digest, gives the journal and what an
+//! earlier process left there.
+
+use std::{path::Path, sync::Arc};
+
+use loka_core::{
+    journal::{self, Journal, Restored},
+    report::counted,
+    session::{NoticeKind, OpenedTrace, Saved},
+};
+
+/// `None`: it cannot be kept. Lines for the person go to `warn`.
+pub(super) fn open(opened: &OpenedTrace, digest: &str, warn: impl Fn(String)) -> Option<(Journal, Option<Saved>)> {
+    let place = journal::beside(Path::new(&opened.path));
+    match Journal::open(&place, digest) {
+        Ok((journal, restored, told)) => {
+            told.into_iter().for_each(warn);
+            Some((journal, restored.map(|restored| taken_up(restored, opened))))
+        }
+        Err(error) => {
+            warn(format!("What you decide here is not kept: {error}"));
+            None
+        }
+    }
+}
+
+/// The trace may have another path today than when its journal was kept.
+fn taken_up(restored: Restored, opened: &OpenedTrace) -> Saved {
+    let Restored { mut ordered, num_commands } = restored;
+    let session = &mut ordered.session;
+    if let Some(trace) = session.trace.as_mut().map(Arc::make_mut) {
+        (trace.path, trace.name) = (opened.path.clone(), opened.name.clone());
+    }
+    let rows = session.rows().count();
+    if num_commands > 0 || rows > 0 {
+        let (rows, commands) = (counted(rows, "row", "rows"), counted(num_commands as usize, "command", "commands"));
+        session.notify(NoticeKind::Info, format!("Taken up where it was left: {rows}, {commands}"));
+    }
+    ordered.save()
+}

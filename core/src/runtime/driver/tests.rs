@@ -1,0 +1,176 @@
+//! A driver with an executor that says what a test wants.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+};
+
+use super::*;
+use crate::{
+    dispatch::testing::{results, row},
+    model::{Gemm, Results},
+    session::{OpenedTrace, shared::Input},
+};
+
+#[derive(Default)]
+struct World {
+    reports: VecDeque<Report>,
+    asked: Vec<Effect>,
+    kept: Vec<String>,
+    problem: Option<String>,
+}
+
+/// Clones are one world.
+#[derive(Clone, Default)]
+struct Scripted(Arc<Mutex<World>>);
+
+impl Executor for Scripted {
+    fn run(&mut self, effect: Effect) {
+        self.0.lock().unwrap().asked.push(effect);
+    }
+
+    fn poll(&mut self) -> Option<Report> {
+        self.0.lock().unwrap().reports.pop_front()
+    }
+}
+
+impl Journaling for Scripted {
+    fn command(&mut self, by: &By, command: &Command) {
+        let name = serde_json::to_value(command).unwrap();
+        let name =
+            name.as_str().map_or_else(|| name.as_object().unwrap().keys().next().unwrap().clone(), str::to_owned);
+        self.0.lock().unwrap().kept.push(format!("{} {name}", by.author.name));
+    }
+
+    fn event(&mut self, event: &Event) {
+        let name = format!("{event:?}");
+        let name = name.split([' ', '{']).next().unwrap_or_default().to_owned();
+        self.0.lock().unwrap().kept.push(name);
+    }
+
+    fn wants_checkpoint(&self) -> bool {
+        false
+    }
+
+    fn checkpoint(&mut self, _: Saved) {}
+
+    fn flush(&self) {}
+
+    fn take_problem(&self) -> Option<String> {
+        self.0.lock().unwrap().problem.take()
+    }
+}
+
+fn probed() -> Results {
+    results(&["a"], vec![row("a", Gemm::Fprop, "cublaslt/bf16", 0.1, None, 0.0)])
+}
+
+fn trace() -> OpenedTrace {
+    OpenedTrace { path: "a.trace.safetensors".to_owned(), name: "a".to_owned(), meta: probed().meta }
+}
+
+fn driver() -> (Driver, Scripted) {
+    let world = Scripted::default();
+    let driver = Driver::followed(Box::new(world.clone()), || Moment(0));
+    (driver.with_author(Author::new(7, "Anna")), world)
+}
+
+impl Scripted {
+    fn tell(&self, report: impl Into<Report>) {
+        self.0.lock().unwrap().reports.push_back(report.into());
+    }
+
+    fn asked(&self) -> Vec<Effect> {
+        std::mem::take(&mut self.0.lock().unwrap().asked)
+    }
+
+    fn kept(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap().kept)
+    }
+}
+
+fn threshold(value: f64) -> Command {
+    Command::SetMaxError { value, gesture: None }
+}
+
+#[test]
+fn an_opened_trace_is_probed_and_what_is_decided_is_kept() {
+    let (mut driver, world) = driver();
+    assert_eq!(world.asked(), [Effect::FindEngines]);
+    driver.ask(threshold(0.4));
+    assert_eq!(world.kept(), Vec::<String>::new(), "there is no journal without a trace");
+    let event = Box::new(Event::TraceOpened { trace: Box::new(trace()) });
+    world.tell(Report::Journaled { event, journal: Box::new(world.clone()) });
+    let Some(Applied::Opened { kind: FileKind::Trace, refused: false, .. }) = driver.poll() else { panic!("not open") };
+    assert!(matches!(world.asked()[..], [Effect::Probe { .. }]));
+    driver.ask(threshold(0.3));
+    assert_eq!(world.kept(), ["TraceOpened", "Anna start_probe", "Anna set_max_error"]);
+    assert_eq!(driver.session().document.policy.max_error, 0.3);
+    // Another trace's journal is another one.
+    world.tell(Report::opened(trace()));
+    driver.poll().unwrap();
+    driver.ask(threshold(0.2));
+    assert_eq!(world.kept(), Vec::<String>::new());
+}
+
+#[test]
+fn rows_from_a_file_come_before_a_probe_and_their_file_is_watched() {
+    let (mut driver, world) = driver();
+    driver.open(vec!["a.results.parquet".to_owned(), "a.trace.safetensors".to_owned()]);
+    let path = "a.trace.safetensors".to_owned();
+    assert_eq!(world.asked(), [Effect::FindEngines, Effect::Cancel, Effect::LoadTrace { path: path.clone() }]);
+    world.tell(Report::opened(OpenedTrace { meta: probed().meta, ..trace() }));
+    driver.poll().unwrap();
+    let file = "a.results.parquet".to_owned();
+    assert_eq!(world.asked(), [Effect::LoadResults { path: file.clone() }], "no probe: rows are on their way");
+    world.tell(Event::ResultsOpened { path: file.clone(), results: Box::new(probed()) });
+    let applied = driver.poll();
+    assert_eq!(applied, Some(Applied::Opened { path: file.clone(), kind: FileKind::Results, refused: false }));
+    assert_eq!(world.asked().first(), Some(&Effect::Watch { path: Some(file) }));
+}
+
+#[test]
+fn a_command_that_is_refused_is_a_line_and_not_a_step() {
+    let (mut driver, _world) = driver();
+    assert_eq!(driver.take_steps().len(), 1, "engines are looked for");
+    driver.ask(Command::Undo);
+    assert_eq!((driver.num_steps(), driver.session().notices.len()), (0, 0), "a key pressed once too often");
+    driver.ask(threshold(f64::NAN));
+    let steps = driver.take_steps();
+    assert!(
+        matches!(&steps[..], [step] if matches!(&step.input, Input::Event(event) if matches!(**event, Event::Notice { .. }))),
+        "others see why: {steps:?}"
+    );
+}
+
+#[test]
+fn what_an_earlier_process_left_takes_the_place_of_the_session() {
+    let (mut driver, world) = driver();
+    let mut left = Ordered::default();
+    left.event(Event::ResultsOpened { path: "r.parquet".to_owned(), results: Box::new(probed()) });
+    let command = By { author: Author::new(7, "Anna"), number: 40, ..By::default() };
+    left.command(command, threshold(0.3)).unwrap();
+    let before = driver.ordered().seq();
+    world.tell(Report::Restored { saved: Box::new(left.save()), journal: Box::new(world.clone()) });
+    assert_eq!(driver.poll(), Some(Applied::Replaced { same_trace: false }));
+    assert_eq!(driver.session().document.policy.max_error, 0.3);
+    let (seq, later) = (driver.ordered().seq(), driver.num_steps() as u64);
+    assert_eq!(seq - later, before + 1, "windows get the session itself, and steps after it");
+    driver.ask(Command::Undo);
+    assert_ne!(driver.session().document.policy.max_error, 0.3, "its numbers go on from 40");
+    assert_eq!(driver.ordered().heard(7), 41 + later);
+}
+
+#[test]
+fn a_journal_that_breaks_is_told_once() {
+    let (mut driver, world) = driver();
+    let event = Box::new(Event::TraceOpened { trace: Box::new(trace()) });
+    world.tell(Report::Journaled { event, journal: Box::new(world.clone()) });
+    driver.poll().unwrap();
+    world.0.lock().unwrap().problem = Some("Changes are no longer kept: the disk is full".to_owned());
+    assert_eq!(driver.poll(), Some(Applied::Input));
+    assert!(driver.session().notices.iter().any(|notice| notice.text.ends_with("the disk is full")));
+    assert_eq!(driver.poll(), None);
+}

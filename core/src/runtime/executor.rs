@@ -1,0 +1,80 @@
+//! What a driver needs of its process: somebody who carries effects out, and somebody who keeps what was decided.
+
+use crate::{
+    session::{Command, Effect, Event, OpenedTrace, Saved, shared::By},
+    trace::Trace,
+};
+
+/// Carries effects out.
+pub trait Executor {
+    /// Starts an effect and returns at once.
+    fn run(&mut self, effect: Effect);
+
+    /// The next thing that came of one, if any.
+    fn poll(&mut self) -> Option<Report>;
+
+    /// What is under way besides a probe ("Opening …"), for the status line.
+    fn busy(&self) -> Option<String> {
+        None
+    }
+
+    /// The open trace, for questions beside the session; `None`: it is not here.
+    fn trace(&self) -> Option<Trace> {
+        None
+    }
+}
+
+/// What came of an effect.
+pub enum Report {
+    Event(Box<Event>),
+    /// The same, and the open trace's journal, which begins with it.
+    Journaled {
+        event: Box<Event>,
+        journal: Box<dyn Journaling>,
+    },
+    /// What an earlier process left of the trace that was to be opened, and the journal that goes on.
+    Restored {
+        saved: Box<Saved>,
+        journal: Box<dyn Journaling>,
+    },
+}
+
+impl From<Event> for Report {
+    fn from(event: Event) -> Self {
+        Self::Event(Box::new(event))
+    }
+}
+
+impl Report {
+    pub fn opened(trace: OpenedTrace) -> Self {
+        Self::from(Event::TraceOpened { trace: Box::new(trace) })
+    }
+
+    /// The event of it, if it is one.
+    pub fn event(self) -> Option<Event> {
+        match self {
+            Self::Event(event) | Self::Journaled { event, .. } => Some(*event),
+            Self::Restored { .. } => None,
+        }
+    }
+}
+
+/// Keeps a session's inputs for a later process.
+pub trait Journaling: Send {
+    /// A command that was carried out.
+    fn command(&mut self, by: &By, command: &Command);
+
+    /// An event that is about to be applied.
+    fn event(&mut self, event: &Event);
+
+    /// The session has to be kept whole before its next input.
+    fn wants_checkpoint(&self) -> bool;
+
+    fn checkpoint(&mut self, saved: Saved);
+
+    /// Returns when everything so far is kept, or cannot be.
+    fn flush(&self);
+
+    /// Why nothing is kept from now on; once.
+    fn take_problem(&self) -> Option<String>;
+}
