@@ -81,7 +81,7 @@ case ${1:-} in
         cd "$here/../python/tests"
         export PYTHONPATH=$here/../python
         "$python" -c 'import sys, torch; print("Python %d.%d.%d" % sys.version_info[:3] + ", PyTorch " + torch.__version__)'
-        exec "$python" -W ignore -m unittest --quiet "${tests[@]}"
+        exec "$python" -W ignore -m unittest "${tests[@]}" --quiet
         ;;
     *) die "usage: scripts/python_matrix.sh --list | PYTHON TORCH [TEST...]" ;;
 esac
