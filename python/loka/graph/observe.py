@@ -37,6 +37,7 @@ class Observation:
         self._sites: Dict[nn.Module, str] = {module: site for site, module in names.linears(model)}
         self._values: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self._stack = contextlib.ExitStack()
+        self._hooks = contextlib.ExitStack()
         self._depth = 0
         self._inputs: List[Tuple[int, ...]] = []
         self._look = Look(self._num_values, lambda *_: None, self._parameter, self._width)
@@ -49,15 +50,22 @@ class Observation:
                 module_name = names.clean(name)
                 before = module.register_forward_pre_hook(self._before, with_kwargs=True)
                 after = module.register_forward_hook(self._after(module_name), always_call=True)
-                self._stack.callback(before.remove)
-                self._stack.callback(after.remove)
-        self._stack.callback(self.root.register_forward_hook(self._ended).remove)
+                self._hooks.callback(before.remove)
+                self._hooks.callback(after.remove)
+        self._hooks.callback(self.root.register_forward_hook(self._ended).remove)
         self._stack.enter_context(_Watch(self))
         return self
+
+    def pause(self) -> None:
+        """Follows nothing any more, and leaves the hooks: for a hook of the model's own, after a forward that raised.
+        PyTorch goes through the hooks as they are then, and one less would be an error in place of the user's."""
+        self._stack.close()
+        self.done = True
 
     def stop(self) -> None:
         """Takes away every hook. Twice is as good as once."""
         self._stack.close()
+        self._hooks.close()
 
     def facts(self) -> GraphFacts:
         """What was seen; notes say what went wrong."""
