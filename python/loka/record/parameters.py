@@ -396,7 +396,8 @@ def _saving() -> Any:
     return None if hooks is None else hooks[0]
 
 
-_top_hooks: Optional[Callable[[bool], Any]] = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+_autograd: Any = getattr(torch._C, "_autograd")
+_top_hooks: Optional[Callable[[bool], Any]] = getattr(_autograd, "_top_saved_tensors_default_hooks", None)
 
 
 class _Hooks:
