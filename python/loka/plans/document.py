@@ -127,8 +127,9 @@ def load_plan(path: Path) -> Plan:
         cause = str(error)
     except ValueError as error:
         kind = kind_of(path)
-        # Of JSON it is where it ends to be JSON that helps.
-        cause = f"not a plan: {error if kind in (None, 'JSON') else f'it is {kind}'}"
+        # Of what begins as JSON it is where it ends to be JSON that helps.
+        begins = kind in (None, "JSON") or (kind == "a text file" and not str(error).startswith("Expecting value"))
+        cause = f"not a plan: {error if begins else f'it is {kind}'}"
     raise PlanError(one_line(f"{cause}: {os.fspath(path)}", limit=1000))
 
 
