@@ -65,7 +65,8 @@ prepare() {
     [ -z "${LOKA_TORCH_INDEX:-}" ] || index=(--index-url "$LOKA_TORCH_INDEX")
     "$python" -m pip install -q --disable-pip-version-check "${index[@]}" "$wanted" >&2 ||
         die "could not install $wanted for Python $1: there may be no wheel"
-    "$python" -m pip install -q --disable-pip-version-check numpy ml_dtypes "safetensors[numpy]>=0.4.3" >&2 ||
+    # setuptools: Triton and PyTorch's C++ backend of some versions import it, and environments of 3.12 on have none.
+    "$python" -m pip install -q --disable-pip-version-check numpy ml_dtypes "safetensors[numpy]>=0.4.3" setuptools >&2 ||
         die "could not install what the tests need for Python $1"
     touch "$environment/ready"
 }
@@ -81,7 +82,7 @@ case ${1:-} in
         cd "$here/../python/tests"
         export PYTHONPATH=$here/../python
         "$python" -c 'import sys, torch; print("Python %d.%d.%d" % sys.version_info[:3] + ", PyTorch " + torch.__version__)'
-        exec "$python" -W ignore -m unittest --quiet "${tests[@]}"
+        exec "$python" -W ignore -m unittest "${tests[@]}" --quiet
         ;;
     *) die "usage: scripts/python_matrix.sh --list | PYTHON TORCH [TEST...]" ;;
 esac

@@ -469,7 +469,8 @@ class Compiled(unittest.TestCase):
         for eager, compiled in zip(*found):
             self.assertEqual(eager[1:], compiled[1:])
             if eager[0] is not None:
-                self.assertAlmostEqual(eager[0], compiled[0], places=6)
+                # Before 2.11 PyTorch sums another way where it compiled, even without a plan.
+                self.assertAlmostEqual(eager[0], compiled[0], delta=1e-4 * abs(eager[0]))
 
     def test_it_falls_to_bf16(self):
         model = applied(static(DEAD), on_violation="bf16")
@@ -548,6 +549,8 @@ class Copies(unittest.TestCase):
         self.assertEqual(loka.health(model).steps, 0)
 
     def test_nothing_is_left_of_it(self):
+        # What other tests left lying goes now, not in between.
+        gc.collect()
         before = len(torch_optimizers._global_optimizer_post_hooks)
         model = applied()
         self.assertGreater(len(torch_optimizers._global_optimizer_post_hooks), before)

@@ -80,14 +80,16 @@ class Static(unittest.TestCase):
         self.assertEqual(list(dict(model.named_buffers())), [])
 
     def test_compiled_it_is_the_same_and_counts(self):
-        found = []
+        found, plain = [], []
         for wrap in (lambda model: model, lambda model: torch.compile(model, backend="aot_eager", fullgraph=True)):
-            model = Ranker()
+            model, x = Ranker(), batch() * 40
+            plain.append(self.step(wrap(model), x))
             loka.apply(model, self.plan(fprop=STATIC, dgrad=STATIC, wgrad="cublaslt/bf16"), emulate=True)
-            x = batch() * 40
             found.append((*self.step(wrap(model), x), loka.saturated(model)))
+        # Before 2.11 PyTorch itself sums another way where it compiled: one rounding to BF16 may then fall on the other side.
+        slack = 0.0 if all(map(torch.equal, *plain)) else 2.0**-8
         for eager, compiled in zip(found[0][:-1], found[1][:-1]):
-            self.assertTrue(torch.equal(eager, compiled))
+            self.assertLessEqual(float((eager - compiled).abs().max()), slack * float(eager.abs().max()))
         self.assertEqual(found[0][-1], found[1][-1])
 
     def test_copies_and_files_keep_the_scale(self):

@@ -91,7 +91,11 @@ class SameTraining(unittest.TestCase):
         def run(model):
             return train(model, called=torch.compile(model, backend="aot_eager"))
 
-        self.assertEqual(run(model_of()), run(model_of(kept_codes=False)))
+        kept, cast = run(model_of()), run(model_of(kept_codes=False))
+        # Before 2.11 PyTorch itself sums another way where it compiled, and a rounding to FP8 falls on the other side.
+        exact = torch.torch_version.TorchVersion(torch.__version__) >= "2.11"
+        for one, other in zip(kept, cast):
+            self.assertAlmostEqual(one, other, delta=0.0 if exact else 2e-3)
 
     def test_evaluation_reads_the_weights_themselves(self):
         model = model_of()

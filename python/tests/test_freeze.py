@@ -185,6 +185,7 @@ class Exported(Served):
                     for size in (2, 32, 100):
                         self.assertTrue(torch.equal(program.module()(batch(size)), model(batch(size))))
 
+    @unittest.skipIf(torch.__version__.startswith("2.6."), "PyTorch 2.6 writes no program with FP8 in it")
     def test_an_export_survives_its_file(self):
         model = self.applied("cublaslt/fp8-rowwise")
         loka.freeze(model)

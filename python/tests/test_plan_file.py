@@ -124,7 +124,7 @@ class Reading(unittest.TestCase):
 
     def test_files_that_are_no_json(self):
         for content, reason in (
-            (b"", "Expecting value"), (b"{", "Expecting property name"), (b"\x00", "Expecting value"),
+            (b"", "it is empty"), (b"{", "Expecting property name"), (b"\x00", "Expecting value"),
             (b"\xff\xfe", "byte 0 is not UTF-8"), (b'{"a": NaN}', "NaN is not a JSON number"),
             (b'{"a": 1e999}', "number out of range"), (b"9" * 5000, "number out of range"),
             (b"[" * 200_000, "recursion limit exceeded"), (ranker.PLAN.read_bytes()[:-200], "Expecting ',' delimiter"),

@@ -21,7 +21,10 @@ from unittest import mock
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
+import torch
+
 import loka
+from loka import file_kind
 from loka.program import binary, frames, opening
 from loka.program.options import mods_option, option, repeated
 from ranker import PLAN, Ranker
@@ -237,6 +240,26 @@ class Program(Folder):
             self.assertLess(len(repr(figure)), 200)
         figure.save(self.folder / "f.html")
         self.assertTrue((self.folder / "f.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>"))
+
+    def test_another_kind_of_file_is_named(self):
+        checkpoint, text = self.folder / "model.pt", self.folder / "notes.txt"
+        torch.save({"weight": torch.zeros(2)}, checkpoint)
+        text.write_text("a line\n")
+        for path, kind in (
+            (checkpoint, "a ZIP archive, as PyTorch checkpoints are"), (text, "a text file"), (SAMPLE, "a LoKA trace"),
+        ):  # fmt: skip
+            self.assertEqual(file_kind.kind_of(path), kind)
+            with self.assertRaises(loka.PlanError) as caught:
+                loka.load_plan(path)
+            self.assertEqual(str(caught.exception), f"not a plan: it is {kind}: {path}")
+            if importlib.util.find_spec("polars") is not None:
+                with self.assertRaises(loka.LokaError) as refused:
+                    loka.load_results(path)
+                self.assertEqual(str(refused.exception), f"not a Parquet file: it is {kind}: {path}")
+            # In the words of the program, which sees the same bytes.
+            with self.assertRaises(loka.LokaError) as caught:
+                loka.plan(path)
+            self.assertEqual(str(caught.exception), f"not a Parquet file: it is {kind}: {path}")
 
     def test_errors_are_the_programs(self):
         with self.assertRaises(loka.LokaError) as caught:

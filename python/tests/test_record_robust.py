@@ -365,6 +365,30 @@ class Failures(Robust):
         self.assertIs(type(model[0]), nn.Linear)
         self.assertEqual(self.trace()[0]["run"]["step"], 2)
 
+    def test_an_exception_in_the_first_forward_is_the_users_and_the_next_one_is_counted(self):
+        class Failing(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first, self.last = nn.Linear(6, 8), nn.Linear(8, 1)
+                self.fails = True
+
+            def forward(self, x):
+                x = self.first(x)
+                if self.fails:
+                    raise KeyError("mine")
+                return self.last(x)
+
+        model = Failing()
+        with self.recorder(model) as recorder:
+            with self.assertRaisesRegex(KeyError, "mine"):
+                model(torch.randn(40, 6))
+            model.fails = False
+            train(model, recorder, steps=2)
+        self.assertEqual(dict(model._forward_hooks), {})
+        coverage = self.trace()[0]["coverage"]
+        self.assertEqual(coverage["flops"], coverage["sites"])
+        self.assertEqual(coverage["flops"], 2 * 40 * (6 * 8 + 8))
+
     def test_warnings_that_are_errors_do_not_end_training(self):
         model = small_model()
         warnings.simplefilter("error", RuntimeWarning)

@@ -5,8 +5,9 @@ are told apart by identity (weakly: nothing is kept alive). Numbers are not read
 """
 
 import contextlib
+import functools
 from dataclasses import fields, is_dataclass
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -37,6 +38,7 @@ class Observation:
         self._sites: Dict[nn.Module, str] = {module: site for site, module in names.linears(model)}
         self._values: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self._stack = contextlib.ExitStack()
+        self._hooks = contextlib.ExitStack()
         self._depth = 0
         self._inputs: List[Tuple[int, ...]] = []
         self._look = Look(self._num_values, lambda *_: None, self._parameter, self._width)
@@ -48,16 +50,23 @@ class Observation:
             if taken_whole(module):
                 module_name = names.clean(name)
                 before = module.register_forward_pre_hook(self._before, with_kwargs=True)
-                after = module.register_forward_hook(self._after(module_name), always_call=True)
-                self._stack.callback(before.remove)
-                self._stack.callback(after.remove)
-        self._stack.callback(self.root.register_forward_hook(self._ended).remove)
+                after = module.register_forward_hook(functools.partial(self._after, module_name), always_call=True)
+                self._hooks.callback(before.remove)
+                self._hooks.callback(after.remove)
+        self._hooks.callback(self.root.register_forward_hook(self._ended).remove)
         self._stack.enter_context(_Watch(self))
         return self
+
+    def pause(self) -> None:
+        """Follows nothing any more, and leaves the hooks: for a hook of the model's own, after a forward that raised.
+        PyTorch goes through the hooks as they are then, and one less would be an error in place of the user's."""
+        self._stack.close()
+        self.done = True
 
     def stop(self) -> None:
         """Takes away every hook. Twice is as good as once."""
         self._stack.close()
+        self._hooks.close()
 
     def facts(self) -> GraphFacts:
         """What was seen; notes say what went wrong."""
@@ -71,6 +80,11 @@ class Observation:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    @classmethod
+    def hooks(cls) -> Sequence[Callable[..., None]]:
+        """What runs in a forward: not for compilers."""
+        return cls._before, cls._after, cls._ended
+
     # Modules.
 
     def _before(self, module: nn.Module, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
@@ -80,15 +94,12 @@ class Observation:
                 self._inputs[-1] = self._reads((args, kwargs))
         self._depth += 1
 
-    def _after(self, name: str) -> Any:
-        def hook(module: nn.Module, args: Tuple[Any, ...], output: Any) -> None:
-            self._depth -= 1
-            if self._depth == 0 and not self.done and self._inputs:
-                reads = self._inputs.pop()
-                with self._noted():
-                    self._module(module, name, reads, output)
-
-        return hook
+    def _after(self, name: str, module: nn.Module, args: Tuple[Any, ...], output: Any) -> None:
+        self._depth -= 1
+        if self._depth == 0 and not self.done and self._inputs:
+            reads = self._inputs.pop()
+            with self._noted():
+                self._module(module, name, reads, output)
 
     def _module(self, module: nn.Module, name: str, reads: Tuple[int, ...], output: Any) -> None:
         site = self._sites.get(inside(module), "")

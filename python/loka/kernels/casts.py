@@ -97,7 +97,7 @@ def by_known_scale(
     """x [rows, cols] in E4M3 by a scale that is known beforehand, straight and turned as asked for, and maxima of |x|.
     One pass over x. An op that Inductor does not look into: fused into whatever makes x, the codes would be made again
     in the backward, and a norm's backward, which goes over rows one behind the other, would take twice its time."""
-    if x.is_cuda:
+    if x.device.type == "cuda":
         x = realized(x, stretch)
         apart = straight and turned and not _turns_beside(x)
         bits, bits_turned, maxima = triton_casts.cast_known(x, inverse, "e4m3", straight, turned and not apart, MULTIPLE)

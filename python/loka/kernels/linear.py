@@ -238,7 +238,7 @@ def _scale(
 
 def _static(known: Optional[Scale], scale: Any) -> Optional[Scale]:
     """With the scale that this call goes by."""
-    return None if known is None else known._replace(scale=scale)
+    return None if known is None else Scale(scale, known.inverse, known.amax, known.saturated)
 
 
 class _Made(NamedTuple):

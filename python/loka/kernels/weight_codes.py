@@ -31,7 +31,7 @@ class WeightCodes(NamedTuple):
 
     @property
     def tensors(self) -> List[Tensor]:
-        return [part for one in self[:2] if one is not None for part in one]
+        return [part for one in (self.for_fprop, self.for_dgrad) if one is not None for part in one]
 
 
 def can_keep(weight: Tensor, wanted: Wanted) -> bool:

@@ -8,6 +8,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Mapping, Optional, Tuple, Union
 
+from ..file_kind import kind_of
 from ..names import GEMMS
 from .canonical import canonical_json, digest_of, parse
 from .error import PlanError, one_line
@@ -125,7 +126,10 @@ def load_plan(path: Path) -> Plan:
     except Malformed as error:
         cause = str(error)
     except ValueError as error:
-        cause = f"not a plan: {error}"
+        kind = kind_of(path)
+        # Of what begins as JSON it is where it ends to be JSON that helps.
+        begins = kind in (None, "JSON") or (kind == "a text file" and not str(error).startswith("Expecting value"))
+        cause = f"not a plan: {error if begins else f'it is {kind}'}"
     raise PlanError(one_line(f"{cause}: {os.fspath(path)}", limit=1000))
 
 
@@ -133,11 +137,11 @@ def _read(path: Path) -> str:
     with open(path, "rb") as file:
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
-        raise Malformed(f"not a plan: it is larger than {MAX_BYTES} bytes")
+        raise ValueError(f"it is larger than {MAX_BYTES} bytes")
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise Malformed(f"not a plan: byte {error.start} is not UTF-8") from None
+        raise ValueError(f"byte {error.start} is not UTF-8") from None
 
 
 def _checked(value: Any, path: str) -> Plan:

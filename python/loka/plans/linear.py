@@ -46,6 +46,8 @@ class LokaLinear(nn.Linear):
         if kernels is None:
             return super().forward(input)
         scales, options, watch = self._loka_scales, self._loka_options, self._loka_watch
+        # By name, neither replaced nor cut: PyTorch 2.6 cannot compile that of a named tuple.
+        settled = options.settled
         codes: Optional[routing.WeightCodes] = None
         if any(scale is not None and scale.scale.device != input.device for scale in scales):
             # No buffers: these would be cast with the model, and broadcast by DDP, count and all.
@@ -53,7 +55,7 @@ class LokaLinear(nn.Linear):
             scales = self._loka_scales = (of_x, of_dy)
         if watch is not None and watch.switch.active and self.training:
             # One compiled variant serves the first step, where neither scales nor codes are there yet, and the checks.
-            options = options._replace(settled=False)
+            settled = False
         else:
             watch = None
             if self.training or self._loka_frozen:
@@ -71,7 +73,7 @@ class LokaLinear(nn.Linear):
                 input, self.weight, self.bias, kernels[0], x_scale, options.emulate, stored, codes
             )
         return routing.linear(
-            input, self.weight, self.bias, kernels, options.emulate, scales, *options[1:], watch, codes
+            input, self.weight, self.bias, kernels, options.emulate, scales, settled, options.stretch, watch, codes
         )
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:

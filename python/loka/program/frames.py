@@ -6,6 +6,8 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, Dict, List, Literal, Optional, overload
 
+from ..file_kind import kind_of
+from .binary import LokaError
 from .child import Path, run
 
 if TYPE_CHECKING:
@@ -33,8 +35,11 @@ def load_results(path: Path, library: None = None) -> DataFrame: ...
 def load_results(path: Path, library: Optional[Library] = None) -> DataFrame:
     """A `*.results.parquet` as a DataFrame, one row for each site, GEMM, kernel and mods.
 
-    Raises ImportError, in a line, where neither Polars nor pandas (with pyarrow) is installed."""
+    Raises LokaError where it is another kind of file, ImportError, in a line, where neither Polars nor pandas (with pyarrow) is installed."""
     module = _library("load_results", library)
+    kind = kind_of(path)
+    if kind != "a Parquet file":
+        raise LokaError(f"not a Parquet file{f': it is {kind}' if kind else ''}: {os.fspath(path)}")
     try:
         return module.read_parquet(os.fspath(path))
     except ImportError:

@@ -12,6 +12,9 @@ from torch import Tensor
 
 _INFINITE_BITS = 0x7F800000
 
+_PIECE = 1 << 16
+"""Values that are looked at together: temporaries of more go back to the system, and their pages are paid for anew."""
+
 
 def scan(values: Tensor, bits: Tensor) -> None:
     """See `columns.scan`."""
@@ -27,12 +30,17 @@ def scan(values: Tensor, bits: Tensor) -> None:
 
 def histogram(rows: Tensor, factor: Tensor, hist: Tensor) -> None:
     """See `columns.histogram`."""
-    values = rows.float()
     scale = float(factor)
-    values = values.contiguous() if scale == 1.0 else values * factor.float()
-    exponents = torch.bincount(((values.view(torch.int32) >> 23) & 0xFF).flatten(), minlength=256)
+    exponents = torch.zeros(256, dtype=torch.int64)
+    zeros = 0
+    for part in rows.split(max(_PIECE // max(rows.shape[1], 1), 1)):
+        values = part.float()
+        values = values.contiguous() if scale == 1.0 else values * factor.float()
+        fields = torch.bincount(((values.view(torch.int32) >> 23) & 0xFF).flatten(), minlength=256)
+        if fields[0]:
+            zeros += values.numel() - int(torch.count_nonzero(values))
+        exponents += fields
     # Exponent -127 is zeros and what is next to nothing; 128 is what is not finite.
-    zeros = values.numel() - torch.count_nonzero(values)
     hist[0] += zeros
     hist[1] += exponents[:88].sum() - zeros
     hist[2:80] += exponents[88:166]

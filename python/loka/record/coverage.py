@@ -132,6 +132,10 @@ class Forward:
         self._hooks: List[Any] = []
         self._stack: Optional[contextlib.ExitStack] = None
         self._count: Optional[_Count] = None
+        self._on_sites = contextlib.ExitStack()
+        """Takes the hooks of the sites away."""
+        self._handled: Optional[BaseException] = None
+        """What was being handled when the forward began: an error that is there later is its own."""
         self.seen: Optional[Seen] = None
         self.notes: List[str] = []
 
@@ -151,6 +155,7 @@ class Forward:
 
     def unwatch(self) -> None:
         """Takes the hooks away."""
+        self._clean()
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
@@ -165,7 +170,9 @@ class Forward:
                 self._end(self._faked(args, kwargs))
                 return
             stack = contextlib.ExitStack()
-            self._count = self._counting(Seen("forward", inputs=_leading((args, kwargs))), stack)
+            self._clean()
+            self._handled = sys.exc_info()[1]
+            self._count = self._counting(Seen("forward", inputs=_leading((args, kwargs))), stack, self._on_sites)
             self._stack = stack
             if self._model in self._sites:
                 # Its hooks are being called: one that is added now is not.
@@ -181,12 +188,19 @@ class Forward:
         self._stack.close()
         self._stack = None
         seen, error = self._count.seen, self._count.error
-        # A forward that raised gives nothing, and what follows it is not what it would have been.
+        if sys.exc_info()[1] is not self._handled:
+            # A forward that raised: the next one is looked at. PyTorch goes through a module's hooks as they are then, and
+            # one less would be an error in place of the user's.
+            return
+        self._clean()
         if error is not None:
             self._give_up(error)
         elif output is not None or seen.flops:
             seen.outputs = _leading(output)
             self._end(seen)
+
+    def _clean(self) -> None:
+        self._on_sites.close()
 
     def _end(self, seen: Seen) -> None:
         self.unwatch()
@@ -198,7 +212,9 @@ class Forward:
         text = (str(error).strip().splitlines() or [""])[0][:160]
         self.notes.append(f"the model's FLOPs were not counted: {type(error).__name__}: {text}")
 
-    def _counting(self, seen: Seen, stack: contextlib.ExitStack, fake: Any = None) -> "_Count":
+    def _counting(
+        self, seen: Seen, stack: contextlib.ExitStack, on_sites: contextlib.ExitStack, fake: Any = None
+    ) -> "_Count":
         count = _Count(seen, self._covers)
         for name, parameter in self._root.named_parameters():
             if not torch.nn.parameter.is_lazy(parameter):
@@ -209,8 +225,8 @@ class Forward:
         for module, name in self._sites.items():
             before = module.register_forward_pre_hook(count.enters(name), with_kwargs=True)
             after = module.register_forward_hook(count.leaves, always_call=True)
-            stack.callback(before.remove)
-            stack.callback(after.remove)
+            on_sites.callback(before.remove)
+            on_sites.callback(after.remove)
         stack.enter_context(count)
         return count
 
@@ -227,7 +243,7 @@ class Forward:
             self._switch.active = False
             # The counter inside: it is to see operators before they become those on shapes.
             stack.enter_context(fake)
-            count = self._counting(Seen("fake", inputs=_leading((args, kwargs))), stack, fake)
+            count = self._counting(Seen("fake", inputs=_leading((args, kwargs))), stack, stack, fake)
             count.seen.outputs = _leading(self._root(*shapes[0], **shapes[1]))
         if count.error is not None:
             raise count.error

@@ -1,6 +1,7 @@
 """Takes a model; gives what `loka.graph` reads of it, from its structure or, where that is not enough, from the first
 forward that runs in eager mode anyway."""
 
+import sys
 from typing import Any, List, Optional
 
 import torch
@@ -17,6 +18,10 @@ class GraphReader:
     def __init__(self, model: nn.Module) -> None:
         self._root = unwrapped(model)
         self._observation: Any = None
+        self._stale: Any = None
+        """An observation of a forward that raised, whose hooks are still there."""
+        self._handled: Optional[BaseException] = None
+        """What was being handled when the forward began: an error that is there later is its own."""
         self._hooks: List[Any] = []
         self.facts: Any = graph.read(model)
 
@@ -31,14 +36,22 @@ class GraphReader:
 
     def unwatch(self) -> None:
         """Takes the hooks away."""
+        self._clean()
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
+
+    def _clean(self) -> None:
+        if self._stale is not None:
+            self._stale.stop()
+            self._stale = None
 
     def _before(self, *_: Any) -> None:
         # A compiler that traces this forward would trace the observer too.
         if torch.compiler.is_compiling() or self._observation is not None:
             return
+        self._clean()
+        self._handled = sys.exc_info()[1]
         try:
             # Begun and ended inside one call: modes that the caller enters in between would be ended instead.
             self._observation = graph.observe(self._root).start()
@@ -51,6 +64,11 @@ class GraphReader:
         if torch.compiler.is_compiling() or observation is None:
             return
         self._observation = None
+        if sys.exc_info()[1] is not self._handled:
+            # The next one is followed.
+            observation.pause()
+            self._stale = observation
+            return
         self.unwatch()
         observation.stop()
         if observation.done:

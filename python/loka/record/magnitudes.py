@@ -6,7 +6,7 @@ rows of x have small gradients (raw counters in front of a norm), statistics of 
 squares are summed by octaves below the amax, each with the weight that it has in the weight gradient.
 """
 
-from typing import Dict, List
+from typing import Dict, List, Tuple
 
 import torch
 from torch import Tensor
@@ -27,8 +27,16 @@ _VALUES = 1 << 18
 
 _FEWEST_ROWS = 16
 
+_PIECE = 1 << 16
+"""Values of a piece, on a CPU. Temporaries of more are given back to the system, and every call pays for their pages
+anew: two thirds of its time at 2^18 values."""
+
 _LANES = 64
 """On a GPU so many copies of the bins are added to: atomic sums into 40 places would wait for one another."""
+
+
+_FIELDS, _ONE = 256, 127
+"""Exponent fields of FP32, and that of 1."""
 
 
 class Magnitudes:
@@ -40,28 +48,44 @@ class Magnitudes:
 
     def add(self, x: Tensor, grad: Tensor, factor: Tensor, finite: Tensor, index: int) -> None:
         """Takes in a call's rows `[rows, k]` and `[rows, n]`; grad times `factor` is per example."""
+        if finite.device.type == "cpu" and not finite:
+            return
         rows = len(x)
-        limit = max(min(self.rows, _VALUES // max(x.shape[1], grad.shape[1])), _FEWEST_ROWS)
+        widest = max(x.shape[1], grad.shape[1])
+        limit = max(min(self.rows, _VALUES // widest), _FEWEST_ROWS)
         stride = max(rows // limit, 1)
         some = torch.arange(index % stride, rows, stride, device=x.device)[:limit]
-        parts = [x[some].float(), grad[some].float()]
-        squares = [part.double().square() for part in parts]
-        lengths = [square.sum(1, keepdim=True) for square in squares]
         scale = factor.double().square().reshape(())
-        found: List[Tensor] = []
-        for operand, whole in enumerate((x, grad)):
-            blocks = _block_amax(whole)
-            feature = blocks.amax(0)
-            tensor = feature.amax()
-            # A gradient's own squares take the factor; a product of both takes it once.
-            weighted = squares[operand] * (lengths[1 - operand] * scale)
-            alone = squares[operand] * scale if operand == 1 else squares[operand]
-            for amax, values in (
-                (tensor, weighted), (feature, weighted), (blocks[some // _BLOCK_ROWS], weighted), (tensor, alone),
-            ):  # fmt: skip
-                found.append(_by_octave(parts[operand].abs() / amax, values))
-        added = torch.stack(found).reshape(2, 4, BINS) * (rows / len(some))
+        amaxes = [_amaxes(x), _amaxes(grad)]
+        # A processor goes through what fits its cache; a GPU through all at once.
+        step = max(_PIECE // widest, 1) if x.device.type == "cpu" else len(some)
+        added = _bins(torch.stack([_of_rows(x, grad, amaxes, scale, part) for part in some.split(step)]).sum(0))
+        added = added.reshape(2, 4, BINS) * (rows / len(some))
         self.sums += torch.where(finite.reshape(()), added, 0.0)
+
+
+def _of_rows(x: Tensor, grad: Tensor, amaxes: List[Tuple[Tensor, Tensor, Tensor]], scale: Tensor, some: Tensor) -> Tensor:
+    """The sums of rows `some`, `[8, ...]` for `_bins`. `scale`: the factor's square."""
+    parts = [x[some].float(), grad[some].float()]
+    squares = [part.double().square_() for part in parts]
+    lengths = [square.sum(1, keepdim=True) for square in squares]
+    found: List[Tensor] = []
+    for operand, (tensor, feature, blocks) in enumerate(amaxes):
+        part = parts[operand].abs_()
+        # A gradient's own squares take the factor; a product of both takes it once.
+        weighted = squares[operand] * (lengths[1 - operand] * scale)
+        alone = squares[operand] * scale if operand == 1 else squares[operand]
+        of_tensor, of_alone = _by_octave(part / tensor, weighted, alone)
+        found += [of_tensor, *_by_octave(part / feature, weighted)]
+        found += [*_by_octave(part / blocks[some // _BLOCK_ROWS], weighted), of_alone]
+    return torch.stack(found)
+
+
+def _amaxes(rows: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
+    """The largest magnitudes: of all, of each feature, of each block of rows of a feature."""
+    blocks = _block_amax(rows)
+    feature = blocks.amax(0)
+    return feature.amax(), feature, blocks
 
 
 def _block_amax(rows: Tensor) -> Tensor:
@@ -77,15 +101,28 @@ def _block_amax(rows: Tensor) -> Tensor:
     return torch.cat(parts).float()
 
 
-def _by_octave(ratios: Tensor, values: Tensor) -> Tensor:
-    """`values` `[rows, features]` summed by how far their `ratios` to the amax are below 1."""
+def _by_octave(ratios: Tensor, *values: Tensor) -> List[Tensor]:
+    """Each of `values` `[rows, features]` summed by how far their `ratios` to the amax, none negative, are below 1: by
+    bins, or on a CPU by the ratio's exponent field."""
+    if ratios.device.type == "cpu":
+        # `frexp` and indices of eight bytes would be most of it. 255 is 0 / 0, of a group of zeros: their values are 0.
+        fields = ratios.view(torch.int32).bitwise_right_shift_(23).bitwise_and_(0xFF).flatten()
+        return [torch.bincount(fields, each.flatten(), _FIELDS) for each in values]
     # Of a group of zeros the ratio is no number, and the value is 0 wherever it goes.
     bins = (1 - torch.frexp(ratios).exponent).clamp(0, BINS - 1).long()
-    if values.device.type == "cpu":
-        return torch.bincount(bins.flatten(), values.flatten(), BINS)
     lanes = (torch.arange(len(bins), device=bins.device) % _LANES * BINS)[:, None]
-    sums = torch.zeros(_LANES * BINS, dtype=torch.float64, device=bins.device)
-    return sums.index_add_(0, (bins + lanes).flatten(), values.flatten()).reshape(_LANES, BINS).sum(0)
+    bins = (bins + lanes).flatten()
+    empty = torch.zeros(_LANES * BINS, dtype=torch.float64, device=bins.device)
+    return [empty.index_add(0, bins, each.flatten()).reshape(_LANES, BINS).sum(0) for each in values]
+
+
+def _bins(sums: Tensor) -> Tensor:
+    """`[8, BINS]` of what `_by_octave` gave."""
+    if sums.device.type != "cpu":
+        return sums
+    last = _ONE - BINS + 2
+    ends = (sums[:, _ONE:].sum(1, keepdim=True), sums[:, :last].sum(1, keepdim=True))
+    return torch.cat([ends[0], sums[:, last:_ONE].flip(1), ends[1]], 1)
 
 
 def tensors(sums: Tensor, noise: Tensor, missed: int) -> Dict[str, Tensor]:

@@ -177,6 +177,16 @@ class _Reading(TorchFunctionMode):
         self._saving = _saving()
         self._examples = 0
 
+    def __enter__(self) -> Any:
+        if _top_hooks is None:
+            _Hooks.count()
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        if _top_hooks is None:
+            _Hooks.stop()
+        super().__exit__(*error)
+
     def linear(self, x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
         """F.linear inside of PyTorch's attention, tapped."""
         return self.__torch_function__(F.linear, (), (x, weight, bias))
@@ -195,7 +205,7 @@ class _Reading(TorchFunctionMode):
             product = _product(func, args, kwargs, self._find)
             # Inside of a checkpoint that was begun inside of this forward: run again, it would not come by here, and
             # checkpointing insists that a forward does the same twice.
-            if product is not None and _saving() is self._saving:
+            if product is not None and _saving() == self._saving:
                 product = product._replace(examples=self._examples)
                 tap = self._reader.tap(product)
         except Exception as error:  # What cannot be recorded is not; the forward goes on.
@@ -380,8 +390,52 @@ def _copied(function: Any, changes: Dict[str, Any]) -> Any:
 
 def _saving() -> Any:
     """What checkpointing, or offloading, has put around saved tensors; None without."""
-    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)  # pyright: ignore  # a name that its stubs lack
+    if _top_hooks is None:
+        return _Hooks.inside or None
+    hooks = _top_hooks(True)
     return None if hooks is None else hooks[0]
+
+
+_autograd: Any = getattr(torch._C, "_autograd")
+_top_hooks: Optional[Callable[[bool], Any]] = getattr(_autograd, "_top_saved_tensors_default_hooks", None)
+
+
+class _Hooks:
+    """Before PyTorch 2.7 nobody tells what is around saved tensors: it is counted while a forward is read."""
+
+    inside = 0
+    _readings = 0
+    _enter: Any = None
+    _exit: Any = None
+
+    @classmethod
+    def count(cls) -> None:
+        """Begins to."""
+        cls._readings += 1
+        if cls._readings > 1:
+            return
+        plain = torch.autograd.graph.saved_tensors_hooks
+        enter, leave = cls._enter, cls._exit = plain.__enter__, plain.__exit__
+
+        def entered(hooks: Any) -> Any:
+            cls.inside += 1
+            return enter(hooks)
+
+        def left(hooks: Any, *error: Any) -> Any:
+            cls.inside -= 1
+            return leave(hooks, *error)
+
+        setattr(plain, "__enter__", entered)
+        setattr(plain, "__exit__", left)
+
+    @classmethod
+    def stop(cls) -> None:
+        """Ends it."""
+        cls._readings -= 1
+        if not cls._readings:
+            setattr(torch.autograd.graph.saved_tensors_hooks, "__enter__", cls._enter)
+            setattr(torch.autograd.graph.saved_tensors_hooks, "__exit__", cls._exit)
+            cls.inside = 0
 
 
 __all__ = ["Reader", "TappedReader", "paths", "readers"]

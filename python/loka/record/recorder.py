@@ -12,10 +12,12 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from loka import names
+from loka.graph.observe import Observation
 from loka.record import functional as functional_linears
 from loka.record import partition, preempt
 from loka.record import run_id as ranks
 from loka.record import taps
+from loka.record.coverage import Hook
 from loka.record.loss import LossTap
 from loka.record.options import Functional, Options
 from loka.record.parameters import Reader, TappedReader, paths, readers
@@ -155,7 +157,7 @@ class Recorder:
         if self._taps:
             partition.forbid()
         self._steps.start()
-        taps.run_as_written()
+        taps.run_as_written(Hook.__call__, *Observation.hooks())
         if self._on_sigterm:
             preempt.add(self._save_now)
         self._look_at_folder()

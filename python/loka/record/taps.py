@@ -13,7 +13,7 @@ import copyreg
 import sys
 import threading
 import warnings
-from typing import TYPE_CHECKING, Any, Dict, Optional, Protocol, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Protocol, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -259,7 +259,7 @@ def install_reader(module: nn.Module, reader: Any, mixin: type) -> None:
     module.__dict__[ATTRIBUTE] = reader
 
 
-def run_as_written() -> None:
+def run_as_written(*hooks: Callable[..., Any]) -> None:
     """Keeps compilers from taking our own functions for places to begin at. In a forward that they trace these are traced
     too; but past a graph break each call would begin one of its own, a variant for each shape of a layer, until there
     are `recompile_limit` and PyTorch gives up. The layers by themselves, without us, are not compiled there either."""
@@ -269,7 +269,7 @@ def run_as_written() -> None:
         from torch._dynamo.eval_frame import skip_code
     except ImportError:  # Not a public name: without it compilers only do more than they need to.
         return
-    for function in (TappedLinear.forward, tapped, _Tapped.forward):
+    for function in (TappedLinear.forward, tapped, _Tapped.forward, *hooks):
         skip_code(function.__code__)
 
 
