@@ -8,11 +8,12 @@ use loka_core::{
     runtime::{Applied, Executor, Replica},
     session::{
         Command, Effect, Event, Session,
-        shared::{Follower, Loading, MAX_TO_CLIENT, News, Question, ToClient, ToServer, decode, encode},
+        shared::{By, Follower, Loading, MAX_TO_CLIENT, News, Question, ToClient, ToServer, decode, encode},
     },
 };
 
 use super::{ConnectionState, Link, Status, Submission};
+use crate::clock::now;
 
 /// One connection.
 pub trait Socket {
@@ -200,7 +201,8 @@ impl RemoteLink {
 
     fn command(&mut self, command: Command) {
         if command.is_private() {
-            let effects = self.replica.private(self.follower.author(), command);
+            let by = By::alone(self.follower.author().clone(), now());
+            let effects = self.replica.private(&by, command);
             return effects.into_iter().for_each(|effect| self.run(effect));
         }
         if self.away.is_some() {

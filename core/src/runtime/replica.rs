@@ -3,7 +3,7 @@
 
 use crate::session::{
     Command, CommandError, Effect, Event, FileKind, NoticeKind, Saved, Session,
-    shared::{Author, By, News},
+    shared::{By, News},
 };
 
 use super::{Applied, OpenQueue, applied::Pending};
@@ -36,9 +36,10 @@ impl Replica {
         }
     }
 
-    /// A window's own command, which changes nothing that others see: gives what is to be done for it.
-    pub fn private(&mut self, author: &Author, command: Command) -> Vec<Effect> {
-        match self.session.command_by(&By { author: author.clone(), ..By::default() }, 0, command) {
+    /// A window's own command, which changes nothing that others see: gives what is to be done for it. `by` has the time,
+    /// which a signature is dated by.
+    pub fn private(&mut self, by: &By, command: Command) -> Vec<Effect> {
+        match self.session.command_by(by, 0, command) {
             Ok(effects) => effects,
             Err(CommandError::NothingToUndo | CommandError::NothingToRedo) => Vec::new(),
             Err(error) => {
