@@ -211,7 +211,8 @@ def main():
             flush=True,
         )
     if options.out is not None:
-        options.out.write_text(json.dumps({"torch": torch.__version__, "threads": 1, "added_us": [call, step], "rows": rows}, indent=1) + "\n")
+        found = {"torch": torch.__version__, "threads": 1, "added_us": [call, step], "rows": rows}
+        options.out.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

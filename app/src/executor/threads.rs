@@ -262,12 +262,16 @@ impl Executor for ThreadExecutor {
     fn run(&mut self, effect: Effect) {
         match effect {
             Effect::LoadTrace { path } => self.load_trace(path),
-            Effect::LoadResults { path } => self.load_results(path),
+            Effect::LoadResults { path } => {
+                self.load_results(path, |path, results| Event::ResultsOpened { path, results });
+            }
             Effect::FindEngines => self.find_engines(),
             Effect::Probe { run, mods, sites, engine, draws } => self.start_probe(run, mods, sites, draws, &engine),
             Effect::Pause { paused } => self.pause(paused),
             Effect::LoadPlan { path } => self.load_plan(path),
-            Effect::CompareResults { path } => self.compare_results(path),
+            Effect::CompareResults { path } => {
+                self.load_results(path, |path, results| Event::ResultsCompared { path, results });
+            }
             Effect::ReadSeries { path } => self.read_series(path),
             Effect::Identify { path } => self.identify(path),
             Effect::Watch { path } => self.watch(path),

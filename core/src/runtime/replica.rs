@@ -2,7 +2,7 @@
 //! window does for itself alone, gives what is to be carried out here.
 
 use crate::session::{
-    Command, CommandError, Effect, Event, FileKind, NoticeKind, Saved, Session,
+    Command, Effect, Event, FileKind, NoticeKind, Saved, Session,
     shared::{By, News},
 };
 
@@ -39,14 +39,10 @@ impl Replica {
     /// A window's own command, which changes nothing that others see: gives what is to be done for it. `by` has the time,
     /// which a signature is dated by.
     pub fn private(&mut self, by: &By, command: Command) -> Vec<Effect> {
-        match self.session.command_by(by, 0, command) {
-            Ok(effects) => effects,
-            Err(CommandError::NothingToUndo | CommandError::NothingToRedo) => Vec::new(),
-            Err(error) => {
-                self.session.notify(NoticeKind::Error, error.to_string());
-                Vec::new()
-            }
-        }
+        self.session.command_by(by, 0, command).unwrap_or_else(|error| {
+            self.session.notify(NoticeKind::Error, error.to_string());
+            Vec::new()
+        })
     }
 
     /// Takes files to open; gives what has to be asked about them first.
@@ -78,3 +74,6 @@ impl Replica {
         Applied::Replaced { same_trace }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import loka
 from loka.graph.untouched import untouched
 from loka.names import clean, unwrapped
+from loka.record.raised import Raised
 from loka.steps import Active
 
 _OUTSIDE = tuple(os.path.dirname(os.path.abspath(module.__file__ or "")) + os.sep for module in (torch, loka))
@@ -134,8 +135,7 @@ class Forward:
         self._count: Optional[_Count] = None
         self._on_sites = contextlib.ExitStack()
         """Takes the hooks of the sites away."""
-        self._handled: Optional[BaseException] = None
-        """What was being handled when the forward began: an error that is there later is its own."""
+        self._raised = Raised()
         self.seen: Optional[Seen] = None
         self.notes: List[str] = []
 
@@ -171,7 +171,7 @@ class Forward:
                 return
             stack = contextlib.ExitStack()
             self._clean()
-            self._handled = sys.exc_info()[1]
+            self._raised.begin()
             self._count = self._counting(Seen("forward", inputs=_leading((args, kwargs))), stack, self._on_sites)
             self._stack = stack
             if self._model in self._sites:
@@ -188,7 +188,7 @@ class Forward:
         self._stack.close()
         self._stack = None
         seen, error = self._count.seen, self._count.error
-        if sys.exc_info()[1] is not self._handled:
+        if self._raised:
             # A forward that raised: the next one is looked at. PyTorch goes through a module's hooks as they are then, and
             # one less would be an error in place of the user's.
             return

@@ -1,7 +1,6 @@
 """Takes a model; gives what `loka.graph` reads of it, from its structure or, where that is not enough, from the first
 forward that runs in eager mode anyway."""
 
-import sys
 from typing import Any, List, Optional
 
 import torch
@@ -10,6 +9,7 @@ from torch import nn
 from loka import graph
 from loka.names import unwrapped
 from loka.record.coverage import Hook
+from loka.record.raised import Raised
 
 
 class GraphReader:
@@ -20,8 +20,7 @@ class GraphReader:
         self._observation: Any = None
         self._stale: Any = None
         """An observation of a forward that raised, whose hooks are still there."""
-        self._handled: Optional[BaseException] = None
-        """What was being handled when the forward began: an error that is there later is its own."""
+        self._raised = Raised()
         self._hooks: List[Any] = []
         self.facts: Any = graph.read(model)
 
@@ -51,7 +50,7 @@ class GraphReader:
         if torch.compiler.is_compiling() or self._observation is not None:
             return
         self._clean()
-        self._handled = sys.exc_info()[1]
+        self._raised.begin()
         try:
             # Begun and ended inside one call: modes that the caller enters in between would be ended instead.
             self._observation = graph.observe(self._root).start()
@@ -64,7 +63,7 @@ class GraphReader:
         if torch.compiler.is_compiling() or observation is None:
             return
         self._observation = None
-        if sys.exc_info()[1] is not self._handled:
+        if self._raised:
             # The next one is followed.
             observation.pause()
             self._stale = observation

@@ -34,7 +34,6 @@ anew: two thirds of its time at 2^18 values."""
 _LANES = 64
 """On a GPU so many copies of the bins are added to: atomic sums into 40 places would wait for one another."""
 
-
 _FIELDS, _ONE = 256, 127
 """Exponent fields of FP32, and that of 1."""
 

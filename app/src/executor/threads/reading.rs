@@ -8,7 +8,7 @@ use std::{
 
 use loka_core::{
     journal::{self, Journal},
-    model::FileMagic,
+    model::{FileMagic, Results},
     plan::Plan,
     runtime::Report,
     session::{Event, NoticeKind, OpenedTrace},
@@ -60,22 +60,12 @@ impl ThreadExecutor {
         });
     }
 
-    pub(super) fn load_results(&self, path: String) {
+    /// Results to go on from, or to compare with: `read` says which.
+    pub(super) fn load_results(&self, path: String, read: fn(String, Box<Results>) -> Event) {
         let failed = |message| Event::OpenFailed { message };
         self.spawn("loka-open", Some(format!("Opening {path}")), failed, move || {
             Some(Report::from(match tables::read_results(Path::new(&path)) {
-                Ok(results) => Event::ResultsOpened { path, results: Box::new(results) },
-                Err(error) => Event::OpenFailed { message: error.to_string() },
-            }))
-        });
-    }
-
-    /// Results to compare with.
-    pub(super) fn compare_results(&self, path: String) {
-        let failed = |message| Event::OpenFailed { message };
-        self.spawn("loka-open", Some(format!("Opening {path}")), failed, move || {
-            Some(Report::from(match tables::read_results(Path::new(&path)) {
-                Ok(results) => Event::ResultsCompared { path, results: Box::new(results) },
+                Ok(results) => read(path, Box::new(results)),
                 Err(error) => Event::OpenFailed { message: error.to_string() },
             }))
         });

@@ -10,6 +10,7 @@ use std::{
 use super::*;
 use crate::{
     dispatch::testing::{results, row},
+    engine::EngineStatus,
     model::{Gemm, Results},
     session::{OpenedTrace, shared::Input},
 };
@@ -129,6 +130,21 @@ fn rows_from_a_file_come_before_a_probe_and_their_file_is_watched() {
     let applied = driver.poll();
     assert_eq!(applied, Some(Applied::Opened { path: file.clone(), kind: FileKind::Results, refused: false }));
     assert_eq!(world.asked().first(), Some(&Effect::Watch { path: Some(file) }));
+}
+
+#[test]
+fn a_trace_without_an_engine_is_open_and_says_why_it_has_no_rows() {
+    let (mut driver, world) = driver();
+    let engines = vec![EngineStatus::missing("cpu", "a page has no engine".to_owned(), Vec::new())];
+    world.tell(Event::EnginesFound { engines });
+    world.tell(Report::opened(trace()));
+    driver.poll().unwrap();
+    world.asked();
+    driver.poll().unwrap();
+    assert_eq!(world.asked(), [], "nothing is probed");
+    let steps = driver.take_steps();
+    let told = |step: &Step| matches!(&step.input, Input::Event(event) if matches!(&**event, Event::Notice { kind: NoticeKind::Info, message } if message == "There are no rows yet: a page has no engine"));
+    assert!(steps.last().is_some_and(told), "others see it: {steps:?}");
 }
 
 #[test]

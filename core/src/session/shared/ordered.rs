@@ -77,8 +77,8 @@ impl Ordered {
     }
 
     pub fn event(&mut self, event: Event) -> Step {
-        self.session.event(event.clone());
-        self.next(Input::Event(Box::new(event)))
+        self.apply(event.clone());
+        Step { seq: self.seq, input: Input::Event(Box::new(event)) }
     }
 
     /// Takes a step that another gave, without doing what it asked for: that was done there.
