@@ -24,6 +24,7 @@ ROOT = HERE.parent.parent
 MODELS = ("wukong-2.1G", "wukong-5.6G", "dcnv2", "dlrm")
 PARAMETERS = ("fp32", "bf16")
 POLICIES = ("balanced", "paper", "rel-l2", "loss-budget")
+RUNTIMES = ("launched", "graph", "inference")
 STAGES = ("record", "probe", "plan", "apply", "speed", "quality")
 
 
@@ -93,6 +94,8 @@ class Study:
         command += ["--min-draws", str(min(16, args.max_draws))] + ([] if args.cpu else ["--measure"])
         for kernel in args.kernels:
             command += ["--kernels", kernel]
+        for runtime in [] if args.cpu else args.runtimes:
+            command += ["--runtime", runtime]
         command += args.probe_arg
         yield Unit(self._name("probe"), self.probed, command, [self.trace], self.probed, self._is_probed())
 
@@ -100,7 +103,7 @@ class Study:
         for policy in self.args.policies:
             out = self.plan(policy)
             command = [self.args.loka, "plan", str(self.results), "--out", str(out)]
-            command += ["--policy", self.args.policy_of[policy]]
+            command += ["--policy", self.args.policy_of[policy], "--runtime", self._runtime(policy)]
             command += ["--name", f"{self.model}-{self.parameters}-{policy}", *self.args.plan_arg, *self._forced()]
             yield Unit(self._name(f"plan-{policy}"), out, command, [self.results], finished=out.exists())
 
@@ -122,8 +125,15 @@ class Study:
     def _plans(self) -> Dict[str, str]:
         return {policy: str(self.plan(policy)) for policy in self.args.policies if self.plan(policy).exists()}
 
+    def _launched(self) -> Dict[str, str]:
+        """Plans to train by: gradients and losses are looked at in one runtime."""
+        return {policy: plan for policy, plan in self._plans().items() if self._runtime(policy) == "launched"}
+
+    def _runtime(self, policy: str) -> str:
+        return str(self.args.runtime_of[policy])
+
     def _apply(self) -> Iterator[Unit]:
-        out, plans = self.here / "apply.json", self._plans()
+        out, plans = self.here / "apply.json", self._launched()
         if not plans:
             return
         told = verdicts.loaded(out)
@@ -141,16 +151,19 @@ class Study:
     def _speed(self) -> Iterator[Unit]:
         for policy in self._alone():
             out = self.here / f"speed-{policy}.json"
-            command = self.spec("speed", out, plans=self._plans(), arm=policy, rounds=self.args.rounds)
+            command = self.spec("speed", out, plans=self._plans(), arm=policy, rounds=self.args.rounds,
+                                runtime=self._runtime(policy))  # fmt: skip
             yield Unit(self._name(f"speed-{policy}"), out, command, finished=out.exists())
 
     def _quality(self) -> Iterator[Unit]:
-        arms = ["bf16", *(["bf16-again"] if self.args.control else []), *self._alone()]
-        for arm in arms if len(arms) > 1 else []:
+        plans = self._launched()
+        controls = ["bf16", *(["bf16-again"] if self.args.control else [])]
+        arms = [*controls, *(policy for policy in self._alone() if policy in plans)]
+        for arm in arms if len(arms) > len(controls) else []:
             out = self.here / f"quality-{arm}.json"
             told = verdicts.loaded(out)
             finished = told is not None and len(told["runs"]) >= self.args.seeds
-            command = self.spec("quality", out, plans=self._plans(), arm=arm, seeds=self.args.seeds,
+            command = self.spec("quality", out, plans=plans, arm=arm, seeds=self.args.seeds,
                                 steps=self.args.quality_steps, batch=self.args.quality_batch)  # fmt: skip
             yield Unit(self._name(f"quality-{arm}"), out, command, finished=finished)
 
@@ -327,6 +340,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--params", type=listed, default=list(PARAMETERS), help="fp32 (under BF16 autocast), bf16")
     parser.add_argument("--policies", type=listed, default=list(POLICIES), help="names or files, as"
                         " `loka plan` takes them")  # fmt: skip
+    parser.add_argument("--runtimes", type=listed, default=["launched"], help=f"of {','.join(RUNTIMES)}: a plan of every"
+                        " policy for each; graph times the dense part as a CUDA graph, inference a frozen model")  # fmt: skip
     parser.add_argument("--stages", type=listed, default=list(STAGES), help=f"of {','.join(STAGES)}")
     parser.add_argument("--seeds", type=int, help="of the quality stage (3)")
     parser.add_argument("--quality-steps", type=int, help="of each seed (2000)")
@@ -365,13 +380,17 @@ def checked(parser: argparse.ArgumentParser, args: argparse.Namespace) -> argpar
             setattr(args, name, tiny if small else full)
         if getattr(args, name) < 1:
             parser.error(f"--{name.replace('_', '-')} is {getattr(args, name)}, it must be at least 1")
-    for name, known in (("only", MODELS), ("params", PARAMETERS), ("stages", STAGES)):
+    for name, known in (("only", MODELS), ("params", PARAMETERS), ("stages", STAGES), ("runtimes", RUNTIMES)):
         unknown = [value for value in getattr(args, name) if value not in known]
         if unknown:
             parser.error(f"--{name}: unknown '{unknown[0]}' (one of {', '.join(known)})")
     args.eager = args.eager or (args.cpu and not args.compile)
-    args.policy_of = {label(policy): policy if label(policy) == policy else str(Path(policy).resolve())
-                      for policy in args.policies}  # fmt: skip
+    args.policy_of, args.runtime_of = {}, {}
+    for runtime in args.runtimes:
+        for policy in args.policies:
+            name = label(policy) if runtime == "launched" else f"{label(policy)}@{runtime}"
+            args.policy_of[name] = policy if label(policy) == policy else str(Path(policy).resolve())
+            args.runtime_of[name] = runtime
     args.policies = list(args.policy_of)
     args.resume = args.resume.resolve()
     args.scratch = (args.scratch or args.resume / "scratch").resolve()

@@ -4,7 +4,8 @@
 
 record   trains the model and records its trace; keeps the state that it ends in
 apply    first-step gradients of every plan against BF16's on the same batch, from the fresh and from the recorded state
-speed    one plan against BF16: the training step, and its dense part alone, taking turns
+speed    one plan against BF16, taking turns, as the plan's runtime runs them: the training step and its dense part alone
+         (launched), that part as a CUDA graph (graph), or evaluation of a frozen model (inference)
 quality  the losses of one arm, seed by seed
 
 A process a stage: a plan that fails on the device takes nothing else with it, and no stage inherits another's compiled
@@ -66,6 +67,7 @@ class Spec:
     state: str = ""
     plans: Dict[str, str] = field(default_factory=dict)
     arm: str = "bf16"
+    runtime: str = "launched"
     rounds: int = 15
     seeds: int = 3
     batch: Optional[int] = None
@@ -126,6 +128,11 @@ def dense_loss(stack: nn.Module, parts: Tuple[Tensor, ...], label: Tensor) -> Te
     return log_loss(stack(*parts), label)
 
 
+def dense_answers(stack: nn.Module, parts: Tuple[Tensor, ...]) -> Tensor:
+    """What the dense part gives."""
+    return stack(*parts)
+
+
 class Arm:
     """A model under training: embeddings and dense part compiled each for itself, fused Adam."""
 
@@ -154,6 +161,11 @@ class Arm:
         for tensor in (*self.parameters, *parts):
             tensor.grad = None
 
+    def infer(self, parts: Tuple[Tensor, ...]) -> None:
+        """The dense part's answers."""
+        with torch.no_grad():
+            self.code.dense_answers(self.ranker.stack, parts)
+
     def inputs(self, batch: Batch) -> Tuple[Tensor, ...]:
         """What `dense_step` reads of a batch: raw dense features need no gradient, embeddings do."""
         with torch.no_grad():
@@ -167,14 +179,14 @@ class Arm:
 
 
 class Code:
-    """The two functions of an arm, compiled; models of one arm, one after the other, share it."""
+    """The functions of an arm, compiled; models of one arm, one after the other, share it."""
 
     def __init__(self, spec: Spec) -> None:
-        self.embedded, self.dense_loss = isolated(embedded), isolated(dense_loss)
-        self.originals = (self.embedded, self.dense_loss)
-        if spec.compile:
-            self.embedded = torch.compile(self.embedded, dynamic=False)
-            self.dense_loss = torch.compile(self.dense_loss, dynamic=False)
+        self.originals = tuple(isolated(function) for function in (embedded, dense_loss, dense_answers))
+        called = (
+            [torch.compile(function, dynamic=False) for function in self.originals] if spec.compile else self.originals
+        )
+        self.embedded, self.dense_loss, self.dense_answers = called
 
     @property
     def variants(self) -> List[int]:
@@ -374,30 +386,62 @@ def speed(spec: Spec) -> Dict[str, Any]:
     batches = ready(spec)
     for name in ("bf16", spec.arm):
         started = time.monotonic()
-        ranker = fresh(spec)
-        if name != "bf16":
-            planned(spec, ranker, name)
-        arms[name] = Arm(spec, ranker)
-        arms[name].calls = calls_of(arms[name], batches)
-        for call in arms[name].calls.values():
-            for index in range(6):
-                call(index)
+        arms[name] = timed_arm(spec, name, batches)
         print(f"  {name}: ready after {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
-    samples: Dict[str, Dict[str, List[float]]] = {name: {"step": [], "dense": []} for name in arms}
+    kinds = list(arms["bf16"].calls)
+    samples: Dict[str, Dict[str, List[float]]] = {name: {kind: [] for kind in kinds} for name in arms}
     for turn in range(spec.rounds):
-        for kind in ("step", "dense"):
+        for kind in kinds:
             names = list(arms)
             for name in names if turn % 2 == 0 else names[::-1]:
                 samples[name][kind].append(burst(arms[name].calls[kind], spec))
     return {
-        "rounds": spec.rounds, "batch": spec.config.batch, "samples_ms": samples,
-        "ms": {name: {kind: spread(times) for kind, times in kinds.items()} for name, kinds in samples.items()},
+        "rounds": spec.rounds, "batch": spec.config.batch, "runtime": spec.runtime, "samples_ms": samples,
+        "ms": {name: {kind: spread(times) for kind, times in found.items()} for name, found in samples.items()},
         "variants": {name: arm.code.variants if spec.compile else None for name, arm in arms.items()},
         "account": None if spec.cpu else {
             name: {kind: account(call) for kind, call in arm.calls.items()} for name, arm in arms.items()
         },
-        **health(arms[spec.arm].ranker),
+        **({} if spec.runtime == "inference" else health(arms[spec.arm].ranker)),
     }  # fmt: skip
+
+
+def timed_arm(spec: Spec, name: str, batches: List[Batch]) -> Arm:
+    """An arm, compiled and warm, with what is timed of it as its plan's runtime runs it. Inference is of BF16 parameters
+    without autocast, as a model is served."""
+    serves = spec.runtime == "inference"
+    spec = replace(spec, parameters="bf16") if serves else spec
+    ranker = fresh(spec)
+    if name != "bf16":
+        planned(spec, ranker, name)
+    if serves:
+        ranker.eval()
+        if name != "bf16":
+            print(loka.freeze(ranker, dtype=torch.bfloat16), file=sys.stderr)
+    arm = Arm(spec, ranker)
+    calls = calls_of(arm, batches)
+    for call in calls.values():
+        for index in range(6):
+            call(index)
+    if spec.runtime != "launched":
+        graphs = {f"{kind} graph": call if spec.cpu else captured(call) for kind, call in calls.items()}
+        calls = graphs if spec.runtime == "graph" else {**calls, **graphs}
+    arm.calls = calls
+    return arm
+
+
+def captured(call: Callable[[int], None]) -> Callable[[int], None]:
+    """The same as one CUDA graph: no launch gaps."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for index in range(3):
+            call(index)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call(0)
+    return lambda index: graph.replay()
 
 
 def account(call: Callable[[int], None], calls: int = 5) -> Dict[str, Any]:
@@ -434,7 +478,7 @@ def ready(spec: Spec) -> List[Batch]:
 
 
 def calls_of(arm: Arm, batches: List[Batch]) -> Dict[str, Callable[[int], None]]:
-    """What is timed of an arm; each takes the number of the call."""
+    """What is timed of an arm by its plan's runtime; each takes the number of the call."""
     inputs = [arm.inputs(batch) for batch in batches[:1]]
 
     def step(index: int) -> None:
@@ -443,7 +487,13 @@ def calls_of(arm: Arm, batches: List[Batch]) -> Dict[str, Callable[[int], None]]
     def dense(index: int) -> None:
         arm.dense_step(inputs[0], batches[0].label)
 
-    return {"step": step, "dense": dense}
+    def infer(index: int) -> None:
+        arm.infer(inputs[0])
+
+    by_runtime: Dict[str, Dict[str, Callable[[int], None]]] = {
+        "launched": {"step": step, "dense": dense}, "graph": {"dense": dense}, "inference": {"infer": infer},
+    }  # fmt: skip
+    return by_runtime[arm.spec.runtime]
 
 
 def burst(call: Callable[[int], None], spec: Spec) -> float:

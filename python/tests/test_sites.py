@@ -1,10 +1,11 @@
 """Times of whole sites on a CPU, by emulated kernels: that the protocol and every runtime run, not what they take."""
 
+import json
 import pathlib
 import subprocess
 import sys
-import json
 import unittest
+from unittest import mock
 
 PYTHON = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(PYTHON))
@@ -38,6 +39,18 @@ class Timing(unittest.TestCase):
 
         request = {"m": 32, "k": 32, "n": 16, "runtime": runtime, "triples": list(triples), "samples": 3, "l2_bytes": 1}
         return time_sites(self.torch, {**request, "target_us": 1}, emulate=True)["rows"]
+
+    def test_what_was_compiled_before_is_what_is_timed(self):
+        from loka.worker import sites
+
+        request = {"m": 32, "k": 32, "n": 16, "runtime": "graph", "samples": 3, "l2_bytes": 1, "target_us": 1}
+        triples = [(FAST, FAST, FAST), ("a/b", BF16, BF16)]
+        asked = {**request, "triples": triples}
+        self.assertEqual(sites.compile_sites(self.torch, asked, emulate=True), {})
+        with mock.patch.object(sites, "_compiled", side_effect=AssertionError("it is there")):
+            rows = sites.time_sites(self.torch, asked, emulate=True)["rows"]
+        self.assertEqual(len(rows[0]["site_us"]), 3)
+        self.assertIn("unknown kernel 'a/b'", rows[1]["reason"])
 
     def test_a_training_step_and_one_that_fails(self):
         rows = self.times("launched", (FAST, FAST, FAST), (BF16, "loka/fp8-block+fast", BF16), ("a/b", BF16, BF16))

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use loka_core::{
-    bench::{MIN_SITE_SAMPLES, SiteMeasurement, measure_sites, site_families, site_triples},
+    bench::{MIN_SITE_SAMPLES, SiteMeasurement, measure_sites, num_site_workers, site_families, site_triples},
     engine::{
         Control, EngineStatus,
         worker::{TimeOptions, Worker, WorkerConfig},
@@ -37,13 +37,12 @@ pub fn time(
     let triples = site_triples(&site_families(named), runtime);
     let options = TimeOptions { samples: samples.max(MIN_SITE_SAMPLES), target_us: 2000, ..TimeOptions::default() };
     let what = SiteMeasurement { shapes, runtime, triples: &triples, options, emulate: false };
-    let mut rows = Vec::new();
-    let ended = measure_sites(&mut worker, &what, &Control::new(), &mut |row, done, of| {
-        rows.push(row);
+    let measured = measure_sites(&mut worker, num_site_workers(), &what, &Control::new(), &mut |_, done, of| {
         output::progress(&format!("timing {done} of {of} sites ({runtime})"));
     });
     output::progress_done();
-    if let Err(error) = ended {
+    let rows = measured.rows;
+    if let Some(error) = measured.ended {
         anyhow::ensure!(!rows.is_empty(), "{error}");
         output::note(&format!("warning: {error}; {} finished sites are kept", rows.len()));
     }

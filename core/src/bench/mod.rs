@@ -32,7 +32,9 @@ pub use latency::{KernelFits, Latencies};
 pub use measure::{BenchEvent, Measurement, measure};
 pub use shapes::{ShapesError, parse_shapes, shapes_of};
 #[cfg(feature = "native")]
-pub use sites::{MIN_SITE_SAMPLES, SiteMeasurement, measure_sites, site_families, site_triples};
+pub use sites::{
+    MIN_SITE_SAMPLES, MeasuredSites, SiteMeasurement, measure_sites, num_site_workers, site_families, site_triples,
+};
 pub use summary::{GemmSummary, Means, Moved, REPEATS_WITHIN, Speedups, Summary, Winner, moved, summarise};
 pub use tail::{COPY_BYTES_PER_US, TAIL_LAUNCH_US, tail_fused_us, tail_us};
 pub use work::Work;

@@ -1,9 +1,19 @@
 //! Takes shapes and kernels, gives what whole sites take by them: through a worker that compiles a model around each.
 
+use std::{
+    ops::Range,
+    sync::{
+        Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc::{self, Sender},
+    },
+    thread,
+};
+
 use crate::{
     engine::{
         Control,
-        worker::{TimeOptions, Worker, WorkerError, WorkerSite},
+        worker::{SiteRequest, TimeOptions, Worker, WorkerConfig, WorkerError, WorkerSite},
     },
     model::{GemmShape, Kernel, KernelId, Runtime, SiteTime, Spread, baseline_kernel, kernel},
 };
@@ -12,6 +22,9 @@ use super::quantile::quantile_of;
 
 /// Samples of each site, at least.
 pub const MIN_SITE_SAMPLES: u32 = 15;
+
+/// Of BF16 from its median over the runs of a shape: more than a power cap and clocks make.
+const MAX_DRIFT: f64 = 1.15;
 
 /// Timed wherever nothing else is asked for: what `loka.apply` runs fastest in a compiled step.
 const FAMILIES: [&str; 3] = ["cublaslt/fp8-delayed+fast", "cublaslt/fp8-tensorwise+fast", "cublaslt/fp8-rowwise+fast"];
@@ -58,41 +71,242 @@ pub struct SiteMeasurement<'a> {
     pub emulate: bool,
 }
 
-/// One site after the other, so that what kills the worker costs one row; `report` gets each row with how many are done
-/// of all. Ends early when the worker is given up or `control` says so.
-///
-/// # Errors
-/// The worker cannot time sites at all, or is given up.
+/// What came of a measurement: rows in the order of shapes and triples, and why it ended early, if it did.
+#[derive(Debug, Default)]
+pub struct MeasuredSites {
+    pub rows: Vec<SiteTime>,
+    pub ended: Option<WorkerError>,
+}
+
+/// As many workers as pay: a compiler needs about two cores, and nobody waits for more than eight.
+pub fn num_site_workers() -> usize {
+    (std::thread::available_parallelism().map_or(1, usize::from) / 2).clamp(1, 8)
+}
+
+/// Times every shape by every three kernels. Nearly all of the time goes into compiling, so up to `num_workers` processes,
+/// the first of them `worker`, compile side by side; while one of them times, nobody compiles ([`Turns`]). A request has one
+/// triple, so that what kills a worker costs one row. What did not fit into the GPU's memory beside the others, or was
+/// disturbed by somebody else's work on it, is tried once more when they are gone. `report` gets each row as it comes, with
+/// how many are done of all. Ends early when the first worker is given up or `control` says so.
 pub fn measure_sites(
     worker: &mut Worker,
+    num_workers: usize,
     what: &SiteMeasurement<'_>,
     control: &Control,
-    report: &mut dyn FnMut(SiteTime, usize, usize),
-) -> Result<(), WorkerError> {
-    let all = what.shapes.len() * what.triples.len();
-    let mut done = 0;
-    for shape in what.shapes {
-        for triple in what.triples {
-            if control.is_cancelled() {
-                return Ok(());
-            }
-            let asked = worker.sites(*shape, what.runtime, std::slice::from_ref(triple), &what.options, what.emulate);
-            let row = match asked {
-                Ok(rows) => rows.into_iter().next().map(|row| site_time(*shape, what.runtime, row)),
-                // Neither PyTorch nor a GPU: no other row would be timed either.
-                Err(error @ (WorkerError::GaveUp { .. } | WorkerError::Refused { .. })) if done == 0 => {
-                    return Err(error);
-                }
-                Err(error @ WorkerError::GaveUp { .. }) => return Err(error),
-                Err(error) => Some(failed(*shape, what.runtime, triple.clone(), error.to_string())),
-            };
+    report: &mut dyn FnMut(&SiteTime, usize, usize),
+) -> MeasuredSites {
+    let work = Work::new(what);
+    let siblings: Vec<WorkerConfig> = (1..num_workers.min(work.units.len())).map(|_| worker.config().clone()).collect();
+    let mut found: Vec<Option<SiteTime>> = vec![None; work.num_rows()];
+    let all = found.len();
+    let (tell, told) = mpsc::channel();
+    let ended = thread::scope(|scope| {
+        for config in siblings {
+            let (work, tell) = (&work, tell.clone());
+            scope.spawn(move || {
+                // One that does not start is no loss: the others do its part.
+                let Ok(mut sibling) = Worker::start(config) else { return };
+                drop(work.take_part(&mut sibling, control, &tell));
+            });
+        }
+        let (shared, first) = (&work, &mut *worker);
+        let first = scope.spawn(move || {
+            let ended = shared.take_part(first, control, &tell);
+            shared.is_over.store(ended.is_some(), Ordering::Relaxed);
+            ended
+        });
+        let mut done = 0;
+        for (at, row) in told {
             done += 1;
-            if let Some(row) = row {
-                report(row, done, all);
+            report(&row, done, all);
+            found[at] = Some(row);
+        }
+        first.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    });
+    if ended.is_none() {
+        for at in work.to_be_repeated(&found) {
+            if !control.is_cancelled() {
+                found[at] = work.row(worker, at).ok();
             }
         }
+        for at in work.disturbed(&found) {
+            let reason = "BF16 of this shape took another time than in the other runs: something else was on the GPU";
+            found[at] = Some(work.failed(at, reason.to_owned()));
+        }
     }
-    Ok(())
+    MeasuredSites { rows: found.into_iter().flatten().collect(), ended }
+}
+
+/// Who may use the GPU: any number of workers that compile, which keeps it busy too, or one that times. Whoever waits to
+/// time comes before those who would compile next: otherwise one after the other would slip in, and nobody would time.
+#[derive(Default)]
+struct Turns {
+    now: Mutex<Turn>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Turn {
+    compiling: usize,
+    waiting: usize,
+    is_timing: bool,
+}
+
+impl Turns {
+    fn compile<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _ends = {
+            let busy = |turn: &mut Turn| turn.is_timing || turn.waiting > 0;
+            let mut turn = self.changed.wait_while(self.now(), busy).unwrap_or_else(PoisonError::into_inner);
+            turn.compiling += 1;
+            Ends { turns: self, end: |turn| turn.compiling -= 1 }
+        };
+        work()
+    }
+
+    fn time<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _ends = {
+            let mut turn = self.now();
+            turn.waiting += 1;
+            let busy = |turn: &mut Turn| turn.is_timing || turn.compiling > 0;
+            let mut turn = self.changed.wait_while(turn, busy).unwrap_or_else(PoisonError::into_inner);
+            (turn.waiting, turn.is_timing) = (turn.waiting - 1, true);
+            Ends { turns: self, end: |turn| turn.is_timing = false }
+        };
+        work()
+    }
+
+    fn now(&self) -> MutexGuard<'_, Turn> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends a turn, whatever came of it.
+struct Ends<'a> {
+    turns: &'a Turns,
+    end: fn(&mut Turn),
+}
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        (self.end)(&mut self.turns.now());
+        self.turns.changed.notify_all();
+    }
+}
+
+/// Rows to be timed, in units that workers take: a shape by one family of kernels, for which BF16 is compiled once.
+struct Work<'a> {
+    what: &'a SiteMeasurement<'a>,
+    turns: Turns,
+    units: Vec<Range<usize>>,
+    next: AtomicUsize,
+    is_over: AtomicBool,
+}
+
+impl<'a> Work<'a> {
+    fn new(what: &'a SiteMeasurement<'a>) -> Self {
+        let bf16 = baseline_kernel();
+        let family = |triple: &[KernelId; 3]| triple.iter().find(|id| **id != bf16).cloned();
+        let mut units = Vec::new();
+        for shape in 0..what.shapes.len() {
+            let mut begin = shape * what.triples.len();
+            for same in what.triples.chunk_by(|one, next| family(one) == family(next)) {
+                units.push(begin..begin + same.len());
+                begin += same.len();
+            }
+        }
+        Self { what, turns: Turns::default(), units, next: AtomicUsize::new(0), is_over: AtomicBool::new(false) }
+    }
+
+    fn num_rows(&self) -> usize {
+        self.what.shapes.len() * self.what.triples.len()
+    }
+
+    /// Times unit after unit; gives why it ended before there were no more.
+    fn take_part(
+        &self,
+        worker: &mut Worker,
+        control: &Control,
+        tell: &Sender<(usize, SiteTime)>,
+    ) -> Option<WorkerError> {
+        let mut has_answered = false;
+        while let Some(unit) = self.units.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+            for at in unit.clone() {
+                if control.is_cancelled() || self.is_over.load(Ordering::Relaxed) {
+                    return None;
+                }
+                let row = match self.row(worker, at) {
+                    // Neither PyTorch nor a GPU, or it died too often: no other row would be timed either.
+                    Err(error) if !has_answered || matches!(error, WorkerError::GaveUp { .. }) => return Some(error),
+                    Err(error) => self.failed(at, error.to_string()),
+                    Ok(row) => row,
+                };
+                has_answered = true;
+                // Nobody listens any more where the caller is gone.
+                drop(tell.send((at, row)));
+            }
+        }
+        None
+    }
+
+    /// # Errors
+    /// The worker refuses, or is given up; one that died costs the row.
+    fn row(&self, worker: &mut Worker, at: usize) -> Result<SiteTime, WorkerError> {
+        let (shape, triple) = self.asked(at);
+        let asked = SiteRequest {
+            shape,
+            runtime: self.what.runtime,
+            triples: std::slice::from_ref(triple),
+            options: &self.what.options,
+            emulate: self.what.emulate,
+        };
+        let compiled = self.turns.compile(|| worker.compile(&asked));
+        match compiled.and_then(|()| self.turns.time(|| worker.sites(&asked))) {
+            Ok(rows) => Ok(rows.into_iter().next().map_or_else(
+                || self.failed(at, "it gave no times".to_owned()),
+                |row| site_time(shape, self.what.runtime, row),
+            )),
+            Err(error @ (WorkerError::GaveUp { .. } | WorkerError::Refused { .. })) => Err(error),
+            Err(error) => Ok(self.failed(at, error.to_string())),
+        }
+    }
+
+    fn failed(&self, at: usize, reason: String) -> SiteTime {
+        let (shape, triple) = self.asked(at);
+        failed(shape, self.what.runtime, triple.clone(), reason)
+    }
+
+    fn asked(&self, at: usize) -> (GemmShape, &[KernelId; 3]) {
+        let per_shape = self.what.triples.len();
+        (self.what.shapes[at / per_shape], &self.what.triples[at % per_shape])
+    }
+
+    /// Rows that are missing, found no memory, or were disturbed.
+    fn to_be_repeated(&self, found: &[Option<SiteTime>]) -> Vec<usize> {
+        let mut at: Vec<usize> =
+            (0..found.len()).filter(|at| found[*at].as_ref().is_none_or(is_out_of_memory)).collect();
+        at.extend(self.disturbed(found));
+        at.sort_unstable();
+        at
+    }
+
+    /// Rows whose BF16 took another time than the median of its shape: one model, timed anew beside every three kernels.
+    fn disturbed(&self, found: &[Option<SiteTime>]) -> Vec<usize> {
+        let per_shape = self.what.triples.len();
+        let bf16_us = |row: &Option<SiteTime>| row.as_ref().and_then(SiteTime::medians_us).map(|(bf16, _)| bf16);
+        let mut disturbed = Vec::new();
+        for (shape, rows) in found.chunks(per_shape.max(1)).enumerate() {
+            let all: Vec<f64> = rows.iter().filter_map(bf16_us).collect();
+            let Some(usual) = quantile_of(&all, 0.5) else { continue };
+            let is_off = |us: f64| (us / usual).max(usual / us) > MAX_DRIFT;
+            let off = rows.iter().enumerate().filter(|(_, row)| bf16_us(row).is_some_and(is_off));
+            disturbed.extend(off.map(|(at, _)| shape * per_shape + at));
+        }
+        disturbed
+    }
+}
+
+fn is_out_of_memory(row: &SiteTime) -> bool {
+    row.reason.as_deref().is_some_and(|reason| reason.contains("OutOfMemory"))
 }
 
 fn failed(shape: GemmShape, runtime: Runtime, kernels: [KernelId; 3], reason: String) -> SiteTime {
@@ -132,6 +346,43 @@ mod tests {
         let families = site_families(&[own, rowwise, kernel("cublaslt/tf32").unwrap()]);
         assert_eq!(families.iter().filter(|family| family.name == rowwise.name).count(), 1);
         assert!(families.contains(&own) && families.iter().all(|family| !family.high_precision()));
+    }
+
+    fn measured(behaviour: &str, num_workers: usize) -> (MeasuredSites, usize, Vec<(GemmShape, [KernelId; 3])>) {
+        let folder = tempfile::tempdir().unwrap();
+        let starts = folder.path().join("starts");
+        let mut worker = Worker::start(WorkerConfig::doubled(behaviour, &starts)).unwrap();
+        let families = ["cublaslt/fp8-rowwise+fast", "cublaslt/fp8-tensorwise+fast"].map(|name| kernel(name).unwrap());
+        let triples = site_triples(&families, Runtime::Launched);
+        let shapes = [16, 32, 64].map(|m| GemmShape { m, k: 32, n: 16 });
+        let options = TimeOptions::default();
+        let what =
+            SiteMeasurement { shapes: &shapes, runtime: Runtime::Launched, triples: &triples, options, emulate: true };
+        let mut told = 0;
+        let found = measure_sites(&mut worker, num_workers, &what, &Control::new(), &mut |_, done, of| {
+            told += 1;
+            assert_eq!((done, of), (told, 42));
+        });
+        let all = shapes.iter().flat_map(|shape| triples.iter().map(|triple| (*shape, triple.clone()))).collect();
+        (found, std::fs::read(starts).unwrap().len(), all)
+    }
+
+    #[test]
+    fn workers_side_by_side_give_what_one_gives() {
+        for num_workers in [1, 4] {
+            let (found, starts, all) = measured("fine", num_workers);
+            assert_eq!((found.ended, starts), (None, num_workers));
+            let rows: Vec<_> = found.rows.iter().map(|row| (row.shape, row.kernels.clone())).collect();
+            assert_eq!(rows, all, "in order, whoever was first");
+            assert!(found.rows.iter().all(|row| row.medians_us() == Some((4.0, 2.0))));
+        }
+    }
+
+    #[test]
+    fn a_worker_that_refuses_ends_it_with_the_reason() {
+        let (found, ..) = measured("refuses", 2);
+        let reason = found.ended.map(|error| error.to_string());
+        assert_eq!((found.rows.len(), reason.as_deref()), (0, Some("k = 100 is not a multiple of 16")));
     }
 
     #[test]

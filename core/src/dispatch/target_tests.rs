@@ -80,15 +80,14 @@ fn what_was_timed_together_counts_before_what_is_added_up() {
     let rows = vec![
         timed(runtime, [FAST, BF16, BF16], 400.0, 410.0),
         timed(runtime, [BF16, FAST, BF16], 400.0, 395.0),
-        timed(runtime, [FAST, FAST, BF16], 402.0, 372.0),
-        timed(runtime, [BF16, BF16, FAST], 398.0, 418.0),
+        timed(runtime, [FAST, FAST, BF16], 800.0, 740.0),
+        timed(runtime, [BF16, BF16, FAST], 200.0, 210.0),
     ];
     let table = SiteTable::new(&rows.iter().collect::<Vec<_>>()).unwrap();
     assert_eq!(table.bf16_us, 400.0);
-    assert_eq!(
-        (table.us([1, 1, 0]), table.us([1, 0, 0]), table.us([1, 1, 1])),
-        (Some(370.0), Some(410.0), Some(390.0))
-    );
+    for (numbers, us) in [([1, 1, 0], 370.0), ([1, 0, 0], 410.0), ([1, 1, 1], 390.0)] {
+        assert!((table.us(numbers).unwrap() - us).abs() < 1e-9, "{numbers:?}");
+    }
     let found = at(runtime, &probed(&[FAST], Some(times(rows))), &Policy::paper(), &Overrides::new());
     assert_eq!(chosen(&found), [FAST, FAST, BF16], "wgrad loses");
     let totals = found.totals;
@@ -194,4 +193,25 @@ fn a_budget_and_the_curves_go_by_site_times_too() {
     assert!((points.last().unwrap().speedup - 400.0 / 350.0).abs() < 1e-12, "{points:?}");
     let points = sweep(&candidates, &Policy::rel_l2(), 0.5, Metric::RelL2, &[0.001, 1.0]);
     assert_eq!(points.iter().map(|point| point.speedup).collect::<Vec<_>>(), [1.0, 400.0 / 350.0]);
+}
+
+#[test]
+fn sums_of_differences_are_not_believed_beyond_what_was_measured() {
+    let alone = |at: usize, kernel: &'static str, bf16_us: f64, us: f64| {
+        let mut kernels = [BF16; 3];
+        kernels[at] = kernel;
+        timed(Runtime::Graph, kernels, bf16_us, us)
+    };
+    let table = |rows: &[SiteTime]| SiteTable::new(&rows.iter().collect::<Vec<_>>()).unwrap();
+    let of = |table: &SiteTable, kernels: [&str; 3]| {
+        let number = |gemm: Gemm| table.number(gemm, &KernelId::new(kernels[gemm as usize])).unwrap();
+        table.us(Gemm::ALL.map(number)).unwrap()
+    };
+    // Each alone saves 60 of 100 us; three of two kernels together would take less than nothing.
+    let mad = [alone(0, FAST, 100.0, 40.0), alone(1, TENSORWISE, 100.0, 40.0), alone(2, FAST, 100.0, 40.0)];
+    assert!((of(&table(&mad), [FAST, TENSORWISE, FAST]) - 36.0).abs() < 1e-9, "nine tenths of the fastest");
+    // One run on a GPU that was half as fast: its share of BF16's time counts, not its microseconds.
+    let rows = [alone(0, FAST, 100.0, 90.0), alone(1, FAST, 200.0, 180.0), alone(2, FAST, 100.0, 95.0)];
+    assert!((of(&table(&rows), [BF16, FAST, BF16]) - 90.0).abs() < 1e-9);
+    assert!((of(&table(&rows), [FAST, FAST, FAST]) - 81.0).abs() < 1e-9, "75 by the sum: .9 of 90 at least");
 }

@@ -24,6 +24,7 @@ LONGEST_ROW = 16384
 _AMAX_BLOCK = 4096
 # Rows, columns and warps of a tile: what was fastest on an H200 (docs/performance.md).
 _BOTH, _BOTH_ROWWISE, _ONE, _AMAX_TILE = (64, 128, 8), (64, 64, 4), (64, 64, 4), (64, 128, 4)
+_BOTH_KNOWN, _ONE_KNOWN = (64, 64, 4), (32, 64, 4)
 _FORMATS = {"e4m3": (torch.float8_e4m3fn, 448.0), "e5m2": (torch.float8_e5m2, 57344.0)}
 
 Wrap = Callable[[Any], Any]
@@ -93,7 +94,7 @@ def _cast_known(
     rows, cols = x.shape
     rows_padded = _multiple(rows, multiple)
     out, turned = _outputs(x, format, straight, turn, rows_padded)
-    down, across, warps = _BOTH if straight and turn else _ONE
+    down, across, warps = _BOTH_KNOWN if straight and turn else _ONE_KNOWN
     programs = triton.cdiv(rows_padded, down) * triton.cdiv(cols, across)
     partials = torch.empty(programs, dtype=torch.float32, device=x.device)  # pyright: ignore
     wrap(triton_kernels.cast_known_kernel)[(programs,)](

@@ -268,21 +268,34 @@ tile; and where the maxima of its rows and of its columns begin."""
 
 
 @triton.jit
-def weight_entry(table, tile_of):
-    """(row of the table, tile of that weight) of this program."""
+def weight_entry(table, tile_of, ALIGNED: tl.constexpr):
+    """(row of the table, tile of that weight, its rows, its columns) of this program."""
     entry = table + tl.load(tile_of + tl.program_id(0)).to(tl.int64) * WEIGHT_FIELDS
-    return entry, (tl.program_id(0) - tl.load(entry + 7)).to(tl.int32)
+    rows, cols = tl.load(entry + 5).to(tl.int32), tl.load(entry + 6).to(tl.int32)
+    if ALIGNED:
+        rows, cols = tl.multiple_of(rows, 16), tl.multiple_of(cols, 16)
+    return entry, (tl.program_id(0) - tl.load(entry + 7)).to(tl.int32), rows, cols
+
+
+@triton.jit
+def weight_part(entry, TYPE: tl.constexpr, ALIGNED: tl.constexpr):
+    """The memory whose address stands there. What comes from a table the compiler knows nothing of: without being told
+    that it lies at a multiple of 16 bytes it moves element by element."""
+    part = tl.load(entry).to(tl.pointer_type(TYPE))
+    if ALIGNED:
+        part = tl.multiple_of(part, 16)
+    return part
 
 
 @triton.jit
 def weights_amax_kernel(
     table, tile_of, row_amax, col_amax, TYPE: tl.constexpr, ROWWISE: tl.constexpr, STRAIGHT: tl.constexpr,
-    TURNED: tl.constexpr, ROUNDED: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
+    TURNED: tl.constexpr, ROUNDED: tl.constexpr, ALIGNED: tl.constexpr, TILE_ROWS: tl.constexpr,
+    TILE_COLS: tl.constexpr,
 ):
     """The largest |x| of every weight, or of each of its rows and columns, as bits, into memory that holds zeros."""
-    entry, tile = weight_entry(table, tile_of)
-    x = tl.load(entry).to(tl.pointer_type(TYPE))
-    rows, cols = tl.load(entry + 5).to(tl.int32), tl.load(entry + 6).to(tl.int32)
+    entry, tile, rows, cols = weight_entry(table, tile_of, ALIGNED)
+    x = weight_part(entry, TYPE, ALIGNED)
     across_all = tl.cdiv(cols, TILE_COLS)
     row = tile // across_all * TILE_ROWS + tl.arange(0, TILE_ROWS)
     col = tile % across_all * TILE_COLS + tl.arange(0, TILE_COLS)
@@ -304,15 +317,15 @@ def weights_amax_kernel(
 def weights_cast_kernel(
     table, tile_of, row_amax, col_amax, TYPE: tl.constexpr, CODES: tl.constexpr,
     ROWWISE: tl.constexpr, LARGEST: tl.constexpr, FLOOR: tl.constexpr, POWER_OF_TWO: tl.constexpr,
-    STRAIGHT: tl.constexpr, TURNED: tl.constexpr, ROUNDED: tl.constexpr, TILE_ROWS: tl.constexpr,
-    TILE_COLS: tl.constexpr,
+    STRAIGHT: tl.constexpr, TURNED: tl.constexpr, ROUNDED: tl.constexpr, ALIGNED: tl.constexpr,
+    TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
 ):
-    """The tiles of all weights, by these maxima."""
-    entry, tile = weight_entry(table, tile_of)
-    x = tl.load(entry).to(tl.pointer_type(TYPE))
-    out = tl.load(entry + 1).to(tl.pointer_type(CODES))
-    turned = tl.load(entry + 2).to(tl.pointer_type(CODES))
-    rows, cols = tl.load(entry + 5).to(tl.int32), tl.load(entry + 6).to(tl.int32)
+    """The tiles of all weights, by these maxima. ALIGNED: all parts of every weight lie at multiples of 16 bytes, and so
+    does each of their rows."""
+    entry, tile, rows, cols = weight_entry(table, tile_of, ALIGNED)
+    x = weight_part(entry, TYPE, ALIGNED)
+    out = weight_part(entry + 1, CODES, ALIGNED)
+    turned = weight_part(entry + 2, CODES, ALIGNED)
     row_scale = tl.load(entry + 3).to(tl.pointer_type(tl.float32))
     col_scale = tl.load(entry + 4).to(tl.pointer_type(tl.float32))
     cast_tile(

@@ -61,7 +61,7 @@ class Launch:
         self._grid, self._device = (tiles,), device
         self._options: Dict[str, Any] = dict(
             TYPE=_TYPES[first.dtype], ROWWISE=rowwise, STRAIGHT=straight, TURNED=turned,
-            ROUNDED=members[0][1].rounded, TILE_ROWS=down, TILE_COLS=across, num_warps=warps,
+            ROUNDED=members[0][1].rounded, ALIGNED=all(is_aligned(*member) for member in members), TILE_ROWS=down, TILE_COLS=across, num_warps=warps,
         )
         self._cast_options: Dict[str, Any] = dict(
             CODES=_CODES[cast.format], LARGEST=FORMAT_MAX[cast.format], FLOOR=SCALE_FLOOR, POWER_OF_TWO=cast.power_of_two
@@ -74,4 +74,10 @@ class Launch:
             triton_kernels.weights_cast_kernel[self._grid](*self._arguments, **self._options, **self._cast_options)
 
 
-__all__ = ["Launch"]
+def is_aligned(weight: Tensor, codes: "WeightCodes") -> bool:
+    """Whether every row of the weight and of its codes begins at a multiple of 16 bytes."""
+    parts = [weight, *(one.bits for one in (codes.for_fprop, codes.for_dgrad) if one is not None)]
+    return all(size % 16 == 0 for size in weight.shape) and all(part.data_ptr() % 16 == 0 for part in parts)
+
+
+__all__ = ["Launch", "is_aligned"]

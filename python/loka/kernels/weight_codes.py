@@ -120,16 +120,16 @@ def _still(tensor: Tensor) -> Tensor:
 
 
 def _launches(cache: WeightCache) -> List[Callable[[], None]]:
-    """One for each kind of cast and type of weight, nearly always one in all."""
-    from .triton_weights import Launch
+    """One for each kind of cast, type of weight and whether rows are aligned: nearly always one or two in all."""
+    from .triton_weights import Launch, is_aligned
 
-    groups: Dict[Tuple[torch.dtype, Cast, bool, bool], List[int]] = {}
+    groups: Dict[Tuple[torch.dtype, bool, Cast, bool, bool], List[int]] = {}
     for index, (weight, wanted) in enumerate(zip(cache.weights, cache.wanted)):
         for part in _together(wanted):
-            groups.setdefault((weight.dtype, *part), []).append(index)
+            groups.setdefault((weight.dtype, is_aligned(weight, cache.codes[index]), *part), []).append(index)
     return [
         Launch([(cache.weights[index], cache.codes[index]) for index in members], cast, straight, turned)
-        for (_, cast, straight, turned), members in groups.items()
+        for (_, _, cast, straight, turned), members in groups.items()
     ]
 
 

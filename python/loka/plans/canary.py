@@ -150,7 +150,7 @@ def health(model: nn.Module) -> Health:
     _applied(model)
     there = canary_of(model)
     if there is None:
-        cause = "check_every is None, or it is a copy (loka.apply the plan to it again)"
+        cause = "check_every is None, it is frozen, or it is a copy (loka.apply the plan to it again)"
         raise PlanError(f"this model is not checked: {cause}")
     return there.health()
 

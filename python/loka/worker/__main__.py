@@ -2,7 +2,7 @@
 
     python3 -m loka.worker
 
-Requests: hello, describe, run, time, sites, release, shutdown. A request that fails is answered with the reason;
+Requests: hello, describe, run, time, compile, sites, release, shutdown. A request that fails is answered with the reason;
 one after which the GPU no longer answers ends the worker, and LoKA starts another.
 """
 
@@ -37,6 +37,7 @@ class Worker:
             "describe": self.describe,
             "run": self.run,
             "time": self.time,
+            "compile": self.compile,
             "sites": self.sites,
             "release": self.release,
         }
@@ -92,16 +93,25 @@ class Worker:
         options = {name: protocol.size_of(request, name) for name in ("samples", "l2_bytes", "target_us")}
         return time_kernel(adapter.torch, adapter, self.adapters[0], kernel, gemm, shape, options)
 
+    def compile(self, request: Request) -> Request:
+        from .sites import compile_sites
+
+        return compile_sites(*self._sites(request))
+
     def sites(self, request: Request) -> Request:
         from .sites import time_sites
 
+        return time_sites(*self._sites(request))
+
+    def _sites(self, request: Request) -> Tuple[Any, Request, bool]:
+        """PyTorch, what is to be timed, and whether by emulation."""
         environment = self._load(None)
         torch, emulate = environment.torch, request.get("emulate") is True
         # Emulation is for tests of the protocol: no GPU is needed, and nothing it gives is a figure.
         self._take(environment.reason if torch is None or not emulate else None)
         triples = protocol.triples_of(request)
         sizes = {name: protocol.size_of(request, name) for name in ("m", "k", "n", "samples", "l2_bytes", "target_us")}
-        return time_sites(torch, {**sizes, "runtime": protocol.text_of(request, "runtime"), "triples": triples}, emulate)
+        return torch, {**sizes, "runtime": protocol.text_of(request, "runtime"), "triples": triples}, emulate
 
     def release(self, request: Request) -> Request:
         handles = request.get("ipc")

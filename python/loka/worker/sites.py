@@ -14,6 +14,9 @@ A site launched by itself says little of one among others in a compiled model: t
 guards and autograd of a model of one linear take as long as its GEMMs (on an H200's host about 1 ms a step, and no two
 runs alike).
 
+Compiling and timing are requests of their own: workers compile side by side, which keeps the GPU busy too (Inductor tries
+its kernels there), and one after the other they time.
+
 BF16 of the same site is interleaved in the same run, sample by sample; x rotates past the L2. What counts is the
 difference: launches, x's producer and y's reader are in both. On a CPU the same runs by wall clock and by emulated
 kernels: for tests of the protocol, not for figures.
@@ -60,7 +63,7 @@ one triple, so that what kills this process costs one."""
 
 
 class Site:
-    """One compiled site on all of its inputs."""
+    """One site on all of its inputs, compiled at its first step."""
 
     def __init__(
         self, torch: Any, model: Any, inputs: List[Any], gradients: List[Any], runtime: str, weights: Any = None
@@ -78,6 +81,7 @@ class Site:
         self.graph = None
         self.launches_us = 0.0
         self.is_counting = False
+        self.is_ready = False
         self.repeats = 1
         self.samples: List[float] = []
 
@@ -102,14 +106,20 @@ class Site:
         for index in range(len(self.inputs)):
             self.step(index)
 
+    def compile(self) -> None:
+        """One step: the compiler works at the first forward and at the first backward."""
+        self.step(0)
+        self.wait()
+
     def prepare(self) -> None:
-        """Compiles and warms; captures where a graph is asked for."""
+        """Warms; captures where a graph is asked for."""
         for _ in range(WARMUP_STEPS):
             self.steps()
         self.wait()
         if self.on_gpu:
             self.launches_us = LAUNCH_US * self.kernels() if self.runtime == "launched" else 0.0
             self.capture()
+        self.is_ready = True
 
     def kernels(self) -> int:
         """Launches of a forward and its backward."""
@@ -166,24 +176,30 @@ class Site:
         self.repeats = max(1, min(most, math.ceil(target_us / took_us)))
 
 
-def time_sites(torch: Any, request: Request, emulate: bool) -> Dict[str, Any]:
-    """Answers a request: {shape m, k, n, runtime, triples: [[fprop, dgrad, wgrad], ...], samples, l2_bytes,
-    target_us}. A triple that fails costs itself, with its reason."""
-    runtime = request["runtime"]
-    if runtime not in RUNTIMES:
-        raise BadRequest(f"unknown runtime '{runtime}' ({', '.join(RUNTIMES)})")
-    _find_library()
-    rows = []
-    key = tuple(request[name] for name in ("m", "k", "n", "runtime"))
-    if key not in _kept:
-        _kept.clear()
-        _forget(torch)
-        _kept[key] = {"alone": {}}
-    kept = _kept[key]
+def compile_sites(torch: Any, request: Request, emulate: bool) -> Dict[str, Any]:
+    """Takes the request that `time_sites` will get, and compiles what it will time. What fails is told there."""
+    kept = _kept_of(torch, request)
     for triple in request["triples"]:
         try:
             _refuse_hopeless(triple, kept["alone"])
-            rows.append(_time(torch, tuple(triple), request, emulate, kept))
+            kept["ready"][tuple(triple)] = _compiled(torch, tuple(triple), request, emulate, kept)
+        except Exception as error:
+            kept["ready"][tuple(triple)] = error
+    return {}
+
+
+def time_sites(torch: Any, request: Request, emulate: bool) -> Dict[str, Any]:
+    """Answers a request: {shape m, k, n, runtime, triples: [[fprop, dgrad, wgrad], ...], samples, l2_bytes,
+    target_us}. A triple that fails costs itself, with its reason."""
+    kept, rows = _kept_of(torch, request), []
+    if any(tuple(triple) not in kept["ready"] for triple in request["triples"]):
+        compile_sites(torch, request, emulate)
+    for triple in request["triples"]:
+        ready = kept["ready"].pop(tuple(triple))
+        try:
+            if isinstance(ready, Exception):
+                raise ready
+            rows.append(_time(ready, tuple(triple), request, kept))
             _note_alone(rows[-1], kept["alone"])
         except Refused as error:
             rows.append({"kernels": list(triple), "reason": reason_of(error)})
@@ -193,6 +209,20 @@ def time_sites(torch: Any, request: Request, emulate: bool) -> Dict[str, Any]:
                 torch.cuda.synchronize()
             rows.append({"kernels": list(triple), "reason": reason_of(error)})
     return {"rows": rows}
+
+
+def _kept_of(torch: Any, request: Request) -> Dict[str, Any]:
+    """What is kept of that shape; of another, nothing any more."""
+    runtime = request["runtime"]
+    if runtime not in RUNTIMES:
+        raise BadRequest(f"unknown runtime '{runtime}' ({', '.join(RUNTIMES)})")
+    _find_library()
+    key = tuple(request[name] for name in ("m", "k", "n", "runtime"))
+    if key not in _kept:
+        _kept.clear()
+        _forget(torch)
+        _kept[key] = {"alone": {}, "ready": {}}
+    return _kept[key]
 
 
 def _chosen(triple: Sequence[str]) -> List[Tuple[int, str]]:
@@ -225,7 +255,7 @@ def _forget(torch: Any) -> None:
         torch.cuda.empty_cache()
 
 
-def _time(torch: Any, triple: Sequence[str], request: Request, emulate: bool, kept: Dict[str, Any]) -> Dict[str, Any]:
+def _compiled(torch: Any, triple: Sequence[str], request: Request, emulate: bool, kept: Dict[str, Any]) -> Site:
     """`kept`: of the shape, what its first triple made: BF16's site and the inputs."""
     config = importlib.import_module("torch._dynamo").config
     for name in ("recompile_limit", "cache_size_limit", "accumulated_recompile_limit"):
@@ -237,20 +267,26 @@ def _time(torch: Any, triple: Sequence[str], request: Request, emulate: bool, ke
     if "plain" not in kept:
         inputs, gradients = _tensors(torch, shape, request, device)
         plain = Site(torch, _model(torch, shape, device, None, emulate), inputs, gradients, request["runtime"])
-        plain.prepare()
-        plain.fit(request["target_us"])
+        plain.compile()
         kept.update(plain=plain, inputs=inputs, gradients=gradients)
-    plain, inputs, gradients = kept["plain"], kept["inputs"], kept["gradients"]
-    plain.samples = []
     model = _model(torch, shape, device, triple, emulate)
     weights = None
     if request["runtime"] == "inference":
         _freeze(torch, model.linear)
     else:
         weights = _kept_weights(model.linear)
-    routed = Site(torch, model, inputs, gradients, request["runtime"], weights)
-    routed.prepare()
-    routed.fit(request["target_us"])
+    routed = Site(torch, model, kept["inputs"], kept["gradients"], request["runtime"], weights)
+    routed.compile()
+    return routed
+
+
+def _time(routed: Site, triple: Sequence[str], request: Request, kept: Dict[str, Any]) -> Dict[str, Any]:
+    plain: Site = kept["plain"]
+    plain.samples = []
+    for site in (plain, routed):
+        if not site.is_ready:
+            site.prepare()
+            site.fit(request["target_us"])
     for round_number in range(WARMUP_ROUNDS + request["samples"]):
         # By turns first, so that neither is always the one behind.
         for site in (plain, routed) if round_number % 2 else (routed, plain):
@@ -258,7 +294,7 @@ def _time(torch: Any, triple: Sequence[str], request: Request, emulate: bool, ke
             if round_number >= WARMUP_ROUNDS:
                 site.samples.append(sample)
     return {
-        "kernels": list(triple), "site_us": routed.samples, "bf16_us": plain.samples, "sets": len(inputs),
+        "kernels": list(triple), "site_us": routed.samples, "bf16_us": plain.samples, "sets": len(kept["inputs"]),
     }
 
 
@@ -357,4 +393,4 @@ def _kept_weights(linear: Any) -> Any:
     return cache
 
 
-__all__ = ["RUNTIMES", "time_sites"]
+__all__ = ["RUNTIMES", "compile_sites", "time_sites"]

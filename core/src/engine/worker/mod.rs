@@ -27,15 +27,17 @@ use std::{
 
 use serde::de::DeserializeOwned;
 
-use crate::model::{Gemm, GemmShape, KernelId, Runtime};
+use crate::model::{Gemm, GemmShape, KernelId};
 
 pub use error::WorkerError;
 pub use handle::{Dtype, Handle};
-pub use protocol::{PROTOCOL_VERSION, TimeOptions, WorkerHello, WorkerKernel, WorkerRun, WorkerSite, WorkerTiming};
+pub use protocol::{
+    PROTOCOL_VERSION, SiteRequest, TimeOptions, WorkerHello, WorkerKernel, WorkerRun, WorkerSite, WorkerTiming,
+};
 
 use package::Package;
 use process::Process;
-use protocol::{Ask, Case, Released, WorkerSites, decode, encode};
+use protocol::{Ask, Case, Compiled, Released, WorkerSites, decode, encode};
 
 /// How often a worker that ended is started again. A library that kills it every time must not hold
 /// up a run of thousands of rows.
@@ -48,7 +50,7 @@ pub struct WorkerConfig {
     pub python: PathBuf,
     /// For every request but `time`. The first loads PyTorch and whatever libraries there are.
     pub timeout: Duration,
-    /// For `time` and `sites`, which compile.
+    /// For `time`, `compile` and `sites`: a compiler takes its time.
     pub time_timeout: Duration,
     /// The GPU, by CUDA's ordinal; `None`: PyTorch's first.
     pub device: Option<u32>,
@@ -65,6 +67,14 @@ impl WorkerConfig {
     pub fn with_timeouts(mut self, timeout: Duration, time_timeout: Duration) -> Self {
         (self.timeout, self.time_timeout) = (timeout, time_timeout);
         self
+    }
+
+    /// A test double instead of the worker.
+    #[cfg(test)]
+    pub(crate) fn doubled(behaviour: &str, starts: &Path) -> Self {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../python/tests/double_worker.py");
+        let arguments = vec![script.into_os_string(), behaviour.into(), starts.as_os_str().to_owned()];
+        Self { arguments, ..Self::default() }
     }
 
     #[must_use]
@@ -123,6 +133,11 @@ impl Worker {
         &self.hello.kernels
     }
 
+    /// How it was started.
+    pub fn config(&self) -> &WorkerConfig {
+        &self.config
+    }
+
     /// A folder for files of [`Handle::file`], gone with the worker.
     pub fn scratch(&self) -> &Path {
         self.package.scratch()
@@ -172,20 +187,21 @@ impl Worker {
         self.ask(&Ask::Time { case: Case::new(kernel, gemm, shape), options })
     }
 
+    /// Compiles what [`Self::sites`] will time, without timing: workers may do that side by side. What fails is told there.
+    ///
+    /// # Errors
+    /// As [`Self::sites`].
+    pub fn compile(&mut self, asked: &SiteRequest<'_>) -> Result<(), WorkerError> {
+        self.ask(&Ask::Compile { asked }).map(|_: Compiled| ())
+    }
+
     /// Times whole sites of one shape: a linear by each three kernels in a compiled model, BF16 interleaved. Three
-    /// that fail are an entry with its reason. `emulate`: on the CPU, for tests.
+    /// that fail are an entry with its reason.
     ///
     /// # Errors
     /// [`WorkerError::Refused`] without PyTorch or a GPU; else the process failed.
-    pub fn sites(
-        &mut self,
-        shape: GemmShape,
-        runtime: Runtime,
-        triples: &[[KernelId; 3]],
-        options: &TimeOptions,
-        emulate: bool,
-    ) -> Result<Vec<WorkerSite>, WorkerError> {
-        let found: WorkerSites = self.ask(&Ask::Sites { shape, runtime, triples, options, emulate })?;
+    pub fn sites(&mut self, asked: &SiteRequest<'_>) -> Result<Vec<WorkerSite>, WorkerError> {
+        let found: WorkerSites = self.ask(&Ask::Sites { asked })?;
         Ok(found.rows)
     }
 
@@ -231,7 +247,7 @@ impl Worker {
         let id = self.next_id;
         self.next_id += 1;
         let line = encode(id, ask)?;
-        let timeout = if matches!(ask, Ask::Time { .. } | Ask::Sites { .. }) {
+        let timeout = if matches!(ask, Ask::Time { .. } | Ask::Compile { .. } | Ask::Sites { .. }) {
             self.config.time_timeout
         } else {
             self.config.timeout

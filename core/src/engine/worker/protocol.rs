@@ -73,6 +73,19 @@ pub struct WorkerTiming {
     pub note: String,
 }
 
+/// Whole sites of one shape to be timed, by each of these three kernels.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct SiteRequest<'a> {
+    #[serde(flatten)]
+    pub shape: GemmShape,
+    pub runtime: Runtime,
+    pub triples: &'a [[KernelId; 3]],
+    #[serde(flatten)]
+    pub options: &'a TimeOptions,
+    /// On the CPU, for tests.
+    pub emulate: bool,
+}
+
 /// One site by three kernels: raw samples, each in microseconds a step, and of BF16 in the same rounds.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct WorkerSite {
@@ -90,6 +103,9 @@ pub struct WorkerSite {
 pub(super) struct WorkerSites {
     pub rows: Vec<WorkerSite>,
 }
+
+#[derive(Deserialize)]
+pub(super) struct Compiled {}
 
 #[derive(Deserialize)]
 pub(super) struct Released {
@@ -135,14 +151,13 @@ pub(super) enum Ask<'a> {
         #[serde(flatten)]
         options: &'a TimeOptions,
     },
+    Compile {
+        #[serde(flatten)]
+        asked: &'a SiteRequest<'a>,
+    },
     Sites {
         #[serde(flatten)]
-        shape: GemmShape,
-        runtime: Runtime,
-        triples: &'a [[KernelId; 3]],
-        #[serde(flatten)]
-        options: &'a TimeOptions,
-        emulate: bool,
+        asked: &'a SiteRequest<'a>,
     },
     Release,
 }
@@ -154,6 +169,7 @@ impl Ask<'_> {
             Self::Describe { .. } => "describe",
             Self::Run { .. } => "run",
             Self::Time { .. } => "time",
+            Self::Compile { .. } => "compile",
             Self::Sites { .. } => "sites",
             Self::Release => "release",
         }
@@ -229,7 +245,9 @@ mod tests {
         );
         let triples = [[kernel.clone(), KernelId::new("cublaslt/bf16"), kernel.clone()]];
         let shape = GemmShape { m: 2, k: 3, n: 4 };
-        let sites = Ask::Sites { shape, runtime: Runtime::Graph, triples: &triples, options: &options, emulate: true };
+        let runtime = Runtime::Graph;
+        let asked = SiteRequest { shape, runtime, triples: &triples, options: &options, emulate: true };
+        let sites = Ask::Sites { asked: &asked };
         let found: serde_json::Value = serde_json::from_slice(&encode(9, &sites).unwrap()).unwrap();
         assert_eq!(
             found,

@@ -4,16 +4,14 @@
 use std::{fs, time::Instant};
 
 use super::*;
-use crate::model::catalogue;
+use crate::model::{Runtime, catalogue};
 
 const SHAPE: GemmShape = GemmShape { m: 4, k: 32, n: 8 };
 
 /// A worker whose other side is the double, and the folder that counts its starts.
 fn double(behaviour: &str) -> (Result<Worker, WorkerError>, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../python/tests/double_worker.py");
-    let arguments = vec![script.into_os_string(), behaviour.into(), folder.path().join("starts").into_os_string()];
-    let config = WorkerConfig { arguments, ..WorkerConfig::default() };
+    let config = WorkerConfig::doubled(behaviour, &folder.path().join("starts"));
     (Worker::start(config.with_timeouts(Duration::from_secs(20), Duration::from_secs(20))), folder)
 }
 
@@ -57,7 +55,9 @@ fn sites_come_with_samples_or_a_reason() {
     let bf16 = KernelId::new("cublaslt/bf16");
     let triples = [[rowwise(), bf16.clone(), bf16.clone()], [rowwise(), rowwise(), bf16]];
     let options = TimeOptions::default();
-    let rows = worker.unwrap().sites(SHAPE, Runtime::Launched, &triples, &options, true).unwrap();
+    let runtime = Runtime::Launched;
+    let asked = SiteRequest { shape: SHAPE, runtime, triples: &triples, options: &options, emulate: true };
+    let rows = worker.unwrap().sites(&asked).unwrap();
     assert_eq!((&rows[0].kernels, &rows[0].site_us, &rows[0].reason), (&triples[0], &vec![3.0, 1.0, 2.0], &None));
     assert_eq!((rows[1].bf16_us.len(), rows[1].reason.as_deref()), (0, Some("out of memory")));
 }
