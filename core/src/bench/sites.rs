@@ -29,6 +29,9 @@ const MAX_DRIFT: f64 = 1.15;
 /// Timed wherever nothing else is asked for: what `loka.apply` runs fastest in a compiled step.
 const FAMILIES: [&str; 3] = ["cublaslt/fp8-delayed+fast", "cublaslt/fp8-tensorwise+fast", "cublaslt/fp8-rowwise+fast"];
 
+/// Scales that follow, with fast accumulation and without.
+const DELAYED: [&str; 2] = ["cublaslt/fp8-delayed+fast", "cublaslt/fp8-delayed"];
+
 /// The default families and, of `named`, those that one kernel can run all of: never BF16.
 pub fn site_families(named: &[&'static Kernel]) -> Vec<&'static Kernel> {
     let mut families: Vec<&'static Kernel> = FAMILIES.into_iter().filter_map(kernel).collect();
@@ -56,6 +59,15 @@ pub fn site_triples(families: &[&'static Kernel], runtime: Runtime) -> Vec<[Kern
                 triples.push([0, 1, 2].map(|at| if within(at) { family.id() } else { bf16.clone() }));
             }
         }
+    }
+    // Fast accumulation may cost wgrad more than casts do (docs/method.md); both in one model share their casts.
+    if runtime != Runtime::Inference
+        && let [Some(fast), Some(promoted)] = DELAYED.map(kernel)
+        && families.iter().any(|family| family.name == fast.name)
+        && !families.iter().any(|family| family.name == promoted.name)
+    {
+        triples.push([bf16.clone(), bf16, promoted.id()]);
+        triples.push([fast.id(), fast.id(), promoted.id()]);
     }
     triples
 }
@@ -383,6 +395,18 @@ mod tests {
         let (found, ..) = measured("refuses", 2);
         let reason = found.ended.map(|error| error.to_string());
         assert_eq!((found.rows.len(), reason.as_deref()), (0, Some("k = 100 is not a multiple of 16")));
+    }
+
+    #[test]
+    fn wgrad_is_timed_without_fast_accumulation_too() {
+        let all = site_triples(&site_families(&[]), Runtime::Launched);
+        let names: Vec<[&str; 3]> = all.iter().map(|triple| [0, 1, 2].map(|at| triple[at].as_str())).collect();
+        let [fast, promoted] = DELAYED;
+        assert_eq!(names.len(), 23);
+        assert_eq!(names[21..], [["cublaslt/bf16", "cublaslt/bf16", promoted], [fast, fast, promoted]]);
+        assert_eq!(site_triples(&site_families(&[]), Runtime::Inference).len(), 3);
+        let named = site_families(&[kernel(promoted).unwrap()]);
+        assert_eq!(site_triples(&named, Runtime::Graph).len(), 28, "nothing twice");
     }
 
     #[test]

@@ -36,6 +36,12 @@ impl Estimate {
         Self { value: least, lo: factor * self.lo, hi: factor * self.hi }
     }
 
+    /// Moved down, where its value is more than that: nothing is known of the rest of the interval.
+    #[must_use]
+    pub fn at_most(self, most: f64) -> Self {
+        if self.value <= most { self } else { Self { value: most, lo: self.lo.min(most), hi: most } }
+    }
+
     /// How far from 0: what a scale shows and a bound holds of a value with a sign.
     #[must_use]
     pub fn magnitude(self) -> Self {

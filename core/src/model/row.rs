@@ -31,7 +31,7 @@ pub struct ErrorSummary {
     /// Of dgrad and wgrad.
     #[serde(default)]
     pub noise: Option<NoiseShare>,
-    /// Slope of output on reference less one.
+    /// Slope of output on reference less one; of wgrad in fast accumulation at most minus what was recorded as cut off.
     #[serde(default)]
     pub bias: Option<Estimate>,
 }

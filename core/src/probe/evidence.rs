@@ -2,7 +2,7 @@
 
 use crate::{
     engine::Drawn,
-    model::{ErrorSummary, Estimate, Fidelity, Gemm, NoiseShare},
+    model::{Accumulation, ErrorSummary, Estimate, Fidelity, Gemm, Kernel, NoiseShare, StepErrors},
     numerics::{
         DrawStats,
         interval::{MereDraw, Ratio, mean, mere, ratio, root_ratio},
@@ -103,6 +103,14 @@ pub(super) struct Noise {
     pub by_step: Option<SquareOverShare>,
 }
 
+impl Noise {
+    /// What the kernel's accumulation was seen to cut off the weight's gradient; `None`: nothing, or not recorded.
+    pub fn cut(&self, kernel: &Kernel, gemm: Gemm) -> Option<StepErrors> {
+        let is_fast = gemm == Gemm::Wgrad && kernel.numerics(gemm).accumulation == Accumulation::Fast;
+        self.by_step.filter(|_| is_fast)?.cut()
+    }
+}
+
 /// What a draw's error is held against as noise.
 pub(super) struct Against {
     pub gemm: Gemm,
@@ -125,5 +133,26 @@ impl Against {
             Gemm::Wgrad => draw.product_energy? / noise.energy_over_noise?,
         };
         Some(Ratio { numerator, denominator })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::kernel;
+
+    #[test]
+    fn only_fast_accumulation_of_a_weight_gradient_cuts() {
+        let cut = StepErrors { first: 0.05, last: 0.03 };
+        let noise = Noise { of_batch: None, by_step: Some(SquareOverShare::with_cut(Some(cut))) };
+        let of = |name, gemm| noise.cut(kernel(name).unwrap(), gemm);
+        assert_eq!(of("cublaslt/fp8-delayed+fast", Gemm::Wgrad), Some(cut));
+        assert_eq!(of("cublaslt/fp8-delayed+fast", Gemm::Dgrad), None);
+        assert_eq!((of("cublaslt/fp8-delayed", Gemm::Wgrad), of("cublaslt/bf16", Gemm::Wgrad)), (None, None));
+        let old = Noise { of_batch: None, by_step: Some(SquareOverShare::with_cut(None)) };
+        assert_eq!(old.cut(kernel("cublaslt/fp8-delayed+fast").unwrap(), Gemm::Wgrad), None);
+        let drawn = Estimate { value: -0.004, lo: -0.006, hi: -0.002 };
+        assert_eq!(drawn.at_most(-cut.last), Estimate { value: -0.03, lo: -0.03, hi: -0.03 });
+        assert_eq!(drawn.at_most(-0.003), drawn);
     }
 }

@@ -267,12 +267,18 @@ impl SiteTask {
             supported: support.is_ok(),
             reason,
             error: evidence.and_then(|evidence| {
+                let summary = evidence.summary(self.outputs(gemm), config.confidence)?;
                 let mut noise = evidence.noise_share(&self.noise, gemm, config.confidence);
                 // The error of high precision is mostly that of the stored result, not of casts.
                 if let Some(noise) = noise.as_mut().filter(|_| kernel.high_precision()) {
                     noise.steps = None;
                 }
-                Some(ErrorSummary { noise, ..evidence.summary(self.outputs(gemm), config.confidence)? })
+                let Some(cut) = self.noise.cut(kernel, gemm) else { return Some(ErrorSummary { noise, ..summary }) };
+                if let Some(noise) = noise.as_mut() {
+                    noise.steps = noise.steps.map(|steps| steps.and(cut));
+                }
+                let bias = summary.bias.map(|bias| bias.at_most(-cut.last));
+                Some(ErrorSummary { noise, bias, ..summary })
             }),
             latency: (config.latency)(kernel, gemm, &self.site, mods),
             fidelity: evidence.and_then(|evidence| evidence.fidelity),

@@ -1,5 +1,5 @@
 """Takes a site's inputs and output gradients of one forward; gives how large its weight's gradient is in that step, and
-how far from it casts to E4M3 lead.
+how far from it casts to E4M3 and fast accumulation lead.
 
 A relative error of wgrad is of a sum that cancels. Casts err by a share of every product g x^T; the gradient is what is
 left of these when they are summed, much while examples agree, little more than noise near an optimum. Nor do errors of
@@ -26,6 +26,12 @@ from loka.record.track import Track
 WIDTH = 64
 """Columns of Omega: |G| is off by at most 9 % (one standard deviation, of a G of rank one)."""
 
+SAMPLED = 512
+"""Elements of G that fast accumulation is looked at in. Its error is another in each of them, with the means of x's features."""
+
+_PRODUCTS, _BITS = 32, 13
+"""Of one instruction of the tensor core, and below the leading bit of the largest among them and the sum (docs/method.md)."""
+
 _LARGEST = 1 << 24
 """Values of a temporary, at most: rows are taken in pieces."""
 
@@ -34,11 +40,11 @@ _LARGEST_CPU = 1 << 16
 
 
 class GradientNorm:
-    """The three series of one site on one device."""
+    """The four series of one site on one device."""
 
     def __init__(self, device: torch.device, seed: int) -> None:
         self.seed = seed
-        names = ("weight_grad_norm", "weight_grad_noise", "weight_grad_e4m3")
+        names = ("weight_grad_norm", "weight_grad_noise", "weight_grad_e4m3", "weight_grad_fast")
         self.tracks: Dict[str, Track] = {name: Track(1, device) for name in names}
 
     def add(
@@ -49,27 +55,31 @@ class GradientNorm:
         g times `factor` is per example. `squares`: sum_i |G_i|^2 of the same, without the factor. Of several forwards
         in a step the last one counts."""
         with full_precision():
-            both = [self._projected(x, grad) for x, grad in pairs]
-        whole, error = (torch.stack(parts).sum(0).double().square().sum().sqrt() for parts in zip(*both))
+            all_parts = [self._projected(x, grad) for x, grad in pairs]
+        whole, error, cut = (torch.stack(parts).sum(0).double().square().sum().sqrt() for parts in zip(*all_parts))
         if finite.device.type == "cpu":
             # The host decides, and a few numbers are Python's: on small models their operators would be half of the time.
-            self._known(index, bool(finite), float(factor) / examples, float(whole), float(squares), float(error))
+            numbers = (float(whole), float(squares), float(error), float(cut))
+            self._known(index, bool(finite), float(factor) / examples, *numbers)
             return
         norm = factor.abs().reshape(()) / examples
-        found = (whole * norm, squares.clamp(min=0.0).sqrt() * norm, error * norm)
+        found = (whole * norm, squares.clamp(min=0.0).sqrt() * norm, error * norm, cut * norm)
         for track, value in zip(self.tracks.values(), found):
             row = track.row(index)
             row.copy_(torch.where(finite.reshape(()) & torch.isfinite(value), value.to(row.dtype), row))
 
-    def _known(self, index: int, finite: bool, factor: float, whole: float, squares: float, error: float) -> None:
-        found = (whole * abs(factor), max(squares, 0.0) ** 0.5 * abs(factor), error * abs(factor))
+    def _known(
+        self, index: int, finite: bool, factor: float, whole: float, squares: float, error: float, cut: float
+    ) -> None:
+        found = (whole * abs(factor), max(squares, 0.0) ** 0.5 * abs(factor), error * abs(factor), cut * abs(factor))
         for track, value in zip(self.tracks.values(), found):
             if finite and math.isfinite(value):
                 track.row(index).fill_(value)
 
-    def _projected(self, x: Tensor, grad: Tensor) -> Tuple[Tensor, Tensor]:
-        """G Omega, or G^T Omega where the output has fewer features, and the error of the same with both operands in
-        E4M3; so scaled that the squares of their norms are those of the matrices."""
+    def _projected(self, x: Tensor, grad: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
+        """G Omega, or G^T Omega where the output has fewer features, the error of the same with both operands in E4M3, and
+        what fast accumulation cuts off some elements of G; so scaled that the squares of their norms are those of the
+        matrices."""
         sides: List[Tensor] = [side.detach().reshape(-1, side.shape[-1]) for side in (grad, x)]
         left, right = sides if x.shape[-1] <= grad.shape[-1] else sides[::-1]
         features = right.shape[1]
@@ -88,7 +98,36 @@ class GradientNorm:
         # Exact, since both are powers of two; their product might be too small.
         cast.mul_(scales[0]).mul_(scales[1])
         scale = (features / width) ** 0.5
-        return whole * scale, (cast - whole) * scale
+        return whole * scale, (cast - whole) * scale, self._cut(left, right, scales)
+
+    def _cut(self, left: Tensor, right: Tensor, scales: Sequence[Tensor]) -> Tensor:
+        places = _places(left.shape[1], right.shape[1], self.seed, left.device)
+        of_each = [side.index_select(1, chosen) for side, chosen in zip((left, right), places)]
+        codes = [_values(to_fp8(side.float(), scale, "e4m3")) for side, scale in zip(of_each, scales)]
+        cut = cut_by_fast_accumulation(*codes).mul_(scales[0]).mul_(scales[1])
+        return cut * (left.shape[1] * right.shape[1] / cut.numel()) ** 0.5
+
+
+def cut_by_fast_accumulation(a: Tensor, b: Tensor) -> Tensor:
+    """What the sums over m of `a` times `b`, both FP32 `[m, s]`, lose where the tensor core adds up the products: each is cut
+    to a multiple of 2^-13 of the power of two below the largest of its 32 and of the sum before them. To first order: the sum
+    is taken to be the exact one, and cuts of the sum itself, which happen where it doubles, are left out."""
+    cut = a.new_zeros(a.shape[1])
+    before = torch.zeros_like(cut)
+    piece = max(_LARGEST // (cut.numel() * _PRODUCTS), 1) * _PRODUCTS
+    for start in range(0, len(a), piece):
+        products = a[start : start + piece] * b[start : start + piece]
+        missing = -len(products) % _PRODUCTS
+        products = torch.nn.functional.pad(products, (0, 0, 0, missing)) if missing else products
+        products = products.view(-1, _PRODUCTS, cut.numel())
+        sums = products.sum(1)
+        after = before + sums.cumsum(0)
+        largest = torch.maximum((after - sums).abs(), products.abs().amax(1)).clamp_(min=2.0**-100)
+        grid = ((largest.view(torch.int32) & 0x7F800000).view(torch.float32) * 2.0**-_BITS).unsqueeze(1)
+        # Exact: the grid's steps are powers of two.
+        cut += (products - (products / grid).trunc_().mul_(grid)).sum((0, 1))
+        before = after[-1]
+    return cut
 
 
 def _scale(values: Tensor) -> Tensor:
@@ -113,4 +152,12 @@ def _omega(features: int, width: int, seed: int, device: torch.device) -> Tensor
     return test_matrix(features, width, seed).to(device=device, dtype=torch.float32)
 
 
-__all__ = ["GradientNorm", "WIDTH"]
+@functools.lru_cache(maxsize=64)
+def _places(left: int, right: int, seed: int, device: torch.device) -> Tuple[Tensor, Tensor]:
+    """Which features of both sides the elements are of, the same in every step and on every rank."""
+    generator = torch.Generator().manual_seed(seed * 1_000_003 + left * right)
+    chosen = torch.randint(left * right, (min(SAMPLED, left * right),), generator=generator)
+    return (chosen // right).to(device), (chosen % right).to(device)
+
+
+__all__ = ["GradientNorm", "SAMPLED", "WIDTH", "cut_by_fast_accumulation"]

@@ -40,6 +40,7 @@ impl SeriesView {
             "weight_grad_norm" => "Weight gradient, norm".to_owned(),
             "weight_grad_noise" => "Weight gradient, norm of its noise".to_owned(),
             "weight_grad_e4m3" => "Weight gradient, error of E4M3 casts".to_owned(),
+            "weight_grad_fast" => "Weight gradient, cut by fast accumulation".to_owned(),
             other => other.to_owned(),
         }
     }
@@ -63,6 +64,7 @@ pub(in crate::session::view) fn series_views(stats: &SiteStats) -> Vec<SeriesVie
         "weight_grad_norm",
         "weight_grad_noise",
         "weight_grad_e4m3",
+        "weight_grad_fast",
         "bias_norm",
     ];
     let place = |name: &str| known.iter().position(|of| *of == name).unwrap_or(known.len());
