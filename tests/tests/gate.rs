@@ -148,6 +148,32 @@ fn signatures_are_asked_for_and_looked_into() {
 }
 
 #[test]
+fn a_plan_is_held_to_the_policy_of_whoever_asks() {
+    // Somebody lets their own plan off: every error is within a bound that they chose themselves.
+    let made = Made::new("paper");
+    let mut policy = serde_json::to_value(made.plan().policy).unwrap();
+    policy["max_error"] = json!(0.9);
+    fs::write(made.path("lax.json"), policy.to_string()).unwrap();
+    made.run(&["plan", "r.results.parquet", "--out", "p.plan.json", "--policy", "lax.json"]).done();
+    let none: [Vec<String>; 2] = Default::default();
+    assert_eq!(made.found(&[]), none);
+    assert_eq!(made.found(&["--policy", "paper"])[0], ["policy/pinned"]);
+    let text = made.check(&["--policy", "paper"]).stdout;
+    let said = "fails: the plan was made by another policy than 'paper': max_error is 0.9, not 0.2\n";
+    assert!(text.contains(said), "{text}");
+    // A name alone is nothing that a plan keeps to.
+    policy["name"] = json!("another name");
+    fs::write(made.path("renamed.json"), policy.to_string()).unwrap();
+    assert_eq!(made.found(&["--policy", "renamed.json"]), none);
+    policy["approval"] = json!({"approvers": 2});
+    fs::write(made.path("signed.json"), policy.to_string()).unwrap();
+    let text = made.check(&["--policy", "signed.json"]).stdout;
+    assert!(text.contains("approval is none, not {\"approvers\":2"), "{text}");
+    assert!(made.check(&["--policy", "absent.json"]).refused().ends_with(": absent.json"));
+    assert!(made.check(&["--policy", "papr"]).refused().contains("unknown policy 'papr'"));
+}
+
+#[test]
 fn coverage_is_asked_for_and_weighed() {
     let made = Made::new("paper");
     let mut less = made.results.clone();
@@ -248,12 +274,12 @@ fn junit_counts_its_rules() {
     };
     let whole = tags("testsuites")[0];
     let (suites, cases) = (tags("testsuite"), tags("testcase"));
-    assert_eq!((attribute(whole, "tests"), attribute(whole, "failures"), attribute(whole, "errors")), (23, 3, 0));
-    assert_eq!((suites.len(), cases.len(), tags("failure").len()), (5, 23, 3));
+    assert_eq!((attribute(whole, "tests"), attribute(whole, "failures"), attribute(whole, "errors")), (24, 3, 0));
+    assert_eq!((suites.len(), cases.len(), tags("failure").len()), (5, 24, 3));
     let sum = |name: &str| suites.iter().map(|suite| attribute(suite, name)).sum::<usize>();
-    assert_eq!((sum("tests"), sum("failures")), (23, 3));
-    // No budget, no signatures, driver or device were asked for.
-    assert_eq!(tags("skipped").len(), 7);
+    assert_eq!((sum("tests"), sum("failures")), (24, 3));
+    // No budget, no policy, no signatures, driver or device were asked for.
+    assert_eq!(tags("skipped").len(), 8);
     assert!(run.stdout.contains("classname=\"results/expired\""), "{}", run.stdout);
     assert!(run.stdout.contains("breaks the policy: MERE .5 (.45 to .55) &gt; .2"), "{}", run.stdout);
 }

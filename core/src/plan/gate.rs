@@ -1,11 +1,13 @@
 //! Takes a plan, its results and what else is asked for; gives every reason why the plan must not ship: what [`check`]
 //! finds, then drafts, approvals, the results' age and machine, and how much of the model they cover.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+
+use serde_json::{Map, Value};
 
 use super::{ApprovalProblem, Finding, Plan, PlanSite, Rule, SKEW_SECONDS, Severity, check, standing};
 use crate::{
-    dispatch::{Candidates, Choice, Group, Target},
+    dispatch::{Candidates, Choice, Group, Policy, Target},
     model::{Gemm, KernelId, Moment, Results, Site, SiteId},
     review::{ApprovalRule, KeyRing},
 };
@@ -25,6 +27,8 @@ pub enum AskedApprovals {
 #[derive(Clone, Copy, Debug)]
 pub struct Gate<'a> {
     pub now: Moment,
+    /// The policy that the plan must have been made by: without it a plan is held to what it says of itself.
+    pub policy: Option<&'a Policy>,
     pub keys: Option<&'a KeyRing>,
     pub approvals: AskedApprovals,
     pub max_age_days: Option<u32>,
@@ -38,8 +42,16 @@ pub struct Gate<'a> {
 impl Gate<'_> {
     /// What is asked for when nobody says anything else.
     pub fn at(now: Moment) -> Self {
-        let (keys, approvals) = (None, AskedApprovals::Policy);
-        Self { now, keys, approvals, max_age_days: None, driver: None, device: None, coverage_percent: 100.0 }
+        Self {
+            now,
+            policy: None,
+            keys: None,
+            approvals: AskedApprovals::Policy,
+            max_age_days: None,
+            driver: None,
+            device: None,
+            coverage_percent: 100.0,
+        }
     }
 
     /// Whether a rule was looked into at all.
@@ -54,6 +66,7 @@ impl Gate<'_> {
             Rule::ResultsExpired => self.max_age_days.is_some(),
             Rule::ResultsDriver => self.driver.is_some(),
             Rule::ResultsDevice => self.device.is_some(),
+            Rule::PolicyPinned => self.policy.is_some(),
             Rule::PolicyBudget => plan.policy.loss_budget.is_some(),
             _ => true,
         }
@@ -67,6 +80,7 @@ pub fn gate(plan: &Plan, results: &Results, asked: &Gate<'_>) -> Vec<Finding> {
         let why = if why.is_empty() { String::new() } else { format!(": {why}") };
         findings.push(Finding::whole(Rule::PlanDraft, Severity::Fails, format!("the plan is a draft{why}")));
     }
+    findings.extend(asked.policy.and_then(|policy| pinned(&plan.policy, policy)));
     approvals(plan, asked, &mut findings);
     findings.extend(asked.max_age_days.and_then(|days| age(&results.meta.time, days, asked.now)));
     findings.extend(asked.driver.and_then(|driver| machine(Rule::ResultsDriver, &results.meta.driver, driver)));
@@ -75,6 +89,31 @@ pub fn gate(plan: &Plan, results: &Results, asked: &Gate<'_>) -> Vec<Finding> {
     findings.extend(asked.device.zip(times).and_then(|(device, times)| timed_on(&times.device, device)));
     coverage(plan, results, asked.coverage_percent, &mut findings);
     findings
+}
+
+/// Every field but the name must agree, in either direction: a plan under a stricter policy was not made by this one
+/// either, and which of two bounds is the stricter is not for a gate to guess.
+fn pinned(found: &Policy, asked: &Policy) -> Option<Finding> {
+    let [found_fields, asked_fields] = [found, asked].map(fields);
+    let names: BTreeSet<&String> = found_fields.keys().chain(asked_fields.keys()).collect();
+    let told =
+        |value: Option<&Value>| value.filter(|value| !value.is_null()).map_or("none".to_owned(), Value::to_string);
+    let differs = |name: &&String| *name != "name" && told(found_fields.get(*name)) != told(asked_fields.get(*name));
+    let texts: Vec<String> = names
+        .into_iter()
+        .filter(differs)
+        .map(|name| format!("{name} is {}, not {}", told(found_fields.get(name)), told(asked_fields.get(name))))
+        .collect();
+    let message = || format!("the plan was made by another policy than '{}': {}", asked.name, texts.join("; "));
+    (!texts.is_empty()).then(|| Finding::whole(Rule::PolicyPinned, Severity::Fails, message()))
+}
+
+/// As its file has them.
+fn fields(policy: &Policy) -> Map<String, Value> {
+    match serde_json::to_value(policy) {
+        Ok(Value::Object(fields)) => fields,
+        _ => Map::new(),
+    }
 }
 
 fn approvals(plan: &Plan, asked: &Gate<'_>, findings: &mut Vec<Finding>) {

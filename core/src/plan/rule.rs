@@ -19,6 +19,7 @@ pub enum Rule {
     PolicySpeed,
     PolicyBudget,
     PolicyConfidence,
+    PolicyPinned,
     ApprovalMissing,
     ApprovalKeys,
     ApprovalSignature,
@@ -32,7 +33,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::PlanTrace,
         Self::PlanResults,
         Self::PlanSites,
@@ -46,6 +47,7 @@ impl Rule {
         Self::PolicySpeed,
         Self::PolicyBudget,
         Self::PolicyConfidence,
+        Self::PolicyPinned,
         Self::ApprovalMissing,
         Self::ApprovalKeys,
         Self::ApprovalSignature,
@@ -94,6 +96,7 @@ impl Rule {
             Self::PolicySpeed => ("policy/speed", "Every chosen kernel is as fast as the policy asks for."),
             Self::PolicyBudget => ("policy/budget", "The chosen kernels' loss costs add up to the budget at most."),
             Self::PolicyConfidence => ("policy/confidence", "The intervals are at the policy's confidence."),
+            Self::PolicyPinned => ("policy/pinned", "The plan's policy is the one that the gate is given."),
             Self::ApprovalMissing => ("approval/missing", "As many people of the right roles signed as are asked for."),
             Self::ApprovalKeys => ("approval/keys", "Signatures are held against a list of keys."),
             Self::ApprovalSignature => ("approval/signature", "Every signature in the plan counts."),
@@ -125,7 +128,7 @@ mod tests {
         let ids: BTreeSet<&str> = Rule::ALL.iter().map(|rule| rule.id()).collect();
         assert_eq!(ids.len(), Rule::ALL.len());
         // The last one is the last in the list: none was forgotten behind it.
-        assert_eq!(Rule::ALL.map(|rule| rule as usize), std::array::from_fn::<usize, 23, _>(|at| at));
+        assert_eq!(Rule::ALL.map(|rule| rule as usize), std::array::from_fn::<usize, 24, _>(|at| at));
         assert_eq!(serde_json::to_string(&Rule::PolicyError).unwrap(), "\"policy/error\"");
         assert!(Rule::ALL.iter().all(|rule| rule.about().ends_with('.') && rule.id().starts_with(rule.group())));
     }

@@ -17,7 +17,10 @@ use loka_core::{
 };
 use serde_json::json;
 
-use super::output::{self, Outcome};
+use super::{
+    output::{self, Outcome},
+    plan::policy,
+};
 use crate::{clock::now, files, keys};
 
 #[derive(clap::Args, Debug)]
@@ -26,6 +29,10 @@ pub struct CheckArgs {
     /// The results that the plan was made from.
     #[arg(long)]
     results: PathBuf,
+    /// The policy that the plan must have been made by: built in, or a file. Without it a plan is held to the policy
+    /// that it carries.
+    #[arg(long, value_name = "NAME|FILE")]
+    policy: Option<String>,
     /// The list that says whose keys are whose: without it no signature counts.
     #[arg(long)]
     keys: Option<PathBuf>,
@@ -123,10 +130,12 @@ pub fn run(args: &CheckArgs, json: bool) -> anyhow::Result<Outcome> {
     let text = files::read_document(&args.plan, "a plan", FileMagic::Plan)?;
     let plan = parse_plan(&args.plan, &text)?;
     let results = read_results(&args.results)?;
+    let policy = args.policy.as_deref().map(policy).transpose()?;
     let keys = args.keys.as_deref().map(keys::read_ring).transpose()?;
     let driver = named(args.driver.as_ref(), |status| status.driver);
     let device = named(args.device.as_ref(), |status| status.device);
     let asked = Gate {
+        policy: policy.as_ref(),
         keys: keys.as_ref(),
         approvals: args.approvals,
         max_age_days: args.max_age,
