@@ -100,8 +100,8 @@ pub fn check_writable(path: &Path) -> anyhow::Result<()> {
     if path.is_dir() {
         return Err(cannot_write(&std::io::ErrorKind::IsADirectory.into(), path));
     }
-    let probe = tempfile::Builder::new().prefix(".loka-").tempfile_in(folder(path));
-    probe.map(drop).map_err(|error| cannot_write(&error, path))
+    // Without a name: a program that is killed just now leaves nothing.
+    tempfile::tempfile_in(folder(path)).map(drop).map_err(|error| cannot_write(&error, path))
 }
 
 /// Reads a text file; the error ends with its name.
