@@ -68,6 +68,14 @@ impl Serialize for Policy {
     }
 }
 
+fn none() -> String {
+    "none".to_owned()
+}
+
+fn json<T: Serialize + ?Sized>(value: &T) -> String {
+    serde_json::to_string(value).unwrap_or_else(|error| error.to_string())
+}
+
 fn default_min_speedup() -> f64 {
     1.05
 }
@@ -157,6 +165,43 @@ impl Policy {
     /// What holds at a site in place of `max_error`; `None`: nothing else does.
     pub fn group_of(&self, site: &SiteId) -> Option<&PolicyGroup> {
         self.groups.iter().find(|group| group.sites.matches(site))
+    }
+
+    /// What this policy has otherwise than another: field, text here, text there.
+    pub fn differences(&self, other: &Self) -> impl Iterator<Item = (&'static str, String, String)> {
+        let pairs = self.fields().into_iter().zip(other.fields());
+        pairs.filter(|(here, there)| here != there).map(|((name, here), (_, there))| (name, here, there))
+    }
+
+    /// Every field as text, in a file's order.
+    fn fields(&self) -> [(&'static str, String); 10] {
+        // All are named, so that one that is added cannot be forgotten here.
+        let Self {
+            name,
+            metric,
+            max_error,
+            min_speedup,
+            confidence,
+            loss_budget,
+            max_bias,
+            baseline,
+            approval,
+            groups,
+        } = self;
+        let bound = |bound: &Option<f64>| bound.map_or_else(none, |bound| bound.to_string());
+        let groups = if groups.is_empty() { none() } else { json(groups) };
+        [
+            ("name", name.clone()),
+            ("metric", metric.to_string()),
+            ("max_error", max_error.to_string()),
+            ("min_speedup", min_speedup.to_string()),
+            ("confidence", confidence.to_string()),
+            ("loss_budget", bound(loss_budget)),
+            ("max_bias", bound(max_bias)),
+            ("baseline", baseline.to_string()),
+            ("approval", approval.as_ref().map_or_else(none, json)),
+            ("groups", groups),
+        ]
     }
 
     fn problem(&self) -> Option<String> {

@@ -180,20 +180,8 @@ fn whole(before: &Plan, after: &Plan) -> Vec<String> {
     if before.runtime != after.runtime {
         lines.push(format!("another runtime: {} instead of {}", after.runtime, before.runtime));
     }
-    let (old, new) = (&before.policy, &after.policy);
-    let mut compare = |what: &str, was: String, is: String| {
-        if was != is {
-            lines.push(format!("policy {what}: {is} instead of {was}"));
-        }
-    };
-    compare("name", old.name.clone(), new.name.clone());
-    compare("metric", old.metric.to_string(), new.metric.to_string());
-    compare("max_error", old.max_error.to_string(), new.max_error.to_string());
-    compare("min_speedup", old.min_speedup.to_string(), new.min_speedup.to_string());
-    compare("confidence", old.confidence.to_string(), new.confidence.to_string());
-    let budget = |budget: Option<f64>| budget.map_or_else(|| "none".to_owned(), |share| share.to_string());
-    compare("loss_budget", budget(old.loss_budget), budget(new.loss_budget));
-    compare("baseline", old.baseline.to_string(), new.baseline.to_string());
+    let policy = after.policy.differences(&before.policy);
+    lines.extend(policy.map(|(what, is, was)| format!("policy {what}: {is} instead of {was}")));
     lines
 }
 

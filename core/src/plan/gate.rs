@@ -1,9 +1,7 @@
 //! Takes a plan, its results and what else is asked for; gives every reason why the plan must not ship: what [`check`]
 //! finds, then drafts, approvals, the results' age and machine, and how much of the model they cover.
 
-use std::collections::{BTreeSet, HashMap};
-
-use serde_json::{Map, Value};
+use std::collections::HashMap;
 
 use super::{ApprovalProblem, Finding, Plan, PlanSite, Rule, SKEW_SECONDS, Severity, check, standing};
 use crate::{
@@ -94,26 +92,13 @@ pub fn gate(plan: &Plan, results: &Results, asked: &Gate<'_>) -> Vec<Finding> {
 /// Every field but the name must agree, in either direction: a plan under a stricter policy was not made by this one
 /// either, and which of two bounds is the stricter is not for a gate to guess.
 fn pinned(found: &Policy, asked: &Policy) -> Option<Finding> {
-    let [found_fields, asked_fields] = [found, asked].map(fields);
-    let names: BTreeSet<&String> = found_fields.keys().chain(asked_fields.keys()).collect();
-    let told =
-        |value: Option<&Value>| value.filter(|value| !value.is_null()).map_or("none".to_owned(), Value::to_string);
-    let differs = |name: &&String| *name != "name" && told(found_fields.get(*name)) != told(asked_fields.get(*name));
-    let texts: Vec<String> = names
-        .into_iter()
-        .filter(differs)
-        .map(|name| format!("{name} is {}, not {}", told(found_fields.get(name)), told(asked_fields.get(name))))
+    let texts: Vec<String> = found
+        .differences(asked)
+        .filter(|(field, ..)| *field != "name")
+        .map(|(field, is, wanted)| format!("{field} is {is}, not {wanted}"))
         .collect();
     let message = || format!("the plan was made by another policy than '{}': {}", asked.name, texts.join("; "));
     (!texts.is_empty()).then(|| Finding::whole(Rule::PolicyPinned, Severity::Fails, message()))
-}
-
-/// As its file has them.
-fn fields(policy: &Policy) -> Map<String, Value> {
-    match serde_json::to_value(policy) {
-        Ok(Value::Object(fields)) => fields,
-        _ => Map::new(),
-    }
 }
 
 fn approvals(plan: &Plan, asked: &Gate<'_>, findings: &mut Vec<Finding>) {

@@ -8,6 +8,7 @@ use crate::{
     },
     model::{ModKind, ResultRow, SiteMods},
     plan::build,
+    review::ApprovalRule,
 };
 
 const FAST: &str = "cublaslt/fp8-rowwise+fast";
@@ -63,6 +64,11 @@ fn policies_mods_and_overrides_are_causes() {
     let found = diff(&before, &strict).whole;
     assert_eq!(found[0], "policy name: rel-l2 instead of paper");
     assert_eq!(found[1..], ["policy metric: rel_l2 instead of mere", "policy max_error: 0.05 instead of 0.2"]);
+    let signed = Policy { max_bias: Some(0.01), approval: Some(ApprovalRule::of(2)), ..Policy::paper() };
+    let signed = plan_with(rows.clone(), &signed, &SiteMods::default(), &Overrides::new());
+    let found = diff(&before, &signed).whole;
+    assert_eq!(found[0], "policy max_bias: 0.01 instead of none");
+    assert!(found[1].starts_with("policy approval: {\"approvers\":2"), "{found:?}");
 
     let high = Override { kernel: KernelId::new("cublaslt/bf16"), reason: "launch week".to_owned() };
     let overrides = Overrides::from([((SiteId::new("a"), Gemm::Fprop), high)]);
