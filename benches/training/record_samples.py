@@ -8,6 +8,7 @@ chaos of the first steps would describe no model that anyone runs.
 
 import argparse
 import json
+import math
 import os
 import sys
 import time
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor
 
 import loka
+import stages
 from arms import MODS, heads, kept
 from clicks import Clicks, floor_of
 from models import build
@@ -31,7 +33,10 @@ SAMPLES: Dict[str, Tuple[str, List[str]]] = {
 }
 """Name of a sample: its family and sizes. The counters are raw, as they come from a log."""
 
-LIMIT_BYTES = 6 << 20
+RANKERS = {"dcnv2-ranker": "dcnv2", "dlrm-ranker": "dlrm"}
+"""Name of a sample at real size: its model of `rankers.py`. Its weights are kept as their leading singular pairs."""
+
+LIMIT_BYTES = 12 << 20
 """A sample that is larger is refused."""
 
 
@@ -74,6 +79,29 @@ def record(name: str, args: argparse.Namespace, extra: List[str]) -> dict:
     }  # fmt: skip
 
 
+def record_ranker(name: str, args: argparse.Namespace) -> dict:
+    """Trains and records one sample at real size, as the `record` stage of `end_to_end.py` does: FP32 parameters under
+    BF16 autocast."""
+    started = time.monotonic()
+    options = {"weights": "low_rank", "rank": 16, "oversample": 16, "factor_above": 32, "cross_rank": 8,
+               "run_id": f"{name}-{args.seed}",
+               "note": "synthetic clicks; benches/training/record_samples.py"}  # fmt: skip
+    trace = args.out / "ranker" / f"{name}-rank0.trace.safetensors"
+    spec = stages.Spec(
+        stage="record", model=RANKERS[name], parameters="fp32", out="", small=args.small, cpu=args.small,
+        compile=False, steps=args.ranker_steps, every=args.ranker_every, trace=str(trace),
+        state=str(args.out / f"{name}.pt"), recorder=options,
+    )  # fmt: skip
+    told = stages.record(spec)
+    sample = args.out / f"{name}.trace.safetensors"
+    os.replace(trace, sample)
+    return {
+        "name": name, "bytes": sample.stat().st_size, "steps": spec.steps, "recorded": spec.steps,
+        "sites": told["sites"], "warnings": told["warnings"], "seconds": time.monotonic() - started,
+        "last_tenth": told["losses"][-1], "floor": math.nan, "held_out": math.nan,
+    }  # fmt: skip
+
+
 def train_on(trainer: Trainer, clicks: Clicks, losses: Tensor, steps: range, wrap: Optional[Callable]) -> None:
     """Trains on some steps, each loss into `losses`."""
     started = time.monotonic()
@@ -91,7 +119,10 @@ def main() -> None:
         epilog="Arguments after -- go to the training: see train.py --help.",
     )
     parser.add_argument("--out", type=Path, default=Path("samples"))
-    parser.add_argument("--only", nargs="+", choices=sorted(SAMPLES), default=list(SAMPLES))
+    parser.add_argument("--only", nargs="+", choices=sorted([*SAMPLES, *RANKERS]), default=list(SAMPLES))
+    parser.add_argument("--ranker-steps", type=int, default=1000, help="of a sample at real size, all recorded")
+    parser.add_argument("--ranker-every", type=int, default=20, help="statistics every so many of those")
+    parser.add_argument("--small", action="store_true", help="a ranker at tens of features, on the CPU")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--recorded", type=int, default=1000, help="steps at the end under the recorder")
     parser.add_argument("--every", type=int, default=5, help="statistics every so many of them")
@@ -100,7 +131,8 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     rows = []
     for name in args.only:
-        rows.append(record(name, args, [each for each in extra if each != "--"]))
+        given = [each for each in extra if each != "--"]
+        rows.append(record_ranker(name, args) if name in RANKERS else record(name, args, given))
         torch._dynamo.reset()
     (args.out / "samples.json").write_text(json.dumps(rows, indent=1))
     print(f"{'sample':<18} {'MB':>6} {'sites':>6} {'last 10%':>9} {'held out':>9} {'floor':>7} {'s':>5}")

@@ -72,6 +72,8 @@ class Spec:
     seeds: int = 3
     batch: Optional[int] = None
     lr: Optional[float] = None
+    recorder: Dict[str, Any] = field(default_factory=dict)
+    """Options of `loka.Recorder` other than the defaults."""
 
     @property
     def device(self) -> torch.device:
@@ -233,6 +235,7 @@ def record(spec: Spec) -> Dict[str, Any]:
     trace, losses = Path(spec.trace), []
     trace.parent.mkdir(parents=True, exist_ok=True)
     options = dict(name=trace.name.split("-rank0")[0], every=spec.every, family=config.family, heads=[config.head])
+    options.update(spec.recorder)
     with loka.Recorder(ranker, out=trace.parent, **options) as recorder:
         for step in range(spec.steps):
             arm.warm_up(step)

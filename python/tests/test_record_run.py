@@ -147,6 +147,17 @@ class Contents(Run):
         self.assertEqual(shapes, [(10, 6), (10, 10), (6, 6)])
         self.assertEqual(recorder.warnings, [])
 
+    def test_low_rank_weights(self):
+        model = small_model()
+        with self.recorder(model, weights="low_rank", rank=1) as recorder:
+            train(model, recorder)
+        _, tensors = self.trace()
+        self.assertNotIn("0/weight", tensors)
+        parts = ("mean_left", "mean_right", "row_cov_diag", "col_cov_diag")
+        self.assertEqual([tuple(tensors[f"0/weight.{part}"].shape) for part in parts], [(10, 1), (6, 1), (10,), (6,)])
+        self.assertAlmostEqual(float(tensors["0/weight.amax"]), float(model[0].weight.abs().max()), places=5)
+        self.assertEqual(recorder.warnings, [])
+
     def test_the_reader_accepts_every_form(self):
         if loka_binary() is None:
             self.skipTest("no loka binary: set LOKA_BIN")
@@ -155,6 +166,7 @@ class Contents(Run):
             {"limit": 7, "rank": 4, "oversample": 2},
             {"factor_above": 4, "rank": 3},
             {"weights": "matrix_normal"},
+            {"weights": "low_rank", "rank": 1},
         )
         for options in forms:
             with self.subTest(options):

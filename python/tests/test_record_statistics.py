@@ -17,7 +17,7 @@ from loka.record.options import QUANTILE_PROBS, Options
 from loka.record.shard import _covariance, _distribution
 from loka.record.site import SiteStats
 from loka.record.sketch import from_covariance, from_sketch, test_matrix
-from loka.record.weights import MatrixNormal, magnitudes
+from loka.record.weights import MatrixNormal, low_rank, magnitudes
 
 ONE = torch.ones(1)
 
@@ -269,6 +269,23 @@ class Weights(unittest.TestCase):
         for _ in range(50):
             normal.update(torch.ones(3, 4))
         self.assertTrue(all(bool(torch.isfinite(value).all()) for value in normal.state().values()))
+
+    def test_a_low_rank_weight_has_the_signal_and_the_variance_of_the_rest(self):
+        generator = torch.Generator().manual_seed(0)
+        n, k, rank = 96, 160, 4
+        left, right = torch.randn(n, rank, generator=generator), torch.randn(k, rank, generator=generator)
+        row = torch.rand(n, generator=generator) + 0.5
+        col = 0.01 * (torch.rand(k, generator=generator) + 0.5)
+        noise = row.sqrt()[:, None] * torch.randn(n, k, generator=generator) * col.sqrt()
+        weight = left @ right.T + noise
+        found = {key: value.float() for key, value in low_rank(weight, rank, 8, 0).items()}
+        mean = found["weight.mean_left"] @ found["weight.mean_right"].T
+        exact = torch.linalg.svdvals(weight.double())[rank:].square().sum().sqrt()
+        self.assertLess(float((weight - mean).norm() / exact), 1.02, "what BF16 adds to the best of that rank")
+        rest = found["weight.row_cov_diag"][:, None] * found["weight.col_cov_diag"]
+        self.assertAlmostEqual(float(rest.sum() / (weight - mean).square().sum()), 1.0, places=4)
+        self.assertLess(float((rest / (row[:, None] * col) - 1).abs().mean()), 0.2)
+        self.assertTrue(torch.equal(found["weight.mean_left"], low_rank(weight, rank, 8, 0)["weight.mean_left"].float()))
 
     def test_norms_of_many_at_once(self):
         found = magnitudes([torch.tensor([3.0, -4.0]), None, torch.tensor([[-7.0, 1.0]])], 2.0)

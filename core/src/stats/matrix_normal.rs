@@ -1,6 +1,8 @@
 //! Weights as a matrix normal MN(mean, U, V), vec(W) ~ N(vec(mean), V (x) U) (LoKA §III-A): the
 //! online flip-flop update, and sampling.
 
+use std::borrow::Cow;
+
 use crate::{
     numerics::{
         linalg::{NotPositiveDefinite, cholesky, cholesky_jittered, solve_lower, times_transposed, transpose},
@@ -27,11 +29,6 @@ impl MatrixNormal {
     pub fn new(rows: usize, cols: usize) -> Self {
         let identity = |n: usize| (0..n * n).map(|i| if i / n == i % n { 1.0 } else { 0.0 }).collect();
         Self { rows, cols, mean: vec![0.0; rows * cols], row_cov: identity(rows), col_cov: identity(cols) }
-    }
-
-    /// From what a trace recorded.
-    pub fn from_parts(rows: usize, cols: usize, mean: &[f64], row_cov: &Covariance, col_cov: &Covariance) -> Self {
-        Self { rows, cols, mean: mean.to_vec(), row_cov: row_cov.to_full(rows), col_cov: col_cov.to_full(cols) }
     }
 
     /// One step of the paper's exponential moving average with momentum in [0.9, 0.99]: whiten by the
@@ -66,42 +63,83 @@ impl MatrixNormal {
         Ok(())
     }
 
-    /// `mean + L_U Z L_V^T`, `[rows, cols]` row-major.
     pub fn sampler(&self) -> Result<MatrixNormalSampler, NotPositiveDefinite> {
-        Ok(MatrixNormalSampler {
-            rows: self.rows,
-            cols: self.cols,
-            mean: self.mean.clone(),
-            lower_u: cholesky_jittered(&self.row_cov, self.rows)?,
-            lower_v: cholesky_jittered(&self.col_cov, self.cols)?,
-        })
+        let full = |covariance: &[f64]| Covariance::Full(covariance.to_vec());
+        MatrixNormalSampler::new((self.rows, self.cols), &self.mean, &full(&self.row_cov), &full(&self.col_cov))
     }
 }
 
-/// The factored form, ready to draw from.
+/// R of a covariance R R^T.
+#[derive(Clone, Debug)]
+pub enum CovarianceRoot {
+    /// `[size, size]`, lower triangular.
+    Lower(Vec<f64>),
+    /// `[size]`: a matrix of 134 MB at 4,096 features has nothing else to say.
+    Diagonal(Vec<f64>),
+}
+
+impl CovarianceRoot {
+    fn of(covariance: &Covariance, size: usize) -> Result<Self, NotPositiveDefinite> {
+        match covariance {
+            Covariance::Factor { rank: 0, diag, .. } => {
+                Ok(Self::Diagonal(diag.iter().map(|variance| variance.sqrt()).collect()))
+            }
+            _ => Ok(Self::Lower(cholesky_jittered(&covariance.to_full(size), size)?)),
+        }
+    }
+
+    /// `[size, size]`
+    pub fn to_full(&self) -> Cow<'_, [f64]> {
+        match self {
+            Self::Lower(lower) => Cow::Borrowed(lower),
+            Self::Diagonal(diagonal) => {
+                let size = diagonal.len();
+                let mut full = vec![0.0; size * size];
+                diagonal.iter().enumerate().for_each(|(i, value)| full[i * size + i] = *value);
+                Cow::Owned(full)
+            }
+        }
+    }
+}
+
+/// `mean + R_U Z R_V^T`, `[rows, cols]` row-major.
 #[derive(Clone, Debug)]
 pub struct MatrixNormalSampler {
-    rows: usize,
-    cols: usize,
-    mean: Vec<f64>,
-    lower_u: Vec<f64>,
-    lower_v: Vec<f64>,
+    pub mean: Vec<f64>,
+    pub rows: CovarianceRoot,
+    pub cols: CovarianceRoot,
+    shape: (usize, usize),
 }
 
 impl MatrixNormalSampler {
-    /// Mean `[rows, cols]`, L_U `[rows, rows]` and L_V `[cols, cols]`.
-    pub fn parts(&self) -> [&[f64]; 3] {
-        [&self.mean, &self.lower_u, &self.lower_v]
+    /// Of what a trace recorded: `mean` and `shape` are `[n, k]`.
+    pub fn new(
+        shape: (usize, usize),
+        mean: &[f64],
+        row_cov: &Covariance,
+        col_cov: &Covariance,
+    ) -> Result<Self, NotPositiveDefinite> {
+        let (rows, cols) = (CovarianceRoot::of(row_cov, shape.0)?, CovarianceRoot::of(col_cov, shape.1)?);
+        Ok(Self { mean: mean.to_vec(), rows, cols, shape })
     }
 
     pub fn draw(&self, rng: &mut Rng) -> Vec<f32> {
-        let mut normals = vec![0f32; self.rows * self.cols];
+        let (rows, cols) = self.shape;
+        let mut normals = vec![0f32; rows * cols];
         rng.fill_normal(&mut normals);
+        if let (CovarianceRoot::Diagonal(by_row), CovarianceRoot::Diagonal(by_col)) = (&self.rows, &self.cols) {
+            for (i, row) in normals.chunks_exact_mut(cols).enumerate() {
+                for ((value, mean), by_col) in row.iter_mut().zip(&self.mean[i * cols..]).zip(by_col) {
+                    *value = (mean + by_row[i] * f64::from(*value) * by_col) as f32;
+                }
+            }
+            return normals;
+        }
         let normals: Vec<f64> = normals.into_iter().map(f64::from).collect();
-        // (Z L_V^T)[i, j] = sum_c Z[i, c] L_V[j, c]; then L_U from the left, through the transpose.
-        let right = times_transposed(&normals, &self.lower_v, self.cols);
-        let right = transpose(&right, self.cols);
-        let both = times_transposed(&self.lower_u, &right, self.rows);
+        // (Z R_V^T)[i, j] = sum_c Z[i, c] R_V[j, c]; then R_U from the left, through the transpose.
+        let right = times_transposed(&normals, &self.cols.to_full(), cols);
+        let right = transpose(&right, cols);
+        let both = times_transposed(&self.rows.to_full(), &right, rows);
         both.iter().zip(&self.mean).map(|(value, mean)| (value + mean) as f32).collect()
     }
 }
@@ -142,6 +180,26 @@ mod tests {
         assert!((normal.mean[0] - 0.2).abs() < 1e-12);
         assert!((normal.row_cov[0] - 1.0).abs() < 1e-12);
         assert!((normal.col_cov[0] - 1.224f64.powi(2)).abs() < 1e-4, "{normal:?}");
+    }
+
+    #[test]
+    fn diagonal_covariances_draw_what_full_ones_of_the_same_values_draw() {
+        let mean = [1.0, -2.0, 3.0, 0.5, 0.0, 4.0];
+        let (u, v) = ([0.25, 4.0], [1.0, 9.0, 0.0]);
+        let diagonal = |diag: &[f64]| Covariance::Factor { factor: Vec::new(), rank: 0, diag: diag.to_vec() };
+        let full = |diag: &[f64]| Covariance::Full(CovarianceRoot::Diagonal(diag.to_vec()).to_full().into_owned());
+        let draw = |rows, cols| {
+            let sampler = MatrixNormalSampler::new((2, 3), &mean, &rows, &cols).unwrap();
+            sampler.draw(&mut Rng::new(3, &[b"diagonal"]))
+        };
+        let (ours, whole) = (draw(diagonal(&u), diagonal(&v)), draw(full(&u), full(&v)));
+        for (ours, whole) in ours.iter().zip(&whole) {
+            // A variance of zero is lifted where there is a factorization.
+            assert!((ours - whole).abs() < 1e-3, "{ours} {whole}");
+        }
+        assert_eq!((ours[2], ours[5]), (3.0, 4.0), "no variance: the mean itself");
+        let mixed = draw(diagonal(&u), full(&v));
+        assert!(mixed.iter().zip(&whole).all(|(ours, whole)| (ours - whole).abs() < 1e-3));
     }
 
     #[test]

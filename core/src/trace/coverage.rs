@@ -73,7 +73,7 @@ impl Coverage {
             let factor = find(&format!("{part}.cov_factor"))?;
             Some(CovarianceKind::Factor { rank: factor.shape.get(1).copied().unwrap_or(0) })
         };
-        let weight = match (has("weight"), has("weight.mean")) {
+        let weight = match (has("weight"), has("weight.mean") || has("weight.mean_left")) {
             (true, _) => Some(WeightKind::Snapshot),
             (false, true) => Some(WeightKind::MatrixNormal),
             (false, false) => None,

@@ -72,15 +72,14 @@ impl<'a> Reader<'a> {
     }
 
     fn covariance(&self, name: &str, size: usize) -> Result<Covariance, Fault> {
-        let factor = format!("{name}_factor");
-        if !self.has(&factor) {
+        let (factor, diag_name) = (format!("{name}_factor"), format!("{name}_diag"));
+        if self.has(name) {
             let mut values = self.f64s(name)?;
             self.check_not_negative(name, values.iter().step_by(size + 1), |i| vec![i, i])?;
             self.symmetrize(name, &mut values, size)?;
             return Ok(Covariance::Full(values));
         }
-        let diag_name = format!("{name}_diag");
-        let factor = self.f64s(&factor)?;
+        let factor = if self.has(&factor) { self.f64s(&factor)? } else { Vec::new() };
         let diag = self.f64s(&diag_name)?;
         self.check_not_negative(&diag_name, diag.iter(), |i| vec![i])?;
         Ok(Covariance::Factor { rank: factor.len() / size, factor, diag })
@@ -165,10 +164,19 @@ impl<'a> Reader<'a> {
             return Ok(WeightStats::Snapshot(self.f32s("weight")?));
         }
         Ok(WeightStats::MatrixNormal {
-            mean: self.f64s("weight.mean")?,
+            mean: self.weight_mean()?,
             row_cov: self.covariance("weight.row_cov", n)?,
             col_cov: self.covariance("weight.col_cov", k)?,
         })
+    }
+
+    /// As it is, or from its leading singular pairs.
+    fn weight_mean(&self) -> Result<Vec<f64>, Fault> {
+        if !self.has("weight.mean_left") {
+            return self.f64s("weight.mean");
+        }
+        let product = self.product("weight.mean_left", "weight.mean_right")?;
+        Ok(product.into_iter().map(f64::from).collect())
     }
 
     /// As it is, or from its leading singular pairs.
@@ -176,7 +184,12 @@ impl<'a> Reader<'a> {
         if !self.has("cross_cov_left") {
             return self.optional_f32("cross_cov");
         }
-        let (left, right) = (self.f32s("cross_cov_left")?, self.f32s("cross_cov_right")?);
+        self.product("cross_cov_left", "cross_cov_right").map(Some)
+    }
+
+    /// `left [n, r] right [k, r]^T`, `[n, k]`.
+    fn product(&self, left: &str, right: &str) -> Result<Vec<f32>, Fault> {
+        let (left, right) = (self.f32s(left)?, self.f32s(right)?);
         let Site { k, n, .. } = *self.site;
         let rank = left.len() / n;
         let mut out = vec![0.0; n * k];
@@ -185,7 +198,7 @@ impl<'a> Reader<'a> {
                 *out = left.iter().zip(right).map(|(left, right)| left * right).sum();
             }
         }
-        Ok(Some(out))
+        Ok(out)
     }
 
     fn noise(&self) -> Result<Option<GradientMoments>, Fault> {

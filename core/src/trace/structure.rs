@@ -112,7 +112,7 @@ impl Checker<'_> {
             self.distribution("grad_output", n)?;
         }
         let has_cross = self.optional("cross_cov", Kind::Float, &[Dim::Is(n), Dim::Is(k)])?.is_some();
-        if has_cross | self.sketch(has_cross)? | self.noise()? {
+        if has_cross | self.product("cross_cov")? | self.noise()? {
             self.required("grad_output.mean", Kind::Float, &[Dim::Is(n)])?;
         }
         self.weight()?;
@@ -136,32 +136,35 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// `name` itself, or `name_factor` with `name_diag`; both would leave open which one is meant.
+    /// `name` itself, or `name_factor` with `name_diag`, or for weights that alone; two would leave open which one is
+    /// meant.
     fn covariance(&self, name: &str, size: usize) -> Result<(), Fault> {
         let dim = Dim::Is(size);
-        let factor = format!("{name}_factor");
+        let (factor, diag) = (format!("{name}_factor"), format!("{name}_diag"));
         let has_factor = self.optional(&factor, Kind::Float, &[dim, Dim::Any("rank")])?.is_some();
-        if !has_factor {
+        let has_diagonal = name.starts_with("weight.") && self.find(&diag).is_some();
+        if !has_factor && !has_diagonal {
             return self.required(name, Kind::Float, &[dim, dim]).map(|_| ());
         }
         if self.find(name).is_some() {
-            return Err(self.fault(name, Cause::Both(name.to_owned(), factor)));
+            let other = if has_factor { factor } else { diag };
+            return Err(self.fault(name, Cause::Both(name.to_owned(), other)));
         }
-        self.required(&format!("{name}_diag"), Kind::Float, &[dim]).map(|_| ())
+        self.required(&diag, Kind::Float, &[dim]).map(|_| ())
     }
 
-    /// The cross-covariance as left right^T. True: it is there.
-    fn sketch(&self, has_whole: bool) -> Result<bool, Fault> {
+    /// A matrix `[n, k]` as left right^T. True: it is there.
+    fn product(&self, name: &str) -> Result<bool, Fault> {
         let Site { k, n, .. } = *self.site;
-        let (left, right) = ("cross_cov_left", "cross_cov_right");
-        let Some(found) = self.optional(left, Kind::Float, &[Dim::Is(n), Dim::Any("rank")])? else {
+        let (left, right) = (format!("{name}_left"), format!("{name}_right"));
+        let Some(found) = self.optional(&left, Kind::Float, &[Dim::Is(n), Dim::Any("rank")])? else {
             // Half of it says nothing.
-            return self.find(right).map_or(Ok(false), |_| self.required(left, Kind::Float, &[]).map(|_| true));
+            return self.find(&right).map_or(Ok(false), |_| self.required(&left, Kind::Float, &[]).map(|_| true));
         };
-        if has_whole {
-            return Err(self.fault("cross_cov", Cause::Both("cross_cov".to_owned(), left.to_owned())));
+        if self.find(name).is_some() {
+            return Err(self.fault(name, Cause::Both(name.to_owned(), left)));
         }
-        self.required(right, Kind::Float, &[Dim::Is(k), Dim::Is(found.shape[1])])?;
+        self.required(&right, Kind::Float, &[Dim::Is(k), Dim::Is(found.shape[1])])?;
         Ok(true)
     }
 
@@ -185,10 +188,13 @@ impl Checker<'_> {
     fn weight(&self) -> Result<(), Fault> {
         let Site { k, n, .. } = *self.site;
         let shape = [Dim::Is(n), Dim::Is(k)];
-        match (self.find("weight").is_some(), self.find("weight.mean").is_some()) {
+        let factored = self.product("weight.mean")?;
+        match (self.find("weight").is_some(), factored || self.find("weight.mean").is_some()) {
             (true, true) => return Err(self.fault("weight", Cause::Both("weight".into(), "weight.mean".into()))),
             (false, true) => {
-                self.required("weight.mean", Kind::Float, &shape)?;
+                if !factored {
+                    self.required("weight.mean", Kind::Float, &shape)?;
+                }
                 self.covariance("weight.row_cov", n)?;
                 self.covariance("weight.col_cov", k)?;
             }

@@ -66,7 +66,7 @@ fn data() -> TraceData {
     let mut all: Vec<SiteStats> = sites.iter().map(stats).collect();
     all[1].weight = WeightStats::MatrixNormal {
         mean: vec![0.5; 6],
-        row_cov: distribution(2, None).cov,
+        row_cov: Covariance::Factor { factor: Vec::new(), rank: 0, diag: vec![0.5, 2.0] },
         col_cov: distribution(3, Some(1)).cov,
     };
     all[1].grad_output = None;

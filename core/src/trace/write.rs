@@ -196,7 +196,9 @@ impl<'a> Plan<'a, '_> {
         match cov {
             Covariance::Full(values) => self.wide(name, values, &[size, size]),
             Covariance::Factor { factor, rank, diag } => {
-                self.wide(&format!("{name}_factor"), factor, &[size, *rank])?;
+                if *rank > 0 {
+                    self.wide(&format!("{name}_factor"), factor, &[size, *rank])?;
+                }
                 self.wide(&format!("{name}_diag"), diag, &[size])
             }
         }

@@ -12,6 +12,7 @@ from torch import Tensor
 from . import emulate
 from .casts import Quantized, by_known_scale, straight_and_turned
 from .catalogue import FORMAT_MAX, numerics
+from .delayed import codes, stretched
 from .gemms import route, scaled
 from .scales import quantize, to_fp8
 
@@ -58,7 +59,10 @@ def forward_by_codes(
         return emulate.product_of_codes(a, weight, how).to(torch.bfloat16)
     if route(kernel, "fprop", False) == "own":
         return _own(x, weight, x_scale, kernel)
-    if x_scale is not None:
+    if x_scale is not None and torch.compiler.is_compiling():
+        # Plain operations: Inductor puts them into the kernel of whatever makes x, and nobody else wants its codes.
+        straight = Quantized(codes(stretched(x, stretch), 1.0 / x_scale, how.a.format).view(x.shape), x_scale)
+    elif x_scale is not None:
         straight, _, _ = by_known_scale(x, x_scale, 1.0 / x_scale, True, False, stretch)
     else:
         straight, _ = straight_and_turned(x, how.a, None, stretch)

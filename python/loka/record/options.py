@@ -55,8 +55,8 @@ class Options:
             raise ValueError(f"save_seconds is {self.save_seconds}, expected at least 0")
         if self.rows < 2:
             raise ValueError("rows is 1: a covariance needs two")
-        if self.weights not in ("snapshot", "matrix_normal"):
-            raise ValueError(f"weights is {self.weights!r}, expected 'snapshot' or 'matrix_normal'")
+        if self.weights not in ("snapshot", "matrix_normal", "low_rank"):
+            raise ValueError(f"weights is {self.weights!r}, expected 'snapshot', 'matrix_normal' or 'low_rank'")
         if not 0.0 < self.momentum < 1.0:
             raise ValueError(f"momentum is {self.momentum}, expected to be in (0, 1)")
         self._check_loss()

@@ -55,7 +55,9 @@ class Recorder:
         limit: features up to which a covariance is exact; past it a sketch of `rank` (+ `oversample`) columns.
         rank, oversample, factor_above: rank of a factored covariance; features past `factor_above` (default `limit`)
             are stored factored, which makes small files.
-        weights: `snapshot`, or `matrix_normal` for weights up to `limit` in both dimensions, with `momentum`.
+        weights: `snapshot`, or `matrix_normal` for weights up to `limit` in both dimensions, with `momentum`; or
+            `low_rank`: the last snapshot's leading `rank` singular pairs, and of the rest the variance of each row and
+            column, for a trace that has to be small. Weights are then drawn, and errors are those of normal values.
         weight_dtype: type of the snapshot; by default BF16 of a BF16 weight, else FP32.
         held_out: raw rows a site to keep in the trace, from the latest recorded step. User data: 0 by default.
         cross_cov: covariance of gradient with input where both have at most `limit` features (True), or at most so

@@ -17,6 +17,7 @@ from loka.record.moments import AMAX, COUNT, HIST_BINS, QUANTILE_ROWS_SEEN, SKIP
 from loka.record.options import QUANTILE_PROBS, Options
 from loka.record.sketch import from_covariance, from_sketch, test_matrix
 from loka.record.snapshot import SiteCopy, Snapshot
+from loka.record.weights import low_rank
 from loka.record.writer import Content
 
 _WEIGHT_CHUNK = 1 << 22
@@ -72,6 +73,11 @@ def _site(site: SiteCopy, snapshot: Snapshot, notes: List[str]) -> Tuple[Dict[st
     whole = bool(samples) and all(bool(torch.isfinite(value).all()) for value in samples.values())
     tensors.update({key: value for key, value in site.tensors.items() if key not in samples or whole})
     tensors.update(_weight_summary(site.tensors, name, notes))
+    # Only where it is the smaller one, and never of what is not finite: that a reader has to see.
+    if options.weights == "low_rank" and "weight.amax" in tensors and "weight" in tensors:
+        n, k = tensors["weight"].shape
+        if options.rank * (n + k) < n * k:
+            tensors.update(low_rank(tensors.pop("weight"), options.rank, options.oversample, options.seed))
     if snapshot.steps:
         tensors["series.step"] = torch.tensor(snapshot.steps, dtype=torch.int64)
         tensors.update({f"series.{key}": value for key, value in site.series.items()})

@@ -1,4 +1,4 @@
-"""Takes weights as they change; gives what a trace keeps of them: the last snapshot, or a matrix normal.
+"""Takes weights as they change; gives what a trace keeps of them: the last snapshot, a matrix normal, or a low rank.
 
 Matrix normal (LoKA, section III-A): vec(W) ~ N(vec(Mean), V (x) U), updated at each recorded step with a moving
 average of momentum m. With W_c = W - Mean: U' = W_c V^-1 W_c^T / k, V' = W_c^T U^-1 W_c / n, by Cholesky factors and
@@ -9,6 +9,8 @@ from typing import Any, Dict, List, Optional, Sequence
 
 import torch
 from torch import Tensor
+
+from loka.record.sketch import test_matrix
 
 _EPSILON = 1e-6
 
@@ -65,6 +67,34 @@ def _moved(old: Tensor, new: Tensor, keep: float) -> Tensor:
     return moved
 
 
+def low_rank(weight: Tensor, rank: int, oversample: int, seed: int) -> Dict[str, Tensor]:
+    """A weight `[n, k]` as a matrix normal of some `2 rank (n + k)` bytes: its leading `rank` singular pairs in BF16 as
+    the mean, and what they leave as independent values, of the variance of its row times that of its column.
+
+    The singular pairs come from a randomized range finder with two power iterations (Halko, Martinsson, Tropp 2011,
+    algorithm 4.4)."""
+    n, k = weight.shape
+    weight = weight.float()
+    width = min(rank + oversample, n, k)
+    basis = torch.linalg.qr(weight @ test_matrix(k, width, seed).float()).Q
+    for _ in range(2):
+        basis = torch.linalg.qr(weight @ torch.linalg.qr(weight.T @ basis).Q).Q
+    inner, values, right = torch.linalg.svd(basis.T @ weight, full_matrices=False)
+    root = values[:rank].sqrt()
+    left = ((basis @ inner)[:, :rank] * root).bfloat16()
+    right = (right[:rank].T * root).bfloat16()
+    rest = (weight - left.float() @ right.float().T).square_()
+    row, col = rest.mean(1), rest.mean(0)
+    # E rest^2 = row col / mean: the rows take the scale, so that theirs has a mean of one.
+    row = row / row.mean().clamp(min=torch.finfo(row.dtype).tiny)
+    return {
+        "weight.mean_left": left,
+        "weight.mean_right": right,
+        "weight.row_cov_diag": row,
+        "weight.col_cov_diag": col,
+    }
+
+
 def is_sharded(parameter: Tensor) -> bool:
     """Whether this rank holds a part of it only (DTensor)."""
     return hasattr(parameter, "full_tensor")
@@ -96,4 +126,4 @@ def magnitudes(parameters: Sequence[Optional[Tensor]], order: float) -> Optional
     return torch.stack(norms)
 
 
-__all__ = ["MatrixNormal", "is_sharded", "local", "magnitudes", "whole"]
+__all__ = ["MatrixNormal", "is_sharded", "local", "low_rank", "magnitudes", "whole"]

@@ -6,7 +6,7 @@ use crate::{
     model::{Accumulation, Matrix},
     mods::{Tail, modified_tail},
     numerics::{CastPanels, Epilogue, Panels, Scales, Side, gemm, rng::Rng},
-    stats::{AmaxTable, MatrixNormal, RowSampler, SampleError, SamplerKind},
+    stats::{AmaxTable, MatrixNormalSampler, RowSampler, SampleError, SamplerKind},
     trace::{Distribution, SiteStats, WeightStats},
 };
 
@@ -113,9 +113,8 @@ pub(super) fn draw_weight(stats: &SiteStats, rng: &mut Rng) -> Result<Vec<f32>, 
     match &stats.weight {
         WeightStats::Snapshot(weight) => Ok(weight.clone()),
         WeightStats::MatrixNormal { mean, row_cov, col_cov } => {
-            let normal = MatrixNormal::from_parts(stats.site.n, stats.site.k, mean, row_cov, col_cov);
-            let sampler = normal.sampler().map_err(|source| SampleError { what: "weight", source })?;
-            Ok(sampler.draw(rng))
+            let sampler = MatrixNormalSampler::new((stats.site.n, stats.site.k), mean, row_cov, col_cov);
+            Ok(sampler.map_err(|source| SampleError { what: "weight", source })?.draw(rng))
         }
     }
 }

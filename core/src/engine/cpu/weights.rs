@@ -6,7 +6,7 @@ use crate::{
     engine::EngineError,
     model::{Gemm, Matrix, OperandCast},
     numerics::{CastPanels, Panels, Panels64, Side, cast_panels, rng::Rng},
-    stats::{MatrixNormal, MatrixNormalSampler, SampleError},
+    stats::{MatrixNormalSampler, SampleError},
     trace::{SiteStats, WeightStats},
 };
 
@@ -56,8 +56,8 @@ impl Weights {
         let kind = match &stats.weight {
             WeightStats::Snapshot(weight) => Kind::Exact(Matrix { rows: n, cols: k, data: weight.clone() }),
             WeightStats::MatrixNormal { mean, row_cov, col_cov } => {
-                let normal = MatrixNormal::from_parts(n, k, mean, row_cov, col_cov);
-                Kind::Normal(normal.sampler().map_err(|source| SampleError { what: "weight", source })?)
+                let sampler = MatrixNormalSampler::new((n, k), mean, row_cov, col_cov);
+                Kind::Normal(sampler.map_err(|source| SampleError { what: "weight", source })?)
             }
         };
         Ok(Self { shape: (n, k), kind, fprop: None, dgrad: None, drawn_for: None })

@@ -3,7 +3,7 @@
 use crate::{
     engine::EngineError,
     numerics::rng::Rng,
-    stats::{MatrixNormal, SampleError},
+    stats::{MatrixNormalSampler, SampleError},
     trace::{SiteStats, WeightStats},
 };
 
@@ -31,13 +31,12 @@ impl Weights {
         Ok(match &stats.weight {
             WeightStats::Snapshot(weight) => Self::Exact(lane.upload(n, k, weight)?),
             WeightStats::MatrixNormal { mean, row_cov, col_cov } => {
-                let normal = MatrixNormal::from_parts(n, k, mean, row_cov, col_cov);
-                let sampler = normal.sampler().map_err(|source| SampleError { what: "weight", source })?;
-                let [mean, lower_u, lower_v] = sampler.parts();
+                let sampler = MatrixNormalSampler::new((n, k), mean, row_cov, col_cov);
+                let sampler = sampler.map_err(|source| SampleError { what: "weight", source })?;
                 Self::Normal {
-                    mean: lane.upload(n, k, &f32s(mean))?,
-                    lower_u: lane.upload(n, n, &f32s(lower_u))?,
-                    lower_v: lane.upload(k, k, &f32s(lower_v))?,
+                    mean: lane.upload(n, k, &f32s(&sampler.mean))?,
+                    lower_u: lane.upload(n, n, &f32s(&sampler.rows.to_full()))?,
+                    lower_v: lane.upload(k, k, &f32s(&sampler.cols.to_full()))?,
                 }
             }
         })

@@ -3,7 +3,7 @@
 use crate::{
     model::Matrix,
     numerics::rng::Rng,
-    stats::{MatrixNormal, RowSampler, SamplerKind},
+    stats::{MatrixNormalSampler, RowSampler, SamplerKind},
     trace::{Distribution, SiteStats, WeightStats},
 };
 
@@ -53,8 +53,8 @@ fn weight(stats: &SiteStats) -> Result<Values, String> {
     let (data, origin) = match &stats.weight {
         WeightStats::Snapshot(weight) => (weight.clone(), Origin::Snapshot),
         WeightStats::MatrixNormal { mean, row_cov, col_cov } => {
-            let normal = MatrixNormal::from_parts(n, k, mean, row_cov, col_cov);
-            let sampler = normal.sampler().map_err(|error| format!("the weight cannot be sampled: {error}"))?;
+            let sampler = MatrixNormalSampler::new((n, k), mean, row_cov, col_cov);
+            let sampler = sampler.map_err(|error| format!("the weight cannot be sampled: {error}"))?;
             let mut rng = Rng::new(0, &[stats.site.id.as_str().as_bytes(), b"weight", b"inspect"]);
             (sampler.draw(&mut rng), Origin::Sampled)
         }
