@@ -93,7 +93,7 @@ pub fn run(args: &BenchArgs, json: bool) -> anyhow::Result<Outcome> {
 fn sites(args: &BenchArgs, json: bool, shapes: &[GemmShape]) -> anyhow::Result<Outcome> {
     let named = if args.kernels.is_empty() { Vec::new() } else { patterns::kernels(&args.kernels)? };
     files::check_writable(&args.out)?;
-    let times = super::sites::time(&args.python, shapes, args.runtime, &named, u32::try_from(args.samples)?)?;
+    let times = super::sites::time(&args.python, shapes, args.runtime, &named, u32::try_from(args.samples)?, None)?;
     if times.num_timed() == 0 {
         output::complain(&anyhow::anyhow!("no site could be timed: {}", args.shapes.display()));
         return Ok(Outcome::Failed);

@@ -5,7 +5,7 @@ use std::{
     collections::BTreeMap,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use loka_core::{
@@ -63,6 +63,9 @@ pub struct ProbeArgs {
     /// Where --measure times whole sites: launched, graph or inference; may be given again.
     #[arg(long = "runtime", requires = "measure", default_value = "launched")]
     runtimes: Vec<Runtime>,
+    /// Of timing whole sites, at most: the largest come first, and what is left the plan models.
+    #[arg(long, value_name = "N", requires = "measure", value_parser = minutes)]
+    minutes: Option<Duration>,
     /// A table of `loka bench --sites` to plan by; may be given again.
     #[arg(long = "sites-times", value_name = "FILE")]
     sites_times: Vec<PathBuf>,
@@ -237,13 +240,21 @@ fn latencies(
     Ok(probing::latencies_of(known.with_measured(&records)))
 }
 
+/// Of a number above 0, such as .5.
+fn minutes(text: &str) -> Result<Duration, String> {
+    let minutes = text.parse::<f64>().ok().filter(|minutes| *minutes > 0.0);
+    let duration = minutes.and_then(|minutes| Duration::try_from_secs_f64(60.0 * minutes).ok());
+    duration.ok_or_else(|| "a number of minutes above 0".to_owned())
+}
+
 /// By the usual kernels: each that is named more takes a minute or so a shape (`loka bench --sites --kernels`). A Python
 /// that cannot time sites is no reason not to probe.
 fn measured_sites(args: &ProbeArgs, source: &AtRows<'_>, chosen: &[SiteId]) -> anyhow::Result<Vec<SiteTimes>> {
     let of_trace: Vec<Site> = source.sites().into_iter().filter(|site| chosen.contains(&site.id)).collect();
     let mut tables = Vec::new();
+    let ends = args.minutes.and_then(|limit| Instant::now().checked_add(limit));
     for runtime in &args.runtimes {
-        match sites::time(&args.python, &shapes_of(&of_trace), *runtime, &[], MIN_SITE_SAMPLES) {
+        match sites::time(&args.python, &shapes_of(&of_trace), *runtime, &[], MIN_SITE_SAMPLES, ends) {
             Ok(times) => {
                 output::note(&sites::summary(&times));
                 tables.push(times);

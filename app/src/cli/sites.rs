@@ -1,6 +1,6 @@
 //! Times of whole sites for `loka bench --sites` and `loka probe`: through a Python with PyTorch and a GPU.
 
-use std::path::Path;
+use std::{path::Path, time::Instant};
 
 use loka_core::{
     bench::{MIN_SITE_SAMPLES, SiteMeasurement, measure_sites, num_site_workers, site_families, site_triples},
@@ -15,7 +15,8 @@ use crate::{files, probing};
 
 use super::output;
 
-/// Times the sites of these shapes, progress on stderr. `named`: kernels to time beside the usual ones.
+/// Times the sites of these shapes, progress on stderr. `named`: kernels to time beside the usual ones. `ends`: what is not
+/// timed by then is left out.
 ///
 /// # Errors
 /// No Python, no PyTorch, no GPU: in one line.
@@ -25,6 +26,7 @@ pub fn time(
     runtime: Runtime,
     named: &[&'static Kernel],
     samples: u32,
+    ends: Option<Instant>,
 ) -> anyhow::Result<SiteTimes> {
     let mut worker = Worker::start(WorkerConfig::new(python))?;
     let hello = worker.hello().clone();
@@ -37,16 +39,41 @@ pub fn time(
     let triples = site_triples(&site_families(named), runtime);
     let options = TimeOptions { samples: samples.max(MIN_SITE_SAMPLES), target_us: 2000, ..TimeOptions::default() };
     let what = SiteMeasurement { shapes, runtime, triples: &triples, options, emulate: false };
-    let measured = measure_sites(&mut worker, num_site_workers(), &what, &Control::new(), &mut |_, done, of| {
-        output::progress(&format!("timing {done} of {of} sites ({runtime})"));
+    let (control, started) = (Control::new(), Instant::now());
+    let all = shapes.len() * triples.len();
+    let measured = measure_sites(&mut worker, num_site_workers(), &what, &control, &mut |_, done, of| {
+        let left = time_left(started, done, of);
+        output::progress(&format!("timing {done} of {of} sites and kernels ({runtime}){left}"));
+        if ends.is_some_and(|ends| Instant::now() >= ends) {
+            control.cancel();
+        }
     });
     output::progress_done();
     let rows = measured.rows;
+    if control.is_cancelled() && rows.len() < all {
+        output::note(&format!(
+            "time is up: {} of {all} sites and kernels were timed ({runtime}), the largest first; the plan models the others",
+            rows.len()
+        ));
+    }
     if let Some(error) = measured.ended {
         anyhow::ensure!(!rows.is_empty(), "{error}");
         output::note(&format!("warning: {error}; {} finished sites are kept", rows.len()));
     }
     Ok(SiteTimes { device, driver: driver(), versions, recorded_at: probing::now_rfc3339(), rows })
+}
+
+/// ", about 3 min left" once a rate can be told: the first rows wait for a compiler to warm up.
+fn time_left(started: Instant, done: usize, of: usize) -> String {
+    const TELLS: usize = 8;
+    if done < TELLS || done >= of {
+        return String::new();
+    }
+    let seconds = started.elapsed().as_secs_f64() / done as f64 * (of - done) as f64;
+    if seconds < 90.0 {
+        return format!(", about {:.0} s left", (seconds / 5.0).ceil() * 5.0);
+    }
+    format!(", about {:.0} min left", (seconds / 60.0).ceil())
 }
 
 /// As the CUDA engine has it; empty where it does not run.

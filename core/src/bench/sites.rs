@@ -1,6 +1,7 @@
 //! Takes shapes and kernels, gives what whole sites take by them: through a worker that compiles a model around each.
 
 use std::{
+    cmp::Reverse,
     ops::Range,
     sync::{
         Condvar, Mutex, MutexGuard, PoisonError,
@@ -98,8 +99,9 @@ pub fn num_site_workers() -> usize {
 /// Times every shape by every three kernels. Nearly all of the time goes into compiling, so up to `num_workers` processes,
 /// the first of them `worker`, compile side by side; while one of them times, nobody compiles ([`Turns`]). A request has one
 /// triple, so that what kills a worker costs one row. What did not fit into the GPU's memory beside the others, or was
-/// disturbed by somebody else's work on it, is tried once more when they are gone. `report` gets each row as it comes, with
-/// how many are done of all. Ends early when the first worker is given up or `control` says so.
+/// disturbed by somebody else's work on it, is tried once more when they are gone. The first family of kernels comes first,
+/// the largest shapes before the others. `report` gets each row as it comes, with how many are done of all. Ends early when
+/// the first worker is given up or `control` says so, with the rows that there are.
 pub fn measure_sites(
     worker: &mut Worker,
     num_workers: usize,
@@ -219,13 +221,17 @@ impl<'a> Work<'a> {
         let bf16 = baseline_kernel();
         let family = |triple: &[KernelId; 3]| triple.iter().find(|id| **id != bf16).cloned();
         let mut units = Vec::new();
-        for shape in 0..what.shapes.len() {
+        for (shape, size) in what.shapes.iter().enumerate() {
             let mut begin = shape * what.triples.len();
-            for same in what.triples.chunk_by(|one, next| family(one) == family(next)) {
-                units.push(begin..begin + same.len());
+            let products = size.m as u128 * size.k as u128 * size.n as u128;
+            for (of, same) in what.triples.chunk_by(|one, next| family(one) == family(next)).enumerate() {
+                units.push((of, Reverse(products), begin..begin + same.len()));
                 begin += same.len();
             }
         }
+        // What gains most is known first, should somebody not want to wait for the rest.
+        units.sort_by_key(|(of, size, _)| (*of, *size));
+        let units = units.into_iter().map(|(_, _, rows)| rows).collect();
         Self { what, turns: Turns::default(), units, next: AtomicUsize::new(0), is_over: AtomicBool::new(false) }
     }
 
