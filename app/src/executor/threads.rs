@@ -289,6 +289,11 @@ impl Executor for ThreadExecutor {
         }
     }
 
+    fn results_beside(&self, trace: &str) -> Option<String> {
+        let results = format!("{}.results.parquet", trace.strip_suffix(".trace.safetensors")?);
+        Path::new(&results).is_file().then_some(results)
+    }
+
     fn poll(&mut self) -> Option<Report> {
         let current = self.running.as_ref().map_or(0, |running| running.run);
         // What an earlier run still had to say is of no use to this one.

@@ -243,6 +243,11 @@ impl Driver {
         if !self.session().lacks_rows() || !self.opening.may_probe() {
             return;
         }
+        let beside = self.session().trace_path().and_then(|path| self.executor.results_beside(path));
+        if let Some(results) = beside.filter(|_| !self.session().has_rows()) {
+            self.opening.expect_results(results);
+            return;
+        }
         let engines = &self.session().engines;
         match engines.problem(&engines.chosen) {
             None => self.ask(Command::StartProbe),

@@ -18,6 +18,13 @@ pub trait Executor {
         None
     }
 
+    /// The results that an earlier probe of this trace left beside it, if there is such a file. Whether they are of this
+    /// very trace is known when they are read.
+    fn results_beside(&self, trace: &str) -> Option<String> {
+        let _ = trace;
+        None
+    }
+
     /// The open trace, for questions beside the session; `None`: it is not here.
     fn trace(&self) -> Option<Trace> {
         None

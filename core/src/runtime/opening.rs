@@ -99,6 +99,12 @@ impl OpenQueue {
         !self.probe_after
     }
 
+    /// Rows that nobody named, to be opened before anything is probed.
+    pub fn expect_results(&mut self, path: String) {
+        self.put(FileKind::Results, path);
+        self.probe_after = true;
+    }
+
     /// True once, when the rows that a probe waited for came, or did not.
     pub fn take_probe(&mut self) -> bool {
         !self.has_results() && std::mem::take(&mut self.probe_after)

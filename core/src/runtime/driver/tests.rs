@@ -21,6 +21,7 @@ struct World {
     asked: Vec<Effect>,
     kept: Vec<String>,
     problem: Option<String>,
+    beside: Option<String>,
 }
 
 /// Clones are one world.
@@ -34,6 +35,10 @@ impl Executor for Scripted {
 
     fn poll(&mut self) -> Option<Report> {
         self.0.lock().unwrap().reports.pop_front()
+    }
+
+    fn results_beside(&self, _trace: &str) -> Option<String> {
+        self.0.lock().unwrap().beside.clone()
     }
 }
 
@@ -83,6 +88,10 @@ impl Scripted {
         self.0.lock().unwrap().reports.push_back(report.into());
     }
 
+    fn put_beside(&self, results: &str) {
+        self.0.lock().unwrap().beside = Some(results.to_owned());
+    }
+
     fn asked(&self) -> Vec<Effect> {
         std::mem::take(&mut self.0.lock().unwrap().asked)
     }
@@ -130,6 +139,26 @@ fn rows_from_a_file_come_before_a_probe_and_their_file_is_watched() {
     let applied = driver.poll();
     assert_eq!(applied, Some(Applied::Opened { path: file.clone(), kind: FileKind::Results, refused: false }));
     assert_eq!(world.asked().first(), Some(&Effect::Watch { path: Some(file) }));
+}
+
+#[test]
+fn rows_that_lie_beside_a_trace_are_read_instead_of_a_probe_and_probed_where_they_are_not_its_own() {
+    for (digest, probed_then) in [(None, false), (Some("sha256:another"), true)] {
+        let (mut driver, world) = driver();
+        world.put_beside("a.results.parquet");
+        world.tell(Report::opened(OpenedTrace { meta: probed().meta, ..trace() }));
+        driver.poll().unwrap();
+        let path = "a.results.parquet".to_owned();
+        assert_eq!(world.asked(), [Effect::FindEngines, Effect::LoadResults { path: path.clone() }], "no probe yet");
+        let mut results = probed();
+        if let Some(digest) = digest {
+            results.meta.trace_digest = digest.to_owned();
+        }
+        world.tell(Event::ResultsOpened { path, results: Box::new(results) });
+        driver.poll().unwrap();
+        let probes = world.asked().iter().filter(|effect| matches!(effect, Effect::Probe { .. })).count();
+        assert_eq!(probes == 1, probed_then, "{digest:?}");
+    }
 }
 
 #[test]
