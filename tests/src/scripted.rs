@@ -10,9 +10,10 @@ use loka::{
     link::{ConnectionState, Link, Status, Submission},
 };
 use loka_core::{
+    dispatch::Policy,
     runtime::{Applied, Driver, Executor, Report},
     session::{
-        Effect, Event, Session,
+        Command, Effect, Event, Session,
         shared::{Author, By, News, Person, Place},
     },
 };
@@ -51,16 +52,26 @@ pub struct ScriptedLink {
     /// Of a server's folder.
     pub files: Vec<String>,
     driver: Driver,
+    by_paper: bool,
 }
 
 impl ScriptedLink {
     pub fn new(script: Script) -> Self {
-        Self::of(Rc::new(RefCell::new(script)), Vec::new())
+        Self::of(Rc::new(RefCell::new(script)), Vec::new(), false)
     }
 
-    fn of(script: Rc<RefCell<Script>>, files: Vec<String>) -> Self {
-        let driver = Driver::new(Box::new(Player(script.clone())), now);
-        Self { script, files, driver }
+    /// Under the policy whose metric the rows of tests have.
+    #[must_use]
+    pub fn by_paper(self) -> Self {
+        Self::of(self.script, self.files, true)
+    }
+
+    fn of(script: Rc<RefCell<Script>>, files: Vec<String>, by_paper: bool) -> Self {
+        let mut driver = Driver::new(Box::new(Player(script.clone())), now);
+        if by_paper {
+            driver.ask(Command::SetPolicy { policy: Policy::paper() });
+        }
+        Self { script, files, driver, by_paper }
     }
 }
 
@@ -72,7 +83,7 @@ impl Default for ScriptedLink {
 
 impl Clone for ScriptedLink {
     fn clone(&self) -> Self {
-        Self::of(self.script.clone(), self.files.clone())
+        Self::of(self.script.clone(), self.files.clone(), self.by_paper)
     }
 }
 

@@ -42,7 +42,7 @@ fn window(size: [f32; 2], ground: Ground, opened: bool) -> Harness<'static, Loka
 /// With what more can be told to it.
 fn told(size: [f32; 2], ground: Ground, opened: bool) -> (Harness<'static, LokaApp>, Told) {
     let results = Box::new(big::results(36, 11));
-    let link = ScriptedLink::new(Script { answer: no_trace, ..Script::default() });
+    let link = ScriptedLink::new(Script { answer: no_trace, ..Script::default() }).by_paper();
     let script = link.script.clone();
     if opened {
         let path = "ranker.results.parquet".to_owned();

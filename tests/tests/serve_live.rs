@@ -403,6 +403,8 @@ fn results_of_the_folder_are_compared_for_everybody() {
     let (folder, server) = serve(2, &[]);
     let (mut anna, mut bo) = (Window::join(&server, 1, None), Window::join(&server, 2, None));
     anna.until_probed();
+    anna.submit(Command::SetPolicy { policy: Policy::paper() });
+    anna.until("MERE counts", |window| window.session.document.policy == Policy::paper());
     let mut old = anna.session.results().unwrap();
     for row in old.rows.iter_mut().filter(|row| row.supported) {
         row.error.iter_mut().for_each(|error| error.mere = loka_core::model::Estimate::exact(9.0));

@@ -131,7 +131,7 @@ fn opened() -> Event {
 }
 
 fn scripted() -> (Harness<'static, LokaApp>, Rc<RefCell<Script>>) {
-    let link = ScriptedLink::new(Script { answer: started, ..Script::default() });
+    let link = ScriptedLink::new(Script { answer: started, ..Script::default() }).by_paper();
     let script = link.script.clone();
     script.borrow_mut().tell(opened());
     let mut harness = window(LokaApp::new(Box::new(link)), [1280.0, 800.0]);

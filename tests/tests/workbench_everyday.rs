@@ -61,7 +61,7 @@ fn started(effect: &Effect) -> Option<Event> {
 }
 
 fn link() -> ScriptedLink {
-    ScriptedLink::new(Script { answer: started, ..Script::default() })
+    ScriptedLink::new(Script { answer: started, ..Script::default() }).by_paper()
 }
 
 fn made_here() -> Circumstances {

@@ -121,7 +121,7 @@ fn results(names: &[String]) -> Results {
 }
 
 fn opened(names: &[String]) -> (Window, Rc<RefCell<Script>>) {
-    let link = ScriptedLink::default();
+    let link = ScriptedLink::default().by_paper();
     let script = link.script.clone();
     let results = Box::new(results(names));
     script.borrow_mut().tell(Event::ResultsOpened { path: "made.results.parquet".to_owned(), results });

@@ -11,7 +11,7 @@ use std::{
 use egui::{Event, Key, Modifiers, PointerButton, Pos2};
 use egui_kittest::kittest::Queryable as _;
 use loka::{LokaApp, executor::ThreadExecutor, layout::Pane, link::InProcess};
-use loka_core::session::Command;
+use loka_core::{dispatch::Policy, session::Command};
 use loka_tests::{
     sample,
     scripted::{Window, window},
@@ -94,6 +94,8 @@ fn letters_behind_a_key_that_opens_a_field_go_there() {
 #[test]
 fn a_threshold_that_changes_meanwhile_takes_nothing_of_what_is_typed() {
     let mut harness = opened();
+    harness.state_mut().command(Command::SetPolicy { policy: Policy::paper() });
+    harness.run_steps(2);
     let field = harness.get_by_label("MERE ≤").rect().center();
     at_once(&mut harness, clicked(field));
     at_once(&mut harness, typed("3"));

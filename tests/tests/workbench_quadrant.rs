@@ -99,7 +99,7 @@ fn results(known: Known) -> Results {
 }
 
 fn opened(known: Known) -> (Window, ScriptedLink) {
-    let link = ScriptedLink::default();
+    let link = ScriptedLink::default().by_paper();
     let told = Told::ResultsOpened { path: "made.results.parquet".to_owned(), results: Box::new(results(known)) };
     link.script.borrow_mut().tell(told);
     let mut harness = window(LokaApp::new(Box::new(link.clone())), [1280.0, 800.0]);

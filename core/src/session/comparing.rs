@@ -118,7 +118,7 @@ mod tests {
     }
 
     fn session() -> Session {
-        let mut session = Session::default();
+        let mut session = Session::by_paper();
         let meta = made(0.1).meta;
         let trace = OpenedTrace { path: "a.trace.safetensors".to_owned(), name: "toy".to_owned(), meta };
         session.event(Event::TraceOpened { trace: Box::new(trace) });
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn what_cannot_be_compared_is_a_line() {
         let told = |session: &Session| session.notices.last().map(|notice| notice.text.clone()).unwrap_or_default();
-        let mut empty = Session::default();
+        let mut empty = Session::by_paper();
         compared(&mut empty, "o.results.parquet", made(0.1));
         assert!(told(&empty).ends_with("open that first: o.results.parquet") && empty.other_plan.is_none());
         let mut session = session();

@@ -22,7 +22,7 @@ pub struct Document {
 impl Default for Document {
     fn default() -> Self {
         Self {
-            policy: Policy::paper(),
+            policy: Policy::balanced(),
             runtime: Runtime::default(),
             mods: SiteMods::default(),
             overrides: Overrides::new(),

@@ -401,3 +401,11 @@ impl Session {
         })
     }
 }
+
+#[cfg(test)]
+impl Session {
+    /// Under the policy whose metric the rows of tests have.
+    pub(crate) fn by_paper() -> Self {
+        Self { document: Document { policy: Policy::paper(), ..Document::default() }, ..Self::default() }
+    }
+}

@@ -29,7 +29,7 @@ fn session() -> Session {
         row(sites[1], Gemm::Fprop, fast, 0.1, Some(1.0), 0.0),
         row(sites[2], Gemm::Fprop, fast, 0.2, Some(1.3), 0.0),
     ];
-    let mut session = Session::default();
+    let mut session = Session::by_paper();
     let results = Box::new(results(&sites, rows));
     session.event(Event::ResultsOpened { path: "made.results.parquet".to_owned(), results });
     session

@@ -211,7 +211,7 @@ mod tests {
             with("forced", 0.9, 1e-6, LatencySource::Measured),
             with("edge", 0.2, 1e-6, LatencySource::Measured),
         ];
-        let mut session = Session::default();
+        let mut session = Session::by_paper();
         let results = results(&["settled", "cheap", "dear", "modelled", "forced", "edge"], rows);
         session.event(Event::ResultsOpened { path: "r".to_owned(), results: Box::new(results) });
         let (site, kernel) = (SiteId::new("forced"), KernelId::new(LOW));

@@ -18,7 +18,7 @@ const OTHER: &str = "te/current";
 const QUESTION: Question = Question { metric: Metric::Mere, gemm: None, relative: false };
 
 pub(super) fn opened(rows: Vec<ResultRow>, sites: &[&str]) -> Session {
-    let mut session = Session::default();
+    let mut session = Session::by_paper();
     let results: Results = results(sites, rows);
     let path = "made.results.parquet".to_owned();
     session.event(Event::ResultsOpened { path, results: Box::new(results) });

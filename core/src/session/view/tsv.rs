@@ -220,7 +220,7 @@ mod tests {
     const QUESTION: Question = Question { metric: Metric::Mere, gemm: None, relative: false };
 
     fn made(site: &str) -> (Snapshot, Views) {
-        let mut session = Session::default();
+        let mut session = Session::by_paper();
         let rows = vec![row(site, Gemm::Fprop, FAST, 0.123_456_789_012, Some(1.25), 0.0)];
         let results = Box::new(results(&[site], rows));
         session.event(Event::ResultsOpened { path: "r.parquet".to_owned(), results });

@@ -77,7 +77,7 @@ fn session() -> Session {
     made.meta.manifest.sites[0].bias = true;
     made.meta.manifest.sites[0].tail = vec![TailOp::plain("relu")];
     made.meta.manifest.sites[0].feeds = vec![SiteId::new("b")];
-    let mut session = Session::default();
+    let mut session = Session::by_paper();
     session.event(Event::ResultsOpened { path: "made.results.parquet".to_owned(), results: Box::new(made) });
     session
 }

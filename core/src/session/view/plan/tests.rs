@@ -21,7 +21,7 @@ fn opened(rows: Vec<ResultRow>) -> Session {
 }
 
 fn opened_with(results: Results) -> Session {
-    let mut session = Session::default();
+    let mut session = Session::by_paper();
     let results = Box::new(results);
     session.event(Event::ResultsOpened { path: "made.results.parquet".to_owned(), results });
     session
@@ -142,7 +142,7 @@ fn what_has_no_time_is_named_and_counted() {
         rows: kept.rows.into_iter().filter(|row| row.site.as_str() == "a" || row.kernel != baseline_kernel()).collect(),
         ..kept
     };
-    session = Session::default();
+    session = Session::by_paper();
     session.event(Event::ResultsOpened { path: "made.results.parquet".to_owned(), results: Box::new(kept) });
     session.command(Command::ToggleMod { kind: ModKind::NoBias }).unwrap();
     session.command(Command::Undo).unwrap();

@@ -18,7 +18,7 @@ const TENSORWISE: &str = "cublaslt/fp8-tensorwise";
 const BOUND: Bound = Bound { metric: Metric::Mere, limit: 0.2 };
 
 fn opened(rows: Vec<ResultRow>) -> Session {
-    let mut session = Session::default();
+    let mut session = Session::by_paper();
     let results = Box::new(results(&["a", "b"], rows));
     session.event(Event::ResultsOpened { path: "made.results.parquet".to_owned(), results });
     session
@@ -193,7 +193,7 @@ fn a_chain_is_seen_from_both_ends_and_an_override_weighs_all_of_it() {
         with_codes(row("b", Gemm::Fprop, "loka/fp8-static+fast", 0.1, Some(0.98), 0.0), 0.0625, 98.0, 60.0),
     ];
     let results = fed(results(&["a", "b"], rows), &[("a", &["b"])]);
-    let mut session = Session::default();
+    let mut session = Session::by_paper();
     session.event(Event::ResultsOpened { path: "made.results.parquet".to_owned(), results: Box::new(results) });
     session.command(Command::SetRuntime { runtime: Runtime::Graph }).unwrap();
     let plan = PlanView::of(&session.snapshot().unwrap());
