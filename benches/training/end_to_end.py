@@ -63,7 +63,7 @@ class Study:
         """The command of a stage that runs in Python."""
         args = self.args
         spec = {"stage": stage, "model": self.model, "parameters": self.parameters, "out": str(out),
-                "small": args.small, "cpu": args.cpu, "compile": not args.eager, "lr": args.lr, **more}  # fmt: skip
+                "small": args.small, "cpu": args.cpu, "compile": not args.eager, "lr": args.lr, "mode": args.mode, **more}  # fmt: skip
         return [sys.executable, str(HERE / "stages.py"), json.dumps(spec)]
 
     def units(self) -> Iterator[Unit]:
@@ -235,9 +235,9 @@ def last_line(log: Path, begin: int) -> str:
 def environment() -> Dict[str, str]:
     """The children's: `loka` from this checkout where none is installed."""
     paths = [str(HERE)] + ([] if importlib.util.find_spec("loka") else [str(ROOT / "python")])
-    inherited = os.environ.get("PYTHONPATH")
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([*paths, *([inherited] if inherited else [])]),
-            "PYTHONUNBUFFERED": "1"}  # fmt: skip
+    # Of this process's folder, which is not theirs.
+    inherited = [str(Path(path).resolve()) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([*paths, *inherited]), "PYTHONUNBUFFERED": "1"}
 
 
 def report(args: argparse.Namespace) -> Dict[str, Any]:
@@ -283,7 +283,8 @@ def version(loka: str) -> Optional[str]:
 def settings_of(args: argparse.Namespace) -> Dict[str, Any]:
     """What may not differ between the pieces of a study."""
     return {"small": args.small, "cpu": args.cpu, "eager": args.eager, "record_steps": args.record_steps,
-            "every": args.every, "kernels": args.kernels, "force": args.force, "lr": args.lr}  # fmt: skip
+            "every": args.every, "kernels": args.kernels, "force": args.force, "lr": args.lr,
+            **({"mode": args.mode} if args.mode else {})}  # fmt: skip
 
 
 def same_study(args: argparse.Namespace) -> None:
@@ -364,6 +365,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--cpu", action="store_true", help="no GPU: plans are emulated, times mean nothing")
     parser.add_argument("--eager", action="store_true", help="do not compile (the default with --cpu)")
     parser.add_argument("--compile", action="store_true", help="compile with --cpu too")
+    parser.add_argument("--mode", choices=["reduce-overhead"], help="of torch.compile, in both arms: compiled parts are"
+                        " replayed as CUDA graphs, for hosts that do not keep ahead of the GPU")  # fmt: skip
     parser.add_argument("--minutes", type=float, help="stop after so long; run again to go on")
     parser.add_argument("--out", type=Path, help="the report as JSON (default: DIR/end-to-end.json)")
     parser.add_argument("--report", action="store_true", help="run nothing, only tell what is there")

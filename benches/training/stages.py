@@ -72,6 +72,8 @@ class Spec:
     seeds: int = 3
     batch: Optional[int] = None
     lr: Optional[float] = None
+    mode: Optional[str] = None
+    """Of torch.compile: "reduce-overhead" replays what is compiled as CUDA graphs."""
     recorder: Dict[str, Any] = field(default_factory=dict)
     """Options of `loka.Recorder` other than the defaults."""
 
@@ -147,16 +149,21 @@ class Arm:
 
     def step(self, batch: Batch) -> Tensor:
         """Forward, loss, backward, optimizer; gives the loss."""
+        if self.spec.mode:
+            torch.compiler.cudagraph_mark_step_begin()
         with autocast(self.spec):
             parts = self.code.embedded(self.ranker, batch.dense, batch.ids)
             loss = self.code.dense_loss(self.ranker.stack, parts, batch.label)
         loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        return loss.detach()
+        # The next replay writes over what this one gave.
+        return loss.detach().clone() if self.spec.mode else loss.detach()
 
     def dense_step(self, parts: Tuple[Tensor, ...], label: Tensor) -> None:
         """Forward, loss and backward of the dense part alone, down to the gradient that embeddings would get."""
+        if self.spec.mode:
+            torch.compiler.cudagraph_mark_step_begin()
         with autocast(self.spec):
             loss = self.code.dense_loss(self.ranker.stack, parts, label)
         loss.backward()
@@ -186,7 +193,9 @@ class Code:
     def __init__(self, spec: Spec) -> None:
         self.originals = tuple(isolated(function) for function in (embedded, dense_loss, dense_answers))
         called = (
-            [torch.compile(function, dynamic=False) for function in self.originals] if spec.compile else self.originals
+            [torch.compile(function, dynamic=False, mode=spec.mode) for function in self.originals]
+            if spec.compile
+            else self.originals
         )
         self.embedded, self.dense_loss, self.dense_answers = called
 

@@ -48,6 +48,10 @@ class Steps:
         """How many steps were recorded before this one: the place of this one in every series."""
         return len(self.recorded)
 
+    def is_owner(self, optimizer: Optimizer) -> bool:
+        """Whether its steps are those that are counted, as far as is known."""
+        return self._owner is not None and self._owner() is optimizer
+
     def start(self) -> None:
         """Begins to listen."""
         # Of all optimizers: the one that trains this model may not exist yet.

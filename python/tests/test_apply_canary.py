@@ -29,6 +29,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import loka
 from loka.names import GEMMS
 from loka.plans import CanaryError, CanaryWarning, PlanError
+from loka.plans import pace
 from loka.plans.canary import WATCH, canary_of
 from loka.plans.gemm_health import Predicted, Seen, json_lines, judge, predicted_of
 from ranker import PLAN, Ranker, batch
@@ -438,6 +439,54 @@ class Steps(unittest.TestCase):
                 optimizer.zero_grad()
         self.assertEqual(loka.health(model).off, ())
         self.assertEqual(loka.health(model).steps, 3)
+
+
+class GpuTime:
+    """An event of a GPU that is so far behind the host: it has passed the event if that is nothing."""
+
+    behind = False
+    recorded = 0
+
+    def record(self):
+        GpuTime.recorded += 1
+
+    def query(self):
+        return not GpuTime.behind
+
+
+class HostBound(unittest.TestCase):
+    def setUp(self):
+        GpuTime.behind, GpuTime.recorded = False, 0
+
+    def paced(self, behind, steps=pace.FIRST + pace.WINDOW + 5):
+        """The canary's words after training on such a GPU."""
+        GpuTime.behind = behind
+        model = Ranker()
+        loka.apply(model, plan(), emulate=True)
+        there = canary_of(model)
+        there._pace._make = GpuTime
+        there._pace.start()
+        self.addCleanup(there._pace.stop)
+        return [str(each) for each in train(model, steps)]
+
+    def test_a_gpu_that_waits_for_the_host_is_told_of_once(self):
+        told = self.paced(behind=False)
+        self.assertEqual(len(told), 1, told)
+        self.assertIn("the GPU waits for the host", told[0])
+        self.assertEqual(GpuTime.recorded, pace.WINDOW, "the first steps compile, and the others are not looked at")
+
+    def test_a_host_that_waits_for_the_gpu_is_as_it_should_be(self):
+        self.assertEqual(self.paced(behind=True), [])
+
+    def test_another_models_optimizer_is_not_meant(self):
+        model, other = Ranker(), Ranker()
+        loka.apply(model, plan(), emulate=True)
+        there = canary_of(model)
+        there._pace._make = GpuTime
+        there._pace.start()
+        self.addCleanup(there._pace.stop)
+        self.assertEqual(train(other, pace.FIRST + 5), [])
+        self.assertEqual(GpuTime.recorded, 0)
 
 
 class Compiled(unittest.TestCase):

@@ -329,7 +329,8 @@ fn print_json(results: &Results, memory: Option<DeviceMemory>) -> anyhow::Result
 }
 
 fn print_summary(results: &Results, passes: &[ModSet], started: Instant, args: &ProbeArgs) {
-    let (paper, loss) = (Policy::paper(), results.meta.manifest.loss.value);
+    let (policy, loss) = (Policy::balanced(), results.meta.manifest.loss.value);
+    output::line(&format!("Verdicts by the policy {}, the default of loka plan:", policy.name));
     for mods in passes {
         if !mods.is_empty() {
             output::line("");
@@ -352,7 +353,7 @@ fn print_summary(results: &Results, passes: &[ModSet], started: Instant, args: &
                 continue;
             }
             let count =
-                |safety| rows.iter().filter(|row| row.error.is_some() && judge(row, &paper, loss).0 == safety).count();
+                |safety| rows.iter().filter(|row| row.error.is_some() && judge(row, &policy, loss).0 == safety).count();
             let mut errors: Vec<(&ResultRow, f64)> =
                 rows.iter().filter_map(|row| Some((*row, row.error.as_ref()?.mere.value))).collect();
             errors.sort_by(|a, b| a.1.total_cmp(&b.1));
@@ -383,6 +384,7 @@ fn print_summary(results: &Results, passes: &[ModSet], started: Instant, args: &
         started.elapsed().as_secs_f64(),
         args.out.display()
     ));
+    output::note(&format!("next: loka plan {0} --out P.plan.json, or look at it: loka open {0}", args.out.display()));
 }
 
 /// How far errors on sampled rows are from those on the trace's held-out rows.

@@ -28,6 +28,7 @@ from .error import PlanError, listed, one_line
 from .following import following
 from .gemm_health import Health, HealthRow, Predicted, Seen, Verdict, json_lines, judge
 from .linear import Kernels, kernels_of, wanted_scales
+from .pace import Pace
 from .precision import HIGH_PRECISION, fp8_gemms
 from .report import RECORD, Applied, record_of
 from .weights import kept
@@ -45,6 +46,9 @@ RETRIES = 20
 
 WORSE = 2.0
 """A GEMM that was warned of is warned of again when it is so many times further off."""
+
+HOST_BOUND = 0.9
+"""Share of steps in which the GPU waits for the host, from which on that is said."""
 
 MAX_LINES = 12
 """Warnings of one check; the table has the others."""
@@ -184,9 +188,13 @@ class Canary:
         for module in self._modules.values():
             # All three, in high precision or not: which of them are FP8 may change.
             module.__dict__[WATCH] = Watch(switch, _device(module), GEMMS)
+        self._pace = Pace(steps, weakly(self._waits))
         if self._modules:
             steps.start()
             weakref.finalize(self, steps.stop).atexit = False
+        if any(_device(module).type == "cuda" for module in self._modules.values()):
+            self._pace.start()
+            weakref.finalize(self, self._pace.stop).atexit = False
 
     def __reduce__(self) -> Any:
         """A copy of the model, and one from a file, is checked once its plan is applied to it again."""
@@ -194,6 +202,7 @@ class Canary:
 
     def stop(self) -> None:
         self._steps.stop()
+        self._pace.stop()
 
     def end_step(self) -> None:
         self._steps.end()
@@ -228,7 +237,16 @@ class Canary:
         sums = _sums({name: module.__dict__[WATCH] for name, module in self._modules.items()})
         return any(seen[FIELDS.index("calls")] for (_, gemm), seen in sums.items() if gemm != "fprop")
 
+    def _waits(self, share: float) -> None:
+        """The GPU had caught up with the host in that share of some steps."""
+        if share >= HOST_BOUND and _rank() == 0:
+            self._note(
+                "the GPU waits for the host in most steps: faster GEMMs gain nothing there. Capture the step in CUDA graphs, "
+                "as torch.compile(..., mode='reduce-overhead') does"
+            )
+
     def _ended(self, checked: bool) -> None:
+        self._pace.end_step()
         if not checked or _is_capturing():
             return
         try:
