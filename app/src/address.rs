@@ -99,7 +99,9 @@ impl Address {
         if let Some(pane) = self.view {
             view.layout.show(pane);
         }
-        view.metric = self.metric.unwrap_or(view.metric);
+        if let Some(metric) = self.metric {
+            view.choose_metric(metric);
+        }
         view.gemm = self.gemm.unwrap_or(view.gemm);
         view.filter = self.filter.unwrap_or_default();
         unknown.map(|site| format!("The address names a site that this trace does not have: {site}"))

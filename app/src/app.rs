@@ -192,6 +192,7 @@ impl LokaApp {
         self.show_where();
         self.do_chores(ctx);
         self.appear(ctx);
+        self.view.follow_policy(self.link.session().document.policy.metric);
         if let Some(problem) = self.derived.refresh(self.link.session(), &self.view) {
             self.notify(NoticeKind::Error, problem);
         }

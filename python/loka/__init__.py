@@ -75,8 +75,13 @@ if not TYPE_CHECKING:
         home = _HOME.get(name)
         if home is None:
             raise AttributeError(f"module 'loka' has no attribute '{name}'")
-        module = importlib.import_module(home)
-        value = module if name == "mods" else getattr(module, name)
+        try:
+            module = importlib.import_module(home)
+            value = module if name == "mods" else getattr(module, name)
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            raise ImportError(f"loka.{name} needs PyTorch: pip install 'loka[torch]', or your own build of it") from None
         globals()[name] = value
         return value
 

@@ -8,8 +8,7 @@ from typing import Iterator, Tuple
 
 from torch import nn
 
-GEMMS = ("fprop", "dgrad", "wgrad")
-"""The three GEMMs of a linear, as plans name them."""
+from .catalogue import GEMMS
 
 _WRAPPERS = ("_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module")
 

@@ -20,7 +20,7 @@ from loka.kernels import Switch, Watch, WeightCache, delayed
 from loka.kernels.casts import by_known_scale, input_and_weight, straight_and_turned
 from loka.plans.following import follow, following
 from loka.plans.linear import route
-from loka.kernels.catalogue import Cast
+from loka.catalogue import Cast
 from loka.kernels.scales import quantize, to_fp8
 
 NATIVE = [kernel for kernel in KERNELS if kernel.startswith(("cublaslt/", "pytorch/"))]

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 import loka
 from loka.kernels import native_ops
-from loka.kernels.catalogue import numerics
+from loka.catalogue import numerics
 from loka.kernels.delayed import Scale
 from loka.kernels.emulate import multiply
 from loka.plans import LokaLinear, PlanError

@@ -16,7 +16,7 @@ from torch import nn
 from triton_support import interpreted, needs_triton
 
 from loka.kernels import WeightCache
-from loka.kernels.catalogue import Cast
+from loka.catalogue import Cast
 from loka.plans import StaleWeights
 from loka.plans.weights import drop, keep, kept
 
@@ -209,7 +209,7 @@ class Cache(unittest.TestCase):
 INTERPRETED = textwrap.dedent('''
     import torch
     from loka.kernels import triton_casts
-    from loka.kernels.catalogue import Cast
+    from loka.catalogue import Cast
     from loka.kernels.triton_weights import Launch
     from loka.kernels.weight_codes import WeightCache
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from loka.kernels import KERNELS, Scale, linear, numerics, why_not
-from loka.kernels.catalogue import Cast
+from loka.catalogue import Cast
 from loka.kernels.scales import quantize
 from record_support import loka, loka_binary
 

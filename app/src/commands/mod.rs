@@ -283,7 +283,7 @@ impl Action {
                 policy.map(|policy| Command::SetPolicy { policy })
             }
             Self::ShowMetric(metric) => {
-                doing.view.metric = metric;
+                doing.view.choose_metric(metric);
                 None
             }
             Self::Show(pane) => {

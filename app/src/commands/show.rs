@@ -29,7 +29,7 @@ impl ShowAction {
         let view = &mut *doing.view;
         match self {
             Self::CycleGemm => view.gemm = next_gemm(view.gemm),
-            Self::CycleMetric => view.metric = next_metric(view.metric),
+            Self::CycleMetric => view.choose_metric(next_metric(view.metric)),
             Self::ToggleRelative => view.relative = !view.relative,
         }
         None

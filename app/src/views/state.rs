@@ -119,6 +119,8 @@ pub struct ViewState {
     /// Until a person selects, the worst site is selected for them.
     pub follow_worst: bool,
     pub metric: Metric,
+    /// A person said which metric is shown; until then it goes by the policy.
+    metric_chosen: bool,
     pub gemm: Option<Gemm>,
     pub relative: bool,
     pub filter: String,
@@ -178,6 +180,7 @@ impl Default for ViewState {
             column: None,
             follow_worst: true,
             metric: Metric::Mere,
+            metric_chosen: false,
             gemm: None,
             relative: false,
             filter: String::new(),
@@ -223,6 +226,20 @@ impl ViewState {
     pub fn next_gesture(&mut self) -> u64 {
         self.gestures += 1;
         self.gestures
+    }
+
+    /// A person's.
+    pub fn choose_metric(&mut self, metric: Metric) {
+        (self.metric, self.metric_chosen) = (metric, true);
+    }
+
+    /// Until somebody chooses, shown is what the policy bounds; where that is known of some GEMMs only, relative L2, which
+    /// all of them have.
+    pub fn follow_policy(&mut self, bounded: Metric) {
+        if !self.metric_chosen {
+            let of_some = matches!(bounded, Metric::NoiseShare | Metric::Bias | Metric::LossCost);
+            self.metric = if of_some { Metric::RelL2 } else { bounded };
+        }
     }
 
     pub fn select(&mut self, site: SiteId, column: Option<Column>) {

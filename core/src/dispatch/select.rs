@@ -262,7 +262,9 @@ impl Tally {
 fn optimise(units: &[Unit], budget: f64, warnings: &mut Vec<Warning>) -> (Vec<usize>, Option<Optimum>) {
     let items: Vec<Vec<Item>> = units.iter().map(|unit| unit.items().to_vec()).collect();
     let Some(solution) = knapsack::solve(&items, budget) else {
-        let text = format!("the loss budget of {} cannot be kept even in high precision", short(budget));
+        // High precision is charged nothing: only what a person fixed can be too much.
+        let text =
+            format!("the overrides alone break the loss budget of {}: nothing else is chosen within it", short(budget));
         warnings.push(Warning::whole(text));
         return (Vec::new(), None);
     };

@@ -10,7 +10,7 @@ Kernel ids -> `catalogue` (their numerics) -> `available` (can it run here) -> `
 from .available import why_not
 from .blocks import KERNEL as BLOCK
 from .blocks import UNFUSED, in_codes
-from .catalogue import KERNELS, Cast, Numerics, numerics
+from ..catalogue import KERNELS, Cast, Numerics, numerics
 from .delayed import History, Scale, Scales
 from .fused import block, static_linear
 from .linear import Kernels, Options, linear, weight_casts

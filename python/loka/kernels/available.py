@@ -6,7 +6,7 @@ from typing import Optional, Tuple
 import torch
 
 from . import blocks, native
-from .catalogue import BLOCK, KERNELS, multiple_of, numerics
+from ..catalogue import BLOCK, KERNELS, multiple_of, numerics
 from .gemms import route
 
 _SIZES = {"fprop": ("k", "n"), "dgrad": ("n", "k"), "wgrad": ("k",)}

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from . import emulate as emulated
 from .casts import Quantized
-from .catalogue import Cast, numerics
+from ..catalogue import Cast, numerics
 from .delayed import Scale
 from .native_ops import BLOCK, EPS, block_backward, block_gemm, block_gradient, block_output, fp8_cast, fp8_gemm
 from .scales import to_fp8

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from . import emulate
 from .casts import Quantized, by_known_scale, straight_and_turned
-from .catalogue import FORMAT_MAX, numerics
+from ..catalogue import FORMAT_MAX, numerics
 from .delayed import codes, stretched
 from .gemms import route, scaled
 from .scales import quantize, to_fp8
@@ -59,6 +59,7 @@ def forward_by_codes(
         return emulate.product_of_codes(a, weight, how).to(torch.bfloat16)
     if route(kernel, "fprop", False) == "own":
         return _own(x, weight, x_scale, kernel)
+    straight: Optional[Quantized]
     if x_scale is not None and torch.compiler.is_compiling():
         # Plain operations: Inductor puts them into the kernel of whatever makes x, and nobody else wants its codes.
         straight = Quantized(codes(stretched(x, stretch), 1.0 / x_scale, how.a.format).view(x.shape), x_scale)

@@ -8,7 +8,7 @@ from typing import NamedTuple, Optional, Tuple
 import torch
 from torch import Tensor
 
-from .catalogue import Cast
+from ..catalogue import Cast
 from .delayed import codes, largest, realized
 from .scales import quantize
 

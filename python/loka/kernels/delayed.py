@@ -11,7 +11,7 @@ from typing import Callable, Iterable, List, NamedTuple, Optional, Tuple
 import torch
 from torch import Tensor
 
-from .catalogue import FORMAT_MAX
+from ..catalogue import FORMAT_MAX
 from .scales import fp8_dtype
 
 HEADROOM = 2.0

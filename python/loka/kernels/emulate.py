@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .casts import Quantized
-from .catalogue import BLOCK, FORMAT_MAX, Cast, Numerics
+from ..catalogue import BLOCK, FORMAT_MAX, Cast, Numerics
 from .delayed import Scale
 from .scales import quantize, to_fp8
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from . import emulate
 from .casts import Quantized
-from .catalogue import FORMAT_MAX, Cast, Numerics, numerics
+from ..catalogue import FORMAT_MAX, Cast, Numerics, numerics
 from .delayed import Scale
 from .own import own_gemm
 

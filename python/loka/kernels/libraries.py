@@ -9,7 +9,7 @@ from typing import Any, Dict, Optional
 import torch
 from torch import Tensor
 
-from .catalogue import multiple_of
+from ..catalogue import multiple_of
 
 PIP_NAMES: Dict[str, str] = {
     "torchao": "pip install torchao",

@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from . import blocks, delayed
 from .casts import Casts, Pair, Quantized, by_known_scale, input_and_weight, straight_and_turned
-from .catalogue import Cast, Numerics, numerics
+from ..catalogue import Cast, Numerics, numerics
 from .delayed import Scale, Scales
 from .gemms import casts_before, product, reads_codes, whole
 from .watch import Watch, observe

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from . import native
-from .catalogue import FORMAT_MAX, Cast
+from ..catalogue import FORMAT_MAX, Cast
 from .scales import fp8_dtype, quantize, to_fp8
 
 BLOCK = 256

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .casts import MULTIPLE, Quantized
-from .catalogue import Numerics
+from ..catalogue import Numerics
 from .delayed import Scale
 from .native_ops import fp8_cast, fp8_gemm, static_gemm
 

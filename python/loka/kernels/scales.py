@@ -10,7 +10,7 @@ from typing import Tuple
 import torch
 from torch import Tensor
 
-from .catalogue import BLOCK, FORMAT_MAX, SCALE_FLOOR, Cast
+from ..catalogue import BLOCK, FORMAT_MAX, SCALE_FLOOR, Cast
 
 
 def fp8_dtype(format: str) -> torch.dtype:

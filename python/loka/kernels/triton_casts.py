@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.library import triton_op, wrap_triton
 
 from . import triton_kernels
-from .catalogue import BLOCK, SCALE_FLOOR
+from ..catalogue import BLOCK, SCALE_FLOOR
 
 PARTIALS = 1024
 """Programs of `amax`, and so partial maxima that every tile of a tensorwise cast reads."""

@@ -12,7 +12,7 @@ import triton
 from torch import Tensor
 
 from . import triton_kernels
-from .catalogue import FORMAT_MAX
+from ..catalogue import FORMAT_MAX
 from .delayed import DECAY, HEADROOM, LEAST, MOST
 
 _BLOCK = 128

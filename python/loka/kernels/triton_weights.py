@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from . import triton_kernels
-from .catalogue import FORMAT_MAX, SCALE_FLOOR, Cast
+from ..catalogue import FORMAT_MAX, SCALE_FLOOR, Cast
 
 if TYPE_CHECKING:
     from .weight_codes import WeightCodes

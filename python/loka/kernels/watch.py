@@ -9,7 +9,7 @@ from typing import Dict, Optional, Tuple
 import torch
 from torch import Tensor
 
-from .catalogue import FORMAT_MAX, Numerics
+from ..catalogue import FORMAT_MAX, Numerics
 from .scales import quantize, to_fp8
 
 ROWS = 64

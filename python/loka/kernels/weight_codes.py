@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .casts import Quantized
-from .catalogue import Cast
+from ..catalogue import Cast
 from .scales import fp8_dtype, quantize
 
 Wanted = Tuple[Optional[Cast], Optional[Cast]]

@@ -8,8 +8,8 @@ import os
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Mapping, Optional, Tuple, Union
 
+from ..catalogue import GEMMS
 from ..file_kind import kind_of
-from ..names import GEMMS
 from .canonical import canonical_json, digest_of, parse
 from .error import PlanError, one_line
 from .fields import Malformed, boolean, integer, items, number, one_of, record, text
@@ -76,7 +76,7 @@ class Site:
 
     @property
     def choices(self) -> Tuple[Choice, Choice, Choice]:
-        """In the order of `loka.names.GEMMS`."""
+        """In the order of `loka.catalogue.GEMMS`."""
         return self.fprop, self.dgrad, self.wgrad
 
     @property

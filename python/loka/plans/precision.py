@@ -2,8 +2,8 @@
 
 from typing import Sequence, Tuple
 
-from ..kernels import catalogue
-from ..names import GEMMS
+from .. import catalogue
+from ..catalogue import GEMMS
 
 HIGH_PRECISION = "cublaslt/bf16"
 """What runs a GEMM whose planned kernel cannot run here."""

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Tuple
 
-from ..names import GEMMS
+from ..catalogue import GEMMS
 from ..tables import html_table
 from .error import one_line
 from .precision import fp8_gemms

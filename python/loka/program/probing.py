@@ -30,6 +30,7 @@ def probe(
     sites_times: Iterable[Path] = (),
     measure: bool = False,
     runtimes: Names = (),
+    minutes: Optional[float] = None,
     libraries: bool = False,
     python: Optional[Path] = None,
     progress: Progress = None,
@@ -38,7 +39,7 @@ def probe(
 
     `trace`: a file, or a folder of shards. `out`: the results file to write; by default one that goes when this process
     ends (`Results.save` keeps it). `sites`, `kernels`: globs. `mods`: probe the model with these, too. `python`: whose
-    PyTorch times sites with `measure`, and whose libraries run with `libraries`; by default this one's.
+    PyTorch times sites with `measure`, for so many `minutes` at most, and whose libraries run with `libraries`; by default this one's.
     `progress`: True, False, or a function that is told the share that is done; by default shown on terminals and in
     notebooks. Ctrl+C, or a notebook's stop, ends the program and leaves no file.
 
@@ -51,7 +52,8 @@ def probe(
         *option("min-draws", min_draws), *option("max-draws", max_draws), *option("confidence", confidence),
         *option("seed", seed), *option("sampler", sampler), *option("rows", rows), *option("threads", threads),
         *repeated("latencies", latencies), *repeated("sites-times", sites_times),
-        *option("measure", measure), *repeated("runtime", runtimes), *option("libraries", libraries),
+        *option("measure", measure), *repeated("runtime", runtimes), *option("minutes", minutes),
+        *option("libraries", libraries),
     ]  # fmt: skip
     if python is not None or measure or libraries:
         arguments += option("python", sys.executable if python is None else python)

@@ -16,7 +16,7 @@ from typing import Dict, List, Sequence, Tuple
 import torch
 from torch import Tensor
 
-from loka.kernels.catalogue import FORMAT_MAX
+from loka.catalogue import FORMAT_MAX
 from loka.kernels.delayed import power_of_two_above
 from loka.kernels.scales import to_fp8
 from loka.record.moments import full_precision

@@ -6,6 +6,9 @@ torch.compile folds every decision made on them into the graph.
 
 from typing import Dict, NamedTuple, Tuple
 
+GEMMS = ("fprop", "dgrad", "wgrad")
+"""The three GEMMs of a linear, as plans name them."""
+
 FORMAT_MAX = {"e4m3": 448.0, "e5m2": 57344.0}
 """Largest finite value of each FP8 format."""
 
