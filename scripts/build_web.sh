@@ -19,7 +19,7 @@ need_rust
 need_wasm
 need_wasm_bindgen
 need_wasm_opt
-cargo build --manifest-path "$root/Cargo.toml" --quiet --profile page --target wasm32-unknown-unknown --package loka >&2
+cargo build --manifest-path "$root/Cargo.toml" $quiet --profile page --target wasm32-unknown-unknown --package loka >&2
 program=$CARGO_TARGET_DIR/wasm32-unknown-unknown/page/loka.wasm
 pages=$root/app/web
 

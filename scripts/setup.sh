@@ -5,6 +5,10 @@ cache=${XDG_CACHE_HOME:-$HOME/.cache}
 # One target folder for all checkouts, outside of them: a cold build takes a quarter of an hour.
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$cache/loka-target}
 
+# How cargo is called: on a terminal it says how many crates are built, of how many.
+quiet=--quiet
+[ -t 2 ] && quiet=
+
 say() { printf '%s\n' "$*" >&2; }
 die() { say "$*"; exit 2; }
 

@@ -458,13 +458,13 @@ class HostBound(unittest.TestCase):
     def setUp(self):
         GpuTime.behind, GpuTime.recorded = False, 0
 
-    def paced(self, behind, steps=pace.FIRST + pace.WINDOW + 5):
+    def paced(self, behind, on_gpu=True, steps=pace.FIRST + pace.WINDOW + 5):
         """The canary's words after training on such a GPU."""
         GpuTime.behind = behind
         model = Ranker()
         loka.apply(model, plan(), emulate=True)
         there = canary_of(model)
-        there._pace._make = GpuTime
+        there._pace._make, there._pace._on_gpu = GpuTime, lambda: on_gpu
         there._pace.start()
         self.addCleanup(there._pace.stop)
         return [str(each) for each in train(model, steps)]
@@ -478,11 +478,15 @@ class HostBound(unittest.TestCase):
     def test_a_host_that_waits_for_the_gpu_is_as_it_should_be(self):
         self.assertEqual(self.paced(behind=True), [])
 
+    def test_a_model_on_the_cpu_is_not_looked_at(self):
+        self.assertEqual(self.paced(behind=False, on_gpu=False), [])
+        self.assertEqual(GpuTime.recorded, 0)
+
     def test_another_models_optimizer_is_not_meant(self):
         model, other = Ranker(), Ranker()
         loka.apply(model, plan(), emulate=True)
         there = canary_of(model)
-        there._pace._make = GpuTime
+        there._pace._make, there._pace._on_gpu = GpuTime, lambda: True
         there._pace.start()
         self.addCleanup(there._pace.stop)
         self.assertEqual(train(other, pace.FIRST + 5), [])

@@ -188,11 +188,12 @@ class Canary:
         for module in self._modules.values():
             # All three, in high precision or not: which of them are FP8 may change.
             module.__dict__[WATCH] = Watch(switch, _device(module), GEMMS)
-        self._pace = Pace(steps, weakly(self._waits))
+        self._pace = Pace(steps, weakly(self._on_gpu), weakly(self._waits))
         if self._modules:
             steps.start()
             weakref.finalize(self, steps.stop).atexit = False
-        if any(_device(module).type == "cuda" for module in self._modules.values()):
+        # The model may come to it later.
+        if self._modules and torch.cuda.is_available():
             self._pace.start()
             weakref.finalize(self, self._pace.stop).atexit = False
 
@@ -236,6 +237,9 @@ class Canary:
         """Whether a backward has run since the last check."""
         sums = _sums({name: module.__dict__[WATCH] for name, module in self._modules.items()})
         return any(seen[FIELDS.index("calls")] for (_, gemm), seen in sums.items() if gemm != "fprop")
+
+    def _on_gpu(self) -> bool:
+        return any(module.weight is not None and module.weight.is_cuda for module in self._modules.values())
 
     def _waits(self, share: float) -> None:
         """The GPU had caught up with the host in that share of some steps."""

@@ -18,17 +18,20 @@ FIRST, WINDOW, EVERY = 50, 100, 1000
 
 
 class Pace:
-    """Looks at the steps of one model. `tell(share)` is called after each window.
+    """Looks at the steps of one model, while it is `on_gpu`. `tell(share)` is called after each window.
 
     An event behind the backward, asked for behind the launches of the optimizer: if the GPU has passed it, it had less to
     do than the host takes to launch an optimizer. A loop that waits for the GPU in every step is judged no otherwise."""
 
     def __init__(
-        self, steps: Steps, tell: Callable[[float], None], event: Callable[[], Any] = torch.cuda.Event
+        self, steps: Steps, on_gpu: Callable[[], bool], tell: Callable[[float], None],
+        event: Callable[[], Any] = torch.cuda.Event,
     ) -> None:
         self._steps = steps
+        self._on_gpu = on_gpu
         self._tell = tell
         self._make = event
+        self._looks = False
         self._event: Optional[Any] = None
         self._pending = False
         self._seen = self._waited = 0
@@ -48,6 +51,9 @@ class Pace:
     def _before(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         at = self._steps.finished % EVERY - FIRST
         self._pending = 0 <= at < WINDOW and self._steps.is_owner(optimizer) and not _is_capturing()
+        if self._pending and at == 0:
+            self._looks = self._on_gpu()
+        self._pending = self._pending and self._looks
         if self._pending:
             self._event = self._event or self._make()
             self._event.record()
