@@ -103,6 +103,17 @@ fn from_a_trace_to_a_plan() {
     assert!(failing.is_empty(), "{failing:?}");
     let planned = plan.sites.iter().find(|planned| planned.site == site).unwrap();
     assert_eq!(planned.fprop.kernel, kernel);
+
+    click(&mut harness, "Export plan…");
+    harness.state_mut().view_mut().dialog.as_mut().unwrap().path = path.to_string_lossy().into_owned();
+    harness.run_steps(2);
+    assert!(harness.query_by_label_contains("There is a file already").is_some());
+    assert!(harness.query_by_label("Overwrite").is_some(), "what the button does is on it");
+    click(&mut harness, "Keep both");
+    assert!(harness.state().view().dialog.as_ref().unwrap().path.ends_with("out-2.plan.json"));
+    assert!(harness.query_by_label("Save").is_some());
+    click(&mut harness, "Cancel");
+    assert!(harness.state().view().dialog.is_none());
 }
 
 /// Plays events back and notes what was asked.

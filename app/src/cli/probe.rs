@@ -384,7 +384,7 @@ fn print_summary(results: &Results, passes: &[ModSet], started: Instant, args: &
         started.elapsed().as_secs_f64(),
         args.out.display()
     ));
-    output::note(&format!("next: loka plan {0} --out P.plan.json, or look at it: loka open {0}", args.out.display()));
+    output::line(&format!("next: loka plan {0} --out P.plan.json, or look at it: loka open {0}", args.out.display()));
 }
 
 /// How far errors on sampled rows are from those on the trace's held-out rows.

@@ -1,5 +1,7 @@
 //! Asks for a path. Enter does it, Esc closes, and the system's own dialog is a button away.
 
+use std::time::Duration;
+
 use egui::{Id, Key, Modal, RichText, ScrollArea, TextEdit, Ui};
 use loka_core::session::{Command, FileKind};
 
@@ -7,6 +9,7 @@ use crate::{
     commands::{Action, FileAction},
     picker::Ask,
     picture::Wanted,
+    theme::number,
     views::{Dialog, DialogKind, Scene, folder_of},
 };
 
@@ -48,8 +51,14 @@ fn body_ui(ui: &mut Ui, scene: &Scene<'_>, dialog: &mut Dialog) -> Answer {
     }
     let enter = field.lost_focus() && ui.input(|input| input.key_pressed(Key::Enter));
     let chosen = if served { in_the_folder_ui(ui, scene, dialog) } else { false };
+    let there = Some(dialog.path.trim()).filter(|_| is_to_write(dialog.kind)).and_then(Existing::at);
+    if let Some(there) = &there {
+        ui.add_space(4.0);
+        existing_ui(ui, scene, dialog, there);
+    }
     ui.add_space(12.0);
-    let ready = !dialog.path.trim().is_empty();
+    let ready = !dialog.path.trim().is_empty() && !matches!(there, Some(Existing::Folder));
+    let verb = if there.is_some() { "Overwrite" } else { verb };
     let mut answer = if chosen || (enter && ready) { Answer::Go } else { Answer::Wait };
     ui.horizontal(|ui| {
         // Where a download goes is the browser's own question.
@@ -66,6 +75,61 @@ fn body_ui(ui: &mut Ui, scene: &Scene<'_>, dialog: &mut Dialog) -> Answer {
         });
     });
     answer
+}
+
+/// What lies where a file is to be written.
+enum Existing {
+    Folder,
+    File { bytes: u64, age: Option<Duration> },
+}
+
+impl Existing {
+    /// Not in a page: a download overwrites nothing.
+    fn at(path: &str) -> Option<Self> {
+        let about = std::fs::metadata(path).ok().filter(|_| !IN_A_PAGE)?;
+        if about.is_dir() {
+            return Some(Self::Folder);
+        }
+        let age = about.modified().ok().and_then(|written| written.elapsed().ok());
+        Some(Self::File { bytes: about.len(), age })
+    }
+
+    fn words(&self) -> String {
+        let Self::File { bytes, age } = self else { return "That is a folder: add a name.".to_owned() };
+        let age = age.map_or_else(String::new, |age| format!(", written {}", ago(age)));
+        format!("There is a file already: {}{age}.", number::bytes(*bytes))
+    }
+}
+
+fn ago(age: Duration) -> String {
+    let minutes = age.as_secs() / 60;
+    let of = |count: u64, unit: &str| format!("{count} {unit}{} ago", if count == 1 { "" } else { "s" });
+    match minutes {
+        0 => "just now".to_owned(),
+        1..60 => of(minutes, "minute"),
+        60..1440 => of(minutes / 60, "hour"),
+        _ => of(minutes / 1440, "day"),
+    }
+}
+
+fn existing_ui(ui: &mut Ui, scene: &Scene<'_>, dialog: &mut Dialog, there: &Existing) {
+    ui.horizontal(|ui| {
+        ui.label(RichText::new(there.words()).color(scene.theme.warning));
+        let is_file = matches!(there, Existing::File { .. });
+        if is_file && ui.button("Keep both").on_hover_text("Another name, that is free").clicked() {
+            dialog.path = free_name(dialog.path.trim(), |path| Existing::at(path).is_none());
+        }
+    });
+}
+
+/// `a.plan.json` becomes `a-2.plan.json`, or the next number that is free.
+fn free_name(path: &str, is_free: impl Fn(&str) -> bool) -> String {
+    let name = &path[folder_of(path).len()..];
+    // A leading dot is no ending.
+    let stem = name.char_indices().skip(1).find(|(_, letter)| *letter == '.').map_or(name.len(), |(at, _)| at);
+    let (before, ending) = path.split_at(path.len() - name.len() + stem);
+    let numbered = (2..10_000).map(|number| format!("{before}-{number}{ending}"));
+    numbered.into_iter().find(|path| is_free(path)).unwrap_or_else(|| path.to_owned())
 }
 
 /// What lies on the server and fits. True: one was clicked, and its name stands in the field.
@@ -190,5 +254,39 @@ pub(crate) fn to_write(kind: DialogKind, path: String) -> ToWrite {
         DialogKind::ComparePlan | DialogKind::CompareResults => ToWrite::Command(Command::OpenPlan { path }),
         DialogKind::Approve => ToWrite::Command(Command::Sign { path, note: String::new() }),
         DialogKind::SaveResults | DialogKind::Open => ToWrite::Command(Command::SaveResults { path }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_free_name_keeps_folder_and_ending() {
+        let taken = ["/a.b/ranker-2.plan.json", "/a.b/ranker-3.plan.json"];
+        let free = |path: &str| free_name(path, |path| !taken.contains(&path));
+        assert_eq!(free("/a.b/ranker.plan.json"), "/a.b/ranker-4.plan.json");
+        assert_eq!(free("plan"), "plan-2");
+        assert_eq!(free(".hidden"), ".hidden-2");
+        assert_eq!(free("é.plan.json"), "é-2.plan.json");
+    }
+
+    #[test]
+    fn ages_are_said_in_whole_units() {
+        let said = [(10, "just now"), (90, "1 minute ago"), (7_300, "2 hours ago"), (100_000, "1 day ago")];
+        for (seconds, text) in said {
+            assert_eq!(ago(Duration::from_secs(seconds)), text);
+        }
+    }
+
+    #[test]
+    fn what_is_there_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+        assert!(Existing::at(&path("new.plan.json")).is_none());
+        std::fs::write(path("old.plan.json"), "12345").unwrap();
+        let words = Existing::at(&path("old.plan.json")).unwrap().words();
+        assert!(words.starts_with("There is a file already: 5 ") && words.ends_with("just now."), "{words}");
+        assert!(matches!(Existing::at(&path("")), Some(Existing::Folder)));
     }
 }

@@ -85,8 +85,15 @@ pub fn percent(share: f64) -> String {
 
 /// Memory: `1.2 GB`, `640 MB`.
 pub fn bytes(value: u64) -> String {
+    if value < 1000 {
+        return format!("{value} bytes");
+    }
     let value = value as f64;
-    let (scaled, unit) = if value >= 1e9 { (value / 1e9, "GB") } else { (value / 1e6, "MB") };
+    let (scaled, unit) = match value {
+        1e9.. => (value / 1e9, "GB"),
+        1e6.. => (value / 1e6, "MB"),
+        _ => (value / 1e3, "kB"),
+    };
     if scaled < 10.0 { format!("{scaled:.1} {unit}") } else { format!("{scaled:.0} {unit}") }
 }
 

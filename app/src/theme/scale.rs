@@ -8,7 +8,7 @@ use loka_core::{model::Metric, report::CIVIDIS};
 const DIVERGING: [[u8; 3]; 7] =
     [[0, 84, 140], [44, 133, 190], [148, 196, 226], [245, 245, 245], [247, 196, 128], [226, 133, 36], [166, 74, 0]];
 
-/// Maps one metric's values to colours; good is dark on a dark ground and light on a light one.
+/// Maps one metric's values to colours: good is dark blue and bad is yellow, on any ground.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
     lo: f64,
@@ -18,26 +18,25 @@ pub struct Scale {
     larger_is_better: bool,
     /// Both ends are as far from no change, in the middle.
     diverging: bool,
-    dark: bool,
 }
 
 impl Scale {
-    pub fn new(metric: Metric, (lo, hi): (f64, f64), dark: bool) -> Self {
+    pub fn new(metric: Metric, (lo, hi): (f64, f64)) -> Self {
         let log = metric != Metric::SqnrDb;
         let (lo, hi) = if hi > lo { (lo, hi) } else { (lo * 0.9, hi * 1.1) };
-        Self { lo, hi, log, larger_is_better: metric == Metric::SqnrDb, diverging: false, dark }
+        Self { lo, hi, log, larger_is_better: metric == Metric::SqnrDb, diverging: false }
     }
 
     /// Log, around 1: for ratios to a baseline. Blue is better than it, orange is worse.
-    pub fn relative(metric: Metric, (lo, hi): (f64, f64), dark: bool) -> Self {
+    pub fn relative(metric: Metric, (lo, hi): (f64, f64)) -> Self {
         let reach = hi.max(1.0 / lo.max(1e-300)).max(1.05);
         let larger_is_better = metric == Metric::SqnrDb;
-        Self { lo: 1.0 / reach, hi: reach, log: true, larger_is_better, diverging: true, dark }
+        Self { lo: 1.0 / reach, hi: reach, log: true, larger_is_better, diverging: true }
     }
 
     /// Log, with no good end: for recorded values.
-    pub fn plain((lo, hi): (f64, f64), dark: bool) -> Self {
-        Self::new(Metric::MaxAbs, (lo, hi), dark)
+    pub fn plain((lo, hi): (f64, f64)) -> Self {
+        Self::new(Metric::MaxAbs, (lo, hi))
     }
 
     /// For the shader: the low end and the span, as powers of two where it is a log scale.
@@ -58,12 +57,8 @@ impl Scale {
 
     /// The colour at that share of the legend.
     pub fn color_at(&self, share: f64) -> Color32 {
-        if self.diverging {
-            return mixed(&DIVERGING, if self.larger_is_better { 1.0 - share } else { share });
-        }
-        // Cividis begins dark: in the dark theme that end is the good one.
-        let flip = self.larger_is_better == self.dark;
-        mixed(&CIVIDIS, if flip { 1.0 - share } else { share })
+        let share = if self.larger_is_better { 1.0 - share } else { share };
+        if self.diverging { mixed(&DIVERGING, share) } else { mixed(&CIVIDIS, share) }
     }
 
     /// Values to label on the legend: powers of ten, or even steps in decibels.
@@ -107,33 +102,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn good_is_dark_on_dark_and_light_on_light() {
-        let good = |metric, dark| {
-            let value = if metric == Metric::SqnrDb { 40.0 } else { 1e-3 };
-            let range = if metric == Metric::SqnrDb { (10.0, 40.0) } else { (1e-3, 1.0) };
-            super::super::luminance(Scale::new(metric, range, dark).color(value))
-        };
-        for metric in [Metric::Mere, Metric::SqnrDb] {
-            assert!(good(metric, true) < 0.1 && good(metric, false) > 0.6, "{metric}");
+    fn good_is_dark_and_bad_is_yellow() {
+        for (metric, range, good, bad) in
+            [(Metric::Mere, (1e-3, 1.0), 1e-3, 1.0), (Metric::SqnrDb, (10.0, 40.0), 40.0, 10.0)]
+        {
+            let scale = Scale::new(metric, range);
+            let luminance = |value| super::super::luminance(scale.color(value));
+            assert!(luminance(good) < 0.1 && luminance(bad) > 0.6, "{metric}");
         }
     }
 
     #[test]
     fn no_change_is_white_and_both_ends_are_as_far() {
-        for dark in [true, false] {
-            let scale = Scale::relative(Metric::Mere, (0.5, 8.0), dark);
-            assert_eq!(scale.color(1.0), Color32::from_rgb(245, 245, 245));
-            assert_eq!(scale.ends(), (0.125, 8.0));
-            let (better, worse) = (scale.color(0.2), scale.color(5.0));
-            assert!(better.b() > better.r() && worse.r() > worse.b());
-            let decibels = Scale::relative(Metric::SqnrDb, (0.5, 8.0), dark);
-            assert!(decibels.color(0.2).r() > decibels.color(0.2).b(), "fewer decibels are worse");
-        }
+        let scale = Scale::relative(Metric::Mere, (0.5, 8.0));
+        assert_eq!(scale.color(1.0), Color32::from_rgb(245, 245, 245));
+        assert_eq!(scale.ends(), (0.125, 8.0));
+        let (better, worse) = (scale.color(0.2), scale.color(5.0));
+        assert!(better.b() > better.r() && worse.r() > worse.b());
+        let decibels = Scale::relative(Metric::SqnrDb, (0.5, 8.0));
+        assert!(decibels.color(0.2).r() > decibels.color(0.2).b(), "fewer decibels are worse");
     }
 
     #[test]
     fn ticks_are_powers_of_ten_in_range() {
-        assert_eq!(Scale::new(Metric::Mere, (0.002, 3.0), true).ticks(), [0.01, 0.1, 1.0]);
-        assert_eq!(Scale::new(Metric::SqnrDb, (25.0, 62.0), true).ticks(), [40.0, 60.0]);
+        assert_eq!(Scale::new(Metric::Mere, (0.002, 3.0)).ticks(), [0.01, 0.1, 1.0]);
+        assert_eq!(Scale::new(Metric::SqnrDb, (25.0, 62.0)).ticks(), [40.0, 60.0]);
     }
 }

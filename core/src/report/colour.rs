@@ -52,8 +52,8 @@ fn hex([red, green, blue]: [u8; 3]) -> String {
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
-/// The style of verdicts (`.v0` to `.v7`, as [`number`] has them) and of error classes (`.h0` to `.h23`). Good is
-/// light on a light ground, dark on a dark one, in decibels as elsewhere: classes count from the best.
+/// The style of verdicts (`.v0` to `.v7`, as [`number`] has them) and of error classes (`.h0` to `.h23`). Good is dark
+/// blue and bad is yellow on any ground, in decibels as elsewhere: classes count from the best.
 pub fn style(dark: bool) -> String {
     let mut text = String::new();
     for quadrant in Quadrant::BEST_FIRST {
@@ -62,7 +62,7 @@ pub fn style(dark: bool) -> String {
     }
     for step in 0..STEPS {
         let share = step as f64 / (STEPS - 1) as f64;
-        let colour = hex(mixed(&CIVIDIS, if dark { share } else { 1.0 - share }));
+        let colour = hex(mixed(&CIVIDIS, share));
         let _ = write!(text, ".h{step}{{fill:{colour}}}");
     }
     text
@@ -96,10 +96,10 @@ mod tests {
     }
 
     #[test]
-    fn every_class_has_a_colour_and_good_is_light_on_paper() {
-        let light = style(false);
-        assert!(light.contains(".h0{fill:#fee838}") && light.contains(".h23{fill:#00224e}"), "{light}");
-        assert!(style(true).contains(".h0{fill:#00224e}"));
-        assert_eq!(light.matches(".v").count(), 8);
+    fn every_class_has_a_colour_and_good_is_dark_on_any_ground() {
+        for style in [style(false), style(true)] {
+            assert!(style.contains(".h0{fill:#00224e}") && style.contains(".h23{fill:#fee838}"), "{style}");
+            assert_eq!(style.matches(".v").count(), 8);
+        }
     }
 }

@@ -51,14 +51,14 @@ impl Window {
 impl Table {
     pub fn of(scene: &Scene<'_>) -> Self {
         let grid = scene.derived.grid.clone();
-        let (metric, dark) = (scene.view.metric, scene.theme.dark);
+        let metric = scene.view.metric;
         if let (Some(name), SeriesState::Read(table)) = (&scene.view.heatmap.series, &scene.session.series)
             && let Some(series) = table.get(name)
         {
             return Self {
                 grid,
                 columns: (0..series.columns.len()).collect(),
-                scale: series.range.map(|range| Scale::plain(range, dark)),
+                scale: series.range.map(Scale::plain),
                 series: Some((table.clone(), name.clone())),
                 smaller_is_worse: false,
             };
@@ -67,8 +67,8 @@ impl Table {
         let shown = (0..grid.columns.len()).filter(|at| filter.shows_column(&grid.columns[*at]));
         let range = grid.low_range.or(grid.range);
         let scale = range.map(|range| match scene.view.relative {
-            true => Scale::relative(metric, range, dark),
-            false => Scale::new(metric, range, dark),
+            true => Scale::relative(metric, range),
+            false => Scale::new(metric, range),
         });
         Self { columns: shown.collect(), scale, series: None, smaller_is_worse: metric == Metric::SqnrDb, grid }
     }
