@@ -503,7 +503,7 @@ fn save_view(harness: &mut Window, action: &str, path: &Path) {
     assert!(dialog.path.starts_with("clicks.heatmap."), "beside the trace: {}", dialog.path);
     dialog.path = path.to_string_lossy().into_owned();
     harness.run_steps(2);
-    click(harness, "Save");
+    click(harness, if path.exists() { "Overwrite" } else { "Save" });
     harness.run_steps(6);
 }
 

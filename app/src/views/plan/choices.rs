@@ -15,6 +15,9 @@ use crate::{
 /// Below this width a choice is its place, its kernel and the time it saves.
 const DETAILED: f32 = 560.0;
 
+/// Room for an error in four digits and its margin.
+const ERROR: f32 = 118.0;
+
 /// Left edges, from the left, and what of them fits.
 struct Columns {
     site: f32,
@@ -32,12 +35,12 @@ struct Columns {
 impl Columns {
     fn of(width: f32) -> Self {
         let detailed = width >= DETAILED;
-        let numbers = if detailed { 66.0 + 50.0 + 104.0 } else { 66.0 };
+        let numbers = if detailed { 66.0 + 50.0 + ERROR } else { 66.0 };
         let names = if width > 980.0 { 430.0 } else { (width - numbers - 12.0).clamp(120.0, 430.0) };
         let (gemm, kernel) = (names * 0.42, names * 0.42 + 48.0);
         let saved = names + 62.0;
         let share = saved + 50.0;
-        let error = share + 104.0;
+        let error = share + ERROR;
         let reason = (detailed && width > error + 90.0).then_some(error + 14.0);
         Self { site: 18.0, gemm, kernel, saved, share, error, detailed, reason }
     }

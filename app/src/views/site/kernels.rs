@@ -3,7 +3,7 @@
 
 use egui::{Align2, Button, Color32, FontId, Painter, Rect, RichText, Sense, Ui, pos2, vec2};
 use loka_core::{
-    model::{LatencySource, Site},
+    model::{LatencySource, Metric, Site},
     session::view::{Column, GemmView, KernelColumn, KernelLine, KernelStanding, SiteView},
 };
 
@@ -67,7 +67,8 @@ pub fn kernels_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site, view: &SiteVi
 fn header_ui(ui: &mut Ui, scene: &mut Scene<'_>, columns: &Columns) {
     let (rect, _) = ui.allocate_exact_size(vec2(ui.available_width(), 18.0), Sense::hover());
     ui.painter().hline(rect.x_range(), rect.bottom(), egui::Stroke::new(1.0, scene.theme.line));
-    let metric = scene.view.metric.label();
+    // With the name above it there is no room for the whole of it.
+    let metric = if columns.tall { short(scene.view.metric) } else { scene.view.metric.label() };
     let error_hint = "In the metric that the heatmap shows, with half of its interval";
     let titles = [
         (KernelColumn::Error, shorten(metric, 12), columns.error, 64.0, error_hint),
@@ -90,6 +91,19 @@ fn header_ui(ui: &mut Ui, scene: &mut Scene<'_>, columns: &Columns) {
         let right = rect.right() - edge;
         let place = Rect::from_min_max(pos2(right - width, rect.top()), pos2(right, rect.bottom()));
         title_ui(ui, scene, place, (column, &text), Align2::RIGHT_CENTER, hint);
+    }
+}
+
+fn short(metric: Metric) -> &'static str {
+    match metric {
+        Metric::RelL2 => "rel L2",
+        Metric::MedianRel => "median",
+        Metric::MaxAbs => "max",
+        Metric::BlockRelL2 => "block",
+        Metric::LossCost => "loss",
+        Metric::NoiseShare => "noise",
+        Metric::SqnrDb => "dB",
+        Metric::Mere | Metric::Bias => metric.label(),
     }
 }
 
