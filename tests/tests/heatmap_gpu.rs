@@ -45,7 +45,7 @@ fn picture(row: f32, dark: bool, pixels_per_point: f32) -> Picture {
         row,
         width: 31.7,
         groups: vec![Group { left: 2.2, first: 0, count: 4 }, Group { left: 137.0, first: 4, count: 2 }],
-        scale: Some(Scale::new(Metric::Mere, (1e-3, 1.0), dark)),
+        scale: Some(Scale::new(Metric::Mere, (1e-3, 1.0))),
         palette: Palette { waiting: theme.raised, hatch: theme.weak, beyond: theme.beyond.gamma_multiply(0.75) },
         has_text: false,
         pixels_per_point,
@@ -149,7 +149,7 @@ fn every_cell_has_its_colour_in_both() {
 
 #[test]
 fn the_diverging_scale_reaches_the_shader() {
-    let scale = Scale::relative(Metric::Mere, (0.25, 4.0), true);
+    let scale = Scale::relative(Metric::Mere, (0.25, 4.0));
     let picture = Picture {
         texels: [0.25, 1.0, 4.0, 1.0, 0.25, 4.0].map(|value| Texel::new(value, Mark::VALUE)).to_vec().into(),
         scale: Some(scale),
