@@ -153,7 +153,12 @@ fn cuda() -> Event {
         problem: None,
         ..EngineStatus::cpu()
     };
-    Event::EnginesFound { engines: vec![cuda, EngineStatus::cpu()] }
+    Event::EnginesFound { engines: vec![cuda, cpu()] }
+}
+
+/// The machine that the rows are of.
+fn cpu() -> EngineStatus {
+    EngineStatus { device: big::DEVICE.to_owned(), ..EngineStatus::cpu() }
 }
 
 fn other_plan(results: &Results) -> Plan {
@@ -164,6 +169,7 @@ fn other_plan(results: &Results) -> Plan {
 #[test]
 fn every_action_does_something_somewhere() {
     let mut window = Window::new();
+    window.tell(Event::EnginesFound { engines: vec![cpu()] });
     // While a probe runs, then after it, with a second engine, with a plan to compare, and by an override.
     window.everything();
     window.finish();

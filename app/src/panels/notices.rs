@@ -47,7 +47,13 @@ pub fn notices_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let shown = shown(&session.notices);
     let hint = scene.view.hint && session.trace.is_some() && !scene.derived.grid.columns.is_empty();
     if hint && shown.len() < SHOWN {
-        line_ui(ui, scene, None, "Toggle a mod or pull the threshold to see the plan change.");
+        let elsewhere = scene.session.has_rows() && !scene.session.engine_is_that_of_the_rows();
+        let text = match elsewhere {
+            // A mod would want rows of another machine.
+            true => "Pull the threshold or choose another policy to see the plan change.",
+            false => "Toggle a mod or pull the threshold to see the plan change.",
+        };
+        line_ui(ui, scene, None, text);
     }
     for notice in &shown {
         line_ui(ui, scene, Some(notice), &notice.text);

@@ -258,10 +258,8 @@ impl Driver {
     /// Rows came from a file: what they lack is probed, unless that would set them aside.
     fn probe_the_rest(&mut self) {
         let session = self.session();
-        let shown = session.shown_origin();
-        let chosen = session.engines.chosen_status();
-        let same = chosen.is_some_and(|of| of.name == shown.engine && of.device == shown.device);
-        if session.trace.is_some() && session.lacks_rows() && (same || !session.has_rows()) {
+        let adds = session.engine_is_that_of_the_rows() || !session.has_rows();
+        if session.trace.is_some() && session.lacks_rows() && adds {
             self.ask(Command::StartProbe);
         }
     }

@@ -69,6 +69,17 @@ impl Session {
             let stale = self.is_running() && !under_way;
             return if stale { vec![Effect::Cancel] } else { Vec::new() };
         }
+        if self.has_rows() && !self.engine_is_that_of_the_rows() {
+            // Nobody asked for other rows than the ones that are shown, and undo finds them as they were.
+            let (shown, title) = (self.shown_origin().device.clone(), engine_title(&self.engines.chosen));
+            self.notify(
+                NoticeKind::Info,
+                format!(
+                    "Not probed on {shown} under these mods. Run probe does it by {title}, and sets its rows aside."
+                ),
+            );
+            return if self.is_running() && !under_way { vec![Effect::Cancel] } else { Vec::new() };
+        }
         match self.probe(sites, None) {
             Ok(effect) => vec![Effect::Cancel, effect],
             Err(error) => {
@@ -78,6 +89,12 @@ impl Session {
                 Vec::new()
             }
         }
+    }
+
+    /// Whether a probe by the chosen engine adds to the rows that are shown, and sets none aside.
+    pub fn engine_is_that_of_the_rows(&self) -> bool {
+        let (shown, chosen) = (self.shown_origin(), self.engines.chosen_status());
+        chosen.is_some_and(|of| of.name == shown.engine && of.device == shown.device)
     }
 
     /// The rows to come are shown, and none of another engine beside them.

@@ -63,7 +63,10 @@ fn before_after_ui(ui: &mut Ui, scene: &Scene<'_>, site: &Site, gemm: Gemm) {
             format!("{} of {kernel}: {before} → {after}", metric.label())
         }
         Some((None, Some(_))) => format!("{} of {kernel}: not probed without mods", metric.label()),
-        _ => format!("{} of {kernel}: rows under these mods are on their way", metric.label()),
+        _ if scene.session.is_running() => {
+            format!("{} of {kernel}: rows under these mods are on their way", metric.label())
+        }
+        _ => format!("{} of {kernel}: not probed under these mods", metric.label()),
     };
     ui.label(RichText::new(text).small());
 }

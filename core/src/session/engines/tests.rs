@@ -188,7 +188,15 @@ fn rows_of_a_file_from_elsewhere_stand_apart() {
     assert_eq!(errors(&session), [("cuda".to_owned(), 0.2)]);
     assert_eq!(session.results().unwrap().meta.device, GPU);
 
-    let effects = session.command(Command::ToggleMod { kind: ModKind::NoBias }).unwrap();
+    let toggle = Command::ToggleMod { kind: ModKind::NoBias };
+    assert_eq!(session.command(toggle.clone()).unwrap(), [], "nobody asked for other rows than these");
+    let said = format!("Not probed on {GPU} under these mods. Run probe does it by CPU, and sets its rows aside.");
+    assert!(session.notices.iter().any(|notice| notice.text == said), "{:?}", session.notices);
+    assert_eq!(session.command(Command::Undo).unwrap(), []);
+    assert_eq!(errors(&session), [("cuda".to_owned(), 0.2)], "as they were");
+
+    session.command(toggle).unwrap();
+    let effects = session.command(Command::StartProbe).unwrap();
     played(&mut session, &effects, &cpu(), 0.4);
     assert!(session.rows().all(|row| row.engine == "cpu"), "what is probed here does not join the file's rows");
     assert!(session.notices.iter().any(|notice| notice.text.contains("set aside")));
