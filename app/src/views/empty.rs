@@ -30,6 +30,12 @@ const SERVED: &str = "Open a trace of the served folder, or drop a .trace.safete
 /// With more traces than that there is a field to find one.
 const FEW: usize = 12;
 
+/// Why nothing is shown of a trace that has rows: none of them is of the mods in force, and none is coming.
+pub fn no_rows(scene: &Scene<'_>) -> Option<&'static str> {
+    let none = scene.session.has_rows() && !scene.session.is_running() && scene.derived.grid.columns.is_empty();
+    none.then_some("Not probed under these mods: run the probe, or turn them off")
+}
+
 pub fn empty_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let weak = scene.theme.weak;
     egui::ScrollArea::vertical().auto_shrink([false, false]).show(ui, |ui| {

@@ -21,7 +21,7 @@ mod thresholds;
 pub use derived::Derived;
 pub use distribution::distribution_ui;
 pub use drift::drift_ui;
-pub use empty::empty_ui;
+pub use empty::{empty_ui, no_rows};
 pub use frontier::{frontier_policy, step_frontier};
 pub use heatmap::NO_SERIES;
 pub use log::{Clock, log_text};

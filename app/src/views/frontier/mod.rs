@@ -10,7 +10,7 @@ pub use state::{State, frontier_policy, step_frontier};
 use egui::{RichText, Ui};
 use loka_core::session::view::FrontierAxis;
 
-use super::Scene;
+use super::{Scene, no_rows};
 use crate::{
     commands::{Action, QuadrantAction},
     theme::number,
@@ -64,6 +64,9 @@ fn problem(scene: &Scene<'_>) -> Option<(String, Option<Action>)> {
     let switch = Some(Action::Quadrant(QuadrantAction::SwitchCost));
     if !scene.session.has_rows() {
         return Some(("The first rows are on their way".to_owned(), None));
+    }
+    if let Some(text) = no_rows(scene) {
+        return Some((text.to_owned(), None));
     }
     if frontier.curves.is_empty() {
         let text = if scene.derived.frontier_is_behind() {

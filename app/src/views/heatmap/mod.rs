@@ -24,7 +24,10 @@ use loka_core::session::{SeriesState, view::Lines};
 use axis::Columns;
 use table::Table;
 
-use crate::{theme::ROW, views::Scene};
+use crate::{
+    theme::ROW,
+    views::{Scene, no_rows},
+};
 
 const LEGEND: f32 = 44.0;
 
@@ -70,7 +73,9 @@ pub fn heatmap_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
 /// Why there is no heatmap.
 fn nothing(scene: &Scene<'_>, table: &Table, lines: &Lines) -> Option<&'static str> {
     let text = match &scene.session.series {
-        _ if scene.view.heatmap.series.is_none() && table.grid.columns.is_empty() => "The first rows are on their way",
+        _ if scene.view.heatmap.series.is_none() && table.grid.columns.is_empty() => {
+            no_rows(scene).unwrap_or("The first rows are on their way")
+        }
         SeriesState::Read(_) | SeriesState::NotAsked if table.columns.is_empty() => {
             "The filter leaves no kernel: change its gemm: and lib: terms"
         }

@@ -20,7 +20,7 @@ use crate::{
     commands::{Action, ColorBy, QuadrantAction},
     gpu::points::MAX_COLORS,
     theme::{Theme, number},
-    views::{Scene, chart::still_plot, heatmap::gemm_ui},
+    views::{Scene, chart::still_plot, heatmap::gemm_ui, no_rows},
 };
 
 use picture::Picture;
@@ -52,10 +52,10 @@ pub fn quadrant_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let view = scene.derived.quadrant.clone();
     if view.points.is_empty() && view.unplaced.is_empty() {
         ui.add_space(24.0);
-        let why = if scene.session.has_rows() {
-            "No kernel in low precision has a row here"
-        } else {
-            "The first rows are on their way"
+        let why = match no_rows(scene) {
+            Some(text) => text,
+            None if scene.session.has_rows() => "No kernel in low precision has a row here",
+            None => "The first rows are on their way",
         };
         ui.vertical_centered(|ui| ui.label(RichText::new(why).color(scene.theme.weak)));
         return;
