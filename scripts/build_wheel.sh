@@ -30,7 +30,7 @@ git -C "$root" ls-files -z python | (cd "$root" && xargs -0 cp --parents -t "$ma
 strip -o "$made/python/loka/libloka.so" "$CARGO_TARGET_DIR/release/libloka.so"
 cp "$root/LICENSE-MIT" "$root/LICENSE-APACHE" "$made/python/"
 (cd "$made/python" && "$python" -m pip wheel -q --no-deps --no-build-isolation --wheel-dir "$made" .)
-(cd "$made" && "$python" -m wheel unpack -q loka-*.whl 2>/dev/null || "$python" -m wheel unpack loka-*.whl >/dev/null)
+(cd "$made" && "$python" -m wheel unpack loka-*.whl >/dev/null)
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$root/python/pyproject.toml" | head -1)
 tree=$made/loka-$version
 mkdir -p "$tree/loka-$version.data/scripts"

@@ -8,7 +8,6 @@ chaos of the first steps would describe no model that anyone runs.
 
 import argparse
 import json
-import math
 import os
 import sys
 import time
@@ -98,7 +97,7 @@ def record_ranker(name: str, args: argparse.Namespace) -> dict:
     return {
         "name": name, "bytes": sample.stat().st_size, "steps": spec.steps, "recorded": spec.steps,
         "sites": told["sites"], "warnings": told["warnings"], "seconds": time.monotonic() - started,
-        "last_tenth": told["losses"][-1], "floor": math.nan, "held_out": math.nan,
+        "last_tenth": told["losses"][-1], "floor": None, "held_out": None,
     }  # fmt: skip
 
 
@@ -137,8 +136,10 @@ def main() -> None:
     (args.out / "samples.json").write_text(json.dumps(rows, indent=1))
     print(f"{'sample':<18} {'MB':>6} {'sites':>6} {'last 10%':>9} {'held out':>9} {'floor':>7} {'s':>5}")
     for row in rows:
+        held_out = "-" if row["held_out"] is None else f"{row['held_out']:.5f}"
+        floor = "-" if row["floor"] is None else f"{row['floor']:.4f}"
         print(f"{row['name']:<18} {row['bytes'] / 1e6:>6.2f} {row['sites']:>6} {row['last_tenth']:>9.5f}"
-              f" {row['held_out']:>9.5f} {row['floor']:>7.4f} {row['seconds']:>5.0f}")  # fmt: skip
+              f" {held_out:>9} {floor:>7} {row['seconds']:>5.0f}")  # fmt: skip
         for warning in row["warnings"]:
             print(f"  {warning}")
     if any(row["bytes"] > LIMIT_BYTES for row in rows):

@@ -3,8 +3,9 @@
 Importing this module imports nothing else; PyTorch is loaded by what needs it.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any, List
+from typing import TYPE_CHECKING, List
+
+from .lazily import lazily as _lazily
 
 if TYPE_CHECKING:
     # What `__getattr__` loads, for type checkers and editors. A test holds the two lists against each other.
@@ -70,20 +71,7 @@ _HOME = {
 
 if not TYPE_CHECKING:
     # Hidden from type checkers: with it in sight every unknown name would be one of Any.
-    def __getattr__(name: str) -> Any:
-        """Loads `loka.apply` and the like when they are first asked for (PEP 562)."""
-        home = _HOME.get(name)
-        if home is None:
-            raise AttributeError(f"module 'loka' has no attribute '{name}'")
-        try:
-            module = importlib.import_module(home)
-            value = module if name == "mods" else getattr(module, name)
-        except ModuleNotFoundError as error:
-            if error.name != "torch":
-                raise
-            raise ImportError(f"loka.{name} needs PyTorch: pip install 'loka[torch]', or your own build of it") from None
-        globals()[name] = value
-        return value
+    __getattr__ = _lazily(globals(), _HOME)
 
 
 def __dir__() -> List[str]:

@@ -3,9 +3,9 @@
 A plan can be read without PyTorch: what applies it is loaded when it is first asked for.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ..lazily import lazily
 from .document import Choice, Plan, Site, load_plan
 from .error import PlanError
 
@@ -19,26 +19,17 @@ if TYPE_CHECKING:
     from .weights import StaleWeights
 
 _HOME = {
-    **dict.fromkeys(("apply", "saturated", "unapply"), "application"),
-    **dict.fromkeys(("CanaryError", "CanaryWarning", "health", "refresh", "step"), "canary"),
-    **dict.fromkeys(("FrozenLinear", "freeze"), "frozen"),
-    **dict.fromkeys(("Health", "HealthRow"), "gemm_health"),
-    "LokaLinear": "linear",
-    **dict.fromkeys(("Resolved", "Row", "resolved"), "report"),
-    "StaleWeights": "weights",
+    **dict.fromkeys(("apply", "saturated", "unapply"), "loka.plans.application"),
+    **dict.fromkeys(("CanaryError", "CanaryWarning", "health", "refresh", "step"), "loka.plans.canary"),
+    **dict.fromkeys(("FrozenLinear", "freeze"), "loka.plans.frozen"),
+    **dict.fromkeys(("Health", "HealthRow"), "loka.plans.gemm_health"),
+    "LokaLinear": "loka.plans.linear",
+    **dict.fromkeys(("Resolved", "Row", "resolved"), "loka.plans.report"),
+    "StaleWeights": "loka.plans.weights",
 }
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        """Loads what applies plans when it is first asked for (PEP 562)."""
-        home = _HOME.get(name)
-        if home is None:
-            raise AttributeError(f"module 'loka.plans' has no attribute '{name}'")
-        value = getattr(importlib.import_module(f".{home}", __name__), name)
-        globals()[name] = value
-        return value
-
+    __getattr__ = lazily(globals(), _HOME)
 
 __all__ = [
     "CanaryError", "CanaryWarning", "Choice", "FrozenLinear", "Health", "HealthRow", "LokaLinear", "Plan", "PlanError",

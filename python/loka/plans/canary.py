@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from ..capturing import is_capturing
 from ..kernels.watch import FIELDS, Switch, Watch
 from ..names import GEMMS, linears, unwrapped
 from ..steps import Steps
@@ -230,7 +231,7 @@ class Canary:
         text = "other optimizers step, and none that holds a weight of the plan: call loka.step(model)"
         said = f"the plan's GEMMs are not checked: {text}"
         # A model that waits beside the one that trains, or serves, is not meant.
-        if said not in self._notes and not _is_capturing() and self._has_trained():
+        if said not in self._notes and not is_capturing() and self._has_trained():
             self._note(said)
 
     def _has_trained(self) -> bool:
@@ -251,7 +252,7 @@ class Canary:
 
     def _ended(self, checked: bool) -> None:
         self._pace.end_step()
-        if not checked or _is_capturing():
+        if not checked or is_capturing():
             return
         try:
             broken = self._check(self._steps.finished - 1)
@@ -450,11 +451,6 @@ def _say(text: str) -> None:
         warnings.warn_explicit(f"loka: {text}", CanaryWarning, "loka.canary", 0)
     except Warning:
         pass
-
-
-def _is_capturing() -> bool:
-    """Inside the capture of a CUDA graph nothing can be read."""
-    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
 def _world() -> int:

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from ..capturing import is_capturing
 from ..kernels import History, Scales, Switch
 from ..names import linears, unwrapped
 from ..steps import Steps
@@ -88,7 +89,7 @@ class Following:
     def _looks(self) -> bool:
         """Whether to look, which waits for the device, for scales that have become known: in the first steps, then
         less and less often. Nothing depends on it but speed."""
-        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        if is_capturing():
             return False
         return self.steps & (self.steps - 1) == 0
 

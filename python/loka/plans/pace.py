@@ -11,6 +11,7 @@ import torch
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from ..capturing import is_capturing
 from ..steps import Steps
 
 FIRST, WINDOW, EVERY = 50, 100, 1000
@@ -50,17 +51,19 @@ class Pace:
 
     def _before(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         at = self._steps.finished % EVERY - FIRST
-        self._pending = 0 <= at < WINDOW and self._steps.is_owner(optimizer) and not _is_capturing()
-        if self._pending and at == 0:
+        self._pending = False
+        if not 0 <= at < WINDOW or not self._steps.is_owner(optimizer) or is_capturing():
+            return
+        if at == 0:
             self._looks = self._on_gpu()
-        self._pending = self._pending and self._looks
-        if self._pending:
+        if self._looks:
             self._event = self._event or self._make()
             self._event.record()
+            self._pending = True
 
     def end_step(self) -> None:
         """Behind the optimizer's launches. Waits for nothing."""
-        if not self._pending or self._event is None or _is_capturing():
+        if not self._pending or self._event is None or is_capturing():
             return
         self._pending = False
         self._seen += 1
@@ -69,10 +72,6 @@ class Pace:
             share = self._waited / self._seen
             self._seen = self._waited = 0
             self._tell(share)
-
-
-def _is_capturing() -> bool:
-    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
 __all__ = ["EVERY", "FIRST", "Pace", "WINDOW"]

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from ..capturing import is_capturing
 from ..kernels import Wanted, WeightCache, can_keep, weight_casts
 from ..names import linears, unwrapped
 from ..weakly import weakly
@@ -93,7 +94,7 @@ class Weights:
     def _before(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         """An optimizer's step begins: whatever has changed a weight since its codes were made was not one."""
         number, held = self._owned_by(optimizer)
-        if not self._groups or not held or _is_capturing():
+        if not self._groups or not held or is_capturing():
             return
         changed = [
             name for group in self._groups if number in group.owners
@@ -120,7 +121,7 @@ class Weights:
 
     def _after(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         number, held = self._owned_by(optimizer)
-        if held and not _is_capturing():
+        if held and not is_capturing():
             self.refresh(number)
 
     def _owned_by(self, optimizer: Optimizer) -> Tuple[int, FrozenSet[int]]:
@@ -161,10 +162,6 @@ class Weights:
                 module.__dict__[CODES] = codes
             kernels = [module._loka_kernels for module in modules]
             self._groups.append(_Group(cache, names, modules, weights, kernels, owners))
-
-
-def _is_capturing() -> bool:
-    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
 def _wanted(module: LokaLinear) -> Optional[Wanted]:
