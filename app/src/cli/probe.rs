@@ -329,7 +329,7 @@ fn print_json(results: &Results, memory: Option<DeviceMemory>) -> anyhow::Result
 }
 
 fn print_summary(results: &Results, passes: &[ModSet], started: Instant, args: &ProbeArgs) {
-    let (policy, loss) = (Policy::balanced(), results.meta.manifest.loss.value);
+    let (policy, loss) = (Policy::default(), results.meta.manifest.loss.value);
     output::line(&format!("Verdicts by the policy {}, the default of loka plan:", policy.name));
     for mods in passes {
         if !mods.is_empty() {

@@ -24,6 +24,12 @@ pub use threads::ThreadExecutor;
 #[cfg(all(feature = "serve", not(target_arch = "wasm32")))]
 pub(crate) use {identify::identify, inspect::answer as inspect_answer, reading::series_of};
 
+/// Where lies what belongs to a trace: the path of it, or of its results, with another ending.
+pub(crate) fn beside(path: &str, ending: &str) -> String {
+    let stem = [".trace.safetensors", ".results.parquet"].iter().find_map(|known| path.strip_suffix(known));
+    format!("{}.{ending}", stem.unwrap_or(path.trim_end_matches(['/', '\\'])))
+}
+
 /// Called from any thread when an event waits, so that the window wakes up.
 pub type Wake = std::sync::Arc<dyn Fn() + Send + Sync>;
 

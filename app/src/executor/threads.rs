@@ -23,7 +23,7 @@ use loka_core::{
     trace::Trace,
 };
 
-use super::{Wake, inspect, panic_text, watch::Watch, work::Work};
+use super::{Wake, beside, inspect, panic_text, watch::Watch, work::Work};
 use crate::{clock::now_rfc3339, files, signing};
 
 /// The engines of this process: the CPU, always there, and CUDA where it is.
@@ -290,7 +290,7 @@ impl Executor for ThreadExecutor {
     }
 
     fn results_beside(&self, trace: &str) -> Option<String> {
-        let results = format!("{}.results.parquet", trace.strip_suffix(".trace.safetensors")?);
+        let results = trace.ends_with(".trace.safetensors").then(|| beside(trace, "results.parquet"))?;
         Path::new(&results).is_file().then_some(results)
     }
 

@@ -94,8 +94,7 @@ fn beside_trace(session: &Session, ending: &str) -> String {
     let path = session.trace.as_ref().map_or("loka", |trace| &trace.path);
     // A download has a name alone.
     let path = if cfg!(target_arch = "wasm32") { crate::executor::name_of(path) } else { path };
-    let stem = [".trace.safetensors", ".results.parquet"].iter().find_map(|known| path.strip_suffix(known));
-    format!("{}.{ending}", stem.unwrap_or(path.trim_end_matches(['/', '\\'])))
+    crate::executor::beside(path, ending)
 }
 
 /// With the separator at its end.

@@ -94,6 +94,13 @@ pub enum PolicyError {
     Invalid { name: String, problem: String },
 }
 
+/// [`Policy::DEFAULT`], for who has no name to look it up by.
+impl Default for Policy {
+    fn default() -> Self {
+        Self::balanced()
+    }
+}
+
 impl Policy {
     pub const BUILTIN: [&str; 4] = ["paper", "rel-l2", "loss-budget", "balanced"];
 
@@ -326,6 +333,7 @@ mod tests {
         assert!(!paper.contains("approval") && !paper.contains("max_bias"), "digests of earlier plans stand");
         let balanced = serde_json::to_string(&Policy::balanced()).unwrap();
         assert_eq!(Policy::from_json(&balanced).unwrap(), Policy::balanced());
+        assert_eq!(Policy::builtin(Policy::DEFAULT).unwrap(), Policy::default());
         assert!(Policy::from_json(&json.replace(": 2", ": 0")).is_err());
     }
 

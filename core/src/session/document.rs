@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// The undoable part of a session.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Document {
     pub policy: Policy,
     /// Where the plan will run.
@@ -17,17 +17,6 @@ pub struct Document {
     pub mods: SiteMods,
     #[serde(with = "as_list")]
     pub overrides: Overrides,
-}
-
-impl Default for Document {
-    fn default() -> Self {
-        Self {
-            policy: Policy::balanced(),
-            runtime: Runtime::default(),
-            mods: SiteMods::default(),
-            overrides: Overrides::new(),
-        }
-    }
 }
 
 /// JSON has no tuple keys.
