@@ -3,11 +3,12 @@
 
 use loka_core::{
     model::{Gemm, KernelId, Metric, SiteId},
-    session::{NoticeKind, view::Column},
+    session::NoticeKind,
+    views::Column,
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-use crate::{app::LokaApp, layout::Pane, views::ViewState};
+use crate::{app::LokaApp, layout::Pane, state::ViewState};
 
 /// Seconds between two changes of the address: browsers refuse more than some hundred in half a minute.
 const EVERY: f64 = 0.4;
@@ -131,7 +132,7 @@ pub struct Follower {
 
 /// What a frame asks for.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step {
+pub enum AddressStep {
     Rest,
     /// Put this behind the `#`.
     Write(String),
@@ -150,9 +151,9 @@ impl Follower {
     }
 
     /// Once a frame, after the window took its input.
-    pub fn tick(&mut self, app: &mut LokaApp, now: f64) -> Step {
+    pub fn tick(&mut self, app: &mut LokaApp, now: f64) -> AddressStep {
         if app.session().trace.is_none() {
-            return Step::Rest;
+            return AddressStep::Rest;
         }
         if let Some(address) = self.wanted.take()
             && let Some(line) = address.apply(app)
@@ -161,14 +162,14 @@ impl Follower {
         }
         let text = Address::of(app.view()).format();
         if text == self.written {
-            return Step::Rest;
+            return AddressStep::Rest;
         }
         let left = self.at + EVERY - now;
         if left > 0.0 {
-            return Step::Later(left);
+            return AddressStep::Later(left);
         }
         (self.at, self.written) = (now, text.clone());
-        Step::Write(text)
+        AddressStep::Write(text)
     }
 }
 
@@ -210,7 +211,7 @@ mod tests {
         let mut app = LokaApp::new(Box::new(crate::link::InProcess::new(Nothing)));
         let mut follower = Follower::default();
         follower.go("#site=a");
-        assert_eq!(follower.tick(&mut app, 1.0), Step::Rest);
+        assert_eq!(follower.tick(&mut app, 1.0), AddressStep::Rest);
         assert_eq!(follower.wanted, Some(Address { site: Some(SiteId::new("a")), ..Address::default() }));
         follower.go("site=a");
         assert!(follower.wanted.is_some(), "it is still to come");

@@ -3,26 +3,30 @@
 use std::collections::BTreeSet;
 
 use egui::{CentralPanel, Frame, Margin, Panel, Ui};
-use loka_core::session::{Command, NoticeKind, Session, shared::Place, view::Column};
+use loka_core::{
+    session::{Command, NoticeKind, Session, shared::Place},
+    views::Column,
+};
 
 use crate::{
     chores::Chores,
-    commands::{self, Action, Doing, Held, Request, Scope},
+    commands::{self, Action, Doing, Finder, Held, Request, Scope},
     deriving::{Deriver, Sweeps},
     driving::{Drive, state_of},
     errands::Errands,
-    layout::layout_ui,
     link::{ConnectionState, Link, Status, Submission},
     panels,
     picker::Picker,
     settings::{Keeper, Store},
+    state::{Clock, Derived, ViewState},
     theme::Theme,
-    views::{self, Clock, Derived, Scene, ViewState},
+    views::{self, Scene},
 };
 
 pub struct LokaApp {
     pub(crate) link: Box<dyn Link>,
     pub(crate) view: ViewState,
+    finder: Finder,
     theme: Theme,
     /// Faces and styles were given to the context that draws.
     installed: bool,
@@ -44,6 +48,7 @@ impl LokaApp {
         Self {
             link,
             view: ViewState::default(),
+            finder: Finder::default(),
             theme: Theme::dark(),
             installed: false,
             derived: Derived::new(Deriver::inline(), Sweeps::inline()),
@@ -128,6 +133,10 @@ impl LokaApp {
         &self.view
     }
 
+    pub fn finder(&self) -> &Finder {
+        &self.finder
+    }
+
     pub fn view_mut(&mut self) -> &mut ViewState {
         &mut self.view
     }
@@ -208,9 +217,9 @@ impl LokaApp {
         while self.view.dialog.is_none()
             && let Some(pressed) = commands::next_pressed(ctx)
         {
-            let asked = self.view.wants_keys();
+            let asked = self.wants_keys();
             self.perform(pressed.action, ctx);
-            if !asked && self.view.wants_keys() {
+            if !asked && self.wants_keys() {
                 return self.held.hold_behind(ctx, &pressed);
             }
         }
@@ -222,6 +231,11 @@ impl LokaApp {
         self.link.submit(Submission::Look(Place { site: self.view.site.clone(), view }));
     }
 
+    /// Something is open, or about to be, that a person types into.
+    fn wants_keys(&self) -> bool {
+        self.finder.is_open() || self.view.wants_keys()
+    }
+
     fn perform(&mut self, action: Action, ctx: &egui::Context) {
         let me = self.link.status().me;
         let scope = Scope { session: self.link.session(), me: &me, view: &self.view, derived: &self.derived };
@@ -229,9 +243,10 @@ impl LokaApp {
             return;
         }
         self.performed.insert(action);
-        self.chores.note(&mut self.view, action);
+        self.chores.note(&mut self.finder, action);
         let session = self.link.session();
-        let mut doing = Doing { session, me: &me, view: &mut self.view, derived: &self.derived, ctx };
+        let mut doing =
+            Doing { session, me: &me, view: &mut self.view, finder: &mut self.finder, derived: &self.derived, ctx };
         if let Some(command) = action.perform(&mut doing) {
             self.command(command);
         }
@@ -276,6 +291,7 @@ impl LokaApp {
             session: self.link.session(),
             derived: &self.derived,
             view: &mut self.view,
+            finder: &mut self.finder,
             theme: self.theme,
             me: &me,
             active_pane,
@@ -334,5 +350,5 @@ fn window_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
         CentralPanel::default().frame(middle).show(ui, |ui| views::empty_ui(ui, scene));
         return;
     }
-    CentralPanel::default().frame(Frame::new().fill(theme.raised)).show(ui, |ui| layout_ui(ui, scene));
+    CentralPanel::default().frame(Frame::new().fill(theme.raised)).show(ui, |ui| panels::layout_ui(ui, scene));
 }

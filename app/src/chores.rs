@@ -5,15 +5,15 @@ use loka_core::session::{Command, Event, FileKind, NoticeKind};
 
 use crate::{
     app::LokaApp,
-    commands::{Action, WindowAction},
+    commands::{Action, Finder, WindowAction},
     copying,
     errands::{Done, Errands},
     link::Submission,
     panels::{self, Fading, ToWrite},
     picker::Picker,
-    picture::{self, Format, Wanted},
+    picture::{self, PictureFormat, PictureRequest},
     settings::{Keeper, Settings},
-    views::{Clock, Dialog, DialogKind, ViewState},
+    state::{Clock, Dialog, DialogKind, ViewState},
 };
 
 /// Actions that are remembered.
@@ -62,14 +62,14 @@ impl Chores {
     }
 
     /// What was done last comes first in the palette; moving about is not what anyone looks for there.
-    pub fn note(&self, view: &mut ViewState, action: Action) {
+    pub fn note(&self, finder: &mut Finder, action: Action) {
         let moves = [WindowAction::Palette, WindowAction::Back].map(Action::Window);
         if matches!(action, Action::Select(_)) || moves.contains(&action) {
             return;
         }
-        view.recent_actions.retain(|known| *known != action);
-        view.recent_actions.insert(0, action);
-        view.recent_actions.truncate(REMEMBERED);
+        finder.recent.retain(|known| *known != action);
+        finder.recent.insert(0, action);
+        finder.recent.truncate(REMEMBERED);
     }
 
     /// A file is open: it is offered the next time.
@@ -140,7 +140,7 @@ impl LokaApp {
         self.begin_copy();
         self.begin_browse();
         self.begin_picture(ctx);
-        self.view.log.stamp(&self.link.session().log, self.chores.clock, now);
+        self.view.log.stamp(self.link.session().log(), self.chores.clock, now);
         self.keep_settings(ctx, now);
     }
 
@@ -189,11 +189,11 @@ impl LokaApp {
             });
         }
         let Some(rect) = self.view.layout.rect_of(wanted.pane) else {
-            self.view.picture = picture::State::default();
+            self.view.picture = picture::PictureState::default();
             let text = format!("{} is not on screen: show it to save it", wanted.pane.title());
             return self.notify(NoticeKind::Error, text);
         };
-        if wanted.format == Format::Svg {
+        if wanted.format == PictureFormat::Svg {
             return ctx.request_repaint();
         }
         if self.view.picture.shooting.is_none() {
@@ -257,7 +257,7 @@ impl LokaApp {
     }
 
     /// Makes the bytes and writes them, beside the frame.
-    fn write(&self, wanted: Wanted, bytes: impl FnOnce() -> Result<(Vec<u8>, usize), String> + Send + 'static) {
+    fn write(&self, wanted: PictureRequest, bytes: impl FnOnce() -> Result<(Vec<u8>, usize), String> + Send + 'static) {
         self.chores.errands.run("loka-picture", move || {
             let (path, word) = (wanted.path, wanted.format.word());
             let written = bytes().and_then(|(bytes, omitted)| Ok((write_file(&path, &bytes)?, omitted)));

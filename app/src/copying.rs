@@ -1,21 +1,24 @@
 //! Takes what a person wants on the clipboard, gives its text as an errand: a table of ten thousand sites must
 //! not hold a frame up. The text itself is core's.
 
-use loka_core::session::{
-    Session, Snapshot,
-    view::{Column, Question, Views, tsv},
+use std::sync::Arc;
+
+use loka_core::{
+    session::Session,
+    views::{Column, Question, Snapshot, Views, tsv},
 };
 
 use crate::{
     address::Address,
     errands::{Done, Errands},
     layout::Pane,
-    views::{CopyWhat, Derived, ViewState, log_text},
+    state::{CopyWhat, Derived, ViewState},
+    views::log_text,
 };
 
 /// Everything that a table is made from, free to leave the thread that draws.
-struct Source {
-    snapshot: Snapshot,
+struct CopySource {
+    snapshot: Arc<Snapshot>,
     views: Views,
     question: Question,
     /// The selected site.
@@ -41,7 +44,7 @@ pub fn copy(
         errands.run("loka-copy", move || Some(Done::Copy { text, what }));
         return None;
     }
-    let Some(source) = Source::of(session, view, derived) else {
+    let Some(source) = CopySource::of(session, view, derived) else {
         return Some("open a trace first".to_owned());
     };
     errands.run("loka-copy", move || {
@@ -51,7 +54,7 @@ pub fn copy(
     None
 }
 
-impl Source {
+impl CopySource {
     fn of(session: &Session, view: &ViewState, derived: &Derived) -> Option<Self> {
         let snapshot = session.snapshot()?;
         Some(Self {

@@ -52,6 +52,8 @@ pub mod settings;
 #[cfg(any(feature = "gui", feature = "serve"))]
 mod signing;
 #[cfg(feature = "gui")]
+pub mod state;
+#[cfg(feature = "gui")]
 pub mod theme;
 #[cfg(feature = "gui")]
 pub mod views;

@@ -12,7 +12,7 @@ use crate::{devices::opened, outcome::guarded};
 /// `loka_operand` of `loka.h`, field by field.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct Operand {
+pub struct CastOperand {
     x: *const c_void,
     codes: *mut c_void,
     scales: *mut f32,
@@ -26,10 +26,10 @@ pub struct Operand {
     reserved: u32,
 }
 
-const _: () = assert!(size_of::<Operand>() == 72, "loka.h has it so");
+const _: () = assert!(size_of::<CastOperand>() == 72, "loka.h has it so");
 
-impl From<Operand> for CastMemory {
-    fn from(from: Operand) -> Self {
+impl From<CastOperand> for CastMemory {
+    fn from(from: CastOperand) -> Self {
         Self {
             x: from.x as u64,
             codes: from.codes as u64,
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn loka_partials_bytes(device: i32, rows: u32, cols: u32, 
 /// `operands` has `count` of them; what they point to is memory of the device, and theirs.
 unsafe fn cast(
     device: i32,
-    operands: *const Operand,
+    operands: *const CastOperand,
     count: u32,
     work: impl FnOnce(&Gpu, &[CastMemory]) -> Result<(), CudaError>,
 ) -> i32 {
@@ -91,7 +91,7 @@ unsafe fn cast(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn loka_cast_rowwise(
     device: i32,
-    operands: *const Operand,
+    operands: *const CastOperand,
     count: u32,
     stream: *mut c_void,
 ) -> i32 {
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn loka_cast_rowwise(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn loka_cast_columnwise(
     device: i32,
-    operands: *const Operand,
+    operands: *const CastOperand,
     count: u32,
     stream: *mut c_void,
 ) -> i32 {
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn loka_cast_columnwise(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn loka_cast_tensorwise(
     device: i32,
-    operands: *const Operand,
+    operands: *const CastOperand,
     count: u32,
     stream: *mut c_void,
 ) -> i32 {
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn loka_cast_tensorwise(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn loka_transpose_codes(
     device: i32,
-    operands: *const Operand,
+    operands: *const CastOperand,
     count: u32,
     stream: *mut c_void,
 ) -> i32 {

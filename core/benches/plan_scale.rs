@@ -14,6 +14,7 @@ use loka_core::{
         ErrorSummary, Estimate, Gemm, GemmShape, KernelId, Latency, LatencySource, Manifest, ModSet, ResultRow,
         Results, ResultsMeta, SiteId, SiteMods,
     },
+    numerics::rng::Rng,
     plan::{Plan, build, check, diff, diff_results},
 };
 
@@ -28,18 +29,9 @@ const KERNELS: [&str; 8] = [
     "torchao/rowwise",
 ];
 
-struct Dice(u64);
-
-impl Dice {
-    fn unit(&mut self) -> f64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 11) as f64 / (1_u64 << 53) as f64
-    }
-}
-
-fn error(dice: &mut Dice, gemm: Gemm) -> ErrorSummary {
+fn error(dice: &mut Rng, gemm: Gemm) -> ErrorSummary {
     let mut around = |scale: f64| {
-        let value = scale * dice.unit();
+        let value = scale * dice.uniform();
         Estimate::new(value, 0.9 * value, 1.1 * value)
     };
     let (mere, rel_l2) = (around(0.4), around(0.1));
@@ -65,7 +57,7 @@ fn error(dice: &mut Dice, gemm: Gemm) -> ErrorSummary {
 }
 
 fn generate(num_sites: usize, seed: u64) -> Results {
-    let mut dice = Dice(seed);
+    let mut dice = Rng::new(seed, &[]);
     let shape = GemmShape { m: 8192, k: 512, n: 512 };
     let mut rows = Vec::with_capacity(num_sites * 24);
     let mut sites = Vec::with_capacity(num_sites);
@@ -73,14 +65,14 @@ fn generate(num_sites: usize, seed: u64) -> Results {
     for index in 0..num_sites {
         let site = SiteId::new(&format!("net.layers.{index}.fmb.mlp.0"));
         sites.push(serde_json::json!({"id": site, "m": shape.m, "k": shape.k, "n": shape.n, "dtype": "f32"}));
-        let baseline_us = 5.0 + 500.0 * dice.unit();
+        let baseline_us = 5.0 + 500.0 * dice.uniform();
         for gemm in Gemm::ALL {
             for (number, kernel) in kernels.iter().enumerate() {
-                let speedup = if number == 0 { 1.0 } else { 0.6 + dice.unit() };
+                let speedup = if number == 0 { 1.0 } else { 0.6 + dice.uniform() };
                 let latency = Latency {
                     latency_us: Some(baseline_us / speedup),
                     // The rest is casts, which tensorwise kernels share.
-                    gemm_us: Some((0.5 + 0.5 * dice.unit()) * baseline_us / speedup),
+                    gemm_us: Some((0.5 + 0.5 * dice.uniform()) * baseline_us / speedup),
                     baseline_us: Some(baseline_us),
                     source: LatencySource::Modelled,
                     ..Latency::unknown("generated")

@@ -13,6 +13,7 @@ use loka_core::{
         ErrorSummary, Estimate, Gemm, GemmShape, KernelId, Latency, LatencySource, Manifest, ModSet, ResultRow,
         Results, ResultsMeta, SiteId, SiteMods,
     },
+    numerics::rng::Rng,
     plan::{build, standing},
     report::{Source, html, markdown},
 };
@@ -29,20 +30,11 @@ const KERNELS: [&str; 8] = [
 ];
 const SHAPE: GemmShape = GemmShape { m: 8192, k: 512, n: 512 };
 
-struct Dice(u64);
-
-impl Dice {
-    fn unit(&mut self) -> f64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 11) as f64 / (1_u64 << 53) as f64
-    }
-}
-
-fn row(site: &SiteId, gemm: Gemm, kernel: &str, dice: &mut Dice) -> ResultRow {
+fn row(site: &SiteId, gemm: Gemm, kernel: &str, dice: &mut Rng) -> ResultRow {
     let error = Estimate::new(0.2, 0.18, 0.22);
-    let scaled = 2.0 * dice.unit();
+    let scaled = 2.0 * dice.uniform();
     let mere = Estimate::new(scaled * error.value, scaled * error.lo, scaled * error.hi);
-    let us = if kernel == KERNELS[0] { 50.0 } else { 50.0 / (0.6 + dice.unit()) };
+    let us = if kernel == KERNELS[0] { 50.0 } else { 50.0 / (0.6 + dice.uniform()) };
     ResultRow {
         site: site.clone(),
         gemm,
@@ -82,7 +74,7 @@ fn row(site: &SiteId, gemm: Gemm, kernel: &str, dice: &mut Dice) -> ResultRow {
 }
 
 fn results(num_sites: usize) -> Results {
-    let mut dice = Dice(1);
+    let mut dice = Rng::new(1, &[]);
     let (mut rows, mut sites) = (Vec::with_capacity(num_sites * 24), Vec::with_capacity(num_sites));
     for index in 0..num_sites {
         let site = SiteId::new(&format!("net.layers.{}.fmb.mlp.{}", index / 3, index % 3));

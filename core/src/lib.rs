@@ -36,6 +36,8 @@ pub mod plan;
 
 pub mod export;
 
+pub mod views;
+
 pub mod report;
 
 pub mod session;

@@ -2,7 +2,7 @@
 //!
 //! A launch casts one or two operands. Its function here takes them as [`CastOperand`]s with their
 //! shape, flags and addresses set, fills in how the grid is divided among them, and gives the
-//! [`Grid`]; the operands are then the kernel's two arguments. An absent operand is the default one.
+//! [`LaunchGrid`]; the operands are then the kernel's two arguments. An absent operand is the default one.
 //!
 //! | recipe | launches |
 //! |---|---|
@@ -13,7 +13,7 @@
 //! | by a scale known beforehand | [`cast_e4m3_static`], and [`transpose_codes`] for the transposed copy |
 
 use crate::{
-    Argument, ArgumentKind, CAST, FP8, Grid, Header, KernelSource, TYPES, WARP, WITH_FP8_CASTS, number, pointer,
+    Argument, ArgumentKind, CAST, FP8, Header, KernelSource, LaunchGrid, TYPES, WARP, WITH_FP8_CASTS, number, pointer,
 };
 
 const STATIC_HEADERS: &[Header] = &[TYPES, FP8, WARP];
@@ -143,8 +143,8 @@ impl CastOperand {
 }
 
 /// `blocks`: of each operand, already set.
-fn grid(operands: &[CastOperand; 2], threads: u32) -> Grid {
-    Grid::line(operands[0].blocks + operands[1].blocks, threads)
+fn grid(operands: &[CastOperand; 2], threads: u32) -> LaunchGrid {
+    LaunchGrid::line(operands[0].blocks + operands[1].blocks, threads)
 }
 
 /// The share of `most` blocks that goes to an operand by its elements, at least 1.
@@ -158,9 +158,9 @@ fn narrowed(blocks: u64) -> u32 {
 }
 
 /// Of `cast_e4m3_static` over `count` elements.
-pub fn cast_e4m3_static(count: u64, multiprocessors: u32) -> Grid {
+pub fn cast_e4m3_static(count: u64, multiprocessors: u32) -> LaunchGrid {
     // A block of 256 threads takes four 8-element vectors each, then strides.
-    Grid::line(narrowed(count.div_ceil(8192).min(8 * u64::from(multiprocessors))), 256)
+    LaunchGrid::line(narrowed(count.div_ceil(8192).min(8 * u64::from(multiprocessors))), 256)
 }
 
 /// Bytes of the partials of an operand, whichever kernels it goes through, in any company.
@@ -192,7 +192,7 @@ const RESIDENT_WARPS: u32 = 32;
 
 /// Of `cast_rowwise`. `has_clusters`: compute capability 9.0 and later; a launch without them reads
 /// rows of more than 65,536 twice.
-pub fn cast_rowwise(operands: &mut [CastOperand; 2], multiprocessors: u32, has_clusters: bool) -> Grid {
+pub fn cast_rowwise(operands: &mut [CastOperand; 2], multiprocessors: u32, has_clusters: bool) -> LaunchGrid {
     let most_parts = if has_clusters { MOST_PARTS } else { 1 };
     let cast = |o: &&CastOperand| o.has(ROW_CAST) && o.rows > 0;
     let kept = operands.iter().filter(cast).filter(|o| keeps_rows(o, most_parts)).map(|o| o.cols).max();
@@ -221,7 +221,7 @@ pub fn cast_rowwise(operands: &mut [CastOperand; 2], multiprocessors: u32, has_c
         // A cluster works on one operand.
         operand.blocks = blocks.next_multiple_of(cluster);
     }
-    Grid { cluster, ..grid(operands, threads) }
+    LaunchGrid { cluster, ..grid(operands, threads) }
 }
 
 /// Whether long rows of it stay in registers: vectors must start where they may and their blocks suffice.
@@ -283,14 +283,14 @@ fn tiles_of(operand: &CastOperand, rows: u32) -> u64 {
 }
 
 /// Of `cast_columnwise`, right after a [`cast_rowwise`] on the same operands left `tiles` and the partials.
-pub fn cast_columnwise(operands: &mut [CastOperand; 2], multiprocessors: u32) -> Grid {
+pub fn cast_columnwise(operands: &mut [CastOperand; 2], multiprocessors: u32) -> LaunchGrid {
     let threads = tile_threads(operands, multiprocessors);
     let total = operands.iter().map(CastOperand::elements).sum();
     for operand in operands.iter_mut() {
         operand.blocks =
             if operand.elements() == 0 { 0 } else { strip_blocks(operand, threads, multiprocessors, total) };
     }
-    Grid { programmatic: true, ..grid(operands, threads) }
+    LaunchGrid { programmatic: true, ..grid(operands, threads) }
 }
 
 /// Each block of a strip reads the partials once. Where they are few, blocks are many and the GPU evens
@@ -312,7 +312,7 @@ fn strip_blocks(operand: &CastOperand, threads: u32, multiprocessors: u32, total
 const AMAX_BLOCKS: u32 = 4;
 
 /// Of `amax_tensor`; sets `tiles`, the number of partials, too.
-pub fn amax_tensor(operands: &mut [CastOperand; 2], multiprocessors: u32) -> Grid {
+pub fn amax_tensor(operands: &mut [CastOperand; 2], multiprocessors: u32) -> LaunchGrid {
     let total = operands.iter().map(CastOperand::elements).sum();
     for operand in operands.iter_mut() {
         // Two vectors of eight a thread: then every load is in flight at once.
@@ -324,7 +324,7 @@ pub fn amax_tensor(operands: &mut [CastOperand; 2], multiprocessors: u32) -> Gri
 }
 
 /// Of `cast_tensorwise`, right after an [`amax_tensor`] on the same operands left `tiles` and the partials.
-pub fn cast_tensorwise(operands: &mut [CastOperand; 2], multiprocessors: u32) -> Grid {
+pub fn cast_tensorwise(operands: &mut [CastOperand; 2], multiprocessors: u32) -> LaunchGrid {
     let turned = operands.iter().any(|o| o.is_turned() && o.elements() > 0);
     let threads = if turned { tile_threads(operands, multiprocessors) } else { 256 };
     let total = operands.iter().map(CastOperand::elements).sum();
@@ -338,21 +338,21 @@ pub fn cast_tensorwise(operands: &mut [CastOperand; 2], multiprocessors: u32) ->
         let most = share(RESIDENT * 256 / threads * multiprocessors, operand, total);
         operand.blocks = narrowed(wanted).min(most);
     }
-    Grid { programmatic: true, ..grid(operands, threads) }
+    LaunchGrid { programmatic: true, ..grid(operands, threads) }
 }
 
 /// Of `transpose_codes`: `codes` to `codes_t`.
-pub fn transpose_codes(operands: &mut [CastOperand; 2]) -> Grid {
+pub fn transpose_codes(operands: &mut [CastOperand; 2]) -> LaunchGrid {
     for operand in operands.iter_mut() {
         operand.blocks = narrowed(tiles_of(operand, 64));
     }
-    Grid { programmatic: true, ..grid(operands, 256) }
+    LaunchGrid { programmatic: true, ..grid(operands, 256) }
 }
 
 // ---- cast_blockwise -----------------------------------------------------------------------------
 
 /// Of `cast_blockwise`.
-pub fn cast_blockwise(operands: &mut [CastOperand; 2], multiprocessors: u32) -> Grid {
+pub fn cast_blockwise(operands: &mut [CastOperand; 2], multiprocessors: u32) -> LaunchGrid {
     // The more rows a thread has the less each costs, as long as every multiprocessor has blocks.
     let tile_rows = |o: &CastOperand, most| if o.is_turned() || o.has(BLOCK_128X128) { 128 } else { most };
     let blocks = |most| operands.iter().map(|o| tiles_of(o, tile_rows(o, most))).sum::<u64>();

@@ -29,7 +29,7 @@ fn each_tile_of_codes_that_are_transposed_has_a_block() {
 #[test]
 fn the_static_cast_fills_the_gpu_and_no_more() {
     for (count, blocks) in [(8192 * 4096, 1056), (8193, 2), (0, 0)] {
-        assert_eq!(cast_e4m3_static(count, H200), Grid::line(blocks, 256), "{count}");
+        assert_eq!(cast_e4m3_static(count, H200), LaunchGrid::line(blocks, 256), "{count}");
     }
     assert!(cast_e4m3_static(0, H200).is_empty());
 }
@@ -53,7 +53,7 @@ fn rows_are_divided_so_that_they_stay_in_registers() {
     ] {
         let mut operands = [operand(rows, cols, ROW_CAST), CastOperand::default()];
         let found = cast_rowwise(&mut operands, H200, true);
-        assert_eq!(found, Grid { cluster, ..Grid::line(blocks, threads) }, "{rows} x {cols}");
+        assert_eq!(found, LaunchGrid { cluster, ..LaunchGrid::line(blocks, threads) }, "{rows} x {cols}");
         assert_eq!((operands[0].blocks, operands[1].blocks), (blocks, 0));
         assert_eq!(cast_rowwise(&mut operands, H200, false).cluster, 1);
     }
@@ -136,17 +136,17 @@ fn strips_are_whole_and_tiles_all_have_a_block() {
 #[test]
 fn small_operands_are_spread() {
     let mut operands = [turned(2048, 256), CastOperand::default()];
-    assert_eq!(cast_tensorwise(&mut operands, H200), Grid { programmatic: true, ..Grid::line(128, 128) });
-    assert_eq!(cast_blockwise(&mut operands, H200), Grid::line(32, 256));
+    assert_eq!(cast_tensorwise(&mut operands, H200), LaunchGrid { programmatic: true, ..LaunchGrid::line(128, 128) });
+    assert_eq!(cast_blockwise(&mut operands, H200), LaunchGrid::line(32, 256));
     let mut operands = [operand(2048, 256, 0), operand(256, 256, 0)];
-    assert_eq!(cast_blockwise(&mut operands, H200), Grid::line(256 + 32, 256));
+    assert_eq!(cast_blockwise(&mut operands, H200), LaunchGrid::line(256 + 32, 256));
     assert_eq!((operands[0].tile_rows, operands[1].blocks), (16, 32));
-    assert_eq!(amax_tensor(&mut operands, H200), Grid::line(128 + 16, 256));
+    assert_eq!(amax_tensor(&mut operands, H200), LaunchGrid::line(128 + 16, 256));
     assert_eq!(cast_tensorwise(&mut operands, H200).blocks, [256 + 32, 1, 1]);
     let mut operands = [operand(2048, 2048, 0), operand(2048, 2048, BLOCK_128X128)];
-    assert_eq!(cast_blockwise(&mut operands, H200), Grid::line(512 + 256, 256));
+    assert_eq!(cast_blockwise(&mut operands, H200), LaunchGrid::line(512 + 256, 256));
     let mut operands = [operand(2048, 1024, 0), CastOperand::default()];
-    assert_eq!(cast_blockwise(&mut operands, H200), Grid::line(512, 256));
+    assert_eq!(cast_blockwise(&mut operands, H200), LaunchGrid::line(512, 256));
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn large_operands_fill_the_gpu_and_no_more() {
     assert_eq!((operands[0].blocks, operands[1].blocks), (496, 31));
     amax_tensor(&mut operands, H200);
     assert_eq!((operands[0].tiles, operands[1].tiles), (496, 31));
-    assert_eq!(cast_blockwise(&mut operands, H200), Grid::line(512 * 32 + 32 * 32, 256));
+    assert_eq!(cast_blockwise(&mut operands, H200), LaunchGrid::line(512 * 32 + 32 * 32, 256));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! y `[m, n]` = x `[m, k]` w `[n, k]`^T, both operands FP8 with k contiguous, scales for the tensor or a row, BF16
 //! out. What is done on the device is said in `cu/common/fp8_gemm.cuh`; docs/kernels.md has what was measured.
 
-use crate::Grid;
+use crate::LaunchGrid;
 
 mod block;
 mod list;
@@ -134,7 +134,7 @@ const fn tiling(
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GemmLaunch {
     pub entry: &'static str,
-    pub grid: Grid,
+    pub grid: LaunchGrid,
     pub shape: GemmShape,
     /// Rows of w in one load, all of them [`TILE_K`] long; of x it is [`X_ROWS`].
     pub w_rows: u32,
@@ -157,7 +157,11 @@ impl Tiling {
         let waves = f64::from(units.div_ceil(multiprocessors));
         GemmLaunch {
             entry: self.entries[usize::from(product.is_x_e5m2)],
-            grid: Grid { shared_bytes: self.shared_bytes(), programmatic: true, ..Grid::line(blocks, THREADS) },
+            grid: LaunchGrid {
+                shared_bytes: self.shared_bytes(),
+                programmatic: true,
+                ..LaunchGrid::line(blocks, THREADS)
+            },
             shape: GemmShape { m, n, k, tiles_down, tiles_across, group, x_scale_step: step, w_scale_step: step },
             w_rows: self.columns,
             expected_us: waves * (f64::from(k.div_ceil(TILE_K)) * self.stage_us + self.tile_us) + self.launch_us,

@@ -3,7 +3,7 @@
 //!
 //! Nothing is compiled here, so the package builds for the browser too. Whoever runs a kernel
 //! compiles `source` with NVRTC for one of `architectures`, hands NVRTC the `headers` under the
-//! names they are included by, looks up `entry`, and launches it on the [`Grid`] that the kernel's
+//! names they are included by, looks up `entry`, and launches it on the [`LaunchGrid`] that the kernel's
 //! function in [`casts`], [`gemm`], [`norms`] or [`probing`] gives. `scripts/compile_kernels.py` does the first part for
 //! every kernel.
 
@@ -57,7 +57,7 @@ pub enum ArgumentKind {
 
 /// The geometry of one launch. With 0 blocks there is nothing to do: do not launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grid {
+pub struct LaunchGrid {
     pub blocks: [u32; 3],
     /// Threads of a block, in x alone.
     pub threads: u32,
@@ -70,7 +70,7 @@ pub struct Grid {
     pub programmatic: bool,
 }
 
-impl Grid {
+impl LaunchGrid {
     /// `blocks` in x alone, without dynamic shared memory or launch attributes.
     pub const fn line(blocks: u32, threads: u32) -> Self {
         Self { blocks: [blocks, 1, 1], threads, shared_bytes: 0, cluster: 1, programmatic: false }

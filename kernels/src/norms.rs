@@ -3,9 +3,10 @@
 //!
 //! Blocks of BlockNorm have [`BLOCK_COLUMNS`] columns: a warp holds one, eight columns a lane.
 
-use crate::gemm::{BLOCK_COLUMNS, BLOCK_TAIL, STATIC_CAST};
 use crate::{
-    Argument, ArgumentKind, CAST, FP8, Grid, Header, KernelSource, TYPES, WARP, WITH_FP8_CASTS, number, pointer,
+    Argument, ArgumentKind, CAST, FP8, Header, KernelSource, LaunchGrid, TYPES, WARP, WITH_FP8_CASTS,
+    gemm::{BLOCK_COLUMNS, BLOCK_TAIL, STATIC_CAST},
+    number, pointer,
 };
 
 const NORM: Header = Header { name: "common/norm.cuh", text: include_str!("../cu/common/norm.cuh") };
@@ -57,14 +58,17 @@ fn refused(n: u32, block: u32) -> bool {
 
 /// Of `block_norm_hard_swish` over z `[m, n]`, whose `count` is m n. None for other blocks than of
 /// [`BLOCK_COLUMNS`] columns, or rows that are not whole blocks.
-pub fn block_norm_hard_swish([m, n]: [u32; 2], block: u32, multiprocessors: u32) -> Option<Grid> {
+pub fn block_norm_hard_swish([m, n]: [u32; 2], block: u32, multiprocessors: u32) -> Option<LaunchGrid> {
     if refused(n, block) {
         return None;
     }
     let per_block = u64::from(FORWARD_THREADS / 32) * u64::from(BLOCK_COLUMNS);
     let wanted = (u64::from(m) * u64::from(n)).div_ceil(per_block);
     let most = RESIDENT * multiprocessors.max(1);
-    Some(Grid { programmatic: true, ..Grid::line(u32::try_from(wanted).unwrap_or(most).min(most), FORWARD_THREADS) })
+    Some(LaunchGrid {
+        programmatic: true,
+        ..LaunchGrid::line(u32::try_from(wanted).unwrap_or(most).min(most), FORWARD_THREADS)
+    })
 }
 
 /// The longest row of [`block_backward`]: two blocks for each of 32 warps.
@@ -74,7 +78,7 @@ const SHORT_BACKWARD: u32 = 2 * BLOCK_COLUMNS;
 
 /// Of `block_backward` over dh and z `[m, n]`. None as for [`block_norm_hard_swish`], and for rows beyond
 /// [`LONGEST_BACKWARD`].
-pub fn block_backward([m, n]: [u32; 2], block: u32) -> Option<Grid> {
+pub fn block_backward([m, n]: [u32; 2], block: u32) -> Option<LaunchGrid> {
     if refused(n, block) || n > LONGEST_BACKWARD {
         return None;
     }
@@ -82,7 +86,7 @@ pub fn block_backward([m, n]: [u32; 2], block: u32) -> Option<Grid> {
     let warps = if n <= SHORT_BACKWARD { blocks } else { blocks.div_ceil(2) };
     // Without columns there is nothing to do in any row.
     let rows = if n == 0 { 0 } else { m };
-    Some(Grid { programmatic: true, ..Grid::line(rows, 32 * warps.max(1)) })
+    Some(LaunchGrid { programmatic: true, ..LaunchGrid::line(rows, 32 * warps.max(1)) })
 }
 
 #[cfg(test)]

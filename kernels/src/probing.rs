@@ -10,7 +10,7 @@
 
 mod list;
 
-use crate::Grid;
+use crate::LaunchGrid;
 
 pub use list::PROBING;
 
@@ -145,12 +145,12 @@ pub struct ErrorSums {
 const _: () = assert!(size_of::<TailStep>() == 32 && size_of::<TailSteps>() == 392 && size_of::<ErrorSums>() == 64);
 
 /// So many blocks in x, at most [`MOST_BLOCKS`]: they stride over the rest.
-fn strided(wanted: u64, threads: u32) -> Grid {
-    Grid::line(wanted.min(MOST_BLOCKS) as u32, threads)
+fn strided(wanted: u64, threads: u32) -> LaunchGrid {
+    LaunchGrid::line(wanted.min(MOST_BLOCKS) as u32, threads)
 }
 
 /// The same with at least one block: something must write the sums, even those of nothing.
-fn summing(wanted: u64) -> Grid {
+fn summing(wanted: u64) -> LaunchGrid {
     strided(wanted.max(1), THREADS)
 }
 
@@ -165,18 +165,18 @@ fn stretches(rows: u32, cols: u32) -> u64 {
 }
 
 /// Of `count_flushed`, `f64_to_f32`, `round_bf16` and `round_tf32` over `count` elements.
-pub fn elements(count: u64) -> Grid {
+pub fn elements(count: u64) -> LaunchGrid {
     strided(quads(count), THREADS)
 }
 
 /// Of `add_mean`, `add_scaled_noise`, `copula_map` and `quantize` over `[rows, cols]`; of `to_f64` with
 /// its width as `cols` and of `gather_columns` with its count.
-pub fn rows_of(rows: u32, cols: u32) -> Grid {
+pub fn rows_of(rows: u32, cols: u32) -> LaunchGrid {
     strided(stretches(rows, cols), THREADS)
 }
 
 /// Of `fill_normal`.
-pub fn fill_normal(count: u64) -> Grid {
+pub fn fill_normal(count: u64) -> LaunchGrid {
     // A thread fills 16.
     strided(count.div_ceil(NORMALS_OF_CHUNK).div_ceil(u64::from(THREADS) / 4), THREADS)
 }
@@ -187,8 +187,8 @@ pub fn blocks_used(count: u64) -> u64 {
 }
 
 /// Of `transpose_f32` from `[rows, cols]`.
-pub fn transpose_f32(rows: u32, cols: u32) -> Grid {
-    Grid { blocks: [cols.div_ceil(32), rows.div_ceil(32).min(65_535), 1], ..Grid::line(1, THREADS) }
+pub fn transpose_f32(rows: u32, cols: u32) -> LaunchGrid {
+    LaunchGrid { blocks: [cols.div_ceil(32), rows.div_ceil(32).min(65_535), 1], ..LaunchGrid::line(1, THREADS) }
 }
 
 /// Stretches of `row_amax`: there is always one.
@@ -197,16 +197,16 @@ pub fn amax_stretches(cols: u32, stretch: u32) -> u32 {
 }
 
 /// Of `row_amax`.
-pub fn row_amax(rows: u32, cols: u32, stretch: u32) -> Grid {
+pub fn row_amax(rows: u32, cols: u32, stretch: u32) -> LaunchGrid {
     let tasks = u64::from(rows) * u64::from(amax_stretches(cols, stretch));
     strided(if stretch.min(cols) <= AMAX_OF_A_WARP { tasks.div_ceil(WARPS) } else { tasks }, THREADS)
 }
 
 /// Of `scales_from_amax`.
-pub fn scales_from_amax(rows: u32, stretches: u32, mode: ScaleMode) -> Grid {
+pub fn scales_from_amax(rows: u32, stretches: u32, mode: ScaleMode) -> LaunchGrid {
     match mode {
-        ScaleMode::None => Grid::line(0, THREADS),
-        ScaleMode::Tensor => Grid::line(1, 1024),
+        ScaleMode::None => LaunchGrid::line(0, THREADS),
+        ScaleMode::Tensor => LaunchGrid::line(1, 1024),
         ScaleMode::Row | ScaleMode::Block1x128 => {
             strided((u64::from(rows) * u64::from(stretches)).div_ceil(u64::from(THREADS)), THREADS)
         }
@@ -220,27 +220,27 @@ pub fn blocked_scales(rows: u32, stretches: u32) -> u64 {
 }
 
 /// Of `error_metrics`.
-pub fn error_metrics(count: u64) -> Grid {
+pub fn error_metrics(count: u64) -> LaunchGrid {
     summing(quads(count))
 }
 
 /// Of `block_distance`.
-pub fn block_distance(rows: u32, cols: u32) -> Grid {
+pub fn block_distance(rows: u32, cols: u32) -> LaunchGrid {
     summing(stretches(rows, cols))
 }
 
 /// Of `sum_squares`.
-pub fn sum_squares(count: u64) -> Grid {
+pub fn sum_squares(count: u64) -> LaunchGrid {
     summing(quads(count))
 }
 
 /// Of `loss_rows`.
-pub fn loss_rows(rows: u32) -> Grid {
+pub fn loss_rows(rows: u32) -> LaunchGrid {
     summing(u64::from(rows))
 }
 
 /// Scratch for the partial sums of any kernel on `grid`: up to seven FP64 a block.
-pub fn partials_bytes(grid: Grid) -> u64 {
+pub fn partials_bytes(grid: LaunchGrid) -> u64 {
     u64::from(grid.blocks[0]) * 7 * 8
 }
 
@@ -249,13 +249,13 @@ pub const MOST_PARTIALS_BYTES: u64 = MOST_BLOCKS * 7 * 8;
 
 /// Of `tail_rows`; `None` beyond [`TAIL_MAX_FEATURES`]. On sm_89 a block has 99 KiB: compare
 /// `shared_bytes` with what the device allows.
-pub fn tail_rows(rows: u32, features: u32) -> Option<Grid> {
+pub fn tail_rows(rows: u32, features: u32) -> Option<LaunchGrid> {
     if features > TAIL_MAX_FEATURES {
         return None;
     }
     // Eight elements a thread, until there are 512 threads.
     let threads = features.div_ceil(8).next_multiple_of(32).clamp(32, 512);
-    Some(Grid { shared_bytes: 4 * features, ..Grid::line(rows, threads) })
+    Some(LaunchGrid { shared_bytes: 4 * features, ..LaunchGrid::line(rows, threads) })
 }
 
 #[cfg(test)]
@@ -314,31 +314,31 @@ mod tests {
     #[test]
     fn launches() {
         assert!(elements(0).is_empty() && rows_of(0, 64).is_empty() && rows_of(64, 0).is_empty());
-        assert_eq!(elements(1025), Grid::line(2, 256));
-        assert_eq!(elements(1 << 40), Grid::line(1056, 256));
-        assert_eq!(rows_of(3, 129), Grid::line(1, 256));
-        assert_eq!(rows_of(4, 300), Grid::line(2, 256));
-        assert_eq!(rows_of(2048, 123_200), Grid::line(1056, 256));
-        assert_eq!(fill_normal(64 * 64), Grid::line(1, 256));
-        assert_eq!(fill_normal(64 * 64 + 1), Grid::line(2, 256));
+        assert_eq!(elements(1025), LaunchGrid::line(2, 256));
+        assert_eq!(elements(1 << 40), LaunchGrid::line(1056, 256));
+        assert_eq!(rows_of(3, 129), LaunchGrid::line(1, 256));
+        assert_eq!(rows_of(4, 300), LaunchGrid::line(2, 256));
+        assert_eq!(rows_of(2048, 123_200), LaunchGrid::line(1056, 256));
+        assert_eq!(fill_normal(64 * 64), LaunchGrid::line(1, 256));
+        assert_eq!(fill_normal(64 * 64 + 1), LaunchGrid::line(2, 256));
         assert_eq!(transpose_f32(2048, 123_200).blocks, [3850, 64, 1]);
         assert_eq!(transpose_f32(1 << 22, 1).blocks, [1, 65_535, 1]);
-        assert_eq!(error_metrics(0), Grid::line(1, 256));
-        assert_eq!(loss_rows(48), Grid::line(48, 256));
+        assert_eq!(error_metrics(0), LaunchGrid::line(1, 256));
+        assert_eq!(loss_rows(48), LaunchGrid::line(48, 256));
     }
 
     #[test]
     fn launches_of_scales() {
         assert_eq!((amax_stretches(0, 128), amax_stretches(128, 128), amax_stretches(129, 128)), (1, 1, 2));
         assert_eq!(amax_stretches(500, 4096), 1);
-        assert_eq!(row_amax(48, 4096, 128), Grid::line(48 * 32 / 8, 256));
-        assert_eq!(row_amax(48, 4096, 4096), Grid::line(48, 256));
-        assert_eq!(row_amax(48, 1024, 4096), Grid::line(6, 256));
+        assert_eq!(row_amax(48, 4096, 128), LaunchGrid::line(48 * 32 / 8, 256));
+        assert_eq!(row_amax(48, 4096, 4096), LaunchGrid::line(48, 256));
+        assert_eq!(row_amax(48, 1024, 4096), LaunchGrid::line(6, 256));
         assert!(scales_from_amax(48, 1, ScaleMode::None).is_empty());
-        assert_eq!(scales_from_amax(48, 1, ScaleMode::Tensor), Grid::line(1, 1024));
-        assert_eq!(scales_from_amax(257, 1, ScaleMode::Row), Grid::line(2, 256));
+        assert_eq!(scales_from_amax(48, 1, ScaleMode::Tensor), LaunchGrid::line(1, 1024));
+        assert_eq!(scales_from_amax(257, 1, ScaleMode::Row), LaunchGrid::line(2, 256));
         assert_eq!(blocked_scales(257, 5), 24);
-        assert_eq!(scales_from_amax(257, 5, ScaleMode::Block128x128), Grid::line(3, 256));
+        assert_eq!(scales_from_amax(257, 5, ScaleMode::Block128x128), LaunchGrid::line(3, 256));
     }
 
     #[test]
@@ -347,7 +347,7 @@ mod tests {
         // The kernel's own 272 bytes come on top.
         assert!(grid.shared_bytes + 272 <= 227 * 1024 && grid.threads == 512);
         assert_eq!(tail_rows(48, TAIL_MAX_FEATURES + 1), None);
-        assert_eq!(tail_rows(5, 300), Some(Grid { shared_bytes: 1200, ..Grid::line(5, 64) }));
+        assert_eq!(tail_rows(5, 300), Some(LaunchGrid { shared_bytes: 1200, ..LaunchGrid::line(5, 64) }));
         assert!(TailSteps::new(&[TailStep::of(TailOpcode::Relu); TAIL_MAX_STEPS]).is_some());
         assert_eq!(TailSteps::new(&[TailStep::of(TailOpcode::Relu); TAIL_MAX_STEPS + 1]), None);
     }

@@ -4,12 +4,14 @@
 
 use std::sync::Arc;
 
+use crate::dice::Dice;
 use loka_core::{
     model::{
         ErrorSummary, Estimate, Fidelity, Gemm, GemmShape, Kernel, KernelId, Latency, LatencySource, Manifest, ModSet,
         ResultRow, Results, ResultsMeta, SiteId, SiteMods, kernel,
     },
-    session::{Circumstances, Event, OpenedTrace},
+    session::{Circumstances, Event},
+    views::OpenedTrace,
 };
 use serde_json::{Value, json};
 
@@ -38,34 +40,9 @@ const BROKEN_EVERY: usize = 500;
 pub const ENGINE: &str = "cpu";
 pub const DEVICE: &str = "a made-up machine";
 
-/// Numbers in no particular distribution, and log-normal ones.
-struct Dice(u64);
-
-impl Dice {
-    fn unit(&mut self) -> f64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.unit() * bound as f64) as usize
-    }
-
-    /// Box-Muller; half of its numbers are enough.
-    fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
-        radius * (std::f64::consts::TAU * self.unit()).cos()
-    }
-
-    /// Median 1.
-    fn log_normal(&mut self, sigma: f64) -> f64 {
-        (sigma * self.normal()).exp()
-    }
-}
-
 /// A whole session's worth of rows, in forward order.
 pub fn results(num_sites: usize, seed: u64) -> Results {
-    let mut dice = Dice(seed.wrapping_add(0x9e37_79b9_7f4a_7c15));
+    let mut dice = Dice::new(seed.wrapping_add(0x9e37_79b9_7f4a_7c15));
     let shapes: Vec<GemmShape> = (0..num_sites).map(|_| shape(&mut dice)).collect();
     let meta = meta(&shapes, seed);
     let mut rows = Vec::with_capacity(24 * num_sites);

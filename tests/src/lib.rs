@@ -3,6 +3,8 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 pub mod big;
+pub mod dice;
+pub mod house;
 pub mod scripted;
 pub mod serving;
 pub mod tiny;
@@ -51,26 +53,26 @@ pub fn cannot_draw() {
 
 /// How one run of the binary ended.
 #[derive(Debug)]
-pub struct Run {
+pub struct ProgramRun {
     pub code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
 }
 
 /// Runs `loka` with `args` in `folder`, and waits.
-pub fn run_in<S: AsRef<OsStr>>(folder: &Path, args: impl IntoIterator<Item = S>) -> Run {
+pub fn run_in<S: AsRef<OsStr>>(folder: &Path, args: impl IntoIterator<Item = S>) -> ProgramRun {
     let output = Command::new(loka()).args(args).current_dir(folder).stdin(Stdio::null()).output().unwrap();
-    Run::from(output)
+    ProgramRun::from(output)
 }
 
-impl From<Output> for Run {
+impl From<Output> for ProgramRun {
     fn from(output: Output) -> Self {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         Self { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
     }
 }
 
-impl Run {
+impl ProgramRun {
     /// It ended well.
     #[track_caller]
     pub fn done(self) -> Self {

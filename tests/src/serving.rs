@@ -258,7 +258,7 @@ impl Window {
 
     /// For whoever reads why a test failed.
     fn state(&self) -> String {
-        let log: Vec<&str> = self.session.log.entries().iter().map(|entry| entry.text.as_str()).collect();
+        let log: Vec<&str> = self.session.log().entries().iter().map(|entry| entry.text.as_str()).collect();
         let (run, closed) = (&self.session.run, &self.follower.closed);
         let run = run.as_ref().map(|run| (run.running, run.done, run.num_rows));
         format!("at {:?}, run {run:?}, closed {closed:?}, log {log:#?}", self.follower.at())

@@ -16,7 +16,8 @@ use loka_core::{
     model::{Gemm, KernelId, ModSet, Results},
     plan::{self, Plan},
     runtime::{Executor, Report},
-    session::{Command, Effect, Event, view::Column},
+    session::{Command, Effect, Event},
+    views::Column,
 };
 use loka_tests::{big, scripted};
 
@@ -63,14 +64,14 @@ impl Executor for Answering {
     }
 }
 
-struct Window {
+struct ActionWindow {
     harness: Harness<'static, LokaApp>,
     events: Rc<RefCell<VecDeque<Event>>>,
     results: Results,
     filter: &'static str,
 }
 
-impl Window {
+impl ActionWindow {
     fn new() -> Self {
         let results = big::results(30, 5);
         let events = Rc::new(RefCell::new(VecDeque::from([big::opened(&results)])));
@@ -168,7 +169,7 @@ fn other_plan(results: &Results) -> Plan {
 
 #[test]
 fn every_action_does_something_somewhere() {
-    let mut window = Window::new();
+    let mut window = ActionWindow::new();
     window.tell(Event::EnginesFound { engines: vec![cpu()] });
     // While a probe runs, then after it, with a second engine, with a plan to compare, and by an override.
     window.everything();

@@ -22,7 +22,7 @@ use loka_core::{
     },
 };
 use loka_tests::{
-    Run, loka, run_in,
+    ProgramRun, loka, run_in,
     serving::{Server, Window},
     tiny,
 };
@@ -51,9 +51,9 @@ static MADE: LazyLock<TempDir> = LazyLock::new(|| {
 });
 
 /// A copy to work in.
-struct Work(TempDir);
+struct ApprovalDesk(TempDir);
 
-impl Work {
+impl ApprovalDesk {
     fn new() -> Self {
         let work = TempDir::new().unwrap();
         for entry in fs::read_dir(MADE.path()).unwrap() {
@@ -74,7 +74,7 @@ impl Work {
         self.0.path().join(name)
     }
 
-    fn run(&self, args: &[&str]) -> Run {
+    fn run(&self, args: &[&str]) -> ProgramRun {
         run_in(self.0.path(), args)
     }
 
@@ -83,16 +83,16 @@ impl Work {
         self.run(&[&args, more].concat()).done();
     }
 
-    fn approve(&self, who: &str, more: &[&str]) -> Run {
+    fn approve(&self, who: &str, more: &[&str]) -> ProgramRun {
         let key = format!("{who}.key.json");
         self.run(&[&["approve", "p.plan.json", "--key", &key], more].concat())
     }
 
-    fn verify(&self, more: &[&str]) -> Run {
+    fn verify(&self, more: &[&str]) -> ProgramRun {
         self.run(&[&["verify", "p.plan.json"], more].concat())
     }
 
-    fn with_team(&self) -> Run {
+    fn with_team(&self) -> ProgramRun {
         self.verify(&["--keys", "team.keys.json"])
     }
 
@@ -128,7 +128,7 @@ impl Work {
 }
 
 #[track_caller]
-fn failed(run: Run) -> String {
+fn failed(run: ProgramRun) -> String {
     assert_eq!(run.code, Some(1), "{run:?}");
     assert_eq!(run.stderr, "", "{run:?}");
     run.stdout
@@ -141,7 +141,7 @@ fn last(text: &str) -> &str {
 
 #[test]
 fn a_plan_goes_from_a_draft_to_approved() {
-    let work = Work::new();
+    let work = ApprovalDesk::new();
     work.plan(&[]);
     assert_eq!(work.json()["draft"], "not put up for approval");
     let line = work.approve("Anna", &[]).refused();
@@ -176,7 +176,7 @@ fn a_plan_goes_from_a_draft_to_approved() {
 
 #[test]
 fn signatures_alone_are_not_enough_unless_one_says_so() {
-    let work = Work::put_up();
+    let work = ApprovalDesk::put_up();
     work.approve("Eve", &[]).done();
     work.approve("Bo", &["--role", "owner"]).done();
     assert!(work.json().get("draft").is_none(), "there was no list of keys");
@@ -191,7 +191,7 @@ fn signatures_alone_are_not_enough_unless_one_says_so() {
 
 #[test]
 fn who_may_not_sign_is_told_why_and_nothing_is_written() {
-    let work = Work::put_up();
+    let work = ApprovalDesk::put_up();
     work.approve("Anna", &[]).done();
     let before = fs::read(work.path("p.plan.json")).unwrap();
     run_in(work.0.path(), ["key", "new", "--name", "Anna", "--out", "other.key.json"]).done();
@@ -213,7 +213,7 @@ fn who_may_not_sign_is_told_why_and_nothing_is_written() {
 #[test]
 fn a_forged_stripped_or_moved_signature_does_not_count() {
     let forge = |edit: &dyn Fn(&mut Value)| {
-        let work = Work::put_up();
+        let work = ApprovalDesk::put_up();
         work.approve("Anna", &[]).done();
         work.approve("Bo", &["--role", "owner"]).done();
         work.edit(false, |plan| edit(&mut plan["approvals"]));
@@ -242,7 +242,7 @@ fn a_forged_stripped_or_moved_signature_does_not_count() {
 
 #[test]
 fn an_approval_is_of_one_plan() {
-    let work = Work::put_up();
+    let work = ApprovalDesk::put_up();
     work.approve("Anna", &[]).done();
     work.approve("Bo", &["--role", "owner"]).done();
     let approvals = work.json()["approvals"].clone();
@@ -261,14 +261,14 @@ fn an_approval_is_of_one_plan() {
 
 #[test]
 fn clocks_of_tomorrow_and_of_yesterday_do_not_count() {
-    let work = Work::put_up();
+    let work = ApprovalDesk::put_up();
     let day = 86_400_000;
     work.sign("Anna", Role::Approver, |statement| statement.at.0 -= day);
     work.sign("Bo", Role::Owner, |statement| statement.at.0 += day);
     let found = failed(work.with_team());
     assert!(found.contains("no: it was signed before the plan was made, by its clock ("), "{found}");
     assert!(found.contains("no: it was signed in the future, by its clock ("), "{found}");
-    let work = Work::put_up();
+    let work = ApprovalDesk::put_up();
     work.sign("Anna", Role::Approver, |statement| statement.at.0 -= 60_000);
     work.sign("Bo", Role::Owner, |statement| statement.at.0 += 60_000);
     work.with_team().done();
@@ -276,13 +276,13 @@ fn clocks_of_tomorrow_and_of_yesterday_do_not_count() {
 
 #[test]
 fn the_list_of_keys_says_who_and_what_they_may() {
-    let work = Work::put_up();
+    let work = ApprovalDesk::put_up();
     work.sign("Anna", Role::Owner, |statement| statement.name = "Bo".to_owned());
     work.sign("Bo", Role::Owner, |_| ());
     assert!(failed(work.with_team()).contains("no: the key is Anna's"));
     let keys = fs::read_to_string(work.path("team.keys.json")).unwrap();
     fs::write(work.path("team.keys.json"), keys.replace("\"approver\"", "\"viewer\"")).unwrap();
-    let work_two = Work::put_up();
+    let work_two = ApprovalDesk::put_up();
     fs::copy(work.path("team.keys.json"), work_two.path("team.keys.json")).unwrap();
     work_two.approve("Anna", &[]).done();
     assert!(failed(work_two.with_team()).contains("no: a viewer may not sign"));
@@ -295,7 +295,7 @@ fn the_list_of_keys_says_who_and_what_they_may() {
 
 #[test]
 fn a_review_that_went_on_is_told_and_a_draft_that_is_none() {
-    let work = Work::put_up();
+    let work = ApprovalDesk::put_up();
     work.approve("Anna", &[]).done();
     work.approve("Bo", &["--role", "owner"]).done();
     work.edit(false, |plan| {
@@ -309,7 +309,7 @@ fn a_review_that_went_on_is_told_and_a_draft_that_is_none() {
 
 #[test]
 fn nobody_has_to_sign_where_no_rule_says_so() {
-    let work = Work::new();
+    let work = ApprovalDesk::new();
     let plan = ["plan", "r.results.parquet", "--out", "p.plan.json", "--policy", "paper"];
     work.run(&plan).done();
     let keys = ["authors", "release", "draft"];
@@ -325,7 +325,7 @@ fn nobody_has_to_sign_where_no_rule_says_so() {
 
 #[test]
 fn keys_are_made_shown_listed_and_never_overwritten() {
-    let work = Work::new();
+    let work = ApprovalDesk::new();
     let shown = work.run(&["key", "show", "Anna.key.json"]).done().stdout;
     let public = shown.trim().strip_prefix("Anna  ").unwrap();
     let list = work.run(&["key", "list", "team.keys.json"]).done().stdout;
@@ -348,7 +348,7 @@ fn keys_are_made_shown_listed_and_never_overwritten() {
         let home = work.path("home");
         let mut command = Command::new(loka());
         command.args(args).current_dir(work.0.path()).env("HOME", &home).env("XDG_CONFIG_HOME", home.join("config"));
-        Run::from(command.output().unwrap())
+        ProgramRun::from(command.output().unwrap())
     };
     own(&["key", "new", "--name", "Cleo"]).done();
     assert!(own(&["key", "show"]).done().stdout.starts_with("Cleo  ed25519:"));
@@ -359,7 +359,7 @@ fn keys_are_made_shown_listed_and_never_overwritten() {
 #[test]
 fn a_key_that_others_can_read_signs_nothing() {
     use std::os::unix::fs::PermissionsExt as _;
-    let work = Work::put_up();
+    let work = ApprovalDesk::put_up();
     let mode = fs::metadata(MADE.path().join("Anna.key.json")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     fs::set_permissions(work.path("Anna.key.json"), fs::Permissions::from_mode(0o640)).unwrap();
@@ -389,7 +389,7 @@ fn journal(folder: &Path) -> PathBuf {
 
 #[test]
 fn the_trail_is_told_in_words_and_as_json_lines() {
-    let work = Work::new();
+    let work = ApprovalDesk::new();
     let path = journal(work.0.path());
     let plain = work.run(&["log", TRACE]).done().stdout;
     let lines: Vec<&str> = plain.lines().collect();
@@ -416,7 +416,7 @@ fn the_trail_is_told_in_words_and_as_json_lines() {
 
 #[test]
 fn a_trail_that_was_written_in_is_refused() {
-    let work = Work::new();
+    let work = ApprovalDesk::new();
     let path = journal(work.0.path());
     let mut bytes = fs::read(&path).unwrap();
     let at = bytes.windows(11).position(|of| of == b"it diverged").unwrap();
@@ -432,7 +432,7 @@ fn a_trail_that_was_written_in_is_refused() {
 
 #[test]
 fn what_has_no_trail_is_one_line() {
-    let work = Work::new();
+    let work = ApprovalDesk::new();
     for (file, cause) in [
         ("nothing.trace.safetensors", "loka: no such file or folder: "),
         (TRACE, "loka: no journal is kept of it, there is no tiny.journal.sqlite: "),

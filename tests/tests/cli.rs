@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use loka_tests::{Run, here, loka, run_in, sample};
+use loka_tests::{ProgramRun, here, loka, run_in, sample};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -33,11 +33,11 @@ impl Made {
         self.folder.path().join(name)
     }
 
-    fn run(&self, args: &[&str]) -> Run {
+    fn run(&self, args: &[&str]) -> ProgramRun {
         run_in(self.folder.path(), args)
     }
 
-    fn probe(&self, out: &str, more: &[&str]) -> Run {
+    fn probe(&self, out: &str, more: &[&str]) -> ProgramRun {
         let trace = sample();
         let mut args = vec!["probe", trace.to_str().unwrap(), "--out", out, "--min-draws", "2", "--max-draws", "4"];
         args.extend(more);

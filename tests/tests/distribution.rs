@@ -8,8 +8,8 @@ use std::{collections::BTreeMap, fs};
 
 use loka_core::{
     model::{Format, Granularity, SiteId},
-    session::view::distribution::{Inspection, Operand, ScaledRange},
     trace::Trace,
+    views::distribution::{Inspection, Operand, ScaledRange},
 };
 use loka_tests::{here, root};
 use serde_json::Value;

@@ -11,19 +11,19 @@ use loka_core::{
     review::{Approval, KeyRing, Keyed, Role, SecretKey, Statement},
     tables::write_results,
 };
-use loka_tests::{Run, big, run_in};
+use loka_tests::{ProgramRun, big, run_in};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 const SITES: usize = 6;
 
 /// A folder with made-up results and their plan.
-struct Made {
+struct GateFiles {
     folder: TempDir,
     results: Results,
 }
 
-impl Made {
+impl GateFiles {
     fn new(policy: &str) -> Self {
         let mut results = big::results(SITES, 4);
         results.meta.time = days_ago(10);
@@ -52,11 +52,11 @@ impl Made {
         write_results(&self.path(name), results).unwrap();
     }
 
-    fn run(&self, args: &[&str]) -> Run {
+    fn run(&self, args: &[&str]) -> ProgramRun {
         run_in(self.folder.path(), args)
     }
 
-    fn check(&self, more: &[&str]) -> Run {
+    fn check(&self, more: &[&str]) -> ProgramRun {
         self.run(&[&["check", "p.plan.json", "--results", "r.results.parquet"], more].concat())
     }
 
@@ -96,7 +96,7 @@ fn days_ago(days: i64) -> String {
 
 #[test]
 fn results_expire_by_age_driver_and_device() {
-    let made = Made::new("paper");
+    let made = GateFiles::new("paper");
     let none: [Vec<String>; 2] = Default::default();
     assert_eq!(made.found(&[]), none);
     assert_eq!(made.found(&["--max-age", "11", "--driver", "570.10", "--device", big::DEVICE]), none);
@@ -113,7 +113,7 @@ fn results_expire_by_age_driver_and_device() {
 
 #[test]
 fn signatures_are_asked_for_and_looked_into() {
-    let made = Made::to_be_signed();
+    let made = GateFiles::to_be_signed();
     let [fails, _] = made.found(&[]);
     assert_eq!(fails, ["plan/draft", "approval/keys", "approval/missing"]);
     let key = SecretKey::new("Al", &[7; 32]).unwrap();
@@ -150,7 +150,7 @@ fn signatures_are_asked_for_and_looked_into() {
 #[test]
 fn a_plan_is_held_to_the_policy_of_whoever_asks() {
     // Somebody lets their own plan off: every error is within a bound that they chose themselves.
-    let made = Made::new("paper");
+    let made = GateFiles::new("paper");
     let mut policy = serde_json::to_value(made.plan().policy).unwrap();
     policy["max_error"] = json!(0.9);
     fs::write(made.path("lax.json"), policy.to_string()).unwrap();
@@ -175,7 +175,7 @@ fn a_plan_is_held_to_the_policy_of_whoever_asks() {
 
 #[test]
 fn coverage_is_asked_for_and_weighed() {
-    let made = Made::new("paper");
+    let made = GateFiles::new("paper");
     let mut less = made.results.clone();
     let site = less.meta.manifest.sites[2].id.clone();
     less.rows.retain(|row| row.site != site);
@@ -194,8 +194,8 @@ fn coverage_is_asked_for_and_weighed() {
 }
 
 /// A plan whose first FP8 choice is unsafe by now.
-fn broken() -> (Made, String) {
-    let made = Made::new("paper");
+fn broken() -> (GateFiles, String) {
+    let made = GateFiles::new("paper");
     let plan = made.plan();
     let low = |kernel: &KernelId| kernel.as_str() != "cublaslt/bf16";
     let (site, gemm, choice) = plan.choices().find(|(.., choice)| low(&choice.kernel)).unwrap();
@@ -286,7 +286,7 @@ fn junit_counts_its_rules() {
 
 #[test]
 fn what_cannot_be_asked_for_is_refused() {
-    let made = Made::new("paper");
+    let made = GateFiles::new("paper");
     for args in [
         &["--approvals", "0"][..],
         &["--approvals", "some"],
@@ -329,7 +329,7 @@ fn two_results_are_compared_with_the_reasons() {
 
 #[test]
 fn two_runs_are_compared_and_two_kinds_are_not() {
-    let made = Made::new("paper");
+    let made = GateFiles::new("paper");
     let mut run = made.results.clone();
     run.meta.trace_digest = "sha256:another".to_owned();
     run.meta.manifest.run.step += 1000;

@@ -8,10 +8,10 @@ use std::sync::{Mutex, PoisonError};
 use egui::{Color32, Rect, pos2, vec2};
 use egui_kittest::{Harness, wgpu::WgpuTestRenderer};
 use loka::{
-    gpu::{Group, HeatmapCallback, Palette, Picture, Texel, TextureFormat},
+    gpu::{ColumnGroup, HeatmapCallback, Palette, Picture, Texel, TextureFormat},
     theme::{Scale, Theme},
 };
-use loka_core::{model::Metric, session::view::Mark};
+use loka_core::{model::Metric, views::Mark};
 
 const SIZE: [f32; 2] = [240.0, 200.0];
 const COLUMNS: usize = 6;
@@ -44,7 +44,7 @@ fn picture(row: f32, dark: bool, pixels_per_point: f32) -> Picture {
         top: -5.4,
         row,
         width: 31.7,
-        groups: vec![Group { left: 2.2, first: 0, count: 4 }, Group { left: 137.0, first: 4, count: 2 }],
+        groups: vec![ColumnGroup { left: 2.2, first: 0, count: 4 }, ColumnGroup { left: 137.0, first: 4, count: 2 }],
         scale: Some(Scale::new(Metric::Mere, (1e-3, 1.0))),
         palette: Palette { waiting: theme.raised, hatch: theme.weak, beyond: theme.beyond.gamma_multiply(0.75) },
         has_text: false,

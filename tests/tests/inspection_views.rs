@@ -13,7 +13,8 @@ use loka::{LokaApp, executor::ThreadExecutor, layout::Pane, link::InProcess};
 use loka_core::{
     model::SiteId,
     runtime::{Executor, Report},
-    session::{Effect, Looked, view::distribution::Operand},
+    session::{Effect, Looked},
+    views::distribution::Operand,
 };
 use loka_tests::{root, scripted};
 

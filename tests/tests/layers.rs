@@ -4,32 +4,26 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     fs,
-    path::{Path, PathBuf},
+    path::Path,
 };
 
-use loka_tests::root;
+use loka_tests::{
+    house::{House, circles, sources},
+    root,
+};
 
 /// core's stages, each with what it may import beside itself and those before it. `engine` runs what
 /// `probe` asks for, `bench` knows latencies; neither imports the other.
-const STAGES: [&str; 17] = [
+const STAGES: [&str; 18] = [
     "model", "numerics", "trace", "stats", "mods", "engine", "bench", "probe", "review", "dispatch", "plan", "export",
-    "report", "session", "runtime", "journal", "tables",
+    "views", "report", "session", "runtime", "journal", "tables",
 ];
 
-fn sources(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            found.extend(sources(&path));
-        } else if path.extension().is_some_and(|end| end == "rs") {
-            found.push(path);
-        }
-    }
-    found.sort();
-    found
-}
+/// What the window is made of, in the same way: state under commands, commands under what is drawn.
+const WINDOW: [&str; 10] =
+    ["theme", "gpu", "layout", "picture", "settings", "deriving", "state", "commands", "views", "panels"];
 
 /// Code without comments: what a `//` hides is no import.
 fn code(path: &Path) -> String {
@@ -37,53 +31,29 @@ fn code(path: &Path) -> String {
     text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
 }
 
-/// The stages that `code` names: in `crate::stage` and in `use crate::{stage::…, stage}`.
-fn imports(code: &str) -> Vec<&'static str> {
-    let mut found = Vec::new();
-    for (at, _) in code.match_indices("crate::") {
-        let rest = &code[at + "crate::".len()..];
-        let named = match rest.strip_prefix('{') {
-            Some(list) => top_level_names(list),
-            None => vec![leading_name(rest)],
-        };
-        found.extend(STAGES.into_iter().filter(|stage| named.contains(stage)));
-    }
-    found
+/// The folder of `src` that a file lies in, or the file itself.
+fn room(file: &str) -> &str {
+    file.split('/').next().unwrap_or(file)
 }
 
-fn leading_name(text: &str) -> &str {
-    text.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default()
-}
-
-/// `a::{b, c}, d::e};` gives a and d.
-fn top_level_names(list: &str) -> Vec<&str> {
-    let (mut names, mut depth, mut start) = (Vec::new(), 0, 0);
-    for (at, c) in list.char_indices() {
-        match c {
-            '{' => depth += 1,
-            '}' | ',' if depth == 0 => {
-                names.push(leading_name(list[start..at].trim()));
-                if c == '}' {
-                    break;
-                }
-                start = at + 1;
+/// Imports of a later layer by an earlier one.
+fn upward(house: &House, layers: &[&str]) -> Vec<String> {
+    let rank = |file: &str| layers.iter().position(|layer| *layer == room(file));
+    let mut wrong = Vec::new();
+    for (file, imports) in house.imports() {
+        for import in imports {
+            if let (Some(from), Some(to)) = (rank(file), rank(import))
+                && to > from
+            {
+                wrong.push(format!("{file} imports {import}"));
             }
-            '}' => depth -= 1,
-            _ => {}
         }
     }
-    names
+    wrong
 }
 
 #[test]
-fn the_scan_sees_imports() {
-    assert_eq!(imports("use crate::{\n    model::{Gemm, plan},\n    probe::X,\n};"), ["model", "probe"]);
-    assert_eq!(imports("let x = crate::numerics::amax(&y); use crate::stats::A;"), ["numerics", "stats"]);
-    assert!(imports("use std::fs; use super::plan;").is_empty());
-}
-
-#[test]
-fn a_stage_imports_only_earlier_ones() {
+fn a_stage_of_core_imports_only_earlier_ones() {
     let src = root("core/src");
     let mut listed: Vec<String> = Vec::new();
     for entry in fs::read_dir(&src).unwrap() {
@@ -96,19 +66,48 @@ fn a_stage_imports_only_earlier_ones() {
     let mut stages = STAGES.to_vec();
     stages.sort_unstable();
     assert_eq!(listed, stages, "every folder of core/src is a stage");
+    let wrong = upward(&House::read(&src), &STAGES);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
 
-    let mut wrong = Vec::new();
-    for (rank, stage) in STAGES.iter().enumerate() {
-        for path in sources(&src.join(stage)) {
-            for import in imports(&code(&path)) {
-                let other = STAGES.iter().position(|stage| *stage == import).unwrap();
-                if other > rank {
-                    wrong.push(format!("{} imports {import}", path.strip_prefix(&src).unwrap().display()));
-                }
-            }
+#[test]
+fn what_is_drawn_reads_state_and_state_draws_nothing() {
+    let wrong = upward(&House::read(&root("app/src")), &WINDOW);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A parser that finds nothing would let everything pass.
+#[test]
+fn imports_are_found_through_reexports_and_tests_are_left_out() {
+    let house = House::read(&root("core/src"));
+    let imports = house.imports();
+    let of = |file: &str, import: &str| imports.get(file).is_some_and(|imports| imports.contains(import));
+    assert!(of("session/reducer.rs", "dispatch/policy.rs"), "`dispatch::Policy` is defined there");
+    assert!(of("views/snapshot.rs", "model/site_rows.rs"));
+    assert!(!of("views/plan_view.rs", "session/state.rs"));
+    let session: Vec<_> = imports.keys().filter(|file| file.ends_with("tests.rs")).collect();
+    assert!(session.is_empty(), "{session:?}");
+}
+
+#[test]
+fn circles_are_found() {
+    let graph: BTreeMap<&str, BTreeSet<&str>> =
+        [("a", ["b"].into()), ("b", ["c"].into()), ("c", ["a", "d"].into())].into();
+    assert_eq!(circles(&graph), [["a", "b", "c"]]);
+}
+
+/// A word means one thing: no type's name stands more than twice in core and app.
+#[test]
+fn no_type_has_a_name_that_two_others_have() {
+    let mut types: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for package in ["core/src", "app/src", "kernels/src", "capi/src"] {
+        for (name, file) in House::read(&root(package)).types {
+            types.entry(name).or_default().insert(format!("{package}/{file}"));
         }
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let many: Vec<String> =
+        types.iter().filter(|(_, files)| files.len() > 2).map(|(name, files)| format!("{name}: {files:?}")).collect();
+    assert!(many.is_empty(), "{}", many.join("\n"));
 }
 
 #[test]

@@ -12,16 +12,16 @@ use tempfile::TempDir;
 const SITES: [&str; 5] =
     ["net.layers.0.fmb.mlp.0", "net.layers.0.fmb.mlp.3", "net.layers.0.fmb.mlp.6", "net.top.0", "net.top.2"];
 
-type Rows = BTreeMap<(String, String, String), Value>;
+type ModRows = BTreeMap<(String, String, String), Value>;
 
 /// Rows as the model is, and with block_norm.
-fn probed(folder: &TempDir) -> (Rows, Rows) {
+fn probed(folder: &TempDir) -> (ModRows, ModRows) {
     let trace = sample();
     let mut args =
         vec!["probe", trace.to_str().unwrap(), "--out", "r.results.parquet", "--mods", "block_norm", "--json"];
     args.extend(["--min-draws", "4", "--max-draws", "4"]);
     args.extend(SITES.iter().flat_map(|site| ["--sites", site]));
-    let (mut base, mut modified) = (Rows::new(), Rows::new());
+    let (mut base, mut modified) = (ModRows::new(), ModRows::new());
     for mut row in run_in(folder.path(), args).done().objects() {
         let Some(mods) = row.as_object_mut().unwrap().remove("mods") else { continue };
         let text = |name: &str| row[name].as_str().unwrap().to_owned();
@@ -37,7 +37,7 @@ fn probed(folder: &TempDir) -> (Rows, Rows) {
 fn block_norm_is_felt_downstream_and_nowhere_else() {
     let folder = TempDir::new().unwrap();
     let (base, modified) = probed(&folder);
-    let through = |rows: &Rows, site: &str| -> BTreeSet<String> {
+    let through = |rows: &ModRows, site: &str| -> BTreeSet<String> {
         rows.values().filter(|row| row["site"] == site).map(|row| row["sampler"].as_str().unwrap().to_owned()).collect()
     };
     // Sites 0 and 3 of the MLP end in a layer norm, and feed 3 and 6; net.top.0 ends in a ReLU.
@@ -67,7 +67,7 @@ fn block_norm_is_felt_downstream_and_nowhere_else() {
         }
     }
     // Normalised inputs have no outliers: a tensorwise scale is finer.
-    let rel_l2 = |rows: &Rows| {
+    let rel_l2 = |rows: &ModRows| {
         let key = ("net.layers.0.fmb.mlp.3".to_owned(), "fprop".to_owned(), "cublaslt/fp8-tensorwise".to_owned());
         rows[&key]["error"]["rel_l2"]["value"].as_f64().unwrap()
     };

@@ -13,7 +13,7 @@ use std::{
 
 use loka::{
     LokaApp,
-    address::{Address, Follower, Step},
+    address::{Address, AddressStep, Follower},
     executor::{Fetched, Outside, PageExecutor, Shelf, ThreadExecutor},
     layout::Pane,
     link::InProcess,
@@ -166,9 +166,9 @@ fn an_address_is_followed_and_kept() {
     let site = big::site_name(7);
     follower.go(&format!("#site={site}&view=quadrant&metric=rel_l2&gemm=wgrad&filter=mlp"));
     let (mut app, ctx) = window(&[], 1);
-    assert_eq!(follower.tick(&mut app, 0.0), Step::Rest, "it waits for a trace");
+    assert_eq!(follower.tick(&mut app, 0.0), AddressStep::Rest, "it waits for a trace");
     (app, _) = window(&[rows()], 12);
-    assert_eq!(follower.tick(&mut app, 1.0), Step::Rest, "it says already what is seen");
+    assert_eq!(follower.tick(&mut app, 1.0), AddressStep::Rest, "it says already what is seen");
     app.tick(&ctx);
     let seen = Address::of(app.view());
     assert_eq!(seen.site.as_ref().map(|site| site.as_str().to_owned()), Some(site));
@@ -179,13 +179,13 @@ fn an_address_is_followed_and_kept() {
     assert_eq!(app.view().filter, "mlp");
 
     app.view_mut().filter.clear();
-    let Step::Write(text) = follower.tick(&mut app, 2.0) else { panic!("not written") };
+    let AddressStep::Write(text) = follower.tick(&mut app, 2.0) else { panic!("not written") };
     assert!(text.ends_with("gemm=wgrad"), "{text}");
     app.view_mut().gemm = None;
-    let Step::Later(left) = follower.tick(&mut app, 2.1) else { panic!("too often") };
+    let AddressStep::Later(left) = follower.tick(&mut app, 2.1) else { panic!("too often") };
     assert!((0.2..0.4).contains(&left), "{left}");
-    assert!(matches!(follower.tick(&mut app, 3.0), Step::Write(text) if text.ends_with("gemm=all")));
-    assert_eq!(follower.tick(&mut app, 4.0), Step::Rest);
+    assert!(matches!(follower.tick(&mut app, 3.0), AddressStep::Write(text) if text.ends_with("gemm=all")));
+    assert_eq!(follower.tick(&mut app, 4.0), AddressStep::Rest);
 }
 
 #[test]

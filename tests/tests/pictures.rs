@@ -14,8 +14,8 @@ use loka_core::{
     session::{
         Command, Effect, Event,
         shared::{Author, By, News},
-        view::Column,
     },
+    views::Column,
 };
 use loka_tests::{
     big, here,
@@ -60,7 +60,7 @@ fn told(size: [f32; 2], ground: Ground, opened: bool) -> (Harness<'static, LokaA
         let site = results.meta.manifest.sites[7].id.clone();
         let column = Column { gemm: Gemm::Fprop, kernel: KernelId::new("cublaslt/fp8-blockwise") };
         harness.state_mut().view_mut().select(site, Some(column));
-        for notice in harness.state().session().notices.clone() {
+        for notice in harness.state().session().notices.to_vec() {
             harness.state_mut().command(Command::DismissNotice { id: notice.id });
         }
         harness.run_steps(4);
@@ -103,7 +103,7 @@ fn reviewed(harness: &mut Harness<'_, LokaApp>, script: &Told) {
     say(harness, &olga, at(Some(1), "The H200 is free tonight, I will."));
     let key = SecretKey::new("Anna", &[7; 32]).unwrap();
     let signed_at = Moment::of_seconds(1_795_176_600);
-    let statement = harness.state().session().statement(&anna, signed_at, String::new()).unwrap();
+    let statement = harness.state().session().reviewing.statement(&anna, signed_at, String::new()).unwrap();
     say(harness, &anna, Command::Approve { approval: Box::new(Approval::sign(statement, &key)) });
     harness.state_mut().view_mut().select(places[1].0.clone(), None);
     harness.run_steps(4);

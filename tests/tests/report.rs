@@ -8,13 +8,11 @@ use loka_core::{
     dispatch::{Override, Overrides, Policy},
     model::{Gemm, KernelId, Metric, Moment, Results, SiteMods, catalogue},
     plan::{Plan, build, standing},
-    report::{Grid, Source, State, entries},
+    report::{CellState, Grid, Source, entries},
     review::{Approval, ApprovalRule, KeyRing, Keyed, Role, SecretKey, Statement},
-    session::{
-        Command, Event, Session,
-        view::{Column, Mark, Question, Views},
-    },
+    session::{Command, Event, Session},
     tables::write_results,
+    views::{Column, Mark, Question, Views},
 };
 use loka_tests::{big, run_in};
 
@@ -67,15 +65,15 @@ fn the_heatmap_and_the_quadrant_are_the_workbenchs() {
             for (at, (value, mark)) in values.iter().zip(marks).enumerate() {
                 let cell = grid.cell(row, Gemm::ALL[at / kernels.len()], at % kernels.len());
                 let place = format!("{} column {at}: {cell:?}, {mark:?}", of.label);
-                assert_eq!(cell.state == State::Value, mark.has(Mark::VALUE), "{place}");
-                assert_eq!(cell.state == State::Missing, mark.has(Mark::MISSING), "{place}");
+                assert_eq!(cell.state == CellState::Value, mark.has(Mark::VALUE), "{place}");
+                assert_eq!(cell.state == CellState::Missing, mark.has(Mark::MISSING), "{place}");
                 assert_eq!((cell.beyond, cell.modelled), (mark.has(Mark::UNSAFE), mark.has(Mark::MODELLED)), "{place}");
                 assert_eq!(
                     (cell.chosen, cell.by_hand),
                     (mark.has(Mark::CHOSEN), mark.has(Mark::OVERRIDDEN)),
                     "{place}"
                 );
-                if cell.state == State::Value {
+                if cell.state == CellState::Value {
                     assert_eq!(cell.value as f32, *value, "{place}");
                     num_values += 1;
                 }

@@ -31,13 +31,13 @@ const PEOPLE: [(&str, &str); 5] =
     [("Vera", "viewer"), ("Rita", "reviewer"), ("Al", "approver"), ("Olga", "owner"), ("Otto", "owner")];
 
 /// A served folder, and beside it the list of five people.
-struct Desk {
+struct PeopleDesk {
     around: TempDir,
     server: Server,
     cookies: Vec<(&'static str, String)>,
 }
 
-impl Desk {
+impl PeopleDesk {
     fn new() -> Self {
         let around = TempDir::new().unwrap();
         let served = around.path().join("served");
@@ -111,7 +111,7 @@ fn done(window: &mut Window, command: Command) {
 
 #[test]
 fn who_may_not_is_told_so_and_changes_nothing() {
-    let desk = Desk::new();
+    let desk = PeopleDesk::new();
     let [mut vera, mut rita, mut al, mut olga] = ["Vera", "Rita", "Al", "Olga"].map(|name| desk.window(name, 1));
     are_same(&mut [&mut vera, &mut rita, &mut al, &mut olga]);
     let before = olga.follower.at();
@@ -170,7 +170,7 @@ fn who_may_not_is_told_so_and_changes_nothing() {
 
 #[test]
 fn a_window_is_of_its_person_whatever_it_says() {
-    let desk = Desk::new();
+    let desk = PeopleDesk::new();
     let mut olga = desk.window("Olga", 1);
     let me = olga.follower.author().clone();
     assert_eq!((me.name.as_str(), me.role), ("Olga", Role::Owner));
@@ -201,7 +201,7 @@ fn a_window_is_of_its_person_whatever_it_says() {
 
 #[test]
 fn a_command_that_comes_again_is_done_once() {
-    let desk = Desk::new();
+    let desk = PeopleDesk::new();
     let (mut rita, mut twin) = (desk.window("Rita", 1), desk.window("Rita", 1));
     let once = rita.follower.submit(comment("once"));
     for _ in 0..3 {
@@ -226,7 +226,7 @@ fn a_command_that_comes_again_is_done_once() {
 
 #[test]
 fn of_two_who_choose_at_once_the_second_sees_what_the_first_chose() {
-    let desk = Desk::new();
+    let desk = PeopleDesk::new();
     let (mut olga, mut otto) = (desk.window("Olga", 1), desk.window("Otto", 2));
     are_same(&mut [&mut olga, &mut otto]);
     olga.submit(choose(0, "cublaslt/tf32"));
@@ -257,7 +257,7 @@ fn of_two_who_choose_at_once_the_second_sees_what_the_first_chose() {
 
 #[test]
 fn a_token_that_is_wrong_or_no_longer_right_opens_nothing() {
-    let desk = Desk::new();
+    let desk = PeopleDesk::new();
     let server = &desk.server;
     assert!(!server.link.contains("token"), "{}", server.link);
     let stranger = server.get("/", &[]);
@@ -306,7 +306,7 @@ fn a_token_that_is_wrong_or_no_longer_right_opens_nothing() {
 
 #[test]
 fn what_is_too_large_or_odd_is_refused_or_ends_the_talk() {
-    let desk = Desk::new();
+    let desk = PeopleDesk::new();
     let (mut olga, mut rita) = (desk.window("Olga", 1), desk.window("Rita", 1));
     assert!(refused(&mut rita, comment(&"x".repeat(1 << 20))).contains("at most 10000 letters"));
     assert!(refused(&mut rita, comment("\u{1b}]0;x\u{7}")).contains("control characters"));
@@ -356,7 +356,7 @@ fn noise(letters: usize) -> String {
 
 #[test]
 fn an_approval_is_its_persons_and_of_its_time() {
-    let desk = Desk::new();
+    let desk = PeopleDesk::new();
     let (mut olga, mut al) = (desk.window("Olga", 1), desk.window("Al", 1));
     done(&mut olga, Command::SetPolicy { policy: Policy { approval: Some(ApprovalRule::of(1)), ..Policy::paper() } });
     let known = |window: &Window| !window.session.trace.as_ref().unwrap().meta.trace_digest.is_empty();
@@ -367,7 +367,7 @@ fn an_approval_is_its_persons_and_of_its_time() {
     let me = al.follower.author().clone();
     let sign = |window: &Window, who: &Author, key: &SecretKey, seconds: i64| {
         let at = Moment(now().0 + 1000 * seconds);
-        Approval::sign(window.session.statement(who, at, String::new()).unwrap(), key)
+        Approval::sign(window.session.reviewing.statement(who, at, String::new()).unwrap(), key)
     };
     let plain = sign(&al, &me, &mine, 0);
     let bo = Author { name: "Bo".to_owned(), ..me.clone() };

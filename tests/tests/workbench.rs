@@ -20,7 +20,8 @@ use loka_core::{
         SiteMods,
     },
     plan::{Plan, Severity, check},
-    session::{Circumstances, Command, Effect, Event, MeasuredLatency, OpenedTrace},
+    session::{Circumstances, Command, Effect, Event, MeasuredLatency},
+    views::OpenedTrace,
 };
 use loka_tests::scripted::{Script, ScriptedLink, window};
 
@@ -220,11 +221,11 @@ fn the_palette_finds_and_does() {
     let (mut harness, _script) = scripted();
     harness.key_press_modifiers(egui::Modifiers::COMMAND, egui::Key::K);
     harness.run_steps(3);
-    assert!(harness.state().view().palette.is_some());
+    assert!(harness.state().finder().palette.is_some());
     type_into(&mut harness, "light");
     harness.key_press(egui::Key::Enter);
     harness.run_steps(3);
-    assert!(harness.state().view().palette.is_none());
+    assert!(harness.state().finder().palette.is_none());
     assert_eq!(harness.state().view().ground, loka::theme::Ground::Light, "the theme was switched");
 }
 

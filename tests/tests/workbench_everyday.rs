@@ -28,9 +28,8 @@ use loka_core::{
         ErrorSummary, Estimate, Gemm, GemmShape, KernelId, Latency, LatencySource, ModSet, ResultRow, Results, SiteId,
     },
     plan::Plan,
-    session::{
-        Circumstances, Command, Effect, Event, FileChange, FileKind, LogKind, NoticeKind, OpenedTrace, view::Column,
-    },
+    session::{Circumstances, Command, Effect, Event, FileChange, FileKind, LogKind, NoticeKind},
+    views::{Column, OpenedTrace},
 };
 use loka_tests::scripted::{Script, ScriptedLink, Window, window_by};
 
@@ -126,14 +125,14 @@ fn row(site: &SiteId, kernel: &str, error: f64) -> ResultRow {
     }
 }
 
-type Asked = Rc<RefCell<Script>>;
+type Effects = Rc<RefCell<Script>>;
 
 fn shown(app: LokaApp, size: [f32; 2]) -> Window {
     // Letters that no face has are boxes, as in the window.
     window_by(Harness::builder().with_size(size).with_max_steps(60).allow_missing_glyphs(), app)
 }
 
-fn scripted_as(trace: OpenedTrace, size: [f32; 2], with: impl FnOnce(LokaApp) -> LokaApp) -> (Window, Asked) {
+fn scripted_as(trace: OpenedTrace, size: [f32; 2], with: impl FnOnce(LokaApp) -> LokaApp) -> (Window, Effects) {
     let link = link();
     let script = link.script.clone();
     script.borrow_mut().tell(Event::TraceOpened { trace: Box::new(trace) });
@@ -143,13 +142,13 @@ fn scripted_as(trace: OpenedTrace, size: [f32; 2], with: impl FnOnce(LokaApp) ->
 }
 
 /// The sample with rows of its first two sites, and nothing running.
-fn probed() -> (Window, Asked) {
+fn probed() -> (Window, Effects) {
     let (mut harness, script) = scripted_as(opened_as("clicks.trace.safetensors"), [1280.0, 800.0], |app| app);
     finish(&mut harness, &script);
     (harness, script)
 }
 
-fn finish(harness: &mut Window, script: &Asked) {
+fn finish(harness: &mut Window, script: &Effects) {
     let session = harness.state().session();
     let run = session.run.as_ref().unwrap().id;
     let sites: Vec<SiteId> = session.sites().iter().take(2).map(|site| site.id.clone()).collect();
@@ -159,7 +158,7 @@ fn finish(harness: &mut Window, script: &Asked) {
     harness.run_steps(4);
 }
 
-fn tell(harness: &mut Window, script: &Asked, event: Event) {
+fn tell(harness: &mut Window, script: &Effects, event: Event) {
     script.borrow_mut().tell(event);
     harness.run_steps(4);
 }
@@ -240,7 +239,7 @@ fn files_dropped_together_open_in_their_order() {
     let script = link.script.clone();
     let mut harness = shown(LokaApp::new(Box::new(link)), [1280.0, 800.0]);
     drop_files(&mut harness, &["a.plan.json", "a.results.parquet", "a.trace.safetensors"]);
-    let last = |script: &Asked| script.borrow().asked.last().cloned();
+    let last = |script: &Effects| script.borrow().asked.last().cloned();
     assert_eq!(last(&script), Some(Effect::LoadTrace { path: "a.trace.safetensors".to_owned() }));
 
     let trace = opened_as("a.trace.safetensors");
@@ -361,7 +360,7 @@ fn recent_files_come_back_go_and_are_greyed_when_missing() {
     assert!(harness.query_by_label("no such file or folder").is_some(), "the reason is said");
     harness.get_by_label_contains("gone.trace.safetensors trace").click();
     harness.run_steps(3);
-    let loads = |script: &Asked| script.borrow().asked.iter().any(|of| matches!(of, Effect::LoadTrace { .. }));
+    let loads = |script: &Effects| script.borrow().asked.iter().any(|of| matches!(of, Effect::LoadTrace { .. }));
     assert!(!loads(&script), "a missing file cannot be clicked");
     click(&mut harness, "Forget gone.trace.safetensors");
     assert_eq!(harness.state().view().recent.files().len(), 1);
@@ -517,7 +516,7 @@ fn a_view_is_saved_as_vectors() {
     assert!(text.starts_with("<?xml") && text.trim_end().ends_with("</svg>"));
     assert!(text.contains("<text ") && text.contains("<rect "), "text is text and cells are rectangles");
     assert!(text.contains("MERE"), "what stands in the view stands in the file");
-    assert!(harness.state().session().log.entries().iter().any(|entry| entry.text.starts_with("SVG")));
+    assert!(harness.state().session().log().entries().iter().any(|entry| entry.text.starts_with("SVG")));
 }
 
 #[test]
@@ -601,7 +600,7 @@ fn settings_that_cannot_be_stored_are_told_once() {
         harness.state_mut().view_mut().ground = ground;
         harness.run_steps(12);
     }
-    let told = harness.state().session().log.entries().iter().filter(|entry| entry.text.contains("ettings")).count();
+    let told = harness.state().session().log().entries().iter().filter(|entry| entry.text.contains("ettings")).count();
     assert_eq!(told, 1, "{:?}", notices(&harness));
 }
 
@@ -623,7 +622,7 @@ fn the_log_keeps_runs_files_and_lines() {
     assert!(text.starts_with("time (UTC)\tkind\ttext\n01:01:01\tFile\tOpened") && !text.contains("\tRun\t"), "{text}");
     by_palette(&mut harness, "Clear the log");
     harness.run_steps(2);
-    let left: Vec<_> = harness.state().session().log.entries().iter().map(|entry| entry.text.clone()).collect();
+    let left: Vec<_> = harness.state().session().log().entries().iter().map(|entry| entry.text.clone()).collect();
     assert!(left.is_empty(), "{left:?}");
 }
 
@@ -632,7 +631,7 @@ fn a_cancelled_run_is_in_the_log() {
     let (mut harness, script) = scripted_as(opened_as("a.trace.safetensors"), [1280.0, 800.0], |app| app);
     let run = harness.state().session().run.as_ref().unwrap().id;
     tell(&mut harness, &script, Event::ProbeFinished { run, cancelled: true, seconds: 1.0 });
-    let runs = harness.state().session().log.entries().iter().filter(|entry| entry.kind == LogKind::Run);
+    let runs = harness.state().session().log().entries().iter().filter(|entry| entry.kind == LogKind::Run);
     let texts: Vec<&str> = runs.map(|entry| entry.text.as_str()).collect();
     assert!(texts[0].starts_with("Probe of ") && texts[1] == "Probe cancelled after 1.0 s with 0 rows", "{texts:?}");
 }
@@ -654,7 +653,7 @@ fn good_news_fades_errors_stay_and_three_lines_are_enough() {
     harness.run_steps(3);
     assert!(harness.state().session().notices.is_empty());
     assert!(
-        harness.state().session().log.entries().iter().any(|entry| entry.text == "it broke 0"),
+        harness.state().session().log().entries().iter().any(|entry| entry.text == "it broke 0"),
         "the log keeps all"
     );
 }
@@ -689,7 +688,7 @@ fn the_palette_says_why_not_and_does_nothing() {
     assert!(harness.query_by_label("Redo, not now: nothing to redo").is_some());
     harness.key_press(egui::Key::Enter);
     harness.run_steps(3);
-    assert!(harness.state().view().palette.is_some(), "it stays open");
+    assert!(harness.state().finder().palette.is_some(), "it stays open");
 }
 
 #[test]
@@ -717,7 +716,7 @@ fn the_sheet_fits_a_small_window_and_is_searched() {
     harness.run_steps(3);
     assert!(harness.query_by_label("Next site").is_none());
     click(&mut harness, "Close shortcuts");
-    assert!(harness.state().view().sheet.is_none());
+    assert!(harness.state().finder().sheet.is_none());
 }
 
 #[test]

@@ -16,10 +16,8 @@ use loka_core::{
         ErrorSummary, Estimate, Gemm, GemmShape, KernelId, Latency, LatencySource, Manifest, ModKind, ModSet,
         ResultRow, Results, ResultsMeta, SiteId,
     },
-    session::{
-        Command, Effect, Event, SeriesState,
-        view::{Column, SeriesTable, SiteSeries, Sort},
-    },
+    session::{Command, Effect, Event, SeriesState},
+    views::{Column, SeriesTable, SiteSeries, Sort},
 };
 use loka_tests::scripted::{Script, ScriptedLink, Window, window_by};
 

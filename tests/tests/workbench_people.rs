@@ -14,8 +14,8 @@ use loka_core::{
     session::{
         Command, Event,
         shared::{Author, By, News, Person, Place},
-        view::Column,
     },
+    views::Column,
 };
 use loka_tests::{
     big,

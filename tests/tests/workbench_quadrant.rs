@@ -5,14 +5,15 @@
 
 use egui::{Event, Key, Modifiers, PointerButton, Pos2, Rect, vec2};
 use egui_kittest::{Harness, kittest::Queryable as _};
-use loka::{LokaApp, commands::ColorBy};
+use loka::{LokaApp, state::ColorBy};
 use loka_core::{
     dispatch::Policy,
     model::{
         ErrorSummary, Estimate, Gemm, GemmShape, KernelId, Latency, LatencySource, ModKind, ModSet, ResultRow, Results,
         Site,
     },
-    session::{Command, Event as Told, view::GroupBy},
+    session::{Command, Event as Told},
+    views::GroupBy,
 };
 use loka_tests::scripted::{ScriptedLink, Window, window};
 
@@ -24,14 +25,14 @@ const SITES: usize = 6;
 
 /// Whether rows have latencies, and forward ones loss costs.
 #[derive(Clone, Copy)]
-struct Known {
+struct PointsKnown {
     latency: bool,
     cost: bool,
 }
 
-const ALL: Known = Known { latency: true, cost: true };
+const ALL: PointsKnown = PointsKnown { latency: true, cost: true };
 
-fn row(site: &Site, gemm: Gemm, kernel: &str, (error, speedup): (f64, f64), known: Known) -> ResultRow {
+fn row(site: &Site, gemm: Gemm, kernel: &str, (error, speedup): (f64, f64), known: PointsKnown) -> ResultRow {
     let around = |value: f64| Estimate::new(value, 0.9 * value, 1.1 * value);
     let low = !BF16.contains(&kernel);
     let summary = ErrorSummary {
@@ -78,7 +79,7 @@ fn row(site: &Site, gemm: Gemm, kernel: &str, (error, speedup): (f64, f64), know
 }
 
 /// Rows of a few sites, spread over all four quadrants.
-fn results(known: Known) -> Results {
+fn results(known: PointsKnown) -> Results {
     let trace = loka_core::trace::Trace::open(&loka_tests::sample()).unwrap();
     let config = loka_core::probe::ProbeConfig::default();
     let meta = loka::probing::results_meta(&trace, trace.digest(), &loka_core::engine::CpuEngine, &config);
@@ -89,7 +90,7 @@ fn results(known: Known) -> Results {
             rows.extend(BF16.map(|kernel| row(site, gemm, kernel, (0.003, 1.0), known)));
             rows.push(row(site, gemm, ROWWISE, (0.06 * spread, 0.95 + 0.1 * spread), known));
             rows.push(row(site, gemm, TENSORWISE, (0.15 * spread, 1.1 * spread), known));
-            let unknown = Known { latency: at > 0 && known.latency, ..known };
+            let unknown = PointsKnown { latency: at > 0 && known.latency, ..known };
             rows.push(row(site, gemm, TORCH, (0.05 * spread, 0.7 * spread), unknown));
         }
     }
@@ -98,7 +99,7 @@ fn results(known: Known) -> Results {
     Results { meta, rows }
 }
 
-fn opened(known: Known) -> (Window, ScriptedLink) {
+fn opened(known: PointsKnown) -> (Window, ScriptedLink) {
     let link = ScriptedLink::default().by_paper();
     let told = Told::ResultsOpened { path: "made.results.parquet".to_owned(), results: Box::new(results(known)) };
     link.script.borrow_mut().tell(told);
@@ -124,7 +125,7 @@ fn act(harness: &mut Harness<'_, LokaApp>, text: &str) {
     harness.key_press(Key::Enter);
     harness.run_steps(4);
     // What is greyed is not done, and the palette waits for another choice.
-    if harness.state().view().palette.is_some() {
+    if harness.state().finder().palette.is_some() {
         harness.key_press(Key::Escape);
         harness.run_steps(3);
     }
@@ -377,7 +378,7 @@ fn arrows_come_with_the_mods() {
     assert!(harness.state().view().quadrant.arrows);
 }
 
-fn frontier(known: Known) -> Harness<'static, LokaApp> {
+fn frontier(known: PointsKnown) -> Harness<'static, LokaApp> {
     let (mut harness, _) = opened(known);
     harness.key_press(Key::Num3);
     harness.run_steps(4);
@@ -431,9 +432,9 @@ fn a_click_adopts_the_point_under_it() {
 
 #[test]
 fn an_empty_frontier_says_why_and_what_helps() {
-    let mut harness = frontier(Known { latency: false, cost: true });
+    let mut harness = frontier(PointsKnown { latency: false, cost: true });
     assert!(harness.query_by_label_contains("No latency is known for any GEMM here").is_some());
-    harness = frontier(Known { latency: true, cost: false });
+    harness = frontier(PointsKnown { latency: true, cost: false });
     assert!(harness.query_by_label_contains("No loss cost is known").is_some());
     click(&mut harness, "Switch the frontier's cost");
     assert!(harness.query_by_label_contains("Frontier: arrows").is_some(), "errors are known");

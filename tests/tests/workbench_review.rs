@@ -33,7 +33,7 @@ fn key_of(name: &str) -> SecretKey {
     SecretKey::new(name, &[name.len() as u8; 32]).unwrap()
 }
 
-struct Window {
+struct ReviewWindow {
     harness: scripted::Window,
     script: Rc<RefCell<Script>>,
 }
@@ -42,7 +42,7 @@ fn person(name: &str, role: Role) -> Author {
     Author { role, ..Author::new(name.len() as u64, name) }
 }
 
-impl Window {
+impl ReviewWindow {
     fn new(me: Author, size: [f32; 2]) -> Self {
         let link = ScriptedLink::new(Script { me, answer: signed, ..Script::default() });
         let script = link.script.clone();
@@ -104,7 +104,7 @@ impl Window {
 
 #[test]
 fn a_review_by_keys_alone() {
-    let mut window = Window::new(person("Rita", Role::Reviewer), [1280.0, 800.0]);
+    let mut window = ReviewWindow::new(person("Rita", Role::Reviewer), [1280.0, 800.0]);
     window.key(Key::V);
     assert_eq!(window.harness.state().view().layout.active(), Pane::Review);
     assert!(window.sees("nobody has to sign it"));
@@ -128,7 +128,7 @@ fn a_review_by_keys_alone() {
     assert!(window.sees("<b>x</b>"), "as it was written");
     window.key(Key::N);
     assert_ne!(window.site(), second);
-    let looked = window.harness.state().session().looked_at_last("Rita", &second).is_some();
+    let looked = window.harness.state().session().reviewing.looked_at_last("Rita", &second).is_some();
     assert!(looked, "what is left was seen");
     window.harness.key_press_modifiers(Modifiers::SHIFT, Key::N);
     window.harness.run_steps(3);
@@ -146,7 +146,7 @@ fn a_review_by_keys_alone() {
 #[test]
 fn from_put_up_to_approved_and_back() {
     let (olga, al) = (person("Olga", Role::Owner), person("Al", Role::Approver));
-    let mut window = Window::new(olga.clone(), [1600.0, 1000.0]);
+    let mut window = ReviewWindow::new(olga.clone(), [1600.0, 1000.0]);
     let mut policy = window.harness.state().session().document.policy.clone();
     policy.approval = Some(ApprovalRule::of(1));
     window.harness.state_mut().command(Command::SetPolicy { policy });
@@ -180,7 +180,7 @@ fn from_put_up_to_approved_and_back() {
 
 #[test]
 fn a_viewer_looks_and_is_told_why_no_more() {
-    let mut window = Window::new(person("Vera", Role::Viewer), [1280.0, 800.0]);
+    let mut window = ReviewWindow::new(person("Vera", Role::Viewer), [1280.0, 800.0]);
     window.key(Key::V);
     window.key(Key::N);
     window.key(Key::A);
@@ -196,7 +196,7 @@ fn a_viewer_looks_and_is_told_why_no_more() {
 #[test]
 fn what_changed_since_somebody_looked_is_said() {
     let (rita, olga) = (person("Rita", Role::Reviewer), person("Olga", Role::Owner));
-    let mut window = Window::new(rita, [1280.0, 800.0]);
+    let mut window = ReviewWindow::new(rita, [1280.0, 800.0]);
     window.key(Key::V);
     window.key(Key::N);
     let site = window.site();

@@ -15,7 +15,8 @@ use loka_core::{
         SiteId,
     },
     plan::build,
-    session::{Command, Effect, Event, view::Column},
+    session::{Command, Effect, Event},
+    views::Column,
 };
 use loka_tests::scripted::{Script, ScriptedLink, Window, window};
 

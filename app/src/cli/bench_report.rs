@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::{
     bench::BenchArgs,
-    output::{self, Table, short},
+    output::{self, TextTable, short},
 };
 
 pub fn json(
@@ -50,7 +50,7 @@ pub fn print(args: &BenchArgs, records: &[KernelRecord], summary: &Summary, cond
 }
 
 fn print_gemms(summary: &Summary) {
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         "gemm",
         ">m",
         ">k",
@@ -74,7 +74,7 @@ fn print_gemms(summary: &Summary) {
 }
 
 fn print_means(summary: &Summary) {
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         "geometric means",
         "gemm",
         ">shapes",

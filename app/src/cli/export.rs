@@ -12,7 +12,7 @@ use crate::files;
 
 use super::{
     check::read_plan,
-    output::{self, Outcome, Table},
+    output::{self, Outcome, TextTable},
 };
 
 #[derive(clap::Args, Debug)]
@@ -143,7 +143,7 @@ fn refuse(refusal: &Refusal, json: bool) -> anyhow::Result<()> {
 }
 
 fn list(json: bool) -> anyhow::Result<()> {
-    let mut table = Table::new(&["target", "proved with", "what is written"]);
+    let mut table = TextTable::new(&["target", "proved with", "what is written"]);
     for target in Target::ALL {
         if json {
             output::json(&json!({

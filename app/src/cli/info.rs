@@ -9,7 +9,7 @@ use loka_core::{
 };
 use serde_json::json;
 
-use super::output::{self, Outcome, Table};
+use super::output::{self, Outcome, TextTable};
 
 #[derive(clap::Args, Debug)]
 pub struct InfoArgs {
@@ -71,7 +71,7 @@ fn print_table(trace: &Trace, problems: &[(String, String)], deep: bool) {
         manifest.run.device,
     ));
     output::line("");
-    let mut table = Table::new(&["site", ">m", ">k", ">n", "tail", "feeds", "statistics", "state"]);
+    let mut table = TextTable::new(&["site", ">m", ">k", ">n", "tail", "feeds", "statistics", "state"]);
     for entry in trace.sites() {
         let problem = problems.iter().find(|(site, _)| *site == *entry.site.id.as_str());
         let state = problem.map_or_else(|| standing(&entry.site), |(_, problem)| format!("unusable: {problem}"));

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::probing;
 
-use super::output::{self, Outcome, Table};
+use super::output::{self, Outcome, TextTable};
 
 #[derive(clap::Args, Debug)]
 pub struct KernelsArgs {
@@ -34,7 +34,7 @@ pub fn run(args: &KernelsArgs, json: bool) -> anyhow::Result<Outcome> {
         probing::load_libraries(&args.python)?;
     }
     let (databases, statuses) = (KernelDb::builtin(), engine::statuses());
-    let mut table = Table::new(&["kernel", "operands forward", "errors by", "runs here", "latency", "about"]);
+    let mut table = TextTable::new(&["kernel", "operands forward", "errors by", "runs here", "latency", "about"]);
     for kernel in catalogue() {
         let latency = Latency::of(kernel, &databases, &statuses);
         let (errors, runs) = (error_engines(&statuses), runs_here(kernel, &statuses));
@@ -131,7 +131,7 @@ fn runs_here<'a>(kernel: &Kernel, statuses: &'a [EngineStatus]) -> Result<&'a st
 }
 
 fn print_engines(statuses: &[EngineStatus]) {
-    let mut table = Table::new(&["engine", "state", "device", "driver", "libraries"]);
+    let mut table = TextTable::new(&["engine", "state", "device", "driver", "libraries"]);
     for status in statuses {
         let libraries = status.libraries.iter().map(|library| match &library.problem {
             None => format!("{} {} ({})", library.name, library.version, library.path),

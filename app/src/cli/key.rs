@@ -7,7 +7,7 @@ use clap::Subcommand;
 use loka_core::review::{KeyRing, Keyed, PublicKey, Role};
 use serde_json::json;
 
-use super::output::{self, Outcome, Table};
+use super::output::{self, Outcome, TextTable};
 use crate::{files, keys};
 
 #[derive(clap::Args, Debug)]
@@ -94,7 +94,7 @@ fn list(path: &Path, json: bool) -> anyhow::Result<()> {
     if json {
         return ring.people().iter().try_for_each(output::json);
     }
-    let mut table = Table::new(&["name", "role", "key"]);
+    let mut table = TextTable::new(&["name", "role", "key"]);
     for Keyed { name, key, role } in ring.people() {
         table.row([name.clone(), role.to_string(), key.to_string()]);
     }

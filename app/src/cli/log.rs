@@ -11,7 +11,7 @@ use loka_core::{
 };
 use serde_json::{Value, json};
 
-use super::output::{self, Outcome, Table};
+use super::output::{self, Outcome, TextTable};
 use crate::files;
 
 #[derive(clap::Args, Debug)]
@@ -107,7 +107,7 @@ fn print_table(shown: &[&TrailEntry]) {
     if shown.is_empty() {
         return;
     }
-    let mut table = Table::new(&[">entry", "time", "who", "what"]);
+    let mut table = TextTable::new(&[">entry", "time", "who", "what"]);
     for entry in shown {
         let who = format!("{} ({})", visible(&entry.author), visible(&entry.role));
         // What the program does unasked, and what was done by no clock.

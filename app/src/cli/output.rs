@@ -66,12 +66,12 @@ pub fn progress_done() {
 
 /// A table with aligned columns: text to the left, numbers to the right.
 #[derive(Default)]
-pub struct Table {
+pub struct TextTable {
     rows: Vec<Vec<String>>,
     right: Vec<bool>,
 }
 
-impl Table {
+impl TextTable {
     /// Headers; those that start with `>` are of columns of numbers.
     pub fn new(headers: &[&str]) -> Self {
         let right = headers.iter().map(|header| header.starts_with('>')).collect();

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::{files, keys, probing};
 
-use super::output::{self, Outcome, Table, short};
+use super::output::{self, Outcome, TextTable, short};
 
 #[derive(clap::Args, Debug)]
 pub struct PlanArgs {
@@ -131,7 +131,7 @@ fn print_json(args: &PlanArgs, built: &Built) -> anyhow::Result<()> {
 
 fn print_table(args: &PlanArgs, built: &Built) {
     let plan = &built.plan;
-    let mut table = Table::new(&["site", "fprop", ">x BF16", "dgrad", ">x BF16", "wgrad", ">x BF16"]);
+    let mut table = TextTable::new(&["site", "fprop", ">x BF16", "dgrad", ">x BF16", "wgrad", ">x BF16"]);
     for site in &plan.sites {
         let cells = Gemm::ALL.into_iter().flat_map(|gemm| {
             let choice = site.choice(gemm);

@@ -27,7 +27,7 @@ use crate::{files, probing};
 
 use super::{
     draws,
-    output::{self, Outcome, Table, short},
+    output::{self, Outcome, TextTable, short},
     patterns::{self, globs, matches},
     sites,
 };
@@ -99,7 +99,7 @@ pub struct ProbeArgs {
     progress: bool,
 }
 
-type Key = (SiteId, Gemm, KernelId, ModSet);
+type RowKey = (SiteId, Gemm, KernelId, ModSet);
 
 pub fn run(args: &ProbeArgs, json: bool) -> anyhow::Result<Outcome> {
     let mut config = config(args)?;
@@ -175,7 +175,7 @@ fn tell_fixed(sites: &[Site], chosen: &[SiteId]) {
 
 #[derive(Default)]
 struct Found {
-    rows: BTreeMap<Key, ResultRow>,
+    rows: BTreeMap<RowKey, ResultRow>,
     problems: BTreeMap<SiteId, String>,
 }
 
@@ -336,7 +336,7 @@ fn print_summary(results: &Results, passes: &[ModSet], started: Instant, args: &
             output::line("");
             output::line(&format!("with {mods}. {}", loka_core::mods::MUST_BE_TRAINED));
         }
-        let mut table = Table::new(&[
+        let mut table = TextTable::new(&[
             "kernel",
             ">safe",
             ">uncertain",

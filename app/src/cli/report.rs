@@ -30,7 +30,7 @@ pub struct ReportArgs {
     out: PathBuf,
     /// By the name of the file when left out.
     #[arg(long)]
-    format: Option<Format>,
+    format: Option<ReportFormat>,
     /// One figure of the report alone, as HTML to put into another page: heatmap, quadrant or frontier (which needs the
     /// results).
     #[arg(long, value_name = "NAME", conflicts_with = "format")]
@@ -38,13 +38,13 @@ pub struct ReportArgs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Format {
+pub enum ReportFormat {
     Html,
     /// For a comment on a pull request.
     Markdown,
 }
 
-impl Format {
+impl ReportFormat {
     fn of(path: &Path) -> anyhow::Result<Self> {
         let end = path.extension().and_then(|end| end.to_str()).unwrap_or_default().to_ascii_lowercase();
         match end.as_str() {
@@ -57,9 +57,9 @@ impl Format {
 
 pub fn run(args: &ReportArgs, json: bool) -> anyhow::Result<Outcome> {
     let format = match (args.figure, args.format) {
-        (Some(_), _) => Format::Html,
+        (Some(_), _) => ReportFormat::Html,
         (None, Some(format)) => format,
-        (None, None) => Format::of(&args.out)?,
+        (None, None) => ReportFormat::of(&args.out)?,
     };
     anyhow::ensure!(args.figure != Some(Figure::Frontier) || args.results.is_some(), "a frontier needs --results");
     let plan = read_plan(&args.plan)?;
@@ -71,8 +71,8 @@ pub fn run(args: &ReportArgs, json: bool) -> anyhow::Result<Outcome> {
         .map_err(|error| anyhow::anyhow!("{error}: {}", args.results.as_deref().unwrap_or(&args.plan).display()))?;
     let text = match (args.figure, format) {
         (Some(which), _) => figure(&source, which),
-        (None, Format::Html) => html(&source),
-        (None, Format::Markdown) => markdown(&source),
+        (None, ReportFormat::Html) => html(&source),
+        (None, ReportFormat::Markdown) => markdown(&source),
     };
     files::write_atomically(&args.out, text.as_bytes())?;
     if json {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use loka_core::review::Role;
 use serde_json::json;
 
-use super::output::{self, Outcome, Table};
+use super::output::{self, Outcome, TextTable};
 use crate::serve::{People, Token, roster, token_query};
 
 #[derive(clap::Args, Debug)]
@@ -92,7 +92,7 @@ fn list(people: &People, json: bool) -> anyhow::Result<()> {
         }
         return Ok(());
     }
-    let mut table = Table::new(&["name", "role"]);
+    let mut table = TextTable::new(&["name", "role"]);
     for user in people.users() {
         table.row([user.name.clone(), user.role.to_string()]);
     }

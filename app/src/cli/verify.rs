@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::{
     check::read_plan,
-    output::{self, Outcome, Table},
+    output::{self, Outcome, TextTable},
 };
 use crate::{clock, keys};
 
@@ -58,7 +58,7 @@ fn print_table(standing: &Standing) {
     if standing.approvals.is_empty() {
         return output::line("nobody signed it");
     }
-    let mut table = Table::new(&["who", "role", "when", "counts"]);
+    let mut table = TextTable::new(&["who", "role", "when", "counts"]);
     for counted in &standing.approvals {
         let of = counted.approval;
         let counts = counted.problem.as_ref().map_or("yes".to_owned(), |problem| format!("no: {problem}"));

@@ -9,8 +9,8 @@ use super::{
 };
 use crate::{
     layout::Pane,
-    picture::Format,
-    views::{CopyWhat, Dialog},
+    picture::PictureFormat,
+    state::{CopyWhat, Dialog},
 };
 
 actions! {
@@ -45,7 +45,7 @@ impl FileAction {
             Self::CopyRow => no_site(scope).or_else(|| no_rows(scope)),
             Self::CopyTable => no_table(scope),
             Self::CopyLink => no_page(scope).or_else(|| super::no_trace(scope)),
-            Self::CopyLog => scope.session.log.entries().is_empty().then(|| "the log is empty".to_owned()),
+            Self::CopyLog => scope.session.log().entries().is_empty().then(|| "the log is empty".to_owned()),
         }
     }
 
@@ -57,8 +57,8 @@ impl FileAction {
             Self::ForgetRecent => doing.view.recent.clear(),
             Self::SaveResults => doing.view.dialog = Some(Dialog::save_results(doing.session)),
             Self::ExportPlan => doing.view.dialog = Some(Dialog::export_plan(doing.session)),
-            Self::SavePng => doing.view.dialog = Some(Dialog::picture(doing.session, pane, Format::Png)),
-            Self::SaveSvg => doing.view.dialog = Some(Dialog::picture(doing.session, pane, Format::Svg)),
+            Self::SavePng => doing.view.dialog = Some(Dialog::picture(doing.session, pane, PictureFormat::Png)),
+            Self::SaveSvg => doing.view.dialog = Some(Dialog::picture(doing.session, pane, PictureFormat::Svg)),
             Self::Copy if doing.view.column.is_some() => doing.view.copy = Some(CopyWhat::Cell),
             Self::Copy | Self::CopyRow => doing.view.copy = Some(CopyWhat::Row),
             Self::CopyCell => doing.view.copy = Some(CopyWhat::Cell),

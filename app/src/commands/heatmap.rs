@@ -7,7 +7,7 @@ use super::{
     Doing, Scope, no_trace,
     table::{NO_KEY, actions, key},
 };
-use crate::views::NO_SERIES;
+use crate::state::NO_SERIES;
 
 actions! {
     /// The heatmap: zoom, what folders show, what the columns are.

@@ -24,9 +24,9 @@ pub use file::FileAction;
 pub use heatmap::HeatmapAction;
 pub use keys::{Held, Owner, next_pressed, owner_of, shortcut_text, take_arrows, take_presses};
 pub use mods::ModsAction;
-pub use palette::{Chosen, Outcome, Palette, Source, palette_ui};
+pub use palette::{Chosen, Finder, Palette, PaletteOutcome, PaletteSource, palette_ui};
 pub use plan::PlanAction;
-pub use quadrant::{ColorBy, QuadrantAction, nudge};
+pub use quadrant::{QuadrantAction, nudge};
 pub use review::ReviewAction;
 pub use run::RunAction;
 pub use select::SelectAction;
@@ -34,7 +34,7 @@ pub use sheet::{Sheet, sheet_ui};
 pub use show::ShowAction;
 pub use site::SiteAction;
 pub use spread::SpreadAction;
-pub use table::Entry;
+pub use table::ActionEntry;
 pub use window::WindowAction;
 
 use egui::KeyboardShortcut;
@@ -47,7 +47,7 @@ use loka_core::{
 
 use crate::{
     layout::Pane,
-    views::{Derived, ViewState},
+    state::{Derived, ViewState},
 };
 
 /// Something a person can ask of the window.
@@ -103,6 +103,7 @@ pub struct Doing<'a> {
     pub session: &'a Session,
     pub me: &'a Author,
     pub view: &'a mut ViewState,
+    pub finder: &'a mut Finder,
     pub derived: &'a Derived,
     pub ctx: &'a egui::Context,
 }
@@ -131,7 +132,7 @@ impl Action {
         all
     }
 
-    fn entry(self) -> Option<Entry> {
+    fn entry(self) -> Option<ActionEntry> {
         match self {
             Self::File(of) => Some(of.entry()),
             Self::Edit(of) => Some(of.entry()),

@@ -10,7 +10,7 @@ use super::{
     Doing, Scope, no_site,
     table::{NO_KEY, actions},
 };
-use crate::views::set_mod;
+use crate::state::set_mod;
 
 actions! {
     /// Changes of the model, at some sites.

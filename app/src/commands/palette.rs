@@ -4,7 +4,7 @@
 use egui::{Align2, Context, Id, Key, Modal, Modifiers, RichText, Sense, TextEdit, Ui, vec2};
 use loka_core::model::SiteId;
 
-use super::{Action, WindowAction, shortcut_text};
+use super::{Action, Sheet, WindowAction, shortcut_text};
 use crate::{
     settings::RecentFile,
     theme::{ROW, Theme, shorten},
@@ -21,6 +21,26 @@ const RECENT: usize = 6;
 const NAME: usize = 60;
 /// An action that would do nothing stands behind those as tight that would.
 const DISABLED: usize = 2;
+
+/// What is searched for over the window, and what was done before.
+#[derive(Clone, Debug, Default)]
+pub struct Finder {
+    pub palette: Option<Palette>,
+    pub sheet: Option<Sheet>,
+    /// Actions that were done, the latest first.
+    pub recent: Vec<Action>,
+}
+
+impl Finder {
+    pub fn is_open(&self) -> bool {
+        self.palette.is_some() || self.sheet.is_some()
+    }
+
+    /// Closes what is on top; false: nothing was open.
+    pub fn close(&mut self) -> bool {
+        self.palette.take().is_some() || self.sheet.take().is_some()
+    }
+}
 
 /// What was typed, and the highlighted row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,14 +60,14 @@ pub enum Chosen {
 }
 
 /// What the palette was left with.
-pub enum Outcome {
+pub enum PaletteOutcome {
     Open,
     Closed,
     Chosen(Chosen),
 }
 
 /// Where the palette looks.
-pub struct Source<'a> {
+pub struct PaletteSource<'a> {
     /// Why an action would do nothing; `None`: it would do something.
     pub problem: &'a dyn Fn(Action) -> Option<String>,
     pub sites: &'a [SiteId],
@@ -56,7 +76,7 @@ pub struct Source<'a> {
     pub recent: &'a [Action],
 }
 
-pub fn palette_ui(ctx: &Context, theme: &Theme, palette: &mut Palette, source: &Source<'_>) -> Outcome {
+pub fn palette_ui(ctx: &Context, theme: &Theme, palette: &mut Palette, source: &PaletteSource<'_>) -> PaletteOutcome {
     let (down, up, enter) = ctx.input_mut(|input| {
         let mut key = |key| input.consume_key(Modifiers::NONE, key);
         (key(Key::ArrowDown), key(Key::ArrowUp), key(Key::Enter))
@@ -86,9 +106,9 @@ pub fn palette_ui(ctx: &Context, theme: &Theme, palette: &mut Palette, source: &
         list_ui(ui, theme, source, &found, palette.at, enter)
     });
     match modal.inner {
-        Some(chosen) => Outcome::Chosen(chosen),
-        None if modal.should_close() => Outcome::Closed,
-        None => Outcome::Open,
+        Some(chosen) => PaletteOutcome::Chosen(chosen),
+        None if modal.should_close() => PaletteOutcome::Closed,
+        None => PaletteOutcome::Open,
     }
 }
 
@@ -96,7 +116,7 @@ pub fn palette_ui(ctx: &Context, theme: &Theme, palette: &mut Palette, source: &
 fn list_ui(
     ui: &mut Ui,
     theme: &Theme,
-    source: &Source<'_>,
+    source: &PaletteSource<'_>,
     found: &[Chosen],
     at: usize,
     enter: bool,
@@ -117,14 +137,14 @@ fn list_ui(
 }
 
 /// One row as it is read.
-struct Line {
+struct FoundLine {
     text: String,
     tooltip: String,
     keys: Option<egui::KeyboardShortcut>,
     problem: Option<String>,
 }
 
-fn row_ui(ui: &mut Ui, theme: &Theme, line: &Line, highlighted: bool) -> bool {
+fn row_ui(ui: &mut Ui, theme: &Theme, line: &FoundLine, highlighted: bool) -> bool {
     let height = if line.problem.is_some() { ROW + 14.0 } else { ROW };
     let (rect, response) = ui.allocate_exact_size(vec2(ui.available_width(), height), Sense::click());
     let enabled = line.problem.is_none();
@@ -153,7 +173,7 @@ fn row_ui(ui: &mut Ui, theme: &Theme, line: &Line, highlighted: bool) -> bool {
     response.on_hover_text(&line.tooltip).clicked()
 }
 
-impl Source<'_> {
+impl PaletteSource<'_> {
     /// The tightest match first; without letters, what was done last.
     fn find(&self, typed: &str) -> Vec<Chosen> {
         let typed = typed.trim().to_lowercase();
@@ -199,10 +219,10 @@ impl Source<'_> {
         self.files.iter().filter(has).take(FILES).map(|file| Chosen::File(file.path.clone())).collect()
     }
 
-    fn line(&self, of: &Chosen) -> Line {
-        let plain = |text, tooltip: &str| Line { text, tooltip: tooltip.to_owned(), keys: None, problem: None };
+    fn line(&self, of: &Chosen) -> FoundLine {
+        let plain = |text, tooltip: &str| FoundLine { text, tooltip: tooltip.to_owned(), keys: None, problem: None };
         match of {
-            Chosen::Action(action) => Line {
+            Chosen::Action(action) => FoundLine {
                 keys: action.shortcut(),
                 problem: (self.problem)(*action),
                 ..plain(action.text(), &action.tooltip())
@@ -212,7 +232,7 @@ impl Source<'_> {
                 let file = self.files.iter().find(|file| file.path == *path);
                 let name = file.map_or(path.as_str(), RecentFile::name);
                 let problem = file.and_then(|file| file.problem.clone());
-                Line { problem, ..plain(format!("Open {}", shorten(name, NAME)), path) }
+                FoundLine { problem, ..plain(format!("Open {}", shorten(name, NAME)), path) }
             }
         }
     }
@@ -252,7 +272,7 @@ mod tests {
         let mut files = Recent::default();
         files.add("/runs/clicks.trace.safetensors", FileKind::Trace);
         let sites = ["net.layers.0", "net.Layers.1", "net.top"].map(SiteId::new);
-        Source { problem: &problem, sites: &sites, files: files.files(), recent }.find(typed)
+        PaletteSource { problem: &problem, sites: &sites, files: files.files(), recent }.find(typed)
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The plan: comparing, sorting, filtering.
 
-use loka_core::session::{Command, view::PlanColumn};
+use loka_core::{session::Command, views::PlanColumn};
 
 use super::{
     Doing, Scope, no_rows,
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     layout::Pane,
-    views::{Dialog, Keep, Part},
+    state::{Dialog, Keep, PlanPart},
 };
 
 actions! {
@@ -39,11 +39,11 @@ impl PlanAction {
         }
         match self {
             Self::Compare => {
-                view.plan.part = Part::Differences;
+                view.plan.part = PlanPart::Differences;
                 view.dialog = Some(Dialog::compare_plan(doing.session));
             }
             Self::CompareResults => {
-                view.plan.part = Part::Differences;
+                view.plan.part = PlanPart::Differences;
                 view.dialog = Some(Dialog::compare_results(doing.session));
             }
             Self::CloseComparison => return Some(Command::ClosePlan),
@@ -52,7 +52,7 @@ impl PlanAction {
             Self::Filter => view.plan.keep = next(&Keep::ALL, view.plan.keep),
         }
         if matches!(self, Self::Sort | Self::Reverse | Self::Filter) {
-            view.plan.part = Part::Choices;
+            view.plan.part = PlanPart::Choices;
         }
         None
     }

@@ -1,16 +1,16 @@
 //! The quadrant and the frontier: thresholds by key, colours, zoom, the box, points; a policy from a curve.
 
 use egui::Key;
-use loka_core::session::{
-    Command,
-    view::{ErrorAxis, GroupBy, nudged_speedup, readable, speedup_at},
+use loka_core::{
+    session::Command,
+    views::{ErrorAxis, GroupBy, nudged_speedup, readable, speedup_at},
 };
 
 use super::{
     Doing, Scope, no_rows, no_site, no_trace,
     table::{NO_KEY, actions, key},
 };
-use crate::views::{Line, frontier_policy, step_frontier, step_point};
+use crate::state::{ColorBy, ThresholdLine, frontier_policy, step_frontier, step_point};
 
 actions! {
     /// The quadrant and the frontier.
@@ -41,14 +41,6 @@ actions! {
     }
 }
 
-/// What colours the quadrant's points.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ColorBy {
-    #[default]
-    Verdict,
-    Group(GroupBy),
-}
-
 impl ColorBy {
     pub const ALL: [Self; 4] =
         [Self::Verdict, Self::Group(GroupBy::Library), Self::Group(GroupBy::Recipe), Self::Group(GroupBy::Module)];
@@ -77,14 +69,14 @@ impl ColorBy {
 }
 
 /// A threshold moved by key: up its axis for positive steps.
-pub fn nudge(scope: Scope<'_>, line: Line, steps: f64, gesture: Option<u64>) -> Command {
+pub fn nudge(scope: Scope<'_>, line: ThresholdLine, steps: f64, gesture: Option<u64>) -> Command {
     let policy = &scope.session.document.policy;
     match line {
-        Line::Error => {
+        ThresholdLine::Error => {
             let value = ErrorAxis::of(policy.metric).nudged(policy.max_error, steps);
             Command::SetMaxError { value, gesture }
         }
-        Line::Speedup => Command::SetMinSpeedup { value: nudged_speedup(policy.min_speedup, steps), gesture },
+        ThresholdLine::Speedup => Command::SetMinSpeedup { value: nudged_speedup(policy.min_speedup, steps), gesture },
     }
 }
 
@@ -110,7 +102,7 @@ impl QuadrantAction {
             Self::NextFrontier | Self::PreviousFrontier | Self::NextCurve => {
                 said(scope.derived.frontier().curves.is_empty(), "open the frontier and wait for its curves")
             }
-            Self::Adopt => match frontier_policy(scope) {
+            Self::Adopt => match frontier_policy(scope.view, scope.derived) {
                 None => Some("go to a point of the frontier first".to_owned()),
                 Some(policy) => said(policy == scope.session.document.policy, "that is the policy in force"),
             },
@@ -121,14 +113,16 @@ impl QuadrantAction {
     pub(super) fn perform(self, doing: &mut Doing<'_>) -> Option<Command> {
         let scope = Scope { session: doing.session, me: doing.me, view: doing.view, derived: doing.derived };
         match self {
-            Self::RaiseError => return Some(nudge(scope, Line::Error, 1.0, None)),
-            Self::LowerError => return Some(nudge(scope, Line::Error, -1.0, None)),
-            Self::RaiseSpeedup => return Some(nudge(scope, Line::Speedup, 1.0, None)),
-            Self::LowerSpeedup => return Some(nudge(scope, Line::Speedup, -1.0, None)),
+            Self::RaiseError => return Some(nudge(scope, ThresholdLine::Error, 1.0, None)),
+            Self::LowerError => return Some(nudge(scope, ThresholdLine::Error, -1.0, None)),
+            Self::RaiseSpeedup => return Some(nudge(scope, ThresholdLine::Speedup, 1.0, None)),
+            Self::LowerSpeedup => return Some(nudge(scope, ThresholdLine::Speedup, -1.0, None)),
             Self::LetFastestIn => {
                 return fastest(scope).map(|value| Command::SetMinSpeedup { value, gesture: None });
             }
-            Self::Adopt => return frontier_policy(scope).map(|policy| Command::SetPolicy { policy }),
+            Self::Adopt => {
+                return frontier_policy(scope.view, scope.derived).map(|policy| Command::SetPolicy { policy });
+            }
             _ => {}
         }
         let state = &mut doing.view.quadrant;

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     layout::Pane,
-    views::{Dialog, ReviewKeep},
+    state::{Dialog, ReviewKeep},
 };
 
 actions! {

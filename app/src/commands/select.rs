@@ -3,14 +3,15 @@
 use egui::Key;
 use loka_core::{
     model::{Gemm, ModKind, SiteId},
-    session::{Command, view::Sort},
+    session::Command,
+    views::Sort,
 };
 
 use super::{
     Doing, Scope, no_site, no_trace,
     table::{NO_KEY, actions, ctrl, key, shift},
 };
-use crate::views::{BulkForm, ViewState};
+use crate::state::{BulkForm, ViewState};
 
 actions! {
     /// What moves the selection, orders the sites, and works on those selected.

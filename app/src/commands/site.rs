@@ -3,10 +3,8 @@
 use egui::Key;
 use loka_core::{
     model::Gemm,
-    session::{
-        Command,
-        view::{Column, KernelColumn, SiteView},
-    },
+    session::Command,
+    views::{Column, KernelColumn, SiteView},
 };
 
 use super::{
@@ -77,7 +75,7 @@ fn next_column(sort: KernelColumn) -> KernelColumn {
 
 fn draw_more(doing: &Doing<'_>) -> Option<Command> {
     let site = doing.view.site.clone()?;
-    let view = SiteView::of(doing.session, &doing.derived.plan, &site, doing.view.metric)?;
+    let view = SiteView::of(doing.derived.snapshot.as_ref()?, &doing.derived.plan, &site, doing.view.metric)?;
     let max_draws = view.gemms[shown(doing) as usize].draws_to_ask?;
     Some(Command::ProbeMore { site, max_draws })
 }

@@ -4,7 +4,7 @@ use egui::{Key, KeyboardShortcut, Modifiers};
 
 /// What an action is called, what it does, and its key.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Entry {
+pub struct ActionEntry {
     pub text: &'static str,
     pub tooltip: &'static str,
     pub shortcut: Option<KeyboardShortcut>,
@@ -39,9 +39,9 @@ macro_rules! actions {
         impl $name {
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
-            pub fn entry(self) -> $crate::commands::table::Entry {
+            pub fn entry(self) -> $crate::commands::table::ActionEntry {
                 match self {
-                    $(Self::$variant => $crate::commands::table::Entry {
+                    $(Self::$variant => $crate::commands::table::ActionEntry {
                         text: $text,
                         tooltip: $tooltip,
                         shortcut: $shortcut,

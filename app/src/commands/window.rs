@@ -7,7 +7,7 @@ use super::{
     Doing, Scope,
     table::{NO_KEY, actions, ctrl, key},
 };
-use crate::theme::Ground;
+use crate::{commands::Palette, theme::Ground};
 
 actions! {
     /// What changes the window and nothing in it.
@@ -33,7 +33,7 @@ impl WindowAction {
         let said = |problem: bool, text: &str| problem.then(|| text.to_owned());
         match self {
             Self::ResetLayout => said(!view.layout.is_customised(), "every view stands where it stood"),
-            Self::ClearLog => said(scope.session.log.entries().is_empty(), "the log is empty"),
+            Self::ClearLog => said(scope.session.log().entries().is_empty(), "the log is empty"),
             Self::DismissAll => said(scope.session.notices.is_empty(), "no line is shown"),
             Self::FollowSystem => said(view.ground == Ground::System, "it does already"),
             Self::LargerText => said(view.text_size >= MAX_TEXT, "it is as large as it gets"),
@@ -58,8 +58,9 @@ impl WindowAction {
             Self::LargerText => view.text_size = stepped(view.text_size, 1),
             Self::SmallerText => view.text_size = stepped(view.text_size, -1),
             Self::NormalText => view.text_size = 1.0,
-            Self::Palette => view.open_palette(),
-            Self::Sheet => view.sheet = view.sheet.take().is_none().then(Default::default),
+            Self::Palette => doing.finder.palette = Some(Palette::default()),
+            Self::Sheet => doing.finder.sheet = doing.finder.sheet.take().is_none().then(Default::default),
+            Self::Back if doing.finder.close() => {}
             Self::Back => view.back(doing.ctx),
         }
         None

@@ -9,11 +9,11 @@ mod worker;
 
 pub use sweeps::Sweeps;
 
-#[cfg(not(target_arch = "wasm32"))]
-use loka_core::session::Snapshot;
-use loka_core::session::{
-    Session,
-    view::{Question, Views},
+use std::sync::Arc;
+
+use loka_core::{
+    session::Session,
+    views::{Question, Snapshot, Views},
 };
 
 /// Cells (GEMMs of all sites) that are derived without leaving the frame: a few milliseconds.
@@ -23,7 +23,7 @@ const INLINE: usize = 600;
 /// Where views come from.
 pub struct Deriver {
     #[cfg(not(target_arch = "wasm32"))]
-    worker: Option<worker::Worker<(Snapshot, Question), Views>>,
+    worker: Option<worker::Worker<(Arc<Snapshot>, Question), Views>>,
     /// What the worker was asked last.
     asked: Option<(u64, Question)>,
     behind: bool,
@@ -47,7 +47,8 @@ impl Deriver {
     /// With a thread for what is large; `wake` is called from it when views are ready.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn threaded(wake: crate::executor::Wake) -> Self {
-        let answer = |(snapshot, question): (Snapshot, Question), last: &Views| Views::of(&snapshot, question, last);
+        let answer =
+            |(snapshot, question): (Arc<Snapshot>, Question), last: &Views| Views::of(&snapshot, question, last);
         Self { worker: Some(worker::Worker::new("loka-views", wake, answer)), ..Self::inline() }
     }
 
@@ -88,7 +89,7 @@ impl Deriver {
     }
 
     /// `None`: it was asked already, and the answer is on its way.
-    fn snapshot(&mut self, session: &Session, wanted: (u64, Question)) -> Option<loka_core::session::Snapshot> {
+    fn snapshot(&mut self, session: &Session, wanted: (u64, Question)) -> Option<Arc<Snapshot>> {
         if self.asked == Some(wanted) {
             return None;
         }

@@ -2,7 +2,7 @@
 //! last time took, what a person asks for as long as it took: a threshold that is pulled over a large trace leaves every
 //! second moment to the frames. One click is never held up, for the last time is long over by then.
 
-use loka_core::session::view::Question;
+use loka_core::views::Question;
 
 /// Milliseconds that are never felt.
 const UNFELT: f64 = 6.0;

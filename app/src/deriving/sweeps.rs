@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 #[cfg(not(target_arch = "wasm32"))]
-use loka_core::session::Snapshot;
-use loka_core::session::{Session, view::FrontierView};
+use loka_core::views::Snapshot;
+use loka_core::{session::Session, views::FrontierView};
 
 /// Where curves come from, and the latest of them.
 pub struct Sweeps {
     #[cfg(not(target_arch = "wasm32"))]
-    worker: Option<super::worker::Worker<Snapshot, Arc<FrontierView>>>,
+    worker: Option<super::worker::Worker<Arc<Snapshot>, Arc<FrontierView>>>,
     view: Arc<FrontierView>,
     /// The revision that the worker was asked about last.
     asked: Option<u64>,
@@ -31,7 +31,7 @@ impl Sweeps {
 
     #[cfg(not(target_arch = "wasm32"))]
     pub fn threaded(wake: crate::executor::Wake) -> Self {
-        let answer = |snapshot: Snapshot, last: &Arc<FrontierView>| Arc::new(FrontierView::of(&snapshot, last));
+        let answer = |snapshot: Arc<Snapshot>, last: &Arc<FrontierView>| Arc::new(FrontierView::of(&snapshot, last));
         Self { worker: Some(super::worker::Worker::new("loka-frontier", wake, answer)), ..Self::inline() }
     }
 

@@ -8,21 +8,21 @@ use std::{
 use crate::executor::Wake;
 
 /// What passes between the frame and the thread: questions `Q`, answers `A`.
-struct Desk<Q, A> {
+struct WorkerDesk<Q, A> {
     asked: Option<Q>,
     answer: Option<Result<A, String>>,
     closed: bool,
 }
 
-struct Shared<Q, A> {
-    desk: Mutex<Desk<Q, A>>,
+struct WorkerShared<Q, A> {
+    desk: Mutex<WorkerDesk<Q, A>>,
     news: Condvar,
 }
 
-pub(super) struct Worker<Q, A>(Arc<Shared<Q, A>>);
+pub(super) struct Worker<Q, A>(Arc<WorkerShared<Q, A>>);
 
-impl<Q, A> Shared<Q, A> {
-    fn desk(&self) -> MutexGuard<'_, Desk<Q, A>> {
+impl<Q, A> WorkerShared<Q, A> {
+    fn desk(&self) -> MutexGuard<'_, WorkerDesk<Q, A>> {
         // Every change of the desk is one assignment.
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -44,8 +44,8 @@ impl<Q, A> Shared<Q, A> {
 impl<Q: Send + 'static, A: Clone + Default + Send + 'static> Worker<Q, A> {
     /// `answer`: takes a question and the last answer.
     pub fn new(name: &str, wake: Wake, answer: fn(Q, &A) -> A) -> Self {
-        let desk = Mutex::new(Desk { asked: None, answer: None, closed: false });
-        let shared = Arc::new(Shared { desk, news: Condvar::new() });
+        let desk = Mutex::new(WorkerDesk { asked: None, answer: None, closed: false });
+        let shared = Arc::new(WorkerShared { desk, news: Condvar::new() });
         let of_thread = shared.clone();
         let thread = std::thread::Builder::new().name(name.to_owned());
         if let Err(error) = thread.spawn(move || work(&of_thread, &wake, answer)) {
@@ -71,7 +71,7 @@ impl<Q, A> Drop for Worker<Q, A> {
     }
 }
 
-fn work<Q, A: Clone + Default>(shared: &Shared<Q, A>, wake: &Wake, answer: fn(Q, &A) -> A) {
+fn work<Q, A: Clone + Default>(shared: &WorkerShared<Q, A>, wake: &Wake, answer: fn(Q, &A) -> A) {
     let mut last = A::default();
     while let Some(question) = shared.next() {
         let answer = catch_unwind(AssertUnwindSafe(|| answer(question, &last)));

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::{
     executor::name_of,
     link::ConnectionState,
-    views::{Derived, ViewState},
+    state::{Derived, ViewState},
 };
 
 pub(crate) fn state_of(session: &Session, view: &ViewState, derived: &Derived, connection: &ConnectionState) -> Value {

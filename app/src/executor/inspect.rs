@@ -3,11 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use loka_core::{
-    model::SiteId,
-    session::{Event, view::distribution::Inspection},
-    trace::Trace,
-};
+use loka_core::{model::SiteId, session::Event, trace::Trace, views::distribution::Inspection};
 
 use super::panic_text;
 

@@ -6,7 +6,8 @@ use std::{path::Path, sync::Arc};
 use loka_core::{
     journal::{self, Journal, Restored},
     report::counted,
-    session::{NoticeKind, OpenedTrace, Saved},
+    session::{NoticeKind, Saved},
+    views::OpenedTrace,
 };
 
 /// `None`: it cannot be kept. Lines for the person go to `warn`.

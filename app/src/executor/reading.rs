@@ -3,11 +3,8 @@
 use loka_core::{
     engine::CpuEngine,
     probe::ProbeConfig,
-    session::{
-        OpenedTrace,
-        view::{SeriesTable, SiteSeries},
-    },
     trace::{Series, Trace},
+    views::{OpenedTrace, SeriesTable, SiteSeries},
 };
 
 use crate::meta::results_meta;

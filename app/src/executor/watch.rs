@@ -13,7 +13,7 @@ use loka_core::session::FileChange;
 const EVERY: Duration = Duration::from_secs(1);
 
 /// A file's size and time; `None`: it is not there.
-type Seen = Option<(u64, Option<SystemTime>)>;
+type FileSeen = Option<(u64, Option<SystemTime>)>;
 
 /// Watches until it is dropped.
 pub(super) struct Watch {
@@ -55,24 +55,24 @@ fn is_over(over: &(Mutex<bool>, Condvar)) -> bool {
     *waited.0
 }
 
-fn look(path: &Path) -> Seen {
+fn look(path: &Path) -> FileSeen {
     let about = std::fs::metadata(path).ok()?;
     Some((about.len(), about.modified().ok()))
 }
 
 /// What was told, and what was seen last.
 struct Eye {
-    told: Seen,
-    last: Seen,
+    told: FileSeen,
+    last: FileSeen,
 }
 
 impl Eye {
-    fn new(now: Seen) -> Self {
+    fn new(now: FileSeen) -> Self {
         Self { told: now, last: now }
     }
 
     /// A change counts once two looks agree.
-    fn see(&mut self, now: Seen) -> Option<FileChange> {
+    fn see(&mut self, now: FileSeen) -> Option<FileChange> {
         let rests = std::mem::replace(&mut self.last, now) == now;
         if !rests || now == self.told {
             return None;

@@ -7,4 +7,4 @@ pub mod points;
 
 pub use eframe::wgpu::TextureFormat;
 pub use heatmap::HeatmapCallback;
-pub use picture::{Group, Palette, Picture, Texel, hatch};
+pub use picture::{ColumnGroup, Palette, Picture, Texel, hatch};

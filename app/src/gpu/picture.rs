@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytemuck::{Pod, Zeroable};
 use egui::{Color32, Painter, Rect, Shape, Stroke, StrokeKind, pos2, vec2};
-use loka_core::session::view::Mark;
+use loka_core::views::Mark;
 
 use crate::theme::{Scale, text_on};
 
@@ -40,7 +40,7 @@ impl Texel {
 
 /// Columns that stand together.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Group {
+pub struct ColumnGroup {
     /// From the picture's left edge, in points.
     pub left: f32,
     pub first: usize,
@@ -68,7 +68,7 @@ pub struct Picture {
     pub top: f32,
     pub row: f32,
     pub width: f32,
-    pub groups: Vec<Group>,
+    pub groups: Vec<ColumnGroup>,
     pub scale: Option<Scale>,
     pub palette: Palette,
     /// Numbers stand in the cells: the chosen mark moves into the corner.
@@ -208,7 +208,7 @@ mod tests {
             top: -3.3,
             row,
             width: 11.7,
-            groups: vec![Group { left: 0.0, first: 0, count: 2 }, Group { left: 31.4, first: 2, count: 2 }],
+            groups: vec![ColumnGroup { left: 0.0, first: 0, count: 2 }, ColumnGroup { left: 31.4, first: 2, count: 2 }],
             scale: None,
             palette: Palette { waiting: Color32::GRAY, hatch: Color32::GRAY, beyond: Color32::WHITE },
             has_text: false,

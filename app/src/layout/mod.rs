@@ -2,10 +2,8 @@
 //! what a person arranged stays until it is reset.
 
 mod arrange;
-mod panes;
 
 pub use arrange::Arrangement;
-pub use panes::layout_ui;
 
 use egui_tiles::{Container, Tile, TileId, Tree};
 use serde::{Deserialize, Serialize};
@@ -79,12 +77,12 @@ impl Pane {
 /// The tree of panes. All panes are always in it; a closed one is hidden where it was.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Layout {
-    tree: Tree<Pane>,
+    pub(crate) tree: Tree<Pane>,
     arrangement: Arrangement,
     /// A person moved, resized or closed something: the window's width no longer rearranges it.
-    customised: bool,
+    pub(crate) customised: bool,
     /// The pane that keys go to.
-    active: Pane,
+    pub(crate) active: Pane,
 }
 
 impl Default for Layout {

@@ -8,34 +8,35 @@ use loka_core::session::{Command, FileKind};
 use crate::{
     commands::{Action, FileAction},
     picker::Ask,
-    picture::Wanted,
+    picture::PictureRequest,
+    state::{Dialog, DialogKind, folder_of},
     theme::number,
-    views::{Dialog, DialogKind, Scene, folder_of},
+    views::Scene,
 };
 
 pub fn dialogs_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let Some(mut dialog) = scene.view.dialog.take() else { return };
     let modal = Modal::new(Id::unique("path dialog")).show(ui.ctx(), |ui| body_ui(ui, scene, &mut dialog));
     match modal.inner {
-        Answer::Go => answer(scene, dialog.kind, vec![dialog.path.trim().to_owned()]),
-        Answer::Browse => scene.view.browse = Some(dialog),
-        Answer::Cancel => {}
-        Answer::Wait if modal.should_close() => {}
-        Answer::Wait => scene.view.dialog = Some(dialog),
+        DialogAnswer::Go => answer(scene, dialog.kind, vec![dialog.path.trim().to_owned()]),
+        DialogAnswer::Browse => scene.view.browse = Some(dialog),
+        DialogAnswer::Cancel => {}
+        DialogAnswer::Wait if modal.should_close() => {}
+        DialogAnswer::Wait => scene.view.dialog = Some(dialog),
     }
 }
 
 /// Of the list of what lies on the server.
 const FOLDER_HEIGHT: f32 = 160.0;
 
-enum Answer {
+enum DialogAnswer {
     Wait,
     Go,
     Browse,
     Cancel,
 }
 
-fn body_ui(ui: &mut Ui, scene: &Scene<'_>, dialog: &mut Dialog) -> Answer {
+fn body_ui(ui: &mut Ui, scene: &Scene<'_>, dialog: &mut Dialog) -> DialogAnswer {
     let (title, about, verb) = words(dialog.kind);
     let served = IN_A_PAGE && scene.connection.is_served();
     ui.set_width(520.0_f32.min(ui.ctx().content_rect().width() - 64.0));
@@ -59,18 +60,18 @@ fn body_ui(ui: &mut Ui, scene: &Scene<'_>, dialog: &mut Dialog) -> Answer {
     ui.add_space(12.0);
     let ready = !dialog.path.trim().is_empty() && !matches!(there, Some(Existing::Folder));
     let verb = if there.is_some() { "Overwrite" } else { verb };
-    let mut answer = if chosen || (enter && ready) { Answer::Go } else { Answer::Wait };
+    let mut answer = if chosen || (enter && ready) { DialogAnswer::Go } else { DialogAnswer::Wait };
     ui.horizontal(|ui| {
         // Where a download goes is the browser's own question.
         if !(IN_A_PAGE && is_to_write(dialog.kind)) && browse_ui(ui, scene) {
-            answer = Answer::Browse;
+            answer = DialogAnswer::Browse;
         }
         ui.with_layout(egui::Layout::right_to_left(egui::Align::Center), |ui| {
             if ui.add_enabled(ready, egui::Button::new(verb)).on_hover_text("Enter does the same").clicked() {
-                answer = Answer::Go;
+                answer = DialogAnswer::Go;
             }
             if ui.button("Cancel").on_hover_text("Esc does the same").clicked() {
-                answer = Answer::Cancel;
+                answer = DialogAnswer::Cancel;
             }
         });
     });
@@ -211,10 +212,10 @@ fn words(kind: DialogKind) -> (&'static str, &'static str, &'static str) {
         DialogKind::ExportPlan => {
             ("Export plan", "One kernel a GEMM with its reason, as JSON that loka check accepts.", "Save")
         }
-        DialogKind::SavePicture(_, crate::picture::Format::Png) => {
+        DialogKind::SavePicture(_, crate::picture::PictureFormat::Png) => {
             ("Save view as PNG", "The view as it stands on screen, pixel by pixel.", "Save")
         }
-        DialogKind::SavePicture(_, crate::picture::Format::Svg) => {
+        DialogKind::SavePicture(_, crate::picture::PictureFormat::Svg) => {
             ("Save view as SVG", "The view as vectors; its text can be selected.", "Save")
         }
     }
@@ -244,12 +245,12 @@ fn answer(scene: &mut Scene<'_>, kind: DialogKind, paths: Vec<String>) {
 /// Who writes a file.
 pub(crate) enum ToWrite {
     Command(Command),
-    Picture(Wanted),
+    Picture(PictureRequest),
 }
 
 pub(crate) fn to_write(kind: DialogKind, path: String) -> ToWrite {
     match kind {
-        DialogKind::SavePicture(pane, format) => ToWrite::Picture(Wanted { pane, path, format }),
+        DialogKind::SavePicture(pane, format) => ToWrite::Picture(PictureRequest { pane, path, format }),
         DialogKind::ExportPlan => ToWrite::Command(Command::ExportPlan { path }),
         DialogKind::ComparePlan | DialogKind::CompareResults => ToWrite::Command(Command::OpenPlan { path }),
         DialogKind::Approve => ToWrite::Command(Command::Sign { path, note: String::new() }),

@@ -5,13 +5,9 @@ use egui::{Button, Ui};
 use crate::{
     commands::{Action, FileAction, WindowAction, shortcut_text},
     layout::Pane,
-    settings::RecentFile,
-    theme::{Ground, number, shorten},
-    views::Scene,
+    theme::{Ground, number},
+    views::{Scene, recent_file_ui},
 };
-
-/// Characters of a file's name.
-const NAME: usize = 44;
 
 pub fn file_menu_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     ui.menu_button("File", |ui| {
@@ -104,25 +100,4 @@ fn recent_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     }
     ui.separator();
     item_ui(ui, scene, Action::File(FileAction::ForgetRecent));
-}
-
-pub fn recent_file_ui(ui: &mut Ui, scene: &mut Scene<'_>, file: &RecentFile) {
-    ui.horizontal(|ui| {
-        let forget = ui.small_button("×").on_hover_text("Take this file off the list");
-        forget.widget_info(|| egui::WidgetInfo::labeled(egui::Role::Button, true, format!("Forget {}", file.name())));
-        if forget.clicked() {
-            scene.view.recent.remove(&file.path);
-        }
-        let name = shorten(file.name(), NAME);
-        let button = Button::new(name).right_text(egui::RichText::new(file.kind.word()).weak());
-        let hover = file.problem.as_ref().map_or_else(|| file.path.clone(), |why| format!("{why}: {}", file.path));
-        let response = ui.add_enabled(file.problem.is_none(), button);
-        if response.on_hover_text(&hover).on_disabled_hover_text(&hover).clicked() {
-            scene.open(vec![file.path.clone()]);
-            ui.close();
-        }
-        if let Some(why) = &file.problem {
-            ui.label(egui::RichText::new(why).small().color(scene.theme.weak));
-        }
-    });
 }

@@ -4,7 +4,7 @@ use egui::Ui;
 
 use super::dialogs_ui;
 use crate::{
-    commands::{Action, Chosen, Outcome, Source, palette_ui, sheet_ui},
+    commands::{Action, Chosen, PaletteOutcome, PaletteSource, palette_ui, sheet_ui},
     theme::HEADING,
     views::{self, Scene},
 };
@@ -14,24 +14,24 @@ pub fn overlays_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     dialogs_ui(ui, scene);
     views::bulk_ui(ui, scene);
     dropping_ui(ui, scene);
-    if let Some(mut sheet) = scene.view.sheet.take()
+    if let Some(mut sheet) = scene.finder.sheet.take()
         && !sheet_ui(ui.ctx(), &scene.theme, &mut sheet)
     {
-        scene.view.sheet = Some(sheet);
+        scene.finder.sheet = Some(sheet);
     }
-    let Some(mut palette) = scene.view.palette.take() else { return };
-    let source = Source {
+    let Some(mut palette) = scene.finder.palette.take() else { return };
+    let source = PaletteSource {
         problem: &|action: Action| action.problem(scene.scope()),
         sites: scene.session.index().ids(),
         files: scene.view.recent.files(),
-        recent: &scene.view.recent_actions,
+        recent: &scene.finder.recent,
     };
     match palette_ui(ui.ctx(), &scene.theme, &mut palette, &source) {
-        Outcome::Open => scene.view.palette = Some(palette),
-        Outcome::Closed => {}
-        Outcome::Chosen(Chosen::Action(action)) => scene.act(action),
-        Outcome::Chosen(Chosen::File(path)) => scene.open(vec![path]),
-        Outcome::Chosen(Chosen::Site(site)) => {
+        PaletteOutcome::Open => scene.finder.palette = Some(palette),
+        PaletteOutcome::Closed => {}
+        PaletteOutcome::Chosen(Chosen::Action(action)) => scene.act(action),
+        PaletteOutcome::Chosen(Chosen::File(path)) => scene.open(vec![path]),
+        PaletteOutcome::Chosen(Chosen::Site(site)) => {
             scene.view.select(site, None);
             scene.view.reveal = true;
         }

@@ -11,12 +11,12 @@ use egui::{Rect, epaint::ClippedShape};
 use crate::layout::Pane;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum PictureFormat {
     Png,
     Svg,
 }
 
-impl Format {
+impl PictureFormat {
     pub fn ending(self) -> &'static str {
         match self {
             Self::Png => "png",
@@ -34,10 +34,10 @@ impl Format {
 
 /// A picture that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct PictureRequest {
     pub pane: Pane,
     pub path: String,
-    pub format: Format,
+    pub format: PictureFormat,
 }
 
 /// A pane as it was drawn.
@@ -49,16 +49,16 @@ pub struct Drawn {
 
 /// The picture on its way: asked for, drawn in the next frame, then written.
 #[derive(Clone, Debug, Default)]
-pub struct State {
-    pub wanted: Option<Wanted>,
+pub struct PictureState {
+    pub wanted: Option<PictureRequest>,
     pub drawn: Option<Drawn>,
     /// A screenshot was asked for, of this part of the window.
     pub shooting: Option<Rect>,
 }
 
-impl State {
+impl PictureState {
     /// This frame's shapes of that pane are to be kept.
     pub fn wants_shapes_of(&self, pane: Pane) -> bool {
-        self.wanted.as_ref().is_some_and(|wanted| wanted.format == Format::Svg && wanted.pane == pane)
+        self.wanted.as_ref().is_some_and(|wanted| wanted.format == PictureFormat::Svg && wanted.pane == pane)
     }
 }

@@ -150,7 +150,7 @@ fn network(address: IpAddr) -> IpAddr {
 
 /// What a request shows of its right to come in.
 #[derive(Debug, PartialEq)]
-pub enum Standing {
+pub enum DoorStanding {
     /// It may come in: as this person, where there is a list of people.
     Welcome(Option<TokenDigest>),
     /// It came by the link: it gets this cookie, and goes on without the token.
@@ -210,26 +210,26 @@ impl Door {
     }
 
     /// `cookies`: the values of our cookie that came along.
-    pub fn standing(&self, from: IpAddr, link: Option<&str>, cookies: &[&str], now: Instant) -> Standing {
+    pub fn standing(&self, from: IpAddr, link: Option<&str>, cookies: &[&str], now: Instant) -> DoorStanding {
         if matches!(self.key, Key::None) {
-            return Standing::Welcome(None);
+            return DoorStanding::Welcome(None);
         }
         if link.is_none() && cookies.is_empty() {
-            return Standing::Stranger;
+            return DoorStanding::Stranger;
         }
         if !self.attempts.may_try(from, now) {
-            return Standing::TooMany;
+            return DoorStanding::TooMany;
         }
         // A cookie of an earlier server may lie beside the right one.
         let right = match link {
-            Some(link) => self.key.cookie_of(link).map(Standing::ByLink),
-            None => cookies.iter().find_map(|cookie| self.key.owner_of(cookie)).map(Standing::Welcome),
+            Some(link) => self.key.cookie_of(link).map(DoorStanding::ByLink),
+            None => cookies.iter().find_map(|cookie| self.key.owner_of(cookie)).map(DoorStanding::Welcome),
         };
         if let Some(standing) = right {
             return standing;
         }
         self.attempts.note_wrong(from, now);
-        Standing::Wrong
+        DoorStanding::Wrong
     }
 }
 

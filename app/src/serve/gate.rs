@@ -15,7 +15,7 @@ use axum::{
 };
 
 use super::{
-    access::{Door, Key, Names, Standing},
+    access::{Door, DoorStanding, Key, Names},
     limits,
     token::TokenDigest,
     upload,
@@ -104,14 +104,14 @@ impl Gate {
             Key::None | Key::Shared(_) => [NO_TOKEN, WRONG_TOKEN],
         };
         let who = match self.door.standing(peer.ip(), link, &cookies(headers, &self.cookie), Instant::now()) {
-            Standing::Welcome(who) => Visitor(who),
-            Standing::ByLink(value) => {
+            DoorStanding::Welcome(who) => Visitor(who),
+            DoorStanding::ByLink(value) => {
                 let failed = || refuse(StatusCode::INTERNAL_SERVER_ERROR, "The cookie could not be written.");
                 return self.cookie(&value).map_or_else(failed, Admission::GiveCookie);
             }
-            Standing::Stranger => return refuse(StatusCode::UNAUTHORIZED, no_token),
-            Standing::Wrong => return Admission::Later(StatusCode::UNAUTHORIZED, wrong_token.to_owned()),
-            Standing::TooMany => return Admission::Later(StatusCode::TOO_MANY_REQUESTS, TOO_MANY.to_owned()),
+            DoorStanding::Stranger => return refuse(StatusCode::UNAUTHORIZED, no_token),
+            DoorStanding::Wrong => return Admission::Later(StatusCode::UNAUTHORIZED, wrong_token.to_owned()),
+            DoorStanding::TooMany => return Admission::Later(StatusCode::TOO_MANY_REQUESTS, TOO_MANY.to_owned()),
         };
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
         if (!reads || headers.contains_key(header::UPGRADE)) && !self.is_own_page(headers, host) {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 /// Steps that were coded together.
 #[derive(Clone, Debug)]
-struct Frame {
+struct RingFrame {
     /// Number of its first and last step.
     first: u64,
     last: u64,
@@ -17,7 +17,7 @@ struct Frame {
 /// Bounded by bytes; the oldest go first.
 #[derive(Debug)]
 pub struct Ring {
-    frames: VecDeque<Frame>,
+    frames: VecDeque<RingFrame>,
     bytes: usize,
     most: usize,
     /// The newest step, also one that was never here.
@@ -32,7 +32,7 @@ impl Ring {
     pub fn push(&mut self, first: u64, last: u64, bytes: Bytes) {
         self.last = last;
         self.bytes += bytes.len();
-        self.frames.push_back(Frame { first, last, bytes });
+        self.frames.push_back(RingFrame { first, last, bytes });
         while self.bytes > self.most {
             let Some(oldest) = self.frames.pop_front() else { break };
             self.bytes -= oldest.bytes.len();

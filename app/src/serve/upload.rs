@@ -209,7 +209,7 @@ impl Sender<'_> {
         let root = self.behind.hub.jail.root().to_owned();
         let mut draft = on_disk(move || new_draft(&root)).await?;
         let (mut gathered, mut total, mut is_known) = (Vec::new(), 0, false);
-        let mut pace = Pace::new();
+        let mut pace = UploadPace::new();
         loop {
             let chunk = self.next(body, &pace).await?;
             let is_last = chunk.is_none();
@@ -236,7 +236,7 @@ impl Sender<'_> {
     }
 
     /// `None`: that was all.
-    async fn next(&self, body: &mut BodyDataStream, pace: &Pace) -> Result<Option<bytes::Bytes>, Refusal> {
+    async fn next(&self, body: &mut BodyDataStream, pace: &UploadPace) -> Result<Option<bytes::Bytes>, Refusal> {
         tokio::select! {
             biased;
             () = self.behind.ending.began() => refuse(StatusCode::SERVICE_UNAVAILABLE, "the server is being stopped"),
@@ -258,12 +258,12 @@ fn other<T>() -> Result<T, Refusal> {
 }
 
 /// Bytes have to come by then.
-struct Pace {
+struct UploadPace {
     due: Instant,
     moved: u64,
 }
 
-impl Pace {
+impl UploadPace {
     fn new() -> Self {
         Self { due: Instant::now() + limits::UPLOAD_TURN, moved: 0 }
     }

@@ -117,13 +117,13 @@ mod tests {
     use crate::theme::Ground;
 
     #[derive(Default)]
-    struct Memory {
+    struct MemoryStore {
         text: Mutex<Option<String>>,
         aside: Mutex<Option<String>>,
         full: bool,
     }
 
-    impl Store for Memory {
+    impl Store for MemoryStore {
         fn load(&self) -> Result<Option<String>, String> {
             Ok(self.text.lock().unwrap().clone())
         }
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_change_is_stored_a_moment_later() {
-        let (store, errands) = (Arc::new(Memory::default()), Errands::inline());
+        let (store, errands) = (Arc::new(MemoryStore::default()), Errands::inline());
         let (mut keeper, ..) = Keeper::open(store.clone());
         assert_eq!(keeper.tick(0.0, light, &errands), Some(MOMENT));
         assert!(store.text.lock().unwrap().is_none(), "not at once");
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_told_once() {
-        let (store, errands) = (Arc::new(Memory { full: true, ..Memory::default() }), Errands::inline());
+        let (store, errands) = (Arc::new(MemoryStore { full: true, ..MemoryStore::default() }), Errands::inline());
         let (mut keeper, ..) = Keeper::open(store);
         let mut told = 0;
         for (at, ground) in [(0.0, Ground::Light), (10.0, Ground::Dark)] {
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn broken_settings_are_set_aside_whole() {
-        let store = Arc::new(Memory { text: Mutex::new(Some("{broken".to_owned())), ..Memory::default() });
+        let store = Arc::new(MemoryStore { text: Mutex::new(Some("{broken".to_owned())), ..MemoryStore::default() });
         let (_, settings, line) = Keeper::open(store.clone());
         assert_eq!(settings.to_json(), Settings::default().to_json());
         assert!(line.unwrap().ends_with("settings.broken.json"));
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn closing_stores_what_waits() {
-        let store = Arc::new(Memory::default());
+        let store = Arc::new(MemoryStore::default());
         let (mut keeper, ..) = Keeper::open(store.clone());
         keeper.close(&light());
         assert_eq!(store.text.lock().unwrap().as_deref(), Some(light().to_json().as_str()));

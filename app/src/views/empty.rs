@@ -6,7 +6,6 @@ use loka_core::session::FileKind;
 use super::Scene;
 use crate::{
     commands::{Action, FileAction},
-    panels::recent_file_ui,
     theme::{number, shorten},
 };
 
@@ -75,7 +74,7 @@ fn recent_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let block = vec2(BLOCK.min(ui.available_width()), 0.0);
     ui.allocate_ui_with_layout(block, Layout::top_down(Align::Min), |ui| {
         for file in files.iter().take(OFFERED) {
-            recent_file_ui(ui, scene, file);
+            super::recent_file_ui(ui, scene, file);
         }
     });
 }

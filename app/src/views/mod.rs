@@ -2,7 +2,6 @@
 //! derived from it, the view state to change, and a list to put requests on.
 
 mod chart;
-mod derived;
 pub mod distribution;
 pub mod drift;
 mod empty;
@@ -12,32 +11,26 @@ mod log;
 mod mods;
 mod plan;
 mod quadrant;
+mod recent;
 mod review;
 mod site;
 mod sites;
-mod state;
 mod thresholds;
 
-pub use derived::Derived;
 pub use distribution::distribution_ui;
 pub use drift::drift_ui;
 pub use empty::{empty_ui, no_rows};
-pub use frontier::{frontier_policy, step_frontier};
-pub use heatmap::NO_SERIES;
-pub use log::{Clock, log_text};
-pub(crate) use mods::set_mod;
-pub use plan::{Keep, Part};
-pub use quadrant::step_point;
-pub use review::Keep as ReviewKeep;
-pub use sites::{BulkForm, bulk_ui};
-pub use state::{CopyWhat, Dialog, DialogKind, Line, ViewState, folder_of};
+pub use log::log_text;
+pub use recent::recent_file_ui;
+pub use sites::bulk_ui;
 
 use loka_core::session::{Command, Session, shared::Author};
 
 use crate::{
-    commands::{Action, Request, Scope},
+    commands::{Action, Finder, Request, Scope},
     layout::Pane,
     link::ConnectionState,
+    state::{Derived, ViewState},
     theme::Theme,
 };
 
@@ -46,6 +39,8 @@ pub struct Scene<'a> {
     pub session: &'a Session,
     pub derived: &'a Derived,
     pub view: &'a mut ViewState,
+    /// The palette, the sheet, and what was done before.
+    pub finder: &'a mut Finder,
     pub theme: Theme,
     /// Who is at the window.
     pub me: &'a Author,

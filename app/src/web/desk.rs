@@ -15,7 +15,7 @@ use loka_core::session::FileKind;
 use super::{document, sending::send, text_of, window};
 use crate::executor::{MOST_BYTES, Outside, Wake};
 
-type Bytes = Result<Arc<[u8]>, String>;
+type FileBytes = Result<Arc<[u8]>, String>;
 
 const UNKNOWN: &str =
     "the server takes .trace.safetensors, .results.parquet and .plan.json: if it is one of these, name it so";
@@ -44,7 +44,7 @@ struct Papers {
     /// What is on its way, and a number for each.
     coming: Vec<(u64, String)>,
     next: u64,
-    fetched: VecDeque<(String, Bytes)>,
+    fetched: VecDeque<(String, FileBytes)>,
     /// Files that came together.
     taken: VecDeque<Handed>,
 }
@@ -159,7 +159,7 @@ impl Outside for Desk {
         });
     }
 
-    fn fetched(&self) -> Option<(String, Bytes)> {
+    fn fetched(&self) -> Option<(String, FileBytes)> {
         self.0.borrow_mut().fetched.pop_front()
     }
 
@@ -173,7 +173,7 @@ pub(super) fn file_input() -> Result<HtmlInputElement, JsValue> {
     Ok(input.dyn_into()?)
 }
 
-async fn bytes_of(file: &File) -> Bytes {
+async fn bytes_of(file: &File) -> FileBytes {
     too_large(file.size())?;
     let buffer = JsFuture::from(file.array_buffer()).await;
     let buffer = buffer.map_err(|error| format!("the browser could not read it ({})", text_of(&error)))?;
@@ -189,7 +189,7 @@ fn too_large(size: f64) -> Result<(), String> {
     Err(format!("{size:.1} GiB is more than a page can hold ({most} GiB): open it with the loka program"))
 }
 
-async fn fetched(desk: &Desk, ticket: u64, address: &str) -> Bytes {
+async fn fetched(desk: &Desk, ticket: u64, address: &str) -> FileBytes {
     let line = |error: &JsValue| text_of(error);
     let window = window().map_err(|error| line(&error))?;
     let response = JsFuture::from(window.fetch_with_str(address)).await.map_err(|_| {

@@ -10,7 +10,7 @@ use super::{
     reached, window,
 };
 use crate::{
-    address::{Follower, Step},
+    address::{AddressStep, Follower},
     app::LokaApp,
     executor::{Shelf, is_address},
     layout::Pane,
@@ -25,7 +25,7 @@ pub(super) struct PageApp {
     moved: Rc<Cell<bool>>,
     /// The pointer is over a chart, whose zoom Ctrl and the wheel are.
     over_chart: Rc<Cell<bool>>,
-    told: Told,
+    told: PageTold,
     served: bool,
     /// The trace that the address names.
     named: Option<String>,
@@ -33,7 +33,7 @@ pub(super) struct PageApp {
 
 /// What the page was told already.
 #[derive(Default)]
-struct Told {
+struct PageTold {
     drawn: bool,
     rows: bool,
     /// The last line of the log.
@@ -65,7 +65,7 @@ impl PageApp {
             follower,
             moved,
             over_chart,
-            told: Told::default(),
+            told: PageTold::default(),
             served: super::served::is_served()?,
             named: None,
         })
@@ -100,9 +100,9 @@ impl PageApp {
         }
         let now = ctx.input(|input| input.time);
         match self.follower.tick(&mut self.app, now) {
-            Step::Rest => {}
-            Step::Later(seconds) => ctx.request_repaint_after(std::time::Duration::from_secs_f64(seconds)),
-            Step::Write(text) => {
+            AddressStep::Rest => {}
+            AddressStep::Later(seconds) => ctx.request_repaint_after(std::time::Duration::from_secs_f64(seconds)),
+            AddressStep::Write(text) => {
                 let history = window().and_then(|window| window.history());
                 let written = history
                     .and_then(|history| history.replace_state_with_url(&JsValue::NULL, "", Some(&format!("#{text}"))));
@@ -125,7 +125,7 @@ impl PageApp {
     /// What went wrong stands in the browser's console too, where it can be copied and tests read it.
     fn tell_problems(&mut self) {
         let wrong = |kind| matches!(kind, LogKind::Warning | LogKind::Error);
-        for entry in self.app.session().log.entries() {
+        for entry in self.app.session().log().entries() {
             if entry.seq > self.told.line && wrong(entry.kind) {
                 web_sys::console::warn_1(&format!("LoKA: {}", entry.text).into());
             }

@@ -29,7 +29,7 @@ pub struct KernelFits {
 
 /// All that is known of one kernel's speed.
 #[derive(Clone, Debug)]
-struct Timed {
+struct TimedRow {
     database: String,
     baseline: Option<KernelId>,
     circumstances: String,
@@ -38,7 +38,7 @@ struct Timed {
 }
 
 /// One kernel at one GEMM before the comparison with its baseline.
-struct Known {
+struct KnownLatency {
     latency: Option<f64>,
     range: (Option<f64>, Option<f64>),
     gemm: Option<f64>,
@@ -52,9 +52,9 @@ struct Known {
 /// Kernel databases with their models, looked up by kernel and shape.
 #[derive(Clone, Debug, Default)]
 pub struct Latencies {
-    kernels: BTreeMap<KernelId, Arc<Timed>>,
+    kernels: BTreeMap<KernelId, Arc<TimedRow>>,
     /// BF16 of each database, by the database's name: speed-ups never mix two sources.
-    baselines: BTreeMap<(String, KernelId), Arc<Timed>>,
+    baselines: BTreeMap<(String, KernelId), Arc<TimedRow>>,
     measured: Measured,
 }
 
@@ -77,7 +77,7 @@ impl Latencies {
                 if !needed.contains(id) && kernels.contains_key(id) {
                     continue;
                 }
-                let timed = Arc::new(Timed::new(database, id, &records));
+                let timed = Arc::new(TimedRow::new(database, id, &records));
                 if needed.contains(id) {
                     baselines.entry((database.name.clone(), id.clone())).or_insert_with(|| timed.clone());
                 }
@@ -126,7 +126,7 @@ impl Latencies {
         latency
     }
 
-    fn compare(&self, timed: &Timed, kernel: &KernelId, at: (Gemm, GemmShape), latency: &mut Latency) {
+    fn compare(&self, timed: &TimedRow, kernel: &KernelId, at: (Gemm, GemmShape), latency: &mut Latency) {
         let Some(id) = timed.baseline.as_ref() else { return };
         if id == kernel {
             latency.baseline_us = latency.latency_us;
@@ -147,7 +147,7 @@ pub(super) fn with_tail(id: &KernelId, bf16_us: Option<f64>, tail_us: Option<f64
     if kernel(id.as_str()).is_some_and(Kernel::has_tail) { Some(bf16_us? + tail_us?) } else { bf16_us }
 }
 
-impl Timed {
+impl TimedRow {
     fn new(database: &KernelDb, id: &KernelId, records: &[&KernelRecord]) -> Self {
         let circumstances = records.first().map_or(String::new(), |first| {
             let parts = [first.device.clone(), format!("driver {}", first.driver), first.versions.clone()];
@@ -168,7 +168,7 @@ impl Timed {
         [gemm].into_iter().chain(Gemm::ALL).find_map(|other| Some((other, self.fits.get(&other)?)))
     }
 
-    fn at(&self, id: &KernelId, gemm: Gemm, shape: GemmShape) -> Known {
+    fn at(&self, id: &KernelId, gemm: Gemm, shape: GemmShape) -> KnownLatency {
         let as_run = kernel(id.as_str()).map_or(shape, |entry| entry.as_run(gemm, shape));
         let records = [shape, as_run].map(|shape| self.records.get(&(gemm, shape)));
         match records.into_iter().flatten().next() {
@@ -177,7 +177,7 @@ impl Timed {
         }
     }
 
-    fn recorded(&self, record: &KernelRecord) -> Known {
+    fn recorded(&self, record: &KernelRecord) -> KnownLatency {
         let circumstances = &self.circumstances;
         let reason = record.reason.as_deref();
         let note = match (record.supported, record.latency_us) {
@@ -187,7 +187,7 @@ impl Timed {
             (true, None) => format!("only the bare GEMM was recorded, without casts ({circumstances})"),
             (true, Some(_)) => format!("recorded on {circumstances}"),
         };
-        Known {
+        KnownLatency {
             latency: record.latency_us,
             range: (record.latency_p10_us, record.latency_p90_us),
             gemm: record.gemm_us,
@@ -199,11 +199,20 @@ impl Timed {
         }
     }
 
-    fn modelled(&self, id: &KernelId, gemm: Gemm, shape: GemmShape) -> Known {
+    fn modelled(&self, id: &KernelId, gemm: Gemm, shape: GemmShape) -> KnownLatency {
         let circumstances = &self.circumstances;
         let nothing = |note| {
             let source = LatencySource::None;
-            Known { latency: None, range: (None, None), gemm: None, cast: None, cached: None, tail: None, source, note }
+            KnownLatency {
+                latency: None,
+                range: (None, None),
+                gemm: None,
+                cast: None,
+                cached: None,
+                tail: None,
+                source,
+                note,
+            }
         };
         let Some(entry) = kernel(id.as_str()) else {
             return nothing(format!("this shape was not recorded, and {id} is not a kernel that can be modelled"));
@@ -219,7 +228,7 @@ impl Timed {
         let cast = fits.cast.as_ref().map(|fit| fit.us(cast_part(work))).filter(|_| work.cast_mb > 0.0);
         let Some(fit) = &fits.latency else {
             let bare_only = format!("only bare GEMMs were recorded, without casts ({circumstances})");
-            return Known {
+            return KnownLatency {
                 gemm: bare,
                 ..nothing(if bare.is_some() {
                     bare_only
@@ -230,7 +239,7 @@ impl Timed {
         };
         let us = fit.us(work);
         let error = fit.error;
-        Known {
+        KnownLatency {
             latency: Some(us),
             range: (Some(us * error.ratio_p10), Some(us * error.ratio_p90)),
             gemm: bare,

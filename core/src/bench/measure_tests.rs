@@ -13,13 +13,13 @@ use crate::{
 };
 
 /// Samples made up from the shape; fails in a chosen way at a chosen call.
-struct Clock {
+struct FakeClock {
     calls: AtomicUsize,
     fail_at: usize,
     error: EngineError,
 }
 
-impl Clock {
+impl FakeClock {
     fn failing(fail_at: usize, error: EngineError) -> Self {
         Self { calls: AtomicUsize::new(0), fail_at, error }
     }
@@ -29,7 +29,7 @@ impl Clock {
     }
 }
 
-impl Engine for Clock {
+impl Engine for FakeClock {
     fn describe(&self) -> EngineInfo {
         EngineInfo { name: "cuda", device: "Clock".to_owned(), driver: "1".to_owned(), versions: "2".to_owned() }
     }
@@ -73,7 +73,7 @@ impl Engine for Clock {
     }
 }
 
-fn run(engine: &Clock, names: &[&str], shapes: &[GemmShape]) -> (Result<(), EngineError>, Vec<BenchEvent>) {
+fn run(engine: &FakeClock, names: &[&str], shapes: &[GemmShape]) -> (Result<(), EngineError>, Vec<BenchEvent>) {
     let kernels: Vec<&'static Kernel> = catalogue().iter().filter(|kernel| names.contains(&kernel.name)).collect();
     let options = TimeOptions { samples: 11, ..TimeOptions::default() };
     let what =
@@ -96,7 +96,7 @@ const FAST: &str = "cublaslt/fp8-rowwise+fast";
 
 #[test]
 fn samples_become_records_with_the_baseline_beside_them() {
-    let (outcome, events) = run(&Clock::good(), &[FAST], &SHAPES);
+    let (outcome, events) = run(&FakeClock::good(), &[FAST], &SHAPES);
     assert_eq!(outcome, Ok(()));
     assert_eq!(events.last(), Some(&BenchEvent::Progress { done: 4, of: 4 }));
     let records = records(&events);
@@ -120,7 +120,7 @@ fn samples_become_records_with_the_baseline_beside_them() {
 
 #[test]
 fn a_kernel_that_fails_alone_is_unsupported_alone() {
-    let (_, events) = run(&Clock::good(), &["cublaslt/tf32", "cublaslt/bf16"], &SHAPES[..1]);
+    let (_, events) = run(&FakeClock::good(), &["cublaslt/tf32", "cublaslt/bf16"], &SHAPES[..1]);
     let records = records(&events);
     assert_eq!(records.len(), 4);
     assert_eq!(records[0].reason.as_deref(), Some("no algorithm"));
@@ -129,10 +129,10 @@ fn a_kernel_that_fails_alone_is_unsupported_alone() {
 
 #[test]
 fn a_lost_engine_ends_the_run_and_a_failure_does_not() {
-    let (outcome, events) = run(&Clock::failing(1, EngineError::Lost("gone".to_owned())), &[FAST], &SHAPES);
+    let (outcome, events) = run(&FakeClock::failing(1, EngineError::Lost("gone".to_owned())), &[FAST], &SHAPES);
     assert_eq!(outcome, Err(EngineError::Lost("gone".to_owned())));
     assert_eq!(records(&events).len(), 2, "what was finished stays");
-    let (outcome, events) = run(&Clock::failing(1, EngineError::Failed("hiccup".to_owned())), &[FAST], &SHAPES);
+    let (outcome, events) = run(&FakeClock::failing(1, EngineError::Failed("hiccup".to_owned())), &[FAST], &SHAPES);
     assert_eq!(outcome, Ok(()));
     let problem = BenchEvent::Problem { gemm: Gemm::Wgrad, shape: SHAPES[0], reason: "hiccup".to_owned() };
     assert!(events.contains(&problem) && records(&events).len() == 6);

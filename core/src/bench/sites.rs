@@ -109,7 +109,7 @@ pub fn measure_sites(
     control: &Control,
     report: &mut dyn FnMut(&SiteTime, usize, usize),
 ) -> MeasuredSites {
-    let work = Work::new(what);
+    let work = SiteWork::new(what);
     let siblings: Vec<WorkerConfig> = (1..num_workers.min(work.units.len())).map(|_| worker.config().clone()).collect();
     let mut found: Vec<Option<SiteTime>> = vec![None; work.num_rows()];
     let all = found.len();
@@ -208,7 +208,7 @@ impl Drop for Ends<'_> {
 }
 
 /// Rows to be timed, in units that workers take: a shape by one family of kernels, for which BF16 is compiled once.
-struct Work<'a> {
+struct SiteWork<'a> {
     what: &'a SiteMeasurement<'a>,
     turns: Turns,
     units: Vec<Range<usize>>,
@@ -216,7 +216,7 @@ struct Work<'a> {
     is_over: AtomicBool,
 }
 
-impl<'a> Work<'a> {
+impl<'a> SiteWork<'a> {
     fn new(what: &'a SiteMeasurement<'a>) -> Self {
         let bf16 = baseline_kernel();
         let family = |triple: &[KernelId; 3]| triple.iter().find(|id| **id != bf16).cloned();

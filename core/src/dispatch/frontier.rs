@@ -32,7 +32,7 @@ pub struct FrontierPoint {
 }
 
 impl FrontierPoint {
-    fn of(sum: &Part, baseline_us: f64) -> Self {
+    fn of(sum: &CurvePart, baseline_us: f64) -> Self {
         Self {
             speedup: baseline_us / sum.us,
             loss_cost: sum.loss_cost,
@@ -65,7 +65,7 @@ pub fn frontier_in(candidates: &Candidates, policy: &Policy, loss: f64, shown: M
     if baseline_us == 0.0 {
         return Vec::new();
     }
-    let (items, parts): (Vec<Vec<Item>>, Vec<Vec<Part>>) =
+    let (items, parts): (Vec<Vec<Item>>, Vec<Vec<CurvePart>>) =
         units.into_iter().map(|unit| (unit.items, unit.parts)).unzip();
     let walk = HullWalk::new(&items);
     let every = walk.steps.len().div_ceil(MAX_FRONTIER_POINTS - 1).max(1);
@@ -89,12 +89,12 @@ pub fn frontier_in(candidates: &Candidates, policy: &Policy, loss: f64, shown: M
 struct UnitParts {
     baseline_us: f64,
     items: Vec<Item>,
-    parts: Vec<Part>,
+    parts: Vec<CurvePart>,
 }
 
 impl UnitParts {
     fn of(unit: &Unit, unlimited: Terms<'_>, shown: Metric) -> Self {
-        let part = |item: usize| Part::of_unit(unit, item, unlimited, shown);
+        let part = |item: usize| CurvePart::of_unit(unit, item, unlimited, shown);
         Self {
             baseline_us: unit.baseline_us(),
             items: unit.items().to_vec(),
@@ -113,11 +113,11 @@ pub fn sweep(candidates: &Candidates, policy: &Policy, loss: f64, shown: Metric,
     let at = |limit: &f64| {
         let policy = Policy { max_error: *limit, loss_budget: None, ..policy.clone() };
         let terms = Terms { policy: &policy, loss, target: &candidates.target };
-        let (mut sum, mut all_us) = (Part::default(), 0.0);
+        let (mut sum, mut all_us) = (CurvePart::default(), 0.0);
         for at in 0..units.len() {
             let unit = Unit::new(units.get(at), (groups, &[]), &links, terms);
             all_us += unit.baseline_us();
-            sum.add(&Part::of_unit(&unit, 0, terms, shown), shown);
+            sum.add(&CurvePart::of_unit(&unit, 0, terms, shown), shown);
         }
         (sum.us > 0.0 && all_us > 0.0).then(|| FrontierPoint::of(&sum, all_us))
     };
@@ -163,7 +163,7 @@ fn rounded_past(value: f64, down: bool) -> f64 {
 
 /// What one site adds to a point.
 #[derive(Default)]
-struct Part {
+struct CurvePart {
     us: f64,
     loss_cost: f64,
     loss_cost_hi: f64,
@@ -172,7 +172,7 @@ struct Part {
     num_cost_unknown: usize,
 }
 
-impl Part {
+impl CurvePart {
     fn of_unit(unit: &Unit, item: usize, terms: Terms<'_>, shown: Metric) -> Self {
         let mut sum = Self::default();
         for ((_, judged), picked) in unit.sites().zip(unit.picked(Some(item))) {
@@ -222,8 +222,8 @@ fn worse(metric: Metric, a: Option<f64>, b: Option<f64>) -> Option<f64> {
 }
 
 /// Summed anew at each point: 200 sums are cheap, and rounding does not pile up.
-fn point(sites: &[Vec<Part>], picks: &[usize], shown: Metric, baseline_us: f64) -> FrontierPoint {
-    let mut sum = Part::default();
+fn point(sites: &[Vec<CurvePart>], picks: &[usize], shown: Metric, baseline_us: f64) -> FrontierPoint {
+    let mut sum = CurvePart::default();
     for part in sites.iter().zip(picks).map(|(parts, pick)| &parts[*pick]) {
         sum.add(part, shown);
     }

@@ -38,14 +38,14 @@ const SLACK: f64 = 1e-12;
 
 /// One step along a group's hull.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Step {
+pub struct KnapsackStep {
     pub group: usize,
     pub to: usize,
     pub saved_time: f64,
     pub added_cost: f64,
 }
 
-impl Step {
+impl KnapsackStep {
     fn efficiency(&self) -> f64 {
         self.saved_time / self.added_cost
     }
@@ -57,7 +57,7 @@ pub struct HullWalk {
     pub start: Vec<usize>,
     pub start_cost: f64,
     pub start_time: f64,
-    pub steps: Vec<Step>,
+    pub steps: Vec<KnapsackStep>,
 }
 
 impl HullWalk {
@@ -74,11 +74,12 @@ impl HullWalk {
             for pair in hull.windows(2) {
                 let (from, to) = (items[pair[0]], items[pair[1]]);
                 let (saved_time, added_cost) = (from.time - to.time, to.cost - from.cost);
-                walk.steps.push(Step { group, to: pair[1], saved_time, added_cost });
+                walk.steps.push(KnapsackStep { group, to: pair[1], saved_time, added_cost });
             }
         }
         // Stable: within a group steps are already from the most to the least efficient.
-        let mut ranked: Vec<(f64, Step)> = walk.steps.into_iter().map(|step| (step.efficiency(), step)).collect();
+        let mut ranked: Vec<(f64, KnapsackStep)> =
+            walk.steps.into_iter().map(|step| (step.efficiency(), step)).collect();
         ranked.sort_by(|a, b| b.0.total_cmp(&a.0));
         walk.steps = ranked.into_iter().map(|(_, step)| step).collect();
         walk
@@ -150,7 +151,7 @@ pub fn solve(groups: &[Vec<Item>], capacity: f64) -> Option<Solution> {
 }
 
 /// Takes further steps that fit. A group with a step left out is closed: the next one starts there.
-fn fill(best: &mut Solution, steps: Vec<Step>, broken: usize, room: f64) {
+fn fill(best: &mut Solution, steps: Vec<KnapsackStep>, broken: usize, room: f64) {
     let mut closed = std::collections::HashSet::from([broken]);
     for step in steps {
         if closed.contains(&step.group) {
@@ -192,7 +193,7 @@ struct Open {
 }
 
 #[derive(Clone, Copy)]
-struct State {
+struct Partial {
     cost: f64,
     time: f64,
     node: u32,
@@ -200,7 +201,7 @@ struct State {
     taken: Option<(u32, u32)>,
 }
 
-struct Node {
+struct KnapsackNode {
     parent: u32,
     group: u32,
     option: u32,
@@ -213,7 +214,7 @@ struct Search<'p> {
     relaxed: Relaxed,
     best: Solution,
     open: Vec<Open>,
-    nodes: Vec<Node>,
+    nodes: Vec<KnapsackNode>,
     complete: bool,
 }
 
@@ -231,7 +232,7 @@ impl<'p> Search<'p> {
 
     fn run(mut self) -> Solution {
         let mut saving_left: f64 = self.open.iter().map(|open| open.largest_saving).sum();
-        let mut states = vec![State { cost: self.relaxed.cost, time: self.relaxed.time, node: ROOT, taken: None }];
+        let mut states = vec![Partial { cost: self.relaxed.cost, time: self.relaxed.time, node: ROOT, taken: None }];
         for open in std::mem::take(&mut self.open) {
             // Past this group's least penalty nothing can change any more.
             if self.relaxed.bound + open.least_penalty >= self.target() {
@@ -256,19 +257,19 @@ impl<'p> Search<'p> {
         self.best.time - SLACK * self.best.time.abs()
     }
 
-    fn expand(&mut self, states: &[State], open: &Open, saving_left: f64) -> Vec<State> {
-        let mut next: Vec<State> = Vec::with_capacity(2 * states.len());
-        let useful = |relaxed: &Relaxed, state: &State, target: f64| {
+    fn expand(&mut self, states: &[Partial], open: &Open, saving_left: f64) -> Vec<Partial> {
+        let mut next: Vec<Partial> = Vec::with_capacity(2 * states.len());
+        let useful = |relaxed: &Relaxed, state: &Partial, target: f64| {
             relaxed.bound_of(state.cost, state.time) < target && state.cost - saving_left <= relaxed.room
         };
         for state in states {
             if useful(&self.relaxed, state, self.target()) {
-                next.push(State { taken: None, ..*state });
+                next.push(Partial { taken: None, ..*state });
             }
             for (option, change) in &open.alternatives {
                 let taken = Some((open.group as u32, *option as u32));
                 let reached =
-                    State { cost: state.cost + change.cost, time: state.time + change.time, node: state.node, taken };
+                    Partial { cost: state.cost + change.cost, time: state.time + change.time, node: state.node, taken };
                 if !useful(&self.relaxed, &reached, self.target()) {
                     continue;
                 }
@@ -282,7 +283,7 @@ impl<'p> Search<'p> {
     }
 
     /// Drops dominated states, bounds their number, and makes nodes of the survivors.
-    fn keep(&mut self, mut states: Vec<State>) -> Vec<State> {
+    fn keep(&mut self, mut states: Vec<Partial>) -> Vec<Partial> {
         keep_undominated(&mut states, |state| (state.cost, state.time));
         if states.len() > MAX_STATES {
             self.complete = false;
@@ -292,14 +293,14 @@ impl<'p> Search<'p> {
         }
         for state in &mut states {
             if let Some((group, option)) = state.taken.take() {
-                self.nodes.push(Node { parent: state.node, group, option });
+                self.nodes.push(KnapsackNode { parent: state.node, group, option });
                 state.node = (self.nodes.len() - 1) as u32;
             }
         }
         states
     }
 
-    fn improve(&mut self, state: &State) {
+    fn improve(&mut self, state: &Partial) {
         self.best.picks.copy_from_slice(self.picks);
         if let Some((group, option)) = state.taken {
             self.best.picks[group as usize] = option as usize;

@@ -6,7 +6,7 @@ use crate::model::{Estimate, Fixed, Gemm, Metric, ResultRow, Runtime, Safety, Sp
 
 use super::{
     Bound, Group, Policy, PolicyGroup,
-    chain::Link,
+    chain::ChainLink,
     figures::{Short, Times, WithInterval, short},
     joint::Triple,
     judged::Verdict,
@@ -191,7 +191,7 @@ pub(super) const ARRIVES: &str = "x arrives as codes";
 pub(super) const HANDS: &str = "hands its output on as codes";
 
 /// What a forward GEMM takes and hands on as codes.
-pub(super) fn handed_on(link: &Link, groups: &[[Group; 3]]) -> Option<String> {
+pub(super) fn handed_on(link: &ChainLink, groups: &[[Group; 3]]) -> Option<String> {
     let name = |at: &usize| groups[*at][0].site.id.to_string();
     let arrives = link
         .from

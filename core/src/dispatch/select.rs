@@ -8,7 +8,7 @@ use crate::model::{Gemm, Safety};
 
 use super::{
     Candidates, Choice, Group, Override, OverrideError, Overrides, Policy, SitePattern, Totals, Warning,
-    chain::{Chain, Form, Link, Links, Picked, Unit},
+    chain::{Chain, ChainLink, Form, Links, Picked, Unit},
     figures::short,
     judged::{Judged, Terms, Verdict},
     knapsack::{self, Item},
@@ -147,7 +147,7 @@ fn decided(
 ) -> Vec<Decided> {
     let sites = unit.sites().zip(unit.picked(item));
     let decide = |((at, judged), picked): ((usize, &[Judged; 3]), Picked)| {
-        Site { at, judged, wanted: wanted[at], groups }.decided(&picked, terms, budget)
+        SiteOptions { at, judged, wanted: wanted[at], groups }.decided(&picked, terms, budget)
     };
     sites.map(decide).collect()
 }
@@ -183,7 +183,7 @@ struct Tally {
 }
 
 /// One site's GEMMs as they were judged, and what a person wants of them.
-struct Site<'p, 'c, 'a, 'o> {
+struct SiteOptions<'p, 'c, 'a, 'o> {
     /// Its number among the sites.
     at: usize,
     judged: &'p [Judged<'c, 'a>; 3],
@@ -192,7 +192,7 @@ struct Site<'p, 'c, 'a, 'o> {
     groups: &'p [[Group<'a>; 3]],
 }
 
-impl Site<'_, '_, '_, '_> {
+impl SiteOptions<'_, '_, '_, '_> {
     fn decided(&self, picked: &Picked, terms: Terms<'_>, budget: f64) -> Decided {
         let (judged, triple) = (self.judged, &picked.triple);
         let mut warnings = Vec::new();
@@ -220,7 +220,7 @@ impl Site<'_, '_, '_, '_> {
         Decided { at: self.at, choices, tallies, saved_us, chain, timed: triple.timed, calls, left_out, warnings }
     }
 
-    fn chain(&self, link: &Link) -> Chain {
+    fn chain(&self, link: &ChainLink) -> Chain {
         let id = |at: usize| self.groups[at][0].site.id.clone();
         let stores = match &link.store {
             None => vec![Form::Bf16],

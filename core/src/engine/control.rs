@@ -11,13 +11,13 @@ use std::{
 /// Steers one piece of work: the work asks [`Control::goes_on`] between its steps.
 #[derive(Debug, Default)]
 pub struct Control {
-    state: Mutex<State>,
+    state: Mutex<RunState>,
     #[cfg(feature = "native")]
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RunState {
     cancelled: bool,
     #[cfg(feature = "native")]
     paused_since: Option<Instant>,
@@ -43,7 +43,7 @@ impl Control {
         self.state().cancelled
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RunState> {
         // No step of a change can panic half way.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -79,7 +79,7 @@ impl Control {
     /// Waits while paused; false when the work shall stop.
     pub fn goes_on(&self) -> bool {
         let state = self.state();
-        let waits = |state: &mut State| state.paused_since.is_some();
+        let waits = |state: &mut RunState| state.paused_since.is_some();
         let state = self.changed.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner);
         !state.cancelled
     }
@@ -90,7 +90,7 @@ impl Control {
         Stopwatch { control: self, start: now, paused_before: self.state().paused_until(now) }
     }
 
-    fn end_pause(&self, state: &mut State) {
+    fn end_pause(&self, state: &mut RunState) {
         if let Some(since) = state.paused_since.take() {
             state.paused += since.elapsed();
             self.changed.notify_all();
@@ -99,7 +99,7 @@ impl Control {
 }
 
 #[cfg(feature = "native")]
-impl State {
+impl RunState {
     fn paused_until(&self, now: Instant) -> Duration {
         self.paused + self.paused_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }

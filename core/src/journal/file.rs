@@ -43,7 +43,7 @@ const TABLES: &str = "
 ";
 
 /// One thing to be written.
-pub(super) enum Entry {
+pub(super) enum JournalEntry {
     Command { by: By, json: String },
     Event(Vec<u8>),
     Checkpoint(Box<Saved>),
@@ -118,7 +118,7 @@ impl File {
     }
 
     /// All or nothing.
-    pub fn write(&mut self, entries: Vec<Entry>) -> Result<(), JournalError> {
+    pub fn write(&mut self, entries: Vec<JournalEntry>) -> Result<(), JournalError> {
         let before = self.chain;
         let wrote = self.connection.execute_batch("BEGIN").and_then(|()| {
             entries.into_iter().try_for_each(|entry| self.put(entry))?;
@@ -134,9 +134,9 @@ impl File {
         })
     }
 
-    fn put(&mut self, entry: Entry) -> rusqlite::Result<()> {
+    fn put(&mut self, entry: JournalEntry) -> rusqlite::Result<()> {
         match entry {
-            Entry::Command { by, json } => {
+            JournalEntry::Command { by, json } => {
                 self.seq += 1;
                 let line = Line::of(self.seq, by, json);
                 // Whoever writes has begun it.
@@ -147,12 +147,12 @@ impl File {
                 let values = params![seq, at_ms, author_key, author, role, number, seen, command, hash];
                 self.connection.prepare_cached(sql)?.execute(values)?;
             }
-            Entry::Event(event) => {
+            JournalEntry::Event(event) => {
                 self.seq += 1;
                 let mut insert = self.connection.prepare_cached("INSERT INTO events VALUES (?1, ?2)")?;
                 insert.execute(params![self.seq, event])?;
             }
-            Entry::Checkpoint(saved) => self.checkpoint(*saved)?,
+            JournalEntry::Checkpoint(saved) => self.checkpoint(*saved)?,
         }
         Ok(())
     }

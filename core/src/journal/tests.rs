@@ -8,9 +8,10 @@ use crate::{
     model::{Gemm, KernelId, SiteId},
     runtime::Journaling,
     session::{
-        Command, Event, OpenedTrace,
+        Command, Event,
         shared::{Author, By, Ordered, Taken},
     },
+    views::OpenedTrace,
 };
 
 const DIGEST: &str = "00ff";

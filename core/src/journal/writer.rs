@@ -12,7 +12,7 @@ use std::{
 
 use super::{
     JournalError, Restored,
-    file::{Entry, File},
+    file::{File, JournalEntry},
     restore::restore,
 };
 use crate::{
@@ -23,8 +23,8 @@ use crate::{
 /// Bytes of events after which a checkpoint is due: replaying more takes longer than reading the checkpoint.
 const CHECKPOINT_BYTES: usize = 16 << 20;
 
-enum Ask {
-    Write(Entry),
+enum WriterAsk {
+    Write(JournalEntry),
     /// Answered when everything before it is committed.
     Flush(Sender<()>),
 }
@@ -32,7 +32,7 @@ enum Ask {
 /// A journal that is kept. Dropping it writes what is left.
 pub struct Journal {
     path: PathBuf,
-    sender: Option<Sender<Ask>>,
+    sender: Option<Sender<WriterAsk>>,
     thread: Option<JoinHandle<()>>,
     /// Why nothing is written any longer, until it is told.
     problem: Arc<Mutex<Option<String>>>,
@@ -74,10 +74,10 @@ impl Journal {
         &self.path
     }
 
-    fn send(&self, entry: Entry) {
+    fn send(&self, entry: JournalEntry) {
         if let Some(sender) = &self.sender {
             // A closed channel: the thread is gone, and said why.
-            drop(sender.send(Ask::Write(entry)));
+            drop(sender.send(WriterAsk::Write(entry)));
         }
     }
 }
@@ -89,7 +89,7 @@ impl Journaling for Journal {
         }
         // Plain data without odd keys has JSON.
         let json = serde_json::to_string(command).unwrap_or_default();
-        self.send(Entry::Command { by: by.clone(), json });
+        self.send(JournalEntry::Command { by: by.clone(), json });
     }
 
     fn event(&mut self, event: &Event) {
@@ -107,7 +107,7 @@ impl Journaling for Journal {
         }
         let Ok(bytes) = postcard::to_allocvec(event) else { return };
         self.bytes += bytes.len();
-        self.send(Entry::Event(bytes));
+        self.send(JournalEntry::Event(bytes));
     }
 
     fn wants_checkpoint(&self) -> bool {
@@ -116,13 +116,13 @@ impl Journaling for Journal {
 
     fn checkpoint(&mut self, saved: Saved) {
         (self.bytes, self.due) = (0, false);
-        self.send(Entry::Checkpoint(Box::new(saved)));
+        self.send(JournalEntry::Checkpoint(Box::new(saved)));
     }
 
     /// Returns when everything so far is on its way to the disk for good, or cannot be.
     fn flush(&self) {
         let (sender, answer) = channel();
-        if self.sender.as_ref().is_some_and(|to| to.send(Ask::Flush(sender)).is_ok()) {
+        if self.sender.as_ref().is_some_and(|to| to.send(WriterAsk::Flush(sender)).is_ok()) {
             // A closed channel: the thread is gone, and said why.
             _ = answer.recv();
         }
@@ -142,13 +142,13 @@ impl Drop for Journal {
     }
 }
 
-fn work(mut file: File, receiver: &Receiver<Ask>, problem: &Mutex<Option<String>>) {
+fn work(mut file: File, receiver: &Receiver<WriterAsk>, problem: &Mutex<Option<String>>) {
     while let Ok(first) = receiver.recv() {
         let (mut entries, mut waiting) = (Vec::new(), Vec::new());
         for ask in std::iter::once(first).chain(receiver.try_iter()) {
             match ask {
-                Ask::Write(entry) => entries.push(entry),
-                Ask::Flush(answer) => waiting.push(answer),
+                WriterAsk::Write(entry) => entries.push(entry),
+                WriterAsk::Flush(answer) => waiting.push(answer),
             }
         }
         let wrote = if entries.is_empty() { Ok(()) } else { file.write(entries) };

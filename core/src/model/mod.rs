@@ -17,7 +17,9 @@ mod record;
 mod row;
 mod runtime;
 mod site;
+mod site_index;
 mod site_mods;
+mod site_rows;
 mod site_time;
 mod verdict;
 
@@ -39,6 +41,8 @@ pub use row::{
 };
 pub use runtime::{APPLY_RUNS_BLOCKS, Runtime, catalogue_json};
 pub use site::{Fixed, Forward, Grads, Site, SiteId, TailOp};
+pub use site_index::SiteIndex;
 pub use site_mods::SiteMods;
+pub use site_rows::SiteRows;
 pub use site_time::{SITE_TIMES_FORMAT, SITE_TIMES_VERSION, SiteTime, SiteTimes, SiteTimesError, Spread};
 pub use verdict::{Quadrant, Safety, Speed};

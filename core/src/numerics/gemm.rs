@@ -53,10 +53,10 @@ pub fn gemm(a: &CastPanels, b: &CastPanels, accumulation: Accumulation, epilogue
     assert_eq!(a.panels.depth, b.panels.depth, "operands of different depth");
     assert!(a.panels.side == Side::Left && b.panels.side == Side::Right, "operands on the wrong side");
     assert_eq!(out.len(), a.panels.rows * b.panels.rows, "output of another size");
-    Arch::new().dispatch(Run { a, b, accumulation, epilogue, out });
+    Arch::new().dispatch(ProductRun { a, b, accumulation, epilogue, out });
 }
 
-struct Run<'a> {
+struct ProductRun<'a> {
     a: &'a CastPanels,
     b: &'a CastPanels,
     accumulation: Accumulation,
@@ -64,7 +64,7 @@ struct Run<'a> {
     out: &'a mut [f32],
 }
 
-impl WithSimd for Run<'_> {
+impl WithSimd for ProductRun<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -75,7 +75,7 @@ impl WithSimd for Run<'_> {
 
 type Tile<S, const MR: usize> = [[<S as Simd>::f32s; 2]; MR];
 
-impl Run<'_> {
+impl ProductRun<'_> {
     #[inline(always)]
     fn run<S: Simd, const MR: usize>(self, simd: S) {
         if self.a.panels.depth <= DEPTH { self.shallow::<S, MR>(simd) } else { self.deep::<S, MR>(simd) }
@@ -88,7 +88,7 @@ impl Run<'_> {
         for (first_col, right) in self.b.panels.iter() {
             let (right, _) = S::as_simd_f32s(right);
             for (first_row, left) in self.a.panels.iter() {
-                let place = Place { first_row, first_col, cols: self.b.panels.rows };
+                let place = TilePlace { first_row, first_col, cols: self.b.panels.rows };
                 let sum = self.stretch::<S, MR>(simd, zero, left, right, 0, place);
                 store::<S, MR>(&sum, self.a, self.b, self.epilogue, place, self.out);
             }
@@ -110,7 +110,7 @@ impl Run<'_> {
                 let (right, _) = S::as_simd_f32s(&right[first * b.width..(first + length) * b.width]);
                 for ((first_row, left), sum) in a.iter().zip(&mut tile) {
                     let left = &left[first * MR..(first + length) * MR];
-                    let place = Place { first_row, first_col, cols: b.rows };
+                    let place = TilePlace { first_row, first_col, cols: b.rows };
                     *sum = self.stretch::<S, MR>(simd, *sum, left, right, first / BLOCK, place);
                     if last {
                         store::<S, MR>(sum, self.a, self.b, self.epilogue, place, self.out);
@@ -129,7 +129,7 @@ impl Run<'_> {
         left: &[f32],
         right: &[S::f32s],
         first_block: usize,
-        place: Place,
+        place: TilePlace,
     ) -> Tile<S, MR> {
         match self.accumulation {
             Accumulation::Fp32 => plain::<S, MR>(simd, sum, left, right),
@@ -340,7 +340,7 @@ fn block_scales<'a>(a: &'a CastPanels, b: &'a CastPanels, row: usize, col: usize
 }
 
 #[derive(Clone, Copy)]
-struct Place {
+struct TilePlace {
     first_row: usize,
     first_col: usize,
     cols: usize,
@@ -354,7 +354,7 @@ fn store<S: Simd, const MR: usize>(
     a: &CastPanels,
     b: &CastPanels,
     epilogue: Epilogue,
-    place: Place,
+    place: TilePlace,
     out: &mut [f32],
 ) {
     let filled = b.panels.width.min(place.cols - place.first_col);

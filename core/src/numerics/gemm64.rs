@@ -48,16 +48,16 @@ pub fn gemm_f64(a: &Panels64, b: &Panels64, out: &mut [f64]) {
     assert_eq!(a.depth, b.depth, "operands of different depth");
     assert!(a.side == Side::Left && b.side == Side::Right, "operands on the wrong side");
     assert_eq!(out.len(), a.rows * b.rows, "output of another size");
-    Arch::new().dispatch(Run { a, b, out });
+    Arch::new().dispatch(Product64 { a, b, out });
 }
 
-struct Run<'a> {
+struct Product64<'a> {
     a: &'a Panels64,
     b: &'a Panels64,
     out: &'a mut [f64],
 }
 
-impl WithSimd for Run<'_> {
+impl WithSimd for Product64<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -69,7 +69,7 @@ impl WithSimd for Run<'_> {
 /// Depth of a stretch whose panels stay near: partial sums are added in FP64, so nothing is lost.
 const STRETCH: usize = 512;
 
-impl Run<'_> {
+impl Product64<'_> {
     /// `MR`: width of a left panel. `HALF`: rows that a register tile takes of it, because an FP64
     /// tile is twice as wide in registers.
     #[inline(always)]

@@ -168,7 +168,7 @@ fn run_on<S: Simd>(simd: S, a: &Matrix, b: &Matrix) -> Vec<f32> {
     let (a, b) = (pack_for(Side::Left, rows, a), pack_for(Side::Right, 2 * size_of::<S::f32s>() / 4, b));
     let mut out = vec![0f32; a.panels.rows * b.panels.rows];
     let (accumulation, epilogue) = (Accumulation::Fast, Epilogue::Store);
-    simd.vectorize(Run { a: &a, b: &b, accumulation, epilogue, out: &mut out });
+    simd.vectorize(ProductRun { a: &a, b: &b, accumulation, epilogue, out: &mut out });
     out
 }
 

@@ -144,7 +144,7 @@ pub fn diff_results(
     let (old, new) = (planned(before, policy, mods)?, planned(after, policy, mods)?);
     let mut choices = changes(&decided(before, &old, policy, mods), &decided(after, &new, policy, mods));
     let (mut rows, mut num_unchanged) = (Vec::new(), 0);
-    let bounds = Bounds::of(before, after, policy);
+    let bounds = Interval::of(before, after, policy);
     for (was, is) in pairs(before, after) {
         let found = bounds.changes(was, is);
         num_unchanged += usize::from(found.is_empty());
@@ -177,7 +177,7 @@ fn decided<'a>(results: &'a Results, found: &'a Dispatch, policy: &'a Policy, mo
 
 /// Verdicts of the kernels that both have at a GEMM, under the mods in force there; in the second one's order.
 pub fn flips<'a>(before: &'a Results, after: &'a Results, policy: &Policy, mods: &SiteMods) -> Vec<Flip<'a>> {
-    let bounds = Bounds::of(before, after, policy);
+    let bounds = Interval::of(before, after, policy);
     let both = pairs(before, after).into_iter().filter_map(|(was, is)| Some((was?, is?)));
     let both = both.filter(|(_, is)| is.mods == *mods.of(&is.site));
     both.filter_map(|(was, is)| bounds.flip(was, is)).collect()
@@ -205,13 +205,13 @@ fn key(row: &ResultRow) -> (&SiteId, Gemm, &KernelId, &ModSet) {
     (&row.site, row.gemm, &row.kernel, &row.mods)
 }
 
-struct Bounds<'a> {
+struct Interval<'a> {
     policy: &'a Policy,
     /// Of the two traces.
     losses: [f64; 2],
 }
 
-impl<'p> Bounds<'p> {
+impl<'p> Interval<'p> {
     fn of(before: &Results, after: &Results, policy: &'p Policy) -> Self {
         Self { policy, losses: [before, after].map(|results| results.meta.manifest.loss.value) }
     }

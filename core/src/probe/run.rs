@@ -52,7 +52,7 @@ struct Queue {
 }
 
 /// Everything a worker needs.
-struct Shared<'a> {
+struct ProbeShared<'a> {
     source: &'a dyn SiteSource,
     engine: &'a dyn Engine,
     config: &'a ProbeConfig,
@@ -77,7 +77,7 @@ pub fn probe(
     sink: &(dyn Fn(ProbeEvent) + Sync),
 ) {
     let sites = source.sites();
-    let shared = Shared {
+    let shared = ProbeShared {
         source,
         engine,
         config,
@@ -96,7 +96,7 @@ pub fn probe(
 }
 
 #[cfg(feature = "native")]
-fn run_workers(shared: &Shared<'_>) {
+fn run_workers(shared: &ProbeShared<'_>) {
     let machine = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let threads = match (shared.config.threads, shared.engine.parallel_sites()) {
         (0, 0) => machine,
@@ -114,11 +114,11 @@ fn run_workers(shared: &Shared<'_>) {
 }
 
 #[cfg(not(feature = "native"))]
-fn run_workers(shared: &Shared<'_>) {
+fn run_workers(shared: &ProbeShared<'_>) {
     work(shared);
 }
 
-fn work(shared: &Shared<'_>) {
+fn work(shared: &ProbeShared<'_>) {
     let looks_first = shared.engine.wants_first_look();
     while shared.control.goes_on() {
         let next = lock(&shared.queue).waiting.pop_front();
@@ -149,7 +149,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Shared<'_> {
+impl ProbeShared<'_> {
     /// Loads a site's tensors, and those of the modified blocks that feed it.
     fn open(&self, id: &SiteId) -> Result<SiteJob, String> {
         let load = |id: &SiteId| self.source.stats(id).map(Arc::new);

@@ -99,16 +99,16 @@ impl SiteEngine for FragileSite {
 }
 
 #[derive(Default)]
-struct Seen {
+struct Collected {
     rows: Vec<(usize, Vec<ResultRow>)>,
     problems: Vec<(SiteId, String)>,
 }
 
-fn run(engine: &dyn Engine, max_draws: u64) -> Seen {
+fn run(engine: &dyn Engine, max_draws: u64) -> Collected {
     controlled(engine, max_draws, &Control::new())
 }
 
-fn controlled(engine: &dyn Engine, max_draws: u64, control: &Control) -> Seen {
+fn controlled(engine: &dyn Engine, max_draws: u64, control: &Control) -> Collected {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sample-traces/wukong-clicks.trace.safetensors");
     let trace = Trace::open(&path).unwrap();
     let sites: Vec<SiteId> = trace.sites().iter().rev().take(3).map(|entry| entry.site.id.clone()).collect();
@@ -120,7 +120,7 @@ fn controlled(engine: &dyn Engine, max_draws: u64, control: &Control) -> Seen {
         thresholds: vec![super::super::Threshold { metric: crate::model::Metric::RelL2, bound: f64::NAN }],
         ..ProbeConfig::default()
     };
-    let seen = Mutex::new((0, Seen::default()));
+    let seen = Mutex::new((0, Collected::default()));
     probe(&trace, &sites, engine, &config, control, &|event| {
         let mut seen = lock(&seen);
         seen.0 += 1;
@@ -153,7 +153,7 @@ fn a_lost_engine_is_asked_once_and_every_site_told_once() {
 
 #[test]
 fn without_a_first_look_rows_come_at_every_look_and_are_the_same() {
-    let last = |seen: Seen| {
+    let last = |seen: Collected| {
         let keyed = seen.rows.into_iter().flat_map(|(_, rows)| rows).map(|row| ((row.site.clone(), row.gemm), row));
         keyed.collect::<std::collections::BTreeMap<_, _>>()
     };
@@ -166,7 +166,7 @@ fn without_a_first_look_rows_come_at_every_look_and_are_the_same() {
 }
 
 /// Steers the probe of `engine` from another thread, once a few draws are done; what came of the probe.
-fn steered(engine: &Fragile, control: &Control, steer: impl FnOnce() + Send) -> Seen {
+fn steered(engine: &Fragile, control: &Control, steer: impl FnOnce() + Send) -> Collected {
     let drawn = || usize::MAX - engine.draws_left.load(Ordering::SeqCst);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -202,7 +202,7 @@ fn a_paused_probe_draws_nothing_and_goes_on_as_if_nothing_was() {
         assert!(stands_still(&engine), "draws while paused");
         control.resume();
     });
-    let rows = |seen: Seen| seen.rows.into_iter().map(|(_, rows)| rows).collect::<Vec<_>>();
+    let rows = |seen: Collected| seen.rows.into_iter().map(|(_, rows)| rows).collect::<Vec<_>>();
     assert_eq!(rows(seen), rows(run(&Fragile::new(usize::MAX, true), 10)));
 }
 

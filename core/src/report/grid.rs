@@ -16,7 +16,7 @@ use super::{
 const MOST_ROWS: usize = 200;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum State {
+pub enum CellState {
     /// Not probed, or not in what is given.
     #[default]
     Nothing,
@@ -27,7 +27,7 @@ pub enum State {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cell {
-    pub state: State,
+    pub state: CellState,
     /// The worst of its sites.
     pub value: f64,
     /// Beyond the policy's bound for certain.
@@ -98,14 +98,14 @@ fn add(cell: &mut Cell, at: usize, entry: &Entry, metric: Metric) {
     cell.chosen |= entry.chosen;
     cell.by_hand |= entry.by_hand;
     let Some(error) = entry.error else {
-        if cell.state == State::Nothing {
-            (cell.state, cell.entry) = (State::Missing, at);
+        if cell.state == CellState::Nothing {
+            (cell.state, cell.entry) = (CellState::Missing, at);
         }
         return;
     };
     let worse = if larger_is_better(metric) { error.value < cell.value } else { error.value > cell.value };
-    if cell.state != State::Value || worse {
-        cell.state = State::Value;
+    if cell.state != CellState::Value || worse {
+        cell.state = CellState::Value;
         cell.value = error.value;
         cell.entry = at;
         cell.modelled = entry.source == LatencySource::Modelled;
@@ -177,14 +177,14 @@ mod tests {
         assert_eq!((grid.rows.len(), grid.folded(), grid.kernels.len()), (200, 5, 2));
         assert_eq!(grid.rows[0].label, "net.0 … 4");
         let first = grid.cell(0, Gemm::Fprop, 1);
-        assert!(first.state == State::Value && first.value == 0.5 && first.beyond && first.chosen, "{first:?}");
-        assert_eq!(grid.cell(1, Gemm::Fprop, 1).state, State::Missing);
-        assert_eq!(grid.cell(2, Gemm::Fprop, 1).state, State::Nothing);
+        assert!(first.state == CellState::Value && first.value == 0.5 && first.beyond && first.chosen, "{first:?}");
+        assert_eq!(grid.cell(1, Gemm::Fprop, 1).state, CellState::Missing);
+        assert_eq!(grid.cell(2, Gemm::Fprop, 1).state, CellState::Nothing);
         assert_eq!(grid.range, Some((0.1, 0.5)), "of low precision alone");
         // Without results what was chosen is there, and nothing else.
         let alone = entries(&Source { plan: &plan, results: None, standing: crate::plan::standing(&plan, None, None) });
         let grid = Grid::of(&plan, &alone);
         assert_eq!((grid.cell(0, Gemm::Fprop, 1).value, grid.cell(0, Gemm::Fprop, 1).beyond), (0.1, false));
-        assert_eq!(grid.cell(1, Gemm::Fprop, 1).state, State::Nothing);
+        assert_eq!(grid.cell(1, Gemm::Fprop, 1).state, CellState::Nothing);
     }
 }

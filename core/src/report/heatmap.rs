@@ -14,7 +14,7 @@ use crate::{
 use super::{
     colour::STEPS,
     entries::Entry,
-    grid::{Cell, Grid, Row, State},
+    grid::{Cell, CellState, Grid, Row},
     points::word,
     scale::Scale,
     text::{NAME, counted, line, shorten, times},
@@ -37,7 +37,7 @@ pub fn heatmap(plan: &Plan, grid: &Grid, entries: &[Entry]) -> Markup {
         return html! { p { "No error is known." } };
     };
     let names = names_width(grid);
-    let picture = Picture { plan, grid, entries, scale, names, cell: cell_width(names, grid.kernels.len()) };
+    let picture = HeatmapPicture { plan, grid, entries, scale, names, cell: cell_width(names, grid.kernels.len()) };
     html! {
         (legend(plan, scale))
         @for (at, rows) in grid.rows.chunks(BLOCK).enumerate() {
@@ -56,7 +56,7 @@ fn cell_width(names: usize, kernels: usize) -> usize {
     ((WIDTH - names - 2 * GAP) / (3 * kernels.max(1))).clamp(4, 34)
 }
 
-struct Picture<'a> {
+struct HeatmapPicture<'a> {
     plan: &'a Plan,
     grid: &'a Grid,
     entries: &'a [Entry],
@@ -65,7 +65,7 @@ struct Picture<'a> {
     cell: usize,
 }
 
-impl Picture<'_> {
+impl HeatmapPicture<'_> {
     fn left(&self, gemm: Gemm, kernel: usize) -> usize {
         self.names + gemm as usize * (self.grid.kernels.len() * self.cell + GAP) + kernel * self.cell
     }
@@ -146,7 +146,7 @@ impl Picture<'_> {
             g class="tips" {
                 @for row in 0..rows { @for gemm in Gemm::ALL { @for kernel in 0..self.grid.kernels.len() {
                     @let cell = self.grid.cell(first + row, gemm, kernel);
-                    @if cell.state != State::Nothing {
+                    @if cell.state != CellState::Nothing {
                         rect x=(self.left(gemm, kernel)) y=(HEAD + row * HIGH) width=(self.cell) height=(HIGH) {
                             title { (self.title(cell)) }
                         }
@@ -210,13 +210,13 @@ impl Paths {
         let (right, middle) = (x + width, [x + width / 2, y + high / 2]);
         // Writing to a String cannot fail.
         match cell.state {
-            State::Nothing => {}
-            State::Missing => {
+            CellState::Nothing => {}
+            CellState::Missing => {
                 let _ = write!(self.missing, "M{x} {y}h{width}v{high}h-{width}z");
                 let _ = write!(self.hatch, "M{x} {}L{right} {y}M{x} {}L{} {y}", y + high, middle[1], middle[0]);
                 let _ = write!(self.hatch, "M{} {}L{right} {}", middle[0], y + high, middle[1]);
             }
-            State::Value => {
+            CellState::Value => {
                 let _ = write!(self.classes[scale.class(cell.value)], "M{x} {y}h{width}v{high}h-{width}z");
             }
         }

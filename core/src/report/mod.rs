@@ -25,7 +25,7 @@ mod threads;
 pub use colour::{CIVIDIS, mixed, verdict as verdict_colour};
 pub use entries::{Entry, entries};
 pub use figure::{Figure, figure};
-pub use grid::{Cell, Grid, Row, State};
+pub use grid::{Cell, CellState, Grid, Row};
 pub use heatmap::short_kernel;
 pub use markdown::markdown;
 pub use page::html;

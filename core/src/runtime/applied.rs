@@ -64,5 +64,5 @@ impl Pending {
 /// The number of the last line about something that went wrong.
 fn last_problem(session: &Session) -> u64 {
     let wrong = |kind| matches!(kind, LogKind::Warning | LogKind::Error);
-    session.log.entries().iter().filter(|entry| wrong(entry.kind)).map(|entry| entry.seq).max().unwrap_or(0)
+    session.log().entries().iter().filter(|entry| wrong(entry.kind)).map(|entry| entry.seq).max().unwrap_or(0)
 }

@@ -141,8 +141,7 @@ impl Driver {
 
     /// Forgets the oldest notices.
     pub fn keep_notices(&mut self, most: usize) {
-        let notices = &mut self.ordered.session.notices;
-        notices.drain(..notices.len().saturating_sub(most));
+        self.ordered.session.notices.keep(most);
     }
 
     /// Applies the next report, if there is one.

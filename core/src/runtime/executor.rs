@@ -1,8 +1,9 @@
 //! What a driver needs of its process: somebody who carries effects out, and somebody who keeps what was decided.
 
 use crate::{
-    session::{Command, Effect, Event, OpenedTrace, Saved, shared::By},
+    session::{Command, Effect, Event, Saved, shared::By},
     trace::Trace,
+    views::OpenedTrace,
 };
 
 /// Carries effects out.

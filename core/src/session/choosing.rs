@@ -77,7 +77,7 @@ impl Session {
             }
             Some(error) => {
                 let left = num - able.len();
-                self.notify(NoticeKind::Warning, format!("{left} of {num} GEMMs are left as they were: {error}"));
+                self.notices.tell(NoticeKind::Warning, format!("{left} of {num} GEMMs are left as they were: {error}"));
             }
             None => {}
         }

@@ -12,7 +12,7 @@ use crate::{
     plan::{self, Flip},
 };
 
-use super::{LogKind, NoticeKind, Session, log::counted};
+use super::{LogKind, NoticeKind, Session, counted};
 
 /// A verdict that is another one here than in the other results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -67,7 +67,7 @@ impl Session {
         );
         let plan = match built {
             Ok(built) => built.plan,
-            Err(problem) => return self.notify(NoticeKind::Error, format!("{problem}: {path}")),
+            Err(problem) => return self.notices.tell(NoticeKind::Error, format!("{problem}: {path}")),
         };
         let ours = self.results();
         let flips = ours
@@ -75,7 +75,8 @@ impl Session {
             .map_or(Vec::new(), |ours| plan::flips(results, ours, &self.document.policy, &self.document.mods));
         let flips = flips.into_iter().map(Flipped::from).collect();
         let compared = ComparedResults { flips, mods: self.document.mods.clone(), num_rows: self.num_shown() };
-        self.record(LogKind::File, format!("Opened {} to compare with: {path}", counted(results.rows.len(), "row")));
+        self.notices
+            .record(LogKind::File, format!("Opened {} to compare with: {path}", counted(results.rows.len(), "row")));
         drop(self.compare_with(Some((path, Arc::new(plan)))));
         self.other_results = Some(Arc::new(compared));
     }
@@ -108,7 +109,8 @@ mod tests {
     use crate::{
         dispatch::testing::{results, row},
         model::{ModKind, ResultRow},
-        session::{Command, Effect, Event, OpenedTrace, Saved},
+        session::{Command, Effect, Event, Saved},
+        views::OpenedTrace,
     };
 
     const FAST: &str = "cublaslt/fp8-rowwise+fast";

@@ -129,7 +129,7 @@ impl Session {
         if self.engines.chosen == name && *self.sets.shown_origin() == origin {
             return Ok(Vec::new());
         }
-        self.notices.retain(|notice| !notice.offers_engine());
+        self.notices.withdraw(|offer| matches!(offer, Command::SelectEngine { .. }));
         let mut effects = self.stop_all();
         self.engines.chosen = name.to_owned();
         self.run = self.idle_runs.remove(&origin);
@@ -179,14 +179,11 @@ impl Session {
     }
 
     fn offer_engine(&mut self, kind: NoticeKind, text: String, name: &str) {
-        self.notify(kind, text);
         let action = NoticeAction {
             text: format!("Use the {} engine", engine_title(name)),
             command: Command::SelectEngine { name: name.to_owned() },
         };
-        if let Some(notice) = self.notices.last_mut() {
-            notice.action = Some(action);
-        }
+        self.notices.offer(kind, text, action);
     }
 
     pub(super) fn engine_memory(&mut self, name: &str, memory: DeviceMemory) {
@@ -223,7 +220,7 @@ impl Session {
         let id = self.next_run;
         self.measuring = Some(Measuring { id, origin, done: 0.0, seconds: 0.0 });
         let of = self.engines.chosen_status().map_or_else(|| name.clone(), |status| status.device.clone());
-        self.record(LogKind::Run, format!("Timing of kernels started on {of}"));
+        self.notices.record(LogKind::Run, format!("Timing of kernels started on {of}"));
         effects.push(Effect::Measure { run: id, engine: name });
         Ok(effects)
     }
@@ -242,9 +239,9 @@ impl Session {
     pub(super) fn measure_finished(&mut self, run: u64, problem: Option<String>) {
         let Some(ended) = self.measuring.take_if(|measuring| measuring.id == run) else { return };
         let (share, seconds) = ((100.0 * ended.done).round(), ended.seconds);
-        self.record(LogKind::Run, format!("Timing of kernels ended at {share} % after {seconds:.1} s"));
+        self.notices.record(LogKind::Run, format!("Timing of kernels ended at {share} % after {seconds:.1} s"));
         if let Some(problem) = problem {
-            self.notify(NoticeKind::Error, format!("Speeds were not all measured: {problem}"));
+            self.notices.tell(NoticeKind::Error, format!("Speeds were not all measured: {problem}"));
         }
     }
 

@@ -1,105 +1,16 @@
-//! What the session asks to be done, and what comes back.
+//! What happened elsewhere and is told to the session: files that were read, rows that a probe gave, engines that went.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
     engine::{DeviceMemory, EngineStatus},
-    model::{Manifest, ResultRow, Results, ResultsMeta, SiteId, SiteMods, as_text},
+    model::{ResultRow, Results, SiteId, SiteMods, as_text},
     plan::Plan,
-    review::{Approval, Statement},
+    review::Approval,
+    views::{OpenedTrace, SeriesTable, distribution::Inspection},
 };
 
-use super::{
-    Circumstances, FileChange, FileKind, MeasuredLatency, NoticeKind,
-    view::{SeriesTable, distribution::Inspection},
-};
-
-/// Work for whoever runs the session: threads and files natively, a server behind a browser.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Effect {
-    LoadTrace {
-        path: String,
-    },
-    LoadResults {
-        path: String,
-    },
-    /// A plan to compare with.
-    LoadPlan {
-        path: String,
-    },
-    /// Results to compare the current ones with.
-    CompareResults {
-        path: String,
-    },
-    /// Read every site's recorded series of the open trace.
-    ReadSeries {
-        path: String,
-    },
-    /// Say what a file is by its content.
-    Identify {
-        path: String,
-    },
-    /// Tell when this file changes on disk, and nothing more of the one before it.
-    Watch {
-        path: Option<String>,
-    },
-    /// List engines; it may load libraries, so it takes a second.
-    FindEngines,
-    /// Probe these sites of the open trace on that engine; `run` marks the events that belong to it.
-    Probe {
-        run: u64,
-        mods: SiteMods,
-        sites: Vec<SiteId>,
-        engine: String,
-        /// Draws to take of every kernel; `None`: until the built-in policies' verdicts stand.
-        draws: Option<u64>,
-    },
-    /// Let what runs wait, or go on.
-    Pause {
-        paused: bool,
-    },
-    /// Time the kernels at every GEMM of the open trace.
-    Measure {
-        run: u64,
-        engine: String,
-    },
-    /// Stop what runs; what it found stays.
-    Cancel,
-    /// Read one site of the open trace, whose path is `trace`.
-    Inspect {
-        trace: String,
-        site: SiteId,
-    },
-    /// Read it in the trace at `path`, for comparison with the open one.
-    InspectOther {
-        trace: String,
-        path: String,
-        site: SiteId,
-    },
-    WriteResults {
-        path: String,
-        results: Box<Results>,
-    },
-    /// Sign that with the key at `path`, which is on the person's own machine.
-    Sign {
-        path: String,
-        statement: Statement,
-    },
-    /// A plan without `created_at` is complete but for that and its digest, which the writer stamps; one that was put
-    /// up for approval has both.
-    WritePlan {
-        path: String,
-        plan: Box<Plan>,
-    },
-}
-
-/// An opened trace, without its tensors.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct OpenedTrace {
-    pub path: String,
-    pub name: String,
-    pub meta: ResultsMeta,
-}
+use super::{Circumstances, FileChange, FileKind, MeasuredLatency, NoticeKind};
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -236,11 +147,5 @@ impl Event {
     pub fn is_passing(&self) -> bool {
         let passing = matches!(self, Self::Progress { .. } | Self::EngineMemory { .. } | Self::FileChanged { .. });
         passing || self.is_private()
-    }
-}
-
-impl OpenedTrace {
-    pub fn manifest(&self) -> &Manifest {
-        &self.meta.manifest
     }
 }

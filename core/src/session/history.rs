@@ -6,11 +6,9 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    dispatch::{Override, Policy},
+    dispatch::{Document, Override, Policy},
     model::{Gemm, Runtime, SiteId, SiteMods},
 };
-
-use super::Document;
 
 /// Steps kept.
 const DEPTH: usize = 1000;
@@ -73,6 +71,22 @@ pub struct History {
 }
 
 impl History {
+    /// Changes the document so that it can be undone; false: it is as it was.
+    pub fn change(
+        &mut self,
+        document: &mut Document,
+        gesture: Option<u64>,
+        change: impl FnOnce(&mut Document),
+    ) -> bool {
+        let before = document.clone();
+        change(document);
+        let changed = *document != before;
+        if changed {
+            self.note(&before, document, gesture);
+        }
+        changed
+    }
+
     /// Notes that `before` became `after`; a change of the gesture already noted belongs to its step.
     pub fn note(&mut self, before: &Document, after: &Document, gesture: Option<u64>) {
         self.future.clear();

@@ -3,9 +3,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::model::SiteId;
+use crate::{model::SiteId, views::distribution::Inspection};
 
-use super::{CommandError, Effect, Session, view::distribution::Inspection};
+use super::{CommandError, Effect, Session};
 
 /// What is known of one site.
 #[derive(Clone, Debug, PartialEq)]

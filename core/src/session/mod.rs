@@ -13,42 +13,43 @@ mod choosing;
 mod command;
 mod comparing;
 mod contexts;
-mod document;
+mod effect;
 mod engines;
+mod error;
 mod event;
 mod file_kind;
 mod history;
 mod inspections;
-mod log;
-mod notice;
+mod notices;
 mod opening;
-mod plan_view;
 mod probing;
-mod reviewing;
+mod reducer;
+mod review;
 mod rows;
 mod said;
 mod saved;
 pub mod shared;
-mod snapshot;
 mod state;
-pub mod view;
 mod watching;
 
-pub use command::{Command, CommandError};
+pub use command::Command;
 pub use comparing::{ComparedResults, Flipped};
-pub use document::Document;
+pub use effect::Effect;
 pub use engines::{ENGINES, Engines, Measuring, engine_title};
-pub use event::{Effect, Event, OpenedTrace};
+pub use error::CommandError;
+pub use event::Event;
 pub use file_kind::{FileKind, HEAD_BYTES};
 pub use history::History;
 pub use inspections::{Inspections, Looked};
-pub use log::{LOG_LINES, Log, LogEntry, LogKind};
-pub use notice::{Notice, NoticeAction, NoticeKind};
-pub use plan_view::PlanView;
-pub use reviewing::{Release, Reviewing, Touch};
-pub use rows::{Circumstances, MeasuredLatency, Origin, SiteIndex, SiteRows};
+pub use notices::{LOG_LINES, Log, LogEntry, LogKind, Notice, NoticeAction, NoticeKind, Notices};
+pub use review::{Release, Reviewing, Touch};
+pub use rows::{Circumstances, MeasuredLatency, Origin};
 pub use said::{said, visible};
 pub use saved::{Head, Saved, Share};
-pub use snapshot::Snapshot;
 pub use state::{Run, SeriesState, Session};
 pub use watching::FileChange;
+
+/// `1 site`, `3 sites`.
+fn counted(count: usize, word: &str) -> String {
+    if count == 1 { format!("1 {word}") } else { format!("{count} {word}s") }
+}

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use crate::{
     engine::contexts,
-    model::{Results, SiteMods},
+    model::{Results, SiteIndex, SiteMods},
     plan::Plan,
+    views::OpenedTrace,
 };
 
 use super::{
-    Circumstances, CommandError, History, LogKind, NoticeKind, OpenedTrace, Reviewing, SeriesState, Session, SiteIndex,
-    contexts::Uniform, log::counted, visible,
+    Circumstances, CommandError, History, LogKind, NoticeKind, Reviewing, SeriesState, Session, contexts::Uniform,
+    counted, visible,
 };
 
 /// Unusable sites that are told one by one; of more, a count.
@@ -20,18 +21,19 @@ impl Session {
     pub(super) fn opened(&mut self, trace: OpenedTrace) {
         let problems = &trace.meta.problems;
         for (site, reason) in problems.iter().take(TOLD) {
-            self.notify(NoticeKind::Warning, format!("{site} cannot be used: {reason}"));
+            self.notices.tell(NoticeKind::Warning, format!("{site} cannot be used: {reason}"));
         }
         if problems.len() > TOLD {
             let more = problems.len() - TOLD;
-            self.notify(NoticeKind::Warning, format!("{more} more sites cannot be used: they are marked in the list"));
+            self.notices
+                .tell(NoticeKind::Warning, format!("{more} more sites cannot be used: they are marked in the list"));
         }
         if let Some(warning) = trace.manifest().flop_coverage().ok().and_then(|coverage| coverage.warning()) {
-            self.notify(NoticeKind::Warning, visible(&warning));
+            self.notices.tell(NoticeKind::Warning, visible(&warning));
         }
         self.sets.open(Arc::new(SiteIndex::new(&trace.manifest().sites)));
         let (path, sites) = (&trace.path, counted(trace.manifest().sites.len(), "site"));
-        self.record(LogKind::File, format!("Opened {}, {sites}: {path}", trace.name));
+        self.notices.record(LogKind::File, format!("Opened {}, {sites}: {path}", trace.name));
         self.trace = Some(Arc::new(trace));
         self.results_file = None;
         self.idle_runs.clear();
@@ -64,19 +66,19 @@ impl Session {
             Some(trace) => (trace.meta.trace_digest != plan.trace_digest).then_some("this plan is of another trace"),
         };
         if let Some(problem) = problem {
-            return self.notify(NoticeKind::Error, format!("{problem}: {path}"));
+            return self.notices.tell(NoticeKind::Error, format!("{problem}: {path}"));
         }
-        self.record(LogKind::File, format!("Opened plan {} to compare with: {path}", plan.name));
+        self.notices.record(LogKind::File, format!("Opened plan {} to compare with: {path}", plan.name));
         drop(self.compare_with(Some((path, plan))));
     }
 
     pub(super) fn take_results(&mut self, path: &str, results: Results) {
         match &self.trace {
             Some(trace) if trace.meta.trace_digest.is_empty() => {
-                return self.notify(NoticeKind::Warning, CommandError::DigestPending.to_string());
+                return self.notices.tell(NoticeKind::Warning, CommandError::DigestPending.to_string());
             }
             Some(trace) if trace.meta.trace_digest != results.meta.trace_digest => {
-                return self.notify(NoticeKind::Error, format!("these results are of another trace: {path}"));
+                return self.notices.tell(NoticeKind::Error, format!("these results are of another trace: {path}"));
             }
             // What was timed on a trainer counts whoever drew the rows.
             Some(_) => {
@@ -105,7 +107,7 @@ impl Session {
             Some((at, uniform.of(at, &rows[0].mods)))
         });
         self.sets.complete(&origin, complete);
-        self.record(LogKind::File, format!("Opened {}: {path}", counted(results.rows.len(), "row")));
+        self.notices.record(LogKind::File, format!("Opened {}: {path}", counted(results.rows.len(), "row")));
         self.results_file = Some(path.to_owned());
         self.sets.take(results.rows, |at, row| uniform.of(at, &row.mods));
         self.sets.show(origin);
@@ -141,7 +143,7 @@ mod tests {
         let text = "the sites are 89.9 % of the model's matmul FLOPs: a plan changes no more than those; first of the rest: \
                     10.1 % bmm at model.py:31: three\\ndimensions";
         assert_eq!(session.notices[0].text, text);
-        assert!(session.log.entries().iter().any(|entry| entry.text == text));
+        assert!(session.log().entries().iter().any(|entry| entry.text == text));
         assert!(opened(Some(900)).notices.is_empty() && opened(None).notices.is_empty());
     }
 }

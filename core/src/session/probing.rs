@@ -7,9 +7,7 @@ use crate::{
     model::{ModKind, ResultRow, Site, SiteId, SiteMods},
 };
 
-use super::{
-    Circumstances, CommandError, Effect, LogKind, NoticeKind, Origin, Run, Session, engine_title, log::counted,
-};
+use super::{Circumstances, CommandError, Effect, LogKind, NoticeKind, Origin, Run, Session, counted, engine_title};
 
 impl Session {
     /// Sites that can be probed and lack rows under the mods in force.
@@ -72,7 +70,7 @@ impl Session {
         if self.has_rows() && !self.engine_is_that_of_the_rows() {
             // Nobody asked for other rows than the ones that are shown, and undo finds them as they were.
             let (shown, title) = (self.shown_origin().device.clone(), engine_title(&self.engines.chosen));
-            self.notify(
+            self.notices.tell(
                 NoticeKind::Info,
                 format!(
                     "Not probed on {shown} under these mods. Run probe does it by {title}, and sets its rows aside."
@@ -84,7 +82,7 @@ impl Session {
             Ok(effect) => vec![Effect::Cancel, effect],
             Err(error) => {
                 if self.trace.is_some() {
-                    self.notify(NoticeKind::Warning, error.to_string());
+                    self.notices.tell(NoticeKind::Warning, error.to_string());
                 }
                 Vec::new()
             }
@@ -104,10 +102,10 @@ impl Session {
         if before != origin && self.sets.num_rows(&before) > 0 {
             let Origin { engine, device } = before;
             let text = format!("Rows of {} ({device}) are set aside: engines are not mixed.", engine_title(&engine));
-            self.notify(NoticeKind::Warning, text);
+            self.notices.tell(NoticeKind::Warning, text);
         }
         let (sites_text, title) = (counted(sites.len(), "site"), engine_title(&origin.engine));
-        self.record(LogKind::Run, format!("Probe of {sites_text} started on {title} ({})", origin.device));
+        self.notices.record(LogKind::Run, format!("Probe of {sites_text} started on {title} ({})", origin.device));
         self.sets.describe(by);
         self.sets.show(origin.clone());
         self.run_contexts = contexts(self.sites(), &mods).into();
@@ -135,7 +133,7 @@ impl Session {
         let rows = counted(state.num_rows, "row");
         if was_running {
             let ended = if cancelled { "cancelled" } else { "finished" };
-            self.log.add(LogKind::Run, format!("Probe {ended} after {seconds:.1} s with {rows}"));
+            self.notices.record(LogKind::Run, format!("Probe {ended} after {seconds:.1} s with {rows}"));
         }
         if cancelled {
             return;
@@ -183,7 +181,7 @@ impl Session {
             && !trace.meta.problems.iter().any(|(known, _)| known == site)
         {
             trace.meta.problems.push((site.clone(), reason.to_owned()));
-            self.notify(NoticeKind::Warning, format!("{site} cannot be used: {reason}"));
+            self.notices.tell(NoticeKind::Warning, format!("{site} cannot be used: {reason}"));
         }
         self.revision += 1;
     }
@@ -191,6 +189,13 @@ impl Session {
     pub(super) fn change_mods(&mut self, change: impl FnOnce(&SiteMods) -> SiteMods) -> Vec<Effect> {
         self.change(None, |document| document.mods = change(&document.mods));
         self.probe_if_needed()
+    }
+
+    /// Off where it is on everywhere, else on everywhere.
+    pub(super) fn toggle_mod(&mut self, kind: ModKind) -> Vec<Effect> {
+        let mods = &self.document.mods;
+        let all = self.sites().iter().all(|site| mods.of(&site.id).contains(kind)) && mods.of_others().contains(kind);
+        self.change_mods(|mods| mods.with(kind, !all, None))
     }
 
     pub(super) fn set_mod(&mut self, kind: ModKind, on: bool, sites: &[SiteId]) -> Result<Vec<Effect>, CommandError> {

@@ -6,11 +6,11 @@ use std::{
     sync::Arc,
 };
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     engine::SiteContext,
-    model::{Gemm, Kernel, KernelId, Latency, ResultRow, ResultsMeta, Site, SiteId, kernel},
+    model::{Gemm, Kernel, KernelId, Latency, ResultRow, ResultsMeta, SiteId, SiteIndex, SiteRows, kernel},
 };
 
 use super::saved::{SavedSet, Share};
@@ -69,120 +69,6 @@ pub struct MeasuredLatency {
     pub latency: Latency,
 }
 
-/// The trace's sites by number and by name. Rows and views are kept by number.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SiteIndex {
-    ids: Vec<SiteId>,
-    by_id: HashMap<SiteId, usize>,
-}
-
-impl SiteIndex {
-    pub fn new(sites: &[Site]) -> Self {
-        let ids: Vec<SiteId> = sites.iter().map(|site| site.id.clone()).collect();
-        let by_id = ids.iter().enumerate().map(|(at, id)| (id.clone(), at)).collect();
-        Self { ids, by_id }
-    }
-
-    pub fn len(&self) -> usize {
-        self.ids.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.ids.is_empty()
-    }
-
-    pub fn at(&self, id: &SiteId) -> Option<usize> {
-        self.by_id.get(id).copied()
-    }
-
-    pub fn ids(&self) -> &[SiteId] {
-        &self.ids
-    }
-}
-
-/// Rows of one site under one set of mods, sorted by GEMM and kernel.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(from = "Vec<ResultRow>")]
-pub struct SiteRows {
-    rows: Vec<ResultRow>,
-    /// Where the rows of each GEMM end: found without a look at a row, which is a wait for memory.
-    ends: [usize; 3],
-}
-
-impl From<Vec<ResultRow>> for SiteRows {
-    /// In any order; of rows of the same kernel the last counts.
-    fn from(rows: Vec<ResultRow>) -> Self {
-        let mut known = Self::default();
-        if Self::are_sorted(&rows) {
-            known.adopt(rows);
-        } else {
-            rows.into_iter().for_each(|row| _ = known.put(row));
-        }
-        known
-    }
-}
-
-impl Serialize for SiteRows {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.rows.serialize(serializer)
-    }
-}
-
-impl SiteRows {
-    pub fn all(&self) -> &[ResultRow] {
-        &self.rows
-    }
-
-    /// Rows of one GEMM, sorted by kernel.
-    pub fn of(&self, gemm: Gemm) -> &[ResultRow] {
-        let (from, to) = self.bounds(gemm);
-        &self.rows[from..to]
-    }
-
-    fn bounds(&self, gemm: Gemm) -> (usize, usize) {
-        let at = gemm as usize;
-        (if at == 0 { 0 } else { self.ends[at - 1] }, self.ends[at])
-    }
-
-    pub fn get(&self, gemm: Gemm, kernel: &KernelId) -> Option<&ResultRow> {
-        self.place(gemm, kernel).ok().map(|at| &self.rows[at])
-    }
-
-    fn place(&self, gemm: Gemm, kernel: &KernelId) -> Result<usize, usize> {
-        let (from, _) = self.bounds(gemm);
-        let found = self.of(gemm).binary_search_by(|row| row.kernel.cmp(kernel));
-        found.map(|at| from + at).map_err(|at| from + at)
-    }
-
-    fn are_sorted(rows: &[ResultRow]) -> bool {
-        rows.is_sorted_by(|a, b| (a.gemm, &a.kernel) < (b.gemm, &b.kernel))
-    }
-
-    /// Takes sorted rows as its own; gives their number.
-    fn adopt(&mut self, mut rows: Vec<ResultRow>) -> usize {
-        self.ends = Gemm::ALL.map(|gemm| rows.partition_point(|row| row.gemm <= gemm));
-        // Rows are large: what a grown list leaves unused would be a third of all memory.
-        rows.shrink_to_fit();
-        self.rows = rows;
-        self.rows.len()
-    }
-
-    /// True when it is a row that was not there.
-    fn put(&mut self, row: ResultRow) -> bool {
-        match self.place(row.gemm, &row.kernel) {
-            Ok(at) => {
-                self.rows[at] = row;
-                false
-            }
-            Err(at) => {
-                self.ends[row.gemm as usize..].iter_mut().for_each(|end| *end += 1);
-                self.rows.insert(at, row);
-                true
-            }
-        }
-    }
-}
-
 /// The rows of one origin.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RowSet {
@@ -222,18 +108,17 @@ impl RowSet {
             }
         }
         let probed = self.site(at).0.entry(context).or_default();
-        let known = Arc::make_mut(&mut probed.rows);
-        self.num_rows += match known.rows.is_empty() && SiteRows::are_sorted(&rows) {
-            true => known.adopt(rows),
-            false => rows.into_iter().map(|row| usize::from(known.put(row))).sum(),
-        };
+        self.num_rows += Arc::make_mut(&mut probed.rows).take(rows);
     }
 
     fn measure(&mut self, at: usize, measured: MeasuredLatency) {
         let MeasuredLatency { gemm, kernel, latency, .. } = measured;
         for probed in self.site(at).0.values_mut() {
-            if let Ok(place) = probed.rows.place(gemm, &kernel) {
-                replace(&mut Arc::make_mut(&mut probed.rows).rows[place], &latency);
+            // A row that is not there is no reason to copy the others.
+            if probed.rows.get(gemm, &kernel).is_some()
+                && let Some(row) = Arc::make_mut(&mut probed.rows).get_mut(gemm, &kernel)
+            {
+                replace(row, &latency);
             }
         }
         self.measured.insert((at, gemm, kernel), latency);

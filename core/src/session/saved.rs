@@ -9,14 +9,15 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::{
+    dispatch::Document,
     engine::{SiteContext, contexts},
-    model::{Gemm, KernelId, Latency, as_text},
+    model::{Gemm, KernelId, Latency, SiteIndex, SiteRows, as_text},
     plan::Plan,
+    views::OpenedTrace,
 };
 
 use super::{
-    Circumstances, ComparedResults, Document, Engines, History, Log, Measuring, Notice, OpenedTrace, Origin, Reviewing,
-    Run, Session, SiteIndex, SiteRows,
+    Circumstances, ComparedResults, Engines, History, Log, Measuring, Notice, Notices, Origin, Reviewing, Run, Session,
 };
 
 /// Everything but the rows.
@@ -108,8 +109,8 @@ impl Session {
             run: self.run.clone(),
             idle_runs: self.idle_runs.clone(),
             measuring: self.measuring.clone(),
-            notices: self.notices.clone(),
-            log: self.log.clone(),
+            notices: self.notices.to_vec(),
+            log: self.notices.log().clone(),
             results_file: self.results_file.clone(),
             other_plan: self.other_plan.as_ref().map(|(path, plan)| OtherPlan {
                 path: path.clone(),
@@ -120,7 +121,7 @@ impl Session {
             shown: self.sets.shown_origin().clone(),
             sets,
             next_run: self.next_run,
-            next_notice: self.next_notice,
+            next_notice: self.notices.last_id(),
             revision: self.revision,
             num_decisions: self.num_decisions,
             heard: BTreeMap::new(),
@@ -144,14 +145,12 @@ impl Session {
             run: head.run,
             idle_runs: head.idle_runs,
             measuring: head.measuring,
-            notices: head.notices,
-            log: head.log,
+            notices: Notices::restored(head.notices, head.log, head.next_notice),
             results_file: head.results_file,
             other_results: head.other_plan.as_ref().and_then(|other| other.results.clone()),
             other_plan: head.other_plan.map(|other| (other.path, other.plan)),
             reviewing: head.reviewing,
             next_run: head.next_run,
-            next_notice: head.next_notice,
             revision: head.revision,
             num_decisions: head.num_decisions,
             ..Self::default()
@@ -174,7 +173,7 @@ impl Session {
         }
         self.measuring = None;
         self.engines = Engines::default();
-        self.notices.clear();
+        self.notices.dismiss_all();
         // Steps are counted anew.
         self.reviewing.forget_places();
         self.revision += 1;

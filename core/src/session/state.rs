@@ -1,20 +1,20 @@
-//! The session's state and its two entrances: commands and events.
+//! The session's state, and what is read of it.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    dispatch::Policy,
+    dispatch::Document,
     engine::{Feeds, SiteContext, contexts},
-    model::{Gemm, KernelId, ModSet, ResultRow, Results, Site, SiteId, SiteMods},
+    model::{Gemm, KernelId, ModSet, ResultRow, Results, Site, SiteId, SiteIndex, SiteMods, SiteRows},
     plan::{self, Plan},
+    views::{OpenedTrace, SeriesTable, Snapshot},
 };
 
 use super::{
-    Command, CommandError, ComparedResults, Document, Effect, Engines, Event, FileKind, History, Inspections, Log,
-    LogKind, Measuring, Notice, NoticeKind, OpenedTrace, Origin, Reviewing, SiteIndex, SiteRows, Snapshot,
-    rows::RowSets, shared::By, view::SeriesTable,
+    CommandError, ComparedResults, Effect, Engines, History, Inspections, Log, Measuring, NoticeKind, Notices, Origin,
+    Reviewing, rows::RowSets,
 };
 
 /// A probe under way or over.
@@ -61,11 +61,10 @@ pub struct Session {
     pub run: Option<Run>,
     /// Kernels being timed.
     pub measuring: Option<Measuring>,
-    pub notices: Vec<Notice>,
+    /// What was told, and the log of every notice and run and file.
+    pub notices: Notices,
     /// Distributions and series of the sites that were looked into.
     pub inspections: Inspections,
-    /// Every notice and run and file of this session.
-    pub log: Log,
     /// The results file whose rows were taken last for the open trace.
     pub results_file: Option<String>,
     /// A plan to compare with, and its file.
@@ -84,7 +83,6 @@ pub struct Session {
     pub(super) contexts: Arc<[SiteContext]>,
     pub(super) run_contexts: Arc<[SiteContext]>,
     pub(super) next_run: u64,
-    pub(super) next_notice: u64,
     /// Counts changes of anything that a view derives from.
     pub(super) revision: u64,
     /// How many of them were the document's, or of the plan to compare with: the rest were of rows.
@@ -92,134 +90,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Carries a command out as far as state goes, and says what else is to be done. By the program: see
-    /// [`Self::command_by`].
-    pub fn command(&mut self, command: Command) -> Result<Vec<Effect>, CommandError> {
-        self.command_by(&By::program(), 0, command)
-    }
-
-    pub(super) fn carry_out(&mut self, command: Command) -> Result<Vec<Effect>, CommandError> {
-        match command {
-            Command::OpenTrace { path } => Ok(vec![Effect::Cancel, Effect::LoadTrace { path }]),
-            Command::OpenResults { path } => Ok(vec![Effect::LoadResults { path }]),
-            Command::OpenPlan { path } => Ok(vec![match FileKind::of_name(&path) {
-                Some(FileKind::Results) => Effect::CompareResults { path },
-                _ => Effect::LoadPlan { path },
-            }]),
-            Command::ReadSeries => {
-                let path = self.trace.as_ref().ok_or(CommandError::NoTrace)?.path.clone();
-                if matches!(self.series, SeriesState::Reading | SeriesState::Read(_)) {
-                    return Ok(Vec::new());
-                }
-                self.series = SeriesState::Reading;
-                Ok(vec![Effect::ReadSeries { path }])
-            }
-            Command::Identify { path } => Ok(vec![Effect::Identify { path }]),
-            Command::ClosePlan => Ok(self.compare_with(None)),
-            Command::FindEngines => Ok(self.find_engines()),
-            Command::SelectEngine { name } => self.select_engine(&name),
-            Command::MeasureSpeeds => self.measure_speeds(),
-            Command::StartProbe => self.start_probe().map(|effect| vec![effect]),
-            Command::CancelProbe => Ok(vec![Effect::Cancel]),
-            Command::ProbeMore { site, max_draws } => self.probe_more(site, max_draws),
-            Command::PauseProbe { paused } => self.pause(paused),
-            Command::ToggleMod { kind } => {
-                let off = self.sites().iter().all(|site| self.document.mods.of(&site.id).contains(kind));
-                let off = off && self.document.mods.of_others().contains(kind);
-                Ok(self.change_mods(|mods| mods.with(kind, !off, None)))
-            }
-            Command::SetMod { kind, on, sites } => self.set_mod(kind, on, &sites),
-            Command::SetPolicy { policy } => self.set_policy(None, policy),
-            Command::SetRuntime { runtime } => Ok(self.set_runtime(runtime)),
-            Command::SetMaxError { value, gesture } => {
-                self.set_policy(gesture, Policy { max_error: value, ..self.document.policy.clone() })
-            }
-            Command::SetMinSpeedup { value, gesture } => {
-                self.set_policy(gesture, Policy { min_speedup: value, ..self.document.policy.clone() })
-            }
-            Command::SetOverride { site, gemm, kernel, reason } => self.set_override(site, gemm, kernel, reason),
-            Command::SetOverrides { at, kernel, reason } => self.set_overrides(at, kernel, &reason),
-            Command::ClearOverride { site, gemm } => Ok(self.clear_overrides(&[(site, gemm)])),
-            Command::ClearOverrides { at } => Ok(self.clear_overrides(&at)),
-            Command::Undo => self.step(History::undo, CommandError::NothingToUndo),
-            Command::Redo => self.step(History::redo, CommandError::NothingToRedo),
-            Command::SaveResults { path } => {
-                let results = Box::new(self.lasting_results()?);
-                Ok(vec![Effect::WriteResults { path, results }])
-            }
-            Command::ExportPlan { path } => self.export_plan(path).map(|effect| vec![effect]),
-            Command::InspectSite { site } => self.inspect(site, None),
-            Command::InspectOther { path, site } => self.inspect(site, Some(path)),
-            Command::DismissNotice { id } => {
-                self.notices.retain(|notice| notice.id != id);
-                Ok(Vec::new())
-            }
-            Command::DismissNotices => {
-                self.notices.clear();
-                Ok(Vec::new())
-            }
-            Command::ClearLog => {
-                self.log.clear();
-                Ok(Vec::new())
-            }
-            // By somebody, never by itself: see `command_by`.
-            Command::Mark { .. }
-            | Command::Comment { .. }
-            | Command::Resolve { .. }
-            | Command::Look { .. }
-            | Command::RequestApproval { .. }
-            | Command::WithdrawRequest
-            | Command::Sign { .. }
-            | Command::Approve { .. } => Ok(Vec::new()),
-        }
-    }
-
-    /// Takes what happened elsewhere. Events of an earlier run or trace change nothing.
-    pub fn event(&mut self, event: Event) {
-        let current = self.run.as_ref().map(|run| run.id);
-        match event {
-            Event::TraceOpened { trace } => self.opened(*trace),
-            Event::TraceDigest { path, digest } => self.digested(&path, digest),
-            Event::ResultsOpened { path, results } => self.take_results(&path, *results),
-            Event::SeriesRead { path, table } if self.trace.as_ref().is_some_and(|trace| trace.path == path) => {
-                self.series = match table {
-                    Ok(table) => SeriesState::Read(Arc::from(table)),
-                    Err(reason) => SeriesState::Failed(reason),
-                };
-            }
-            Event::PlanOpened { path, plan } => self.take_plan(path, Arc::from(plan)),
-            Event::ResultsCompared { path, results } => self.compare_results(path, &results),
-            // Whoever asked goes on with it: the session changes only when it is opened.
-            Event::Identified { .. } | Event::Signed { approval: Ok(_) } => {}
-            Event::Signed { approval: Err(line) } => self.notify(NoticeKind::Error, line),
-            Event::FileChanged { path, change } => self.file_changed(&path, change),
-            Event::OpenFailed { message } | Event::WriteFailed { message } => self.notify(NoticeKind::Error, message),
-            Event::Notice { kind, message } => self.notify(kind, message),
-            Event::EnginesFound { engines } => self.engines_found(engines),
-            Event::EngineMemory { name, memory } => self.engine_memory(&name, memory),
-            Event::EngineLost { name, reason } => self.engine_lost(&name, &reason),
-            Event::Measured { run, latencies, done, seconds } => self.measured(run, latencies, done, seconds),
-            Event::MeasureFinished { run, problem } => self.measure_finished(run, problem),
-            Event::ProbeStarted { run, mods, sites, by } if run >= self.next_run => {
-                self.probe_started(run, mods, sites, *by);
-            }
-            Event::Rows { run, rows } if Some(run) == current => self.take_probed(rows),
-            Event::Problem { run, site, reason } if Some(run) == current => self.take_problem(&site, &reason),
-            Event::Progress { run, done, seconds } => {
-                if let Some(state) = self.run.as_mut().filter(|state| state.id == run) {
-                    (state.done, state.seconds) = (done.max(state.done), seconds);
-                }
-            }
-            Event::ProbeFinished { run, cancelled, seconds } => self.probe_finished(run, cancelled, seconds),
-            Event::SiteInspected { trace, other, site, outcome } => self.inspected(&trace, other, site, outcome),
-            Event::Written { path, what } => {
-                self.tell(NoticeKind::Info, LogKind::File, format!("{what} written: {path}"));
-            }
-            Event::Rows { .. } | Event::Problem { .. } | Event::ProbeStarted { .. } | Event::SeriesRead { .. } => {}
-        }
-    }
-
-    fn step(
+    pub(super) fn step(
         &mut self,
         step: impl FnOnce(&mut History, &Document) -> Option<Document>,
         nothing: CommandError,
@@ -230,9 +101,39 @@ impl Session {
         Ok(self.probe_if_needed())
     }
 
-    fn export_plan(&mut self, path: String) -> Result<Effect, CommandError> {
+    pub(super) fn read_series(&mut self) -> Result<Vec<Effect>, CommandError> {
+        let path = self.trace.as_ref().ok_or(CommandError::NoTrace)?.path.clone();
+        if matches!(self.series, SeriesState::Reading | SeriesState::Read(_)) {
+            return Ok(Vec::new());
+        }
+        self.series = SeriesState::Reading;
+        Ok(vec![Effect::ReadSeries { path }])
+    }
+
+    /// What is said of a site is said of one that is there.
+    pub(super) fn known_place(&self, site: Option<&SiteId>) -> Result<(), CommandError> {
+        if self.trace.is_none() {
+            return Err(CommandError::NoTrace);
+        }
+        match site {
+            Some(site) if self.index().at(site).is_none() => Err(CommandError::UnknownSite(site.clone())),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn save_results(&self, path: String) -> Result<Vec<Effect>, CommandError> {
+        let results = Box::new(self.lasting_results()?);
+        Ok(vec![Effect::WriteResults { path, results }])
+    }
+
+    pub(super) fn export_plan(&mut self, path: String) -> Result<Effect, CommandError> {
         let plan = Box::new(self.plan_for_file()?);
         Ok(Effect::WritePlan { path, plan })
+    }
+
+    /// As it was approved where it was, else as it stands.
+    pub(super) fn plan_for_file(&self) -> Result<Plan, CommandError> {
+        self.reviewing.plan_for_file(|| self.plan_now(), self.document.policy.approval.is_some())
     }
 
     /// As it stands, without a date.
@@ -255,13 +156,8 @@ impl Session {
 
     /// Changes the document; what it was can be undone.
     pub(super) fn change(&mut self, gesture: Option<u64>, change: impl FnOnce(&mut Document)) {
-        let before = self.document.clone();
-        change(&mut self.document);
-        if self.document != before {
-            if self.document.mods != before.mods {
-                self.contexts = contexts(self.sites(), &self.document.mods).into();
-            }
-            self.history.note(&before, &self.document, gesture);
+        if self.history.change(&mut self.document, gesture, change) {
+            self.contexts = contexts(self.sites(), &self.document.mods).into();
             self.decided();
         }
     }
@@ -271,15 +167,13 @@ impl Session {
         self.num_decisions += 1;
     }
 
+    /// One line for the person.
     pub fn notify(&mut self, kind: NoticeKind, text: String) {
-        self.tell(kind, kind.into(), text);
+        self.notices.tell(kind, text);
     }
 
-    /// A notice that the log files under another word.
-    fn tell(&mut self, kind: NoticeKind, filed: LogKind, text: String) {
-        self.record(filed, text.clone());
-        self.next_notice += 1;
-        self.notices.push(Notice { id: self.next_notice, kind, text, action: None });
+    pub fn log(&self) -> &Log {
+        self.notices.log()
     }
 
     pub fn can_undo(&self) -> bool {
@@ -379,7 +273,7 @@ impl Session {
     }
 
     /// Everything that views derive from; `None` before a trace.
-    pub fn snapshot(&self) -> Option<Snapshot> {
+    pub fn snapshot(&self) -> Option<Arc<Snapshot>> {
         let trace = self.trace.clone()?;
         let set = self.sets.shown();
         let of = |contexts: &[SiteContext]| -> Vec<Option<Arc<SiteRows>>> {
@@ -389,7 +283,7 @@ impl Session {
         let recorded = |mods: &SiteMods| {
             if mods.is_empty() { Vec::new() } else { vec![SiteContext::default(); self.sites().len()] }
         };
-        Some(Snapshot {
+        Some(Arc::new(Snapshot {
             revision: self.revision,
             rows_revision: self.revision - self.num_decisions,
             trace,
@@ -398,7 +292,7 @@ impl Session {
             rows: of(&self.contexts),
             before: of(&recorded(&self.document.mods)),
             other_plan: self.other_plan.as_ref().map(|(_, plan)| plan.clone()),
-        })
+        }))
     }
 }
 
@@ -406,6 +300,9 @@ impl Session {
 impl Session {
     /// Under the policy whose metric the rows of tests have.
     pub(crate) fn by_paper() -> Self {
-        Self { document: Document { policy: Policy::paper(), ..Document::default() }, ..Self::default() }
+        Self {
+            document: Document { policy: crate::dispatch::Policy::paper(), ..Document::default() },
+            ..Self::default()
+        }
     }
 }

@@ -21,18 +21,15 @@ impl Session {
         }
         let reload = Command::OpenResults { path: path.to_owned() };
         // Of several changes the last one counts.
-        let offers = |notice: &super::Notice| notice.action.as_ref().is_some_and(|action| action.command == reload);
-        self.notices.retain(|notice| !offers(notice));
+        self.notices.withdraw(|offer| *offer == reload);
         match change {
             FileChange::Changed => {
-                self.notify(NoticeKind::Info, format!("The results file changed on disk: {path}"));
-                if let Some(notice) = self.notices.last_mut() {
-                    notice.action = Some(NoticeAction { text: "Reload".to_owned(), command: reload });
-                }
+                let action = NoticeAction { text: "Reload".to_owned(), command: reload };
+                self.notices.offer(NoticeKind::Info, format!("The results file changed on disk: {path}"), action);
             }
             FileChange::Gone => {
                 let text = format!("The results file is gone; its rows are kept here until you save them: {path}");
-                self.notify(NoticeKind::Warning, text);
+                self.notices.tell(NoticeKind::Warning, text);
             }
         }
     }

@@ -31,7 +31,7 @@ use super::{
 /// Rows that a file may have: more than this is no file of ours, and a run of a few bytes can claim any number.
 const MOST_ROWS: i64 = 10_000_000;
 
-enum Values {
+enum ColumnValues {
     Text(Vec<Option<ByteArray>>),
     Int(Vec<Option<i64>>),
     Float(Vec<Option<f64>>),
@@ -41,7 +41,7 @@ enum Values {
 /// Columns in the making, in the order in which they are added.
 #[derive(Default)]
 pub(super) struct MemoryColumns {
-    columns: Vec<(String, Values)>,
+    columns: Vec<(String, ColumnValues)>,
 }
 
 impl MemoryColumns {
@@ -69,7 +69,7 @@ impl MemoryColumns {
     }
 }
 
-impl Values {
+impl ColumnValues {
     fn field(&self, name: &str) -> Result<Arc<Type>, ParquetError> {
         let (physical, logical) = match self {
             Self::Text(_) => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
@@ -107,19 +107,19 @@ fn write<T: DataType>(
 impl Columns for MemoryColumns {
     fn text<'a>(&mut self, name: &str, values: impl Iterator<Item = Option<&'a str>>) {
         let values = values.map(|value| value.map(ByteArray::from)).collect();
-        self.columns.push((name.to_owned(), Values::Text(values)));
+        self.columns.push((name.to_owned(), ColumnValues::Text(values)));
     }
 
     fn int(&mut self, name: &str, values: impl Iterator<Item = Option<i64>>) {
-        self.columns.push((name.to_owned(), Values::Int(values.collect())));
+        self.columns.push((name.to_owned(), ColumnValues::Int(values.collect())));
     }
 
     fn float(&mut self, name: &str, values: impl Iterator<Item = Option<f64>>) {
-        self.columns.push((name.to_owned(), Values::Float(values.collect())));
+        self.columns.push((name.to_owned(), ColumnValues::Float(values.collect())));
     }
 
     fn flag(&mut self, name: &str, values: impl Iterator<Item = bool>) {
-        self.columns.push((name.to_owned(), Values::Flag(values.map(Some).collect())));
+        self.columns.push((name.to_owned(), ColumnValues::Flag(values.map(Some).collect())));
     }
 }
 

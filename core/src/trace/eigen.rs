@@ -8,7 +8,7 @@ pub(super) fn symmetric_eigen(matrix: Vec<f64>, n: usize) -> (Vec<f64>, Vec<f64>
     if n == 0 {
         return (Vec::new(), Vec::new());
     }
-    let mut work = Work { n, d: matrix[(n - 1) * n..].to_vec(), e: vec![0.0; n], v: matrix };
+    let mut work = Scratch { n, d: matrix[(n - 1) * n..].to_vec(), e: vec![0.0; n], v: matrix };
     for i in (1..n).rev() {
         work.reflect(i);
     }
@@ -20,14 +20,14 @@ pub(super) fn symmetric_eigen(matrix: Vec<f64>, n: usize) -> (Vec<f64>, Vec<f64>
 }
 
 /// `v`: the matrix, then the transformation, row-major. `d`: the diagonal. `e`: beside the diagonal.
-struct Work {
+struct Scratch {
     n: usize,
     v: Vec<f64>,
     d: Vec<f64>,
     e: Vec<f64>,
 }
 
-impl Work {
+impl Scratch {
     /// One Householder step: row `i` becomes zero left of the subdiagonal.
     fn reflect(&mut self, i: usize) {
         let n = self.n;

@@ -44,7 +44,7 @@ impl fmt::Display for TraceError {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Fault {
     /// Boxed: it is large, and every `Result` here would be.
-    pub cause: Box<Cause>,
+    pub cause: Box<TraceCause>,
     pub place: Option<String>,
 }
 
@@ -53,29 +53,29 @@ impl Fault {
         TraceError { fault: self, file: file.to_owned() }
     }
 
-    pub fn at(cause: Cause, place: &str) -> Self {
+    pub fn at(cause: TraceCause, place: &str) -> Self {
         Self { cause: Box::new(cause), place: Some(place.to_owned()) }
     }
 
-    pub fn at_site(cause: Cause, site: &SiteId) -> Self {
+    pub fn at_site(cause: TraceCause, site: &SiteId) -> Self {
         Self::at(cause, site.as_str())
     }
 
     /// `tensor` without the site, e.g. `input.mean`.
-    pub fn at_tensor(cause: Cause, site: &SiteId, tensor: &str) -> Self {
+    pub fn at_tensor(cause: TraceCause, site: &SiteId, tensor: &str) -> Self {
         Self { cause: Box::new(cause), place: Some(format!("{site}/{tensor}")) }
     }
 }
 
-impl From<Cause> for Fault {
-    fn from(cause: Cause) -> Self {
+impl From<TraceCause> for Fault {
+    fn from(cause: TraceCause) -> Self {
         Self { cause: Box::new(cause), place: None }
     }
 }
 
 /// What can be wrong. The strings named `tensor` have no site in them: the place says it.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub(super) enum Cause {
+pub(super) enum TraceCause {
     // The path.
     #[error("no such file or folder")]
     NotFound,
@@ -178,7 +178,7 @@ pub(super) enum Cause {
     Length { tensor: String, found: usize, expected: usize },
 }
 
-impl Cause {
+impl TraceCause {
     /// The operating system's words differ between systems for what happens most: these do not.
     pub fn from_io(error: &std::io::Error) -> Self {
         match error.kind() {
@@ -210,19 +210,19 @@ mod tests {
 
     #[test]
     fn cause_first_file_last() {
-        let cause = Cause::Shape { tensor: "input.mean".into(), found: vec![3], expected: "[4]".into() };
+        let cause = TraceCause::Shape { tensor: "input.mean".into(), found: vec![3], expected: "[4]".into() };
         let error =
             Fault::at_tensor(cause, &SiteId::new("net.top.0"), "input.mean").in_file("broken.trace.safetensors");
         assert_eq!(
             error.to_string(),
             "input.mean has shape [3], expected [4]: net.top.0/input.mean: broken.trace.safetensors"
         );
-        assert_eq!(Fault::from(Cause::NotFound).in_file("a").to_string(), "no such file or folder: a");
+        assert_eq!(Fault::from(TraceCause::NotFound).in_file("a").to_string(), "no such file or folder: a");
     }
 
     #[test]
     fn a_hostile_name_stays_on_one_line() {
-        let error = Fault::at_site(Cause::ZeroSize("k"), &SiteId::new("a\nerror: b")).in_file("f");
+        let error = Fault::at_site(TraceCause::ZeroSize("k"), &SiteId::new("a\nerror: b")).in_file("f");
         assert_eq!(error.to_string(), "k = 0: a\\nerror: b: f");
         assert!(one_line(&"x".repeat(100_000)).len() < 500);
     }

@@ -11,7 +11,7 @@ use memmap2::Mmap;
 
 use super::{
     Trace, TraceData, TraceError,
-    error::{Cause, Fault},
+    error::{Fault, TraceCause},
     write::Layout,
 };
 
@@ -44,7 +44,7 @@ fn shards_in(folder: &Path) -> Result<Vec<PathBuf>, TraceError> {
         }
     }
     if paths.is_empty() {
-        return Err(Fault::from(Cause::EmptyFolder).in_file(&folder.to_string_lossy()));
+        return Err(Fault::from(TraceCause::EmptyFolder).in_file(&folder.to_string_lossy()));
     }
     paths.sort();
     Ok(paths)
@@ -54,7 +54,7 @@ fn open_file(path: &Path) -> Result<Trace, TraceError> {
     let error = |error| io_error(&error, path);
     // Opening a pipe would wait for its other end.
     if !fs::metadata(path).map_err(error)?.is_file() {
-        return Err(Fault::from(Cause::NotAFile).in_file(&path.to_string_lossy()));
+        return Err(Fault::from(TraceCause::NotAFile).in_file(&path.to_string_lossy()));
     }
     let file = File::open(path).map_err(error)?;
     // SAFETY: the map is read-only and lives as long as the trace. Another process that cuts the file
@@ -70,7 +70,7 @@ fn name_of(path: &Path) -> String {
 }
 
 fn io_error(error: &std::io::Error, path: &Path) -> TraceError {
-    Fault::from(Cause::from_io(error)).in_file(&path.to_string_lossy())
+    Fault::from(TraceCause::from_io(error)).in_file(&path.to_string_lossy())
 }
 
 /// Writes a trace in the place of whatever is at `path`, at once and only when it is complete.

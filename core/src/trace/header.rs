@@ -9,7 +9,7 @@ use serde::{
     de::{Error, MapAccess, Visitor},
 };
 
-use super::error::{Cause, Fault};
+use super::error::{Fault, TraceCause};
 
 /// As in the safetensors specification: more is an attack on the JSON parser, not a model.
 const LONGEST_HEADER: u64 = 100_000_000;
@@ -35,7 +35,7 @@ pub(super) struct Header {
 /// none overlapping, no byte of the data unaccounted for.
 pub(super) fn parse(file: &[u8]) -> Result<Header, Fault> {
     let (json, data_start) = split(file)?;
-    let listing: Listing = serde_json::from_slice(json).map_err(|error| Cause::Header(error.to_string()))?;
+    let listing: Listing = serde_json::from_slice(json).map_err(|error| TraceCause::Header(error.to_string()))?;
     let data_len = file.len() - data_start;
     check_layout(&listing.tensors, data_len)?;
 
@@ -43,7 +43,7 @@ pub(super) fn parse(file: &[u8]) -> Result<Header, Fault> {
     for (name, entry) in listing.tensors {
         let tensor = place(&name, entry, data_start)?;
         if tensors.insert(name.clone(), tensor).is_some() {
-            return Err(Fault::at(Cause::TensorTwice(short(&name)), &name));
+            return Err(Fault::at(TraceCause::TensorTwice(short(&name)), &name));
         }
     }
     Ok(Header { metadata: listing.metadata, tensors })
@@ -52,70 +52,70 @@ pub(super) fn parse(file: &[u8]) -> Result<Header, Fault> {
 /// The header's JSON and the byte at which the data begins.
 fn split(file: &[u8]) -> Result<(&[u8], usize), Fault> {
     let Some((length, rest)) = file.split_first_chunk::<8>() else {
-        return Err(Cause::TooShort(file.len()).into());
+        return Err(TraceCause::TooShort(file.len()).into());
     };
     let length = u64::from_le_bytes(*length);
     if length > LONGEST_HEADER {
-        return Err(Cause::HeaderTooLong(length).into());
+        return Err(TraceCause::HeaderTooLong(length).into());
     }
-    let beyond = || Cause::HeaderBeyondFile { end: 8 + length, len: file.len() };
+    let beyond = || TraceCause::HeaderBeyondFile { end: 8 + length, len: file.len() };
     let json = usize::try_from(length).ok().and_then(|length| rest.get(..length)).ok_or_else(beyond)?;
     Ok((json, 8 + json.len()))
 }
 
 /// The data must be covered exactly once: what a reader of another library would refuse, or read
 /// differently, is refused here.
-fn check_layout(tensors: &[(String, Entry)], data_len: usize) -> Result<(), Fault> {
+fn check_layout(tensors: &[(String, TensorEntry)], data_len: usize) -> Result<(), Fault> {
     for (name, entry) in tensors {
         check_entry(name, entry, data_len).map_err(|cause| Fault::at(cause, name))?;
     }
-    let mut by_offset: Vec<&(String, Entry)> = tensors.iter().collect();
+    let mut by_offset: Vec<&(String, TensorEntry)> = tensors.iter().collect();
     by_offset.sort_by_key(|(_, entry)| entry.data_offsets);
     let mut covered = 0;
     let mut previous = "";
     for (name, entry) in by_offset {
         let (begin, end) = entry.data_offsets;
         if begin > covered {
-            return Err(Cause::Hole { begin: covered, end: begin }.into());
+            return Err(TraceCause::Hole { begin: covered, end: begin }.into());
         }
         if begin < covered {
-            return Err(Fault::at(Cause::Overlap { tensor: short(name), other: previous.to_owned() }, name));
+            return Err(Fault::at(TraceCause::Overlap { tensor: short(name), other: previous.to_owned() }, name));
         }
         covered = end;
         previous = name;
     }
     if covered < data_len as u64 {
-        return Err(Cause::Hole { begin: covered, end: data_len as u64 }.into());
+        return Err(TraceCause::Hole { begin: covered, end: data_len as u64 }.into());
     }
     Ok(())
 }
 
-fn check_entry(name: &str, entry: &Entry, data_len: usize) -> Result<(), Cause> {
+fn check_entry(name: &str, entry: &TensorEntry, data_len: usize) -> Result<(), TraceCause> {
     let tensor = short(name);
     let (begin, end) = entry.data_offsets;
     let Some(found) = end.checked_sub(begin) else {
-        return Err(Cause::Offsets { tensor, begin, end });
+        return Err(TraceCause::Offsets { tensor, begin, end });
     };
     if end > data_len as u64 {
-        return Err(Cause::Truncated { tensor, end, len: data_len });
+        return Err(TraceCause::Truncated { tensor, end, len: data_len });
     }
     let values = entry.shape.iter().try_fold(1_u64, |product, size| product.checked_mul(*size));
     let Some(values) = values else {
-        return Err(Cause::ShapeOverflow { tensor, shape: entry.shape.clone() });
+        return Err(TraceCause::ShapeOverflow { tensor, shape: entry.shape.clone() });
     };
     // A type of later versions has no size that we know; a site that needs the tensor refuses it.
     let Some(size) = dtype_bytes(&entry.dtype) else { return Ok(()) };
     match values.checked_mul(size) {
         Some(needed) if needed == found => Ok(()),
         Some(needed) => {
-            Err(Cause::Size { tensor, found, dtype: entry.dtype.clone(), shape: entry.shape.clone(), needed })
+            Err(TraceCause::Size { tensor, found, dtype: entry.dtype.clone(), shape: entry.shape.clone(), needed })
         }
-        None => Err(Cause::ShapeOverflow { tensor, shape: entry.shape.clone() }),
+        None => Err(TraceCause::ShapeOverflow { tensor, shape: entry.shape.clone() }),
     }
 }
 
-fn place(name: &str, entry: Entry, data_start: usize) -> Result<Tensor, Fault> {
-    let overflow = || Fault::at(Cause::ShapeOverflow { tensor: short(name), shape: entry.shape.clone() }, name);
+fn place(name: &str, entry: TensorEntry, data_start: usize) -> Result<Tensor, Fault> {
+    let overflow = || Fault::at(TraceCause::ShapeOverflow { tensor: short(name), shape: entry.shape.clone() }, name);
     // A size of zero lets any other size stand in a shape: it must still fit the address space.
     let shape: Option<Vec<usize>> = entry.shape.iter().map(|size| usize::try_from(*size).ok()).collect();
     let at = |offset: u64| usize::try_from(offset).ok().and_then(|offset| offset.checked_add(data_start));
@@ -142,7 +142,7 @@ fn short(name: &str) -> String {
 }
 
 #[derive(Deserialize)]
-struct Entry {
+struct TensorEntry {
     dtype: String,
     shape: Vec<u64>,
     data_offsets: (u64, u64),
@@ -151,7 +151,7 @@ struct Entry {
 /// The header's JSON object in its own order, so that a name listed twice is seen.
 struct Listing {
     metadata: BTreeMap<String, String>,
-    tensors: Vec<(String, Entry)>,
+    tensors: Vec<(String, TensorEntry)>,
 }
 
 impl<'de> Deserialize<'de> for Listing {
@@ -222,9 +222,9 @@ mod tests {
 
     #[test]
     fn refuses_a_length_that_is_not_there() {
-        assert_eq!(*parse(&[1, 2]).unwrap_err().cause, Cause::TooShort(2));
-        assert_eq!(*parse(&u64::MAX.to_le_bytes()).unwrap_err().cause, Cause::HeaderTooLong(u64::MAX));
-        assert_eq!(*parse(&9_u64.to_le_bytes()).unwrap_err().cause, Cause::HeaderBeyondFile { end: 17, len: 8 });
+        assert_eq!(*parse(&[1, 2]).unwrap_err().cause, TraceCause::TooShort(2));
+        assert_eq!(*parse(&u64::MAX.to_le_bytes()).unwrap_err().cause, TraceCause::HeaderTooLong(u64::MAX));
+        assert_eq!(*parse(&9_u64.to_le_bytes()).unwrap_err().cause, TraceCause::HeaderBeyondFile { end: 17, len: 8 });
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::error::{Cause, Fault};
+use super::error::{Fault, TraceCause};
 use crate::model::{Grads, Manifest, Site, SiteId};
 
 /// A site's key in the manifest that says why it has no usable statistics. We write it when a merge
@@ -14,11 +14,11 @@ pub(super) const UNUSABLE: &str = "unusable";
 
 /// Refuses another version, a manifest without its required keys, and site ids that are not unique.
 pub(super) fn parse(text: &str) -> Result<Manifest, Fault> {
-    let invalid = |error: serde_json::Error| Cause::Manifest(error.to_string());
+    let invalid = |error: serde_json::Error| TraceCause::Manifest(error.to_string());
     let mut value: Value = serde_json::from_str(text).map_err(invalid)?;
     check_version(&value)?;
     let Some(Value::Array(sites)) = value.get_mut("sites").map(Value::take) else {
-        return Err(Cause::Manifest("sites is not a list".to_owned()).into());
+        return Err(TraceCause::Manifest("sites is not a list".to_owned()).into());
     };
     if let Some(slot) = value.get_mut("sites") {
         *slot = Value::Array(Vec::new());
@@ -33,8 +33,8 @@ pub(super) fn parse(text: &str) -> Result<Manifest, Fault> {
 fn check_version(manifest: &Value) -> Result<(), Fault> {
     match manifest.get("version") {
         Some(version) if version.as_u64() == Some(1) => Ok(()),
-        Some(version) => Err(Cause::Version(version.to_string()).into()),
-        None => Err(Cause::Version("missing".to_owned()).into()),
+        Some(version) => Err(TraceCause::Version(version.to_string()).into()),
+        None => Err(TraceCause::Version("missing".to_owned()).into()),
     }
 }
 
@@ -44,7 +44,7 @@ fn parse_site(index: usize, value: Value) -> Result<Site, Fault> {
     match (serde_json::from_value::<Site>(value), id) {
         (Ok(site), _) => Ok(site),
         (Err(error), Some(id)) => Ok(unusable_site(id, &format!("the site's manifest is not valid: {error}"))),
-        (Err(error), None) => Err(Cause::Manifest(format!("site {index}: {error}")).into()),
+        (Err(error), None) => Err(TraceCause::Manifest(format!("site {index}: {error}")).into()),
     }
 }
 
@@ -77,14 +77,18 @@ pub(super) fn mark_unusable(site: &mut Site, reason: &str) {
 fn check_unique(sites: &[Site]) -> Result<(), Fault> {
     let mut seen = BTreeSet::new();
     match sites.iter().find(|site| !seen.insert(&site.id)) {
-        Some(site) => Err(Fault::at_site(Cause::SiteTwice, &site.id)),
+        Some(site) => Err(Fault::at_site(TraceCause::SiteTwice, &site.id)),
         None => Ok(()),
     }
 }
 
 fn check_probs(probs: &[f64]) -> Result<(), Fault> {
     let inside = probs.iter().all(|p| *p > 0.0 && *p < 1.0);
-    if inside && probs.windows(2).all(|pair| pair[0] < pair[1]) { Ok(()) } else { Err(Cause::QuantileProbs.into()) }
+    if inside && probs.windows(2).all(|pair| pair[0] < pair[1]) {
+        Ok(())
+    } else {
+        Err(TraceCause::QuantileProbs.into())
+    }
 }
 
 #[cfg(test)]
@@ -116,11 +120,11 @@ mod tests {
 
     #[test]
     fn refuses_other_versions_and_duplicates() {
-        assert_eq!(*parse(&text("2", "[]")).unwrap_err().cause, Cause::Version("2".into()));
-        assert_eq!(*parse(&text("1.5", "[]")).unwrap_err().cause, Cause::Version("1.5".into()));
-        assert_eq!(*parse("{}").unwrap_err().cause, Cause::Version("missing".into()));
+        assert_eq!(*parse(&text("2", "[]")).unwrap_err().cause, TraceCause::Version("2".into()));
+        assert_eq!(*parse(&text("1.5", "[]")).unwrap_err().cause, TraceCause::Version("1.5".into()));
+        assert_eq!(*parse("{}").unwrap_err().cause, TraceCause::Version("missing".into()));
         let site = r#"{"id":"a","m":1,"k":2,"n":3,"dtype":"f32"}"#;
-        assert_eq!(*parse(&text("1", &format!("[{site},{site}]"))).unwrap_err().cause, Cause::SiteTwice);
+        assert_eq!(*parse(&text("1", &format!("[{site},{site}]"))).unwrap_err().cause, TraceCause::SiteTwice);
         assert!(parse(&text("1", "3")).is_err());
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{
     Distribution, Series, SiteStats, TraceData,
     coverage::{CovarianceKind, Coverage},
-    error::{Cause, Fault, TraceError},
+    error::{Fault, TraceCause, TraceError},
     manifest::mark_unusable,
     pool,
     trace::{SiteEntry, Trace},
@@ -69,7 +69,7 @@ fn file_name(file: &str) -> &str {
 /// Shards in rank order, at least one.
 pub(super) fn join(shards: &[Trace]) -> Result<Joined, TraceError> {
     let Some((first, others)) = shards.split_first() else {
-        return Err(Fault::from(Cause::NothingToMerge).in_file("no shards"));
+        return Err(Fault::from(TraceCause::NothingToMerge).in_file("no shards"));
     };
     for other in others {
         check_same_run(first, other).map_err(|fault| fault.in_file(other.file()))?;
@@ -95,7 +95,7 @@ pub(super) fn join(shards: &[Trace]) -> Result<Joined, TraceError> {
 }
 
 fn check_same_run(first: &Trace, other: &Trace) -> Result<(), Fault> {
-    let differs = |what: &str, found: String, expected: String| Cause::Differs {
+    let differs = |what: &str, found: String, expected: String| TraceCause::Differs {
         what: what.to_owned(),
         found,
         expected,
@@ -153,7 +153,7 @@ fn check_ranks(shards: &[Trace]) -> Result<(), TraceError> {
     for shard in shards {
         for rank in ranks(shard.manifest()) {
             if let Some(other) = seen.insert(rank, shard.file()) {
-                return Err(Fault::from(Cause::RankTwice { rank, other: other.to_owned() }).in_file(shard.file()));
+                return Err(Fault::from(TraceCause::RankTwice { rank, other: other.to_owned() }).in_file(shard.file()));
             }
         }
     }
@@ -215,7 +215,7 @@ fn mixed(shards: &[Trace], entries: &[&SiteEntry]) -> Option<TraceError> {
             continue;
         };
         let other_file = shards[first.0].file().to_owned();
-        let cause = Cause::Differs {
+        let cause = TraceCause::Differs {
             what: what.to_owned(),
             found: differs.clone(),
             expected: first.1.clone(),
@@ -280,7 +280,7 @@ pub(super) fn merge_site(shards: &[Trace], site: &Site, file: &str) -> Result<Si
     pool_site(all, site).map_err(|cause| Fault::at_site(cause, &site.id).in_file(file))
 }
 
-fn pool_site(mut all: Vec<SiteStats>, site: &Site) -> Result<SiteStats, Cause> {
+fn pool_site(mut all: Vec<SiteStats>, site: &Site) -> Result<SiteStats, TraceCause> {
     let input = pool::distribution(&all.iter().map(|stats| &stats.input).collect::<Vec<_>>())?;
     let grads: Option<Vec<_>> = all.iter().map(|stats| stats.grad_output.as_ref()).collect();
     let grad_output = grads.map(|grads| pool::distribution(&grads)).transpose()?;

@@ -8,17 +8,17 @@ use std::sync::Arc;
 
 use super::{
     eigen::symmetric_eigen,
-    error::Cause,
+    error::TraceCause,
     site_stats::{Covariance, Distribution, GradientMoments, Magnitudes},
 };
 
 /// How much each shard counts.
-struct Shares {
+struct PoolShares {
     counts: Vec<f64>,
     total: f64,
 }
 
-impl Shares {
+impl PoolShares {
     fn new<'a>(parts: impl Iterator<Item = &'a Distribution>) -> Self {
         let counts: Vec<f64> = parts.map(|part| part.count as f64).collect();
         Self { total: counts.iter().sum(), counts }
@@ -45,8 +45,8 @@ impl Shares {
 }
 
 /// All parts of one site and of the same number of features; at least one.
-pub(super) fn distribution(parts: &[&Distribution]) -> Result<Distribution, Cause> {
-    let shares = Shares::new(parts.iter().copied());
+pub(super) fn distribution(parts: &[&Distribution]) -> Result<Distribution, TraceCause> {
+    let shares = PoolShares::new(parts.iter().copied());
     let mean = shares.average(parts.iter().map(|part| part.mean.as_slice()));
     let cov = covariance(parts, &mean, &shares)?;
     let all_finite = |values: &[f64]| values.iter().all(|value| value.is_finite());
@@ -55,10 +55,10 @@ pub(super) fn distribution(parts: &[&Distribution]) -> Result<Distribution, Caus
         Covariance::Factor { factor, diag, .. } => all_finite(factor) && all_finite(diag),
     };
     if !finite || !all_finite(&mean) {
-        return Err(Cause::MergeOverflow("a covariance"));
+        return Err(TraceCause::MergeOverflow("a covariance"));
     }
     Ok(Distribution {
-        count: sum(parts.iter().map(|part| part.count)).ok_or(Cause::MergeOverflow("a count"))?,
+        count: sum(parts.iter().map(|part| part.count)).ok_or(TraceCause::MergeOverflow("a count"))?,
         mean,
         cov,
         quantiles: quantiles(parts, &shares),
@@ -68,10 +68,10 @@ pub(super) fn distribution(parts: &[&Distribution]) -> Result<Distribution, Caus
 }
 
 /// Bins add; `None` where a shard has none, whose rows would be missing from the sum.
-pub(super) fn hist<'a>(parts: impl Iterator<Item = Option<&'a [u64]>>) -> Result<Option<Vec<u64>>, Cause> {
+pub(super) fn hist<'a>(parts: impl Iterator<Item = Option<&'a [u64]>>) -> Result<Option<Vec<u64>>, TraceCause> {
     let Some(parts) = parts.collect::<Option<Vec<&[u64]>>>() else { return Ok(None) };
     let bins = parts.iter().map(|part| part.len()).min().unwrap_or(0);
-    let bin = |i: usize| sum(parts.iter().map(|part| part[i])).ok_or(Cause::MergeOverflow("a histogram"));
+    let bin = |i: usize| sum(parts.iter().map(|part| part[i])).ok_or(TraceCause::MergeOverflow("a histogram"));
     (0..bins).map(bin).collect::<Result<_, _>>().map(Some)
 }
 
@@ -87,7 +87,7 @@ fn sum(mut counts: impl Iterator<Item = u64>) -> Option<u64> {
 }
 
 /// Averages, weighted by count: not the quantiles of the union, but between those of the shards.
-fn quantiles(parts: &[&Distribution], shares: &Shares) -> Option<Vec<f32>> {
+fn quantiles(parts: &[&Distribution], shares: &PoolShares) -> Option<Vec<f32>> {
     let parts = parts.iter().map(|part| part.quantiles.as_deref()).collect::<Option<Vec<&[f32]>>>()?;
     let mut out = vec![0.0; parts.iter().map(|part| part.len()).min()?];
     for (part, count) in parts.iter().zip(&shares.counts) {
@@ -101,7 +101,7 @@ fn quantiles(parts: &[&Distribution], shares: &Shares) -> Option<Vec<f32>> {
 /// `[n, k]` of each shard with its gradient's and its input's distribution: Chan's rule with the two
 /// means. The gradients' counts weigh: the covariance is over the rows that have one.
 pub(super) fn cross_cov(parts: &[(&[f32], &Distribution, &Distribution)]) -> Vec<f32> {
-    let shares = Shares::new(parts.iter().map(|(_, grad, _)| *grad));
+    let shares = PoolShares::new(parts.iter().map(|(_, grad, _)| *grad));
     let grad_mean = shares.average(parts.iter().map(|(_, grad, _)| grad.mean.as_slice()));
     let input_mean = shares.average(parts.iter().map(|(_, _, input)| input.mean.as_slice()));
     let k = input_mean.len();
@@ -120,9 +120,11 @@ pub(super) fn cross_cov(parts: &[(&[f32], &Distribution, &Distribution)]) -> Vec
 }
 
 /// Means over units, weighted by how many there were; `None` where a shard has none.
-pub(super) fn noise(parts: impl Iterator<Item = Option<GradientMoments>>) -> Result<Option<GradientMoments>, Cause> {
+pub(super) fn noise(
+    parts: impl Iterator<Item = Option<GradientMoments>>,
+) -> Result<Option<GradientMoments>, TraceCause> {
     let Some(parts) = parts.collect::<Option<Vec<_>>>() else { return Ok(None) };
-    let count = sum(parts.iter().map(|part| part.count)).ok_or(Cause::MergeOverflow("a count"))?;
+    let count = sum(parts.iter().map(|part| part.count)).ok_or(TraceCause::MergeOverflow("a count"))?;
     let mean = |of: fn(&GradientMoments) -> f64| {
         parts.iter().map(|part| of(part) * part.count as f64).sum::<f64>() / count.max(1) as f64
     };
@@ -143,7 +145,7 @@ pub(super) fn noise(parts: impl Iterator<Item = Option<GradientMoments>>) -> Res
     Ok(Some(GradientMoments { count, xg2, mean2, by_example, magnitudes }))
 }
 
-fn covariance(parts: &[&Distribution], mean: &[f64], shares: &Shares) -> Result<Covariance, Cause> {
+fn covariance(parts: &[&Distribution], mean: &[f64], shares: &PoolShares) -> Result<Covariance, TraceCause> {
     let mut full = Vec::new();
     let mut factored = Vec::new();
     for part in parts {
@@ -157,11 +159,11 @@ fn covariance(parts: &[&Distribution], mean: &[f64], shares: &Shares) -> Result<
     match (full.is_empty(), factored.is_empty()) {
         (_, true) => Ok(Covariance::Full(full_covariance(&full, mean, shares))),
         (true, false) => Ok(factored_covariance(&factored, mean, shares)),
-        (false, false) => Err(Cause::Unusable("one covariance is full, another factored: not merged".to_owned())),
+        (false, false) => Err(TraceCause::Unusable("one covariance is full, another factored: not merged".to_owned())),
     }
 }
 
-fn full_covariance(parts: &[(&[f64], &[f64])], mean: &[f64], shares: &Shares) -> Vec<f64> {
+fn full_covariance(parts: &[(&[f64], &[f64])], mean: &[f64], shares: &PoolShares) -> Vec<f64> {
     let k = mean.len();
     let mut out = vec![0.0; k * k];
     for (i, (cov, part_mean)) in parts.iter().enumerate() {
@@ -187,7 +189,7 @@ struct Factored<'a> {
 /// The exact sum is factored too: all scaled factors side by side, and one column for each shard's
 /// mean. It is cut to the rank of its widest part; what the cut loses on the diagonal goes to `diag`,
 /// so that every variance is exact.
-fn factored_covariance(parts: &[Factored<'_>], mean: &[f64], shares: &Shares) -> Covariance {
+fn factored_covariance(parts: &[Factored<'_>], mean: &[f64], shares: &PoolShares) -> Covariance {
     let k = mean.len();
     let rank = parts.iter().map(|part| part.rank).max().unwrap_or(0);
     let mut diag = vec![0.0; k];

@@ -168,5 +168,5 @@ fn counts_bins_and_maxima() {
     let none = distribution(&[&a, &part(10, None, None, &[0.0, 0.0])]).unwrap();
     assert_eq!((none.hist, none.amax), (None, None));
     let most = part(i64::MAX as u64, None, None, &[0.0, 0.0]);
-    assert_eq!(distribution(&[&a, &most]).unwrap_err(), Cause::MergeOverflow("a count"));
+    assert_eq!(distribution(&[&a, &most]).unwrap_err(), TraceCause::MergeOverflow("a count"));
 }

@@ -7,7 +7,7 @@ use half::{bf16, f16};
 use super::{
     SiteStats,
     coverage::series_names,
-    error::{Cause, Fault},
+    error::{Fault, TraceCause},
     header::Tensors,
     site_stats::{Covariance, Distribution, GradientMoments, MAGNITUDE_BINS, Magnitudes, Series, WeightStats},
 };
@@ -15,21 +15,21 @@ use crate::model::{Matrix, Site};
 
 /// Reads a site whose structure has been checked.
 pub(super) fn read_site(site: &Site, tensors: &Tensors, file: &[u8]) -> Result<SiteStats, Fault> {
-    Reader { site, tensors, file }.read()
+    TensorReader { site, tensors, file }.read()
 }
 
 /// A site's series alone, without its statistics.
 pub(super) fn read_series(site: &Site, tensors: &Tensors, file: &[u8]) -> Result<Vec<Series>, Fault> {
-    Reader { site, tensors, file }.series()
+    TensorReader { site, tensors, file }.series()
 }
 
-struct Reader<'a> {
+struct TensorReader<'a> {
     site: &'a Site,
     tensors: &'a Tensors,
     file: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> TensorReader<'a> {
     fn read(&self) -> Result<SiteStats, Fault> {
         let Site { k, n, .. } = *self.site;
         let grad_output = self.has("grad_output.mean").then(|| self.distribution("grad_output", n)).transpose()?;
@@ -67,7 +67,7 @@ impl<'a> Reader<'a> {
         let found = self.i64s(tensor)?.first().copied().unwrap_or(0);
         match u64::try_from(found) {
             Ok(count) if count >= 2 => Ok(count),
-            _ => Err(self.fault(tensor, Cause::Count { tensor: tensor.to_owned(), found })),
+            _ => Err(self.fault(tensor, TraceCause::Count { tensor: tensor.to_owned(), found })),
         }
     }
 
@@ -93,7 +93,7 @@ impl<'a> Reader<'a> {
     ) -> Result<(), Fault> {
         let negative = values.enumerate().find(|(_, value)| **value < 0.0);
         let Some((i, value)) = negative else { return Ok(()) };
-        Err(self.fault(tensor, Cause::Negative { tensor: tensor.to_owned(), value: *value, index: index(i) }))
+        Err(self.fault(tensor, TraceCause::Negative { tensor: tensor.to_owned(), value: *value, index: index(i) }))
     }
 
     /// Refuses pairs that differ by more than 1e-3 of sqrt(c_ii c_jj), the scale of a correlation of
@@ -113,7 +113,7 @@ impl<'a> Reader<'a> {
                 }
                 if (upper - lower).abs() > TOLERANCE * deviations[row] * deviations[col] + floor {
                     let tensor_name = tensor.to_owned();
-                    let cause = Cause::Asymmetric { tensor: tensor_name, row, col, upper, lower };
+                    let cause = TraceCause::Asymmetric { tensor: tensor_name, row, col, upper, lower };
                     return Err(self.fault(tensor, cause));
                 }
                 let middle = 0.5 * upper + 0.5 * lower;
@@ -130,7 +130,7 @@ impl<'a> Reader<'a> {
         for (row, quantiles) in values.chunks_exact(probs.max(1)).enumerate() {
             if let Some(col) = quantiles.windows(2).position(|pair| pair[0] > pair[1]) {
                 let index = vec![row, col + 1];
-                return Err(self.fault(tensor, Cause::Descends { tensor: tensor.to_owned(), index }));
+                return Err(self.fault(tensor, TraceCause::Descends { tensor: tensor.to_owned(), index }));
             }
         }
         Ok(Some(values))
@@ -141,7 +141,7 @@ impl<'a> Reader<'a> {
             return Ok(None);
         }
         let negative = |(i, value): (usize, &i64)| {
-            let cause = Cause::Negative { tensor: tensor.to_owned(), value: *value as f64, index: vec![i] };
+            let cause = TraceCause::Negative { tensor: tensor.to_owned(), value: *value as f64, index: vec![i] };
             self.fault(tensor, cause)
         };
         let bins = self.i64s(tensor)?;
@@ -282,17 +282,17 @@ impl<'a> Reader<'a> {
             Some([_, cols]) => vec![at / cols, at % cols],
             _ => vec![at],
         };
-        let cause = Cause::NotFinite { tensor: tensor.to_owned(), value: value(at), index };
+        let cause = TraceCause::NotFinite { tensor: tensor.to_owned(), value: value(at), index };
         Err(self.fault(tensor, cause))
     }
 
     fn bytes(&self, tensor: &str) -> Result<(&'a str, &'a [u8]), Fault> {
         let found = self.tensors.get(&format!("{}/{tensor}", self.site.id));
         let bytes = found.and_then(|found| Some((found.dtype.as_str(), self.file.get(found.bytes.clone())?)));
-        bytes.ok_or_else(|| self.fault(tensor, Cause::Missing(tensor.to_owned())))
+        bytes.ok_or_else(|| self.fault(tensor, TraceCause::Missing(tensor.to_owned())))
     }
 
-    fn fault(&self, tensor: &str, cause: Cause) -> Fault {
+    fn fault(&self, tensor: &str, cause: TraceCause) -> Fault {
         Fault::at_tensor(cause, &self.site.id, tensor)
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::{
     coverage::{series_names, under},
-    error::{Cause, Fault},
+    error::{Fault, TraceCause},
     header::{Tensor, Tensors},
     manifest::UNUSABLE,
     site_stats::{MAGNITUDE_BINS, MAGNITUDE_ROWS},
@@ -32,34 +32,34 @@ impl<'a> SiteOrder<'a> {
     }
 
     /// The site that `from` feeds. Only forwards, which also means that following feeds ends.
-    fn fed(&self, from: &Site, to: &SiteId) -> Result<&Site, Cause> {
-        let at = self.index.get(to).ok_or_else(|| Cause::FeedUnknown(to.clone()))?;
+    fn fed(&self, from: &Site, to: &SiteId) -> Result<&Site, TraceCause> {
+        let at = self.index.get(to).ok_or_else(|| TraceCause::FeedUnknown(to.clone()))?;
         if self.index.get(&from.id).is_some_and(|from| at <= from) {
-            return Err(Cause::FeedBackwards(to.clone()));
+            return Err(TraceCause::FeedBackwards(to.clone()));
         }
         Ok(&self.sites[*at])
     }
 }
 
-fn check_manifest(site: &Site, order: &SiteOrder<'_>) -> Result<(), Cause> {
+fn check_manifest(site: &Site, order: &SiteOrder<'_>) -> Result<(), TraceCause> {
     if let Some(reason) = site.extra.get(UNUSABLE) {
-        return Err(Cause::Unusable(reason.as_str().map_or_else(|| reason.to_string(), str::to_owned)));
+        return Err(TraceCause::Unusable(reason.as_str().map_or_else(|| reason.to_string(), str::to_owned)));
     }
     let Site { m, k, n, .. } = *site;
     for (name, size) in [("m", m), ("k", k), ("n", n)] {
         if size == 0 {
-            return Err(Cause::ZeroSize(name));
+            return Err(TraceCause::ZeroSize(name));
         }
     }
     // Later stages index these products; m is bound to no tensor that would have bounded it.
     if [(m, k), (m, n), (n, k)].into_iter().any(|(a, b)| a.checked_mul(b).is_none_or(|size| size > isize::MAX as usize))
     {
-        return Err(Cause::SizeOverflow { m, k, n });
+        return Err(TraceCause::SizeOverflow { m, k, n });
     }
     for to in &site.feeds {
         let fed = order.fed(site, to)?;
         if fed.k != n && !fed.extra.contains_key(UNUSABLE) {
-            return Err(Cause::FeedSize { to: to.clone(), k: fed.k, n });
+            return Err(TraceCause::FeedSize { to: to.clone(), k: fed.k, n });
         }
     }
     Ok(())
@@ -148,7 +148,7 @@ impl Checker<'_> {
         }
         if self.find(name).is_some() {
             let other = if has_factor { factor } else { diag };
-            return Err(self.fault(name, Cause::Both(name.to_owned(), other)));
+            return Err(self.fault(name, TraceCause::Both(name.to_owned(), other)));
         }
         self.required(&diag, Kind::Float, &[dim]).map(|_| ())
     }
@@ -162,7 +162,7 @@ impl Checker<'_> {
             return self.find(&right).map_or(Ok(false), |_| self.required(&left, Kind::Float, &[]).map(|_| true));
         };
         if self.find(name).is_some() {
-            return Err(self.fault(name, Cause::Both(name.to_owned(), left)));
+            return Err(self.fault(name, TraceCause::Both(name.to_owned(), left)));
         }
         self.required(&right, Kind::Float, &[Dim::Is(k), Dim::Is(found.shape[1])])?;
         Ok(true)
@@ -190,7 +190,7 @@ impl Checker<'_> {
         let shape = [Dim::Is(n), Dim::Is(k)];
         let factored = self.product("weight.mean")?;
         match (self.find("weight").is_some(), factored || self.find("weight.mean").is_some()) {
-            (true, true) => return Err(self.fault("weight", Cause::Both("weight".into(), "weight.mean".into()))),
+            (true, true) => return Err(self.fault("weight", TraceCause::Both("weight".into(), "weight.mean".into()))),
             (false, true) => {
                 if !factored {
                     self.required("weight.mean", Kind::Float, &shape)?;
@@ -245,27 +245,27 @@ impl Checker<'_> {
         self.tensors.get(&format!("{}/{tensor}", self.site.id))
     }
 
-    fn fault(&self, tensor: &str, cause: Cause) -> Fault {
+    fn fault(&self, tensor: &str, cause: TraceCause) -> Fault {
         Fault::at_tensor(cause, &self.site.id, tensor)
     }
 
     fn required(&self, tensor: &str, kind: Kind, shape: &[Dim]) -> Result<&Tensor, Fault> {
         let found = self.optional(tensor, kind, shape)?;
-        found.ok_or_else(|| self.fault(tensor, Cause::Missing(tensor.to_owned())))
+        found.ok_or_else(|| self.fault(tensor, TraceCause::Missing(tensor.to_owned())))
     }
 
     fn optional(&self, tensor: &str, kind: Kind, shape: &[Dim]) -> Result<Option<&Tensor>, Fault> {
         let Some(found) = self.find(tensor) else { return Ok(None) };
         if !kind.accepts(&found.dtype) {
             let (dtype, expected) = (found.dtype.clone(), kind.expected());
-            return Err(self.fault(tensor, Cause::Dtype { tensor: tensor.to_owned(), found: dtype, expected }));
+            return Err(self.fault(tensor, TraceCause::Dtype { tensor: tensor.to_owned(), found: dtype, expected }));
         }
         let fits = |(size, dim): (&usize, &Dim)| matches!(dim, Dim::Any(_)) || matches!(dim, Dim::Is(is) if is == size);
         if found.shape.len() == shape.len() && found.shape.iter().zip(shape).all(fits) {
             return Ok(Some(found));
         }
         let (shape, expected) = (found.shape.clone(), shape_text(shape));
-        Err(self.fault(tensor, Cause::Shape { tensor: tensor.to_owned(), found: shape, expected }))
+        Err(self.fault(tensor, TraceCause::Shape { tensor: tensor.to_owned(), found: shape, expected }))
     }
 }
 

@@ -11,7 +11,7 @@ use super::{
     Series, SiteStats, TraceData,
     coverage::Coverage,
     digest::Digesting,
-    error::{Cause, Fault, TraceError},
+    error::{Fault, TraceCause, TraceError},
     header::{self, Tensors},
     manifest,
     merge::{self, Joined},
@@ -128,7 +128,7 @@ impl Trace {
     /// Reads the site's data and checks every value of it. Not cached: a site may hold 100 MB.
     pub fn site_stats(&self, id: &SiteId) -> Result<SiteStats, TraceError> {
         let Some(i) = self.0.index.get(id) else {
-            return Err(Fault::from(Cause::NoSuchSite(id.clone())).in_file(self.file()));
+            return Err(Fault::from(TraceCause::NoSuchSite(id.clone())).in_file(self.file()));
         };
         if let Some(error) = &self.0.faults[*i] {
             return Err(error.clone());
@@ -145,7 +145,7 @@ impl Trace {
     /// The site's series alone: small beside its statistics.
     pub fn site_series(&self, id: &SiteId) -> Result<Vec<Series>, TraceError> {
         let Some(i) = self.0.index.get(id) else {
-            return Err(Fault::from(Cause::NoSuchSite(id.clone())).in_file(self.file()));
+            return Err(Fault::from(TraceCause::NoSuchSite(id.clone())).in_file(self.file()));
         };
         if let Some(error) = &self.0.faults[*i] {
             return Err(error.clone());
@@ -203,7 +203,7 @@ impl fmt::Debug for Trace {
 
 fn open(file: &[u8]) -> Result<(Manifest, Tensors), Fault> {
     let header = header::parse(file).map_err(|fault| another_file(file).unwrap_or(fault))?;
-    let text = header.metadata.get("loka.trace").ok_or(Cause::NoManifest)?;
+    let text = header.metadata.get("loka.trace").ok_or(TraceCause::NoManifest)?;
     Ok((manifest::parse(text)?, header.tensors))
 }
 
@@ -212,6 +212,6 @@ fn another_file(file: &[u8]) -> Option<Fault> {
     match FileMagic::of(file)? {
         // What is wrong with the header is to the point; of an empty file, that it has none.
         FileMagic::Trace | FileMagic::Safetensors | FileMagic::Empty => None,
-        other => Some(Cause::AnotherFile(other).into()),
+        other => Some(TraceCause::AnotherFile(other).into()),
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Map, json};
 
 use super::{
     SiteStats,
-    error::{Cause, Fault},
+    error::{Fault, TraceCause},
     site_stats::{Covariance, Distribution, MAGNITUDE_BINS, MAGNITUDE_ROWS, WeightStats},
 };
 use crate::model::{Manifest, SiteId};
@@ -25,7 +25,7 @@ pub struct TraceData {
 impl TraceData {
     pub(super) fn to_bytes(&self) -> Result<Vec<u8>, Fault> {
         let mut bytes = Vec::new();
-        Layout::of(self)?.write_to(&mut bytes).map_err(|error| Cause::from_io(&error))?;
+        Layout::of(self)?.write_to(&mut bytes).map_err(|error| TraceCause::from_io(&error))?;
         Ok(bytes)
     }
 }
@@ -93,7 +93,7 @@ impl<'a> Layout<'a> {
     pub fn of(data: &'a TraceData) -> Result<Self, Fault> {
         let mut tensors = Vec::new();
         for stats in &data.sites {
-            Plan { site: &stats.site.id, tensors: &mut tensors }.site(stats)?;
+            LayoutPlan { site: &stats.site.id, tensors: &mut tensors }.site(stats)?;
         }
         // The widest first: every tensor then stands at a multiple of its own element.
         tensors.sort_by_key(|tensor| std::cmp::Reverse(tensor.stored.size()));
@@ -109,7 +109,7 @@ impl<'a> Layout<'a> {
 }
 
 fn header(manifest: &Manifest, tensors: &[Planned<'_>]) -> Result<Vec<u8>, Fault> {
-    let invalid = |error: serde_json::Error| Cause::Manifest(error.to_string());
+    let invalid = |error: serde_json::Error| TraceCause::Manifest(error.to_string());
     let mut listing = Map::new();
     let text = serde_json::to_string(manifest).map_err(invalid)?;
     listing.insert("__metadata__".to_owned(), json!({ "loka.trace": text }));
@@ -118,7 +118,7 @@ fn header(manifest: &Manifest, tensors: &[Planned<'_>]) -> Result<Vec<u8>, Fault
         let end = begin + values.len() * stored.size();
         let entry = json!({ "dtype": stored.name(), "shape": shape, "data_offsets": [begin, end] });
         if listing.insert(name.clone(), entry).is_some() {
-            return Err(Fault::at(Cause::TensorTwice(name.clone()), name));
+            return Err(Fault::at(TraceCause::TensorTwice(name.clone()), name));
         }
         begin = end;
     }
@@ -128,12 +128,12 @@ fn header(manifest: &Manifest, tensors: &[Planned<'_>]) -> Result<Vec<u8>, Fault
 }
 
 /// The tensors of one site.
-struct Plan<'a, 'p> {
+struct LayoutPlan<'a, 'p> {
     site: &'a SiteId,
     tensors: &'p mut Vec<Planned<'a>>,
 }
 
-impl<'a> Plan<'a, '_> {
+impl<'a> LayoutPlan<'a, '_> {
     fn site(&mut self, stats: &'a SiteStats) -> Result<(), Fault> {
         let (n, k) = (stats.site.n, stats.site.k);
         self.distribution("input", &stats.input, k)?;
@@ -222,7 +222,7 @@ impl<'a> Plan<'a, '_> {
         self.push("series.step", &[steps], Stored::I64, Values::I64(&first.steps))?;
         for series in &stats.series {
             if series.steps != first.steps {
-                let cause = Cause::Unusable("the series are of different steps".to_owned());
+                let cause = TraceCause::Unusable("the series are of different steps".to_owned());
                 return Err(Fault::at_tensor(cause, self.site, &format!("series.{}", series.name)));
             }
             self.push(&format!("series.{}", series.name), &[steps], Stored::F32, Values::F32(&series.values))?;
@@ -247,11 +247,11 @@ impl<'a> Plan<'a, '_> {
     fn push(&mut self, name: &str, shape: &[usize], stored: Stored, values: Values<'a>) -> Result<(), Fault> {
         let (found, expected) = (values.len(), shape.iter().product());
         if found != expected {
-            let cause = Cause::Length { tensor: name.to_owned(), found, expected };
+            let cause = TraceCause::Length { tensor: name.to_owned(), found, expected };
             return Err(Fault::at_tensor(cause, self.site, name));
         }
         if matches!(&values, Values::U64(values) if values.iter().any(|value| i64::try_from(*value).is_err())) {
-            return Err(Fault::at_tensor(Cause::MergeOverflow("a count"), self.site, name));
+            return Err(Fault::at_tensor(TraceCause::MergeOverflow("a count"), self.site, name));
         }
         self.tensors.push(Planned { name: format!("{}/{name}", self.site), shape: shape.to_vec(), stored, values });
         Ok(())

@@ -6,7 +6,7 @@
 //! A training step keeps more of it: [`block_all`]. A bias goes in front of BlockNorm: set it in the launch's shape.
 
 use super::{StaticShape, THREADS, TILE_K, Y_BOX};
-use crate::Grid;
+use crate::LaunchGrid;
 
 /// Columns of a tile, and of a block of BlockNorm.
 pub const BLOCK_COLUMNS: u32 = 256;
@@ -30,7 +30,7 @@ pub const CODES_BOX: [u32; 2] = [Y_BOX[0], 2 * Y_BOX[1]];
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BlockLaunch {
     pub entry: &'static str,
-    pub grid: Grid,
+    pub grid: LaunchGrid,
     pub shape: StaticShape,
     /// Rows and columns of x in one load, and of h in one store (of [`block_all`]: of z and h, codes by [`CODES_BOX`]);
     /// of w it is [`BLOCK_COLUMNS`] rows of [`TILE_K`].
@@ -129,7 +129,11 @@ fn launch(
     let w_scale_step = u32::from(w_scaled_by_rows);
     Some(BlockLaunch {
         entry: entries[usize::from(is_low)],
-        grid: Grid { shared_bytes: shared_bytes(x, rows), programmatic: true, ..Grid::line(blocks, THREADS) },
+        grid: LaunchGrid {
+            shared_bytes: shared_bytes(x, rows),
+            programmatic: true,
+            ..LaunchGrid::line(blocks, THREADS)
+        },
         shape: StaticShape { m, n, k, tiles_down, tiles_across, group, stores: 0, w_scale_step, bias: 0 },
         x_box: [rows, if is_codes(x) { TILE_K } else { TILE_K / 2 }],
         h_box: Y_BOX,

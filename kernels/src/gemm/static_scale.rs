@@ -2,7 +2,7 @@
 //! beforehand (`cu/common/static_gemm.cuh`), the one expected to be fastest first, and how each is launched.
 
 use super::{StaticShape, THREADS, TILE_K, Y_BOX};
-use crate::Grid;
+use crate::LaunchGrid;
 
 /// Columns of x, BF16, in one load: a stage takes two.
 pub const X_BOX_COLUMNS: u32 = TILE_K / 2;
@@ -47,7 +47,7 @@ const fn tiling(
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StaticLaunch {
     pub entry: &'static str,
-    pub grid: Grid,
+    pub grid: LaunchGrid,
     pub shape: StaticShape,
     /// Rows of x in one load, [`X_BOX_COLUMNS`] long, and of w, [`TILE_K`] long.
     pub x_rows: u32,
@@ -73,10 +73,10 @@ impl StaticTiling {
         let group = (square.round() as u32).max(1);
         let waves = f64::from(units.div_ceil(multiprocessors));
         let of_block = f64::from(stages.div_ceil(self.splits));
-        let line = Grid::line(units.min(multiprocessors), THREADS);
+        let line = LaunchGrid::line(units.min(multiprocessors), THREADS);
         Some(StaticLaunch {
             entry: self.entry,
-            grid: Grid { shared_bytes: self.shared_bytes(), cluster: self.splits, programmatic: true, ..line },
+            grid: LaunchGrid { shared_bytes: self.shared_bytes(), cluster: self.splits, programmatic: true, ..line },
             shape: StaticShape { m, n, k, tiles_down, tiles_across, group, stores: 0, w_scale_step, bias: 0 },
             x_rows: self.rows,
             w_rows: self.columns,

@@ -8,11 +8,13 @@ use std::{
 };
 
 use loka_core::{
+    dispatch::Document,
     model::{Gemm, KernelId, SiteId},
     review::{Review, ReviewState, Role},
-    session::{Command, Document, Session, shared::Author},
+    session::{Command, Session, shared::Author},
 };
 use loka_tests::{
+    dice::Dice,
     sample,
     serving::{Server, Window, add_user},
 };
@@ -22,7 +24,7 @@ const TRACE: &str = "sample.trace.safetensors";
 const KERNELS: [&str; 2] = ["cublaslt/bf16", "cublaslt/tf32"];
 
 /// What one window knows at the end.
-struct Seen {
+struct ReviewerSeen {
     asked: usize,
     refused: Vec<String>,
     /// Milliseconds from a command to its answer.
@@ -63,7 +65,7 @@ pub fn run(people: usize, rate: f64, seconds: f64) {
             std::thread::spawn(move || work(window, at, decides, rate, seconds, &all_done))
         })
         .collect();
-    let seen: Vec<Seen> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+    let seen: Vec<ReviewerSeen> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
     let took = start.elapsed().as_secs_f64();
     let (last, kept) = ends(&server, folder.path(), &users, &links[0]);
     report(&seen, &last, kept, took);
@@ -93,10 +95,10 @@ fn said(session: &Session) -> (Review, Document) {
     (session.reviewing.review.clone(), session.document.clone())
 }
 
-fn work(mut window: Window, at: usize, decides: bool, rate: f64, seconds: f64, all_done: &Barrier) -> Seen {
+fn work(mut window: Window, at: usize, decides: bool, rate: f64, seconds: f64, all_done: &Barrier) -> ReviewerSeen {
     let sites: Vec<SiteId> = window.session.sites().iter().map(|site| site.id.clone()).collect();
     let (start, mut sent) = (Instant::now(), VecDeque::new());
-    let (mut asked, mut answered_ms, mut dice) = (0, Vec::new(), Dice(1 + at as u64));
+    let (mut asked, mut answered_ms, mut dice) = (0, Vec::new(), Dice::new(1 + at as u64));
     // Not all in the same moment.
     let due = |asked: usize| Duration::from_secs_f64((asked as f64 + dice_of(at)) / rate);
     let note = |window: &Window, sent: &mut VecDeque<Instant>, answered_ms: &mut Vec<f64>| {
@@ -121,24 +123,12 @@ fn work(mut window: Window, at: usize, decides: bool, rate: f64, seconds: f64, a
     window.settle();
     let (digest, at) = (window.digest(), window.follower.at());
     let (refused, num_states) = (std::mem::take(&mut window.refused), window.num_states);
-    Seen { asked, refused, answered_ms, digest, at, num_states }
+    ReviewerSeen { asked, refused, answered_ms, digest, at, num_states }
 }
 
 /// A share of the time between two commands.
 fn dice_of(at: usize) -> f64 {
     (at as f64 * 0.618).fract()
-}
-
-/// Repeats with its seed.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, most: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) % most as u64) as usize
-    }
 }
 
 fn command(dice: &mut Dice, sites: &[SiteId], decides: bool, asked: usize) -> Command {
@@ -161,7 +151,7 @@ fn command(dice: &mut Dice, sites: &[SiteId], decides: bool, asked: usize) -> Co
     }
 }
 
-fn report(seen: &[Seen], last: &str, kept: bool, took: f64) {
+fn report(seen: &[ReviewerSeen], last: &str, kept: bool, took: f64) {
     let asked: usize = seen.iter().map(|seen| seen.asked).sum();
     let mut ms: Vec<f64> = seen.iter().flat_map(|seen| seen.answered_ms.iter().copied()).collect();
     ms.sort_by(f64::total_cmp);

@@ -17,7 +17,7 @@ use loka_tests::serving::{Server, open};
 use tungstenite::Message;
 
 /// A marked command's value as it stands in a frame, and when it was sent.
-pub type Mark = ([u8; 8], Instant);
+pub type TimeMark = ([u8; 8], Instant);
 
 pub struct Watcher {
     thread: JoinHandle<Vec<(Arc<[u8]>, Instant)>>,
@@ -66,7 +66,7 @@ impl Watcher {
     }
 
     /// What came after the first `joining` frames, looked through after the run.
-    pub fn seen(self, joining: usize, marks: &[Mark]) -> Seen {
+    pub fn seen(self, joining: usize, marks: &[TimeMark]) -> Seen {
         let frames = self.thread.join().unwrap().split_off(joining);
         let (mut at, mut marks_ms) = (0, Vec::with_capacity(marks.len()));
         for (value, sent) in marks {

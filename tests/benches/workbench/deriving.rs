@@ -1,14 +1,12 @@
 //! How long it takes, off the frame, to decide and derive everything anew under another policy, and its parts.
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use loka_core::{
     dispatch::{Overrides, Policy, dispatch, frontier},
     model::{Gemm, Metric},
-    session::{
-        PlanView, Session,
-        view::{Question, Views},
-    },
+    session::Session,
+    views::{PlanView, Question, Snapshot, Views},
 };
 
 use crate::{clock, report::Figure};
@@ -36,9 +34,10 @@ pub fn decide_anew(session: &Session, figures: &mut Vec<Figure>) {
     let bar = (before.sites().len() <= 10_000).then_some(100.0);
     let question = Question { metric: Metric::Mere, gemm: None, relative: false };
     for name in Policy::BUILTIN {
-        let mut snapshot = before.clone();
+        let mut snapshot = Snapshot::clone(&before);
         snapshot.document.policy = Policy::builtin(name).unwrap();
         snapshot.revision += 1;
+        let snapshot = Arc::new(snapshot);
         timed(&format!("decide anew under {name}"), bar, figures, || Views::of(&snapshot, question, &Views::default()));
     }
     timed("a snapshot, in the frame", None, figures, || session.snapshot());

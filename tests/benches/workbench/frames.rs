@@ -16,7 +16,7 @@ use loka_tests::big;
 use crate::{
     clock, machine,
     report::Figure,
-    window::{Script, ScriptedExecutor, Window},
+    window::{Script, ScriptedExecutor, TimedWindow},
 };
 
 /// Milliseconds of CPU time a frame.
@@ -43,8 +43,8 @@ fn wheel(down: f32) -> Input {
 }
 
 /// From a results file to the first frame with everything in it, by the program's own threads.
-pub fn open(path: &Path, gpu: bool, figures: &mut Vec<Figure>) -> Window {
-    let mut window = Window::new(Box::new(InProcess::new(ThreadExecutor::new(std::sync::Arc::new(|| {})))), gpu);
+pub fn open(path: &Path, gpu: bool, figures: &mut Vec<Figure>) -> TimedWindow {
+    let mut window = TimedWindow::new(Box::new(InProcess::new(ThreadExecutor::new(std::sync::Arc::new(|| {})))), gpu);
     window.settle();
     let empty_mb = machine::resident_mb();
     let (opened, cpu) = (Instant::now(), clock::of_process());
@@ -68,15 +68,15 @@ pub fn open(path: &Path, gpu: bool, figures: &mut Vec<Figure>) -> Window {
     window
 }
 
-pub fn gestures(window: &mut Window, frames: usize, figures: &mut Vec<Figure>) {
+pub fn gestures(window: &mut TimedWindow, frames: usize, figures: &mut Vec<Figure>) {
     let with = if window.has_gpu() { "with uploads" } else { "no GPU" };
-    let mut measured = |window: &mut Window, what: &str, events: &mut dyn FnMut(usize) -> Vec<Input>| {
+    let mut measured = |window: &mut TimedWindow, what: &str, events: &mut dyn FnMut(usize) -> Vec<Input>| {
         let cost = (0..frames).map(|at| window.frame(events(at)).cpu_ms).collect();
         figures.push(Figure::of(&format!("frame ({with}), {what}"), "ms", cost, FRAME_BAR));
     };
     measured(window, "resting", &mut |_| Vec::new());
     for (what, (x, y)) in [("scrolling the heatmap", HEATMAP), ("scrolling the list", LIST)] {
-        let there = Window::at(x, y);
+        let there = TimedWindow::at(x, y);
         measured(window, what, &mut |at| {
             vec![Input::PointerMoved(there), wheel(if at % 60 < 40 { 90.0 } else { -60.0 })]
         });
@@ -85,7 +85,7 @@ pub fn gestures(window: &mut Window, frames: usize, figures: &mut Vec<Figure>) {
     for (what, (x, y)) in [("hovering over the heatmap", HEATMAP), ("hovering over the quadrant", QUADRANT)] {
         measured(window, what, &mut |at| {
             let turn = at as f32 * 0.21;
-            vec![Input::PointerMoved(Window::at(x + 0.08 * turn.cos(), y + 0.15 * (1.3 * turn).sin()))]
+            vec![Input::PointerMoved(TimedWindow::at(x + 0.08 * turn.cos(), y + 0.15 * (1.3 * turn).sin()))]
         });
     }
     window.settle();
@@ -100,9 +100,9 @@ pub fn gestures(window: &mut Window, frames: usize, figures: &mut Vec<Figure>) {
 }
 
 /// What a hand that pulls the line asks for: another threshold in every frame, all of them one gesture.
-fn pulling(window: &mut Window, frames: usize, with: &str, figures: &mut Vec<Figure>) {
+fn pulling(window: &mut TimedWindow, frames: usize, with: &str, figures: &mut Vec<Figure>) {
     let before = window.session().document.policy.max_error;
-    let pulled = |window: &mut Window, at: usize| {
+    let pulled = |window: &mut TimedWindow, at: usize| {
         let value = before * (1.0 + 0.5 * ((at + 1) as f64 * 0.11).sin());
         window.app.command(Command::SetMaxError { value, gesture: Some(1) });
         window.frame(Vec::new()).cpu_ms
@@ -115,7 +115,7 @@ fn pulling(window: &mut Window, frames: usize, with: &str, figures: &mut Vec<Fig
 }
 
 /// What is drawn in two seconds when nothing happens.
-pub fn idle(window: &mut Window, figures: &mut Vec<Figure>) {
+pub fn idle(window: &mut TimedWindow, figures: &mut Vec<Figure>) {
     window.settle();
     let (start, mut frames) = (Instant::now(), 0);
     let mut due = Duration::MAX;
@@ -142,7 +142,7 @@ pub fn streaming(path: &Path, frames: usize, gpu: bool, figures: &mut Vec<Figure
     let results = loka_core::tables::read_results(path).unwrap();
     let script = Rc::new(RefCell::new(Script::default()));
     script.borrow_mut().events.push_back(big::opened(&results));
-    let mut window = Window::new(Box::new(InProcess::new(ScriptedExecutor(script.clone()))), gpu);
+    let mut window = TimedWindow::new(Box::new(InProcess::new(ScriptedExecutor(script.clone()))), gpu);
     window.frame(Vec::new());
     let run = script.borrow_mut().probe.take().expect("opening starts a probe");
     let mut rows = results.rows.clone();

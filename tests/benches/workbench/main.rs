@@ -30,7 +30,7 @@ use report::Figure;
 /// Rows differ from seed to seed; the figures do not.
 const SEED: u64 = 1;
 
-struct Asked {
+struct BenchOptions {
     sites: Vec<usize>,
     frames: usize,
     gpu: bool,
@@ -48,8 +48,8 @@ fn main() {
 }
 
 /// What Cargo adds (`--bench`) is passed over.
-fn asked(mut args: impl Iterator<Item = String>) -> Asked {
-    let mut asked = Asked { sites: vec![1_000, 10_000], frames: 300, gpu: true, json: false, child: None };
+fn asked(mut args: impl Iterator<Item = String>) -> BenchOptions {
+    let mut asked = BenchOptions { sites: vec![1_000, 10_000], frames: 300, gpu: true, json: false, child: None };
     while let Some(arg) = args.next() {
         let mut value = || args.next().unwrap_or_else(|| panic!("{arg} needs a value"));
         match arg.as_str() {
@@ -65,7 +65,7 @@ fn asked(mut args: impl Iterator<Item = String>) -> Asked {
 }
 
 /// One process a size: what one leaves behind in memory is not counted to the next.
-fn compare(asked: &Asked) {
+fn compare(asked: &BenchOptions) {
     let folder = tempfile::tempdir().unwrap();
     let mut figures = Vec::new();
     for sites in &asked.sites {
@@ -80,7 +80,7 @@ fn compare(asked: &Asked) {
     }
 }
 
-fn child(path: &Path, sites: usize, asked: &Asked) -> Vec<Figure> {
+fn child(path: &Path, sites: usize, asked: &BenchOptions) -> Vec<Figure> {
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     command.arg("--child").arg(path).args(["--sites", &sites.to_string(), "--frames", &asked.frames.to_string()]);
     if !asked.gpu {
@@ -91,7 +91,7 @@ fn child(path: &Path, sites: usize, asked: &Asked) -> Vec<Figure> {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-fn measure(path: &Path, asked: &Asked) {
+fn measure(path: &Path, asked: &BenchOptions) {
     let sites = asked.sites[0];
     let mut figures = Vec::new();
     let mut window = frames::open(path, asked.gpu, &mut figures);

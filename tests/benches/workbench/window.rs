@@ -28,14 +28,14 @@ pub struct Frame {
     pub repaint: Duration,
 }
 
-pub struct Window {
+pub struct TimedWindow {
     ctx: egui::Context,
     pub app: LokaApp,
     gpu: Option<RenderState>,
     time: f64,
 }
 
-impl Window {
+impl TimedWindow {
     pub fn new(link: Box<dyn Link>, gpu: bool) -> Self {
         let ctx = egui::Context::default();
         let gpu = gpu.then(|| {

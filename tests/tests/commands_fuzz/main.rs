@@ -9,38 +9,22 @@ mod sums;
 use std::collections::BTreeSet;
 
 use loka_core::{
-    dispatch::Policy,
+    dispatch::{Document, Policy},
     model::{Gemm, Results, SiteId, SiteMods},
     plan::{self, Plan},
     session::{
-        Circumstances, Command, Document, Effect, Event, Session, Snapshot,
+        Circumstances, Command, Effect, Event, Session,
         shared::{MAX_TO_CLIENT, decode, encode},
     },
+    views::Snapshot,
 };
-use loka_tests::big;
+use loka_tests::{big, dice::Dice};
 
 const NUM_SITES: usize = 9;
 const STEPS: usize = 1500;
 const SEEDS: u64 = 4;
 /// Undo steps that a session keeps.
 const DEPTH: usize = 1000;
-
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % bound
-    }
-
-    fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
-        &of[self.below(of.len())]
-    }
-
-    fn once_in(&mut self, times: usize) -> bool {
-        self.below(times) == 0
-    }
-}
 
 /// Undo as it is promised: every gesture one step, an undo's way back until something else is done.
 #[derive(Default)]
@@ -94,7 +78,7 @@ impl Fuzz {
         let (policy, none) = (Policy::paper(), SiteMods::default());
         let plan = plan::build(&results, &policy, &none, &Default::default(), "other", "").unwrap().plan;
         Self {
-            dice: Dice(seed),
+            dice: Dice::new(seed),
             session: Session::default(),
             results,
             plan,
@@ -215,7 +199,7 @@ impl Fuzz {
 #[derive(PartialEq, Debug)]
 struct Shown {
     document: Document,
-    rows: Vec<std::sync::Arc<loka_core::session::SiteRows>>,
+    rows: Vec<std::sync::Arc<loka_core::model::SiteRows>>,
     problems: usize,
     other: bool,
 }

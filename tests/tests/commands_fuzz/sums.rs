@@ -3,7 +3,7 @@
 use loka_core::{
     dispatch::{Chain, Choice},
     model::{Gemm, Granularity, Metric, OperandCast, ResultRow, kernel},
-    session::{PlanView, Snapshot},
+    views::{PlanView, Snapshot},
 };
 
 /// Libraries that read operands which others have cast.

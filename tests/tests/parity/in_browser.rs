@@ -11,19 +11,19 @@ use serde_json::{Value, json};
 
 use crate::{
     child::Program,
-    player::Window,
+    player::Playable,
     stage::{PERSON, Stage},
 };
 
 /// `loka serve` of a stage's trace, or of the folder that it lies in.
-pub struct Server {
+pub struct BrowserServer {
     program: Program,
     pub link: String,
     /// `127.0.0.1:PORT`.
     pub address: String,
 }
 
-impl Server {
+impl BrowserServer {
     /// `listen`: an address and a port, 0 for any.
     pub fn start(stage: &Stage, listen: &str) -> Result<Self, String> {
         Self::with(stage, listen, None)
@@ -61,7 +61,7 @@ impl Server {
 pub struct InBrowser {
     // In this order: the browser goes before its server.
     browser: Program,
-    _server: Option<Server>,
+    _server: Option<BrowserServer>,
     downloads: PathBuf,
     /// Of the person at this browser.
     folder: PathBuf,
@@ -70,19 +70,19 @@ pub struct InBrowser {
 impl InBrowser {
     /// With a server of its own. An error is what is not there.
     pub fn open(stage: &Stage) -> Result<Self, String> {
-        let server = Server::start(stage, "127.0.0.1:0")?;
+        let server = BrowserServer::start(stage, "127.0.0.1:0")?;
         let mut open = Self::of(stage, &server, PERSON)?;
         open._server = Some(server);
         Ok(open)
     }
 
     /// One more person at that server.
-    pub fn of(stage: &Stage, server: &Server, person: &str) -> Result<Self, String> {
+    pub fn of(stage: &Stage, server: &BrowserServer, person: &str) -> Result<Self, String> {
         Self::by(stage, server, &server.link, person)
     }
 
     /// By a link of their own.
-    pub fn by(stage: &Stage, server: &Server, link: &str, person: &str) -> Result<Self, String> {
+    pub fn by(stage: &Stage, server: &BrowserServer, link: &str, person: &str) -> Result<Self, String> {
         let modules = std::env::var("LOKA_PLAYWRIGHT")
             .map_err(|_| "LOKA_PLAYWRIGHT does not say where playwright-core is: ./test installs it".to_owned())?;
         assert!(link.contains(&server.address), "{link}");
@@ -123,7 +123,7 @@ fn page() -> Result<PathBuf, String> {
     Err(format!("there is no page: scripts/build_web.sh makes it: {}", page.display()))
 }
 
-impl Window for InBrowser {
+impl Playable for InBrowser {
     fn name(&self) -> &'static str {
         "browser"
     }

@@ -16,7 +16,7 @@ use loka::{
 use loka_core::session::shared::Author;
 
 use crate::{
-    player::Window,
+    player::Playable,
     stage::{PERSON, Stage},
 };
 
@@ -59,7 +59,7 @@ impl InProcess {
     }
 }
 
-impl Window for InProcess {
+impl Playable for InProcess {
     fn name(&self) -> &'static str {
         "in-process"
     }

@@ -10,7 +10,7 @@ use loka_tests::loka;
 
 use crate::{
     child::Program,
-    player::Window,
+    player::Playable,
     stage::{PERSON, Stage},
 };
 
@@ -63,7 +63,7 @@ impl InWindow {
     }
 }
 
-impl Window for InWindow {
+impl Playable for InWindow {
     fn name(&self) -> &'static str {
         "window"
     }

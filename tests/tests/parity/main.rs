@@ -20,7 +20,7 @@ use compare::compare;
 use in_browser::InBrowser;
 use in_process::InProcess;
 use in_window::InWindow;
-use player::{Played, Window, play};
+use player::{Playable, Played, play};
 use scenario::Scenario;
 use stage::{Stage, USUAL};
 
@@ -49,7 +49,7 @@ fn played(name: &str) {
 }
 
 /// `None`, and a line, where there is no such target; not on CI.
-fn in_a(scenario: &Scenario, open: impl Fn(&Stage) -> Result<Box<dyn Window>, String>) -> Option<Played> {
+fn in_a(scenario: &Scenario, open: impl Fn(&Stage) -> Result<Box<dyn Playable>, String>) -> Option<Played> {
     let stage = Stage::new(scenario.plan.as_ref(), &scenario.keys, USUAL);
     match open(&stage) {
         Ok(mut window) => Some(play(scenario, window.as_mut())),

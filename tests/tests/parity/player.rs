@@ -10,7 +10,7 @@ use std::{
 use loka::driving::{Look, Node};
 use serde_json::Value;
 
-use crate::scenario::{Scenario, Step, Target, Wait, is_part};
+use crate::scenario::{Aim, Scenario, ScenarioStep, Wait, is_part};
 
 /// Far more than anything takes, on a slow machine that does other things too.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -21,7 +21,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 const REST: u64 = 4;
 
 /// A workbench that can be seen and touched. Places are whole points, each of which is a pixel.
-pub trait Window {
+pub trait Playable {
     fn name(&self) -> &'static str;
     fn look(&mut self) -> Look;
     fn point(&mut self, at: [i32; 2]);
@@ -53,7 +53,7 @@ pub struct Played {
     pub last: Look,
 }
 
-pub fn play(scenario: &Scenario, window: &mut dyn Window) -> Played {
+pub fn play(scenario: &Scenario, window: &mut dyn Playable) -> Played {
     let mut player = Player { scenario, window, at: 0, exports: BTreeMap::new(), states: Vec::new() };
     player.window.point([1, 1]);
     for (at, step) in scenario.steps.iter().enumerate() {
@@ -72,27 +72,27 @@ pub fn play(scenario: &Scenario, window: &mut dyn Window) -> Played {
 
 struct Player<'a> {
     scenario: &'a Scenario,
-    window: &'a mut dyn Window,
+    window: &'a mut dyn Playable,
     at: usize,
     exports: BTreeMap<String, Vec<u8>>,
     states: Vec<(usize, Value)>,
 }
 
 impl Player<'_> {
-    fn step(&mut self, step: &Step) {
+    fn step(&mut self, step: &ScenarioStep) {
         match step {
-            Step::Click(target) => self.click(target),
-            Step::Drag { from, by } => self.drag(from, *by),
-            Step::Key(keys) => self.window.key(keys),
-            Step::Type(text) => self.window.type_text(text),
-            Step::Path(name) => self.path(name),
-            Step::Wait(wait) => self.wait(wait),
-            Step::Export(name) => self.export(name),
-            Step::Sign(name) => self.sign(name),
+            ScenarioStep::Click(target) => self.click(target),
+            ScenarioStep::Drag { from, by } => self.drag(from, *by),
+            ScenarioStep::Key(keys) => self.window.key(keys),
+            ScenarioStep::Type(text) => self.window.type_text(text),
+            ScenarioStep::Path(name) => self.path(name),
+            ScenarioStep::Wait(wait) => self.wait(wait),
+            ScenarioStep::Export(name) => self.export(name),
+            ScenarioStep::Sign(name) => self.sign(name),
         }
     }
 
-    fn click(&mut self, target: &Target) {
+    fn click(&mut self, target: &Aim) {
         let at = self.place(target);
         self.window.point(at);
         self.window.press();
@@ -100,7 +100,7 @@ impl Player<'_> {
     }
 
     /// In small steps, as a hand does; let go of when the window has come to rest.
-    fn drag(&mut self, from: &Target, by: [f32; 2]) {
+    fn drag(&mut self, from: &Aim, by: [f32; 2]) {
         const STEPS: i32 = 8;
         let start = self.place(from);
         self.window.point(start);
@@ -118,9 +118,9 @@ impl Player<'_> {
     }
 
     fn export(&mut self, name: &str) {
-        self.click(&Target::of("Button", "Export plan…"));
+        self.click(&Aim::of("Button", "Export plan…"));
         self.path(name);
-        self.click(&Target::of("Button", "Save"));
+        self.click(&Aim::of("Button", "Save"));
         let start = Instant::now();
         let bytes = loop {
             if let Some(bytes) = self.window.exported(name) {
@@ -138,7 +138,7 @@ impl Player<'_> {
 
     /// Into the dialog that asks for a file: a page has names, of the server's files and of downloads.
     fn path(&mut self, name: &str) {
-        let fields = ["Path", "Name"].map(|label| Target { focused: Some(true), ..Target::of("TextInput", label) });
+        let fields = ["Path", "Name"].map(|label| Aim { focused: Some(true), ..Aim::of("TextInput", label) });
         let has_keys = |node: &Node| fields.iter().any(|field| field.fits(node));
         self.until("the path has the keys", |look| look.nodes.iter().any(has_keys));
         self.window.key("Ctrl+A");
@@ -150,18 +150,18 @@ impl Player<'_> {
         if self.window.hand(name) {
             return;
         }
-        self.click(&Target::of("Button", "Approve…"));
-        let field = Target { focused: Some(true), ..Target::of("TextInput", "Key") };
+        self.click(&Aim::of("Button", "Approve…"));
+        let field = Aim { focused: Some(true), ..Aim::of("TextInput", "Key") };
         self.until("the key's path has the keys", |look| look.nodes.iter().any(|node| field.fits(node)));
         self.window.key("Ctrl+A");
         let path = self.window.path(name);
         self.window.type_text(&path);
-        self.click(&Target::of("Button", "Sign"));
+        self.click(&Aim::of("Button", "Sign"));
     }
 
     fn wait(&mut self, wait: &Wait) {
         let ready = |look: &Look| {
-            let seen = |target: &Target| look.nodes.iter().any(|node| target.fits(node));
+            let seen = |target: &Aim| look.nodes.iter().any(|node| target.fits(node));
             wait.seen.as_ref().is_none_or(seen)
                 && wait.gone.as_ref().is_none_or(|target| !seen(target))
                 && wait.state.as_ref().is_none_or(|part| is_part(part, &look.state))
@@ -174,7 +174,7 @@ impl Player<'_> {
     }
 
     /// The middle of the one control that fits, when it can be used and stands still.
-    fn place(&mut self, target: &Target) -> [i32; 2] {
+    fn place(&mut self, target: &Aim) -> [i32; 2] {
         let found = |look: &Look| {
             let mut fits = look.nodes.iter().filter(|node| target.fits(node) && !node.disabled);
             fits.next().filter(|_| fits.next().is_none()).map(|node| node.bounds)
@@ -209,7 +209,7 @@ impl Player<'_> {
 }
 
 /// Looks until it is so, and fails when it never is.
-pub fn until(window: &mut dyn Window, what: &str, mut ready: impl FnMut(&Look) -> bool) -> Look {
+pub fn until(window: &mut dyn Playable, what: &str, mut ready: impl FnMut(&Look) -> bool) -> Look {
     let (start, mut pause) = (Instant::now(), Duration::from_millis(10));
     loop {
         let look = window.look();
@@ -232,7 +232,7 @@ fn listed(nodes: &[Node]) -> String {
 }
 
 /// With everything that helps to see why.
-fn fail(window: &mut dyn Window, what: &str, look: &Look) -> ! {
+fn fail(window: &mut dyn Playable, what: &str, look: &Look) -> ! {
     let place = what.split(':').next().unwrap_or_default().replace([' ', ','], "-");
     let path = std::env::temp_dir().join(format!("loka-{}-{place}.new.png", window.name()));
     let picture = window.picture(&path).map_or_else(|why| why, |()| path.display().to_string());

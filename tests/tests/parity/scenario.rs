@@ -19,7 +19,7 @@ pub struct Scenario {
     /// Whose keys lie in the folder, as `ada.key.json`.
     #[serde(default)]
     pub keys: Vec<String>,
-    pub steps: Vec<Step>,
+    pub steps: Vec<ScenarioStep>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -31,10 +31,10 @@ pub struct Given {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Step {
-    Click(Target),
+pub enum ScenarioStep {
+    Click(Aim),
     Drag {
-        from: Target,
+        from: Aim,
         by: [f32; 2],
     },
     /// `Ctrl+Shift+Z`.
@@ -53,8 +53,8 @@ pub enum Step {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Wait {
-    pub seen: Option<Target>,
-    pub gone: Option<Target>,
+    pub seen: Option<Aim>,
+    pub gone: Option<Aim>,
     pub state: Option<Value>,
     pub state_is_not: Option<Value>,
     /// A hand led there: where exactly is a matter of how the window is laid out, and not compared.
@@ -64,14 +64,14 @@ pub struct Wait {
 /// Which control: every word that is given must be its own.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Target {
+pub struct Aim {
     pub label: String,
     pub role: Option<String>,
     pub on: Option<bool>,
     pub focused: Option<bool>,
 }
 
-impl Target {
+impl Aim {
     pub fn fits(&self, node: &Node) -> bool {
         let role = self.role.as_ref().is_none_or(|role| *role == node.role);
         let on = self.on.is_none_or(|on| node.on == Some(on));

@@ -6,8 +6,8 @@ use loka_tests::{run_in, tiny};
 use serde_json::json;
 
 use crate::{
-    in_browser::{InBrowser, Server},
-    player::{Window as _, until},
+    in_browser::{BrowserServer, InBrowser},
+    player::{Playable as _, until},
     scenario::is_part,
     skipped,
     stage::{PERSON, Stage, USUAL},
@@ -23,7 +23,8 @@ fn tells(look: &Look, part: &str) -> bool {
 fn what_is_chosen_or_dropped_in_a_served_page_is_sent_and_opened() {
     let _turn = turn();
     let stage = Stage::new(None, &[], USUAL);
-    let opened = Server::of_folder(&stage).and_then(|server| Ok((InBrowser::of(&stage, &server, PERSON)?, server)));
+    let opened =
+        BrowserServer::of_folder(&stage).and_then(|server| Ok((InBrowser::of(&stage, &server, PERSON)?, server)));
     let (mut page, _server) = match opened {
         Ok(opened) => opened,
         Err(why) => return skipped("files that are sent", &why),

@@ -10,10 +10,10 @@ use loka::driving::Look;
 use loka_tests::loka;
 
 use crate::{
-    in_browser::{InBrowser, Server},
+    in_browser::{BrowserServer, InBrowser},
     in_window::InWindow,
-    player::{Window, until},
-    scenario::{Target, is_part},
+    player::{Playable, until},
+    scenario::{Aim, is_part},
     skipped,
     stage::{Looks, Stage, USUAL},
     turn,
@@ -26,7 +26,7 @@ fn pictures() -> Option<PathBuf> {
     Some(folder)
 }
 
-fn keep(window: &mut dyn Window, name: &str) {
+fn keep(window: &mut dyn Playable, name: &str) {
     if let Some(folder) = pictures() {
         window.picture(&folder.join(name)).unwrap();
     }
@@ -41,12 +41,12 @@ fn says(look: &Look, part: &str) -> bool {
 }
 
 fn is_modified(look: &Look) -> bool {
-    let on = Target { on: Some(true), ..Target::of("CheckBox", "Hard swish") };
+    let on = Aim { on: Some(true), ..Aim::of("CheckBox", "Hard swish") };
     look.nodes.iter().any(|node| on.fits(node))
 }
 
-fn click(window: &mut dyn Window, role: &str, label: &str) {
-    let target = Target::of(role, label);
+fn click(window: &mut dyn Playable, role: &str, label: &str) {
+    let target = Aim::of(role, label);
     let found = |look: &Look| look.nodes.iter().find(|node| target.fits(node)).map(|node| node.bounds);
     let look = until(window, label, |look| found(look).is_some());
     let [left, top, right, bottom] = found(&look).unwrap();
@@ -59,7 +59,7 @@ fn click(window: &mut dyn Window, role: &str, label: &str) {
 fn two_browsers_share_a_session() {
     let _turn = turn();
     let stage = Stage::new(None, &[], USUAL);
-    let opened = Server::start(&stage, "127.0.0.1:0").and_then(|server| {
+    let opened = BrowserServer::start(&stage, "127.0.0.1:0").and_then(|server| {
         let both = [InBrowser::of(&stage, &server, "Ada")?, InBrowser::of(&stage, &server, "Grace")?];
         Ok((server, both))
     });
@@ -88,8 +88,8 @@ fn two_browsers_share_a_session() {
 fn a_page_says_that_its_server_is_away() {
     let _turn = turn();
     let stage = Stage::new(None, &[], USUAL);
-    let opened =
-        Server::start(&stage, "127.0.0.1:0").and_then(|server| Ok((InBrowser::of(&stage, &server, "Ada")?, server)));
+    let opened = BrowserServer::start(&stage, "127.0.0.1:0")
+        .and_then(|server| Ok((InBrowser::of(&stage, &server, "Ada")?, server)));
     let (mut page, server) = match opened {
         Ok(opened) => opened,
         Err(why) => return skipped("a server that goes", &why),
@@ -108,7 +108,7 @@ fn a_page_says_that_its_server_is_away() {
     // The same as before is still there to be seen.
     assert_eq!(page.look().state["document"], decided);
 
-    let _server = Server::start(&stage, &address).unwrap();
+    let _server = BrowserServer::start(&stage, &address).unwrap();
     until(&mut page, "the server again", |look| {
         has(look, &serde_json::json!({"standing": "joined", "complete": true})) && !says(look, "has not answered")
     });
@@ -140,7 +140,7 @@ fn two_people_review_a_plan() {
     let _turn = turn();
     let stage = Stage::new(None, &["Grace".to_owned()], USUAL);
     let (list, links) = people(&stage, &[("Ada", "owner"), ("Grace", "approver")]);
-    let opened = Server::with(&stage, "127.0.0.1:0", Some(&list)).and_then(|server| {
+    let opened = BrowserServer::with(&stage, "127.0.0.1:0", Some(&list)).and_then(|server| {
         let link = |at: usize| format!("http://{}/{}", server.address, links[at]);
         let both =
             [InBrowser::by(&stage, &server, &link(0), "Ada")?, InBrowser::by(&stage, &server, &link(1), "Grace")?];
@@ -202,7 +202,7 @@ fn page_and_window_look_alike() {
         [([1280.0, 800.0], "dark"), ([1280.0, 800.0], "light"), ([1920.0, 1080.0], "dark"), ([1920.0, 1080.0], "light")]
     {
         let stages = [(); 2].map(|()| Stage::new(None, &[], Looks { size, ground }));
-        let mut windows: [Box<dyn Window>; 2] =
+        let mut windows: [Box<dyn Playable>; 2] =
             [Box::new(InBrowser::open(&stages[0]).unwrap()), Box::new(InWindow::open(&stages[1]).unwrap())];
         for window in &mut windows {
             // Nothing is hovered.
@@ -237,7 +237,7 @@ const VIEWS: [(&str, &str); 8] = [
 ];
 
 /// With the first minute's lines gone.
-fn shoot(window: &mut dyn Window, folder: &Path, name: &str) -> PathBuf {
+fn shoot(window: &mut dyn Playable, folder: &Path, name: &str) -> PathBuf {
     let first = window.look().frame;
     until(window, "a window at rest", |look| look.frame > first + 8);
     let path = folder.join(format!("{name}.png"));

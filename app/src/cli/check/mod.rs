@@ -53,14 +53,14 @@ pub struct CheckArgs {
     coverage: f64,
     /// How to say it.
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: FindingFormat,
     /// Write it there, and text here.
     #[arg(long)]
     out: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum FindingFormat {
     #[default]
     Text,
     Json,
@@ -123,7 +123,7 @@ impl Checked<'_> {
 pub fn run(args: &CheckArgs, json: bool) -> anyhow::Result<Outcome> {
     let format = match (json, args.format) {
         (false, format) => format,
-        (true, Format::Text | Format::Json) => Format::Json,
+        (true, FindingFormat::Text | FindingFormat::Json) => FindingFormat::Json,
         (true, _) if args.out.is_some() => args.format,
         (true, _) => anyhow::bail!("--json and another --format on one stdout: give the other an --out"),
     };
@@ -151,7 +151,7 @@ pub fn run(args: &CheckArgs, json: bool) -> anyhow::Result<Outcome> {
             let mut whole = report(&checked, format)?;
             whole.push('\n');
             files::write_atomically(out, whole.as_bytes())?;
-            output::line(&report(&checked, if json { Format::Json } else { Format::Text })?);
+            output::line(&report(&checked, if json { FindingFormat::Json } else { FindingFormat::Text })?);
         }
         None => output::line(&report(&checked, format)?),
     }
@@ -159,15 +159,15 @@ pub fn run(args: &CheckArgs, json: bool) -> anyhow::Result<Outcome> {
 }
 
 /// Without a line break at its end.
-fn report(checked: &Checked<'_>, format: Format) -> anyhow::Result<String> {
+fn report(checked: &Checked<'_>, format: FindingFormat) -> anyhow::Result<String> {
     match format {
-        Format::Text => Ok(lines_of_text(checked)),
-        Format::Json => lines_of_json(checked),
-        Format::Sarif => {
+        FindingFormat::Text => Ok(lines_of_text(checked)),
+        FindingFormat::Json => lines_of_json(checked),
+        FindingFormat::Sarif => {
             let whole = serde_json::to_string_pretty(&sarif::sarif(checked));
             whole.context("cannot write SARIF")
         }
-        Format::Junit => junit::junit(checked),
+        FindingFormat::Junit => junit::junit(checked),
     }
 }
 

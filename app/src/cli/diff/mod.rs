@@ -17,7 +17,7 @@ use loka_core::{
 
 use super::{
     check::read_plan,
-    output::{self, Outcome, Table},
+    output::{self, Outcome, TextTable},
 };
 
 #[derive(clap::Args, Debug)]
@@ -130,7 +130,7 @@ fn total(speedup: Option<f64>) -> String {
 }
 
 fn print_choices(changes: &[ChoiceChange]) {
-    let mut table = Table::new(&["site", "gemm", "before", ">x", "after", ">x", "cause", "why"]);
+    let mut table = TextTable::new(&["site", "gemm", "before", ">x", "after", ">x", "cause", "why"]);
     let times = |speedup: Option<f64>| speedup.map_or("-".to_owned(), |speedup| format!("{speedup:.2}"));
     for change in changes {
         let near = if change.near_tie { " (near tie)" } else { "" };

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{
     super::{
-        output::{self, Outcome, Table},
+        output::{self, Outcome, TextTable},
         plan::policy,
     },
     DiffArgs, print_choices, total,
@@ -103,7 +103,7 @@ fn print(changed: &ResultsDiff, policy: &str) {
 }
 
 fn print_rows(rows: &[RowChange]) {
-    let mut table = Table::new(&["site", "gemm", "kernel", "mods", "what", "why"]);
+    let mut table = TextTable::new(&["site", "gemm", "kernel", "mods", "what", "why"]);
     for change in rows {
         table.row([
             change.site.to_string(),

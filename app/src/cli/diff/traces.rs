@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::{
     super::{
-        output::{self, Outcome, Table, short},
+        output::{self, Outcome, TextTable, short},
         patterns,
     },
     DiffArgs,
@@ -62,7 +62,7 @@ fn print_json(diff: &TraceDiff) -> anyhow::Result<()> {
 fn print(diff: &TraceDiff, watched: &Kernel) {
     let (changed, alike): (Vec<&SiteShift>, Vec<&SiteShift>) =
         diff.sites.iter().partition(|site| site.octaves() >= CHANGED);
-    let mut table = Table::new(&["site", "what", "before", ">after", ">x"]);
+    let mut table = TextTable::new(&["site", "what", "before", ">after", ">x"]);
     for site in &changed {
         let told = site.shifts.iter().filter(|shift| shift.octaves().abs() >= CHANGED).take(TOLD);
         for (at, shift) in told.enumerate() {

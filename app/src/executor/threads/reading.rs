@@ -11,9 +11,10 @@ use loka_core::{
     model::{FileMagic, Results},
     plan::Plan,
     runtime::Report,
-    session::{Event, NoticeKind, OpenedTrace},
+    session::{Event, NoticeKind},
     tables,
     trace::Trace,
+    views::OpenedTrace,
 };
 
 use super::ThreadExecutor;

@@ -117,9 +117,9 @@ fn commands_go_to_the_server_and_private_ones_stay() {
     ask(&mut link, Command::Undo);
     assert_eq!(wire.heard(), Some(ToServer::Command { number: 1, seen: 3, command: Box::new(Command::Undo) }));
     link.submit(Submission::notice(NoticeKind::Info, "a line".to_owned()));
-    assert!(!link.session().log.entries().is_empty());
+    assert!(!link.session().log().entries().is_empty());
     ask(&mut link, Command::ClearLog);
-    assert!(link.session().log.entries().is_empty());
+    assert!(link.session().log().entries().is_empty());
     assert_eq!(wire.heard(), None, "nobody else hears of that");
     ask(&mut link, Command::OpenTrace { path: "b".to_owned() });
     assert_eq!(wire.heard(), Some(ToServer::Join { trace: "b".to_owned() }));

@@ -15,7 +15,7 @@ use super::{
 };
 
 /// Letters that are drawn alike, one after the other.
-struct Run {
+struct TextRun {
     text: String,
     xs: Vec<String>,
     y: String,
@@ -34,7 +34,7 @@ pub(super) fn text(writer: &mut Writer, shape: &TextShape) {
     }
 }
 
-fn put(writer: &mut Writer, run: &Run, turn: &str) {
+fn put(writer: &mut Writer, run: &TextRun, turn: &str) {
     if run.color.a() == 0 || run.text.trim().is_empty() {
         return;
     }
@@ -51,8 +51,8 @@ fn put(writer: &mut Writer, run: &Run, turn: &str) {
 }
 
 /// `byte`: where the row begins in the text of the layout, moved to its end.
-fn runs(shape: &TextShape, row: &PlacedRow, byte: &mut usize) -> Vec<Run> {
-    let mut runs: Vec<Run> = Vec::new();
+fn runs(shape: &TextShape, row: &PlacedRow, byte: &mut usize) -> Vec<TextRun> {
+    let mut runs: Vec<TextRun> = Vec::new();
     let mut whole = false;
     for glyph in &row.glyphs {
         let font = font_at(&shape.galley.job, *byte);
@@ -61,10 +61,11 @@ fn runs(shape: &TextShape, row: &PlacedRow, byte: &mut usize) -> Vec<Run> {
         let (x, y) = (number(at.x), number(at.y));
         let color = color_of(shape, row, glyph);
         // Spaces have no colour of their own, and end no run.
-        let fits =
-            |run: &Run| run.font == font && run.y == y && (run.color == color || glyph.chr.is_whitespace()) && !whole;
+        let fits = |run: &TextRun| {
+            run.font == font && run.y == y && (run.color == color || glyph.chr.is_whitespace()) && !whole
+        };
         if !runs.last().is_some_and(fits) {
-            runs.push(Run { text: String::new(), xs: Vec::new(), y, font, color });
+            runs.push(TextRun { text: String::new(), xs: Vec::new(), y, font, color });
         }
         // A letter of two UTF-16 units takes two places in the list of some readers: nothing follows it.
         whole = glyph.chr.len_utf16() > 1;

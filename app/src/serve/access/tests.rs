@@ -71,7 +71,7 @@ fn an_origin_is_the_page_that_was_served() {
 #[test]
 fn a_door_without_a_token_is_open() {
     let door = Door::new(Key::None);
-    assert_eq!(door.standing([127, 0, 0, 1].into(), None, &[], Instant::now()), Standing::Welcome(None));
+    assert_eq!(door.standing([127, 0, 0, 1].into(), None, &[], Instant::now()), DoorStanding::Welcome(None));
 }
 
 #[test]
@@ -79,11 +79,11 @@ fn the_link_the_cookie_and_what_is_wrong() {
     let token = Token::random().unwrap();
     let door = Door::new(Key::Shared(token.clone()));
     let (from, now) = ([10, 0, 0, 1].into(), Instant::now());
-    assert_eq!(door.standing(from, None, &[], now), Standing::Stranger);
-    assert_eq!(door.standing(from, Some(token.text()), &["old"], now), Standing::ByLink(token.cookie().to_owned()));
-    assert_eq!(door.standing(from, None, &["old", token.cookie()], now), Standing::Welcome(None));
-    assert_eq!(door.standing(from, Some("wrong"), &[token.cookie()], now), Standing::Wrong);
-    assert_eq!(door.standing(from, None, &[token.text()], now), Standing::Wrong);
+    assert_eq!(door.standing(from, None, &[], now), DoorStanding::Stranger);
+    assert_eq!(door.standing(from, Some(token.text()), &["old"], now), DoorStanding::ByLink(token.cookie().to_owned()));
+    assert_eq!(door.standing(from, None, &["old", token.cookie()], now), DoorStanding::Welcome(None));
+    assert_eq!(door.standing(from, Some("wrong"), &[token.cookie()], now), DoorStanding::Wrong);
+    assert_eq!(door.standing(from, None, &[token.text()], now), DoorStanding::Wrong);
 }
 
 #[test]
@@ -98,15 +98,15 @@ fn everybodys_own_token_is_told_apart() {
     let door = Door::new(Key::Own(Arc::new(Roster::open(&path).unwrap())));
     let (from, now) = ([127, 0, 0, 1].into(), Instant::now());
     let standing = |link, cookies: &[&str]| door.standing(from, link, cookies, now);
-    assert_eq!(standing(None, &[]), Standing::Stranger, "on loopback, too");
-    assert_eq!(standing(Some(anna.text()), &[bo.cookie()]), Standing::ByLink(anna.cookie().to_owned()));
-    assert_eq!(standing(None, &[anna.cookie()]), Standing::Welcome(Some(anna.digest())));
-    assert_eq!(standing(None, &["old", bo.cookie()]), Standing::Welcome(Some(bo.digest())));
+    assert_eq!(standing(None, &[]), DoorStanding::Stranger, "on loopback, too");
+    assert_eq!(standing(Some(anna.text()), &[bo.cookie()]), DoorStanding::ByLink(anna.cookie().to_owned()));
+    assert_eq!(standing(None, &[anna.cookie()]), DoorStanding::Welcome(Some(anna.digest())));
+    assert_eq!(standing(None, &["old", bo.cookie()]), DoorStanding::Welcome(Some(bo.digest())));
     for wrong in [stranger.cookie(), anna.text(), &anna.digest().to_string(), ""] {
-        assert_eq!(standing(None, &[wrong]), Standing::Wrong);
+        assert_eq!(standing(None, &[wrong]), DoorStanding::Wrong);
     }
     for wrong in [stranger.text(), anna.cookie(), &anna.digest().to_string()] {
-        assert_eq!(standing(Some(wrong), &[bo.cookie()]), Standing::Wrong);
+        assert_eq!(standing(Some(wrong), &[bo.cookie()]), DoorStanding::Wrong);
     }
 }
 
@@ -115,16 +115,20 @@ fn guessing_is_slowed_by_address() {
     let token = Token::random().unwrap();
     let door = Door::new(Key::Shared(token.clone()));
     let (from, now) = (IpAddr::from([10, 0, 0, 1]), Instant::now());
-    let wrong = (0..100).filter(|_| door.standing(from, Some("guess"), &[], now) == Standing::Wrong).count();
+    let wrong = (0..100).filter(|_| door.standing(from, Some("guess"), &[], now) == DoorStanding::Wrong).count();
     assert_eq!(wrong, limits::WRONG_BURST as usize);
-    assert_eq!(door.standing(from, Some(token.text()), &[], now), Standing::TooMany, "nothing is compared any more");
+    assert_eq!(
+        door.standing(from, Some(token.text()), &[], now),
+        DoorStanding::TooMany,
+        "nothing is compared any more"
+    );
     assert_eq!(
         door.standing([10, 0, 0, 2].into(), Some(token.text()), &[], now),
-        Standing::ByLink(token.cookie().to_owned())
+        DoorStanding::ByLink(token.cookie().to_owned())
     );
     let later = now + Duration::from_secs(1);
-    assert_eq!(door.standing(from, Some(token.text()), &[], later), Standing::ByLink(token.cookie().to_owned()));
-    let wrong = (0..100).filter(|_| door.standing(from, Some("guess"), &[], later) == Standing::Wrong).count();
+    assert_eq!(door.standing(from, Some(token.text()), &[], later), DoorStanding::ByLink(token.cookie().to_owned()));
+    let wrong = (0..100).filter(|_| door.standing(from, Some("guess"), &[], later) == DoorStanding::Wrong).count();
     assert_eq!(wrong, limits::WRONG_PER_SECOND as usize);
 }
 

@@ -24,12 +24,12 @@ use crate::serve::{
 pub struct Writer {
     sink: Sink,
     out: mpsc::Receiver<Out>,
-    place: Option<Place>,
+    place: Option<WriterPlace>,
     pings: Interval,
 }
 
 /// The session that is followed.
-struct Place {
+struct WriterPlace {
     seat: Seat,
     me: Author,
     /// The last step that was sent; `None`: the whole session comes first.
@@ -169,7 +169,7 @@ impl Writer {
                 if seat.room.is_over() {
                     over.mark_changed();
                 }
-                self.place = Some(Place { seat, me, cursor, files, newest, present, over });
+                self.place = Some(WriterPlace { seat, me, cursor, files, newest, present, over });
                 self.send(Message::Binary(welcome)).await
             }
         }

@@ -7,7 +7,8 @@ use loka_core::{
     dispatch::Policy,
     model::{Gemm, GemmShape, KernelId, Latency, ModSet, ResultRow, Results, ResultsMeta, SiteId},
     runtime::{Journaling, Report},
-    session::{Effect, OpenedTrace, Saved, shared::Ordered},
+    session::{Effect, Saved, shared::Ordered},
+    views::OpenedTrace,
 };
 use serde_json::json;
 

@@ -6,16 +6,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use loka_core::{
-    session::{FileKind, view::natural},
-    trace::Trace,
-};
+use loka_core::{session::FileKind, trace::Trace, views::natural};
 
 use super::{WHOLE, limits};
 
 /// Something that can be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct ListedFile {
     /// Relative to the folder, with `/`.
     pub name: String,
     pub kind: FileKind,
@@ -26,7 +23,7 @@ pub struct Entry {
 /// What is there; `complete`: nothing was left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
-    pub entries: Vec<Entry>,
+    pub entries: Vec<ListedFile>,
     pub complete: bool,
 }
 
@@ -38,7 +35,7 @@ const SHARDS: usize = 256;
 pub(super) fn list(root: &Path) -> Listing {
     let mut walk = Walk { looked_at: 0, listing: Listing { entries: Vec::new(), complete: true } };
     walk.folder(root, "", limits::LISTED_DEPTH);
-    let by_name = |a: &Entry, b: &Entry| natural(&a.name, &b.name).then_with(|| a.name.cmp(&b.name));
+    let by_name = |a: &ListedFile, b: &ListedFile| natural(&a.name, &b.name).then_with(|| a.name.cmp(&b.name));
     walk.listing.entries.sort_by(|a, b| a.kind.cmp(&b.kind).then_with(|| by_name(a, b)));
     walk.listing
 }
@@ -91,7 +88,7 @@ impl Walk {
             self.listing.complete = false;
             return;
         }
-        self.listing.entries.push(Entry { name, kind, bytes });
+        self.listing.entries.push(ListedFile { name, kind, bytes });
     }
 }
 

@@ -2,7 +2,7 @@
 
 use egui::{Align2, FontId, Painter, Rect, Stroke, pos2};
 
-use super::Shown;
+use super::ShownOperand;
 use crate::theme::Theme;
 
 /// Width of the names left of the axis.
@@ -21,7 +21,7 @@ pub struct Axis {
 
 impl Axis {
     /// What any histogram holds but for a few stray values, and room for the bars.
-    pub fn of(main: Shown<'_>, beside: Option<Shown<'_>>) -> Self {
+    pub fn of(main: ShownOperand<'_>, beside: Option<ShownOperand<'_>>) -> Self {
         let extents = [Some(main), beside].into_iter().flatten();
         let extents = extents.filter_map(|shown| shown.operand.histogram.as_ref().ok()?.main_extent());
         let (from, to) = extents.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).unwrap_or((-8, 8));

@@ -3,17 +3,22 @@
 use egui::{
     Align2, FontId, Painter, Rect, Response, RichText, Role, Sense, Stroke, StrokeKind, Ui, WidgetInfo, pos2, vec2,
 };
-use loka_core::session::view::distribution::{Band, Features, Operand};
+use loka_core::views::distribution::{Band, Features, Operand};
 
-use super::Shown;
+use super::ShownOperand;
 use crate::{theme::number, views::Scene};
 
 const HEIGHT: f32 = 130.0;
 const VALUES: f32 = 52.0;
 
-pub(super) fn features_ui(ui: &mut Ui, scene: &mut Scene<'_>, main: Shown<'_>, beside: Option<Shown<'_>>) {
+pub(super) fn features_ui(
+    ui: &mut Ui,
+    scene: &mut Scene<'_>,
+    main: ShownOperand<'_>,
+    beside: Option<ShownOperand<'_>>,
+) {
     title_ui(ui, scene, main);
-    let sides: Vec<Shown<'_>> = [Some(main), beside].into_iter().flatten().collect();
+    let sides: Vec<ShownOperand<'_>> = [Some(main), beside].into_iter().flatten().collect();
     let limits = sides.iter().filter_map(|shown| Some(limits(shown.operand.features.as_ref().ok()?)));
     let limits = limits.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).unwrap_or((0.0, 1.0));
     let width = (ui.available_width() - 12.0 * (sides.len() - 1) as f32) / sides.len() as f32;
@@ -28,7 +33,7 @@ pub(super) fn features_ui(ui: &mut Ui, scene: &mut Scene<'_>, main: Shown<'_>, b
     });
 }
 
-fn title_ui(ui: &mut Ui, scene: &Scene<'_>, main: Shown<'_>) {
+fn title_ui(ui: &mut Ui, scene: &Scene<'_>, main: ShownOperand<'_>) {
     let Ok(features) = &main.operand.features else { return };
     let what = if main.operand.operand == Operand::Weight { "output feature" } else { "feature" };
     let percent = |p: f64| format!("{} %", number::trimmed(100.0 * p));
@@ -55,7 +60,7 @@ fn limits(features: &Features) -> (f64, f64) {
     if high > low { (low, high) } else { (low - 1.0, high + 1.0) }
 }
 
-fn side_ui(ui: &mut Ui, scene: &Scene<'_>, shown: Shown<'_>, limits: (f64, f64), named: bool) {
+fn side_ui(ui: &mut Ui, scene: &Scene<'_>, shown: ShownOperand<'_>, limits: (f64, f64), named: bool) {
     if named {
         ui.label(RichText::new(scene.derived.short_name(shown.site, 40)).small());
     }
@@ -70,12 +75,12 @@ fn side_ui(ui: &mut Ui, scene: &Scene<'_>, shown: Shown<'_>, limits: (f64, f64),
     }
 }
 
-fn bands_ui(ui: &mut Ui, scene: &Scene<'_>, shown: Shown<'_>, features: &Features, limits: (f64, f64)) {
+fn bands_ui(ui: &mut Ui, scene: &Scene<'_>, shown: ShownOperand<'_>, features: &Features, limits: (f64, f64)) {
     let size = vec2(ui.available_width(), HEIGHT);
     let (row, response) = ui.allocate_exact_size(size, Sense::focusable_noninteractive());
     let rect =
         Rect::from_min_max(pos2(row.left() + VALUES, row.top() + 4.0), pos2(row.right() - 4.0, row.bottom() - 4.0));
-    let picture = Picture { rect, limits, columns: &features.columns };
+    let picture = FeaturePicture { rect, limits, columns: &features.columns };
     let (painter, theme) = (ui.painter(), &scene.theme);
     picture.axis(painter, scene);
     for (at, column) in features.columns.iter().enumerate() {
@@ -93,13 +98,13 @@ fn bands_ui(ui: &mut Ui, scene: &Scene<'_>, shown: Shown<'_>, features: &Feature
     pointed_ui(response, &picture, features);
 }
 
-struct Picture<'a> {
+struct FeaturePicture<'a> {
     rect: Rect,
     limits: (f64, f64),
     columns: &'a [Band],
 }
 
-impl Picture<'_> {
+impl FeaturePicture<'_> {
     fn y(&self, value: f64) -> f32 {
         let (low, high) = self.limits;
         let share = (value - low) / (high - low);
@@ -138,7 +143,7 @@ impl Picture<'_> {
     }
 }
 
-fn pointed_ui(response: Response, picture: &Picture<'_>, features: &Features) {
+fn pointed_ui(response: Response, picture: &FeaturePicture<'_>, features: &Features) {
     let Some(pointer) = response.hover_pos().filter(|at| picture.rect.contains(*at)) else { return };
     let at = ((pointer.x - picture.rect.left()) / picture.rect.width() * picture.columns.len() as f32) as usize;
     let Some(column) = picture.columns.get(at) else { return };
@@ -157,7 +162,7 @@ fn pointed_ui(response: Response, picture: &Picture<'_>, features: &Features) {
 }
 
 /// By name, with how far they reach.
-fn outliers_ui(ui: &mut Ui, scene: &Scene<'_>, shown: Shown<'_>, features: &Features) {
+fn outliers_ui(ui: &mut Ui, scene: &Scene<'_>, shown: ShownOperand<'_>, features: &Features) {
     let typical = number::plain(features.typical_reach);
     if features.outliers.is_empty() {
         let text = format!("No feature reaches twice as far as the median one ({typical}).");
@@ -198,7 +203,7 @@ mod tests {
     fn a_column_stands_where_its_values_are() {
         let rect = Rect::from_min_max(pos2(0.0, 0.0), pos2(100.0, 100.0));
         let band = Band { feature: 3, num_features: 1, extremes: (-2.0, 2.0), band: (-1.0, 1.0), median: (0.0, 0.0) };
-        let picture = Picture { rect, limits: (-2.0, 2.0), columns: &[band; 4] };
+        let picture = FeaturePicture { rect, limits: (-2.0, 2.0), columns: &[band; 4] };
         assert_eq!((picture.y(0.0), picture.y(2.0), picture.y(-2.0)), (50.0, 2.0, 98.0));
         assert_eq!(picture.x(3), (75.0, 100.0));
     }

@@ -1,10 +1,10 @@
 //! Takes one or two histograms of log2|x|; draws the first as filled bars and the second as a dashed outline.
 
 use egui::{Align2, FontId, Painter, Pos2, Rect, Response, Role, Sense, Shape, Stroke, Ui, WidgetInfo, pos2, vec2};
-use loka_core::session::view::distribution::{FIRST_EXPONENT, Histogram};
+use loka_core::views::distribution::{FIRST_EXPONENT, Histogram};
 
 use super::{
-    Shown,
+    ShownOperand,
     axis::{Axis, power_text},
 };
 use crate::{theme::number, views::Scene};
@@ -13,7 +13,13 @@ const HEIGHT: f32 = 118.0;
 /// Powers of two under the bars.
 const TICKS: f32 = 20.0;
 
-pub(super) fn histogram_ui(ui: &mut Ui, scene: &Scene<'_>, axis: Axis, main: Shown<'_>, beside: Option<Shown<'_>>) {
+pub(super) fn histogram_ui(
+    ui: &mut Ui,
+    scene: &Scene<'_>,
+    axis: Axis,
+    main: ShownOperand<'_>,
+    beside: Option<ShownOperand<'_>>,
+) {
     let Ok(histogram) = &main.operand.histogram else { return };
     let other = beside.and_then(|shown| Some((shown, shown.operand.histogram.as_ref().ok()?)));
     let size = vec2(ui.available_width(), HEIGHT + TICKS);
@@ -21,7 +27,7 @@ pub(super) fn histogram_ui(ui: &mut Ui, scene: &Scene<'_>, axis: Axis, main: Sho
     let mut rect = Axis::part(row);
     rect.max.y -= TICKS;
     let most = other.map_or(0.0, |(_, other)| other.largest_share()).max(histogram.largest_share());
-    let picture = Picture { axis, rect, most: most.max(f64::MIN_POSITIVE) };
+    let picture = HistogramPicture { axis, rect, most: most.max(f64::MIN_POSITIVE) };
     let painter = ui.painter();
     painter.hline(rect.x_range(), rect.bottom(), Stroke::new(1.0, scene.theme.line));
     picture.bars(painter, scene, histogram);
@@ -43,13 +49,13 @@ pub(super) fn histogram_ui(ui: &mut Ui, scene: &Scene<'_>, axis: Axis, main: Sho
 }
 
 #[derive(Clone, Copy)]
-struct Picture {
+struct HistogramPicture {
     axis: Axis,
     rect: Rect,
     most: f64,
 }
 
-impl Picture {
+impl HistogramPicture {
     fn top(&self, share: f64) -> f32 {
         self.rect.bottom() - (self.rect.height() - 16.0) * (share / self.most) as f32
     }
@@ -96,9 +102,9 @@ impl Picture {
     }
 }
 
-fn names_ui(painter: &Painter, scene: &Scene<'_>, row: Rect, main: Shown<'_>, other: Option<Shown<'_>>) {
+fn names_ui(painter: &Painter, scene: &Scene<'_>, row: Rect, main: ShownOperand<'_>, other: Option<ShownOperand<'_>>) {
     let (theme, font) = (&scene.theme, FontId::proportional(11.0));
-    let name = |shown: Shown<'_>| scene.derived.short_name(shown.site, 17);
+    let name = |shown: ShownOperand<'_>| scene.derived.short_name(shown.site, 17);
     let left = row.left();
     painter.text(pos2(left, row.top()), Align2::LEFT_TOP, "Share of values", font.clone(), theme.weak);
     painter.text(pos2(left, row.top() + 14.0), Align2::LEFT_TOP, "by log2 |x|", font.clone(), theme.weak);
@@ -129,7 +135,7 @@ fn notes_ui(painter: &Painter, scene: &Scene<'_>, row: Rect, rect: Rect, histogr
     painter.galley(pos2(rect.right() + 16.0, row.top()), galley, color);
 }
 
-fn spoken(main: Shown<'_>, histogram: &Histogram) -> String {
+fn spoken(main: ShownOperand<'_>, histogram: &Histogram) -> String {
     let extent =
         histogram.extent().map_or("nothing but zeros".to_owned(), |(from, to)| format!("from 2^{from} to 2^{to}"));
     format!("Histogram of {} of {}, {extent}", main.operand.operand.label().to_lowercase(), main.site)
@@ -137,10 +143,10 @@ fn spoken(main: Shown<'_>, histogram: &Histogram) -> String {
 
 fn pointed_ui(
     response: Response,
-    picture: Picture,
-    main: Shown<'_>,
+    picture: HistogramPicture,
+    main: ShownOperand<'_>,
     histogram: &Histogram,
-    other: Option<(Shown<'_>, &Histogram)>,
+    other: Option<(ShownOperand<'_>, &Histogram)>,
 ) {
     let Some(pointer) = response.hover_pos().filter(|at| picture.rect.expand(2.0).contains(*at)) else { return };
     let power = picture.axis.log2_at(picture.rect, pointer.x).floor() as i32;

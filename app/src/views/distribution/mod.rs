@@ -11,35 +11,16 @@ use std::sync::Arc;
 use egui::{Label, RichText, ScrollArea, Ui};
 use loka_core::{
     model::SiteId,
-    session::{
-        Command, Looked,
-        view::distribution::{Inspection, Operand, OperandInspection},
-    },
+    session::{Command, Looked},
+    views::distribution::{Inspection, Operand, OperandInspection},
 };
 
 use super::Scene;
 use axis::Axis;
 
-/// What this view shows. Not saved, not undone.
-#[derive(Clone, Debug, Default)]
-pub struct State {
-    pub operand: Operand,
-    /// The site that the selected one is compared with.
-    pub pinned: Option<SiteId>,
-    /// Bars of formats that no kernel uses here, too.
-    pub all_formats: bool,
-}
-
-impl State {
-    /// Pins a site, or lets it go when it is the pinned one.
-    pub fn toggle_pin(&mut self, site: &SiteId) {
-        self.pinned = if self.pinned.as_ref() == Some(site) { None } else { Some(site.clone()) };
-    }
-}
-
 /// One operand of one site, drawn in one of the two styles.
 #[derive(Clone, Copy)]
-struct Shown<'a> {
+struct ShownOperand<'a> {
     site: &'a SiteId,
     operand: &'a OperandInspection,
 }
@@ -61,11 +42,11 @@ pub fn distribution_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     });
 }
 
-fn shown(inspection: &Inspection, operand: Operand) -> Option<Shown<'_>> {
-    inspection.operand(operand).map(|operand| Shown { site: &inspection.site.id, operand })
+fn shown(inspection: &Inspection, operand: Operand) -> Option<ShownOperand<'_>> {
+    inspection.operand(operand).map(|operand| ShownOperand { site: &inspection.site.id, operand })
 }
 
-fn body_ui(ui: &mut Ui, scene: &mut Scene<'_>, main: Shown<'_>, beside: Option<Shown<'_>>) {
+fn body_ui(ui: &mut Ui, scene: &mut Scene<'_>, main: ShownOperand<'_>, beside: Option<ShownOperand<'_>>) {
     if let Err(reason) = &main.operand.histogram {
         ui.add_space(8.0);
         ui.label(RichText::new(format!("Nothing to show: {reason}.")).color(scene.theme.weak));

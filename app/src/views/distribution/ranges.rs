@@ -2,10 +2,10 @@
 //! and beside them the shares of values that it loses.
 
 use egui::{Align2, FontId, Painter, Rect, Role, Sense, Shape, Stroke, StrokeKind, Ui, WidgetInfo, pos2, vec2};
-use loka_core::session::view::distribution::{ScaledRange, Scales, Shares};
+use loka_core::views::distribution::{ScaledRange, Scales, Shares};
 
 use super::{
-    Shown,
+    ShownOperand,
     axis::{Axis, TABLE, has_table},
 };
 use crate::{theme::number, views::Scene};
@@ -16,8 +16,8 @@ pub(super) fn ranges_ui(
     ui: &mut Ui,
     scene: &Scene<'_>,
     axis: Axis,
-    main: Shown<'_>,
-    beside: Option<Shown<'_>>,
+    main: ShownOperand<'_>,
+    beside: Option<ShownOperand<'_>>,
     all: bool,
 ) {
     heading_ui(ui, scene);
@@ -28,10 +28,10 @@ pub(super) fn ranges_ui(
     let before = ui.spacing().item_spacing.y;
     ui.spacing_mut().item_spacing.y = 0.0;
     for range in ranges.iter().filter(wanted) {
-        row_ui(ui, scene, axis, Line { range, shown: main, dashed: false, named: true });
+        row_ui(ui, scene, axis, RangeLine { range, shown: main, dashed: false, named: true });
         let other = beside.and_then(|shown| {
             let range = shown.operand.ranges.iter().find(|of| of.cast == range.cast)?;
-            Some(Line { range, shown, dashed: true, named: false })
+            Some(RangeLine { range, shown, dashed: true, named: false })
         });
         if let Some(line) = other {
             row_ui(ui, scene, axis, line);
@@ -43,9 +43,9 @@ pub(super) fn ranges_ui(
 
 /// One bar with its numbers.
 #[derive(Clone, Copy)]
-struct Line<'a> {
+struct RangeLine<'a> {
     range: &'a ScaledRange,
-    shown: Shown<'a>,
+    shown: ShownOperand<'a>,
     dashed: bool,
     named: bool,
 }
@@ -68,7 +68,7 @@ fn columns(row: Rect) -> [f32; 3] {
     [0.36, 0.68, 1.0].map(|share| row.right() - TABLE + TABLE * share)
 }
 
-fn row_ui(ui: &mut Ui, scene: &Scene<'_>, axis: Axis, line: Line<'_>) {
+fn row_ui(ui: &mut Ui, scene: &Scene<'_>, axis: Axis, line: RangeLine<'_>) {
     let size = vec2(ui.available_width(), LINE);
     let (row, response) = ui.allocate_exact_size(size, Sense::focusable_noninteractive());
     if !ui.is_rect_visible(row) {
@@ -161,8 +161,8 @@ fn share_text(share: f64, of: &Shares) -> String {
     format!("{about}{}", number::percent(share))
 }
 
-fn told(line: Line<'_>) -> String {
-    let Line { range, shown, .. } = line;
+fn told(line: RangeLine<'_>) -> String {
+    let RangeLine { range, shown, .. } = line;
     let mut text = format!("{} · {} of {}", range.label(), shown.operand.operand.label().to_lowercase(), shown.site);
     match &range.scales {
         Ok(scales) => text.push_str(&told_scales(scales)),
@@ -182,7 +182,7 @@ fn told(line: Line<'_>) -> String {
 }
 
 fn told_scales(scales: &Scales) -> String {
-    let reach = |name: &str, of: loka_core::session::view::distribution::Reach| {
+    let reach = |name: &str, of: loka_core::views::distribution::Reach| {
         let power = |log2: f64| format!("2^{log2:.1}");
         let (zero, normal, largest) = (power(of.zero_log2), power(of.normal_log2), power(of.largest_log2));
         format!(
@@ -215,10 +215,10 @@ fn told_shares(shares: &Shares) -> String {
     )
 }
 
-fn legend_ui(ui: &mut Ui, scene: &Scene<'_>, main: Shown<'_>) {
+fn legend_ui(ui: &mut Ui, scene: &Scene<'_>, main: ShownOperand<'_>) {
     let Some(shares) = main.operand.ranges.first().map(|range| range.shares) else { return };
     let transposed = match main.operand.operand {
-        loka_core::session::view::distribution::Operand::Weight => "dgrad reads it by input features",
+        loka_core::views::distribution::Operand::Weight => "dgrad reads it by input features",
         _ => "wgrad reads it by features over the batch",
     };
     let text = format!(

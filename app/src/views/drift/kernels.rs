@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use egui::{Grid, RichText, Ui};
 use loka_core::{
     model::{Estimate, Safety},
-    session::view::drift::{FlipSpan, KernelDrift, MODEL_ERROR},
+    views::drift::{FlipSpan, KernelDrift, MODEL_ERROR},
 };
 
 use super::series::{safety_color, steps_text};

@@ -7,9 +7,9 @@ use egui::{
 };
 use loka_core::{
     model::Safety,
-    session::view::{
+    views::{
         distribution::{Inspection, Operand},
-        drift::{Bucket, KernelDrift, Mark, MarkKind, OperandDrift, SHARE_BOUND, SeriesView},
+        drift::{Bucket, DriftMark, KernelDrift, MarkKind, OperandDrift, SHARE_BOUND, SeriesView},
     },
 };
 
@@ -84,7 +84,7 @@ fn one_ui(ui: &mut Ui, scene: &Scene<'_>, steps: Steps, series: &SeriesView, dri
     }
     let rect = part(row);
     let recorded = drift.and_then(|drift| drift.recorded_amax.filter(|_| drift.points.is_ok()));
-    let scale = Scale::of(series, recorded);
+    let scale = SeriesScale::of(series, recorded);
     let (painter, theme) = (ui.painter(), &scene.theme);
     marks(painter, scene, steps, rect, drift);
     scale.axis(painter, scene, rect);
@@ -104,7 +104,7 @@ fn one_ui(ui: &mut Ui, scene: &Scene<'_>, steps: Steps, series: &SeriesView, dri
 
 /// Values from bottom to top.
 #[derive(Clone, Copy)]
-struct Scale {
+struct SeriesScale {
     low: f64,
     high: f64,
     log: bool,
@@ -112,7 +112,7 @@ struct Scale {
     ends: (f64, f64),
 }
 
-impl Scale {
+impl SeriesScale {
     fn of(series: &SeriesView, recorded: Option<f64>) -> Self {
         let (low, high) = series.range.unwrap_or((0.0, 1.0));
         let (low, high) = recorded.map_or((low, high), |amax| (low.min(amax), high.max(amax)));
@@ -141,7 +141,7 @@ impl Scale {
     }
 }
 
-fn curve(painter: &Painter, scene: &Scene<'_>, steps: Steps, rect: Rect, scale: Scale, points: &[Bucket]) {
+fn curve(painter: &Painter, scene: &Scene<'_>, steps: Steps, rect: Rect, scale: SeriesScale, points: &[Bucket]) {
     let ink = scene.theme.accent;
     let mut path: Vec<Pos2> = Vec::with_capacity(2 * points.len());
     for point in points {
@@ -207,7 +207,7 @@ fn names(painter: &Painter, scene: &Scene<'_>, row: Rect, series: &SeriesView, d
             Ok(_) => lines.extend(drift.recorded_amax.map(|amax| format!("recorded {}", number::plain(amax)))),
             Err(_) => lines.push("shown, not used".to_owned()),
         }
-        let count = |test: fn(&Mark) -> bool| drift.marks.iter().filter(|mark| test(mark)).count();
+        let count = |test: fn(&DriftMark) -> bool| drift.marks.iter().filter(|mark| test(mark)).count();
         let sinking = count(|mark| matches!(mark.what, MarkKind::Underflow { .. }));
         let beyond = count(|mark| matches!(mark.what, MarkKind::StaticScale { .. }));
         if sinking > 0 {

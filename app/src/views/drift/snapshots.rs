@@ -1,9 +1,9 @@
 //! Takes another trace of the same run; shows what moved between the two at the selected site.
 
 use egui::{Grid, Key, Label, RichText, Role, TextEdit, Ui, WidgetInfo};
-use loka_core::session::{
-    Command, Looked,
-    view::{
+use loka_core::{
+    session::{Command, Looked},
+    views::{
         distribution::{Inspection, Operand},
         drift::{OperandChange, snapshots},
     },

@@ -7,12 +7,13 @@ use egui::{
 use egui_plot::{GridInput, GridMark, PlotPoint, PlotTransform};
 use loka_core::{
     model::Metric,
-    session::view::{CurvePoint, ErrorAxis, FrontierAxis, FrontierView},
+    views::{CurvePoint, ErrorAxis, FrontierAxis, FrontierView},
 };
 
-use super::{step_frontier, words};
+use super::words;
 use crate::{
     commands::{Action, QuadrantAction, take_arrows},
+    state::step_frontier,
     theme::{SMALL, Theme, number},
     views::{Scene, chart::still_plot},
 };

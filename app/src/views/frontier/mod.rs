@@ -2,13 +2,10 @@
 //! A point is adopted by a click or by Enter: one step of undo.
 
 mod chart;
-mod state;
 mod words;
 
-pub use state::{State, frontier_policy, step_frontier};
-
 use egui::{RichText, Ui};
-use loka_core::session::view::FrontierAxis;
+use loka_core::views::FrontierAxis;
 
 use super::{Scene, no_rows};
 use crate::{

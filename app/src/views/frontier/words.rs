@@ -3,7 +3,7 @@
 use loka_core::{
     dispatch::Policy,
     model::Metric,
-    session::view::{Curve, CurvePoint, FrontierAxis},
+    views::{Curve, CurvePoint, FrontierAxis},
 };
 
 use crate::{theme::number, views::Scene};

@@ -3,11 +3,11 @@
 use egui::{Align2, FontId, Response, Sense, Stroke, TextStyle, Ui, epaint::TextShape, pos2, vec2};
 use loka_core::{
     model::Gemm,
-    session::view::{Column, SeriesGrid},
+    views::{Column, SeriesGrid},
 };
 
-use super::table::Table;
-use crate::{gpu::Group, theme::number, views::Scene};
+use super::table::HeatmapTable;
+use crate::{gpu::ColumnGroup, theme::number, views::Scene};
 
 const GROUP_GAP: f32 = 8.0;
 const MIN_CELL: f32 = 9.0;
@@ -19,14 +19,14 @@ const STEPS_HEADER: f32 = 26.0;
 /// Where columns stand: groups of one GEMM with a gap between them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Columns {
-    pub groups: Vec<Group>,
+    pub groups: Vec<ColumnGroup>,
     pub width: f32,
     pub total: f32,
 }
 
 impl Columns {
     /// `wanted`: the width that a person zoomed to.
-    pub fn fit(table: &Table, available: f32, wanted: Option<f32>) -> Self {
+    pub fn fit(table: &HeatmapTable, available: f32, wanted: Option<f32>) -> Self {
         let steps = table.steps().is_some();
         let gemm = |at: usize| table.column(at).map(|column| column.gemm);
         let mut counts: Vec<usize> = Vec::new();
@@ -48,7 +48,7 @@ impl Columns {
         let (mut left, mut first) = (0.0, 0);
         let mut groups = Vec::with_capacity(counts.len());
         for count in counts {
-            groups.push(Group { left, first, count: *count });
+            groups.push(ColumnGroup { left, first, count: *count });
             left += *count as f32 * width + GROUP_GAP;
             first += count;
         }
@@ -83,11 +83,11 @@ pub fn steps_text((first, last): (i64, i64)) -> String {
     if first == last { text(first) } else { format!("{}–{}", text(first), text(last)) }
 }
 
-pub fn height(table: &Table) -> f32 {
+pub fn height(table: &HeatmapTable) -> f32 {
     if table.steps().is_some() { STEPS_HEADER } else { HEADER }
 }
 
-pub fn header_ui(ui: &mut Ui, scene: &Scene<'_>, table: &Table, columns: &Columns, names: f32) {
+pub fn header_ui(ui: &mut Ui, scene: &Scene<'_>, table: &HeatmapTable, columns: &Columns, names: f32) {
     let size = vec2(names + columns.total, height(table));
     let (rect, response) = ui.allocate_exact_size(size, Sense::hover());
     let left = rect.left() + names;
@@ -97,7 +97,7 @@ pub fn header_ui(ui: &mut Ui, scene: &Scene<'_>, table: &Table, columns: &Column
     }
 }
 
-fn kernels_ui(ui: &Ui, scene: &Scene<'_>, table: &Table, columns: &Columns, response: &Response, left: f32) {
+fn kernels_ui(ui: &Ui, scene: &Scene<'_>, table: &HeatmapTable, columns: &Columns, response: &Response, left: f32) {
     let (painter, theme, rect) = (ui.painter(), &scene.theme, response.rect);
     let small = TextStyle::Small.resolve(ui.style());
     for group in &columns.groups {

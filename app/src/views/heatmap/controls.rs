@@ -8,6 +8,7 @@ use loka_core::{
 
 use crate::{
     commands::{Action, HeatmapAction, ShowAction},
+    state::NO_SERIES,
     views::Scene,
 };
 
@@ -88,8 +89,6 @@ fn columns_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let hint = Action::Heatmap(HeatmapAction::ShowSteps).hint(ui.ctx());
     combo.response.on_hover_text(format!("Kernels and GEMMs, or recorded steps\n{hint}"));
 }
-
-pub const NO_SERIES: &str = "This trace holds no series over steps";
 
 /// `input_amax` as people read it.
 pub fn series_title(name: &str) -> String {

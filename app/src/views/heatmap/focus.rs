@@ -2,7 +2,7 @@
 //! keyboard or screen reader has it too.
 
 use egui::{Event, EventFilter, Id, Key, Modifiers, Rect, Sense, Ui};
-use loka_core::session::view::LineKind;
+use loka_core::views::LineKind;
 
 use super::{
     Frame,

@@ -3,14 +3,14 @@
 use egui::{Align2, Color32, FontId, Mesh, Rect, RichText, Sense, Stroke, StrokeKind, Ui, pos2, vec2};
 use loka_core::model::Metric;
 
-use super::{controls::series_title, table::Table};
+use super::{controls::series_title, table::HeatmapTable};
 use crate::{
     gpu::hatch,
     theme::{Scale, number},
     views::Scene,
 };
 
-pub fn legend_ui(ui: &mut Ui, scene: &Scene<'_>, table: &Table, scale: Scale) {
+pub fn legend_ui(ui: &mut Ui, scene: &Scene<'_>, table: &HeatmapTable, scale: Scale) {
     ui.add_space(6.0);
     ui.horizontal(|ui| {
         ui.label(RichText::new(title(scene, table)).small().color(scene.theme.weak));
@@ -20,7 +20,7 @@ pub fn legend_ui(ui: &mut Ui, scene: &Scene<'_>, table: &Table, scale: Scale) {
     });
 }
 
-fn title(scene: &Scene<'_>, table: &Table) -> String {
+fn title(scene: &Scene<'_>, table: &HeatmapTable) -> String {
     if let Some(series) = table.steps() {
         return format!("{} (as recorded, log)", series_title(&series.name));
     }
@@ -38,7 +38,7 @@ fn title(scene: &Scene<'_>, table: &Table) -> String {
     format!("{label} ({unit})")
 }
 
-fn bar_ui(ui: &mut Ui, scene: &Scene<'_>, table: &Table, scale: Scale) {
+fn bar_ui(ui: &mut Ui, scene: &Scene<'_>, table: &HeatmapTable, scale: Scale) {
     let width = (ui.available_width() - 350.0).clamp(110.0, 300.0);
     let (rect, response) = ui.allocate_exact_size(vec2(width, 34.0), Sense::hover());
     let bar = Rect::from_min_size(rect.min + vec2(0.0, 4.0), vec2(width, 10.0));
@@ -87,7 +87,7 @@ fn gradient(rect: Rect, scale: Scale) -> Mesh {
     mesh
 }
 
-fn marks_ui(ui: &mut Ui, scene: &Scene<'_>, table: &Table) {
+fn marks_ui(ui: &mut Ui, scene: &Scene<'_>, table: &HeatmapTable) {
     let theme = &scene.theme;
     let word = |ui: &mut Ui, text: &str| ui.label(RichText::new(text).small().color(theme.weak));
     ui.spacing_mut().item_spacing.x = 5.0;

@@ -4,25 +4,22 @@
 mod axis;
 mod controls;
 mod focus;
-mod folding;
 mod legend;
 mod names;
 mod pointer;
 mod rows;
-mod state;
 mod table;
 mod words;
 
-pub use controls::{NO_SERIES, gemm_ui};
-pub use state::State;
+pub use controls::gemm_ui;
 
 use std::sync::Arc;
 
 use egui::{RichText, ScrollArea, Ui};
-use loka_core::session::{SeriesState, view::Lines};
+use loka_core::{session::SeriesState, views::Lines};
 
 use axis::Columns;
-use table::Table;
+use table::HeatmapTable;
 
 use crate::{
     theme::ROW,
@@ -33,7 +30,7 @@ const LEGEND: f32 = 44.0;
 
 /// Everything that one frame of the heatmap is drawn from.
 struct Frame {
-    table: Table,
+    table: HeatmapTable,
     lines: Arc<Lines>,
     columns: Columns,
     /// Widths and heights in points.
@@ -45,7 +42,7 @@ pub fn heatmap_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     scene.view.refresh_lines(scene.session, scene.derived);
     scene.view.heatmap.settle_series(scene.session);
     controls::controls_ui(ui, scene);
-    let table = Table::of(scene);
+    let table = HeatmapTable::of(scene);
     let lines = scene.view.sites.lines();
     if let Some(text) = nothing(scene, &table, &lines) {
         ui.add_space(24.0);
@@ -71,7 +68,7 @@ pub fn heatmap_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
 }
 
 /// Why there is no heatmap.
-fn nothing(scene: &Scene<'_>, table: &Table, lines: &Lines) -> Option<&'static str> {
+fn nothing(scene: &Scene<'_>, table: &HeatmapTable, lines: &Lines) -> Option<&'static str> {
     let text = match &scene.session.series {
         _ if scene.view.heatmap.series.is_none() && table.grid.columns.is_empty() => {
             no_rows(scene).unwrap_or("The first rows are on their way")

@@ -1,7 +1,7 @@
 //! The names at the left of the rows: folders with their mark, sites; several selected ones are marked too.
 
 use egui::{Align2, FontId, Rect, Ui, pos2, vec2};
-use loka_core::session::view::{LineKind, Lines};
+use loka_core::views::{LineKind, Lines};
 
 use crate::{
     theme::{SMALL, shorten},

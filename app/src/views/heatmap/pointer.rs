@@ -1,7 +1,7 @@
 //! Hover tells, a click selects, the wheel with Ctrl zooms, a double click on nothing in particular ends the zoom.
 
 use egui::{Rect, Response, Stroke, StrokeKind, Ui};
-use loka_core::session::view::{Line, LineKind};
+use loka_core::views::{Line, LineKind};
 
 use super::{
     Frame,
@@ -93,7 +93,7 @@ fn text(scene: &Scene<'_>, frame: &Frame, at: usize, line: &Line, shown: Option<
 
 /// Rows that share a line of pixels are not told apart by eye.
 fn crowd_text(frame: &Frame, at: usize) -> String {
-    let window = super::table::Window::of(0.0, 1.0, frame.row, frame.lines.all.len(), &[]);
+    let window = crate::state::ColumnWindow::of(0.0, 1.0, frame.row, frame.lines.all.len(), &[]);
     if window.per_band <= 1 {
         return String::new();
     }

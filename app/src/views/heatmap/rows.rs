@@ -1,11 +1,12 @@
 //! The rows in sight: their cells as a picture, numbers where they fit, names, the selection around them.
 
 use egui::{Align2, FontId, Rect, Sense, Stroke, StrokeKind, Ui, Vec2, pos2, vec2};
-use loka_core::{model::SiteId, session::view};
+use loka_core::{model::SiteId, views::Cell};
 
-use super::{Frame, focus, names, pointer, table::Window};
+use super::{Frame, focus, names, pointer};
 use crate::{
     gpu::{HeatmapCallback, Palette, Picture, Texel},
+    state::ColumnWindow,
     theme::{number, text_on},
     views::Scene,
 };
@@ -27,7 +28,7 @@ pub fn rows_ui(ui: &mut Ui, scene: &mut Scene<'_>, frame: &Frame, viewport: Rect
         pos2(rect.left(), (rect.top() + viewport.top()).max(rect.top())),
         pos2(rect.right(), (rect.top() + viewport.bottom()).min(rect.bottom())),
     );
-    let window = Window::of(viewport.top(), viewport.bottom(), frame.row, num_lines, &frame.table.columns);
+    let window = ColumnWindow::of(viewport.top(), viewport.bottom(), frame.row, num_lines, &frame.table.columns);
     fold_seen(ui, scene, frame, &window);
     let picture = picture(ui, scene, frame, rect, seen, &window);
     draw_ui(ui, scene, &picture);
@@ -45,7 +46,7 @@ pub fn rows_ui(ui: &mut Ui, scene: &mut Scene<'_>, frame: &Frame, viewport: Rect
 }
 
 /// Sums up the folders in sight; what is too much for one frame comes with the next.
-fn fold_seen(ui: &Ui, scene: &mut Scene<'_>, frame: &Frame, window: &Window) {
+fn fold_seen(ui: &Ui, scene: &mut Scene<'_>, frame: &Frame, window: &ColumnWindow) {
     let series = frame.table.series.as_ref().map(|(table, name)| (table, name.as_str()));
     let folding = &mut scene.view.heatmap.folding;
     folding.show(&frame.table.grid, &frame.lines, series);
@@ -59,7 +60,7 @@ fn fold_seen(ui: &Ui, scene: &mut Scene<'_>, frame: &Frame, window: &Window) {
     }
 }
 
-fn picture(ui: &Ui, scene: &mut Scene<'_>, frame: &Frame, rect: Rect, seen: Rect, window: &Window) -> Picture {
+fn picture(ui: &Ui, scene: &mut Scene<'_>, frame: &Frame, rect: Rect, seen: Rect, window: &ColumnWindow) -> Picture {
     let medians = scene.view.heatmap.medians;
     let (revision, texels) =
         scene.view.heatmap.cells(window, |folding| frame.table.texels(window, &frame.lines, folding, medians));
@@ -102,7 +103,7 @@ fn draw_ui(ui: &Ui, scene: &Scene<'_>, picture: &Picture) {
     }
 }
 
-fn numbers_ui(ui: &Ui, scene: &Scene<'_>, frame: &Frame, picture: &Picture, window: &Window) {
+fn numbers_ui(ui: &Ui, scene: &Scene<'_>, frame: &Frame, picture: &Picture, window: &ColumnWindow) {
     let painter = ui.painter().with_clip_rect(picture.rect);
     for row in 0..picture.num_rows() {
         for column in 0..picture.num_columns {
@@ -123,8 +124,8 @@ fn number_of(scene: &Scene<'_>, frame: &Frame, line: usize, shown: usize, texel:
     let id = site.and_then(|site| scene.session.index().ids().get(site));
     let value = |id: &SiteId| {
         let column = frame.table.column(shown)?;
-        match view::cell(scene.session, id, column, scene.view.metric, scene.view.relative) {
-            view::Cell::Value { estimate, .. } => Some(number::with_interval(estimate).0),
+        match scene.derived.cell(id, column, scene.view.metric, scene.view.relative) {
+            Cell::Value { estimate, .. } => Some(number::with_interval(estimate).0),
             _ => None,
         }
     };

@@ -5,17 +5,19 @@ use std::sync::Arc;
 
 use loka_core::{
     model::Metric,
-    session::{
-        SeriesState,
-        view::{Cells, Column, Grid, LineKind, Lines, Mark, SeriesGrid, SeriesTable, worst_of},
-    },
+    session::SeriesState,
+    views::{Cells, Column, Grid, LineKind, Lines, Mark, SeriesGrid, SeriesTable, worst_of},
 };
 
-use super::folding::Folding;
-use crate::{gpu::Texel, theme::Scale, views::Scene};
+use crate::{
+    gpu::Texel,
+    state::{ColumnWindow, Folding},
+    theme::Scale,
+    views::Scene,
+};
 
 /// The columns and the cells behind them.
-pub struct Table {
+pub struct HeatmapTable {
     pub grid: Arc<Grid>,
     pub series: Option<(Arc<SeriesTable>, String)>,
     /// Columns that the filter lets through, by their place in the cells.
@@ -25,30 +27,7 @@ pub struct Table {
     smaller_is_worse: bool,
 }
 
-/// Which cells are in sight: lines in bands, so many lines a band.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Window {
-    pub first: usize,
-    pub num_bands: usize,
-    pub per_band: usize,
-    pub columns: Vec<usize>,
-}
-
-/// A row lower than this shares its line of pixels with the next.
-const LEAST_BAND: f32 = 2.0;
-
-impl Window {
-    /// Lines of `row` points each; `from` and `to`: what is in sight, in points from the first.
-    pub fn of(from: f32, to: f32, row: f32, num_lines: usize, columns: &[usize]) -> Self {
-        let per_band = if row < LEAST_BAND { (LEAST_BAND / row).ceil() as usize } else { 1 };
-        let band = row * per_band as f32;
-        let first = (from.max(0.0) / band).floor() as usize;
-        let last = ((to.max(0.0) / band).ceil() as usize).min(num_lines.div_ceil(per_band));
-        Self { first, num_bands: last.saturating_sub(first), per_band, columns: columns.to_vec() }
-    }
-}
-
-impl Table {
+impl HeatmapTable {
     pub fn of(scene: &Scene<'_>) -> Self {
         let grid = scene.derived.grid.clone();
         let metric = scene.view.metric;
@@ -96,7 +75,7 @@ impl Table {
     }
 
     /// Row after row, the shown columns of each.
-    pub fn texels(&self, window: &Window, lines: &Lines, folding: &Folding, medians: bool) -> Vec<Texel> {
+    pub fn texels(&self, window: &ColumnWindow, lines: &Lines, folding: &Folding, medians: bool) -> Vec<Texel> {
         let mut texels = Vec::with_capacity(window.num_bands * window.columns.len());
         for band in window.first..window.first + window.num_bands {
             let from = band * window.per_band;
@@ -121,7 +100,7 @@ impl Table {
         lines: &Lines,
         folding: &Folding,
         medians: bool,
-        line: &loka_core::session::view::Line,
+        line: &loka_core::views::Line,
         column: usize,
     ) -> Texel {
         let cells = self.cells();
@@ -143,21 +122,5 @@ impl Table {
         let mark = if mark.has(Mark::VALUE) && value.is_nan() { Mark::MISSING } else { mark };
         let beyond = mark.has(Mark::VALUE) && self.is_beyond(value);
         Texel::new(value, mark).with(Texel::BEYOND, beyond)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn low_rows_share_a_band_and_none_is_left_out() {
-        let window = Window::of(0.0, 400.0, 0.1, 4000, &[0]);
-        assert_eq!((window.per_band, window.num_bands), (20, 200));
-        let window = Window::of(44.0, 88.0, 22.0, 100, &[0]);
-        assert_eq!((window.first, window.num_bands, window.per_band), (2, 2, 1));
-        let window = Window::of(0.0, 400.0, 22.0, 3, &[0]);
-        assert_eq!(window.num_bands, 3, "no more than there are");
-        assert_eq!(Window::of(900.0, 950.0, 22.0, 3, &[0]).num_bands, 0);
     }
 }

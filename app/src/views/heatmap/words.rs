@@ -2,17 +2,17 @@
 
 use loka_core::{
     model::{LatencySource, SiteId},
-    session::view::{self, Cell, Column, Fold, Line, Mark},
+    views::{Cell, Column, Fold, Line, Mark},
 };
 
-use super::{axis::steps_text, controls::series_title, table::Table};
+use super::{axis::steps_text, controls::series_title, table::HeatmapTable};
 use crate::{
     theme::{number, source_word, verdict_word},
     views::Scene,
 };
 
 /// A site's cell at a shown column.
-pub fn cell_text(scene: &Scene<'_>, table: &Table, site: usize, shown: usize) -> String {
+pub fn cell_text(scene: &Scene<'_>, table: &HeatmapTable, site: usize, shown: usize) -> String {
     let Some(id) = scene.session.index().ids().get(site) else { return String::new() };
     match table.column(shown) {
         Some(column) => kernel_text(scene, id, column),
@@ -24,7 +24,7 @@ fn kernel_text(scene: &Scene<'_>, site: &SiteId, column: &Column) -> String {
     let head = format!("{site} · {}\n{}", column.gemm, column.kernel);
     let label = scene.view.metric.label();
     let relative = if scene.view.relative { ", relative to BF16" } else { "" };
-    match view::cell(scene.session, site, column, scene.view.metric, scene.view.relative) {
+    match scene.derived.cell(site, column, scene.view.metric, scene.view.relative) {
         Cell::Value { estimate, quadrant } => {
             let choice = scene.derived.plan.choice(site, column.gemm).filter(|choice| choice.kernel == column.kernel);
             let by_hand = scene.session.document.overrides.contains_key(&(site.clone(), column.gemm));
@@ -51,7 +51,7 @@ fn speed_text(scene: &Scene<'_>, site: &SiteId, column: &Column) -> String {
     format!("\n{times}, {source}\nLatency {}", row.latency.note)
 }
 
-fn step_text(table: &Table, site: &SiteId, at: usize, shown: usize) -> String {
+fn step_text(table: &HeatmapTable, site: &SiteId, at: usize, shown: usize) -> String {
     let Some((series, columns)) = table.steps().and_then(|series| Some((series, series.columns.get(shown)?))) else {
         return site.to_string();
     };
@@ -66,7 +66,7 @@ fn step_text(table: &Table, site: &SiteId, at: usize, shown: usize) -> String {
 }
 
 /// All of a folder's sites at one column.
-pub fn folder_text(scene: &Scene<'_>, table: &Table, line: &Line, fold: Option<&Fold>, shown: usize) -> String {
+pub fn folder_text(scene: &Scene<'_>, table: &HeatmapTable, line: &Line, fold: Option<&Fold>, shown: usize) -> String {
     let ids = scene.session.index().ids();
     let count = number::count(line.num_sites() as u64);
     let column = match (table.column(shown), table.steps()) {

@@ -1,14 +1,16 @@
 //! The log: every line of this session with its time, by kind, the newest at the bottom.
 
-mod state;
-
-pub use state::{Clock, State};
-
 use egui::{Align2, Color32, FontId, RichText, ScrollArea, Sense, Ui, vec2};
-use loka_core::session::{LogEntry, LogKind, Session, view::tsv};
+use loka_core::{
+    session::{LogEntry, LogKind, Session},
+    views::tsv,
+};
 
 use super::Scene;
-use crate::commands::{Action, FileAction, WindowAction};
+use crate::{
+    commands::{Action, FileAction, WindowAction},
+    state::LogState,
+};
 
 const LINE: f32 = 18.0;
 /// Where the kind and the text begin.
@@ -20,7 +22,7 @@ const LONGEST: usize = 400;
 pub fn log_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let session = scene.session;
     controls_ui(ui, scene);
-    let entries = session.log.entries();
+    let entries = session.log().entries();
     if entries.is_empty() {
         let text = "Nothing happened yet: opened files, runs and notices are written here";
         ui.label(RichText::new(text).color(scene.theme.weak));
@@ -91,8 +93,8 @@ fn one_line(text: &str) -> String {
 }
 
 /// The lines that are shown as a table, and how many.
-pub fn log_text(session: &Session, state: &State) -> (String, usize) {
-    let shown = session.log.entries().iter().filter(|entry| state.shows(entry));
+pub fn log_text(session: &Session, state: &LogState) -> (String, usize) {
+    let shown = session.log().entries().iter().filter(|entry| state.shows(entry));
     let line = |entry: &LogEntry| {
         tsv::line(&[state.time_of(entry.seq).to_owned(), entry.kind.word().to_owned(), entry.text.clone()])
     };

@@ -4,7 +4,6 @@ use egui::{Checkbox, RichText, Ui};
 use loka_core::{
     model::{Gemm, ModKind, Site, SiteMods},
     mods::{Effect, MUST_BE_TRAINED, effect},
-    session::view::site_change,
 };
 
 use crate::{commands::Action, theme::number, views::Scene};
@@ -55,7 +54,7 @@ fn before_after_ui(ui: &mut Ui, scene: &Scene<'_>, site: &Site, gemm: Gemm) {
     let selected = scene.view.column.as_ref().filter(|column| column.gemm == gemm).map(|column| column.kernel.clone());
     let Some(kernel) = selected.or_else(chosen) else { return };
     let metric = scene.view.metric;
-    let change = site_change(scene.session, &site.id, gemm, &kernel, metric);
+    let change = scene.derived.site_change(&site.id, gemm, &kernel, metric);
     let values = change.as_ref().and_then(|change| change.errors.first());
     let text = match values.map(|(_, before, after)| (before, after)) {
         Some((Some(before), Some(after))) => {

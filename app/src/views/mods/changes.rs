@@ -3,7 +3,7 @@
 use egui::{Grid, RichText, Ui};
 use loka_core::{
     model::{Estimate, Gemm, Safety},
-    session::view::{Flips, ModsEffect, Ratio, SiteChange, site_change},
+    views::{Flips, ModsEffect, Ratio, SiteChange},
 };
 
 use crate::{
@@ -55,7 +55,7 @@ fn model_ui(ui: &mut Ui, scene: &Scene<'_>, effect: &ModsEffect) {
         row_ui(ui, scene, "Speed-up of the plan", &times(before.totals.speedup), &times(after.totals.speedup));
         row_ui(ui, scene, "Its GEMMs", &micros(before.totals.planned_us), &micros(after.totals.planned_us));
         row_ui(ui, scene, "Tails (modelled)", &micros(before.tail_us), &micros(after.tail_us));
-        let sum = |of: &loka_core::session::view::Sums| micros(of.totals.planned_us + of.tail_us);
+        let sum = |of: &loka_core::views::Sums| micros(of.totals.planned_us + of.tail_us);
         row_ui(ui, scene, "Together", &sum(before), &sum(after));
         row_ui(ui, scene, "Loss cost", &cost(before.totals.loss_cost), &cost(after.totals.loss_cost));
         ratio_ui(ui, scene, metric, effect.error);
@@ -123,7 +123,7 @@ fn site_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let Some(kernel) = scene.view.column.as_ref().map(|column| column.kernel.clone()).or_else(chosen) else { return };
     ui.add(egui::Label::new(RichText::new(shorten(id.as_str(), 60)).strong()).truncate()).on_hover_text(id.as_str());
     ui.label(RichText::new(format!("{gemm} by {kernel}, before and after")).small().color(scene.theme.weak));
-    let Some(change) = site_change(scene.session, &id, gemm, &kernel, scene.session.document.policy.metric) else {
+    let Some(change) = scene.derived.site_change(&id, gemm, &kernel, scene.session.document.policy.metric) else {
         ui.label(RichText::new("No row yet").color(scene.theme.weak));
         return;
     };

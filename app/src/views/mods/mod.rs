@@ -3,19 +3,13 @@
 mod at_site;
 mod changes;
 mod modules;
-mod state;
 
 pub use at_site::{at_site_ui, switches_ui};
-pub use state::State;
 
 use egui::{Checkbox, RichText, ScrollArea, Sense, Ui, vec2};
 use loka_core::{
-    model::{ModKind, SiteId},
     mods::MUST_BE_TRAINED,
-    session::{
-        Command,
-        view::{ModStanding, On},
-    },
+    views::{ModStanding, On},
 };
 
 use super::Scene;
@@ -116,10 +110,4 @@ fn tri_ui(ui: &mut Ui, on: On, text: &str, label: &str) -> bool {
     };
     response.widget_info(|| egui::WidgetInfo::selected(egui::Role::CheckBox, true, on == On::Everywhere, label));
     response.on_hover_text(format!("{label}: {state}")).clicked()
-}
-
-/// On at all of these sites, or off where it is on at all of them already.
-pub(crate) fn set_mod(scene_mods: &loka_core::model::SiteMods, kind: ModKind, sites: Vec<SiteId>) -> Command {
-    let on = !sites.iter().all(|site| scene_mods.of(site).contains(kind));
-    Command::SetMod { kind, on, sites }
 }

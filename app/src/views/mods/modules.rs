@@ -3,12 +3,13 @@
 use egui::{Align2, FontId, RichText, ScrollArea, Sense, Ui, pos2, vec2};
 use loka_core::{
     model::ModKind,
-    session::view::{Module, On},
+    views::{Module, On},
 };
 
-use super::{set_mod, tri_ui};
+use super::tri_ui;
 use crate::{
     commands::{Action, ModsAction},
+    state::set_mod,
     theme::{ROW, number, shorten},
     views::Scene,
 };

@@ -3,11 +3,11 @@
 use egui::{Align2, Button, Color32, FontId, Painter, Rect, RichText, ScrollArea, Sense, Ui, pos2, vec2};
 use loka_core::{
     dispatch::Choice,
-    session::view::{Column, Flags, PlanColumn, PlanLine},
+    views::{Column, Flags, PlanColumn, PlanLine},
 };
 
-use super::state::Keep;
 use crate::{
+    state::Keep,
     theme::{Glyph, ROW, number, paint_glyph, shorten, verdict_word},
     views::Scene,
 };
@@ -19,7 +19,7 @@ const DETAILED: f32 = 560.0;
 const ERROR: f32 = 118.0;
 
 /// Left edges, from the left, and what of them fits.
-struct Columns {
+struct ChoiceColumns {
     site: f32,
     gemm: f32,
     kernel: f32,
@@ -32,7 +32,7 @@ struct Columns {
     reason: Option<f32>,
 }
 
-impl Columns {
+impl ChoiceColumns {
     fn of(width: f32) -> Self {
         let detailed = width >= DETAILED;
         let numbers = if detailed { 66.0 + 50.0 + ERROR } else { 66.0 };
@@ -49,7 +49,7 @@ impl Columns {
 pub fn choices_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let order = scene.view.plan.order(scene.derived);
     keeps_ui(ui, scene, order.counts);
-    let columns = Columns::of(ui.available_width());
+    let columns = ChoiceColumns::of(ui.available_width());
     header_ui(ui, scene, &columns);
     if order.places.is_empty() {
         ui.label(
@@ -88,7 +88,7 @@ fn keeps_ui(ui: &mut Ui, scene: &mut Scene<'_>, counts: [usize; 5]) {
     });
 }
 
-fn header_ui(ui: &mut Ui, scene: &mut Scene<'_>, columns: &Columns) {
+fn header_ui(ui: &mut Ui, scene: &mut Scene<'_>, columns: &ChoiceColumns) {
     let (rect, _) = ui.allocate_exact_size(vec2(ui.available_width(), 18.0), Sense::hover());
     ui.painter().hline(rect.x_range(), rect.bottom(), egui::Stroke::new(1.0, scene.theme.line));
     let titles = [
@@ -131,7 +131,7 @@ fn header_ui(ui: &mut Ui, scene: &mut Scene<'_>, columns: &Columns) {
     }
 }
 
-fn row_ui(ui: &mut Ui, scene: &mut Scene<'_>, line: &PlanLine, choice: &Choice, columns: &Columns) {
+fn row_ui(ui: &mut Ui, scene: &mut Scene<'_>, line: &PlanLine, choice: &Choice, columns: &ChoiceColumns) {
     let (rect, response) = ui.allocate_exact_size(vec2(ui.available_width(), ROW), Sense::click());
     let Some(id) = scene.session.index().ids().get(line.at).cloned() else { return };
     let column = Column { gemm: line.gemm, kernel: choice.kernel.clone() };
@@ -187,7 +187,7 @@ fn paint_row(
     name: &str,
     line: &PlanLine,
     choice: &Choice,
-    columns: &Columns,
+    columns: &ChoiceColumns,
 ) {
     let theme = &scene.theme;
     let y = rect.center().y;

@@ -1,7 +1,7 @@
 //! What differs from pure Dispatch and from another plan, with the reason for each.
 
 use egui::{RichText, ScrollArea, Ui};
-use loka_core::{plan::ChoiceChange, session::view::Comparison};
+use loka_core::{plan::ChoiceChange, views::Comparison};
 
 use super::lists::place_ui;
 use crate::{

@@ -3,10 +3,8 @@
 use egui::{RichText, ScrollArea, Ui};
 use loka_core::{
     model::{Gemm, SiteId},
-    session::{
-        Command,
-        view::{Column, WarningGroup},
-    },
+    session::Command,
+    views::{Column, WarningGroup},
 };
 
 use crate::{

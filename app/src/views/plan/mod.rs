@@ -5,14 +5,12 @@ mod choices;
 mod compared;
 mod flips;
 mod lists;
-mod state;
 mod totals;
-
-pub use state::{Keep, Part, State};
 
 use egui::{Button, RichText, Ui};
 
 use super::Scene;
+use crate::state::PlanPart;
 
 pub fn plan_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     if scene.derived.plan.decided.is_none() || scene.derived.table.lines.is_empty() {
@@ -25,24 +23,24 @@ pub fn plan_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     parts_ui(ui, scene);
     ui.add_space(2.0);
     match scene.view.plan.part {
-        Part::Choices => choices::choices_ui(ui, scene),
-        Part::Overrides => lists::overrides_ui(ui, scene),
-        Part::Warnings => lists::warnings_ui(ui, scene),
-        Part::Differences => compared::differences_ui(ui, scene),
-        Part::Export => lists::export_ui(ui, scene),
+        PlanPart::Choices => choices::choices_ui(ui, scene),
+        PlanPart::Overrides => lists::overrides_ui(ui, scene),
+        PlanPart::Warnings => lists::warnings_ui(ui, scene),
+        PlanPart::Differences => compared::differences_ui(ui, scene),
+        PlanPart::Export => lists::export_ui(ui, scene),
     }
 }
 
 fn parts_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     ui.horizontal_wrapped(|ui| {
         ui.spacing_mut().item_spacing.x = 2.0;
-        for part in Part::ALL {
+        for part in PlanPart::ALL {
             let (word, count) = match part {
-                Part::Choices => ("Choices", None),
-                Part::Overrides => ("Overrides", Some(scene.session.document.overrides.len())),
-                Part::Warnings => ("Warnings", Some(scene.derived.table.warnings.len())),
-                Part::Differences => ("Differences", num_differences(scene)),
-                Part::Export => ("Export", None),
+                PlanPart::Choices => ("Choices", None),
+                PlanPart::Overrides => ("Overrides", Some(scene.session.document.overrides.len())),
+                PlanPart::Warnings => ("Warnings", Some(scene.derived.table.warnings.len())),
+                PlanPart::Differences => ("Differences", num_differences(scene)),
+                PlanPart::Export => ("Export", None),
             };
             let text = count.map_or_else(|| word.to_owned(), |count| format!("{word} {count}"));
             let response = ui.add(Button::selectable(scene.view.plan.part == part, text));

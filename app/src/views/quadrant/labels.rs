@@ -5,7 +5,8 @@ use loka_core::model::{LatencySource, Quadrant};
 
 use super::{colors, picture::Picture, points::MAX_PAINTED};
 use crate::{
-    commands::{Action, ColorBy, QuadrantAction},
+    commands::{Action, QuadrantAction},
+    state::ColorBy,
     theme::{Glyph, SMALL, glyph_ui, number, paint_glyph, source_about, source_word, verdict_word},
     views::Scene,
 };

@@ -6,17 +6,16 @@ use egui::{
 };
 use loka_core::{
     model::Metric,
-    session::{
-        Command,
-        view::{readable, speedup_at},
-    },
+    session::Command,
+    views::{readable, speedup_at},
 };
 
 use super::picture::Picture;
 use crate::{
     commands::{nudge, take_arrows},
+    state::ThresholdLine,
     theme::{SMALL, number},
-    views::{Line, Scene},
+    views::Scene,
 };
 
 /// Half of the width in which a line is caught.
@@ -24,16 +23,16 @@ const REACH: f32 = 5.0;
 
 impl Picture {
     pub fn lines_ui(&self, ui: &mut Ui, scene: &mut Scene<'_>) {
-        for line in [Line::Error, Line::Speedup] {
+        for line in [ThresholdLine::Error, ThresholdLine::Speedup] {
             self.line_ui(ui, scene, line);
         }
     }
 
-    fn line_ui(&self, ui: &mut Ui, scene: &mut Scene<'_>, line: Line) {
+    fn line_ui(&self, ui: &mut Ui, scene: &mut Scene<'_>, line: ThresholdLine) {
         let policy = &scene.session.document.policy;
         let (at, frame) = (self.at(policy.min_speedup, policy.max_error), self.frame());
         let (rect, grip, seen) = match line {
-            Line::Error => {
+            ThresholdLine::Error => {
                 let rect = Rect::from_x_y_ranges(frame.x_range(), at.y - REACH..=at.y + REACH);
                 (
                     rect,
@@ -41,7 +40,7 @@ impl Picture {
                     frame.y_range().contains(at.y),
                 )
             }
-            Line::Speedup => {
+            ThresholdLine::Speedup => {
                 let rect = Rect::from_x_y_ranges(at.x - REACH..=at.x + REACH, frame.y_range());
                 (
                     rect,
@@ -52,7 +51,7 @@ impl Picture {
         };
         // Out of sight it still can be reached by Tab and moved by the arrows.
         let rect = if seen { rect.intersect(frame) } else { Rect::from_min_size(frame.left_bottom(), vec2(1.0, 1.0)) };
-        let id = ui.scope_id().with(("threshold", line == Line::Error));
+        let id = ui.scope_id().with(("threshold", line == ThresholdLine::Error));
         let response = ui.interact(rect, id, Sense::click_and_drag());
         if seen {
             self.paint_line(ui, scene, line, &response, grip);
@@ -64,15 +63,15 @@ impl Picture {
         if response.clicked()
             && let Some(number) = response.interact_pointer_pos().and_then(|at| self.pick(at))
         {
-            super::points::select(&self.view, scene.view, scene.session, number);
+            crate::state::select_point(&self.view, scene.view, scene.session, number);
         }
     }
 
-    fn name(&self, ui: &Ui, scene: &Scene<'_>, line: Line, response: &Response) {
+    fn name(&self, ui: &Ui, scene: &Scene<'_>, line: ThresholdLine, response: &Response) {
         let policy = &scene.session.document.policy;
         let (label, value) = match line {
-            Line::Error => (format!("Error threshold, {}", policy.metric.label()), policy.max_error),
-            Line::Speedup => ("Speed-up threshold".to_owned(), policy.min_speedup),
+            ThresholdLine::Error => (format!("Error threshold, {}", policy.metric.label()), policy.max_error),
+            ThresholdLine::Speedup => ("Speed-up threshold".to_owned(), policy.min_speedup),
         };
         response.widget_info(|| WidgetInfo::slider(true, value, &label));
         ui.ctx().accesskit_node_builder(response.id, |node| {
@@ -81,7 +80,7 @@ impl Picture {
         });
     }
 
-    fn paint_line(&self, ui: &Ui, scene: &Scene<'_>, line: Line, response: &Response, grip: Rect) {
+    fn paint_line(&self, ui: &Ui, scene: &Scene<'_>, line: ThresholdLine, response: &Response, grip: Rect) {
         let (policy, theme) = (&scene.session.document.policy, &scene.theme);
         let (at, frame) = (self.at(policy.min_speedup, policy.max_error), self.frame());
         let active = scene.view.drag.is_some_and(|(of, _)| of == line) || response.has_focus() || response.hovered();
@@ -89,11 +88,11 @@ impl Picture {
         let painter = ui.painter_at(frame);
         let stroke = Stroke::new(1.5, color);
         let place = match line {
-            Line::Error => {
+            ThresholdLine::Error => {
                 painter.hline(frame.x_range(), at.y, stroke);
                 pos2(frame.right() - 6.0, at.y - 3.0)
             }
-            Line::Speedup => {
+            ThresholdLine::Speedup => {
                 painter.vline(at.x, frame.y_range(), stroke);
                 at
             }
@@ -102,7 +101,7 @@ impl Picture {
         if response.has_focus() {
             painter.rect_stroke(grip.expand(2.0), 3.0, Stroke::new(2.0, theme.accent), StrokeKind::Outside);
         }
-        if line == Line::Error {
+        if line == ThresholdLine::Error {
             label(&painter, scene, place, Align2::RIGHT_BOTTOM, error_text(scene));
         } else {
             // On the line's other side where there is no room.
@@ -112,9 +111,10 @@ impl Picture {
         }
     }
 
-    fn pulled(&self, ui: &Ui, scene: &mut Scene<'_>, line: Line, response: &Response) {
+    fn pulled(&self, ui: &Ui, scene: &mut Scene<'_>, line: ThresholdLine, response: &Response) {
         if response.hovered() || response.dragged() {
-            let icon = if line == Line::Error { CursorIcon::ResizeVertical } else { CursorIcon::ResizeHorizontal };
+            let icon =
+                if line == ThresholdLine::Error { CursorIcon::ResizeVertical } else { CursorIcon::ResizeHorizontal };
             ui.set_cursor_icon(icon);
         }
         if response.drag_started_by(PointerButton::Primary) {
@@ -125,8 +125,10 @@ impl Picture {
             let [x, y] = self.value(pointer);
             let (policy, gesture) = (&scene.session.document.policy, Some(gesture));
             let command = match line {
-                Line::Error => Command::SetMaxError { value: readable(self.view.axis.error_at(y)).max(0.0), gesture },
-                Line::Speedup => Command::SetMinSpeedup { value: readable(speedup_at(x)), gesture },
+                ThresholdLine::Error => {
+                    Command::SetMaxError { value: readable(self.view.axis.error_at(y)).max(0.0), gesture }
+                }
+                ThresholdLine::Speedup => Command::SetMinSpeedup { value: readable(speedup_at(x)), gesture },
             };
             let moved = match &command {
                 Command::SetMaxError { value, .. } => *value != policy.max_error,
@@ -145,7 +147,7 @@ impl Picture {
 
 /// By the arrows, ten times as far with Shift, and by what a screen reader asks for. All while the line keeps
 /// the focus is one step of undo.
-fn nudged(ui: &Ui, scene: &mut Scene<'_>, line: Line, response: &Response) {
+fn nudged(ui: &Ui, scene: &mut Scene<'_>, line: ThresholdLine, response: &Response) {
     let id = response.id;
     let asked = |action| ui.input(|input| input.num_accesskit_action_requests(id, action)) as f64;
     let mut steps = asked(accesskit::Action::Increment) - asked(accesskit::Action::Decrement);

@@ -6,37 +6,20 @@ mod lines;
 mod picture;
 mod pointer;
 mod points;
-mod state;
 mod unplaced;
-
-pub use points::step_point;
-pub use state::State;
 
 use egui::{Color32, RichText, Ui};
 use egui_plot::{GridInput, GridMark};
-use loka_core::model::Quadrant;
 
 use crate::{
-    commands::{Action, ColorBy, QuadrantAction},
+    commands::{Action, QuadrantAction},
     gpu::points::MAX_COLORS,
+    state::{Bounds, ColorBy, QUADRANTS},
     theme::{Theme, number},
     views::{Scene, chart::still_plot, heatmap::gemm_ui, no_rows},
 };
 
 use picture::Picture;
-use state::Bounds;
-
-/// Every verdict, by the number of its colour.
-const QUADRANTS: [Quadrant; 8] = [
-    Quadrant::SafeFast,
-    Quadrant::SafeSlow,
-    Quadrant::UnsafeFast,
-    Quadrant::UnsafeSlow,
-    Quadrant::Uncertain,
-    Quadrant::SafeUnknown,
-    Quadrant::UnsafeUnknown,
-    Quadrant::Unsupported,
-];
 
 /// By the number that a point has for them.
 fn colors(theme: &Theme, by: ColorBy) -> [Color32; MAX_COLORS] {

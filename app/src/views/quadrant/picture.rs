@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use egui::{Pos2, Rect, Vec2, pos2, vec2};
 use egui_plot::{PlotPoint, PlotTransform};
-use loka_core::session::view::{Point, QuadrantView, speedup_place};
+use loka_core::views::{Point, QuadrantView, speedup_place};
 
 /// How near the pointer must be to a point, in points of the screen.
 const REACH: f32 = 7.0;

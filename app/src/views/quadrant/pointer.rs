@@ -6,7 +6,7 @@ use egui::{
 };
 use loka_core::{
     model::ResultRow,
-    session::view::{Point, speedup_at},
+    views::{Point, speedup_at},
 };
 
 use super::picture::Picture;
@@ -100,7 +100,7 @@ impl Picture {
         let stroke = Stroke::new(1.5, scene.theme.text);
         ui.painter_at(self.frame()).circle_stroke(at, 7.5, stroke);
         if area.clicked() {
-            super::points::select(&self.view, scene.view, scene.session, number);
+            crate::state::select_point(&self.view, scene.view, scene.session, number);
         }
         let around = Rect::from_center_size(pos2(at.x, at.y), egui::vec2(16.0, 16.0));
         let tooltip = Tooltip::always_open(ui.ctx().clone(), ui.layer_id(), area.id, PopupAnchor::ParentRect(around));

@@ -2,17 +2,15 @@
 //! with intervals, arrows, and each with a name for those who cannot see it.
 
 use egui::{Id, Key, Modifiers, Rect, Role, Sense, Stroke, Ui, WidgetInfo, vec2};
-use loka_core::session::{
-    Session,
-    view::{Column, Point, QuadrantView},
-};
+use loka_core::views::{Point, QuadrantView};
 
-use super::{colors, picture::Picture, state::color_number};
+use super::{colors, picture::Picture};
 use crate::{
     commands::take_arrows,
     gpu::points::{self, Drawing},
+    state::{color_number, is_selected, step_point},
     theme::{Glyph, number, paint_glyph, source_word, verdict_word},
-    views::{Derived, Scene, ViewState},
+    views::Scene,
 };
 
 /// Intervals and arrows of more points would cover each other: then the selected site's alone are drawn.
@@ -130,7 +128,7 @@ impl Picture {
             let label = || name(&self.view, scene, point);
             response.widget_info(|| WidgetInfo::selected(Role::Button, true, selected, label()));
             if response.clicked() || response.gained_focus() {
-                select(&self.view, scene.view, scene.session, number);
+                crate::state::select_point(&self.view, scene.view, scene.session, number);
             }
             if response.has_focus() {
                 take_arrows(ui.ctx(), id);
@@ -164,38 +162,10 @@ fn point_id(point: &Point) -> Id {
     Id::NULL.with(("quadrant point", point.site, point.gemm, point.kernel))
 }
 
-/// The selection goes to the next point of the selected site along an axis.
-pub fn step_point(view: &mut ViewState, derived: &Derived, session: &Session, by_error: bool, step: isize) {
-    let quadrant = &derived.quadrant;
-    let Some(site) = view.site.as_ref().and_then(|site| session.index().at(site)) else { return };
-    let order = quadrant.ordered(site, by_error);
-    let now = order.iter().position(|number| is_selected(quadrant, view, &quadrant.points[*number]));
-    let next = now.map_or(0, |now| now.saturating_add_signed(step).min(order.len().saturating_sub(1)));
-    if let Some(number) = order.get(next) {
-        select(quadrant, view, session, *number);
-    }
-}
-
-pub(super) fn select(quadrant: &QuadrantView, view: &mut ViewState, session: &Session, number: usize) {
-    let Some(point) = quadrant.points.get(number) else { return };
-    let site = session.index().ids().get(point.site as usize).cloned();
-    let column = quadrant.kernel(point.kernel).map(|kernel| Column { gemm: point.gemm, kernel: kernel.clone() });
-    if let Some(site) = site {
-        view.select(site, column);
-        view.reveal = true;
-    }
-}
-
-/// True for the selected kernel at the selected GEMM, whatever the site: asked of one site's points alone.
-fn is_selected(quadrant: &QuadrantView, view: &ViewState, point: &Point) -> bool {
-    let column = view.column.as_ref();
-    column.is_some_and(|column| column.gemm == point.gemm && quadrant.kernel(point.kernel) == Some(&column.kernel))
-}
-
 /// A point in a line.
 fn name(quadrant: &QuadrantView, scene: &Scene<'_>, point: &Point) -> String {
     let kernel = quadrant.kernel(point.kernel).map_or("", |kernel| kernel.as_str());
-    let speedup = number::times(loka_core::session::view::speedup_at(f64::from(point.at[0])));
+    let speedup = number::times(loka_core::views::speedup_at(f64::from(point.at[0])));
     let error = number::plain(quadrant.axis.error_at(f64::from(point.at[1])));
     let metric = scene.session.document.policy.metric.label();
     let verdict = verdict_word(point.quadrant);

@@ -1,7 +1,7 @@
 //! Kernels that have no place in the quadrant, each with the reason. Only visible rows are written.
 
 use egui::{Label, RichText, ScrollArea, Ui, Window, vec2};
-use loka_core::session::view::{Column, Unplaced};
+use loka_core::views::{Column, Unplaced};
 
 use crate::{
     theme::{ROW, number},

@@ -3,11 +3,8 @@
 
 mod queue;
 mod standing;
-mod state;
 mod thread;
 mod words;
-
-pub use state::{Keep, State};
 
 use egui::{RichText, Ui};
 

@@ -3,11 +3,12 @@
 use egui::{Align2, Button, FontId, RichText, ScrollArea, Sense, Ui, vec2};
 use loka_core::{
     review::ReviewState,
-    session::view::{Concern, ReviewItem, SiteReview},
+    views::{Concern, ReviewItem, SiteReview},
 };
 
-use super::{Keep, words};
+use super::words;
 use crate::{
+    state::ReviewKeep,
     theme::{ROW, number},
     views::Scene,
 };
@@ -18,11 +19,11 @@ pub(super) fn queue_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let Some(queue) = queue else { return };
     if shown.is_empty() {
         let text = match scene.view.review.keep {
-            Keep::Risky => "Every site stays in high precision: nothing here can go wrong by this plan",
-            Keep::Waiting => "Nothing waits for you: every risky site was agreed to as it is",
-            Keep::NeedsWork => "Nobody asked for a change",
-            Keep::Changed => "Nothing changed since you looked",
-            Keep::All => "There are no sites",
+            ReviewKeep::Risky => "Every site stays in high precision: nothing here can go wrong by this plan",
+            ReviewKeep::Waiting => "Nothing waits for you: every risky site was agreed to as it is",
+            ReviewKeep::NeedsWork => "Nobody asked for a change",
+            ReviewKeep::Changed => "Nothing changed since you looked",
+            ReviewKeep::All => "There are no sites",
         };
         ui.label(RichText::new(text).color(scene.theme.weak));
         return;
@@ -52,7 +53,7 @@ fn filters_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
             let concerns = queue.items.iter().map(|item| item.concerns[0]);
             concerns.zip(state.standings().iter().copied()).collect()
         });
-        for keep in Keep::ALL {
+        for keep in ReviewKeep::ALL {
             let count = all.iter().filter(|(concern, of)| keep.keeps(*concern, *of)).count();
             let text = format!("{} {}", keep.text(), number::count(count as u64));
             let on = scene.view.review.keep == keep;

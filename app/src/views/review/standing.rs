@@ -65,7 +65,7 @@ fn none_ui(ui: &mut Ui, scene: &Scene<'_>) {
 }
 
 fn release_ui(ui: &mut Ui, scene: &mut Scene<'_>, release: &Release) {
-    let plan = scene.session.with_what_was_said(release);
+    let plan = scene.session.reviewing.with_what_was_said(release);
     let stands = standing(&plan, None, None);
     let theme = scene.theme;
     ui.horizontal_wrapped(|ui| {
@@ -168,7 +168,8 @@ fn progress_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let state = &scene.view.review;
     let Some(queue) = state.queue().cloned() else { return };
     let risky = queue.items.iter().zip(state.standings());
-    let risky: Vec<_> = risky.filter(|(item, of)| super::Keep::Risky.keeps(item.concerns[0], **of)).collect();
+    let risky: Vec<_> =
+        risky.filter(|(item, of)| crate::state::ReviewKeep::Risky.keeps(item.concerns[0], **of)).collect();
     let count = |wanted: ReviewState| risky.iter().filter(|(_, of)| of.state == wanted).count();
     let (agreed, work) = (count(ReviewState::Agreed), count(ReviewState::NeedsWork));
     let text = format!("{} of {} agreed", agreed, number::counted(risky.len(), "risky site"));

@@ -56,7 +56,7 @@ fn site_ui(ui: &mut Ui, scene: &Scene<'_>, site: &SiteId) {
         });
     }
     let now = scene.session.index().at(site).and_then(|at| scene.view.review.fingerprint(at));
-    let looked = scene.session.looked_at_last(&scene.me.name, site);
+    let looked = scene.session.reviewing.looked_at_last(&scene.me.name, site);
     if let Some(text) = looked.zip(now).and_then(|(was, is)| changed_since(was, is)) {
         ui.label(RichText::new(format!("Since you looked: {text}")).color(theme.warning));
     }

@@ -3,7 +3,7 @@
 use egui::{RichText, Ui};
 use loka_core::{
     model::{Gemm, Site, SiteId},
-    session::view::{GemmView, SiteView, TailStep},
+    views::{GemmView, SiteView, TailStep},
 };
 
 use crate::{

@@ -4,10 +4,8 @@ use egui::{RichText, Ui};
 use loka_core::{
     dispatch::{Choice, ChoiceSource},
     model::{Gemm, KernelId, Site, SiteId},
-    session::{
-        Touch,
-        view::{Column, ErrorOutlook, GemmView, KernelLine, SiteView},
-    },
+    session::Touch,
+    views::{Column, ErrorOutlook, GemmView, KernelLine, SiteView},
 };
 
 use super::{micros, words};

@@ -4,10 +4,8 @@
 use egui::{Grid, RichText, Ui};
 use loka_core::{
     model::{Gemm, Kernel, KernelId, LatencySource, Metric, ResultRow, Site, kernel},
-    session::{
-        engine_title,
-        view::{Faithful, GemmView},
-    },
+    session::engine_title,
+    views::{Faithful, GemmView},
 };
 
 use super::{micros, words};

@@ -4,7 +4,7 @@
 use egui::{Align2, Button, Color32, FontId, Painter, Rect, RichText, Sense, Ui, pos2, vec2};
 use loka_core::{
     model::{LatencySource, Metric, Site},
-    session::view::{Column, GemmView, KernelColumn, KernelLine, KernelStanding, SiteView},
+    views::{Column, GemmView, KernelColumn, KernelLine, KernelStanding, SiteView},
 };
 
 use super::micros;
@@ -18,7 +18,7 @@ const LINE: f32 = 20.0;
 const ROOMY: f32 = 440.0;
 
 /// Right edges of the columns, from the right end.
-struct Columns {
+struct KernelColumns {
     tall: bool,
     speedup: f32,
     /// Its right edge and width.
@@ -30,7 +30,7 @@ struct Columns {
     error: f32,
 }
 
-impl Columns {
+impl KernelColumns {
     fn of(width: f32) -> Self {
         let tall = width < ROOMY;
         let room = if tall { width - 318.0 } else { width - ROOMY - 40.0 };
@@ -54,7 +54,7 @@ pub fn kernels_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site, view: &SiteVi
         }
         return;
     }
-    let columns = Columns::of(ui.available_width());
+    let columns = KernelColumns::of(ui.available_width());
     header_ui(ui, scene, &columns);
     ui.spacing_mut().item_spacing.y = 0.0;
     let longest = seen.kernels.iter().filter_map(|line| line.latency_us).fold(0.0, f64::max);
@@ -64,7 +64,7 @@ pub fn kernels_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site, view: &SiteVi
     ui.spacing_mut().item_spacing.y = 4.0;
 }
 
-fn header_ui(ui: &mut Ui, scene: &mut Scene<'_>, columns: &Columns) {
+fn header_ui(ui: &mut Ui, scene: &mut Scene<'_>, columns: &KernelColumns) {
     let (rect, _) = ui.allocate_exact_size(vec2(ui.available_width(), 18.0), Sense::hover());
     ui.painter().hline(rect.x_range(), rect.bottom(), egui::Stroke::new(1.0, scene.theme.line));
     // With the name above it there is no room for the whole of it.
@@ -143,7 +143,7 @@ fn row_ui(
     site: &Site,
     seen: &GemmView,
     line: &KernelLine,
-    (columns, longest): (&Columns, f64),
+    (columns, longest): (&KernelColumns, f64),
 ) {
     let able = line.unsupported.is_none();
     let height = if able { columns.height() } else { LINE };
@@ -190,7 +190,7 @@ fn ground_ui(ui: &Ui, scene: &Scene<'_>, rect: Rect, selected: bool, pointed: bo
     }
 }
 
-fn name_ui(painter: &Painter, scene: &Scene<'_>, rect: Rect, y: f32, line: &KernelLine, columns: &Columns) {
+fn name_ui(painter: &Painter, scene: &Scene<'_>, rect: Rect, y: f32, line: &KernelLine, columns: &KernelColumns) {
     let theme = &scene.theme;
     let able = line.unsupported.is_none();
     if line.is_low || !able {
@@ -229,7 +229,7 @@ fn numbers_ui(
     rect: Rect,
     y: f32,
     line: &KernelLine,
-    (columns, longest): (&Columns, f64),
+    (columns, longest): (&KernelColumns, f64),
 ) {
     let theme = &scene.theme;
     let right = |edge: f32, text: &str, color: Color32| {

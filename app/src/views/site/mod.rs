@@ -6,16 +6,13 @@ mod choice;
 mod details;
 mod kernels;
 mod overriding;
-mod state;
 mod words;
-
-pub use state::State;
 
 use egui::{Align2, FontId, Rect, RichText, ScrollArea, Sense, Stroke, StrokeKind, Ui, pos2, vec2};
 use loka_core::{
     dispatch::ChoiceSource,
     model::{Gemm, Site},
-    session::view::{Column, GemmView, SiteView},
+    views::{Column, GemmView, SiteView},
 };
 
 use crate::{
@@ -33,7 +30,7 @@ pub fn site_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let site = scene.view.site.as_ref().and_then(|id| scene.session.site(id)).cloned();
     let metric = scene.view.metric;
     let seen = site.and_then(|site| {
-        let view = scene.view.site_view.site(scene.session, scene.derived, &site.id, metric)?;
+        let view = scene.view.site_view.site(scene.derived, &site.id, metric)?;
         Some((site, view))
     });
     let Some((site, view)) = seen else {

@@ -3,10 +3,8 @@
 use egui::{Id, Key, RichText, TextEdit, Ui};
 use loka_core::{
     model::{Site, SiteId},
-    session::{
-        Command,
-        view::{Column, GemmView, OverrideEffect},
-    },
+    session::Command,
+    views::{Column, GemmView, OverrideEffect},
 };
 
 use super::{micros, words};
@@ -19,7 +17,7 @@ pub fn form_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site, seen: &GemmView)
     }
     ui.add_space(4.0);
     ui.label(format!("Use {} for {}", column.kernel, column.gemm));
-    if let Some(effect) = scene.view.site_view.effect(scene.session, scene.derived, &site.id, &column) {
+    if let Some(effect) = scene.view.site_view.effect(scene.derived, &site.id, &column) {
         effect_ui(ui, scene, &site.id, &effect);
     }
     ui.horizontal(|ui| reason_ui(ui, scene, site, &column));

@@ -3,7 +3,7 @@
 use loka_core::{
     dispatch::Bound,
     model::{Estimate, Metric, NoiseBasis, NoiseShare, Safety},
-    session::view::{Broken, ErrorOutlook, Faithful, KernelLine, MOST_DRAWS, MoreDraws, SlowPart, SpeedOutlook},
+    views::{Broken, ErrorOutlook, Faithful, KernelLine, MOST_DRAWS, MoreDraws, SlowPart, SpeedOutlook},
 };
 
 use super::micros;

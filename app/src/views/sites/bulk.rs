@@ -1,49 +1,13 @@
 //! One kernel and one reason for every selected site: the form, and what it sends. One step of undo.
 
-use std::collections::BTreeSet;
-
 use egui::{Checkbox, ComboBox, Id, Modal, RichText, TextEdit, Ui};
-use loka_core::{
-    model::{Gemm, KernelId, SiteId},
-    session::Command,
-};
+use loka_core::model::{Gemm, KernelId};
 
 use crate::{
+    state::BulkForm,
     theme::{number, shorten},
     views::Scene,
 };
-
-/// What is asked for in the form.
-#[derive(Clone, Debug, PartialEq)]
-pub struct BulkForm {
-    pub sites: Vec<SiteId>,
-    pub kernel: KernelId,
-    pub gemms: BTreeSet<Gemm>,
-    pub reason: String,
-    fresh: bool,
-}
-
-impl BulkForm {
-    pub fn new(sites: Vec<SiteId>, kernel: KernelId, gemm: Option<Gemm>) -> Self {
-        let gemms = gemm.map_or_else(|| Gemm::ALL.into(), |gemm| [gemm].into());
-        Self { sites, kernel, gemms, reason: String::new(), fresh: true }
-    }
-
-    fn problem(&self) -> Option<&'static str> {
-        if self.gemms.is_empty() {
-            Some("Choose a GEMM")
-        } else if self.reason.trim().is_empty() {
-            Some("The plan keeps a reason: say why")
-        } else {
-            None
-        }
-    }
-
-    fn command(&self) -> Command {
-        let at = self.sites.iter().flat_map(|site| self.gemms.iter().map(|gemm| (site.clone(), *gemm)));
-        Command::SetOverrides { at: at.collect(), kernel: self.kernel.clone(), reason: self.reason.trim().to_owned() }
-    }
-}
 
 /// The form, over everything, while it is open.
 pub fn bulk_ui(ui: &mut Ui, scene: &mut Scene<'_>) {

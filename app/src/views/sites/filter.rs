@@ -1,7 +1,7 @@
 //! The filter's field with its menu of terms, what is wrong beside it, the count, the order.
 
 use egui::{Id, RichText, TextEdit, Ui};
-use loka_core::session::view::{Sort, TERMS};
+use loka_core::views::{Sort, TERMS};
 
 use crate::{
     commands::{Action, SelectAction},

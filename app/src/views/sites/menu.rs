@@ -3,7 +3,7 @@
 use egui::Ui;
 use loka_core::{
     model::SiteId,
-    session::view::{Line, Lines},
+    views::{Line, Lines},
 };
 
 use super::filter::{add_term, term_of_module};

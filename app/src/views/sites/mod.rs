@@ -4,16 +4,14 @@
 mod bulk;
 mod filter;
 mod menu;
-mod state;
 
-pub use bulk::{BulkForm, bulk_ui};
+pub use bulk::bulk_ui;
 pub use menu::extend_to;
-pub use state::State;
 
 use egui::{Align2, FontId, Rect, RichText, ScrollArea, Sense, Shape, Stroke, Ui, pos2, vec2};
 use loka_core::{
     model::{Quadrant, SiteId},
-    session::view::{Line, LineKind, Lines, SiteVerdict},
+    views::{Line, LineKind, Lines, SiteVerdict},
 };
 
 use filter::filter_ui;

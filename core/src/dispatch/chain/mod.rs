@@ -32,7 +32,7 @@ use super::Group;
 pub(crate) use handing::{Arriving, Codes, codes, extra_us, produces, reads};
 pub(crate) use links::Links;
 pub use told::{Chain, Form};
-pub(super) use unit::{Link, Picked, Unit};
+pub(super) use unit::{ChainLink, Picked, Unit};
 
 /// Pairs of cost and time that a site keeps under a loss budget.
 const MOST_ENDS: usize = 64;

@@ -53,16 +53,16 @@ pub(super) struct End {
 
 /// How one site runs on a path.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Step {
+pub(super) struct PathStep {
     pub way: usize,
     pub stored: Stored,
 }
 
 #[derive(Clone, Debug)]
-enum Node {
+enum PathNode {
     Nothing,
     Both(u32, u32),
-    Step { stop: u32, step: Step, below: u32 },
+    Step { stop: u32, step: PathStep, below: u32 },
 }
 
 #[derive(Clone, Debug)]
@@ -71,18 +71,18 @@ pub(super) struct Paths {
     pub ends: Vec<End>,
     /// No path within an end's cost is faster than its time by more.
     pub slack_us: f64,
-    nodes: Vec<Node>,
+    nodes: Vec<PathNode>,
     pub stops: Vec<Stop>,
 }
 
 /// `stops`: in forward order, the first one feeds all others, directly or not.
 pub(super) fn paths(stops: Vec<Stop>, most: usize) -> Paths {
-    let mut search = Search { stops: &stops, most: most.max(2), nodes: vec![Node::Nothing], slack_us: 0.0 };
-    let mut tables: Vec<Table> = vec![Table::default(); stops.len()];
+    let mut search = Search { stops: &stops, most: most.max(2), nodes: vec![PathNode::Nothing], slack_us: 0.0 };
+    let mut tables: Vec<LabelTable> = vec![LabelTable::default(); stops.len()];
     for at in (0..stops.len()).rev() {
         tables[at] = search.table(at, &tables);
         // A reader has one feeder, which has looked at it.
-        stops[at].readers.iter().for_each(|reader| tables[*reader] = Table::default());
+        stops[at].readers.iter().for_each(|reader| tables[*reader] = LabelTable::default());
     }
     let ends = tables.into_iter().next().map_or_else(Vec::new, |table| table.of(Stored::Bf16).to_vec());
     let (slack_us, nodes) = (search.slack_us, search.nodes);
@@ -91,14 +91,14 @@ pub(super) fn paths(stops: Vec<Stop>, most: usize) -> Paths {
 
 impl Paths {
     /// One step a stop.
-    pub(super) fn steps(&self, end: usize) -> Vec<Step> {
-        let mut steps = vec![Step { way: 0, stored: Stored::Bf16 }; self.stops.len()];
+    pub(super) fn steps(&self, end: usize) -> Vec<PathStep> {
+        let mut steps = vec![PathStep { way: 0, stored: Stored::Bf16 }; self.stops.len()];
         let mut open: Vec<u32> = self.ends.get(end).map(|end| end.node).into_iter().collect();
         while let Some(node) = open.pop() {
             match self.nodes[node as usize] {
-                Node::Nothing => {}
-                Node::Both(a, b) => open.extend([a, b]),
-                Node::Step { stop, step, below } => {
+                PathNode::Nothing => {}
+                PathNode::Both(a, b) => open.extend([a, b]),
+                PathNode::Step { stop, step, below } => {
                     steps[stop as usize] = step;
                     open.push(below);
                 }
@@ -112,9 +112,9 @@ const NOTHING: u32 = 0;
 
 /// What a site and all behind it cost, by what the site reads.
 #[derive(Clone, Debug, Default)]
-struct Table(Vec<(Stored, Vec<End>)>);
+struct LabelTable(Vec<(Stored, Vec<End>)>);
 
-impl Table {
+impl LabelTable {
     fn of(&self, reads: Stored) -> &[End] {
         self.0.iter().find(|(key, _)| *key == reads).map_or(&[], |(_, ends)| ends)
     }
@@ -123,7 +123,7 @@ impl Table {
 struct Search<'s> {
     stops: &'s [Stop],
     most: usize,
-    nodes: Vec<Node>,
+    nodes: Vec<PathNode>,
     slack_us: f64,
 }
 
@@ -131,31 +131,31 @@ struct Search<'s> {
 struct Draft {
     cost: f64,
     time: f64,
-    node: Drawn,
+    node: DrawnPath,
 }
 
-enum Drawn {
+enum DrawnPath {
     Already(u32),
-    New(Node),
+    New(PathNode),
 }
 
 impl Draft {
     fn again(end: &End) -> Self {
-        Self { cost: end.cost, time: end.time, node: Drawn::Already(end.node) }
+        Self { cost: end.cost, time: end.time, node: DrawnPath::Already(end.node) }
     }
 }
 
 impl Search<'_> {
-    fn table(&mut self, at: usize, tables: &[Table]) -> Table {
+    fn table(&mut self, at: usize, tables: &[LabelTable]) -> LabelTable {
         let stop = &self.stops[at];
         let behind = self.behind(stop, tables);
         let mut drafts: Vec<(Stored, Vec<Draft>)> = Vec::new();
         for (number, way) in stop.ways.iter().enumerate() {
             let reached = behind.iter().filter(|(stored, _)| *stored == Stored::Bf16 || way.produces);
             let reached = reached.flat_map(|(stored, ends)| {
-                let step = Step { way: number, stored: *stored };
+                let step = PathStep { way: number, stored: *stored };
                 ends.iter().map(move |end| {
-                    let node = Drawn::New(Node::Step { stop: at as u32, step, below: end.node });
+                    let node = DrawnPath::New(PathNode::Step { stop: at as u32, step, below: end.node });
                     Draft { cost: end.cost + way.cost, time: end.time + way.time, node }
                 })
             });
@@ -164,11 +164,11 @@ impl Search<'_> {
                 None => drafts.push((way.reads, reached.collect())),
             }
         }
-        Table(drafts.into_iter().map(|(reads, drafts)| (reads, self.keep(drafts))).collect())
+        LabelTable(drafts.into_iter().map(|(reads, drafts)| (reads, self.keep(drafts))).collect())
     }
 
     /// What everything behind a site costs, by what the site stores; the extra store is in it.
-    fn behind(&mut self, stop: &Stop, tables: &[Table]) -> Vec<(Stored, Vec<End>)> {
+    fn behind(&mut self, stop: &Stop, tables: &[LabelTable]) -> Vec<(Stored, Vec<End>)> {
         let mut found = vec![(Stored::Bf16, self.together(stop, tables, &[Stored::Bf16], 0.0))];
         let mut asked: Vec<Stored> = Vec::new();
         for reads in stop.readers.iter().flat_map(|reader| tables[*reader].0.iter().map(|(reads, _)| *reads)) {
@@ -188,7 +188,7 @@ impl Search<'_> {
     }
 
     /// All readers at once, each reading one of `allowed`. Empty where one of them cannot.
-    fn together(&mut self, stop: &Stop, tables: &[Table], allowed: &[Stored], extra_us: f64) -> Vec<End> {
+    fn together(&mut self, stop: &Stop, tables: &[LabelTable], allowed: &[Stored], extra_us: f64) -> Vec<End> {
         let mut sum = vec![End { cost: 0.0, time: extra_us, node: NOTHING }];
         for reader in &stop.readers {
             let ways = allowed.iter().flat_map(|reads| tables[*reader].of(*reads)).map(Draft::again).collect();
@@ -197,8 +197,8 @@ impl Search<'_> {
                 cost: before.cost + way.cost,
                 time: before.time + way.time,
                 node: match before.node {
-                    NOTHING => Drawn::Already(way.node),
-                    other => Drawn::New(Node::Both(other, way.node)),
+                    NOTHING => DrawnPath::Already(way.node),
+                    other => DrawnPath::New(PathNode::Both(other, way.node)),
                 },
             };
             let drafts = sum.iter().flat_map(|before| ways.iter().map(move |way| both(before, way))).collect();
@@ -218,8 +218,8 @@ impl Search<'_> {
 
     fn end(&mut self, draft: Draft) -> End {
         let node = match draft.node {
-            Drawn::Already(node) => node,
-            Drawn::New(node) => {
+            DrawnPath::Already(node) => node,
+            DrawnPath::New(node) => {
                 self.nodes.push(node);
                 (self.nodes.len() - 1) as u32
             }

@@ -127,7 +127,7 @@ fn no_combination_within_any_cost_is_faster() {
 }
 
 /// What the steps of a path add up to, to nine digits as the ends have it.
-fn sums(stops: &[Stop], steps: &[Step]) -> (f64, f64) {
+fn sums(stops: &[Stop], steps: &[PathStep]) -> (f64, f64) {
     let mut behind = vec![(0.0, 0.0); stops.len()];
     for at in (0..stops.len()).rev() {
         let (stop, step) = (&stops[at], steps[at]);
@@ -157,7 +157,11 @@ fn a_chain_by_hand() {
     assert_eq!(found.ends[0].time, 10.0 + 1.0 + 7.0 + 1.0 + 7.0);
     assert_eq!(
         found.steps(0),
-        [Step { way: 0, stored: codes }, Step { way: 1, stored: codes }, Step { way: 1, stored: Stored::Bf16 }]
+        [
+            PathStep { way: 0, stored: codes },
+            PathStep { way: 1, stored: codes },
+            PathStep { way: 1, stored: Stored::Bf16 }
+        ]
     );
     // Two readers share one store.
     let tree = vec![stop(&[1, 2], true), stop(&[], false), stop(&[], false)];

@@ -230,7 +230,7 @@ fn random(dice: &mut Dice) -> Results {
 
 /// One way to run a site's forward GEMM, computed from the row alone.
 #[derive(Clone, Copy)]
-struct Run<'a> {
+struct ChainRun<'a> {
     kernel: &'a str,
     us: f64,
     tail_us: f64,
@@ -239,14 +239,14 @@ struct Run<'a> {
     loss: f64,
 }
 
-fn runs<'a>(results: &'a Results, site: &SiteId, policy: &Policy) -> Vec<Run<'a>> {
+fn runs<'a>(results: &'a Results, site: &SiteId, policy: &Policy) -> Vec<ChainRun<'a>> {
     let budgeted = policy.loss_budget.is_some();
-    let stay = Run { kernel: BF16, us: 100.0, tail_us: 0.0, codes: None, fast: true, loss: 0.0 };
+    let stay = ChainRun { kernel: BF16, us: 100.0, tail_us: 0.0, codes: None, fast: true, loss: 0.0 };
     let all = results.rows.iter().filter(|row| row.site == *site && row.gemm == Gemm::Fprop);
     let safe = all
         .filter(|row| row.kernel.as_str() != BF16)
         .filter(|row| budgeted || row.metric(Metric::Mere).unwrap().hi <= 0.2);
-    let low: Vec<Run> = safe
+    let low: Vec<ChainRun> = safe
         .map(|row| {
             let latency = &row.latency;
             let tail_us = latency.baseline_us.unwrap() - 100.0;
@@ -254,7 +254,7 @@ fn runs<'a>(results: &'a Results, site: &SiteId, policy: &Policy) -> Vec<Run<'a>
             let codes =
                 row.static_scale.map(|known| (known.scale, latency.cached_us.unwrap() - latency.gemm_us.unwrap()));
             let fast = row.speedup().unwrap() > policy.min_speedup;
-            Run {
+            ChainRun {
                 kernel: row.kernel.as_str(),
                 us,
                 tail_us,

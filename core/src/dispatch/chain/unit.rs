@@ -1,23 +1,25 @@
 //! Takes the sites that are decided together (one alone, or a tree that codes are handed on in), gives what the
 //! optimiser may choose from, and for its choice the kernels and links of every site.
 
-use crate::dispatch::{
-    Group, Override,
-    joint::{SiteOptions, Triple, forward_cost_hi},
-    judged::{Judged, Terms},
-    knapsack::Item,
+use crate::{
+    dispatch::{
+        Group, Override,
+        joint::{SiteOptions, Triple, forward_cost_hi},
+        judged::{Judged, Terms},
+        knapsack::Item,
+    },
+    model::Gemm,
 };
-use crate::model::Gemm;
 
 use super::{
     Links, MOST_ENDS, extra_us,
-    path::{Paths, Step, Stop, Stored, Way, paths},
+    path::{PathStep, Paths, Stop, Stored, Way, paths},
     produces,
 };
 
 /// What one site of a unit takes part in.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Link {
+pub(crate) struct ChainLink {
     /// Whose codes its x is, by number, and what the forward GEMM saves by them.
     pub from: Option<(usize, f64)>,
     pub store: Option<Store>,
@@ -40,7 +42,7 @@ pub(crate) struct Store {
 #[derive(Clone, Debug)]
 pub(crate) struct Picked<'a> {
     pub triple: Triple<'a>,
-    pub link: Option<Link>,
+    pub link: Option<ChainLink>,
 }
 
 /// One site of a unit, judged.
@@ -184,8 +186,8 @@ impl<'c, 'a> Unit<'c, 'a> {
         }
     }
 
-    fn linked(&self, steps: &[Step]) -> Vec<Picked<'a>> {
-        let mut links: Vec<Option<Link>> = vec![None; self.members.len()];
+    fn linked(&self, steps: &[PathStep]) -> Vec<Picked<'a>> {
+        let mut links: Vec<Option<ChainLink>> = vec![None; self.members.len()];
         let way = |place: usize| self.members[place].triples.get(steps[place].way);
         let stops = self.paths.as_ref().map_or(&[][..], |paths| &paths.stops);
         for (place, (step, stop)) in steps.iter().zip(stops).enumerate() {
@@ -212,7 +214,7 @@ impl<'c, 'a> Unit<'c, 'a> {
             let name = |triple: &Triple<'a>| triple.rows[Gemm::Fprop as usize].map(|row| &row.kernel);
             let plain = self.members[place].plain.as_ref();
             let decided = plain.is_some_and(|plain| name(plain) != name(&triple));
-            Some(Picked { triple, link: link.map(|link| Link { decided, ..link }) })
+            Some(Picked { triple, link: link.map(|link| ChainLink { decided, ..link }) })
         });
         picked.collect()
     }

@@ -14,7 +14,7 @@ use crate::{
 use super::{
     inputs::Rows,
     loss::LossCost,
-    weights::{Operand, Weights},
+    weights::{WeightOperand, Weights},
 };
 
 /// Rows of one fprop or dgrad draw: rows are exchangeable, so that a part of them is unbiased.
@@ -36,7 +36,7 @@ pub(super) struct CpuSite {
 }
 
 /// One operand of a GEMM, and what is known of the whole tensor that it is a part of.
-struct Part {
+struct SitePart {
     source: Panels,
     whole: Whole,
 }
@@ -89,7 +89,7 @@ impl CpuSite {
         let mut weight_rng = self.rng(gemm, draw, b"weight");
         let mut loss_rng = self.rng(gemm, draw, b"loss");
         let static_scale = self.job.scales.of(gemm).ok().map(|known| known.scale);
-        let left = Part { source: Panels::pack(Side::Left, rows), whole: Whole { amax: Some(amax), static_scale } };
+        let left = SitePart { source: Panels::pack(Side::Left, rows), whole: Whole { amax: Some(amax), static_scale } };
         let operand = self.weights.operand(gemm, draw, &mut weight_rng);
         let reference = reference_of(&left.source, &operand.reference, &mut self.scratch.left_wide);
         let extras = match (gemm, &self.loss) {
@@ -126,7 +126,7 @@ impl CpuSite {
         let dy_whole = Whole { amax: Some(dy_amax), static_scale: scale(self.job.scales.of(Gemm::Wgrad)) };
         let x_whole = Whole { amax: Some(x_amax), static_scale: scale(self.job.scales.of_right(Gemm::Wgrad)) };
         let energy = product_energy(&x, &dy);
-        let left = Part { source: Panels::pack_transposed(Side::Left, &dy), whole: dy_whole };
+        let left = SitePart { source: Panels::pack_transposed(Side::Left, &dy), whole: dy_whole };
         let mut memory = self.scratch.right.take().unwrap_or_else(|| CastPanels::empty(&left.source));
         let mut right = RightColumns::new(&x, x_whole, &mut memory);
         let Scratch { left_wide, right_wide, .. } = &mut self.scratch;
@@ -188,7 +188,7 @@ trait RightOperand {
     fn in_form(&mut self, cast: OperandCast) -> &CastPanels;
 }
 
-impl RightOperand for Operand {
+impl RightOperand for WeightOperand {
     fn in_form(&mut self, cast: OperandCast) -> &CastPanels {
         self.cast(cast)
     }
@@ -196,7 +196,7 @@ impl RightOperand for Operand {
 
 /// wgrad's right operand: input columns, new in each draw.
 struct RightColumns<'a> {
-    columns: Part,
+    columns: SitePart,
     form: Option<OperandCast>,
     memory: &'a mut CastPanels,
 }
@@ -204,7 +204,7 @@ struct RightColumns<'a> {
 impl<'a> RightColumns<'a> {
     fn new(columns: &Matrix, whole: Whole, memory: &'a mut CastPanels) -> Self {
         let source = Panels::pack_transposed(Side::Right, columns);
-        Self { columns: Part { source, whole }, form: None, memory }
+        Self { columns: SitePart { source, whole }, form: None, memory }
     }
 }
 
@@ -275,7 +275,7 @@ fn widened<'a>(panels: &Panels, memory: &'a mut Option<Panels64>) -> &'a Panels6
 
 /// Every numerics on one draw's operands.
 fn run_all(
-    left: &Part,
+    left: &SitePart,
     right: &mut dyn RightOperand,
     reference: &Reference,
     numerics: &[GemmNumerics],
@@ -340,7 +340,7 @@ mod tests {
     fn wgrad_by_two_static_scales() {
         let x = columns([[3.0, 1000.0], [0.001, -0.5], [17.0, 2.0]]);
         let dy = columns([[1.0, -0.25], [2.0, 60.0], [0.0001, 0.3]]);
-        let left = Part { source: Panels::pack_transposed(Side::Left, &dy), whole: known(0.125) };
+        let left = SitePart { source: Panels::pack_transposed(Side::Left, &dy), whole: known(0.125) };
         let mut memory = CastPanels::empty(&left.source);
         let mut right = RightColumns::new(&x, known(2.0), &mut memory);
         let reference = Reference::new(2, vec![1.0; 4]);
@@ -365,7 +365,7 @@ mod tests {
             matrix
         };
         let whole = Whole { amax: None, ..known(0.125) };
-        let left = Part { source: Panels::pack_transposed(Side::Left, &columns(7)), whole };
+        let left = SitePart { source: Panels::pack_transposed(Side::Left, &columns(7)), whole };
         let mut memory = CastPanels::empty(&left.source);
         let mut right = RightColumns::new(&columns(99), whole, &mut memory);
         let extras = Extras { loss: None, block: None };

@@ -12,13 +12,13 @@ use crate::{
 
 /// One direction's operand in every form that was asked for.
 #[derive(Debug)]
-pub(super) struct Operand {
+pub(super) struct WeightOperand {
     source: Panels,
     pub reference: Panels64,
     casts: BTreeMap<OperandCast, CastPanels>,
 }
 
-impl Operand {
+impl WeightOperand {
     fn new(weight: &Matrix, gemm: Gemm) -> Self {
         // dgrad reduces over n: its operand's rows are the weight's columns.
         let source = match gemm {
@@ -38,14 +38,14 @@ impl Operand {
 #[derive(Debug)]
 pub(super) struct Weights {
     shape: (usize, usize),
-    kind: Kind,
-    fprop: Option<Operand>,
-    dgrad: Option<Operand>,
+    kind: ValueKind,
+    fprop: Option<WeightOperand>,
+    dgrad: Option<WeightOperand>,
     drawn_for: Option<u64>,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum ValueKind {
     Exact(Matrix),
     Normal(MatrixNormalSampler),
 }
@@ -54,21 +54,21 @@ impl Weights {
     pub fn new(stats: &SiteStats) -> Result<Self, EngineError> {
         let (n, k) = (stats.site.n, stats.site.k);
         let kind = match &stats.weight {
-            WeightStats::Snapshot(weight) => Kind::Exact(Matrix { rows: n, cols: k, data: weight.clone() }),
+            WeightStats::Snapshot(weight) => ValueKind::Exact(Matrix { rows: n, cols: k, data: weight.clone() }),
             WeightStats::MatrixNormal { mean, row_cov, col_cov } => {
                 let sampler = MatrixNormalSampler::new((n, k), mean, row_cov, col_cov);
-                Kind::Normal(sampler.map_err(|source| SampleError { what: "weight", source })?)
+                ValueKind::Normal(sampler.map_err(|source| SampleError { what: "weight", source })?)
             }
         };
         Ok(Self { shape: (n, k), kind, fprop: None, dgrad: None, drawn_for: None })
     }
 
     /// The operand of `gemm` for one draw. `rng` names the draw's own stream.
-    pub fn operand(&mut self, gemm: Gemm, draw: u64, rng: &mut Rng) -> &mut Operand {
+    pub fn operand(&mut self, gemm: Gemm, draw: u64, rng: &mut Rng) -> &mut WeightOperand {
         let drawn;
         let weight = match &self.kind {
-            Kind::Exact(weight) => weight,
-            Kind::Normal(sampler) => {
+            ValueKind::Exact(weight) => weight,
+            ValueKind::Normal(sampler) => {
                 if self.drawn_for != Some(draw) {
                     (self.fprop, self.dgrad, self.drawn_for) = (None, None, Some(draw));
                 }
@@ -77,6 +77,6 @@ impl Weights {
             }
         };
         let place = if gemm == Gemm::Dgrad { &mut self.dgrad } else { &mut self.fprop };
-        place.get_or_insert_with(|| Operand::new(weight, gemm))
+        place.get_or_insert_with(|| WeightOperand::new(weight, gemm))
     }
 }

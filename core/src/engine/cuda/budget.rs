@@ -10,7 +10,7 @@ pub(super) struct Budget {
 }
 
 /// A site's share, given back when it is dropped.
-pub(super) struct Share {
+pub(super) struct BudgetShare {
     budget: Arc<Budget>,
     bytes: u64,
 }
@@ -24,16 +24,16 @@ impl Budget {
 
     /// Waits until so much is left. More than there is at all is cut down: then the site has the device to
     /// itself, and CUDA says whether it fits.
-    pub fn take(self: &Arc<Self>, bytes: u64) -> Share {
+    pub fn take(self: &Arc<Self>, bytes: u64) -> BudgetShare {
         let bytes = bytes.min(self.most);
         let left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         let mut left = self.freed.wait_while(left, |left| *left < bytes).unwrap_or_else(PoisonError::into_inner);
         *left -= bytes;
-        Share { budget: self.clone(), bytes }
+        BudgetShare { budget: self.clone(), bytes }
     }
 }
 
-impl Drop for Share {
+impl Drop for BudgetShare {
     fn drop(&mut self) {
         *self.budget.left.lock().unwrap_or_else(PoisonError::into_inner) += self.bytes;
         self.budget.freed.notify_all();

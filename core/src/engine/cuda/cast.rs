@@ -11,7 +11,7 @@ use super::{
     CudaError,
     arguments::Arguments,
     lane::{Lane, Tensor},
-    product::{Operand, Scaling},
+    product::{ProductOperand, Scaling},
     stream::Buffer,
 };
 
@@ -47,7 +47,7 @@ pub(super) struct Cast {
 impl Cast {
     /// The scales as cuBLASLt reads them in that mode; 0 for none.
     pub fn scales_address(&self, scaling: Scaling) -> u64 {
-        let own = Operand::of(self.cast).scaling;
+        let own = ProductOperand::of(self.cast).scaling;
         let blocked = self.blocked.as_ref().filter(|_| scaling != own || own == Scaling::Block128x128);
         blocked.or(self.scales.as_ref()).map_or(0, Buffer::address)
     }

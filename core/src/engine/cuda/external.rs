@@ -26,10 +26,10 @@ pub(super) struct External {
     device: Arc<Device>,
     kernels: BTreeMap<String, WorkerKernel>,
     about: String,
-    inner: Mutex<Inner>,
+    inner: Mutex<LibraryInner>,
 }
 
-struct Inner {
+struct LibraryInner {
     worker: Worker,
     /// a, b and out, grown as needed.
     memory: [Option<Shared>; 3],
@@ -61,7 +61,7 @@ impl External {
         let kernels = worker.kernels().iter().map(|kernel| (kernel.kernel.clone(), kernel.clone())).collect();
         let hello = worker.hello();
         let about = format!("PyTorch {}, Python {}", hello.torch.as_deref().unwrap_or("missing"), hello.python);
-        let inner = Mutex::new(Inner { worker, memory: [None, None, None] });
+        let inner = Mutex::new(LibraryInner { worker, memory: [None, None, None] });
         Ok(Self { device: device.clone(), kernels, about, inner })
     }
 
@@ -107,7 +107,7 @@ impl External {
         let (rows, _, cols) = shape.rows_reduced_cols(gemm);
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.grow(&self.device, [4 * a.data.len(), 4 * b.data.len(), 2 * rows * cols])?;
-        let Inner { worker, memory } = &mut *inner;
+        let LibraryInner { worker, memory } = &mut *inner;
         let [Some(a_at), Some(b_at), Some(out_at)] = memory else {
             return Err(ExternalError::Library("no memory to share".to_owned()));
         };
@@ -151,7 +151,7 @@ impl External {
     }
 }
 
-impl Inner {
+impl LibraryInner {
     /// Memory of at least these sizes.
     fn grow(&mut self, device: &Arc<Device>, bytes: [usize; 3]) -> Result<(), ExternalError> {
         let fits =

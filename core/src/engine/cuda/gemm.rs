@@ -10,7 +10,7 @@ use super::{
     driver::{Device, Matrix},
     lt::Addresses,
     ops::Kernels,
-    product::{Operand, Product, Scaling, Type},
+    product::{Product, ProductOperand, Scaling, Type},
     stream::Stream,
 };
 
@@ -63,7 +63,7 @@ pub(super) fn suited(device: &Device, product: Product) -> Result<Fp8Product, St
         let (major, minor) = device.capability;
         return Err(format!("LoKA's GEMMs are built for compute capability 9.0, this GPU has {major}.{minor}"));
     }
-    let plain = |operand: Operand| operand.of.is_fp8() && !operand.transposed;
+    let plain = |operand: ProductOperand| operand.of.is_fp8() && !operand.transposed;
     let scaled_by_rows = match (product.a.scaling, product.b.scaling) {
         // A tensor's scale is read once for all rows.
         (Scaling::Row | Scaling::Tensor, Scaling::Row) => true,

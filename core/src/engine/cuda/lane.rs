@@ -75,7 +75,7 @@ impl Lane {
     pub fn launch(
         &self,
         entry: &'static str,
-        grid: loka_kernels::Grid,
+        grid: loka_kernels::LaunchGrid,
         arguments: &Arguments,
     ) -> Result<(), CudaError> {
         self.stream.launch(self.kernels.get(entry)?, grid, arguments)

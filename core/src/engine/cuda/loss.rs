@@ -11,7 +11,7 @@ use super::{
     CudaError,
     lane::{Lane, Tensor},
     lt::Addresses,
-    product::{Compute, Operand, Product, Type},
+    product::{Compute, Product, ProductOperand, Type},
     sources::f32s,
     stream::Buffer,
 };
@@ -55,7 +55,7 @@ impl DeviceLoss {
             let plain = Product::plain(difference.rows, root.cols, root.rows, Type::F32, Compute::Tf32);
             let at = Addresses::unscaled(difference.data.address(), root.data.address(), projected.data.address());
             // [features, rank] is [reduced, cols] as it lies.
-            lane.product(Product { b: Operand::plain(Type::F32).transposed(), ..plain }, at)?;
+            lane.product(Product { b: ProductOperand::plain(Type::F32).transposed(), ..plain }, at)?;
             lane.sum_squares(&projected, sums)?;
         }
         lane.loss_rows(difference, self.weights.as_ref(), &self.mean, sums + 8)

@@ -18,7 +18,7 @@ use cudarc::driver::sys::CUstream;
 use super::{
     CudaError,
     libraries::{Loaded, SearchPath, symbols},
-    product::{Compute, Operand, Product, Scaling, Type},
+    product::{Compute, Product, ProductOperand, Scaling, Type},
     stream::{Buffer, Stream},
 };
 
@@ -195,7 +195,7 @@ impl Plan {
         };
         lt!(lt, cublasLtMatmulDescCreate(&mut plan.desc, compute, scale.code()))?;
         // Column-major: the first operand is our B, and a row-major [rows, reduced] is its transpose.
-        let transpose = |operand: Operand, first: bool| i32::from(operand.transposed != first);
+        let transpose = |operand: ProductOperand, first: bool| i32::from(operand.transposed != first);
         plan.attribute(DescAttribute::CUBLASLT_MATMUL_DESC_TRANSA, transpose(product.b, true))?;
         plan.attribute(DescAttribute::CUBLASLT_MATMUL_DESC_TRANSB, transpose(product.a, false))?;
         if product.a.of.is_fp8() {
@@ -331,7 +331,7 @@ impl Drop for Plan {
     }
 }
 
-fn layout(lt: &Lt, operand: Operand, rows: usize, reduced: usize) -> Result<cublasLtMatrixLayout_t, CudaError> {
+fn layout(lt: &Lt, operand: ProductOperand, rows: usize, reduced: usize) -> Result<cublasLtMatrixLayout_t, CudaError> {
     // What is row-major [x, y] to us is column-major [y, x] to cuBLASLt.
     let (inner, outer) = if operand.transposed { (rows, reduced) } else { (reduced, rows) };
     let mut layout = std::ptr::null_mut();

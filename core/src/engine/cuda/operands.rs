@@ -19,7 +19,7 @@ use super::{
     lane::{Lane, Tensor},
     lt::Addresses,
     norms::{TailPlaces, block_norm_hard_swish},
-    product::{Compute, Operand, Product, Type},
+    product::{Compute, Product, ProductOperand, Type},
     runner::Places,
     static_gemm::{StaticCast, cast_codes, cast_static},
     stream::Buffer,
@@ -30,7 +30,7 @@ use super::{
 const STATIC_SCALE: f32 = 1.0 / 64.0;
 
 /// One operand of one set: as training keeps it, and cast.
-struct Stored {
+struct StoredOperand {
     /// `[rows, cols]` as in memory; `transposed`: the GEMM reads it the other way round.
     rows: usize,
     cols: usize,
@@ -53,8 +53,8 @@ struct CastBuffers {
 pub(super) struct Operands {
     pub gemm: Gemm,
     pub shape: GemmShape,
-    a: Stored,
-    b: Stored,
+    a: StoredOperand,
+    b: StoredOperand,
     out: Vec<Buffer<u8>>,
     /// BF16's output of the first set, in FP64.
     reference: Option<Buffer<f64>>,
@@ -107,7 +107,7 @@ impl Prepared {
     }
 }
 
-impl Stored {
+impl StoredOperand {
     fn new(
         lane: &Lane,
         (rows, cols): (usize, usize),
@@ -254,8 +254,8 @@ impl Operands {
         Ok(Self {
             gemm,
             shape,
-            a: Stored::new(lane, a.0, a.1, sets, &mut rng)?,
-            b: Stored::new(lane, b.0, b.1, sets, &mut rng)?,
+            a: StoredOperand::new(lane, a.0, a.1, sets, &mut rng)?,
+            b: StoredOperand::new(lane, b.0, b.1, sets, &mut rng)?,
             // FP32 is the widest output.
             out: (0..sets).map(|_| lane.stream.alloc(4 * rows * cols)).collect::<Result<_, _>>()?,
             reference: None,
@@ -290,9 +290,9 @@ impl Operands {
             Product::of(numerics, rows, cols, reduced)
         };
         // Cast operands are written the way FP8 wants them; others are read as they lie.
-        let lies = |operand: Operand, stored: &Stored| match operand.of {
+        let lies = |operand: ProductOperand, stored: &StoredOperand| match operand.of {
             Type::E4m3 | Type::E5m2 => operand,
-            _ => Operand { transposed: stored.transposed, ..operand },
+            _ => ProductOperand { transposed: stored.transposed, ..operand },
         };
         let product = Product { a: lies(plain.a, &self.a), b: lies(plain.b, &self.b), ..plain };
         Ok(Prepared {
@@ -439,7 +439,10 @@ impl Operands {
     /// BF16's output in FP64, by the library's first choice.
     fn bf16_reference(&self, lane: &mut Lane, set: usize, count: usize) -> Result<Buffer<f64>, CudaError> {
         let (rows, reduced, cols) = self.shape.rows_reduced_cols(self.gemm);
-        let operand = |stored: &Stored| Operand { transposed: stored.transposed, ..Operand::plain(Type::Bf16) };
+        let operand = |stored: &StoredOperand| ProductOperand {
+            transposed: stored.transposed,
+            ..ProductOperand::plain(Type::Bf16)
+        };
         let plain = Product::plain(rows, cols, reduced, Type::Bf16, Compute::F32);
         let product = Product { a: operand(&self.a), b: operand(&self.b), ..plain };
         let out = lane.stream.alloc::<u16>(count)?;

@@ -70,14 +70,14 @@ impl Scaling {
 
 /// One operand as it lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Operand {
+pub(super) struct ProductOperand {
     pub of: Type,
     pub scaling: Scaling,
     /// Stored `[reduced, rows]` instead of `[rows, reduced]`.
     pub transposed: bool,
 }
 
-impl Operand {
+impl ProductOperand {
     /// A cast operand, along the reduced dimension.
     pub fn of(cast: OperandCast) -> Self {
         let of = match cast.format {
@@ -112,8 +112,8 @@ pub(super) struct Product {
     pub rows: usize,
     pub cols: usize,
     pub reduced: usize,
-    pub a: Operand,
-    pub b: Operand,
+    pub a: ProductOperand,
+    pub b: ProductOperand,
     pub out: Type,
     pub compute: Compute,
     /// Add to what `out` holds.
@@ -141,8 +141,8 @@ impl Product {
             rows,
             cols,
             reduced,
-            a: Operand::of(numerics.a),
-            b: Operand::of(numerics.b),
+            a: ProductOperand::of(numerics.a),
+            b: ProductOperand::of(numerics.b),
             out: if numerics.output == Format::Bf16 { Type::Bf16 } else { Type::F32 },
             compute: if numerics.a.format == Format::Tf32 { Compute::Tf32 } else { Compute::F32 },
             accumulate: false,
@@ -156,8 +156,8 @@ impl Product {
             rows,
             cols,
             reduced,
-            a: Operand::plain(of),
-            b: Operand::plain(of),
+            a: ProductOperand::plain(of),
+            b: ProductOperand::plain(of),
             out: of,
             compute,
             accumulate: false,
@@ -168,7 +168,7 @@ impl Product {
 
 impl std::fmt::Display for Product {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let side = |operand: Operand| match operand.scaling {
+        let side = |operand: ProductOperand| match operand.scaling {
             Scaling::None => format!("{:?}", operand.of),
             scaling => format!("{:?} {scaling:?}", operand.of),
         };

@@ -13,7 +13,7 @@ mod gemms;
 use std::{path::PathBuf, sync::Arc};
 
 use cudarc::driver::sys::CUstream;
-use loka_kernels::Grid;
+use loka_kernels::LaunchGrid;
 
 use super::{CudaError, SearchPath, arguments::Arguments, driver::Device, nvrtc::Nvrtc, ops::Kernels, stream};
 
@@ -51,7 +51,7 @@ impl Gpu {
         &self,
         RawStream(stream): RawStream,
         entry: &'static str,
-        grid: Grid,
+        grid: LaunchGrid,
         arguments: &Arguments,
     ) -> Result<(), CudaError> {
         self.device.within(|| {

@@ -15,7 +15,7 @@ use crate::{
 
 use super::{
     CudaEngine, CudaError,
-    budget::Share,
+    budget::BudgetShare,
     external::External,
     lane::{Lane, Tensor},
     loss::DeviceLoss,
@@ -43,7 +43,7 @@ pub(super) struct CudaSite {
     right: Option<Right>,
     external: Option<Arc<External>>,
     /// Last, so that all memory is free when the next site may have it.
-    _share: Share,
+    _share: BudgetShare,
 }
 
 impl CudaSite {

@@ -206,7 +206,7 @@ pub(super) enum Joint {
 }
 
 /// One draw of columns over all rows of the batch.
-pub(super) struct Columns {
+pub(super) struct SourceColumns {
     /// `[m, inputs]`
     pub x: Tensor,
     /// `[m, grads]`
@@ -240,7 +240,7 @@ impl Joint {
         job: &SiteJob,
         grad_output: &Distribution,
         rng: &mut Rng,
-    ) -> Result<Columns, EngineError> {
+    ) -> Result<SourceColumns, EngineError> {
         let m = job.stats.site.m;
         match self {
             Self::Whole { inputs, shared, grads, finish_x, finish_dy } => {
@@ -248,7 +248,7 @@ impl Joint {
                 let (x, dy) = draw_pair(lane, m, [inputs, shared, grads], linked, rng)?;
                 finish_x.apply(lane, &x)?;
                 finish_dy.apply(lane, &dy)?;
-                Ok(Columns { x, dy, shares: (1.0, 1.0) })
+                Ok(SourceColumns { x, dy, shares: (1.0, 1.0) })
             }
             Self::Chosen => draw_chosen(lane, job, grad_output, rng),
         }
@@ -298,7 +298,7 @@ fn draw_chosen(
     job: &SiteJob,
     grad_output: &Distribution,
     rng: &mut Rng,
-) -> Result<Columns, EngineError> {
+) -> Result<SourceColumns, EngineError> {
     let site = &job.stats.site;
     let (inputs, grads) = (rng.subset(CHOSEN, site.k), rng.subset(CHOSEN, site.n));
     let sampler = ColumnSampler::new(&job.stats, grad_output, &job.quantile_probs, job.sampler);
@@ -317,7 +317,7 @@ fn draw_chosen(
     finish(&x, &inputs, &job.stats.input.mean, x_map)?;
     finish(&dy, &grads, &grad_output.mean, dy_map)?;
     let share = |chosen: usize, of: usize| chosen as f64 / of as f64;
-    Ok(Columns { x, dy, shares: (share(inputs.len(), site.k), share(grads.len(), site.n)) })
+    Ok(SourceColumns { x, dy, shares: (share(inputs.len(), site.k), share(grads.len(), site.n)) })
 }
 
 /// `count` of `of` columns of rows that are there, chosen anew in each draw.

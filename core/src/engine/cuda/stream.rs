@@ -11,7 +11,7 @@ use cudarc::driver::sys::{
     CUdeviceptr, CUevent, CUgraphExec, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig,
     CUstream,
 };
-use loka_kernels::Grid;
+use loka_kernels::LaunchGrid;
 
 use super::{
     CudaError,
@@ -111,7 +111,7 @@ impl Stream {
     }
 
     /// Puts a kernel on the stream; nothing happens for an empty grid.
-    pub fn launch(&self, function: Function, grid: Grid, arguments: &Arguments) -> Result<(), CudaError> {
+    pub fn launch(&self, function: Function, grid: LaunchGrid, arguments: &Arguments) -> Result<(), CudaError> {
         launch(&self.device, self.handle, function, grid, arguments)
     }
 
@@ -147,7 +147,7 @@ pub(super) fn launch(
     device: &Device,
     stream: CUstream,
     function: Function,
-    grid: Grid,
+    grid: LaunchGrid,
     arguments: &Arguments,
 ) -> Result<(), CudaError> {
     let [x, y, z] = grid.blocks;
@@ -171,7 +171,7 @@ pub(super) fn launch(
     call!(device, cuLaunchKernelEx(&config, function.handle, pointers.as_mut_ptr(), std::ptr::null_mut()))
 }
 
-fn launch_attributes(device: &Device, grid: Grid) -> Vec<CUlaunchAttribute> {
+fn launch_attributes(device: &Device, grid: LaunchGrid) -> Vec<CUlaunchAttribute> {
     let attribute = |id| CUlaunchAttribute { id, pad: [0; 4], value: CUlaunchAttributeValue { pad: [0; 64] } };
     let mut attributes = Vec::new();
     if grid.cluster > 1 {

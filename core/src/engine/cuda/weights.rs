@@ -11,7 +11,7 @@ use super::{
     CudaError,
     lane::{Lane, Tensor},
     lt::Addresses,
-    product::{Compute, Operand, Product, Type},
+    product::{Compute, Product, ProductOperand, Type},
     sources::{f32s, normals},
 };
 
@@ -67,7 +67,7 @@ impl Weights {
                 let out = lane.tensor(n, k)?;
                 lane.stream.copy(&mean.data, &out.data)?;
                 // The right factor is [reduced, cols] as it lies.
-                let b = Operand::plain(Type::F32).transposed();
+                let b = ProductOperand::plain(Type::F32).transposed();
                 let left = Product { b, accumulate: true, reduced: n, ..plain };
                 lane.product(left, at(lower_u, &right, &out))?;
                 Ok(out)

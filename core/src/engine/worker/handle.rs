@@ -28,14 +28,14 @@ impl Dtype {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handle {
     #[serde(flatten)]
-    place: Place,
+    place: HandlePlace,
     dtype: Dtype,
     shape: Vec<usize>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-enum Place {
+enum HandlePlace {
     Ipc { ipc: String, offset: u64, bytes: u64 },
     File { file: PathBuf },
 }
@@ -45,13 +45,13 @@ impl Handle {
     /// in. Not copied: the worker reads and writes it where it is.
     pub fn ipc(handle: &[u8; 64], offset: u64, dtype: Dtype, shape: &[usize]) -> Self {
         let ipc = handle.iter().map(|byte| format!("{byte:02x}")).collect();
-        Self { place: Place::Ipc { ipc, offset, bytes: num_bytes(dtype, shape) }, dtype, shape: shape.to_vec() }
+        Self { place: HandlePlace::Ipc { ipc, offset, bytes: num_bytes(dtype, shape) }, dtype, shape: shape.to_vec() }
     }
 
     /// A file, for where IPC is refused. Made absolute: the worker runs in another folder.
     pub fn file(path: &Path, dtype: Dtype, shape: &[usize]) -> Self {
         let file = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
-        Self { place: Place::File { file }, dtype, shape: shape.to_vec() }
+        Self { place: HandlePlace::File { file }, dtype, shape: shape.to_vec() }
     }
 
     pub fn dtype(&self) -> Dtype {

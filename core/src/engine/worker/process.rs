@@ -28,13 +28,13 @@ const GRACE: Duration = Duration::from_millis(500);
 pub(super) struct Process {
     child: Option<Child>,
     requests: Sender<Vec<u8>>,
-    lines: Receiver<Line>,
+    lines: Receiver<WorkerLine>,
     last_stderr: Arc<Mutex<Option<String>>>,
     stderr_reader: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-enum Line {
+enum WorkerLine {
     Whole(Vec<u8>),
     TooLong(Vec<u8>),
     /// Closed, in the middle of a line or not.
@@ -98,11 +98,11 @@ impl Process {
         self.child.as_ref().map(Child::id)
     }
 
-    fn take(&mut self, line: Line) -> Result<Vec<u8>, WorkerError> {
+    fn take(&mut self, line: WorkerLine) -> Result<Vec<u8>, WorkerError> {
         match line {
-            Line::Whole(line) => Ok(line),
-            Line::TooLong(start) => Err(WorkerError::rubbish(&start)),
-            Line::End => Err(self.died()),
+            WorkerLine::Whole(line) => Ok(line),
+            WorkerLine::TooLong(start) => Err(WorkerError::rubbish(&start)),
+            WorkerLine::End => Err(self.died()),
         }
     }
 
@@ -174,17 +174,17 @@ fn write_requests(mut stdin: ChildStdin, outbox: &Receiver<Vec<u8>>) {
     }
 }
 
-fn read_lines(stdout: impl Read, inbox: &SyncSender<Line>) {
+fn read_lines(stdout: impl Read, inbox: &SyncSender<WorkerLine>) {
     let mut reader = BufReader::new(stdout);
     loop {
         let mut line = Vec::new();
         let read = (&mut reader).take(MAX_LINE).read_until(b'\n', &mut line);
         let next = match read {
-            Ok(_) if line.ends_with(b"\n") => Line::Whole(line),
-            Ok(count) if count as u64 == MAX_LINE => Line::TooLong(line),
-            _ => Line::End,
+            Ok(_) if line.ends_with(b"\n") => WorkerLine::Whole(line),
+            Ok(count) if count as u64 == MAX_LINE => WorkerLine::TooLong(line),
+            _ => WorkerLine::End,
         };
-        let is_last = !matches!(next, Line::Whole(_));
+        let is_last = !matches!(next, WorkerLine::Whole(_));
         if inbox.send(next).is_err() || is_last {
             return;
         }

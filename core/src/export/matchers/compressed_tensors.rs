@@ -4,12 +4,12 @@
 use super::{Lookup, Matcher, NotRead, Pattern};
 
 #[derive(Clone, Debug)]
-enum Target {
+enum ModulePattern {
     Name(String),
     Regex(Pattern),
 }
 
-impl Target {
+impl ModulePattern {
     fn new(text: &str) -> Result<Self, NotRead> {
         match text.strip_prefix("re:") {
             Some(pattern) => Pattern::new(pattern).map(Self::Regex),
@@ -18,7 +18,7 @@ impl Target {
     }
 }
 
-impl Matcher for Target {
+impl Matcher for ModulePattern {
     fn matches(&self, name: &str) -> bool {
         match self {
             Self::Name(wanted) => wanted == name,
@@ -37,9 +37,9 @@ impl Matcher for Target {
 #[derive(Clone, Debug)]
 pub struct CompressedTensors {
     /// Exact names first, then what has `re:` in it, each by the alphabet: the order in which the first wins.
-    targets: Lookup<Target>,
+    targets: Lookup<ModulePattern>,
     order: Vec<usize>,
-    ignored: Lookup<Target>,
+    ignored: Lookup<ModulePattern>,
     texts: Vec<String>,
     ignored_texts: Vec<String>,
 }
@@ -50,7 +50,7 @@ impl CompressedTensors {
         let mut order: Vec<usize> = (0..targets.len()).collect();
         order.sort_by_key(|at| (targets[*at].contains("re:"), targets[*at].as_str()));
         let texts: Vec<String> = order.iter().map(|at| targets[*at].clone()).collect();
-        let read = |texts: &[String]| texts.iter().map(|text| Target::new(text)).collect::<Result<Vec<_>, _>>();
+        let read = |texts: &[String]| texts.iter().map(|text| ModulePattern::new(text)).collect::<Result<Vec<_>, _>>();
         Ok(Self {
             targets: Lookup::new(read(&texts)?),
             order,

@@ -46,7 +46,7 @@ pub fn escape_regex(text: &str) -> String {
 impl Pattern {
     pub fn new(text: &str) -> Result<Self, NotRead> {
         let chars: Vec<char> = text.chars().collect();
-        let mut reader = Reader { chars: &chars, at: 0 };
+        let mut reader = PatternReader { chars: &chars, at: 0 };
         let mut alternatives = reader.alternatives(0)?;
         match reader.peek() {
             Some(c) => Err(NotRead(c.to_string())),
@@ -157,7 +157,7 @@ fn is_single(node: &Node, c: char) -> bool {
     }
 }
 
-struct Reader<'a> {
+struct PatternReader<'a> {
     chars: &'a [char],
     at: usize,
 }
@@ -165,7 +165,7 @@ struct Reader<'a> {
 /// Groups within groups that are read.
 const DEEPEST: usize = 8;
 
-impl Reader<'_> {
+impl PatternReader<'_> {
     fn peek(&self) -> Option<char> {
         self.chars.get(self.at).copied()
     }

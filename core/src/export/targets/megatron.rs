@@ -95,21 +95,21 @@ fn config(site: &Site<'_>, losses: &mut Losses) -> Result<Option<&'static str>, 
 }
 
 #[derive(Debug, Deserialize)]
-struct File {
+struct MegatronFile {
     configs: BTreeMap<String, Config>,
-    matchers: BTreeMap<String, Rule>,
+    matchers: BTreeMap<String, MegatronRule>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Config {
     transformer_engine_config_type: String,
-    training_recipe: Recipe,
+    training_recipe: MegatronRecipe,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Recipe {
+struct MegatronRecipe {
     fp8_quantization_recipe: Option<String>,
     fp8_format: Option<String>,
     override_nonquantized_autocast: bool,
@@ -117,7 +117,7 @@ struct Recipe {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Rule {
+struct MegatronRule {
     config: String,
     #[serde(rename = "type")]
     kind: String,
@@ -126,8 +126,9 @@ struct Rule {
 }
 
 pub fn resolve(text: &str, modules: &[Module]) -> Resolved {
-    let file: File = read_yaml(text)?;
-    let mut matchers: Vec<(String, Rule)> = file.matchers.into_iter().filter(|(_, rule)| rule.enabled).collect();
+    let file: MegatronFile = read_yaml(text)?;
+    let mut matchers: Vec<(String, MegatronRule)> =
+        file.matchers.into_iter().filter(|(_, rule)| rule.enabled).collect();
     // Written in the order of their numbers, which the map has lost.
     matchers.sort_by_key(|(name, _)| (name.len(), name.clone()));
     if let Some((name, _)) = matchers.iter().find(|(_, rule)| rule.kind != "glob") {

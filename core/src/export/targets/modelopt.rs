@@ -57,18 +57,18 @@ fn configs(scheme: Scheme) -> Option<[&'static str; 2]> {
 }
 
 #[derive(Debug, Deserialize)]
-struct Recipe {
+struct ModelOptRecipe {
     quantize: Quantize,
 }
 
 #[derive(Debug, Deserialize)]
 struct Quantize {
-    quant_cfg: Vec<Entry>,
+    quant_cfg: Vec<QuantEntry>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct QuantEntry {
     quantizer_name: String,
     enable: Option<bool>,
     cfg: Option<Config>,
@@ -87,27 +87,27 @@ struct Config {
 }
 
 pub fn resolve(text: &str, modules: &[Module]) -> Resolved {
-    let entries = read_yaml::<Recipe>(text)?.quantize.quant_cfg;
+    let entries = read_yaml::<ModelOptRecipe>(text)?.quantize.quant_cfg;
     let names: Vec<String> = entries.iter().map(|entry| entry.quantizer_name.clone()).collect();
     let rules = LastMatch::new(&names);
     let known = known()?;
     let mut is_hit = vec![false; entries.len()];
     let mut settings = Vec::with_capacity(modules.len());
     for module in modules {
-        let mut found = [State::Off, State::Off];
+        let mut found = [QuantState::Off, QuantState::Off];
         for (quantizer, found) in QUANTIZERS.into_iter().zip(&mut found).filter(|_| module.is_linear()) {
             let hits = rules.of(&format!("{}.{quantizer}", module.name));
             hits.iter().for_each(|at| is_hit[*at] = true);
             *found = last(&entries, &hits);
         }
         settings.push(match found {
-            [State::Off, State::Off] => LEFT.to_owned(),
-            [State::On(weight), State::On(input)] => known
+            [QuantState::Off, QuantState::Off] => LEFT.to_owned(),
+            [QuantState::On(weight), QuantState::On(input)] => known
                 .iter()
                 .find(|(_, configs)| [weight, input] == [&configs[0], &configs[1]])
                 .map(|(scheme, _)| setting(*scheme))
                 .ok_or("quantizers that were not written here")?,
-            [State::Default, _] | [_, State::Default] => "quantized by modelopt's default".to_owned(),
+            [QuantState::Default, _] | [_, QuantState::Default] => "quantized by modelopt's default".to_owned(),
             _ => "one of its two quantizers alone".to_owned(),
         });
     }
@@ -119,23 +119,23 @@ pub fn resolve(text: &str, modules: &[Module]) -> Resolved {
 
 /// A quantizer after all entries that reach it.
 #[derive(Clone, Copy)]
-enum State<'a> {
+enum QuantState<'a> {
     Off,
     /// On, and no entry says how.
     Default,
     On(&'a Config),
 }
 
-fn last<'a>(entries: &'a [Entry], hits: &[usize]) -> State<'a> {
+fn last<'a>(entries: &'a [QuantEntry], hits: &[usize]) -> QuantState<'a> {
     let (mut config, mut is_on) = (None, true);
     for entry in hits.iter().map(|at| &entries[*at]) {
         is_on = entry.enable.unwrap_or(true);
         config = entry.cfg.as_ref().or(config);
     }
     match config {
-        _ if !is_on => State::Off,
-        None => State::Default,
-        Some(config) => State::On(config),
+        _ if !is_on => QuantState::Off,
+        None => QuantState::Default,
+        Some(config) => QuantState::On(config),
     }
 }
 

@@ -62,12 +62,12 @@ fn setting(words: [&str; 3]) -> String {
 }
 
 #[derive(Deserialize)]
-struct File {
+struct TeFile {
     modules: BTreeMap<String, [String; 3]>,
 }
 
 pub fn resolve(text: &str, modules: &[Module]) -> Resolved {
-    let file: File = python::data_of(text)?;
+    let file: TeFile = python::data_of(text)?;
     unknown(file.modules.keys().map(String::as_str), modules)?;
     let known = |word: &String| word == HIGH || KINDS.iter().any(|(_, name, _)| name == word);
     if let Some(word) = file.modules.values().flatten().find(|word| !known(word)) {

@@ -139,13 +139,13 @@ fn label(recipe: &Recipe) -> String {
 }
 
 #[derive(Deserialize)]
-struct File {
+struct TorchaoFile {
     recipes: BTreeMap<String, Recipe>,
     modules: BTreeMap<String, String>,
 }
 
 pub fn resolve(text: &str, modules: &[Module]) -> Resolved {
-    let file: File = python::data_of(text)?;
+    let file: TorchaoFile = python::data_of(text)?;
     unknown(file.modules.keys().map(String::as_str), modules)?;
     let resolve = |module: &Module| match file.modules.get(&module.name) {
         Some(off) if off == OFF => Ok(LEFT.to_owned()),

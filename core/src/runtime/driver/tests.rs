@@ -12,7 +12,8 @@ use crate::{
     dispatch::testing::{results, row},
     engine::EngineStatus,
     model::{Gemm, Results},
-    session::{OpenedTrace, shared::Input},
+    session::shared::Input,
+    views::OpenedTrace,
 };
 
 #[derive(Default)]

@@ -4,7 +4,8 @@ use super::*;
 use crate::{
     dispatch::testing::{results, row},
     model::{Gemm, KernelId, Latency, LatencySource, ModKind, ModSet, ResultRow, Results, SiteId, SiteMods},
-    session::{Circumstances, Event, OpenedTrace},
+    session::{Circumstances, Event},
+    views::OpenedTrace,
 };
 
 const GPU: &str = "NVIDIA H200";

@@ -1,9 +1,12 @@
 //! Questions asked once, answers kept, late ones dropped.
 
 use super::*;
-use crate::session::{
-    Command, Event, OpenedTrace,
-    view::distribution::tests::{manifest, stats},
+use crate::{
+    session::{Command, Event},
+    views::{
+        OpenedTrace,
+        distribution::tests::{manifest, stats},
+    },
 };
 
 fn opened() -> Session {

@@ -32,7 +32,7 @@ fn a_session_comes_back_whole() {
     let mut second = Session::restored(read);
     assert_eq!(second.save(), saved);
     assert_eq!(second.results(), first.results());
-    assert_eq!(second.snapshot().map(|of| of.rows), first.snapshot().map(|of| of.rows));
+    assert_eq!(second.snapshot().map(|of| of.rows.clone()), first.snapshot().map(|of| of.rows.clone()));
     assert_eq!((saved.num_rows(), saved.shares.len()), (8, 2));
     second.command(Command::Undo).unwrap();
     second.command(Command::Undo).unwrap();

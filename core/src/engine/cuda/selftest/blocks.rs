@@ -23,7 +23,7 @@ use super::{
         runner::{Places, Reads},
         static_gemm::{StaticGemm, static_sizes},
     },
-    Outcome, POISONS, Problem, Suite, ensure,
+    CheckOutcome, POISONS, Problem, Suite, ensure,
     guarded::{Guarded, same},
     inputs::{bf16_bits, normals},
     products::{Case, Ran, Shape, bound, rel_l2},
@@ -109,7 +109,7 @@ fn one(
         let ran = Ran { output: Vec::new(), a: left.worth(), b: worth(lane, &b, (cols, reduced))? };
         let case = Case { shape, a: Vec::new(), b: b_values };
         let chosen = case.chosen();
-        let wanted = Wanted::new(&ran, numerics, shape, &chosen);
+        let wanted = BlockCheck::new(&ran, numerics, shape, &chosen);
         let operands = Operands::new(lane, &left, &b, shape)?;
         let (mut worst, mut count) = (0f64, 0);
         let mut stored = None;
@@ -227,7 +227,7 @@ fn root(block: &[f64]) -> f64 {
 }
 
 /// The chosen rows in FP64 of the same codes, and how far outputs may be off.
-struct Wanted<'a> {
+struct BlockCheck<'a> {
     chosen: &'a [usize],
     cols: usize,
     z: Vec<f64>,
@@ -237,7 +237,7 @@ struct Wanted<'a> {
     h_bounds: Vec<f64>,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> BlockCheck<'a> {
     fn new(ran: &Ran, numerics: GemmNumerics, shape @ [_, reduced, cols]: Shape, chosen: &'a [usize]) -> Self {
         let (z, magnitudes) = ran.exact(shape, chosen);
         let z_bounds: Vec<f64> =
@@ -297,7 +297,7 @@ impl<'a> Wanted<'a> {
 
     /// Bounds of elements are loose: all together must be about as near as the type that is stored, and what the
     /// tensor cores drop of their sums.
-    fn near_together(&self, name: &str, output: &[f32], stored: impl Fn(f64) -> f64) -> Outcome {
+    fn near_together(&self, name: &str, output: &[f32], stored: impl Fn(f64) -> f64) -> CheckOutcome {
         if output.is_empty() {
             return Ok(());
         }

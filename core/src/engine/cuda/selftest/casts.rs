@@ -7,7 +7,7 @@ use crate::{model::Format, numerics::round};
 
 use super::{
     super::{CudaError, arguments::Arguments, lane::Lane},
-    Outcome, POISONS, Problem, Suite,
+    CheckOutcome, POISONS, Problem, Suite,
     guarded::{Guarded, same, same_codes, same_floats},
     inputs::{Kind, bf16_bits},
     launch,
@@ -43,7 +43,7 @@ enum Family {
 
 /// One way to call the kernels.
 #[derive(Clone, Copy, Debug)]
-struct Recipe {
+struct CastRecipe {
     name: &'static str,
     family: Family,
     /// Codes as they lie are wanted, and their transposed copy.
@@ -51,17 +51,17 @@ struct Recipe {
     turned: bool,
 }
 
-const fn recipe(name: &'static str, family: Family, plain: bool, turned: bool) -> Recipe {
-    Recipe { name, family, plain, turned }
+const fn recipe(name: &'static str, family: Family, plain: bool, turned: bool) -> CastRecipe {
+    CastRecipe { name, family, plain, turned }
 }
 
-const ROW: Recipe = recipe("cast_rowwise", Family::Row, true, false);
-const COLUMN: Recipe = recipe("cast_columnwise", Family::Column, false, true);
-const TENSOR_BOTH: Recipe = recipe("cast_tensorwise both", Family::Tensor, true, true);
-const SQUARE_BOTH: Recipe = recipe("cast_blockwise 128x128 both", Family::Square, true, true);
-const BLOCK: Recipe = recipe("cast_blockwise 1x128", Family::Block, true, false);
+const ROW: CastRecipe = recipe("cast_rowwise", Family::Row, true, false);
+const COLUMN: CastRecipe = recipe("cast_columnwise", Family::Column, false, true);
+const TENSOR_BOTH: CastRecipe = recipe("cast_tensorwise both", Family::Tensor, true, true);
+const SQUARE_BOTH: CastRecipe = recipe("cast_blockwise 128x128 both", Family::Square, true, true);
+const BLOCK: CastRecipe = recipe("cast_blockwise 1x128", Family::Block, true, false);
 
-const RECIPES: [Recipe; 11] = [
+const RECIPES: [CastRecipe; 11] = [
     ROW,
     COLUMN,
     recipe("cast_tensorwise", Family::Tensor, true, false),
@@ -78,7 +78,7 @@ const RECIPES: [Recipe; 11] = [
 /// One operand to cast.
 #[derive(Clone, Copy, Debug)]
 struct Job {
-    recipe: Recipe,
+    recipe: CastRecipe,
     shape: (usize, usize),
     kind: Kind,
     /// [`POWER_OF_TWO`] and [`AS_E5M2`].
@@ -198,7 +198,7 @@ impl Memory {
         }
     }
 
-    fn compare(&self, lane: &Lane, prepared: &Prepared) -> Outcome {
+    fn compare(&self, lane: &Lane, prepared: &Prepared) -> CheckOutcome {
         let Prepared { job, x, plain, turned } = prepared;
         self.partials.read::<u8>(lane)?;
         same("the input", &self.x.read::<u16>(lane)?, x)?;
@@ -220,7 +220,7 @@ impl Memory {
 }
 
 /// One or two operands of a family through its launches.
-fn run(lane: &Lane, jobs: &[Prepared], has_clusters: bool) -> Outcome {
+fn run(lane: &Lane, jobs: &[Prepared], has_clusters: bool) -> CheckOutcome {
     for poison in POISONS {
         let memories = jobs.iter().map(|job| Memory::new(lane, job, poison)).collect::<Result<Vec<_>, _>>()?;
         let mut operands = [CastOperand::default(); 2];
@@ -337,7 +337,7 @@ fn with_known_scale(suite: &mut Suite<'_>) -> Result<(), CudaError> {
     Ok(())
 }
 
-fn static_cast(lane: &Lane, values: &[f32], scale: f32, offset: usize) -> Outcome {
+fn static_cast(lane: &Lane, values: &[f32], scale: f32, offset: usize) -> CheckOutcome {
     let values: Vec<f32> = values.iter().copied().map(round::bf16).collect();
     let count = values.len() as u64;
     let wanted: Vec<u8> = values.iter().map(|value| encode(Format::E4m3, value / scale)).collect();

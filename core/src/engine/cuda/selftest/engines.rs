@@ -13,7 +13,7 @@ use crate::{
     stats::SamplerKind,
 };
 
-use super::{super::CudaError, Outcome, Problem, Suite, ensure, products::may_be_missing, synthetic::Recipe};
+use super::{super::CudaError, CheckOutcome, Problem, Suite, ensure, products::may_be_missing, synthetic::Recipe};
 
 const DRAWS: u64 = 16;
 
@@ -77,7 +77,7 @@ fn bits(engine: &dyn Engine, job: &SiteJob) -> Result<Vec<String>, EngineError> 
 fn repeatable(suite: &mut Suite<'_>, name: &str, job: &SiteJob) -> Result<(), CudaError> {
     let engine = suite.engine;
     let first = bits(engine, job);
-    let again = |what: &str, second: Result<Vec<String>, EngineError>| -> Outcome {
+    let again = |what: &str, second: Result<Vec<String>, EngineError>| -> CheckOutcome {
         let (first, second) = (first.clone()?, second?);
         let different = first.iter().zip(&second).filter(|(a, b)| a != b).count();
         ensure(first.len() == second.len() && different == 0, || {
@@ -169,7 +169,7 @@ fn rows(suite: &mut Suite<'_>, name: &str, job: &SiteJob, gemm: Gemm) -> Result<
     Ok(())
 }
 
-fn agree(cuda: Option<&Evidence>, cpu: Option<&Evidence>, outputs: f64) -> Outcome {
+fn agree(cuda: Option<&Evidence>, cpu: Option<&Evidence>, outputs: f64) -> CheckOutcome {
     let (Some(cuda), Some(cpu)) = (cuda, cpu) else {
         return Err(Problem::Wrong("the CUDA engine does not run what the CPU engine does".to_owned()));
     };

@@ -2,7 +2,7 @@
 
 use super::{
     super::{CudaError, lane::Lane, stream::Buffer},
-    Outcome, Problem, ensure,
+    CheckOutcome, Problem, ensure,
 };
 
 /// Bytes before and behind. A multiple of every alignment that kernels ask for.
@@ -53,24 +53,24 @@ impl Guarded {
 }
 
 /// FP32 to the bit, NaN like NaN.
-pub(super) fn same_floats(what: &str, ours: &[f32], wanted: &[f32]) -> Outcome {
+pub(super) fn same_floats(what: &str, ours: &[f32], wanted: &[f32]) -> CheckOutcome {
     let same = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
     same_by(what, ours, wanted, same)
 }
 
 /// Whatever is compared as it is.
-pub(super) fn same<T: PartialEq + std::fmt::Debug>(what: &str, ours: &[T], wanted: &[T]) -> Outcome {
+pub(super) fn same<T: PartialEq + std::fmt::Debug>(what: &str, ours: &[T], wanted: &[T]) -> CheckOutcome {
     same_by(what, ours, wanted, |(a, b)| a == b)
 }
 
 /// Codes, NaN like NaN whatever their signs and payloads.
-pub(super) fn same_codes(what: &str, ours: &[u8], wanted: &[u8], is_e5m2: bool) -> Outcome {
+pub(super) fn same_codes(what: &str, ours: &[u8], wanted: &[u8], is_e5m2: bool) -> CheckOutcome {
     let smallest_nan = if is_e5m2 { 0x7D } else { 0x7F };
     let is_nan = |code: u8| code & 0x7F >= smallest_nan;
     same_by(what, ours, wanted, |(a, b)| a == b || (is_nan(*a) && is_nan(*b)))
 }
 
-fn same_by<T: std::fmt::Debug>(what: &str, ours: &[T], wanted: &[T], same: impl Fn((&T, &T)) -> bool) -> Outcome {
+fn same_by<T: std::fmt::Debug>(what: &str, ours: &[T], wanted: &[T], same: impl Fn((&T, &T)) -> bool) -> CheckOutcome {
     ensure(ours.len() == wanted.len(), || format!("{what}: {} elements, not {}", ours.len(), wanted.len()))?;
     let differs = |pair: &(usize, (&T, &T))| !same(pair.1);
     let mut different = ours.iter().zip(wanted).enumerate().filter(differs);
@@ -80,7 +80,7 @@ fn same_by<T: std::fmt::Debug>(what: &str, ours: &[T], wanted: &[T], same: impl 
 }
 
 /// Within a relative `tolerance`; NaN like NaN, infinity like infinity.
-pub(super) fn near(what: &str, ours: f64, wanted: f64, tolerance: f64) -> Outcome {
+pub(super) fn near(what: &str, ours: f64, wanted: f64, tolerance: f64) -> CheckOutcome {
     let close = (ours - wanted).abs() <= tolerance * wanted.abs();
     ensure(close || ours.to_bits() == wanted.to_bits() || (ours.is_nan() && wanted.is_nan()), || {
         format!("{what} is {ours:e}, not {wanted:e}")

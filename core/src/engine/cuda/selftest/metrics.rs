@@ -18,7 +18,7 @@ use super::{
         cast::{Cast, Codes},
         lane::{Lane, Tensor},
     },
-    Outcome, POISONS, Suite, ensure,
+    CheckOutcome, POISONS, Suite, ensure,
     guarded::{Guarded, near, same, same_floats},
     inputs::{Kind, bf16_bits, normals},
 };
@@ -87,7 +87,7 @@ fn outputs(count: usize, is_bf16: bool, with_nan: bool) -> (Vec<f32>, Vec<f64>) 
     (outputs, values)
 }
 
-fn error_metrics(lane: &Lane, count: usize, is_bf16: bool, with_nan: bool) -> Outcome {
+fn error_metrics(lane: &Lane, count: usize, is_bf16: bool, with_nan: bool) -> CheckOutcome {
     let (output, values) = outputs(count, is_bf16, with_nan);
     let mut difference = Vec::new();
     let wanted = DrawStats::measure(&output, &Reference::new(count, values.clone()), &mut difference);
@@ -121,7 +121,12 @@ fn error_metrics(lane: &Lane, count: usize, is_bf16: bool, with_nan: bool) -> Ou
 }
 
 /// Two FP64 that a kernel leaves.
-fn two_sums(lane: &Lane, run: impl Fn(u64) -> Result<(), CudaError>, wanted: (f64, f64), tolerance: f64) -> Outcome {
+fn two_sums(
+    lane: &Lane,
+    run: impl Fn(u64) -> Result<(), CudaError>,
+    wanted: (f64, f64),
+    tolerance: f64,
+) -> CheckOutcome {
     // Twice: the first run must leave its counter as it found it.
     for poison in POISONS {
         let sums = Guarded::poisoned(lane, 16, 0, poison)?;
@@ -133,7 +138,7 @@ fn two_sums(lane: &Lane, run: impl Fn(u64) -> Result<(), CudaError>, wanted: (f6
     Ok(())
 }
 
-fn all_codes(lane: &Lane, format: Format) -> Outcome {
+fn all_codes(lane: &Lane, format: Format) -> CheckOutcome {
     let decode = if format == Format::E5m2 { e5m2_decode } else { e4m3_decode };
     // Infinities and NaN have no distance.
     let codes: Vec<u8> = (0..=255u8).map(|code| if decode(code).is_finite() { code } else { 0 }).collect();
@@ -152,7 +157,7 @@ fn all_codes(lane: &Lane, format: Format) -> Outcome {
     two_sums(lane, |sums| lane.block_distance(&cast, &nothing, sums), (squares, 0.0), SUMS)
 }
 
-fn block_distance(lane: &Lane, rows: usize, cols: usize, cast: OperandCast, kind: Kind) -> Outcome {
+fn block_distance(lane: &Lane, rows: usize, cols: usize, cast: OperandCast, kind: Kind) -> CheckOutcome {
     let matrix = Matrix { rows, cols, data: kind.values(rows * cols) };
     let panels = Panels::pack(Side::Left, &matrix);
     let wanted = squared_distance(&cast_panels(&panels, cast, None), &panels);
@@ -161,7 +166,7 @@ fn block_distance(lane: &Lane, rows: usize, cols: usize, cast: OperandCast, kind
     two_sums(lane, |sums| lane.block_distance(&ours, &exact, sums), wanted, SUMS)
 }
 
-fn sum_squares(lane: &Lane, rows: usize, cols: usize, kind: Kind) -> Outcome {
+fn sum_squares(lane: &Lane, rows: usize, cols: usize, kind: Kind) -> CheckOutcome {
     let values = kind.values(rows * cols);
     let wanted: f64 = values.iter().map(|value| f64::from(*value) * f64::from(*value)).sum();
     let tensor = lane.upload(rows, cols, &values)?;
@@ -173,7 +178,7 @@ fn sum_squares(lane: &Lane, rows: usize, cols: usize, kind: Kind) -> Outcome {
     Ok(())
 }
 
-fn loss_rows(lane: &Lane, rows: usize, cols: usize, weighted: bool) -> Outcome {
+fn loss_rows(lane: &Lane, rows: usize, cols: usize, weighted: bool) -> CheckOutcome {
     // A mean of its own in every row: products that nearly cancel would have no digits to compare.
     let values: Vec<f32> = normals(rows * cols, "loss").iter().map(|value| value + 0.5).collect();
     let mean: Vec<f32> = normals(cols, "loss mean").iter().map(|value| value + 0.7).collect();

@@ -88,14 +88,14 @@ enum Problem {
     Engine(#[from] EngineError),
 }
 
-type Outcome = Result<(), Problem>;
+type CheckOutcome = Result<(), Problem>;
 
-fn ensure(holds: bool, problem: impl FnOnce() -> String) -> Outcome {
+fn ensure(holds: bool, problem: impl FnOnce() -> String) -> CheckOutcome {
     if holds { Ok(()) } else { Err(Problem::Wrong(problem())) }
 }
 
 impl Suite<'_> {
-    fn check(&mut self, name: String, body: impl FnOnce(&mut Lane) -> Outcome) -> Result<(), CudaError> {
+    fn check(&mut self, name: String, body: impl FnOnce(&mut Lane) -> CheckOutcome) -> Result<(), CudaError> {
         if !self.wants(&name) {
             return Ok(());
         }
@@ -122,14 +122,19 @@ impl Suite<'_> {
         self.only.is_none_or(|only| name.contains(only))
     }
 
-    fn report(&mut self, name: String, outcome: Outcome) -> Result<(), CudaError> {
+    fn report(&mut self, name: String, outcome: CheckOutcome) -> Result<(), CudaError> {
         (self.sink)(Check { name, problem: outcome.err().map(|problem| problem.to_string()) });
         // Nothing runs any more after an error that sticks, whoever met it.
         self.engine.device.lost().map_or(Ok(()), |error| Err(error.clone()))
     }
 }
 
-fn launch(lane: &Lane, entry: &'static str, grid: loka_kernels::Grid, arguments: &Arguments) -> Result<(), CudaError> {
+fn launch(
+    lane: &Lane,
+    entry: &'static str,
+    grid: loka_kernels::LaunchGrid,
+    arguments: &Arguments,
+) -> Result<(), CudaError> {
     lane.stream.launch(lane.kernels.get(entry)?, grid, arguments)
 }
 

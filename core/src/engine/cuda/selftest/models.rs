@@ -12,7 +12,7 @@ use super::{
         lane::Lane,
         product::{Compute, Product, Type},
     },
-    Outcome, Problem, Suite, ensure,
+    CheckOutcome, Problem, Suite, ensure,
     guarded::same_floats,
     inputs::normals,
     products::{self, Case, Inputs, Shape, finite, rel_l2},
@@ -124,7 +124,7 @@ fn hardware_tf32(lane: &mut Lane) -> Result<String, Problem> {
     found.map(|(name, _)| (*name).to_owned()).ok_or_else(unknown)
 }
 
-fn engine_tf32(lane: &mut Lane) -> Outcome {
+fn engine_tf32(lane: &mut Lane) -> CheckOutcome {
     let values = tf32_values();
     let tensor = lane.upload(SIZE, SIZE, &values)?;
     let cast = lane.cast(&tensor, OperandCast::unscaled(Format::Tf32), Whole::default())?;

@@ -12,7 +12,7 @@ use super::{
         lane::Lane,
         norms::{GradientPlaces, TailPlaces, block_backward, block_norm_hard_swish},
     },
-    Outcome, POISONS, Suite,
+    CheckOutcome, POISONS, Suite,
     blocks::tail,
     ensure,
     guarded::{Guarded, same, same_codes, same_floats},
@@ -29,7 +29,7 @@ const SHAPES: [(usize, usize); 6] = [(1, 256), (3, 768), (100, 2048), (4099, 512
 const ROUNDING: f64 = 3e-6;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Values {
+enum NormValues {
     Normal,
     /// Of the order of what is added under the root.
     Small,
@@ -37,7 +37,7 @@ enum Values {
     InfinityAndNan,
 }
 
-impl Values {
+impl NormValues {
     const ALL: [Self; 4] = [Self::Normal, Self::Small, Self::Zeros, Self::InfinityAndNan];
 
     fn of(self, count: usize) -> Vec<f32> {
@@ -58,10 +58,10 @@ impl Values {
 
 pub(super) fn check(suite: &mut Suite<'_>) -> Result<(), CudaError> {
     for shape @ (rows, cols) in SHAPES {
-        for values in Values::ALL {
+        for values in NormValues::ALL {
             let of = format!("[{rows}, {cols}], {values:?}");
             suite.check(format!("block_norm_hard_swish {of}"), |lane| forward(lane, shape, values))?;
-            for scaling in [Scaling::Row, Scaling::Static] {
+            for scaling in [NormScaling::Row, NormScaling::Static] {
                 let name = format!("block_backward {of}, codes by {scaling:?}");
                 suite.check(name, |lane| backward(lane, shape, values, scaling))?;
             }
@@ -79,7 +79,7 @@ fn widened(bits: &[u16]) -> Vec<f32> {
 }
 
 /// Within half a step of BF16, and what FP32 rounds on the way; NaN is NaN.
-fn near(what: &str, found: &[f32], exact: &[f64], slack: impl Fn(usize) -> f64) -> Outcome {
+fn near(what: &str, found: &[f32], exact: &[f64], slack: impl Fn(usize) -> f64) -> CheckOutcome {
     let wrong = found.iter().zip(exact).enumerate().find(|(index, (found, exact))| {
         let close = (f64::from(**found) - *exact).abs() <= exact.abs() / 256.0 + slack(*index);
         if exact.is_nan() { !found.is_nan() } else { !close }
@@ -87,7 +87,7 @@ fn near(what: &str, found: &[f32], exact: &[f64], slack: impl Fn(usize) -> f64) 
     wrong.map_or(Ok(()), |(index, (found, exact))| ensure(false, || format!("{what}[{index}] is {found}, not {exact}")))
 }
 
-fn forward(lane: &Lane, shape @ (rows, cols): (usize, usize), values: Values) -> Outcome {
+fn forward(lane: &Lane, shape @ (rows, cols): (usize, usize), values: NormValues) -> CheckOutcome {
     const H_SCALE: f32 = 0.0625;
     let z = values.of(rows * cols);
     let exact = tail(&wide(&z));
@@ -118,7 +118,7 @@ fn forward(lane: &Lane, shape @ (rows, cols): (usize, usize), values: Values) ->
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scaling {
+enum NormScaling {
     Row,
     Static,
 }
@@ -145,7 +145,12 @@ fn gradient(z: &[f64], dh: &[f64]) -> (Vec<f64>, Vec<f64>) {
     (exact, slack)
 }
 
-fn backward(lane: &Lane, shape @ (rows, cols): (usize, usize), values: Values, scaling: Scaling) -> Outcome {
+fn backward(
+    lane: &Lane,
+    shape @ (rows, cols): (usize, usize),
+    values: NormValues,
+    scaling: NormScaling,
+) -> CheckOutcome {
     let z = values.of(rows * cols);
     let dh: Vec<f32> = normals(rows * cols, "gradient").into_iter().map(|value| round::bf16(value * 1e-3)).collect();
     let (exact, slack) = gradient(&wide(&z), &wide(&dh));
@@ -156,9 +161,9 @@ fn backward(lane: &Lane, shape @ (rows, cols): (usize, usize), values: Values, s
     for poison in POISONS {
         let dz = Guarded::poisoned(lane, 2 * rows * cols, 0, poison)?;
         let codes = Guarded::poisoned(lane, rows * cols, 0, poison)?;
-        let row_scales = Guarded::poisoned(lane, if scaling == Scaling::Row { 4 * rows } else { 0 }, 0, poison)?;
+        let row_scales = Guarded::poisoned(lane, if scaling == NormScaling::Row { 4 * rows } else { 0 }, 0, poison)?;
         let saturated = Guarded::holding(lane, &[5u64], 0, poison)?;
-        let is_static = scaling == Scaling::Static;
+        let is_static = scaling == NormScaling::Static;
         let at = GradientPlaces {
             dh: dh.address(),
             z: z.address(),
@@ -172,8 +177,8 @@ fn backward(lane: &Lane, shape @ (rows, cols): (usize, usize), values: Values, s
         let stored = widened(&dz.read::<u16>(lane)?);
         near("dz", &stored, &exact, |index| slack[index])?;
         let scales: Vec<f32> = match scaling {
-            Scaling::Static => vec![scale; rows],
-            Scaling::Row => stored
+            NormScaling::Static => vec![scale; rows],
+            NormScaling::Row => stored
                 .chunks_exact(cols)
                 .map(|row| scale_from_amax(crate::numerics::amax(row), Format::E4m3, false))
                 .collect(),

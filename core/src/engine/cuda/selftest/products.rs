@@ -16,7 +16,7 @@ use super::{
         lt::Addresses,
         product::{Product, Type},
     },
-    Outcome, POISONS, Problem, Suite, ensure,
+    CheckOutcome, POISONS, Problem, Suite, ensure,
     guarded::{Guarded, same_floats},
     inputs::normals,
     quantize::worth,
@@ -274,7 +274,7 @@ pub(super) fn rel_l2(ours: impl Iterator<Item = f32>, exact: &[f64]) -> f64 {
 }
 
 /// Refuses an output that holds something not finite.
-pub(super) fn finite(output: &[f32]) -> Outcome {
+pub(super) fn finite(output: &[f32]) -> CheckOutcome {
     let found = output.iter().position(|value| !value.is_finite());
     found.map_or(Ok(()), |at| Err(Problem::Wrong(format!("output {at} is {}", output[at]))))
 }

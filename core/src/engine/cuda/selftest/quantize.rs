@@ -15,7 +15,7 @@ use super::{
         cast::{Cast, Codes},
         lane::Lane,
     },
-    Outcome, POISONS, Problem, Suite,
+    CheckOutcome, POISONS, Problem, Suite,
     guarded::{Guarded, same_codes, same_floats},
     inputs::Kind,
     launch,
@@ -72,7 +72,14 @@ fn describe(name: &str, (rows, cols): (usize, usize), kind: Kind, rule: Rule) ->
     format!("{name} [{rows}, {cols}] {:?}{power}, {}{floor}", rule.format, kind.name())
 }
 
-fn kernels(lane: &Lane, values: &[f32], shape: (usize, usize), mode: ScaleMode, groups: Groups, rule: Rule) -> Outcome {
+fn kernels(
+    lane: &Lane,
+    values: &[f32],
+    shape: (usize, usize),
+    mode: ScaleMode,
+    groups: Groups,
+    rule: Rule,
+) -> CheckOutcome {
     let (rows, cols) = (shape.0 as u32, shape.1 as u32);
     let wanted = reference::cast(values, shape, groups, rule);
     let by_block = matches!(mode, ScaleMode::Block1x128 | ScaleMode::Block128x128);
@@ -134,7 +141,13 @@ fn amax_of(values: &[f32], cols: usize, stretch: usize) -> Vec<f32> {
 }
 
 /// The engine's own cast against the CPU engine's.
-fn engine_cast(lane: &Lane, values: &[f32], (rows, cols): (usize, usize), cast: OperandCast, whole: Whole) -> Outcome {
+fn engine_cast(
+    lane: &Lane,
+    values: &[f32],
+    (rows, cols): (usize, usize),
+    cast: OperandCast,
+    whole: Whole,
+) -> CheckOutcome {
     let matrix = Matrix { rows, cols, data: values.to_vec() };
     let on_device = lane.upload(rows, cols, values)?;
     let ours = downloaded(lane, &lane.cast(&on_device, cast, whole)?)?;

@@ -15,7 +15,7 @@ use super::{
         lane::{DeviceCopula, Lane, Tensor},
         sources::upload_copula,
     },
-    Outcome, POISONS, Problem, Suite,
+    CheckOutcome, POISONS, Problem, Suite,
     guarded::{Guarded, same_floats},
     inputs::{Kind, normals},
     launch,
@@ -45,7 +45,7 @@ pub(super) fn check(suite: &mut Suite<'_>) -> Result<(), CudaError> {
     Ok(())
 }
 
-fn fill_normal(lane: &Lane, count: usize, offset: usize) -> Outcome {
+fn fill_normal(lane: &Lane, count: usize, offset: usize) -> CheckOutcome {
     let mut rng = Rng::new(0x1234_5678_9ABC, &[b"selftest", b"normals"]);
     // Not from the generator's first block.
     rng.reserve_normals(640);
@@ -68,7 +68,7 @@ fn fill_normal(lane: &Lane, count: usize, offset: usize) -> Outcome {
 }
 
 /// The second run goes on where the first one ended, as on the CPU.
-fn two_runs(lane: &mut Lane) -> Outcome {
+fn two_runs(lane: &mut Lane) -> CheckOutcome {
     let mut on_device = Rng::new(5, &[b"two runs"]);
     let mut here = on_device.clone();
     for _ in 0..2 {
@@ -99,7 +99,7 @@ fn in_place(
     Ok(out)
 }
 
-fn add_mean(lane: &mut Lane, rows: usize, cols: usize) -> Outcome {
+fn add_mean(lane: &mut Lane, rows: usize, cols: usize) -> CheckOutcome {
     let (values, mean) = (normals(rows * cols, "values"), normals(cols, "mean"));
     let on_device = lane.stream.upload(&mean)?;
     let out = in_place(lane, &values, rows, |lane, tensor| lane.add_mean(tensor, &on_device))?;
@@ -107,7 +107,7 @@ fn add_mean(lane: &mut Lane, rows: usize, cols: usize) -> Outcome {
     same_floats("sums", &out, &wanted)
 }
 
-fn add_scaled_noise(lane: &mut Lane, rows: usize, cols: usize, stride: usize) -> Outcome {
+fn add_scaled_noise(lane: &mut Lane, rows: usize, cols: usize, stride: usize) -> CheckOutcome {
     let (values, deviations) = (normals(rows * cols, "values"), normals(cols, "deviations"));
     let noise = normals(rows * stride, "noise");
     let (noise_there, deviations_there) = (lane.stream.upload(&noise)?, lane.stream.upload(&deviations)?);
@@ -119,7 +119,7 @@ fn add_scaled_noise(lane: &mut Lane, rows: usize, cols: usize, stride: usize) ->
     same_floats("sums", &out, &(0..values.len()).map(of).collect::<Vec<f32>>())
 }
 
-fn copula_map(lane: &mut Lane, features: usize, num_probs: usize, kind: Kind) -> Outcome {
+fn copula_map(lane: &mut Lane, features: usize, num_probs: usize, kind: Kind) -> CheckOutcome {
     let probs: Vec<f64> = (0..num_probs).map(|p| (p as f64 + 0.5) / num_probs as f64).collect();
     let steps = normals(features * num_probs, "quantiles");
     let mut quantiles = Vec::with_capacity(steps.len());

@@ -30,12 +30,12 @@ pub(super) struct Recipe {
 }
 
 /// A factor `[features, RANK]` and the variances beside it.
-struct Shape {
+struct ShapeOf {
     factor: Vec<f64>,
     diag: Vec<f64>,
 }
 
-impl Shape {
+impl ShapeOf {
     fn new(features: usize, scale: f64, name: &str) -> Self {
         let wide = |count: usize, what: &str| normals(count, &format!("{name} {what}")).into_iter().map(f64::from);
         Self {
@@ -95,7 +95,7 @@ impl Recipe {
 
     fn stats(&self) -> SiteStats {
         let Self { name, k, n, full, .. } = self;
-        let (inputs, grads) = (Shape::new(*k, 1.0, "input"), Shape::new(*n, 1e-3, "gradient"));
+        let (inputs, grads) = (ShapeOf::new(*k, 1.0, "input"), ShapeOf::new(*n, 1e-3, "gradient"));
         let vector = |what: &str| normals(*n, &format!("{name} {what}"));
         SiteStats {
             grad_output: Some(grads.distribution(1e-3, *full, "gradient")),
@@ -133,7 +133,7 @@ impl Recipe {
         if self.full {
             return WeightStats::Snapshot(weight.iter().map(|value| scale * value).collect());
         }
-        let unit = |features: usize, name: &str, scale: f64| Shape::new(features, scale, name).covariance(false);
+        let unit = |features: usize, name: &str, scale: f64| ShapeOf::new(features, scale, name).covariance(false);
         WeightStats::MatrixNormal {
             mean: weight.iter().map(|value| f64::from(0.5 * scale * value)).collect(),
             row_cov: unit(self.n, "weight rows", 1.0),
@@ -143,8 +143,8 @@ impl Recipe {
 }
 
 /// `[n, k]`: of what input and gradient share, a part.
-fn cross(inputs: &Shape, grads: &Shape) -> Vec<f32> {
-    let rows = |shape: &Shape| shape.factor.chunks_exact(RANK).map(<[f64]>::to_vec).collect::<Vec<_>>();
+fn cross(inputs: &ShapeOf, grads: &ShapeOf) -> Vec<f32> {
+    let rows = |shape: &ShapeOf| shape.factor.chunks_exact(RANK).map(<[f64]>::to_vec).collect::<Vec<_>>();
     let (inputs, grads) = (rows(inputs), rows(grads));
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
     grads.iter().flat_map(|g| inputs.iter().map(move |x| (0.3 * dot(g, x)) as f32)).collect()

@@ -14,7 +14,7 @@ use super::{
         lane::{Lane, Tensor},
         tail::DeviceTail,
     },
-    Outcome, POISONS, Suite, ensure,
+    CheckOutcome, POISONS, Suite, ensure,
     guarded::{Guarded, same_floats},
     inputs::{bf16_bits, normals},
 };
@@ -65,7 +65,7 @@ fn tails(features: usize) -> Vec<(&'static str, Vec<Step>)> {
     ]
 }
 
-fn tail_rows(lane: &Lane, tail: &Tail, rows: usize, source: TailSource) -> Outcome {
+fn tail_rows(lane: &Lane, tail: &Tail, rows: usize, source: TailSource) -> CheckOutcome {
     let features = tail.features;
     // A mean that is not zero, values on both sides of every activation's bends.
     let values: Vec<f64> =
@@ -98,7 +98,7 @@ fn tail_rows(lane: &Lane, tail: &Tail, rows: usize, source: TailSource) -> Outco
     Ok(())
 }
 
-fn close(ours: &[f32], wanted: &[f32]) -> Outcome {
+fn close(ours: &[f32], wanted: &[f32]) -> CheckOutcome {
     let off = |(a, b): (&f32, &f32)| (a - b).abs() / b.abs().max(1.0);
     let worst = ours.iter().zip(wanted).map(off).enumerate().max_by(|a, b| a.1.total_cmp(&b.1));
     let Some((at, off)) = worst else { return Ok(()) };

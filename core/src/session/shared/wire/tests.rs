@@ -3,9 +3,9 @@
 use super::*;
 use crate::{
     dispatch::testing::{results, row},
-    model::Gemm,
+    model::{Gemm, SiteRows},
     session::{
-        Event, FileKind, Origin, Session, SiteRows,
+        Event, FileKind, Origin, Session,
         shared::{By, Input},
     },
 };

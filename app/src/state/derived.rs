@@ -1,0 +1,122 @@
+//! What views draw, derived from the session once a change rather than once a frame: at once while there is
+//! little of it, on a thread of its own when it would be felt.
+
+use loka_core::{
+    model::{Gemm, KernelId, Metric, SiteId},
+    session::Session,
+    views::{Cell, Column, FrontierView, Question, SiteChange, SiteVerdict, Views, cell, site_change},
+};
+
+use super::ViewState;
+use crate::{
+    deriving::{Deriver, Sweeps},
+    layout::Pane,
+    theme::shorten,
+};
+
+/// The latest views, and how names are shortened.
+pub struct Derived {
+    views: Views,
+    deriver: Deriver,
+    sweeps: Sweeps,
+    /// What all names begin with, up to a dot: left out where room is short.
+    prefix: usize,
+    /// Characters of the longest name: all are shortened, or none.
+    longest: usize,
+    /// Which trace the names are of, and how many.
+    named: Option<(String, usize)>,
+}
+
+impl std::ops::Deref for Derived {
+    type Target = Views;
+
+    fn deref(&self) -> &Views {
+        &self.views
+    }
+}
+
+impl Derived {
+    pub fn new(deriver: Deriver, sweeps: Sweeps) -> Self {
+        Self { views: Views::default(), deriver, sweeps, prefix: 0, longest: 0, named: None }
+    }
+
+    /// Brings the views up to date, or has that begun. An error of our own is a line for the person.
+    pub fn refresh(&mut self, session: &Session, view: &ViewState) -> Option<String> {
+        self.name(session);
+        let question = Question { metric: view.metric, gemm: view.gemm, relative: view.relative };
+        let problem = self.deriver.refresh(session, question, &mut self.views);
+        // The frontier is two dozen plans a policy: only while it is looked at.
+        let looked_at = view.layout.is_on_screen(Pane::Frontier);
+        problem.or_else(|| if looked_at { self.sweeps.refresh(session) } else { None })
+    }
+
+    /// What each policy's threshold buys; of the last time that the frontier was on screen.
+    pub fn frontier(&self) -> &FrontierView {
+        self.sweeps.view()
+    }
+
+    /// True while the curves are of an earlier moment.
+    pub fn frontier_is_behind(&self) -> bool {
+        self.sweeps.is_behind()
+    }
+
+    /// True while what is drawn is of an earlier moment.
+    pub fn is_behind(&self) -> bool {
+        self.deriver.is_behind()
+    }
+
+    fn name(&mut self, session: &Session) {
+        let now = session.trace.as_ref().map(|trace| (trace.path.clone(), session.sites().len()));
+        if now != self.named {
+            self.named = now;
+            self.views = Views::default();
+            self.sweeps.forget();
+            let ids = session.index().ids();
+            self.longest = ids.iter().map(|site| site.as_str().chars().count()).max().unwrap_or(0);
+            self.prefix = common_prefix(ids);
+        }
+    }
+
+    /// One cell of the heatmap, of the same moment as everything else that is drawn.
+    pub fn cell(&self, site: &SiteId, column: &Column, metric: Metric, relative: bool) -> Cell {
+        self.views.snapshot.as_ref().map_or(Cell::Waiting, |snapshot| cell(snapshot, site, column, metric, relative))
+    }
+
+    /// What the mods in force change at a site, of that moment.
+    pub fn site_change(&self, site: &SiteId, gemm: Gemm, kernel: &KernelId, metric: Metric) -> Option<SiteChange> {
+        site_change(self.views.snapshot.as_ref()?, site, gemm, kernel, metric)
+    }
+
+    pub fn verdict(&self, at: usize) -> SiteVerdict {
+        self.views.verdicts.get(at).copied().unwrap_or_default()
+    }
+
+    /// A site's name in at most `max` characters: without what all begin with, then shortened in the
+    /// middle.
+    pub fn short_name(&self, site: &SiteId, max: usize) -> String {
+        let name = site.as_str();
+        if self.longest <= max { name.to_owned() } else { shorten(name.get(self.prefix..).unwrap_or(name), max) }
+    }
+}
+
+fn common_prefix(sites: &[SiteId]) -> usize {
+    let [first, rest @ ..] = sites else { return 0 };
+    let shared = |a: &str, b: &str| a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
+    let length = rest.iter().map(|site| shared(first.as_str(), site.as_str())).min().unwrap_or(0);
+    first.as_str().as_bytes()[..length].iter().rposition(|byte| *byte == b'.').map_or(0, |dot| dot + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lose_what_they_share() {
+        let sites = ["net.layers.0.mlp", "net.layers.1.mlp", "net.top.0"].map(SiteId::new);
+        let derived =
+            Derived { prefix: common_prefix(&sites), longest: 16, ..Derived::new(Deriver::inline(), Sweeps::inline()) };
+        assert_eq!(derived.short_name(&sites[0], 40), "net.layers.0.mlp");
+        assert_eq!(derived.short_name(&sites[0], 12), "layers.0.mlp");
+        assert_eq!(common_prefix(&sites[..1]), 0);
+    }
+}

@@ -1,0 +1,91 @@
+//! A question that the window asks: which file, and what it proposes.
+
+use loka_core::session::Session;
+
+use crate::{layout::Pane, picture::PictureFormat};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DialogKind {
+    Open,
+    SaveResults,
+    ExportPlan,
+    ComparePlan,
+    CompareResults,
+    /// With which key.
+    Approve,
+    SavePicture(Pane, PictureFormat),
+}
+
+/// What goes to the clipboard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopyWhat {
+    Cell,
+    Row,
+    Table(Pane),
+    /// The page's address.
+    Link,
+}
+
+/// A question with one answer: a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dialog {
+    pub kind: DialogKind,
+    pub path: String,
+    /// The field takes the focus once.
+    pub fresh: bool,
+}
+
+impl Dialog {
+    pub fn open(session: &Session) -> Self {
+        // In a page the next file is rarely beside the last.
+        let folder = session.trace.as_ref().filter(|_| !cfg!(target_arch = "wasm32"));
+        let folder = folder.map(|trace| folder_of(&trace.path).to_owned());
+        Self { kind: DialogKind::Open, path: folder.unwrap_or_default(), fresh: true }
+    }
+
+    pub fn save_results(session: &Session) -> Self {
+        Self { kind: DialogKind::SaveResults, path: beside_trace(session, "results.parquet"), fresh: true }
+    }
+
+    pub fn picture(session: &Session, pane: Pane, format: PictureFormat) -> Self {
+        let ending = format!("{}.{}", pane.title().to_lowercase(), format.ending());
+        let path = beside_trace(session, &ending);
+        Self { kind: DialogKind::SavePicture(pane, format), path, fresh: true }
+    }
+
+    pub fn export_plan(session: &Session) -> Self {
+        Self { kind: DialogKind::ExportPlan, path: beside_trace(session, "plan.json"), fresh: true }
+    }
+
+    pub fn approve() -> Self {
+        #[cfg(not(target_arch = "wasm32"))]
+        let path = crate::signing::own_key_path().map(|path| path.to_string_lossy().into_owned());
+        #[cfg(target_arch = "wasm32")]
+        let path = None;
+        Self { kind: DialogKind::Approve, path: path.unwrap_or_default(), fresh: true }
+    }
+
+    pub fn compare_plan(session: &Session) -> Self {
+        let path = if cfg!(target_arch = "wasm32") { String::new() } else { beside_trace(session, "plan.json") };
+        Self { kind: DialogKind::ComparePlan, path, fresh: true }
+    }
+
+    pub fn compare_results(session: &Session) -> Self {
+        let ending = "results.parquet";
+        let path = if cfg!(target_arch = "wasm32") { String::new() } else { beside_trace(session, ending) };
+        Self { kind: DialogKind::CompareResults, path, fresh: true }
+    }
+}
+
+/// The trace's own path with another ending.
+fn beside_trace(session: &Session, ending: &str) -> String {
+    let path = session.trace.as_ref().map_or("loka", |trace| &trace.path);
+    // A download has a name alone.
+    let path = if cfg!(target_arch = "wasm32") { crate::executor::name_of(path) } else { path };
+    crate::executor::beside(path, ending)
+}
+
+/// With the separator at its end.
+pub fn folder_of(path: &str) -> &str {
+    path.rfind(['/', '\\']).map_or("", |at| &path[..=at])
+}

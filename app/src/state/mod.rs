@@ -1,0 +1,34 @@
+//! What is seen and selected, and what moves it: the view state and every pane's own, with the views derived from the
+//! session. Nothing here draws: commands change it, views read it.
+
+mod derived;
+mod dialog;
+mod distribution;
+mod drift;
+mod folding;
+mod frontier;
+mod heatmap;
+mod log;
+mod mods;
+mod plan;
+mod quadrant;
+mod review;
+mod site;
+mod sites;
+mod view;
+
+pub use derived::Derived;
+pub use dialog::{CopyWhat, Dialog, DialogKind, folder_of};
+pub use distribution::DistributionState;
+pub use drift::DriftState;
+pub use folding::Folding;
+pub use frontier::{FrontierState, frontier_policy, step_frontier};
+pub use heatmap::{ColumnWindow, HeatmapState, MAX_ROW, NO_SERIES};
+pub use log::{Clock, LogState};
+pub use mods::{ModsState, set_mod};
+pub use plan::{Keep, PlanPart, PlanState};
+pub use quadrant::{Bounds, ColorBy, QUADRANTS, QuadrantState, color_number, is_selected, select_point, step_point};
+pub use review::{Keep as ReviewKeep, ReviewPane};
+pub use site::SiteState;
+pub use sites::{BulkForm, SitesState};
+pub use view::{ThresholdLine, ViewState};

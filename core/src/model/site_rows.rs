@@ -1,0 +1,96 @@
+//! The rows of one site under one set of mods, kept sorted: what a lookup by GEMM and kernel costs is a binary search.
+
+use serde::{Deserialize, Serialize, Serializer};
+
+use super::{Gemm, KernelId, ResultRow};
+
+/// Rows of one site under one set of mods, sorted by GEMM and kernel.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(from = "Vec<ResultRow>")]
+pub struct SiteRows {
+    rows: Vec<ResultRow>,
+    /// Where the rows of each GEMM end: found without a look at a row, which is a wait for memory.
+    ends: [usize; 3],
+}
+
+impl From<Vec<ResultRow>> for SiteRows {
+    /// In any order; of rows of the same kernel the last counts.
+    fn from(rows: Vec<ResultRow>) -> Self {
+        let mut known = Self::default();
+        known.take(rows);
+        known
+    }
+}
+
+impl Serialize for SiteRows {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.rows.serialize(serializer)
+    }
+}
+
+impl SiteRows {
+    pub fn all(&self) -> &[ResultRow] {
+        &self.rows
+    }
+
+    /// Rows of one GEMM, sorted by kernel.
+    pub fn of(&self, gemm: Gemm) -> &[ResultRow] {
+        let (from, to) = self.bounds(gemm);
+        &self.rows[from..to]
+    }
+
+    fn bounds(&self, gemm: Gemm) -> (usize, usize) {
+        let at = gemm as usize;
+        (if at == 0 { 0 } else { self.ends[at - 1] }, self.ends[at])
+    }
+
+    pub fn get(&self, gemm: Gemm, kernel: &KernelId) -> Option<&ResultRow> {
+        self.place(gemm, kernel).ok().map(|at| &self.rows[at])
+    }
+
+    fn place(&self, gemm: Gemm, kernel: &KernelId) -> Result<usize, usize> {
+        let (from, _) = self.bounds(gemm);
+        let found = self.of(gemm).binary_search_by(|row| row.kernel.cmp(kernel));
+        found.map(|at| from + at).map_err(|at| from + at)
+    }
+
+    /// Takes rows of this site in any order; gives how many of them were not there.
+    pub fn take(&mut self, rows: Vec<ResultRow>) -> usize {
+        match self.rows.is_empty() && Self::are_sorted(&rows) {
+            true => self.adopt(rows),
+            false => rows.into_iter().map(|row| usize::from(self.put(row))).sum(),
+        }
+    }
+
+    pub fn get_mut(&mut self, gemm: Gemm, kernel: &KernelId) -> Option<&mut ResultRow> {
+        self.place(gemm, kernel).ok().map(|at| &mut self.rows[at])
+    }
+
+    fn are_sorted(rows: &[ResultRow]) -> bool {
+        rows.is_sorted_by(|a, b| (a.gemm, &a.kernel) < (b.gemm, &b.kernel))
+    }
+
+    /// Takes sorted rows as its own; gives their number.
+    fn adopt(&mut self, mut rows: Vec<ResultRow>) -> usize {
+        self.ends = Gemm::ALL.map(|gemm| rows.partition_point(|row| row.gemm <= gemm));
+        // Rows are large: what a grown list leaves unused would be a third of all memory.
+        rows.shrink_to_fit();
+        self.rows = rows;
+        self.rows.len()
+    }
+
+    /// True when it is a row that was not there.
+    fn put(&mut self, row: ResultRow) -> bool {
+        match self.place(row.gemm, &row.kernel) {
+            Ok(at) => {
+                self.rows[at] = row;
+                false
+            }
+            Err(at) => {
+                self.ends[row.gemm as usize..].iter_mut().for_each(|end| *end += 1);
+                self.rows.insert(at, row);
+                true
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What the session asks to be done by whoever runs it: read, probe, time, sign, write.
+
+use crate::{
+    model::{Results, SiteId, SiteMods},
+    plan::Plan,
+    review::Statement,
+};
+
+/// Work for whoever runs the session: threads and files natively, a server behind a browser.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    LoadTrace {
+        path: String,
+    },
+    LoadResults {
+        path: String,
+    },
+    /// A plan to compare with.
+    LoadPlan {
+        path: String,
+    },
+    /// Results to compare the current ones with.
+    CompareResults {
+        path: String,
+    },
+    /// Read every site's recorded series of the open trace.
+    ReadSeries {
+        path: String,
+    },
+    /// Say what a file is by its content.
+    Identify {
+        path: String,
+    },
+    /// Tell when this file changes on disk, and nothing more of the one before it.
+    Watch {
+        path: Option<String>,
+    },
+    /// List engines; it may load libraries, so it takes a second.
+    FindEngines,
+    /// Probe these sites of the open trace on that engine; `run` marks the events that belong to it.
+    Probe {
+        run: u64,
+        mods: SiteMods,
+        sites: Vec<SiteId>,
+        engine: String,
+        /// Draws to take of every kernel; `None`: until the built-in policies' verdicts stand.
+        draws: Option<u64>,
+    },
+    /// Let what runs wait, or go on.
+    Pause {
+        paused: bool,
+    },
+    /// Time the kernels at every GEMM of the open trace.
+    Measure {
+        run: u64,
+        engine: String,
+    },
+    /// Stop what runs; what it found stays.
+    Cancel,
+    /// Read one site of the open trace, whose path is `trace`.
+    Inspect {
+        trace: String,
+        site: SiteId,
+    },
+    /// Read it in the trace at `path`, for comparison with the open one.
+    InspectOther {
+        trace: String,
+        path: String,
+        site: SiteId,
+    },
+    WriteResults {
+        path: String,
+        results: Box<Results>,
+    },
+    /// Sign that with the key at `path`, which is on the person's own machine.
+    Sign {
+        path: String,
+        statement: Statement,
+    },
+    /// A plan without `created_at` is complete but for that and its digest, which the writer stamps; one that was put
+    /// up for approval has both.
+    WritePlan {
+        path: String,
+        plan: Box<Plan>,
+    },
+}

@@ -1,0 +1,371 @@
+//! Takes what a person typed to filter sites, gives the terms; takes a site or a column, says whether it is let
+//! through. `verdict:unsafe lib:torchao module:layers.0 -head /mlp\.\d+/` reads as it is said: terms of one kind
+//! are alternatives, kinds must all hold, `-` turns a term round.
+
+use std::collections::HashSet;
+
+use crate::model::{Gemm, SiteId};
+
+use super::{Column, Snapshot, Standing, Standings};
+
+/// A compiled regular expression: core has no engine for them, the app brings one.
+pub type Matcher = Box<dyn Fn(&str) -> bool>;
+
+/// Why a filter cannot be used. One line for beside the field.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FilterError {
+    #[error("/{pattern}/ is no regular expression: {reason}")]
+    Regex { pattern: String, reason: String },
+    #[error("no {key}: is called “{value}” (there are {known})")]
+    Unknown { key: &'static str, value: String, known: &'static str },
+}
+
+/// A term as a menu offers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TermHelp {
+    pub term: &'static str,
+    pub about: &'static str,
+}
+
+const fn help(term: &'static str, about: &'static str) -> TermHelp {
+    TermHelp { term, about }
+}
+
+/// The terms that need no name of the trace.
+pub const TERMS: [TermHelp; 12] = [
+    help("verdict:fast", "A GEMM is safe and fast"),
+    help("verdict:slow", "A GEMM is safe and not fast"),
+    help("verdict:uncertain", "A GEMM is uncertain at best"),
+    help("verdict:unsafe", "A GEMM is unsafe with every kernel"),
+    help("verdict:waiting", "No GEMM has been judged yet"),
+    help("gemm:fprop", "The forward GEMM alone"),
+    help("gemm:dgrad", "The input gradient's GEMM alone"),
+    help("gemm:wgrad", "The weight gradient's GEMM alone"),
+    help("is:overridden", "A kernel was chosen by hand"),
+    help("is:modified", "A mod is on here"),
+    help("is:problem", "The recording has a problem here"),
+    help("is:selected", "Selected in the list"),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WantedVerdict {
+    Safe,
+    Fast,
+    Slow,
+    Uncertain,
+    Unsafe,
+    Waiting,
+}
+
+impl WantedVerdict {
+    const KNOWN: &'static str = "fast, slow, safe, uncertain, unsafe and waiting";
+
+    fn read(value: &str) -> Result<Self, FilterError> {
+        Ok(match value {
+            "safe" => Self::Safe,
+            "fast" | "safe-fast" => Self::Fast,
+            "slow" | "safe-slow" => Self::Slow,
+            "uncertain" => Self::Uncertain,
+            "unsafe" => Self::Unsafe,
+            "waiting" => Self::Waiting,
+            _ => return Err(unknown("verdict", value, Self::KNOWN)),
+        })
+    }
+
+    fn is(self, standing: Option<Standing>) -> bool {
+        match self {
+            Self::Safe => matches!(standing, Some(Standing::Safe | Standing::SafeFast)),
+            Self::Fast => standing == Some(Standing::SafeFast),
+            Self::Slow => standing == Some(Standing::Safe),
+            Self::Uncertain => standing == Some(Standing::Uncertain),
+            Self::Unsafe => standing == Some(Standing::Unsafe),
+            Self::Waiting => standing.is_none(),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Overridden,
+    Modified,
+    Problem,
+    Selected,
+}
+
+enum Term {
+    Text(String),
+    Regex(Matcher),
+    Module(String),
+    Verdict(WantedVerdict),
+    Gemm(Gemm),
+    Library(String),
+    Is(State),
+}
+
+/// What a filter asks about sites besides their names.
+#[derive(Default)]
+pub struct Facts<'a> {
+    pub ids: &'a [SiteId],
+    pub standings: Option<&'a Standings>,
+    pub(super) overridden: HashSet<usize>,
+    pub(super) modified: HashSet<usize>,
+    pub(super) problems: HashSet<usize>,
+    pub(super) selected: HashSet<usize>,
+}
+
+impl<'a> Facts<'a> {
+    /// Names alone, with nothing known of the sites.
+    pub fn names(ids: &'a [SiteId]) -> Self {
+        let none = HashSet::new;
+        Self { ids, standings: None, overridden: none(), modified: none(), problems: none(), selected: none() }
+    }
+
+    pub fn of(snapshot: &'a Snapshot, standings: &'a Standings, selected: impl Iterator<Item = SiteId>) -> Self {
+        let index = &snapshot.index;
+        let at = |id: &SiteId| index.at(id);
+        let mods = &snapshot.document.mods;
+        let modified = if mods.is_empty() { Vec::new() } else { (0..index.len()).collect() };
+        Self {
+            ids: index.ids(),
+            standings: Some(standings),
+            overridden: snapshot.document.overrides.keys().filter_map(|(site, _)| at(site)).collect(),
+            modified: modified.into_iter().filter(|site| !mods.of(&index.ids()[*site]).is_empty()).collect(),
+            problems: snapshot.trace.meta.problems.iter().filter_map(|(site, _)| at(site)).collect(),
+            selected: selected.filter_map(|site| at(&site)).collect(),
+        }
+    }
+
+    fn is(&self, state: State, site: usize) -> bool {
+        match state {
+            State::Overridden => self.overridden.contains(&site),
+            State::Modified => self.modified.contains(&site),
+            State::Problem => self.problems.contains(&site),
+            State::Selected => self.selected.contains(&site),
+        }
+    }
+}
+
+/// A filter, read and ready.
+#[derive(Default)]
+pub struct Filter {
+    /// With `false` for those that were turned round.
+    terms: Vec<(bool, Term)>,
+}
+
+impl std::fmt::Debug for Filter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Filter").field("terms", &self.terms.len()).finish()
+    }
+}
+
+impl Filter {
+    /// `compile`: makes a matcher of a regular expression, or says what is wrong with it.
+    pub fn read(text: &str, compile: &dyn Fn(&str) -> Result<Matcher, String>) -> Result<Self, FilterError> {
+        let terms = tokens(text).into_iter().map(|token| read_term(&token, compile));
+        Ok(Self { terms: terms.collect::<Result<_, _>>()? })
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.terms.is_empty()
+    }
+
+    /// True when the answer changes with results or with what a person decides, not with names alone.
+    pub fn asks_for_more_than_names(&self) -> bool {
+        self.terms.iter().any(|(_, term)| !matches!(term, Term::Text(_) | Term::Regex(_) | Term::Module(_)))
+    }
+
+    pub fn asks_for_selection(&self) -> bool {
+        self.terms.iter().any(|(_, term)| matches!(term, Term::Is(State::Selected)))
+    }
+
+    /// A column of the heatmap: by GEMM and library.
+    pub fn shows_column(&self, column: &Column) -> bool {
+        self.allows_gemm(column.gemm) && self.allows_library(column.kernel.library())
+    }
+
+    pub fn shows_site(&self, facts: &Facts<'_>, site: usize) -> bool {
+        let Some(id) = facts.ids.get(site) else { return false };
+        let mut modules = Choice::default();
+        for (wanted, term) in &self.terms {
+            let holds = match term {
+                Term::Text(text) => id.as_str().to_lowercase().contains(text),
+                Term::Regex(matches) => matches(id.as_str()),
+                Term::Is(state) => facts.is(*state, site),
+                Term::Module(path) => {
+                    modules.take(*wanted, is_under(id.as_str(), path));
+                    continue;
+                }
+                Term::Verdict(_) | Term::Gemm(_) | Term::Library(_) => continue,
+            };
+            if holds != *wanted {
+                return false;
+            }
+        }
+        modules.holds() && self.verdict_holds(facts, site)
+    }
+
+    /// Over the GEMMs and libraries that the filter leaves: one stands as asked. Without a verdict asked, a site
+    /// is shown when a kernel of theirs has been judged, or nothing of the site has.
+    fn verdict_holds(&self, facts: &Facts<'_>, site: usize) -> bool {
+        let narrow =
+            self.terms.iter().any(|(wanted, term)| *wanted && matches!(term, Term::Gemm(_) | Term::Library(_)));
+        let asks = self.terms.iter().any(|(_, term)| matches!(term, Term::Verdict(_)));
+        let (true, Some(standings)) = (narrow || asks, facts.standings) else { return true };
+        let allowed: Vec<bool> = standings.libraries.iter().map(|library| self.allows_library(library)).collect();
+        let best = |gemm: Gemm| standings.best(site, gemm, |library| allowed[library]);
+        let standing: Vec<Option<Standing>> =
+            Gemm::ALL.into_iter().filter(|gemm| self.allows_gemm(*gemm)).map(best).collect();
+        if !asks {
+            let waits = || Gemm::ALL.into_iter().all(|gemm| standings.best(site, gemm, |_| true).is_none());
+            return standing.iter().any(Option::is_some) || waits();
+        }
+        let mut verdicts = Choice::default();
+        for (wanted, term) in &self.terms {
+            let Term::Verdict(verdict) = term else { continue };
+            let holds = match verdict {
+                WantedVerdict::Waiting => standing.iter().all(Option::is_none),
+                _ => standing.iter().any(|standing| verdict.is(*standing)),
+            };
+            verdicts.take(*wanted, holds);
+        }
+        verdicts.holds()
+    }
+
+    fn allows_gemm(&self, gemm: Gemm) -> bool {
+        let mut choice = Choice::default();
+        for (wanted, term) in &self.terms {
+            if let Term::Gemm(of) = term {
+                choice.take(*wanted, *of == gemm);
+            }
+        }
+        choice.holds()
+    }
+
+    fn allows_library(&self, library: &str) -> bool {
+        let mut choice = Choice::default();
+        for (wanted, term) in &self.terms {
+            if let Term::Library(of) = term {
+                choice.take(*wanted, library.starts_with(of.as_str()));
+            }
+        }
+        choice.holds()
+    }
+}
+
+/// Terms of one kind: any of those wanted, none of those turned round.
+#[derive(Default)]
+struct Choice {
+    asked: bool,
+    found: bool,
+    refused: bool,
+}
+
+impl Choice {
+    fn take(&mut self, wanted: bool, holds: bool) {
+        self.asked |= wanted;
+        self.found |= wanted && holds;
+        self.refused |= !wanted && holds;
+    }
+
+    fn holds(&self) -> bool {
+        !self.refused && (self.found || !self.asked)
+    }
+}
+
+/// The module itself and what is in it: `layers.1` is not in `layers.10`.
+fn is_under(name: &str, path: &str) -> bool {
+    name.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('.') || path.is_empty())
+}
+
+fn unknown(key: &'static str, value: &str, known: &'static str) -> FilterError {
+    FilterError::Unknown { key, value: value.to_owned(), known }
+}
+
+/// One token: a regular expression, or text that may be a term.
+#[derive(Debug, PartialEq, Eq)]
+struct FilterToken {
+    wanted: bool,
+    regex: bool,
+    /// Quoted as a whole: never a term.
+    plain: bool,
+    text: String,
+}
+
+/// Words apart, quotes and slashes together. What is not closed yet runs to the end: it is being typed.
+fn tokens(text: &str) -> Vec<FilterToken> {
+    let mut found = Vec::new();
+    let mut rest = text.trim_start();
+    while !rest.is_empty() {
+        let minus = rest.strip_prefix('-').filter(|rest| !rest.is_empty() && !rest.starts_with(' '));
+        let (wanted, start) = minus.map_or((true, rest), |rest| (false, rest));
+        let (token, after) = match start.strip_prefix('/') {
+            Some(pattern) => regex_token(pattern),
+            None => word(start),
+        };
+        // A minus alone is a term that is being typed.
+        if !(token.text.is_empty() || wanted && token.text == "-") {
+            found.push(FilterToken { wanted, ..token });
+        }
+        rest = after.trim_start();
+    }
+    found
+}
+
+/// To the next slash that ends a word: `/a/b/` asks for the path `a/b`.
+fn regex_token(pattern: &str) -> (FilterToken, &str) {
+    let ends = |at: usize| pattern[at + 1..].chars().next().is_none_or(char::is_whitespace);
+    let end = pattern.match_indices('/').map(|(at, _)| at).find(|at| ends(*at));
+    let (text, after) = end.map_or((pattern, ""), |end| (&pattern[..end], &pattern[end + 1..]));
+    (FilterToken { wanted: true, regex: true, plain: false, text: text.to_owned() }, after)
+}
+
+fn word(start: &str) -> (FilterToken, &str) {
+    let (mut text, mut quoted) = (String::new(), false);
+    for (at, letter) in start.char_indices() {
+        match letter {
+            '"' => quoted = !quoted,
+            _ if letter.is_whitespace() && !quoted => {
+                let plain = start.starts_with('"');
+                return (FilterToken { wanted: true, regex: false, plain, text }, &start[at..]);
+            }
+            _ => text.push(letter),
+        }
+    }
+    (FilterToken { wanted: true, regex: false, plain: start.starts_with('"'), text }, "")
+}
+
+fn read_term(
+    token: &FilterToken,
+    compile: &dyn Fn(&str) -> Result<Matcher, String>,
+) -> Result<(bool, Term), FilterError> {
+    let text = &token.text;
+    if token.regex {
+        let failed = |reason| FilterError::Regex { pattern: text.clone(), reason };
+        return Ok((token.wanted, Term::Regex(compile(text).map_err(failed)?)));
+    }
+    let term = match text.split_once(':').filter(|_| !token.plain) {
+        // Half typed: everything holds until there is a value.
+        Some(("verdict" | "gemm" | "lib" | "library" | "module" | "is", "")) => Term::Text(String::new()),
+        Some(("verdict", value)) => Term::Verdict(WantedVerdict::read(value)?),
+        Some(("gemm", value)) => {
+            Term::Gemm(value.parse().map_err(|_| unknown("gemm", value, "fprop, dgrad and wgrad"))?)
+        }
+        Some(("lib" | "library", value)) => Term::Library(value.to_lowercase()),
+        Some(("module", value)) => Term::Module(value.trim_end_matches('.').to_owned()),
+        Some(("is", value)) => Term::Is(match value {
+            "overridden" => State::Overridden,
+            "modified" => State::Modified,
+            "problem" => State::Problem,
+            "selected" => State::Selected,
+            _ => return Err(unknown("is", value, "overridden, modified, problem and selected")),
+        }),
+        // A name may hold a colon.
+        _ => Term::Text(text.to_lowercase()),
+    };
+    let wanted = token.wanted || matches!(&term, Term::Text(text) if text.is_empty());
+    Ok((wanted, term))
+}
+
+#[cfg(test)]
+#[path = "filter_tests.rs"]
+mod tests;

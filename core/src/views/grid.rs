@@ -1,0 +1,180 @@
+//! The heatmap's grid: one number and a few marks a cell, dense, so that ten thousand sites are a megabyte
+//! and what is on screen is a copy away from the GPU.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    dispatch::judge,
+    model::{Gemm, KernelId, LatencySource, Quadrant, ResultRow},
+    views::{PlanView, Snapshot},
+};
+
+use super::{Question, cell::value, is_low};
+
+/// One column of the heatmap.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Column {
+    pub gemm: Gemm,
+    pub kernel: KernelId,
+}
+
+/// What a cell shows besides its value. Bits, as the shader reads them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Mark(pub u8);
+
+impl Mark {
+    /// No row yet.
+    pub const WAITING: Self = Self(0);
+    /// A row, but no value: the cell says why.
+    pub const MISSING: Self = Self(1);
+    pub const VALUE: Self = Self(2);
+    /// Beyond the policy's bound, whatever is shown.
+    pub const UNSAFE: Self = Self(4);
+    /// Its interval straddles the bound.
+    pub const UNCERTAIN: Self = Self(8);
+    pub const CHOSEN: Self = Self(16);
+    /// Its latency is modelled.
+    pub const MODELLED: Self = Self(32);
+    /// Chosen by hand.
+    pub const OVERRIDDEN: Self = Self(64);
+
+    pub fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// Sites x (GEMM x kernel), in forward order and catalogue order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Grid {
+    pub columns: Vec<Column>,
+    pub num_sites: usize,
+    /// Row-major, `[sites][columns]`; NaN where there is none.
+    pub values: Vec<f32>,
+    /// Of the same shape.
+    pub marks: Vec<Mark>,
+    /// Smallest and largest positive value, for the colour scale; `None` when there is none.
+    pub range: Option<(f64, f64)>,
+    /// The same over low-precision kernels alone: the high-precision ones would squeeze the rest into
+    /// one colour.
+    pub low_range: Option<(f64, f64)>,
+    /// The policy's bound, when the shown metric is the policy's.
+    pub bound: Option<f64>,
+}
+
+impl Grid {
+    pub fn place(&self, site: usize, column: usize) -> usize {
+        site * self.columns.len() + column
+    }
+
+    /// A site's values and marks.
+    pub fn row(&self, site: usize) -> (&[f32], &[Mark]) {
+        let cells = self.place(site, 0)..self.place(site + 1, 0);
+        (self.values.get(cells.clone()).unwrap_or_default(), self.marks.get(cells).unwrap_or_default())
+    }
+
+    pub(super) fn of(snapshot: &Snapshot, plan: &PlanView, question: Question) -> Self {
+        let kernels = kernels_of(snapshot);
+        let gemms: Vec<Gemm> =
+            Gemm::ALL.into_iter().filter(|of| question.gemm.is_none_or(|only| only == *of)).collect();
+        let column = |gemm: Gemm| kernels.iter().map(move |kernel| Column { gemm, kernel: kernel.id.clone() });
+        let policy = &snapshot.document.policy;
+        let num_sites = snapshot.sites().len();
+        let len = num_sites * kernels.len() * gemms.len();
+        let mut grid = Self {
+            columns: gemms.iter().flat_map(|gemm| column(*gemm)).collect(),
+            num_sites,
+            values: vec![f32::NAN; len],
+            marks: vec![Mark::WAITING; len],
+            bound: (!question.relative && question.metric == policy.metric).then_some(policy.max_error),
+            ..Self::default()
+        };
+        let filling = Filling { snapshot, plan, question, kernels: &kernels };
+        for site in 0..num_sites {
+            for (at, gemm) in gemms.iter().enumerate() {
+                filling.fill(&mut grid, site, *gemm, at * kernels.len());
+            }
+        }
+        grid
+    }
+
+    fn widen(&mut self, value: f64, low: bool) {
+        let widened = |range: Option<(f64, f64)>| {
+            let (lo, hi) = range.unwrap_or((value, value));
+            Some((lo.min(value), hi.max(value)))
+        };
+        if value > 0.0 && value.is_finite() {
+            self.range = widened(self.range);
+            if low {
+                self.low_range = widened(self.low_range);
+            }
+        }
+    }
+}
+
+struct KnownCells {
+    id: KernelId,
+    low: bool,
+}
+
+/// The kernels that have rows, in catalogue order.
+fn kernels_of(snapshot: &Snapshot) -> Vec<KnownCells> {
+    let mut seen: Vec<&KernelId> = Vec::new();
+    for row in snapshot.rows.iter().flatten().flat_map(|rows| rows.all()) {
+        if !seen.contains(&&row.kernel) {
+            seen.push(&row.kernel);
+        }
+    }
+    let known = crate::model::catalogue().iter().map(crate::model::Kernel::id).filter(|id| seen.contains(&id));
+    known.map(|id| KnownCells { low: is_low(&id), id }).collect()
+}
+
+struct Filling<'a> {
+    snapshot: &'a Snapshot,
+    plan: &'a PlanView,
+    question: Question,
+    kernels: &'a [KnownCells],
+}
+
+impl Filling<'_> {
+    fn fill(&self, grid: &mut Grid, site: usize, gemm: Gemm, first: usize) {
+        let rows = self.snapshot.rows_of(site, gemm);
+        let policy = &self.snapshot.document.policy;
+        let base = rows.iter().find(|row| self.question.relative && row.kernel == policy.baseline);
+        let choice = self.plan.choice_at(site, gemm);
+        for row in rows {
+            let Some(at) = self.kernels.iter().position(|kernel| kernel.id == row.kernel) else { continue };
+            let place = grid.place(site, first + at);
+            let mut mark = Mark::MISSING;
+            if let Some(estimate) = value(row, base, self.question.metric, self.snapshot.loss()) {
+                // Colours tell how far from 0 a value with a sign is.
+                let estimate = self.question.metric.on_scale(estimate);
+                grid.values[place] = estimate.value as f32;
+                grid.widen(estimate.value, self.kernels[at].low);
+                mark = self.judged(row);
+            }
+            if let Some(choice) = choice.filter(|choice| choice.kernel == row.kernel) {
+                mark = mark.with(Mark::CHOSEN);
+                if choice.source == crate::dispatch::ChoiceSource::Override {
+                    mark = mark.with(Mark::OVERRIDDEN);
+                }
+            }
+            grid.marks[place] = mark;
+        }
+    }
+
+    fn judged(&self, row: &ResultRow) -> Mark {
+        let safety = match judge(row, &self.snapshot.document.policy, self.snapshot.loss()).2 {
+            Quadrant::UnsafeFast | Quadrant::UnsafeSlow | Quadrant::UnsafeUnknown => Mark::UNSAFE,
+            Quadrant::Uncertain => Mark::UNCERTAIN,
+            _ => Mark::VALUE,
+        };
+        let modelled = if row.latency.source == LatencySource::Modelled { Mark::MODELLED } else { Mark::VALUE };
+        Mark::VALUE.with(safety).with(modelled)
+    }
+}

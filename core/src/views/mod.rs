@@ -1,0 +1,166 @@
+//! Data ready to draw: takes a [`Snapshot`] and what is asked of it, gives the heatmap's grid, the quadrant's
+//! points, verdicts and the plan. No view computes a number, and nothing here needs the thread that draws.
+
+mod axis;
+mod cell;
+pub mod distribution;
+pub mod drift;
+mod filter;
+mod folds;
+mod frontier;
+mod grid;
+mod groups;
+mod lines;
+mod mods;
+mod modules;
+mod nearby;
+mod plan;
+mod plan_view;
+mod points;
+mod review;
+mod series;
+mod shares;
+mod site;
+mod snapshot;
+mod standings;
+pub mod tsv;
+mod verdicts;
+
+pub use axis::{ErrorAxis, nudged_speedup, readable, speedup_at, speedup_place};
+pub use cell::{Cell, cell};
+pub use filter::{Facts, Filter, FilterError, TERMS, TermHelp};
+pub use folds::{Cells, Fold, fold, worst_of};
+pub use frontier::{FrontierView, Now};
+pub use grid::{Column, Grid, Mark};
+pub use groups::{GroupBy, Grouping, MAX_GROUPS};
+pub use lines::{Line, LineKind, Lines, Order, Sort, natural};
+pub use mods::{
+    Flips, ModStanding, ModsEffect, ModsStanding, Module, ModuleMods, On, Ratio, SiteChange, Sums, site_change,
+};
+pub use modules::{FolderId, Modules};
+pub use nearby::Nearby;
+pub use plan::{Comparison, Flags, PlanColumn, PlanLine, PlanTable, WarningGroup};
+pub use plan_view::PlanView;
+pub use points::{Arrow, Point, QuadrantView, Unplaced};
+pub use review::{Concern, Looked, ReviewItem, ReviewQueue, SiteReview};
+pub use series::{SeriesGrid, SeriesTable, SiteSeries};
+pub use shares::Shares;
+pub use site::{
+    Broken, ChainView, CodesRead, CodesStored, ErrorOutlook, Faithful, GemmView, KernelColumn, KernelLine,
+    KernelStanding, MOST_DRAWS, MoreDraws, Outlook, OverrideEffect, Parts, SiteView, SlowPart, SpeedOutlook, TailStep,
+    draws_to_ask, fed_by, further_draws, op_name, override_effect,
+};
+pub use snapshot::{OpenedTrace, Snapshot};
+pub use standings::{SiteRank, Standing, Standings};
+pub use verdicts::{SiteVerdict, Worst};
+
+pub use crate::dispatch::{Curve, CurvePoint, FrontierAxis};
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::{
+    dispatch::parallel::join,
+    model::{Gemm, KernelId, LatencySource, Metric},
+};
+
+/// What a person looks at, as far as it changes what is derived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Question {
+    pub metric: Metric,
+    /// `None`: all three.
+    pub gemm: Option<Gemm>,
+    /// Values divided by the baseline's at the same GEMM.
+    pub relative: bool,
+}
+
+/// Everything that is derived from one snapshot.
+#[derive(Clone, Debug, Default)]
+pub struct Views {
+    pub revision: u64,
+    /// What they were derived from.
+    pub snapshot: Option<Arc<Snapshot>>,
+    pub question: Option<Question>,
+    pub plan: Arc<PlanView>,
+    pub grid: Arc<Grid>,
+    pub quadrant: Arc<QuadrantView>,
+    /// The plan as a point of the frontier.
+    pub now: Option<Now>,
+    /// By site.
+    pub verdicts: Arc<Vec<SiteVerdict>>,
+    /// What filters ask and what sites are sorted by.
+    pub standings: Arc<Standings>,
+    pub worst: Option<Worst>,
+    /// The plan's choices as a table.
+    pub table: Arc<PlanTable>,
+    /// Where mods are on and what they do there.
+    pub mods: Arc<ModsStanding>,
+    /// What they change; `None`: no mod is on.
+    pub mods_effect: Option<Arc<ModsEffect>>,
+    /// How many chosen kernels have a latency of which source.
+    pub sources: BTreeMap<LatencySource, usize>,
+}
+
+impl Views {
+    /// `last`: what was derived before; what has not changed since is taken from it.
+    pub fn of(snapshot: &Arc<Snapshot>, question: Question, last: &Self) -> Self {
+        let same = last.question.is_some() && last.revision == snapshot.revision;
+        if same && last.question == Some(question) {
+            return last.clone();
+        }
+        let plan = if same { last.plan.clone() } else { Arc::new(PlanView::of(snapshot)) };
+        let gemm_changed = last.question.is_none_or(|asked| asked.gemm != question.gemm);
+        // What depends on the question is made beside what does not: each reads all rows once.
+        let rest = || if same { last.clone() } else { Self::of_revision(snapshot, plan.clone(), last) };
+        let drawn = || {
+            let grid = Arc::new(Grid::of(snapshot, &plan, question));
+            let wanted = !same || gemm_changed;
+            (grid, wanted.then(|| Arc::new(QuadrantView::of(snapshot, &plan, question.gemm))))
+        };
+        let (mut views, (grid, quadrant)) = join(rest, drawn);
+        views.grid = grid;
+        views.quadrant = quadrant.unwrap_or(views.quadrant);
+        views.question = Some(question);
+        views
+    }
+
+    fn of_revision(snapshot: &Arc<Snapshot>, plan: Arc<PlanView>, last: &Self) -> Self {
+        let standings = Arc::new(Standings::of(snapshot));
+        Self {
+            revision: snapshot.revision,
+            snapshot: Some(snapshot.clone()),
+            sources: sources_of_plan(snapshot, &plan),
+            verdicts: Arc::new(SiteVerdict::of_all(snapshot, &standings)),
+            standings,
+            worst: Worst::of(snapshot),
+            now: Now::of(snapshot, &plan),
+            table: Arc::new(PlanTable::of(snapshot, &plan)),
+            mods: ModsStanding::of(snapshot, &last.mods),
+            mods_effect: ModsEffect::of(snapshot, &plan).map(Arc::new),
+            plan,
+            ..Self::default()
+        }
+    }
+}
+
+/// How many of the plan's chosen kernels have a latency that was measured, recorded, modelled, or none.
+fn sources_of_plan(snapshot: &Snapshot, plan: &PlanView) -> BTreeMap<LatencySource, usize> {
+    let mut counts = BTreeMap::new();
+    for at in 0..snapshot.sites().len() {
+        for gemm in Gemm::ALL {
+            let choice = plan.choice_at(at, gemm);
+            if let Some(row) = choice.and_then(|choice| snapshot.row(at, gemm, &choice.kernel)) {
+                *counts.entry(row.latency.source).or_default() += 1;
+            }
+        }
+    }
+    counts
+}
+
+pub(crate) fn is_low(kernel: &KernelId) -> bool {
+    crate::model::kernel(kernel.as_str()).is_some_and(|kernel| !kernel.high_precision())
+}
+
+#[cfg(test)]
+mod frontier_tests;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,245 @@
+//! The plan as a table: takes a snapshot and its choices, gives one line a GEMM with the time it saves, what
+//! warns, and what differs from pure Dispatch and from another plan. Made once a revision.
+
+mod compared;
+mod warnings;
+
+pub use compared::Comparison;
+pub use warnings::WarningGroup;
+
+use crate::{
+    dispatch::{Bound, Chain, Choice, ChoiceSource, bound_of, decided_by, judge, own_us, shared_casts},
+    model::{Estimate, Gemm, Metric, Quadrant, Safety},
+    views::{PlanView, Snapshot},
+};
+
+use super::is_low;
+
+/// What of a line can be filtered for. Bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flags(u8);
+
+impl Flags {
+    /// Set by hand.
+    pub const OVERRIDE: Self = Self(1);
+    /// A warning names it, or it has no latency.
+    pub const WARNS: Self = Self(2);
+    /// The best that low precision offers is too close to the threshold to call.
+    pub const UNCERTAIN: Self = Self(4);
+    /// Another kernel than in what the plan is compared with: the other plan, else pure Dispatch.
+    pub const CHANGED: Self = Self(8);
+    /// In low precision.
+    pub const LOW: Self = Self(16);
+    /// Its x arrives as codes.
+    pub const READS_CODES: Self = Self(32);
+    /// It hands its output on as codes.
+    pub const STORES_CODES: Self = Self(64);
+
+    pub fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    fn set(&mut self, other: Self, on: bool) {
+        self.0 |= if on { other.0 } else { 0 };
+    }
+}
+
+/// One GEMM's choice in the table; its words are in the plan.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PlanLine {
+    /// The site's number in the trace.
+    pub at: usize,
+    pub gemm: Gemm,
+    /// Against the baseline, with half of what each shared cast saves, and what codes save a forward GEMM; the
+    /// lines add up to the totals.
+    /// `None`: no time is known.
+    pub saved_us: Option<f64>,
+    /// Of all that is saved.
+    pub share: Option<f64>,
+    /// The chosen kernel's, in the metric of its bound.
+    pub error: Option<Estimate>,
+    pub bound: Bound,
+    /// How far the interval's end is from the bound, as a share of it; below 0: beyond.
+    pub margin: Option<f64>,
+    pub verdict: Quadrant,
+    pub flags: Flags,
+}
+
+/// What the table can be sorted by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum PlanColumn {
+    /// Most saved first.
+    #[default]
+    Saved,
+    /// In the model's forward order.
+    Site,
+    Kernel,
+    /// The smallest margin first.
+    Margin,
+}
+
+impl PlanColumn {
+    pub const ALL: [Self; 4] = [Self::Saved, Self::Site, Self::Kernel, Self::Margin];
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PlanTable {
+    /// In forward order, three a site.
+    pub lines: Vec<PlanLine>,
+    /// Places in `lines`, most saved first; without a time last.
+    by_saved: Vec<u32>,
+    pub saved_us: f64,
+    pub num_low: usize,
+    pub num_uncertain: usize,
+    pub warnings: Vec<WarningGroup>,
+    /// With overrides only: without them every plan is pure Dispatch's.
+    pub dispatch: Option<Comparison>,
+    /// With another plan only.
+    pub other: Option<Comparison>,
+}
+
+impl PlanTable {
+    pub(super) fn of(snapshot: &Snapshot, plan: &PlanView) -> Self {
+        let Some(decided) = plan.decided.as_ref() else { return Self::default() };
+        let dispatch = compared::with_dispatch(snapshot, decided);
+        let other = compared::with_other(snapshot, decided);
+        let mut lines = Vec::with_capacity(decided.choices.len());
+        for at in 0..snapshot.sites().len() {
+            let saved = saved_at(snapshot, plan, at);
+            for gemm in Gemm::ALL {
+                if let Some(choice) = plan.choice_at(at, gemm) {
+                    let mut line = line(snapshot, (at, gemm), choice, saved[gemm as usize]);
+                    let chain = plan.chain_at(at).filter(|_| gemm == Gemm::Fprop);
+                    line.flags.set(Flags::READS_CODES, chain.is_some_and(Chain::reads_codes));
+                    line.flags.set(Flags::STORES_CODES, chain.is_some_and(Chain::stores_codes));
+                    lines.push(line);
+                }
+            }
+        }
+        for at in decided.warnings.iter().filter_map(|warning| warning.at) {
+            lines[at].flags.set(Flags::WARNS, true);
+        }
+        if let Some(compared) = other.as_ref().or(dispatch.as_ref()) {
+            for change in &compared.changes.changes {
+                if let Some(at) = snapshot.index.at(&change.site) {
+                    lines[3 * at + change.gemm as usize].flags.set(Flags::CHANGED, true);
+                }
+            }
+        }
+        let saved_us: f64 = lines.iter().filter_map(|line| line.saved_us).sum();
+        if saved_us > 0.0 {
+            lines.iter_mut().for_each(|line| line.share = line.saved_us.map(|us| us / saved_us));
+        }
+        let count = |flag: Flags| lines.iter().filter(|line| line.flags.has(flag)).count();
+        let (num_low, num_uncertain) = (count(Flags::LOW), count(Flags::UNCERTAIN));
+        let warnings = warnings::grouped(snapshot, plan, &lines);
+        let by_saved = by_saved(&lines);
+        Self { lines, by_saved, saved_us, num_low, num_uncertain, warnings, dispatch, other }
+    }
+
+    /// Places in `lines`: those that `keep` keeps, in the order asked for.
+    pub fn order(&self, plan: &PlanView, by: PlanColumn, reversed: bool, keep: impl Fn(&PlanLine) -> bool) -> Vec<u32> {
+        let kept = self.by_saved.iter().copied().filter(|at| keep(&self.lines[*at as usize]));
+        let mut order: Vec<u32> = kept.collect();
+        let kernel = |at: u32| {
+            let line = &self.lines[at as usize];
+            plan.choice_at(line.at, line.gemm).map(|choice| &choice.kernel)
+        };
+        let margin = |at: u32| self.lines[at as usize].margin.unwrap_or(f64::INFINITY);
+        match by {
+            PlanColumn::Saved => {}
+            PlanColumn::Site => order.sort_unstable(),
+            PlanColumn::Kernel => order.sort_by(|a, b| kernel(*a).cmp(&kernel(*b))),
+            PlanColumn::Margin => order.sort_by(|a, b| margin(*a).total_cmp(&margin(*b))),
+        }
+        if reversed {
+            order.reverse();
+        }
+        order
+    }
+}
+
+fn by_saved(lines: &[PlanLine]) -> Vec<u32> {
+    let saved = |at: u32| lines[at as usize].saved_us.unwrap_or(f64::NEG_INFINITY);
+    let mut order: Vec<u32> = (0..lines.len() as u32).collect();
+    order.sort_by(|a, b| saved(*b).total_cmp(&saved(*a)));
+    order
+}
+
+/// What each GEMM of a site saves. A shared cast is both readers' doing: half is credited to each. Codes are credited
+/// to who reads them, their store to who stores them.
+fn saved_at(snapshot: &Snapshot, plan: &PlanView, at: usize) -> [Option<f64>; 3] {
+    let baseline = &snapshot.document.policy.baseline;
+    let reference = |gemm| {
+        let row = snapshot.row(at, gemm, baseline)?;
+        row.latency.latency_us.filter(|us| *us > 0.0 && us.is_finite())
+    };
+    let references = Gemm::ALL.map(reference);
+    let chosen = Gemm::ALL.map(|gemm| snapshot.row(at, gemm, &plan.choice_at(at, gemm)?.kernel));
+    let mut saved = Gemm::ALL.map(|gemm| {
+        let (reference, choice) = (references[gemm as usize]?, plan.choice_at(at, gemm)?);
+        let own_us = match chosen[gemm as usize] {
+            _ if choice.kernel == *baseline => reference,
+            Some(row) => own_us(row, reference)?,
+            None => return None,
+        };
+        Some(reference - own_us)
+    });
+    for cast in shared_casts(chosen, references) {
+        for gemm in cast.gemms {
+            saved[gemm as usize] = saved[gemm as usize].map(|us| us + cast.saved_us / 2.0);
+        }
+    }
+    let fprop = Gemm::Fprop as usize;
+    saved[fprop] = saved[fprop].map(|us| us + plan.chain_at(at).map_or(0.0, |chain| chain.saved_us));
+    saved
+}
+
+fn line(snapshot: &Snapshot, (at, gemm): (usize, Gemm), choice: &Choice, saved_us: Option<f64>) -> PlanLine {
+    let (policy, loss) = (&snapshot.document.policy, snapshot.loss());
+    let row = snapshot.row(at, gemm, &choice.kernel);
+    let bound = row
+        .map_or_else(|| bound_of(policy, &snapshot.sites()[at].id, gemm, loss), |row| decided_by(row, policy, loss).1);
+    let error = row.and_then(|row| row.metric(bound.metric));
+    let low = is_low(&choice.kernel);
+    let mut flags = Flags::default();
+    flags.set(Flags::OVERRIDE, choice.source == ChoiceSource::Override);
+    flags.set(Flags::WARNS, saved_us.is_none());
+    flags.set(Flags::LOW, low);
+    flags.set(Flags::UNCERTAIN, !low && best_is_uncertain(snapshot, at, gemm));
+    PlanLine {
+        at,
+        gemm,
+        saved_us,
+        share: None,
+        error,
+        bound,
+        margin: error.filter(|_| low).map(|error| margin(bound, error)),
+        verdict: row.map_or(Quadrant::Uncertain, |row| judge(row, policy, loss).2),
+        flags,
+    }
+}
+
+fn margin(bound: Bound, error: Estimate) -> f64 {
+    match bound.metric {
+        Metric::SqnrDb => (error.lo - bound.limit) / bound.limit.abs(),
+        metric => (bound.limit - metric.on_scale(error).hi) / bound.limit.abs(),
+    }
+}
+
+/// Nothing in low precision is safe here, but something may be.
+fn best_is_uncertain(snapshot: &Snapshot, at: usize, gemm: Gemm) -> bool {
+    let low = snapshot.rows_of(at, gemm).iter().filter(|row| row.supported && is_low(&row.kernel));
+    let mut uncertain = false;
+    for row in low {
+        match judge(row, &snapshot.document.policy, snapshot.loss()).0 {
+            Safety::Safe => return false,
+            Safety::Uncertain => uncertain = true,
+            Safety::Unsafe => {}
+        }
+    }
+    uncertain
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,60 @@
+//! The plan as it stands, made anew when rows, policy, mods or overrides change.
+
+use std::sync::Arc;
+
+use crate::{
+    dispatch::{Chain, Choice, Dispatch, Overrides, dispatch},
+    model::{Gemm, SiteId, SiteIndex},
+};
+
+use super::Snapshot;
+
+/// Choices and totals for the views, and why they cannot be made when they can't.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PlanView {
+    pub decided: Option<Dispatch>,
+    pub problem: Option<String>,
+    /// Overrides that have no row yet (a probe under new mods is still running).
+    pub num_waiting_overrides: usize,
+    index: Arc<SiteIndex>,
+}
+
+impl PlanView {
+    pub fn of(snapshot: &Snapshot) -> Self {
+        let candidates = snapshot.candidates();
+        let (document, loss) = (&snapshot.document, snapshot.loss());
+        let has_row = |(site, gemm): &(SiteId, Gemm), kernel| {
+            snapshot.index.at(site).is_some_and(|at| snapshot.row(at, *gemm, kernel).is_some())
+        };
+        let ready: Overrides = document
+            .overrides
+            .iter()
+            .filter(|(key, wanted)| has_row(key, &wanted.kernel))
+            .map(|(key, wanted)| (key.clone(), wanted.clone()))
+            .collect();
+        let (decided, problem) = match dispatch(&candidates, &document.policy, &ready, loss) {
+            Ok(decided) => (Some(decided), None),
+            Err(error) => (None, Some(error.to_string())),
+        };
+        Self {
+            index: snapshot.index.clone(),
+            num_waiting_overrides: document.overrides.len() - ready.len(),
+            decided,
+            problem,
+        }
+    }
+
+    pub fn choice(&self, site: &SiteId, gemm: Gemm) -> Option<&Choice> {
+        self.choice_at(self.index.at(site)?, gemm)
+    }
+
+    /// What a site takes or hands on as codes, by its number.
+    pub fn chain_at(&self, at: usize) -> Option<&Chain> {
+        self.decided.as_ref()?.chains.get(&at)
+    }
+
+    /// By the site's number; the choices come three a site.
+    pub fn choice_at(&self, at: usize, gemm: Gemm) -> Option<&Choice> {
+        self.decided.as_ref()?.choices.get(3 * at + gemm as usize)
+    }
+}

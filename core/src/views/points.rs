@@ -1,0 +1,217 @@
+//! The quadrant's points: one row each, error against speed-up, with what stands where. Numbers only, so that
+//! a quarter of a million of them are ten megabytes and a copy away from the GPU.
+
+use std::collections::HashMap;
+
+use crate::{
+    dispatch::judge,
+    model::{Estimate, Gemm, KernelId, LatencySource, Metric, Quadrant, ResultRow},
+    views::{PlanView, Snapshot},
+};
+
+use super::{
+    axis::{ErrorAxis, speedup_place},
+    groups::Grouping,
+    is_low,
+    nearby::Nearby,
+    shares::{Share, Shares},
+};
+
+/// One row in the quadrant view; places are those of the axes ([`ErrorAxis`]).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    /// Speed-up and error.
+    pub at: [f32; 2],
+    /// The lower and upper ends of both intervals, as far as they are known.
+    pub low: [f32; 2],
+    pub high: [f32; 2],
+    /// The site's number in the trace.
+    pub site: u32,
+    /// The kernel's number in [`QuadrantView::kernels`].
+    pub kernel: u16,
+    pub gemm: Gemm,
+    pub quadrant: Quadrant,
+    pub source: LatencySource,
+    pub chosen: bool,
+}
+
+/// A row that has no place, as it lacks an error or a speed-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unplaced {
+    pub site: u32,
+    pub kernel: u16,
+    pub gemm: Gemm,
+    pub has_error: bool,
+}
+
+/// Where a point was before the mods in force.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Arrow {
+    /// The point's number.
+    pub point: u32,
+    pub from: [f32; 2],
+}
+
+/// Points with both an error in the policy's metric and a speed-up, and those that lack one.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct QuadrantView {
+    pub axis: ErrorAxis,
+    pub kernels: Vec<KernelId>,
+    /// By site: three GEMMs, then kernels by name.
+    pub points: Vec<Point>,
+    /// Lower left and upper right of all points; `None` without any.
+    pub bounds: Option<[[f32; 2]; 2]>,
+    pub unplaced: Vec<Unplaced>,
+    /// Points that the mods in force moved.
+    pub arrows: Vec<Arrow>,
+    pub shares: Shares,
+    pub nearby: Nearby,
+    /// By library, recipe and module, in the order of [`super::GroupBy::ALL`].
+    pub groupings: [Grouping; 3],
+    /// By latency's source, in the order measured, recorded, modelled.
+    pub num_by_source: [usize; 3],
+    /// Points that the plan runs by.
+    pub num_chosen: usize,
+}
+
+impl QuadrantView {
+    /// High-precision kernels are left out: they are what the others are compared with.
+    pub(super) fn of(snapshot: &Snapshot, plan: &PlanView, gemm: Option<Gemm>) -> Self {
+        let metric = snapshot.document.policy.metric;
+        let mut filling = Filling {
+            snapshot,
+            metric,
+            numbers: HashMap::new(),
+            view: Self { axis: ErrorAxis::of(metric), ..Self::default() },
+        };
+        for at in 0..snapshot.sites().len() {
+            for gemm in Gemm::ALL.into_iter().filter(|of| gemm.is_none_or(|only| only == *of)) {
+                filling.gemm(at, gemm, plan.choice_at(at, gemm).map(|choice| &choice.kernel));
+            }
+        }
+        let mut view = filling.view;
+        // What is kept with a view is what it shows.
+        view.points.shrink_to_fit();
+        view.bounds = bounds_of(&view.points);
+        view.nearby = Nearby::of(&view.points, view.bounds);
+        view.groupings = Grouping::all(&view.points, &view.kernels, snapshot.index.ids());
+        view
+    }
+
+    /// The points of one site, in the order of [`Self::points`].
+    pub fn of_site(&self, site: usize) -> std::ops::Range<usize> {
+        let from = self.points.partition_point(|point| (point.site as usize) < site);
+        from..from + self.points[from..].partition_point(|point| point.site as usize == site)
+    }
+
+    /// A site's points from the slowest to the fastest, or from the lowest to the highest on the error's axis.
+    pub fn ordered(&self, site: usize, by_error: bool) -> Vec<usize> {
+        let key = |at: usize| self.points[at].at[usize::from(by_error)];
+        let mut order: Vec<usize> = self.of_site(site).collect();
+        order.sort_by(|a, b| key(*a).total_cmp(&key(*b)).then(a.cmp(b)));
+        order
+    }
+
+    pub fn kernel(&self, number: u16) -> Option<&KernelId> {
+        self.kernels.get(usize::from(number))
+    }
+}
+
+struct Filling<'a> {
+    snapshot: &'a Snapshot,
+    metric: Metric,
+    /// By kernel: its number, `None` when it is in high precision. The catalogue is asked once a kernel.
+    numbers: HashMap<&'a KernelId, Option<u16>>,
+    view: QuadrantView,
+}
+
+impl<'a> Filling<'a> {
+    fn gemm(&mut self, at: usize, gemm: Gemm, chosen: Option<&KernelId>) {
+        let snapshot = self.snapshot;
+        let rows = snapshot.rows_of(at, gemm);
+        let baseline = &snapshot.document.policy.baseline;
+        let mut reference_us = None;
+        let mut best: Option<Share> = None;
+        for row in rows {
+            if row.kernel == *baseline {
+                reference_us = row.latency.latency_us.filter(|us| *us > 0.0 && us.is_finite());
+            }
+            let Some(kernel) = self.number(&row.kernel) else { continue };
+            let is_chosen = chosen == Some(&row.kernel);
+            let quadrant = judge(row, &snapshot.document.policy, snapshot.loss()).2;
+            best = Share::better(best, Share { chosen: is_chosen, quadrant, speedup: row.speedup() });
+            if row.supported {
+                self.row(at, row, kernel, quadrant, is_chosen);
+            }
+        }
+        if let Some(us) = reference_us {
+            let calls = snapshot.sites().get(at).map_or(1, |site| site.calls);
+            self.view.shares.add_time(best.map(|best| best.quadrant), calls as f64 * us);
+        }
+    }
+
+    fn number(&mut self, kernel: &'a KernelId) -> Option<u16> {
+        if let Some(known) = self.numbers.get(kernel) {
+            return *known;
+        }
+        let number = is_low(kernel).then(|| u16::try_from(self.view.kernels.len()).ok()).flatten();
+        if number.is_some() {
+            self.view.kernels.push(kernel.clone());
+        }
+        self.numbers.insert(kernel, number);
+        number
+    }
+
+    fn row(&mut self, at: usize, row: &ResultRow, kernel: u16, quadrant: Quadrant, chosen: bool) {
+        let site = at as u32;
+        let Some((place, low, high)) = self.places(row) else {
+            let has_error = row.metric(self.metric).is_some();
+            self.view.unplaced.push(Unplaced { site, kernel, gemm: row.gemm, has_error });
+            return;
+        };
+        if let Some(from) = self.before(at, row).filter(|from| *from != place) {
+            self.view.arrows.push(Arrow { point: self.view.points.len() as u32, from });
+        }
+        self.view.shares.add_point(quadrant);
+        self.view.num_chosen += usize::from(chosen);
+        let source = row.latency.source;
+        let by_source = [LatencySource::Measured, LatencySource::Recorded, LatencySource::Modelled];
+        if let Some(of) = by_source.iter().position(|of| *of == source) {
+            self.view.num_by_source[of] += 1;
+        }
+        self.view.points.push(Point { at: place, low, high, site, kernel, gemm: row.gemm, quadrant, source, chosen });
+    }
+
+    /// Of the same row of the model as recorded.
+    fn before(&self, at: usize, row: &ResultRow) -> Option<[f32; 2]> {
+        let rows = self.snapshot.before.get(at)?.as_ref()?;
+        Some(self.places(rows.get(row.gemm, &row.kernel)?)?.0)
+    }
+
+    fn places(&self, row: &ResultRow) -> Option<([f32; 2], [f32; 2], [f32; 2])> {
+        let estimate = row.metric(self.metric)?;
+        let Estimate { value, lo, hi } = self.metric.on_scale(estimate);
+        let speedup = row.speedup()?;
+        let axis = self.view.axis;
+        let at = [speedup_place(speedup) as f32, axis.place(value) as f32];
+        if !(at[0].is_finite() && at[1].is_finite()) {
+            return None;
+        }
+        // The longer the latency, the lower the speed-up.
+        let end = |us: Option<f64>| {
+            let us = us.filter(|us| *us > 0.0)?;
+            Some(speedup_place(row.latency.baseline_us? / us) as f32)
+        };
+        let low = [end(row.latency.latency_hi_us).unwrap_or(at[0]), axis.place(lo) as f32];
+        let high = [end(row.latency.latency_lo_us).unwrap_or(at[0]), axis.place(hi) as f32];
+        Some((at, low, high))
+    }
+}
+
+fn bounds_of(points: &[Point]) -> Option<[[f32; 2]; 2]> {
+    let first = points.first()?.at;
+    Some(points.iter().fold([first, first], |[lo, hi], point| {
+        let [x, y] = point.at;
+        [[lo[0].min(x), lo[1].min(y)], [hi[0].max(x), hi[1].max(y)]]
+    }))
+}

@@ -1,0 +1,112 @@
+//! Everything that views are derived from, as it was at one moment: cheap to take, free to be read on
+//! another thread while the session goes on.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    dispatch::{Candidates, Document, Group, Target},
+    model::{Gemm, KernelId, Manifest, ModSet, ResultRow, ResultsMeta, Site, SiteId, SiteIndex, SiteRows},
+    plan::Plan,
+};
+
+/// An opened trace, without its tensors.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OpenedTrace {
+    pub path: String,
+    pub name: String,
+    pub meta: ResultsMeta,
+}
+
+impl OpenedTrace {
+    pub fn manifest(&self) -> &Manifest {
+        &self.meta.manifest
+    }
+}
+
+/// One moment of a session with an open trace.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// Of the session, when it was taken.
+    pub revision: u64,
+    /// Goes up when rows come or another trace or engine is shown, not when a person decides something.
+    pub rows_revision: u64,
+    pub trace: Arc<OpenedTrace>,
+    pub index: Arc<SiteIndex>,
+    pub document: Document,
+    /// By site: rows under the mods in force; `None` before the first.
+    pub rows: Vec<Option<Arc<SiteRows>>>,
+    /// By site: rows of the model as recorded, for before and after. Empty where no mod is on.
+    pub before: Vec<Option<Arc<SiteRows>>>,
+    /// A plan that a person compares with.
+    pub other_plan: Option<Arc<Plan>>,
+}
+
+impl Snapshot {
+    pub fn sites(&self) -> &[Site] {
+        &self.trace.manifest().sites
+    }
+
+    pub fn loss(&self) -> f64 {
+        self.trace.manifest().loss.value
+    }
+
+    pub fn has_rows(&self) -> bool {
+        self.rows.iter().any(Option::is_some)
+    }
+
+    /// Rows of one GEMM, sorted by kernel.
+    pub fn rows_of(&self, at: usize, gemm: Gemm) -> &[ResultRow] {
+        self.rows.get(at).and_then(Option::as_ref).map_or(&[], |rows| rows.of(gemm))
+    }
+
+    /// The same without any mod.
+    pub fn rows_before(&self, at: usize, gemm: Gemm) -> &[ResultRow] {
+        let rows = if self.before.is_empty() { &self.rows } else { &self.before };
+        rows.get(at).and_then(Option::as_ref).map_or(&[], |rows| rows.of(gemm))
+    }
+
+    pub fn row(&self, at: usize, gemm: Gemm, kernel: &KernelId) -> Option<&ResultRow> {
+        self.rows.get(at)?.as_ref()?.get(gemm, kernel)
+    }
+
+    /// Of the model as recorded, without any mod.
+    pub fn row_before(&self, at: usize, gemm: Gemm, kernel: &KernelId) -> Option<&ResultRow> {
+        let rows = if self.before.is_empty() { &self.rows } else { &self.before };
+        rows.get(at)?.as_ref()?.get(gemm, kernel)
+    }
+
+    /// The kernels to choose from at every GEMM.
+    pub fn candidates(&self) -> Candidates<'_> {
+        self.candidates_of(Self::rows_of)
+    }
+
+    /// The same as if no mod were on.
+    pub fn candidates_before(&self) -> Candidates<'_> {
+        self.candidates_of(Self::rows_before)
+    }
+
+    fn candidates_of<'a>(&'a self, rows: fn(&'a Self, usize, Gemm) -> &'a [ResultRow]) -> Candidates<'a> {
+        let problems: std::collections::HashMap<&SiteId, &str> =
+            self.trace.meta.problems.iter().map(|(site, problem)| (site, problem.as_str())).collect();
+        let mut groups = Vec::with_capacity(3 * self.sites().len());
+        for (at, site) in self.sites().iter().enumerate() {
+            let problem = problems.get(&site.id).copied();
+            for gemm in Gemm::ALL {
+                groups.push(Group::new(site, gemm, rows(self, at, gemm).iter().collect(), problem));
+            }
+        }
+        Candidates { groups, target: self.target() }
+    }
+
+    /// Where the plan will run, and what sites take there.
+    pub fn target(&self) -> Target {
+        Target::new(self.document.runtime, self.trace.meta.site_times.as_ref())
+    }
+
+    /// The mods in force at a site.
+    pub fn mods_of(&self, at: usize) -> &ModSet {
+        self.document.mods.of(&self.index.ids()[at])
+    }
+}

@@ -1,0 +1,127 @@
+//! Takes a snapshot, gives where low precision stands at every GEMM of every site, library by library, and the
+//! numbers that sites are sorted by. Every row is judged once a revision; verdicts and filters read this.
+
+use crate::{
+    dispatch::judge,
+    model::{Gemm, Metric, Quadrant, ResultRow, Safety, catalogue},
+    views::Snapshot,
+};
+
+use super::is_low;
+
+/// The best that low precision offers one GEMM, the worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Standing {
+    Unsafe,
+    Uncertain,
+    /// Safe, and not fast or nobody knows how fast.
+    Safe,
+    SafeFast,
+}
+
+impl Standing {
+    fn of(safety: Safety, quadrant: Quadrant) -> Self {
+        match (quadrant, safety) {
+            (Quadrant::SafeFast, _) => Self::SafeFast,
+            (_, Safety::Safe) => Self::Safe,
+            (_, Safety::Uncertain) => Self::Uncertain,
+            (_, Safety::Unsafe) => Self::Unsafe,
+        }
+    }
+}
+
+/// What a site is sorted by; NaN where it is not known.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SiteRank {
+    /// The policy's metric of the best low-precision kernel at the worst GEMM; of decibels the negative, so
+    /// that larger is worse throughout.
+    pub error: f32,
+    /// The best speed-up of a safe low-precision kernel at any GEMM.
+    pub gain: f32,
+    /// Of the gentlest low-precision kernel at fprop, in units of the loss.
+    pub loss_cost: f32,
+}
+
+impl Default for SiteRank {
+    fn default() -> Self {
+        Self { error: f32::NAN, gain: f32::NAN, loss_cost: f32::NAN }
+    }
+}
+
+/// By site, GEMM and library: the best of the library's low-precision kernels.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Standings {
+    /// Those that have a low-precision kernel, in catalogue order.
+    pub libraries: Vec<String>,
+    /// `[sites][GEMMs][libraries]`.
+    pub(super) table: Vec<Option<Standing>>,
+    /// By site.
+    pub ranks: Vec<SiteRank>,
+}
+
+impl Standings {
+    pub(super) fn of(snapshot: &Snapshot) -> Self {
+        let mut libraries: Vec<String> = Vec::new();
+        for kernel in catalogue().iter().filter(|kernel| !kernel.high_precision()) {
+            let library = kernel.id().library().to_owned();
+            if !libraries.contains(&library) {
+                libraries.push(library);
+            }
+        }
+        let num_sites = snapshot.sites().len();
+        let table = vec![None; num_sites * Gemm::ALL.len() * libraries.len()];
+        let mut standings = Self { libraries, table, ranks: Vec::with_capacity(num_sites) };
+        for site in 0..num_sites {
+            standings.judge(snapshot, site);
+        }
+        standings
+    }
+
+    fn judge(&mut self, snapshot: &Snapshot, site: usize) {
+        let policy = &snapshot.document.policy;
+        let mut rank = SiteRank::default();
+        for (at, gemm) in Gemm::ALL.into_iter().enumerate() {
+            let mut least = f32::NAN;
+            for row in low(snapshot.rows_of(site, gemm)) {
+                let (safety, _, quadrant) = judge(row, policy, snapshot.loss());
+                let Some(library) = self.libraries.iter().position(|of| of == row.kernel.library()) else { continue };
+                let place = self.place(site, at) + library;
+                self.table[place] = self.table[place].max(Some(Standing::of(safety, quadrant)));
+                least = least.min(badness(row, policy.metric));
+                if safety == Safety::Safe {
+                    rank.gain = rank.gain.max(row.speedup().map_or(f32::NAN, |of| of as f32));
+                }
+                let cost = row.charged_loss_cost(snapshot.loss()).filter(|_| gemm == Gemm::Fprop);
+                rank.loss_cost = rank.loss_cost.min(cost.map_or(f32::NAN, |of| of.value as f32));
+            }
+            rank.error = rank.error.max(least);
+        }
+        self.ranks.push(rank);
+    }
+
+    fn place(&self, site: usize, gemm: usize) -> usize {
+        (site * Gemm::ALL.len() + gemm) * self.libraries.len()
+    }
+
+    /// The best of one GEMM over the libraries that `allows` lets through by their place in the list; `None`
+    /// when none of their kernels has been judged.
+    pub fn best(&self, site: usize, gemm: Gemm, allows: impl Fn(usize) -> bool) -> Option<Standing> {
+        let at = Gemm::ALL.iter().position(|of| *of == gemm)?;
+        let from = self.place(site, at);
+        let of = self.table.get(from..from + self.libraries.len())?;
+        of.iter().enumerate().filter(|(library, _)| allows(*library)).filter_map(|(_, standing)| *standing).max()
+    }
+
+    pub fn rank(&self, site: usize) -> SiteRank {
+        self.ranks.get(site).copied().unwrap_or_default()
+    }
+}
+
+/// Low-precision rows that a kernel could run by.
+pub(super) fn low(rows: &[ResultRow]) -> impl Iterator<Item = &ResultRow> {
+    rows.iter().filter(|row| row.supported && is_low(&row.kernel))
+}
+
+fn badness(row: &ResultRow, metric: Metric) -> f32 {
+    row.metric(metric).map_or(f64::NAN, |estimate| metric.badness(estimate.value)) as f32
+}

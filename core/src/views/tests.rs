@@ -1,0 +1,126 @@
+//! Views of made-up rows: what each cell, point and verdict says, and what is kept between two looks.
+
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use crate::{
+    dispatch::{
+        Policy,
+        testing::{results, row},
+    },
+    model::{Gemm, KernelId, Metric, ModKind, ModSet, ResultRow, Results, SiteId},
+    session::{Command, Event, Session},
+};
+
+use super::{Cell, Column, Mark, Question, Views, cell};
+
+const FAST: &str = "cublaslt/fp8-rowwise+fast";
+const OTHER: &str = "te/current";
+const QUESTION: Question = Question { metric: Metric::Mere, gemm: None, relative: false };
+
+pub(super) fn opened(rows: Vec<ResultRow>, sites: &[&str]) -> Session {
+    let mut session = Session::by_paper();
+    let results: Results = results(sites, rows);
+    let path = "made.results.parquet".to_owned();
+    session.event(Event::ResultsOpened { path, results: Box::new(results) });
+    session
+}
+
+pub(super) fn views(session: &Session) -> Views {
+    Views::of(&session.snapshot().unwrap(), QUESTION, &Views::default())
+}
+
+fn two_sites() -> Session {
+    opened(
+        vec![
+            row("a", Gemm::Fprop, FAST, 0.1, Some(1.3), 1e-7),
+            row("a", Gemm::Fprop, OTHER, 0.4, Some(1.5), 1e-7),
+            row("b", Gemm::Dgrad, FAST, 0.2, None, 0.0),
+        ],
+        &["a", "b"],
+    )
+}
+
+#[test]
+fn the_grid_has_a_cell_for_everything() {
+    let session = two_sites();
+    let views = views(&session);
+    let grid = &views.grid;
+    assert_eq!((grid.num_sites, grid.values.len()), (2, 2 * grid.columns.len()));
+    let at = |site: usize, gemm, kernel: &str| {
+        let column = Column { gemm, kernel: KernelId::new(kernel) };
+        grid.place(site, grid.columns.iter().position(|of| *of == column).unwrap())
+    };
+    let safe = at(0, Gemm::Fprop, FAST);
+    assert_eq!(grid.values[safe], 0.1);
+    assert!(grid.marks[safe].has(Mark::CHOSEN) && !grid.marks[safe].has(Mark::UNSAFE));
+    let unsafe_one = at(0, Gemm::Fprop, OTHER);
+    assert!(grid.marks[unsafe_one].has(Mark::UNSAFE) && !grid.marks[unsafe_one].has(Mark::CHOSEN));
+    assert!(grid.marks[at(1, Gemm::Dgrad, FAST)].has(Mark::UNCERTAIN));
+    let waiting = at(1, Gemm::Fprop, FAST);
+    assert_eq!(grid.marks[waiting], Mark::WAITING);
+    assert!(grid.values[waiting].is_nan());
+    assert_eq!(grid.bound, Some(0.2));
+}
+
+#[test]
+fn a_point_needs_an_error_and_a_speed() {
+    let views = views(&two_sites());
+    assert_eq!((views.quadrant.points.len(), views.quadrant.unplaced.len()), (2, 1));
+}
+
+#[test]
+fn verdicts_and_the_worst_site() {
+    let views = views(&two_sites());
+    assert_eq!((views.verdicts[0].num_safe_fast, views.verdicts[0].num_known()), (1, 1));
+    assert_eq!(views.verdicts[1].num_uncertain, 1);
+    let worst = views.worst.unwrap();
+    assert_eq!((worst.site.as_str(), worst.gemm), ("b", Gemm::Dgrad));
+}
+
+#[test]
+fn another_question_keeps_the_plan() {
+    let session = two_sites();
+    let first = views(&session);
+    let metric = Metric::RelL2;
+    let other = Views::of(&session.snapshot().unwrap(), Question { metric, ..QUESTION }, &first);
+    assert!(std::sync::Arc::ptr_eq(&first.plan, &other.plan));
+    assert!(std::sync::Arc::ptr_eq(&first.quadrant, &other.quadrant));
+    assert_ne!(first.grid, other.grid);
+}
+
+#[test]
+fn a_missing_value_says_why() {
+    let mut unsupported = row("a", Gemm::Wgrad, FAST, 0.1, None, 0.0);
+    (unsupported.supported, unsupported.reason) = (false, Some("n is not a multiple of 16".to_owned()));
+    let session = opened(vec![unsupported], &["a"]);
+    let column = |gemm| Column { gemm, kernel: KernelId::new(FAST) };
+    let at = |gemm| cell(&session.snapshot().unwrap(), &SiteId::new("a"), &column(gemm), Metric::Mere, false);
+    assert_eq!(at(Gemm::Wgrad), Cell::Missing { reason: "n is not a multiple of 16".to_owned() });
+    assert_eq!(at(Gemm::Fprop), Cell::Waiting);
+}
+
+#[test]
+fn mods_at_one_site_show_its_own_rows() {
+    let none = row("a", Gemm::Fprop, FAST, 0.3, Some(1.3), 0.0);
+    let mods = ModSet([ModKind::BlockNorm].into());
+    let with = ResultRow { mods, ..row("a", Gemm::Fprop, FAST, 0.1, Some(1.3), 0.0) };
+    let mut session = opened(vec![none, with], &["a", "b"]);
+    let sites = vec![SiteId::new("a")];
+    session.command(Command::SetMod { kind: ModKind::BlockNorm, on: true, sites }).unwrap();
+    let kernel = KernelId::new(FAST);
+    let error = |row: Option<&ResultRow>| row.unwrap().metric(Metric::Mere).unwrap().value;
+    assert_eq!(error(session.row(&SiteId::new("a"), Gemm::Fprop, &kernel)), 0.1);
+    assert_eq!(error(session.row_before(&SiteId::new("a"), Gemm::Fprop, &kernel)), 0.3);
+    session.command(Command::Undo).unwrap();
+    assert_eq!(error(session.row(&SiteId::new("a"), Gemm::Fprop, &kernel)), 0.3);
+}
+
+#[test]
+fn a_policy_change_is_seen() {
+    let mut session = two_sites();
+    let before = views(&session);
+    session.command(Command::SetPolicy { policy: Policy { max_error: 0.5, ..Policy::paper() } }).unwrap();
+    let after = Views::of(&session.snapshot().unwrap(), QUESTION, &before);
+    assert_eq!(after.verdicts[1].num_safe, 1, "safe, and its speed is not known");
+    assert_eq!(after.plan.choice_at(0, Gemm::Fprop).unwrap().kernel.as_str(), OTHER, "the faster one is safe now");
+}

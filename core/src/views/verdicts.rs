@@ -1,0 +1,82 @@
+//! A site in a word: the best that low precision offers its GEMMs, and which site to look at first.
+
+use crate::{
+    dispatch::parallel,
+    model::{Gemm, SiteId},
+    views::Snapshot,
+};
+
+use super::{Standing, Standings, standings::low};
+
+/// A site's verdict for the list: the best that low precision offers over its GEMMs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SiteVerdict {
+    /// GEMMs with a kernel that is safe and fast, safe but not fast, uncertain, and none.
+    pub num_safe_fast: usize,
+    pub num_safe: usize,
+    pub num_uncertain: usize,
+    pub num_unsafe: usize,
+    pub num_overrides: usize,
+}
+
+impl SiteVerdict {
+    /// GEMMs that have been judged at all.
+    pub fn num_known(&self) -> usize {
+        self.num_safe_fast + self.num_safe + self.num_uncertain + self.num_unsafe
+    }
+
+    /// In the order of the trace's sites.
+    pub(super) fn of_all(snapshot: &Snapshot, standings: &Standings) -> Vec<Self> {
+        let mut all: Vec<Self> = (0..snapshot.sites().len()).map(|at| Self::of(standings, at)).collect();
+        for (site, _) in snapshot.document.overrides.keys() {
+            if let Some(verdict) = snapshot.index.at(site).and_then(|at| all.get_mut(at)) {
+                verdict.num_overrides += 1;
+            }
+        }
+        all
+    }
+
+    fn of(standings: &Standings, at: usize) -> Self {
+        let mut verdict = Self::default();
+        for gemm in Gemm::ALL {
+            match standings.best(at, gemm, |_| true) {
+                Some(Standing::SafeFast) => verdict.num_safe_fast += 1,
+                Some(Standing::Safe) => verdict.num_safe += 1,
+                Some(Standing::Uncertain) => verdict.num_uncertain += 1,
+                Some(Standing::Unsafe) => verdict.num_unsafe += 1,
+                None => {}
+            }
+        }
+        verdict
+    }
+}
+
+/// The site and GEMM to look at first: the one that errs most in the policy's metric even in its best
+/// low-precision kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Worst {
+    pub site: SiteId,
+    pub gemm: Gemm,
+}
+
+impl Worst {
+    /// `None` before the first rows.
+    pub(super) fn of(snapshot: &Snapshot) -> Option<Self> {
+        let metric = snapshot.document.policy.metric;
+        let best = |at: usize, gemm: Gemm| {
+            let errors = low(snapshot.rows_of(at, gemm)).filter_map(|row| row.metric(metric));
+            errors.map(|error| metric.badness(error.value)).min_by(f64::total_cmp)
+        };
+        let sites = parallel::map(snapshot.sites().len(), |at| Gemm::ALL.map(|gemm| best(at, gemm)));
+        let mut worst: Option<(f64, usize, Gemm)> = None;
+        for (at, best) in sites.into_iter().enumerate() {
+            for (gemm, best) in Gemm::ALL.into_iter().zip(best) {
+                let Some(best) = best else { continue };
+                if worst.as_ref().is_none_or(|(known, ..)| best > *known) {
+                    worst = Some((best, at, gemm));
+                }
+            }
+        }
+        worst.map(|(_, at, gemm)| Self { site: snapshot.sites()[at].id.clone(), gemm })
+    }
+}
