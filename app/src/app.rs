@@ -133,6 +133,11 @@ impl LokaApp {
         &self.view
     }
 
+    /// What is drawn now.
+    pub fn derived(&self) -> &Derived {
+        &self.derived
+    }
+
     pub fn finder(&self) -> &Finder {
         &self.finder
     }

@@ -96,6 +96,24 @@ fn circles_are_found() {
     assert_eq!(circles(&graph), [["a", "b", "c"]]);
 }
 
+/// What `mod.rs` re-exports for its folder is followed to where it is defined, so `mod.rs` itself is left out.
+fn circles_of_files(src: &str) -> Vec<Vec<String>> {
+    let house = House::read(&root(src));
+    let is_file = |file: &&str| !file.ends_with("mod.rs");
+    let imports = house.imports().into_iter().filter(|(file, _)| is_file(file));
+    let graph = imports.map(|(file, imports)| (file, imports.into_iter().filter(is_file).collect())).collect();
+    circles(&graph).into_iter().map(|circle| circle.into_iter().map(str::to_owned).collect()).collect()
+}
+
+/// Files that know each other are read together: three are a thought, more are a knot.
+#[test]
+fn no_more_than_three_files_of_core_know_each_other() {
+    // A launch and what it launches, a file a kind; see ARCHITECTURE.md.
+    let known = |circle: &Vec<String>| circle.iter().all(|file| file.starts_with("engine/cuda/raw"));
+    let knots: Vec<_> = circles_of_files("core/src").into_iter().filter(|of| of.len() > 3 && !known(of)).collect();
+    assert!(knots.is_empty(), "{knots:#?}");
+}
+
 /// A word means one thing: no type's name stands more than twice in core and app.
 #[test]
 fn no_type_has_a_name_that_two_others_have() {

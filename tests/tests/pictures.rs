@@ -60,7 +60,8 @@ fn told(size: [f32; 2], ground: Ground, opened: bool) -> (Harness<'static, LokaA
         let site = results.meta.manifest.sites[7].id.clone();
         let column = Column { gemm: Gemm::Fprop, kernel: KernelId::new("cublaslt/fp8-blockwise") };
         harness.state_mut().view_mut().select(site, Some(column));
-        for notice in harness.state().session().notices.to_vec() {
+        let notices = harness.state().session().notices.to_vec();
+        for notice in notices {
             harness.state_mut().command(Command::DismissNotice { id: notice.id });
         }
         harness.run_steps(4);

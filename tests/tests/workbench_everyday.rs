@@ -423,6 +423,25 @@ fn a_results_file_that_changes_offers_to_reload() {
     assert!(notices(&harness).iter().any(|text| text.contains("is gone")));
 }
 
+// --- the plan in words -------------------------------------------------------------------------------------
+
+#[test]
+fn a_sentence_of_the_answer_selects_what_it_speaks_of() {
+    let (mut harness, _script) = probed();
+    harness.state_mut().view_mut().layout.show(Pane::Plan);
+    harness.run_steps(3);
+    let answer = harness.state().derived().answer.clone();
+    let clause = answer.clauses.iter().find(|clause| !clause.gemms.is_empty()).unwrap().clone();
+    click(&mut harness, &clause.text);
+    harness.run_steps(2);
+    let ids = harness.state().session().index().ids();
+    let spoken_of: std::collections::BTreeSet<SiteId> = clause.gemms.iter().map(|(at, _)| ids[*at].clone()).collect();
+    let view = harness.state().view();
+    assert_eq!(view.selection, spoken_of);
+    assert!(view.site.as_ref().is_some_and(|site| spoken_of.contains(site)));
+    assert_eq!(view.column.as_ref().map(|column| column.gemm), Some(clause.gemms[0].1));
+}
+
 // --- clipboard and pictures --------------------------------------------------------------------------------
 
 fn select(harness: &mut Window, at: usize, kernel: Option<&str>) {

@@ -1,11 +1,8 @@
-//! Takes requests to look into a site and what came of them; keeps every inspection of the open trace, and
-//! those of other snapshots of its run, each asked for once.
+//! Every inspection of the open trace, and those of other snapshots of its run.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{model::SiteId, views::distribution::Inspection};
-
-use super::{CommandError, Effect, Session};
 
 /// What is known of one site.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,53 +39,11 @@ impl Inspections {
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
-}
 
-impl Session {
-    /// The effect that looks into a site, unless that was done or is under way. A failure can be tried again.
-    pub(super) fn inspect(&mut self, site: SiteId, other: Option<String>) -> Result<Vec<Effect>, CommandError> {
-        let trace = self.trace.as_ref().ok_or(CommandError::NoTrace)?;
-        if !trace.manifest().sites.iter().any(|known| known.id == site) {
-            return Err(CommandError::UnknownSite(site));
-        }
-        let known = match &other {
-            Some(path) => self.inspections.in_other(path, &site),
-            None => self.inspections.of(&site),
-        };
-        if matches!(known, Some(Looked::Waiting | Looked::Found(_))) {
-            return Ok(Vec::new());
-        }
-        let trace = trace.path.clone();
-        self.put(site.clone(), other.clone(), Looked::Waiting);
-        Ok(vec![match other {
-            Some(path) => Effect::InspectOther { trace, path, site },
-            None => Effect::Inspect { trace, site },
-        }])
-    }
-
-    /// `trace`: the open trace when the question was asked; an answer for an earlier one changes nothing.
-    pub(super) fn inspected(
-        &mut self,
-        trace: &str,
-        other: Option<String>,
-        site: SiteId,
-        outcome: Result<Box<Inspection>, String>,
-    ) {
-        if self.trace.as_ref().is_none_or(|open| open.path != trace) {
-            return;
-        }
-        let looked = outcome.map_or_else(Looked::Failed, |inspection| Looked::Found(Arc::from(inspection)));
-        self.put(site, other, looked);
-    }
-
-    fn put(&mut self, site: SiteId, other: Option<String>, looked: Looked) {
+    pub(super) fn put(&mut self, site: SiteId, other: Option<String>, looked: Looked) {
         match other {
-            Some(path) => self.inspections.others.insert((path, site), looked),
-            None => self.inspections.own.insert(site, looked),
+            Some(path) => self.others.insert((path, site), looked),
+            None => self.own.insert(site, looked),
         };
-        self.revision += 1;
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -11,6 +11,7 @@
 
 mod choosing;
 mod command;
+mod compared;
 mod comparing;
 mod contexts;
 mod effect;
@@ -19,6 +20,7 @@ mod error;
 mod event;
 mod file_kind;
 mod history;
+mod inspecting;
 mod inspections;
 mod notices;
 mod opening;
@@ -30,10 +32,11 @@ mod said;
 mod saved;
 pub mod shared;
 mod state;
+mod switching;
 mod watching;
 
 pub use command::Command;
-pub use comparing::{ComparedResults, Flipped};
+pub use compared::{ComparedResults, Flipped};
 pub use effect::Effect;
 pub use engines::{ENGINES, Engines, Measuring, engine_title};
 pub use error::CommandError;
@@ -43,9 +46,10 @@ pub use history::History;
 pub use inspections::{Inspections, Looked};
 pub use notices::{LOG_LINES, Log, LogEntry, LogKind, Notice, NoticeAction, NoticeKind, Notices};
 pub use review::{Release, Reviewing, Touch};
+pub use rows::Share;
 pub use rows::{Circumstances, MeasuredLatency, Origin};
 pub use said::{said, visible};
-pub use saved::{Head, Saved, Share};
+pub use saved::{Head, Saved};
 pub use state::{Run, SeriesState, Session};
 pub use watching::FileChange;
 

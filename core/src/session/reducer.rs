@@ -93,9 +93,18 @@ impl Session {
 
             Command::SaveResults { path } => self.save_results(path),
             Command::ExportPlan { path } => self.export_plan(path).map(|effect| vec![effect]),
-            Command::DismissNotice { id } => Ok(nothing_more(self.notices.dismiss(id))),
-            Command::DismissNotices => Ok(nothing_more(self.notices.dismiss_all())),
-            Command::ClearLog => Ok(nothing_more(self.notices.clear_log())),
+            Command::DismissNotice { id } => {
+                self.notices.dismiss(id);
+                Ok(Vec::new())
+            }
+            Command::DismissNotices => {
+                self.notices.dismiss_all();
+                Ok(Vec::new())
+            }
+            Command::ClearLog => {
+                self.notices.clear_log();
+                Ok(Vec::new())
+            }
         }
     }
 
@@ -119,7 +128,7 @@ impl Session {
             Event::Signed { approval: Err(line) } => self.notices.tell(NoticeKind::Error, line),
             Event::FileChanged { path, change } => self.file_changed(&path, change),
             Event::OpenFailed { message } | Event::WriteFailed { message } => {
-                self.notices.tell(NoticeKind::Error, message)
+                self.notices.tell(NoticeKind::Error, message);
             }
             Event::Notice { kind, message } => self.notices.tell(kind, message),
             Event::EnginesFound { engines } => self.engines_found(engines),
@@ -145,9 +154,4 @@ impl Session {
             Event::Rows { .. } | Event::Problem { .. } | Event::ProbeStarted { .. } | Event::SeriesRead { .. } => {}
         }
     }
-}
-
-/// State changed, and nobody has anything to do.
-fn nothing_more((): ()) -> Vec<Effect> {
-    Vec::new()
 }

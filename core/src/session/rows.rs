@@ -13,8 +13,6 @@ use crate::{
     model::{Gemm, Kernel, KernelId, Latency, ResultRow, ResultsMeta, SiteId, SiteIndex, SiteRows, kernel},
 };
 
-use super::saved::{SavedSet, Share};
-
 /// Whose rows: an engine on a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Origin {
@@ -67,6 +65,27 @@ pub struct MeasuredLatency {
     pub kernel: KernelId,
     /// Without the tail, which depends on the mods.
     pub latency: Latency,
+}
+
+/// One engine's rows, without them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct SavedSet {
+    pub origin: Origin,
+    pub circumstances: Option<Circumstances>,
+    /// By site, GEMM and kernel, sorted.
+    pub measured: Vec<(u32, Gemm, KernelId, Latency)>,
+}
+
+/// The rows of one site from one engine under one set of mods.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Share {
+    pub origin: Origin,
+    /// The site's number.
+    pub at: u32,
+    pub context: SiteContext,
+    /// Nothing more is to come.
+    pub complete: bool,
+    pub rows: Arc<SiteRows>,
 }
 
 /// The rows of one origin.

@@ -10,14 +10,15 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     dispatch::Document,
-    engine::{SiteContext, contexts},
-    model::{Gemm, KernelId, Latency, SiteIndex, SiteRows, as_text},
+    engine::contexts,
+    model::{SiteIndex, as_text},
     plan::Plan,
     views::OpenedTrace,
 };
 
 use super::{
-    Circumstances, ComparedResults, Engines, History, Log, Measuring, Notice, Notices, Origin, Reviewing, Run, Session,
+    ComparedResults, Engines, History, Log, Measuring, Notice, Notices, Origin, Reviewing, Run, Session, Share,
+    rows::SavedSet,
 };
 
 /// Everything but the rows.
@@ -51,27 +52,6 @@ pub(super) struct OtherPlan {
     #[serde(with = "as_text")]
     plan: Arc<Plan>,
     results: Option<Arc<ComparedResults>>,
-}
-
-/// One engine's rows, without them.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct SavedSet {
-    pub origin: Origin,
-    pub circumstances: Option<Circumstances>,
-    /// By site, GEMM and kernel, sorted.
-    pub measured: Vec<(u32, Gemm, KernelId, Latency)>,
-}
-
-/// The rows of one site from one engine under one set of mods.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Share {
-    pub origin: Origin,
-    /// The site's number.
-    pub at: u32,
-    pub context: SiteContext,
-    /// Nothing more is to come.
-    pub complete: bool,
-    pub rows: Arc<SiteRows>,
 }
 
 /// The whole of it.

@@ -1,6 +1,7 @@
 //! Data ready to draw: takes a [`Snapshot`] and what is asked of it, gives the heatmap's grid, the quadrant's
 //! points, verdicts and the plan. No view computes a number, and nothing here needs the thread that draws.
 
+mod answer;
 mod axis;
 mod cell;
 pub mod distribution;
@@ -26,6 +27,7 @@ mod standings;
 pub mod tsv;
 mod verdicts;
 
+pub use answer::{Answer, Because, Clause};
 pub use axis::{ErrorAxis, nudged_speedup, readable, speedup_at, speedup_place};
 pub use cell::{Cell, cell};
 pub use filter::{Facts, Filter, FilterError, TERMS, TermHelp};
@@ -92,6 +94,8 @@ pub struct Views {
     pub worst: Option<Worst>,
     /// The plan's choices as a table.
     pub table: Arc<PlanTable>,
+    /// The plan in words.
+    pub answer: Arc<Answer>,
     /// Where mods are on and what they do there.
     pub mods: Arc<ModsStanding>,
     /// What they change; `None`: no mod is on.
@@ -134,6 +138,7 @@ impl Views {
             worst: Worst::of(snapshot),
             now: Now::of(snapshot, &plan),
             table: Arc::new(PlanTable::of(snapshot, &plan)),
+            answer: Arc::new(Answer::of(snapshot, &plan)),
             mods: ModsStanding::of(snapshot, &last.mods),
             mods_effect: ModsEffect::of(snapshot, &plan).map(Arc::new),
             plan,

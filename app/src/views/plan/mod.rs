@@ -1,6 +1,7 @@
 //! The plan: its totals, every choice by the time it saves, overrides, warnings, what differs from pure
 //! Dispatch and from another plan, and what will be written.
 
+mod answer;
 mod choices;
 mod compared;
 mod flips;
@@ -18,6 +19,7 @@ pub fn plan_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
         ui.label(RichText::new(why).color(scene.theme.weak));
         return;
     }
+    answer::answer_ui(ui, scene);
     totals::totals_ui(ui, scene);
     ui.add_space(4.0);
     parts_ui(ui, scene);

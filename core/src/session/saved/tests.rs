@@ -5,6 +5,10 @@ use crate::{
     dispatch::testing::{results, row},
     session::{Command, Event},
 };
+use crate::{
+    model::{Gemm, KernelId},
+    session::Circumstances,
+};
 
 fn session() -> Session {
     let rows = vec![

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{model::Matrix, numerics::special::normal_quantile, trace::Distribution};
 
-use super::Origin;
+use super::operand::Origin;
 
 /// Columns of the picture.
 const MAX_COLUMNS: usize = 512;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Origin;
+use super::operand::Origin;
 
 /// 2^-40 to 2^40: the trace's bins.
 pub const FIRST_EXPONENT: i32 = -40;

@@ -9,8 +9,10 @@ use crate::{
 };
 
 use super::{
-    Histogram, Limits, Operand, Origin, Reach, Shares,
-    shares::{CastOutcome, Casts},
+    histogram::Histogram,
+    limits::{Limits, Reach},
+    operand::{Operand, Origin},
+    shares::{CastOutcome, Casts, Shares},
     values::Values,
 };
 

@@ -8,7 +8,7 @@ use crate::{
     numerics::{CastPanels, Panels, Scales as CastScales, Side, cast::BLOCK, cast_panels, round},
 };
 
-use super::{Histogram, Limits, Origin};
+use super::{histogram::Histogram, limits::Limits, operand::Origin};
 
 /// Of all values, those that are zero to begin with included.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

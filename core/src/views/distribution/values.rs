@@ -7,7 +7,7 @@ use crate::{
     trace::{Distribution, SiteStats, WeightStats},
 };
 
-use super::{Operand, Origin};
+use super::operand::{Operand, Origin};
 
 /// Rows drawn where the trace keeps none: as many as an engine draws for a few of its draws.
 const SAMPLED_ROWS: usize = 192;

@@ -1,0 +1,52 @@
+//! The plan in words, above its table: where FP8 pays, and of the rest why it does not. A click on a sentence selects what
+//! it speaks of.
+
+use std::collections::BTreeSet;
+
+use egui::{Frame, Link, Margin, RichText, Ui};
+use loka_core::{
+    model::SiteId,
+    views::{Because, Clause, Column},
+};
+
+use crate::{theme::number, views::Scene};
+
+pub fn answer_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
+    let answer = scene.derived.answer.clone();
+    if answer.clauses.is_empty() {
+        return;
+    }
+    let card = Frame::new().fill(scene.theme.panel).corner_radius(4).inner_margin(Margin::symmetric(8, 6));
+    card.show(ui, |ui| {
+        ui.set_width(ui.available_width());
+        ui.horizontal_wrapped(|ui| {
+            ui.spacing_mut().item_spacing.x = 5.0;
+            for clause in &answer.clauses {
+                clause_ui(ui, scene, clause);
+            }
+        });
+    });
+    ui.add_space(4.0);
+}
+
+fn clause_ui(ui: &mut Ui, scene: &mut Scene<'_>, clause: &Clause) {
+    let text = RichText::new(&clause.text);
+    let text = if clause.because == Because::Pays { text.strong() } else { text };
+    if clause.gemms.is_empty() {
+        ui.label(text.color(scene.theme.text));
+        return;
+    }
+    let sites: BTreeSet<usize> = clause.gemms.iter().map(|(at, _)| *at).collect();
+    let hint = format!("Select {}", number::counted(sites.len(), "site"));
+    if ui.add(Link::new(text.color(scene.theme.text))).on_hover_text(hint).clicked() {
+        let ids = scene.session.index().ids();
+        let named: BTreeSet<SiteId> = sites.iter().filter_map(|at| ids.get(*at).cloned()).collect();
+        let (at, gemm) = clause.gemms[0];
+        let kernel = scene.derived.plan.choice_at(at, gemm).map(|choice| choice.kernel.clone());
+        if let Some(first) = ids.get(at).cloned() {
+            scene.view.select(first, kernel.map(|kernel| Column { gemm, kernel }));
+            scene.view.selection = named;
+            scene.view.reveal = true;
+        }
+    }
+}

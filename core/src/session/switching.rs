@@ -1,0 +1,193 @@
+//! Choosing an engine, losing one, timing kernels on one.
+
+use crate::engine::{DeviceMemory, EngineStatus, contexts};
+
+use super::{
+    Command, CommandError, Effect, LogKind, MeasuredLatency, Measuring, NoticeAction, NoticeKind, Origin, Session,
+    engine_title,
+};
+
+impl Session {
+    pub(super) fn find_engines(&mut self) -> Vec<Effect> {
+        self.engines.looking = true;
+        vec![Effect::FindEngines]
+    }
+
+    /// What was found replaces what was listed. The choice stays; a better engine is offered, not taken:
+    /// rows under a reader's eyes do not change by themselves.
+    pub(super) fn engines_found(&mut self, engines: Vec<EngineStatus>) {
+        let known = std::mem::replace(&mut self.engines.listed, engines);
+        self.engines.looking = false;
+        // A lost engine stays lost, whatever a later look says.
+        for name in self.engines.lost.clone() {
+            let reason = known.iter().find(|status| status.name == name).and_then(|status| status.problem.clone());
+            self.mark(&name, reason);
+        }
+        let usable = self.engines.listed.iter().find(|status| status.problem.is_none());
+        if let Some(better) = usable.filter(|status| status.name != self.engines.chosen && status.name != "cpu") {
+            let (name, text) = (better.name.clone(), format!("Found {}: it probes and times kernels.", better.device));
+            self.offer_engine(NoticeKind::Info, text, &name);
+        }
+        self.show_chosen_if_empty();
+    }
+
+    fn mark(&mut self, name: &str, problem: Option<String>) {
+        if let Some(status) = self.engines.listed.iter_mut().find(|status| status.name == name) {
+            status.problem = problem;
+        }
+    }
+
+    /// Before the first rows, those of the chosen engine are awaited.
+    pub(super) fn show_chosen_if_empty(&mut self) {
+        if !self.has_rows()
+            && let Some(origin) = self.engines.origin(&self.engines.chosen)
+        {
+            self.sets.show(origin);
+        }
+    }
+
+    /// Switches live: the engine's own rows are shown at once, and what they lack is probed.
+    pub(super) fn select_engine(&mut self, name: &str) -> Result<Vec<Effect>, CommandError> {
+        let origin = self.engines.origin(name);
+        let has_rows = origin.as_ref().is_some_and(|origin| self.sets.num_rows(origin) > 0);
+        let problem = self.engines.problem(name);
+        if let Some(reason) = problem.clone().filter(|_| !has_rows) {
+            return Err(CommandError::EngineMissing { name: engine_title(name).to_owned(), reason });
+        }
+        let Some(origin) = origin else { return Ok(Vec::new()) };
+        if self.engines.chosen == name && *self.sets.shown_origin() == origin {
+            return Ok(Vec::new());
+        }
+        self.notices.withdraw(|offer| matches!(offer, Command::SelectEngine { .. }));
+        let mut effects = self.stop_all();
+        self.engines.chosen = name.to_owned();
+        self.run = self.idle_runs.remove(&origin);
+        if let Some(run) = &self.run {
+            // Its last rows may still be on their way.
+            self.run_contexts = contexts(self.sites(), &run.mods).into();
+        }
+        self.sets.show(origin);
+        self.revision += 1;
+        // Rows of an engine that is gone can be read, not added to.
+        if problem.is_none() {
+            effects.extend(self.probe_if_needed().into_iter().filter(|effect| *effect != Effect::Cancel));
+        }
+        Ok(effects)
+    }
+
+    /// Ends what runs, and keeps a run beside the rows that it gave.
+    fn stop_all(&mut self) -> Vec<Effect> {
+        let busy = self.is_running() || self.measuring.take().is_some();
+        if let Some(mut run) = self.run.take() {
+            run.cancelled |= run.running;
+            run.running = false;
+            self.idle_runs.insert(run.origin.clone(), run);
+        }
+        if busy { vec![Effect::Cancel] } else { Vec::new() }
+    }
+
+    pub(super) fn engine_lost(&mut self, name: &str, reason: &str) {
+        if self.engines.is_lost(name) {
+            return;
+        }
+        self.engines.lost.push(name.to_owned());
+        self.mark(name, Some(reason.to_owned()));
+        if let Some(run) = self.run.as_mut().filter(|run| run.running && run.origin.engine == name) {
+            (run.running, run.cancelled) = (false, true);
+        }
+        if self.measuring.as_ref().is_some_and(|measuring| measuring.origin.engine == name) {
+            self.measuring = None;
+        }
+        let rows = match self.engines.origin(name).map_or(0, |origin| self.sets.num_rows(&origin)) {
+            0 => "It gave no rows yet.".to_owned(),
+            rows => format!("Its {rows} finished rows are kept."),
+        };
+        let text = format!("{} stopped working: {reason}. {rows}", engine_title(name));
+        self.offer_engine(NoticeKind::Error, text, "cpu");
+        self.revision += 1;
+    }
+
+    fn offer_engine(&mut self, kind: NoticeKind, text: String, name: &str) {
+        let action = NoticeAction {
+            text: format!("Use the {} engine", engine_title(name)),
+            command: Command::SelectEngine { name: name.to_owned() },
+        };
+        self.notices.offer(kind, text, action);
+    }
+
+    pub(super) fn engine_memory(&mut self, name: &str, memory: DeviceMemory) {
+        if let Some(status) = self.engines.listed.iter_mut().find(|status| status.name == name) {
+            status.memory = Some(memory);
+        }
+    }
+
+    /// Why kernels cannot be timed now; `None`: they can.
+    pub fn measure_problem(&self) -> Option<String> {
+        if self.trace.is_none() {
+            return Some(CommandError::NoTrace.to_string());
+        }
+        let chosen = &self.engines.chosen;
+        if chosen == "cpu" {
+            let why = self.engines.problem("cuda");
+            return Some(match why {
+                Some(why) => format!("the CPU engine cannot time kernels, and CUDA is missing: {why}"),
+                None => "the CPU engine cannot time kernels: choose the CUDA engine".to_owned(),
+            });
+        }
+        let busy = self.is_running().then(|| "the probe has the device: wait for its end or cancel it".to_owned());
+        self.engines.problem(chosen).or(busy)
+    }
+
+    pub(super) fn measure_speeds(&mut self) -> Result<Vec<Effect>, CommandError> {
+        if let Some(reason) = self.measure_problem() {
+            return Err(CommandError::CannotMeasure(reason));
+        }
+        let name = self.engines.chosen.clone();
+        let origin = self.engines.origin(&name).unwrap_or_default();
+        let mut effects = if self.measuring.is_some() { vec![Effect::Cancel] } else { Vec::new() };
+        self.next_run += 1;
+        let id = self.next_run;
+        self.measuring = Some(Measuring { id, origin, done: 0.0, seconds: 0.0 });
+        let of = self.engines.chosen_status().map_or_else(|| name.clone(), |status| status.device.clone());
+        self.notices.record(LogKind::Run, format!("Timing of kernels started on {of}"));
+        effects.push(Effect::Measure { run: id, engine: name });
+        Ok(effects)
+    }
+
+    pub(super) fn measured(&mut self, run: u64, latencies: Vec<MeasuredLatency>, done: f64, seconds: f64) {
+        let Some(measuring) = self.measuring.as_mut().filter(|measuring| measuring.id == run) else { return };
+        (measuring.done, measuring.seconds) = (done.max(measuring.done), seconds);
+        let origin = measuring.origin.clone();
+        if !latencies.is_empty() {
+            self.sets.measure(&origin, latencies);
+            self.revision += 1;
+        }
+    }
+
+    /// Latencies that were measured before the end stay.
+    pub(super) fn measure_finished(&mut self, run: u64, problem: Option<String>) {
+        let Some(ended) = self.measuring.take_if(|measuring| measuring.id == run) else { return };
+        let (share, seconds) = ((100.0 * ended.done).round(), ended.seconds);
+        self.notices.record(LogKind::Run, format!("Timing of kernels ended at {share} % after {seconds:.1} s"));
+        if let Some(problem) = problem {
+            self.notices.tell(NoticeKind::Error, format!("Speeds were not all measured: {problem}"));
+        }
+    }
+
+    pub fn is_measuring(&self) -> bool {
+        self.measuring.is_some()
+    }
+
+    /// Whose rows are shown.
+    pub fn shown_origin(&self) -> &Origin {
+        self.sets.shown_origin()
+    }
+
+    /// How many rows an engine of this machine gave for the open trace.
+    pub fn num_rows_of(&self, engine: &str) -> usize {
+        self.engines.origin(engine).map_or(0, |origin| self.sets.num_rows(&origin))
+    }
+}
+
+#[cfg(test)]
+mod tests;

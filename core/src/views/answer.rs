@@ -1,0 +1,277 @@
+//! The plan in words: takes a moment's plan, gives sentences that say where FP8 pays, and of every other GEMM why it
+//! does not. Each sentence has the GEMMs that it speaks of, and every GEMM that runs is in one of them.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    dispatch::{Choice, ChoiceSource, PassedOver, judge, short},
+    model::{Gemm, Quadrant, ResultRow},
+    views::{PlanView, Snapshot},
+};
+
+use super::is_low;
+
+/// Why a GEMM has the kernel that it has, told once for all that have it for the same reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Because {
+    /// It runs in low precision.
+    Pays,
+    /// A faster kernel is too close to the bound to call.
+    Uncertain,
+    /// Faster kernels err too much.
+    Unsafe,
+    /// Faster kernels would overdraw the loss budget.
+    Budget,
+    /// Faster kernels cannot be run where the plan is for, or not at this module.
+    NotRunnable,
+    /// A person chose high precision.
+    ByHand,
+    /// A kernel is safe and faster by itself, and the site as a whole is not.
+    NotInPlace,
+    /// No kernel in low precision is faster.
+    Slower,
+    /// No kernel in low precision takes its shape.
+    Unsupported,
+    /// No kernel in low precision has a time, or none was probed.
+    Unknown,
+}
+
+/// One sentence and what it speaks of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Clause {
+    pub because: Because,
+    pub text: String,
+    /// Site number and GEMM, in forward order.
+    pub gemms: Vec<(usize, Gemm)>,
+}
+
+/// The answer to "does FP8 pay here, and where not, why?".
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Answer {
+    /// The first says what the plan gains.
+    pub clauses: Vec<Clause>,
+}
+
+impl Answer {
+    pub(super) fn of(snapshot: &Snapshot, plan: &PlanView) -> Self {
+        let Some(decided) = plan.decided.as_ref().filter(|decided| !decided.choices.is_empty()) else {
+            return Self::default();
+        };
+        let mut found: BTreeMap<Because, Vec<(usize, Gemm)>> = BTreeMap::new();
+        found.insert(Because::Pays, Vec::new());
+        for (at, site) in snapshot.sites().iter().enumerate() {
+            for gemm in Gemm::ALL.into_iter().filter(|gemm| site.runs(*gemm)) {
+                if let Some(choice) = plan.choice_at(at, gemm) {
+                    found.entry(because(snapshot, choice, at, gemm)).or_default().push((at, gemm));
+                }
+            }
+        }
+        let all = found.values().map(Vec::len).sum();
+        let totals = &decided.totals;
+        let clause = |(because, gemms): (Because, Vec<(usize, Gemm)>)| {
+            let text = match because {
+                Because::Pays => gain(gemms.len(), all, totals.baseline_us, totals.planned_us, totals.speedup),
+                Because::Slower => slower(snapshot, &gemms),
+                _ => told(because, &gemms),
+            };
+            Clause { because, text, gemms }
+        };
+        Self { clauses: found.into_iter().map(clause).collect() }
+    }
+
+    /// All sentences in a row.
+    pub fn text(&self) -> String {
+        let texts: Vec<&str> = self.clauses.iter().map(|clause| clause.text.as_str()).collect();
+        texts.join(" ")
+    }
+}
+
+fn because(snapshot: &Snapshot, choice: &Choice, at: usize, gemm: Gemm) -> Because {
+    if is_low(&choice.kernel) {
+        return Because::Pays;
+    }
+    let low = choice.passed_over.iter().filter(|(kernel, _)| is_low(kernel));
+    // Of several faster kernels the one that comes nearest to being taken says why.
+    let nearest = low.map(|(_, why)| match why {
+        PassedOver::Uncertain => Because::Uncertain,
+        PassedOver::Budget => Because::Budget,
+        PassedOver::Unsafe => Because::Unsafe,
+        PassedOver::Runtime | PassedOver::Forward => Because::NotRunnable,
+        PassedOver::Override => Because::ByHand,
+    });
+    if choice.source == ChoiceSource::Override {
+        return Because::ByHand;
+    }
+    nearest.min().unwrap_or_else(|| {
+        let low = || snapshot.rows_of(at, gemm).iter().filter(|row| is_low(&row.kernel));
+        let (policy, loss) = (&snapshot.document.policy, snapshot.loss());
+        if low().any(|row| judge(row, policy, loss).2 == Quadrant::SafeFast) {
+            Because::NotInPlace
+        } else if low().any(|row| row.supported && row.speedup().is_some()) {
+            Because::Slower
+        } else if low().next().is_some() && low().all(|row| !row.supported) {
+            Because::Unsupported
+        } else {
+            Because::Unknown
+        }
+    })
+}
+
+fn gain(low: usize, all: usize, baseline_us: f64, planned_us: f64, speedup: Option<f64>) -> String {
+    if low == 0 {
+        return format!("FP8 pays at none of {all} GEMMs: all stay in high precision.");
+    }
+    let saved = baseline_us - planned_us;
+    let times = speedup.map_or_else(String::new, |speedup| format!(" ({speedup:.2}x)"));
+    if saved > 0.0 {
+        let (saved, all_us) = (duration(saved), duration(baseline_us));
+        format!("FP8 runs at {low} of {all} GEMMs and saves {saved} of {all_us} a step{times}.")
+    } else {
+        format!("FP8 runs at {low} of {all} GEMMs and saves no time{times}.")
+    }
+}
+
+fn told(because: Because, gemms: &[(usize, Gemm)]) -> String {
+    let (count, kinds) = (gemms.len(), kinds(gemms));
+    let (have, they) = if count == 1 { ("has", "it") } else { ("have", "them") };
+    match because {
+        Because::Uncertain => {
+            format!("{count} {have} a faster kernel too close to its bound to call ({kinds}): more draws would decide.")
+        }
+        Because::Unsafe => format!("{count} would be faster, and too inaccurate ({kinds})."),
+        Because::Budget => format!("{count} would be faster, and the loss budget does not reach for {they} ({kinds})."),
+        Because::NotRunnable => {
+            format!("{count} {have} a faster kernel that cannot run where this plan is for ({kinds}).")
+        }
+        Because::ByHand => {
+            format!("{count} {} kept in high precision by hand ({kinds}).", if count == 1 { "is" } else { "are" })
+        }
+        Because::Unknown => format!("{count} {have} no time in low precision ({kinds}): measure speeds."),
+        Because::NotInPlace => {
+            let (are, their) = if count == 1 { ("is", "its site") } else { ("are", "their sites") };
+            format!("{count} {are} faster alone, and not in {their} as a compiled model runs them ({kinds}).")
+        }
+        Because::Unsupported => {
+            let (has, a) = if count == 1 { ("has", "a shape") } else { ("have", "shapes") };
+            format!("{count} {has} {a} that no FP8 kernel takes ({kinds}).")
+        }
+        Because::Pays | Because::Slower => String::new(),
+    }
+}
+
+/// How far they are from paying, and what of it is casts.
+fn slower(snapshot: &Snapshot, gemms: &[(usize, Gemm)]) -> String {
+    let count = gemms.len();
+    let best: Vec<&ResultRow> = gemms.iter().filter_map(|(at, gemm)| fastest(snapshot, *at, *gemm)).collect();
+    let bare =
+        |row: &&ResultRow| row.latency.baseline_us.zip(row.latency.gemm_us).is_some_and(|(high, low)| low < high);
+    let would = best.iter().filter(|row| bare(row)).count();
+    let casts: Vec<f64> = best
+        .iter()
+        .filter_map(|row| Some(1.0 - row.latency.gemm_us? / row.latency.latency_us.filter(|us| *us > 0.0)?))
+        .collect();
+    let verb = if count == 1 { "gains" } else { "gain" };
+    let mut text = format!("{count} {verb} nothing by FP8 ({})", kinds(gemms));
+    if let Some(share) = median(casts).filter(|share| *share >= 0.05) {
+        text += &format!(": casts take {:.0} % of its time", 100.0 * share);
+        if would > 0 {
+            text += &format!(", and without them {would} would be faster");
+        }
+    }
+    let nearest = best.iter().max_by(|a, b| a.speedup().unwrap_or(0.0).total_cmp(&b.speedup().unwrap_or(0.0)));
+    if let Some((row, speedup)) = nearest.and_then(|row| Some((row, row.speedup()?))) {
+        text += &format!("; the nearest is {} {} at {}x", row.site, row.gemm, short(speedup));
+    }
+    text + "."
+}
+
+/// The fastest supported kernel in low precision against the baseline of its own source.
+fn fastest(snapshot: &Snapshot, at: usize, gemm: Gemm) -> Option<&ResultRow> {
+    let low = snapshot.rows_of(at, gemm).iter().filter(|row| row.supported && is_low(&row.kernel));
+    low.filter(|row| row.speedup().is_some())
+        .max_by(|a, b| a.speedup().unwrap_or(0.0).total_cmp(&b.speedup().unwrap_or(0.0)))
+}
+
+/// `wgrad 6, dgrad 2`; of one kind its name alone.
+fn kinds(gemms: &[(usize, Gemm)]) -> String {
+    let counts = Gemm::ALL.map(|gemm| (gemm, gemms.iter().filter(|(_, of)| *of == gemm).count()));
+    let mut there: Vec<(Gemm, usize)> = counts.into_iter().filter(|(_, count)| *count > 0).collect();
+    there.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    match &there[..] {
+        [(gemm, count)] if *count == 1 => gemm.to_string(),
+        [(gemm, _)] => format!("all {gemm}"),
+        _ => there.iter().map(|(gemm, count)| format!("{gemm} {count}")).collect::<Vec<_>>().join(", "),
+    }
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+/// Microseconds below a millisecond.
+fn duration(us: f64) -> String {
+    if us < 1_000.0 { format!("{} µs", short(us)) } else { format!("{:.2} ms", us / 1_000.0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{
+        dispatch::testing::{results, row, unsupported},
+        model::{KernelId, SiteId},
+        session::{Command, Event, Session},
+    };
+
+    const LOW: &str = "cublaslt/fp8-rowwise+fast";
+
+    fn answer(session: &Session) -> Answer {
+        let snapshot: Arc<Snapshot> = session.snapshot().unwrap();
+        Answer::of(&snapshot, &PlanView::of(&snapshot))
+    }
+
+    fn opened(rows: Vec<ResultRow>) -> Session {
+        let mut session = Session::by_paper();
+        let results = Box::new(results(&["a", "b"], rows));
+        session.event(Event::ResultsOpened { path: "r.parquet".to_owned(), results });
+        session
+    }
+
+    /// Safe and fast, unsafe and fast, safe and slow, never timed: each is told once, and all of them are.
+    #[test]
+    fn every_gemm_is_in_one_sentence() {
+        let mut session = opened(vec![
+            row("a", Gemm::Fprop, LOW, 0.1, Some(1.5), 0.0),
+            row("a", Gemm::Dgrad, LOW, 0.9, Some(1.5), 0.0),
+            row("a", Gemm::Wgrad, LOW, 0.1, Some(0.8), 0.0),
+            row("b", Gemm::Fprop, LOW, 0.1, None, 0.0),
+            unsupported("b", Gemm::Dgrad, LOW, "k is 13"),
+        ]);
+        let told = answer(&session);
+        let of = |because| {
+            let clause = told.clauses.iter().find(|clause| clause.because == because);
+            clause.map(|clause| clause.gemms.clone()).unwrap_or_default()
+        };
+        assert_eq!(of(Because::Pays), [(0, Gemm::Fprop)]);
+        assert_eq!(of(Because::Unsafe), [(0, Gemm::Dgrad)]);
+        assert_eq!(of(Because::Slower), [(0, Gemm::Wgrad)]);
+        assert_eq!(of(Because::Unsupported), [(1, Gemm::Dgrad)]);
+        assert_eq!(of(Because::Unknown), [(1, Gemm::Fprop), (1, Gemm::Wgrad)]);
+        assert_eq!(told.clauses.iter().map(|clause| clause.gemms.len()).sum::<usize>(), 6);
+        assert!(told.clauses[0].text.starts_with("FP8 runs at 1 of 6 GEMMs and saves "), "{}", told.text());
+        assert!(told.text().contains("1 would be faster, and too inaccurate (dgrad)."), "{}", told.text());
+        assert!(told.text().contains("; the nearest is a wgrad at .8x."), "{}", told.text());
+        let (site, kernel) = (SiteId::new("a"), KernelId::new("cublaslt/bf16"));
+        session.command(Command::SetOverride { site, gemm: Gemm::Fprop, kernel, reason: "r".to_owned() }).unwrap();
+        let told = answer(&session);
+        assert_eq!(told.clauses[0].text, "FP8 pays at none of 6 GEMMs: all stay in high precision.");
+        assert!(told.text().contains("1 is kept in high precision by hand (fprop)."), "{}", told.text());
+    }
+
+    #[test]
+    fn before_a_plan_there_is_nothing_to_say() {
+        assert_eq!(Answer::default().text(), "");
+    }
+}
