@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    dispatch::{Choice, ChoiceSource, PassedOver, judge, short},
-    model::{Gemm, Quadrant, ResultRow},
-    views::{PlanView, Snapshot},
+    dispatch::{Choice, ChoiceSource, PassedOver, short},
+    model::{Gemm, ResultRow},
+    views::{PlanView, Snapshot, Standing, Standings},
 };
 
 use super::is_low;
@@ -53,7 +53,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    pub(super) fn of(snapshot: &Snapshot, plan: &PlanView) -> Self {
+    pub(super) fn of(snapshot: &Snapshot, plan: &PlanView, standings: &Standings) -> Self {
         let Some(decided) = plan.decided.as_ref().filter(|decided| !decided.choices.is_empty()) else {
             return Self::default();
         };
@@ -62,7 +62,7 @@ impl Answer {
         for (at, site) in snapshot.sites().iter().enumerate() {
             for gemm in Gemm::ALL.into_iter().filter(|gemm| site.runs(*gemm)) {
                 if let Some(choice) = plan.choice_at(at, gemm) {
-                    found.entry(because(snapshot, choice, at, gemm)).or_default().push((at, gemm));
+                    found.entry(because(snapshot, standings, choice, at, gemm)).or_default().push((at, gemm));
                 }
             }
         }
@@ -86,7 +86,7 @@ impl Answer {
     }
 }
 
-fn because(snapshot: &Snapshot, choice: &Choice, at: usize, gemm: Gemm) -> Because {
+fn because(snapshot: &Snapshot, standings: &Standings, choice: &Choice, at: usize, gemm: Gemm) -> Because {
     if is_low(&choice.kernel) {
         return Because::Pays;
     }
@@ -104,15 +104,11 @@ fn because(snapshot: &Snapshot, choice: &Choice, at: usize, gemm: Gemm) -> Becau
     }
     nearest.min().unwrap_or_else(|| {
         let low = || snapshot.rows_of(at, gemm).iter().filter(|row| is_low(&row.kernel));
-        let (policy, loss) = (&snapshot.document.policy, snapshot.loss());
-        if low().any(|row| judge(row, policy, loss).2 == Quadrant::SafeFast) {
-            Because::NotInPlace
-        } else if low().any(|row| row.supported && row.speedup().is_some()) {
-            Because::Slower
-        } else if low().next().is_some() && low().all(|row| !row.supported) {
-            Because::Unsupported
-        } else {
-            Because::Unknown
+        match standings.best(at, gemm, |_| true) {
+            Some(Standing::SafeFast) => Because::NotInPlace,
+            Some(_) if low().any(|row| row.supported && row.speedup().is_some()) => Because::Slower,
+            None if low().next().is_some() => Because::Unsupported,
+            _ => Because::Unknown,
         }
     })
 }
@@ -229,7 +225,7 @@ mod tests {
 
     fn answer(session: &Session) -> Answer {
         let snapshot: Arc<Snapshot> = session.snapshot().unwrap();
-        Answer::of(&snapshot, &PlanView::of(&snapshot))
+        Answer::of(&snapshot, &PlanView::of(&snapshot), &Standings::of(&snapshot))
     }
 
     fn opened(rows: Vec<ResultRow>) -> Session {

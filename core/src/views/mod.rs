@@ -131,6 +131,7 @@ impl Views {
         let standings = Arc::new(Standings::of(snapshot));
         Self {
             revision: snapshot.revision,
+            answer: Arc::new(Answer::of(snapshot, &plan, &standings)),
             snapshot: Some(snapshot.clone()),
             sources: sources_of_plan(snapshot, &plan),
             verdicts: Arc::new(SiteVerdict::of_all(snapshot, &standings)),
@@ -138,7 +139,6 @@ impl Views {
             worst: Worst::of(snapshot),
             now: Now::of(snapshot, &plan),
             table: Arc::new(PlanTable::of(snapshot, &plan)),
-            answer: Arc::new(Answer::of(snapshot, &plan)),
             mods: ModsStanding::of(snapshot, &last.mods),
             mods_effect: ModsEffect::of(snapshot, &plan).map(Arc::new),
             plan,
