@@ -85,8 +85,8 @@ fn imports_are_found_through_reexports_and_tests_are_left_out() {
     assert!(of("session/reducer.rs", "dispatch/policy.rs"), "`dispatch::Policy` is defined there");
     assert!(of("views/snapshot.rs", "model/site_rows.rs"));
     assert!(!of("views/plan_view.rs", "session/state.rs"));
-    let session: Vec<_> = imports.keys().filter(|file| file.ends_with("tests.rs")).collect();
-    assert!(session.is_empty(), "{session:?}");
+    let of_tests: Vec<_> = imports.keys().filter(|file| file.ends_with("tests.rs")).collect();
+    assert!(of_tests.is_empty(), "{of_tests:?}");
 }
 
 #[test]

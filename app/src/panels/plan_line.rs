@@ -25,7 +25,7 @@ pub fn plan_line_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
             scene.button_ui(ui, Action::Edit(EditAction::Undo));
             ui.with_layout(Layout::left_to_right(Align::Center), |ui| {
                 ui.shrink_clip_rect(ui.max_rect());
-                ui.label(RichText::new("Plan").strong()).on_hover_text(scene.derived.answer.text());
+                ui.label(RichText::new("Plan").strong()).on_hover_ui(|ui| _ = ui.label(scene.derived.answer.text()));
                 totals_ui(ui, scene, roomy);
             });
         });

@@ -31,7 +31,7 @@ impl From<Flip<'_>> for Flipped {
     }
 }
 
-/// What was found when other results were compared; their plan is [`Session::other_plan`].
+/// What was found when other results were compared; their plan is [`super::Session::other_plan`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ComparedResults {
     /// In forward order.

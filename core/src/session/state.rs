@@ -156,8 +156,12 @@ impl Session {
 
     /// Changes the document; what it was can be undone.
     pub(super) fn change(&mut self, gesture: Option<u64>, change: impl FnOnce(&mut Document)) {
+        let mods = self.document.mods.clone();
         if self.history.change(&mut self.document, gesture, change) {
-            self.contexts = contexts(self.sites(), &self.document.mods).into();
+            // A threshold that is pulled moves no site's context.
+            if self.document.mods != mods {
+                self.contexts = contexts(self.sites(), &self.document.mods).into();
+            }
             self.decided();
         }
     }

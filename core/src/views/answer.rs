@@ -9,7 +9,7 @@ use crate::{
     views::{PlanView, Snapshot, Standing, Standings},
 };
 
-use super::is_low;
+use super::{is_low, standings::low};
 
 /// Why a GEMM has the kernel that it has, told once for all that have it for the same reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -43,6 +43,15 @@ pub struct Clause {
     pub text: String,
     /// Site number and GEMM, in forward order.
     pub gemms: Vec<(usize, Gemm)>,
+}
+
+impl Clause {
+    /// The sites that it speaks of, by number.
+    pub fn sites(&self) -> Vec<usize> {
+        let mut sites: Vec<usize> = self.gemms.iter().map(|(at, _)| *at).collect();
+        sites.dedup();
+        sites
+    }
 }
 
 /// The answer to "does FP8 pay here, and where not, why?".
@@ -90,24 +99,24 @@ fn because(snapshot: &Snapshot, standings: &Standings, choice: &Choice, at: usiz
     if is_low(&choice.kernel) {
         return Because::Pays;
     }
-    let low = choice.passed_over.iter().filter(|(kernel, _)| is_low(kernel));
+    if choice.source == ChoiceSource::Override {
+        return Because::ByHand;
+    }
+    let passed_over = choice.passed_over.iter().filter(|(kernel, _)| is_low(kernel));
     // Of several faster kernels the one that comes nearest to being taken says why.
-    let nearest = low.map(|(_, why)| match why {
+    let nearest = passed_over.map(|(_, why)| match why {
         PassedOver::Uncertain => Because::Uncertain,
         PassedOver::Budget => Because::Budget,
         PassedOver::Unsafe => Because::Unsafe,
         PassedOver::Runtime | PassedOver::Forward => Because::NotRunnable,
         PassedOver::Override => Because::ByHand,
     });
-    if choice.source == ChoiceSource::Override {
-        return Because::ByHand;
-    }
     nearest.min().unwrap_or_else(|| {
-        let low = || snapshot.rows_of(at, gemm).iter().filter(|row| is_low(&row.kernel));
+        let rows = snapshot.rows_of(at, gemm);
         match standings.best(at, gemm, |_| true) {
             Some(Standing::SafeFast) => Because::NotInPlace,
-            Some(_) if low().any(|row| row.supported && row.speedup().is_some()) => Because::Slower,
-            None if low().next().is_some() => Because::Unsupported,
+            Some(_) if low(rows).any(|row| row.speedup().is_some()) => Because::Slower,
+            None if rows.iter().any(|row| is_low(&row.kernel)) => Because::Unsupported,
             _ => Because::Unknown,
         }
     })
@@ -158,7 +167,8 @@ fn told(because: Because, gemms: &[(usize, Gemm)]) -> String {
 /// How far they are from paying, and what of it is casts.
 fn slower(snapshot: &Snapshot, gemms: &[(usize, Gemm)]) -> String {
     let count = gemms.len();
-    let best: Vec<&ResultRow> = gemms.iter().filter_map(|(at, gemm)| fastest(snapshot, *at, *gemm)).collect();
+    let best = |(at, gemm): &(usize, Gemm)| fastest(low(snapshot.rows_of(*at, *gemm)));
+    let best: Vec<&ResultRow> = gemms.iter().filter_map(best).map(|(row, _)| row).collect();
     let bare =
         |row: &&ResultRow| row.latency.baseline_us.zip(row.latency.gemm_us).is_some_and(|(high, low)| low < high);
     let would = best.iter().filter(|row| bare(row)).count();
@@ -174,18 +184,15 @@ fn slower(snapshot: &Snapshot, gemms: &[(usize, Gemm)]) -> String {
             text += &format!(", and without them {would} would be faster");
         }
     }
-    let nearest = best.iter().max_by(|a, b| a.speedup().unwrap_or(0.0).total_cmp(&b.speedup().unwrap_or(0.0)));
-    if let Some((row, speedup)) = nearest.and_then(|row| Some((row, row.speedup()?))) {
+    if let Some((row, speedup)) = fastest(best.into_iter()) {
         text += &format!("; the nearest is {} {} at {}x", row.site, row.gemm, short(speedup));
     }
     text + "."
 }
 
-/// The fastest supported kernel in low precision against the baseline of its own source.
-fn fastest(snapshot: &Snapshot, at: usize, gemm: Gemm) -> Option<&ResultRow> {
-    let low = snapshot.rows_of(at, gemm).iter().filter(|row| row.supported && is_low(&row.kernel));
-    low.filter(|row| row.speedup().is_some())
-        .max_by(|a, b| a.speedup().unwrap_or(0.0).total_cmp(&b.speedup().unwrap_or(0.0)))
+/// The row that is fastest against the baseline of its own source, with its speed-up.
+fn fastest<'a>(rows: impl Iterator<Item = &'a ResultRow>) -> Option<(&'a ResultRow, f64)> {
+    rows.filter_map(|row| Some((row, row.speedup()?))).max_by(|a, b| a.1.total_cmp(&b.1))
 }
 
 /// `wgrad 6, dgrad 2`; of one kind its name alone.
