@@ -79,7 +79,7 @@ fn as_c(text: &str) -> String {
         "f32" => "float",
         "c_void" => "void",
         "c_char" => "char",
-        "Operand" => "loka_operand",
+        "CastOperand" => "loka_operand",
         pointer => {
             let inner = pointer.strip_prefix("*const ").map(|inner| format!("const {}*", as_c(inner)));
             return inner
