@@ -345,6 +345,9 @@ fn window_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     if matches!(scene.connection, ConnectionState::Away { .. }) {
         Panel::top("away").frame(Frame::new()).show(ui, |ui| panels::away_ui(ui, scene));
     }
+    if scene.session.not_kept.is_some() {
+        Panel::top("not kept").frame(Frame::new()).show(ui, |ui| panels::not_kept_ui(ui, scene));
+    }
     if scene.session.trace.is_some() {
         Panel::bottom("plan").frame(bar).show(ui, |ui| panels::plan_line_ui(ui, scene));
     }

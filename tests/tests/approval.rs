@@ -371,7 +371,7 @@ fn a_key_that_others_can_read_signs_nothing() {
 /// A journal beside a trace, as a window of two people keeps it.
 fn journal(folder: &Path) -> PathBuf {
     let path = folder.join("tiny.journal.sqlite");
-    let (mut journal, _, told) = Journal::open(&path, "00ff").unwrap();
+    let (mut journal, _, told) = Journal::open(&path, ("stamp", "00ff"), std::sync::Arc::new(|| {})).unwrap();
     assert_eq!(told, None);
     let by = |name: &str, number: u64| By {
         author: Author::new(7, name),
@@ -426,7 +426,7 @@ fn a_trail_that_was_written_in_is_refused() {
     assert!(found.starts_with("the chain is broken: entry 2 was changed"), "{found}");
     let found = work.run(&["log", TRACE, "--json"]);
     assert_eq!((found.code, &found.objects()[0]["holds"]), (Some(1), &false.into()));
-    let (_, restored, told) = Journal::open(&path, "00ff").unwrap();
+    let (_, restored, told) = Journal::open(&path, ("stamp", "00ff"), std::sync::Arc::new(|| {})).unwrap();
     assert!(restored.is_none() && told.unwrap().contains("its trail is broken (entry 2 was changed"));
 }
 

@@ -1,4 +1,4 @@
-//! Opens the journal beside a trace that was opened: takes the trace and its digest, gives the journal and what an
+//! Opens the journal beside a trace that was opened: takes the trace with its stamp and, if it is known, its digest, gives the journal and what an
 //! earlier process left there.
 
 use std::{path::Path, sync::Arc};
@@ -11,9 +11,14 @@ use loka_core::{
 };
 
 /// `None`: it cannot be kept. Lines for the person go to `warn`.
-pub(super) fn open(opened: &OpenedTrace, digest: &str, warn: impl Fn(String)) -> Option<(Journal, Option<Saved>)> {
+pub(super) fn open(
+    opened: &OpenedTrace,
+    stamp: &str,
+    wake: journal::Wake,
+    warn: impl Fn(String),
+) -> Option<(Journal, Option<Saved>)> {
     let place = journal::beside(Path::new(&opened.path));
-    match Journal::open(&place, digest) {
+    match Journal::open(&place, (stamp, &opened.meta.trace_digest), wake) {
         Ok((journal, restored, told)) => {
             told.into_iter().for_each(warn);
             Some((journal, restored.map(|restored| taken_up(restored, opened))))
@@ -27,10 +32,11 @@ pub(super) fn open(opened: &OpenedTrace, digest: &str, warn: impl Fn(String)) ->
 
 /// The trace may have another path today than when its journal was kept.
 fn taken_up(restored: Restored, opened: &OpenedTrace) -> Saved {
-    let Restored { mut ordered, num_commands } = restored;
+    let Restored { mut ordered, num_commands, .. } = restored;
     let session = &mut ordered.session;
     if let Some(trace) = session.trace.as_mut().map(Arc::make_mut) {
         (trace.path, trace.name) = (opened.path.clone(), opened.name.clone());
+        trace.meta.trace_digest.clone_from(&opened.meta.trace_digest);
     }
     let rows = session.rows().count();
     if num_commands > 0 || rows > 0 {

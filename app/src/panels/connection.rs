@@ -1,4 +1,4 @@
-//! Where the session is: who else looks at it, how far it has come, and that its server is away.
+//! Where the session is: who else looks at it, how far it has come, that its server is away, that nothing is kept.
 
 use egui::{Frame, Margin, ProgressBar, RichText, Ui};
 
@@ -44,6 +44,21 @@ pub fn away_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
             if ui.button("Try now").on_hover_text("Reach for the server at once").clicked() {
                 scene.requests.push(Request::Retry);
             }
+        });
+    });
+}
+
+/// A line over everything while what is decided cannot be kept.
+pub fn not_kept_ui(ui: &mut Ui, scene: &Scene<'_>) {
+    let Some(problem) = &scene.session.not_kept else { return };
+    let line = Frame::new().fill(scene.theme.raised).inner_margin(Margin::symmetric(12, 6));
+    line.show(ui, |ui| {
+        ui.set_min_width(ui.available_width());
+        ui.horizontal_wrapped(|ui| {
+            ui.label(RichText::new("Not kept").strong().color(scene.theme.error));
+            ui.label(format!("Changes cannot be written: {problem}."));
+            let next = "They wait in memory and are tried again every 2 s; until then nothing can be approved.";
+            ui.label(RichText::new(next).color(scene.theme.weak));
         });
     });
 }

@@ -11,7 +11,7 @@ mod people;
 mod plan_line;
 mod top_bar;
 
-pub use connection::{away_ui, connection_ui};
+pub use connection::{away_ui, connection_ui, not_kept_ui};
 pub use dialogs::dialogs_ui;
 pub(crate) use dialogs::{ToWrite, ask_of, to_write};
 pub use notices::{Fading, notices_ui};

@@ -12,18 +12,18 @@ use sha2::{Digest, Sha256};
 use crate::session::shared::By;
 
 /// Before what is hashed first: no other chain has its links.
-const CONTEXT: &[u8] = b"loka-journal-chain-v1\0";
+const CONTEXT: &[u8] = b"loka-journal-chain-v2\0";
 
 /// What an entry follows from: SHA-256.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Link([u8; 32]);
 
 impl Link {
-    /// Before any entry: of this journal, kept for this trace.
-    pub fn first(id: &str, trace_digest: &str) -> Self {
+    /// Before any entry: of this journal, kept for the trace of that stamp.
+    pub fn first(id: &str, trace_stamp: &str) -> Self {
         let mut hasher = Sha256::new_with_prefix(CONTEXT);
         put(&mut hasher, id.as_bytes());
-        put(&mut hasher, trace_digest.as_bytes());
+        put(&mut hasher, trace_stamp.as_bytes());
         Self(hasher.finalize().into())
     }
 
@@ -35,6 +35,7 @@ impl Link {
         for text in [&line.author, &line.role, &line.command] {
             put(&mut hasher, text.as_bytes());
         }
+        put(&mut hasher, line.state.bytes());
         Self(hasher.finalize().into())
     }
 
@@ -46,10 +47,14 @@ impl Link {
     pub(super) fn bytes(&self) -> &[u8] {
         &self.0
     }
+
+    pub(super) fn of_hash(hash: [u8; 32]) -> Self {
+        Self(hash)
+    }
 }
 
 /// With its length: no two lists of values have the same bytes.
-fn put(hasher: &mut Sha256, bytes: &[u8]) {
+pub(super) fn put(hasher: &mut Sha256, bytes: &[u8]) {
     hasher.update((bytes.len() as u64).to_le_bytes());
     hasher.update(bytes);
 }
@@ -97,20 +102,23 @@ pub struct Line {
     pub seen: i64,
     /// JSON.
     pub command: String,
+    /// What the session was besides: the state's link when it was asked for.
+    pub state: Link,
 }
 
 impl Line {
-    pub(super) fn of(seq: i64, by: By, command: String) -> Self {
+    pub(super) fn of(seq: i64, by: &By, command: &str, state: Link) -> Self {
         let By { author, number, seen, at } = by;
         Self {
             seq,
             at_ms: at.0,
             author_key: author.key.cast_signed(),
-            author: author.name,
+            author: author.name.clone(),
             role: author.role.as_str().to_owned(),
             number: number.cast_signed(),
             seen: seen.cast_signed(),
-            command,
+            command: command.to_owned(),
+            state,
         }
     }
 }
@@ -160,6 +168,12 @@ pub enum Break {
     Beginning,
     #[error("what journal it is was taken out of it")]
     Unsigned,
+    #[error("its checkpoint was changed: the session as it was kept, or its rows")]
+    Checkpoint,
+    #[error("what came after its checkpoint was changed, before entry {0}")]
+    Events(i64),
+    #[error("what came last was changed, after every entry")]
+    LastEvents,
 }
 
 fn entries(num: u64) -> String {
@@ -228,6 +242,7 @@ mod tests {
             number: seq,
             seen: 0,
             command: format!("\"{seq}\""),
+            state: Link::of_hash([3; 32]),
         }
     }
 
@@ -266,6 +281,7 @@ mod tests {
             Line { number: 1, ..same.clone() },
             Line { seen: 1, ..same.clone() },
             Line { command: "\"5\"".to_owned(), ..same.clone() },
+            Line { state: first(), ..same.clone() },
         ] {
             assert_ne!(first().next(&other), next, "{other:?}");
             let found = broken(|lines| lines[1].line = other);

@@ -1,7 +1,7 @@
 //! The file: takes entries, gives transactions; knows SQL and nothing of sessions beyond their coding.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use super::{
     JournalError,
     chain::{Chain, Line, Link},
+    state,
 };
 use crate::session::{
     Saved, Share,
@@ -22,14 +23,14 @@ use crate::session::{
 /// "LoKA": what the file says it is to `file(1)` and to us.
 pub(super) const APPLICATION: i32 = 0x4C6F_4B41;
 /// Of the tables and of what is in them: another number is another program's journal.
-const VERSION: i32 = PROTOCOL as i32 * 100 + 2;
+const VERSION: i32 = PROTOCOL as i32 * 100 + 3;
 
 const TABLES: &str = "
     CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
     CREATE TABLE commands (
         seq INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, author_key INTEGER NOT NULL, author TEXT NOT NULL,
         role TEXT NOT NULL, number INTEGER NOT NULL, seen INTEGER NOT NULL, command TEXT NOT NULL,
-        hash BLOB NOT NULL) STRICT;
+        state BLOB NOT NULL, hash BLOB NOT NULL) STRICT;
     CREATE TRIGGER commands_stay BEFORE UPDATE ON commands
         BEGIN SELECT RAISE(ABORT, 'a journal only grows'); END;
     CREATE TRIGGER commands_are_kept BEFORE DELETE ON commands
@@ -38,7 +39,9 @@ const TABLES: &str = "
         WHEN NEW.seq <= (SELECT COALESCE(MAX(seq), 0) FROM commands)
         BEGIN SELECT RAISE(ABORT, 'a journal only grows'); END;
     CREATE TABLE events (seq INTEGER PRIMARY KEY, event BLOB NOT NULL) STRICT;
-    CREATE TABLE head (id INTEGER PRIMARY KEY CHECK (id = 1), seq INTEGER NOT NULL, head BLOB NOT NULL) STRICT;
+    CREATE TABLE head (
+        id INTEGER PRIMARY KEY CHECK (id = 1), seq INTEGER NOT NULL, trace_digest TEXT NOT NULL, head BLOB NOT NULL,
+        state BLOB NOT NULL) STRICT;
     CREATE TABLE shares (key BLOB PRIMARY KEY, hash BLOB NOT NULL, share BLOB NOT NULL) STRICT;
 ";
 
@@ -49,16 +52,34 @@ pub(super) enum JournalEntry {
     Checkpoint(Box<Saved>),
 }
 
+impl JournalEntry {
+    /// What a checkpoint would take the place of.
+    pub fn event_bytes(&self) -> usize {
+        match self {
+            Self::Event(bytes) => bytes.len(),
+            Self::Command { .. } | Self::Checkpoint(_) => 0,
+        }
+    }
+}
+
 pub(super) struct File {
     pub connection: Connection,
     pub path: PathBuf,
-    /// Of the last entry.
-    pub seq: i64,
-    /// Of the commands; `None` until it is read or begun.
-    pub chain: Option<Chain>,
+    at: Reached,
     /// Of the shares that are written, by key.
-    hashes: HashMap<Vec<u8>, Vec<u8>>,
+    hashes: Hashes,
 }
+
+/// How far the file is.
+#[derive(Clone, Copy)]
+struct Reached {
+    /// Of the last entry.
+    seq: i64,
+    /// Of the commands, and of what else is kept; `None` until they are read or begun.
+    chains: Option<(Chain, Link)>,
+}
+
+type Hashes = BTreeMap<Vec<u8>, Vec<u8>>;
 
 impl File {
     /// Opens or makes the file and takes it for this process alone.
@@ -76,9 +97,10 @@ impl File {
             Ok(connection)
         };
         let connection = make().map_err(|error| JournalError::of(&error, path))?;
-        let mut file = Self { connection, path: path.to_owned(), seq: 0, chain: None, hashes: HashMap::new() };
+        let at = Reached { seq: 0, chains: None };
+        let mut file = Self { connection, path: path.to_owned(), at, hashes: Hashes::new() };
         if file.is_ours() {
-            file.seq = file.last_seq().map_err(|_| JournalError::Broken(path.to_owned()))?;
+            file.at.seq = file.last_seq().map_err(|_| JournalError::Broken(path.to_owned()))?;
         }
         Ok(file)
     }
@@ -101,84 +123,112 @@ impl File {
         is("application_id", APPLICATION) && is("user_version", VERSION)
     }
 
-    /// Begins the chain, with a journal that is this one and no other, of this trace.
-    pub fn begin(&mut self, trace_digest: &str) -> Result<(), JournalError> {
-        let begin = |connection: &Connection| -> rusqlite::Result<Chain> {
+    pub fn has_chain(&self) -> bool {
+        self.at.chains.is_some()
+    }
+
+    /// Goes on from what was read and verified.
+    pub fn go_on(&mut self, chain: Chain, state: Link) {
+        self.at.chains = Some((chain, state));
+    }
+
+    /// Begins the chain, with a journal that is this one and no other, of the trace of that stamp.
+    pub fn begin(&mut self, trace_stamp: &str) -> Result<(), JournalError> {
+        let begin = |connection: &Connection| -> rusqlite::Result<(Chain, Link)> {
             let id: String = connection.query_row("SELECT lower(hex(randomblob(16)))", [], |row| row.get(0))?;
-            let chain = Chain::new(Link::first(&id, trace_digest));
-            let text = [("id", id), ("trace_digest", trace_digest.to_owned())];
+            let chain = Chain::new(Link::first(&id, trace_stamp));
+            let text = [("id", id), ("trace_stamp", trace_stamp.to_owned())];
             connection.execute_batch("BEGIN")?;
-            text.into_iter().chain(notes(chain)).try_for_each(|(key, value)| note(connection, key, &value))?;
+            let notes = notes(chain, chain.head);
+            text.into_iter().chain(notes).try_for_each(|(key, value)| note(connection, key, &value))?;
             connection.execute_batch("COMMIT")?;
-            Ok(chain)
+            Ok((chain, chain.head))
         };
-        let begun = begin(&self.connection).map_err(|error| JournalError::of(&error, &self.path))?;
-        self.chain = Some(begun);
+        let begun = begin(&self.connection).map_err(|error| JournalError::of(&error, &self.path));
+        if begun.is_err() {
+            drop(self.connection.execute_batch("ROLLBACK"));
+        }
+        self.at.chains = Some(begun?);
         Ok(())
     }
 
-    /// All or nothing.
-    pub fn write(&mut self, entries: Vec<JournalEntry>) -> Result<(), JournalError> {
-        let before = self.chain;
-        let wrote = self.connection.execute_batch("BEGIN").and_then(|()| {
-            entries.into_iter().try_for_each(|entry| self.put(entry))?;
-            if let Some(chain) = self.chain.filter(|_| self.chain != before) {
-                notes(chain).into_iter().try_for_each(|(key, value)| note(&self.connection, key, &value))?;
+    /// All or nothing: after an error the file is where it was, and the same can be written again.
+    pub fn write(&mut self, entries: &[JournalEntry]) -> Result<(), JournalError> {
+        let (mut at, mut hashes) = (self.at, None);
+        let wrote = self.connection.execute_batch("BEGIN IMMEDIATE").and_then(|()| {
+            entries.iter().try_for_each(|entry| self.put(entry, &mut at, &mut hashes))?;
+            if let Some((chain, state)) = at.chains {
+                notes(chain, state).into_iter().try_for_each(|(key, value)| note(&self.connection, key, &value))?;
             }
             self.connection.execute_batch("COMMIT")
         });
-        wrote.map_err(|error| {
-            // Best effort: the connection is given up after an error, which rolls back as well.
-            drop(self.connection.execute_batch("ROLLBACK"));
-            JournalError::of(&error, &self.path)
-        })
+        match wrote {
+            Ok(()) => {
+                self.at = at;
+                self.hashes = hashes.unwrap_or_else(|| std::mem::take(&mut self.hashes));
+                Ok(())
+            }
+            Err(error) => {
+                // SQLite may have done so itself.
+                drop(self.connection.execute_batch("ROLLBACK"));
+                Err(JournalError::of(&error, &self.path))
+            }
+        }
     }
 
-    fn put(&mut self, entry: JournalEntry) -> rusqlite::Result<()> {
+    fn put(&self, entry: &JournalEntry, at: &mut Reached, hashes: &mut Option<Hashes>) -> rusqlite::Result<()> {
+        // Whoever writes has begun them.
+        let Some((chain, link)) = &mut at.chains else { return Err(rusqlite::Error::InvalidQuery) };
         match entry {
             JournalEntry::Command { by, json } => {
-                self.seq += 1;
-                let line = Line::of(self.seq, by, json);
-                // Whoever writes has begun it.
-                let hash = self.chain.as_mut().map(|chain| chain.add(&line));
-                let sql = "INSERT INTO commands VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
-                let Line { seq, at_ms, author_key, author, role, number, seen, command } = line;
-                let hash = hash.as_ref().map(Link::bytes);
-                let values = params![seq, at_ms, author_key, author, role, number, seen, command, hash];
+                at.seq += 1;
+                let line = Line::of(at.seq, by, json, *link);
+                let hash = chain.add(&line);
+                let sql = "INSERT INTO commands VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+                let Line { seq, at_ms, author_key, author, role, number, seen, command, state } = line;
+                let (state, hash) = (state.bytes(), hash.bytes());
+                let values = params![seq, at_ms, author_key, author, role, number, seen, command, state, hash];
                 self.connection.prepare_cached(sql)?.execute(values)?;
             }
             JournalEntry::Event(event) => {
-                self.seq += 1;
+                at.seq += 1;
+                *link = state::event(*link, at.seq, event);
                 let mut insert = self.connection.prepare_cached("INSERT INTO events VALUES (?1, ?2)")?;
-                insert.execute(params![self.seq, event])?;
+                insert.execute(params![at.seq, event])?;
             }
-            JournalEntry::Checkpoint(saved) => self.checkpoint(*saved)?,
+            JournalEntry::Checkpoint(saved) => {
+                let before = hashes.as_ref().unwrap_or(&self.hashes);
+                let (kept, after) = self.checkpoint(saved, at.seq, before)?;
+                (*hashes, *link) = (Some(kept), after);
+            }
         }
         Ok(())
     }
 
     /// What the session is now; the events that made it so are no longer needed.
-    fn checkpoint(&mut self, saved: Saved) -> rusqlite::Result<()> {
-        let head = coded(&saved.head)?;
-        let sql = "INSERT OR REPLACE INTO head VALUES (1, ?1, ?2)";
-        self.connection.execute(sql, params![self.seq, head])?;
-        let mut kept = HashMap::with_capacity(saved.shares.len());
-        for share in saved.shares {
+    fn checkpoint(&self, saved: &Saved, seq: i64, before: &Hashes) -> rusqlite::Result<(Hashes, Link)> {
+        let mut kept = Hashes::new();
+        for share in &saved.shares {
             let key = coded(&(&share.origin, share.at, &share.context))?;
-            let bytes = coded(&share)?;
+            let bytes = coded(share)?;
             let hash = Sha256::digest(&bytes).to_vec();
-            if self.hashes.get(&key) != Some(&hash) {
+            if before.get(&key) != Some(&hash) {
                 let sql = "INSERT OR REPLACE INTO shares VALUES (?1, ?2, ?3)";
                 self.connection.prepare_cached(sql)?.execute(params![key, hash, bytes])?;
             }
             kept.insert(key, hash);
         }
-        for gone in self.hashes.keys().filter(|key| !kept.contains_key(*key)) {
+        for gone in before.keys().filter(|key| !kept.contains_key(*key)) {
             self.connection.prepare_cached("DELETE FROM shares WHERE key = ?1")?.execute([gone])?;
         }
-        self.hashes = kept;
-        self.connection.execute("DELETE FROM events WHERE seq <= ?1", [self.seq])?;
-        Ok(())
+        let digest = saved.head.trace.as_ref().map_or("", |trace| &trace.meta.trace_digest);
+        let head = coded(&saved.head)?;
+        let pairs = kept.iter().map(|(key, hash)| (key.as_slice(), hash.as_slice()));
+        let link = state::checkpoint(seq, digest, &head, pairs);
+        let sql = "INSERT OR REPLACE INTO head VALUES (1, ?1, ?2, ?3, ?4)";
+        self.connection.execute(sql, params![seq, digest, head, link.bytes()])?;
+        self.connection.execute("DELETE FROM events WHERE seq <= ?1", [seq])?;
+        Ok((kept, link))
     }
 
     /// Every share of the last checkpoint; from now on only those that differ are written.
@@ -186,7 +236,7 @@ impl File {
         let text = |error: rusqlite::Error| error.to_string();
         let mut select = self.connection.prepare("SELECT key, hash, share FROM shares").map_err(text)?;
         let mut rows = select.query([]).map_err(text)?;
-        let (mut shares, mut hashes) = (Vec::new(), HashMap::new());
+        let (mut shares, mut hashes) = (Vec::new(), Hashes::new());
         while let Some(row) = rows.next().map_err(text)? {
             let bytes = row.get_ref(2).and_then(|value| Ok(value.as_blob()?)).map_err(text)?;
             let share: Share = postcard::from_bytes(bytes).map_err(|error| error.to_string())?;
@@ -213,9 +263,9 @@ fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch("COMMIT")
 }
 
-/// How far the chain goes, as it is noted.
-fn notes(chain: Chain) -> [(&'static str, String); 2] {
-    [("head", chain.head.to_string()), ("count", chain.count.to_string())]
+/// How far the chains go, as it is noted.
+fn notes(chain: Chain, state: Link) -> [(&'static str, String); 3] {
+    [("head", chain.head.to_string()), ("count", chain.count.to_string()), ("state", state.to_string())]
 }
 
 fn note(connection: &Connection, key: &str, value: &str) -> rusqlite::Result<()> {

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! NAME.journal.sqlite (SQLite, WAL), beside the trace
-//!   about        what journal it is, of what trace (its digest), how far the chain of its commands goes
+//!   about        what journal it is, of what trace, how far the chain of its commands and of the state go
 //!   commands     who asked for what, when: JSON and a hash that follows from the one before, kept for good
 //!   events       what came of it since the last checkpoint
 //!   head, shares the session at the last checkpoint: its rows site by site, so that only what changed is written
@@ -11,18 +11,23 @@
 //!
 //! Everything written before a commit is there after it, whatever happens to the process. One process has a
 //! journal at a time. Nothing in `commands` is changed or taken out: what somebody did to it all the same is noticed
-//! when it is read ([`Break`]).
+//! when it is read ([`Break`]). So is a change of the session that was kept: checkpoints and events have a chain of
+//! their own, the *state*, and every command's hash covers how far that was.
+//!
+//! A journal begins with its trace, before the digest of a large file is known: until then it knows the trace by its
+//! [stamp](crate::trace::Trace::stamp). When the disk is full, what could not be written waits and is tried again.
 
 mod chain;
 mod file;
 mod restore;
+mod state;
 mod trail;
 mod writer;
 
 pub use chain::{Break, Link};
 pub use restore::Restored;
 pub use trail::{Trail, TrailEntry};
-pub use writer::Journal;
+pub use writer::{Journal, Wake};
 
 use std::path::{Path, PathBuf};
 
@@ -33,7 +38,7 @@ pub enum JournalError {
     InUse(PathBuf),
     #[error("it is no journal, or a broken one: {}", .0.display())]
     Broken(PathBuf),
-    #[error("it is no journal, or one of before its entries were chained: {}", .0.display())]
+    #[error("it is no journal, or one of an earlier LoKA, whose entries were not chained so: {}", .0.display())]
     Unchained(PathBuf),
     #[error("{reason}: {}", .path.display())]
     Storage { reason: String, path: PathBuf },

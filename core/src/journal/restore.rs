@@ -1,4 +1,4 @@
-//! Takes a journal and the digest of the trace that was opened; gives the session that was left, or why it cannot
+//! Takes a journal and what the trace is that was opened, by stamp and digest; gives the session that was left, or why it cannot
 //! be taken up.
 
 use std::collections::BTreeMap;
@@ -21,10 +21,12 @@ pub struct Restored {
     pub ordered: Ordered,
     /// How many commands there are in the journal.
     pub num_commands: u64,
+    /// It was kept before the trace's digest was known.
+    pub lacks_digest: bool,
 }
 
 /// `Ok(None)`: it is new. `Err`: one line.
-pub(super) fn restore(file: &mut File, digest: &str) -> Result<Option<Restored>, String> {
+pub(super) fn restore(file: &mut File, stamp: &str, digest: &str) -> Result<Option<Restored>, String> {
     if !file.is_ours() {
         return Err("it was written by another version of LoKA".to_owned());
     }
@@ -36,9 +38,10 @@ pub(super) fn restore(file: &mut File, digest: &str) -> Result<Option<Restored>,
         None if nothing => return Ok(None),
         None => return Err(format!("its trail is broken ({})", Break::Unsigned)),
         Some(about) => {
-            about.check(&lines).map_err(|wrong| format!("its trail is broken ({wrong})"))?;
-            if about.trace_digest == digest {
-                file.chain = Some(about.chain);
+            let checked = about.check(&file.connection, &lines).map_err(text)?;
+            checked.map_err(|wrong| format!("its trail is broken ({wrong})"))?;
+            if about.is_of(stamp, digest) {
+                file.go_on(about.chain, about.state);
             } else if nothing {
                 return Ok(None);
             } else {
@@ -59,7 +62,8 @@ pub(super) fn restore(file: &mut File, digest: &str) -> Result<Option<Restored>,
         ordered.remember(author, number);
     }
     ordered.session.awaken();
-    Ok(Some(Restored { ordered, num_commands: lines.len() as u64 }))
+    let lacks_digest = ordered.session.trace.as_ref().is_some_and(|trace| trace.meta.trace_digest.is_empty());
+    Ok(Some(Restored { ordered, num_commands: lines.len() as u64, lacks_digest }))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is a step of map_err")]

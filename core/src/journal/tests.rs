@@ -1,6 +1,8 @@
 //! What is taken up again, what is set aside, and who may have a journal.
 
-use std::path::Path;
+use std::{path::Path, sync::Arc};
+
+use rusqlite::params;
 
 use super::*;
 use crate::{
@@ -14,7 +16,12 @@ use crate::{
     views::OpenedTrace,
 };
 
-const DIGEST: &str = "00ff";
+const DIGEST: &str = "sha256:00";
+
+/// A trace's stamp goes by its digest here.
+fn open(path: &Path, digest: &str) -> Result<(Journal, Option<Restored>, Option<String>), JournalError> {
+    Journal::open(path, (&format!("stamp of {digest}"), digest), Arc::new(|| {}))
+}
 
 fn by(number: u64) -> By {
     By::numbered(Author::new(u64::MAX, "Anna"), number)
@@ -28,7 +35,7 @@ struct Kept {
 
 impl Kept {
     fn open(path: &Path) -> (Self, Option<u64>) {
-        let (journal, restored, told) = Journal::open(path, DIGEST).unwrap();
+        let (journal, restored, told) = open(path, DIGEST).unwrap();
         assert_eq!(told, None);
         let num = restored.as_ref().map(|restored| restored.num_commands);
         (Self { ordered: restored.map(|restored| restored.ordered).unwrap_or_default(), journal }, num)
@@ -121,10 +128,10 @@ fn one_process_has_it_at_a_time() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.journal.sqlite");
     let (kept, _) = Kept::open(&path);
-    let refused = Journal::open(&path, DIGEST).err().map(|error| error.to_string()).unwrap();
+    let refused = open(&path, DIGEST).err().map(|error| error.to_string()).unwrap();
     assert!(refused.starts_with("another LoKA has this trace open") && !refused.contains('\n'), "{refused}");
     drop(kept);
-    assert!(Journal::open(&path, DIGEST).is_ok());
+    assert!(open(&path, DIGEST).is_ok());
 }
 
 #[test]
@@ -134,18 +141,19 @@ fn what_cannot_be_taken_up_is_set_aside() {
     let (mut kept, _) = Kept::open(&path);
     kept.event(opened());
     drop(kept);
-    let (journal, restored, told) = Journal::open(&path, "of another trace").unwrap();
+    let (journal, restored, told) = open(&path, "of another trace").unwrap();
     assert!(restored.is_none() && told.is_some_and(|told| told.contains("old-1")));
     drop(journal);
     std::fs::write(&path, b"not a database at all, but long enough to look like one").unwrap();
-    let (journal, restored, told) = Journal::open(&path, DIGEST).unwrap();
+    let (journal, restored, told) = open(&path, DIGEST).unwrap();
     assert!(restored.is_none() && told.is_some_and(|told| told.contains("old-2")));
     drop(journal);
     let cut = rusqlite::Connection::open(&path).unwrap();
-    cut.execute("INSERT INTO head VALUES (1, 1, x'0102')", []).unwrap();
-    cut.execute("INSERT OR REPLACE INTO about VALUES ('trace_digest', ?1)", [DIGEST]).unwrap();
+    let sealed = state::checkpoint(1, DIGEST, &[1, 2], std::iter::empty());
+    cut.execute("INSERT INTO head VALUES (1, 1, ?1, x'0102', ?2)", params![DIGEST, sealed.bytes()]).unwrap();
+    cut.execute("UPDATE about SET value = ?1 WHERE key = 'state'", [sealed.to_string()]).unwrap();
     drop(cut);
-    let told = Journal::open(&path, DIGEST).unwrap().2.unwrap();
+    let told = open(&path, DIGEST).unwrap().2.unwrap();
     assert!(told.contains("its checkpoint cannot be read") && told.contains("old-3"), "{told}");
     assert!(folder.path().join("t.journal.sqlite.old-1").exists());
 }
@@ -174,8 +182,8 @@ fn tampered(path: &Path, sql: &str) {
 fn whatever_is_done_to_an_entry_is_noticed_and_named_and_not_taken_up() {
     let swap = "UPDATE commands SET seq = -1 WHERE seq = {1}; UPDATE commands SET seq = {1} WHERE seq = {3};
                 UPDATE commands SET seq = {3} WHERE seq = -1";
-    let put_in = "INSERT INTO commands SELECT {new}, at_ms, author_key, 'Eve', role, number, seen, command, hash
-                  FROM commands WHERE seq = {4}";
+    let put_in = "INSERT INTO commands SELECT {new}, at_ms, author_key, 'Eve', role, number, seen, command, state,
+                  hash FROM commands WHERE seq = {4}";
     // {0} to {4}: the numbers of the entries, {new}: the next.
     let cases = [
         ("UPDATE commands SET command = replace(command, '3', '9') WHERE seq = {2}", "entry {2} was changed"),
@@ -202,7 +210,7 @@ fn whatever_is_done_to_an_entry_is_noticed_and_named_and_not_taken_up() {
         let line = filled(line);
         let found = Trail::read(&path).unwrap().unwrap_err().to_string();
         assert!(found.starts_with(&line), "{edit}: {found}, not {line}");
-        let (_, restored, told) = Journal::open(&path, DIGEST).unwrap();
+        let (_, restored, told) = open(&path, DIGEST).unwrap();
         let told = told.unwrap();
         assert!(restored.is_none(), "{edit}");
         assert!(told.starts_with(&format!("The journal was set aside, its trail is broken ({line}")), "{told}");
@@ -229,9 +237,12 @@ fn a_line_put_in_is_named() {
         number: 1,
         seen: 0,
         command: "\"undo\"".to_owned(),
+        state: chain::Link::first("", ""),
     };
-    let hash = hash.next(&made).to_string().replace("sha256:", "");
-    let values = format!("INSERT INTO commands VALUES ({last}, 0, 1, 'Eve', 'owner', 1, 0, '\"undo\"', x'{hash}')");
+    let hex = |link: Link| link.to_string().replace("sha256:", "");
+    let (state, hash) = (hex(made.state), hex(hash.next(&made)));
+    let values =
+        format!("INSERT INTO commands VALUES ({last}, 0, 1, 'Eve', 'owner', 1, 0, '\"undo\"', x'{state}', x'{hash}')");
     tampered(&path, &values);
     let found = Trail::read(&path).unwrap().unwrap_err();
     assert_eq!(found, Break::Inserted { at: last, num: 1 });
@@ -301,15 +312,15 @@ fn what_is_no_journal_has_no_trail() {
     assert!(!refused(&path).contains('\n'));
     std::fs::remove_file(&path).unwrap();
     rusqlite::Connection::open(&path).unwrap().execute_batch("CREATE TABLE commands (seq INTEGER)").unwrap();
-    assert!(refused(&path).starts_with("it is no journal, or one of before"), "{}", refused(&path));
-    let (_, restored, told) = Journal::open(&path, DIGEST).unwrap();
+    assert!(refused(&path).starts_with("it is no journal, or one of an earlier LoKA"), "{}", refused(&path));
+    let (_, restored, told) = open(&path, DIGEST).unwrap();
     assert!(restored.is_none() && told.unwrap().contains("another version of LoKA"));
 }
 
 #[test]
 fn a_folder_that_cannot_be_written_is_one_line() {
     let nowhere = Path::new("/nowhere at all/t.journal.sqlite");
-    let line = Journal::open(nowhere, DIGEST).err().map(|error| error.to_string()).unwrap();
+    let line = open(nowhere, DIGEST).err().map(|error| error.to_string()).unwrap();
     assert_eq!(line, "it cannot be opened or made: /nowhere at all/t.journal.sqlite");
 }
 
@@ -318,4 +329,119 @@ fn it_lies_beside_its_trace() {
     let folder = tempfile::tempdir().unwrap();
     assert_eq!(beside(Path::new("a/m.trace.safetensors")), Path::new("a/m.journal.sqlite"));
     assert_eq!(beside(folder.path()), folder.path().join("trace.journal.sqlite"));
+}
+
+/// Events of a probe after the last checkpoint, and commands between them.
+fn eventful(path: &Path) {
+    let (mut kept, _) = Kept::open(path);
+    kept.event(opened());
+    kept.event(rows());
+    let notice = |text: &str| Event::Notice { kind: crate::session::NoticeKind::Info, message: text.to_owned() };
+    kept.event(notice("one"));
+    kept.command(1, &Command::SetMaxError { value: 0.3, gesture: None });
+    kept.event(notice("two"));
+    kept.event(notice("three"));
+    kept.command(2, &Command::SetMaxError { value: 0.4, gesture: None });
+    kept.event(notice("four"));
+}
+
+#[test]
+fn a_session_that_was_changed_is_noticed_and_not_taken_up() {
+    let changed = "its checkpoint was changed";
+    // As somebody who has the file and SQLite does it, with what hash they like.
+    let cases = [
+        ("UPDATE head SET head = CAST(head || x'00' AS BLOB)", changed),
+        ("UPDATE head SET trace_digest = 'ab'", changed),
+        ("UPDATE shares SET share = CAST(share || x'00' AS BLOB)", changed),
+        ("UPDATE shares SET share = CAST(share || x'00' AS BLOB), hash = x'00'", changed),
+        ("DELETE FROM shares", changed),
+        ("DELETE FROM head", "what came after its checkpoint was changed, before entry"),
+        ("UPDATE head SET state = x'00'", changed),
+        (
+            "UPDATE events SET event = CAST(event || x'00' AS BLOB) WHERE seq = 3",
+            "what came after its checkpoint was changed, before entry 5",
+        ),
+        ("DELETE FROM events WHERE seq = 1", "what came after its checkpoint was changed, before entry 2"),
+        ("UPDATE events SET event = (SELECT event FROM events WHERE seq = 3) WHERE seq = 6", "what came last"),
+        ("INSERT INTO events SELECT 7, event FROM events WHERE seq = 3", "what came last"),
+        ("DELETE FROM events WHERE seq = 6", "what came last"),
+    ];
+    for (edit, line) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.journal.sqlite");
+        eventful(&path);
+        assert_eq!(Trail::read(&path).unwrap().unwrap().entries.len(), 2);
+        let file = rusqlite::Connection::open(&path).unwrap();
+        file.execute(edit, []).unwrap();
+        drop(file);
+        let found = Trail::read(&path).unwrap().unwrap_err().to_string();
+        assert!(found.starts_with(line), "{edit}: {found}, not {line}");
+        let (_, restored, told) = open(&path, DIGEST).unwrap();
+        assert!(restored.is_none(), "{edit}");
+        assert!(
+            told.unwrap().starts_with(&format!("The journal was set aside, its trail is broken ({line}")),
+            "{edit}"
+        );
+    }
+}
+
+#[test]
+fn any_byte_of_a_checkpoint_that_is_changed_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.journal.sqlite");
+    eventful(&path);
+    let file = rusqlite::Connection::open(&path).unwrap();
+    let (head, share): (Vec<u8>, Vec<u8>) = file
+        .query_row("SELECT head, (SELECT share FROM shares LIMIT 1) FROM head", [], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .unwrap();
+    for (table, bytes) in [("head", head), ("shares", share)] {
+        let column = if table == "head" { "head" } else { "share" };
+        let put = |value: &[u8]| {
+            let which = if table == "head" { "" } else { " WHERE key = (SELECT key FROM shares LIMIT 1)" };
+            file.execute(&format!("UPDATE {table} SET {column} = ?1{which}"), [value]).unwrap();
+        };
+        for at in (0..bytes.len()).step_by(bytes.len() / 7 + 1) {
+            let mut other = bytes.clone();
+            other[at] ^= 1;
+            put(&other);
+            assert_eq!(Trail::read(&path).unwrap().unwrap_err(), Break::Checkpoint, "{table} {at}");
+        }
+        put(&bytes);
+        assert!(Trail::read(&path).unwrap().is_ok());
+    }
+}
+
+#[test]
+fn what_is_decided_before_the_digest_is_known_is_taken_up_and_the_digest_chained() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.journal.sqlite");
+    let nobody = || -> Wake { Arc::new(|| {}) };
+    let of = |stamp: &str, digest: &str| Journal::open(&path, (stamp, digest), nobody()).unwrap();
+    let undigested = || {
+        let mut meta = results(&["a", "b"], Vec::new()).meta;
+        meta.trace_digest = String::new();
+        Event::TraceOpened { trace: Box::new(OpenedTrace { path: "t".to_owned(), name: "t".to_owned(), meta }) }
+    };
+    let (journal, ..) = of("stamp", "");
+    let mut first = Kept { ordered: Ordered::default(), journal };
+    first.event(undigested());
+    first.command(1, &Command::SetMaxError { value: 0.3, gesture: None });
+    // Killed here: what was flushed is all there is.
+    drop(first);
+    assert_eq!(Trail::read(&path).unwrap().unwrap().trace_digest, "");
+    let (journal, restored, told) = of("stamp", DIGEST);
+    let restored = restored.unwrap();
+    assert!(told.is_none() && restored.lacks_digest && restored.num_commands == 1);
+    let mut second = Kept { ordered: restored.ordered, journal };
+    assert_eq!(second.ordered.session.document.policy.max_error, 0.3);
+    second.event(Event::TraceDigest { path: "t".to_owned(), digest: DIGEST.to_owned() });
+    drop(second);
+    assert_eq!(Trail::read(&path).unwrap().unwrap().trace_digest, DIGEST);
+    // From now on the digest tells, whatever the stamp.
+    let (journal, restored, told) = of("another stamp", DIGEST);
+    assert!(told.is_none() && restored.is_some_and(|restored| !restored.lacks_digest));
+    drop(journal);
+    assert!(of("stamp", "another").2.unwrap().contains("not the one that it was kept for"));
 }

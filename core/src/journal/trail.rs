@@ -14,6 +14,7 @@ use super::{
     Break, JournalError,
     chain::{Chain, Chained, Line, Link, verify},
     file::APPLICATION,
+    state,
 };
 use crate::{model::Moment, session::Command};
 
@@ -26,8 +27,11 @@ const COPIES: u32 = 20;
 /// What a journal says of itself.
 pub(super) struct About {
     pub id: String,
+    pub trace_stamp: String,
+    /// Of the trace as it was kept last; empty: it was not known yet.
     pub trace_digest: String,
     pub chain: Chain,
+    pub state: Link,
 }
 
 impl About {
@@ -35,27 +39,40 @@ impl About {
     pub fn of(connection: &Connection) -> rusqlite::Result<Option<Self>> {
         let mut select = connection.prepare("SELECT value FROM about WHERE key = ?1")?;
         let mut value = |key: &str| select.query_row([key], |row| row.get::<_, String>(0)).optional();
-        let (id, trace_digest) = (value("id")?, value("trace_digest")?);
+        let (id, stamp) = (value("id")?, value("trace_stamp")?);
         let head = value("head")?.and_then(|head| head.parse().ok());
+        let state = value("state")?.and_then(|state| state.parse().ok());
         let count = value("count")?.and_then(|count| count.parse().ok());
         let chain = head.zip(count).map(|(head, count)| Chain { head, count });
-        let whole = id.zip(trace_digest).zip(chain);
-        Ok(whole.map(|((id, trace_digest), chain)| Self { id, trace_digest, chain }))
+        let digest = connection.query_row("SELECT trace_digest FROM head", [], |row| row.get(0)).optional()?;
+        let trace_digest: String = digest.unwrap_or_default();
+        let whole = id.zip(stamp).zip(chain.zip(state));
+        Ok(whole.map(|((id, trace_stamp), (chain, state))| Self { id, trace_stamp, trace_digest, chain, state }))
     }
 
     pub fn first(&self) -> Link {
-        Link::first(&self.id, &self.trace_digest)
+        Link::first(&self.id, &self.trace_stamp)
     }
 
     /// Everything that is in the journal follows from its beginning, and is all that was.
-    pub fn check(&self, lines: &[Chained]) -> Result<(), Break> {
-        verify(self.first(), lines, self.chain)
+    pub fn check(&self, connection: &Connection, lines: &[Chained]) -> rusqlite::Result<Result<(), Break>> {
+        match verify(self.first(), lines, self.chain) {
+            Ok(()) => state::verify(connection, self.first(), lines, self.state),
+            wrong => Ok(wrong),
+        }
+    }
+
+    /// It was kept for the trace of that stamp and digest: by the latter, once it was known.
+    pub fn is_of(&self, stamp: &str, digest: &str) -> bool {
+        let known = !self.trace_digest.is_empty() && !digest.is_empty();
+        if known { self.trace_digest == digest } else { self.trace_stamp == stamp }
     }
 }
 
 /// Every entry, in order.
 pub(super) fn lines(connection: &Connection) -> rusqlite::Result<Vec<Chained>> {
-    let sql = "SELECT seq, at_ms, author_key, author, role, number, seen, command, hash FROM commands ORDER BY seq";
+    let sql = "SELECT seq, at_ms, author_key, author, role, number, seen, command, state, hash
+               FROM commands ORDER BY seq";
     let mut select = connection.prepare(sql)?;
     let chained = select.query_map([], |row| {
         let line = Line {
@@ -67,8 +84,9 @@ pub(super) fn lines(connection: &Connection) -> rusqlite::Result<Vec<Chained>> {
             number: row.get(5)?,
             seen: row.get(6)?,
             command: row.get(7)?,
+            state: Link::of_bytes(row.get_ref(8)?.as_blob().unwrap_or_default()),
         };
-        Ok(Chained { line, hash: Link::of_bytes(row.get_ref(8)?.as_blob().unwrap_or_default()) })
+        Ok(Chained { line, hash: Link::of_bytes(row.get_ref(9)?.as_blob().unwrap_or_default()) })
     })?;
     chained.collect()
 }
@@ -93,7 +111,7 @@ pub struct TrailEntry {
 
 impl TrailEntry {
     fn of(Chained { line, hash }: Chained) -> Self {
-        let Line { seq, at_ms, author_key, author, role, number, seen, command } = line;
+        let Line { seq, at_ms, author_key, author, role, number, seen, command, state: _ } = line;
         let (seq, author_key, at) = (seq.cast_unsigned(), author_key.cast_unsigned(), Moment(at_ms));
         let (number, seen) = (number.cast_unsigned(), seen.cast_unsigned());
         Self { seq, at, author_key, author, role, number, seen, command, hash }
@@ -108,6 +126,7 @@ impl TrailEntry {
 /// A journal's entries, whose chain holds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trail {
+    /// Empty: the file was not read to its end while this was kept.
     pub trace_digest: String,
     /// Before the first entry.
     pub first: Link,
@@ -200,14 +219,14 @@ fn read_copy(path: &Path) -> Result<Result<Trail, Break>, JournalError> {
 /// `None`: it is no journal, or none that has a chain.
 fn trail(connection: &Connection) -> rusqlite::Result<Option<Result<Trail, Break>>> {
     let application: i32 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
-    let sql = "SELECT COUNT(*) FROM pragma_table_info('commands') WHERE name = 'hash'";
-    let chained = connection.query_row(sql, [], |row| row.get::<_, i64>(0))? == 1;
+    let sql = "SELECT COUNT(*) FROM pragma_table_info('commands') WHERE name IN ('hash', 'state')";
+    let chained = connection.query_row(sql, [], |row| row.get::<_, i64>(0))? == 2;
     if application != APPLICATION || !chained {
         return Ok(None);
     }
     let (about, lines) = (About::of(connection)?, lines(connection)?);
     let Some(about) = about else { return Ok(Some(Err(Break::Unsigned))) };
-    if let Err(wrong) = about.check(&lines) {
+    if let Err(wrong) = about.check(connection, &lines)? {
         return Ok(Some(Err(wrong)));
     }
     let (first, entries) = (about.first(), lines.into_iter().map(TrailEntry::of).collect());

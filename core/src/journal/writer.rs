@@ -1,13 +1,18 @@
 //! The thread that writes: takes inputs as they are applied, commits them in groups, so that neither a frame nor
 //! an engine waits for a disk. Whoever promised something to others waits for [`Journal::flush`].
+//!
+//! What cannot be written (a full disk, mostly) waits in memory and is tried again every few seconds; meanwhile
+//! [`Journal::problem`] says why.
 
 use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError,
-        mpsc::{Receiver, Sender, channel},
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
     thread::JoinHandle,
+    time::{Duration, Instant},
 };
 
 use super::{
@@ -23,10 +28,25 @@ use crate::{
 /// Bytes of events after which a checkpoint is due: replaying more takes longer than reading the checkpoint.
 const CHECKPOINT_BYTES: usize = 16 << 20;
 
+/// How long what could not be written waits before it is tried again.
+const RETRY_AFTER: Duration = Duration::from_secs(2);
+
+/// Tells whoever keeps the journal that [`Journaling::problem`] changed.
+pub type Wake = Arc<dyn Fn() + Send + Sync>;
+
 enum WriterAsk {
     Write(JournalEntry),
-    /// Answered when everything before it is committed.
+    /// Answered when everything before it is committed, or cannot be for now.
     Flush(Sender<()>),
+}
+
+/// What the thread says.
+struct WriterState {
+    /// Why nothing can be written for now.
+    problem: Mutex<Option<String>>,
+    /// Too much waits to be written: a checkpoint would take the place of most of it.
+    crowded: AtomicBool,
+    wake: Wake,
 }
 
 /// A journal that is kept. Dropping it writes what is left.
@@ -34,8 +54,7 @@ pub struct Journal {
     path: PathBuf,
     sender: Option<Sender<WriterAsk>>,
     thread: Option<JoinHandle<()>>,
-    /// Why nothing is written any longer, until it is told.
-    problem: Arc<Mutex<Option<String>>>,
+    shared: Arc<WriterState>,
     /// Of events since the last checkpoint.
     bytes: usize,
     /// The session changed as a whole: it is written whole.
@@ -43,10 +62,14 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal at `path` for the trace with that digest. What is there and cannot be taken up is set
-    /// aside, not lost: the second line says where and why.
-    pub fn open(path: &Path, digest: &str) -> Result<(Self, Option<Restored>, Option<String>), JournalError> {
-        let (mut file, restored, told) = match take_up(path, digest)? {
+    /// Opens the journal at `path` for the trace with that stamp and digest; of a new one the digest may come later,
+    /// with the session. What is there and cannot be taken up is set aside, not lost: the line says where and why.
+    pub fn open(
+        path: &Path,
+        (stamp, digest): (&str, &str),
+        wake: Wake,
+    ) -> Result<(Self, Option<Restored>, Option<String>), JournalError> {
+        let (mut file, restored, told) = match take_up(path, stamp, digest)? {
             Ok((file, restored)) => (file, restored, None),
             Err(reason) => {
                 let aside = set_aside(path)?;
@@ -54,20 +77,23 @@ impl Journal {
                 (File::open(path)?, None, Some(told))
             }
         };
-        if file.chain.is_none() {
-            file.begin(digest)?;
+        if !file.has_chain() {
+            file.begin(stamp)?;
         }
-        let problem = Arc::default();
+        let shared = Arc::new(WriterState { problem: Mutex::default(), crowded: AtomicBool::new(false), wake });
         let (sender, receiver) = channel();
-        let told_by = Arc::clone(&problem);
+        let of_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("loka-journal".to_owned());
-        let thread = thread.spawn(move || work(file, &receiver, &told_by)).map_err(|error| JournalError::Storage {
-            reason: format!("no thread could be started ({error})"),
-            path: path.to_owned(),
-        })?;
-        let due = restored.is_none();
+        let thread = thread
+            .spawn(move || Writing { file, entries: Vec::new(), failed: None, shared: of_thread }.run(&receiver))
+            .map_err(|error| JournalError::Storage {
+                reason: format!("no thread could be started ({error})"),
+                path: path.to_owned(),
+            })?;
+        // What was kept before the digest was known goes on with it.
+        let due = restored.as_ref().is_none_or(|restored| restored.lacks_digest);
         let (sender, thread) = (Some(sender), Some(thread));
-        Ok((Self { path: path.to_owned(), sender, thread, problem, bytes: 0, due }, restored, told))
+        Ok((Self { path: path.to_owned(), sender, thread, shared, bytes: 0, due }, restored, told))
     }
 
     pub fn path(&self) -> &Path {
@@ -101,8 +127,8 @@ impl Journaling for Journal {
             Event::TraceOpened { .. } | Event::ResultsOpened { .. } | Event::ResultsCompared { .. } => {
                 return self.due = true;
             }
-            // What was probed is complete, and changes no more.
-            Event::ProbeFinished { .. } => self.due = true,
+            // What was probed is complete, and changes no more; whose digest it is goes with a checkpoint.
+            Event::ProbeFinished { .. } | Event::TraceDigest { .. } => self.due = true,
             _ => {}
         }
         let Ok(bytes) = postcard::to_allocvec(event) else { return };
@@ -111,15 +137,16 @@ impl Journaling for Journal {
     }
 
     fn wants_checkpoint(&self) -> bool {
-        self.due || self.bytes > CHECKPOINT_BYTES
+        self.due || self.bytes > CHECKPOINT_BYTES || self.shared.crowded.load(Ordering::Relaxed)
     }
 
     fn checkpoint(&mut self, saved: Saved) {
         (self.bytes, self.due) = (0, false);
+        self.shared.crowded.store(false, Ordering::Relaxed);
         self.send(JournalEntry::Checkpoint(Box::new(saved)));
     }
 
-    /// Returns when everything so far is on its way to the disk for good, or cannot be.
+    /// Returns when everything so far is on its way to the disk for good, or cannot be for now.
     fn flush(&self) {
         let (sender, answer) = channel();
         if self.sender.as_ref().is_some_and(|to| to.send(WriterAsk::Flush(sender)).is_ok()) {
@@ -128,8 +155,8 @@ impl Journaling for Journal {
         }
     }
 
-    fn take_problem(&self) -> Option<String> {
-        self.problem.lock().unwrap_or_else(PoisonError::into_inner).take()
+    fn problem(&self) -> Option<String> {
+        self.shared.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -142,34 +169,79 @@ impl Drop for Journal {
     }
 }
 
-fn work(mut file: File, receiver: &Receiver<WriterAsk>, problem: &Mutex<Option<String>>) {
-    while let Ok(first) = receiver.recv() {
-        let (mut entries, mut waiting) = (Vec::new(), Vec::new());
-        for ask in std::iter::once(first).chain(receiver.try_iter()) {
-            match ask {
-                WriterAsk::Write(entry) => entries.push(entry),
-                WriterAsk::Flush(answer) => waiting.push(answer),
+/// The thread.
+struct Writing {
+    file: File,
+    /// What is not written yet.
+    entries: Vec<JournalEntry>,
+    /// When it could not be, last.
+    failed: Option<Instant>,
+    shared: Arc<WriterState>,
+}
+
+impl Writing {
+    fn run(mut self, receiver: &Receiver<WriterAsk>) {
+        loop {
+            let first = match self.failed {
+                None => receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(at) => receiver.recv_timeout(RETRY_AFTER.saturating_sub(at.elapsed())),
+            };
+            let mut waiting = Vec::new();
+            match first {
+                Ok(first) => {
+                    for ask in std::iter::once(first).chain(receiver.try_iter()) {
+                        match ask {
+                            WriterAsk::Write(entry) => self.take(entry),
+                            WriterAsk::Flush(answer) => waiting.push(answer),
+                        }
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                // The journal is let go of: once more, then whatever is left is lost.
+                Err(RecvTimeoutError::Disconnected) => return self.write(),
             }
+            if self.failed.is_none_or(|at| at.elapsed() >= RETRY_AFTER) {
+                self.write();
+            }
+            // Whoever waited may be gone.
+            waiting.into_iter().for_each(|answer| _ = answer.send(()));
         }
-        let wrote = if entries.is_empty() { Ok(()) } else { file.write(entries) };
-        if let Err(error) = wrote {
-            // What comes after a gap could not be replayed: it ends here, with what was committed.
-            let line = format!("Changes are no longer kept: {error}");
-            *problem.lock().unwrap_or_else(PoisonError::into_inner) = Some(line);
-            return;
+    }
+
+    fn take(&mut self, entry: JournalEntry) {
+        if self.failed.is_some() && matches!(entry, JournalEntry::Checkpoint(_)) {
+            // It holds what they did. Commands stay: each is an entry for good.
+            self.entries.retain(|entry| matches!(entry, JournalEntry::Command { .. }));
         }
-        // Whoever waited may be gone.
-        waiting.into_iter().for_each(|answer| _ = answer.send(()));
+        self.entries.push(entry);
+        if self.failed.is_some() {
+            let bytes: usize = self.entries.iter().map(JournalEntry::event_bytes).sum();
+            self.shared.crowded.store(bytes > CHECKPOINT_BYTES, Ordering::Relaxed);
+        }
+    }
+
+    fn write(&mut self) {
+        let wrote = if self.entries.is_empty() { Ok(()) } else { self.file.write(&self.entries) };
+        if wrote.is_ok() {
+            self.entries.clear();
+        }
+        let was = self.failed.is_some();
+        self.failed = wrote.is_err().then(Instant::now);
+        *self.shared.problem.lock().unwrap_or_else(PoisonError::into_inner) =
+            wrote.err().map(|error| error.to_string());
+        if was != self.failed.is_some() {
+            (self.shared.wake)();
+        }
     }
 }
 
 /// The inner error: what is there is of no use.
-fn take_up(path: &Path, digest: &str) -> Result<Result<(File, Option<Restored>), String>, JournalError> {
+fn take_up(path: &Path, stamp: &str, digest: &str) -> Result<Result<(File, Option<Restored>), String>, JournalError> {
     let mut file = match File::open(path) {
         Err(JournalError::Broken(_)) => return Ok(Err("it is none, or a broken one".to_owned())),
         opened => opened?,
     };
-    let restored = restore(&mut file, digest);
+    let restored = restore(&mut file, stamp, digest);
     Ok(restored.map(|restored| (file, restored)))
 }
 
@@ -189,4 +261,54 @@ fn set_aside(path: &Path) -> Result<PathBuf, JournalError> {
     }
     std::fs::rename(path, &aside).map_err(failed)?;
     Ok(aside)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{journal::Trail, session::shared::Author};
+
+    fn command(number: u64) -> JournalEntry {
+        let json = serde_json::to_string(&Command::SetMaxError { value: number as f64, gesture: None }).unwrap();
+        JournalEntry::Command { by: By::numbered(Author::new(7, "Anna"), number), json }
+    }
+
+    #[test]
+    fn what_a_full_disk_did_not_take_waits_and_is_written_when_there_is_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.journal.sqlite");
+        let mut file = File::open(&path).unwrap();
+        file.begin("stamp").unwrap();
+        let pages: i64 = file.connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+        let limit = |file: &File, pages: i64| {
+            file.connection.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(())).unwrap();
+        };
+        limit(&file, pages);
+        let problem = Mutex::default();
+        let shared = Arc::new(WriterState { problem, crowded: AtomicBool::new(false), wake: Arc::new(|| {}) });
+        let mut writing = Writing { file, entries: Vec::new(), failed: None, shared };
+        let problem = |writing: &Writing| writing.shared.problem.lock().unwrap().clone();
+        (1..=50).for_each(|number| writing.take(command(number)));
+        writing.write();
+        let line = problem(&writing).unwrap();
+        assert!(line.starts_with("the disk is full: "), "{line}");
+        // Rows that come meanwhile are more than may wait: a checkpoint is asked for, and takes their place.
+        writing.take(JournalEntry::Event(vec![0; CHECKPOINT_BYTES]));
+        assert!(!writing.shared.crowded.load(Ordering::Relaxed));
+        writing.take(JournalEntry::Event(vec![0]));
+        assert!(writing.shared.crowded.load(Ordering::Relaxed));
+        writing.take(JournalEntry::Checkpoint(Box::default()));
+        assert_eq!(writing.entries.len(), 51);
+        writing.take(command(51));
+        writing.write();
+        assert!(problem(&writing).is_some());
+        limit(&writing.file, 1 << 20);
+        writing.write();
+        assert_eq!(problem(&writing), None);
+        assert!(writing.entries.is_empty());
+        drop(writing);
+        let trail = Trail::read(&path).unwrap().unwrap();
+        let numbers: Vec<u64> = trail.entries.iter().map(|entry| entry.number).collect();
+        assert_eq!(numbers, (1..=51).collect::<Vec<_>>(), "none twice, none lost");
+    }
 }

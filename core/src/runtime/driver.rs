@@ -147,9 +147,11 @@ impl Driver {
     /// Applies the next report, if there is one.
     pub fn poll(&mut self) -> Option<Applied> {
         let Some(report) = self.executor.poll() else {
-            let message = self.journal.as_ref()?.take_problem()?;
-            self.journal = None;
-            return Some(self.event(Event::Notice { kind: NoticeKind::Warning, message }));
+            let problem = self.journal.as_ref().and_then(|journal| journal.problem());
+            if self.session().not_kept == problem {
+                return None;
+            }
+            return Some(self.event(Event::Keeping { problem }));
         };
         Some(match report {
             Report::Event(event) => {

@@ -80,9 +80,9 @@ pub trait Journaling: Send {
 
     fn checkpoint(&mut self, saved: Saved);
 
-    /// Returns when everything so far is kept, or cannot be.
+    /// Returns when everything so far is kept, or cannot be for now.
     fn flush(&self);
 
-    /// Why nothing is kept from now on; once.
-    fn take_problem(&self) -> Option<String>;
+    /// Why nothing can be kept for now. What was told meanwhile waits, and is kept as soon as it can be.
+    fn problem(&self) -> Option<String>;
 }

@@ -237,6 +237,11 @@ impl Command {
         )
     }
 
+    /// Others rely on it: it has to be kept for good before it is told.
+    pub fn binds(&self) -> bool {
+        matches!(self, Self::RequestApproval { .. } | Self::Sign { .. } | Self::Approve { .. })
+    }
+
     /// The GEMMs whose override it sets or clears.
     pub fn overridden(&self) -> Vec<(&SiteId, Gemm)> {
         match self {

@@ -54,6 +54,8 @@ pub enum CommandError {
     NotRequested,
     #[error("the plan changed since version {0} was put up for approval: undo the change, or ask for approval again")]
     Changed(u32),
+    #[error("changes cannot be kept for now, and an approval has to be: {0}")]
+    NotKept(String),
     #[error("the approval does not count: {0}")]
     Approval(#[from] ApprovalProblem),
     #[error("the approval is {signed}'s, and {name} sent it")]

@@ -129,6 +129,10 @@ pub enum Event {
         path: String,
         what: String,
     },
+    /// Why nothing that is decided can be kept for now; `None`: it is, again.
+    Keeping {
+        problem: Option<String>,
+    },
     WriteFailed {
         message: String,
     },
@@ -145,7 +149,10 @@ impl Event {
 
     /// Says nothing that a later process would want to know.
     pub fn is_passing(&self) -> bool {
-        let passing = matches!(self, Self::Progress { .. } | Self::EngineMemory { .. } | Self::FileChanged { .. });
+        let passing = matches!(
+            self,
+            Self::Progress { .. } | Self::EngineMemory { .. } | Self::FileChanged { .. } | Self::Keeping { .. }
+        );
         passing || self.is_private()
     }
 }

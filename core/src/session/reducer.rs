@@ -22,6 +22,9 @@ impl Session {
         if role < needs {
             return Err(CommandError::NotAllowed { name: name.clone(), role, needs });
         }
+        if let Some(problem) = self.not_kept.as_ref().filter(|_| command.binds()) {
+            return Err(CommandError::NotKept(problem.clone()));
+        }
         self.reviewing.no_conflict(by, &command)?;
         let decides = command.decides().then(|| (command.clone(), self.document.clone()));
         let effects = self.carry_out(by, command)?;
@@ -148,6 +151,7 @@ impl Session {
             }
             Event::ProbeFinished { run, cancelled, seconds } => self.probe_finished(run, cancelled, seconds),
             Event::SiteInspected { trace, other, site, outcome } => self.inspected(&trace, other, site, outcome),
+            Event::Keeping { problem } => self.keeping(problem),
             Event::Written { path, what } => {
                 self.notices.tell_filed(NoticeKind::Info, LogKind::File, format!("{what} written: {path}"));
             }

@@ -31,6 +31,7 @@ pub struct Head {
     pub run: Option<Run>,
     pub(super) idle_runs: BTreeMap<Origin, Run>,
     pub measuring: Option<Measuring>,
+    pub not_kept: Option<String>,
     pub notices: Vec<Notice>,
     pub log: Log,
     pub results_file: Option<String>,
@@ -70,7 +71,16 @@ impl Saved {
     /// hexadecimal.
     pub fn digest(&self) -> String {
         let (notices, log, heard) = (Vec::new(), Log::default(), BTreeMap::new());
-        let mut head = Head { notices, log, heard, revision: 0, num_decisions: 0, next_notice: 0, ..self.head.clone() };
+        let mut head = Head {
+            notices,
+            log,
+            heard,
+            not_kept: None,
+            revision: 0,
+            num_decisions: 0,
+            next_notice: 0,
+            ..self.head.clone()
+        };
         head.reviewing.forget_places();
         // Plain data has a coding.
         let bytes = postcard::to_allocvec(&(head, &self.shares)).unwrap_or_default();
@@ -89,6 +99,7 @@ impl Session {
             run: self.run.clone(),
             idle_runs: self.idle_runs.clone(),
             measuring: self.measuring.clone(),
+            not_kept: self.not_kept.clone(),
             notices: self.notices.to_vec(),
             log: self.notices.log().clone(),
             results_file: self.results_file.clone(),
@@ -125,6 +136,7 @@ impl Session {
             run: head.run,
             idle_runs: head.idle_runs,
             measuring: head.measuring,
+            not_kept: head.not_kept,
             notices: Notices::restored(head.notices, head.log, head.next_notice),
             results_file: head.results_file,
             other_results: head.other_plan.as_ref().and_then(|other| other.results.clone()),
@@ -151,7 +163,7 @@ impl Session {
         if let Some(run) = self.run.as_mut().filter(|run| run.running) {
             (run.running, run.paused, run.cancelled) = (false, false, true);
         }
-        self.measuring = None;
+        (self.measuring, self.not_kept) = (None, None);
         self.engines = Engines::default();
         self.notices.dismiss_all();
         // Steps are counted anew.

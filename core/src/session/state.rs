@@ -13,8 +13,8 @@ use crate::{
 };
 
 use super::{
-    CommandError, ComparedResults, Effect, Engines, History, Inspections, Log, Measuring, NoticeKind, Notices, Origin,
-    Reviewing, rows::RowSets,
+    CommandError, ComparedResults, Effect, Engines, History, Inspections, Log, LogKind, Measuring, NoticeKind, Notices,
+    Origin, Reviewing, rows::RowSets,
 };
 
 /// A probe under way or over.
@@ -61,6 +61,8 @@ pub struct Session {
     pub run: Option<Run>,
     /// Kernels being timed.
     pub measuring: Option<Measuring>,
+    /// Why what is decided cannot be kept for now: it waits in memory, and nothing may be approved meanwhile.
+    pub not_kept: Option<String>,
     /// What was told, and the log of every notice and run and file.
     pub notices: Notices,
     /// Distributions and series of the sites that were looked into.
@@ -169,6 +171,16 @@ impl Session {
     fn decided(&mut self) {
         self.revision += 1;
         self.num_decisions += 1;
+    }
+
+    /// The line stands in every window until what was decided is kept.
+    pub(super) fn keeping(&mut self, problem: Option<String>) {
+        let line = match &problem {
+            Some(reason) => format!("Changes cannot be kept for now: {reason}"),
+            None => "Changes are kept again".to_owned(),
+        };
+        self.notices.record(LogKind::File, line);
+        self.not_kept = problem;
     }
 
     /// One line for the person.

@@ -51,7 +51,7 @@ impl Digesting {
     }
 }
 
-fn hex(digest: &[u8]) -> String {
+pub(super) fn hex(digest: &[u8]) -> String {
     let mut text = "sha256:".to_owned();
     text.extend(digest.iter().map(|byte| format!("{byte:02x}")));
     text

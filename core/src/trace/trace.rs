@@ -7,10 +7,12 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use sha2::{Digest as _, Sha256};
+
 use super::{
     Series, SiteStats, TraceData,
     coverage::Coverage,
-    digest::Digesting,
+    digest::{Digesting, hex},
     error::{Fault, TraceCause, TraceError},
     header::{self, Tensors},
     manifest,
@@ -57,6 +59,23 @@ pub(super) enum Source {
 }
 
 impl Trace {
+    /// What tells the trace from others before its digest, which takes the whole file, is known: of its length and its
+    /// header, which has every tensor's place. SHA-256.
+    pub fn stamp(&self) -> String {
+        let hashed = match self.source() {
+            Source::File { bytes, .. } => {
+                let file = (**bytes).as_ref();
+                let header = file.first_chunk().map_or(0, |length| u64::from_le_bytes(*length));
+                let end = usize::try_from(header).unwrap_or(usize::MAX).saturating_add(8).min(file.len());
+                Sha256::new().chain_update((file.len() as u64).to_le_bytes()).chain_update(&file[..end])
+            }
+            Source::Shards(shards) => {
+                shards.iter().fold(Sha256::new(), |hasher, shard| hasher.chain_update(shard.stamp()))
+            }
+        };
+        hex(&hashed.finalize())
+    }
+
     /// A trace from a file's bytes, owned or shared; `name` stands for the file in errors. Checks structure only.
     pub fn from_bytes(name: &str, bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Result<Self, TraceError> {
         Self::from_container(name, name, Box::new(bytes))

@@ -41,17 +41,19 @@ impl ThreadExecutor {
             *slot = Some(trace.clone());
             drop(slot);
             let warn = |message| outbox.send(0, Event::Notice { kind: NoticeKind::Warning, message });
+            let (stamp, wake) = (trace.stamp(), outbox.wake.clone());
             if !journaling || !journal::beside(Path::new(&path)).exists() {
-                outbox.report(0, Report::opened(opened.clone()));
+                // It begins before the first command is taken, so that none is lost.
+                let journal = journaling.then(|| journals::open(&opened, &stamp, wake, warn)).flatten();
+                let event = Event::TraceOpened { trace: Box::new(opened) };
+                outbox.report(0, with_journal(event, journal.map(|(journal, _)| journal)));
                 // Reads the whole file, a second and a half for a gigabyte: the sites need not wait for it.
                 let digest = trace.digest();
-                let journal = journaling.then(|| journals::open(&opened, &digest, warn)).flatten();
-                let event = Event::TraceDigest { path, digest };
-                return Some(with_journal(event, journal.map(|(journal, _)| journal)));
+                return Some(Report::from(Event::TraceDigest { path, digest }));
             }
             // What was left is of this very trace or of none.
             opened.meta.trace_digest = trace.digest();
-            Some(match journals::open(&opened, &opened.meta.trace_digest, warn) {
+            Some(match journals::open(&opened, &stamp, wake, warn) {
                 Some((journal, Some(saved))) => Report::Restored { saved: Box::new(saved), journal: Box::new(journal) },
                 found => {
                     let journal = found.map(|(journal, _)| journal);

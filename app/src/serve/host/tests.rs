@@ -166,7 +166,7 @@ impl Journaling for NoJournal {
 
     fn flush(&self) {}
 
-    fn take_problem(&self) -> Option<String> {
+    fn problem(&self) -> Option<String> {
         None
     }
 }

@@ -65,8 +65,8 @@ impl Journaling for Scripted {
 
     fn flush(&self) {}
 
-    fn take_problem(&self) -> Option<String> {
-        self.0.lock().unwrap().problem.take()
+    fn problem(&self) -> Option<String> {
+        self.0.lock().unwrap().problem.clone()
     }
 }
 
@@ -210,13 +210,30 @@ fn what_an_earlier_process_left_takes_the_place_of_the_session() {
 }
 
 #[test]
-fn a_journal_that_breaks_is_told_once() {
+fn while_a_journal_cannot_be_written_a_line_stands_and_nothing_is_approved() {
     let (mut driver, world) = driver();
     let event = Box::new(Event::TraceOpened { trace: Box::new(trace()) });
     world.tell(Report::Journaled { event, journal: Box::new(world.clone()) });
     driver.poll().unwrap();
-    world.0.lock().unwrap().problem = Some("Changes are no longer kept: the disk is full".to_owned());
+    let problem = Some("the disk is full".to_owned());
+    world.0.lock().unwrap().problem.clone_from(&problem);
     assert_eq!(driver.poll(), Some(Applied::Input));
-    assert!(driver.session().notices.iter().any(|notice| notice.text.ends_with("the disk is full")));
-    assert_eq!(driver.poll(), None);
+    assert_eq!(driver.session().not_kept, problem);
+    assert_eq!(driver.poll(), None, "it is told once, and stands");
+    // Who joins is told as well.
+    assert_eq!(driver.ordered().save().head.not_kept, problem);
+    driver.ask(threshold(0.3));
+    assert_eq!(driver.session().document.policy.max_error, 0.3, "it waits in memory");
+    let by = |number| By::numbered(Author::new(7, "Anna"), number);
+    let asked = driver.command(by(100), Command::RequestApproval { note: String::new() });
+    let line = "changes cannot be kept for now, and an approval has to be: the disk is full";
+    assert_eq!(asked.unwrap_err().to_string(), line);
+    let signed = driver.command(by(101), Command::Sign { path: "a.key.json".to_owned(), note: String::new() });
+    assert_eq!(signed.unwrap_err().to_string(), line);
+    world.0.lock().unwrap().problem = None;
+    assert_eq!(driver.poll(), Some(Applied::Input));
+    assert_eq!(driver.session().not_kept, None);
+    assert!(driver.session().log().entries().iter().any(|line| line.text == "Changes are kept again"));
+    let asked = driver.command(by(102), Command::RequestApproval { note: String::new() });
+    assert_ne!(asked.map_err(|error| error.to_string()), Err(line.to_owned()));
 }
