@@ -42,7 +42,7 @@ import urllib.request
 import loka
 
 started = time.monotonic()
-server = subprocess.Popen([loka.find_binary(), "serve", "--json", "--listen", "127.0.0.1:0", "."], stdout=subprocess.PIPE)
+server = subprocess.Popen([loka.find_binary(), "serve", "--json", "--no-token", "--listen", "127.0.0.1:0", "."], stdout=subprocess.PIPE)
 try:
     link = json.loads(server.stdout.readline())["link"]
     page = urllib.request.urlopen(link, timeout=10).read()

@@ -3,10 +3,51 @@
 
 use std::{
     io::{Read as _, Write as _},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use loka_core::model::FileMagic;
+
+/// Held while a file is read, changed and written: programs that do so at once take turns.
+pub struct FileLock {
+    path: PathBuf,
+    _file: std::fs::File,
+}
+
+/// Waits for its turn. The lock is on a file beside it: the file itself is another one once it is written.
+pub fn lock(path: &Path) -> anyhow::Result<FileLock> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let beside = folder(path).join(format!(".{name}.lock"));
+    loop {
+        let file = std::fs::File::options().create(true).truncate(false).write(true).open(&beside);
+        let file = file.map_err(|error| cannot_write(&error, path))?;
+        file.lock().map_err(|error| cannot_write(&error, path))?;
+        // Whoever had it before has removed it: then it is no longer the one that others lock.
+        if is_at(&file, &beside) {
+            return Ok(FileLock { path: beside, _file: file });
+        }
+    }
+}
+
+#[cfg(unix)]
+fn is_at(file: &std::fs::File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let same = |a: std::fs::Metadata, b: std::fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
+    file.metadata().ok().zip(std::fs::metadata(path).ok()).is_some_and(|(file, there)| same(file, there))
+}
+
+/// There an open file cannot be removed.
+#[cfg(not(unix))]
+fn is_at(_: &std::fs::File, _: &Path) -> bool {
+    true
+}
+
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        // One that stays harms nothing.
+        drop(std::fs::remove_file(&self.path));
+    }
+}
 
 fn folder(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))

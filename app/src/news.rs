@@ -22,9 +22,14 @@ impl LokaApp {
             }
         }
         let status = self.link.status();
-        if status.connection.is_served() && !matches!(status.connection, ConnectionState::Joined { .. }) {
+        match status.connection {
+            ConnectionState::Here => {}
+            // Whether the server is still there: it says something more often.
+            ConnectionState::Joined { .. } => ctx.request_repaint_after(std::time::Duration::from_secs(5)),
             // The next try, and how long the server has been away.
-            ctx.request_repaint_after(std::time::Duration::from_millis(250));
+            ConnectionState::Joining { .. } | ConnectionState::Away { .. } => {
+                ctx.request_repaint_after(std::time::Duration::from_millis(250));
+            }
         }
         if self.session().is_running() || self.session().is_measuring() || status.busy.is_some() {
             // Progress moves even while no rows come.

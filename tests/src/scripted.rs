@@ -145,7 +145,11 @@ impl Link for ScriptedLink {
 
     fn status(&self) -> Status {
         let script = self.script.borrow();
-        let joined = |people: &Vec<Person>| ConnectionState::Joined { people: people.clone(), me: script.me.clone() };
+        let joined = |people: &Vec<Person>| ConnectionState::Joined {
+            people: people.clone(),
+            me: script.me.clone(),
+            waiting: 0,
+        };
         Status {
             connection: script.people.as_ref().map_or(ConnectionState::Here, joined),
             busy: None,

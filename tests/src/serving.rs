@@ -57,13 +57,19 @@ impl Server {
         listen: &str,
         args: impl IntoIterator<Item = S>,
     ) -> Self {
+        let args: Vec<S> = args.into_iter().collect();
         let page = TempDir::new().unwrap();
         std::fs::write(page.path().join("index.html"), INDEX).unwrap();
         std::fs::write(page.path().join("loka.js"), SCRIPT).unwrap();
         let binary = loka();
         let mut words = starter.iter().map(OsStr::new).chain([binary.as_os_str()]);
         let mut command = Command::new(words.next().unwrap());
-        command.args(words).arg("serve").arg(what).args(["--listen", listen, "--page"]).arg(page.path()).args(args);
+        command.args(words).arg("serve").arg(what).args(["--listen", listen, "--page"]).arg(page.path()).args(&args);
+        // A test of tokens says so.
+        let of_keys = ["--token", "--token-file", "--users"].map(OsStr::new);
+        if listen.starts_with("127.") && !args.iter().any(|arg| of_keys.contains(&arg.as_ref())) {
+            command.arg("--no-token");
+        }
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let mut link = String::new();
@@ -125,6 +131,8 @@ pub struct Window {
     pub num_states: usize,
     /// Messages with steps since the window was opened.
     pub num_steps: usize,
+    /// How often the server said that it is there.
+    pub num_alive: usize,
     /// Rows that steps brought, those that came again with a better interval too.
     pub num_rows: usize,
     pub refused: Vec<String>,
@@ -154,6 +162,7 @@ impl Window {
             session: Session::default(),
             num_states: 0,
             num_steps: 0,
+            num_alive: 0,
             num_rows: 0,
             refused: Vec::new(),
             answers: Vec::new(),
@@ -214,6 +223,7 @@ impl Window {
         };
         let message: ToClient = decode(&bytes, MAX_TO_CLIENT).unwrap();
         self.num_steps += usize::from(matches!(message, ToClient::Steps(_)));
+        self.num_alive += usize::from(matches!(message, ToClient::Alive));
         for message in self.follower.take(message).unwrap() {
             self.send(&message);
         }

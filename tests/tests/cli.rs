@@ -16,6 +16,44 @@ use loka_tests::{ProgramRun, here, loka, run_in, sample};
 use serde_json::Value;
 use tempfile::TempDir;
 
+/// A name of a site that clears a terminal, turns a line around and begins another one.
+#[test]
+fn no_name_steers_a_terminal() {
+    let hostile = "layers.0\u{1b}[2J\u{202e}\nloka: all is well";
+    let folder = TempDir::new().unwrap();
+    let (trace, path) = (loka_tests::tiny::trace(2), folder.path().join("t.trace.safetensors"));
+    let mut trace = trace;
+    let id = loka_core::model::SiteId::new(hostile);
+    trace.manifest.sites[0].id = id.clone();
+    trace.sites[0].site.id = id;
+    loka_core::trace::write(&path, &trace).unwrap();
+    let steers = |letter: char| letter != '\n' && (letter.is_control() || letter == '\u{202e}');
+    for args in [
+        &["info", "t.trace.safetensors"][..],
+        &["--json", "info", "t.trace.safetensors"],
+        &["probe", "t.trace.safetensors", "--out", "r.results.parquet", "--max-draws", "4"],
+        &["plan", "r.results.parquet", "--out", "p.plan.json", "--policy", "rel-l2"],
+        &["check", "p.plan.json", "--results", "r.results.parquet"],
+        &["--json", "check", "p.plan.json", "--results", "r.results.parquet"],
+        &["check", "p.plan.json", "--results", "r.results.parquet", "--format", "sarif"],
+        &["check", "p.plan.json", "--results", "r.results.parquet", "--policy", "paper"],
+        &["diff", "t.trace.safetensors", "t.trace.safetensors"],
+        &["diff", "r.results.parquet", "r.results.parquet"],
+        &["log", "t.trace.safetensors"],
+        &["probe", "t.trace.safetensors", "--out", "x.results.parquet", "--sites", "\u{1b}[2J\u{202e}"],
+    ] {
+        let run = run_in(folder.path(), args);
+        for text in [&run.stdout, &run.stderr] {
+            assert!(!text.contains(steers), "{args:?}: {text:?}");
+            assert!(!text.lines().any(|line| line.starts_with("loka: all is well")), "{args:?}: {text}");
+        }
+        if args[0] == "--json" {
+            assert!(run.stdout.contains("\\u202e") || args[1] == "check", "{args:?}: {}", run.stdout);
+            run.stdout.lines().for_each(|line| drop(serde_json::from_str::<Value>(line).unwrap()));
+        }
+    }
+}
+
 /// A folder with results and a plan of a short probe: two sites and every kernel.
 struct Made {
     folder: TempDir,

@@ -273,6 +273,70 @@ fn wrong_tokens_are_slow_and_few() {
 }
 
 #[test]
+fn a_stranger_at_the_same_address_locks_nobody_out() {
+    let (_served, server) = with_token(&[]);
+    let cookie = format!("Cookie: {}", server.cookie(&format!("?token={TOKEN}")));
+    let statuses: Vec<u16> = std::thread::scope(|scope| {
+        let server = &server;
+        let guess = |at: usize| server.get(&format!("/?token=guess-{at}"), &[]).status;
+        let threads: Vec<_> = (0..60).map(|at| scope.spawn(move || guess(at))).collect();
+        let right = (0..42).map(|_| server.get("/", &[&cookie]).status).collect();
+        threads.into_iter().for_each(|thread| assert!(matches!(thread.join().unwrap(), 401 | 429)));
+        right
+    });
+    assert_eq!(statuses, [200; 42]);
+    assert_eq!(server.get(&format!("/?token={TOKEN}"), &[]).status, 303, "and who comes by the link comes in");
+}
+
+#[test]
+fn a_proxy_that_is_trusted_says_who_guesses() {
+    let (_served, server) = with_token(&["--trust-forwarded-for"]);
+    let guess = |from: &str| server.get("/?token=guess", &[&format!("X-Forwarded-For: 6.6.6.6, {from}")]).status;
+    let all: Vec<u16> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..40).map(|_| scope.spawn(|| guess("10.0.0.1"))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(all.contains(&429), "{all:?}");
+    assert_eq!(guess("10.0.0.2"), 401, "another one is counted apart");
+}
+
+/// Every user of a machine reaches its loopback.
+#[test]
+fn loopback_asks_for_a_token_too() {
+    let served = Served::new();
+    let server = Server::listen(&served.folder(), "localhost:0", [""; 0]);
+    let (_, token) = server.link.split_once("/?token=").unwrap_or_else(|| panic!("no token in {}", server.link));
+    assert_eq!(server.get("/", &[]).status, 401);
+    assert_eq!(server.upgrade(&[&server.origin()]).status, 401);
+    assert_eq!(server.get(&format!("/?token={token}"), &[]).status, 303);
+    let open = Server::listen(&served.folder(), "localhost:0", ["--no-token"]);
+    assert_eq!((open.get("/", &[]).status, open.link.contains("token")), (200, false));
+}
+
+#[test]
+fn many_that_ask_for_nothing_hold_up_nobody() {
+    let (_served, server) = open();
+    let half = format!("GET / HTTP/1.1\r\nHost: {}\r\n", server.address);
+    let mut crowd = Vec::new();
+    for at in 0..600 {
+        let mut stream = server.connect();
+        // Nothing, half a head, or a head, an answer and nothing more.
+        match at % 3 {
+            0 => {}
+            1 => stream.write_all(half.as_bytes()).unwrap(),
+            _ => stream.write_all(format!("{half}\r\n").as_bytes()).unwrap(),
+        }
+        crowd.push(stream);
+    }
+    for _ in 0..5 {
+        let start = Instant::now();
+        assert_eq!(server.get("/", &[]).status, 200);
+        assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    }
+    drop(crowd);
+}
+
+#[test]
 fn other_addresses_need_a_token() {
     let served = Served::new();
     let server = Server::listen(&served.folder(), "0.0.0.0:0", [""; 0]);
@@ -304,6 +368,7 @@ fn bad_use_is_one_line() {
         (vec![folder, "--page", page, "--listen", "nonsense"], "no address to listen on"),
         (vec![folder, "--page", page, "--token", "short"], "a token has 16 to 256 characters"),
         (vec![folder, "--page", page, "--token-file", "short"], "a token has 16 to 256 characters"),
+        (vec![folder, "--page", page, "--no-token", "--listen", "0.0.0.0:0"], "--no-token is for this machine alone"),
         (vec![folder, "--page", page, "--tls-cert", "x.txt", "--tls-key", "x.txt"], "no certificate in it: x.txt"),
     ] {
         let line = run_in(work.path(), [vec!["serve"], args].concat()).refused();
@@ -337,6 +402,18 @@ fn https_with_a_certificate() {
         path.to_str().unwrap().to_owned()
     };
     let (certificate, key) = (put("c.pem", &made.cert.pem()), put("k.pem", &made.signing_key.serialize_pem()));
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        let mode = |mode| std::fs::set_permissions(&key, std::fs::Permissions::from_mode(mode)).unwrap();
+        mode(0o644);
+        let (folder, page) = (served.folder(), TempDir::new().unwrap());
+        std::fs::write(page.path().join("index.html"), INDEX).unwrap();
+        let (folder, page) = (folder.to_str().unwrap(), page.path().to_str().unwrap());
+        let args = ["serve", folder, "--page", page, "--tls-cert", &certificate, "--tls-key", &key];
+        assert!(run_in(served.around.path(), args).refused().contains("others can get at this private key"));
+        mode(0o600);
+    }
     let server = Server::start(&served.folder(), ["--token", TOKEN, "--tls-cert", &certificate, "--tls-key", &key]);
     assert!(server.link.starts_with("https://"), "{}", server.link);
     let mut roots = rustls::RootCertStore::empty();

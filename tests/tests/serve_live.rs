@@ -10,7 +10,7 @@ use loka_core::{
     model::{Gemm, KernelId, ModKind, SiteId},
     session::{
         Command, Event,
-        shared::{Question, ToClient, ToServer, encode},
+        shared::{Question, SILENCE, ToClient, ToServer, encode},
     },
 };
 use loka_tests::{
@@ -71,6 +71,37 @@ fn two_windows_and_one_that_comes_late_see_the_same() {
     assert_eq!(anna.follower.people[2].name, "Window 3");
     drop(cleo);
     anna.until("who left is not", |window| window.follower.people.len() == 2);
+}
+
+/// What another one is known by is told to all, and nobody else's to use.
+#[test]
+fn nobody_speaks_as_another_window() {
+    let (_folder, server) = serve(2, &[]);
+    let mut anna = Window::join(&server, 1, None);
+    anna.until_probed();
+    let hers = anna.follower.author().key;
+    assert_ne!(hers, 1, "the number that she says is her secret");
+    let mut eve = Window::join(&server, hers, None);
+    assert!(![1, hers].contains(&eve.follower.author().key));
+    let command = Box::new(pull(0.2));
+    eve.send(&ToServer::Command { number: (1 << 63) - 1, seen: 0, command });
+    eve.settle();
+    anna.submit(pull(0.3));
+    anna.until("it is answered", |window| window.follower.num_waiting() == 0);
+    are_same(&mut [&mut anna, &mut eve]);
+    assert_eq!(anna.session.document.policy.max_error, 0.3);
+}
+
+/// A page sees no ping of the protocol.
+#[test]
+fn a_server_says_that_it_is_there() {
+    let (_folder, server) = serve(1, &[]);
+    let mut anna = Window::join(&server, 1, None);
+    anna.until_probed();
+    anna.settle();
+    let start = Instant::now();
+    anna.until("it says so", |window| window.num_alive > 0);
+    assert!(start.elapsed().as_secs_f64() < SILENCE / 2.0);
 }
 
 #[test]

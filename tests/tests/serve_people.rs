@@ -11,7 +11,7 @@ use std::{
 use loka::clock::now;
 use loka_core::{
     dispatch::Policy,
-    model::{Gemm, KernelId, Moment, SiteId},
+    model::{Gemm, KernelId, ModKind, Moment, SiteId},
     review::{Approval, ApprovalRule, ReviewState, Role, SecretKey},
     session::{
         Command,
@@ -354,6 +354,77 @@ fn noise(letters: usize) -> String {
     (0..letters).map(|_| letter()).collect()
 }
 
+/// Four million names without a letter, 16 KB packed, that are 200 MB when they are made.
+fn hostile(number: u64) -> Vec<u8> {
+    let names = 4_190_000;
+    let message = ToServer::Command {
+        number,
+        seen: 1,
+        command: Box::new(Command::SetMod { kind: ModKind::NoBias, on: true, sites: vec![SiteId::new(""); names] }),
+    };
+    encode(&message)
+}
+
+#[test]
+fn hostile_frames_hold_up_nobody_and_leave_nothing() {
+    let desk = PeopleDesk::new();
+    let mut olga = desk.window("Olga", 1);
+    let frame = hostile(1);
+    assert!(frame.len() < 20_000, "{} bytes", frame.len());
+    let cookie = format!("Cookie: {}", desk.cookie("Olga"));
+    assert_eq!(desk.server.get("/", &[&cookie]).status, 200);
+    let before = memory_kb(desk.server.child.id());
+    for who in ["Vera", "Otto"] {
+        let mut crowd: Vec<Window> = (0..24)
+            .map(|key| Window::knock_as(&desk.server, Author::new(key + 2, "x"), Some(TRACE), Some(desk.cookie(who))))
+            .collect();
+        for window in &mut crowd {
+            drop(window.socket().send(Message::Binary(frame.clone().into())));
+        }
+        let start = Instant::now();
+        let mut slowest = Duration::ZERO;
+        while start.elapsed() < Duration::from_secs(2) {
+            let asked = Instant::now();
+            assert_eq!(desk.server.get("/", &[&cookie]).status, 200);
+            slowest = slowest.max(asked.elapsed());
+        }
+        assert!(slowest < Duration::from_millis(500), "a page took {slowest:?}");
+        let mut last = crowd.pop().unwrap();
+        if who == "Vera" {
+            last.until("she is told", |window| !window.refused.is_empty());
+            assert!(last.refused[0].contains("Vera is a viewer here"), "{:?}", last.refused);
+        } else {
+            assert!(last.until_closed().contains("not of this protocol"), "{:?}", last.follower.closed);
+        }
+    }
+    let kept = memory_kb(desk.server.child.id()).saturating_sub(before);
+    assert!(kept < 64 << 10, "{kept} kB are kept");
+    done(&mut olga, choose(0, "cublaslt/tf32"));
+}
+
+/// Of a process, as Linux counts what is in memory; 0 where nothing says so.
+fn memory_kb(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or_default()
+}
+
+#[test]
+fn a_viewer_begins_no_session() {
+    let desk = PeopleDesk::new();
+    let other = "other.trace.safetensors";
+    tiny::put(&desk.around.path().join("served").join(other), 1);
+    let knock =
+        |name: &str, key| Window::knock_as(&desk.server, Author::new(key, name), Some(other), Some(desk.cookie(name)));
+    let mut vera = knock("Vera", 1);
+    vera.until("she is told", |window| !window.answers.is_empty());
+    let told = format!("{:?}", vera.answers[0]);
+    assert!(told.contains("a viewer begins no session") && told.contains(other), "{told}");
+    knock("Rita", 1).until_probed();
+    let mut vera = knock("Vera", 2);
+    vera.until_probed();
+}
+
 #[test]
 fn an_approval_is_its_persons_and_of_its_time() {
     let desk = PeopleDesk::new();
@@ -392,6 +463,34 @@ fn an_approval_is_its_persons_and_of_its_time() {
     done(&mut al, Command::Approve { approval });
     are_same(&mut [&mut olga, &mut al]);
     assert_eq!(olga.session.reviewing.release.as_ref().unwrap().approvals[0].name, "Al");
+}
+
+#[test]
+fn programs_that_change_a_list_at_once_take_turns() {
+    let folder = TempDir::new().unwrap();
+    let key = |seed: u8| SecretKey::new("x", &[seed; 32]).unwrap().public().to_string();
+    let run = |args: &[&str]| run_in(folder.path(), args).done().stdout;
+    let tokens: Vec<String> = std::thread::scope(|scope| {
+        let add = |at: u8| {
+            let (name, key) = (format!("U{at}"), key(at));
+            run(&["key", "add", "k.json", "--name", &name, "--key", &key]);
+            run(&["user", "add", &name, "--role", "viewer", "--users", "u.json"])
+        };
+        let threads: Vec<_> = (0..20).map(|at| scope.spawn(move || add(at))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let listed = |args: &[&str]| run(args).lines().count();
+    assert_eq!(listed(&["--json", "user", "list", "--users", "u.json"]), 20);
+    assert_eq!(listed(&["--json", "key", "list", "k.json"]), 20);
+    let mut left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["k.json", "u.json"], "no lock stays");
+    let served = TempDir::new().unwrap();
+    tiny::put(&served.path().join(TRACE), 1);
+    let server = Server::start(served.path(), ["--users", folder.path().join("u.json").to_str().unwrap()]);
+    for token in tokens {
+        assert_eq!(server.get(&format!("/{}", token.trim_end()), &[]).status, 303);
+    }
 }
 
 #[test]

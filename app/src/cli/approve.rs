@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use loka_core::{
     plan::{Plan, standing, why_not},
     review::{Approval, Role, SecretKey, Statement, TEXT_LETTERS},
-    session::visible,
 };
 use serde_json::json;
 
@@ -48,7 +47,7 @@ pub fn run(args: &ApproveArgs, json: bool) -> anyhow::Result<Outcome> {
         output::json(&json!({"written": out, "approval": approval, "missing": standing.missing()}))?;
         return Ok(Outcome::Done);
     }
-    output::line(&format!("{} approved version {release}: {}", visible(&key.name), plan.digest));
+    output::line(&format!("{} approved version {release}: {}", key.name, plan.digest));
     let rule = standing.rule.map_or("nobody has to approve it".to_owned(), |rule| {
         format!("{} of {rule}, as far as the signatures say", standing.num_valid)
     });
@@ -59,7 +58,7 @@ pub fn run(args: &ApproveArgs, json: bool) -> anyhow::Result<Outcome> {
 
 fn approve(plan: &mut Plan, key: &SecretKey, args: &ApproveArgs, now: loka_core::model::Moment) -> anyhow::Result<()> {
     if plan.release.is_none() {
-        let draft = plan.draft.as_deref().map_or(String::new(), |draft| format!(" ({})", visible(draft)));
+        let draft = plan.draft.as_deref().map_or(String::new(), |draft| format!(" ({draft})"));
         anyhow::bail!("it must be put up for approval first{draft}: in the workbench, or by `loka plan … --release N`");
     }
     // Written with every key, it must be the same plan still.

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use loka_core::{
     model::{Gemm, Manifest, Site},
-    session::visible,
     trace::{SiteEntry, Trace},
 };
 use serde_json::json;
@@ -109,7 +108,7 @@ fn print_flops(manifest: &Manifest) {
     };
     let rest = if coverage.unseen.is_empty() { "" } else { "; the rest, which no plan changes:" };
     output::line(&format!("{}{rest}", coverage.sentence()));
-    coverage.missing().take(PLACES).for_each(|line| output::line(&format!("  {}", visible(&line))));
+    coverage.missing().take(PLACES).for_each(|line| output::line(&format!("  {line}")));
     let more = coverage.unseen.len().saturating_sub(PLACES);
     if more > 0 {
         output::line(&format!("  and {more} more"));

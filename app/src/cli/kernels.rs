@@ -27,7 +27,7 @@ pub struct KernelsArgs {
 
 pub fn run(args: &KernelsArgs, json: bool) -> anyhow::Result<Outcome> {
     if args.catalogue {
-        output::line(&serde_json::to_string_pretty(&catalogue_json())?);
+        output::lines(&serde_json::to_string_pretty(&catalogue_json())?);
         return Ok(Outcome::Done);
     }
     if args.libraries {

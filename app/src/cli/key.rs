@@ -104,6 +104,7 @@ fn list(path: &Path, json: bool) -> anyhow::Result<()> {
 
 fn add(person: &Person, json: bool) -> anyhow::Result<()> {
     let path = &person.keys;
+    let _turn = files::lock(path)?;
     let mut people = if path.exists() { keys::read_ring(path)?.people().to_vec() } else { Vec::new() };
     let new = Keyed { name: person.name.trim().to_owned(), key: person.key, role: person.role };
     people.push(new.clone());

@@ -7,7 +7,8 @@ use std::{
 
 use loka_core::{
     journal::{self, Break, Link, Trail, TrailEntry},
-    session::{said, visible},
+    model::visible,
+    session::said,
 };
 use serde_json::{Value, json};
 
@@ -109,7 +110,7 @@ fn print_table(shown: &[&TrailEntry]) {
     }
     let mut table = TextTable::new(&[">entry", "time", "who", "what"]);
     for entry in shown {
-        let who = format!("{} ({})", visible(&entry.author), visible(&entry.role));
+        let who = format!("{} ({})", entry.author, entry.role);
         // What the program does unasked, and what was done by no clock.
         let at = if entry.at.0 == 0 { "-".to_owned() } else { entry.at.to_string() };
         table.row([entry.seq.to_string(), at, who, words(entry)]);

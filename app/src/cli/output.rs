@@ -1,4 +1,5 @@
-//! Printing: JSON lines or aligned tables on stdout, progress and errors on stderr.
+//! Printing: JSON lines or aligned tables on stdout, progress and errors on stderr. Names come from files: whatever is
+//! in one, a line stays a line and steers no terminal.
 
 use std::{
     fmt::Write as _,
@@ -6,6 +7,7 @@ use std::{
 };
 
 use anyhow::Context;
+use loka_core::model::{visible, visible_json};
 use serde::Serialize;
 
 /// How a command ended when nothing was wrong with its input.
@@ -27,34 +29,44 @@ impl Outcome {
 
 /// One line on stderr.
 pub fn complain(error: &anyhow::Error) {
-    // Causes of causes on the same line; a line break in a name must not make two lines of it.
+    // Causes of causes on the same line.
     let text = format!("{error:#}").replace(['\n', '\r'], " ");
-    let _ = writeln!(std::io::stderr(), "loka: {text}");
+    let _ = writeln!(std::io::stderr(), "loka: {}", visible(&text));
 }
 
-/// One line on stdout. A closed pipe (`| head`) ends quietly.
+/// One line on stdout.
 pub fn line(text: &str) {
-    if writeln!(std::io::stdout(), "{text}").is_err() {
+    put(&visible(text));
+}
+
+/// A text on stdout that was made of lines: line breaks are its own, and no name's.
+pub fn lines(text: &str) {
+    text.lines().for_each(line);
+}
+
+/// A closed pipe (`| head`) ends quietly.
+fn put(line: &str) {
+    if writeln!(std::io::stdout(), "{line}").is_err() {
         std::process::exit(0);
     }
 }
 
 /// One JSON object on stdout.
 pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
-    line(&serde_json::to_string(value).context("cannot write JSON")?);
+    put(&visible_json(&serde_json::to_string(value).context("cannot write JSON")?));
     Ok(())
 }
 
 /// A note on stderr.
 pub fn note(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
+    let _ = writeln!(std::io::stderr(), "{}", visible(text));
 }
 
 /// A progress line that rewrites itself on a terminal and keeps quiet elsewhere.
 pub fn progress(text: &str) {
     let mut stderr = std::io::stderr();
     if stderr.is_terminal() {
-        let _ = write!(stderr, "\r\x1b[K{text}");
+        let _ = write!(stderr, "\r\x1b[K{}", visible(text));
         let _ = stderr.flush();
     }
 }
@@ -80,7 +92,7 @@ impl TextTable {
     }
 
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(cells.into_iter().collect());
+        self.rows.push(cells.into_iter().map(|cell| visible(&cell)).collect());
     }
 
     pub fn print(&self) {

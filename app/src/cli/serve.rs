@@ -16,22 +16,28 @@ pub struct ServeArgs {
     /// A trace, whose folder is served with it as the first one; or a folder of traces.
     #[arg(value_name = "TRACE|FOLDER")]
     path: PathBuf,
-    /// Where to listen. Port 0 takes a free one. Other machines reach only an address that is not of loopback, and
-    /// need a token there.
+    /// Where to listen. Port 0 takes a free one. Other machines reach only an address that is not of loopback.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = limits::LISTEN)]
     listen: String,
-    /// Who opens the page needs this token. Made up unless given where others can reach the page.
+    /// Who opens the page needs this token. Made up unless given: every user of a machine reaches its loopback.
     #[arg(long, conflicts_with = "token_file")]
     token: Option<String>,
     /// The same from a file: an argument is seen by everyone on this machine.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// Whoever reaches the page comes in, as its owner: only on loopback, where all users of this machine are trusted.
+    #[arg(long, conflicts_with_all = ["token", "token_file", "users"])]
+    no_token: bool,
     /// Everybody comes in by a link of their own and does what their role allows: the list that `loka user` makes.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["token", "token_file"])]
     users: Option<PathBuf>,
     /// A name under which a proxy makes this server known. May be given again.
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
+    /// Wrong tokens are counted by the last address in X-Forwarded-For: only behind a proxy that writes it, or anybody
+    /// can make one up.
+    #[arg(long)]
+    trust_forwarded_for: bool,
     /// Speak HTTPS with this certificate: PEM, the chain in one file.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -80,8 +86,10 @@ pub fn run(args: ServeArgs, json: bool) -> anyhow::Result<Outcome> {
         trace,
         listen: args.listen,
         token,
+        no_token: args.no_token,
         users: args.users,
         allow_hosts: args.allow_host,
+        trust_forwarded_for: args.trust_forwarded_for,
         tls: args.tls_cert.zip(args.tls_key),
         page: args.page,
         bounds,

@@ -6,7 +6,10 @@ use loka_core::review::Role;
 use serde_json::json;
 
 use super::output::{self, Outcome, TextTable};
-use crate::serve::{People, Token, roster, token_query};
+use crate::{
+    files,
+    serve::{People, Token, roster, token_query},
+};
 
 #[derive(clap::Args, Debug)]
 pub struct UserArgs {
@@ -62,12 +65,14 @@ fn read(users: &Path) -> anyhow::Result<People> {
 }
 
 fn change(users: &Path, with: impl FnOnce(&mut People) -> Result<(), String>) -> anyhow::Result<()> {
+    let _turn = files::lock(users)?;
     let mut people = read(users)?;
     with(&mut people).map_err(|line| anyhow::anyhow!("{line}: {}", users.display()))?;
     roster::write(users, &people)
 }
 
 fn add(name: &str, role: Role, users: &Path, json: bool) -> anyhow::Result<()> {
+    let _turn = files::lock(users)?;
     // A link that leads nowhere is no list that could be made.
     let mut people = if users.symlink_metadata().is_ok() { read(users)? } else { People::default() };
     let token = Token::random().map_err(anyhow::Error::msg)?;

@@ -2,10 +2,7 @@
 
 use std::path::PathBuf;
 
-use loka_core::{
-    plan::{Plan, Standing, standing},
-    session::visible,
-};
+use loka_core::plan::{Plan, Standing, standing};
 use serde_json::json;
 
 use super::{
@@ -62,7 +59,7 @@ fn print_table(standing: &Standing) {
     for counted in &standing.approvals {
         let of = counted.approval;
         let counts = counted.problem.as_ref().map_or("yes".to_owned(), |problem| format!("no: {problem}"));
-        table.row([visible(&of.name), counted.role.to_string(), of.at.to_string(), visible(&counts)]);
+        table.row([of.name.clone(), counted.role.to_string(), of.at.to_string(), counts]);
     }
     table.print();
 }
@@ -71,7 +68,7 @@ fn notes(plan: &Plan, standing: &Standing) {
     // Of those that count: another's words may be anybody's.
     let counted = standing.approvals.iter().filter(|counted| counted.problem.is_none());
     for of in counted.map(|counted| counted.approval).filter(|of| !of.note.trim().is_empty()) {
-        output::line(&format!("{}: {}", visible(&of.name), visible(&of.note)));
+        output::line(&format!("{}: {}", of.name, of.note));
     }
     if standing.review_changed {
         output::line("note: the review was written on after somebody signed; the plan is the one that they signed");
@@ -80,7 +77,7 @@ fn notes(plan: &Plan, standing: &Standing) {
         output::line("note: only the signatures were checked; whose keys they are, a list says (--keys FILE)");
     }
     if let Some(draft) = plan.draft.as_deref().filter(|_| standing.is_met()) {
-        output::line(&format!("note: the file calls itself a draft ({})", visible(draft)));
+        output::line(&format!("note: the file calls itself a draft ({draft})"));
     }
 }
 

@@ -70,8 +70,8 @@ pub enum ConnectionState {
     Here,
     /// On a server that is being reached; how much of the session has come.
     Joining { share: Option<f32> },
-    /// On a server, with these people.
-    Joined { people: Vec<Person>, me: Author },
+    /// On a server, with these people. `waiting`: what was asked for here and not answered for a second or more.
+    Joined { people: Vec<Person>, me: Author, waiting: usize },
     /// The server does not answer: what is seen is as it was. Tried again by itself in so many seconds.
     Away { why: String, seconds_away: u64, retry_in: Option<u64> },
 }

@@ -8,7 +8,7 @@ use loka_core::{
     runtime::{Applied, Executor, Replica},
     session::{
         Command, Effect, Event, Session,
-        shared::{By, Follower, Loading, MAX_TO_CLIENT, News, Question, ToClient, ToServer, decode, encode},
+        shared::{By, Follower, Loading, MAX_TO_CLIENT, News, Question, SILENCE, ToClient, ToServer, decode, encode},
     },
 };
 
@@ -41,6 +41,9 @@ pub trait Network {
 /// Waits between tries, in seconds; the last is kept to.
 const WAITS: [f64; 6] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0];
 
+/// Seconds after which what is not answered is told.
+const LATE: f64 = 1.0;
+
 const AWAY: &str = "The server does not answer: nothing was changed. Try again when it is back.";
 
 pub struct RemoteLink {
@@ -54,6 +57,10 @@ pub struct RemoteLink {
     questions: Vec<(Question, String)>,
     joined: bool,
     away: Option<Away>,
+    /// When the server was heard last, or reached for.
+    heard: f64,
+    /// Since when something that was sent is not answered.
+    waiting: Option<f64>,
     own: VecDeque<News>,
     /// What can be opened in the served folder.
     files: Arc<[String]>,
@@ -78,6 +85,8 @@ impl RemoteLink {
             questions: Vec::new(),
             joined: false,
             away: None,
+            heard: 0.0,
+            waiting: None,
             own: VecDeque::new(),
             files: Arc::default(),
         };
@@ -86,10 +95,17 @@ impl RemoteLink {
     }
 
     fn connect(&mut self) {
+        self.heard = self.network.now();
         match self.network.connect() {
             Ok(socket) => self.socket = Some(socket),
             Err(why) => self.lost(why, true),
         }
+    }
+
+    /// The connection is gone, and nobody said why: what is known of it stands.
+    fn cut(&mut self) {
+        let known = self.away.as_ref().map(|away| away.why.clone());
+        self.lost(known.unwrap_or_else(|| "it was cut".to_owned()), true);
     }
 
     /// The connection is gone; another is tried later if it is worth it.
@@ -114,18 +130,27 @@ impl RemoteLink {
             self.connect();
         }
         while let Some(news) = self.socket.as_mut().and_then(|socket| socket.poll()) {
+            self.heard = self.network.now();
             match news {
                 SocketNews::Opened => {
                     let hello = self.follower.hello();
                     self.send(&hello);
                 }
                 SocketNews::Message(bytes) => self.message(&bytes),
-                SocketNews::Closed => {
-                    let (why, again) = self.follower.closed.take().unwrap_or(("it was cut".to_owned(), true));
-                    self.lost(why, again);
-                }
+                SocketNews::Closed => match self.follower.closed.take() {
+                    Some((why, again)) => self.lost(why, again),
+                    None => self.cut(),
+                },
             }
         }
+        // After everything that came while nobody looked, as of a page in the background.
+        if self.socket.is_some() && self.network.now() - self.heard > SILENCE {
+            self.lost(format!("nothing was heard of it for {SILENCE:.0} s"), true);
+        }
+        self.waiting = match (self.follower.num_waiting(), self.waiting) {
+            (0, _) => None,
+            (_, since) => since.or(Some(self.network.now())),
+        };
     }
 
     fn message(&mut self, bytes: &[u8]) {
@@ -240,7 +265,10 @@ impl RemoteLink {
         if !self.joined || share.is_some() {
             return ConnectionState::Joining { share };
         }
-        ConnectionState::Joined { people: self.follower.people.clone(), me: self.follower.author().clone() }
+        let late = self.waiting.is_some_and(|since| now - since > LATE);
+        let waiting = if late { self.follower.num_waiting() } else { 0 };
+        let (people, me) = (self.follower.people.clone(), self.follower.author().clone());
+        ConnectionState::Joined { people, me, waiting }
     }
 }
 

@@ -21,8 +21,23 @@ pub fn connection_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
                 }
             }
         }
-        ConnectionState::Joined { people, me } => people_ui(ui, scene, people, me),
+        ConnectionState::Joined { people, me, waiting } => {
+            people_ui(ui, scene, people, me);
+            waiting_ui(ui, scene, *waiting);
+        }
     }
+}
+
+/// What is seen may jump back until it is answered.
+fn waiting_ui(ui: &mut Ui, scene: &Scene<'_>, waiting: usize) {
+    let text = match waiting {
+        0 => return,
+        1 => "1 change waits for the server".to_owned(),
+        more => format!("{} changes wait for the server", number::count(more as u64)),
+    };
+    ui.separator();
+    ui.label(RichText::new(text).color(scene.theme.warning))
+        .on_hover_text("They were sent and are not answered yet. What you see is the session without them.");
 }
 
 /// A line over everything while the server is away: what is seen may be out of date.

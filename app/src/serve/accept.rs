@@ -1,10 +1,16 @@
 //! Takes connections from a listener, encrypted or plain, gives each to the router; holds no more of them, and none
-//! longer, than the limits say, but for one on which a file comes in.
+//! longer, than the limits say, but for one on which a file comes in. Where all places are taken, who asks for nothing
+//! makes way for whoever comes.
+
+mod doorstep;
 
 use std::{net::SocketAddr, pin::pin, sync::Arc};
 
 use axum::{Extension, Router};
-use hyper::server::conn::http1;
+use hyper::{
+    server::conn::http1,
+    service::{Service as _, service_fn},
+};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
@@ -12,19 +18,19 @@ use hyper_util::{
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
+    sync::{OwnedSemaphorePermit, Semaphore},
     time::{sleep, timeout},
 };
 use tokio_rustls::TlsAcceptor;
 
+use self::doorstep::{Caller, Doorstep};
 use super::{ending::Ending, gate::Peer, limits, upload::Incoming};
 
 /// Until the end of the server.
 pub async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, router: Router, ending: Ending) {
     let places = Arc::new(Semaphore::new(limits::MAX_CONNECTIONS));
+    let doorstep = Arc::new(Doorstep::default());
     loop {
-        // Those for whom there is no place wait in the system's queue: whoever holds one has to leave soon.
-        let Ok(place) = places.clone().acquire_owned().await else { return };
         let (stream, peer) = tokio::select! {
             () = ending.began() => return,
             accepted = listener.accept() => match accepted {
@@ -36,35 +42,72 @@ pub async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, router: Rou
                 }
             },
         };
+        let place = tokio::select! {
+            () = ending.began() => return,
+            place = place(&places, &doorstep) => place,
+        };
+        let Some(place) = place else { return };
         let (tls, router, ending) = (tls.clone(), router.clone(), ending.clone());
+        let caller = Arc::new(Caller::new(doorstep.clone(), peer.ip()));
         tokio::spawn(async move {
             let _place = place;
-            connect(stream, peer, tls, router, ending).await;
+            let leave = caller.clone();
+            tokio::select! {
+                () = connect(stream, peer, tls, router, ending, caller) => {}
+                () = leave.sent_away() => {}
+            }
         });
     }
 }
 
-async fn connect(stream: TcpStream, peer: SocketAddr, tls: Option<TlsAcceptor>, router: Router, ending: Ending) {
+/// Those for whom there is none wait in the system's queue, and somebody who asks for nothing leaves.
+async fn place(places: &Arc<Semaphore>, doorstep: &Doorstep) -> Option<OwnedSemaphorePermit> {
+    if let Ok(place) = places.clone().try_acquire_owned() {
+        return Some(place);
+    }
+    loop {
+        doorstep.send_one_away();
+        if let Ok(place) = timeout(limits::MAKES_WAY, places.clone().acquire_owned()).await {
+            return place.ok();
+        }
+    }
+}
+
+async fn connect(
+    stream: TcpStream,
+    peer: SocketAddr,
+    tls: Option<TlsAcceptor>,
+    router: Router,
+    ending: Ending,
+    caller: Arc<Caller>,
+) {
     // Steps are small and must not wait for each other. Without it they are late, not lost.
     drop(stream.set_nodelay(true));
     match tls {
-        None => converse(stream, peer, router, ending).await,
+        None => converse(stream, peer, router, ending, caller).await,
         Some(tls) => {
             if let Ok(Ok(stream)) = timeout(limits::HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
-                converse(stream, peer, router, ending).await;
+                converse(stream, peer, router, ending, caller).await;
             }
         }
     }
 }
 
 /// Requests of one connection, until it ends or becomes a WebSocket.
-async fn converse<S>(stream: S, peer: SocketAddr, router: Router, ending: Ending)
+async fn converse<S>(stream: S, peer: SocketAddr, router: Router, ending: Ending, caller: Arc<Caller>)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let incoming = Incoming::default();
     let told = router.layer(Extension(Peer(peer))).layer(Extension(incoming.clone()));
-    let service = TowerToHyperService::new(told);
+    let answering = TowerToHyperService::new(told);
+    let service = service_fn(move |request| {
+        let (answer, caller) = (answering.call(request), caller.clone());
+        async move {
+            let _served = caller.is_served();
+            answer.await
+        }
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits::HEAD_TIMEOUT)

@@ -141,7 +141,7 @@ impl Attempts {
 }
 
 /// Whoever has one IPv6 address has 2^64 of them.
-fn network(address: IpAddr) -> IpAddr {
+pub fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
@@ -217,16 +217,17 @@ impl Door {
         if link.is_none() && cookies.is_empty() {
             return DoorStanding::Stranger;
         }
-        if !self.attempts.may_try(from, now) {
-            return DoorStanding::TooMany;
-        }
         // A cookie of an earlier server may lie beside the right one.
         let right = match link {
             Some(link) => self.key.cookie_of(link).map(DoorStanding::ByLink),
             None => cookies.iter().find_map(|cookie| self.key.owner_of(cookie)).map(DoorStanding::Welcome),
         };
+        // What is right counts whatever else came from there: an address can be a whole team's, behind its proxy.
         if let Some(standing) = right {
             return standing;
+        }
+        if !self.attempts.may_try(from, now) {
+            return DoorStanding::TooMany;
         }
         self.attempts.note_wrong(from, now);
         DoorStanding::Wrong

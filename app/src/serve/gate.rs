@@ -1,7 +1,11 @@
 //! Stands before every request: takes it, turns away what may not come in, and puts the same strict headers on
 //! every answer.
 
-use std::{net::SocketAddr, sync::Arc, time::Instant};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Instant,
+};
 
 use axum::{
     Extension,
@@ -38,7 +42,11 @@ pub struct Gate {
     pub cookie: String,
     /// We speak TLS ourselves.
     pub secure: bool,
+    /// A proxy before us says from where a request comes.
+    pub trusts_forwarded: bool,
 }
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// The name in the link's query.
 pub const TOKEN: &str = "token";
@@ -92,6 +100,14 @@ const UNKNOWN_NAME: &str = "This server is not known by that name.\n\nIf it is r
 const FOREIGN: &str = "Only the page that this server gave may do this.";
 
 impl Gate {
+    /// From where a request comes, for counting what is wrong. Of a proxy that is trusted the last address that it was
+    /// told of: those before it are whatever a client wrote.
+    fn from(&self, headers: &HeaderMap, peer: SocketAddr) -> IpAddr {
+        let lines = || headers.get_all(FORWARDED_FOR).iter().filter_map(|line| line.to_str().ok());
+        let last = || lines().next_back()?.rsplit(',').next()?.trim().parse().ok();
+        self.trusts_forwarded.then(last).flatten().unwrap_or(peer.ip())
+    }
+
     fn admit(&self, request: &Request, host: Option<&str>, peer: SocketAddr) -> Admission {
         let refuse = |status, line: &str| Admission::Refuse(status, line.to_owned());
         let Some(host) = host.filter(|host| self.names.knows(host)) else {
@@ -103,16 +119,17 @@ impl Gate {
             Key::Own(_) => [NO_OWN_TOKEN, WRONG_OWN_TOKEN],
             Key::None | Key::Shared(_) => [NO_TOKEN, WRONG_TOKEN],
         };
-        let who = match self.door.standing(peer.ip(), link, &cookies(headers, &self.cookie), Instant::now()) {
-            DoorStanding::Welcome(who) => Visitor(who),
-            DoorStanding::ByLink(value) => {
-                let failed = || refuse(StatusCode::INTERNAL_SERVER_ERROR, "The cookie could not be written.");
-                return self.cookie(&value).map_or_else(failed, Admission::GiveCookie);
-            }
-            DoorStanding::Stranger => return refuse(StatusCode::UNAUTHORIZED, no_token),
-            DoorStanding::Wrong => return Admission::Later(StatusCode::UNAUTHORIZED, wrong_token.to_owned()),
-            DoorStanding::TooMany => return Admission::Later(StatusCode::TOO_MANY_REQUESTS, TOO_MANY.to_owned()),
-        };
+        let who =
+            match self.door.standing(self.from(headers, peer), link, &cookies(headers, &self.cookie), Instant::now()) {
+                DoorStanding::Welcome(who) => Visitor(who),
+                DoorStanding::ByLink(value) => {
+                    let failed = || refuse(StatusCode::INTERNAL_SERVER_ERROR, "The cookie could not be written.");
+                    return self.cookie(&value).map_or_else(failed, Admission::GiveCookie);
+                }
+                DoorStanding::Stranger => return refuse(StatusCode::UNAUTHORIZED, no_token),
+                DoorStanding::Wrong => return Admission::Later(StatusCode::UNAUTHORIZED, wrong_token.to_owned()),
+                DoorStanding::TooMany => return Admission::Later(StatusCode::TOO_MANY_REQUESTS, TOO_MANY.to_owned()),
+            };
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
         if (!reads || headers.contains_key(header::UPGRADE)) && !self.is_own_page(headers, host) {
             return refuse(StatusCode::FORBIDDEN, FOREIGN);
@@ -237,6 +254,29 @@ mod tests {
         assert_eq!(cookies(&lines, "loka-1"), ["x", "y"]);
         assert_eq!(token_in("a=b&token=x&c"), Some("x"));
         assert_eq!(token_in("tokens=x&atoken=y"), None);
+    }
+
+    #[test]
+    fn a_trusted_proxy_says_from_where() {
+        let gate = |trusts_forwarded| Gate {
+            names: Names::new(([127, 0, 0, 1], 1).into(), &[]),
+            door: Door::new(Key::None),
+            cookie: String::new(),
+            secure: false,
+            trusts_forwarded,
+        };
+        let peer: SocketAddr = ([127, 0, 0, 1], 9).into();
+        let told = |lines: &[&str]| headers(&lines.iter().map(|line| (FORWARDED_FOR, *line)).collect::<Vec<_>>());
+        let from = |lines: &[&str]| gate(true).from(&told(lines), peer).to_string();
+        assert_eq!(from(&["10.0.0.1"]), "10.0.0.1");
+        assert_eq!(
+            from(&["6.6.6.6, 10.0.0.2", "7.7.7.7, 2001:db8::1"]),
+            "2001:db8::1",
+            "a client writes what is before it"
+        );
+        assert_eq!(from(&["nonsense"]), "127.0.0.1");
+        assert_eq!(from(&[]), "127.0.0.1");
+        assert_eq!(gate(false).from(&told(&["10.0.0.1"]), peer).to_string(), "127.0.0.1", "unless it is trusted");
     }
 
     #[test]

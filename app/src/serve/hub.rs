@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use loka_core::review::Role;
 use tokio::{
     sync::{Mutex as AsyncMutex, Semaphore, watch},
     time::timeout,
@@ -34,6 +35,8 @@ pub struct Hub {
     pub clients: Arc<Semaphore>,
     pub turned_away: Arc<Semaphore>,
     pub askers: Semaphore,
+    /// Who reads a large message.
+    pub large: Semaphore,
     windows: AtomicU64,
 }
 
@@ -52,6 +55,7 @@ impl Hub {
             clients: Arc::new(Semaphore::new(bounds.clients)),
             turned_away: Arc::new(Semaphore::new(limits::TURNED_AWAY)),
             askers: Semaphore::new(limits::ASKERS),
+            large: Semaphore::new(limits::LARGE_AT_ONCE),
             windows: AtomicU64::new(0),
         }
     }
@@ -81,8 +85,8 @@ impl Hub {
         *self.listing.lock().await = None;
     }
 
-    /// The session of that trace. `Err`: why there is none, in a line.
-    pub async fn room(&self, trace: &str) -> Result<Arc<Room>, String> {
+    /// The session of that trace, for somebody of that role. `Err`: why there is none, in a line.
+    pub async fn room(&self, trace: &str, role: Role) -> Result<Arc<Room>, String> {
         let (jail, asked) = (self.jail.clone(), trace.to_owned());
         let found = tokio::task::spawn_blocking(move || {
             let path = jail.path(&asked)?;
@@ -91,7 +95,9 @@ impl Hub {
         });
         let name = found.await.map_err(|error| error.to_string())??;
         loop {
-            let mut over = match self.room_now(&name)? {
+            // A session costs a probe and a journal, and takes one of few places. The server's own trace has one anyway.
+            let begins = role >= Role::Reviewer || self.trace.as_ref() == Some(&name);
+            let mut over = match self.room_now(&name, begins)? {
                 Found::Room(room) => return Ok(room),
                 Found::Closing(over) => over,
             };
@@ -102,12 +108,17 @@ impl Hub {
         }
     }
 
-    fn room_now(&self, name: &str) -> Result<Found, String> {
+    fn room_now(&self, name: &str, begins: bool) -> Result<Found, String> {
         let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
         rooms.retain(|_, room| !room.is_over());
         if let Some(room) = rooms.get(name) {
             let closing = room.closing.load(Ordering::Acquire);
             return Ok(if closing { Found::Closing(room.over()) } else { Found::Room(room.clone()) });
+        }
+        if !begins {
+            return Err(format!(
+                "nobody has it open, and a viewer begins no session: ask a reviewer or an owner: {name}"
+            ));
         }
         if rooms.len() >= self.bounds.sessions {
             let rests = |room: &&Arc<Room>| room.rests.load(Ordering::Acquire) && room.num_clients() == 0;

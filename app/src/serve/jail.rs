@@ -10,7 +10,7 @@ mod list;
 
 use std::path::{Component, Path, PathBuf};
 
-use loka_core::session::FileKind;
+use loka_core::{model::visible_within, session::FileKind};
 
 pub use list::Listing;
 
@@ -42,7 +42,7 @@ impl Jail {
     /// The file or folder of that name: it is there, inside, and of a kind that can be read. The path is without
     /// links. The line names what was asked for, never a path of this machine.
     pub fn path(&self, name: &str) -> Result<PathBuf, String> {
-        let refuse = |why: &str| Err(format!("{why}: {}", shown(name)));
+        let refuse = |why: &str| Err(format!("{why}: {}", visible_within(name, SHOWN)));
         if let Err(why) = check_letters(name) {
             return refuse(why);
         }
@@ -62,6 +62,11 @@ impl Jail {
             Ok(_) => refuse("neither a file nor a folder"),
             Err(error) => refuse(&files::reason(&error)),
         }
+    }
+
+    /// Where that leads once links are followed; `None`: nowhere, or out of the folder.
+    fn leads_inside(&self, path: &Path) -> Option<PathBuf> {
+        path.canonicalize().ok().filter(|path| path.starts_with(&self.root))
     }
 
     /// Where a file that a client sends under that name would lie, and what the name says that it is. Whether the name
@@ -106,7 +111,7 @@ impl Jail {
 
     /// Traces, results and plans in the folder.
     pub fn list(&self) -> Listing {
-        list::list(&self.root)
+        list::list(self)
     }
 }
 
@@ -116,6 +121,9 @@ pub const WHOLE: &str = ".";
 /// Endings of what may be sent here: never a key, and nothing that the program itself reads besides.
 const NEW: [(&str, FileKind); 3] =
     [(".trace.safetensors", FileKind::Trace), (".results.parquet", FileKind::Results), (".plan.json", FileKind::Plan)];
+
+/// Letters of a name in a refusal.
+const SHOWN: usize = 120;
 
 const OUTSIDE: &str = "outside of the served folder";
 
@@ -145,15 +153,6 @@ fn check_letters(name: &str) -> Result<(), &'static str> {
         }
     }
     Ok(())
-}
-
-/// A name as it fits in a line.
-fn shown(name: &str) -> String {
-    let mut text: String = name.chars().take(120).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-    if text.len() < name.len() && name.chars().count() > 120 {
-        text.push('…');
-    }
-    text
 }
 
 #[cfg(test)]

@@ -33,6 +33,9 @@ pub const HEAD_BYTES: usize = 16 << 10;
 /// For a request's head, and between two requests of one connection: a slow sender holds no place.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// How long one that was sent away may take to make way for another, before the next one is.
+pub const MAKES_WAY: Duration = Duration::from_millis(20);
+
 /// For the TLS handshake.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -70,11 +73,19 @@ pub const LOOKED_AT: usize = 20_000;
 /// Letters of a name that a client sends: longer ones are no names of files.
 pub const NAME_BYTES: usize = 4096;
 
+/// Bytes of the first message of a client, unpacked: names and numbers.
+pub const HELLO_BYTES: usize = 16 << 10;
+
+/// Messages above it are read on a thread of their own, so many at a time: a list of names takes a while to make.
+pub const LARGE_MESSAGE: usize = 64 << 10;
+pub const LARGE_AT_ONCE: usize = 2;
+
 /// The first message of a client, after the WebSocket is there.
 pub const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often a client is pinged, and how long it may say nothing at all: a browser answers by itself.
-pub const PING_EVERY: Duration = Duration::from_secs(20);
+/// How often a client is pinged, and told that we are there, which a page sees where it sees no ping; and how long it
+/// may say nothing at all: a browser answers a ping by itself.
+pub const PING_EVERY: Duration = Duration::from_secs(8);
 pub const SILENCE: Duration = Duration::from_secs(65);
 
 /// How long one message may wait for a client that reads slowly; a part of a session is a quarter of a megabyte.
@@ -152,6 +163,9 @@ pub const UPLOAD_MIB: u64 = 1024;
 
 /// Files that come in at a time: one is faster alone, and each may keep one of the threads below busy.
 pub const UPLOADS: usize = 2;
+
+/// What is left of a file that was on its way when a server was killed: so old, and held by nobody, it is removed.
+pub const DRAFT_IS_OLD: Duration = Duration::from_secs(60);
 
 /// What file systems take as a name.
 pub const UPLOAD_NAME_BYTES: usize = 255;

@@ -67,12 +67,16 @@ pub struct Options {
     /// The trace that a page shows which asks for none: a name in the folder.
     pub trace: Option<String>,
     pub listen: String,
-    /// Asked for on loopback, too.
+    /// Made up where none is given.
     pub token: Option<Token>,
+    /// Whoever can reach it comes in; on loopback alone.
+    pub no_token: bool,
     /// The list of people who may come in, each with a token of their own. Then there is no other token.
     pub users: Option<PathBuf>,
     /// Names of proxies before us.
     pub allow_hosts: Vec<String>,
+    /// A proxy before us says from where a request comes.
+    pub trust_forwarded_for: bool,
     /// A certificate and its key.
     pub tls: Option<(PathBuf, PathBuf)>,
     /// Instead of the page that is built in.
@@ -111,6 +115,7 @@ impl Server {
         let page = Page::open(options.page.as_deref())?;
         let tls = options.tls.as_ref().map(|(certificate, key)| tls::acceptor(certificate, key)).transpose()?;
         let uploads = Uploads::new(options.trace.is_none(), options.bounds.upload_bytes);
+        uploads.sweep(jail.root());
         let trace = match options.trace {
             Some(trace) => Some(jail.path(&trace).map(|_| trace)?),
             None => jail.only_trace(),
@@ -119,7 +124,10 @@ impl Server {
         let key = match (options.users, options.token) {
             (Some(path), _) => Key::Own(Arc::new(Roster::open(&path)?)),
             (None, Some(token)) => Key::Shared(token),
-            (None, None) if asked.ip().is_loopback() => Key::None,
+            (None, None) if options.no_token && !asked.ip().is_loopback() => {
+                return Err(format!("others reach it there: --no-token is for this machine alone: {asked}"));
+            }
+            (None, None) if options.no_token => Key::None,
             (None, None) => Key::Shared(Token::random()?),
         };
         let listener = listen::bind(asked)?;
@@ -129,6 +137,7 @@ impl Server {
             door: Door::new(key),
             cookie: format!("loka-{}", address.port()),
             secure: tls.is_some(),
+            trusts_forwarded: options.trust_forwarded_for,
         };
         Ok(Self { listener, address, tls, gate, page, jail, trace, uploads, bounds: options.bounds })
     }

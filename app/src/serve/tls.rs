@@ -22,7 +22,7 @@ pub fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, String> {
     if chain.is_empty() {
         return Err(format!("no certificate in it: {}", certificate.display()));
     }
-    let bytes = read(key)?;
+    let bytes = read_key(key)?;
     let private = PrivateKeyDer::from_pem_slice(&bytes);
     let private = private.map_err(|_| format!("no private key in it: {}", key.display()))?;
     let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
@@ -37,6 +37,28 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
     std::fs::read(path).map_err(|error| format!("{}: {}", files::reason(&error), path.display()))
 }
 
+/// A group may read it, as where several servers share one; nobody else.
+fn read_key(path: &Path) -> Result<Vec<u8>, String> {
+    use std::io::Read as _;
+    let failed = |error: std::io::Error| format!("{}: {}", files::reason(&error), path.display());
+    let mut file = std::fs::File::open(path).map_err(failed)?;
+    // Of the open file: its name may be another's by now.
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o777;
+        if mode & 0o037 != 0 {
+            return Err(format!(
+                "others can get at this private key (its mode is {mode:03o}, chmod 600): {}",
+                path.display()
+            ));
+        }
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(failed)?;
+    Ok(bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -48,6 +70,21 @@ mod tests {
         std::fs::write(path("empty"), "").unwrap();
         std::fs::write(path("junk"), "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").unwrap();
         let line = |certificate: &str, key: &str| acceptor(&path(certificate), &path(key)).map(|_| ()).unwrap_err();
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt as _;
+            for (mode, part) in [
+                (0o600, "no private key in it: "),
+                (0o640, "no private key in it: "),
+                (0o644, "others can get at this private key (its mode is 644, chmod 600): "),
+                (0o604, "others can get at this private key"),
+                (0o660, "others can get at this private key"),
+            ] {
+                std::fs::set_permissions(path("empty"), std::fs::Permissions::from_mode(mode)).unwrap();
+                assert!(line("junk", "empty").starts_with(part), "{mode:o}: {}", line("junk", "empty"));
+            }
+            std::fs::set_permissions(path("empty"), std::fs::Permissions::from_mode(0o600)).unwrap();
+        }
         assert!(line("none", "none").starts_with("no such file or folder: "));
         assert!(line("empty", "empty").starts_with("no certificate in it: "));
         assert!(line("junk", "empty").starts_with("no private key in it: "));

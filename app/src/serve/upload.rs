@@ -5,6 +5,7 @@ mod draft;
 
 use std::{
     io::{self, Write as _},
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -31,7 +32,7 @@ use tokio::{
     time::{Instant, sleep, timeout, timeout_at},
 };
 
-use self::draft::{Kept, could_be, keep, new_draft};
+use self::draft::{Kept, could_be, keep, new_draft, sweep};
 use super::{
     gate::{Visitor, refusal},
     http::Behind,
@@ -66,6 +67,13 @@ impl Uploads {
             _ => None,
         };
         Self { most_bytes, closed, places: Semaphore::new(limits::UPLOADS) }
+    }
+
+    /// Remains of a server that was killed; one that takes no files leaves others' alone.
+    pub fn sweep(&self, folder: &Path) {
+        if self.closed.is_none() {
+            sweep(folder);
+        }
     }
 }
 

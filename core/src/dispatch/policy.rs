@@ -1,9 +1,9 @@
 //! Takes JSON or a built-in name, gives a policy that has been checked.
 
-use serde::{Deserialize, Serialize, Serializer, ser::SerializeStruct as _};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeStruct as _};
 
 use crate::{
-    model::{KernelId, Metric, SiteId, baseline_kernel, kernel},
+    model::{KernelId, Metric, SiteId, baseline_kernel, bounded_list, kernel},
     review::ApprovalRule,
 };
 
@@ -35,8 +35,15 @@ pub struct Policy {
     #[serde(default)]
     pub approval: Option<ApprovalRule>,
     /// Parts of the model that are held to a bound of their own; of several that match a site the first counts.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bounded_groups")]
     pub groups: Vec<PolicyGroup>,
+}
+
+/// More than anybody writes by hand, and few enough to match every site against.
+const GROUPS: usize = 1000;
+
+fn bounded_groups<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PolicyGroup>, D::Error> {
+    bounded_list(deserializer, GROUPS)
 }
 
 /// A file leaves `max_bias`, `approval` and `groups` out where there are none, as files of before there were any:

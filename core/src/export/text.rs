@@ -5,17 +5,11 @@ use std::fmt::Write as _;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// A name as part of a line for people: control characters escaped, cut when very long.
+use crate::model::visible_within;
+
+/// A name as part of a line for people: what would be hidden is seen, cut when very long.
 pub fn one_line(text: &str) -> String {
-    const MOST: usize = 120;
-    let mut line = String::new();
-    for c in text.chars().take(MOST) {
-        if is_plain(c) { line.push(c) } else { line.extend(c.escape_default()) }
-    }
-    if text.chars().nth(MOST).is_some() {
-        line.push('…');
-    }
-    line
+    visible_within(text, 120)
 }
 
 /// What may stand in a quoted YAML string as it is, by YAML 1.1 and 1.2 alike.

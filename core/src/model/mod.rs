@@ -2,6 +2,7 @@
 //! every later stage takes and gives these.
 
 pub mod as_text;
+mod bounded;
 mod canonical;
 mod file_magic;
 mod flop_coverage;
@@ -22,7 +23,9 @@ mod site_mods;
 mod site_rows;
 mod site_time;
 mod verdict;
+mod visible;
 
+pub use bounded::bounded_list;
 pub use canonical::{canonical_json, sha256, sha256_of};
 pub use file_magic::{FileMagic, HEAD_BYTES};
 pub use flop_coverage::{FlopCoverage, LITTLE_COVERED, Unseen};
@@ -46,3 +49,4 @@ pub use site_mods::SiteMods;
 pub use site_rows::SiteRows;
 pub use site_time::{SITE_TIMES_FORMAT, SITE_TIMES_VERSION, SiteTime, SiteTimes, SiteTimesError, Spread};
 pub use verdict::{Quadrant, Safety, Speed};
+pub use visible::{is_hidden, visible, visible_json, visible_within};

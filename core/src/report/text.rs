@@ -1,6 +1,8 @@
 //! Takes what people and files say, gives it as it may be shown: cut to a length, with nothing invisible in it; and
 //! numbers as people read them.
 
+use crate::model::is_hidden;
+
 /// Letters of a name.
 pub const NAME: usize = 200;
 /// Letters of a reason or a note.
@@ -48,11 +50,7 @@ pub fn block(text: &str, most: usize) -> String {
 
 /// Controls, marks of writing direction and letters without width could make a text look like another one.
 fn push_visible(shown: &mut String, letter: char) {
-    let hidden = letter.is_control()
-        || matches!(u32::from(letter),
-            0xAD | 0x61C | 0x180E | 0x200B | 0x200E | 0x200F | 0x2028..=0x202E | 0x2060..=0x206F | 0xFEFF
-            | 0xFFF9..=0xFFFB | 0xE0000..=0xE007F);
-    if hidden {
+    if is_hidden(letter) {
         shown.push_str(&format!("[U+{:04X}]", u32::from(letter)));
     } else {
         shown.push(letter);

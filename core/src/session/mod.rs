@@ -48,7 +48,7 @@ pub use notices::{LOG_LINES, Log, LogEntry, LogKind, Notice, NoticeAction, Notic
 pub use review::{Release, Reviewing, Touch};
 pub use rows::Share;
 pub use rows::{Circumstances, MeasuredLatency, Origin};
-pub use said::{said, visible};
+pub use said::said;
 pub use saved::{Head, Saved};
 pub use state::{Run, SeriesState, Session};
 pub use watching::FileChange;

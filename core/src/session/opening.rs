@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use crate::{
     engine::contexts,
-    model::{Results, SiteIndex, SiteMods},
+    model::{Results, SiteIndex, SiteMods, visible},
     plan::Plan,
     views::OpenedTrace,
 };
 
 use super::{
     Circumstances, CommandError, History, LogKind, NoticeKind, Reviewing, SeriesState, Session, contexts::Uniform,
-    counted, visible,
+    counted,
 };
 
 /// Unusable sites that are told one by one; of more, a count.

@@ -4,7 +4,7 @@
 use super::Command;
 use crate::{
     dispatch::{Policy, PolicyGroup},
-    model::{Gemm, Metric, SiteId},
+    model::{Gemm, Metric, SiteId, visible},
     review::{Approval, ReviewState},
 };
 
@@ -132,19 +132,6 @@ fn policy_said(policy: &Policy) -> String {
 fn exact(value: f64) -> String {
     let text = value.to_string();
     text.strip_prefix("0.").map_or(text.clone(), |digits| format!(".{digits}"))
-}
-
-/// One line that cannot steer a terminal or turn itself around: such letters are seen as what they are.
-pub fn visible(text: &str) -> String {
-    let turns = |letter| matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{61c}' | '\u{feff}');
-    let mut line = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            _ if letter.is_control() || turns(letter) => line.extend(letter.escape_default()),
-            _ => line.push(letter),
-        }
-    }
-    line
 }
 
 #[cfg(test)]

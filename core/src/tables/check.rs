@@ -1,6 +1,6 @@
 //! Takes a value of one row, gives it when it can be, and otherwise the line that names row and column.
 
-use super::Cause;
+use super::{Cause, bounds::LONGEST_TEXT};
 
 /// What a value of one row must be, with the column named when it is not.
 pub(super) struct RowCheck {
@@ -15,6 +15,14 @@ impl RowCheck {
 
     pub(super) fn required<T>(&self, name: &str, value: Option<T>) -> Result<T, Cause> {
         value.ok_or_else(|| self.fault(format!("{name} is null")))
+    }
+
+    /// A text that the row will own.
+    pub(super) fn text(&self, name: &str, value: &str) -> Result<String, Cause> {
+        match value.len() {
+            0..=LONGEST_TEXT => Ok(value.to_owned()),
+            length => Err(self.fault(format!("{name} has {length} bytes, more than {LONGEST_TEXT}"))),
+        }
     }
 
     pub(super) fn size(&self, name: &str, value: Option<i64>) -> Result<usize, Cause> {

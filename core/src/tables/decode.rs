@@ -47,7 +47,7 @@ impl Value for Bytes {
     }
 }
 
-/// Appends the values of `rows` rows to `all`. `nullable`: levels say which of them are there.
+/// Appends the values of the first `rows` rows to `all`. `nullable`: levels say which of them are there.
 pub(super) fn column<T: Value>(
     pages: impl Iterator<Item = Result<Page, ParquetError>>,
     (rows, nullable): (usize, bool),
@@ -65,14 +65,18 @@ pub(super) fn column<T: Value>(
                 (buf, num_values, encoding, Some(def_levels_byte_len as usize))
             }
         };
-        let count = count as usize;
-        left = left.checked_sub(count).ok_or_else(|| ParquetError::General("a page has too many rows".to_owned()))?;
+        // No more of a page than is asked for: a few bytes can be a run of any length.
+        let count = (count as usize).min(left);
+        left -= count;
         let (present, values) = if nullable { levels_of(&buf, count, levels)? } else { (None, buf) };
         let num = present.as_ref().map_or(count, |levels| levels.iter().filter(|level| **level == 1).count());
         let mut values = decoded(&values, num, encoding, &dictionary)?.into_iter();
         match present {
             Some(levels) => all.extend(levels.iter().map(|level| if *level == 1 { values.next() } else { None })),
             None => all.extend(values.map(Some)),
+        }
+        if left == 0 {
+            break;
         }
     }
     if left == 0 { Ok(()) } else { Err(ParquetError::EOF(format!("{left} rows are missing"))) }

@@ -13,7 +13,7 @@ use polars::prelude::{
 };
 
 use super::{
-    Cause, TableError,
+    Cause, TableError, bounds,
     columns::{Columns, Table},
     is_parquet,
 };
@@ -109,16 +109,32 @@ fn head_of(mut file: &File) -> Result<Vec<u8>, Cause> {
 pub(super) struct FrameTable {
     frame: DataFrame,
     metadata: Vec<(String, Option<String>)>,
+    /// Rows, by the footer.
+    claims: usize,
 }
 
 impl FrameTable {
     /// A damaged footer makes polars panic at some bytes: to who reads the file that is a damaged file like others.
     pub(super) fn read(path: &Path) -> Result<Self, Cause> {
         let damaged = |_| Err(Cause::NotParquet("its metadata is damaged".to_owned()));
-        catch_unwind(|| Self::read_sound(path)).unwrap_or_else(damaged)
+        catch_unwind(|| Self::read_sound(path, usize::MAX, None)).unwrap_or_else(damaged)
     }
 
-    fn read_sound(path: &Path) -> Result<Self, Cause> {
+    /// The same of a table each of whose rows has a key of its own. `most`: the rows that it can mean, by its metadata.
+    pub(super) fn read_keyed(path: &Path, most: fn(&Self) -> Result<usize, Cause>) -> Result<Self, Cause> {
+        let damaged = |_| Err(Cause::NotParquet("its metadata is damaged".to_owned()));
+        let read = || {
+            let footer = Self::read_sound(path, 0, Some(&[]))?;
+            let rows = footer.claims;
+            bounds::claimed(rows, most(&footer)?)?;
+            bounds::each_once(rows, |num| Self::read_sound(path, num, Some(&bounds::KEY)))?;
+            Self::read_sound(path, usize::MAX, None)
+        };
+        catch_unwind(read).unwrap_or_else(damaged)
+    }
+
+    /// The first `rows` rows; of these columns, where they are there.
+    fn read_sound(path: &Path, rows: usize, names: Option<&[&str]>) -> Result<Self, Cause> {
         let file = File::open(path)?;
         if !file.metadata()?.is_file() {
             return Err(Cause::NotParquet("not a file".to_owned()));
@@ -128,8 +144,23 @@ impl FrameTable {
         let mut reader = ParquetReader::new(file);
         let pairs = reader.get_metadata().map_err(broken)?.key_value_metadata().clone().unwrap_or_default();
         let metadata = pairs.into_iter().map(|pair| (pair.key, pair.value)).collect();
+        let footer = reader.get_metadata().map_err(broken)?;
+        let claims = footer.num_rows;
+        let sum = footer.row_groups.iter().fold(0_usize, |sum, group| sum.saturating_add(group.num_rows()));
+        if sum != claims {
+            return Err(Cause::NotParquet(format!("it claims {claims} rows and has {sum}")));
+        }
+        bounds::claimed(claims, bounds::MOST_ROWS)?;
+        if rows == 0 {
+            return Ok(Self { frame: DataFrame::empty(), metadata, claims });
+        }
+        if let Some(names) = names {
+            let schema = reader.schema().map_err(broken)?;
+            let there = names.iter().filter(|name| schema.contains(name)).map(|name| (*name).to_owned()).collect();
+            reader = reader.with_columns(Some(there)).with_slice(Some((0, rows)));
+        }
         let frame = reader.finish().map_err(broken)?;
-        Ok(Self { frame, metadata })
+        Ok(Self { frame, metadata, claims })
     }
 
     #[cfg(test)]

@@ -85,9 +85,10 @@ fn read_records(path: &Path) -> Result<Vec<KernelRecord>, Cause> {
     let note = if table.has("note") { table.text("note")? } else { vec![None; table.height()] };
     let kept = |name: &&str| if table.has(name) { table.floats(name) } else { Ok(vec![Vec::new(); table.height()]) };
     let samples_us = SAMPLES.iter().map(kept).collect::<Result<Vec<_>, _>>()?;
-    let owned = |value: Option<&str>| value.unwrap_or_default().to_owned();
+
     let record = |row: usize| -> Result<KernelRecord, Cause> {
         let check = RowCheck { row };
+        let owned = |name, value: Option<&str>| check.text(name, value.unwrap_or_default());
         let time = |index: usize| check.not_negative(TIMES[index], times[index][row]);
         let kept = |index: usize| check.all_not_negative(SAMPLES[index], samples_us[index][row].clone());
         Ok(KernelRecord {
@@ -104,16 +105,16 @@ fn read_records(path: &Path) -> Result<Vec<KernelRecord>, Cause> {
             latency_cached_p90_us: time(7)?,
             tail_us: check.not_negative(TAIL, tail[row])?,
             supported: check.required("supported", supported[row])?,
-            reason: reason[row].map(str::to_owned),
+            reason: reason[row].map(|text| check.text("reason", text)).transpose()?,
             samples: check.required("samples", samples[row])?,
-            device: owned(device[row]),
-            driver: owned(driver[row]),
-            versions: owned(versions[row]),
-            recorded_at: owned(recorded_at[row]),
+            device: owned("device", device[row])?,
+            driver: owned("driver", driver[row])?,
+            versions: owned("versions", versions[row])?,
+            recorded_at: owned("recorded_at", recorded_at[row])?,
             gemm_samples_us: kept(0)?,
             latency_samples_us: kept(1)?,
             cached_samples_us: kept(2)?,
-            note: owned(note[row]),
+            note: owned("note", note[row])?,
         })
     };
     (0..table.height()).map(record).collect()

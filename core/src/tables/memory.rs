@@ -21,15 +21,12 @@ use parquet::{
 };
 
 use super::{
-    Cause,
+    Cause, bounds,
     columns::{Columns, Table},
     decode::{self, Value},
     is_parquet,
     pages::Pages,
 };
-
-/// Rows that a file may have: more than this is no file of ours, and a run of a few bytes can claim any number.
-const MOST_ROWS: i64 = 10_000_000;
 
 enum ColumnValues {
     Text(Vec<Option<ByteArray>>),
@@ -144,14 +141,18 @@ struct Texts {
 
 /// A file read from memory. Numbers are decoded when they are asked for, text at once.
 pub(super) struct MemoryTable {
-    reader: SerializedFileReader<Bytes>,
+    reader: Arc<SerializedFileReader<Bytes>>,
     bytes: Arc<Bytes>,
     height: usize,
     texts: BTreeMap<String, Texts>,
 }
 
 impl MemoryTable {
-    pub(super) fn read(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Result<Self, Cause> {
+    /// Each of whose rows has a key of its own. `most`: the rows that it can mean, by its metadata.
+    pub(super) fn read_keyed(
+        bytes: impl AsRef<[u8]> + Send + Sync + 'static,
+        most: fn(&Self) -> Result<usize, Cause>,
+    ) -> Result<Self, Cause> {
         let bytes = Bytes::from_owner(bytes);
         is_parquet(&bytes)?;
         let reader = SerializedFileReader::new(bytes.clone()).map_err(|error| broken(&error))?;
@@ -159,19 +160,34 @@ impl MemoryTable {
         let groups = reader.metadata().row_groups().iter().map(|group| group.num_rows());
         let sum = groups.fold(0_i64, |sum, rows| sum.saturating_add(rows));
         let negative = reader.metadata().row_groups().iter().any(|group| group.num_rows() < 0);
-        if negative || sum != rows || !(0..=MOST_ROWS).contains(&rows) {
+        if negative || sum != rows || rows < 0 {
             return Err(Cause::NotParquet(format!("it claims {rows} rows and has {sum}")));
         }
-        let mut table = Self { reader, bytes: Arc::new(bytes), height: rows as usize, texts: BTreeMap::new() };
-        table.texts = table.read_texts()?;
+        let rows = rows as usize;
+        bounds::claimed(rows, bounds::MOST_ROWS)?;
+        let reader = Arc::new(reader);
+        let mut table = Self { reader, bytes: Arc::new(bytes), height: rows, texts: BTreeMap::new() };
+        bounds::claimed(rows, most(&table)?)?;
+        bounds::each_once(rows, |num| table.first(num))?;
+        table.texts = table.read_texts(|_| true)?;
         Ok(table)
     }
 
-    fn read_texts(&self) -> Result<BTreeMap<String, Texts>, Cause> {
+    /// Of its first rows what makes their keys.
+    fn first(&self, height: usize) -> Result<Self, Cause> {
+        let mut table =
+            Self { reader: Arc::clone(&self.reader), bytes: Arc::clone(&self.bytes), height, texts: BTreeMap::new() };
+        table.texts = table.read_texts(|name| bounds::KEY.contains(&name))?;
+        Ok(table)
+    }
+
+    fn read_texts(&self, wanted: fn(&str) -> bool) -> Result<BTreeMap<String, Texts>, Cause> {
         let schema = self.reader.metadata().file_metadata().schema_descr();
         let mut texts = BTreeMap::new();
         for (at, column) in schema.columns().iter().enumerate() {
-            if let ([name], "str") = (column.path().parts(), type_word(schema.root_schema(), column.name())) {
+            if let ([name], "str") = (column.path().parts(), type_word(schema.root_schema(), column.name()))
+                && wanted(name)
+            {
                 texts.insert(name.clone(), Texts::of(&self.values(at)?, name)?);
             }
         }
@@ -207,7 +223,10 @@ impl MemoryTable {
         let mut all = Vec::new();
         for group in metadata.row_groups() {
             // Their sum was found to be small and not negative.
-            let rows = usize::try_from(group.num_rows()).unwrap_or_default();
+            let rows = usize::try_from(group.num_rows()).unwrap_or_default().min(self.height - all.len());
+            if rows == 0 {
+                continue;
+            }
             let read =
                 Pages::of(&self.bytes, group, at).and_then(|pages| decode::column(pages, (rows, nullable), &mut all));
             read.map_err(|error| broken(&error))?;

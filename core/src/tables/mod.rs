@@ -4,6 +4,7 @@
 //! A file is written beside its place and renamed into it, so that nobody ever sees half of one. A
 //! reader refuses what it cannot trust in one line: the cause first, the file last.
 
+mod bounds;
 mod check;
 mod columns;
 #[cfg(feature = "web")]
@@ -49,6 +50,8 @@ pub enum Cause {
     /// Parquet all the same.
     #[error("{0}")]
     Unreadable(String),
+    #[error("it claims {rows} rows, it can mean no more than {most}")]
+    TooManyRows { rows: usize, most: usize },
     #[error("column '{0}' is missing")]
     MissingColumn(String),
     #[error("column '{column}' is {found}, not {expected}")]

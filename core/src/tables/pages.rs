@@ -14,8 +14,8 @@ use parquet::{
 };
 use ruzstd::decoding::StreamingDecoder;
 
-/// Of one page, unpacked. Ours have at most some megabytes; a few bytes can unpack to anything.
-const MOST_BYTES: usize = 256 << 20;
+/// Of one page, unpacked. Writers begin a new one at a megabyte; a few bytes can unpack to anything.
+const MOST_BYTES: usize = 16 << 20;
 
 /// The pages of one column in one group of rows.
 pub(super) struct Pages {

@@ -4,7 +4,7 @@ use std::{collections::HashMap, path::Path};
 
 use crate::{
     dispatch::parallel,
-    model::{Estimate, Latency, Metric, ResultRow, Results, ResultsMeta, SiteId, charge_excess},
+    model::{Estimate, Gemm, Latency, Metric, ModKind, ResultRow, Results, ResultsMeta, SiteId, charge_excess},
 };
 
 #[cfg(feature = "native")]
@@ -132,18 +132,33 @@ fn times(latency: &Latency) -> [Option<f64>; 6] {
 
 #[cfg(feature = "native")]
 pub fn read_results(path: &Path) -> Result<Results, TableError> {
-    FrameTable::read(path).and_then(|table| results_of(&table)).map_err(|cause| cause.at(path))
+    FrameTable::read_keyed(path, most_rows).and_then(|table| results_of(&table)).map_err(|cause| cause.at(path))
 }
 
 /// From the bytes of a results file; `name` stands for it in errors.
 #[cfg(feature = "web")]
 pub fn results_from_bytes(name: &str, bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Result<Results, TableError> {
-    MemoryTable::read(bytes).and_then(|table| results_of(&table)).map_err(|cause| cause.at(Path::new(name)))
+    MemoryTable::read_keyed(bytes, most_rows)
+        .and_then(|table| results_of(&table))
+        .map_err(|cause| cause.at(Path::new(name)))
+}
+
+/// Kernels on the engines that one file has rows of: many times those that are known.
+const MOST_KERNELS: usize = 512;
+
+fn meta_of(table: &impl Table) -> Result<ResultsMeta, Cause> {
+    let meta = table.metadata(RESULTS_KEY).ok_or(Cause::NoMetadata)?;
+    serde_json::from_str(meta).map_err(|error| Cause::BrokenMetadata(error.to_string()))
+}
+
+/// Each GEMM of each site by each kernel with each set of mods.
+fn most_rows(table: &impl Table) -> Result<usize, Cause> {
+    let mod_sets = 1 << ModKind::ALL.len();
+    Ok(meta_of(table)?.manifest.sites.len().saturating_mul(Gemm::ALL.len() * MOST_KERNELS * mod_sets))
 }
 
 fn results_of(table: &impl Table) -> Result<Results, Cause> {
-    let meta = table.metadata(RESULTS_KEY).ok_or(Cause::NoMetadata)?;
-    let meta: ResultsMeta = serde_json::from_str(meta).map_err(|error| Cause::BrokenMetadata(error.to_string()))?;
+    let meta = meta_of(table)?;
     let columns = ReadColumns::of(table)?;
     let sites: HashMap<&str, &SiteId> = meta.manifest.sites.iter().map(|site| (site.id.as_str(), &site.id)).collect();
     let rows = parallel::map_ranges(table.height(), |range| {

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::model::{FileMagic, SiteId};
+use crate::model::{FileMagic, SiteId, visible_within};
 
 /// A trace, or one of its sites, that cannot be used. Displays as one line, e.g.
 /// `input.mean has shape [3], expected [4]: net.top.0/input.mean: broken.trace.safetensors`.
@@ -193,15 +193,7 @@ impl TraceCause {
 /// megabyte of one bury the message.
 fn one_line(text: &str) -> String {
     const LONGEST: usize = 400;
-    let mut line = String::with_capacity(text.len().min(LONGEST));
-    for c in text.chars() {
-        if line.len() >= LONGEST {
-            line.push('…');
-            break;
-        }
-        if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
-    }
-    line
+    visible_within(text, LONGEST)
 }
 
 #[cfg(test)]

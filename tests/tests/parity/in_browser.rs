@@ -42,9 +42,11 @@ impl BrowserServer {
     fn of(what: &Path, listen: &str, users: Option<&Path>) -> Result<Self, String> {
         let mut command = Command::new(loka());
         command.args(["serve", "--json", "--listen", listen, "--page"]).arg(page()?).arg(what);
-        if let Some(users) = users {
-            command.arg("--users").arg(users);
-        }
+        // A server that comes back has to know the browsers that it had.
+        match users {
+            Some(users) => command.arg("--users").arg(users),
+            None => command.arg("--no-token"),
+        };
         let mut program = Program::start(&mut command)?;
         let ready: Value = serde_json::from_str(&program.line()).unwrap();
         let text = |key: &str| ready[key].as_str().unwrap().to_owned();

@@ -43,6 +43,8 @@ impl Served {
     pub fn all(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let mut found = BTreeMap::new();
         below(self.around.path(), &mut found);
+        // The journal's own, which come and go.
+        found.retain(|path, _| !["-wal", "-shm", "-journal"].iter().any(|end| path.to_string_lossy().ends_with(end)));
         found
     }
 }

@@ -11,7 +11,7 @@ use anyhow::Context;
 use clap::ValueEnum;
 use loka_core::{
     engine::{self, EngineStatus},
-    model::FileMagic,
+    model::{FileMagic, visible, visible_json},
     plan::{AskedApprovals, Finding, Gate, Plan, Severity, gate},
     tables::read_results,
 };
@@ -151,9 +151,9 @@ pub fn run(args: &CheckArgs, json: bool) -> anyhow::Result<Outcome> {
             let mut whole = report(&checked, format)?;
             whole.push('\n');
             files::write_atomically(out, whole.as_bytes())?;
-            output::line(&report(&checked, if json { FindingFormat::Json } else { FindingFormat::Text })?);
+            output::lines(&report(&checked, if json { FindingFormat::Json } else { FindingFormat::Text })?);
         }
-        None => output::line(&report(&checked, format)?),
+        None => output::lines(&report(&checked, format)?),
     }
     Ok(if checked.num_failed() == 0 { Outcome::Done } else { Outcome::Failed })
 }
@@ -165,7 +165,9 @@ fn report(checked: &Checked<'_>, format: FindingFormat) -> anyhow::Result<String
         FindingFormat::Json => lines_of_json(checked),
         FindingFormat::Sarif => {
             let whole = serde_json::to_string_pretty(&sarif::sarif(checked));
-            whole.context("cannot write SARIF")
+            // As a terminal may show it; the breaks of lines are this document's own.
+            let lines: Vec<String> = whole.context("cannot write SARIF")?.lines().map(visible_json).collect();
+            Ok(lines.join("\n"))
         }
         FindingFormat::Junit => junit::junit(checked),
     }
@@ -174,7 +176,7 @@ fn report(checked: &Checked<'_>, format: FindingFormat) -> anyhow::Result<String
 fn lines_of_text(checked: &Checked<'_>) -> String {
     let word = |finding: &Finding| if finding.severity == Severity::Fails { "fails" } else { "warns" };
     let mut lines: Vec<String> =
-        checked.findings.iter().map(|finding| format!("{}: {finding}", word(finding))).collect();
+        checked.findings.iter().map(|finding| visible(&format!("{}: {finding}", word(finding)))).collect();
     let path = checked.path.display();
     lines.push(match checked.num_failed() {
         0 => format!("the plan keeps its policy and fits its results: {path}"),
@@ -190,6 +192,7 @@ fn lines_of_json(checked: &Checked<'_>) -> anyhow::Result<String> {
         "num_findings": checked.findings.len(),
     });
     let values = checked.findings.iter().map(serde_json::to_value).chain([Ok(summary)]);
-    let lines: Result<Vec<String>, _> = values.map(|value| value.map(|value| value.to_string())).collect();
+    let lines: Result<Vec<String>, _> =
+        values.map(|value| value.map(|value| visible_json(&value.to_string()))).collect();
     Ok(lines.context("cannot write JSON")?.join("\n"))
 }

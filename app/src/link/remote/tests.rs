@@ -156,6 +156,66 @@ fn a_lost_server_is_told_and_tried_again() {
 }
 
 #[test]
+fn why_a_server_went_stands_while_it_is_tried_again() {
+    let (wire, mut link) = joined();
+    wire.say(&ToClient::Closing { reason: "the server is being stopped".to_owned(), again: true });
+    wire.0.borrow_mut().to_window.push_back(SocketNews::Closed);
+    let why = |link: &RemoteLink| match link.status().connection {
+        ConnectionState::Away { why, .. } => why,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(link.poll(), None);
+    assert_eq!(why(&link), "the server is being stopped");
+    wire.0.borrow_mut().now = 1.0;
+    assert_eq!(link.poll(), None);
+    wire.0.borrow_mut().to_window.clear();
+    wire.0.borrow_mut().to_window.push_back(SocketNews::Closed);
+    assert_eq!(link.poll(), None);
+    assert_eq!(why(&link), "the server is being stopped");
+}
+
+#[test]
+fn a_silent_server_is_noticed_and_what_waits_is_told() {
+    let (wire, mut link) = joined();
+    let waiting = |link: &RemoteLink| match link.status().connection {
+        ConnectionState::Joined { waiting, .. } => waiting,
+        other => panic!("{other:?}"),
+    };
+    ask(&mut link, Command::SetMaxError { value: 0.5, gesture: None });
+    let asked = wire.heard();
+    assert_eq!((link.poll(), waiting(&link)), (None, 0), "an answer takes a moment");
+    wire.0.borrow_mut().now = 2.0;
+    assert_eq!((link.poll(), waiting(&link)), (None, 1));
+    wire.0.borrow_mut().now = 24.0;
+    wire.say(&ToClient::Alive);
+    assert_eq!((link.poll(), waiting(&link)), (None, 1));
+    wire.0.borrow_mut().now = 48.9;
+    assert_eq!((link.poll(), waiting(&link)), (None, 1));
+    wire.0.borrow_mut().now = 49.1;
+    assert_eq!(link.poll(), None);
+    let away = link.status().connection;
+    assert!(matches!(&away, ConnectionState::Away { why, .. } if why.contains("25 s")), "{away:?}");
+    ask(&mut link, Command::Undo);
+    assert_eq!((link.poll(), last_notice(&link).as_str()), (Some(Applied::Input), AWAY));
+    wire.0.borrow_mut().now = 50.0;
+    assert_eq!(link.poll(), None);
+    assert!(matches!(wire.heard(), Some(ToServer::Hello(_))));
+    wire.welcome(true);
+    assert_eq!(link.poll(), None);
+    assert_eq!(wire.heard(), asked, "what was not answered is sent again");
+    assert_eq!(waiting(&link), 1);
+}
+
+#[test]
+fn a_page_that_nobody_looked_at_hears_first_and_judges_then() {
+    let (wire, mut link) = joined();
+    wire.say(&ToClient::Alive);
+    wire.0.borrow_mut().now = 600.0;
+    assert_eq!(link.poll(), None);
+    assert!(matches!(link.status().connection, ConnectionState::Joined { .. }));
+}
+
+#[test]
 fn a_refused_window_does_not_try_for_ever() {
     let (wire, mut link) = joined();
     wire.say(&ToClient::Closing { reason: "another version".to_owned(), again: false });

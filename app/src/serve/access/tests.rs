@@ -117,17 +117,15 @@ fn guessing_is_slowed_by_address() {
     let (from, now) = (IpAddr::from([10, 0, 0, 1]), Instant::now());
     let wrong = (0..100).filter(|_| door.standing(from, Some("guess"), &[], now) == DoorStanding::Wrong).count();
     assert_eq!(wrong, limits::WRONG_BURST as usize);
+    assert_eq!(door.standing(from, Some("guess"), &[], now), DoorStanding::TooMany);
     assert_eq!(
         door.standing(from, Some(token.text()), &[], now),
-        DoorStanding::TooMany,
-        "nothing is compared any more"
+        DoorStanding::ByLink(token.cookie().to_owned()),
+        "a stranger at the same address locks nobody out"
     );
-    assert_eq!(
-        door.standing([10, 0, 0, 2].into(), Some(token.text()), &[], now),
-        DoorStanding::ByLink(token.cookie().to_owned())
-    );
+    assert_eq!(door.standing(from, None, &["old", token.cookie()], now), DoorStanding::Welcome(None));
+    assert_eq!(door.standing([10, 0, 0, 2].into(), Some("guess"), &[], now), DoorStanding::Wrong, "another address");
     let later = now + Duration::from_secs(1);
-    assert_eq!(door.standing(from, Some(token.text()), &[], later), DoorStanding::ByLink(token.cookie().to_owned()));
     let wrong = (0..100).filter(|_| door.standing(from, Some("guess"), &[], later) == DoorStanding::Wrong).count();
     assert_eq!(wrong, limits::WRONG_PER_SECOND as usize);
 }

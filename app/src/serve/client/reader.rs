@@ -6,14 +6,14 @@ use axum::extract::ws::Message;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use loka_core::session::{
-    Event,
+    CommandError, Event,
     shared::{
-        Author, Hello, MAX_TO_SERVER, NAME_LENGTH, PROTOCOL, Person, Place, Question, ToClient, ToServer, Welcome,
-        decode, encode,
+        Author, Hello, MAX_TO_SERVER, NAME_LENGTH, PROTOCOL, Person, Place, Question, ToClient, ToServer, Unread,
+        Welcome, WireError, encode, unpacked_size,
     },
 };
 use sha2::{Digest as _, Sha256};
-use tokio::{sync::Semaphore, time::timeout};
+use tokio::{sync::Semaphore, task::spawn_blocking, time::timeout};
 
 use super::{End, Entered, Out, Outbox, Parting, Stream};
 use crate::serve::{
@@ -112,18 +112,50 @@ impl Reader {
             Message::Text(text) => text.len(),
             Message::Close(_) => return Err(End::Gone),
         };
+        // What it costs is what it comes to, however well it is packed.
+        let size = match &message {
+            Message::Binary(bytes) => unpacked_size(bytes, MAX_TO_SERVER).map_err(|error| broken(&error))?,
+            _ => size,
+        };
         let within = self.messages.take(1, now) && self.bytes.take(u32::try_from(size).unwrap_or(u32::MAX), now);
         if !within {
             return Err(Parting::policy("this window sends more than the server takes").into());
         }
         match message {
-            Message::Binary(bytes) => match decode(&bytes, MAX_TO_SERVER) {
-                Ok(message) => self.hear(message).await,
-                Err(error) => Err(Parting::protocol(unread(&error.to_string())).into()),
+            Message::Binary(_) if self.author.is_none() && size > limits::HELLO_BYTES => {
+                Err(Parting::protocol("the first message is hello").into())
+            }
+            Message::Binary(bytes) => match self.read(bytes, size).await? {
+                Read::Message(message) => self.hear(*message).await,
+                Read::NotAllowed { number, reason } => {
+                    self.outbox.send(encode(&ToClient::Refused { number, reason }).into());
+                    Ok(())
+                }
             },
             Message::Text(_) => Err(Parting::protocol("messages are binary").into()),
             _ => Ok(()),
         }
+    }
+
+    /// The message, unless it is a command that this one may not give: that is refused before it is made.
+    async fn read(&self, bytes: Bytes, size: usize) -> Result<Read, End> {
+        let author = self.author.clone();
+        let read = move || {
+            let unread = Unread::of(&bytes, MAX_TO_SERVER)?;
+            if let (Some((number, needs)), Some(Author { name, role, .. })) = (unread.command(), author)
+                && role < needs
+            {
+                let reason = CommandError::NotAllowed { name, role, needs }.to_string();
+                return Ok(Read::NotAllowed { number, reason });
+            }
+            unread.read().map(|message| Read::Message(Box::new(message)))
+        };
+        if size <= limits::LARGE_MESSAGE {
+            return read().map_err(|error| broken(&error));
+        }
+        // Closed with the server alone.
+        let Ok(_place) = self.hub.large.acquire().await else { return Err(End::Gone) };
+        spawn_blocking(read).await.map_err(|_| End::Gone)?.map_err(|error| broken(&error))
     }
 
     async fn hear(&mut self, message: ToServer) -> Result<(), End> {
@@ -165,7 +197,7 @@ impl Reader {
             return Err(Parting::protocol("a window's key is not 0").into());
         }
         let author = match &self.badge {
-            None => Author::new(hello.key, &name(&hello.name, NAME_LENGTH)),
+            None => Author::new(mixed("", hello.key), &name(&hello.name, NAME_LENGTH)),
             // Whatever the window calls itself.
             Some(badge) => {
                 let user = badge.user().ok_or_else(Parting::gone)?;
@@ -205,7 +237,7 @@ impl Reader {
     ) -> Result<Entered, String> {
         // One that closes in this moment is opened anew.
         for _ in 0..3 {
-            let room = self.hub.room(trace).await?;
+            let room = self.hub.room(trace, author.role).await?;
             let Author { key, name, role } = author.clone();
             let seat = room.enter(self.window, Person { key, name, role, at: Place::default() });
             if let Ok(heard) = room.heard(author.key).await {
@@ -252,7 +284,18 @@ impl Reader {
     }
 }
 
-/// The number of a person's window: nobody can have one of somebody else's, whatever a window says that it is.
+/// What a client sent.
+enum Read {
+    Message(Box<ToServer>),
+    NotAllowed { number: u64, reason: String },
+}
+
+fn broken(error: &WireError) -> End {
+    Parting::protocol(unread(&error.to_string())).into()
+}
+
+/// The number under which others know a window: nobody can have one of somebody else's, whatever a window says that
+/// it is. What a window says is its secret: it comes from there again, and cannot be found from the number.
 fn mixed(name: &str, key: u64) -> u64 {
     let mut hash = Sha256::new_with_prefix(b"loka serve window\0");
     // A name has no 0 in it.

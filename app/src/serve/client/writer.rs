@@ -70,7 +70,7 @@ impl Writer {
                 Woken::Steps => Ok(()),
                 Woken::Present(present) => self.send(Message::Binary(present)).await,
                 Woken::Over(over) => self.session_over(over).await,
-                Woken::Ping => self.send(Message::Ping(Bytes::new())).await,
+                Woken::Ping => self.ping().await,
                 Woken::Gone => Err(End::Gone),
             };
             if let Err(end) = done {
@@ -122,7 +122,7 @@ impl Writer {
     async fn take_waiting(&mut self) -> Result<(), End> {
         // Who is not pinged for too long seems to be gone, however busy we keep it.
         if self.pings.tick().now_or_never().is_some() {
-            self.send(Message::Ping(Bytes::new())).await?;
+            self.ping().await?;
         }
         while let Ok(out) = self.out.try_recv() {
             self.take(out).await?;
@@ -188,6 +188,11 @@ impl Writer {
             Over::Broken(reason) => Err(Parting::new(close_code::ERROR, true, reason).into()),
             Over::Closed => Err(Parting::new(close_code::AGAIN, true, "this session was closed").into()),
         }
+    }
+
+    async fn ping(&mut self) -> Result<(), End> {
+        self.send(Message::Binary(encode(&ToClient::Alive).into())).await?;
+        self.send(Message::Ping(Bytes::new())).await
     }
 
     async fn send(&mut self, message: Message) -> Result<(), End> {

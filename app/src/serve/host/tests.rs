@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use loka_core::{
     dispatch::Policy,
     model::{Gemm, GemmShape, KernelId, Latency, ModSet, ResultRow, Results, ResultsMeta, SiteId},
+    review::Role,
     runtime::{Journaling, Report},
     session::{Effect, Saved, shared::Ordered},
     views::OpenedTrace,
@@ -54,14 +55,14 @@ fn a_session_that_breaks_says_so_and_can_be_opened_again() {
     let folder = tempfile::tempdir().unwrap();
     let hub = hub(&folder, true, vec![opened()]);
     on_runtime(async {
-        let room = hub.room(NAME).await.unwrap();
+        let room = hub.room(NAME, Role::Owner).await.unwrap();
         let over = room.over().wait_for(Option::is_some).await.unwrap().clone();
         assert!(matches!(over, Some(Over::Broken(line)) if line.ends_with("boom")));
         assert!(room.heard(1).await.is_err());
-        let again = hub.room(NAME).await.unwrap();
+        let again = hub.room(NAME, Role::Owner).await.unwrap();
         assert_ne!(again.id, room.id);
         assert_eq!(again.heard(1).await, Ok(0));
-        let alike = hub.room(NAME).await.unwrap();
+        let alike = hub.room(NAME, Role::Owner).await.unwrap();
         assert_eq!(alike.id, again.id, "one trace, one session");
         hub.close(Duration::from_secs(10)).await;
         assert!(again.is_over());
@@ -73,7 +74,7 @@ fn a_trace_that_cannot_be_opened_is_no_session() {
     let folder = tempfile::tempdir().unwrap();
     let hub = hub(&folder, false, vec![Event::OpenFailed { message: "it is broken".to_owned() }]);
     on_runtime(async {
-        let room = hub.room(NAME).await.unwrap();
+        let room = hub.room(NAME, Role::Owner).await.unwrap();
         let over = room.over().wait_for(Option::is_some).await.unwrap().clone();
         assert_eq!(over, Some(Over::Refused("it is broken".to_owned())));
     });
@@ -110,7 +111,7 @@ fn many_events_are_few_frames_and_a_command_is_at_once() {
     news.extend((0..5000).map(|at| Event::Progress { run: 1, done: f64::from(at) / 5000.0, seconds: 0.0 }));
     let hub = hub(&folder, false, news);
     on_runtime(async {
-        let room = hub.room(NAME).await.unwrap();
+        let room = hub.room(NAME, Role::Owner).await.unwrap();
         let mut newest = room.newest();
         newest.wait_for(|seq| *seq >= 5003).await.unwrap();
         let frames = room.after(0).unwrap();

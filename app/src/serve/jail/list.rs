@@ -8,7 +8,7 @@ use std::{
 
 use loka_core::{session::FileKind, trace::Trace, views::natural};
 
-use super::{WHOLE, limits};
+use super::{Jail, WHOLE, limits};
 
 /// Something that can be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,20 +32,21 @@ const TRACE: &str = ".trace.safetensors";
 const SHARDS: usize = 256;
 
 /// Below `root`, without following links to folders: they could lead round in circles.
-pub(super) fn list(root: &Path) -> Listing {
-    let mut walk = Walk { looked_at: 0, listing: Listing { entries: Vec::new(), complete: true } };
-    walk.folder(root, "", limits::LISTED_DEPTH);
+pub(super) fn list(jail: &Jail) -> Listing {
+    let mut walk = Walk { jail, looked_at: 0, listing: Listing { entries: Vec::new(), complete: true } };
+    walk.folder(&jail.root, "", limits::LISTED_DEPTH);
     let by_name = |a: &ListedFile, b: &ListedFile| natural(&a.name, &b.name).then_with(|| a.name.cmp(&b.name));
     walk.listing.entries.sort_by(|a, b| a.kind.cmp(&b.kind).then_with(|| by_name(a, b)));
     walk.listing
 }
 
-struct Walk {
+struct Walk<'a> {
+    jail: &'a Jail,
     looked_at: usize,
     listing: Listing,
 }
 
-impl Walk {
+impl Walk<'_> {
     fn folder(&mut self, folder: &Path, prefix: &str, depth: usize) {
         let Ok(entries) = std::fs::read_dir(folder) else { return };
         let mut found: Vec<DirEntry> = Vec::new();
@@ -76,7 +77,7 @@ impl Walk {
                 }
             } else if let Some(of) = FileKind::of_name(&name)
                 && !(of == FileKind::Trace && shards.is_some())
-                && let Some(bytes) = size_of(&entry)
+                && let Some(bytes) = size_of(self.jail, &entry)
             {
                 self.put(name, of, bytes);
             }
@@ -92,9 +93,10 @@ impl Walk {
     }
 }
 
-/// Of a regular file. A link is offered by its own name; whether it leads out is seen when it is opened.
-fn size_of(entry: &DirEntry) -> Option<u64> {
-    let about = std::fs::metadata(entry.path()).ok()?;
+/// Of a regular file. A link is offered by its own name, unless it leads out: that could not be opened.
+fn size_of(jail: &Jail, entry: &DirEntry) -> Option<u64> {
+    let path = if entry.file_type().ok()?.is_symlink() { jail.leads_inside(&entry.path())? } else { entry.path() };
+    let about = std::fs::metadata(path).ok()?;
     about.is_file().then_some(about.len())
 }
 

@@ -2,11 +2,17 @@
 //! file its name where that is free.
 
 use std::{
+    fs::File,
     io::{self, BufRead as _},
     path::Path,
+    time::SystemTime,
 };
 
 use tempfile::NamedTempFile;
+
+use crate::serve::limits;
+
+const PREFIX: &str = ".loka-upload-";
 
 /// Hidden, so that nobody is offered it, and private to this request: removed when it is dropped.
 pub fn new_draft(folder: &Path) -> io::Result<NamedTempFile> {
@@ -17,7 +23,35 @@ pub fn new_draft(folder: &Path) -> io::Result<NamedTempFile> {
         // As other programs' new files; a temporary would be for its owner alone.
         draft.permissions(std::fs::Permissions::from_mode(0o644));
     }
-    draft.prefix(".loka-upload-").tempfile_in(folder)
+    let draft = draft.prefix(PREFIX).tempfile_in(folder)?;
+    // For as long as it is open: another server of this folder must not take it for a remain. A file system without
+    // locks has none to tell by, and its remains stay.
+    drop(draft.as_file().try_lock());
+    Ok(draft)
+}
+
+/// Removes what servers left that were killed while a file came in.
+pub fn sweep(folder: &Path) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    for entry in entries.flatten().take(limits::LOOKED_AT) {
+        if entry.file_name().to_string_lossy().starts_with(PREFIX) {
+            // What cannot be removed lies there as before.
+            drop(remove_old(&entry.path()));
+        }
+    }
+}
+
+fn remove_old(path: &Path) -> io::Result<()> {
+    let about = std::fs::symlink_metadata(path)?;
+    let age = SystemTime::now().duration_since(about.modified()?).unwrap_or_default();
+    if !about.is_file() || age < limits::DRAFT_IS_OLD {
+        return Ok(());
+    }
+    let file = File::options().write(true).open(path)?;
+    if file.try_lock().is_ok() {
+        std::fs::remove_file(path)?;
+    }
+    Ok(())
 }
 
 /// Whether nothing is there yet, or what may turn out to be the same file.
@@ -55,13 +89,13 @@ pub fn keep(draft: NamedTempFile, path: &Path) -> io::Result<Option<Kept>> {
 /// The folder's own entry. Where that cannot be made sure the file is there all the same.
 fn keep_name(path: &Path) {
     #[cfg(unix)]
-    drop(path.parent().map(|folder| std::fs::File::open(folder).and_then(|folder| folder.sync_all())));
+    drop(path.parent().map(|folder| File::open(folder).and_then(|folder| folder.sync_all())));
     #[cfg(not(unix))]
     let _ = path;
 }
 
 fn same_bytes(one: &Path, other: &Path) -> io::Result<bool> {
-    let open = |path: &Path| std::fs::File::open(path).map(|file| io::BufReader::with_capacity(1 << 16, file));
+    let open = |path: &Path| File::open(path).map(|file| io::BufReader::with_capacity(1 << 16, file));
     let (mut one, mut other) = (open(one)?, open(other)?);
     loop {
         let (a, b) = (one.fill_buf()?, other.fill_buf()?);
@@ -82,6 +116,25 @@ mod tests {
     use std::io::Write as _;
 
     use super::*;
+
+    #[test]
+    fn what_a_killed_server_left_goes_and_what_comes_in_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let old = SystemTime::now() - 2 * limits::DRAFT_IS_OLD;
+        let left = |name: &str| {
+            let path = folder.path().join(name);
+            File::create(&path).unwrap().set_modified(old).unwrap();
+            path
+        };
+        let (remain, other) = (left(".loka-upload-abc"), left("loka-upload-abc"));
+        let young = folder.path().join(".loka-upload-young");
+        File::create(&young).unwrap();
+        let held = new_draft(folder.path()).unwrap();
+        held.as_file().set_modified(old).unwrap();
+        sweep(folder.path());
+        assert_eq!([&remain, &other, &young, held.path()].map(Path::exists), [false, true, true, true]);
+        sweep(&folder.path().join("nowhere"));
+    }
 
     #[test]
     fn the_later_of_two_with_one_name_is_kept_only_as_the_same() {

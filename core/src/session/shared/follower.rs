@@ -191,6 +191,7 @@ impl Follower {
             ToClient::Answer(event) => self.news.push_back(News::Event(event)),
             ToClient::Present(people) => self.take_people(people),
             ToClient::Closing { reason, again } => self.closed = Some((reason, again)),
+            ToClient::Alive => {}
         }
         Ok(Vec::new())
     }

@@ -21,6 +21,6 @@ pub use follower::{Follower, Loading, News};
 pub use input::{Author, By, Input, Step};
 pub use ordered::{Ordered, OutOfOrder, Taken};
 pub use wire::{
-    Hello, MAX_TO_CLIENT, MAX_TO_SERVER, NAME_LENGTH, PROTOCOL, Person, Place, Question, ToClient, ToServer, Welcome,
-    WireError, decode, encode,
+    Hello, MAX_TO_CLIENT, MAX_TO_SERVER, NAME_LENGTH, PROTOCOL, Person, Place, Question, SILENCE, ToClient, ToServer,
+    Unread, Welcome, WireError, decode, encode, unpacked_size,
 };

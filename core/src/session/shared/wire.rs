@@ -3,6 +3,8 @@
 //! A message is one byte (0: plain, 1: LZ4 with its length in front), then postcard's coding of [`ToServer`] or
 //! [`ToClient`]. Both ends say [`PROTOCOL`] first; another number ends the talk with a reason.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
@@ -14,12 +16,15 @@ use crate::{
 use super::{Author, Step};
 
 /// Goes up with every change of what is coded: the coding has no names to tell an old field by.
-pub const PROTOCOL: u32 = 6;
+pub const PROTOCOL: u32 = 7;
 
 /// Bytes of a message to the server, decoded. Commands are small; one can name every site of a large trace.
 pub const MAX_TO_SERVER: usize = 4 << 20;
 /// Bytes of a message to a window, decoded.
 pub const MAX_TO_CLIENT: usize = 256 << 20;
+
+/// Seconds. A server says something at least every third part of it.
+pub const SILENCE: f64 = 25.0;
 
 /// Letters of an author's name.
 pub const NAME_LENGTH: usize = 64;
@@ -137,6 +142,8 @@ pub enum ToClient {
         reason: String,
         again: bool,
     },
+    /// Says nothing, now and then: a window that hears none for [`SILENCE`] has lost its server.
+    Alive,
 }
 
 /// Why a message cannot be read.
@@ -164,23 +171,63 @@ pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
     bytes
 }
 
-/// `most`: bytes of the decoded message. Nothing larger is ever in memory.
+/// `most`: bytes of the unpacked message. Nothing larger is ever in memory.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8], most: usize) -> Result<T, WireError> {
+    unpacked_size(bytes, most)?;
+    whole(&unpacked(bytes)?)
+}
+
+/// Bytes of the message once it is unpacked, as it says itself; another number is an error when it is.
+pub fn unpacked_size(bytes: &[u8], most: usize) -> Result<usize, WireError> {
     let (coding, rest) = bytes.split_first().ok_or(WireError::Empty)?;
-    let fits = |size: usize| if size > most { Err(WireError::TooLarge(size, most)) } else { Ok(()) };
-    fits(rest.len())?;
-    let broken = |reason: String| WireError::Broken(reason);
-    match *coding {
-        AS_IT_IS => whole(rest),
-        LZ4 => {
-            let (size, _) = rest.split_first_chunk::<4>().ok_or_else(|| broken("it is cut".to_owned()))?;
-            fits(u32::from_le_bytes(*size) as usize)?;
-            let plain = lz4_flex::decompress_size_prepended(rest).map_err(|error| broken(error.to_string()))?;
-            whole(&plain)
+    let size = match (*coding, rest.first_chunk::<4>()) {
+        (LZ4, Some(size)) => rest.len().max(u32::from_le_bytes(*size) as usize),
+        (LZ4, None) => return Err(WireError::Broken("it is cut".to_owned())),
+        _ => rest.len(),
+    };
+    if size > most { Err(WireError::TooLarge(size, most)) } else { Ok(size) }
+}
+
+fn unpacked(bytes: &[u8]) -> Result<Cow<'_, [u8]>, WireError> {
+    match bytes.split_first().ok_or(WireError::Empty)? {
+        (&AS_IT_IS, rest) => Ok(Cow::Borrowed(rest)),
+        (&LZ4, rest) => {
+            let plain = lz4_flex::decompress_size_prepended(rest);
+            Ok(Cow::Owned(plain.map_err(|error| WireError::Broken(error.to_string()))?))
         }
-        other => Err(broken(format!("coding {other}"))),
+        (other, _) => Err(WireError::Broken(format!("coding {other}"))),
     }
 }
+
+/// A message to the server that is unpacked and not made yet: made, it can be fifty times as large.
+pub struct Unread<'a> {
+    plain: Cow<'a, [u8]>,
+}
+
+impl<'a> Unread<'a> {
+    /// `most`: bytes of the unpacked message.
+    pub fn of(bytes: &'a [u8], most: usize) -> Result<Self, WireError> {
+        unpacked_size(bytes, most)?;
+        Ok(Self { plain: unpacked(bytes)? })
+    }
+
+    /// Of a command: its number, and the least role that may ask for it.
+    pub fn command(&self) -> Option<(u64, Role)> {
+        let (variant, rest) = postcard::take_from_bytes::<u32>(&self.plain).ok()?;
+        if variant != COMMAND {
+            return None;
+        }
+        let ((number, _seen, place), _) = postcard::take_from_bytes::<(u64, u64, u32)>(rest).ok()?;
+        Some((number, Command::needed_at(place)))
+    }
+
+    pub fn read(&self) -> Result<ToServer, WireError> {
+        whole(&self.plain)
+    }
+}
+
+/// [`ToServer::Command`]'s place in its list.
+const COMMAND: u32 = 2;
 
 fn whole<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, WireError> {
     match postcard::take_from_bytes(bytes) {

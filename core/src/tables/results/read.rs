@@ -148,7 +148,7 @@ impl<'t> ReadColumns<'t> {
             return Err(check.fault(format!("site '{site}' is not in the trace")));
         };
         let mods = check.required("mods", self.mods[row])?;
-        let owned = |name: &str, value: Option<&str>| check.required(name, value).map(str::to_owned);
+        let owned = |name: &str, value: Option<&str>| check.text(name, check.required(name, value)?);
         let [m, k, n] = &self.shape;
         Ok(ResultRow {
             site: (*site).clone(),
@@ -157,7 +157,7 @@ impl<'t> ReadColumns<'t> {
             mods: shared.mods(mods).map_err(|problem| check.fault(format!("{problem}")))?,
             shape: GemmShape { m: check.size("m", m[row])?, k: check.size("k", k[row])?, n: check.size("n", n[row])? },
             supported: check.required("supported", self.supported[row])?,
-            reason: self.reason[row].map(str::to_owned),
+            reason: self.reason[row].map(|text| check.text("reason", text)).transpose()?,
             error: self.error(&check)?,
             latency: self.latency(&check)?,
             fidelity: self.fidelity(&check)?,
@@ -235,7 +235,7 @@ impl<'t> ReadColumns<'t> {
             cached_us: check.not_negative("cached_us", self.cached[check.row])?,
             tail_us: check.not_negative("tail_us", self.tail[check.row])?,
             source: known.ok_or_else(|| check.fault(format!("unknown latency_source '{source}'")))?,
-            note: check.required("latency_note", self.note[check.row])?.to_owned(),
+            note: check.text("latency_note", check.required("latency_note", self.note[check.row])?)?,
         })
     }
 

@@ -184,8 +184,8 @@ fn a_file_of_something_else_is_refused() {
     assert_eq!(retyped, "column 'm' is i32, not i64");
     let gemms = tampered(
         |frame| {
-            let height = frame.height();
-            frame.with_column(Series::new("gemm".into(), vec!["bprop"; height]).into_column()).unwrap();
+            *frame = frame.head(Some(1));
+            frame.with_column(Series::new("gemm".into(), ["bprop"]).into_column()).unwrap();
         },
         None,
     );

@@ -2,8 +2,12 @@
 
 use super::*;
 use crate::{
-    dispatch::testing::{results, row},
-    model::{Gemm, SiteRows},
+    dispatch::{
+        Policy,
+        testing::{results, row},
+    },
+    model::{Gemm, ModKind, Moment, Runtime, SiteRows},
+    review::{Approval, ReviewState, SecretKey, Statement},
     session::{
         Event, FileKind, Origin, Session,
         shared::{By, Input},
@@ -102,7 +106,7 @@ fn the_coding_is_that_of_its_number() {
         reason: "r".to_owned(),
     };
     let bytes = encode(&ToServer::Command { number: 300, seen: 5, command: Box::new(command) });
-    assert_eq!((PROTOCOL, hex(&bytes)), (6, "0002ac02050f0173020a74652f63757272656e740172".to_owned()));
+    assert_eq!((PROTOCOL, hex(&bytes)), (7, "0002ac02050f0173020a74652f63757272656e740172".to_owned()));
     let share = Share {
         origin: Origin { engine: "cpu".to_owned(), device: "d".to_owned() },
         at: 1,
@@ -111,6 +115,99 @@ fn the_coding_is_that_of_its_number() {
         rows: std::sync::Arc::new(SiteRows::default()),
     };
     assert_eq!(hex(&encode(&ToClient::Shares(vec![share]))), "0002010363707501640100000100");
+}
+
+/// One of each.
+fn every_command() -> Vec<Command> {
+    let (site, kernel) = (SiteId::new("s"), crate::model::KernelId::new("te/current"));
+    let (path, text, at) = ("p".to_owned(), String::new(), vec![(site.clone(), Gemm::Wgrad)]);
+    let key = SecretKey::new("Anna", &[3; 32]).unwrap();
+    let statement = Statement {
+        digest: path.clone(),
+        review_digest: path.clone(),
+        name: "Anna".to_owned(),
+        role: Role::Approver,
+        at: Moment(0),
+        note: text.clone(),
+    };
+    let approval = Box::new(Approval::sign(statement, &key));
+    vec![
+        Command::OpenTrace { path: path.clone() },
+        Command::OpenResults { path: path.clone() },
+        Command::FindEngines,
+        Command::SelectEngine { name: text.clone() },
+        Command::MeasureSpeeds,
+        Command::StartProbe,
+        Command::CancelProbe,
+        Command::ProbeMore { site: site.clone(), max_draws: 1 },
+        Command::PauseProbe { paused: true },
+        Command::ToggleMod { kind: ModKind::NoBias },
+        Command::SetMod { kind: ModKind::NoBias, on: true, sites: vec![site.clone()] },
+        Command::SetPolicy { policy: Policy::paper() },
+        Command::SetRuntime { runtime: Runtime::Graph },
+        Command::SetMaxError { value: 0.1, gesture: None },
+        Command::SetMinSpeedup { value: 1.1, gesture: None },
+        Command::SetOverride { site: site.clone(), gemm: Gemm::Fprop, kernel: kernel.clone(), reason: text.clone() },
+        Command::ClearOverride { site: site.clone(), gemm: Gemm::Fprop },
+        Command::SetOverrides { at: at.clone(), kernel, reason: text.clone() },
+        Command::ClearOverrides { at },
+        Command::Mark { site: None, state: ReviewState::Agreed, of: text.clone() },
+        Command::Comment { site: None, gemm: None, reply_to: None, text: text.clone() },
+        Command::Resolve { comment: 1, resolved: true },
+        Command::Look { site: site.clone(), of: text.clone() },
+        Command::RequestApproval { note: text.clone() },
+        Command::WithdrawRequest,
+        Command::Sign { path: path.clone(), note: text },
+        Command::Approve { approval },
+        Command::ReadSeries,
+        Command::OpenPlan { path: path.clone() },
+        Command::ClosePlan,
+        Command::Identify { path: path.clone() },
+        Command::Undo,
+        Command::Redo,
+        Command::SaveResults { path: path.clone() },
+        Command::ExportPlan { path: path.clone() },
+        Command::InspectSite { site: site.clone() },
+        Command::InspectOther { path, site },
+        Command::DismissNotice { id: 1 },
+        Command::DismissNotices,
+        Command::ClearLog,
+    ]
+}
+
+#[test]
+fn what_a_command_needs_is_seen_before_it_is_made() {
+    let every = every_command();
+    for (place, command) in every.iter().enumerate() {
+        let message = ToServer::Command { number: 300, seen: 7, command: Box::new(command.clone()) };
+        let bytes = encode(&message);
+        // Behind the coding, the message's own place, number and what was seen.
+        assert_eq!(usize::from(bytes[5]), place, "the list above is in the order of the commands");
+        let unread = Unread::of(&bytes, MAX_TO_SERVER).unwrap();
+        assert_eq!(unread.command(), Some((300, command.needs())), "{command:?}");
+        assert_eq!(unread.read(), Ok(message));
+    }
+    let unknown = [AS_IT_IS, 2, 1, 1, u8::try_from(every.len()).unwrap()];
+    assert!(decode::<ToServer>(&unknown, MAX_TO_SERVER).is_err(), "a command that is not in the list above");
+    assert_eq!(Unread::of(&unknown, MAX_TO_SERVER).unwrap().command(), Some((1, Role::Owner)));
+    let asked = encode(&ToServer::Ask(Question::Series));
+    assert_eq!(Unread::of(&asked, MAX_TO_SERVER).unwrap().command(), None);
+}
+
+/// Four million names without a letter, 16 KB packed: 200 MB if they were made.
+#[test]
+fn a_list_of_nothing_costs_nothing() {
+    let mut plain = vec![2, 1, 1, 10, 0, 1];
+    let num = 4_190_000_u32;
+    plain.extend(postcard::to_allocvec(&num).unwrap());
+    plain.extend(std::iter::repeat_n(0, num as usize));
+    let mut bytes = vec![LZ4];
+    bytes.extend(lz4_flex::compress_prepend_size(&plain));
+    assert!(bytes.len() < 20_000);
+    assert_eq!(unpacked_size(&bytes, MAX_TO_SERVER), Ok(plain.len()));
+    let unread = Unread::of(&bytes, MAX_TO_SERVER).unwrap();
+    assert_eq!(unread.command(), Some((1, Role::Owner)));
+    assert!(matches!(unread.read(), Err(WireError::Broken(_))));
 }
 
 fn hex(bytes: &[u8]) -> String {

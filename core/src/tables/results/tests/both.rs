@@ -3,7 +3,10 @@
 use polars::prelude::{IntoColumn, NamedFrom, ParquetCompression, Series};
 
 use super::*;
-use crate::tables::{results_from_bytes, results_to_bytes};
+use crate::{
+    model::KernelId,
+    tables::{results_from_bytes, results_to_bytes},
+};
 
 fn in_memory(path: &Path) -> Result<Results, TableError> {
     results_from_bytes(&path.to_string_lossy(), std::fs::read(path).unwrap())
@@ -11,10 +14,13 @@ fn in_memory(path: &Path) -> Result<Results, TableError> {
 
 /// More rows than a page of Parquet holds.
 fn many() -> Results {
-    let mut results = some_results();
-    let [first, second] = [results.rows[0].clone(), results.rows[1].clone()];
+    let names: Vec<String> = (0..40).map(|at| format!("site{at}")).collect();
+    let mut results = results(&names.iter().map(String::as_str).collect::<Vec<_>>(), Vec::new());
+    let [first, second] = [0, 1].map(|at| some_results().rows[at].clone());
     results.rows = (0..40_000_u64)
         .map(|at| ResultRow {
+            site: SiteId::new(&names[at as usize % 40]),
+            kernel: KernelId::new(&format!("te/of{}", at / 40)),
             seed: at.wrapping_mul(0x9e37_79b9_7f4a_7c15),
             ..if at % 3 == 0 { second.clone() } else { first.clone() }
         })
