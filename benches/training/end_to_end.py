@@ -342,7 +342,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--policies", type=listed, default=list(POLICIES), help="names or files, as"
                         " `loka plan` takes them")  # fmt: skip
     parser.add_argument("--runtimes", type=listed, default=["launched"], help=f"of {','.join(RUNTIMES)}: a plan of every"
-                        " policy for each; graph times the dense part as a CUDA graph, inference a frozen model")  # fmt: skip
+                        " policy for each; graph times the step as a CUDA graph, inference a frozen model")  # fmt: skip
     parser.add_argument("--stages", type=listed, default=list(STAGES), help=f"of {','.join(STAGES)}")
     parser.add_argument("--seeds", type=int, help="of the quality stage (3)")
     parser.add_argument("--quality-steps", type=int, help="of each seed (2000)")

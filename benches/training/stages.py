@@ -5,7 +5,7 @@
 record   trains the model and records its trace; keeps the state that it ends in
 apply    first-step gradients of every plan against BF16's on the same batch, from the fresh and from the recorded state
 speed    one plan against BF16, taking turns, as the plan's runtime runs them: the training step and its dense part alone
-         (launched), that part as a CUDA graph (graph), or evaluation of a frozen model (inference)
+         (launched), both as CUDA graphs (graph), or evaluation of a frozen model (inference)
 quality  the losses of one arm, seed by seed
 
 A process a stage: a plan that fails on the device takes nothing else with it, and no stage inherits another's compiled
@@ -144,7 +144,8 @@ class Arm:
         self.spec, self.ranker, self.code = spec, ranker, code or Code(spec)
         self.lr = spec.lr or spec.config.lr
         self.parameters = [parameter for parameter in ranker.parameters() if parameter.requires_grad]
-        self.optimizer = torch.optim.Adam(self.parameters, lr=self.lr, fused=True)
+        in_graph = spec.runtime == "graph" and not spec.cpu
+        self.optimizer = torch.optim.Adam(self.parameters, lr=self.lr, fused=True, capturable=in_graph)
         self.calls: Dict[str, Callable[[int], None]] = {}
 
     def step(self, batch: Batch) -> Tensor:
@@ -503,7 +504,7 @@ def calls_of(arm: Arm, batches: List[Batch]) -> Dict[str, Callable[[int], None]]
         arm.infer(inputs[0])
 
     by_runtime: Dict[str, Dict[str, Callable[[int], None]]] = {
-        "launched": {"step": step, "dense": dense}, "graph": {"dense": dense}, "inference": {"infer": infer},
+        "launched": {"step": step, "dense": dense}, "graph": {"step": step, "dense": dense}, "inference": {"infer": infer},
     }  # fmt: skip
     return by_runtime[arm.spec.runtime]
 

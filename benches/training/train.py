@@ -79,6 +79,11 @@ class Trainer:
             for values in self.optimizer.state.values():
                 for value in values.values():
                     value.zero_()
+        if any(hasattr(module, "_loka_kernels") for module in self.model.modules()):
+            import loka
+
+            # Weights that are cast once a step were changed outside of one.
+            loka.refresh(self.model)
 
     def train(self, batch: Batch, step: int, wrap: Optional[Callable[[Tensor], Tensor]] = None) -> Tensor:
         """One step; gives the loss before it (overwritten by the next step). With `wrap` (a recorder's `loss`) the step

@@ -16,7 +16,7 @@ GRADIENT_BAR, SAVING_BAR, SLOWER_BAR, LOSS_BAR = 1.5, 0.85, 1.01, 2.0
 GRADIENT_FLOOR = 0.01
 """A weight's gradient that differs by less is not judged: BF16's own rounding is a part of it."""
 
-HELD = {"launched": "step", "graph": "dense graph", "inference": "infer graph"}
+HELD = {"launched": "step", "graph": "step graph", "inference": "infer graph"}
 """What a promise is held against, by the plan's runtime."""
 
 Row = Dict[str, Any]

@@ -6,6 +6,7 @@ import sys
 import textwrap
 import unittest
 import warnings
+from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
@@ -96,6 +97,24 @@ class SameTraining(unittest.TestCase):
         exact = torch.torch_version.TorchVersion(torch.__version__) >= "2.11"
         for one, other in zip(kept, cast):
             self.assertAlmostEqual(one, other, delta=0.0 if exact else 2e-3)
+
+    def test_a_step_in_a_cuda_graph_takes_the_casts_along(self):
+        """What is captured runs again at every replay: with a capture feigned, whatever runs in it is what a replay has."""
+
+        def feign(model, step):
+            if step == 1:
+                patch.start()
+
+        patch = mock.patch("loka.plans.weights.is_capturing", return_value=True)
+        self.addCleanup(patch.stop)
+        expected = train(model_of(kept_codes=False), 5)
+        model = model_of()
+        codes = []
+        losses = train(model, 5, between=lambda model, step: (feign(model, step), codes.append(codes_of(model))))
+        self.assertEqual(losses, expected)
+        self.assertEqual(kept(model).stale(), [])
+        for before, after in zip(codes[1:], codes[2:]):
+            self.assertTrue(all(one is other for one, other in zip(before, after)), "the graph goes on reading the same tensors")
 
     def test_evaluation_reads_the_weights_themselves(self):
         model = model_of()

@@ -252,7 +252,14 @@ class Canary:
 
     def _ended(self, checked: bool) -> None:
         self._pace.end_step()
-        if not checked or is_capturing():
+        if is_capturing():
+            if checked:
+                self._note(
+                    "a step was captured in a CUDA graph while it was checked, and every replay pays for that: run the model for "
+                    "three steps first, and capture a later one"
+                )
+            return
+        if not checked:
             return
         try:
             broken = self._check(self._steps.finished - 1)

@@ -76,8 +76,11 @@ class Weights:
             owner = None
         for group in self._groups:
             if owner is None or owner in group.owners:
-                group.cache.refresh()
-                self._versions.update((id(weight), weight._version) for weight in group.parameters)
+                self._make(group)
+
+    def _make(self, group: _Group) -> None:
+        group.cache.refresh()
+        self._versions.update((id(weight), weight._version) for weight in group.parameters)
 
     def stale(self) -> List[str]:
         """The linears whose codes are not those of their weights. Waits for the device, and takes longer than casting
@@ -120,9 +123,20 @@ class Weights:
         self.stop()
 
     def _after(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        if is_capturing():
+            self._captured(optimizer)
+            return
         number, held = self._owned_by(optimizer)
-        if held and not is_capturing():
+        if held:
             self.refresh(number)
+
+    def _captured(self, optimizer: Optimizer) -> None:
+        """The step is going into a CUDA graph: what makes the codes goes along, or every replay would read those of the
+        last step before the capture. No codes are begun in there, and none are dropped: the graph reads them."""
+        held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        for group in self._groups:
+            if any(id(weight) in held for weight in group.parameters):
+                self._make(group)
 
     def _owned_by(self, optimizer: Optimizer) -> Tuple[int, FrozenSet[int]]:
         known = self._owned.get(optimizer)
