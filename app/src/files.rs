@@ -162,8 +162,17 @@ pub fn read_document(path: &Path, what: &str, own: FileMagic) -> anyhow::Result<
     }
 }
 
+/// Bytes of a text of ours: a plan of 100,000 sites is a third of it.
+const LONGEST: u64 = 512 << 20;
+
 fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
-    std::fs::read(path).map_err(|error| anyhow::anyhow!("{}: {}", reason(&error), path.display()))
+    let failed = |error: std::io::Error| anyhow::anyhow!("{}: {}", reason(&error), path.display());
+    let mut bytes = Vec::new();
+    std::fs::File::open(path).map_err(failed)?.take(LONGEST + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > LONGEST {
+        anyhow::bail!("larger than the {} MiB of any file of its kind: {}", LONGEST >> 20, path.display());
+    }
+    Ok(bytes)
 }
 
 fn text_of(bytes: Vec<u8>, path: &Path) -> anyhow::Result<String> {

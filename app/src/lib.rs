@@ -18,6 +18,8 @@ mod text;
 #[cfg(feature = "gui")]
 pub mod address;
 #[cfg(feature = "gui")]
+pub mod alternative;
+#[cfg(feature = "gui")]
 mod app;
 #[cfg(feature = "gui")]
 mod chores;

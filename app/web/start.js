@@ -42,10 +42,12 @@ addEventListener("unhandledrejection", ended);
 
 const CURRENT = "Turn on hardware acceleration in its settings, or use a current Chrome, Edge, Firefox or Safari.";
 
-/** Asked afterwards, and not before: a context made only to see whether it can be made costs every visitor its time. */
+const NOTHING = "This browser has neither WebGPU nor WebGL 2, which the workbench draws with.";
+const hasWebGl = () => Boolean(document.createElement("canvas").getContext("webgl2"));
+
+/** Asked afterwards where there may be WebGPU: a context made only to see whether it can be made costs its time. */
 function cannotDraw(reason) {
-  const none = !document.createElement("canvas").getContext("webgl2");
-  fail(none ? "This browser has neither WebGPU nor WebGL 2, which the workbench draws with." : `The workbench cannot draw here: ${reason}`, CURRENT);
+  fail(hasWebGl() ? `The workbench cannot draw here: ${reason}` : NOTHING, CURRENT);
 }
 document.getElementById("loka").addEventListener("webglcontextlost", () => {
   if (document.documentElement.dataset.loka !== "failed") {
@@ -89,6 +91,11 @@ function ask() {
 async function start() {
   if (typeof WebAssembly !== "object") {
     fail("This browser runs no WebAssembly, which the workbench is built as.", CURRENT);
+    return;
+  }
+  // Before megabytes come: without WebGPU it draws with WebGL 2 or not at all.
+  if (!navigator.gpu && !hasWebGl()) {
+    fail(NOTHING, CURRENT);
     return;
   }
   ask();

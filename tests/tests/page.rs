@@ -14,6 +14,7 @@ use std::{
 use loka::{
     LokaApp,
     address::{Address, AddressStep, Follower},
+    alternative::Told,
     executor::{Fetched, Outside, PageExecutor, Shelf, ThreadExecutor},
     layout::Pane,
     link::InProcess,
@@ -186,6 +187,22 @@ fn an_address_is_followed_and_kept() {
     assert!((0.2..0.4).contains(&left), "{left}");
     assert!(matches!(follower.tick(&mut app, 3.0), AddressStep::Write(text) if text.ends_with("gemm=all")));
     assert_eq!(follower.tick(&mut app, 4.0), AddressStep::Rest);
+}
+
+/// What a screen reader finds behind the canvas.
+#[test]
+fn what_is_seen_is_there_as_text() {
+    let (mut app, ctx) = window(&[rows()], 12);
+    let mut told = Told::default();
+    let html = app.alternative(&mut told).unwrap();
+    let answer = app.session().snapshot().is_some();
+    assert!(answer && html.contains("<caption>Plan: the kernel of each GEMM</caption>"), "{html}");
+    let sites = app.session().sites().len();
+    assert_eq!(html.matches("<th scope=\"row\">").count(), sites + 3 * sites, "each site, and each of its GEMMs");
+    assert!(html.contains(&big::site_name(7)) && html.contains("Review: marks and comments: none."), "{html}");
+    assert_eq!(app.alternative(&mut told), None, "told already");
+    app.tick(&ctx);
+    assert_eq!(app.alternative(&mut told), None);
 }
 
 #[test]

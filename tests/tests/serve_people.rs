@@ -12,6 +12,7 @@ use loka::clock::now;
 use loka_core::{
     dispatch::Policy,
     model::{Gemm, KernelId, ModKind, Moment, SiteId},
+    plan::standing,
     review::{Approval, ApprovalRule, ReviewState, Role, SecretKey},
     session::{
         Command,
@@ -39,13 +40,17 @@ struct PeopleDesk {
 
 impl PeopleDesk {
     fn new() -> Self {
+        Self::with(&[])
+    }
+
+    fn with(more: &[&str]) -> Self {
         let around = TempDir::new().unwrap();
         let served = around.path().join("served");
         std::fs::create_dir(&served).unwrap();
         tiny::put(&served.join(TRACE), 2);
         let users = around.path().join("users.json");
         let links = PEOPLE.map(|(name, role)| (name, add_user(&users, name, role)));
-        let server = Server::start(&served, ["--users", users.to_str().unwrap()]);
+        let server = Server::start(&served, [&["--users", users.to_str().unwrap()], more].concat());
         let cookies = links.iter().map(|(name, link)| (*name, server.cookie(link))).collect();
         Self { around, server, cookies }
     }
@@ -463,6 +468,50 @@ fn an_approval_is_its_persons_and_of_its_time() {
     done(&mut al, Command::Approve { approval });
     are_same(&mut [&mut olga, &mut al]);
     assert_eq!(olga.session.reviewing.release.as_ref().unwrap().approvals[0].name, "Al");
+}
+
+/// Whose keys they are is a list's to say, not a role's.
+#[test]
+fn signatures_count_by_the_servers_list_of_keys() {
+    let [listed, other] = [1, 2].map(|seed| SecretKey::new("Al", &[seed; 32]).unwrap());
+    let around = TempDir::new().unwrap();
+    let keys = around.path().join("keys.json");
+    let (path, public) = (keys.to_str().unwrap(), listed.public().to_string());
+    run_in(around.path(), ["key", "add", path, "--name", "Al", "--key", &public, "--role", "approver"]).done();
+    let desk = PeopleDesk::with(&["--keys", path]);
+    let (mut olga, mut al) = (desk.window("Olga", 1), desk.window("Al", 1));
+    done(&mut olga, Command::SetPolicy { policy: Policy { approval: Some(ApprovalRule::of(1)), ..Policy::paper() } });
+    olga.until("the trace's digest is known", |window| {
+        !window.session.trace.as_ref().unwrap().meta.trace_digest.is_empty()
+    });
+    done(&mut olga, Command::RequestApproval { note: String::new() });
+    al.until("there is something to sign", |window| window.session.reviewing.release.is_some());
+    let me = al.follower.author().clone();
+    for (key, counts) in [(&other, 0), (&listed, 1)] {
+        let statement = al.session.reviewing.statement(&me, now(), String::new()).unwrap();
+        if counts == 1 {
+            // One signature a person: the wrong one is taken back with the version.
+            done(&mut olga, Command::WithdrawRequest);
+            done(&mut olga, Command::RequestApproval { note: String::new() });
+            al.until("the next version is there", |window| {
+                window.session.reviewing.release.as_ref().is_some_and(|release| release.number == 2)
+            });
+        }
+        let statement =
+            if counts == 1 { al.session.reviewing.statement(&me, now(), String::new()).unwrap() } else { statement };
+        done(&mut al, Command::Approve { approval: Box::new(Approval::sign(statement, key)) });
+        let mut late = desk.window("Rita", 10 + counts);
+        late.until("the signature is there", |window| {
+            let release = window.session.reviewing.release.as_ref();
+            release.is_some_and(|release| u64::from(release.number) == 1 + counts && !release.approvals.is_empty())
+        });
+        let release = late.session.reviewing.release.clone().unwrap();
+        let plan = late.session.reviewing.with_what_was_said(&release);
+        assert!(late.session.keys.is_some(), "who joins knows the list");
+        let stands = standing(&plan, late.session.keys.as_deref(), None);
+        assert_eq!((stands.num_valid as u64, stands.is_approved()), (counts, counts == 1), "{stands:?}");
+    }
+    are_same(&mut [&mut olga, &mut al]);
 }
 
 #[test]

@@ -453,6 +453,19 @@ fn select(harness: &mut Window, at: usize, kernel: Option<&str>) {
     harness.run_steps(2);
 }
 
+/// A telephone, and 1280 x 800 at twice the size of letters.
+#[test]
+fn a_small_window_keeps_room_for_its_view() {
+    for (size, least) in [([390.0, 844.0], 450.0), ([640.0, 400.0], 150.0), ([320.0, 568.0], 240.0)] {
+        let (mut harness, script) = scripted_as(opened_as("a.trace.safetensors"), size, |app| app);
+        finish(&mut harness, &script);
+        let layout = &harness.state().view().layout;
+        let pane = layout.active();
+        let rect = layout.rect_of(pane).unwrap();
+        assert!(rect.height() >= least && rect.width() >= size[0] - 60.0, "{size:?}: {pane:?} has {rect:?}");
+    }
+}
+
 #[test]
 fn a_cell_a_row_and_every_table_are_copied() {
     let (mut harness, _script) = probed();

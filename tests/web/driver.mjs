@@ -3,7 +3,7 @@
 //     node driver.mjs MODULES ADDRESS DOWNLOADS WIDTH HEIGHT [GROUND]
 //
 // MODULES: playwright's folder. The address has ?drive in it, so that the page tells what it shows.
-// What can be asked: {"do": "look" | "point" | "press" | "release" | "key" | "type" | "hand" | "drop" | "picture" | "complaints", …}.
+// What can be asked: {"do": "look" | "point" | "press" | "release" | "key" | "type" | "hand" | "drop" | "picture" | "text" | "complaints", …}.
 
 import { readFile, rename } from "node:fs/promises";
 import { basename, join } from "node:path";
@@ -56,6 +56,7 @@ const doing = {
   hand: ({ path }) => page.setInputFiles("#loka-files", path),
   drop: async ({ path }) => page.evaluate(drop, [basename(path), (await readFile(path)).toString("base64")]),
   picture: ({ path }) => page.screenshot({ path }).then(() => null),
+  text: () => page.locator("#loka-text").innerText(),
   complaints: () => complaints.splice(0),
 };
 

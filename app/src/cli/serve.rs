@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::output::{self, Outcome};
 use crate::{
-    files,
+    files, keys,
     serve::{Bounds, Options, Server, Token, limits},
 };
 
@@ -31,6 +31,10 @@ pub struct ServeArgs {
     /// Everybody comes in by a link of their own and does what their role allows: the list that `loka user` makes.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["token", "token_file"])]
     users: Option<PathBuf>,
+    /// The team's list of keys (`loka key add`): a version counts as approved by it. Without it windows say that keys were
+    /// not checked.
+    #[arg(long, value_name = "FILE")]
+    keys: Option<PathBuf>,
     /// A name under which a proxy makes this server known. May be given again.
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
@@ -88,6 +92,7 @@ pub fn run(args: ServeArgs, json: bool) -> anyhow::Result<Outcome> {
         token,
         no_token: args.no_token,
         users: args.users,
+        keys: args.keys.as_deref().map(keys::read_ring).transpose()?,
         allow_hosts: args.allow_host,
         trust_forwarded_for: args.trust_forwarded_for,
         tls: args.tls_cert.zip(args.tls_key),

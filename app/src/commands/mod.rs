@@ -108,6 +108,11 @@ pub struct Doing<'a> {
     pub ctx: &'a egui::Context,
 }
 
+/// Why whoever is `me` does nothing by what needs that role; `None`: they may.
+pub fn not_allowed(me: &Author, needs: Role) -> Option<String> {
+    (me.role < needs).then(|| format!("you are {} here: that takes {}", me.role.one(), needs.one()))
+}
+
 impl Action {
     /// In the order of the palette and the sheet.
     pub fn all() -> Vec<Self> {
@@ -200,9 +205,9 @@ impl Action {
 
     /// Why it would do nothing now, in a line; `None`: it would do something.
     pub fn problem(self, scope: Scope<'_>) -> Option<String> {
-        let (role, needs) = (scope.me.role, self.needs());
-        if role < needs {
-            return Some(format!("you are {} here: that takes {}", role.one(), needs.one()));
+        let refused = not_allowed(scope.me, self.needs());
+        if refused.is_some() {
+            return refused;
         }
         match self {
             Self::File(of) => of.problem(scope),
@@ -230,6 +235,7 @@ impl Action {
             Self::Review(of) => return of.needs(),
             Self::Edit(_) | Self::UseEngine(_) | Self::ToggleMod(_) | Self::UsePolicy(_) | Self::Mods(_) => true,
             Self::Run(of) => of != RunAction::ShowEngines,
+            Self::Select(of) => of.decides(),
             Self::Site(of) => of == SiteAction::DrawMore,
             Self::Quadrant(of) => of == QuadrantAction::Adopt,
             Self::Plan(of) => matches!(of, PlanAction::Compare | PlanAction::CloseComparison),

@@ -51,6 +51,12 @@ actions! {
 }
 
 impl SelectAction {
+    /// It changes the plan.
+    pub(super) fn decides(self) -> bool {
+        use SelectAction::{BlockNormHere, ClearOverridesHere, HardSwishHere, NoBiasHere, OverrideHere};
+        matches!(self, NoBiasHere | BlockNormHere | HardSwishHere | OverrideHere | ClearOverridesHere)
+    }
+
     pub fn of_sort(sort: Sort) -> Self {
         match sort {
             Sort::Forward => Self::SortForward,

@@ -44,8 +44,9 @@ impl Fading {
 
 pub fn notices_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let session = scene.session;
-    let shown = shown(&session.notices);
-    let hint = scene.view.hint && session.trace.is_some() && !scene.derived.grid.columns.is_empty();
+    let low = Scene::is_low(ui);
+    let shown = shown(&session.notices, if low { 1 } else { SHOWN });
+    let hint = !low && scene.view.hint && session.trace.is_some() && !scene.derived.grid.columns.is_empty();
     if hint && shown.len() < SHOWN {
         let elsewhere = scene.session.has_rows() && !scene.session.engine_is_that_of_the_rows();
         let text = match elsewhere {
@@ -69,10 +70,10 @@ pub fn notices_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
 }
 
 /// The newest lines, those that went wrong before good news; in the order in which they came.
-fn shown(notices: &[Notice]) -> Vec<&Notice> {
+fn shown(notices: &[Notice], most: usize) -> Vec<&Notice> {
     let mut ranked: Vec<&Notice> = notices.iter().rev().collect();
     ranked.sort_by_key(|notice| notice.kind == NoticeKind::Info);
-    ranked.truncate(SHOWN);
+    ranked.truncate(most);
     ranked.sort_by_key(|notice| notice.id);
     ranked
 }
@@ -137,7 +138,7 @@ mod tests {
     fn errors_are_seen_before_good_news() {
         let mut notices: Vec<Notice> = (1..=4).map(|id| notice(id, NoticeKind::Info)).collect();
         notices.insert(0, notice(0, NoticeKind::Error));
-        let ids: Vec<u64> = shown(&notices).iter().map(|notice| notice.id).collect();
+        let ids: Vec<u64> = shown(&notices, SHOWN).iter().map(|notice| notice.id).collect();
         assert_eq!(ids, [0, 3, 4]);
     }
 }

@@ -1,10 +1,11 @@
 //! What is open, which engine, which policy, how the run stands, and the menus. Wide windows show it in two
 //! lines; narrow ones put what is adjusted seldom into menus, and wrap the rest.
 
-use egui::{Align, Button, ComboBox, Layout, ProgressBar, RichText, Ui};
+use egui::{Align, Button, ComboBox, Layout, ProgressBar, RichText, ScrollArea, Ui};
 use loka_core::{
     dispatch::Policy,
     model::Manifest,
+    review::Role,
     session::{Command, Run},
 };
 
@@ -43,7 +44,7 @@ pub fn top_bar_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
         });
     });
     if scene.session.trace.is_some() {
-        ui.horizontal_wrapped(|ui| {
+        let controls_ui = |ui: &mut Ui| {
             if narrow {
                 engines_ui(ui, scene);
                 policy_menu_ui(ui, scene);
@@ -52,7 +53,12 @@ pub fn top_bar_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
                 ui.separator();
             }
             run_ui(ui, scene);
-        });
+        };
+        if Scene::is_low(ui) {
+            ScrollArea::horizontal().id_salt("controls").show(ui, |ui| ui.horizontal(controls_ui));
+        } else {
+            ui.horizontal_wrapped(controls_ui);
+        }
     } else if narrow {
         ui.horizontal_wrapped(|ui| engines_ui(ui, scene));
     }
@@ -181,7 +187,10 @@ fn measuring_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
         text += &format!(" · {} left", number::seconds(left));
     }
     ui.label(text);
-    if ui.add(Button::new("Stop timing")).on_hover_text("Keep the latencies measured so far").clicked() {
+    let refused = scene.not_allowed(Role::Owner);
+    let stop = ui.add_enabled(refused.is_none(), Button::new("Stop timing"));
+    let stop = stop.on_hover_text("Keep the latencies measured so far");
+    if stop.on_disabled_hover_text(refused.unwrap_or_default()).clicked() {
         scene.send(Command::CancelProbe);
     }
 }

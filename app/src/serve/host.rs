@@ -12,6 +12,7 @@ use std::{
 };
 
 use loka_core::{
+    review::KeyRing,
     runtime::{Applied, Driver, Executor},
     session::{
         Command, Event, FileKind,
@@ -50,12 +51,18 @@ struct Host {
 }
 
 /// Starts the thread; it ends by itself. `Err`: there is none.
-pub fn start(room: &Arc<Room>, inbox: mpsc::Receiver<ToHost>, jail: Jail, make: MakeExecutor) -> Result<(), String> {
+pub fn start(
+    room: &Arc<Room>,
+    inbox: mpsc::Receiver<ToHost>,
+    jail: Jail,
+    make: MakeExecutor,
+    keys: Option<Arc<KeyRing>>,
+) -> Result<(), String> {
     let of_thread = Arc::clone(room);
     let spawned = Builder::new().name("loka-session".to_owned()).spawn(move || {
         of_thread.is_of(std::thread::current());
         let room = of_thread.clone();
-        let work = move || Host::new(of_thread, inbox, jail, &make).run();
+        let work = move || Host::new(of_thread, inbox, jail, &make, keys).run();
         let over = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|cause| Over::Broken(panic_text(&*cause)));
         // Last of all: whoever hears it may open the same trace again.
         room.end(over);
@@ -64,7 +71,13 @@ pub fn start(room: &Arc<Room>, inbox: mpsc::Receiver<ToHost>, jail: Jail, make: 
 }
 
 impl Host {
-    fn new(room: Arc<Room>, inbox: mpsc::Receiver<ToHost>, jail: Jail, make: &MakeExecutor) -> Self {
+    fn new(
+        room: Arc<Room>,
+        inbox: mpsc::Receiver<ToHost>,
+        jail: Jail,
+        make: &MakeExecutor,
+        keys: Option<Arc<KeyRing>>,
+    ) -> Self {
         let called = Arc::new(AtomicBool::new(false));
         let (of_wake, thread): (Arc<AtomicBool>, Thread) = (called.clone(), std::thread::current());
         let wake: Wake = Arc::new(move || {
@@ -78,7 +91,7 @@ impl Host {
             inbox,
             called,
             jail,
-            driver: Driver::followed(make(wake), now),
+            driver: Driver::followed(make(wake), now).with_keys(keys),
             hurry: false,
             due: Instant::now(),
             alone_since: None,

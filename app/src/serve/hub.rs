@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use loka_core::review::Role;
+use loka_core::review::{KeyRing, Role};
 use tokio::{
     sync::{Mutex as AsyncMutex, Semaphore, watch},
     time::timeout,
@@ -29,6 +29,7 @@ pub struct Hub {
     pub trace: Option<String>,
     pub bounds: Bounds,
     make: MakeExecutor,
+    keys: Option<Arc<KeyRing>>,
     rooms: Mutex<BTreeMap<String, Arc<Room>>>,
     listing: AsyncMutex<Option<(Instant, Arc<[String]>)>>,
     /// Places for windows, for those who are told that there is none, and for questions.
@@ -44,12 +45,19 @@ pub struct Hub {
 const CLOSING: Duration = Duration::from_secs(10);
 
 impl Hub {
-    pub fn new(jail: Jail, trace: Option<String>, bounds: Bounds, make: MakeExecutor) -> Self {
+    pub fn new(
+        jail: Jail,
+        trace: Option<String>,
+        bounds: Bounds,
+        make: MakeExecutor,
+        keys: Option<Arc<KeyRing>>,
+    ) -> Self {
         Self {
             jail,
             trace,
             bounds,
             make,
+            keys,
             rooms: Mutex::default(),
             listing: AsyncMutex::default(),
             clients: Arc::new(Semaphore::new(bounds.clients)),
@@ -130,7 +138,7 @@ impl Hub {
             return Ok(Found::Closing(room.over()));
         }
         let (room, inbox) = Room::new(random()?, name.to_owned(), self.bounds.ring_bytes);
-        host::start(&room, inbox, self.jail.clone(), self.make.clone())?;
+        host::start(&room, inbox, self.jail.clone(), self.make.clone(), self.keys.clone())?;
         rooms.insert(name.to_owned(), room.clone());
         Ok(Found::Room(room))
     }

@@ -37,6 +37,7 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use bytes::Bytes;
 use loka_core::{
+    review::KeyRing,
     runtime::Executor,
     session::shared::{Author, PROTOCOL, ToClient, Welcome, encode},
 };
@@ -73,6 +74,8 @@ pub struct Options {
     pub no_token: bool,
     /// The list of people who may come in, each with a token of their own. Then there is no other token.
     pub users: Option<PathBuf>,
+    /// Whose keys are whose: signatures count by it.
+    pub keys: Option<KeyRing>,
     /// Names of proxies before us.
     pub allow_hosts: Vec<String>,
     /// A proxy before us says from where a request comes.
@@ -107,6 +110,7 @@ pub struct Server {
     trace: Option<String>,
     uploads: Uploads,
     bounds: Bounds,
+    keys: Option<KeyRing>,
 }
 
 impl Server {
@@ -139,7 +143,18 @@ impl Server {
             secure: tls.is_some(),
             trusts_forwarded: options.trust_forwarded_for,
         };
-        Ok(Self { listener, address, tls, gate, page, jail, trace, uploads, bounds: options.bounds })
+        Ok(Self {
+            listener,
+            address,
+            tls,
+            gate,
+            page,
+            jail,
+            trace,
+            uploads,
+            bounds: options.bounds,
+            keys: options.keys,
+        })
     }
 
     /// What a browser opens, without the token.
@@ -177,7 +192,7 @@ impl Server {
         let listener = tokio::net::TcpListener::from_std(self.listener).map_err(failed)?;
         let local = |wake| Box::new(ThreadExecutor::new(wake).with_journal()) as Box<dyn Executor>;
         let make: MakeExecutor = Arc::new(local);
-        let hub = Arc::new(Hub::new(self.jail, self.trace, self.bounds, make));
+        let hub = Arc::new(Hub::new(self.jail, self.trace, self.bounds, make, self.keys.map(Arc::new)));
         let (ender, ending) = ending();
         let roster = match &self.gate.door.key {
             Key::Own(roster) => Some(roster.clone()),

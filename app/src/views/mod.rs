@@ -24,10 +24,13 @@ pub use log::log_text;
 pub use recent::recent_file_ui;
 pub use sites::bulk_ui;
 
-use loka_core::session::{Command, Session, shared::Author};
+use loka_core::{
+    review::Role,
+    session::{Command, Session, shared::Author},
+};
 
 use crate::{
-    commands::{Action, Finder, Request, Scope},
+    commands::{Action, Finder, Request, Scope, not_allowed},
     layout::Pane,
     link::ConnectionState,
     state::{Derived, ViewState},
@@ -62,6 +65,16 @@ pub struct Scene<'a> {
 impl Scene<'_> {
     pub fn scope(&self) -> Scope<'_> {
         Scope { session: self.session, me: self.me, view: self.view, derived: self.derived }
+    }
+
+    /// A low window, as one at twice its letters' size: bars take one line each, and the views the rest.
+    pub fn is_low(ui: &egui::Ui) -> bool {
+        ui.ctx().content_rect().height() < 600.0
+    }
+
+    /// Why nothing that takes that role can be done at this window; `None`: it can.
+    pub fn not_allowed(&self, needs: Role) -> Option<String> {
+        not_allowed(self.me, needs)
     }
 
     pub fn act(&mut self, action: Action) {

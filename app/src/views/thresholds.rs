@@ -1,7 +1,7 @@
 //! The policy's numbers as fields that can be pulled or typed; one pull is one step of undo.
 
 use egui::{DragValue, Id, RichText, Ui};
-use loka_core::session::Command;
+use loka_core::{review::Role, session::Command};
 
 use super::Scene;
 use crate::theme::number;
@@ -38,7 +38,10 @@ impl Scene<'_> {
             .suffix(suffix)
             .custom_formatter(|value, _| number::trimmed(value))
             .custom_parser(|text| text.trim_end_matches('×').trim().parse().ok());
-        let response = ui.add(field).labelled_by(label.id).on_hover_text("Drag sideways, or click to type");
+        let refused = self.not_allowed(Role::Owner);
+        let response = ui.add_enabled(refused.is_none(), field).labelled_by(label.id);
+        let response = response.on_hover_text("Drag sideways, or click to type");
+        let response = response.on_disabled_hover_text(refused.unwrap_or_default());
         if response.has_focus() && changed != shown {
             // It follows each letter.
             ui.data_mut(|data| data.insert_temp(kept, (changed, true)));

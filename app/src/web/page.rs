@@ -7,14 +7,18 @@ use wasm_bindgen::{JsCast as _, JsValue, closure::Closure};
 
 use super::{
     desk::{Desk, Taken},
-    reached, window,
+    document, reached, window,
 };
 use crate::{
     address::{AddressStep, Follower},
+    alternative::Told,
     app::LokaApp,
     executor::{Shelf, is_address},
     layout::Pane,
 };
+
+/// Seconds.
+const TEXT_EVERY: f64 = 1.0;
 
 pub(super) struct PageApp {
     app: LokaApp,
@@ -36,6 +40,9 @@ pub(super) struct PageApp {
 struct PageTold {
     drawn: bool,
     rows: bool,
+    /// As text behind the canvas, and when.
+    text: Told,
+    text_at: f64,
     /// The last line of the log.
     line: u64,
 }
@@ -144,6 +151,20 @@ impl PageApp {
         self.app.view_mut().recent.mark(&missing);
     }
 
+    /// What a screen reader finds: at most once in so many seconds, for a drag changes it with every frame.
+    fn tell_text(&mut self, ctx: &egui::Context) {
+        let now = ctx.input(|input| input.time);
+        let wait = self.told.text_at + TEXT_EVERY - now;
+        if wait > 0.0 {
+            return ctx.request_repaint_after(std::time::Duration::from_secs_f64(wait));
+        }
+        let Some(html) = self.app.alternative(&mut self.told.text) else { return };
+        self.told.text_at = now;
+        if let Some(place) = document().ok().and_then(|page| page.get_element_by_id("loka-text")) {
+            place.set_inner_html(&html);
+        }
+    }
+
     fn find_chart(&self, ctx: &egui::Context) {
         let at = ctx.pointer_hover_pos();
         let over =
@@ -163,6 +184,7 @@ impl eframe::App for PageApp {
 
     fn ui(&mut self, ui: &mut egui::Ui, _: &mut eframe::Frame) {
         self.app.draw(ui);
+        self.tell_text(ui.ctx());
         self.find_chart(ui.ctx());
         if !std::mem::replace(&mut self.told.drawn, true) {
             reached("drawn");

@@ -171,7 +171,8 @@ pub struct Keyed {
 }
 
 /// Who may sign, as a team keeps it beside its models: public keys, nothing secret.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<Keyed>", into = "Vec<Keyed>")]
 pub struct KeyRing {
     people: Vec<Keyed>,
 }
@@ -182,6 +183,20 @@ struct RingFile {
     format: String,
     version: u64,
     people: Vec<Keyed>,
+}
+
+impl From<KeyRing> for Vec<Keyed> {
+    fn from(ring: KeyRing) -> Self {
+        ring.people
+    }
+}
+
+impl TryFrom<Vec<Keyed>> for KeyRing {
+    type Error = KeyError;
+
+    fn try_from(people: Vec<Keyed>) -> Result<Self, KeyError> {
+        Self::new(people)
+    }
 }
 
 impl KeyRing {

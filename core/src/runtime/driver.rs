@@ -1,8 +1,11 @@
 //! The driver of a session: takes commands of its clients and reports of its executor, gives each its place, keeps it, has
 //! carried out what the session asks for, and does by itself what everybody expects of an opened file.
 
+use std::sync::Arc;
+
 use crate::{
     model::Moment,
+    review::KeyRing,
     session::{
         Command, CommandError, Effect, Event, FileKind, NoticeKind, Saved, Session,
         shared::{Author, By, Ordered, Step, Taken},
@@ -23,6 +26,8 @@ pub struct Driver {
     clock: fn() -> Moment,
     /// In whose name the driver does what nobody asked for.
     author: Author,
+    /// Whose keys are whose.
+    keys: Option<Arc<KeyRing>>,
     /// Inputs since they were taken; `None`: nobody follows.
     steps: Option<Vec<Step>>,
 }
@@ -47,6 +52,7 @@ impl Driver {
             watched: None,
             clock,
             author: Author::program(),
+            keys: None,
             steps,
         };
         driver.ask(Command::FindEngines);
@@ -57,6 +63,13 @@ impl Driver {
     #[must_use]
     pub fn with_author(mut self, author: Author) -> Self {
         self.set_author(author);
+        self
+    }
+
+    /// Signatures count by this list.
+    #[must_use]
+    pub fn with_keys(mut self, keys: Option<Arc<KeyRing>>) -> Self {
+        self.keys = keys;
         self
     }
 
@@ -147,11 +160,7 @@ impl Driver {
     /// Applies the next report, if there is one.
     pub fn poll(&mut self) -> Option<Applied> {
         let Some(report) = self.executor.poll() else {
-            let problem = self.journal.as_ref().and_then(|journal| journal.problem());
-            if self.session().not_kept == problem {
-                return None;
-            }
-            return Some(self.event(Event::Keeping { problem }));
+            return self.unasked().map(|event| self.event(event));
         };
         Some(match report {
             Report::Event(event) => {
@@ -174,6 +183,17 @@ impl Driver {
 
     fn notify(&mut self, kind: NoticeKind, message: String) {
         self.event(Event::Notice { kind, message });
+    }
+
+    /// What the session does not know yet of what it runs on.
+    fn unasked(&self) -> Option<Event> {
+        let problem = self.journal.as_ref().and_then(|journal| journal.problem());
+        if self.session().not_kept != problem {
+            return Some(Event::Keeping { problem });
+        }
+        // A session that is restored knows nobody's keys.
+        let known = self.session().trace.is_none() || self.session().keys == self.keys;
+        (!known).then(|| Event::KeysKnown { keys: self.keys.clone() })
     }
 
     fn event(&mut self, event: Event) -> Applied {

@@ -1,12 +1,14 @@
 //! What happened elsewhere and is told to the session: files that were read, rows that a probe gave, engines that went.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
     engine::{DeviceMemory, EngineStatus},
     model::{ResultRow, Results, SiteId, SiteMods, as_text},
     plan::Plan,
-    review::Approval,
+    review::{Approval, KeyRing},
     views::{OpenedTrace, SeriesTable, distribution::Inspection},
 };
 
@@ -136,6 +138,10 @@ pub enum Event {
     WriteFailed {
         message: String,
     },
+    /// Whose keys are whose, by the list of whoever runs the server; `None`: there is no list.
+    KeysKnown {
+        keys: Option<Arc<KeyRing>>,
+    },
 }
 
 impl Event {
@@ -151,7 +157,11 @@ impl Event {
     pub fn is_passing(&self) -> bool {
         let passing = matches!(
             self,
-            Self::Progress { .. } | Self::EngineMemory { .. } | Self::FileChanged { .. } | Self::Keeping { .. }
+            Self::Progress { .. }
+                | Self::EngineMemory { .. }
+                | Self::FileChanged { .. }
+                | Self::Keeping { .. }
+                | Self::KeysKnown { .. }
         );
         passing || self.is_private()
     }

@@ -152,6 +152,7 @@ impl Session {
             Event::ProbeFinished { run, cancelled, seconds } => self.probe_finished(run, cancelled, seconds),
             Event::SiteInspected { trace, other, site, outcome } => self.inspected(&trace, other, site, outcome),
             Event::Keeping { problem } => self.keeping(problem),
+            Event::KeysKnown { keys } => self.keys = keys,
             Event::Written { path, what } => {
                 self.notices.tell_filed(NoticeKind::Info, LogKind::File, format!("{what} written: {path}"));
             }

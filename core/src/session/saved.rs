@@ -13,6 +13,7 @@ use crate::{
     engine::contexts,
     model::{SiteIndex, as_text},
     plan::Plan,
+    review::KeyRing,
     views::OpenedTrace,
 };
 
@@ -32,6 +33,7 @@ pub struct Head {
     pub(super) idle_runs: BTreeMap<Origin, Run>,
     pub measuring: Option<Measuring>,
     pub not_kept: Option<String>,
+    pub keys: Option<Arc<KeyRing>>,
     pub notices: Vec<Notice>,
     pub log: Log,
     pub results_file: Option<String>,
@@ -76,6 +78,7 @@ impl Saved {
             log,
             heard,
             not_kept: None,
+            keys: None,
             revision: 0,
             num_decisions: 0,
             next_notice: 0,
@@ -100,6 +103,7 @@ impl Session {
             idle_runs: self.idle_runs.clone(),
             measuring: self.measuring.clone(),
             not_kept: self.not_kept.clone(),
+            keys: self.keys.clone(),
             notices: self.notices.to_vec(),
             log: self.notices.log().clone(),
             results_file: self.results_file.clone(),
@@ -137,6 +141,7 @@ impl Session {
             idle_runs: head.idle_runs,
             measuring: head.measuring,
             not_kept: head.not_kept,
+            keys: head.keys,
             notices: Notices::restored(head.notices, head.log, head.next_notice),
             results_file: head.results_file,
             other_results: head.other_plan.as_ref().and_then(|other| other.results.clone()),
@@ -163,7 +168,7 @@ impl Session {
         if let Some(run) = self.run.as_mut().filter(|run| run.running) {
             (run.running, run.paused, run.cancelled) = (false, false, true);
         }
-        (self.measuring, self.not_kept) = (None, None);
+        (self.measuring, self.not_kept, self.keys) = (None, None, None);
         self.engines = Engines::default();
         self.notices.dismiss_all();
         // Steps are counted anew.

@@ -9,6 +9,7 @@ use crate::{
     engine::{Feeds, SiteContext, contexts},
     model::{Gemm, KernelId, ModSet, ResultRow, Results, Site, SiteId, SiteIndex, SiteMods, SiteRows},
     plan::{self, Plan},
+    review::KeyRing,
     views::{OpenedTrace, SeriesTable, Snapshot},
 };
 
@@ -63,6 +64,8 @@ pub struct Session {
     pub measuring: Option<Measuring>,
     /// Why what is decided cannot be kept for now: it waits in memory, and nothing may be approved meanwhile.
     pub not_kept: Option<String>,
+    /// Whose keys are whose: without a list a signature is genuine, and anybody's.
+    pub keys: Option<Arc<KeyRing>>,
     /// What was told, and the log of every notice and run and file.
     pub notices: Notices,
     /// Distributions and series of the sites that were looked into.
@@ -135,7 +138,8 @@ impl Session {
 
     /// As it was approved where it was, else as it stands.
     pub(super) fn plan_for_file(&self) -> Result<Plan, CommandError> {
-        self.reviewing.plan_for_file(|| self.plan_now(), self.document.policy.approval.is_some())
+        let asks = self.document.policy.approval.is_some();
+        self.reviewing.plan_for_file(|| self.plan_now(), asks, self.keys.as_deref())
     }
 
     /// As it stands, without a date.

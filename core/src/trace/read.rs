@@ -13,6 +13,9 @@ use super::{
 };
 use crate::model::{Matrix, Site};
 
+/// Values of a matrix that a file has as two factors: 4 GB, more than the weight of any layer that is probed.
+const LARGEST_PRODUCT: usize = 1 << 30;
+
 /// Reads a site whose structure has been checked.
 pub(super) fn read_site(site: &Site, tensors: &Tensors, file: &[u8]) -> Result<SiteStats, Fault> {
     TensorReader { site, tensors, file }.read()
@@ -190,9 +193,13 @@ impl<'a> TensorReader<'a> {
     /// `left [n, r] right [k, r]^T`, `[n, k]`.
     fn product(&self, left: &str, right: &str) -> Result<Vec<f32>, Fault> {
         let (left, right) = (self.f32s(left)?, self.f32s(right)?);
-        let Site { k, n, .. } = *self.site;
+        let Site { m, k, n, .. } = *self.site;
+        // Two thin factors are a small file, whatever they come to.
+        let Some(size) = n.checked_mul(k).filter(|size| *size <= LARGEST_PRODUCT) else {
+            return Err(Fault::at_site(TraceCause::SizeOverflow { m, k, n }, &self.site.id));
+        };
         let rank = left.len() / n;
-        let mut out = vec![0.0; n * k];
+        let mut out = vec![0.0; size];
         for (left, out) in left.chunks_exact(rank.max(1)).zip(out.chunks_exact_mut(k)) {
             for (right, out) in right.chunks_exact(rank.max(1)).zip(out) {
                 *out = left.iter().zip(right).map(|(left, right)| left * right).sum();

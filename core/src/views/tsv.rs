@@ -110,11 +110,17 @@ pub fn points(snapshot: &Snapshot, views: &Views) -> Table {
 
 /// The plan: a line a GEMM.
 pub fn choices(snapshot: &Snapshot, views: &Views) -> Table {
+    choices_of(snapshot, views, 0..snapshot.sites().len())
+}
+
+/// The same of some sites.
+pub fn choices_of(snapshot: &Snapshot, views: &Views, sites: impl IntoIterator<Item = usize>) -> Table {
     let metric = snapshot.document.policy.metric;
     let mut table = Table::new(&["site", "GEMM", "kernel", "chosen by"]);
     table.header.push(format!("error ({})", metric.label()));
     table.header.extend(["speed-up (× BF16)", "reason", "runners-up"].map(str::to_owned));
-    for (at, site) in snapshot.sites().iter().enumerate() {
+    for at in sites {
+        let Some(site) = snapshot.sites().get(at) else { continue };
         for gemm in Gemm::ALL {
             let Some(choice) = views.plan.choice_at(at, gemm) else { continue };
             let by = match choice.source {

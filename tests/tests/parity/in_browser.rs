@@ -109,6 +109,11 @@ impl InBrowser {
         self.tell(&json!({"do": "drop", "path": path}));
     }
 
+    /// What stands behind the canvas for screen readers.
+    pub fn text(&mut self) -> String {
+        self.tell(&json!({"do": "text"})).as_str().unwrap_or_default().to_owned()
+    }
+
     fn tell(&mut self, what: &Value) -> Value {
         let answer: Value = serde_json::from_str(&self.browser.ask(&what.to_string())).unwrap();
         assert!(answer["error"].is_null(), "{what}: {answer}");

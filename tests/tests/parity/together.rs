@@ -80,6 +80,12 @@ fn two_browsers_share_a_session() {
     }
     keep(&mut ada, "ada.png");
     keep(&mut grace, "grace.png");
+    // What a screen reader finds, which follows within a second or two.
+    let start = std::time::Instant::now();
+    while !ada.text().contains("Plan: the kernel of each GEMM") {
+        assert!(start.elapsed().as_secs() < 20, "nothing stands behind the canvas: {}", ada.text());
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
     let [ada, grace] = [ada.look(), grace.look()].map(|look| look.state["document"].clone());
     assert_eq!(ada, grace);
 }

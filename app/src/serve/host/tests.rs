@@ -43,7 +43,7 @@ fn hub(folder: &tempfile::TempDir, breaks: bool, news: Vec<Event>) -> Hub {
         Box::new(Scripted { news: news.iter().rev().cloned().collect(), panics }) as Box<dyn Executor>
     });
     let bounds = Bounds { clients: 2, sessions: 2, messages_per_second: 100, ring_bytes: 1 << 20, upload_bytes: 0 };
-    Hub::new(Jail::new(folder.path()).unwrap(), None, bounds, make)
+    Hub::new(Jail::new(folder.path()).unwrap(), None, bounds, make, None)
 }
 
 fn on_runtime<T>(work: impl Future<Output = T>) -> T {
@@ -199,7 +199,7 @@ fn what_an_earlier_process_left_is_there_with_what_it_had_answered() {
         let then = Some(Event::ResultsOpened { path: "r".to_owned(), results });
         Box::new(Restoring { left: Some(left.save()), then }) as Box<dyn Executor>
     });
-    let mut host = Host::new(room.clone(), inbox, Jail::new(folder.path()).unwrap(), &make);
+    let mut host = Host::new(room.clone(), inbox, Jail::new(folder.path()).unwrap(), &make, None);
     assert!(host.take_events().is_none());
     let ordered = host.driver.ordered();
     assert_eq!(ordered.heard(7), 40);

@@ -3,6 +3,7 @@
 use egui::{RichText, ScrollArea, Ui};
 use loka_core::{
     model::{Gemm, SiteId},
+    review::Role,
     session::Command,
     views::{Column, WarningGroup},
 };
@@ -32,7 +33,9 @@ pub fn overrides_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
         let rows = session.document.overrides.iter().skip(visible.start).take(visible.len());
         for ((site, gemm), wanted) in rows {
             ui.horizontal(|ui| {
-                let clear = ui.small_button("Clear");
+                let refused = scene.not_allowed(Role::Owner);
+                let clear = ui.add_enabled(refused.is_none(), egui::Button::new("Clear").small());
+                let clear = clear.on_disabled_hover_text(refused.unwrap_or_default());
                 let label = format!("Clear the override of {site} {gemm}");
                 clear.widget_info(|| egui::WidgetInfo::labeled(egui::Role::Button, true, &label));
                 if clear.on_hover_text("Leave this GEMM to the policy again").clicked() {

@@ -6,6 +6,7 @@ use egui::{
 };
 use loka_core::{
     model::Metric,
+    review::Role,
     session::Command,
     views::{readable, speedup_at},
 };
@@ -52,13 +53,17 @@ impl Picture {
         // Out of sight it still can be reached by Tab and moved by the arrows.
         let rect = if seen { rect.intersect(frame) } else { Rect::from_min_size(frame.left_bottom(), vec2(1.0, 1.0)) };
         let id = ui.scope_id().with(("threshold", line == ThresholdLine::Error));
-        let response = ui.interact(rect, id, Sense::click_and_drag());
+        // Who may not move it can still point through it.
+        let may = scene.not_allowed(Role::Owner).is_none();
+        let response = ui.interact(rect, id, if may { Sense::click_and_drag() } else { Sense::CLICK });
         if seen {
             self.paint_line(ui, scene, line, &response, grip);
         }
         self.name(ui, scene, line, &response);
-        self.pulled(ui, scene, line, &response);
-        nudged(ui, scene, line, &response);
+        if may {
+            self.pulled(ui, scene, line, &response);
+            nudged(ui, scene, line, &response);
+        }
         // A point may lie on the line.
         if response.clicked()
             && let Some(number) = response.interact_pointer_pos().and_then(|at| self.pick(at))

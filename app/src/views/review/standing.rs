@@ -66,16 +66,23 @@ fn none_ui(ui: &mut Ui, scene: &Scene<'_>) {
 
 fn release_ui(ui: &mut Ui, scene: &mut Scene<'_>, release: &Release) {
     let plan = scene.session.reviewing.with_what_was_said(release);
-    let stands = standing(&plan, None, None);
+    let keys = scene.session.keys.as_deref();
+    let stands = standing(&plan, keys, None);
     let theme = scene.theme;
     ui.horizontal_wrapped(|ui| {
         let (glyph, word, color) = match (&release.changed, stands.is_met()) {
             (Some(_), _) => ("×", "changed since", theme.error),
+            (None, true) if stands.rule.is_some() && keys.is_none() => ("●", "approved, keys not checked", theme.text),
             (None, true) => ("●", "approved", state_color(&theme, ReviewState::Agreed)),
             (None, false) => ("○", "waits for approval", theme.warning),
         };
         ui.label(RichText::new(format!("Version {}", release.number)).strong().size(16.0));
-        ui.label(RichText::new(format!("{glyph} {word}")).strong().color(color));
+        let standing = ui.label(RichText::new(format!("{glyph} {word}")).strong().color(color));
+        if keys.is_none() && stands.rule.is_some() {
+            let hint = "The signatures are genuine; whose keys they are, no list says here. `loka serve --keys FILE` has \
+                        one, and `loka verify --keys FILE` checks the file";
+            standing.on_hover_text(hint);
+        }
         let text = format!("put up by {}, {} UTC", shorten(&release.by, 32), time_of(release.at));
         ui.label(RichText::new(text).color(theme.weak));
         let digest = RichText::new(shorten(&release.plan.digest, DIGEST_LETTERS)).monospace().color(theme.weak);
@@ -101,10 +108,16 @@ fn release_ui(ui: &mut Ui, scene: &mut Scene<'_>, release: &Release) {
     ui.horizontal_wrapped(|ui| {
         for of in &stands.approvals {
             let approval = of.approval;
-            let text = format!("● {} ({})", shorten(&approval.name, 32), of.role);
+            let (glyph, color) = match &of.problem {
+                Some(_) => ("×", theme.error),
+                None => ("●", state_color(&theme, ReviewState::Agreed)),
+            };
+            let text = format!("{glyph} {} ({})", shorten(&approval.name, 32), of.role);
+            let problem =
+                of.problem.as_ref().map_or_else(String::new, |problem| format!("\nIt does not count: {problem}"));
             let note = if approval.note.is_empty() { String::new() } else { format!("\n{}", approval.note) };
-            let hint = format!("{} UTC, signed with {}{note}", time_of(approval.at), approval.key);
-            ui.label(RichText::new(text).color(state_color(&theme, ReviewState::Agreed))).on_hover_text(hint);
+            let hint = format!("{} UTC, signed with {}{note}{problem}", time_of(approval.at), approval.key);
+            ui.label(RichText::new(text).color(color)).on_hover_text(hint);
         }
         if let Some(missing) = stands.missing() {
             ui.label(RichText::new(missing).color(theme.weak));

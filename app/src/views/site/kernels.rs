@@ -4,6 +4,7 @@
 use egui::{Align2, Button, Color32, FontId, Painter, Rect, RichText, Sense, Ui, pos2, vec2};
 use loka_core::{
     model::{LatencySource, Metric, Site},
+    review::Role,
     views::{Column, GemmView, KernelColumn, KernelLine, KernelStanding, SiteView},
 };
 
@@ -267,7 +268,8 @@ fn use_ui(ui: &mut Ui, scene: &mut Scene<'_>, center: egui::Pos2, site: &Site, c
     // A child of its own: putting it into the list would push the next row down.
     let layout = egui::Layout::centered_and_justified(egui::Direction::LeftToRight);
     let mut child = ui.new_child(egui::UiBuilder::new().max_rect(place).layout(layout).id_salt(column.kernel.as_str()));
-    let response = child.add(button);
+    let refused = scene.not_allowed(Role::Owner);
+    let response = child.add_enabled(refused.is_none(), button).on_disabled_hover_text(refused.unwrap_or_default());
     let label = format!("Use {} for {}", column.kernel, column.gemm);
     response.widget_info(|| egui::WidgetInfo::labeled(egui::Role::Button, true, &label));
     if response.on_hover_text("Choose this kernel by hand").clicked() {

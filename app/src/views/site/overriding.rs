@@ -3,6 +3,7 @@
 use egui::{Id, Key, RichText, TextEdit, Ui};
 use loka_core::{
     model::{Site, SiteId},
+    review::Role,
     session::Command,
     views::{Column, GemmView, OverrideEffect},
 };
@@ -57,11 +58,14 @@ fn reason_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site, column: &Column) {
         response.request_focus();
     }
     let enter = response.lost_focus() && ui.input(|input| input.key_pressed(Key::Enter));
-    let go = ui.button("Override").on_hover_text("Set this kernel by hand (Enter)").clicked();
+    let refused = scene.not_allowed(Role::Owner);
+    let may = refused.is_none();
+    let go = ui.add_enabled(may, egui::Button::new("Override")).on_hover_text("Set this kernel by hand (Enter)");
+    let go = go.on_disabled_hover_text(refused.unwrap_or_default()).clicked();
     if ui.button("Cancel").on_hover_text("Leave the choice as it is (Esc)").clicked() {
         scene.view.overriding = None;
     }
-    if go || enter {
+    if go || (enter && may) {
         let reason = std::mem::take(&mut scene.view.reason);
         let (site, gemm, kernel) = (site.id.clone(), column.gemm, column.kernel.clone());
         scene.send(Command::SetOverride { site, gemm, kernel, reason: reason.trim().to_owned() });

@@ -16,7 +16,7 @@ use crate::{
     dispatch::Document,
     model::{Gemm, Moment, SiteId, as_text},
     plan::{ApprovalProblem, FINGERPRINT_LETTERS, Plan, review_digest, standing, why_not},
-    review::{Approval, Comment, Mark, Review, ReviewState, Statement, TEXT_LETTERS},
+    review::{Approval, Comment, KeyRing, Mark, Review, ReviewState, Statement, TEXT_LETTERS},
 };
 
 /// A version of the plan that was put up for approval. It changes no more; the session may.
@@ -278,11 +278,12 @@ impl Reviewing {
     }
 
     /// The plan for a file: as it was approved where it was and is that still; else as it stands `now`, which the file says. `asks`: the
-    /// policy asks for approvals.
+    /// policy asks for approvals; `keys`: by whose list they count.
     pub(super) fn plan_for_file(
         &self,
         now: impl FnOnce() -> Result<Plan, CommandError>,
         asks: bool,
+        keys: Option<&KeyRing>,
     ) -> Result<Plan, CommandError> {
         let review = (!self.review.is_empty()).then(|| self.review.clone());
         let Some(release) = self.release.as_ref().filter(|release| release.changed.is_none()) else {
@@ -298,7 +299,7 @@ impl Reviewing {
             return Ok(plan);
         };
         let mut plan = self.with_what_was_said(release);
-        plan.draft = standing(&plan, None, None).missing();
+        plan.draft = standing(&plan, keys, None).missing();
         Ok(plan)
     }
 
