@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fuzzes what strangers send, for so many seconds:
 #
-#     scripts/fuzz.sh wire|trace [SECONDS]
+#     scripts/fuzz.sh wire|trace|results|documents [SECONDS]
 #
 # A crash is kept in fuzz/artifacts, with the command that plays it again. What was found to be worth trying stays in the
 # user's cache, so that every run goes on from the last.

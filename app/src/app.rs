@@ -351,7 +351,8 @@ fn window_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     if scene.session.trace.is_some() {
         Panel::bottom("plan").frame(bar).show(ui, |ui| panels::plan_line_ui(ui, scene));
     }
-    if !scene.session.notices.is_empty() || (scene.view.hint && scene.session.trace.is_some()) {
+    let hint = scene.view.hint && scene.session.trace.is_some() && !Scene::is_low(ui);
+    if !scene.session.notices.is_empty() || hint {
         Panel::bottom("notices").frame(bar).show(ui, |ui| panels::notices_ui(ui, scene));
     }
     if scene.session.trace.is_none() {

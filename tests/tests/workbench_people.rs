@@ -49,6 +49,31 @@ fn joined() -> (Window, Rc<RefCell<Script>>, Vec<SiteId>) {
     (harness, script, sites)
 }
 
+/// What would be refused is greyed, and says whom it takes.
+#[test]
+fn what_a_role_does_not_allow_is_greyed() {
+    for (role, may) in [(Role::Approver, false), (Role::Owner, true)] {
+        let (mut harness, script, _) = joined();
+        script.borrow_mut().me.role = role;
+        harness.run_steps(3);
+        let enabled = |harness: &Window, of: egui::accesskit::Role, label: &str| {
+            let mut found: Vec<bool> = Vec::new();
+            for node in harness.get_all_by_role(of) {
+                let node = node.accesskit_node();
+                if node.label().is_some_and(|text| text.starts_with(label)) {
+                    found.push(!node.is_disabled());
+                }
+            }
+            assert!(!found.is_empty(), "{label}");
+            found.into_iter().all(|on| on)
+        };
+        use egui::accesskit::Role as Part;
+        for (part, label) in [(Part::SpinButton, ""), (Part::CheckBox, "No bias")] {
+            assert_eq!(enabled(&harness, part, label), may, "{label} for {role}");
+        }
+    }
+}
+
 #[test]
 fn where_this_person_looks_is_told() {
     let (mut harness, script, sites) = joined();

@@ -8,6 +8,7 @@ use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::Role;
+use crate::model::visible_within;
 
 const PREFIX: &str = "ed25519:";
 const SECRET_FORMAT: &str = "loka-key";
@@ -57,7 +58,8 @@ impl FromStr for PublicKey {
     fn from_str(text: &str) -> Result<Self, KeyError> {
         let bytes = text.strip_prefix(PREFIX).and_then(decoded::<32>);
         let key = bytes.and_then(|bytes| VerifyingKey::from_bytes(&bytes).ok()).filter(|key| !key.is_weak());
-        key.map(Self).ok_or_else(|| KeyError::NotAKey(format!("'{text}' is not {PREFIX} and 32 bytes in Base64")))
+        let not_one = || format!("'{}' is not {PREFIX} and 32 bytes in Base64", visible_within(text, 80));
+        key.map(Self).ok_or_else(|| KeyError::NotAKey(not_one()))
     }
 }
 

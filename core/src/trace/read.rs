@@ -13,8 +13,8 @@ use super::{
 };
 use crate::model::{Matrix, Site};
 
-/// Values of a matrix that a file has as two factors: 4 GB, more than the weight of any layer that is probed.
-const LARGEST_PRODUCT: usize = 1 << 30;
+/// Values of a matrix that a file has as two factors: 1 GB, a layer of 16,384 features in and out.
+const LARGEST_PRODUCT: usize = 1 << 28;
 
 /// Reads a site whose structure has been checked.
 pub(super) fn read_site(site: &Site, tensors: &Tensors, file: &[u8]) -> Result<SiteStats, Fault> {

@@ -4,6 +4,7 @@ use egui::{Checkbox, RichText, Ui};
 use loka_core::{
     model::{Gemm, ModKind, Site, SiteMods},
     mods::{Effect, MUST_BE_TRAINED, effect},
+    review::Role,
 };
 
 use crate::{commands::Action, theme::number, views::Scene};
@@ -17,7 +18,10 @@ pub fn switches_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site) {
             let mut on = scene.session.document.mods.of(&site.id).contains(kind);
             let elsewhere = is_mixed(&scene.session.document.mods, kind);
             let checkbox = Checkbox::new(&mut on, kind.label()).indeterminate(elsewhere);
-            let response = ui.add(checkbox).on_hover_text(Action::ToggleMod(kind).tooltip());
+            let refused = scene.not_allowed(Role::Owner);
+            let response = ui.add_enabled(refused.is_none(), checkbox);
+            let response = response.on_hover_text(Action::ToggleMod(kind).tooltip());
+            let response = response.on_disabled_hover_text(refused.unwrap_or_default());
             if response.changed() {
                 scene.act(Action::ToggleMod(kind));
             }

@@ -9,6 +9,7 @@ pub use at_site::{at_site_ui, switches_ui};
 use egui::{Checkbox, RichText, ScrollArea, Sense, Ui, vec2};
 use loka_core::{
     mods::MUST_BE_TRAINED,
+    review::Role,
     views::{ModStanding, On},
 };
 
@@ -52,7 +53,13 @@ fn standing_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
         ui.horizontal_top(|ui| {
             let (place, _) = ui.allocate_exact_size(vec2(NAMES, ROW), Sense::hover());
             let mut child = ui.new_child(egui::UiBuilder::new().max_rect(place).id_salt(of.kind));
-            if tri_ui(&mut child, on, of.kind.label(), &format!("{} everywhere", of.kind.label())) {
+            if tri_ui(
+                &mut child,
+                on,
+                of.kind.label(),
+                &format!("{} everywhere", of.kind.label()),
+                scene.not_allowed(Role::Owner),
+            ) {
                 scene.act(Action::ToggleMod(of.kind));
             }
             words_ui(ui, scene, of, standing.num_sites);
@@ -99,10 +106,11 @@ fn words_ui(ui: &mut Ui, scene: &Scene<'_>, of: &ModStanding, num_sites: usize) 
     });
 }
 
-/// A checkbox that can be half on; true when it was pressed.
-fn tri_ui(ui: &mut Ui, on: On, text: &str, label: &str) -> bool {
+/// A checkbox that can be half on; true when it was pressed. `refused`: why it does nothing.
+fn tri_ui(ui: &mut Ui, on: On, text: &str, label: &str, refused: Option<String>) -> bool {
     let mut checked = on == On::Everywhere;
-    let response = ui.add(Checkbox::new(&mut checked, text).indeterminate(on == On::Some));
+    let checkbox = Checkbox::new(&mut checked, text).indeterminate(on == On::Some);
+    let response = ui.add_enabled(refused.is_none(), checkbox).on_disabled_hover_text(refused.unwrap_or_default());
     let state = match on {
         On::Nowhere => "off",
         On::Some => "on at some",

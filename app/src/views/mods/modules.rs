@@ -3,6 +3,7 @@
 use egui::{Align2, FontId, RichText, ScrollArea, Sense, Ui, pos2, vec2};
 use loka_core::{
     model::ModKind,
+    review::Role,
     views::{Module, On},
 };
 
@@ -124,7 +125,7 @@ fn cell_ui(ui: &mut Ui, scene: &mut Scene<'_>, module: &Module, (at, kind): (usi
         (able, _) => format!("{able} sites"),
     };
     let label = format!("{} in {}", kind.label(), module.path);
-    if tri_ui(ui, on, &text, &label) {
+    if tri_ui(ui, on, &text, &label, scene.not_allowed(Role::Owner)) {
         let ids = scene.session.index().ids().iter();
         let sites = ids.filter(|id| module.has(id.as_str())).cloned().collect();
         scene.send(set_mod(&scene.session.document.mods, kind, sites));
