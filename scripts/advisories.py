@@ -74,7 +74,7 @@ def built(manifest: pathlib.Path) -> Set[Tuple[str, str]]:
     """Names and versions of the crates that some platform builds: a lock file has those of features that nobody asks for, too."""
     command = ["cargo", "tree", "--workspace", "--target", "all", "--edges", "normal,build,dev", "--prefix", "none", "--locked"]
     told = subprocess.run([*command, "--manifest-path", str(manifest)], capture_output=True, text=True, check=True).stdout
-    crates = (re.match(r"(\S+) v(\S+)(?: \((?!proc-macro).*)?", line) for line in told.splitlines())
+    crates = (re.match(r"(\S+) v(\S+)", line) for line in told.splitlines())
     # A folder in brackets is of a crate of this project.
     return {(found.group(1), found.group(2)) for found in crates if found and "(/" not in found.string}
 

@@ -1,7 +1,7 @@
 //! What the canvas shows, as plain text and tables, for whoever cannot see it: takes the session and what was derived of
 //! it, gives HTML. A page has it behind its canvas, where screen readers find it.
 
-use std::{fmt::Write as _, sync::Arc};
+use std::fmt::Write as _;
 
 use loka_core::{
     model::SiteId,
@@ -11,6 +11,7 @@ use loka_core::{
 
 use crate::{
     app::LokaApp,
+    picture::escaped,
     state::{Derived, ViewState},
 };
 
@@ -21,34 +22,28 @@ const COMMENTS: usize = 100;
 
 /// What the last text was made of: another one is made when this is another.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Told {
-    snapshot: usize,
-    answer: String,
-    shown: (usize, Option<u32>, Option<u32>),
-    said: (usize, usize),
-}
+pub struct Told(Option<Revisions>);
+
+/// Of what was derived, of what was said, and what the filter shows: how many sites, the first and the last.
+type Revisions = (u64, u64, (usize, Option<u32>, Option<u32>));
 
 impl LokaApp {
-    /// The text, where it is another than the one that was told.
+    /// The text, where it is another than the one that was told. Asked with every frame.
     pub fn alternative(&self, told: &mut Told) -> Option<String> {
         let (session, view, derived) = (self.session(), &self.view, &self.derived);
         // Half of it would be of another moment.
         if derived.is_behind() {
             return None;
         }
-        let (snapshot, lines) = (session.snapshot(), view.sites.lines());
-        let (review, shown) = (&session.reviewing.review, lines.shown());
-        let now = Told {
-            snapshot: snapshot.as_ref().map_or(0, |snapshot| Arc::as_ptr(snapshot).addr()),
-            answer: derived.answer.text(),
-            shown: (shown.len(), shown.first().copied(), shown.last().copied()),
-            said: (review.comments.len(), review.num_marks()),
-        };
+        let lines = view.sites.lines();
+        let shown = lines.shown();
+        let shown = (shown.len(), shown.first().copied(), shown.last().copied());
+        let now = Told(Some((derived.revision, session.reviewing.revision, shown)));
         if now == *told {
             return None;
         }
         *told = now;
-        Some(html(session, snapshot.as_deref(), view, derived))
+        Some(html(session, derived.snapshot.as_deref(), view, derived))
     }
 }
 
@@ -117,21 +112,6 @@ fn table(page: &mut String, caption: &str, header: &[String], rows: &[Vec<String
         page.push_str("</tr>");
     }
     page.push_str("</tbody></table>");
-}
-
-/// Names and comments come from anybody.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            letter => out.push(letter),
-        }
-    }
-    out
 }
 
 #[cfg(test)]

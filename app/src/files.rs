@@ -120,6 +120,14 @@ pub fn write_secret(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 
 /// Reads what only its owner may read; one that others can get at is refused with what to run.
 pub fn read_secret(path: &Path) -> anyhow::Result<String> {
+    let bytes = read_private(path, 0o077, |mode| {
+        format!("others can get at this secret key (its mode is {mode:03o}): chmod 600 {}", path.display())
+    })?;
+    String::from_utf8(bytes).map_err(|_| anyhow::anyhow!("stream did not contain valid UTF-8: {}", path.display()))
+}
+
+/// Reads what has none of those bits in its mode; `line` refuses one that has.
+pub fn read_private(path: &Path, forbidden: u32, line: impl Fn(u32) -> String) -> anyhow::Result<Vec<u8>> {
     let failed = |error: std::io::Error| anyhow::anyhow!("{}: {}", reason(&error), path.display());
     let mut file = std::fs::File::open(path).map_err(failed)?;
     // Of the open file: its name may be another's by now.
@@ -127,13 +135,15 @@ pub fn read_secret(path: &Path) -> anyhow::Result<String> {
     {
         use std::os::unix::fs::PermissionsExt;
         let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o777;
-        if mode & 0o077 != 0 {
-            anyhow::bail!("others can get at this secret key (its mode is {mode:03o}): chmod 600 {}", path.display());
+        if mode & forbidden != 0 {
+            anyhow::bail!(line(mode));
         }
     }
-    let mut text = String::new();
-    file.read_to_string(&mut text).map_err(failed)?;
-    Ok(text)
+    #[cfg(not(unix))]
+    let _ = (forbidden, line);
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(failed)?;
+    Ok(bytes)
 }
 
 /// Fails early when a result that takes long to compute could not be written.

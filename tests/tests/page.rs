@@ -203,6 +203,14 @@ fn what_is_seen_is_there_as_text() {
     assert_eq!(app.alternative(&mut told), None, "told already");
     app.tick(&ctx);
     assert_eq!(app.alternative(&mut told), None);
+    for change in [Command::SetPolicy { policy: Policy::paper() }, Command::Undo] {
+        app.command(change);
+        (0..3).for_each(|_| app.tick(&ctx));
+        let html = app.alternative(&mut told).unwrap();
+        let policy = &app.session().document.policy.name;
+        assert!(html.contains(&format!("<p>Policy {policy}.</p>")), "{html}");
+        assert_eq!(app.alternative(&mut told), None);
+    }
 }
 
 #[test]

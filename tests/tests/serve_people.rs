@@ -489,7 +489,6 @@ fn signatures_count_by_the_servers_list_of_keys() {
     al.until("there is something to sign", |window| window.session.reviewing.release.is_some());
     let me = al.follower.author().clone();
     for (key, counts) in [(&other, 0), (&listed, 1)] {
-        let statement = al.session.reviewing.statement(&me, now(), String::new()).unwrap();
         if counts == 1 {
             // One signature a person: the wrong one is taken back with the version.
             done(&mut olga, Command::WithdrawRequest);
@@ -498,8 +497,7 @@ fn signatures_count_by_the_servers_list_of_keys() {
                 window.session.reviewing.release.as_ref().is_some_and(|release| release.number == 2)
             });
         }
-        let statement =
-            if counts == 1 { al.session.reviewing.statement(&me, now(), String::new()).unwrap() } else { statement };
+        let statement = al.session.reviewing.statement(&me, now(), String::new()).unwrap();
         done(&mut al, Command::Approve { approval: Box::new(Approval::sign(statement, key)) });
         let mut late = desk.window("Rita", 10 + counts);
         late.until("the signature is there", |window| {

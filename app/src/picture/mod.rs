@@ -4,7 +4,7 @@ mod png;
 mod svg;
 
 pub use png::{crop, encode};
-pub use svg::svg;
+pub use svg::{escaped, svg};
 
 use egui::{Rect, epaint::ClippedShape};
 

@@ -12,8 +12,7 @@ use std::{
 };
 
 use loka_core::{
-    review::KeyRing,
-    runtime::{Applied, Driver, Executor},
+    runtime::{Applied, Driver},
     session::{
         Command, Event, FileKind,
         shared::{Author, By, Input, Step, ToClient, encode},
@@ -31,8 +30,8 @@ use crate::{
     executor::{Wake, panic_text},
 };
 
-/// Makes the executor of a session, on its thread.
-pub type MakeExecutor = Arc<dyn Fn(Wake) -> Box<dyn Executor> + Send + Sync>;
+/// Makes the driver of a session, on its thread.
+pub type MakeDriver = Arc<dyn Fn(Wake) -> Driver + Send + Sync>;
 
 struct Host {
     room: Arc<Room>,
@@ -51,18 +50,12 @@ struct Host {
 }
 
 /// Starts the thread; it ends by itself. `Err`: there is none.
-pub fn start(
-    room: &Arc<Room>,
-    inbox: mpsc::Receiver<ToHost>,
-    jail: Jail,
-    make: MakeExecutor,
-    keys: Option<Arc<KeyRing>>,
-) -> Result<(), String> {
+pub fn start(room: &Arc<Room>, inbox: mpsc::Receiver<ToHost>, jail: Jail, make: MakeDriver) -> Result<(), String> {
     let of_thread = Arc::clone(room);
     let spawned = Builder::new().name("loka-session".to_owned()).spawn(move || {
         of_thread.is_of(std::thread::current());
         let room = of_thread.clone();
-        let work = move || Host::new(of_thread, inbox, jail, &make, keys).run();
+        let work = move || Host::new(of_thread, inbox, jail, &make).run();
         let over = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|cause| Over::Broken(panic_text(&*cause)));
         // Last of all: whoever hears it may open the same trace again.
         room.end(over);
@@ -71,13 +64,7 @@ pub fn start(
 }
 
 impl Host {
-    fn new(
-        room: Arc<Room>,
-        inbox: mpsc::Receiver<ToHost>,
-        jail: Jail,
-        make: &MakeExecutor,
-        keys: Option<Arc<KeyRing>>,
-    ) -> Self {
+    fn new(room: Arc<Room>, inbox: mpsc::Receiver<ToHost>, jail: Jail, make: &MakeDriver) -> Self {
         let called = Arc::new(AtomicBool::new(false));
         let (of_wake, thread): (Arc<AtomicBool>, Thread) = (called.clone(), std::thread::current());
         let wake: Wake = Arc::new(move || {
@@ -91,7 +78,7 @@ impl Host {
             inbox,
             called,
             jail,
-            driver: Driver::followed(make(wake), now).with_keys(keys),
+            driver: make(wake),
             hurry: false,
             due: Instant::now(),
             alone_since: None,

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use loka_core::review::{KeyRing, Role};
+use loka_core::review::Role;
 use tokio::{
     sync::{Mutex as AsyncMutex, Semaphore, watch},
     time::timeout,
@@ -18,7 +18,7 @@ use tokio::{
 
 use super::{
     Bounds, Jail,
-    host::{self, MakeExecutor},
+    host::{self, MakeDriver},
     limits,
     room::{Over, Room},
 };
@@ -28,8 +28,7 @@ pub struct Hub {
     /// For a window that asks for none.
     pub trace: Option<String>,
     pub bounds: Bounds,
-    make: MakeExecutor,
-    keys: Option<Arc<KeyRing>>,
+    make: MakeDriver,
     rooms: Mutex<BTreeMap<String, Arc<Room>>>,
     listing: AsyncMutex<Option<(Instant, Arc<[String]>)>>,
     /// Places for windows, for those who are told that there is none, and for questions.
@@ -45,19 +44,12 @@ pub struct Hub {
 const CLOSING: Duration = Duration::from_secs(10);
 
 impl Hub {
-    pub fn new(
-        jail: Jail,
-        trace: Option<String>,
-        bounds: Bounds,
-        make: MakeExecutor,
-        keys: Option<Arc<KeyRing>>,
-    ) -> Self {
+    pub fn new(jail: Jail, trace: Option<String>, bounds: Bounds, make: MakeDriver) -> Self {
         Self {
             jail,
             trace,
             bounds,
             make,
-            keys,
             rooms: Mutex::default(),
             listing: AsyncMutex::default(),
             clients: Arc::new(Semaphore::new(bounds.clients)),
@@ -138,7 +130,7 @@ impl Hub {
             return Ok(Found::Closing(room.over()));
         }
         let (room, inbox) = Room::new(random()?, name.to_owned(), self.bounds.ring_bytes);
-        host::start(&room, inbox, self.jail.clone(), self.make.clone(), self.keys.clone())?;
+        host::start(&room, inbox, self.jail.clone(), self.make.clone())?;
         rooms.insert(name.to_owned(), room.clone());
         Ok(Found::Room(room))
     }

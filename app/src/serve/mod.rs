@@ -38,7 +38,7 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 use bytes::Bytes;
 use loka_core::{
     review::KeyRing,
-    runtime::Executor,
+    runtime::Driver,
     session::shared::{Author, PROTOCOL, ToClient, Welcome, encode},
 };
 
@@ -51,7 +51,7 @@ use self::{
     coded::Coded,
     ending::ending,
     gate::Gate,
-    host::MakeExecutor,
+    host::MakeDriver,
     http::Behind,
     hub::Hub,
     page::Page,
@@ -59,7 +59,7 @@ use self::{
     signals::Signals,
     upload::Uploads,
 };
-use crate::executor::ThreadExecutor;
+use crate::{clock::now, executor::ThreadExecutor};
 
 /// How a person asked for it.
 #[derive(Debug)]
@@ -190,9 +190,13 @@ impl Server {
         let failed = |error: std::io::Error| format!("{error}: {}", self.address);
         let mut signals = Signals::new().map_err(failed)?;
         let listener = tokio::net::TcpListener::from_std(self.listener).map_err(failed)?;
-        let local = |wake| Box::new(ThreadExecutor::new(wake).with_journal()) as Box<dyn Executor>;
-        let make: MakeExecutor = Arc::new(local);
-        let hub = Arc::new(Hub::new(self.jail, self.trace, self.bounds, make, self.keys.map(Arc::new)));
+        let keys = self.keys.map(Arc::new);
+        let local = move |wake| {
+            let executor = Box::new(ThreadExecutor::new(wake).with_journal());
+            Driver::followed(executor, now).with_keys(keys.clone())
+        };
+        let make: MakeDriver = Arc::new(local);
+        let hub = Arc::new(Hub::new(self.jail, self.trace, self.bounds, make));
         let (ender, ending) = ending();
         let roster = match &self.gate.door.key {
             Key::Own(roster) => Some(roster.clone()),

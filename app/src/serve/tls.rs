@@ -22,7 +22,11 @@ pub fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, String> {
     if chain.is_empty() {
         return Err(format!("no certificate in it: {}", certificate.display()));
     }
-    let bytes = read_key(key)?;
+    // A group may read it, as where several servers share one; nobody else.
+    let bytes = files::read_private(key, 0o037, |mode| {
+        format!("others can get at this private key (its mode is {mode:03o}, chmod 600): {}", key.display())
+    });
+    let bytes = bytes.map_err(|error| error.to_string())?;
     let private = PrivateKeyDer::from_pem_slice(&bytes);
     let private = private.map_err(|_| format!("no private key in it: {}", key.display()))?;
     let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
@@ -35,28 +39,6 @@ pub fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, String> {
 
 fn read(path: &Path) -> Result<Vec<u8>, String> {
     std::fs::read(path).map_err(|error| format!("{}: {}", files::reason(&error), path.display()))
-}
-
-/// A group may read it, as where several servers share one; nobody else.
-fn read_key(path: &Path) -> Result<Vec<u8>, String> {
-    use std::io::Read as _;
-    let failed = |error: std::io::Error| format!("{}: {}", files::reason(&error), path.display());
-    let mut file = std::fs::File::open(path).map_err(failed)?;
-    // Of the open file: its name may be another's by now.
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt as _;
-        let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o777;
-        if mode & 0o037 != 0 {
-            return Err(format!(
-                "others can get at this private key (its mode is {mode:03o}, chmod 600): {}",
-                path.display()
-            ));
-        }
-    }
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).map_err(failed)?;
-    Ok(bytes)
 }
 
 #[cfg(test)]

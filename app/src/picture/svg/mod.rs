@@ -6,6 +6,8 @@ mod mesh;
 mod text;
 mod write;
 
+pub use write::escaped;
+
 use egui::{Rect, Shape, epaint::ClippedShape};
 
 use write::Writer;

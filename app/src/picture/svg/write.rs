@@ -101,9 +101,9 @@ pub(super) fn stroke(stroke: Stroke) -> String {
     format!("{} stroke-width=\"{}\"", color("stroke", stroke.color), number(stroke.width))
 }
 
-/// Text between tags or in an attribute. What XML cannot hold is shown as what it is: a letter that cannot be
+/// Text between tags or in an attribute, of XML or HTML. What XML cannot hold is shown as what it is: a letter that cannot be
 /// shown.
-pub(super) fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {

@@ -7,7 +7,7 @@ use loka_core::{
     dispatch::Policy,
     model::{Gemm, GemmShape, KernelId, Latency, ModSet, ResultRow, Results, ResultsMeta, SiteId},
     review::Role,
-    runtime::{Journaling, Report},
+    runtime::{Executor, Journaling, Report},
     session::{Effect, Saved, shared::Ordered},
     views::OpenedTrace,
 };
@@ -37,13 +37,13 @@ const NAME: &str = "a.trace.safetensors";
 fn hub(folder: &tempfile::TempDir, breaks: bool, news: Vec<Event>) -> Hub {
     std::fs::write(folder.path().join(NAME), "").unwrap();
     let panics = Mutex::new(breaks);
-    let make: MakeExecutor = Arc::new(move |wake: Wake| {
+    let make: MakeDriver = Arc::new(move |wake: Wake| {
         wake();
         let panics = std::mem::take(&mut *panics.lock().unwrap_or_else(PoisonError::into_inner));
-        Box::new(Scripted { news: news.iter().rev().cloned().collect(), panics }) as Box<dyn Executor>
+        Driver::followed(Box::new(Scripted { news: news.iter().rev().cloned().collect(), panics }), now)
     });
     let bounds = Bounds { clients: 2, sessions: 2, messages_per_second: 100, ring_bytes: 1 << 20, upload_bytes: 0 };
-    Hub::new(Jail::new(folder.path()).unwrap(), None, bounds, make, None)
+    Hub::new(Jail::new(folder.path()).unwrap(), None, bounds, make)
 }
 
 fn on_runtime<T>(work: impl Future<Output = T>) -> T {
@@ -191,15 +191,15 @@ impl Executor for Restoring {
 fn what_an_earlier_process_left_is_there_with_what_it_had_answered() {
     let folder = tempfile::tempdir().unwrap();
     let (room, inbox) = Room::new(1, NAME.to_owned(), 1 << 20);
-    let make: MakeExecutor = Arc::new(|_| {
+    let make: MakeDriver = Arc::new(|_| {
         let mut left = Ordered::default();
         left.remember(7, 40);
         let rows = vec![row(); limits::STEP_ROWS + 1];
         let results = Box::new(Results { meta: meta(), rows });
         let then = Some(Event::ResultsOpened { path: "r".to_owned(), results });
-        Box::new(Restoring { left: Some(left.save()), then }) as Box<dyn Executor>
+        Driver::followed(Box::new(Restoring { left: Some(left.save()), then }), now)
     });
-    let mut host = Host::new(room.clone(), inbox, Jail::new(folder.path()).unwrap(), &make, None);
+    let mut host = Host::new(room.clone(), inbox, Jail::new(folder.path()).unwrap(), &make);
     assert!(host.take_events().is_none());
     let ordered = host.driver.ordered();
     assert_eq!(ordered.heard(7), 40);
