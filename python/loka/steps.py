@@ -3,9 +3,9 @@
 import weakref
 from typing import Any, Callable, List, Optional, Protocol
 
-import torch
 from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from .listeners import Handle, after_steps
 
 FOREIGN_STEPS = 100
 """Steps of optimizers that hold none of the weights, and of no other, after which it is asked whether anybody ends a
@@ -39,7 +39,7 @@ class Steps:
         self._unowned = unowned
         self._foreign = 0
         self._by_hand = False
-        self._hook: Optional[Any] = None
+        self._hook: Optional[Handle] = None
         self._owner: Optional["weakref.ref[Optimizer]"] = None
         self._others: "weakref.WeakSet[Optimizer]" = weakref.WeakSet()
 
@@ -55,8 +55,7 @@ class Steps:
     def start(self) -> None:
         """Begins to listen."""
         # Of all optimizers: the one that trains this model may not exist yet.
-        # Never compiled into an optimizer's step: a count that changes would compile it again every time.
-        self._hook = register_optimizer_step_post_hook(torch.compiler.disable(self._stepped))  # pyright: ignore
+        self._hook = after_steps(self._stepped)
         self._aim()
 
     def stop(self) -> None:

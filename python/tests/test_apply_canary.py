@@ -23,13 +23,12 @@ import torch._dynamo.testing
 import torch.distributed as dist
 import torch.multiprocessing
 from torch import nn
-from torch.optim import optimizer as torch_optimizers
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import loka
+from loka import listeners
 from loka.names import GEMMS
 from loka.plans import CanaryError, CanaryWarning, PlanError
-from loka.plans import pace
 from loka.plans.canary import WATCH, canary_of
 from loka.plans.gemm_health import Predicted, Seen, json_lines, judge, predicted_of
 from ranker import PLAN, Ranker, batch
@@ -441,58 +440,6 @@ class Steps(unittest.TestCase):
         self.assertEqual(loka.health(model).steps, 3)
 
 
-class GpuTime:
-    """An event of a GPU that is so far behind the host: it has passed the event if that is nothing."""
-
-    behind = False
-    recorded = 0
-
-    def record(self):
-        GpuTime.recorded += 1
-
-    def query(self):
-        return not GpuTime.behind
-
-
-class HostBound(unittest.TestCase):
-    def setUp(self):
-        GpuTime.behind, GpuTime.recorded = False, 0
-
-    def paced(self, behind, on_gpu=True, steps=pace.FIRST + pace.WINDOW + 5):
-        """The canary's words after training on such a GPU."""
-        GpuTime.behind = behind
-        model = Ranker()
-        loka.apply(model, plan(), emulate=True)
-        there = canary_of(model)
-        there._pace._make, there._pace._on_gpu = GpuTime, lambda: on_gpu
-        there._pace.start()
-        self.addCleanup(there._pace.stop)
-        return [str(each) for each in train(model, steps)]
-
-    def test_a_gpu_that_waits_for_the_host_is_told_of_once(self):
-        told = self.paced(behind=False)
-        self.assertEqual(len(told), 1, told)
-        self.assertIn("the GPU waits for the host", told[0])
-        self.assertEqual(GpuTime.recorded, pace.WINDOW, "the first steps compile, and the others are not looked at")
-
-    def test_a_host_that_waits_for_the_gpu_is_as_it_should_be(self):
-        self.assertEqual(self.paced(behind=True), [])
-
-    def test_a_model_on_the_cpu_is_not_looked_at(self):
-        self.assertEqual(self.paced(behind=False, on_gpu=False), [])
-        self.assertEqual(GpuTime.recorded, 0)
-
-    def test_another_models_optimizer_is_not_meant(self):
-        model, other = Ranker(), Ranker()
-        loka.apply(model, plan(), emulate=True)
-        there = canary_of(model)
-        there._pace._make, there._pace._on_gpu = GpuTime, lambda: True
-        there._pace.start()
-        self.addCleanup(there._pace.stop)
-        self.assertEqual(train(other, pace.FIRST + 5), [])
-        self.assertEqual(GpuTime.recorded, 0)
-
-
 class Compiled(unittest.TestCase):
     def setUp(self):
         torch._dynamo.reset()
@@ -604,9 +551,9 @@ class Copies(unittest.TestCase):
     def test_nothing_is_left_of_it(self):
         # What other tests left lying goes now, not in between.
         gc.collect()
-        before = len(torch_optimizers._global_optimizer_post_hooks)
+        before = listeners.listening()
         model = applied()
-        self.assertGreater(len(torch_optimizers._global_optimizer_post_hooks), before)
+        self.assertGreater(listeners.listening(), before)
         loka.unapply(model)
         self.assertIsNone(canary_of(model))
         self.assertNotIn(WATCH, model.bottom[0].__dict__)
@@ -615,7 +562,7 @@ class Copies(unittest.TestCase):
         del model
         gc.collect()
         self.assertIsNone(dead())
-        self.assertEqual(len(torch_optimizers._global_optimizer_post_hooks), before)
+        self.assertEqual(listeners.listening(), before)
 
     def test_state_is_as_it_was(self):
         model = applied()

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..catalogue import FORMAT_MAX
+from .replayed import Replayed
 from .scales import fp8_dtype
 
 HEADROOM = 2.0
@@ -183,7 +184,8 @@ def _launch(history: History) -> Optional[Callable[[], None]]:
         from .triton_scales import Launch
     except ImportError:
         return None
-    return Launch(history._seen, history.decaying, history._scale, history._inverse)
+    launch = Launch(history._seen, history.decaying, history._scale, history._inverse)
+    return Replayed([launch], history.decaying.device)
 
 
 __all__ = [

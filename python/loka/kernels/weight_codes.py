@@ -11,6 +11,7 @@ from torch import Tensor
 
 from .casts import Quantized
 from ..catalogue import Cast
+from .replayed import Replayed
 from .scales import fp8_dtype, quantize
 
 Wanted = Tuple[Optional[Cast], Optional[Cast]]
@@ -49,14 +50,13 @@ class WeightCache:
         self.weights = [weight.detach() for weight in weights]
         self.wanted = list(wanted)
         self.codes: List[WeightCodes] = [_empty(weight, casts) for weight, casts in zip(self.weights, self.wanted)]
-        self._launches = _launches(self) if self.weights and self.weights[0].is_cuda else None
+        self._launch = _launch(self) if self.weights and self.weights[0].is_cuda else None
 
     @torch.no_grad()
     def refresh(self) -> None:
         """Makes all codes again from what the weights are now. Waits for nothing."""
-        if self._launches is not None:
-            for launch in self._launches:
-                launch()
+        if self._launch is not None:
+            self._launch()
         else:
             for weight, casts, codes in zip(self.weights, self.wanted, self.codes):
                 made = fresh(weight, casts, codes.rounded)
@@ -119,18 +119,19 @@ def _still(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _launches(cache: WeightCache) -> List[Callable[[], None]]:
-    """One for each kind of cast, type of weight and whether rows are aligned: nearly always one or two in all."""
+def _launch(cache: WeightCache) -> Callable[[], None]:
+    """A launch for each kind of cast, type of weight and whether rows are aligned: nearly always one or two in all."""
     from .triton_weights import Launch, is_aligned
 
     groups: Dict[Tuple[torch.dtype, bool, Cast, bool, bool], List[int]] = {}
     for index, (weight, wanted) in enumerate(zip(cache.weights, cache.wanted)):
         for part in _together(wanted):
             groups.setdefault((weight.dtype, is_aligned(weight, cache.codes[index]), *part), []).append(index)
-    return [
+    launches = [
         Launch([(cache.weights[index], cache.codes[index]) for index in members], cast, straight, turned)
         for (_, _, cast, straight, turned), members in groups.items()
     ]
+    return Replayed(launches, cache.weights[0].device)
 
 
 def _together(wanted: Wanted) -> List[Tuple[Cast, bool, bool]]:

@@ -11,20 +11,22 @@ from .error import PlanError
 
 if TYPE_CHECKING:
     from .application import apply, saturated, unapply
-    from .canary import CanaryError, CanaryWarning, health, refresh, step
+    from .canary import CanaryError, health, refresh, step
     from .frozen import FrozenLinear, freeze
     from .gemm_health import Health, HealthRow
     from .linear import LokaLinear
     from .report import Resolved, Row, resolved
+    from .warned import CanaryWarning
     from .weights import StaleWeights
 
 _HOME = {
     **dict.fromkeys(("apply", "saturated", "unapply"), "loka.plans.application"),
-    **dict.fromkeys(("CanaryError", "CanaryWarning", "health", "refresh", "step"), "loka.plans.canary"),
+    **dict.fromkeys(("CanaryError", "health", "refresh", "step"), "loka.plans.canary"),
     **dict.fromkeys(("FrozenLinear", "freeze"), "loka.plans.frozen"),
     **dict.fromkeys(("Health", "HealthRow"), "loka.plans.gemm_health"),
     "LokaLinear": "loka.plans.linear",
     **dict.fromkeys(("Resolved", "Row", "resolved"), "loka.plans.report"),
+    "CanaryWarning": "loka.plans.warned",
     "StaleWeights": "loka.plans.weights",
 }
 

@@ -23,15 +23,19 @@ from .frozen import refuse_dropped, thaw
 from .functional import Functional, FunctionalLinear, Linear, Owner
 from .functional import checked, claim, is_claimed, refuse_taken, release
 from .gemm_health import predicted_of
+from .host import WORDS as ON_SLOW_HOST
+from .host import leave_host, watch_host
 from .linear import Kernels, LokaLinear, follows, is_recorded, kernels_of, route, saturated_of, unroute
 from .matching import Match, about_model, bypassed, match
 from .modded import apply_mods, check_mods
+from .paused import is_paused
 from .precision import HIGH_PRECISION, runs_fp8
 from .report import RECORD, Applied, Entry, Resolved, record_of, resolved
 from .weights import drop, keep
 
 _OPTIONS = {
     "mods": ("check", "apply", "ignore"), "unavailable": ("error", "bf16"), "cast_weights": ("step", "forward"),
+    "on_slow_host": ON_SLOW_HOST,
 }
 
 
@@ -49,6 +53,7 @@ def apply(
     on_violation: str = "warn",
     health_log: Optional[Path] = None,
     cast_weights: str = "step",
+    on_slow_host: str = "bf16",
 ) -> Resolved:
     """Puts the kernels of a plan under the linears of a model; returns what every linear became. Print it.
 
@@ -82,12 +87,19 @@ def apply(
     a weight beside torch.optim's optimizers and load_state_dict is followed by `loka.refresh(model)`; else a warning comes
     with the next step.
 
+    `on_slow_host`: a GPU that waits for its host gains nothing by faster GEMMs, and loses by every launch that a plan adds.
+    Steps 50 to 150 tell. "bf16": where it waits, 120 more steps take turns between the plan and BF16, and if the plan's are
+    slower by more than 1 %, the model runs in BF16 from there on, and a warning says so, with the remedy: CUDA graphs, as
+    by `torch.compile(mode="reduce-overhead")`. Each rank decides for itself. "warn": it is said, and no more.
+
     Raises PlanError, with the model unchanged, for a file that is no sound plan, a draft, sites that do not match (all
     are listed), a plan that matches nothing, kernels that cannot run here (all are listed), another plan applied before,
     a functional name that is a module's, that has no weight [n, k], or that another model has.
     The same plan twice is once, with the later call's checks.
     """
-    for option, value in (("mods", mods), ("unavailable", unavailable), ("cast_weights", cast_weights)):
+    for option, value in (
+        ("mods", mods), ("unavailable", unavailable), ("cast_weights", cast_weights), ("on_slow_host", on_slow_host)
+    ):
         if value not in _OPTIONS[option]:
             raise PlanError(f"{option} is {value!r}, it must be one of {', '.join(_OPTIONS[option])}")
     checks = canary.Options.checked(check_every, on_violation, health_log)
@@ -97,7 +109,7 @@ def apply(
         raise PlanError(listed(cause, loaded.path, []))
     named = checked(functional, model)
     if _is_applied(loaded, model, emulate, unavailable, named):
-        _start(model, checks, cast_weights)
+        _start(model, checks, cast_weights, on_slow_host)
         return resolved(model)
     refuse_taken(list(named))
     found = match(loaded, model, named)
@@ -115,16 +127,18 @@ def apply(
     made = blocks.planned(model, loaded, entries)
     _put(model, Applied(loaded.name, loaded.digest, emulate, unavailable, made.entries, problems, _shapes(named), owner))
     blocks.put(model, made)
-    _start(model, checks, cast_weights)
+    _start(model, checks, cast_weights, on_slow_host)
     return resolved(model)
 
 
-def _start(model: nn.Module, checks: canary.Options, cast_weights: str) -> None:
+def _start(model: nn.Module, checks: canary.Options, cast_weights: str, on_slow_host: str) -> None:
     """What goes on beside the training: the weights' casts before the checks, which look at them."""
     drop(model)
     if cast_weights == "step":
-        keep(model)
+        keep(model).rest(is_paused(model))
     canary.start(model, checks)
+    # Last: what a step takes has all of this in it.
+    watch_host(model, on_slow_host)
 
 
 def unapply(model: nn.Module) -> None:
@@ -141,6 +155,7 @@ def unapply(model: nn.Module) -> None:
             "detach the Recorder before the plan is unapplied"
         )
     refuse_dropped(model)
+    leave_host(model)
     unfollow(model)
     drop(model)
     canary.stop(model)

@@ -9,7 +9,6 @@ import datetime
 import itertools
 import math
 import os
-import warnings
 import weakref
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
@@ -28,10 +27,11 @@ from .document import Path
 from .error import PlanError, listed, one_line
 from .following import following
 from .gemm_health import Health, HealthRow, Predicted, Seen, Verdict, json_lines, judge
+from .host import host_watch
 from .linear import Kernels, kernels_of, wanted_scales
-from .pace import Pace
 from .precision import HIGH_PRECISION, fp8_gemms
 from .report import RECORD, Applied, record_of
+from .warned import CanaryWarning, say
 from .weights import kept
 
 CANARY = "_loka_canary"
@@ -48,19 +48,12 @@ RETRIES = 20
 WORSE = 2.0
 """A GEMM that was warned of is warned of again when it is so many times further off."""
 
-HOST_BOUND = 0.9
-"""Share of steps in which the GPU waits for the host, from which on that is said."""
-
 MAX_LINES = 12
 """Warnings of one check; the table has the others."""
 
 
 class CanaryError(PlanError):
     """A GEMM is not as the plan predicted, and `on_violation` is "raise"."""
-
-
-class CanaryWarning(RuntimeWarning):
-    """A GEMM is not as the plan predicted."""
 
 
 @dataclass(frozen=True)
@@ -130,13 +123,15 @@ def step(model: nn.Module) -> None:
     scales that follow their tensors move on, and
     weights are cast to FP8 anew. Call it on every rank alike. Raises PlanError where no plan is applied."""
     _applied(model)
-    scales, weights, checks = following(model), kept(model), canary_of(model)
+    scales, weights, checks, host = following(model), kept(model), canary_of(model), host_watch(model)
     if scales is not None:
         scales.advance()
     if weights is not None:
         weights.refresh()
     if checks is not None:
         checks.end_step()
+    if host is not None:
+        host.end_step()
 
 
 def refresh(model: nn.Module) -> None:
@@ -157,7 +152,8 @@ def health(model: nn.Module) -> Health:
     if there is None:
         cause = "check_every is None, it is frozen, or it is a copy (loka.apply the plan to it again)"
         raise PlanError(f"this model is not checked: {cause}")
-    return there.health()
+    host = host_watch(model)
+    return there.health(() if host is None else host.notes)
 
 
 def _applied(model: nn.Module) -> Applied:
@@ -189,14 +185,9 @@ class Canary:
         for module in self._modules.values():
             # All three, in high precision or not: which of them are FP8 may change.
             module.__dict__[WATCH] = Watch(switch, _device(module), GEMMS)
-        self._pace = Pace(steps, weakly(self._on_gpu), weakly(self._waits))
         if self._modules:
             steps.start()
             weakref.finalize(self, steps.stop).atexit = False
-        # The model may come to it later.
-        if self._modules and torch.cuda.is_available():
-            self._pace.start()
-            weakref.finalize(self, self._pace.stop).atexit = False
 
     def __reduce__(self) -> Any:
         """A copy of the model, and one from a file, is checked once its plan is applied to it again."""
@@ -204,19 +195,19 @@ class Canary:
 
     def stop(self) -> None:
         self._steps.stop()
-        self._pace.stop()
 
     def end_step(self) -> None:
         self._steps.end()
 
-    def health(self) -> Health:
+    def health(self, more: Sequence[str] = ()) -> Health:
+        """`more` notes beside its own."""
         applied = self._record()
         checked = dict(self._rows)
         for one in self._gemms(applied):
             checked.setdefault(one.key, HealthRow(one.site, one.gemm, one.kernel, one.predicted.rel_l2))
         order = {name: index for index, name in enumerate(self._modules)}
         rows = sorted(checked.values(), key=lambda row: (order.get(row.site, -1), GEMMS.index(row.gemm)))
-        notes = list(self._notes)
+        notes = [*self._notes, *more]
         if self._modules and not self._steps.finished:
             notes.append("no step has ended yet: without a torch.optim optimizer call loka.step(model)")
         return Health(applied.name, applied.digest, _rank(), self._steps.finished, tuple(rows), tuple(notes))
@@ -239,19 +230,7 @@ class Canary:
         sums = _sums({name: module.__dict__[WATCH] for name, module in self._modules.items()})
         return any(seen[FIELDS.index("calls")] for (_, gemm), seen in sums.items() if gemm != "fprop")
 
-    def _on_gpu(self) -> bool:
-        return any(module.weight is not None and module.weight.is_cuda for module in self._modules.values())
-
-    def _waits(self, share: float) -> None:
-        """The GPU had caught up with the host in that share of some steps."""
-        if share >= HOST_BOUND and _rank() == 0:
-            self._note(
-                "the GPU waits for the host in most steps: faster GEMMs gain nothing there. Capture the step in CUDA graphs, "
-                "as torch.compile(..., mode='reduce-overhead') does"
-            )
-
     def _ended(self, checked: bool) -> None:
-        self._pace.end_step()
         if is_capturing():
             if checked:
                 self._note(
@@ -346,9 +325,9 @@ class Canary:
         hint = {"warn": " (on_violation='bf16' would run it in BF16)", "bf16": "; it runs in BF16 from here on"}
         rank = f"rank {_rank()}: " if _world() > 1 else ""
         for line in lines[:MAX_LINES]:
-            _say(f"{rank}{line}{hint[self.options.on_violation]}")
+            say(f"{rank}{line}{hint[self.options.on_violation]}")
         if len(lines) > MAX_LINES:
-            _say(f"{rank}{len(lines) - MAX_LINES} more GEMMs are off: print(loka.health(model))")
+            say(f"{rank}{len(lines) - MAX_LINES} more GEMMs are off: print(loka.health(model))")
 
     def _is_news(self, one: _Gemm, verdict: Verdict, step: int) -> bool:
         """Whether it was not said before, nor by another rank."""
@@ -375,7 +354,7 @@ class Canary:
         """Warns of it once."""
         if text not in self._notes:
             self._notes.append(text)
-            _say(text)
+            say(text)
 
     # What there is
 
@@ -449,15 +428,6 @@ def _row(one: _Gemm, seen: Seen, verdict: Verdict, step: int, time: str) -> Heal
 def _line(one: _Gemm, verdict: Verdict, ranks_off: int = 0) -> str:
     why = verdict.why if verdict.word == "off" else f"on {ranks_off} of {_world()} ranks, not on this one"
     return f"{one_line(one.site)} {one.gemm} by {one.kernel} is off: {why}"
-
-
-def _say(text: str) -> None:
-    """A warning that cannot end a training job, even where warnings are errors. Of no line of anybody's code, which
-    would be printed below it."""
-    try:
-        warnings.warn_explicit(f"loka: {text}", CanaryWarning, "loka.canary", 0)
-    except Warning:
-        pass
 
 
 def _world() -> int:

@@ -28,6 +28,7 @@ class Following:
         self._histories: List[History] = []
         self._followed: List[Tuple[LokaLinear, Scales]] = []
         self._unsettled: List[LokaLinear] = []
+        self._rests = False
         self._steps = Steps(1, Switch(), weakly(self._owns), weakly(self._advance))
         self._steps.start()
         weakref.finalize(self, self._steps.stop).atexit = False
@@ -47,6 +48,10 @@ class Following:
         """The end of a step, by hand: optimizers are not listened to from here on."""
         self._steps.end()
 
+    def rest(self, rests: bool) -> None:
+        """While it does, scales stay as they are: nothing reads them, and nothing notes maxima."""
+        self._rests = rests
+
     def _owns(self, optimizer: Optimizer) -> bool:
         """Whether the optimizer changes a weight of a linear that has scales."""
         weights = {id(module.weight) for module in self._modules()}
@@ -54,6 +59,8 @@ class Following:
         return any(id(parameter) in weights for parameter in held)
 
     def _advance(self, _recorded: bool) -> None:
+        if self._rests:
+            return
         if self._moved():
             self._gather()
         for history in self._histories:

@@ -17,7 +17,9 @@ from ..names import linears, unwrapped
 from . import canary
 from .error import PlanError, listed, one_line
 from .following import unfollow
-from .linear import LokaLinear, is_recorded, kernels_of, routed_class
+from .host import leave_host
+from .linear import LokaLinear, is_recorded, routed_class
+from .paused import resume
 from .precision import fp8_gemms
 from .report import RECORD, Resolved, record_of, resolved
 from .weights import drop
@@ -135,6 +137,9 @@ def freeze(
     if weights == "drop" and not save_codes:
         raise PlanError('weights="drop" without save_codes=True: the model\'s state_dict would have no weights at all')
     chosen, reasons = _chosen(model)
+    # What a slow host lost by in training is no reason here.
+    leave_host(model)
+    resume(model)
     canary.stop(model)
     unfollow(model)
     drop(model)
@@ -154,7 +159,7 @@ def freeze(
         if notes.get(name, "") not in entry.note else entry
         for name, entry in applied.entries.items()
     }  # fmt: skip
-    setattr(unwrapped(model), RECORD, replace(applied, entries=entries))
+    setattr(unwrapped(model), RECORD, replace(applied, entries=entries, slower=""))
     return resolved(model)
 
 
@@ -164,9 +169,9 @@ def _chosen(model: nn.Module) -> Tuple[List[Tuple[str, LokaLinear]], Dict[str, s
     reasons: Dict[str, str] = {}
     wrong: List[str] = []
     for name, module in linears(model):
-        kernels = kernels_of(module)
-        if kernels is None or not isinstance(module, LokaLinear) or not any(fp8_gemms(kernels)):
+        if not isinstance(module, LokaLinear) or module._loka_kernels is None or not any(fp8_gemms(module._loka_kernels)):
             continue
+        kernels = module._loka_kernels
         why_not = why_not_once(kernels[0])
         if why_not is not None:
             reasons[name] = f"weight not cast once: {why_not}"

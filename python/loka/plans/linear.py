@@ -20,6 +20,10 @@ Scales = Tuple[Optional[float], Optional[float]]
 number is for gradients of single examples, and a loss may divide them by any batch."""
 
 
+PAUSED = "_loka_paused"
+"""In the `__dict__` of a linear: it is PyTorch's own for now (`paused`)."""
+
+
 class LokaLinear(nn.Linear):
     """An nn.Linear, y[..., n] = x[..., k] W[n, k]^T + bias[n], whose three GEMMs run the kernels of a plan.
 
@@ -33,6 +37,7 @@ class LokaLinear(nn.Linear):
     _loka_codes: Optional[routing.WeightCodes] = None
     _loka_frozen: bool = False
     """The codes are of the weight as it is for good."""
+    _loka_paused: bool = False
     _loka_base: Type[nn.Linear] = nn.Linear
     _loka_block: Optional[Any] = None
     """What runs as one with it (`blocks.Block`): then it gives the output of the whole block."""
@@ -43,7 +48,7 @@ class LokaLinear(nn.Linear):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         kernels = self._loka_kernels
-        if kernels is None:
+        if kernels is None or self._loka_paused:
             return super().forward(input)
         scales, options, watch = self._loka_scales, self._loka_options, self._loka_watch
         # By name, neither replaced nor cut: PyTorch 2.6 cannot compile that of a named tuple.
@@ -110,8 +115,8 @@ def _blank(base: Type[nn.Linear]) -> LokaLinear:
 
 
 def kernels_of(module: nn.Module) -> Optional[Kernels]:
-    """The kernels of a plan that run this linear, or None."""
-    return module._loka_kernels if isinstance(module, LokaLinear) else None
+    """The kernels of a plan that run this linear, or None; also while the plan is paused."""
+    return module._loka_kernels if isinstance(module, LokaLinear) and not module._loka_paused else None
 
 
 def route(
@@ -126,7 +131,8 @@ def route(
     made = tuple(routing.Scale.of(scale, device) if wanted else None for wanted, scale in needed)
     options = routing.Options(emulate, made == (None, None), stretch)
     # Past nn.Module's __setattr__, which has nothing to say of plain values.
-    module.__dict__.update(_loka_kernels=kernels, _loka_options=options, _loka_scales=made)
+    # `PAUSED` too: compiled code that found it in the class would be compiled again once it is in the module.
+    module.__dict__.update({PAUSED: False}, _loka_kernels=kernels, _loka_options=options, _loka_scales=made)
 
 
 def wanted_scales(kernels: Kernels) -> Tuple[bool, bool]:
@@ -174,7 +180,7 @@ def counts(kernel: str) -> bool:
 def unroute(module: nn.Linear) -> None:
     """The linear is what it was. Where FSDP made its own subclass of ours meanwhile, that class stays, and does
     what nn.Linear does."""
-    for name in ("_loka_kernels", "_loka_options", "_loka_scales", "_loka_watch", "_loka_codes", "_loka_frozen"):
+    for name in ("_loka_kernels", "_loka_options", "_loka_scales", "_loka_watch", "_loka_codes", "_loka_frozen", PAUSED):
         module.__dict__.pop(name, None)
     cls = type(module)
     if issubclass(cls, LokaLinear) and _CLASSES.get(cls._loka_base) is cls:
@@ -204,6 +210,6 @@ def _is_recorded(cls: type) -> bool:
 
 
 __all__ = [
-    "Kernels", "LokaLinear", "Scales", "follows", "is_recorded", "is_settled", "kernels_of", "known_scales", "routed_class", "route",
+    "Kernels", "LokaLinear", "PAUSED", "Scales", "follows", "is_recorded", "is_settled", "kernels_of", "known_scales", "routed_class", "route",
     "saturated_of", "settle", "unroute", "wanted_scales", "why_not_routable",
 ]

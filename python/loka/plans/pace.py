@@ -9,9 +9,9 @@ from typing import Any, Callable, Optional
 
 import torch
 from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ..capturing import is_capturing
+from ..listeners import Handle, before_steps
 from ..steps import Steps
 
 FIRST, WINDOW, EVERY = 50, 100, 1000
@@ -36,12 +36,11 @@ class Pace:
         self._event: Optional[Any] = None
         self._pending = False
         self._seen = self._waited = 0
-        self._hook: Optional[Any] = None
+        self._hook: Optional[Handle] = None
 
     def start(self) -> None:
         """Begins to listen."""
-        # As in `Steps`: never compiled into an optimizer's step.
-        self._hook = register_optimizer_step_pre_hook(torch.compiler.disable(self._before))  # pyright: ignore
+        self._hook = before_steps(self._before)
 
     def stop(self) -> None:
         """Nothing is looked at from here on."""

@@ -11,7 +11,7 @@ from ..tables import html_table
 from .error import PlanError, one_line
 from .functional import Owner
 from .gemm_health import Predicted
-from .linear import Kernels, Scales, kernels_of
+from .linear import PAUSED, Kernels, Scales, kernels_of
 from .precision import fp8_gemms
 
 RECORD = "_loka_applied"
@@ -43,6 +43,8 @@ class Applied:
     problems: Tuple[str, ...]
     functional: Tuple[Tuple[str, int, int], ...] = ()
     owner: Optional[Owner] = None
+    slower: str = ""
+    """Why the whole of it runs in BF16; nothing where it runs as applied."""
 
     @property
     def names(self) -> List[str]:
@@ -112,17 +114,22 @@ def resolved(model: nn.Module) -> Resolved:
     applied = record_of(model)
     if applied is None:
         raise PlanError("no plan is applied to this model (a plan stays with the model that loka.apply was given)")
-    rows = tuple(_row(name, module, applied.entries.get(name)) for name, module in linears(model))
+    rows = tuple(_row(name, module, applied) for name, module in linears(model))
     rows += tuple(_functional_row(*linear, applied) for linear in applied.functional)
     return Resolved(applied.name, applied.digest, applied.emulate, rows, applied.problems + _vanished(rows, applied))
 
 
-def _row(name: str, module: nn.Linear, entry: Optional[Entry]) -> Row:
+_TRIED = "in BF16 while that is timed: the host is slow"
+
+
+def _row(name: str, module: nn.Linear, applied: Applied) -> Row:
     kernels = kernels_of(module)
-    entry = entry or Entry(None, (), "not in the plan")
+    entry = applied.entries.get(name) or Entry(None, (), "not in the plan")
     note = entry.note
     block = module.__dict__.get("_loka_block")
-    if kernels != entry.kernels:
+    if entry.kernels is not None and module.__dict__.get(PAUSED):
+        note = "; ".join(filter(None, (note, applied.slower or _TRIED)))
+    elif kernels != entry.kernels:
         note = "changed after the plan was applied"
     elif block is not None and block.why_not():
         note = "; ".join(filter(None, (note, f"not one kernel with what follows: {block.why_not()}")))
@@ -134,7 +141,9 @@ def _functional_row(name: str, k: int, n: int, applied: Applied) -> Row:
     entry = applied.entries.get(name) or Entry(None, (), "not in the plan")
     route = routed.get(name)
     kernels, note = None if route is None else route[0], entry.note
-    if route != applied.routes.get(name):
+    if route is None and entry.kernels is not None and applied.slower:
+        note = "; ".join(filter(None, (note, applied.slower)))
+    elif route != applied.routes.get(name):
         note = "changed after the plan was applied: apply it again"
     return Row(name, k, n, kernels, entry.sources if kernels else (), note, functional=True)
 

@@ -12,10 +12,10 @@ from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional, Tuple
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from ..capturing import is_capturing
 from ..kernels import Wanted, WeightCache, can_keep, weight_casts
+from ..listeners import Handle, after_steps, before_steps
 from ..names import linears, unwrapped
 from ..weakly import weakly
 from .error import one_line
@@ -57,19 +57,24 @@ class Weights:
         """Of each weight, by its id, when its codes were made."""
         self._owned: "weakref.WeakKeyDictionary[Optimizer, Tuple[int, FrozenSet[int]]]" = weakref.WeakKeyDictionary()
         """A number for each optimizer, and the ids of our weights that it holds."""
-        # Never compiled into an optimizer's step.
-        listened = ((register_optimizer_step_pre_hook, self._before), (register_optimizer_step_post_hook, self._after))
-        self._hooks: List[Any] = [register(torch.compiler.disable(weakly(call))) for register, call in listened]  # pyright: ignore
+        self._hooks: List[Handle] = [before_steps(weakly(self._before)), after_steps(weakly(self._after))]
         weakref.finalize(self, _remove, self._hooks).atexit = False
+        self._rests = False
 
     def stop(self) -> None:
         """Weights are cast in every forward from here on."""
         _remove(self._hooks)
         self._forget()
 
+    def rest(self, rests: bool) -> None:
+        """While it does, no codes are made: nothing reads them. Then all of them are."""
+        self._rests = rests
+        if not rests and self._groups:
+            self.refresh()
+
     def refresh(self, owner: Optional[int] = None) -> None:
         """Makes the codes of what the weights are now; `owner`: of those that this optimizer holds."""
-        if not self._hooks:
+        if not self._hooks or self._rests:
             return
         if self._moved():
             self._gather()
@@ -96,6 +101,8 @@ class Weights:
 
     def _before(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         """An optimizer's step begins: whatever has changed a weight since its codes were made was not one."""
+        if self._rests:
+            return
         number, held = self._owned_by(optimizer)
         if not self._groups or not held or is_capturing():
             return
@@ -123,6 +130,8 @@ class Weights:
         self.stop()
 
     def _after(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        if self._rests:
+            return
         if is_capturing():
             self._captured(optimizer)
             return
@@ -183,7 +192,7 @@ def _wanted(module: LokaLinear) -> Optional[Wanted]:
     return None if kernels is None else weight_casts(kernels, module._loka_options.emulate)
 
 
-def _remove(hooks: List[Any]) -> None:
+def _remove(hooks: List[Handle]) -> None:
     while hooks:
         hooks.pop().remove()
 
@@ -191,10 +200,10 @@ def _remove(hooks: List[Any]) -> None:
 _kept: "weakref.WeakKeyDictionary[nn.Module, Weights]" = weakref.WeakKeyDictionary()
 
 
-def keep(model: nn.Module) -> None:
+def keep(model: nn.Module) -> Weights:
     """From now on the model's weights are cast once an optimizer step."""
-    model = unwrapped(model)
-    _kept[model] = Weights(model)
+    made = _kept[unwrapped(model)] = Weights(unwrapped(model))
+    return made
 
 
 def drop(model: nn.Module) -> None:
