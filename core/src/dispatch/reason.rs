@@ -163,9 +163,9 @@ pub(super) fn called(calls: usize) -> String {
     format!("; {calls} calls a step")
 }
 
-/// Another library's BF16 is no alternative to BF16.
+/// Another library's BF16 is no alternative to BF16, nor is a recipe that leaves this GEMM in it.
 fn is_low(verdict: &Verdict) -> bool {
-    !kernel(verdict.row.kernel.as_str()).is_some_and(|kernel| kernel.high_precision())
+    !kernel(verdict.row.kernel.as_str()).is_some_and(|kernel| kernel.is_high_precision_at(verdict.row.gemm))
 }
 
 /// How a reason begins where shared casts decided; `diff` reads it in plans.
@@ -248,7 +248,10 @@ fn unsafe_or_barred((verdicts, runtime): (&[Verdict], Runtime)) -> Option<String
         let (kernel, against) = (best.row.kernel.as_str(), best.against());
         return Some(sentence(format_args!("{verdict}; best is {kernel}: {against}")));
     }
-    verdicts.iter().find(|of| is_low(of)).map(|first| {
+    // Of the one that asks least: what keeps that out keeps all out.
+    let asks =
+        |of: &&Verdict| kernel(of.row.kernel.as_str()).map_or(usize::MAX, |kernel| kernel.multiple_of(of.row.gemm));
+    verdicts.iter().filter(|of| is_low(of)).min_by_key(asks).map(|first| {
         let why = first.row.reason.as_deref().unwrap_or("no reason was given");
         format!("no low-precision kernel runs here ({}: {why})", first.row.kernel)
     })

@@ -45,9 +45,12 @@ impl Target {
         self.table(row.shape).is_some_and(|table| table.has(row.gemm, &row.kernel))
     }
 
-    /// Why Dispatch does not choose that kernel by itself; `None` where it may.
+    /// Why Dispatch does not choose that kernel by itself; `None` where it may. Not asked of the policy's baseline.
     pub(crate) fn bars(&self, row: &ResultRow) -> Option<Barred> {
         let entry = kernel(row.kernel.as_str())?;
+        if entry.high_precision() {
+            return Some(Barred::HighPrecision);
+        }
         if let Some(reason) = entry.not_applied_given(row.gemm, self.runtime, self.runs_blocks) {
             return Some(Barred::NotApplied(reason));
         }
@@ -62,6 +65,8 @@ impl Target {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Barred {
     NotApplied(&'static str),
+    /// A linear without FP8 stays as the model runs it: another library's BF16, or TF32, would be promised and never run.
+    HighPrecision,
     /// Other kernels of that shape were timed at the site, this one was not.
     NotTimed,
     /// What it takes in a CUDA graph says nothing of a launched step.
@@ -75,6 +80,7 @@ impl Barred {
     pub(crate) fn why(self, runtime: Runtime) -> String {
         match self {
             Self::NotApplied(reason) => format!("cannot be applied: {reason}"),
+            Self::HighPrecision => "is not put there: in high precision a linear stays as the model runs it".to_owned(),
             Self::NotTimed => format!("was not timed {} at sites of this shape", how(runtime)),
             Self::NeverLaunched => format!("is left out: {UNTIMED}"),
             Self::Fixed => "cannot take the module's place".to_owned(),

@@ -63,6 +63,20 @@ fn own_kernels_wait_for_site_times_where_they_would_be_launched() {
     assert_eq!(chosen(&wanted), [BF16, OWN, BF16]);
 }
 
+/// `loka.apply` leaves a linear without FP8 as the model runs it: TF32 and another library's BF16 would be promised, and never run.
+#[test]
+fn another_high_precision_is_never_chosen_by_itself() {
+    let results = probed(&["cublaslt/tf32", "pytorch/bf16"], None);
+    for policy in [Policy::paper(), Policy::balanced(), Policy::loss_budget()] {
+        for runtime in Runtime::ALL {
+            let found = at(runtime, &results, &policy, &Overrides::new());
+            assert_eq!(chosen(&found), [BF16; 3], "{} {runtime}", policy.name);
+        }
+    }
+    let asked = at(Runtime::Launched, &results, &Policy::paper(), &by_hand(Gemm::Fprop, "cublaslt/tf32"));
+    assert_eq!(chosen(&asked)[0], "cublaslt/tf32");
+}
+
 #[test]
 fn inference_has_forward_gemms_alone() {
     let found = at(Runtime::Inference, &probed(&[FAST], None), &Policy::paper(), &Overrides::new());

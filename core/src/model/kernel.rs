@@ -252,6 +252,12 @@ impl Kernel {
         matches!(self.scheme, Scheme::Tf32 | Scheme::Bf16)
     }
 
+    /// True where nothing of that GEMM is in FP8, as wgrad of a recipe that keeps it in BF16.
+    pub fn is_high_precision_at(&self, gemm: Gemm) -> bool {
+        let numerics = self.numerics(gemm);
+        [numerics.a, numerics.b].iter().all(|cast| cast.granularity == Granularity::None)
+    }
+
     /// True where the left operand's scale is known before the operand is: [`super::StaticScale`].
     pub fn is_static(&self) -> bool {
         self.casts_on_the_way() || self.is_delayed()

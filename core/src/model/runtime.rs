@@ -104,7 +104,7 @@ impl Kernel {
     }
 
     /// What the two sizes that FP8 reads and stores along must be a multiple of.
-    fn multiple_of(&self, gemm: Gemm) -> usize {
+    pub(crate) fn multiple_of(&self, gemm: Gemm) -> usize {
         let cast = self.numerics(gemm).a;
         match cast.granularity {
             Granularity::None => 1,

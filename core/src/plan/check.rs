@@ -178,7 +178,7 @@ impl Findings {
             // A person may try what nobody timed; what cannot be applied is refused whoever wants it.
             let severity = match barred {
                 Barred::NotApplied(_) | Barred::Fixed => Severity::Fails,
-                Barred::NotTimed | Barred::NeverLaunched => Severity::Warns,
+                Barred::NotTimed | Barred::NeverLaunched | Barred::HighPrecision => Severity::Warns,
             };
             report(Rule::PlanRuntime, severity, format!("{kernel}{by} {}", barred.why(plan.runtime)));
         }
