@@ -50,6 +50,18 @@ class Parameters(unittest.TestCase):
             loka.apply(model, self.plan("cublaslt/bf16", name), emulate=True)
             model(torch.randn(4, model.bottom[0].in_features)).sum().backward()
 
+    def test_in_high_precision_also_where_the_models_calls_cannot_be_read(self):
+        # Data decides what it calls, as a loop over experts does: the graph has a part that nobody can read.
+        class Branching(Reads):
+            def forward(self, x):
+                x = self.bottom(x)
+                return self.head(torch.relu(nn.functional.linear(x if x.sum() > 0 else -x, self.mix))).squeeze(-1)
+
+        found = loka.apply(Branching(), self.plan("cublaslt/bf16"), emulate=True)
+        self.assertEqual(found.problems, ())
+        with self.assertRaisesRegex(PlanError, "functional={name: weight}"):
+            loka.apply(Branching(), self.plan("cublaslt/fp8-rowwise"), emulate=True)
+
     def test_in_fp8_it_is_refused_with_the_reason(self):
         with self.assertRaisesRegex(PlanError, "'mix' is not a module of the model but a parameter that a function"):
             loka.apply(Reads(), self.plan("cublaslt/fp8-rowwise"), emulate=True)

@@ -81,6 +81,9 @@ def match(plan: Plan, model: nn.Module, functional: Mapping[str, FunctionalLinea
     read = {name for name in names if name in kernels and name not in unrouted and _is_parameter(name, model)}
     # In high precision what a function reads is left as it is; a kernel cannot be put under it.
     names = [name for name in names if name not in read or runs_fp8(kernels[name])]
+    if not names:
+        # Where what the model calls cannot be read, nothing is left that a reader would have to be told of.
+        hint = ()
     unrouted.update({} if hint else {name: READ for name in read})
     return Match(
         pairs=tuple(pairs),

@@ -327,6 +327,9 @@ class Recorder:
             self._steps.again()
 
     def _step_ended(self, recorded: bool) -> None:
+        # Most steps end here: what they pay is what an attached recorder costs a run.
+        if not recorded and not self._lazy and not self._is_save_due():
+            return
         with self._uninterrupted():
             try:
                 if self._lazy:
@@ -338,6 +341,13 @@ class Recorder:
             except Exception as error:
                 self._warn("step", f"{type(error).__name__}: {error}")
 
+    def _is_save_due(self) -> bool:
+        """Whether steps or seconds since the last save ask for another one."""
+        if self._steps.finished % self.options.save_every == 0:
+            return True
+        seconds, saved = self.options.save_seconds, self._saved_time
+        return seconds is not None and saved is not None and time.monotonic() - saved > seconds
+
     def _save_if_due(self, recorded: bool) -> None:
         if self._steps.finished % self.options.save_every == 0:
             self._save()
@@ -345,9 +355,8 @@ class Recorder:
             # Early: what is wrong with a run's recording shows in its first step, and a job may not see its 10,000th.
             if recorded and self._record.ran():
                 self._save(say=False)
-        elif self.options.save_seconds is not None and time.monotonic() - self._saved_time > self.options.save_seconds:
-            if not self._record.sharded():
-                self._save()
+        elif self._is_save_due() and not self._record.sharded():
+            self._save()
 
     def _save_now(self) -> bool:
         """Saves, the job being about to end. False in the middle of something, after which the signal comes again."""
