@@ -1,8 +1,23 @@
-"""LoKA in Python: record a training run, probe and plan it, change a model, apply a plan.
+"""LoKA in Python: which GEMMs of a recommendation model can run in FP8, at what error and for what gain.
+
+    with loka.Recorder(model, out="traces/") as recorder:      # while it trains as ever; recorder.loss(...) around the loss
+        train(model, recorder)
+    print(recorder.report())                                   # what was recorded, and what was not
+
+    results = loka.probe("traces/", "model.results.parquet")   # the error of every kernel at every GEMM
+    plan = loka.plan(results, "model.plan.json")               # a kernel for each, by a policy
+    print(loka.apply(model, plan))                             # the plan's kernels under the model's linears
+    train(model)
+    print(loka.health(model))                                  # errors predicted, and seen in this run
+
+On a CPU the plan's numbers run by `loka.apply(model, plan, emulate=True)`. `loka.mods.apply` changes a model so that more of
+it can run in FP8; `loka.freeze` casts weights once, to serve it; `loka.open` starts the workbench. `help(loka.apply)` and so
+on have each one's options.
 
 Importing this module imports nothing else; PyTorch is loaded by what needs it.
 """
 
+from importlib.util import find_spec as _find_spec
 from typing import TYPE_CHECKING, List
 
 from .lazily import lazily as _lazily
@@ -69,11 +84,21 @@ _HOME = {
     "unapply": "loka.plans",
 }
 
+_NEED_TORCH = {
+    "CanaryError", "Health", "Recorder", "Resolved", "apply", "freeze", "health", "linear", "mods", "refresh", "resolved",
+    "saturated", "step", "unapply",
+}  # fmt: skip
+
+# What `help(loka)` lists. Without `open`, which `from loka import *` would put in the place of Python's own.
+__all__ = [name for name in _HOME if name != "open"]  # pyright: ignore[reportUnsupportedDunderAll]
+
 if not TYPE_CHECKING:
     # Hidden from type checkers: with it in sight every unknown name would be one of Any.
     __getattr__ = _lazily(globals(), _HOME)
 
 
 def __dir__() -> List[str]:
-    """The public names, and no module that happens to be loaded."""
-    return sorted([*_HOME, "__doc__", "__version__"])
+    """The public names, and no module that happens to be loaded. Where there is no PyTorch, those that do without: what
+    asks for each of them, as `help(loka)` does, would end at the first that needs it."""
+    here = set(_HOME) if _find_spec("torch") is not None else set(_HOME) - _NEED_TORCH
+    return sorted([*here, "__doc__", "__version__"])

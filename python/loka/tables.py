@@ -1,10 +1,22 @@
-"""Takes rows of text, gives an HTML table for a notebook. Whatever a name says is text."""
+"""Takes rows of text, gives a table for a terminal, or in HTML for a notebook. Whatever a name says is text."""
 
 from html import escape
-from typing import Iterable, Sequence
+from typing import Iterable, List, Sequence
 
 MAX_ROWS = 500
 """A notebook keeps every output: of more rows the rest is counted."""
+
+
+def text_table(rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> List[str]:
+    """Lines in columns, the head the first of `rows`. `numbers`: the columns that stand to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return [
+        "  ".join(
+            cell.rjust(width) if column in numbers else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths))
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def html_table(
@@ -27,4 +39,4 @@ def html_table(
     )
 
 
-__all__ = ["MAX_ROWS", "html_table"]
+__all__ = ["MAX_ROWS", "html_table", "text_table"]

@@ -525,7 +525,7 @@ class Told(unittest.TestCase):
         numbers = r" +\.037     1        0 %    100 %     0  off: rel L2"
         self.assertRegex(text, r"bottom\.3  fprop  loka/fp8-static\+fast" + numbers)
         self.assertTrue(text.endswith("6 of 7 FP8 GEMMs checked, 1 off"))
-        self.assertEqual(repr(health), "<loka.Health of plan 'ranker': 7 GEMMs, 1 off>")
+        self.assertEqual(repr(health), "Health(plan 'ranker', 7 FP8 GEMMs, 1 off; print it for the table)")
         self.assertIn("<td>bottom.3</td><td>fprop</td>", health._repr_html_())
 
 

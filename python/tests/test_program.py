@@ -5,6 +5,7 @@ import importlib.util
 import io
 import os
 import pathlib
+import re
 import signal
 import stat
 import subprocess
@@ -183,6 +184,19 @@ class Names(unittest.TestCase):
         seen = {line.split(" as ")[1].strip() for line in source.splitlines() if line.startswith("    from .")}
         self.assertEqual(seen, set(loka._HOME))
 
+    def test_help_lists_them_and_goes_without_pytorch(self):
+        self.assertEqual(set(loka.__all__), set(loka._HOME) - {"open"}, "a star import leaves Python's open alone")
+        code = "import sys; sys.modules['torch'] = None; import pydoc, loka; print(pydoc.render_doc(loka))"
+        without = "import importlib.util as u; find = u.find_spec; u.find_spec = lambda name: None if name == 'torch' else find(name)"
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+        for prefix, listed in (("", ("probe(", "apply(")), (f"{without}; ", ("probe(",))):
+            source = prefix + (code if prefix else code.replace("sys.modules['torch'] = None; ", ""))
+            ended = subprocess.run([sys.executable, "-c", source], env=environment, capture_output=True, text=True)
+            self.assertEqual(ended.returncode, 0, ended.stderr)
+            plain = re.sub(".\b", "", ended.stdout)
+            for name in listed:
+                self.assertIn(name, plain)
+
     def test_nothing_is_imported_before_it_is_asked_for(self):
         code = "import sys, loka; loka.find_binary, loka.probe; sys.exit('torch' in sys.modules)"
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
@@ -200,6 +214,9 @@ class Shown(unittest.TestCase):
             self.assertNotIn("\n", repr(shown))
             self.assertIn("<td", shown._repr_html_())
         self.assertIn("linears run FP8 in at least one GEMM", repr(resolved))
+        lines = str(plan).splitlines()
+        self.assertIn("in high precision: ", lines[-1])
+        self.assertEqual(len([line for line in lines if line.split("  ")[0] in {site.site for site in plan.sites}]), len(plan.sites))
         for row in resolved.rows:
             self.assertIn(row.site, resolved._repr_html_())
 
@@ -224,6 +241,10 @@ class Program(Folder):
         results = loka.probe(SAMPLE, self.folder / "r.results.parquet", progress=told.append, **SMALL)
         self.assertTrue(results.path.is_file())
         self.assertTrue(told and 0 <= min(told) and max(told) <= 1 and told == sorted(told), told)
+        self.assertIn("cublaslt/fp8-rowwise", str(results), "printed, what became of each kernel")
+        self.assertTrue(str(results).endswith(f"next: plan = loka.plan({str(results.path)!r})"))
+        self.assertIn("median rel L2", results._repr_html_())
+        self.assertNotIn("\n", repr(results))
         plan = loka.plan(results, self.folder / "p.plan.json", policy={"name": "mine", "metric": "rel_l2", "max_error": 0.1})
         self.assertEqual((plan.policy["name"], plan.runtime), ("mine", "launched"))
         named = {site.site: site for site in plan.sites}

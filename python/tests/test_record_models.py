@@ -171,6 +171,55 @@ class Gradients(Recorded):
         self.check("norms")
 
 
+class ByTorchFunc(Recorded):
+    """Every site of all eleven models, also those that functions read: E|G|^2 against gradients of one example's own loss by
+    the parameter, which PyTorch's functional transforms find without a hook and without a module of ours."""
+
+    def of_example(self, case, model, batch):
+        """Parameter -> its gradient for each example, `[examples, ...]`; zeros where an example does not come. Of tied
+        ones each by itself, of frozen ones too, and of a computed one by the weight that it gives."""
+        for module in list(model.modules()):
+            if torch.nn.utils.parametrize.is_parametrized(module):
+                torch.nn.utils.parametrize.remove_parametrizations(module, "weight")
+        parameters = {name: each.detach() for name, each in model.named_parameters(remove_duplicate=False)}
+
+        def loss(parameters, *example):
+            *inputs, target = (each[None] for each in example)
+            found = torch.func.functional_call(model, parameters, tuple(inputs), tie_weights=False)
+            return case.loss(found, target)
+
+        gradient = torch.func.grad(loss)
+        each = [gradient(parameters, *(part[i] for part in batch)) for i in range(len(batch[0]))]
+        return {name: torch.stack([one[name] for one in each]).double() for name in parameters}
+
+    def weight_of(self, site, found):
+        """The gradients of a site's weight among those of parameters, by its name: `experts[3]`, `mix`, `tower.0`."""
+        name, _, part = site.partition("[")
+        grads = found.get(f"{name}.weight", found.get(name))
+        if not part or grads is None:
+            return grads
+        first, colon, last = part[:-1].partition(":")
+        return grads[:, int(first) : int(last)] if colon else grads[:, int(first)]
+
+    def test_all_models(self):
+        for name, case in models.CASES.items():
+            with self.subTest(name):
+                _, manifest, tensors, before, batches = self.record(name, steps=2)
+                self.assertTrue(manifest["sites"])
+                # The lazy one's first layer has no weight before the first step, and is recorded from the second on.
+                known = [step for step, model in enumerate(before) if name != "lazy" or step]
+                apart = {step: self.of_example(case, before[step], batches[step]) for step in known}
+                for site in manifest["sites"]:
+                    seen = [step for step, rows in enumerate(tensors[f"{site['id']}/series.rows"]) if rows and step in apart]
+                    squares = [self.weight_of(site["id"], apart[step]).flatten(1).square().sum(1) for step in seen]
+                    if name == "lazy" and site["id"] == "head":
+                        # Recorded in both steps, of which one is not known apart.
+                        continue
+                    expected = float(torch.cat(squares).sum()) / (len(known) * EXAMPLES)
+                    found = float(tensors[f"{site['id']}/noise.xg2"])
+                    self.assertLess(abs(found / expected - 1), 0.01, site["id"])
+
+
 class Routed(Recorded):
     def test_it_is_said_that_rows_change_and_what_gradients_are_scaled_by(self):
         recorder, manifest, *_ = self.record("sparse_moe", steps=3)

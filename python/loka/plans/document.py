@@ -13,7 +13,7 @@ from ..file_kind import kind_of
 from .canonical import canonical_json, digest_of, parse
 from .error import PlanError, one_line
 from .fields import Malformed, boolean, integer, items, number, one_of, record, text
-from .show import plan_table, summary
+from .show import plan_table, plan_text, summary
 
 FORMAT = "loka-plan"
 VERSION = 1
@@ -111,7 +111,10 @@ class Plan:
     path: str = field(default="", compare=False)
 
     def __repr__(self) -> str:
-        return f"Plan({summary(self)})"
+        return f"Plan({summary(self)}; print it for the table)"
+
+    def __str__(self) -> str:
+        return plan_text(self)
 
     def _repr_html_(self) -> str:
         return plan_table(self)

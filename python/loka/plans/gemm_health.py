@@ -112,6 +112,9 @@ def judge(kernel: str, gemm: str, predicted: Predicted, seen: Seen) -> Verdict:
         return Verdict("unclear", "BF16's result is not finite either")
     if seen.not_finite or not math.isfinite(seen.squared_errors):
         return Verdict("off", f"{seen.not_finite:.0f} sampled outputs are not finite, BF16's are", math.inf)
+    if seen.squares == 0 and seen.squared_errors == 0:
+        # Right, and no proof: of a sequence of which only the last position is read, say.
+        return Verdict("ok", "every sampled output is zero, which says little")
     rounding = _rounding(kernel, gemm)
     at_most = rounding * (FEW_VALUES_SLACK if gemm == "wgrad" else ROUNDING_SLACK)
     promised = UNPREDICTED if predicted.rel_l2 is None else FACTOR * predicted.rel_l2 + MARGIN
@@ -194,7 +197,7 @@ class Health:
         return json_lines(self.rows, self.digest, self.rank)
 
     def __repr__(self) -> str:
-        return f"<loka.Health of plan '{one_line(self.plan)}': {len(self.rows)} GEMMs, {len(self.off)} off>"
+        return f"Health(plan '{one_line(self.plan)}', {len(self.rows)} FP8 GEMMs, {len(self.off)} off; print it for the table)"
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))

@@ -61,7 +61,7 @@ def probe(
         ended = run(arguments, on_progress)
     for text in ended.warnings:
         warnings.warn(text, stacklevel=2)
-    return Results(written, notes=ended.notes)
+    return Results(written, notes=ended.notes, verdicts=ended.stdout)
 
 
 __all__ = ["probe"]

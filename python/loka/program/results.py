@@ -2,7 +2,8 @@
 
 import pathlib
 import shutil
-from typing import TYPE_CHECKING, Any, Iterable, Literal, Optional, overload
+from html import escape
+from typing import TYPE_CHECKING, Any, Iterable, List, Literal, Optional, overload
 
 from .child import Path, run, scratch_file
 from .figures import Figure
@@ -19,19 +20,21 @@ FigureName = Literal["heatmap", "quadrant", "frontier"]
 
 
 class Results:
-    """What `loka.probe` found, or an earlier `*.results.parquet`. `notes`: what the program said beside it.
+    """What `loka.probe` found, or an earlier `*.results.parquet`. `print` it, or show it in a notebook, for what became of
+    each kernel. `notes`: what the program said beside it; `verdicts`: its table, "" of an earlier file.
 
     Figures are those of `loka report`, of the plan that `policy` makes of the results, or of `plan`, which must have
     been made from them."""
 
-    def __init__(self, path: Path, *, notes: Iterable[str] = ()) -> None:
+    def __init__(self, path: Path, *, notes: Iterable[str] = (), verdicts: str = "") -> None:
         self.path = pathlib.Path(path)
         self.notes = tuple(notes)
+        self.verdicts = verdicts
 
     def save(self, path: Path) -> "Results":
         """Copies the file there."""
         shutil.copyfile(self.path, path)
-        return Results(path, notes=self.notes)
+        return Results(path, notes=self.notes, verdicts=self.verdicts)
 
     @overload
     def frame(self, library: Literal["polars"]) -> "polars.DataFrame": ...
@@ -79,6 +82,16 @@ class Results:
         options = [*option("out", written), *policy_option(policy), *mods_option(mods), *option("runtime", runtime)]
         run(["plan", self.path, *options])
         return written
+
+    def __str__(self) -> str:
+        return "\n".join(self._said()) if self.verdicts else repr(self)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
+
+    def _said(self) -> List[str]:
+        lines = [line for line in self.verdicts.splitlines() if not line.startswith("next: ")]
+        return [*self.notes, *lines, f"next: plan = loka.plan({str(self.path)!r})"]
 
     def __repr__(self) -> str:
         return f"Results({str(self.path)!r})  # .frame() .heatmap() .quadrant() .frontier() .save(path)"

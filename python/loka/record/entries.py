@@ -59,10 +59,11 @@ class Entries:
         known = self._read().order
         return known + [site for site in self._sites if site not in set(known)]
 
-    def unread(self) -> int:
+    def unread(self) -> List[str]:
         """Sites whose tail is not known to its end, nor given."""
         found = None if self._graph is None else self._graph.facts
-        return 0 if found is None else len(set(found.unread) & set(self._sites) - set(self._options.tails))
+        unknown = set() if found is None else set(found.unread) - set(self._options.tails)
+        return [site for site in self._sites if site in unknown]
 
     def tensors(
         self, site: str, parameters: List[Optional[Tensor]], normal: Optional[MatrixNormal]

@@ -266,7 +266,10 @@ class Record:
             said = f"held_out={self._options.held_out} takes calls of {2 * self._options.held_out + 2} rows"
             self._warn("held out", f"{said}: {name} has {rows}, of which {kept} are kept{more}")
         if unread := self.entries.unread():
-            self._warn("unread", f"what follows {unread} linears is not fully known: see `notes` in the trace")
+            some = ", ".join(unread[:4]) + (", ..." if len(unread) > 4 else "")
+            linears = "1 linear" if len(unread) == 1 else f"{len(unread)} linears"
+            said = "their errors are told at their own outputs; tails={name: [...]} says it"
+            self._warn("unread", f"what follows {linears} is not fully known ({some}): {said}")
 
     def _parameters(self, stats: SiteStats) -> List[Optional[Tensor]]:
         """[weight, bias], of this moment: FSDP and others put new ones in place."""

@@ -323,6 +323,8 @@ class Recorder:
             self._lazy = [stats for stats in self._lazy if stats not in ready]
             for stats in ready:
                 self._tap(stats)
+                # Its weight came in this step, so it ran.
+                stats.ran_unseen = True
             # Not `every` steps from now: the first one is often what a team looks at.
             self._steps.again()
 

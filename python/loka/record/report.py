@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from loka.tables import html_table
+from loka.tables import html_table, text_table
 
 MOST_UNSEEN = 10
 """Places without a site that are listed; the rest are counted."""
@@ -45,15 +45,7 @@ class RecordReport:
         return f"loka probe {shlex.quote(str(self.path.parent))} --out {shlex.quote(results)}"
 
     def __str__(self) -> str:
-        rows = [HEAD, *self._rows()]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
-        table = [
-            "  ".join(
-                cell.rjust(width) if column in (1, 2, 3) else cell.ljust(width)
-                for column, (cell, width) in enumerate(zip(row, widths))
-            ).rstrip()
-            for row in rows
-        ]
+        table = text_table([HEAD, *self._rows()], numbers=(1, 2, 3))
         return "\n".join([self._title(), *(table if self.sites else ()), *self._said()])
 
     def __repr__(self) -> str:
@@ -81,7 +73,8 @@ class RecordReport:
         if len(unseen) > MOST_UNSEEN:
             said.append(f"no site: {len(unseen) - MOST_UNSEEN} more places")
         said += [f"warning: {text}" for text in self.warnings]
-        return [*said, f"next: {self.next_command}"] if self.sites else said
+        in_python = f"results = loka.probe({str(self.path.parent)!r})"
+        return [*said, f"next: {self.next_command}", f"in Python: {in_python}"] if self.sites else said
 
 
 def _tail(site: Mapping[str, Any]) -> str:

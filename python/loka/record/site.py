@@ -52,6 +52,8 @@ class SiteStats:
         self.examples_this_step = 0
         self.missed = 0
         """Examples of recorded steps before the first call: of a routed expert, say."""
+        self.ran_unseen = False
+        """Whether it ran in the step at hand before it was tapped, with examples that are not known to have missed it."""
         self.calls_a_forward = 1
         self._waiting: List[Tuple[Tensor, Tensor]] = []
         self._waiting_finite: Optional[Tensor] = None
@@ -107,7 +109,8 @@ class SiteStats:
     def end_step(self, index: int, examples: int) -> None:
         """The end of recorded step `index`, of so many examples in all."""
         self._flush(index)
-        missed = examples - self.examples_this_step
+        missed = 0 if self.ran_unseen else examples - self.examples_this_step
+        self.ran_unseen = False
         if missed > 0 and self.noise is not None:
             self.noise.absent(missed)
         elif missed > 0:

@@ -10,14 +10,18 @@ checkpointing repeats counts once, one without a backward does not count, and ro
 """
 
 import copyreg
+import os
+import pathlib
 import sys
 import threading
+import types
 import warnings
 from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Protocol, Tuple
 
 import torch
 from torch import Tensor, nn
 
+import loka
 from loka.steps import Active
 
 ATTRIBUTE = "_loka_tap"
@@ -288,9 +292,22 @@ def is_tapped(module: nn.Module) -> bool:
 def warn(text: str) -> None:
     """A warning that cannot end a training job, even where warnings are errors."""
     try:
-        warnings.warn(f"loka.Recorder: {text}", RuntimeWarning, stacklevel=3)
+        warnings.warn(f"loka.Recorder: {text}", RuntimeWarning, stacklevel=_level_of_user())
     except Warning:
         pass
+
+
+_OURS = tuple(f"{pathlib.Path(file).parent.resolve()}{os.sep}" for file in (loka.__file__, torch.__file__))
+
+
+def _level_of_user() -> int:
+    """The `stacklevel`, from the caller, of the first frame that is neither LoKA's nor PyTorch's: what a reader can find in
+    their own code, and not the line of ours that says it. The caller's own where there is none, as in autograd's threads."""
+    frame: Optional[types.FrameType] = sys._getframe(1)
+    level = 1
+    while frame is not None and frame.f_code.co_filename.startswith((*_OURS, "<frozen ")):
+        frame, level = frame.f_back, level + 1
+    return 1 if frame is None else level
 
 
 __all__ = [
