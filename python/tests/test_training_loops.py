@@ -238,6 +238,8 @@ class Report(Printed):
         self.assertIn("not recorded: unused", text)
         self.assertIn(f"next: loka probe {self.out} --out 'my model.results.parquet'", text)
         self.assertRegex(text, r"(?m)^bottom\.0 +16 +128 +256 +bias · layer_norm · swish")
+        # On a CPU what it took is known: nearly all of the time, where every step is recorded.
+        self.assertRegex(text, r"(?m)^recording 2 of 2 steps took \d+ % of the run's time: every=[\d_]+ takes 1 %$")
         self.assertLess(len(repr(report)), 300)
         self.assertIn("<td", report._repr_html_())
         self.assertIn("<td", recorder._repr_html_())
@@ -252,6 +254,10 @@ class Report(Printed):
             coverage={"flops": 1000, "sites": 750, "how": "forward", "unseen": unseen},
         )  # fmt: skip
         self.assertEqual(report.share, 0.75)
+        # One step in a hundred that costs as much again as six plain ones.
+        spent = replace(report, cost=6 / 106, recorded=(10, 1000))
+        self.assertIn("recording 10 of 1,000 steps took 5.7 % of the run's time: every=600 takes 1 %", str(spent))
+        self.assertNotIn("of the run's time", str(replace(spent, cost=0.009)))
         self.assertIn("1 site at step 0, 75 % of the forward's matrix products", str(report))
         self.assertIn("no site: bmm mix.weight at model.py:31, 25 %: it has three dimensions", str(report))
 

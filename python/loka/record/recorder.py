@@ -17,6 +17,7 @@ from loka.record import functional as functional_linears
 from loka.record import partition, preempt
 from loka.record import run_id as ranks
 from loka.record import taps
+from loka.record.clock import Clock
 from loka.record.coverage import Hook
 from loka.record.loss import LossTap
 from loka.record.options import Functional, Options
@@ -136,6 +137,7 @@ class Recorder:
         self._on_sigterm = save_on_sigterm
         self._busy = 0
         self._terminating = False
+        self._clock = Clock()
 
     # Life
 
@@ -159,6 +161,7 @@ class Recorder:
         if self._taps:
             partition.forbid()
         self._steps.start()
+        self._clock.start()
         taps.run_as_written(Hook.__call__, *Observation.hooks())
         if self._on_sigterm:
             preempt.add(self._save_now)
@@ -168,6 +171,7 @@ class Recorder:
     def detach(self) -> None:
         """Stops to record, and leaves the model as it was. What was recorded is kept, for `save()`."""
         self._steps.stop()
+        self._clock.stop()
         preempt.remove(self._save_now)
         self._record.close()
         self._loss.release()
@@ -265,7 +269,9 @@ class Recorder:
 
     def report(self) -> RecordReport:
         """What this rank's trace holds and lacks, and the next command to type; after `close()`. Print it."""
-        return report_of(self.path, self.name, self.sites, self.warnings)
+        host = all(each.device.type == "cpu" for each in self.model.parameters())
+        share = self._clock.share if host else None
+        return report_of(self.path, self.name, self.sites, self.warnings, share, (len(self._steps.recorded), self.steps))
 
     def __repr__(self) -> str:
         state = "attached" if self._taps else "not attached"
@@ -314,7 +320,7 @@ class Recorder:
         return _Sink(self, self._record.parameter_site(parameter, name, tensors))
 
     def _take(self, stats: SiteStats, x: Tensor, grad: Optional[Tensor], needs: int, examples: int) -> None:
-        with self._uninterrupted():
+        with self._uninterrupted(), self._clock.spending():
             self._record.take(stats, x, grad, self._steps.index, self._loss, needs, examples)
 
     def _tap_lazy(self) -> None:
@@ -332,7 +338,7 @@ class Recorder:
         # Most steps end here: what they pay is what an attached recorder costs a run.
         if not recorded and not self._lazy and not self._is_save_due():
             return
-        with self._uninterrupted():
+        with self._uninterrupted(), self._clock.spending():
             try:
                 if self._lazy:
                     self._tap_lazy()

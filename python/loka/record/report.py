@@ -1,12 +1,16 @@
 """Takes the trace that a recorder wrote; gives what is in it, what is not, and the next command: `recorder.report()`."""
 
 import json
+import math
 import pathlib
 import shlex
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from loka.tables import html_table, text_table
+
+MOST_COST = 0.01
+"""Share of a run's time past which it is said what recording took."""
 
 MOST_UNSEEN = 10
 """Places without a site that are listed; the rest are counted."""
@@ -20,7 +24,8 @@ class RecordReport:
 
     `sites`: of the trace's manifest; `skipped`: linears of the model that are not among them; `coverage`: of the
     manifest, the share of a forward's matrix products that sites are, None where it was not counted; `warnings`: the
-    recorder's."""
+    recorder's; `cost`: the share of the run's time that recording took, 0 to 1, known where it runs on the host;
+    `recorded`: steps that were, of how many."""
 
     path: pathlib.Path
     written: bool
@@ -30,6 +35,8 @@ class RecordReport:
     skipped: Tuple[str, ...]
     coverage: Optional[Mapping[str, Any]]
     warnings: Tuple[str, ...]
+    cost: Optional[float] = None
+    recorded: Tuple[int, int] = (0, 0)
 
     @property
     def share(self) -> Optional[float]:
@@ -73,8 +80,20 @@ class RecordReport:
         if len(unseen) > MOST_UNSEEN:
             said.append(f"no site: {len(unseen) - MOST_UNSEEN} more places")
         said += [f"warning: {text}" for text in self.warnings]
+        if self.cost is not None and self.cost > MOST_COST:
+            steps = "recording {:,} of {:,} steps".format(*self.recorded)
+            said.append(f"{steps} took {100 * self.cost:.2g} % of the run's time: {self._cheaper()}")
         in_python = f"results = loka.probe({str(self.path.parent)!r})"
         return [*said, f"next: {self.next_command}", f"in Python: {in_python}"] if self.sites else said
+
+    def _cheaper(self) -> str:
+        """The `every` at which it takes MOST_COST of the time, at least."""
+        assert self.cost is not None, "asked for where it is known"
+        # What one more recorded step costs, in plain steps: then share = steps / (every + steps).
+        steps = self.cost / max(1 - self.cost, 1e-9) * self.recorded[1] / max(self.recorded[0], 1)
+        wanted = steps * (1 / MOST_COST - 1)
+        digit = 10 ** math.floor(math.log10(wanted))
+        return f"every={math.ceil(wanted / digit) * digit:,} takes {100 * MOST_COST:g} %".replace(",", "_")
 
 
 def _tail(site: Mapping[str, Any]) -> str:
@@ -90,20 +109,25 @@ def _unseen(place: Mapping[str, Any], coverage: Mapping[str, Any]) -> str:
     return f"no site: {what}{where}, {share:.3g} %: {place.get('reason', 'not recorded')}"
 
 
-def report_of(path: pathlib.Path, model: str, known: Sequence[str], warnings: Sequence[str]) -> RecordReport:
+def report_of(
+    path: pathlib.Path, model: str, known: Sequence[str], warnings: Sequence[str], cost: Optional[float] = None,
+    recorded: Tuple[int, int] = (0, 0),
+) -> RecordReport:
     """`path`: of the trace; `known`: every linear that there is to record."""
     manifest = _manifest(path)
     sites: List[Dict[str, Any]] = manifest.get("sites", [])
-    recorded = {site["id"] for site in sites}
+    named = {site["id"] for site in sites}
     return RecordReport(
         path=path,
         written=bool(manifest),
         model=manifest.get("model", {}).get("name", model),
         steps=manifest.get("run", {}).get("step", 0),
         sites=tuple(sites),
-        skipped=tuple(name for name in known if name not in recorded) if manifest else (),
+        skipped=tuple(name for name in known if name not in named) if manifest else (),
         coverage=manifest.get("coverage"),
         warnings=tuple(warnings),
+        cost=cost,
+        recorded=recorded,
     )
 
 
