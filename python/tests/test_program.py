@@ -262,6 +262,12 @@ class Program(Folder):
         figure.save(self.folder / "f.html")
         self.assertTrue((self.folder / "f.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>"))
 
+    def test_what_is_no_trace_and_no_plan(self):
+        with self.assertRaisesRegex(TypeError, "expected a trace's path or its recorder, not a int"):
+            loka.probe(3)  # type: ignore[arg-type]
+        with self.assertRaisesRegex(loka.PlanError, "expected a plan, or the path of its file, not a Results"):
+            loka.apply(Ranker(), loka.Results("r.results.parquet"))
+
     def test_another_kind_of_file_is_named(self):
         checkpoint, text = self.folder / "model.pt", self.folder / "notes.txt"
         torch.save({"weight": torch.zeros(2)}, checkpoint)

@@ -397,6 +397,17 @@ class Failures(Robust):
                 train(model, recorder, steps=2)
         self.assertTrue(any("No space left" in text for text in recorder.warnings))
 
+    def test_what_is_no_model_is_said(self):
+        with self.assertRaisesRegex(TypeError, "model is a str, expected a torch.nn.Module"):
+            package.Recorder("model", self.out)
+
+    def test_warnings_are_of_the_users_line(self):
+        (self.out / "other-rank0.trace.safetensors").touch()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            package.Recorder(small_model(), self.out, name="mine").attach().detach()
+        self.assertEqual([each.filename for each in caught], [__file__])
+
     def test_bad_options_are_refused_at_once(self):
         model = small_model()
         for options, text in (

@@ -254,6 +254,8 @@ class Report(Printed):
             coverage={"flops": 1000, "sites": 750, "how": "forward", "unseen": unseen},
         )  # fmt: skip
         self.assertEqual(report.share, 0.75)
+        routed = {"id": "expert", "m": 5, "k": 2, "n": 3, "rows": {"min": 2, "mean": 5.5, "max": 9, "steps": 4}}
+        self.assertRegex(str(replace(report, sites=(routed,))), r"(?m)^expert +5 \(2 to 9\) +2 +3$")
         # One step in a hundred that costs as much again as six plain ones.
         spent = replace(report, cost=6 / 106, recorded=(10, 1000))
         self.assertIn("recording 10 of 1,000 steps took 5.7 % of the run's time: every=600 takes 1 %", str(spent))

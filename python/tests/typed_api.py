@@ -19,6 +19,7 @@ def right(model: nn.Module, x: torch.Tensor) -> None:
     assert_type(recorder, loka.Recorder)
     results = loka.probe("run/", engine="cpu", sites=["top.*"], progress=lambda done: None)
     assert_type(results, loka.Results)
+    assert_type(loka.probe(recorder), loka.Results)
     assert_type(results.heatmap(), loka.Figure)
     plan = loka.plan(results, policy={"name": "mine", "metric": "mere", "max_error": 0.1})
     assert_type(plan, loka.Plan)

@@ -122,6 +122,8 @@ class Plan:
 
 def load_plan(path: Path) -> Plan:
     """Reads a plan file. Raises PlanError, one line `cause: file`, where it cannot be read or trusted."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise PlanError(f"expected a plan, or the path of its file, not a {type(path).__name__}")
     try:
         return _checked(parse(_read(path)), os.fspath(path))
     except OSError as error:

@@ -1,18 +1,22 @@
 """`loka.probe`: takes a trace, gives results."""
 
+import os
 import pathlib
 import sys
 import warnings
-from typing import Iterable, Literal, Optional
+from typing import TYPE_CHECKING, Iterable, List, Literal, Optional, Union
 
 from .child import Path, run, scratch_file
 from .options import Names, mods_option, option, repeated
 from .progress import Progress, Shown
 from .results import Results
 
+if TYPE_CHECKING:
+    from ..record import Recorder
+
 
 def probe(
-    trace: Path,
+    trace: "Union[Path, Recorder]",
     out: Optional[Path] = None,
     *,
     engine: Literal["auto", "cpu", "cuda"] = "auto",
@@ -37,7 +41,7 @@ def probe(
 ) -> Results:
     """Measures the error of every kernel at every GEMM of a trace: `loka probe`, whose options these are.
 
-    `trace`: a file, or a folder of shards. `out`: the results file to write; by default one that goes when this process
+    `trace`: a file, a folder of shards, or the recorder that wrote one. `out`: the results file to write; by default one that goes when this process
     ends (`Results.save` keeps it). `sites`, `kernels`: globs. `mods`: probe the model with these, too. `python`: whose
     PyTorch times sites with `measure`, for so many `minutes` at most, and whose libraries run with `libraries`; by default this one's.
     `progress`: True, False, or a function that is told the share that is done; by default shown on terminals and in
@@ -46,8 +50,8 @@ def probe(
     Raises LokaError, with the program's one line, for a trace that is none, and options that it refuses. What it warns
     of is a warning here."""
     written = pathlib.Path(scratch_file(".results.parquet") if out is None else out)
-    arguments = [
-        "probe", trace, *option("out", written), *option("engine", engine), "--progress",
+    arguments: List[Path] = [
+        "probe", _trace_of(trace), *option("out", written), *option("engine", engine), "--progress",
         *repeated("sites", sites), *repeated("kernels", kernels), *mods_option(mods),
         *option("min-draws", min_draws), *option("max-draws", max_draws), *option("confidence", confidence),
         *option("seed", seed), *option("sampler", sampler), *option("rows", rows), *option("threads", threads),
@@ -62,6 +66,16 @@ def probe(
     for text in ended.warnings:
         warnings.warn(text, stacklevel=2)
     return Results(written, notes=ended.notes, verdicts=ended.stdout)
+
+
+def _trace_of(trace: "Union[Path, Recorder]") -> Path:
+    """All ranks' shards, of a recorder."""
+    if isinstance(trace, (str, os.PathLike)):
+        return trace
+    path = getattr(trace, "path", None)
+    if not isinstance(path, pathlib.Path):
+        raise TypeError(f"expected a trace's path or its recorder, not a {type(trace).__name__}")
+    return path.parent
 
 
 __all__ = ["probe"]

@@ -112,6 +112,8 @@ class Recorder:
         functional: Optional[Functional] = None,
         seed: int = 0,
     ) -> None:
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"model is a {type(model).__name__}, expected a torch.nn.Module")
         self.options = Options(
             every=every, save_every=save_every, save_seconds=save_seconds, rows=rows, limit=limit, rank=rank, oversample=oversample,
             factor_above=factor_above, weights=weights, weight_dtype=weight_dtype, momentum=momentum,

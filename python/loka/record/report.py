@@ -70,7 +70,7 @@ class RecordReport:
 
     def _rows(self) -> List[Tuple[str, ...]]:
         return [
-            (str(site["id"]), *(str(site[size]) for size in ("m", "k", "n")), _tail(site)) for site in self.sites
+            (str(site["id"]), _rows_of(site), *(str(site[size]) for size in ("k", "n")), _tail(site)) for site in self.sites
         ]
 
     def _said(self) -> List[str]:
@@ -94,6 +94,12 @@ class RecordReport:
         wanted = steps * (1 / MOST_COST - 1)
         digit = 10 ** math.floor(math.log10(wanted))
         return f"every={math.ceil(wanted / digit) * digit:,} takes {100 * MOST_COST:g} %".replace(",", "_")
+
+
+def _rows_of(site: Mapping[str, Any]) -> str:
+    """m; of a routed expert, or where batches change, with the fewest and the most rows of a recorded step."""
+    rows = site.get("rows")
+    return str(site["m"]) if not rows else f"{site['m']} ({rows['min']} to {rows['max']})"
 
 
 def _tail(site: Mapping[str, Any]) -> str:
