@@ -298,7 +298,8 @@ def _entry(site: Site, reasons: Dict[str, str]) -> Entry:
     if runs_fp8(kernels):
         x = site.fprop.static_scale if _is_static(fprop, "fprop") else None
         return Entry(kernels, sources, fallen, (x, None), tuple(map(predicted_of, site.choices)))
-    return Entry(None, sources, "left in high precision: " + (fallen or one_line(site.fprop.reason)))
+    why = fallen or one_line(site.fprop.reason).removeprefix("high precision: ")
+    return Entry(None, sources, f"left in high precision: {why}")
 
 
 def _note_bypassed(entries: Dict[str, Entry], model: nn.Module) -> None:
