@@ -24,9 +24,23 @@ const REACH: f32 = 5.0;
 
 impl Picture {
     pub fn lines_ui(&self, ui: &mut Ui, scene: &mut Scene<'_>) {
+        self.slower_ui(ui, scene);
         for line in [ThresholdLine::Error, ThresholdLine::Speedup] {
             self.line_ui(ui, scene, line);
         }
+    }
+
+    /// What a threshold below 1x lets in and is no gain.
+    fn slower_ui(&self, ui: &Ui, scene: &Scene<'_>) {
+        let (policy, frame) = (&scene.session.document.policy, self.frame());
+        let x = |speedup: f64| self.at(speedup, policy.max_error).x.clamp(frame.left(), frame.right());
+        let rect = Rect::from_x_y_ranges(x(policy.min_speedup)..=x(1.0), frame.y_range());
+        if policy.min_speedup >= 1.0 || rect.width() < 1.0 {
+            return;
+        }
+        let painter = ui.painter_at(rect);
+        painter.rect_filled(rect, 0.0, scene.theme.weak.gamma_multiply(0.18));
+        label(&painter, scene, rect.center_top() + vec2(0.0, 14.0), Align2::CENTER_TOP, "slower than BF16".to_owned());
     }
 
     fn line_ui(&self, ui: &mut Ui, scene: &mut Scene<'_>, line: ThresholdLine) {
