@@ -23,10 +23,7 @@ impl FrontierState {
     }
 
     pub fn switch_cost(&mut self) {
-        self.axis = match self.axis {
-            FrontierAxis::LossCost => FrontierAxis::WorstError,
-            FrontierAxis::WorstError => FrontierAxis::LossCost,
-        };
+        self.axis = self.axis.next();
     }
 
     /// Goes to the next policy's curve, to the point as far along it.

@@ -15,14 +15,34 @@ pub enum FrontierAxis {
     LossCost,
     /// The largest error of any GEMM in low precision, in the metric of the policy in force.
     WorstError,
+    /// The largest noise share of any GEMM in low precision: what the backward costs, as the loss cost is the forward's.
+    WorstNoise,
 }
 
 impl FrontierAxis {
+    pub const ALL: [Self; 3] = [Self::LossCost, Self::WorstNoise, Self::WorstError];
+
+    /// What costs are in, under a policy of the metric `own`.
+    pub fn metric(self, own: Metric) -> Metric {
+        match self {
+            Self::LossCost => Metric::LossCost,
+            Self::WorstError => own,
+            Self::WorstNoise => Metric::NoiseShare,
+        }
+    }
+
+    #[must_use]
+    pub fn next(self) -> Self {
+        let at = Self::ALL.iter().position(|of| *of == self).unwrap_or(0);
+        Self::ALL[(at + 1) % Self::ALL.len()]
+    }
+
     /// `None`: nothing is lost, or nobody knows.
     pub fn cost(self, point: &FrontierPoint) -> Option<f64> {
         let cost = match self {
             Self::LossCost => Some(point.loss_cost_hi),
             Self::WorstError => point.worst_error,
+            Self::WorstNoise => point.worst_noise,
         };
         cost.filter(|cost| cost.is_finite() && *cost > 0.0)
     }
@@ -68,7 +88,7 @@ impl Curve {
             let totals = sweep(candidates, &policy, loss, shown, &limits);
             limits.into_iter().zip(totals).map(|(threshold, totals)| CurvePoint { threshold, totals }).collect()
         };
-        Self { policy, points }
+        Self { policy, points: rising(points) }
     }
 
     /// True where the curve of `policy` would have the same points.
@@ -82,6 +102,18 @@ impl Curve {
         };
         without(&self.policy) == without(policy)
     }
+}
+
+/// A laxer threshold that buys no speed is left out: a policy that takes kernels slower than BF16 pays for them twice, and
+/// nobody would choose that point.
+fn rising(points: Vec<CurvePoint>) -> Vec<CurvePoint> {
+    let mut kept: Vec<CurvePoint> = Vec::with_capacity(points.len());
+    for point in points {
+        if kept.last().is_none_or(|last| point.totals.speedup >= last.totals.speedup * (1.0 - 1e-9)) {
+            kept.push(point);
+        }
+    }
+    kept
 }
 
 /// One policy a built-in kind: the one in force for its own kind, the built-in for the others.

@@ -25,6 +25,8 @@ pub struct FrontierPoint {
     /// The largest error of a chosen low-precision kernel in the policy's metric, forward and
     /// backward (the smallest ratio for `sqnr_db`); `None` while there is none.
     pub worst_error: Option<f64>,
+    /// The largest noise share of a chosen low-precision kernel, of the GEMMs that have one; `None` while there is none.
+    pub worst_noise: Option<f64>,
     /// GEMMs that leave the baseline.
     pub num_low_precision: usize,
     /// Forward GEMMs that leave it and whose loss cost nobody knows, or means nothing: they are not in the sums.
@@ -38,6 +40,7 @@ impl FrontierPoint {
             loss_cost: sum.loss_cost,
             loss_cost_hi: sum.loss_cost_hi,
             worst_error: sum.worst_error,
+            worst_noise: sum.worst_noise,
             num_low_precision: sum.num_low_precision,
             num_cost_unknown: sum.num_cost_unknown,
         }
@@ -130,7 +133,7 @@ pub fn limits_of(candidates: &Candidates, policy: &Policy, max: usize) -> Vec<f6
     let larger_is_better = policy.metric == Metric::SqnrDb;
     let fast = |row: &&&ResultRow| {
         let low = row.kernel != policy.baseline && row.supported;
-        low && super::judge::speed(row.speedup(), policy) == Speed::Fast
+        low && super::judge::speed_of(row, policy) == Speed::Fast
     };
     let rows = candidates.groups.iter().flat_map(|group| group.rows.iter().filter(fast));
     let ends = rows
@@ -168,6 +171,7 @@ struct CurvePart {
     loss_cost: f64,
     loss_cost_hi: f64,
     worst_error: Option<f64>,
+    worst_noise: Option<f64>,
     num_low_precision: usize,
     num_cost_unknown: usize,
 }
@@ -190,6 +194,7 @@ impl CurvePart {
         let forward = triple.rows[0].or_else(|| judged[0].group.row(&terms.policy.baseline)).filter(|_| timed(&0));
         let low: Vec<&ResultRow> = (0..3).filter(timed).filter_map(|at| triple.rows[at]).collect();
         let errors = low.iter().map(|row| row.metric(shown).map(|error| shown.on_scale(error).value));
+        let noise = low.iter().map(|row| row.metric(Metric::NoiseShare).map(|share| share.value));
         let charged = |row: &ResultRow| row.charged_loss_cost(terms.loss);
         let cost = forward.and_then(charged);
         let forward_low = triple.rows[0].filter(|_| timed(&0));
@@ -198,6 +203,7 @@ impl CurvePart {
             loss_cost: cost.map_or(0.0, |cost| cost.value),
             loss_cost_hi: cost.map_or(0.0, |cost| cost.hi.max(0.0)),
             worst_error: errors.fold(None, |worst, error| worse(shown, worst, error)),
+            worst_noise: noise.fold(None, |worst, share| worse(Metric::NoiseShare, worst, share)),
             num_low_precision: low.len(),
             num_cost_unknown: usize::from(forward_low.is_some_and(|row| charged(row).is_none())),
         }
@@ -208,6 +214,7 @@ impl CurvePart {
         self.loss_cost += other.loss_cost;
         self.loss_cost_hi += other.loss_cost_hi;
         self.worst_error = worse(shown, self.worst_error, other.worst_error);
+        self.worst_noise = worse(Metric::NoiseShare, self.worst_noise, other.worst_noise);
         self.num_low_precision += other.num_low_precision;
         self.num_cost_unknown += other.num_cost_unknown;
     }

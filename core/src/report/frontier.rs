@@ -57,10 +57,8 @@ impl Chart {
                 Some(range.map_or((cost, cost), |(lo, hi)| (lo.min(cost), hi.max(cost))))
             })
         };
-        let (axis, costs) = [FrontierAxis::LossCost, FrontierAxis::WorstError]
-            .into_iter()
-            .find_map(|axis| Some((axis, range(axis)?)))?;
-        let metric = if axis == FrontierAxis::LossCost { Metric::LossCost } else { plan.policy.metric };
+        let (axis, costs) = FrontierAxis::ALL.into_iter().find_map(|axis| Some((axis, range(axis)?)))?;
+        let metric = axis.metric(plan.policy.metric);
         let speeds = points().map(|point| point.totals.speedup).chain(plan.totals.speedup);
         let speeds = speeds.fold((1.0, 1.0), |(lo, hi): (f64, f64), speed| (lo.min(speed), hi.max(speed)));
         Some(Self {
@@ -101,7 +99,7 @@ impl Chart {
     fn label(&self) -> String {
         match self.axis {
             FrontierAxis::LossCost => "Summed loss cost, upper end".to_owned(),
-            FrontierAxis::WorstError => format!("Worst {}", self.metric.label()),
+            FrontierAxis::WorstError | FrontierAxis::WorstNoise => format!("Worst {}", self.metric.label()),
         }
     }
 
@@ -153,7 +151,7 @@ impl Chart {
         let cost = match self.axis {
             FrontierAxis::LossCost => plan.totals.loss_cost_hi,
             // What a plan's worst error is, its table says.
-            FrontierAxis::WorstError => return html! {},
+            FrontierAxis::WorstError | FrontierAxis::WorstNoise => return html! {},
         };
         let [x, y] = [self.x(speedup), self.y(cost.filter(|cost| *cost > 0.0))];
         let cost = cost.map_or_else(String::new, |cost| format!(", loss cost at most {}", short(cost)));

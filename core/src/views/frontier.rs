@@ -72,6 +72,8 @@ pub struct Now {
     pub loss_cost: Option<Estimate>,
     /// Of the GEMMs in low precision, in the policy's metric.
     pub worst_error: Option<Estimate>,
+    /// Of the GEMMs in low precision that have a noise share.
+    pub worst_noise: Option<Estimate>,
     pub num_low_precision: usize,
 }
 
@@ -83,7 +85,7 @@ impl Now {
         let metric = snapshot.document.policy.metric;
         let badness = |error: &Estimate| metric.badness(error.value);
         let (mut slower_us, mut faster_us) = (0.0, 0.0);
-        let (mut worst_error, mut num_low_precision) = (None::<Estimate>, 0);
+        let (mut worst_error, mut worst_noise, mut num_low_precision) = (None::<Estimate>, None::<Estimate>, 0);
         for at in 0..snapshot.sites().len() {
             for gemm in Gemm::ALL {
                 let choice = plan.choice_at(at, gemm).filter(|choice| is_low(&choice.kernel));
@@ -93,6 +95,11 @@ impl Now {
                     && worst_error.is_none_or(|worst| badness(&error) > badness(&worst))
                 {
                     worst_error = Some(error);
+                }
+                if let Some(share) = row.metric(Metric::NoiseShare).filter(|share| share.value.is_finite())
+                    && worst_noise.is_none_or(|worst| share.value > worst.value)
+                {
+                    worst_noise = Some(share);
                 }
                 let (slower, faster) = spread_us(snapshot, at, row).unwrap_or_default();
                 slower_us += slower;
@@ -106,6 +113,7 @@ impl Now {
             speedup: Estimate::new(speedup, lo, hi),
             loss_cost: loss_cost.map(|(value, hi)| Estimate::new(value, value, hi)),
             worst_error,
+            worst_noise,
             num_low_precision,
         })
     }
@@ -115,6 +123,7 @@ impl Now {
         let cost = match axis {
             FrontierAxis::LossCost => self.loss_cost,
             FrontierAxis::WorstError => self.worst_error,
+            FrontierAxis::WorstNoise => self.worst_noise,
         };
         cost.filter(|cost| cost.hi > 0.0)
     }

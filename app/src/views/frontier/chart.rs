@@ -35,8 +35,7 @@ struct Costs {
 impl Costs {
     fn of(scene: &Scene<'_>) -> Self {
         let axis = scene.view.frontier.axis;
-        let metric =
-            if axis == FrontierAxis::LossCost { Metric::LossCost } else { scene.session.document.policy.metric };
+        let metric = axis.metric(scene.session.document.policy.metric);
         let scale = ErrorAxis::of(metric);
         let frontier = scene.derived.frontier();
         let points = || frontier.curves.iter().flat_map(|curve| &curve.points);
@@ -69,6 +68,7 @@ fn limit(scene: &Scene<'_>) -> Option<f64> {
     let policy = &scene.session.document.policy;
     match scene.view.frontier.axis {
         FrontierAxis::WorstError => Some(policy.max_error),
+        FrontierAxis::WorstNoise => Some(policy.max_error).filter(|_| policy.metric == Metric::NoiseShare),
         FrontierAxis::LossCost => {
             let loss = scene.session.trace.as_ref().map_or(0.0, |trace| trace.manifest().loss.value);
             Some(policy.loss_budget.unwrap_or(QUALITY) * loss).filter(|limit| *limit > 0.0)
@@ -119,7 +119,7 @@ fn stood_ui(ui: &Ui, scene: &mut Scene<'_>, costs: Costs, transform: &PlotTransf
 fn axes_ui(ui: &mut Ui, scene: &Scene<'_>, costs: Costs) -> PlotTransform {
     let label = match costs.axis {
         FrontierAxis::LossCost => "Summed loss cost, upper end (log)".to_owned(),
-        FrontierAxis::WorstError => format!("Worst {}", scene.session.document.policy.metric.label()),
+        axis => format!("Worst {}", axis.metric(scene.session.document.policy.metric).label()),
     };
     let [x, y] = costs.bounds;
     let plot = still_plot(ui, "frontier", &scene.theme)
@@ -160,7 +160,7 @@ fn marks(input: &GridInput, costs: Costs) -> Vec<GridMark> {
 fn limit_ui(painter: &Painter, scene: &Scene<'_>, costs: Costs, transform: &PlotTransform) {
     let Some(limit) = limit(scene) else { return };
     let policy = &scene.session.document.policy;
-    let own = costs.axis == FrontierAxis::WorstError || policy.loss_budget.is_some();
+    let own = costs.axis != FrontierAxis::LossCost || policy.loss_budget.is_some();
     let y = transform.position_from_point_y(costs.scale.place(limit));
     let (frame, stroke) = (*transform.frame(), Stroke::new(1.0, scene.theme.text));
     let ends = [pos2(frame.left(), y), pos2(frame.right(), y)];
@@ -170,7 +170,9 @@ fn limit_ui(painter: &Painter, scene: &Scene<'_>, costs: Costs, transform: &Plot
         painter.extend(Shape::dashed_line(&ends, stroke, 5.0, 4.0));
     }
     let text = match (costs.axis, own) {
-        (FrontierAxis::WorstError, _) => format!("{} {}", policy.metric.label(), number::trimmed(limit)),
+        (FrontierAxis::WorstError | FrontierAxis::WorstNoise, _) => {
+            format!("{} {}", policy.metric.label(), number::trimmed(limit))
+        }
         (FrontierAxis::LossCost, true) => format!("budget {}", number::plain(limit)),
         (FrontierAxis::LossCost, false) => {
             format!("LoKA's .02 % of the loss, {}: no budget of this policy", number::plain(limit))

@@ -5,7 +5,7 @@ mod chart;
 mod words;
 
 use egui::{RichText, Ui};
-use loka_core::views::FrontierAxis;
+use loka_core::{model::Metric, views::FrontierAxis};
 
 use super::{Scene, no_rows};
 use crate::{
@@ -34,12 +34,21 @@ pub fn frontier_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
 fn controls_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     ui.horizontal_wrapped(|ui| {
         ui.label(RichText::new("Cost").color(scene.theme.weak));
-        let action = Action::Quadrant(QuadrantAction::SwitchCost);
+        let switch = Action::Quadrant(QuadrantAction::SwitchCost);
+        // A policy that bounds the noise share has it as its worst error already.
+        let own = scene.session.document.policy.metric;
+        let axes =
+            FrontierAxis::ALL.into_iter().filter(|axis| *axis != FrontierAxis::WorstError || own != Metric::NoiseShare);
         ui.spacing_mut().item_spacing.x = 2.0;
-        for (axis, text) in [(FrontierAxis::LossCost, "Loss cost"), (FrontierAxis::WorstError, "Worst error")] {
+        for axis in axes {
+            let text = match axis {
+                FrontierAxis::LossCost => "Loss cost",
+                FrontierAxis::WorstNoise => "Noise share",
+                FrontierAxis::WorstError => "Worst error",
+            };
             let chosen = scene.view.frontier.axis == axis;
-            if ui.selectable_label(chosen, text).on_hover_text(action.hint(ui.ctx())).clicked() && !chosen {
-                scene.act(action);
+            if ui.selectable_label(chosen, text).on_hover_text(switch.hint(ui.ctx())).clicked() {
+                scene.view.frontier.axis = axis;
             }
         }
         ui.spacing_mut().item_spacing.x = 8.0;
@@ -86,6 +95,10 @@ fn problem(scene: &Scene<'_>) -> Option<(String, Option<Action>)> {
         FrontierAxis::LossCost => {
             ("No loss cost is known: only forward GEMMs of a trace with recorded gradients have one".to_owned(), switch)
         }
+        FrontierAxis::WorstNoise => (
+            "No noise share is known: only dgrad and wgrad of a trace with recorded gradients have one".to_owned(),
+            switch,
+        ),
         FrontierAxis::WorstError => ("No policy lets a GEMM into low precision here".to_owned(), switch),
     })
 }

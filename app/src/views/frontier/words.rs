@@ -85,6 +85,10 @@ fn totals(scene: &Scene<'_>, curve: &Curve, point: &CurvePoint) -> String {
     if of.num_cost_unknown > 0 {
         text += &format!("\nAnd {} forward GEMMs whose loss cost nobody knows", of.num_cost_unknown);
     }
+    let own = scene.session.document.policy.metric;
+    if let Some(worst) = of.worst_noise.filter(|_| own != Metric::NoiseShare) {
+        text += &format!("\nWorst noise share {}", number::plain(worst));
+    }
     if let Some(worst) = of.worst_error {
         let metric = scene.session.document.policy.metric.label();
         text += &format!("\nWorst {metric} {}", number::plain(worst));
