@@ -185,21 +185,24 @@ impl PaletteSource<'_> {
         found
     }
 
+    /// Letters that are only scattered over a text are looked at where nothing else fits.
     fn actions(&self, typed: &str) -> Vec<Action> {
         let own = [WindowAction::Palette, WindowAction::Back].map(Action::Window);
         let all = Action::all().into_iter().filter(|action| !own.contains(action));
         let recent = |action: &Action| self.recent.iter().take(RECENT).position(|of| of == action).unwrap_or(RECENT);
-        let mut scored: Vec<((usize, usize), Action)> = all
+        let mut scored: Vec<((Fit, usize, usize), Action)> = all
             .filter_map(|action| {
-                let score = spread(&action.text().to_lowercase(), typed)?;
+                let (fit, score) = fit(&action.text().to_lowercase(), &action.tooltip().to_lowercase(), typed)?;
                 let late = if (self.problem)(action).is_some() { DISABLED } else { 0 };
-                Some(((score + late, recent(&action)), action))
+                Some(((fit, score + late, recent(&action)), action))
             })
             .collect();
         if typed.is_empty() {
-            scored.sort_by_key(|((score, recent), _)| (*recent, *score));
+            scored.sort_by_key(|((_, score, recent), _)| (*recent, *score));
         } else {
             scored.sort_by_key(|(score, _)| *score);
+            let fits = scored.first().is_some_and(|((fit, ..), _)| *fit < Fit::Scattered);
+            scored.retain(|((fit, ..), _)| !fits || *fit < Fit::Scattered);
         }
         scored.into_iter().map(|(_, action)| action).collect()
     }
@@ -244,6 +247,44 @@ fn contains(name: &str, wanted: &str) -> bool {
     name.contains(wanted) || name.to_lowercase().contains(wanted)
 }
 
+/// How a text has what was typed, the best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Fit {
+    /// The text begins so.
+    Begins,
+    /// Every word begins a word of the text.
+    Words,
+    /// Every word is somewhere in it.
+    Within,
+    /// Every word begins one of the tooltip.
+    Tooltip,
+    /// The letters are there in order, and no more than that.
+    Scattered,
+}
+
+/// All in lower case. With how well it fits among those that fit alike; `None`: not at all.
+fn fit(text: &str, tooltip: &str, typed: &str) -> Option<(Fit, usize)> {
+    let begins = |of: &str, word: &str| {
+        let starts =
+            |(at, _): &(usize, &str)| of[..*at].chars().next_back().is_none_or(|before| !before.is_alphanumeric());
+        of.match_indices(word).find(starts).map(|(at, _)| at)
+    };
+    let all = |at: &dyn Fn(&str) -> Option<usize>| typed.split_whitespace().map(at).sum::<Option<usize>>();
+    if text.starts_with(typed) {
+        return Some((Fit::Begins, text.len()));
+    }
+    if let Some(at) = all(&|word| begins(text, word)) {
+        return Some((Fit::Words, at));
+    }
+    if let Some(at) = all(&|word| text.find(word)) {
+        return Some((Fit::Within, at));
+    }
+    if all(&|word| begins(tooltip, word)).is_some() {
+        return Some((Fit::Tooltip, 0));
+    }
+    spread(text, typed).map(|score| (Fit::Scattered, score))
+}
+
 /// How far apart the letters of `typed` lie in `text`; `None` when they are not all there in order.
 fn spread(text: &str, typed: &str) -> Option<usize> {
     let mut score = 0;
@@ -282,6 +323,29 @@ mod tests {
         assert_eq!(first("expl"), Some(Chosen::Action(Action::File(FileAction::ExportPlan))));
         assert!(find("zzz", &[], None).is_empty());
         assert_eq!(find("", &[], None).len(), SHOWN);
+    }
+
+    #[test]
+    fn words_come_before_letters_that_are_only_scattered() {
+        let texts = |typed| -> Vec<String> {
+            let actions = find(typed, &[], None).into_iter().filter_map(|of| match of {
+                Chosen::Action(action) => Some(action.text()),
+                _ => None,
+            });
+            actions.collect()
+        };
+        assert!(texts("loss")[0].to_lowercase().contains("loss"), "{:?}", texts("loss"));
+        assert!(texts("svg")[0].to_lowercase().contains("svg"), "{:?}", texts("svg"));
+        for typed in ["loss", "svg", "why", "png"] {
+            for text in texts(typed) {
+                let action = Action::all().into_iter().find(|action| action.text() == text).unwrap();
+                let told = format!("{text} {}", action.tooltip()).to_lowercase();
+                assert!(told.contains(typed), "{typed}: {text}");
+            }
+        }
+        assert_eq!(fit("save picture", "", "sp"), Some((Fit::Scattered, 4)));
+        assert_eq!(fit("copy as tsv", "", "as co"), Some((Fit::Words, 5)));
+        assert_eq!(fit("undo", "", "sp"), None);
     }
 
     #[test]
