@@ -1,12 +1,13 @@
 //! Takes what a person typed to filter sites, gives the terms; takes a site or a column, says whether it is let
 //! through. `verdict:unsafe lib:torchao module:layers.0 -head /mlp\.\d+/` reads as it is said: terms of one kind
-//! are alternatives, kinds must all hold, `-` turns a term round.
+//! are alternatives, kinds must all hold, `-` turns a term round; `loss>1e-6 k<64 wgrad.mere>.2` hold figures against
+//! numbers.
 
 use std::collections::HashSet;
 
-use crate::model::{Gemm, SiteId};
+use crate::model::{Gemm, Metric, SiteId};
 
-use super::{Column, Snapshot, Standing, Standings};
+use super::{Column, Snapshot, Standing, Standings, standings::low};
 
 /// A compiled regular expression: core has no engine for them, the app brings one.
 pub type Matcher = Box<dyn Fn(&str) -> bool>;
@@ -18,6 +19,8 @@ pub enum FilterError {
     Regex { pattern: String, reason: String },
     #[error("no {key}: is called “{value}” (there are {known})")]
     Unknown { key: &'static str, value: String, known: &'static str },
+    #[error("“{text}” is no number")]
+    NoNumber { text: String },
 }
 
 /// A term as a menu offers it.
@@ -32,15 +35,21 @@ const fn help(term: &'static str, about: &'static str) -> TermHelp {
 }
 
 /// The terms that need no name of the trace.
-pub const TERMS: [TermHelp; 12] = [
+pub const TERMS: [TermHelp; 18] = [
     help("verdict:fast", "A GEMM is safe and fast"),
     help("verdict:slow", "A GEMM is safe and not fast"),
     help("verdict:uncertain", "A GEMM is uncertain at best"),
     help("verdict:unsafe", "A GEMM is unsafe with every kernel"),
+    help("verdict:unsafe-fast", "A GEMM would be faster, and is unsafe with every kernel"),
+    help("verdict:unsafe-slow", "A GEMM is unsafe with every kernel, and not faster"),
+    help("verdict:unsupported", "A GEMM has a shape that no FP8 kernel takes"),
     help("verdict:waiting", "No GEMM has been judged yet"),
     help("gemm:fprop", "The forward GEMM alone"),
     help("gemm:dgrad", "The input gradient's GEMM alone"),
     help("gemm:wgrad", "The weight gradient's GEMM alone"),
+    help("loss>1e-6", "The gentlest kernel's loss cost at fprop; also error and gain"),
+    help("k<64", "The shape: m, k or n"),
+    help("wgrad.noise_share>.01", "A metric of the gentlest kernel in low precision, at one GEMM or at any"),
     help("is:overridden", "A kernel was chosen by hand"),
     help("is:modified", "A mod is on here"),
     help("is:problem", "The recording has a problem here"),
@@ -54,11 +63,15 @@ enum WantedVerdict {
     Slow,
     Uncertain,
     Unsafe,
+    UnsafeFast,
+    UnsafeSlow,
+    Unsupported,
     Waiting,
 }
 
 impl WantedVerdict {
-    const KNOWN: &'static str = "fast, slow, safe, uncertain, unsafe and waiting";
+    const KNOWN: &'static str =
+        "fast, slow, safe, uncertain, unsafe, unsafe-fast, unsafe-slow, unsupported and waiting";
 
     fn read(value: &str) -> Result<Self, FilterError> {
         Ok(match value {
@@ -67,6 +80,9 @@ impl WantedVerdict {
             "slow" | "safe-slow" => Self::Slow,
             "uncertain" => Self::Uncertain,
             "unsafe" => Self::Unsafe,
+            "unsafe-fast" => Self::UnsafeFast,
+            "unsafe-slow" => Self::UnsafeSlow,
+            "unsupported" => Self::Unsupported,
             "waiting" => Self::Waiting,
             _ => return Err(unknown("verdict", value, Self::KNOWN)),
         })
@@ -78,7 +94,11 @@ impl WantedVerdict {
             Self::Fast => standing == Some(Standing::SafeFast),
             Self::Slow => standing == Some(Standing::Safe),
             Self::Uncertain => standing == Some(Standing::Uncertain),
-            Self::Unsafe => standing == Some(Standing::Unsafe),
+            Self::Unsafe => standing.is_some_and(Standing::is_unsafe),
+            Self::UnsafeFast => standing == Some(Standing::UnsafeFast),
+            Self::UnsafeSlow => standing == Some(Standing::UnsafeSlow),
+            // Of no library: told by the table beside.
+            Self::Unsupported => false,
             Self::Waiting => standing.is_none(),
         }
     }
@@ -100,6 +120,64 @@ enum Term {
     Gemm(Gemm),
     Library(String),
     Is(State),
+    Number(Bounded),
+}
+
+/// A figure of a site that can be held against a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Figure {
+    M,
+    K,
+    N,
+    /// What sites are sorted by.
+    Loss,
+    Error,
+    Gain,
+    /// Of the gentlest kernel in low precision, at one GEMM or the worst of them.
+    Metric(Option<Gemm>, Metric),
+}
+
+impl Figure {
+    const KNOWN: &'static str = "m, k, n, loss, error, gain, and metrics as mere or wgrad.noise_share";
+
+    fn read(name: &str) -> Result<Self, FilterError> {
+        Ok(match name {
+            "m" => Self::M,
+            "k" => Self::K,
+            "n" => Self::N,
+            "loss" => Self::Loss,
+            "error" => Self::Error,
+            "gain" | "speedup" => Self::Gain,
+            _ => {
+                let (gemm, metric) = name.split_once('.').map_or((None, name), |(gemm, metric)| (Some(gemm), metric));
+                let gemm: Option<Gemm> =
+                    gemm.map(str::parse).transpose().map_err(|_| unknown("figure", name, Self::KNOWN))?;
+                Self::Metric(gemm, metric.parse().map_err(|_| unknown("figure", name, Self::KNOWN))?)
+            }
+        })
+    }
+}
+
+/// `loss>1e-6`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Bounded {
+    figure: Figure,
+    above: bool,
+    /// `>=` and `<=`.
+    or_equal: bool,
+    limit: f64,
+}
+
+impl Bounded {
+    /// What is not known is on no side.
+    fn holds(self, value: Option<f64>) -> bool {
+        value.is_some_and(|value| match (self.above, self.or_equal) {
+            (true, false) => value > self.limit,
+            (true, true) => value >= self.limit,
+            (false, false) => value < self.limit,
+            (false, true) => value <= self.limit,
+        })
+    }
 }
 
 /// What a filter asks about sites besides their names.
@@ -107,6 +185,7 @@ enum Term {
 pub struct Facts<'a> {
     pub ids: &'a [SiteId],
     pub standings: Option<&'a Standings>,
+    pub(super) snapshot: Option<&'a Snapshot>,
     pub(super) overridden: HashSet<usize>,
     pub(super) modified: HashSet<usize>,
     pub(super) problems: HashSet<usize>,
@@ -117,7 +196,15 @@ impl<'a> Facts<'a> {
     /// Names alone, with nothing known of the sites.
     pub fn names(ids: &'a [SiteId]) -> Self {
         let none = HashSet::new;
-        Self { ids, standings: None, overridden: none(), modified: none(), problems: none(), selected: none() }
+        Self {
+            ids,
+            standings: None,
+            snapshot: None,
+            overridden: none(),
+            modified: none(),
+            problems: none(),
+            selected: none(),
+        }
     }
 
     pub fn of(snapshot: &'a Snapshot, standings: &'a Standings, selected: impl Iterator<Item = SiteId>) -> Self {
@@ -128,11 +215,38 @@ impl<'a> Facts<'a> {
         Self {
             ids: index.ids(),
             standings: Some(standings),
+            snapshot: Some(snapshot),
             overridden: snapshot.document.overrides.keys().filter_map(|(site, _)| at(site)).collect(),
             modified: modified.into_iter().filter(|site| !mods.of(&index.ids()[*site]).is_empty()).collect(),
             problems: snapshot.trace.meta.problems.iter().filter_map(|(site, _)| at(site)).collect(),
             selected: selected.filter_map(|site| at(&site)).collect(),
         }
+    }
+
+    fn figure(&self, figure: Figure, site: usize) -> Option<f64> {
+        let snapshot = self.snapshot?;
+        let shape = snapshot.sites().get(site)?;
+        let rank = || self.standings.map(|all| all.rank(site)).unwrap_or_default();
+        let value = match figure {
+            Figure::M => shape.m as f64,
+            Figure::K => shape.k as f64,
+            Figure::N => shape.n as f64,
+            Figure::Loss => rank().loss_cost.into(),
+            // Of decibels the rank is the negative.
+            Figure::Error if snapshot.document.policy.metric == Metric::SqnrDb => (-rank().error).into(),
+            Figure::Error => rank().error.into(),
+            Figure::Gain => rank().gain.into(),
+            Figure::Metric(gemm, metric) => {
+                let gentlest = |gemm: Gemm| {
+                    let errors = low(snapshot.rows_of(site, gemm)).filter_map(|row| row.metric(metric));
+                    let errors = errors.map(|error| metric.on_scale(error).value).filter(|error| !error.is_nan());
+                    errors.min_by(|a, b| metric.badness(*a).total_cmp(&metric.badness(*b)))
+                };
+                let gemms = Gemm::ALL.into_iter().filter(|of| gemm.is_none_or(|gemm| gemm == *of));
+                gemms.filter_map(gentlest).max_by(|a, b| metric.badness(*a).total_cmp(&metric.badness(*b)))?
+            }
+        };
+        Some(value).filter(|value| !value.is_nan())
     }
 
     fn is(&self, state: State, site: usize) -> bool {
@@ -191,6 +305,7 @@ impl Filter {
                 Term::Text(text) => id.as_str().to_lowercase().contains(text),
                 Term::Regex(matches) => matches(id.as_str()),
                 Term::Is(state) => facts.is(*state, site),
+                Term::Number(bounded) => bounded.holds(facts.figure(bounded.figure, site)),
                 Term::Module(path) => {
                     modules.take(*wanted, is_under(id.as_str(), path));
                     continue;
@@ -224,6 +339,10 @@ impl Filter {
             let Term::Verdict(verdict) = term else { continue };
             let holds = match verdict {
                 WantedVerdict::Waiting => standing.iter().all(Option::is_none),
+                WantedVerdict::Unsupported => {
+                    let mut gemms = Gemm::ALL.into_iter().filter(|gemm| self.allows_gemm(*gemm));
+                    gemms.any(|gemm| standings.is_unsupported(site, gemm))
+                }
                 _ => standing.iter().any(|standing| verdict.is(*standing)),
             };
             verdicts.take(*wanted, holds);
@@ -343,6 +462,9 @@ fn read_term(
         let failed = |reason| FilterError::Regex { pattern: text.clone(), reason };
         return Ok((token.wanted, Term::Regex(compile(text).map_err(failed)?)));
     }
+    if let Some(term) = read_number(text).filter(|_| !token.plain) {
+        return Ok((token.wanted, term?));
+    }
     let term = match text.split_once(':').filter(|_| !token.plain) {
         // Half typed: everything holds until there is a value.
         Some(("verdict" | "gemm" | "lib" | "library" | "module" | "is", "")) => Term::Text(String::new()),
@@ -364,6 +486,22 @@ fn read_term(
     };
     let wanted = token.wanted || matches!(&term, Term::Text(text) if text.is_empty());
     Ok((wanted, term))
+}
+
+/// `None`: there is no `<` or `>` in it.
+fn read_number(text: &str) -> Option<Result<Term, FilterError>> {
+    let at = text.find(['<', '>'])?;
+    let (name, rest) = (text[..at].to_lowercase(), &text[at + 1..]);
+    let (or_equal, number) = rest.strip_prefix('=').map_or((false, rest), |rest| (true, rest));
+    let term = Figure::read(&name).and_then(|figure| match number.parse::<f64>() {
+        Ok(limit) => Ok(Term::Number(Bounded { figure, above: text[at..].starts_with('>'), or_equal, limit })),
+        // Half typed, as `1e-` is: everything holds until there is a number.
+        Err(_) if number.chars().all(|letter| letter.is_ascii_digit() || ".e-+".contains(letter)) => {
+            Ok(Term::Text(String::new()))
+        }
+        Err(_) => Err(FilterError::NoNumber { text: number.to_owned() }),
+    });
+    Some(term)
 }
 
 #[cfg(test)]

@@ -102,6 +102,24 @@ fn what_is_wrong_is_said_and_what_is_half_typed_is_not() {
 }
 
 #[test]
+fn figures_are_held_against_numbers() {
+    assert_eq!(shown("gain>1.2"), [0, 2]);
+    assert_eq!(shown("wgrad.mere>.2"), [0]);
+    assert_eq!(shown("mere<=.2"), [1, 2]);
+    assert_eq!(shown("-fprop.mere<.15"), [2, 3], "what is not known is on no side");
+    assert_eq!(shown("m>0").len(), 4);
+    assert_eq!(shown("gain>").len(), 4, "half typed");
+    assert_eq!(shown("gain>1e-").len(), 4, "half typed");
+    let refused = |text: &str| Filter::read(text, &compile).unwrap_err().to_string();
+    assert_eq!(refused("gain>fast"), "“fast” is no number");
+    assert!(
+        refused("speed>1").starts_with("no figure: is called “speed” (there are m, k, n, loss"),
+        "{}",
+        refused("speed>1")
+    );
+}
+
+#[test]
 fn every_term_that_the_menu_offers_can_be_read() {
     for help in TERMS {
         assert!(Filter::read(help.term, &compile).is_ok_and(|filter| !filter.is_empty()), "{}", help.term);

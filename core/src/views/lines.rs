@@ -245,11 +245,12 @@ fn sort(shown: &mut [u32], facts: &Facts<'_>, order: Order) {
 /// Sorts the most unsafe first: GEMMs by their standing, those not judged last.
 fn trouble(facts: &Facts<'_>, site: usize) -> [u8; 3] {
     let rank = |standing: Option<Standing>| match standing {
-        Some(Standing::Unsafe) => 0,
-        Some(Standing::Uncertain) => 1,
-        Some(Standing::Safe) => 2,
-        Some(Standing::SafeFast) => 3,
-        None => 4,
+        Some(Standing::UnsafeFast) => 0,
+        Some(Standing::UnsafeSlow) => 1,
+        Some(Standing::Uncertain) => 2,
+        Some(Standing::Safe) => 3,
+        Some(Standing::SafeFast) => 4,
+        None => 5,
     };
     let best = |gemm| facts.standings.and_then(|all| all.best(site, gemm, |_| true));
     let mut all = crate::model::Gemm::ALL.map(|gemm| rank(best(gemm)));

@@ -12,7 +12,9 @@ use super::is_low;
 /// The best that low precision offers one GEMM, the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Standing {
-    Unsafe,
+    /// Unsafe, and not fast or nobody knows how fast.
+    UnsafeSlow,
+    UnsafeFast,
     Uncertain,
     /// Safe, and not fast or nobody knows how fast.
     Safe,
@@ -25,7 +27,23 @@ impl Standing {
             (Quadrant::SafeFast, _) => Self::SafeFast,
             (_, Safety::Safe) => Self::Safe,
             (_, Safety::Uncertain) => Self::Uncertain,
-            (_, Safety::Unsafe) => Self::Unsafe,
+            (Quadrant::UnsafeFast, _) => Self::UnsafeFast,
+            (_, Safety::Unsafe) => Self::UnsafeSlow,
+        }
+    }
+
+    pub fn is_unsafe(self) -> bool {
+        matches!(self, Self::UnsafeSlow | Self::UnsafeFast)
+    }
+
+    /// Its shape and word.
+    pub fn quadrant(self) -> Quadrant {
+        match self {
+            Self::UnsafeSlow => Quadrant::UnsafeSlow,
+            Self::UnsafeFast => Quadrant::UnsafeFast,
+            Self::Uncertain => Quadrant::Uncertain,
+            Self::Safe => Quadrant::SafeSlow,
+            Self::SafeFast => Quadrant::SafeFast,
         }
     }
 }
@@ -57,6 +75,8 @@ pub struct Standings {
     pub(super) table: Vec<Option<Standing>>,
     /// By site.
     pub ranks: Vec<SiteRank>,
+    /// By site: a bit a GEMM that has rows in low precision, none of which could run.
+    unsupported: Vec<u8>,
 }
 
 impl Standings {
@@ -70,7 +90,8 @@ impl Standings {
         }
         let num_sites = snapshot.sites().len();
         let table = vec![None; num_sites * Gemm::ALL.len() * libraries.len()];
-        let mut standings = Self { libraries, table, ranks: Vec::with_capacity(num_sites) };
+        let mut standings =
+            Self { libraries, table, ranks: Vec::with_capacity(num_sites), unsupported: vec![0; num_sites] };
         for site in 0..num_sites {
             standings.judge(snapshot, site);
         }
@@ -95,6 +116,9 @@ impl Standings {
                 rank.loss_cost = rank.loss_cost.min(cost.map_or(f32::NAN, |of| of.value as f32));
             }
             rank.error = rank.error.max(least);
+            let rows = snapshot.rows_of(site, gemm);
+            let tried = rows.iter().any(|row| is_low(&row.kernel));
+            self.unsupported[site] |= u8::from(tried && low(rows).next().is_none()) << at;
         }
         self.ranks.push(rank);
     }
@@ -110,6 +134,11 @@ impl Standings {
         let from = self.place(site, at);
         let of = self.table.get(from..from + self.libraries.len())?;
         of.iter().enumerate().filter(|(library, _)| allows(*library)).filter_map(|(_, standing)| *standing).max()
+    }
+
+    /// Low precision was tried there, and no kernel takes the shape.
+    pub fn is_unsupported(&self, site: usize, gemm: Gemm) -> bool {
+        self.unsupported.get(site).is_some_and(|bits| bits & (1 << gemm as u8) != 0)
     }
 
     pub fn rank(&self, site: usize) -> SiteRank {

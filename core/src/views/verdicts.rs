@@ -2,7 +2,7 @@
 
 use crate::{
     dispatch::parallel,
-    model::{Gemm, SiteId},
+    model::{Gemm, Quadrant, SiteId},
     views::Snapshot,
 };
 
@@ -17,6 +17,10 @@ pub struct SiteVerdict {
     pub num_uncertain: usize,
     pub num_unsafe: usize,
     pub num_overrides: usize,
+    /// By GEMM; `None`: it does not run, or nothing is known of it yet.
+    pub gemms: [Option<Quadrant>; 3],
+    /// GEMMs that run.
+    pub num_gemms: usize,
 }
 
 impl SiteVerdict {
@@ -27,7 +31,7 @@ impl SiteVerdict {
 
     /// In the order of the trace's sites.
     pub(super) fn of_all(snapshot: &Snapshot, standings: &Standings) -> Vec<Self> {
-        let mut all: Vec<Self> = (0..snapshot.sites().len()).map(|at| Self::of(standings, at)).collect();
+        let mut all: Vec<Self> = (0..snapshot.sites().len()).map(|at| Self::of(snapshot, standings, at)).collect();
         for (site, _) in snapshot.document.overrides.keys() {
             if let Some(verdict) = snapshot.index.at(site).and_then(|at| all.get_mut(at)) {
                 verdict.num_overrides += 1;
@@ -36,14 +40,19 @@ impl SiteVerdict {
         all
     }
 
-    fn of(standings: &Standings, at: usize) -> Self {
+    fn of(snapshot: &Snapshot, standings: &Standings, at: usize) -> Self {
         let mut verdict = Self::default();
-        for gemm in Gemm::ALL {
-            match standings.best(at, gemm, |_| true) {
+        for gemm in Gemm::ALL.into_iter().filter(|gemm| snapshot.sites()[at].runs(*gemm)) {
+            let best = standings.best(at, gemm, |_| true);
+            verdict.num_gemms += 1;
+            verdict.gemms[gemm as usize] = best
+                .map(Standing::quadrant)
+                .or_else(|| standings.is_unsupported(at, gemm).then_some(Quadrant::Unsupported));
+            match best {
                 Some(Standing::SafeFast) => verdict.num_safe_fast += 1,
                 Some(Standing::Safe) => verdict.num_safe += 1,
                 Some(Standing::Uncertain) => verdict.num_uncertain += 1,
-                Some(Standing::Unsafe) => verdict.num_unsafe += 1,
+                Some(Standing::UnsafeSlow | Standing::UnsafeFast) => verdict.num_unsafe += 1,
                 None => {}
             }
         }

@@ -33,6 +33,7 @@ pub fn filter_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
 
 const SYNTAX: &str = "Words must all be in the name; /…/ is a regular expression, \"…\" holds words together.\n\
     verdict: gemm: lib: module: is: ask for more, - before a term turns it round.\n\
+    Figures are held against numbers: loss>1e-6 k<64 gain>=1.2 wgrad.mere>.2\n\
     gemm: and lib: also choose the heatmap's columns.";
 
 /// Terms that can be chosen instead of typed.
@@ -79,6 +80,20 @@ pub fn add_term(filter: &mut String, term: &str) {
     if !filter.split_whitespace().any(|known| known == term) {
         let before = filter.trim_end();
         *filter = if before.is_empty() { term.to_owned() } else { format!("{before} {term}") };
+    }
+}
+
+pub fn has_term(filter: &str, term: &str) -> bool {
+    filter.split_whitespace().any(|known| known == term)
+}
+
+/// Puts a term there, or takes it away. Of verdicts there is one: two would show more sites, not fewer.
+pub fn turn_term(filter: &mut String, term: &str) {
+    let on = has_term(filter, term);
+    let others: Vec<&str> = filter.split_whitespace().filter(|known| !known.starts_with("verdict:")).collect();
+    *filter = others.join(" ");
+    if !on {
+        add_term(filter, term);
     }
 }
 
@@ -142,6 +157,10 @@ mod tests {
         add_term(&mut filter, "verdict:unsafe");
         add_term(&mut filter, "verdict:unsafe");
         assert_eq!(filter, "mlp verdict:unsafe");
+        turn_term(&mut filter, "verdict:fast");
+        assert_eq!(filter, "mlp verdict:fast");
+        turn_term(&mut filter, "verdict:fast");
+        assert_eq!(filter, "mlp");
         assert_eq!(term_of_module("a b.c"), "module:\"a b.c\"");
     }
 }

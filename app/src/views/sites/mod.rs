@@ -10,11 +10,11 @@ pub use menu::extend_to;
 
 use egui::{Align2, FontId, Rect, RichText, ScrollArea, Sense, Shape, Stroke, Ui, pos2, vec2};
 use loka_core::{
-    model::{Quadrant, SiteId},
-    views::{Line, LineKind, Lines, SiteVerdict},
+    model::{Gemm, Metric, Quadrant, SiteId},
+    views::{Line, LineKind, Lines, SiteVerdict, Sort},
 };
 
-use filter::filter_ui;
+use filter::{filter_ui, has_term, turn_term};
 use menu::{folder_menu_ui, site_menu_ui};
 
 use crate::{
@@ -22,18 +22,25 @@ use crate::{
     views::Scene,
 };
 
-/// Room for three shapes: names are cut alike in every row.
-const SHAPES: f32 = 49.0;
+/// Room for three shapes: names are cut alike in every row. A column a GEMM.
+const COLUMN: f32 = 17.0;
+const SHAPES: f32 = 3.0 * COLUMN + 4.0;
+/// And for the figure that sites are sorted by.
+const VALUE: f32 = 46.0;
+/// Over the columns.
+const HEADS: f32 = 15.0;
 /// A level's indent; no level stands further in than the deepest.
 const INDENT: f32 = 12.0;
 const DEEPEST: u16 = 8;
 
-/// The best that low precision offers a GEMM, and how it is said.
-const STANDINGS: [(Quadrant, &str); 4] = [
-    (Quadrant::SafeFast, "safe & fast"),
-    (Quadrant::SafeSlow, "safe, not fast"),
-    (Quadrant::Uncertain, "uncertain"),
-    (Quadrant::UnsafeFast, "unsafe"),
+/// The best that low precision offers a GEMM, how it is said, and the term that filters for it.
+const STANDINGS: [(Quadrant, &str, &str); 6] = [
+    (Quadrant::SafeFast, "safe & fast", "verdict:fast"),
+    (Quadrant::SafeSlow, "safe, not fast", "verdict:slow"),
+    (Quadrant::Uncertain, "uncertain", "verdict:uncertain"),
+    (Quadrant::UnsafeFast, "unsafe & fast", "verdict:unsafe-fast"),
+    (Quadrant::UnsafeSlow, "unsafe, not fast", "verdict:unsafe-slow"),
+    (Quadrant::Unsupported, "unsupported", "verdict:unsupported"),
 ];
 
 pub fn sites_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
@@ -41,8 +48,10 @@ pub fn sites_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     filter_ui(ui, scene);
     scene.view.refresh_lines(scene.session, scene.derived);
     let lines = scene.view.sites.lines();
-    let footer = 20.0 * STANDINGS.len() as f32 + 44.0;
-    let height = (ui.available_height() - footer).max(3.0 * ROW);
+    let sums = sums(scene);
+    let footer = 18.0 * (sums.iter().filter(|count| **count > 0).count() + 1) as f32 + 36.0;
+    let height = (ui.available_height() - footer - HEADS).max(3.0 * ROW);
+    heads_ui(ui, scene);
     scene.view.sites.page = (height / ROW) as usize;
     let mut area = ScrollArea::vertical().id_salt("sites").auto_shrink([false, false]).max_height(height);
     if std::mem::take(&mut scene.view.reveal) {
@@ -61,7 +70,7 @@ pub fn sites_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
         ui.label(RichText::new("No site passes the filter").small().color(scene.theme.weak));
     }
     ui.spacing_mut().item_spacing.y = 4.0;
-    summary_ui(ui, scene);
+    summary_ui(ui, scene, sums);
 }
 
 /// Scrolled so that the selected site is in the middle.
@@ -133,7 +142,6 @@ fn site_ui(ui: &mut Ui, scene: &mut Scene<'_>, line: &Line, lines: &Lines) {
     let (rect, response) = ui.allocate_exact_size(vec2(ui.available_width(), ROW), Sense::click());
     let ids = scene.session.index().ids();
     let Some(id) = ids.get(line.site as usize) else { return };
-    let verdict = scene.derived.verdict(line.site as usize);
     let problem = problem_of(scene, id);
     let selected = scene.view.is_selected(id);
     response.widget_info(|| egui::WidgetInfo::selected(egui::Role::Button, true, selected, shown_name(id.as_str())));
@@ -145,7 +153,7 @@ fn site_ui(ui: &mut Ui, scene: &mut Scene<'_>, line: &Line, lines: &Lines) {
         let bar = Rect::from_min_size(rect.min + vec2(0.0, 3.0), vec2(3.0, rect.height() - 6.0));
         ui.painter().rect_filled(bar, 1.0, theme.accent);
     }
-    let shapes = shapes_ui(ui, scene, rect, verdict, problem.is_some());
+    let shapes = shapes_ui(ui, scene, rect, line.site as usize, problem.is_some());
     let left = rect.left() + indent(line) + if scene.view.sites.order.grouped { 18.0 } else { 6.0 };
     let max = ((rect.right() - left - shapes.max(SHAPES) - 4.0) / 6.3).max(5.0) as usize;
     let color = if problem.is_some() { theme.weak } else { theme.text };
@@ -159,7 +167,8 @@ fn site_ui(ui: &mut Ui, scene: &mut Scene<'_>, line: &Line, lines: &Lines) {
     }
     response.context_menu(|ui| site_menu_ui(ui, scene, id));
     response.on_hover_ui(|ui| {
-        ui.label(format!("{id}\n{}", problem.unwrap_or_else(|| words(verdict))));
+        let told = problem.unwrap_or_else(|| words(scene.derived.verdict(line.site as usize)));
+        ui.label(format!("{id}\n{told}"));
     });
 }
 
@@ -168,68 +177,139 @@ fn problem_of(scene: &Scene<'_>, id: &SiteId) -> Option<String> {
     problems.iter().find(|(site, _)| site == id).map(|(_, reason)| format!("Cannot be used: {reason}"))
 }
 
-/// One shape a GEMM, right-aligned; gives the width they take.
-fn shapes_ui(ui: &Ui, scene: &Scene<'_>, rect: Rect, verdict: SiteVerdict, broken: bool) -> f32 {
-    let theme = &scene.theme;
-    let counts = counts(verdict);
-    let mut x = rect.right() - 10.0;
-    let mut shape = |quadrant| {
-        paint_glyph(
-            ui.painter(),
-            pos2(x, rect.center().y),
-            Glyph { radius: 4.0, ..Glyph::new(quadrant) },
-            theme.verdict(quadrant),
-        );
-        x -= 13.0;
-    };
-    if broken {
-        shape(Quadrant::Unsupported);
+/// Where the shape of a GEMM stands, from the right edge.
+fn column_x(right: f32, gemm: usize) -> f32 {
+    right - 4.0 - COLUMN * (2.5 - gemm as f32)
+}
+
+/// What the three columns are.
+fn heads_ui(ui: &mut Ui, scene: &Scene<'_>) {
+    let (rect, response) = ui.allocate_exact_size(vec2(ui.available_width(), HEADS), Sense::hover());
+    let font = FontId::proportional(10.0);
+    for (at, head) in ["fp", "dg", "wg"].into_iter().enumerate() {
+        let place = pos2(column_x(rect.right(), at), rect.center().y);
+        ui.painter().text(place, Align2::CENTER_CENTER, head, font.clone(), scene.theme.weak);
     }
-    for ((quadrant, _), count) in STANDINGS.iter().zip(counts).rev() {
-        (0..count).for_each(|_| shape(*quadrant));
+    if let Some(head) = value_head(scene.view.sites.order.sort) {
+        let place = pos2(rect.right() - SHAPES - 4.0, rect.center().y);
+        ui.painter().text(place, Align2::RIGHT_CENTER, head, font, scene.theme.weak);
+    }
+    response.on_hover_text("fprop, dgrad, wgrad: the best that low precision offers each");
+}
+
+fn value_head(sort: Sort) -> Option<&'static str> {
+    match sort {
+        Sort::WorstError => Some("error"),
+        Sort::Gain => Some("×BF16"),
+        Sort::LossCost => Some("loss"),
+        Sort::Forward | Sort::Name | Sort::Verdict => None,
+    }
+}
+
+/// The figure that the order goes by.
+fn value_of(scene: &Scene<'_>, site: usize) -> Option<String> {
+    let rank = scene.derived.standings.rank(site);
+    let text = |value: f32, how: fn(f64) -> String| {
+        if value.is_finite() { how(f64::from(value)) } else { "–".to_owned() }
+    };
+    match scene.view.sites.order.sort {
+        // Of decibels the rank is the negative: larger is worse throughout.
+        Sort::WorstError if scene.session.document.policy.metric == Metric::SqnrDb => {
+            Some(text(-rank.error, number::plain))
+        }
+        Sort::WorstError => Some(text(rank.error, number::plain)),
+        Sort::Gain => Some(text(rank.gain, number::times)),
+        Sort::LossCost => Some(text(rank.loss_cost, number::plain)),
+        Sort::Forward | Sort::Name | Sort::Verdict => None,
+    }
+}
+
+/// A shape a GEMM, each in its column; left of them what was set by hand and what the order goes by. Gives the width they
+/// take.
+fn shapes_ui(ui: &Ui, scene: &Scene<'_>, rect: Rect, site: usize, broken: bool) -> f32 {
+    let theme = &scene.theme;
+    let verdict = scene.derived.verdict(site);
+    let center = |gemm: usize| pos2(column_x(rect.right(), gemm), rect.center().y);
+    let paint = |gemm: usize, quadrant| {
+        let glyph = Glyph { radius: 4.0, ..Glyph::new(quadrant) };
+        paint_glyph(ui.painter(), center(gemm), glyph, theme.verdict(quadrant));
+    };
+    for (gemm, quadrant) in verdict.gemms.into_iter().enumerate() {
+        match quadrant {
+            Some(quadrant) => paint(gemm, quadrant),
+            None if broken => paint(gemm, Quadrant::Unsupported),
+            None => {}
+        }
+    }
+    let mut x = rect.right() - SHAPES;
+    let mut label = |text: &str, font: FontId, color, room: f32| {
+        ui.painter().text(pos2(x - 4.0, rect.center().y), Align2::RIGHT_CENTER, text, font, color);
+        x -= room;
+    };
+    if let Some(value) = value_of(scene, site) {
+        label(&value, FontId::monospace(11.0), theme.weak, VALUE);
     }
     if verdict.num_overrides > 0 {
-        let at = pos2(x + 4.0, rect.center().y);
-        ui.painter().text(at, Align2::RIGHT_CENTER, "set", FontId::proportional(10.0), theme.accent);
-        x -= 20.0;
+        label("set", FontId::proportional(10.0), theme.accent, 22.0);
     }
     rect.right() - x
 }
 
-fn counts(verdict: SiteVerdict) -> [usize; 4] {
-    [verdict.num_safe_fast, verdict.num_safe, verdict.num_uncertain, verdict.num_unsafe]
-}
-
 fn words(verdict: SiteVerdict) -> String {
-    let known = STANDINGS.iter().zip(counts(verdict)).filter(|(_, count)| *count > 0);
-    let parts: Vec<String> = known.map(|((_, word), count)| format!("{count} {word}")).collect();
+    let word = |quadrant| STANDINGS.iter().find(|(of, ..)| *of == quadrant).map_or("", |(_, word, _)| word);
+    let known = Gemm::ALL.into_iter().zip(verdict.gemms);
+    let parts: Vec<String> =
+        known.filter_map(|(gemm, of)| of.map(|quadrant| format!("{gemm} {}", word(quadrant)))).collect();
     let overrides = match verdict.num_overrides {
         0 => String::new(),
         count => format!(", {count} overridden"),
     };
-    if parts.is_empty() { "not probed yet".to_owned() } else { format!("GEMMs: {}{overrides}", parts.join(", ")) }
+    if parts.is_empty() { "not probed yet".to_owned() } else { format!("{}{overrides}", parts.join(", ")) }
 }
 
-fn summary_ui(ui: &mut Ui, scene: &Scene<'_>) {
-    ui.separator();
-    ui.label(RichText::new("GEMMs by their best FP8 kernel").small().color(scene.theme.weak));
-    let mut sums = [0; 4];
+/// GEMMs by standing; the last: not known yet. They add up to all that run.
+fn sums(scene: &Scene<'_>) -> [usize; STANDINGS.len() + 1] {
+    let mut sums = [0; STANDINGS.len() + 1];
     for verdict in scene.derived.verdicts.iter() {
-        sums.iter_mut().zip(counts(*verdict)).for_each(|(sum, count)| *sum += count);
+        let mut waiting = verdict.num_gemms;
+        for quadrant in verdict.gemms.into_iter().flatten() {
+            let at = STANDINGS.iter().position(|(of, ..)| *of == quadrant);
+            sums[at.unwrap_or(STANDINGS.len())] += 1;
+            waiting -= 1;
+        }
+        sums[STANDINGS.len()] += waiting;
     }
-    for ((quadrant, word), sum) in STANDINGS.iter().zip(sums) {
-        ui.horizontal(|ui| {
-            ui.spacing_mut().interact_size.y = 16.0;
-            let (rect, _) = ui.allocate_exact_size(vec2(12.0, 16.0), Sense::hover());
-            paint_glyph(
-                ui.painter(),
-                rect.center(),
-                Glyph { radius: 4.0, ..Glyph::new(*quadrant) },
-                scene.theme.verdict(*quadrant),
-            );
-            ui.label(RichText::new(format!("{} {word}", number::count(sum as u64))).small());
-        })
-        .response
-        .on_hover_text(verdict_word(*quadrant));
+    sums
+}
+
+/// The shapes with how many there are; a click leaves the sites that have one.
+fn summary_ui(ui: &mut Ui, scene: &mut Scene<'_>, sums: [usize; STANDINGS.len() + 1]) {
+    ui.separator();
+    let all = number::counted(sums.iter().sum(), "GEMM");
+    ui.label(RichText::new(format!("{all} by their best FP8 kernel")).small().color(scene.theme.weak));
+    ui.spacing_mut().item_spacing.y = 0.0;
+    for ((quadrant, word, term), sum) in STANDINGS.iter().zip(sums).filter(|(_, sum)| *sum > 0) {
+        let on = has_term(&scene.view.filter, term);
+        let (rect, response) = ui.allocate_exact_size(vec2(ui.available_width(), 18.0), Sense::click());
+        let said = format!("Show {} {word}", number::counted(sum, "GEMM"));
+        response.widget_info(|| egui::WidgetInfo::selected(egui::Role::Button, true, on, &said));
+        let theme = &scene.theme;
+        if on || response.hovered() || response.has_focus() {
+            ui.painter().rect_filled(rect, 4.0, theme.accent.gamma_multiply(if on { 0.25 } else { 0.10 }));
+        }
+        let glyph = Glyph { radius: 4.0, ..Glyph::new(*quadrant) };
+        let center = pos2(rect.left() + 6.0, rect.center().y);
+        paint_glyph(ui.painter(), center, glyph, theme.verdict(*quadrant));
+        let text = format!("{} {word}", number::count(sum as u64));
+        let place = center + vec2(10.0, 0.0);
+        ui.painter().text(place, Align2::LEFT_CENTER, text, FontId::proportional(11.0), theme.text);
+        let hint = if on { "Show all sites again" } else { "Show the sites that have one" };
+        if response.on_hover_text(format!("{}. {hint}.", verdict_word(*quadrant))).clicked() {
+            turn_term(&mut scene.view.filter, term);
+        }
+    }
+    if sums[STANDINGS.len()] > 0 {
+        let text = format!("{} not probed yet", number::count(sums[STANDINGS.len()] as u64));
+        ui.label(RichText::new(text).small().color(scene.theme.weak));
     }
 }
