@@ -67,7 +67,9 @@ fn from_a_trace_to_a_plan() {
     assert!(!run.cancelled && run.done >= 1.0 && run.num_rows > 500, "{run:?}");
     assert!(harness.state().view().site.is_some(), "the worst site is selected");
 
-    click(&mut harness, "Hard swish");
+    click(&mut harness, "Everywhere…");
+    harness.get_by_label_contains("Hard swish: changes ").click();
+    harness.run_steps(3);
     assert!(harness.state().session().document.mods.of_others().contains(ModKind::HardSwish));
     wait(&mut harness, "rows under the mod", |app| {
         !app.session().is_running() && app.session().rows().any(|row| !row.mods.is_empty())

@@ -1,32 +1,71 @@
-//! The mods in the inspector: on or off for the model, what each does at this site, before and after.
+//! The mods in the inspector: on or off at this site, what each does at this site, before and after.
 
 use egui::{Checkbox, RichText, Ui};
 use loka_core::{
-    model::{Gemm, ModKind, Site, SiteMods},
+    model::{Gemm, ModKind, Site},
     mods::{Effect, MUST_BE_TRAINED, effect},
     review::Role,
+    session::Command,
 };
 
 use crate::{commands::Action, theme::number, views::Scene};
 
-/// One line of switches, near the top: what a reviewer tries first.
+/// One line of switches, near the top: what a reviewer tries first. They act on this site; what acts on all of them
+/// stands beside them and says so.
 pub fn switches_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site) {
     ui.horizontal_wrapped(|ui| {
-        ui.label(RichText::new("Mods").strong())
-            .on_hover_text("For the whole model; the Mods view has them site by site");
+        ui.label(RichText::new("Mods here").strong()).on_hover_text("At this site; the Mods view has modules too");
         for kind in ModKind::ALL {
             let mut on = scene.session.document.mods.of(&site.id).contains(kind);
-            let elsewhere = is_mixed(&scene.session.document.mods, kind);
-            let checkbox = Checkbox::new(&mut on, kind.label()).indeterminate(elsewhere);
-            let refused = scene.not_allowed(Role::Owner);
-            let response = ui.add_enabled(refused.is_none(), checkbox);
-            let response = response.on_hover_text(Action::ToggleMod(kind).tooltip());
+            let (does, void) = match effect(kind, site) {
+                Effect::Changes(text) => (text, None),
+                Effect::Nothing(why) => (String::new(), Some(format!("Nothing here, {why}"))),
+            };
+            // What is on can be taken off, wherever it came from.
+            let refused = scene.not_allowed(Role::Owner).or_else(|| void.filter(|_| !on));
+            let response = ui.add_enabled(refused.is_none(), Checkbox::new(&mut on, kind.label()));
+            response.widget_info(|| {
+                let said = format!("{} here", kind.label());
+                egui::WidgetInfo::selected(egui::Role::CheckBox, refused.is_none(), on, said)
+            });
+            let response = response.on_hover_text(format!("At this site: {does}"));
             let response = response.on_disabled_hover_text(refused.unwrap_or_default());
             if response.changed() {
-                scene.act(Action::ToggleMod(kind));
+                scene.send(Command::SetMod { kind, on, sites: vec![site.id.clone()] });
             }
         }
+        everywhere_ui(ui, scene);
     });
+}
+
+/// The same at every site, with how many that changes and what it asks for.
+fn everywhere_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
+    let standing = scene.derived.mods.clone();
+    let refused = scene.not_allowed(Role::Owner);
+    let menu = ui.add_enabled_ui(refused.is_none(), |ui| {
+        let button = egui::Button::new("Everywhere…").wrap_mode(egui::TextWrapMode::Extend);
+        egui::containers::menu::MenuButton::from_button(button).ui(ui, |ui| {
+            for of in &standing.kinds {
+                let on = of.num_on == standing.num_sites;
+                let num = number::count(of.num_able as u64);
+                let text = match on {
+                    true => {
+                        format!("{} off at all {} sites", of.kind.label(), number::count(standing.num_sites as u64))
+                    }
+                    false => {
+                        format!("{}: changes {num} of {}", of.kind.label(), number::counted(standing.num_sites, "site"))
+                    }
+                };
+                let action = Action::ToggleMod(of.kind);
+                if ui.button(text).on_hover_text(action.tooltip()).clicked() {
+                    scene.act(action);
+                    ui.close();
+                }
+            }
+            ui.label(RichText::new("Sites without rows under it are probed: see the time left above").small());
+        });
+    });
+    menu.response.on_disabled_hover_text(refused.unwrap_or_default());
 }
 
 /// What each would do here, and what those that are on change.
@@ -44,11 +83,6 @@ pub fn at_site_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site, gemm: Gemm) {
         ui.label(RichText::new(MUST_BE_TRAINED).small().color(scene.theme.warning));
         before_after_ui(ui, scene, site, gemm);
     }
-}
-
-/// On at some sites and off at others.
-fn is_mixed(mods: &SiteMods, kind: ModKind) -> bool {
-    mods.exceptions().any(|(_, of)| of.contains(kind) != mods.of_others().contains(kind))
 }
 
 /// The shown metric of the selected kernel without mods and with them. Also where the site has none of its
