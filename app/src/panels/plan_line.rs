@@ -52,6 +52,10 @@ fn totals_ui(ui: &mut Ui, scene: &Scene<'_>, roomy: bool) {
     }
     sources_ui(ui, scene);
     loss_ui(ui, scene, totals.loss_cost, totals.loss_cost_hi);
+    if let Some(text) = outside_range(totals.num_cost_out_of_range) {
+        let note = "Their loss cost is more than a tenth of the loss: it means nothing, and is not in the sum";
+        ui.label(RichText::new(text).color(scene.theme.warning)).on_hover_text(note);
+    }
     let overrides = scene.session.document.overrides.len();
     ui.label(weak(number::counted(overrides, "override")));
     if plan.num_waiting_overrides > 0 {
@@ -63,6 +67,11 @@ fn totals_ui(ui: &mut Ui, scene: &Scene<'_>, roomy: bool) {
     label.on_hover_text("GEMMs whose best kernel is too close to the threshold to call; they stay in high precision");
     let (low, all) = (number::count(table.num_low as u64), number::count(totals.num_gemms as u64));
     ui.label(weak(format!("{low} of {all} GEMMs in FP8")));
+}
+
+/// Of choices whose figure means nothing.
+fn outside_range(count: usize) -> Option<String> {
+    (count > 0).then(|| format!("{} outside its range", number::counted(count, "GEMM")))
 }
 
 fn speedup_note(num_gemms: usize, without: usize) -> String {

@@ -32,6 +32,13 @@ pub fn totals_ui(ui: &mut Ui, scene: &Scene<'_>) {
         let all = number::count(totals.num_gemms as u64);
         figure_ui(ui, scene, &format!("{low} of {all} GEMMs in low precision"), "The others stay in high precision");
         loss_ui(ui, scene, totals.loss_cost, totals.loss_cost_hi);
+        if totals.num_cost_out_of_range > 0 {
+            let text =
+                format!("{} outside the loss cost's range", number::counted(totals.num_cost_out_of_range, "GEMM"));
+            let hint = "Their loss cost is more than a tenth of the loss: it means nothing, and is not in the sum";
+            ui.label(RichText::new("·").color(scene.theme.weak));
+            ui.label(RichText::new(text).color(scene.theme.warning)).on_hover_text(hint);
+        }
         if totals.num_without_latency > 0 {
             let text = format!("{} without a latency", number::count(totals.num_without_latency as u64));
             figure_ui(ui, scene, &text, "They are in neither of the two sums");
