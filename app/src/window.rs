@@ -32,7 +32,7 @@ pub fn open(paths: Vec<PathBuf>, driven: bool) -> anyhow::Result<()> {
         let ctx = context.egui_ctx.clone();
         let wake: Wake = Arc::new(move || ctx.request_repaint());
         let executor = ThreadExecutor::new(wake.clone()).with_journal();
-        let link = InProcess::new(executor).with_author(me());
+        let link = InProcess::new(executor).with_author_of(me);
         let mut app = LokaApp::new(Box::new(link)).with_threads(wake).with_suggestions(nearby());
         app = app.with_picker(Box::new(SystemPicker)).with_clock(seconds_of_utc);
         if let Some(store) = store {

@@ -49,6 +49,7 @@ fn body_ui(ui: &mut Ui, scene: &Scene<'_>, dialog: &mut Dialog) -> DialogAnswer 
     let field = field.labelled_by(label.id);
     if std::mem::take(&mut dialog.fresh) {
         field.request_focus();
+        select_all(ui, field.id, &dialog.path);
     }
     let enter = field.lost_focus() && ui.input(|input| input.key_pressed(Key::Enter));
     let chosen = if served { in_the_folder_ui(ui, scene, dialog) } else { false };
@@ -57,9 +58,21 @@ fn body_ui(ui: &mut Ui, scene: &Scene<'_>, dialog: &mut Dialog) -> DialogAnswer 
         ui.add_space(4.0);
         existing_ui(ui, scene, dialog, there);
     }
+    let open = (dialog.kind == DialogKind::Approve).then(|| scene.view.review.left_open()).flatten();
+    if dialog.kind == DialogKind::Approve {
+        ui.add_space(4.0);
+        ui.label(format!("You sign as {} ({}).", scene.me.name, scene.me.role.one()));
+        if let Some(open) = &open {
+            ui.label(RichText::new(open).color(scene.theme.warning));
+        }
+    }
     ui.add_space(12.0);
     let ready = !dialog.path.trim().is_empty() && !matches!(there, Some(Existing::Folder));
-    let verb = if there.is_some() { "Overwrite" } else { verb };
+    let verb = match (&there, &open) {
+        (Some(_), _) => "Overwrite",
+        (None, Some(_)) => "Sign all the same",
+        (None, None) => verb,
+    };
     let mut answer = if chosen || (enter && ready) { DialogAnswer::Go } else { DialogAnswer::Wait };
     ui.horizontal(|ui| {
         // Where a download goes is the browser's own question.
@@ -76,6 +89,15 @@ fn body_ui(ui: &mut Ui, scene: &Scene<'_>, dialog: &mut Dialog) -> DialogAnswer 
         });
     });
     answer
+}
+
+/// What is typed takes the place of what is proposed.
+fn select_all(ui: &Ui, id: Id, text: &str) {
+    use egui::text::{CCursor, CCursorRange};
+    let mut state = egui::text_edit::TextEditState::load(ui.ctx(), id).unwrap_or_default();
+    let all = CCursorRange::two(CCursor::new(0), CCursor::new(text.chars().count()));
+    state.cursor.set_char_range(Some(all));
+    state.store(ui.ctx(), id);
 }
 
 /// What lies where a file is to be written.

@@ -6,7 +6,7 @@ use loka_core::{
     dispatch::Policy,
     model::Manifest,
     review::Role,
-    session::{Command, Run},
+    session::{Command, FileKind, Run},
 };
 
 use super::{
@@ -16,7 +16,7 @@ use super::{
 use crate::{
     commands::{Action, RunAction, WindowAction},
     theme::{number, shorten},
-    views::Scene,
+    views::{Scene, recent_file_ui},
 };
 
 /// Below this width the policy is a menu and the engine stands in the second line.
@@ -77,8 +77,9 @@ fn title_ui(ui: &mut Ui, scene: &mut Scene<'_>, narrow: bool, right: f32) {
     }
 }
 
-fn trace_ui(ui: &mut Ui, scene: &Scene<'_>, narrow: bool, right: f32) {
-    let Some(trace) = &scene.session.trace else { return };
+fn trace_ui(ui: &mut Ui, scene: &mut Scene<'_>, narrow: bool, right: f32) {
+    let session = scene.session;
+    let Some(trace) = &session.trace else { return };
     let manifest = trace.manifest();
     let step = number::count(manifest.run.step);
     let mut about = format!("step {step} · {} sites", number::count(manifest.sites.len() as u64));
@@ -92,11 +93,38 @@ fn trace_ui(ui: &mut Ui, scene: &Scene<'_>, narrow: bool, right: f32) {
     let taken = if narrow { 0.0 } else { LETTER * about.chars().count() as f32 + 260.0 };
     let most = ((ui.available_width() - right - taken) / LETTER).clamp(8.0, 48.0) as usize;
     ui.separator();
-    ui.label(RichText::new(shorten(&one_line(&trace.name), most)).strong()).on_hover_text(&hover);
+    let name = shorten(&one_line(&trace.name), most);
+    switcher_ui(ui, scene, &name, &hover);
     if !narrow {
         ui.label(RichText::new(about).color(scene.theme.weak)).on_hover_text(&hover);
         ui.separator();
     }
+}
+
+/// The trace's name; where others were opened before, a menu of them: the last that was opened takes the place of the one
+/// that was there, which waits in its journal as it was left.
+fn switcher_ui(ui: &mut Ui, scene: &mut Scene<'_>, name: &str, hover: &str) {
+    let now = scene.session.trace.as_ref().map_or("", |trace| trace.path.as_str());
+    let others: Vec<_> = scene
+        .view
+        .recent
+        .files()
+        .iter()
+        .filter(|file| file.kind == FileKind::Trace && file.path != now)
+        .cloned()
+        .collect();
+    if others.is_empty() {
+        ui.label(RichText::new(name).strong()).on_hover_text(hover);
+        return;
+    }
+    let menu = ui.menu_button(RichText::new(format!("{name} ▾")).strong(), |ui| {
+        for file in &others {
+            recent_file_ui(ui, scene, file);
+        }
+    });
+    let label = format!("Switch the trace: {name}");
+    menu.response.widget_info(|| egui::WidgetInfo::labeled(egui::Role::Button, true, &label));
+    menu.response.on_hover_text(format!("{hover}\nClick for the traces opened before"));
 }
 
 /// Places of a model that a tooltip names.

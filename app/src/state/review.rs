@@ -148,6 +148,30 @@ impl ReviewPane {
         next.and_then(|place| session.index().ids().get(queue.items[place].at).cloned())
     }
 
+    /// What a person who signs now leaves open: risky sites that they did not see as they are, and those that somebody
+    /// asked to change. `None`: nothing, or the queue was not made yet.
+    pub fn left_open(&self) -> Option<String> {
+        let both = self.queue()?.items.iter().zip(self.standings.iter());
+        let risky: Vec<&SiteReview> =
+            both.filter(|(item, of)| Keep::Risky.keeps(item.concerns[0], **of)).map(|(_, of)| of).collect();
+        let unseen = risky.iter().filter(|of| !of.seen).count();
+        let work = risky.iter().filter(|of| of.state == ReviewState::NeedsWork).count();
+        let threads: u32 = risky.iter().map(|of| of.open_threads).sum();
+        let mut open = Vec::new();
+        if unseen > 0 {
+            open.push(format!("you have not looked at {unseen} of {} risky sites as they are", risky.len()));
+        }
+        if work > 0 {
+            open.push(format!("{work} {} marked as needing work", if work == 1 { "is" } else { "are" }));
+        }
+        if threads > 0 {
+            open.push(format!("{threads} {} open", if threads == 1 { "thread is" } else { "threads are" }));
+        }
+        let text = open.join("; ");
+        let mut letters = text.chars();
+        letters.next().map(|first| format!("{}{}.", first.to_uppercase(), letters.as_str()))
+    }
+
     pub fn forget(&mut self) {
         (self.made, self.of, self.shown_of) = (None, None, None);
         (self.standings, self.shown) = (Arc::default(), Arc::default());
