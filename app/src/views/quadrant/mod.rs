@@ -10,6 +10,7 @@ mod unplaced;
 
 use egui::{Color32, RichText, Ui};
 use egui_plot::{GridInput, GridMark};
+use loka_core::views::Flags;
 
 use crate::{
     commands::{Action, QuadrantAction},
@@ -118,9 +119,28 @@ fn boxed_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     ui.separator();
     let sites =
         if count == 1 { "1 site boxed".to_owned() } else { format!("{} sites boxed", number::count(count as u64)) };
-    ui.label(RichText::new(sites).color(scene.theme.accent));
+    ui.label(RichText::new(sites).color(scene.theme.accent)).on_hover_ui(|ui| {
+        ui.label(boxed_words(scene));
+    });
     scene.button_named_ui(ui, Action::Quadrant(QuadrantAction::SelectBoxed), "Select them");
     scene.button_named_ui(ui, Action::Quadrant(QuadrantAction::ClearBox), "Clear");
+}
+
+/// What the plan does at the boxed sites, in sums.
+fn boxed_words(scene: &Scene<'_>) -> String {
+    let (table, index) = (&scene.derived.table, scene.session.index());
+    let sites: std::collections::BTreeSet<usize> =
+        scene.view.quadrant.boxed.iter().filter_map(|site| index.at(site)).collect();
+    let lines: Vec<_> = table.lines.iter().filter(|line| sites.contains(&line.at)).collect();
+    let low = lines.iter().filter(|line| line.flags.has(Flags::LOW)).count();
+    let saved_us: f64 = lines.iter().filter_map(|line| line.saved_us).sum();
+    let all = number::counted(lines.len(), "GEMM");
+    format!(
+        "{all}, {} in FP8; {} of {} µs saved",
+        number::count(low as u64),
+        number::micros(saved_us),
+        number::micros(table.saved_us)
+    )
 }
 
 /// Marks at 1, 2 and 5 of every power of ten; finer ones where few decades are in sight.
