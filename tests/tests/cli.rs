@@ -475,6 +475,14 @@ fn overrides_and_mods_that_cannot_be() {
         let run = made.run(&["plan", "r.results.parquet", "--out", "x.plan.json", "--override", wanted]);
         assert_eq!((run.code, run.stdout.as_str()), (Some(2), ""), "{run:?}");
     }
+    let line = made.refuses(&["findings", "r.results.parquet", "--mods", "no_bias"]);
+    assert_eq!(line, "loka: these results have no rows under the mods asked for: r.results.parquet");
+    let found = made.run(&["findings", "r.results.parquet", "--policy", "paper", "--json"]);
+    assert_eq!(found.code, Some(0), "{found:?}");
+    for line in found.stdout.lines() {
+        let told: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert!(told["text"].is_string() && !told["gemms"].as_array().unwrap().is_empty(), "{line}");
+    }
     let line = made.refuses(&["plan", "r.results.parquet", "--out", "x.plan.json", "--mods", "no_bias"]);
     assert_eq!(line, "loka: the results have no rows with mods 'no_bias' (they have: ''): r.results.parquet");
     let run = made.run(&["plan", "r.results.parquet", "--out", "x.plan.json", "--mods", "no_biass"]);

@@ -277,6 +277,41 @@ fn mods_here_and_in_a_module_are_one_step_each() {
     }
 }
 
+/// A mod's box in the site's pane is the site's; what is everywhere stands beside it.
+#[test]
+fn the_boxes_of_a_site_act_on_that_site() {
+    let (mut harness, _) = opened([1280.0, 800.0]);
+    let first = harness.state().view().site.clone().unwrap();
+    click(&mut harness, "No bias here");
+    let mods = harness.state().session().document.mods.clone();
+    assert!(mods.of(&first).contains(ModKind::NoBias) && mods.of_others().is_empty());
+    click(&mut harness, "No bias here");
+    assert!(harness.state().session().document.mods.is_empty());
+    click(&mut harness, "Everywhere…");
+    harness.get_by_label_contains("No bias: changes ").click();
+    harness.run_steps(3);
+    assert!(harness.state().session().document.mods.of_others().contains(ModKind::NoBias));
+}
+
+/// Findings are told with what they are worth, and choices in groups with their sums.
+#[test]
+fn findings_and_groups_are_in_the_plan() {
+    let (mut harness, _) = opened([1280.0, 800.0]);
+    act(&mut harness, "Show findings");
+    let derived = harness.state().derived().findings.clone();
+    assert!(!derived.is_empty());
+    for finding in derived.iter() {
+        assert!(harness.query_by_label(&finding.text).is_some(), "{}", finding.text);
+    }
+    click(&mut harness, &derived[0].text);
+    let named: std::collections::BTreeSet<usize> = derived[0].gemms.iter().map(|(at, _)| *at).collect();
+    assert_eq!(harness.state().view().selection.len(), named.len());
+    harness.state_mut().view_mut().plan.part = loka::state::PlanPart::Choices;
+    harness.state_mut().view_mut().plan.group_by = Some(loka_core::views::PlanGroupBy::Cause);
+    harness.run_steps(3);
+    assert!(harness.query_all_by_label_contains(" in FP8, ").next().is_some());
+}
+
 #[test]
 fn the_mods_view_says_what_is_on_where_and_what_waits() {
     let (mut harness, _) = opened([1280.0, 800.0]);

@@ -11,6 +11,7 @@ mod check;
 mod diff;
 mod draws;
 mod export;
+mod findings;
 mod info;
 mod kernels;
 mod key;
@@ -66,6 +67,8 @@ enum Cmd {
     Probe(probe::ProbeArgs),
     /// Choose a kernel for every GEMM.
     Plan(plan::PlanArgs),
+    /// What to know of the plan that results give, worth most first.
+    Findings(findings::FindingsArgs),
     /// Gate for CI: exit 1, with reasons, when a plan breaks its policy or does not fit its results.
     Check(check::CheckArgs),
     /// What changed between two plans or two sets of results, site by site.
@@ -108,6 +111,7 @@ pub fn run() -> u8 {
         Some(Cmd::Info(args)) => info::run(&args, json),
         Some(Cmd::Probe(args)) => probe::run(&args, json),
         Some(Cmd::Plan(args)) => plan::run(&args, json),
+        Some(Cmd::Findings(args)) => findings::run(&args, json),
         Some(Cmd::Check(args)) => check::run(&args, json),
         Some(Cmd::Diff(args)) => diff::run(&args, json),
         Some(Cmd::Export(args)) => export::run(&args, json),

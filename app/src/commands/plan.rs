@@ -14,6 +14,7 @@ use crate::{
 actions! {
     /// The plan: comparing, reading.
     PlanAction {
+        Findings: "Show findings", "What to know of the plan, worth most first, each with what does something about it", NO_KEY;
         Compare: "Compare with a plan…", "Open another plan and show what differs, with the reason for each", NO_KEY;
         CompareResults: "Compare with results…", "Open other results of these sites: what they would plan, and which verdicts flipped", NO_KEY;
         CloseComparison: "Close the comparison", "Forget the other plan or results", NO_KEY;
@@ -38,6 +39,7 @@ impl PlanAction {
             view.layout.show(Pane::Plan);
         }
         match self {
+            Self::Findings => view.plan.part = PlanPart::Findings,
             Self::Compare => {
                 view.plan.part = PlanPart::Differences;
                 view.dialog = Some(Dialog::compare_plan(doing.session));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use loka_core::views::{Flags, PlanColumn, PlanTable};
+use loka_core::views::{Flags, PlanColumn, PlanGroup, PlanGroupBy, PlanTable};
 
 use super::Derived;
 
@@ -11,6 +11,7 @@ use super::Derived;
 pub enum PlanPart {
     #[default]
     Choices,
+    Findings,
     Overrides,
     Warnings,
     Differences,
@@ -18,7 +19,8 @@ pub enum PlanPart {
 }
 
 impl PlanPart {
-    pub const ALL: [Self; 5] = [Self::Choices, Self::Overrides, Self::Warnings, Self::Differences, Self::Export];
+    pub const ALL: [Self; 6] =
+        [Self::Choices, Self::Findings, Self::Overrides, Self::Warnings, Self::Differences, Self::Export];
 }
 
 /// Which choices are shown.
@@ -82,6 +84,9 @@ pub struct PlanState {
     pub sort: PlanColumn,
     pub reversed: bool,
     pub keep: Keep,
+    /// Choices in groups with sums; `None`: one by one.
+    pub group_by: Option<PlanGroupBy>,
+    groups: Option<(Arc<PlanTable>, PlanGroupBy, Arc<[PlanGroup]>)>,
     /// What the order was made of: the table, the sort, the filter.
     order: Option<(Arc<PlanTable>, Sorting, Arc<Order>)>,
 }
@@ -106,6 +111,25 @@ impl PlanState {
         let order = Arc::new(Order { places, counts: Keep::ALL.map(count) });
         self.order = Some((table, asked, order.clone()));
         order
+    }
+
+    /// Made when the table or what it is grouped by changes.
+    pub fn groups(&mut self, derived: &Derived, by: PlanGroupBy) -> Arc<[PlanGroup]> {
+        if let Some((table, known, groups)) = &self.groups
+            && Arc::ptr_eq(table, &derived.table)
+            && *known == by
+        {
+            return groups.clone();
+        }
+        let groups: Arc<[PlanGroup]> = derived
+            .snapshot
+            .as_ref()
+            .map_or_else(Vec::new, |snapshot| {
+                PlanGroup::all(snapshot, &derived.plan, &derived.table, &derived.answer, by)
+            })
+            .into();
+        self.groups = Some((derived.table.clone(), by, groups.clone()));
+        groups
     }
 
     pub fn sort_by(&mut self, column: PlanColumn) {

@@ -36,6 +36,24 @@ pub enum Because {
     Unknown,
 }
 
+impl Because {
+    /// In a group's head.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Pays => "runs in FP8",
+            Self::Uncertain => "too close to call",
+            Self::Unsafe => "too inaccurate",
+            Self::Budget => "beyond the loss budget",
+            Self::NotRunnable => "cannot run where the plan is for",
+            Self::ByHand => "kept by hand",
+            Self::NotInPlace => "faster alone, not in its site",
+            Self::Slower => "FP8 gains nothing",
+            Self::Unsupported => "no FP8 kernel takes the shape",
+            Self::Unknown => "no time in low precision",
+        }
+    }
+}
+
 /// One sentence and what it speaks of.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Clause {

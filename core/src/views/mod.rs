@@ -7,6 +7,7 @@ mod cell;
 pub mod distribution;
 pub mod drift;
 mod filter;
+mod findings;
 mod folds;
 mod frontier;
 mod grid;
@@ -31,6 +32,7 @@ pub use answer::{Answer, Because, Clause};
 pub use axis::{ErrorAxis, nudged_speedup, readable, speedup_at, speedup_place};
 pub use cell::{Cell, cell};
 pub use filter::{Facts, Filter, FilterError, TERMS, TermHelp};
+pub use findings::{Finding, FindingKind, Remedy, findings};
 pub use folds::{Cells, Fold, fold, worst_of};
 pub use frontier::{FrontierView, Now};
 pub use grid::{Column, Grid, Mark};
@@ -41,7 +43,7 @@ pub use mods::{
 };
 pub use modules::{FolderId, Modules};
 pub use nearby::Nearby;
-pub use plan::{Comparison, Flags, PlanColumn, PlanLine, PlanTable, WarningGroup};
+pub use plan::{Comparison, Flags, PlanColumn, PlanGroup, PlanGroupBy, PlanLine, PlanTable, WarningGroup};
 pub use plan_view::PlanView;
 pub use points::{Arrow, Point, QuadrantView, Unplaced};
 pub use review::{Concern, Looked, ReviewItem, ReviewQueue, SiteReview};
@@ -96,6 +98,8 @@ pub struct Views {
     pub table: Arc<PlanTable>,
     /// The plan in words.
     pub answer: Arc<Answer>,
+    /// What to know of it, worth most first.
+    pub findings: Arc<Vec<Finding>>,
     /// Where mods are on and what they do there.
     pub mods: Arc<ModsStanding>,
     /// What they change; `None`: no mod is on.
@@ -129,6 +133,7 @@ impl Views {
 
     fn of_revision(snapshot: &Arc<Snapshot>, plan: Arc<PlanView>, last: &Self) -> Self {
         let standings = Arc::new(Standings::of(snapshot));
+        let table = Arc::new(PlanTable::of(snapshot, &plan));
         Self {
             revision: snapshot.revision,
             answer: Arc::new(Answer::of(snapshot, &plan, &standings)),
@@ -138,7 +143,8 @@ impl Views {
             standings,
             worst: Worst::of(snapshot),
             now: Now::of(snapshot, &plan),
-            table: Arc::new(PlanTable::of(snapshot, &plan)),
+            findings: Arc::new(findings(snapshot, &plan, &table)),
+            table,
             mods: ModsStanding::of(snapshot, &last.mods),
             mods_effect: ModsEffect::of(snapshot, &plan).map(Arc::new),
             plan,

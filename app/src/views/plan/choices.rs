@@ -6,6 +6,7 @@ use loka_core::{
     views::{Column, Flags, PlanColumn, PlanLine},
 };
 
+use super::groups;
 use crate::{
     state::Keep,
     theme::{Glyph, ROW, number, paint_glyph, shorten, verdict_word},
@@ -49,6 +50,9 @@ impl ChoiceColumns {
 pub fn choices_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let order = scene.view.plan.order(scene.derived);
     keeps_ui(ui, scene, order.counts);
+    if let Some(by) = scene.view.plan.group_by {
+        return groups::groups_ui(ui, scene, by);
+    }
     let columns = ChoiceColumns::of(ui.available_width());
     header_ui(ui, scene, &columns);
     if order.places.is_empty() {
@@ -82,9 +86,10 @@ fn keeps_ui(ui: &mut Ui, scene: &mut Scene<'_>, counts: [usize; 5]) {
             let label = format!("Show choices: {}", keep.text().to_lowercase());
             response.widget_info(|| egui::WidgetInfo::selected(egui::Role::Button, true, shown, &label));
             if response.on_hover_text(keep.about()).clicked() {
-                scene.view.plan.keep = keep;
+                (scene.view.plan.keep, scene.view.plan.group_by) = (keep, None);
             }
         }
+        groups::by_ui(ui, scene);
     });
 }
 

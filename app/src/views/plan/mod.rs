@@ -4,7 +4,9 @@
 mod answer;
 mod choices;
 mod compared;
+mod findings;
 mod flips;
+mod groups;
 mod lists;
 mod totals;
 
@@ -26,6 +28,7 @@ pub fn plan_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     ui.add_space(2.0);
     match scene.view.plan.part {
         PlanPart::Choices => choices::choices_ui(ui, scene),
+        PlanPart::Findings => findings::findings_ui(ui, scene),
         PlanPart::Overrides => lists::overrides_ui(ui, scene),
         PlanPart::Warnings => lists::warnings_ui(ui, scene),
         PlanPart::Differences => compared::differences_ui(ui, scene),
@@ -39,6 +42,7 @@ fn parts_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
         for part in PlanPart::ALL {
             let (word, count) = match part {
                 PlanPart::Choices => ("Choices", None),
+                PlanPart::Findings => ("Findings", Some(scene.derived.findings.len())),
                 PlanPart::Overrides => ("Overrides", Some(scene.session.document.overrides.len())),
                 PlanPart::Warnings => ("Warnings", Some(scene.derived.table.warnings.len())),
                 PlanPart::Differences => ("Differences", num_differences(scene)),

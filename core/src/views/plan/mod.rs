@@ -2,9 +2,11 @@
 //! warns, and what differs from pure Dispatch and from another plan. Made once a revision.
 
 mod compared;
+mod groups;
 mod warnings;
 
 pub use compared::Comparison;
+pub use groups::{PlanGroup, PlanGroupBy};
 pub use warnings::WarningGroup;
 
 use crate::{

@@ -152,3 +152,22 @@ fn what_has_no_time_is_named_and_counted() {
     assert_eq!(table.lines[3].saved_us, None);
     assert!(table.warnings.iter().all(|group| !group.at.is_empty()), "counted once: {:?}", table.warnings);
 }
+
+/// By whatever: every line is in one group, and the sums are the table's.
+#[test]
+fn groups_add_up_to_the_table() {
+    use crate::views::{Answer, Standings};
+    let mut session = opened(rows());
+    let (plan, table) = table(&mut session);
+    let snapshot = session.snapshot().unwrap();
+    let answer = Answer::of(&snapshot, &plan, &Standings::of(&snapshot));
+    for by in PlanGroupBy::ALL {
+        let groups = PlanGroup::all(&snapshot, &plan, &table, &answer, by);
+        assert_eq!(groups.iter().map(|of| of.gemms.len()).sum::<usize>(), table.lines.len(), "{by:?}");
+        assert_eq!(groups.iter().map(|of| of.num_low).sum::<usize>(), table.num_low, "{by:?}");
+        assert!((groups.iter().map(|of| of.saved_us).sum::<f64>() - table.saved_us).abs() < 1e-9, "{by:?}");
+        assert!(groups.is_sorted_by(|a, b| a.saved_us >= b.saved_us), "{by:?}");
+    }
+    let causes = PlanGroup::all(&snapshot, &plan, &table, &answer, PlanGroupBy::Cause);
+    assert!(causes.iter().any(|of| of.name == "runs in FP8" && of.num_low == of.gemms.len()), "{causes:?}");
+}

@@ -1,0 +1,492 @@
+//! What a reviewer should know of a plan, worth most first: takes a snapshot, its plan and what was derived of both, gives
+//! sentences with the GEMMs that they speak of, what each is worth, and what would do something about it.
+//!
+//! Worth is the time that would be saved a step if it came as hoped for, alone: two findings may speak of one GEMM.
+
+use serde::Serialize;
+
+use crate::{
+    dispatch::{Bound, Choice, ChoiceSource, PassedOver, Policy, decided_by, judge, own_us, short},
+    model::{Gemm, Metric, ResultRow, Safety},
+    views::{PlanTable, PlanView, Snapshot, draws_to_ask},
+};
+
+use super::{is_low, standings::low};
+
+/// Unsafe by no more than this is worth a look at the threshold.
+const NEAR: f64 = 1.25;
+/// A cast that makes more than this share zero loses what a layer was given.
+const FLUSHED: f64 = 0.05;
+
+/// What is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FindingKind {
+    /// A faster kernel's interval straddles its bound.
+    Undecided,
+    /// A faster kernel is just beyond its bound.
+    NearThreshold,
+    /// Faster forward kernels that the loss budget does not reach for.
+    BeyondBudget,
+    /// A kernel set by hand is slower than the policy's own choice.
+    SlowOverride,
+    /// Unsafe in the policy's metric, and small in relative L2.
+    MetricsDisagree,
+    /// The fastest kernel's cast makes values zero that another keeps.
+    Flushed,
+    /// The bare GEMM pays, its casts eat it.
+    Casts,
+    /// No kernel in low precision has a time.
+    Untimed,
+}
+
+/// What does something about it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Remedy {
+    /// Probe that site with so many draws.
+    Draw {
+        site: usize,
+        draws: u64,
+    },
+    /// The policy's largest error.
+    Threshold {
+        max_error: f64,
+    },
+    /// See what a larger budget buys.
+    Frontier,
+    /// Leave these to the policy.
+    ClearOverrides,
+    Measure,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    pub kind: FindingKind,
+    pub text: String,
+    /// Site number and GEMM, in forward order.
+    pub gemms: Vec<(usize, Gemm)>,
+    /// A step; `None`: it is about quality, or no time is known.
+    pub saves_us: Option<f64>,
+    /// What it would cost in loss, where that is known.
+    pub loss_cost: Option<f64>,
+    pub remedy: Option<Remedy>,
+}
+
+/// A kernel that would be faster at a GEMM than what the plan has there.
+struct Faster<'a> {
+    at: usize,
+    gemm: Gemm,
+    row: &'a ResultRow,
+    gain_us: f64,
+    safety: Safety,
+    bound: Bound,
+}
+
+/// The finding that saves most first; those without a time by what they cost, then in the order of their kinds.
+pub fn findings(snapshot: &Snapshot, plan: &PlanView, table: &PlanTable) -> Vec<Finding> {
+    let mut faster: Vec<Faster> = Vec::new();
+    let (mut casts, mut untimed, mut by_hand) = (Vec::new(), Vec::new(), Vec::new());
+    for line in &table.lines {
+        let (at, gemm) = (line.at, line.gemm);
+        let Some(choice) = plan.choice_at(at, gemm) else { continue };
+        if !snapshot.sites()[at].runs(gemm) {
+            continue;
+        }
+        let rows = snapshot.rows_of(at, gemm);
+        let known = low(rows).any(|row| row.speedup().is_some());
+        if !known && low(rows).next().is_some() && !is_low(&choice.kernel) {
+            untimed.push((at, gemm));
+        }
+        let Some(reference_us) = reference_us(snapshot, at, gemm) else { continue };
+        let saved_us = line.saved_us.unwrap_or(0.0);
+        match choice.source {
+            ChoiceSource::Override => by_hand.extend(slower_by_hand(snapshot, (at, gemm), saved_us, reference_us)),
+            _ => {
+                faster.extend(passed_over(snapshot, (at, gemm), choice, saved_us, reference_us));
+                let high = !is_low(&choice.kernel) && choice.passed_over.is_empty();
+                casts.extend(bare(rows, reference_us).filter(|_| high).map(|gain_us| ((at, gemm), gain_us)));
+            }
+        }
+    }
+    let mut found: Vec<Finding> = [
+        undecided(snapshot, &faster),
+        near(snapshot, &faster),
+        budget(snapshot, &faster),
+        disagree(snapshot, &faster),
+        slow_overrides(&by_hand),
+        eaten(&casts),
+        flushed(snapshot, plan),
+        not_timed(untimed),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let worth = |of: &Finding| (of.saves_us.unwrap_or(f64::NEG_INFINITY), of.loss_cost.unwrap_or(0.0));
+    found.sort_by(|a, b| worth(b).0.total_cmp(&worth(a).0).then(worth(b).1.total_cmp(&worth(a).1)));
+    found
+}
+
+fn reference_us(snapshot: &Snapshot, at: usize, gemm: Gemm) -> Option<f64> {
+    let row = snapshot.row(at, gemm, &snapshot.document.policy.baseline)?;
+    row.latency.latency_us.filter(|us| *us > 0.0 && us.is_finite())
+}
+
+/// The fastest kernel that error alone keeps out.
+fn passed_over<'a>(
+    snapshot: &'a Snapshot,
+    (at, gemm): (usize, Gemm),
+    choice: &Choice,
+    saved_us: f64,
+    reference_us: f64,
+) -> Option<Faster<'a>> {
+    let policy = &snapshot.document.policy;
+    let wanted = choice.passed_over.iter().filter(|(kernel, why)| {
+        is_low(kernel) && matches!(why, PassedOver::Unsafe | PassedOver::Uncertain | PassedOver::Budget)
+    });
+    let of = |row: &'a ResultRow| {
+        let gain_us = reference_us - own_us(row, reference_us)? - saved_us;
+        let (safety, bound) = decided_by(row, policy, snapshot.loss());
+        (gain_us > 0.0).then_some(Faster { at, gemm, row, gain_us, safety, bound })
+    };
+    let all = wanted.filter_map(|(kernel, _)| of(snapshot.row(at, gemm, kernel)?));
+    // What might be safe counts before what is not, however fast.
+    all.max_by(|a, b| (b.safety).cmp(&a.safety).then(a.gain_us.total_cmp(&b.gain_us)))
+}
+
+/// What the policy's fastest safe kernel would save beyond the one set by hand.
+fn slower_by_hand(
+    snapshot: &Snapshot,
+    (at, gemm): (usize, Gemm),
+    saved_us: f64,
+    reference_us: f64,
+) -> Option<((usize, Gemm), f64)> {
+    let policy = &snapshot.document.policy;
+    let safe = low(snapshot.rows_of(at, gemm)).filter(|row| judge(row, policy, snapshot.loss()).0 == Safety::Safe);
+    let best = safe.filter_map(|row| Some(reference_us - own_us(row, reference_us)?)).fold(0.0, f64::max);
+    (best - saved_us > 0.01 * reference_us).then_some(((at, gemm), best - saved_us))
+}
+
+/// What the fastest bare GEMM would save.
+fn bare(rows: &[ResultRow], reference_us: f64) -> impl Iterator<Item = f64> {
+    let gains = low(rows).filter_map(|row| {
+        let (gemm_us, baseline_us) = (row.latency.gemm_us?, row.latency.baseline_us.filter(|us| *us > 0.0)?);
+        Some(reference_us * (1.0 - gemm_us / baseline_us))
+    });
+    gains.max_by(f64::total_cmp).filter(|gain| *gain > 0.0).into_iter()
+}
+
+fn places(of: &[&Faster]) -> Vec<(usize, Gemm)> {
+    of.iter().map(|of| (of.at, of.gemm)).collect()
+}
+
+fn sum(of: &[&Faster]) -> Option<f64> {
+    Some(of.iter().map(|of| of.gain_us).sum())
+}
+
+fn gemms(count: usize) -> String {
+    if count == 1 { "1 GEMM".to_owned() } else { format!("{count} GEMMs") }
+}
+
+/// One finding of those that `keep` keeps; `None`: it keeps none.
+fn of<'f, 'a>(faster: &'f [Faster<'a>], keep: impl Fn(&Faster) -> bool) -> Option<Vec<&'f Faster<'a>>> {
+    let kept: Vec<&Faster> = faster.iter().filter(|of| keep(of)).collect();
+    (!kept.is_empty()).then_some(kept)
+}
+
+fn undecided(snapshot: &Snapshot, faster: &[Faster]) -> Option<Finding> {
+    let means_something =
+        |of: &Faster| of.bound.metric != Metric::LossCost || !of.row.is_loss_cost_out_of_range(snapshot.loss());
+    let kept = of(faster, |of| of.safety == Safety::Uncertain && means_something(of))?;
+    let most = kept.iter().max_by(|a, b| a.gain_us.total_cmp(&b.gain_us))?;
+    let draws = draws_to_ask(low(snapshot.rows_of(most.at, most.gemm)), most.bound);
+    let (count, site) = (kept.len(), &snapshot.sites()[most.at].id);
+    let text = format!(
+        "{} {} a faster kernel whose interval straddles its bound: more draws decide. Most of it is at {site} {}.",
+        gemms(count),
+        if count == 1 { "has" } else { "have" },
+        most.gemm
+    );
+    Some(Finding {
+        kind: FindingKind::Undecided,
+        text,
+        gemms: places(&kept),
+        saves_us: sum(&kept),
+        loss_cost: None,
+        remedy: draws.map(|draws| Remedy::Draw { site: most.at, draws }),
+    })
+}
+
+/// How far beyond its bound; 1: at it.
+fn beyond(of: &Faster) -> Option<f64> {
+    let error = of.bound.metric.on_scale(of.row.metric(of.bound.metric)?);
+    let ratio = match of.bound.metric {
+        Metric::SqnrDb => of.bound.limit / error.lo,
+        _ => error.hi / of.bound.limit,
+    };
+    (ratio.is_finite() && ratio > 1.0).then_some(ratio)
+}
+
+fn near(snapshot: &Snapshot, faster: &[Faster]) -> Option<Finding> {
+    let policy = &snapshot.document.policy;
+    // A group's own bound, a bias's and a budget's are not what the threshold moves.
+    let own = |of: &Faster| of.bound == Bound { metric: policy.metric, limit: policy.max_error };
+    let kept =
+        of(faster, |of| of.safety == Safety::Unsafe && own(of) && beyond(of).is_some_and(|ratio| ratio <= NEAR))?;
+    let most = kept.iter().filter_map(|of| beyond(of)).fold(1.0, f64::max);
+    let max_error = match policy.metric {
+        Metric::SqnrDb => policy.max_error / most,
+        _ => policy.max_error * most,
+    };
+    let max_error = readable_past(max_error, policy.metric == Metric::SqnrDb);
+    let (count, sign) = (kept.len(), if policy.metric == Metric::SqnrDb { "≥" } else { "≤" });
+    let text = format!(
+        "{} would be faster and {} beyond the threshold by at most {:.0} %: {} {sign} {} lets {} in.",
+        gemms(count),
+        if count == 1 { "is" } else { "are" },
+        (100.0 * (most - 1.0)).max(1.0),
+        policy.metric.label(),
+        short(max_error),
+        if count == 1 { "it" } else { "them" },
+    );
+    let remedy = Some(Remedy::Threshold { max_error });
+    Some(Finding {
+        kind: FindingKind::NearThreshold,
+        text,
+        gemms: places(&kept),
+        saves_us: sum(&kept),
+        loss_cost: None,
+        remedy,
+    })
+}
+
+/// Three digits, to the side that lets the value through.
+fn readable_past(value: f64, down: bool) -> f64 {
+    let place = value.abs().log10().floor() as i32 - 2;
+    let steps = value / 10f64.powi(place);
+    let steps = if down { (steps + 1e-9).floor() } else { (steps - 1e-9).ceil() };
+    // Through text: 67 x 1e-3 is not .067.
+    format!("{steps}e{place}").parse().unwrap_or(value)
+}
+
+fn budget(snapshot: &Snapshot, faster: &[Faster]) -> Option<Finding> {
+    let budget = snapshot.document.policy.loss_budget? * snapshot.loss();
+    let cost = |of: &Faster| of.row.charged_loss_cost(snapshot.loss()).map(|cost| cost.hi.max(0.0));
+    let kept = of(faster, |of| of.gemm == Gemm::Fprop && of.bound.metric == Metric::LossCost && cost(of).is_some())?;
+    let loss_cost: f64 = kept.iter().filter_map(|of| cost(of)).sum();
+    let times =
+        if budget > 0.0 { format!(", {} times the whole budget", short(loss_cost / budget)) } else { String::new() };
+    let text = format!(
+        "{} would be faster forward, and the loss budget does not reach for all: together at most {} of loss{times}.",
+        gemms(kept.len()),
+        short(loss_cost)
+    );
+    Some(Finding {
+        kind: FindingKind::BeyondBudget,
+        text,
+        gemms: places(&kept),
+        saves_us: sum(&kept),
+        loss_cost: Some(loss_cost),
+        remedy: Some(Remedy::Frontier),
+    })
+}
+
+fn disagree(snapshot: &Snapshot, faster: &[Faster]) -> Option<Finding> {
+    let policy = &snapshot.document.policy;
+    let limit = Policy::rel_l2().max_error;
+    let small = |row: &ResultRow| row.metric(Metric::RelL2).is_some_and(|error| error.hi <= limit);
+    let alike = |metric| matches!(metric, Metric::RelL2 | Metric::SqnrDb | Metric::LossCost);
+    let kept = of(faster, |of| of.safety == Safety::Unsafe && !alike(of.bound.metric) && small(of.row))?;
+    let metric = kept[0].bound.metric;
+    let kept: Vec<&Faster> = kept.into_iter().filter(|of| of.bound.metric == metric).collect();
+    let text = format!(
+        "{} {} unsafe by {} and within {} by relative L2: the two disagree; {} asks for the first.",
+        gemms(kept.len()),
+        if kept.len() == 1 { "is" } else { "are" },
+        metric.label(),
+        short(limit),
+        policy.name,
+    );
+    Some(Finding {
+        kind: FindingKind::MetricsDisagree,
+        text,
+        gemms: places(&kept),
+        saves_us: sum(&kept),
+        loss_cost: None,
+        remedy: None,
+    })
+}
+
+fn slow_overrides(by_hand: &[((usize, Gemm), f64)]) -> Option<Finding> {
+    let count = by_hand.len();
+    let text = format!(
+        "{} {} set by hand to a kernel slower than one that is safe there.",
+        gemms(count),
+        if count == 1 { "is" } else { "are" }
+    );
+    (count > 0).then(|| Finding {
+        kind: FindingKind::SlowOverride,
+        text,
+        gemms: by_hand.iter().map(|(place, _)| *place).collect(),
+        saves_us: Some(by_hand.iter().map(|(_, us)| us).sum()),
+        loss_cost: None,
+        remedy: Some(Remedy::ClearOverrides),
+    })
+}
+
+fn eaten(casts: &[((usize, Gemm), f64)]) -> Option<Finding> {
+    let count = casts.len();
+    let text = format!(
+        "{} would pay if casts cost nothing: shared with a neighbour, kept between steps, or in the epilogue before.",
+        gemms(count)
+    );
+    (count > 0).then(|| Finding {
+        kind: FindingKind::Casts,
+        text,
+        gemms: casts.iter().map(|(place, _)| *place).collect(),
+        saves_us: Some(casts.iter().map(|(_, us)| us).sum()),
+        loss_cost: None,
+        remedy: None,
+    })
+}
+
+/// The GEMM whose kernel in the plan, or else whose fastest one, loses most values to zero where another keeps them.
+fn flushed(snapshot: &Snapshot, plan: &PlanView) -> Option<Finding> {
+    let mut found: Vec<(usize, Gemm, &ResultRow, &ResultRow)> = Vec::new();
+    for at in 0..snapshot.sites().len() {
+        for gemm in Gemm::ALL {
+            let rows = snapshot.rows_of(at, gemm);
+            let share = |row: &ResultRow| row.flushed.unwrap_or(0.0);
+            let chosen = plan.choice_at(at, gemm).and_then(|choice| snapshot.row(at, gemm, &choice.kernel));
+            let fastest = || {
+                let timed = low(rows).filter_map(|row| Some((row.speedup()?, row)));
+                timed.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, row)| row)
+            };
+            let Some(row) = chosen.filter(|row| is_low(&row.kernel)).or_else(fastest) else { continue };
+            let keeps = low(rows).filter(|row| row.flushed.is_some()).min_by(|a, b| share(a).total_cmp(&share(b)));
+            if let Some(other) = keeps.filter(|other| share(row) > FLUSHED && share(other) < 0.5 * share(row)) {
+                found.push((at, gemm, row, other));
+            }
+        }
+    }
+    let share = |row: &ResultRow| row.flushed.unwrap_or(0.0);
+    let (at, gemm, row, other) = found.iter().max_by(|a, b| share(a.2).total_cmp(&share(b.2)))?;
+    let text = format!(
+        "{} {} values to zero in the cast: at {} {gemm} {} makes {:.0} % zero, {} {:.0} %.",
+        gemms(found.len()),
+        if found.len() == 1 { "loses" } else { "lose" },
+        snapshot.sites()[*at].id,
+        row.kernel,
+        100.0 * share(row),
+        other.kernel,
+        100.0 * share(other),
+    );
+    Some(Finding {
+        kind: FindingKind::Flushed,
+        text,
+        gemms: found.iter().map(|(at, gemm, ..)| (*at, *gemm)).collect(),
+        saves_us: None,
+        loss_cost: None,
+        remedy: None,
+    })
+}
+
+fn not_timed(untimed: Vec<(usize, Gemm)>) -> Option<Finding> {
+    let count = untimed.len();
+    let text = format!(
+        "{} {} no time in low precision: nobody knows what FP8 saves there.",
+        gemms(count),
+        if count == 1 { "has" } else { "have" }
+    );
+    (count > 0).then_some(Finding {
+        kind: FindingKind::Untimed,
+        text,
+        gemms: untimed,
+        saves_us: None,
+        loss_cost: None,
+        remedy: Some(Remedy::Measure),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        dispatch::testing::{results, row},
+        model::{KernelId, Results, SiteId},
+        session::{Command, Event, Session},
+        views::{Question, Views},
+    };
+
+    const FAST: &str = "cublaslt/fp8-rowwise+fast";
+
+    fn made() -> Results {
+        let mut wavers = row("a", Gemm::Wgrad, FAST, 0.2, Some(2.0), 0.0);
+        if let Some(error) = wavers.error.as_mut() {
+            error.mere = crate::model::Estimate::new(0.2, 0.15, 0.25);
+        }
+        let mut zeros = row("b", Gemm::Wgrad, FAST, 0.1, Some(2.0), 0.0);
+        zeros.flushed = Some(0.69);
+        let mut keeps = row("b", Gemm::Wgrad, "cublaslt/fp8-rowwise", 0.1, Some(1.5), 0.0);
+        keeps.flushed = Some(0.03);
+        let rows = vec![
+            wavers,
+            row("a", Gemm::Fprop, FAST, 0.22, Some(4.0), 0.0),
+            row("b", Gemm::Fprop, FAST, 0.9, Some(1.5), 0.0),
+            row("b", Gemm::Dgrad, FAST, 0.1, None, 0.0),
+            zeros,
+            keeps,
+        ];
+        results(&["a", "b"], rows)
+    }
+
+    fn found(session: &Session) -> Vec<Finding> {
+        let snapshot = session.snapshot().unwrap();
+        let question = Question { metric: Metric::Mere, gemm: None, relative: false };
+        let views = Views::of(&snapshot, question, &Views::default());
+        findings(&snapshot, &views.plan, &views.table)
+    }
+
+    fn opened() -> Session {
+        let mut session = Session::by_paper();
+        session.event(Event::ResultsOpened { path: "r.parquet".to_owned(), results: Box::new(made()) });
+        session
+    }
+
+    #[test]
+    fn the_most_worth_is_first_and_each_speaks_of_its_gemms() {
+        let found = found(&opened());
+        let kinds: Vec<FindingKind> = found.iter().map(|of| of.kind).collect();
+        let of = |kind| found.iter().find(|of| of.kind == kind).unwrap();
+        assert_eq!(of(FindingKind::NearThreshold).gemms, [(0, Gemm::Fprop)], "{kinds:?}");
+        assert_eq!(of(FindingKind::Undecided).gemms, [(0, Gemm::Wgrad)]);
+        assert_eq!(of(FindingKind::Untimed).gemms, [(1, Gemm::Dgrad)]);
+        assert_eq!(of(FindingKind::Flushed).gemms, [(1, Gemm::Wgrad)]);
+        assert!(of(FindingKind::Flushed).text.contains("69 % zero, cublaslt/fp8-rowwise 3 %"));
+        assert!(matches!(of(FindingKind::Undecided).remedy, Some(Remedy::Draw { site: 0, .. })));
+        let worth: Vec<f64> = found.iter().filter_map(|of| of.saves_us).collect();
+        assert!(worth.is_sorted_by(|a, b| a >= b), "{worth:?}");
+    }
+
+    /// The remedy does what the text says: under the threshold that it names the GEMM runs in FP8.
+    #[test]
+    fn the_threshold_that_is_named_lets_the_gemm_in() {
+        let mut session = opened();
+        let near = found(&session).into_iter().find(|of| of.kind == FindingKind::NearThreshold).unwrap();
+        let Some(Remedy::Threshold { max_error }) = near.remedy else { panic!("{:?}", near.remedy) };
+        session.command(Command::SetMaxError { value: max_error, gesture: None }).unwrap();
+        let plan = PlanView::of(&session.snapshot().unwrap());
+        assert_eq!(plan.choice_at(0, Gemm::Fprop).unwrap().kernel, KernelId::new(FAST));
+        assert!(found(&session).iter().all(|of| of.kind != FindingKind::NearThreshold));
+    }
+
+    #[test]
+    fn an_override_that_costs_time_is_found() {
+        let mut session = opened();
+        let (site, kernel) = (SiteId::new("b"), KernelId::new("cublaslt/bf16"));
+        session.command(Command::SetOverride { site, gemm: Gemm::Wgrad, kernel, reason: "r".to_owned() }).unwrap();
+        let slow = found(&session).into_iter().find(|of| of.kind == FindingKind::SlowOverride).unwrap();
+        assert_eq!((slow.gemms, slow.remedy), (vec![(1, Gemm::Wgrad)], Some(Remedy::ClearOverrides)));
+        assert!(slow.saves_us.unwrap() > 0.0);
+    }
+}
