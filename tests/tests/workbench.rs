@@ -68,7 +68,7 @@ fn from_a_trace_to_a_plan() {
     assert!(harness.state().view().site.is_some(), "the worst site is selected");
 
     click(&mut harness, "Everywhere…");
-    harness.get_by_label_contains("Hard swish: changes ").click();
+    harness.get_by_label("Hard swish everywhere").click();
     harness.run_steps(3);
     assert!(harness.state().session().document.mods.of_others().contains(ModKind::HardSwish));
     wait(&mut harness, "rows under the mod", |app| {

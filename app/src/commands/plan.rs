@@ -14,7 +14,7 @@ use crate::{
 actions! {
     /// The plan: comparing, reading.
     PlanAction {
-        Findings: "Show findings", "What to know of the plan, worth most first, each with what does something about it", NO_KEY;
+        Findings: "Show findings", "Why the plan is no faster: what to know of it, worth most first, each with what does something about it", NO_KEY;
         Compare: "Compare with a plan…", "Open another plan and show what differs, with the reason for each", NO_KEY;
         CompareResults: "Compare with results…", "Open other results of these sites: what they would plan, and which verdicts flipped", NO_KEY;
         CloseComparison: "Close the comparison", "Forget the other plan or results", NO_KEY;

@@ -20,7 +20,7 @@ pub enum FrontierAxis {
 }
 
 impl FrontierAxis {
-    pub const ALL: [Self; 3] = [Self::LossCost, Self::WorstNoise, Self::WorstError];
+    pub const ALL: [Self; 3] = [Self::LossCost, Self::WorstError, Self::WorstNoise];
 
     /// What costs are in, under a policy of the metric `own`.
     pub fn metric(self, own: Metric) -> Metric {

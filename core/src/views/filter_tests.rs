@@ -103,7 +103,7 @@ fn what_is_wrong_is_said_and_what_is_half_typed_is_not() {
 
 #[test]
 fn figures_are_held_against_numbers() {
-    assert_eq!(shown("gain>1.2"), [0, 2]);
+    assert_eq!(shown("gain>1.2"), [0], "of kernels that are safe");
     assert_eq!(shown("wgrad.mere>.2"), [0]);
     assert_eq!(shown("mere<=.2"), [1, 2]);
     assert_eq!(shown("-fprop.mere<.15"), [2, 3], "what is not known is on no side");

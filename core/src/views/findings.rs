@@ -431,7 +431,7 @@ mod tests {
         keeps.flushed = Some(0.03);
         let rows = vec![
             wavers,
-            row("a", Gemm::Fprop, FAST, 0.22, Some(4.0), 0.0),
+            row("a", Gemm::Fprop, FAST, 0.225, Some(4.0), 0.0),
             row("b", Gemm::Fprop, FAST, 0.9, Some(1.5), 0.0),
             row("b", Gemm::Dgrad, FAST, 0.1, None, 0.0),
             zeros,

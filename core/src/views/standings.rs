@@ -76,7 +76,7 @@ pub struct Standings {
     /// By site.
     pub ranks: Vec<SiteRank>,
     /// By site: a bit a GEMM that has rows in low precision, none of which could run.
-    unsupported: Vec<u8>,
+    pub(super) unsupported: Vec<u8>,
 }
 
 impl Standings {

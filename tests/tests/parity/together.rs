@@ -41,8 +41,7 @@ fn says(look: &Look, part: &str) -> bool {
 }
 
 fn is_modified(look: &Look) -> bool {
-    let on = Aim { on: Some(true), ..Aim::of("CheckBox", "Hard swish") };
-    look.nodes.iter().any(|node| on.fits(node))
+    has(look, &serde_json::json!({"document": {"mods": {"default": ["hard_swish"]}}}))
 }
 
 fn click(window: &mut dyn Playable, role: &str, label: &str) {
@@ -53,6 +52,11 @@ fn click(window: &mut dyn Playable, role: &str, label: &str) {
     window.point([(left + right) / 2.0, (top + bottom) / 2.0].map(|at| at.round() as i32));
     window.press();
     window.release();
+}
+
+fn toggle_swish(window: &mut dyn Playable) {
+    click(window, "Button", "Everywhere…");
+    click(window, "CheckBox", "Hard swish everywhere");
 }
 
 #[test]
@@ -72,7 +76,7 @@ fn two_browsers_share_a_session() {
     for window in [&mut ada, &mut grace] {
         until(window, "every row", |look| has(look, &serde_json::json!({"complete": true})));
     }
-    click(&mut ada, "CheckBox", "Hard swish");
+    toggle_swish(&mut ada);
     for window in [&mut ada, &mut grace] {
         until(window, "the mod that Ada turned on", |look| {
             is_modified(look) && has(look, &serde_json::json!({"complete": true}))
@@ -101,7 +105,7 @@ fn a_page_says_that_its_server_is_away() {
         Err(why) => return skipped("a server that goes", &why),
     };
     until(&mut page, "every row", |look| has(look, &serde_json::json!({"complete": true})));
-    click(&mut page, "CheckBox", "Hard swish");
+    toggle_swish(&mut page);
     until(&mut page, "the mod", |look| is_modified(look) && has(look, &serde_json::json!({"complete": true})));
     let decided = page.look().state["document"].clone();
 
@@ -191,7 +195,7 @@ fn two_people_review_a_plan() {
     keep(&mut ada, "review-owner.png");
     keep(&mut grace, "review-approver.png");
 
-    click(&mut ada, "CheckBox", "Hard swish");
+    toggle_swish(&mut ada);
     let void = serde_json::json!({"review": {"release": {"changed": true}}});
     until(&mut grace, "Ada's change", |look| has(look, &void) && says(look, "what is on screen is not version 1"));
     keep(&mut grace, "review-void.png");

@@ -46,18 +46,18 @@ fn everywhere_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
         let button = egui::Button::new("Everywhere…").wrap_mode(egui::TextWrapMode::Extend);
         egui::containers::menu::MenuButton::from_button(button).ui(ui, |ui| {
             for of in &standing.kinds {
-                let on = of.num_on == standing.num_sites;
+                let mut on = of.num_on == standing.num_sites;
                 let num = number::count(of.num_able as u64);
-                let text = match on {
-                    true => {
-                        format!("{} off at all {} sites", of.kind.label(), number::count(standing.num_sites as u64))
-                    }
-                    false => {
-                        format!("{}: changes {num} of {}", of.kind.label(), number::counted(standing.num_sites, "site"))
-                    }
-                };
+                let sites = number::counted(standing.num_sites, "site");
+                let text = format!("{}: changes {num} of {sites}", of.kind.label());
+                let some = of.num_on > 0 && !on;
                 let action = Action::ToggleMod(of.kind);
-                if ui.button(text).on_hover_text(action.tooltip()).clicked() {
+                let response = ui.add(Checkbox::new(&mut on, text).indeterminate(some));
+                response.widget_info(|| {
+                    let said = format!("{} everywhere", of.kind.label());
+                    egui::WidgetInfo::selected(egui::Role::CheckBox, true, on, said)
+                });
+                if response.on_hover_text(action.tooltip()).clicked() {
                     scene.act(action);
                     ui.close();
                 }
