@@ -133,7 +133,7 @@ pub fn limits_of(candidates: &Candidates, policy: &Policy, max: usize) -> Vec<f6
     let larger_is_better = policy.metric == Metric::SqnrDb;
     let fast = |row: &&&ResultRow| {
         let low = row.kernel != policy.baseline && row.supported;
-        low && super::judge::speed_of(row, policy) == Speed::Fast
+        low && super::judge::speed(row.speedup(), policy) == Speed::Fast
     };
     let rows = candidates.groups.iter().flat_map(|group| group.rows.iter().filter(fast));
     let ends = rows

@@ -1,6 +1,6 @@
 //! Takes one row and a policy, gives the verdicts: is it safe, is it fast.
 
-use crate::model::{Estimate, Gemm, Metric, Quadrant, ResultRow, Safety, SiteId, Speed, kernel};
+use crate::model::{Estimate, Gemm, Metric, Quadrant, ResultRow, Safety, SiteId, Speed};
 
 use super::Policy;
 
@@ -71,29 +71,12 @@ pub fn speed(speedup: Option<f64>, policy: &Policy) -> Speed {
     }
 }
 
-/// Whether a policy calls a row fast enough. A threshold below 1x is for low precision, which some want at that price; a
-/// high-precision kernel that is no faster than the baseline is another baseline, and a worse one.
-pub fn speed_of(row: &ResultRow, policy: &Policy) -> Speed {
-    match speed(row.speedup(), policy) {
-        Speed::Fast if is_slower(row) && high_precision(row) => Speed::Slow,
-        speed => speed,
-    }
-}
-
-fn is_slower(row: &ResultRow) -> bool {
-    row.speedup().is_some_and(|speedup| speedup <= 1.0)
-}
-
-fn high_precision(row: &ResultRow) -> bool {
-    kernel(row.kernel.as_str()).is_some_and(|kernel| kernel.high_precision())
-}
-
-/// Safety, speed and the quadrant of one row; slower than BF16 is never fast, whatever the policy allows. `loss` is the trace's loss value (used under a loss
-/// budget only).
+/// Safety, speed and the quadrant of one row; slower than BF16 is never fast, whatever the policy allows. `loss` is the
+/// trace's loss value (used under a loss budget only).
 pub fn judge(row: &ResultRow, policy: &Policy, loss: f64) -> (Safety, Speed, Quadrant) {
     let (safety, _) = decided_by(row, policy, loss);
     let speed = match speed(row.speedup(), policy) {
-        Speed::Fast if is_slower(row) => Speed::Slow,
+        Speed::Fast if row.speedup().is_some_and(|speedup| speedup <= 1.0) => Speed::Slow,
         speed => speed,
     };
     let quadrant = match (safety, speed) {
@@ -135,17 +118,13 @@ mod tests {
         assert_eq!(bound.safety(Some(Estimate::new(20.0, 19.0, 21.0))), Safety::Unsafe);
     }
 
-    /// A threshold below 1x lets low precision run at that price; BF16 of another library stays out, and nothing that is
-    /// slower than the baseline is called fast.
+    /// A threshold below 1x lets low precision run at that price; it is not called fast.
     #[test]
     fn slower_than_bf16_is_never_fast() {
         let policy = Policy { min_speedup: 0.5, ..Policy::paper() };
-        let of = |kernel, speedup| row("s", Gemm::Fprop, kernel, 0.1, Some(speedup), 0.0);
-        let (low, high) = (of("te/current", 0.8), of("pytorch/bf16", 0.8));
-        assert_eq!((speed_of(&low, &policy), speed_of(&high, &policy)), (Speed::Fast, Speed::Slow));
-        assert_eq!(judge(&low, &policy, 0.5).2, Quadrant::SafeSlow);
-        assert_eq!(judge(&of("te/current", 1.2), &policy, 0.5).2, Quadrant::SafeFast);
-        assert_eq!(speed_of(&of("pytorch/bf16", 1.2), &policy), Speed::Fast);
+        let of = |speedup| judge(&row("s", Gemm::Fprop, "te/current", 0.1, Some(speedup), 0.0), &policy, 0.5);
+        assert_eq!((of(0.8).1, of(0.8).2), (Speed::Slow, Quadrant::SafeSlow));
+        assert_eq!((of(1.2).1, of(1.2).2), (Speed::Fast, Quadrant::SafeFast));
     }
 
     #[test]

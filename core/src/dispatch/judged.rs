@@ -82,7 +82,7 @@ impl<'c, 'a> Judged<'c, 'a> {
         verdicts.extend(group.rows.iter().filter(|row| row.kernel != policy.baseline).map(|row| {
             let (safety, bound) = decided_by(row, policy, loss);
             let out_of_range = budgeted && row.is_loss_cost_out_of_range(loss);
-            let speed = judge::speed_of(row, policy);
+            let speed = judge::speed(row.speedup(), policy);
             let barred = fixed.or_else(|| target.bars(row));
             Verdict { row, safety, bound, out_of_range, speed, barred }
         }));

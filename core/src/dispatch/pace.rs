@@ -42,7 +42,7 @@ pub(crate) fn paces(
         rows[at].map_or_else(|| Cost::alone(reference_us), cost)
     });
     let costs = [costs[0].less(x.saved_us - x.extra_us), costs[1], costs[2]];
-    let speeds = rows.map(|row| row.map_or(Speed::Fast, |row| judge::speed_of(row, policy)));
+    let speeds = rows.map(|row| row.map_or(Speed::Fast, |row| judge::speed(row.speedup(), policy)));
     let slow = [0, 1, 2].map(|at| references[at].filter(|_| speeds[at] == Speed::Slow));
     let chosen = [0, 1, 2].map(|at| slow[at].filter(|_| !by_hand[at]));
     let unearned_by_choice = unearned(&costs, chosen, policy.min_speedup);
