@@ -42,30 +42,39 @@ pub fn switches_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site) {
 fn everywhere_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let standing = scene.derived.mods.clone();
     let refused = scene.not_allowed(Role::Owner);
-    let menu = ui.add_enabled_ui(refused.is_none(), |ui| {
-        let button = egui::Button::new("Everywhere…").wrap_mode(egui::TextWrapMode::Extend);
-        egui::containers::menu::MenuButton::from_button(button).ui(ui, |ui| {
-            for of in &standing.kinds {
-                let mut on = of.num_on == standing.num_sites;
-                let num = number::count(of.num_able as u64);
-                let sites = number::counted(standing.num_sites, "site");
-                let text = format!("{}: changes {num} of {sites}", of.kind.label());
-                let some = of.num_on > 0 && !on;
-                let action = Action::ToggleMod(of.kind);
-                let response = ui.add(Checkbox::new(&mut on, text).indeterminate(some));
-                response.widget_info(|| {
-                    let said = format!("{} everywhere", of.kind.label());
-                    egui::WidgetInfo::selected(egui::Role::CheckBox, true, on, said)
-                });
-                if response.on_hover_text(action.tooltip()).clicked() {
-                    scene.act(action);
-                    ui.close();
-                }
+    // Short, so that the line stays one; it is called by what it does.
+    let button = egui::Button::new("All…");
+    let name = |response: &egui::Response, enabled: bool| {
+        response.widget_info(|| egui::WidgetInfo::labeled(egui::Role::Button, enabled, "Everywhere…"));
+    };
+    if let Some(why) = refused {
+        let response = ui.add_enabled(false, button);
+        name(&response, false);
+        response.on_disabled_hover_text(why);
+        return;
+    }
+    let (response, _) = egui::containers::menu::MenuButton::from_button(button).ui(ui, |ui| {
+        for of in &standing.kinds {
+            let mut on = of.num_on == standing.num_sites;
+            let num = number::count(of.num_able as u64);
+            let sites = number::counted(standing.num_sites, "site");
+            let text = format!("{}: changes {num} of {sites}", of.kind.label());
+            let some = of.num_on > 0 && !on;
+            let action = Action::ToggleMod(of.kind);
+            let response = ui.add(Checkbox::new(&mut on, text).indeterminate(some));
+            response.widget_info(|| {
+                let said = format!("{} everywhere", of.kind.label());
+                egui::WidgetInfo::selected(egui::Role::CheckBox, true, on, said)
+            });
+            if response.on_hover_text(action.tooltip()).clicked() {
+                scene.act(action);
+                ui.close();
             }
-            ui.label(RichText::new("Sites without rows under it are probed: see the time left above").small());
-        });
+        }
+        ui.label(RichText::new("Sites without rows under it are probed: see the time left above").small());
     });
-    menu.response.on_disabled_hover_text(refused.unwrap_or_default());
+    name(&response, true);
+    response.on_hover_text("The same at every site");
 }
 
 /// What each would do here, and what those that are on change.

@@ -286,7 +286,8 @@ fn sums(scene: &Scene<'_>) -> [usize; STANDINGS.len() + 1] {
 fn summary_ui(ui: &mut Ui, scene: &mut Scene<'_>, sums: [usize; STANDINGS.len() + 1]) {
     ui.separator();
     let all = number::counted(sums.iter().sum(), "GEMM");
-    ui.label(RichText::new(format!("{all} by their best FP8 kernel")).small().color(scene.theme.weak));
+    let head = RichText::new(format!("{all} by their best FP8 kernel")).small().color(scene.theme.weak);
+    ui.add(egui::Label::new(head).truncate());
     ui.spacing_mut().item_spacing.y = 0.0;
     for ((quadrant, word, term), sum) in STANDINGS.iter().zip(sums).filter(|(_, sum)| *sum > 0) {
         let on = has_term(&scene.view.filter, term);
