@@ -62,6 +62,11 @@ pub fn load_libraries(python: &Path) -> Result<(), EngineError> {
     engine.load_libraries(WorkerConfig::new(python))
 }
 
+/// Of the libraries that are missing or do not load, how each is had; none before [`load_libraries`].
+pub fn library_remedies() -> Vec<(String, String)> {
+    engine::cuda::shared().map(|engine| engine.remedies()).unwrap_or_default()
+}
+
 /// Why CUDA cannot be used here; `None` where it can.
 pub fn why_no_cuda() -> Option<String> {
     let statuses = engine::statuses();
