@@ -102,18 +102,22 @@ print("python", sys.version.split()[0], *(f"{name} {version(name)}" for name in 
         run "$(left 75 300)" "$python" "$here/benches/library_casts.py" --shapes "$all" --gemms fprop \
             --kernels 'deepgemm/*' --kernels 'fbgemm/*'
         run "$(left 75 240)" "$python" "$here/benches/library_casts.py" --shapes "$few" --gemms dgrad,wgrad \
-            --kernels 'deepgemm/*' --kernels 'fbgemm/*' --kernels 'torchao/tensorwise' --kernels 'torchao/rowwise'
+            --kernels 'deepgemm/*' --kernels 'fbgemm/*'
         wait
         # What was fastest while others kept the GPU busy is looked for again.
         find "$TORCHINDUCTOR_CACHE_DIR" -name '*.best_config' -delete 2>/dev/null
         ;;
-    fprop) bench fprop "$(left 150 150)" fprop "$all" 'fbgemm/*' 'te/*' 'deepgemm/*' $own ;;
+    fprop) bench fprop "$(left 190 190)" fprop "$all" 'fbgemm/*' 'te/*' 'deepgemm/*' $own ;;
     training)
-        run "$(left 80 90)" "$python" "$here/benches/training/libraries.py" --loka "$loka" --out "$scratch/training"
+        run "$(left 80 110)" "$python" "$here/benches/training/libraries.py" --loka "$loka" --out "$scratch/training"
         cp "$scratch"/training/{training.json,mixed.plan.json} "$out/" 2>/dev/null
         ;;
-    gradients) bench gradients "$(left 120 60)" dgrad,wgrad "$few" 'fbgemm/*' 'te/*' 'deepgemm/*' 'cublaslt/fp8-rowwise+fast' ;;
-    torchao) bench torchao "$(left 120 5)" fprop,dgrad,wgrad "$few" 'torchao/*' ;;
+    gradients) bench gradients "$(left 160 5)" dgrad,wgrad "$few" 'fbgemm/*' 'te/*' 'deepgemm/*' 'cublaslt/fp8-rowwise+fast' ;;
+    torchao)
+        run "$(left 90 60)" "$python" "$here/benches/library_casts.py" --shapes "$few" --kernels 'torchao/*'
+        find "$TORCHINDUCTOR_CACHE_DIR" -name '*.best_config' -delete 2>/dev/null
+        bench torchao "$(left 180 5)" fprop,dgrad,wgrad "$few" 'torchao/*'
+        ;;
     autotune)
         export FBGEMM_AUTOTUNE_ENABLE=1
         bench autotune "$(left 60 5)" fprop "$few" 'fbgemm/*'
