@@ -97,11 +97,8 @@ impl External {
     /// One entry a library that is missing or does not load: its name, and how it is had.
     pub fn remedies(&self) -> Vec<(String, String)> {
         let library = |kernel: &WorkerKernel| kernel.kernel.split('/').next().unwrap_or_default().to_owned();
-        let found: BTreeMap<String, String> = self
-            .kernels
-            .values()
-            .filter_map(|kernel| Some((library(kernel), kernel.remedy.clone()?)))
-            .collect();
+        let found: BTreeMap<String, String> =
+            self.kernels.values().filter_map(|kernel| Some((library(kernel), kernel.remedy.clone()?))).collect();
         found.into_iter().collect()
     }
 
