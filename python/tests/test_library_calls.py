@@ -16,6 +16,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import torch
 import torch._dynamo.testing
 
+# Before sys.modules is patched, which would forget them: their ops are registered once a process.
+from loka.kernels import libraries
+from loka.kernels.linear import linear
 from loka.worker import adapters, timing
 from loka.worker.protocol import Refused
 from loka.worker.adapters import deepgemm, fbgemm, transformer_engine
@@ -333,9 +336,6 @@ class TransformerEngine(unittest.TestCase):
 
     def test_in_a_linear_that_a_plan_routed(self):
         """As loka.apply runs it: inside ops that run below autograd, in a backward, launched and compiled."""
-        from loka.kernels import libraries
-        from loka.kernels.linear import linear
-
         torch.manual_seed(0)
         weight = (torch.randn(N, K) * K**-0.5).to(torch.bfloat16).requires_grad_(True)
         x = torch.randn(M, K).to(torch.bfloat16).requires_grad_(True)
