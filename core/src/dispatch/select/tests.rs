@@ -65,7 +65,7 @@ fn what_is_fast_on_another_gpu_is_left_to_a_person() {
     assert_eq!(chosen(h200, Some(1.2), &none).kernel.as_str(), OTHER);
     let choice = chosen(h100, Some(1.2), &none);
     assert_eq!(choice.kernel.as_str(), FAST);
-    assert_eq!(choice.reason, "fastest of 1 that are safe: MERE .1 (.09 to .11) <= .2, 1.20x");
+    assert_eq!(choice.reason, "the only one that is safe and fast: MERE .1 (.09 to .11) <= .2, 1.20x");
     assert_eq!((choice.passed_over.len(), choice.runners_up.len()), (0, 1));
     // Nor does it stand in for what is known of the kernels beside it.
     let stays = chosen(h100, Some(0.9), &none);
