@@ -53,13 +53,20 @@ pub fn engine_line(engine: &dyn Engine) -> String {
         return format!("Engine: {} on {}.", info.name.to_uppercase(), info.device);
     }
     let reason = why_no_cuda().map_or(String::new(), |reason| format!(" No CUDA engine: {reason}."));
-    format!("Engine: CPU, emulating formats, scales and accumulation; speeds are recorded on an H200.{reason}")
+    format!(
+        "Engine: CPU, emulating formats, scales and accumulation; speeds are recorded on an H200, some libraries' on an H100.{reason}"
+    )
 }
 
 /// Starts the worker that runs the user's own libraries, for the CUDA engine.
 pub fn load_libraries(python: &Path) -> Result<(), EngineError> {
     let engine = engine::cuda::shared().map_err(|error| EngineError::Unavailable(error.to_string()))?;
     engine.load_libraries(WorkerConfig::new(python))
+}
+
+/// Of the libraries that are missing or do not load, how each is had; none before [`load_libraries`].
+pub fn library_remedies() -> Vec<(String, String)> {
+    engine::cuda::shared().map(|engine| engine.remedies()).unwrap_or_default()
 }
 
 /// Why CUDA cannot be used here; `None` where it can.

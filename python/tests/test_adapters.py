@@ -82,7 +82,7 @@ class TooOld(unittest.TestCase):
             "transformer_engine": module("transformer_engine"),
             "transformer_engine.pytorch": module("transformer_engine.pytorch", fp8_autocast=None, autocast=print),
             "transformer_engine.common": module("transformer_engine.common"),
-            "transformer_engine.common.recipe": module("transformer_engine.common.recipe", Float8CurrentScaling=None),
+            "transformer_engine.common.recipe": module("transformer_engine.common.recipe", Float8CurrentScaling=object),
         }
         with mock.patch.dict(sys.modules, modules):
             adapter = transformer_engine.ADAPTER(environment())

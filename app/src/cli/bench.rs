@@ -42,6 +42,9 @@ pub struct BenchArgs {
     /// Samples of each kernel and sequence.
     #[arg(long, default_value_t = 31, value_parser = clap::value_parser!(u64).range(5..=10_000))]
     samples: u64,
+    /// Stop after so many minutes, with what was timed by then.
+    #[arg(long, value_name = "N", value_parser = super::probe::minutes)]
+    minutes: Option<Duration>,
     /// Also write the medians as compact text.
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
@@ -58,7 +61,7 @@ pub struct BenchArgs {
     #[arg(long, default_value = "python3")]
     python: PathBuf,
     /// Time whole sites instead: a linear's GEMMs together, as loka.apply runs them in a compiled model.
-    #[arg(long, conflicts_with_all = ["csv", "against", "libraries", "gemms"])]
+    #[arg(long, conflicts_with_all = ["csv", "against", "libraries", "gemms", "minutes"])]
     sites: bool,
     /// Where those sites run: launched, graph or inference.
     #[arg(long, default_value = "launched", requires = "sites")]
@@ -85,7 +88,7 @@ pub fn run(args: &BenchArgs, json: bool) -> anyhow::Result<Outcome> {
     let samples = usize::try_from(args.samples)?;
     let options = TimeOptions { samples, ..TimeOptions::default() };
     let what = Measurement { shapes: &shapes, gemms: &gemms, kernels: &kernels, options, recorded_at: &now };
-    let (records, ended, condition) = time(engine.as_ref(), &what, &args.out);
+    let (records, ended, condition) = time(engine.as_ref(), &what, &args.out, args.minutes);
     finish(args, json, records, ended, &condition, old.as_ref())
 }
 
@@ -137,7 +140,9 @@ fn time(
     engine: &dyn Engine,
     what: &Measurement<'_>,
     out: &Path,
+    limit: Option<Duration>,
 ) -> (Vec<KernelRecord>, Result<(), EngineError>, Condition) {
+    let control = Control::new();
     let watch = RefCell::new(Watch::start(&engine.describe().device));
     let records = RefCell::new(Vec::new());
     let (started, timed, saved) = (Instant::now(), Cell::new(0), Cell::new(Instant::now()));
@@ -154,14 +159,21 @@ fn time(
             watch.borrow_mut().look();
             timed.set(done);
             let left = started.elapsed().as_secs_f64() * (of - done) as f64 / done as f64;
-            output::progress(&format!("timing {done} of {of} GEMMs · {left:.0} s left"));
+            let left = limit.map_or(left, |limit| left.min(limit.saturating_sub(started.elapsed()).as_secs_f64()));
+            output::progress(&format!("timing {done} of {of} · {left:.0} s left"));
+            if done < of && limit.is_some_and(|limit| started.elapsed() >= limit) {
+                control.cancel();
+            }
         }
         BenchEvent::Problem { gemm, shape, reason } => {
             output::note(&format!("warning: {gemm} {} x {} x {} was not timed: {reason}", shape.m, shape.k, shape.n));
         }
     };
-    let ended = bench::measure(engine, what, &Control::new(), &sink);
+    let ended = bench::measure(engine, what, &control, &sink);
     output::progress_done();
+    if control.is_cancelled() {
+        output::note("the time is over: what was not timed by now is left out");
+    }
     let records = records.into_inner();
     let condition = watch.into_inner().finish(&records);
     (records, ended, condition)

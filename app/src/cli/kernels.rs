@@ -54,11 +54,17 @@ pub fn run(args: &KernelsArgs, json: bool) -> anyhow::Result<Outcome> {
     }
     if json {
         statuses.iter().try_for_each(|status| output::json(&json!({ "engine": status })))?;
+        for (library, remedy) in probing::library_remedies() {
+            output::json(&json!({ "library": library, "remedy": remedy }))?;
+        }
         return Ok(Outcome::Done);
     }
     table.print();
     output::line("");
     print_engines(&statuses);
+    for (library, remedy) in probing::library_remedies() {
+        output::line(&format!("to have {library}: {remedy}"));
+    }
     Ok(Outcome::Done)
 }
 
@@ -99,8 +105,7 @@ impl<'a> Latency<'a> {
                 if here { format!("{measured}; {recorded}") } else { recorded }
             }
             None if here => measured.to_owned(),
-            None if kernel.is_native() => "none: never timed".to_owned(),
-            None => "none: never run, its adapter follows the library's published signatures".to_owned(),
+            None => "none: never timed".to_owned(),
         };
         Self { recorded: found.map(|(_, record)| record), text }
     }

@@ -241,7 +241,7 @@ fn latencies(
 }
 
 /// Of a number above 0, such as .5.
-fn minutes(text: &str) -> Result<Duration, String> {
+pub fn minutes(text: &str) -> Result<Duration, String> {
     let minutes = text.parse::<f64>().ok().filter(|minutes| *minutes > 0.0);
     let duration = minutes.and_then(|minutes| Duration::try_from_secs_f64(60.0 * minutes).ok());
     duration.ok_or_else(|| "a number of minutes above 0".to_owned())
@@ -284,7 +284,7 @@ fn measured(
     let records = RefCell::new(Vec::new());
     let sink = |event| match event {
         BenchEvent::Records(new) => records.borrow_mut().extend(new),
-        BenchEvent::Progress { done, of } => output::progress(&format!("timing {done} of {of} GEMMs")),
+        BenchEvent::Progress { done, of } => output::progress(&format!("timing {done} of {of}")),
         BenchEvent::Problem { gemm, shape, reason } => {
             output::note(&format!("warning: {gemm} {} x {} x {} was not timed: {reason}", shape.m, shape.k, shape.n));
         }

@@ -21,6 +21,8 @@ impl KernelDb {
             Self { name: "h200-cublaslt-cuda-graphs".to_owned(), records: source::cublaslt_graphs() },
             Self { name: "h200-pytorch-2.11-eager".to_owned(), records: source::pytorch_eager() },
             Self { name: "h200-torch-2.11-cuda-graphs".to_owned(), records: source::torch_graphs() },
+            // Of another GPU: last, so that it answers only for kernels that no other database has.
+            Self { name: "h100-libraries-cuda-graphs".to_owned(), records: source::library_graphs() },
         ];
         all.into_iter().filter(|database| !database.records.is_empty()).collect()
     }
@@ -45,8 +47,7 @@ mod tests {
         KernelDb::builtin()
             .into_iter()
             .filter(|database| {
-                !["native", "loka"].iter().any(|name| database.name.contains(name))
-                    && !database.name.contains("-torch-")
+                !["native", "loka", "-torch-", "libraries"].iter().any(|name| database.name.contains(name))
             })
             .collect()
     }

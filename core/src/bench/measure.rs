@@ -21,16 +21,16 @@ pub struct Measurement<'a> {
 /// What timing says as it goes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BenchEvent {
-    /// Every kernel at one GEMM, supported or not.
+    /// Kernels at one GEMM, supported or not: the native ones together, each of a library by itself.
     Records(Vec<KernelRecord>),
-    /// GEMMs done, of all.
+    /// Timings done, of all: one is what one [`Self::Records`] has.
     Progress { done: usize, of: usize },
     /// A GEMM that could not be timed at all, and why.
     Problem { gemm: Gemm, shape: GemmShape, reason: String },
 }
 
 /// Times every kernel at every GEMM until `control` is cancelled, BF16 always among them: a speed-up needs the baseline of its own run.
-/// An error that only one GEMM has is a `Problem` and the run goes on; one that takes the engine with it,
+/// An error that only one timing has is a `Problem` and the run goes on; one that takes the engine with it,
 /// or says that the engine cannot time at all, ends the run, and what was reported stays good.
 pub fn measure(
     engine: &dyn Engine,
@@ -38,24 +38,33 @@ pub fn measure(
     control: &Control,
     sink: &dyn Fn(BenchEvent),
 ) -> Result<(), EngineError> {
-    let kernels = with_baseline(what.kernels);
-    let of = what.shapes.len() * what.gemms.len();
+    let groups = groups(with_baseline(what.kernels));
+    let of = what.shapes.len() * what.gemms.len() * groups.len();
     let mut done = 0;
     for shape in what.shapes {
         for gemm in what.gemms {
-            if !control.goes_on() {
-                return Ok(());
+            for kernels in &groups {
+                if !control.goes_on() {
+                    return Ok(());
+                }
+                match measure_gemm(engine, what, kernels, (*gemm, *shape)) {
+                    Ok(records) => sink(BenchEvent::Records(records)),
+                    Err(error @ (EngineError::Lost(_) | EngineError::Unavailable(_))) => return Err(error),
+                    Err(error) => sink(BenchEvent::Problem { gemm: *gemm, shape: *shape, reason: error.to_string() }),
+                }
+                done += 1;
+                sink(BenchEvent::Progress { done, of });
             }
-            match measure_gemm(engine, what, &kernels, (*gemm, *shape)) {
-                Ok(records) => sink(BenchEvent::Records(records)),
-                Err(error @ (EngineError::Lost(_) | EngineError::Unavailable(_))) => return Err(error),
-                Err(error) => sink(BenchEvent::Problem { gemm: *gemm, shape: *shape, reason: error.to_string() }),
-            }
-            done += 1;
-            sink(BenchEvent::Progress { done, of });
         }
     }
     Ok(())
+}
+
+/// What is timed interleaved, BF16 among it; and each library's kernel, which may take its compiler's time and has its
+/// own BF16 beside it.
+fn groups(kernels: Vec<&'static Kernel>) -> Vec<Vec<&'static Kernel>> {
+    let (native, others): (Vec<_>, Vec<_>) = kernels.into_iter().partition(|kernel| kernel.is_native());
+    std::iter::once(native).chain(others.into_iter().map(|kernel| vec![kernel])).collect()
 }
 
 fn with_baseline(kernels: &[&'static Kernel]) -> Vec<&'static Kernel> {

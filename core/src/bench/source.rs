@@ -10,6 +10,7 @@ const PYTORCH: &str = include_str!("../../../assets/kernels/source/h200-pytorch-
 const NATIVE: &str = include_str!("../../../assets/kernels/source/h200-native-cuda-graphs.csv");
 const OWN: &str = include_str!("../../../assets/kernels/source/h200-loka-cuda-graphs.csv");
 const TORCH: &str = include_str!("../../../assets/kernels/source/h200-torch-2.11-cuda-graphs.csv");
+const LIBRARIES: &str = include_str!("../../../assets/kernels/source/h100-libraries-cuda-graphs.csv");
 const GRAPHS: &str = include_str!("../../../assets/kernels/source/h200-lrm-gemm-cuda-graphs.json");
 
 /// One shape of `lrm_gemm.py`: eager launches, compiled quantisers. `*_e2e` casts both operands.
@@ -84,6 +85,11 @@ pub(super) fn own_graphs() -> Vec<KernelRecord> {
 /// PyTorch's and TorchAO's kernels by the library worker, forward.
 pub(super) fn torch_graphs() -> Vec<KernelRecord> {
     from_csv(TORCH).unwrap_or_default()
+}
+
+/// DeepGEMM, FBGEMM and Transformer Engine by the library worker, on an H100, with BF16 and some native kernels beside them.
+pub(super) fn library_graphs() -> Vec<KernelRecord> {
+    from_csv(LIBRARIES).unwrap_or_default()
 }
 
 pub(super) fn pytorch_eager() -> Vec<KernelRecord> {

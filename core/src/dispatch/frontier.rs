@@ -7,7 +7,7 @@ use super::{
     Candidates, Policy,
     chain::{Links, Unit},
     joint::Triple,
-    judged::{Judged, Terms},
+    judged::{Judged, Terms, is_of_other_gpu},
     knapsack::{HullWalk, Item},
     parallel,
 };
@@ -131,11 +131,14 @@ pub fn sweep(candidates: &Candidates, policy: &Policy, loss: f64, shown: Metric,
 /// one that lets everything, spread evenly over the kernels that a limit decides about. Readable numbers.
 pub fn limits_of(candidates: &Candidates, policy: &Policy, max: usize) -> Vec<f64> {
     let larger_is_better = policy.metric == Metric::SqnrDb;
-    let fast = |row: &&&ResultRow| {
+    let fast = |row: &ResultRow, reference: Option<&ResultRow>| {
         let low = row.kernel != policy.baseline && row.supported;
-        low && super::judge::speed(row.speedup(), policy) == Speed::Fast
+        low && super::judge::speed(row.speedup(), policy) == Speed::Fast && !is_of_other_gpu(row, reference)
     };
-    let rows = candidates.groups.iter().flat_map(|group| group.rows.iter().filter(fast));
+    let rows = candidates.groups.iter().flat_map(|group| {
+        let reference = group.row(&policy.baseline);
+        group.rows.iter().copied().filter(move |row| fast(row, reference))
+    });
     let ends = rows
         .filter_map(|row| row.metric(policy.metric))
         .map(|error| if larger_is_better { error.lo } else { error.hi });

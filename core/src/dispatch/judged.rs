@@ -29,6 +29,12 @@ impl<'p> Terms<'p> {
         self.target.table(shape).filter(|_| whole && self.policy.baseline == baseline_kernel())
     }
 
+    /// Why Dispatch does not choose that row's kernel by itself; `None` where it may.
+    pub(crate) fn bars(&self, group: &Group, row: &ResultRow) -> Option<Barred> {
+        let other_gpu = || !self.target.times(row) && is_of_other_gpu(row, group.row(&self.policy.baseline));
+        self.target.bars(row).or_else(|| other_gpu().then_some(Barred::OtherGpu))
+    }
+
     /// False of GEMMs that the runtime has none of, or that training has no use for: nothing is chosen there, nothing
     /// counted.
     pub(crate) fn runs(&self, group: &Group) -> bool {
@@ -75,7 +81,7 @@ impl<'c, 'a> Judged<'c, 'a> {
     }
 
     pub(super) fn new(group: &'c Group<'a>, terms: Terms<'_>) -> Self {
-        let Terms { policy, loss, target } = terms;
+        let Terms { policy, loss, .. } = terms;
         let fixed = group.site.fixed().map(|_| Barred::Fixed);
         let budgeted = policy.loss_budget.is_some() && group.gemm == Gemm::Fprop;
         let mut verdicts = Vec::with_capacity(group.rows.len());
@@ -83,7 +89,7 @@ impl<'c, 'a> Judged<'c, 'a> {
             let (safety, bound) = decided_by(row, policy, loss);
             let out_of_range = budgeted && row.is_loss_cost_out_of_range(loss);
             let speed = judge::speed(row.speedup(), policy);
-            let barred = fixed.or_else(|| target.bars(row));
+            let barred = fixed.or_else(|| terms.bars(group, row));
             Verdict { row, safety, bound, out_of_range, speed, barred }
         }));
         let mut judged = Self {
@@ -127,6 +133,12 @@ impl<'c, 'a> Judged<'c, 'a> {
             all.filter(move |(_, of)| of.row.supported && of.barred.is_none() && of.speed == speed && is_safe(of));
         found.map(|(at, _)| at)
     }
+}
+
+/// True where a speed-up and the time that it would be applied to were taken on two GPUs.
+pub(super) fn is_of_other_gpu(row: &ResultRow, reference: Option<&ResultRow>) -> bool {
+    let devices = row.latency.device().zip(reference.and_then(|reference| reference.latency.device()));
+    devices.is_some_and(|(of_row, of_reference)| of_row != of_reference)
 }
 
 pub(super) fn loss_cost_hi(row: &ResultRow) -> Option<f64> {

@@ -149,8 +149,11 @@ impl Place<'_, '_, '_> {
             Safety::Unsafe => PassedOver::Unsafe,
             Safety::Safe | Safety::Uncertain => PassedOver::Uncertain,
         };
-        // Faster and safe but below the policy's least speed-up is not worth a word.
+        // Faster and safe but below the policy's least speed-up is not worth a word; nor is what is faster on another GPU.
         let told = |verdict: &&Verdict| {
+            if verdict.barred == Some(Barred::OtherGpu) {
+                return false;
+            }
             let by_hand = source == ChoiceSource::Override;
             judged.budgeted || by_hand || verdict.barred.is_some() || verdict.safety != Safety::Safe
         };

@@ -11,7 +11,7 @@ use super::{
     joint::Triple,
     judged::Verdict,
     sharing::partners,
-    target::{Timed, how},
+    target::{Barred, Timed, how},
 };
 
 /// "MERE .14 (.12 to .16) <= .2".
@@ -239,7 +239,10 @@ fn unsafe_or_barred((verdicts, runtime): (&[Verdict], Runtime)) -> Option<String
     let running: Vec<&Verdict> = verdicts.iter().filter(|of| of.row.supported && is_low(of)).collect();
     let by_speed =
         |a: &&&Verdict, b: &&&Verdict| a.row.speedup().unwrap_or(0.0).total_cmp(&b.row.speedup().unwrap_or(0.0));
-    let barred = running.iter().filter(|of| of.safety == Safety::Safe && of.barred.is_some()).max_by(by_speed);
+    // What bars a kernel on this GPU is told first.
+    let here = |of: &&&Verdict| of.barred != Some(Barred::OtherGpu);
+    let barred = running.iter().filter(|of| of.safety == Safety::Safe && of.barred.is_some());
+    let barred = barred.max_by(|a, b| here(a).cmp(&here(b)).then_with(|| by_speed(a, b)));
     if let Some((of, barred)) = barred.and_then(|of| Some((of, of.barred?))) {
         return Some(format!("{} {}", of.row.kernel, barred.why(runtime)));
     }

@@ -71,6 +71,8 @@ pub(crate) enum Barred {
     NotTimed,
     /// What it takes in a CUDA graph says nothing of a launched step.
     NeverLaunched,
+    /// How it stands against BF16 is known of one GPU, and what BF16 takes of another.
+    OtherGpu,
     /// No plan can put a kernel at this site: [`crate::model::Site::fixed`] says why.
     Fixed,
 }
@@ -83,6 +85,9 @@ impl Barred {
             Self::HighPrecision => "is not put there: in high precision a linear stays as the model runs it".to_owned(),
             Self::NotTimed => format!("was not timed {} at sites of this shape", how(runtime)),
             Self::NeverLaunched => format!("is left out: {UNTIMED}"),
+            Self::OtherGpu => {
+                "is left out: its speed is of another GPU than BF16's; run loka bench --libraries on yours".to_owned()
+            }
             Self::Fixed => "cannot take the module's place".to_owned(),
         }
     }

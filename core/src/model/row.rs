@@ -141,6 +141,14 @@ impl Latency {
         }
     }
 
+    /// The GPU that it was timed on, out of the note: results that were written before have nothing else that says it.
+    pub fn device(&self) -> Option<&str> {
+        let known = ["recorded on ", "measured here on "].into_iter().find_map(|how| self.note.strip_prefix(how));
+        let on =
+            known.or_else(|| self.note.strip_prefix("modelled from ")?.split_once(" recorded on ").map(|of| of.1))?;
+        on.split_once(", driver ").map(|(device, _)| device)
+    }
+
     /// `baseline_us / latency_us`.
     pub fn speedup(&self) -> Option<f64> {
         match (self.baseline_us, self.latency_us) {

@@ -174,11 +174,11 @@ impl Findings {
             let severity = if by.is_empty() { Severity::Fails } else { Severity::Warns };
             report(Rule::PlanForward, severity, format!("{kernel}{by} cannot be applied: {fixed}"));
         }
-        if let Some(barred) = terms.target.bars(row) {
+        if let Some(barred) = terms.bars(group, row) {
             // A person may try what nobody timed; what cannot be applied is refused whoever wants it.
             let severity = match barred {
                 Barred::NotApplied(_) | Barred::Fixed => Severity::Fails,
-                Barred::NotTimed | Barred::NeverLaunched | Barred::HighPrecision => Severity::Warns,
+                Barred::NotTimed | Barred::NeverLaunched | Barred::HighPrecision | Barred::OtherGpu => Severity::Warns,
             };
             report(Rule::PlanRuntime, severity, format!("{kernel}{by} {}", barred.why(plan.runtime)));
         }

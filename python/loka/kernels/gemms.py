@@ -64,10 +64,11 @@ def scaled(a: Quantized, b: Quantized, how: Numerics, out_dtype: torch.dtype = t
 
 def whole(
     kernel: str, gemm: str, a: Tensor, b: Tensor, emulated: bool, static: Optional[Scale] = None,
-    codes: Optional[Quantized] = None,
+    codes: Optional[Quantized] = None, wanted: torch.dtype = torch.bfloat16,
 ) -> Tensor:
     """A GEMM that casts for itself alone. Operands as the model stores them: fprop x [m, k], W [n, k]; dgrad dy [m, n],
-    W; wgrad dy, x. Output [m, n], [m, k], [n, k] in BF16 (FP32 of TF32's kernel). `static`: of a, for kernels whose
+    W; wgrad dy, x. Output [m, n], [m, k], [n, k] in BF16 (FP32 of TF32's kernel, and where FP32 is
+    `wanted` of a library that makes it). `static`: of a, for kernels whose
     scale is known beforehand. `codes`: of W as the GEMM reads it, where `reads_codes` says that it does."""
     how = route(kernel, gemm, emulated)
     if how == "own":
@@ -75,7 +76,7 @@ def whole(
     if how == "library":
         from .libraries import library_gemm
 
-        return library_gemm(kernel, gemm, a, b)
+        return library_gemm(kernel, gemm, a, b, wanted)
     if gemm == "wgrad":
         a, b = a.t(), b.t()
     elif gemm == "dgrad":

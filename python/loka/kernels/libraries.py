@@ -3,22 +3,14 @@
 TorchAO is traced below Dynamo, so that Inductor fuses its casts; the others are ops that nothing looks into.
 """
 
+import contextlib
 import functools
-from typing import Any, Dict, Optional
+from typing import Any, Iterator, Optional
 
 import torch
 from torch import Tensor
 
 from ..catalogue import multiple_of
-
-PIP_NAMES: Dict[str, str] = {
-    "torchao": "pip install torchao",
-    "deepgemm": "DeepGEMM is built from its repository, deepseek-ai/DeepGEMM",
-    "fbgemm": "pip install fbgemm-gpu-genai",
-    "te": "pip install transformer-engine[pytorch]",
-}
-"""How each library is had."""
-
 
 @functools.lru_cache(maxsize=None)
 def adapter(library: str) -> Optional[Any]:
@@ -35,13 +27,13 @@ def why_not(kernel: str) -> Optional[str]:
     if found is None:
         return f"no adapter for '{library}'"
     reason = found.why_not(kernel)
-    if reason is not None and "not installed" in reason:
-        return f"{reason} ({PIP_NAMES[library]})"
-    return reason
+    remedy = found.remedy_of(kernel)
+    return reason if reason is None or remedy is None else f"{reason} ({remedy})"
 
 
-def library_gemm(kernel: str, gemm: str, a: Tensor, b: Tensor) -> Tensor:
-    """One GEMM on operands as the model stores them, in BF16; rows are padded with zeros where the library needs it."""
+def library_gemm(kernel: str, gemm: str, a: Tensor, b: Tensor, wanted: torch.dtype = torch.bfloat16) -> Tensor:
+    """One GEMM on operands as the model stores them, in BF16, or in FP32 where that is `wanted` and what the library makes;
+    rows are padded with zeros where the library needs it."""
     rows = a.shape[0]
     short = -rows % multiple_of(kernel, gemm)
     pad = torch.nn.functional.pad
@@ -49,14 +41,19 @@ def library_gemm(kernel: str, gemm: str, a: Tensor, b: Tensor) -> Tensor:
         a = pad(a, (0, 0, 0, short))
         b = pad(b, (0, 0, 0, short)) if gemm == "wgrad" else b
     a, b = a.to(torch.bfloat16), b.to(torch.bfloat16)
-    out = _torchao(kernel, gemm, a, b) if kernel.startswith("torchao/") else _opaque(kernel, gemm, a, b)
+    wide = wanted == torch.float32 and (kernel, gemm) in MADE_IN_FP32
+    out = _torchao(kernel, gemm, a, b) if kernel.startswith("torchao/") else _opaque(kernel, gemm, a, b, wide)
     return out if gemm == "wgrad" or not short else out[:rows]
 
 
-def _run(kernel: str, gemm: str, a: Tensor, b: Tensor) -> Tensor:
+MADE_IN_FP32 = {("deepgemm/blockwise", "wgrad")}
+"""Whose output needs a cast to become BF16: the gradient of an FP32 weight needs none."""
+
+
+def _run(kernel: str, gemm: str, a: Tensor, b: Tensor, wide: bool = False) -> Tensor:
     found = adapter(kernel.split("/")[0])
     assert found is not None, "why_not was asked first"
-    return found.run(kernel, gemm, a, b).to(torch.bfloat16)
+    return found.run(kernel, gemm, a, b).to(torch.float32 if wide else torch.bfloat16)
 
 
 @torch._dynamo.allow_in_graph  # type: ignore[untyped-decorator]
@@ -64,15 +61,28 @@ def _torchao(kernel: str, gemm: str, a: Tensor, b: Tensor) -> Tensor:
     return _run(kernel, gemm, a, b)
 
 
+@contextlib.contextmanager
+def _autograd_on() -> Iterator[None]:
+    """Autograd inside an op of our own, which runs below it: Transformer Engine's gradients are had from its backward."""
+    key = torch._C.DispatchKey
+    autograd = torch._C.DispatchKeySet(key.AutogradCUDA)
+    for other in (key.AutogradCPU, key.ADInplaceOrView):
+        autograd = autograd | torch._C.DispatchKeySet(other)
+    included, excluded = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
+    with torch._C._ForceDispatchKeyGuard(included, excluded - autograd):
+        yield
+
+
 @torch.library.custom_op("loka::library_gemm", mutates_args=())
-def _opaque(kernel: str, gemm: str, a: Tensor, b: Tensor) -> Tensor:
-    return _run(kernel, gemm, a, b).contiguous()
+def _opaque(kernel: str, gemm: str, a: Tensor, b: Tensor, wide: bool) -> Tensor:
+    with _autograd_on(), torch.no_grad():
+        return _run(kernel, gemm, a.detach(), b.detach(), wide).contiguous()
 
 
 @_opaque.register_fake
-def _(kernel: str, gemm: str, a: Tensor, b: Tensor) -> Tensor:
+def _(kernel: str, gemm: str, a: Tensor, b: Tensor, wide: bool) -> Tensor:
     rows, cols = (a.shape[1], b.shape[1]) if gemm == "wgrad" else (a.shape[0], b.shape[gemm == "dgrad"])
-    return a.new_empty(rows, cols, dtype=torch.bfloat16)
+    return a.new_empty(rows, cols, dtype=torch.float32 if wide else torch.bfloat16)
 
 
-__all__ = ["PIP_NAMES", "adapter", "library_gemm", "why_not"]
+__all__ = ["MADE_IN_FP32", "adapter", "library_gemm", "why_not"]

@@ -214,7 +214,7 @@ class _Linear(torch.autograd.Function):
         if need_weight and turned is not None:
             dw = product(turned, Quantized(*for_wgrad), for_dw, options.emulate, ctx.weight_dtype)
         elif need_weight:
-            dw = whole(wgrad, "wgrad", dy, for_wgrad[0], options.emulate)
+            dw = whole(wgrad, "wgrad", dy, for_wgrad[0], options.emulate, wanted=ctx.weight_dtype)
         if watched and dx is not None and dgrad_sums is not None:
             observe(dgrad_sums, "dgrad", dx, dy, watched[1], for_dx, dy_scale)
         if watched and dw is not None and wgrad_sums is not None:

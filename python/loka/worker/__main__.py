@@ -143,7 +143,11 @@ class Worker:
 
     def _kernel(self, adapter: Adapter, name: str) -> Request:
         reason = adapter.why_not(name)
-        return {"kernel": name, "available": reason is None, "reason": reason, "library_version": adapter.version()}
+        remedy = None if reason is None else adapter.remedy_of(name)
+        return {
+            "kernel": name, "available": reason is None, "reason": reason, "remedy": remedy,
+            "library_version": adapter.version(),
+        }
 
     def _adapter(self, request: Request) -> Tuple[str, Adapter]:
         self._load(None)

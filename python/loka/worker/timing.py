@@ -6,11 +6,10 @@ interleaved in the same run; every sample kept.
 """
 
 import gc
-import importlib
 import math
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from .adapters import Adapter, Calls
+from .adapters import Adapter, Calls, operand_shapes
 from .protocol import Refused, Shape, reason_of
 
 WARMUP_ROUNDS = 3
@@ -18,6 +17,8 @@ MAX_SETS = 1024
 """Of tiny operands more sets would be needed to pass the L2; the note says what was reached."""
 LEAD_CYCLES = 400_000
 """The GPU waits about 0.2 ms while the host queues a round: no graph launch is inside a sample."""
+BEFORE = "before "
+"""Begins the name of a stage whose time is taken off another's."""
 WRONG_FROM = 0.25
 """Relative L2 distance to BF16 from which a sequence is broken rather than inexact: FP8 has 0.04 on random data."""
 
@@ -94,11 +95,6 @@ class Stage:
         self.samples.append(begin.elapsed_time(end) * 1e3 / (self.repeats * len(self.sets)))
 
 
-def operand_shapes(gemm: str, m: int, k: int, n: int) -> Tuple[Tuple[int, int], Tuple[int, int]]:
-    """As the model stores them."""
-    return {"fprop": ((m, k), (n, k)), "dgrad": ((m, n), (n, k)), "wgrad": ((m, n), (m, k))}[gemm]
-
-
 def num_sets(bytes_per_set: int, l2_bytes: int) -> int:
     """How many sets pass three times the L2, and two at least."""
     return max(2, min(MAX_SETS, 3 * l2_bytes // max(bytes_per_set, 1) + 1))
@@ -109,8 +105,6 @@ def time_kernel(
 ) -> Dict[str, Any]:
     """Raw samples of one kernel on one shape. Raises Refused when the library does not take it."""
     m, k, n = shape
-    # Or the compiler gives up after eight shapes and runs eagerly, saying nothing.
-    importlib.import_module("torch._dynamo").reset()
     gc.collect()
     calls = adapter.calls(kernel, gemm, m, k, n)
     plain = baseline.calls("pytorch/bf16", gemm, m, k, n)
@@ -131,6 +125,9 @@ def time_kernel(
         if stage.graph is None:
             notes.append(f"{stage.name} eager: it cannot be captured ({stage.eager_reason})")
     samples = {name: stage.samples for name, stage in stages.items()}
+    for name in ("latency", "cached"):
+        if BEFORE + name in samples:
+            samples[name] = _less(samples[name], samples[BEFORE + name])
     if kernel == "pytorch/bf16":
         samples["gemm"] = samples["cached"] = samples["latency"]
     result = {f"{name}_us": samples.get(name, []) for name in ("gemm", "latency", "cached", "baseline")}
@@ -152,9 +149,11 @@ def _operands(torch: Any, shape_a: Tuple[int, int], shape_b: Tuple[int, int], ge
 def _stages(torch: Any, calls: Calls, sets: List[Any], notes: List[str]) -> Dict[str, Stage]:
     """The stages that this library has. The whole sequence must run; the others may be missing, with a note."""
     stages = {}
-    stage = Stage(torch, "latency", calls.full, sets)
     try:
-        stages["latency"] = _ready(stage)
+        stages["latency"] = _ready(Stage(torch, "latency", calls.full, sets))
+        if calls.before_full is not None:
+            stages[BEFORE + "latency"] = _ready(Stage(torch, BEFORE + "latency", calls.before_full, sets))
+            _alike(stages["latency"], stages[BEFORE + "latency"])
     except Exception as error:
         raise Refused(reason_of(error)) from None
     prepared = None
@@ -166,11 +165,30 @@ def _stages(torch: Any, calls: Calls, sets: List[Any], notes: List[str]) -> Dict
                 assert calls.prepare_a is not None and calls.prepare_b is not None, "who has the one has the others"
                 prepared = [(calls.prepare_a(a), calls.prepare_b(b)) for a, b in sets]
             pairs = prepared if name == "gemm" else [(a, b) for (a, _), (_, b) in zip(sets, prepared)]
-            stages[name] = _ready(Stage(torch, name, call, pairs))
+            ready = {name: _ready(Stage(torch, name, call, pairs))}
+            if name == "cached" and calls.before_cached is not None:
+                ready[BEFORE + name] = _ready(Stage(torch, BEFORE + name, calls.before_cached, pairs))
+                _alike(ready[name], ready[BEFORE + name])
+            stages.update(ready)
         except Exception as error:
             torch.cuda.synchronize()
             notes.append(f"{name} not timed: {reason_of(error)}")
     return stages
+
+
+def _alike(stage: Stage, before: Stage) -> None:
+    """Launched eagerly a sequence takes its gaps along: a difference with one that has none would be no time."""
+    if (stage.graph is None) != (before.graph is None):
+        reason = stage.eager_reason or before.eager_reason
+        raise Refused(f"only one of {stage.name} and what comes before it could be captured ({reason})")
+
+
+def _less(samples: List[float], before: List[float]) -> List[float]:
+    """Sample by sample: both were taken in the same round."""
+    rest = [sample - other for sample, other in zip(samples, before)]
+    if not all(us > 0 for us in rest):
+        raise Refused("it takes no longer than what comes before it: not timed")
+    return rest
 
 
 def _ready(stage: Stage) -> Stage:

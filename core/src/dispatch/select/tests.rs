@@ -6,7 +6,7 @@ use crate::{
         ChoiceSource, PassedOver,
         testing::{results, row, unsupported},
     },
-    model::{KernelId, Metric, ModKind, ModSet, ResultRow, Results, SiteId, SiteMods},
+    model::{KernelId, Latency, Metric, ModKind, ModSet, ResultRow, Results, SiteId, SiteMods},
 };
 
 const FAST: &str = "cublaslt/fp8-rowwise+fast";
@@ -44,6 +44,33 @@ fn takes_the_fastest_that_is_safe() {
     assert_eq!(choice.passed_over, BTreeMap::from([(KernelId::new(THIRD), PassedOver::Unsafe)]));
     assert_eq!(choice.error[&Metric::Mere], 0.1);
     assert_eq!((choice.source, choice.speedup), (ChoiceSource::Dispatch, Some(1.3)));
+}
+
+#[test]
+fn what_is_fast_on_another_gpu_is_left_to_a_person() {
+    let on = |gpu: &str, row: ResultRow| {
+        let note = format!("recorded on {gpu}, driver 580, loka 0.1.0");
+        ResultRow { latency: Latency { note, ..row.latency }, ..row }
+    };
+    let (h100, h200) = ("NVIDIA H100 80GB HBM3", "NVIDIA H200");
+    let chosen = |gpu: &str, fast: Option<f64>, overrides: &Overrides| {
+        let rows = vec![on(h200, fprop(FAST, 0.1, fast)), on(gpu, fprop(OTHER, 0.1, Some(1.3)))];
+        let mut results = results(&["s"], rows);
+        results.rows.iter_mut().filter(|row| row.kernel.as_str() == "cublaslt/bf16").for_each(|row| {
+            *row = on(h200, row.clone());
+        });
+        run(&results, &Policy::paper(), overrides).choices.remove(0)
+    };
+    let none = Overrides::new();
+    assert_eq!(chosen(h200, Some(1.2), &none).kernel.as_str(), OTHER);
+    let choice = chosen(h100, Some(1.2), &none);
+    assert_eq!(choice.kernel.as_str(), FAST);
+    assert_eq!(choice.reason, "the only one that is safe and fast: MERE .1 (.09 to .11) <= .2, 1.20x");
+    assert_eq!((choice.passed_over.len(), choice.runners_up.len()), (0, 1));
+    // Nor does it stand in for what is known of the kernels beside it.
+    let stays = chosen(h100, Some(0.9), &none);
+    assert_eq!(stays.reason, format!("no safe kernel is faster than 1.05x; best is {FAST} at 0.90x"));
+    assert_eq!(chosen(h100, Some(1.2), &override_of("s", Gemm::Fprop, OTHER)).kernel.as_str(), OTHER);
 }
 
 #[test]

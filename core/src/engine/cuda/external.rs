@@ -94,6 +94,14 @@ impl External {
         libraries.into_values().collect()
     }
 
+    /// One entry a library that is missing or does not load: its name, and how it is had.
+    pub fn remedies(&self) -> Vec<(String, String)> {
+        let library = |kernel: &WorkerKernel| kernel.kernel.split('/').next().unwrap_or_default().to_owned();
+        let found: BTreeMap<String, String> =
+            self.kernels.values().filter_map(|kernel| Some((library(kernel), kernel.remedy.clone()?))).collect();
+        found.into_iter().collect()
+    }
+
     /// Runs a kernel on operands as the model stores them and hands its BF16 output, of `outputs` elements, to
     /// `measure`.
     pub fn run<T>(

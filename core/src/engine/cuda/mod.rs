@@ -125,6 +125,11 @@ impl CudaEngine {
         }
     }
 
+    /// Libraries that [`Self::load_libraries`] did not find or could not load, each with how it is had.
+    pub fn remedies(&self) -> Vec<(String, String)> {
+        self.external.get().map(|external| external.remedies()).unwrap_or_default()
+    }
+
     fn external(&self) -> Option<Arc<External>> {
         self.external.get().cloned()
     }
@@ -213,7 +218,7 @@ impl Engine for CudaEngine {
         self.device.bind()?;
         let (native, others): (Vec<_>, Vec<_>) = kernels.iter().copied().partition(|kernel| kernel.is_native());
         let as_run = all_as_run(&native, gemm, shape);
-        let mut timed = time::time(self, &native, gemm, as_run, options)?;
+        let mut timed = if native.is_empty() { Vec::new() } else { time::time(self, &native, gemm, as_run, options)? };
         if as_run != shape {
             for timing in timed.iter_mut().filter_map(|(_, timing)| timing.as_mut().ok()) {
                 timing.note += &format!("; m = {} padded to {}", shape.m, as_run.m);

@@ -30,6 +30,9 @@ pub struct WorkerKernel {
     pub available: bool,
     /// Why it is not, in one line.
     pub reason: Option<String>,
+    /// How its library is had, where it is missing or does not load.
+    #[serde(default)]
+    pub remedy: Option<String>,
     pub library_version: Option<String>,
 }
 

@@ -8,9 +8,11 @@ Importing this package imports no library: a missing one costs its own kernels a
 
 import importlib
 import importlib.metadata
+import itertools
 import sys
+import types
 from dataclasses import dataclass
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from ..protocol import Refused, one_line, reason_of
 
@@ -22,6 +24,12 @@ Parts = Tuple[Cast, Cast, Callable[[Any, Any], Any]]
 TRANSPOSED = {"fprop": (False, False), "dgrad": (False, True), "wgrad": (True, True)}
 """Whether a and b must be turned to read [rows, reduced] and [cols, reduced], both reduced along their rows,
 as FP8 tensor cores on Hopper want them."""
+
+
+def operand_shapes(gemm: str, m: int, k: int, n: int) -> Tuple[Tuple[int, int], Tuple[int, int]]:
+    """As the model stores them."""
+    return {"fprop": ((m, k), (n, k)), "dgrad": ((m, n), (n, k)), "wgrad": ((m, n), (m, k))}[gemm]
+
 
 REDUCED_AND_COLS = {"fprop": ("k", "n"), "dgrad": ("n", "k"), "wgrad": ("m", "k")}
 
@@ -38,7 +46,15 @@ class Calls:
     """The GEMM alone, on prepared operands; None when the library has no such call."""
     cached: Optional[Callable[[Any, Any], Any]] = None
     """a cast, b prepared; None where b is no weight."""
+    before_full: Optional[Callable[[Any, Any], Any]] = None
+    """What `full` does before that is no part of the GEMM asked for (a forward before its backward); its time is taken
+    off, sample by sample."""
+    before_cached: Optional[Callable[[Any, Any], Any]] = None
     note: str = ""
+
+
+TORCH = "pip install torch, of the CUDA that the driver has (pytorch.org)"
+"""How PyTorch is had."""
 
 
 class Environment:
@@ -79,9 +95,12 @@ class Adapter:
 
     library = ""
     kernels: Tuple[str, ...] = ()
+    remedy = ""
+    """How the library is had, beside the PyTorch that docs/gpu.md says it was seen to work with."""
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
+        self._compiled: Dict[Tuple[Any, ...], Any] = {}
         self.torch = environment.torch
         self._checked = False
         self._why_not: Optional[str] = None
@@ -102,6 +121,13 @@ class Adapter:
                 self._why_not = reason_of(error)
         return self._why_not or self.lacks(kernel)
 
+    def remedy_of(self, kernel: str) -> Optional[str]:
+        """How to get the library; None where it is there, or where getting it would not help."""
+        if self.environment.torch is None:
+            return TORCH
+        self.why_not(kernel)
+        return None if self._why_not is None else self.remedy
+
     def load(self) -> None:
         """Imports the library and checks its version; raises Refused with the reason."""
 
@@ -121,9 +147,27 @@ class Adapter:
         """What timing times. May compile."""
         raise NotImplementedError
 
-    def compile(self, function: Callable[..., Any]) -> Any:
-        """As users run casts. dynamic=False: two shapes through one function must not make a general kernel."""
-        return self.torch.compile(function, dynamic=False)
+    def compile(self, function: Callable[..., Any], *key: Any) -> Any:
+        """As users run casts. dynamic=False: two shapes through one function must not make a general kernel.
+
+        What is compiled is kept by `key`, which says all that it depends on: rows that cast alike compile once."""
+        kept = self._compiled.get(key)
+        if kept is None:
+            kept = self._compiled[key] = self.torch.compile(of_its_own(function), dynamic=False)
+        return kept
+
+
+_NUMBERS = itertools.count()
+
+
+def of_its_own(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function with code of its own. Dynamo keeps what it compiled by code object and gives up after eight of
+    one, running eagerly and saying nothing; closures of one line have one code object."""
+    code = function.__code__
+    code = code.replace(co_name=f"{code.co_name.strip('<>')}_{next(_NUMBERS)}")
+    made = types.FunctionType(code, function.__globals__, code.co_name, function.__defaults__, function.__closure__)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
 
 
 def adapters(environment: Environment) -> List[Adapter]:
@@ -184,6 +228,7 @@ def not_multiple(gemm: str, m: int, k: int, n: int, multiple: int) -> Optional[s
 
 
 __all__ = [
-    "TRANSPOSED", "Adapter", "Calls", "Cast", "Environment", "Refused", "adapters", "at_least", "distribution_version",
-    "Parts", "missing", "need", "not_multiple", "one_line",
+    "TORCH", "TRANSPOSED", "Adapter", "Calls", "Cast", "Environment", "Refused", "adapters", "at_least", "distribution_version",
+    "Parts", "missing", "need", "not_multiple", "of_its_own", "one_line",
+    "operand_shapes",
 ]

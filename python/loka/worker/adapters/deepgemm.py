@@ -1,16 +1,23 @@
 """DeepGEMM on Hopper: `fp8_gemm_nt` with FP32 scales, 1x128 activations and gradients, 128x128 weights.
 
-Written from its published signatures (2.1): casts from `deep_gemm.utils`; the weight gradient, 1x128 on both
-sides, is its 1D1D kernel, which adds to an FP32 output.
+Seen to work: 2.6.1 beside PyTorch 2.11 on an H200. Casts are those of `deep_gemm.utils`, which take no amax below 1e-4:
+an operand that is smaller (a small gradient) loses bits there, and that error is the library's. The weight gradient,
+1x128 on both sides, is its 1D1D kernel, which adds to an FP32 output: its result is FP32, and where a BF16 one is wanted
+a memset stands before the GEMM and a cast behind it, both in its time.
 """
 
 import inspect
 from typing import Any, Callable, Optional
 
 from ..protocol import Refused
-from . import TRANSPOSED, Adapter, Calls, Parts, distribution_version, need, not_multiple
+from . import (
+    REDUCED_AND_COLS, TRANSPOSED, Adapter, Calls, Parts, distribution_version, need, not_multiple, operand_shapes,
+)
 
 BLOCK = 128
+LONGEST = 907 * BLOCK
+"""Elements along the reduced dimension. The kernel that turns scales keeps those of 64 rows in shared memory, four bytes
+each, in an odd stride: a block more and it wants more than the 227 KB that Hopper has."""
 
 Turned = Callable[[Any, bool], Any]
 """Of an operand, and whether it is turned first."""
@@ -18,6 +25,7 @@ Turned = Callable[[Any, bool], Any]
 
 class DeepGemm(Adapter):
     library = "deepgemm"
+    remedy = "build it from github.com/deepseek-ai/DeepGEMM, 2.1 or later (2.6.1 was seen to work with PyTorch 2.11)"
     kernels = ("deepgemm/blockwise",)
 
     def version(self) -> Optional[str]:
@@ -43,6 +51,10 @@ class DeepGemm(Adapter):
         return None
 
     def refuses(self, kernel: str, gemm: str, m: int, k: int, n: int) -> Optional[str]:
+        name = REDUCED_AND_COLS[gemm][0]
+        reduced = {"m": m, "k": k, "n": n}[name]
+        if reduced > LONGEST:
+            return f"{name} = {reduced} is above {LONGEST}: DeepGEMM's scales want more shared memory than there is"
         return not_multiple(gemm, m, k, n, BLOCK)
 
     def run(self, kernel: str, gemm: str, a: Any, b: Any) -> Any:
@@ -51,14 +63,25 @@ class DeepGemm(Adapter):
 
     def calls(self, kernel: str, gemm: str, m: int, k: int, n: int) -> Calls:
         cast_a, cast_b, multiply = self._parts(gemm)
-        fast_a, fast_b = self.compile(cast_a), self.compile(cast_b)
+        shape_a, shape_b = operand_shapes(gemm, m, k, n)
+        fast_a, fast_b = self.compile(cast_a, gemm, "a", shape_a), self.compile(cast_b, gemm, "b", shape_b)
+        note = "deep_gemm.utils casts, compiled"
+        if gemm == "wgrad":
+            to_bf16, out = self.torch.bfloat16, self._zeros(n, k)
+            return Calls(
+                full=lambda a, b: multiply(fast_a(a), fast_b(b)).to(to_bf16),
+                prepare_a=lambda a: self._aligned(cast_a(a)),
+                prepare_b=lambda b: self._aligned(cast_b(b)),
+                gemm=lambda a, b: self._add_1d(a, b, out),
+                note=f"{note}; adds to FP32: the GEMM is that alone, the whole has a memset before and a cast to BF16 after",
+            )
         return Calls(
             full=lambda a, b: multiply(fast_a(a), fast_b(b)),
             prepare_a=lambda a: self._aligned(cast_a(a)),
-            prepare_b=lambda b: self._aligned(cast_b(b)) if gemm == "wgrad" else cast_b(b),
+            prepare_b=cast_b,
             gemm=multiply,
-            cached=None if gemm == "wgrad" else lambda a, b: multiply(fast_a(a), b),
-            note="deep_gemm.utils casts, compiled",
+            cached=lambda a, b: multiply(fast_a(a), b),
+            note=note,
         )
 
     def _parts(self, gemm: str) -> Parts:
@@ -82,10 +105,14 @@ class DeepGemm(Adapter):
         return out
 
     def _multiply_1d(self, a: Any, b: Any) -> Any:
-        torch = self.torch
-        out = torch.zeros(a[0].shape[0], b[0].shape[0], dtype=torch.float32, device=a[0].device)
+        return self._add_1d(a, b, self._zeros(a[0].shape[0], b[0].shape[0]))
+
+    def _zeros(self, rows: int, cols: int) -> Any:
+        return self.torch.zeros(rows, cols, dtype=self.torch.float32, device="cuda")
+
+    def _add_1d(self, a: Any, b: Any, out: Any) -> Any:
         self.library_module.fp8_gemm_nt(a, b, out, c=out, recipe=(1, 1, BLOCK), disable_ue8m0_cast=True)
-        return out.to(torch.bfloat16)
+        return out
 
 
 ADAPTER = DeepGemm

@@ -1,18 +1,25 @@
 """FBGEMM GenAI: `torch.ops.fbgemm.f8f8bf16_rowwise` with its Triton `quantize_fp8_row`.
 
-Written from its published signatures: f8f8bf16_rowwise(XQ, WQ, x_scale, w_scale, bias=None,
+Seen to work: 1.6.0 beside PyTorch 2.11 on an H200. Its signatures: f8f8bf16_rowwise(XQ, WQ, x_scale, w_scale, bias=None,
 use_fast_accum=True), XQ [M,K] and WQ [N,K] in E4M3; quantize_fp8_row(a) gives (E4M3, scale a row), the scale
 being what the values are multiplied with to read them back.
 """
 
+import os
 from typing import Any, Callable, Optional, Tuple
 
 from ..protocol import Refused
 from . import TRANSPOSED, Adapter, Calls, Cast, distribution_version, need, not_multiple
 
 
+AUTOTUNE = "FBGEMM_AUTOTUNE_ENABLE"
+"""Looked for by FBGEMM at every call: with it, of whatever value, each shape's tile is the fastest of those tried at the
+first call; without it a heuristic chooses."""
+
+
 class Fbgemm(Adapter):
     library = "fbgemm"
+    remedy = "pip install fbgemm-gpu-genai (1.6.0 was seen to work with PyTorch 2.11)"
     kernels = ("fbgemm/rowwise",)
 
     def version(self) -> Optional[str]:
@@ -50,7 +57,8 @@ class Fbgemm(Adapter):
             prepare_b=cast_b,
             gemm=self._multiply,
             cached=None if gemm == "wgrad" else lambda a, b: self._multiply(cast_a(a), b),
-            note="quantize_fp8_row (Triton) and f8f8bf16_rowwise",
+            note="quantize_fp8_row (Triton) and f8f8bf16_rowwise, "
+            + (f"the tile autotuned ({AUTOTUNE})" if AUTOTUNE in os.environ else "the tile by its heuristic"),
         )
 
     def _casts(self, gemm: str) -> Tuple[Cast, Cast]:

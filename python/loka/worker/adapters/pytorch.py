@@ -5,7 +5,7 @@ The casts are the usual few lines that users compile; the GEMMs are cuBLASLt's o
 
 from typing import Any, Optional, Tuple
 
-from . import TRANSPOSED, Adapter, Calls, Parts, at_least, not_multiple
+from . import TORCH, TRANSPOSED, Adapter, Calls, Parts, at_least, not_multiple, operand_shapes
 
 Scaled = Tuple[Any, Any]
 """FP8 and its scales."""
@@ -16,6 +16,7 @@ BLOCK = 128
 
 class PyTorch(Adapter):
     library = "pytorch"
+    remedy = TORCH
     kernels = ("pytorch/bf16", "pytorch/fp8-tensorwise+fast", "pytorch/fp8-rowwise+fast", "pytorch/fp8-blockwise")
 
     def version(self) -> Optional[str]:
@@ -53,7 +54,8 @@ class PyTorch(Adapter):
         if kernel == "pytorch/bf16":
             # No cast: the three figures are one measurement.
             return Calls(full=multiply, note="torch.mm")
-        fast_a, fast_b = self.compile(cast_a), self.compile(cast_b)
+        shape_a, shape_b = operand_shapes(gemm, m, k, n)
+        fast_a, fast_b = self.compile(cast_a, kernel, gemm, "a", shape_a), self.compile(cast_b, kernel, gemm, "b", shape_b)
         return Calls(
             full=lambda a, b: multiply(fast_a(a), fast_b(b)),
             prepare_a=cast_a,

@@ -15,6 +15,7 @@ OLDEST = (0, 10)
 
 class TorchAO(Adapter):
     library = "torchao"
+    remedy = "pip install torchao (0.18.0 was seen to work with PyTorch 2.11)"
     kernels = ("torchao/tensorwise", "torchao/rowwise", "torchao/rowwise_with_gw_hp")
 
     def version(self) -> Optional[str]:
@@ -66,11 +67,13 @@ class TorchAO(Adapter):
             return direction.multiply(direction.cast_a(a), b)
 
         return Calls(
-            full=self.compile(lambda a, b: torchao_whole(a, b)),
+            full=self.compile(lambda a, b: torchao_whole(a, b), kernel, gemm, "full", m, k, n),
             prepare_a=lambda a: self._laid_out(direction.cast_a(a), row_major=True),
             prepare_b=lambda b: self._laid_out(direction.cast_b(b), row_major=False),
-            gemm=self.compile(lambda a, b: direction.multiply(a, b)),
-            cached=None if gemm == "wgrad" else self.compile(lambda a, b: torchao_cached(a, b)),
+            gemm=self.compile(lambda a, b: direction.multiply(a, b), kernel, gemm, "gemm", m, k, n),
+            cached=None
+            if gemm == "wgrad"
+            else self.compile(lambda a, b: torchao_cached(a, b), kernel, gemm, "cached", m, k, n),
             note="Float8Linear's casts and matmul, compiled",
         )
 
