@@ -34,6 +34,8 @@ pub mod dispatch;
 
 pub mod plan;
 
+pub mod parts;
+
 pub mod export;
 
 pub mod views;
