@@ -36,6 +36,8 @@ pub mod plan;
 
 pub mod parts;
 
+pub mod watch;
+
 pub mod export;
 
 pub mod views;

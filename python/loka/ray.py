@@ -8,6 +8,7 @@ and a driver that is started again makes only what is missing. Ray runs the task
 
 Traces and parts must be where every node reaches them: a shared folder, or a URL where `loka` knows object stores."""
 
+import contextlib
 import json
 import math
 import os
@@ -21,13 +22,6 @@ from .program.child import Path, run, scratch_file
 from .program.options import Names, mods_option, option, repeated
 from .program.progress import is_seen
 from .program.results import Results
-
-try:
-    import ray as _ray
-except ModuleNotFoundError as error:
-    if error.name != "ray":
-        raise
-    raise ImportError("loka.ray needs Ray: pip install 'loka[ray]'") from None
 
 SITES_A_TASK: Dict[str, int] = {"cuda": 200, "cpu": 8}
 """Some 25 seconds: longer than a task's own cost, shorter than one minds losing."""
@@ -137,7 +131,9 @@ def probe(
     `retries`: of a task whose worker or node dies; one that is refused by `loka` is not tried again. `address`: the
     cluster's, where `ray.init` was not called. The others are options of `loka probe`.
 
-    Raises LokaError with the program's line. Parts that were made stay, and are not made again."""
+    Raises LokaError with the program's line. Parts that were made stay, and are not made again. Raises ImportError where
+    there is no Ray."""
+    ray = _imported()
     is_one = isinstance(traces, (str, os.PathLike))
     all_traces: List[Path] = [traces] if isinstance(traces, (str, os.PathLike)) else list(traces)
     engine = engine or ("cpu" if accelerator is None and not num_gpus else "cuda")
@@ -156,8 +152,8 @@ def probe(
     if twice is not None:
         raise LokaError(f"two traces have the name {twice}: give them folders of their own")
     counts = [parts or _num_parts(trace, engine) for trace in all_traces]
-    if not _ray.is_initialized():
-        _ray.init(address=address, log_to_driver=False)
+    if not ray.is_initialized():
+        ray.init(address=address, log_to_driver=False)
     asked: Dict[str, Any] = {"num_cpus": num_cpus, "max_retries": retries}
     if num_gpus:
         asked["num_gpus"] = num_gpus
@@ -167,28 +163,38 @@ def probe(
         asked["resources"] = dict(resources)
     if runtime_env is not None:
         asked["runtime_env"] = dict(runtime_env)
-    task = _ray.remote(**asked)(_make)
+    task = ray.remote(**asked)(_make)
     work = (
         (at, task.remote(os.fspath(trace), f"{part}/{of}", _join(out, name), options))
         for at, (trace, name, of) in enumerate(zip(all_traces, names, counts))
         for part in range(1, of + 1)
     )
-    made = _gathered(work, sum(counts), is_seen() if progress is None else progress)
+    made = _gathered(ray, work, sum(counts), is_seen() if progress is None else progress)
     results = [
         _merged([part.file for part in made[at]], _join(out, f"{name}.results.parquet")) for at, name in enumerate(names)
     ]
     return results[0] if is_one else results
 
 
+def _imported() -> Any:
+    try:
+        import ray
+    except ModuleNotFoundError as error:
+        if error.name != "ray":
+            raise
+        raise ImportError("loka.ray needs Ray: pip install 'loka[ray]'") from None
+    return ray
+
+
 def _make(trace: str, part: str, out: str, options: List[Path]) -> Made:
     """One task: a part, made by the program of the node that it runs on."""
     ended = run(["--json", "probe", trace, "--part", part, "--out", out, "--progress", *options], dies_with_parent=True)
     told = json.loads(ended.stdout)
-    node = _ray.get_runtime_context().get_node_id()
+    node = _imported().get_runtime_context().get_node_id()
     return Made(told["file"], told["made"], told["seconds"] or 0.0, node)
 
 
-def _gathered(work: "Iterator[Tuple[int, Any]]", of: int, shows: bool) -> Dict[int, List[Made]]:
+def _gathered(ray: Any, work: Iterator[Tuple[int, Any]], of: int, shows: bool) -> Dict[int, List[Made]]:
     """What all tasks say, by the place of their trace. Nothing is started after one was refused."""
     running: Dict[Any, int] = {}
     made: Dict[int, List[Made]] = {}
@@ -203,25 +209,23 @@ def _gathered(work: "Iterator[Tuple[int, Any]]", of: int, shows: bool) -> Dict[i
                 running[following[1]] = following[0]
             if not running:
                 break
-            done, _ = _ray.wait(list(running), timeout=1.0)
+            done, _ = ray.wait(list(running), timeout=1.0)
             for task in done:
                 at = running.pop(task)
                 try:
-                    made.setdefault(at, []).append(_ray.get(task))
-                except _ray.exceptions.RayTaskError as error:
+                    made.setdefault(at, []).append(ray.get(task))
+                except ray.exceptions.RayTaskError as error:
                     refused.append(_refusal(error))
-                except _ray.exceptions.RayError as error:
+                except ray.exceptions.RayError as error:
                     refused.append(LokaError(f"a part was given up: {_first_line(error)}"))
             if refused:
                 # What waits for a place would be refused too; what was made stays.
-                for task in running:
-                    _ray.cancel(task, force=True)
+                _cancel(ray, running)
                 break
             if line is not None:
                 line.show(made)
     except BaseException:
-        for task in running:
-            _ray.cancel(task, force=True)
+        _cancel(ray, running)
         raise
     finally:
         if line is not None:
@@ -229,6 +233,15 @@ def _gathered(work: "Iterator[Tuple[int, Any]]", of: int, shows: bool) -> Dict[i
     if refused:
         raise refused[0]
     return made
+
+
+def _cancel(ray: Any, tasks: Mapping[Any, int]) -> None:
+    for task in tasks:
+        ray.cancel(task, force=True)
+    # Looked at, or Ray tells of each as of an error that nobody saw.
+    for task in tasks:
+        with contextlib.suppress(ray.exceptions.RayError):
+            ray.get(task, timeout=10)
 
 
 def _refusal(error: Any) -> LokaError:
@@ -284,8 +297,8 @@ def _merged(files: List[str], out: str) -> Results:
 
 
 def _num_parts(trace: Path, engine: Engine) -> int:
-    told = run(["--json", "info", trace]).stdout.splitlines()
-    sites = sum(1 for text in told if "site" in json.loads(text))
+    told = json.loads(run(["--json", "info", trace]).stdout.partition("\n")[0])
+    sites: int = told["num_sites"]
     return max(1, min(MOST_PARTS, math.ceil(sites / SITES_A_TASK[engine])))
 
 

@@ -158,10 +158,17 @@ fn what_is_not_one_whole_run_is_refused() {
     assert!(merge(&[one, "cut.parquet", three]).starts_with("not a Parquet file, or a truncated one ("));
     fs::write(two, &bytes[..bytes.len() - 9]).unwrap();
     let again = refusal(&probe("2/3", "parts"));
-    assert!(again.contains("remove it to have it made again: ") && again.ends_with(all[1].file_name().unwrap().to_str().unwrap()), "{again}");
+    assert!(
+        again.contains("remove it to have it made again: ")
+            && again.ends_with(all[1].file_name().unwrap().to_str().unwrap()),
+        "{again}"
+    );
     fs::copy(one, two).unwrap();
     let again = refusal(&probe("2/3", "parts"));
-    assert!(again.starts_with("it is part-1-of-3-") && again.contains(", by its name it would be part-2-of-3-"), "{again}");
+    assert!(
+        again.starts_with("it is part-1-of-3-") && again.contains(", by its name it would be part-2-of-3-"),
+        "{again}"
+    );
     assert!(merge(&["parts"]).contains(", by its name it would be part-2-of-3-"));
     fs::remove_file(two).unwrap();
     run_in(path, probe("2/3", "parts")).done();
@@ -177,7 +184,9 @@ fn what_is_not_one_whole_run_is_refused() {
     );
     fs::create_dir(path.join("empty")).unwrap();
     assert_eq!(refusal(&probe("1/3", TRACE)), format!("a file, not a folder: {TRACE}"));
-    assert!(refusal(&[&probe("1/3", "parts")[..], &["--device", "H200"]].concat()).ends_with(", --device asks for H200"));
+    assert!(
+        refusal(&[&probe("1/3", "parts")[..], &["--device", "H200"]].concat()).ends_with(", --device asks for H200")
+    );
     assert_eq!(run_in(path, probe("4/3", "parts")).code, Some(2));
     run_in(path, ["merge", "parts", "--out", "all.results.parquet"]).done();
 }
