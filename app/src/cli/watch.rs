@@ -5,7 +5,7 @@ use std::{
     fmt::Write as _,
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use loka_core::{
@@ -112,7 +112,7 @@ pub fn run(args: &WatchArgs, json: bool) -> anyhow::Result<Outcome> {
         engine: engine.as_ref(),
         config,
         reference,
-        refused: BTreeMap::new(),
+        refused: BTreeSet::new(),
         json,
     };
     loop {
@@ -167,8 +167,8 @@ struct Looking<'a> {
     config: ProbeConfig,
     /// The run that was planned, or the first that was seen.
     reference: Option<Trace>,
-    /// Snapshots that are not of this plan's model, and why; by path.
-    refused: BTreeMap<PathBuf, String>,
+    /// Files that are no snapshots of this plan's model, as they were: one that is copied here may be whole later.
+    refused: BTreeSet<(PathBuf, Option<SystemTime>)>,
     json: bool,
 }
 
@@ -177,14 +177,14 @@ impl Looking<'_> {
     fn look(&mut self, watch: &mut Watch, state: &Path) -> anyhow::Result<()> {
         let mut found = Vec::new();
         for path in snapshots_in(&self.args.traces)? {
-            if self.refused.contains_key(&path) {
+            if self.refused.contains(&as_it_is(&path)) {
                 continue;
             }
             match Trace::open(&path) {
                 Ok(trace) if is_whole(&trace, &path) => found.push((path, trace)),
                 // Its other ranks are on their way.
                 Ok(_) => {}
-                Err(error) => self.refuse(path, error.cause()),
+                Err(error) => self.refuse(&path, &error.cause()),
             }
         }
         found.sort_by_key(|(path, trace)| (trace.manifest().run.step, path.clone()));
@@ -208,15 +208,15 @@ impl Looking<'_> {
             }
             match self.fits(&trace) {
                 Ok(()) => self.snapshot(watch, state, &trace, &digest)?,
-                Err(problem) => self.refuse(path, problem),
+                Err(problem) => self.refuse(&path, &problem),
             }
         }
         Ok(())
     }
 
-    fn refuse(&mut self, path: PathBuf, problem: String) {
+    fn refuse(&mut self, path: &Path, problem: &str) {
         output::note(&format!("warning: not looked at: {problem}: {}", path.display()));
-        self.refused.insert(path, problem);
+        self.refused.insert(as_it_is(path));
     }
 
     fn fits(&self, trace: &Trace) -> Result<(), String> {
@@ -382,6 +382,11 @@ impl Looking<'_> {
         observed.ended.iter().for_each(|test| output::line(&format!("  ended {test}")));
         Ok(())
     }
+}
+
+/// A file by its path and when it was changed.
+fn as_it_is(path: &Path) -> (PathBuf, Option<SystemTime>) {
+    (path.to_owned(), std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok())
 }
 
 /// Traces, and folders of shards.

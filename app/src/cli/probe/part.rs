@@ -59,7 +59,12 @@ pub fn run(
     meta.site_times.clone_from(&work.times);
     let (results, lost) = probed(args, meta, work.source, &chosen, engine, config);
     if let Some(reason) = lost {
-        anyhow::bail!("the engine stopped working, and the part is not written: {reason}: {}", work.place.shown(&name));
+        // Not bad input: on another device it may go well.
+        output::complain(&anyhow::anyhow!(
+            "the engine stopped working, and the part is not written: {reason}: {}",
+            work.place.shown(&name)
+        ));
+        return Ok(Outcome::Failed);
     }
     let part = Part { key, results };
     if !work.place.create(&name, |path| Ok(write_part(path, &part)?))? {
