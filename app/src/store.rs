@@ -12,7 +12,7 @@ use crate::files;
 
 /// A folder, here or in an object store.
 #[derive(Debug)]
-pub enum Place {
+pub enum PartStore {
     Folder(PathBuf),
     #[cfg(feature = "stores")]
     Bucket(loka_stores::Bucket),
@@ -52,7 +52,7 @@ fn bucket(path: &Path) -> anyhow::Result<loka_stores::Bucket> {
     loka_stores::Bucket::open(&path.to_string_lossy()).map_err(|error| anyhow::anyhow!("{error}: {}", path.display()))
 }
 
-impl Place {
+impl PartStore {
     /// A folder that need not be there yet: the first part makes it.
     pub fn of(path: &Path) -> anyhow::Result<Self> {
         if is_url(path) {
@@ -175,7 +175,7 @@ pub fn fetch_file(path: &Path) -> anyhow::Result<Fetched> {
     if !is_url(path) {
         return Ok(Fetched { path: path.to_owned(), shown: path.display().to_string(), _folder: None });
     }
-    let found = Place::of(path)?.fetch("")?;
+    let found = PartStore::of(path)?.fetch("")?;
     found.ok_or_else(|| anyhow::anyhow!("no such file or folder: {}", path.display()))
 }
 
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn in_a_folder_a_part_is_created_once() {
         let scratch = tempfile::tempdir().unwrap();
-        let place = Place::of(&scratch.path().join("parts")).unwrap();
+        let place = PartStore::of(&scratch.path().join("parts")).unwrap();
         place.check_writable().unwrap();
         let write = |text: &'static str| move |path: &Path| files::write_atomically(path, text.as_bytes());
         assert!(place.fetch("a").unwrap().is_none());
@@ -256,7 +256,7 @@ mod tests {
     #[cfg(not(feature = "stores"))]
     #[test]
     fn a_build_without_stores_says_how_to_get_one() {
-        let line = Place::of(Path::new("s3://a/b")).unwrap_err().to_string();
+        let line = PartStore::of(Path::new("s3://a/b")).unwrap_err().to_string();
         let expected = "this build knows no object stores: cargo build --release --package loka --features stores makes one \
                         that does: s3://a/b";
         assert_eq!(line, expected);
@@ -268,7 +268,7 @@ mod tests {
     fn a_url_of_this_machine_is_a_folder_like_another() {
         let scratch = tempfile::tempdir().unwrap();
         let url = format!("file://{}/parts", scratch.path().display());
-        let place = Place::of(Path::new(&url)).unwrap();
+        let place = PartStore::of(Path::new(&url)).unwrap();
         let write = |path: &Path| files::write_atomically(path, b"first");
         assert!(place.create("a", write).unwrap() && !place.create("a", write).unwrap());
         assert_eq!(fs::read(place.fetch("a").unwrap().unwrap().path).unwrap(), b"first");

@@ -195,6 +195,40 @@ mod tests {
         });
     }
 
+    /// A server that speaks a store's own protocol: `LOKA_TEST_BUCKET=s3://bucket/prefix`, with its endpoint and
+    /// credentials in the environment.
+    #[cfg(feature = "cloud")]
+    #[test]
+    fn a_server_of_ones_own_creates_once() {
+        let Some(url) = std::env::var_os("LOKA_TEST_BUCKET").and_then(|url| url.into_string().ok()) else {
+            eprintln!("skipped: LOKA_TEST_BUCKET names no store");
+            return;
+        };
+        let name = format!("part-{}", std::process::id());
+        let first = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for worker in 0..8_u8 {
+                let (url, name, first) = (&url, &name, &first);
+                scope.spawn(move || {
+                    let bucket = Bucket::open(url).unwrap();
+                    first
+                        .fetch_add(usize::from(bucket.create(name, vec![worker; 100_000]).unwrap()), Ordering::Relaxed);
+                    let read = bucket.read(name).unwrap().unwrap();
+                    assert!(read.len() == 100_000 && read.iter().all(|byte| *byte == read[0]));
+                });
+            }
+        });
+        assert_eq!(first.into_inner(), 1);
+        let bucket = Bucket::open(&url).unwrap();
+        assert!(bucket.names().unwrap().contains(&name));
+        assert_eq!(bucket.read("none").unwrap(), None);
+        bucket.write(&name, b"over".to_vec()).unwrap();
+        assert_eq!(bucket.read(&name).unwrap(), Some(b"over".to_vec()));
+        let missing = Bucket::open("s3://there-is-no-such-bucket/x").unwrap();
+        let line = missing.create("a", Vec::new()).unwrap_err().to_string();
+        assert!(!line.contains('\n') && line.len() <= 500, "{line}");
+    }
+
     #[test]
     fn what_is_no_store_is_refused() {
         let line = |url: &str| Bucket::open(url).unwrap_err().to_string();

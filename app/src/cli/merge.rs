@@ -8,7 +8,7 @@ use std::{
 
 use loka_core::{
     model::{FileMagic, HEAD_BYTES},
-    parts::{self, Part, PartKey},
+    parts::{self, PartKey, ProbePart},
     tables::{read_part, write_results},
     trace::{self, Trace},
 };
@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::{
     files,
-    store::{self, Fetched, Place, is_url},
+    store::{self, Fetched, PartStore, is_url},
 };
 
 use super::output::{self, Outcome};
@@ -41,7 +41,7 @@ fn has_parts(path: &Path) -> bool {
         return true;
     }
     if path.is_dir() {
-        let names = Place::of(path).and_then(|place| place.names()).unwrap_or_default();
+        let names = PartStore::of(path).and_then(|place| place.names()).unwrap_or_default();
         return names.iter().any(|name| PartKey::is_file_name(name));
     }
     let mut head = Vec::with_capacity(HEAD_BYTES);
@@ -62,7 +62,7 @@ fn merge_parts(args: &MergeArgs, json: bool) -> anyhow::Result<Outcome> {
             parts.push(opened(&store::fetch_file(path)?)?);
             continue;
         }
-        let place = Place::of(path)?;
+        let place = PartStore::of(path)?;
         let names = place.names()?;
         let of_folder = names.iter().filter(|name| PartKey::is_file_name(name)).collect::<Vec<_>>();
         anyhow::ensure!(!of_folder.is_empty(), "no parts of a probe are in this folder: {}", path.display());
@@ -95,7 +95,7 @@ fn merge_parts(args: &MergeArgs, json: bool) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn opened(found: &Fetched) -> anyhow::Result<(String, Part)> {
+fn opened(found: &Fetched) -> anyhow::Result<(String, ProbePart)> {
     let part = read_part(&found.path).map_err(|error| anyhow::anyhow!("{}: {}", error.cause, found.shown))?;
     Ok((found.shown.clone(), part))
 }

@@ -26,7 +26,7 @@ use serde_json::json;
 
 use crate::{
     files, probing,
-    store::{self, Place},
+    store::{self, PartStore},
 };
 
 mod part;
@@ -123,7 +123,7 @@ pub fn run(args: &ProbeArgs, json: bool) -> anyhow::Result<Outcome> {
     let chosen = chosen_sites(args, trace)?;
     let source = AtRows::new(trace, args.rows.map(|rows| rows as usize))
         .map_err(|error| anyhow::anyhow!("{error}: {}", args.trace.display()))?;
-    let place = args.part.map(|_| Place::of(&args.out)).transpose()?;
+    let place = args.part.map(|_| PartStore::of(&args.out)).transpose()?;
     match &place {
         Some(place) => place.check_writable()?,
         None => files::check_writable(&args.out)?,
@@ -141,7 +141,7 @@ pub fn run(args: &ProbeArgs, json: bool) -> anyhow::Result<Outcome> {
         let times = sites::merged(given)?;
         return part::run(
             args,
-            &part::Work { trace, source: &source, chosen: &chosen, part, place, times },
+            &part::PartWork { trace, source: &source, chosen: &chosen, part, place, times },
             engine.as_ref(),
             &config,
             json,

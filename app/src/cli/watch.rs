@@ -15,7 +15,7 @@ use loka_core::{
     plan::Plan,
     probe::{AtRows, ProbeConfig, ProbeEvent, probe},
     trace::Trace,
-    watch::{Evidence, Observed, Watch, error_evidence, range_evidence},
+    watch::{DriftEvidence, Observed, WatchState, error_evidence, range_evidence},
 };
 use serde_json::json;
 
@@ -83,9 +83,9 @@ pub fn run(args: &WatchArgs, json: bool) -> anyhow::Result<Outcome> {
     let state = args.state.clone().unwrap_or_else(|| beside(&args.plan));
     let (draws_at_least, draws_at_most) = draws::bounds(None, args.max_draws)?;
     let mut watch = match std::fs::read_to_string(&state) {
-        Ok(text) => Watch::from_json(&text, &plan.digest)
+        Ok(text) => WatchState::from_json(&text, &plan.digest)
             .map_err(|problem| anyhow::anyhow!("{problem}: {}", state.display()))?,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Watch::new(&plan.digest),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => WatchState::new(&plan.digest),
         Err(error) => anyhow::bail!("{}: {}", files::reason(&error), state.display()),
     };
     files::check_writable(&state)?;
@@ -174,7 +174,7 @@ struct Looking<'a> {
 
 impl Looking<'_> {
     /// Every snapshot that was not seen, in order of its step.
-    fn look(&mut self, watch: &mut Watch, state: &Path) -> anyhow::Result<()> {
+    fn look(&mut self, watch: &mut WatchState, state: &Path) -> anyhow::Result<()> {
         let mut found = Vec::new();
         for path in snapshots_in(&self.args.traces)? {
             if self.refused.contains(&as_it_is(&path)) {
@@ -232,7 +232,7 @@ impl Looking<'_> {
         Ok(())
     }
 
-    fn snapshot(&self, watch: &mut Watch, state: &Path, trace: &Trace, digest: &str) -> anyhow::Result<()> {
+    fn snapshot(&self, watch: &mut WatchState, state: &Path, trace: &Trace, digest: &str) -> anyhow::Result<()> {
         let started = Instant::now();
         // Draws of their own: two snapshots that agree have to agree by what they recorded, not by chance.
         let seed = u64::from_str_radix(digest.trim_start_matches("sha256:").get(..16).unwrap_or("0"), 16).unwrap_or(0);
@@ -246,7 +246,7 @@ impl Looking<'_> {
             let row = rows.get(&(chosen.site.clone(), chosen.gemm, chosen.kernel.clone()))?;
             error_evidence(row, &self.plan.policy, loss, confidence)
         });
-        let evidence: Vec<Evidence> = errors.chain(self.ranges(trace)).collect();
+        let evidence: Vec<DriftEvidence> = errors.chain(self.ranges(trace)).collect();
         let observed = watch.observe(trace.name(), digest, &evidence, self.args.false_alarms);
         let instead = self.instead(trace, &observed, &config)?;
         let seconds = started.elapsed().as_secs_f64();
@@ -285,7 +285,7 @@ impl Looking<'_> {
     }
 
     /// Of operands that are cast, where both runs recorded them.
-    fn ranges(&self, trace: &Trace) -> Vec<Evidence> {
+    fn ranges(&self, trace: &Trace) -> Vec<DriftEvidence> {
         let Some(reference) = &self.reference else { return Vec::new() };
         let mut cast: BTreeMap<&SiteId, BTreeSet<&'static str>> = BTreeMap::new();
         for chosen in self.chosen {
@@ -338,7 +338,7 @@ impl Looking<'_> {
 
     fn tell(
         &self,
-        watch: &Watch,
+        watch: &WatchState,
         trace: &Trace,
         digest: &str,
         observed: &Observed,
@@ -440,7 +440,7 @@ fn amax_of(trace: &Trace, site: &SiteId) -> BTreeMap<&'static str, Vec<f32>> {
 }
 
 /// The text format of Prometheus, for a textfile collector.
-fn prometheus(watch: &Watch, trace: &Trace, num_tests: usize, seconds: f64) -> String {
+fn prometheus(watch: &WatchState, trace: &Trace, num_tests: usize, seconds: f64) -> String {
     let mut text = String::new();
     let mut gauge = |name: &str, help: &str, value: f64| {
         let _ = writeln!(

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::{Manifest, Results, ResultsMeta};
 
-use super::{Part, PartOf};
+use super::{PartOf, ProbePart};
 
 /// Why parts are not one run. `name` and `other` are names of files.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,11 +40,11 @@ fn it_or_first(parts: &[usize]) -> &'static str {
 }
 
 /// `parts`: each with the name that errors show, in any order.
-pub fn merge(parts: Vec<(String, Part)>) -> Result<Results, MergeError> {
+pub fn merge(parts: Vec<(String, ProbePart)>) -> Result<Results, MergeError> {
     let Some((first_name, first)) = parts.first() else { return Err(MergeError::Nothing) };
     let (first_name, run) = (first_name.clone(), first.key.run.clone());
     let apart = without_sites(&first.results.meta.manifest);
-    let mut by_number: BTreeMap<usize, (String, Part)> = BTreeMap::new();
+    let mut by_number: BTreeMap<usize, (String, ProbePart)> = BTreeMap::new();
     for (name, part) in parts {
         if let Some((what, found, expected)) = part.key.run.difference(&run) {
             return Err(MergeError::Differs { what, found, expected, other: first_name, name });
@@ -80,7 +80,7 @@ fn without_sites(manifest: &Manifest) -> Manifest {
 }
 
 /// In order of their numbers, all there. `None`: there are none.
-fn joined(parts: Vec<(String, Part)>) -> Option<Result<Results, MergeError>> {
+fn joined(parts: Vec<(String, ProbePart)>) -> Option<Result<Results, MergeError>> {
     let mut drivers = BTreeSet::new();
     let (mut meta, mut rows): (Option<ResultsMeta>, Vec<_>) = (None, Vec::new());
     let (mut end, mut before) = (0, String::new());
@@ -127,7 +127,7 @@ mod tests {
         whole
     }
 
-    fn part(number: usize, range: std::ops::Range<usize>) -> (String, Part) {
+    fn part(number: usize, range: std::ops::Range<usize>) -> (String, ProbePart) {
         let mut results = whole();
         results.meta.manifest.sites = results.meta.manifest.sites[range.clone()].to_vec();
         let has = |site: &str| results.meta.manifest.sites.iter().any(|own| own.id.as_str() == site);
@@ -143,7 +143,7 @@ mod tests {
         results.meta.device.clone_from(&run.device);
         results.meta.seed = run.seed;
         let key = PartKey::new(run, PartOf { part: number, of: 2 }, range);
-        (key.file_name(), Part { key, results })
+        (key.file_name(), ProbePart { key, results })
     }
 
     #[test]
@@ -187,7 +187,7 @@ mod tests {
     fn a_part_that_lies_is_not_opened() {
         let part = part(2, 1..3).1;
         let sealed = part.sealed();
-        assert_eq!(Part::opened(sealed.clone(), part.results.clone()), Ok(part.clone()));
+        assert_eq!(ProbePart::opened(sealed.clone(), part.results.clone()), Ok(part.clone()));
         let changed = |change: fn(&mut Results)| {
             let mut results = part.results.clone();
             change(&mut results);
@@ -199,13 +199,13 @@ mod tests {
             |results| results.meta.time.push('x'),
             |results| results.meta.manifest.sites[0].m += 1,
         ] {
-            assert_eq!(Part::opened(sealed.clone(), changed(change)), Err(PartFault::Seal));
+            assert_eq!(ProbePart::opened(sealed.clone(), changed(change)), Err(PartFault::Seal));
         }
         // Sealed again by whoever changed it.
-        let resealed = |change: fn(&mut Part)| {
+        let resealed = |change: fn(&mut ProbePart)| {
             let mut other = part.clone();
             change(&mut other);
-            Part::opened(other.sealed(), other.results.clone()).map_err(|fault| fault.to_string())
+            ProbePart::opened(other.sealed(), other.results.clone()).map_err(|fault| fault.to_string())
         };
         let line = |change| resealed(change).unwrap_err();
         assert_eq!(line(|part| part.key.run.seed = 7), "its seed is 0, its key says 7");

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! sites ──► split ──► ranges of about the same cost, the same on every worker
-//! run + range ──► PartKey ──► a file's name ──► Part { key, results, seal } ──► merge ──► Results
+//! run + range ──► PartKey ──► a file's name ──► ProbePart { key, results, seal } ──► merge ──► Results
 //! ```
 //!
 //! Schedulers run a task at least once. That a part counts once is by its name, which hashes everything that its rows
@@ -16,5 +16,5 @@ mod split;
 
 pub use key::{PartKey, PartOf, RunKey};
 pub use merge::{MergeError, merge};
-pub use part::{Part, PartFault, Sealed};
+pub use part::{PartFault, ProbePart, Sealed};
 pub use split::{cost, split};

@@ -13,7 +13,7 @@ use super::PartKey;
 
 /// A part as a file holds it. Its manifest has its own sites alone.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Part {
+pub struct ProbePart {
     pub key: PartKey,
     pub results: Results,
 }
@@ -40,7 +40,7 @@ pub struct Sealed {
     pub seal: String,
 }
 
-impl Part {
+impl ProbePart {
     /// Over the key, the circumstances and every row.
     fn seal(&self) -> String {
         let meta = serde_json::to_value(&self.results.meta).unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::parts::{Part, Sealed};
+use crate::parts::{ProbePart, Sealed};
 
 use super::{
     Cause, TableError,
@@ -13,18 +13,18 @@ use super::{
 
 pub use super::results::PART_KEY;
 
-pub fn write_part(path: &Path, part: &Part) -> Result<(), TableError> {
+pub fn write_part(path: &Path, part: &ProbePart) -> Result<(), TableError> {
     let sealed = serde_json::to_string(&part.sealed()).map_err(|error| Cause::Write(error.to_string()).at(path))?;
     write_with(path, &part.results, vec![(PART_KEY.to_owned(), sealed)])
 }
 
 /// Refuses one whose seal, circumstances or rows do not fit its key. Its name is for the caller to compare.
-pub fn read_part(path: &Path) -> Result<Part, TableError> {
+pub fn read_part(path: &Path) -> Result<ProbePart, TableError> {
     let read = || {
         let table = FrameTable::read_keyed(path, most_rows)?;
         let sealed = table.metadata(PART_KEY).ok_or(Cause::NoPart(PART_KEY))?;
         let sealed: Sealed = serde_json::from_str(sealed).map_err(|error| Cause::BrokenMetadata(error.to_string()))?;
-        Ok(Part::opened(sealed, results_of(&table)?)?)
+        Ok(ProbePart::opened(sealed, results_of(&table)?)?)
     };
     read().map_err(|cause: Cause| cause.at(path))
 }
@@ -39,7 +39,7 @@ mod tests {
         tables::read_results,
     };
 
-    fn part() -> Part {
+    fn part() -> ProbePart {
         let mut results = testing::results(
             &["a"],
             Gemm::ALL.map(|gemm| testing::row("a", gemm, "cublaslt/bf16", 0.1, None, 0.0)).to_vec(),
@@ -64,7 +64,7 @@ mod tests {
             versions: meta.versions.clone(),
             of: 1,
         };
-        Part { key: PartKey::new(run, PartOf { part: 1, of: 1 }, 0..1), results }
+        ProbePart { key: PartKey::new(run, PartOf { part: 1, of: 1 }, 0..1), results }
     }
 
     #[test]

@@ -39,7 +39,7 @@ impl fmt::Display for Test {
 
 /// One test at one snapshot.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Evidence {
+pub struct DriftEvidence {
     pub test: Test,
     /// That it would be as far off, were it within its limit.
     pub p: f64,
@@ -50,14 +50,14 @@ pub struct Evidence {
 }
 
 /// A chosen kernel's row. `confidence`: of the row's intervals. `None`: nothing bounds it.
-pub fn error_evidence(row: &ResultRow, policy: &Policy, loss: f64, confidence: f64) -> Option<Evidence> {
+pub fn error_evidence(row: &ResultRow, policy: &Policy, loss: f64, confidence: f64) -> Option<DriftEvidence> {
     let (_, bound) = decided_by(row, policy, loss);
     let estimate = bound.metric.on_scale(row.metric(bound.metric)?);
     let draws = row.error.as_ref().map_or(2, |error| error.draws.max(2));
     let one = beyond(estimate, bound.limit, bound.metric == Metric::SqnrDb, draws, confidence);
     // Of two bounds the worse is looked at: either may be off by chance.
     let bounds = if policy.max_bias.is_some() && row.gemm != Gemm::Fprop { 2.0 } else { 1.0 };
-    Some(Evidence {
+    Some(DriftEvidence {
         test: Test::Error { site: row.site.clone(), gemm: row.gemm },
         p: (one * bounds).min(1.0),
         found: estimate.value,
@@ -95,7 +95,7 @@ pub fn range_evidence(
     [before, now]: [&[f32]; 2],
     factor: f64,
     usual: f64,
-) -> Option<Evidence> {
+) -> Option<DriftEvidence> {
     let [before, now] = [before, now].map(|values| Octaves::of(values, usual));
     let (before, now) = (before?, now?);
     let change = now.mean - before.mean;
@@ -104,7 +104,7 @@ pub fn range_evidence(
     let over = change.abs() - factor.log2();
     let p = if change.is_nan() { 0.0 } else { t_upper(over / deviation, degrees) };
     let test = Test::Range { site: site.clone(), operand };
-    Some(Evidence { test, p, found: change.exp2(), limit: factor, what: format!("amax of {operand}, times") })
+    Some(DriftEvidence { test, p, found: change.exp2(), limit: factor, what: format!("amax of {operand}, times") })
 }
 
 /// Of the mean over a run, in octaves: runs differ by more than their steps say.

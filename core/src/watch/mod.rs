@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! rows of the chosen kernels ──► errors beyond their bounds ──┐
-//! recorded amax, step by step ──► ranges that moved ──────────┴──► p of each ──► Watch: two snapshots, false discovery
+//! recorded amax, step by step ──► ranges that moved ──────────┴──► p of each ──► WatchState: two snapshots, false discovery
 //! ```
 //!
 //! A plan has 30,000 chosen GEMMs; at 95 % each, 1,500 of them would be off at every snapshot, and nobody would read on.
@@ -14,5 +14,5 @@ mod state;
 mod tail;
 
 pub use discovery::discoveries;
-pub use evidence::{Evidence, Test, error_evidence, range_evidence};
-pub use state::{Alarm, FORMAT, Observed, VERSION, Watch};
+pub use evidence::{DriftEvidence, Test, error_evidence, range_evidence};
+pub use state::{Alarm, FORMAT, Observed, VERSION, WatchState};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Evidence, discoveries};
+use super::{DriftEvidence, discoveries};
 
 pub const FORMAT: &str = "loka-watch";
 pub const VERSION: u64 = 1;
@@ -30,7 +30,7 @@ pub struct Alarm {
 
 /// A watch over one plan, as its file holds it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Watch {
+pub struct WatchState {
     pub format: String,
     pub version: u64,
     /// Digest of the plan.
@@ -52,7 +52,7 @@ pub struct Observed {
     pub ended: Vec<String>,
 }
 
-impl Watch {
+impl WatchState {
     pub fn new(plan: &str) -> Self {
         Self {
             format: FORMAT.to_owned(),
@@ -83,9 +83,9 @@ impl Watch {
     /// Takes all that a snapshot says. An alarm begins where this snapshot and the one before agree, so far that of all
     /// alarms at most a share of `false_alarms` is false: their draws are apart from each other's, so that of something
     /// that is well both say so with the square of what the weaker says.
-    pub fn observe(&mut self, snapshot: &str, digest: &str, evidence: &[Evidence], false_alarms: f64) -> Observed {
+    pub fn observe(&mut self, snapshot: &str, digest: &str, evidence: &[DriftEvidence], false_alarms: f64) -> Observed {
         let keys: Vec<String> = evidence.iter().map(|evidence| evidence.test.to_string()).collect();
-        let both = |(key, now): (&String, &Evidence)| {
+        let both = |(key, now): (&String, &DriftEvidence)| {
             let before = self.last.get(key).copied().unwrap_or(1.0);
             before.max(now.p).powi(2)
         };
@@ -95,7 +95,7 @@ impl Watch {
         for (at, (key, now)) in keys.iter().zip(evidence).enumerate() {
             match (self.alarms.get_mut(key), found[at]) {
                 (None, true) => {
-                    let Evidence { what, found, limit, .. } = now.clone();
+                    let DriftEvidence { what, found, limit, .. } = now.clone();
                     let alarm = Alarm { since: snapshot.to_owned(), what, found, limit, p: joint[at], quiet: 0 };
                     self.alarms.insert(key.clone(), alarm);
                     observed.began.push(key.clone());
@@ -128,14 +128,14 @@ mod tests {
         watch::{Test, range_evidence},
     };
 
-    fn error(site: usize, p: f64) -> Evidence {
+    fn error(site: usize, p: f64) -> DriftEvidence {
         let test = Test::Error { site: SiteId::new(&format!("s{site}")), gemm: Gemm::Fprop };
-        Evidence { test, p, found: 1.0, limit: 0.5, what: "mere".to_owned() }
+        DriftEvidence { test, p, found: 1.0, limit: 0.5, what: "mere".to_owned() }
     }
 
     #[test]
     fn an_alarm_wants_two_snapshots_to_begin_and_two_to_end() {
-        let mut watch = Watch::new("plan");
+        let mut watch = WatchState::new("plan");
         let mut next = |p: f64| {
             let observed = watch.observe("a", "d", &[error(0, p), error(1, 0.5)], 0.005);
             (observed.began.len(), observed.ended.len(), watch.alarms.len())
@@ -150,8 +150,8 @@ mod tests {
         assert_eq!(next(0.9), (0, 0, 1));
         assert_eq!(next(0.9), (0, 1, 0));
         let text = serde_json::to_string(&watch).unwrap();
-        assert_eq!(Watch::from_json(&text, "plan"), Ok(watch));
-        assert!(Watch::from_json(&text, "other").unwrap_err().starts_with("it is of another plan"));
+        assert_eq!(WatchState::from_json(&text, "plan"), Ok(watch));
+        assert!(WatchState::from_json(&text, "other").unwrap_err().starts_with("it is of another plan"));
     }
 
     /// The worst there can be without anything wrong: 30,000 GEMMs, every one with its error exactly at its bound. Fewer
@@ -164,7 +164,7 @@ mod tests {
         let (mut before, mut alarmed) = (vec![1.0_f64; TESTS], 0);
         for _ in 0..SNAPSHOTS {
             let now: Vec<f64> = (0..TESTS).map(|_| rng.uniform()).collect();
-            // `Watch::observe` without its names: 12 million of them are not made here.
+            // `WatchState::observe` without its names: 12 million of them are not made here.
             let joint: Vec<f64> = before.iter().zip(&now).map(|(before, now)| before.max(*now).powi(2)).collect();
             alarmed += usize::from(discoveries(&joint, 0.005).contains(&true));
             before = now;
@@ -185,11 +185,11 @@ mod tests {
             normals[1..].iter().map(|normal| level * (0.25 * normal).exp2()).collect()
         };
         let reference: Vec<Vec<f32>> = (0..SITES).map(|site| run(site, 1.0)).collect();
-        let mut watch = Watch::new("plan");
+        let mut watch = WatchState::new("plan");
         let mut began = Vec::new();
         for snapshot in 0..30 {
             let drift = |site: usize| if site == 1234 && snapshot >= 25 { 2.0 } else { 1.0 };
-            let evidence: Vec<Evidence> = (0..SITES)
+            let evidence: Vec<DriftEvidence> = (0..SITES)
                 .filter_map(|site| {
                     let id = SiteId::new(&format!("s{site}"));
                     range_evidence((&id, "x"), [&reference[site], &run(site, drift(site))], 1.5, 0.3)

@@ -5,7 +5,7 @@ use std::{collections::HashSet, path::PathBuf, time::Instant};
 use loka_core::{
     engine::Engine,
     model::{Results, SiteId, SiteTimes, sha256_of},
-    parts::{Part, PartKey, PartOf, RunKey, cost, split},
+    parts::{PartKey, PartOf, ProbePart, RunKey, cost, split},
     plan::results_digest,
     probe::{AtRows, NUMERICS_VERSION, ProbeConfig, SiteSource},
     tables::{read_part, write_part},
@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::{
     probing,
-    store::{Fetched, Place},
+    store::{Fetched, PartStore},
 };
 
 use super::{
@@ -24,18 +24,18 @@ use super::{
 };
 
 /// What one part is of, and where it goes.
-pub struct Work<'a> {
+pub struct PartWork<'a> {
     pub trace: &'a Trace,
     pub source: &'a AtRows<'a>,
     pub chosen: &'a [SiteId],
     pub part: PartOf,
-    pub place: Place,
+    pub place: PartStore,
     pub times: Option<SiteTimes>,
 }
 
 pub fn run(
     args: &ProbeArgs,
-    work: &Work<'_>,
+    work: &PartWork<'_>,
     engine: &dyn Engine,
     config: &ProbeConfig,
     json: bool,
@@ -66,7 +66,7 @@ pub fn run(
         ));
         return Ok(Outcome::Failed);
     }
-    let part = Part { key, results };
+    let part = ProbePart { key, results };
     if !work.place.create(&name, |path| Ok(write_part(path, &part)?))? {
         agrees_with(work, &part, &name)?;
     }
@@ -74,7 +74,7 @@ pub fn run(
 }
 
 /// Another worker was first. Rows are named by seed, site, GEMM and draw: whoever made them, they are the same.
-fn agrees_with(work: &Work<'_>, part: &Part, name: &str) -> anyhow::Result<()> {
+fn agrees_with(work: &PartWork<'_>, part: &ProbePart, name: &str) -> anyhow::Result<()> {
     let shown = work.place.shown(name);
     let found = work.place.fetch(name)?;
     let found = found.ok_or_else(|| anyhow::anyhow!("it was there and is gone: {shown}"))?;
@@ -87,7 +87,7 @@ fn agrees_with(work: &Work<'_>, part: &Part, name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn opened(found: &Fetched, key: &PartKey) -> anyhow::Result<Part> {
+fn opened(found: &Fetched, key: &PartKey) -> anyhow::Result<ProbePart> {
     let again =
         |cause: &dyn std::fmt::Display| anyhow::anyhow!("{cause}; remove it to have it made again: {}", found.shown);
     let part = read_part(&found.path).map_err(|error| again(&error.cause))?;
@@ -95,7 +95,7 @@ fn opened(found: &Fetched, key: &PartKey) -> anyhow::Result<Part> {
     Ok(part)
 }
 
-fn run_key(args: &ProbeArgs, work: &Work<'_>, engine: &dyn Engine, config: &ProbeConfig) -> anyhow::Result<RunKey> {
+fn run_key(args: &ProbeArgs, work: &PartWork<'_>, engine: &dyn Engine, config: &ProbeConfig) -> anyhow::Result<RunKey> {
     let info = engine.describe();
     let digest = |path: &PathBuf| Ok(sha256_of(&std::fs::read(path)?));
     let files = args.latencies.iter().chain(&args.sites_times);
@@ -120,7 +120,13 @@ fn run_key(args: &ProbeArgs, work: &Work<'_>, engine: &dyn Engine, config: &Prob
 }
 
 /// `made`: when it was begun; `None` where it was there.
-fn tell(work: &Work<'_>, results: &Results, name: &str, made: Option<Instant>, json: bool) -> anyhow::Result<Outcome> {
+fn tell(
+    work: &PartWork<'_>,
+    results: &Results,
+    name: &str,
+    made: Option<Instant>,
+    json: bool,
+) -> anyhow::Result<Outcome> {
     let (part, file, rows) = (work.part, work.place.shown(name), results.rows.len());
     let sites = &results.meta.manifest.sites;
     let seconds = made.map(|started| started.elapsed().as_secs_f64());
