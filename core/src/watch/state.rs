@@ -172,14 +172,14 @@ mod tests {
         assert!(alarmed <= SNAPSHOTS / 100, "{alarmed} of {SNAPSHOTS}");
     }
 
-    /// 3,000 sites whose amax moves by a fifth from step to step, and some percent from snapshot to snapshot: nothing is
+    /// 3,000 sites whose amax moves by a fifth from step to step of fifty, and some percent from snapshot to snapshot: nothing is
     /// told. Then one doubles: found with the second snapshot that has it, and nothing else.
     #[test]
     fn a_doubled_amax_is_found_within_two_snapshots_and_nothing_else() {
         const SITES: usize = 3_000;
         let mut rng = Rng::new(2, &[b"drift"]);
         let mut run = |site: usize, drift: f32| -> Vec<f32> {
-            let mut normals = [0.0_f32; 21];
+            let mut normals = [0.0_f32; 51];
             rng.fill_normal(&mut normals);
             let level = (1.0 + site as f32 % 7.0) * (0.05 * normals[0]).exp2() * drift;
             normals[1..].iter().map(|normal| level * (0.25 * normal).exp2()).collect()

@@ -77,9 +77,9 @@ mod tests {
         for t in [0.0_f64, 0.3, 1.0, 2.5, 10.0, 1e3, 1e6] {
             let cauchy = 0.5 - t.atan() / std::f64::consts::PI;
             let two = 0.5 * (1.0 - t / (2.0 + t * t).sqrt());
-            assert!((t_upper(t, 1.0) - cauchy).abs() < 1e-12, "{t}: {} {cauchy}", t_upper(t, 1.0));
-            assert!((t_upper(t, 2.0) - two).abs() < 1e-12, "{t}: {} {two}", t_upper(t, 2.0));
-            assert!((t_upper(-t, 2.0) - (1.0 - two)).abs() < 1e-12);
+            assert!((t_upper(t, 1.0) - cauchy).abs() < 1e-10, "{t}: {} {cauchy}", t_upper(t, 1.0));
+            assert!((t_upper(t, 2.0) - two).abs() < 1e-10, "{t}: {} {two}", t_upper(t, 2.0));
+            assert!((t_upper(-t, 2.0) - (1.0 - two)).abs() < 1e-10);
         }
         assert!(t_upper(f64::NAN, 3.0).is_nan() && t_upper(f64::INFINITY, 3.0) == 0.0);
     }
