@@ -184,6 +184,8 @@ pub(super) mod tests {
         }
     }
 
+    type Change = fn(&mut RunKey);
+
     /// A field that the name forgets would let the rows of one run stand for another's.
     #[test]
     fn whatever_differs_is_another_name_and_is_told() {
@@ -191,7 +193,7 @@ pub(super) mod tests {
         let whole = key(run(40));
         assert!(whole.file_name().starts_with("part-07-of-40-"), "{}", whole.file_name());
         assert!(PartKey::is_file_name(&whole.file_name()));
-        let changes: [(&str, fn(&mut RunKey)); 16] = [
+        let changes: [(&str, Change); 16] = [
             ("trace", |run| run.trace.push('1')),
             ("kernels", |run| run.kernels.push("cublaslt/tf32".to_owned())),
             ("mods", |run| run.mods.push("no_bias".to_owned())),
