@@ -138,6 +138,12 @@ need_torch() {
     need_environment loka-torch "$root/python/requirements-test.txt"
 }
 
+# need_ray: Ray, for the tests of loka.ray, by itself: nothing else of LoKA's needs it. Sets $python.
+need_ray() {
+    [ -e "$cache/loka-ray/requirements.txt" ] || say "installing Ray for the tests of loka.ray (once, 80 MB)"
+    need_environment loka-ray "$root/python/requirements-ray.txt"
+}
+
 # need_frameworks: those that plans are exported to, and what AMD Quark compiles its kernels with. Their PyTorch is
 # need_torch's: a second one would be another 4.7 GB. Sets $python and $frameworks, the environment's folder.
 need_frameworks() {

@@ -12,6 +12,8 @@ pub mod meta;
 pub mod probing;
 #[cfg(all(feature = "serve", not(target_arch = "wasm32")))]
 pub mod serve;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod store;
 #[cfg(any(feature = "gui", feature = "serve"))]
 mod text;
 

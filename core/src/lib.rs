@@ -34,6 +34,10 @@ pub mod dispatch;
 
 pub mod plan;
 
+pub mod parts;
+
+pub mod watch;
+
 pub mod export;
 
 pub mod views;

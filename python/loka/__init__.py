@@ -25,6 +25,7 @@ from .lazily import lazily as _lazily
 if TYPE_CHECKING:
     # What `__getattr__` loads, for type checkers and editors. A test holds the two lists against each other.
     from . import mods as mods
+    from . import ray as ray
     from .plans import CanaryError as CanaryError
     from .plans import Health as Health
     from .plans import Plan as Plan
@@ -77,6 +78,7 @@ _HOME = {
     "open": "loka.program",
     "plan": "loka.program",
     "probe": "loka.program",
+    "ray": "loka.ray",
     "refresh": "loka.plans",
     "resolved": "loka.plans",
     "saturated": "loka.plans",

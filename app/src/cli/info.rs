@@ -8,11 +8,13 @@ use loka_core::{
 };
 use serde_json::json;
 
+use crate::store;
+
 use super::output::{self, Outcome, TextTable};
 
 #[derive(clap::Args, Debug)]
 pub struct InfoArgs {
-    /// A trace file or a folder of shards.
+    /// A trace file or a folder of shards; a URL of one where this build knows stores.
     trace: PathBuf,
     /// Read and check every tensor, not only the structure.
     #[arg(long)]
@@ -20,16 +22,17 @@ pub struct InfoArgs {
 }
 
 pub fn run(args: &InfoArgs, json: bool) -> anyhow::Result<Outcome> {
-    let trace = Trace::open(&args.trace)?;
+    let opened = store::open_trace(&args.trace)?;
+    let trace = &opened.trace;
     let mut problems: Vec<(String, String)> =
         trace.sites().iter().filter_map(|entry| Some((entry.site.id.to_string(), entry.problem.clone()?))).collect();
     if args.deep {
         problems = trace.check_all().into_iter().map(|(site, problem)| (site.to_string(), problem)).collect();
     }
     if json {
-        print_json(&trace, &problems)?;
+        print_json(trace, &problems)?;
     } else {
-        print_table(&trace, &problems, args.deep);
+        print_table(trace, &problems, args.deep);
     }
     Ok(Outcome::Done)
 }

@@ -1,25 +1,106 @@
-//! `loka merge`: shards of one run into one trace.
+//! `loka merge`: shards of one run into one trace, or the parts of a split probe into one file of results. The files say
+//! which is meant.
 
-use std::path::PathBuf;
+use std::{
+    io::Read as _,
+    path::{Path, PathBuf},
+};
 
-use loka_core::trace::{self, Trace};
+use loka_core::{
+    model::{FileMagic, HEAD_BYTES},
+    parts::{self, PartKey, ProbePart},
+    tables::{read_part, write_results},
+    trace::{self, Trace},
+};
 use serde_json::json;
 
-use crate::files;
+use crate::{
+    files,
+    store::{self, Fetched, PartStore, is_url},
+};
 
 use super::output::{self, Outcome};
 
 #[derive(clap::Args, Debug)]
 pub struct MergeArgs {
-    /// Trace files of one run, one a rank.
-    #[arg(required = true)]
+    /// Trace files of one run, one a rank; or parts of a probe (`loka probe --part`), or the folder or URL that has them.
+    #[arg(required = true, value_name = "SHARD|PART|FOLDER")]
     shards: Vec<PathBuf>,
-    /// The trace to write, *.trace.safetensors.
+    /// The trace to write, *.trace.safetensors; of parts the results, *.results.parquet.
     #[arg(long)]
     out: PathBuf,
 }
 
 pub fn run(args: &MergeArgs, json: bool) -> anyhow::Result<Outcome> {
+    if args.shards.iter().any(|path| has_parts(path)) { merge_parts(args, json) } else { merge_traces(args, json) }
+}
+
+/// A Parquet file, or a folder with parts in it. Traces are merged from files alone, so that a URL has parts.
+fn has_parts(path: &Path) -> bool {
+    if is_url(path) {
+        return true;
+    }
+    if path.is_dir() {
+        let names = PartStore::of(path).and_then(|place| place.names()).unwrap_or_default();
+        return names.iter().any(|name| PartKey::is_file_name(name));
+    }
+    let mut head = Vec::with_capacity(HEAD_BYTES);
+    let read = std::fs::File::open(path).and_then(|file| file.take(HEAD_BYTES as u64).read_to_end(&mut head));
+    read.is_ok() && FileMagic::of(&head) == Some(FileMagic::Parquet)
+}
+
+fn merge_parts(args: &MergeArgs, json: bool) -> anyhow::Result<Outcome> {
+    let is_trace = args.out.to_string_lossy().ends_with(".trace.safetensors");
+    anyhow::ensure!(!is_trace, "parts of a probe make results, *.results.parquet: {}", args.out.display());
+    if !is_url(&args.out) {
+        files::check_writable(&args.out)?;
+    }
+    let mut parts = Vec::new();
+    for path in &args.shards {
+        let is_file = path.to_string_lossy().ends_with(".parquet") || path.is_file();
+        if is_file {
+            parts.push(opened(&store::fetch_file(path)?)?);
+            continue;
+        }
+        let place = PartStore::of(path)?;
+        let names = place.names()?;
+        let of_folder = names.iter().filter(|name| PartKey::is_file_name(name)).collect::<Vec<_>>();
+        anyhow::ensure!(!of_folder.is_empty(), "no parts of a probe are in this folder: {}", path.display());
+        for name in of_folder {
+            let found = place.fetch(name)?;
+            let found = found.ok_or_else(|| anyhow::anyhow!("it was there and is gone: {}", place.shown(name)))?;
+            let (shown, part) = opened(&found)?;
+            part.check_name(name).map_err(|fault| anyhow::anyhow!("{fault}: {shown}"))?;
+            parts.push((shown, part));
+        }
+    }
+    let num_parts = parts.len();
+    let results = parts::merge(parts)?;
+    if let (true, Some((site, reason))) = (results.rows.is_empty(), results.meta.problems.first()) {
+        anyhow::bail!("no site could be probed: {site}: {reason}");
+    }
+    if results.meta.driver.contains("; ") {
+        output::note(&format!("warning: parts ran with several drivers: {}", results.meta.driver));
+    }
+    store::write_to(&args.out, |path| Ok(write_results(path, &results)?))?;
+    let (sites, rows) = (results.meta.manifest.sites.len(), results.rows.len());
+    if json {
+        let out = args.out.display().to_string();
+        output::json(&json!({"written": out, "num_parts": num_parts, "num_sites": sites, "num_rows": rows}))?;
+    } else {
+        let out = args.out.display();
+        output::line(&format!("{num_parts} parts, {sites} sites, {rows} rows merged: {out}"));
+        output::line(&format!("next: loka plan {out} --out P.plan.json"));
+    }
+    Ok(Outcome::Done)
+}
+
+fn opened(found: &Fetched) -> anyhow::Result<(String, ProbePart)> {
+    let part = read_part(&found.path).map_err(|error| anyhow::anyhow!("{}: {}", error.cause, found.shown))?;
+    Ok((found.shown.clone(), part))
+}
+
+fn merge_traces(args: &MergeArgs, json: bool) -> anyhow::Result<Outcome> {
     let shards = args.shards.iter().map(|path| Trace::open(path)).collect::<Result<Vec<_>, _>>()?;
     files::check_writable(&args.out)?;
     let merged = trace::merge(&shards)?;

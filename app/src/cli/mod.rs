@@ -29,6 +29,7 @@ mod sites;
 #[cfg(feature = "serve")]
 mod user;
 mod verify;
+mod watch;
 
 use std::path::PathBuf;
 
@@ -89,8 +90,10 @@ enum Cmd {
     /// The list of people who may come in to a served workbench, and what each may do there.
     #[cfg(feature = "serve")]
     User(user::UserArgs),
-    /// Merge the shards of one run into one trace.
+    /// Merge the shards of one run into one trace, or the parts of a split probe into one file of results.
     Merge(merge::MergeArgs),
+    /// Hold snapshots of a model in training against the plan that it runs: exit 1 where an alarm stands.
+    Watch(watch::WatchArgs),
     /// Who decided what in a trace's journal, once its chain holds.
     Log(log::LogArgs),
     /// Keys to sign plans with, and a team's list of them.
@@ -124,6 +127,7 @@ pub fn run() -> u8 {
         #[cfg(feature = "serve")]
         Some(Cmd::User(args)) => user::run(&args, json),
         Some(Cmd::Merge(args)) => merge::run(&args, json),
+        Some(Cmd::Watch(args)) => watch::run(&args, json),
         Some(Cmd::Log(args)) => log::run(&args, json),
         Some(Cmd::Key(args)) => key::run(&args, json),
         Some(Cmd::Approve(args)) => approve::run(&args, json),

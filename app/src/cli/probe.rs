@@ -13,9 +13,10 @@ use loka_core::{
     dispatch::{Policy, judge},
     engine::{self, Control, DeviceMemory, Engine, TimeOptions},
     model::{
-        Gemm, Kernel, KernelId, KernelRecord, ModSet, ResultRow, Results, Runtime, Safety, Site, SiteId, SiteTimes,
-        catalogue,
+        Gemm, Kernel, KernelId, KernelRecord, ModSet, ResultRow, Results, ResultsMeta, Runtime, Safety, Site, SiteId,
+        SiteTimes, catalogue,
     },
+    parts::PartOf,
     probe::{AtRows, LatencyOf, ProbeConfig, ProbeEvent, SiteSource, probe},
     stats::SamplerKind,
     tables::{read_kernels, write_results},
@@ -23,7 +24,12 @@ use loka_core::{
 };
 use serde_json::json;
 
-use crate::{files, probing};
+use crate::{
+    files, probing,
+    store::{self, PartStore},
+};
+
+mod part;
 
 use super::{
     draws,
@@ -34,11 +40,18 @@ use super::{
 
 #[derive(clap::Args, Debug)]
 pub struct ProbeArgs {
-    /// A trace file or a folder of shards.
+    /// A trace file or a folder of shards; a URL of one where this build knows stores.
     trace: PathBuf,
-    /// The results to write, *.results.parquet.
+    /// The results to write, *.results.parquet; with --part the folder of the parts, or its URL.
     #[arg(long)]
     out: PathBuf,
+    /// One part of a probe that is split, such as 3/40: it is written into the folder --out under a name of its own,
+    /// unless it is there already. `loka merge` joins all of them.
+    #[arg(long, value_name = "PART/PARTS", conflicts_with = "measure")]
+    part: Option<PartOf>,
+    /// Refuse to run on another device than one whose name has this in it, such as H200.
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
     /// Who runs the draws; auto: CUDA where it works, else the CPU, which emulates.
     #[arg(long, default_value = "auto", value_parser = ["auto", "cpu", "cuda"])]
     engine: String,
@@ -105,54 +118,90 @@ pub fn run(args: &ProbeArgs, json: bool) -> anyhow::Result<Outcome> {
     let mut config = config(args)?;
     let databases = args.latencies.iter().map(|path| read_kernels(path)).collect::<Result<Vec<_>, _>>()?;
     let given = args.sites_times.iter().map(|path| sites::read(path)).collect::<anyhow::Result<Vec<_>>>()?;
-    let trace = Trace::open(&args.trace)?;
-    let chosen = chosen_sites(args, &trace)?;
-    let source = AtRows::new(&trace, args.rows.map(|rows| rows as usize))
+    let opened = store::open_trace(&args.trace)?;
+    let trace = &opened.trace;
+    let chosen = chosen_sites(args, trace)?;
+    let source = AtRows::new(trace, args.rows.map(|rows| rows as usize))
         .map_err(|error| anyhow::anyhow!("{error}: {}", args.trace.display()))?;
-    files::check_writable(&args.out)?;
-    tell_fixed(&source.sites(), &chosen);
+    let place = args.part.map(|_| PartStore::of(&args.out)).transpose()?;
+    match &place {
+        Some(place) => place.check_writable()?,
+        None => files::check_writable(&args.out)?,
+    }
+    if args.part.is_none() {
+        tell_fixed(&source.sites(), &chosen);
+    }
     let engine = open_engine(args)?;
     // Not before the input was found good: an error is one line.
     if args.engine == "auto" {
         output::note(&probing::engine_line(engine.as_ref()));
     }
+    if let (Some(part), Some(place)) = (args.part, place) {
+        config.latency = latencies(args, databases, engine.as_ref(), &source, &chosen)?;
+        let times = sites::merged(given)?;
+        return part::run(
+            args,
+            &part::PartWork { trace, source: &source, chosen: &chosen, part, place, times },
+            engine.as_ref(),
+            &config,
+            json,
+        );
+    }
     config.latency = latencies(args, databases, engine.as_ref(), &source, &chosen)?;
-    let mut meta = probing::results_meta(&trace, trace.digest(), engine.as_ref(), &config);
+    let mut meta = probing::results_meta(trace, trace.digest(), engine.as_ref(), &config);
     meta.manifest.sites = source.sites();
     let timed = if args.measure { measured_sites(args, &source, &chosen)? } else { Vec::new() };
     meta.site_times = sites::merged(given.into_iter().chain(timed))?;
     let started = Instant::now();
-    let found = Mutex::new(Found::default());
-    let passes: Vec<ModSet> =
-        if args.mods.is_empty() { vec![ModSet::none()] } else { vec![ModSet::none(), args.mods.clone()] };
-    for (index, mods) in passes.iter().enumerate() {
-        let config = ProbeConfig { mods: mods.clone().into(), ..config.clone() };
-        let sink = |event| take(event, &found, started, (index, passes.len()), args.progress);
-        probe(&source, &chosen, engine.as_ref(), &config, &Control::new(), &sink);
-    }
-    output::progress_done();
-    let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let mut results = Results { meta, rows: found.rows.into_values().collect() };
-    if let (true, Some((_, reason))) = (results.rows.is_empty(), found.problems.first_key_value()) {
-        anyhow::bail!("no site could be probed: {reason}");
-    }
-    for (site, reason) in found.problems {
-        output::note(&format!("warning: {site} cannot be used: {reason}"));
-        if !results.meta.problems.iter().any(|(known, _)| *known == site) {
-            results.meta.problems.push((site, reason));
-        }
+    let (results, lost) = probed(args, meta, &source, &chosen, engine.as_ref(), &config);
+    if let (true, Some((_, reason))) = (results.rows.is_empty(), results.meta.problems.first()) {
+        anyhow::bail!("no site could be probed: {}", lost.as_ref().unwrap_or(reason));
     }
     write_results(&args.out, &results)?;
     if json {
         print_json(&results, engine.memory())?;
     } else {
-        print_summary(&results, &passes, started, args);
+        print_summary(&results, &passes(args), started, args);
         if let Some(memory) = engine.memory() {
             let mb = |bytes: u64| bytes / 1_000_000;
             output::line(&format!("GPU memory: {} MB at most, of {} MB", mb(memory.peak), mb(memory.total)));
         }
     }
     Ok(Outcome::Done)
+}
+
+/// The model as it is, and with the mods that were asked for.
+fn passes(args: &ProbeArgs) -> Vec<ModSet> {
+    if args.mods.is_empty() { vec![ModSet::none()] } else { vec![ModSet::none(), args.mods.clone()] }
+}
+
+/// The rows of `chosen` sites, with what could not be probed; and why the engine went, where it did. `meta` says what it
+/// is of.
+fn probed(
+    args: &ProbeArgs,
+    meta: ResultsMeta,
+    source: &AtRows<'_>,
+    chosen: &[SiteId],
+    engine: &dyn Engine,
+    config: &ProbeConfig,
+) -> (Results, Option<String>) {
+    let (started, found, passes) = (Instant::now(), Mutex::new(Found::default()), passes(args));
+    for (index, mods) in passes.iter().enumerate() {
+        let config = ProbeConfig { mods: mods.clone().into(), ..config.clone() };
+        let sink = |event| take(event, &found, started, (index, passes.len()), args.progress);
+        probe(source, chosen, engine, &config, &Control::new(), &sink);
+    }
+    output::progress_done();
+    let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut results = Results { meta, rows: found.rows.into_values().collect() };
+    for (site, reason) in found.problems {
+        output::note(&format!("warning: {site} cannot be used: {reason}"));
+        if !results.meta.problems.iter().any(|(known, _)| *known == site) {
+            results.meta.problems.push((site, reason));
+        }
+    }
+    results.in_order();
+    (results, found.lost)
 }
 
 /// Sites of a note that are named.
@@ -177,6 +226,8 @@ fn tell_fixed(sites: &[Site], chosen: &[SiteId]) {
 struct Found {
     rows: BTreeMap<RowKey, ResultRow>,
     problems: BTreeMap<SiteId, String>,
+    /// Why the engine is gone.
+    lost: Option<String>,
 }
 
 /// `tells`: as JSON, whoever reads it.
@@ -191,7 +242,10 @@ fn take(event: ProbeEvent, found: &Mutex<Found>, started: Instant, (pass, passes
         ProbeEvent::Problem(site, reason) => {
             found.lock().unwrap_or_else(PoisonError::into_inner).problems.insert(site, reason);
         }
-        ProbeEvent::Lost(reason) => output::note(&format!("warning: the engine stopped working: {reason}")),
+        ProbeEvent::Lost(reason) => {
+            output::note(&format!("warning: the engine stopped working: {reason}"));
+            found.lock().unwrap_or_else(PoisonError::into_inner).lost = Some(reason);
+        }
         ProbeEvent::Progress(done) => {
             let done = (pass as f64 + done) / passes as f64;
             let seconds = started.elapsed().as_secs_f64();
@@ -212,6 +266,11 @@ fn open_engine(args: &ProbeArgs) -> anyhow::Result<Arc<dyn Engine>> {
     if args.measure && engine.describe().name != "cuda" {
         let reason = probing::why_no_cuda().unwrap_or_else(|| "--engine cpu was asked for".to_owned());
         anyhow::bail!("--measure needs the CUDA engine: {reason}");
+    }
+    if let Some(wanted) = &args.device {
+        let device = engine.describe().device;
+        let is_it = device.to_lowercase().contains(&wanted.to_lowercase());
+        anyhow::ensure!(is_it, "the device here is {device}, --device asks for {wanted}");
     }
     if args.libraries {
         probing::load_libraries(&args.python)?;

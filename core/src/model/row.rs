@@ -278,3 +278,15 @@ pub struct Results {
     pub meta: ResultsMeta,
     pub rows: Vec<ResultRow>,
 }
+
+impl Results {
+    /// Rows and problems as a file has them, however they came: rows by the names of site, GEMM, kernel and mods,
+    /// problems in forward order.
+    pub fn in_order(&mut self) {
+        let key = |row: &ResultRow| (row.site.clone(), row.gemm, row.kernel.clone(), row.mods.clone());
+        self.rows.sort_by_cached_key(key);
+        let sites = self.meta.manifest.sites.iter().enumerate();
+        let at: HashMap<&SiteId, usize> = sites.map(|(at, site)| (&site.id, at)).collect();
+        self.meta.problems.sort_by_key(|(site, _)| at.get(site).copied());
+    }
+}

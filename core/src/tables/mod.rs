@@ -17,10 +17,14 @@ mod kernels;
 mod memory;
 #[cfg(feature = "web")]
 mod pages;
+#[cfg(feature = "native")]
+mod part;
 mod results;
 
 #[cfg(feature = "native")]
 pub use kernels::{read_kernels, write_kernels};
+#[cfg(feature = "native")]
+pub use part::{PART_KEY, read_part, write_part};
 pub use results::RESULTS_KEY;
 #[cfg(feature = "native")]
 pub use results::{read_results, write_results};
@@ -29,7 +33,10 @@ pub use results::{results_from_bytes, results_to_bytes};
 
 use std::path::{Path, PathBuf};
 
-use crate::model::FileMagic;
+use crate::{
+    model::FileMagic,
+    parts::{PartFault, PartOf},
+};
 
 /// Why a table could not be read or written, and which.
 #[derive(Debug, thiserror::Error)]
@@ -62,6 +69,13 @@ pub enum Cause {
     NoMetadata,
     #[error("its metadata '{RESULTS_KEY}' is broken: {0}")]
     BrokenMetadata(String),
+    /// Of a probe that was split.
+    #[error("it is part {0} of a probe: loka merge joins all of them")]
+    IsPart(PartOf),
+    #[error("no part of a probe: its metadata has no '{0}'")]
+    NoPart(&'static str),
+    #[error(transparent)]
+    Part(#[from] PartFault),
     #[error("could not be written ({0})")]
     Write(String),
 }

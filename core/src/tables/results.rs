@@ -5,6 +5,7 @@ use std::{collections::HashMap, path::Path};
 use crate::{
     dispatch::parallel,
     model::{Estimate, Gemm, Latency, Metric, ModKind, ResultRow, Results, ResultsMeta, SiteId, charge_excess},
+    parts::Sealed,
 };
 
 #[cfg(feature = "native")]
@@ -22,15 +23,24 @@ mod read;
 /// The Parquet metadata key under which the circumstances are kept.
 pub const RESULTS_KEY: &str = "loka.results";
 
+/// The same of a part of a probe: which it is of which, and its seal.
+pub const PART_KEY: &str = "loka.part";
+
 const ESTIMATES: [Metric; 4] = [Metric::Mere, Metric::RelL2, Metric::BlockRelL2, Metric::LossCost];
 const TIMES: [&str; 6] = ["latency_us", "latency_lo_us", "latency_hi_us", "gemm_us", "cast_us", "baseline_us"];
 
 #[cfg(feature = "native")]
 pub fn write_results(path: &Path, results: &Results) -> Result<(), TableError> {
+    write_with(path, results, Vec::new())
+}
+
+/// With more metadata than that of results.
+#[cfg(feature = "native")]
+pub(super) fn write_with(path: &Path, results: &Results, more: Vec<(String, String)>) -> Result<(), TableError> {
     let mut columns = FrameColumns::new(results.rows.len());
     write_columns(&mut columns, results);
     let meta = metadata(results).map_err(|cause| cause.at(path))?;
-    columns.write(path, vec![(RESULTS_KEY.to_owned(), meta)])
+    columns.write(path, [vec![(RESULTS_KEY.to_owned(), meta)], more].concat())
 }
 
 /// The bytes of a results file.
@@ -132,15 +142,30 @@ fn times(latency: &Latency) -> [Option<f64>; 6] {
 
 #[cfg(feature = "native")]
 pub fn read_results(path: &Path) -> Result<Results, TableError> {
-    FrameTable::read_keyed(path, most_rows).and_then(|table| results_of(&table)).map_err(|cause| cause.at(path))
+    let read = || {
+        let table = FrameTable::read_keyed(path, most_rows)?;
+        refuse_part(&table)?;
+        results_of(&table)
+    };
+    read().map_err(|cause| cause.at(path))
+}
+
+/// Its sites are some of a model's: what is planned of them is no plan of the model.
+fn refuse_part(table: &impl Table) -> Result<(), Cause> {
+    let Some(part) = table.metadata(PART_KEY) else { return Ok(()) };
+    let sealed: Sealed = serde_json::from_str(part).map_err(|error| Cause::BrokenMetadata(error.to_string()))?;
+    Err(Cause::IsPart(sealed.key.place()))
 }
 
 /// From the bytes of a results file; `name` stands for it in errors.
 #[cfg(feature = "web")]
 pub fn results_from_bytes(name: &str, bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Result<Results, TableError> {
-    MemoryTable::read_keyed(bytes, most_rows)
-        .and_then(|table| results_of(&table))
-        .map_err(|cause| cause.at(Path::new(name)))
+    let read = || {
+        let table = MemoryTable::read_keyed(bytes, most_rows)?;
+        refuse_part(&table)?;
+        results_of(&table)
+    };
+    read().map_err(|cause| cause.at(Path::new(name)))
 }
 
 /// Kernels on the engines that one file has rows of: many times those that are known.
@@ -152,12 +177,12 @@ fn meta_of(table: &impl Table) -> Result<ResultsMeta, Cause> {
 }
 
 /// Each GEMM of each site by each kernel with each set of mods.
-fn most_rows(table: &impl Table) -> Result<usize, Cause> {
+pub(super) fn most_rows(table: &impl Table) -> Result<usize, Cause> {
     let mod_sets = 1 << ModKind::ALL.len();
     Ok(meta_of(table)?.manifest.sites.len().saturating_mul(Gemm::ALL.len() * MOST_KERNELS * mod_sets))
 }
 
-fn results_of(table: &impl Table) -> Result<Results, Cause> {
+pub(super) fn results_of(table: &impl Table) -> Result<Results, Cause> {
     let meta = meta_of(table)?;
     let columns = ReadColumns::of(table)?;
     let sites: HashMap<&str, &SiteId> = meta.manifest.sites.iter().map(|site| (site.id.as_str(), &site.id)).collect();

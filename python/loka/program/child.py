@@ -5,7 +5,9 @@ import functools
 import json
 import os
 import pathlib
+import signal
 import subprocess
+import sys
 import tempfile
 from typing import Callable, List, NamedTuple, Optional, Sequence, Union
 
@@ -28,8 +30,11 @@ class Ended(NamedTuple):
     notes: List[str]
 
 
-def run(arguments: Sequence[Path], on_progress: Optional[OnProgress] = None) -> Ended:
+def run(
+    arguments: Sequence[Path], on_progress: Optional[OnProgress] = None, *, dies_with_parent: bool = False
+) -> Ended:
     """Runs the program to its end. Whatever ends the wait, KeyboardInterrupt above all, ends the program too.
+    `dies_with_parent`: even where this process is killed, as schedulers kill workers (Linux alone can do so).
 
     Raises LokaError with its line where it refuses or fails."""
     command = [str(find_binary()), *(os.fspath(argument) for argument in arguments)]
@@ -37,8 +42,9 @@ def run(arguments: Sequence[Path], on_progress: Optional[OnProgress] = None) -> 
     # A file, not a pipe: only one of the two streams can be waited for.
     with tempfile.TemporaryFile("w+", encoding="utf-8") as stdout:
         child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, encoding="utf-8", errors="replace"
-        )
+            command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, encoding="utf-8", errors="replace",
+            preexec_fn=_ask_for_end if dies_with_parent and sys.platform == "linux" else None,
+        )  # fmt: skip
         try:
             assert child.stderr is not None
             for line in child.stderr:
@@ -57,6 +63,14 @@ def run(arguments: Sequence[Path], on_progress: Optional[OnProgress] = None) -> 
         warnings = [line[len(WARNING) :] for line in stderr if line.startswith(WARNING)]
         notes = [line for line in stderr if line and not line.startswith(WARNING)]
         return Ended(stdout.read(), warnings, notes)
+
+
+def _ask_for_end() -> None:
+    """In the child, before the program: the kernel ends it when the thread that started it ends."""
+    import ctypes
+
+    set_parent_death_signal = 1
+    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
 
 
 def _took_progress(line: str, on_progress: Optional[OnProgress]) -> bool:

@@ -1,0 +1,193 @@
+"""`loka.ray` on real Ray: two nodes of one machine, the CPU engine, a real trace. Nodes and drivers are killed on the way.
+
+Ray has an environment of its own (scripts/setup.sh, `need_ray`); where there is none these tests are skipped, but the one
+of what is said then."""
+
+import hashlib
+import importlib.util
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+import unittest
+from unittest import mock
+
+PYTHON = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(PYTHON))
+# Of the nodes' workers, too.
+os.environ["PYTHONPATH"] = str(PYTHON)
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+import loka
+import loka.ray
+
+SAMPLE = PYTHON.parent / "sample-traces" / "wukong-clicks.trace.safetensors"
+KERNELS = ["cublaslt/bf16", "cublaslt/fp8-tensorwise", "cublaslt/fp8-rowwise"]
+OPTIONS = {"kernels": KERNELS, "max_draws": 4, "seed": 3}
+HAS_RAY = importlib.util.find_spec("ray") is not None
+
+
+def rows_of(path):
+    """A digest of the file with its time of day made one and the same."""
+    data = pathlib.Path(path).read_bytes()
+    start = data.index(b'"time":"') + len(b'"time":"')
+    when = data[start : data.index(b'"', start)]
+    return hashlib.sha256(data.replace(when, b"0" * len(when))).hexdigest()
+
+
+class Said(unittest.TestCase):
+    def test_without_ray_it_says_what_to_install(self):
+        with mock.patch.dict(sys.modules, {"ray": None}):
+            with self.assertRaises(ImportError) as caught:
+                loka.ray.probe("x", "y")
+        self.assertEqual(str(caught.exception), "loka.ray needs Ray: pip install 'loka[ray]'")
+
+    def test_names(self):
+        name = loka.ray._name_of
+        self.assertEqual(name("s3://a/b.trace.safetensors"), "b")
+        self.assertEqual(name(pathlib.Path("/a/run/")), "run")
+        self.assertEqual(loka.ray._join("s3://a/b/", "c"), "s3://a/b/c")
+        self.assertEqual(loka.ray._join("/a/b", "c"), "/a/b/c")
+
+
+@unittest.skipUnless(HAS_RAY, "no Ray here: scripts/setup.sh's need_ray makes an environment that has it")
+class OnRay(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        import ray
+        from ray.cluster_utils import Cluster
+
+        cls.ray = ray
+        # The head runs nothing: it is where the driver and the cluster's own state are.
+        cls.cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+        cls.nodes = [cls.add_node() for _ in range(2)]
+        ray.init(address=cls.cluster.address, log_to_driver=False)
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.path = pathlib.Path(cls.folder.name)
+        one = cls.path / "one.results.parquet"
+        loka.probe(SAMPLE, one, engine="cpu", progress=False, **OPTIONS)
+        cls.expected = rows_of(one)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.ray.shutdown()
+        cls.cluster.shutdown()
+        cls.folder.cleanup()
+
+    @classmethod
+    def add_node(cls):
+        return cls.cluster.add_node(num_cpus=2, resources={"here": 2})
+
+    def files(self, out):
+        return {path.name: path.stat().st_mtime_ns for path in (out / "wukong-clicks").iterdir()}
+
+    def test_a_probe_on_two_nodes_is_that_of_one_machine(self):
+        out = self.path / "plain"
+        results = loka.ray.probe(SAMPLE, out, parts=5, resources={"here": 1}, **OPTIONS)
+        self.assertEqual(results.path, out / "wukong-clicks.results.parquet")
+        self.assertEqual(rows_of(results.path), self.expected)
+        before = self.files(out)
+        self.assertEqual(len(before), 5)
+        # Another run's parts beside them: both go on.
+        other = loka.ray.probe([SAMPLE], out, parts=2, kernels=KERNELS, max_draws=4, seed=4)
+        self.assertNotEqual(rows_of(other[0].path), self.expected)
+        again = loka.ray.probe(SAMPLE, out, parts=5, resources={"here": 1}, **OPTIONS)
+        self.assertEqual(rows_of(again.path), self.expected)
+        self.assertEqual({name: self.files(out)[name] for name in before}, before, "nothing is made again")
+
+    def test_a_node_that_is_killed_costs_nothing(self):
+        """At random instants, from before the first part to after the last; LOKA_RAY_KILLS says how many."""
+        instants = random.Random(1)
+        for round_ in range(int(os.environ.get("LOKA_RAY_KILLS", "2"))):
+            out = self.path / f"killed-{round_}"
+            wait = instants.uniform(0, 8)
+            # Not asked: a node that is preempted says nothing.
+            killer = threading.Timer(wait, self.cluster.remove_node, [self.nodes.pop()], {"allow_graceful": False})
+            killer.start()
+            results = loka.ray.probe(SAMPLE, out, parts=14, resources={"here": 1}, **OPTIONS)
+            killer.join()
+            self.nodes.append(self.add_node())
+            self.assertEqual(rows_of(results.path), self.expected, f"killed after {wait:.2f} s")
+            self.assertEqual(len(self.files(out)), 14)
+
+    def test_a_driver_that_is_started_again_makes_what_lacks(self):
+        out = self.path / "driver"
+        code = textwrap.dedent(f"""
+            import sys
+            sys.path.insert(0, {str(PYTHON)!r})
+            import loka.ray
+            loka.ray.probe({str(SAMPLE)!r}, {str(out)!r}, parts=14, address={self.cluster.address!r}, **{OPTIONS!r})
+        """)
+        driver = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 60
+        while len(list(out.glob("wukong-clicks/part-*"))) < 3:
+            self.assertLess(time.monotonic(), deadline)
+            self.assertIsNone(driver.poll())
+            time.sleep(0.02)
+        driver.send_signal(signal.SIGKILL)
+        driver.wait()
+        before = self.files(out)
+        self.assertLess(len(before), 14, "it was killed before its end")
+        results = loka.ray.probe(SAMPLE, out, parts=14, **OPTIONS)
+        self.assertEqual(rows_of(results.path), self.expected)
+        after = {name: at for name, at in self.files(out).items() if name in before}
+        self.assertEqual({name: at for name, at in before.items() if name in after}, after, "what was there is not made again")
+
+    def test_what_loka_refuses_is_its_own_line_at_once(self):
+        out = self.path / "refused"
+        started = time.monotonic()
+        with self.assertRaises(loka.LokaError) as caught:
+            loka.ray.probe(SAMPLE, out, parts=3, sites="nothing*", kernels=KERNELS)
+        self.assertEqual(str(caught.exception), f"no site matches nothing*: {SAMPLE}")
+        with self.assertRaises(loka.LokaError):
+            loka.ray.probe([SAMPLE, SAMPLE], out)
+        with self.assertRaises(loka.LokaError):
+            loka.ray.probe(SAMPLE, out, engine="cpu", accelerator="H200")
+        self.assertLess(time.monotonic() - started, 30)
+
+    def test_progress_is_told(self):
+        out = self.path / "told"
+        code = textwrap.dedent(f"""
+            import sys
+            sys.path.insert(0, {str(PYTHON)!r})
+            import loka.ray
+            results = loka.ray.probe({str(SAMPLE)!r}, {str(out)!r}, parts=3, address={self.cluster.address!r}, progress=True,
+                                     **{OPTIONS!r})
+            print(results.path)
+        """)
+        ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=90, check=True)
+        self.assertIn("3 of 3 parts", ended.stderr)
+        self.assertEqual(ended.stdout.strip(), str(out / "wukong-clicks.results.parquet"))
+
+    def test_no_program_outlives_its_worker(self):
+        """A worker that is killed takes its `loka` along: a GPU that is given to another task is free."""
+        out = self.path / "orphan"
+        code = textwrap.dedent(f"""
+            import sys
+            sys.path.insert(0, {str(PYTHON)!r})
+            from loka.program.child import run
+            run(["probe", {str(SAMPLE)!r}, "--part", "1/1", "--out", {str(out)!r}, "--engine", "cpu", "--min-draws", "5000",
+                 "--progress"], lambda done, seconds: print(done, flush=True), dies_with_parent=True)
+        """)
+        worker = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        worker.stdout.readline()
+        children = pathlib.Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split()
+        self.assertEqual(len(children), 1)
+        worker.kill()
+        worker.wait()
+        worker.stdout.close()
+        deadline = time.monotonic() + 60
+        while pathlib.Path(f"/proc/{children[0]}/exe").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        state = pathlib.Path(f"/proc/{children[0]}/stat")
+        self.assertTrue(not state.exists() or state.read_text().split()[2] == "Z")
+
+
+if __name__ == "__main__":
+    unittest.main()

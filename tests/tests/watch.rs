@@ -1,0 +1,136 @@
+//! `loka watch` by the real binary: snapshots of a model against its plan, one planted drift, and what is refused.
+
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use std::{fs, path::Path};
+
+use loka_core::trace::{Series, TraceData, write};
+use loka_tests::{run_in, tiny};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const SITES: usize = 4;
+
+/// As recorded at a step, with the amax of `layers.1`'s input times `drift`, which moves a little from step to step.
+fn trace(step: u64, drift: f32) -> TraceData {
+    let mut trace = tiny::trace(SITES);
+    trace.manifest.run.step = step;
+    for (at, stats) in trace.sites.iter_mut().enumerate() {
+        let level = if at == 1 { drift } else { 1.0 };
+        let jitter = |step: i64| 1.0 + 0.05 * ((step * 7 + at as i64 * 3) % 5 - 2) as f32;
+        let steps: Vec<i64> = (0..12).map(|of| step as i64 + of).collect();
+        let values = steps.iter().map(|step| level * jitter(*step)).collect();
+        stats.series = vec![Series { name: "input_amax".to_owned(), steps, values }];
+    }
+    trace
+}
+
+fn put(folder: &Path, step: u64, drift: f32) {
+    write(&folder.join(format!("snapshots/step-{step:04}.trace.safetensors")), &trace(step, drift)).unwrap();
+}
+
+fn folder() -> TempDir {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    fs::create_dir(path.join("snapshots")).unwrap();
+    put(path, 10, 1.0);
+    let planned = "snapshots/step-0010.trace.safetensors";
+    run_in(path, ["probe", planned, "--engine", "cpu", "--max-draws", "8", "--out", "r.results.parquet"]).done();
+    let by_hand = ["--override", "*:fprop=cublaslt/fp8-rowwise", "--policy", "rel-l2"];
+    run_in(path, [&["plan", "r.results.parquet", "--out", "p.plan.json"][..], &by_hand].concat()).done();
+    folder
+}
+
+const WATCH: [&str; 11] = [
+    "--json",
+    "watch",
+    "snapshots",
+    "--plan",
+    "p.plan.json",
+    "--once",
+    "--engine",
+    "cpu",
+    "--max-draws",
+    "8",
+    "--prometheus=w.prom",
+];
+
+#[test]
+fn a_doubled_amax_is_an_alarm_with_its_second_snapshot() {
+    let folder = folder();
+    let path = folder.path();
+    let looked = |code| {
+        let run = run_in(path, WATCH);
+        assert_eq!(run.code, Some(code), "{run:?}");
+        run.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>()
+    };
+    put(path, 20, 1.0);
+    put(path, 30, 1.1);
+    let told = looked(0);
+    assert_eq!(
+        told.iter().map(|line| line["step"].as_u64().unwrap()).collect::<Vec<_>>(),
+        [20, 30],
+        "the plan's own is none"
+    );
+    assert!(
+        told.iter().all(|line| line["num_tests"] == 2 * SITES && line["began"] == Value::Array(Vec::new())),
+        "{told:?}"
+    );
+    put(path, 40, 2.0);
+    assert_eq!(looked(0)[0]["standing"], 0, "one snapshot alone is no alarm");
+    put(path, 50, 2.0);
+    let told = looked(1);
+    let began = told[0]["began"].as_array().unwrap();
+    assert_eq!(began.len(), 1, "{told:?}");
+    assert_eq!(began[0]["test"], "layers.1: range of x");
+    let found = began[0]["alarm"]["found"].as_f64().unwrap();
+    assert!((found - 2.0).abs() < 0.1, "{found}");
+    let metrics = fs::read_to_string(path.join("w.prom")).unwrap();
+    assert!(metrics.contains("\nloka_watch_alarms 1\n"), "{metrics}");
+    let line = "loka_watch_alarm{test=\"layers.1: range of x\",since=\"step-0050.trace.safetensors\"} 1\n";
+    assert!(metrics.contains(line), "{metrics}");
+    // It stands where nothing new came, and ends after two snapshots that are well.
+    assert_eq!(looked(1), Vec::<Value>::new());
+    put(path, 60, 1.0);
+    put(path, 70, 1.0);
+    let told = looked(0);
+    assert_eq!(told[1]["ended"][0], "layers.1: range of x");
+    // For people.
+    fs::remove_file(path.join("p.watch.json")).unwrap();
+    let run = run_in(path, &WATCH[1..]);
+    assert!(run.stdout.contains("  ALARM layers.1: range of x: amax of x, times 2."), "{}", run.stdout);
+}
+
+#[test]
+fn what_is_not_of_the_plan_is_said() {
+    let folder = folder();
+    let path = folder.path();
+    let refusal = |args: &[&str]| {
+        let run = run_in(path, args);
+        assert_eq!((run.code, run.stderr.lines().count()), (Some(2), 1), "{run:?}");
+        run.stderr.trim().to_owned()
+    };
+    let plain = ["plan", "r.results.parquet", "--out", "bf16.plan.json"];
+    run_in(path, plain).done();
+    assert_eq!(
+        refusal(&["watch", "snapshots", "--plan", "bf16.plan.json", "--once"]),
+        "loka: nothing to watch: the plan has BF16 everywhere: bf16.plan.json"
+    );
+    assert_eq!(refusal(&["watch", "none", "--plan", "p.plan.json"]), "loka: no such folder: none");
+    fs::write(path.join("s.json"), "{}").unwrap();
+    assert!(
+        refusal(&["watch", "snapshots", "--plan", "p.plan.json", "--state", "s.json"])
+            .starts_with("loka: not a watch's state: ")
+    );
+    // Another model's, and one that is none.
+    write(&path.join("snapshots/x.trace.safetensors"), &tiny::trace(SITES - 1)).unwrap();
+    fs::write(path.join("snapshots/y.trace.safetensors"), "nothing").unwrap();
+    let run = run_in(path, WATCH);
+    assert_eq!((run.code, run.stdout.as_str()), (Some(1), ""), "{run:?}");
+    let told: Vec<&str> = run.stderr.lines().collect();
+    assert!(
+        told[0].starts_with("warning: not looked at: ") && told[0].ends_with("snapshots/y.trace.safetensors"),
+        "{told:?}"
+    );
+    assert_eq!(told[1], "warning: not looked at: the plan's site layers.3 is not in it: snapshots/x.trace.safetensors");
+}
