@@ -54,6 +54,34 @@ fn no_name_steers_a_terminal() {
     }
 }
 
+/// Release, commit and what is in it; Python's package is of the same release.
+#[test]
+fn the_version_says_what_is_in_it() {
+    let version = env!("CARGO_PKG_VERSION");
+    let text = run_in(Path::new("."), ["--version"]).done().stdout;
+    let [first, features] = text.lines().collect::<Vec<_>>()[..] else { panic!("{text}") };
+    assert!(first.starts_with(&format!("loka {version} (")) && first.ends_with(')'), "{text}");
+    assert!(features.starts_with("features: cuda, gui, serve"), "{text}");
+    assert_eq!(run_in(Path::new("."), ["-V"]).done().stdout.trim_end(), format!("loka {version}"));
+    let python = fs::read_to_string(loka_tests::root("python/loka/__init__.py")).unwrap();
+    assert!(python.contains(&format!("\n__version__ = \"{version}\"\n")), "python/loka is of another release");
+    let changes = fs::read_to_string(loka_tests::root("CHANGELOG.md")).unwrap();
+    assert!(changes.contains(&format!("\n## {version}")), "CHANGELOG.md knows no {version}");
+}
+
+/// docs/reference/commands.md is what clap knows: `loka reference >docs/reference/commands.md` writes it anew.
+#[test]
+fn the_reference_of_commands_is_fresh() {
+    let now = run_in(Path::new("."), ["reference"]).done().stdout;
+    let kept = fs::read_to_string(loka_tests::root("docs/reference/commands.md")).unwrap();
+    let differs = now.lines().zip(kept.lines()).find(|(now, kept)| now != kept);
+    assert!(now == kept, "loka reference >docs/reference/commands.md: {differs:?}");
+    for command in ["probe", "plan", "check", "serve", "user", "key"] {
+        assert!(kept.contains(&format!("## `loka {command}`")), "{command}");
+    }
+    assert!(!kept.contains("`--drive`") && !kept.contains("loka reference"), "what is hidden stays hidden");
+}
+
 /// A folder with results and a plan of a short probe: two sites and every kernel.
 struct Made {
     folder: TempDir,
