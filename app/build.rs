@@ -39,7 +39,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// The commit and its day, where it is known. A development build does not ask: it would be compiled anew with each commit.
 fn commit() -> Option<String> {
     let given = env::var("LOKA_COMMIT").ok().filter(|given| !given.is_empty());
-    if given.is_some() || env::var("PROFILE").as_deref() != Ok("release") || env::var("CARGO_CFG_TARGET_ARCH").as_deref() == Ok("wasm32") {
+    if given.is_some()
+        || env::var("PROFILE").as_deref() != Ok("release")
+        || env::var("CARGO_CFG_TARGET_ARCH").as_deref() == Ok("wasm32")
+    {
         return given;
     }
     // A copy of the sources inside of somebody else's repository has none of its own.
@@ -47,8 +50,8 @@ fn commit() -> Option<String> {
     if fs::canonicalize(git(&root, &["rev-parse", "--show-toplevel"])?).ok()? != root {
         return None;
     }
-    // What changes with a commit: the branch's file, or HEAD itself where there is no branch.
-    for name in ["HEAD", &git(&root, &["rev-parse", "--symbolic-full-name", "HEAD"])?] {
+    // The first changes with another branch, the second with a commit.
+    for name in ["HEAD", "logs/HEAD"] {
         let path = root.join(git(&root, &["rev-parse", "--git-path", name])?);
         if path.is_file() {
             println!("cargo::rerun-if-changed={}", path.display());

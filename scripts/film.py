@@ -85,7 +85,8 @@ class Window:
         before = [None]
 
         def found(seen):
-            fits = [node for node in seen["nodes"] if all(node.get(key) == value for key, value in aim.items()) and not node.get("disabled")]
+            usable = [node for node in seen["nodes"] if not node.get("disabled")]
+            fits = [node for node in usable if all(node.get(key) == value for key, value in aim.items())]
             now = fits[0]["bounds"] if len(fits) == 1 else None
             stands = now is not None and before[0] == now
             before[0] = now
@@ -96,7 +97,8 @@ class Window:
         return round((left + right) / 2), round((top + bottom) / 2)
 
     def shoot(self, milliseconds):
-        taken = subprocess.run(["import", "-window", "root", "png:-"], env={**os.environ, "DISPLAY": self.display}, check=True, capture_output=True)
+        environment = {**os.environ, "DISPLAY": self.display}
+        taken = subprocess.run(["import", "-window", "root", "png:-"], env=environment, check=True, capture_output=True)
         self.frames.append((Image.open(io.BytesIO(taken.stdout)).convert("RGB"), self.at, self.caption, milliseconds))
 
     def point(self, at):
