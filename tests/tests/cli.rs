@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use loka_core::dispatch::Policy;
 use loka_tests::{ProgramRun, here, loka, run_in, sample};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -80,6 +81,26 @@ fn the_reference_of_commands_is_fresh() {
         assert!(kept.contains(&format!("## `loka {command}`")), "{command}");
     }
     assert!(!kept.contains("`--drive`") && !kept.contains("loka reference"), "what is hidden stays hidden");
+}
+
+/// The table of docs/reference/policy.md says what the built-in policies ask for.
+#[test]
+fn the_reference_of_policies_is_fresh() {
+    let page = fs::read_to_string(loka_tests::root("docs/reference/policy.md")).unwrap();
+    for name in Policy::BUILTIN {
+        let policy = Policy::builtin(name).unwrap();
+        let cell = |value: Option<f64>| value.map_or(" ".to_owned(), |value| format!(" {value} "));
+        let metric = serde_json::to_value(policy.metric).unwrap();
+        let row = format!(
+            "| `{name}` | `{}` | {} | {} |{}|{}|",
+            metric.as_str().unwrap(),
+            policy.max_error,
+            policy.min_speedup,
+            cell(policy.loss_budget),
+            cell(policy.max_bias),
+        );
+        assert!(page.contains(&row), "docs/reference/policy.md lacks {row}");
+    }
 }
 
 /// A folder with results and a plan of a short probe: two sites and every kernel.
