@@ -6,7 +6,8 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 need_packages chromium
 need_playwright
-cargo build --manifest-path "$root/Cargo.toml" --quiet --package loka >&2
+# With the features of the whole workspace, as ./test builds it.
+cargo build --manifest-path "$root/Cargo.toml" --quiet --workspace --lib --bin loka >&2
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 "$root/scripts/build_demo.sh" "$scratch/demo"
