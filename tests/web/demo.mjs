@@ -20,7 +20,8 @@ const context = await browser.newContext({ viewport: { width: 1280, height: 800 
 const page = await context.newPage();
 const problems = [];
 page.on("console", (line) => {
-  if (line.type() === "error" || line.text().startsWith("LoKA")) {
+  // Warnings of ours; browsers warn of what is theirs.
+  if (line.type() === "error" || (line.type() === "warning" && line.text().startsWith("LoKA"))) {
     problems.push(line.text());
   }
 });
