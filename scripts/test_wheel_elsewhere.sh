@@ -14,7 +14,7 @@ suites=("${@:2}")
 [ "$(id -u)" -eq 0 ] || die "making a system wants root"
 need_packages debootstrap debian-archive-keyring util-linux
 # What this machine's own packages come from.
-mirror=$(sed -n 's/^URIs: *//p; s/^deb \(\[[^]]*\] \)\?\([^ ]*debian\/\?\) .*/\2/p' /etc/apt/sources.list.d/*.sources /etc/apt/sources.list 2>/dev/null | head -1)
+mirror=$(sed -n 's/^URIs: *//p; s/^deb \(\[[^]]*\] \)\?\([^ ]*debian\/\?\) .*/\2/p' /etc/apt/sources.list.d/*.sources /etc/apt/sources.list 2>/dev/null | head -1 || true)
 failed=()
 
 # system SUITE: makes one where there is none. Sets $system.
