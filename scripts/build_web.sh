@@ -10,7 +10,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 out=${1:-$CARGO_TARGET_DIR/web}
 most=4000000
-# -O1: a tenth less to fetch. -Os and -Oz take minutes for the same compressed size (see docs/web.md). The features are
+# -O1: a tenth less to fetch. -Os and -Oz take minutes for the same compressed size (see docs/guide/web.md). The features are
 # those that Rust compiles for.
 optimise=(-O1 --enable-bulk-memory --enable-multivalue --enable-mutable-globals --enable-nontrapping-float-to-int
     --enable-reference-types --enable-sign-ext)

@@ -131,6 +131,9 @@ packages_of() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("
 # need_python: what the tests and checks of the Rust side need. Sets $python.
 need_python() { need_environment loka-python "$root/tests/requirements.txt"; }
 
+# need_docs: what makes a site of docs/. Sets $python.
+need_docs() { need_environment loka-docs "$root/scripts/docs-requirements.txt"; }
+
 # need_torch: PyTorch (some 3 GB to fetch the first time, minutes), by itself so that nothing else waits
 # for it. Sets $python.
 need_torch() {

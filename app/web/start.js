@@ -79,6 +79,16 @@ function counted(response) {
   return new Response(response.body.pipeThrough(count), { headers: { "Content-Type": "application/wasm" } });
 }
 
+/** A page that stands for itself (scripts/build_demo.sh) names what it opens where the address asks for nothing. */
+function fill() {
+  const query = new URLSearchParams(location.search);
+  const files = document.querySelector('meta[name="loka-open"]').content.split(" ").filter(Boolean);
+  if (files.length > 0 && !query.has("open")) {
+    files.forEach((file) => query.append("open", file));
+    history.replaceState(null, "", `?${query}${location.hash}`);
+  }
+}
+
 /** Files that the address asks for come while the program does, which opens them. */
 function ask() {
   for (const file of new URLSearchParams(location.search).getAll("open")) {
@@ -98,6 +108,7 @@ async function start() {
     fail(NOTHING, CURRENT);
     return;
   }
+  fill();
   ask();
   try {
     const [{ default: init }, response] = await Promise.all([import("./loka.js"), fetch("loka_bg.wasm")]);

@@ -6,7 +6,7 @@ recorder and the binary.
 
 wgrad: the GEMM's own error over the noise of the same batch. dgrad: the site's dx is replaced by the FP8 one in a real backward,
 and what that changes in the weight gradient of the next site upstream is held against *its* noise: that the share carries over
-is a claim of docs/method.md. fprop: 1/2 E[(g . dy)^2] of the same rows' g and error. The noise is from per-example gradients g x^T, formed one by one for 64 examples of each batch as a
+is a claim of docs/concepts/method.md. fprop: 1/2 E[(g . dy)^2] of the same rows' g and error. The noise is from per-example gradients g x^T, formed one by one for 64 examples of each batch as a
 check of the sums that are used for all.
 """
 

@@ -2,7 +2,7 @@
 //! first, and how each is launched.
 //!
 //! y `[m, n]` = x `[m, k]` w `[n, k]`^T, both operands FP8 with k contiguous, scales for the tensor or a row, BF16
-//! out. What is done on the device is said in `cu/common/fp8_gemm.cuh`; docs/kernels.md has what was measured.
+//! out. What is done on the device is said in `cu/common/fp8_gemm.cuh`; docs/engineering/kernels.md has what was measured.
 
 use crate::LaunchGrid;
 
@@ -101,7 +101,7 @@ struct Tiling {
 }
 
 /// E4M3 and E5M2 of x, accumulation, columns and stages as the kernel's file has them; times fitted to 81 shapes
-/// (docs/kernels.md).
+/// (docs/engineering/kernels.md).
 const TILINGS: [Tiling; 6] = [
     tiling(["sm90_e4m3_gemm_fast_2x128x128", "sm90_e5m2_gemm_fast_2x128x128"], true, (128, 6), [0.399, 0.425, 2.10]),
     tiling(["sm90_e4m3_gemm_fast_128x192", "sm90_e5m2_gemm_fast_128x192"], true, (192, 4), [0.586, 2.292, 0.18]),

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from .record import Recorder as Recorder
     from .record import linear as linear
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOME = {
     "CanaryError": "loka.plans",

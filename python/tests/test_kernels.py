@@ -20,7 +20,7 @@ from record_support import loka, loka_binary
 TENSOR, ROW, BLOCK, SQUARE = "tensor", "row", "1x128", "128x128"
 E4M3, E5M2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
 
-# What docs/method.md and the libraries say, written out once more: (format, granularity, power of two) of a and b.
+# What docs/concepts/method.md and the libraries say, written out once more: (format, granularity, power of two) of a and b.
 TENSORWISE = {
     "fprop": ((E4M3, TENSOR, False), (E4M3, TENSOR, False)),
     "dgrad": ((E5M2, TENSOR, False), (E4M3, TENSOR, False)),

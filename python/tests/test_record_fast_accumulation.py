@@ -13,7 +13,7 @@ from loka.record.gradient_norm import GradientNorm, cut_by_fast_accumulation
 
 
 def by_the_rule(a, b):
-    """[m, s] each, gives the sums over m as docs/method.md says the tensor core makes them, in FP64."""
+    """[m, s] each, gives the sums over m as docs/concepts/method.md says the tensor core makes them, in FP64."""
     total = numpy.zeros(a.shape[1])
     for start in range(0, len(a), 32):
         terms = numpy.concatenate([a[start : start + 32] * b[start : start + 32], total[None]])

@@ -46,7 +46,7 @@ SCHEMES = {
 
 
 def numerics(kernels: Kernels) -> Tuple[Numerics, Numerics, Numerics]:
-    """What the kernels of a plan do: the columns of the table of kernels in docs/method.md, once more by hand."""
+    """What the kernels of a plan do: the columns of the table of kernels in docs/concepts/method.md, once more by hand."""
     return tuple(_numerics(kernel, gemm) for gemm, kernel in enumerate(kernels))
 
 

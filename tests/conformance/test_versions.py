@@ -1,4 +1,4 @@
-"""The packages of this environment are those that requirements.txt and docs/conformance.md name."""
+"""The packages of this environment are those that requirements.txt and docs/reference/conformance.md name."""
 
 import unittest
 
@@ -16,7 +16,7 @@ class Versions(unittest.TestCase):
         self.assertEqual(support.installed("torch"), pins["torch"])
 
     def test_the_table_of_the_docs_names_them(self):
-        table = (support.ROOT / "docs/conformance.md").read_text(encoding="utf-8")
+        table = (support.ROOT / "docs/reference/conformance.md").read_text(encoding="utf-8")
         for package in (*support.FRAMEWORKS, "torch"):
             self.assertRegex(table, rf"\b{package} {support.installed(package)}\b")
 

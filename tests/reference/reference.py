@@ -172,7 +172,7 @@ def aligned_sum(register: Array, a: Array, b: Array) -> Array:
 
 def emulate(a: tuple[Array, Array], b: tuple[Array, Array], how: Numerics) -> Array:
     """out[i, j] = sum_d a[i, d] b[j, d] as the tensor core sums it and the kernel stores it. Within the 128 of promoted
-    accumulation the cheaper model (docs/method.md): 32 products exact, the running sum cut to 14 significant bits."""
+    accumulation the cheaper model (docs/concepts/method.md): 32 products exact, the running sum cut to 14 significant bits."""
     (qa, sa), (qb, sb) = a, b
     blocks = how.a.granularity == "1x128"
     if how.accumulation == "fp32":

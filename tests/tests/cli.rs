@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use loka_core::dispatch::Policy;
 use loka_tests::{ProgramRun, here, loka, run_in, sample};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -51,6 +52,54 @@ fn no_name_steers_a_terminal() {
             assert!(run.stdout.contains("\\u202e") || args[1] == "check", "{args:?}: {}", run.stdout);
             run.stdout.lines().for_each(|line| drop(serde_json::from_str::<Value>(line).unwrap()));
         }
+    }
+}
+
+/// Release, commit and what is in it; Python's package is of the same release.
+#[test]
+fn the_version_says_what_is_in_it() {
+    let version = env!("CARGO_PKG_VERSION");
+    let text = run_in(Path::new("."), ["--version"]).done().stdout;
+    let [first, features] = text.lines().collect::<Vec<_>>()[..] else { panic!("{text}") };
+    assert!(first.starts_with(&format!("loka {version} (")) && first.ends_with(')'), "{text}");
+    assert!(features.starts_with("features: cuda, gui, serve"), "{text}");
+    assert_eq!(run_in(Path::new("."), ["-V"]).done().stdout.trim_end(), format!("loka {version}"));
+    let python = fs::read_to_string(loka_tests::root("python/loka/__init__.py")).unwrap();
+    assert!(python.contains(&format!("\n__version__ = \"{version}\"\n")), "python/loka is of another release");
+    let changes = fs::read_to_string(loka_tests::root("CHANGELOG.md")).unwrap();
+    assert!(changes.contains(&format!("\n## {version}")), "CHANGELOG.md knows no {version}");
+}
+
+/// docs/reference/commands.md is what clap knows: `loka reference >docs/reference/commands.md` writes it anew.
+#[test]
+fn the_reference_of_commands_is_fresh() {
+    let now = run_in(Path::new("."), ["reference"]).done().stdout;
+    let kept = fs::read_to_string(loka_tests::root("docs/reference/commands.md")).unwrap();
+    let differs = now.lines().zip(kept.lines()).find(|(now, kept)| now != kept);
+    assert!(now == kept, "loka reference >docs/reference/commands.md: {differs:?}");
+    for command in ["probe", "plan", "check", "serve", "user", "key"] {
+        assert!(kept.contains(&format!("## `loka {command}`")), "{command}");
+    }
+    assert!(!kept.contains("`--drive`") && !kept.contains("loka reference"), "what is hidden stays hidden");
+}
+
+/// The table of docs/reference/policy.md says what the built-in policies ask for.
+#[test]
+fn the_reference_of_policies_is_fresh() {
+    let page = fs::read_to_string(loka_tests::root("docs/reference/policy.md")).unwrap();
+    for name in Policy::BUILTIN {
+        let policy = Policy::builtin(name).unwrap();
+        let cell = |value: Option<f64>| value.map_or(" ".to_owned(), |value| format!(" {value} "));
+        let metric = serde_json::to_value(policy.metric).unwrap();
+        let row = format!(
+            "| `{name}` | `{}` | {} | {} |{}|{}|",
+            metric.as_str().unwrap(),
+            policy.max_error,
+            policy.min_speedup,
+            cell(policy.loss_budget),
+            cell(policy.max_bias),
+        );
+        assert!(page.contains(&row), "docs/reference/policy.md lacks {row}");
     }
 }
 

@@ -29,6 +29,7 @@ mod sites;
 #[cfg(feature = "serve")]
 mod user;
 mod verify;
+mod version;
 mod watch;
 
 use std::path::PathBuf;
@@ -39,7 +40,7 @@ pub use output::Outcome;
 
 /// Make FP8 safe to adopt in large recommendation models.
 #[derive(Parser, Debug)]
-#[command(name = "loka", version, about, max_term_width = 100)]
+#[command(name = "loka", version, long_version = version::long(), about, max_term_width = 100)]
 #[command(after_help = "Start with `loka open TRACE`, or `loka probe TRACE --out R.results.parquet` and then \
                         `loka plan R.results.parquet --out P.plan.json`.")]
 struct Args {
@@ -102,6 +103,9 @@ enum Cmd {
     Approve(approve::ApproveArgs),
     /// Who signed a plan, and whether that is what its policy asks for: exit 1 when not.
     Verify(verify::VerifyArgs),
+    /// Every command and option as Markdown: docs/reference/commands.md.
+    #[command(hide = true)]
+    Reference,
 }
 
 /// Runs the command line; the exit code.
@@ -132,6 +136,7 @@ pub fn run() -> u8 {
         Some(Cmd::Key(args)) => key::run(&args, json),
         Some(Cmd::Approve(args)) => approve::run(&args, json),
         Some(Cmd::Verify(args)) => verify::run(&args, json),
+        Some(Cmd::Reference) => reference(),
     };
     match outcome {
         Ok(outcome) => outcome.exit_code(),
@@ -140,6 +145,12 @@ pub fn run() -> u8 {
             2
         }
     }
+}
+
+fn reference() -> anyhow::Result<Outcome> {
+    let options = clap_markdown::MarkdownOptions::new().title("Every command and option".to_owned()).show_footer(false);
+    output::lines(&clap_markdown::help_markdown_custom::<Args>(&options));
+    Ok(Outcome::Done)
 }
 
 #[cfg(feature = "gui")]

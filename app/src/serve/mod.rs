@@ -223,6 +223,11 @@ pub fn token_query(token: &Token) -> String {
     format!("?{}={}", gate::TOKEN, token.text())
 }
 
+/// Whether browsers get the workbench from this build without `--page`.
+pub fn has_page() -> bool {
+    page::is_built_in()
+}
+
 /// The program's, for the line that says which of two is old.
 fn version() -> String {
     env!("CARGO_PKG_VERSION").to_owned()

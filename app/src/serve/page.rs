@@ -17,6 +17,11 @@ use crate::files;
 /// Built in when `LOKA_PAGE` named a folder at build time.
 static BUILT_IN: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/page.rs"));
 
+/// Whether this build has one.
+pub fn is_built_in() -> bool {
+    !BUILT_IN.is_empty()
+}
+
 /// In the head of `index.html`: where the page learns that a server is behind it.
 const MARK: &str = "<!-- loka-serve -->";
 /// Where it is told else.

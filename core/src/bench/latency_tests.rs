@@ -140,7 +140,7 @@ fn native_fits_keep_the_aim() {
         for (id, timed) in Latencies::new(&[database]).kernels {
             for (gemm, fits) in &timed.fits {
                 let Some(fit) = &fits.latency else { continue };
-                // Seen with --nocapture: docs/performance.md has the table.
+                // Seen with --nocapture: docs/engineering/performance.md has the table.
                 println!("{id} {gemm}: p50 {:.3}, p90 {:.3}", fit.error.p50, fit.error.p90);
                 assert!(fit.error.p50 < 0.10 && fit.error.p90 < 0.25, "{id} {gemm} {:?}", fit.error);
             }

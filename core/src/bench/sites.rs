@@ -61,7 +61,7 @@ pub fn site_triples(families: &[&'static Kernel], runtime: Runtime) -> Vec<[Kern
             }
         }
     }
-    // Fast accumulation may cost wgrad more than casts do (docs/method.md); both in one model share their casts.
+    // Fast accumulation may cost wgrad more than casts do (docs/concepts/method.md); both in one model share their casts.
     if runtime != Runtime::Inference
         && let [Some(fast), Some(promoted)] = DELAYED.map(kernel)
         && families.iter().any(|family| family.name == fast.name)

@@ -1,4 +1,4 @@
-//! What the trace says of the run it was recorded from (docs/trace.md).
+//! What the trace says of the run it was recorded from (docs/reference/trace.md).
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

@@ -36,7 +36,7 @@ pub struct ErrorSummary {
     pub bias: Option<Estimate>,
 }
 
-/// What an error adds to the noise that a batch's gradient has anyway (docs/method.md).
+/// What an error adds to the noise that a batch's gradient has anyway (docs/concepts/method.md).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NoiseShare {
     pub share: Estimate,

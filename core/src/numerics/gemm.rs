@@ -1,6 +1,6 @@
 //! The emulated GEMM: cast operands in, an output as the tensor core would store it.
 //!
-//! Accumulation as measured on an NVIDIA H200 (docs/method.md): one instruction takes 32 products along the reduced
+//! Accumulation as measured on an NVIDIA H200 (docs/concepts/method.md): one instruction takes 32 products along the reduced
 //! dimension *and* the accumulator, aligns all 33 to the largest binary exponent among them and cuts each, by itself
 //! and towards zero, to a multiple of 2^-13 of that power of two; the rest is summed exactly. *Fast* keeps that
 //! accumulator to the end, to the bit as here. *Promoted* adds it to an FP32 register every 128, where blockwise

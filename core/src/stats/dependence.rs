@@ -1,5 +1,5 @@
 //! Takes what a trace knows of where a site's products lie, gives how far a GEMM's cost is from that of an input and a
-//! gradient that do not depend on each other (docs/method.md, "Where x and dy depend on each other").
+//! gradient that do not depend on each other (docs/concepts/method.md, "Where x and dy depend on each other").
 //!
 //! Draws of a site have the right x and the right dy, and of what the two have to do with each other at most a
 //! covariance. Raw counters in front of a norm have none, and yet a row of large counters has a small gradient.

@@ -1,5 +1,5 @@
 //! Takes a site's statistics, gives what the errors of its backward GEMMs are held against: how much the gradient of one
-//! batch differs from the next one's anyway (docs/method.md, "Noise share").
+//! batch differs from the next one's anyway (docs/concepts/method.md, "Noise share").
 
 use crate::{
     model::{NoiseBasis, Site},

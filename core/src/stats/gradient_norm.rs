@@ -1,5 +1,5 @@
 //! Takes a site's recorded series, gives how far casts and fast accumulation move a weight's gradient in the first and in the
-//! last steps (docs/method.md, "A relative error of wgrad changes as a model learns").
+//! last steps (docs/concepts/method.md, "A relative error of wgrad changes as a model learns").
 
 use crate::{
     model::{Gemm, StepErrors, kernel},

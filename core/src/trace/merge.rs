@@ -1,4 +1,4 @@
-//! Takes the shards of one run, one per rank; gives one trace, site by site (docs/trace.md, "Merging").
+//! Takes the shards of one run, one per rank; gives one trace, site by site (docs/reference/trace.md, "Merging").
 //!
 //! Which sites can be merged follows from structure alone, so that a folder opens as fast as its files;
 //! the statistics themselves are pooled when a site is asked for.

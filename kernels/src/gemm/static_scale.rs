@@ -24,7 +24,7 @@ struct StaticTiling {
     launch_us: f64,
 }
 
-/// Rows, columns, stages and splits as the kernel's file has them; times fitted to 27 shapes (docs/kernels.md).
+/// Rows, columns, stages and splits as the kernel's file has them; times fitted to 27 shapes (docs/engineering/kernels.md).
 const STATIC_TILINGS: [StaticTiling; 7] = [
     tiling("sm90_bf16_gemm_static_128x128", [128, 128, 4, 1], [0.712, 2.537, 0.278]),
     tiling("sm90_bf16_gemm_static_128x256", [128, 256, 3, 1], [0.924, 3.413, 0.0]),

@@ -22,7 +22,7 @@ LONGEST_ROW = 16384
 """Longer rows do not stay in one program's registers."""
 
 _AMAX_BLOCK = 4096
-# Rows, columns and warps of a tile: what was fastest on an H200 (docs/performance.md).
+# Rows, columns and warps of a tile: what was fastest on an H200 (docs/engineering/performance.md).
 _BOTH, _BOTH_ROWWISE, _ONE, _AMAX_TILE = (64, 128, 8), (64, 64, 4), (64, 64, 4), (64, 128, 4)
 _BOTH_KNOWN, _ONE_KNOWN = (64, 64, 4), (32, 64, 4)
 _FORMATS = {"e4m3": (torch.float8_e4m3fn, 448.0), "e5m2": (torch.float8_e5m2, 57344.0)}

@@ -2,7 +2,7 @@
 slower than BF16 there, and has the model run in BF16 then.
 
 A plan's times are the GPU's. A host that launches more slowly than the GPU works gains nothing by faster GEMMs, and pays
-for each launch that the plan adds: one that promised 1.1x made steps .72x as fast (docs/training.md).
+for each launch that the plan adds: one that promised 1.1x made steps .72x as fast (docs/engineering/training.md).
 """
 
 import weakref

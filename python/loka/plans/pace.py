@@ -2,7 +2,7 @@
 
 Where the GPU waits for launches a faster GEMM gains nothing, and each launch that a plan adds costs: DCNv2's plan, whose GEMMs
 save .93 of 5.9 ms of GPU time, made the step of a slower host .83x as fast, and 1.18x with the same launches in CUDA graphs
-(H200, docs/training.md).
+(H200, docs/engineering/training.md).
 """
 
 from typing import Any, Callable, Optional

@@ -30,7 +30,7 @@ SAMPLED = 512
 """Elements of G that fast accumulation is looked at in. Its error is another in each of them, with the means of x's features."""
 
 _PRODUCTS, _BITS = 32, 13
-"""Of one instruction of the tensor core, and below the leading bit of the largest among them and the sum (docs/method.md)."""
+"""Of one instruction of the tensor core, and below the leading bit of the largest among them and the sum (docs/concepts/method.md)."""
 
 _LARGEST = 1 << 24
 """Values of a temporary, at most: rows are taken in pieces."""

@@ -244,7 +244,7 @@ class Recorder:
     @property
     def coverage(self) -> Optional[Dict[str, Any]]:
         """`{flops, sites, how, unseen}` of one forward: which of the model's matrix products are recorded, as in the
-        trace's manifest (docs/trace.md). None as long as no training forward of the whole model was counted and saved."""
+        trace's manifest (docs/reference/trace.md). None as long as no training forward of the whole model was counted and saved."""
         return self._record.coverage
 
     @property

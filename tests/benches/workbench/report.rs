@@ -46,7 +46,7 @@ pub fn json(machine: &str, figures: &[Figure]) -> String {
     json!({"machine": machine, "figures": figures}).to_string()
 }
 
-/// Markdown, as docs/performance.md has it.
+/// Markdown, as docs/engineering/performance.md has it.
 pub fn table(machine: &str, figures: &[Figure]) -> String {
     let mut text =
         format!("{machine}\n\n| sites | what | median | p95 | max | n | bar | |\n|---|---|---|---|---|---|---|---|\n");

@@ -126,7 +126,7 @@ fn a_loss_budget_weighs_the_site_as_a_whole() {
     assert!(near(last.speedup, 300.0 / 264.96) && last.num_low_precision == 3, "{last:?}");
 }
 
-/// What was recorded on an H200 (docs/performance.md): alone tensorwise is the slowest of the FP8 kernels
+/// What was recorded on an H200 (docs/engineering/performance.md): alone tensorwise is the slowest of the FP8 kernels
 /// at 6144 x 2048 x 2048, together its three GEMMs are the fastest.
 #[test]
 fn on_an_h200_tensorwise_wins_by_what_it_shares() {

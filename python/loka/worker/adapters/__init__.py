@@ -96,7 +96,7 @@ class Adapter:
     library = ""
     kernels: Tuple[str, ...] = ()
     remedy = ""
-    """How the library is had, beside the PyTorch that docs/gpu.md says it was seen to work with."""
+    """How the library is had, beside the PyTorch that docs/reference/gpu.md says it was seen to work with."""
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment

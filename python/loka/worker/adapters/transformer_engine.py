@@ -1,6 +1,6 @@
 """Transformer Engine: `te.Linear` under its FP8 autocast, with Float8CurrentScaling or Float8BlockScaling.
 
-Seen to work: 2.12.0 beside PyTorch 2.11 on an H200; 2.13 to 2.20 do not load there (docs/gpu.md). A te.Linear is a whole
+Seen to work: 2.12.0 beside PyTorch 2.11 on an H200; 2.13 to 2.20 do not load there (docs/reference/gpu.md). A te.Linear is a whole
 layer: the forward casts for the backward too, and the backward makes both gradients. So each GEMM is had by asking for
 one gradient alone: the forward with neither, dgrad of a frozen weight, wgrad of an input without a gradient. A gradient's
 time is that of forward and backward less the forward's, so that casts which the forward makes for it count as its own.

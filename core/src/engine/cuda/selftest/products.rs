@@ -39,7 +39,7 @@ pub(super) const SHAPES: [Shape; 7] = [
 const AFFORDED: usize = 25_000_000;
 
 /// What one instruction loses at most, of the sum of magnitudes: 32 products and the accumulator are each cut to a
-/// multiple of 2^-13 of the largest's power of two (docs/method.md). A bound, and loose: what the rule itself gives
+/// multiple of 2^-13 of the largest's power of two (docs/concepts/method.md). A bound, and loose: what the rule itself gives
 /// is checked in models.rs.
 const STEP: f64 = (INSTRUCTION + 1) as f64 / 8192.0;
 const INSTRUCTION: usize = 32;
