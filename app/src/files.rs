@@ -120,16 +120,16 @@ pub fn write_secret(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 
 /// Reads what only its owner may read; one that others can get at is refused with what to run.
 pub fn read_secret(path: &Path) -> anyhow::Result<String> {
-    let bytes = read_private(path, 0o077, |mode| {
+    let bytes = read_private(path, SMALL, 0o077, |mode| {
         format!("others can get at this secret key (its mode is {mode:03o}): chmod 600 {}", path.display())
     })?;
     String::from_utf8(bytes).map_err(|_| anyhow::anyhow!("stream did not contain valid UTF-8: {}", path.display()))
 }
 
-/// Reads what has none of those bits in its mode; `line` refuses one that has.
-pub fn read_private(path: &Path, forbidden: u32, line: impl Fn(u32) -> String) -> anyhow::Result<Vec<u8>> {
+/// Reads what has none of those bits in its mode, and at most so many bytes; `line` refuses one that has.
+pub fn read_private(path: &Path, most: u64, forbidden: u32, line: impl Fn(u32) -> String) -> anyhow::Result<Vec<u8>> {
     let failed = |error: std::io::Error| anyhow::anyhow!("{}: {}", reason(&error), path.display());
-    let mut file = std::fs::File::open(path).map_err(failed)?;
+    let file = std::fs::File::open(path).map_err(failed)?;
     // Of the open file: its name may be another's by now.
     #[cfg(unix)]
     {
@@ -141,9 +141,7 @@ pub fn read_private(path: &Path, forbidden: u32, line: impl Fn(u32) -> String) -
     }
     #[cfg(not(unix))]
     let _ = (forbidden, line);
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).map_err(failed)?;
-    Ok(bytes)
+    all_of(file, path, most)
 }
 
 /// Fails early when a result that takes long to compute could not be written.
@@ -157,13 +155,13 @@ pub fn check_writable(path: &Path) -> anyhow::Result<()> {
 
 /// Reads a text file; the error ends with its name.
 pub fn read_text(path: &Path) -> anyhow::Result<String> {
-    text_of(read(path)?, path)
+    text_of(read(path, LONGEST)?, path)
 }
 
 /// The same of a JSON document of ours, `what` as in "not a plan"; the error says what another file is. `own`: how the
 /// document looks, which for one without a format of its own is [`FileMagic::Json`].
 pub fn read_document(path: &Path, what: &str, own: FileMagic) -> anyhow::Result<String> {
-    let bytes = read(path)?;
+    let bytes = read(path, LONGEST)?;
     match FileMagic::of(&bytes) {
         Some(other) if other != own && other != FileMagic::Json => {
             anyhow::bail!("not {what}: it is {other}: {}", path.display())
@@ -175,12 +173,21 @@ pub fn read_document(path: &Path, what: &str, own: FileMagic) -> anyhow::Result<
 /// Bytes of a text of ours: a plan of 100,000 sites is a third of it.
 const LONGEST: u64 = 512 << 20;
 
-fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
-    let failed = |error: std::io::Error| anyhow::anyhow!("{}: {}", reason(&error), path.display());
+/// Bytes of what is small: a certificate with those that lead to its root, a key, a window's settings.
+pub const SMALL: u64 = 4 << 20;
+
+/// Reads a file that has at most so many bytes. What claims no size (a device, a pipe) ends there, too.
+pub fn read(path: &Path, most: u64) -> anyhow::Result<Vec<u8>> {
+    let file = std::fs::File::open(path);
+    all_of(file.map_err(|error| anyhow::anyhow!("{}: {}", reason(&error), path.display()))?, path, most)
+}
+
+fn all_of(file: std::fs::File, path: &Path, most: u64) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    std::fs::File::open(path).map_err(failed)?.take(LONGEST + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() as u64 > LONGEST {
-        anyhow::bail!("larger than the {} MiB of any file of its kind: {}", LONGEST >> 20, path.display());
+    let read = file.take(most + 1).read_to_end(&mut bytes);
+    read.map_err(|error| anyhow::anyhow!("{}: {}", reason(&error), path.display()))?;
+    if bytes.len() as u64 > most {
+        anyhow::bail!("larger than the {} MiB of any file of its kind: {}", most >> 20, path.display());
     }
     Ok(bytes)
 }
@@ -198,5 +205,30 @@ pub fn reason(error: &std::io::Error) -> String {
         std::io::ErrorKind::StorageFull => "the disk is full".to_owned(),
         std::io::ErrorKind::IsADirectory => "a folder, not a file".to_owned(),
         _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_larger_than_its_kind_is_refused_before_it_is_in_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key.json");
+        // Sparse: it has no bytes on the disk.
+        std::fs::File::create(&path).unwrap().set_len(1 << 40).unwrap();
+        let line = read(&path, SMALL).unwrap_err().to_string();
+        assert_eq!(line, format!("larger than the 4 MiB of any file of its kind: {}", path.display()));
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt as _;
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+            assert!(read_secret(&path).unwrap_err().to_string().starts_with("larger than the 4 MiB"));
+            assert!(read(Path::new("/dev/zero"), SMALL).is_err(), "what has no end");
+        }
+        std::fs::write(&path, "{}").unwrap();
+        assert_eq!(read(&path, 2).unwrap(), b"{}");
+        assert!(read(&path, 1).is_err());
     }
 }

@@ -6,27 +6,54 @@ use std::{path::Path, sync::Arc};
 use loka_core::{
     journal::{self, Journal, Restored},
     report::counted,
-    session::{NoticeKind, Saved},
+    runtime::Journaling,
+    session::{Command, Event, NoticeKind, Saved, shared::By},
     views::OpenedTrace,
 };
 
-/// `None`: it cannot be kept. Lines for the person go to `warn`.
+/// One that cannot be opened is kept nowhere, and says so for as long as the trace is open. Lines for the person go to `warn`.
 pub(super) fn open(
     opened: &OpenedTrace,
     stamp: &str,
     wake: journal::Wake,
     warn: impl Fn(String),
-) -> Option<(Journal, Option<Saved>)> {
+) -> (Box<dyn Journaling>, Option<Saved>) {
     let place = journal::beside(Path::new(&opened.path));
     match Journal::open(&place, (stamp, &opened.meta.trace_digest), wake) {
         Ok((journal, restored, told)) => {
             told.into_iter().for_each(warn);
-            Some((journal, restored.map(|restored| taken_up(restored, opened))))
+            (Box::new(journal), restored.map(|restored| taken_up(restored, opened)))
         }
-        Err(error) => {
-            warn(format!("What you decide here is not kept: {error}"));
-            None
-        }
+        Err(error) => (
+            Box::new(UnkeptJournal {
+                problem: format!("{error}; the journal is tried again when the trace is opened again"),
+            }),
+            None,
+        ),
+    }
+}
+
+/// Where there is no journal to write (a folder that cannot be written, another LoKA that keeps it): what stands in every
+/// window then, and refuses approvals, is the same as of a disk that is full.
+struct UnkeptJournal {
+    problem: String,
+}
+
+impl Journaling for UnkeptJournal {
+    fn command(&mut self, _: &By, _: &Command) {}
+
+    fn event(&mut self, _: &Event) {}
+
+    fn wants_checkpoint(&self) -> bool {
+        false
+    }
+
+    fn checkpoint(&mut self, _: Saved) {}
+
+    fn flush(&self) {}
+
+    fn problem(&self) -> Option<String> {
+        Some(self.problem.clone())
     }
 }
 

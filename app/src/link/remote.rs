@@ -44,6 +44,8 @@ const WAITS: [f64; 6] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0];
 /// Seconds after which what is not answered is told.
 const LATE: f64 = 1.0;
 
+const JOINING: &str = "The session is still on its way: nothing was changed. Try again in a moment.";
+
 const AWAY: &str = "The server does not answer: nothing was changed. Try again when it is back.";
 
 pub struct RemoteLink {
@@ -55,6 +57,8 @@ pub struct RemoteLink {
     replica: Replica,
     /// Asked, and not answered.
     questions: Vec<(Question, String)>,
+    /// Hello was said on this connection: the server takes nothing before it.
+    greeted: bool,
     joined: bool,
     away: Option<Away>,
     /// When the server was heard last, or reached for.
@@ -83,6 +87,7 @@ impl RemoteLink {
             follower,
             replica: Replica::default(),
             questions: Vec::new(),
+            greeted: false,
             joined: false,
             away: None,
             heard: 0.0,
@@ -110,7 +115,7 @@ impl RemoteLink {
 
     /// The connection is gone; another is tried later if it is worth it.
     fn lost(&mut self, why: String, again: bool) {
-        (self.socket, self.joined) = (None, false);
+        (self.socket, self.greeted, self.joined) = (None, false, false);
         let now = self.network.now();
         let tries = self.away.as_ref().map_or(0, |away| away.tries);
         let since = self.away.as_ref().map_or(now, |away| away.since);
@@ -135,6 +140,7 @@ impl RemoteLink {
                 SocketNews::Opened => {
                     let hello = self.follower.hello();
                     self.send(&hello);
+                    self.greeted = true;
                 }
                 SocketNews::Message(bytes) => self.message(&bytes),
                 SocketNews::Closed => match self.follower.closed.take() {
@@ -180,7 +186,10 @@ impl RemoteLink {
             let event = unanswered(question, trace);
             return self.own.push_back(News::from(event));
         }
-        self.send(&ToServer::Ask(question.clone()));
+        // The welcome sends what is not answered.
+        if self.joined {
+            self.send(&ToServer::Ask(question.clone()));
+        }
         self.questions.push((question, trace));
     }
 
@@ -233,14 +242,22 @@ impl RemoteLink {
         if self.away.is_some() {
             return self.own.push_back(News::Refused(AWAY.to_owned()));
         }
-        let message = match command {
+        match command {
             Command::OpenTrace { path } => {
                 self.questions.clear();
-                self.follower.join(&path)
+                let message = self.follower.join(&path);
+                // Hello says it, too.
+                if self.greeted {
+                    self.send(&message);
+                }
             }
-            command => self.follower.submit(command),
-        };
-        self.send(&message);
+            // Its number is known with the welcome: the server may know this window from before it was loaded anew.
+            _ if !self.joined => self.own.push_back(News::Refused(JOINING.to_owned())),
+            command => {
+                let message = self.follower.submit(command);
+                self.send(&message);
+            }
+        }
     }
 
     fn open_next(&mut self) {

@@ -72,7 +72,8 @@ pub fn not_kept_ui(ui: &mut Ui, scene: &Scene<'_>) {
         ui.horizontal_wrapped(|ui| {
             ui.label(RichText::new("Not kept").strong().color(scene.theme.error));
             ui.label(format!("Changes cannot be written: {problem}."));
-            let next = "They wait in memory and are tried again every 2 s; until then nothing can be approved.";
+            let next =
+                "They are in memory alone, and gone when LoKA ends; until they are kept nothing can be approved.";
             ui.label(RichText::new(next).color(scene.theme.weak));
         });
     });

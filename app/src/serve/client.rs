@@ -67,8 +67,15 @@ impl Outbox {
         }
     }
 
+    /// Of a client that a test plays.
+    #[cfg(test)]
+    pub fn played() -> (Self, mpsc::Receiver<Out>) {
+        let (sender, out) = mpsc::channel(limits::ANSWERS_WAITING);
+        (Self { sender, full: Arc::default() }, out)
+    }
+
     /// Waits until the writer has come so far. `false`: the client is gone.
-    async fn put(&self, out: Out) -> bool {
+    pub async fn put(&self, out: Out) -> bool {
         self.sender.send(out).await.is_ok()
     }
 }

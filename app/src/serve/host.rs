@@ -2,6 +2,7 @@
 //! steps.
 
 use std::{
+    collections::BTreeMap,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
@@ -40,6 +41,8 @@ struct Host {
     called: Arc<AtomicBool>,
     jail: Jail,
     driver: Driver,
+    /// Why an author's last command was refused, if it was: whoever sends it again has not heard of it.
+    refused: BTreeMap<u64, (u64, String)>,
     /// A step that is not published yet asks for an answer at once.
     hurry: bool,
     /// Events are looked for again.
@@ -79,6 +82,7 @@ impl Host {
             called,
             jail,
             driver: make(wake),
+            refused: BTreeMap::new(),
             hurry: false,
             due: Instant::now(),
             alone_since: None,
@@ -118,7 +122,11 @@ impl Host {
     fn take_inbox(&mut self) {
         while let Ok(message) = self.inbox.try_recv() {
             match message {
-                ToHost::Heard { key, reply } => drop(reply.send(self.driver.ordered().heard(key))),
+                ToHost::Heard { key, reply } => {
+                    // Whoever hears that a command was answered sends it no more: it has to be kept by then.
+                    self.publish();
+                    _ = reply.send(self.driver.ordered().heard(key));
+                }
                 ToHost::Save { reply } => {
                     // Its steps must be there to go on from it.
                     self.publish();
@@ -126,7 +134,11 @@ impl Host {
                     drop(reply.send((ordered.seq(), ordered.save())));
                 }
                 ToHost::Command { author, number, seen, command, outbox } => {
+                    let key = author.key;
                     if let Err(reason) = self.hear(author, number, seen, *command) {
+                        self.remember_refused(key, number, &reason);
+                        // An answer is one to everything that was asked before it, too.
+                        self.publish();
                         outbox.send(encode(&ToClient::Refused { number, reason }).into());
                     }
                 }
@@ -138,7 +150,8 @@ impl Host {
     fn hear(&mut self, author: Author, number: u64, seen: u64, command: Command) -> Result<(), String> {
         // Sent again: it has its answer, whatever would be said of it now.
         if number <= self.driver.ordered().heard(author.key) {
-            return Ok(());
+            let refused = self.refused.get(&author.key).filter(|(of, _)| *of == number);
+            return refused.map_or(Ok(()), |(_, reason)| Err(reason.clone()));
         }
         let command = vet(command, &author, self.driver.session(), &self.jail)?;
         // There are others here, and nobody has seen what is to come.
@@ -147,6 +160,15 @@ impl Host {
         self.driver.command(by, command).map_err(|error| error.to_string())?;
         self.hurry = true;
         Ok(())
+    }
+
+    fn remember_refused(&mut self, key: u64, number: u64, reason: &str) {
+        self.refused.insert(key, (number, reason.to_owned()));
+        if self.refused.len() > limits::REFUSED_KEPT
+            && let Some(other) = self.refused.keys().copied().find(|of| *of != key)
+        {
+            self.refused.remove(&other);
+        }
     }
 
     /// `Some`: the session has no trace and will have none.
@@ -229,5 +251,7 @@ fn num_rows(step: &Step) -> usize {
     }
 }
 
+#[cfg(all(test, feature = "gui"))]
+mod order;
 #[cfg(test)]
 mod tests;

@@ -182,6 +182,9 @@ pub const UPLOAD_WRITE: usize = 1 << 20;
 /// more, and a connection that is closed too early takes the answer with it.
 pub const UPLOAD_HEARD_OUT: Duration = Duration::from_secs(5);
 
+/// Windows whose last refusal a session remembers, for those that lost their connection before they heard it.
+pub const REFUSED_KEPT: usize = 1024;
+
 /// People on a list, and the bytes of its file.
 pub const PEOPLE: usize = 1000;
 pub const PEOPLE_BYTES: u64 = 1 << 20;

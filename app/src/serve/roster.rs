@@ -2,8 +2,7 @@
 //! changes.
 
 use std::{
-    fs::File,
-    io::{Read as _, Write as _},
+    io::Write as _,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -19,32 +18,14 @@ use crate::files;
 
 /// The list in a file; the line that refuses it ends with its name.
 pub fn read(path: &Path) -> Result<People, String> {
+    // Whoever writes to it comes in as anybody.
+    let bytes = files::read_private(path, limits::PEOPLE_BYTES, 0o077, |mode| {
+        format!("others can read or write this list of people (its mode is {mode:03o}, chmod 600): {}", path.display())
+    });
+    let bytes = bytes.map_err(|error| error.to_string())?;
     let failed = |line: &str| format!("{line}: {}", path.display());
-    let text = text_of(path).map_err(|line| failed(&line))?;
+    let text = String::from_utf8(bytes).map_err(|_| failed("not text"))?;
     People::from_json(&text).map_err(|line| failed(&line))
-}
-
-fn text_of(path: &Path) -> Result<String, String> {
-    let reason = |error: std::io::Error| files::reason(&error);
-    let file = File::open(path).map_err(reason)?;
-    let about = file.metadata().map_err(reason)?;
-    if !about.is_file() {
-        return Err("no file".to_owned());
-    }
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt as _;
-        // Whoever writes to it comes in as anybody.
-        if about.permissions().mode() & 0o077 != 0 {
-            return Err("others can read or write this list of people (chmod 600)".to_owned());
-        }
-    }
-    let mut bytes = Vec::new();
-    file.take(limits::PEOPLE_BYTES + 1).read_to_end(&mut bytes).map_err(reason)?;
-    if bytes.len() as u64 > limits::PEOPLE_BYTES {
-        return Err("too large for a list of people".to_owned());
-    }
-    String::from_utf8(bytes).map_err(|_| "not text".to_owned())
 }
 
 pub fn write(path: &Path, people: &People) -> anyhow::Result<()> {

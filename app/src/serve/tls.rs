@@ -16,14 +16,14 @@ use crate::files;
 
 /// PEM files: the certificate first, then those that lead to its root.
 pub fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, String> {
-    let chain = read(certificate)?;
+    let chain = files::read(certificate, files::SMALL).map_err(|error| error.to_string())?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&chain).collect();
     let chain = chain.map_err(|error| format!("{error}: {}", certificate.display()))?;
     if chain.is_empty() {
         return Err(format!("no certificate in it: {}", certificate.display()));
     }
     // A group may read it, as where several servers share one; nobody else.
-    let bytes = files::read_private(key, 0o037, |mode| {
+    let bytes = files::read_private(key, files::SMALL, 0o037, |mode| {
         format!("others can get at this private key (its mode is {mode:03o}, chmod 600): {}", key.display())
     });
     let bytes = bytes.map_err(|error| error.to_string())?;
@@ -35,10 +35,6 @@ pub fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, String> {
     let mut config = config.map_err(|error| format!("{error}: {}", certificate.display()))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, String> {
-    std::fs::read(path).map_err(|error| format!("{}: {}", files::reason(&error), path.display()))
 }
 
 #[cfg(test)]

@@ -43,12 +43,12 @@ mod native {
 
     impl Store for FileStore {
         fn load(&self) -> Result<Option<String>, String> {
-            match std::fs::read(&self.path) {
-                // What is no text is broken, and goes the way of all that is.
-                Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-                Err(error) => Err(format!("{}: {}", files::reason(&error), self.path.display())),
+            if !self.path.exists() {
+                return Ok(None);
             }
+            // What is no text is broken, and goes the way of all that is.
+            let bytes = files::read(&self.path, files::SMALL).map_err(|error| error.to_string())?;
+            Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
         }
 
         fn save(&self, text: &str) -> Result<(), String> {

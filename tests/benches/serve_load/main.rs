@@ -11,7 +11,7 @@
 //! browser does, and must end equal to one that joins last. The others take frames and note what came when: all must
 //! have the same frames in the same order. A marked command a few times a second is timed from its author to each.
 //!
-//!     cargo bench --workspace --bench serve_load -- --reviewers 20 [--rate 10] [--seconds 300]
+//!     cargo bench --workspace --bench serve_load -- --reviewers 20 [--rate 10] [--seconds 300] [--sites 2000 [--width 16]]
 //!
 //! is another load: so many people of a list, each with a window that says and decides so much a second.
 
@@ -95,7 +95,8 @@ fn args() -> Args {
 fn main() {
     let args = args();
     if let Some(people) = args.reviewers {
-        return reviewers::run(people, args.rate, args.seconds);
+        let sites = args.sites.map(|sites| (sites, args.width));
+        return reviewers::run(people, args.rate, args.seconds, sites);
     }
     println!("{}", Report::HEAD);
     // One after the other in each round: a machine that slows down slows all of them.

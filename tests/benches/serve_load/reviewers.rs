@@ -1,5 +1,6 @@
 //! People at work on one session: takes how many, how much each asks for a second and how long; says whether every
-//! command was answered, whether all windows have the server's session, and whether its journal gives the same again.
+//! command was answered, whether all windows have the server's session, whether its journal gives the same again and its
+//! chain holds, and how much memory the server took on the way.
 
 use std::{
     collections::VecDeque,
@@ -9,17 +10,24 @@ use std::{
 
 use loka_core::{
     dispatch::Document,
+    journal::Trail,
     model::{Gemm, KernelId, SiteId},
     review::{Review, ReviewState, Role},
     session::{Command, Session, shared::Author},
+    trace::write,
 };
 use loka_tests::{
     dice::Dice,
     sample,
     serving::{Server, Window, add_user},
+    tiny,
 };
 
+use super::Memory;
+
 const TRACE: &str = "sample.trace.safetensors";
+/// Memory is noted so often.
+const PARTS: usize = 8;
 /// What owners choose between.
 const KERNELS: [&str; 2] = ["cublaslt/bf16", "cublaslt/tf32"];
 
@@ -34,9 +42,13 @@ struct ReviewerSeen {
     num_states: usize,
 }
 
-pub fn run(people: usize, rate: f64, seconds: f64) {
+/// `sites`: of a made-up trace with layers of so many features; the sample without.
+pub fn run(people: usize, rate: f64, seconds: f64, sites: Option<(usize, usize)>) {
     let folder = tempfile::TempDir::new().unwrap();
-    std::fs::copy(sample(), folder.path().join(TRACE)).unwrap();
+    match sites {
+        Some((sites, width)) => write(&folder.path().join(TRACE), &tiny::trace_of(sites, width)).unwrap(),
+        None => drop(std::fs::copy(sample(), folder.path().join(TRACE)).unwrap()),
+    }
     let users = folder.path().join("users.json");
     // One in four decides.
     let role = |at: usize| if at.is_multiple_of(4) { Role::Owner } else { Role::Reviewer };
@@ -55,8 +67,10 @@ pub fn run(people: usize, rate: f64, seconds: f64) {
     };
     // The first waits for the probe; a window that does not read for so long is closed.
     let windows: Vec<Window> = (0..people).map(join).collect();
+    let num_rows = windows[0].session.rows().count();
     let all_done = Arc::new(Barrier::new(people));
     let start = Instant::now();
+    let mut memory = vec![Memory::of(&server).megabytes];
     let threads: Vec<_> = windows
         .into_iter()
         .enumerate()
@@ -65,9 +79,18 @@ pub fn run(people: usize, rate: f64, seconds: f64) {
             std::thread::spawn(move || work(window, at, decides, rate, seconds, &all_done))
         })
         .collect();
+    for part in 1..=PARTS {
+        let until = start + Duration::from_secs_f64(seconds * part as f64 / PARTS as f64);
+        std::thread::sleep(until.saturating_duration_since(Instant::now()));
+        memory.push(Memory::of(&server).megabytes);
+    }
     let seen: Vec<ReviewerSeen> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
     let took = start.elapsed().as_secs_f64();
     let (last, kept) = ends(&server, folder.path(), &users, &links[0]);
+    let trail = Trail::read(&folder.path().join("sample.journal.sqlite")).unwrap();
+    println!("{num_rows} rows; {} entries in the trail, and its chain holds", trail.unwrap().entries.len());
+    let memory: Vec<String> = memory.iter().map(|megabytes| format!("{megabytes:.0}")).collect();
+    println!("server's memory, at the start and after each eighth: {} MB", memory.join(", "));
     report(&seen, &last, kept, took);
 }
 

@@ -8,6 +8,7 @@
 mod commands;
 mod journal;
 mod server;
+mod uploads;
 
 use std::{
     path::{Path, PathBuf},

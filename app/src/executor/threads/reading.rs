@@ -7,10 +7,10 @@ use std::{
 };
 
 use loka_core::{
-    journal::{self, Journal},
+    journal,
     model::{FileMagic, Results},
     plan::Plan,
-    runtime::Report,
+    runtime::{Journaling, Report},
     session::{Event, NoticeKind},
     tables,
     trace::Trace,
@@ -44,9 +44,9 @@ impl ThreadExecutor {
             let (stamp, wake) = (trace.stamp(), outbox.wake.clone());
             if !journaling || !journal::beside(Path::new(&path)).exists() {
                 // It begins before the first command is taken, so that none is lost.
-                let journal = journaling.then(|| journals::open(&opened, &stamp, wake, warn)).flatten();
+                let journal = journaling.then(|| journals::open(&opened, &stamp, wake, warn).0);
                 let event = Event::TraceOpened { trace: Box::new(opened) };
-                outbox.report(0, with_journal(event, journal.map(|(journal, _)| journal)));
+                outbox.report(0, with_journal(event, journal));
                 // Reads the whole file, a second and a half for a gigabyte: the sites need not wait for it.
                 let digest = trace.digest();
                 return Some(Report::from(Event::TraceDigest { path, digest }));
@@ -54,11 +54,8 @@ impl ThreadExecutor {
             // What was left is of this very trace or of none.
             opened.meta.trace_digest = trace.digest();
             Some(match journals::open(&opened, &stamp, wake, warn) {
-                Some((journal, Some(saved))) => Report::Restored { saved: Box::new(saved), journal: Box::new(journal) },
-                found => {
-                    let journal = found.map(|(journal, _)| journal);
-                    with_journal(Event::TraceOpened { trace: Box::new(opened) }, journal)
-                }
+                (journal, Some(saved)) => Report::Restored { saved: Box::new(saved), journal },
+                (journal, None) => with_journal(Event::TraceOpened { trace: Box::new(opened) }, Some(journal)),
             })
         });
     }
@@ -115,9 +112,9 @@ fn open(path: &str) -> Result<(Trace, OpenedTrace), String> {
     Ok((trace, opened))
 }
 
-fn with_journal(event: Event, journal: Option<Journal>) -> Report {
+fn with_journal(event: Event, journal: Option<Box<dyn Journaling>>) -> Report {
     match journal {
-        Some(journal) => Report::Journaled { event: Box::new(event), journal: Box::new(journal) },
+        Some(journal) => Report::Journaled { event: Box::new(event), journal },
         None => Report::from(event),
     }
 }

@@ -80,7 +80,7 @@ fn a_trace_that_cannot_be_opened_is_no_session() {
     });
 }
 
-fn meta() -> ResultsMeta {
+pub(super) fn meta() -> ResultsMeta {
     let manifest = json!({"version": 1, "model": {"name": "a"}, "run": {"id": "a", "step": 1},
                           "loss": {"name": "l", "value": 1.0}, "sites": []});
     let text = String::new;
@@ -99,7 +99,7 @@ fn meta() -> ResultsMeta {
     }
 }
 
-fn opened() -> Event {
+pub(super) fn opened() -> Event {
     let (path, name) = (NAME.to_owned(), "a".to_owned());
     Event::TraceOpened { trace: Box::new(OpenedTrace { path, name, meta: meta() }) }
 }

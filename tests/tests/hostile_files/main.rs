@@ -1,7 +1,10 @@
-//! Files of a few megabytes that claim gigabytes are refused for the price of reading their beginning. The allocator counts
-//! for the whole process: the tests take turns.
+//! Files of a few megabytes that claim gigabytes are refused for the price of reading their beginning; files that are bent
+//! at random are refused or read, within bounds of memory and time. The allocator counts for the whole process: the tests
+//! take turns.
 
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
+
+mod bent;
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
