@@ -83,7 +83,7 @@ impl Bucket {
 
     fn path_of(&self, name: &str) -> Path {
         // The URL may be that of one file, which is read by the name "".
-        if name.is_empty() { self.prefix.clone() } else { self.prefix.clone().join(name) }
+        name.split('/').filter(|part| !part.is_empty()).fold(self.prefix.clone(), |path, part| path.join(part))
     }
 
     /// `None`: there is none.

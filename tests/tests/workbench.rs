@@ -194,7 +194,8 @@ fn a_mod_asks_for_its_rows_and_undo_takes_it_back() {
     };
     click(&mut harness, site.as_str());
     assert_eq!(harness.state().view().site.as_ref(), Some(&site));
-    click(&mut harness, "BlockNorm");
+    click(&mut harness, "Everywhere…");
+    click(&mut harness, "BlockNorm everywhere");
     let wanted = SiteMods::from(ModSet::none().toggled(ModKind::BlockNorm));
     assert!(matches!(script.borrow().asked.last(), Some(Effect::Probe { mods, .. }) if *mods == wanted));
     harness.key_press_modifiers(egui::Modifiers::COMMAND, egui::Key::Z);

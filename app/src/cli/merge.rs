@@ -51,8 +51,7 @@ fn has_parts(path: &Path) -> bool {
 
 fn merge_parts(args: &MergeArgs, json: bool) -> anyhow::Result<Outcome> {
     let is_trace = args.out.to_string_lossy().ends_with(".trace.safetensors");
-    anyhow::ensure!(!is_trace, "parts of a probe make results, *.results.parquet: {}", args.out.display());
-    if !is_url(&args.out) {
+    if !is_url(&args.out) && !is_trace {
         files::check_writable(&args.out)?;
     }
     let mut parts = Vec::new();
@@ -74,6 +73,8 @@ fn merge_parts(args: &MergeArgs, json: bool) -> anyhow::Result<Outcome> {
             parts.push((shown, part));
         }
     }
+    // After the files: one that is no part is named before the name of the result is.
+    anyhow::ensure!(!is_trace, "parts of a probe make results, *.results.parquet: {}", args.out.display());
     let num_parts = parts.len();
     let results = parts::merge(parts)?;
     if let (true, Some((site, reason))) = (results.rows.is_empty(), results.meta.problems.first()) {

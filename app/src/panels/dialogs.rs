@@ -58,21 +58,16 @@ fn body_ui(ui: &mut Ui, scene: &Scene<'_>, dialog: &mut Dialog) -> DialogAnswer 
         ui.add_space(4.0);
         existing_ui(ui, scene, dialog, there);
     }
-    let open = (dialog.kind == DialogKind::Approve).then(|| scene.view.review.left_open()).flatten();
     if dialog.kind == DialogKind::Approve {
         ui.add_space(4.0);
         ui.label(format!("You sign as {} ({}).", scene.me.name, scene.me.role.one()));
-        if let Some(open) = &open {
+        if let Some(open) = scene.view.review.left_open() {
             ui.label(RichText::new(open).color(scene.theme.warning));
         }
     }
     ui.add_space(12.0);
     let ready = !dialog.path.trim().is_empty() && !matches!(there, Some(Existing::Folder));
-    let verb = match (&there, &open) {
-        (Some(_), _) => "Overwrite",
-        (None, Some(_)) => "Sign all the same",
-        (None, None) => verb,
-    };
+    let verb = if there.is_some() { "Overwrite" } else { verb };
     let mut answer = if chosen || (enter && ready) { DialogAnswer::Go } else { DialogAnswer::Wait };
     ui.horizontal(|ui| {
         // Where a download goes is the browser's own question.
