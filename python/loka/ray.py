@@ -13,14 +13,13 @@ import json
 import math
 import os
 import pathlib
-import sys
 import time
 from typing import Any, Dict, Iterator, List, Literal, Mapping, NamedTuple, Optional, Sequence, Tuple, Union, overload
 
 from .program.binary import LokaError
 from .program.child import Path, run, scratch_file
 from .program.options import Names, mods_option, option, repeated
-from .program.progress import is_seen
+from .program.progress import Line, is_seen
 from .program.results import Results
 
 SITES_A_TASK: Dict[str, int] = {"cuda": 200, "cpu": 8}
@@ -199,7 +198,7 @@ def _gathered(ray: Any, work: Iterator[Tuple[int, Any]], of: int, shows: bool) -
     running: Dict[Any, int] = {}
     made: Dict[int, List[Made]] = {}
     refused: List[LokaError] = []
-    line = _Line(of) if shows else None
+    line = _Parts(of) if shows else None
     try:
         while True:
             while len(running) < MOST_IN_FLIGHT and not refused:
@@ -229,7 +228,7 @@ def _gathered(ray: Any, work: Iterator[Tuple[int, Any]], of: int, shows: bool) -
         raise
     finally:
         if line is not None:
-            line.end()
+            line.clear()
     if refused:
         raise refused[0]
     return made
@@ -254,13 +253,13 @@ def _first_line(error: BaseException) -> str:
     return lines[-1] if lines else type(error).__name__
 
 
-class _Line:
+class _Parts(Line):
     """How far it is, on one line that rewrites itself."""
 
     def __init__(self, of: int) -> None:
+        super().__init__()
         self.of = of
         self.started = time.monotonic()
-        self.length = 0
 
     def show(self, made: Mapping[int, Sequence[Made]]) -> None:
         parts = [part for of_trace in made.values() for part in of_trace]
@@ -272,17 +271,7 @@ class _Line:
         there = f", {len(parts) - len(new)} were there" if len(parts) > len(new) else ""
         nodes = len({part.node for part in parts})
         on = f" on {nodes} node{'s' if nodes > 1 else ''}" if nodes else ""
-        self._write(f"probing{on}: {len(parts)} of {self.of} parts{there}{time_left}")
-
-    def end(self) -> None:
-        if self.length:
-            self._write("")
-            sys.stderr.write("\r")
-
-    def _write(self, text: str) -> None:
-        sys.stderr.write("\r" + text.ljust(self.length))
-        sys.stderr.flush()
-        self.length = len(text)
+        self.write(f"probing{on}: {len(parts)} of {self.of} parts{there}{time_left}")
 
 
 def _merged(files: List[str], out: str) -> Results:

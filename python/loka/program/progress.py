@@ -9,22 +9,18 @@ Progress = Union[None, bool, Callable[[float], None]]
 """None: shown where somebody sees it. A function is told the share that is done, 0 to 1."""
 
 
-class _Line:
-    """The line, and how long it was last."""
+class Line:
+    """A line of stderr that is written over, and how long it was last."""
 
     def __init__(self) -> None:
         self.length = 0
 
-    def show(self, done: float, seconds: float) -> None:
-        left = f" · {seconds * (1 - done) / done:.0f} s left" if done > 0.02 else ""
-        self._write(f"probing {100 * done:.0f} %{left}")
-
     def clear(self) -> None:
         if self.length:
-            self._write("")
+            self.write("")
             sys.stderr.write("\r")
 
-    def _write(self, text: str) -> None:
+    def write(self, text: str) -> None:
         sys.stderr.write("\r" + text.ljust(self.length))
         sys.stderr.flush()
         self.length = len(text)
@@ -34,12 +30,12 @@ class Shown:
     """Told of progress while a probe runs: `with Shown(progress) as on_progress`."""
 
     def __init__(self, progress: Progress) -> None:
-        self._line: Optional[_Line] = None
+        self._line: Optional[Line] = None
         self._told: Optional[Callable[[float], None]] = None
         if callable(progress):
             self._told = progress
         elif progress or (progress is None and is_seen()):
-            self._line = _Line()
+            self._line = Line()
 
     def __enter__(self) -> OnProgress:
         return self._take
@@ -52,7 +48,8 @@ class Shown:
         if self._told is not None:
             self._told(done)
         elif self._line is not None:
-            self._line.show(done, seconds)
+            left = f" · {seconds * (1 - done) / done:.0f} s left" if done > 0.02 else ""
+            self._line.write(f"probing {100 * done:.0f} %{left}")
 
 
 def is_seen() -> bool:
@@ -60,4 +57,4 @@ def is_seen() -> bool:
     return sys.stderr.isatty() or "ipykernel" in sys.modules
 
 
-__all__ = ["Progress", "Shown", "is_seen"]
+__all__ = ["Line", "Progress", "Shown", "is_seen"]
