@@ -212,8 +212,12 @@ fn who_sends_nonsense_floods_or_is_too_large_is_alone_with_it() {
         }
     }
     drop(flood.socket().flush());
+    // Which of the two bounds is reached first, what it sends or what waits to be read by it, goes by who is faster.
     let said = flood.until_closed();
-    assert!(said.is_empty() || said.contains("more than the server takes"), "{said}");
+    assert!(
+        said.is_empty() || said.contains("more than the server takes") || said.contains("does not read the answers"),
+        "{said}"
+    );
     let mut rude = open(&server.address, None);
     rude.send(Message::Binary(encode(&again).into())).unwrap();
     assert!(matches!(rude.read().unwrap(), Message::Binary(_)));
