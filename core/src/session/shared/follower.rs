@@ -244,6 +244,8 @@ impl Follower {
     fn whole(&mut self) {
         let whole = self.coming.take_if(|coming| coming.saved.shares.len() as u64 >= coming.all);
         if let Some(Coming { seq, saved, .. }) = whole {
+            // What was sent while it was on its way and is in it comes by no step.
+            self.answered(saved.head.heard.get(&self.author.key).copied().unwrap_or_default());
             self.at = Some((self.session, seq));
             self.news.push_back(News::State(saved));
         }

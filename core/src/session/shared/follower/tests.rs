@@ -65,6 +65,19 @@ fn a_session_comes_in_parts_and_then_its_steps() {
 }
 
 #[test]
+fn what_is_in_the_session_that_arrives_is_answered_by_it() {
+    let mut ordered = Ordered::default();
+    let mut follower = follower();
+    follower.take(welcome(5, false, 0)).unwrap();
+    follower.submit(Command::SetMaxError { value: 0.3, gesture: None });
+    follower.submit(Command::Undo);
+    let first = Command::SetMaxError { value: 0.3, gesture: None };
+    ordered.command(By::numbered(follower.author().clone(), 1), first).unwrap();
+    follower.take(ToClient::Saved { seq: 1, num_shares: 0, head: Box::new(ordered.save().head) }).unwrap();
+    assert_eq!((follower.num_waiting(), follower.at()), (1, Some((5, 1))), "the second is still on its way");
+}
+
+#[test]
 fn what_was_not_answered_is_sent_again() {
     let mut follower = joined();
     follower.submit(Command::Undo);
