@@ -7,34 +7,21 @@ pub mod clock;
 pub mod files;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod keys;
-pub mod meta;
+pub mod platform;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod probing;
+pub mod provenance;
 #[cfg(all(feature = "serve", not(target_arch = "wasm32")))]
-pub mod serve;
+pub mod server;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod store;
 #[cfg(any(feature = "gui", feature = "serve"))]
 mod text;
 
 #[cfg(feature = "gui")]
-pub mod address;
-#[cfg(feature = "gui")]
-pub mod alternative;
-#[cfg(feature = "gui")]
-mod app;
-#[cfg(feature = "gui")]
-mod chores;
-#[cfg(feature = "gui")]
 pub mod commands;
 #[cfg(feature = "gui")]
-mod copying;
-#[cfg(feature = "gui")]
-mod deriving;
-#[cfg(feature = "gui")]
 pub mod driving;
-#[cfg(feature = "gui")]
-mod errands;
 #[cfg(any(feature = "gui", feature = "serve"))]
 pub mod executor;
 #[cfg(feature = "gui")]
@@ -44,11 +31,7 @@ pub mod layout;
 #[cfg(feature = "gui")]
 pub mod link;
 #[cfg(feature = "gui")]
-mod news;
-#[cfg(feature = "gui")]
 mod panels;
-#[cfg(feature = "gui")]
-pub mod picker;
 #[cfg(feature = "gui")]
 pub mod picture;
 #[cfg(feature = "gui")]
@@ -61,10 +44,15 @@ pub mod state;
 pub mod theme;
 #[cfg(feature = "gui")]
 pub mod views;
-#[cfg(all(feature = "gui", target_arch = "wasm32"))]
-pub mod web;
+
 #[cfg(all(feature = "gui", not(target_arch = "wasm32")))]
+pub mod desktop;
+#[cfg(all(feature = "gui", target_arch = "wasm32"))]
+pub mod page;
+#[cfg(feature = "gui")]
+mod view_cache;
+#[cfg(feature = "gui")]
 pub mod window;
 
 #[cfg(feature = "gui")]
-pub use app::LokaApp;
+pub use window::LokaApp;

@@ -1,4 +1,4 @@
-//! Native entry. The browser's is `web.rs`, called from the page.
+//! Native entry. The browser's is `page`, called from the page.
 
 #[cfg(not(target_arch = "wasm32"))]
 fn main() -> std::process::ExitCode {
@@ -7,7 +7,7 @@ fn main() -> std::process::ExitCode {
 
 #[cfg(all(target_arch = "wasm32", feature = "gui"))]
 fn main() {
-    loka::web::start();
+    loka::page::start();
 }
 
 #[cfg(all(target_arch = "wasm32", not(feature = "gui")))]

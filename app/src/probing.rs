@@ -19,7 +19,7 @@ use loka_core::{
     trace::Trace,
 };
 
-pub use crate::{clock::now_rfc3339, meta::results_meta};
+pub use crate::{clock::now_rfc3339, provenance::results_meta};
 
 static LATENCIES: LazyLock<Latencies> = LazyLock::new(Latencies::builtin);
 

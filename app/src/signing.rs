@@ -15,13 +15,3 @@ pub fn signed(statement: Statement, key: &SecretKey) -> Result<Approval, String>
 pub fn key_of(text: &str) -> Result<SecretKey, String> {
     SecretKey::from_json(text).map_err(|error| error.to_string())
 }
-
-/// Where `loka key new` puts a person's own; `None` without a home.
-#[cfg(all(feature = "gui", not(target_arch = "wasm32")))]
-pub use crate::keys::default_path as own_key_path;
-
-/// Refuses a file that others can read: whoever has it signs as its owner.
-#[cfg(not(target_arch = "wasm32"))]
-pub fn read_key(path: &std::path::Path) -> Result<SecretKey, String> {
-    crate::keys::read(path).map_err(|error| format!("{error:#}"))
-}

@@ -1,5 +1,5 @@
 // Loads the workbench: shows how far it is, and in a line why it cannot start. What comes after the first frame is
-// the workbench's own (app/src/web).
+// the workbench's own (app/src/page).
 
 const cover = document.getElementById("loka-cover");
 const status = document.getElementById("loka-status");
@@ -55,7 +55,7 @@ document.getElementById("loka").addEventListener("webglcontextlost", () => {
   }
 });
 
-// The workbench calls these (app/src/web).
+// The workbench calls these (app/src/page).
 globalThis.loka = { fail, reached, cannotDraw };
 
 const megabytes = (bytes) => (bytes / 1e6).toFixed(1);

@@ -14,7 +14,9 @@ use std::{
 };
 
 use loka_core::{
-    engine::{CpuEngine, Drawn, Engine, EngineError, EngineInfo, KernelTiming, SiteEngine, SiteJob, TimeOptions, Way},
+    engine::{
+        Backend, CpuEngine, Drawn, Engine, EngineError, EngineInfo, KernelTiming, SiteEngine, SiteJob, TimeOptions,
+    },
     model::{Gemm, GemmShape, Kernel, SiteId},
     probe::{Control, ProbeConfig, probe},
     trace::Trace,
@@ -61,7 +63,7 @@ impl Engine for Counting<'static> {
 }
 
 impl SiteEngine for CountingSite {
-    fn draw(&mut self, gemm: Gemm, ways: &[Way], draw: u64) -> Result<Vec<Drawn>, EngineError> {
+    fn draw(&mut self, gemm: Gemm, ways: &[Backend], draw: u64) -> Result<Vec<Drawn>, EngineError> {
         let started = Instant::now();
         let sums = self.inner.draw(gemm, ways, draw)?;
         let elements: u64 = sums.iter().flatten().map(|sums| sums.elements + sums.zeros).sum();
@@ -70,7 +72,7 @@ impl SiteEngine for CountingSite {
         Ok(sums)
     }
 
-    fn heldout(&mut self, gemm: Gemm, ways: &[Way]) -> Option<(u64, Vec<Drawn>)> {
+    fn heldout(&mut self, gemm: Gemm, ways: &[Backend]) -> Option<(u64, Vec<Drawn>)> {
         self.inner.heldout(gemm, ways)
     }
 

@@ -8,7 +8,7 @@ use loka_core::{
     model::{Loss, Manifest, Model, Results, ResultsMeta, Run, Site, SiteId},
     session::{
         Event, Session,
-        shared::{Author, By, Follower, MAX_TO_SERVER, News, Ordered, ToClient, ToServer, decode, encode},
+        shared::{Author, CommandContext, SyncClient, MAX_TO_SERVER, LinkMessage, SequencedSession, ToClient, ToServer, decode, encode},
     },
 };
 
@@ -19,7 +19,7 @@ fuzz_target!(|bytes: &[u8]| {
     let mut ordered = opened();
     // Several messages: each behind its length.
     let mut rest = bytes;
-    let mut follower = Follower::new(Author::new(1, ""), "", None);
+    let mut sync = SyncClient::new(Author::new(1, ""), "", None);
     let mut window = Session::default();
     while let Some((length, tail)) = rest.split_first_chunk::<2>() {
         let (message, tail) = tail.split_at(tail.len().min(usize::from(u16::from_le_bytes(*length))));
@@ -27,13 +27,13 @@ fuzz_target!(|bytes: &[u8]| {
         if let Ok(message) = decode::<ToServer>(message, MAX_TO_SERVER.min(MOST)) {
             assert!(decode::<ToServer>(&encode(&message), MAX_TO_SERVER).is_ok());
             if let ToServer::Command { number, seen, command } = message {
-                let by = By { seen, ..By::numbered(Author::new(2, ""), number) };
+                let by = CommandContext { seen, ..CommandContext::numbered(Author::new(2, ""), number) };
                 drop(ordered.command(by, *command));
             }
         }
         if let Ok(message) = decode::<ToClient>(message, MOST) {
-            drop(follower.take(message));
-            while let Some(news) = follower.poll() {
+            drop(sync.take(message));
+            while let Some(news) = sync.poll() {
                 take(&mut window, news);
             }
         }
@@ -43,18 +43,18 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 /// As a window does.
-fn take(window: &mut Session, news: News) {
+fn take(window: &mut Session, news: LinkMessage) {
     match news {
-        News::Event(event) => window.event(*event),
-        News::Command { by, seq, command } => drop(window.command_by(&by, seq, *command)),
-        News::State(saved) => *window = Session::restored(*saved),
-        News::Refused(_) => {}
+        LinkMessage::Event(event) => window.event(*event),
+        LinkMessage::Command { by, seq, command } => drop(window.command_by(&by, seq, *command)),
+        LinkMessage::State(saved) => *window = Session::restored(*saved),
+        LinkMessage::Refused(_) => {}
     }
     drop(window.snapshot());
 }
 
 /// A session with two sites and no rows.
-fn opened() -> Ordered {
+fn opened() -> SequencedSession {
     let site = |name: &str| Site {
         id: SiteId::new(name),
         class: String::new(),
@@ -111,7 +111,7 @@ fn opened() -> Ordered {
         problems: Vec::new(),
         site_times: None,
     };
-    let mut ordered = Ordered::default();
+    let mut ordered = SequencedSession::default();
     ordered.event(Event::ResultsOpened {
         path: "r".to_owned(),
         results: Box::new(Results { meta, rows: Vec::new() }),

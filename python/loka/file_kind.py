@@ -39,7 +39,7 @@ def kind_of(path: Union[str, "os.PathLike[str]"]) -> Optional[str]:
         if len(head) < _HEAD_BYTES or error.start < len(head) - 3:
             return None
         text = head[: error.start].decode("utf-8")
-    if any(not letter.isprintable() and letter not in "\n\r\t\ufeff" for letter in text):
+    if any(not character.isprintable() and character not in "\n\r\t\ufeff" for character in text):
         return None
     return "JSON" if text.lstrip("\ufeff \n\r\t").startswith(("{", "[")) else "a text file"
 

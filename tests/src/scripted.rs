@@ -14,7 +14,7 @@ use loka_core::{
     runtime::{Applied, Driver, Executor, Report},
     session::{
         Command, Effect, Event, Session,
-        shared::{Author, By, News, Person, Place},
+        shared::{Author, CommandContext, LinkMessage, Person, Place},
     },
 };
 
@@ -22,7 +22,7 @@ pub type Window = Harness<'static, LokaApp>;
 
 /// What a window is told, in its order, and what came of that.
 pub struct Script {
-    pub news: VecDeque<News>,
+    pub news: VecDeque<LinkMessage>,
     pub asked: Vec<Effect>,
     /// What follows of an effect by itself.
     pub answer: fn(&Effect) -> Option<Event>,
@@ -41,7 +41,7 @@ impl Default for Script {
 }
 
 impl Script {
-    pub fn tell(&mut self, news: impl Into<News>) {
+    pub fn tell(&mut self, news: impl Into<LinkMessage>) {
         self.news.push_back(news.into());
     }
 }
@@ -101,7 +101,9 @@ impl Executor for Player {
 
     fn poll(&mut self) -> Option<Report> {
         let mut script = self.0.borrow_mut();
-        let News::Event(event) = script.news.pop_front_if(|news| matches!(news, News::Event(_)))? else { return None };
+        let LinkMessage::Event(event) = script.news.pop_front_if(|news| matches!(news, LinkMessage::Event(_)))? else {
+            return None;
+        };
         Some(Report::Event(event))
     }
 }
@@ -116,7 +118,7 @@ impl Link for ScriptedLink {
         let served = self.script.borrow().people.is_some();
         match what {
             // A server would have its say first.
-            Submission::Command(command) if served && !command.is_private() => {}
+            Submission::Command(command) if served && !command.is_per_window() => {}
             Submission::Command(command) => self.driver.ask(command),
             Submission::Open(paths) => self.driver.open(paths),
             Submission::Note(event) => self.driver.note(event),
@@ -131,12 +133,12 @@ impl Link for ScriptedLink {
     }
 
     fn poll(&mut self) -> Option<Applied> {
-        let next = self.script.borrow_mut().news.pop_front_if(|news| !matches!(news, News::Event(_)));
+        let next = self.script.borrow_mut().news.pop_front_if(|news| !matches!(news, LinkMessage::Event(_)));
         match next {
             None => self.driver.poll(),
-            Some(News::Command { by, command, .. }) => {
+            Some(LinkMessage::Command { by, command, .. }) => {
                 let number = self.driver.ordered().heard(by.author.key) + 1;
-                self.driver.command(By { number, ..by }, *command).unwrap();
+                self.driver.command(CommandContext { number, ..by }, *command).unwrap();
                 Some(Applied::Input)
             }
             Some(other) => panic!("nothing that a script says: {other:?}"),

@@ -14,7 +14,7 @@ use std::{
 
 use loka_core::session::{
     self, Event, Session,
-    shared::{Author, Follower, MAX_TO_CLIENT, News, Question, ToClient, ToServer, decode, encode},
+    shared::{Author, ClientQuery, LinkMessage, MAX_TO_CLIENT, SyncClient, ToClient, ToServer, decode, encode},
 };
 use tempfile::TempDir;
 use tungstenite::{Message, WebSocket, client::IntoClientRequest as _};
@@ -125,7 +125,7 @@ pub struct Window {
     socket: Option<WebSocket<TcpStream>>,
     address: String,
     cookie: Option<String>,
-    pub follower: Follower,
+    pub sync: SyncClient,
     pub session: Session,
     /// How often the whole session came.
     pub num_states: usize,
@@ -158,7 +158,7 @@ impl Window {
             socket: None,
             address: server.address.clone(),
             cookie,
-            follower: Follower::new(author, "test", trace.map(str::to_owned)),
+            sync: SyncClient::new(author, "test", trace.map(str::to_owned)),
             session: Session::default(),
             num_states: 0,
             num_steps: 0,
@@ -179,7 +179,7 @@ impl Window {
 
     fn connect(&mut self) {
         self.socket = Some(open(&self.address, self.cookie.as_deref()));
-        let hello = self.follower.hello();
+        let hello = self.sync.hello();
         self.send(&hello);
     }
 
@@ -197,12 +197,12 @@ impl Window {
     }
 
     pub fn submit(&mut self, command: session::Command) {
-        let message = self.follower.submit(command);
+        let message = self.sync.submit(command);
         self.send(&message);
     }
 
-    pub fn ask(&mut self, question: Question) {
-        let message = self.follower.ask(question);
+    pub fn ask(&mut self, question: ClientQuery) {
+        let message = self.sync.ask(question);
         self.send(&message);
     }
 
@@ -224,19 +224,19 @@ impl Window {
         let message: ToClient = decode(&bytes, MAX_TO_CLIENT).unwrap();
         self.num_steps += usize::from(matches!(message, ToClient::Steps(_)));
         self.num_alive += usize::from(matches!(message, ToClient::Alive));
-        for message in self.follower.take(message).unwrap() {
+        for message in self.sync.take(message).unwrap() {
             self.send(&message);
         }
-        while let Some(news) = self.follower.poll() {
+        while let Some(news) = self.sync.poll() {
             self.take(news);
         }
         true
     }
 
-    fn take(&mut self, news: News) {
+    fn take(&mut self, news: LinkMessage) {
         match news {
-            News::Event(event) => {
-                if event.is_private() || matches!(*event, Event::OpenFailed { .. }) {
+            LinkMessage::Event(event) => {
+                if event.is_per_window() || matches!(*event, Event::OpenFailed { .. }) {
                     self.answers.push((*event).clone());
                 }
                 if let Event::Rows { rows, .. } = &*event {
@@ -244,12 +244,12 @@ impl Window {
                 }
                 self.session.event(*event);
             }
-            News::Command { by, seq, command } => drop(self.session.command_by(&by, seq, *command)),
-            News::State(saved) => {
+            LinkMessage::Command { by, seq, command } => drop(self.session.command_by(&by, seq, *command)),
+            LinkMessage::State(saved) => {
                 self.num_states += 1;
                 self.session = Session::restored(*saved);
             }
-            News::Refused(line) => self.refused.push(line),
+            LinkMessage::Refused(line) => self.refused.push(line),
         }
     }
 
@@ -260,7 +260,7 @@ impl Window {
         while !so(self) {
             assert!(start.elapsed() < PATIENCE, "it never happens that {what}: {}", self.state());
             if !self.pump(Duration::from_millis(50)) {
-                assert!(so(self), "the connection ended before {what}: {:?}", self.follower.closed);
+                assert!(so(self), "the connection ended before {what}: {:?}", self.sync.closed);
                 return;
             }
         }
@@ -269,20 +269,20 @@ impl Window {
     /// For whoever reads why a test failed.
     fn state(&self) -> String {
         let log: Vec<&str> = self.session.log().entries().iter().map(|entry| entry.text.as_str()).collect();
-        let (run, closed) = (&self.session.run, &self.follower.closed);
+        let (run, closed) = (&self.session.run, &self.sync.closed);
         let run = run.as_ref().map(|run| (run.running, run.done, run.num_rows));
-        format!("at {:?}, run {run:?}, closed {closed:?}, log {log:#?}", self.follower.at())
+        format!("at {:?}, run {run:?}, closed {closed:?}, log {log:#?}", self.sync.at())
     }
 
     /// Follows until nothing came for a while.
     pub fn settle(&mut self) {
         let mut quiet = Instant::now();
         let start = Instant::now();
-        let mut at = self.follower.at();
+        let mut at = self.sync.at();
         while quiet.elapsed() < Duration::from_millis(400) && start.elapsed() < PATIENCE {
             self.pump(Duration::from_millis(20));
-            if self.follower.at() != at {
-                (at, quiet) = (self.follower.at(), Instant::now());
+            if self.sync.at() != at {
+                (at, quiet) = (self.sync.at(), Instant::now());
             }
         }
     }
@@ -300,7 +300,7 @@ impl Window {
         while self.pump(Duration::from_millis(50)) {
             assert!(start.elapsed() < PATIENCE, "it was not closed");
         }
-        self.follower.closed.clone().unwrap_or_default().0
+        self.sync.closed.clone().unwrap_or_default().0
     }
 
     pub fn digest(&self) -> String {
@@ -325,8 +325,8 @@ pub fn open(address: &str, cookie: Option<&str>) -> WebSocket<TcpStream> {
 #[track_caller]
 pub fn are_same(windows: &mut [&mut Window]) {
     windows.iter_mut().for_each(|window| window.settle());
-    let first = (windows[0].follower.at(), windows[0].digest());
+    let first = (windows[0].sync.at(), windows[0].digest());
     for window in &mut *windows {
-        assert_eq!((window.follower.at(), window.digest()), first);
+        assert_eq!((window.sync.at(), window.digest()), first);
     }
 }

@@ -18,7 +18,7 @@ use loka_core::{
     runtime::Journaling as _,
     session::{
         self,
-        shared::{Author, By},
+        shared::{Author, CommandContext},
     },
 };
 use loka_tests::{
@@ -63,7 +63,7 @@ impl ApprovalDesk {
         Self(work)
     }
 
-    /// With a plan that is put up for approval.
+    /// With a plan that is submitted for approval.
     fn put_up() -> Self {
         let work = Self::new();
         work.plan(&["--release", "2", "--author", "Olga"]);
@@ -143,9 +143,9 @@ fn last(text: &str) -> &str {
 fn a_plan_goes_from_a_draft_to_approved() {
     let work = ApprovalDesk::new();
     work.plan(&[]);
-    assert_eq!(work.json()["draft"], "not put up for approval");
+    assert_eq!(work.json()["draft"], "not submitted for approval");
     let line = work.approve("Anna", &[]).refused();
-    assert!(line.contains("it must be put up for approval first (not put up for approval)"), "{line}");
+    assert!(line.contains("it must be submitted for approval first (not submitted for approval)"), "{line}");
     work.plan(&["--release", "2", "--author", "Olga", "--author", "Olga"]);
     let plan = work.json();
     assert_eq!((&plan["release"], &plan["authors"]), (&2.into(), &vec!["Olga"].into()));
@@ -207,7 +207,7 @@ fn who_may_not_sign_is_told_why_and_nothing_is_written() {
     }
     assert_eq!(fs::read(work.path("p.plan.json")).unwrap(), before);
     let long = "x".repeat(10_001);
-    assert!(work.approve("Bo", &["--note", &long]).refused().contains("at most 10000 letters"));
+    assert!(work.approve("Bo", &["--note", &long]).refused().contains("at most 10000 characters"));
 }
 
 #[test]
@@ -373,7 +373,7 @@ fn journal(folder: &Path) -> PathBuf {
     let path = folder.join("tiny.journal.sqlite");
     let (mut journal, _, told) = Journal::open(&path, ("stamp", "00ff"), std::sync::Arc::new(|| {})).unwrap();
     assert_eq!(told, None);
-    let by = |name: &str, number: u64| By {
+    let by = |name: &str, number: u64| CommandContext {
         author: Author::new(7, name),
         number,
         seen: 0,
@@ -453,12 +453,12 @@ fn the_trail_of_a_running_server_is_read() {
     let mut anna = Window::join(&server, 1, Some(TRACE));
     anna.until_probed();
     anna.submit(session::Command::SetMaxError { value: 0.3, gesture: None });
-    anna.until("it was answered", |window| window.follower.num_waiting() == 0);
+    anna.until("it was answered", |window| window.sync.num_waiting() == 0);
     let run = run_in(folder.path(), ["log", TRACE]).done();
     assert!(run.stdout.contains("set max error to .3"), "{run:?}");
     assert!(run.stdout.contains("the chain holds: "), "{run:?}");
     anna.submit(session::Command::Undo);
-    anna.until("the server goes on", |window| window.follower.num_waiting() == 0);
+    anna.until("the server goes on", |window| window.sync.num_waiting() == 0);
     let run = run_in(folder.path(), ["log", TRACE]).done();
     assert!(run.stdout.contains("undid the last decision"), "{run:?}");
 }

@@ -28,7 +28,7 @@ fn no_name_steers_a_terminal() {
     trace.manifest.sites[0].id = id.clone();
     trace.sites[0].site.id = id;
     loka_core::trace::write(&path, &trace).unwrap();
-    let steers = |letter: char| letter != '\n' && (letter.is_control() || letter == '\u{202e}');
+    let steers = |character: char| character != '\n' && (character.is_control() || character == '\u{202e}');
     for args in [
         &["info", "t.trace.safetensors"][..],
         &["--json", "info", "t.trace.safetensors"],

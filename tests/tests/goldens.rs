@@ -8,7 +8,9 @@ use std::fs;
 
 use loka_core::{
     model::{Accumulation, Format, Granularity, Matrix, OperandCast},
-    numerics::{CastPanels, Epilogue, Panels, Panels64, Scales, Side, Whole, cast_panels, fp8, gemm, gemm_f64, round},
+    numerics::{
+        CastPanels, Epilogue, Panels, Panels64, Scales, Side, TensorRange, cast_panels, fp8, gemm, gemm_f64, round,
+    },
 };
 use loka_tests::here;
 
@@ -70,7 +72,7 @@ fn static_scales_saturate_and_keep_nan() {
     let panels = Panels::pack(Side::Left, &x);
     for (exponent, codes) in [-20, -4, 3].into_iter().zip(golden.chunks_exact(inputs.len())) {
         let scale = 2f32.powi(exponent);
-        let ours = cast_panels(&panels, cast, Whole { amax: Some(1.0), static_scale: Some(scale) });
+        let ours = cast_panels(&panels, cast, TensorRange { amax: Some(1.0), static_scale: Some(scale) });
         assert_eq!(ours.scales, Scales::Tensor(scale));
         for (at, (input, code)) in inputs.iter().zip(codes).enumerate() {
             let value = value_at(&ours.panels, at / x.cols, at % x.cols);

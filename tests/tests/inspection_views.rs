@@ -9,7 +9,7 @@ use std::{
 };
 
 use egui_kittest::{Harness, kittest::Queryable as _};
-use loka::{LokaApp, executor::ThreadExecutor, layout::Pane, link::InProcess};
+use loka::{LokaApp, layout::Pane, link::InProcess, platform::ThreadExecutor};
 use loka_core::{
     model::SiteId,
     runtime::{Executor, Report},

@@ -21,9 +21,28 @@ const STAGES: [&str; 20] = [
     "watch", "export", "views", "report", "session", "runtime", "journal", "tables",
 ];
 
-/// What the window is made of, in the same way: state under commands, commands under what is drawn.
-const WINDOW: [&str; 10] =
-    ["theme", "gpu", "layout", "picture", "settings", "deriving", "state", "commands", "views", "panels"];
+/// What the window is made of, in the same way: state under commands, commands under what is drawn, the window above all
+/// of it, and above the window the two places where there is one.
+const WINDOW: [&str; 14] = [
+    "platform",
+    "theme",
+    "gpu",
+    "layout",
+    "picture",
+    "settings",
+    "view_cache",
+    "state",
+    "commands",
+    "views",
+    "panels",
+    "window",
+    "desktop",
+    "page",
+];
+
+/// Where code may ask whether it is compiled for a browser: the list of modules, the two entries, and the choice of a
+/// platform.
+const ASK_FOR_BROWSER: [&str; 3] = ["app/src/lib.rs", "app/src/main.rs", "app/src/platform/mod.rs"];
 
 /// Code without comments: what a `//` hides is no import.
 fn code(path: &Path) -> String {
@@ -74,6 +93,21 @@ fn a_stage_of_core_imports_only_earlier_ones() {
 fn what_is_drawn_reads_state_and_state_draws_nothing() {
     let wrong = upward(&House::read(&root("app/src")), &WINDOW);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn what_differs_in_a_browser_is_in_one_folder() {
+    let asks = |path: &Path| code(path).contains("target_arch") || code(path).contains("target_family");
+    let mut found = Vec::new();
+    for folder in ["app/src", "core/src"] {
+        for path in sources(&root(folder)).into_iter().filter(|path| asks(path)) {
+            found.push(path.strip_prefix(root("")).unwrap().display().to_string());
+        }
+    }
+    found.sort();
+    // Numerics may take another way to the same number.
+    found.retain(|file| !file.starts_with("core/src/numerics/"));
+    assert_eq!(found, ASK_FOR_BROWSER);
 }
 
 /// A parser that finds nothing would let everything pass.

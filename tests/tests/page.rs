@@ -13,11 +13,12 @@ use std::{
 
 use loka::{
     LokaApp,
-    address::{Address, AddressStep, Follower},
-    alternative::Told,
-    executor::{Fetched, Outside, PageExecutor, Shelf, ThreadExecutor},
+    executor::{Fetched, MemoryFiles, Outside, PageExecutor},
     layout::Pane,
     link::InProcess,
+    platform::ThreadExecutor,
+    window::address::{Address, AddressStep, UrlSync},
+    window::alternative::Told,
 };
 use loka_core::{
     dispatch::Policy,
@@ -50,8 +51,8 @@ impl Outside for Browser {
     }
 }
 
-fn page(shelf: Shelf, browser: &Browser) -> PageExecutor {
-    PageExecutor::new(shelf, Box::new(browser.clone()), Arc::new(|| ()))
+fn page(memory: MemoryFiles, browser: &Browser) -> PageExecutor {
+    PageExecutor::new(memory, Box::new(browser.clone()), Arc::new(|| ()))
 }
 
 /// Carries a command out and gives the session what comes of it, until that.
@@ -103,9 +104,9 @@ fn a_page_writes_what_the_program_writes() {
     let mut program = ThreadExecutor::new(Arc::new(|| ()));
     work(&mut program, &at("r.results.parquet"), [&at("p.plan.json"), &at("s.results.parquet")]);
 
-    let (shelf, browser) = (Shelf::default(), Browser::default());
-    shelf.put("r.results.parquet", std::fs::read(at("r.results.parquet")).unwrap().into()).unwrap();
-    work(&mut page(shelf, &browser), "r.results.parquet", ["p.plan.json", "s.results.parquet"]);
+    let (memory, browser) = (MemoryFiles::default(), Browser::default());
+    memory.put("r.results.parquet", std::fs::read(at("r.results.parquet")).unwrap().into()).unwrap();
+    work(&mut page(memory, &browser), "r.results.parquet", ["p.plan.json", "s.results.parquet"]);
 
     let saved = browser.0.borrow();
     let dated_alike = |text: &str| {
@@ -125,11 +126,11 @@ fn a_page_writes_what_the_program_writes() {
 
 /// A window on files in memory, after so many frames.
 fn window(files: &[(&str, Vec<u8>)], frames: usize) -> (LokaApp, egui::Context) {
-    let shelf = Shelf::default();
+    let memory = MemoryFiles::default();
     for (name, bytes) in files {
-        shelf.put(name, bytes.clone().into()).unwrap();
+        memory.put(name, bytes.clone().into()).unwrap();
     }
-    let mut app = LokaApp::new(Box::new(InProcess::new(page(shelf, &Browser::default()))));
+    let mut app = LokaApp::new(Box::new(InProcess::new(page(memory, &Browser::default()))));
     let ctx = egui::Context::default();
     app.tick(&ctx);
     app.open_all(files.iter().map(|(name, _)| (*name).to_owned()).collect());
@@ -163,13 +164,13 @@ fn a_trace_without_rows_is_no_error() {
 
 #[test]
 fn an_address_is_followed_and_kept() {
-    let mut follower = Follower::default();
+    let mut url_sync = UrlSync::default();
     let site = big::site_name(7);
-    follower.go(&format!("#site={site}&view=quadrant&metric=rel_l2&gemm=wgrad&filter=mlp"));
+    url_sync.go(&format!("#site={site}&view=quadrant&metric=rel_l2&gemm=wgrad&filter=mlp"));
     let (mut app, ctx) = window(&[], 1);
-    assert_eq!(follower.tick(&mut app, 0.0), AddressStep::Rest, "it waits for a trace");
+    assert_eq!(url_sync.tick(&mut app, 0.0), AddressStep::Rest, "it waits for a trace");
     (app, _) = window(&[rows()], 12);
-    assert_eq!(follower.tick(&mut app, 1.0), AddressStep::Rest, "it says already what is seen");
+    assert_eq!(url_sync.tick(&mut app, 1.0), AddressStep::Rest, "it says already what is seen");
     app.tick(&ctx);
     let seen = Address::of(app.view());
     assert_eq!(seen.site.as_ref().map(|site| site.as_str().to_owned()), Some(site));
@@ -180,13 +181,13 @@ fn an_address_is_followed_and_kept() {
     assert_eq!(app.view().filter, "mlp");
 
     app.view_mut().filter.clear();
-    let AddressStep::Write(text) = follower.tick(&mut app, 2.0) else { panic!("not written") };
+    let AddressStep::Write(text) = url_sync.tick(&mut app, 2.0) else { panic!("not written") };
     assert!(text.ends_with("gemm=wgrad"), "{text}");
     app.view_mut().gemm = None;
-    let AddressStep::Later(left) = follower.tick(&mut app, 2.1) else { panic!("too often") };
+    let AddressStep::Later(left) = url_sync.tick(&mut app, 2.1) else { panic!("too often") };
     assert!((0.2..0.4).contains(&left), "{left}");
-    assert!(matches!(follower.tick(&mut app, 3.0), AddressStep::Write(text) if text.ends_with("gemm=all")));
-    assert_eq!(follower.tick(&mut app, 4.0), AddressStep::Rest);
+    assert!(matches!(url_sync.tick(&mut app, 3.0), AddressStep::Write(text) if text.ends_with("gemm=all")));
+    assert_eq!(url_sync.tick(&mut app, 4.0), AddressStep::Rest);
 }
 
 /// What a screen reader finds behind the canvas.
@@ -216,9 +217,9 @@ fn what_is_seen_is_there_as_text() {
 #[test]
 fn an_address_of_another_trace_is_a_line() {
     let (mut app, _) = window(&[rows()], 12);
-    let mut follower = Follower::default();
-    follower.go("site=nowhere&view=plan");
-    follower.tick(&mut app, 1.0);
+    let mut url_sync = UrlSync::default();
+    url_sync.go("site=nowhere&view=plan");
+    url_sync.tick(&mut app, 1.0);
     let last = app.session().notices.last().unwrap();
     assert_eq!(last.text, "The address names a site that this trace does not have: nowhere");
     assert_eq!(app.view().layout.active(), Pane::Plan);

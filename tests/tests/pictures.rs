@@ -13,7 +13,7 @@ use loka_core::{
     review::{Approval, ApprovalRule, ReviewState, Role, SecretKey},
     session::{
         Command, Effect, Event,
-        shared::{Author, By, News},
+        shared::{Author, CommandContext, LinkMessage},
     },
     views::Column,
 };
@@ -77,8 +77,11 @@ fn reviewed(harness: &mut Harness<'_, LokaApp>, script: &Told) {
     let mut minute = 0;
     let mut say = |harness: &mut Harness<'_, LokaApp>, who: &Author, command: Command| {
         minute += 1;
-        let by = By { at: Moment::of_seconds(1_795_176_000 + 60 * minute), ..By::numbered(who.clone(), 1) };
-        script.borrow_mut().tell(News::Command { by, seq: 1, command: Box::new(command) });
+        let by = CommandContext {
+            at: Moment::of_seconds(1_795_176_000 + 60 * minute),
+            ..CommandContext::numbered(who.clone(), 1)
+        };
+        script.borrow_mut().tell(LinkMessage::Command { by, seq: 1, command: Box::new(command) });
         harness.run_steps(3);
     };
     let mut policy = harness.state().session().document.policy.clone();

@@ -12,7 +12,7 @@ use loka_core::{
     review::{Approval, ApprovalRule, KeyRing, Keyed, Role, SecretKey, Statement},
     session::{Command, Event, Session},
     tables::write_results,
-    views::{Column, Mark, Question, Views},
+    views::{Column, Mark, ViewQuery, Views},
 };
 use loka_tests::{big, run_in};
 
@@ -41,7 +41,7 @@ fn views(results: Results, policy: &Policy) -> Views {
     for ((site, gemm), Override { kernel, reason }) in overrides {
         session.command(Command::SetOverride { site, gemm, kernel, reason }).unwrap();
     }
-    let question = Question { metric: policy.metric, gemm: None, relative: false };
+    let question = ViewQuery { metric: policy.metric, gemm: None, relative: false };
     Views::of(&session.snapshot().unwrap(), question, &Views::default())
 }
 

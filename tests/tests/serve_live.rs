@@ -10,7 +10,7 @@ use loka_core::{
     model::{Gemm, KernelId, ModKind, SiteId},
     session::{
         Command, Event,
-        shared::{Question, SILENCE, ToClient, ToServer, encode},
+        shared::{ClientQuery, SILENCE, ToClient, ToServer, encode},
     },
 };
 use loka_tests::{
@@ -54,11 +54,11 @@ fn two_windows_and_one_that_comes_late_see_the_same() {
     let reason = "it must stay".to_owned();
     bo.submit(Command::SetOverride { site: site(0), gemm: Gemm::Fprop, kernel, reason });
     // Under a mod that came in between, that kernel has no row yet, and the override would be refused.
-    bo.until("the override is there", |window| window.follower.num_waiting() == 0);
+    bo.until("the override is there", |window| window.sync.num_waiting() == 0);
     anna.submit(Command::ToggleMod { kind: ModKind::NoBias });
     anna.submit(Command::Undo);
     for window in [&mut anna, &mut bo] {
-        window.until("everything was answered", |window| window.follower.num_waiting() == 0);
+        window.until("everything was answered", |window| window.sync.num_waiting() == 0);
         window.until_probed();
     }
     are_same(&mut [&mut anna, &mut bo]);
@@ -67,10 +67,10 @@ fn two_windows_and_one_that_comes_late_see_the_same() {
     assert_eq!((anna.num_states, cleo.num_states), (1, 1));
     assert!(anna.refused.is_empty() && bo.refused.is_empty(), "{:?} {:?}", anna.refused, bo.refused);
     assert!(anna.session.rows().count() > 0);
-    anna.until("everyone is seen", |window| window.follower.people.len() == 3);
-    assert_eq!(anna.follower.people[2].name, "Window 3");
+    anna.until("everyone is seen", |window| window.sync.people.len() == 3);
+    assert_eq!(anna.sync.people[2].name, "Window 3");
     drop(cleo);
-    anna.until("who left is not", |window| window.follower.people.len() == 2);
+    anna.until("who left is not", |window| window.sync.people.len() == 2);
 }
 
 /// What another one is known by is told to all, and nobody else's to use.
@@ -79,15 +79,15 @@ fn nobody_speaks_as_another_window() {
     let (_folder, server) = serve(2, &[]);
     let mut anna = Window::join(&server, 1, None);
     anna.until_probed();
-    let hers = anna.follower.author().key;
+    let hers = anna.sync.author().key;
     assert_ne!(hers, 1, "the number that she says is her secret");
     let mut eve = Window::join(&server, hers, None);
-    assert!(![1, hers].contains(&eve.follower.author().key));
+    assert!(![1, hers].contains(&eve.sync.author().key));
     let command = Box::new(pull(0.2));
     eve.send(&ToServer::Command { number: (1 << 63) - 1, seen: 0, command });
     eve.settle();
     anna.submit(pull(0.3));
-    anna.until("it is answered", |window| window.follower.num_waiting() == 0);
+    anna.until("it is answered", |window| window.sync.num_waiting() == 0);
     are_same(&mut [&mut anna, &mut eve]);
     assert_eq!(anna.session.document.policy.max_error, 0.3);
 }
@@ -110,12 +110,12 @@ fn a_window_that_was_away_goes_on_where_it_was() {
     let (mut anna, mut bo) = (Window::join(&server, 1, None), Window::join(&server, 2, None));
     anna.until("rows come", |window| window.session.has_rows());
     assert!(anna.session.is_running(), "the probe is over before the test began");
-    let before = anna.follower.at().unwrap();
+    let before = anna.sync.at().unwrap();
     anna.drop_connection();
-    bo.until("the session went on", |window| window.follower.at().unwrap().1 > before.1 + 3);
+    bo.until("the session went on", |window| window.sync.at().unwrap().1 > before.1 + 3);
     anna.reconnect(&server);
-    anna.until("it goes on", |window| window.follower.at().unwrap().1 > before.1);
-    assert_eq!((anna.num_states, anna.follower.at().unwrap().0), (1, before.0), "no need for the whole session");
+    anna.until("it goes on", |window| window.sync.at().unwrap().1 > before.1);
+    assert_eq!((anna.num_states, anna.sync.at().unwrap().0), (1, before.0), "no need for the whole session");
     anna.until_probed();
     bo.until_probed();
     are_same(&mut [&mut anna, &mut bo]);
@@ -129,15 +129,15 @@ fn a_command_that_is_sent_again_is_done_once() {
     for value in [0.3, 0.4] {
         anna.submit(pull(value));
     }
-    anna.until("both are done", |window| window.follower.num_waiting() == 0);
-    let undo = anna.follower.submit(Command::Undo);
+    anna.until("both are done", |window| window.sync.num_waiting() == 0);
+    let undo = anna.sync.submit(Command::Undo);
     anna.send(&undo);
     anna.drop_connection();
     anna.reconnect(&server);
     // As often as it likes.
     anna.send(&undo);
     anna.send(&undo);
-    anna.until("it is answered", |window| window.follower.num_waiting() == 0);
+    anna.until("it is answered", |window| window.sync.num_waiting() == 0);
     anna.settle();
     assert_eq!(anna.session.document.policy.max_error, 0.3);
     assert!(anna.session.can_undo() && anna.session.can_redo());
@@ -149,7 +149,7 @@ fn a_refusal_is_told_to_who_asked() {
     let (mut anna, mut bo) = (Window::join(&server, 1, None), Window::join(&server, 2, None));
     anna.until_probed();
     are_same(&mut [&mut anna, &mut bo]);
-    let before = bo.follower.at();
+    let before = bo.sync.at();
     let (kernel, reason) = (KernelId::new("te/current"), String::new());
     for (command, part) in [
         (Command::SetOverride { site: site(9), gemm: Gemm::Fprop, kernel, reason }, "layers.9"),
@@ -170,7 +170,7 @@ fn a_refusal_is_told_to_who_asked() {
         assert!(!line.contains(&*folder.path().to_string_lossy()), "{line} tells a path of the machine");
     }
     bo.settle();
-    assert_eq!((bo.follower.at(), bo.refused.len()), (before, 0));
+    assert_eq!((bo.sync.at(), bo.refused.len()), (before, 0));
     assert_eq!(
         std::fs::read_dir(folder.path())
             .unwrap()
@@ -236,7 +236,7 @@ fn another_version_is_told_so() {
     let mut window = Window::knock(&server, 1, None);
     window.drop_connection();
     let mut socket = open(&server.address, None);
-    let ToServer::Hello(mut hello) = window.follower.hello() else { panic!("no hello") };
+    let ToServer::Hello(mut hello) = window.sync.hello() else { panic!("no hello") };
     hello.protocol += 1;
     socket.send(Message::Binary(encode(&ToServer::Hello(hello)).into())).unwrap();
     let Message::Binary(bytes) = socket.read().unwrap() else { panic!("no reason") };
@@ -246,16 +246,16 @@ fn another_version_is_told_so() {
     assert!(reason.contains("load the page again"), "{reason}");
 }
 
-/// Letters that no coding makes shorter.
+/// Characters that no coding makes shorter.
 fn noise(seed: u64) -> String {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut letter = || {
+    let mut character = || {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
         char::from(b'0' + (state % 75) as u8)
     };
-    (0..4000).map(|_| letter()).collect()
+    (0..4000).map(|_| character()).collect()
 }
 
 #[test]
@@ -274,13 +274,13 @@ fn who_does_not_read_gets_the_session_instead_and_holds_up_nobody() {
             sent += 1;
         }
         let asked = Instant::now();
-        anna.until("it is done", |window| window.follower.num_waiting() == 0);
+        anna.until("it is done", |window| window.sync.num_waiting() == 0);
         slowest = slowest.max(asked.elapsed());
     }
     assert!(slowest < Duration::from_secs(3), "{slowest:?} for 200 commands while another does not read");
     assert_eq!(anna.num_states, 1, "who reads is not behind");
-    let last = anna.follower.at();
-    sleeper.until("it is back", |window| window.follower.at() == last);
+    let last = anna.sync.at();
+    sleeper.until("it is back", |window| window.sync.at() == last);
     assert!(sleeper.num_states > 1, "after {sent} steps it was still in the ring");
     are_same(&mut [&mut anna, &mut sleeper]);
 }
@@ -290,12 +290,12 @@ fn questions_are_answered_to_who_asked() {
     let (folder, server) = serve(2, &[]);
     std::fs::write(folder.path().join("paper.pdf"), "%PDF-1.7").unwrap();
     let (mut anna, mut bo) = (Window::join(&server, 1, None), Window::join(&server, 2, None));
-    let outside = |path: &str| Question::Identify { path: path.to_owned() };
+    let outside = |path: &str| ClientQuery::Identify { path: path.to_owned() };
     for question in [
-        Question::Inspect { site: site(1), other: None },
-        Question::Inspect { site: site(7), other: None },
-        Question::Inspect { site: site(1), other: Some("../x.trace.safetensors".to_owned()) },
-        Question::Series,
+        ClientQuery::Inspect { site: site(1), other: None },
+        ClientQuery::Inspect { site: site(7), other: None },
+        ClientQuery::Inspect { site: site(1), other: Some("../x.trace.safetensors".to_owned()) },
+        ClientQuery::Series,
         outside(TRACE),
         outside("paper.pdf"),
         outside("../secret"),
@@ -334,12 +334,12 @@ fn windows_choose_among_the_traces_of_a_folder() {
     std::fs::write(folder.path().join("broken.trace.safetensors"), "no").unwrap();
     let server = Server::start(folder.path(), ["--max-sessions", "1"]);
     let mut anna = Window::join(&server, 1, None);
-    assert_eq!(anna.follower.files, ["b.trace.safetensors", "broken.trace.safetensors", TRACE]);
+    assert_eq!(anna.sync.files, ["b.trace.safetensors", "broken.trace.safetensors", TRACE]);
     assert!(anna.session.trace.is_none(), "nothing is chosen yet");
     anna.submit(Command::StartProbe);
     anna.until("there is nothing to probe", |window| !window.refused.is_empty());
     let go = |window: &mut Window, trace: &str| {
-        let join = window.follower.join(trace);
+        let join = window.sync.join(trace);
         window.send(&join);
     };
     for outside in ["../secret", "nowhere", "broken.trace.safetensors"] {
@@ -348,7 +348,7 @@ fn windows_choose_among_the_traces_of_a_folder() {
         anna.until("it is refused", |window| window.answers.len() > told);
         let Some(Event::OpenFailed { message }) = anna.answers.last() else { panic!("{:?}", anna.answers) };
         assert!(message.contains(outside) && !message.contains(&*folder.path().to_string_lossy()), "{message}");
-        anna.until("it is in no session", |window| window.follower.at() == Some((0, 0)));
+        anna.until("it is in no session", |window| window.sync.at() == Some((0, 0)));
     }
     go(&mut anna, "b.trace.safetensors");
     anna.until("the trace is there", |window| window.session.sites().len() == 2);
@@ -378,14 +378,14 @@ fn one_window_too_many_is_told_so() {
     let (_folder, server) = serve(1, &["--max-clients", "1"]);
     let anna = Window::join(&server, 1, None);
     let mut bo = Window::knock(&server, 2, None);
-    assert!(bo.until_closed().contains("1 windows"), "{:?}", bo.follower.closed);
-    assert_eq!(bo.follower.closed.as_ref().map(|(_, again)| *again), Some(true));
+    assert!(bo.until_closed().contains("1 windows"), "{:?}", bo.sync.closed);
+    assert_eq!(bo.sync.closed.as_ref().map(|(_, again)| *again), Some(true));
     drop(anna);
     let start = Instant::now();
     loop {
         bo.reconnect(&server);
         bo.pump(Duration::from_secs(1));
-        if bo.follower.closed.is_none() {
+        if bo.sync.closed.is_none() {
             break;
         }
         assert!(start.elapsed() < PATIENCE, "the place is never free");
@@ -399,7 +399,7 @@ fn a_server_that_ends_says_so() {
     anna.until("rows come", |window| window.session.has_rows());
     server.signal("TERM");
     assert!(anna.until_closed().contains("being stopped"));
-    assert_eq!(anna.follower.closed.as_ref().map(|(_, again)| *again), Some(true));
+    assert_eq!(anna.sync.closed.as_ref().map(|(_, again)| *again), Some(true));
     assert_eq!(server.ended(), Some(0));
 }
 
@@ -412,9 +412,9 @@ fn a_server_that_was_killed_and_its_successor_are_one_to_a_window() {
     anna.until("rows come and are kept", |window| window.session.has_rows() && known(window));
     anna.submit(pull(0.37));
     anna.submit(pull(0.41));
-    let undo = anna.follower.submit(Command::Undo);
+    let undo = anna.sync.submit(Command::Undo);
     anna.send(&undo);
-    anna.until("all was acknowledged", |window| window.follower.num_waiting() == 0);
+    anna.until("all was acknowledged", |window| window.sync.num_waiting() == 0);
     assert!(anna.session.is_running(), "the probe was over too soon");
     let rows = anna.session.rows().count();
     first.child.kill().unwrap();

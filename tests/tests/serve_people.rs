@@ -110,7 +110,7 @@ fn refused(window: &mut Window, command: Command) -> String {
 fn done(window: &mut Window, command: Command) {
     let told = window.refused.len();
     window.submit(command);
-    window.until("it is done", |window| window.follower.num_waiting() == 0);
+    window.until("it is done", |window| window.sync.num_waiting() == 0);
     assert_eq!(window.refused.len(), told, "{:?}", window.refused.last());
 }
 
@@ -119,7 +119,7 @@ fn who_may_not_is_told_so_and_changes_nothing() {
     let desk = PeopleDesk::new();
     let [mut vera, mut rita, mut al, mut olga] = ["Vera", "Rita", "Al", "Olga"].map(|name| desk.window(name, 1));
     are_same(&mut [&mut vera, &mut rita, &mut al, &mut olga]);
-    let before = olga.follower.at();
+    let before = olga.sync.at();
     let approval = || {
         let key = SecretKey::new("Vera", &[7; 32]).unwrap();
         let at = Moment::of_seconds(0);
@@ -162,7 +162,7 @@ fn who_may_not_is_told_so_and_changes_nothing() {
         }
     }
     are_same(&mut [&mut vera, &mut rita, &mut al, &mut olga]);
-    assert_eq!(olga.follower.at(), before);
+    assert_eq!(olga.sync.at(), before);
     done(&mut vera, look());
     done(&mut rita, comment("this one?"));
     done(&mut al, mark());
@@ -177,12 +177,12 @@ fn who_may_not_is_told_so_and_changes_nothing() {
 fn a_window_is_of_its_person_whatever_it_says() {
     let desk = PeopleDesk::new();
     let mut olga = desk.window("Olga", 1);
-    let me = olga.follower.author().clone();
+    let me = olga.sync.author().clone();
     assert_eq!((me.name.as_str(), me.role), ("Olga", Role::Owner));
     // Another's name, another's key: as the window drew it, and as everybody sees it.
     for key in [1, me.key] {
         let mut vera = desk.window("Vera", key);
-        let she = vera.follower.author().clone();
+        let she = vera.sync.author().clone();
         assert_eq!((she.name.as_str(), she.role), ("Vera", Role::Viewer));
         assert_ne!(she.key, me.key);
         assert!(refused(&mut vera, choose(0, "cublaslt/tf32")).starts_with("Vera is a viewer here"));
@@ -194,10 +194,10 @@ fn a_window_is_of_its_person_whatever_it_says() {
     done(&mut olga, choose(0, "cublaslt/tf32"));
     olga.until("it is there", |window| window.session.document.overrides.len() == 1);
     let mut second = desk.window("Olga", 2);
-    assert_ne!(second.follower.author().key, me.key, "two windows of one person");
+    assert_ne!(second.sync.author().key, me.key, "two windows of one person");
     // By name, not by number: a busy server may see that Vera's last window is gone after it sees this one come.
     olga.until("both of Olga's windows are there, and no other", |window| {
-        let people: Vec<(&str, Role)> = window.follower.people.iter().map(|of| (of.name.as_str(), of.role)).collect();
+        let people: Vec<(&str, Role)> = window.sync.people.iter().map(|of| (of.name.as_str(), of.role)).collect();
         people == [("Olga", Role::Owner), ("Olga", Role::Owner)]
     });
     second.settle();
@@ -208,7 +208,7 @@ fn a_window_is_of_its_person_whatever_it_says() {
 fn a_command_that_comes_again_is_done_once() {
     let desk = PeopleDesk::new();
     let (mut rita, mut twin) = (desk.window("Rita", 1), desk.window("Rita", 1));
-    let once = rita.follower.submit(comment("once"));
+    let once = rita.sync.submit(comment("once"));
     for _ in 0..3 {
         rita.send(&once);
     }
@@ -221,7 +221,7 @@ fn a_command_that_comes_again_is_done_once() {
     done(&mut rita, comment("twice"));
     let mut olga = desk.window("Olga", 1);
     // Of another person the same number and key are another command.
-    let own = olga.follower.submit(comment("mine"));
+    let own = olga.sync.submit(comment("mine"));
     olga.send(&own);
     olga.until("it is said", |window| window.session.reviewing.review.comments.len() == 3);
     are_same(&mut [&mut rita, &mut twin, &mut olga]);
@@ -237,16 +237,16 @@ fn of_two_who_choose_at_once_the_second_sees_what_the_first_chose() {
     olga.submit(choose(0, "cublaslt/tf32"));
     otto.submit(choose(0, "cublaslt/bf16"));
     for window in [&mut olga, &mut otto] {
-        window.until("both are answered", |window| window.follower.num_waiting() == 0);
+        window.until("both are answered", |window| window.sync.num_waiting() == 0);
     }
     are_same(&mut [&mut olga, &mut otto]);
     let (first, second) = if olga.refused.is_empty() { (&olga, &otto) } else { (&otto, &olga) };
-    let name = first.follower.author().name.clone();
+    let name = first.sync.author().name.clone();
     assert!(first.refused.is_empty());
     let line = format!("{name} changed layers.0 fprop in the meantime: look at it, then choose again");
     assert_eq!(second.refused, [line]);
     let touch = &second.session.reviewing.touched[&(site(0), Gemm::Fprop)];
-    assert_eq!((touch.by.as_str(), touch.key), (name.as_str(), first.follower.author().key));
+    assert_eq!((touch.by.as_str(), touch.key), (name.as_str(), first.sync.author().key));
     let second = if olga.refused.is_empty() { &mut otto } else { &mut olga };
     // Whichever it was, this is another choice than the first's.
     let reason = "having looked at it".to_owned();
@@ -278,13 +278,13 @@ fn a_token_that_is_wrong_or_no_longer_right_opens_nothing() {
 
     let (mut vera, mut rita, mut olga) = (desk.window("Vera", 1), desk.window("Rita", 1), desk.window("Olga", 1));
     desk.user(&["role", "Vera", "owner"]);
-    vera.until("she is told", |window| window.follower.author().role == Role::Owner);
+    vera.until("she is told", |window| window.sync.author().role == Role::Owner);
     done(&mut vera, choose(0, "cublaslt/tf32"));
     desk.user(&["role", "Vera", "viewer"]);
-    vera.until("she is told", |window| window.follower.author().role == Role::Viewer);
+    vera.until("she is told", |window| window.sync.author().role == Role::Viewer);
     assert!(refused(&mut vera, Command::Undo).starts_with("Vera is a viewer here"));
     olga.until("others see it", |window| {
-        window.follower.people.iter().any(|person| person.name == "Vera" && person.role == Role::Viewer)
+        window.sync.people.iter().any(|person| person.name == "Vera" && person.role == Role::Viewer)
     });
 
     let broken = std::fs::read(desk.users()).unwrap();
@@ -294,8 +294,8 @@ fn a_token_that_is_wrong_or_no_longer_right_opens_nothing() {
     std::fs::write(desk.users(), broken).unwrap();
 
     desk.user(&["remove", "Rita"]);
-    assert!(rita.until_closed().contains("took you off its list"), "{:?}", rita.follower.closed);
-    assert_eq!(rita.follower.closed.as_ref().map(|(_, again)| *again), Some(false));
+    assert!(rita.until_closed().contains("took you off its list"), "{:?}", rita.sync.closed);
+    assert_eq!(rita.sync.closed.as_ref().map(|(_, again)| *again), Some(false));
     let cookie = format!("Cookie: {}", desk.cookie("Rita"));
     assert_eq!(server.upgrade(&[&server.origin(), &cookie]).status, 401);
     assert_eq!(server.get("/", &[&cookie]).status, 401);
@@ -313,15 +313,15 @@ fn a_token_that_is_wrong_or_no_longer_right_opens_nothing() {
 fn what_is_too_large_or_odd_is_refused_or_ends_the_talk() {
     let desk = PeopleDesk::new();
     let (mut olga, mut rita) = (desk.window("Olga", 1), desk.window("Rita", 1));
-    assert!(refused(&mut rita, comment(&"x".repeat(1 << 20))).contains("at most 10000 letters"));
+    assert!(refused(&mut rita, comment(&"x".repeat(1 << 20))).contains("at most 10000 characters"));
     assert!(refused(&mut rita, comment("\u{1b}]0;x\u{7}")).contains("control characters"));
     assert!(refused(&mut rita, comment(" \n\t ")).contains("needs a text"));
     done(&mut rita, comment("<script>alert(1)</script>\n\tas text"));
     // Ten megabytes that are few on the wire, and ten that are not.
     rita.submit(comment(&"x".repeat(10 << 20)));
-    assert!(rita.until_closed().contains("more than"), "{:?}", rita.follower.closed);
+    assert!(rita.until_closed().contains("more than"), "{:?}", rita.sync.closed);
     let mut rita = desk.window("Rita", 2);
-    let message = rita.follower.submit(comment(&noise(10 << 20)));
+    let message = rita.sync.submit(comment(&noise(10 << 20)));
     let bytes = encode(&message);
     assert!(bytes.len() > 8 << 20, "{} bytes are few", bytes.len());
     drop(rita.socket().send(Message::Binary(bytes.into())));
@@ -329,11 +329,11 @@ fn what_is_too_large_or_odd_is_refused_or_ends_the_talk() {
     assert!(said.is_empty() || said.contains("cannot be read"), "{said}");
     let mut rita = desk.window("Rita", 3);
     rita.send(&ToServer::At(Place { site: Some(SiteId::new("nowhere")), view: "V\n".repeat(1000) }));
-    olga.until("her place is told", |window| window.follower.people.iter().any(|of| !of.at.view.is_empty()));
-    let at = olga.follower.people.iter().find(|of| of.name == "Rita").unwrap().at.clone();
+    olga.until("her place is told", |window| window.sync.people.iter().any(|of| !of.at.view.is_empty()));
+    let at = olga.sync.people.iter().find(|of| of.name == "Rita").unwrap().at.clone();
     assert_eq!((at.site, at.view.chars().count()), (None, 32));
     rita.send(&ToServer::At(Place { site: Some(site(1)), view: "Plan".to_owned() }));
-    olga.until("her place is told", |window| window.follower.people.iter().any(|of| of.at.site == Some(site(1))));
+    olga.until("her place is told", |window| window.sync.people.iter().any(|of| of.at.site == Some(site(1))));
     for at in 0..5000 {
         let place = ToServer::At(Place { site: Some(site(at % 2)), view: "Plan".to_owned() });
         if rita.socket().write(Message::Binary(encode(&place).into())).is_err() {
@@ -347,19 +347,19 @@ fn what_is_too_large_or_odd_is_refused_or_ends_the_talk() {
     assert_eq!(olga.session.reviewing.review.comments.len(), 1);
 }
 
-/// Letters that no coding makes shorter.
-fn noise(letters: usize) -> String {
+/// Characters that no coding makes shorter.
+fn noise(characters: usize) -> String {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut letter = || {
+    let mut character = || {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
         char::from(b'0' + (state % 75) as u8)
     };
-    (0..letters).map(|_| letter()).collect()
+    (0..characters).map(|_| character()).collect()
 }
 
-/// Four million names without a letter, 16 KB packed, that are 200 MB when they are made.
+/// Four million names without a character, 16 KB packed, that are 200 MB when they are made.
 fn hostile(number: u64) -> Vec<u8> {
     let names = 4_190_000;
     let message = ToServer::Command {
@@ -400,7 +400,7 @@ fn hostile_frames_hold_up_nobody_and_leave_nothing() {
             last.until("she is told", |window| !window.refused.is_empty());
             assert!(last.refused[0].contains("Vera is a viewer here"), "{:?}", last.refused);
         } else {
-            assert!(last.until_closed().contains("not of this protocol"), "{:?}", last.follower.closed);
+            assert!(last.until_closed().contains("not of this protocol"), "{:?}", last.sync.closed);
         }
     }
     let kept = memory_kb(desk.server.child.id()).saturating_sub(before);
@@ -441,7 +441,7 @@ fn an_approval_is_its_persons_and_of_its_time() {
     done(&mut olga, Command::RequestApproval { note: "please".to_owned() });
     al.until("there is something to sign", |window| window.session.reviewing.release.is_some());
     let [mine, bos] = [("Al", 1), ("Bo", 2)].map(|(name, seed)| SecretKey::new(name, &[seed; 32]).unwrap());
-    let me = al.follower.author().clone();
+    let me = al.sync.author().clone();
     let sign = |window: &Window, who: &Author, key: &SecretKey, seconds: i64| {
         let at = Moment(now().0 + 1000 * seconds);
         Approval::sign(window.session.reviewing.statement(who, at, String::new()).unwrap(), key)
@@ -487,7 +487,7 @@ fn signatures_count_by_the_servers_list_of_keys() {
     });
     done(&mut olga, Command::RequestApproval { note: String::new() });
     al.until("there is something to sign", |window| window.session.reviewing.release.is_some());
-    let me = al.follower.author().clone();
+    let me = al.sync.author().clone();
     for (key, counts) in [(&other, 0), (&listed, 1)] {
         if counts == 1 {
             // One signature a person: the wrong one is taken back with the version.

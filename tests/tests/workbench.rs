@@ -12,7 +12,7 @@ use std::{
 };
 
 use egui_kittest::{Harness, kittest::Queryable as _};
-use loka::{LokaApp, executor::ThreadExecutor, link::InProcess};
+use loka::{LokaApp, link::InProcess, platform::ThreadExecutor};
 use loka_core::{
     engine::{DeviceMemory, EngineStatus, LibraryStatus},
     model::{

@@ -15,11 +15,12 @@ use std::{
 use egui_kittest::{Harness, kittest::Queryable as _};
 use loka::{
     LokaApp,
-    executor::ThreadExecutor,
     layout::Pane,
     link::InProcess,
-    picker::{Ask, Picked, Picker},
-    settings::{FileStore, Settings},
+    platform::FileStore,
+    platform::ThreadExecutor,
+    platform::{Ask, Picked, Picker},
+    settings::Settings,
     theme::Ground,
 };
 use loka_core::{
@@ -128,7 +129,7 @@ fn row(site: &SiteId, kernel: &str, error: f64) -> ResultRow {
 type Effects = Rc<RefCell<Script>>;
 
 fn shown(app: LokaApp, size: [f32; 2]) -> Window {
-    // Letters that no face has are boxes, as in the window.
+    // Characters that no face has are boxes, as in the window.
     window_by(Harness::builder().with_size(size).with_max_steps(60).allow_missing_glyphs(), app)
 }
 
@@ -453,7 +454,7 @@ fn select(harness: &mut Window, at: usize, kernel: Option<&str>) {
     harness.run_steps(2);
 }
 
-/// A telephone, and 1280 x 800 at twice the size of letters.
+/// A telephone, and 1280 x 800 at twice the size of characters.
 #[test]
 fn a_small_window_keeps_room_for_its_view() {
     for (size, least) in [([390.0, 844.0], 450.0), ([640.0, 400.0], 150.0), ([320.0, 568.0], 240.0)] {
@@ -820,7 +821,9 @@ fn any_name_can_be_shown_copied_and_drawn() {
         let path = folder.path().join("hostile.svg");
         save_view(&mut harness, "Save view as SVG", &path);
         let text = std::fs::read_to_string(&path).unwrap();
-        assert!(!text.contains("<script") && text.chars().all(|letter| letter == '\n' || !letter.is_control()));
+        assert!(
+            !text.contains("<script") && text.chars().all(|character| character == '\n' || !character.is_control())
+        );
         assert_eq!(text.matches("<g ").count(), text.matches("</g>").count());
     }
 }

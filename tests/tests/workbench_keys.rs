@@ -10,7 +10,7 @@ use std::{
 
 use egui::{Event, Key, Modifiers, PointerButton, Pos2};
 use egui_kittest::kittest::Queryable as _;
-use loka::{LokaApp, executor::ThreadExecutor, layout::Pane, link::InProcess};
+use loka::{LokaApp, layout::Pane, link::InProcess, platform::ThreadExecutor};
 use loka_core::{dispatch::Policy, session::Command};
 use loka_tests::{
     sample,
@@ -36,8 +36,8 @@ fn press(key: Key) -> Event {
     Event::Key { key, physical_key: None, pressed: true, repeat: false, modifiers: Modifiers::NONE }
 }
 
-fn typed(letter: &str) -> [Event; 2] {
-    [press(Key::from_name(&letter.to_uppercase()).unwrap()), Event::Text(letter.to_owned())]
+fn typed(character: &str) -> [Event; 2] {
+    [press(Key::from_name(&character.to_uppercase()).unwrap()), Event::Text(character.to_owned())]
 }
 
 fn clicked(pos: Pos2) -> [Event; 3] {
@@ -69,7 +69,7 @@ fn every_press_of_a_frame_counts_in_its_order() {
 fn letters_behind_a_click_go_to_the_clicked_field() {
     let mut harness = opened();
     let field = harness.get_by_label("Filter sites").rect().center();
-    // Alone these letters open views, the review among them.
+    // Alone these characters open views, the review among them.
     at_once(&mut harness, clicked(field).into_iter().chain(typed("v")).chain(typed("f")));
     assert_eq!(harness.state().view().filter, "vf");
     assert_ne!(harness.state().view().layout.active(), Pane::Review);

@@ -13,7 +13,7 @@ use loka_core::{
     review::Role,
     session::{
         Command, Event,
-        shared::{Author, By, News, Person, Place},
+        shared::{Author, CommandContext, LinkMessage, Person, Place},
     },
     views::Column,
 };
@@ -140,8 +140,8 @@ fn what_somebody_else_chose_says_so() {
     let mut choose = |harness: &mut Window, author: Author, seconds_ago: i64, command: Command| {
         seq += 1;
         let at = Moment(now().0 - 1000 * seconds_ago);
-        let by = By { at, ..By::numbered(author, seq) };
-        script.borrow_mut().tell(News::Command { by, seq, command: Box::new(command) });
+        let by = CommandContext { at, ..CommandContext::numbered(author, seq) };
+        script.borrow_mut().tell(LinkMessage::Command { by, seq, command: Box::new(command) });
         harness.run_steps(3);
     };
     let set = |reason: &str| Command::SetOverride {

@@ -1,5 +1,5 @@
 //! A review from open to approved, by several people in one window's session: the queue by keys, marks, threads, a
-//! version put up, signed, voided by a change, and exported.
+//! version submitted, signed, voided by a change, and exported.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
@@ -14,7 +14,7 @@ use loka_core::{
     review::{Approval, ApprovalRule, ReviewState, Role, SecretKey},
     session::{
         Command, Effect, Event,
-        shared::{Author, By, News},
+        shared::{Author, CommandContext, LinkMessage},
     },
 };
 use loka_tests::{
@@ -75,8 +75,8 @@ impl ReviewWindow {
 
     /// Somebody else's command, as a server would send it on.
     fn other(&mut self, who: &Author, command: Command) {
-        let by = By { at: Moment::of_seconds(1_795_176_000), ..By::numbered(who.clone(), 1) };
-        let news = News::Command { by, seq: 1, command: Box::new(command) };
+        let by = CommandContext { at: Moment::of_seconds(1_795_176_000), ..CommandContext::numbered(who.clone(), 1) };
+        let news = LinkMessage::Command { by, seq: 1, command: Box::new(command) };
         self.script.borrow_mut().tell(news);
         self.harness.run_steps(4);
     }
@@ -151,7 +151,7 @@ fn from_put_up_to_approved_and_back() {
     policy.approval = Some(ApprovalRule::of(1));
     window.harness.state_mut().command(Command::SetPolicy { policy });
     window.key(Key::V);
-    assert!(window.sees("not put up for approval yet"));
+    assert!(window.sees("not submitted for approval yet"));
     window.click("Request approval");
     assert!(window.sees("waits for approval") && window.sees("0 of 1 approval"));
     assert!(window.exported().draft.unwrap().starts_with("0 of 1"));

@@ -149,8 +149,8 @@ const GESTURES = {
   async "type a filter"(visitor, { filter }) {
     await visitor.mouse.click(...filter);
     return async () => {
-      for (const letter of "layers.12 attention") {
-        await visitor.keyboard.press(letter === " " ? "Space" : letter);
+      for (const character of "layers.12 attention") {
+        await visitor.keyboard.press(character === " " ? "Space" : character);
         await visitor.waitForTimeout(100);
       }
     };

@@ -41,7 +41,7 @@ const small = (key) => (/^[A-Z]$/.test(key) ? key.toLowerCase() : (KEYS[key] ?? 
 /** As a person's hand does it, with the file's bytes: a script has no file of the disk. */
 function drop([name, bytes]) {
   const files = new DataTransfer();
-  files.items.add(new File([Uint8Array.from(atob(bytes), (letter) => letter.charCodeAt(0))], name));
+  files.items.add(new File([Uint8Array.from(atob(bytes), (character) => character.charCodeAt(0))], name));
   const event = new DragEvent("drop", { dataTransfer: files, bubbles: true, cancelable: true });
   document.getElementById("loka").dispatchEvent(event);
 }

@@ -50,7 +50,7 @@ async function eventually(test, line) {
 
 const picture = (visitor, name) => visitor.screenshot({ path: join(pictures, `${name}.png`) });
 
-/** Does an action by its name. Drawn by software a frame takes its time, and the palette takes letters from its first
+/** Does an action by its name. Drawn by software a frame takes its time, and the palette takes characters from its first
  * frame on. */
 async function act(visitor, name) {
   await visitor.keyboard.press("Control+k");
@@ -70,7 +70,7 @@ async function difference(visitor, pictures) {
   const coded = pictures.map((png) => png.toString("base64"));
   return visitor.evaluate(async (coded) => {
     const pixels = async (text) => {
-      const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+      const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
       const image = await createImageBitmap(new Blob([bytes], { type: "image/png" }));
       const context = new OffscreenCanvas(image.width, image.height).getContext("2d");
       context.drawImage(image, 0, 0);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use loka_core::{
     plan::{Plan, standing, why_not},
-    review::{Approval, Role, SecretKey, Statement, TEXT_LETTERS},
+    review::{Approval, Role, SecretKey, Statement, TEXT_CHARACTERS},
 };
 use serde_json::json;
 
@@ -16,7 +16,7 @@ use crate::{clock, files, keys};
 
 #[derive(clap::Args, Debug)]
 pub struct ApproveArgs {
-    /// One that was put up for approval.
+    /// One that was submitted for approval.
     plan: PathBuf,
     /// Your secret key (`loka key new`); the one in the folder of your settings when left out.
     #[arg(long, value_name = "FILE")]
@@ -59,15 +59,17 @@ pub fn run(args: &ApproveArgs, json: bool) -> anyhow::Result<Outcome> {
 fn approve(plan: &mut Plan, key: &SecretKey, args: &ApproveArgs, now: loka_core::model::Moment) -> anyhow::Result<()> {
     if plan.release.is_none() {
         let draft = plan.draft.as_deref().map_or(String::new(), |draft| format!(" ({draft})"));
-        anyhow::bail!("it must be put up for approval first{draft}: in the workbench, or by `loka plan … --release N`");
+        anyhow::bail!(
+            "it must be submitted for approval first{draft}: in the workbench, or by `loka plan … --release N`"
+        );
     }
     // Written with every key, it must be the same plan still.
     if plan.content_digest() != plan.digest {
         anyhow::bail!("it is not written as LoKA writes plans, and would be another one: make it with `loka plan`");
     }
-    let letters = args.note.chars().count();
-    if letters > TEXT_LETTERS {
-        anyhow::bail!("a note has at most {TEXT_LETTERS} letters, this one has {letters}");
+    let characters = args.note.chars().count();
+    if characters > TEXT_CHARACTERS {
+        anyhow::bail!("a note has at most {TEXT_CHARACTERS} characters, this one has {characters}");
     }
     let (digest, review_digest, name) = (plan.digest.clone(), plan.review_digest(), key.name.clone());
     let statement = Statement { digest, review_digest, name, role: args.role, at: now, note: args.note.clone() };

@@ -161,7 +161,7 @@ fn open(files: Vec<PathBuf>, drive: bool) -> anyhow::Result<Outcome> {
             anyhow::bail!("no such file or folder: {}", file.display());
         }
     }
-    crate::window::open(files, drive)?;
+    crate::desktop::open(files, drive)?;
     Ok(Outcome::Done)
 }
 

@@ -114,7 +114,7 @@ fn put_up(plan: &mut Plan, args: &PlanArgs) {
     plan.stamp(plan.created_at.clone());
     plan.draft = match args.release {
         Some(_) => standing(plan, None, None).missing(),
-        None => plan.policy.approval.as_ref().map(|_| "not put up for approval".to_owned()),
+        None => plan.policy.approval.as_ref().map(|_| "not submitted for approval".to_owned()),
     };
 }
 

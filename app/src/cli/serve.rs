@@ -8,7 +8,7 @@ use serde_json::json;
 use super::output::{self, Outcome};
 use crate::{
     files, keys,
-    serve::{Bounds, Options, Server, Token, limits},
+    server::{Bounds, Options, Server, Token, limits},
 };
 
 #[derive(clap::Args, Debug)]

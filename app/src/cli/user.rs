@@ -8,7 +8,7 @@ use serde_json::json;
 use super::output::{self, Outcome, TextTable};
 use crate::{
     files,
-    serve::{People, Token, roster, token_query},
+    server::{People, Token, token_query, user_store},
 };
 
 #[derive(clap::Args, Debug)]
@@ -61,14 +61,14 @@ pub fn run(args: &UserArgs, json: bool) -> anyhow::Result<Outcome> {
 }
 
 fn read(users: &Path) -> anyhow::Result<People> {
-    roster::read(users).map_err(anyhow::Error::msg)
+    user_store::read(users).map_err(anyhow::Error::msg)
 }
 
 fn change(users: &Path, with: impl FnOnce(&mut People) -> Result<(), String>) -> anyhow::Result<()> {
     let _turn = files::lock(users)?;
     let mut people = read(users)?;
     with(&mut people).map_err(|line| anyhow::anyhow!("{line}: {}", users.display()))?;
-    roster::write(users, &people)
+    user_store::write(users, &people)
 }
 
 fn add(name: &str, role: Role, users: &Path, json: bool) -> anyhow::Result<()> {
@@ -77,7 +77,7 @@ fn add(name: &str, role: Role, users: &Path, json: bool) -> anyhow::Result<()> {
     let mut people = if users.symlink_metadata().is_ok() { read(users)? } else { People::default() };
     let token = Token::random().map_err(anyhow::Error::msg)?;
     people.add(name, role, token.digest()).map_err(|line| anyhow::anyhow!("{line}: {}", users.display()))?;
-    roster::write(users, &people)?;
+    user_store::write(users, &people)?;
     let query = token_query(&token);
     if json {
         return output::json(&json!({"name": name, "role": role, "token": token.text(), "query": query}));

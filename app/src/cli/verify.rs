@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use loka_core::plan::{Plan, Standing, standing};
+use loka_core::plan::{ApprovalStatus, Plan, standing};
 use serde_json::json;
 
 use super::{
@@ -39,19 +39,19 @@ pub fn run(args: &VerifyArgs, json: bool) -> anyhow::Result<Outcome> {
     Ok(if passed { Outcome::Done } else { Outcome::Failed })
 }
 
-fn print_json(args: &VerifyArgs, plan: &Plan, standing: &Standing, passed: bool) -> anyhow::Result<()> {
+fn print_json(args: &VerifyArgs, plan: &Plan, standing: &ApprovalStatus, passed: bool) -> anyhow::Result<()> {
     for counted in &standing.approvals {
         let problem = counted.problem.as_ref().map(ToString::to_string);
         output::json(&json!({"approval": counted.approval, "role": counted.role, "problem": problem}))?;
     }
-    let Standing { rule, num_valid, with_keys, review_changed, .. } = standing;
+    let ApprovalStatus { rule, num_valid, with_keys, review_changed, .. } = standing;
     output::json(&json!({
         "plan": args.plan, "digest": plan.digest, "release": plan.release, "rule": rule, "passed": passed,
         "num_valid": num_valid, "with_keys": with_keys, "review_changed": review_changed, "draft": plan.draft,
     }))
 }
 
-fn print_table(standing: &Standing) {
+fn print_table(standing: &ApprovalStatus) {
     if standing.approvals.is_empty() {
         return output::line("nobody signed it");
     }
@@ -64,7 +64,7 @@ fn print_table(standing: &Standing) {
     table.print();
 }
 
-fn notes(plan: &Plan, standing: &Standing) {
+fn notes(plan: &Plan, standing: &ApprovalStatus) {
     // Of those that count: another's words may be anybody's.
     let counted = standing.approvals.iter().filter(|counted| counted.problem.is_none());
     for of in counted.map(|counted| counted.approval).filter(|of| !of.note.trim().is_empty()) {
@@ -81,7 +81,7 @@ fn notes(plan: &Plan, standing: &Standing) {
     }
 }
 
-fn verdict(standing: &Standing, known: bool) -> String {
+fn verdict(standing: &ApprovalStatus, known: bool) -> String {
     match (standing.rule, standing.missing()) {
         (None, _) => "nobody has to approve it".to_owned(),
         (_, Some(missing)) => format!("not approved: {missing}"),

@@ -29,7 +29,7 @@ fn features() -> Vec<&'static str> {
 
 #[cfg(feature = "serve")]
 fn has_page() -> bool {
-    crate::serve::has_page()
+    crate::server::has_page()
 }
 
 #[cfg(not(feature = "serve"))]

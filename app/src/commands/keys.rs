@@ -146,7 +146,7 @@ pub fn next_pressed(ctx: &egui::Context) -> Option<Pressed> {
         let mut events = input.events.iter().enumerate();
         let (at, action) = events.find_map(|(at, event)| Some((at, action_of(event)?)))?;
         input.events.remove(at);
-        // The letter of that key is no text.
+        // The character of that key is no text.
         if matches!(input.events.get(at), Some(Event::Text(_))) {
             input.events.remove(at);
         }
@@ -178,7 +178,7 @@ fn bound(ctx: &egui::Context) -> Vec<(Action, KeyboardShortcut)> {
     bound
 }
 
-/// Keys and letters that wait for the next frame: a slow one has a click or a key that gives a field the keys, and what
+/// Keys and characters that wait for the next frame: a slow one has a click or a key that gives a field the keys, and what
 /// was meant for that field, which takes it when it is drawn with the focus.
 #[derive(Default)]
 pub struct Held(Vec<Event>);

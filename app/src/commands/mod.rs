@@ -47,6 +47,7 @@ use loka_core::{
 
 use crate::{
     layout::Pane,
+    platform::{Here, Platform as _},
     state::{Derived, ViewState},
 };
 
@@ -184,7 +185,7 @@ impl Action {
 
     /// In a page without those that the browser keeps.
     pub fn shortcut(self) -> Option<KeyboardShortcut> {
-        self.entry_shortcut().filter(|shortcut| !(cfg!(target_arch = "wasm32") && keys::is_browsers(shortcut)))
+        self.entry_shortcut().filter(|shortcut| !(Here::IS_PAGE && keys::is_browsers(shortcut)))
     }
 
     /// As the table has it.

@@ -1,4 +1,4 @@
-//! Finds an action, a site or a recent file by a few of its letters. What cannot be done now is shown with the
+//! Finds an action, a site or a recent file by a few of its characters. What cannot be done now is shown with the
 //! reason.
 
 use egui::{Align2, Context, Id, Key, Modal, Modifiers, RichText, Sense, TextEdit, Ui, vec2};
@@ -47,7 +47,7 @@ impl Finder {
 pub struct Palette {
     pub typed: String,
     pub at: usize,
-    /// What the letters found, until they change: a long list of sites is searched once.
+    /// What the characters found, until they change: a long list of sites is searched once.
     found: Option<Vec<Chosen>>,
 }
 
@@ -101,7 +101,7 @@ pub fn palette_ui(ctx: &Context, theme: &Theme, palette: &mut Palette, source: &
             palette.at = palette.at.saturating_sub(1);
         }
         if found.is_empty() {
-            ui.label(RichText::new("Nothing has these letters").color(theme.weak));
+            ui.label(RichText::new("Nothing matches").color(theme.weak));
         }
         list_ui(ui, theme, source, &found, palette.at, enter)
     });
@@ -174,7 +174,7 @@ fn row_ui(ui: &mut Ui, theme: &Theme, line: &FoundLine, highlighted: bool) -> bo
 }
 
 impl PaletteSource<'_> {
-    /// The tightest match first; without letters, what was done last.
+    /// The tightest match first; without characters, what was done last.
     fn find(&self, typed: &str) -> Vec<Chosen> {
         let typed = typed.trim().to_lowercase();
         let mut found: Vec<Chosen> = self.files(&typed).into_iter().chain(self.sites(&typed)).collect();
@@ -185,7 +185,7 @@ impl PaletteSource<'_> {
         found
     }
 
-    /// Letters that are only scattered over a text are looked at where nothing else fits.
+    /// Characters that are only scattered over a text are looked at where nothing else fits.
     fn actions(&self, typed: &str) -> Vec<Action> {
         let own = [WindowAction::Palette, WindowAction::Back].map(Action::Window);
         let all = Action::all().into_iter().filter(|action| !own.contains(action));
@@ -258,7 +258,7 @@ enum Fit {
     Within,
     /// Every word begins one of the tooltip.
     Tooltip,
-    /// The letters are there in order, and no more than that.
+    /// The characters are there in order, and no more than that.
     Scattered,
 }
 
@@ -285,13 +285,13 @@ fn fit(text: &str, tooltip: &str, typed: &str) -> Option<(Fit, usize)> {
     spread(text, typed).map(|score| (Fit::Scattered, score))
 }
 
-/// How far apart the letters of `typed` lie in `text`; `None` when they are not all there in order.
+/// How far apart the characters of `typed` lie in `text`; `None` when they are not all there in order.
 fn spread(text: &str, typed: &str) -> Option<usize> {
     let mut score = 0;
     let mut rest = text.char_indices();
     let mut last = None;
-    for letter in typed.chars().filter(|letter| !letter.is_whitespace()) {
-        let (at, _) = rest.find(|(_, found)| *found == letter)?;
+    for character in typed.chars().filter(|character| !character.is_whitespace()) {
+        let (at, _) = rest.find(|(_, found)| *found == character)?;
         score += last.map_or(at / 4, |last: usize| at - last - 1);
         last = Some(at);
     }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     layout::Pane,
-    state::{Dialog, Keep, PlanPart},
+    state::{Dialog, PlanFilter, PlanPart},
 };
 
 actions! {
@@ -51,7 +51,7 @@ impl PlanAction {
             Self::CloseComparison => return Some(Command::ClosePlan),
             Self::Sort => view.plan.sort_by(next(&PlanColumn::ALL, view.plan.sort)),
             Self::Reverse => view.plan.reversed = !view.plan.reversed,
-            Self::Filter => view.plan.keep = next(&Keep::ALL, view.plan.keep),
+            Self::Filter => view.plan.keep = next(&PlanFilter::ALL, view.plan.keep),
         }
         if matches!(self, Self::Sort | Self::Reverse | Self::Filter) {
             view.plan.part = PlanPart::Choices;

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     layout::Pane,
-    state::{Dialog, ReviewKeep},
+    state::{Dialog, ReviewFilter},
 };
 
 actions! {
@@ -28,7 +28,7 @@ actions! {
         Whole: "Review the plan as a whole", "Switch between the selected site and the plan as a whole", shift(Key::C);
         Filter: "Filter the review", "Show what to look at, what is not agreed, what needs work, what changed, or all", NO_KEY;
         RequestApproval: "Request approval", "Put the plan as it stands up to be signed, as its next version", NO_KEY;
-        Approve: "Approve…", "Sign the version that is put up with your key", NO_KEY;
+        Approve: "Approve…", "Sign the submitted version with your key", NO_KEY;
         WithdrawRequest: "Withdraw the version", "Take the version back, with what was signed", NO_KEY;
     }
 }
@@ -45,7 +45,7 @@ impl ReviewAction {
 
     pub(super) fn problem(self, scope: Scope<'_>) -> Option<String> {
         let release = scope.session.reviewing.release.as_ref();
-        let none = || release.is_none().then(|| "nothing was put up for approval".to_owned());
+        let none = || release.is_none().then(|| "nothing was submitted for approval".to_owned());
         let of_place =
             || if scope.view.review.whole { no_rows(scope) } else { no_rows(scope).or_else(|| no_site(scope)) };
         match self {
@@ -59,7 +59,7 @@ impl ReviewAction {
                 let changed = release.is_some_and(|release| release.changed.is_some());
                 let signed = release.is_some_and(|of| of.approvals.iter().any(|by| by.name == scope.me.name));
                 changed
-                    .then(|| "the plan changed since it was put up".to_owned())
+                    .then(|| "the plan changed since it was submitted".to_owned())
                     .or_else(|| signed.then(|| "you signed it already".to_owned()))
             }),
             Self::WithdrawRequest => none(),
@@ -81,7 +81,7 @@ impl ReviewAction {
             Self::Comment => (doing.view.review.focus_draft, doing.view.review.reply_to) = (true, None),
             Self::Whole => doing.view.review.whole = !doing.view.review.whole,
             Self::Filter => {
-                let all = ReviewKeep::ALL;
+                let all = ReviewFilter::ALL;
                 let at = all.iter().position(|keep| *keep == doing.view.review.keep).unwrap_or(0);
                 doing.view.review.keep = all[(at + 1) % all.len()];
             }

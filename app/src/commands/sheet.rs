@@ -1,4 +1,4 @@
-//! Shows every key, from the table of actions, by area; a few letters narrow it.
+//! Shows every key, from the table of actions, by area; a few characters narrow it.
 
 use egui::{Context, Grid, Id, Modal, RichText, ScrollArea, TextEdit, Ui};
 
@@ -35,7 +35,7 @@ pub fn sheet_ui(ctx: &Context, theme: &Theme, sheet: &mut Sheet) -> bool {
 fn areas_ui(ui: &mut Ui, theme: &Theme, typed: &str) {
     let found = found(ui.ctx(), typed);
     if found.is_empty() {
-        ui.label(RichText::new("No shortcut has these letters").color(theme.weak));
+        ui.label(RichText::new("No shortcut matches").color(theme.weak));
     }
     for (at, (area, actions)) in found.into_iter().enumerate() {
         if at > 0 {

@@ -4,8 +4,6 @@
 //! Without a [`Drive`] none of it runs.
 
 mod nodes;
-#[cfg(not(target_arch = "wasm32"))]
-pub mod pipe;
 mod state;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -37,7 +37,7 @@ pub fn nodes_of(tree: &TreeUpdate) -> Vec<Node> {
 
 fn node(source: &Source, focused: bool, by_id: &HashMap<NodeId, &Source>) -> Option<Node> {
     let bounds = source.bounds()?;
-    // Letters of a text, which has them as its value.
+    // Characters of a text, which has them as its value.
     if source.role() == Role::TextRun {
         return None;
     }

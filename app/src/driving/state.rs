@@ -33,7 +33,7 @@ pub(crate) fn state_of(session: &Session, view: &ViewState, derived: &Derived, c
     })
 }
 
-/// Who holds what, how much was said, and the version that is put up.
+/// Who holds what, how much was said, and the submitted version.
 fn review_of(session: &Session) -> Value {
     let reviewing = &session.reviewing;
     let marks = reviewing.review.marks().map(|mark| json!([mark.site, mark.by, mark.state]));

@@ -1,28 +1,16 @@
 //! Carries a session's effects out, gives their events back: by threads and files of this process, or with files that lie
 //! in a page's memory.
 
-mod identify;
-mod inspect;
-#[cfg(not(target_arch = "wasm32"))]
-mod journals;
+pub(crate) mod identify;
+pub(crate) mod inspect;
 #[cfg(feature = "gui")]
 mod page;
-mod reading;
-#[cfg(not(target_arch = "wasm32"))]
-mod threads;
-#[cfg(not(target_arch = "wasm32"))]
-mod watch;
-#[cfg(not(target_arch = "wasm32"))]
-mod work;
+pub(crate) mod reading;
 
 #[cfg(feature = "gui")]
 pub(crate) use page::name_of;
 #[cfg(feature = "gui")]
-pub use page::{Fetched, MOST_BYTES, Outside, PageExecutor, Shelf, is_address};
-#[cfg(not(target_arch = "wasm32"))]
-pub use threads::ThreadExecutor;
-#[cfg(all(feature = "serve", not(target_arch = "wasm32")))]
-pub(crate) use {identify::identify, inspect::answer as inspect_answer, reading::series_of};
+pub use page::{Fetched, MOST_BYTES, MemoryFiles, Outside, PageExecutor, is_address};
 
 /// Where lies what belongs to a trace: the path of it, or of its results, with another ending.
 pub(crate) fn beside(path: &str, ending: &str) -> String {

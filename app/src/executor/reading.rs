@@ -7,10 +7,10 @@ use loka_core::{
     views::{OpenedTrace, SeriesTable, SiteSeries},
 };
 
-use crate::meta::results_meta;
+use crate::provenance::results_meta;
 
 /// Without its digest, which takes a while. The engine is the one that every machine has, until another gives rows.
-pub(super) fn opened(path: &str, trace: &Trace) -> OpenedTrace {
+pub(crate) fn opened(path: &str, trace: &Trace) -> OpenedTrace {
     let meta = results_meta(trace, String::new(), &CpuEngine, &ProbeConfig::default());
     OpenedTrace { path: path.to_owned(), name: trace.manifest().model.name.clone(), meta }
 }

@@ -8,7 +8,10 @@ use loka_core::{
     runtime::{Applied, Executor, Replica},
     session::{
         Command, Effect, Event, Session,
-        shared::{By, Follower, Loading, MAX_TO_CLIENT, News, Question, SILENCE, ToClient, ToServer, decode, encode},
+        shared::{
+            ClientQuery, CommandContext, LinkMessage, Loading, MAX_TO_CLIENT, SILENCE, SyncClient, ToClient, ToServer,
+            decode, encode,
+        },
     },
 };
 
@@ -53,10 +56,10 @@ pub struct RemoteLink {
     /// For what a window does itself.
     page: Box<dyn Executor>,
     socket: Option<Box<dyn Socket>>,
-    follower: Follower,
+    sync: SyncClient,
     replica: Replica,
     /// Asked, and not answered.
-    questions: Vec<(Question, String)>,
+    questions: Vec<(ClientQuery, String)>,
     /// Hello was said on this connection: the server takes nothing before it.
     greeted: bool,
     joined: bool,
@@ -65,7 +68,7 @@ pub struct RemoteLink {
     heard: f64,
     /// Since when something that was sent is not answered.
     waiting: Option<f64>,
-    own: VecDeque<News>,
+    own: VecDeque<LinkMessage>,
     /// What can be opened in the served folder.
     files: Arc<[String]>,
 }
@@ -79,12 +82,12 @@ struct Away {
 }
 
 impl RemoteLink {
-    pub fn new(network: Box<dyn Network>, page: Box<dyn Executor>, follower: Follower) -> Self {
+    pub fn new(network: Box<dyn Network>, page: Box<dyn Executor>, sync: SyncClient) -> Self {
         let mut link = Self {
             network,
             page,
             socket: None,
-            follower,
+            sync,
             replica: Replica::default(),
             questions: Vec::new(),
             greeted: false,
@@ -138,12 +141,12 @@ impl RemoteLink {
             self.heard = self.network.now();
             match news {
                 SocketNews::Opened => {
-                    let hello = self.follower.hello();
+                    let hello = self.sync.hello();
                     self.send(&hello);
                     self.greeted = true;
                 }
                 SocketNews::Message(bytes) => self.message(&bytes),
-                SocketNews::Closed => match self.follower.closed.take() {
+                SocketNews::Closed => match self.sync.closed.take() {
                     Some((why, again)) => self.lost(why, again),
                     None => self.cut(),
                 },
@@ -153,7 +156,7 @@ impl RemoteLink {
         if self.socket.is_some() && self.network.now() - self.heard > SILENCE {
             self.lost(format!("nothing was heard of it for {SILENCE:.0} s"), true);
         }
-        self.waiting = match (self.follower.num_waiting(), self.waiting) {
+        self.waiting = match (self.sync.num_waiting(), self.waiting) {
             (0, _) => None,
             (_, since) => since.or(Some(self.network.now())),
         };
@@ -168,23 +171,23 @@ impl RemoteLink {
             self.answered(event);
         }
         let welcome = matches!(message, ToClient::Welcome(_));
-        match self.follower.take(message) {
+        match self.sync.take(message) {
             Ok(answers) => answers.iter().for_each(|answer| self.send(answer)),
             Err(why) => return self.lost(why, true),
         }
         if welcome {
             (self.joined, self.away) = (true, None);
-            self.files = self.follower.files.as_slice().into();
+            self.files = self.sync.files.as_slice().into();
             for (question, _) in self.questions.clone() {
                 self.send(&ToServer::Ask(question));
             }
         }
     }
 
-    fn ask(&mut self, question: Question, trace: String) {
+    fn ask(&mut self, question: ClientQuery, trace: String) {
         if self.away.is_some() {
             let event = unanswered(question, trace);
-            return self.own.push_back(News::from(event));
+            return self.own.push_back(LinkMessage::from(event));
         }
         // The welcome sends what is not answered.
         if self.joined {
@@ -194,12 +197,12 @@ impl RemoteLink {
     }
 
     fn answered(&mut self, event: &Event) {
-        let of = |(question, _): &(Question, String)| match (question, event) {
-            (Question::Inspect { site, other }, Event::SiteInspected { site: of, other: from, .. }) => {
+        let of = |(question, _): &(ClientQuery, String)| match (question, event) {
+            (ClientQuery::Inspect { site, other }, Event::SiteInspected { site: of, other: from, .. }) => {
                 site == of && other == from
             }
-            (Question::Series, Event::SeriesRead { .. }) => true,
-            (Question::Identify { path }, Event::Identified { path: of, .. }) => path == of,
+            (ClientQuery::Series, Event::SeriesRead { .. }) => true,
+            (ClientQuery::Identify { path }, Event::Identified { path: of, .. }) => path == of,
             _ => false,
         };
         if let Some(at) = self.questions.iter().position(of) {
@@ -209,12 +212,12 @@ impl RemoteLink {
 }
 
 /// What a question comes to without a server.
-fn unanswered(question: Question, trace: String) -> Event {
+fn unanswered(question: ClientQuery, trace: String) -> Event {
     let why = "the server does not answer".to_owned();
     match question {
-        Question::Inspect { site, other } => Event::SiteInspected { trace, other, site, outcome: Err(why) },
-        Question::Series => Event::SeriesRead { path: trace, table: Err(why) },
-        Question::Identify { path } => Event::Identified { path, kind: Err(why) },
+        ClientQuery::Inspect { site, other } => Event::SiteInspected { trace, other, site, outcome: Err(why) },
+        ClientQuery::Series => Event::SeriesRead { path: trace, table: Err(why) },
+        ClientQuery::Identify { path } => Event::Identified { path, kind: Err(why) },
     }
 }
 
@@ -222,39 +225,39 @@ impl RemoteLink {
     /// Of what the session asks for, the server does what all see; a window asks for what it alone wants to know.
     fn run(&mut self, effect: Effect) {
         match effect {
-            Effect::Inspect { trace, site } => self.ask(Question::Inspect { site, other: None }, trace),
+            Effect::Inspect { trace, site } => self.ask(ClientQuery::Inspect { site, other: None }, trace),
             Effect::InspectOther { trace, path, site } => {
-                self.ask(Question::Inspect { site, other: Some(path) }, trace);
+                self.ask(ClientQuery::Inspect { site, other: Some(path) }, trace);
             }
-            Effect::ReadSeries { path } => self.ask(Question::Series, path),
-            Effect::Identify { path } => self.ask(Question::Identify { path }, String::new()),
+            Effect::ReadSeries { path } => self.ask(ClientQuery::Series, path),
+            Effect::Identify { path } => self.ask(ClientQuery::Identify { path }, String::new()),
             Effect::WriteResults { .. } | Effect::WritePlan { .. } | Effect::Sign { .. } => self.page.run(effect),
             _ => {}
         }
     }
 
     fn command(&mut self, command: Command) {
-        if command.is_private() {
-            let by = By::alone(self.follower.author().clone(), now());
+        if command.is_per_window() {
+            let by = CommandContext::alone(self.sync.author().clone(), now());
             let effects = self.replica.private(&by, command);
             return effects.into_iter().for_each(|effect| self.run(effect));
         }
         if self.away.is_some() {
-            return self.own.push_back(News::Refused(AWAY.to_owned()));
+            return self.own.push_back(LinkMessage::Refused(AWAY.to_owned()));
         }
         match command {
             Command::OpenTrace { path } => {
                 self.questions.clear();
-                let message = self.follower.join(&path);
+                let message = self.sync.join(&path);
                 // Hello says it, too.
                 if self.greeted {
                     self.send(&message);
                 }
             }
             // Its number is known with the welcome: the server may know this window from before it was loaded anew.
-            _ if !self.joined => self.own.push_back(News::Refused(JOINING.to_owned())),
+            _ if !self.joined => self.own.push_back(LinkMessage::Refused(JOINING.to_owned())),
             command => {
-                let message = self.follower.submit(command);
+                let message = self.sync.submit(command);
                 self.send(&message);
             }
         }
@@ -266,9 +269,9 @@ impl RemoteLink {
         }
     }
 
-    fn next_news(&mut self) -> Option<News> {
-        let own = |page: &mut dyn Executor| page.poll()?.event().map(News::from);
-        self.own.pop_front().or_else(|| self.follower.poll()).or_else(|| own(self.page.as_mut()))
+    fn next_news(&mut self) -> Option<LinkMessage> {
+        let own = |page: &mut dyn Executor| page.poll()?.event().map(LinkMessage::from);
+        self.own.pop_front().or_else(|| self.sync.poll()).or_else(|| own(self.page.as_mut()))
     }
 
     fn connection(&self) -> ConnectionState {
@@ -278,13 +281,13 @@ impl RemoteLink {
             let retry_in = away.retry_at.map(|at| whole(at - now));
             return ConnectionState::Away { why: away.why.clone(), seconds_away: whole(now - away.since), retry_in };
         }
-        let share = self.follower.loading().map(|Loading { done, all }| done as f32 / all.max(1) as f32);
+        let share = self.sync.loading().map(|Loading { done, all }| done as f32 / all.max(1) as f32);
         if !self.joined || share.is_some() {
             return ConnectionState::Joining { share };
         }
         let late = self.waiting.is_some_and(|since| now - since > LATE);
-        let waiting = if late { self.follower.num_waiting() } else { 0 };
-        let (people, me) = (self.follower.people.clone(), self.follower.author().clone());
+        let waiting = if late { self.sync.num_waiting() } else { 0 };
+        let (people, me) = (self.sync.people.clone(), self.sync.author().clone());
         ConnectionState::Joined { people, me, waiting }
     }
 }
@@ -303,10 +306,10 @@ impl Link for RemoteLink {
                 }
                 self.open_next();
             }
-            Submission::Note(event) => drop(self.replica.apply(News::from(event))),
+            Submission::Note(event) => drop(self.replica.apply(LinkMessage::from(event))),
             Submission::Look(place) => {
                 if self.joined
-                    && let Some(message) = self.follower.look(place)
+                    && let Some(message) = self.sync.look(place)
                 {
                     self.send(&message);
                 }
@@ -332,7 +335,7 @@ impl Link for RemoteLink {
         Status {
             connection: self.connection(),
             busy: self.page.busy().or_else(reading),
-            me: self.follower.author().clone(),
+            me: self.sync.author().clone(),
             files: Some(self.files.clone()),
         }
     }

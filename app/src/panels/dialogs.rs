@@ -7,8 +7,8 @@ use loka_core::session::{Command, FileKind};
 
 use crate::{
     commands::{Action, FileAction},
-    picker::Ask,
     picture::PictureRequest,
+    platform::{Ask, Here, Platform as _},
     state::{Dialog, DialogKind, folder_of},
     theme::number,
     views::Scene,
@@ -144,7 +144,7 @@ fn existing_ui(ui: &mut Ui, scene: &Scene<'_>, dialog: &mut Dialog, there: &Exis
 fn free_name(path: &str, is_free: impl Fn(&str) -> bool) -> String {
     let name = &path[folder_of(path).len()..];
     // A leading dot is no ending.
-    let stem = name.char_indices().skip(1).find(|(_, letter)| *letter == '.').map_or(name.len(), |(at, _)| at);
+    let stem = name.char_indices().skip(1).find(|(_, character)| *character == '.').map_or(name.len(), |(at, _)| at);
     let (before, ending) = path.split_at(path.len() - name.len() + stem);
     let numbered = (2..10_000).map(|number| format!("{before}-{number}{ending}"));
     numbered.into_iter().find(|path| is_free(path)).unwrap_or_else(|| path.to_owned())
@@ -184,7 +184,7 @@ fn browse_ui(ui: &mut Ui, scene: &Scene<'_>) -> bool {
 }
 
 /// A page opens addresses and gives downloads a name; elsewhere both are paths.
-const IN_A_PAGE: bool = cfg!(target_arch = "wasm32");
+const IN_A_PAGE: bool = Here::IS_PAGE;
 
 fn is_to_write(kind: DialogKind) -> bool {
     let reads = [DialogKind::Open, DialogKind::ComparePlan, DialogKind::CompareResults, DialogKind::Approve];
@@ -217,7 +217,7 @@ fn words(kind: DialogKind) -> (&'static str, &'static str, &'static str) {
         }
         DialogKind::Approve => (
             "Approve",
-            "Signs the version that is put up, in your name. The key stays on this machine (loka key new makes one).",
+            "Signs the submitted version, in your name. The key stays on this machine (loka key new makes one).",
             "Sign",
         ),
         DialogKind::CompareResults => (

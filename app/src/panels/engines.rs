@@ -9,6 +9,7 @@ use loka_core::{
 
 use crate::{
     commands::{Action, RunAction},
+    platform::{Here, Platform as _},
     theme::number,
     views::Scene,
 };
@@ -179,7 +180,7 @@ fn about(scene: &Scene<'_>, status: &EngineStatus) -> &'static str {
         (name, Some(_)) if scene.session.engines.is_lost(name) => {
             "CUDA gives this process the same error from now on: start LoKA again to use it. Finished rows stay."
         }
-        (_, Some(_)) if cfg!(target_arch = "wasm32") => "Run the loka program on your machine to use it.",
+        (_, Some(_)) if Here::IS_PAGE => "Run the loka program on your machine to use it.",
         (_, Some(_)) => {
             "To get it: an NVIDIA GPU with FP8 (Ada, Hopper or newer) with its driver; cuBLASLt 12.9 or newer and NVRTC, from a CUDA toolkit or by pip install nvidia-cublas nvidia-cuda-nvrtc in the active Python. Then start LoKA again."
         }
@@ -192,8 +193,8 @@ fn about(scene: &Scene<'_>, status: &EngineStatus) -> &'static str {
 
 /// A reason as a sentence's beginning.
 fn sentence(reason: &str) -> String {
-    let mut letters = reason.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+    let mut characters = reason.chars();
+    characters.next().map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
 }
 
 fn measure_ui(ui: &mut Ui, scene: &mut Scene<'_>) {

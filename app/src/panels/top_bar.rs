@@ -145,7 +145,7 @@ fn flops_note(manifest: &Manifest) -> String {
 }
 
 fn one_line(name: &str) -> String {
-    name.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
+    name.chars().map(|character| if character.is_control() { '\u{fffd}' } else { character }).collect()
 }
 
 fn policy_menu_ui(ui: &mut Ui, scene: &mut Scene<'_>) {

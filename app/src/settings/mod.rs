@@ -1,15 +1,11 @@
 //! What the window remembers between runs: takes the JSON of a store, gives settings and a line about what could
 //! not be used; and the way back. No part of it can keep the window from opening.
 
-mod keeper;
 mod recent;
-mod store;
+mod settings_store;
 
-pub use keeper::Keeper;
 pub use recent::{Recent, RecentFile};
-#[cfg(not(target_arch = "wasm32"))]
-pub use store::FileStore;
-pub use store::Store;
+pub use settings_store::SettingsStore;
 
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};

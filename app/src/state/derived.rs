@@ -4,21 +4,21 @@
 use loka_core::{
     model::{Gemm, KernelId, Metric, SiteId},
     session::Session,
-    views::{Cell, Column, FrontierView, Question, SiteChange, SiteVerdict, Views, cell, site_change},
+    views::{Cell, Column, FrontierView, SiteChange, SiteVerdict, ViewQuery, Views, cell, site_change},
 };
 
 use super::ViewState;
 use crate::{
-    deriving::{Deriver, Sweeps},
     layout::Pane,
     theme::shorten,
+    view_cache::{FrontierCache, ViewCache},
 };
 
 /// The latest views, and how names are shortened.
 pub struct Derived {
     views: Views,
-    deriver: Deriver,
-    sweeps: Sweeps,
+    deriver: ViewCache,
+    sweeps: FrontierCache,
     /// What all names begin with, up to a dot: left out where room is short.
     prefix: usize,
     /// Characters of the longest name: all are shortened, or none.
@@ -36,14 +36,14 @@ impl std::ops::Deref for Derived {
 }
 
 impl Derived {
-    pub fn new(deriver: Deriver, sweeps: Sweeps) -> Self {
+    pub fn new(deriver: ViewCache, sweeps: FrontierCache) -> Self {
         Self { views: Views::default(), deriver, sweeps, prefix: 0, longest: 0, named: None }
     }
 
     /// Brings the views up to date, or has that begun. An error of our own is a line for the person.
     pub fn refresh(&mut self, session: &Session, view: &ViewState) -> Option<String> {
         self.name(session);
-        let question = Question { metric: view.metric, gemm: view.gemm, relative: view.relative };
+        let question = ViewQuery { metric: view.metric, gemm: view.gemm, relative: view.relative };
         let problem = self.deriver.refresh(session, question, &mut self.views);
         // The frontier is two dozen plans a policy: only while it is looked at.
         let looked_at = view.layout.is_on_screen(Pane::Frontier);
@@ -113,8 +113,11 @@ mod tests {
     #[test]
     fn names_lose_what_they_share() {
         let sites = ["net.layers.0.mlp", "net.layers.1.mlp", "net.top.0"].map(SiteId::new);
-        let derived =
-            Derived { prefix: common_prefix(&sites), longest: 16, ..Derived::new(Deriver::inline(), Sweeps::inline()) };
+        let derived = Derived {
+            prefix: common_prefix(&sites),
+            longest: 16,
+            ..Derived::new(ViewCache::inline(), FrontierCache::inline())
+        };
         assert_eq!(derived.short_name(&sites[0], 40), "net.layers.0.mlp");
         assert_eq!(derived.short_name(&sites[0], 12), "layers.0.mlp");
         assert_eq!(common_prefix(&sites[..1]), 0);

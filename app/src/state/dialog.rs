@@ -2,6 +2,7 @@
 
 use loka_core::session::Session;
 
+use crate::platform::{Here, Platform as _};
 use crate::{layout::Pane, picture::PictureFormat};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +39,7 @@ pub struct Dialog {
 impl Dialog {
     pub fn open(session: &Session) -> Self {
         // In a page the next file is rarely beside the last.
-        let folder = session.trace.as_ref().filter(|_| !cfg!(target_arch = "wasm32"));
+        let folder = session.trace.as_ref().filter(|_| !Here::IS_PAGE);
         let folder = folder.map(|trace| folder_of(&trace.path).to_owned());
         Self { kind: DialogKind::Open, path: folder.unwrap_or_default(), fresh: true }
     }
@@ -58,21 +59,17 @@ impl Dialog {
     }
 
     pub fn approve() -> Self {
-        #[cfg(not(target_arch = "wasm32"))]
-        let path = crate::signing::own_key_path().map(|path| path.to_string_lossy().into_owned());
-        #[cfg(target_arch = "wasm32")]
-        let path = None;
-        Self { kind: DialogKind::Approve, path: path.unwrap_or_default(), fresh: true }
+        Self { kind: DialogKind::Approve, path: Here::own_key_path().unwrap_or_default(), fresh: true }
     }
 
     pub fn compare_plan(session: &Session) -> Self {
-        let path = if cfg!(target_arch = "wasm32") { String::new() } else { beside_trace(session, "plan.json") };
+        let path = if Here::IS_PAGE { String::new() } else { beside_trace(session, "plan.json") };
         Self { kind: DialogKind::ComparePlan, path, fresh: true }
     }
 
     pub fn compare_results(session: &Session) -> Self {
         let ending = "results.parquet";
-        let path = if cfg!(target_arch = "wasm32") { String::new() } else { beside_trace(session, ending) };
+        let path = if Here::IS_PAGE { String::new() } else { beside_trace(session, ending) };
         Self { kind: DialogKind::CompareResults, path, fresh: true }
     }
 }
@@ -81,7 +78,7 @@ impl Dialog {
 fn beside_trace(session: &Session, ending: &str) -> String {
     let path = session.trace.as_ref().map_or("loka", |trace| &trace.path);
     // A download has a name alone.
-    let path = if cfg!(target_arch = "wasm32") { crate::executor::name_of(path) } else { path };
+    let path = if Here::IS_PAGE { crate::executor::name_of(path) } else { path };
     crate::executor::beside(path, ending)
 }
 

@@ -25,7 +25,7 @@ impl PlanPart {
 
 /// Which choices are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Keep {
+pub enum PlanFilter {
     #[default]
     All,
     Overrides,
@@ -34,7 +34,7 @@ pub enum Keep {
     Changed,
 }
 
-impl Keep {
+impl PlanFilter {
     pub const ALL: [Self; 5] = [Self::All, Self::Overrides, Self::Warnings, Self::Uncertain, Self::Changed];
 
     pub fn text(self) -> &'static str {
@@ -76,14 +76,14 @@ pub struct Order {
 }
 
 /// By which column, reversed or not, and what is kept.
-type Sorting = (PlanColumn, bool, Keep);
+type Sorting = (PlanColumn, bool, PlanFilter);
 
 #[derive(Clone, Debug, Default)]
 pub struct PlanState {
     pub part: PlanPart,
     pub sort: PlanColumn,
     pub reversed: bool,
-    pub keep: Keep,
+    pub keep: PlanFilter,
     /// Choices in groups with sums; `None`: one by one.
     pub group_by: Option<PlanGroupBy>,
     groups: Option<(Arc<PlanTable>, PlanGroupBy, Arc<[PlanGroup]>)>,
@@ -104,11 +104,11 @@ impl PlanState {
         let (table, flag) = (derived.table.clone(), self.keep.flag());
         let places =
             table.order(&derived.plan, self.sort, self.reversed, |line| flag.is_none_or(|flag| line.flags.has(flag)));
-        let count = |keep: Keep| match keep.flag() {
+        let count = |keep: PlanFilter| match keep.flag() {
             None => table.lines.len(),
             Some(flag) => table.lines.iter().filter(|line| line.flags.has(flag)).count(),
         };
-        let order = Arc::new(Order { places, counts: Keep::ALL.map(count) });
+        let order = Arc::new(Order { places, counts: PlanFilter::ALL.map(count) });
         self.order = Some((table, asked, order.clone()));
         order
     }

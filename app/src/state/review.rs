@@ -14,7 +14,7 @@ use super::Derived;
 
 /// Which sites are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Keep {
+pub enum ReviewFilter {
     /// Whatever waits for this person, and whatever is not simply in high precision.
     #[default]
     Risky,
@@ -24,7 +24,7 @@ pub enum Keep {
     All,
 }
 
-impl Keep {
+impl ReviewFilter {
     pub const ALL: [Self; 5] = [Self::Risky, Self::Waiting, Self::NeedsWork, Self::Changed, Self::All];
 
     pub fn text(self) -> &'static str {
@@ -68,14 +68,14 @@ struct MadeQueue {
 
 #[derive(Clone, Debug, Default)]
 pub struct ReviewPane {
-    pub keep: Keep,
+    pub keep: ReviewFilter,
     made: Option<MadeQueue>,
     /// Beside the queue's items; with what they were made of.
     standings: Arc<Vec<SiteReview>>,
     of: Option<(u64, u64, String)>,
     /// Places in the queue.
     pub shown: Arc<Vec<u32>>,
-    shown_of: Option<Keep>,
+    shown_of: Option<ReviewFilter>,
     /// What is written: a comment on the selected site, on the plan, or an answer.
     pub draft: String,
     pub focus_draft: bool,
@@ -136,7 +136,7 @@ impl ReviewPane {
         let place = now.and_then(|id| session.index().at(id)).and_then(|at| queue.item(at)).map(|(place, _)| place);
         let waits = |place: &usize| {
             let (item, of) = (&queue.items[*place], self.standings[*place]);
-            back || Keep::Waiting.keeps(item.concerns[0], of)
+            back || ReviewFilter::Waiting.keeps(item.concerns[0], of)
         };
         let all = 0..queue.items.len().min(self.standings.len());
         let next = match (place, back) {
@@ -153,7 +153,7 @@ impl ReviewPane {
     pub fn left_open(&self) -> Option<String> {
         let both = self.queue()?.items.iter().zip(self.standings.iter());
         let risky: Vec<&SiteReview> =
-            both.filter(|(item, of)| Keep::Risky.keeps(item.concerns[0], **of)).map(|(_, of)| of).collect();
+            both.filter(|(item, of)| ReviewFilter::Risky.keeps(item.concerns[0], **of)).map(|(_, of)| of).collect();
         let unseen = risky.iter().filter(|of| !of.seen).count();
         let work = risky.iter().filter(|of| of.state == ReviewState::NeedsWork).count();
         let threads: u32 = risky.iter().map(|of| of.open_threads).sum();
@@ -168,8 +168,8 @@ impl ReviewPane {
             open.push(format!("{threads} {} open", if threads == 1 { "thread is" } else { "threads are" }));
         }
         let text = open.join("; ");
-        let mut letters = text.chars();
-        letters.next().map(|first| format!("{}{}.", first.to_uppercase(), letters.as_str()))
+        let mut characters = text.chars();
+        characters.next().map(|first| format!("{}{}.", first.to_uppercase(), characters.as_str()))
     }
 
     pub fn forget(&mut self) {

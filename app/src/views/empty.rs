@@ -6,6 +6,7 @@ use loka_core::session::FileKind;
 use super::Scene;
 use crate::{
     commands::{Action, FileAction},
+    platform::{Here, Platform as _},
     theme::{number, shorten},
 };
 
@@ -17,7 +18,7 @@ const BLOCK: f32 = 360.0;
 const NAME: usize = 60;
 
 /// A browser hands over files, not folders.
-const DROP: &str = if cfg!(target_arch = "wasm32") {
+const DROP: &str = if Here::IS_PAGE {
     "Drop a .results.parquet or .trace.safetensors file here, with its plans if you like. It stays on this machine."
 } else {
     "Drop a .trace.safetensors file or a folder of shards here, with its results and plans if you like."
@@ -117,7 +118,7 @@ fn in_the_folder_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
         let fits = |name: &str| wanted.split_whitespace().all(|word| name.to_lowercase().contains(word));
         let mut shown = traces.iter().filter(|name| fits(name)).peekable();
         if shown.peek().is_none() {
-            ui.label(RichText::new("No trace has these letters").color(weak));
+            ui.label(RichText::new("No trace matches").color(weak));
         }
         for name in shown {
             trace_ui(ui, scene, name);
@@ -125,7 +126,7 @@ fn in_the_folder_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     });
 }
 
-/// Words that a name must have, in small letters.
+/// Words that a name must have, in small characters.
 fn wanted_ui(ui: &mut Ui) -> String {
     let id = Id::unique("trace in the folder");
     let mut text = ui.data(|data| data.get_temp::<String>(id)).unwrap_or_default();

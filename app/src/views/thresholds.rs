@@ -43,7 +43,7 @@ impl Scene<'_> {
         let response = response.on_hover_text("Drag sideways, or click to type");
         let response = response.on_disabled_hover_text(refused.unwrap_or_default());
         if response.has_focus() && changed != shown {
-            // It follows each letter.
+            // It follows each character.
             ui.data_mut(|data| data.insert_temp(kept, (changed, true)));
         }
         // The gesture's number lives from the press to the release.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::model::SiteId;
 
-/// Names of sites with `*`, `?`, `[…]` and `{a,b}`; a dot is a letter like others, so `tokens.*` is everything below
+/// Names of sites with `*`, `?`, `[…]` and `{a,b}`; a dot is a character like others, so `tokens.*` is everything below
 /// `tokens`. Written as its text.
 #[derive(Clone, Debug)]
 pub struct SitePattern(GlobMatcher);
@@ -28,7 +28,7 @@ impl SitePattern {
         self.0.glob().glob()
     }
 
-    /// By the whole name; a name that the pattern spells letter by letter matches whatever its brackets would mean.
+    /// By the whole name; a name that the pattern spells character by character matches whatever its brackets would mean.
     pub fn matches(&self, site: &SiteId) -> bool {
         self.as_str() == site.as_str() || self.0.is_match(site.as_str())
     }

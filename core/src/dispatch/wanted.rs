@@ -55,29 +55,33 @@ pub fn overrides_of(wanted: &[WantedOverride], sites: &[Site], reason: &str) -> 
     Ok(found)
 }
 
-/// The names that take the fewest letters to be matched, in forward order among equals; none that would take more than
+/// The names that take the fewest characters to be matched, in forward order among equals; none that would take more than
 /// half of what was written.
 fn nearest(pattern: &str, sites: &[Site]) -> Vec<SiteId> {
     let pattern: Vec<char> = pattern.chars().collect();
     let most = pattern.len() / 2;
     let mut all: Vec<(usize, &SiteId)> =
-        sites.iter().map(|site| (letters(&pattern, site.id.as_str()), &site.id)).collect();
-    all.sort_by_key(|(letters, _)| *letters);
-    all.into_iter().take_while(|(letters, _)| *letters <= most).take(SUGGESTED).map(|(_, site)| site.clone()).collect()
+        sites.iter().map(|site| (characters(&pattern, site.id.as_str()), &site.id)).collect();
+    all.sort_by_key(|(characters, _)| *characters);
+    all.into_iter()
+        .take_while(|(characters, _)| *characters <= most)
+        .take(SUGGESTED)
+        .map(|(_, site)| site.clone())
+        .collect()
 }
 
-/// Letters to insert, leave out or change until the pattern is the name, where a `*` is any part of it for nothing and
-/// a `?` any letter.
-fn letters(pattern: &[char], name: &str) -> usize {
+/// Characters to insert, leave out or change until the pattern is the name, where a `*` is any part of it for nothing and
+/// a `?` any character.
+fn characters(pattern: &[char], name: &str) -> usize {
     let name: Vec<char> = name.chars().collect();
     let mut row: Vec<usize> = (0..=name.len()).collect();
-    for letter in pattern {
-        let any = *letter == '*';
+    for character in pattern {
+        let any = *character == '*';
         let mut diagonal = row[0];
         row[0] += usize::from(!any);
         for at in 0..name.len() {
             let above = row[at + 1];
-            let same = usize::from(*letter != '?' && *letter != name[at]);
+            let same = usize::from(*character != '?' && *character != name[at]);
             row[at + 1] = if any { above.min(row[at]) } else { (diagonal + same).min(above + 1).min(row[at] + 1) };
             diagonal = above;
         }
@@ -134,7 +138,7 @@ mod tests {
 
     #[test]
     fn letters_are_counted_as_by_hand() {
-        let count = |pattern: &str, name: &str| letters(&pattern.chars().collect::<Vec<_>>(), name);
+        let count = |pattern: &str, name: &str| characters(&pattern.chars().collect::<Vec<_>>(), name);
         assert_eq!([count("abc", "abc"), count("abc", "abd"), count("abc", "ab"), count("", "ab")], [0, 1, 1, 2]);
         assert_eq!([count("a*", "abcd"), count("*.0", "net.1"), count("a?c", "abc"), count("a*z", "ab")], [0, 1, 0, 1]);
     }

@@ -95,7 +95,7 @@ pub struct Timing {
 
 /// Who computes a kernel's GEMM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Way {
+pub enum Backend {
     /// These numerics, whoever runs them: kernels that share one are measured once.
     Numerics(GemmNumerics),
     /// A library's own kernel, its casts included.
@@ -149,8 +149,8 @@ pub trait Engine: Send + Sync {
     fn supports(&self, kernel: &Kernel, gemm: Gemm, shape: GemmShape) -> Result<(), String>;
 
     /// Who computes that kernel's errors here.
-    fn way(&self, kernel: &Kernel, gemm: Gemm) -> Way {
-        Way::Numerics(kernel.numerics(gemm))
+    fn way(&self, kernel: &Kernel, gemm: Gemm) -> Backend {
+        Backend::Numerics(kernel.numerics(gemm))
     }
 
     /// Prepares a site: samplers, cast weights.
@@ -186,10 +186,10 @@ pub trait Engine: Send + Sync {
 pub trait SiteEngine {
     /// One draw through every way of `ways`. The same (job, gemm, draw) gives the same sums, whatever was
     /// drawn before.
-    fn draw(&mut self, gemm: Gemm, ways: &[Way], draw: u64) -> Result<Vec<Drawn>, EngineError>;
+    fn draw(&mut self, gemm: Gemm, ways: &[Backend], draw: u64) -> Result<Vec<Drawn>, EngineError>;
 
     /// The same on the trace's held-out rows, all at once; `None` where there are none.
-    fn heldout(&mut self, gemm: Gemm, ways: &[Way]) -> Option<(u64, Vec<Drawn>)>;
+    fn heldout(&mut self, gemm: Gemm, ways: &[Backend]) -> Option<(u64, Vec<Drawn>)>;
 
     /// How inputs are drawn, for the results.
     fn sampler(&self) -> String;

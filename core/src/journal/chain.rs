@@ -9,7 +9,7 @@ use std::{
 
 use sha2::{Digest, Sha256};
 
-use crate::session::shared::By;
+use crate::session::shared::CommandContext;
 
 /// Before what is hashed first: no other chain has its links.
 const CONTEXT: &[u8] = b"loka-journal-chain-v2\0";
@@ -107,8 +107,8 @@ pub struct Line {
 }
 
 impl Line {
-    pub(super) fn of(seq: i64, by: &By, command: &str, state: Link) -> Self {
-        let By { author, number, seen, at } = by;
+    pub(super) fn of(seq: i64, by: &CommandContext, command: &str, state: Link) -> Self {
+        let CommandContext { author, number, seen, at } = by;
         Self {
             seq,
             at_ms: at.0,

@@ -16,8 +16,8 @@ use super::{
     state,
 };
 use crate::session::{
-    Saved, Share,
-    shared::{By, PROTOCOL},
+    RowChunk, SavedSession,
+    shared::{CommandContext, PROTOCOL},
 };
 
 /// "LoKA": what the file says it is to `file(1)` and to us.
@@ -47,9 +47,9 @@ const TABLES: &str = "
 
 /// One thing to be written.
 pub(super) enum JournalEntry {
-    Command { by: By, json: String },
+    Command { by: CommandContext, json: String },
     Event(Vec<u8>),
-    Checkpoint(Box<Saved>),
+    Checkpoint(Box<SavedSession>),
 }
 
 impl JournalEntry {
@@ -206,7 +206,7 @@ impl File {
     }
 
     /// What the session is now; the events that made it so are no longer needed.
-    fn checkpoint(&self, saved: &Saved, seq: i64, before: &Hashes) -> rusqlite::Result<(Hashes, Link)> {
+    fn checkpoint(&self, saved: &SavedSession, seq: i64, before: &Hashes) -> rusqlite::Result<(Hashes, Link)> {
         let mut kept = Hashes::new();
         for share in &saved.shares {
             let key = coded(&(&share.origin, share.at, &share.context))?;
@@ -232,14 +232,14 @@ impl File {
     }
 
     /// Every share of the last checkpoint; from now on only those that differ are written.
-    pub fn shares(&mut self) -> Result<Vec<Share>, String> {
+    pub fn shares(&mut self) -> Result<Vec<RowChunk>, String> {
         let text = |error: rusqlite::Error| error.to_string();
         let mut select = self.connection.prepare("SELECT key, hash, share FROM shares").map_err(text)?;
         let mut rows = select.query([]).map_err(text)?;
         let (mut shares, mut hashes) = (Vec::new(), Hashes::new());
         while let Some(row) = rows.next().map_err(text)? {
             let bytes = row.get_ref(2).and_then(|value| Ok(value.as_blob()?)).map_err(text)?;
-            let share: Share = postcard::from_bytes(bytes).map_err(|error| error.to_string())?;
+            let share: RowChunk = postcard::from_bytes(bytes).map_err(|error| error.to_string())?;
             hashes.insert(row.get(0).map_err(text)?, row.get(1).map_err(text)?);
             shares.push(share);
         }

@@ -11,14 +11,14 @@ use super::{
 use crate::{
     model::Moment,
     session::{
-        Command, Event, Head, Saved,
-        shared::{Author, By, Input, Ordered, Step},
+        Command, Event, SavedSession, SessionHeader,
+        shared::{Author, CommandContext, SequencedInput, SequencedSession, SessionInput},
     },
 };
 
 /// What was left.
 pub struct Restored {
-    pub ordered: Ordered,
+    pub ordered: SequencedSession,
     /// How many commands there are in the journal.
     pub num_commands: u64,
     /// It was kept before the trace's digest was known.
@@ -52,10 +52,10 @@ pub(super) fn restore(file: &mut File, stamp: &str, digest: &str) -> Result<Opti
     let Some((seq, head)) = found else { return Ok(None) };
     let shares = file.shares()?;
     let commands = commands(file, seq)?;
-    let mut ordered = Ordered::of(Saved { head, shares }, seq.cast_unsigned());
+    let mut ordered = SequencedSession::of(SavedSession { head, shares }, seq.cast_unsigned());
     for input in in_order(commands, events(file, seq)?) {
         // Its own count: passing events had no number here.
-        let step = Step { seq: ordered.seq() + 1, input };
+        let step = SequencedInput { seq: ordered.seq() + 1, input };
         ordered.follow(step).map_err(|error| error.to_string())?;
     }
     for (author, number) in heard(file)? {
@@ -71,7 +71,7 @@ fn text(error: rusqlite::Error) -> String {
     format!("it cannot be read ({error})")
 }
 
-fn head(file: &File) -> Result<Option<(i64, Head)>, String> {
+fn head(file: &File) -> Result<Option<(i64, SessionHeader)>, String> {
     let mut select = file.connection.prepare("SELECT seq, head FROM head").map_err(text)?;
     let mut rows = select.query([]).map_err(text)?;
     let Some(row) = rows.next().map_err(text)? else { return Ok(None) };
@@ -80,7 +80,7 @@ fn head(file: &File) -> Result<Option<(i64, Head)>, String> {
     Ok(Some((row.get(0).map_err(text)?, head)))
 }
 
-fn commands(file: &File, after: i64) -> Result<BTreeMap<i64, Input>, String> {
+fn commands(file: &File, after: i64) -> Result<BTreeMap<i64, SessionInput>, String> {
     let sql = "SELECT seq, at_ms, author_key, author, role, number, seen, command FROM commands WHERE seq > ?1";
     let mut select = file.connection.prepare(sql).map_err(text)?;
     let mut rows = select.query([after]).map_err(text)?;
@@ -92,15 +92,15 @@ fn commands(file: &File, after: i64) -> Result<BTreeMap<i64, Input>, String> {
         let role = word(4)?.parse().map_err(|error| format!("command {seq} cannot be read ({error})"))?;
         let author = Author { key: whole(2)?.cast_unsigned(), name: word(3)?, role };
         let (number, seen) = (whole(5)?.cast_unsigned(), whole(6)?.cast_unsigned());
-        let by = By { author, number, seen, at: Moment(whole(1)?) };
+        let by = CommandContext { author, number, seen, at: Moment(whole(1)?) };
         let command: Command =
             serde_json::from_str(&json).map_err(|error| format!("command {seq} cannot be read ({error})"))?;
-        found.insert(seq, Input::Command { by, command });
+        found.insert(seq, SessionInput::Command { by, command });
     }
     Ok(found)
 }
 
-fn events(file: &File, after: i64) -> Result<BTreeMap<i64, Input>, String> {
+fn events(file: &File, after: i64) -> Result<BTreeMap<i64, SessionInput>, String> {
     let mut select = file.connection.prepare("SELECT seq, event FROM events WHERE seq > ?1").map_err(text)?;
     let mut rows = select.query([after]).map_err(text)?;
     let mut found = BTreeMap::new();
@@ -109,12 +109,15 @@ fn events(file: &File, after: i64) -> Result<BTreeMap<i64, Input>, String> {
         let bytes = row.get_ref(1).and_then(|value| Ok(value.as_blob()?)).map_err(text)?;
         let event: Event =
             postcard::from_bytes(bytes).map_err(|error| format!("event {seq} cannot be read ({error})"))?;
-        found.insert(seq, Input::Event(Box::new(event)));
+        found.insert(seq, SessionInput::Event(Box::new(event)));
     }
     Ok(found)
 }
 
-fn in_order(mut commands: BTreeMap<i64, Input>, events: BTreeMap<i64, Input>) -> impl Iterator<Item = Input> {
+fn in_order(
+    mut commands: BTreeMap<i64, SessionInput>,
+    events: BTreeMap<i64, SessionInput>,
+) -> impl Iterator<Item = SessionInput> {
     commands.extend(events);
     commands.into_values()
 }

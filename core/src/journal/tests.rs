@@ -11,7 +11,7 @@ use crate::{
     runtime::Journaling,
     session::{
         Command, Event,
-        shared::{Author, By, Ordered, Taken},
+        shared::{Author, CommandContext, CommandOutcome, SequencedSession},
     },
     views::OpenedTrace,
 };
@@ -23,13 +23,13 @@ fn open(path: &Path, digest: &str) -> Result<(Journal, Option<Restored>, Option<
     Journal::open(path, (&format!("stamp of {digest}"), digest), Arc::new(|| {}))
 }
 
-fn by(number: u64) -> By {
-    By::numbered(Author::new(u64::MAX, "Anna"), number)
+fn by(number: u64) -> CommandContext {
+    CommandContext::numbered(Author::new(u64::MAX, "Anna"), number)
 }
 
 /// A session and its journal, told the same things.
 struct Kept {
-    ordered: Ordered,
+    ordered: SequencedSession,
     journal: Journal,
 }
 
@@ -49,7 +49,7 @@ impl Kept {
 
     fn command(&mut self, number: u64, command: &Command) {
         let done = self.ordered.command(by(number), command.clone());
-        assert!(matches!(done, Ok(Taken::Done(..))), "{done:?}");
+        assert!(matches!(done, Ok(CommandOutcome::Done(..))), "{done:?}");
         self.journal.command(&by(number), command);
         self.whole();
     }
@@ -425,7 +425,7 @@ fn what_is_decided_before_the_digest_is_known_is_taken_up_and_the_digest_chained
         Event::TraceOpened { trace: Box::new(OpenedTrace { path: "t".to_owned(), name: "t".to_owned(), meta }) }
     };
     let (journal, ..) = of("stamp", "");
-    let mut first = Kept { ordered: Ordered::default(), journal };
+    let mut first = Kept { ordered: SequencedSession::default(), journal };
     first.event(undigested());
     first.command(1, &Command::SetMaxError { value: 0.3, gesture: None });
     // Killed here: what was flushed is all there is.

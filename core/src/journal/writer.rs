@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     runtime::Journaling,
-    session::{Command, Event, Saved, shared::By},
+    session::{Command, Event, SavedSession, shared::CommandContext},
 };
 
 /// Bytes of events after which a checkpoint is due: replaying more takes longer than reading the checkpoint.
@@ -109,8 +109,8 @@ impl Journal {
 }
 
 impl Journaling for Journal {
-    fn command(&mut self, by: &By, command: &Command) {
-        if command.is_private() {
+    fn command(&mut self, by: &CommandContext, command: &Command) {
+        if command.is_per_window() {
             return;
         }
         // Plain data without odd keys has JSON.
@@ -119,7 +119,7 @@ impl Journaling for Journal {
     }
 
     fn event(&mut self, event: &Event) {
-        if event.is_passing() {
+        if event.is_transient() {
             return;
         }
         match event {
@@ -140,7 +140,7 @@ impl Journaling for Journal {
         self.due || self.bytes > CHECKPOINT_BYTES || self.shared.crowded.load(Ordering::Relaxed)
     }
 
-    fn checkpoint(&mut self, saved: Saved) {
+    fn checkpoint(&mut self, saved: SavedSession) {
         (self.bytes, self.due) = (0, false);
         self.shared.crowded.store(false, Ordering::Relaxed);
         self.send(JournalEntry::Checkpoint(Box::new(saved)));
@@ -270,7 +270,7 @@ mod tests {
 
     fn command(number: u64) -> JournalEntry {
         let json = serde_json::to_string(&Command::SetMaxError { value: number as f64, gesture: None }).unwrap();
-        JournalEntry::Command { by: By::numbered(Author::new(7, "Anna"), number), json }
+        JournalEntry::Command { by: CommandContext::numbered(Author::new(7, "Anna"), number), json }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Takes a list as it comes in, gives it if it is no longer than what it can mean: a name of no letters is one byte in a
+//! Takes a list as it comes in, gives it if it is no longer than what it can mean: a name of no characters is one byte in a
 //! binary coding and fifty in memory, so bytes alone bound nothing.
 
 use std::{fmt, marker::PhantomData};

@@ -90,14 +90,14 @@ fn is_safetensors(head: &[u8]) -> bool {
     (2..1 << 32).contains(&length) && rest.first() == Some(&b'{')
 }
 
-/// The head as text, where it is; it may end in the middle of a letter.
+/// The head as text, where it is; it may end in the middle of a character.
 fn head_as_text(head: &[u8]) -> Option<&str> {
     let text = match std::str::from_utf8(head) {
         Ok(text) => text,
         Err(error) if error.error_len().is_none() => std::str::from_utf8(&head[..error.valid_up_to()]).ok()?,
         Err(_) => return None,
     };
-    let odd = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\r' | '\t');
+    let odd = |character: char| character.is_control() && !matches!(character, '\n' | '\r' | '\t');
     (!text.contains(odd)).then_some(text)
 }
 

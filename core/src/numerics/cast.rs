@@ -51,28 +51,28 @@ pub fn scale_from_amax(amax: f32, format: Format, power_of_two: bool) -> f32 {
 
 /// What is known of the whole tensor that an operand is, or is a part of.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Whole {
+pub struct TensorRange {
     /// A tensorwise scale must not be finer than the real one.
     pub amax: Option<f32>,
     /// A power of two. A static cast without one gives NaN: no scale is a good guess.
     pub static_scale: Option<f32>,
 }
 
-impl From<Option<f32>> for Whole {
+impl From<Option<f32>> for TensorRange {
     fn from(amax: Option<f32>) -> Self {
         Self { amax, static_scale: None }
     }
 }
 
 /// Casts an operand. `whole`: what is known of the tensor beside `source`, its amax alone as `Some(amax)`.
-pub fn cast_panels(source: &Panels, cast: OperandCast, whole: impl Into<Whole>) -> CastPanels {
+pub fn cast_panels(source: &Panels, cast: OperandCast, whole: impl Into<TensorRange>) -> CastPanels {
     let mut to = CastPanels::empty(source);
     cast_into(source, cast, whole, &mut to);
     to
 }
 
 /// [`cast_panels`] into memory that is used again.
-pub fn cast_into(source: &Panels, cast: OperandCast, whole: impl Into<Whole>, to: &mut CastPanels) {
+pub fn cast_into(source: &Panels, cast: OperandCast, whole: impl Into<TensorRange>, to: &mut CastPanels) {
     let whole = whole.into();
     to.panels.like(source);
     let stretch = match cast.granularity {
@@ -337,7 +337,7 @@ mod tests {
         let source = Panels::pack(Side::Left, &Matrix { rows: 2, cols: 3, data });
         let share = |format, static_scale| {
             let cast = OperandCast::scaled_pow2(format, Granularity::Static);
-            let whole = Whole { amax: None, static_scale: Some(static_scale) };
+            let whole = TensorRange { amax: None, static_scale: Some(static_scale) };
             flushed(&cast_panels(&source, cast, whole), format, &source)
         };
         assert_eq!(share(Format::E4m3, 1.0), Some(0.4));

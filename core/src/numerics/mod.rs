@@ -18,7 +18,7 @@ pub mod round;
 pub mod special;
 mod vectorized;
 
-pub use cast::{CastPanels, Scales, Whole, cast_into, cast_panels, flushed, flushed_share, squared_distance};
+pub use cast::{CastPanels, Scales, TensorRange, cast_into, cast_panels, flushed, flushed_share, squared_distance};
 pub use error_stats::{DrawStats, Reference, relative_histogram_quantile};
 pub use gemm::{Epilogue, gemm};
 pub use gemm64::{Panels64, gemm_f64};

@@ -49,7 +49,7 @@ pub struct Counted<'a> {
 
 /// Where a plan stands.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Standing<'a> {
+pub struct ApprovalStatus<'a> {
     pub rule: Option<&'a ApprovalRule>,
     pub approvals: Vec<Counted<'a>>,
     /// How many of them count.
@@ -60,7 +60,7 @@ pub struct Standing<'a> {
     pub review_changed: bool,
 }
 
-impl Standing<'_> {
+impl ApprovalStatus<'_> {
     /// True where nobody has to sign, too.
     pub fn is_met(&self) -> bool {
         self.rule.is_none_or(|rule| self.num_valid >= rule.approvers as usize)
@@ -79,7 +79,7 @@ impl Standing<'_> {
 }
 
 /// `now`: `None` where there is no clock to be trusted.
-pub fn standing<'a>(plan: &'a Plan, keys: Option<&KeyRing>, now: Option<Moment>) -> Standing<'a> {
+pub fn standing<'a>(plan: &'a Plan, keys: Option<&KeyRing>, now: Option<Moment>) -> ApprovalStatus<'a> {
     let mut seen = BTreeSet::new();
     let count = |approval: &'a Approval| {
         let role = keys.and_then(|keys| keys.of(&approval.key)).map_or(approval.role, |known| known.role);
@@ -93,7 +93,13 @@ pub fn standing<'a>(plan: &'a Plan, keys: Option<&KeyRing>, now: Option<Moment>)
     let num_valid = approvals.iter().filter(|counted| counted.problem.is_none()).count();
     let review = plan.review_digest();
     let review_changed = approvals.iter().any(|of| of.problem.is_none() && of.approval.review_digest != review);
-    Standing { rule: plan.policy.approval.as_ref(), approvals, num_valid, with_keys: keys.is_some(), review_changed }
+    ApprovalStatus {
+        rule: plan.policy.approval.as_ref(),
+        approvals,
+        num_valid,
+        with_keys: keys.is_some(),
+        review_changed,
+    }
 }
 
 /// Why this approval, by itself, does not count for the plan.

@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use crate::{
     dispatch::{
-        Arriving, Barred, Candidates, Choice, ChoiceSource, Group, Pace, Terms, decided_by, how, judge, paces, short,
+        Arriving, Barred, Candidates, Choice, ChoiceSource, Group, SpeedCheck, Terms, decided_by, how, judge, paces,
+        short,
     },
     model::{Gemm, Metric, ResultRow, Results, Safety, Site, SiteId},
 };
@@ -147,7 +148,7 @@ impl Findings {
         }
     }
 
-    fn choice(&mut self, plan: &Plan, group: &Group, choice: &Choice, (pace, terms): (Pace, Terms<'_>)) {
+    fn choice(&mut self, plan: &Plan, group: &Group, choice: &Choice, (pace, terms): (SpeedCheck, Terms<'_>)) {
         let loss = terms.loss;
         // The baseline may always run: it is what low precision is compared with.
         if choice.kernel == plan.policy.baseline {

@@ -70,7 +70,7 @@ pub struct Plan {
     /// Whoever decided something in it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub authors: Vec<String>,
-    /// It was put up for approval as this version of the trace's plan, and changed no more.
+    /// It was submitted for approval as this version of the trace's plan, and changed no more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release: Option<u32>,
     /// Over everything else but [`BESIDE`].

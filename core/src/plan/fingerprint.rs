@@ -6,8 +6,8 @@ use crate::{
     model::{Gemm, ModSet},
 };
 
-/// Letters of the longest: three kernels and three mods.
-pub const FINGERPRINT_LETTERS: usize = 512;
+/// Characters of the longest: three kernels and three mods.
+pub const FINGERPRINT_CHARACTERS: usize = 512;
 
 /// Behind a kernel that was set by hand.
 const BY_HAND: char = '*';

@@ -13,12 +13,12 @@ mod results_diff;
 mod results_digest;
 mod rule;
 
-pub use approval::{ApprovalProblem, Counted, SKEW_SECONDS, Standing, standing, why_not};
+pub use approval::{ApprovalProblem, ApprovalStatus, Counted, SKEW_SECONDS, standing, why_not};
 pub use build::{Built, build, build_for};
 pub use check::{Finding, Severity, check};
 pub use diff::{Cause, Changes, ChoiceChange, Decided, NEAR_TIE, PlanDiff, changes, diff};
 pub use document::{BESIDE, FORMAT, Plan, PlanError, PlanSite, VERSION, review_digest};
-pub use fingerprint::{FINGERPRINT_LETTERS, changed_since, fingerprint};
+pub use fingerprint::{FINGERPRINT_CHARACTERS, changed_since, fingerprint};
 pub use gate::{AskedApprovals, Gate, gate};
 pub use results_diff::{Flip, Moved, Presence, ResultsDiff, RowChange, Timed, diff_results, flips};
 pub use results_digest::results_digest;

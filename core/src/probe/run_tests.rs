@@ -11,7 +11,7 @@ use std::{
 
 use super::*;
 use crate::{
-    engine::{CpuEngine, Drawn, EngineInfo, KernelTiming, SiteEngine, TimeOptions, Way},
+    engine::{Backend, CpuEngine, Drawn, EngineInfo, KernelTiming, SiteEngine, TimeOptions},
     model::{Gemm, GemmShape, Kernel, kernel},
     trace::Trace,
 };
@@ -81,7 +81,7 @@ impl Engine for Fragile {
 }
 
 impl SiteEngine for FragileSite {
-    fn draw(&mut self, gemm: Gemm, ways: &[Way], draw: u64) -> Result<Vec<Drawn>, EngineError> {
+    fn draw(&mut self, gemm: Gemm, ways: &[Backend], draw: u64) -> Result<Vec<Drawn>, EngineError> {
         if !take(&self.draws_left) {
             self.lost_said.fetch_add(1, Ordering::SeqCst);
             return Err(EngineError::Lost("the GPU fell off the bus".to_owned()));
@@ -89,7 +89,7 @@ impl SiteEngine for FragileSite {
         self.inner.draw(gemm, ways, draw)
     }
 
-    fn heldout(&mut self, gemm: Gemm, ways: &[Way]) -> Option<(u64, Vec<Drawn>)> {
+    fn heldout(&mut self, gemm: Gemm, ways: &[Backend]) -> Option<(u64, Vec<Drawn>)> {
         self.inner.heldout(gemm, ways)
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    engine::{Drawn, Engine, EngineError, EngineInfo, SiteEngine, SiteJob, StaticScales, Way},
+    engine::{Backend, Drawn, Engine, EngineError, EngineInfo, SiteEngine, SiteJob, StaticScales},
     model::{
         ErrorSummary, Estimate, Fidelity, Gemm, GemmShape, Kernel, ModSet, ResultRow, Site, StaticScale, charge_excess,
         kernel,
@@ -26,7 +26,7 @@ const FIRST_LOOK: u64 = 4;
 /// A site in the making. Holds what was learnt, not the site's tensors: a model may have thousands.
 pub struct SiteTask {
     pub site: Site,
-    evidence: BTreeMap<(Gemm, Way), Evidence>,
+    evidence: BTreeMap<(Gemm, Backend), Evidence>,
     sampler: String,
     /// The site's own.
     mods: ModSet,
@@ -140,7 +140,7 @@ impl SiteTask {
             if stop() {
                 return Ok(false);
             }
-            let open: Vec<Way> = all.iter().copied().filter(|way| !self.entry(gemm, *way).settled).collect();
+            let open: Vec<Backend> = all.iter().copied().filter(|way| !self.entry(gemm, *way).settled).collect();
             if open.is_empty() {
                 break;
             }
@@ -158,10 +158,10 @@ impl SiteTask {
         Ok(!first_look)
     }
 
-    fn of_dependence(&self, gemm: Gemm, way: Way, known: Option<&Dependence>) -> (Option<f64>, Option<f64>) {
+    fn of_dependence(&self, gemm: Gemm, way: Backend, known: Option<&Dependence>) -> (Option<f64>, Option<f64>) {
         let numerics = match way {
-            Way::Numerics(numerics) => Some(numerics),
-            Way::Library(name) => kernel(name).map(|kernel| kernel.numerics(gemm)),
+            Backend::Numerics(numerics) => Some(numerics),
+            Backend::Library(name) => kernel(name).map(|kernel| kernel.numerics(gemm)),
         };
         let right = if gemm == Gemm::Wgrad { self.scales.of_right(gemm).ok() } else { None };
         let scales = [self.scales.of(gemm).ok(), right];
@@ -172,20 +172,21 @@ impl SiteTask {
         Against { gemm, cols: self.shape().rows_reduced_cols(gemm).2, noise: self.noise.of_batch }
     }
 
-    fn entry(&mut self, gemm: Gemm, way: Way) -> &mut Evidence {
+    fn entry(&mut self, gemm: Gemm, way: Backend) -> &mut Evidence {
         self.evidence.entry((gemm, way)).or_default()
     }
 
     /// Draws taken while a way was still open: all open ones have the same.
-    fn draws(&self, gemm: Gemm, way: Way) -> u64 {
+    fn draws(&self, gemm: Gemm, way: Backend) -> u64 {
         let evidence = self.evidence.get(&(gemm, way));
         evidence.map_or(0, |evidence| if evidence.settled { u64::MAX } else { evidence.mere.len() as u64 })
     }
 
     /// The different ways of the kernels that can run here, so that kernels which share one are measured once.
-    fn ways(&self, gemm: Gemm, engine: &dyn Engine, config: &ProbeConfig) -> Vec<Way> {
+    fn ways(&self, gemm: Gemm, engine: &dyn Engine, config: &ProbeConfig) -> Vec<Backend> {
         let runs = |kernel: &&&Kernel| self.supports(kernel, gemm, engine).is_ok();
-        let all: BTreeSet<Way> = config.kernels.iter().filter(runs).map(|kernel| engine.way(kernel, gemm)).collect();
+        let all: BTreeSet<Backend> =
+            config.kernels.iter().filter(runs).map(|kernel| engine.way(kernel, gemm)).collect();
         all.into_iter().collect()
     }
 
@@ -201,7 +202,7 @@ impl SiteTask {
         self.scales.for_kernel(kernel, gemm)
     }
 
-    fn settle(&mut self, gemm: Gemm, open: &[Way], config: &ProbeConfig) {
+    fn settle(&mut self, gemm: Gemm, open: &[Backend], config: &ProbeConfig) {
         let outputs = self.outputs(gemm);
         for way in open {
             let evidence = self.evidence.entry((gemm, *way)).or_default();
@@ -221,7 +222,7 @@ impl SiteTask {
         rows as f64 * cols as f64
     }
 
-    fn take_heldout(&mut self, gemm: Gemm, all: &[Way], rows: u64, drawn: Vec<Drawn>) {
+    fn take_heldout(&mut self, gemm: Gemm, all: &[Backend], rows: u64, drawn: Vec<Drawn>) {
         let (outputs, against) = (self.outputs(gemm), self.against(gemm));
         for (way, drawn) in all.iter().zip(drawn) {
             let mut alone = Evidence::default();

@@ -39,7 +39,7 @@ pub fn status(source: &Source<'_>) -> Status {
     } else if source.standing.is_approved() {
         (State::Approved, release.map_or_else(|| "Approved".to_owned(), |release| format!("Approved, {release}")))
     } else if let Some(missing) = source.standing.missing() {
-        let what = release.unwrap_or_else(|| "not put up for approval".to_owned());
+        let what = release.unwrap_or_else(|| "not submitted for approval".to_owned());
         (State::Waiting, format!("Not approved: {missing} ({what})"))
     } else {
         let what = release.map_or_else(String::new, |release| format!(", {release}"));

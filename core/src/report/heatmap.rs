@@ -22,7 +22,7 @@ use super::{
 
 const WIDTH: usize = 900;
 /// Of the longest name, and the room for each.
-const LETTERS: usize = 32;
+const CHARACTERS: usize = 32;
 const LETTER: usize = 7;
 const GAP: usize = 8;
 const HIGH: usize = 15;
@@ -49,7 +49,7 @@ pub fn heatmap(plan: &Plan, grid: &Grid, entries: &[Entry]) -> Markup {
 /// As wide as the longest name needs.
 fn names_width(grid: &Grid) -> usize {
     let longest = grid.rows.iter().map(|row| row.label.chars().count()).max().unwrap_or_default();
-    LETTER * longest.min(LETTERS)
+    LETTER * longest.min(CHARACTERS)
 }
 
 fn cell_width(names: usize, kernels: usize) -> usize {
@@ -80,8 +80,8 @@ impl HeatmapPicture<'_> {
                 (self.head())
                 @for (at, row) in rows.iter().enumerate() {
                     text class="name" x=(self.names.saturating_sub(6)) y=(HEAD + at * HIGH + 11) text-anchor="end" {
-                        (shorten(&row.label, LETTERS))
-                        @if row.label.chars().count() > LETTERS { title { (row.label) } }
+                        (shorten(&row.label, CHARACTERS))
+                        @if row.label.chars().count() > CHARACTERS { title { (row.label) } }
                     }
                 }
                 (self.cells(first, rows.len()))
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn columns_fit_the_page() {
-        let names = LETTER * LETTERS;
+        let names = LETTER * CHARACTERS;
         for kernels in 1..=catalogue().len() {
             assert!(names + 2 * GAP + 3 * kernels * cell_width(names, kernels) <= WIDTH, "{kernels}");
         }

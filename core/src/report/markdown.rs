@@ -16,7 +16,7 @@ use super::{
 use crate::plan::Plan;
 use escape::{code, fenced};
 
-/// A comment on a pull request has at most 65,536 letters.
+/// A comment on a pull request has at most 65,536 characters.
 const MOST: usize = 60_000;
 /// Bytes that one list may take, so that the next ones have room.
 const PART: usize = 14_000;

@@ -34,7 +34,7 @@ pub use text::{counted, shorten, thousands, times};
 
 use crate::{
     model::Results,
-    plan::{Plan, Standing, results_digest},
+    plan::{ApprovalStatus, Plan, results_digest},
 };
 
 /// What a report is of.
@@ -42,7 +42,7 @@ use crate::{
 pub struct Source<'a> {
     pub plan: &'a Plan,
     pub results: Option<&'a Results>,
-    pub standing: Standing<'a>,
+    pub standing: ApprovalStatus<'a>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,7 +53,11 @@ pub enum ReportError {
 
 impl<'a> Source<'a> {
     /// Refuses results that the plan was not made from: a report would show their numbers beside its choices.
-    pub fn new(plan: &'a Plan, results: Option<&'a Results>, standing: Standing<'a>) -> Result<Self, ReportError> {
+    pub fn new(
+        plan: &'a Plan,
+        results: Option<&'a Results>,
+        standing: ApprovalStatus<'a>,
+    ) -> Result<Self, ReportError> {
         if let Some(results) = results {
             let found = results_digest(&results.rows);
             if found != plan.results_digest {

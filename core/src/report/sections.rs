@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use crate::{
     model::ResultsMeta,
     plan::{Counted, Plan},
-    review::{Comment, TEXT_LETTERS},
+    review::{Comment, TEXT_CHARACTERS},
 };
 
 use super::{
@@ -140,8 +140,10 @@ pub fn review(plan: &Plan) -> Markup {
     let mut left = MOST_SAID;
     let mut shown = Vec::new();
     for thread in &threads {
-        let size: usize =
-            std::iter::once(&thread.first).chain(&thread.replies).map(|of| of.text.len().min(TEXT_LETTERS) + 300).sum();
+        let size: usize = std::iter::once(&thread.first)
+            .chain(&thread.replies)
+            .map(|of| of.text.len().min(TEXT_CHARACTERS) + 300)
+            .sum();
         if size > left {
             break;
         }
@@ -192,7 +194,7 @@ fn thread(of: &Thread<'_>) -> Markup {
 fn comment(of: &Comment) -> Markup {
     html! {
         p class="by" { bdi { strong { (line(&of.by, NAME)) } } " " span class="when" { (of.at.to_string()) } }
-        p class="said" dir="auto" { (block(&of.text, TEXT_LETTERS)) }
+        p class="said" dir="auto" { (block(&of.text, TEXT_CHARACTERS)) }
     }
 }
 
@@ -239,7 +241,7 @@ pub fn provenance(source: &Source<'_>) -> Markup {
             h2 { "Provenance" }
             dl class="facts" { @for (name, value) in &facts { @if !value.is_empty() { dt { (name) } dd class="code" { (value) } } } }
             h3 { "Policy" }
-            pre { (block(&policy, TEXT_LETTERS)) }
+            pre { (block(&policy, TEXT_CHARACTERS)) }
         }
     }
 }

@@ -3,28 +3,28 @@
 
 use crate::model::is_hidden;
 
-/// Letters of a name.
+/// Characters of a name.
 pub const NAME: usize = 200;
-/// Letters of a reason or a note.
+/// Characters of a reason or a note.
 pub const SENTENCE: usize = 1_000;
 
 /// In one line: spaces and line breaks become one space, what nobody would see is named.
 pub fn line(text: &str, most: usize) -> String {
     let mut shown = String::with_capacity(text.len().min(most));
     let mut blank = false;
-    for (at, letter) in text.trim().chars().enumerate() {
+    for (at, character) in text.trim().chars().enumerate() {
         if at >= most {
             shown.push('…');
             break;
         }
-        if letter.is_whitespace() {
+        if character.is_whitespace() {
             blank = true;
             continue;
         }
         if std::mem::take(&mut blank) {
             shown.push(' ');
         }
-        push_visible(&mut shown, letter);
+        push_visible(&mut shown, character);
     }
     shown
 }
@@ -33,8 +33,8 @@ pub fn line(text: &str, most: usize) -> String {
 pub fn block(text: &str, most: usize) -> String {
     let mut shown = String::with_capacity(text.len().min(most));
     let text = text.trim();
-    for (at, letter) in text.chars().enumerate() {
-        match letter {
+    for (at, character) in text.chars().enumerate() {
+        match character {
             _ if at >= most => {
                 shown.push('…');
                 break;
@@ -42,30 +42,30 @@ pub fn block(text: &str, most: usize) -> String {
             '\n' => shown.push('\n'),
             '\r' => {}
             '\t' => shown.push_str("    "),
-            _ => push_visible(&mut shown, letter),
+            _ => push_visible(&mut shown, character),
         }
     }
     shown
 }
 
-/// Controls, marks of writing direction and letters without width could make a text look like another one.
-fn push_visible(shown: &mut String, letter: char) {
-    if is_hidden(letter) {
-        shown.push_str(&format!("[U+{:04X}]", u32::from(letter)));
+/// Controls, marks of writing direction and characters without width could make a text look like another one.
+fn push_visible(shown: &mut String, character: char) {
+    if is_hidden(character) {
+        shown.push_str(&format!("[U+{:04X}]", u32::from(character)));
     } else {
-        shown.push(letter);
+        shown.push(character);
     }
 }
 
-/// A name of at most `most` letters, shortened in the middle: the ends tell sites apart.
+/// A name of at most `most` characters, shortened in the middle: the ends tell sites apart.
 pub fn shorten(name: &str, most: usize) -> String {
-    let letters: Vec<char> = name.chars().collect();
-    if letters.len() <= most || most < 5 {
+    let characters: Vec<char> = name.chars().collect();
+    if characters.len() <= most || most < 5 {
         return name.to_owned();
     }
     let tail = (most - 1) * 3 / 5;
     let head = most - 1 - tail;
-    letters[..head].iter().chain(['…'].iter()).chain(&letters[letters.len() - tail..]).collect()
+    characters[..head].iter().chain(['…'].iter()).chain(&characters[characters.len() - tail..]).collect()
 }
 
 pub fn count(value: usize) -> String {

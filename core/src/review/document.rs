@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{Gemm, Moment, SiteId};
 
-/// Letters of a comment.
-pub const TEXT_LETTERS: usize = 10_000;
+/// Characters of a comment.
+pub const TEXT_CHARACTERS: usize = 10_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

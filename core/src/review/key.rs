@@ -113,7 +113,7 @@ impl SecretKey {
     pub fn new(name: &str, seed: &[u8; 32]) -> Result<Self, KeyError> {
         let name = name.trim();
         if !is_name(name) {
-            return Err(KeyError::NotAKey("a key's name has 1 to 64 letters in one line".to_owned()));
+            return Err(KeyError::NotAKey("a key's name has 1 to 64 characters in one line".to_owned()));
         }
         Ok(Self { name: name.to_owned(), key: SigningKey::from_bytes(seed) })
     }
@@ -207,7 +207,10 @@ impl KeyRing {
         let (mut keys, mut names) = (BTreeSet::new(), BTreeSet::new());
         for person in &people {
             if !is_name(&person.name) {
-                return Err(KeyError::NotARing(format!("{:?} is no name of 1 to 64 letters in one line", person.name)));
+                return Err(KeyError::NotARing(format!(
+                    "{:?} is no name of 1 to 64 characters in one line",
+                    person.name
+                )));
             }
             if !keys.insert(person.key) || !names.insert(&person.name) {
                 return Err(KeyError::NotARing(format!("'{}' is in it twice, by name or by key", person.name)));

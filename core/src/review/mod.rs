@@ -8,7 +8,7 @@ mod role;
 mod rule;
 
 pub use approval::{Approval, ApprovalError, Statement};
-pub use document::{Comment, Mark, Review, ReviewState, TEXT_LETTERS};
+pub use document::{Comment, Mark, Review, ReviewState, TEXT_CHARACTERS};
 pub use key::{KeyError, KeyRing, Keyed, PublicKey, SecretKey};
 pub use role::Role;
 pub use rule::ApprovalRule;

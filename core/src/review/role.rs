@@ -13,7 +13,7 @@ pub enum Role {
     Reviewer,
     /// Signs.
     Approver,
-    /// Decides: policy, mods, overrides, what is probed, what is put up for approval.
+    /// Decides: policy, mods, overrides, what is probed, what is submitted for approval.
     #[default]
     Owner,
 }

@@ -7,8 +7,8 @@ use crate::{
     model::Moment,
     review::KeyRing,
     session::{
-        Command, CommandError, Effect, Event, FileKind, NoticeKind, Saved, Session,
-        shared::{Author, By, Ordered, Step, Taken},
+        Command, CommandError, Effect, Event, FileKind, NoticeKind, SavedSession, Session,
+        shared::{Author, CommandContext, CommandOutcome, SequencedInput, SequencedSession},
     },
     trace::Trace,
 };
@@ -16,7 +16,7 @@ use crate::{
 use super::{Applied, Executor, Journaling, OpenQueue, Report, applied::Pending};
 
 pub struct Driver {
-    ordered: Ordered,
+    ordered: SequencedSession,
     executor: Box<dyn Executor>,
     /// Of the open trace, if one is kept.
     journal: Option<Box<dyn Journaling>>,
@@ -29,7 +29,7 @@ pub struct Driver {
     /// Whose keys are whose.
     keys: Option<Arc<KeyRing>>,
     /// Inputs since they were taken; `None`: nobody follows.
-    steps: Option<Vec<Step>>,
+    steps: Option<Vec<SequencedInput>>,
 }
 
 impl Driver {
@@ -43,9 +43,9 @@ impl Driver {
         Self::begin(executor, clock, Some(Vec::new()))
     }
 
-    fn begin(executor: Box<dyn Executor>, clock: fn() -> Moment, steps: Option<Vec<Step>>) -> Self {
+    fn begin(executor: Box<dyn Executor>, clock: fn() -> Moment, steps: Option<Vec<SequencedInput>>) -> Self {
         let mut driver = Self {
-            ordered: Ordered::default(),
+            ordered: SequencedSession::default(),
             executor,
             journal: None,
             opening: OpenQueue::default(),
@@ -82,7 +82,7 @@ impl Driver {
     }
 
     /// The session with its numbers.
-    pub fn ordered(&self) -> &Ordered {
+    pub fn ordered(&self) -> &SequencedSession {
         &self.ordered
     }
 
@@ -99,7 +99,7 @@ impl Driver {
     }
 
     /// The inputs since the last call, in their order. What is told to others has to be [flushed](Self::flush) first.
-    pub fn take_steps(&mut self) -> Vec<Step> {
+    pub fn take_steps(&mut self) -> Vec<SequencedInput> {
         self.steps.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
@@ -115,8 +115,8 @@ impl Driver {
     }
 
     /// A client's command. One that was answered before changes nothing.
-    pub fn command(&mut self, by: By, command: Command) -> Result<(), CommandError> {
-        let Taken::Done(step, effects) = self.ordered.command(by, command)? else { return Ok(()) };
+    pub fn command(&mut self, by: CommandContext, command: Command) -> Result<(), CommandError> {
+        let CommandOutcome::Done(step, effects) = self.ordered.command(by, command)? else { return Ok(()) };
         if let (Some(journal), Some((by, command))) = (&mut self.journal, step.command()) {
             journal.command(by, command);
         }
@@ -132,7 +132,7 @@ impl Driver {
     pub fn ask(&mut self, command: Command) {
         let (author, at) = (self.author.clone(), (self.clock)());
         let number = self.ordered.heard(author.key) + 1;
-        match self.command(By { author, number, seen: 0, at }, command) {
+        match self.command(CommandContext { author, number, seen: 0, at }, command) {
             // A key pressed once too often is no error.
             Ok(()) | Err(CommandError::NothingToUndo | CommandError::NothingToRedo) => {}
             Err(error) => self.notify(NoticeKind::Error, error.to_string()),
@@ -220,9 +220,9 @@ impl Driver {
     }
 
     /// What an earlier process left takes the place of the session.
-    fn restore(&mut self, saved: Saved) -> Applied {
+    fn restore(&mut self, saved: SavedSession) -> Applied {
         let before = std::mem::take(&mut self.ordered);
-        self.ordered = Ordered::of(saved, before.seq() + 1);
+        self.ordered = SequencedSession::of(saved, before.seq() + 1);
         let session = std::mem::take(&mut self.ordered.session).in_place_of(&before.session);
         let same_trace = session.trace_path() == before.session.trace_path();
         self.ordered.session = session;

@@ -1,7 +1,7 @@
 //! What a driver needs of its process: somebody who carries effects out, and somebody who keeps what was decided.
 
 use crate::{
-    session::{Command, Effect, Event, Saved, shared::By},
+    session::{Command, Effect, Event, SavedSession, shared::CommandContext},
     trace::Trace,
     views::OpenedTrace,
 };
@@ -42,7 +42,7 @@ pub enum Report {
     },
     /// What an earlier process left of the trace that was to be opened, and the journal that goes on.
     Restored {
-        saved: Box<Saved>,
+        saved: Box<SavedSession>,
         journal: Box<dyn Journaling>,
     },
 }
@@ -70,7 +70,7 @@ impl Report {
 /// Keeps a session's inputs for a later process.
 pub trait Journaling: Send {
     /// A command that was carried out.
-    fn command(&mut self, by: &By, command: &Command);
+    fn command(&mut self, by: &CommandContext, command: &Command);
 
     /// An event that is about to be applied.
     fn event(&mut self, event: &Event);
@@ -78,7 +78,7 @@ pub trait Journaling: Send {
     /// The session has to be kept whole before its next input.
     fn wants_checkpoint(&self) -> bool;
 
-    fn checkpoint(&mut self, saved: Saved);
+    fn checkpoint(&mut self, saved: SavedSession);
 
     /// Returns when everything so far is kept, or cannot be for now.
     fn flush(&self);

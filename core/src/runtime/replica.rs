@@ -2,8 +2,8 @@
 //! window does for itself alone, gives what is to be carried out here.
 
 use crate::session::{
-    Command, Effect, Event, FileKind, NoticeKind, Saved, Session,
-    shared::{By, News},
+    Command, Effect, Event, FileKind, NoticeKind, SavedSession, Session,
+    shared::{CommandContext, LinkMessage},
 };
 
 use super::{Applied, OpenQueue, applied::Pending};
@@ -20,16 +20,16 @@ impl Replica {
     }
 
     /// Applies what the server told, in its order.
-    pub fn apply(&mut self, news: News) -> Applied {
+    pub fn apply(&mut self, news: LinkMessage) -> Applied {
         match news {
-            News::Event(event) => self.event(*event),
-            News::Command { by, seq, command } => {
+            LinkMessage::Event(event) => self.event(*event),
+            LinkMessage::Command { by, seq, command } => {
                 // Carried out there, with all that it asked for.
                 drop(self.session.command_by(&by, seq, *command));
                 Applied::Input
             }
-            News::State(saved) => self.replace(*saved),
-            News::Refused(line) => {
+            LinkMessage::State(saved) => self.replace(*saved),
+            LinkMessage::Refused(line) => {
                 self.session.notify(NoticeKind::Error, line);
                 Applied::Input
             }
@@ -38,7 +38,7 @@ impl Replica {
 
     /// A window's own command, which changes nothing that others see: gives what is to be done for it. `by` has the time,
     /// which a signature is dated by.
-    pub fn private(&mut self, by: &By, command: Command) -> Vec<Effect> {
+    pub fn private(&mut self, by: &CommandContext, command: Command) -> Vec<Effect> {
         self.session.command_by(by, 0, command).unwrap_or_else(|error| {
             self.session.notify(NoticeKind::Error, error.to_string());
             Vec::new()
@@ -66,7 +66,7 @@ impl Replica {
     }
 
     /// Another session, or this one after a time away.
-    fn replace(&mut self, saved: Saved) -> Applied {
+    fn replace(&mut self, saved: SavedSession) -> Applied {
         let session = Session::restored(saved).in_place_of(&self.session);
         let same_trace = session.trace_path() == self.session.trace_path();
         self.session = session;

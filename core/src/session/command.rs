@@ -117,7 +117,7 @@ pub enum Command {
     },
     /// Takes it back, with what was signed.
     WithdrawRequest,
-    /// Has the version that is put up signed with the key in a file of this window's machine.
+    /// Has the submitted version signed with the key in a file of this window's machine.
     Sign {
         path: String,
         note: String,
@@ -171,7 +171,7 @@ fn bounded<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> R
 
 impl Command {
     /// Done by each window for itself: it changes nothing that others see, and nothing that is remembered.
-    pub fn is_private(&self) -> bool {
+    pub fn is_per_window(&self) -> bool {
         match self {
             Self::ReadSeries
             | Self::Identify { .. }
@@ -223,7 +223,7 @@ impl Command {
             Self::Approve { .. } | Self::Sign { .. } => Role::Approver,
             // What a reader keeps for themselves.
             Self::Look { .. } => Role::Viewer,
-            _ if self.is_private() => Role::Viewer,
+            _ if self.is_per_window() => Role::Viewer,
             _ => Role::Owner,
         }
     }

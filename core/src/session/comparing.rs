@@ -69,7 +69,7 @@ mod tests {
     use crate::{
         dispatch::testing::{results, row},
         model::{Gemm, KernelId, ModKind, ResultRow, Safety, SiteId},
-        session::{Command, Effect, Event, Saved},
+        session::{Command, Effect, Event, SavedSession},
         views::OpenedTrace,
     };
 
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!((flip.site.as_str(), flip.kernel.as_str()), ("a", FAST));
         assert_eq!((flip.before, flip.after, flip.near_tie), (Safety::Unsafe, Safety::Safe, false));
         // Whoever joins sees it, too.
-        let saved: Saved = postcard::from_bytes(&postcard::to_allocvec(&session.save()).unwrap()).unwrap();
+        let saved: SavedSession = postcard::from_bytes(&postcard::to_allocvec(&session.save()).unwrap()).unwrap();
         assert_eq!(Session::restored(saved).other_results, session.other_results);
         session.command(Command::ClosePlan).unwrap();
         assert!(session.other_plan.is_none() && session.other_results.is_none());

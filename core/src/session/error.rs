@@ -46,13 +46,15 @@ pub enum CommandError {
     Conflict { by: String, site: SiteId, gemm: Gemm },
     #[error("a comment needs a text")]
     EmptyComment,
-    #[error("a comment has at most {most} letters, this one has {letters}")]
-    LongComment { letters: usize, most: usize },
+    #[error("a comment has at most {most} characters, this one has {characters}")]
+    LongComment { characters: usize, most: usize },
     #[error("there is no comment {0} to answer or close")]
     UnknownComment(u64),
-    #[error("nothing was put up for approval")]
+    #[error("nothing was submitted for approval")]
     NotRequested,
-    #[error("the plan changed since version {0} was put up for approval: undo the change, or ask for approval again")]
+    #[error(
+        "the plan changed since version {0} was submitted for approval: undo the change, or ask for approval again"
+    )]
     Changed(u32),
     #[error("changes cannot be kept for now, and an approval has to be: {0}")]
     NotKept(String),

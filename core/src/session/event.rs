@@ -145,8 +145,8 @@ pub enum Event {
 }
 
 impl Event {
-    /// Answers what one window asked for itself, as [`super::Command::is_private`].
-    pub fn is_private(&self) -> bool {
+    /// Answers what one window asked for itself, as [`super::Command::is_per_window`].
+    pub fn is_per_window(&self) -> bool {
         matches!(
             self,
             Self::SiteInspected { .. } | Self::SeriesRead { .. } | Self::Identified { .. } | Self::Signed { .. }
@@ -154,7 +154,7 @@ impl Event {
     }
 
     /// Says nothing that a later process would want to know.
-    pub fn is_passing(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         let passing = matches!(
             self,
             Self::Progress { .. }
@@ -163,6 +163,6 @@ impl Event {
                 | Self::Keeping { .. }
                 | Self::KeysKnown { .. }
         );
-        passing || self.is_private()
+        passing || self.is_per_window()
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::{dispatch::Policy, session::shared::By};
+use crate::{dispatch::Policy, session::shared::CommandContext};
 
 use super::{Command, CommandError, Effect, Event, FileKind, History, LogKind, NoticeKind, SeriesState, Session};
 
@@ -13,11 +13,11 @@ impl Session {
     /// Carries a command out as far as state goes, and says what else is to be done. By the program: see
     /// [`Self::command_by`].
     pub fn command(&mut self, command: Command) -> Outcome {
-        self.command_by(&By::program(), 0, command)
+        self.command_by(&CommandContext::program(), 0, command)
     }
 
     /// The same by somebody who may or may not, at a place in the order.
-    pub fn command_by(&mut self, by: &By, seq: u64, command: Command) -> Outcome {
+    pub fn command_by(&mut self, by: &CommandContext, seq: u64, command: Command) -> Outcome {
         let (name, role, needs) = (&by.author.name, by.author.role, command.needs());
         if role < needs {
             return Err(CommandError::NotAllowed { name: name.clone(), role, needs });
@@ -34,7 +34,7 @@ impl Session {
         Ok(effects)
     }
 
-    fn carry_out(&mut self, by: &By, command: Command) -> Outcome {
+    fn carry_out(&mut self, by: &CommandContext, command: Command) -> Outcome {
         match command {
             Command::OpenTrace { path } => Ok(vec![Effect::Cancel, Effect::LoadTrace { path }]),
             Command::OpenResults { path } => Ok(vec![Effect::LoadResults { path }]),

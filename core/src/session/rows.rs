@@ -78,7 +78,7 @@ pub(super) struct SavedSet {
 
 /// The rows of one site from one engine under one set of mods.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Share {
+pub struct RowChunk {
     pub origin: Origin,
     /// The site's number.
     pub at: u32,
@@ -261,7 +261,7 @@ impl RowSets {
     }
 
     /// As plain data, sorted: by engine, site and mods.
-    pub fn save(&self) -> (Vec<SavedSet>, Vec<Share>) {
+    pub fn save(&self) -> (Vec<SavedSet>, Vec<RowChunk>) {
         let (mut heads, mut shares) = (Vec::new(), Vec::new());
         for (origin, set) in &self.sets {
             let measured = set.measured.iter();
@@ -271,7 +271,7 @@ impl RowSets {
             measured.sort_by(|a, b| (a.0, a.1, &a.2).cmp(&(b.0, b.1, &b.2)));
             heads.push(SavedSet { origin: origin.clone(), circumstances: set.circumstances.clone(), measured });
             for (at, site) in set.sites.iter().enumerate() {
-                shares.extend(site.0.iter().map(|(context, probed)| Share {
+                shares.extend(site.0.iter().map(|(context, probed)| RowChunk {
                     origin: origin.clone(),
                     at: at as u32,
                     context: context.clone(),
@@ -284,7 +284,7 @@ impl RowSets {
     }
 
     /// Replaces everything. Rows of sites that are not in `index` go nowhere.
-    pub fn restore(&mut self, index: Arc<SiteIndex>, heads: Vec<SavedSet>, shares: Vec<Share>, shown: Origin) {
+    pub fn restore(&mut self, index: Arc<SiteIndex>, heads: Vec<SavedSet>, shares: Vec<RowChunk>, shown: Origin) {
         self.open(index);
         self.shown = shown;
         for SavedSet { origin, circumstances, measured } in heads {
@@ -292,7 +292,7 @@ impl RowSets {
                 measured.into_iter().map(|(at, gemm, kernel, of)| ((at as usize, gemm, kernel), of)).collect();
             self.sets.insert(origin, RowSet { circumstances, measured, ..RowSet::default() });
         }
-        for Share { origin, at, context, complete, rows } in shares {
+        for RowChunk { origin, at, context, complete, rows } in shares {
             let at = at as usize;
             if at < self.index.len() {
                 let set = self.sets.entry(origin).or_default();

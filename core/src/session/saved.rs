@@ -18,13 +18,13 @@ use crate::{
 };
 
 use super::{
-    ComparedResults, Engines, History, Log, Measuring, Notice, Notices, Origin, Reviewing, Run, Session, Share,
+    ComparedResults, Engines, History, Log, Measuring, Notice, Notices, Origin, Reviewing, RowChunk, Run, Session,
     rows::SavedSet,
 };
 
 /// Everything but the rows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Head {
+pub struct SessionHeader {
     pub trace: Option<Arc<OpenedTrace>>,
     pub document: Document,
     pub history: History,
@@ -45,7 +45,7 @@ pub struct Head {
     pub(super) next_notice: u64,
     pub(super) revision: u64,
     pub(super) num_decisions: u64,
-    /// The last command of each author that was answered: see [`super::shared::Ordered`].
+    /// The last command of each author that was answered: see [`super::shared::SequencedSession`].
     pub(super) heard: BTreeMap<u64, u64>,
 }
 
@@ -59,12 +59,12 @@ pub(super) struct OtherPlan {
 
 /// The whole of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Saved {
-    pub head: Head,
-    pub shares: Vec<Share>,
+pub struct SavedSession {
+    pub head: SessionHeader,
+    pub shares: Vec<RowChunk>,
 }
 
-impl Saved {
+impl SavedSession {
     pub fn num_rows(&self) -> usize {
         self.shares.iter().map(|share| share.rows.all().len()).sum()
     }
@@ -73,7 +73,7 @@ impl Saved {
     /// hexadecimal.
     pub fn digest(&self) -> String {
         let (notices, log, heard) = (Vec::new(), Log::default(), BTreeMap::new());
-        let mut head = Head {
+        let mut head = SessionHeader {
             notices,
             log,
             heard,
@@ -92,9 +92,9 @@ impl Saved {
 }
 
 impl Session {
-    pub fn save(&self) -> Saved {
+    pub fn save(&self) -> SavedSession {
         let (sets, shares) = self.sets.save();
-        let head = Head {
+        let head = SessionHeader {
             trace: self.trace.clone(),
             document: self.document.clone(),
             history: self.history.clone(),
@@ -121,12 +121,12 @@ impl Session {
             num_decisions: self.num_decisions,
             heard: BTreeMap::new(),
         };
-        Saved { head, shares }
+        SavedSession { head, shares }
     }
 
     /// The session that was saved.
-    pub fn restored(saved: Saved) -> Self {
-        let Saved { head, shares } = saved;
+    pub fn restored(saved: SavedSession) -> Self {
+        let SavedSession { head, shares } = saved;
         let sites = head.trace.as_ref().map_or(&[][..], |trace| &trace.manifest().sites);
         let index = Arc::new(SiteIndex::new(sites));
         let of_run = head.run.as_ref().map(|run| contexts(sites, &run.mods).into());

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::{
     dispatch::{Choice, ChoiceSource, PassedOver, short},
     model::{Gemm, ResultRow},
-    views::{PlanView, Snapshot, Standing, Standings},
+    views::{PlanView, ReviewStanding, Snapshot, Standings},
 };
 
 use super::{is_low, standings::low};
@@ -132,7 +132,7 @@ fn because(snapshot: &Snapshot, standings: &Standings, choice: &Choice, at: usiz
     nearest.min().unwrap_or_else(|| {
         let rows = snapshot.rows_of(at, gemm);
         match standings.best(at, gemm, |_| true) {
-            Some(Standing::SafeFast) => Because::NotInPlace,
+            Some(ReviewStanding::SafeFast) => Because::NotInPlace,
             Some(_) if low(rows).any(|row| row.speedup().is_some()) => Because::Slower,
             None if rows.iter().any(|row| is_low(&row.kernel)) => Because::Unsupported,
             _ => Because::Unknown,

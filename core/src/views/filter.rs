@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use crate::model::{Gemm, Metric, SiteId};
 
-use super::{Column, Snapshot, Standing, Standings, standings::low};
+use super::{Column, ReviewStanding, Snapshot, Standings, standings::low};
 
 /// A compiled regular expression: core has no engine for them, the app brings one.
 pub type Matcher = Box<dyn Fn(&str) -> bool>;
@@ -88,15 +88,15 @@ impl WantedVerdict {
         })
     }
 
-    fn is(self, standing: Option<Standing>) -> bool {
+    fn is(self, standing: Option<ReviewStanding>) -> bool {
         match self {
-            Self::Safe => matches!(standing, Some(Standing::Safe | Standing::SafeFast)),
-            Self::Fast => standing == Some(Standing::SafeFast),
-            Self::Slow => standing == Some(Standing::Safe),
-            Self::Uncertain => standing == Some(Standing::Uncertain),
-            Self::Unsafe => standing.is_some_and(Standing::is_unsafe),
-            Self::UnsafeFast => standing == Some(Standing::UnsafeFast),
-            Self::UnsafeSlow => standing == Some(Standing::UnsafeSlow),
+            Self::Safe => matches!(standing, Some(ReviewStanding::Safe | ReviewStanding::SafeFast)),
+            Self::Fast => standing == Some(ReviewStanding::SafeFast),
+            Self::Slow => standing == Some(ReviewStanding::Safe),
+            Self::Uncertain => standing == Some(ReviewStanding::Uncertain),
+            Self::Unsafe => standing.is_some_and(ReviewStanding::is_unsafe),
+            Self::UnsafeFast => standing == Some(ReviewStanding::UnsafeFast),
+            Self::UnsafeSlow => standing == Some(ReviewStanding::UnsafeSlow),
             // Of no library: told by the table beside.
             Self::Unsupported => false,
             Self::Waiting => standing.is_none(),
@@ -328,7 +328,7 @@ impl Filter {
         let (true, Some(standings)) = (narrow || asks, facts.standings) else { return true };
         let allowed: Vec<bool> = standings.libraries.iter().map(|library| self.allows_library(library)).collect();
         let best = |gemm: Gemm| standings.best(site, gemm, |library| allowed[library]);
-        let standing: Vec<Option<Standing>> =
+        let standing: Vec<Option<ReviewStanding>> =
             Gemm::ALL.into_iter().filter(|gemm| self.allows_gemm(*gemm)).map(best).collect();
         if !asks {
             let waits = || Gemm::ALL.into_iter().all(|gemm| standings.best(site, gemm, |_| true).is_none());
@@ -440,14 +440,14 @@ fn regex_token(pattern: &str) -> (FilterToken, &str) {
 
 fn word(start: &str) -> (FilterToken, &str) {
     let (mut text, mut quoted) = (String::new(), false);
-    for (at, letter) in start.char_indices() {
-        match letter {
+    for (at, character) in start.char_indices() {
+        match character {
             '"' => quoted = !quoted,
-            _ if letter.is_whitespace() && !quoted => {
+            _ if character.is_whitespace() && !quoted => {
                 let plain = start.starts_with('"');
                 return (FilterToken { wanted: true, regex: false, plain, text }, &start[at..]);
             }
-            _ => text.push(letter),
+            _ => text.push(character),
         }
     }
     (FilterToken { wanted: true, regex: false, plain: start.starts_with('"'), text }, "")
@@ -496,7 +496,7 @@ fn read_number(text: &str) -> Option<Result<Term, FilterError>> {
     let term = Figure::read(&name).and_then(|figure| match number.parse::<f64>() {
         Ok(limit) => Ok(Term::Number(Bounded { figure, above: text[at..].starts_with('>'), or_equal, limit })),
         // Half typed, as `1e-` is: everything holds until there is a number.
-        Err(_) if number.chars().all(|letter| letter.is_ascii_digit() || ".e-+".contains(letter)) => {
+        Err(_) if number.chars().all(|character| character.is_ascii_digit() || ".e-+".contains(character)) => {
             Ok(Term::Text(String::new()))
         }
         Err(_) => Err(FilterError::NoNumber { text: number.to_owned() }),

@@ -7,7 +7,7 @@ use crate::{
     dispatch::testing::{results, row},
     model::KernelId,
     session::{Event, Session},
-    views::{Question, Views},
+    views::{ViewQuery, Views},
 };
 
 fn compile(pattern: &str) -> Result<Matcher, String> {
@@ -38,7 +38,7 @@ fn session() -> Session {
 
 fn shown(text: &str) -> Vec<usize> {
     let session = session();
-    let question = Question { metric: crate::model::Metric::Mere, gemm: None, relative: false };
+    let question = ViewQuery { metric: crate::model::Metric::Mere, gemm: None, relative: false };
     let views = Views::of(&session.snapshot().unwrap(), question, &Views::default());
     let snapshot = session.snapshot().unwrap();
     let facts = Facts::of(&snapshot, &views.standings, [SiteId::new("net.head")].into_iter());
@@ -57,7 +57,7 @@ fn names_by_text_regex_and_module() {
     assert_eq!(shown("module:net.layers.1"), [0], "not layers.10");
     assert_eq!(shown("module:net.layers.1 module:net.head"), [0, 2], "one or the other");
     assert_eq!(shown("-module:net.layers"), [2, 3]);
-    assert_eq!(shown("\"wide:\""), [3], "quoted, a colon is a letter");
+    assert_eq!(shown("\"wide:\""), [3], "quoted, a colon is a character");
     assert_eq!(shown("wide:net"), [3], "and no key of ours is one either");
 }
 

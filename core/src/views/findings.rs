@@ -415,7 +415,7 @@ mod tests {
         dispatch::testing::{results, row},
         model::{KernelId, Results, SiteId},
         session::{Command, Event, Session},
-        views::{Question, Views},
+        views::{ViewQuery, Views},
     };
 
     const FAST: &str = "cublaslt/fp8-rowwise+fast";
@@ -442,7 +442,7 @@ mod tests {
 
     fn found(session: &Session) -> Vec<Finding> {
         let snapshot = session.snapshot().unwrap();
-        let question = Question { metric: Metric::Mere, gemm: None, relative: false };
+        let question = ViewQuery { metric: Metric::Mere, gemm: None, relative: false };
         let views = Views::of(&snapshot, question, &Views::default());
         findings(&snapshot, &views.plan, &views.table)
     }

@@ -9,7 +9,7 @@ use crate::{
     views::{PlanView, Snapshot},
 };
 
-use super::{Question, cell::value, is_low};
+use super::{ViewQuery, cell::value, is_low};
 
 /// One column of the heatmap.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -78,7 +78,7 @@ impl Grid {
         (self.values.get(cells.clone()).unwrap_or_default(), self.marks.get(cells).unwrap_or_default())
     }
 
-    pub(super) fn of(snapshot: &Snapshot, plan: &PlanView, question: Question) -> Self {
+    pub(super) fn of(snapshot: &Snapshot, plan: &PlanView, question: ViewQuery) -> Self {
         let kernels = kernels_of(snapshot);
         let gemms: Vec<Gemm> =
             Gemm::ALL.into_iter().filter(|of| question.gemm.is_none_or(|only| only == *of)).collect();
@@ -137,7 +137,7 @@ fn kernels_of(snapshot: &Snapshot) -> Vec<KnownCells> {
 struct Filling<'a> {
     snapshot: &'a Snapshot,
     plan: &'a PlanView,
-    question: Question,
+    question: ViewQuery,
     kernels: &'a [KnownCells],
 }
 

@@ -5,7 +5,7 @@ use std::{cmp::Ordering, collections::HashSet};
 
 use crate::model::SiteId;
 
-use super::{Facts, Filter, FolderId, Modules, Standing};
+use super::{Facts, Filter, FolderId, Modules, ReviewStanding};
 
 /// What sites are ordered by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -244,12 +244,12 @@ fn sort(shown: &mut [u32], facts: &Facts<'_>, order: Order) {
 
 /// Sorts the most unsafe first: GEMMs by their standing, those not judged last.
 fn trouble(facts: &Facts<'_>, site: usize) -> [u8; 3] {
-    let rank = |standing: Option<Standing>| match standing {
-        Some(Standing::UnsafeFast) => 0,
-        Some(Standing::UnsafeSlow) => 1,
-        Some(Standing::Uncertain) => 2,
-        Some(Standing::Safe) => 3,
-        Some(Standing::SafeFast) => 4,
+    let rank = |standing: Option<ReviewStanding>| match standing {
+        Some(ReviewStanding::UnsafeFast) => 0,
+        Some(ReviewStanding::UnsafeSlow) => 1,
+        Some(ReviewStanding::Uncertain) => 2,
+        Some(ReviewStanding::Safe) => 3,
+        Some(ReviewStanding::SafeFast) => 4,
         None => 5,
     };
     let best = |gemm| facts.standings.and_then(|all| all.best(site, gemm, |_| true));

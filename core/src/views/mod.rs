@@ -55,7 +55,7 @@ pub use site::{
     draws_to_ask, fed_by, further_draws, op_name, override_effect,
 };
 pub use snapshot::{OpenedTrace, Snapshot};
-pub use standings::{SiteRank, Standing, Standings};
+pub use standings::{ReviewStanding, SiteRank, Standings};
 pub use verdicts::{SiteVerdict, Worst};
 
 pub use crate::dispatch::{Curve, CurvePoint, FrontierAxis};
@@ -69,7 +69,7 @@ use crate::{
 
 /// What a person looks at, as far as it changes what is derived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Question {
+pub struct ViewQuery {
     pub metric: Metric,
     /// `None`: all three.
     pub gemm: Option<Gemm>,
@@ -83,7 +83,7 @@ pub struct Views {
     pub revision: u64,
     /// What they were derived from.
     pub snapshot: Option<Arc<Snapshot>>,
-    pub question: Option<Question>,
+    pub question: Option<ViewQuery>,
     pub plan: Arc<PlanView>,
     pub grid: Arc<Grid>,
     pub quadrant: Arc<QuadrantView>,
@@ -110,7 +110,7 @@ pub struct Views {
 
 impl Views {
     /// `last`: what was derived before; what has not changed since is taken from it.
-    pub fn of(snapshot: &Arc<Snapshot>, question: Question, last: &Self) -> Self {
+    pub fn of(snapshot: &Arc<Snapshot>, question: ViewQuery, last: &Self) -> Self {
         let same = last.question.is_some() && last.revision == snapshot.revision;
         if same && last.question == Some(question) {
             return last.clone();

@@ -189,9 +189,9 @@ mod tests {
         model::{KernelId, ResultRow},
         session::{
             Command, Event, Session,
-            shared::{Author, By},
+            shared::{Author, CommandContext},
         },
-        views::{Question, Views},
+        views::{ViewQuery, Views},
     };
 
     const LOW: &str = "cublaslt/fp8-rowwise";
@@ -225,7 +225,7 @@ mod tests {
     }
 
     fn queue(session: &Session) -> ReviewQueue {
-        let question = Question { metric: Metric::Mere, gemm: None, relative: false };
+        let question = ViewQuery { metric: Metric::Mere, gemm: None, relative: false };
         let views = Views::of(&session.snapshot().unwrap(), question, &Views::default());
         ReviewQueue::of(&session.snapshot().unwrap(), &views.plan, &views.table)
     }
@@ -254,7 +254,7 @@ mod tests {
     fn a_change_is_told_to_who_saw_it_otherwise() {
         let mut session = session();
         let anna = Author::new(1, "Anna");
-        let by = || By::numbered(anna.clone(), 1);
+        let by = || CommandContext::numbered(anna.clone(), 1);
         let before = queue(&session);
         let (place, item) = before.item(1).unwrap();
         let (site, of) = (SiteId::new("cheap"), item.fingerprint.clone());

@@ -11,7 +11,7 @@ use super::is_low;
 
 /// The best that low precision offers one GEMM, the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Standing {
+pub enum ReviewStanding {
     /// Unsafe, and not fast or nobody knows how fast.
     UnsafeSlow,
     UnsafeFast,
@@ -21,7 +21,7 @@ pub enum Standing {
     SafeFast,
 }
 
-impl Standing {
+impl ReviewStanding {
     fn of(safety: Safety, quadrant: Quadrant) -> Self {
         match (quadrant, safety) {
             (Quadrant::SafeFast, _) => Self::SafeFast,
@@ -72,7 +72,7 @@ pub struct Standings {
     /// Those that have a low-precision kernel, in catalogue order.
     pub libraries: Vec<String>,
     /// `[sites][GEMMs][libraries]`.
-    pub(super) table: Vec<Option<Standing>>,
+    pub(super) table: Vec<Option<ReviewStanding>>,
     /// By site.
     pub ranks: Vec<SiteRank>,
     /// By site: a bit a GEMM that has rows in low precision, none of which could run.
@@ -107,7 +107,7 @@ impl Standings {
                 let (safety, _, quadrant) = judge(row, policy, snapshot.loss());
                 let Some(library) = self.libraries.iter().position(|of| of == row.kernel.library()) else { continue };
                 let place = self.place(site, at) + library;
-                self.table[place] = self.table[place].max(Some(Standing::of(safety, quadrant)));
+                self.table[place] = self.table[place].max(Some(ReviewStanding::of(safety, quadrant)));
                 least = least.min(badness(row, policy.metric));
                 if safety == Safety::Safe {
                     rank.gain = rank.gain.max(row.speedup().map_or(f32::NAN, |of| of as f32));
@@ -129,7 +129,7 @@ impl Standings {
 
     /// The best of one GEMM over the libraries that `allows` lets through by their place in the list; `None`
     /// when none of their kernels has been judged.
-    pub fn best(&self, site: usize, gemm: Gemm, allows: impl Fn(usize) -> bool) -> Option<Standing> {
+    pub fn best(&self, site: usize, gemm: Gemm, allows: impl Fn(usize) -> bool) -> Option<ReviewStanding> {
         let at = Gemm::ALL.iter().position(|of| *of == gemm)?;
         let from = self.place(site, at);
         let of = self.table.get(from..from + self.libraries.len())?;

@@ -11,11 +11,11 @@ use crate::{
     session::{Command, Event, Session},
 };
 
-use super::{Cell, Column, Mark, Question, Views, cell};
+use super::{Cell, Column, Mark, ViewQuery, Views, cell};
 
 const FAST: &str = "cublaslt/fp8-rowwise+fast";
 const OTHER: &str = "te/current";
-const QUESTION: Question = Question { metric: Metric::Mere, gemm: None, relative: false };
+const QUESTION: ViewQuery = ViewQuery { metric: Metric::Mere, gemm: None, relative: false };
 
 pub(super) fn opened(rows: Vec<ResultRow>, sites: &[&str]) -> Session {
     let mut session = Session::by_paper();
@@ -82,7 +82,7 @@ fn another_question_keeps_the_plan() {
     let session = two_sites();
     let first = views(&session);
     let metric = Metric::RelL2;
-    let other = Views::of(&session.snapshot().unwrap(), Question { metric, ..QUESTION }, &first);
+    let other = Views::of(&session.snapshot().unwrap(), ViewQuery { metric, ..QUESTION }, &first);
     assert!(std::sync::Arc::ptr_eq(&first.plan, &other.plan));
     assert!(std::sync::Arc::ptr_eq(&first.quadrant, &other.quadrant));
     assert_ne!(first.grid, other.grid);

@@ -7,7 +7,7 @@ use crate::{
     views::Snapshot,
 };
 
-use super::{Column, Question, Views, cell::value};
+use super::{Column, ViewQuery, Views, cell::value};
 
 /// A line of cells, each as it will stand in the spreadsheet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub fn line(cells: &[String]) -> String {
 /// A cell's text: tabs and newlines become visible, and what a spreadsheet would run is made text. Numbers
 /// keep their sign.
 pub fn escaped(text: &str) -> String {
-    let plain = text.chars().map(|letter| match letter {
+    let plain = text.chars().map(|character| match character {
         '\t' => "\\t".to_owned(),
         '\n' => "\\n".to_owned(),
         '\r' => "\\r".to_owned(),
@@ -55,7 +55,7 @@ fn number(value: Option<f64>) -> String {
 }
 
 /// The heatmap: a line a site of `shown`, a column a kernel.
-pub fn grid(snapshot: &Snapshot, views: &Views, question: Question, shown: &[usize]) -> Table {
+pub fn grid(snapshot: &Snapshot, views: &Views, question: ViewQuery, shown: &[usize]) -> Table {
     let reference = if question.relative { ", over BF16's" } else { "" };
     let mut table = Table::new(&["site"]);
     let named = |column: &Column| format!("{} {} ({}{reference})", column.gemm, column.kernel, question.metric.label());
@@ -65,7 +65,7 @@ pub fn grid(snapshot: &Snapshot, views: &Views, question: Question, shown: &[usi
 }
 
 /// One line of [`grid`].
-pub fn grid_row(snapshot: &Snapshot, views: &Views, question: Question, at: usize) -> Vec<String> {
+pub fn grid_row(snapshot: &Snapshot, views: &Views, question: ViewQuery, at: usize) -> Vec<String> {
     let name = snapshot.sites().get(at).map(|site| site.id.to_string()).unwrap_or_default();
     let cells = views.grid.columns.iter();
     let cells = cells.map(|column| number(estimate(snapshot, question, at, column).map(|of| of.value)));
@@ -73,7 +73,7 @@ pub fn grid_row(snapshot: &Snapshot, views: &Views, question: Question, at: usiz
 }
 
 /// One cell of the heatmap: its number, or why there is none.
-pub fn grid_cell(snapshot: &Snapshot, question: Question, at: usize, column: &Column) -> String {
+pub fn grid_cell(snapshot: &Snapshot, question: ViewQuery, at: usize, column: &Column) -> String {
     let reason = || snapshot.row(at, column.gemm, &column.kernel).and_then(|row| row.reason.clone());
     match estimate(snapshot, question, at, column) {
         Some(estimate) => estimate.value.to_string(),
@@ -81,7 +81,7 @@ pub fn grid_cell(snapshot: &Snapshot, question: Question, at: usize, column: &Co
     }
 }
 
-fn estimate(snapshot: &Snapshot, question: Question, at: usize, column: &Column) -> Option<Estimate> {
+fn estimate(snapshot: &Snapshot, question: ViewQuery, at: usize, column: &Column) -> Option<Estimate> {
     let row = snapshot.row(at, column.gemm, &column.kernel)?;
     let baseline = &snapshot.document.policy.baseline;
     let base = if question.relative { snapshot.row(at, column.gemm, baseline) } else { None };
@@ -223,7 +223,7 @@ mod tests {
     };
 
     const FAST: &str = "cublaslt/fp8-rowwise+fast";
-    const QUESTION: Question = Question { metric: Metric::Mere, gemm: None, relative: false };
+    const QUESTION: ViewQuery = ViewQuery { metric: Metric::Mere, gemm: None, relative: false };
 
     fn made(site: &str) -> (Snapshot, Views) {
         let mut session = Session::by_paper();
@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(table.rows[0][at + 1], "0.123456789012");
         assert_eq!(table.header[at + 1], format!("fprop {FAST} (MERE)"));
         assert_eq!(grid_cell(&snapshot, QUESTION, 0, &column), "0.123456789012");
-        let relative = grid(&snapshot, &views, Question { relative: true, ..QUESTION }, &[0]);
+        let relative = grid(&snapshot, &views, ViewQuery { relative: true, ..QUESTION }, &[0]);
         assert!(relative.header[at + 1].ends_with("(MERE, over BF16's)"));
         assert!(points(&snapshot, &views).to_tsv().contains("\t1.25\t0.123456789012\t"));
     }

@@ -6,7 +6,7 @@ use crate::{
     views::Snapshot,
 };
 
-use super::{Standing, Standings, standings::low};
+use super::{ReviewStanding, Standings, standings::low};
 
 /// A site's verdict for the list: the best that low precision offers over its GEMMs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,13 +46,13 @@ impl SiteVerdict {
             let best = standings.best(at, gemm, |_| true);
             verdict.num_gemms += 1;
             verdict.gemms[gemm as usize] = best
-                .map(Standing::quadrant)
+                .map(ReviewStanding::quadrant)
                 .or_else(|| standings.is_unsupported(at, gemm).then_some(Quadrant::Unsupported));
             match best {
-                Some(Standing::SafeFast) => verdict.num_safe_fast += 1,
-                Some(Standing::Safe) => verdict.num_safe += 1,
-                Some(Standing::Uncertain) => verdict.num_uncertain += 1,
-                Some(Standing::UnsafeSlow | Standing::UnsafeFast) => verdict.num_unsafe += 1,
+                Some(ReviewStanding::SafeFast) => verdict.num_safe_fast += 1,
+                Some(ReviewStanding::Safe) => verdict.num_safe += 1,
+                Some(ReviewStanding::Uncertain) => verdict.num_uncertain += 1,
+                Some(ReviewStanding::UnsafeSlow | ReviewStanding::UnsafeFast) => verdict.num_unsafe += 1,
                 None => {}
             }
         }

@@ -87,7 +87,7 @@ class Site:
 @dataclass(frozen=True, repr=False)
 class Plan:
     """What a plan file holds. `mods`: site -> names of mods; `authors`: whoever decided something in it; `release`: the
-    version as which it was put up for approval; `approvals`: signatures, which `loka verify` checks and nothing here;
+    version as which it was submitted for approval; `approvals`: signatures, which `loka verify` checks and nothing here;
     `review`: what people said of it; `draft`: why it is no plan to train with yet, by its file or because its policy
     asks for more approvals than there are; `runtime`: where it was made to run ("launched", "graph" or "inference": a
     compiled training step launched kernel by kernel, replayed as a CUDA graph, or forward only); `path`: where it was read."""

@@ -149,7 +149,7 @@ def _quoted(name: str) -> str:
 def _missing(
     names: Sequence[str], unplanned: Sequence[str], known: List[str], unrouted: Mapping[str, str]
 ) -> List[str]:
-    """A name that is off by a letter is most likely one of those that the plan lacks. `unrouted`: name -> what it is
+    """A name that is off by a character is most likely one of those that the plan lacks. `unrouted`: name -> what it is
     when it is no module."""
     lines = []
     for index, name in enumerate(names):

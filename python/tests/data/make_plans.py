@@ -3,7 +3,7 @@
     python python/tests/data/make_plans.py target/release/loka      (needs numpy, safetensors)
 
 ranker.plan.json: the model of python/tests/ranker.py as it is; modded.plan.json: the same with all three mods.
-draft.plan.json: the first under a policy that asks for two approvals, put up as version 1; approved.plan.json: that one,
+draft.plan.json: the first under a policy that asks for two approvals, submitted as version 1; approved.plan.json: that one,
 signed by two.
 edited.plan.json: the first with two kernels changed by hand. digests.json: JSON of every kind, no plan, with the digest
 that `loka` takes of it; and the one that it takes of the edited plan.

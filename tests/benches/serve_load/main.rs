@@ -126,7 +126,7 @@ fn run(num_clients: usize, args: &Args) -> Report {
     let mut author = Window::join(&server, 1, name);
     // However long this machine takes for it.
     while author.session.is_running() || author.session.lacks_rows() {
-        assert!(author.pump(Duration::from_millis(50)), "{:?}", author.follower.closed);
+        assert!(author.pump(Duration::from_millis(50)), "{:?}", author.sync.closed);
     }
     author.settle();
 

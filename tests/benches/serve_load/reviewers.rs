@@ -61,7 +61,7 @@ pub fn run(people: usize, rate: f64, seconds: f64, sites: Option<(usize, usize)>
         let mut window = Window::knock_as(&server, author, Some(TRACE), Some(server.cookie(&links[at])));
         // However long this machine takes for the probe.
         while window.session.is_running() || window.session.trace.is_none() || window.session.lacks_rows() {
-            assert!(window.pump(Duration::from_millis(50)), "{:?}", window.follower.closed);
+            assert!(window.pump(Duration::from_millis(50)), "{:?}", window.sync.closed);
         }
         window
     };
@@ -125,7 +125,7 @@ fn work(mut window: Window, at: usize, decides: bool, rate: f64, seconds: f64, a
     // Not all in the same moment.
     let due = |asked: usize| Duration::from_secs_f64((asked as f64 + dice_of(at)) / rate);
     let note = |window: &Window, sent: &mut VecDeque<Instant>, answered_ms: &mut Vec<f64>| {
-        while sent.len() > window.follower.num_waiting() {
+        while sent.len() > window.sync.num_waiting() {
             let of = sent.pop_front().unwrap();
             answered_ms.push(1000.0 * of.elapsed().as_secs_f64());
         }
@@ -137,14 +137,14 @@ fn work(mut window: Window, at: usize, decides: bool, rate: f64, seconds: f64, a
             asked += 1;
         }
         let left = due(asked).saturating_sub(start.elapsed()).min(Duration::from_millis(20));
-        assert!(window.pump(left), "{:?}", window.follower.closed);
+        assert!(window.pump(left), "{:?}", window.sync.closed);
         note(&window, &mut sent, &mut answered_ms);
     }
-    window.until("everything is answered", |window| window.follower.num_waiting() == 0);
+    window.until("everything is answered", |window| window.sync.num_waiting() == 0);
     note(&window, &mut sent, &mut answered_ms);
     all_done.wait();
     window.settle();
-    let (digest, at) = (window.digest(), window.follower.at());
+    let (digest, at) = (window.digest(), window.sync.at());
     let (refused, num_states) = (std::mem::take(&mut window.refused), window.num_states);
     ReviewerSeen { asked, refused, answered_ms, digest, at, num_states }
 }

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use loka_core::session::shared::{Author, Follower, encode};
+use loka_core::session::shared::{Author, SyncClient, encode};
 use loka_tests::serving::{Server, open};
 use tungstenite::Message;
 
@@ -37,7 +37,7 @@ impl Watcher {
     pub fn start(server: &Server, key: u64, trace: Option<&str>, stop: &Arc<AtomicBool>) -> Self {
         let mut socket = open(&server.address, None);
         let author = Author::new(key, &format!("Watcher {key}"));
-        let hello = Follower::new(author, "load", trace.map(str::to_owned)).hello();
+        let hello = SyncClient::new(author, "load", trace.map(str::to_owned)).hello();
         socket.send(Message::Binary(encode(&hello).into())).unwrap();
         let (num_frames, stop) = (Arc::new(AtomicUsize::new(0)), stop.clone());
         let told = num_frames.clone();

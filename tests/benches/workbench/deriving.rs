@@ -6,7 +6,7 @@ use loka_core::{
     dispatch::{Overrides, Policy, dispatch, frontier},
     model::{Gemm, Metric},
     session::Session,
-    views::{PlanView, Question, Snapshot, Views},
+    views::{PlanView, Snapshot, ViewQuery, Views},
 };
 
 use crate::{clock, report::Figure};
@@ -32,7 +32,7 @@ fn timed<T>(what: &str, bar: Option<f64>, figures: &mut Vec<Figure>, work: impl 
 pub fn decide_anew(session: &Session, figures: &mut Vec<Figure>) {
     let before = session.snapshot().unwrap();
     let bar = (before.sites().len() <= 10_000).then_some(100.0);
-    let question = Question { metric: Metric::Mere, gemm: None, relative: false };
+    let question = ViewQuery { metric: Metric::Mere, gemm: None, relative: false };
     for name in Policy::BUILTIN {
         let mut snapshot = Snapshot::clone(&before);
         snapshot.document.policy = Policy::builtin(name).unwrap();
@@ -47,8 +47,8 @@ pub fn decide_anew(session: &Session, figures: &mut Vec<Figure>) {
     timed("frontier", None, figures, || frontier(&candidates, policy, before.loss()));
     timed("plan view (these three)", None, figures, || PlanView::of(&before));
     let views = Views::of(&before, question, &Views::default());
-    let other = Question { metric: Metric::RelL2, ..question };
+    let other = ViewQuery { metric: Metric::RelL2, ..question };
     timed("another metric (grid)", None, figures, || Views::of(&before, other, &views));
-    let one = Question { gemm: Some(Gemm::Fprop), ..question };
+    let one = ViewQuery { gemm: Some(Gemm::Fprop), ..question };
     timed("one GEMM (grid and quadrant)", None, figures, || Views::of(&before, one, &views));
 }

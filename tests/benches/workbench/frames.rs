@@ -8,8 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use egui::{Event as Input, Key, Modifiers, MouseWheelSource, MouseWheelUnit, vec2};
-use loka::{executor::ThreadExecutor, link::InProcess};
+use egui::{Event as SessionInput, Key, Modifiers, MouseWheelSource, MouseWheelUnit, vec2};
+use loka::{link::InProcess, platform::ThreadExecutor};
 use loka_core::session::{Command, Event};
 use loka_tests::big;
 
@@ -27,13 +27,15 @@ const LIST: (f32, f32) = (0.06, 0.4);
 const HEATMAP: (f32, f32) = (0.3, 0.4);
 const QUADRANT: (f32, f32) = (0.62, 0.4);
 
-fn key(key: Key) -> Vec<Input> {
+fn key(key: Key) -> Vec<SessionInput> {
     let modifiers = Modifiers::NONE;
-    [true, false].map(|pressed| Input::Key { key, physical_key: None, pressed, repeat: false, modifiers }).to_vec()
+    [true, false]
+        .map(|pressed| SessionInput::Key { key, physical_key: None, pressed, repeat: false, modifiers })
+        .to_vec()
 }
 
-fn wheel(down: f32) -> Input {
-    Input::MouseWheel {
+fn wheel(down: f32) -> SessionInput {
+    SessionInput::MouseWheel {
         unit: MouseWheelUnit::Point,
         delta: vec2(0.0, -down),
         phase: egui::TouchPhase::Move,
@@ -70,7 +72,7 @@ pub fn open(path: &Path, gpu: bool, figures: &mut Vec<Figure>) -> TimedWindow {
 
 pub fn gestures(window: &mut TimedWindow, frames: usize, figures: &mut Vec<Figure>) {
     let with = if window.has_gpu() { "with uploads" } else { "no GPU" };
-    let mut measured = |window: &mut TimedWindow, what: &str, events: &mut dyn FnMut(usize) -> Vec<Input>| {
+    let mut measured = |window: &mut TimedWindow, what: &str, events: &mut dyn FnMut(usize) -> Vec<SessionInput>| {
         let cost = (0..frames).map(|at| window.frame(events(at)).cpu_ms).collect();
         figures.push(Figure::of(&format!("frame ({with}), {what}"), "ms", cost, FRAME_BAR));
     };
@@ -78,20 +80,20 @@ pub fn gestures(window: &mut TimedWindow, frames: usize, figures: &mut Vec<Figur
     for (what, (x, y)) in [("scrolling the heatmap", HEATMAP), ("scrolling the list", LIST)] {
         let there = TimedWindow::at(x, y);
         measured(window, what, &mut |at| {
-            vec![Input::PointerMoved(there), wheel(if at % 60 < 40 { 90.0 } else { -60.0 })]
+            vec![SessionInput::PointerMoved(there), wheel(if at % 60 < 40 { 90.0 } else { -60.0 })]
         });
     }
     window.settle();
     for (what, (x, y)) in [("hovering over the heatmap", HEATMAP), ("hovering over the quadrant", QUADRANT)] {
         measured(window, what, &mut |at| {
             let turn = at as f32 * 0.21;
-            vec![Input::PointerMoved(TimedWindow::at(x + 0.08 * turn.cos(), y + 0.15 * (1.3 * turn).sin()))]
+            vec![SessionInput::PointerMoved(TimedWindow::at(x + 0.08 * turn.cos(), y + 0.15 * (1.3 * turn).sin()))]
         });
     }
     window.settle();
     window.frame(key(Key::F));
     measured(window, "typing in the filter", &mut |at| match at % 24 {
-        0..12 => vec![Input::Text("layers.1.fmb".get(at % 24..=at % 24).unwrap_or_default().to_owned())],
+        0..12 => vec![SessionInput::Text("layers.1.fmb".get(at % 24..=at % 24).unwrap_or_default().to_owned())],
         _ => key(Key::Backspace),
     });
     window.frame(key(Key::Escape));

@@ -9,7 +9,7 @@ use std::{
 };
 
 use eframe::egui_wgpu::{RenderState, ScreenDescriptor};
-use egui::{Event as Input, Pos2, RawInput, Rect, ViewportId, pos2, vec2};
+use egui::{Event as SessionInput, Pos2, RawInput, Rect, ViewportId, pos2, vec2};
 use loka::{LokaApp, link::Link};
 use loka_core::{
     runtime::{Executor, Report},
@@ -43,7 +43,7 @@ impl TimedWindow {
             egui_kittest::wgpu::create_render_state(setup, eframe::egui_wgpu::RendererOptions::default())
         });
         let wake = ctx.clone();
-        let app = LokaApp::new(link).with_threads(std::sync::Arc::new(move || wake.request_repaint()));
+        let app = LokaApp::new(link).with_wake(std::sync::Arc::new(move || wake.request_repaint()));
         let app = match &gpu {
             Some(state) => app.with_gpu(state.target_format),
             None => app,
@@ -60,7 +60,7 @@ impl TimedWindow {
     }
 
     /// One frame, a sixtieth of a second after the last.
-    pub fn frame(&mut self, events: Vec<Input>) -> Frame {
+    pub fn frame(&mut self, events: Vec<SessionInput>) -> Frame {
         self.time += 1.0 / 60.0;
         let size = vec2(SIZE[0] as f32, SIZE[1] as f32);
         let screen_rect = Some(Rect::from_min_size(Pos2::ZERO, size));

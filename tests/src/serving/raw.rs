@@ -1,4 +1,4 @@
-//! Takes requests letter by letter, as an attacker's would be, gives what comes back.
+//! Takes requests character by character, as an attacker's would be, gives what comes back.
 
 use std::{
     io::{Read as _, Write as _},

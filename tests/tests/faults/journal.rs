@@ -7,7 +7,7 @@ use loka_core::{
     runtime::Journaling as _,
     session::{
         Command as Asked, Event, NoticeKind,
-        shared::{Author, By, Ordered},
+        shared::{Author, CommandContext, SequencedSession},
     },
 };
 use tempfile::TempDir;
@@ -33,10 +33,10 @@ fn keeper() {
         Err(line) => return println!("refused {line}"),
     };
     assert!(restored.is_none() && told.is_none());
-    let mut ordered = Ordered::default();
+    let mut ordered = SequencedSession::default();
     journal.checkpoint(ordered.save());
     for number in 1..=COMMANDS {
-        let by = By::numbered(Author::new(7, "Anna"), number);
+        let by = CommandContext::numbered(Author::new(7, "Anna"), number);
         let command = Asked::SetMaxError { value: number as f64, gesture: None };
         ordered.command(by.clone(), command.clone()).unwrap();
         journal.command(&by, &command);

@@ -6,7 +6,7 @@
 
 use std::{fs, path::Path, sync::PoisonError, time::Duration};
 
-use loka::serve::roster;
+use loka::server::user_store;
 use loka_core::{
     bench::{from_csv, parse_shapes, to_csv},
     dispatch::Policy,
@@ -17,7 +17,7 @@ use loka_core::{
     runtime::Journaling as _,
     session::{
         Command, Event, NoticeKind,
-        shared::{Author, By, MAX_TO_CLIENT, MAX_TO_SERVER, ToClient, ToServer, decode, encode},
+        shared::{Author, CommandContext, MAX_TO_CLIENT, MAX_TO_SERVER, ToClient, ToServer, decode, encode},
     },
     tables::{read_kernels, read_results, results_from_bytes},
     trace::Trace,
@@ -192,7 +192,7 @@ fn lists_of_people() {
     let good = fs::read(&path).unwrap();
     withstands("people", &good, |bytes| {
         fs::write(&path, bytes).unwrap();
-        roster::read(&path).map(drop)
+        user_store::read(&path).map(drop)
     });
 }
 
@@ -200,11 +200,11 @@ fn lists_of_people() {
 fn journal(path: &Path) {
     let (mut journal, ..) = Journal::open(path, ("stamp", "sha256:00"), std::sync::Arc::new(|| {})).unwrap();
     for number in 1..=20 {
-        let by = By::numbered(Author::new(7, "Anna"), number);
+        let by = CommandContext::numbered(Author::new(7, "Anna"), number);
         journal.command(&by, &Command::SetMaxError { value: number as f64 / 100.0, gesture: None });
         journal.event(&Event::Notice { kind: NoticeKind::Info, message: format!("Number {number}") });
     }
-    let mut ordered = loka_core::session::shared::Ordered::default();
+    let mut ordered = loka_core::session::shared::SequencedSession::default();
     ordered.remember(7, 20);
     journal.checkpoint(ordered.save());
     journal.flush();

@@ -10,8 +10,8 @@ use egui_kittest::Harness;
 use loka::{
     LokaApp,
     driving::{Drive, Look},
-    executor::ThreadExecutor,
     link,
+    platform::ThreadExecutor,
 };
 use loka_core::session::shared::Author;
 

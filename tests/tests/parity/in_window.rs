@@ -40,7 +40,7 @@ impl InWindow {
         let mut window = Command::new(loka());
         window.args(["open", "--drive"]).arg(&stage.trace).current_dir(stage.traces());
         window.env("DISPLAY", &display).env("XDG_CONFIG_HOME", &settings).env("WGPU_BACKEND", "vulkan");
-        // Neither another desktop nor its file dialogs, letters and scale.
+        // Neither another desktop nor its file dialogs, characters and scale.
         for name in ["WAYLAND_DISPLAY", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR", "XMODIFIERS"] {
             window.env_remove(name);
         }
@@ -119,7 +119,7 @@ fn keysym(key: &str) -> String {
         "Shift" => "shift".to_owned(),
         "Enter" => "Return".to_owned(),
         arrow if arrow.starts_with("Arrow") => arrow["Arrow".len()..].to_owned(),
-        letter if letter.len() == 1 => letter.to_lowercase(),
+        character if character.len() == 1 => character.to_lowercase(),
         other => other.to_owned(),
     }
 }

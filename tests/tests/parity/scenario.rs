@@ -45,7 +45,7 @@ pub enum ScenarioStep {
     Wait(Wait),
     /// Exports the plan under that name.
     Export(String),
-    /// Signs the version that is put up with the key of that name beside the trace, or as the browser is handed it.
+    /// Signs the submitted version with the key of that name beside the trace, or as the browser is handed it.
     Sign(String),
 }
 

@@ -20,7 +20,7 @@ fn a_file_is_taken_listed_and_opened() {
     let served = Served::new();
     let (folder, new) = (served.folder(), trace(3));
     let server = served.start(&[]);
-    assert_eq!(Window::join(&server, 1, Some(TRACE)).follower.files, [TRACE], "the list is known from now on");
+    assert_eq!(Window::join(&server, 1, Some(TRACE)).sync.files, [TRACE], "the list is known from now on");
     let answer = server.put("n%C3%A9w%201.trace.safetensors", &new, "");
     assert_eq!((answer.status, drafts(&folder)), (201, 0), "{answer:?}");
     let (name, path) = ("néw 1.trace.safetensors", folder.join("néw 1.trace.safetensors"));
@@ -28,7 +28,7 @@ fn a_file_is_taken_listed_and_opened() {
     #[cfg(unix)]
     assert_eq!(std::os::unix::fs::PermissionsExt::mode(&path.metadata().unwrap().permissions()) & 0o777, 0o644);
     let mut window = Window::join(&server, 2, Some(name));
-    assert_eq!(window.follower.files, [name, TRACE]);
+    assert_eq!(window.sync.files, [name, TRACE]);
     window.until_probed();
     assert_eq!(window.session.sites().len(), 3);
 
@@ -50,7 +50,7 @@ fn a_file_is_taken_listed_and_opened() {
     });
     assert!(window.refused.is_empty(), "{:?}", window.refused);
     assert_eq!(server.put("p.PLAN.json", PLAN, "").status, 201);
-    let files = Window::join(&server, 3, Some(name)).follower.files;
+    let files = Window::join(&server, 3, Some(name)).sync.files;
     assert!(files.iter().any(|file| FileKind::of_name(file) == Some(FileKind::Plan)), "{files:?}");
     assert_eq!(server.get("/files/r.results.parquet", &[]).status, 404, "nothing is given");
 }
@@ -245,7 +245,7 @@ fn what_breaks_off_leaves_nothing() {
     drop(half(&server, &folder, "a.trace.safetensors", &bytes, ""));
     until("it is gone", || drafts(&folder) == 0);
     let stream = half(&server, &folder, "a.trace.safetensors", &bytes, "");
-    assert_eq!(Window::join(&server, 1, Some(TRACE)).follower.files, [TRACE], "nobody is offered a part");
+    assert_eq!(Window::join(&server, 1, Some(TRACE)).sync.files, [TRACE], "nobody is offered a part");
     server.signal("TERM");
     assert_eq!(server.ended(), Some(0));
     is_refused(&Answer::read(stream), 503, "the server is being stopped");

@@ -1,12 +1,12 @@
 //! Takes effects, carries them out on files that lie in memory: what a page without a server can do. Files come by
-//! name on a [`Shelf`], or by address from [`Outside`]; what is written goes out as a download. Work that takes a
+//! name on a [`MemoryFiles`], or by address from [`Outside`]; what is written goes out as a download. Work that takes a
 //! while waits for one frame, which says what is under way; a trace's digest is read beside the frames. What needs an
 //! engine is refused in one line.
 
 mod digest;
-mod shelf;
+mod memory_files;
 
-pub use shelf::{MOST_BYTES, Shelf};
+pub use memory_files::{MOST_BYTES, MemoryFiles};
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -54,7 +54,7 @@ pub fn is_address(path: &str) -> bool {
 
 /// Where there are neither threads nor files.
 pub struct PageExecutor {
-    shelf: Shelf,
+    memory: MemoryFiles,
     outside: Box<dyn Outside>,
     wake: Wake,
     work: VecDeque<Effect>,
@@ -76,9 +76,9 @@ const NOTICEABLE_ROWS: usize = 100_000;
 
 impl PageExecutor {
     /// `wake`: another frame is wanted.
-    pub fn new(shelf: Shelf, outside: Box<dyn Outside>, wake: Wake) -> Self {
+    pub fn new(memory: MemoryFiles, outside: Box<dyn Outside>, wake: Wake) -> Self {
         Self {
-            shelf,
+            memory,
             outside,
             wake,
             work: VecDeque::new(),
@@ -111,12 +111,12 @@ impl PageExecutor {
     }
 
     fn is_large(&self, path: &str) -> bool {
-        self.shelf.get(path).is_some_and(|bytes| bytes.len() > NOTICEABLE_BYTES)
+        self.memory.get(path).is_some_and(|bytes| bytes.len() > NOTICEABLE_BYTES)
     }
 
     fn carry_out(&mut self, effect: Effect) {
         let Some(path) = file_of(&effect) else { return self.without_file(effect) };
-        if let Some(bytes) = self.shelf.get(path) {
+        if let Some(bytes) = self.memory.get(path) {
             return self.with_file(effect, bytes);
         }
         if !is_address(path) {
@@ -221,7 +221,7 @@ impl PageExecutor {
     fn take_fetched(&mut self) {
         while let Some((address, outcome)) = self.outside.fetched() {
             let outcome = outcome.map_err(|reason| format!("{reason}: {address}"));
-            let outcome = outcome.and_then(|bytes| self.shelf.put(&address, bytes));
+            let outcome = outcome.and_then(|bytes| self.memory.put(&address, bytes));
             let (ready, others) = std::mem::take(&mut self.awaited).into_iter().partition(|(of, _)| *of == address);
             self.awaited = others;
             let ready: Vec<(String, Effect)> = ready;

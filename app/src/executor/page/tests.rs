@@ -39,9 +39,9 @@ impl Outside for Browser {
     }
 }
 
-fn page() -> (PageExecutor, Shelf, Browser) {
-    let (shelf, browser) = (Shelf::default(), Browser::default());
-    (PageExecutor::new(shelf.clone(), Box::new(browser.clone()), Arc::new(|| ())), shelf, browser)
+fn page() -> (PageExecutor, MemoryFiles, Browser) {
+    let (memory, browser) = (MemoryFiles::default(), Browser::default());
+    (PageExecutor::new(memory.clone(), Box::new(browser.clone()), Arc::new(|| ())), memory, browser)
 }
 
 /// Every event until nothing is left to do.
@@ -66,8 +66,8 @@ fn sample() -> Arc<[u8]> {
 
 #[test]
 fn a_trace_is_opened_from_memory_and_work_is_announced_first() {
-    let (mut executor, shelf, _) = page();
-    shelf.put("a.trace.safetensors", sample()).unwrap();
+    let (mut executor, memory, _) = page();
+    memory.put("a.trace.safetensors", sample()).unwrap();
     executor.run(Effect::LoadTrace { path: "a.trace.safetensors".to_owned() });
     assert_eq!(executor.next_event(), None, "a frame says what is under way");
     assert_eq!(executor.busy().as_deref(), Some("Opening a.trace.safetensors"));
@@ -99,7 +99,7 @@ fn slow_clock() -> f64 {
 
 #[test]
 fn a_digest_is_read_in_pieces_and_nothing_waits_for_it() {
-    let (mut executor, shelf, _) = page();
+    let (mut executor, memory, _) = page();
     executor.clock = slow_clock;
     let load = |name: &str| Effect::LoadTrace { path: name.to_owned() };
     let opened = |executor: &mut PageExecutor| {
@@ -108,7 +108,7 @@ fn a_digest_is_read_in_pieces_and_nothing_waits_for_it() {
         trace
     };
     for name in ["a.trace.safetensors", "b.trace.safetensors"] {
-        shelf.put(name, sample()).unwrap();
+        memory.put(name, sample()).unwrap();
     }
     executor.run(load("a.trace.safetensors"));
     let trace = opened(&mut executor);
@@ -127,9 +127,9 @@ fn a_digest_is_read_in_pieces_and_nothing_waits_for_it() {
 
 #[test]
 fn what_cannot_be_read_is_a_line() {
-    let (mut executor, shelf, _) = page();
+    let (mut executor, memory, _) = page();
     for name in ["x.trace.safetensors", "x.results.parquet", "x.plan.json", "x"] {
-        shelf.put(name, Arc::from(*b"PK\x03\x04 something else")).unwrap();
+        memory.put(name, Arc::from(*b"PK\x03\x04 something else")).unwrap();
     }
     let path = |name: &str| name.to_owned();
     executor.run(Effect::LoadTrace { path: path("x.trace.safetensors") });
@@ -199,12 +199,12 @@ fn names_for_downloads_have_no_folder() {
 
 #[test]
 fn results_are_compared_from_memory() {
-    let (mut executor, shelf, _) = page();
+    let (mut executor, memory, _) = page();
     let trace = Trace::open(Path::new(TRACE)).unwrap();
     let config = loka_core::probe::ProbeConfig::default();
     let meta = crate::probing::results_meta(&trace, trace.digest(), &loka_core::engine::CpuEngine, &config);
     let results = Results { meta, rows: Vec::new() };
-    shelf.put("old.results.parquet", tables::results_to_bytes(&results).unwrap().into()).unwrap();
+    memory.put("old.results.parquet", tables::results_to_bytes(&results).unwrap().into()).unwrap();
     let path = || "old.results.parquet".to_owned();
     executor.run(Effect::CompareResults { path: path() });
     executor.run(Effect::CompareResults { path: "nowhere.results.parquet".to_owned() });

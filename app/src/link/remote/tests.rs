@@ -11,7 +11,7 @@ use loka_core::{
 };
 
 use super::*;
-use crate::executor::{Fetched, Outside, PageExecutor, Shelf};
+use crate::executor::{Fetched, MemoryFiles, Outside, PageExecutor};
 
 /// A browser that is not asked for anything.
 struct Nobody;
@@ -87,11 +87,11 @@ impl Wire {
 fn joined() -> (Wire, RemoteLink) {
     let wire = Wire::default();
     wire.0.borrow_mut().up = true;
-    let follower = Follower::new(Author::new(7, "Anna"), "0.1.0", None);
+    let sync = SyncClient::new(Author::new(7, "Anna"), "0.1.0", None);
     let mut link = RemoteLink::new(
         Box::new(wire.clone()),
-        Box::new(PageExecutor::new(Shelf::default(), Box::new(Nobody), Arc::new(|| ()))),
-        follower,
+        Box::new(PageExecutor::new(MemoryFiles::default(), Box::new(Nobody), Arc::new(|| ()))),
+        sync,
     );
     assert_eq!(link.status().connection, ConnectionState::Joining { share: None });
     assert_eq!(link.poll(), None);
@@ -129,7 +129,7 @@ fn commands_go_to_the_server_and_private_ones_stay() {
 fn a_lost_server_is_told_and_tried_again() {
     let (wire, mut link) = joined();
     link.run(Effect::ReadSeries { path: "t".to_owned() });
-    assert_eq!(wire.heard(), Some(ToServer::Ask(Question::Series)));
+    assert_eq!(wire.heard(), Some(ToServer::Ask(ClientQuery::Series)));
     wire.0.borrow_mut().up = false;
     wire.0.borrow_mut().to_window.push_back(SocketNews::Closed);
     assert_eq!(link.poll(), None);
@@ -139,8 +139,7 @@ fn a_lost_server_is_told_and_tried_again() {
     assert_eq!(last_notice(&link), AWAY);
     let site = SiteId::new("s");
     link.run(Effect::Inspect { trace: "t".to_owned(), site: site.clone() });
-    let unanswered =
-        |news| matches!(news, News::Event(event) if matches!(*event, Event::SiteInspected { outcome: Err(_), .. }));
+    let unanswered = |news| matches!(news, LinkMessage::Event(event) if matches!(*event, Event::SiteInspected { outcome: Err(_), .. }));
     assert!(link.next_news().is_some_and(unanswered));
     wire.0.borrow_mut().now = 0.3;
     assert_eq!(link.poll(), None, "it is tried, and still down");
@@ -152,7 +151,7 @@ fn a_lost_server_is_told_and_tried_again() {
     wire.welcome(true);
     assert_eq!(link.poll(), None);
     assert!(matches!(link.status().connection, ConnectionState::Joined { .. }));
-    assert_eq!(wire.heard(), Some(ToServer::Ask(Question::Series)), "what was not answered is asked again");
+    assert_eq!(wire.heard(), Some(ToServer::Ask(ClientQuery::Series)), "what was not answered is asked again");
 }
 
 #[test]

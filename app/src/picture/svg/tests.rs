@@ -19,7 +19,7 @@ fn of(shapes: Vec<Shape>) -> (String, usize) {
     (text, omitted)
 }
 
-/// Tags balance, attributes are quoted, entities are known, and no letter is one that XML forbids.
+/// Tags balance, attributes are quoted, entities are known, and no character is one that XML forbids.
 fn check(text: &str) {
     assert!(text.starts_with("<?xml") && text.trim_end().ends_with("</svg>"));
     let mut open: Vec<String> = Vec::new();
@@ -43,9 +43,9 @@ fn check(text: &str) {
 /// The closing bracket outside of quotes.
 fn end_of_tag(text: &str) -> usize {
     let mut quoted = false;
-    let end = text.char_indices().find(|(_, letter)| {
-        quoted ^= *letter == '"';
-        *letter == '>' && !quoted
+    let end = text.char_indices().find(|(_, character)| {
+        quoted ^= *character == '"';
+        *character == '>' && !quoted
     });
     end.unwrap().0
 }
@@ -54,7 +54,7 @@ fn content(text: &str) {
     for piece in text.split('&').skip(1) {
         assert!(["amp;", "lt;", "gt;", "quot;"].iter().any(|known| piece.starts_with(known)), "{piece}");
     }
-    let allowed = |letter: char| matches!(letter, '\n' | '\r' | '\t') || !letter.is_control();
+    let allowed = |character: char| matches!(character, '\n' | '\r' | '\t') || !character.is_control();
     assert!(text.chars().all(allowed), "{text:?}");
     assert!(!text.contains('>') && !text.contains(['\u{fffe}', '\u{ffff}']));
 }

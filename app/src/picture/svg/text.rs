@@ -1,4 +1,4 @@
-//! Laid-out text as text: every letter stands where egui put it, whatever face the reader has, and can be
+//! Laid-out text as text: every character stands where egui put it, whatever face the reader has, and can be
 //! selected.
 
 use egui::{
@@ -14,7 +14,7 @@ use super::{
     write::{Writer, color, escaped, number},
 };
 
-/// Letters that are drawn alike, one after the other.
+/// Characters that are drawn alike, one after the other.
 struct TextRun {
     text: String,
     xs: Vec<String>,
@@ -67,7 +67,7 @@ fn runs(shape: &TextShape, row: &PlacedRow, byte: &mut usize) -> Vec<TextRun> {
         if !runs.last().is_some_and(fits) {
             runs.push(TextRun { text: String::new(), xs: Vec::new(), y, font, color });
         }
-        // A letter of two UTF-16 units takes two places in the list of some readers: nothing follows it.
+        // A character of two UTF-16 units takes two places in the list of some readers: nothing follows it.
         whole = glyph.chr.len_utf16() > 1;
         if let Some(run) = runs.last_mut() {
             run.text.push(glyph.chr);

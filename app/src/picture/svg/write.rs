@@ -1,4 +1,4 @@
-//! The text of an SVG document: elements, attributes, clips, numbers, and names of any letters.
+//! The text of an SVG document: elements, attributes, clips, numbers, and names of any characters.
 
 use std::fmt::Write as _;
 
@@ -101,12 +101,12 @@ pub(super) fn stroke(stroke: Stroke) -> String {
     format!("{} stroke-width=\"{}\"", color("stroke", stroke.color), number(stroke.width))
 }
 
-/// Text between tags or in an attribute, of XML or HTML. What XML cannot hold is shown as what it is: a letter that cannot be
+/// Text between tags or in an attribute, of XML or HTML. What XML cannot hold is shown as what it is: a character that cannot be
 /// shown.
 pub fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
+    for character in text.chars() {
+        match character {
             '&' => safe += "&amp;",
             '<' => safe += "&lt;",
             '>' => safe += "&gt;",

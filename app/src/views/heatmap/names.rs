@@ -8,7 +8,7 @@ use crate::{
     views::{Scene, sites},
 };
 
-/// Rows lower than this have no room for letters.
+/// Rows lower than this have no room for characters.
 pub const LEAST_ROW: f32 = 11.0;
 const INDENT: f32 = 10.0;
 

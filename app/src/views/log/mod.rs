@@ -74,7 +74,7 @@ fn line_ui(ui: &mut Ui, scene: &Scene<'_>, entry: &LogEntry) {
     painter.text(at(0.0), Align2::LEFT_CENTER, time, FontId::monospace(11.0), theme.weak);
     let word = entry.kind.word();
     painter.text(at(KIND), Align2::LEFT_CENTER, word, FontId::proportional(12.0), color_of(scene, entry.kind));
-    // A name of thousands of letters is laid out as far as a line can show it.
+    // A name of thousands of characters is laid out as far as a line can show it.
     let text: String = one_line(&entry.text).chars().take(LONGEST).collect();
     painter.text(at(TEXT), Align2::LEFT_CENTER, text, FontId::proportional(13.0), theme.text);
     response.on_hover_text(said);
@@ -89,7 +89,7 @@ fn color_of(scene: &Scene<'_>, kind: LogKind) -> Color32 {
 }
 
 fn one_line(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
+    text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
 }
 
 /// The lines that are shown as a table, and how many.

@@ -8,7 +8,7 @@ use loka_core::{
 
 use super::groups;
 use crate::{
-    state::Keep,
+    state::PlanFilter,
     theme::{Glyph, ROW, number, paint_glyph, shorten, verdict_word},
     views::Scene,
 };
@@ -79,7 +79,7 @@ fn keeps_ui(ui: &mut Ui, scene: &mut Scene<'_>, counts: [usize; 5]) {
     ui.horizontal_wrapped(|ui| {
         ui.spacing_mut().item_spacing.x = 4.0;
         ui.label(RichText::new("Show").color(scene.theme.weak));
-        for (keep, count) in Keep::ALL.into_iter().zip(counts) {
+        for (keep, count) in PlanFilter::ALL.into_iter().zip(counts) {
             let shown = scene.view.plan.keep == keep;
             let text = RichText::new(format!("{} {}", keep.text(), number::count(count as u64))).small();
             let response = ui.add(Button::selectable(shown, text));

@@ -8,7 +8,7 @@ use loka_core::{
 
 use super::words;
 use crate::{
-    state::ReviewKeep,
+    state::ReviewFilter,
     theme::{ROW, number},
     views::Scene,
 };
@@ -19,11 +19,11 @@ pub(super) fn queue_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let Some(queue) = queue else { return };
     if shown.is_empty() {
         let text = match scene.view.review.keep {
-            ReviewKeep::Risky => "Every site stays in high precision: nothing here can go wrong by this plan",
-            ReviewKeep::Waiting => "Nothing waits for you: every risky site was agreed to as it is",
-            ReviewKeep::NeedsWork => "Nobody asked for a change",
-            ReviewKeep::Changed => "Nothing changed since you looked",
-            ReviewKeep::All => "There are no sites",
+            ReviewFilter::Risky => "Every site stays in high precision: nothing here can go wrong by this plan",
+            ReviewFilter::Waiting => "Nothing waits for you: every risky site was agreed to as it is",
+            ReviewFilter::NeedsWork => "Nobody asked for a change",
+            ReviewFilter::Changed => "Nothing changed since you looked",
+            ReviewFilter::All => "There are no sites",
         };
         ui.label(RichText::new(text).color(scene.theme.weak));
         return;
@@ -53,7 +53,7 @@ fn filters_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
             let concerns = queue.items.iter().map(|item| item.concerns[0]);
             concerns.zip(state.standings().iter().copied()).collect()
         });
-        for keep in ReviewKeep::ALL {
+        for keep in ReviewFilter::ALL {
             let count = all.iter().filter(|(concern, of)| keep.keeps(*concern, *of)).count();
             let text = format!("{} {}", keep.text(), number::count(count as u64));
             let on = scene.view.review.keep == keep;
@@ -88,15 +88,15 @@ fn line_ui(ui: &mut Ui, scene: &mut Scene<'_>, item: &ReviewItem, of: SiteReview
     let room = rect.width() - galley.size().x - 34.0;
     painter.galley(rect.right_center() - vec2(galley.size().x + 6.0, galley.size().y / 2.0), galley, theme.warning);
     // Two thirds for the name: the reason is in the tooltip, too.
-    let letters = ((room * 0.6) / 6.6) as usize;
-    let name = scene.derived.short_name(&site, letters.max(8));
+    let characters = ((room * 0.6) / 6.6) as usize;
+    let name = scene.derived.short_name(&site, characters.max(8));
     let name =
         painter.text(middle + vec2(24.0, 0.0), Align2::LEFT_CENTER, name, FontId::proportional(13.0), theme.text);
     let left = (name.right() + 8.0).max(rect.left() + 24.0 + room * 0.5);
-    let letters = ((rect.left() + 24.0 + room - left) / 5.8).max(0.0) as usize;
+    let characters = ((rect.left() + 24.0 + room - left) / 5.8).max(0.0) as usize;
     let color = if item.concerns[0] < Concern::Modelled { theme.warning } else { theme.weak };
     let at = egui::pos2(left, middle.y);
-    painter.text(at, Align2::LEFT_CENTER, short_why(item, letters), FontId::proportional(11.0), color);
+    painter.text(at, Align2::LEFT_CENTER, short_why(item, characters), FontId::proportional(11.0), color);
     let hint = item.concerns.iter().map(|concern| format!("\n{}: {}", concern.word(), concern.about()));
     if response.on_hover_text(format!("{site}{}", hint.collect::<String>())).clicked() {
         scene.view.select(site, None);
@@ -112,14 +112,14 @@ fn why_of(item: &ReviewItem) -> String {
 }
 
 /// The first reason, and where there is room what it costs: no number is cut.
-fn short_why(item: &ReviewItem, letters: usize) -> String {
+fn short_why(item: &ReviewItem, characters: usize) -> String {
     let word = item.concerns[0].word();
     let cost = item.loss_cost.filter(|cost| *cost > 0.0 && item.concerns[0] < Concern::Settled);
     let whole = cost.map_or_else(|| word.to_owned(), |cost| format!("{word} · {}", number::plain(cost)));
-    if whole.chars().count() <= letters {
+    if whole.chars().count() <= characters {
         return whole;
     }
-    let kept: String = word.chars().take(letters).collect();
+    let kept: String = word.chars().take(characters).collect();
     if kept.len() == word.len() { kept } else { format!("{}…", kept.trim_end()) }
 }
 

@@ -1,4 +1,4 @@
-//! Whether the plan is one to run: the version that is put up, who signed it, who still has to, and the way there.
+//! Whether the plan is one to run: the submitted version, who signed it, who still has to, and the way there.
 
 use egui::{RichText, Ui};
 use loka_core::{
@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Of a digest, in a line of words.
-const DIGEST_LETTERS: usize = 19;
+const DIGEST_CHARACTERS: usize = 19;
 /// The most signatures that the menu offers; a policy file can ask for more.
 const MOST_OFFERED: u32 = 4;
 
@@ -33,7 +33,7 @@ pub(super) fn standing_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     });
     ui.horizontal_wrapped(|ui| {
         for action in [ReviewAction::RequestApproval, ReviewAction::Approve, ReviewAction::WithdrawRequest] {
-            // One way at a time: a version that is up is signed or taken back, not put up again as it is.
+            // One way at a time: a version that is up is signed or taken back, not submitted again as it is.
             let shown = match (&release, action) {
                 (None, action) => action == ReviewAction::RequestApproval,
                 (Some(release), ReviewAction::RequestApproval) => release.changed.is_some(),
@@ -57,7 +57,7 @@ fn none_ui(ui: &mut Ui, scene: &Scene<'_>) {
     ui.horizontal_wrapped(|ui| {
         ui.label(RichText::new("Draft").strong().size(16.0));
         let text = match &scene.session.document.policy.approval {
-            Some(rule) => format!("not put up for approval yet; the policy asks for {rule}"),
+            Some(rule) => format!("not submitted for approval yet; the policy asks for {rule}"),
             None => "nobody has to sign it: the policy asks for no approval".to_owned(),
         };
         ui.label(RichText::new(text).color(scene.theme.weak));
@@ -83,9 +83,9 @@ fn release_ui(ui: &mut Ui, scene: &mut Scene<'_>, release: &Release) {
                         one, and `loka verify --keys FILE` checks the file";
             standing.on_hover_text(hint);
         }
-        let text = format!("put up by {}, {} UTC", shorten(&release.by, 32), time_of(release.at));
+        let text = format!("submitted by {}, {} UTC", shorten(&release.by, 32), time_of(release.at));
         ui.label(RichText::new(text).color(theme.weak));
-        let digest = RichText::new(shorten(&release.plan.digest, DIGEST_LETTERS)).monospace().color(theme.weak);
+        let digest = RichText::new(shorten(&release.plan.digest, DIGEST_CHARACTERS)).monospace().color(theme.weak);
         let hint = format!("{}\nEvery signature is of this digest. Click to copy", release.plan.digest);
         if ui.link(digest).on_hover_text(hint).clicked() {
             ui.ctx().copy_text(release.plan.digest.clone());
@@ -182,7 +182,7 @@ fn progress_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let Some(queue) = state.queue().cloned() else { return };
     let risky = queue.items.iter().zip(state.standings());
     let risky: Vec<_> =
-        risky.filter(|(item, of)| crate::state::ReviewKeep::Risky.keeps(item.concerns[0], **of)).collect();
+        risky.filter(|(item, of)| crate::state::ReviewFilter::Risky.keeps(item.concerns[0], **of)).collect();
     let count = |wanted: ReviewState| risky.iter().filter(|(_, of)| of.state == wanted).count();
     let (agreed, work) = (count(ReviewState::Agreed), count(ReviewState::NeedsWork));
     let text = format!("{} of {} agreed", agreed, number::counted(risky.len(), "risky site"));

@@ -150,7 +150,7 @@ fn verdict_ui(ui: &mut Ui, scene: &mut Scene<'_>, seen: &GemmView) {
         outlook_ui(ui, scene, line);
     }
     let undecided = |line: &KernelLine| {
-        let open = matches!(line.outlook.error, ErrorOutlook::Uncertain { .. });
+        let open = matches!(line.verdict_margin.error, ErrorOutlook::Uncertain { .. });
         line.is_low && line.unsupported.is_none() && open
     };
     let num = seen.kernels.iter().filter(|line| undecided(line)).count();

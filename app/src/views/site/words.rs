@@ -10,9 +10,9 @@ use super::micros;
 use crate::theme::number;
 
 /// What would change the verdict on the error.
-pub fn error_words(bound: Bound, outlook: ErrorOutlook) -> String {
+pub fn error_words(bound: Bound, verdict_margin: ErrorOutlook) -> String {
     let (metric, limit) = (bound.metric.label(), number::trimmed(bound.limit));
-    match outlook {
+    match verdict_margin {
         ErrorOutlook::Unknown => format!("No {metric} is known here, so it counts as uncertain"),
         ErrorOutlook::Safe { end, margin } => {
             let room = number::percent(margin);
@@ -40,8 +40,8 @@ pub fn error_words(bound: Bound, outlook: ErrorOutlook) -> String {
 }
 
 /// What would change the verdict on the speed.
-pub fn speed_words(outlook: SpeedOutlook) -> String {
-    match outlook {
+pub fn speed_words(verdict_margin: SpeedOutlook) -> String {
+    match verdict_margin {
         SpeedOutlook::Unknown => "No latency is known: measuring speeds would tell".to_owned(),
         SpeedOutlook::Fast { spare_us } => format!("Fast, with {} to spare", micros(spare_us)),
         SpeedOutlook::Slow { latency_us, needed_us, part } => {
@@ -63,7 +63,7 @@ pub fn speed_words(outlook: SpeedOutlook) -> String {
 
 /// The plan gets it unasked: nothing would change.
 pub fn outlook_lines(line: &KernelLine) -> [String; 2] {
-    [error_words(line.outlook.bound, line.outlook.error), speed_words(line.outlook.speed)]
+    [error_words(line.verdict_margin.bound, line.verdict_margin.error), speed_words(line.verdict_margin.speed)]
 }
 
 pub fn faithful_words(of: &Faithful) -> String {

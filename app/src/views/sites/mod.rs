@@ -98,7 +98,7 @@ pub(super) fn triangle(ui: &Ui, center: egui::Pos2, open: bool, color: egui::Col
     ui.painter().add(Shape::convex_polygon(points.map(|of| center + of).to_vec(), color, Stroke::NONE));
 }
 
-/// A name without letters still needs a place to be read.
+/// A name without characters still needs a place to be read.
 pub(super) fn shown_name(name: &str) -> &str {
     if name.trim().is_empty() { "(no name)" } else { name }
 }

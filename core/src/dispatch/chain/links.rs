@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::model::{Gemm, ResultRow, Runtime, SiteId};
 
-use super::{Group, handing};
+use super::{Group, handoff_cost};
 use crate::dispatch::parallel;
 
 /// Whom a site's codes may go to.
@@ -46,7 +46,9 @@ pub(crate) struct Links {
 impl Links {
     pub(crate) fn of(groups: &[[Group; 3]], runtime: Runtime) -> Self {
         let producing = parallel::map_ranges(groups.len(), |range| {
-            range.filter(|at| !groups[*at][0].site.feeds.is_empty() && any(&groups[*at], handing::produces)).collect()
+            range
+                .filter(|at| !groups[*at][0].site.feeds.is_empty() && any(&groups[*at], handoff_cost::produces))
+                .collect()
         });
         if producing.is_empty() {
             return Self::default();
@@ -67,7 +69,7 @@ impl Links {
                     && once
                     && fed[to] == 1
                     && (reader.m, reader.k) == (site.m, site.n)
-                    && any(&groups[to], handing::reads)
+                    && any(&groups[to], handoff_cost::reads)
             };
             let known: Vec<Option<usize>> = site.feeds.iter().map(|id| index.get(id).copied()).collect();
             let mut readers: Vec<usize> = known.iter().flatten().copied().filter(|to| reads(*to)).collect();

@@ -21,17 +21,17 @@
 //! cast saves, less all of the extra store, it must be as fast as is asked for. What the errors say of a kernel holds
 //! for x cast from BF16; in the epilogue it is rounded once, from FP32.
 
-mod handing;
+mod chain_record;
+mod handoff_cost;
 mod links;
 mod path;
-mod told;
 mod unit;
 
 use super::Group;
 
-pub(crate) use handing::{Arriving, Codes, codes, extra_us, produces, reads};
+pub use chain_record::{Chain, Form};
+pub(crate) use handoff_cost::{Arriving, Codes, codes, extra_us, produces, reads};
 pub(crate) use links::Links;
-pub use told::{Chain, Form};
 pub(super) use unit::{ChainLink, Picked, Unit};
 
 /// Pairs of cost and time that a site keeps under a loss budget.

@@ -22,7 +22,7 @@ pub(super) enum Stored {
 
 /// One way to run a site.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Way {
+pub(super) struct PathState {
     /// `Bf16`: the site reads BF16. Else it reads codes where its feeder stores exactly this.
     pub reads: Stored,
     pub time: f64,
@@ -34,7 +34,7 @@ pub(super) struct Way {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Stop {
     /// At least one reads BF16.
-    pub ways: Vec<Way>,
+    pub ways: Vec<PathState>,
     /// Places of its readers, behind its own.
     pub readers: Vec<usize>,
     /// To store codes beside BF16.

@@ -70,7 +70,7 @@ fn random(dice: &mut Dice, budget: bool) -> Vec<Stop> {
         stop.may_drop_bf16 = !stop.readers.is_empty() && dice.unit() < 0.4;
         let cost = |dice: &mut Dice| if budget { (4.0 * dice.unit()).floor() } else { 0.0 };
         for number in 0..1 + dice.below(3) {
-            let way = Way {
+            let way = PathState {
                 reads: Stored::Bf16,
                 time: 1.0 + 4.0 * dice.unit(),
                 cost: cost(dice),
@@ -80,7 +80,7 @@ fn random(dice: &mut Dice, budget: bool) -> Vec<Stop> {
             if number > 0 || dice.unit() < 0.6 {
                 let scale = [0.25, 0.5][dice.below(2)];
                 for reads in [Stored::Both(scale), Stored::Codes(scale)] {
-                    stop.ways.push(Way { reads, time: way.time - dice.unit(), ..way });
+                    stop.ways.push(PathState { reads, time: way.time - dice.unit(), ..way });
                 }
             }
         }
@@ -144,7 +144,7 @@ fn sums(stops: &[Stop], steps: &[PathStep]) -> (f64, f64) {
 /// Two blocks and a reader of both: 10 us each, 3 less on codes, which cost 1 to store beside BF16.
 #[test]
 fn a_chain_by_hand() {
-    let way = |reads, time, produces| Way { reads, time, cost: 0.0, produces };
+    let way = |reads, time, produces| PathState { reads, time, cost: 0.0, produces };
     let codes = Stored::Both(0.0625);
     let stop = |readers: &[usize], produces| Stop {
         ways: vec![way(Stored::Bf16, 10.0, produces), way(codes, 7.0, produces)],

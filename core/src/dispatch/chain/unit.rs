@@ -13,7 +13,7 @@ use crate::{
 
 use super::{
     Links, MOST_ENDS, extra_us,
-    path::{PathStep, Paths, Stop, Stored, Way, paths},
+    path::{PathState, PathStep, Paths, Stop, Stored, paths},
     produces,
 };
 
@@ -125,7 +125,7 @@ impl<'c, 'a> Unit<'c, 'a> {
                 // Without a budget nothing is held against a kernel's loss cost.
                 let cost = policy.loss_budget.map_or(0.0, |_| forward_cost_hi(&triple, &judged, terms));
                 let stores = feeder.is_some() && triple.rows[Gemm::Fprop as usize].is_some_and(produces);
-                stop.ways.push(Way { reads, time: triple.us, cost, produces: stores });
+                stop.ways.push(PathState { reads, time: triple.us, cost, produces: stores });
                 triples.push((triple, saved_us));
             };
             options.by_forward().into_iter().for_each(|triple| add(triple, Stored::Bf16, 0.0));

@@ -1,12 +1,12 @@
 //! One prepared site: a draw of each of its GEMMs through every asked numerics.
 
 use crate::{
-    engine::{Drawn, EngineError, SiteEngine, SiteJob, Way},
+    engine::{Backend, Drawn, EngineError, SiteEngine, SiteJob},
     model::{Format, Gemm, GemmNumerics, Matrix, OperandCast, StaticScale},
     mods::{Tail, modified_tail},
     numerics::{
-        CastPanels, DrawStats, Epilogue, Panels, Panels64, Reference, Side, Whole, cast_into, cast_panels, flushed,
-        gemm, gemm_f64, rng::Rng, squared_distance,
+        CastPanels, DrawStats, Epilogue, Panels, Panels64, Reference, Side, TensorRange, cast_into, cast_panels,
+        flushed, gemm, gemm_f64, rng::Rng, squared_distance,
     },
     stats::ColumnSampler,
 };
@@ -38,7 +38,7 @@ pub(super) struct CpuSite {
 /// One operand of a GEMM, and what is known of the whole tensor that it is a part of.
 struct SitePart {
     source: Panels,
-    whole: Whole,
+    whole: TensorRange,
 }
 
 impl CpuSite {
@@ -89,7 +89,8 @@ impl CpuSite {
         let mut weight_rng = self.rng(gemm, draw, b"weight");
         let mut loss_rng = self.rng(gemm, draw, b"loss");
         let static_scale = self.job.scales.of(gemm).ok().map(|known| known.scale);
-        let left = SitePart { source: Panels::pack(Side::Left, rows), whole: Whole { amax: Some(amax), static_scale } };
+        let left =
+            SitePart { source: Panels::pack(Side::Left, rows), whole: TensorRange { amax: Some(amax), static_scale } };
         let operand = self.weights.operand(gemm, draw, &mut weight_rng);
         let reference = reference_of(&left.source, &operand.reference, &mut self.scratch.left_wide);
         let extras = match (gemm, &self.loss) {
@@ -123,8 +124,8 @@ impl CpuSite {
         let x_amax = rest(&self.input, inputs.len(), site.k, &mut rng);
         let dy_amax = rest(self.gradients()?, grads.len(), site.n, &mut rng);
         let scale = |known: Result<StaticScale, String>| known.ok().map(|known| known.scale);
-        let dy_whole = Whole { amax: Some(dy_amax), static_scale: scale(self.job.scales.of(Gemm::Wgrad)) };
-        let x_whole = Whole { amax: Some(x_amax), static_scale: scale(self.job.scales.of_right(Gemm::Wgrad)) };
+        let dy_whole = TensorRange { amax: Some(dy_amax), static_scale: scale(self.job.scales.of(Gemm::Wgrad)) };
+        let x_whole = TensorRange { amax: Some(x_amax), static_scale: scale(self.job.scales.of_right(Gemm::Wgrad)) };
         let energy = product_energy(&x, &dy);
         let left = SitePart { source: Panels::pack_transposed(Side::Left, &dy), whole: dy_whole };
         let mut memory = self.scratch.right.take().unwrap_or_else(|| CastPanels::empty(&left.source));
@@ -140,7 +141,7 @@ impl CpuSite {
 }
 
 impl SiteEngine for CpuSite {
-    fn draw(&mut self, gemm: Gemm, ways: &[Way], draw: u64) -> Result<Vec<Drawn>, EngineError> {
+    fn draw(&mut self, gemm: Gemm, ways: &[Backend], draw: u64) -> Result<Vec<Drawn>, EngineError> {
         let numerics = numerics_of(ways)?;
         let sums = match gemm {
             Gemm::Fprop | Gemm::Dgrad => self.draw_rows(gemm, &numerics, draw),
@@ -149,7 +150,7 @@ impl SiteEngine for CpuSite {
         Ok(sums?.into_iter().map(Ok).collect())
     }
 
-    fn heldout(&mut self, gemm: Gemm, ways: &[Way]) -> Option<(u64, Vec<Drawn>)> {
+    fn heldout(&mut self, gemm: Gemm, ways: &[Backend]) -> Option<(u64, Vec<Drawn>)> {
         let numerics = &numerics_of(ways).ok()?[..];
         let stats = self.job.stats.clone();
         // Behind a modified block the recorded rows are another model's.
@@ -175,10 +176,10 @@ impl SiteEngine for CpuSite {
 }
 
 /// No library runs on a CPU.
-fn numerics_of(ways: &[Way]) -> Result<Vec<GemmNumerics>, EngineError> {
-    let numerics = |way: &Way| match way {
-        Way::Numerics(numerics) => Ok(*numerics),
-        Way::Library(name) => Err(EngineError::Unavailable(format!("{name} does not run on a CPU"))),
+fn numerics_of(ways: &[Backend]) -> Result<Vec<GemmNumerics>, EngineError> {
+    let numerics = |way: &Backend| match way {
+        Backend::Numerics(numerics) => Ok(*numerics),
+        Backend::Library(name) => Err(EngineError::Unavailable(format!("{name} does not run on a CPU"))),
     };
     ways.iter().map(numerics).collect()
 }
@@ -202,7 +203,7 @@ struct RightColumns<'a> {
 }
 
 impl<'a> RightColumns<'a> {
-    fn new(columns: &Matrix, whole: Whole, memory: &'a mut CastPanels) -> Self {
+    fn new(columns: &Matrix, whole: TensorRange, memory: &'a mut CastPanels) -> Self {
         let source = Panels::pack_transposed(Side::Right, columns);
         Self { columns: SitePart { source, whole }, form: None, memory }
     }
@@ -245,7 +246,7 @@ impl<'a> BlockReference<'a> {
         let mut rows = output.clone();
         self.tail.apply(&mut rows);
         let (cast, static_scale) = self.tail.next_cast(cast);
-        let cast = cast_panels(&Panels::pack(Side::Left, &rows), cast, Whole { amax: None, static_scale });
+        let cast = cast_panels(&Panels::pack(Side::Left, &rows), cast, TensorRange { amax: None, static_scale });
         squared_distance(&cast, &self.panels)
     }
 }
@@ -330,8 +331,8 @@ mod tests {
         Matrix { rows: 3, cols: 2, data: data.as_flattened().to_vec() }
     }
 
-    fn known(static_scale: f32) -> Whole {
-        Whole { amax: Some(1e6), static_scale: Some(static_scale) }
+    fn known(static_scale: f32) -> TensorRange {
+        TensorRange { amax: Some(1e6), static_scale: Some(static_scale) }
     }
 
     /// By hand, of three examples. x by 2: 1000 saturates at 896, .001 is lost, 17 goes to 16. dy by 1/8: 60 saturates
@@ -364,7 +365,7 @@ mod tests {
             }
             matrix
         };
-        let whole = Whole { amax: None, ..known(0.125) };
+        let whole = TensorRange { amax: None, ..known(0.125) };
         let left = SitePart { source: Panels::pack_transposed(Side::Left, &columns(7)), whole };
         let mut memory = CastPanels::empty(&left.source);
         let mut right = RightColumns::new(&columns(99), whole, &mut memory);

@@ -4,15 +4,15 @@ use loka_kernels::probing::{self, CodeFormat, ScaleMode};
 
 use crate::{
     model::{Format, Granularity, OperandCast},
-    numerics::{Whole, fp8::format_max},
+    numerics::{TensorRange, fp8::format_max},
 };
 
 use super::{
     CudaError,
     arguments::Arguments,
-    lane::{Lane, Tensor},
     product::{ProductOperand, Scaling},
     stream::Buffer,
+    stream_context::{StreamContext, Tensor},
 };
 
 /// Codes of a cast operand.
@@ -73,9 +73,9 @@ pub(super) fn scale_mode(granularity: Granularity) -> ScaleMode {
     }
 }
 
-impl Lane {
+impl StreamContext {
     /// Casts `[rows, reduced]` as the GEMM reads it. `whole`: what is known of the tensor that this is a part of.
-    pub fn cast(&self, from: &Tensor, cast: OperandCast, whole: Whole) -> Result<Cast, CudaError> {
+    pub fn cast(&self, from: &Tensor, cast: OperandCast, whole: TensorRange) -> Result<Cast, CudaError> {
         let plain = |codes| Cast { codes, cast, scales: None, blocked: None };
         match cast.format {
             Format::F32 => {

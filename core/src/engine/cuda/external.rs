@@ -17,8 +17,8 @@ use crate::{
 use super::{
     CudaError,
     driver::Device,
-    lane::{Lane, Tensor},
     stream::Shared,
+    stream_context::{StreamContext, Tensor},
 };
 
 /// The process and the memory that is shared with it. One GEMM at a time.
@@ -106,11 +106,11 @@ impl External {
     /// `measure`.
     pub fn run<T>(
         &self,
-        lane: &mut Lane,
+        lane: &mut StreamContext,
         (kernel, gemm): (&Kernel, Gemm),
         shape: GemmShape,
         [a, b]: [&Tensor; 2],
-        measure: impl FnOnce(&mut Lane, u64) -> Result<T, CudaError>,
+        measure: impl FnOnce(&mut StreamContext, u64) -> Result<T, CudaError>,
     ) -> Result<T, ExternalError> {
         let (rows, _, cols) = shape.rows_reduced_cols(gemm);
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);

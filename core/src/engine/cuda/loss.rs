@@ -9,11 +9,11 @@ use crate::{
 
 use super::{
     CudaError,
-    lane::{Lane, Tensor},
     lt::Addresses,
     product::{Compute, Product, ProductOperand, Type},
     sources::f32s,
     stream::Buffer,
+    stream_context::{StreamContext, Tensor},
 };
 
 /// Sigma_g + mean mean^T, as `root root^T + diag(weights) + mean mean^T`.
@@ -30,7 +30,7 @@ pub(super) const LOSS_BYTES: usize = 24;
 
 impl DeviceLoss {
     /// `None` where the covariance cannot be factored.
-    pub fn new(lane: &Lane, gradients: &Distribution) -> Result<Option<Self>, EngineError> {
+    pub fn new(lane: &StreamContext, gradients: &Distribution) -> Result<Option<Self>, EngineError> {
         let features = gradients.mean.len();
         let (root, rank, weights) = match &gradients.cov {
             Covariance::Full(full) => match cholesky_jittered(full, features) {
@@ -49,7 +49,7 @@ impl DeviceLoss {
     }
 
     /// Three FP64 at `sums`. TF32 is enough: it is off by 1e-3 of a cost that is known to some percent.
-    pub fn measure(&self, lane: &mut Lane, difference: &Tensor, sums: u64) -> Result<(), CudaError> {
+    pub fn measure(&self, lane: &mut StreamContext, difference: &Tensor, sums: u64) -> Result<(), CudaError> {
         if let Some(root) = &self.root {
             let projected = lane.tensor(difference.rows, root.cols)?;
             let plain = Product::plain(difference.rows, root.cols, root.rows, Type::F32, Compute::Tf32);

@@ -5,20 +5,20 @@ use std::collections::BTreeMap;
 use loka_kernels::probing::{ErrorSums, HISTOGRAM_BINS, TailSource};
 
 use crate::{
-    engine::{Drawn, EngineError, Way},
+    engine::{Backend, Drawn, EngineError},
     model::{Format, Gemm, GemmNumerics, GemmShape, OperandCast, kernel},
-    numerics::{DrawStats, Whole, flushed_share},
+    numerics::{DrawStats, TensorRange, flushed_share},
 };
 
 use super::{
     CudaError,
     cast::Cast,
     external::{External, ExternalError},
-    lane::{Lane, Tensor},
     loss::{DeviceLoss, LOSS_BYTES},
     lt::Addresses,
     product::{Compute, Product, Type},
     stream::Buffer,
+    stream_context::{StreamContext, Tensor},
     tail::DeviceTail,
 };
 
@@ -47,15 +47,15 @@ pub(super) struct Right {
 /// The left operand of one draw, and what is known of the rest of the tensor that it is a part of.
 pub(super) struct Left {
     pub source: Tensor,
-    pub whole: Whole,
+    pub whole: TensorRange,
 }
 
 /// A right operand in every cast form.
 pub(super) trait RightOperand {
     fn rows(&self) -> usize;
-    fn cast(&mut self, lane: &Lane, cast: OperandCast) -> Result<&Cast, CudaError>;
+    fn cast(&mut self, lane: &StreamContext, cast: OperandCast) -> Result<&Cast, CudaError>;
     /// All of it in FP64, when it is small enough to be kept.
-    fn wide(&mut self, lane: &Lane) -> Result<Option<&Buffer<f64>>, CudaError>;
+    fn wide(&mut self, lane: &StreamContext) -> Result<Option<&Buffer<f64>>, CudaError>;
     /// `[rows, reduced]`, FP32.
     fn source(&self) -> &Tensor;
 }
@@ -65,16 +65,16 @@ impl RightOperand for Right {
         self.source.rows
     }
 
-    fn cast(&mut self, lane: &Lane, cast: OperandCast) -> Result<&Cast, CudaError> {
+    fn cast(&mut self, lane: &StreamContext, cast: OperandCast) -> Result<&Cast, CudaError> {
         match self.casts.entry(cast) {
             std::collections::btree_map::Entry::Occupied(done) => Ok(done.into_mut()),
             std::collections::btree_map::Entry::Vacant(place) => {
-                Ok(place.insert(lane.cast(&self.source, cast, Whole::default())?))
+                Ok(place.insert(lane.cast(&self.source, cast, TensorRange::default())?))
             }
         }
     }
 
-    fn wide(&mut self, lane: &Lane) -> Result<Option<&Buffer<f64>>, CudaError> {
+    fn wide(&mut self, lane: &StreamContext) -> Result<Option<&Buffer<f64>>, CudaError> {
         if self.source.rows * self.source.cols > WIDE_ELEMENTS {
             return Ok(None);
         }
@@ -95,7 +95,7 @@ impl RightOperand for Right {
 pub(super) struct RightColumns {
     pub right: Right,
     /// Of x beside these columns.
-    pub whole: Whole,
+    pub whole: TensorRange,
 }
 
 impl RightOperand for RightColumns {
@@ -103,7 +103,7 @@ impl RightOperand for RightColumns {
         self.right.source.rows
     }
 
-    fn cast(&mut self, lane: &Lane, cast: OperandCast) -> Result<&Cast, CudaError> {
+    fn cast(&mut self, lane: &StreamContext, cast: OperandCast) -> Result<&Cast, CudaError> {
         let (Right { source, casts, .. }, whole) = (&mut self.right, self.whole);
         match casts.entry(cast) {
             std::collections::btree_map::Entry::Occupied(done) => Ok(done.into_mut()),
@@ -111,7 +111,7 @@ impl RightOperand for RightColumns {
         }
     }
 
-    fn wide(&mut self, _: &Lane) -> Result<Option<&Buffer<f64>>, CudaError> {
+    fn wide(&mut self, _: &StreamContext) -> Result<Option<&Buffer<f64>>, CudaError> {
         Ok(None)
     }
 
@@ -129,7 +129,7 @@ pub(super) struct Extras<'a> {
 }
 
 /// The product in FP64.
-fn reference(lane: &mut Lane, left: &Tensor, right: &mut dyn RightOperand) -> Result<Buffer<f64>, CudaError> {
+fn reference(lane: &mut StreamContext, left: &Tensor, right: &mut dyn RightOperand) -> Result<Buffer<f64>, CudaError> {
     let (rows, cols, reduced) = (left.rows, right.rows(), left.cols);
     let out = lane.stream.alloc(rows * cols)?;
     let width = (WIDE_ELEMENTS / rows.max(cols)).clamp(1, reduced.max(1));
@@ -156,10 +156,10 @@ fn reference(lane: &mut Lane, left: &Tensor, right: &mut dyn RightOperand) -> Re
 
 /// Every way on one draw's operands.
 pub(super) fn run_all(
-    lane: &mut Lane,
+    lane: &mut StreamContext,
     left: &Left,
     right: &mut dyn RightOperand,
-    ways: &[Way],
+    ways: &[Backend],
     extras: &Extras<'_>,
 ) -> Result<Vec<Drawn>, EngineError> {
     let (rows, cols) = (left.source.rows, right.rows());
@@ -176,8 +176,8 @@ pub(super) fn run_all(
     for (index, way) in ways.iter().enumerate() {
         let slot = results.address() + (index * SLOT) as u64;
         match way {
-            Way::Numerics(numerics) => native(lane, left, right, *numerics, &mut form, &measure, slot)?,
-            Way::Library(name) => {
+            Backend::Numerics(numerics) => native(lane, left, right, *numerics, &mut form, &measure, slot)?,
+            Backend::Library(name) => {
                 if let Err(reason) = library(lane, left, right, name, extras, &measure, slot)? {
                     refused.insert(index, reason);
                 }
@@ -199,7 +199,13 @@ struct Measure<'a> {
 
 impl Measure<'_> {
     /// All sums of one output into its slot. `cast`: of the left operand, which the next site's input gets too.
-    fn take(&self, lane: &mut Lane, output: (u64, bool), cast: OperandCast, slot: u64) -> Result<(), CudaError> {
+    fn take(
+        &self,
+        lane: &mut StreamContext,
+        output: (u64, bool),
+        cast: OperandCast,
+        slot: u64,
+    ) -> Result<(), CudaError> {
         let places = (slot, slot + HISTOGRAM_AT as u64);
         lane.error_metrics(output, &self.exact, self.difference.as_ref(), places)?;
         if let (Some(loss), Some(difference)) = (self.loss, &self.difference) {
@@ -214,7 +220,7 @@ impl Measure<'_> {
 
 /// One numerics by cuBLASLt and our casts. `form`: the left operand as the numerics before had it cast.
 fn native(
-    lane: &mut Lane,
+    lane: &mut StreamContext,
     left: &Left,
     right: &mut dyn RightOperand,
     numerics: GemmNumerics,
@@ -249,7 +255,7 @@ fn native(
 
 /// A library's kernel in the worker, on the operands as the model stores them. The inner error: it refused.
 fn library(
-    lane: &mut Lane,
+    lane: &mut StreamContext,
     left: &Left,
     right: &dyn RightOperand,
     name: &str,
@@ -291,7 +297,7 @@ struct BlockReference<'a> {
 
 impl<'a> BlockReference<'a> {
     fn new(
-        lane: &Lane,
+        lane: &StreamContext,
         tail: &'a DeviceTail,
         exact: &Buffer<f64>,
         rows: usize,
@@ -305,7 +311,7 @@ impl<'a> BlockReference<'a> {
     /// Squared error and squared reference after bias, tail and the cast for the next site.
     fn measure(
         &self,
-        lane: &Lane,
+        lane: &StreamContext,
         (output, is_bf16): (u64, bool),
         cast: OperandCast,
         sums: u64,
@@ -313,11 +319,15 @@ impl<'a> BlockReference<'a> {
         let kind = if is_bf16 { TailSource::Bf16 } else { TailSource::F32 };
         self.tail.apply(lane, (output, kind), &self.output)?;
         let (cast, static_scale) = self.tail.next_cast(cast);
-        lane.block_distance(&lane.cast(&self.output, cast, Whole { amax: None, static_scale })?, &self.exact, sums)
+        lane.block_distance(
+            &lane.cast(&self.output, cast, TensorRange { amax: None, static_scale })?,
+            &self.exact,
+            sums,
+        )
     }
 }
 
-fn stats_of(slot: &[u8], way: Way, rows: usize, extras: &Extras<'_>) -> DrawStats {
+fn stats_of(slot: &[u8], way: Backend, rows: usize, extras: &Extras<'_>) -> DrawStats {
     let f64_at = |at: usize| bytemuck::pod_read_unaligned::<f64>(&slot[at..at + 8]);
     let u64_at = |at: usize| bytemuck::pod_read_unaligned::<u64>(&slot[at..at + 8]);
     let histogram = slot[HISTOGRAM_AT..HISTOGRAM_AT + 4 * HISTOGRAM_BINS].chunks_exact(4);
@@ -334,7 +344,7 @@ fn stats_of(slot: &[u8], way: Way, rows: usize, extras: &Extras<'_>) -> DrawStat
         histogram: histogram.map(bytemuck::pod_read_unaligned).collect(),
         // A library keeps its codes to itself.
         flushed: match way {
-            Way::Numerics(GemmNumerics { a: OperandCast { format: Format::E4m3 | Format::E5m2, .. }, .. }) => {
+            Backend::Numerics(GemmNumerics { a: OperandCast { format: Format::E4m3 | Format::E5m2, .. }, .. }) => {
                 Some(flushed_share(u64_at(FLUSHED_AT), u64_at(FLUSHED_AT + 8)))
             }
             _ => None,

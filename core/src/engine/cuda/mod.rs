@@ -13,7 +13,6 @@ mod driver;
 mod error;
 mod external;
 mod gemm;
-mod lane;
 mod libraries;
 mod loss;
 mod lt;
@@ -32,6 +31,7 @@ mod site;
 mod sources;
 mod static_gemm;
 mod stream;
+mod stream_context;
 mod tail;
 #[cfg(all(test, unix))]
 mod tests;
@@ -45,8 +45,8 @@ use std::{
 
 use crate::{
     engine::{
-        DeviceMemory, Engine, EngineError, EngineInfo, EngineStatus, KernelTiming, LibraryStatus, SiteEngine, SiteJob,
-        TimeOptions, Timing, Way,
+        Backend, DeviceMemory, Engine, EngineError, EngineInfo, EngineStatus, KernelTiming, LibraryStatus, SiteEngine,
+        SiteJob, TimeOptions, Timing,
         worker::{WorkerConfig, WorkerKernel},
     },
     model::{Gemm, GemmShape, Kernel},
@@ -196,10 +196,10 @@ impl Engine for CudaEngine {
         site::supports(self, kernel, gemm, kernel.as_run(gemm, shape))
     }
 
-    fn way(&self, kernel: &Kernel, gemm: Gemm) -> Way {
+    fn way(&self, kernel: &Kernel, gemm: Gemm) -> Backend {
         match self.external.get() {
-            Some(external) if external.runs(kernel.name) => Way::Library(kernel.name),
-            _ => Way::Numerics(kernel.numerics(gemm)),
+            Some(external) if external.runs(kernel.name) => Backend::Library(kernel.name),
+            _ => Backend::Numerics(kernel.numerics(gemm)),
         }
     }
 

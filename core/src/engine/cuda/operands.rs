@@ -16,13 +16,13 @@ use crate::{
 use super::{
     CudaError,
     arguments::Arguments,
-    lane::{Lane, Tensor},
     lt::Addresses,
     norms::{TailPlaces, block_norm_hard_swish},
     product::{Compute, Product, ProductOperand, Type},
     runner::Places,
     static_gemm::{StaticCast, cast_codes, cast_static},
     stream::Buffer,
+    stream_context::{StreamContext, Tensor},
     tail::block_tail,
 };
 
@@ -109,7 +109,7 @@ impl Prepared {
 
 impl StoredOperand {
     fn new(
-        lane: &Lane,
+        lane: &StreamContext,
         (rows, cols): (usize, usize),
         transposed: bool,
         sets: usize,
@@ -131,7 +131,7 @@ impl StoredOperand {
         if self.transposed { (self.cols, self.rows) } else { (self.rows, self.cols) }
     }
 
-    fn allocate(&mut self, lane: &Lane, cast: OperandCast, multiprocessors: u32) -> Result<(), CudaError> {
+    fn allocate(&mut self, lane: &StreamContext, cast: OperandCast, multiprocessors: u32) -> Result<(), CudaError> {
         let count = self.rows * self.cols;
         if cast.format == Format::Tf32 && self.f32.is_empty() {
             for bf16 in &self.bf16 {
@@ -233,7 +233,7 @@ impl StoredOperand {
 impl Operands {
     /// As many sets as fill `cold_bytes`, from 2 to `most`.
     pub fn new(
-        lane: &mut Lane,
+        lane: &mut StreamContext,
         gemm: Gemm,
         shape: GemmShape,
         cold_bytes: usize,
@@ -278,7 +278,7 @@ impl Operands {
     }
 
     /// Memory for a kernel's casts, and its product.
-    pub fn prepare(&mut self, lane: &Lane, kernel: &Kernel) -> Result<Prepared, CudaError> {
+    pub fn prepare(&mut self, lane: &StreamContext, kernel: &Kernel) -> Result<Prepared, CudaError> {
         let numerics = kernel.numerics(self.gemm);
         self.a.allocate(lane, numerics.a, self.multiprocessors)?;
         self.b.allocate(lane, numerics.b, self.multiprocessors)?;
@@ -311,18 +311,18 @@ impl Operands {
         Places::of(operands, self.a.bf16[set].address(), self.saturated.address())
     }
 
-    pub fn poison(&self, lane: &Lane, set: usize) -> Result<(), CudaError> {
+    pub fn poison(&self, lane: &StreamContext, set: usize) -> Result<(), CudaError> {
         lane.stream.fill(&self.out[set], 0xFF)
     }
 
     /// Codes of the left operand that are NaN, all of them.
-    pub fn poison_left(&self, lane: &Lane, prepared: &Prepared, set: usize) -> Result<(), CudaError> {
+    pub fn poison_left(&self, lane: &StreamContext, prepared: &Prepared, set: usize) -> Result<(), CudaError> {
         let buffers = self.a.casts.get(&prepared.numerics.a).and_then(|sets| sets.get(set));
         buffers.map_or(Ok(()), |buffers| lane.stream.fill(&buffers.codes, 0xFF))
     }
 
     /// Casts both operands of a set (training). One that is cast on its way in is left to whoever multiplies.
-    pub fn cast_both(&self, lane: &Lane, prepared: &Prepared, set: usize) -> Result<(), CudaError> {
+    pub fn cast_both(&self, lane: &StreamContext, prepared: &Prepared, set: usize) -> Result<(), CudaError> {
         let GemmNumerics { a, b, .. } = prepared.numerics;
         self.cast_by_static_scales(lane, prepared, set)?;
         let of = if a.granularity == Granularity::Static { b } else { a };
@@ -330,13 +330,13 @@ impl Operands {
     }
 
     /// The left operand of a set by its static scale, for what takes codes that are there already.
-    pub fn cast_static(&self, lane: &Lane, prepared: &Prepared, set: usize) -> Result<(), CudaError> {
+    pub fn cast_static(&self, lane: &StreamContext, prepared: &Prepared, set: usize) -> Result<(), CudaError> {
         let count = self.a.rows * self.a.cols;
         cast_static(&lane.stream, &lane.kernels, count, self.places(prepared, set))
     }
 
     /// Casts the left operand of a set: the weight was cast before (inference).
-    pub fn cast_left(&self, lane: &Lane, prepared: &Prepared, set: usize) -> Result<(), CudaError> {
+    pub fn cast_left(&self, lane: &StreamContext, prepared: &Prepared, set: usize) -> Result<(), CudaError> {
         let cast = prepared.numerics.a;
         self.cast_by_static_scales(lane, prepared, set)?;
         self.cast(lane, [self.a.cast_operand(cast, set), CastOperand::default()], cast)
@@ -344,7 +344,7 @@ impl Operands {
 
     /// Every operand whose scale is known beforehand and that the GEMM takes as codes: a pass each, and one more where
     /// they are read the other way round.
-    fn cast_by_static_scales(&self, lane: &Lane, prepared: &Prepared, set: usize) -> Result<(), CudaError> {
+    fn cast_by_static_scales(&self, lane: &StreamContext, prepared: &Prepared, set: usize) -> Result<(), CudaError> {
         if prepared.on_the_way {
             return Ok(());
         }
@@ -365,7 +365,7 @@ impl Operands {
         lane.stream.launch(lane.kernels.get("transpose_codes")?, grid, &Arguments::new().structure(a).structure(b))
     }
 
-    fn cast(&self, lane: &Lane, mut operands: [CastOperand; 2], cast: OperandCast) -> Result<(), CudaError> {
+    fn cast(&self, lane: &StreamContext, mut operands: [CastOperand; 2], cast: OperandCast) -> Result<(), CudaError> {
         let sms = self.multiprocessors;
         let launch = |entry, grid, operands: &[CastOperand; 2]| {
             let [a, b] = *operands;
@@ -405,7 +405,12 @@ impl Operands {
 
     /// Relative L2 distance of the set's output from BF16's on the same operands, behind the same tail. The first to
     /// ask is BF16 itself, which sets the reference and is 0 off.
-    pub fn distance_from_bf16(&mut self, lane: &mut Lane, prepared: &Prepared, set: usize) -> Result<f64, CudaError> {
+    pub fn distance_from_bf16(
+        &mut self,
+        lane: &mut StreamContext,
+        prepared: &Prepared,
+        set: usize,
+    ) -> Result<f64, CudaError> {
         let is_bf16 = prepared.product.out == Type::Bf16;
         let (rows, _, cols) = self.shape.rows_reduced_cols(self.gemm);
         let count = rows * cols;
@@ -422,7 +427,7 @@ impl Operands {
     }
 
     /// BlockNorm and hard swish of a set's BF16 output, written behind it: FP32's room holds both.
-    pub fn separate_tail(&self, lane: &Lane, set: usize) -> Result<(), CudaError> {
+    pub fn separate_tail(&self, lane: &StreamContext, set: usize) -> Result<(), CudaError> {
         let (rows, _, cols) = self.shape.rows_reduced_cols(self.gemm);
         let z = self.out[set].address();
         let at = TailPlaces { z, h: z + 2 * (rows * cols) as u64, ..TailPlaces::default() };
@@ -430,14 +435,14 @@ impl Operands {
     }
 
     /// How far what [`Self::separate_tail`] wrote is off.
-    pub fn separate_tail_distance(&mut self, lane: &mut Lane, set: usize) -> Result<f64, CudaError> {
+    pub fn separate_tail_distance(&mut self, lane: &mut StreamContext, set: usize) -> Result<f64, CudaError> {
         let (rows, _, cols) = self.shape.rows_reduced_cols(self.gemm);
         let h = self.out[set].address() + 2 * (rows * cols) as u64;
         self.block_reference.as_ref().map_or(Ok(f64::NAN), |reference| lane.distance((h, true), reference))
     }
 
     /// BF16's output in FP64, by the library's first choice.
-    fn bf16_reference(&self, lane: &mut Lane, set: usize, count: usize) -> Result<Buffer<f64>, CudaError> {
+    fn bf16_reference(&self, lane: &mut StreamContext, set: usize, count: usize) -> Result<Buffer<f64>, CudaError> {
         let (rows, reduced, cols) = self.shape.rows_reduced_cols(self.gemm);
         let operand = |stored: &StoredOperand| ProductOperand {
             transposed: stored.transposed,

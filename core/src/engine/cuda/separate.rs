@@ -8,15 +8,15 @@ use crate::{engine::TimeOptions, model::baseline_kernel};
 
 use super::{
     CudaError,
-    lane::Lane,
     operands::Operands,
+    stream_context::StreamContext,
     time::{Candidate, Part, WRONG, repeats},
 };
 
 /// Captures the sequence, for the one kernel that has the tail inside; without it there is nothing to do. An error says
 /// why blocks cannot be timed.
 pub(super) fn capture(
-    lane: &mut Lane,
+    lane: &mut StreamContext,
     operands: &mut Operands,
     candidates: &mut [Candidate],
     options: &TimeOptions,
@@ -43,7 +43,7 @@ pub(super) fn capture(
 }
 
 /// Refuses a tail that is not what it should be.
-fn check(lane: &mut Lane, operands: &mut Operands, base: &mut Candidate) -> Result<(), CudaError> {
+fn check(lane: &mut StreamContext, operands: &mut Operands, base: &mut Candidate) -> Result<(), CudaError> {
     operands.poison(lane, 0)?;
     let at = operands.places(&base.prepared, 0);
     base.runner.run(&lane.stream, at, base.ranked[0], &lane.workspace)?;

@@ -7,22 +7,22 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    engine::{Drawn, EngineError, SiteEngine, SiteJob, Way},
+    engine::{Backend, Drawn, EngineError, SiteEngine, SiteJob},
     model::{Gemm, GemmShape, Kernel, Site},
     mods::modified_tail,
-    numerics::{Whole, cast::BLOCK, rng::Rng},
+    numerics::{TensorRange, cast::BLOCK, rng::Rng},
 };
 
 use super::{
     CudaEngine, CudaError,
     budget::BudgetShare,
     external::External,
-    lane::{Lane, Tensor},
     loss::DeviceLoss,
     measure::{Extras, Left, Right, RightColumns, WIDE_ELEMENTS, run_all},
     product::Product,
     sources::{CHOSEN, Input, JOINT, Joint, RowSource, some_columns},
     stream::Stream,
+    stream_context::{StreamContext, Tensor},
     tail::DeviceTail,
     weights::Weights,
 };
@@ -33,7 +33,7 @@ const MOST_ELEMENTS: usize = 1 << 26;
 
 pub(super) struct CudaSite {
     job: SiteJob,
-    lane: Lane,
+    lane: StreamContext,
     input: Input,
     gradients: Option<RowSource>,
     joint: Option<Joint>,
@@ -49,7 +49,7 @@ pub(super) struct CudaSite {
 impl CudaSite {
     pub fn new(engine: &CudaEngine, job: SiteJob) -> Result<Self, EngineError> {
         let share = engine.memory.take(bytes_wanted(&job));
-        let mut lane = Lane::new(Stream::new(&engine.device)?, engine.kernels.clone(), engine.lt.clone())?;
+        let mut lane = StreamContext::new(Stream::new(&engine.device)?, engine.kernels.clone(), engine.lt.clone())?;
         let stats = job.stats.clone();
         let gradients = stats
             .grad_output
@@ -95,18 +95,18 @@ impl CudaSite {
     }
 
     /// What is known of the left operand of fprop or dgrad beside the rows that are drawn.
-    fn whole(&self, gemm: Gemm, rest_amax: f32) -> Whole {
-        Whole { amax: Some(rest_amax), static_scale: self.job.scales.of(gemm).ok().map(|known| known.scale) }
+    fn whole(&self, gemm: Gemm, rest_amax: f32) -> TensorRange {
+        TensorRange { amax: Some(rest_amax), static_scale: self.job.scales.of(gemm).ok().map(|known| known.scale) }
     }
 
     /// The same of wgrad's right operand.
-    fn whole_of_input(&self, rest_amax: f32) -> Whole {
+    fn whole_of_input(&self, rest_amax: f32) -> TensorRange {
         let known = self.job.scales.of_right(Gemm::Wgrad).ok();
-        Whole { amax: Some(rest_amax), static_scale: known.map(|known| known.scale) }
+        TensorRange { amax: Some(rest_amax), static_scale: known.map(|known| known.scale) }
     }
 
     /// fprop and dgrad: rows against the weight.
-    fn draw_rows(&mut self, gemm: Gemm, ways: &[Way], draw: u64) -> Result<Vec<Drawn>, EngineError> {
+    fn draw_rows(&mut self, gemm: Gemm, ways: &[Backend], draw: u64) -> Result<Vec<Drawn>, EngineError> {
         let m = self.job.stats.site.m;
         let rows = self.rows_of_draw();
         let mut rng = self.rng(gemm, draw, b"rows");
@@ -122,7 +122,7 @@ impl CudaSite {
     fn rows_against_weight(
         &mut self,
         gemm: Gemm,
-        ways: &[Way],
+        ways: &[Backend],
         left: &Left,
         draw: u64,
     ) -> Result<Vec<Drawn>, EngineError> {
@@ -155,7 +155,7 @@ impl CudaSite {
     }
 
     /// wgrad: output features against input features, over all rows of the batch.
-    fn draw_columns(&mut self, ways: &[Way], draw: u64) -> Result<Vec<Drawn>, EngineError> {
+    fn draw_columns(&mut self, ways: &[Backend], draw: u64) -> Result<Vec<Drawn>, EngineError> {
         self.right = None;
         let stats = self.job.stats.clone();
         let grad_output = stats.grad_output.as_ref().ok_or(EngineError::NoGradients)?;
@@ -197,7 +197,7 @@ impl CudaSite {
 }
 
 impl SiteEngine for CudaSite {
-    fn draw(&mut self, gemm: Gemm, ways: &[Way], draw: u64) -> Result<Vec<Drawn>, EngineError> {
+    fn draw(&mut self, gemm: Gemm, ways: &[Backend], draw: u64) -> Result<Vec<Drawn>, EngineError> {
         self.lane.stream.device.bind()?;
         match gemm {
             Gemm::Fprop | Gemm::Dgrad => self.draw_rows(gemm, ways, draw),
@@ -205,7 +205,7 @@ impl SiteEngine for CudaSite {
         }
     }
 
-    fn heldout(&mut self, gemm: Gemm, ways: &[Way]) -> Option<(u64, Vec<Drawn>)> {
+    fn heldout(&mut self, gemm: Gemm, ways: &[Backend]) -> Option<(u64, Vec<Drawn>)> {
         let stats = self.job.stats.clone();
         let mut rng = self.rng(gemm, 0, b"heldout");
         // Behind a modified block the recorded rows are another model's.
@@ -238,7 +238,7 @@ impl SiteEngine for CudaSite {
 }
 
 /// The sum over rows of |x|^2 |dy|^2, as if the two did not depend on each other: sampled rows hardly do in their lengths.
-fn product_energy(lane: &Lane, x: &Tensor, dy: &Tensor) -> Result<f64, CudaError> {
+fn product_energy(lane: &StreamContext, x: &Tensor, dy: &Tensor) -> Result<f64, CudaError> {
     let sums = lane.stream.zeros::<f64>(2)?;
     lane.sum_squares(x, sums.address())?;
     lane.sum_squares(dy, sums.address() + 8)?;
@@ -247,7 +247,7 @@ fn product_energy(lane: &Lane, x: &Tensor, dy: &Tensor) -> Result<f64, CudaError
 }
 
 /// With rows of zeros to whole blocks of 128, which is what every kernel takes along the reduced dimension.
-fn padded(lane: &Lane, from: Tensor) -> Result<Tensor, CudaError> {
+fn padded(lane: &StreamContext, from: Tensor) -> Result<Tensor, CudaError> {
     let rows = from.rows.next_multiple_of(BLOCK);
     if rows == from.rows {
         return Ok(from);

@@ -10,10 +10,10 @@ use crate::{
 
 use super::{
     CudaError,
-    lane::{DeviceCopula, Lane, Tensor},
     lt::Addresses,
     product::{Compute, Product, Type},
     stream::Buffer,
+    stream_context::{DeviceCopula, StreamContext, Tensor},
     tail::DeviceTail,
     weights::Weights,
 };
@@ -35,7 +35,7 @@ pub(super) fn f32s(values: &[f64]) -> Vec<f32> {
     values.iter().map(|value| *value as f32).collect()
 }
 
-pub(super) fn upload_copula(lane: &Lane, map: &CopulaMap) -> Result<DeviceCopula, CudaError> {
+pub(super) fn upload_copula(lane: &StreamContext, map: &CopulaMap) -> Result<DeviceCopula, CudaError> {
     let parts = map.parts();
     Ok(DeviceCopula {
         scores: lane.stream.upload(parts.scores)?,
@@ -48,7 +48,7 @@ pub(super) fn upload_copula(lane: &Lane, map: &CopulaMap) -> Result<DeviceCopula
 
 /// `out[m, features] (+)= normals[m, rank] root[features, rank]^T`, in FP32.
 fn times_root(
-    lane: &mut Lane,
+    lane: &mut StreamContext,
     normals: &Tensor,
     root: &Tensor,
     out: &Tensor,
@@ -59,7 +59,7 @@ fn times_root(
     lane.product(Product { accumulate, ..plain }, at)
 }
 
-pub(super) fn normals(lane: &Lane, rows: usize, cols: usize, rng: &mut Rng) -> Result<Tensor, CudaError> {
+pub(super) fn normals(lane: &StreamContext, rows: usize, cols: usize, rng: &mut Rng) -> Result<Tensor, CudaError> {
     let normals = lane.tensor(rows, cols)?;
     lane.fill_normal(&normals.data, rng.reserve_normals(rows * cols))?;
     Ok(normals)
@@ -72,12 +72,12 @@ pub(super) struct Finish {
 }
 
 impl Finish {
-    fn new(lane: &Lane, mean: &[f32], copula: Option<&CopulaMap>) -> Result<Self, CudaError> {
+    fn new(lane: &StreamContext, mean: &[f32], copula: Option<&CopulaMap>) -> Result<Self, CudaError> {
         let copula = copula.map(|map| upload_copula(lane, map)).transpose()?;
         Ok(Self { mean: lane.stream.upload(mean)?, copula })
     }
 
-    fn apply(&self, lane: &Lane, rows: &Tensor) -> Result<(), CudaError> {
+    fn apply(&self, lane: &StreamContext, rows: &Tensor) -> Result<(), CudaError> {
         match &self.copula {
             Some(map) => lane.copula_map(rows, map),
             None => lane.add_mean(rows, &self.mean),
@@ -97,7 +97,7 @@ pub(super) struct RowSource {
 
 impl RowSource {
     pub fn new(
-        lane: &Lane,
+        lane: &StreamContext,
         what: &'static str,
         distribution: &Distribution,
         probs: &[f64],
@@ -119,7 +119,7 @@ impl RowSource {
     }
 
     /// `[rows, features]`
-    pub fn draw(&self, lane: &mut Lane, rows: usize, rng: &mut Rng) -> Result<Tensor, CudaError> {
+    pub fn draw(&self, lane: &mut StreamContext, rows: usize, rng: &mut Rng) -> Result<Tensor, CudaError> {
         let out = if self.root.cols > 0 {
             let normals = normals(lane, rows, self.root.cols, rng)?;
             let out = lane.tensor(rows, self.features)?;
@@ -156,7 +156,7 @@ struct Block {
 }
 
 impl Input {
-    pub fn new(lane: &mut Lane, job: &SiteJob) -> Result<Self, EngineError> {
+    pub fn new(lane: &mut StreamContext, job: &SiteJob) -> Result<Self, EngineError> {
         let first = job.upstream.first().map_or(&job.stats, |feeder| &feeder.stats);
         let source = RowSource::new(lane, "input", &first.input, &job.quantile_probs, job.sampler)?;
         let blocks = job.upstream.iter().map(|feeder| Block::new(lane, feeder, job.seed)).collect::<Result<_, _>>()?;
@@ -168,7 +168,7 @@ impl Input {
         self.blocks.is_empty()
     }
 
-    pub fn draw(&self, lane: &mut Lane, rows: usize, rng: &mut Rng) -> Result<Tensor, CudaError> {
+    pub fn draw(&self, lane: &mut StreamContext, rows: usize, rng: &mut Rng) -> Result<Tensor, CudaError> {
         let mut drawn = self.first.draw(lane, rows, rng)?;
         for block in &self.blocks {
             drawn = block.push(lane, &drawn)?;
@@ -183,13 +183,13 @@ impl Input {
 }
 
 impl Block {
-    fn new(lane: &mut Lane, Feeder { stats, mods }: &Feeder, seed: u64) -> Result<Self, EngineError> {
+    fn new(lane: &mut StreamContext, Feeder { stats, mods }: &Feeder, seed: u64) -> Result<Self, EngineError> {
         let mut rng = Rng::new(seed, &[stats.site.id.as_str().as_bytes(), b"weight"]);
         let tail: Tail = modified_tail(stats, mods);
         Ok(Self { weight: Weights::new(lane, stats)?.draw(lane, &mut rng)?, tail: DeviceTail::new(lane, &tail)? })
     }
 
-    fn push(&self, lane: &mut Lane, rows: &Tensor) -> Result<Tensor, CudaError> {
+    fn push(&self, lane: &mut StreamContext, rows: &Tensor) -> Result<Tensor, CudaError> {
         let out = lane.tensor(rows.rows, self.weight.rows)?;
         times_root(lane, rows, &self.weight, &out, false)?;
         self.tail.apply_in_place(lane, &out)?;
@@ -216,7 +216,7 @@ pub(super) struct SourceColumns {
 }
 
 impl Joint {
-    pub fn new(lane: &Lane, job: &SiteJob, grad_output: &Distribution) -> Result<Self, EngineError> {
+    pub fn new(lane: &StreamContext, job: &SiteJob, grad_output: &Distribution) -> Result<Self, EngineError> {
         let (m, k, n) = (job.stats.site.m, job.stats.site.k, job.stats.site.n);
         if k + n > JOINT || m.saturating_mul(k + n) > JOINT_ELEMENTS {
             return Ok(Self::Chosen);
@@ -236,7 +236,7 @@ impl Joint {
 
     pub fn draw(
         &self,
-        lane: &mut Lane,
+        lane: &mut StreamContext,
         job: &SiteJob,
         grad_output: &Distribution,
         rng: &mut Rng,
@@ -277,7 +277,7 @@ impl Parts {
 }
 
 fn draw_pair(
-    lane: &mut Lane,
+    lane: &mut StreamContext,
     rows: usize,
     [inputs, shared, grads]: [&Tensor; 3],
     linked: bool,
@@ -294,7 +294,7 @@ fn draw_pair(
 }
 
 fn draw_chosen(
-    lane: &mut Lane,
+    lane: &mut StreamContext,
     job: &SiteJob,
     grad_output: &Distribution,
     rng: &mut Rng,
@@ -321,7 +321,7 @@ fn draw_chosen(
 }
 
 /// `count` of `of` columns of rows that are there, chosen anew in each draw.
-pub(super) fn some_columns(lane: &Lane, rows: Tensor, rng: &mut Rng) -> Result<(Tensor, f64), CudaError> {
+pub(super) fn some_columns(lane: &StreamContext, rows: Tensor, rng: &mut Rng) -> Result<(Tensor, f64), CudaError> {
     if rows.cols <= JOINT {
         return Ok((rows, 1.0));
     }

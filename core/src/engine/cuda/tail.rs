@@ -9,8 +9,8 @@ use crate::{
 
 use super::{
     CudaError,
-    lane::{Lane, Tensor},
     stream::Buffer,
+    stream_context::{StreamContext, Tensor},
 };
 
 /// A tail with its parameters uploaded.
@@ -22,7 +22,7 @@ pub(super) struct DeviceTail {
 }
 
 impl DeviceTail {
-    pub fn new(lane: &Lane, tail: &Tail) -> Result<Self, CudaError> {
+    pub fn new(lane: &StreamContext, tail: &Tail) -> Result<Self, CudaError> {
         let mut parameters = Vec::new();
         let steps = tail.steps.iter().map(|step| device_step(lane, step, &mut parameters));
         let steps = steps.collect::<Result<Vec<_>, _>>()?;
@@ -37,16 +37,16 @@ impl DeviceTail {
     }
 
     /// FP32 rows of the linear's outputs become rows of the block's.
-    pub fn apply_in_place(&self, lane: &Lane, rows: &Tensor) -> Result<(), CudaError> {
+    pub fn apply_in_place(&self, lane: &StreamContext, rows: &Tensor) -> Result<(), CudaError> {
         lane.tail((rows.data.address(), TailSource::F32), rows, self.steps)
     }
 
-    pub fn apply(&self, lane: &Lane, source: (u64, TailSource), to: &Tensor) -> Result<(), CudaError> {
+    pub fn apply(&self, lane: &StreamContext, source: (u64, TailSource), to: &Tensor) -> Result<(), CudaError> {
         lane.tail(source, to, self.steps)
     }
 }
 
-fn device_step(lane: &Lane, step: &Step, parameters: &mut Vec<Buffer<f32>>) -> Result<TailStep, CudaError> {
+fn device_step(lane: &StreamContext, step: &Step, parameters: &mut Vec<Buffer<f32>>) -> Result<TailStep, CudaError> {
     let mut upload = |values: Option<&[f32]>| -> Result<u64, CudaError> {
         let Some(values) = values else { return Ok(0) };
         let buffer = lane.stream.upload(values)?;
@@ -78,7 +78,7 @@ fn device_step(lane: &Lane, step: &Step, parameters: &mut Vec<Buffer<f32>>) -> R
 }
 
 /// BlockNorm and hard swish of a product's FP64 output, in FP32's arithmetic, as FP64 again.
-pub(super) fn block_tail(lane: &Lane, product: &Buffer<f64>) -> Result<Buffer<f64>, CudaError> {
+pub(super) fn block_tail(lane: &StreamContext, product: &Buffer<f64>) -> Result<Buffer<f64>, CudaError> {
     let steps = vec![Step::BlockNorm { eps: f32::EPSILON, block: NORM_BLOCK }, Step::HardSwish];
     // Blocks know nothing of one another: each is a row.
     let tail = DeviceTail::new(lane, &Tail { features: NORM_BLOCK, steps, ended_by: None })?;

@@ -12,7 +12,7 @@ use std::{
 
 use super::{CudaEngine, CudaError, SearchPath};
 use crate::{
-    engine::{Engine, EngineError, SiteJob, StaticScales, TimeOptions, Way},
+    engine::{Backend, Engine, EngineError, SiteJob, StaticScales, TimeOptions},
     model::{Gemm, GemmShape, Kernel, ModSet, catalogue, kernel},
     stats::SamplerKind,
     trace::Trace,
@@ -132,8 +132,8 @@ fn job() -> SiteJob {
     }
 }
 
-fn ways() -> [Way; 1] {
-    [Way::Numerics(kernel("cublaslt/fp8-rowwise").unwrap().numerics(Gemm::Fprop))]
+fn ways() -> [Backend; 1] {
+    [Backend::Numerics(kernel("cublaslt/fp8-rowwise").unwrap().numerics(Gemm::Fprop))]
 }
 
 #[test]

@@ -16,13 +16,13 @@ use super::{
     CudaEngine, CudaError,
     block::OwnBlock,
     gemm::OwnGemm,
-    lane::Lane,
     lt::Plan,
     operands::{Operands, Prepared},
     runner::{Reads, Runner},
     separate,
     static_gemm::StaticGemm,
     stream::{Event, Graph, Stream},
+    stream_context::StreamContext,
 };
 
 /// Buffers together are so many times the L2, or data of one turn would still be there in the next.
@@ -92,7 +92,7 @@ pub(super) fn time(
     shape: GemmShape,
     options: &TimeOptions,
 ) -> Result<Vec<KernelTiming>, CudaError> {
-    let mut lane = Lane::new(Stream::new(&engine.device)?, engine.kernels.clone(), engine.lt.clone())?;
+    let mut lane = StreamContext::new(Stream::new(&engine.device)?, engine.kernels.clone(), engine.lt.clone())?;
     let mut operands = Operands::new(&mut lane, gemm, shape, CACHE_FOLD * engine.device.l2_bytes, MOST_SETS)?;
     let (mut candidates, mut refused) = (Vec::new(), Vec::new());
     for kernel in kernels {
@@ -125,7 +125,7 @@ pub(super) fn time(
 /// Casts its operands, finds its fastest algorithm, and checks what it computes.
 fn candidate(
     engine: &CudaEngine,
-    lane: &mut Lane,
+    lane: &mut StreamContext,
     operands: &mut Operands,
     kernel: &Kernel,
     options: &TimeOptions,
@@ -169,7 +169,7 @@ fn runner(
 
 /// Refuses a way whose output is not what BF16's is, or not all there.
 fn check(
-    lane: &mut Lane,
+    lane: &mut StreamContext,
     operands: &mut Operands,
     (prepared, runner): (&Prepared, &mut Runner),
     way: usize,
@@ -198,7 +198,7 @@ fn check(
 /// front, their codes are still in the L2 and another algorithm may win: the best of the bare GEMM try again.
 fn fastest(
     engine: &CudaEngine,
-    lane: &Lane,
+    lane: &StreamContext,
     operands: &Operands,
     (prepared, runner): (&Prepared, &mut Runner),
     (part, among): (Part, &[usize]),
@@ -239,7 +239,7 @@ fn fastest(
 
 /// `repeats` times through all sets, as one graph.
 fn sequence(
-    lane: &Lane,
+    lane: &StreamContext,
     operands: &Operands,
     prepared: &Prepared,
     runner: &mut Runner,
@@ -276,7 +276,7 @@ pub(super) fn repeats(operands: &Operands, prepared: &Prepared, sample_us: f64, 
 
 fn capture(
     engine: &CudaEngine,
-    lane: &mut Lane,
+    lane: &mut StreamContext,
     operands: &mut Operands,
     candidate: &mut Candidate,
     options: &TimeOptions,
@@ -309,7 +309,7 @@ fn capture(
 }
 
 /// Rounds over all kernels and parts; within a round nothing waits, so that the GPU never idles.
-fn sample(lane: &Lane, candidates: &mut [Candidate], options: &TimeOptions) -> Result<(), CudaError> {
+fn sample(lane: &StreamContext, candidates: &mut [Candidate], options: &TimeOptions) -> Result<(), CudaError> {
     let count: usize = candidates.iter().map(|candidate| candidate.graphs.len()).sum();
     let events = (0..2 * count).map(|_| lane.stream.event()).collect::<Result<Vec<Event>, _>>()?;
     for round in 0..WARM_UP + options.samples {

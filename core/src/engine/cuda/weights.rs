@@ -9,10 +9,10 @@ use crate::{
 
 use super::{
     CudaError,
-    lane::{Lane, Tensor},
     lt::Addresses,
     product::{Compute, Product, ProductOperand, Type},
     sources::{f32s, normals},
+    stream_context::{StreamContext, Tensor},
 };
 
 pub(super) enum Weights {
@@ -26,7 +26,7 @@ pub(super) enum Weights {
 }
 
 impl Weights {
-    pub fn new(lane: &Lane, stats: &SiteStats) -> Result<Self, EngineError> {
+    pub fn new(lane: &StreamContext, stats: &SiteStats) -> Result<Self, EngineError> {
         let (n, k) = (stats.site.n, stats.site.k);
         Ok(match &stats.weight {
             WeightStats::Snapshot(weight) => Self::Exact(lane.upload(n, k, weight)?),
@@ -48,7 +48,7 @@ impl Weights {
     }
 
     /// `[n, k]`
-    pub fn draw(&self, lane: &mut Lane, rng: &mut Rng) -> Result<Tensor, CudaError> {
+    pub fn draw(&self, lane: &mut StreamContext, rng: &mut Rng) -> Result<Tensor, CudaError> {
         match self {
             Self::Exact(weight) => {
                 let copy = lane.tensor(weight.rows, weight.cols)?;

@@ -4,7 +4,7 @@
 
 use super::super::text::{block, line};
 
-/// Letters of a name or reason, and of a comment.
+/// Characters of a name or reason, and of a comment.
 const NAME: usize = 300;
 const COMMENT: usize = 1_500;
 /// Words of a comment go on in the next line here: code does not wrap by itself.
@@ -31,7 +31,7 @@ pub fn fenced(text: &str) -> String {
 }
 
 fn longest_run(text: &str) -> usize {
-    text.split(|letter| letter != '`').map(str::len).max().unwrap_or_default()
+    text.split(|character| character != '`').map(str::len).max().unwrap_or_default()
 }
 
 fn wrapped(text: &str) -> String {
@@ -42,13 +42,13 @@ fn wrapped(text: &str) -> String {
         }
         let mut column = 0;
         for word in paragraph.split_inclusive(' ') {
-            let letters = word.chars().count();
-            if column > 0 && column + letters > COLUMNS {
+            let characters = word.chars().count();
+            if column > 0 && column + characters > COLUMNS {
                 shown.push('\n');
                 column = 0;
             }
             shown.push_str(word);
-            column += letters;
+            column += characters;
         }
     }
     shown

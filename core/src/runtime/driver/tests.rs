@@ -12,7 +12,7 @@ use crate::{
     dispatch::testing::{results, row},
     engine::EngineStatus,
     model::{Gemm, Results},
-    session::shared::Input,
+    session::shared::SessionInput,
     views::OpenedTrace,
 };
 
@@ -44,7 +44,7 @@ impl Executor for Scripted {
 }
 
 impl Journaling for Scripted {
-    fn command(&mut self, by: &By, command: &Command) {
+    fn command(&mut self, by: &CommandContext, command: &Command) {
         let name = serde_json::to_value(command).unwrap();
         let name =
             name.as_str().map_or_else(|| name.as_object().unwrap().keys().next().unwrap().clone(), str::to_owned);
@@ -61,7 +61,7 @@ impl Journaling for Scripted {
         false
     }
 
-    fn checkpoint(&mut self, _: Saved) {}
+    fn checkpoint(&mut self, _: SavedSession) {}
 
     fn flush(&self) {}
 
@@ -173,7 +173,7 @@ fn a_trace_without_an_engine_is_open_and_says_why_it_has_no_rows() {
     driver.poll().unwrap();
     assert_eq!(world.asked(), [], "nothing is probed");
     let steps = driver.take_steps();
-    let told = |step: &Step| matches!(&step.input, Input::Event(event) if matches!(&**event, Event::Notice { kind: NoticeKind::Info, message } if message == "There are no rows yet: a page has no engine"));
+    let told = |step: &SequencedInput| matches!(&step.input, SessionInput::Event(event) if matches!(&**event, Event::Notice { kind: NoticeKind::Info, message } if message == "There are no rows yet: a page has no engine"));
     assert!(steps.last().is_some_and(told), "others see it: {steps:?}");
 }
 
@@ -186,7 +186,7 @@ fn a_command_that_is_refused_is_a_line_and_not_a_step() {
     driver.ask(threshold(f64::NAN));
     let steps = driver.take_steps();
     assert!(
-        matches!(&steps[..], [step] if matches!(&step.input, Input::Event(event) if matches!(**event, Event::Notice { .. }))),
+        matches!(&steps[..], [step] if matches!(&step.input, SessionInput::Event(event) if matches!(**event, Event::Notice { .. }))),
         "others see why: {steps:?}"
     );
 }
@@ -194,9 +194,9 @@ fn a_command_that_is_refused_is_a_line_and_not_a_step() {
 #[test]
 fn what_an_earlier_process_left_takes_the_place_of_the_session() {
     let (mut driver, world) = driver();
-    let mut left = Ordered::default();
+    let mut left = SequencedSession::default();
     left.event(Event::ResultsOpened { path: "r.parquet".to_owned(), results: Box::new(probed()) });
-    let command = By { author: Author::new(7, "Anna"), number: 40, ..By::default() };
+    let command = CommandContext { author: Author::new(7, "Anna"), number: 40, ..CommandContext::default() };
     left.command(command, threshold(0.3)).unwrap();
     let before = driver.ordered().seq();
     world.tell(Report::Restored { saved: Box::new(left.save()), journal: Box::new(world.clone()) });
@@ -224,7 +224,7 @@ fn while_a_journal_cannot_be_written_a_line_stands_and_nothing_is_approved() {
     assert_eq!(driver.ordered().save().head.not_kept, problem);
     driver.ask(threshold(0.3));
     assert_eq!(driver.session().document.policy.max_error, 0.3, "it waits in memory");
-    let by = |number| By::numbered(Author::new(7, "Anna"), number);
+    let by = |number| CommandContext::numbered(Author::new(7, "Anna"), number);
     let asked = driver.command(by(100), Command::RequestApproval { note: String::new() });
     let line = "changes cannot be kept for now, and an approval has to be: the disk is full";
     assert_eq!(asked.unwrap_err().to_string(), line);

@@ -7,16 +7,16 @@ use crate::{
     dispatch::testing::{results, row},
     model::{Gemm, Moment},
     review::ApprovalRule,
-    session::shared::{Author, Ordered},
+    session::shared::{Author, SequencedSession},
 };
 
-fn anna(number: u64, at: i64) -> By {
-    By { author: Author::new(7, "Anna"), number, at: Moment(at), ..By::default() }
+fn anna(number: u64, at: i64) -> CommandContext {
+    CommandContext { author: Author::new(7, "Anna"), number, at: Moment(at), ..CommandContext::default() }
 }
 
 /// A session with a version that is up for approval since the moment 1,000.
-fn requested() -> Ordered {
-    let mut ordered = Ordered::default();
+fn requested() -> SequencedSession {
+    let mut ordered = SequencedSession::default();
     let results = Box::new(results(&["a"], vec![row("a", Gemm::Fprop, "cublaslt/bf16", 0.1, None, 0.0)]));
     ordered.event(Event::ResultsOpened { path: "r.parquet".to_owned(), results });
     let mut policy = ordered.session.document.policy.clone();
@@ -30,7 +30,7 @@ fn requested() -> Ordered {
 fn a_signature_is_dated_by_the_windows_clock() {
     let mut replica = Replica::default();
     let saved = Box::new(requested().save());
-    assert_eq!(replica.apply(News::State(saved)), Applied::Replaced { same_trace: false });
+    assert_eq!(replica.apply(LinkMessage::State(saved)), Applied::Replaced { same_trace: false });
     let sign = Command::Sign { path: "anna.key.json".to_owned(), note: String::new() };
     let effects = replica.private(&anna(0, 2_000), sign);
     let [Effect::Sign { statement, .. }] = effects.as_slice() else { panic!("{effects:?}") };

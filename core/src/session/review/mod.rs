@@ -1,5 +1,5 @@
 //! What people say of the plan, and what they sign: takes their commands, keeps marks, comments and the version that is
-//! put up for approval.
+//! submitted for approval.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,16 +10,16 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Command, CommandError, Effect, LogKind, Notices,
-    shared::{Author, By},
+    shared::{Author, CommandContext},
 };
 use crate::{
     dispatch::Document,
     model::{Gemm, Moment, SiteId, as_text},
-    plan::{ApprovalProblem, FINGERPRINT_LETTERS, Plan, review_digest, standing, why_not},
-    review::{Approval, Comment, KeyRing, Mark, Review, ReviewState, Statement, TEXT_LETTERS},
+    plan::{ApprovalProblem, FINGERPRINT_CHARACTERS, Plan, review_digest, standing, why_not},
+    review::{Approval, Comment, KeyRing, Mark, Review, ReviewState, Statement, TEXT_CHARACTERS},
 };
 
-/// A version of the plan that was put up for approval. It changes no more; the session may.
+/// A version of the plan that was submitted for approval. It changes no more; the session may.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Release {
     /// Counts from 1 in a session.
@@ -73,7 +73,7 @@ impl Reviewing {
 
 impl Reviewing {
     /// Nobody's override is replaced by somebody who had not seen it.
-    pub(super) fn no_conflict(&self, by: &By, command: &Command) -> Result<(), CommandError> {
+    pub(super) fn no_conflict(&self, by: &CommandContext, command: &Command) -> Result<(), CommandError> {
         if by.seen == 0 || self.touched.is_empty() {
             return Ok(());
         }
@@ -89,7 +89,7 @@ impl Reviewing {
     /// Notes who changed which decision; a version that was signed is no longer what is on screen.
     pub(super) fn decided_by(
         &mut self,
-        by: &By,
+        by: &CommandContext,
         seq: u64,
         command: &Command,
         (before, after): (&Document, &Document),
@@ -125,7 +125,7 @@ impl Reviewing {
 
     pub(super) fn set_mark(
         &mut self,
-        by: &By,
+        by: &CommandContext,
         site: Option<SiteId>,
         state: ReviewState,
         of: String,
@@ -157,18 +157,18 @@ impl Reviewing {
 
     pub(super) fn comment(
         &mut self,
-        by: &By,
+        by: &CommandContext,
         site: Option<SiteId>,
         gemm: Option<Gemm>,
         reply_to: Option<u64>,
         text: String,
     ) -> Result<Vec<Effect>, CommandError> {
-        let letters = text.chars().count();
+        let characters = text.chars().count();
         if text.trim().is_empty() {
             return Err(CommandError::EmptyComment);
         }
-        if letters > TEXT_LETTERS {
-            return Err(CommandError::LongComment { letters, most: TEXT_LETTERS });
+        if characters > TEXT_CHARACTERS {
+            return Err(CommandError::LongComment { characters, most: TEXT_CHARACTERS });
         }
         let review = &mut self.review;
         if let Some(id) = reply_to {
@@ -182,7 +182,12 @@ impl Reviewing {
         Ok(Vec::new())
     }
 
-    pub(super) fn resolve(&mut self, by: &By, id: u64, resolved: bool) -> Result<Vec<Effect>, CommandError> {
+    pub(super) fn resolve(
+        &mut self,
+        by: &CommandContext,
+        id: u64,
+        resolved: bool,
+    ) -> Result<Vec<Effect>, CommandError> {
         let comments = &mut self.review.comments;
         let begun = comments.iter_mut().find(|comment| comment.id == id && comment.reply_to.is_none());
         let comment = begun.ok_or(CommandError::UnknownComment(id))?;
@@ -191,26 +196,26 @@ impl Reviewing {
         Ok(Vec::new())
     }
 
-    pub(super) fn look(&mut self, by: &By, site: &SiteId, of: String) -> Result<Vec<Effect>, CommandError> {
+    pub(super) fn look(&mut self, by: &CommandContext, site: &SiteId, of: String) -> Result<Vec<Effect>, CommandError> {
         self.looked_at(by, site, cut(of));
         self.revision += 1;
         Ok(Vec::new())
     }
 
-    fn looked_at(&mut self, by: &By, site: &SiteId, of: String) {
+    fn looked_at(&mut self, by: &CommandContext, site: &SiteId, of: String) {
         self.looked.entry(by.author.name.clone()).or_default().insert(site.clone(), of);
     }
 
     pub(super) fn request_approval(
         &mut self,
-        by: &By,
+        by: &CommandContext,
         note: String,
         mut plan: Plan,
         document: &Document,
         notices: &mut Notices,
     ) -> Result<Vec<Effect>, CommandError> {
-        if note.chars().count() > TEXT_LETTERS {
-            return Err(CommandError::LongComment { letters: note.chars().count(), most: TEXT_LETTERS });
+        if note.chars().count() > TEXT_CHARACTERS {
+            return Err(CommandError::LongComment { characters: note.chars().count(), most: TEXT_CHARACTERS });
         }
         let number = self.last_release + 1;
         (plan.release, plan.authors) = (Some(number), self.authors.iter().cloned().collect());
@@ -232,14 +237,18 @@ impl Reviewing {
         Ok(Vec::new())
     }
 
-    pub(super) fn withdraw_request(&mut self, by: &By, notices: &mut Notices) -> Result<Vec<Effect>, CommandError> {
+    pub(super) fn withdraw_request(
+        &mut self,
+        by: &CommandContext,
+        notices: &mut Notices,
+    ) -> Result<Vec<Effect>, CommandError> {
         let release = self.release.take().ok_or(CommandError::NotRequested)?;
         notices.record(LogKind::Review, format!("{} withdrew version {}", by.author.name, release.number));
         self.revision += 1;
         Ok(Vec::new())
     }
 
-    pub(super) fn sign(&self, by: &By, path: String, note: String) -> Result<Vec<Effect>, CommandError> {
+    pub(super) fn sign(&self, by: &CommandContext, path: String, note: String) -> Result<Vec<Effect>, CommandError> {
         if let Some(release) = self.release.as_ref().filter(|release| release.changed.is_some()) {
             return Err(CommandError::Changed(release.number));
         }
@@ -249,7 +258,7 @@ impl Reviewing {
 
     pub(super) fn approve(
         &mut self,
-        by: &By,
+        by: &CommandContext,
         approval: Approval,
         notices: &mut Notices,
     ) -> Result<Vec<Effect>, CommandError> {
@@ -292,8 +301,8 @@ impl Reviewing {
             if asks || self.release.is_some() {
                 plan.authors = self.authors.iter().cloned().collect();
                 plan.draft = Some(match &self.release {
-                    Some(release) => format!("changed after version {} was put up for approval", release.number),
-                    None => "not put up for approval".to_owned(),
+                    Some(release) => format!("changed after version {} was submitted for approval", release.number),
+                    None => "not submitted for approval".to_owned(),
                 });
             }
             return Ok(plan);
@@ -303,7 +312,7 @@ impl Reviewing {
         Ok(plan)
     }
 
-    /// The version that is put up, with its approvals and the review so far.
+    /// The version that is submitted, with its approvals and the review so far.
     pub fn with_what_was_said(&self, release: &Release) -> Plan {
         let review = &self.review;
         let mut plan = Plan::clone(&release.plan);
@@ -311,7 +320,7 @@ impl Reviewing {
         plan
     }
 
-    /// What somebody signs who approves the version that is put up; the key is theirs.
+    /// What somebody signs who approves the submitted version; the key is theirs.
     pub fn statement(&self, author: &Author, at: Moment, note: String) -> Option<Statement> {
         let release = self.release.as_ref()?;
         let review = (!self.review.is_empty()).then(|| self.review.clone());
@@ -326,7 +335,7 @@ impl Reviewing {
 }
 
 fn cut(of: String) -> String {
-    if of.len() <= FINGERPRINT_LETTERS { of } else { of.chars().take(FINGERPRINT_LETTERS).collect() }
+    if of.len() <= FINGERPRINT_CHARACTERS { of } else { of.chars().take(FINGERPRINT_CHARACTERS).collect() }
 }
 
 /// JSON has no tuple keys.

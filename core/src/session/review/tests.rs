@@ -9,19 +9,19 @@ use crate::{
     model::KernelId,
     plan::Plan,
     review::{ApprovalRule, Role, SecretKey},
-    session::{Event, Saved, Session, shared::Ordered},
+    session::{Event, SavedSession, Session, shared::SequencedSession},
 };
 
 const TENSORWISE: &str = "cublaslt/fp8-tensorwise";
 const ROWWISE: &str = "cublaslt/fp8-rowwise";
 
 struct Desk {
-    ordered: Ordered,
+    ordered: SequencedSession,
     numbers: BTreeMap<u64, u64>,
 }
 
 fn person(name: &str, role: Role) -> Author {
-    let key = name.bytes().fold(1, |key, letter| 31 * key + u64::from(letter));
+    let key = name.bytes().fold(1, |key, character| 31 * key + u64::from(character));
     Author { role, ..Author::new(key, name) }
 }
 
@@ -33,7 +33,7 @@ impl Desk {
     fn new(rule: Option<ApprovalRule>) -> Self {
         let kernel = |kernel| row("a", Gemm::Fprop, kernel, 0.1, Some(1.2), 0.0);
         let rows = vec![kernel(TENSORWISE), kernel(ROWWISE), row("b", Gemm::Fprop, ROWWISE, 0.1, Some(1.1), 0.0)];
-        let mut ordered = Ordered::default();
+        let mut ordered = SequencedSession::default();
         let results = Box::new(results(&["a", "b"], rows));
         ordered.event(Event::ResultsOpened { path: "r.parquet".to_owned(), results });
         let mut desk = Self { ordered, numbers: BTreeMap::new() };
@@ -53,7 +53,7 @@ impl Desk {
     fn ask_having_seen(&mut self, who: &Author, seen: u64, command: Command) -> Result<(), CommandError> {
         let number = self.numbers.entry(who.key).or_default();
         *number += 1;
-        let by = By { seen, at: at(1), ..By::numbered(who.clone(), *number) };
+        let by = CommandContext { seen, at: at(1), ..CommandContext::numbered(who.clone(), *number) };
         self.ordered.command(by, command).map(drop)
     }
 
@@ -107,7 +107,7 @@ fn two_sign_and_any_change_voids_it() {
     let mut desk = Desk::new(Some(ApprovalRule::of(2)));
     let [olga, al, bo] =
         [("Olga", Role::Owner), ("Al", Role::Approver), ("Bo", Role::Approver)].map(|(n, r)| person(n, r));
-    assert_eq!(desk.plan().draft.as_deref(), Some("not put up for approval"));
+    assert_eq!(desk.plan().draft.as_deref(), Some("not submitted for approval"));
     desk.ask(&olga, request()).unwrap();
     let refused = desk.approve(&olga).unwrap_err().to_string();
     assert!(refused.contains("wants others to sign"), "{refused}");
@@ -121,7 +121,7 @@ fn two_sign_and_any_change_voids_it() {
     assert!(standing(&approved, None, None).is_approved());
 
     desk.ask(&olga, choose("a", ROWWISE)).unwrap();
-    assert_eq!(desk.plan().draft.as_deref(), Some("changed after version 1 was put up for approval"));
+    assert_eq!(desk.plan().draft.as_deref(), Some("changed after version 1 was submitted for approval"));
     assert_eq!(desk.session().reviewing.release.as_ref().unwrap().changed.as_ref().unwrap().0, "Olga");
     assert!(desk.approve(&person("Cy", Role::Approver)).unwrap_err().to_string().contains("undo the change"));
     let told = desk.session().log().entries().back().unwrap().text.clone();
@@ -224,7 +224,7 @@ fn a_review_is_saved_with_its_session() {
     desk.approve(&person("Al", Role::Approver)).unwrap();
     let saved = desk.session().save();
     let bytes = postcard::to_allocvec(&saved).unwrap();
-    let again: Saved = postcard::from_bytes(&bytes).unwrap();
+    let again: SavedSession = postcard::from_bytes(&bytes).unwrap();
     let restored = Session::restored(again);
     assert_eq!(restored.reviewing, desk.session().reviewing);
     assert_eq!(restored.plan_for_file().unwrap(), desk.plan());

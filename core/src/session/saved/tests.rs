@@ -31,7 +31,7 @@ fn a_session_comes_back_whole() {
     let first = session();
     let saved = first.save();
     let bytes = postcard::to_allocvec(&saved).unwrap();
-    let read: Saved = postcard::from_bytes(&bytes).unwrap();
+    let read: SavedSession = postcard::from_bytes(&bytes).unwrap();
     assert_eq!(read, saved);
     let mut second = Session::restored(read);
     assert_eq!(second.save(), saved);

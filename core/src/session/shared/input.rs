@@ -33,7 +33,7 @@ impl Author {
 
 /// Who asked for something, when, and knowing what.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct By {
+pub struct CommandContext {
     pub author: Author,
     /// Counts the author's commands, from 1: one that is sent again after a lost connection is known by it.
     pub number: u64,
@@ -44,7 +44,7 @@ pub struct By {
     pub at: Moment,
 }
 
-impl By {
+impl CommandContext {
     /// What the program does unasked.
     pub fn program() -> Self {
         Self { author: Author::program(), ..Self::default() }
@@ -65,35 +65,35 @@ impl By {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(clippy::large_enum_variant, reason = "most inputs are commands: boxing them would cost each an allocation")]
-pub enum Input {
-    Command { by: By, command: Command },
+pub enum SessionInput {
+    Command { by: CommandContext, command: Command },
     Event(Box<Event>),
 }
 
-impl Input {
+impl SessionInput {
     /// Says nothing that a later process would want to know.
-    pub fn is_passing(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         match self {
-            Self::Command { command, .. } => command.is_private(),
-            Self::Event(event) => event.is_passing(),
+            Self::Command { command, .. } => command.is_per_window(),
+            Self::Event(event) => event.is_transient(),
         }
     }
 }
 
 /// An input in its place.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Step {
+pub struct SequencedInput {
     /// Counts from 1, without a gap.
     pub seq: u64,
-    pub input: Input,
+    pub input: SessionInput,
 }
 
-impl Step {
+impl SequencedInput {
     /// The command and who asked for it, if it is one.
-    pub fn command(&self) -> Option<(&By, &Command)> {
+    pub fn command(&self) -> Option<(&CommandContext, &Command)> {
         match &self.input {
-            Input::Command { by, command } => Some((by, command)),
-            Input::Event(_) => None,
+            SessionInput::Command { by, command } => Some((by, command)),
+            SessionInput::Event(_) => None,
         }
     }
 }

@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use crate::{
     model::SiteId,
     review::Role,
-    session::{Command, Event, Head, Share},
+    session::{Command, Event, RowChunk, SessionHeader},
 };
 
-use super::{Author, Step};
+use super::{Author, SequencedInput};
 
 /// Goes up with every change of what is coded: the coding has no names to tell an old field by.
 pub const PROTOCOL: u32 = 7;
@@ -26,7 +26,7 @@ pub const MAX_TO_CLIENT: usize = 256 << 20;
 /// Seconds. A server says something at least every third part of it.
 pub const SILENCE: f64 = 25.0;
 
-/// Letters of an author's name.
+/// Characters of an author's name.
 pub const NAME_LENGTH: usize = 64;
 
 /// Messages below this are sent as they are: LZ4 gains nothing on them.
@@ -60,14 +60,14 @@ pub enum ToServer {
     },
     Command {
         number: u64,
-        /// See [`super::By::seen`].
+        /// See [`super::CommandContext::seen`].
         seen: u64,
         command: Box<Command>,
     },
     /// Where this person looks, for the others.
     At(Place),
     /// For this window alone; answered by [`ToClient::Answer`].
-    Ask(Question),
+    Ask(ClientQuery),
 }
 
 /// Where somebody looks.
@@ -81,7 +81,7 @@ pub struct Place {
 /// What a window wants to know for itself. The answers are Events.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Question {
+pub enum ClientQuery {
     /// A site's distributions, in the open trace or in another of the folder.
     Inspect {
         site: SiteId,
@@ -99,7 +99,7 @@ pub struct Welcome {
     pub version: String,
     /// This session of this trace; 0: no trace is chosen yet.
     pub session: u64,
-    /// The window goes on from the step it had; else a [`ToClient::Saved`] comes.
+    /// The window goes on from the step it had; else a [`ToClient::SavedSession`] comes.
     pub resumed: bool,
     /// The last command of this window that was answered.
     pub heard: u64,
@@ -126,10 +126,10 @@ pub enum ToClient {
     Saved {
         seq: u64,
         num_shares: u64,
-        head: Box<Head>,
+        head: Box<SessionHeader>,
     },
-    Shares(Vec<Share>),
-    Steps(Vec<Step>),
+    Shares(Vec<RowChunk>),
+    Steps(Vec<SequencedInput>),
     /// Of a command of this window.
     Refused {
         number: u64,

@@ -7,7 +7,7 @@ use crate::{
     dispatch::testing::{results, row},
     model::{Gemm, KernelId, Metric, ModKind, ModSet, ResultRow, Safety, Site, SiteId, SiteMods, TailOp},
     session::{Command, Event, Session},
-    views::{PlanView, Question},
+    views::{PlanView, ViewQuery},
 };
 
 const FAST: &str = "cublaslt/fp8-rowwise+fast";
@@ -129,7 +129,7 @@ fn one_site_before_and_after() {
 #[test]
 fn the_standing_outlives_rows_and_not_mods() {
     let mut session = session();
-    let question = Question { metric: Metric::Mere, gemm: None, relative: false };
+    let question = ViewQuery { metric: Metric::Mere, gemm: None, relative: false };
     let first = crate::views::Views::of(&session.snapshot().unwrap(), question, &Default::default());
     session.command(Command::SetMaxError { value: 0.3, gesture: None }).unwrap();
     let second = crate::views::Views::of(&session.snapshot().unwrap(), question, &first);

@@ -1,13 +1,13 @@
 //! Everything about one site, ready to draw: takes a snapshot and its plan, gives shapes, the tail, the
 //! kernels of each GEMM with their verdicts, and what would change them. One site is cheap: a few dozen rows.
 
-mod outlook;
 mod overriding;
+mod verdict_margin;
 
-pub use outlook::{
+pub use overriding::{Broken, OverrideEffect, override_effect};
+pub use verdict_margin::{
     ErrorOutlook, Faithful, MOST_DRAWS, MoreDraws, Outlook, Parts, SlowPart, SpeedOutlook, draws_to_ask, further_draws,
 };
-pub use overriding::{Broken, OverrideEffect, override_effect};
 
 use crate::{
     dispatch::{
@@ -121,7 +121,7 @@ pub struct KernelLine {
     pub note: String,
     pub speedup: Option<f64>,
     pub quadrant: Quadrant,
-    pub outlook: Outlook,
+    pub verdict_margin: Outlook,
     pub standing: KernelStanding,
 }
 
@@ -247,7 +247,7 @@ impl Looking<'_> {
             speedup: row.speedup(),
             quadrant: judge(row, policy, self.loss).2,
             // Of two bounds the one that decides on this kernel.
-            outlook: Outlook::of(row, decided_by(row, policy, self.loss).1, policy),
+            verdict_margin: Outlook::of(row, decided_by(row, policy, self.loss).1, policy),
             standing: standing(&row.kernel, choice),
             kernel: row.kernel.clone(),
         }
@@ -317,7 +317,7 @@ fn standing(kernel: &KernelId, choice: Option<&Choice>) -> KernelStanding {
 fn nearest(kernels: &[KernelLine]) -> Option<usize> {
     let rank = |line: &KernelLine| {
         let speedup = line.speedup.unwrap_or(0.0);
-        match (line.outlook.error, line.outlook.speed) {
+        match (line.verdict_margin.error, line.verdict_margin.speed) {
             (ErrorOutlook::Safe { .. }, SpeedOutlook::Fast { .. }) => (0, -speedup),
             (ErrorOutlook::Uncertain { .. }, SpeedOutlook::Fast { .. }) => (1, -speedup),
             (ErrorOutlook::Safe { .. }, _) => (2, -speedup),

@@ -51,12 +51,12 @@ fn draws_grow_with_the_square_of_what_is_missing() {
 
 #[test]
 fn each_verdict_says_what_would_change_it() {
-    let outlook = |value, half| Outlook::of(&with_error(FAST, value, half, 64), BOUND, &Policy::paper()).error;
-    let ErrorOutlook::Safe { end, margin } = outlook(0.1, 0.05) else { panic!("not safe") };
+    let verdict_margin = |value, half| Outlook::of(&with_error(FAST, value, half, 64), BOUND, &Policy::paper()).error;
+    let ErrorOutlook::Safe { end, margin } = verdict_margin(0.1, 0.05) else { panic!("not safe") };
     assert!((end - 0.15).abs() < 1e-12 && (margin - 0.25).abs() < 1e-12);
-    assert!(matches!(outlook(0.19, 0.03), ErrorOutlook::Uncertain { leans: Safety::Safe, .. }));
-    assert!(matches!(outlook(0.21, 0.03), ErrorOutlook::Uncertain { leans: Safety::Unsafe, .. }));
-    let ErrorOutlook::Unsafe { safe_from: Some(end) } = outlook(0.3, 0.05) else { panic!("not unsafe") };
+    assert!(matches!(verdict_margin(0.19, 0.03), ErrorOutlook::Uncertain { leans: Safety::Safe, .. }));
+    assert!(matches!(verdict_margin(0.21, 0.03), ErrorOutlook::Uncertain { leans: Safety::Unsafe, .. }));
+    let ErrorOutlook::Unsafe { safe_from: Some(end) } = verdict_margin(0.3, 0.05) else { panic!("not unsafe") };
     assert!((end - 0.35).abs() < 1e-12);
 }
 

@@ -208,10 +208,10 @@ def at_least(version: Optional[str], wanted: Sequence[int]) -> bool:
     found = []
     for part in str(version or "").split("+")[0].split("."):
         digits = ""
-        for letter in part:
-            if not letter.isdigit():
+        for character in part:
+            if not character.isdigit():
                 break
-            digits += letter
+            digits += character
         if not digits:
             break
         found.append(int(digits))

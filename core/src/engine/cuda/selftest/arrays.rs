@@ -12,7 +12,7 @@ use crate::{
 };
 
 use super::{
-    super::{CudaError, arguments::Arguments, lane::Lane},
+    super::{CudaError, arguments::Arguments, stream_context::StreamContext},
     CheckOutcome, POISONS, Suite,
     guarded::{Guarded, same, same_floats},
     inputs::{Kind, normals},
@@ -48,7 +48,7 @@ pub(super) fn check(suite: &mut Suite<'_>) -> Result<(), CudaError> {
     Ok(())
 }
 
-fn transpose(lane: &Lane, rows: usize, cols: usize) -> CheckOutcome {
+fn transpose(lane: &StreamContext, rows: usize, cols: usize) -> CheckOutcome {
     let matrix = Matrix { rows, cols, data: normals(rows * cols, "transpose") };
     let wanted = matrix.transposed().data;
     for poison in POISONS {
@@ -63,7 +63,7 @@ fn transpose(lane: &Lane, rows: usize, cols: usize) -> CheckOutcome {
 }
 
 /// Two operands in one launch, the second the first one's transpose.
-fn transpose_codes(lane: &Lane, rows: usize, cols: usize) -> CheckOutcome {
+fn transpose_codes(lane: &StreamContext, rows: usize, cols: usize) -> CheckOutcome {
     let code = |row: usize, col: usize| (row * 31 + col * 7 + row * col) as u8;
     let by_rows: Vec<u8> = (0..rows * cols).map(|index| code(index / cols, index % cols)).collect();
     let by_cols: Vec<u8> = (0..rows * cols).map(|index| code(index % rows, index / rows)).collect();
@@ -89,7 +89,7 @@ fn transpose_codes(lane: &Lane, rows: usize, cols: usize) -> CheckOutcome {
     Ok(())
 }
 
-fn gather(lane: &Lane, rows: usize, cols: usize, count: usize) -> CheckOutcome {
+fn gather(lane: &StreamContext, rows: usize, cols: usize, count: usize) -> CheckOutcome {
     let values = normals(rows * cols, "gather");
     // In no order, some twice.
     let indices: Vec<u32> = (0..count).map(|index| (index * 7919 % cols) as u32).collect();
@@ -114,7 +114,7 @@ fn gather(lane: &Lane, rows: usize, cols: usize, count: usize) -> CheckOutcome {
     Ok(())
 }
 
-fn to_f64(lane: &Lane, rows: usize, cols: usize, first: usize, width: usize) -> CheckOutcome {
+fn to_f64(lane: &StreamContext, rows: usize, cols: usize, first: usize, width: usize) -> CheckOutcome {
     let values = normals(rows * cols, "to_f64");
     let wanted: Vec<f64> =
         values.chunks_exact(cols).flat_map(|row| &row[first..first + width]).map(|value| f64::from(*value)).collect();
@@ -132,7 +132,7 @@ fn to_f64(lane: &Lane, rows: usize, cols: usize, first: usize, width: usize) -> 
 
 /// A kernel from one array to another of the same length.
 fn converted<From: bytemuck::Pod, To: bytemuck::Pod>(
-    lane: &Lane,
+    lane: &StreamContext,
     entry: &'static str,
     values: &[From],
     offset: usize,
@@ -150,7 +150,7 @@ fn converted<From: bytemuck::Pod, To: bytemuck::Pod>(
     Ok(())
 }
 
-fn round_bf16(lane: &Lane, kind: Kind, count: usize, offset: usize) -> CheckOutcome {
+fn round_bf16(lane: &StreamContext, kind: Kind, count: usize, offset: usize) -> CheckOutcome {
     let values = kind.values(count);
     let wanted: Vec<f32> = values.iter().map(|value| round::bf16(*value)).collect();
     converted(lane, "round_bf16", &values, offset, |out: &[u16]| {
@@ -160,14 +160,14 @@ fn round_bf16(lane: &Lane, kind: Kind, count: usize, offset: usize) -> CheckOutc
     })
 }
 
-fn round_tf32(lane: &Lane, kind: Kind, count: usize, offset: usize) -> CheckOutcome {
+fn round_tf32(lane: &StreamContext, kind: Kind, count: usize, offset: usize) -> CheckOutcome {
     let values = kind.values(count);
     let wanted: Vec<f32> = values.iter().map(|value| round::tf32(*value)).collect();
     converted(lane, "round_tf32", &values, offset, |out: &[f32]| same_floats("TF32", out, &wanted))
 }
 
 /// By a scale at which some of most kinds are lost, in both formats.
-fn count_flushed(lane: &Lane, kind: Kind, count: usize, offset: usize) -> CheckOutcome {
+fn count_flushed(lane: &StreamContext, kind: Kind, count: usize, offset: usize) -> CheckOutcome {
     let values = kind.values(count);
     for (format, scale) in [(Format::E4m3, 16.0), (Format::E5m2, 4096.0)] {
         let codes: Vec<u8> = values.iter().map(|value| encode(format, value / scale)).collect();
@@ -190,7 +190,7 @@ fn count_flushed(lane: &Lane, kind: Kind, count: usize, offset: usize) -> CheckO
     Ok(())
 }
 
-fn f64_to_f32(lane: &Lane, kind: Kind) -> CheckOutcome {
+fn f64_to_f32(lane: &StreamContext, kind: Kind) -> CheckOutcome {
     // Not FP32's own values: those would never be rounded.
     let values: Vec<f64> = kind.values(1003).iter().map(|value| f64::from(*value) * 1.000_000_012_3).collect();
     let wanted: Vec<f32> = values.iter().map(|value| *value as f32).collect();

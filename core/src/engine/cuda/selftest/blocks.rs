@@ -8,7 +8,7 @@ use loka_kernels::gemm::{BLOCK_COLUMNS, STORE_CODES, STORE_H, STORE_Z};
 
 use crate::{
     model::{Gemm, GemmNumerics, kernel},
-    numerics::{Whole, fp8::e4m3_decode, rng::Rng},
+    numerics::{TensorRange, fp8::e4m3_decode, rng::Rng},
 };
 
 use super::{
@@ -16,12 +16,12 @@ use super::{
         CudaError,
         block::OwnBlock,
         cast::Cast,
-        lane::Lane,
         lt::Addresses,
         norms::{TailPlaces, block_norm_hard_swish},
         product::{Product, Type},
         runner::{Places, Reads},
         static_gemm::{StaticGemm, static_sizes},
+        stream_context::StreamContext,
     },
     CheckOutcome, POISONS, Problem, Suite, ensure,
     guarded::{Guarded, same},
@@ -104,7 +104,7 @@ fn one(
     suite.measured(name, |lane| {
         let left = LeftCodes::new(shape, scale, special);
         let b_values = normals(cols * reduced, "right");
-        let b = lane.cast(&lane.upload(cols, reduced, &b_values)?, numerics.b, Whole::default())?;
+        let b = lane.cast(&lane.upload(cols, reduced, &b_values)?, numerics.b, TensorRange::default())?;
         let product = Product::as_cast(numerics, rows, cols, reduced);
         let ran = Ran { output: Vec::new(), a: left.worth(), b: worth(lane, &b, (cols, reduced))? };
         let case = Case { shape, a: Vec::new(), b: b_values };
@@ -146,7 +146,7 @@ struct Operands {
 }
 
 impl Operands {
-    fn new(lane: &Lane, left: &LeftCodes, b: &Cast, shape: Shape) -> Result<Self, CudaError> {
+    fn new(lane: &StreamContext, left: &LeftCodes, b: &Cast, shape: Shape) -> Result<Self, CudaError> {
         Ok(Self {
             x: Guarded::holding(lane, &bf16_bits(&left.values), 0, 0)?,
             codes: Guarded::holding(lane, &left.codes, 0, 0)?,
@@ -174,7 +174,7 @@ struct Outputs {
 }
 
 /// The same from differently poisoned memory.
-fn run(lane: &Lane, block: &OwnBlock, index: usize, operands: &Operands) -> Result<Outputs, Problem> {
+fn run(lane: &StreamContext, block: &OwnBlock, index: usize, operands: &Operands) -> Result<Outputs, Problem> {
     let [rows, reduced, cols] = operands.shape;
     let name = block.note(index);
     let mut first: Option<Outputs> = None;
@@ -320,7 +320,7 @@ fn of_block((z, bounds): (&[f64], &[f64])) -> Vec<f64> {
 }
 
 /// The same recipe: the GEMM on codes to BF16, then the tail's own kernel to BF16.
-fn separately(lane: &Lane, gemm: &StaticGemm, operands: &Operands) -> Result<Vec<u16>, Problem> {
+fn separately(lane: &StreamContext, gemm: &StaticGemm, operands: &Operands) -> Result<Vec<u16>, Problem> {
     let [rows, _, cols] = operands.shape;
     let z = Guarded::poisoned(lane, 2 * rows * cols, 0, 0xFF)?;
     let h = Guarded::poisoned(lane, 2 * rows * cols, 0, 0xFF)?;

@@ -6,7 +6,7 @@ use loka_kernels::casts::{self, AS_E5M2, BLOCK_128X128, COLUMN_AMAX, CastOperand
 use crate::{model::Format, numerics::round};
 
 use super::{
-    super::{CudaError, arguments::Arguments, lane::Lane},
+    super::{CudaError, arguments::Arguments, stream_context::StreamContext},
     CheckOutcome, POISONS, Problem, Suite,
     guarded::{Guarded, same, same_codes, same_floats},
     inputs::{Kind, bf16_bits},
@@ -163,7 +163,7 @@ struct Memory {
 }
 
 impl Memory {
-    fn new(lane: &Lane, prepared: &Prepared, poison: u8) -> Result<Self, CudaError> {
+    fn new(lane: &StreamContext, prepared: &Prepared, poison: u8) -> Result<Self, CudaError> {
         let Prepared { job, x, plain, turned } = prepared;
         let (rows, cols) = job.shape;
         let (codes, floats) = (
@@ -198,7 +198,7 @@ impl Memory {
         }
     }
 
-    fn compare(&self, lane: &Lane, prepared: &Prepared) -> CheckOutcome {
+    fn compare(&self, lane: &StreamContext, prepared: &Prepared) -> CheckOutcome {
         let Prepared { job, x, plain, turned } = prepared;
         self.partials.read::<u8>(lane)?;
         same("the input", &self.x.read::<u16>(lane)?, x)?;
@@ -220,7 +220,7 @@ impl Memory {
 }
 
 /// One or two operands of a family through its launches.
-fn run(lane: &Lane, jobs: &[Prepared], has_clusters: bool) -> CheckOutcome {
+fn run(lane: &StreamContext, jobs: &[Prepared], has_clusters: bool) -> CheckOutcome {
     for poison in POISONS {
         let memories = jobs.iter().map(|job| Memory::new(lane, job, poison)).collect::<Result<Vec<_>, _>>()?;
         let mut operands = [CastOperand::default(); 2];
@@ -236,7 +236,7 @@ fn run(lane: &Lane, jobs: &[Prepared], has_clusters: bool) -> CheckOutcome {
 }
 
 fn launch_all(
-    lane: &Lane,
+    lane: &StreamContext,
     family: Family,
     operands: &mut [CastOperand; 2],
     has_clusters: bool,
@@ -337,7 +337,7 @@ fn with_known_scale(suite: &mut Suite<'_>) -> Result<(), CudaError> {
     Ok(())
 }
 
-fn static_cast(lane: &Lane, values: &[f32], scale: f32, offset: usize) -> CheckOutcome {
+fn static_cast(lane: &StreamContext, values: &[f32], scale: f32, offset: usize) -> CheckOutcome {
     let values: Vec<f32> = values.iter().copied().map(round::bf16).collect();
     let count = values.len() as u64;
     let wanted: Vec<u8> = values.iter().map(|value| encode(Format::E4m3, value / scale)).collect();

@@ -13,8 +13,8 @@ use super::{
     super::{
         CudaError,
         arguments::Arguments,
-        lane::Lane,
         static_gemm::{StaticCast, cast_codes},
+        stream_context::StreamContext,
     },
     CheckOutcome, POISONS, Problem, Suite, ensure,
     guarded::{Guarded, same_codes},
@@ -43,7 +43,7 @@ pub(super) fn check(suite: &mut Suite<'_>) -> Result<(), CudaError> {
 }
 
 /// A static cast, then the transposition of its codes, both operands of a launch: this one and one half as high.
-fn turned_codes(lane: &Lane, values: &[f32], (rows, cols): (usize, usize), scale: f32) -> CheckOutcome {
+fn turned_codes(lane: &StreamContext, values: &[f32], (rows, cols): (usize, usize), scale: f32) -> CheckOutcome {
     let values: Vec<f32> = values.iter().copied().map(round::bf16).collect();
     let codes: Vec<u8> = values.iter().map(|value| encode(Format::E4m3, value / scale)).collect();
     let heights = [rows, rows.div_ceil(2)];

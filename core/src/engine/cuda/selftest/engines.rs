@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    engine::{CpuEngine, Engine, EngineError, SiteJob, Way},
+    engine::{Backend, CpuEngine, Engine, EngineError, SiteJob},
     model::{Estimate, Gemm, GemmNumerics, GemmShape, Kernel, Metric, ModSet, catalogue},
     numerics::{
         DrawStats,
@@ -186,6 +186,6 @@ fn agree(cuda: Option<&Evidence>, cpu: Option<&Evidence>, outputs: f64) -> Check
     Ok(())
 }
 
-fn ways(numerics: &[GemmNumerics]) -> Vec<Way> {
-    numerics.iter().copied().map(Way::Numerics).collect()
+fn ways(numerics: &[GemmNumerics]) -> Vec<Backend> {
+    numerics.iter().copied().map(Backend::Numerics).collect()
 }

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, ops::RangeInclusive};
 
 use crate::{
     model::{Gemm, GemmNumerics, catalogue},
-    numerics::{Whole, rng::Rng},
+    numerics::{TensorRange, rng::Rng},
 };
 
 use super::{
@@ -14,9 +14,9 @@ use super::{
         CudaError,
         cast::Cast,
         gemm::{OwnGemm, suited},
-        lane::Lane,
         lt::Addresses,
         product::Product,
+        stream_context::StreamContext,
     },
     POISONS, Problem, Suite,
     guarded::{Guarded, same_floats},
@@ -73,7 +73,8 @@ fn one(suite: &mut Suite<'_>, numerics: GemmNumerics, case: &Case, inputs: Input
     suite.measured(name, |lane| {
         let [rows, reduced, cols] = case.shape;
         let (a, b) = (lane.upload(rows, reduced, &case.a)?, lane.upload(cols, reduced, &case.b)?);
-        let (a, b) = (lane.cast(&a, numerics.a, Whole::default())?, lane.cast(&b, numerics.b, Whole::default())?);
+        let (a, b) =
+            (lane.cast(&a, numerics.a, TensorRange::default())?, lane.cast(&b, numerics.b, TensorRange::default())?);
         let own = OwnGemm::new(&device, &kernels, Product::of(numerics, rows, cols, reduced))?;
         let output = every_kernel(lane, &own, (&a, &b))?;
         let ran = Ran { output, a: worth(lane, &a, (rows, reduced))?, b: worth(lane, &b, (cols, reduced))? };
@@ -83,7 +84,7 @@ fn one(suite: &mut Suite<'_>, numerics: GemmNumerics, case: &Case, inputs: Input
 }
 
 /// What all kernels of the product agree on.
-fn every_kernel(lane: &Lane, own: &OwnGemm, (a, b): (&Cast, &Cast)) -> Result<Vec<f32>, Problem> {
+fn every_kernel(lane: &StreamContext, own: &OwnGemm, (a, b): (&Cast, &Cast)) -> Result<Vec<f32>, Problem> {
     let product = own.product;
     let mut first: Option<Vec<f32>> = None;
     for (index, launch) in own.launches.iter().enumerate() {

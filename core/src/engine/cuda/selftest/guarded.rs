@@ -1,7 +1,7 @@
 //! Device memory between guards, poisoned or holding data; and comparisons that name the first difference.
 
 use super::{
-    super::{CudaError, lane::Lane, stream::Buffer},
+    super::{CudaError, stream::Buffer, stream_context::StreamContext},
     CheckOutcome, Problem, ensure,
 };
 
@@ -17,14 +17,19 @@ pub(super) struct Guarded {
 
 impl Guarded {
     /// `bytes` of `poison`, `offset` bytes beyond an aligned address.
-    pub fn poisoned(lane: &Lane, bytes: usize, offset: usize, poison: u8) -> Result<Self, CudaError> {
+    pub fn poisoned(lane: &StreamContext, bytes: usize, offset: usize, poison: u8) -> Result<Self, CudaError> {
         let buffer = lane.stream.alloc(2 * GUARD + offset + bytes)?;
         lane.stream.fill(&buffer, poison)?;
         Ok(Self { buffer, start: GUARD + offset, bytes, poison })
     }
 
     /// A copy of `data`.
-    pub fn holding<T: bytemuck::Pod>(lane: &Lane, data: &[T], offset: usize, poison: u8) -> Result<Self, CudaError> {
+    pub fn holding<T: bytemuck::Pod>(
+        lane: &StreamContext,
+        data: &[T],
+        offset: usize,
+        poison: u8,
+    ) -> Result<Self, CudaError> {
         let data: &[u8] = bytemuck::cast_slice(data);
         let mut bytes = vec![poison; 2 * GUARD + offset + data.len()];
         let start = GUARD + offset;
@@ -37,7 +42,7 @@ impl Guarded {
     }
 
     /// What lies there now, once the guards are found untouched.
-    pub fn read<T: bytemuck::Pod>(&self, lane: &Lane) -> Result<Vec<T>, Problem> {
+    pub fn read<T: bytemuck::Pod>(&self, lane: &StreamContext) -> Result<Vec<T>, Problem> {
         let bytes = lane.stream.download(&self.buffer)?;
         let (before, rest) = bytes.split_at(self.start);
         let (inside, behind) = rest.split_at(self.bytes);

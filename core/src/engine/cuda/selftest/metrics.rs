@@ -6,7 +6,7 @@ use loka_kernels::probing::{ErrorSums, HISTOGRAM_BINS};
 use crate::{
     model::{Format, Granularity, Matrix, OperandCast},
     numerics::{
-        DrawStats, Panels, Reference, Side, Whole, cast_panels,
+        DrawStats, Panels, Reference, Side, TensorRange, cast_panels,
         fp8::{e4m3_decode, e5m2_decode},
         round, squared_distance,
     },
@@ -16,7 +16,7 @@ use super::{
     super::{
         CudaError,
         cast::{Cast, Codes},
-        lane::{Lane, Tensor},
+        stream_context::{StreamContext, Tensor},
     },
     CheckOutcome, POISONS, Suite, ensure,
     guarded::{Guarded, near, same, same_floats},
@@ -87,7 +87,7 @@ fn outputs(count: usize, is_bf16: bool, with_nan: bool) -> (Vec<f32>, Vec<f64>) 
     (outputs, values)
 }
 
-fn error_metrics(lane: &Lane, count: usize, is_bf16: bool, with_nan: bool) -> CheckOutcome {
+fn error_metrics(lane: &StreamContext, count: usize, is_bf16: bool, with_nan: bool) -> CheckOutcome {
     let (output, values) = outputs(count, is_bf16, with_nan);
     let mut difference = Vec::new();
     let wanted = DrawStats::measure(&output, &Reference::new(count, values.clone()), &mut difference);
@@ -122,7 +122,7 @@ fn error_metrics(lane: &Lane, count: usize, is_bf16: bool, with_nan: bool) -> Ch
 
 /// Two FP64 that a kernel leaves.
 fn two_sums(
-    lane: &Lane,
+    lane: &StreamContext,
     run: impl Fn(u64) -> Result<(), CudaError>,
     wanted: (f64, f64),
     tolerance: f64,
@@ -138,7 +138,7 @@ fn two_sums(
     Ok(())
 }
 
-fn all_codes(lane: &Lane, format: Format) -> CheckOutcome {
+fn all_codes(lane: &StreamContext, format: Format) -> CheckOutcome {
     let decode = if format == Format::E5m2 { e5m2_decode } else { e4m3_decode };
     // Infinities and NaN have no distance.
     let codes: Vec<u8> = (0..=255u8).map(|code| if decode(code).is_finite() { code } else { 0 }).collect();
@@ -157,16 +157,16 @@ fn all_codes(lane: &Lane, format: Format) -> CheckOutcome {
     two_sums(lane, |sums| lane.block_distance(&cast, &nothing, sums), (squares, 0.0), SUMS)
 }
 
-fn block_distance(lane: &Lane, rows: usize, cols: usize, cast: OperandCast, kind: Kind) -> CheckOutcome {
+fn block_distance(lane: &StreamContext, rows: usize, cols: usize, cast: OperandCast, kind: Kind) -> CheckOutcome {
     let matrix = Matrix { rows, cols, data: kind.values(rows * cols) };
     let panels = Panels::pack(Side::Left, &matrix);
     let wanted = squared_distance(&cast_panels(&panels, cast, None), &panels);
     let exact: Tensor = lane.upload(rows, cols, &matrix.data)?;
-    let ours = lane.cast(&exact, cast, Whole::default())?;
+    let ours = lane.cast(&exact, cast, TensorRange::default())?;
     two_sums(lane, |sums| lane.block_distance(&ours, &exact, sums), wanted, SUMS)
 }
 
-fn sum_squares(lane: &Lane, rows: usize, cols: usize, kind: Kind) -> CheckOutcome {
+fn sum_squares(lane: &StreamContext, rows: usize, cols: usize, kind: Kind) -> CheckOutcome {
     let values = kind.values(rows * cols);
     let wanted: f64 = values.iter().map(|value| f64::from(*value) * f64::from(*value)).sum();
     let tensor = lane.upload(rows, cols, &values)?;
@@ -178,7 +178,7 @@ fn sum_squares(lane: &Lane, rows: usize, cols: usize, kind: Kind) -> CheckOutcom
     Ok(())
 }
 
-fn loss_rows(lane: &Lane, rows: usize, cols: usize, weighted: bool) -> CheckOutcome {
+fn loss_rows(lane: &StreamContext, rows: usize, cols: usize, weighted: bool) -> CheckOutcome {
     // A mean of its own in every row: products that nearly cancel would have no digits to compare.
     let values: Vec<f32> = normals(rows * cols, "loss").iter().map(|value| value + 0.5).collect();
     let mean: Vec<f32> = normals(cols, "loss mean").iter().map(|value| value + 0.7).collect();

@@ -25,7 +25,7 @@ mod tails;
 
 use crate::engine::EngineError;
 
-use super::{CudaEngine, CudaError, arguments::Arguments, lane::Lane, stream::Stream};
+use super::{CudaEngine, CudaError, arguments::Arguments, stream::Stream, stream_context::StreamContext};
 
 /// One thing that was tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub struct Wanted {
 /// Runs the checks. An error that loses the GPU ends it: what was reported before stays good.
 pub fn selftest(engine: &CudaEngine, wanted: &Wanted, sink: &mut dyn FnMut(Check)) -> Result<(), CudaError> {
     engine.device.bind()?;
-    let lane = Lane::new(Stream::new(&engine.device)?, engine.kernels.clone(), engine.lt.clone())?;
+    let lane = StreamContext::new(Stream::new(&engine.device)?, engine.kernels.clone(), engine.lt.clone())?;
     let mut suite = Suite { engine, lane, only: wanted.only.as_deref(), sink };
     casts::check(&mut suite)?;
     sampling::check(&mut suite)?;
@@ -72,7 +72,7 @@ pub fn selftest(engine: &CudaEngine, wanted: &Wanted, sink: &mut dyn FnMut(Check
 /// What a check needs, and where its outcome goes.
 struct Suite<'a> {
     engine: &'a CudaEngine,
-    lane: Lane,
+    lane: StreamContext,
     only: Option<&'a str>,
     sink: &'a mut dyn FnMut(Check),
 }
@@ -95,7 +95,7 @@ fn ensure(holds: bool, problem: impl FnOnce() -> String) -> CheckOutcome {
 }
 
 impl Suite<'_> {
-    fn check(&mut self, name: String, body: impl FnOnce(&mut Lane) -> CheckOutcome) -> Result<(), CudaError> {
+    fn check(&mut self, name: String, body: impl FnOnce(&mut StreamContext) -> CheckOutcome) -> Result<(), CudaError> {
         if !self.wants(&name) {
             return Ok(());
         }
@@ -107,7 +107,7 @@ impl Suite<'_> {
     fn measured(
         &mut self,
         name: String,
-        body: impl FnOnce(&mut Lane) -> Result<String, Problem>,
+        body: impl FnOnce(&mut StreamContext) -> Result<String, Problem>,
     ) -> Result<(), CudaError> {
         if !self.wants(&name) {
             return Ok(());
@@ -130,7 +130,7 @@ impl Suite<'_> {
 }
 
 fn launch(
-    lane: &Lane,
+    lane: &StreamContext,
     entry: &'static str,
     grid: loka_kernels::LaunchGrid,
     arguments: &Arguments,

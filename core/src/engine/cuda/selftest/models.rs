@@ -2,15 +2,15 @@
 
 use crate::{
     model::{Accumulation, Format, Matrix, OperandCast},
-    numerics::{Epilogue, Panels, Side, Whole, cast_panels, gemm, round},
+    numerics::{Epilogue, Panels, Side, TensorRange, cast_panels, gemm, round},
 };
 
 use super::{
     super::{
         CudaError,
         cast::{Cast, Codes},
-        lane::Lane,
         product::{Compute, Product, Type},
+        stream_context::StreamContext,
     },
     CheckOutcome, Problem, Suite, ensure,
     guarded::same_floats,
@@ -43,7 +43,11 @@ pub(super) fn check(suite: &mut Suite<'_>) -> Result<(), CudaError> {
 }
 
 /// The error that accumulation leaves, on the GPU and in the CPU engine's model of it, both with FP32 outputs.
-fn accumulation(lane: &mut Lane, numerics: crate::model::GemmNumerics, case: &Case) -> Result<String, Problem> {
+fn accumulation(
+    lane: &mut StreamContext,
+    numerics: crate::model::GemmNumerics,
+    case: &Case,
+) -> Result<String, Problem> {
     let ran = match products::run(lane, numerics, case, Type::F32) {
         Err(Problem::Cuda(CudaError::NoAlgorithm(_))) => return Ok("cuBLASLt has no FP32 output here".to_owned()),
         ran => ran?,
@@ -88,7 +92,7 @@ fn identity() -> Vec<f32> {
 }
 
 /// A product with the identity shows each operand as the tensor cores read it.
-fn read_by_tensor_cores(lane: &mut Lane, a: &Cast) -> Result<Vec<f32>, Problem> {
+fn read_by_tensor_cores(lane: &mut StreamContext, a: &Cast) -> Result<Vec<f32>, Problem> {
     let one = Cast {
         codes: Codes::F32(lane.stream.upload(&identity())?),
         cast: OperandCast::unscaled(Format::Tf32),
@@ -101,7 +105,7 @@ fn read_by_tensor_cores(lane: &mut Lane, a: &Cast) -> Result<Vec<f32>, Problem> 
 /// How one value may be brought onto TF32's grid, in words and in bits.
 type TfRule = (&'static str, fn(f32) -> f32);
 
-fn hardware_tf32(lane: &mut Lane) -> Result<String, Problem> {
+fn hardware_tf32(lane: &mut StreamContext) -> Result<String, Problem> {
     let values = tf32_values();
     let raw = Cast {
         codes: Codes::F32(lane.stream.upload(&values)?),
@@ -124,10 +128,10 @@ fn hardware_tf32(lane: &mut Lane) -> Result<String, Problem> {
     found.map(|(name, _)| (*name).to_owned()).ok_or_else(unknown)
 }
 
-fn engine_tf32(lane: &mut Lane) -> CheckOutcome {
+fn engine_tf32(lane: &mut StreamContext) -> CheckOutcome {
     let values = tf32_values();
     let tensor = lane.upload(SIZE, SIZE, &values)?;
-    let cast = lane.cast(&tensor, OperandCast::unscaled(Format::Tf32), Whole::default())?;
+    let cast = lane.cast(&tensor, OperandCast::unscaled(Format::Tf32), TensorRange::default())?;
     let read = read_by_tensor_cores(lane, &cast)?;
     let wanted: Vec<f32> = values.iter().map(|value| round::tf32(*value)).collect();
     same_floats("operand", &read, &wanted).map_err(|problem| {

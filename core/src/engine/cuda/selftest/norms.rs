@@ -9,8 +9,8 @@ use crate::{
 use super::{
     super::{
         CudaError,
-        lane::Lane,
         norms::{GradientPlaces, TailPlaces, block_backward, block_norm_hard_swish},
+        stream_context::StreamContext,
     },
     CheckOutcome, POISONS, Suite,
     blocks::tail,
@@ -87,7 +87,7 @@ fn near(what: &str, found: &[f32], exact: &[f64], slack: impl Fn(usize) -> f64) 
     wrong.map_or(Ok(()), |(index, (found, exact))| ensure(false, || format!("{what}[{index}] is {found}, not {exact}")))
 }
 
-fn forward(lane: &Lane, shape @ (rows, cols): (usize, usize), values: NormValues) -> CheckOutcome {
+fn forward(lane: &StreamContext, shape @ (rows, cols): (usize, usize), values: NormValues) -> CheckOutcome {
     const H_SCALE: f32 = 0.0625;
     let z = values.of(rows * cols);
     let exact = tail(&wide(&z));
@@ -146,7 +146,7 @@ fn gradient(z: &[f64], dh: &[f64]) -> (Vec<f64>, Vec<f64>) {
 }
 
 fn backward(
-    lane: &Lane,
+    lane: &StreamContext,
     shape @ (rows, cols): (usize, usize),
     values: NormValues,
     scaling: NormScaling,

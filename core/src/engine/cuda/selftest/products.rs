@@ -5,16 +5,16 @@ use std::collections::BTreeSet;
 
 use crate::{
     model::{Accumulation, Format, Gemm, GemmNumerics, Granularity, catalogue},
-    numerics::{Panels64, Side, Whole, amax, cast::scale_from_amax, gemm_f64, round},
+    numerics::{Panels64, Side, TensorRange, amax, cast::scale_from_amax, gemm_f64, round},
 };
 
 use super::{
     super::{
         CudaError,
         cast::Cast,
-        lane::Lane,
         lt::Addresses,
         product::{Product, Type},
+        stream_context::StreamContext,
     },
     CheckOutcome, POISONS, Problem, Suite, ensure,
     guarded::{Guarded, same_floats},
@@ -137,13 +137,13 @@ fn packed(side: Side, rows: usize, depth: usize, value: impl Fn(usize, usize) ->
 }
 
 /// What is known of a tensor that is all there: a static scale is one that saturates nothing.
-pub(super) fn whole(values: &[f32]) -> Whole {
+pub(super) fn whole(values: &[f32]) -> TensorRange {
     let amax = amax(values);
-    Whole { amax: Some(amax), static_scale: Some(scale_from_amax(amax, Format::E4m3, true)) }
+    TensorRange { amax: Some(amax), static_scale: Some(scale_from_amax(amax, Format::E4m3, true)) }
 }
 
 /// Casts both operands and multiplies them, twice over differently poisoned memory.
-pub(super) fn run(lane: &mut Lane, numerics: GemmNumerics, case: &Case, out: Type) -> Result<Ran, Problem> {
+pub(super) fn run(lane: &mut StreamContext, numerics: GemmNumerics, case: &Case, out: Type) -> Result<Ran, Problem> {
     let [rows, reduced, cols] = case.shape;
     let (a, b) = (lane.upload(rows, reduced, &case.a)?, lane.upload(cols, reduced, &case.b)?);
     let (a, b) = (lane.cast(&a, numerics.a, whole(&case.a))?, lane.cast(&b, numerics.b, whole(&case.b))?);
@@ -152,7 +152,7 @@ pub(super) fn run(lane: &mut Lane, numerics: GemmNumerics, case: &Case, out: Typ
     Ok(Ran { output, a: worth(lane, &a, (rows, reduced))?, b: worth(lane, &b, (cols, reduced))? })
 }
 
-pub(super) fn run_twice(lane: &mut Lane, product: Product, a: &Cast, b: &Cast) -> Result<Vec<f32>, Problem> {
+pub(super) fn run_twice(lane: &mut StreamContext, product: Product, a: &Cast, b: &Cast) -> Result<Vec<f32>, Problem> {
     let bytes = if product.out == Type::Bf16 { 2 } else { 4 };
     let mut outputs = Vec::new();
     for poison in POISONS {
@@ -219,7 +219,7 @@ pub(super) fn check(suite: &mut Suite<'_>) -> Result<(), CudaError> {
     Ok(())
 }
 
-fn one(lane: &mut Lane, numerics: GemmNumerics, case: &Case, inputs: Inputs) -> Result<String, Problem> {
+fn one(lane: &mut StreamContext, numerics: GemmNumerics, case: &Case, inputs: Inputs) -> Result<String, Problem> {
     let out = if numerics.output == Format::Bf16 { Type::Bf16 } else { Type::F32 };
     let ran = match run(lane, numerics, case, out) {
         Err(Problem::Cuda(CudaError::NoAlgorithm(_))) if may_be_missing(case.shape) => {

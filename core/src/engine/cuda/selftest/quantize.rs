@@ -5,7 +5,7 @@ use loka_kernels::probing::{self, CodeFormat, ScaleMode};
 
 use crate::{
     model::{Format, Granularity, Matrix, OperandCast},
-    numerics::{CastPanels, Panels, Scales, Side, Whole, cast_panels, fp8::format_max, round},
+    numerics::{CastPanels, Panels, Scales, Side, TensorRange, cast_panels, fp8::format_max, round},
 };
 
 use super::{
@@ -13,7 +13,7 @@ use super::{
         CudaError,
         arguments::Arguments,
         cast::{Cast, Codes},
-        lane::Lane,
+        stream_context::StreamContext,
     },
     CheckOutcome, POISONS, Problem, Suite,
     guarded::{Guarded, same_codes, same_floats},
@@ -47,7 +47,7 @@ pub(super) fn check(suite: &mut Suite<'_>) -> Result<(), CudaError> {
                 })?;
                 let cast = OperandCast { format, granularity, power_of_two };
                 suite.check(format!("cast as the CPU engine's, {of}"), |lane| {
-                    engine_cast(lane, &values, shape, cast, Whole::from(Some(floor_amax)))
+                    engine_cast(lane, &values, shape, cast, TensorRange::from(Some(floor_amax)))
                 })?;
             }
         }
@@ -59,7 +59,7 @@ pub(super) fn check(suite: &mut Suite<'_>) -> Result<(), CudaError> {
             let values = kind.values(shape.0 * shape.1);
             let name = format!("cast as the CPU engine's, by {scale} [{}, {}], {}", shape.0, shape.1, kind.name());
             suite.check(name, |lane| {
-                engine_cast(lane, &values, shape, cast, Whole { amax: None, static_scale: Some(scale) })
+                engine_cast(lane, &values, shape, cast, TensorRange { amax: None, static_scale: Some(scale) })
             })?;
         }
     }
@@ -73,7 +73,7 @@ fn describe(name: &str, (rows, cols): (usize, usize), kind: Kind, rule: Rule) ->
 }
 
 fn kernels(
-    lane: &Lane,
+    lane: &StreamContext,
     values: &[f32],
     shape: (usize, usize),
     mode: ScaleMode,
@@ -142,11 +142,11 @@ fn amax_of(values: &[f32], cols: usize, stretch: usize) -> Vec<f32> {
 
 /// The engine's own cast against the CPU engine's.
 fn engine_cast(
-    lane: &Lane,
+    lane: &StreamContext,
     values: &[f32],
     (rows, cols): (usize, usize),
     cast: OperandCast,
-    whole: Whole,
+    whole: TensorRange,
 ) -> CheckOutcome {
     let matrix = Matrix { rows, cols, data: values.to_vec() };
     let on_device = lane.upload(rows, cols, values)?;
@@ -161,7 +161,7 @@ fn engine_cast(
 }
 
 /// Codes and scales of an FP8 operand.
-pub(super) fn downloaded(lane: &Lane, cast: &Cast) -> Result<Casted, Problem> {
+pub(super) fn downloaded(lane: &StreamContext, cast: &Cast) -> Result<Casted, Problem> {
     let Codes::Fp8(codes) = &cast.codes else { return Err(Problem::Wrong("not cast to FP8".to_owned())) };
     let scales = match &cast.scales {
         Some(scales) => lane.stream.download(scales)?,
@@ -188,7 +188,7 @@ fn from_panels(cast: &CastPanels, format: Format) -> Casted {
 }
 
 /// What an operand's elements are worth, `[rows, cols]` in FP64: codes times scales, nothing rounded.
-pub(super) fn worth(lane: &Lane, cast: &Cast, (rows, cols): (usize, usize)) -> Result<Vec<f64>, Problem> {
+pub(super) fn worth(lane: &StreamContext, cast: &Cast, (rows, cols): (usize, usize)) -> Result<Vec<f64>, Problem> {
     let decode = match cast.cast.format {
         Format::E5m2 => crate::numerics::fp8::e5m2_decode,
         _ => crate::numerics::fp8::e4m3_decode,

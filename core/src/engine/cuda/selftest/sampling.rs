@@ -12,8 +12,8 @@ use super::{
     super::{
         CudaError,
         arguments::Arguments,
-        lane::{DeviceCopula, Lane, Tensor},
         sources::upload_copula,
+        stream_context::{DeviceCopula, StreamContext, Tensor},
     },
     CheckOutcome, POISONS, Problem, Suite,
     guarded::{Guarded, same_floats},
@@ -45,7 +45,7 @@ pub(super) fn check(suite: &mut Suite<'_>) -> Result<(), CudaError> {
     Ok(())
 }
 
-fn fill_normal(lane: &Lane, count: usize, offset: usize) -> CheckOutcome {
+fn fill_normal(lane: &StreamContext, count: usize, offset: usize) -> CheckOutcome {
     let mut rng = Rng::new(0x1234_5678_9ABC, &[b"selftest", b"normals"]);
     // Not from the generator's first block.
     rng.reserve_normals(640);
@@ -68,7 +68,7 @@ fn fill_normal(lane: &Lane, count: usize, offset: usize) -> CheckOutcome {
 }
 
 /// The second run goes on where the first one ended, as on the CPU.
-fn two_runs(lane: &mut Lane) -> CheckOutcome {
+fn two_runs(lane: &mut StreamContext) -> CheckOutcome {
     let mut on_device = Rng::new(5, &[b"two runs"]);
     let mut here = on_device.clone();
     for _ in 0..2 {
@@ -83,10 +83,10 @@ fn two_runs(lane: &mut Lane) -> CheckOutcome {
 
 /// `values` changed in place by a method of the lane; a guard lies behind them.
 fn in_place(
-    lane: &mut Lane,
+    lane: &mut StreamContext,
     values: &[f32],
     rows: usize,
-    change: impl Fn(&mut Lane, &Tensor) -> Result<(), CudaError>,
+    change: impl Fn(&mut StreamContext, &Tensor) -> Result<(), CudaError>,
 ) -> Result<Vec<f32>, Problem> {
     const GUARD: usize = 64;
     let mut guarded = values.to_vec();
@@ -99,7 +99,7 @@ fn in_place(
     Ok(out)
 }
 
-fn add_mean(lane: &mut Lane, rows: usize, cols: usize) -> CheckOutcome {
+fn add_mean(lane: &mut StreamContext, rows: usize, cols: usize) -> CheckOutcome {
     let (values, mean) = (normals(rows * cols, "values"), normals(cols, "mean"));
     let on_device = lane.stream.upload(&mean)?;
     let out = in_place(lane, &values, rows, |lane, tensor| lane.add_mean(tensor, &on_device))?;
@@ -107,7 +107,7 @@ fn add_mean(lane: &mut Lane, rows: usize, cols: usize) -> CheckOutcome {
     same_floats("sums", &out, &wanted)
 }
 
-fn add_scaled_noise(lane: &mut Lane, rows: usize, cols: usize, stride: usize) -> CheckOutcome {
+fn add_scaled_noise(lane: &mut StreamContext, rows: usize, cols: usize, stride: usize) -> CheckOutcome {
     let (values, deviations) = (normals(rows * cols, "values"), normals(cols, "deviations"));
     let noise = normals(rows * stride, "noise");
     let (noise_there, deviations_there) = (lane.stream.upload(&noise)?, lane.stream.upload(&deviations)?);
@@ -119,7 +119,7 @@ fn add_scaled_noise(lane: &mut Lane, rows: usize, cols: usize, stride: usize) ->
     same_floats("sums", &out, &(0..values.len()).map(of).collect::<Vec<f32>>())
 }
 
-fn copula_map(lane: &mut Lane, features: usize, num_probs: usize, kind: Kind) -> CheckOutcome {
+fn copula_map(lane: &mut StreamContext, features: usize, num_probs: usize, kind: Kind) -> CheckOutcome {
     let probs: Vec<f64> = (0..num_probs).map(|p| (p as f64 + 0.5) / num_probs as f64).collect();
     let steps = normals(features * num_probs, "quantiles");
     let mut quantiles = Vec::with_capacity(steps.len());

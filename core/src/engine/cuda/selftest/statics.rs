@@ -6,17 +6,17 @@ use std::ops::RangeInclusive;
 
 use crate::{
     model::{Format, Gemm, GemmNumerics, OperandCast, kernel},
-    numerics::{Whole, fp8::e4m3_decode, rng::Rng, round},
+    numerics::{TensorRange, fp8::e4m3_decode, rng::Rng, round},
 };
 
 use super::{
     super::{
         CudaError,
-        lane::Lane,
         lt::Addresses,
         product::Product,
         runner::{Places, Reads},
         static_gemm::{StaticGemm, StaticWay, static_sizes},
+        stream_context::StreamContext,
     },
     POISONS, Problem, Suite, ensure,
     guarded::{Guarded, same_floats},
@@ -127,14 +127,14 @@ fn one(
 }
 
 fn every_way(
-    lane: &mut Lane,
+    lane: &mut StreamContext,
     gemm: &StaticGemm,
     cast_b: OperandCast,
     shape @ [rows, reduced, cols]: Shape,
     left: &LeftCodes,
 ) -> Result<String, Problem> {
     let case = Case { shape, a: Vec::new(), b: normals(cols * reduced, "right") };
-    let b = lane.cast(&lane.upload(cols, reduced, &case.b)?, cast_b, Whole::default())?;
+    let b = lane.cast(&lane.upload(cols, reduced, &case.b)?, cast_b, TensorRange::default())?;
     let chosen = case.chosen();
     let x = Guarded::holding(lane, &bf16_bits(&left.values), 0, 0)?;
     let there_already = Guarded::holding(lane, &left.codes, 0, 0)?;

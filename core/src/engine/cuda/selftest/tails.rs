@@ -11,7 +11,7 @@ use crate::{
 use super::{
     super::{
         CudaError,
-        lane::{Lane, Tensor},
+        stream_context::{StreamContext, Tensor},
         tail::DeviceTail,
     },
     CheckOutcome, POISONS, Suite, ensure,
@@ -65,7 +65,7 @@ fn tails(features: usize) -> Vec<(&'static str, Vec<Step>)> {
     ]
 }
 
-fn tail_rows(lane: &Lane, tail: &Tail, rows: usize, source: TailSource) -> CheckOutcome {
+fn tail_rows(lane: &StreamContext, tail: &Tail, rows: usize, source: TailSource) -> CheckOutcome {
     let features = tail.features;
     // A mean that is not zero, values on both sides of every activation's bends.
     let values: Vec<f64> =

@@ -10,7 +10,7 @@ use crate::{
     review::{Approval, ReviewState, SecretKey, Statement},
     session::{
         Event, FileKind, Origin, Session,
-        shared::{By, Input},
+        shared::{CommandContext, SessionInput},
     },
 };
 
@@ -44,8 +44,8 @@ fn messages_to_the_server_come_back() {
     back(&ToServer::Join { trace: "t".to_owned() });
     let command = Command::SetMaxError { value: 0.1 + 0.2, gesture: Some(3) };
     back(&ToServer::Command { number: 1, seen: 9, command: Box::new(command) });
-    back(&ToServer::Ask(Question::Inspect { site: SiteId::new("a"), other: Some("o".to_owned()) }));
-    back(&ToServer::Ask(Question::Series));
+    back(&ToServer::Ask(ClientQuery::Inspect { site: SiteId::new("a"), other: Some("o".to_owned()) }));
+    back(&ToServer::Ask(ClientQuery::Series));
     back(&ToServer::At(Place { site: Some(SiteId::new("a")), view: "Plan".to_owned() }));
 }
 
@@ -65,10 +65,10 @@ fn messages_to_a_window_come_back() {
     ];
     for event in events {
         back(&ToClient::Answer(Box::new(event.clone())));
-        back(&ToClient::Steps(vec![Step { seq: 1, input: Input::Event(Box::new(event)) }]));
+        back(&ToClient::Steps(vec![SequencedInput { seq: 1, input: SessionInput::Event(Box::new(event)) }]));
     }
-    let input = Input::Command { by: By::program(), command: Command::StartProbe };
-    back(&ToClient::Steps(vec![Step { seq: 2, input }]));
+    let input = SessionInput::Command { by: CommandContext::program(), command: Command::StartProbe };
+    back(&ToClient::Steps(vec![SequencedInput { seq: 2, input }]));
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn what_nobody_should_send_is_an_error() {
         assert!(decode::<ToClient>(bytes, MAX_TO_CLIENT).is_err(), "{bytes:?}");
         assert!(decode::<ToServer>(bytes, MAX_TO_SERVER).is_err(), "{bytes:?}");
     }
-    let mut long = encode(&ToServer::Ask(Question::Series));
+    let mut long = encode(&ToServer::Ask(ClientQuery::Series));
     long.push(0);
     assert!(matches!(decode::<ToServer>(&long, MAX_TO_SERVER), Err(WireError::Broken(_))));
     assert_eq!(decode::<ToServer>(&[], MAX_TO_SERVER), Err(WireError::Empty));
@@ -107,7 +107,7 @@ fn the_coding_is_that_of_its_number() {
     };
     let bytes = encode(&ToServer::Command { number: 300, seen: 5, command: Box::new(command) });
     assert_eq!((PROTOCOL, hex(&bytes)), (7, "0002ac02050f0173020a74652f63757272656e740172".to_owned()));
-    let share = Share {
+    let share = RowChunk {
         origin: Origin { engine: "cpu".to_owned(), device: "d".to_owned() },
         at: 1,
         context: Default::default(),
@@ -190,11 +190,11 @@ fn what_a_command_needs_is_seen_before_it_is_made() {
     let unknown = [AS_IT_IS, 2, 1, 1, u8::try_from(every.len()).unwrap()];
     assert!(decode::<ToServer>(&unknown, MAX_TO_SERVER).is_err(), "a command that is not in the list above");
     assert_eq!(Unread::of(&unknown, MAX_TO_SERVER).unwrap().command(), Some((1, Role::Owner)));
-    let asked = encode(&ToServer::Ask(Question::Series));
+    let asked = encode(&ToServer::Ask(ClientQuery::Series));
     assert_eq!(Unread::of(&asked, MAX_TO_SERVER).unwrap().command(), None);
 }
 
-/// Four million names without a letter, 16 KB packed: 200 MB if they were made.
+/// Four million names without a character, 16 KB packed: 200 MB if they were made.
 #[test]
 fn a_list_of_nothing_costs_nothing() {
     let mut plain = vec![2, 1, 1, 10, 0, 1];

@@ -1,0 +1,58 @@
+//! Takes a path whose name says nothing, looks at the file's first bytes or into the folder, gives what kind it is or a
+//! line that says what it looks like.
+
+use std::{io::Read, path::Path};
+
+use loka_core::session::{FileKind, HEAD_BYTES};
+
+use crate::{executor::identify::not_ours, files};
+
+pub(crate) fn identify(path: &Path) -> Result<FileKind, String> {
+    let missing = |error: &std::io::Error| format!("{}: {}", files::reason(error), path.display());
+    if std::fs::metadata(path).map_err(|error| missing(&error))?.is_dir() {
+        return of_folder(path);
+    }
+    let mut head = Vec::with_capacity(HEAD_BYTES);
+    let file = std::fs::File::open(path).map_err(|error| missing(&error))?;
+    file.take(HEAD_BYTES as u64).read_to_end(&mut head).map_err(|error| missing(&error))?;
+    FileKind::of_content(&head).map_err(|looks| not_ours(&name_of(path), looks))
+}
+
+/// Shards of a trace lie together in a folder.
+fn of_folder(path: &Path) -> Result<FileKind, String> {
+    let entries = std::fs::read_dir(path).map_err(|error| format!("{}: {}", files::reason(&error), path.display()))?;
+    let shard = |name: &str| name.ends_with(".safetensors");
+    let has = entries.flatten().any(|entry| entry.file_name().to_str().is_some_and(shard));
+    if has { Ok(FileKind::Trace) } else { Err(not_ours(&name_of(path), "a folder without shards of a trace")) }
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_are_not_ours_are_a_line_each() {
+        let folder = tempfile::tempdir().unwrap();
+        let put = |name: &str, bytes: &[u8]| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, bytes).unwrap();
+            path
+        };
+        for (path, line) in [
+            (put("paper.pdf", b"%PDF-1.7"), "paper.pdf is no trace, results or plan: it looks like a PDF document"),
+            (put("a\nb", b"hello"), "a\u{fffd}b is no trace, results or plan: it looks like a text file"),
+            (folder.path().to_owned(), "it looks like a folder without shards of a trace"),
+            (folder.path().join("nowhere"), "no such file or folder"),
+        ] {
+            let said = identify(&path).unwrap_err();
+            assert!(said.contains(line) && !said.contains('\n'), "{said}");
+        }
+        assert_eq!(identify(&put("p.json", b"{\"format\": \"loka-plan\"}")), Ok(FileKind::Plan));
+        put("part-0.safetensors", b"");
+        assert_eq!(identify(folder.path()), Ok(FileKind::Trace));
+    }
+}

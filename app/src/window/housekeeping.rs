@@ -1,0 +1,257 @@
+//! What the window does beside its session: settings, recent files, pictures, the clipboard, the system's dialogs,
+//! the log's clock. Takes what a frame asked for, begins it in the background, and takes up what came of it.
+
+use loka_core::session::{Command, Event, FileKind, NoticeKind};
+
+use crate::{
+    commands::{Action, Finder, WindowAction},
+    link::Submission,
+    panels::{self, Fading, ToWrite},
+    picture::{self, PictureFormat, PictureRequest},
+    platform::background::{BackgroundTasks, TaskResult},
+    platform::{Here, Picker, Platform as _},
+    settings::{Settings, SettingsStore},
+    state::{Clock, Dialog, DialogKind, ViewState},
+    window::LokaApp,
+    window::copying,
+};
+
+/// Actions that are remembered.
+const REMEMBERED: usize = 16;
+
+pub(crate) struct Housekeeping {
+    pub background: BackgroundTasks,
+    pub picker: Option<Box<dyn Picker>>,
+    pub clock: Clock,
+    settings_store: SettingsStore,
+    fading: Fading,
+    /// What the system's dialog was asked.
+    asked: Option<DialogKind>,
+    /// Without the zoom of the text.
+    window: Option<[f32; 2]>,
+}
+
+impl Housekeeping {
+    pub fn new(background: BackgroundTasks) -> Self {
+        Self {
+            background,
+            picker: None,
+            clock: || None,
+            settings_store: SettingsStore::default(),
+            fading: Fading::default(),
+            asked: None,
+            window: None,
+        }
+    }
+
+    /// What is remembered becomes what is seen.
+    pub fn take_up(&mut self, view: &mut ViewState, settings_store: SettingsStore, settings: Settings) {
+        view.layout = settings.layout.unwrap_or_default();
+        view.ground = settings.ground;
+        view.text_size = settings.text_size.unwrap_or(1.0);
+        view.recent = settings.recent;
+        (self.settings_store, self.window) = (settings_store, settings.window);
+    }
+
+    /// Files on a slow disk are looked for beside the frame.
+    pub fn look_for_recent(&self, view: &ViewState) {
+        let paths: Vec<String> = view.recent.files().iter().map(|file| file.path.clone()).collect();
+        if !paths.is_empty() {
+            self.background.run("loka-recent", move || Some(TaskResult::Missing(Here::missing(paths))));
+        }
+    }
+
+    /// What was done last comes first in the palette; moving about is not what anyone looks for there.
+    pub fn note(&self, finder: &mut Finder, action: Action) {
+        let moves = [WindowAction::Palette, WindowAction::Back].map(Action::Window);
+        if matches!(action, Action::Select(_)) || moves.contains(&action) {
+            return;
+        }
+        finder.recent.retain(|known| *known != action);
+        finder.recent.insert(0, action);
+        finder.recent.truncate(REMEMBERED);
+    }
+
+    /// A file is open: it is offered the next time.
+    pub fn remember_opened(&mut self, view: &mut ViewState, path: String, kind: FileKind) {
+        view.recent.add(&Here::absolute(path), kind);
+    }
+
+    pub fn close(&mut self, view: &ViewState) {
+        let settings = settings_of(view, self.window);
+        self.settings_store.close(&settings);
+    }
+}
+
+fn settings_of(view: &ViewState, window: Option<[f32; 2]>) -> Settings {
+    Settings {
+        layout: Some(view.layout.clone()),
+        ground: view.ground,
+        text_size: (view.text_size != 1.0).then_some(view.text_size),
+        recent: view.recent.clone(),
+        window,
+    }
+}
+
+impl LokaApp {
+    /// Once a frame, before it is drawn.
+    pub(crate) fn do_housekeeping(&mut self, ctx: &egui::Context) {
+        while let Some(done) = self.housekeeping.background.poll() {
+            self.take_up(done, ctx);
+        }
+        // Files come and go while another program is in front.
+        if ctx.input(|input| input.events.contains(&egui::Event::WindowFocused(true))) {
+            self.housekeeping.look_for_recent(&self.view);
+        }
+        let now = ctx.input(|input| input.time);
+        self.fade(ctx, now);
+        self.begin_copy();
+        self.begin_browse();
+        self.begin_picture(ctx);
+        self.view.log.stamp(self.link.session().log(), self.housekeeping.clock, now);
+        self.keep_settings(ctx, now);
+    }
+
+    fn fade(&mut self, ctx: &egui::Context, now: f64) {
+        let (over, next) = self.housekeeping.fading.tick(&self.link.session().notices, now);
+        over.into_iter().for_each(|id| self.command(Command::DismissNotice { id }));
+        wake_in(ctx, next);
+    }
+
+    fn keep_settings(&mut self, ctx: &egui::Context, now: f64) {
+        let (view, window) = (&self.view, window_size(ctx).or(self.housekeeping.window));
+        self.housekeeping.window = window;
+        let next =
+            self.housekeeping.settings_store.tick(now, || settings_of(view, window), &self.housekeeping.background);
+        wake_in(ctx, next);
+    }
+
+    fn begin_copy(&mut self) {
+        let Some(what) = self.view.copy.take() else { return };
+        let problem =
+            copying::copy(what, self.link.session(), &self.view, &self.derived, &self.housekeeping.background);
+        if let Some(problem) = problem {
+            self.notify(NoticeKind::Error, problem);
+        }
+    }
+
+    fn begin_browse(&mut self) {
+        let Some(dialog) = self.view.browse.take() else { return };
+        let Some(picker) = &self.housekeeping.picker else { return };
+        let pick = picker.begin(&panels::ask_of(&dialog));
+        self.housekeeping.asked = Some(dialog.kind);
+        self.housekeeping.background.run("loka-browse", move || {
+            Some(match pick() {
+                Ok(paths) => TaskResult::Picked(paths),
+                Err(why) => TaskResult::NoDialog(why),
+            })
+        });
+    }
+
+    /// SVG: the frame before this one drew the shapes. PNG: the picture comes when the window was drawn.
+    fn begin_picture(&mut self, ctx: &egui::Context) {
+        let Some(wanted) = self.view.picture.wanted.clone() else { return };
+        if let Some(drawn) = self.view.picture.drawn.take() {
+            self.view.picture.wanted = None;
+            return self.write(wanted, move || {
+                let (text, omitted) = picture::svg(drawn.rect, &drawn.shapes);
+                Ok((text.into_bytes(), omitted))
+            });
+        }
+        let Some(rect) = self.view.layout.rect_of(wanted.pane) else {
+            self.view.picture = picture::PictureState::default();
+            let text = format!("{} is not on screen: show it to save it", wanted.pane.title());
+            return self.notify(NoticeKind::Error, text);
+        };
+        if wanted.format == PictureFormat::Svg {
+            return ctx.request_repaint();
+        }
+        if self.view.picture.shooting.is_none() {
+            // In pixels of the frame that is shot.
+            self.view.picture.shooting = Some(rect * ctx.pixels_per_point());
+            let reports = self.housekeeping.background.reports();
+            // Its report wakes the window.
+            ctx.request_screenshot(move |image| reports.send(TaskResult::Shot(image)));
+        }
+        if Here::IS_PAGE {
+            // A page's device hands the picture over when it next draws.
+            ctx.request_repaint();
+        }
+    }
+
+    fn take_up(&mut self, done: TaskResult, ctx: &egui::Context) {
+        match done {
+            TaskResult::Picked(paths) => self.picked(paths),
+            TaskResult::NoDialog(why) => {
+                let kind = self.housekeeping.asked.take();
+                self.notify(NoticeKind::Warning, why.clone());
+                self.view.no_browse = Some(why);
+                self.view.dialog = kind.map(|kind| Dialog { kind, ..Dialog::open(self.link.session()) });
+            }
+            TaskResult::Copy { text, what } => match Here::copy_text(ctx, text) {
+                Ok(()) => self.notify(NoticeKind::Info, format!("{what} is on the clipboard")),
+                Err(why) => self.notify(NoticeKind::Error, format!("{what} was not copied: {why}")),
+            },
+            TaskResult::Shot(image) => self.shot(&image),
+            TaskResult::Written { path, what } => self.link.submit(Submission::Note(Event::Written { path, what })),
+            TaskResult::Missing(missing) => self.view.recent.mark(&missing),
+            TaskResult::Stored(outcome) => {
+                if let Some(line) = self.housekeeping.settings_store.stored(outcome) {
+                    self.notify(NoticeKind::Warning, line);
+                }
+            }
+            TaskResult::Failed(line) => self.notify(NoticeKind::Error, line),
+        }
+    }
+
+    fn picked(&mut self, paths: Vec<String>) {
+        let Some(kind) = self.housekeeping.asked.take() else { return };
+        if kind == DialogKind::Open {
+            return self.open_all(paths);
+        }
+        let Some(path) = paths.into_iter().next() else { return };
+        match panels::to_write(kind, path) {
+            ToWrite::Command(command) => self.command(command),
+            ToWrite::Picture(wanted) => self.view.picture.wanted = Some(wanted),
+        }
+    }
+
+    fn shot(&mut self, image: &std::sync::Arc<egui::ColorImage>) {
+        let state = std::mem::take(&mut self.view.picture);
+        let (Some(wanted), Some(rect)) = (state.wanted, state.shooting) else { return };
+        let image = image.clone();
+        self.write(wanted, move || {
+            let part = picture::crop(&image, rect, 1.0).ok_or("nothing of the view was on screen")?;
+            Ok((picture::encode(&part)?, 0))
+        });
+    }
+
+    /// Makes the bytes and writes them, beside the frame.
+    fn write(&self, wanted: PictureRequest, bytes: impl FnOnce() -> Result<(Vec<u8>, usize), String> + Send + 'static) {
+        self.housekeeping.background.run("loka-picture", move || {
+            let (path, word) = (wanted.path, wanted.format.word());
+            let written = bytes().and_then(|(bytes, omitted)| Ok((Here::write_file(&path, &bytes)?, omitted)));
+            Some(match written {
+                Ok(((), 0)) => TaskResult::Written { path, what: word.to_owned() },
+                Ok(((), omitted)) => {
+                    TaskResult::Written { path, what: format!("{word} without {omitted} images that are no vectors") }
+                }
+                Err(error) => TaskResult::Failed(format!("The {word} was not written: {error}")),
+            })
+        });
+    }
+}
+
+/// The window's size in the system's points; not while it fills the screen.
+fn window_size(ctx: &egui::Context) -> Option<[f32; 2]> {
+    let (about, zoom) = (ctx.input(|input| input.viewport().clone()), ctx.zoom_factor());
+    let filled = [about.maximized, about.fullscreen, about.minimized].contains(&Some(true));
+    let size = about.inner_rect.filter(|_| !filled)?.size() * zoom;
+    Some([size.x.round(), size.y.round()])
+}
+
+fn wake_in(ctx: &egui::Context, seconds: Option<f64>) {
+    if let Some(seconds) = seconds {
+        ctx.request_repaint_after(std::time::Duration::from_secs_f64(seconds.clamp(0.0, 3600.0)));
+    }
+}
