@@ -198,7 +198,7 @@ class Healthy(unittest.TestCase):
     def test_evaluation_is_not_looked_at(self):
         model = applied()
         model.eval()(batch())
-        self.assertEqual(model.bottom[0].__dict__[WATCH].stats["fprop"].tolist(), [0.0] * 8)
+        self.assertEqual(model.bottom[0].__dict__[WATCH].stats["fprop"].tolist(), [0.0] * 9)
 
 
 class Sampled(unittest.TestCase):
@@ -393,10 +393,10 @@ class Steps(unittest.TestCase):
         for gemm in GEMMS:
             self.assertEqual(self.sums(model, gemm)[-1], 3)
         optimizer.step()
-        self.assertEqual(self.sums(model), [0.0] * 8)
+        self.assertEqual(self.sums(model), [0.0] * 9)
         self.assertEqual([row.verdict for row in loka.health(model).rows].count("ok"), 6)
         loss_of(model, batch()).backward()
-        self.assertEqual(self.sums(model), [0.0] * 8)
+        self.assertEqual(self.sums(model), [0.0] * 9)
 
     def test_accumulation_catches_what_one_batch_in_three_does(self):
         model = applied(static(SCALE))

@@ -20,10 +20,10 @@ _GOLDEN = 40503
 _WINDOW = 2 * 132
 """Among 132 numbers in a row one has none of these primes (Jacobsthal's function of 18); twice that, as one is left out."""
 
-FIELDS = ("error", "reference", "saturated", "flushed", "nonzero", "elements", "not_finite", "calls")
+FIELDS = ("error", "reference", "saturated", "flushed", "nonzero", "elements", "not_finite", "calls", "rows")
 """What is summed: squared errors against BF16 and squares of BF16; elements of the left operand (x or dy) that are
 beyond the format's largest where the scale was known beforehand, nonzero ones that became zero, nonzero ones, and all that were
-looked at; outputs that are not finite; calls."""
+looked at; outputs that are not finite; calls; and the rows of all of them."""
 
 
 class Switch:
@@ -34,7 +34,7 @@ class Switch:
 
 
 class Watch:
-    """The sums of one linear, FP64 [8] a GEMM, since the last `reset`."""
+    """The sums of one linear, FP64 [9] a GEMM, since the last `reset`."""
 
     def __init__(self, switch: Switch, device: torch.device, gemms: Tuple[str, ...]) -> None:
         self.switch = switch
@@ -91,7 +91,7 @@ def observe(
     counts = (
         error.square().sum(), reference.square().sum(), saturated, flushed, (left != 0).sum(),
         torch.full((), left.numel(), device=left.device), (~torch.isfinite(got[rows])).sum(),
-        torch.ones((), device=left.device),
+        torch.ones((), device=left.device), torch.full((), a.shape[0], device=left.device),
     )
     sums.add_(torch.stack([count.double() for count in counts]))
 
