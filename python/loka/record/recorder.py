@@ -272,8 +272,10 @@ class Recorder:
     def report(self) -> RecordReport:
         """What this rank's trace holds and lacks, and the next command to type; after `close()`. Print it."""
         host = all(each.device.type == "cpu" for each in self.model.parameters())
-        share = self._clock.share if host else None
-        return report_of(self.path, self.name, self.sites, self.warnings, share, (len(self._steps.recorded), self.steps))
+        share, plain_s = (self._clock.share, self._clock.plain_s) if host else (None, None)
+        counts = (len(self._steps.recorded), self.steps)
+        seconds = (self._clock.spent / max(counts[0], 1), plain_s)
+        return report_of(self.path, self.name, self.sites, self.warnings, share, counts, seconds)
 
     def __repr__(self) -> str:
         state = "attached" if self._taps else "not attached"
@@ -339,6 +341,7 @@ class Recorder:
     def _step_ended(self, recorded: bool) -> None:
         # Most steps end here: what they pay is what an attached recorder costs a run.
         if not recorded and not self._lazy and not self._is_save_due():
+            self._clock.plain_step()
             return
         with self._uninterrupted(), self._clock.spending():
             try:
@@ -350,6 +353,7 @@ class Recorder:
                     self._save_if_due(recorded)
             except Exception as error:
                 self._warn("step", f"{type(error).__name__}: {error}")
+        self._clock.other_step()
 
     def _is_save_due(self) -> bool:
         """Whether steps or seconds since the last save ask for another one."""
