@@ -277,7 +277,8 @@ class Canary:
 
     def _counted(self, applied: Applied, sums: Dict[Tuple[str, str], List[float]], step: int) -> Applied:
         """Has `resolved` go by the rows of this step. What is no module is not watched, nor what runs no FP8."""
-        seen = {site: tuple(sums[site, gemm][FIELDS.index("rows")] for gemm in GEMMS) for site in self._modules}
+        at = FIELDS.index("rows")
+        seen = {site: (sums[site, "fprop"][at], sums[site, "dgrad"][at], sums[site, "wgrad"][at]) for site in self._modules}
         if not any(map(any, seen.values())):
             return applied
         applied = replace(applied, seen_rows=seen, seen_step=step)
