@@ -104,7 +104,7 @@ def share_of(
     for site in others:
         planned = work[site]
         if planned.k is not None and planned.n is not None:
-            here.setdefault(site, Now(site, planned.k, planned.n, (False,) * 3, planned.runs))
+            here.setdefault(site, Now(site, planned.k, planned.n, (False, False, False), planned.runs))
     scale = _scale(here, work, seen)
     fp8 = flops = 0.0
     by_plan, unknown = 0, []
