@@ -84,9 +84,11 @@ impl Barred {
             Self::NotApplied(reason) => format!("cannot be applied: {reason}"),
             Self::HighPrecision => "is not put there: in high precision a linear stays as the model runs it".to_owned(),
             Self::NotTimed => format!("was not timed {} at sites of this shape", how(runtime)),
-            Self::NeverLaunched => "is left out: what it takes launched was never timed; loka bench --sites does, on the GPU \
-                                    that trains"
-                .to_owned(),
+            Self::NeverLaunched => {
+                "is left out: what it takes launched was never timed; loka bench --sites does, on the GPU \
+                 that trains"
+                    .to_owned()
+            }
             Self::OtherGpu => {
                 "is left out: its speed is of another GPU than BF16's; run loka bench --libraries on yours".to_owned()
             }
