@@ -102,9 +102,12 @@ def measure(name, turns, recorded_steps, clock):
         recorder = loop.recorder
 
         def block(attach):
+            # Also before plain steps: what attaching touches is in the caches, and what it took from the heap.
+            recorder.attach()
             if attach:
-                recorder.attach()
                 loop.recorder = recorder
+            else:
+                recorder.detach()
             for batch in batches[:2]:
                 # What a recorder looks at in its first forward, and caches.
                 loop.step(batch)

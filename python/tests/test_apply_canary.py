@@ -27,6 +27,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import loka
 from loka import listeners
+from loka.kernels.watch import ROWS, sample
 from loka.names import GEMMS
 from loka.plans import CanaryError, CanaryWarning, PlanError
 from loka.plans.canary import WATCH, canary_of
@@ -197,7 +198,47 @@ class Healthy(unittest.TestCase):
     def test_evaluation_is_not_looked_at(self):
         model = applied()
         model.eval()(batch())
-        self.assertEqual(model.bottom[0].__dict__[WATCH].stats["fprop"].tolist(), [0.0] * 8)
+        self.assertEqual(model.bottom[0].__dict__[WATCH].stats["fprop"].tolist(), [0.0] * 9)
+
+
+class Sampled(unittest.TestCase):
+    """Which rows a check looks at."""
+
+    def test_each_position_of_a_sequence(self):
+        for period in range(2, 65):
+            for examples in (64, 100, 8192):
+                rows = sample(period * examples, torch.device("cpu"))
+                self.assertEqual(set((rows % period).tolist()), set(range(period)), (period, examples))
+
+    def test_different_rows_and_always_the_same_ones(self):
+        for rows in (*range(1, 1000), 4489, 65536, 2**31):
+            taken = sample(rows, torch.device("cpu"))
+            self.assertEqual(len(set(taken.tolist())), min(rows, ROWS), rows)
+            self.assertTrue(0 <= taken.min() and taken.max() < rows, rows)
+            self.assertTrue(torch.equal(taken, sample(rows, torch.device("cpu"))))
+
+    def test_they_are_spread(self):
+        for rows in (704, 8192, 90112):
+            gaps = sample(rows, torch.device("cpu")).sort().values.diff()
+            self.assertLess(gaps.max().item(), 4 * rows / ROWS)
+
+    def test_a_model_of_which_only_the_last_of_eleven_positions_learns(self):
+        model = applied(plan(bottom__3={"dgrad": {"kernel": TENSORWISE}}))
+        x = torch.randn(64, 11, 128, generator=torch.Generator().manual_seed(0))
+        nn.functional.binary_cross_entropy_with_logits(model(x)[:, -1], (x[:, -1, 0] > 0).float()).backward()
+        torch.optim.SGD(model.parameters(), 1e-2).step()
+        found = row(model, "bottom.3", "dgrad")
+        # At a stride of 704 / 64 = 11 every sampled gradient was zero.
+        self.assertEqual((found.verdict, found.note), ("ok", ""))
+        self.assertTrue(0.015 < found.seen < 0.07, found)
+
+    def test_numbers_of_rows_that_differ_are_one_compiled_variant(self):
+        counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+        self.addCleanup(torch._dynamo.reset)
+        taken = torch.compile(lambda x: x[sample(x.shape[0], x.device)], fullgraph=True, dynamic=True, backend=counter)
+        for rows in (704, 90, 8192):
+            self.assertEqual(taken(torch.arange(rows)).tolist(), sample(rows, torch.device("cpu")).tolist())
+        self.assertEqual(counter.frame_count, 1)
 
 
 class Broken(unittest.TestCase):
@@ -350,12 +391,12 @@ class Steps(unittest.TestCase):
         for part in range(3):
             loss_of(model, batch(64, part)).backward()
         for gemm in GEMMS:
-            self.assertEqual(self.sums(model, gemm)[-1], 3)
+            self.assertEqual(self.sums(model, gemm)[-2:], [3, 3 * 64])
         optimizer.step()
-        self.assertEqual(self.sums(model), [0.0] * 8)
+        self.assertEqual(self.sums(model), [0.0] * 9)
         self.assertEqual([row.verdict for row in loka.health(model).rows].count("ok"), 6)
         loss_of(model, batch()).backward()
-        self.assertEqual(self.sums(model), [0.0] * 8)
+        self.assertEqual(self.sums(model), [0.0] * 9)
 
     def test_accumulation_catches_what_one_batch_in_three_does(self):
         model = applied(static(SCALE))

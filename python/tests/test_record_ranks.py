@@ -46,6 +46,66 @@ def shards(rank, folder, how):
         dist.destroy_process_group()
 
 
+def chosen(rank, folder, given):
+    """Two ranks, of which `given` record."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    try:
+        model = small_model()
+        wrapped = torch.nn.parallel.DistributedDataParallel(model)
+        plain = [type(module) for module in model.modules()]
+        optimizer = torch.optim.SGD(wrapped.parameters(), 0.05)
+        with package.Recorder(wrapped, f"{folder}/run", every=1, save_every=2, name="small", ranks=given) as recorder:
+            # What does not record is not touched at all.
+            assert ([type(module) for module in model.modules()] == plain) == (rank == 0)
+            for step in range(3):
+                x, target = batch(20, 10 * rank + step)
+                recorder.loss(loss_of(wrapped(x), target)).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        assert recorder.warnings == [], recorder.warnings
+        text = str(recorder.report())
+        assert ("small: 3 sites" in text) == (rank == 1), text
+        assert ("warning: rank 0 of 2 records nothing, by ranks=: 1 do" in text) == (rank == 0), text
+        try:
+            package.Recorder(wrapped, folder, ranks=[2]).attach()
+        except ValueError as error:
+            assert str(error) == "ranks names rank 2, and there are 2", error
+        else:
+            raise AssertionError("a rank that there is not")
+    finally:
+        dist.destroy_process_group()
+
+
+def sharded_on_all(rank, folder):
+    """Weights that are sharded are gathered from all ranks: all record."""
+    from torch.distributed.fsdp import fully_shard
+
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    try:
+        model = small_model()
+        later = package.Recorder(model, f"{folder}/later", every=1, name="small", ranks=1).attach()
+        wrapped = fully_shard(model)
+        recorder = package.Recorder(wrapped, f"{folder}/run", every=1, name="small", ranks=1)
+        optimizer = torch.optim.SGD(wrapped.parameters(), 0.05)
+
+        def step(recorder):
+            x, target = batch(20, rank)
+            recorder.loss(loss_of(wrapped(x), target)).backward()
+            optimizer.step()
+
+        step(later)
+        later.close()
+        assert [text.split(":")[0] for text in later.warnings] == [
+            "weights were sharded after attach(), and ranks= records on some ranks alone"
+        ][: 1 - rank], later.warnings
+        recorder.attach()
+        step(recorder)
+        recorder.close()
+        assert len(recorder.warnings) == 1 and "all record" in recorder.warnings[0], recorder.warnings
+    finally:
+        dist.destroy_process_group()
+
+
 class Ranks(unittest.TestCase):
     def setUp(self):
         if not dist.is_available() or not dist.is_gloo_available():
@@ -80,6 +140,41 @@ class Ranks(unittest.TestCase):
         rows = torch.cat([batch(20, seed)[0] for seed in (0, 1, 2, 10, 11, 12)]).double().numpy()
         self.assertEqual(tensors["0/input.count"].tolist(), [120])
         np.testing.assert_allclose(tensors["0/input.cov"], np.cov(rows.T), rtol=1e-4, atol=1e-5)
+
+    def test_chosen_ranks(self):
+        for given in ([1],):
+            folder = self.folder / str(given)
+            folder.mkdir()
+            mp.spawn(chosen, (str(folder), given), nprocs=2)
+            files = sorted(path.name for path in (folder / "run").iterdir())
+            self.assertEqual(files, ["small-rank1.trace.safetensors"])
+            manifest, tensors = read(folder / "run" / files[0])
+            self.assertEqual([manifest["run"][key] for key in ("rank", "world_size", "recorded_ranks", "step")], [1, 2, 1, 3])
+            self.assertEqual(tensors["0/input.count"].tolist(), [60])
+            if loka_binary() is not None:
+                result = loka("info", folder / "run")
+                self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_sharded_weights_are_recorded_on_all(self):
+        if not hasattr(torch.cpu.Stream, "record_event"):
+            self.skipTest(f"FSDP2 of PyTorch {torch.__version__} does not run on the CPU")
+        mp.spawn(sharded_on_all, (str(self.folder),), nprocs=2)
+        files = sorted(path.name for path in (self.folder / "run").iterdir())
+        self.assertEqual(files, [f"small-rank{rank}.trace.safetensors" for rank in (0, 1)])
+        self.assertNotIn("recorded_ranks", read(self.folder / "run" / files[0])[0]["run"])
+
+    def test_which_ranks(self):
+        from loka.record.options import Options
+
+        def which(given, world):
+            return list(Options(ranks=given).recording_ranks(world))
+
+        self.assertEqual(which(8, 256), [0, 32, 64, 96, 128, 160, 192, 224])
+        self.assertEqual(which(3, 4), [0, 1, 2])
+        self.assertEqual([which(given, 2) for given in (None, 5, [1, 0, 1])], [[0, 1]] * 3)
+        for wrong in (0, -1, [], [-1], True, ["0"], 1.5):
+            with self.subTest(wrong), self.assertRaises((ValueError, TypeError)):
+                Options(ranks=wrong)
 
     def test_ddp(self):
         self.check("ddp")

@@ -11,6 +11,7 @@ import itertools
 import pathlib
 import sys
 import tempfile
+import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -239,10 +240,25 @@ class Report(Printed):
         self.assertIn(f"next: loka probe {self.out} --out 'my model.results.parquet'", text)
         self.assertRegex(text, r"(?m)^bottom\.0 +16 +128 +256 +bias · layer_norm · swish")
         # On a CPU what it took is known: nearly all of the time, where every step is recorded.
-        self.assertRegex(text, r"(?m)^recording 2 of 2 steps took \d+ % of the run's time: every=[\d_]+ takes 1 %$")
+        self.assertRegex(text, r"(?m)^recording 2 of 2 steps took \d+ % of the run's time, [\d.]+ m?s each: every=[\d_]+ takes 1 %$")
+        self.assertIsNone(report.plain_s)
         self.assertLess(len(repr(report)), 300)
         self.assertIn("<td", report._repr_html_())
         self.assertIn("<td", recorder._repr_html_())
+
+    def test_what_a_recorded_step_costs_beside_a_plain_one(self):
+        model = Ranker()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with loka.Recorder(model, self.out, every=4) as recorder:
+            for x, target in data(9):
+                recorder.loss(LOSS(model(x), target)).backward()
+                time.sleep(0.01)
+                optimizer.step()
+        report = recorder.report()
+        self.assertEqual(report.recorded, (3, 9))
+        self.assertGreater(report.plain_s, 0.01)
+        self.assertGreater(report.recording_s, 0)
+        self.assertRegex(str(report), r"recording 3 of 9 steps took [\d.]+ % of the run's time, [\d.]+ m?s each \(a step without takes [\d.]+ m?s\)")
 
     def test_coverage_is_told_where_it_was_counted(self):
         from dataclasses import replace
@@ -259,7 +275,9 @@ class Report(Printed):
         # One step in a hundred that costs as much again as six plain ones.
         spent = replace(report, cost=6 / 106, recorded=(10, 1000))
         self.assertIn("recording 10 of 1,000 steps took 5.7 % of the run's time: every=600 takes 1 %", str(spent))
-        self.assertNotIn("of the run's time", str(replace(spent, cost=0.009)))
+        timed = replace(spent, cost=0.009, recording_s=0.0123, plain_s=0.0016)
+        self.assertIn("recording 10 of 1,000 steps took 0.9 % of the run's time, 12.3 ms each (a step without takes 1.6 ms)\n", str(timed))
+        self.assertNotIn("of the run's time", str(replace(spent, cost=None)))
         self.assertIn("1 site at step 0, 75 % of the forward's matrix products", str(report))
         self.assertIn("no site: bmm mix.weight at model.py:31, 25 %: it has three dimensions", str(report))
 

@@ -407,14 +407,14 @@ fn snapshots_in(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// A folder has as many shards as the run had ranks, or says of no number.
+/// A folder has as many shards as the run had ranks that recorded, or says of no number.
 fn is_whole(trace: &Trace, path: &Path) -> bool {
     if !path.is_dir() {
         return true;
     }
     let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
     let shards = entries.filter(|entry| entry.file_name().to_string_lossy().ends_with(ENDING)).count() as u64;
-    shards >= trace.manifest().run.world_size
+    shards >= trace.manifest().run.num_shards()
 }
 
 /// By recorded step where the trace has that, else of the whole run.

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{Gemm, Safety};
+use crate::model::{Gemm, Safety, Speed};
 
 use super::{
     Candidates, Choice, Group, Override, OverrideError, Overrides, Policy, SitePattern, Totals, Warning,
@@ -17,7 +17,7 @@ use super::{
     place::{Handed, Place},
     reason,
     sharing::{Operand, gemm_speedup, saved_us},
-    target::{Barred, Timed, UNTIMED},
+    target::{Barred, Timed},
 };
 
 /// How good the optimiser's answer is.
@@ -110,10 +110,17 @@ fn unmatched(policy: &Policy, groups: &[[Group; 3]]) -> Vec<Warning> {
     missed.map(|pattern| Warning::whole(format!("the policy's group {pattern} matches no site"))).collect()
 }
 
-/// LoKA's own kernels may well be the fastest: whoever could time them should know.
+/// What the plan does without, and what whoever has a GPU can do about it.
 fn decided_untimed(left_out: &[bool]) -> Option<Warning> {
     let count = left_out.iter().filter(|left_out| **left_out).count();
-    (count > 0).then(|| Warning::whole(format!("{UNTIMED} (left out at {count} of {} sites)", left_out.len())))
+    let sites = format!("{count} of {} sites", left_out.len());
+    let text = format!(
+        "at {sites} a kernel of LoKA's own (loka/*) is safe and, in a CUDA graph, faster than BF16; the plan does without, since \
+         what it takes in a launched step was never timed. On the GPU that trains, time it: loka bench --sites --kernels \
+         'loka/*' --shapes TRACE --out S.sites.json, then loka probe TRACE --sites-times S.sites.json --out R.results.parquet. Is the \
+         step replayed as a CUDA graph, loka plan --runtime graph needs no such times"
+    );
+    (count > 0).then(|| Warning::whole(text))
 }
 
 /// Sites that no loss budget reaches, and choices that no total counts.
@@ -165,7 +172,8 @@ struct Decided {
     timed: Option<Timed>,
     /// Of the module a step: everything above is of one.
     calls: f64,
-    /// A kernel of LoKA's own would be safe, and was never timed where it would run.
+    /// A kernel of LoKA's own would be safe and is fast by its row, which is of a CUDA graph; it was never timed where it
+    /// would run.
     left_out: bool,
     warnings: Vec<Warning>,
 }
@@ -215,7 +223,9 @@ impl SiteOptions<'_, '_, '_, '_> {
         let tallies = [0, 1, 2].map(|at| Tally::of(&judged[at], &choices[at], terms));
         let calls = judged[0].group.site.calls as f64;
         let saved_us = Operand::ALL.map(|operand| saved_us(&triple.costs, operand)).iter().sum();
-        let untimed = |of: &Verdict| of.barred == Some(Barred::NeverLaunched) && of.safety == Safety::Safe;
+        let untimed = |of: &Verdict| {
+            of.barred == Some(Barred::NeverLaunched) && of.safety == Safety::Safe && of.speed == Speed::Fast
+        };
         let left_out = judged.iter().any(|judged| judged.verdicts.iter().any(untimed));
         Decided { at: self.at, choices, tallies, saved_us, chain, timed: triple.timed, calls, left_out, warnings }
     }

@@ -84,7 +84,11 @@ impl Barred {
             Self::NotApplied(reason) => format!("cannot be applied: {reason}"),
             Self::HighPrecision => "is not put there: in high precision a linear stays as the model runs it".to_owned(),
             Self::NotTimed => format!("was not timed {} at sites of this shape", how(runtime)),
-            Self::NeverLaunched => format!("is left out: {UNTIMED}"),
+            Self::NeverLaunched => {
+                "is left out: what it takes launched was never timed; loka bench --sites does, on the GPU \
+                 that trains"
+                    .to_owned()
+            }
             Self::OtherGpu => {
                 "is left out: its speed is of another GPU than BF16's; run loka bench --libraries on yours".to_owned()
             }
@@ -92,9 +96,6 @@ impl Barred {
         }
     }
 }
-
-/// Said wherever LoKA's own kernels are left out of a launched step.
-pub(crate) const UNTIMED: &str = "loka/* is not timed launched; run loka bench --sites";
 
 /// As an adverb.
 pub(crate) fn how(runtime: Runtime) -> &'static str {

@@ -54,13 +54,26 @@ fn own_kernels_wait_for_site_times_where_they_would_be_launched() {
     assert_eq!(chosen(&launched), [BF16; 3]);
     assert_eq!(
         launched.choices[0].reason,
-        "loka/fp8-rowwise+fast is left out: loka/* is not timed launched; run loka bench --sites"
+        "loka/fp8-rowwise+fast is left out: what it takes launched was never timed; loka bench --sites does, on the GPU that trains"
     );
     assert_eq!(launched.choices[0].passed_over[&KernelId::new(OWN)], PassedOver::Runtime);
-    assert_eq!(launched.warnings, ["loka/* is not timed launched; run loka bench --sites (left out at 1 of 1 sites)"]);
+    let [warning] = &launched.warnings[..] else { panic!("{:?}", launched.warnings) };
+    let says = "at 1 of 1 sites a kernel of LoKA's own (loka/*) is safe and, in a CUDA graph, faster than BF16; the plan does without";
+    assert!(warning.text.starts_with(says), "{}", warning.text);
+    for command in ["loka bench --sites --kernels 'loka/*' --shapes", "--sites-times", "loka plan --runtime graph"] {
+        assert!(warning.text.contains(command), "{}", warning.text);
+    }
     assert_eq!(chosen(&at(Runtime::Graph, &results, &Policy::paper(), &Overrides::new())), [OWN; 3]);
     let wanted = at(Runtime::Launched, &results, &Policy::paper(), &by_hand(Gemm::Dgrad, OWN));
     assert_eq!(chosen(&wanted), [BF16, OWN, BF16]);
+}
+
+/// A kernel that loses in a CUDA graph is no loss: nobody is sent to time it.
+#[test]
+fn own_kernels_that_are_slow_anyway_are_not_missed() {
+    let slow = Gemm::ALL.map(|gemm| row("a", gemm, OWN, 0.1, Some(0.7), 0.0));
+    let launched = at(Runtime::Launched, &results(&["a"], slow.to_vec()), &Policy::paper(), &Overrides::new());
+    assert_eq!((chosen(&launched), launched.warnings.len()), (vec![BF16; 3], 0), "{:?}", launched.warnings);
 }
 
 /// `loka.apply` leaves a linear without FP8 as the model runs it: TF32 and another library's BF16 would be promised, and never run.

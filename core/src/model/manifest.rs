@@ -38,6 +38,13 @@ pub struct Run {
     pub extra: Map<String, Value>,
 }
 
+impl Run {
+    /// How many ranks wrote a shard: all, unless the recorder was given `ranks`.
+    pub fn num_shards(&self) -> u64 {
+        self.extra.get("recorded_ranks").and_then(Value::as_u64).unwrap_or(self.world_size)
+    }
+}
+
 /// The training loss that a loss budget is relative to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Loss {

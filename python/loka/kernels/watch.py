@@ -15,10 +15,15 @@ from .scales import quantize, to_fp8
 ROWS = 64
 """Rows of the output that are computed a second time."""
 
-FIELDS = ("error", "reference", "saturated", "flushed", "nonzero", "elements", "not_finite", "calls")
+_PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61)
+_GOLDEN = 40503
+_WINDOW = 2 * 132
+"""Among 132 numbers in a row one has none of these primes (Jacobsthal's function of 18); twice that, as one is left out."""
+
+FIELDS = ("error", "reference", "saturated", "flushed", "nonzero", "elements", "not_finite", "calls", "rows")
 """What is summed: squared errors against BF16 and squares of BF16; elements of the left operand (x or dy) that are
 beyond the format's largest where the scale was known beforehand, nonzero ones that became zero, nonzero ones, and all that were
-looked at; outputs that are not finite; calls."""
+looked at; outputs that are not finite; calls; and the rows of all of them."""
 
 
 class Switch:
@@ -29,7 +34,7 @@ class Switch:
 
 
 class Watch:
-    """The sums of one linear, FP64 [8] a GEMM, since the last `reset`."""
+    """The sums of one linear, FP64 [9] a GEMM, since the last `reset`."""
 
     def __init__(self, switch: Switch, device: torch.device, gemms: Tuple[str, ...]) -> None:
         self.switch = switch
@@ -51,9 +56,20 @@ class Watch:
             sums.zero_()
 
 
-def sample(rows: int) -> slice:
-    """At most ROWS rows, evenly spread."""
-    return slice(0, None, max(1, -(-rows // ROWS)))
+def sample(rows: int, device: torch.device) -> Tensor:
+    """Indices of ROWS different rows of so many, or of all, spread by a stride near the golden section of them.
+
+    Rows come in periods: 11 positions of a sequence lie one after the other, and every eleventh row is always the same
+    one. The stride has no factor in common with any number up to 64, so that each position of such a period is there;
+    and it depends on the number of rows alone, so that every rank and every step takes the same ones. By tensors, since
+    that number may be symbolic under torch.compile."""
+    if rows <= ROWS:
+        return torch.arange(rows, device=device)
+    strides = rows * _GOLDEN // 2**16 + torch.arange(_WINDOW, device=device)
+    coprime = (strides[:, None] % torch.tensor(_PRIMES, device=device) != 0).all(1)
+    # A row would come twice only where the stride and the number of rows share a prime beyond 64: both are that prime then.
+    stride = strides.masked_fill(~coprime | (strides == rows), 2**62).amin()
+    return torch.arange(ROWS, device=device) * stride % rows
 
 
 def observe(
@@ -64,10 +80,10 @@ def observe(
     if got.numel() == 0:
         return
     if gemm == "wgrad":
-        rows = sample(a.shape[1])
+        rows = sample(a.shape[1], a.device)
         left, right, whole = a[:, rows].t(), b.t(), a.t()
     else:
-        rows = sample(a.shape[0])
+        rows = sample(a.shape[0], a.device)
         left, right, whole = a[rows], b if gemm == "fprop" else b.t(), a
     reference = (left.bfloat16() @ right.bfloat16().t()).double()
     error = got[rows].double() - reference
@@ -75,7 +91,7 @@ def observe(
     counts = (
         error.square().sum(), reference.square().sum(), saturated, flushed, (left != 0).sum(),
         torch.full((), left.numel(), device=left.device), (~torch.isfinite(got[rows])).sum(),
-        torch.ones((), device=left.device),
+        torch.ones((), device=left.device), torch.full((), a.shape[0], device=left.device),
     )
     sums.add_(torch.stack([count.double() for count in counts]))
 

@@ -12,6 +12,7 @@ from .error import PlanError
 if TYPE_CHECKING:
     from .application import apply, saturated, unapply
     from .canary import CanaryError, health, refresh, step
+    from .fp8_share import Fp8Share
     from .frozen import FrozenLinear, freeze
     from .gemm_health import Health, HealthRow
     from .linear import LokaLinear
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _HOME = {
     **dict.fromkeys(("apply", "saturated", "unapply"), "loka.plans.application"),
     **dict.fromkeys(("CanaryError", "health", "refresh", "step"), "loka.plans.canary"),
+    "Fp8Share": "loka.plans.fp8_share",
     **dict.fromkeys(("FrozenLinear", "freeze"), "loka.plans.frozen"),
     **dict.fromkeys(("Health", "HealthRow"), "loka.plans.gemm_health"),
     "LokaLinear": "loka.plans.linear",
@@ -34,7 +36,7 @@ if not TYPE_CHECKING:
     __getattr__ = lazily(globals(), _HOME)
 
 __all__ = [
-    "CanaryError", "CanaryWarning", "Choice", "FrozenLinear", "Health", "HealthRow", "LokaLinear", "Plan", "PlanError",
+    "CanaryError", "CanaryWarning", "Choice", "Fp8Share", "FrozenLinear", "Health", "HealthRow", "LokaLinear", "Plan", "PlanError",
     "Resolved", "Row", "Site", "StaleWeights", "apply", "freeze", "health", "load_plan", "refresh", "resolved", "saturated",
     "step", "unapply",
 ]

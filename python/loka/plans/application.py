@@ -19,6 +19,7 @@ from . import blocks, canary
 from .document import Choice, Path, Plan, Site, load_plan
 from .error import PlanError, listed, one_line
 from .following import follow, unfollow
+from .fp8_share import works_of
 from .frozen import refuse_dropped, thaw
 from .functional import Functional, FunctionalLinear, Linear, Owner
 from .functional import checked, claim, is_claimed, refuse_taken, release
@@ -125,7 +126,10 @@ def apply(
         warnings.warn(listed("not all of the plan is applied", loaded.path, problems), stacklevel=2)
     owner = Owner() if named else None
     made = blocks.planned(model, loaded, entries)
-    _put(model, Applied(loaded.name, loaded.digest, emulate, unavailable, made.entries, problems, _shapes(named), owner))
+    work = works_of(site for site in loaded.sites if site.site in made.entries or site.site in found.read)
+    _put(model, Applied(
+        loaded.name, loaded.digest, emulate, unavailable, made.entries, problems, _shapes(named), owner, work=work, read=found.read,
+    ))  # fmt: skip
     blocks.put(model, made)
     _start(model, checks, cast_weights, on_slow_host)
     return resolved(model)

@@ -254,6 +254,7 @@ class Canary:
         applied = self._record()
         gemms, now = self._gemms(applied), datetime.datetime.now(datetime.timezone.utc)
         sums = _sums({name: module.__dict__[WATCH] for name, module in self._modules.items()}, reset=True)
+        applied = self._counted(applied, sums, step)
         found = []
         for one in gemms:
             seen = Seen(*sums[one.key])
@@ -273,6 +274,16 @@ class Canary:
         if self.options.on_violation == "bf16":
             self._fall(applied, [(one, row) for (one, _, _), row, num in zip(found, rows, ranks_off) if num])
         return [_line(one, verdict, num) for (one, _, verdict), num in zip(found, ranks_off) if num]
+
+    def _counted(self, applied: Applied, sums: Dict[Tuple[str, str], List[float]], step: int) -> Applied:
+        """Has `resolved` go by the rows of this step. What is no module is not watched, nor what runs no FP8."""
+        at = FIELDS.index("rows")
+        seen = {site: (sums[site, "fprop"][at], sums[site, "dgrad"][at], sums[site, "wgrad"][at]) for site in self._modules}
+        if not any(map(any, seen.values())):
+            return applied
+        applied = replace(applied, seen_rows=seen, seen_step=step)
+        setattr(self._model(), RECORD, applied)
+        return applied
 
     def _retry(self, unclear: bool) -> None:
         """Checks the next step too where this one left something open."""

@@ -159,7 +159,7 @@ def freeze(
         if notes.get(name, "") not in entry.note else entry
         for name, entry in applied.entries.items()
     }  # fmt: skip
-    setattr(unwrapped(model), RECORD, replace(applied, entries=entries, slower=""))
+    setattr(unwrapped(model), RECORD, replace(applied, entries=entries, slower="", forward_only=True))
     return resolved(model)
 
 

@@ -79,6 +79,7 @@ class Seen(NamedTuple):
     elements: float
     not_finite: float
     calls: float
+    rows: float = 0.0
 
     @property
     def rel_l2(self) -> float:

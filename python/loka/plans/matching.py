@@ -37,6 +37,8 @@ class Match:
     other_shape: Dict[str, str]
     unroutable: Dict[str, str]
     hint: Tuple[str, ...] = ()
+    read: Tuple[str, ...] = ()
+    """Sites that are parameters which functions read."""
 
     @property
     def problems(self) -> Tuple[str, ...]:
@@ -92,6 +94,7 @@ def match(plan: Plan, model: nn.Module, functional: Mapping[str, FunctionalLinea
         other_shape=shapes,
         unroutable=unroutable,
         hint=_hint(names, list(modules)) + hint,
+        read=tuple(sorted(read)),
     )
 
 

@@ -1,6 +1,6 @@
 """Takes a model that a plan was applied to, gives what every one of its linears became."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 from torch import nn
@@ -9,6 +9,7 @@ from ..kernels.named import Route, routed
 from ..names import GEMMS, linears, unwrapped
 from ..tables import html_table
 from .error import PlanError, one_line
+from .fp8_share import Fp8Share, Now, Runs, SeenRows, Work, share_of
 from .functional import Owner
 from .gemm_health import Predicted
 from .linear import PAUSED, Kernels, Scales, kernels_of
@@ -45,6 +46,15 @@ class Applied:
     owner: Optional[Owner] = None
     slower: str = ""
     """Why the whole of it runs in BF16; nothing where it runs as applied."""
+    work: Dict[str, Work] = field(default_factory=dict)
+    """Site -> what the plan says of its work in a step, of the plan's sites that the model has."""
+    read: Tuple[str, ...] = ()
+    """Those of them that are no modules but parameters that functions read."""
+    seen_rows: SeenRows = field(default_factory=dict)
+    """Of the linears that are checked, in the step that was checked last."""
+    seen_step: Optional[int] = None
+    forward_only: bool = False
+    """It was frozen."""
 
     @property
     def names(self) -> List[str]:
@@ -87,6 +97,8 @@ class Resolved:
     emulate: bool
     rows: Tuple[Row, ...]
     problems: Tuple[str, ...]
+    fp8_share: Fp8Share
+    """Of the FLOPs of the model's linears: by the plan's rows at first, by a step's once one was checked."""
 
     @property
     def num_fp8(self) -> int:
@@ -101,7 +113,7 @@ class Resolved:
         return f"Resolved({_title(self)}: {_count(self)}{problems}; print it for the table)"
 
     def _repr_html_(self) -> str:
-        notes = [*_problems(self), *_legend(self), _count(self)]
+        notes = [*_problems(self), *_legend(self), _count(self), str(self.fp8_share)]
         return html_table(_title(self), _HEAD, [_cells(row) for row in self.rows], notes, numbers=(1, 2))
 
 
@@ -116,7 +128,20 @@ def resolved(model: nn.Module) -> Resolved:
         raise PlanError("no plan is applied to this model (a plan stays with the model that loka.apply was given)")
     rows = tuple(_row(name, module, applied) for name, module in linears(model))
     rows += tuple(_functional_row(*linear, applied) for linear in applied.functional)
-    return Resolved(applied.name, applied.digest, applied.emulate, rows, applied.problems + _vanished(rows, applied))
+    problems = applied.problems + _vanished(rows, applied)
+    return Resolved(applied.name, applied.digest, applied.emulate, rows, problems, _share(model, rows, applied))
+
+
+def _share(model: nn.Module, rows: Sequence[Row], applied: Applied) -> Fp8Share:
+    frozen = {name for name, module in linears(model) if module.weight is None or not module.weight.requires_grad}
+
+    def now(row: Row) -> Now:
+        fprop, dgrad, wgrad = fp8_gemms(row.kernels) if row.kernels else (False,) * 3
+        backward = not applied.forward_only
+        runs: Runs = (True, backward, backward and row.site not in frozen)
+        return Now(row.site, row.k, row.n, (fprop, dgrad, wgrad), runs)
+
+    return share_of([now(row) for row in rows], applied.work, applied.seen_rows, applied.seen_step, applied.read)
 
 
 _TRIED = "in BF16 while that is timed: the host is slow"
@@ -163,6 +188,7 @@ def _lines(resolved: Resolved) -> Iterator[str]:
     yield from _problems(resolved)
     yield from _legend(resolved)
     yield _count(resolved)
+    yield str(resolved.fp8_share)
 
 
 def _title(resolved: Resolved) -> str:

@@ -1,8 +1,13 @@
-"""Takes when a recorder is attached and when it works; gives the share of the run that its work is."""
+"""Takes when a recorder is attached, when it works and when steps end; gives what its work costs the run."""
 
 import contextlib
+import statistics
 import time
-from typing import Iterator, Optional
+from collections import deque
+from typing import Deque, Iterator, Optional
+
+STEPS = 1000
+"""The latest plain steps, of which the median is taken."""
 
 
 class Clock:
@@ -12,6 +17,8 @@ class Clock:
         self._attached = 0.0
         self._spent = 0.0
         self._since: Optional[float] = None
+        self._ended: Optional[float] = None
+        self._plain: Deque[float] = deque(maxlen=STEPS)
 
     def start(self) -> None:
         """A recorder is attached."""
@@ -22,6 +29,19 @@ class Clock:
         if self._since is not None:
             self._attached += time.perf_counter() - self._since
             self._since = None
+        # What comes before the next attach is no step.
+        self._ended = None
+
+    def plain_step(self) -> None:
+        """A step has ended in which nothing was recorded."""
+        now = time.perf_counter()
+        if self._ended is not None:
+            self._plain.append(now - self._ended)
+        self._ended = now
+
+    def other_step(self) -> None:
+        """One has ended in which something was."""
+        self._ended = time.perf_counter()
 
     @contextlib.contextmanager
     def spending(self) -> Iterator[None]:
@@ -31,6 +51,16 @@ class Clock:
             yield
         finally:
             self._spent += time.perf_counter() - begin
+
+    @property
+    def spent(self) -> float:
+        """Seconds that it worked."""
+        return self._spent
+
+    @property
+    def plain_s(self) -> Optional[float]:
+        """Median seconds from the end of a step to that of a plain one: with what loads its batch."""
+        return statistics.median(self._plain) if self._plain else None
 
     @property
     def share(self) -> Optional[float]:

@@ -30,12 +30,18 @@ class Entries:
         self._graph: Optional[GraphReader] = None
         self._run_id = options.run_id
         self.notes: List[str] = []
+        self.recorded_ranks: Optional[int] = None
+        """How many record, where that is not all."""
 
-    def open(self) -> None:
-        """Reads the model's structure, and where that does not tell, prepares to follow its first eager forward."""
+    def name_run(self) -> None:
+        """Agrees with the other ranks on the run's id: also on a rank that records nothing, since rank 0 makes it."""
         if self._run_id is None:
             self._run_id, note = run_id.shared_id()
             self.notes.extend([note] if note else [])
+
+    def open(self) -> None:
+        """Reads the model's structure, and where that does not tell, prepares to follow its first eager forward."""
+        self.name_run()
         if self._graph is None:
             self._graph = GraphReader(self._model)
         self._graph.watch()
@@ -141,6 +147,8 @@ class Entries:
         if options.note:
             model["note"] = options.note
         run = {"id": self._run_id, "rank": rank, "world_size": world, "step": step, "every": options.every}
+        if self.recorded_ranks is not None:
+            run["recorded_ranks"] = self.recorded_ranks
         run["device"] = self._device()
         run["recorded_at"] = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         manifest: Dict[str, Any] = {"version": 1, "model": model, "run": run}

@@ -43,6 +43,7 @@ class Options:
     heads: Sequence[str] = ()
     functional: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     seed: int = 0
+    ranks: Union[None, int, Sequence[int]] = None
 
     def __post_init__(self) -> None:
         for name in ("every", "save_every", "rows", "limit", "rank", "quantile_every"):
@@ -60,6 +61,29 @@ class Options:
         if not 0.0 < self.momentum < 1.0:
             raise ValueError(f"momentum is {self.momentum}, expected to be in (0, 1)")
         self._check_loss()
+        self._check_ranks()
+
+    def _check_ranks(self) -> None:
+        given = self.ranks
+        if given is None:
+            return
+        numbers, least = ([given], 1) if isinstance(given, int) else (list(given), 0)
+        if not numbers or any(isinstance(each, bool) or not isinstance(each, int) or each < least for each in numbers):
+            raise ValueError(f"ranks is {given!r}, expected how many, at least 1, or the numbers of those that record")
+
+    def recording_ranks(self, world: int) -> Sequence[int]:
+        """Of so many, which record: all, so many of them evenly spread, or those that were named. ValueError for one that
+        there is not."""
+        if self.ranks is None:
+            return range(world)
+        if isinstance(self.ranks, int):
+            count = min(self.ranks, world)
+            # Spread over hosts and over what shards the data.
+            return [i * world // count for i in range(count)]
+        beyond = [each for each in self.ranks if each >= world]
+        if beyond:
+            raise ValueError(f"ranks names rank {beyond[0]}, and there are {world}")
+        return sorted(set(self.ranks))
 
     def _check_loss(self) -> None:
         reduction = self.loss_reduction

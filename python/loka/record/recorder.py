@@ -15,7 +15,7 @@ from loka import names
 from loka.graph.observe import Observation
 from loka.record import functional as functional_linears
 from loka.record import partition, preempt
-from loka.record import run_id as ranks
+from loka.record import run_id as ranks_of_run
 from loka.record import taps
 from loka.record.clock import Clock
 from loka.record.coverage import Hook
@@ -73,6 +73,9 @@ class Recorder:
         tails, feeds, heads: by site, instead of what is read from the model.
         functional: `{name: weight}` or `{name: (weight, bias)}` of each `loka.linear(..., name=name)`.
         seed: of the sketch.
+        ranks: of torch.distributed, which record: so many of them, evenly spread, or those of these numbers; by default all.
+            The others train as without a Recorder, which every rank makes all the same. Not with sharded weights, whose
+            save takes all ranks: then all record, and a warning says so.
 
     Nothing here ends a training job after `attach()`: errors are counted, warned of once, and in `warnings`.
     Not recorded: activations that are DTensors, torch.func transforms, steps that the caller captures in a CUDA graph.
@@ -111,6 +114,7 @@ class Recorder:
         heads: Sequence[str] = (),
         functional: Optional[Functional] = None,
         seed: int = 0,
+        ranks: Union[None, int, Sequence[int]] = None,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise TypeError(f"model is a {type(model).__name__}, expected a torch.nn.Module")
@@ -119,7 +123,7 @@ class Recorder:
             factor_above=factor_above, weights=weights, weight_dtype=weight_dtype, momentum=momentum,
             held_out=held_out, cross_cov=cross_cov, cross_rank=cross_rank, quantile_every=quantile_every, loss_reduction=loss_reduction,
             loss_name=loss_name, loss_value=loss_value, run_id=run_id, family=family, note=note, tails=tails or {},
-            feeds=feeds or {}, heads=heads, functional=functional or {}, seed=seed,
+            feeds=feeds or {}, heads=heads, functional=functional or {}, seed=seed, ranks=ranks,
         )  # fmt: skip
         self.model = model
         self.out = pathlib.Path(out)
@@ -140,13 +144,21 @@ class Recorder:
         self._busy = 0
         self._terminating = False
         self._clock = Clock()
+        self._silent = False
+        """Attached, and of those ranks that record nothing."""
+        self._others = ""
+        """Which ranks record, where this one does not."""
 
     # Life
 
     def attach(self) -> "Recorder":
         """Starts to record, at this step. RuntimeError when a recorder is attached to the model already."""
-        if self._taps:
+        if self._taps or self._silent:
             raise RuntimeError("this recorder is attached already")
+        if not self._records_here():
+            self._silent = True
+            self._record.entries.name_run()
+            return self
         sites = self._record.sites
         taken = [name for name, stats in sites.items() if stats.module is not None and taps.is_tapped(stats.module)]
         taken += [name for name in self.options.functional if name in functional_linears.named]
@@ -172,6 +184,7 @@ class Recorder:
 
     def detach(self) -> None:
         """Stops to record, and leaves the model as it was. What was recorded is kept, for `save()`."""
+        self._silent = False
         self._steps.stop()
         self._clock.stop()
         preempt.remove(self._save_now)
@@ -196,6 +209,9 @@ class Recorder:
 
     def close(self) -> None:
         """Detaches, saves what is new, and waits for the file."""
+        if self._silent:
+            self.detach()
+            return
         if self._steps.close_open(self._record.open_calls() > 0):
             self._record.end_step(self._steps.index - 1, self._loss)
         self.detach()
@@ -250,7 +266,7 @@ class Recorder:
     @property
     def path(self) -> pathlib.Path:
         """The file of this rank."""
-        return self.out / f"{self.name}-rank{ranks.place()[0]}.trace.safetensors"
+        return self.out / f"{self.name}-rank{ranks_of_run.place()[0]}.trace.safetensors"
 
     def save(self) -> None:
         """Copies what was recorded and writes it in the background. With sharded weights: on all ranks at once."""
@@ -258,6 +274,11 @@ class Recorder:
             self._save()
 
     def _save(self, say: bool = True) -> None:
+        if self._silent:
+            return
+        if self._record.entries.recorded_ranks is not None and self._record.sharded():
+            self._warn("sharded", "weights were sharded after attach(), and ranks= records on some ranks alone: nothing was saved")
+            return
         try:
             snapshot = self._record.snapshot(self._steps.finished, self._steps.recorded, self._loss, say)
         except Exception as error:
@@ -272,8 +293,11 @@ class Recorder:
     def report(self) -> RecordReport:
         """What this rank's trace holds and lacks, and the next command to type; after `close()`. Print it."""
         host = all(each.device.type == "cpu" for each in self.model.parameters())
-        share = self._clock.share if host else None
-        return report_of(self.path, self.name, self.sites, self.warnings, share, (len(self._steps.recorded), self.steps))
+        share, plain_s = (self._clock.share, self._clock.plain_s) if host else (None, None)
+        counts = (len(self._steps.recorded), self.steps)
+        seconds = (self._clock.spent / max(counts[0], 1), plain_s)
+        said = [*filter(None, (self._others,)), *self.warnings]
+        return report_of(self.path, self.name, self.sites, said, share, counts, seconds)
 
     def __repr__(self) -> str:
         state = "attached" if self._taps else "not attached"
@@ -283,6 +307,20 @@ class Recorder:
         return self.report()._repr_html_()
 
     # Inside
+
+    def _records_here(self) -> bool:
+        """Whether this rank is to record. On all ranks alike: ValueError for ranks that there are not."""
+        rank, world = ranks_of_run.place()
+        chosen = self.options.recording_ranks(world)
+        if len(chosen) == world:
+            return True
+        if self._record.sharded():
+            self._warn("ranks", "weights are sharded, and a save gathers them from all ranks: ranks= is left aside, all record")
+            return True
+        self._record.entries.recorded_ranks = len(chosen)
+        some = ", ".join(map(str, chosen[:8])) + (", ..." if len(chosen) > 8 else "")
+        self._others = "" if rank in chosen else f"rank {rank} of {world} records nothing, by ranks=: {some} do"
+        return not self._others
 
     def _tap(self, stats: SiteStats) -> None:
         if _is_lazy(stats.module):
@@ -339,6 +377,7 @@ class Recorder:
     def _step_ended(self, recorded: bool) -> None:
         # Most steps end here: what they pay is what an attached recorder costs a run.
         if not recorded and not self._lazy and not self._is_save_due():
+            self._clock.plain_step()
             return
         with self._uninterrupted(), self._clock.spending():
             try:
@@ -350,6 +389,7 @@ class Recorder:
                     self._save_if_due(recorded)
             except Exception as error:
                 self._warn("step", f"{type(error).__name__}: {error}")
+        self._clock.other_step()
 
     def _is_save_due(self) -> bool:
         """Whether steps or seconds since the last save ask for another one."""
@@ -418,7 +458,7 @@ class Recorder:
         """Whether this run writes that file: any of its ranks."""
         prefix, suffix = f"{self.name}-rank", ".trace.safetensors"
         rank = name[len(prefix) : -len(suffix)] if name.startswith(prefix) else ""
-        return rank.isdigit() and int(rank) < ranks.place()[1]
+        return rank.isdigit() and int(rank) < ranks_of_run.place()[1]
 
     def _now(self) -> Tuple[int, int]:
         return self._steps.finished, self._steps.index

@@ -24,8 +24,9 @@ class RecordReport:
 
     `sites`: of the trace's manifest; `skipped`: linears of the model that are not among them; `coverage`: of the
     manifest, the share of a forward's matrix products that sites are, None where it was not counted; `warnings`: the
-    recorder's; `cost`: the share of the run's time that recording took, 0 to 1, known where it runs on the host;
-    `recorded`: steps that were, of how many."""
+    recorder's; `cost`: the share of the run's time that recording took, 0 to 1, known where it runs on the host, as
+    are the next two; `recorded`: steps that were, of how many; `recording_s`: what recording took a recorded step, its saves with it;
+    `plain_s`: the median step in which nothing was recorded, None where there was none."""
 
     path: pathlib.Path
     written: bool
@@ -37,6 +38,8 @@ class RecordReport:
     warnings: Tuple[str, ...]
     cost: Optional[float] = None
     recorded: Tuple[int, int] = (0, 0)
+    recording_s: Optional[float] = None
+    plain_s: Optional[float] = None
 
     @property
     def share(self) -> Optional[float]:
@@ -80,20 +83,30 @@ class RecordReport:
         if len(unseen) > MOST_UNSEEN:
             said.append(f"no site: {len(unseen) - MOST_UNSEEN} more places")
         said += [f"warning: {text}" for text in self.warnings]
-        if self.cost is not None and self.cost > MOST_COST:
-            steps = "recording {:,} of {:,} steps".format(*self.recorded)
-            said.append(f"{steps} took {100 * self.cost:.2g} % of the run's time: {self._cheaper()}")
+        if self.cost is not None and self.recorded[0]:
+            said.append(self._costs(self.cost))
         in_python = f"results = loka.probe({str(self.path.parent)!r})"
         return [*said, f"next: {self.next_command}", f"in Python: {in_python}"] if self.sites else said
 
-    def _cheaper(self) -> str:
+    def _costs(self, share: float) -> str:
+        """What recording a step took beside a plain one, and what it was of the whole."""
+        steps = "recording {:,} of {:,} steps took {:.2g} % of the run's time".format(*self.recorded, 100 * share)
+        each = "" if self.recording_s is None else f", {_time(self.recording_s)} each"
+        plain = "" if self.plain_s is None else f" (a step without takes {_time(self.plain_s)})"
+        cheaper = f": {self._cheaper(share)}" if share > MOST_COST else ""
+        return f"{steps}{each}{plain}{cheaper}"
+
+    def _cheaper(self, share: float) -> str:
         """The `every` at which it takes MOST_COST of the time, at least."""
-        assert self.cost is not None, "asked for where it is known"
         # What one more recorded step costs, in plain steps: then share = steps / (every + steps).
-        steps = self.cost / max(1 - self.cost, 1e-9) * self.recorded[1] / max(self.recorded[0], 1)
+        steps = share / max(1 - share, 1e-9) * self.recorded[1] / max(self.recorded[0], 1)
         wanted = steps * (1 / MOST_COST - 1)
         digit = 10 ** math.floor(math.log10(wanted))
         return f"every={math.ceil(wanted / digit) * digit:,} takes {100 * MOST_COST:g} %".replace(",", "_")
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 0.9995 else f"{1e3 * seconds:.3g} ms"
 
 
 def _rows_of(site: Mapping[str, Any]) -> str:
@@ -117,9 +130,10 @@ def _unseen(place: Mapping[str, Any], coverage: Mapping[str, Any]) -> str:
 
 def report_of(
     path: pathlib.Path, model: str, known: Sequence[str], warnings: Sequence[str], cost: Optional[float] = None,
-    recorded: Tuple[int, int] = (0, 0),
+    recorded: Tuple[int, int] = (0, 0), seconds: Tuple[Optional[float], Optional[float]] = (None, None),
 ) -> RecordReport:
-    """`path`: of the trace; `known`: every linear that there is to record."""
+    """`path`: of the trace; `known`: every linear that there is to record; `seconds`: of recording one step, and of a
+    plain one."""
     manifest = _manifest(path)
     sites: List[Dict[str, Any]] = manifest.get("sites", [])
     named = {site["id"] for site in sites}
@@ -134,6 +148,8 @@ def report_of(
         warnings=tuple(warnings),
         cost=cost,
         recorded=recorded,
+        recording_s=None if cost is None else seconds[0],
+        plain_s=None if cost is None else seconds[1],
     )
 
 

@@ -91,7 +91,7 @@ fn a_plan_is_held_against_what_its_runtime_can_run() {
     assert_eq!((graph.sites[0].fprop.kernel.as_str(), messages(&graph, &results)), (own, vec![]));
     let launched = Plan { runtime: Runtime::Launched, ..graph.clone() };
     let found = check(&launched, &results);
-    let why = "is left out: loka/* is not timed launched; run loka bench --sites";
+    let why = "is left out: what it takes launched was never timed; loka bench --sites does, on the GPU that trains";
     assert_eq!((found.len(), found[0].severity, found[0].rule), (1, Severity::Warns, Rule::PlanRuntime));
     assert_eq!(found[0].to_string(), format!("a:fprop: {own} {why}"));
     let mut backward = Plan { runtime: Runtime::Inference, ..graph };
