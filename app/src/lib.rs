@@ -1,22 +1,6 @@
 //! LoKA's command line and workbench. No numerics: what is shown arrives ready from `loka_core`.
 
-#[cfg(not(target_arch = "wasm32"))]
-pub mod cli;
-pub mod clock;
-#[cfg(not(target_arch = "wasm32"))]
-pub mod files;
-#[cfg(not(target_arch = "wasm32"))]
-pub mod keys;
-pub mod meta;
-#[cfg(not(target_arch = "wasm32"))]
-pub mod probing;
-#[cfg(all(feature = "serve", not(target_arch = "wasm32")))]
-pub mod serve;
-#[cfg(not(target_arch = "wasm32"))]
-pub mod store;
 #[cfg(any(feature = "gui", feature = "serve"))]
-mod text;
-
 #[cfg(feature = "gui")]
 pub mod address;
 #[cfg(feature = "gui")]
@@ -25,6 +9,9 @@ pub mod alternative;
 mod app;
 #[cfg(feature = "gui")]
 mod chores;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod cli;
+pub mod clock;
 #[cfg(feature = "gui")]
 pub mod commands;
 #[cfg(feature = "gui")]
@@ -37,12 +24,17 @@ pub mod driving;
 mod errands;
 #[cfg(any(feature = "gui", feature = "serve"))]
 pub mod executor;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod files;
 #[cfg(feature = "gui")]
 pub mod gpu;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod keys;
 #[cfg(feature = "gui")]
 pub mod layout;
 #[cfg(feature = "gui")]
 pub mod link;
+pub mod meta;
 #[cfg(feature = "gui")]
 mod news;
 #[cfg(feature = "gui")]
@@ -51,12 +43,18 @@ mod panels;
 pub mod picker;
 #[cfg(feature = "gui")]
 pub mod picture;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod probing;
+#[cfg(all(feature = "serve", not(target_arch = "wasm32")))]
+pub mod serve;
 #[cfg(feature = "gui")]
 pub mod settings;
 #[cfg(any(feature = "gui", feature = "serve"))]
 mod signing;
 #[cfg(feature = "gui")]
 pub mod state;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod store;
 #[cfg(feature = "gui")]
 pub mod theme;
 #[cfg(feature = "gui")]

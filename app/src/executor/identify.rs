@@ -46,7 +46,7 @@ fn name_of(path: &Path) -> String {
 fn not_ours(name: &str, looks: &str) -> String {
     // A name may hold anything; the line stays one line.
     let name: String = name.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect();
-    let name = crate::text::shorten(&name, NAME);
+    let name = loka_core::format::shorten(&name, NAME);
     format!("{name} is no trace, results or plan: it looks like {looks}")
 }
 

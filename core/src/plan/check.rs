@@ -5,9 +5,8 @@ use std::collections::{HashMap, HashSet};
 use serde::Serialize;
 
 use crate::{
-    dispatch::{
-        Arriving, Barred, Candidates, Choice, ChoiceSource, Group, Pace, Terms, decided_by, how, judge, paces, short,
-    },
+    dispatch::{Arriving, Barred, Candidates, Choice, ChoiceSource, Group, Pace, Terms, decided_by, how, judge, paces},
+    format::short,
     model::{Gemm, Metric, ResultRow, Results, Safety, Site, SiteId},
 };
 

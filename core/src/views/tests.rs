@@ -124,3 +124,20 @@ fn a_policy_change_is_seen() {
     assert_eq!(after.verdicts[1].num_safe, 1, "safe, and its speed is not known");
     assert_eq!(after.plan.choice_at(0, Gemm::Fprop).unwrap().kernel.as_str(), OTHER, "the faster one is safe now");
 }
+
+/// The baseline runs everywhere, whether it was probed there or not.
+#[test]
+fn what_is_on_screen_is_what_is_exported() {
+    let mut session = two_sites();
+    let by_hand = [("a", Gemm::Fprop, OTHER), ("b", Gemm::Wgrad, "cublaslt/bf16")];
+    for (site, gemm, kernel) in by_hand {
+        let (site, kernel) = (SiteId::new(site), KernelId::new(kernel));
+        session.command(Command::SetOverride { site, gemm, kernel, reason: "tried".to_owned() }).unwrap();
+    }
+    let (views, plan) = (views(&session), session.plan_now().unwrap());
+    let exported: Vec<_> = plan.choices().map(|(.., choice)| choice).collect();
+    let decided = views.plan.decided.as_ref().unwrap();
+    assert_eq!(decided.choices.iter().collect::<Vec<_>>(), exported);
+    assert_eq!((decided.totals, views.plan.num_waiting_overrides), (plan.totals, 0));
+    assert_eq!(decided.choices.iter().filter(|of| of.source == crate::dispatch::ChoiceSource::Override).count(), 2);
+}
