@@ -44,8 +44,8 @@ impl Entry {
 /// Where a GEMM's kernel is among the entries.
 pub fn find<'a>(entries: &'a [Entry], site: u32, gemm: Gemm, kernel: &KernelId) -> Option<&'a Entry> {
     let from = entries.partition_point(|entry| (entry.site, entry.gemm) < (site, gemm));
-    let of_gemm = entries[from..].iter().take_while(|entry| (entry.site, entry.gemm) == (site, gemm));
-    of_gemm.into_iter().find(|entry| entry.kernel() == kernel.as_str())
+    let mut of_gemm = entries[from..].iter().take_while(|entry| (entry.site, entry.gemm) == (site, gemm));
+    of_gemm.find(|entry| entry.kernel() == kernel.as_str())
 }
 
 /// By site in the plan's order, then GEMM; the kernels of one GEMM are beside one another.

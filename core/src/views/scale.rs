@@ -131,10 +131,10 @@ fn log_ticks((lo, hi): (f64, f64), most: usize) -> Vec<f64> {
         let all = powers.flat_map(|power| digits.iter().map(move |digit| value(power, *digit)));
         all.filter(|value| (lo..=hi).contains(value)).collect()
     };
-    let fine = DIGITS.iter().filter(|(widest, _)| decades <= *widest).map(|(_, digits)| with(digits, 1));
+    let mut fine = DIGITS.iter().filter(|(widest, _)| decades <= *widest).map(|(_, digits)| with(digits, 1));
     let fits = |found: &Vec<f64>| found.len() <= most;
     let every = (to - from).unsigned_abs() as usize / most.max(2) + 1;
-    fine.into_iter().find(fits).unwrap_or_else(|| with(&[1.0], every))
+    fine.find(fits).unwrap_or_else(|| with(&[1.0], every))
 }
 
 fn even_ticks((lo, hi): (f64, f64), most: usize) -> Vec<f64> {

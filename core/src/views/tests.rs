@@ -4,14 +4,14 @@
 
 use crate::{
     dispatch::{
-        Policy,
+        ChoiceSource, Document, Override, Policy,
         testing::{results, row},
     },
     model::{Gemm, KernelId, Metric, ModKind, ModSet, ResultRow, Results, SiteId},
     session::{Command, Event, Session},
 };
 
-use super::{Cell, Column, Mark, Question, Views, cell};
+use super::{Cell, Column, Mark, PlanView, Question, Views, cell};
 
 const FAST: &str = "cublaslt/fp8-rowwise+fast";
 const OTHER: &str = "te/current";
@@ -128,16 +128,18 @@ fn a_policy_change_is_seen() {
 /// The baseline runs everywhere, whether it was probed there or not.
 #[test]
 fn what_is_on_screen_is_what_is_exported() {
-    let mut session = two_sites();
-    let by_hand = [("a", Gemm::Fprop, OTHER), ("b", Gemm::Wgrad, "cublaslt/bf16")];
-    for (site, gemm, kernel) in by_hand {
-        let (site, kernel) = (SiteId::new(site), KernelId::new(kernel));
-        session.command(Command::SetOverride { site, gemm, kernel, reason: "tried".to_owned() }).unwrap();
+    let session = two_sites();
+    let mut snapshot = (*session.snapshot().unwrap()).clone();
+    for (site, gemm, kernel) in [("a", Gemm::Fprop, OTHER), ("b", Gemm::Wgrad, "cublaslt/bf16")] {
+        let wanted = Override { kernel: KernelId::new(kernel), reason: "tried".to_owned() };
+        snapshot.document.overrides.insert((SiteId::new(site), gemm), wanted);
     }
-    let (views, plan) = (views(&session), session.plan_now().unwrap());
-    let exported: Vec<_> = plan.choices().map(|(.., choice)| choice).collect();
-    let decided = views.plan.decided.as_ref().unwrap();
-    assert_eq!(decided.choices.iter().collect::<Vec<_>>(), exported);
-    assert_eq!((decided.totals, views.plan.num_waiting_overrides), (plan.totals, 0));
-    assert_eq!(decided.choices.iter().filter(|of| of.source == crate::dispatch::ChoiceSource::Override).count(), 2);
+    let Document { policy, runtime, mods, overrides } = &snapshot.document;
+    let results = session.results().unwrap();
+    let plan = crate::plan::build_for(*runtime, &results, policy, mods, overrides, ("p", "")).unwrap().plan;
+    let view = PlanView::of(&snapshot);
+    let decided = view.decided.as_ref().unwrap();
+    assert!(decided.choices.iter().eq(plan.choices().map(|(.., choice)| choice)));
+    assert_eq!((decided.totals, view.num_waiting_overrides), (plan.totals, 0));
+    assert_eq!(decided.choices.iter().filter(|of| of.source == ChoiceSource::Override).count(), 2);
 }
