@@ -15,8 +15,6 @@ pub mod provenance;
 pub mod server;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod store;
-#[cfg(any(feature = "gui", feature = "serve"))]
-mod text;
 
 #[cfg(feature = "gui")]
 pub mod commands;

@@ -12,9 +12,11 @@
 //! runtime: the one driver of a session, for a window, a page and a server
 //! ```
 //!
-//! [`model`] has the words and [`numerics`] the formats and metrics that every stage speaks.
+//! [`model`] has the words, [`format`] how they and numbers are written, and [`numerics`] the formats and metrics that
+//! every stage speaks.
 //! With the feature `native` off, nothing here knows files or threads; `web` reads and writes results in memory.
 
+pub mod format;
 pub mod model;
 pub mod numerics;
 

@@ -16,9 +16,9 @@ use loka_tests::{
 
 /// core's stages, each with what it may import beside itself and those before it. `engine` runs what
 /// `probe` asks for, `bench` knows latencies; neither imports the other.
-const STAGES: [&str; 20] = [
-    "model", "numerics", "trace", "stats", "mods", "engine", "bench", "probe", "review", "dispatch", "plan", "parts",
-    "watch", "export", "views", "report", "session", "runtime", "journal", "tables",
+const STAGES: [&str; 21] = [
+    "model", "format", "numerics", "trace", "stats", "mods", "engine", "bench", "probe", "review", "dispatch", "plan",
+    "parts", "watch", "export", "views", "report", "session", "runtime", "journal", "tables",
 ];
 
 /// What the window is made of, in the same way: state under commands, commands under what is drawn, the window above all

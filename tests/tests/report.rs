@@ -6,13 +6,13 @@ use std::{fs, path::Path};
 
 use loka_core::{
     dispatch::{Override, Overrides, Policy},
-    model::{Gemm, KernelId, Metric, Moment, Results, SiteMods, catalogue},
+    model::{Gemm, KernelId, Metric, Moment, Results, SiteMods},
     plan::{Plan, build, standing},
-    report::{CellState, Grid, Source, entries},
+    report::{Sheet, Source, entries},
     review::{Approval, ApprovalRule, KeyRing, Keyed, Role, SecretKey, Statement},
     session::{Command, Event, Session},
     tables::write_results,
-    views::{Column, Mark, ViewQuery, Views},
+    views::{Grid, Mark, ViewQuery, Views, by_module},
 };
 use loka_tests::{big, run_in};
 
@@ -52,39 +52,24 @@ fn the_heatmap_and_the_quadrant_are_the_workbenchs() {
         let plan = plan(&results, &policy);
         let source = Source::new(&plan, Some(&results), standing(&plan, None, None)).unwrap();
         let all = entries(&source);
-        let grid = Grid::of(&plan, &all);
+        let sheet = Sheet::of(&plan, &all);
         let views = views(results.clone(), &policy);
-        let kernels: Vec<&str> = grid.kernels.iter().map(|at| catalogue()[usize::from(*at)].name).collect();
-        let columns = Gemm::ALL
-            .into_iter()
-            .flat_map(|gemm| kernels.iter().map(move |kernel| Column { gemm, kernel: KernelId::new(kernel) }));
-        assert!(columns.eq(views.grid.columns.iter().cloned()), "the same columns in the same order");
-        let mut num_values = 0;
-        for (row, of) in grid.rows.iter().enumerate() {
-            let (values, marks) = views.grid.row(of.sites[0] as usize);
-            for (at, (value, mark)) in values.iter().zip(marks).enumerate() {
-                let cell = grid.cell(row, Gemm::ALL[at / kernels.len()], at % kernels.len());
-                let place = format!("{} column {at}: {cell:?}, {mark:?}", of.label);
-                assert_eq!(cell.state == CellState::Value, mark.has(Mark::VALUE), "{place}");
-                assert_eq!(cell.state == CellState::Missing, mark.has(Mark::MISSING), "{place}");
-                assert_eq!((cell.beyond, cell.modelled), (mark.has(Mark::UNSAFE), mark.has(Mark::MODELLED)), "{place}");
-                assert_eq!(
-                    (cell.chosen, cell.by_hand),
-                    (mark.has(Mark::CHOSEN), mark.has(Mark::OVERRIDDEN)),
-                    "{place}"
-                );
-                if cell.state == CellState::Value {
-                    assert_eq!(cell.value as f32, *value, "{place}");
-                    num_values += 1;
-                }
-            }
-        }
+        let (ours, theirs) = (&sheet.grid, &views.grid);
+        assert_eq!(ours.columns, theirs.columns, "the same columns in the same order");
+        assert_eq!((ours.num_sites, &ours.marks, ours.bound), (theirs.num_sites, &theirs.marks, theirs.bound));
+        let bits = |grid: &Grid| grid.values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(ours), bits(theirs));
+        assert_eq!((ours.range, ours.low_range), (theirs.range, theirs.low_range));
+        let num_values = ours.marks.iter().filter(|mark| mark.has(Mark::VALUE)).count();
         assert!(num_values > 500, "{num_values}");
-        assert_eq!(grid.range, views.grid.low_range);
+        // Few sites are a row each, in the order of the workbench's list.
+        let order: Vec<u32> = sheet.rows.iter().flat_map(|row| row.sites.iter().copied()).collect();
+        let ids: Vec<_> = plan.sites.iter().map(|site| site.site.clone()).collect();
+        assert_eq!((order, sheet.folded()), (by_module(&ids), 1));
         let points = &views.quadrant.points;
         let placed = all.iter().filter(|of| of.low && of.supported && of.error.is_some() && of.speedup.is_some());
         let ours: Vec<_> =
-            placed.map(|of| (of.site, of.gemm, KernelId::new(of.kernel()), of.quadrant, of.chosen)).collect();
+            placed.map(|of| (of.site, of.gemm, KernelId::new(of.kernel()), of.quadrant, of.chosen.is_some())).collect();
         let theirs: Vec<_> = points
             .iter()
             .map(|of| (of.site, of.gemm, views.quadrant.kernel(of.kernel).unwrap().clone(), of.quadrant, of.chosen))

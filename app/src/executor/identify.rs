@@ -15,6 +15,6 @@ pub(crate) fn not_ours(name: &str, looks: &str) -> String {
     // A name may hold anything; the line stays one line.
     let name: String =
         name.chars().map(|character| if character.is_control() { '\u{fffd}' } else { character }).collect();
-    let name = crate::text::shorten(&name, NAME);
+    let name = loka_core::format::shorten(&name, NAME);
     format!("{name} is no trace, results or plan: it looks like {looks}")
 }

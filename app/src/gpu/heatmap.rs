@@ -8,7 +8,7 @@ use eframe::{
 use egui::PaintCallbackInfo;
 
 use super::picture::{MAX_GROUPS, Picture, Texel};
-use crate::theme::Scale;
+use crate::theme::{Scale, rgb};
 
 const COLORS: u32 = 256;
 
@@ -109,7 +109,7 @@ impl Resources {
 }
 
 fn lut(scale: &Scale) -> Vec<u8> {
-    let color = |at: u32| scale.color_at(f64::from(at) / f64::from(COLORS - 1)).to_array();
+    let color = |at: u32| rgb(scale.color_at(f64::from(at) / f64::from(COLORS - 1))).to_array();
     (0..COLORS).flat_map(color).collect()
 }
 

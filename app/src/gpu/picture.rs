@@ -7,7 +7,7 @@ use bytemuck::{Pod, Zeroable};
 use egui::{Color32, Painter, Rect, Shape, Stroke, StrokeKind, pos2, vec2};
 use loka_core::views::Mark;
 
-use crate::theme::{Scale, text_on};
+use crate::theme::{Scale, rgb, text_on};
 
 /// One cell as the texture holds it.
 #[repr(C)]
@@ -127,7 +127,7 @@ impl Picture {
     /// The ground of a cell that has a value.
     pub fn color(&self, texel: Texel) -> Option<Color32> {
         let scale = self.scale.filter(|_| texel.has(Mark::VALUE))?;
-        Some(scale.color(f64::from(texel.value)))
+        Some(rgb(scale.color(f64::from(texel.value))))
     }
 
     /// Every cell as shapes.

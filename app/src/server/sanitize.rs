@@ -162,7 +162,7 @@ fn many(count: usize, most: usize) -> Result<(), String> {
 
 fn word(word: &str) -> Result<(), String> {
     if word.len() > limits::WORD_CHARACTERS || word.contains(char::is_control) {
-        return Err("no such site or kernel".to_owned());
+        return Err("it is too long for a name, or has control characters".to_owned());
     }
     Ok(())
 }
@@ -242,7 +242,7 @@ mod tests {
                 Command::SetOverride { site, gemm: Gemm::Fprop, kernel, reason: "\u{1b}[31m".to_owned() },
                 "control characters",
             ),
-            (Command::SetPolicy { policy: Policy { name: "a\nb".to_owned(), ..Policy::paper() } }, "no name"),
+            (Command::SetPolicy { policy: Policy { name: "a\nb".to_owned(), ..Policy::paper() } }, "for a name"),
         ] {
             let line = refused(command);
             assert!(line.contains(part), "{line}");
@@ -289,7 +289,7 @@ mod tests {
             (mark(&"x".repeat(limits::FINGERPRINT_BYTES + 1)), "no fingerprint"),
             (mark("a\nb"), "no fingerprint"),
             (look(&"x".repeat(limits::FINGERPRINT_BYTES + 1)), "no fingerprint"),
-            (Command::Look { site: SiteId::new(&"x".repeat(2000)), of: String::new() }, "no name"),
+            (Command::Look { site: SiteId::new(&"x".repeat(2000)), of: String::new() }, "for a name"),
         ] {
             let line = refused(command);
             assert!(line.contains(part), "{line}");

@@ -3,14 +3,15 @@
 
 mod glyph;
 mod groups;
-pub mod number;
 mod scale;
 mod source;
 
-pub use crate::text::shorten;
 pub use glyph::{Glyph, glyph_ui, paint_glyph};
-pub use loka_core::report::verdict_word;
-pub use scale::{Scale, text_on};
+pub use loka_core::{
+    format::{number, shorten},
+    views::verdict_word,
+};
+pub use scale::{Scale, rgb, text_on};
 pub use source::{paint_source, source_about, source_ui, source_word};
 
 use std::collections::BTreeMap;
@@ -105,8 +106,7 @@ impl Theme {
 
     /// As in reports. Reads on this theme's ground (WCAG AA, a test holds it).
     pub fn verdict(&self, quadrant: Quadrant) -> Color32 {
-        let [r, g, b] = loka_core::report::verdict_colour(quadrant, self.dark);
-        Color32::from_rgb(r, g, b)
+        rgb(loka_core::views::verdict_colour(quadrant, self.dark))
     }
 
     /// Gives egui the faces and the styles of both grounds.

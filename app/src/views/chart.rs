@@ -2,7 +2,8 @@
 //! its chart moves.
 
 use egui::{Color32, Sense, Ui, Vec2b, vec2};
-use egui_plot::Plot;
+use egui_plot::{GridMark, Plot};
+use loka_core::views::ticks;
 
 use crate::theme::Theme;
 
@@ -24,4 +25,21 @@ pub fn still_plot<'a>(ui: &Ui, name: &'static str, theme: &Theme) -> Plot<'a> {
         .sense(Sense::hover())
         .cursor_color(Color32::TRANSPARENT)
         .set_margin_fraction(vec2(0.0, 0.0))
+}
+
+/// Lines at round values, where places on the axis are values or their logarithms.
+pub fn grid_marks((lo, hi): (f64, f64), log: bool, most: usize) -> Vec<GridMark> {
+    if !log {
+        let values = ticks((lo, hi), false, most);
+        let step_size = values.windows(2).next().map_or(1.0, |pair| pair[1] - pair[0]);
+        return values.into_iter().map(|value| GridMark { value, step_size }).collect();
+    }
+    let marks = ticks((10f64.powf(lo), 10f64.powf(hi)), true, most).into_iter().map(|value| {
+        let value = value.log10();
+        // Powers of ten are drawn more strongly than what is between them.
+        let step_size = if value.fract() == 0.0 { 1.0 } else { 0.3 };
+        GridMark { value, step_size }
+    });
+    // The plot labels marks that lie outside it, too.
+    marks.filter(|mark| (lo..=hi).contains(&mark.value)).collect()
 }

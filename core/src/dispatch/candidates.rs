@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use crate::model::{Gemm, KernelId, ResultRow, Results, Runtime, Site, SiteId, SiteMods};
+use crate::model::{Gemm, KernelId, ResultRow, Results, ResultsMeta, Runtime, Site, SiteId, SiteMods};
 
-use super::Target;
+use super::{Overrides, Target};
 
 /// One GEMM of one site with the rows of every kernel, sorted by kernel.
 #[derive(Clone, Debug)]
@@ -53,16 +53,40 @@ impl<'a> Candidates<'a> {
         for row in results.rows.iter().filter(|row| row.mods == *mods.of(&row.site)) {
             rows.entry((&row.site, row.gemm)).or_default().push(row);
         }
+        Self::of(&results.meta, runtime, |site, gemm| {
+            let mut rows = rows.remove(&(&site.id, gemm)).unwrap_or_default();
+            rows.sort_by(|a, b| a.kernel.cmp(&b.kernel));
+            rows
+        })
+    }
+
+    /// From wherever the rows are; `rows` gives those of one GEMM, sorted by kernel, and is asked in forward order.
+    pub fn of(
+        meta: &'a ResultsMeta,
+        runtime: Runtime,
+        mut rows: impl FnMut(&'a Site, Gemm) -> Vec<&'a ResultRow>,
+    ) -> Self {
         let problems: HashMap<&SiteId, &str> =
-            results.meta.problems.iter().map(|(site, problem)| (site, problem.as_str())).collect();
-        let mut groups = Vec::with_capacity(3 * results.meta.manifest.sites.len());
-        for site in &results.meta.manifest.sites {
-            for gemm in Gemm::ALL {
-                let mut rows = rows.remove(&(&site.id, gemm)).unwrap_or_default();
-                rows.sort_by(|a, b| a.kernel.cmp(&b.kernel));
-                groups.push(Group::new(site, gemm, rows, problems.get(&site.id).copied()));
+            meta.problems.iter().map(|(site, problem)| (site, problem.as_str())).collect();
+        let mut groups = Vec::with_capacity(3 * meta.manifest.sites.len());
+        for site in &meta.manifest.sites {
+            let problem = problems.get(&site.id).copied();
+            groups.extend(Gemm::ALL.map(|gemm| Group::new(site, gemm, rows(site, gemm), problem)));
+        }
+        Self { groups, target: Target::new(runtime, meta.site_times.as_ref()) }
+    }
+
+    /// What a person wants and can be had of these rows: the baseline runs everywhere, probed or not, any other kernel
+    /// where it has a row. Of the rest nothing is known yet.
+    pub fn ready(&self, overrides: &Overrides, baseline: &KernelId) -> Overrides {
+        let mut ready = Overrides::new();
+        for group in self.groups.iter().filter(|_| !overrides.is_empty()) {
+            let key = (group.site.id.clone(), group.gemm);
+            let wanted = overrides.get(&key);
+            if let Some(wanted) = wanted.filter(|of| of.kernel == *baseline || group.row(&of.kernel).is_some()) {
+                ready.insert(key, wanted.clone());
             }
         }
-        Self { groups, target: Target::new(runtime, results.meta.site_times.as_ref()) }
+        ready
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::model::{KernelId, Metric};
 
@@ -42,14 +42,27 @@ impl PassedOver {
     }
 }
 
+/// What gave a GEMM another kernel than it would have had by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Together {
+    /// A cast that it shares with another GEMM of its site.
+    Sharing,
+    /// Codes that sites hand on.
+    Chain,
+}
+
 /// `C` of the plan (docs/reference/plan.md); `passed_over` is an addition.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct Choice {
     pub kernel: KernelId,
     pub source: ChoiceSource,
     /// A sentence for a person.
     pub reason: String,
+    /// `None`: it has the kernel that is best by itself, or a person's. Files keep it in the sentence alone, so that a
+    /// plan's digest is what it was before there was this.
+    #[serde(skip)]
+    pub together: Option<Together>,
     /// The chosen kernel's, every metric that is known.
     pub error: BTreeMap<Metric, f64>,
     /// Over BF16 of the kernel's own source, with casts of its own: below the policy's least where only
@@ -76,16 +89,19 @@ pub struct Choice {
     pub passed_over: BTreeMap<KernelId, PassedOver>,
 }
 
-impl Choice {
-    /// The GEMM would have another kernel if no cast were shared. A plan's file says so in its reason alone.
-    pub fn is_decided_by_sharing(&self) -> bool {
-        self.source == ChoiceSource::Dispatch && self.reason.starts_with(super::reason::SHARES)
+impl Serialize for Choice {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Self::serialize(self, serializer)
     }
+}
 
-    /// The same of codes that are handed on.
-    pub fn is_decided_by_chain(&self) -> bool {
-        let begins = |words| self.reason.starts_with(words);
-        self.source == ChoiceSource::Dispatch && [super::reason::ARRIVES, super::reason::HANDS].into_iter().any(begins)
+impl<'de> Deserialize<'de> for Choice {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut choice = Self::deserialize(deserializer)?;
+        if choice.source == ChoiceSource::Dispatch {
+            choice.together = super::reason::together(&choice.reason);
+        }
+        Ok(choice)
     }
 }
 

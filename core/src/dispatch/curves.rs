@@ -31,6 +31,16 @@ impl FrontierAxis {
         }
     }
 
+    /// What is written along the axis.
+    pub fn label(self, own: Metric) -> String {
+        let metric = self.metric(own);
+        let label = match self {
+            Self::LossCost => "Summed loss cost, upper end".to_owned(),
+            Self::WorstError | Self::WorstNoise => format!("Worst {}", metric.label()),
+        };
+        if metric.is_log() { format!("{label} (log)") } else { label }
+    }
+
     #[must_use]
     pub fn next(self) -> Self {
         let at = Self::ALL.iter().position(|of| *of == self).unwrap_or(0);
@@ -65,6 +75,12 @@ pub struct Curve {
 }
 
 impl Curve {
+    /// The policy, and what its threshold is in.
+    pub fn name(&self) -> String {
+        let by = if self.policy.loss_budget.is_some() { "budget" } else { self.policy.metric.label() };
+        format!("{}, by its {by}", self.policy.name)
+    }
+
     /// What is adopted with that point; the policy's other numbers stay.
     pub fn policy_at(&self, point: usize) -> Option<Policy> {
         let threshold = self.points.get(point)?.threshold;

@@ -130,7 +130,7 @@ pub fn sweep(candidates: &Candidates, policy: &Policy, loss: f64, shown: Metric,
 /// Limits at which a sweep is worth looking at: `max` of them at most, from one that lets nothing through to
 /// one that lets everything, spread evenly over the kernels that a limit decides about. Readable numbers.
 pub fn limits_of(candidates: &Candidates, policy: &Policy, max: usize) -> Vec<f64> {
-    let larger_is_better = policy.metric == Metric::SqnrDb;
+    let larger_is_better = policy.metric.larger_is_better();
     let fast = |row: &ResultRow, reference: Option<&ResultRow>| {
         let low = row.kernel != policy.baseline && row.supported;
         low && super::judge::speed(row.speedup(), policy) == Speed::Fast && !is_of_other_gpu(row, reference)
@@ -139,9 +139,7 @@ pub fn limits_of(candidates: &Candidates, policy: &Policy, max: usize) -> Vec<f6
         let reference = group.row(&policy.baseline);
         group.rows.iter().copied().filter(move |row| fast(row, reference))
     });
-    let ends = rows
-        .filter_map(|row| row.metric(policy.metric))
-        .map(|error| if larger_is_better { error.lo } else { error.hi });
+    let ends = rows.filter_map(|row| row.metric(policy.metric)).map(|error| policy.metric.worse_end(error));
     let mut ends: Vec<f64> = ends.filter(|end| end.is_finite() && *end > 0.0).collect();
     ends.sort_by(f64::total_cmp);
     let (Some(first), Some(last)) = (ends.first().copied(), ends.last().copied()) else { return Vec::new() };
@@ -224,11 +222,7 @@ impl CurvePart {
 }
 
 fn worse(metric: Metric, a: Option<f64>, b: Option<f64>) -> Option<f64> {
-    match (a, b.filter(|value| value.is_finite())) {
-        (Some(a), Some(b)) if metric == Metric::SqnrDb => Some(a.min(b)),
-        (Some(a), Some(b)) => Some(a.max(b)),
-        (a, b) => a.or(b),
-    }
+    metric.worst(a.into_iter().chain(b.filter(|value| value.is_finite())))
 }
 
 /// Summed anew at each point: 200 sums are cheap, and rounding does not pile up.

@@ -16,7 +16,7 @@ use super::{
     Override, Policy,
     chain::{Arriving, Codes, codes, produces, reads},
     judged::{Judged, Terms},
-    sharing::{Cost, site_us, unearned},
+    sharing::{Cost, partners, site_us, unearned},
     target::{Part, SiteTable, Timed, shares},
 };
 
@@ -55,6 +55,11 @@ pub(super) struct Triple<'a> {
 
 impl<'a> Triple<'a> {
     /// True where the GEMM has another kernel than it would have alone.
+    /// A cast of it counts once for two GEMMs.
+    pub(super) fn shares_casts(&self, gemm: Gemm) -> bool {
+        !partners(&self.costs, gemm).is_empty()
+    }
+
     pub(super) fn decided_by_sharing(&self, gemm: Gemm) -> bool {
         let name = |row: Option<&'a ResultRow>| row.map(|row| &row.kernel);
         name(self.rows[gemm as usize]) != name(self.alone[gemm as usize])

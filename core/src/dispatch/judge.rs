@@ -47,9 +47,10 @@ impl Bound {
         let Some(estimate) = estimate else { return Safety::Uncertain };
         let estimate = self.metric.on_scale(estimate);
         // Of a ratio in dB the larger is better: the interval's other end decides.
-        let (certain, at_best) = match self.metric {
-            Metric::SqnrDb => (estimate.lo >= self.limit, estimate.hi >= self.limit),
-            _ => (estimate.hi <= self.limit, estimate.lo <= self.limit),
+        let (certain, at_best) = if self.metric.larger_is_better() {
+            (estimate.lo >= self.limit, estimate.hi >= self.limit)
+        } else {
+            (estimate.hi <= self.limit, estimate.lo <= self.limit)
         };
         if estimate.lo.is_nan() || estimate.hi.is_nan() {
             Safety::Uncertain
@@ -75,12 +76,17 @@ pub fn speed(speedup: Option<f64>, policy: &Policy) -> Speed {
 /// trace's loss value (used under a loss budget only).
 pub fn judge(row: &ResultRow, policy: &Policy, loss: f64) -> (Safety, Speed, Quadrant) {
     let (safety, _) = decided_by(row, policy, loss);
-    let speed = match speed(row.speedup(), policy) {
-        Speed::Fast if row.speedup().is_some_and(|speedup| speedup <= 1.0) => Speed::Slow,
+    let (speed, quadrant) = quadrant_of(safety, row.speedup(), policy);
+    (safety, speed, if row.supported { quadrant } else { Quadrant::Unsupported })
+}
+
+/// Of a kernel that runs.
+pub fn quadrant_of(safety: Safety, speedup: Option<f64>, policy: &Policy) -> (Speed, Quadrant) {
+    let speed = match speed(speedup, policy) {
+        Speed::Fast if speedup.is_some_and(|speedup| speedup <= 1.0) => Speed::Slow,
         speed => speed,
     };
     let quadrant = match (safety, speed) {
-        _ if !row.supported => Quadrant::Unsupported,
         (Safety::Uncertain, _) => Quadrant::Uncertain,
         (Safety::Safe, Speed::Unknown) => Quadrant::SafeUnknown,
         (Safety::Unsafe, Speed::Unknown) => Quadrant::UnsafeUnknown,
@@ -89,7 +95,7 @@ pub fn judge(row: &ResultRow, policy: &Policy, loss: f64) -> (Safety, Speed, Qua
         (Safety::Unsafe, Speed::Fast) => Quadrant::UnsafeFast,
         (Safety::Unsafe, Speed::Slow) => Quadrant::UnsafeSlow,
     };
-    (safety, speed, quadrant)
+    (speed, quadrant)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::model::{Fixed, Gemm, KernelId, Metric, ResultRow, Safety};
 
 use super::{
-    Choice, ChoiceSource, Override, PassedOver, PolicyGroup, Warning,
+    Choice, ChoiceSource, Override, PassedOver, PolicyGroup, Together, Warning,
     joint::Triple,
     judged::{Judged, Terms, Verdict, loss_cost_hi},
     reason,
@@ -53,7 +53,18 @@ impl Place<'_, '_, '_> {
             (None, None) => reason::stays_high(judged.group, policy, (&judged.verdicts, runtime)),
         };
         let kernel = picked.map_or(&policy.baseline, |verdict| &verdict.row.kernel);
-        self.assemble(kernel, ChoiceSource::Dispatch, reason)
+        let together = picked.and_then(|_| self.together());
+        Choice { together, ..self.assemble(kernel, ChoiceSource::Dispatch, reason) }
+    }
+
+    /// What gave the GEMM this kernel, where it would have another by itself.
+    fn together(&self) -> Option<Together> {
+        let (triple, gemm) = (self.triple, self.judged.group.gemm);
+        if self.handed.told.is_some() && self.handed.decided {
+            return Some(Together::Chain);
+        }
+        let shares = triple.timed.is_none() && triple.decided_by_sharing(gemm) && triple.shares_casts(gemm);
+        shares.then_some(Together::Sharing)
     }
 
     fn reason(&self, verdict: &Verdict, budget: f64) -> String {
@@ -162,6 +173,7 @@ impl Place<'_, '_, '_> {
             kernel: kernel.clone(),
             source,
             reason,
+            together: None,
             error: row.map_or_else(BTreeMap::new, metrics_of),
             speedup,
             static_scale: row.and_then(|row| row.static_scale).map(|known| f64::from(known.scale)),

@@ -2,12 +2,14 @@
 
 use std::fmt::{self, Write as _};
 
-use crate::model::{Estimate, Fixed, Gemm, Metric, ResultRow, Runtime, Safety, Speed, kernel};
+use crate::{
+    format::{Short, Times, WithInterval, short},
+    model::{Estimate, Fixed, Gemm, Metric, ResultRow, Runtime, Safety, Speed, kernel},
+};
 
 use super::{
-    Bound, Group, Policy, PolicyGroup,
+    Bound, Group, Policy, PolicyGroup, Together,
     chain::ChainLink,
-    figures::{Short, Times, WithInterval, short},
     joint::Triple,
     judged::Verdict,
     sharing::partners,
@@ -22,8 +24,7 @@ impl fmt::Display for Against {
         let Self(bound, estimate) = *self;
         let label = bound.metric.label();
         let Some(estimate) = estimate else { return write!(f, "{label} not known") };
-        let larger_is_better = bound.metric == Metric::SqnrDb;
-        let sign = match (bound.safety(Some(estimate)), larger_is_better) {
+        let sign = match (bound.safety(Some(estimate)), bound.metric.larger_is_better()) {
             (Safety::Safe, false) => "<=",
             (Safety::Safe, true) => ">=",
             (Safety::Unsafe, false) => ">",
@@ -154,8 +155,7 @@ pub(super) fn stays_fixed(fixed: &Fixed) -> String {
 
 /// At the end of a sentence, of a site with a bound of its own.
 pub(super) fn of_group(group: &PolicyGroup, policy: &Policy) -> String {
-    let most = if policy.metric == Metric::SqnrDb { "at least" } else { "at most" };
-    format!("; by the policy's group {}, {most} {}", group.sites, Short(group.max_error))
+    format!("; by the policy's group {}, {} {}", group.sites, policy.metric.at_most(), Short(group.max_error))
 }
 
 /// At the end of a sentence, of a module that does not run once a step.
@@ -168,8 +168,20 @@ fn is_low(verdict: &Verdict) -> bool {
     !kernel(verdict.row.kernel.as_str()).is_some_and(|kernel| kernel.is_high_precision_at(verdict.row.gemm))
 }
 
-/// How a reason begins where shared casts decided; `diff` reads it in plans.
-pub(super) const SHARES: &str = "shares the cast";
+/// How a reason begins where shared casts, or codes that are handed on, decided.
+const SHARES: &str = "shares the cast";
+const ARRIVES: &str = "x arrives as codes";
+const HANDS: &str = "hands its output on as codes";
+
+/// What decided, as a plan's file says it: in the sentence alone.
+pub(super) fn together(reason: &str) -> Option<Together> {
+    let begins = |words: &str| reason.starts_with(words);
+    match () {
+        () if begins(SHARES) => Some(Together::Sharing),
+        () if begins(ARRIVES) || begins(HANDS) => Some(Together::Chain),
+        () => None,
+    }
+}
 
 /// Which casts a GEMM has in common with which; where that decided, what the site gains by it. `None`: none.
 pub(super) fn sharing(triple: &Triple, gemm: Gemm, decided: bool) -> Option<String> {
@@ -185,10 +197,6 @@ pub(super) fn sharing(triple: &Triple, gemm: Gemm, decided: bool) -> Option<Stri
     };
     (!shared.is_empty()).then(|| format!("{SHARES} {}{gained}", shared.join(" and ")))
 }
-
-/// How a reason begins where codes decided; `diff` reads it in plans.
-pub(super) const ARRIVES: &str = "x arrives as codes";
-pub(super) const HANDS: &str = "hands its output on as codes";
 
 /// What a forward GEMM takes and hands on as codes.
 pub(super) fn handed_on(link: &ChainLink, groups: &[[Group; 3]]) -> Option<String> {
@@ -264,7 +272,7 @@ fn unsafe_or_barred((verdicts, runtime): (&[Verdict], Runtime)) -> Option<String
 fn badness(verdict: &Verdict) -> f64 {
     let Some(estimate) = verdict.estimate() else { return f64::INFINITY };
     let metric = verdict.bound.metric;
-    if metric == Metric::SqnrDb {
+    if metric.larger_is_better() {
         return -estimate.lo;
     }
     let end = metric.on_scale(estimate).hi;

@@ -4,12 +4,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{Gemm, Safety, Speed};
+use crate::{
+    format::short,
+    model::{Gemm, Safety, Speed},
+};
 
 use super::{
     Candidates, Choice, Group, Override, OverrideError, Overrides, Policy, SitePattern, Totals, Warning,
     chain::{Chain, ChainLink, Form, Links, Picked, Unit},
-    figures::short,
     judged::{Judged, Terms, Verdict},
     knapsack::{self, Item},
     overrides::by_group,

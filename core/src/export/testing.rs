@@ -62,6 +62,7 @@ pub fn choice(kernel: &str) -> Choice {
         kernel: KernelId::new(kernel),
         source: ChoiceSource::Dispatch,
         reason: "a test".to_owned(),
+        together: None,
         error: BTreeMap::from([(Metric::Mere, 0.1), (Metric::RelL2, 0.05)]),
         speedup: Some(1.2),
         static_scale: None,

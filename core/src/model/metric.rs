@@ -124,12 +124,59 @@ impl Metric {
         if self == Self::Bias { estimate.magnitude() } else { estimate }
     }
 
+    /// Of a ratio in decibels; of everything else the smaller value is the better one.
+    pub fn larger_is_better(self) -> bool {
+        self == Self::SqnrDb
+    }
+
+    /// True where scales and axes are logarithmic: decibels are logarithms already.
+    pub fn is_log(self) -> bool {
+        self != Self::SqnrDb
+    }
+
     /// Larger is worse: of decibels the smaller is.
     pub fn badness(self, value: f64) -> f64 {
         match self {
-            Self::SqnrDb => -value,
             Self::Bias => value.abs(),
+            _ if self.larger_is_better() => -value,
             _ => value,
+        }
+    }
+
+    pub fn is_worse(self, value: f64, than: f64) -> bool {
+        if self.larger_is_better() { value < than } else { value > than }
+    }
+
+    /// The worst of several values; what is no number is left out.
+    pub fn worst(self, values: impl IntoIterator<Item = f64>) -> Option<f64> {
+        let worse = if self.larger_is_better() { f64::min } else { f64::max };
+        values.into_iter().filter(|value| !value.is_nan()).reduce(worse)
+    }
+
+    /// The end of an interval that has to keep to a bound.
+    pub fn worse_end(self, estimate: Estimate) -> f64 {
+        if self.larger_is_better() { estimate.lo } else { estimate.hi }
+    }
+
+    /// Beside a bound: `MERE ≤ .2`.
+    pub fn sign(self) -> &'static str {
+        if self.larger_is_better() { "≥" } else { "≤" }
+    }
+
+    /// The same in words: `MERE at most .2`.
+    pub fn at_most(self) -> &'static str {
+        if self.larger_is_better() { "at least" } else { "at most" }
+    }
+
+    /// What a scale's values are, and how they stand on it.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Self::SqnrDb => "dB, higher is better",
+            Self::MaxAbs => "output units, log",
+            Self::LossCost => "beyond BF16, units of the loss, log",
+            Self::NoiseShare => "of the gradient's noise, log",
+            Self::Bias => "either way, log",
+            Self::Mere | Self::RelL2 | Self::MedianRel | Self::BlockRelL2 => "ratio, log",
         }
     }
 

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    dispatch::{Candidates, Chain, Choice, Optimum, Overrides, Policy, dispatch, short},
+    dispatch::{Candidates, Chain, Choice, Optimum, Overrides, Policy, dispatch},
+    format::short,
     model::{ModSet, Results, Runtime, SiteId, SiteMods},
 };
 

@@ -7,8 +7,8 @@ use crate::{
     dispatch::{
         Arriving, Candidates, Chain, Form, Group, Policy,
         chain::{Codes, Links, codes, extra_us, produces},
-        short,
     },
+    format::short,
     model::{Gemm, SiteId},
 };
 

@@ -7,8 +7,8 @@ use serde::Serialize;
 use crate::{
     dispatch::{
         Arriving, Barred, Candidates, Choice, ChoiceSource, Group, SpeedCheck, Terms, decided_by, how, judge, paces,
-        short,
     },
+    format::short,
     model::{Gemm, Metric, ResultRow, Results, Safety, Site, SiteId},
 };
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use serde::Serialize;
 
 use crate::{
-    dispatch::{Chain, Choice, ChoiceSource, PassedOver, Policy, Totals},
+    dispatch::{Chain, Choice, ChoiceSource, PassedOver, Policy, Together, Totals},
     model::{Gemm, Kernel, KernelId, ModSet, SiteId, kernel},
 };
 
@@ -285,19 +285,13 @@ fn measured(was: &Choice, is: &Choice) -> (Cause, String) {
 
 /// Neither was ruled out: the times decided, of one GEMM, of the site's GEMMs together, or of a chain of sites.
 fn unshared(was: &Choice, is: &Choice) -> (Cause, String) {
-    match (was.is_decided_by_chain(), is.is_decided_by_chain()) {
-        (_, true) => return (Cause::Chain, is.reason.clone()),
-        (true, false) => {
-            return (Cause::Chain, format!("{} is no longer favoured by a chain: {}", was.kernel, is.reason));
-        }
-        (false, false) => {}
-    }
-    match (was.is_decided_by_sharing(), is.is_decided_by_sharing()) {
-        (false, false) => (Cause::Latency, is.reason.clone()),
-        (_, true) => (Cause::Sharing, is.reason.clone()),
-        (true, false) => {
-            (Cause::Sharing, format!("{} is no longer favoured by a shared cast: {}", was.kernel, is.reason))
-        }
+    let no_longer = |by: &str| format!("{} is no longer favoured by a {by}: {}", was.kernel, is.reason);
+    match (was.together, is.together) {
+        (_, Some(Together::Chain)) => (Cause::Chain, is.reason.clone()),
+        (Some(Together::Chain), _) => (Cause::Chain, no_longer("chain")),
+        (_, Some(Together::Sharing)) => (Cause::Sharing, is.reason.clone()),
+        (Some(Together::Sharing), None) => (Cause::Sharing, no_longer("shared cast")),
+        (None, None) => (Cause::Latency, is.reason.clone()),
     }
 }
 

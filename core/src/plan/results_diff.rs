@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use super::{Changes, Decided, NEAR_TIE, PlanError, build::mods_were_probed, changes};
 use crate::{
-    dispatch::{Bound, Candidates, Dispatch, Overrides, Policy, Totals, against, decided_by, dispatch, short},
+    dispatch::{Bound, Candidates, Dispatch, Overrides, Policy, Totals, against, decided_by, dispatch},
+    format::short,
     model::{
         Estimate, Gemm, GemmShape, KernelId, Latency, LatencySource, Metric, ModSet, ResultRow, Results, Safety, Site,
         SiteId, SiteMods,

@@ -3,15 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    dispatch::{Choice, ChoiceSource, short},
+    dispatch::{Choice, ChoiceSource},
+    format::{NAME, SENTENCE, line, number::times, short},
     model::{Gemm, Metric},
     plan::Plan,
-};
-
-use super::{
-    entries::{is_low, larger_is_better},
-    order::{depth, module},
-    text::{NAME, SENTENCE, line, times},
+    views::{depth, is_low, module},
 };
 
 /// GEMMs with the same kernel for the same kind of reason in one module.
@@ -95,7 +91,7 @@ fn group(plan: &Plan, place: &str, kernel: &str, kind: &str, gathered: &Gathered
     });
     let metric = plan.policy.metric;
     let errors = choices().filter_map(|choice| choice.error.get(&metric).copied());
-    let worst = errors.reduce(|a, b| if larger_is_better(metric) { a.min(b) } else { a.max(b) });
+    let worst = metric.worst(errors);
     let same = gathered.reasons.windows(2).all(|pair| pair[0] == pair[1]);
     let why = if same { gathered.reasons.first().copied().unwrap_or_default() } else { kind };
     let place = match place {

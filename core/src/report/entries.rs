@@ -4,9 +4,10 @@
 use std::collections::HashMap;
 
 use crate::{
-    dispatch::{Candidates, Choice, ChoiceSource, Group, bound_of, judge},
-    model::{Estimate, Gemm, KernelId, LatencySource, Metric, Quadrant, ResultRow, Safety, SiteId, catalogue, kernel},
+    dispatch::{Candidates, Choice, ChoiceSource, Group, bound_of, judge, quadrant_of},
+    model::{Estimate, Gemm, KernelId, LatencySource, Quadrant, ResultRow, Safety, SiteId, catalogue},
     plan::Plan,
+    views::{is_low, value},
 };
 
 use super::Source;
@@ -28,8 +29,8 @@ pub struct Entry {
     pub fastest: Option<f64>,
     pub quadrant: Quadrant,
     pub source: LatencySource,
-    pub chosen: bool,
-    pub by_hand: bool,
+    /// The plan runs it, and who said so.
+    pub chosen: Option<ChoiceSource>,
     /// Of the policy's baseline at this GEMM.
     pub reference_us: Option<f64>,
 }
@@ -40,13 +41,20 @@ impl Entry {
     }
 }
 
+/// Where a GEMM's kernel is among the entries.
+pub fn find<'a>(entries: &'a [Entry], site: u32, gemm: Gemm, kernel: &KernelId) -> Option<&'a Entry> {
+    let from = entries.partition_point(|entry| (entry.site, entry.gemm) < (site, gemm));
+    let mut of_gemm = entries[from..].iter().take_while(|entry| (entry.site, entry.gemm) == (site, gemm));
+    of_gemm.find(|entry| entry.kernel() == kernel.as_str())
+}
+
 /// By site in the plan's order, then GEMM; the kernels of one GEMM are beside one another.
 pub fn entries(source: &Source<'_>) -> Vec<Entry> {
     let numbers: HashMap<&str, u16> = (0..).zip(catalogue()).map(|(at, kernel)| (kernel.name, at)).collect();
     match source.results {
         Some(results) => {
             let mods = source.plan.site_mods();
-            let candidates = Candidates::new(results, &mods);
+            let candidates = Candidates::at(results, &mods, source.plan.runtime);
             let sites: HashMap<&SiteId, u32> =
                 (0..).zip(&source.plan.sites).map(|(at, site)| (&site.site, at)).collect();
             let loss = results.meta.manifest.loss.value;
@@ -64,7 +72,6 @@ fn of_group(plan: &Plan, site: u32, group: &Group<'_>, loss: f64, numbers: &Hash
     let choice = plan.sites[site as usize].choice(group.gemm);
     let reference_us = group.reference_us(&plan.policy.baseline).map(|us| us * group.site.calls as f64);
     let of = |row: &&ResultRow| {
-        let chosen = row.kernel == choice.kernel;
         let ratio = |us: Option<f64>| Some(row.latency.baseline_us? / us.filter(|us| *us > 0.0)?);
         Some(Entry {
             site,
@@ -72,14 +79,13 @@ fn of_group(plan: &Plan, site: u32, group: &Group<'_>, loss: f64, numbers: &Hash
             kernel: *numbers.get(row.kernel.as_str())?,
             supported: row.supported,
             low: is_low(&row.kernel),
-            error: row.metric(plan.policy.metric).filter(|_| row.supported),
+            error: value(row, None, plan.policy.metric, loss),
             speedup: row.speedup(),
             slowest: ratio(row.latency.latency_hi_us),
             fastest: ratio(row.latency.latency_lo_us),
             quadrant: judge(row, &plan.policy, loss).2,
             source: row.latency.source,
-            chosen,
-            by_hand: chosen && choice.source == ChoiceSource::Override,
+            chosen: (row.kernel == choice.kernel).then_some(choice.source),
             reference_us,
         })
     };
@@ -102,10 +108,9 @@ fn of_plan(plan: &Plan, numbers: &HashMap<&str, u16>) -> Vec<Entry> {
                 speedup: choice.speedup,
                 slowest: None,
                 fastest: None,
-                quadrant: quadrant_of(plan, &site.site, gemm, choice),
+                quadrant: verdict_of(plan, &site.site, gemm, choice),
                 source: LatencySource::None,
-                chosen: true,
-                by_hand: choice.source == ChoiceSource::Override,
+                chosen: Some(choice.source),
                 reference_us: None,
             });
         }
@@ -115,7 +120,7 @@ fn of_plan(plan: &Plan, numbers: &HashMap<&str, u16>) -> Vec<Entry> {
 
 /// A plan has no intervals: what Dispatch chose in low precision was safe, or it would not have been chosen; a person's
 /// choice is judged by its value alone.
-fn quadrant_of(plan: &Plan, site: &SiteId, gemm: Gemm, choice: &Choice) -> Quadrant {
+fn verdict_of(plan: &Plan, site: &SiteId, gemm: Gemm, choice: &Choice) -> Quadrant {
     let safety = if choice.source == ChoiceSource::Dispatch && is_low(&choice.kernel) {
         Safety::Safe
     } else if plan.policy.loss_budget.is_some() && gemm == Gemm::Fprop {
@@ -125,38 +130,10 @@ fn quadrant_of(plan: &Plan, site: &SiteId, gemm: Gemm, choice: &Choice) -> Quadr
         let bound = bound_of(&plan.policy, site, gemm, 0.0);
         bound.safety(choice.error.get(&bound.metric).copied().map(Estimate::exact))
     };
-    let fast = choice.speedup.map(|speedup| speedup > plan.policy.min_speedup);
-    match (safety, fast) {
-        (Safety::Uncertain, _) => Quadrant::Uncertain,
-        (Safety::Safe, None) => Quadrant::SafeUnknown,
-        (Safety::Safe, Some(fast)) => {
-            if fast {
-                Quadrant::SafeFast
-            } else {
-                Quadrant::SafeSlow
-            }
-        }
-        (Safety::Unsafe, None) => Quadrant::UnsafeUnknown,
-        (Safety::Unsafe, Some(fast)) => {
-            if fast {
-                Quadrant::UnsafeFast
-            } else {
-                Quadrant::UnsafeSlow
-            }
-        }
-    }
-}
-
-pub fn is_low(id: &KernelId) -> bool {
-    kernel(id.as_str()).is_some_and(|kernel| !kernel.high_precision())
+    quadrant_of(safety, choice.speedup, &plan.policy).1
 }
 
 /// The entries of one GEMM at a time.
 pub fn by_gemm(entries: &[Entry]) -> impl Iterator<Item = &[Entry]> {
     entries.chunk_by(|a, b| (a.site, a.gemm) == (b.site, b.gemm))
-}
-
-/// True where more is better.
-pub fn larger_is_better(metric: Metric) -> bool {
-    metric == Metric::SqnrDb
 }

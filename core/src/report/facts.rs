@@ -4,7 +4,12 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    dispatch::{Choice, PolicyGroup, short},
+    dispatch::{Choice, PolicyGroup},
+    format::{
+        NAME, SENTENCE, line,
+        number::{count, counted_as},
+        short,
+    },
     model::{Gemm, LatencySource, Quadrant, SiteId},
     mods::MUST_BE_TRAINED,
     plan::{Finding, Plan, Severity, check},
@@ -13,7 +18,6 @@ use crate::{
 use super::{
     Source,
     entries::{Entry, by_gemm},
-    text::{NAME, SENTENCE, count, counted, line},
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +57,7 @@ pub type Total = (&'static str, String);
 
 pub fn totals(plan: &Plan) -> Vec<Total> {
     let totals = &plan.totals;
-    let low = plan.choices().filter(|(.., choice)| super::entries::is_low(&choice.kernel)).count();
+    let low = plan.choices().filter(|(.., choice)| crate::views::is_low(&choice.kernel)).count();
     let mut all =
         vec![("Speed-up of all GEMMs", totals.speedup.map_or("unknown".to_owned(), |of| format!("{of:.3}×")))];
     if totals.speedup.is_some() {
@@ -67,7 +71,7 @@ pub fn totals(plan: &Plan) -> Vec<Total> {
     let most = totals.loss_cost_hi.map_or(String::new(), |hi| format!(", at most {}", short(hi)));
     all.push(("Loss cost", format!("{cost}{most}")));
     if totals.num_cost_out_of_range > 0 {
-        all.push(("Loss cost outside its range", counted(totals.num_cost_out_of_range, "GEMM", "GEMMs")));
+        all.push(("Loss cost outside its range", counted_as(totals.num_cost_out_of_range, "GEMM", "GEMMs")));
     }
     all.push(("Sites", count(plan.sites.len())));
     all
@@ -80,7 +84,7 @@ fn micros(value: f64) -> String {
 /// "Policy paper: …" as a sentence.
 pub fn policy(plan: &Plan) -> String {
     let policy = &plan.policy;
-    let worst = if super::entries::larger_is_better(policy.metric) { "at least" } else { "at most" };
+    let worst = policy.metric.at_most();
     let bias = policy.max_bias.map_or(String::new(), |most| format!(", bias at most {} either way", short(most)));
     let of_group =
         |group: &PolicyGroup| format!(", at {} {worst} {}", line(group.sites.as_str(), NAME), short(group.max_error));
@@ -124,28 +128,28 @@ pub fn warnings(source: &Source<'_>, entries: &[Entry]) -> Vec<Warning> {
         add("The review was written on after somebody signed".to_owned(), Vec::new());
     }
     if plan.totals.num_without_latency > 0 {
-        let num = counted(plan.totals.num_without_latency, "GEMM has", "GEMMs have");
+        let num = counted_as(plan.totals.num_without_latency, "GEMM has", "GEMMs have");
         add(format!("{num} no latency: in neither sum, the speed-up is of the rest"), Vec::new());
     }
     if plan.totals.num_cost_out_of_range > 0 {
-        let num = counted(plan.totals.num_cost_out_of_range, "forward GEMM has", "forward GEMMs have");
+        let num = counted_as(plan.totals.num_cost_out_of_range, "forward GEMM has", "forward GEMMs have");
         add(
             format!("{num} a loss cost of more than a tenth of the loss: it means nothing, and is in no total"),
             Vec::new(),
         );
     }
-    let modelled = entries.iter().filter(|entry| entry.chosen && entry.source == LatencySource::Modelled);
+    let modelled = entries.iter().filter(|entry| entry.chosen.is_some() && entry.source == LatencySource::Modelled);
     let (low, high): (Vec<&Entry>, Vec<&Entry>) = modelled.partition(|entry| entry.low);
     if !low.is_empty() {
-        let num = counted(low.len(), "GEMM in FP8 has a modelled latency", "GEMMs in FP8 have modelled latencies");
+        let num = counted_as(low.len(), "GEMM in FP8 has a modelled latency", "GEMMs in FP8 have modelled latencies");
         let also = if high.is_empty() { String::new() } else { format!(", {} in BF16", count(high.len())) };
         add(format!("{num}{also}: nobody timed them at these shapes"), Vec::new());
     } else if !high.is_empty() {
-        add(format!("{} with a modelled BF16 latency", counted(high.len(), "GEMM", "GEMMs")), Vec::new());
+        add(format!("{} with a modelled BF16 latency", counted_as(high.len(), "GEMM", "GEMMs")), Vec::new());
     }
     let uncertain = uncertain(plan, entries);
     if !uncertain.is_empty() {
-        let num = counted(uncertain.len(), "GEMM stays", "GEMMs stay");
+        let num = counted_as(uncertain.len(), "GEMM stays", "GEMMs stay");
         add(
             format!("{num} in BF16 as no kernel is certainly safe, though one may be: more draws would tell"),
             uncertain,
@@ -184,7 +188,7 @@ fn findings(found: &[Finding]) -> Vec<Warning> {
         all.entry((finding.severity, kind)).or_default().push(text);
     }
     whole.extend(all.into_iter().map(|((severity, (one, many)), at)| {
-        let title = counted(at.len(), &format!("choice {one}"), &format!("choices {many}"));
+        let title = counted_as(at.len(), &format!("choice {one}"), &format!("choices {many}"));
         Warning { title, fails: severity == Severity::Fails, at }
     }));
     whole
@@ -197,7 +201,7 @@ fn uncertain(plan: &Plan, entries: &[Entry]) -> Vec<String> {
         let low = || gemm.iter().filter(|entry| entry.low && entry.supported);
         let safe =
             |entry: &Entry| matches!(entry.quadrant, Quadrant::SafeFast | Quadrant::SafeSlow | Quadrant::SafeUnknown);
-        let chosen_low = low().any(|entry| entry.chosen);
+        let chosen_low = low().any(|entry| entry.chosen.is_some());
         if !chosen_low && !low().any(safe) && low().any(|entry| entry.quadrant == Quadrant::Uncertain) {
             found.push(place(&plan.sites[gemm[0].site as usize].site, gemm[0].gemm));
         }

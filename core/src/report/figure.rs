@@ -9,7 +9,7 @@ use super::{
     Source, colour,
     entries::entries,
     frontier,
-    grid::Grid,
+    grid::Sheet,
     heatmap::heatmap,
     points::Points,
     quadrant::{FIELD, quadrant},
@@ -64,7 +64,7 @@ fn picture(source: &Source<'_>, which: Figure) -> Markup {
     let plan = source.plan;
     let all = entries(source);
     match which {
-        Figure::Heatmap => heatmap(plan, &Grid::of(plan, &all), &all),
+        Figure::Heatmap => heatmap(plan, &Sheet::of(plan, &all), &all),
         Figure::Quadrant => match Points::of(plan, &all, FIELD) {
             Some(points) => quadrant(plan, &points),
             None => html! { p { "No kernel in low precision has both an error and a speed-up." } },

@@ -6,15 +6,14 @@ use std::fmt::Write as _;
 use maud::{Markup, html};
 
 use crate::{
-    dispatch::{Candidates, Curve, CurvePoint, FrontierAxis, policies_beside, short},
-    model::{Metric, Results},
+    dispatch::{Candidates, Curve, CurvePoint, FrontierAxis, policies_beside},
+    format::{NAME, line, number::times, short},
+    model::Results,
     plan::Plan,
+    views::Scale,
 };
 
-use super::{
-    scale::Scale,
-    text::{NAME, line, times},
-};
+use super::quadrant::TICKS;
 
 const WIDTH: f64 = 900.0;
 const LEFT: f64 = 62.0;
@@ -42,7 +41,7 @@ pub fn frontier(plan: &Plan, results: &Results) -> Markup {
 
 struct Chart {
     axis: FrontierAxis,
-    metric: Metric,
+    label: String,
     speed: Scale,
     cost: Scale,
 }
@@ -58,14 +57,13 @@ impl Chart {
             })
         };
         let (axis, costs) = FrontierAxis::ALL.into_iter().find_map(|axis| Some((axis, range(axis)?)))?;
-        let metric = axis.metric(plan.policy.metric);
         let speeds = points().map(|point| point.totals.speedup).chain(plan.totals.speedup);
         let speeds = speeds.fold((1.0, 1.0), |(lo, hi): (f64, f64), speed| (lo.min(speed), hi.max(speed)));
         Some(Self {
             axis,
-            metric,
+            label: axis.label(plan.policy.metric),
             speed: Scale::ratio(speeds).widened(0.06),
-            cost: Scale::new(metric, costs).widened(0.06),
+            cost: Scale::new(axis.metric(plan.policy.metric), costs).widened(0.06),
         })
     }
 
@@ -78,13 +76,13 @@ impl Chart {
                         svg viewBox="0 0 14 14" width="14" height="14" aria-hidden="true" {
                             path class=(format!("ring fill c{}", at % 4)) d=(mark(at, [7.0, 7.0])) {}
                         }
-                        (name(curve))
+                        (line(&curve.name(), NAME))
                     }
                 }
             }
             figure {
                 svg viewBox=(format!("0 0 {WIDTH} {high}")) style="max-width:1080px" role="img"
-                    aria-label=(format!("{} over speed-up of {} curves", self.label(), curves.len())) {
+                    aria-label=(format!("{} over speed-up of {} curves", self.label, curves.len())) {
                     (self.axes())
                     @for (at, curve) in curves.iter().enumerate() { (self.curve(at, curve)) }
                     (self.now(plan))
@@ -96,24 +94,16 @@ impl Chart {
         }
     }
 
-    fn label(&self) -> String {
-        match self.axis {
-            FrontierAxis::LossCost => "Summed loss cost, upper end".to_owned(),
-            FrontierAxis::WorstError | FrontierAxis::WorstNoise => format!("Worst {}", self.metric.label()),
-        }
-    }
-
     fn axes(&self) -> Markup {
         let (bottom, right) = (TOP + FIELD[1], LEFT + FIELD[0]);
-        let log = if self.metric == Metric::SqnrDb { "" } else { " (log)" };
         html! {
             rect class="field" x=(LEFT) y=(TOP) width=(FIELD[0]) height=(FIELD[1]) {}
-            @for tick in self.speed.ticks() {
+            @for tick in self.speed.ticks(TICKS) {
                 @let at = self.x(tick);
                 path class="grid" d=(format!("M{at:.1} {TOP}V{bottom}")) {}
                 text class="tick" x=(format!("{at:.1}")) y=(bottom + 15.0) text-anchor="middle" { (short(tick)) }
             }
-            @for tick in self.cost.ticks() {
+            @for tick in self.cost.ticks(TICKS) {
                 @let at = self.y(Some(tick));
                 path class="grid" d=(format!("M{LEFT} {at:.1}H{right}")) {}
                 text class="tick" x=(LEFT - 6.0) y=(format!("{:.1}", at + 4.0)) text-anchor="end" { (short(tick)) }
@@ -123,7 +113,7 @@ impl Chart {
                 "Total speed-up over BF16 (log)"
             }
             text class="axis" transform=(format!("translate(13 {}) rotate(-90)", TOP + FIELD[1] / 2.0)) text-anchor="middle" {
-                (self.label()) (log)
+                (self.label)
             }
         }
     }
@@ -169,7 +159,7 @@ impl Chart {
         };
         let cost = self.axis.cost(&point.totals).map_or_else(|| "0".to_owned(), short);
         let num = point.totals.num_low_precision;
-        format!("{threshold}: {}, {} {cost}, {num} GEMMs in low precision", times(point.totals.speedup), self.label())
+        format!("{threshold}: {}, {} {cost}, {num} GEMMs in low precision", times(point.totals.speedup), self.label)
     }
 
     fn place(&self, point: &CurvePoint) -> [f64; 2] {
@@ -184,12 +174,6 @@ impl Chart {
         let above = FIELD[1] - FLOOR;
         cost.map_or(TOP + FIELD[1] - FLOOR / 2.0, |cost| TOP + above * (1.0 - self.cost.share(cost)))
     }
-}
-
-fn name(curve: &Curve) -> String {
-    let policy = &curve.policy;
-    let by = if policy.loss_budget.is_some() { "budget" } else { policy.metric.label() };
-    format!("{}, by its {by}", line(&policy.name, NAME))
 }
 
 /// A shape of its own for each curve beside its colour, as in the workbench.

@@ -7,8 +7,6 @@ use maud::{Markup, html};
 
 use crate::model::Quadrant;
 
-use super::colour::number;
-
 /// Of many shapes that look alike.
 #[derive(Debug, Default)]
 pub struct Outlines {
@@ -67,7 +65,7 @@ impl Outlines {
 
 /// A shape in a line of text.
 pub fn shape(quadrant: Quadrant) -> Markup {
-    let verdict = number(quadrant);
+    let verdict = quadrant.rank();
     let mut outlines = Outlines::default();
     outlines.add(verdict, [7.0, 7.0], 4.6);
     html! {

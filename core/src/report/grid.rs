@@ -1,43 +1,17 @@
-//! The heatmap's cells: takes entries, gives sites by (GEMM x kernel) as the workbench has them. Where there are more
-//! sites than paper has rows, a row is a few sites in a row and shows the worst of them.
+//! The workbench's heatmap on paper: takes entries, gives its grid. Where there are more sites than paper has rows, a row
+//! is a few sites in a row and shows the worst of them.
 
 use crate::{
-    model::{Gemm, LatencySource, Metric, Quadrant},
+    format::{NAME, line},
+    model::{Gemm, KernelId, SiteId, catalogue},
     plan::Plan,
+    views::{Cells, Column, Grid, Mark, by_module, worst_of},
 };
 
-use super::{
-    entries::{Entry, larger_is_better},
-    order::by_module,
-    text::{NAME, line},
-};
+use super::entries::Entry;
 
 /// As many as a person can find something in: five sheets of paper.
 const MOST_ROWS: usize = 200;
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CellState {
-    /// Not probed, or not in what is given.
-    #[default]
-    Nothing,
-    /// Probed, and there is no value.
-    Missing,
-    Value,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Cell {
-    pub state: CellState,
-    /// The worst of its sites.
-    pub value: f64,
-    /// Beyond the policy's bound for certain.
-    pub beyond: bool,
-    pub modelled: bool,
-    pub chosen: bool,
-    pub by_hand: bool,
-    /// The place of what it shows among the entries.
-    pub entry: usize,
-}
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
@@ -47,45 +21,49 @@ pub struct Row {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Grid {
-    /// Places in the catalogue; three times these are the columns, one GEMM after the other.
-    pub kernels: Vec<u16>,
+pub struct Sheet {
+    /// Of the plan's sites; three GEMMs, the same kernels for each.
+    pub grid: Grid,
     pub rows: Vec<Row>,
-    /// Row by row.
-    pub cells: Vec<Cell>,
-    /// Of the values that colours are for: the high-precision kernels' would squeeze the rest into one colour.
-    pub range: Option<(f64, f64)>,
+    smaller_is_worse: bool,
 }
 
-impl Grid {
+impl Sheet {
     pub fn of(plan: &Plan, entries: &[Entry]) -> Self {
         let mut kernels: Vec<u16> = entries.iter().map(|entry| entry.kernel).collect();
         kernels.sort_unstable();
         kernels.dedup();
-        let rows = rows(plan);
-        let mut row_of = vec![0; plan.sites.len()];
-        for (at, row) in rows.iter().enumerate() {
-            row.sites.iter().for_each(|site| row_of[*site as usize] = at);
+        let ids: Vec<KernelId> = kernels.iter().map(|at| catalogue()[usize::from(*at)].id()).collect();
+        let columns =
+            Gemm::ALL.into_iter().flat_map(|gemm| ids.iter().map(move |id| Column { gemm, kernel: id.clone() }));
+        let mut grid = Grid::waiting(columns.collect(), plan.sites.len());
+        let metric = plan.policy.metric;
+        grid.bound = Some(plan.policy.max_error);
+        for entry in entries {
+            let Ok(kernel) = kernels.binary_search(&entry.kernel) else { continue };
+            let place = grid.place(entry.site as usize, entry.gemm as usize * kernels.len() + kernel);
+            let mut mark = Mark::MISSING;
+            if let Some(error) = entry.error {
+                grid.put(place, metric.on_scale(error).value, entry.low);
+                mark = Mark::of(entry.quadrant, entry.source);
+            }
+            grid.marks[place] = entry.chosen.map_or(mark, |by| mark.chosen(by));
         }
-        let columns = 3 * kernels.len();
-        let mut grid = Self { cells: vec![Cell::default(); columns * rows.len()], kernels, rows, range: None };
-        for (at, entry) in entries.iter().enumerate() {
-            let Ok(kernel) = grid.kernels.binary_search(&entry.kernel) else { continue };
-            let column = entry.gemm as usize * grid.kernels.len() + kernel;
-            let cell = &mut grid.cells[row_of[entry.site as usize] * columns + column];
-            add(cell, at, entry, plan.policy.metric);
-        }
-        grid.range = range(entries, true).or_else(|| range(entries, false));
-        grid
+        Self { grid, rows: rows(plan), smaller_is_worse: metric.larger_is_better() }
     }
 
-    pub fn num_columns(&self) -> usize {
-        3 * self.kernels.len()
+    pub fn num_kernels(&self) -> usize {
+        self.grid.columns.len() / Gemm::ALL.len()
     }
 
-    pub fn cell(&self, row: usize, gemm: Gemm, kernel: usize) -> Cell {
-        let at = row * self.num_columns() + gemm as usize * self.kernels.len() + kernel;
-        self.cells.get(at).copied().unwrap_or_default()
+    /// The worst of a row's sites, and which one that is; marked as chosen where any of them runs it.
+    pub fn cell(&self, row: usize, column: usize) -> (f32, Mark, Option<u32>) {
+        let cells = Cells::of(&self.grid, self.smaller_is_worse);
+        let sites = self.rows.get(row).map_or(&[][..], |row| &row.sites);
+        let (value, mark, site) = worst_of(cells, sites.iter().copied(), column);
+        let chosen = [Mark::CHOSEN, Mark::OVERRIDDEN].into_iter();
+        let any = |of: &Mark| sites.iter().any(|site| cells.get(*site as usize, column).1.has(*of));
+        (value, chosen.filter(any).fold(mark, Mark::with), site)
     }
 
     /// The most sites that a row stands for.
@@ -94,36 +72,9 @@ impl Grid {
     }
 }
 
-fn add(cell: &mut Cell, at: usize, entry: &Entry, metric: Metric) {
-    cell.chosen |= entry.chosen;
-    cell.by_hand |= entry.by_hand;
-    let Some(error) = entry.error else {
-        if cell.state == CellState::Nothing {
-            (cell.state, cell.entry) = (CellState::Missing, at);
-        }
-        return;
-    };
-    let worse = if larger_is_better(metric) { error.value < cell.value } else { error.value > cell.value };
-    if cell.state != CellState::Value || worse {
-        cell.state = CellState::Value;
-        cell.value = error.value;
-        cell.entry = at;
-        cell.modelled = entry.source == LatencySource::Modelled;
-        cell.beyond = matches!(entry.quadrant, Quadrant::UnsafeFast | Quadrant::UnsafeSlow | Quadrant::UnsafeUnknown);
-    }
-}
-
-fn range(entries: &[Entry], low: bool) -> Option<(f64, f64)> {
-    let values = entries.iter().filter(|entry| entry.low || !low).filter_map(|entry| Some(entry.error?.value));
-    let values = values.filter(|value| *value > 0.0 && value.is_finite());
-    values.fold(None, |range, value| {
-        let (lo, hi): (f64, f64) = range.unwrap_or((value, value));
-        Some((lo.min(value), hi.max(value)))
-    })
-}
-
 fn rows(plan: &Plan) -> Vec<Row> {
-    let order = by_module(&plan.sites);
+    let ids: Vec<SiteId> = plan.sites.iter().map(|site| site.site.clone()).collect();
+    let order = by_module(&ids);
     let each = order.len().div_ceil(MOST_ROWS).max(1);
     let name = |site: &u32| line(plan.sites[*site as usize].site.as_str(), NAME);
     let row = |sites: &[u32]| {
@@ -173,18 +124,19 @@ mod tests {
         let plan = build(&results, &Policy::paper(), &SiteMods::none(), &Overrides::new(), "p", "").unwrap().plan;
         let standing = crate::plan::standing(&plan, None, None);
         let all = entries(&Source { plan: &plan, results: Some(&results), standing });
-        let grid = Grid::of(&plan, &all);
-        assert_eq!((grid.rows.len(), grid.folded(), grid.kernels.len()), (200, 5, 2));
-        assert_eq!(grid.rows[0].label, "net.0 … 4");
-        let first = grid.cell(0, Gemm::Fprop, 1);
-        assert!(first.state == CellState::Value && first.value == 0.5 && first.beyond && first.chosen, "{first:?}");
-        assert_eq!(grid.cell(1, Gemm::Fprop, 1).state, CellState::Missing);
-        assert_eq!(grid.cell(2, Gemm::Fprop, 1).state, CellState::Nothing);
-        assert_eq!(grid.range, Some((0.1, 0.5)), "of low precision alone");
+        let sheet = Sheet::of(&plan, &all);
+        assert_eq!((sheet.rows.len(), sheet.folded(), sheet.num_kernels()), (200, 5, 2));
+        assert_eq!(sheet.rows[0].label, "net.0 … 4");
+        let (value, mark, site) = sheet.cell(0, 1);
+        assert_eq!((value, site), (0.5, Some(1)));
+        assert!([Mark::VALUE, Mark::UNSAFE, Mark::CHOSEN].iter().all(|of| mark.has(*of)), "{mark:?}");
+        assert_eq!((sheet.cell(1, 1).1, sheet.cell(2, 1).1), (Mark::MISSING, Mark::WAITING));
+        assert_eq!(sheet.grid.shown_range(), Some((0.1, 0.5)), "of low precision alone");
         // Without results what was chosen is there, and nothing else.
         let alone = entries(&Source { plan: &plan, results: None, standing: crate::plan::standing(&plan, None, None) });
-        let grid = Grid::of(&plan, &alone);
-        assert_eq!((grid.cell(0, Gemm::Fprop, 1).value, grid.cell(0, Gemm::Fprop, 1).beyond), (0.1, false));
-        assert_eq!(grid.cell(1, Gemm::Fprop, 1).state, CellState::Nothing);
+        let sheet = Sheet::of(&plan, &alone);
+        let (value, mark, _) = sheet.cell(0, 1);
+        assert_eq!((value, mark), (0.1, Mark::VALUE.with(Mark::CHOSEN)));
+        assert_eq!(sheet.cell(1, 1).1, Mark::WAITING);
     }
 }

@@ -6,18 +6,21 @@ use std::fmt::Write as _;
 use maud::{Markup, html};
 
 use crate::{
-    dispatch::short,
-    model::{Gemm, LatencySource, Metric, catalogue},
+    dispatch::ChoiceSource,
+    format::{
+        NAME, line,
+        number::{counted_as, times},
+        short, short_kernel, shorten,
+    },
+    model::{Gemm, LatencySource},
     plan::Plan,
+    views::{Column, Mark, Scale, verdict_word},
 };
 
 use super::{
-    colour::STEPS,
-    entries::Entry,
-    grid::{Cell, CellState, Grid, Row},
-    points::word,
-    scale::Scale,
-    text::{NAME, counted, line, shorten, times},
+    colour::{STEPS, class},
+    entries::{Entry, find},
+    grid::{Row, Sheet},
 };
 
 const WIDTH: usize = 900;
@@ -29,26 +32,28 @@ const HIGH: usize = 15;
 const HEAD: usize = 122;
 /// Rows of a block: with its head it is not cut between two sheets.
 const BLOCK: usize = 45;
+/// At most, under the legend's bar.
+const TICKS: usize = 7;
 /// Cells that are told in words, too, when they are pointed at.
 const MOST_TITLES: usize = 2_500;
 
-pub fn heatmap(plan: &Plan, grid: &Grid, entries: &[Entry]) -> Markup {
-    let Some(scale) = grid.range.map(|range| Scale::new(plan.policy.metric, range)) else {
+pub fn heatmap(plan: &Plan, sheet: &Sheet, entries: &[Entry]) -> Markup {
+    let Some(scale) = sheet.grid.shown_range().map(|range| Scale::new(plan.policy.metric, range)) else {
         return html! { p { "No error is known." } };
     };
-    let names = names_width(grid);
-    let picture = HeatmapPicture { plan, grid, entries, scale, names, cell: cell_width(names, grid.kernels.len()) };
+    let names = names_width(sheet);
+    let picture = HeatmapPicture { plan, sheet, entries, scale, names, cell: cell_width(names, sheet.num_kernels()) };
     html! {
         (legend(plan, scale))
-        @for (at, rows) in grid.rows.chunks(BLOCK).enumerate() {
+        @for (at, rows) in sheet.rows.chunks(BLOCK).enumerate() {
             figure class="heat" { (picture.block(at * BLOCK, rows)) }
         }
     }
 }
 
 /// As wide as the longest name needs.
-fn names_width(grid: &Grid) -> usize {
-    let longest = grid.rows.iter().map(|row| row.label.chars().count()).max().unwrap_or_default();
+fn names_width(sheet: &Sheet) -> usize {
+    let longest = sheet.rows.iter().map(|row| row.label.chars().count()).max().unwrap_or_default();
     LETTER * longest.min(CHARACTERS)
 }
 
@@ -58,7 +63,7 @@ fn cell_width(names: usize, kernels: usize) -> usize {
 
 struct HeatmapPicture<'a> {
     plan: &'a Plan,
-    grid: &'a Grid,
+    sheet: &'a Sheet,
     entries: &'a [Entry],
     scale: Scale,
     names: usize,
@@ -66,14 +71,19 @@ struct HeatmapPicture<'a> {
 }
 
 impl HeatmapPicture<'_> {
-    fn left(&self, gemm: Gemm, kernel: usize) -> usize {
-        self.names + gemm as usize * (self.grid.kernels.len() * self.cell + GAP) + kernel * self.cell
+    fn left(&self, column: usize) -> usize {
+        self.names + column * self.cell + column / self.sheet.num_kernels().max(1) * GAP
+    }
+
+    fn right(&self, gemm: Gemm) -> usize {
+        let kernels = self.sheet.num_kernels();
+        self.left(gemm as usize * kernels) + kernels * self.cell
     }
 
     fn block(&self, first: usize, rows: &[Row]) -> Markup {
         let high = HEAD + rows.len() * HIGH + 4;
-        let width = self.left(Gemm::Wgrad, self.grid.kernels.len()) + 2;
-        let label = format!("Errors of {} by GEMM and kernel", counted(rows.len(), "row", "rows"));
+        let width = self.right(Gemm::Wgrad) + 2;
+        let label = format!("Errors of {} by GEMM and kernel", counted_as(rows.len(), "row", "rows"));
         html! {
             svg viewBox=(format!("0 0 {} {high}", width.max(WIDTH / 2)))
                 style=(format!("max-width:{}px", width.max(WIDTH / 2))) role="img" aria-label=(label) {
@@ -93,15 +103,14 @@ impl HeatmapPicture<'_> {
     fn head(&self) -> Markup {
         html! {
             @for gemm in Gemm::ALL {
-                @let from = self.left(gemm, 0);
-                @let to = self.left(gemm, self.grid.kernels.len()) - 1;
+                @let from = self.left(gemm as usize * self.sheet.num_kernels());
                 text class="gemm" x=(from) y="12" { (gemm.as_str()) }
-                path class="rule" d=(format!("M{from} 17H{to}")) {}
-                @for (at, kernel) in self.grid.kernels.iter().enumerate() {
-                    @let x = self.left(gemm, at) + self.cell / 2 + 3;
-                    text class=(if self.cell < 13 { "kernel small" } else { "kernel" }) transform=(format!("translate({x} {}) rotate(-90)", HEAD - 4)) {
-                        (short_kernel(catalogue()[usize::from(*kernel)].name))
-                    }
+                path class="rule" d=(format!("M{from} 17H{}", self.right(gemm) - 1)) {}
+            }
+            @for (at, column) in self.sheet.grid.columns.iter().enumerate() {
+                @let x = self.left(at) + self.cell / 2 + 3;
+                text class=(if self.cell < 13 { "kernel small" } else { "kernel" }) transform=(format!("translate({x} {}) rotate(-90)", HEAD - 4)) {
+                    (short_kernel(column.kernel.as_str()))
                 }
             }
         }
@@ -110,19 +119,13 @@ impl HeatmapPicture<'_> {
     fn cells(&self, first: usize, rows: usize) -> Markup {
         let mut paths = Paths::default();
         // From a plan alone all that is shown was chosen: dots would say nothing.
-        let marks_chosen = self.entries.iter().any(|entry| !entry.chosen);
+        let marks_chosen = self.entries.iter().any(|entry| entry.chosen.is_none());
         for row in 0..rows {
-            for gemm in Gemm::ALL {
-                for kernel in 0..self.grid.kernels.len() {
-                    let cell = self.grid.cell(first + row, gemm, kernel);
-                    let at = [self.left(gemm, kernel), HEAD + row * HIGH];
-                    paths.add(
-                        Cell { chosen: cell.chosen && (marks_chosen || cell.by_hand), ..cell },
-                        self.scale,
-                        at,
-                        self.cell - 1,
-                    );
-                }
+            for column in 0..self.sheet.grid.columns.len() {
+                let (value, mark, _) = self.sheet.cell(first + row, column);
+                let class = class(self.scale.badness_at(self.scale.share(value.into())));
+                let chosen = mark.has(Mark::CHOSEN) && (marks_chosen || mark.has(Mark::OVERRIDDEN));
+                paths.add(mark, class, chosen, [self.left(column), HEAD + row * HIGH], self.cell - 1);
             }
         }
         html! {
@@ -139,25 +142,25 @@ impl HeatmapPicture<'_> {
     }
 
     fn titles(&self, first: usize, rows: usize) -> Markup {
-        if self.grid.cells.len() > MOST_TITLES || self.grid.folded() > 1 {
+        let columns = &self.sheet.grid.columns;
+        if self.sheet.rows.len() * columns.len() > MOST_TITLES || self.sheet.folded() > 1 {
             return html! {};
         }
         html! {
             g class="tips" {
-                @for row in 0..rows { @for gemm in Gemm::ALL { @for kernel in 0..self.grid.kernels.len() {
-                    @let cell = self.grid.cell(first + row, gemm, kernel);
-                    @if cell.state != CellState::Nothing {
-                        rect x=(self.left(gemm, kernel)) y=(HEAD + row * HIGH) width=(self.cell) height=(HIGH) {
-                            title { (self.title(cell)) }
+                @for row in 0..rows { @for (at, column) in columns.iter().enumerate() {
+                    @if let (_, _, Some(site)) = self.sheet.cell(first + row, at) {
+                        rect x=(self.left(at)) y=(HEAD + row * HIGH) width=(self.cell) height=(HIGH) {
+                            title { (self.title(site, column)) }
                         }
                     }
-                } } }
+                } }
             }
         }
     }
 
-    fn title(&self, cell: Cell) -> String {
-        let Some(entry) = self.entries.get(cell.entry) else { return String::new() };
+    fn title(&self, site: u32, column: &Column) -> String {
+        let Some(entry) = find(self.entries, site, column.gemm, &column.kernel) else { return String::new() };
         let site = line(self.plan.sites[entry.site as usize].site.as_str(), NAME);
         let error = entry.error.map_or_else(
             || "no value".to_owned(),
@@ -171,16 +174,19 @@ impl HeatmapPicture<'_> {
                 format!("{} {value}{ends}", self.plan.policy.metric.label())
             },
         );
-        let mut text = format!("{site} · {} · {}: {error}, {}", entry.gemm, entry.kernel(), word(entry.quadrant));
+        let mut text =
+            format!("{site} · {} · {}: {error}, {}", entry.gemm, entry.kernel(), verdict_word(entry.quadrant));
         if let Some(speedup) = entry.speedup {
             let _ = write!(text, ", {}", times(speedup));
             if entry.source != LatencySource::None {
                 let _ = write!(text, " {}", entry.source.as_str());
             }
         }
-        if cell.chosen {
-            text.push_str(if cell.by_hand { ", chosen by hand" } else { ", chosen" });
-        }
+        text.push_str(match entry.chosen {
+            Some(ChoiceSource::Override) => ", chosen by hand",
+            Some(ChoiceSource::Dispatch) => ", chosen",
+            None => "",
+        });
         text
     }
 }
@@ -205,73 +211,48 @@ impl Default for Paths {
 }
 
 impl Paths {
-    fn add(&mut self, cell: Cell, scale: Scale, [x, y]: [usize; 2], width: usize) {
+    fn add(&mut self, mark: Mark, class: usize, chosen: bool, [x, y]: [usize; 2], width: usize) {
         let high = HIGH - 1;
         let (right, middle) = (x + width, [x + width / 2, y + high / 2]);
         // Writing to a String cannot fail.
-        match cell.state {
-            CellState::Nothing => {}
-            CellState::Missing => {
-                let _ = write!(self.missing, "M{x} {y}h{width}v{high}h-{width}z");
-                let _ = write!(self.hatch, "M{x} {}L{right} {y}M{x} {}L{} {y}", y + high, middle[1], middle[0]);
-                let _ = write!(self.hatch, "M{} {}L{right} {}", middle[0], y + high, middle[1]);
-            }
-            CellState::Value => {
-                let _ = write!(self.classes[scale.class(cell.value)], "M{x} {y}h{width}v{high}h-{width}z");
-            }
+        if mark.has(Mark::VALUE) {
+            let _ = write!(self.classes[class], "M{x} {y}h{width}v{high}h-{width}z");
+        } else if mark.has(Mark::MISSING) {
+            let _ = write!(self.missing, "M{x} {y}h{width}v{high}h-{width}z");
+            let _ = write!(self.hatch, "M{x} {}L{right} {y}M{x} {}L{} {y}", y + high, middle[1], middle[0]);
+            let _ = write!(self.hatch, "M{} {}L{right} {}", middle[0], y + high, middle[1]);
         }
-        if cell.beyond {
+        if mark.has(Mark::UNSAFE) {
             let _ = write!(self.beyond, "M{x}.5 {y}.5h{}v{}h-{}z", width - 1, high - 1, width - 1);
         }
-        if cell.modelled && width >= 6 {
+        if mark.has(Mark::MODELLED) && width >= 6 {
             let _ = write!(self.notch, "M{right} {y}h-4l4 4z");
         }
-        if cell.chosen {
-            let path = if cell.by_hand { &mut self.by_hand } else { &mut self.chosen };
-            let _ = match cell.by_hand {
-                true => write!(path, "M{} {}l3.5 3.5l-3.5 3.5l-3.5 -3.5z", middle[0], middle[1] as f64 - 3.5),
-                false => write!(path, "M{} {}h0", middle[0], middle[1]),
-            };
+        if chosen && mark.has(Mark::OVERRIDDEN) {
+            let _ = write!(self.by_hand, "M{} {}l3.5 3.5l-3.5 3.5l-3.5 -3.5z", middle[0], middle[1] as f64 - 3.5);
+        } else if chosen {
+            let _ = write!(self.chosen, "M{} {}h0", middle[0], middle[1]);
         }
-    }
-}
-
-/// What tells kernels apart, short enough for a column: `cublaslt row+fast`.
-pub fn short_kernel(kernel: &str) -> String {
-    let (library, recipe) = kernel.split_once('/').unwrap_or((kernel, ""));
-    let recipe = recipe.trim_start_matches("fp8-").replace("rowwise_with_gw_hp", "row gw hp");
-    let recipe = recipe.replace("tensorwise", "tensor").replace("rowwise", "row").replace("blockwise", "block");
-    format!("{library} {recipe}")
-}
-
-fn unit(metric: Metric) -> &'static str {
-    match metric {
-        Metric::SqnrDb => "dB, higher is better",
-        Metric::MaxAbs => "output units, log",
-        Metric::LossCost => "beyond BF16, units of the loss, log",
-        Metric::NoiseShare => "of the gradient's noise, log",
-        Metric::Bias => "either way, log",
-        _ => "ratio, log",
     }
 }
 
 fn legend(plan: &Plan, scale: Scale) -> Markup {
     const BAR: f64 = 260.0;
     let metric = plan.policy.metric;
-    let bound = plan.policy.max_error;
+    let ((lo, hi), bound) = (scale.ends(), plan.policy.max_error);
     let x = |value: f64| 10.0 + (BAR * scale.share(value) * 10.0).round() / 10.0;
     let step = BAR / STEPS as f64;
     html! {
         div class="legend" {
-            span { (metric.label().trim_end_matches(" (dB)")) " (" (unit(metric)) ")" }
+            span { (metric.label().trim_end_matches(" (dB)")) " (" (metric.unit()) ")" }
             svg class="bar" viewBox="0 0 280 34" width="280" height="34" role="img"
-                aria-label=(format!("From {} to {}", short(scale.lo), short(scale.hi))) {
+                aria-label=(format!("From {} to {}", short(lo), short(hi))) {
                 @for at in 0..STEPS {
-                    @let class = scale.class_at((at as f64 + 0.5) / STEPS as f64);
+                    @let class = class(scale.badness_at((at as f64 + 0.5) / STEPS as f64));
                     rect class=(format!("h{class}")) x=(format!("{:.1}", 10.0 + at as f64 * step)) y="6"
                         width=(format!("{:.1}", step + 0.3)) height="11" {}
                 }
-                @for tick in scale.ticks() {
+                @for tick in scale.ticks(TICKS) {
                     path class="rule" d=(format!("M{} 17v4", x(tick))) {}
                     text class="tick" x=(x(tick)) y="31" text-anchor="middle" { (short(tick)) }
                 }
@@ -303,14 +284,7 @@ fn key(shape: &Markup, text: &str) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn short_names_tell_all_kernels_apart() {
-        let mut all: Vec<String> = catalogue().iter().map(|kernel| short_kernel(kernel.name)).collect();
-        all.sort();
-        all.dedup();
-        assert_eq!(all.len(), catalogue().len());
-    }
+    use crate::model::catalogue;
 
     #[test]
     fn columns_fit_the_page() {

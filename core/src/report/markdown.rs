@@ -10,10 +10,12 @@ use super::{
     decisions::{Group, folded, why_overridden},
     entries::entries,
     facts::{self, State},
-    text::{count, counted},
     threads::{Thread, threads},
 };
-use crate::plan::Plan;
+use crate::{
+    format::number::{count, counted_as},
+    plan::Plan,
+};
 use escape::{code, fenced};
 
 /// A comment on a pull request has at most 65,536 characters.
@@ -122,7 +124,7 @@ fn groups(text: &mut String, plan: &Plan, title: &str, groups: &[Group]) {
         return;
     }
     let num: usize = groups.iter().map(|group| group.num_gemms).sum();
-    let _ = writeln!(text, "### {title}: {}\n", counted(num, "GEMM", "GEMMs"));
+    let _ = writeln!(text, "### {title}: {}\n", counted_as(num, "GEMM", "GEMMs"));
     let _ = writeln!(
         text,
         "| where | GEMMs | kernel | worst {} | speed-up | why |\n|---|--:|---|--:|--:|---|",
@@ -172,7 +174,7 @@ fn comments(text: &mut String, plan: &Plan) {
             let _ = writeln!(
                 shown,
                 "{} in the plan.\n",
-                counted(thread.replies.len() - 5, "more reply is", "more replies are")
+                counted_as(thread.replies.len() - 5, "more reply is", "more replies are")
             );
         }
         shown

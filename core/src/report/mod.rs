@@ -12,25 +12,18 @@ mod glyph;
 mod grid;
 mod heatmap;
 mod markdown;
-mod order;
 mod page;
 mod points;
 mod quadrant;
-mod scale;
 mod sections;
 mod tables;
-mod text;
 mod threads;
 
-pub use colour::{CIVIDIS, mixed, verdict as verdict_colour};
 pub use entries::{Entry, entries};
 pub use figure::{Figure, figure};
-pub use grid::{Cell, CellState, Grid, Row};
-pub use heatmap::short_kernel;
+pub use grid::{Row, Sheet};
 pub use markdown::markdown;
 pub use page::html;
-pub use points::word as verdict_word;
-pub use text::{counted, shorten, thousands, times};
 
 use crate::{
     model::Results,

@@ -3,19 +3,21 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::plan::Plan;
+use crate::{
+    format::{NAME, line, number::counted_as},
+    plan::Plan,
+};
 
 use super::{
     Source, colour,
     entries::{Entry, entries},
     facts::{self, State},
     figure,
-    grid::Grid,
+    grid::Sheet,
     heatmap::heatmap,
     points::Points,
     quadrant::{FIELD, quadrant},
     sections, tables,
-    text::{NAME, counted, line},
 };
 
 /// No script, no font, no frame, no request: whatever a name or a comment says.
@@ -92,7 +94,7 @@ fn mark(state: State) -> Markup {
 
 fn pictures(source: &Source<'_>, entries: &[Entry]) -> Markup {
     let plan = source.plan;
-    let grid = Grid::of(plan, entries);
+    let sheet = Sheet::of(plan, entries);
     html! {
         section {
             h2 { "Error and speed" }
@@ -106,18 +108,18 @@ fn pictures(source: &Source<'_>, entries: &[Entry]) -> Markup {
         }
         section {
             h2 { "Errors by site, GEMM and kernel" }
-            (folded(plan, &grid))
-            (heatmap(plan, &grid, entries))
+            (folded(plan, &sheet))
+            (heatmap(plan, &sheet, entries))
         }
     }
 }
 
-fn folded(plan: &Plan, grid: &Grid) -> Markup {
-    let most = grid.folded();
+fn folded(plan: &Plan, sheet: &Sheet) -> Markup {
+    let most = sheet.folded();
     html! {
         @if most > 1 {
             p class="note" {
-                (counted(plan.sites.len(), "site", "sites")) " in " (counted(grid.rows.len(), "row", "rows"))
+                (counted_as(plan.sites.len(), "site", "sites")) " in " (counted_as(sheet.rows.len(), "row", "rows"))
                 ": each shows the worst of up to " (most) " sites that stand together."
             }
         }

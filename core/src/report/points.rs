@@ -4,14 +4,12 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    model::{LatencySource, Metric, Quadrant},
+    model::{LatencySource, Metric},
     plan::Plan,
+    views::{Scale, Share, Shares},
 };
 
-use super::{
-    entries::{Entry, by_gemm},
-    scale::Scale,
-};
+use super::entries::{Entry, by_gemm};
 
 /// With more, those at one place are drawn once.
 const FEW: usize = 2_000;
@@ -38,26 +36,24 @@ pub struct Points {
     pub num_points: usize,
     pub num_unplaced: usize,
     pub merged: bool,
-    pub num_by_verdict: [usize; 8],
     pub num_by_source: BTreeMap<LatencySource, usize>,
-    /// Of the baseline's time; all 0 where none is known.
-    pub time_shares: [f64; 8],
+    pub shares: Shares,
 }
 
 impl Points {
     /// `size`: of the field that they are drawn in. `None`: no kernel has both an error and a speed-up.
     pub fn of(plan: &Plan, entries: &[Entry], size: [f64; 2]) -> Option<Self> {
+        let (policy, metric) = (&plan.policy, plan.policy.metric);
         let low = || entries.iter().filter(|entry| entry.low && entry.supported);
         let placed: Vec<(&Entry, f64, f64)> =
-            low().filter_map(|entry| place(entry).map(|[speed, error]| (entry, speed, error))).collect();
-        let policy = &plan.policy;
+            low().filter_map(|entry| place(entry, metric).map(|[speed, error]| (entry, speed, error))).collect();
         placed.first()?;
         let over = |start: f64, of: fn(&(&Entry, f64, f64)) -> f64| {
             placed.iter().map(of).fold((start, start), |(lo, hi), value| (lo.min(value), hi.max(value)))
         };
         let speed = Scale::ratio(over(policy.min_speedup.max(1e-3), |of| of.1)).widened(0.06);
-        let least = if policy.metric == Metric::SqnrDb { policy.max_error } else { policy.max_error.max(1e-9) };
-        let error = Scale::new(policy.metric, over(least, |of| of.2)).widened(0.06);
+        let least = if metric.is_log() { policy.max_error.max(1e-9) } else { policy.max_error };
+        let error = Scale::new(metric, over(least, |of| of.2)).widened(0.06);
         let mut points = Self {
             speed,
             error,
@@ -66,12 +62,12 @@ impl Points {
             num_points: placed.len(),
             num_unplaced: low().count() - placed.len(),
             merged: placed.len() > FEW,
-            num_by_verdict: [0; 8],
             num_by_source: BTreeMap::new(),
-            time_shares: time_shares(entries),
+            shares: Shares::default(),
         };
+        add_times(&mut points.shares, entries);
         for (entry, speedup, value) in &placed {
-            points.add(entry, *speedup, *value, size);
+            points.add(entry, metric, [*speedup, *value], size);
         }
         if points.merged {
             points.shapes.values_mut().for_each(|places| {
@@ -82,17 +78,19 @@ impl Points {
         Some(points)
     }
 
-    fn add(&mut self, entry: &Entry, speedup: f64, value: f64, [width, height]: [f64; 2]) {
-        let verdict = super::colour::number(entry.quadrant);
-        self.num_by_verdict[verdict] += 1;
+    fn add(&mut self, entry: &Entry, metric: Metric, [speedup, value]: [f64; 2], [width, height]: [f64; 2]) {
+        let verdict = entry.quadrant.rank();
+        self.shares.add_point(entry.quadrant);
         *self.num_by_source.entry(entry.source).or_default() += 1;
         let step = if self.merged { PLACE } else { 0.1 };
         let whole = |at: f64| ((at / step).round() * step * 10.0).round() as i32;
         let (x, y) = (whole(width * self.speed.share(speedup)), whole(height * self.error.share(value)));
         let modelled = entry.source == LatencySource::Modelled;
-        let shape = Shape { chosen: entry.chosen, verdict, modelled };
+        let shape = Shape { chosen: entry.chosen.is_some(), verdict, modelled };
         self.shapes.entry(shape).or_default().push([x, y]);
-        if let (true, false, Some(error)) = (entry.chosen, self.merged, entry.error) {
+        if let (true, false, Some(error)) =
+            (entry.chosen.is_some(), self.merged, entry.error.map(|error| metric.on_scale(error)))
+        {
             let across = |at: Option<f64>| whole(width * self.speed.share(at.unwrap_or(speedup)));
             let up = |at: f64| whole(height * self.error.share(at));
             self.whiskers.push([across(entry.slowest), across(entry.fastest), up(error.lo), up(error.hi), x, y]);
@@ -100,39 +98,19 @@ impl Points {
     }
 }
 
-fn place(entry: &Entry) -> Option<[f64; 2]> {
-    let (speed, error) = (entry.speedup?, entry.error?.value);
+fn place(entry: &Entry, metric: Metric) -> Option<[f64; 2]> {
+    let (speed, error) = (entry.speedup?, metric.on_scale(entry.error?).value);
     (speed > 0.0 && speed.is_finite() && error.is_finite()).then_some([speed, error])
 }
 
-/// A GEMM's time counts once, under the verdict of the kernel that speaks for it: the chosen one in low precision,
-/// else the best that low precision offers it, by verdict and then by speed.
-fn time_shares(entries: &[Entry]) -> [f64; 8] {
-    let mut times = [0.0; 8];
+/// As the workbench shares them out: under the verdict of the kernel that speaks for its GEMM.
+fn add_times(shares: &mut Shares, entries: &[Entry]) {
     for gemm in by_gemm(entries) {
         let Some(us) = gemm.iter().find_map(|entry| entry.reference_us) else { continue };
-        let key = |entry: &&Entry| (!entry.chosen, super::colour::number(entry.quadrant));
-        let speed = |entry: &Entry| entry.speedup.unwrap_or(0.0);
-        let best = gemm
-            .iter()
-            .filter(|entry| entry.low)
-            .min_by(|a, b| key(a).cmp(&key(b)).then(speed(b).total_cmp(&speed(a))));
-        times[best.map_or(7, |best| super::colour::number(best.quadrant))] += us;
-    }
-    let all: f64 = times.iter().sum();
-    if all > 0.0 { times.map(|us| us / all) } else { times }
-}
-
-/// The word beside a verdict's shape.
-pub fn word(quadrant: Quadrant) -> &'static str {
-    match quadrant {
-        Quadrant::SafeFast => "safe & fast",
-        Quadrant::SafeSlow => "safe & slow",
-        Quadrant::UnsafeFast => "unsafe & fast",
-        Quadrant::UnsafeSlow => "unsafe & slow",
-        Quadrant::SafeUnknown => "safe, speed unknown",
-        Quadrant::UnsafeUnknown => "unsafe, speed unknown",
-        Quadrant::Uncertain => "uncertain",
-        Quadrant::Unsupported => "unsupported",
+        let low = gemm.iter().filter(|entry| entry.low);
+        let best = low.fold(None, |best, &Entry { chosen, quadrant, speedup, .. }| {
+            Share::better(best, Share { chosen: chosen.is_some(), quadrant, speedup })
+        });
+        shares.add_time(best.map(|best| best.quadrant), us);
     }
 }

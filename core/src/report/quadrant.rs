@@ -3,21 +3,22 @@
 use maud::{Markup, html};
 
 use crate::{
-    dispatch::short,
-    model::{LatencySource, Metric, Quadrant},
+    format::{number::count, short},
+    model::{LatencySource, Quadrant},
     plan::Plan,
+    views::verdict_word as word,
 };
 
 use super::{
-    colour::number,
     glyph::{Outlines, shape},
-    points::{Points, word},
-    text::count,
+    points::Points,
 };
 
 const WIDTH: f64 = 900.0;
 const LEFT: f64 = 56.0;
 const TOP: f64 = 8.0;
+/// At most, on either axis.
+pub const TICKS: usize = 12;
 /// Of the field that points stand in.
 pub const FIELD: [f64; 2] = [WIDTH - LEFT - 12.0, 380.0];
 
@@ -48,15 +49,15 @@ fn y(points: &Points, error: f64) -> f64 {
 fn axes(plan: &Plan, points: &Points) -> Markup {
     let (bottom, right) = (TOP + FIELD[1], LEFT + FIELD[0]);
     let metric = plan.policy.metric;
-    let unit = if metric == Metric::SqnrDb { metric.label().to_owned() } else { format!("{} (log)", metric.label()) };
+    let unit = if metric.is_log() { format!("{} (log)", metric.label()) } else { metric.label().to_owned() };
     html! {
         rect class="field" x=(LEFT) y=(TOP) width=(FIELD[0]) height=(FIELD[1]) {}
-        @for tick in points.speed.ticks() {
+        @for tick in points.speed.ticks(TICKS) {
             @let at = x(points, tick);
             path class="grid" d=(format!("M{at:.1} {TOP}V{bottom}")) {}
             text class="tick" x=(format!("{at:.1}")) y=(bottom + 15.0) text-anchor="middle" { (short(tick)) }
         }
-        @for tick in points.error.ticks() {
+        @for tick in points.error.ticks(TICKS) {
             @let at = y(points, tick);
             path class="grid" d=(format!("M{LEFT} {at:.1}H{right}")) {}
             text class="tick" x=(LEFT - 6.0) y=(format!("{:.1}", at + 4.0)) text-anchor="end" { (short(tick)) }
@@ -73,7 +74,7 @@ fn bounds(plan: &Plan, points: &Points) -> Markup {
     let policy = &plan.policy;
     let (bottom, right) = (TOP + FIELD[1], LEFT + FIELD[0]);
     let (across, up) = (x(points, policy.min_speedup.max(1e-3)), y(points, policy.max_error));
-    let upwards = policy.metric == Metric::SqnrDb;
+    let upwards = policy.metric.larger_is_better();
     let corners = [
         (Quadrant::SafeSlow, false, upwards),
         (Quadrant::SafeFast, true, upwards),
@@ -131,15 +132,14 @@ fn shapes(points: &Points) -> Markup {
 }
 
 fn legend(points: &Points) -> Markup {
-    let timed = points.time_shares.iter().any(|share| *share > 0.0);
     html! {
         div class="legend" {
             @for quadrant in Quadrant::BEST_FIRST {
-                @let at = number(quadrant);
-                @if points.num_by_verdict[at] > 0 || points.time_shares[at] > 0.0 {
+                @let (num, time) = (points.shares.num_points(quadrant), points.shares.time_share(quadrant));
+                @if num > 0 || time.is_some_and(|share| share > 0.0) {
                     span class="key" {
-                        (shape(quadrant)) (word(quadrant)) " · " (count(points.num_by_verdict[at]))
-                        @if timed { " · " (format!("{:.0}", 100.0 * points.time_shares[at])) " % of the BF16 time" }
+                        (shape(quadrant)) (word(quadrant)) " · " (count(num))
+                        @if let Some(share) = time { " · " (format!("{:.0}", 100.0 * share)) " % of the BF16 time" }
                     }
                 }
             }

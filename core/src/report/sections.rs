@@ -3,6 +3,10 @@
 use maud::{Markup, html};
 
 use crate::{
+    format::{
+        NAME, SENTENCE, block, line,
+        number::{count, counted_as},
+    },
     model::ResultsMeta,
     plan::{Counted, Plan},
     review::{Comment, TEXT_CHARACTERS},
@@ -12,7 +16,6 @@ use super::{
     Source, decisions,
     entries::Entry,
     facts::{self, Warning},
-    text::{NAME, SENTENCE, block, count, counted, line},
     threads::{Marked, Thread, marked, threads},
 };
 
@@ -50,7 +53,7 @@ pub fn approvals(source: &Source<'_>) -> Markup {
 }
 
 fn counting(valid: usize) -> String {
-    if valid == 0 { "none counts".to_owned() } else { counted(valid, "counts", "count") }
+    if valid == 0 { "none counts".to_owned() } else { counted_as(valid, "counts", "count") }
 }
 
 fn approval(counted: &Counted<'_>) -> Markup {
@@ -157,9 +160,9 @@ pub fn review(plan: &Plan) -> Markup {
                 p { "Nobody has said anything yet." }
             } @else {
                 p {
-                    "Of " (counted(plan.sites.len(), "site", "sites")) ", " (count(marked.agreed)) " agreed to, "
-                    (counted(marked.needs_work.len(), "needs", "need")) " work. "
-                    (counted(threads.len(), "thread", "threads")) ", " (count(open)) " open."
+                    "Of " (counted_as(plan.sites.len(), "site", "sites")) ", " (count(marked.agreed)) " agreed to, "
+                    (counted_as(marked.needs_work.len(), "needs", "need")) " work. "
+                    (counted_as(threads.len(), "thread", "threads")) ", " (count(open)) " open."
                 }
             }
             @if !marked.needs_work.is_empty() {
@@ -210,7 +213,7 @@ pub fn mods(plan: &Plan) -> Markup {
                 h2 { "Mods" }
                 p { (crate::mods::MUST_BE_TRAINED) }
                 @for (names, sites) in &sets {
-                    h3 { (names) " " span class="count" { (counted(sites.len(), "site", "sites")) } }
+                    h3 { (names) " " span class="count" { (counted_as(sites.len(), "site", "sites")) } }
                     p class="code" { (sites[..sites.len().min(MOST_NAMED)].join(", ")) }
                     (more(sites.len(), MOST_NAMED))
                 }
@@ -266,7 +269,7 @@ fn measured(meta: &ResultsMeta) -> Vec<(&'static str, String)> {
         ),
         (
             "Loss",
-            format!("{} {}", line(&meta.manifest.loss.name, NAME), crate::dispatch::short(meta.manifest.loss.value)),
+            format!("{} {}", line(&meta.manifest.loss.name, NAME), crate::format::short(meta.manifest.loss.value)),
         ),
         (
             "Sites' share of matmul FLOPs",

@@ -6,7 +6,12 @@ use std::collections::BTreeMap;
 use maud::{Markup, html};
 
 use crate::{
-    dispatch::{Choice, ChoiceSource, short},
+    dispatch::{Choice, ChoiceSource},
+    format::{
+        NAME, SENTENCE, line,
+        number::{count, counted_as, times},
+        short,
+    },
     model::Gemm,
     plan::{Plan, PlanSite},
 };
@@ -14,7 +19,6 @@ use crate::{
 use super::{
     decisions::{self, Group, folded, is_decided},
     sections::more,
-    text::{NAME, SENTENCE, count, counted, line, times},
 };
 
 /// Groups that a person reads through.
@@ -39,7 +43,7 @@ pub fn decisions(plan: &Plan) -> Markup {
             } @else if decided.len() <= WITH_REASONS {
                 h3 { "In low precision or by hand " span class="count" { (count(decided.len())) } }
                 @let rows = html! { (with_reasons(plan, decided.iter().copied())) };
-                (listed(decided.len(), &format!("All {}", counted(decided.len(), "choice", "choices")), &rows))
+                (listed(decided.len(), &format!("All {}", counted_as(decided.len(), "choice", "choices")), &rows))
             } @else {
                 h3 { "In low precision " span class="count" { (count(decided.len())) } }
                 (groups(&folded(plan, true, MOST_GROUPS), plan))
@@ -120,7 +124,7 @@ fn every(plan: &Plan) -> Markup {
     let num = plan.sites.len();
     html! {
         details class=(if 3 * num > ON_PAPER { "screen" } else { "" }) {
-            summary { "All " (counted(num, "site", "sites")) }
+            summary { "All " (counted_as(num, "site", "sites")) }
             @if 3 * num <= WITH_REASONS {
                 (with_reasons(plan, plan.choices()))
             } @else {

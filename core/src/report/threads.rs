@@ -21,7 +21,7 @@ impl Thread<'_> {
     /// `net.top.0 · fprop`, or the plan as a whole.
     pub fn place(&self) -> String {
         let Some(site) = &self.first.site else { return "The plan as a whole".to_owned() };
-        let site = super::text::line(site.as_str(), super::text::NAME);
+        let site = crate::format::line(site.as_str(), crate::format::NAME);
         self.first.gemm.map_or(site.clone(), |gemm| format!("{site} · {gemm}"))
     }
 }

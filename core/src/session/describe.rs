@@ -4,7 +4,7 @@
 use super::Command;
 use crate::{
     dispatch::{Policy, PolicyGroup},
-    model::{Gemm, Metric, SiteId, visible},
+    model::{Gemm, SiteId, visible},
     review::{Approval, ReviewState},
 };
 
@@ -114,7 +114,7 @@ fn listed(names: impl ExactSizeIterator<Item = String>) -> String {
 fn policy_said(policy: &Policy) -> String {
     let Policy { name, metric, max_error, min_speedup, confidence, loss_budget, max_bias, baseline, approval, groups } =
         policy;
-    let bound = if *metric == Metric::SqnrDb { "at least" } else { "at most" };
+    let bound = metric.at_most();
     let budget = loss_budget.map_or(String::new(), |share| format!(", loss budget {}", exact(share)));
     let bias = max_bias.map_or(String::new(), |most| format!(", bias at most {}", exact(most)));
     let asks = approval.as_ref().map_or(String::new(), |rule| format!(", {rule}"));

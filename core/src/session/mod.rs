@@ -53,7 +53,4 @@ pub use saved::{SavedSession, SessionHeader};
 pub use state::{Run, SeriesState, Session};
 pub use watching::FileChange;
 
-/// `1 site`, `3 sites`.
-fn counted(count: usize, word: &str) -> String {
-    if count == 1 { format!("1 {word}") } else { format!("{count} {word}s") }
-}
+use crate::format::number::counted;

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    dispatch::{Choice, ChoiceSource, PassedOver, short},
+    dispatch::{Choice, ChoiceSource, PassedOver},
+    format::short,
     model::{Gemm, ResultRow},
     views::{PlanView, ReviewStanding, Snapshot, Standings},
 };

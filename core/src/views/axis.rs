@@ -29,7 +29,7 @@ impl Default for ErrorAxis {
 
 impl ErrorAxis {
     pub fn of(metric: Metric) -> Self {
-        Self { decibels: metric == Metric::SqnrDb }
+        Self { decibels: !metric.is_log() }
     }
 
     pub fn is_log(self) -> bool {

@@ -52,7 +52,7 @@ fn why_missing(row: &ResultRow, metric: Metric, loss: f64) -> String {
 
 /// A row's value in `metric`, divided by the baseline's when there is one; `None` also where the value means nothing.
 /// `loss`: the trace's.
-pub(super) fn value(row: &ResultRow, base: Option<&ResultRow>, metric: Metric, loss: f64) -> Option<Estimate> {
+pub(crate) fn value(row: &ResultRow, base: Option<&ResultRow>, metric: Metric, loss: f64) -> Option<Estimate> {
     // As measured: what is charged of BF16's is nothing, which nothing can be divided by.
     let of = |row: &ResultRow| match (metric, base) {
         (Metric::LossCost, Some(_)) => row.error.as_ref()?.loss_cost,

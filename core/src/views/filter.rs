@@ -233,7 +233,7 @@ impl<'a> Facts<'a> {
             Figure::N => shape.n as f64,
             Figure::Loss => rank().loss_cost.into(),
             // Of decibels the rank is the negative.
-            Figure::Error if snapshot.document.policy.metric == Metric::SqnrDb => (-rank().error).into(),
+            Figure::Error if snapshot.document.policy.metric.larger_is_better() => (-rank().error).into(),
             Figure::Error => rank().error.into(),
             Figure::Gain => rank().gain.into(),
             Figure::Metric(gemm, metric) => {

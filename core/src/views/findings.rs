@@ -6,7 +6,8 @@
 use serde::Serialize;
 
 use crate::{
-    dispatch::{Bound, Choice, ChoiceSource, PassedOver, Policy, decided_by, judge, own_us, short},
+    dispatch::{Bound, Choice, ChoiceSource, PassedOver, Policy, decided_by, judge, own_us},
+    format::short,
     model::{Gemm, Metric, ResultRow, Safety},
     views::{PlanTable, PlanView, Snapshot, draws_to_ask},
 };
@@ -220,10 +221,8 @@ fn undecided(snapshot: &Snapshot, faster: &[Faster]) -> Option<Finding> {
 /// How far beyond its bound; 1: at it.
 fn beyond(of: &Faster) -> Option<f64> {
     let error = of.bound.metric.on_scale(of.row.metric(of.bound.metric)?);
-    let ratio = match of.bound.metric {
-        Metric::SqnrDb => of.bound.limit / error.lo,
-        _ => error.hi / of.bound.limit,
-    };
+    let end = of.bound.metric.worse_end(error);
+    let ratio = if of.bound.metric.larger_is_better() { of.bound.limit / end } else { end / of.bound.limit };
     (ratio.is_finite() && ratio > 1.0).then_some(ratio)
 }
 
@@ -234,12 +233,9 @@ fn near(snapshot: &Snapshot, faster: &[Faster]) -> Option<Finding> {
     let kept =
         of(faster, |of| of.safety == Safety::Unsafe && own(of) && beyond(of).is_some_and(|ratio| ratio <= NEAR))?;
     let most = kept.iter().filter_map(|of| beyond(of)).fold(1.0, f64::max);
-    let max_error = match policy.metric {
-        Metric::SqnrDb => policy.max_error / most,
-        _ => policy.max_error * most,
-    };
-    let max_error = readable_past(max_error, policy.metric == Metric::SqnrDb);
-    let (count, sign) = (kept.len(), if policy.metric == Metric::SqnrDb { "≥" } else { "≤" });
+    let max_error = if policy.metric.larger_is_better() { policy.max_error / most } else { policy.max_error * most };
+    let max_error = readable_past(max_error, policy.metric.larger_is_better());
+    let (count, sign) = (kept.len(), policy.metric.sign());
     let text = format!(
         "{} would be faster and {} beyond the threshold by at most {:.0} %: {} {sign} {} lets {} in.",
         gemms(count),

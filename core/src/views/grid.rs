@@ -4,8 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    dispatch::judge,
-    model::{Gemm, KernelId, LatencySource, Quadrant, ResultRow},
+    dispatch::{ChoiceSource, judge},
+    model::{Gemm, KernelId, LatencySource, Quadrant},
     views::{PlanView, Snapshot},
 };
 
@@ -38,6 +38,24 @@ impl Mark {
     pub const MODELLED: Self = Self(32);
     /// Chosen by hand.
     pub const OVERRIDDEN: Self = Self(64);
+
+    /// Of a value as it was judged.
+    pub(crate) fn of(quadrant: Quadrant, source: LatencySource) -> Self {
+        let safety = match quadrant {
+            Quadrant::UnsafeFast | Quadrant::UnsafeSlow | Quadrant::UnsafeUnknown => Self::UNSAFE,
+            Quadrant::Uncertain => Self::UNCERTAIN,
+            _ => Self::VALUE,
+        };
+        let modelled = if source == LatencySource::Modelled { Self::MODELLED } else { Self::VALUE };
+        Self::VALUE.with(safety).with(modelled)
+    }
+
+    /// Of the kernel that the plan runs.
+    #[must_use]
+    pub(crate) fn chosen(self, by: ChoiceSource) -> Self {
+        let by_hand = if by == ChoiceSource::Override { Self::OVERRIDDEN } else { Self::CHOSEN };
+        self.with(Self::CHOSEN).with(by_hand)
+    }
 
     pub fn has(self, other: Self) -> bool {
         self.0 & other.0 != 0
@@ -85,15 +103,8 @@ impl Grid {
         let column = |gemm: Gemm| kernels.iter().map(move |kernel| Column { gemm, kernel: kernel.id.clone() });
         let policy = &snapshot.document.policy;
         let num_sites = snapshot.sites().len();
-        let len = num_sites * kernels.len() * gemms.len();
-        let mut grid = Self {
-            columns: gemms.iter().flat_map(|gemm| column(*gemm)).collect(),
-            num_sites,
-            values: vec![f32::NAN; len],
-            marks: vec![Mark::WAITING; len],
-            bound: (!question.relative && question.metric == policy.metric).then_some(policy.max_error),
-            ..Self::default()
-        };
+        let mut grid = Self::waiting(gemms.iter().flat_map(|gemm| column(*gemm)).collect(), num_sites);
+        grid.bound = (!question.relative && question.metric == policy.metric).then_some(policy.max_error);
         let filling = Filling { snapshot, plan, question, kernels: &kernels };
         for site in 0..num_sites {
             for (at, gemm) in gemms.iter().enumerate() {
@@ -101,6 +112,24 @@ impl Grid {
             }
         }
         grid
+    }
+
+    /// Without any row yet.
+    pub(crate) fn waiting(columns: Vec<Column>, num_sites: usize) -> Self {
+        let len = num_sites * columns.len();
+        let (values, marks) = (vec![f32::NAN; len], vec![Mark::WAITING; len]);
+        Self { columns, num_sites, values, marks, ..Self::default() }
+    }
+
+    /// `low`: of a kernel in low precision.
+    pub(crate) fn put(&mut self, place: usize, value: f64, low: bool) {
+        self.values[place] = value as f32;
+        self.widen(value, low);
+    }
+
+    /// What colours are for.
+    pub fn shown_range(&self) -> Option<(f64, f64)> {
+        self.low_range.or(self.range)
     }
 
     fn widen(&mut self, value: f64, low: bool) {
@@ -154,27 +183,14 @@ impl Filling<'_> {
             if let Some(estimate) = value(row, base, self.question.metric, self.snapshot.loss()) {
                 // Colours tell how far from 0 a value with a sign is.
                 let estimate = self.question.metric.on_scale(estimate);
-                grid.values[place] = estimate.value as f32;
-                grid.widen(estimate.value, self.kernels[at].low);
-                mark = self.judged(row);
+                grid.put(place, estimate.value, self.kernels[at].low);
+                let quadrant = judge(row, policy, self.snapshot.loss()).2;
+                mark = Mark::of(quadrant, row.latency.source);
             }
             if let Some(choice) = choice.filter(|choice| choice.kernel == row.kernel) {
-                mark = mark.with(Mark::CHOSEN);
-                if choice.source == crate::dispatch::ChoiceSource::Override {
-                    mark = mark.with(Mark::OVERRIDDEN);
-                }
+                mark = mark.chosen(choice.source);
             }
             grid.marks[place] = mark;
         }
-    }
-
-    fn judged(&self, row: &ResultRow) -> Mark {
-        let safety = match judge(row, &self.snapshot.document.policy, self.snapshot.loss()).2 {
-            Quadrant::UnsafeFast | Quadrant::UnsafeSlow | Quadrant::UnsafeUnknown => Mark::UNSAFE,
-            Quadrant::Uncertain => Mark::UNCERTAIN,
-            _ => Mark::VALUE,
-        };
-        let modelled = if row.latency.source == LatencySource::Modelled { Mark::MODELLED } else { Mark::VALUE };
-        Mark::VALUE.with(safety).with(modelled)
     }
 }

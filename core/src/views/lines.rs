@@ -205,6 +205,12 @@ impl Lines {
     }
 }
 
+/// Every site, those of a module together at the place of its first one: as a list that is grouped and open has them.
+pub fn by_module(ids: &[SiteId]) -> Vec<u32> {
+    let all: Vec<u32> = (0..ids.len() as u32).collect();
+    Tree::of(&Modules::new(ids), &all).lines(ids, &HashSet::new()).order
+}
+
 fn flat(ids: &[SiteId], shown: Vec<u32>) -> Lines {
     let line = |(at, site): (usize, &u32)| Line {
         kind: LineKind::Site,

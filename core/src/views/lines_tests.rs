@@ -146,3 +146,14 @@ fn a_hundred_thousand_sites_are_no_square() {
     // A square of that would be minutes, on the busiest machine too.
     assert!(taken < std::time::Duration::from_secs(20), "{taken:?}");
 }
+
+#[test]
+fn modules_stand_together_where_they_begin() {
+    let ordered = |names: &[&str]| {
+        let ids: Vec<SiteId> = names.iter().map(|name| SiteId::new(name)).collect();
+        by_module(&ids).iter().map(|at| names[*at as usize].to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(ordered(&["a.x", "top", "b.0", "a.y", "b.1.z", "b.2"]), ["a.x", "a.y", "top", "b.0", "b.1.z", "b.2"]);
+    assert_eq!(ordered(&["a.b", "a", "a.b.c", "a.d"]), ["a.b", "a.b.c", "a.d", "a"]);
+    assert_eq!(ordered(&["", ".", ".."]), ["", ".", ".."]);
+}

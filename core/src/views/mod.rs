@@ -4,6 +4,7 @@
 mod answer;
 mod axis;
 mod cell;
+mod colour;
 pub mod distribution;
 pub mod drift;
 mod filter;
@@ -20,6 +21,7 @@ mod plan;
 mod plan_view;
 mod points;
 mod review;
+mod scale;
 mod series;
 mod shares;
 mod site;
@@ -30,24 +32,28 @@ mod verdicts;
 
 pub use answer::{Answer, Because, Clause};
 pub use axis::{ErrorAxis, nudged_speedup, readable, speedup_at, speedup_place};
+pub(crate) use cell::value;
 pub use cell::{Cell, cell};
+pub use colour::{sequential, verdict_colour, verdict_word};
 pub use filter::{Facts, Filter, FilterError, TERMS, TermHelp};
 pub use findings::{Finding, FindingKind, Remedy, findings};
 pub use folds::{Cells, Fold, fold, worst_of};
 pub use frontier::{FrontierView, Now};
 pub use grid::{Column, Grid, Mark};
 pub use groups::{GroupBy, Grouping, MAX_GROUPS};
-pub use lines::{Line, LineKind, Lines, Order, Sort, natural};
+pub use lines::{Line, LineKind, Lines, Order, Sort, by_module, natural};
 pub use mods::{
     Flips, ModStanding, ModsEffect, ModsStanding, Module, ModuleMods, On, Ratio, SiteChange, Sums, site_change,
 };
-pub use modules::{FolderId, Modules};
+pub use modules::{FolderId, Modules, depth, module};
 pub use nearby::Nearby;
 pub use plan::{Comparison, Flags, PlanColumn, PlanGroup, PlanGroupBy, PlanLine, PlanTable, WarningGroup};
 pub use plan_view::PlanView;
 pub use points::{Arrow, Point, QuadrantView, Unplaced};
 pub use review::{Concern, Looked, ReviewItem, ReviewQueue, SiteReview};
+pub use scale::{Scale, ticks};
 pub use series::{SeriesGrid, SeriesTable, SiteSeries};
+pub(crate) use shares::Share;
 pub use shares::Shares;
 pub use site::{
     Broken, ChainView, CodesRead, CodesStored, ErrorOutlook, Faithful, GemmView, KernelColumn, KernelLine,

@@ -64,3 +64,38 @@ impl Modules {
         (1..self.all.len() as u32).map(FolderId)
     }
 }
+
+/// Deeper than people nest modules; what lies deeper stands as one.
+const DEEPEST: usize = 32;
+
+/// Each with its dot at the end: a module is not its namesake site.
+fn prefixes(site: &SiteId) -> impl Iterator<Item = &str> {
+    let name = site.as_str();
+    name.match_indices('.').take(DEEPEST).map(move |(dot, _)| &name[..=dot])
+}
+
+/// How many modules a site lies in.
+pub fn depth(site: &SiteId) -> usize {
+    prefixes(site).count()
+}
+
+/// The module at that depth with `.` at its end, or the site's whole name when it does not lie so deep.
+pub fn module(site: &SiteId, depth: usize) -> &str {
+    if depth == 0 {
+        return "";
+    }
+    prefixes(site).nth(depth - 1).unwrap_or(site.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_has_a_depth() {
+        let site = SiteId::new("net.layers.0.mlp");
+        assert_eq!((depth(&site), module(&site, 2), module(&site, 9)), (3, "net.layers.", "net.layers.0.mlp"));
+        let deep = SiteId::new(&".".repeat(100_000));
+        assert_eq!(depth(&deep), DEEPEST);
+    }
+}

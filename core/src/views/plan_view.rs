@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    dispatch::{Chain, Choice, Dispatch, Overrides, dispatch},
+    dispatch::{Chain, Choice, Dispatch, dispatch},
     model::{Gemm, SiteId, SiteIndex},
 };
 
@@ -23,15 +23,7 @@ impl PlanView {
     pub fn of(snapshot: &Snapshot) -> Self {
         let candidates = snapshot.candidates();
         let (document, loss) = (&snapshot.document, snapshot.loss());
-        let has_row = |(site, gemm): &(SiteId, Gemm), kernel| {
-            snapshot.index.at(site).is_some_and(|at| snapshot.row(at, *gemm, kernel).is_some())
-        };
-        let ready: Overrides = document
-            .overrides
-            .iter()
-            .filter(|(key, wanted)| has_row(key, &wanted.kernel))
-            .map(|(key, wanted)| (key.clone(), wanted.clone()))
-            .collect();
+        let ready = candidates.ready(&document.overrides, &document.policy.baseline);
         let (decided, problem) = match dispatch(&candidates, &document.policy, &ready, loss) {
             Ok(decided) => (Some(decided), None),
             Err(error) => (None, Some(error.to_string())),

@@ -9,7 +9,7 @@ use crate::model::Quadrant;
 
 /// One kernel as a candidate to speak for its GEMM.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Share {
+pub(crate) struct Share {
     pub chosen: bool,
     pub quadrant: Quadrant,
     pub speedup: Option<f64>,
@@ -36,12 +36,12 @@ pub struct Shares {
 }
 
 impl Shares {
-    pub(super) fn add_point(&mut self, quadrant: Quadrant) {
+    pub(crate) fn add_point(&mut self, quadrant: Quadrant) {
         self.num_points[quadrant.rank()] += 1;
     }
 
     /// `None`: a GEMM without a row in low precision counts as unsupported.
-    pub(super) fn add_time(&mut self, quadrant: Option<Quadrant>, us: f64) {
+    pub(crate) fn add_time(&mut self, quadrant: Option<Quadrant>, us: f64) {
         self.time_us[quadrant.unwrap_or(Quadrant::Unsupported).rank()] += us;
     }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    dispatch::{Candidates, Document, Group, Target},
-    model::{Gemm, KernelId, Manifest, ModSet, ResultRow, ResultsMeta, Site, SiteId, SiteIndex, SiteRows},
+    dispatch::{Candidates, Document, Target},
+    model::{Gemm, KernelId, Manifest, ModSet, ResultRow, ResultsMeta, Site, SiteIndex, SiteRows},
     plan::Plan,
 };
 
@@ -88,16 +88,11 @@ impl Snapshot {
     }
 
     fn candidates_of<'a>(&'a self, rows: fn(&'a Self, usize, Gemm) -> &'a [ResultRow]) -> Candidates<'a> {
-        let problems: std::collections::HashMap<&SiteId, &str> =
-            self.trace.meta.problems.iter().map(|(site, problem)| (site, problem.as_str())).collect();
-        let mut groups = Vec::with_capacity(3 * self.sites().len());
-        for (at, site) in self.sites().iter().enumerate() {
-            let problem = problems.get(&site.id).copied();
-            for gemm in Gemm::ALL {
-                groups.push(Group::new(site, gemm, rows(self, at, gemm).iter().collect(), problem));
-            }
-        }
-        Candidates { groups, target: self.target() }
+        let mut places = 0..;
+        Candidates::of(&self.trace.meta, self.document.runtime, |_, gemm| {
+            let at = places.next().unwrap_or(usize::MAX) / Gemm::ALL.len();
+            rows(self, at, gemm).iter().collect()
+        })
     }
 
     /// Where the plan will run, and what sites take there.

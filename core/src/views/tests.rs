@@ -4,14 +4,14 @@
 
 use crate::{
     dispatch::{
-        Policy,
+        ChoiceSource, Document, Override, Policy,
         testing::{results, row},
     },
     model::{Gemm, KernelId, Metric, ModKind, ModSet, ResultRow, Results, SiteId},
     session::{Command, Event, Session},
 };
 
-use super::{Cell, Column, Mark, ViewQuery, Views, cell};
+use super::{Cell, Column, Mark, PlanView, ViewQuery, Views, cell};
 
 const FAST: &str = "cublaslt/fp8-rowwise+fast";
 const OTHER: &str = "te/current";
@@ -123,4 +123,23 @@ fn a_policy_change_is_seen() {
     let after = Views::of(&session.snapshot().unwrap(), QUESTION, &before);
     assert_eq!(after.verdicts[1].num_safe, 1, "safe, and its speed is not known");
     assert_eq!(after.plan.choice_at(0, Gemm::Fprop).unwrap().kernel.as_str(), OTHER, "the faster one is safe now");
+}
+
+/// The baseline runs everywhere, whether it was probed there or not.
+#[test]
+fn what_is_on_screen_is_what_is_exported() {
+    let session = two_sites();
+    let mut snapshot = (*session.snapshot().unwrap()).clone();
+    for (site, gemm, kernel) in [("a", Gemm::Fprop, OTHER), ("b", Gemm::Wgrad, "cublaslt/bf16")] {
+        let wanted = Override { kernel: KernelId::new(kernel), reason: "tried".to_owned() };
+        snapshot.document.overrides.insert((SiteId::new(site), gemm), wanted);
+    }
+    let Document { policy, runtime, mods, overrides } = &snapshot.document;
+    let results = session.results().unwrap();
+    let plan = crate::plan::build_for(*runtime, &results, policy, mods, overrides, ("p", "")).unwrap().plan;
+    let view = PlanView::of(&snapshot);
+    let decided = view.decided.as_ref().unwrap();
+    assert!(decided.choices.iter().eq(plan.choices().map(|(.., choice)| choice)));
+    assert_eq!((decided.totals, view.num_waiting_overrides), (plan.totals, 0));
+    assert_eq!(decided.choices.iter().filter(|of| of.source == ChoiceSource::Override).count(), 2);
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::tail::t_upper;
 use crate::{
     dispatch::{Policy, decided_by},
-    model::{Estimate, Gemm, Metric, ResultRow, SiteId},
+    model::{Estimate, Gemm, ResultRow, SiteId},
     numerics::special::t_two_sided,
 };
 
@@ -54,7 +54,7 @@ pub fn error_evidence(row: &ResultRow, policy: &Policy, loss: f64, confidence: f
     let (_, bound) = decided_by(row, policy, loss);
     let estimate = bound.metric.on_scale(row.metric(bound.metric)?);
     let draws = row.error.as_ref().map_or(2, |error| error.draws.max(2));
-    let one = beyond(estimate, bound.limit, bound.metric == Metric::SqnrDb, draws, confidence);
+    let one = beyond(estimate, bound.limit, bound.metric.larger_is_better(), draws, confidence);
     // Of two bounds the worse is looked at: either may be off by chance.
     let bounds = if policy.max_bias.is_some() && row.gemm != Gemm::Fprop { 2.0 } else { 1.0 };
     Some(DriftEvidence {

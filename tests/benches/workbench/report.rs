@@ -76,5 +76,5 @@ fn ratios(figures: &[Figure]) -> String {
 }
 
 fn short(value: f64) -> String {
-    loka_core::dispatch::short(value)
+    loka_core::format::short(value)
 }

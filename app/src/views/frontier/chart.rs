@@ -15,11 +15,16 @@ use crate::{
     commands::{Action, QuadrantAction, take_arrows},
     state::step_frontier,
     theme::{SMALL, Theme, number},
-    views::{Scene, chart::still_plot},
+    views::{
+        Scene,
+        chart::{grid_marks, still_plot},
+    },
 };
 
 /// How near the pointer must be to a point, in points of the screen.
 const REACH: f32 = 11.0;
+/// Lines across the chart, at most.
+const TICKS: usize = 8;
 /// LoKA's quality budget: drawn also where the policy has none.
 const QUALITY: f64 = 0.0002;
 
@@ -117,10 +122,7 @@ fn stood_ui(ui: &Ui, scene: &mut Scene<'_>, costs: Costs, transform: &PlotTransf
 }
 
 fn axes_ui(ui: &mut Ui, scene: &Scene<'_>, costs: Costs) -> PlotTransform {
-    let label = match costs.axis {
-        FrontierAxis::LossCost => "Summed loss cost, upper end (log)".to_owned(),
-        axis => format!("Worst {}", axis.metric(scene.session.document.policy.metric).label()),
-    };
+    let label = costs.axis.label(scene.session.document.policy.metric);
     let [x, y] = costs.bounds;
     let plot = still_plot(ui, "frontier", &scene.theme)
         .x_axis_label("Total speed-up (× BF16)")
@@ -137,24 +139,13 @@ fn axes_ui(ui: &mut Ui, scene: &Scene<'_>, costs: Costs) -> PlotTransform {
     shown.transform
 }
 
-/// Powers of ten (tens of decibels) above the floor, and the floor.
+/// Round values above the floor, and the floor.
 fn marks(input: &GridInput, costs: Costs) -> Vec<GridMark> {
     let (lo, hi) = input.bounds;
-    let step = if !costs.scale.is_log() {
-        10.0
-    } else if hi - lo > 7.0 {
-        2.0
-    } else {
-        1.0
-    };
-    let halves: &[f64] =
-        if costs.scale.is_log() && hi - lo < 2.5 { &[0.0, 2f64.log10(), 5f64.log10()] } else { &[0.0] };
-    let from = (costs.floor / step).floor() as i32;
-    let to = (hi / step).ceil() as i32;
-    let all = (from..=to).flat_map(|at| halves.iter().map(move |half| step * f64::from(at) + half));
-    let seen = all.filter(|place| *place > costs.floor && (lo..=hi).contains(place));
-    let marks = seen.map(|value| GridMark { value, step_size: step });
-    marks.chain([GridMark { value: costs.floor, step_size: step }]).collect()
+    let mut marks = grid_marks((lo.max(costs.floor), hi), costs.scale.is_log(), TICKS);
+    marks.retain(|mark| mark.value > costs.floor);
+    marks.push(GridMark { value: costs.floor, step_size: 1.0 });
+    marks
 }
 
 fn limit_ui(painter: &Painter, scene: &Scene<'_>, costs: Costs, transform: &PlotTransform) {

@@ -111,7 +111,7 @@ fn legend_ui(ui: &mut Ui, scene: &Scene<'_>) {
             let color = scene.theme.group(number);
             ui.painter().hline(rect.x_range(), rect.center().y, egui::Stroke::new(1.5, color));
             chart::mark(ui.painter(), rect.center(), number, color);
-            let text = RichText::new(words::curve(curve)).small().color(scene.theme.weak);
+            let text = RichText::new(curve.name()).small().color(scene.theme.weak);
             mark.union(ui.label(text)).on_hover_text(words::about(curve));
             ui.add_space(6.0);
         }

@@ -8,14 +8,6 @@ use loka_core::{
 
 use crate::{theme::number, views::Scene};
 
-pub(super) fn curve(curve: &Curve) -> String {
-    let policy = &curve.policy;
-    match policy.loss_budget {
-        Some(_) => format!("{}, by its budget", policy.name),
-        None => format!("{}, by its {}", policy.name, policy.metric.label()),
-    }
-}
-
 pub(super) fn about(curve: &Curve) -> String {
     let policy = &curve.policy;
     let kept = format!("The policy's other numbers stay: more than {}", number::times(policy.min_speedup));
@@ -31,8 +23,7 @@ pub(super) fn about(curve: &Curve) -> String {
 
 /// "MERE ≤ .2".
 fn bound(policy: &Policy) -> String {
-    let sign = if policy.metric == Metric::SqnrDb { "≥" } else { "≤" };
-    format!("{} {sign} {}", policy.metric.label(), number::trimmed(policy.max_error))
+    format!("{} {} {}", policy.metric.label(), policy.metric.sign(), number::trimmed(policy.max_error))
 }
 
 fn budget(share: Option<f64>) -> String {

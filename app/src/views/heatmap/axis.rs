@@ -71,7 +71,7 @@ impl Columns {
 
 /// A kernel's name short enough for a column: `cublaslt row+fast`.
 pub fn short_kernel(column: &Column) -> String {
-    loka_core::report::short_kernel(column.kernel.as_str())
+    loka_core::format::short_kernel(column.kernel.as_str())
 }
 
 /// `10–40`, or `10` where a column is one step.

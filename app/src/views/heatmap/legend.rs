@@ -1,14 +1,16 @@
 //! The heatmap's colour scale with its unit, the policy's threshold on it, and what marks mean.
 
 use egui::{Align2, Color32, FontId, Mesh, Rect, RichText, Sense, Stroke, StrokeKind, Ui, pos2, vec2};
-use loka_core::model::Metric;
 
 use super::{controls::series_title, table::HeatmapTable};
 use crate::{
     gpu::hatch,
-    theme::{Scale, number},
+    theme::{Scale, number, rgb},
     views::Scene,
 };
+
+/// At most, under the bar.
+const TICKS: usize = 7;
 
 pub fn legend_ui(ui: &mut Ui, scene: &Scene<'_>, table: &HeatmapTable, scale: Scale) {
     ui.add_space(6.0);
@@ -25,15 +27,7 @@ fn title(scene: &Scene<'_>, table: &HeatmapTable) -> String {
         return format!("{} (as recorded, log)", series_title(&series.name));
     }
     let label = scene.view.metric.label();
-    let unit = match scene.view.metric {
-        _ if scene.view.relative => "× BF16, log; white: no change",
-        Metric::SqnrDb => "dB, higher is better",
-        Metric::MaxAbs => "output units, log",
-        Metric::LossCost => "units of the loss, log",
-        Metric::NoiseShare => "of the gradient's noise, log",
-        Metric::Bias => "either way, log",
-        _ => "ratio, log",
-    };
+    let unit = if scene.view.relative { "× BF16, log; white: no change" } else { scene.view.metric.unit() };
     let label = label.trim_end_matches(" (dB)");
     format!("{label} ({unit})")
 }
@@ -46,7 +40,7 @@ fn bar_ui(ui: &mut Ui, scene: &Scene<'_>, table: &HeatmapTable, scale: Scale) {
     painter.add(gradient(bar, scale));
     let font = FontId::monospace(10.0);
     let x = |value: f64| bar.left() + bar.width() * scale.share(value) as f32;
-    for tick in scale.ticks() {
+    for tick in scale.ticks(TICKS) {
         let at = x(tick);
         painter.line_segment([pos2(at, bar.bottom()), pos2(at, bar.bottom() + 3.0)], Stroke::new(1.0, theme.weak));
         let align = if at < bar.left() + 12.0 {
@@ -75,7 +69,7 @@ fn gradient(rect: Rect, scale: Scale) -> Mesh {
     for step in 0..=STEPS {
         let share = f64::from(step) / f64::from(STEPS);
         let x = rect.left() + rect.width() * share as f32;
-        let color: Color32 = scale.color_at(share);
+        let color: Color32 = rgb(scale.color_at(share));
         mesh.colored_vertex(pos2(x, rect.top()), color);
         mesh.colored_vertex(pos2(x, rect.bottom()), color);
         if step > 0 {

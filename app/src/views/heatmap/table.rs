@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use loka_core::{
-    model::Metric,
     session::SeriesState,
     views::{Cells, Column, Grid, LineKind, Lines, Mark, SeriesGrid, SeriesTable, worst_of},
 };
@@ -44,12 +43,11 @@ impl HeatmapTable {
         }
         let filter = scene.view.sites.filter();
         let shown = (0..grid.columns.len()).filter(|at| filter.shows_column(&grid.columns[*at]));
-        let range = grid.low_range.or(grid.range);
-        let scale = range.map(|range| match scene.view.relative {
+        let scale = grid.shown_range().map(|range| match scene.view.relative {
             true => Scale::relative(metric, range),
             false => Scale::new(metric, range),
         });
-        Self { columns: shown.collect(), scale, series: None, smaller_is_worse: metric == Metric::SqnrDb, grid }
+        Self { columns: shown.collect(), scale, series: None, smaller_is_worse: metric.larger_is_better(), grid }
     }
 
     pub fn steps(&self) -> Option<&SeriesGrid> {

@@ -86,7 +86,7 @@ pub fn folder_text(scene: &Scene<'_>, table: &HeatmapTable, line: &Line, fold: O
     let label = if table.series.is_some() { "value" } else { scene.view.metric.label() };
     let worst = ids.get(fold.worst_site as usize).map_or("", SiteId::as_str);
     let (value, median) = (number::plain(f64::from(fold.worst)), number::plain(f64::from(fold.median)));
-    let known = number::count(fold.num_values.into());
+    let known = number::count(fold.num_values);
     let judged = match table.series {
         Some(_) => String::new(),
         None => format!("\n{} unsafe, {} chosen", fold.num_unsafe, fold.num_chosen),

@@ -5,7 +5,6 @@ use egui::{
     StrokeKind, Ui, WidgetInfo, accesskit, pos2, vec2,
 };
 use loka_core::{
-    model::Metric,
     review::Role,
     session::Command,
     views::{readable, speedup_at},
@@ -198,7 +197,7 @@ fn error_text(scene: &Scene<'_>) -> String {
     match policy.loss_budget {
         // The forward ones are held to their loss cost, which is not on this axis.
         Some(_) => format!("{metric} {limit}, dgrad and wgrad"),
-        None if policy.metric == Metric::SqnrDb => format!("at least {limit} dB"),
+        None if policy.metric.larger_is_better() => format!("at least {limit} dB"),
         None => format!("{metric} {limit}"),
     }
 }

@@ -9,7 +9,6 @@ mod points;
 mod unplaced;
 
 use egui::{Color32, RichText, Ui};
-use egui_plot::{GridInput, GridMark};
 use loka_core::views::Flags;
 
 use crate::{
@@ -17,10 +16,18 @@ use crate::{
     gpu::points::MAX_COLORS,
     state::{Bounds, ColorBy, QUADRANTS},
     theme::{Theme, number},
-    views::{Scene, chart::still_plot, heatmap::gemm_ui, no_rows},
+    views::{
+        Scene,
+        chart::{grid_marks, still_plot},
+        heatmap::gemm_ui,
+        no_rows,
+    },
 };
 
 use picture::Picture;
+
+/// At most, on either axis: the plot pales those that stand close.
+const TICKS: usize = 24;
 
 /// By the number that a point has for them.
 fn colors(theme: &Theme, by: ColorBy) -> [Color32; MAX_COLORS] {
@@ -69,8 +76,8 @@ fn axes_ui(ui: &mut Ui, scene: &Scene<'_>, bounds: Bounds) -> egui_plot::PlotTra
     let plot = still_plot(ui, "quadrant", &scene.theme)
         .x_axis_label("Speed-up (× BF16, log)")
         .y_axis_label(label)
-        .x_grid_spacer(|input| decades(&input))
-        .y_grid_spacer(move |input| if axis.is_log() { decades(&input) } else { tens(&input) })
+        .x_grid_spacer(|input| grid_marks(input.bounds, true, TICKS))
+        .y_grid_spacer(move |input| grid_marks(input.bounds, axis.is_log(), TICKS))
         .x_axis_formatter(|mark, _| number::trimmed(10f64.powf(mark.value)))
         .y_axis_formatter(move |mark, _| number::trimmed(axis.error_at(mark.value)));
     let shown = plot.show(ui, |plot| {
@@ -141,33 +148,4 @@ fn boxed_words(scene: &Scene<'_>) -> String {
         number::micros(saved_us),
         number::micros(table.saved_us)
     )
-}
-
-/// Marks at 1, 2 and 5 of every power of ten; finer ones where few decades are in sight.
-fn decades(input: &GridInput) -> Vec<GridMark> {
-    let (lo, hi) = input.bounds;
-    let digits: &[f64] = match hi - lo {
-        span if span < 0.25 => {
-            &[1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8, 1.9, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]
-        }
-        span if span < 0.7 => &[1.0, 1.2, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0],
-        _ => &[1.0, 2.0, 5.0],
-    };
-    let of = |power: i32| {
-        digits.iter().map(move |digit| {
-            let step_size = if *digit == 1.0 { 1.0 } else { 0.3 };
-            GridMark { value: f64::from(power) + digit.log10(), step_size }
-        })
-    };
-    // The plot labels marks that lie outside it, too.
-    let seen = |mark: &GridMark| (lo..=hi).contains(&mark.value);
-    (lo.floor() as i32..=hi.ceil() as i32).flat_map(of).filter(seen).collect()
-}
-
-fn tens(input: &GridInput) -> Vec<GridMark> {
-    let (lo, hi) = input.bounds;
-    let step = if hi - lo > 20.0 { 10.0 } else { 2.0 };
-    let (from, to) = ((lo / step).floor() as i32, (hi / step).ceil() as i32);
-    let marks = (from..=to).map(|at| GridMark { value: step * f64::from(at), step_size: step });
-    marks.filter(|mark| (lo..=hi).contains(&mark.value)).collect()
 }

@@ -66,11 +66,9 @@ fn metrics_ui(ui: &mut Ui, scene: &Scene<'_>, seen: &GemmView, row: &ResultRow) 
             };
             let bound = (metric == seen.bound.metric).then(|| number::trimmed(seen.bound.limit));
             let name = match bound {
-                Some(limit) => format!("{} ≤ {limit}", metric.label()),
+                Some(limit) => format!("{} {} {limit}", metric.label(), metric.sign()),
                 None => metric.label().to_owned(),
             };
-            // Of decibels the larger is the better.
-            let name = if metric == Metric::SqnrDb { name.replace('≤', "≥") } else { name };
             ui.label(RichText::new(name).small().color(weak));
             let told = ui.label(RichText::new(value).monospace().small());
             if let Some(estimate) = estimate {

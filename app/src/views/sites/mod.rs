@@ -10,7 +10,7 @@ pub use menu::extend_to;
 
 use egui::{Align2, FontId, Rect, RichText, ScrollArea, Sense, Shape, Stroke, Ui, pos2, vec2};
 use loka_core::{
-    model::{Gemm, Metric, Quadrant, SiteId},
+    model::{Gemm, Quadrant, SiteId},
     views::{Line, LineKind, Lines, SiteVerdict, Sort},
 };
 
@@ -214,7 +214,7 @@ fn value_of(scene: &Scene<'_>, site: usize) -> Option<String> {
     };
     match scene.view.sites.order.sort {
         // Of decibels the rank is the negative: larger is worse throughout.
-        Sort::WorstError if scene.session.document.policy.metric == Metric::SqnrDb => {
+        Sort::WorstError if scene.session.document.policy.metric.larger_is_better() => {
             Some(text(-rank.error, number::plain))
         }
         Sort::WorstError => Some(text(rank.error, number::plain)),

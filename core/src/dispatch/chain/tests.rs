@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     dispatch::{
-        Candidates, Chain, Dispatch, Form, Override, Overrides, Policy, dispatch, frontier, sweep,
+        Candidates, Chain, Dispatch, Form, Override, Overrides, Policy, Together, dispatch, frontier, sweep,
         testing::{Dice, block, fed, results, row, with_codes},
     },
     model::{Gemm, KernelId, Metric, ResultRow, Results, Runtime, SiteId, SiteMods},
@@ -122,7 +122,7 @@ fn codes_are_handed_from_block_to_block_and_make_a_slow_kernel_worth_it() {
         "x arrives as codes from b: no cast, 38 us less (modelled); MERE .1 (.09 to .11) <= .2, 0.98x alone; scale of \
          x 2^-4, no step saturates"
     );
-    assert!(dispatch.choices[6].is_decided_by_chain() && !dispatch.choices[0].is_decided_by_chain());
+    assert_eq!((dispatch.choices[6].together, dispatch.choices[0].together), (Some(Together::Chain), None));
 }
 
 #[test]

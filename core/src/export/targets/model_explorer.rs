@@ -66,8 +66,7 @@ fn error(site: &Site<'_>, gemm: Gemm, metric: Metric) -> Option<f64> {
 
 /// The largest error; of a ratio in decibels the smallest.
 fn worst(site: &Site<'_>, metric: Metric) -> Option<f64> {
-    let known = Gemm::ALL.into_iter().filter_map(|gemm| error(site, gemm, metric));
-    if metric == Metric::SqnrDb { known.reduce(f64::min) } else { known.reduce(f64::max) }
+    metric.worst(Gemm::ALL.into_iter().filter_map(|gemm| error(site, gemm, metric)))
 }
 
 fn text(job: &Job<'_>, metric: Metric, of: &str, value: impl Fn(&Site<'_>) -> Option<f64>) -> String {
@@ -77,7 +76,7 @@ fn text(job: &Job<'_>, metric: Metric, of: &str, value: impl Fn(&Site<'_>) -> Op
             results.insert(node(site.name()), json!({"value": value}));
         }
     }
-    let (good, bad) = if metric == Metric::SqnrDb { ("#e63946", "#2a9d8f") } else { ("#2a9d8f", "#e63946") };
+    let (good, bad) = if metric.larger_is_better() { ("#e63946", "#2a9d8f") } else { ("#2a9d8f", "#e63946") };
     let data = json!({
         "name": format!("LoKA {}, {of}", metric.label()), "results": results,
         "gradient": [{"stop": 0, "bgColor": good}, {"stop": 1, "bgColor": bad}],

@@ -99,6 +99,8 @@ fn a_cast_that_is_no_longer_shared_is_the_cause() {
     };
     assert_eq!(causes(&shared, &alone), [(Gemm::Fprop, Cause::Sharing), (Gemm::Wgrad, Cause::Error)]);
     assert_eq!(causes(&alone, &shared)[0], (Gemm::Fprop, Cause::Sharing));
+    let read = Plan::from_json(&shared.to_json()).unwrap();
+    assert_eq!((read.sites[0].fprop.together, &read), (Some(Together::Sharing), &shared), "a file tells it, too");
     assert!(diff(&shared, &alone).changes[0].reason.contains("is no longer favoured by a shared cast"));
     assert_eq!(serde_json::to_value(Cause::Sharing).unwrap(), "shared_casts");
 }

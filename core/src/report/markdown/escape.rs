@@ -2,7 +2,7 @@
 //! no link, no picture, and neither a mention nor a reference of what begins with `@` or `#`; a backslash before them
 //! would not keep it from that.
 
-use super::super::text::{block, line};
+use crate::format::{block, line};
 
 /// Characters of a name or reason, and of a comment.
 const NAME: usize = 300;

@@ -4,7 +4,7 @@
 //! Gradients stay as they were recorded: what a mod does to them shows only in training.
 
 use crate::{
-    dispatch::{Overrides, Totals, dispatch, judge},
+    dispatch::{Totals, dispatch, judge},
     model::{Estimate, Gemm, KernelId, Metric, ResultRow, Safety, SiteId},
     mods::applying,
     views::{PlanView, Snapshot},
@@ -89,15 +89,14 @@ impl ModsEffect {
 
 /// Totals and forward kernels of the model as recorded, under the same policy and overrides.
 fn decided_before(snapshot: &Snapshot) -> Option<(Totals, Vec<KernelId>)> {
-    let has_row = |at: usize, gemm, kernel: &KernelId| {
-        snapshot.rows_before(at, gemm).iter().any(|row| row.kernel == *kernel && row.supported)
-    };
-    let overrides = snapshot.document.overrides.iter();
-    let ready = overrides
-        .filter(|((site, gemm), wanted)| snapshot.index.at(site).is_some_and(|at| has_row(at, *gemm, &wanted.kernel)));
-    let ready: Overrides = ready.map(|(key, wanted)| (key.clone(), wanted.clone())).collect();
-    let candidates = snapshot.candidates_before();
-    let decided = dispatch(&candidates, &snapshot.document.policy, &ready, snapshot.loss()).ok()?;
+    let (candidates, policy) = (snapshot.candidates_before(), &snapshot.document.policy);
+    let mut ready = candidates.ready(&snapshot.document.overrides, &policy.baseline);
+    // A kernel that a mod makes possible does not run without it.
+    ready.retain(|(site, gemm), wanted| {
+        let row = snapshot.index.at(site).and_then(|at| snapshot.row_before(at, *gemm, &wanted.kernel));
+        row.is_none_or(|row| row.supported)
+    });
+    let decided = dispatch(&candidates, policy, &ready, snapshot.loss()).ok()?;
     let forward = decided.choices.iter().step_by(3).map(|choice| choice.kernel.clone());
     Some((decided.totals, forward.collect()))
 }

@@ -11,7 +11,7 @@ pub use warnings::WarningGroup;
 
 use crate::{
     dispatch::{Bound, Chain, Choice, ChoiceSource, bound_of, decided_by, judge, own_us, shared_casts},
-    model::{Estimate, Gemm, Metric, Quadrant, Safety},
+    model::{Estimate, Gemm, Quadrant, Safety},
     views::{PlanView, Snapshot},
 };
 
@@ -223,10 +223,9 @@ fn line(snapshot: &Snapshot, (at, gemm): (usize, Gemm), choice: &Choice, saved_u
 }
 
 fn margin(bound: Bound, error: Estimate) -> f64 {
-    match bound.metric {
-        Metric::SqnrDb => (error.lo - bound.limit) / bound.limit.abs(),
-        metric => (bound.limit - metric.on_scale(error).hi) / bound.limit.abs(),
-    }
+    let metric = bound.metric;
+    let room = metric.badness(bound.limit) - metric.badness(metric.worse_end(metric.on_scale(error)));
+    room / bound.limit.abs()
 }
 
 /// Nothing in low precision is safe here, but something may be.

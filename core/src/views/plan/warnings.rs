@@ -1,6 +1,7 @@
 //! Takes a plan's warnings, gives them in groups: ten thousand alike are one line with a count.
 
 use crate::{
+    format::number::counted_as,
     model::{Gemm, LatencySource},
     mods::MUST_BE_TRAINED,
     views::{PlanView, Snapshot},
@@ -39,7 +40,7 @@ pub(super) fn grouped(snapshot: &Snapshot, plan: &PlanView, lines: &[PlanLine]) 
             Some((line.at, line.gemm, warning.text.clone()))
         };
         groups.push(WarningGroup {
-            title: counted(named.len(), "override breaks", "overrides break", "the policy"),
+            title: counted_as(named.len(), "override breaks the policy", "overrides break the policy"),
             about: "loka check refuses a plan with any of them".to_owned(),
             at: named.iter().filter_map(at).collect(),
         });
@@ -47,13 +48,13 @@ pub(super) fn grouped(snapshot: &Snapshot, plan: &PlanView, lines: &[PlanLine]) 
     if !unknown.is_empty() {
         let at = |line: &&PlanLine| (line.at, line.gemm, why_no_latency(snapshot, plan, line));
         groups.push(WarningGroup {
-            title: counted(told, "GEMM has", "GEMMs have", "no latency"),
+            title: counted_as(told, "GEMM has no latency", "GEMMs have no latency"),
             about: "They are in neither of the two sums: the speed-up is of the rest".to_owned(),
             at: unknown.iter().map(at).collect(),
         });
     }
     if plan.num_waiting_overrides > 0 {
-        let title = counted(plan.num_waiting_overrides, "override waits", "overrides wait", "for rows");
+        let title = counted_as(plan.num_waiting_overrides, "override waits for rows", "overrides wait for rows");
         groups.push(WarningGroup::whole(title, "Until they come the policy chooses there"));
     }
     if !snapshot.document.mods.is_empty() {
@@ -76,8 +77,4 @@ fn why_no_latency(snapshot: &Snapshot, plan: &PlanView, line: &PlanLine) -> Stri
         Some(row) if row.latency.source == LatencySource::None => format!("{}: {}", row.kernel, row.latency.note),
         Some(row) => format!("{}: the baseline's own time is not known", row.kernel),
     }
-}
-
-fn counted(count: usize, one: &str, many: &str, rest: &str) -> String {
-    format!("{count} {} {rest}", if count == 1 { one } else { many })
 }

@@ -113,12 +113,9 @@ fn groups(snapshot: &Snapshot, at: usize) -> [Group<'_>; 3] {
 
 /// The sites as if they were the model: without a budget no other depends on them.
 fn alone(snapshot: &Snapshot, sites: &[usize], overrides: &Overrides) -> Option<Dispatch> {
-    let here = overrides.iter().filter(|((of, gemm), wanted)| {
-        let at = snapshot.index.at(of).filter(|at| sites.contains(at));
-        at.is_some_and(|at| snapshot.row(at, *gemm, &wanted.kernel).is_some())
-    });
-    let here: Overrides = here.map(|(key, wanted)| (key.clone(), wanted.clone())).collect();
     let groups = sites.iter().flat_map(|at| groups(snapshot, *at)).collect();
     let candidates = Candidates { groups, target: snapshot.target() };
-    dispatch(&candidates, &snapshot.document.policy, &here, snapshot.loss()).ok()
+    let policy = &snapshot.document.policy;
+    let here = candidates.ready(overrides, &policy.baseline);
+    dispatch(&candidates, policy, &here, snapshot.loss()).ok()
 }

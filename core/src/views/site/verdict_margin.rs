@@ -89,15 +89,13 @@ impl Outlook {
 fn error_outlook(bound: Bound, estimate: Option<Estimate>, draws: u64) -> ErrorOutlook {
     let Some(estimate) = estimate else { return ErrorOutlook::Unknown };
     let estimate = bound.metric.on_scale(estimate);
-    let larger_is_better = bound.metric == Metric::SqnrDb;
-    // The end that has to be on the good side.
-    let end = if larger_is_better { estimate.lo } else { estimate.hi };
+    let end = bound.metric.worse_end(estimate);
     match bound.safety(Some(estimate)) {
         Safety::Safe => ErrorOutlook::Safe { end, margin: (bound.limit - end).abs() / bound.limit.abs() },
         Safety::Unsafe => ErrorOutlook::Unsafe { safe_from: Some(end).filter(|end| end.is_finite()) },
         Safety::Uncertain => {
             let below = estimate.value <= bound.limit;
-            let leans = if below == larger_is_better { Safety::Unsafe } else { Safety::Safe };
+            let leans = if below == bound.metric.larger_is_better() { Safety::Unsafe } else { Safety::Safe };
             ErrorOutlook::Uncertain { leans, more: further_draws(estimate, bound.limit, draws) }
         }
     }

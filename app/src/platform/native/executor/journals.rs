@@ -4,8 +4,8 @@
 use std::{path::Path, sync::Arc};
 
 use loka_core::{
+    format::number::counted,
     journal::{self, Journal, Restored},
-    report::counted,
     runtime::Journaling,
     session::{Command, Event, NoticeKind, SavedSession, shared::CommandContext},
     views::OpenedTrace,
@@ -67,7 +67,7 @@ fn taken_up(restored: Restored, opened: &OpenedTrace) -> SavedSession {
     }
     let rows = session.rows().count();
     if num_commands > 0 || rows > 0 {
-        let (rows, commands) = (counted(rows, "row", "rows"), counted(num_commands as usize, "command", "commands"));
+        let (rows, commands) = (counted(rows, "row"), counted(num_commands as usize, "command"));
         session.notify(NoticeKind::Info, format!("Taken up where it was left: {rows}, {commands}"));
     }
     ordered.save()

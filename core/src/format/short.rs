@@ -11,7 +11,7 @@ pub fn short(value: f64) -> String {
 
 /// The parts of a sentence write themselves into it: 30,000 reasons are made at every change of a policy, and
 /// a text a part was a third of the time.
-pub(super) struct Short(pub f64);
+pub(crate) struct Short(pub f64);
 
 impl fmt::Display for Short {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -57,7 +57,7 @@ impl fmt::Write for Digits {
     }
 }
 
-pub(super) struct WithInterval(pub Estimate);
+pub(crate) struct WithInterval(pub Estimate);
 
 impl fmt::Display for WithInterval {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -69,7 +69,7 @@ impl fmt::Display for WithInterval {
     }
 }
 
-pub(super) struct Times(pub Option<f64>);
+pub(crate) struct Times(pub Option<f64>);
 
 impl fmt::Display for Times {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,5 +1,4 @@
-//! Takes what people and files say, gives it as it may be shown: cut to a length, with nothing invisible in it; and
-//! numbers as people read them.
+//! Takes what people and files say, gives it as it may be shown: cut to a length, with nothing invisible in it.
 
 use crate::model::is_hidden;
 
@@ -68,31 +67,12 @@ pub fn shorten(name: &str, most: usize) -> String {
     characters[..head].iter().chain(['…'].iter()).chain(&characters[characters.len() - tail..]).collect()
 }
 
-pub fn count(value: usize) -> String {
-    thousands(value as u64)
-}
-
-/// With thousands separated: `8,192`.
-pub fn thousands(value: u64) -> String {
-    let digits = value.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// `1 site`, `12,000 sites`.
-pub fn counted(value: usize, one: &str, many: &str) -> String {
-    format!("{} {}", count(value), if value == 1 { one } else { many })
-}
-
-/// `1.19×`.
-pub fn times(speedup: f64) -> String {
-    format!("{speedup:.2}×")
+/// What tells kernels apart, short enough for a column: `cublaslt row+fast`.
+pub fn short_kernel(kernel: &str) -> String {
+    let (library, recipe) = kernel.split_once('/').unwrap_or((kernel, ""));
+    let recipe = recipe.trim_start_matches("fp8-").replace("rowwise_with_gw_hp", "row gw hp");
+    let recipe = recipe.replace("tensorwise", "tensor").replace("rowwise", "row").replace("blockwise", "block");
+    format!("{library} {recipe}")
 }
 
 #[cfg(test)]
@@ -119,12 +99,16 @@ mod tests {
     }
 
     #[test]
-    fn names_keep_both_ends_and_counts_their_thousands() {
+    fn names_keep_both_ends() {
         assert_eq!(shorten("net.layers.0.fmb.mlp.0", 14), "net.la…b.mlp.0");
         assert_eq!(shorten("net", 14), "net");
-        assert_eq!(
-            (count(999), count(1_234_567), counted(1, "site", "sites")),
-            ("999".into(), "1,234,567".into(), "1 site".into())
-        );
+    }
+
+    #[test]
+    fn short_names_tell_all_kernels_apart() {
+        let mut all: Vec<String> = crate::model::catalogue().iter().map(|kernel| short_kernel(kernel.name)).collect();
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), crate::model::catalogue().len());
     }
 }

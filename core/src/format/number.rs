@@ -1,12 +1,34 @@
 //! Takes numbers and their intervals, gives the text on screen: three significant digits at most, and
 //! never one that the interval does not support.
 
-use loka_core::model::Estimate;
-pub use loka_core::report::{thousands as count, times};
+use crate::model::Estimate;
+
+/// With thousands separated: `8,192`.
+pub fn count(value: impl TryInto<u64>) -> String {
+    let digits = value.try_into().unwrap_or(u64::MAX).to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
 
 /// `1 site`, `1,200 sites`.
 pub fn counted(number: usize, word: &str) -> String {
-    if number == 1 { format!("1 {word}") } else { format!("{} {word}s", count(number as u64)) }
+    counted_as(number, word, &format!("{word}s"))
+}
+
+/// The same of what does not take an s: `1 GEMM has`, `2 GEMMs have`.
+pub fn counted_as(number: usize, one: &str, many: &str) -> String {
+    format!("{} {}", count(number), if number == 1 { one } else { many })
+}
+
+/// `1.19×`.
+pub fn times(speedup: f64) -> String {
+    format!("{speedup:.2}×")
 }
 
 /// A value without an interval, three significant digits: `.196`, `1.05`, `3.1e-7`, `12,300`.
@@ -128,6 +150,7 @@ mod tests {
     #[test]
     fn one_is_no_plural() {
         assert_eq!((counted(1, "site"), counted(1200, "site")), ("1 site".to_owned(), "1,200 sites".to_owned()));
+        assert_eq!(counted_as(2, "GEMM has", "GEMMs have"), "2 GEMMs have");
     }
 
     #[test]
