@@ -235,7 +235,7 @@ mod tests {
             (Command::OpenPlan { path }, "outside of the served folder"),
             (Command::ProbeMore { site: site.clone(), max_draws: u64::MAX }, "draws"),
             (Command::ProbeMore { site: site.clone(), max_draws: 0 }, "draws"),
-            (Command::SelectEngine { name: "x".repeat(limits::WORD_CHARACTERS + 1) }, "no name"),
+            (Command::SelectEngine { name: "x".repeat(limits::WORD_CHARACTERS + 1) }, "for a name"),
             (Command::SetOverrides { at: vec![(site.clone(), Gemm::Fprop)], kernel: kernel.clone(), reason }, "0"),
             (Command::ClearOverrides { at: vec![(site.clone(), Gemm::Fprop)] }, "the trace has 0"),
             (
