@@ -8,6 +8,12 @@ use super::{Cause, check::RowCheck, columns::Table};
 /// Rows of any table, whatever it says of itself.
 pub(super) const MOST_ROWS: usize = 10_000_000;
 
+/// Rows, or numbers in lists, of a table without keys: a byte each at the least, once there are many.
+#[cfg(feature = "native")]
+pub(super) fn most_in(bytes: usize) -> usize {
+    bytes.max(1 << 16)
+}
+
 /// What no two rows of results have in common.
 pub(super) const KEY: [&str; 5] = ["site", "gemm", "kernel", "mods", "engine"];
 

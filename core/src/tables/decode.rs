@@ -68,7 +68,10 @@ pub(super) fn column<T: Value>(
         // No more of a page than is asked for: a few bytes can be a run of any length.
         let count = (count as usize).min(left);
         left -= count;
-        let (present, values) = if nullable { levels_of(&buf, count, levels)? } else { (None, buf) };
+        let (present, values) = match nullable {
+            true => levels_of(&buf, count, levels, 1).map(|(levels, values)| (Some(levels), values))?,
+            false => (None, buf),
+        };
         let num = present.as_ref().map_or(count, |levels| levels.iter().filter(|level| **level == 1).count());
         let mut values = decoded(&values, num, encoding, &dictionary)?.into_iter();
         match present {
@@ -82,8 +85,64 @@ pub(super) fn column<T: Value>(
     if left == 0 { Ok(()) } else { Err(ParquetError::EOF(format!("{left} rows are missing"))) }
 }
 
+/// What the levels of a column of lists mean.
+#[cfg(feature = "native")]
+pub(super) struct ListLevels {
+    /// Of a number that is there.
+    pub largest: u32,
+    /// Of an element of a list, null or not; below it the list is empty or null.
+    pub of_element: u32,
+    /// Elements in all.
+    pub most: usize,
+}
+
+/// Appends the lists of `rows` rows to `all`; a null in a list is NaN.
+#[cfg(feature = "native")]
+pub(super) fn lists(
+    pages: impl Iterator<Item = Result<Page, ParquetError>>,
+    rows: usize,
+    levels: &ListLevels,
+    all: &mut Vec<Vec<f64>>,
+) -> Result<(), ParquetError> {
+    let (mut dictionary, mut left, before) = (Vec::new(), levels.most, all.len());
+    for page in pages {
+        let (buf, count, encoding, sizes) = match page? {
+            Page::DictionaryPage { buf, num_values, .. } => {
+                dictionary = f64::plain(&buf, num_values as usize).ok_or_else(|| short("a dictionary"))?;
+                continue;
+            }
+            Page::DataPage { buf, num_values, encoding, .. } => (buf, num_values, encoding, [None; 2]),
+            Page::DataPageV2 { buf, num_values, encoding, rep_levels_byte_len, def_levels_byte_len, .. } => {
+                (buf, num_values, encoding, [rep_levels_byte_len, def_levels_byte_len].map(|size| Some(size as usize)))
+            }
+        };
+        left = left
+            .checked_sub(count as usize)
+            .ok_or_else(|| ParquetError::General(format!("its lists claim more than {} numbers", levels.most)))?;
+        let bits = 32 - levels.largest.leading_zeros();
+        let (repeated, buf) = levels_of(&buf, count as usize, sizes[0], 1)?;
+        let (defined, values) = levels_of(&buf, count as usize, sizes[1], bits)?;
+        let num = defined.iter().filter(|level| **level == levels.largest).count();
+        let mut values = decoded::<f64>(&values, num, encoding, &dictionary)?.into_iter();
+        for (repeated, level) in repeated.into_iter().zip(defined) {
+            if repeated == 0 {
+                if all.len() - before == rows {
+                    return Err(ParquetError::General(format!("it has more than {rows} lists")));
+                }
+                all.push(Vec::new());
+            }
+            let list = all.last_mut().ok_or_else(|| short("a page"))?;
+            if level >= levels.of_element {
+                list.push(if level == levels.largest { values.next().unwrap_or(f64::NAN) } else { f64::NAN });
+            }
+        }
+    }
+    let missing = rows - (all.len() - before);
+    if missing == 0 { Ok(()) } else { Err(ParquetError::EOF(format!("{missing} rows are missing"))) }
+}
+
 /// The level of each value, and what lies behind them. `size`: theirs, where it does not stand before them.
-fn levels_of(page: &Bytes, count: usize, size: Option<usize>) -> Result<(Option<Vec<u32>>, Bytes), ParquetError> {
+fn levels_of(page: &Bytes, count: usize, size: Option<usize>, bits: u32) -> Result<(Vec<u32>, Bytes), ParquetError> {
     let lengths = || -> Option<(usize, usize)> {
         let Some(size) = size else {
             let (length, _) = page.split_first_chunk::<4>()?;
@@ -94,8 +153,8 @@ fn levels_of(page: &Bytes, count: usize, size: Option<usize>) -> Result<(Option<
     let split = || {
         let (start, size) = lengths()?;
         let end = start.checked_add(size)?;
-        let levels = runs(page.get(start..end)?, 1, count)?;
-        Some((Some(levels), page.slice(end..)))
+        let levels = runs(page.get(start..end)?, bits, count)?;
+        Some((levels, page.slice(end..)))
     };
     split().ok_or_else(|| short("a page"))
 }

@@ -11,7 +11,8 @@ use super::{
     Cause, TableError,
     check::RowCheck,
     columns::{Columns, Table},
-    frame::{FrameColumns, FrameTable},
+    file,
+    frame::FrameColumns,
 };
 
 const TIMES: [&str; 8] = [
@@ -73,7 +74,7 @@ pub fn read_kernels(path: &Path) -> Result<KernelDb, TableError> {
 }
 
 fn read_records(path: &Path) -> Result<Vec<KernelRecord>, Cause> {
-    let table = FrameTable::read(path)?;
+    let table = file::read(path)?;
     let (kernel, gemm) = (table.text("kernel")?, table.text("gemm")?);
     let (m, k, n) = (table.int("m")?, table.int("k")?, table.int("n")?);
     let times = TIMES.iter().map(|name| table.float(name)).collect::<Result<Vec<_>, _>>()?;

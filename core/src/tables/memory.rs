@@ -26,6 +26,7 @@ use super::{
     decode::{self, Value},
     is_parquet,
     pages::Pages,
+    thrift,
 };
 
 enum ColumnValues {
@@ -153,8 +154,29 @@ impl MemoryTable {
         bytes: impl AsRef<[u8]> + Send + Sync + 'static,
         most: fn(&Self) -> Result<usize, Cause>,
     ) -> Result<Self, Cause> {
+        let mut table = Self::opened(bytes)?;
+        bounds::claimed(table.height, most(&table)?)?;
+        bounds::each_once(table.height, |num| table.first(num))?;
+        table.texts = table.read_texts(|_| true)?;
+        Ok(table)
+    }
+
+    /// One of whose rows nothing is known but that each was written.
+    #[cfg(feature = "native")]
+    pub(super) fn read(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Result<Self, Cause> {
+        let mut table = Self::opened(bytes)?;
+        bounds::claimed(table.height, bounds::most_in(table.bytes.len()))?;
+        table.texts = table.read_texts(|_| true)?;
+        Ok(table)
+    }
+
+    /// The footer alone.
+    fn opened(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Result<Self, Cause> {
         let bytes = Bytes::from_owner(bytes);
         is_parquet(&bytes)?;
+        if !thrift::is_sound_footer(&bytes) {
+            return Err(Cause::NotParquet("its footer is missing or damaged".to_owned()));
+        }
         let reader = SerializedFileReader::new(bytes.clone()).map_err(|error| broken(&error))?;
         let rows = reader.metadata().file_metadata().num_rows();
         let groups = reader.metadata().row_groups().iter().map(|group| group.num_rows());
@@ -163,14 +185,65 @@ impl MemoryTable {
         if negative || sum != rows || rows < 0 {
             return Err(Cause::NotParquet(format!("it claims {rows} rows and has {sum}")));
         }
-        let rows = rows as usize;
-        bounds::claimed(rows, bounds::MOST_ROWS)?;
-        let reader = Arc::new(reader);
-        let mut table = Self { reader, bytes: Arc::new(bytes), height: rows, texts: BTreeMap::new() };
-        bounds::claimed(rows, most(&table)?)?;
-        bounds::each_once(rows, |num| table.first(num))?;
-        table.texts = table.read_texts(|_| true)?;
-        Ok(table)
+        let height = rows as usize;
+        bounds::claimed(height, bounds::MOST_ROWS)?;
+        Ok(Self { reader: Arc::new(reader), bytes: Arc::new(bytes), height, texts: BTreeMap::new() })
+    }
+
+    #[cfg(test)]
+    pub(super) fn names(&self) -> Vec<String> {
+        let root = self.reader.metadata().file_metadata().schema_descr().root_schema();
+        root.get_fields().iter().map(|field| field.name().to_owned()).collect()
+    }
+
+    #[cfg(feature = "native")]
+    pub(super) fn has(&self, name: &str) -> bool {
+        let root = self.reader.metadata().file_metadata().schema_descr().root_schema();
+        root.get_fields().iter().any(|field| field.name() == name)
+    }
+
+    /// A list of numbers in every row; null is an empty one.
+    #[cfg(feature = "native")]
+    pub(super) fn floats(&self, name: &str) -> Result<Vec<Vec<f64>>, Cause> {
+        let metadata = self.reader.metadata();
+        let schema = metadata.file_metadata().schema_descr();
+        if !self.has(name) {
+            return Err(Cause::MissingColumn(name.to_owned()));
+        }
+        let is_its = |column: &parquet::schema::types::ColumnDescPtr| {
+            column.path().parts().first().is_some_and(|first| first == name)
+        };
+        let leaves: Vec<usize> =
+            schema.columns().iter().enumerate().filter(|(_, column)| is_its(column)).map(|(at, _)| at).collect();
+        let wrong = || Cause::WrongType {
+            column: name.to_owned(),
+            found: type_word(schema.root_schema(), name).to_owned(),
+            expected: "list[f64]",
+        };
+        let &[at] = leaves.as_slice() else { return Err(wrong()) };
+        let leaf = schema.column(at);
+        // A column of nulls, and lists without anything in any of them, have no type of their own.
+        if matches!(leaf.logical_type_ref(), Some(LogicalType::Unknown)) {
+            return Ok(vec![Vec::new(); self.height]);
+        }
+        if leaf.max_rep_level() != 1 || leaf.physical_type() != Physical::DOUBLE {
+            return Err(wrong());
+        }
+        let repeated = schema.root_schema().get_fields().iter().find(|field| field.name() == name);
+        let optional = repeated.is_some_and(|field| field.get_basic_info().repetition() == Repetition::OPTIONAL);
+        let levels = decode::ListLevels {
+            largest: leaf.max_def_level().unsigned_abs().into(),
+            of_element: u32::from(optional) + 1,
+            most: bounds::most_in(self.bytes.len()),
+        };
+        let mut all = Vec::new();
+        for group in metadata.row_groups() {
+            let rows = usize::try_from(group.num_rows()).unwrap_or_default().min(self.height - all.len());
+            let read =
+                Pages::of(&self.bytes, group, at).and_then(|pages| decode::lists(pages, rows, &levels, &mut all));
+            read.map_err(|error| broken(&error))?;
+        }
+        Ok(all)
     }
 
     /// Of its first rows what makes their keys.

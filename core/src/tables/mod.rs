@@ -1,5 +1,6 @@
-//! Takes rows, gives Parquet, and back (docs/reference/results.md names the columns): files by polars with the feature
-//! `native`, bytes in memory with neither polars nor C with the feature `web`.
+//! Takes rows, gives Parquet, and back (docs/reference/results.md names the columns): files with the feature `native`,
+//! bytes in memory with the feature `web`. One reader for both, by the `parquet` crate; what a reader of strangers' files
+//! must not believe is looked at first (`thrift`, `pages`, `bounds`). polars writes files.
 //!
 //! A file is written beside its place and renamed into it, so that nobody ever sees half of one. A
 //! reader refuses what it cannot trust in one line: the cause first, the file last.
@@ -9,6 +10,8 @@ mod check;
 mod columns;
 #[cfg(feature = "web")]
 mod decode;
+#[cfg(feature = "native")]
+mod file;
 #[cfg(feature = "native")]
 mod frame;
 #[cfg(feature = "native")]
@@ -20,6 +23,8 @@ mod pages;
 #[cfg(feature = "native")]
 mod part;
 mod results;
+#[cfg(feature = "web")]
+mod thrift;
 
 #[cfg(feature = "native")]
 pub use kernels::{read_kernels, write_kernels};

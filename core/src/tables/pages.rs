@@ -1,6 +1,6 @@
 //! Takes a column of a Parquet file in memory, gives its pages unpacked. The `parquet` crate finds them; it is told that
 //! nothing is packed, so that it hands them on as they lie in the file. They are unpacked here: it knows Zstandard,
-//! which polars packs ours by, only through C, and it makes as much room as a page claims, which a broken one does of
+//! which ours are packed by, only through C, and it makes as much room as a page claims, which a broken one does of
 //! anything.
 
 use std::{io::Read, sync::Arc};
@@ -13,6 +13,8 @@ use parquet::{
     file::{metadata::RowGroupMetaData, serialized_reader::SerializedPageReader},
 };
 use ruzstd::decoding::StreamingDecoder;
+
+use super::thrift;
 
 /// Of one page, unpacked. Writers begin a new one at a megabyte; a few bytes can unpack to anything.
 const MOST_BYTES: usize = 16 << 20;
@@ -28,9 +30,13 @@ impl Pages {
         let chunk = group.column(column);
         let start = chunk.dictionary_page_offset().unwrap_or_else(|| chunk.data_page_offset());
         // The crate panics on these.
-        let end = start.checked_add(chunk.compressed_size()).and_then(|end| usize::try_from(end).ok());
-        if start < 0 || chunk.compressed_size() < 0 || end.is_none_or(|end| end > file.len()) {
-            return Err(ParquetError::General("a column lies outside of the file".to_owned()));
+        let range = || {
+            let end = start.checked_add(chunk.compressed_size())?;
+            file.get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
+        };
+        let bytes = range().ok_or_else(|| ParquetError::General("a column lies outside of the file".to_owned()))?;
+        if !thrift::are_sound_pages(bytes) {
+            return Err(ParquetError::General("the header of a page is damaged".to_owned()));
         }
         let codec = chunk.compression_codec();
         if !matches!(codec, CompressionCodec::UNCOMPRESSED | CompressionCodec::SNAPPY | CompressionCodec::ZSTD) {

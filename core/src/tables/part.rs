@@ -7,7 +7,7 @@ use crate::parts::{ProbePart, Sealed};
 use super::{
     Cause, TableError,
     columns::Table as _,
-    frame::FrameTable,
+    file,
     results::{most_rows, results_of, write_with},
 };
 
@@ -21,7 +21,7 @@ pub fn write_part(path: &Path, part: &ProbePart) -> Result<(), TableError> {
 /// Refuses one whose seal, circumstances or rows do not fit its key. Its name is for the caller to compare.
 pub fn read_part(path: &Path) -> Result<ProbePart, TableError> {
     let read = || {
-        let table = FrameTable::read_keyed(path, most_rows)?;
+        let table = file::read_keyed(path, most_rows)?;
         let sealed = table.metadata(PART_KEY).ok_or(Cause::NoPart(PART_KEY))?;
         let sealed: Sealed = serde_json::from_str(sealed).map_err(|error| Cause::BrokenMetadata(error.to_string()))?;
         Ok(ProbePart::opened(sealed, results_of(&table)?)?)

@@ -8,14 +8,14 @@ use crate::{
     parts::Sealed,
 };
 
-#[cfg(feature = "native")]
-use super::frame::{FrameColumns, FrameTable};
 #[cfg(feature = "web")]
 use super::memory::{MemoryColumns, MemoryTable};
 use super::{
     Cause, TableError,
     columns::{Columns, Table},
 };
+#[cfg(feature = "native")]
+use super::{file, frame::FrameColumns};
 use read::{ReadColumns, Shared};
 
 mod read;
@@ -143,7 +143,7 @@ fn times(latency: &Latency) -> [Option<f64>; 6] {
 #[cfg(feature = "native")]
 pub fn read_results(path: &Path) -> Result<Results, TableError> {
     let read = || {
-        let table = FrameTable::read_keyed(path, most_rows)?;
+        let table = file::read_keyed(path, most_rows)?;
         refuse_part(&table)?;
         results_of(&table)
     };

@@ -5,6 +5,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
 mod bent;
+#[cfg(unix)]
+mod headers;
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},

@@ -68,7 +68,7 @@ fn an_empty_file_of_results_is_one() {
 #[test]
 fn the_columns_are_the_contracts_then_ours() {
     let (_folder, path) = written(&some_results());
-    let table = FrameTable::read(&path).unwrap();
+    let table = file::read(&path).unwrap();
     let names = table.names();
     let contract = "site gemm kernel library recipe mods m k n supported reason draws zeros_skipped mere mere_lo mere_hi rel_l2 rel_l2_lo \
                     rel_l2_hi sqnr_db median_rel max_abs block_rel_l2 block_rel_l2_lo block_rel_l2_hi loss_cost loss_cost_lo loss_cost_hi \
@@ -153,9 +153,10 @@ fn rewritten(
 ) -> (TempDir, PathBuf) {
     use polars::prelude::{KeyValueMetadata, ParquetWriter};
     let (folder, path) = written(&some_results());
-    let table = FrameTable::read(&path).unwrap();
-    let meta = metadata.map_or_else(|| table.metadata(RESULTS_KEY).unwrap().to_owned(), str::to_owned);
-    let mut frame = table.into_frame();
+    let meta = metadata.map_or_else(|| super::metadata(&some_results()).unwrap(), str::to_owned);
+    let mut columns = FrameColumns::new(some_results().rows.len());
+    write_columns(&mut columns, &some_results());
+    let mut frame = columns.into_frame();
     change(&mut frame);
     let pairs = (!meta.is_empty()).then(|| KeyValueMetadata::from_static(vec![(RESULTS_KEY.to_owned(), meta)]));
     let writer = ParquetWriter::new(std::fs::File::create(&path).unwrap()).with_compression(codec);

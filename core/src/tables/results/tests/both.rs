@@ -1,4 +1,4 @@
-//! The two readers and the two writers of results: each reads what either wrote, and refuses what the other refuses.
+//! Files and bytes in memory, and their two writers: either is read, and refused in the same words.
 
 use polars::prelude::{IntoColumn, NamedFrom, ParquetCompression, Series};
 
@@ -51,9 +51,9 @@ fn what_is_written_in_memory_is_read_by_both() {
         let read = results_from_bytes("m", bytes).unwrap();
         assert!(read == results);
         assert_eq!(results_digest(&read.rows), results_digest(&results.rows));
-        let names = FrameTable::read(&path).unwrap().names();
+        let names = file::read(&path).unwrap().names();
         let (_folder, path) = written(&results);
-        assert_eq!(names, FrameTable::read(&path).unwrap().names());
+        assert_eq!(names, file::read(&path).unwrap().names());
     }
 }
 

@@ -1,0 +1,57 @@
+//! Takes a path, gives the table there, read whole into memory by the reader that a page has.
+
+use std::{
+    fs::File,
+    io::{Read as _, Seek as _, SeekFrom},
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+};
+
+use super::{Cause, is_parquet, memory::MemoryTable};
+use crate::model::HEAD_BYTES;
+
+/// Of a whole file.
+const MOST_BYTES: u64 = 4 << 30;
+
+/// Its rows have keys. `most`: the rows that it can mean, by its metadata.
+pub(super) fn read_keyed(path: &Path, most: fn(&MemoryTable) -> Result<usize, Cause>) -> Result<MemoryTable, Cause> {
+    caught(path, |bytes| MemoryTable::read_keyed(bytes, most))
+}
+
+pub(super) fn read(path: &Path) -> Result<MemoryTable, Cause> {
+    caught(path, MemoryTable::read)
+}
+
+/// Nothing that is read should panic; if a library does, the file is damaged like others, and whoever asked goes on.
+fn caught(path: &Path, read: impl Fn(Vec<u8>) -> Result<MemoryTable, Cause>) -> Result<MemoryTable, Cause> {
+    let bytes = whole(path)?;
+    // Of what is read nothing is looked at after a panic.
+    catch_unwind(AssertUnwindSafe(|| read(bytes)))
+        .unwrap_or_else(|_| Err(Cause::NotParquet("its metadata is damaged".to_owned())))
+}
+
+/// What is no Parquet file is not read to its end.
+fn whole(path: &Path) -> Result<Vec<u8>, Cause> {
+    let mut file = File::open(path)?;
+    let about = file.metadata()?;
+    if !about.is_file() {
+        return Err(Cause::NotParquet("not a file".to_owned()));
+    }
+    let mut head = Vec::with_capacity(HEAD_BYTES);
+    (&file).take(HEAD_BYTES as u64).read_to_end(&mut head)?;
+    is_parquet(&head)?;
+    let mut magic = [0; 4];
+    if about.len() >= 12 {
+        file.seek(SeekFrom::End(-4))?;
+        file.read_exact(&mut magic)?;
+    }
+    if &magic != b"PAR1" || about.len() > MOST_BYTES {
+        let why = if about.len() > MOST_BYTES { "larger than any of ours" } else { "its footer is missing or damaged" };
+        return Err(Cause::NotParquet(why.to_owned()));
+    }
+    file.rewind()?;
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(about.len() as usize).map_err(|error| Cause::NotParquet(error.to_string()))?;
+    file.take(MOST_BYTES).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
