@@ -246,7 +246,7 @@ class Watched(unittest.TestCase):
                 with self.subTest(gemm=gemm, compiled=compiled):
                     self.assertTrue(0.01 < self.rel_l2(sums) < 0.06, self.rel_l2(sums))
                     self.assertEqual(sums[2], 0)
-                    self.assertEqual(sums[6:], [0, 1])
+                    self.assertEqual(sums[6:], [0, 1, 4096])
 
     def test_a_scale_that_is_off_is_seen(self):
         sums = self.seen((DELAYED,) * 3, (2.0**14, None))["fprop"]
