@@ -51,8 +51,8 @@ pub fn notices_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
         let elsewhere = scene.session.has_rows() && !scene.session.engine_is_that_of_the_rows();
         let text = match elsewhere {
             // A mod would want rows of another machine.
-            true => "Pull the threshold or choose another policy to see the plan change.",
-            false => "Toggle a mod or pull the threshold to see the plan change.",
+            true => "Drag the threshold or choose another policy to see the plan change.",
+            false => "Toggle a mod or drag the threshold to see the plan change.",
         };
         line_ui(ui, scene, None, text);
     }

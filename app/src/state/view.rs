@@ -20,7 +20,7 @@ use crate::{
     theme::Ground,
 };
 
-/// Which of the policy's lines is pulled.
+/// Which of the policy's lines is dragged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThresholdLine {
     Error,

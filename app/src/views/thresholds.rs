@@ -1,4 +1,4 @@
-//! The policy's numbers as fields that can be pulled or typed; one pull is one step of undo.
+//! The policy's numbers as fields that can be dragged or typed; one drag is one step of undo.
 
 use egui::{DragValue, Id, RichText, Ui};
 use loka_core::{review::Role, session::Command};

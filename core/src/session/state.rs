@@ -164,7 +164,7 @@ impl Session {
     pub(super) fn change(&mut self, gesture: Option<u64>, change: impl FnOnce(&mut Document)) {
         let mods = self.document.mods.clone();
         if self.history.change(&mut self.document, gesture, change) {
-            // A threshold that is pulled moves no site's context.
+            // A threshold that is dragged moves no site's context.
             if self.document.mods != mods {
                 self.contexts = contexts(self.sites(), &self.document.mods).into();
             }

@@ -1,4 +1,4 @@
-//! The policy's two lines: pulled by the pointer, nudged by the arrow keys, named for a screen reader.
+//! The policy's two lines: dragged by the pointer, nudged by the arrow keys, named for a screen reader.
 
 use egui::{
     Align2, CursorIcon, FontId, Key, Modifiers, Painter, PointerButton, Pos2, Rect, Response, Sense, Stroke,
@@ -74,7 +74,7 @@ impl Picture {
         }
         self.name(ui, scene, line, &response);
         if may {
-            self.pulled(ui, scene, line, &response);
+            self.dragged(ui, scene, line, &response);
             nudged(ui, scene, line, &response);
         }
         // A point may lie on the line.
@@ -129,7 +129,7 @@ impl Picture {
         }
     }
 
-    fn pulled(&self, ui: &Ui, scene: &mut Scene<'_>, line: ThresholdLine, response: &Response) {
+    fn dragged(&self, ui: &Ui, scene: &mut Scene<'_>, line: ThresholdLine, response: &Response) {
         if response.hovered() || response.dragged() {
             let icon =
                 if line == ThresholdLine::Error { CursorIcon::ResizeVertical } else { CursorIcon::ResizeHorizontal };

@@ -1,5 +1,5 @@
 //! Error against speed-up, one point a kernel, with the policy's two lines. Both axes are logarithmic; the
-//! lines can be pulled or nudged by key, and one pull is one step of undo.
+//! lines can be dragged or nudged by key, and one drag is one step of undo.
 
 mod labels;
 mod lines;
@@ -52,7 +52,7 @@ pub fn quadrant_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
         return;
     }
     let policy = &scene.session.document.policy;
-    // The axes stand still while a line is pulled, or it would run from the pointer.
+    // The axes stand still while a line is dragged, or it would run from the pointer.
     let standing = scene.view.drag.map(|_| scene.view.quadrant.shown);
     let bounds = standing.or(scene.view.quadrant.zoom).unwrap_or_else(|| Bounds::fit(&view, policy));
     scene.view.quadrant.shown = bounds;
