@@ -53,7 +53,7 @@ bottom.3  256  128  cublaslt/fp8-blockwise*        cublaslt/fp8-blockwise*   cub
 top.0     128   64  cublaslt/fp8-tensorwise+fast*  cublaslt/bf16*            cublaslt/bf16*
 top.2      64    1  -                              -                         -                           REASON
 * chosen by a person
-3 of 4 linears run FP8 in at least one GEMM (7 of 12 GEMMs)
+3 of 4 linears run FP8 in at least one GEMM (7 GEMMs)
 which share of FLOPs that is, is not known: the plan does not say how many rows a linear has"""
         plan = loka.load_plan(PLAN)
         text = text.replace("DIGEST", plan.digest[:19])
