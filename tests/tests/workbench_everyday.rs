@@ -454,7 +454,7 @@ fn select(harness: &mut Window, at: usize, kernel: Option<&str>) {
     harness.run_steps(2);
 }
 
-/// A telephone, and 1280 x 800 at twice the size of characters.
+/// A telephone, and 1280 x 800 at twice the text size.
 #[test]
 fn a_small_window_keeps_room_for_its_view() {
     for (size, least) in [([390.0, 844.0], 450.0), ([640.0, 400.0], 150.0), ([320.0, 568.0], 240.0)] {

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_errand_reports_and_a_panic_is_a_line() {
+    fn a_task_reports_and_a_panic_is_a_line() {
         let background = BackgroundTasks::inline();
         background.run("loka-test", || Some(TaskResult::Picked(vec!["a".to_owned()])));
         assert!(matches!(background.poll(), Some(TaskResult::Picked(paths)) if paths == ["a"]));

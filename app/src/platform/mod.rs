@@ -2,7 +2,7 @@
 //! dialogs, settings, threads. Chosen here; nothing above asks for which of the two it was compiled.
 
 #[cfg(feature = "gui")]
-pub(crate) mod background;
+mod background;
 #[cfg(not(target_arch = "wasm32"))]
 mod native;
 #[cfg(feature = "gui")]
@@ -12,6 +12,8 @@ mod store;
 #[cfg(target_arch = "wasm32")]
 mod web;
 
+#[cfg(feature = "gui")]
+pub(crate) use background::{BackgroundTasks, TaskResult};
 #[cfg(not(target_arch = "wasm32"))]
 pub use native::*;
 #[cfg(feature = "gui")]

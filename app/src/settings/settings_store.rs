@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use super::Settings;
-use crate::platform::Store;
-use crate::platform::background::{BackgroundTasks, TaskResult};
+use crate::platform::{BackgroundTasks, Store, TaskResult};
 
 /// Seconds without a change before it is stored: a drag is one change.
 const MOMENT: f64 = 1.0;

@@ -126,7 +126,7 @@ fn in_the_folder_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     });
 }
 
-/// Words that a name must have, in small characters.
+/// Words that a name must have, in lower case.
 fn wanted_ui(ui: &mut Ui) -> String {
     let id = Id::unique("trace in the folder");
     let mut text = ui.data(|data| data.get_temp::<String>(id)).unwrap_or_default();

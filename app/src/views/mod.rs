@@ -67,7 +67,7 @@ impl Scene<'_> {
         Scope { session: self.session, me: self.me, view: self.view, derived: self.derived }
     }
 
-    /// A low window, as one at twice its characters' size: bars take one line each, and the views the rest.
+    /// A low window, as one at twice the text size: bars take one line each, and the views the rest.
     pub fn is_low(ui: &egui::Ui) -> bool {
         ui.ctx().content_rect().height() < 600.0
     }

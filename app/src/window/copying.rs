@@ -1,4 +1,4 @@
-//! Takes what a person wants on the clipboard, gives its text as an errand: a table of ten thousand sites must
+//! Takes what a person wants on the clipboard, gives its text, made in the background: a table of ten thousand sites must
 //! not hold a frame up. The text itself is core's.
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use loka_core::{
 
 use crate::{
     layout::Pane,
-    platform::background::{BackgroundTasks, TaskResult},
+    platform::{BackgroundTasks, TaskResult},
     state::{CopyWhat, Derived, ViewState},
     views::log_text,
     window::address::Address,

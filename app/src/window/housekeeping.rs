@@ -8,12 +8,10 @@ use crate::{
     link::Submission,
     panels::{self, Fading, ToWrite},
     picture::{self, PictureFormat, PictureRequest},
-    platform::background::{BackgroundTasks, TaskResult},
-    platform::{Here, Picker, Platform as _},
+    platform::{BackgroundTasks, Here, Picker, Platform as _, TaskResult},
     settings::{Settings, SettingsStore},
     state::{Clock, Dialog, DialogKind, ViewState},
-    window::LokaApp,
-    window::copying,
+    window::{LokaApp, copying},
 };
 
 /// Actions that are remembered.

@@ -61,18 +61,14 @@ fn nearest(pattern: &str, sites: &[Site]) -> Vec<SiteId> {
     let pattern: Vec<char> = pattern.chars().collect();
     let most = pattern.len() / 2;
     let mut all: Vec<(usize, &SiteId)> =
-        sites.iter().map(|site| (characters(&pattern, site.id.as_str()), &site.id)).collect();
-    all.sort_by_key(|(characters, _)| *characters);
-    all.into_iter()
-        .take_while(|(characters, _)| *characters <= most)
-        .take(SUGGESTED)
-        .map(|(_, site)| site.clone())
-        .collect()
+        sites.iter().map(|site| (num_edits(&pattern, site.id.as_str()), &site.id)).collect();
+    all.sort_by_key(|(edits, _)| *edits);
+    all.into_iter().take_while(|(edits, _)| *edits <= most).take(SUGGESTED).map(|(_, site)| site.clone()).collect()
 }
 
 /// Characters to insert, leave out or change until the pattern is the name, where a `*` is any part of it for nothing and
 /// a `?` any character.
-fn characters(pattern: &[char], name: &str) -> usize {
+fn num_edits(pattern: &[char], name: &str) -> usize {
     let name: Vec<char> = name.chars().collect();
     let mut row: Vec<usize> = (0..=name.len()).collect();
     for character in pattern {
@@ -138,7 +134,7 @@ mod tests {
 
     #[test]
     fn letters_are_counted_as_by_hand() {
-        let count = |pattern: &str, name: &str| characters(&pattern.chars().collect::<Vec<_>>(), name);
+        let count = |pattern: &str, name: &str| num_edits(&pattern.chars().collect::<Vec<_>>(), name);
         assert_eq!([count("abc", "abc"), count("abc", "abd"), count("abc", "ab"), count("", "ab")], [0, 1, 1, 2]);
         assert_eq!([count("a*", "abcd"), count("*.0", "net.1"), count("a?c", "abc"), count("a*z", "ab")], [0, 1, 0, 1]);
     }

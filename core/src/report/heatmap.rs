@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use crate::{
     dispatch::ChoiceSource,
     format::{
-        NAME, line,
+        NAME, WithInterval, line,
         number::{counted_as, times},
         short, short_kernel, shorten,
     },
@@ -164,15 +164,7 @@ impl HeatmapPicture<'_> {
         let site = line(self.plan.sites[entry.site as usize].site.as_str(), NAME);
         let error = entry.error.map_or_else(
             || "no value".to_owned(),
-            |error| {
-                let value = short(error.value);
-                let ends = if error.lo == error.hi {
-                    String::new()
-                } else {
-                    format!(" ({} to {})", short(error.lo), short(error.hi))
-                };
-                format!("{} {value}{ends}", self.plan.policy.metric.label())
-            },
+            |error| format!("{} {}", self.plan.policy.metric.label(), WithInterval(error)),
         );
         let mut text =
             format!("{site} · {} · {}: {error}, {}", entry.gemm, entry.kernel(), verdict_word(entry.quadrant));

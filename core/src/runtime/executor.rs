@@ -86,3 +86,27 @@ pub trait Journaling: Send {
     /// Why nothing can be kept for now. What was told meanwhile waits, and is kept as soon as it can be.
     fn problem(&self) -> Option<String>;
 }
+
+/// Keeps nothing. `problem`: why that is none of what was wanted.
+#[derive(Clone, Debug, Default)]
+pub struct NoJournal {
+    pub problem: Option<String>,
+}
+
+impl Journaling for NoJournal {
+    fn command(&mut self, _: &CommandContext, _: &Command) {}
+
+    fn event(&mut self, _: &Event) {}
+
+    fn wants_checkpoint(&self) -> bool {
+        false
+    }
+
+    fn checkpoint(&mut self, _: SavedSession) {}
+
+    fn flush(&self) {}
+
+    fn problem(&self) -> Option<String> {
+        self.problem.clone()
+    }
+}

@@ -22,6 +22,6 @@ mod replica;
 
 pub use applied::Applied;
 pub use driver::Driver;
-pub use executor::{Executor, Journaling, Report};
+pub use executor::{Executor, Journaling, NoJournal, Report};
 pub use opening::OpenQueue;
 pub use replica::Replica;

@@ -226,7 +226,7 @@ fn number(bytes: &[u8], from: usize, width: usize) -> u32 {
 }
 
 /// Seven bits a byte, the lowest first.
-fn varint(bytes: &mut &[u8]) -> Option<u64> {
+pub(super) fn varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
     for shift in (0..63).step_by(7) {
         let (byte, rest) = bytes.split_first()?;

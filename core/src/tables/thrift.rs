@@ -6,6 +6,8 @@
 //! at the types of fields either, so a field of another type would be other fields to them than to this walk: every field
 //! that Parquet names must have the type that it gives it.
 
+use super::decode::varint;
+
 /// Of structs and lists in one another. Parquet's own need six.
 const DEEPEST: usize = 12;
 
@@ -47,21 +49,8 @@ impl Walk<'_> {
         Some(())
     }
 
-    /// Seven bits a byte, the lowest first.
-    fn varint(&mut self) -> Option<u64> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Some(value);
-            }
-        }
-        None
-    }
-
     fn number(&mut self) -> Option<i64> {
-        let value = self.varint()?;
+        let value = varint(&mut self.bytes)?;
         Some((value >> 1).cast_signed() ^ -((value & 1).cast_signed()))
     }
 
@@ -101,7 +90,7 @@ impl Walk<'_> {
             }
             7 => self.skip(8),
             BINARY => {
-                let length = self.varint()?;
+                let length = varint(&mut self.bytes)?;
                 self.skip(length)
             }
             LIST | 10 => self.list(depth, hear),
@@ -114,7 +103,7 @@ impl Walk<'_> {
     fn list(&mut self, depth: usize, hear: Hear) -> Option<()> {
         let header = self.byte()?;
         let num = match header >> 4 {
-            15 => self.varint()?,
+            15 => varint(&mut self.bytes)?,
             num => u64::from(num),
         };
         // Every element is a byte at least: lists of flags, which some readers take for none, are not in a header.

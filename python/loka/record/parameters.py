@@ -44,13 +44,13 @@ class Part(NamedTuple):
 
 
 class Product(NamedTuple):
-    """One product, in einsum's characters: of the input, the weight and the output. Input and output of "" have their
+    """One product, in einsum's letters: of the input, the weight and the output. Input and output of "" have their
     features last."""
 
     part: Part
     x: Tensor
     bias: Optional[Part]
-    characters: Tuple[str, str, str]
+    letters: Tuple[str, str, str]
     examples: int = 0
     """In PyTorch's attention, whose rows are positions first, [positions, examples, k] or the two as one: the latter."""
 
@@ -121,13 +121,13 @@ class Reader:
             def tensors(index: int) -> List[Optional[Tensor]]:
                 return [weights(index), self._tensor(product.bias)]
 
-            sinks = _Sinks(product.characters, [
+            sinks = _Sinks(product.letters, [
                 self._site(self.full_name(part.parameter), name, functools.partial(tensors, i))
                 for i, name in enumerate(names)
             ])  # fmt: skip
-            self._taps[part.site] = product.characters, Tap(self.switch, sinks), sinks
-        characters, tap, sinks = self._taps[part.site]
-        if characters != product.characters:
+            self._taps[part.site] = product.letters, Tap(self.switch, sinks), sinks
+        letters, tap, sinks = self._taps[part.site]
+        if letters != product.letters:
             return None
         sinks.leading, sinks.examples = product.examples or _leading(product), product.examples
         return tap
@@ -136,11 +136,11 @@ class Reader:
         name = self.full_name(product.part.site)
         # An attention's output projection is a module, and its name the module's, though nobody calls it.
         name = name.removesuffix(".out_proj.weight") + ".out_proj" if name.endswith(".out_proj.weight") else name
-        weight, batch = product.characters[1], _batch(product.characters)
+        weight, batch = product.letters[1], _batch(product.letters)
 
         def matrix(index: int) -> Optional[Tensor]:
             whole = self._tensor(product.part)
-            found = None if whole is None else _matrices(whole, product.characters)
+            found = None if whole is None else _matrices(whole, product.letters)
             return found[index] if batch and found is not None else found
 
         if not batch:
@@ -248,8 +248,8 @@ class _Reading(TorchFunctionMode):
 class _Sinks(Sink):
     """Where the calls of one product go: to one site, or to that of each matrix of a stack."""
 
-    def __init__(self, characters: Tuple[str, str, str], sinks: List[Sink]) -> None:
-        self._characters = characters
+    def __init__(self, letters: Tuple[str, str, str], sinks: List[Sink]) -> None:
+        self._letters = letters
         self._sinks = sinks
         self.leading = 0
         self.examples = 0
@@ -258,12 +258,12 @@ class _Sinks(Sink):
         return [sink.called(self.leading) for sink in self._sinks][0]
 
     def take(self, x: Tensor, grad: Optional[Tensor], needs: int, examples: int) -> None:
-        inputs, _, outputs = self._characters
+        inputs, _, outputs = self._letters
         if self.examples:
             x = _examples_first(x, self.examples)
             grad = None if grad is None else _examples_first(grad, self.examples)
-        xs = _rows(x, inputs, self._characters, 0)
-        grads: Sequence[Optional[Tensor]] = [None] * len(xs) if grad is None else _rows(grad, outputs, self._characters, 2)
+        xs = _rows(x, inputs, self._letters, 0)
+        grads: Sequence[Optional[Tensor]] = [None] * len(xs) if grad is None else _rows(grad, outputs, self._letters, 2)
         for sink, some, other in zip(self._sinks, xs, grads):
             sink.take(some, other, needs, examples)
 
@@ -319,48 +319,48 @@ def _einsum(equation: str, factors: Sequence[Tensor], find: Callable[[Any], Opti
         return None
     place, part = read
     weight, x = terms[place], terms[1 - place]
-    characters = (x, weight, output)
-    stack, ins, outs = _batch(characters), _ins(characters), _outs(characters)
+    letters = (x, weight, output)
+    stack, ins, outs = _batch(letters), _ins(letters), _outs(letters)
     rows = [each for each in x if each not in weight]
     known = set(stack) | set(ins) | set(outs)
-    plain = all(len(set(term)) == len(term) for term in characters)
+    plain = all(len(set(term)) == len(term) for term in letters)
     whole = set(weight) == known and set(x) == {*stack, *ins, *rows} and set(output) == {*stack, *outs, *rows}
     if not (plain and whole and ins and outs and rows and len(stack) <= 1):
         return None
-    return Product(part, factors[1 - place], None, characters)
+    return Product(part, factors[1 - place], None, letters)
 
 
-def _batch(characters: Tuple[str, str, str]) -> str:
-    """The character that numbers the matrices of a stack; nothing where there is one."""
-    x, weight, output = characters
+def _batch(letters: Tuple[str, str, str]) -> str:
+    """The letter that numbers the matrices of a stack; nothing where there is one."""
+    x, weight, output = letters
     return "".join(each for each in weight if each in x and each in output)
 
 
-def _ins(characters: Tuple[str, str, str]) -> str:
-    x, weight, output = characters
+def _ins(letters: Tuple[str, str, str]) -> str:
+    x, weight, output = letters
     return "k" if not x else "".join(each for each in weight if each in x and each not in output)
 
 
-def _outs(characters: Tuple[str, str, str]) -> str:
-    x, weight, output = characters
+def _outs(letters: Tuple[str, str, str]) -> str:
+    x, weight, output = letters
     return "n" if not x else "".join(each for each in weight if each in output and each not in x)
 
 
-def _matrices(weight: Tensor, characters: Tuple[str, str, str]) -> Tensor:
+def _matrices(weight: Tensor, letters: Tuple[str, str, str]) -> Tensor:
     """`[n, k]`, or `[stack, n, k]`."""
-    stack, ins, outs = _batch(characters), _ins(characters), _outs(characters)
+    stack, ins, outs = _batch(letters), _ins(letters), _outs(letters)
     order = stack + outs + ins
-    ordered = weight.permute([characters[1].index(each) for each in order]) if order != characters[1] else weight
+    ordered = weight.permute([letters[1].index(each) for each in order]) if order != letters[1] else weight
     at = len(stack)
     return ordered if len(order) == at + 2 else ordered.flatten(at + len(outs)).flatten(at, at + len(outs) - 1)
 
 
-def _rows(values: Tensor, term: str, characters: Tuple[str, str, str], place: int) -> List[Tensor]:
-    """`[..., features]` of each site. Rows come in the order of the input's characters."""
+def _rows(values: Tensor, term: str, letters: Tuple[str, str, str], place: int) -> List[Tensor]:
+    """`[..., features]` of each site. Rows come in the order of the input's letters."""
     if not term:
         return [values]
-    stack, features = _batch(characters), _ins(characters) if place == 0 else _outs(characters)
-    rows = "".join(each for each in characters[0] if each not in characters[1])
+    stack, features = _batch(letters), _ins(letters) if place == 0 else _outs(letters)
+    rows = "".join(each for each in letters[0] if each not in letters[1])
     ordered = values.permute([term.index(each) for each in stack + rows + features])
     ordered = ordered.flatten(len(stack) + len(rows))
     return list(ordered.unbind(0)) if stack else [ordered]
@@ -372,7 +372,7 @@ def _examples_first(values: Tensor, examples: int) -> Tensor:
 
 
 def _leading(product: Product) -> int:
-    inputs, weight, _ = product.characters
+    inputs, weight, _ = product.letters
     if not inputs:
         return product.x.shape[0]
     return product.x.shape[next(i for i, each in enumerate(inputs) if each not in weight)]

@@ -40,7 +40,7 @@ impl InWindow {
         let mut window = Command::new(loka());
         window.args(["open", "--drive"]).arg(&stage.trace).current_dir(stage.traces());
         window.env("DISPLAY", &display).env("XDG_CONFIG_HOME", &settings).env("WGPU_BACKEND", "vulkan");
-        // Neither another desktop nor its file dialogs, characters and scale.
+        // Neither another desktop nor its file dialogs, fonts and scale.
         for name in ["WAYLAND_DISPLAY", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR", "XMODIFIERS"] {
             window.env_remove(name);
         }

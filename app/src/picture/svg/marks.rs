@@ -41,9 +41,9 @@ pub(super) fn path(writer: &mut Writer, points: &[Pos2], closed: bool, fill: Col
 /// Three points are a quadratic curve, four a cubic one.
 pub(super) fn curve(writer: &mut Writer, points: &[Pos2], closed: bool, fill: Color32, of: &PathStroke) {
     let Some((first, rest)) = points.split_first() else { return };
-    let character = if rest.len() == 2 { 'Q' } else { 'C' };
+    let command = if rest.len() == 2 { 'Q' } else { 'C' };
     let rest: Vec<String> = rest.iter().map(|point| pair(*point)).collect();
-    let d = format!("M{}{character}{}", pair(*first), rest.join(" "));
+    let d = format!("M{}{command}{}", pair(*first), rest.join(" "));
     finished(writer, d, closed, fill, of, points);
 }
 

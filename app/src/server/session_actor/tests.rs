@@ -7,7 +7,7 @@ use loka_core::{
     dispatch::Policy,
     model::{Gemm, GemmShape, KernelId, Latency, ModSet, ResultRow, Results, ResultsMeta, SiteId},
     review::Role,
-    runtime::{Executor, Journaling, Report},
+    runtime::{Executor, NoJournal, Report},
     session::{Effect, SavedSession, shared::SequencedSession},
     views::OpenedTrace,
 };
@@ -151,27 +151,6 @@ fn row() -> ResultRow {
     }
 }
 
-/// Keeps nothing.
-struct NoJournal;
-
-impl Journaling for NoJournal {
-    fn command(&mut self, _: &CommandContext, _: &Command) {}
-
-    fn event(&mut self, _: &Event) {}
-
-    fn wants_checkpoint(&self) -> bool {
-        false
-    }
-
-    fn checkpoint(&mut self, _: SavedSession) {}
-
-    fn flush(&self) {}
-
-    fn problem(&self) -> Option<String> {
-        None
-    }
-}
-
 /// Says what an earlier process left, then that.
 struct Restoring {
     left: Option<SavedSession>,
@@ -182,7 +161,7 @@ impl Executor for Restoring {
     fn run(&mut self, _: Effect) {}
 
     fn poll(&mut self) -> Option<Report> {
-        let restored = |saved| Report::Restored { saved: Box::new(saved), journal: Box::new(NoJournal) };
+        let restored = |saved| Report::Restored { saved: Box::new(saved), journal: Box::new(NoJournal::default()) };
         self.left.take().map(restored).or_else(|| self.then.take().map(Report::from))
     }
 }

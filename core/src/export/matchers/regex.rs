@@ -222,7 +222,7 @@ impl PatternReader<'_> {
             Some('\\') => match self.next() {
                 Some('A') => Ok(Node::Start),
                 Some('Z') => Ok(Node::End),
-                // Characters and digits mean something behind a backslash.
+                // Letters and digits mean something behind a backslash.
                 Some(c) if !c.is_ascii_alphanumeric() => Ok(Node::Char(c)),
                 c => Err(NotRead(format!("\\{}", c.map(String::from).unwrap_or_default()))),
             },

@@ -6,8 +6,8 @@ use std::{path::Path, sync::Arc};
 use loka_core::{
     format::number::counted,
     journal::{self, Journal, Restored},
-    runtime::Journaling,
-    session::{Command, Event, NoticeKind, SavedSession, shared::CommandContext},
+    runtime::{Journaling, NoJournal},
+    session::{NoticeKind, SavedSession},
     views::OpenedTrace,
 };
 
@@ -24,36 +24,11 @@ pub(super) fn open(
             told.into_iter().for_each(warn);
             (Box::new(journal), restored.map(|restored| taken_up(restored, opened)))
         }
-        Err(error) => (
-            Box::new(UnkeptJournal {
-                problem: format!("{error}; the journal is tried again when the trace is opened again"),
-            }),
-            None,
-        ),
-    }
-}
-
-/// Where there is no journal to write (a folder that cannot be written, another LoKA that keeps it): what stands in every
-/// window then, and refuses approvals, is the same as of a disk that is full.
-struct UnkeptJournal {
-    problem: String,
-}
-
-impl Journaling for UnkeptJournal {
-    fn command(&mut self, _: &CommandContext, _: &Command) {}
-
-    fn event(&mut self, _: &Event) {}
-
-    fn wants_checkpoint(&self) -> bool {
-        false
-    }
-
-    fn checkpoint(&mut self, _: SavedSession) {}
-
-    fn flush(&self) {}
-
-    fn problem(&self) -> Option<String> {
-        Some(self.problem.clone())
+        // What stands in every window then, and refuses approvals, is the same as of a disk that is full.
+        Err(error) => {
+            let problem = format!("{error}; the journal is tried again when the trace is opened again");
+            (Box::new(NoJournal { problem: Some(problem) }), None)
+        }
     }
 }
 
