@@ -17,7 +17,6 @@ import loka
 import ranker
 from loka.names import GEMMS
 
-NEVER = "high precision: never runs, training needs no gradient of its input"
 FP8 = "cublaslt/fp8-rowwise"
 BF16 = "cublaslt/bf16"
 
@@ -63,10 +62,11 @@ class Share(unittest.TestCase):
             for name, (m, k, n, kernels, calls) in sites.items():
                 site = {"site": name, "m": m, "k": k, "n": n}
                 for gemm, kernel in zip(GEMMS, kernels):
-                    choice = {**like["fprop"], "kernel": kernel or BF16, "source": "dispatch"}
-                    choice["reason"] = "" if kernel else NEVER
-                    choice["reason"] += f"; {calls} calls a step" if calls > 1 else ""
-                    site[gemm] = choice
+                    site[gemm] = {**like["fprop"], "kernel": kernel or BF16, "source": "dispatch"}
+                if calls > 1:
+                    site["calls"] = calls
+                if None in kernels:
+                    site["never_runs"] = [gemm for gemm, kernel in zip(GEMMS, kernels) if kernel is None]
                 plan["sites"].append({key: value for key, value in site.items() if value is not None})
 
         return ranker.forged(self.folder, change)

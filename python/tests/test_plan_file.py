@@ -173,7 +173,7 @@ class Reading(unittest.TestCase):
             return edit
 
         first = ("sites", 0)
-        expected = "expected one of site, fprop, dgrad, wgrad, m, k, n, forward, chain"
+        expected = "expected one of site, fprop, dgrad, wgrad, m, k, n, calls, never_runs, forward, chain"
         for edit, message in (
             (change("sites", 1, "site", to="bottom.0"), "site 'bottom.0' is in the plan twice"),
             (change("policy", "max_error", to=-1.0),

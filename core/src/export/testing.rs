@@ -84,6 +84,8 @@ pub fn plan(sites: &[(&str, [&str; 3])]) -> Plan {
             m: None,
             k: None,
             n: None,
+            calls: 1,
+            never_runs: Vec::new(),
             forward: None,
             fprop: choice(fprop),
             dgrad: choice(dgrad),

@@ -44,6 +44,7 @@ pub use row::{
 };
 pub use runtime::{APPLY_RUNS_BLOCKS, Runtime, catalogue_json};
 pub use site::{Fixed, Forward, Grads, Site, SiteId, TailOp};
+pub(crate) use site::{is_once, once};
 pub use site_index::SiteIndex;
 pub use site_mods::SiteMods;
 pub use site_rows::SiteRows;

@@ -132,12 +132,13 @@ fn yes() -> bool {
     true
 }
 
-fn once() -> usize {
+/// How often a module runs that does not say.
+pub(crate) fn once() -> usize {
     1
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
-fn is_once(calls: &usize) -> bool {
+pub(crate) fn is_once(calls: &usize) -> bool {
     *calls == 1
 }
 

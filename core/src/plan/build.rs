@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     dispatch::{Candidates, Chain, Choice, Optimum, Overrides, Policy, dispatch},
     format::short,
-    model::{ModSet, Results, Runtime, SiteId, SiteMods},
+    model::{Gemm, ModSet, Results, Runtime, SiteId, SiteMods},
 };
 
 use super::{
@@ -60,7 +60,7 @@ pub fn build_for(
         results_digest: results_digest(&results.rows),
         policy: policy.clone(),
         mods: mods_by_site(results, mods),
-        sites: by_site(results, decided.choices, decided.chains),
+        sites: by_site(results, runtime, decided.choices, decided.chains),
         totals: decided.totals,
         authors: Vec::new(),
         release: None,
@@ -82,7 +82,12 @@ pub(super) fn confidence_gap(results: &Results, policy: &Policy) -> Option<Strin
 }
 
 /// The choices come three a site, in the order of the candidates.
-fn by_site(results: &Results, choices: Vec<Choice>, mut chains: BTreeMap<usize, Chain>) -> Vec<PlanSite> {
+fn by_site(
+    results: &Results,
+    runtime: Runtime,
+    choices: Vec<Choice>,
+    mut chains: BTreeMap<usize, Chain>,
+) -> Vec<PlanSite> {
     let mut choices = choices.into_iter();
     let mut sites = Vec::with_capacity(results.meta.manifest.sites.len());
     for (at, site) in results.meta.manifest.sites.iter().enumerate() {
@@ -90,7 +95,9 @@ fn by_site(results: &Results, choices: Vec<Choice>, mut chains: BTreeMap<usize, 
         let (m, k, n) = (Some(site.m), Some(site.k), Some(site.n));
         let chain = chains.remove(&at);
         let forward = site.forward.clone().filter(|_| site.fixed().is_some());
-        sites.push(PlanSite { site: site.id.clone(), m, k, n, forward, fprop, dgrad, wgrad, chain });
+        let (site_id, calls) = (site.id.clone(), site.calls);
+        let never_runs = Gemm::ALL.into_iter().filter(|&gemm| !(runtime.runs(gemm) && site.runs(gemm))).collect();
+        sites.push(PlanSite { site: site_id, m, k, n, calls, never_runs, forward, fprop, dgrad, wgrad, chain });
     }
     sites
 }

@@ -8,7 +8,9 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     dispatch::{Chain, Choice, OverrideError, Policy, PolicyError, Totals},
-    model::{Forward, Gemm, ModSet, Model, Runtime, SiteId, SiteMods, canonical_json, sha256, sha256_of},
+    model::{
+        Forward, Gemm, ModSet, Model, Runtime, SiteId, SiteMods, canonical_json, is_once, once, sha256, sha256_of,
+    },
     review::{Approval, Review},
 };
 
@@ -27,6 +29,12 @@ pub struct PlanSite {
     pub k: Option<usize>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub n: Option<usize>,
+    /// How often the module is called in a step; `m` is of one call.
+    #[serde(default = "once", skip_serializing_if = "is_once")]
+    pub calls: usize,
+    /// GEMMs whose result nobody needs there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub never_runs: Vec<Gemm>,
     /// The trace's, of a site that no framework should put a kernel at. `None`: a linear like others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forward: Option<Forward>,

@@ -61,7 +61,8 @@ class Choice:
 @dataclass(frozen=True)
 class Site:
     """One linear y[m, n] = x[m, k] W[n, k]^T. `m`, `k`, `n` are None in plans that do not carry them; `mods`
-    are the model changes that its kernels were measured with; `chain`: what its forward GEMM reads and stores, where
+    are the model changes that its kernels were measured with; `calls`: how often it is called in a step, with `m` rows
+    each; `never_runs`: GEMMs whose result nobody needs; `chain`: what its forward GEMM reads and stores, where
     either is codes (None: BF16)."""
 
     site: str
@@ -72,6 +73,8 @@ class Site:
     m: Optional[int] = None
     k: Optional[int] = None
     n: Optional[int] = None
+    calls: int = 1
+    never_runs: Tuple[str, ...] = ()
     chain: Optional[Mapping[str, Any]] = None
 
     @property
@@ -252,13 +255,15 @@ def _model(value: Any) -> Dict[str, Any]:
 
 
 def _site(value: Any, where: str, mods: Mapping[str, Tuple[str, ...]]) -> Site:
-    fields = record(value, where, ("site", *GEMMS), ("m", "k", "n", "forward", "chain"))
+    fields = record(value, where, ("site", *GEMMS), ("m", "k", "n", "calls", "never_runs", "forward", "chain"))
     _unless_null(text, fields.get("forward"), f"{where}.forward")
     name = text(fields["site"], f"{where}.site")
     fprop, dgrad, wgrad = (_choice(fields[gemm], f"{where}.{gemm}") for gemm in GEMMS)
     m, k, n = (None if fields.get(key) is None else integer(fields[key], f"{where}.{key}") for key in ("m", "k", "n"))
+    calls = integer(fields.get("calls", 1), f"{where}.calls")
+    never = tuple(one_of(gemm, f"{where}.never_runs", GEMMS) for gemm in items(fields.get("never_runs", []), f"{where}.never_runs"))
     chain = _unless_null(_chain, fields.get("chain"), f"{where}.chain")
-    return Site(name, fprop, dgrad, wgrad, mods.get(name, ()), m, k, n, chain)
+    return Site(name, fprop, dgrad, wgrad, mods.get(name, ()), m, k, n, calls, never, chain)
 
 
 def _chain(value: Any, where: str) -> Dict[str, Any]:

@@ -5,16 +5,12 @@ How many linears are in FP8 says little: a tower's three may be nine tenths of t
 """
 
 import math
-import re
 from dataclasses import dataclass
 from typing import Dict, Iterable, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from .document import Choice, Site
+from ..catalogue import GEMMS
+from .document import Site
 from .error import one_line
-
-_NEVER = re.compile(r"high precision: (never runs|\w+ runs no backward GEMM)")
-"""How Dispatch says that a GEMM does not run (`core/src/dispatch/reason.rs`)."""
-_CALLS = re.compile(r"; (\d+) calls a step")
 
 MOST_NAMES = 3
 """Linears that are named, of those that are not counted."""
@@ -34,14 +30,8 @@ class Work(NamedTuple):
 
     @staticmethod
     def of(site: Site) -> "Work":
-        calls = max(map(_calls, site.choices))
-        fprop, dgrad, wgrad = (_NEVER.match(choice.reason) is None for choice in site.choices)
-        return Work(None if site.m is None else site.m * calls, site.k, site.n, (fprop, dgrad, wgrad))
-
-
-def _calls(choice: Choice) -> int:
-    found = _CALLS.search(choice.reason)
-    return int(found[1]) if found else 1
+        fprop, dgrad, wgrad = (gemm not in site.never_runs for gemm in GEMMS)
+        return Work(None if site.m is None else site.m * site.calls, site.k, site.n, (fprop, dgrad, wgrad))
 
 
 class Now(NamedTuple):
