@@ -17,9 +17,10 @@ import json
 import math
 import pathlib
 import random
-import re
 
 import torch
+
+import costs
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CU = ROOT / "kernels" / "cu"
@@ -92,19 +93,20 @@ def tensor_map(matrix: torch.Tensor, box_rows: int, box_cols: int) -> Map:
 class Tiling:
     """One line of TILINGS in kernels/src/gemm.rs."""
 
-    def __init__(self, entry: str, fast: bool, columns: int, stages: int, costs: list) -> None:
-        self.entry, self.fast, self.columns, self.stages, self.costs = entry, fast, columns, stages, costs
-        self.is_e5m2 = "_e5m2_" in entry
-        self.function = load(entry)
+    functions: dict = {}
+
+    def __init__(self, told: costs.Told) -> None:
+        self.told, self.entry, self.name = told, told.entry, told.name
+        self.columns, self.splits, self.suits = told.columns, told.splits, told.suits
+        self.fast, self.is_e5m2 = "_fast_" in told.entry, "_e5m2_" in told.entry
+        if self.entry not in self.functions:
+            self.functions[self.entry] = load(self.entry)
+        self.function, stages, columns = self.functions[self.entry], told.stages, told.columns
         self.shared = stages * ((128 + columns) * TILE_K + 16) + 8 * 2 * 16 * 64 * 2 + 8 * columns
         check(cuda.cuFuncSetAttribute(self.function, 8, self.shared), "shared memory")
 
-    def units(self, m: int, n: int) -> int:
-        return -(-m // 128) * -(-n // self.columns)
-
     def expected(self, m: int, n: int, k: int) -> float:
-        stage_us, tile_us, launch_us = self.costs
-        return -(-self.units(m, n) // SMS) * (-(-k // TILE_K) * stage_us + tile_us) + launch_us
+        return self.told.expected(m, n, k, SMS)
 
     def prepare(self, x, w, y, x_scales, w_scales, by_rows: bool):
         (m, k), n = x.shape, w.shape[0]
@@ -113,9 +115,11 @@ class Tiling:
         arguments = [tensor_map(x, 128, TILE_K), tensor_map(w, self.columns, TILE_K), tensor_map(y, *Y_BOX),
                      C.c_uint64(x_scales.data_ptr()), C.c_uint64(w_scales.data_ptr()), shape]  # fmt: skip
         pointers = (C.c_void_p * 6)(*(C.addressof(argument) for argument in arguments))
-        early = (Attribute * 1)()
-        early[0].id, early[0].value[0] = 6, 1
-        config = Config((min(self.units(m, n), SMS), 1, 1), (THREADS, 1, 1), self.shared, None, early, 1)
+        attributes = (Attribute * 2)()
+        attributes[0].id, attributes[0].value[0] = 6, 1
+        attributes[1].id, attributes[1].value[0], attributes[1].value[1], attributes[1].value[2] = 4, self.splits, 1, 1
+        blocks, count = min(self.told.units(m, n), SMS), 1 if self.splits == 1 else 2
+        config = Config((blocks, 1, 1), (THREADS, 1, 1), self.shared, None, attributes, count)
 
         def run(kept=(arguments, x, w, y, x_scales, w_scales)) -> None:
             config.stream = torch.cuda.current_stream().cuda_stream
@@ -125,15 +129,7 @@ class Tiling:
 
 
 def tilings() -> list:
-    text = (ROOT / "kernels" / "src" / "gemm.rs").read_text()
-    text = text[text.index("const TILINGS") : text.index("const fn tiling")]
-    pattern = r'tiling\(\s*\[([^\]]*)\],\s*(true|false),\s*\((\d+), (\d+)\),\s*\[([^\]]*)\],?\s*\)'
-    found = []
-    for entries, fast, columns, stages, costs in re.findall(pattern, text):
-        for entry in re.findall(r'"(\w+)"', entries):
-            terms = [float(cost) for cost in costs.split(",")]
-            found.append(Tiling(entry, fast == "true", int(columns), int(stages), terms))
-    return found
+    return [Tiling(told) for told in costs.gemms()]
 
 
 HANDLE = C.c_void_p()
@@ -213,32 +209,36 @@ def one_check(suited: list, m: int, n: int, k: int, by_rows: bool) -> str:
     if m % 16 == 0:
         theirs = torch.empty(m, n, dtype=torch.bfloat16, device="cuda")
         Library(m, n, k, by_rows, suited[0].fast, suited[0].is_e5m2).prepare(x, w, theirs, x_scales, w_scales)()
-        allowed = 1.05 * relative_l2(theirs, exact)
-    first = None
+        allowed = max(3e-3, 1.05 * relative_l2(theirs, exact))
+    first = {}
     for tiling in suited:
+        if not tiling.suits(m, n, k):
+            continue
         flat = torch.full((m * n + 2 * GUARD,), -1, dtype=torch.int16, device="cuda")
         y = flat[GUARD : GUARD + m * n].view(torch.bfloat16).view(m, n)
         tiling.prepare(x, w, y, x_scales, w_scales, by_rows)()
-        error, where = relative_l2(y, exact), f"{tiling.entry} {m}x{n}x{k}"
+        error, where = relative_l2(y, exact), f"{tiling.name} {m}x{n}x{k}"
         if not error <= allowed:
             return f"{where}: relative L2 {error:.3e}, {allowed:.3e} allowed, {int(y.isnan().sum())} not written"
         if (flat[:GUARD] != -1).any() or (flat[GUARD + m * n :] != -1).any():
             return f"{where}: wrote beyond its output"
-        if first is not None and not torch.equal(first, y):
-            return f"{where}: differs from {suited[0].entry}"
-        first = y
+        # The order of the sums is another only where another number of blocks share k.
+        if not torch.equal(first.setdefault(tiling.splits, y), y):
+            return f"{where}: differs from the other kernels"
     return ""
 
 
 def checks(all_tilings: list, rounds: int) -> None:
     random.seed(1)
     shapes = [(1, 16, 16), (17, 16, 16), (100, 48, 144), (129, 208, 80), (2048, 1024, 4096), (3000, 2048, 256)]
+    # Where blocks share k: a stage each at least, parts that differ, ragged ends.
+    shapes += [(256, 512, 8192), (130, 144, 1040), (128, 16, 2000), (1000, 400, 9440)]
     for _ in range(rounds):
         shapes.append((random.randint(1, 3000), 16 * random.randint(1, 150), 16 * random.randint(1, 300)))
     kinds = list(itertools.product((True, False), (False, True), (False, True)))
     done = 0
     for index, (m, n, k) in enumerate(shapes):
-        for fast, is_e5m2, by_rows in kinds if index < 6 else [random.choice(kinds)]:
+        for fast, is_e5m2, by_rows in kinds if index < 10 else [random.choice(kinds)]:
             suited = [tiling for tiling in all_tilings if (tiling.fast, tiling.is_e5m2) == (fast, is_e5m2)]
             wrong = one_check(suited, m, n, k, by_rows)
             if wrong:
@@ -309,7 +309,8 @@ def measure(all_tilings: list, m: int, n: int, k: int, rounds: int, sample_us: f
         found = times(tried, 3)
         library.algorithm = min(found, key=lambda index: median(found[index]))
         graphs[name, "cublaslt"] = graph([library.prepare(*each) for each in data], repeats)
-        suited = [tiling for tiling in all_tilings if tiling.fast == fast and not tiling.is_e5m2]
+        suited = [tiling for tiling in all_tilings
+                  if tiling.fast == fast and not tiling.is_e5m2 and tiling.suits(m, n, k)]
         best = min(suited, key=lambda tiling: tiling.expected(m, n, k))
         graphs[name, "loka"] = graph([best.prepare(*each, by_rows) for each in data], repeats)
     return times(graphs, rounds)

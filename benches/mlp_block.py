@@ -104,7 +104,8 @@ class Chain:
         self.spread = [s.expand(m).contiguous() for s in (self.x_scale, self.h_scale, self.h_scale)]
         self.bare = []
         for at, x in enumerate([self.x_codes, self.h[0], self.h[1]]):
-            best = min(plain, key=lambda tiling: tiling.expected(m, n, x.shape[1]))
+            suited = [tiling for tiling in plain if tiling.suits(m, n, x.shape[1])]
+            best = min(suited, key=lambda tiling: tiling.expected(m, n, x.shape[1]))
             self.bare.append(best.prepare(x, self.codes[at], self.y, self.spread[at], self.scales[at], True))
 
     def errors(self) -> tuple:

@@ -110,7 +110,9 @@ class Layer:
         # The gradients: of z, of x, of w.
         self.dz, self.dz_codes, self.dz_scales = empty(m, n, BF16), empty(m, n, E4M3), ones(m)
         self.dx, self.dw = empty(m, k, BF16), empty(n, k, BF16)
-        best = lambda rows, cols, reduced: min(plain, key=lambda tiling: tiling.expected(rows, cols, reduced))
+        best = lambda *sizes: min(
+            (tiling for tiling in plain if tiling.suits(*sizes)), key=lambda tiling: tiling.expected(*sizes)
+        )
         self.dgrad = best(m, k, n).prepare(self.dz_codes, self.w_codes_t, self.dx, self.dz_scales, self.w_scales_t,
                                            True)  # fmt: skip
         self.wgrad = lambda: torch.mm(self.dz.t(), self.x, out=self.dw)

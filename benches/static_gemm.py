@@ -24,10 +24,10 @@ import json
 import math
 import pathlib
 import random
-import re
 
 import torch
 
+import costs
 import fp8_gemm as fp8
 from fp8_gemm import BF16, COMPUTE_F32, F32, GUARD, HANDLE, ROOT, SMS, TILE_K, WORKSPACE, Y_BOX, check, cuda, lt
 
@@ -69,24 +69,18 @@ class Shape(C.Structure):
 class StaticTiling:
     """One line of STATIC_TILINGS in kernels/src/gemm/static_scale.rs."""
 
-    def __init__(self, entry: str, rows: int, columns: int, stages: int, splits: int, costs: list) -> None:
-        self.entry, self.rows, self.columns, self.splits, self.costs = entry, rows, columns, splits, costs
-        self.shares_k = splits > 1 or rows < 128
-        self.name = entry.removeprefix("sm90_bf16_gemm_")
-        self.function = fp8.load(entry)
-        self.shared = stages * ((2 * rows + columns) * TILE_K + 32) + 8 * 2 * 16 * 64 * 2 + 8 * columns
+    def __init__(self, told: costs.Told) -> None:
+        self.entry, self.rows, self.columns, self.splits = told.entry, told.rows, told.columns, told.splits
+        self.told, self.units, self.suits = told, told.units, told.suits
+        self.shares_k = told.splits > 1 or told.rows < 128
+        self.name = told.entry.removeprefix("sm90_bf16_gemm_")
+        self.function = fp8.load(told.entry)
+        ring = told.stages * ((2 * told.rows + told.columns) * TILE_K + 32)
+        self.shared = ring + 8 * 2 * 16 * 64 * 2 + 8 * told.columns
         check(cuda.cuFuncSetAttribute(self.function, 8, self.shared), "shared memory")
 
-    def units(self, m: int, n: int) -> int:
-        return -(-m // self.rows) * -(-n // self.columns) * self.splits
-
-    def suits(self, m: int, n: int, k: int) -> bool:
-        return not self.shares_k or (k > TILE_K and self.units(m, n) <= SMS)
-
     def expected(self, m: int, n: int, k: int) -> float:
-        stage_us, tile_us, launch_us = self.costs
-        stages = -(-(-(-k // TILE_K)) // self.splits)
-        return -(-self.units(m, n) // SMS) * (stages * stage_us + tile_us) + launch_us
+        return self.told.expected(m, n, k, SMS)
 
     def prepare(self, x, w, y, x_scale, w_scales, saturated, bias=None):
         (m, k), n = x.shape, w.shape[0]
@@ -100,10 +94,7 @@ class StaticTiling:
 
 
 def static_tilings() -> list:
-    text = (ROOT / "kernels" / "src" / "gemm" / "static_scale.rs").read_text()
-    pattern = r'tiling\(\s*"(\w+)",\s*\[([\d, ]+)\],\s*\[([^\]]*)\],?\s*\)'
-    return [StaticTiling(entry, *map(int, sizes.split(",")), [float(cost) for cost in costs.split(",")])
-            for entry, sizes, costs in re.findall(pattern, text)]  # fmt: skip
+    return [StaticTiling(told) for told in costs.static_gemms()]
 
 
 class Bf16(fp8.Library):
@@ -262,7 +253,7 @@ def measure(statics: list, plain: list, m: int, n: int, k: int, rounds: int, sam
     graphs = {}
     library = tuned(m, n, k, data, repeats)
     graphs["bf16"] = fp8.graph([library.prepare(x, w, y, x, x) for x, _, w, _, _, y in data], repeats)
-    best = min((tiling for tiling in plain), key=lambda tiling: tiling.expected(m, n, k))
+    best = min((tiling for tiling in plain if tiling.suits(m, n, k)), key=lambda tiling: tiling.expected(m, n, k))
     bare = [best.prepare(x_codes, w_codes, y, spread, w_scales, True) for _, x_codes, _, w_codes, w_scales, y in data]
     graphs["bare"] = fp8.graph(bare, repeats)
     x_casts = [cast_static(x, x_codes, x_scale, saturated) for x, x_codes, _, _, _, _ in data]

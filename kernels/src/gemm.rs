@@ -5,14 +5,17 @@
 //! out. What is done on the device is said in `cu/common/fp8_gemm.cuh`; docs/engineering/kernels.md has what was measured.
 
 use crate::LaunchGrid;
+use cost::{Cost, Cut};
 
 mod block;
+mod cost;
 mod list;
 mod static_scale;
 
 pub use block::{
     BLOCK_COLUMNS, BlockLaunch, BlockType, CODES_BOX, STORE_CODES, STORE_H, STORE_Z, block_all, block_gemm, casts_first,
 };
+pub use cost::static_cast_us;
 pub(crate) use list::{BLOCK_TAIL, STATIC_CAST};
 pub use list::{BLOCKS, GEMMS, STATIC_GEMMS};
 pub use static_scale::{StaticLaunch, X_BOX_COLUMNS, static_gemm};
@@ -87,48 +90,48 @@ pub struct Fp8Product {
     pub scaled_by_rows: bool,
 }
 
-/// One way of cutting the work, with its expected time on an H200 in microseconds:
-/// `waves * (stages of k * stage_us + tile_us) + launch_us`. Only their order matters.
+/// One way of cutting the work.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Tiling {
+    /// Where x is E4M3, where it is E5M2.
     entries: [&'static str; 2],
     fast: bool,
     columns: u32,
     stages: u32,
-    stage_us: f64,
-    tile_us: f64,
-    launch_us: f64,
+    /// Blocks of a cluster that share a tile, each with its part of k.
+    splits: u32,
+    cost: Cost,
 }
 
-/// E4M3 and E5M2 of x, accumulation, columns and stages as the kernel's file has them; times fitted to 81 shapes
-/// (docs/engineering/kernels.md).
-const TILINGS: [Tiling; 6] = [
-    tiling(["sm90_e4m3_gemm_fast_2x128x128", "sm90_e5m2_gemm_fast_2x128x128"], true, (128, 6), [0.399, 0.425, 2.10]),
-    tiling(["sm90_e4m3_gemm_fast_128x192", "sm90_e5m2_gemm_fast_128x192"], true, (192, 4), [0.586, 2.292, 0.18]),
-    tiling(["sm90_e4m3_gemm_fast_128x64", "sm90_e5m2_gemm_fast_128x64"], true, (64, 8), [0.261, 0.305, 1.50]),
-    tiling(
-        ["sm90_e4m3_gemm_promoted_128x128", "sm90_e5m2_gemm_promoted_128x128"],
-        false,
-        (128, 6),
-        [0.398, 1.539, 0.88],
-    ),
-    tiling(
-        ["sm90_e4m3_gemm_promoted_128x192", "sm90_e5m2_gemm_promoted_128x192"],
-        false,
-        (192, 4),
-        [0.692, 2.559, 0.00],
-    ),
-    tiling(["sm90_e4m3_gemm_promoted_128x64", "sm90_e5m2_gemm_promoted_128x64"], false, (64, 8), [0.280, 0.443, 1.38]),
+/// The name of the kernel's file behind the formats; `[columns, stages, splits]`; what it costs.
+macro_rules! tiling {
+    ($name:literal, [$columns:literal, $stages:literal, $splits:literal], $cost:expr) => {
+        Tiling {
+            entries: [concat!("sm90_e4m3_gemm_", $name), concat!("sm90_e5m2_gemm_", $name)],
+            fast: $name.as_bytes()[0] == b'f',
+            columns: $columns,
+            stages: $stages,
+            splits: $splits,
+            cost: Cost::new($cost),
+        }
+    };
+}
+
+/// Columns, stages and accumulation as the kernel's file has them; costs fitted to 600 random shapes.
+const TILINGS: [Tiling; 12] = [
+    tiling!("fast_2x128x128", [128, 6, 1], [0.2393, 0.03921, 0.4, 2.687]),
+    tiling!("fast_128x192", [192, 4, 1], [0.4129, 0.03002, 0.855, 2.276]),
+    tiling!("fast_128x64", [64, 8, 1], [0.1466, 0.04467, 0.2905, 2.242]),
+    tiling!("fast_split_128x128", [128, 6, 2], [0.2528, 0.04648, 1.838, 3.125]),
+    tiling!("fast_split_128x128", [128, 6, 4], [0.2438, 0.04786, 2.422, 3.623]),
+    tiling!("fast_split_128x128", [128, 6, 8], [0.2552, 0.04787, 3.168, 3.96]),
+    tiling!("promoted_128x128", [128, 6, 1], [0.2531, 0.0383, 0.6426, 2.366]),
+    tiling!("promoted_128x192", [192, 4, 1], [0.4864, 0.02762, 1.048, 2.045]),
+    tiling!("promoted_128x64", [64, 8, 1], [0.1601, 0.04313, 0.3367, 2.22]),
+    tiling!("promoted_split_128x128", [128, 6, 2], [0.2588, 0.05033, 1.844, 3.139]),
+    tiling!("promoted_split_128x128", [128, 6, 4], [0.2517, 0.05057, 2.981, 3.188]),
+    tiling!("promoted_split_128x128", [128, 6, 8], [0.2714, 0.04853, 3.014, 4.261]),
 ];
-
-const fn tiling(
-    entries: [&'static str; 2],
-    fast: bool,
-    (columns, stages): (u32, u32),
-    [stage_us, tile_us, launch_us]: [f64; 3],
-) -> Tiling {
-    Tiling { entries, fast, columns, stages, stage_us, tile_us, launch_us }
-}
 
 /// One kernel at one product: all that a launch needs but the addresses.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -141,31 +144,51 @@ pub struct GemmLaunch {
     pub expected_us: f64,
 }
 
+impl GemmLaunch {
+    /// For people: the kernel, and how many blocks share a tile.
+    pub fn name(&self) -> String {
+        match self.grid.cluster {
+            0 | 1 => self.entry.to_owned(),
+            splits => format!("{} by {splits}", self.entry),
+        }
+    }
+}
+
 /// Rows of x in one load.
 pub const X_ROWS: u32 = TILE_M;
 
 impl Tiling {
-    fn launch(&self, product: Fp8Product, multiprocessors: u32) -> GemmLaunch {
+    /// None where a block would have nothing to multiply, or a second tile: then there is nothing to gain by sharing.
+    ///
+    /// A cluster lies within one GPC, whose multiprocessors are no multiple of 4 or 8: of an H200's 132 no more than 31
+    /// clusters of 4 and 14 of 8 ran at once.
+    fn launch(&self, product: Fp8Product, multiprocessors: u32) -> Option<GemmLaunch> {
         let Fp8Product { m, n, k, .. } = product;
         let (tiles_down, tiles_across) = (m.div_ceil(TILE_M), n.div_ceil(self.columns));
-        let units = tiles_down * tiles_across;
-        let blocks = units.min(multiprocessors);
+        let (units, stages) = (tiles_down * tiles_across * self.splits, k.div_ceil(TILE_K));
+        let unusable = 3 * self.splits.saturating_sub(2);
+        if self.splits > 1 && (units + unusable > multiprocessors || stages < self.splits) {
+            return None;
+        }
         // A wave of about as many rows as columns reads least.
         let square = (f64::from(multiprocessors) * f64::from(self.columns) / f64::from(TILE_M)).sqrt();
         let step = u32::from(product.scaled_by_rows);
         let group = (square.round() as u32).max(1);
-        let waves = f64::from(units.div_ceil(multiprocessors));
-        GemmLaunch {
+        let of_block = stages.div_ceil(self.splits);
+        let (rows, columns, x_bytes) = (TILE_M, self.columns, 1);
+        let cut = Cut { m, n, k, units, stages: of_block, rows, columns, x_bytes, multiprocessors };
+        Some(GemmLaunch {
             entry: self.entries[usize::from(product.is_x_e5m2)],
             grid: LaunchGrid {
                 shared_bytes: self.shared_bytes(),
+                cluster: self.splits,
                 programmatic: true,
-                ..LaunchGrid::line(blocks, THREADS)
+                ..LaunchGrid::line(units.min(multiprocessors), THREADS)
             },
             shape: GemmShape { m, n, k, tiles_down, tiles_across, group, x_scale_step: step, w_scale_step: step },
             w_rows: self.columns,
-            expected_us: waves * (f64::from(k.div_ceil(TILE_K)) * self.stage_us + self.tile_us) + self.launch_us,
-        }
+            expected_us: self.cost.expected_us(cut),
+        })
     }
 
     /// The ring's stages, two boxes of y a warp, the columns' scales for both warpgroups, two barriers a stage.
@@ -183,7 +206,8 @@ pub fn fp8_gemm(product: Fp8Product, multiprocessors: u32) -> Vec<GemmLaunch> {
         return Vec::new();
     }
     let suited = TILINGS.iter().filter(|tiling| tiling.fast == fast);
-    let mut launches: Vec<GemmLaunch> = suited.map(|tiling| tiling.launch(product, multiprocessors.max(1))).collect();
+    let mut launches: Vec<GemmLaunch> =
+        suited.filter_map(|tiling| tiling.launch(product, multiprocessors.max(1))).collect();
     launches.sort_by(|a, b| a.expected_us.total_cmp(&b.expected_us));
     launches
 }
@@ -199,9 +223,11 @@ mod tests {
     }
 
     #[test]
-    fn every_tiling_is_a_listed_kernel_of_its_own_and_every_kernel_has_one() {
+    fn every_tiling_is_a_listed_kernel_and_every_kernel_has_one() {
         let mut entries: Vec<&str> = TILINGS.iter().flat_map(|tiling| tiling.entries).collect();
         entries.sort_unstable();
+        // One kernel for any number of blocks that share a tile.
+        entries.dedup();
         let listed: Vec<&str> = GEMMS.iter().map(|kernel| kernel.entry).collect();
         assert_eq!(entries, listed);
         for tiling in TILINGS {
@@ -221,7 +247,8 @@ mod tests {
                 let source = crate::find(entry).expect("listed").source;
                 let in_turns = entry.contains("_2x");
                 let (columns, stages, promoted) = (tiling.columns, tiling.stages, !tiling.fast);
-                let used = format!("Fp8Gemm<{columns}, {stages}, {in_turns}, {promoted}, {is_e5m2}>::run(");
+                let split = if tiling.splits > 1 { ", true" } else { "" };
+                let used = format!("Fp8Gemm<{columns}, {stages}, {in_turns}, {promoted}, {is_e5m2}{split}>::run(");
                 assert!(source.contains(&used), "{entry}: {used}");
             }
         }
@@ -245,12 +272,25 @@ mod tests {
     }
 
     #[test]
+    fn few_tiles_with_a_long_k_share_it_among_as_many_blocks_as_there_are() {
+        let first = |m, n, k| fp8_gemm(product(m, n, k, true), H200)[0].name();
+        assert_eq!(first(256, 512, 8192), "sm90_e4m3_gemm_fast_split_128x128 by 8");
+        assert_eq!(first(512, 768, 8192), "sm90_e4m3_gemm_fast_split_128x128 by 4");
+        // 32 clusters of 4 do not run at once.
+        assert_eq!(first(1024, 512, 65_536), "sm90_e4m3_gemm_fast_split_128x128 by 2");
+        assert_eq!(first(2048, 2048, 65_536), "sm90_e4m3_gemm_fast_2x128x128");
+    }
+
+    #[test]
     fn launches_cover_the_output_and_nobody_gets_an_empty_block() {
-        for (m, n, k) in [(1, 16, 16), (129, 208, 144), (2048, 1024, 1024), (20_480, 5120, 2048)] {
+        for (m, n, k) in [(1, 16, 16), (129, 208, 144), (256, 512, 8192), (2048, 1024, 1024), (20_480, 5120, 2048)] {
             for launch in [true, false].into_iter().flat_map(|fast| fp8_gemm(product(m, n, k, fast), H200)) {
                 let GemmShape { tiles_down, tiles_across, group, .. } = launch.shape;
-                assert!(tiles_down * X_ROWS >= m && tiles_across * launch.w_rows >= n);
-                assert!(launch.grid.blocks[0] <= (tiles_down * tiles_across).min(H200) && group > 0);
+                let (tiles, splits) = (tiles_down * tiles_across, launch.grid.cluster);
+                assert!(tiles_down * X_ROWS >= m && tiles_across * launch.w_rows >= n && group > 0);
+                assert_eq!(launch.grid.blocks[0], (tiles * splits).min(H200));
+                // Who shares k has one tile, and something of k.
+                assert!(splits == 1 || (tiles * splits <= H200 && k > (splits - 1) * TILE_K), "{launch:?}");
             }
         }
     }

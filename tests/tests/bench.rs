@@ -11,7 +11,9 @@ use loka_core::{
     model::{Gemm, KernelRecord},
     tables::{read_kernels, write_kernels},
 };
-use loka_tests::{run_in, sample};
+use loka_kernels::gemm::{Fp8Product, fp8_gemm, static_cast_us, static_gemm};
+use loka_tests::{root, run_in, sample};
+use serde_json::Value;
 use tempfile::TempDir;
 
 /// Every broken list of shapes and the words that it is refused in.
@@ -107,4 +109,37 @@ fn a_database_of_ones_own_comes_before_the_built_in_ones() {
     let row = rows.iter().find(|row| row["kernel"] == "cublaslt/fp8-rowwise" && row["gemm"] == "fprop").unwrap();
     assert_eq!((&row["latency"]["latency_us"], &row["latency"]["baseline_us"]), (&5.0.into(), &8.0.into()), "{row}");
     assert!(row["latency"]["note"].as_str().unwrap().contains("Own GPU"), "{row}");
+}
+
+/// At 200 random shapes of which no cost was fitted, as they were timed on an H200 (`benches/choice.py --time`).
+#[test]
+fn the_kernel_that_is_taken_is_seldom_slower_than_the_best_of_ours() {
+    const EVERY: usize = 4;
+    let mut lost: [Vec<f64>; 3] = Default::default();
+    for file in ["docs/evidence/h200-choice-1.json", "docs/evidence/h200-choice-2.json"] {
+        let told: Value = serde_json::from_slice(&fs::read(root(file)).unwrap()).unwrap();
+        for row in told["shapes"].as_array().unwrap().iter().step_by(EVERY) {
+            let [m, n, k] = ["m", "n", "k"].map(|size| u32::try_from(row[size].as_u64().unwrap()).unwrap());
+            let us = |kernel: &str| row["us"][kernel].as_f64().unwrap();
+            let on_codes = |fast| {
+                let product = Fp8Product { m, n, k, fast, is_x_e5m2: false, scaled_by_rows: true };
+                fp8_gemm(product, 132).into_iter().map(|launch| (launch.expected_us, launch.name()))
+            };
+            let timed = |fast| on_codes(fast).map(|(expected, name)| (expected, us(&name))).collect::<Vec<_>>();
+            let cast_first = on_codes(true).map(|(us, name)| (us + static_cast_us(m, k), format!("cast+{name}")));
+            let on_the_way = static_gemm(m, n, k, true, 132).into_iter();
+            let on_the_way = on_the_way.map(|launch| (launch.expected_us, launch.entry.to_owned()));
+            let of_bf16 = cast_first.chain(on_the_way).map(|(expected, name)| (expected, us(&name))).collect();
+            for (family, ways) in [timed(true), timed(false), of_bf16].into_iter().enumerate() {
+                let taken = ways.iter().min_by(|a, b| a.0.total_cmp(&b.0)).unwrap().1;
+                lost[family].push(taken / ways.iter().map(|way| way.1).fold(f64::INFINITY, f64::min));
+            }
+        }
+    }
+    for (family, lost) in ["fast", "promoted", "static"].into_iter().zip(&lost) {
+        assert_eq!(lost.len(), 200);
+        let mean = (lost.iter().map(|lost| lost.ln()).sum::<f64>() / 200.0).exp();
+        let near = lost.iter().filter(|lost| **lost <= 1.1).count();
+        assert!(mean <= 1.02 && near >= 190, "{family}: {mean:.4}, {near} of 200 within 10 %");
+    }
 }

@@ -8,6 +8,12 @@ static __device__ __forceinline__ u32 rank_in_cluster() {
     return rank;
 }
 
+static __device__ __forceinline__ u32 blocks_in_cluster() {
+    u32 count;
+    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(count));
+    return count;
+}
+
 // All threads of all blocks of the cluster.
 static __device__ __forceinline__ void cluster_barrier() {
     asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
@@ -24,6 +30,18 @@ static __device__ __forceinline__ void store_there(u32 there, const float* four)
     asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(there), "f"(four[0]), "f"(four[1]),
                  "f"(four[2]), "f"(four[3])
                  : "memory");
+}
+
+static __device__ __forceinline__ void add_there(float* four, u32 there) {
+    float a, b, c, d;
+    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(a), "=f"(b), "=f"(c), "=f"(d)
+                 : "r"(there)
+                 : "memory");
+    four[0] += a;
+    four[1] += b;
+    four[2] += c;
+    four[3] += d;
 }
 
 static __device__ __forceinline__ void load_shared(u32 from, u32& a, u32& b) {

@@ -6,7 +6,10 @@
 //
 // Together: both warpgroups work on one tile, 64 rows each.
 // In turns: each works on its own tile, so that one stores while the other multiplies.
+// Split: 2, 4 or 8 blocks of a cluster work on one tile, each on its part of k; each then adds up, in the order of k, its
+// share of what all have, through shared memory. For few tiles with a long k, as in most wgrads.
 #pragma once
+#include "common/exchange.cuh"
 #include "common/hopper.cuh"
 #include "common/wgmma.cuh"
 
@@ -21,8 +24,9 @@ static_assert(sizeof(GemmShape) == 32, "mirrored in kernels/src/gemm.rs");
 
 static constexpr u32 TILE_M = 128, TILE_K = 128, GEMM_THREADS = 384;
 
-template <u32 TILE_N, u32 STAGES, bool IN_TURNS, bool PROMOTED, bool E5M2_X> struct Fp8Gemm {
+template <u32 TILE_N, u32 STAGES, bool IN_TURNS, bool PROMOTED, bool E5M2_X, bool SPLIT = false> struct Fp8Gemm {
     static_assert(!(IN_TURNS && PROMOTED), "128 rows of sums and accumulators do not fit one warpgroup's registers");
+    static_assert(!SPLIT || (TILE_N == 128 && !IN_TURNS), "a block has 64 columns of some warps' rows to add up");
     // Blocks of 64 rows that a warpgroup multiplies, and columns at a time.
     static constexpr u32 BLOCKS = IN_TURNS ? 2 : 1, PART_N = PROMOTED && TILE_N > 128 ? TILE_N / 2 : TILE_N;
     static constexpr u32 X_BYTES = TILE_M * TILE_K, STAGE_BYTES = X_BYTES + TILE_N * TILE_K;
@@ -59,6 +63,19 @@ template <u32 TILE_N, u32 STAGES, bool IN_TURNS, bool PROMOTED, bool E5M2_X> str
     }
 
     __device__ __forceinline__ u32 units() const { return shape.tiles_down * shape.tiles_across; }
+    // Split: one unit a cluster.
+    __device__ __forceinline__ u32 first_unit() const {
+        return SPLIT ? blockIdx.x / blocks_in_cluster() : blockIdx.x;
+    }
+    __device__ __forceinline__ u32 unit_step() const { return SPLIT ? units() : gridDim.x; }
+    // This block's part of k: at least one stage, the host sees to it.
+    __device__ __forceinline__ u32 first_k() const { return SPLIT ? part_of_k(rank_in_cluster()) : 0; }
+    __device__ __forceinline__ u32 end_k() const {
+        return SPLIT ? min(shape.k, part_of_k(rank_in_cluster() + 1)) : shape.k;
+    }
+    __device__ __forceinline__ u32 part_of_k(u32 rank) const {
+        return (shape.k + TILE_K - 1) / TILE_K * rank / blocks_in_cluster() * TILE_K;
+    }
     __device__ __forceinline__ u32 at(u32 stage) const { return shared + stage * STAGE_BYTES; }
     __device__ __forceinline__ u32 full(u32 stage) const { return shared + FULL_AT + 8 * stage; }
     __device__ __forceinline__ u32 empty(u32 stage) const { return shared + EMPTY_AT + 8 * stage; }
@@ -66,10 +83,11 @@ template <u32 TILE_N, u32 STAGES, bool IN_TURNS, bool PROMOTED, bool E5M2_X> str
     // One thread: tiles of x and w, a stage at a time.
     __device__ __forceinline__ void produce() const {
         Place place;
-        for (u32 unit = blockIdx.x; unit < units(); unit += gridDim.x) {
+        const u32 end = end_k();
+        for (u32 unit = first_unit(); unit < units(); unit += unit_step()) {
             u32 row, col;
             locate(unit, row, col);
-            for (u32 k = 0; k < shape.k; k += TILE_K) {
+            for (u32 k = first_k(); k < end; k += TILE_K) {
                 const u32 barrier = full(place.stage), to = at(place.stage);
                 wait_barrier(empty(place.stage), place.parity ^ 1);
                 expect_bytes(barrier, STAGE_BYTES);
@@ -97,9 +115,10 @@ template <u32 TILE_N, u32 STAGES, bool IN_TURNS, bool PROMOTED, bool E5M2_X> str
     // One accumulator from beginning to end.
     __device__ __forceinline__ void sum_fast(float (&sums)[BLOCKS][TILE_N / 2], Place& place, u32 x_offset,
                                              u32 unit) const {
+        const u32 begin = first_k(), end = end_k();
         u32 before = 0;
         wait_turn(unit);
-        for (u32 k = 0; k < shape.k; k += TILE_K) {
+        for (u32 k = begin; k < end; k += TILE_K) {
             wait_barrier(full(place.stage), place.parity);
             const u64 a = tile_descriptor(at(place.stage) + x_offset), b = tile_descriptor(at(place.stage) + X_BYTES);
             begin_products();
@@ -108,12 +127,12 @@ template <u32 TILE_N, u32 STAGES, bool IN_TURNS, bool PROMOTED, bool E5M2_X> str
 #pragma unroll
                 for (u32 block = 0; block < BLOCKS; block++) {
                     product<TILE_N, E5M2_X>(sums[block], a + block * 8 * NEXT_8_ROWS + i * NEXT_32_CODES,
-                                            b + i * NEXT_32_CODES, k + i);
+                                            b + i * NEXT_32_CODES, k - begin + i);
                 }
             }
             commit_products();
             wait_products<1>();
-            if (k > 0) release(before);
+            if (k > begin) release(before);
             before = place.stage;
             place.next();
         }
@@ -147,7 +166,8 @@ template <u32 TILE_N, u32 STAGES, bool IN_TURNS, bool PROMOTED, bool E5M2_X> str
     // busy meanwhile.
     __device__ __forceinline__ void sum_promoted_in_parts(float (&sums)[TILE_N / 2], Place& place,
                                                           u32 x_offset) const {
-        for (u32 k = 0; k < shape.k; k += TILE_K) {
+        const u32 end = end_k();
+        for (u32 k = first_k(); k < end; k += TILE_K) {
             wait_barrier(full(place.stage), place.parity);
 #pragma unroll
             for (u32 w_part = 0; w_part < TILE_N / PART_N; w_part++) {
@@ -164,6 +184,7 @@ template <u32 TILE_N, u32 STAGES, bool IN_TURNS, bool PROMOTED, bool E5M2_X> str
     // Two accumulators in turn: one is added while the tensor cores fill the other.
     __device__ __forceinline__ void sum_promoted_in_pairs(float (&sums)[TILE_N / 2], Place& place, u32 x_offset) const {
         float even[PART_N / 2], odd[PART_N / 2];
+        const u32 end = end_k();
         u32 before = 0;
         const auto start_next = [&](float(&part)[PART_N / 2]) {
             wait_barrier(full(place.stage), place.parity);
@@ -178,8 +199,8 @@ template <u32 TILE_N, u32 STAGES, bool IN_TURNS, bool PROMOTED, bool E5M2_X> str
         start_next(even);
         before = place.stage;
         place.next();
-        u32 k = TILE_K;
-        for (; k + TILE_K < shape.k; k += 2 * TILE_K) {
+        u32 k = first_k() + TILE_K;
+        for (; k + TILE_K < end; k += 2 * TILE_K) {
             start_next(odd);
             wait_products<1>();
             add_before(even);
@@ -187,7 +208,7 @@ template <u32 TILE_N, u32 STAGES, bool IN_TURNS, bool PROMOTED, bool E5M2_X> str
             wait_products<1>();
             add_before(odd);
         }
-        if (k < shape.k) {
+        if (k < end) {
             start_next(odd);
             wait_products<1>();
             add_before(even);
@@ -212,7 +233,7 @@ template <u32 TILE_N, u32 STAGES, bool IN_TURNS, bool PROMOTED, bool E5M2_X> str
         Place place;
         if (IN_TURNS && group == 1) place.skip(blocks_of_k);
         u32 stored = 0;
-        for (u32 unit = blockIdx.x + (IN_TURNS ? group * gridDim.x : 0); unit < units(); unit += turns * gridDim.x) {
+        for (u32 unit = first_unit() + (IN_TURNS ? group * gridDim.x : 0); unit < units(); unit += turns * unit_step()) {
             u32 row, col;
             locate(unit, row, col);
             row += first_row + warp % 4 * 16;
@@ -250,9 +271,13 @@ template <u32 TILE_N, u32 STAGES, bool IN_TURNS, bool PROMOTED, bool E5M2_X> str
                 if (i + thread % 128 < TILE_N) scales[i + thread % 128] = kept[i / 128];
             }
             named_barrier(1 + group, 128);
+            if constexpr (SPLIT) {
+                store_share(sums[0], scales, high[0], low[0], row, col, boxes, stored);
+            } else {
 #pragma unroll
-            for (u32 block = 0; block < BLOCKS; block++) {
-                store(sums[block], scales, high[block], low[block], row + block * 64, col, boxes, stored);
+                for (u32 block = 0; block < BLOCKS; block++) {
+                    store(sums[block], scales, high[block], low[block], row + block * 64, col, boxes, stored);
+                }
             }
         }
         if (lane == 0) wait_stores_read<0>();
@@ -262,34 +287,66 @@ template <u32 TILE_N, u32 STAGES, bool IN_TURNS, bool PROMOTED, bool E5M2_X> str
     // leaves out what is not there.
     __device__ __forceinline__ void store(const float (&sums)[TILE_N / 2], const float* scales, float high, float low,
                                           u32 row, u32 col, u32 boxes, u32& stored) const {
-        const u32 lane = threadIdx.x % 32;
-        const u32 place = lane % 16 * 128, turn = lane % 8, half = lane / 16;
 #pragma unroll
         for (u32 chunk = 0; chunk < TILE_N / 64; chunk++) {
-            const u32 box = boxes + (stored++ & 1) * BOX_BYTES;
-            // The store before the last is done with this box.
-            if (lane == 0) wait_stores_read<1>();
-            __syncwarp();
-#pragma unroll
-            for (u32 pair = 0; pair < 4; pair++) {
-                u32 words[4];
-#pragma unroll
-                for (u32 i = 0; i < 2; i++) {
-                    const u32 at = chunk * 64 + pair * 16 + i * 8;
-                    const float* d = sums + at / 2;
-                    const float left = scales[at + lane % 4 * 2], right = scales[at + lane % 4 * 2 + 1];
-                    words[2 * i] = bf16_pair(d[0] * high * left, d[1] * high * right);
-                    words[2 * i + 1] = bf16_pair(d[2] * low * left, d[3] * low * right);
-                }
-                store_matrices(box + place + ((pair * 2 + half) ^ turn) * 16, words[0], words[1], words[2], words[3]);
-            }
-            publish_shared_writes();
-            __syncwarp();
-            if (lane == 0) {
-                store_box(y, box, col + chunk * 64, row);
-                commit_stores();
-            }
+            store_chunk(sums + chunk * 32, scales + chunk * 64, high, low, row, col + chunk * 64, boxes, stored);
         }
+    }
+
+    __device__ __forceinline__ void store_chunk(const float* sums, const float* scales, float high, float low, u32 row,
+                                                u32 col, u32 boxes, u32& stored) const {
+        const u32 lane = threadIdx.x % 32;
+        const u32 place = lane % 16 * 128, turn = lane % 8, half = lane / 16;
+        const u32 box = boxes + (stored++ & 1) * BOX_BYTES;
+        // The store before the last is done with this box.
+        if (lane == 0) wait_stores_read<1>();
+        __syncwarp();
+#pragma unroll
+        for (u32 pair = 0; pair < 4; pair++) {
+            u32 words[4];
+#pragma unroll
+            for (u32 i = 0; i < 2; i++) {
+                const u32 at = pair * 16 + i * 8;
+                const float* d = sums + at / 2;
+                const float left = scales[at + lane % 4 * 2], right = scales[at + lane % 4 * 2 + 1];
+                words[2 * i] = bf16_pair(d[0] * high * left, d[1] * high * right);
+                words[2 * i + 1] = bf16_pair(d[2] * low * left, d[3] * low * right);
+            }
+            store_matrices(box + place + ((pair * 2 + half) ^ turn) * 16, words[0], words[1], words[2], words[3]);
+        }
+        publish_shared_writes();
+        __syncwarp();
+        if (lane == 0) {
+            store_box(y, box, col, row);
+            commit_stores();
+        }
+    }
+
+    // The cluster's sums of a tile are added and stored: of 2, 4, 8 blocks each has 64 columns of all, half, a quarter
+    // of the warps' rows. The rings have been read: sums lie there.
+    __device__ __forceinline__ void store_share(const float (&sums)[TILE_N / 2], const float* scales, float high,
+                                                float low, u32 row, u32 col, u32 boxes, u32& stored) const {
+        static_assert(TILE_M * TILE_N * 4 <= OUT_AT, "sums cross where the ring was");
+        const u32 warp = threadIdx.x / 32 - 4, splits = blocks_in_cluster(), rank = rank_in_cluster();
+        const u32 mine = shared + warp * TILE_N * 64 + threadIdx.x % 32 * 16;
+        named_barrier(5, 256);
+#pragma unroll
+        for (u32 i = 0; i < TILE_N / 8; i++) store_shared(mine + i * 512, sums + 4 * i);
+        cluster_barrier();
+        if (warp % (splits / 2) == rank / 2) {
+            const u32 chunk = rank % 2;
+            float total[32];
+#pragma unroll
+            for (u32 i = 0; i < 32; i++) total[i] = 0.0f;
+            for (u32 other = 0; other < splits; other++) {
+                const u32 there = shared_of(mine + chunk * 8 * 512, other);
+#pragma unroll
+                for (u32 i = 0; i < 8; i++) add_there(total + 4 * i, there + i * 512);
+            }
+            store_chunk(total, scales + chunk * 64, high, low, row, col + chunk * 64, boxes, stored);
+        }
+        // Nobody leaves while its shared memory is read.
+        cluster_barrier();
     }
 
     static __device__ __forceinline__ u8* shared_memory() {
@@ -316,6 +373,12 @@ template <u32 TILE_N, u32 STAGES, bool IN_TURNS, bool PROMOTED, bool E5M2_X> str
         if (threadIdx.x < 128) {
             give_registers<40>();
             if (threadIdx.x == 0) gemm.produce();
+            if constexpr (SPLIT) {
+                // Those of store_share.
+                __syncwarp();
+                cluster_barrier();
+                cluster_barrier();
+            }
         } else {
             take_registers<232>();
             gemm.consume();

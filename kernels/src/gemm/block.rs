@@ -5,7 +5,7 @@
 //! way in, or E4M3 already; so is what is stored: |BlockNorm| is at most 16, so that a scale of 2^-4 saturates nothing.
 //! A training step keeps more of it: [`block_all`]. A bias goes in front of BlockNorm: set it in the launch's shape.
 
-use super::{StaticShape, THREADS, TILE_K, Y_BOX};
+use super::{StaticShape, THREADS, TILE_K, Y_BOX, cost::static_cast_us};
 use crate::LaunchGrid;
 
 /// Columns of a tile, and of a block of BlockNorm.
@@ -141,11 +141,10 @@ fn launch(
 }
 
 /// Whether `cast_e4m3_static` and a block of codes are expected to be faster than the block that casts x on its way in,
-/// which costs .25 us a stage of 128 of k on an H200; the cast moves three bytes an element.
+/// which costs .25 us a stage of 128 of k on an H200.
 pub fn casts_first([m, n, k]: [u32; 3], multiprocessors: u32) -> bool {
     let waves = (m.div_ceil(128) * n.div_ceil(BLOCK_COLUMNS)).div_ceil(multiprocessors.max(1));
-    let bytes = 3.0 * f64::from(m) * f64::from(k);
-    f64::from(waves) * f64::from(k.div_ceil(TILE_K)) * 0.25 > 2.5 + bytes / 3.7e6
+    f64::from(waves) * f64::from(k.div_ceil(TILE_K)) * 0.25 > static_cast_us(m, k)
 }
 
 #[cfg(test)]

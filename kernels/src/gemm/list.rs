@@ -6,12 +6,12 @@ use crate::{Argument, ArgumentKind, FP8, Header, KernelSource, TYPES, WARP, numb
 const HOPPER: Header = Header { name: "common/hopper.cuh", text: include_str!("../../cu/common/hopper.cuh") };
 const WGMMA: Header = Header { name: "common/wgmma.cuh", text: include_str!("../../cu/common/wgmma.cuh") };
 const FP8_GEMM: Header = Header { name: "common/fp8_gemm.cuh", text: include_str!("../../cu/common/fp8_gemm.cuh") };
-const HEADERS: &[Header] = &[TYPES, HOPPER, WGMMA, FP8_GEMM];
 const STATIC_GEMM: Header =
     Header { name: "common/static_gemm.cuh", text: include_str!("../../cu/common/static_gemm.cuh") };
 pub(crate) const BLOCK_TAIL: Header =
     Header { name: "common/block_tail.cuh", text: include_str!("../../cu/common/block_tail.cuh") };
 const EXCHANGE: Header = Header { name: "common/exchange.cuh", text: include_str!("../../cu/common/exchange.cuh") };
+const HEADERS: &[Header] = &[TYPES, EXCHANGE, HOPPER, WGMMA, FP8_GEMM];
 pub(crate) const STATIC_CAST: Header =
     Header { name: "common/static_cast.cuh", text: include_str!("../../cu/common/static_cast.cuh") };
 const STATIC_STORE: Header =
@@ -55,6 +55,11 @@ pub const GEMMS: &[KernelSource] = &[
         "E4M3 x E4M3 to BF16, fast accumulation, two tiles of 128x128 in turns.",
     ),
     gemm(
+        "sm90_e4m3_gemm_fast_split_128x128",
+        include_str!("../../cu/sm90_e4m3_gemm_fast_split_128x128.cu"),
+        "E4M3 x E4M3 to BF16, fast accumulation, tiles of 128x128 whose k a cluster shares.",
+    ),
+    gemm(
         "sm90_e4m3_gemm_promoted_128x128",
         include_str!("../../cu/sm90_e4m3_gemm_promoted_128x128.cu"),
         "E4M3 x E4M3 to BF16, promoted to FP32 every 128, tiles of 128x128.",
@@ -68,6 +73,11 @@ pub const GEMMS: &[KernelSource] = &[
         "sm90_e4m3_gemm_promoted_128x64",
         include_str!("../../cu/sm90_e4m3_gemm_promoted_128x64.cu"),
         "E4M3 x E4M3 to BF16, promoted to FP32 every 128, tiles of 128x64.",
+    ),
+    gemm(
+        "sm90_e4m3_gemm_promoted_split_128x128",
+        include_str!("../../cu/sm90_e4m3_gemm_promoted_split_128x128.cu"),
+        "E4M3 x E4M3 to BF16, promoted to FP32 every 128, tiles of 128x128 whose k a cluster shares.",
     ),
     gemm(
         "sm90_e5m2_gemm_fast_128x192",
@@ -85,6 +95,11 @@ pub const GEMMS: &[KernelSource] = &[
         "E5M2 x E4M3 to BF16, fast accumulation, two tiles of 128x128 in turns.",
     ),
     gemm(
+        "sm90_e5m2_gemm_fast_split_128x128",
+        include_str!("../../cu/sm90_e5m2_gemm_fast_split_128x128.cu"),
+        "E5M2 x E4M3 to BF16, fast accumulation, tiles of 128x128 whose k a cluster shares.",
+    ),
+    gemm(
         "sm90_e5m2_gemm_promoted_128x128",
         include_str!("../../cu/sm90_e5m2_gemm_promoted_128x128.cu"),
         "E5M2 x E4M3 to BF16, promoted to FP32 every 128, tiles of 128x128.",
@@ -98,6 +113,11 @@ pub const GEMMS: &[KernelSource] = &[
         "sm90_e5m2_gemm_promoted_128x64",
         include_str!("../../cu/sm90_e5m2_gemm_promoted_128x64.cu"),
         "E5M2 x E4M3 to BF16, promoted to FP32 every 128, tiles of 128x64.",
+    ),
+    gemm(
+        "sm90_e5m2_gemm_promoted_split_128x128",
+        include_str!("../../cu/sm90_e5m2_gemm_promoted_split_128x128.cu"),
+        "E5M2 x E4M3 to BF16, promoted to FP32 every 128, tiles of 128x128 whose k a cluster shares.",
     ),
 ];
 

@@ -1,14 +1,16 @@
 //! Takes a product's sizes; gives the GEMMs that read x in BF16 and cast it on its way in with a scale known
 //! beforehand (`cu/common/static_gemm.cuh`), the one expected to be fastest first, and how each is launched.
 
-use super::{StaticShape, THREADS, TILE_K, Y_BOX};
+use super::{
+    StaticShape, THREADS, TILE_K, Y_BOX,
+    cost::{Cost, Cut},
+};
 use crate::LaunchGrid;
 
 /// Columns of x, BF16, in one load: a stage takes two.
 pub const X_BOX_COLUMNS: u32 = TILE_K / 2;
 
-/// One way of cutting the work, with its expected time on an H200 in microseconds:
-/// `waves * (stages of k a block * stage_us + tile_us) + launch_us`. Only their order matters.
+/// One way of cutting the work.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct StaticTiling {
     entry: &'static str,
@@ -19,28 +21,22 @@ struct StaticTiling {
     stages: u32,
     /// Blocks of a cluster that share a tile, each with its part of k.
     splits: u32,
-    stage_us: f64,
-    tile_us: f64,
-    launch_us: f64,
+    cost: Cost,
 }
 
-/// Rows, columns, stages and splits as the kernel's file has them; times fitted to 27 shapes (docs/engineering/kernels.md).
+/// Rows, columns, stages and splits as the kernel's file has them; costs fitted to 600 random shapes.
 const STATIC_TILINGS: [StaticTiling; 7] = [
-    tiling("sm90_bf16_gemm_static_128x128", [128, 128, 4, 1], [0.712, 2.537, 0.278]),
-    tiling("sm90_bf16_gemm_static_128x256", [128, 256, 3, 1], [0.924, 3.413, 0.0]),
-    tiling("sm90_bf16_gemm_static_64x128", [64, 128, 6, 1], [0.387, 0.0, 3.331]),
-    tiling("sm90_bf16_gemm_static_64x256", [64, 256, 4, 1], [0.509, 0.0, 3.926]),
-    tiling("sm90_bf16_gemm_static_64x64", [64, 64, 8, 1], [0.300, 0.0, 3.200]),
-    tiling("sm90_bf16_gemm_static_split2_128x128", [128, 128, 4, 2], [0.483, 0.0, 5.415]),
-    tiling("sm90_bf16_gemm_static_split2_128x256", [128, 256, 3, 2], [0.953, 0.0, 6.315]),
+    tiling("sm90_bf16_gemm_static_128x128", [128, 128, 4, 1], [0.6274, 0.0177, 0.5428, 2.71]),
+    tiling("sm90_bf16_gemm_static_128x256", [128, 256, 3, 1], [0.7746, 0.02273, 1.191, 2.889]),
+    tiling("sm90_bf16_gemm_static_64x128", [64, 128, 6, 1], [0.3524, 0.03543, 0.8876, 2.327]),
+    tiling("sm90_bf16_gemm_static_64x256", [64, 256, 4, 1], [0.3847, 0.04716, 1.419, 2.653]),
+    tiling("sm90_bf16_gemm_static_64x64", [64, 64, 8, 1], [0.2743, 0.02562, 0.9072, 1.863]),
+    tiling("sm90_bf16_gemm_static_split2_128x128", [128, 128, 4, 2], [0.6098, 0.02906, 2.27, 2.457]),
+    tiling("sm90_bf16_gemm_static_split2_128x256", [128, 256, 3, 2], [0.7456, 0.03315, 1.812, 4.547]),
 ];
 
-const fn tiling(
-    entry: &'static str,
-    [rows, columns, stages, splits]: [u32; 4],
-    [stage_us, tile_us, launch_us]: [f64; 3],
-) -> StaticTiling {
-    StaticTiling { entry, rows, columns, stages, splits, stage_us, tile_us, launch_us }
+const fn tiling(entry: &'static str, [rows, columns, stages, splits]: [u32; 4], cost: [f64; 4]) -> StaticTiling {
+    StaticTiling { entry, rows, columns, stages, splits, cost: Cost::new(cost) }
 }
 
 /// One kernel at one product: all that a launch needs but the addresses.
@@ -71,8 +67,9 @@ impl StaticTiling {
         // A wave of about as many rows as columns reads least.
         let square = (f64::from(multiprocessors) * f64::from(self.columns) / f64::from(self.rows)).sqrt();
         let group = (square.round() as u32).max(1);
-        let waves = f64::from(units.div_ceil(multiprocessors));
-        let of_block = f64::from(stages.div_ceil(self.splits));
+        let of_block = stages.div_ceil(self.splits);
+        let (rows, columns, x_bytes) = (self.rows, self.columns, 2);
+        let cut = Cut { m, n, k, units, stages: of_block, rows, columns, x_bytes, multiprocessors };
         let line = LaunchGrid::line(units.min(multiprocessors), THREADS);
         Some(StaticLaunch {
             entry: self.entry,
@@ -80,7 +77,7 @@ impl StaticTiling {
             shape: StaticShape { m, n, k, tiles_down, tiles_across, group, stores: 0, w_scale_step, bias: 0 },
             x_rows: self.rows,
             w_rows: self.columns,
-            expected_us: waves * (of_block * self.stage_us + self.tile_us) + self.launch_us,
+            expected_us: self.cost.expected_us(cut),
         })
     }
 
@@ -160,7 +157,7 @@ mod tests {
         let first = |m, n, k| static_gemm(m, n, k, true, H200)[0].entry;
         assert_eq!(first(2048, 256, 768), "sm90_bf16_gemm_static_64x64");
         assert_eq!(first(2048, 512, 512), "sm90_bf16_gemm_static_64x128");
-        assert_eq!(first(2048, 1024, 1024), "sm90_bf16_gemm_static_64x256");
+        assert_eq!(first(2048, 1024, 1024), "sm90_bf16_gemm_static_128x128");
         assert_eq!(first(2048, 1024, 123_200), "sm90_bf16_gemm_static_split2_128x256");
         assert_eq!(first(2048, 2048, 2048), "sm90_bf16_gemm_static_128x256");
     }

@@ -71,7 +71,7 @@ impl Runner {
             Self::Library(plan) => plan.algorithms[index].data(),
             Self::Own(own) => {
                 let launch = own.launches[index];
-                named(launch.w_rows, launch.entry)
+                named(launch.w_rows, &launch.name())
             }
             Self::Static(_) | Self::Block(_) => named(0, &self.note(index)),
         }
@@ -105,7 +105,7 @@ impl Runner {
                 plan.algorithms.len(),
                 plan.algorithms[index].workspace >> 20
             ),
-            Self::Own(own) => own.launches[index].entry.to_owned(),
+            Self::Own(own) => own.launches[index].name(),
             Self::Static(gemm) => gemm.note(index),
             Self::Block(block) => block.note(index),
         }

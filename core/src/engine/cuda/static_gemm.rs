@@ -45,10 +45,6 @@ pub(super) struct StaticGemm {
     pub ways: Vec<StaticWay>,
 }
 
-/// What `cast_e4m3_static` is expected to take on an H200 (`loka_kernels::gemm::casts_first` has the same figures).
-const CAST_LAUNCH_US: f64 = 2.5;
-const CAST_BYTES_PER_US: f64 = 3.7e6;
-
 impl StaticGemm {
     /// `product`: the left operand E4M3 with one scale, the right one E4M3 with a scale a row. Compiles nothing yet.
     pub fn new(device: &Device, kernels: &Arc<Kernels>, product: Product) -> Result<Self, CudaError> {
@@ -56,8 +52,9 @@ impl StaticGemm {
         let on_codes = OwnGemm::new(device, kernels, product)?;
         let Product { rows, cols, reduced, .. } = product;
         // Sizes fit 32 bits: the GEMM on codes has them.
-        let on_the_way = gemm::static_gemm(rows as u32, cols as u32, reduced as u32, true, device.multiprocessors);
-        let cast_us = CAST_LAUNCH_US + 3.0 * rows as f64 * reduced as f64 / CAST_BYTES_PER_US;
+        let (m, n, k) = (rows as u32, cols as u32, reduced as u32);
+        let on_the_way = gemm::static_gemm(m, n, k, true, device.multiprocessors);
+        let cast_us = gemm::static_cast_us(m, k);
         let launches = on_codes.launches.iter().enumerate();
         let cast_first = launches.map(|(index, launch)| (cast_us + launch.expected_us, StaticWay::CastFirst(index)));
         let on_the_way = on_the_way.into_iter().map(|launch| (launch.expected_us, StaticWay::OnTheWay(launch)));
@@ -98,8 +95,8 @@ impl StaticGemm {
     /// For people: what runs.
     pub fn note(&self, index: usize) -> String {
         match self.ways[index] {
-            StaticWay::Codes(launch) => self.on_codes.launches[launch].entry.to_owned(),
-            StaticWay::CastFirst(launch) => format!("cast_e4m3_static, {}", self.on_codes.launches[launch].entry),
+            StaticWay::Codes(launch) => self.on_codes.launches[launch].name(),
+            StaticWay::CastFirst(launch) => format!("cast_e4m3_static, {}", self.on_codes.launches[launch].name()),
             StaticWay::OnTheWay(launch) => launch.entry.to_owned(),
         }
     }

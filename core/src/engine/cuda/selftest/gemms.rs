@@ -1,6 +1,6 @@
 //! Our own FP8 GEMMs: every kernel at every product that it takes against the exact product, each over differently
-//! poisoned memory between guards, and all kernels of a product against each other to the bit: tiles and their order
-//! differ, the order of the sums does not.
+//! poisoned memory between guards, and all kernels of a product that share k among as many blocks against each other to
+//! the bit: tiles and their order differ, the order of the sums does not.
 
 use std::{collections::BTreeSet, ops::RangeInclusive};
 
@@ -76,18 +76,32 @@ fn one(suite: &mut Suite<'_>, numerics: GemmNumerics, case: &Case, inputs: Input
         let (a, b) =
             (lane.cast(&a, numerics.a, TensorRange::default())?, lane.cast(&b, numerics.b, TensorRange::default())?);
         let own = OwnGemm::new(&device, &kernels, Product::of(numerics, rows, cols, reduced))?;
-        let output = every_kernel(lane, &own, (&a, &b))?;
-        let ran = Ran { output, a: worth(lane, &a, (rows, reduced))?, b: worth(lane, &b, (cols, reduced))? };
-        let found = compare(&ran, numerics, case, inputs)?;
-        Ok(format!("{found}, {} kernels alike", own.launches.len()))
+        let (a_worth, b_worth) = (worth(lane, &a, (rows, reduced))?, worth(lane, &b, (cols, reduced))?);
+        let mut ran = Ran { output: Vec::new(), a: a_worth, b: b_worth };
+        let sharing: BTreeSet<u32> = own.launches.iter().map(|launch| launch.grid.cluster).collect();
+        let mut told = Vec::new();
+        for blocks in sharing {
+            let (output, kernels) = every_kernel(lane, &own, (&a, &b), blocks)?;
+            ran.output = output;
+            let found = compare(&ran, numerics, case, inputs)?;
+            let shared = if blocks > 1 { format!(" with k shared by {blocks}") } else { String::new() };
+            told.push(format!("{found}, {kernels} kernels alike{shared}"));
+        }
+        Ok(told.join("; "))
     })
 }
 
-/// What all kernels of the product agree on.
-fn every_kernel(lane: &StreamContext, own: &OwnGemm, (a, b): (&Cast, &Cast)) -> Result<Vec<f32>, Problem> {
+/// What all kernels of the product agree on in which so many blocks share k, and how many they are.
+fn every_kernel(
+    lane: &StreamContext,
+    own: &OwnGemm,
+    (a, b): (&Cast, &Cast),
+    blocks: u32,
+) -> Result<(Vec<f32>, usize), Problem> {
     let product = own.product;
-    let mut first: Option<Vec<f32>> = None;
-    for (index, launch) in own.launches.iter().enumerate() {
+    let (mut first, mut kernels): (Option<Vec<f32>>, usize) = (None, 0);
+    for (index, launch) in own.launches.iter().enumerate().filter(|(_, launch)| launch.grid.cluster == blocks) {
+        kernels += 1;
         for poison in POISONS {
             let out = Guarded::poisoned(lane, 2 * product.rows * product.cols, 0, poison)?;
             let at = Addresses {
@@ -101,10 +115,10 @@ fn every_kernel(lane: &StreamContext, own: &OwnGemm, (a, b): (&Cast, &Cast)) -> 
             let bits = out.read::<u16>(lane)?;
             let output: Vec<f32> = bits.into_iter().map(|bits| f32::from_bits(u32::from(bits) << 16)).collect();
             match &first {
-                Some(first) => same_floats(launch.entry, &output, first)?,
+                Some(first) => same_floats(&launch.name(), &output, first)?,
                 None => first = Some(output),
             }
         }
     }
-    Ok(first.unwrap_or_default())
+    Ok((first.unwrap_or_default(), kernels))
 }

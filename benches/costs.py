@@ -1,0 +1,95 @@
+"""The GEMM kernels of LoKA's with what they are expected to cost, read from kernels/src: what `kernels/src/gemm/cost.rs`
+computes, for scripts. Needs nothing but Python."""
+
+import dataclasses
+import functools
+import math
+import pathlib
+import re
+
+SOURCE = pathlib.Path(__file__).resolve().parent.parent / "kernels" / "src"
+H200 = 132
+"""Multiprocessors."""
+
+
+@dataclasses.dataclass
+class Told:
+    """One line of TILINGS in gemm.rs or of STATIC_TILINGS in gemm/static_scale.rs."""
+
+    entry: str
+    rows: int
+    columns: int
+    stages: int
+    splits: int
+    x_bytes: int
+    cost: list
+    """Microseconds: stage, traffic, tile, launch."""
+
+    @property
+    def name(self) -> str:
+        return self.entry if self.splits == 1 or "_split2_" in self.entry else f"{self.entry} by {self.splits}"
+
+    def units(self, m: int, n: int) -> int:
+        return -(-m // self.rows) * -(-n // self.columns) * self.splits
+
+    def suits(self, m: int, n: int, k: int, multiprocessors: int = H200) -> bool:
+        is_one_wave = self.splits > 1 or self.rows < 128
+        unusable, least = (3 * max(0, self.splits - 2), self.splits) if self.x_bytes == 1 else (0, 2)
+        return not is_one_wave or (self.units(m, n) + unusable <= multiprocessors and -(-k // 128) >= least)
+
+    def expected(self, m: int, n: int, k: int, multiprocessors: int = H200, shared: "list | None" = None) -> float:
+        """`shared`: what the file says of all kernels, or other values of it."""
+        lines, sectors, store_us = shared or of_all()
+        stage_us, traffic_us, tile_us, launch_us = self.cost
+
+        def read(row: int) -> float:
+            return 1 + (lines if row % 32 == 0 else sectors) if row % 128 else 1
+
+        stages = -(-(-(-k // 128)) // self.splits)
+        stage_kb = 0.128 * (self.rows * self.x_bytes * read(k * self.x_bytes) + self.columns * read(k))
+        waves, left = divmod(self.units(m, n), multiprocessors)
+
+        def wave(tiles: int) -> float:
+            return stages * (stage_us + tiles / 1e3 * stage_kb * traffic_us) + tile_us
+
+        whole = waves * wave(multiprocessors) + (wave(left) if left else 0)
+        return whole + 2e-6 * m * n * store_us + launch_us
+
+
+@functools.cache
+def gemms() -> list:
+    """x and w in FP8."""
+    pattern = r'tiling!\("(\w+)", \[(\d+), (\d+), (\d+)\], \[([^\]]*)\]\)'
+    found = []
+    for name, columns, stages, splits, cost in re.findall(pattern, (SOURCE / "gemm.rs").read_text()):
+        for of_x in ("e4m3", "e5m2"):
+            sizes = 128, int(columns), int(stages), int(splits)
+            found.append(Told(f"sm90_{of_x}_gemm_{name}", *sizes, 1, [float(term) for term in cost.split(",")]))
+    return found
+
+
+@functools.cache
+def static_gemms() -> list:
+    """x in BF16, cast on its way in."""
+    pattern = r'tiling\(\s*"(\w+)",\s*\[([\d, ]+)\],\s*\[([^\]]*)\],?\s*\)'
+    text = (SOURCE / "gemm" / "static_scale.rs").read_text()
+    return [Told(entry, *map(int, sizes.split(",")), 2, [float(term) for term in cost.split(",")])
+            for entry, sizes, cost in re.findall(pattern, text)]  # fmt: skip
+
+
+@functools.cache
+def constant(name: str) -> float:
+    return float(re.search(rf"const {name}: f64 = ([\d.]+);", (SOURCE / "gemm" / "cost.rs").read_text())[1])
+
+
+def of_all() -> list:
+    return [constant("OF_LINES"), constant("OF_SECTORS"), constant("STORE_US")]
+
+
+def cast(m: int, k: int) -> float:
+    """`cast_e4m3_static` of [m, k] in front of a GEMM."""
+    return constant("LAUNCH_US") + 3e-6 * m * k * constant("TRAFFIC_US")
+
+
+def geomean(values: list) -> float:
+    return math.exp(sum(map(math.log, values)) / len(values))
