@@ -53,9 +53,7 @@ pub fn engine_line(engine: &dyn Engine) -> String {
         return format!("Engine: {} on {}.", info.name.to_uppercase(), info.device);
     }
     let reason = why_no_cuda().map_or(String::new(), |reason| format!(" No CUDA engine: {reason}."));
-    format!(
-        "Engine: CPU, emulating formats, scales and accumulation; speeds are recorded on an H200, some libraries' on an H100.{reason}"
-    )
+    format!("Engine: CPU, emulating formats, scales and accumulation; speeds are recorded on an H200.{reason}")
 }
 
 /// Starts the worker that runs the user's own libraries, for the CUDA engine.

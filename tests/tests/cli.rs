@@ -564,7 +564,7 @@ fn probe_options_that_cannot_be() {
         assert_eq!(line, format!("loka: {reason}; --engine cpu emulates every kernel instead"));
         let auto = made.probe("auto.results.parquet", &["--sites", "net.top.2"]).done();
         let said = format!(
-            "Engine: CPU, emulating formats, scales and accumulation; speeds are recorded on an H200, some libraries' on an H100. No CUDA engine: {reason}.\n"
+            "Engine: CPU, emulating formats, scales and accumulation; speeds are recorded on an H200. No CUDA engine: {reason}.\n"
         );
         assert_eq!(auto.stderr, said, "falling back is always said");
     }

@@ -73,24 +73,24 @@ fn what_nobody_timed_has_none_and_says_why() {
 }
 
 #[test]
-fn another_gpus_records_answer_for_what_only_it_has_and_beside_its_own_bf16() {
+fn the_libraries_records_answer_for_what_only_they_have_and_beside_their_own_bf16() {
     let all = KernelDb::builtin();
     let (last, before) = all.split_last().unwrap();
-    assert_eq!(last.name, "h100-libraries-cuda-graphs");
+    assert_eq!(last.name, "h200-libraries-cuda-graphs");
     let (latencies, without) = (Latencies::builtin(), Latencies::new(before));
     let (mut libraries, mut compared) = (BTreeSet::new(), 0);
     for record in &last.records {
         let (kernel, gemm, shape) = (&record.kernel, record.gemm, record.shape);
         let (now, then) = (latencies.latency(kernel, gemm, shape), without.latency(kernel, gemm, shape));
         if then != Latency::unknown(&format!("no latency of {kernel} was recorded")) {
-            assert_eq!(now, then, "an H200's figures stay what they were");
+            assert_eq!(now, then, "other figures stay what they were");
             continue;
         }
         libraries.insert(kernel.library());
         if record.supported {
             let bf16 = last.lookup(&crate::model::baseline_kernel(), gemm, shape).unwrap();
             assert_eq!((now.latency_us, now.baseline_us), (record.latency_us, bf16.latency_us), "{kernel} {gemm}");
-            assert_eq!((now.source, now.device()), (LatencySource::Recorded, Some("NVIDIA H100 80GB HBM3")));
+            assert_eq!((now.source, now.device()), (LatencySource::Recorded, Some("NVIDIA H200")));
             compared += 1;
         } else {
             assert!(now.note.starts_with("does not run there: ") && now.device().is_none(), "{}", now.note);
@@ -110,7 +110,7 @@ fn a_note_says_the_gpu_in_every_form() {
     let on = |gpu: &str| Some(gpu.to_owned());
     assert_eq!(device("cublaslt/bf16", 2048), (LatencySource::Recorded, on("NVIDIA H200")));
     assert_eq!(device("cublaslt/bf16", 2064), (LatencySource::Modelled, on("NVIDIA H200")));
-    assert_eq!(device("te/current", 2064), (LatencySource::Modelled, on("NVIDIA H100 80GB HBM3")));
+    assert_eq!(device("te/current", 2064), (LatencySource::Modelled, on("NVIDIA H200")));
     assert_eq!(device("cublaslt/nothing", 2048), (LatencySource::None, None));
     let here =
         Latency::unknown("measured here on NVIDIA L4, driver CUDA 13.0, loka 0.1.0; BF16 was not measured beside it");

@@ -10,7 +10,7 @@ const PYTORCH: &str = include_str!("../../../assets/kernels/source/h200-pytorch-
 const NATIVE: &str = include_str!("../../../assets/kernels/source/h200-native-cuda-graphs.csv");
 const OWN: &str = include_str!("../../../assets/kernels/source/h200-loka-cuda-graphs.csv");
 const TORCH: &str = include_str!("../../../assets/kernels/source/h200-torch-2.11-cuda-graphs.csv");
-const LIBRARIES: &str = include_str!("../../../assets/kernels/source/h100-libraries-cuda-graphs.csv");
+const LIBRARIES: &str = include_str!("../../../assets/kernels/source/h200-libraries-cuda-graphs.csv");
 const GRAPHS: &str = include_str!("../../../assets/kernels/source/h200-lrm-gemm-cuda-graphs.json");
 
 /// One shape of `lrm_gemm.py`: eager launches, compiled quantisers. `*_e2e` casts both operands.
@@ -82,12 +82,12 @@ pub(super) fn own_graphs() -> Vec<KernelRecord> {
     from_csv(OWN).unwrap_or_default()
 }
 
-/// PyTorch's and TorchAO's kernels by the library worker, forward.
+/// PyTorch's kernels forward and TorchAO's in all three directions, by the library worker, with cuBLASLt's BF16 of the same runs.
 pub(super) fn torch_graphs() -> Vec<KernelRecord> {
     from_csv(TORCH).unwrap_or_default()
 }
 
-/// DeepGEMM, FBGEMM and Transformer Engine by the library worker, on an H100, with BF16 and some native kernels beside them.
+/// DeepGEMM, FBGEMM and Transformer Engine by the library worker, with BF16 and some native kernels of the same run.
 pub(super) fn library_graphs() -> Vec<KernelRecord> {
     from_csv(LIBRARIES).unwrap_or_default()
 }

@@ -7,7 +7,7 @@ use super::{
     Candidates, Policy,
     chain::{Links, Unit},
     joint::Triple,
-    judged::{Judged, Terms, is_of_other_gpu},
+    judged::{Judged, Terms, elsewhere},
     knapsack::{HullWalk, Item},
     parallel,
 };
@@ -133,7 +133,7 @@ pub fn limits_of(candidates: &Candidates, policy: &Policy, max: usize) -> Vec<f6
     let larger_is_better = policy.metric.larger_is_better();
     let fast = |row: &ResultRow, reference: Option<&ResultRow>| {
         let low = row.kernel != policy.baseline && row.supported;
-        low && super::judge::speed(row.speedup(), policy) == Speed::Fast && !is_of_other_gpu(row, reference)
+        low && super::judge::speed(row.speedup(), policy) == Speed::Fast && elsewhere(row, reference).is_none()
     };
     let rows = candidates.groups.iter().flat_map(|group| {
         let reference = group.row(&policy.baseline);

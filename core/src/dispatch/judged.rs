@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::model::{Estimate, Gemm, GemmShape, Metric, ResultRow, Safety, Speed, baseline_kernel};
+use crate::model::{Estimate, Gemm, GemmShape, LatencySource, Metric, ResultRow, Safety, Speed, baseline_kernel};
 
 use super::{
     Bound, Group, Policy, Target, decided_by, judge,
@@ -31,8 +31,10 @@ impl<'p> Terms<'p> {
 
     /// Why Dispatch does not choose that row's kernel by itself; `None` where it may.
     pub(crate) fn bars(&self, group: &Group, row: &ResultRow) -> Option<Barred> {
-        let other_gpu = || !self.target.times(row) && is_of_other_gpu(row, group.row(&self.policy.baseline));
-        self.target.bars(row).or_else(|| other_gpu().then_some(Barred::OtherGpu))
+        self.target.bars(row).or_else(|| {
+            let elsewhere = elsewhere(row, group.row(&self.policy.baseline));
+            elsewhere.filter(|_| !self.target.times(row))
+        })
     }
 
     /// False of GEMMs that the runtime has none of, or that training has no use for: nothing is chosen there, nothing
@@ -135,10 +137,19 @@ impl<'c, 'a> Judged<'c, 'a> {
     }
 }
 
-/// True where a speed-up and the time that it would be applied to were taken on two GPUs.
-pub(super) fn is_of_other_gpu(row: &ResultRow, reference: Option<&ResultRow>) -> bool {
-    let devices = row.latency.device().zip(reference.and_then(|reference| reference.latency.device()));
-    devices.is_some_and(|(of_row, of_reference)| of_row != of_reference)
+/// Libraries that LoKA has recorded and that not everyone has who trains.
+const OPTIONAL: [&str; 3] = ["deepgemm", "fbgemm", "te"];
+
+/// Why a speed that was taken on another machine says nothing of this one: with it comes no library, and where it is of
+/// another GPU than the time that it would be applied to, no speed-up.
+pub(super) fn elsewhere(row: &ResultRow, reference: Option<&ResultRow>) -> Option<Barred> {
+    let device = row.latency.device()?;
+    let of_reference = reference.and_then(|reference| reference.latency.device());
+    if of_reference.is_some_and(|of_reference| device != of_reference) {
+        return Some(Barred::OtherGpu);
+    }
+    let recorded = row.latency.source != LatencySource::Measured;
+    (recorded && OPTIONAL.contains(&row.kernel.library())).then_some(Barred::NotHere)
 }
 
 pub(super) fn loss_cost_hi(row: &ResultRow) -> Option<f64> {

@@ -160,9 +160,9 @@ impl Place<'_, '_, '_> {
             Safety::Unsafe => PassedOver::Unsafe,
             Safety::Safe | Safety::Uncertain => PassedOver::Uncertain,
         };
-        // Faster and safe but below the policy's least speed-up is not worth a word; nor is what is faster on another GPU.
+        // Faster and safe but below the policy's least speed-up is not worth a word; nor is what is faster on another machine.
         let told = |verdict: &&Verdict| {
-            if verdict.barred == Some(Barred::OtherGpu) {
+            if verdict.barred.is_some_and(Barred::is_elsewhere) {
                 return false;
             }
             let by_hand = source == ChoiceSource::Override;

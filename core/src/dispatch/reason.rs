@@ -248,7 +248,7 @@ fn unsafe_or_barred((verdicts, runtime): (&[Verdict], Runtime)) -> Option<String
     let by_speed =
         |a: &&&Verdict, b: &&&Verdict| a.row.speedup().unwrap_or(0.0).total_cmp(&b.row.speedup().unwrap_or(0.0));
     // What bars a kernel on this GPU is told first.
-    let here = |of: &&&Verdict| of.barred != Some(Barred::OtherGpu);
+    let here = |of: &&&Verdict| !of.barred.is_some_and(Barred::is_elsewhere);
     let barred = running.iter().filter(|of| of.safety == Safety::Safe && of.barred.is_some());
     let barred = barred.max_by(|a, b| here(a).cmp(&here(b)).then_with(|| by_speed(a, b)));
     if let Some((of, barred)) = barred.and_then(|of| Some((of, of.barred?))) {

@@ -73,11 +73,18 @@ pub(crate) enum Barred {
     NeverLaunched,
     /// How it stands against BF16 is known of one GPU, and what BF16 takes of another.
     OtherGpu,
+    /// A library that not everyone has, and that was not tried here.
+    NotHere,
     /// No plan can put a kernel at this site: [`crate::model::Site::fixed`] says why.
     Fixed,
 }
 
 impl Barred {
+    /// Where the speed is of another machine: what is faster there is not worth a word.
+    pub(crate) fn is_elsewhere(self) -> bool {
+        matches!(self, Self::OtherGpu | Self::NotHere)
+    }
+
     /// After the kernel's name.
     pub(crate) fn why(self, runtime: Runtime) -> String {
         match self {
@@ -91,6 +98,10 @@ impl Barred {
             }
             Self::OtherGpu => {
                 "is left out: its speed is of another GPU than BF16's; run loka bench --libraries on yours".to_owned()
+            }
+            Self::NotHere => {
+                "is left out: its library was not tried here; loka probe --measure --libraries does, on the GPU that trains"
+                    .to_owned()
             }
             Self::Fixed => "cannot take the module's place".to_owned(),
         }

@@ -179,7 +179,11 @@ impl Findings {
             // A person may try what nobody timed; what cannot be applied is refused whoever wants it.
             let severity = match barred {
                 Barred::NotApplied(_) | Barred::Fixed => Severity::Fails,
-                Barred::NotTimed | Barred::NeverLaunched | Barred::HighPrecision | Barred::OtherGpu => Severity::Warns,
+                Barred::NotTimed
+                | Barred::NeverLaunched
+                | Barred::HighPrecision
+                | Barred::OtherGpu
+                | Barred::NotHere => Severity::Warns,
             };
             report(Rule::PlanRuntime, severity, format!("{kernel}{by} {}", barred.why(plan.runtime)));
         }

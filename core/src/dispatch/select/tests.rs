@@ -6,11 +6,12 @@ use crate::{
         ChoiceSource, PassedOver,
         testing::{results, row, unsupported},
     },
-    model::{KernelId, Latency, Metric, ModKind, ModSet, ResultRow, Results, SiteId, SiteMods},
+    model::{KernelId, Latency, LatencySource, Metric, ModKind, ModSet, ResultRow, Results, SiteId, SiteMods},
 };
 
 const FAST: &str = "cublaslt/fp8-rowwise+fast";
 const OTHER: &str = "te/current";
+const TORCHAO: &str = "torchao/tensorwise";
 const THIRD: &str = "fbgemm/rowwise";
 
 fn run(results: &Results, policy: &Policy, overrides: &Overrides) -> Dispatch {
@@ -54,7 +55,7 @@ fn what_is_fast_on_another_gpu_is_left_to_a_person() {
     };
     let (h100, h200) = ("NVIDIA H100 80GB HBM3", "NVIDIA H200");
     let chosen = |gpu: &str, fast: Option<f64>, overrides: &Overrides| {
-        let rows = vec![on(h200, fprop(FAST, 0.1, fast)), on(gpu, fprop(OTHER, 0.1, Some(1.3)))];
+        let rows = vec![on(h200, fprop(FAST, 0.1, fast)), on(gpu, fprop(TORCHAO, 0.1, Some(1.3)))];
         let mut results = results(&["s"], rows);
         results.rows.iter_mut().filter(|row| row.kernel.as_str() == "cublaslt/bf16").for_each(|row| {
             *row = on(h200, row.clone());
@@ -62,7 +63,7 @@ fn what_is_fast_on_another_gpu_is_left_to_a_person() {
         run(&results, &Policy::paper(), overrides).choices.remove(0)
     };
     let none = Overrides::new();
-    assert_eq!(chosen(h200, Some(1.2), &none).kernel.as_str(), OTHER);
+    assert_eq!(chosen(h200, Some(1.2), &none).kernel.as_str(), TORCHAO);
     let choice = chosen(h100, Some(1.2), &none);
     assert_eq!(choice.kernel.as_str(), FAST);
     assert_eq!(choice.reason, "the only one that is safe and fast: MERE .1 (.09 to .11) <= .2, 1.20x");
@@ -70,7 +71,28 @@ fn what_is_fast_on_another_gpu_is_left_to_a_person() {
     // Nor does it stand in for what is known of the kernels beside it.
     let stays = chosen(h100, Some(0.9), &none);
     assert_eq!(stays.reason, format!("no safe kernel is faster than 1.05x; best is {FAST} at 0.90x"));
-    assert_eq!(chosen(h100, Some(1.2), &override_of("s", Gemm::Fprop, OTHER)).kernel.as_str(), OTHER);
+    assert_eq!(chosen(h100, Some(1.2), &override_of("s", Gemm::Fprop, TORCHAO)).kernel.as_str(), TORCHAO);
+}
+
+#[test]
+fn a_library_that_was_recorded_elsewhere_is_left_to_a_person_until_it_was_tried_here() {
+    let from = |source: LatencySource, word: &str, row: ResultRow| {
+        let note = format!("{word} on NVIDIA H200, driver 580, loka 0.2.0");
+        ResultRow { latency: Latency { note, source, ..row.latency }, ..row }
+    };
+    let chosen = |source: LatencySource, word: &str, kernel: &str| {
+        let rows = vec![
+            from(LatencySource::Recorded, "recorded", fprop(FAST, 0.1, Some(1.2))),
+            from(source, word, fprop(kernel, 0.1, Some(1.3))),
+        ];
+        run(&results(&["s"], rows), &Policy::paper(), &Overrides::new()).choices.remove(0)
+    };
+    for kernel in ["te/current", "te/blockwise", "fbgemm/rowwise", "deepgemm/blockwise"] {
+        assert_eq!(chosen(LatencySource::Recorded, "recorded", kernel).kernel.as_str(), FAST, "{kernel}");
+        assert_eq!(chosen(LatencySource::Measured, "measured here", kernel).kernel.as_str(), kernel);
+    }
+    // Comes with PyTorch, or is one wheel beside it.
+    assert_eq!(chosen(LatencySource::Recorded, "recorded", TORCHAO).kernel.as_str(), TORCHAO);
 }
 
 #[test]
