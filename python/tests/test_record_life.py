@@ -30,7 +30,7 @@ class Life(unittest.TestCase):
         warnings.simplefilter("ignore", RuntimeWarning)
 
     def recorder(self, model, **options):
-        return package.Recorder(model, self.out, **{"every": 1, "name": "small", **options})
+        return package.Recorder(model, self.out, **{"every": 1, "name": "small", "history": "all", **options})
 
     def trace(self):
         return read(self.out / "small-rank0.trace.safetensors")
@@ -135,7 +135,7 @@ class Saves(Life):
             {before}
             model = small_model()
             optimizer = torch.optim.SGD(model.parameters(), 0.05)
-            with loka.Recorder(model, {str(self.out)!r}, every=1, name="small") as recorder:
+            with loka.Recorder(model, {str(self.out)!r}, every=1, name="small", history="all") as recorder:
                 for step in range(8):
                     x, target = batch(20, step)
                     loss = recorder.loss(loss_of(model(x), target))

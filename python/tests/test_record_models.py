@@ -38,7 +38,7 @@ class Recorded(unittest.TestCase):
         case = models.CASES[name]
         model = case.model() if model is None else model
         before, batches = [], []
-        with package.Recorder(model, self.out / name, every=1, name=name, **options) as recorder:
+        with package.Recorder(model, self.out / name, every=1, name=name, **{"history": "all", **options}) as recorder:
             optimizer = None
             for step in range(steps):
                 batch = case.batch((sizes or [EXAMPLES] * steps)[step], step)

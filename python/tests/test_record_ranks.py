@@ -19,7 +19,7 @@ def shards(rank, folder, how):
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
     try:
         model = small_model()
-        recorder = package.Recorder(model, f"{folder}/run", every=1, save_every=2, name="small")
+        recorder = package.Recorder(model, f"{folder}/run", every=1, save_every=2, name="small", history="all")
         if how == "fsdp2 after attach":
             recorder.attach()
         if how == "ddp":
@@ -32,7 +32,7 @@ def shards(rank, folder, how):
             wrapped = fully_shard(model)
         optimizer = torch.optim.SGD(wrapped.parameters(), 0.05)
         if how != "fsdp2 after attach":
-            recorder = package.Recorder(wrapped, f"{folder}/run", every=1, save_every=2, name="small").attach()
+            recorder = package.Recorder(wrapped, f"{folder}/run", every=1, save_every=2, name="small", history="all").attach()
         for step in range(3):
             x, target = batch(20, 10 * rank + step)
             recorder.loss(loss_of(wrapped(x), target)).backward()
@@ -54,7 +54,7 @@ def chosen(rank, folder, given):
         wrapped = torch.nn.parallel.DistributedDataParallel(model)
         plain = [type(module) for module in model.modules()]
         optimizer = torch.optim.SGD(wrapped.parameters(), 0.05)
-        with package.Recorder(wrapped, f"{folder}/run", every=1, save_every=2, name="small", ranks=given) as recorder:
+        with package.Recorder(wrapped, f"{folder}/run", every=1, save_every=2, name="small", ranks=given, history="all") as recorder:
             # What does not record is not touched at all.
             assert ([type(module) for module in model.modules()] == plain) == (rank == 0)
             for step in range(3):
@@ -83,9 +83,9 @@ def sharded_on_all(rank, folder):
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
     try:
         model = small_model()
-        later = package.Recorder(model, f"{folder}/later", every=1, name="small", ranks=1).attach()
+        later = package.Recorder(model, f"{folder}/later", every=1, name="small", ranks=1, history="all").attach()
         wrapped = fully_shard(model)
-        recorder = package.Recorder(wrapped, f"{folder}/run", every=1, name="small", ranks=1)
+        recorder = package.Recorder(wrapped, f"{folder}/run", every=1, name="small", ranks=1, history="all")
         optimizer = torch.optim.SGD(wrapped.parameters(), 0.05)
 
         def step(recorder):

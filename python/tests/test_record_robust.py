@@ -30,7 +30,7 @@ class Robust(unittest.TestCase):
         warnings.simplefilter("always")
 
     def recorder(self, model, **options):
-        return package.Recorder(model, self.out, **{"every": 1, "name": "small", **options})
+        return package.Recorder(model, self.out, **{"every": 1, "name": "small", "history": "all", **options})
 
     def trace(self):
         return read(self.out / "small-rank0.trace.safetensors")

@@ -25,7 +25,7 @@ class Run(unittest.TestCase):
 
     def recorder(self, model, **options):
         options = {"every": 1, "name": "small", **options}
-        return package.Recorder(model, self.out, **options)
+        return package.Recorder(model, self.out, **{"history": "all", **options})
 
     def trace(self):
         return read(self.out / "small-rank0.trace.safetensors")

@@ -19,6 +19,7 @@ class Cross:
 
     def __init__(self, n: int, k: int, rank: int, seed: int, dtype: torch.dtype, device: torch.device) -> None:
         options: Any = {"dtype": dtype, "device": device}
+        self._made_of = (n, k, rank, seed, dtype, device)
         width, height = min(2 * rank + 1, k), min(4 * rank + 3, n)
         self.whole = rank == 0 or n * k <= n * width + k * height
         if self.whole:
@@ -27,6 +28,18 @@ class Cross:
         self.omega = test_matrix(k, width, seed).to(**options)
         self.psi = test_matrix(n, height, seed + 1).to(**options)
         self.state = {"right": torch.zeros(n, width, **options), "left": torch.zeros(height, k, **options)}
+
+    def fresh(self) -> "Cross":
+        """The same without rows."""
+        return Cross(*self._made_of)
+
+    def of_one(self, grad: Tensor, x: Tensor) -> Dict[str, Tensor]:
+        """The state of `grad [n]` by `x [k]` alone."""
+        column, row = grad[:, None], x[None, :]
+        with full_precision():
+            if self.whole:
+                return {"whole": column @ row}
+            return {"right": column @ (row @ self.omega), "left": (self.psi.T @ column) @ row}
 
     def add(self, mine: Batch, other: Batch) -> None:
         """Takes in one call's rows of the input, `mine`, and of the gradient, `other`."""

@@ -45,6 +45,10 @@ class Magnitudes:
         self.sums = torch.zeros(2, 4, BINS, dtype=torch.float64, device=device)
         self.rows = rows
 
+    def fresh(self) -> "Magnitudes":
+        """The same without rows."""
+        return Magnitudes(self.sums.device, self.rows)
+
     def add(self, x: Tensor, grad: Tensor, factor: Tensor, finite: Tensor, index: int) -> None:
         """Takes in a call's rows `[rows, k]` and `[rows, n]`; grad times `factor` is per example."""
         if finite.device.type == "cpu" and not finite:

@@ -56,6 +56,12 @@ class Moments:
             width = min(options.rank + options.oversample, features)
             self.omega = test_matrix(features, width, options.seed).to(device, self.wide)
         self.scatter = torch.zeros(features, width, dtype=self.wide, device=device)
+        self.sorted = False
+        """Whether any quantiles are in."""
+
+    def fresh(self) -> "Moments":
+        """The same without rows."""
+        return Moments(self.features, self.options, self.counters.device)
 
     def scan(self, values: Tensor) -> None:
         """Notes the largest |value| of `values` `[rows, features]` in `bits`, NaN above infinity above all."""
@@ -84,6 +90,7 @@ class Moments:
         rows = rows[:QUANTILE_ROWS]
         if len(rows) < 2:
             return
+        self.sorted = True
         below, part = _places(len(rows), rows.device, self.wide)
         weight = finite.double() * len(rows)
         if rows.device.type == "cpu":

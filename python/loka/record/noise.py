@@ -28,6 +28,12 @@ class Noise:
         self.rows = rows
         self.unit = "example"
 
+    def fresh(self) -> "Noise":
+        """The same without examples."""
+        made = Noise(self.sums.device, self.rows)
+        made.unit = self.unit
+        return made
+
     def add(self, pairs: Sequence[Tuple[Tensor, Tensor]], examples: int, factor: Tensor, finite: Tensor) -> Tensor:
         """Takes in the calls `(x [..., k], g [..., n])` of one forward of `examples` examples; g times `factor` is
         per example. Gives sum_i |G_i|^2 of them, without the factor."""

@@ -32,6 +32,7 @@ class Options:
     cross_cov: Union[bool, int] = False
     cross_rank: int = 16
     quantile_every: int = 4
+    history: str = "recent"
     loss_reduction: Union[str, float] = "mean"
     loss_name: str = "loss"
     loss_value: Optional[float] = None
@@ -58,6 +59,8 @@ class Options:
             raise ValueError("rows is 1: a covariance needs two")
         if self.weights not in ("snapshot", "matrix_normal", "low_rank"):
             raise ValueError(f"weights is {self.weights!r}, expected 'snapshot', 'matrix_normal' or 'low_rank'")
+        if self.history not in ("recent", "all"):
+            raise ValueError(f"history is {self.history!r}, expected 'recent' or 'all'")
         if not 0.0 < self.momentum < 1.0:
             raise ValueError(f"momentum is {self.momentum}, expected to be in (0, 1)")
         self._check_loss()

@@ -8,6 +8,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from loka import names
+from loka.record import era
 from loka.record.batches import Batches
 from loka.record.coverage import Forward, Seen
 from loka.record.entries import Entries
@@ -221,6 +222,8 @@ class Record:
         if say:
             self._say(never if ran else [])
         manifest = self.entries.manifest(step, never, self._failed, self._forward.notes)
+        if self._options.history == "recent" and steps:
+            manifest["run"]["since"] = steps[era.first_of(len(steps))]
         if "notes" in manifest:
             # What PyTorch's attention does by a function is recorded all the same.
             never_called = tuple(f"{name} is never called" for name in ran)

@@ -64,6 +64,8 @@ class Recorder:
         cross_cov: covariance of gradient with input where both have at most `limit` features (True), or at most so
             many products. Elsewhere its leading `cross_rank` singular pairs, from a sketch (0: nothing).
         quantile_every: a site's quantiles are taken at the first recorded step and then at one of so many.
+        history: `recent`: statistics are of the last half of the recorded steps, at least, since gradients shrink by orders of
+            magnitude while a model trains; or `all`: of all of them. Series are of every recorded step.
         loss_reduction: `mean` over examples (the leading dimension of the layer's output), `sum`, or the factor that
             a sum over examples is multiplied by: what makes output gradients those of one example. Give 1 / examples
             where rows of several positions are flattened into the leading dimension.
@@ -103,6 +105,7 @@ class Recorder:
         cross_cov: Union[bool, int] = False,
         cross_rank: int = 16,
         quantile_every: int = 4,
+        history: str = "recent",
         loss_reduction: Union[str, float] = "mean",
         loss_name: str = "loss",
         loss_value: Optional[float] = None,
@@ -121,7 +124,7 @@ class Recorder:
         self.options = Options(
             every=every, save_every=save_every, save_seconds=save_seconds, rows=rows, limit=limit, rank=rank, oversample=oversample,
             factor_above=factor_above, weights=weights, weight_dtype=weight_dtype, momentum=momentum,
-            held_out=held_out, cross_cov=cross_cov, cross_rank=cross_rank, quantile_every=quantile_every, loss_reduction=loss_reduction,
+            held_out=held_out, cross_cov=cross_cov, cross_rank=cross_rank, quantile_every=quantile_every, history=history, loss_reduction=loss_reduction,
             loss_name=loss_name, loss_value=loss_value, run_id=run_id, family=family, note=note, tails=tails or {},
             feeds=feeds or {}, heads=heads, functional=functional or {}, seed=seed, ranks=ranks,
         )  # fmt: skip

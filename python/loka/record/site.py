@@ -11,7 +11,9 @@ from typing import Callable, Counter, Dict, List, Mapping, Optional, Tuple
 import torch
 from torch import Tensor, nn
 
+from loka.record import era
 from loka.record.cross import Cross
+from loka.record.era import Era
 from loka.record.gradient_norm import GradientNorm
 from loka.record.magnitudes import Magnitudes
 from loka.record.moments import Batch, Moments, all_finite
@@ -39,6 +41,9 @@ class SiteStats:
         self.noise: Optional[Noise] = None
         self.gradient_norm: Optional[GradientNorm] = None
         self.magnitudes: Optional[Magnitudes] = None
+        self.before: Optional[Era] = None
+        """The sums of the steps before those of the five above, which are of the last ones alone (`era`)."""
+        self.calls_this_era = 0
         self.samples: Dict[str, Tensor] = {}
         self.held_short: Optional[Tuple[int, int]] = None
         """Rows that are held out, and those of a call that had fewer than were asked for."""
@@ -105,6 +110,7 @@ class SiteStats:
             if self.products is not None:
                 self.products.add(mine, other)
         self.calls_this_step += 1
+        self.calls_this_era += 1
 
     def end_step(self, index: int, examples: int) -> None:
         """The end of recorded step `index`, of so many examples in all."""
@@ -119,6 +125,38 @@ class SiteStats:
             self.calls[self.calls_this_step] += 1
             self.step_rows[index] = self.rows_this_step
         self.calls_this_step = self.rows_this_step = self.examples_this_step = 0
+        # Of a routed expert there may be nothing yet that the earlier rows could make way for.
+        if self.options.history == "recent" and era.begins(index + 1) and self.calls_this_era:
+            if self.before is not None:
+                # Forgotten with the steps that they were of.
+                self.missed = 0
+            self.before = self._era()
+            after = self.before.next()
+            self.input, self.grad, self.products = after.input, after.grad, after.products
+            self.noise, self.magnitudes = after.noise, after.magnitudes
+            self.calls_this_era = 0
+
+    def _era(self) -> Era:
+        return Era(self.input, self.grad, self.products, self.noise, self.magnitudes)
+
+    def moments(self) -> Dict[str, Dict[str, Tensor]]:
+        """The state of `input` and `grad_output`, as far as they are there, as it is saved: `Moments.state`."""
+        before = self.before or Era()
+        found = {"input": (before.input, self.input), "grad_output": (before.grad, self.grad)}
+        return {name: era.moments(old, new) for name, (old, new) in found.items() if new is not None}
+
+    def crossed(self) -> Dict[str, Tensor]:
+        """The state of their products; nothing where there are none."""
+        return era.products(self.before, self._era())
+
+    def noises(self) -> Tuple[Optional[Tensor], Optional[Tensor]]:
+        """The sums of the noise, and of the magnitudes."""
+        if self.noise is None or self.magnitudes is None:
+            return None, None
+        before = self.before
+        if before is None or before.noise is None or before.magnitudes is None:
+            return self.noise.sums, self.magnitudes.sums
+        return before.noise.sums + self.noise.sums, before.magnitudes.sums + self.magnitudes.sums
 
     @property
     def routed(self) -> bool:
@@ -206,7 +244,8 @@ class SiteStats:
     def _take(self, moments: Moments, series: str, rows: Tensor, factor: Tensor, finite: Tensor, index: int) -> Batch:
         some = self._some(rows, index)
         batch = moments.add(some, factor, finite)
-        if self._sorts(index):
+        # Sorting costs most: after the first step the sites take turns.
+        if not moments.sorted or (index + self.turn) % self.options.quantile_every == 0:
             moments.add_quantiles(some, factor, finite)
         moments.finish(len(some), factor, finite, self.tracks[series].row(index))
         return batch
@@ -216,10 +255,6 @@ class SiteStats:
         limit = self.options.rows
         stride = max(len(rows) // limit, 1)
         return rows[index % stride :: stride][:limit]
-
-    def _sorts(self, index: int) -> bool:
-        """Sorting costs most: after the first step the sites take turns."""
-        return index == 0 or (index + self.turn) % self.options.quantile_every == 0
 
     def _hold_out(
         self, x: Tensor, grad: Optional[Tensor], factor: Tensor, finite: Tensor

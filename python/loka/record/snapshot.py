@@ -83,18 +83,17 @@ def copy_site(
 ) -> SiteCopy:  # fmt: skip
     """The site's copy; `tensors` and `series` as in `SiteCopy`, on the host already."""
     moments = {
-        name: {part: copies.of(value) for part, value in each.state().items()}
-        for name, each in (("input", stats.input), ("grad_output", stats.grad))
-        if each is not None
+        name: {part: copies.of(value) for part, value in state.items()} for name, state in stats.moments().items()
     }
+    noise, magnitudes = stats.noises()
     samples = {f"sample.{name}": copies.of(rows) for name, rows in stats.samples.items()}
     own = {name: copies.of(track.values(steps)[:, 0]) for name, track in stats.tracks.items()}
     return SiteCopy(
         entry=entry,
         moments=moments,
-        cross={part: copies.of(value) for part, value in (stats.products.state if stats.products else {}).items()},
-        noise=None if stats.noise is None else copies.of(stats.noise.sums),
-        magnitudes=None if stats.magnitudes is None else copies.of(stats.magnitudes.sums),
+        cross={part: copies.of(value) for part, value in stats.crossed().items()},
+        noise=None if noise is None else copies.of(noise),
+        magnitudes=None if magnitudes is None else copies.of(magnitudes),
         missed=stats.missed,
         tensors={**samples, **tensors},
         series={**own, **series},
