@@ -8,10 +8,9 @@ use loka_core::{
     views::Column,
 };
 
-use super::{CopyWhat, Dialog};
 use super::{
-    Derived, DistributionState, DriftState, FrontierState, HeatmapState, LogState, ModsState, PlanState, QuadrantState,
-    ReviewPane, SiteState, SitesState,
+    CopyWhat, Derived, Dialog, DistributionState, DriftState, ExportState, FrontierState, HeatmapState, LogState,
+    ModsState, PlanState, QuadrantState, ReviewPane, SiteState, SitesState,
 };
 use crate::{
     layout::Layout,
@@ -50,6 +49,8 @@ pub struct ViewState {
     /// The list of engines is open.
     pub engines: bool,
     pub dialog: Option<Dialog>,
+    /// What the dialog's export would write.
+    pub export: ExportState,
     /// The system's dialog is wanted for this question.
     pub browse: Option<Dialog>,
     /// Why there is no such dialog; `None`: there is one.
@@ -103,6 +104,7 @@ impl Default for ViewState {
             text_size: 1.0,
             engines: false,
             dialog: None,
+            export: ExportState::default(),
             browse: None,
             no_browse: Some("this window has no file dialog of the system: type the path".to_owned()),
             page: None,

@@ -147,9 +147,15 @@ pub fn export_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     });
     ui.add_space(6.0);
     ui.label(
-        RichText::new("JSON that loka check and loka diff read. Nothing is written before you choose a file.")
-            .small()
-            .color(scene.theme.weak),
+        RichText::new(
+            "JSON that loka check and loka diff read, a file for a framework, or a report. Nothing is written before you \
+             choose a file and see what it cannot say.",
+        )
+        .small()
+        .color(scene.theme.weak),
     );
-    scene.button_ui(ui, Action::File(FileAction::ExportPlan));
+    ui.horizontal_wrapped(|ui| {
+        scene.button_ui(ui, Action::File(FileAction::ExportPlan));
+        scene.button_ui(ui, Action::File(FileAction::ExportReport));
+    });
 }
