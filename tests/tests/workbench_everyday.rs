@@ -25,12 +25,14 @@ use loka::{
 };
 use loka_core::{
     engine::EngineStatus,
+    format::Term,
     model::{
-        ErrorSummary, Estimate, Gemm, GemmShape, KernelId, Latency, LatencySource, ModSet, ResultRow, Results, SiteId,
+        ErrorSummary, Estimate, Gemm, GemmShape, KernelId, Latency, LatencySource, Metric, ModSet, ResultRow, Results,
+        SiteId,
     },
     plan::Plan,
     session::{Circumstances, Command, Effect, Event, FileChange, FileKind, LogKind, NoticeKind},
-    views::{Column, OpenedTrace},
+    views::{Column, KernelColumn, OpenedTrace},
 };
 use loka_tests::scripted::{Script, ScriptedLink, Window, window_by};
 
@@ -157,6 +159,49 @@ fn finish(harness: &mut Window, script: &Effects) {
     script.borrow_mut().tell(Event::Rows { run, rows });
     script.borrow_mut().tell(Event::ProbeFinished { run, cancelled: false, seconds: 2.5 });
     harness.run_steps(4);
+}
+
+/// Headers, metrics and figures say what they mean to who has no pointer.
+#[test]
+fn terms_are_explained_where_the_keys_are() {
+    let (mut harness, _) = probed();
+    let (site, kernel) = (site(&harness, 0), KernelId::new(ROWWISE));
+    harness.state_mut().view_mut().select(site, Some(Column { gemm: Gemm::Fprop, kernel }));
+    harness.run_steps(3);
+    let metric = harness.state().view().metric;
+    let columns = [
+        (KernelColumn::Kernel, "kernel"),
+        (KernelColumn::Draws, "draws"),
+        (KernelColumn::Latency, "µs"),
+        (KernelColumn::Speedup, "× BF16"),
+    ];
+    let heads = columns.map(|(column, head)| (format!("Sort kernels by {head}"), column.term(metric)));
+    for (label, term) in heads {
+        assert!(harness.query_by_label_contains(term.about()).is_none(), "{label}");
+        harness.get_by_label(&label).focus();
+        harness.run_steps(3);
+        assert!(harness.query_by_label_contains(term.about()).is_some(), "{label}");
+    }
+    // Words that are no buttons: Tab goes over them.
+    let mut walk = |from: &str, most: usize, mut wanted: Vec<Term>| {
+        harness.get_by_label(from).focus();
+        harness.run_steps(2);
+        for _ in 0..most {
+            harness.key_press(egui::Key::Tab);
+            harness.run_steps(2);
+            wanted.retain(|term| harness.query_by_label_contains(term.about()).is_none());
+        }
+        assert_eq!(wanted, [], "from {from}");
+    };
+    walk("?", 8, vec![Term::Policy, Term::Mere, Term::SpeedMargin]);
+    // Those that a row has nothing to say of are not in its table.
+    let told = Metric::ALL.into_iter().filter(|of| !matches!(of, Metric::NoiseShare | Metric::Bias));
+    walk("Sort kernels by × BF16", 24, told.map(Term::of_metric).collect());
+    // A click gives the focus, too, and leaves no tooltip behind.
+    click(&mut harness, "Sort kernels by draws");
+    harness.remove_cursor();
+    harness.run_steps(4);
+    assert!(harness.query_by_label_contains(Term::Draw.about()).is_none());
 }
 
 fn tell(harness: &mut Window, script: &Effects, event: Event) {

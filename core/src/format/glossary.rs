@@ -1,7 +1,7 @@
 //! The terms of the workbench, each with what it is in a sentence or two: one table for every view. `docs/concepts` has the
 //! long form; a term says the same here as there.
 
-use crate::model::{Gemm, LatencySource, Metric, ModKind, Quadrant, Runtime, Safety};
+use crate::model::{Accumulation, Gemm, LatencySource, Metric, ModKind, Quadrant, Runtime, Safety, kernel};
 
 /// Each term once: how it is headed, and what it is.
 macro_rules! glossary {
@@ -51,7 +51,10 @@ glossary! {
     Delayed: "Delayed scaling", "Static scales that follow the tensors from step to step.";
     Saturation: "Saturation", "A value beyond the scale's range becomes the largest that FP8 has. A static scale lets that happen in one step of a thousand at most.";
     Flushed: "Flushed", "The share of values that are not zero and that the cast makes zero, because they are too small for the scale.";
+    Subnormal: "Subnormal", "Values between the smallest number of full precision and zero: they keep fewer digits the smaller they are.";
     CachedCast: "Weight cast before", "The latency when the weight's cast is cached: cast once a step, not at every call.";
+    Casts: "Casts", "What brings a GEMM's operands into FP8 before it runs; two GEMMs that read the same codes share one.";
+    Tail: "Tail", "Bias, norm and activation after the forward GEMM; its time comes from the bytes that it moves.";
     Chain: "Chain", "Where one site's output is the next one's input and nothing else reads it, codes in FP8 are handed on without BF16 in between.";
 
     // Errors.
@@ -116,6 +119,12 @@ glossary! {
     BlockNorm: "BlockNorm", "A mod: normalises blocks of 256 features, which tames outliers and bounds what a static scale has to hold.";
     HardSwish: "Hard swish", "A mod: takes the place of an activation by one that fuses with the GEMM.";
     Drift: "Drift", "How a site's recorded extremes moved over the steps, and where a verdict would flip with them.";
+    Amax: "amax", "The largest magnitude in a tensor; most scales are made of it.";
+    Reach: "Reach", "How far a feature's values go: its extreme quantile that is the furthest from zero.";
+    Spread: "Spread", "The distance between the extreme quantiles of the median feature.";
+    Moved: "Moved by", "Powers of two by which values moved on average, up or down.";
+    Outlier: "Outlier", "A feature that reaches at least twice as far as the median feature. One scale for the tensor has to hold it, too.";
+    Flip: "Flip", "A verdict that becomes another, under a mod, another policy or drift.";
     Finding: "Finding", "Something worth doing, with what it is worth a step if it comes as hoped for, alone.";
 }
 
@@ -188,22 +197,95 @@ impl Term {
         }
     }
 
-    /// What the name of a kernel is made of: how its scales are shared, and how it sums.
+    /// What the name of a kernel is made of: how its scales are shared, and how it sums. In high precision nothing.
     pub fn of_kernel(name: &str) -> Vec<Self> {
+        let Some(kernel) = kernel(name).filter(|kernel| !kernel.high_precision()) else { return Vec::new() };
         let recipe = name.split_once('/').map_or("", |(_, recipe)| recipe);
         let parts = [
             ("tensorwise", Self::Tensorwise),
+            // Transformer Engine's.
+            ("current", Self::Tensorwise),
             ("rowwise", Self::Rowwise),
             ("blockwise", Self::Blockwise),
-            // Transformer Engine's current scaling.
-            ("current", Self::Tensorwise),
+            ("delayed", Self::Delayed),
+            ("static", Self::StaticScale),
+            // LoKA's own with the tail inside.
             ("block+", Self::BlockNorm),
             ("block+", Self::StaticScale),
-            ("static", Self::StaticScale),
-            ("delayed", Self::Delayed),
-            ("+fast", Self::FastSums),
         ];
-        parts.into_iter().filter(|(part, _)| recipe.contains(part)).map(|(_, term)| term).collect()
+        let sums = |how: Accumulation| Gemm::ALL.iter().any(|gemm| kernel.numerics(*gemm).accumulation == how);
+        let mut terms: Vec<Self> =
+            parts.into_iter().filter(|(part, _)| recipe.contains(part)).map(|(_, term)| term).collect();
+        terms.extend(sums(Accumulation::Fast).then_some(Self::FastSums));
+        terms.extend(sums(Accumulation::Promoted).then_some(Self::Promoted));
+        terms
+    }
+
+    /// The terms that a sentence of ours names, each once, in the order of the table.
+    pub fn in_text(text: &str) -> Vec<Self> {
+        let text = text.to_lowercase();
+        let words = |text: &str, wanted: &str| {
+            let is_letter = |character: Option<char>| character.is_some_and(char::is_alphanumeric);
+            text.match_indices(wanted).any(|(at, _)| {
+                let (before, after) = (&text[..at], &text[at + wanted.len()..]);
+                !is_letter(before.chars().next_back()) && !is_letter(after.chars().next())
+            })
+        };
+        let named = |term: &&Self| term.written().iter().any(|wanted| words(&text, wanted));
+        Self::SAID.iter().filter(named).copied().collect()
+    }
+
+    /// Those that sentences of ours name: reasons, verdicts, latencies.
+    const SAID: &[Self] = &[
+        Self::Tensorwise,
+        Self::Rowwise,
+        Self::Blockwise,
+        Self::StaticScale,
+        Self::Saturation,
+        Self::Flushed,
+        Self::CachedCast,
+        Self::Mere,
+        Self::RelL2,
+        Self::BlockRelL2,
+        Self::LossCost,
+        Self::LossBudget,
+        Self::NoiseShare,
+        Self::Bias,
+        Self::Uncertain,
+        Self::Measured,
+        Self::Recorded,
+        Self::Modelled,
+        Self::Launched,
+        Self::Graph,
+        Self::Inference,
+    ];
+
+    /// How sentences have it, in lower case.
+    fn written(self) -> &'static [&'static str] {
+        match self {
+            Self::Tensorwise => &["tensorwise"],
+            Self::Rowwise => &["rowwise"],
+            Self::Blockwise => &["blockwise"],
+            Self::StaticScale => &["static scale", "scale of x", "scale of dy"],
+            Self::Saturation => &["saturation", "saturates", "saturate"],
+            Self::Flushed => &["flushed"],
+            Self::CachedCast => &["weight cast before"],
+            Self::Mere => &["mere"],
+            Self::RelL2 => &["relative l2", "rel l2"],
+            Self::BlockRelL2 => &["block relative l2"],
+            Self::LossCost => &["loss cost"],
+            Self::LossBudget => &["loss budget"],
+            Self::NoiseShare => &["noise share"],
+            Self::Bias => &["bias"],
+            Self::Uncertain => &["uncertain"],
+            Self::Measured => &["measured"],
+            Self::Recorded => &["recorded"],
+            Self::Modelled => &["modelled"],
+            Self::Launched => &["launched"],
+            Self::Graph => &["graph"],
+            Self::Inference => &["inference"],
+            _ => &[],
+        }
     }
 
     /// For a tooltip: the title, and what it is.
@@ -260,10 +342,26 @@ mod tests {
     fn a_kernels_name_is_explained_by_its_parts() {
         let of = |name: &str| Term::of_kernel(name);
         assert_eq!(of("cublaslt/fp8-rowwise+fast"), [Term::Rowwise, Term::FastSums]);
+        assert_eq!(of("cublaslt/fp8-rowwise"), [Term::Rowwise, Term::Promoted]);
         assert_eq!(of("cublaslt/bf16"), []);
-        assert_eq!(of("loka/fp8-block+fast"), [Term::BlockNorm, Term::StaticScale, Term::FastSums]);
+        let scales = [Term::Tensorwise, Term::Rowwise, Term::Blockwise, Term::Delayed, Term::StaticScale];
         for kernel in catalogue().iter().filter(|kernel| !kernel.high_precision()) {
-            assert!(!of(kernel.name).is_empty(), "{}", kernel.name);
+            let terms = of(kernel.name);
+            assert!(terms.iter().any(|term| scales.contains(term)), "{}: {terms:?}", kernel.name);
+            assert!(terms.contains(&Term::FastSums) || terms.contains(&Term::Promoted), "{}", kernel.name);
+        }
+    }
+
+    #[test]
+    fn a_sentence_names_its_terms() {
+        let reason = "the site takes 633 us instead of 787 (measured, launched); Noise share .00168 (.00153 to .00184) <= .01; \
+                      scale of dy 2^-12, no step saturates";
+        let terms = [Term::StaticScale, Term::Saturation, Term::NoiseShare, Term::Measured, Term::Launched];
+        assert_eq!(Term::in_text(reason), terms);
+        assert_eq!(Term::in_text("unbiased merely"), []);
+        for term in Term::SAID {
+            assert!(!term.written().is_empty(), "{term:?}");
+            assert!(Term::in_text(term.title()).contains(term), "{term:?}");
         }
     }
 
