@@ -21,6 +21,7 @@ use loka::{
     platform::ThreadExecutor,
     platform::{Ask, Picked, Picker},
     settings::Settings,
+    state::TOUR,
     theme::Ground,
 };
 use loka_core::{
@@ -159,6 +160,29 @@ fn finish(harness: &mut Window, script: &Effects) {
     script.borrow_mut().tell(Event::Rows { run, rows });
     script.borrow_mut().tell(Event::ProbeFinished { run, cancelled: false, seconds: 2.5 });
     harness.run_steps(4);
+}
+
+/// The tour points at what is there, stands in nobody's way, and is offered once.
+#[test]
+fn the_tour_is_taken_once_and_left_at_once() {
+    let (mut harness, _) = probed();
+    assert!(harness.query_by_label("Take the tour").is_some());
+    by_palette(&mut harness, "take the tour");
+    harness.run_steps(4);
+    for (at, (pane, text)) in TOUR.into_iter().enumerate() {
+        assert!(harness.query_by_label(&format!("{} · {} of {}", pane.title(), at + 1, TOUR.len())).is_some());
+        assert!(harness.query_by_label(text).is_some() && harness.state().view().layout.is_on_screen(pane));
+        if at + 1 < TOUR.len() {
+            click(&mut harness, "Next");
+        }
+    }
+    harness.key_press(egui::Key::Num2);
+    harness.run_steps(3);
+    assert!(harness.state().view().layout.is_on_screen(Pane::Quadrant), "keys go where they went");
+    assert!(harness.query_by_label("Done").is_some());
+    harness.key_press(egui::Key::Escape);
+    harness.run_steps(3);
+    assert!(harness.query_by_label("Done").is_none() && harness.query_by_label("Take the tour").is_none());
 }
 
 /// Headers, metrics and figures say what they mean to who has no pointer.

@@ -43,12 +43,12 @@ pub fn view_menu_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
         ui.horizontal(|ui| ground_ui(ui, scene));
         ui.horizontal(|ui| text_size_ui(ui, scene));
         ui.separator();
-        for of in [WindowAction::Palette, WindowAction::Sheet] {
+        for of in [WindowAction::Palette, WindowAction::Sheet, WindowAction::Tour] {
             item_ui(ui, scene, Action::Window(of));
         }
     })
     .response
-    .on_hover_text("Views, dark or light, text size");
+    .on_hover_text("Views, dark or light, text size, the tour");
 }
 
 /// A line a framework.

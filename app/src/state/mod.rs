@@ -16,6 +16,7 @@ mod quadrant;
 mod review;
 mod site;
 mod sites;
+mod tour;
 mod view;
 
 pub use derived::Derived;
@@ -33,4 +34,5 @@ pub use quadrant::{Bounds, ColorBy, QUADRANTS, QuadrantState, color_number, is_s
 pub use review::{ReviewFilter, ReviewPane};
 pub use site::SiteState;
 pub use sites::{BulkForm, SitesState};
+pub use tour::{TOUR, TourState};
 pub use view::{ThresholdLine, ViewState};

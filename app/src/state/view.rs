@@ -10,7 +10,7 @@ use loka_core::{
 
 use super::{
     CopyWhat, Derived, Dialog, DistributionState, DriftState, ExportState, FrontierState, HeatmapState, LogState,
-    ModsState, PlanState, QuadrantState, ReviewPane, SiteState, SitesState,
+    ModsState, PlanState, QuadrantState, ReviewPane, SiteState, SitesState, TourState,
 };
 use crate::{
     layout::Layout,
@@ -70,6 +70,7 @@ pub struct ViewState {
     pub drag: Option<(ThresholdLine, u64)>,
     /// The first minute's hint, until a person acts on it.
     pub hint: bool,
+    pub tour: TourState,
     /// The list and the heatmap bring the selection into sight once.
     pub reveal: bool,
     pub sites: SitesState,
@@ -116,6 +117,7 @@ impl Default for ViewState {
             focus_reason: false,
             drag: None,
             hint: true,
+            tour: TourState::default(),
             reveal: false,
             sites: SitesState::default(),
             heatmap: HeatmapState::default(),
@@ -225,7 +227,7 @@ impl ViewState {
 
     /// Closes what is on top: dialog, the override form, the filter's focus.
     pub fn back(&mut self, ctx: &egui::Context) {
-        if self.dialog.take().is_some() {
+        if self.dialog.take().is_some() || self.tour.leave() {
             return;
         }
         if std::mem::take(&mut self.engines) || self.sites.bulk.take().is_some() || self.overriding.take().is_some() {

@@ -48,6 +48,7 @@ impl Housekeeping {
         view.ground = settings.ground;
         view.text_size = settings.text_size.unwrap_or(1.0);
         view.recent = settings.recent;
+        view.tour.seen = settings.tour_seen;
         (self.settings_store, self.window) = (settings_store, settings.window);
     }
 
@@ -88,6 +89,7 @@ fn settings_of(view: &ViewState, window: Option<[f32; 2]>) -> Settings {
         text_size: (view.text_size != 1.0).then_some(view.text_size),
         recent: view.recent.clone(),
         window,
+        tour_seen: view.tour.seen,
     }
 }
 
