@@ -22,6 +22,7 @@ use loka::{
 };
 use loka_core::{
     dispatch::Policy,
+    export::Target,
     model::{Gemm, Metric},
     plan::Plan,
     runtime::{Executor, Report},
@@ -77,7 +78,7 @@ fn obey(session: &mut Session, executor: &mut dyn Executor, command: Command, un
 }
 
 /// Rows opened, a policy, a threshold, a mod and an override chosen, plan and results written.
-fn work(executor: &mut dyn Executor, results: &str, [plan, rows]: [&str; 2]) {
+fn work(executor: &mut dyn Executor, results: &str, [plan, rows, quark, report]: [&str; 4]) {
     let mut session = Session::default();
     let open = Command::OpenResults { path: results.to_owned() };
     obey(&mut session, executor, open, |event| matches!(event, Event::ResultsOpened { .. }));
@@ -93,6 +94,8 @@ fn work(executor: &mut dyn Executor, results: &str, [plan, rows]: [&str; 2]) {
     let written: fn(&Event) -> bool = |event| matches!(event, Event::Written { .. });
     obey(&mut session, executor, Command::ExportPlan { path: plan.to_owned() }, written);
     obey(&mut session, executor, Command::SaveResults { path: rows.to_owned() }, written);
+    obey(&mut session, executor, Command::ExportTo { path: quark.to_owned(), target: Target::Quark }, written);
+    obey(&mut session, executor, Command::ExportReport { path: report.to_owned() }, written);
 }
 
 #[test]
@@ -102,11 +105,15 @@ fn a_page_writes_what_the_program_writes() {
     let made = big::results(40, 7);
     tables::write_results(at("r.results.parquet").as_ref(), &made).unwrap();
     let mut program = ThreadExecutor::new(Arc::new(|| ()));
-    work(&mut program, &at("r.results.parquet"), [&at("p.plan.json"), &at("s.results.parquet")]);
+    work(
+        &mut program,
+        &at("r.results.parquet"),
+        [&at("p.plan.json"), &at("s.results.parquet"), &at("q.json"), &at("r.html")],
+    );
 
     let (memory, browser) = (MemoryFiles::default(), Browser::default());
     memory.put("r.results.parquet", std::fs::read(at("r.results.parquet")).unwrap().into()).unwrap();
-    work(&mut page(memory, &browser), "r.results.parquet", ["p.plan.json", "s.results.parquet"]);
+    work(&mut page(memory, &browser), "r.results.parquet", ["p.plan.json", "s.results.parquet", "q.json", "r.html"]);
 
     let saved = browser.0.borrow();
     let dated_alike = |text: &str| {
@@ -122,6 +129,16 @@ fn a_page_writes_what_the_program_writes() {
     assert_eq!(rows, tables::read_results(at("s.results.parquet").as_ref()).unwrap());
     std::fs::write(at("page.results.parquet"), &saved["s.results.parquet"]).unwrap();
     assert_eq!(rows, tables::read_results(at("page.results.parquet").as_ref()).unwrap());
+
+    let text = |name: &str| String::from_utf8(saved[name].clone()).unwrap();
+    assert_eq!(text("q.json"), std::fs::read_to_string(at("q.json")).unwrap());
+    for name in ["q.json.provenance.json", "r.html"] {
+        // Of the plan that was saved before, by its digest, here and there.
+        let there = std::fs::read_to_string(at(name)).unwrap();
+        let digest = |plan: &str| Plan::from_json(plan).unwrap().digest;
+        assert!(text(name).contains(&digest(&pages)) && there.contains(&digest(&mine)), "{name}");
+    }
+    assert!(!text("r.html").contains("From the plan alone"), "with its rows");
 }
 
 /// A window on files in memory, after so many frames.

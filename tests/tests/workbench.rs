@@ -12,9 +12,16 @@ use std::{
 };
 
 use egui_kittest::{Harness, kittest::Queryable as _};
-use loka::{LokaApp, link::InProcess, platform::ThreadExecutor};
+use loka::{
+    LokaApp,
+    commands::{Action, FileAction},
+    link::InProcess,
+    platform::ThreadExecutor,
+    state::ExportForm,
+};
 use loka_core::{
     engine::{DeviceMemory, EngineStatus, LibraryStatus},
+    export::{Target, modules_of},
     model::{
         ErrorSummary, Estimate, Gemm, GemmShape, KernelId, Latency, LatencySource, ModKind, ModSet, ResultRow, Results,
         SiteMods,
@@ -117,6 +124,70 @@ fn from_a_trace_to_a_plan() {
     assert!(harness.query_by_label("Save").is_some());
     click(&mut harness, "Cancel");
     assert!(harness.state().view().dialog.is_none());
+
+    exports(&mut harness, folder.path(), &plan);
+}
+
+/// The plan for a framework and as a report, from its dialog: what the file cannot say stands there first.
+fn exports(harness: &mut Harness<'_, LokaApp>, folder: &Path, plan: &Plan) {
+    let to = |name: &str| folder.join(name).to_string_lossy().into_owned();
+    harness.state_mut().act(Action::ExportTo(Target::Quark));
+    harness.run_steps(6);
+    let dialog = harness.state_mut().view_mut().dialog.as_mut().unwrap();
+    assert!(dialog.path.ends_with("wukong-clicks.quark.json"), "{}", dialog.path);
+    dialog.path = to("out.quark.json");
+    wait(harness, "what it loses", |app| app.view().export.preview(ExportForm::Framework(Target::Quark)).is_some());
+    let command_line = loka_core::export::export(plan, &modules_of(plan), Target::Quark, "").unwrap();
+    assert!(!command_line.losses.is_empty());
+    for loss in &command_line.losses {
+        assert!(harness.query_by_label(&format!("loses {loss}")).is_some(), "{loss}");
+    }
+    assert!(harness.query_by_label_contains("asks for no approval").is_some());
+    assert!(harness.query_by_label_contains("2 files: out.quark.json, out.quark.json.provenance.json").is_some());
+    harness.get_by_label("Save").click();
+    harness.run_steps(3);
+    assert!(harness.state().view().dialog.is_some(), "nobody accepted the losses");
+    click(harness, "Accept these losses");
+    click(harness, "Save");
+    let written = folder.join("out.quark.json");
+    wait(harness, "the file", |_| written.exists());
+    assert!(folder.join("out.quark.json.provenance.json").exists());
+    let provenance = std::fs::read_to_string(folder.join("out.quark.json.provenance.json")).unwrap();
+    assert!(provenance.contains(&plan.digest), "an unchanged plan is the one that was saved: {provenance}");
+    wait(harness, "the notice", |app| {
+        app.session()
+            .notices
+            .iter()
+            .any(|notice| notice.text.starts_with("Plan for Quark, with 1 file beside it, written"))
+    });
+
+    // A file that lies beside is asked about, too.
+    std::fs::remove_file(&written).unwrap();
+    harness.state_mut().act(Action::ExportTo(Target::Torchao));
+    harness.run_steps(6);
+    let dialog = harness.state_mut().view_mut().dialog.as_mut().unwrap();
+    dialog.path = to("out.torchao.py");
+    dialog.export_as(ExportForm::Framework(Target::Quark));
+    assert_eq!(dialog.path, to("out.quark.json"), "the ending goes along");
+    wait(harness, "what it loses", |app| app.view().export.preview(ExportForm::Framework(Target::Quark)).is_some());
+    harness.run_steps(2);
+    assert!(harness.query_by_label("Overwrite").is_some());
+    harness.state_mut().view_mut().dialog.as_mut().unwrap().path = to("nowhere/out.quark.json");
+    harness.run_steps(2);
+    click(harness, "Accept these losses");
+    click(harness, "Save");
+    let line = format!("no such folder: {}", to("nowhere/out.quark.json.provenance.json"));
+    wait(harness, "the error", |app| app.session().notices.iter().any(|notice| notice.text == line));
+
+    harness.state_mut().act(Action::File(FileAction::ExportReport));
+    harness.run_steps(4);
+    harness.state_mut().view_mut().dialog.as_mut().unwrap().path = to("out.report.html");
+    harness.run_steps(2);
+    click(harness, "Save");
+    let report = folder.join("out.report.html");
+    wait(harness, "the report", |_| report.exists());
+    let text = std::fs::read_to_string(report).unwrap();
+    assert!(text.contains(&plan.digest) && !text.contains("From the plan alone"), "of the plan, with its rows");
 }
 
 /// Plays events back and notes what was asked.

@@ -21,16 +21,19 @@ use loka::{
     platform::ThreadExecutor,
     platform::{Ask, Picked, Picker},
     settings::Settings,
+    state::TOUR,
     theme::Ground,
 };
 use loka_core::{
     engine::EngineStatus,
+    format::Term,
     model::{
-        ErrorSummary, Estimate, Gemm, GemmShape, KernelId, Latency, LatencySource, ModSet, ResultRow, Results, SiteId,
+        ErrorSummary, Estimate, Gemm, GemmShape, KernelId, Latency, LatencySource, Metric, ModSet, ResultRow, Results,
+        SiteId,
     },
     plan::Plan,
     session::{Circumstances, Command, Effect, Event, FileChange, FileKind, LogKind, NoticeKind},
-    views::{Column, OpenedTrace},
+    views::{Column, KernelColumn, OpenedTrace},
 };
 use loka_tests::scripted::{Script, ScriptedLink, Window, window_by};
 
@@ -157,6 +160,72 @@ fn finish(harness: &mut Window, script: &Effects) {
     script.borrow_mut().tell(Event::Rows { run, rows });
     script.borrow_mut().tell(Event::ProbeFinished { run, cancelled: false, seconds: 2.5 });
     harness.run_steps(4);
+}
+
+/// The tour points at what is there, stands in nobody's way, and is offered once.
+#[test]
+fn the_tour_is_taken_once_and_left_at_once() {
+    let (mut harness, _) = probed();
+    assert!(harness.query_by_label("Take the tour").is_some());
+    by_palette(&mut harness, "take the tour");
+    harness.run_steps(4);
+    for (at, (pane, text)) in TOUR.into_iter().enumerate() {
+        assert!(harness.query_by_label(&format!("{} · {} of {}", pane.title(), at + 1, TOUR.len())).is_some());
+        assert!(harness.query_by_label(text).is_some() && harness.state().view().layout.is_on_screen(pane));
+        if at + 1 < TOUR.len() {
+            click(&mut harness, "Next");
+        }
+    }
+    harness.key_press(egui::Key::Num2);
+    harness.run_steps(3);
+    assert!(harness.state().view().layout.is_on_screen(Pane::Quadrant), "keys go where they went");
+    assert!(harness.query_by_label("Done").is_some());
+    harness.key_press(egui::Key::Escape);
+    harness.run_steps(3);
+    assert!(harness.query_by_label("Done").is_none() && harness.query_by_label("Take the tour").is_none());
+}
+
+/// Headers, metrics and figures say what they mean to who has no pointer.
+#[test]
+fn terms_are_explained_where_the_keys_are() {
+    let (mut harness, _) = probed();
+    let (site, kernel) = (site(&harness, 0), KernelId::new(ROWWISE));
+    harness.state_mut().view_mut().select(site, Some(Column { gemm: Gemm::Fprop, kernel }));
+    harness.run_steps(3);
+    let metric = harness.state().view().metric;
+    let columns = [
+        (KernelColumn::Kernel, "kernel"),
+        (KernelColumn::Draws, "draws"),
+        (KernelColumn::Latency, "µs"),
+        (KernelColumn::Speedup, "× BF16"),
+    ];
+    let heads = columns.map(|(column, head)| (format!("Sort kernels by {head}"), column.term(metric)));
+    for (label, term) in heads {
+        assert!(harness.query_by_label_contains(term.about()).is_none(), "{label}");
+        harness.get_by_label(&label).focus();
+        harness.run_steps(3);
+        assert!(harness.query_by_label_contains(term.about()).is_some(), "{label}");
+    }
+    // Words that are no buttons: Tab goes over them.
+    let mut walk = |from: &str, most: usize, mut wanted: Vec<Term>| {
+        harness.get_by_label(from).focus();
+        harness.run_steps(2);
+        for _ in 0..most {
+            harness.key_press(egui::Key::Tab);
+            harness.run_steps(2);
+            wanted.retain(|term| harness.query_by_label_contains(term.about()).is_none());
+        }
+        assert_eq!(wanted, [], "from {from}");
+    };
+    walk("?", 8, vec![Term::Policy, Term::Mere, Term::SpeedMargin]);
+    // Those that a row has nothing to say of are not in its table.
+    let told = Metric::ALL.into_iter().filter(|of| !matches!(of, Metric::NoiseShare | Metric::Bias));
+    walk("Sort kernels by × BF16", 24, told.map(Term::of_metric).collect());
+    // A click gives the focus, too, and leaves no tooltip behind.
+    click(&mut harness, "Sort kernels by draws");
+    harness.remove_cursor();
+    harness.run_steps(4);
+    assert!(harness.query_by_label_contains(Term::Draw.about()).is_none());
 }
 
 fn tell(harness: &mut Window, script: &Effects, event: Event) {

@@ -353,7 +353,9 @@ fn the_plan_sorts_filters_and_lists() {
     click(&mut harness, &format!("Clear the override of {first} fprop"));
     assert_eq!(num_overrides(&harness), 0);
     click(&mut harness, "Plan: export");
-    assert!(harness.query_all_by_label_contains("Nothing is written before you choose a file").next().is_some());
+    assert!(
+        harness.query_all_by_label_contains("What a file cannot say is shown before it is written").next().is_some()
+    );
 }
 
 #[test]

@@ -2,10 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use loka_core::{
-    export::{Export, Module, Refusal, Target, export, modules_from_text, modules_of},
-    plan::{Plan, standing},
-};
+use loka_core::export::{Export, Module, Refusal, Target, export, modules_from_text, modules_of, status_of};
 use serde_json::json;
 
 use crate::files;
@@ -66,16 +63,6 @@ pub fn run(args: &ExportArgs, json: bool) -> anyhow::Result<Outcome> {
     }
 }
 
-/// What the file says of the plan: a draft is marked wherever it goes.
-fn status_of(plan: &Plan) -> String {
-    match (&plan.draft, plan.release) {
-        (Some(why), _) => format!("DRAFT, not approved: {why}"),
-        (None, Some(release)) if standing(plan, None, None).is_approved() => format!("approved release {release}"),
-        (None, Some(release)) => format!("release {release}"),
-        (None, None) => String::new(),
-    }
-}
-
 fn read_modules(path: &Path) -> anyhow::Result<Vec<Module>> {
     modules_from_text(&files::read_text(path)?).map_err(|error| anyhow::anyhow!("{error}: {}", path.display()))
 }
@@ -121,14 +108,7 @@ fn tell(
         output::line(&format!("nothing written: accept these losses with --allow-loss: {}", plan.display()));
         return Ok(());
     }
-    let (num_fp8, num_modules, with) = (export.num_fp8, export.num_modules, target.proved_with());
-    output::line(&match export.num_shown {
-        Some(num_shown) => format!(
-            "the errors of {num_shown} of {num_modules} modules, {num_fp8} of them in FP8 by the plan, found as {target} \
-             would ({with})"
-        ),
-        None => format!("{num_fp8} of {num_modules} modules in FP8, resolved as {target} would ({with})"),
-    });
+    output::line(&export.summary(target));
     files.iter().for_each(|file| output::line(&format!("written: {}", file.display())));
     Ok(())
 }

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     layout::Pane,
     picture::PictureFormat,
-    state::{CopyWhat, Dialog},
+    state::{CopyWhat, Dialog, ExportForm},
 };
 
 actions! {
@@ -21,6 +21,7 @@ actions! {
         ForgetRecent: "Clear recent files", "Forget which files were opened", NO_KEY;
         SaveResults: "Save results…", "Write every row, with its circumstances, to a Parquet file", ctrl(Key::S);
         ExportPlan: "Export plan…", "Write the chosen kernels as a plan that loka check accepts", ctrl(Key::E);
+        ExportReport: "Export report…", "Write the plan and what is known of it as one HTML page for people", NO_KEY;
         SavePng: "Save view as PNG…", "Write the view that has the keys as it stands on screen", NO_KEY;
         SaveSvg: "Save view as SVG…", "Write the view that has the keys as vectors, with its text as text", NO_KEY;
         Copy: "Copy selection", "Copy the selected cell, or the selected site's row where no cell is selected", ctrl(Key::C);
@@ -38,7 +39,7 @@ impl FileAction {
             Self::Open => None,
             Self::Browse => scope.view.no_browse.clone(),
             Self::ForgetRecent => scope.view.recent.is_empty().then(|| "no file was opened yet".to_owned()),
-            Self::SaveResults | Self::ExportPlan => no_rows(scope),
+            Self::SaveResults | Self::ExportPlan | Self::ExportReport => no_rows(scope),
             Self::SavePng | Self::SaveSvg => no_picture(scope),
             Self::Copy => no_site(scope).or_else(|| no_rows(scope)),
             Self::CopyCell => no_site(scope).or_else(|| no_rows(scope)).or_else(|| no_cell(scope)),
@@ -56,7 +57,8 @@ impl FileAction {
             Self::Browse => doing.view.browse = Some(Dialog::open(doing.session)),
             Self::ForgetRecent => doing.view.recent.clear(),
             Self::SaveResults => doing.view.dialog = Some(Dialog::save_results(doing.session)),
-            Self::ExportPlan => doing.view.dialog = Some(Dialog::export_plan(doing.session)),
+            Self::ExportPlan => doing.view.dialog = Some(Dialog::export(doing.session, ExportForm::Plan)),
+            Self::ExportReport => doing.view.dialog = Some(Dialog::export(doing.session, ExportForm::Report)),
             Self::SavePng => doing.view.dialog = Some(Dialog::picture(doing.session, pane, PictureFormat::Png)),
             Self::SaveSvg => doing.view.dialog = Some(Dialog::picture(doing.session, pane, PictureFormat::Svg)),
             Self::Copy if doing.view.column.is_some() => doing.view.copy = Some(CopyWhat::Cell),

@@ -40,6 +40,7 @@ pub use window::WindowAction;
 use egui::KeyboardShortcut;
 use loka_core::{
     dispatch::Policy,
+    export::Target,
     model::{Metric, ModKind},
     review::Role,
     session::{Command, ENGINES, Session, engine_title, shared::Author},
@@ -48,13 +49,15 @@ use loka_core::{
 use crate::{
     layout::Pane,
     platform::{Here, Platform as _},
-    state::{Derived, ViewState},
+    state::{Derived, Dialog, ExportForm, ViewState},
 };
 
 /// Something a person can ask of the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
     File(FileAction),
+    /// The plan in the form that this framework reads.
+    ExportTo(Target),
     Edit(EditAction),
     Run(RunAction),
     /// By its place in [`ENGINES`].
@@ -118,6 +121,7 @@ impl Action {
     /// In the order of the palette and the sheet.
     pub fn all() -> Vec<Self> {
         let mut all: Vec<Self> = FileAction::ALL.iter().map(|of| Self::File(*of)).collect();
+        all.extend(Target::ALL.map(Self::ExportTo));
         all.extend(EditAction::ALL.iter().map(|of| Self::Edit(*of)));
         all.extend(RunAction::ALL.iter().map(|of| Self::Run(*of)));
         all.extend((0..ENGINES.len()).map(Self::UseEngine));
@@ -153,12 +157,18 @@ impl Action {
             Self::Review(of) => Some(of.entry()),
             Self::Spread(of) => Some(of.entry()),
             Self::Window(of) => Some(of.entry()),
-            Self::UseEngine(_) | Self::ToggleMod(_) | Self::UsePolicy(_) | Self::ShowMetric(_) | Self::Show(_) => None,
+            Self::ExportTo(_)
+            | Self::UseEngine(_)
+            | Self::ToggleMod(_)
+            | Self::UsePolicy(_)
+            | Self::ShowMetric(_)
+            | Self::Show(_) => None,
         }
     }
 
     pub fn text(self) -> String {
         match self {
+            Self::ExportTo(target) => format!("Export plan for {}…", target.title()),
             Self::UseEngine(at) => format!("Use the {} engine", engine_at(at)),
             Self::ToggleMod(kind) => format!("Toggle {}", mod_name(kind)),
             Self::UsePolicy(at) => format!("Use policy {}", Policy::BUILTIN.get(at).unwrap_or(&"")),
@@ -170,6 +180,7 @@ impl Action {
 
     pub fn tooltip(self) -> String {
         match self {
+            Self::ExportTo(target) => format!("For {} (loka export --to {target})", target.about()),
             Self::UseEngine(_) => {
                 "Probe with this engine; rows of the other are kept apart and come back with it".to_owned()
             }
@@ -224,6 +235,7 @@ impl Action {
             Self::Review(of) => of.problem(scope),
             Self::Spread(of) => of.problem(scope),
             Self::Window(of) => of.problem(scope),
+            Self::ExportTo(_) => no_rows(scope),
             Self::UseEngine(at) => run::engine_problem(scope.session, at),
             Self::ToggleMod(_) => no_trace(scope),
             Self::UsePolicy(_) | Self::ShowMetric(_) | Self::Show(_) => None,
@@ -252,7 +264,7 @@ impl Action {
     /// The heading that it stands under in the sheet.
     pub fn area(self) -> &'static str {
         match self {
-            Self::File(_) => "Files and clipboard",
+            Self::File(_) | Self::ExportTo(_) => "Files and clipboard",
             Self::Edit(_) | Self::ToggleMod(_) | Self::UsePolicy(_) | Self::Mods(_) | Self::Plan(_) => "Plan",
             Self::Run(_) | Self::UseEngine(_) => "Engine",
             Self::Select(_) | Self::Site(_) => "Sites",
@@ -281,6 +293,10 @@ impl Action {
             Self::Review(of) => of.perform(doing),
             Self::Spread(of) => of.perform(doing),
             Self::Window(of) => of.perform(doing),
+            Self::ExportTo(target) => {
+                doing.view.dialog = Some(Dialog::export(doing.session, ExportForm::Framework(target)));
+                None
+            }
             Self::UseEngine(at) => {
                 let name = ENGINES.get(at).map(|name| (*name).to_owned());
                 name.map(|name| Command::SelectEngine { name })

@@ -320,7 +320,8 @@ mod tests {
     fn letters_in_order_find_the_tightest_first() {
         let first = |typed| find(typed, &[], None).into_iter().next();
         assert_eq!(first("undo"), Some(Chosen::Action(Action::Edit(EditAction::Undo))));
-        assert_eq!(first("expl"), Some(Chosen::Action(Action::File(FileAction::ExportPlan))));
+        assert_eq!(first("svres"), Some(Chosen::Action(Action::File(FileAction::SaveResults))));
+        assert_eq!(first("export"), Some(Chosen::Action(Action::File(FileAction::ExportPlan))));
         assert!(find("zzz", &[], None).is_empty());
         assert_eq!(find("", &[], None).len(), SHOWN);
     }

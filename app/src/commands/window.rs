@@ -23,6 +23,7 @@ actions! {
         NormalText: "Normal text size", "Back to the size the system asks for", ctrl(Key::Num0);
         Palette: "Find an action", "Find any action by its name", ctrl(Key::K);
         Sheet: "Show shortcuts", "Show every key", key(Key::Questionmark);
+        Tour: "Take the tour", "Five steps through the window, a sentence each; Esc leaves", NO_KEY;
         Back: "Back", "Close what is open on top, or leave the field", key(Key::Escape);
     }
 }
@@ -38,6 +39,7 @@ impl WindowAction {
             Self::FollowSystem => said(view.ground == Ground::System, "it does already"),
             Self::LargerText => said(view.text_size >= MAX_TEXT, "it is as large as it gets"),
             Self::SmallerText => said(view.text_size <= MIN_TEXT, "it is as small as it gets"),
+            Self::Tour => super::no_trace(scope),
             Self::NormalText => said(view.text_size == 1.0, "it is already"),
             _ => None,
         }
@@ -58,6 +60,7 @@ impl WindowAction {
             Self::LargerText => view.text_size = stepped(view.text_size, 1),
             Self::SmallerText => view.text_size = stepped(view.text_size, -1),
             Self::NormalText => view.text_size = 1.0,
+            Self::Tour => view.tour.begin(),
             Self::Palette => doing.finder.palette = Some(Palette::default()),
             Self::Sheet => doing.finder.sheet = doing.finder.sheet.take().is_none().then(Default::default),
             Self::Back if doing.finder.close() => {}

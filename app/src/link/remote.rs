@@ -231,7 +231,11 @@ impl RemoteLink {
             }
             Effect::ReadSeries { path } => self.ask(ClientQuery::Series, path),
             Effect::Identify { path } => self.ask(ClientQuery::Identify { path }, String::new()),
-            Effect::WriteResults { .. } | Effect::WritePlan { .. } | Effect::Sign { .. } => self.page.run(effect),
+            Effect::WriteResults { .. }
+            | Effect::WritePlan { .. }
+            | Effect::WriteExport { .. }
+            | Effect::WriteReport { .. }
+            | Effect::Sign { .. } => self.page.run(effect),
             _ => {}
         }
     }

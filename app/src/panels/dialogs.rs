@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use egui::{Id, Key, Modal, RichText, ScrollArea, TextEdit, Ui};
+use egui::{ComboBox, Id, Key, Modal, RichText, ScrollArea, TextEdit, Ui};
 use loka_core::session::{Command, FileKind};
 
 use crate::{
     commands::{Action, FileAction},
     picture::PictureRequest,
     platform::{Ask, Here, Platform as _},
-    state::{Dialog, DialogKind, folder_of},
+    state::{Dialog, DialogKind, ExportForm, ExportPreview, folder_of},
     theme::number,
     views::Scene,
 };
@@ -28,6 +28,8 @@ pub fn dialogs_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
 
 /// Of the list of what lies on the server.
 const FOLDER_HEIGHT: f32 = 160.0;
+/// Of the list of what a file cannot say.
+const LOSSES_HEIGHT: f32 = 150.0;
 
 enum DialogAnswer {
     Wait,
@@ -36,12 +38,15 @@ enum DialogAnswer {
     Cancel,
 }
 
-fn body_ui(ui: &mut Ui, scene: &Scene<'_>, dialog: &mut Dialog) -> DialogAnswer {
+fn body_ui(ui: &mut Ui, scene: &mut Scene<'_>, dialog: &mut Dialog) -> DialogAnswer {
     let (title, about, verb) = words(dialog.kind);
     let served = IN_A_PAGE && scene.connection.is_served();
     ui.set_width(520.0_f32.min(ui.ctx().content_rect().width() - 64.0));
     ui.heading(title);
     ui.label(RichText::new(about).color(scene.theme.weak));
+    if let Some(form) = dialog.kind.export_form() {
+        form_ui(ui, scene, dialog, form);
+    }
     ui.add_space(8.0);
     let (name, hint) = asked_for(dialog.kind, served);
     let label = ui.label(name);
@@ -53,10 +58,15 @@ fn body_ui(ui: &mut Ui, scene: &Scene<'_>, dialog: &mut Dialog) -> DialogAnswer 
     }
     let enter = field.lost_focus() && ui.input(|input| input.key_pressed(Key::Enter));
     let chosen = if served { in_the_folder_ui(ui, scene, dialog) } else { false };
-    let there = Some(dialog.path.trim()).filter(|_| is_to_write(dialog.kind)).and_then(Existing::at);
+    let form = dialog.kind.export_form();
+    let suffixes = suffixes(scene, form);
+    let there = Some(dialog.path.trim()).filter(|_| is_to_write(dialog.kind)).and_then(|path| at_any(path, &suffixes));
     if let Some(there) = &there {
         ui.add_space(4.0);
-        existing_ui(ui, scene, dialog, there);
+        existing_ui(ui, scene, dialog, there, &suffixes);
+    }
+    if let Some(form) = form {
+        preview_ui(ui, scene, dialog, form);
     }
     if dialog.kind == DialogKind::Approve {
         ui.add_space(4.0);
@@ -66,7 +76,8 @@ fn body_ui(ui: &mut Ui, scene: &Scene<'_>, dialog: &mut Dialog) -> DialogAnswer 
         }
     }
     ui.add_space(12.0);
-    let ready = !dialog.path.trim().is_empty() && !matches!(there, Some(Existing::Folder));
+    let refused = form.and_then(|form| scene.view.export.problem(form));
+    let ready = !dialog.path.trim().is_empty() && !matches!(there, Some(Existing::Folder)) && refused.is_none();
     let verb = if there.is_some() { "Overwrite" } else { verb };
     let mut answer = if chosen || (enter && ready) { DialogAnswer::Go } else { DialogAnswer::Wait };
     ui.horizontal(|ui| {
@@ -75,7 +86,8 @@ fn body_ui(ui: &mut Ui, scene: &Scene<'_>, dialog: &mut Dialog) -> DialogAnswer 
             answer = DialogAnswer::Browse;
         }
         ui.with_layout(egui::Layout::right_to_left(egui::Align::Center), |ui| {
-            if ui.add_enabled(ready, egui::Button::new(verb)).on_hover_text("Enter does the same").clicked() {
+            let go = ui.add_enabled(ready, egui::Button::new(verb)).on_hover_text("Enter does the same");
+            if go.on_disabled_hover_text(refused.unwrap_or("A name is needed first")).clicked() {
                 answer = DialogAnswer::Go;
             }
             if ui.button("Cancel").on_hover_text("Esc does the same").clicked() {
@@ -130,12 +142,117 @@ fn ago(age: Duration) -> String {
     }
 }
 
-fn existing_ui(ui: &mut Ui, scene: &Scene<'_>, dialog: &mut Dialog, there: &Existing) {
+/// Of all the files that are to be written there.
+fn at_any(path: &str, suffixes: &[String]) -> Option<Existing> {
+    suffixes.iter().find_map(|suffix| Existing::at(&format!("{path}{suffix}")))
+}
+
+/// What the names of files have behind the one that is asked for.
+fn suffixes(scene: &Scene<'_>, form: Option<ExportForm>) -> Vec<String> {
+    let preview = form.and_then(|form| scene.view.export.preview(form));
+    let known = preview.map(|preview| preview.suffixes.clone()).filter(|known| !known.is_empty());
+    known.unwrap_or_else(|| vec![String::new()])
+}
+
+/// What the plan is written as.
+fn form_ui(ui: &mut Ui, scene: &Scene<'_>, dialog: &mut Dialog, form: ExportForm) {
+    ui.add_space(8.0);
+    ui.horizontal(|ui| {
+        let label = ui.label("As");
+        let combo = ComboBox::from_id_salt("export as").selected_text(form.title()).width(200.0).height(400.0);
+        let combo = combo.show_ui(ui, |ui| {
+            for other in ExportForm::all() {
+                if ui.selectable_label(form == other, other.title()).on_hover_text(about(other)).clicked() {
+                    dialog.export_as(other);
+                }
+            }
+        });
+        combo.response.labelled_by(label.id).on_hover_text("LoKA's own file, one that a framework reads, or a report");
+        if let ExportForm::Framework(target) = form {
+            let text = RichText::new(format!("proved with {}", target.proved_with())).small().color(scene.theme.weak);
+            ui.add(egui::Label::new(text).truncate());
+        }
+    });
+}
+
+/// What a form is, in a line.
+fn about(form: ExportForm) -> String {
+    match form {
+        ExportForm::Plan => {
+            "One kernel a GEMM with its reason, as JSON that loka check and loka.apply accept.".to_owned()
+        }
+        ExportForm::Framework(target) => format!("For {}.", target.about()),
+        ExportForm::Report => "One HTML page for people: the plan, its errors, who decided and who signed.".to_owned(),
+    }
+}
+
+/// Draft or approved, what the file cannot say, and which files there will be: before anything is written.
+fn preview_ui(ui: &mut Ui, scene: &mut Scene<'_>, dialog: &Dialog, form: ExportForm) {
+    ui.add_space(8.0);
+    let (weak, warning, error) = (scene.theme.weak, scene.theme.warning, scene.theme.error);
+    let Some(preview) = scene.view.export.preview(form).cloned() else {
+        ui.label(RichText::new("What the file would say is being worked out…").color(weak));
+        return;
+    };
+    if !preview.refused.is_empty() {
+        for line in &preview.refused {
+            ui.label(RichText::new(line).color(error));
+        }
+        ui.label(RichText::new("Nothing can be written in this form.").color(weak));
+        return;
+    }
+    match preview.status.as_str() {
+        "" => ui.label(RichText::new("Nobody has to sign this plan: its policy asks for no approval.").color(weak)),
+        status if status.starts_with("DRAFT") => ui.label(RichText::new(status).color(warning)),
+        status => ui.label(RichText::new(capitalized(status)).color(scene.theme.text)),
+    };
+    if let Some(summary) = &preview.summary {
+        ui.label(RichText::new(capitalized(summary)).color(weak));
+        losses_ui(ui, scene, &preview, form);
+        for note in &preview.notes {
+            ui.label(RichText::new(format!("Note: {note}")).small().color(weak));
+        }
+    }
+    if preview.suffixes.len() > 1 {
+        let name = &dialog.path.trim()[folder_of(dialog.path.trim()).len()..];
+        let names: Vec<String> = preview.suffixes.iter().map(|suffix| format!("{name}{suffix}")).collect();
+        let text = format!("{} files: {}", names.len(), names.join(", "));
+        ui.label(RichText::new(text).small().color(weak));
+    }
+}
+
+/// The list that has to be accepted.
+fn losses_ui(ui: &mut Ui, scene: &mut Scene<'_>, preview: &ExportPreview, form: ExportForm) {
+    ui.add_space(4.0);
+    if preview.losses.is_empty() {
+        ui.label(RichText::new(format!("{} can say all of this plan.", form.title())).color(scene.theme.weak));
+        return;
+    }
+    ui.label(RichText::new(format!("What {} cannot say of this plan:", form.title())).strong());
+    let area = ScrollArea::vertical().id_salt("losses").max_height(LOSSES_HEIGHT).auto_shrink([false, true]);
+    area.show(ui, |ui| {
+        for loss in &preview.losses {
+            ui.label(RichText::new(format!("loses {loss}")).color(scene.theme.warning));
+        }
+    });
+    let mut accepted = scene.view.export.is_accepted(&preview.losses);
+    let hint = "The file is written without these; loka export asks for --allow-loss";
+    if ui.checkbox(&mut accepted, "Accept these losses").on_hover_text(hint).changed() {
+        scene.view.export.accept(accepted.then_some(&preview.losses));
+    }
+}
+
+fn capitalized(text: &str) -> String {
+    let mut characters = text.chars();
+    characters.next().map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
+}
+
+fn existing_ui(ui: &mut Ui, scene: &Scene<'_>, dialog: &mut Dialog, there: &Existing, suffixes: &[String]) {
     ui.horizontal(|ui| {
         ui.label(RichText::new(there.words()).color(scene.theme.warning));
         let is_file = matches!(there, Existing::File { .. });
         if is_file && ui.button("Keep both").on_hover_text("Another name, that is free").clicked() {
-            dialog.path = free_name(dialog.path.trim(), |path| Existing::at(path).is_none());
+            dialog.path = free_name(dialog.path.trim(), |path| at_any(path, suffixes).is_none());
         }
     });
 }
@@ -204,7 +321,16 @@ fn asked_for(kind: DialogKind, served: bool) -> (&'static str, &'static str) {
     }
 }
 
-fn words(kind: DialogKind) -> (&'static str, &'static str, &'static str) {
+fn words(kind: DialogKind) -> (&'static str, String, &'static str) {
+    if let DialogKind::Export(form) = kind {
+        let title = if form == ExportForm::Report { "Export report" } else { "Export plan" };
+        return (title, about(form), "Save");
+    }
+    let (title, about, verb) = plain_words(kind);
+    (title, about.to_owned(), verb)
+}
+
+fn plain_words(kind: DialogKind) -> (&'static str, &'static str, &'static str) {
     match kind {
         DialogKind::Open if IN_A_PAGE => {
             ("Open", "A .trace.safetensors, .results.parquet or .plan.json file; it can also be dropped here.", "Open")
@@ -226,9 +352,7 @@ fn words(kind: DialogKind) -> (&'static str, &'static str, &'static str) {
             "Compare",
         ),
         DialogKind::SaveResults => ("Save results", "Every row with its circumstances, as Parquet.", "Save"),
-        DialogKind::ExportPlan => {
-            ("Export plan", "One kernel a GEMM with its reason, as JSON that loka check accepts.", "Save")
-        }
+        DialogKind::Export(_) => ("Export plan", "", "Save"),
         DialogKind::SavePicture(_, crate::picture::PictureFormat::Png) => {
             ("Save view as PNG", "The view as it stands on screen, pixel by pixel.", "Save")
         }
@@ -268,7 +392,11 @@ pub(crate) enum ToWrite {
 pub(crate) fn to_write(kind: DialogKind, path: String) -> ToWrite {
     match kind {
         DialogKind::SavePicture(pane, format) => ToWrite::Picture(PictureRequest { pane, path, format }),
-        DialogKind::ExportPlan => ToWrite::Command(Command::ExportPlan { path }),
+        DialogKind::Export(form) => ToWrite::Command(match form {
+            ExportForm::Plan => Command::ExportPlan { path },
+            ExportForm::Framework(target) => Command::ExportTo { path, target },
+            ExportForm::Report => Command::ExportReport { path },
+        }),
         DialogKind::ComparePlan | DialogKind::CompareResults => ToWrite::Command(Command::OpenPlan { path }),
         DialogKind::Approve => ToWrite::Command(Command::Sign { path, note: String::new() }),
         DialogKind::SaveResults | DialogKind::Open => ToWrite::Command(Command::SaveResults { path }),

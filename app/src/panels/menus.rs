@@ -1,6 +1,7 @@
 //! The menus of the top bar: files, and what the window shows. Every line is an action of the table.
 
 use egui::{Button, Ui};
+use loka_core::export::Target;
 
 use crate::{
     commands::{Action, FileAction, WindowAction, shortcut_text},
@@ -16,7 +17,11 @@ pub fn file_menu_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
         }
         ui.menu_button("Open recent", |ui| recent_ui(ui, scene));
         ui.separator();
-        for of in [FileAction::SaveResults, FileAction::ExportPlan, FileAction::SavePng, FileAction::SaveSvg] {
+        for of in [FileAction::SaveResults, FileAction::ExportPlan] {
+            item_ui(ui, scene, Action::File(of));
+        }
+        ui.menu_button("Export plan for", |ui| frameworks_ui(ui, scene));
+        for of in [FileAction::ExportReport, FileAction::SavePng, FileAction::SaveSvg] {
             item_ui(ui, scene, Action::File(of));
         }
         ui.separator();
@@ -38,19 +43,31 @@ pub fn view_menu_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
         ui.horizontal(|ui| ground_ui(ui, scene));
         ui.horizontal(|ui| text_size_ui(ui, scene));
         ui.separator();
-        for of in [WindowAction::Palette, WindowAction::Sheet] {
+        for of in [WindowAction::Palette, WindowAction::Sheet, WindowAction::Tour] {
             item_ui(ui, scene, Action::Window(of));
         }
     })
     .response
-    .on_hover_text("Views, dark or light, text size");
+    .on_hover_text("Views, dark or light, text size, the tour");
+}
+
+/// A line a framework.
+fn frameworks_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
+    for target in Target::ALL {
+        item_named_ui(ui, scene, Action::ExportTo(target), &format!("{}…", target.title()));
+    }
 }
 
 /// A line of a menu with its key; greyed with the reason when it would do nothing.
 fn item_ui(ui: &mut Ui, scene: &mut Scene<'_>, action: Action) {
+    item_named_ui(ui, scene, action, &action.text());
+}
+
+/// The same under a shorter text, where the menu says the rest.
+fn item_named_ui(ui: &mut Ui, scene: &mut Scene<'_>, action: Action, text: &str) {
     let problem = action.problem(scene.scope());
     let keys = action.shortcut().map(|shortcut| shortcut_text(ui.ctx(), &shortcut)).unwrap_or_default();
-    let button = Button::new(action.text()).shortcut_text(keys);
+    let button = Button::new(text).shortcut_text(keys);
     let response = ui.add_enabled(problem.is_none(), button).on_hover_text(action.tooltip());
     let why = problem.map_or_else(String::new, |problem| format!("{}\nNot now: {problem}", action.tooltip()));
     if response.on_disabled_hover_text(why).clicked() {

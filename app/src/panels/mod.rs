@@ -10,6 +10,7 @@ mod panes;
 mod people;
 mod plan_line;
 mod top_bar;
+mod tour;
 
 pub use connection::{away_ui, connection_ui, not_kept_ui};
 pub use dialogs::dialogs_ui;

@@ -101,6 +101,9 @@ fn line_ui(ui: &mut Ui, scene: &mut Scene<'_>, notice: Option<&Notice>, text: &s
                 scene.act(Action::Show(Pane::Log));
             }
         }
+        if notice.is_none() && !scene.view.tour.seen {
+            scene.button_ui(ui, Action::Window(WindowAction::Tour));
+        }
         let line: String = text.chars().take(LONGEST).map(|of| if of.is_control() { ' ' } else { of }).collect();
         ui.add(egui::Label::new(line).truncate().selectable(true)).on_hover_text(text);
         if close.clicked() {
@@ -112,7 +115,8 @@ fn line_ui(ui: &mut Ui, scene: &mut Scene<'_>, notice: Option<&Notice>, text: &s
 fn dismiss(scene: &mut Scene<'_>, notice: Option<&Notice>) {
     match notice {
         Some(notice) => scene.send(Command::DismissNotice { id: notice.id }),
-        None => scene.view.hint = false,
+        // Whoever sends the hint away has seen what it offers.
+        None => (scene.view.hint, scene.view.tour.seen) = (false, true),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use egui::Ui;
 
-use super::dialogs_ui;
+use super::{dialogs_ui, tour::tour_ui};
 use crate::{
     commands::{Action, Chosen, PaletteOutcome, PaletteSource, palette_ui, sheet_ui},
     theme::HEADING,
@@ -11,6 +11,7 @@ use crate::{
 
 /// Dialog, sheet and palette, above everything.
 pub fn overlays_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
+    tour_ui(ui, scene);
     dialogs_ui(ui, scene);
     views::bulk_ui(ui, scene);
     dropping_ui(ui, scene);

@@ -5,7 +5,7 @@ use loka_core::model::LatencySource;
 
 use crate::{
     commands::{Action, EditAction, FileAction},
-    theme::{number, source_about, source_ui, source_word},
+    theme::{Term, explained_ui, number, source_ui, source_word, term_ui, with_terms},
     views::Scene,
 };
 
@@ -42,11 +42,11 @@ fn totals_ui(ui: &mut Ui, scene: &Scene<'_>, roomy: bool) {
         return;
     };
     let totals = &decided.totals;
-    match totals.speedup {
-        Some(speedup) => ui.label(RichText::new(number::times(speedup)).monospace().strong()),
-        None => ui.label(weak("speed-up unknown".to_owned())),
-    }
-    .on_hover_text(speedup_note(totals.num_gemms, totals.num_without_latency));
+    let speedup = match totals.speedup {
+        Some(speedup) => RichText::new(number::times(speedup)).monospace().strong(),
+        None => weak("speed-up unknown".to_owned()),
+    };
+    explained_ui(ui, speedup, &speedup_note(totals.num_gemms, totals.num_without_latency));
     if !roomy {
         return;
     }
@@ -57,16 +57,16 @@ fn totals_ui(ui: &mut Ui, scene: &Scene<'_>, roomy: bool) {
         ui.label(RichText::new(text).color(scene.theme.warning)).on_hover_text(note);
     }
     let overrides = scene.session.document.overrides.len();
-    ui.label(weak(number::counted(overrides, "override")));
+    term_ui(ui, weak(number::counted(overrides, "override")), Term::Override);
     if plan.num_waiting_overrides > 0 {
         ui.label(weak(format!("({} waiting for rows)", plan.num_waiting_overrides)));
     }
     let table = &scene.derived.table;
     let uncertain = table.num_uncertain;
-    let label = ui.label(weak(format!("{uncertain} uncertain")));
-    label.on_hover_text("GEMMs whose best kernel is too close to the threshold to call; they stay in high precision");
+    let hint = "GEMMs whose best kernel is too close to the threshold to call; they stay in high precision";
+    explained_ui(ui, weak(format!("{uncertain} uncertain")), &with_terms(hint, [Term::Uncertain]));
     let (low, all) = (number::count(table.num_low as u64), number::count(totals.num_gemms as u64));
-    ui.label(weak(format!("{low} of {all} GEMMs in FP8")));
+    term_ui(ui, weak(format!("{low} of {all} GEMMs in FP8")), Term::LowPrecision);
 }
 
 /// Of choices whose figure means nothing.
@@ -86,7 +86,7 @@ fn sources_ui(ui: &mut Ui, scene: &Scene<'_>) {
         let count = scene.derived.sources.get(&source).copied().unwrap_or(0);
         if count > 0 {
             let text = format!("{} {}", number::count(count as u64), source_word(source));
-            source_ui(ui, &scene.theme, source, &text).on_hover_text(source_about(source));
+            source_ui(ui, &scene.theme, source, &text).on_hover_text(Term::of_source(source).text());
         }
     }
     ui.spacing_mut().item_spacing.x = 8.0;
@@ -96,7 +96,8 @@ fn sources_ui(ui: &mut Ui, scene: &Scene<'_>) {
 fn loss_ui(ui: &mut Ui, scene: &Scene<'_>, cost: Option<f64>, cost_hi: Option<f64>) {
     let Some(cost) = cost else {
         let text = RichText::new("loss cost unknown").color(scene.theme.weak);
-        ui.label(text).on_hover_text("Only forward GEMMs of a trace with recorded gradients have a loss cost");
+        let hint = "Only forward GEMMs of a trace with recorded gradients have one";
+        explained_ui(ui, text, &with_terms(hint, [Term::LossCost]));
         return;
     };
     let loss = scene.session.trace.as_ref().map_or(0.0, |trace| trace.manifest().loss.value);
@@ -110,5 +111,9 @@ fn loss_ui(ui: &mut Ui, scene: &Scene<'_>, cost: Option<f64>, cost_hi: Option<f6
     };
     let note =
         cost_hi.map_or_else(String::new, |hi| format!("At most {} at the policy's confidence", number::plain(hi)));
-    ui.label(RichText::new(text).color(scene.theme.weak)).on_hover_text(note);
+    explained_ui(
+        ui,
+        RichText::new(text).color(scene.theme.weak),
+        &with_terms(&note, [Term::LossCost, Term::LossBudget]),
+    );
 }

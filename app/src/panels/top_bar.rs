@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     commands::{Action, RunAction, WindowAction},
-    theme::{number, shorten},
+    theme::{Term, explained, number, shorten, term_ui},
     views::{Scene, recent_file_ui},
 };
 
@@ -162,11 +162,11 @@ fn policy_menu_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
         ui.separator();
         scene.thresholds_ui(ui);
     });
-    menu.response.on_hover_text("What a plan must keep to");
+    explained(menu.response, &Term::Policy.text());
 }
 
 fn policy_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
-    let label = ui.label(RichText::new("Policy").color(scene.theme.weak));
+    let label = term_ui(ui, RichText::new("Policy").color(scene.theme.weak), Term::Policy);
     let name = scene.session.document.policy.name.clone();
     let combo = ComboBox::from_id_salt("policy").selected_text(&name).width(96.0).show_ui(ui, |ui| {
         for (at, known) in Policy::BUILTIN.iter().enumerate() {
@@ -176,7 +176,7 @@ fn policy_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
             }
         }
     });
-    combo.response.labelled_by(label.id).on_hover_text("What a plan must keep to");
+    explained(combo.response.labelled_by(label.id), &Term::Policy.text());
     scene.thresholds_ui(ui);
 }
 

@@ -23,6 +23,8 @@ pub enum TaskResult {
         text: String,
         what: String,
     },
+    /// What was asked for lies where it was to be put.
+    Ready,
     /// The window as it was drawn.
     Shot(Arc<egui::ColorImage>),
     Written {

@@ -229,6 +229,8 @@ mod tests {
         let (path, reason) = ("../r.parquet".to_owned(), String::new());
         for (command, part) in [
             (Command::ExportPlan { path: "/etc/passwd".to_owned() }, "for itself"),
+            (Command::ExportTo { path: path.clone(), target: loka_core::export::Target::Te }, "for itself"),
+            (Command::ExportReport { path: path.clone() }, "for itself"),
             (Command::SaveResults { path: path.clone() }, "for itself"),
             (Command::OpenTrace { path: path.clone() }, "join"),
             (Command::OpenResults { path: path.clone() }, "outside of the served folder: ../r.parquet"),

@@ -29,6 +29,8 @@ pub struct Settings {
     pub recent: Recent,
     /// Width and height in the system's points.
     pub window: Option<[f32; 2]>,
+    /// The tour is not offered any more.
+    pub tour_seen: bool,
 }
 
 impl Settings {
@@ -44,6 +46,7 @@ impl Settings {
         put("text_size", serde_json::to_value(self.text_size));
         put("recent", serde_json::to_value(&self.recent));
         put("window", serde_json::to_value(self.window));
+        put("tour_seen", Ok(self.tour_seen.into()));
         format!("{:#}\n", Value::Object(fields))
     }
 
@@ -72,6 +75,7 @@ impl Settings {
             recent: part::<Recent>(&fields, "recent", &mut broken).cut(),
             window: part::<Option<[f32; 2]>>(&fields, "window", &mut broken)
                 .filter(|size| size.iter().all(|side| WINDOW.contains(side))),
+            tour_seen: part(&fields, "tour_seen", &mut broken),
         };
         let problem = (!broken.is_empty()).then(|| format!("unusable: {}", broken.join(", ")));
         (settings, problem)
@@ -109,6 +113,7 @@ mod tests {
             text_size: Some(1.2),
             recent,
             window: Some([900.0, 700.0]),
+            tour_seen: true,
         }
     }
 

@@ -1,6 +1,6 @@
 //! A question that the window asks: which file, and what it proposes.
 
-use loka_core::session::Session;
+use loka_core::{export::Target, session::Session};
 
 use crate::platform::{Here, Platform as _};
 use crate::{layout::Pane, picture::PictureFormat};
@@ -9,12 +9,55 @@ use crate::{layout::Pane, picture::PictureFormat};
 pub enum DialogKind {
     Open,
     SaveResults,
-    ExportPlan,
+    Export(ExportForm),
     ComparePlan,
     CompareResults,
     /// With which key.
     Approve,
     SavePicture(Pane, PictureFormat),
+}
+
+/// What a plan is written as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExportForm {
+    /// LoKA's own file.
+    Plan,
+    Framework(Target),
+    /// For people.
+    Report,
+}
+
+impl ExportForm {
+    pub fn all() -> impl Iterator<Item = Self> {
+        [Self::Plan].into_iter().chain(Target::ALL.map(Self::Framework)).chain([Self::Report])
+    }
+
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Plan => "LoKA plan",
+            Self::Framework(target) => target.title(),
+            Self::Report => "Report (HTML)",
+        }
+    }
+
+    /// How the file's name ends.
+    pub fn ending(self) -> &'static str {
+        match self {
+            Self::Plan => "plan.json",
+            Self::Framework(target) => target.ending(),
+            Self::Report => "report.html",
+        }
+    }
+}
+
+impl DialogKind {
+    /// What a plan is to be written as, if that is what is asked.
+    pub fn export_form(self) -> Option<ExportForm> {
+        match self {
+            Self::Export(form) => Some(form),
+            _ => None,
+        }
+    }
 }
 
 /// What goes to the clipboard.
@@ -54,8 +97,18 @@ impl Dialog {
         Self { kind: DialogKind::SavePicture(pane, format), path, fresh: true }
     }
 
-    pub fn export_plan(session: &Session) -> Self {
-        Self { kind: DialogKind::ExportPlan, path: beside_trace(session, "plan.json"), fresh: true }
+    pub fn export(session: &Session, form: ExportForm) -> Self {
+        Self { kind: DialogKind::Export(form), path: beside_trace(session, form.ending()), fresh: true }
+    }
+
+    /// Another form under the same name: its ending goes along, where it is still the one that was proposed.
+    pub fn export_as(&mut self, form: ExportForm) {
+        if let DialogKind::Export(before) = self.kind
+            && let Some(stem) = self.path.trim_end().strip_suffix(before.ending())
+        {
+            self.path = format!("{stem}{}", form.ending());
+        }
+        self.kind = DialogKind::Export(form);
     }
 
     pub fn approve() -> Self {

@@ -8,10 +8,9 @@ use loka_core::{
     views::Column,
 };
 
-use super::{CopyWhat, Dialog};
 use super::{
-    Derived, DistributionState, DriftState, FrontierState, HeatmapState, LogState, ModsState, PlanState, QuadrantState,
-    ReviewPane, SiteState, SitesState,
+    CopyWhat, Derived, Dialog, DistributionState, DriftState, ExportState, FrontierState, HeatmapState, LogState,
+    ModsState, PlanState, QuadrantState, ReviewPane, SiteState, SitesState, TourState,
 };
 use crate::{
     layout::Layout,
@@ -50,6 +49,8 @@ pub struct ViewState {
     /// The list of engines is open.
     pub engines: bool,
     pub dialog: Option<Dialog>,
+    /// What the dialog's export would write.
+    pub export: ExportState,
     /// The system's dialog is wanted for this question.
     pub browse: Option<Dialog>,
     /// Why there is no such dialog; `None`: there is one.
@@ -69,6 +70,7 @@ pub struct ViewState {
     pub drag: Option<(ThresholdLine, u64)>,
     /// The first minute's hint, until a person acts on it.
     pub hint: bool,
+    pub tour: TourState,
     /// The list and the heatmap bring the selection into sight once.
     pub reveal: bool,
     pub sites: SitesState,
@@ -103,6 +105,7 @@ impl Default for ViewState {
             text_size: 1.0,
             engines: false,
             dialog: None,
+            export: ExportState::default(),
             browse: None,
             no_browse: Some("this window has no file dialog of the system: type the path".to_owned()),
             page: None,
@@ -114,6 +117,7 @@ impl Default for ViewState {
             focus_reason: false,
             drag: None,
             hint: true,
+            tour: TourState::default(),
             reveal: false,
             sites: SitesState::default(),
             heatmap: HeatmapState::default(),
@@ -223,7 +227,7 @@ impl ViewState {
 
     /// Closes what is on top: dialog, the override form, the filter's focus.
     pub fn back(&mut self, ctx: &egui::Context) {
-        if self.dialog.take().is_some() {
+        if self.dialog.take().is_some() || self.tour.leave() {
             return;
         }
         if std::mem::take(&mut self.engines) || self.sites.bulk.take().is_some() || self.overriding.take().is_some() {

@@ -26,7 +26,7 @@ impl Glyph {
 pub fn glyph_ui(ui: &mut Ui, theme: &Theme, quadrant: Quadrant) -> Response {
     let (rect, response) = ui.allocate_exact_size(vec2(12.0, ui.spacing().interact_size.y), Sense::hover());
     paint_glyph(ui.painter(), rect.center(), Glyph::new(quadrant), theme.verdict(quadrant));
-    response.on_hover_text(super::verdict_word(quadrant))
+    response.on_hover_text(super::Term::of_verdict(quadrant).text())
 }
 
 pub fn paint_glyph(painter: &Painter, center: Pos2, glyph: Glyph, color: Color32) {

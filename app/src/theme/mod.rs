@@ -1,18 +1,20 @@
 //! Takes the choice of dark or light, gives colours, sizes and egui's style: nothing else in the app
 //! names a colour.
 
+mod explain;
 mod glyph;
 mod groups;
 mod scale;
 mod source;
 
+pub use explain::{explained, explained_ui, term_at, term_ui, with_terms};
 pub use glyph::{Glyph, glyph_ui, paint_glyph};
 pub use loka_core::{
-    format::{number, shorten},
+    format::{Term, number, shorten},
     views::verdict_word,
 };
 pub use scale::{Scale, rgb, text_on};
-pub use source::{paint_source, source_about, source_ui, source_word};
+pub use source::{paint_source, source_ui, source_word};
 
 use std::collections::BTreeMap;
 

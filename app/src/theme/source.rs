@@ -16,16 +16,6 @@ pub fn source_word(source: LatencySource) -> &'static str {
     }
 }
 
-/// What the word means, for tooltips and legends.
-pub fn source_about(source: LatencySource) -> &'static str {
-    match source {
-        LatencySource::Measured => "Measured here: timed on this machine's GPU, casts included",
-        LatencySource::Recorded => "Recorded: timed at this very shape on another machine, named beside it",
-        LatencySource::Modelled => "Modelled: fitted to recorded shapes, with the fit's error beside it",
-        LatencySource::None => "No latency: nobody timed this kernel",
-    }
-}
-
 pub fn paint_source(painter: &Painter, center: Pos2, source: LatencySource, color: Color32) {
     let rect = Rect::from_center_size(center, vec2(2.0 * HALF, 2.0 * HALF));
     let stroke = Stroke::new(1.2, color);

@@ -4,7 +4,7 @@ use egui::{DragValue, Id, RichText, Ui};
 use loka_core::{review::Role, session::Command};
 
 use super::Scene;
-use crate::theme::number;
+use crate::theme::{Term, number, term_ui, with_terms};
 
 impl Scene<'_> {
     pub fn thresholds_ui(&mut self, ui: &mut Ui) {
@@ -12,10 +12,14 @@ impl Scene<'_> {
         let metric = policy.metric.label();
         let label =
             if policy.loss_budget.is_some() { format!("backward {metric} ≤") } else { format!("{metric} ≤") };
-        if let Some((value, gesture)) = self.field_ui(ui, &label, policy.max_error, 0.002, "") {
+        if let Some((value, gesture)) =
+            self.field_ui(ui, (&label, Term::of_metric(policy.metric)), policy.max_error, 0.002, "")
+        {
             self.send(Command::SetMaxError { value, gesture });
         }
-        if let Some((value, gesture)) = self.field_ui(ui, "speed-up >", policy.min_speedup, 0.005, "×") {
+        if let Some((value, gesture)) =
+            self.field_ui(ui, ("speed-up >", Term::SpeedMargin), policy.min_speedup, 0.005, "×")
+        {
             self.send(Command::SetMinSpeedup { value, gesture });
         }
     }
@@ -23,12 +27,12 @@ impl Scene<'_> {
     fn field_ui(
         &mut self,
         ui: &mut Ui,
-        label: &str,
+        (label, term): (&str, Term),
         value: f64,
         speed: f64,
         suffix: &str,
     ) -> Option<(f64, Option<u64>)> {
-        let label = ui.label(RichText::new(label).color(self.theme.weak));
+        let label = term_ui(ui, RichText::new(label).color(self.theme.weak), term);
         let kept = Id::unique("typed over").with(ui.next_auto_id());
         let shown = typed_over(ui, kept, value);
         let mut changed = shown;
@@ -40,7 +44,7 @@ impl Scene<'_> {
             .custom_parser(|text| text.trim_end_matches('×').trim().parse().ok());
         let refused = self.not_allowed(Role::Owner);
         let response = ui.add_enabled(refused.is_none(), field).labelled_by(label.id);
-        let response = response.on_hover_text("Drag sideways, or click to type");
+        let response = response.on_hover_text(with_terms("Drag sideways, or click to type", [term]));
         let response = response.on_disabled_hover_text(refused.unwrap_or_default());
         if response.has_focus() && changed != shown {
             // It follows each character.

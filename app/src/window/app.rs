@@ -192,7 +192,9 @@ impl LokaApp {
         self.take_events(ctx);
         self.take_files(ctx);
         self.held.turn(ctx);
-        self.view.dialog.take_if(|_| ctx.input(|input| input.key_pressed(egui::Key::Escape)));
+        // A list that is open over it closes first.
+        let closes = ctx.input(|input| input.key_pressed(egui::Key::Escape)) && !egui::Popup::is_any_open(ctx);
+        self.view.dialog.take_if(|_| closes);
         for request in std::mem::take(&mut self.requests) {
             match request {
                 Request::Do(command) => self.command(command),

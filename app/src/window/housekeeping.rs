@@ -10,7 +10,7 @@ use crate::{
     picture::{self, PictureFormat, PictureRequest},
     platform::{BackgroundTasks, Here, Picker, Platform as _, TaskResult},
     settings::{Settings, SettingsStore},
-    state::{Clock, Dialog, DialogKind, ViewState},
+    state::{Clock, Dialog, DialogKind, ExportForm, ExportState, ViewState},
     window::{LokaApp, copying},
 };
 
@@ -24,7 +24,7 @@ pub(crate) struct Housekeeping {
     settings_store: SettingsStore,
     fading: Fading,
     /// What the system's dialog was asked.
-    asked: Option<DialogKind>,
+    asked: Option<Dialog>,
     /// Without the zoom of the text.
     window: Option<[f32; 2]>,
 }
@@ -48,6 +48,7 @@ impl Housekeeping {
         view.ground = settings.ground;
         view.text_size = settings.text_size.unwrap_or(1.0);
         view.recent = settings.recent;
+        view.tour.seen = settings.tour_seen;
         (self.settings_store, self.window) = (settings_store, settings.window);
     }
 
@@ -88,6 +89,7 @@ fn settings_of(view: &ViewState, window: Option<[f32; 2]>) -> Settings {
         text_size: (view.text_size != 1.0).then_some(view.text_size),
         recent: view.recent.clone(),
         window,
+        tour_seen: view.tour.seen,
     }
 }
 
@@ -105,6 +107,7 @@ impl LokaApp {
         self.fade(ctx, now);
         self.begin_copy();
         self.begin_browse();
+        self.begin_preview(ctx, now);
         self.begin_picture(ctx);
         self.view.log.stamp(self.link.session().log(), self.housekeeping.clock, now);
         self.keep_settings(ctx, now);
@@ -137,13 +140,33 @@ impl LokaApp {
         let Some(dialog) = self.view.browse.take() else { return };
         let Some(picker) = &self.housekeeping.picker else { return };
         let pick = picker.begin(&panels::ask_of(&dialog));
-        self.housekeeping.asked = Some(dialog.kind);
+        self.housekeeping.asked = Some(dialog);
         self.housekeeping.background.run("loka-browse", move || {
             Some(match pick() {
                 Ok(paths) => TaskResult::Picked(paths),
                 Err(why) => TaskResult::NoDialog(why),
             })
         });
+    }
+
+    /// What the dialog says of a file that is about to be exported.
+    fn begin_preview(&mut self, ctx: &egui::Context, now: f64) {
+        let form = self.view.dialog.as_ref().and_then(|dialog| dialog.kind.export_form());
+        let Some(form) = form else {
+            if self.view.export.is_used() {
+                self.view.export = ExportState::default();
+            }
+            return;
+        };
+        if self.view.export.is_behind(self.link.session(), form) {
+            wake_in(ctx, Some(1.0));
+        }
+        if let Some(task) = self.view.export.turn(self.link.session(), form, now) {
+            self.housekeeping.background.run("loka-preview", move || {
+                task.run();
+                Some(TaskResult::Ready)
+            });
+        }
     }
 
     /// SVG: the frame before this one drew the shapes. PNG: the picture comes when the window was drawn.
@@ -181,15 +204,17 @@ impl LokaApp {
         match done {
             TaskResult::Picked(paths) => self.picked(paths),
             TaskResult::NoDialog(why) => {
-                let kind = self.housekeeping.asked.take();
+                let asked = self.housekeeping.asked.take();
                 self.notify(NoticeKind::Warning, why.clone());
                 self.view.no_browse = Some(why);
-                self.view.dialog = kind.map(|kind| Dialog { kind, ..Dialog::open(self.link.session()) });
+                self.view.dialog = asked.map(|dialog| Dialog { fresh: true, ..dialog });
             }
             TaskResult::Copy { text, what } => match Here::copy_text(ctx, text) {
                 Ok(()) => self.notify(NoticeKind::Info, format!("{what} is on the clipboard")),
                 Err(why) => self.notify(NoticeKind::Error, format!("{what} was not copied: {why}")),
             },
+            // It woke the window, which looks there with every frame.
+            TaskResult::Ready => ctx.request_repaint(),
             TaskResult::Shot(image) => self.shot(&image),
             TaskResult::Written { path, what } => self.link.submit(Submission::Note(Event::Written { path, what })),
             TaskResult::Missing(missing) => self.view.recent.mark(&missing),
@@ -203,12 +228,17 @@ impl LokaApp {
     }
 
     fn picked(&mut self, paths: Vec<String>) {
-        let Some(kind) = self.housekeeping.asked.take() else { return };
-        if kind == DialogKind::Open {
+        let Some(dialog) = self.housekeeping.asked.take() else { return };
+        if dialog.kind == DialogKind::Open {
             return self.open_all(paths);
         }
         let Some(path) = paths.into_iter().next() else { return };
-        match panels::to_write(kind, path) {
+        if matches!(dialog.kind, DialogKind::Export(ExportForm::Framework(_))) {
+            // Back to what the file cannot say, and to the files that lie beside it.
+            self.view.dialog = Some(Dialog { path, fresh: true, ..dialog });
+            return;
+        }
+        match panels::to_write(dialog.kind, path) {
             ToWrite::Command(command) => self.command(command),
             ToWrite::Picture(wanted) => self.view.picture.wanted = Some(wanted),
         }

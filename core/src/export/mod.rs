@@ -29,7 +29,7 @@ mod tests;
 
 pub use loss::{Loss, LossKind};
 pub use module::{Module, ModulesError, modules_from_text, modules_of};
-pub use provenance::PROVENANCE_SUFFIX;
+pub use provenance::{PROVENANCE_SUFFIX, status_of};
 pub use refusal::Refusal;
 pub use target::{Target, UnknownTarget};
 
@@ -58,6 +58,20 @@ pub struct Export {
     pub num_fp8: usize,
     /// Modules with an error to look at, of a target that shows the plan and runs nothing.
     pub num_shown: Option<usize>,
+}
+
+impl Export {
+    /// How much of the model runs in FP8 by the files, in a line.
+    pub fn summary(&self, target: Target) -> String {
+        let (num_fp8, num_modules, with) = (self.num_fp8, self.num_modules, target.proved_with());
+        match self.num_shown {
+            Some(num_shown) => format!(
+                "the errors of {num_shown} of {num_modules} modules, {num_fp8} of them in FP8 by the plan, found as \
+                 {target} would ({with})"
+            ),
+            None => format!("{num_fp8} of {num_modules} modules in FP8, resolved as {target} would ({with})"),
+        }
+    }
 }
 
 /// `status`: of the plan's review, a line; may be empty.

@@ -1,13 +1,24 @@
-//! Takes the plan, its status and the target, gives where a file came from: as comments, or as JSON.
+//! Takes the plan, its status and the target, gives where a file came from: as comments, or as JSON; and what that status
+//! is.
 
 use serde_json::{Value, json};
 
-use crate::plan::Plan;
+use crate::plan::{Plan, standing};
 
 use super::{Target, text::one_line};
 
 /// Of the file beside one that cannot hold a comment.
 pub const PROVENANCE_SUFFIX: &str = ".provenance.json";
+
+/// What a file says of the plan's review, in a line: a draft is marked wherever it goes. Empty where nobody has to sign.
+pub fn status_of(plan: &Plan) -> String {
+    match (&plan.draft, plan.release) {
+        (Some(why), _) => format!("DRAFT, not approved: {why}"),
+        (None, Some(release)) if standing(plan, None, None).is_approved() => format!("approved release {release}"),
+        (None, Some(release)) => format!("release {release}"),
+        (None, None) => String::new(),
+    }
+}
 
 #[derive(Clone, Debug)]
 pub struct Provenance {

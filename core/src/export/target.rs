@@ -2,8 +2,11 @@
 
 use std::{fmt, str::FromStr};
 
+use serde::{Deserialize, Serialize};
+
 /// A framework and the form in which it reads a plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Target {
     Torchao,
     TorchaoInference,
@@ -50,6 +53,38 @@ impl Target {
         }
     }
 
+    /// As its makers write it, for a list that people choose from.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Torchao => "torchao",
+            Self::TorchaoInference => "torchao inference",
+            Self::Te => "Transformer Engine",
+            Self::Megatron => "Megatron",
+            Self::Nvdlfw => "nvdlfw-inspect",
+            Self::Modelopt => "ModelOpt",
+            Self::CompressedTensors => "compressed-tensors",
+            Self::Quark => "Quark",
+            Self::Hf => "Transformers (Hugging Face)",
+            Self::ModelExplorer => "Model Explorer",
+        }
+    }
+
+    /// How the file's name ends, without a dot in front: no two targets have the same, so that they lie side by side.
+    pub fn ending(self) -> &'static str {
+        match self {
+            Self::Torchao => "torchao.py",
+            Self::TorchaoInference => "torchao-inference.json",
+            Self::Te => "te.py",
+            Self::Megatron => "megatron.yaml",
+            Self::Nvdlfw => "nvdlfw.yaml",
+            Self::Modelopt => "modelopt.yaml",
+            Self::CompressedTensors => "compressed-tensors.json",
+            Self::Quark => "quark.json",
+            Self::Hf => "hf.json",
+            Self::ModelExplorer => "model-explorer.json",
+        }
+    }
+
     /// The package and the version whose rules are re-implemented here. Formats change within a year or two.
     pub fn proved_with(self) -> &'static str {
         match self {
@@ -93,5 +128,19 @@ impl FromStr for Target {
 
     fn from_str(text: &str) -> Result<Self, UnknownTarget> {
         Self::ALL.into_iter().find(|target| target.as_str() == text).ok_or_else(|| UnknownTarget(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_written_and_read_by_its_own_name() {
+        for target in Target::ALL {
+            assert_eq!(serde_json::to_value(target).unwrap(), target.as_str());
+            assert_eq!(target.as_str().parse(), Ok(target));
+            assert!(target.ending().starts_with(&format!("{target}.")), "{target}");
+        }
     }
 }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{
     dispatch::Policy,
+    export::Target,
     model::{Gemm, KernelId, ModKind, Runtime, SiteId, bounded_list},
     review::{Approval, ReviewState, Role},
 };
@@ -160,6 +161,15 @@ pub enum Command {
     /// All of them.
     DismissNotices,
     ClearLog,
+    /// The plan in the form that a framework reads. What it loses was accepted by whoever asks.
+    ExportTo {
+        path: String,
+        target: Target,
+    },
+    /// The plan and what is known of it as one HTML file for people.
+    ExportReport {
+        path: String,
+    },
 }
 
 /// Places that one command names: every GEMM of 100,000 sites.
@@ -182,7 +192,9 @@ impl Command {
             | Self::InspectOther { .. }
             | Self::DismissNotice { .. }
             | Self::DismissNotices
-            | Self::ClearLog => true,
+            | Self::ClearLog
+            | Self::ExportTo { .. }
+            | Self::ExportReport { .. } => true,
             Self::OpenTrace { .. }
             | Self::OpenResults { .. }
             | Self::FindEngines
@@ -234,7 +246,7 @@ impl Command {
         match place {
             19..=21 => Role::Reviewer,
             25 | 26 => Role::Approver,
-            22 | 27 | 30 | 33..=39 => Role::Viewer,
+            22 | 27 | 30 | 33..=41 => Role::Viewer,
             _ => Role::Owner,
         }
     }

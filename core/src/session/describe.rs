@@ -75,6 +75,8 @@ fn of_a_run(command: &Command) -> String {
         Command::Sign { path, note } => format!("had the plan signed with the key in {path}{}", because(note)),
         Command::SaveResults { path } => format!("saved the results to {path}"),
         Command::ExportPlan { path } => format!("exported the plan to {path}"),
+        Command::ExportTo { path, target } => format!("exported the plan for {target} to {path}"),
+        Command::ExportReport { path } => format!("wrote the report to {path}"),
         Command::InspectSite { site } => format!("inspected {site}"),
         Command::InspectOther { path, site } => format!("inspected {site} of {path}"),
         Command::Identify { path } => format!("asked what {path} is"),

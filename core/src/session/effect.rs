@@ -1,9 +1,12 @@
 //! What the session asks to be done by whoever runs it: read, probe, time, sign, write.
 
+use std::sync::Arc;
+
 use crate::{
+    export::Target,
     model::{Results, SiteId, SiteMods},
     plan::Plan,
-    review::Statement,
+    review::{KeyRing, Statement},
 };
 
 /// Work for whoever runs the session: threads and files natively, a server behind a browser.
@@ -82,5 +85,19 @@ pub enum Effect {
     WritePlan {
         path: String,
         plan: Box<Plan>,
+    },
+    /// The same plan in the form that a framework reads: one file or more, whose names begin with `path`.
+    WriteExport {
+        path: String,
+        plan: Box<Plan>,
+        target: Target,
+    },
+    /// A report of the plan. `results`: the rows that are shown, left out of the report where the plan is not of them;
+    /// `keys`: the list that signatures are held against.
+    WriteReport {
+        path: String,
+        plan: Box<Plan>,
+        results: Box<Results>,
+        keys: Option<Arc<KeyRing>>,
     },
 }

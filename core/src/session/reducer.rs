@@ -96,6 +96,8 @@ impl Session {
 
             Command::SaveResults { path } => self.save_results(path),
             Command::ExportPlan { path } => self.export_plan(path).map(|effect| vec![effect]),
+            Command::ExportTo { path, target } => self.export_to(path, target),
+            Command::ExportReport { path } => self.export_report(path),
             Command::DismissNotice { id } => {
                 self.notices.dismiss(id);
                 Ok(Vec::new())

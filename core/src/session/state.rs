@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     dispatch::Document,
     engine::{Feeds, SiteContext, contexts},
+    export::Target,
     model::{Gemm, KernelId, ModSet, ResultRow, Results, Site, SiteId, SiteIndex, SiteMods, SiteRows},
     plan::{self, Plan},
     review::KeyRing,
@@ -136,8 +137,19 @@ impl Session {
         Ok(Effect::WritePlan { path, plan })
     }
 
+    pub(super) fn export_to(&self, path: String, target: Target) -> Result<Vec<Effect>, CommandError> {
+        let plan = Box::new(self.plan_for_file()?);
+        Ok(vec![Effect::WriteExport { path, plan, target }])
+    }
+
+    pub(super) fn export_report(&self, path: String) -> Result<Vec<Effect>, CommandError> {
+        let plan = Box::new(self.plan_for_file()?);
+        let results = Box::new(self.lasting_results()?);
+        Ok(vec![Effect::WriteReport { path, plan, results, keys: self.keys.clone() }])
+    }
+
     /// As it was approved where it was, else as it stands.
-    pub(super) fn plan_for_file(&self) -> Result<Plan, CommandError> {
+    pub fn plan_for_file(&self) -> Result<Plan, CommandError> {
         let asks = self.document.policy.approval.is_some();
         self.reviewing.plan_for_file(|| self.plan_now(), asks, self.keys.as_deref())
     }

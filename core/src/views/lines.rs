@@ -3,7 +3,7 @@
 
 use std::{cmp::Ordering, collections::HashSet};
 
-use crate::model::SiteId;
+use crate::{format::Term, model::SiteId};
 
 use super::{Facts, Filter, FolderId, Modules, ReviewStanding};
 
@@ -35,6 +35,17 @@ impl Sort {
             Self::Gain => "Gain",
             Self::LossCost => "Loss cost",
             Self::Verdict => "Verdict",
+        }
+    }
+
+    /// What it goes by.
+    pub fn term(self) -> Term {
+        match self {
+            Self::Forward | Self::Name => Term::Site,
+            Self::WorstError => Term::Error,
+            Self::Gain => Term::Speedup,
+            Self::LossCost => Term::LossCost,
+            Self::Verdict => Term::Verdict,
         }
     }
 

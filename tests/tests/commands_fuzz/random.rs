@@ -3,6 +3,7 @@
 use loka_core::{
     dispatch::Policy,
     engine::{DeviceMemory, EngineStatus},
+    export::Target,
     model::{Gemm, KernelId, Metric, ModKind, ResultRow, SiteId, catalogue},
     session::{Command, Event, MeasuredLatency},
 };
@@ -53,7 +54,7 @@ impl Fuzz {
     pub fn random_command(&mut self) -> Command {
         let (kind, path) = (*self.dice.pick(&ModKind::ALL), "some/file".to_owned());
         let reason = "a \"reason\"\n".to_owned();
-        match self.dice.below(32) {
+        match self.dice.below(34) {
             0 => Command::OpenTrace { path },
             1 => Command::OpenResults { path },
             2 => Command::FindEngines,
@@ -83,6 +84,8 @@ impl Fuzz {
             27 | 28 => Command::Redo,
             29 => Command::SaveResults { path },
             30 => Command::ExportPlan { path },
+            31 => Command::ExportTo { path, target: *self.dice.pick(&Target::ALL) },
+            32 => Command::ExportReport { path },
             _ => Command::DismissNotice { id: self.session.notices.first().map_or(7, |notice| notice.id) },
         }
     }

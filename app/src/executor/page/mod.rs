@@ -20,11 +20,13 @@ use loka_core::{
     trace::Trace,
 };
 
-use super::{Wake, identify::identify_bytes, inspect, reading};
-use crate::{
-    clock::{now_ms, now_rfc3339},
-    signing,
+use super::{
+    Wake,
+    exporting::{self, PlanDates, PlanFiles},
+    identify::identify_bytes,
+    inspect, reading,
 };
+use crate::{clock::now_ms, signing};
 use digest::Reading;
 
 const NO_ENGINE: &str = "a page on its own has no engine; probe with the loka program and open its results here";
@@ -61,6 +63,7 @@ pub struct PageExecutor {
     /// The open trace's digest: read when there is no other work.
     reading: Option<Reading>,
     clock: fn() -> f64,
+    dates: PlanDates,
     /// Effects that wait for what is at an address.
     awaited: Vec<(String, Effect)>,
     answers: VecDeque<Event>,
@@ -84,6 +87,7 @@ impl PageExecutor {
             work: VecDeque::new(),
             reading: None,
             clock: now_ms,
+            dates: PlanDates::default(),
             awaited: Vec::new(),
             answers: VecDeque::new(),
             trace: None,
@@ -181,7 +185,15 @@ impl PageExecutor {
             }
             Effect::Inspect { trace, site } => self.inspect(trace, site),
             Effect::WriteResults { path, results } => self.write_results(&path, &results),
-            Effect::WritePlan { path, plan } => self.write_plan(&path, *plan),
+            Effect::WritePlan { path, plan } => self.write_of_plan(&path, *plan, |plan| {
+                Ok(PlanFiles { files: vec![(String::new(), plan.to_json().into_bytes())], what: "Plan".to_owned() })
+            }),
+            Effect::WriteExport { path, plan, target } => {
+                self.write_of_plan(&path, *plan, |plan| exporting::for_framework(plan, target))
+            }
+            Effect::WriteReport { path, plan, results, keys } => {
+                self.write_of_plan(&path, *plan, |plan| Ok(exporting::as_report(plan, &results, keys.as_deref())))
+            }
             Effect::FindEngines => {
                 let engines = ENGINES.map(|name| EngineStatus::missing(name, NO_ENGINE.to_owned(), Vec::new()));
                 Event::EnginesFound { engines: engines.to_vec() }
@@ -204,18 +216,26 @@ impl PageExecutor {
         self.written(name, "Results", bytes)
     }
 
-    fn write_plan(&self, path: &str, mut plan: Plan) -> Event {
-        if plan.created_at.is_empty() {
-            plan.stamp(now_rfc3339());
-        }
-        self.written(name_of(path), "Plan", Ok(plan.to_json().into_bytes()))
+    /// What becomes of the plan once it has its date: a download a file.
+    fn write_of_plan(
+        &self,
+        path: &str,
+        mut plan: Plan,
+        make: impl FnOnce(&Plan) -> Result<PlanFiles, String>,
+    ) -> Event {
+        self.dates.stamp(&mut plan);
+        let name = name_of(path);
+        let written = make(&plan).and_then(|made| {
+            let mut files = made.files.into_iter();
+            files.try_for_each(|(suffix, bytes)| self.outside.save(&format!("{name}{suffix}"), bytes))?;
+            Ok(made.what)
+        });
+        written_as(name, written)
     }
 
     fn written(&self, name: &str, what: &str, bytes: Result<Vec<u8>, String>) -> Event {
-        match bytes.and_then(|bytes| self.outside.save(name, bytes)) {
-            Ok(()) => Event::Written { path: name.to_owned(), what: what.to_owned() },
-            Err(reason) => Event::WriteFailed { message: format!("{reason}: {name}") },
-        }
+        let saved = bytes.and_then(|bytes| self.outside.save(name, bytes));
+        written_as(name, saved.map(|()| what.to_owned()))
     }
 
     fn take_fetched(&mut self) {
@@ -278,6 +298,14 @@ impl Executor for PageExecutor {
     fn busy(&self) -> Option<String> {
         let reading = || self.reading.as_ref().filter(|of| self.is_large(of.path())).map(Reading::label);
         self.label().or_else(|| self.outside.busy()).or_else(reading)
+    }
+}
+
+/// What was given out under that name, or why nothing was.
+fn written_as(name: &str, what: Result<String, String>) -> Event {
+    match what {
+        Ok(what) => Event::Written { path: name.to_owned(), what },
+        Err(reason) => Event::WriteFailed { message: format!("{reason}: {name}") },
     }
 }
 

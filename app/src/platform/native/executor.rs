@@ -14,9 +14,10 @@ use std::{
 
 use loka_core::{
     engine::{self, Control, EngineError},
+    export::Target,
     model::{Results, SiteId, SiteMods},
     plan::Plan,
-    review::Statement,
+    review::{KeyRing, Statement},
     runtime::{Executor, Report},
     session::{Effect, Event},
     tables,
@@ -31,8 +32,11 @@ mod work;
 
 use self::{watch::Watch, work::Work};
 use crate::{
-    clock::now_rfc3339,
-    executor::{Wake, beside, inspect, panic_text},
+    executor::{
+        Wake, beside,
+        exporting::{self, PlanDates, PlanFiles},
+        inspect, panic_text,
+    },
     files, keys, signing,
 };
 
@@ -50,6 +54,7 @@ pub struct ThreadExecutor {
     /// The results file that is open.
     watch: Option<Watch>,
     busy: Arc<Mutex<Vec<String>>>,
+    dates: PlanDates,
     /// A journal is kept beside every trace.
     journaling: bool,
 }
@@ -91,6 +96,7 @@ impl ThreadExecutor {
             running: None,
             watch: None,
             busy: Arc::default(),
+            dates: PlanDates::default(),
             journaling: false,
         }
     }
@@ -122,15 +128,41 @@ impl ThreadExecutor {
         });
     }
 
-    fn write_plan(&self, path: String, mut plan: Box<Plan>) {
+    fn write_plan(&self, path: String, plan: Box<Plan>) {
+        self.write_of_plan(path, plan, |plan| {
+            Ok(PlanFiles { files: vec![(String::new(), plan.to_json().into_bytes())], what: "Plan".to_owned() })
+        });
+    }
+
+    fn write_export(&self, path: String, plan: Box<Plan>, target: Target) {
+        self.write_of_plan(path, plan, move |plan| exporting::for_framework(plan, target));
+    }
+
+    fn write_report(&self, path: String, plan: Box<Plan>, results: Box<Results>, keys: Option<Arc<KeyRing>>) {
+        self.write_of_plan(path, plan, move |plan| Ok(exporting::as_report(plan, &results, keys.as_deref())));
+    }
+
+    /// What becomes of the plan once it has its date.
+    fn write_of_plan(
+        &self,
+        path: String,
+        mut plan: Box<Plan>,
+        make: impl FnOnce(&Plan) -> Result<PlanFiles, String> + Send + 'static,
+    ) {
         let failed = |message| Event::WriteFailed { message };
+        let dates = self.dates.clone();
         self.spawn("loka-write", Some(format!("Writing {path}")), failed, move || {
-            if plan.created_at.is_empty() {
-                plan.stamp(now_rfc3339());
-            }
-            Some(Report::from(match files::write_atomically(Path::new(&path), plan.to_json().as_bytes()) {
-                Ok(()) => Event::Written { path, what: "Plan".to_owned() },
-                Err(error) => Event::WriteFailed { message: format!("{error:#}") },
+            dates.stamp(&mut plan);
+            let written = make(&plan).map_err(|reason| format!("{reason}: {path}")).and_then(|made| {
+                for (suffix, bytes) in &made.files {
+                    let to = format!("{path}{suffix}");
+                    files::write_atomically(Path::new(&to), bytes).map_err(|error| format!("{error:#}"))?;
+                }
+                Ok(made.what)
+            });
+            Some(Report::from(match written {
+                Ok(what) => Event::Written { path, what },
+                Err(message) => Event::WriteFailed { message },
             }))
         });
     }
@@ -297,6 +329,8 @@ impl Executor for ThreadExecutor {
             Effect::InspectOther { trace, path, site } => self.inspect(trace, Some(path), site),
             Effect::WriteResults { path, results } => self.write_results(path, results),
             Effect::WritePlan { path, plan } => self.write_plan(path, plan),
+            Effect::WriteExport { path, plan, target } => self.write_export(path, plan, target),
+            Effect::WriteReport { path, plan, results, keys } => self.write_report(path, plan, results, keys),
             Effect::Sign { path, statement } => self.sign(path, statement),
         }
     }

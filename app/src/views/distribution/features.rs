@@ -6,7 +6,10 @@ use egui::{
 use loka_core::views::distribution::{Band, Features, Operand};
 
 use super::ShownOperand;
-use crate::{theme::number, views::Scene};
+use crate::{
+    theme::{Term, number, term_ui},
+    views::Scene,
+};
 
 const HEIGHT: f32 = 130.0;
 const VALUES: f32 = 52.0;
@@ -176,8 +179,13 @@ fn outliers_ui(ui: &mut Ui, scene: &Scene<'_>, shown: ShownOperand<'_>, features
     let text = format!("Outliers: {first}{count} that reach at least twice as far as the median feature ({typical})");
     ui.label(RichText::new(text).small().color(scene.theme.weak));
     egui::Grid::new(("outliers", shown.site)).num_columns(4).spacing([18.0, 1.0]).show(ui, |ui| {
-        for name in ["feature", "reach", "× median", "median value"] {
-            ui.label(RichText::new(name).small().color(scene.theme.weak));
+        for (name, term) in [
+            ("feature", Term::Outlier),
+            ("reach", Term::Reach),
+            ("× median", Term::Outlier),
+            ("median value", Term::Spread),
+        ] {
+            term_ui(ui, RichText::new(name).small().color(scene.theme.weak), term);
         }
         ui.end_row();
         for outlier in &features.outliers {

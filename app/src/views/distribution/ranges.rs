@@ -8,7 +8,10 @@ use super::{
     ShownOperand,
     axis::{Axis, TABLE, has_table},
 };
-use crate::{theme::number, views::Scene};
+use crate::{
+    theme::{Term, number, term_at},
+    views::Scene,
+};
 
 const LINE: f32 = 20.0;
 
@@ -53,11 +56,15 @@ struct RangeLine<'a> {
 fn heading_ui(ui: &mut Ui, scene: &Scene<'_>) {
     let (row, _) = ui.allocate_exact_size(vec2(ui.available_width(), 16.0), Sense::hover());
     let (painter, weak, font) = (ui.painter(), scene.theme.weak, FontId::proportional(11.0));
-    painter.text(row.left_center(), Align2::LEFT_CENTER, "Format · one scale a", font.clone(), weak);
+    let head = |at, align, text: &str, term| {
+        let drawn = painter.text(at, align, text, font.clone(), weak);
+        term_at(ui, drawn, ui.scope_id().with(("head", text)), text, term);
+    };
+    head(row.left_center(), Align2::LEFT_CENTER, "Format · one scale a", Term::Fp8);
     if has_table(row.width()) {
-        for (text, x) in columns(row).into_iter().zip(["to zero", "subnormal", "saturated"]).map(|(x, text)| (text, x))
-        {
-            painter.text(pos2(x, row.center().y), Align2::RIGHT_CENTER, text, font.clone(), weak);
+        let heads = [("to zero", Term::Flushed), ("subnormal", Term::Subnormal), ("saturated", Term::Saturation)];
+        for (x, (text, term)) in columns(row).into_iter().zip(heads) {
+            head(pos2(x, row.center().y), Align2::RIGHT_CENTER, text, term);
         }
     }
     painter.hline(row.x_range(), row.bottom(), Stroke::new(1.0, scene.theme.line));

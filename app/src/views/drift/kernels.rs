@@ -10,7 +10,10 @@ use loka_core::{
 };
 
 use super::series::{safety_color, steps_text};
-use crate::{theme::number, views::Scene};
+use crate::{
+    theme::{Term, number, term_ui},
+    views::Scene,
+};
 
 pub(super) fn kernels_ui(ui: &mut Ui, scene: &Scene<'_>, kernels: &[KernelDrift]) {
     let weak = scene.theme.weak;
@@ -29,8 +32,14 @@ pub(super) fn kernels_ui(ui: &mut Ui, scene: &Scene<'_>, kernels: &[KernelDrift]
 fn table_ui(ui: &mut Ui, scene: &Scene<'_>, kernels: &[&KernelDrift]) {
     let weak = scene.theme.weak;
     Grid::new("drifting kernels").num_columns(5).spacing([16.0, 2.0]).show(ui, |ui| {
-        for name in ["GEMM", "kernel", "error now", "along the series (modelled)", "verdict"] {
-            ui.label(RichText::new(name).small().color(weak));
+        for (name, term) in [
+            ("GEMM", Term::Gemm),
+            ("kernel", Term::Kernel),
+            ("error now", Term::Error),
+            ("along the series (modelled)", Term::Drift),
+            ("verdict", Term::Verdict),
+        ] {
+            term_ui(ui, RichText::new(name).small().color(weak), term);
         }
         ui.end_row();
         for kernel in kernels {

@@ -1,6 +1,6 @@
 //! Takes another trace of the same run; shows what moved between the two at the selected site.
 
-use egui::{Grid, Key, Label, RichText, Role, TextEdit, Ui, WidgetInfo};
+use egui::{Grid, Key, RichText, Role, TextEdit, Ui, WidgetInfo};
 use loka_core::{
     session::{Command, Looked},
     views::{
@@ -9,7 +9,10 @@ use loka_core::{
     },
 };
 
-use crate::{theme::number, views::Scene};
+use crate::{
+    theme::{Term, number, term_ui},
+    views::Scene,
+};
 
 pub(super) fn snapshots_ui(ui: &mut Ui, scene: &mut Scene<'_>, inspection: &Inspection) {
     ui.label(RichText::new("Another snapshot of this run").strong());
@@ -62,17 +65,14 @@ fn changes_ui(ui: &mut Ui, scene: &Scene<'_>, changes: &[OperandChange]) {
     let title = format!("Step {} → step {}", step(first.from_step), step(first.to_step));
     ui.label(RichText::new(title).color(scene.theme.weak));
     Grid::new("snapshots").num_columns(5).spacing([20.0, 2.0]).show(ui, |ui| {
-        for (name, hint) in [
-            ("", ""),
-            ("amax", "The largest magnitude"),
-            ("furthest feature", "The largest extreme quantile of any feature"),
-            ("median spread", "The median feature's distance between its extreme quantiles"),
-            ("moved by", "Powers of two by which values moved on average, up or down"),
+        ui.label("");
+        for (name, term) in [
+            ("amax", Term::Amax),
+            ("furthest feature", Term::Reach),
+            ("median spread", Term::Spread),
+            ("moved by", Term::Moved),
         ] {
-            let label = ui.add(Label::new(RichText::new(name).small().color(scene.theme.weak)));
-            if !hint.is_empty() {
-                label.on_hover_text(hint);
-            }
+            term_ui(ui, RichText::new(name).small().color(scene.theme.weak), term);
         }
         ui.end_row();
         for change in changes {

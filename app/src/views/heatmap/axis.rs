@@ -7,7 +7,11 @@ use loka_core::{
 };
 
 use super::table::HeatmapTable;
-use crate::{gpu::ColumnGroup, theme::number, views::Scene};
+use crate::{
+    gpu::ColumnGroup,
+    theme::{Term, number, with_terms},
+    views::Scene,
+};
 
 const GROUP_GAP: f32 = 8.0;
 const MIN_CELL: f32 = 9.0;
@@ -120,7 +124,9 @@ fn kernels_ui(ui: &Ui, scene: &Scene<'_>, table: &HeatmapTable, columns: &Column
     let Some(pointer) = response.hover_pos() else { return };
     if let Some(column) = columns.at(pointer.x - left).and_then(|at| table.column(at)) {
         let about = loka_core::model::kernel(column.kernel.as_str()).map_or("", |kernel| kernel.about);
-        response.clone().on_hover_text_at_pointer(format!("{} · {}\n{about}", column.kernel, column.gemm));
+        let text = format!("{} · {}\n{about}", column.kernel, column.gemm);
+        let terms = std::iter::once(Term::of_gemm(column.gemm)).chain(Term::of_kernel(column.kernel.as_str()));
+        response.clone().on_hover_text_at_pointer(with_terms(&text, terms));
     }
 }
 

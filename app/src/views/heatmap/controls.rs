@@ -9,6 +9,7 @@ use loka_core::{
 use crate::{
     commands::{Action, HeatmapAction, ShowAction},
     state::NO_SERIES,
+    theme::{Term, explained, term_ui, with_terms},
     views::Scene,
 };
 
@@ -28,16 +29,18 @@ pub fn controls_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
 }
 
 fn metric_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
-    ui.label(RichText::new("Metric").color(scene.theme.weak));
+    term_ui(ui, RichText::new("Metric").color(scene.theme.weak), Term::of_metric(scene.view.metric));
     let combo = ComboBox::from_id_salt("metric").selected_text(scene.view.metric.label()).width(118.0);
     let combo = combo.show_ui(ui, |ui| {
         for metric in Metric::ALL {
-            if ui.selectable_label(scene.view.metric == metric, metric.label()).clicked() {
+            let line = ui.selectable_label(scene.view.metric == metric, metric.label());
+            if explained(line, &Term::of_metric(metric).text()).clicked() {
                 scene.act(Action::ShowMetric(metric));
             }
         }
     });
-    combo.response.on_hover_text(Action::View(ShowAction::CycleMetric).hint(ui.ctx()));
+    let hint = Action::View(ShowAction::CycleMetric).hint(ui.ctx());
+    explained(combo.response, &with_terms(&hint, [Term::of_metric(scene.view.metric)]));
     ui.add_space(4.0);
 }
 
@@ -47,7 +50,8 @@ pub fn gemm_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     for gemm in all {
         let text = gemm.map_or("All", Gemm::as_str);
         let response = ui.selectable_label(scene.view.gemm == gemm, text);
-        if response.on_hover_text(Action::View(ShowAction::CycleGemm).hint(ui.ctx())).clicked() {
+        let hint = Action::View(ShowAction::CycleGemm).hint(ui.ctx());
+        if explained(response, &with_terms(&hint, [gemm.map_or(Term::Gemm, Term::of_gemm)])).clicked() {
             scene.view.gemm = gemm;
         }
     }

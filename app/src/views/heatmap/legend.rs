@@ -5,7 +5,7 @@ use egui::{Align2, Color32, FontId, Mesh, Rect, RichText, Sense, Stroke, StrokeK
 use super::{controls::series_title, table::HeatmapTable};
 use crate::{
     gpu::hatch,
-    theme::{Scale, number, rgb},
+    theme::{Scale, Term, number, rgb, term_ui},
     views::Scene,
 };
 
@@ -15,7 +15,11 @@ const TICKS: usize = 7;
 pub fn legend_ui(ui: &mut Ui, scene: &Scene<'_>, table: &HeatmapTable, scale: Scale) {
     ui.add_space(6.0);
     ui.horizontal(|ui| {
-        ui.label(RichText::new(title(scene, table)).small().color(scene.theme.weak));
+        let text = RichText::new(title(scene, table)).small().color(scene.theme.weak);
+        match table.steps() {
+            Some(_) => ui.label(text),
+            None => term_ui(ui, text, Term::of_metric(scene.view.metric)),
+        };
         bar_ui(ui, scene, table, scale);
         ui.add_space(8.0);
         marks_ui(ui, scene, table);

@@ -7,7 +7,7 @@ use loka_core::{
 };
 
 use crate::{
-    theme::{number, shorten},
+    theme::{Term, number, shorten, term_ui},
     views::Scene,
 };
 
@@ -49,17 +49,29 @@ fn model_ui(ui: &mut Ui, scene: &Scene<'_>, effect: &ModsEffect) {
     let micros = |us: f64| format!("{} µs", number::micros(us));
     let times = |speedup: Option<f64>| speedup.map_or_else(|| "unknown".to_owned(), number::times);
     let cost = |cost: Option<f64>| cost.map_or_else(|| "unknown".to_owned(), number::plain);
-    let metric = scene.session.document.policy.metric.label();
+    let metric = scene.session.document.policy.metric;
     Grid::new("model before and after").num_columns(3).spacing([14.0, 2.0]).show(ui, |ui| {
         head_ui(ui, scene);
-        row_ui(ui, scene, "Speed-up of the plan", &times(before.totals.speedup), &times(after.totals.speedup));
-        row_ui(ui, scene, "Its GEMMs", &micros(before.totals.planned_us), &micros(after.totals.planned_us));
-        row_ui(ui, scene, "Tails (modelled)", &micros(before.tail_us), &micros(after.tail_us));
+        row_ui(
+            ui,
+            scene,
+            ("Speed-up of the plan", Term::Speedup),
+            &times(before.totals.speedup),
+            &times(after.totals.speedup),
+        );
+        row_ui(
+            ui,
+            scene,
+            ("Its GEMMs", Term::Latency),
+            &micros(before.totals.planned_us),
+            &micros(after.totals.planned_us),
+        );
+        row_ui(ui, scene, ("Tails (modelled)", Term::Tail), &micros(before.tail_us), &micros(after.tail_us));
         let sum = |of: &loka_core::views::Sums| micros(of.totals.planned_us + of.tail_us);
-        row_ui(ui, scene, "Together", &sum(before), &sum(after));
-        row_ui(ui, scene, "Loss cost", &cost(before.totals.loss_cost), &cost(after.totals.loss_cost));
-        ratio_ui(ui, scene, metric, effect.error);
-        ratio_ui(ui, scene, "Block relative L2", effect.block_error);
+        row_ui(ui, scene, ("Together", Term::Plan), &sum(before), &sum(after));
+        row_ui(ui, scene, ("Loss cost", Term::LossCost), &cost(before.totals.loss_cost), &cost(after.totals.loss_cost));
+        ratio_ui(ui, scene, (metric.label(), Term::of_metric(metric)), effect.error);
+        ratio_ui(ui, scene, ("Block relative L2", Term::BlockRelL2), effect.block_error);
     });
 }
 
@@ -70,17 +82,17 @@ fn head_ui(ui: &mut Ui, scene: &Scene<'_>) {
     ui.end_row();
 }
 
-fn row_ui(ui: &mut Ui, scene: &Scene<'_>, name: &str, before: &str, after: &str) {
-    ui.label(RichText::new(name).color(scene.theme.weak));
+fn row_ui(ui: &mut Ui, scene: &Scene<'_>, (name, term): (&str, Term), before: &str, after: &str) {
+    term_ui(ui, RichText::new(name).color(scene.theme.weak), term);
     ui.label(RichText::new(before).monospace());
     ui.label(RichText::new(after).monospace());
     ui.end_row();
 }
 
 /// The median over kernels of after / before.
-fn ratio_ui(ui: &mut Ui, scene: &Scene<'_>, name: &str, ratio: Option<Ratio>) {
+fn ratio_ui(ui: &mut Ui, scene: &Scene<'_>, (name, term): (&str, Term), ratio: Option<Ratio>) {
     let Some(ratio) = ratio else { return };
-    ui.label(RichText::new(name).color(scene.theme.weak));
+    term_ui(ui, RichText::new(name).color(scene.theme.weak), term);
     ui.label(RichText::new("1").monospace());
     let num = number::count(ratio.num as u64);
     ui.label(RichText::new(format!("×{}", number::plain(ratio.median))).monospace())
@@ -93,8 +105,14 @@ fn flips_ui(ui: &mut Ui, scene: &Scene<'_>, effect: &ModsEffect) {
     ui.label(RichText::new("Verdicts that flip").strong())
         .on_hover_text("Of kernels in low precision, each against itself at the same GEMM");
     Grid::new("flips").num_columns(5).spacing([14.0, 2.0]).show(ui, |ui| {
-        for text in ["", "unsafe → safe", "safe → unsafe", "via uncertain", "as before"] {
-            ui.label(RichText::new(text).small().color(scene.theme.weak));
+        ui.label("");
+        for (text, term) in [
+            ("unsafe → safe", Term::Safe),
+            ("safe → unsafe", Term::Unsafe),
+            ("via uncertain", Term::Uncertain),
+            ("as before", Term::Flip),
+        ] {
+            term_ui(ui, RichText::new(text).small().color(scene.theme.weak), term);
         }
         ui.end_row();
         line_ui(ui, scene, "at changed sites", &effect.here);
@@ -148,15 +166,15 @@ fn change_ui(ui: &mut Ui, scene: &Scene<'_>, change: &SiteChange) {
     };
     Grid::new("site before and after").num_columns(3).spacing([14.0, 2.0]).show(ui, |ui| {
         head_ui(ui, scene);
-        row_ui(ui, scene, "Verdict", safety(change.safety.0), safety(change.safety.1));
+        row_ui(ui, scene, ("Verdict", Term::Verdict), safety(change.safety.0), safety(change.safety.1));
         for (metric, before, after) in &change.errors {
             if before.is_some() || after.is_some() {
-                row_ui(ui, scene, metric.label(), &error(*before), &error(*after));
+                row_ui(ui, scene, (metric.label(), Term::of_metric(*metric)), &error(*before), &error(*after));
             }
         }
-        row_ui(ui, scene, "GEMM with casts", &us(change.latency_us.0), &us(change.latency_us.1));
+        row_ui(ui, scene, ("GEMM with casts", Term::Latency), &us(change.latency_us.0), &us(change.latency_us.1));
         if change.tail_us.0.is_some() || change.tail_us.1.is_some() {
-            row_ui(ui, scene, "Tail (modelled)", &us(change.tail_us.0), &us(change.tail_us.1));
+            row_ui(ui, scene, ("Tail (modelled)", Term::Tail), &us(change.tail_us.0), &us(change.tail_us.1));
         }
     });
 }

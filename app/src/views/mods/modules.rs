@@ -11,7 +11,7 @@ use super::tri_ui;
 use crate::{
     commands::{Action, ModsAction},
     state::set_mod,
-    theme::{ROW, number, shorten},
+    theme::{ROW, Term, number, shorten, term_at},
     views::Scene,
 };
 
@@ -50,10 +50,14 @@ fn header_ui(ui: &mut Ui, scene: &Scene<'_>) {
     let (rect, _) = ui.allocate_exact_size(vec2(ui.available_width(), 18.0), Sense::hover());
     let font = FontId::proportional(11.0);
     let (painter, weak) = (ui.painter(), scene.theme.weak);
-    painter.text(rect.left_center(), Align2::LEFT_CENTER, "module", font.clone(), weak);
+    let head = |at, text: &str, term| {
+        let drawn = painter.text(at, Align2::LEFT_CENTER, text, font.clone(), weak);
+        term_at(ui, drawn, ui.scope_id().with(("head", text)), text, term);
+    };
+    head(rect.left_center(), "module", Term::Module);
     for (at, kind) in ModKind::ALL.into_iter().enumerate() {
         let x = rect.right() - COLUMN * (3 - at) as f32;
-        painter.text(pos2(x, rect.center().y), Align2::LEFT_CENTER, kind.label(), font.clone(), weak);
+        head(pos2(x, rect.center().y), kind.label(), Term::of_mod(kind));
     }
 }
 

@@ -9,7 +9,7 @@ use loka_core::{
 use super::groups;
 use crate::{
     state::PlanFilter,
-    theme::{Glyph, ROW, number, paint_glyph, shorten, verdict_word},
+    theme::{Glyph, ROW, Term, explained, number, paint_glyph, shorten, term_at, with_terms},
     views::Scene,
 };
 
@@ -124,16 +124,24 @@ fn header_ui(ui: &mut Ui, scene: &mut Scene<'_>, columns: &ChoiceColumns) {
             (place.left_center(), Align2::LEFT_CENTER)
         };
         ui.painter().text(at, align, format!("{text}{arrow}"), FontId::proportional(11.0), color);
-        if response.on_hover_text("Click to sort; again to turn the order round").clicked() {
+        let about = with_terms("", titles_terms(column));
+        if explained(response, &format!("{about}\nClick to sort; again to turn the order round")).clicked() {
             scene.view.plan.sort_by(column);
         }
     }
-    let still = columns.detailed.then_some(("share", columns.share, Align2::RIGHT_CENTER));
-    let reason = columns.reason.map(|left| ("reason", left, Align2::LEFT_CENTER));
-    for (text, x, align) in still.into_iter().chain(reason) {
+    let still = columns.detailed.then_some(("share", columns.share, Align2::RIGHT_CENTER, Term::SavedShare));
+    let reason = columns.reason.map(|left| ("reason", left, Align2::LEFT_CENTER, Term::Reason));
+    for (text, x, align, term) in still.into_iter().chain(reason) {
         let at = pos2(rect.left() + x, rect.center().y);
-        ui.painter().text(at, align, text, FontId::proportional(11.0), scene.theme.weak);
+        let drawn = ui.painter().text(at, align, text, FontId::proportional(11.0), scene.theme.weak);
+        term_at(ui, drawn, ui.scope_id().with(("head", text)), text, term);
     }
+}
+
+/// Where an error stands, its margin stands, too.
+fn titles_terms(column: PlanColumn) -> impl Iterator<Item = Term> {
+    let error = (column == PlanColumn::Margin).then_some(Term::Error);
+    error.into_iter().chain([column.term()])
 }
 
 fn row_ui(ui: &mut Ui, scene: &mut Scene<'_>, line: &PlanLine, choice: &Choice, columns: &ChoiceColumns) {
@@ -162,7 +170,7 @@ fn row_ui(ui: &mut Ui, scene: &mut Scene<'_>, line: &PlanLine, choice: &Choice, 
             ui.label(format!("{} {}", line.bound.metric.label(), number::sentence(error)));
         }
         if line.flags.has(Flags::LOW) {
-            ui.label(verdict_word(line.verdict));
+            ui.label(Term::of_verdict(line.verdict).text());
         }
     });
 }

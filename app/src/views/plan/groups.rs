@@ -9,13 +9,13 @@ use loka_core::{
 };
 
 use crate::{
-    theme::{ROW, number, shorten},
+    theme::{ROW, Term, number, shorten, term_at},
     views::Scene,
 };
 
 /// Room for one number.
 const NUMBER: f32 = 84.0;
-const HEADS: [&str; 3] = ["GEMMs", "in FP8", "saved µs"];
+const HEADS: [(&str, Term); 3] = [("GEMMs", Term::Gemm), ("in FP8", Term::LowPrecision), ("saved µs", Term::Saved)];
 
 /// What choices are grouped by.
 pub(super) fn by_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
@@ -38,9 +38,10 @@ pub(super) fn groups_ui(ui: &mut Ui, scene: &mut Scene<'_>, by: PlanGroupBy) {
     let (font, color) = (FontId::proportional(11.0), scene.theme.weak);
     ui.painter().hline(rect.x_range(), rect.bottom(), egui::Stroke::new(1.0, scene.theme.line));
     ui.painter().text(rect.left_center(), Align2::LEFT_CENTER, by.label().to_lowercase(), font.clone(), color);
-    for (at, head) in HEADS.into_iter().enumerate() {
+    for (at, (head, term)) in HEADS.into_iter().enumerate() {
         let place = pos2(column(rect.right(), at), rect.center().y);
-        ui.painter().text(place, Align2::RIGHT_CENTER, head, font.clone(), color);
+        let drawn = ui.painter().text(place, Align2::RIGHT_CENTER, head, font.clone(), color);
+        term_at(ui, drawn, ui.scope_id().with(("head", head)), head, term);
     }
     ui.spacing_mut().item_spacing.y = 0.0;
     let area = ScrollArea::vertical().id_salt("plan groups").auto_shrink([false, false]);

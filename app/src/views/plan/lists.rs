@@ -110,6 +110,17 @@ fn group_ui(ui: &mut Ui, scene: &mut Scene<'_>, group: &WarningGroup) {
 
 /// What the file will hold.
 pub fn export_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
+    ScrollArea::vertical().id_salt("export").auto_shrink([false, false]).show(ui, |ui| contents_ui(ui, scene));
+}
+
+fn contents_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
+    let text = "As JSON, for a framework, or as a report. What a file cannot say is shown before it is written.";
+    ui.label(RichText::new(text).small().color(scene.theme.weak));
+    ui.horizontal_wrapped(|ui| {
+        scene.button_ui(ui, Action::File(FileAction::ExportPlan));
+        scene.button_ui(ui, Action::File(FileAction::ExportReport));
+    });
+    ui.add_space(6.0);
     let session = scene.session;
     let count = |value: usize| number::count(value as u64);
     let (sites, table) = (session.sites().len(), scene.derived.table.clone());
@@ -145,11 +156,4 @@ pub fn export_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
         row("Digests", "of the trace, of the results, and of the plan itself: an edited plan is noticed".to_owned());
         row("Warnings", format!("{} kinds; loka check says which of them close the gate", count(table.warnings.len())));
     });
-    ui.add_space(6.0);
-    ui.label(
-        RichText::new("JSON that loka check and loka diff read. Nothing is written before you choose a file.")
-            .small()
-            .color(scene.theme.weak),
-    );
-    scene.button_ui(ui, Action::File(FileAction::ExportPlan));
 }

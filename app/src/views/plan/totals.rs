@@ -4,7 +4,7 @@ use egui::{RichText, Ui};
 use loka_core::model::LatencySource;
 
 use crate::{
-    theme::{number, source_about, source_ui, source_word},
+    theme::{Term, explained_ui, number, source_ui, source_word, term_ui, with_terms},
     views::Scene,
 };
 
@@ -14,7 +14,7 @@ pub fn totals_ui(ui: &mut Ui, scene: &Scene<'_>) {
     ui.horizontal_wrapped(|ui| {
         ui.spacing_mut().item_spacing.x = 4.0;
         let speedup = totals.speedup.map_or_else(|| "speed-up unknown".to_owned(), number::times);
-        ui.label(RichText::new(speedup).size(16.0).strong());
+        term_ui(ui, RichText::new(speedup).size(16.0).strong(), Term::Speedup);
         let (planned, baseline) = (number::micros(totals.planned_us), number::micros(totals.baseline_us));
         figure_ui(
             ui,
@@ -30,7 +30,7 @@ pub fn totals_ui(ui: &mut Ui, scene: &Scene<'_>) {
         }
         let low = number::count(scene.derived.table.num_low as u64);
         let all = number::count(totals.num_gemms as u64);
-        figure_ui(ui, scene, &format!("{low} of {all} GEMMs in low precision"), "The others stay in high precision");
+        figure_ui(ui, scene, &format!("{low} of {all} GEMMs in low precision"), &Term::LowPrecision.text());
         loss_ui(ui, scene, totals.loss_cost, totals.loss_cost_hi);
         if totals.num_cost_out_of_range > 0 {
             let text =
@@ -56,7 +56,7 @@ pub fn totals_ui(ui: &mut Ui, scene: &Scene<'_>) {
             let count = scene.derived.sources.get(&source).copied().unwrap_or(0);
             if count > 0 {
                 let text = format!("{} {}", number::count(count as u64), source_word(source));
-                source_ui(ui, &scene.theme, source, &text).on_hover_text(source_about(source));
+                source_ui(ui, &scene.theme, source, &text).on_hover_text(Term::of_source(source).text());
             }
         }
     });
@@ -64,12 +64,12 @@ pub fn totals_ui(ui: &mut Ui, scene: &Scene<'_>) {
 
 fn figure_ui(ui: &mut Ui, scene: &Scene<'_>, text: &str, hint: &str) {
     ui.label(RichText::new("·").color(scene.theme.weak));
-    ui.label(RichText::new(text).color(scene.theme.text)).on_hover_text(hint);
+    explained_ui(ui, RichText::new(text).color(scene.theme.text), hint);
 }
 
 fn loss_ui(ui: &mut Ui, scene: &Scene<'_>, cost: Option<f64>, cost_hi: Option<f64>) {
-    let hint = "Only forward GEMMs of a trace with recorded gradients have a loss cost";
-    let Some(cost) = cost else { return figure_ui(ui, scene, "loss cost unknown", hint) };
+    let hint = with_terms("Only forward GEMMs of a trace with recorded gradients have one", [Term::LossCost]);
+    let Some(cost) = cost else { return figure_ui(ui, scene, "loss cost unknown", &hint) };
     let loss = scene.session.trace.as_ref().map_or(0.0, |trace| trace.manifest().loss.value);
     let hi = cost_hi.map_or_else(String::new, |hi| format!(", at most {}", number::plain(hi)));
     let text = format!("loss cost {}{hi}", number::plain(cost));
@@ -84,5 +84,5 @@ fn loss_ui(ui: &mut Ui, scene: &Scene<'_>, cost: Option<f64>, cost_hi: Option<f6
         }
         _ => "The policy has no loss budget; the bound is the sum of the intervals' upper ends".to_owned(),
     };
-    figure_ui(ui, scene, &text, &hint);
+    figure_ui(ui, scene, &text, &with_terms(&hint, [Term::LossCost]));
 }

@@ -7,7 +7,7 @@ use super::{colors, picture::Picture, points::MAX_PAINTED};
 use crate::{
     commands::{Action, QuadrantAction},
     state::ColorBy,
-    theme::{Glyph, SMALL, glyph_ui, number, paint_glyph, source_about, source_word, verdict_word},
+    theme::{Glyph, SMALL, Term, glyph_ui, number, paint_glyph, source_word, verdict_word},
     views::Scene,
 };
 
@@ -25,7 +25,8 @@ fn about(scene: &Scene<'_>, quadrant: Quadrant) -> String {
     let shares = &scene.derived.quadrant.shares;
     let count = shares.num_points(quadrant);
     let noun = if count == 1 { "point" } else { "points" };
-    let mut text = format!("{} {noun}: kernels that are {}", number::count(count as u64), verdict_word(quadrant));
+    let mut text = Term::of_verdict(quadrant).text();
+    text += &format!("\n{} {noun}: kernels that are {}", number::count(count as u64), verdict_word(quadrant));
     if let Some(share) = shares.time_share(quadrant) {
         text += &format!(
             "\n{} of the BF16 time: a GEMM counts where the kernel stands that the plan runs it by, or, where it stays in \
@@ -123,7 +124,7 @@ pub(super) fn footer_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
             paint_glyph(ui.painter(), rect.center(), glyph, scene.theme.weak);
             ui.spacing_mut().item_spacing.x = 3.0;
             let label = ui.label(weak(format!("{} {}", number::count(count as u64), source_word(source))));
-            response.union(label).on_hover_text(source_about(source));
+            response.union(label).on_hover_text(Term::of_source(source).text());
             ui.spacing_mut().item_spacing.x = 8.0;
         }
         if (scene.gpu.is_none() || scene.vector) && view.points.len() > MAX_PAINTED {

@@ -13,7 +13,7 @@ use crate::{
     clock::now,
     commands::{Action, EditAction, SiteAction},
     link::ConnectionState,
-    theme::{glyph_ui, number, shorten},
+    theme::{Term, explained_ui, glyph_ui, number, shorten, with_terms},
     views::Scene,
 };
 
@@ -34,7 +34,8 @@ pub fn choice_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site, view: &SiteVie
             scene.button_ui(ui, Action::Edit(EditAction::ClearOverride));
         }
     });
-    ui.label(RichText::new(&choice.reason).small().color(scene.theme.weak));
+    let about = with_terms("", Term::in_text(&choice.reason));
+    explained_ui(ui, RichText::new(&choice.reason).small().color(scene.theme.weak), &about);
     touched_ui(ui, scene, site, seen, choice);
     shared_ui(ui, scene, view, seen);
     chain_ui(ui, scene, view, seen);

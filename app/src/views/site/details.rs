@@ -10,15 +10,16 @@ use loka_core::{
 
 use super::{micros, words};
 use crate::{
-    theme::{number, source_about, source_ui, source_word},
+    theme::{Term, explained_ui, number, source_ui, source_word, term_ui, with_terms},
     views::Scene,
 };
 
 pub fn details_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site, seen: &GemmView, kernel: &KernelId) {
     let Some(row) = scene.session.row(&site.id, seen.gemm, kernel).cloned() else { return };
     ui.add_space(6.0);
+    let about = seen.line(kernel).map_or("", |line| line.about);
     let name = egui::Label::new(RichText::new(kernel.as_str()).strong()).truncate();
-    ui.add(name).on_hover_text(seen.line(kernel).map_or("", |line| line.about));
+    ui.add(name).on_hover_text(with_terms(about, Term::of_kernel(kernel.as_str())));
     if !row.supported {
         let reason = row.reason.as_deref().unwrap_or("no reason was given");
         ui.label(RichText::new(format!("Unsupported here: {reason}")).color(scene.theme.weak));
@@ -43,9 +44,9 @@ pub fn details_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site, seen: &GemmVi
 fn scale_ui(ui: &mut Ui, scene: &Scene<'_>, row: &ResultRow) {
     let Some(known) = row.static_scale else { return };
     let operand = if row.gemm == Gemm::Fprop { "x" } else { "dy" };
-    ui.label(RichText::new(format!("Static scale of {operand} {known}")).small().color(scene.theme.weak)).on_hover_text(
-        "A code stands for code times scale, known before the tensor is. A step saturates where a value lies beyond 448 times the scale.",
-    );
+    let text = RichText::new(format!("Static scale of {operand} {known}")).small().color(scene.theme.weak);
+    let about = "A code stands for code times scale. A step saturates where a value lies beyond 448 times the scale.";
+    explained_ui(ui, text, &with_terms(about, [Term::StaticScale, Term::Saturation]));
 }
 
 fn metrics_ui(ui: &mut Ui, scene: &Scene<'_>, seen: &GemmView, row: &ResultRow) {
@@ -69,7 +70,7 @@ fn metrics_ui(ui: &mut Ui, scene: &Scene<'_>, seen: &GemmView, row: &ResultRow) 
                 Some(limit) => format!("{} {} {limit}", metric.label(), metric.sign()),
                 None => metric.label().to_owned(),
             };
-            ui.label(RichText::new(name).small().color(weak));
+            term_ui(ui, RichText::new(name).small().color(weak), Term::of_metric(metric));
             let told = ui.label(RichText::new(value).monospace().small());
             if let Some(estimate) = estimate {
                 told.on_hover_text(number::sentence(estimate));
@@ -92,10 +93,8 @@ fn drawn_ui(ui: &mut Ui, scene: &Scene<'_>, row: &ResultRow) {
     };
     let (draws, by) = (number::count(error.draws), engine_title(&row.engine));
     let text = format!("{draws} draws, {} sampler, {by} engine{skipped}", row.sampler);
-    ui.label(RichText::new(text).small().color(scene.theme.weak)).on_hover_text(format!(
-        "On {}, seed {}. The interval narrows with the square root of the draws.",
-        row.device, row.seed
-    ));
+    let about = with_terms(&format!("On {}, seed {}.", row.device, row.seed), [Term::Draw, Term::Interval]);
+    explained_ui(ui, RichText::new(text).small().color(scene.theme.weak), &about);
 }
 
 /// The sampler against rows that it was not fitted on.
@@ -132,13 +131,15 @@ fn latency_ui(ui: &mut Ui, scene: &Scene<'_>, row: &ResultRow) {
     let known = parts.iter().filter_map(|(name, time)| Some(format!("{name} {}", micros((*time)?))));
     let times = known.collect::<Vec<_>>().join(" · ");
     if !times.is_empty() {
-        ui.label(RichText::new(times).small().color(scene.theme.weak))
-            .on_hover_text("Each timed by itself: launches overlap, so that they need not add up to the latency");
+        let about = "Each timed by itself: launches overlap, so that they need not add up to the latency";
+        let terms = [Some(Term::Casts), cached.map(|_| Term::CachedCast), latency.tail_us.map(|_| Term::Tail)];
+        let about = with_terms(about, terms.into_iter().flatten());
+        explained_ui(ui, RichText::new(times).small().color(scene.theme.weak), &about);
     }
     ui.horizontal(|ui| {
         ui.spacing_mut().item_spacing.x = 4.0;
         let line = latency_line(row);
-        let hint = format!("{line}\n{}", source_about(latency.source));
+        let hint = with_terms(&line, [Term::of_source(latency.source)]);
         source_ui(ui, &scene.theme, latency.source, &line).on_hover_text(hint);
     });
 }

@@ -10,7 +10,9 @@ use loka_core::{
 
 use super::micros;
 use crate::{
-    theme::{Glyph, number, paint_glyph, paint_source, shorten, source_word, verdict_word},
+    theme::{
+        Glyph, Term, explained, number, paint_glyph, paint_source, shorten, source_word, verdict_word, with_terms,
+    },
     views::Scene,
 };
 
@@ -70,28 +72,20 @@ fn header_ui(ui: &mut Ui, scene: &mut Scene<'_>, columns: &KernelColumns) {
     ui.painter().hline(rect.x_range(), rect.bottom(), egui::Stroke::new(1.0, scene.theme.line));
     // With the name above it there is no room for the whole of it.
     let metric = if columns.tall { short(scene.view.metric) } else { scene.view.metric.label() };
-    let error_hint = "In the metric that the heatmap shows, with half of its interval";
     let titles = [
-        (KernelColumn::Error, shorten(metric, 12), columns.error, 64.0, error_hint),
-        (KernelColumn::Draws, "draws".to_owned(), columns.draws, 34.0, "Draws of inputs behind the error"),
-        (
-            KernelColumn::Latency,
-            "µs".to_owned(),
-            columns.latency,
-            30.0,
-            "Median latency, casts included: measured here, recorded elsewhere, or modelled",
-        ),
-        (KernelColumn::Speedup, "× BF16".to_owned(), columns.speedup, 38.0, "Against BF16 of the same source"),
+        (KernelColumn::Error, shorten(metric, 12), columns.error, 64.0),
+        (KernelColumn::Draws, "draws".to_owned(), columns.draws, 34.0),
+        (KernelColumn::Latency, "µs".to_owned(), columns.latency, 30.0),
+        (KernelColumn::Speedup, "× BF16".to_owned(), columns.speedup, 38.0),
     ];
     let end = rect.right() - columns.error - 62.0;
     let name =
         Rect::from_min_max(pos2(rect.left() + 18.0, rect.top()), pos2(end.max(rect.left() + 60.0), rect.bottom()));
-    let hint = "As the catalogue lists them: by library and recipe";
-    title_ui(ui, scene, name, (KernelColumn::Kernel, "kernel"), Align2::LEFT_CENTER, hint);
-    for (column, text, edge, width, hint) in titles {
+    title_ui(ui, scene, name, (KernelColumn::Kernel, "kernel"), Align2::LEFT_CENTER);
+    for (column, text, edge, width) in titles {
         let right = rect.right() - edge;
         let place = Rect::from_min_max(pos2(right - width, rect.top()), pos2(right, rect.bottom()));
-        title_ui(ui, scene, place, (column, &text), Align2::RIGHT_CENTER, hint);
+        title_ui(ui, scene, place, (column, &text), Align2::RIGHT_CENTER);
     }
 }
 
@@ -108,14 +102,7 @@ fn short(metric: Metric) -> &'static str {
     }
 }
 
-fn title_ui(
-    ui: &mut Ui,
-    scene: &mut Scene<'_>,
-    place: Rect,
-    (column, text): (KernelColumn, &str),
-    align: Align2,
-    hint: &str,
-) {
+fn title_ui(ui: &mut Ui, scene: &mut Scene<'_>, place: Rect, (column, text): (KernelColumn, &str), align: Align2) {
     let response = ui.interact(place, ui.scope_id().with(("sort kernels", column)), Sense::click());
     let label = format!("Sort kernels by {text}");
     response.widget_info(|| egui::WidgetInfo::labeled(egui::Role::Button, true, &label));
@@ -133,7 +120,8 @@ fn title_ui(
     };
     let at = if align == Align2::LEFT_CENTER { place.left_center() } else { place.right_center() };
     ui.painter().text(at, align, format!("{text}{arrow}"), FontId::proportional(11.0), color);
-    if response.on_hover_text(format!("{hint}\nClick to sort by it")).clicked() {
+    let about = format!("{}\nClick to sort by it", column.term(scene.view.metric).text());
+    if explained(response, &about).clicked() {
         scene.view.site_view.sort_by(column);
     }
 }
@@ -175,9 +163,8 @@ fn row_ui(
     if response.clicked() {
         scene.view.select(site.id.clone(), Some(column));
     }
-    response.on_hover_ui(|ui| {
-        ui.label(label);
-    });
+    let terms = Term::of_kernel(line.kernel.as_str());
+    explained(response, &with_terms(&label, terms));
 }
 
 fn ground_ui(ui: &Ui, scene: &Scene<'_>, rect: Rect, selected: bool, pointed: bool, line: &KernelLine) {

@@ -16,7 +16,7 @@ use loka_core::{
 };
 
 use crate::{
-    theme::{Glyph, number, paint_glyph, shorten, verdict_word},
+    theme::{Glyph, Term, explained, explained_ui, number, paint_glyph, shorten, verdict_word, with_terms},
     views::{
         Scene,
         mods::{at_site_ui, switches_ui},
@@ -75,15 +75,16 @@ fn tabs_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site, view: &SiteView) -> 
                 egui::WidgetInfo::selected(egui::Role::Button, true, is_shown, format!("Inspect {gemm}"))
             });
             paint_tab(ui, scene, rect, seen, is_shown, response.hovered() || response.has_focus());
-            if response.on_hover_text(tab_hint(seen)).clicked() {
+            let about = with_terms(&tab_hint(seen), [Term::of_gemm(gemm)]);
+            if explained(response, &about).clicked() {
                 let kernel = seen.first_look();
                 scene.view.select(site.id.clone(), Some(Column { gemm, kernel }));
             }
         }
     });
     ui.add_space(2.0);
-    ui.label(RichText::new(around::gemm_shape(&view.gemms[shown as usize])).small().color(scene.theme.weak))
-        .on_hover_text("The GEMM's output and the dimension that it sums over: errors grow with it");
+    let shape = RichText::new(around::gemm_shape(&view.gemms[shown as usize])).small().color(scene.theme.weak);
+    explained_ui(ui, shape, "The GEMM's output and the dimension that it sums over: errors grow with it");
     shown
 }
 

@@ -5,7 +5,7 @@ use loka_core::views::{Sort, TERMS};
 
 use crate::{
     commands::{Action, SelectAction},
-    theme::number,
+    theme::{explained, number},
     views::Scene,
 };
 
@@ -123,7 +123,7 @@ fn sort_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     }
     let menu = ui.menu_button(text, |ui| {
         for sort in Sort::ALL {
-            if ui.radio(order.sort == sort, sort.label()).clicked() {
+            if explained(ui.radio(order.sort == sort, sort.label()), &sort.term().text()).clicked() {
                 scene.act(Action::Select(SelectAction::of_sort(sort)));
             }
         }

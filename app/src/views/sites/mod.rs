@@ -18,7 +18,7 @@ use filter::{filter_ui, has_term, turn_term};
 use menu::{folder_menu_ui, site_menu_ui};
 
 use crate::{
-    theme::{Glyph, ROW, number, paint_glyph, shorten, verdict_word},
+    theme::{Glyph, ROW, Term, explained, number, paint_glyph, shorten, term_at, with_terms},
     views::Scene,
 };
 
@@ -186,13 +186,15 @@ fn column_x(right: f32, gemm: usize) -> f32 {
 fn heads_ui(ui: &mut Ui, scene: &Scene<'_>) {
     let (rect, response) = ui.allocate_exact_size(vec2(ui.available_width(), HEADS), Sense::hover());
     let font = FontId::proportional(10.0);
-    for (at, head) in ["fp", "dg", "wg"].into_iter().enumerate() {
+    for (at, (gemm, head)) in Gemm::ALL.into_iter().zip(["fp", "dg", "wg"]).enumerate() {
         let place = pos2(column_x(rect.right(), at), rect.center().y);
-        ui.painter().text(place, Align2::CENTER_CENTER, head, font.clone(), scene.theme.weak);
+        let drawn = ui.painter().text(place, Align2::CENTER_CENTER, head, font.clone(), scene.theme.weak);
+        term_at(ui, drawn, ui.scope_id().with(("head", head)), gemm.as_str(), Term::of_gemm(gemm));
     }
     if let Some(head) = value_head(scene.view.sites.order.sort) {
         let place = pos2(rect.right() - SHAPES - 4.0, rect.center().y);
-        ui.painter().text(place, Align2::RIGHT_CENTER, head, font, scene.theme.weak);
+        let drawn = ui.painter().text(place, Align2::RIGHT_CENTER, head, font, scene.theme.weak);
+        term_at(ui, drawn, ui.scope_id().with("sorted by"), head, scene.view.sites.order.sort.term());
     }
     response.on_hover_text("fprop, dgrad, wgrad: the best that low precision offers each");
 }
@@ -305,7 +307,7 @@ fn summary_ui(ui: &mut Ui, scene: &mut Scene<'_>, sums: [usize; STANDINGS.len() 
         let place = center + vec2(10.0, 0.0);
         ui.painter().text(place, Align2::LEFT_CENTER, text, FontId::proportional(11.0), theme.text);
         let hint = if on { "Show all sites again" } else { "Show the sites that have one" };
-        if response.on_hover_text(format!("{}. {hint}.", verdict_word(*quadrant))).clicked() {
+        if explained(response, &with_terms(hint, [Term::of_verdict(*quadrant)])).clicked() {
             turn_term(&mut scene.view.filter, term);
         }
     }

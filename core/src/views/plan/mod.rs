@@ -11,6 +11,7 @@ pub use warnings::WarningGroup;
 
 use crate::{
     dispatch::{Bound, Chain, Choice, ChoiceSource, bound_of, decided_by, judge, own_us, shared_casts},
+    format::Term,
     model::{Estimate, Gemm, Quadrant, Safety},
     views::{PlanView, Snapshot},
 };
@@ -82,6 +83,16 @@ pub enum PlanColumn {
 
 impl PlanColumn {
     pub const ALL: [Self; 4] = [Self::Saved, Self::Site, Self::Kernel, Self::Margin];
+
+    /// What stands in the column.
+    pub fn term(self) -> Term {
+        match self {
+            Self::Saved => Term::Saved,
+            Self::Site => Term::Site,
+            Self::Kernel => Term::Kernel,
+            Self::Margin => Term::Margin,
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]

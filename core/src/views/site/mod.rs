@@ -13,6 +13,7 @@ use crate::{
     dispatch::{
         Bound, Choice, ChoiceSource, SharedCast, bound_of, chain::extra_us, decided_by, judge, own_us, shared_casts,
     },
+    format::Term,
     model::{
         Estimate, Gemm, GemmShape, KernelId, LatencySource, Metric, Quadrant, ResultRow, Site, SiteId, baseline_kernel,
         catalogue, kernel,
@@ -135,6 +136,19 @@ pub enum KernelColumn {
     Draws,
     Latency,
     Speedup,
+}
+
+impl KernelColumn {
+    /// What stands in the column where this metric is shown.
+    pub fn term(self, metric: Metric) -> Term {
+        match self {
+            Self::Kernel => Term::Kernel,
+            Self::Error => Term::of_metric(metric),
+            Self::Draws => Term::Draw,
+            Self::Latency => Term::Latency,
+            Self::Speedup => Term::Speedup,
+        }
+    }
 }
 
 impl SiteView {

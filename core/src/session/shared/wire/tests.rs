@@ -6,6 +6,7 @@ use crate::{
         Policy,
         testing::{results, row},
     },
+    export::Target,
     model::{Gemm, ModKind, Moment, Runtime, SiteRows},
     review::{Approval, ReviewState, SecretKey, Statement},
     session::{
@@ -172,6 +173,8 @@ fn every_command() -> Vec<Command> {
         Command::DismissNotice { id: 1 },
         Command::DismissNotices,
         Command::ClearLog,
+        Command::ExportTo { path: "p".to_owned(), target: Target::Te },
+        Command::ExportReport { path: "p".to_owned() },
     ]
 }
 
