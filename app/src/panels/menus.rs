@@ -47,7 +47,7 @@ pub fn view_menu_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
 }
 
 /// A line of a menu with its key; greyed with the reason when it would do nothing.
-fn item_ui(ui: &mut Ui, scene: &mut Scene<'_>, action: Action) {
+pub(super) fn item_ui(ui: &mut Ui, scene: &mut Scene<'_>, action: Action) {
     let problem = action.problem(scene.scope());
     let keys = action.shortcut().map(|shortcut| shortcut_text(ui.ctx(), &shortcut)).unwrap_or_default();
     let button = Button::new(action.text()).shortcut_text(keys);

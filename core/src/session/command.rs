@@ -4,7 +4,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{
     dispatch::Policy,
-    model::{Gemm, KernelId, ModKind, Runtime, SiteId, bounded_list},
+    model::{Gemm, KernelId, ModKind, ModSet, Runtime, SiteId, bounded_list},
     review::{Approval, ReviewState, Role},
 };
 
@@ -160,6 +160,22 @@ pub enum Command {
     /// All of them.
     DismissNotices,
     ClearLog,
+    /// Compares with what this session knows itself: no file is read.
+    SetBaseline {
+        of: BaselineOf,
+    },
+}
+
+/// A baseline that is no file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BaselineOf {
+    /// The plan as it stands: what is decided from now on is seen against it.
+    Now,
+    /// The version that was submitted for approval.
+    Submitted,
+    /// What the policy and the overrides of now give with these mods at every site.
+    Mods { mods: ModSet },
 }
 
 /// Places that one command names: every GEMM of 100,000 sites.
@@ -211,6 +227,7 @@ impl Command {
             | Self::Approve { .. }
             | Self::OpenPlan { .. }
             | Self::ClosePlan
+            | Self::SetBaseline { .. }
             | Self::Undo
             | Self::Redo => false,
         }

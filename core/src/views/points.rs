@@ -10,6 +10,7 @@ use crate::{
 };
 
 use super::{
+    Versus,
     axis::{ErrorAxis, speedup_place},
     groups::Grouping,
     is_low,
@@ -44,12 +45,13 @@ pub struct Unplaced {
     pub has_error: bool,
 }
 
-/// Where a point was before the mods in force.
+/// Where a point was before the mods in force, or in what a person compares with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Arrow {
-    /// The point's number.
+    /// The point's number; of a GEMM that moved to high precision, which has no point, that of what it left.
     pub point: u32,
     pub from: [f32; 2],
+    pub to: [f32; 2],
 }
 
 /// Points with both an error in the policy's metric and a speed-up, and those that lack one.
@@ -59,10 +61,10 @@ pub struct QuadrantView {
     pub kernels: Vec<KernelId>,
     /// By site: three GEMMs, then kernels by name.
     pub points: Vec<Point>,
-    /// Lower left and upper right of all points; `None` without any.
+    /// Lower left and upper right of all points, and of arrows from a baseline; `None` without any.
     pub bounds: Option<[[f32; 2]; 2]>,
     pub unplaced: Vec<Unplaced>,
-    /// Points that the mods in force moved.
+    /// Points that the mods in force moved; with a baseline what changed since: rows that are others, or choices.
     pub arrows: Vec<Arrow>,
     pub shares: Shares,
     pub nearby: Nearby,
@@ -76,10 +78,11 @@ pub struct QuadrantView {
 
 impl QuadrantView {
     /// High-precision kernels are left out: they are what the others are compared with.
-    pub(super) fn of(snapshot: &Snapshot, plan: &PlanView, gemm: Option<Gemm>) -> Self {
+    pub(super) fn of(snapshot: &Snapshot, plan: &PlanView, gemm: Option<Gemm>, versus: Option<&Versus>) -> Self {
         let metric = snapshot.document.policy.metric;
         let mut filling = Filling {
             snapshot,
+            versus,
             metric,
             numbers: HashMap::new(),
             view: Self { axis: ErrorAxis::of(metric), ..Self::default() },
@@ -94,6 +97,11 @@ impl QuadrantView {
         view.points.shrink_to_fit();
         view.bounds = bounds_of(&view.points);
         view.nearby = Nearby::of(&view.points, view.bounds);
+        // Against a baseline both ends of an arrow are in sight.
+        if versus.is_some() {
+            let ends = view.arrows.iter().flat_map(|arrow| [arrow.from, arrow.to]);
+            view.bounds = view.bounds.map(|bounds| ends.fold(bounds, widened));
+        }
         view.groupings = Grouping::all(&view.points, &view.kernels, snapshot.index.ids());
         view
     }
@@ -119,6 +127,7 @@ impl QuadrantView {
 
 struct Filling<'a> {
     snapshot: &'a Snapshot,
+    versus: Option<&'a Versus>,
     metric: Metric,
     /// By kernel: its number, `None` when it is in high precision. The catalogue is asked once a kernel.
     numbers: HashMap<&'a KernelId, Option<u16>>,
@@ -132,6 +141,7 @@ impl<'a> Filling<'a> {
         let baseline = &snapshot.document.policy.baseline;
         let mut reference_us = None;
         let mut best: Option<Share> = None;
+        let first = self.view.points.len();
         for row in rows {
             if row.kernel == *baseline {
                 reference_us = row.latency.latency_us.filter(|us| *us > 0.0 && us.is_finite());
@@ -143,6 +153,9 @@ impl<'a> Filling<'a> {
             if row.supported {
                 self.row(at, row, kernel, quadrant, is_chosen);
             }
+        }
+        if let Some(chosen) = chosen {
+            self.moved(at, gemm, chosen, first);
         }
         if let Some(us) = reference_us {
             let calls = snapshot.sites().get(at).map_or(1, |site| site.calls);
@@ -170,7 +183,7 @@ impl<'a> Filling<'a> {
             return;
         };
         if let Some(from) = self.before(at, row).filter(|from| *from != place) {
-            self.view.arrows.push(Arrow { point: self.view.points.len() as u32, from });
+            self.view.arrows.push(Arrow { point: self.view.points.len() as u32, from, to: place });
         }
         self.view.shares.add_point(quadrant);
         self.view.num_chosen += usize::from(chosen);
@@ -182,10 +195,33 @@ impl<'a> Filling<'a> {
         self.view.points.push(Point { at: place, low, high, site, kernel, gemm: row.gemm, quadrant, source, chosen });
     }
 
-    /// Of the same row of the model as recorded.
+    /// Of the same row of the model as recorded, or of the baseline where its rows are others.
     fn before(&self, at: usize, row: &ResultRow) -> Option<[f32; 2]> {
-        let rows = self.snapshot.before.get(at)?.as_ref()?;
-        Some(self.places(rows.get(row.gemm, &row.kernel)?)?.0)
+        let before = match self.versus {
+            Some(versus) if versus.by_kernel => versus.base(self.snapshot, at, row.gemm, &row.kernel)?,
+            Some(_) => return None,
+            None => self.snapshot.before.get(at)?.as_ref()?.get(row.gemm, &row.kernel)?,
+        };
+        Some(self.places(before)?.0)
+    }
+
+    /// From what the baseline runs here to what is chosen now, where the rows are the same. `first`: this GEMM's first point.
+    fn moved(&mut self, at: usize, gemm: Gemm, chosen: &KernelId, first: usize) {
+        let Some(versus) = self.versus.filter(|versus| !versus.by_kernel) else { return };
+        let Some(line) = versus.line(at, gemm).filter(|line| line.moved) else { return };
+        let place = |row: Option<&ResultRow>| Some(self.places(row?)?.0);
+        let from = place(versus.base(self.snapshot, at, gemm, chosen));
+        let to = place(self.snapshot.row(at, gemm, chosen));
+        let number_of = |kernel: &KernelId| {
+            let number = self.numbers.get(kernel).copied().flatten()?;
+            let point = self.view.points[first..].iter().position(|point| point.kernel == number)?;
+            u32::try_from(first + point).ok()
+        };
+        if let (Some(from), Some(to), Some(point)) = (from, to, number_of(chosen).or_else(|| number_of(&line.kernel)))
+            && from != to
+        {
+            self.view.arrows.push(Arrow { point, from, to });
+        }
     }
 
     fn places(&self, row: &ResultRow) -> Option<([f32; 2], [f32; 2], [f32; 2])> {
@@ -210,8 +246,9 @@ impl<'a> Filling<'a> {
 
 fn bounds_of(points: &[Point]) -> Option<[[f32; 2]; 2]> {
     let first = points.first()?.at;
-    Some(points.iter().fold([first, first], |[lo, hi], point| {
-        let [x, y] = point.at;
-        [[lo[0].min(x), lo[1].min(y)], [hi[0].max(x), hi[1].max(y)]]
-    }))
+    Some(points.iter().fold([first, first], |bounds, point| widened(bounds, point.at)))
+}
+
+fn widened([lo, hi]: [[f32; 2]; 2], [x, y]: [f32; 2]) -> [[f32; 2]; 2] {
+    [[lo[0].min(x), lo[1].min(y)], [hi[0].max(x), hi[1].max(y)]]
 }

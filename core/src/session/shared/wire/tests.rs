@@ -6,10 +6,10 @@ use crate::{
         Policy,
         testing::{results, row},
     },
-    model::{Gemm, ModKind, Moment, Runtime, SiteRows},
+    model::{Gemm, ModKind, ModSet, Moment, Runtime, SiteRows},
     review::{Approval, ReviewState, SecretKey, Statement},
     session::{
-        Event, FileKind, Origin, Session,
+        BaselineOf, Event, FileKind, Origin, Session,
         shared::{CommandContext, SessionInput},
     },
 };
@@ -106,7 +106,7 @@ fn the_coding_is_that_of_its_number() {
         reason: "r".to_owned(),
     };
     let bytes = encode(&ToServer::Command { number: 300, seen: 5, command: Box::new(command) });
-    assert_eq!((PROTOCOL, hex(&bytes)), (7, "0002ac02050f0173020a74652f63757272656e740172".to_owned()));
+    assert_eq!((PROTOCOL, hex(&bytes)), (8, "0002ac02050f0173020a74652f63757272656e740172".to_owned()));
     let share = RowChunk {
         origin: Origin { engine: "cpu".to_owned(), device: "d".to_owned() },
         at: 1,
@@ -172,6 +172,7 @@ fn every_command() -> Vec<Command> {
         Command::DismissNotice { id: 1 },
         Command::DismissNotices,
         Command::ClearLog,
+        Command::SetBaseline { of: BaselineOf::Mods { mods: ModSet([ModKind::NoBias].into()) } },
     ]
 }
 
