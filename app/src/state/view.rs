@@ -245,6 +245,10 @@ impl ViewState {
         if self.dialog.take().is_some() {
             return;
         }
+        // A menu, a list: the press was taken before they could see it.
+        if egui::Popup::is_any_open(ctx) {
+            return egui::Popup::close_all(ctx);
+        }
         if std::mem::take(&mut self.engines) || self.sites.bulk.take().is_some() || self.overriding.take().is_some() {
             return;
         }
