@@ -97,6 +97,8 @@ pub struct Views {
     pub plan: Arc<PlanView>,
     pub grid: Arc<Grid>,
     pub quadrant: Arc<QuadrantView>,
+    /// The same without what differs from a baseline.
+    plain: Arc<QuadrantView>,
     /// The plan as a point of the frontier.
     pub now: Option<Now>,
     /// By site.
@@ -133,22 +135,30 @@ impl Views {
         let versus = if same { last.versus.clone() } else { Versus::of(snapshot, &plan).map(Arc::new) };
         let against = versus.as_deref().filter(|_| question.versus);
         let gemm_changed = last.question.is_none_or(|asked| asked.gemm != question.gemm);
-        let versus_changed = last.question.is_none_or(|asked| asked.versus != question.versus);
         // What depends on the question is made beside what does not: each reads all rows once.
         let rest = || match (same, decided) {
             (true, _) => last.clone(),
             (false, true) => last.against(snapshot),
             (false, false) => Self::of_revision(snapshot, plan.clone(), last),
         };
-        let drawn = || {
-            let grid = Arc::new(Grid::of(snapshot, &plan, question, against));
-            let wanted = !same || gemm_changed || (versus_changed && versus.is_some());
-            (grid, wanted.then(|| Arc::new(QuadrantView::of(snapshot, &plan, question.gemm, against))))
+        let plain = || match !decided || gemm_changed {
+            true => Arc::new(QuadrantView::of(snapshot, &plan, question.gemm)),
+            false => last.plain.clone(),
         };
-        let (mut views, (grid, quadrant)) = join(rest, drawn);
+        let kept = same && !gemm_changed && last.question.is_some_and(|asked| asked.versus == question.versus);
+        let quadrant = || {
+            let plain = plain();
+            if kept {
+                return (last.quadrant.clone(), plain);
+            }
+            let shown = against.map(|versus| Arc::new(plain.against(snapshot, &plan, versus)));
+            (shown.unwrap_or_else(|| plain.clone()), plain)
+        };
+        let grid = || Arc::new(Grid::of(snapshot, &plan, question, against));
+        let (mut views, (grid, (quadrant, plain))) = join(rest, || join(grid, quadrant));
+        (views.quadrant, views.plain) = (quadrant, plain);
         views.grid = grid;
         views.versus = versus;
-        views.quadrant = quadrant.unwrap_or(views.quadrant);
         views.question = Some(question);
         views
     }

@@ -78,11 +78,10 @@ pub struct QuadrantView {
 
 impl QuadrantView {
     /// High-precision kernels are left out: they are what the others are compared with.
-    pub(super) fn of(snapshot: &Snapshot, plan: &PlanView, gemm: Option<Gemm>, versus: Option<&Versus>) -> Self {
+    pub(super) fn of(snapshot: &Snapshot, plan: &PlanView, gemm: Option<Gemm>) -> Self {
         let metric = snapshot.document.policy.metric;
         let mut filling = Filling {
             snapshot,
-            versus,
             metric,
             numbers: HashMap::new(),
             view: Self { axis: ErrorAxis::of(metric), ..Self::default() },
@@ -97,13 +96,48 @@ impl QuadrantView {
         view.points.shrink_to_fit();
         view.bounds = bounds_of(&view.points);
         view.nearby = Nearby::of(&view.points, view.bounds);
-        // Against a baseline both ends of an arrow are in sight.
-        if versus.is_some() {
-            let ends = view.arrows.iter().flat_map(|arrow| [arrow.from, arrow.to]);
-            view.bounds = view.bounds.map(|bounds| ends.fold(bounds, widened));
-        }
         view.groupings = Grouping::all(&view.points, &view.kernels, snapshot.index.ids());
         view
+    }
+
+    /// The same with arrows from what a person compares with, and the ends of those in sight.
+    pub(super) fn against(&self, snapshot: &Snapshot, plan: &PlanView, versus: &Versus) -> Self {
+        let arrows =
+            if versus.by_kernel { self.rows_moved(snapshot, versus) } else { self.moves(snapshot, plan, versus) };
+        let ends = arrows.iter().flat_map(|arrow| [arrow.from, arrow.to]);
+        let bounds = self.bounds.map(|bounds| ends.fold(bounds, widened));
+        Self { arrows, bounds, ..self.clone() }
+    }
+
+    /// Every row that stands elsewhere in the baseline.
+    fn rows_moved(&self, snapshot: &Snapshot, versus: &Versus) -> Vec<Arrow> {
+        let metric = snapshot.document.policy.metric;
+        let arrow = |(number, point): (usize, &Point)| {
+            let base = versus.base(snapshot, point.site as usize, point.gemm, self.kernel(point.kernel)?)?;
+            let from = places(base, metric, self.axis)?.0;
+            (from != point.at).then_some(Arrow { point: number as u32, from, to: point.at })
+        };
+        self.points.iter().enumerate().filter_map(arrow).collect()
+    }
+
+    /// Where the rows are the same: from what the baseline runs to what is chosen now.
+    fn moves(&self, snapshot: &Snapshot, plan: &PlanView, versus: &Versus) -> Vec<Arrow> {
+        let metric = snapshot.document.policy.metric;
+        let arrow = |(at, gemm): (usize, Gemm)| {
+            let line = versus.line(at, gemm).filter(|line| line.moved)?;
+            let chosen = &plan.choice_at(at, gemm)?.kernel;
+            let place = |row: Option<&ResultRow>| Some(places(row?, metric, self.axis)?.0);
+            let from = place(versus.base(snapshot, at, gemm, chosen))?;
+            let to = place(snapshot.row(at, gemm, chosen)).filter(|to| *to != from)?;
+            let own = self.of_site(at);
+            let number_of = |kernel: &KernelId| {
+                let is_it = |point: &Point| point.gemm == gemm && self.kernel(point.kernel) == Some(kernel);
+                self.points[own.clone()].iter().position(is_it).map(|of| (own.start + of) as u32)
+            };
+            Some(Arrow { point: number_of(chosen).or_else(|| number_of(&line.kernel))?, from, to })
+        };
+        let gemms = (0..snapshot.sites().len()).flat_map(|at| Gemm::ALL.map(|gemm| (at, gemm)));
+        gemms.filter_map(arrow).collect()
     }
 
     /// The points of one site, in the order of [`Self::points`].
@@ -127,7 +161,6 @@ impl QuadrantView {
 
 struct Filling<'a> {
     snapshot: &'a Snapshot,
-    versus: Option<&'a Versus>,
     metric: Metric,
     /// By kernel: its number, `None` when it is in high precision. The catalogue is asked once a kernel.
     numbers: HashMap<&'a KernelId, Option<u16>>,
@@ -141,7 +174,6 @@ impl<'a> Filling<'a> {
         let baseline = &snapshot.document.policy.baseline;
         let mut reference_us = None;
         let mut best: Option<Share> = None;
-        let first = self.view.points.len();
         for row in rows {
             if row.kernel == *baseline {
                 reference_us = row.latency.latency_us.filter(|us| *us > 0.0 && us.is_finite());
@@ -153,9 +185,6 @@ impl<'a> Filling<'a> {
             if row.supported {
                 self.row(at, row, kernel, quadrant, is_chosen);
             }
-        }
-        if let Some(chosen) = chosen {
-            self.moved(at, gemm, chosen, first);
         }
         if let Some(us) = reference_us {
             let calls = snapshot.sites().get(at).map_or(1, |site| site.calls);
@@ -195,53 +224,34 @@ impl<'a> Filling<'a> {
         self.view.points.push(Point { at: place, low, high, site, kernel, gemm: row.gemm, quadrant, source, chosen });
     }
 
-    /// Of the same row of the model as recorded, or of the baseline where its rows are others.
+    /// Of the same row of the model as recorded.
     fn before(&self, at: usize, row: &ResultRow) -> Option<[f32; 2]> {
-        let before = match self.versus {
-            Some(versus) if versus.by_kernel => versus.base(self.snapshot, at, row.gemm, &row.kernel)?,
-            Some(_) => return None,
-            None => self.snapshot.before.get(at)?.as_ref()?.get(row.gemm, &row.kernel)?,
-        };
-        Some(self.places(before)?.0)
-    }
-
-    /// From what the baseline runs here to what is chosen now, where the rows are the same. `first`: this GEMM's first point.
-    fn moved(&mut self, at: usize, gemm: Gemm, chosen: &KernelId, first: usize) {
-        let Some(versus) = self.versus.filter(|versus| !versus.by_kernel) else { return };
-        let Some(line) = versus.line(at, gemm).filter(|line| line.moved) else { return };
-        let place = |row: Option<&ResultRow>| Some(self.places(row?)?.0);
-        let from = place(versus.base(self.snapshot, at, gemm, chosen));
-        let to = place(self.snapshot.row(at, gemm, chosen));
-        let number_of = |kernel: &KernelId| {
-            let number = self.numbers.get(kernel).copied().flatten()?;
-            let point = self.view.points[first..].iter().position(|point| point.kernel == number)?;
-            u32::try_from(first + point).ok()
-        };
-        if let (Some(from), Some(to), Some(point)) = (from, to, number_of(chosen).or_else(|| number_of(&line.kernel)))
-            && from != to
-        {
-            self.view.arrows.push(Arrow { point, from, to });
-        }
+        let rows = self.snapshot.before.get(at)?.as_ref()?;
+        Some(self.places(rows.get(row.gemm, &row.kernel)?)?.0)
     }
 
     fn places(&self, row: &ResultRow) -> Option<([f32; 2], [f32; 2], [f32; 2])> {
-        let estimate = row.metric(self.metric)?;
-        let Estimate { value, lo, hi } = self.metric.on_scale(estimate);
-        let speedup = row.speedup()?;
-        let axis = self.view.axis;
-        let at = [speedup_place(speedup) as f32, axis.place(value) as f32];
-        if !(at[0].is_finite() && at[1].is_finite()) {
-            return None;
-        }
-        // The longer the latency, the lower the speed-up.
-        let end = |us: Option<f64>| {
-            let us = us.filter(|us| *us > 0.0)?;
-            Some(speedup_place(row.latency.baseline_us? / us) as f32)
-        };
-        let low = [end(row.latency.latency_hi_us).unwrap_or(at[0]), axis.place(lo) as f32];
-        let high = [end(row.latency.latency_lo_us).unwrap_or(at[0]), axis.place(hi) as f32];
-        Some((at, low, high))
+        places(row, self.metric, self.view.axis)
     }
+}
+
+/// A row's place on the axes, and the ends of its intervals there.
+fn places(row: &ResultRow, metric: Metric, axis: ErrorAxis) -> Option<([f32; 2], [f32; 2], [f32; 2])> {
+    let estimate = row.metric(metric)?;
+    let Estimate { value, lo, hi } = metric.on_scale(estimate);
+    let speedup = row.speedup()?;
+    let at = [speedup_place(speedup) as f32, axis.place(value) as f32];
+    if !(at[0].is_finite() && at[1].is_finite()) {
+        return None;
+    }
+    // The longer the latency, the lower the speed-up.
+    let end = |us: Option<f64>| {
+        let us = us.filter(|us| *us > 0.0)?;
+        Some(speedup_place(row.latency.baseline_us? / us) as f32)
+    };
+    let low = [end(row.latency.latency_hi_us).unwrap_or(at[0]), axis.place(lo) as f32];
+    let high = [end(row.latency.latency_lo_us).unwrap_or(at[0]), axis.place(hi) as f32];
+    Some((at, low, high))
 }
 
 fn bounds_of(points: &[Point]) -> Option<[[f32; 2]; 2]> {
