@@ -74,7 +74,8 @@ fn switch_baseline(session: &Session, bar: Option<f64>, figures: &mut Vec<Figure
         session.command(Command::SetBaseline { of: BaselineOf::Now }).unwrap();
         Views::of(&session.snapshot().unwrap(), question, &against)
     });
+    let last = Views::of(&session.snapshot().unwrap(), question, &against);
     timed("leave the baseline", bar, figures, || {
-        Views::of(&session.snapshot().unwrap(), ViewQuery { versus: false, ..question }, &against)
+        Views::of(&session.snapshot().unwrap(), ViewQuery { versus: false, ..question }, &last)
     });
 }
