@@ -183,6 +183,7 @@ fn every_action_does_something_somewhere() {
     window.everything();
     window.finish();
     window.everything();
+    window.harness.state_mut().command(Command::RequestApproval { note: String::new() });
     window.tell(Event::OpenFailed { message: "no such file: a".to_owned() });
     window.harness.state_mut().view_mut().text_size = 1.2;
     window.filter = "";

@@ -41,7 +41,7 @@ fn views(results: Results, policy: &Policy) -> Views {
     for ((site, gemm), Override { kernel, reason }) in overrides {
         session.command(Command::SetOverride { site, gemm, kernel, reason }).unwrap();
     }
-    let question = ViewQuery { metric: policy.metric, gemm: None, relative: false };
+    let question = ViewQuery { metric: policy.metric, gemm: None, relative: false, versus: false };
     Views::of(&session.snapshot().unwrap(), question, &Views::default())
 }
 

@@ -375,6 +375,25 @@ fn another_plan_is_compared_and_closed() {
     assert!(harness.query_by_label_contains("Against old (old.plan.json)").is_some());
     assert!(harness.query_by_label("Against pure Dispatch").is_some());
     assert!(harness.query_all_by_label_contains("1 of ").count() >= 2);
+    // Every view shows what differs from it, until that is left; whoever comes back has it still.
+    let told =
+        |harness: &Window| harness.state().derived().versus().map(|versus| (versus.num_moved, versus.num_missing));
+    assert_eq!(told(&harness), Some((1, 0)));
+    click(&mut harness, "Plan: choices");
+    assert!(harness.query_all_by_label_contains("than the baseline, by ").next().is_some());
+    harness.get_by_label("Leave (Esc)");
+    harness.key_press(Key::Escape);
+    harness.run_steps(3);
+    assert!(told(&harness).is_none() && harness.query_by_label("Leave (Esc)").is_none());
+    assert!(harness.query_all_by_label_contains("than the baseline, by ").next().is_none());
+    harness.key_press(Key::B);
+    harness.run_steps(3);
+    assert_eq!(told(&harness), Some((1, 0)));
+    click(&mut harness, "Leave (Esc)");
+    assert!(told(&harness).is_none() && harness.state().session().other_plan.is_some());
+    // Another baseline is shown at once.
+    act(&mut harness, "Compare with the plan as it stands");
+    assert_eq!(told(&harness), Some((0, 0)));
     act(&mut harness, "Close the comparison");
     assert!(harness.state().session().other_plan.is_none());
     assert!(harness.query_by_label_contains("Against old").is_none());

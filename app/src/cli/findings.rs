@@ -45,7 +45,7 @@ pub fn run(args: &FindingsArgs, json: bool) -> anyhow::Result<Outcome> {
     }
     let snapshot = session.snapshot().ok_or_else(|| anyhow::anyhow!("these results have no sites: {path}"))?;
     anyhow::ensure!(snapshot.has_rows(), "these results have no rows under the mods asked for: {path}");
-    let question = ViewQuery { metric: Metric::RelL2, gemm: None, relative: false };
+    let question = ViewQuery { metric: Metric::RelL2, gemm: None, relative: false, versus: false };
     let views = Views::of(&snapshot, question, &Views::default());
     let ids = snapshot.index.ids();
     for found in views.findings.iter() {

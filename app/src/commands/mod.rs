@@ -251,7 +251,7 @@ impl Action {
             Self::Select(of) => of.decides(),
             Self::Site(of) => of == SiteAction::DrawMore,
             Self::Quadrant(of) => of == QuadrantAction::Adopt,
-            Self::Plan(of) => matches!(of, PlanAction::Compare | PlanAction::CloseComparison),
+            Self::Plan(of) => of.is_owners(),
             _ => false,
         };
         if owner { Role::Owner } else { Role::Viewer }

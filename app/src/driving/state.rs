@@ -1,6 +1,9 @@
 //! Takes a session and what is looked at, gives what a program waits for and compares: no times, no folders.
 
-use loka_core::session::{NoticeKind, Session};
+use loka_core::{
+    session::{NoticeKind, Session},
+    views::Versus,
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -20,6 +23,7 @@ pub(crate) fn state_of(session: &Session, view: &ViewState, derived: &Derived, c
         "complete": session.has_rows() && !running && !session.lacks_rows() && !derived.is_behind(),
         "document": session.document,
         "compared": session.other_plan.as_ref().map(|(path, plan)| json!([name_of(path), plan.name])),
+        "versus": derived.versus().map(Versus::headline),
         "site": view.site,
         "kernel": view.column.as_ref().map(|column| json!([column.gemm, column.kernel])),
         "selected": view.selected_sites(),

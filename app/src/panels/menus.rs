@@ -59,7 +59,7 @@ fn frameworks_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
 }
 
 /// A line of a menu with its key; greyed with the reason when it would do nothing.
-fn item_ui(ui: &mut Ui, scene: &mut Scene<'_>, action: Action) {
+pub(super) fn item_ui(ui: &mut Ui, scene: &mut Scene<'_>, action: Action) {
     item_named_ui(ui, scene, action, &action.text());
 }
 

@@ -1,5 +1,6 @@
 //! What stands around the views: top bar, plan line, notices, dialogs.
 
+mod baseline;
 mod connection;
 mod dialogs;
 mod engines;
@@ -12,6 +13,7 @@ mod plan_line;
 mod top_bar;
 mod tour;
 
+pub use baseline::{baseline_menu_ui, baseline_ui};
 pub use connection::{away_ui, connection_ui, not_kept_ui};
 pub use dialogs::dialogs_ui;
 pub(crate) use dialogs::{ToWrite, ask_of, to_write};

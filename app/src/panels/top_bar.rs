@@ -52,6 +52,8 @@ pub fn top_bar_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
                 policy_ui(ui, scene);
                 ui.separator();
             }
+            super::baseline_menu_ui(ui, scene);
+            ui.separator();
             run_ui(ui, scene);
         };
         if Scene::is_low(ui) {

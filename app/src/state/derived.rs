@@ -2,9 +2,11 @@
 //! little of it, on a thread of its own when it would be felt.
 
 use loka_core::{
-    model::{Gemm, KernelId, Metric, SiteId},
+    model::{Estimate, Gemm, KernelId, Metric, SiteId},
     session::Session,
-    views::{Cell, Column, FrontierView, SiteChange, SiteVerdict, ViewQuery, Views, cell, site_change},
+    views::{
+        Cell, Column, FrontierView, SiteChange, SiteVerdict, Versus, ViewQuery, Views, cell, cell_versus, site_change,
+    },
 };
 
 use super::ViewState;
@@ -43,7 +45,7 @@ impl Derived {
     /// Brings the views up to date, or has that begun. An error of our own is a line for the person.
     pub fn refresh(&mut self, session: &Session, view: &ViewState) -> Option<String> {
         self.name(session);
-        let question = ViewQuery { metric: view.metric, gemm: view.gemm, relative: view.relative };
+        let question = ViewQuery { metric: view.metric, gemm: view.gemm, relative: view.relative, versus: view.versus };
         let problem = self.deriver.refresh(session, question, &mut self.views);
         // The frontier is two dozen plans a policy: only while it is looked at.
         let looked_at = view.layout.is_on_screen(Pane::Frontier);
@@ -77,9 +79,26 @@ impl Derived {
         }
     }
 
+    /// What is compared with, while the views show what differs from it.
+    pub fn versus(&self) -> Option<&Versus> {
+        let shown = self.views.question.is_some_and(|asked| asked.versus);
+        self.views.versus.as_deref().filter(|_| shown)
+    }
+
     /// One cell of the heatmap, of the same moment as everything else that is drawn.
     pub fn cell(&self, site: &SiteId, column: &Column, metric: Metric, relative: bool) -> Cell {
-        self.views.snapshot.as_ref().map_or(Cell::Waiting, |snapshot| cell(snapshot, site, column, metric, relative))
+        let Some(snapshot) = &self.views.snapshot else { return Cell::Waiting };
+        match self.versus() {
+            Some(versus) => cell_versus(snapshot, versus, site, column, metric),
+            None => cell(snapshot, site, column, metric, relative),
+        }
+    }
+
+    /// The same as it is by itself, and what it is compared with.
+    pub fn compared(&self, site: &SiteId, column: &Column, metric: Metric) -> Option<(Cell, KernelId, Estimate)> {
+        let (snapshot, versus) = (self.views.snapshot.as_ref()?, self.versus()?);
+        let base = versus.base(snapshot, snapshot.index.at(site)?, column.gemm, &column.kernel)?;
+        Some((cell(snapshot, site, column, metric, false), base.kernel.clone(), base.metric(metric)?))
     }
 
     /// What the mods in force change at a site, of that moment.

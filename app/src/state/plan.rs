@@ -75,8 +75,8 @@ pub struct Order {
     pub counts: [usize; 5],
 }
 
-/// By which column, reversed or not, and what is kept.
-type Sorting = (PlanColumn, bool, PlanFilter);
+/// By which column, reversed or not, what is kept, and whether against a baseline.
+type Sorting = (PlanColumn, bool, PlanFilter, bool);
 
 #[derive(Clone, Debug, Default)]
 pub struct PlanState {
@@ -94,7 +94,8 @@ pub struct PlanState {
 impl PlanState {
     /// Made when the table, the sort or the filter changes, not in every frame.
     pub fn order(&mut self, derived: &Derived) -> Arc<Order> {
-        let asked = (self.sort, self.reversed, self.keep);
+        let versus = derived.versus();
+        let asked = (self.sort, self.reversed, self.keep, versus.is_some());
         if let Some((table, known, order)) = &self.order
             && Arc::ptr_eq(table, &derived.table)
             && *known == asked
@@ -102,8 +103,9 @@ impl PlanState {
             return order.clone();
         }
         let (table, flag) = (derived.table.clone(), self.keep.flag());
-        let places =
-            table.order(&derived.plan, self.sort, self.reversed, |line| flag.is_none_or(|flag| line.flags.has(flag)));
+        let places = table.order(&derived.plan, versus, (self.sort, self.reversed), |line| {
+            flag.is_none_or(|flag| line.flags.has(flag))
+        });
         let count = |keep: PlanFilter| match keep.flag() {
             None => table.lines.len(),
             Some(flag) => table.lines.iter().filter(|line| line.flags.has(flag)).count(),

@@ -1,9 +1,10 @@
 //! What is seen and selected: not saved, not undone, apart from the document.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use loka_core::{
     model::{Gemm, Metric, SiteId},
+    plan::Plan,
     session::Session,
     views::Column,
 };
@@ -39,6 +40,10 @@ pub struct ViewState {
     metric_chosen: bool,
     pub gemm: Option<Gemm>,
     pub relative: bool,
+    /// Where there is a baseline, views show what differs from it.
+    pub versus: bool,
+    /// The baseline that was there in the last frame: a new one is shown at once.
+    baseline: Option<Arc<Plan>>,
     pub filter: String,
     pub focus_filter: bool,
     pub layout: Layout,
@@ -98,6 +103,8 @@ impl Default for ViewState {
             metric_chosen: false,
             gemm: None,
             relative: false,
+            versus: true,
+            baseline: None,
             filter: String::new(),
             focus_filter: false,
             layout: Layout::default(),
@@ -225,18 +232,36 @@ impl ViewState {
             || self.review.focus_draft
     }
 
-    /// Closes what is on top: dialog, the override form, the filter's focus.
+    /// Whoever set another baseline wants to see it, also after the one before was left.
+    pub fn follow_baseline(&mut self, session: &Session) {
+        let now = session.other_plan.as_ref().map(|(_, plan)| plan);
+        let same = match (now, &self.baseline) {
+            (Some(now), Some(known)) => Arc::ptr_eq(now, known),
+            (now, known) => now.is_none() && known.is_none(),
+        };
+        if !same {
+            (self.versus, self.baseline) = (true, now.cloned());
+        }
+    }
+
+    /// Closes what is on top: dialog, the override form, the filter's focus, the differences from a baseline.
     pub fn back(&mut self, ctx: &egui::Context) {
         if self.dialog.take().is_some() || self.tour.leave() {
             return;
+        }
+        // A menu, a list: the press was taken before they could see it.
+        if egui::Popup::is_any_open(ctx) {
+            return egui::Popup::close_all(ctx);
         }
         if std::mem::take(&mut self.engines) || self.sites.bulk.take().is_some() || self.overriding.take().is_some() {
             return;
         }
         if let Some(focused) = ctx.memory(|memory| memory.focused()) {
             ctx.memory_mut(|memory| memory.surrender_focus(focused));
-        } else {
+        } else if !self.filter.is_empty() {
             self.filter.clear();
+        } else if self.baseline.is_some() {
+            self.versus = false;
         }
     }
 }

@@ -35,7 +35,7 @@ mod tests {
 
     #[test]
     fn rows_wait_longer_than_a_person() {
-        let question = ViewQuery { metric: Metric::Mere, gemm: None, relative: false };
+        let question = ViewQuery { metric: Metric::Mere, gemm: None, relative: false, versus: false };
         let mut pace = Throttle::default();
         assert!(!pace.rests(0.0, 0, question));
         pace.took(0.0, 100.0, 0, question);

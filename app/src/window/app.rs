@@ -208,6 +208,7 @@ impl LokaApp {
         self.do_housekeeping(ctx);
         self.appear(ctx);
         self.view.follow_policy(self.link.session().document.policy.metric);
+        self.view.follow_baseline(self.link.session());
         if let Some(problem) = self.derived.refresh(self.link.session(), &self.view) {
             self.notify(NoticeKind::Error, problem);
         }
@@ -348,6 +349,9 @@ fn window_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     }
     if scene.session.not_kept.is_some() {
         Panel::top("not kept").frame(Frame::new()).show(ui, |ui| panels::not_kept_ui(ui, scene));
+    }
+    if scene.derived.versus().is_some() {
+        Panel::top("baseline").frame(Frame::new()).show(ui, |ui| panels::baseline_ui(ui, scene));
     }
     if scene.session.trace.is_some() {
         Panel::bottom("plan").frame(bar).show(ui, |ui| panels::plan_line_ui(ui, scene));

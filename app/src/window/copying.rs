@@ -59,7 +59,7 @@ impl CopySource {
         let snapshot = session.snapshot()?;
         Some(Self {
             views: Views::clone(derived),
-            question: ViewQuery { metric: view.metric, gemm: view.gemm, relative: view.relative },
+            question: ViewQuery { metric: view.metric, gemm: view.gemm, relative: view.relative, versus: view.versus },
             at: view.site.as_ref().and_then(|site| session.index().at(site)),
             column: view.column.clone(),
             shown: view.sites.lines().shown().iter().map(|at| *at as usize).collect(),
@@ -74,7 +74,7 @@ impl CopySource {
         let at = self.at.unwrap_or(usize::MAX);
         let table = match what {
             CopyWhat::Cell => {
-                let cell = self.column.as_ref().map(|column| tsv::grid_cell(snapshot, *question, at, column));
+                let cell = self.column.as_ref().map(|column| tsv::grid_cell(snapshot, views, *question, at, column));
                 return (tsv::escaped(&cell.unwrap_or_default()), "The cell".to_owned());
             }
             CopyWhat::Row => {

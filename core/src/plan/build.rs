@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    dispatch::{Candidates, Chain, Choice, Optimum, Overrides, Policy, dispatch},
+    dispatch::{Candidates, Chain, Choice, Dispatch, Document, Optimum, Overrides, Policy, dispatch},
     format::short,
-    model::{Gemm, ModSet, Results, Runtime, SiteId, SiteMods},
+    model::{Gemm, ModSet, Results, ResultsMeta, Runtime, Site, SiteId, SiteMods},
 };
 
 use super::{
@@ -47,30 +47,41 @@ pub fn build_for(
     let candidates = Candidates::at(results, mods, runtime);
     let manifest = &results.meta.manifest;
     let decided = dispatch(&candidates, policy, overrides, manifest.loss.value)?;
-    let mut warnings: Vec<String> = decided.warnings.into_iter().map(|warning| warning.text).collect();
+    let mut warnings: Vec<String> = decided.warnings.iter().map(|warning| warning.text.clone()).collect();
     warnings.extend(confidence_gap(results, policy));
-    let mut plan = Plan {
+    let optimum = decided.optimum;
+    let document = Document { runtime, policy: policy.clone(), mods: mods.clone(), overrides: Overrides::new() };
+    let mut plan = of_decided(&results.meta, &document, decided, name);
+    created_at.clone_into(&mut plan.created_at);
+    plan.results_digest = results_digest(&results.rows);
+    plan.digest = plan.content_digest();
+    Ok(Built { plan, warnings, optimum })
+}
+
+/// What was decided as a plan without a date, without any digest of its own or of its rows: to compare with, or to
+/// be completed.
+pub(crate) fn of_decided(meta: &ResultsMeta, document: &Document, decided: Dispatch, name: &str) -> Plan {
+    let (sites, Dispatch { choices, chains, totals, .. }) = (&meta.manifest.sites, decided);
+    Plan {
         format: FORMAT.to_owned(),
         version: VERSION,
-        runtime,
+        runtime: document.runtime,
         name: name.to_owned(),
-        created_at: created_at.to_owned(),
-        model: manifest.model.clone(),
-        trace_digest: results.meta.trace_digest.clone(),
-        results_digest: results_digest(&results.rows),
-        policy: policy.clone(),
-        mods: mods_by_site(results, mods),
-        sites: by_site(results, runtime, decided.choices, decided.chains),
-        totals: decided.totals,
+        created_at: String::new(),
+        model: meta.manifest.model.clone(),
+        trace_digest: meta.trace_digest.clone(),
+        results_digest: String::new(),
+        policy: document.policy.clone(),
+        mods: mods_by_site(sites, &document.mods),
+        sites: by_site(sites, document.runtime, choices, chains),
+        totals,
         authors: Vec::new(),
         release: None,
         digest: String::new(),
         approvals: Vec::new(),
         review: None,
         draft: None,
-    };
-    plan.digest = plan.content_digest();
-    Ok(Built { plan, warnings, optimum: decided.optimum })
+    }
 }
 
 /// Intervals narrower than the policy asks for would call too much safe.
@@ -82,15 +93,10 @@ pub(super) fn confidence_gap(results: &Results, policy: &Policy) -> Option<Strin
 }
 
 /// The choices come three a site, in the order of the candidates.
-fn by_site(
-    results: &Results,
-    runtime: Runtime,
-    choices: Vec<Choice>,
-    mut chains: BTreeMap<usize, Chain>,
-) -> Vec<PlanSite> {
+fn by_site(of: &[Site], runtime: Runtime, choices: Vec<Choice>, mut chains: BTreeMap<usize, Chain>) -> Vec<PlanSite> {
     let mut choices = choices.into_iter();
-    let mut sites = Vec::with_capacity(results.meta.manifest.sites.len());
-    for (at, site) in results.meta.manifest.sites.iter().enumerate() {
+    let mut sites = Vec::with_capacity(of.len());
+    for (at, site) in of.iter().enumerate() {
         let (Some(fprop), Some(dgrad), Some(wgrad)) = (choices.next(), choices.next(), choices.next()) else { break };
         let (m, k, n) = (Some(site.m), Some(site.k), Some(site.n));
         let chain = chains.remove(&at);
@@ -102,8 +108,8 @@ fn by_site(
     sites
 }
 
-fn mods_by_site(results: &Results, mods: &SiteMods) -> BTreeMap<SiteId, ModSet> {
-    let ids = results.meta.manifest.sites.iter().map(|site| &site.id);
+fn mods_by_site(sites: &[Site], mods: &SiteMods) -> BTreeMap<SiteId, ModSet> {
+    let ids = sites.iter().map(|site| &site.id);
     ids.map(|id| (id.clone(), mods.of(id).clone())).filter(|(_, set)| !set.is_empty()).collect()
 }
 

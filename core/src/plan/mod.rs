@@ -14,6 +14,7 @@ mod results_digest;
 mod rule;
 
 pub use approval::{ApprovalProblem, ApprovalStatus, Counted, SKEW_SECONDS, standing, why_not};
+pub(crate) use build::of_decided;
 pub use build::{Built, build, build_for};
 pub use check::{Finding, Severity, check};
 pub use diff::{Cause, Changes, ChoiceChange, Decided, NEAR_TIE, PlanDiff, changes, diff};

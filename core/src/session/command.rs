@@ -5,7 +5,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::{
     dispatch::Policy,
     export::Target,
-    model::{Gemm, KernelId, ModKind, Runtime, SiteId, bounded_list},
+    model::{Gemm, KernelId, ModKind, ModSet, Runtime, SiteId, bounded_list},
     review::{Approval, ReviewState, Role},
 };
 
@@ -170,6 +170,22 @@ pub enum Command {
     ExportReport {
         path: String,
     },
+    /// Compares with what this session knows itself: no file is read.
+    SetBaseline {
+        of: BaselineOf,
+    },
+}
+
+/// A baseline that is no file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BaselineOf {
+    /// The plan as it stands: what is decided from now on is seen against it.
+    Now,
+    /// The version that was submitted for approval.
+    Submitted,
+    /// What the policy and the overrides of now give with these mods at every site.
+    Mods { mods: ModSet },
 }
 
 /// Places that one command names: every GEMM of 100,000 sites.
@@ -223,6 +239,7 @@ impl Command {
             | Self::Approve { .. }
             | Self::OpenPlan { .. }
             | Self::ClosePlan
+            | Self::SetBaseline { .. }
             | Self::Undo
             | Self::Redo => false,
         }

@@ -4,23 +4,29 @@
 
 use std::sync::Arc;
 
-use crate::{dispatch::Overrides, model::Results, plan};
+use crate::{
+    dispatch::Overrides,
+    engine::contexts,
+    model::{ModKind, ModSet, Moment, Results, SiteMods},
+    plan::{self, Plan},
+    views::{PlanView, Snapshot},
+};
 
-use super::{ComparedResults, Flipped, LogKind, NoticeKind, Session, counted};
+use super::{BaselineOf, CommandError, ComparedResults, Effect, Flipped, LogKind, NoticeKind, Session, counted};
 
 impl Session {
     /// Also of another run, where the sites are the same.
-    pub(super) fn compare_results(&mut self, path: String, results: &Results) {
+    pub(super) fn compare_results(&mut self, path: String, results: Results) {
         let problem = match &self.trace {
             None => Some("results are compared with those of a trace: open that first"),
-            Some(_) if self.has_site_of(results) => None,
+            Some(_) if self.has_site_of(&results) => None,
             Some(_) => Some("these results have no site of this trace"),
         };
         let built = problem.map_or_else(
             || {
                 let (document, name) = (&self.document, name_of(&path));
                 let (policy, mods, named) = (&document.policy, &document.mods, (name, ""));
-                plan::build_for(document.runtime, results, policy, mods, &Overrides::new(), named)
+                plan::build_for(document.runtime, &results, policy, mods, &Overrides::new(), named)
                     .map_err(|error| error.to_string())
             },
             |problem| Err(problem.to_owned()),
@@ -32,13 +38,57 @@ impl Session {
         let ours = self.results();
         let flips = ours
             .as_ref()
-            .map_or(Vec::new(), |ours| plan::flips(results, ours, &self.document.policy, &self.document.mods));
+            .map_or(Vec::new(), |ours| plan::flips(&results, ours, &self.document.policy, &self.document.mods));
         let flips = flips.into_iter().map(Flipped::from).collect();
         let compared = ComparedResults { flips, mods: self.document.mods.clone(), num_rows: self.num_shown() };
         self.notices
             .record(LogKind::File, format!("Opened {} to compare with: {path}", counted(results.rows.len(), "row")));
         drop(self.compare_with(Some((path, Arc::new(plan)))));
         self.other_results = Some(Arc::new(compared));
+        let Results { mut rows, .. } = results;
+        rows.retain(|row| row.mods == *self.document.mods.of(&row.site));
+        self.sets.compare(rows);
+    }
+
+    /// `at`: when it was asked for, which tells one kept plan from the next.
+    pub(super) fn set_baseline(&mut self, of: BaselineOf, at: Moment) -> Result<Vec<Effect>, CommandError> {
+        let plan = match of {
+            BaselineOf::Now => {
+                let name = if at == Moment::default() { "kept".to_owned() } else { format!("kept at {}", minute(at)) };
+                Arc::new(self.plan_with(&self.document.mods, &format!("the plan {name}"))?)
+            }
+            BaselineOf::Submitted => {
+                let release = self.reviewing.release.as_ref().ok_or(CommandError::NotRequested)?;
+                Arc::new(Plan { name: format!("version {}", release.number), ..Plan::clone(&release.plan) })
+            }
+            BaselineOf::Mods { mods } => {
+                let name = with_mods(&mods);
+                let plan = self.plan_with(&SiteMods::from(mods), &format!("the model {name}"))?;
+                Arc::new(plan)
+            }
+        };
+        self.notices.record(LogKind::File, format!("Compared with {}", plan.name));
+        Ok(self.compare_with(Some((String::new(), plan))))
+    }
+
+    /// What is decided with those mods by the policy and the overrides of now. It is compared with and never written:
+    /// it has no digest.
+    fn plan_with(&self, mods: &SiteMods, name: &str) -> Result<Plan, CommandError> {
+        let now = self.snapshot().ok_or(CommandError::NoTrace)?;
+        let mut then = Snapshot::clone(&now);
+        if *mods != self.document.mods {
+            let (set, contexts) = (self.sets.shown(), contexts(self.sites(), mods));
+            let rows = contexts.iter().enumerate();
+            then.rows = rows.map(|(at, context)| set.and_then(|set| set.rows_of(at, context).cloned())).collect();
+            then.document.mods = mods.clone();
+        }
+        if !then.has_rows() {
+            let with = with_mods(mods.of_others());
+            return Err(if now.has_rows() { CommandError::NoRowsWith(with) } else { CommandError::NoRows });
+        }
+        let PlanView { decided, problem, .. } = PlanView::of(&then);
+        let decided = decided.ok_or_else(|| CommandError::Plan(problem.unwrap_or_default()))?;
+        Ok(plan::of_decided(&then.trace.meta, &then.document, decided, name))
     }
 
     fn has_site_of(&self, results: &Results) -> bool {
@@ -55,6 +105,33 @@ impl Session {
 
     fn num_shown(&self) -> usize {
         self.sets.num_rows(self.sets.shown_origin())
+    }
+}
+
+/// `2026-11-20 12:00 UTC`.
+fn minute(at: Moment) -> String {
+    let text = at.to_string();
+    let (day, time) = text.split_once('T').unwrap_or((&text, ""));
+    format!("{day} {} UTC", time.get(..5).unwrap_or_default())
+}
+
+/// `without mods`, `with no bias, BlockNorm`.
+pub(super) fn with_mods(mods: &ModSet) -> String {
+    let name = |kind: &ModKind| match kind {
+        ModKind::BlockNorm => "BlockNorm",
+        ModKind::NoBias => "no bias",
+        ModKind::HardSwish => "hard swish",
+    };
+    let names: Vec<&str> = mods.0.iter().map(name).collect();
+    if names.is_empty() { "without mods".to_owned() } else { format!("with {}", names.join(", ")) }
+}
+
+/// As it is called on screen: a file by its name, what is none by what it is.
+pub(super) fn baseline_name(path: &str, plan: &Plan, of_results: bool) -> String {
+    match (path.is_empty(), of_results) {
+        (true, _) => plan.name.clone(),
+        (false, true) => format!("the results {}", name_of(path)),
+        (false, false) => format!("the plan {}", name_of(path)),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Takes what somebody asked for, gives it as a person reads it in a trail: one line, in the past, with what people
 //! wrote in it made harmless.
 
-use super::Command;
+use super::{BaselineOf, Command};
 use crate::{
     dispatch::{Policy, PolicyGroup},
     model::{Gemm, SiteId, visible},
@@ -18,6 +18,11 @@ pub fn said(command: &Command) -> String {
         Command::OpenResults { path } => format!("opened results {path}"),
         Command::OpenPlan { path } => format!("opened plan {path} to compare with"),
         Command::ClosePlan => "closed the plan that was compared with".to_owned(),
+        Command::SetBaseline { of: BaselineOf::Now } => "kept the plan as it stood, to compare with".to_owned(),
+        Command::SetBaseline { of: BaselineOf::Submitted } => "compared with the submitted version".to_owned(),
+        Command::SetBaseline { of: BaselineOf::Mods { mods } } => {
+            format!("compared with the model {}", super::comparing::with_mods(mods))
+        }
         Command::SetRuntime { runtime } => format!("set the runtime to {runtime}"),
         Command::SetPolicy { policy } => format!("set policy {}", policy_said(policy)),
         Command::SetMaxError { value, .. } => format!("set max error to {}", exact(*value)),

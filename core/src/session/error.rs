@@ -14,6 +14,8 @@ pub enum CommandError {
     NoTrace,
     #[error("there is nothing to export before the first rows")]
     NoRows,
+    #[error("the model {0} was not probed: turn that on once to compare with it")]
+    NoRowsWith(String),
     #[error("{name} cannot be used: {reason}")]
     EngineMissing { name: String, reason: String },
     #[error("speeds cannot be measured: {0}")]

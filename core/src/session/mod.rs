@@ -35,7 +35,7 @@ mod state;
 mod switching;
 mod watching;
 
-pub use command::Command;
+pub use command::{BaselineOf, Command};
 pub use compared::{ComparedResults, Flipped};
 pub use describe::said;
 pub use effect::Effect;

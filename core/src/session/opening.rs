@@ -40,6 +40,7 @@ impl Session {
         self.inspections.clear();
         (self.run, self.measuring) = (None, None);
         (self.other_plan, self.other_results) = (None, None);
+        self.other_contexts = Arc::default();
         self.show_chosen_if_empty();
         self.document.overrides.clear();
         // Exceptions name sites of the trace that was open.

@@ -43,6 +43,7 @@ impl Session {
             }
             Command::OpenPlan { path } => Ok(vec![Effect::LoadPlan { path }]),
             Command::ClosePlan => Ok(self.compare_with(None)),
+            Command::SetBaseline { of } => self.set_baseline(of, by.at),
             Command::ReadSeries => self.read_series(),
             Command::Identify { path } => Ok(vec![Effect::Identify { path }]),
             Command::InspectSite { site } => self.inspect(site, None),
@@ -127,7 +128,7 @@ impl Session {
                 };
             }
             Event::PlanOpened { path, plan } => self.take_plan(path, Arc::from(plan)),
-            Event::ResultsCompared { path, results } => self.compare_results(path, &results),
+            Event::ResultsCompared { path, results } => self.compare_results(path, *results),
             // Whoever asked goes on with it: the session changes only when it is opened.
             Event::Identified { .. } | Event::Signed { approval: Ok(_) } => {}
             Event::Signed { approval: Err(line) } => self.notices.tell(NoticeKind::Error, line),

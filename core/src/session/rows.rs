@@ -169,6 +169,11 @@ fn replace(row: &mut ResultRow, latency: &Latency) {
     row.latency = Latency { tail_us: latency.tail_us.or(row.latency.tail_us), ..latency.clone() };
 }
 
+/// No engine is called so.
+fn compared_origin() -> Origin {
+    Origin { engine: "compared".to_owned(), device: String::new() }
+}
+
 /// All sets, and which is shown.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RowSets {
@@ -213,6 +218,29 @@ impl RowSets {
     pub fn describe(&mut self, circumstances: Circumstances) {
         let set = self.sets.entry(circumstances.origin()).or_default();
         set.circumstances = Some(circumstances);
+    }
+
+    /// The rows of other results, to compare with: a set by itself, which is never shown and no engine adds to. Each
+    /// site's stand under no mods, whatever they were made under.
+    pub fn compare(&mut self, rows: Vec<ResultRow>) {
+        let mut by_site: BTreeMap<usize, Vec<ResultRow>> = BTreeMap::new();
+        for mut row in rows {
+            if let Some(at) = self.index.at(&row.site) {
+                row.site.clone_from(&self.index.ids()[at]);
+                by_site.entry(at).or_default().push(row);
+            }
+        }
+        let mut set = RowSet::default();
+        by_site.into_iter().for_each(|(at, rows)| set.take(at, SiteContext::default(), rows));
+        self.sets.insert(compared_origin(), set);
+    }
+
+    pub fn compared(&self) -> Option<&RowSet> {
+        self.sets.get(&compared_origin())
+    }
+
+    pub fn forget_compared(&mut self) {
+        self.sets.remove(&compared_origin());
     }
 
     /// Nothing more is to come of these sites under those mods.

@@ -153,6 +153,7 @@ impl Session {
             ..Self::default()
         };
         session.sets.restore(index, head.sets, shares, head.shown);
+        session.other_contexts = session.contexts_of_other();
         session
     }
 

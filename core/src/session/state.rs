@@ -11,7 +11,7 @@ use crate::{
     model::{Gemm, KernelId, ModSet, ResultRow, Results, Site, SiteId, SiteIndex, SiteMods, SiteRows},
     plan::{self, Plan},
     review::KeyRing,
-    views::{OpenedTrace, SeriesTable, Snapshot},
+    views::{Baseline, OpenedTrace, SeriesTable, Snapshot},
 };
 
 use super::{
@@ -73,7 +73,7 @@ pub struct Session {
     pub inspections: Inspections,
     /// The results file whose rows were taken last for the open trace.
     pub results_file: Option<String>,
-    /// A plan to compare with, and its file.
+    /// The baseline: a plan to compare with, and its file; without a name where it is no file.
     pub other_plan: Option<(String, Arc<Plan>)>,
     /// What else is known of it where results were compared.
     pub other_results: Option<Arc<ComparedResults>>,
@@ -88,11 +88,15 @@ pub struct Session {
     /// What each site is probed under by the document, and by the run.
     pub(super) contexts: Arc<[SiteContext]>,
     pub(super) run_contexts: Arc<[SiteContext]>,
+    /// What each site was probed under for the plan to compare with.
+    pub(super) other_contexts: Arc<[SiteContext]>,
     pub(super) next_run: u64,
     /// Counts changes of anything that a view derives from.
     pub(super) revision: u64,
     /// How many of them were the document's, or of the plan to compare with: the rest were of rows.
     pub(super) num_decisions: u64,
+    /// How many were of the plan to compare with alone: what is decided is the same after them.
+    pub(super) num_comparisons: u64,
 }
 
 impl Session {
@@ -168,8 +172,37 @@ impl Session {
 
     pub(super) fn compare_with(&mut self, plan: Option<(String, Arc<Plan>)>) -> Vec<Effect> {
         (self.other_plan, self.other_results) = (plan, None);
+        self.sets.forget_compared();
+        self.other_contexts = self.contexts_of_other();
         self.decided();
+        self.num_comparisons += 1;
         Vec::new()
+    }
+
+    pub(super) fn contexts_of_other(&self) -> Arc<[SiteContext]> {
+        self.other_plan.as_ref().map_or_else(Arc::default, |(_, plan)| contexts(self.sites(), &plan.site_mods()).into())
+    }
+
+    /// The plan to compare with, and the rows behind it as far as they are here.
+    fn baseline(&self) -> Option<Baseline> {
+        let (path, plan) = self.other_plan.as_ref()?;
+        let (sites, mods) = (self.index().ids(), &self.document.mods);
+        let of_results = self.other_results.is_some();
+        let set = if of_results { self.sets.compared() } else { self.sets.shown() };
+        let none = SiteContext::default();
+        let rows = |at: usize| {
+            let context = if of_results { &none } else { self.other_contexts.get(at)? };
+            set?.rows_of(at, context).cloned()
+        };
+        let none = ModSet::none();
+        let other_mods = sites.iter().any(|site| plan.mods.get(site).unwrap_or(&none) != mods.of(site));
+        Some(Baseline {
+            name: super::comparing::baseline_name(path, plan, of_results),
+            plan: plan.clone(),
+            rows: (0..sites.len()).map(rows).collect(),
+            by_kernel: of_results || other_mods,
+            of_results,
+        })
     }
 
     /// Changes the document; what it was can be undone.
@@ -323,7 +356,8 @@ impl Session {
             document: self.document.clone(),
             rows: of(&self.contexts),
             before: of(&recorded(&self.document.mods)),
-            other_plan: self.other_plan.as_ref().map(|(_, plan)| plan.clone()),
+            decided_revision: self.revision - self.num_comparisons,
+            baseline: self.baseline().map(Arc::new),
         }))
     }
 }

@@ -5,7 +5,7 @@ use crate::{
     model::{Estimate, Metric, Quadrant, ResultRow, SiteId},
 };
 
-use super::{Column, Snapshot};
+use super::{Column, Snapshot, Versus, versus::NOT_IN_BASELINE};
 
 /// One cell: a value, or why there is none.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,7 +22,7 @@ pub enum Cell {
     Waiting,
 }
 
-/// The cell of one site and column under the mods in force. `relative`: divided by the baseline's value.
+/// The cell of one site and column under the mods in force. `relative`: divided by the value of the policy's baseline.
 pub fn cell(snapshot: &Snapshot, site: &SiteId, column: &Column, metric: Metric, relative: bool) -> Cell {
     let policy = &snapshot.document.policy;
     let Some(at) = snapshot.index.at(site) else { return Cell::Waiting };
@@ -32,6 +32,28 @@ pub fn cell(snapshot: &Snapshot, site: &SiteId, column: &Column, metric: Metric,
     let Some(row) = snapshot.row(at, column.gemm, &column.kernel) else { return Cell::Waiting };
     let base = snapshot.row(at, column.gemm, &policy.baseline).filter(|_| relative);
     of_row(row, base, metric, policy, snapshot.loss())
+}
+
+/// The same divided by the value of what a person compares with.
+pub fn cell_versus(snapshot: &Snapshot, versus: &Versus, site: &SiteId, column: &Column, metric: Metric) -> Cell {
+    let now = cell(snapshot, site, column, metric, false);
+    let (Cell::Value { quadrant, .. }, Some(at)) = (&now, snapshot.index.at(site)) else { return now };
+    let row = snapshot.row(at, column.gemm, &column.kernel);
+    let base = versus.base(snapshot, at, column.gemm, &column.kernel);
+    match (row, base) {
+        (_, None) => Cell::Missing { reason: NOT_IN_BASELINE.to_owned() },
+        (Some(row), Some(base)) => match value_over(row, base, metric, snapshot.loss()) {
+            Some(estimate) => Cell::Value { estimate, quadrant: *quadrant },
+            None => Cell::Missing { reason: format!("the baseline has no {} here to divide by", metric.label()) },
+        },
+        (None, _) => now,
+    }
+}
+
+/// A row's value over another's, with the interval of the first; `None` also where the other has none.
+pub(crate) fn value_over(row: &ResultRow, base: &ResultRow, metric: Metric, loss: f64) -> Option<Estimate> {
+    reference(base, metric).filter(|_| base.supported)?;
+    value(row, Some(base), metric, loss)
 }
 
 fn of_row(row: &ResultRow, base: Option<&ResultRow>, metric: Metric, policy: &Policy, loss: f64) -> Cell {
@@ -53,14 +75,22 @@ fn why_missing(row: &ResultRow, metric: Metric, loss: f64) -> String {
 /// A row's value in `metric`, divided by the baseline's when there is one; `None` also where the value means nothing.
 /// `loss`: the trace's.
 pub(crate) fn value(row: &ResultRow, base: Option<&ResultRow>, metric: Metric, loss: f64) -> Option<Estimate> {
-    // As measured: what is charged of BF16's is nothing, which nothing can be divided by.
-    let of = |row: &ResultRow| match (metric, base) {
-        (Metric::LossCost, Some(_)) => row.error.as_ref()?.loss_cost,
-        (_, Some(_)) => row.metric(metric).map(|estimate| metric.on_scale(estimate)),
-        (_, None) => row.metric(metric),
-    };
+    let of = |row: &ResultRow| if base.is_some() { measured(row, metric) } else { row.metric(metric) };
     let means_nothing = metric == Metric::LossCost && row.charged_loss_cost(loss).is_none();
     let estimate = of(row).filter(|_| row.supported && !means_nothing)?;
-    let base = base.and_then(of).map(|base| base.value).filter(|base| *base > 0.0);
+    let base = base.and_then(|base| reference(base, metric));
     Some(base.map_or(estimate, |base| Estimate::new(estimate.value / base, estimate.lo / base, estimate.hi / base)))
+}
+
+/// As measured: what is charged of BF16's loss cost is nothing, which nothing can be divided by.
+fn measured(row: &ResultRow, metric: Metric) -> Option<Estimate> {
+    match metric {
+        Metric::LossCost => row.error.as_ref()?.loss_cost,
+        metric => row.metric(metric).map(|estimate| metric.on_scale(estimate)),
+    }
+}
+
+/// What others are divided by.
+fn reference(row: &ResultRow, metric: Metric) -> Option<f64> {
+    measured(row, metric).map(|estimate| estimate.value).filter(|value| *value > 0.0)
 }

@@ -38,7 +38,7 @@ fn session() -> Session {
 
 fn shown(text: &str) -> Vec<usize> {
     let session = session();
-    let question = ViewQuery { metric: crate::model::Metric::Mere, gemm: None, relative: false };
+    let question = ViewQuery { metric: crate::model::Metric::Mere, gemm: None, relative: false, versus: false };
     let views = Views::of(&session.snapshot().unwrap(), question, &Views::default());
     let snapshot = session.snapshot().unwrap();
     let facts = Facts::of(&snapshot, &views.standings, [SiteId::new("net.head")].into_iter());

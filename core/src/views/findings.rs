@@ -438,7 +438,7 @@ mod tests {
 
     fn found(session: &Session) -> Vec<Finding> {
         let snapshot = session.snapshot().unwrap();
-        let question = ViewQuery { metric: Metric::Mere, gemm: None, relative: false };
+        let question = ViewQuery { metric: Metric::Mere, gemm: None, relative: false, versus: false };
         let views = Views::of(&snapshot, question, &Views::default());
         findings(&snapshot, &views.plan, &views.table)
     }

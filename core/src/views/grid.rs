@@ -9,7 +9,11 @@ use crate::{
     views::{PlanView, Snapshot},
 };
 
-use super::{ViewQuery, cell::value, is_low};
+use super::{
+    Versus, ViewQuery,
+    cell::{value, value_over},
+    is_low,
+};
 
 /// One column of the heatmap.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -96,7 +100,8 @@ impl Grid {
         (self.values.get(cells.clone()).unwrap_or_default(), self.marks.get(cells).unwrap_or_default())
     }
 
-    pub(super) fn of(snapshot: &Snapshot, plan: &PlanView, question: ViewQuery) -> Self {
+    /// `versus`: values are divided by those of what a person compares with.
+    pub(super) fn of(snapshot: &Snapshot, plan: &PlanView, question: ViewQuery, versus: Option<&Versus>) -> Self {
         let kernels = kernels_of(snapshot);
         let gemms: Vec<Gemm> =
             Gemm::ALL.into_iter().filter(|of| question.gemm.is_none_or(|only| only == *of)).collect();
@@ -104,8 +109,9 @@ impl Grid {
         let policy = &snapshot.document.policy;
         let num_sites = snapshot.sites().len();
         let mut grid = Self::waiting(gemms.iter().flat_map(|gemm| column(*gemm)).collect(), num_sites);
-        grid.bound = (!question.relative && question.metric == policy.metric).then_some(policy.max_error);
-        let filling = Filling { snapshot, plan, question, kernels: &kernels };
+        grid.bound =
+            (versus.is_none() && !question.relative && question.metric == policy.metric).then_some(policy.max_error);
+        let filling = Filling { snapshot, plan, question, versus, kernels: &kernels };
         for site in 0..num_sites {
             for (at, gemm) in gemms.iter().enumerate() {
                 filling.fill(&mut grid, site, *gemm, at * kernels.len());
@@ -167,6 +173,7 @@ struct Filling<'a> {
     snapshot: &'a Snapshot,
     plan: &'a PlanView,
     question: ViewQuery,
+    versus: Option<&'a Versus>,
     kernels: &'a [KnownCells],
 }
 
@@ -180,9 +187,15 @@ impl Filling<'_> {
             let Some(at) = self.kernels.iter().position(|kernel| kernel.id == row.kernel) else { continue };
             let place = grid.place(site, first + at);
             let mut mark = Mark::MISSING;
-            if let Some(estimate) = value(row, base, self.question.metric, self.snapshot.loss()) {
+            let loss = self.snapshot.loss();
+            let shown = match self.versus {
+                Some(versus) => versus
+                    .base(self.snapshot, site, gemm, &row.kernel)
+                    .and_then(|base| value_over(row, base, self.question.metric, loss)),
                 // Colours tell how far from 0 a value with a sign is.
-                let estimate = self.question.metric.on_scale(estimate);
+                None => value(row, base, self.question.metric, loss).map(|of| self.question.metric.on_scale(of)),
+            };
+            if let Some(estimate) = shown {
                 grid.put(place, estimate.value, self.kernels[at].low);
                 let quadrant = judge(row, policy, self.snapshot.loss()).2;
                 mark = Mark::of(quadrant, row.latency.source);

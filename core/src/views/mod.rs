@@ -29,11 +29,12 @@ mod snapshot;
 mod standings;
 pub mod tsv;
 mod verdicts;
+mod versus;
 
 pub use answer::{Answer, Because, Clause};
 pub use axis::{ErrorAxis, nudged_speedup, readable, speedup_at, speedup_place};
 pub(crate) use cell::value;
-pub use cell::{Cell, cell};
+pub use cell::{Cell, cell, cell_versus};
 pub use colour::{sequential, verdict_colour, verdict_word};
 pub use filter::{Facts, Filter, FilterError, TERMS, TermHelp};
 pub use findings::{Finding, FindingKind, Remedy, findings};
@@ -60,9 +61,10 @@ pub use site::{
     KernelStanding, MOST_DRAWS, MoreDraws, Outlook, OverrideEffect, Parts, SiteView, SlowPart, SpeedOutlook, TailStep,
     draws_to_ask, fed_by, further_draws, op_name, override_effect,
 };
-pub use snapshot::{OpenedTrace, Snapshot};
+pub use snapshot::{Baseline, OpenedTrace, Snapshot};
 pub use standings::{ReviewStanding, SiteRank, Standings};
 pub use verdicts::{SiteVerdict, Worst};
+pub use versus::{NOT_IN_BASELINE, Versus, VersusLine};
 
 pub use crate::dispatch::{Curve, CurvePoint, FrontierAxis};
 
@@ -79,8 +81,10 @@ pub struct ViewQuery {
     pub metric: Metric,
     /// `None`: all three.
     pub gemm: Option<Gemm>,
-    /// Values divided by the baseline's at the same GEMM.
+    /// Values divided by those of the policy's baseline at the same GEMM.
     pub relative: bool,
+    /// Where there is a baseline to compare with: what differs from it. It goes before `relative`.
+    pub versus: bool,
 }
 
 /// Everything that is derived from one snapshot.
@@ -93,6 +97,8 @@ pub struct Views {
     pub plan: Arc<PlanView>,
     pub grid: Arc<Grid>,
     pub quadrant: Arc<QuadrantView>,
+    /// The same without what differs from a baseline.
+    plain: Arc<QuadrantView>,
     /// The plan as a point of the frontier.
     pub now: Option<Now>,
     /// By site.
@@ -100,6 +106,8 @@ pub struct Views {
     /// What filters ask and what sites are sorted by.
     pub standings: Arc<Standings>,
     pub worst: Option<Worst>,
+    /// Against what a person compares with; `None`: with nothing.
+    pub versus: Option<Arc<Versus>>,
     /// The plan's choices as a table.
     pub table: Arc<PlanTable>,
     /// The plan in words.
@@ -121,20 +129,44 @@ impl Views {
         if same && last.question == Some(question) {
             return last.clone();
         }
-        let plan = if same { last.plan.clone() } else { Arc::new(PlanView::of(snapshot)) };
+        // With another baseline everything is decided as it was.
+        let decided = same || last.snapshot.as_ref().is_some_and(|of| of.is_decided_as(snapshot));
+        let plan = if decided { last.plan.clone() } else { Arc::new(PlanView::of(snapshot)) };
+        let versus = if same { last.versus.clone() } else { Versus::of(snapshot, &plan).map(Arc::new) };
+        let against = versus.as_deref().filter(|_| question.versus);
         let gemm_changed = last.question.is_none_or(|asked| asked.gemm != question.gemm);
         // What depends on the question is made beside what does not: each reads all rows once.
-        let rest = || if same { last.clone() } else { Self::of_revision(snapshot, plan.clone(), last) };
-        let drawn = || {
-            let grid = Arc::new(Grid::of(snapshot, &plan, question));
-            let wanted = !same || gemm_changed;
-            (grid, wanted.then(|| Arc::new(QuadrantView::of(snapshot, &plan, question.gemm))))
+        let rest = || match (same, decided) {
+            (true, _) => last.clone(),
+            (false, true) => last.against(snapshot),
+            (false, false) => Self::of_revision(snapshot, plan.clone(), last),
         };
-        let (mut views, (grid, quadrant)) = join(rest, drawn);
+        let plain = || match !decided || gemm_changed {
+            true => Arc::new(QuadrantView::of(snapshot, &plan, question.gemm)),
+            false => last.plain.clone(),
+        };
+        let kept = same && !gemm_changed && last.question.is_some_and(|asked| asked.versus == question.versus);
+        let quadrant = || {
+            let plain = plain();
+            if kept {
+                return (last.quadrant.clone(), plain);
+            }
+            let shown = against.map(|versus| Arc::new(plain.against(snapshot, &plan, versus)));
+            (shown.unwrap_or_else(|| plain.clone()), plain)
+        };
+        let grid = || Arc::new(Grid::of(snapshot, &plan, question, against));
+        let (mut views, (grid, (quadrant, plain))) = join(rest, || join(grid, quadrant));
+        (views.quadrant, views.plain) = (quadrant, plain);
         views.grid = grid;
-        views.quadrant = quadrant.unwrap_or(views.quadrant);
+        views.versus = versus;
         views.question = Some(question);
         views
+    }
+
+    /// The same compared with another baseline.
+    fn against(&self, snapshot: &Arc<Snapshot>) -> Self {
+        let table = Arc::new(PlanTable::clone(&self.table).against(snapshot, &self.plan));
+        Self { revision: snapshot.revision, snapshot: Some(snapshot.clone()), table, ..self.clone() }
     }
 
     fn of_revision(snapshot: &Arc<Snapshot>, plan: Arc<PlanView>, last: &Self) -> Self {

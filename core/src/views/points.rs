@@ -10,6 +10,7 @@ use crate::{
 };
 
 use super::{
+    Versus,
     axis::{ErrorAxis, speedup_place},
     groups::Grouping,
     is_low,
@@ -44,12 +45,13 @@ pub struct Unplaced {
     pub has_error: bool,
 }
 
-/// Where a point was before the mods in force.
+/// Where a point was before the mods in force, or in what a person compares with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Arrow {
-    /// The point's number.
+    /// The point's number; of a GEMM that moved to high precision, which has no point, that of what it left.
     pub point: u32,
     pub from: [f32; 2],
+    pub to: [f32; 2],
 }
 
 /// Points with both an error in the policy's metric and a speed-up, and those that lack one.
@@ -59,10 +61,10 @@ pub struct QuadrantView {
     pub kernels: Vec<KernelId>,
     /// By site: three GEMMs, then kernels by name.
     pub points: Vec<Point>,
-    /// Lower left and upper right of all points; `None` without any.
+    /// Lower left and upper right of all points, and of arrows from a baseline; `None` without any.
     pub bounds: Option<[[f32; 2]; 2]>,
     pub unplaced: Vec<Unplaced>,
-    /// Points that the mods in force moved.
+    /// Points that the mods in force moved; with a baseline what changed since: rows that are others, or choices.
     pub arrows: Vec<Arrow>,
     pub shares: Shares,
     pub nearby: Nearby,
@@ -96,6 +98,46 @@ impl QuadrantView {
         view.nearby = Nearby::of(&view.points, view.bounds);
         view.groupings = Grouping::all(&view.points, &view.kernels, snapshot.index.ids());
         view
+    }
+
+    /// The same with arrows from what a person compares with, and the ends of those in sight.
+    pub(super) fn against(&self, snapshot: &Snapshot, plan: &PlanView, versus: &Versus) -> Self {
+        let arrows =
+            if versus.by_kernel { self.rows_moved(snapshot, versus) } else { self.moves(snapshot, plan, versus) };
+        let ends = arrows.iter().flat_map(|arrow| [arrow.from, arrow.to]);
+        let bounds = self.bounds.map(|bounds| ends.fold(bounds, widened));
+        Self { arrows, bounds, ..self.clone() }
+    }
+
+    /// Every row that stands elsewhere in the baseline.
+    fn rows_moved(&self, snapshot: &Snapshot, versus: &Versus) -> Vec<Arrow> {
+        let metric = snapshot.document.policy.metric;
+        let arrow = |(number, point): (usize, &Point)| {
+            let base = versus.base(snapshot, point.site as usize, point.gemm, self.kernel(point.kernel)?)?;
+            let from = places(base, metric, self.axis)?.0;
+            (from != point.at).then_some(Arrow { point: number as u32, from, to: point.at })
+        };
+        self.points.iter().enumerate().filter_map(arrow).collect()
+    }
+
+    /// Where the rows are the same: from what the baseline runs to what is chosen now.
+    fn moves(&self, snapshot: &Snapshot, plan: &PlanView, versus: &Versus) -> Vec<Arrow> {
+        let metric = snapshot.document.policy.metric;
+        let arrow = |(at, gemm): (usize, Gemm)| {
+            let line = versus.line(at, gemm).filter(|line| line.moved)?;
+            let chosen = &plan.choice_at(at, gemm)?.kernel;
+            let place = |row: Option<&ResultRow>| Some(places(row?, metric, self.axis)?.0);
+            let from = place(versus.base(snapshot, at, gemm, chosen))?;
+            let to = place(snapshot.row(at, gemm, chosen)).filter(|to| *to != from)?;
+            let own = self.of_site(at);
+            let number_of = |kernel: &KernelId| {
+                let is_it = |point: &Point| point.gemm == gemm && self.kernel(point.kernel) == Some(kernel);
+                self.points[own.clone()].iter().position(is_it).map(|of| (own.start + of) as u32)
+            };
+            Some(Arrow { point: number_of(chosen).or_else(|| number_of(&line.kernel))?, from, to })
+        };
+        let gemms = (0..snapshot.sites().len()).flat_map(|at| Gemm::ALL.map(|gemm| (at, gemm)));
+        gemms.filter_map(arrow).collect()
     }
 
     /// The points of one site, in the order of [`Self::points`].
@@ -170,7 +212,7 @@ impl<'a> Filling<'a> {
             return;
         };
         if let Some(from) = self.before(at, row).filter(|from| *from != place) {
-            self.view.arrows.push(Arrow { point: self.view.points.len() as u32, from });
+            self.view.arrows.push(Arrow { point: self.view.points.len() as u32, from, to: place });
         }
         self.view.shares.add_point(quadrant);
         self.view.num_chosen += usize::from(chosen);
@@ -189,29 +231,34 @@ impl<'a> Filling<'a> {
     }
 
     fn places(&self, row: &ResultRow) -> Option<([f32; 2], [f32; 2], [f32; 2])> {
-        let estimate = row.metric(self.metric)?;
-        let Estimate { value, lo, hi } = self.metric.on_scale(estimate);
-        let speedup = row.speedup()?;
-        let axis = self.view.axis;
-        let at = [speedup_place(speedup) as f32, axis.place(value) as f32];
-        if !(at[0].is_finite() && at[1].is_finite()) {
-            return None;
-        }
-        // The longer the latency, the lower the speed-up.
-        let end = |us: Option<f64>| {
-            let us = us.filter(|us| *us > 0.0)?;
-            Some(speedup_place(row.latency.baseline_us? / us) as f32)
-        };
-        let low = [end(row.latency.latency_hi_us).unwrap_or(at[0]), axis.place(lo) as f32];
-        let high = [end(row.latency.latency_lo_us).unwrap_or(at[0]), axis.place(hi) as f32];
-        Some((at, low, high))
+        places(row, self.metric, self.view.axis)
     }
+}
+
+/// A row's place on the axes, and the ends of its intervals there.
+fn places(row: &ResultRow, metric: Metric, axis: ErrorAxis) -> Option<([f32; 2], [f32; 2], [f32; 2])> {
+    let estimate = row.metric(metric)?;
+    let Estimate { value, lo, hi } = metric.on_scale(estimate);
+    let speedup = row.speedup()?;
+    let at = [speedup_place(speedup) as f32, axis.place(value) as f32];
+    if !(at[0].is_finite() && at[1].is_finite()) {
+        return None;
+    }
+    // The longer the latency, the lower the speed-up.
+    let end = |us: Option<f64>| {
+        let us = us.filter(|us| *us > 0.0)?;
+        Some(speedup_place(row.latency.baseline_us? / us) as f32)
+    };
+    let low = [end(row.latency.latency_hi_us).unwrap_or(at[0]), axis.place(lo) as f32];
+    let high = [end(row.latency.latency_lo_us).unwrap_or(at[0]), axis.place(hi) as f32];
+    Some((at, low, high))
 }
 
 fn bounds_of(points: &[Point]) -> Option<[[f32; 2]; 2]> {
     let first = points.first()?.at;
-    Some(points.iter().fold([first, first], |[lo, hi], point| {
-        let [x, y] = point.at;
-        [[lo[0].min(x), lo[1].min(y)], [hi[0].max(x), hi[1].max(y)]]
-    }))
+    Some(points.iter().fold([first, first], |bounds, point| widened(bounds, point.at)))
+}
+
+fn widened([lo, hi]: [[f32; 2]; 2], [x, y]: [f32; 2]) -> [[f32; 2]; 2] {
+    [[lo[0].min(x), lo[1].min(y)], [hi[0].max(x), hi[1].max(y)]]
 }

@@ -225,7 +225,7 @@ mod tests {
     }
 
     fn queue(session: &Session) -> ReviewQueue {
-        let question = ViewQuery { metric: Metric::Mere, gemm: None, relative: false };
+        let question = ViewQuery { metric: Metric::Mere, gemm: None, relative: false, versus: false };
         let views = Views::of(&session.snapshot().unwrap(), question, &Views::default());
         ReviewQueue::of(&session.snapshot().unwrap(), &views.plan, &views.table)
     }

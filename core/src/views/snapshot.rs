@@ -39,11 +39,45 @@ pub struct Snapshot {
     pub rows: Vec<Option<Arc<SiteRows>>>,
     /// By site: rows of the model as recorded, for before and after. Empty where no mod is on.
     pub before: Vec<Option<Arc<SiteRows>>>,
-    /// A plan that a person compares with.
-    pub other_plan: Option<Arc<Plan>>,
+    /// Goes up with everything but the baseline: what is decided and drawn without one is the same.
+    pub decided_revision: u64,
+    /// What a person compares with.
+    pub baseline: Option<Arc<Baseline>>,
+}
+
+/// A plan that the present one is compared with, and the rows behind it as far as they are known here.
+#[derive(Clone, Debug)]
+pub struct Baseline {
+    /// As it is called on screen.
+    pub name: String,
+    pub plan: Arc<Plan>,
+    /// By site of the open trace; `None` where there is none.
+    pub rows: Vec<Option<Arc<SiteRows>>>,
+    /// Its rows are others than those of now (other results, other mods): a kernel is compared with itself there. Where
+    /// they are the same, that would say nothing: then with what the baseline runs.
+    pub by_kernel: bool,
+    /// It was made of other results, which may lack some GEMMs.
+    pub of_results: bool,
+}
+
+impl Baseline {
+    pub fn rows_of(&self, at: usize, gemm: Gemm) -> &[ResultRow] {
+        self.rows.get(at).and_then(Option::as_ref).map_or(&[], |rows| rows.of(gemm))
+    }
+
+    pub fn row(&self, at: usize, gemm: Gemm, kernel: &KernelId) -> Option<&ResultRow> {
+        self.rows.get(at)?.as_ref()?.get(gemm, kernel)
+    }
 }
 
 impl Snapshot {
+    /// Only what it is compared with may be another. Of two traces one opened after the other, revisions differ.
+    pub fn is_decided_as(&self, other: &Self) -> bool {
+        self.decided_revision == other.decided_revision
+            && self.rows_revision == other.rows_revision
+            && Arc::ptr_eq(&self.index, &other.index)
+    }
+
     pub fn sites(&self) -> &[Site] {
         &self.trace.manifest().sites
     }

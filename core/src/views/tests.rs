@@ -15,7 +15,7 @@ use super::{Cell, Column, Mark, PlanView, ViewQuery, Views, cell};
 
 const FAST: &str = "cublaslt/fp8-rowwise+fast";
 const OTHER: &str = "te/current";
-const QUESTION: ViewQuery = ViewQuery { metric: Metric::Mere, gemm: None, relative: false };
+const QUESTION: ViewQuery = ViewQuery { metric: Metric::Mere, gemm: None, relative: false, versus: false };
 
 pub(super) fn opened(rows: Vec<ResultRow>, sites: &[&str]) -> Session {
     let mut session = Session::by_paper();

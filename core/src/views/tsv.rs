@@ -7,7 +7,10 @@ use crate::{
     views::Snapshot,
 };
 
-use super::{Column, ViewQuery, Views, cell::value};
+use super::{
+    Column, ViewQuery, Views,
+    cell::{value, value_over},
+};
 
 /// A line of cells, each as it will stand in the spreadsheet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,7 +59,11 @@ fn number(value: Option<f64>) -> String {
 
 /// The heatmap: a line a site of `shown`, a column a kernel.
 pub fn grid(snapshot: &Snapshot, views: &Views, question: ViewQuery, shown: &[usize]) -> Table {
-    let reference = if question.relative { ", over BF16's" } else { "" };
+    let reference = match (&views.versus, question.relative) {
+        (Some(versus), _) if question.versus => format!(", over {}'s", versus.name),
+        (_, true) => ", over BF16's".to_owned(),
+        _ => String::new(),
+    };
     let mut table = Table::new(&["site"]);
     let named = |column: &Column| format!("{} {} ({}{reference})", column.gemm, column.kernel, question.metric.label());
     table.header.extend(views.grid.columns.iter().map(named));
@@ -68,21 +75,25 @@ pub fn grid(snapshot: &Snapshot, views: &Views, question: ViewQuery, shown: &[us
 pub fn grid_row(snapshot: &Snapshot, views: &Views, question: ViewQuery, at: usize) -> Vec<String> {
     let name = snapshot.sites().get(at).map(|site| site.id.to_string()).unwrap_or_default();
     let cells = views.grid.columns.iter();
-    let cells = cells.map(|column| number(estimate(snapshot, question, at, column).map(|of| of.value)));
+    let cells = cells.map(|column| number(estimate(snapshot, views, question, at, column).map(|of| of.value)));
     std::iter::once(name).chain(cells).collect()
 }
 
 /// One cell of the heatmap: its number, or why there is none.
-pub fn grid_cell(snapshot: &Snapshot, question: ViewQuery, at: usize, column: &Column) -> String {
+pub fn grid_cell(snapshot: &Snapshot, views: &Views, question: ViewQuery, at: usize, column: &Column) -> String {
     let reason = || snapshot.row(at, column.gemm, &column.kernel).and_then(|row| row.reason.clone());
-    match estimate(snapshot, question, at, column) {
+    match estimate(snapshot, views, question, at, column) {
         Some(estimate) => estimate.value.to_string(),
         None => reason().unwrap_or_else(|| "no value".to_owned()),
     }
 }
 
-fn estimate(snapshot: &Snapshot, question: ViewQuery, at: usize, column: &Column) -> Option<Estimate> {
+fn estimate(snapshot: &Snapshot, views: &Views, question: ViewQuery, at: usize, column: &Column) -> Option<Estimate> {
     let row = snapshot.row(at, column.gemm, &column.kernel)?;
+    if let Some(versus) = views.versus.as_ref().filter(|_| question.versus) {
+        let base = versus.base(snapshot, at, column.gemm, &column.kernel)?;
+        return value_over(row, base, question.metric, snapshot.loss());
+    }
     let baseline = &snapshot.document.policy.baseline;
     let base = if question.relative { snapshot.row(at, column.gemm, baseline) } else { None };
     value(row, base, question.metric, snapshot.loss())
@@ -223,7 +234,7 @@ mod tests {
     };
 
     const FAST: &str = "cublaslt/fp8-rowwise+fast";
-    const QUESTION: ViewQuery = ViewQuery { metric: Metric::Mere, gemm: None, relative: false };
+    const QUESTION: ViewQuery = ViewQuery { metric: Metric::Mere, gemm: None, relative: false, versus: false };
 
     fn made(site: &str) -> (Snapshot, Views) {
         let mut session = Session::by_paper();
@@ -281,7 +292,7 @@ mod tests {
         let at = views.grid.columns.iter().position(|of| *of == column).unwrap();
         assert_eq!(table.rows[0][at + 1], "0.123456789012");
         assert_eq!(table.header[at + 1], format!("fprop {FAST} (MERE)"));
-        assert_eq!(grid_cell(&snapshot, QUESTION, 0, &column), "0.123456789012");
+        assert_eq!(grid_cell(&snapshot, &views, QUESTION, 0, &column), "0.123456789012");
         let relative = grid(&snapshot, &views, ViewQuery { relative: true, ..QUESTION }, &[0]);
         assert!(relative.header[at + 1].ends_with("(MERE, over BF16's)"));
         assert!(points(&snapshot, &views).to_tsv().contains("\t1.25\t0.123456789012\t"));
@@ -289,8 +300,8 @@ mod tests {
 
     #[test]
     fn a_cell_without_a_number_says_why() {
-        let (snapshot, _) = made("a");
+        let (snapshot, views) = made("a");
         let waiting = Column { gemm: Gemm::Wgrad, kernel: KernelId::new(FAST) };
-        assert_eq!(grid_cell(&snapshot, QUESTION, 0, &waiting), "no value");
+        assert_eq!(grid_cell(&snapshot, &views, QUESTION, 0, &waiting), "no value");
     }
 }

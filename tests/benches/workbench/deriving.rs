@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Instant};
 use loka_core::{
     dispatch::{Overrides, Policy, dispatch, frontier},
     model::{Gemm, Metric},
-    session::Session,
+    session::{BaselineOf, Command, Event, Session},
     views::{PlanView, Snapshot, ViewQuery, Views},
 };
 
@@ -14,7 +14,7 @@ use crate::{clock, report::Figure};
 const RUNS: usize = 15;
 
 /// On the wall, and CPU time of all threads of this process: nothing else runs in it now.
-fn timed<T>(what: &str, bar: Option<f64>, figures: &mut Vec<Figure>, work: impl Fn() -> T) -> T {
+fn timed<T>(what: &str, bar: Option<f64>, figures: &mut Vec<Figure>, mut work: impl FnMut() -> T) -> T {
     let (mut wall, mut cpu) = (Vec::new(), Vec::new());
     let mut last = None;
     for _ in 0..RUNS {
@@ -32,7 +32,7 @@ fn timed<T>(what: &str, bar: Option<f64>, figures: &mut Vec<Figure>, work: impl 
 pub fn decide_anew(session: &Session, figures: &mut Vec<Figure>) {
     let before = session.snapshot().unwrap();
     let bar = (before.sites().len() <= 10_000).then_some(100.0);
-    let question = ViewQuery { metric: Metric::Mere, gemm: None, relative: false };
+    let question = ViewQuery { metric: Metric::Mere, gemm: None, relative: false, versus: false };
     for name in Policy::BUILTIN {
         let mut snapshot = Snapshot::clone(&before);
         snapshot.document.policy = Policy::builtin(name).unwrap();
@@ -51,4 +51,31 @@ pub fn decide_anew(session: &Session, figures: &mut Vec<Figure>) {
     timed("another metric (grid)", None, figures, || Views::of(&before, other, &views));
     let one = ViewQuery { gemm: Some(Gemm::Fprop), ..question };
     timed("one GEMM (grid and quadrant)", None, figures, || Views::of(&before, one, &views));
+    switch_baseline(session, bar, figures);
+}
+
+/// From a press to the views, on the session's own way: a plan of another policy, the plan of now, and back to none.
+fn switch_baseline(session: &Session, bar: Option<f64>, figures: &mut Vec<Figure>) {
+    let question = ViewQuery { metric: Metric::Mere, gemm: None, relative: false, versus: true };
+    let mut session = Session::restored(session.save());
+    let mut other = Session::restored(session.save());
+    other.command(Command::SetPolicy { policy: Policy::rel_l2() }).unwrap();
+    let plan = other.plan_now().unwrap();
+    let mut opened: Vec<Event> = (0..RUNS)
+        .map(|_| Event::PlanOpened { path: "other.plan.json".to_owned(), plan: Box::new(plan.clone()) })
+        .collect();
+    let plain = Views::of(&session.snapshot().unwrap(), question, &Views::default());
+    let against = timed("switch to another plan as the baseline", bar, figures, || {
+        session.event(opened.pop().unwrap());
+        Views::of(&session.snapshot().unwrap(), question, &plain)
+    });
+    assert!(against.versus.as_ref().is_some_and(|versus| versus.num_moved > 0 && versus.num_missing == 0));
+    timed("switch to the plan of now as the baseline", bar, figures, || {
+        session.command(Command::SetBaseline { of: BaselineOf::Now }).unwrap();
+        Views::of(&session.snapshot().unwrap(), question, &against)
+    });
+    let last = Views::of(&session.snapshot().unwrap(), question, &against);
+    timed("leave the baseline", bar, figures, || {
+        Views::of(&session.snapshot().unwrap(), ViewQuery { versus: false, ..question }, &last)
+    });
 }

@@ -10,7 +10,10 @@ use std::{
 
 use egui::{Event as SessionInput, Key, Modifiers, MouseWheelSource, MouseWheelUnit, vec2};
 use loka::{link::InProcess, platform::ThreadExecutor};
-use loka_core::session::{Command, Event};
+use loka_core::{
+    dispatch::Policy,
+    session::{Command, Event},
+};
 use loka_tests::big;
 
 use crate::{
@@ -49,6 +52,8 @@ pub fn open(path: &Path, gpu: bool, figures: &mut Vec<Figure>) -> TimedWindow {
     let mut window = TimedWindow::new(Box::new(InProcess::new(ThreadExecutor::new(std::sync::Arc::new(|| {})))), gpu);
     window.settle();
     let empty_mb = machine::resident_mb();
+    // Made-up rows have no noise shares, which the default policy goes by: no site would be the worst.
+    window.app.command(Command::SetPolicy { policy: Policy::paper() });
     let (opened, cpu) = (Instant::now(), clock::of_process());
     window.app.open(path.to_string_lossy().into_owned());
     // The worst site is selected as soon as views were derived.

@@ -4,8 +4,8 @@ use loka_core::{
     dispatch::Policy,
     engine::{DeviceMemory, EngineStatus},
     export::Target,
-    model::{Gemm, KernelId, Metric, ModKind, ResultRow, SiteId, catalogue},
-    session::{Command, Event, MeasuredLatency},
+    model::{Gemm, KernelId, Metric, ModKind, ModSet, ResultRow, SiteId, catalogue},
+    session::{BaselineOf, Command, Event, MeasuredLatency},
 };
 use loka_tests::big;
 
@@ -54,7 +54,7 @@ impl Fuzz {
     pub fn random_command(&mut self) -> Command {
         let (kind, path) = (*self.dice.pick(&ModKind::ALL), "some/file".to_owned());
         let reason = "a \"reason\"\n".to_owned();
-        match self.dice.below(34) {
+        match self.dice.below(35) {
             0 => Command::OpenTrace { path },
             1 => Command::OpenResults { path },
             2 => Command::FindEngines,
@@ -86,6 +86,11 @@ impl Fuzz {
             30 => Command::ExportPlan { path },
             31 => Command::ExportTo { path, target: *self.dice.pick(&Target::ALL) },
             32 => Command::ExportReport { path },
+            33 => {
+                let mods = ModSet([kind].into());
+                let all = [BaselineOf::Now, BaselineOf::Submitted, BaselineOf::Mods { mods }];
+                Command::SetBaseline { of: self.dice.pick(&all).clone() }
+            }
             _ => Command::DismissNotice { id: self.session.notices.first().map_or(7, |notice| notice.id) },
         }
     }

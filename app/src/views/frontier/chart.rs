@@ -46,7 +46,9 @@ impl Costs {
         let points = || frontier.curves.iter().flat_map(|curve| &curve.points);
         let now = scene.derived.now;
         let costs = points().filter_map(|point| axis.cost(&point.totals));
+        let versus = scene.derived.versus();
         let costs = costs.chain(now.and_then(|now| now.cost(axis)).map(|cost| cost.hi)).chain(limit(scene));
+        let costs = costs.chain(versus.and_then(|versus| versus.cost(axis)));
         let places = costs.filter(|cost| *cost > 0.0).map(|cost| scale.place(cost));
         let (lo, hi) =
             places.fold((f64::INFINITY, f64::NEG_INFINITY), |(lo, hi), place| (lo.min(place), hi.max(place)));
@@ -54,6 +56,7 @@ impl Costs {
         let floor = lo - 3.0 * air;
         let speeds = points().map(|point| point.totals.speedup);
         let speeds = speeds.chain(now.into_iter().flat_map(|now| [now.speedup.lo, now.speedup.hi]));
+        let speeds = speeds.chain(versus.and_then(|versus| versus.speedup));
         let (slowest, fastest) = speeds.fold((1.0, 1.0), |(lo, hi): (f64, f64), at| (lo.min(at), hi.max(at)));
         let side = ((fastest - slowest) * 0.05).max(0.01);
         Self { axis, scale, floor, bounds: [(slowest - side, fastest + side), (floor - air, hi + 2.0 * air)] }
@@ -185,6 +188,13 @@ fn now_ui(painter: &Painter, scene: &Scene<'_>, costs: Costs, transform: &PlotTr
     };
     let at = place(now.speedup.value, cost.map(counts));
     let stroke = Stroke::new(1.5, scene.theme.accent);
+    if let Some((versus, speedup)) = scene.derived.versus().and_then(|versus| Some((versus, versus.speedup?))) {
+        let then = place(speedup, versus.cost(costs.axis));
+        let (thin, font) = (Stroke::new(1.0, scene.theme.text), FontId::proportional(SMALL));
+        painter.line_segment([then, at], thin);
+        painter.circle(then, 5.0, scene.theme.canvas, thin);
+        painter.text(then + vec2(10.0, 8.0), Align2::LEFT_TOP, "baseline", font, scene.theme.text);
+    }
     let (slow, fast) = (place(now.speedup.lo, cost.map(counts)), place(now.speedup.hi, cost.map(counts)));
     painter.line_segment([slow, fast], stroke);
     if let Some(cost) = cost {

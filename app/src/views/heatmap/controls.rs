@@ -7,7 +7,7 @@ use loka_core::{
 };
 
 use crate::{
-    commands::{Action, HeatmapAction, ShowAction},
+    commands::{Action, HeatmapAction, PlanAction, ShowAction},
     state::NO_SERIES,
     theme::{Term, explained, term_ui, with_terms},
     views::Scene,
@@ -19,7 +19,13 @@ pub fn controls_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
             metric_ui(ui, scene);
             gemm_ui(ui, scene);
             ui.add_space(4.0);
-            tick_ui(ui, scene, scene.view.relative, Action::View(ShowAction::ToggleRelative));
+            // Against a baseline values are divided by that.
+            if scene.derived.versus().is_none() {
+                tick_ui(ui, scene, scene.view.relative, Action::View(ShowAction::ToggleRelative));
+            }
+            if scene.session.other_plan.is_some() {
+                tick_ui(ui, scene, scene.view.versus, Action::Plan(PlanAction::ToggleBaseline));
+            }
         }
         columns_ui(ui, scene);
         if scene.view.sites.order.grouped {

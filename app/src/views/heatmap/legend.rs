@@ -2,6 +2,8 @@
 
 use egui::{Align2, Color32, FontId, Mesh, Rect, RichText, Sense, Stroke, StrokeKind, Ui, pos2, vec2};
 
+use loka_core::views::{NOT_IN_BASELINE, Versus};
+
 use super::{controls::series_title, table::HeatmapTable};
 use crate::{
     gpu::hatch,
@@ -31,7 +33,11 @@ fn title(scene: &Scene<'_>, table: &HeatmapTable) -> String {
         return format!("{} (as recorded, log)", series_title(&series.name));
     }
     let label = scene.view.metric.label();
-    let unit = if scene.view.relative { "× BF16, log; white: no change" } else { scene.view.metric.unit() };
+    let unit = match scene.derived.versus() {
+        Some(_) => "× baseline, log; white: no change",
+        None if scene.view.relative => "× BF16, log; white: no change",
+        None => scene.view.metric.unit(),
+    };
     let label = label.trim_end_matches(" (dB)");
     format!("{label} ({unit})")
 }
@@ -111,5 +117,7 @@ fn marks_ui(ui: &mut Ui, scene: &Scene<'_>, table: &HeatmapTable) {
     }
     let rect = swatch(ui).shrink(1.0);
     hatch(ui.painter(), rect, theme.weak);
-    word(ui, "no value");
+    let lacks = |versus: &Versus| versus.by_kernel || versus.num_missing > 0;
+    let versus = scene.derived.versus().is_some_and(|versus| table.series.is_none() && lacks(versus));
+    word(ui, if versus { NOT_IN_BASELINE } else { "no value" });
 }

@@ -43,7 +43,8 @@ impl HeatmapTable {
         }
         let filter = scene.view.sites.filter();
         let shown = (0..grid.columns.len()).filter(|at| filter.shows_column(&grid.columns[*at]));
-        let scale = grid.shown_range().map(|range| match scene.view.relative {
+        let over = scene.view.relative || scene.derived.versus().is_some();
+        let scale = grid.shown_range().map(|range| match over {
             true => Scale::relative(metric, range),
             false => Scale::new(metric, range),
         });

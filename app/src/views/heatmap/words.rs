@@ -23,7 +23,11 @@ pub fn cell_text(scene: &Scene<'_>, table: &HeatmapTable, site: usize, shown: us
 fn kernel_text(scene: &Scene<'_>, site: &SiteId, column: &Column) -> String {
     let head = format!("{site} · {}\n{}", column.gemm, column.kernel);
     let label = scene.view.metric.label();
-    let relative = if scene.view.relative { ", relative to BF16" } else { "" };
+    let relative = match scene.derived.versus() {
+        Some(_) => " over the baseline's",
+        None if scene.view.relative => ", relative to BF16",
+        None => "",
+    };
     match scene.derived.cell(site, column, scene.view.metric, scene.view.relative) {
         Cell::Value { estimate, quadrant } => {
             let choice = scene.derived.plan.choice(site, column.gemm).filter(|choice| choice.kernel == column.kernel);
@@ -34,10 +38,21 @@ fn kernel_text(scene: &Scene<'_>, site: &SiteId, column: &Column) -> String {
                 None => "",
             };
             let (value, verdict) = (number::sentence(estimate), verdict_word(quadrant));
-            format!("{head}\n{label}{relative} {value}\n{verdict}{chosen}{}", speed_text(scene, site, column))
+            let compared = compared_text(scene, site, column);
+            format!("{head}\n{label}{relative} {value}{compared}\n{verdict}{chosen}{}", speed_text(scene, site, column))
         }
         Cell::Missing { reason } => format!("{head}\nNo value: {reason}"),
         Cell::Waiting => format!("{head}\nNot probed yet"),
+    }
+}
+
+/// Both values behind a quotient, with the kernel that the baseline's is of.
+fn compared_text(scene: &Scene<'_>, site: &SiteId, column: &Column) -> String {
+    match scene.derived.compared(site, column, scene.view.metric) {
+        Some((Cell::Value { estimate, .. }, kernel, base)) => {
+            format!("\nNow {}, baseline {} by {kernel}", number::sentence(estimate), number::sentence(base))
+        }
+        _ => String::new(),
     }
 }
 
@@ -83,7 +98,11 @@ pub fn folder_text(scene: &Scene<'_>, table: &HeatmapTable, line: &Line, fold: O
         let why = if fold.mark.has(Mark::MISSING) { "none of them has a value" } else { "none is probed yet" };
         return format!("{head}\nNo value: {why}");
     }
-    let label = if table.series.is_some() { "value" } else { scene.view.metric.label() };
+    let label = match (&table.series, scene.derived.versus()) {
+        (Some(_), _) => "value".to_owned(),
+        (None, Some(_)) => format!("{} over the baseline's", scene.view.metric.label()),
+        (None, None) => scene.view.metric.label().to_owned(),
+    };
     let worst = ids.get(fold.worst_site as usize).map_or("", SiteId::as_str);
     let (value, median) = (number::plain(f64::from(fold.worst)), number::plain(f64::from(fold.median)));
     let known = number::count(fold.num_values);

@@ -3,7 +3,7 @@
 use egui::{Align2, Button, Color32, FontId, Painter, Rect, RichText, ScrollArea, Sense, Ui, pos2, vec2};
 use loka_core::{
     dispatch::Choice,
-    views::{Column, Flags, PlanColumn, PlanLine},
+    views::{Column, Flags, NOT_IN_BASELINE, PlanColumn, PlanLine},
 };
 
 use super::groups;
@@ -19,12 +19,17 @@ const DETAILED: f32 = 560.0;
 /// Room for an error in four digits and its margin.
 const ERROR: f32 = 118.0;
 
+/// Room for a difference, or that there is none.
+const VERSUS: f32 = 92.0;
+
 /// Left edges, from the left, and what of them fits.
 struct ChoiceColumns {
     site: f32,
     gemm: f32,
     kernel: f32,
     saved: f32,
+    /// More or less than the baseline saves; `None`: there is none.
+    versus: Option<f32>,
     share: f32,
     error: f32,
     /// There is room for the share and the error.
@@ -34,16 +39,18 @@ struct ChoiceColumns {
 }
 
 impl ChoiceColumns {
-    fn of(width: f32) -> Self {
-        let detailed = width >= DETAILED;
-        let numbers = if detailed { 66.0 + 50.0 + ERROR } else { 66.0 };
+    fn of(width: f32, versus: bool) -> Self {
+        let beside = if versus { VERSUS } else { 0.0 };
+        let detailed = width >= DETAILED + beside;
+        let numbers = beside + if detailed { 66.0 + 50.0 + ERROR } else { 66.0 };
         let names = if width > 980.0 { 430.0 } else { (width - numbers - 12.0).clamp(120.0, 430.0) };
         let (gemm, kernel) = (names * 0.42, names * 0.42 + 48.0);
         let saved = names + 62.0;
-        let share = saved + 50.0;
+        let share = saved + beside + 50.0;
         let error = share + ERROR;
         let reason = (detailed && width > error + 90.0).then_some(error + 14.0);
-        Self { site: 18.0, gemm, kernel, saved, share, error, detailed, reason }
+        let versus = versus.then_some(saved + beside);
+        Self { site: 18.0, gemm, kernel, saved, versus, share, error, detailed, reason }
     }
 }
 
@@ -53,7 +60,7 @@ pub fn choices_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     if let Some(by) = scene.view.plan.group_by {
         return groups::groups_ui(ui, scene, by);
     }
-    let columns = ChoiceColumns::of(ui.available_width());
+    let columns = ChoiceColumns::of(ui.available_width(), scene.derived.versus().is_some());
     header_ui(ui, scene, &columns);
     if order.places.is_empty() {
         ui.label(
@@ -103,7 +110,8 @@ fn header_ui(ui: &mut Ui, scene: &mut Scene<'_>, columns: &ChoiceColumns) {
         (PlanColumn::Margin, "error, margin", columns.share + 8.0, columns.error, true),
     ];
     let shown = if columns.detailed { titles.len() } else { titles.len() - 1 };
-    for (column, text, from, to, right) in titles.into_iter().take(shown) {
+    let versus = columns.versus.map(|edge| (PlanColumn::Versus, "vs baseline µs", edge - VERSUS + 4.0, edge, true));
+    for (column, text, from, to, right) in titles.into_iter().take(shown).chain(versus) {
         let place = Rect::from_min_max(pos2(rect.left() + from, rect.top()), pos2(rect.left() + to, rect.bottom()));
         let response = ui.interact(place, ui.scope_id().with(("sort plan", column)), Sense::click());
         let label = format!("Sort the plan by {text}");
@@ -153,7 +161,8 @@ fn row_ui(ui: &mut Ui, scene: &mut Scene<'_>, line: &PlanLine, choice: &Choice, 
         .saved_us
         .map_or_else(|| "saves an unknown time".to_owned(), |us| format!("saves {} µs", number::micros(us)));
     let codes = code_words(line.flags).map_or_else(String::new, |words| format!(", {words}"));
-    let label = format!("{id} {}: {}{codes}, {saved}", line.gemm, choice.kernel);
+    let versus = versus_words(scene, line).map_or_else(String::new, |words| format!("; {words}"));
+    let label = format!("{id} {}: {}{codes}, {saved}{versus}", line.gemm, choice.kernel);
     response.widget_info(|| egui::WidgetInfo::selected(egui::Role::Button, true, selected, &label));
     if selected || response.hovered() || response.has_focus() {
         let strength = if selected { 0.22 } else { 0.08 };
@@ -174,6 +183,38 @@ fn row_ui(ui: &mut Ui, scene: &mut Scene<'_>, line: &PlanLine, choice: &Choice, 
         }
     });
 }
+
+/// Against the baseline: `37.5 µs more than the baseline by cublaslt/bf16`.
+fn versus_words(scene: &Scene<'_>, line: &PlanLine) -> Option<String> {
+    let versus = scene.derived.versus()?;
+    let Some(then) = versus.line(line.at, line.gemm) else { return Some(NOT_IN_BASELINE.to_owned()) };
+    let words = match then.delta_us {
+        None => "no time is known in both".to_owned(),
+        Some(us) if us.abs() < SAME_US => "as much as the baseline".to_owned(),
+        Some(us) => {
+            let word = if us > 0.0 { "more" } else { "less" };
+            format!("{} µs {word} than the baseline", number::micros(us.abs()))
+        }
+    };
+    Some(format!("{words}, by {}", then.kernel))
+}
+
+/// In the column: with its sign, and a word where there is no number.
+fn versus_text(scene: &Scene<'_>, line: &PlanLine) -> (String, Color32) {
+    let then = scene.derived.versus().and_then(|versus| versus.line(line.at, line.gemm));
+    match then.map(|then| then.delta_us) {
+        None => (NOT_IN_BASELINE.replace("the ", ""), scene.theme.weak),
+        Some(None) => ("unknown".to_owned(), scene.theme.weak),
+        Some(Some(us)) if us.abs() < SAME_US => ("0".to_owned(), scene.theme.weak),
+        Some(Some(us)) => {
+            let sign = if us > 0.0 { '+' } else { '−' };
+            (format!("{sign}{}", number::micros(us.abs())), scene.theme.text)
+        }
+    }
+}
+
+/// Sums of the same numbers in another order differ by less.
+const SAME_US: f64 = 1e-6;
 
 /// What of the forward GEMM is codes instead of BF16.
 fn code_words(flags: Flags) -> Option<&'static str> {
@@ -231,6 +272,12 @@ fn paint_row(
     text(columns.kernel, Align2::LEFT_CENTER, &kernel, body, ink);
     let saved = line.saved_us.map_or_else(|| "–".to_owned(), number::micros);
     text(columns.saved, Align2::RIGHT_CENTER, &saved, digits.clone(), if low { theme.text } else { theme.weak });
+    if let Some(edge) = columns.versus {
+        let (words, color) = versus_text(scene, line);
+        let is_number = words.ends_with(|last: char| last.is_ascii_digit());
+        let font = if is_number { digits.clone() } else { small.clone() };
+        text(edge, Align2::RIGHT_CENTER, &words, font, color);
+    }
     let share = line.share.filter(|share| *share != 0.0).map_or_else(String::new, number::percent);
     if !columns.detailed {
         return;

@@ -25,6 +25,8 @@ pub fn differences_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     if let Some(other) = &table.other {
         let path = scene.session.other_plan.as_ref().map_or("", |(path, _)| path.as_str());
         let title = match &scene.session.other_results {
+            // It is no file.
+            _ if path.is_empty() => format!("Against {}", shorten(&other.name, 64)),
             Some(_) => format!("Against the results {}", shorten(name_of(path), 64)),
             None => format!("Against {} ({})", shorten(&other.name, 32), shorten(name_of(path), 48)),
         };

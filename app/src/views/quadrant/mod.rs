@@ -26,6 +26,10 @@ use crate::{
 
 use picture::Picture;
 
+/// Of those from a baseline.
+const ABOUT_ARROWS: &str = "From where a kernel or a choice stands in the baseline to where it is now; of more than 200 those of the selected \
+                            site are drawn";
+
 /// At most, on either axis: the plot pales those that stand close.
 const TICKS: usize = 24;
 
@@ -103,7 +107,10 @@ fn controls_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
             }
         });
         combo.response.labelled_by(label.id).on_hover_text("What colours the points; shapes always tell the verdict");
-        if !scene.session.document.mods.is_empty() {
+        if scene.derived.versus().is_some() {
+            let text = format!("{} from the baseline", number::counted(scene.derived.quadrant.arrows.len(), "arrow"));
+            ui.label(RichText::new(text).color(scene.theme.weak)).on_hover_text(ABOUT_ARROWS);
+        } else if !scene.session.document.mods.is_empty() {
             let action = Action::Quadrant(QuadrantAction::ToggleArrows);
             let response = ui.selectable_label(scene.view.quadrant.arrows, "Arrows from before");
             if response.on_hover_text(action.hint(ui.ctx())).clicked() {

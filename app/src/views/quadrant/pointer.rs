@@ -6,7 +6,7 @@ use egui::{
 };
 use loka_core::{
     model::ResultRow,
-    views::{Point, speedup_at},
+    views::{NOT_IN_BASELINE, Point, speedup_at},
 };
 
 use super::picture::Picture;
@@ -128,6 +128,20 @@ impl Picture {
         text
     }
 
+    /// What this GEMM is in the baseline, while the views show what differs from it.
+    fn versus(&self, scene: &Scene<'_>, point: &Point) -> Option<String> {
+        let versus = scene.derived.versus()?;
+        let (at, gemm) = (point.site as usize, point.gemm);
+        let Some(line) = versus.line(at, gemm) else { return Some(format!("\nBaseline: {NOT_IN_BASELINE}")) };
+        let base = scene.derived.snapshot.as_ref();
+        let base = base.and_then(|snapshot| versus.base(snapshot, at, gemm, self.view.kernel(point.kernel)?));
+        let metric = scene.session.document.policy.metric;
+        let error = base.and_then(|base| base.metric(metric));
+        let error = error.map_or_else(|| NOT_IN_BASELINE.to_owned(), number::sentence);
+        let speed = base.and_then(ResultRow::speedup).map_or_else(String::new, |of| format!(", {}", number::times(of)));
+        Some(format!("\nBaseline: runs {}; {} {error}{speed}", line.kernel, metric.label()))
+    }
+
     fn numbers(&self, scene: &Scene<'_>, point: &Point, row: &ResultRow) -> String {
         let metric = scene.session.document.policy.metric;
         let error = row.metric(metric).map_or_else(|| "unknown".to_owned(), number::sentence);
@@ -136,6 +150,9 @@ impl Picture {
         let range = if point.low[0] < point.high[0] { format!(" ({} to {})", ends[0], ends[1]) } else { String::new() };
         let mut text = format!("\n{} {error}\n{speedup}{range}, {}", metric.label(), source_word(point.source));
         text += &format!("\nLatency {}", row.latency.note);
+        if let Some(told) = self.versus(scene, point) {
+            return text + &told;
+        }
         let before =
             if scene.view.quadrant.arrows { scene.session.row_before(&row.site, row.gemm, &row.kernel) } else { None };
         if let Some(before) = before.and_then(|before| before.metric(metric)) {

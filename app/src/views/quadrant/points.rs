@@ -1,7 +1,7 @@
 //! Draws the points: all by our shader, or by the painter where there is none; the selected site's above them,
 //! with intervals, arrows, and each with a name for those who cannot see it.
 
-use egui::{Id, Key, Modifiers, Rect, Role, Sense, Stroke, Ui, WidgetInfo, vec2};
+use egui::{Id, Key, Modifiers, Painter, Pos2, Rect, Role, Sense, Stroke, Ui, WidgetInfo, vec2};
 use loka_core::views::{Point, QuadrantView};
 
 use super::{colors, picture::Picture};
@@ -87,16 +87,16 @@ impl Picture {
                 painter.line_segment([self.place([point.low[0], y]), self.place([point.high[0], y])], stroke);
             }
         }
-        if !scene.view.quadrant.arrows {
+        if !scene.view.quadrant.arrows && scene.derived.versus().is_none() {
             return;
         }
         let all = self.view.arrows.len() <= FEW;
         let told = self.view.arrows.iter().filter(|arrow| all || own.contains(&(arrow.point as usize)));
         for arrow in told {
             let Some(point) = self.view.points.get(arrow.point as usize) else { continue };
-            let (from, to) = (self.place(arrow.from), self.place(point.at));
+            let (from, to) = (self.place(arrow.from), self.place(arrow.to));
             if from.distance(to) > 4.0 {
-                painter.arrow(from, to - from, Stroke::new(1.2, color(point)));
+                paint_arrow(&painter, from, to, Stroke::new(1.2, color(point)));
                 painter.circle_stroke(from, 1.8, Stroke::new(1.0, color(point)));
             }
         }
@@ -155,6 +155,16 @@ impl Picture {
                 }
             }
         }
+    }
+}
+
+/// With a head of one size, however far it goes.
+fn paint_arrow(painter: &Painter, from: Pos2, to: Pos2, stroke: Stroke) {
+    const HEAD: f32 = 7.0;
+    let back = (from - to).normalized() * HEAD.min(from.distance(to) / 2.0);
+    painter.line_segment([from, to], stroke);
+    for side in [0.45, -0.45] {
+        painter.line_segment([to, to + egui::emath::Rot2::from_angle(side) * back], stroke);
     }
 }
 

@@ -5,7 +5,7 @@ use loka_core::{
     dispatch::{Choice, ChoiceSource},
     model::{Gemm, KernelId, Site, SiteId},
     session::Touch,
-    views::{Column, ErrorOutlook, GemmView, KernelLine, SiteView},
+    views::{Column, ErrorOutlook, GemmView, KernelLine, NOT_IN_BASELINE, SiteView},
 };
 
 use super::{micros, words};
@@ -36,11 +36,32 @@ pub fn choice_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site, view: &SiteVie
     });
     let about = with_terms("", Term::in_text(&choice.reason));
     explained_ui(ui, RichText::new(&choice.reason).small().color(scene.theme.weak), &about);
+    versus_ui(ui, scene, view, seen);
     touched_ui(ui, scene, site, seen, choice);
     shared_ui(ui, scene, view, seen);
     chain_ui(ui, scene, view, seen);
     runners_up_ui(ui, scene, site, seen, choice);
     verdict_ui(ui, scene, seen);
+}
+
+/// What the baseline runs here, and how much more or less is saved now.
+fn versus_ui(ui: &mut Ui, scene: &Scene<'_>, view: &SiteView, seen: &GemmView) {
+    let Some(versus) = scene.derived.versus() else { return };
+    let text = match versus.line(view.at, seen.gemm) {
+        None => format!("Against the baseline: {NOT_IN_BASELINE}"),
+        Some(then) => {
+            let runs = if then.moved { format!("runs {}", then.kernel) } else { "runs the same".to_owned() };
+            let saves =
+                then.saved_us.map_or_else(|| "saves an unknown time".to_owned(), |us| format!("saves {}", micros(us)));
+            let delta = match then.delta_us {
+                None => String::new(),
+                Some(us) if us.abs() < 1e-6 => ", as much as now".to_owned(),
+                Some(us) => format!(", now {} {}", micros(us.abs()), if us > 0.0 { "more" } else { "less" }),
+            };
+            format!("The baseline {runs}: {saves}{delta}")
+        }
+    };
+    ui.label(RichText::new(text).small().color(scene.theme.accent)).on_hover_text(versus.name.as_str());
 }
 
 /// That somebody else set this by hand, or took that back, in a session of several people.

@@ -5,7 +5,7 @@ use egui::{Align2, Button, Color32, FontId, Painter, Rect, RichText, Sense, Ui, 
 use loka_core::{
     model::{LatencySource, Metric, Site},
     review::Role,
-    views::{Column, GemmView, KernelColumn, KernelLine, KernelStanding, SiteView},
+    views::{Cell, Column, GemmView, KernelColumn, KernelLine, KernelStanding, SiteView},
 };
 
 use super::micros;
@@ -19,6 +19,8 @@ use crate::{
 const LINE: f32 = 20.0;
 /// Below this width numbers stand under the name.
 const ROOMY: f32 = 440.0;
+/// Room for a quotient, or that there is none.
+const VERSUS: f32 = 86.0;
 
 /// Right edges of the columns, from the right end.
 struct KernelColumns {
@@ -31,18 +33,28 @@ struct KernelColumns {
     draws: f32,
     half: f32,
     error: f32,
+    /// Its error over the baseline's; `None`: there is none.
+    versus: Option<f32>,
 }
 
 impl KernelColumns {
-    fn of(width: f32) -> Self {
-        let tall = width < ROOMY;
-        let room = if tall { width - 318.0 } else { width - ROOMY - 40.0 };
+    fn of(width: f32, versus: bool) -> Self {
+        let beside = if versus { VERSUS } else { 0.0 };
+        let tall = width < ROOMY + beside;
+        let room = if tall { width - 318.0 - beside } else { width - ROOMY - 40.0 - beside };
         let bar = (room > 24.0).then_some((84.0, room.min(if tall { 100.0 } else { 70.0 })));
         let mark = 82.0 + bar.map_or(0.0, |(_, width)| width + 6.0);
         let latency = mark + 12.0;
         let draws = latency + 46.0;
         let half = draws + 38.0;
-        Self { tall, speedup: 42.0, bar, mark, latency, draws, half, error: half + 42.0 }
+        let error = half + 42.0;
+        let versus = versus.then_some(error + 58.0);
+        Self { tall, speedup: 42.0, bar, mark, latency, draws, half, error, versus }
+    }
+
+    /// Where numbers begin to take the name's room.
+    fn first(&self) -> f32 {
+        self.versus.unwrap_or(self.error)
     }
 
     fn height(&self) -> f32 {
@@ -57,7 +69,7 @@ pub fn kernels_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site, view: &SiteVi
         }
         return;
     }
-    let columns = KernelColumns::of(ui.available_width());
+    let columns = KernelColumns::of(ui.available_width(), scene.derived.versus().is_some());
     header_ui(ui, scene, &columns);
     ui.spacing_mut().item_spacing.y = 0.0;
     let longest = seen.kernels.iter().filter_map(|line| line.latency_us).fold(0.0, f64::max);
@@ -78,7 +90,12 @@ fn header_ui(ui: &mut Ui, scene: &mut Scene<'_>, columns: &KernelColumns) {
         (KernelColumn::Latency, "µs".to_owned(), columns.latency, 30.0),
         (KernelColumn::Speedup, "× BF16".to_owned(), columns.speedup, 38.0),
     ];
-    let end = rect.right() - columns.error - 62.0;
+    let end = rect.right() - columns.first() - 62.0;
+    if let Some(edge) = columns.versus {
+        let at = pos2(rect.right() - edge, rect.center().y);
+        let text = "vs baseline";
+        ui.painter().text(at, Align2::RIGHT_CENTER, text, FontId::proportional(11.0), scene.theme.weak);
+    }
     let name =
         Rect::from_min_max(pos2(rect.left() + 18.0, rect.top()), pos2(end.max(rect.left() + 60.0), rect.bottom()));
     title_ui(ui, scene, name, (KernelColumn::Kernel, "kernel"), Align2::LEFT_CENTER);
@@ -139,7 +156,7 @@ fn row_ui(
     let (rect, response) = ui.allocate_exact_size(vec2(ui.available_width(), height), Sense::click());
     let column = Column { gemm: seen.gemm, kernel: line.kernel.clone() };
     let selected = scene.view.column.as_ref() == Some(&column);
-    let label = spoken(scene, line);
+    let label = spoken(scene, line) + &versus_words(scene, site, &column);
     response.widget_info(|| egui::WidgetInfo::selected(egui::Role::Button, true, selected, &label));
     ground_ui(ui, scene, rect, selected, response.hovered() || response.has_focus(), line);
     let first = if columns.tall && able { rect.top() + LINE / 2.0 } else { rect.center().y };
@@ -155,6 +172,13 @@ fn row_ui(
         None => {
             let second = if columns.tall { rect.bottom() - LINE / 2.0 + 1.0 } else { first };
             numbers_ui(ui.painter(), scene, rect, second, line, (columns, longest));
+            versus_ui(
+                ui.painter(),
+                scene,
+                (rect, second),
+                columns,
+                &scene.derived.cell(&site.id, &column, scene.view.metric, false),
+            );
             if !line.is_taken() {
                 use_ui(ui, scene, pos2(rect.right() - 18.0, first), site, &column);
             }
@@ -186,7 +210,7 @@ fn name_ui(painter: &Painter, scene: &Scene<'_>, rect: Rect, y: f32, line: &Kern
         paint_glyph(painter, pos2(rect.left() + 10.0, y), glyph, theme.verdict(line.quadrant));
     }
     let mark = standing_word(line.standing);
-    let room = if columns.tall || !able { rect.width() - 60.0 } else { rect.width() - columns.error - 70.0 };
+    let room = if columns.tall || !able { rect.width() - 60.0 } else { rect.width() - columns.first() - 70.0 };
     let room = room - if mark.is_empty() { 0.0 } else { 6.0 * mark.len() as f32 };
     let name = shorten(line.kernel.as_str(), (room / 6.2).max(12.0) as usize);
     let color = match (line.is_taken(), able) {
@@ -247,6 +271,29 @@ fn numbers_ui(
         painter.rect_stroke(part(gemm, gemm + casts), 0.0, stroke, egui::StrokeKind::Inside);
     }
     right(columns.speedup, &line.speedup.map_or_else(|| "–".to_owned(), |speedup| format!("{speedup:.2}")), theme.text);
+}
+
+/// The error over the baseline's.
+fn versus_ui(painter: &Painter, scene: &Scene<'_>, (rect, y): (Rect, f32), columns: &KernelColumns, cell: &Cell) {
+    let Some(edge) = columns.versus else { return };
+    let (text, font, color) = match cell {
+        Cell::Value { estimate, .. } => {
+            (format!("{}×", number::with_interval(*estimate).0), FontId::monospace(12.0), scene.theme.text)
+        }
+        _ => ("not in it".to_owned(), FontId::proportional(11.0), scene.theme.weak),
+    };
+    painter.text(pos2(rect.right() - edge, y), Align2::RIGHT_CENTER, text, font, color);
+}
+
+fn versus_words(scene: &Scene<'_>, site: &Site, column: &Column) -> String {
+    if scene.derived.versus().is_none() {
+        return String::new();
+    }
+    match scene.derived.cell(&site.id, column, scene.view.metric, false) {
+        Cell::Value { estimate, .. } => format!("\n{} × the baseline's error", number::sentence(estimate)),
+        Cell::Missing { reason } => format!("\nAgainst the baseline: {reason}"),
+        Cell::Waiting => String::new(),
+    }
 }
 
 fn use_ui(ui: &mut Ui, scene: &mut Scene<'_>, center: egui::Pos2, site: &Site, column: &Column) {

@@ -129,7 +129,7 @@ fn one_site_before_and_after() {
 #[test]
 fn the_standing_outlives_rows_and_not_mods() {
     let mut session = session();
-    let question = ViewQuery { metric: Metric::Mere, gemm: None, relative: false };
+    let question = ViewQuery { metric: Metric::Mere, gemm: None, relative: false, versus: false };
     let first = crate::views::Views::of(&session.snapshot().unwrap(), question, &Default::default());
     session.command(Command::SetMaxError { value: 0.3, gesture: None }).unwrap();
     let second = crate::views::Views::of(&session.snapshot().unwrap(), question, &first);

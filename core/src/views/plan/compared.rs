@@ -32,7 +32,7 @@ pub(super) fn with_dispatch(snapshot: &Snapshot, now: &Dispatch) -> Option<Compa
 }
 
 pub(super) fn with_other(snapshot: &Snapshot, now: &Dispatch) -> Option<Comparison> {
-    let other = snapshot.other_plan.as_ref()?;
+    let other = &snapshot.baseline.as_ref()?.plan;
     let changes = changes(&other.as_ref().into(), &decided(snapshot, now));
     // While the trace is still read for its digest nobody knows.
     let ours = &snapshot.trace.meta.trace_digest;

@@ -12,11 +12,11 @@ pub use warnings::WarningGroup;
 use crate::{
     dispatch::{Bound, Chain, Choice, ChoiceSource, bound_of, decided_by, judge, own_us, shared_casts},
     format::Term,
-    model::{Estimate, Gemm, Quadrant, Safety},
+    model::{Estimate, Gemm, KernelId, Quadrant, ResultRow, Safety},
     views::{PlanView, Snapshot},
 };
 
-use super::is_low;
+use super::{Versus, is_low};
 
 /// What of a line can be filtered for. Bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Flags {
     }
 
     fn set(&mut self, other: Self, on: bool) {
-        self.0 |= if on { other.0 } else { 0 };
+        self.0 = if on { self.0 | other.0 } else { self.0 & !other.0 };
     }
 }
 
@@ -79,10 +79,12 @@ pub enum PlanColumn {
     Kernel,
     /// The smallest margin first.
     Margin,
+    /// What differs most from a baseline first, more or less; what is not in it last.
+    Versus,
 }
 
 impl PlanColumn {
-    pub const ALL: [Self; 4] = [Self::Saved, Self::Site, Self::Kernel, Self::Margin];
+    pub const ALL: [Self; 5] = [Self::Saved, Self::Site, Self::Kernel, Self::Margin, Self::Versus];
 
     /// What stands in the column.
     pub fn term(self) -> Term {
@@ -91,6 +93,7 @@ impl PlanColumn {
             Self::Site => Term::Site,
             Self::Kernel => Term::Kernel,
             Self::Margin => Term::Margin,
+            Self::Versus => Term::Versus,
         }
     }
 }
@@ -115,7 +118,6 @@ impl PlanTable {
     pub(super) fn of(snapshot: &Snapshot, plan: &PlanView) -> Self {
         let Some(decided) = plan.decided.as_ref() else { return Self::default() };
         let dispatch = compared::with_dispatch(snapshot, decided);
-        let other = compared::with_other(snapshot, decided);
         let mut lines = Vec::with_capacity(decided.choices.len());
         for at in 0..snapshot.sites().len() {
             let saved = saved_at(snapshot, plan, at);
@@ -132,13 +134,6 @@ impl PlanTable {
         for at in decided.warnings.iter().filter_map(|warning| warning.at) {
             lines[at].flags.set(Flags::WARNS, true);
         }
-        if let Some(compared) = other.as_ref().or(dispatch.as_ref()) {
-            for change in &compared.changes.changes {
-                if let Some(at) = snapshot.index.at(&change.site) {
-                    lines[3 * at + change.gemm as usize].flags.set(Flags::CHANGED, true);
-                }
-            }
-        }
         let saved_us: f64 = lines.iter().filter_map(|line| line.saved_us).sum();
         if saved_us > 0.0 {
             lines.iter_mut().for_each(|line| line.share = line.saved_us.map(|us| us / saved_us));
@@ -147,11 +142,32 @@ impl PlanTable {
         let (num_low, num_uncertain) = (count(Flags::LOW), count(Flags::UNCERTAIN));
         let warnings = warnings::grouped(snapshot, plan, &lines);
         let by_saved = by_saved(&lines);
-        Self { lines, by_saved, saved_us, num_low, num_uncertain, warnings, dispatch, other }
+        let table = Self { lines, by_saved, saved_us, num_low, num_uncertain, warnings, dispatch, other: None };
+        table.against(snapshot, plan)
+    }
+
+    /// The same table compared with the snapshot's baseline.
+    pub(super) fn against(mut self, snapshot: &Snapshot, plan: &PlanView) -> Self {
+        self.other = plan.decided.as_ref().and_then(|decided| compared::with_other(snapshot, decided));
+        self.lines.iter_mut().for_each(|line| line.flags.set(Flags::CHANGED, false));
+        if let Some(compared) = self.other.as_ref().or(self.dispatch.as_ref()) {
+            for change in &compared.changes.changes {
+                if let Some(at) = snapshot.index.at(&change.site) {
+                    self.lines[3 * at + change.gemm as usize].flags.set(Flags::CHANGED, true);
+                }
+            }
+        }
+        self
     }
 
     /// Places in `lines`: those that `keep` keeps, in the order asked for.
-    pub fn order(&self, plan: &PlanView, by: PlanColumn, reversed: bool, keep: impl Fn(&PlanLine) -> bool) -> Vec<u32> {
+    pub fn order(
+        &self,
+        plan: &PlanView,
+        versus: Option<&Versus>,
+        (by, reversed): (PlanColumn, bool),
+        keep: impl Fn(&PlanLine) -> bool,
+    ) -> Vec<u32> {
         let kept = self.by_saved.iter().copied().filter(|at| keep(&self.lines[*at as usize]));
         let mut order: Vec<u32> = kept.collect();
         let kernel = |at: u32| {
@@ -159,8 +175,14 @@ impl PlanTable {
             plan.choice_at(line.at, line.gemm).map(|choice| &choice.kernel)
         };
         let margin = |at: u32| self.lines[at as usize].margin.unwrap_or(f64::INFINITY);
+        let change = |at: u32| {
+            let line = &self.lines[at as usize];
+            let then = versus.and_then(|versus| versus.line(line.at, line.gemm));
+            then.and_then(|then| then.delta_us).map_or(f64::NEG_INFINITY, f64::abs)
+        };
         match by {
             PlanColumn::Saved => {}
+            PlanColumn::Versus => order.sort_by(|a, b| change(*b).total_cmp(&change(*a))),
             PlanColumn::Site => order.sort_unstable(),
             PlanColumn::Kernel => order.sort_by(|a, b| kernel(*a).cmp(&kernel(*b))),
             PlanColumn::Margin => order.sort_by(|a, b| margin(*a).total_cmp(&margin(*b))),
@@ -181,18 +203,29 @@ fn by_saved(lines: &[PlanLine]) -> Vec<u32> {
 
 /// What each GEMM of a site saves. A shared cast is both readers' doing: half is credited to each. Codes are credited
 /// to who reads them, their store to who stores them.
-fn saved_at(snapshot: &Snapshot, plan: &PlanView, at: usize) -> [Option<f64>; 3] {
-    let baseline = &snapshot.document.policy.baseline;
+pub(super) fn saved_at(snapshot: &Snapshot, plan: &PlanView, at: usize) -> [Option<f64>; 3] {
+    let choices = Gemm::ALL.map(|gemm| plan.choice_at(at, gemm).map(|choice| &choice.kernel));
+    let chain_us = plan.chain_at(at).map_or(0.0, |chain| chain.saved_us);
+    saved_by(|gemm, kernel| snapshot.row(at, gemm, kernel), choices, chain_us, &snapshot.document.policy.baseline)
+}
+
+/// The same of any choices by any rows of a site.
+pub(super) fn saved_by<'a>(
+    row: impl Fn(Gemm, &KernelId) -> Option<&'a ResultRow>,
+    choices: [Option<&KernelId>; 3],
+    chain_us: f64,
+    baseline: &KernelId,
+) -> [Option<f64>; 3] {
     let reference = |gemm| {
-        let row = snapshot.row(at, gemm, baseline)?;
+        let row = row(gemm, baseline)?;
         row.latency.latency_us.filter(|us| *us > 0.0 && us.is_finite())
     };
     let references = Gemm::ALL.map(reference);
-    let chosen = Gemm::ALL.map(|gemm| snapshot.row(at, gemm, &plan.choice_at(at, gemm)?.kernel));
+    let chosen = Gemm::ALL.map(|gemm| row(gemm, choices[gemm as usize]?));
     let mut saved = Gemm::ALL.map(|gemm| {
-        let (reference, choice) = (references[gemm as usize]?, plan.choice_at(at, gemm)?);
+        let (reference, kernel) = (references[gemm as usize]?, choices[gemm as usize]?);
         let own_us = match chosen[gemm as usize] {
-            _ if choice.kernel == *baseline => reference,
+            _ if kernel == baseline => reference,
             Some(row) => own_us(row, reference)?,
             None => return None,
         };
@@ -204,7 +237,7 @@ fn saved_at(snapshot: &Snapshot, plan: &PlanView, at: usize) -> [Option<f64>; 3]
         }
     }
     let fprop = Gemm::Fprop as usize;
-    saved[fprop] = saved[fprop].map(|us| us + plan.chain_at(at).map_or(0.0, |chain| chain.saved_us));
+    saved[fprop] = saved[fprop].map(|us| us + chain_us);
     saved
 }
 

@@ -87,15 +87,15 @@ fn lines_add_up_to_the_totals_also_with_chains() {
 fn the_most_saved_comes_first_and_filters_keep_the_order() {
     let mut session = opened(rows());
     let (plan, table) = table(&mut session);
-    let order = |by, reversed| table.order(&plan, by, reversed, |_| true);
+    let order = |by, reversed| table.order(&plan, None, (by, reversed), |_| true);
     let first = &table.lines[order(PlanColumn::Saved, false)[0] as usize];
     assert_eq!((first.at, first.gemm, first.saved_us), (1, Gemm::Fprop, Some(50.0)));
     assert_eq!(order(PlanColumn::Site, false), (0..6).collect::<Vec<u32>>());
     assert_eq!(order(PlanColumn::Site, true)[0], 5);
-    let low = table.order(&plan, PlanColumn::Saved, false, |line| line.flags.has(Flags::LOW));
+    let low = table.order(&plan, None, (PlanColumn::Saved, false), |line| line.flags.has(Flags::LOW));
     assert_eq!(low, [3, 0]);
     // .2 with an interval of 10 % straddles .2.
-    let uncertain = table.order(&plan, PlanColumn::Saved, false, |line| line.flags.has(Flags::UNCERTAIN));
+    let uncertain = table.order(&plan, None, (PlanColumn::Saved, false), |line| line.flags.has(Flags::UNCERTAIN));
     assert_eq!(uncertain, [5]);
     // (.2 - .11) / .2.
     assert!((table.lines[0].margin.unwrap() - 0.45).abs() < 1e-9);

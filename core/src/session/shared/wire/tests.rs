@@ -7,10 +7,10 @@ use crate::{
         testing::{results, row},
     },
     export::Target,
-    model::{Gemm, ModKind, Moment, Runtime, SiteRows},
+    model::{Gemm, ModKind, ModSet, Moment, Runtime, SiteRows},
     review::{Approval, ReviewState, SecretKey, Statement},
     session::{
-        Event, FileKind, Origin, Session,
+        BaselineOf, Event, FileKind, Origin, Session,
         shared::{CommandContext, SessionInput},
     },
 };
@@ -107,7 +107,7 @@ fn the_coding_is_that_of_its_number() {
         reason: "r".to_owned(),
     };
     let bytes = encode(&ToServer::Command { number: 300, seen: 5, command: Box::new(command) });
-    assert_eq!((PROTOCOL, hex(&bytes)), (7, "0002ac02050f0173020a74652f63757272656e740172".to_owned()));
+    assert_eq!((PROTOCOL, hex(&bytes)), (8, "0002ac02050f0173020a74652f63757272656e740172".to_owned()));
     let share = RowChunk {
         origin: Origin { engine: "cpu".to_owned(), device: "d".to_owned() },
         at: 1,
@@ -175,6 +175,7 @@ fn every_command() -> Vec<Command> {
         Command::ClearLog,
         Command::ExportTo { path: "p".to_owned(), target: Target::Te },
         Command::ExportReport { path: "p".to_owned() },
+        Command::SetBaseline { of: BaselineOf::Mods { mods: ModSet([ModKind::NoBias].into()) } },
     ]
 }
 
