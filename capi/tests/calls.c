@@ -53,10 +53,10 @@ int main(void) {
                                LOKA_FAST | LOKA_W_ROW_SCALES, -1, at(0x77)));
     told("gemm, promoted, E5M2", loka_fp8_gemm(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), at(0x5000), 300, 512,
                                                1024, LOKA_X_E5M2, 0, at(0x77)));
-    told("last tiling", loka_fp8_gemm(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), at(0x5000), 300, 512, 1024,
-                                      LOKA_FAST, 2, at(0x77)));
+    told("blocks that share k", loka_fp8_gemm(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), at(0x5000), 300, 512,
+                                              1024, LOKA_FAST, 2, at(0x77)));
     told("no such tiling", loka_fp8_gemm(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), at(0x5000), 300, 512, 1024,
-                                         LOKA_FAST, 3, at(0x77)));
+                                         LOKA_FAST, 6, at(0x77)));
     told("ragged k", loka_fp8_gemm(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), at(0x5000), 300, 512, 1000,
                                    LOKA_FAST, -1, at(0x77)));
     told("unaligned", loka_fp8_gemm(0, at(0x1008), at(0x3000), at(0x2000), at(0x4000), at(0x5000), 300, 512, 1024,

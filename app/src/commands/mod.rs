@@ -48,7 +48,7 @@ use loka_core::{
 
 use crate::{
     layout::Pane,
-    platform::{Here, Platform as _},
+    platform::{Here, NO_FRAMEWORK_FILES, Platform as _},
     state::{Derived, Dialog, ExportForm, ViewState},
 };
 
@@ -235,7 +235,7 @@ impl Action {
             Self::Review(of) => of.problem(scope),
             Self::Spread(of) => of.problem(scope),
             Self::Window(of) => of.problem(scope),
-            Self::ExportTo(_) => no_rows(scope),
+            Self::ExportTo(_) => NO_FRAMEWORK_FILES.map(str::to_owned).or_else(|| no_rows(scope)),
             Self::UseEngine(at) => run::engine_problem(scope.session, at),
             Self::ToggleMod(_) => no_trace(scope),
             Self::UsePolicy(_) | Self::ShowMetric(_) | Self::Show(_) => None,

@@ -10,7 +10,10 @@ use loka_core::{
     review::KeyRing,
 };
 
-use crate::clock::{now, now_rfc3339};
+use crate::{
+    clock::{now, now_rfc3339},
+    platform::NO_FRAMEWORK_FILES,
+};
 
 /// Dates plans. One that is what it was when it was dated last keeps its date and with it its digest, so that a framework's
 /// file names the plan that was saved beside it.
@@ -43,6 +46,9 @@ pub(crate) struct PlanFiles {
 
 /// Of a plan with its date; or a line without a path.
 pub(crate) fn for_framework(plan: &Plan, target: Target) -> Result<PlanFiles, String> {
+    if let Some(why) = NO_FRAMEWORK_FILES {
+        return Err(why.to_owned());
+    }
     let export = export(plan, &modules_of(plan), target, &status_of(plan)).map_err(|refusal| refusal.to_string())?;
     let files: Vec<_> = export.files.into_iter().rev().map(|file| (file.suffix, file.text.into_bytes())).collect();
     let beside = match files.len() {

@@ -10,6 +10,7 @@ use loka_core::{
 };
 
 use super::ExportForm;
+use crate::platform::NO_FRAMEWORK_FILES;
 
 /// Rows that come while the dialog is open change the plan many times a second; it is made anew so often, in seconds.
 const ANEW: f64 = 1.0;
@@ -50,6 +51,9 @@ impl ExportPreview {
         let ExportForm::Framework(target) = form else {
             return Self { status, suffixes: vec![String::new()], ..Self::default() };
         };
+        if let Some(why) = NO_FRAMEWORK_FILES {
+            return Self { status, refused: vec![why.to_owned()], ..Self::default() };
+        }
         match export(plan, &modules_of(plan), target, &status) {
             Ok(export) => Self {
                 status,

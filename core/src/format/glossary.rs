@@ -104,7 +104,7 @@ glossary! {
     Saved: "Saved", "The time a step that the choice saves against the baseline, casts included, in microseconds.";
     SavedShare: "Share", "This choice's part of all the time that the plan saves.";
     Margin: "Margin", "How far the error stays from the policy's bound. The smallest margins are the first to flip.";
-    Versus: "vs baseline", "Microseconds that this GEMM takes more or less than with the kernel that the baseline has there.";
+    Versus: "vs baseline", "Microseconds a step that this GEMM saves more (+) or less (−) than with the kernel that the baseline has there.";
     Reason: "Reason", "Why Dispatch chose this kernel, or the words of whoever set it by hand.";
     Override: "Override", "A choice that a person made against the policy; the plan names who, and why.";
     Frontier: "Frontier", "What each step of speed-up costs: the best plan for each threshold of a policy.";

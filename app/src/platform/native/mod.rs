@@ -23,3 +23,7 @@ pub(crate) use executor::identify;
 pub(crate) use worker::ViewWorker;
 #[cfg(feature = "gui")]
 pub use {file_store::FileStore, system_picker::SystemPicker, window::Here};
+
+/// Why a plan is not written in a framework's form here.
+#[cfg(any(feature = "gui", feature = "serve"))]
+pub(crate) const NO_FRAMEWORK_FILES: Option<&str> = None;
