@@ -115,6 +115,7 @@ fn a_note_says_the_gpu_in_every_form() {
     let here =
         Latency::unknown("measured here on NVIDIA L4, driver CUDA 13.0, loka 0.1.0; BF16 was not measured beside it");
     assert_eq!(here.device(), Some("NVIDIA L4"));
+    assert!(here.told().starts_with("measured on NVIDIA L4, driver"), "{}", here.told());
 }
 
 #[test]

@@ -149,6 +149,11 @@ impl Latency {
         on.split_once(", driver ").map(|(device, _)| device)
     }
 
+    /// The note for people: *here* was the machine that measured, which need not be the one that reads it.
+    pub fn told(&self) -> String {
+        self.note.replacen("measured here on ", "measured on ", 1)
+    }
+
     /// `baseline_us / latency_us`.
     pub fn speedup(&self) -> Option<f64> {
         match (self.baseline_us, self.latency_us) {

@@ -63,7 +63,7 @@ fn speed_text(scene: &Scene<'_>, site: &SiteId, column: &Column) -> String {
         return format!("\n{}", source_word(LatencySource::None));
     };
     let (times, source) = (number::times(speedup), source_word(row.latency.source));
-    format!("\n{times}, {source}\nLatency {}", row.latency.note)
+    format!("\n{times}, {source}\nLatency {}", row.latency.told())
 }
 
 fn step_text(table: &HeatmapTable, site: &SiteId, at: usize, shown: usize) -> String {

@@ -149,7 +149,7 @@ impl Picture {
         let ends = [point.low[0], point.high[0]].map(|place| number::times(speedup_at(f64::from(place))));
         let range = if point.low[0] < point.high[0] { format!(" ({} to {})", ends[0], ends[1]) } else { String::new() };
         let mut text = format!("\n{} {error}\n{speedup}{range}, {}", metric.label(), source_word(point.source));
-        text += &format!("\nLatency {}", row.latency.note);
+        text += &format!("\nLatency {}", row.latency.told());
         if let Some(told) = self.versus(scene, point) {
             return text + &told;
         }

@@ -146,7 +146,7 @@ fn latency_ui(ui: &mut Ui, scene: &Scene<'_>, row: &ResultRow) {
 
 /// Where the latency came from. Its note begins with that word where there is one.
 fn latency_line(row: &ResultRow) -> String {
-    let (note, word) = (&row.latency.note, source_word(row.latency.source));
+    let (note, word) = (row.latency.told(), source_word(row.latency.source));
     match row.latency.source {
         LatencySource::None if note.is_empty() => "No latency".to_owned(),
         LatencySource::None => format!("No latency: {note}"),
