@@ -37,9 +37,8 @@ class Told:
         unusable, least = (3 * max(0, self.splits - 2), self.splits) if self.x_bytes == 1 else (0, 2)
         return not is_one_wave or (self.units(m, n) + unusable <= multiprocessors and -(-k // 128) >= least)
 
-    def expected(self, m: int, n: int, k: int, multiprocessors: int = H200, shared: "list | None" = None) -> float:
-        """`shared`: what the file says of all kernels, or other values of it."""
-        lines, sectors, store_us = shared or of_all()
+    def expected(self, m: int, n: int, k: int, multiprocessors: int = H200) -> float:
+        lines, sectors, store_us = map(constant, ("OF_LINES", "OF_SECTORS", "STORE_US"))
         stage_us, traffic_us, tile_us, launch_us = self.cost
 
         def read(row: int) -> float:
@@ -80,10 +79,6 @@ def static_gemms() -> list:
 @functools.cache
 def constant(name: str) -> float:
     return float(re.search(rf"const {name}: f64 = ([\d.]+);", (SOURCE / "gemm" / "cost.rs").read_text())[1])
-
-
-def of_all() -> list:
-    return [constant("OF_LINES"), constant("OF_SECTORS"), constant("STORE_US")]
 
 
 def cast(m: int, k: int) -> float:

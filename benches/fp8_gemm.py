@@ -25,6 +25,8 @@ import costs
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CU = ROOT / "kernels" / "cu"
 GUARD, TILE_K, Y_BOX, THREADS = 4096, 128, (16, 64), 384
+LONG = 4800
+"""Of k: as far as the random shapes of the checks go."""
 E4M3, E5M2, BF16, F32, COMPUTE_F32 = 28, 29, 14, 0, 68
 
 torch.zeros(1, device="cuda")  # the context
@@ -97,13 +99,16 @@ class Tiling:
 
     def __init__(self, told: costs.Told) -> None:
         self.told, self.entry, self.name = told, told.entry, told.name
-        self.columns, self.splits, self.suits = told.columns, told.splits, told.suits
+        self.columns, self.splits = told.columns, told.splits
         self.fast, self.is_e5m2 = "_fast_" in told.entry, "_e5m2_" in told.entry
         if self.entry not in self.functions:
             self.functions[self.entry] = load(self.entry)
         self.function, stages, columns = self.functions[self.entry], told.stages, told.columns
         self.shared = stages * ((128 + columns) * TILE_K + 16) + 8 * 2 * 16 * 64 * 2 + 8 * columns
         check(cuda.cuFuncSetAttribute(self.function, 8, self.shared), "shared memory")
+
+    def suits(self, m: int, n: int, k: int) -> bool:
+        return self.told.suits(m, n, k, SMS)
 
     def expected(self, m: int, n: int, k: int) -> float:
         return self.told.expected(m, n, k, SMS)
@@ -209,7 +214,8 @@ def one_check(suited: list, m: int, n: int, k: int, by_rows: bool) -> str:
     if m % 16 == 0:
         theirs = torch.empty(m, n, dtype=torch.bfloat16, device="cuda")
         Library(m, n, k, by_rows, suited[0].fast, suited[0].is_e5m2).prepare(x, w, theirs, x_scales, w_scales)()
-        allowed = max(3e-3, 1.05 * relative_l2(theirs, exact))
+        # cuBLASLt shares a long k among blocks itself: then what ours cut off without sharing it is no fault of theirs.
+        allowed = 1.05 * relative_l2(theirs, exact) if k <= LONG else allowed
     first = {}
     for tiling in suited:
         if not tiling.suits(m, n, k):
@@ -234,7 +240,7 @@ def checks(all_tilings: list, rounds: int) -> None:
     # Where blocks share k: a stage each at least, parts that differ, ragged ends.
     shapes += [(256, 512, 8192), (130, 144, 1040), (128, 16, 2000), (1000, 400, 9440)]
     for _ in range(rounds):
-        shapes.append((random.randint(1, 3000), 16 * random.randint(1, 150), 16 * random.randint(1, 300)))
+        shapes.append((random.randint(1, 3000), 16 * random.randint(1, 150), 16 * random.randint(1, LONG // 16)))
     kinds = list(itertools.product((True, False), (False, True), (False, True)))
     done = 0
     for index, (m, n, k) in enumerate(shapes):

@@ -71,13 +71,16 @@ class StaticTiling:
 
     def __init__(self, told: costs.Told) -> None:
         self.entry, self.rows, self.columns, self.splits = told.entry, told.rows, told.columns, told.splits
-        self.told, self.units, self.suits = told, told.units, told.suits
+        self.told, self.units = told, told.units
         self.shares_k = told.splits > 1 or told.rows < 128
         self.name = told.entry.removeprefix("sm90_bf16_gemm_")
         self.function = fp8.load(told.entry)
         ring = told.stages * ((2 * told.rows + told.columns) * TILE_K + 32)
         self.shared = ring + 8 * 2 * 16 * 64 * 2 + 8 * told.columns
         check(cuda.cuFuncSetAttribute(self.function, 8, self.shared), "shared memory")
+
+    def suits(self, m: int, n: int, k: int) -> bool:
+        return self.told.suits(m, n, k, SMS)
 
     def expected(self, m: int, n: int, k: int) -> float:
         return self.told.expected(m, n, k, SMS)

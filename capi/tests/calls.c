@@ -55,6 +55,8 @@ int main(void) {
                                                1024, LOKA_X_E5M2, 0, at(0x77)));
     told("blocks that share k", loka_fp8_gemm(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), at(0x5000), 300, 512,
                                               1024, LOKA_FAST, 2, at(0x77)));
+    told("another tiling", loka_fp8_gemm(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), at(0x5000), 300, 512, 1024,
+                                         LOKA_FAST, 3, at(0x77)));
     told("no such tiling", loka_fp8_gemm(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), at(0x5000), 300, 512, 1024,
                                          LOKA_FAST, 6, at(0x77)));
     told("ragged k", loka_fp8_gemm(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), at(0x5000), 300, 512, 1000,

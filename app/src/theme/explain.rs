@@ -34,6 +34,14 @@ pub fn term_ui(ui: &mut Ui, text: RichText, term: Term) -> Response {
     explained_ui(ui, text, &term.text())
 }
 
+/// The first row of a small table: a text a column, each with what it means. Ends the row.
+pub fn heads_ui<const N: usize>(ui: &mut Ui, color: Color32, heads: [(&str, Term); N]) {
+    for (text, term) in heads {
+        term_ui(ui, RichText::new(text).small().color(color), term);
+    }
+    ui.end_row();
+}
+
 /// The same with words of its own, which may name several terms.
 pub fn explained_ui(ui: &mut Ui, text: RichText, about: &str) -> Response {
     let label = ui.add(Label::new(text).sense(Sense::focusable_noninteractive()));

@@ -7,7 +7,7 @@ mod groups;
 mod scale;
 mod source;
 
-pub use explain::{explained, explained_ui, term_at, term_ui, with_terms};
+pub use explain::{explained, explained_ui, heads_ui, term_at, term_ui, with_terms};
 pub use glyph::{Glyph, glyph_ui, paint_glyph};
 pub use loka_core::{
     format::{Term, number, shorten},

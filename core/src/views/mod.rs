@@ -64,7 +64,7 @@ pub use site::{
 pub use snapshot::{Baseline, OpenedTrace, Snapshot};
 pub use standings::{ReviewStanding, SiteRank, Standings};
 pub use verdicts::{SiteVerdict, Worst};
-pub use versus::{NOT_IN_BASELINE, Versus, VersusLine};
+pub use versus::{NOT_IN_BASELINE, SAME_US, Versus, VersusLine};
 
 pub use crate::dispatch::{Curve, CurvePoint, FrontierAxis};
 

@@ -16,6 +16,9 @@ use super::{
 /// What stands where the baseline has no such site, GEMM or row.
 pub const NOT_IN_BASELINE: &str = "not in the baseline";
 
+/// Sums of the same microseconds in another order differ by less.
+pub const SAME_US: f64 = 1e-6;
+
 /// One GEMM that is in the baseline.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VersusLine {
@@ -96,8 +99,7 @@ impl Versus {
         let ms = self.saved_us / 1e3;
         let saves = match (known, trimmed(ms.abs())) {
             (false, _) => "Times are not known in both".to_owned(),
-            // Sums of the same numbers in another order.
-            (true, _) if self.saved_us.abs() < 1e-6 => "Saves as much".to_owned(),
+            (true, _) if self.saved_us.abs() < SAME_US => "Saves as much".to_owned(),
             (true, text) => format!("Saves {text} ms {}", if ms > 0.0 { "more" } else { "less" }),
         };
         let moved = match self.num_moved {

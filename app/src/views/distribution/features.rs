@@ -7,7 +7,7 @@ use loka_core::views::distribution::{Band, Features, Operand};
 
 use super::ShownOperand;
 use crate::{
-    theme::{Term, number, term_ui},
+    theme::{Term, heads_ui, number},
     views::Scene,
 };
 
@@ -179,15 +179,13 @@ fn outliers_ui(ui: &mut Ui, scene: &Scene<'_>, shown: ShownOperand<'_>, features
     let text = format!("Outliers: {first}{count} that reach at least twice as far as the median feature ({typical})");
     ui.label(RichText::new(text).small().color(scene.theme.weak));
     egui::Grid::new(("outliers", shown.site)).num_columns(4).spacing([18.0, 1.0]).show(ui, |ui| {
-        for (name, term) in [
+        let heads = [
             ("feature", Term::Outlier),
             ("reach", Term::Reach),
             ("× median", Term::Outlier),
             ("median value", Term::Spread),
-        ] {
-            term_ui(ui, RichText::new(name).small().color(scene.theme.weak), term);
-        }
-        ui.end_row();
+        ];
+        heads_ui(ui, scene.theme.weak, heads);
         for outlier in &features.outliers {
             let cells = [
                 outlier.feature.to_string(),

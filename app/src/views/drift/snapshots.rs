@@ -10,7 +10,7 @@ use loka_core::{
 };
 
 use crate::{
-    theme::{Term, number, term_ui},
+    theme::{Term, heads_ui, number},
     views::Scene,
 };
 
@@ -66,15 +66,13 @@ fn changes_ui(ui: &mut Ui, scene: &Scene<'_>, changes: &[OperandChange]) {
     ui.label(RichText::new(title).color(scene.theme.weak));
     Grid::new("snapshots").num_columns(5).spacing([20.0, 2.0]).show(ui, |ui| {
         ui.label("");
-        for (name, term) in [
+        let heads = [
             ("amax", Term::Amax),
             ("furthest feature", Term::Reach),
             ("median spread", Term::Spread),
             ("moved by", Term::Moved),
-        ] {
-            term_ui(ui, RichText::new(name).small().color(scene.theme.weak), term);
-        }
-        ui.end_row();
+        ];
+        heads_ui(ui, scene.theme.weak, heads);
         for change in changes {
             ui.label(change.operand.label());
             for pair in [change.amax, change.largest_reach, change.typical_spread] {

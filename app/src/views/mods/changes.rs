@@ -7,7 +7,7 @@ use loka_core::{
 };
 
 use crate::{
-    theme::{Term, number, shorten, term_ui},
+    theme::{Term, heads_ui, number, shorten, term_ui},
     views::Scene,
 };
 
@@ -106,15 +106,13 @@ fn flips_ui(ui: &mut Ui, scene: &Scene<'_>, effect: &ModsEffect) {
         .on_hover_text("Of kernels in low precision, each against itself at the same GEMM");
     Grid::new("flips").num_columns(5).spacing([14.0, 2.0]).show(ui, |ui| {
         ui.label("");
-        for (text, term) in [
+        let heads = [
             ("unsafe → safe", Term::Safe),
             ("safe → unsafe", Term::Unsafe),
             ("via uncertain", Term::Uncertain),
             ("as before", Term::Flip),
-        ] {
-            term_ui(ui, RichText::new(text).small().color(scene.theme.weak), term);
-        }
-        ui.end_row();
+        ];
+        heads_ui(ui, scene.theme.weak, heads);
         line_ui(ui, scene, "at changed sites", &effect.here);
         line_ui(ui, scene, "downstream", &effect.downstream);
     });

@@ -3,7 +3,7 @@
 use egui::{Align2, Button, Color32, FontId, Painter, Rect, RichText, ScrollArea, Sense, Ui, pos2, vec2};
 use loka_core::{
     dispatch::Choice,
-    views::{Column, Flags, NOT_IN_BASELINE, PlanColumn, PlanLine},
+    views::{Column, Flags, NOT_IN_BASELINE, PlanColumn, PlanLine, SAME_US},
 };
 
 use super::groups;
@@ -199,22 +199,19 @@ fn versus_words(scene: &Scene<'_>, line: &PlanLine) -> Option<String> {
     Some(format!("{words}, by {}", then.kernel))
 }
 
-/// In the column: with its sign, and a word where there is no number.
-fn versus_text(scene: &Scene<'_>, line: &PlanLine) -> (String, Color32) {
+/// In the column: with its sign, and a word where there is no number, which is told with it.
+fn versus_text(scene: &Scene<'_>, line: &PlanLine) -> (String, Color32, bool) {
     let then = scene.derived.versus().and_then(|versus| versus.line(line.at, line.gemm));
     match then.map(|then| then.delta_us) {
-        None => (NOT_IN_BASELINE.replace("the ", ""), scene.theme.weak),
-        Some(None) => ("unknown".to_owned(), scene.theme.weak),
-        Some(Some(us)) if us.abs() < SAME_US => ("0".to_owned(), scene.theme.weak),
+        None => (NOT_IN_BASELINE.replace("the ", ""), scene.theme.weak, false),
+        Some(None) => ("unknown".to_owned(), scene.theme.weak, false),
+        Some(Some(us)) if us.abs() < SAME_US => ("0".to_owned(), scene.theme.weak, true),
         Some(Some(us)) => {
             let sign = if us > 0.0 { '+' } else { '−' };
-            (format!("{sign}{}", number::micros(us.abs())), scene.theme.text)
+            (format!("{sign}{}", number::micros(us.abs())), scene.theme.text, true)
         }
     }
 }
-
-/// Sums of the same numbers in another order differ by less.
-const SAME_US: f64 = 1e-6;
 
 /// What of the forward GEMM is codes instead of BF16.
 fn code_words(flags: Flags) -> Option<&'static str> {
@@ -273,8 +270,7 @@ fn paint_row(
     let saved = line.saved_us.map_or_else(|| "–".to_owned(), number::micros);
     text(columns.saved, Align2::RIGHT_CENTER, &saved, digits.clone(), if low { theme.text } else { theme.weak });
     if let Some(edge) = columns.versus {
-        let (words, color) = versus_text(scene, line);
-        let is_number = words.ends_with(|last: char| last.is_ascii_digit());
+        let (words, color, is_number) = versus_text(scene, line);
         let font = if is_number { digits.clone() } else { small.clone() };
         text(edge, Align2::RIGHT_CENTER, &words, font, color);
     }
