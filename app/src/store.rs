@@ -4,11 +4,18 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use loka_core::trace::Trace;
 
 use crate::files;
+
+/// What a part is written to before it has its name.
+const DRAFT: (&str, &str) = (".loka-", ".tmp");
+
+/// A draft is written within seconds: one so old is that of a process which was killed.
+const DRAFT_LIFE: Duration = Duration::from_secs(3600);
 
 /// A folder, here or in an object store.
 #[derive(Debug)]
@@ -73,12 +80,13 @@ impl PartStore {
         }
     }
 
-    /// Fails early where a part that takes long to compute could not be written.
+    /// Fails early where a part that takes long to compute could not be written. Removes what killed writers left.
     pub fn check_writable(&self) -> anyhow::Result<()> {
         match self {
             Self::Folder(folder) => {
                 fs::create_dir_all(folder)
                     .map_err(|error| anyhow::anyhow!("{}: {}", files::reason(&error), folder.display()))?;
+                remove_old_drafts(folder);
                 files::check_writable(&folder.join("part"))
             }
             // What a store allows is known once one has written there.
@@ -112,7 +120,7 @@ impl PartStore {
     pub fn create(&self, name: &str, write: impl Fn(&Path) -> anyhow::Result<()>) -> anyhow::Result<bool> {
         match self {
             Self::Folder(folder) => {
-                let draft = tempfile::Builder::new().prefix(".loka-").suffix(".tmp").tempfile_in(folder);
+                let draft = tempfile::Builder::new().prefix(DRAFT.0).suffix(DRAFT.1).tempfile_in(folder);
                 let failed = |error: &std::io::Error| {
                     anyhow::anyhow!("{}: {}", files::reason(error), folder.join(name).display())
                 };
@@ -147,6 +155,21 @@ impl PartStore {
             }
             #[cfg(feature = "stores")]
             Self::Bucket(bucket) => bucket.names().map_err(|error| anyhow::anyhow!("{error}: {}", bucket.url_of(""))),
+        }
+    }
+}
+
+/// What can't be removed is in nobody's way: drafts are not parts.
+fn remove_old_drafts(folder: &Path) {
+    let is_old = |entry: &fs::DirEntry| {
+        let written = entry.metadata().and_then(|about| about.modified());
+        written.is_ok_and(|written| written.elapsed().is_ok_and(|age| age > DRAFT_LIFE))
+    };
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let is_draft = name.to_str().is_some_and(|name| name.starts_with(DRAFT.0) && name.ends_with(DRAFT.1));
+        if is_draft && is_old(&entry) {
+            let _ = fs::remove_file(entry.path());
         }
     }
 }
@@ -251,6 +274,19 @@ mod tests {
         assert_eq!(fs::read_to_string(place.fetch("a").unwrap().unwrap().path).unwrap(), "first");
         assert!(place.create("b", |_| anyhow::bail!("no")).is_err());
         assert_eq!(place.names().unwrap(), ["a"], "and no draft stays");
+    }
+
+    #[test]
+    fn a_killed_writers_draft_goes_with_the_next_part_that_begins_an_hour_later() {
+        let scratch = tempfile::tempdir().unwrap();
+        let old = std::time::SystemTime::now() - DRAFT_LIFE - Duration::from_secs(1);
+        for (name, written) in [(".loka-old.tmp", Some(old)), (".loka-new.tmp", None), ("part", Some(old))] {
+            let file = fs::File::create(scratch.path().join(name)).unwrap();
+            written.into_iter().for_each(|at| file.set_modified(at).unwrap());
+        }
+        let place = PartStore::of(scratch.path()).unwrap();
+        place.check_writable().unwrap();
+        assert_eq!(place.names().unwrap(), [".loka-new.tmp", "part"]);
     }
 
     #[cfg(not(feature = "stores"))]
