@@ -2,6 +2,7 @@
 # Fuzzes what strangers send, for so many seconds:
 #
 #     scripts/fuzz.sh wire|trace|results|documents [SECONDS]
+#     scripts/fuzz.sh build                                    # compiles all of them
 #
 # A crash is kept in fuzz/artifacts, with the command that plays it again. What was found to be worth trying stays in the
 # user's cache, so that every run goes on from the last.
@@ -10,9 +11,11 @@ source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 target=$1
 seconds=${2:-60}
 need_fuzz || exit 2
+cd "$root"
+export CARGO_TARGET_DIR=$CARGO_TARGET_DIR/fuzz RUSTUP_TOOLCHAIN=nightly
+# The name that cargo gives a subcommand comes first.
+[ "$target" != build ] || exec "$fuzz" fuzz build
 corpus=$cache/loka-fuzz/corpus/$target
 mkdir -p "$corpus"
-cd "$root"
-# The name that cargo gives a subcommand comes first.
-CARGO_TARGET_DIR=$CARGO_TARGET_DIR/fuzz RUSTUP_TOOLCHAIN=nightly "$fuzz" fuzz run "$target" "$corpus" "fuzz/seeds/$target" \
+"$fuzz" fuzz run "$target" "$corpus" "fuzz/seeds/$target" \
     -- -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=65536 -verbosity=0

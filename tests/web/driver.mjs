@@ -1,6 +1,6 @@
 // Holds one page open for a test in another language: a line of JSON in, a line of JSON out.
 //
-//     node driver.mjs MODULES ADDRESS DOWNLOADS WIDTH HEIGHT [GROUND]
+//     node driver.mjs MODULES ADDRESS DOWNLOADS WIDTH HEIGHT [GROUND] [PIXELS A POINT]
 //
 // MODULES: playwright's folder. The address has ?drive in it, so that the page tells what it shows.
 // What can be asked: {"do": "look" | "point" | "press" | "release" | "key" | "type" | "hand" | "drop" | "picture" | "text" | "complaints", …}.
@@ -10,10 +10,12 @@ import { basename, join } from "node:path";
 import { createInterface } from "node:readline";
 import { launch } from "./browser.mjs";
 
-const [modules, address, downloads, width, height, ground = "dark"] = process.argv.slice(2);
-const browser = await launch(modules);
+const [modules, address, downloads, width, height, ground = "dark", density = "1"] = process.argv.slice(2);
+// Both: the context scales what the page is told, the flag what is drawn.
+const browser = await launch(modules, [`--force-device-scale-factor=${density}`]);
 const context = await browser.newContext({
   viewport: { width: Number(width), height: Number(height) },
+  deviceScaleFactor: Number(density),
   colorScheme: ground,
   acceptDownloads: true,
 });

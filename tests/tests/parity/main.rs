@@ -50,7 +50,8 @@ fn played(name: &str) {
 
 /// `None`, and a line, where there is no such target; not on CI.
 fn in_a(scenario: &Scenario, open: impl Fn(&Stage) -> Result<Box<dyn Playable>, String>) -> Option<Played> {
-    let stage = Stage::new(scenario.plan.as_ref(), &scenario.keys, USUAL);
+    let staged = if scenario.probes { Stage::without_rows } else { Stage::new };
+    let stage = staged(scenario.plan.as_ref(), &scenario.keys, USUAL);
     match open(&stage) {
         Ok(mut window) => Some(play(scenario, window.as_mut())),
         Err(why) => {

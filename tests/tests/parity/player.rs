@@ -54,17 +54,25 @@ pub struct Played {
 }
 
 pub fn play(scenario: &Scenario, window: &mut dyn Playable) -> Played {
+    let start = Instant::now();
     let mut player = Player { scenario, window, at: 0, exports: BTreeMap::new(), states: Vec::new() };
     player.window.point([1, 1]);
     for (at, step) in scenario.steps.iter().enumerate() {
         player.at = at;
         // Seen with `--nocapture`: which of the windows is where.
-        eprintln!("{}: {} {at} of {}", player.window.name(), scenario.name, scenario.steps.len());
+        eprintln!(
+            "{}: {} {at} of {} at {:.1} s",
+            player.window.name(),
+            scenario.name,
+            scenario.steps.len(),
+            start.elapsed().as_secs_f64()
+        );
         player.step(step);
     }
     // Nothing is hovered.
     player.window.point([1, 1]);
     let last = player.settled();
+    eprintln!("{}: frame {} at {:.1} s", player.window.name(), last.frame, start.elapsed().as_secs_f64());
     let complaints = player.window.complaints();
     assert!(complaints.is_empty(), "{} of {}: {complaints:?}", scenario.name, player.window.name());
     Played { window: player.window.name(), exports: player.exports, states: player.states, last }

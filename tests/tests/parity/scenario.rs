@@ -13,6 +13,9 @@ pub struct Scenario {
     #[serde(skip)]
     pub name: String,
     pub about: String,
+    /// The trace is probed by each window; else its rows lie beside it.
+    #[serde(default)]
+    pub probes: bool,
     /// A plan that lies in the folder under this name, made by `loka plan` with these arguments.
     #[serde(default)]
     pub plan: Option<Given>,

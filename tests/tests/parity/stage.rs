@@ -1,5 +1,5 @@
-//! A folder of its own for one window: the sample trace, what the scenario wants beside it, and room for what is
-//! exported. Nothing is left of it.
+//! A folder of its own for one window: the sample trace with its rows, what the scenario wants beside it, and room for what
+//! is exported. Nothing is left of it.
 
 use std::{
     ffi::OsStr,
@@ -31,8 +31,23 @@ pub struct Stage {
     pub trace: PathBuf,
 }
 
+/// Pictures are written there when a person asks for them.
+pub fn pictures() -> Option<PathBuf> {
+    let folder = PathBuf::from(std::env::var_os("LOKA_SIDE_BY_SIDE")?);
+    std::fs::create_dir_all(&folder).unwrap();
+    Some(folder)
+}
+
 impl Stage {
+    /// The trace's rows lie beside it: a probe is 24 s of a core each time.
     pub fn new(plan: Option<&Given>, keys: &[String], looks: Looks) -> Self {
+        let stage = Self::without_rows(plan, keys, looks);
+        std::fs::write(stage.traces().join("clicks.results.parquet"), rows()).unwrap();
+        stage
+    }
+
+    /// What is opened is probed.
+    pub fn without_rows(plan: Option<&Given>, keys: &[String], looks: Looks) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let traces = folder.path().join("traces");
         std::fs::create_dir(&traces).unwrap();
@@ -67,18 +82,23 @@ fn write_key(folder: &Path, name: &str) {
     std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
 }
 
-/// By the command line, from rows that are probed once.
-fn plan_of(given: &Given) -> Vec<u8> {
-    static RESULTS: OnceLock<Vec<u8>> = OnceLock::new();
-    let folder = tempfile::tempdir().unwrap();
-    let [rows, plan] = ["r.results.parquet", "p.plan.json"].map(|name| folder.path().join(name));
-    let bytes = RESULTS.get_or_init(|| {
-        let trace = sample();
+/// Of the sample, by the command line, once.
+fn rows() -> &'static [u8] {
+    static ROWS: OnceLock<Vec<u8>> = OnceLock::new();
+    ROWS.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let (trace, rows) = (sample(), folder.path().join("r.results.parquet"));
         run_in(folder.path(), ["probe".as_ref(), trace.as_os_str(), "--out".as_ref(), rows.as_os_str()]).done();
         std::fs::read(&rows).unwrap()
-    });
-    std::fs::write(&rows, bytes).unwrap();
-    let fixed = ["plan".as_ref(), rows.as_os_str(), "--out".as_ref(), plan.as_os_str()];
+    })
+}
+
+/// By the command line, from those rows.
+fn plan_of(given: &Given) -> Vec<u8> {
+    let folder = tempfile::tempdir().unwrap();
+    let [from, plan] = ["r.results.parquet", "p.plan.json"].map(|name| folder.path().join(name));
+    std::fs::write(&from, rows()).unwrap();
+    let fixed = ["plan".as_ref(), from.as_os_str(), "--out".as_ref(), plan.as_os_str()];
     run_in(folder.path(), fixed.into_iter().chain(given.arguments.iter().map(OsStr::new))).done();
     std::fs::read(plan).unwrap()
 }

@@ -15,16 +15,9 @@ use crate::{
     player::{Playable, until},
     scenario::{Aim, is_part},
     skipped,
-    stage::{Looks, Stage, USUAL},
+    stage::{Looks, Stage, USUAL, pictures},
     turn,
 };
-
-/// Pictures are written there when a person asks for them.
-fn pictures() -> Option<PathBuf> {
-    let folder = PathBuf::from(std::env::var_os("LOKA_SIDE_BY_SIDE")?);
-    std::fs::create_dir_all(&folder).unwrap();
-    Some(folder)
-}
 
 fn keep(window: &mut dyn Playable, name: &str) {
     if let Some(folder) = pictures() {
