@@ -1,12 +1,13 @@
 """The errors of a training step's GEMMs as `loka probe` says them, against those of real batches: from the statistics of all
-recorded steps, and of the last half of them, which is what a Recorder keeps. CPU; own casts (PyTorch's float8), own products; of
+recorded steps, and of the last half of them, which is what a Recorder keeps. And those of real batches against those of the
+batches after them: nearer than two samples of the truth are to each other no prediction can be. CPU; own casts (PyTorch's float8), own products; of
 LoKA only the recorder and the binary.
 
     PYTHONPATH=python python benches/training/history.py LOKA [--models mask,dcnv2,dlrm] [--steps 120] [--every 10] [--batches 8]
 
 Small rankers, FP32 parameters under BF16 autocast, Adam, mean loss. Recorded from their first step on, at one of `every`; then
 the batches that come next, each GEMM's operands as they are in that backward, cast row by row to E4M3, against the exact product;
-rel L2 over all of them. wgrad's rows are those of its operands turned: columns of x and dy.
+rel L2 over all of them; and once more for as many after them. wgrad's rows are those of its operands turned: columns of x and dy.
 """
 
 import argparse
@@ -25,6 +26,8 @@ from torch import Tensor, nn
 
 KERNEL = "cublaslt/fp8-rowwise"
 Key = Tuple[str, str]
+# What is held against the first real batches: by the statistics of all steps, of the last half, and the next real batches.
+COMPARED = ("all", "recent", "later")
 
 
 class MaskBlock(nn.Module):
@@ -141,6 +144,14 @@ def predicted(binary: str, trace: Path) -> Dict[Key, float]:
     return {(row["site"], row["gemm"]): row["error"]["rel_l2"]["value"] for row in rows}
 
 
+def seen_in(run: Run, start: int, batches: int) -> Dict[Key, float]:
+    """Of that many steps of training."""
+    seen = Seen(run.model)
+    for step in range(start, start + batches):
+        run.step(step)
+    return seen.stop()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("loka")
@@ -159,22 +170,28 @@ def main() -> None:
                     for step in range(args.steps):
                         run.step(step, recorder)
                 found[history] = predicted(args.loka, recorder.path)
-        seen = Seen(run.model)
-        for step in range(args.steps, args.steps + args.batches):
-            run.step(step)
-        real = seen.stop()
-        print(f"{name}: rel L2 of {KERNEL}\n{'site':<28} {'GEMM':<6} {'real':>8} {'all':>8} {'recent':>8} {'all':>6} {'recent':>6}")
+        real, found["later"] = (seen_in(run, args.steps + start, args.batches) for start in (0, args.batches))
+        heads = " ".join(f"{history:>8}" for history in COMPARED) + " " + " ".join(f"{history:>6}" for history in COMPARED)
+        print(f"{name}: rel L2 of {KERNEL}\n{'site':<28} {'GEMM':<6} {'real':>8} {heads}")
         for key, value in real.items():
             if all(key in each for each in found.values()):
-                shares = [found[history][key] / value for history in ("all", "recent")]
-                for history, share in zip(("all", "recent"), shares):
+                shares = [found[history][key] / value for history in COMPARED]
+                for history, share in zip(COMPARED, shares):
                     ratios.setdefault((history, key[1]), []).append(share)
-                values = " ".join(f"{found[history][key]:8.4f}" for history in ("all", "recent"))
-                print(f"{key[0]:<28} {key[1]:<6} {value:8.4f} {values} {shares[0]:6.2f} {shares[1]:6.2f}", flush=True)
-    print("\npredicted over real: GEMMs, median, least, most, within 10 %")
+                values = " ".join(f"{found[history][key]:8.4f}" for history in COMPARED)
+                print(f"{key[0]:<28} {key[1]:<6} {value:8.4f} {values} {' '.join(f'{share:6.2f}' for share in shares)}", flush=True)
+    print("\npredicted over real (later: real batches over those before): GEMMs, median, least, most, within 10 %")
+    near = {key: [abs(share - 1) <= 0.1 for share in shares] for key, shares in ratios.items()}
     for (history, gemm), shares in sorted(ratios.items()):
-        near = sum(abs(share - 1) <= 0.1 for share in shares)
-        print(f"{history:<7} {gemm:<6} {len(shares):3} {statistics.median(shares):6.2f} {min(shares):6.2f} {max(shares):6.2f}   {near} ({100 * near / len(shares):.0f} %)")
+        count = sum(near[history, gemm])
+        print(
+            f"{history:<7} {gemm:<6} {len(shares):3} {statistics.median(shares):6.2f} {min(shares):6.2f} {max(shares):6.2f}   "
+            f"{count} ({100 * count / len(shares):.0f} %)"
+        )
+    print("of the GEMMs that later batches repeat within 10 %, predicted within 10 %:")
+    for gemm in sorted({gemm for _, gemm in ratios}):
+        repeated = [hit for hit, again in zip(near["recent", gemm], near["later", gemm]) if again]
+        print(f"recent  {gemm:<6} {sum(repeated)} of {len(repeated)}")
 
 
 if __name__ == "__main__":
