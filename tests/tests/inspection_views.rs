@@ -16,7 +16,7 @@ use loka_core::{
     session::{Effect, Looked},
     views::distribution::Operand,
 };
-use loka_tests::{root, scripted};
+use loka_tests::{root, scripted, tiny};
 
 /// The executor of this process without probes: distributions need none.
 struct Reader(ThreadExecutor);
@@ -63,8 +63,12 @@ fn select(harness: &mut Harness<'_, LokaApp>, site: &str, pane: Pane) {
 }
 
 fn opened(name: &str) -> Harness<'static, LokaApp> {
+    opened_at(root(&format!("sample-traces/{name}.trace.safetensors")).to_string_lossy().into_owned())
+}
+
+fn opened_at(path: String) -> Harness<'static, LokaApp> {
     let mut harness = window(Reader(ThreadExecutor::new(Arc::new(|| {}))));
-    harness.state_mut().open(root(&format!("sample-traces/{name}.trace.safetensors")).to_string_lossy().into_owned());
+    harness.state_mut().open(path);
     wait(&mut harness, "the trace", |app| app.session().trace.is_some());
     harness
 }
@@ -100,13 +104,13 @@ fn a_site_shows_ranges_and_outliers_and_stands_beside_a_pinned_one() {
 }
 
 #[test]
-fn series_have_their_marks_and_another_run_is_refused() {
+fn series_have_their_marks_and_another_run_is_compared_by_all_sites_alone() {
     let mut harness = opened("wukong-drift");
     select(&mut harness, "layers.2.fmb.mlp.6", Pane::Drift);
     assert!(has(&harness, "Input amax, 200 steps, from .144 to .400"));
     assert!(has(&harness, "Verdicts would flip: no kernel has an error that can be derived"), "nothing was probed");
     assert!(has(&harness, "No rows of this site yet"));
-    click(&mut harness, "Path of another snapshot");
+    click(&mut harness, "Path of another trace");
     let other = root("sample-traces/wukong-clicks.trace.safetensors").to_string_lossy().into_owned();
     harness.event(egui::Event::Text(other.clone()));
     harness.run_steps(2);
@@ -116,6 +120,52 @@ fn series_have_their_marks_and_another_run_is_refused() {
         matches!(app.session().inspections.in_other(&other, &site), Some(Looked::Failed(_)))
     });
     assert!(has(&harness, "of another run"));
+    // All sites are compared whatever run it is of; these have none in common.
+    wait(
+        &mut harness,
+        "all sites",
+        |app| matches!(app.session().inspections.compared(), Some((of, Looked::Failed(_))) if of == other),
+    );
+    assert!(has(&harness, "Cannot be compared: it has no site of the open trace"));
+}
+
+#[test]
+fn the_sites_that_changed_since_another_trace_are_listed_the_most_first() {
+    let folder = tempfile::tempdir().unwrap();
+    // A good run; in the one that is open the second site's largest input is 1,000 times as large.
+    let [good, bad] = [5.0, 5000.0].map(|amax| {
+        let path = folder.path().join(format!("{amax}.trace.safetensors"));
+        let mut trace = tiny::trace(3);
+        trace.sites.iter_mut().for_each(|site| site.input.amax = Some(5.0));
+        trace.sites[1].input.amax = Some(amax);
+        loka_core::trace::write(&path, &trace).unwrap();
+        path.to_string_lossy().into_owned()
+    });
+    let mut harness = opened_at(bad);
+    // Without a site selected, too.
+    harness.state_mut().view_mut().layout.show(Pane::Drift);
+    harness.run_steps(2);
+    click(&mut harness, "Path of another trace");
+    let other = good;
+    harness.event(egui::Event::Text(other.clone()));
+    harness.run_steps(2);
+    click(&mut harness, "Compare");
+    wait(
+        &mut harness,
+        "all sites",
+        |app| matches!(app.session().inspections.compared(), Some((of, Looked::Found(_))) if *of == other),
+    );
+    assert!(has(&harness, "1 site of 3 changed twofold or more since 5.trace.safetensors, the most first:"));
+    assert!(has(&harness, "(1,000×)"), "there, here, and the factor");
+    assert!(has(&harness, "Noise shares and loss costs take rows of both"));
+    let first = match harness.state().session().inspections.compared() {
+        Some((_, Looked::Found(found))) => found.diff.sites[0].site.clone(),
+        other => unreachable!("{other:?}"),
+    };
+    assert_eq!(first.as_str(), "layers.1");
+    harness.get_all_by_label("layers.1").last().unwrap().click();
+    harness.run_steps(3);
+    assert_eq!(harness.state().view().site, Some(first));
 }
 
 #[test]

@@ -202,6 +202,7 @@ impl RemoteLink {
                 site == of && other == from
             }
             (ClientQuery::Series, Event::SeriesRead { .. }) => true,
+            (ClientQuery::Compare { path }, Event::TraceCompared { path: of, .. }) => path == of,
             (ClientQuery::Identify { path }, Event::Identified { path: of, .. }) => path == of,
             _ => false,
         };
@@ -217,6 +218,7 @@ fn unanswered(question: ClientQuery, trace: String) -> Event {
     match question {
         ClientQuery::Inspect { site, other } => Event::SiteInspected { trace, other, site, outcome: Err(why) },
         ClientQuery::Series => Event::SeriesRead { path: trace, table: Err(why) },
+        ClientQuery::Compare { path } => Event::TraceCompared { trace, path, outcome: Err(why) },
         ClientQuery::Identify { path } => Event::Identified { path, kind: Err(why) },
     }
 }
@@ -229,6 +231,7 @@ impl RemoteLink {
             Effect::InspectOther { trace, path, site } => {
                 self.ask(ClientQuery::Inspect { site, other: Some(path) }, trace);
             }
+            Effect::CompareTrace { trace, path } => self.ask(ClientQuery::Compare { path }, trace),
             Effect::ReadSeries { path } => self.ask(ClientQuery::Series, path),
             Effect::Identify { path } => self.ask(ClientQuery::Identify { path }, String::new()),
             Effect::WriteResults { .. }

@@ -10,8 +10,8 @@ use loka_core::{
 
 use super::{ServedDir, session_registry::SessionRegistry, shared_session::SharedSession};
 use crate::{
-    executor::{inspect, reading::series_of},
-    platform::identify,
+    executor::{compare, inspect, reading::series_of},
+    platform::{identify, read_with_rows},
 };
 
 /// Answered in its turn, with those of all windows.
@@ -37,6 +37,15 @@ fn answered(shared: Option<&SharedSession>, served_dir: &ServedDir, question: Cl
             Some(trace) => Event::SeriesRead { path: name_of(shared), table: Ok(Box::new(series_of(&trace))) },
             None => refusal(shared, ClientQuery::Series, NO_TRACE.to_owned()),
         },
+        ClientQuery::Compare { path } => {
+            let found = match inside(&path) {
+                Ok(found) => found,
+                Err(line) => return refusal(shared, ClientQuery::Compare { path }, line),
+            };
+            let read = |_: &str| read_with_rows(&found);
+            // By the name that was asked for.
+            compare::answer(name_of(shared), shared.and_then(SharedSession::opened), path, read)
+        }
         ClientQuery::Inspect { site, other } => {
             let found = match other.as_deref().map(inside).transpose() {
                 Ok(found) => found,
@@ -61,6 +70,7 @@ pub fn refusal(shared: Option<&SharedSession>, question: ClientQuery, line: Stri
     match question {
         ClientQuery::Identify { path } => Event::Identified { path, kind: Err(line) },
         ClientQuery::Series => Event::SeriesRead { path: name_of(shared), table: Err(line) },
+        ClientQuery::Compare { path } => Event::TraceCompared { trace: name_of(shared), path, outcome: Err(line) },
         ClientQuery::Inspect { site, other } => {
             Event::SiteInspected { trace: name_of(shared), other, site, outcome: Err(line) }
         }

@@ -23,7 +23,9 @@ pub use config::{LatencyOf, ProbeConfig, Threshold};
 pub use rows::{AtRows, RowsError, at_rows, batch_of};
 pub use run::{ProbeEvent, SiteSource, probe};
 pub use task::SiteTask;
-pub use trace_diff::{Shift, SiteShift, Symptom, TraceDiff, diff_traces};
+pub use trace_diff::{
+    Shift, SiteErrors, SiteShift, Symptom, TraceDiff, WATCHED, diff_recorded, diff_traces, errors_of,
+};
 
 #[cfg(all(test, feature = "native"))]
 mod mods_tests;

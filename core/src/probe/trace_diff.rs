@@ -6,11 +6,11 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     engine::{Control, Engine},
-    model::{Gemm, Kernel, Metric, SiteId, baseline_kernel, kernel},
+    model::{Gemm, Kernel, KernelId, Metric, ResultRow, SiteId, baseline_kernel, kernel},
     stats::{CopulaMap, saturation_at, static_scale},
     trace::{Distribution, SiteStats},
 };
@@ -20,8 +20,11 @@ use super::{ProbeConfig, ProbeEvent, SiteSource, probe};
 /// Saturation below this is none: a static scale allows it (one step in a thousand).
 const NO_SATURATION: f64 = 1e-3;
 
+/// Whose noise shares and loss costs are compared where nobody says: one scale a tensor, so that an outlier anywhere shows.
+pub const WATCHED: &str = "cublaslt/fp8-tensorwise";
+
 /// What is held side by side.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Symptom {
     /// Largest magnitude of x that was recorded.
@@ -59,7 +62,7 @@ impl Symptom {
 }
 
 /// One symptom in both traces.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Shift {
     pub symptom: Symptom,
     pub before: f64,
@@ -79,7 +82,7 @@ impl Shift {
 }
 
 /// One site in both traces.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SiteShift {
     pub site: SiteId,
     /// The largest change first.
@@ -92,8 +95,11 @@ impl SiteShift {
     }
 }
 
+/// What rows of a watched kernel say of each site.
+pub type SiteErrors = BTreeMap<(SiteId, Symptom), f64>;
+
 /// Two traces site by site.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TraceDiff {
     /// The largest change first.
     pub sites: Vec<SiteShift>,
@@ -104,44 +110,79 @@ pub struct TraceDiff {
     pub problems: BTreeMap<SiteId, String>,
 }
 
-/// `watched`: the kernel whose noise shares and loss costs are compared.
+impl TraceDiff {
+    /// Noise shares and loss costs too, of the sites that have them in both.
+    pub fn add_errors(&mut self, [before, after]: [&SiteErrors; 2]) {
+        for site in &mut self.sites {
+            let of = |errors: &SiteErrors, symptom| errors.get(&(site.site.clone(), symptom)).copied();
+            for symptom in [Symptom::DgradNoiseShare, Symptom::WgradNoiseShare, Symptom::LossCost] {
+                let both = of(before, symptom).zip(of(after, symptom));
+                site.shifts.extend(both.map(|(before, after)| Shift { symptom, before, after }));
+            }
+        }
+        self.sort();
+    }
+
+    /// Stable: sites that changed alike stay in forward order, the first cause first.
+    fn sort(&mut self) {
+        for site in &mut self.sites {
+            site.shifts.sort_by(|a, b| b.octaves().abs().total_cmp(&a.octaves().abs()));
+        }
+        self.sites.sort_by(|a, b| b.octaves().total_cmp(&a.octaves()));
+    }
+}
+
+/// By what was recorded alone: nothing is drawn.
+pub fn diff_recorded([before, after]: [&dyn SiteSource; 2]) -> TraceDiff {
+    let ids =
+        |source: &dyn SiteSource| -> BTreeSet<SiteId> { source.sites().into_iter().map(|site| site.id).collect() };
+    let (old, new) = (ids(before), ids(after));
+    let mut diff = TraceDiff {
+        added: new.difference(&old).cloned().collect(),
+        removed: old.difference(&new).cloned().collect(),
+        ..TraceDiff::default()
+    };
+    for site in before.sites().into_iter().map(|site| site.id).filter(|id| new.contains(id)) {
+        match (before.stats(&site), after.stats(&site)) {
+            (Ok(first), Ok(second)) => {
+                let shifts = recorded(&first, &second, [before, after]);
+                diff.sites.push(SiteShift { site, shifts });
+            }
+            (Err(problem), _) | (_, Err(problem)) => _ = diff.problems.insert(site, problem),
+        }
+    }
+    diff.sort();
+    diff
+}
+
+/// Of the model without mods.
+pub fn errors_of<'a>(rows: impl IntoIterator<Item = &'a ResultRow>, watched: &KernelId) -> SiteErrors {
+    let of = |row: &ResultRow| {
+        let (symptom, metric) = match row.gemm {
+            Gemm::Fprop => (Symptom::LossCost, Metric::LossCost),
+            Gemm::Dgrad => (Symptom::DgradNoiseShare, Metric::NoiseShare),
+            Gemm::Wgrad => (Symptom::WgradNoiseShare, Metric::NoiseShare),
+        };
+        Some(((row.site.clone(), symptom), row.metric(metric)?.value))
+    };
+    rows.into_iter().filter(|row| row.kernel == *watched && row.mods.0.is_empty()).filter_map(of).collect()
+}
+
+/// `watched`: the kernel whose noise shares and loss costs are compared, by draws on that engine.
 pub fn diff_traces(
     [before, after]: [&dyn SiteSource; 2],
     watched: &'static Kernel,
     engine: &dyn Engine,
     config: &ProbeConfig,
 ) -> TraceDiff {
-    let ids =
-        |source: &dyn SiteSource| -> BTreeSet<SiteId> { source.sites().into_iter().map(|site| site.id).collect() };
-    let (old, new) = (ids(before), ids(after));
-    let both: Vec<SiteId> = before.sites().into_iter().map(|site| site.id).filter(|id| new.contains(id)).collect();
+    let mut diff = diff_recorded([before, after]);
+    let both: Vec<SiteId> = diff.sites.iter().map(|site| site.site.clone()).collect();
     let mut kernels = vec![watched];
     // What is charged of a loss cost is beyond BF16's.
     kernels.extend(kernel(baseline_kernel().as_str()).filter(|of| of.name != watched.name));
     let config = ProbeConfig { kernels, ..config.clone() };
-    let errors = [before, after].map(|source| probed(source, &both, watched, engine, &config));
-    let mut diff = TraceDiff {
-        added: new.difference(&old).cloned().collect(),
-        removed: old.difference(&new).cloned().collect(),
-        ..TraceDiff::default()
-    };
-    for id in both {
-        match (before.stats(&id), after.stats(&id)) {
-            (Ok(first), Ok(second)) => {
-                let mut shifts = recorded(&first, &second, [before, after]);
-                let of = |at: usize, symptom| errors[at].get(&(id.clone(), symptom)).copied();
-                for symptom in [Symptom::DgradNoiseShare, Symptom::WgradNoiseShare, Symptom::LossCost] {
-                    let both = of(0, symptom).zip(of(1, symptom));
-                    shifts.extend(both.map(|(before, after)| Shift { symptom, before, after }));
-                }
-                shifts.sort_by(|a, b| b.octaves().abs().total_cmp(&a.octaves().abs()));
-                diff.sites.push(SiteShift { site: id, shifts });
-            }
-            (Err(problem), _) | (_, Err(problem)) => _ = diff.problems.insert(id, problem),
-        }
-    }
-    // Stable: sites that changed alike stay in forward order, the first cause first.
-    diff.sites.sort_by(|a, b| b.octaves().total_cmp(&a.octaves()));
+    let [before, after] = [before, after].map(|source| probed(source, &both, watched, engine, &config));
+    diff.add_errors([&before, &after]);
     diff
 }
 
@@ -178,21 +219,11 @@ fn probed(
     watched: &Kernel,
     engine: &dyn Engine,
     config: &ProbeConfig,
-) -> BTreeMap<(SiteId, Symptom), f64> {
-    let found = Mutex::new(BTreeMap::new());
+) -> SiteErrors {
+    let found = Mutex::new(SiteErrors::new());
     let sink = |event| {
         let ProbeEvent::Rows(rows) = event else { return };
-        let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
-        for row in rows.into_iter().filter(|row| row.kernel == watched.id()) {
-            let (symptom, metric) = match row.gemm {
-                Gemm::Fprop => (Symptom::LossCost, Metric::LossCost),
-                Gemm::Dgrad => (Symptom::DgradNoiseShare, Metric::NoiseShare),
-                Gemm::Wgrad => (Symptom::WgradNoiseShare, Metric::NoiseShare),
-            };
-            if let Some(estimate) = row.metric(metric) {
-                found.insert((row.site.clone(), symptom), estimate.value);
-            }
-        }
+        found.lock().unwrap_or_else(PoisonError::into_inner).append(&mut errors_of(&rows, &watched.id()));
     };
     probe(source, sites, engine, config, &Control::new(), &sink);
     found.into_inner().unwrap_or_else(PoisonError::into_inner)

@@ -174,6 +174,10 @@ pub enum Command {
     SetBaseline {
         of: BaselineOf,
     },
+    /// All sites of another trace beside those of the open one: of a good run and a bad one, or another step.
+    CompareTrace {
+        path: String,
+    },
 }
 
 /// A baseline that is no file.
@@ -206,6 +210,7 @@ impl Command {
             | Self::ExportPlan { .. }
             | Self::InspectSite { .. }
             | Self::InspectOther { .. }
+            | Self::CompareTrace { .. }
             | Self::DismissNotice { .. }
             | Self::DismissNotices
             | Self::ClearLog
@@ -263,7 +268,7 @@ impl Command {
         match place {
             19..=21 => Role::Reviewer,
             25 | 26 => Role::Approver,
-            22 | 27 | 30 | 33..=41 => Role::Viewer,
+            22 | 27 | 30 | 33..=41 | 43 => Role::Viewer,
             _ => Role::Owner,
         }
     }

@@ -71,6 +71,11 @@ pub enum Effect {
         path: String,
         site: SiteId,
     },
+    /// Hold every site of the open trace against those of the trace at `path`.
+    CompareTrace {
+        trace: String,
+        path: String,
+    },
     WriteResults {
         path: String,
         results: Box<Results>,

@@ -12,7 +12,7 @@ use crate::{
     views::{OpenedTrace, SeriesTable, distribution::Inspection},
 };
 
-use super::{Circumstances, FileChange, FileKind, MeasuredLatency, NoticeKind};
+use super::{Circumstances, FileChange, FileKind, MeasuredLatency, NoticeKind, TraceComparison};
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -142,6 +142,12 @@ pub enum Event {
     KeysKnown {
         keys: Option<Arc<KeyRing>>,
     },
+    /// What `Effect::CompareTrace` found, from the trace at `path` to the open one; or why not, in one line.
+    TraceCompared {
+        trace: String,
+        path: String,
+        outcome: Result<Box<TraceComparison>, String>,
+    },
 }
 
 impl Event {
@@ -149,7 +155,11 @@ impl Event {
     pub fn is_per_window(&self) -> bool {
         matches!(
             self,
-            Self::SiteInspected { .. } | Self::SeriesRead { .. } | Self::Identified { .. } | Self::Signed { .. }
+            Self::SiteInspected { .. }
+                | Self::TraceCompared { .. }
+                | Self::SeriesRead { .. }
+                | Self::Identified { .. }
+                | Self::Signed { .. }
         )
     }
 

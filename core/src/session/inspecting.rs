@@ -1,10 +1,14 @@
-//! Takes requests to look into a site and what came of them; each is asked for once.
+//! Takes requests to look into a site, or into all of two traces, and what came of them; each is asked for once.
 
 use std::sync::Arc;
 
-use crate::{model::SiteId, views::distribution::Inspection};
+use crate::{
+    model::{KernelId, SiteId},
+    probe::{SiteErrors, WATCHED, errors_of},
+    views::distribution::Inspection,
+};
 
-use super::{CommandError, Effect, Looked, Session};
+use super::{CommandError, Effect, Looked, Session, TraceComparison};
 
 impl Session {
     /// The effect that looks into a site, unless that was done or is under way. A failure can be tried again.
@@ -43,6 +47,36 @@ impl Session {
         let looked = outcome.map_or_else(Looked::Failed, |inspection| Looked::Found(Arc::from(inspection)));
         self.inspections.put(site, other, looked);
         self.revision += 1;
+    }
+
+    /// Asked for again it is read again: a trace that is being written changes.
+    pub(super) fn compare_trace(&mut self, path: String) -> Result<Vec<Effect>, CommandError> {
+        let trace = self.trace.as_ref().ok_or(CommandError::NoTrace)?.path.clone();
+        if matches!(self.inspections.compared(), Some((of, Looked::Waiting)) if of == path) {
+            return Ok(Vec::new());
+        }
+        self.inspections.put_compared(path.clone(), Looked::Waiting);
+        self.revision += 1;
+        Ok(vec![Effect::CompareTrace { trace, path }])
+    }
+
+    /// Noise shares and loss costs are added where this session has rows of its own.
+    pub(super) fn trace_compared(&mut self, trace: &str, path: String, outcome: Result<Box<TraceComparison>, String>) {
+        let is_awaited = self.inspections.compared().is_some_and(|(of, _)| of == path);
+        if !is_awaited || self.trace.as_ref().is_none_or(|open| open.path != trace) {
+            return;
+        }
+        let looked = outcome.map_or_else(Looked::Failed, |mut found| {
+            found.diff.add_errors([&found.errors, &self.watched_errors()]);
+            Looked::Found(Arc::from(found))
+        });
+        self.inspections.put_compared(path, looked);
+        self.revision += 1;
+    }
+
+    fn watched_errors(&self) -> SiteErrors {
+        let rows = self.sites().iter().filter_map(|site| self.site_rows(&site.id));
+        errors_of(rows.flat_map(|rows| rows.all()), &KernelId::new(WATCHED))
     }
 }
 

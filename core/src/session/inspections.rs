@@ -2,16 +2,30 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::{model::SiteId, views::distribution::Inspection};
+use serde::{Deserialize, Serialize};
 
-/// What is known of one site.
+use crate::{
+    model::SiteId,
+    probe::{SiteErrors, TraceDiff},
+    views::distribution::Inspection,
+};
+
+/// What is known of one site, or of all of them.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Looked {
+pub enum Looked<T = Inspection> {
     /// Asked for, not there yet.
     Waiting,
-    Found(Arc<Inspection>),
+    Found(Arc<T>),
     /// Why it cannot be shown, one line.
     Failed(String),
+}
+
+/// Another trace's sites and the open one's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TraceComparison {
+    pub diff: TraceDiff,
+    /// What the rows beside the other trace say; empty: there are none.
+    pub errors: SiteErrors,
 }
 
 /// By the trace's path and the site. Cleared when another trace is opened.
@@ -19,6 +33,8 @@ pub enum Looked {
 pub struct Inspections {
     own: BTreeMap<SiteId, Looked>,
     others: BTreeMap<(String, SiteId), Looked>,
+    /// The trace that was compared with last.
+    compared: Option<(String, Looked<TraceComparison>)>,
 }
 
 impl Inspections {
@@ -34,6 +50,15 @@ impl Inspections {
     /// Other traces' inspections of the site that are there, by path.
     pub fn others_of<'a>(&'a self, site: &'a SiteId) -> impl Iterator<Item = (&'a str, &'a Looked)> {
         self.others.iter().filter(move |((_, of), _)| of == site).map(|((path, _), looked)| (path.as_str(), looked))
+    }
+
+    /// The trace that was compared with last, and how all sites differ.
+    pub fn compared(&self) -> Option<(&str, &Looked<TraceComparison>)> {
+        self.compared.as_ref().map(|(path, looked)| (path.as_str(), looked))
+    }
+
+    pub(super) fn put_compared(&mut self, path: String, looked: Looked<TraceComparison>) {
+        self.compared = Some((path, looked));
     }
 
     pub(super) fn clear(&mut self) {

@@ -44,7 +44,7 @@ pub use error::CommandError;
 pub use event::Event;
 pub use file_kind::{FileKind, HEAD_BYTES};
 pub use history::History;
-pub use inspections::{Inspections, Looked};
+pub use inspections::{Inspections, Looked, TraceComparison};
 pub use notices::{LOG_LINES, Log, LogEntry, LogKind, Notice, NoticeAction, NoticeKind, Notices};
 pub use review::{Release, Reviewing, Touch};
 pub use rows::RowChunk;

@@ -48,6 +48,7 @@ impl Session {
             Command::Identify { path } => Ok(vec![Effect::Identify { path }]),
             Command::InspectSite { site } => self.inspect(site, None),
             Command::InspectOther { path, site } => self.inspect(site, Some(path)),
+            Command::CompareTrace { path } => self.compare_trace(path),
 
             Command::FindEngines => Ok(self.find_engines()),
             Command::SelectEngine { name } => self.select_engine(&name),
@@ -154,6 +155,7 @@ impl Session {
             }
             Event::ProbeFinished { run, cancelled, seconds } => self.probe_finished(run, cancelled, seconds),
             Event::SiteInspected { trace, other, site, outcome } => self.inspected(&trace, other, site, outcome),
+            Event::TraceCompared { trace, path, outcome } => self.trace_compared(&trace, path, outcome),
             Event::Keeping { problem } => self.keeping(problem),
             Event::KeysKnown { keys } => self.keys = keys,
             Event::Written { path, what } => {

@@ -3,7 +3,7 @@
 use loka_core::{
     engine,
     model::Kernel,
-    probe::{ProbeConfig, SiteShift, TraceDiff, diff_traces},
+    probe::{ProbeConfig, SiteShift, TraceDiff, WATCHED, diff_traces},
     trace::Trace,
 };
 use serde_json::json;
@@ -31,8 +31,7 @@ pub fn run(args: &DiffArgs, json: bool) -> anyhow::Result<Outcome> {
         "traces have no policy and no mods: {}",
         args.before.display()
     );
-    // One scale a tensor: an outlier anywhere shows.
-    let watched = watched(args.kernel.as_deref().unwrap_or("cublaslt/fp8-tensorwise"))?;
+    let watched = watched(args.kernel.as_deref().unwrap_or(WATCHED))?;
     let (before, after) = (Trace::open(&args.before)?, Trace::open(&args.after)?);
     let engine = engine::open("cpu").map_err(|error| anyhow::anyhow!("{error}"))?;
     let config = ProbeConfig { min_draws: DRAWS, max_draws: DRAWS, ..ProbeConfig::default() };

@@ -21,7 +21,8 @@ use loka_core::{
 };
 
 use super::{
-    Wake,
+    Wake, beside,
+    compare::{self, OtherTrace},
     exporting::{self, PlanDates, PlanFiles},
     identify::identify_bytes,
     inspect, reading,
@@ -106,6 +107,7 @@ impl PageExecutor {
             {
                 Some(format!("Opening {path}"))
             }
+            Effect::CompareTrace { path, .. } if self.is_large(path) => Some(format!("Comparing with {path}")),
             Effect::ReadSeries { path } if self.is_large(path) => Some("Reading series".to_owned()),
             Effect::WriteResults { path, results } if results.rows.len() > NOTICEABLE_ROWS => {
                 Some(format!("Writing {path}"))
@@ -170,6 +172,15 @@ impl PageExecutor {
             Effect::InspectOther { trace, path, site } => {
                 let read = |name: &str| Trace::from_bytes(name, bytes).map_err(|error| error.to_string());
                 inspect::answer(trace, self.trace.clone(), Some(path), site, read)
+            }
+            Effect::CompareTrace { trace, path } => {
+                let rows = self.memory.get(&beside(&path, "results.parquet"));
+                let rows = rows.and_then(|bytes| tables::results_from_bytes(&path, bytes).ok());
+                let read = |name: &str| {
+                    let trace = Trace::from_bytes(name, bytes).map_err(|error| error.to_string())?;
+                    Ok(OtherTrace { trace, rows: rows.map(|found| (found.meta.trace_digest, found.rows)) })
+                };
+                compare::answer(trace, self.trace.clone(), path, read)
             }
             other => return self.without_file(other),
         };
@@ -318,7 +329,8 @@ fn file_of(effect: &Effect) -> Option<&str> {
         | Effect::CompareResults { path }
         | Effect::Identify { path }
         | Effect::Sign { path, .. }
-        | Effect::InspectOther { path, .. } => Some(path),
+        | Effect::InspectOther { path, .. }
+        | Effect::CompareTrace { path, .. } => Some(path),
         _ => None,
     }
 }
@@ -330,6 +342,7 @@ fn refusal(effect: Effect, message: String) -> Event {
         Effect::InspectOther { trace, path, site } => {
             Event::SiteInspected { trace, other: Some(path), site, outcome: Err(message) }
         }
+        Effect::CompareTrace { trace, path } => Event::TraceCompared { trace, path, outcome: Err(message) },
         Effect::Sign { .. } => Event::Signed { approval: Err(message) },
         _ => Event::OpenFailed { message },
     }

@@ -34,6 +34,7 @@ use self::{watch::Watch, work::Work};
 use crate::{
     executor::{
         Wake, beside,
+        compare::{self, OtherTrace},
         exporting::{self, PlanDates, PlanFiles},
         inspect, panic_text,
     },
@@ -218,6 +219,14 @@ impl ThreadExecutor {
         });
     }
 
+    fn compare(&self, trace: String, path: String) {
+        let failed = |message| Event::OpenFailed { message };
+        let open = self.trace.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.spawn("loka-compare", Some(format!("Comparing with {path}")), failed, move || {
+            Some(Report::from(compare::answer(trace, open, path, read_with_rows)))
+        });
+    }
+
     fn find_engines(&self) {
         let failed = |message| Event::OpenFailed { message };
         let found = || Some(Report::from(Event::EnginesFound { engines: engine::statuses() }));
@@ -327,6 +336,7 @@ impl Executor for ThreadExecutor {
             }
             Effect::Inspect { trace, site } => self.inspect(trace, None, site),
             Effect::InspectOther { trace, path, site } => self.inspect(trace, Some(path), site),
+            Effect::CompareTrace { trace, path } => self.compare(trace, path),
             Effect::WriteResults { path, results } => self.write_results(path, results),
             Effect::WritePlan { path, plan } => self.write_plan(path, plan),
             Effect::WriteExport { path, plan, target } => self.write_export(path, plan, target),
@@ -360,6 +370,14 @@ impl Drop for ThreadExecutor {
         // A closed window must not leave a probe that keeps the cores busy.
         drop(self.stop_running());
     }
+}
+
+/// A trace with the rows that lie beside it.
+pub(crate) fn read_with_rows(path: &str) -> Result<OtherTrace, String> {
+    let trace = Trace::open(Path::new(path)).map_err(|error| error.to_string())?;
+    // Rows that cannot be read are as good as none: the statistics speak for themselves.
+    let rows = tables::read_results(Path::new(&beside(path, "results.parquet"))).ok();
+    Ok(OtherTrace { trace, rows: rows.map(|found| (found.meta.trace_digest, found.rows)) })
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! Takes the selected site's recorded series and rows; draws the series with marks where a verdict would
-//! flip, each kernel's error along them, and what moved since another snapshot of the run.
+//! flip, each kernel's error along them, and what moved against another trace, at that site and at all of them.
 
 mod kernels;
 mod series;
 mod snapshots;
+mod traces;
 
 use egui::{RichText, ScrollArea, Ui};
 
@@ -13,6 +14,8 @@ pub fn drift_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let weak = scene.theme.weak;
     let Some(site) = scene.view.site.clone() else {
         ui.label(RichText::new("Select a site to see how its values changed over the steps.").color(weak));
+        ui.add_space(10.0);
+        ScrollArea::vertical().id_salt("drift").auto_shrink([false, false]).show(ui, |ui| traces::traces_ui(ui, scene));
         return;
     };
     let Some(inspection) = inspection_ui(ui, scene, &site) else { return };
@@ -29,6 +32,7 @@ pub fn drift_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
             kernels::kernels_ui(ui, scene, &kernels);
         }
         ui.add_space(10.0);
+        traces::traces_ui(ui, scene);
         snapshots::snapshots_ui(ui, scene, &inspection);
     });
 }

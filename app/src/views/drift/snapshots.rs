@@ -1,6 +1,6 @@
 //! Takes another trace of the same run; shows what moved between the two at the selected site.
 
-use egui::{Grid, Key, RichText, Role, TextEdit, Ui, WidgetInfo};
+use egui::{Grid, RichText, Ui};
 use loka_core::{
     session::{Command, Looked},
     views::{
@@ -15,9 +15,9 @@ use crate::{
 };
 
 pub(super) fn snapshots_ui(ui: &mut Ui, scene: &mut Scene<'_>, inspection: &Inspection) {
-    ui.label(RichText::new("Another snapshot of this run").strong());
-    field_ui(ui, scene, inspection);
     let Some(path) = scene.view.drift.compared.clone() else { return };
+    ui.add_space(10.0);
+    ui.label(RichText::new(format!("{} there and here", inspection.site.id)).strong());
     let (weak, warning) = (scene.theme.weak, scene.theme.warning);
     match scene.session.inspections.in_other(&path, &inspection.site.id) {
         Some(Looked::Found(other)) => match snapshots(&[(inspection.step, inspection), (other.step, other)]) {
@@ -35,28 +35,6 @@ pub(super) fn snapshots_ui(ui: &mut Ui, scene: &mut Scene<'_>, inspection: &Insp
             ui.label(RichText::new(format!("Reading {path}")).color(weak));
         }
     }
-}
-
-fn field_ui(ui: &mut Ui, scene: &mut Scene<'_>, inspection: &Inspection) {
-    ui.horizontal(|ui| {
-        let width = (ui.available_width() - 190.0).clamp(120.0, 520.0);
-        let field = TextEdit::singleline(&mut scene.view.drift.compare).desired_width(width);
-        let response = ui.add(field.hint_text("Path of a trace of an earlier or later step"));
-        response.widget_info(|| WidgetInfo::labeled(Role::TextInput, true, "Path of another snapshot"));
-        let enter = response.lost_focus() && ui.input(|input| input.key_pressed(Key::Enter));
-        let path = scene.view.drift.compare.trim().to_owned();
-        let button = ui.add_enabled(!path.is_empty(), egui::Button::new("Compare"));
-        let hint = "Read this site there, too, and show what moved between the two";
-        if button.on_hover_text(hint).clicked() || (enter && !path.is_empty()) {
-            scene.send(Command::InspectOther { path: path.clone(), site: inspection.site.id.clone() });
-            scene.view.drift.compared = Some(path);
-        }
-        if scene.view.drift.compared.is_some()
-            && ui.button("Stop comparing").on_hover_text("Show this trace alone again").clicked()
-        {
-            scene.view.drift.compared = None;
-        }
-    });
 }
 
 fn changes_ui(ui: &mut Ui, scene: &Scene<'_>, changes: &[OperandChange]) {
@@ -92,9 +70,14 @@ fn changes_ui(ui: &mut Ui, scene: &Scene<'_>, changes: &[OperandChange]) {
 }
 
 /// `3.10 → 4.20 (1.35×)`.
-fn pair_text(pair: Option<(f64, f64)>) -> String {
+pub(super) fn pair_text(pair: Option<(f64, f64)>) -> String {
     let Some((from, to)) = pair else { return "–".to_owned() };
-    let ratio = if from > 0.0 { format!(" ({})", number::times(to / from)) } else { String::new() };
+    let ratio = match to / from {
+        ratio if from <= 0.0 || !ratio.is_finite() => String::new(),
+        // Of so many no hundredth says anything.
+        ratio if ratio >= 100.0 => format!(" ({}×)", number::count(ratio.round() as u64)),
+        ratio => format!(" ({})", number::times(ratio)),
+    };
     format!("{} → {}{ratio}", number::plain(from), number::plain(to))
 }
 
@@ -106,6 +89,7 @@ mod tests {
     fn pairs_tell_both_and_their_ratio() {
         assert_eq!(pair_text(Some((2.0, 3.0))), "2.00 → 3.00 (1.50×)");
         assert_eq!(pair_text(Some((0.0, 3.0))), "0 → 3.00");
+        assert!(pair_text(Some((1.0, 1234.0))).ends_with("(1,234×)"));
         assert_eq!(pair_text(None), "–");
     }
 }

@@ -91,6 +91,10 @@ pub enum ClientQuery {
     Identify {
         path: String,
     },
+    /// All sites of a trace of the folder beside those of the open one.
+    Compare {
+        path: String,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
