@@ -89,9 +89,8 @@ fn main() {
     let folder = tempfile::TempDir::new().unwrap();
     write(&folder.path().join(TRACE), &tiny::trace_of(args.rows.div_ceil(ROWS_OF_SITE), WIDTH)).unwrap();
     let users = folder.path().join("users.json");
-    let links: Vec<String> = (0..args.people)
-        .map(|at| add_user(&users, &format!("Person {at}"), role(at, args.people).as_str()))
-        .collect();
+    let links: Vec<String> =
+        (0..args.people).map(|at| add_user(&users, &format!("Person {at}"), role(at, args.people).as_str())).collect();
     let words = ["--users", users.to_str().unwrap()];
     let stderr = folder.path().join("stderr");
     let mut server = Server::logged(folder.path(), words, &stderr);
@@ -152,7 +151,8 @@ fn main() {
         problems.push(format!("loka log: {}", log.stderr));
     }
     let said = std::fs::read_to_string(&stderr).unwrap();
-    problems.extend(said.lines().filter(|line| !line.contains("is served until")).map(|line| format!("stderr: {line}")));
+    problems
+        .extend(said.lines().filter(|line| !line.contains("is served until")).map(|line| format!("stderr: {line}")));
 
     let next = Server::start(folder.path(), words);
     let mut again = Window::knock_as(&next, Author::new(1, ""), Some(TRACE), Some(next.cookie(&links[0])));
@@ -161,7 +161,10 @@ fn main() {
         problems.push("the server after it has not what was said and decided".to_owned());
     }
 
-    println!("memory: {second:.1} MB in the second quarter, {last:.1} MB in the last ({:+.1} %)", 100.0 * (last / second - 1.0));
+    println!(
+        "memory: {second:.1} MB in the second quarter, {last:.1} MB in the last ({:+.1} %)",
+        100.0 * (last / second - 1.0)
+    );
     if last > LEVEL * second {
         problems.push(format!("memory grew by more than {:.0} %", 100.0 * (LEVEL - 1.0)));
     }

@@ -94,10 +94,16 @@ impl Meetings {
         seen.dedup();
         *self.last.lock().unwrap() = seen.first().map(|(_, digest)| digest.clone());
         if seen.len() > 1 {
-            self.problems.lock().unwrap().push(format!("meeting {held}: {} sessions that differ: {seen:?}", seen.len()));
+            self.problems
+                .lock()
+                .unwrap()
+                .push(format!("meeting {held}: {} sessions that differ: {seen:?}", seen.len()));
         }
         let step = seen.first().and_then(|(at, _)| *at).map_or(0, |(_, seq)| seq);
-        println!("meeting {held}: all have {} at step {step}", if seen.len() == 1 { "the same session" } else { "OTHERS" });
+        println!(
+            "meeting {held}: all have {} at step {step}",
+            if seen.len() == 1 { "the same session" } else { "OTHERS" }
+        );
     }
 
     pub fn problems(&self) -> Vec<String> {

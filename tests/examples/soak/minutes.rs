@@ -68,7 +68,9 @@ pub struct Minutes<'a> {
 
 impl<'a> Minutes<'a> {
     pub fn new(server: &'a Server, journal: PathBuf, tally: &'a Tally) -> Self {
-        println!("| minute | server MB | descriptors | CPU s | commands | echo p50 ms | p95 ms | journal MB | windows |");
+        println!(
+            "| minute | server MB | descriptors | CPU s | commands | echo p50 ms | p95 ms | journal MB | windows |"
+        );
         println!("|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
         let minutes = Self { server, journal, tally, next: Instant::now() + MINUTE, num: 0, megabytes: Vec::new() };
         minutes.line();
