@@ -47,7 +47,9 @@ fuzz_target!(|bytes: &[u8]| {
         b'c' => drop(read(parse_shapes(text))),
         b'd' => {
             if let Some(records) = read(from_csv(text)) {
-                assert_eq!(from_csv(&to_csv(&records)).as_ref(), Ok(&records));
+                // Rounded once, and a reason in one line.
+                let written = from_csv(&to_csv(&records)).expect("what was written can be read");
+                assert_eq!(from_csv(&to_csv(&written)).as_ref(), Ok(&written));
             }
         }
         _ => drop(read(Policy::from_json(text))),
