@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fuzzes what strangers send, for so many seconds:
 #
-#     scripts/fuzz.sh wire|trace|results|documents [SECONDS]
+#     scripts/fuzz.sh wire|trace|results|documents [SECONDS [OPTION OF LIBFUZZER...]]
 #     scripts/fuzz.sh build                                    # compiles all of them
 #
 # A crash is kept in fuzz/artifacts, with the command that plays it again. What was found to be worth trying stays in the
@@ -18,4 +18,4 @@ export CARGO_TARGET_DIR=$CARGO_TARGET_DIR/fuzz RUSTUP_TOOLCHAIN=nightly
 corpus=$cache/loka-fuzz/corpus/$target
 mkdir -p "$corpus"
 "$fuzz" fuzz run "$target" "$corpus" "fuzz/seeds/$target" \
-    -- -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=65536 -verbosity=0
+    -- -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=65536 -verbosity=0 "${@:3}"

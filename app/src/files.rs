@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use loka_core::model::FileMagic;
+use loka_core::model::{FileMagic, persist, persist_new};
 
 /// Held while a file is read, changed and written: programs that do so at once take turns.
 pub struct FileLock {
@@ -82,7 +82,6 @@ fn write_with_mode(path: &Path, bytes: &[u8], mode: u32) -> anyhow::Result<()> {
         }
         let mut file = tempfile::Builder::new().prefix(".loka-").tempfile_in(folder(path))?;
         file.write_all(bytes)?;
-        file.as_file().sync_all()?;
         // A temporary is private; what a person asked for has the usual permissions.
         #[cfg(unix)]
         {
@@ -91,8 +90,7 @@ fn write_with_mode(path: &Path, bytes: &[u8], mode: u32) -> anyhow::Result<()> {
         }
         #[cfg(not(unix))]
         let _ = mode;
-        file.persist(path).map_err(|error| error.error)?;
-        Ok(())
+        persist(file, path)
     };
     write().map_err(|error| cannot_write(&error, path))
 }
@@ -108,9 +106,7 @@ pub fn write_secret(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
         }
         let mut file = new.prefix(".loka-").tempfile_in(folder(path))?;
         file.write_all(bytes)?;
-        file.as_file().sync_all()?;
-        file.persist_noclobber(path).map_err(|error| error.error)?;
-        Ok(())
+        persist_new(file, path).map_err(|failed| failed.error)
     };
     write().map_err(|error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => anyhow::anyhow!("there is a file already, it stays: {}", path.display()),

@@ -45,7 +45,13 @@ const CURRENT = "Turn on hardware acceleration in its settings, or use a current
 const NOTHING = "This browser has neither WebGPU nor WebGL 2, which the workbench draws with.";
 const hasWebGl = () => Boolean(document.createElement("canvas").getContext("webgl2"));
 
-/** Asked afterwards where there may be WebGPU: a context made only to see whether it can be made costs its time. */
+/** A browser may know WebGPU and have no device for it. WebGL is asked last: a context made only to see whether it can be
+ * made costs its time. */
+async function canDraw() {
+  const adapter = await navigator.gpu?.requestAdapter().catch(() => null);
+  return Boolean(adapter) || hasWebGl();
+}
+
 function cannotDraw(reason) {
   fail(hasWebGl() ? `The workbench cannot draw here: ${reason}` : NOTHING, CURRENT);
 }
@@ -103,11 +109,13 @@ async function start() {
     fail("This browser runs no WebAssembly, which the workbench is built as.", CURRENT);
     return;
   }
-  // Before megabytes come: without WebGPU it draws with WebGL 2 or not at all.
-  if (!navigator.gpu && !hasWebGl()) {
-    fail(NOTHING, CURRENT);
-    return;
-  }
+  // While megabytes come, which the page's head has asked for, not after them: the rest is not fetched.
+  canDraw().then((can) => {
+    if (!can) {
+      fail(NOTHING, CURRENT);
+      stop();
+    }
+  });
   fill();
   ask();
   try {

@@ -2,6 +2,7 @@
 //! a session as a browser's do.
 
 mod raw;
+mod usage;
 
 use std::{
     ffi::OsStr,
@@ -20,6 +21,7 @@ use tempfile::TempDir;
 use tungstenite::{Message, WebSocket, client::IntoClientRequest as _};
 
 pub use raw::Answer;
+pub use usage::ProcessUsage;
 
 use crate::loka;
 
@@ -50,12 +52,27 @@ impl Server {
         Self::under(&[], what, listen, args)
     }
 
+    /// What it writes on stderr is kept in a file.
+    pub fn logged<S: AsRef<OsStr>>(what: &Path, args: impl IntoIterator<Item = S>, log: &Path) -> Self {
+        Self::spawned(&[], what, "127.0.0.1:0", args, std::fs::File::create(log).unwrap().into())
+    }
+
     /// Started by another program, whose words come first.
     pub fn under<S: AsRef<OsStr>>(
         starter: &[&str],
         what: &Path,
         listen: &str,
         args: impl IntoIterator<Item = S>,
+    ) -> Self {
+        Self::spawned(starter, what, listen, args, Stdio::null())
+    }
+
+    fn spawned<S: AsRef<OsStr>>(
+        starter: &[&str],
+        what: &Path,
+        listen: &str,
+        args: impl IntoIterator<Item = S>,
+        stderr: Stdio,
     ) -> Self {
         let args: Vec<S> = args.into_iter().collect();
         let page = TempDir::new().unwrap();
@@ -70,7 +87,7 @@ impl Server {
         if listen.starts_with("127.") && !args.iter().any(|arg| of_keys.contains(&arg.as_ref())) {
             command.arg("--no-token");
         }
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let mut link = String::new();
         out.read_line(&mut link).unwrap();
@@ -127,6 +144,8 @@ pub struct Window {
     cookie: Option<String>,
     pub sync: SyncClient,
     pub session: Session,
+    /// Connections on which the server has answered.
+    pub num_welcomes: usize,
     /// How often the whole session came.
     pub num_states: usize,
     /// Messages with steps since the window was opened.
@@ -160,6 +179,7 @@ impl Window {
             cookie,
             sync: SyncClient::new(author, "test", trace.map(str::to_owned)),
             session: Session::default(),
+            num_welcomes: 0,
             num_states: 0,
             num_steps: 0,
             num_alive: 0,
@@ -222,6 +242,7 @@ impl Window {
             Err(_) => return false,
         };
         let message: ToClient = decode(&bytes, MAX_TO_CLIENT).unwrap();
+        self.num_welcomes += usize::from(matches!(message, ToClient::Welcome(_)));
         self.num_steps += usize::from(matches!(message, ToClient::Steps(_)));
         self.num_alive += usize::from(matches!(message, ToClient::Alive));
         for message in self.sync.take(message).unwrap() {

@@ -14,7 +14,7 @@ use loka_core::{
     },
 };
 use loka_tests::{
-    serving::{PATIENCE, Server, Window, are_same, open},
+    serving::{PATIENCE, ProcessUsage, Server, Window, are_same, open},
     tiny,
 };
 use tempfile::TempDir;
@@ -119,6 +119,25 @@ fn a_window_that_was_away_goes_on_where_it_was() {
     anna.until_probed();
     bo.until_probed();
     are_same(&mut [&mut anna, &mut bo]);
+}
+
+/// It grew by 15 kB a command once, which is 12 MB here. The soak (`examples/soak`) has hours of it.
+#[test]
+#[cfg(target_os = "linux")]
+fn what_many_commands_take_of_memory_is_given_back() {
+    let (_folder, server) = serve(6, &["--max-messages", "100000"]);
+    let mut windows: Vec<Window> = (1..=2).map(|key| Window::join(&server, key, None)).collect();
+    windows[0].until_probed();
+    let ask = |windows: &mut [Window]| {
+        for at in 0..200 {
+            windows.iter_mut().for_each(|window| window.submit(pull(0.1 + 1e-4 * f64::from(at))));
+        }
+        windows.iter_mut().for_each(|window| window.until("all is answered", |window| window.sync.num_waiting() == 0));
+        ProcessUsage::of(&server).megabytes
+    };
+    let before = ask(&mut windows);
+    let after = (0..2).fold(0.0, |_, _| ask(&mut windows));
+    assert!(after - before < 5.0, "{before:.1} MB, {after:.1} MB 800 commands later");
 }
 
 #[test]

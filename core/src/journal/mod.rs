@@ -9,7 +9,7 @@
 //!   head, shares the session at the last checkpoint: its rows site by site, so that only what changed is written
 //! ```
 //!
-//! Everything written before a commit is there after it, whatever happens to the process. One process has a
+//! Everything written before a commit is there after it, whatever happens to the process or the machine. One process has a
 //! journal at a time. Nothing in `commands` is changed or taken out: what somebody did to it all the same is noticed
 //! when it is read ([`Break`]). So is a change of the session that was kept: checkpoints and events have a chain of
 //! their own, the *state*, and every command's hash covers how far that was.

@@ -13,6 +13,8 @@ mod matrix;
 mod metric;
 mod mod_set;
 mod moment;
+#[cfg(feature = "native")]
+mod persist;
 mod recipe;
 mod record;
 mod row;
@@ -36,6 +38,8 @@ pub use matrix::Matrix;
 pub use metric::{Estimate, Metric};
 pub use mod_set::{ModKind, ModSet, UnknownMod};
 pub use moment::Moment;
+#[cfg(feature = "native")]
+pub use persist::{persist, persist_new};
 pub use recipe::{Accumulation, Format, GemmNumerics, Granularity, OperandCast, StaticScale};
 pub use record::{KernelRecord, LatencySource};
 pub use row::{

@@ -9,7 +9,7 @@ use super::{Cause, check::RowCheck, columns::Table};
 pub(super) const MOST_ROWS: usize = 10_000_000;
 
 /// Rows, or numbers in lists, of a table without keys: a byte each at the least, once there are many.
-#[cfg(feature = "native")]
+#[cfg(feature = "web")]
 pub(super) fn most_in(bytes: usize) -> usize {
     bytes.max(1 << 16)
 }

@@ -48,7 +48,7 @@ impl RowCheck {
         }
     }
 
-    #[cfg(feature = "native")]
+    #[cfg(feature = "web")]
     pub(super) fn all_not_negative(&self, name: &str, values: Vec<f64>) -> Result<Vec<f64>, Cause> {
         values.iter().try_for_each(|value| self.not_negative(name, Some(*value)).map(drop))?;
         Ok(values)

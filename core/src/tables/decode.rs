@@ -86,7 +86,7 @@ pub(super) fn column<T: Value>(
 }
 
 /// What the levels of a column of lists mean.
-#[cfg(feature = "native")]
+#[cfg(feature = "web")]
 pub(super) struct ListLevels {
     /// Of a number that is there.
     pub largest: u32,
@@ -97,7 +97,7 @@ pub(super) struct ListLevels {
 }
 
 /// Appends the lists of `rows` rows to `all`; a null in a list is NaN.
-#[cfg(feature = "native")]
+#[cfg(feature = "web")]
 pub(super) fn lists(
     pages: impl Iterator<Item = Result<Page, ParquetError>>,
     rows: usize,

@@ -4,6 +4,8 @@ use std::{io::Write, path::Path};
 
 use polars::prelude::{Column, DataFrame, IntoColumn, KeyValueMetadata, NamedFrom, ParquetWriter, PlSmallStr, Series};
 
+use crate::model::persist;
+
 use super::{Cause, TableError, columns::Columns};
 
 /// Columns in the making, in the order in which they are added.
@@ -48,9 +50,7 @@ impl FrameColumns {
                 .finish(&mut frame)
                 .map_err(|error| Cause::Write(one_line(&error)))?;
             file.flush()?;
-            file.as_file().sync_all()?;
-            file.persist(path).map_err(|error| error.error)?;
-            Ok(())
+            Ok(persist(file, path)?)
         };
         write().map_err(|cause| cause.at(path))
     }

@@ -7,13 +7,9 @@ use crate::{
     model::{GemmShape, KernelId, KernelRecord},
 };
 
-use super::{
-    Cause, TableError,
-    check::RowCheck,
-    columns::{Columns, Table},
-    file,
-    frame::FrameColumns,
-};
+use super::{Cause, TableError, check::RowCheck, columns::Table, memory::MemoryTable};
+#[cfg(feature = "native")]
+use super::{columns::Columns, file, frame::FrameColumns};
 
 const TIMES: [&str; 8] = [
     "gemm_us",
@@ -32,6 +28,7 @@ const TAIL: &str = "tail_us";
 /// Raw samples and a note: columns that a file may lack.
 const SAMPLES: [&str; 3] = ["gemm_samples_us", "latency_samples_us", "cached_samples_us"];
 
+#[cfg(feature = "native")]
 pub fn write_kernels(path: &Path, database: &KernelDb) -> Result<(), TableError> {
     let rows = &database.records;
     let mut columns = FrameColumns::new(rows.len());
@@ -60,21 +57,31 @@ pub fn write_kernels(path: &Path, database: &KernelDb) -> Result<(), TableError>
     columns.write(path, Vec::new())
 }
 
+#[cfg(feature = "native")]
 fn samples(record: &KernelRecord) -> [&[f64]; 3] {
     [&record.gemm_samples_us, &record.latency_samples_us, &record.cached_samples_us]
 }
 
 /// The database's name is the file's, without `.kernels.parquet`.
+#[cfg(feature = "native")]
 pub fn read_kernels(path: &Path) -> Result<KernelDb, TableError> {
-    let file = path.file_name().unwrap_or_default().to_string_lossy();
-    let name =
-        file.strip_suffix(".kernels.parquet").or_else(|| file.strip_suffix(".parquet")).unwrap_or(&file).to_owned();
-    let records = read_records(path).map_err(|cause| cause.at(path))?;
-    Ok(KernelDb { name, records })
+    let records = file::read(path).and_then(|table| records_of(&table)).map_err(|cause| cause.at(path))?;
+    Ok(KernelDb { name: name_of(path), records })
 }
 
-fn read_records(path: &Path) -> Result<Vec<KernelRecord>, Cause> {
-    let table = file::read(path)?;
+/// From the bytes of such a file; `name` stands for it.
+pub fn kernels_from_bytes(name: &str, bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Result<KernelDb, TableError> {
+    let path = Path::new(name);
+    let records = MemoryTable::read(bytes).and_then(|table| records_of(&table)).map_err(|cause| cause.at(path))?;
+    Ok(KernelDb { name: name_of(path), records })
+}
+
+fn name_of(path: &Path) -> String {
+    let file = path.file_name().unwrap_or_default().to_string_lossy();
+    file.strip_suffix(".kernels.parquet").or_else(|| file.strip_suffix(".parquet")).unwrap_or(&file).to_owned()
+}
+
+fn records_of(table: &MemoryTable) -> Result<Vec<KernelRecord>, Cause> {
     let (kernel, gemm) = (table.text("kernel")?, table.text("gemm")?);
     let (m, k, n) = (table.int("m")?, table.int("k")?, table.int("n")?);
     let times = TIMES.iter().map(|name| table.float(name)).collect::<Result<Vec<_>, _>>()?;
@@ -122,6 +129,7 @@ fn read_records(path: &Path) -> Result<Vec<KernelRecord>, Cause> {
 }
 
 #[cfg(test)]
+#[cfg(feature = "native")]
 mod tests {
     use super::*;
     use crate::bench::{from_csv, to_csv};

@@ -162,7 +162,6 @@ impl MemoryTable {
     }
 
     /// One of whose rows nothing is known but that each was written.
-    #[cfg(feature = "native")]
     pub(super) fn read(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Result<Self, Cause> {
         let mut table = Self::opened(bytes)?;
         bounds::claimed(table.height, bounds::most_in(table.bytes.len()))?;
@@ -196,14 +195,12 @@ impl MemoryTable {
         root.get_fields().iter().map(|field| field.name().to_owned()).collect()
     }
 
-    #[cfg(feature = "native")]
     pub(super) fn has(&self, name: &str) -> bool {
         let root = self.reader.metadata().file_metadata().schema_descr().root_schema();
         root.get_fields().iter().any(|field| field.name() == name)
     }
 
     /// A list of numbers in every row; null is an empty one.
-    #[cfg(feature = "native")]
     pub(super) fn floats(&self, name: &str) -> Result<Vec<Vec<f64>>, Cause> {
         let metadata = self.reader.metadata();
         let schema = metadata.file_metadata().schema_descr();

@@ -14,7 +14,7 @@ mod decode;
 mod file;
 #[cfg(feature = "native")]
 mod frame;
-#[cfg(feature = "native")]
+#[cfg(feature = "web")]
 mod kernels;
 #[cfg(feature = "web")]
 mod memory;
@@ -26,6 +26,8 @@ mod results;
 #[cfg(feature = "web")]
 mod thrift;
 
+#[cfg(feature = "web")]
+pub use kernels::kernels_from_bytes;
 #[cfg(feature = "native")]
 pub use kernels::{read_kernels, write_kernels};
 #[cfg(feature = "native")]

@@ -9,6 +9,8 @@ use std::{
 
 use memmap2::Mmap;
 
+use crate::model::persist;
+
 use super::{
     Trace, TraceData, TraceError,
     error::{Fault, TraceCause},
@@ -87,8 +89,5 @@ pub fn write(path: &Path, data: &TraceData) -> Result<(), TraceError> {
     let mut out = BufWriter::new(file);
     layout.write_to(&mut out).and_then(|()| out.flush()).map_err(error)?;
     let file = out.into_inner().map_err(|failed| error(failed.into_error()))?;
-    // On the disk before the name is: a crash leaves the old file or the new one.
-    file.as_file().sync_all().map_err(error)?;
-    file.persist(path).map_err(|failed| error(failed.error))?;
-    Ok(())
+    persist(file, path).map_err(error)
 }

@@ -35,7 +35,7 @@ use loka_core::{
 };
 use loka_tests::{
     sample,
-    serving::{Server, Window},
+    serving::{ProcessUsage, Server, Window},
     tiny,
 };
 
@@ -134,7 +134,7 @@ fn run(num_clients: usize, args: &Args) -> Report {
     let watchers: Vec<Watcher> =
         (0..num_clients).map(|at| Watcher::start(&server, 100 + at as u64, name, &stop)).collect();
     let joining = joined(&watchers);
-    let before = Memory::of(&server);
+    let before = ProcessUsage::of(&server);
     let (start, mut marks, mut next_mark) = (Instant::now(), Vec::new(), Instant::now());
     let rows_before = author.num_rows;
     let mut memory = vec![before];
@@ -144,7 +144,7 @@ fn run(num_clients: usize, args: &Args) -> Report {
         author.pump(Duration::from_millis(5));
         engine.note(author.session.run.as_ref());
         if start.elapsed().as_secs_f64() > seconds / QUARTERS * memory.len() as f64 {
-            memory.push(Memory::of(&server));
+            memory.push(ProcessUsage::of(&server));
         }
         if !author.session.is_running() {
             // Every site has rows: all are probed again.
@@ -160,7 +160,7 @@ fn run(num_clients: usize, args: &Args) -> Report {
         }
     }
     let rows_per_second = (author.num_rows - rows_before) as f64 / start.elapsed().as_secs_f64();
-    memory.push(Memory::of(&server));
+    memory.push(ProcessUsage::of(&server));
     author.submit(Command::CancelProbe);
     author.until("the probe ended", |window| !window.session.is_running());
     author.settle();
@@ -211,25 +211,5 @@ impl Engine {
         let done = if run.running { run.done } else { 1.0 };
         self.probes += (done - self.done).max(0.0);
         self.done = self.done.max(done);
-    }
-}
-
-/// Of the server's process.
-#[derive(Clone, Copy)]
-struct Memory {
-    megabytes: f64,
-    cpu_seconds: f64,
-}
-
-impl Memory {
-    fn of(server: &Server) -> Self {
-        let read = |file: &str| std::fs::read_to_string(format!("/proc/{}/{file}", server.child.id())).unwrap();
-        let status = read("status");
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-        let kilobytes: f64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-        let stat = read("stat");
-        let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
-        let ticks: f64 = fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap();
-        Self { megabytes: kilobytes / 1024.0, cpu_seconds: ticks / 100.0 }
     }
 }

@@ -1,6 +1,8 @@
 //! One run as a line of a table.
 
-use crate::{Memory, watcher::Seen};
+use loka_tests::serving::ProcessUsage;
+
+use crate::watcher::Seen;
 
 pub struct Report {
     clients: usize,
@@ -17,7 +19,7 @@ pub struct Report {
     marks_ms: Vec<f64>,
     missing: usize,
     /// At the start, after each quarter, at the end.
-    memory: Vec<Memory>,
+    memory: Vec<ProcessUsage>,
 }
 
 impl Report {
@@ -29,7 +31,7 @@ impl Report {
         rows_per_second: f64,
         seen: Vec<Seen>,
         same: bool,
-        memory: Vec<Memory>,
+        memory: Vec<ProcessUsage>,
     ) -> Self {
         let most = seen.iter().map(|seen| seen.marks_ms.len()).max().unwrap_or_default();
         let missing = seen.iter().map(|seen| most - seen.marks_ms.len()).sum();
@@ -47,7 +49,7 @@ impl Report {
             self.marks_ms.get((share * last as f64).round() as usize).map_or("".to_owned(), |ms| format!("{ms:.1}"))
         };
         let megabytes: Vec<String> = self.memory.iter().map(|memory| format!("{:.0}", memory.megabytes)).collect();
-        let cpu = |at: Option<&Memory>| at.map_or(0.0, |memory| memory.cpu_seconds);
+        let cpu = |at: Option<&ProcessUsage>| at.map_or(0.0, |memory| memory.cpu_seconds);
         let yes = |yes: bool| if yes { "yes" } else { "NO" };
         format!(
             "| {} | {} | {:.2} | {:.0} | {}, {:.1} | {} | {} | {} ({} missed) | {} | {} | {} | {} | {:.1} |",

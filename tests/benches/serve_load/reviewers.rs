@@ -19,11 +19,9 @@ use loka_core::{
 use loka_tests::{
     dice::Dice,
     sample,
-    serving::{Server, Window, add_user},
+    serving::{ProcessUsage, Server, Window, add_user},
     tiny,
 };
-
-use super::Memory;
 
 const TRACE: &str = "sample.trace.safetensors";
 /// Memory is noted so often.
@@ -70,7 +68,7 @@ pub fn run(people: usize, rate: f64, seconds: f64, sites: Option<(usize, usize)>
     let num_rows = windows[0].session.rows().count();
     let all_done = Arc::new(Barrier::new(people));
     let start = Instant::now();
-    let mut memory = vec![Memory::of(&server).megabytes];
+    let mut memory = vec![ProcessUsage::of(&server).megabytes];
     let threads: Vec<_> = windows
         .into_iter()
         .enumerate()
@@ -82,7 +80,7 @@ pub fn run(people: usize, rate: f64, seconds: f64, sites: Option<(usize, usize)>
     for part in 1..=PARTS {
         let until = start + Duration::from_secs_f64(seconds * part as f64 / PARTS as f64);
         std::thread::sleep(until.saturating_duration_since(Instant::now()));
-        memory.push(Memory::of(&server).megabytes);
+        memory.push(ProcessUsage::of(&server).megabytes);
     }
     let seen: Vec<ReviewerSeen> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
     let took = start.elapsed().as_secs_f64();

@@ -38,7 +38,7 @@ fn struck(from: &Path, args: &[&str], fault: Fault, check: impl Fn(&Path, bool))
 }
 
 /// A trace, its results and a plan of them.
-fn made() -> TempDir {
+pub fn made() -> TempDir {
     let folder = TempDir::new().unwrap();
     write(&folder.path().join("t.trace.safetensors"), &tiny::trace(2)).unwrap();
     let run = |args: &[&str]| run_in(folder.path(), args).done();

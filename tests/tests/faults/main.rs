@@ -1,12 +1,14 @@
 //! A disk that fails on purpose: every write, sync and truncation of a journal and of the files that commands write goes
 //! wrong in turn (full, broken, torn), and the process ends at every one of them. After each: nothing that was told is
-//! lost, nothing half-written is believed. Goes by a library that is preloaded (shim.c), so by the real binary.
+//! lost, nothing half-written is believed. The same of a machine that loses power, whose disk has of what was not synced
+//! any part (`power`). Goes by a library that is preloaded (shim.c), so by the real binary.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
 mod commands;
 mod journal;
+mod power;
 mod server;
 mod uploads;
 

@@ -12,11 +12,11 @@ use tempfile::TempDir;
 
 use crate::{Fault, everywhere, shim};
 
-const NAME: &str = "new.trace.safetensors";
-const NONE: [&str; 0] = [];
+pub const NAME: &str = "new.trace.safetensors";
+pub const NONE: [&str; 0] = [];
 
 /// Sends the file, gives the status; 0: the server ended.
-fn send(server: &Server, bytes: &[u8]) -> u16 {
+pub fn send(server: &Server, bytes: &[u8]) -> u16 {
     let mut stream = server.connect();
     let head = server.put_head(NAME, &format!("Content-Length: {}\r\n", bytes.len()));
     let mut said = Vec::new();

@@ -17,12 +17,14 @@ use loka_core::{
     runtime::Journaling as _,
     session::{
         Command, Event, NoticeKind,
-        shared::{Author, CommandContext, MAX_TO_CLIENT, MAX_TO_SERVER, ToClient, ToServer, decode, encode},
+        shared::{
+            Author, CommandContext, MAX_TO_CLIENT, MAX_TO_SERVER, SequencedSession, ToClient, ToServer, decode, encode,
+        },
     },
-    tables::{read_kernels, read_results, results_from_bytes},
+    tables::{read_kernels, read_results, results_from_bytes, write_kernels},
     trace::Trace,
 };
-use loka_tests::{dice::Dice, here, run_in};
+use loka_tests::{big, dice::Dice, here, run_in};
 
 use super::{TURN, measured};
 
@@ -204,7 +206,7 @@ fn journal(path: &Path) {
         journal.command(&by, &Command::SetMaxError { value: number as f64 / 100.0, gesture: None });
         journal.event(&Event::Notice { kind: NoticeKind::Info, message: format!("Number {number}") });
     }
-    let mut ordered = loka_core::session::shared::SequencedSession::default();
+    let mut ordered = SequencedSession::default();
     ordered.remember(7, 20);
     journal.checkpoint(ordered.save());
     journal.flush();
@@ -230,6 +232,37 @@ fn journals() {
         fs::remove_dir_all(&folder).unwrap();
         trail.and(opened)
     });
+}
+
+/// Not a check: writes what the fuzzer begins with of kernels and of journals, whose coding changes with the session.
+#[test]
+#[ignore = "writes fuzz/seeds"]
+fn seeds_are_written() {
+    let seeds = here("../fuzz/seeds");
+    let mut database = loka_core::bench::KernelDb::builtin().remove(0);
+    database.records.truncate(3);
+    let csv = to_csv(&database.records);
+    database.records[0].latency_samples_us = vec![1.0, 2.0];
+    write_kernels(&seeds.join("results/kernels"), &database).unwrap();
+    let mut ordered = SequencedSession::default();
+    let results = big::results(2, 1);
+    ordered.event(big::opened(&results));
+    ordered.event(big::started(&results, 1));
+    let rows = Event::Rows { run: 1, rows: results.rows[..3].to_vec() };
+    ordered.event(rows.clone());
+    let command = Command::SetMaxError { value: 0.2, gesture: Some(1) };
+    ordered.command(CommandContext::numbered(Author::new(7, "Anna"), 1), command.clone()).unwrap();
+    let saved = ordered.save();
+    let documents = [
+        ("kernels", b'd', csv.into_bytes()),
+        ("journal-head", b'H', postcard::to_stdvec(&saved.head).unwrap()),
+        ("journal-rows", b'R', postcard::to_stdvec(&saved.shares[0]).unwrap()),
+        ("journal-event", b'E', postcard::to_stdvec(&rows).unwrap()),
+        ("journal-command", b'C', serde_json::to_vec(&command).unwrap()),
+    ];
+    for (name, which, bytes) in documents {
+        fs::write(seeds.join("documents").join(name), [[which].as_slice(), &bytes].concat()).unwrap();
+    }
 }
 
 #[test]

@@ -35,6 +35,9 @@ static HELD: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 static TURN: Mutex<()> = Mutex::new(());
 
+/// One of them has the processor for itself, beside a compiler too.
+const TRIES: usize = 5;
+
 // SAFETY: the system's allocator does the work; beside it only numbers are kept.
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for CountingAllocator {
@@ -131,15 +134,17 @@ fn refused(bytes: &[u8], line: &str) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("r.results.parquet");
     std::fs::write(&path, bytes).unwrap();
-    let owned = bytes.to_vec();
-    let native = measured(|| read_results(&path).unwrap_err().to_string());
-    let page = measured(|| results_from_bytes(&path.to_string_lossy(), owned).unwrap_err().to_string());
-    for (said, peak, took) in [native, page] {
-        assert_eq!(said, format!("{line}: {}", path.display()));
-        assert!(peak < 50_000_000, "{peak} bytes");
-        // Where it is not optimised, and shares its processors, only that it does not read everything.
-        let most = if cfg!(debug_assertions) { 2000 } else { 50 };
-        assert!(took < Duration::from_millis(most), "{took:?}");
+    let native = || read_results(&path).unwrap_err().to_string();
+    let page = || results_from_bytes(&path.to_string_lossy(), bytes.to_vec()).unwrap_err().to_string();
+    for read in [&native as &dyn Fn() -> String, &page] {
+        let mut least = Duration::MAX;
+        for _ in 0..TRIES {
+            let (said, peak, took) = measured(read);
+            assert_eq!(said, format!("{line}: {}", path.display()));
+            assert!(peak < 50_000_000, "{peak} bytes");
+            least = least.min(took);
+        }
+        assert!(least < Duration::from_millis(50), "{least:?}");
     }
 }
 

@@ -8,6 +8,7 @@ use std::{
     time::SystemTime,
 };
 
+use loka_core::model::persist_new;
 use tempfile::NamedTempFile;
 
 use crate::server::limits;
@@ -72,26 +73,13 @@ pub enum Kept {
 
 /// Gives it its name. `None`: something else has it.
 pub fn keep(draft: NamedTempFile, path: &Path) -> io::Result<Option<Kept>> {
-    // Before it has its name: nobody finds a part of it after the machine lost power.
-    draft.as_file().sync_all()?;
-    let draft = match draft.persist_noclobber(path) {
-        Ok(_) => {
-            keep_name(path);
-            return Ok(Some(Kept::New));
-        }
+    let draft = match persist_new(draft, path) {
+        Ok(()) => return Ok(Some(Kept::New)),
         Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => error.file,
         Err(error) => return Err(error.error),
     };
     let same = could_be(path, Some(draft.as_file().metadata()?.len()))? && same_bytes(draft.path(), path)?;
     Ok(same.then_some(Kept::Same))
-}
-
-/// The folder's own entry. Where that cannot be made sure the file is there all the same.
-fn keep_name(path: &Path) {
-    #[cfg(unix)]
-    drop(path.parent().map(|folder| File::open(folder).and_then(|folder| folder.sync_all())));
-    #[cfg(not(unix))]
-    let _ = path;
 }
 
 fn same_bytes(one: &Path, other: &Path) -> io::Result<bool> {
