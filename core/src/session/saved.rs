@@ -57,6 +57,9 @@ pub(super) struct OtherPlan {
     results: Option<Arc<ComparedResults>>,
 }
 
+/// No session counts that far: one that says so was made up, and goes on without an overflow.
+const MOST_COUNTED: u64 = 1 << 48;
+
 /// The whole of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SavedSession {
@@ -129,6 +132,7 @@ impl Session {
         let SavedSession { head, shares } = saved;
         let sites = head.trace.as_ref().map_or(&[][..], |trace| &trace.manifest().sites);
         let index = Arc::new(SiteIndex::new(sites));
+        let revision = head.revision.min(MOST_COUNTED);
         let of_run = head.run.as_ref().map(|run| contexts(sites, &run.mods).into());
         let mut session = Self {
             contexts: contexts(sites, &head.document.mods).into(),
@@ -142,14 +146,18 @@ impl Session {
             measuring: head.measuring,
             not_kept: head.not_kept,
             keys: head.keys,
-            notices: Notices::restored(head.notices, head.log, head.next_notice),
+            notices: Notices::restored(head.notices, head.log, head.next_notice.min(MOST_COUNTED)),
             results_file: head.results_file,
             other_results: head.other_plan.as_ref().and_then(|other| other.results.clone()),
             other_plan: head.other_plan.map(|other| (other.path, other.plan)),
-            reviewing: head.reviewing,
-            next_run: head.next_run,
-            revision: head.revision,
-            num_decisions: head.num_decisions,
+            reviewing: Reviewing {
+                revision: head.reviewing.revision.min(MOST_COUNTED),
+                last_release: head.reviewing.last_release.min(u32::MAX >> 1),
+                ..head.reviewing
+            },
+            next_run: head.next_run.min(MOST_COUNTED),
+            revision,
+            num_decisions: head.num_decisions.min(revision),
             ..Self::default()
         };
         session.sets.restore(index, head.sets, shares, head.shown);

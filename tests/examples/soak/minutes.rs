@@ -115,16 +115,12 @@ impl<'a> Minutes<'a> {
         usage.megabytes
     }
 
-    /// The means of the server's memory in megabytes.
-    pub fn second_and_last_quarter(self) -> (f64, f64) {
+    /// The least and the most of the server's memory in megabytes.
+    pub fn second_and_last_quarter(self) -> [(f64, f64); 2] {
         let num = self.megabytes.len();
-        let mean = |from: usize, to: usize| {
-            let part = &self.megabytes[from..to.max(from + 1).min(num)];
-            part.iter().sum::<f64>() / part.len() as f64
-        };
-        if num < 4 {
-            return (f64::NAN, f64::NAN);
-        }
-        (mean(num / 4, num / 2), mean(3 * num / 4, num))
+        [num / 4..num / 2, 3 * num / 4..num].map(|part| {
+            let part = &self.megabytes[part];
+            (part.iter().copied().fold(f64::NAN, f64::min), part.iter().copied().fold(f64::NAN, f64::max))
+        })
     }
 }

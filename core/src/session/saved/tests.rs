@@ -62,6 +62,23 @@ fn shares_of_sites_that_are_not_there_go_nowhere() {
     assert_eq!(restored.rows().count(), 4);
 }
 
+/// Found by the fuzzer: more decisions than steps, in a journal or from a server that made them up.
+#[test]
+fn counts_that_were_made_up_overflow_nothing() {
+    let mut saved = session().save();
+    let head = &mut saved.head;
+    (head.revision, head.num_decisions, head.next_run, head.next_notice) = (7, u64::MAX, u64::MAX, u64::MAX);
+    (head.reviewing.revision, head.reviewing.last_release) = (u64::MAX, u32::MAX);
+    let mut session = Session::restored(saved.clone());
+    assert!(session.snapshot().is_some());
+    saved.head.revision = u64::MAX;
+    session = Session::restored(saved).in_place_of(&session);
+    session.event(Event::Notice { kind: crate::session::NoticeKind::Info, message: "more".to_owned() });
+    session.command(Command::SetMaxError { value: 0.3, gesture: None }).unwrap();
+    session.command(Command::RequestApproval { note: String::new() }).unwrap();
+    assert!(session.snapshot().is_some());
+}
+
 #[test]
 fn nothing_runs_in_a_process_that_begins() {
     let mut session = session();
