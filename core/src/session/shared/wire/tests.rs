@@ -47,6 +47,7 @@ fn messages_to_the_server_come_back() {
     back(&ToServer::Command { number: 1, seen: 9, command: Box::new(command) });
     back(&ToServer::Ask(ClientQuery::Inspect { site: SiteId::new("a"), other: Some("o".to_owned()) }));
     back(&ToServer::Ask(ClientQuery::Series));
+    back(&ToServer::Ask(ClientQuery::Compare { path: "o".to_owned() }));
     back(&ToServer::At(Place { site: Some(SiteId::new("a")), view: "Plan".to_owned() }));
 }
 
@@ -176,6 +177,7 @@ fn every_command() -> Vec<Command> {
         Command::ExportTo { path: "p".to_owned(), target: Target::Te },
         Command::ExportReport { path: "p".to_owned() },
         Command::SetBaseline { of: BaselineOf::Mods { mods: ModSet([ModKind::NoBias].into()) } },
+        Command::CompareTrace { path: "p".to_owned() },
     ]
 }
 
