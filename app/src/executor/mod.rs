@@ -1,7 +1,6 @@
 //! Carries a session's effects out, gives their events back: by threads and files of this process, or with files that lie
 //! in a page's memory.
 
-pub(crate) mod compare;
 pub(crate) mod exporting;
 pub(crate) mod identify;
 pub(crate) mod inspect;

@@ -10,8 +10,8 @@ use loka_core::{
 
 use super::{ServedDir, session_registry::SessionRegistry, shared_session::SharedSession};
 use crate::{
-    executor::{compare, inspect, reading::series_of},
-    platform::{identify, read_with_rows},
+    executor::{inspect, reading::series_of},
+    platform::{compare, identify, read_with_rows},
 };
 
 /// Answered in its turn, with those of all windows.

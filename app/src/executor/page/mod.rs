@@ -21,8 +21,7 @@ use loka_core::{
 };
 
 use super::{
-    Wake, beside,
-    compare::{self, OtherTrace},
+    Wake,
     exporting::{self, PlanDates, PlanFiles},
     identify::identify_bytes,
     inspect, reading,
@@ -31,6 +30,10 @@ use crate::{clock::now_ms, signing};
 use digest::Reading;
 
 const NO_ENGINE: &str = "a page on its own has no engine; probe with the loka program and open its results here";
+
+/// What it takes would make every page larger.
+const NO_COMPARISON: &str =
+    "a page on its own does not hold whole traces against each other; loka diff does, and the window";
 
 /// An address, and what is there or a line without the address.
 pub type Fetched = (String, Result<Arc<[u8]>, String>);
@@ -107,7 +110,6 @@ impl PageExecutor {
             {
                 Some(format!("Opening {path}"))
             }
-            Effect::CompareTrace { path, .. } if self.is_large(path) => Some(format!("Comparing with {path}")),
             Effect::ReadSeries { path } if self.is_large(path) => Some("Reading series".to_owned()),
             Effect::WriteResults { path, results } if results.rows.len() > NOTICEABLE_ROWS => {
                 Some(format!("Writing {path}"))
@@ -173,15 +175,6 @@ impl PageExecutor {
                 let read = |name: &str| Trace::from_bytes(name, bytes).map_err(|error| error.to_string());
                 inspect::answer(trace, self.trace.clone(), Some(path), site, read)
             }
-            Effect::CompareTrace { trace, path } => {
-                let rows = self.memory.get(&beside(&path, "results.parquet"));
-                let rows = rows.and_then(|bytes| tables::results_from_bytes(&path, bytes).ok());
-                let read = |name: &str| {
-                    let trace = Trace::from_bytes(name, bytes).map_err(|error| error.to_string())?;
-                    Ok(OtherTrace { trace, rows: rows.map(|found| (found.meta.trace_digest, found.rows)) })
-                };
-                compare::answer(trace, self.trace.clone(), path, read)
-            }
             other => return self.without_file(other),
         };
         self.answers.push_back(event);
@@ -208,6 +201,9 @@ impl PageExecutor {
             Effect::FindEngines => {
                 let engines = ENGINES.map(|name| EngineStatus::missing(name, NO_ENGINE.to_owned(), Vec::new()));
                 Event::EnginesFound { engines: engines.to_vec() }
+            }
+            Effect::CompareTrace { trace, path } => {
+                Event::TraceCompared { trace, path, outcome: Err(NO_COMPARISON.to_owned()) }
             }
             Effect::Measure { run, .. } => Event::MeasureFinished { run, problem: Some(NO_ENGINE.to_owned()) },
             Effect::Probe { .. } => Event::OpenFailed { message: NO_ENGINE.to_owned() },
@@ -329,8 +325,7 @@ fn file_of(effect: &Effect) -> Option<&str> {
         | Effect::CompareResults { path }
         | Effect::Identify { path }
         | Effect::Sign { path, .. }
-        | Effect::InspectOther { path, .. }
-        | Effect::CompareTrace { path, .. } => Some(path),
+        | Effect::InspectOther { path, .. } => Some(path),
         _ => None,
     }
 }
@@ -342,7 +337,6 @@ fn refusal(effect: Effect, message: String) -> Event {
         Effect::InspectOther { trace, path, site } => {
             Event::SiteInspected { trace, other: Some(path), site, outcome: Err(message) }
         }
-        Effect::CompareTrace { trace, path } => Event::TraceCompared { trace, path, outcome: Err(message) },
         Effect::Sign { .. } => Event::Signed { approval: Err(message) },
         _ => Event::OpenFailed { message },
     }

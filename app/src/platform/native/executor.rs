@@ -24,17 +24,17 @@ use loka_core::{
     trace::Trace,
 };
 
+pub(crate) mod compare;
 mod identify;
 mod journals;
 mod reading;
 mod watch;
 mod work;
 
-use self::{watch::Watch, work::Work};
+use self::{compare::OtherTrace, watch::Watch, work::Work};
 use crate::{
     executor::{
         Wake, beside,
-        compare::{self, OtherTrace},
         exporting::{self, PlanDates, PlanFiles},
         inspect, panic_text,
     },

@@ -10,7 +10,7 @@ use loka_core::{
     trace::Trace,
 };
 
-use super::panic_text;
+use crate::executor::panic_text;
 
 /// The other trace, and rows of it.
 pub(crate) struct OtherTrace {
