@@ -42,10 +42,10 @@ mv "$made/small.wasm" "$made/loka_bg.wasm"
 cp "$pages"/* "$made"
 # The page shows how much has come: a compressed answer does not say how long it is unpacked.
 sed -i "s/name=\"loka-bytes\" content=\"0\"/name=\"loka-bytes\" content=\"$(stat -c %s "$made/loka_bg.wasm")\"/" "$made/index.html"
-# Four in a hundred less to fetch than by gzip -9, for a minute and a half of work.
+# Four in a hundred less to fetch than by gzip -9, for some minutes of one core's work.
 need_packages zopfli
 for file in "$made"/*; do
-    if command -v zopfli >/dev/null; then zopfli --i5 "$file"; else gzip -9 --keep --no-name "$file"; fi
+    if command -v zopfli >/dev/null; then zopfli --i15 "$file"; else gzip -9 --keep --no-name "$file"; fi
 done
 raw=$(cat "$made"/*[!z] | wc -c)
 packed=$(cat "$made"/*.gz | wc -c)
