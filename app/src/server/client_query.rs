@@ -11,7 +11,7 @@ use loka_core::{
 use super::{ServedDir, session_registry::SessionRegistry, shared_session::SharedSession};
 use crate::{
     executor::{inspect, reading::series_of},
-    platform::{compare, identify, read_with_rows},
+    platform::{compare, identify},
 };
 
 /// Answered in its turn, with those of all windows.
@@ -42,9 +42,7 @@ fn answered(shared: Option<&SharedSession>, served_dir: &ServedDir, question: Cl
                 Ok(found) => found,
                 Err(line) => return refusal(shared, ClientQuery::Compare { path }, line),
             };
-            let read = |_: &str| read_with_rows(&found);
-            // By the name that was asked for.
-            compare::answer(name_of(shared), shared.and_then(SharedSession::opened), path, read)
+            compare::answer(name_of(shared), shared.and_then(SharedSession::opened), path, &found)
         }
         ClientQuery::Inspect { site, other } => {
             let found = match other.as_deref().map(inside).transpose() {
@@ -101,10 +99,13 @@ mod tests {
             let site = trace.sites()[at].site.id.clone();
             inspect::answer("t".to_owned(), Some(trace.clone()), None, site, read)
         };
-        for event in [series, inspect(0), inspect(trace.sites().len() - 1)] {
+        let compared = compare::answer("t".to_owned(), Some(trace.clone()), "o".to_owned(), sample);
+        for event in [series, inspect(0), inspect(trace.sites().len() - 1), compared] {
             assert!(matches!(
                 &event,
-                Event::SeriesRead { table: Ok(_), .. } | Event::SiteInspected { outcome: Ok(_), .. }
+                Event::SeriesRead { table: Ok(_), .. }
+                    | Event::SiteInspected { outcome: Ok(_), .. }
+                    | Event::TraceCompared { outcome: Ok(_), .. }
             ));
             let message = ToClient::Answer(Box::new(event));
             // What is no number is no equal, but it has characters.

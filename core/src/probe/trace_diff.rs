@@ -17,6 +17,9 @@ use crate::{
 
 use super::{ProbeConfig, ProbeEvent, SiteSource, probe};
 
+/// Below a factor of 2 a value counts as unchanged.
+const CHANGED: f64 = 1.0;
+
 /// Saturation below this is none: a static scale allows it (one step in a thousand).
 const NO_SATURATION: f64 = 1e-3;
 
@@ -39,6 +42,9 @@ pub enum Symptom {
 }
 
 impl Symptom {
+    /// Those that rows tell, not the statistics alone.
+    const OF_ROWS: [Self; 3] = [Self::DgradNoiseShare, Self::WgradNoiseShare, Self::LossCost];
+
     pub fn label(self) -> &'static str {
         match self {
             Self::InputAmax => "amax of x",
@@ -79,6 +85,15 @@ impl Shift {
         // A value that is no number any more is as far as it gets.
         if octaves.is_nan() { f64::INFINITY } else { octaves }
     }
+
+    /// Twofold or more.
+    pub fn is_changed(&self) -> bool {
+        self.octaves().abs() >= CHANGED
+    }
+
+    pub fn is_of_rows(&self) -> bool {
+        Symptom::OF_ROWS.contains(&self.symptom)
+    }
 }
 
 /// One site in both traces.
@@ -111,11 +126,17 @@ pub struct TraceDiff {
 }
 
 impl TraceDiff {
+    /// The sites that changed twofold or more.
+    pub fn changed(&self) -> &[SiteShift] {
+        let changed = |site: &SiteShift| site.shifts.first().is_some_and(Shift::is_changed);
+        &self.sites[..self.sites.partition_point(changed)]
+    }
+
     /// Noise shares and loss costs too, of the sites that have them in both.
     pub fn add_errors(&mut self, [before, after]: [&SiteErrors; 2]) {
         for site in &mut self.sites {
             let of = |errors: &SiteErrors, symptom| errors.get(&(site.site.clone(), symptom)).copied();
-            for symptom in [Symptom::DgradNoiseShare, Symptom::WgradNoiseShare, Symptom::LossCost] {
+            for symptom in Symptom::OF_ROWS {
                 let both = of(before, symptom).zip(of(after, symptom));
                 site.shifts.extend(both.map(|(before, after)| Shift { symptom, before, after }));
             }
@@ -295,6 +316,7 @@ mod tests {
         assert!(shift(Symptom::InputSaturation).after > 0.99, "{:?}", shift(Symptom::InputSaturation));
         assert!(shift(Symptom::LossCost).octaves() > 5.0, "{:?}", shift(Symptom::LossCost));
         assert!(diff.sites[0].shifts.is_sorted_by(|a, b| a.octaves().abs() >= b.octaves().abs()));
+        assert_eq!(diff.changed(), &diff.sites[..1]);
         assert!(diff.sites[1].octaves() == 0.0 && diff.sites[2].octaves() == 0.0, "{:?}", &diff.sites[1..]);
     }
 

@@ -38,7 +38,7 @@ use loka_tests::{
 
 use meeting::Meetings;
 use minutes::{Minutes, Tally};
-use person::{Person, follow};
+use person::{Person, Seat, follow};
 
 const TRACE: &str = "soak.trace.safetensors";
 const JOURNAL: &str = "soak.journal.sqlite";
@@ -116,8 +116,8 @@ fn main() {
             .enumerate()
             .map(|(at, cookie)| {
                 let (server, tally, meetings) = (&server, &tally, &meetings);
-                let (role, pace, seed) = (role(at, args.people), args.pace, args.seed);
-                scope.spawn(move || Person::new(at, role, cookie, server, tally, pace, seed).work(meetings))
+                let seat = Seat { at, role: role(at, args.people), cookie, server, tally, pace: args.pace };
+                scope.spawn(move || Person::new(seat, args.seed).work(meetings))
             })
             .collect();
         let mut minutes = Minutes::new(&server, folder.path().join(JOURNAL), &tally);

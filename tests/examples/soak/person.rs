@@ -40,14 +40,19 @@ const STATES: [ReviewState; 3] = [ReviewState::Open, ReviewState::Agreed, Review
 /// How a session says that somebody else was first, or that there is nothing (left) to undo.
 const CONFLICTS: [&str; 2] = ["in the meantime", "nothing to"];
 
-pub struct Person<'a> {
-    at: usize,
-    role: Role,
-    cookie: &'a str,
-    server: &'a Server,
-    tally: &'a Tally,
+/// Who it is, and where.
+pub struct Seat<'a> {
+    pub at: usize,
+    pub role: Role,
+    pub cookie: &'a str,
+    pub server: &'a Server,
+    pub tally: &'a Tally,
     /// Seconds between two acts.
-    pace: f64,
+    pub pace: f64,
+}
+
+pub struct Person<'a> {
+    seat: Seat<'a>,
     dice: Dice,
     window: Window,
     /// Windows of this person before this one.
@@ -69,20 +74,11 @@ pub fn follow(window: &mut Window, what: &str, within: Duration, so: impl Fn(&Wi
 }
 
 impl<'a> Person<'a> {
-    pub fn new(
-        at: usize,
-        role: Role,
-        cookie: &'a str,
-        server: &'a Server,
-        tally: &'a Tally,
-        pace: f64,
-        seed: u64,
-    ) -> Self {
-        let window = joined(server, at, 0, cookie, tally);
+    pub fn new(seat: Seat<'a>, seed: u64) -> Self {
+        let window = joined(&seat, 0);
         let sites = window.session.sites().iter().map(|site| site.id.clone()).collect();
-        let dice = Dice::new(seed.wrapping_mul(0x9e37_79b9).wrapping_add(at as u64));
-        let sent = VecDeque::new();
-        Self { at, role, cookie, server, tally, pace, dice, window, num_windows: 0, sent, sites, num_gestures: 0 }
+        let dice = Dice::new(seed.wrapping_mul(0x9e37_79b9).wrapping_add(seat.at as u64));
+        Self { seat, dice, window, num_windows: 0, sent: VecDeque::new(), sites, num_gestures: 0 }
     }
 
     /// Until the last meeting.
@@ -90,7 +86,7 @@ impl<'a> Person<'a> {
         for next in 1..=meetings.num() {
             let until = meetings.time_of(next);
             loop {
-                let pause = Duration::from_secs_f64(self.pace * (0.25 + 1.5 * self.dice.unit()));
+                let pause = Duration::from_secs_f64(self.seat.pace * (0.25 + 1.5 * self.dice.unit()));
                 let due = (Instant::now() + pause).min(until);
                 self.listen(due);
                 if Instant::now() >= until {
@@ -108,7 +104,9 @@ impl<'a> Person<'a> {
         while Instant::now() < until {
             let left = until.saturating_duration_since(Instant::now()).min(Duration::from_millis(200));
             if !self.window.pump(left) {
-                self.tally.surprise(format!("Person {}: the connection ended: {:?}", self.at, self.window.sync.closed));
+                self.seat
+                    .tally
+                    .surprise(format!("Person {}: the connection ended: {:?}", self.seat.at, self.window.sync.closed));
                 self.come_back();
             }
             self.note();
@@ -119,7 +117,7 @@ impl<'a> Person<'a> {
     fn answered(&mut self) {
         let start = Instant::now();
         while self.window.sync.num_waiting() > 0 {
-            assert!(start.elapsed() < ANSWER, "Person {}: a command is not answered", self.at);
+            assert!(start.elapsed() < ANSWER, "Person {}: a command is not answered", self.seat.at);
             self.listen(Instant::now() + Duration::from_millis(20));
         }
         self.note();
@@ -128,17 +126,17 @@ impl<'a> Person<'a> {
     fn note(&mut self) {
         while self.sent.len() > self.window.sync.num_waiting() {
             if let Some(Some(of)) = self.sent.pop_front() {
-                self.tally.echoes_ms.lock().unwrap().push(1000.0 * of.elapsed().as_secs_f64());
+                self.seat.tally.echoes_ms.lock().unwrap().push(1000.0 * of.elapsed().as_secs_f64());
             }
         }
         self.window.answers.clear();
         for line in std::mem::take(&mut self.window.refused) {
-            if self.role == Role::Viewer && line.contains("viewer") {
-                add(&self.tally.refused_viewer);
+            if self.seat.role == Role::Viewer && line.contains("viewer") {
+                add(&self.seat.tally.refused_viewer);
             } else if CONFLICTS.iter().any(|part| line.contains(part)) {
-                add(&self.tally.conflicts);
+                add(&self.seat.tally.conflicts);
             } else {
-                self.tally.surprise(format!("Person {}: {line}", self.at));
+                self.seat.tally.surprise(format!("Person {}: {line}", self.seat.at));
             }
         }
     }
@@ -151,8 +149,8 @@ impl<'a> Person<'a> {
         } else if self.dice.once_in(ASKS) {
             let site = self.dice.pick(&self.sites).clone();
             self.window.ask(ClientQuery::Inspect { site, other: None });
-            add(&self.tally.questions);
-        } else if self.role == Role::Owner && self.dice.once_in(8) {
+            add(&self.seat.tally.questions);
+        } else if self.seat.role == Role::Owner && self.dice.once_in(8) {
             self.drag();
         } else {
             let command = self.command();
@@ -163,7 +161,7 @@ impl<'a> Person<'a> {
     fn submit(&mut self, command: Command) {
         self.window.submit(command);
         self.sent.push_back(Some(Instant::now()));
-        add(&self.tally.commands);
+        add(&self.seat.tally.commands);
     }
 
     fn drag(&mut self) {
@@ -179,10 +177,10 @@ impl<'a> Person<'a> {
     fn leave(&mut self) {
         self.answered();
         self.window.drop_connection();
-        self.tally.windows.fetch_sub(1, Relaxed);
+        self.seat.tally.windows.fetch_sub(1, Relaxed);
         self.is_away();
         self.num_windows += 1;
-        self.window = joined(self.server, self.at, self.num_windows, self.cookie, self.tally);
+        self.window = joined(&self.seat, self.num_windows);
     }
 
     /// The cable is pulled, with what was just asked for or without.
@@ -194,7 +192,7 @@ impl<'a> Person<'a> {
         self.window.drop_connection();
         self.is_away();
         self.come_back();
-        add(&self.tally.reconnects);
+        add(&self.seat.tally.reconnects);
     }
 
     fn is_away(&mut self) {
@@ -203,7 +201,7 @@ impl<'a> Person<'a> {
 
     fn come_back(&mut self) {
         let (welcomes, before) = (self.window.num_welcomes, self.window.num_states);
-        self.window.reconnect(self.server);
+        self.window.reconnect(self.seat.server);
         follow(&mut self.window, "the server answers", ANSWER, |window| window.num_welcomes > welcomes);
         // A look of one's own, whose echo says that everything before it has come.
         let command = Command::Look { site: self.dice.pick(&self.sites).clone(), of: self.fingerprint() };
@@ -212,7 +210,7 @@ impl<'a> Person<'a> {
         follow(&mut self.window, "what was missed comes", SESSION, |window| window.sync.num_waiting() == 0);
         self.note();
         if self.window.num_states == before {
-            add(&self.tally.resumed);
+            add(&self.seat.tally.resumed);
         }
     }
 
@@ -223,7 +221,7 @@ impl<'a> Person<'a> {
     fn command(&mut self) -> Command {
         let (site, gemm) = (self.dice.pick(&self.sites).clone(), *self.dice.pick(&Gemm::ALL));
         let of = self.fingerprint();
-        let kind = match self.role {
+        let kind = match self.seat.role {
             Role::Viewer => return Command::SetMaxError { value: 0.1 + 0.1 * self.dice.unit(), gesture: None },
             Role::Owner => self.dice.below(20),
             Role::Reviewer | Role::Approver => self.dice.below(10),
@@ -254,12 +252,12 @@ fn of_these(dice: &mut Dice, words: &[&'static str]) -> &'static str {
 }
 
 /// A new window of that person, with the whole session.
-fn joined(server: &Server, at: usize, num: u64, cookie: &str, tally: &Tally) -> Window {
-    let author = Author::new(1 + at as u64 + 1000 * num, "whoever");
-    let mut window = Window::knock_as(server, author, Some(TRACE), Some(cookie.to_owned()));
+fn joined(seat: &Seat<'_>, num: u64) -> Window {
+    let author = Author::new(1 + seat.at as u64 + 1000 * num, "whoever");
+    let mut window = Window::knock_as(seat.server, author, Some(TRACE), Some(seat.cookie.to_owned()));
     follow(&mut window, "the session comes", SESSION, |window| window.num_states > 0);
-    add(&tally.joins);
-    add(&tally.windows);
+    add(&seat.tally.joins);
+    add(&seat.tally.windows);
     window
 }
 

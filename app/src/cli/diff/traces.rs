@@ -3,7 +3,7 @@
 use loka_core::{
     engine,
     model::Kernel,
-    probe::{ProbeConfig, SiteShift, TraceDiff, WATCHED, diff_traces},
+    probe::{ProbeConfig, TraceDiff, WATCHED, diff_traces},
     trace::Trace,
 };
 use serde_json::json;
@@ -21,9 +21,6 @@ const DRAWS: u64 = 8;
 
 /// Symptoms told of a site.
 const TOLD: usize = 3;
-
-/// Below a factor of 2 a site counts as unchanged.
-const CHANGED: f64 = 1.0;
 
 pub fn run(args: &DiffArgs, json: bool) -> anyhow::Result<Outcome> {
     anyhow::ensure!(
@@ -59,11 +56,10 @@ fn print_json(diff: &TraceDiff) -> anyhow::Result<()> {
 }
 
 fn print(diff: &TraceDiff, watched: &Kernel) {
-    let (changed, alike): (Vec<&SiteShift>, Vec<&SiteShift>) =
-        diff.sites.iter().partition(|site| site.octaves() >= CHANGED);
+    let changed = diff.changed();
     let mut table = TextTable::new(&["site", "what", "before", ">after", ">x"]);
-    for site in &changed {
-        let told = site.shifts.iter().filter(|shift| shift.octaves().abs() >= CHANGED).take(TOLD);
+    for site in changed {
+        let told = site.shifts.iter().filter(|shift| shift.is_changed()).take(TOLD);
         for (at, shift) in told.enumerate() {
             let name = if at == 0 { site.site.to_string() } else { String::new() };
             let times = format!("{}x", short(shift.octaves().exp2()));
@@ -84,7 +80,7 @@ fn print(diff: &TraceDiff, watched: &Kernel) {
         "{} of {} sites changed twofold or more, {} did not (noise shares and loss costs of {})",
         changed.len(),
         diff.sites.len(),
-        alike.len(),
+        diff.sites.len() - changed.len(),
         watched.name
     ));
 }

@@ -31,7 +31,7 @@ mod reading;
 mod watch;
 mod work;
 
-use self::{compare::OtherTrace, watch::Watch, work::Work};
+use self::{watch::Watch, work::Work};
 use crate::{
     executor::{
         Wake, beside,
@@ -223,7 +223,7 @@ impl ThreadExecutor {
         let failed = |message| Event::OpenFailed { message };
         let open = self.trace.lock().unwrap_or_else(PoisonError::into_inner).clone();
         self.spawn("loka-compare", Some(format!("Comparing with {path}")), failed, move || {
-            Some(Report::from(compare::answer(trace, open, path, read_with_rows)))
+            Some(Report::from(compare::answer(trace, open, path.clone(), &path)))
         });
     }
 
@@ -370,14 +370,6 @@ impl Drop for ThreadExecutor {
         // A closed window must not leave a probe that keeps the cores busy.
         drop(self.stop_running());
     }
-}
-
-/// A trace with the rows that lie beside it.
-pub(crate) fn read_with_rows(path: &str) -> Result<OtherTrace, String> {
-    let trace = Trace::open(Path::new(path)).map_err(|error| error.to_string())?;
-    // Rows that cannot be read are as good as none: the statistics speak for themselves.
-    let rows = tables::read_results(Path::new(&beside(path, "results.parquet"))).ok();
-    Ok(OtherTrace { trace, rows: rows.map(|found| (found.meta.trace_digest, found.rows)) })
 }
 
 #[cfg(test)]

@@ -10,9 +10,6 @@ use loka_core::{
 use super::snapshots::pair_text;
 use crate::{executor::name_of, theme::shorten, views::Scene};
 
-/// Below a factor of 2 a site counts as unchanged.
-const CHANGED: f64 = 1.0;
-
 /// Sites in the table; the command line lists all.
 const LISTED: usize = 100;
 
@@ -27,7 +24,13 @@ pub(super) fn traces_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
         Some((of, Looked::Failed(reason))) if of == path => {
             ui.label(RichText::new(format!("Cannot be compared: {reason}")).color(warning));
         }
-        _ => drop(ui.label(RichText::new(format!("Reading {path}")).color(weak))),
+        looked => {
+            // Another trace was opened meanwhile: the same question of that one.
+            if looked.is_none() && session.trace.is_some() {
+                scene.send(Command::CompareTrace { path: path.clone() });
+            }
+            ui.label(RichText::new(format!("Reading {path}")).color(weak));
+        }
     }
 }
 
@@ -59,8 +62,7 @@ fn field_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
 fn comparison_ui(ui: &mut Ui, scene: &mut Scene<'_>, path: &str, found: &TraceComparison) {
     let (weak, warning) = (scene.theme.weak, scene.theme.warning);
     let diff = &found.diff;
-    // The most changed come first.
-    let num_changed = diff.sites.partition_point(|site| site.octaves() >= CHANGED);
+    let (changed, num_changed) = (diff.changed(), diff.changed().len());
     let name = shorten(name_of(path), 48);
     let (num, all) = (counted_as(num_changed, "site", "sites"), diff.sites.len());
     let title = match num_changed {
@@ -68,13 +70,12 @@ fn comparison_ui(ui: &mut Ui, scene: &mut Scene<'_>, path: &str, found: &TraceCo
         _ => format!("{num} of {all} changed twofold or more since {name}, the most first:"),
     };
     ui.label(title).on_hover_text(path);
-    sites_ui(ui, scene, &diff.sites[..num_changed.min(LISTED)]);
+    sites_ui(ui, scene, &changed[..num_changed.min(LISTED)]);
     let mut notes = Vec::new();
     if num_changed > LISTED {
         notes.push(format!("{} more: `loka diff` lists them all.", num_changed - LISTED));
     }
-    let has_errors = |site: &SiteShift| site.shifts.iter().any(|shift| is_of_rows(shift.symptom));
-    if !diff.sites.iter().any(has_errors) {
+    if !diff.sites.iter().flat_map(|site| &site.shifts).any(Shift::is_of_rows) {
         let text =
             "Noise shares and loss costs take rows of both: probe the other trace, and leave the results beside it.";
         notes.push(text.to_owned());
@@ -90,10 +91,6 @@ fn comparison_ui(ui: &mut Ui, scene: &mut Scene<'_>, path: &str, found: &TraceCo
     }
 }
 
-fn is_of_rows(symptom: Symptom) -> bool {
-    matches!(symptom, Symptom::DgradNoiseShare | Symptom::WgradNoiseShare | Symptom::LossCost)
-}
-
 fn sites_ui(ui: &mut Ui, scene: &mut Scene<'_>, sites: &[SiteShift]) {
     Grid::new("changed sites").num_columns(4).spacing([20.0, 2.0]).show(ui, |ui| {
         for site in sites {
@@ -107,7 +104,7 @@ fn sites_ui(ui: &mut Ui, scene: &mut Scene<'_>, sites: &[SiteShift]) {
             }
             ui.label(most.symptom.label()).on_hover_text(about(most.symptom));
             ui.label(RichText::new(pair_text(Some((most.before, most.after)))).monospace());
-            let others = site.shifts.iter().skip(1).filter(|shift| shift.octaves().abs() >= CHANGED);
+            let others = site.shifts.iter().skip(1).filter(|shift| shift.is_changed());
             let others: Vec<&str> = others.map(|shift| shift.symptom.label()).collect();
             let also = if others.is_empty() { String::new() } else { format!("also {}", others.join(", ")) };
             ui.add(Label::new(RichText::new(&also).small().color(scene.theme.weak)).truncate()).on_hover_text(also);
