@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional
@@ -30,7 +31,8 @@ STAGES = ("record", "probe", "plan", "apply", "speed", "quality")
 
 @dataclass
 class Unit:
-    """One command and the file that says it is done. `needs`: files without which it cannot run."""
+    """One command and the file that says it is done. `needs`: files without which it cannot run; `beside`: nothing in it is
+    timed, so that others of its kind may run at the same time."""
 
     name: str
     done: Path
@@ -38,6 +40,7 @@ class Unit:
     needs: List[Path] = field(default_factory=list)
     stdout: Optional[Path] = None
     finished: bool = False
+    beside: bool = False
 
     @property
     def failed(self) -> Path:
@@ -165,7 +168,7 @@ class Study:
             finished = told is not None and len(told["runs"]) >= self.args.seeds
             command = self.spec("quality", out, plans=plans, arm=arm, seeds=self.args.seeds,
                                 steps=self.args.quality_steps, batch=self.args.quality_batch)  # fmt: skip
-            yield Unit(self._name(f"quality-{arm}"), out, command, finished=finished)
+            yield Unit(self._name(f"quality-{arm}"), out, command, finished=finished, beside=True)
 
     def _name(self, stage: str) -> str:
         return f"{self.model}-{self.parameters}/{stage}"
@@ -200,9 +203,12 @@ def run(unit: Unit, clock: Clock) -> str:
         return "failed"
     started = time.monotonic()
     partial = unit.stdout.with_suffix(".partial") if unit.stdout else None
+    with log.open("ab") as commands:
+        commands.write(("$ " + " ".join(unit.command) + "\n").encode())
+    if unit.beside:
+        # Why it failed is its own last line, not a neighbour's.
+        log = unit.done.with_suffix(".log")
     with log.open("ab") as said, (partial.open("wb") if partial else log.open("ab")) as out:
-        said.write(("$ " + " ".join(unit.command) + "\n").encode())
-        said.flush()
         begin = log.stat().st_size
         child = subprocess.Popen(unit.command, stdout=out, stderr=said, cwd=HERE, env=environment())
         try:
@@ -347,6 +353,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, help="of the quality stage (3)")
     parser.add_argument("--quality-steps", type=int, help="of each seed (2000)")
     parser.add_argument("--quality-batch", type=int, help="another batch for quality than the model's own for it")
+    parser.add_argument("--quality-processes", type=int, help="arms that train at once on the GPU (1): their losses"
+                        " are the same, and nothing of them is timed")  # fmt: skip
     parser.add_argument("--record-steps", type=int, help="trained before the trace is taken (300)")
     parser.add_argument("--every", type=int, default=10, help="recorded steps: one of so many")
     parser.add_argument("--rounds", type=int, help="turns of both arms in the speed stage (15)")
@@ -377,7 +385,7 @@ def checked(parser: argparse.ArgumentParser, args: argparse.Namespace) -> argpar
     """Fills in what depends on --small, and refuses what is not known."""
     small = args.small
     defaults = {"seeds": (2, 3), "quality_steps": (60, 2000), "record_steps": (40, 300), "rounds": (3, 15),
-                "max_draws": (4, 16)}  # fmt: skip
+                "max_draws": (4, 16), "quality_processes": (1, 1)}  # fmt: skip
     for name, (tiny, full) in defaults.items():
         if getattr(args, name) is None:
             setattr(args, name, tiny if small else full)
@@ -424,11 +432,20 @@ def studied(args: argparse.Namespace) -> List[str]:
     clock, outcomes = Clock(args.minutes), []
     for model in args.only:
         for parameters in args.params:
-            for unit in Study(args, model, parameters).units():
-                if not unit.finished:
-                    outcomes.append(run(unit, clock))
-                if outcomes and outcomes[-1] == "stopped":
-                    return outcomes
+            with ThreadPoolExecutor(args.quality_processes) as pool:
+                waiting = []
+                for unit in Study(args, model, parameters).units():
+                    if unit.finished:
+                        continue
+                    if unit.beside:
+                        waiting.append(pool.submit(run, unit, clock))
+                    else:
+                        outcomes.append(run(unit, clock))
+                    if outcomes and outcomes[-1] == "stopped":
+                        break
+                outcomes += [one.result() for one in waiting]
+            if "stopped" in outcomes:
+                return outcomes
     return outcomes
 
 

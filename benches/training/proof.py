@@ -1,8 +1,9 @@
 """Takes a `loka` binary and seeds; gives what FP8 in each GEMM costs in training, beside what Probe predicted.
 
-Arms are recipe x accumulation x the GEMMs that run in FP8: forward alone, with dgrad, with wgrad, all three. Everything
-else stays in FP32 with TF32 products, in the reference too, so that a difference is FP8's alone. The same linears are
-in FP8 in all arms: those that every recipe can run (k and n multiples of 128), but the first layer and the head.
+Arms are recipe x accumulation x the GEMMs that run in FP8: forward alone, with dgrad, with wgrad, all three; and LoKA's
+own plan. Everything else stays in FP32 with TF32 products, in the reference too, so that a difference is FP8's alone. The
+same linears are in FP8 in all arms but the own plan's: those that every recipe can run (k and n multiples of 128), but the
+first layer and the head.
 
 `--prepare` trains each model once under a Recorder, probes the trace, and has `loka plan` make the plan of every arm.
 Training then takes the plans, seed by seed: the same examples and starting parameters in all arms, as in `quality.py`.
@@ -11,6 +12,7 @@ predicted beside measured.
 """
 
 import argparse
+import itertools
 import json
 import math
 import os
@@ -64,12 +66,28 @@ CONTROLS: Dict[str, str] = {
 NARROW = ("f", "fdw")
 """Parts of `delayed`: it is there to be held against `tensorwise`."""
 
+OWN = "balanced"
+"""LoKA's own plan: every GEMM that the default policy has in FP8 where each kernel saves what `SAVED` says. At these sizes
+none would pay, and the plan would be empty."""
+
+SAVED: Dict[str, float] = {
+    "delayed+fast": 0.10, "tensorwise+fast": 0.095, "rowwise+fast": 0.09, "delayed": 0.085, "tensorwise": 0.08,
+    "rowwise": 0.075, "blockwise": 0.07,
+}  # fmt: skip
+"""Recipe -> what one GEMM by it saves of its site's time in BF16: about what it is at 8192 x 4096 x 4096 on an H200, in the
+order found there. Only the order matters: the first that the policy allows is chosen."""
+
 ARMS: List[str] = [
-    *CONTROLS, *(f"{recipe}/{parts}" for recipe in KERNELS for parts in (NARROW if "delayed" in recipe else PARTS)),
+    *CONTROLS, OWN, *(f"{recipe}/{parts}" for recipe in KERNELS for parts in (NARROW if "delayed" in recipe else PARTS)),
 ]  # fmt: skip
 
 T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
 """Student's t, two-sided 95 %; the first is for one degree of freedom."""
+
+
+def t95(freedom: int) -> float:
+    """Beyond the table by its expansion about the normal distribution's: to within .003."""
+    return T95[freedom - 1] if freedom <= len(T95) else 1.96 + 2.4 / freedom
 
 
 @dataclass(frozen=True)
@@ -137,22 +155,23 @@ def prepare(subject: Subject, args: argparse.Namespace) -> None:
     started = time.monotonic()
     trace = recorded(subject, folder / subject.name, args)
     print(f"{subject.name}: recorded after {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
-    results = folder / f"{subject.name}.results.parquet"
+    results, times = folder / f"{subject.name}.results.parquet", folder / f"{subject.name}.sites.json"
+    times.write_text(json.dumps(as_if_large(trace, args.loka)))
     command = [args.loka, "probe", str(trace), "--json", "--out", str(results), "--engine", "cuda" if args.gpu else "cpu",
-               "--min-draws", str(min(16, args.max_draws)), "--max-draws", str(args.max_draws)]  # fmt: skip
+               "--min-draws", str(min(16, args.max_draws)), "--max-draws", str(args.max_draws),
+               "--sites-times", str(times)]  # fmt: skip
     for kernel in (*KERNELS.values(), HIGH, "cublaslt/bf16"):
         command += ["--kernels", kernel]
     lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
     rows = [row_of(row) for row in map(json.loads, lines) if row.get("error")]
     print(f"{subject.name}: probed after {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
-    told = {"model": subject.name, "sites": subject.sites(), "rows": rows}
+    own = own_choices(results, folder / f"{subject.name}.default.plan.json")
+    told = {"model": subject.name, "sites": subject.sites(), "rows": rows, OWN: own}
     (folder / f"{subject.name}.predicted.json").write_text(json.dumps(told))
     policy = Path(__file__).with_name("quality.policy.json")
     for arm in ARMS:
         if arm not in CONTROLS:
-            recipe, parts = arm.split("/")
-            overrides = {"*:*": HIGH}
-            overrides.update({f"{site}:{gemm}": KERNELS[recipe] for site in subject.sites() for gemm in PARTS[parts]})
+            overrides = {"*:*": HIGH, **(own if arm == OWN else choices_of(arm, subject.sites()))}
             with warnings.catch_warnings():
                 # That overrides break the policy, and that nobody measured times: both are meant.
                 warnings.simplefilter("ignore")
@@ -177,6 +196,36 @@ def recorded(subject: Subject, folder: Path, args: argparse.Namespace) -> Path:
         print(f"{subject.name}: {warning}", file=sys.stderr)
     assert recorder.path is not None
     return Path(recorder.path)
+
+
+def as_if_large(trace: Path, loka_program: str) -> dict:
+    """A table of site times in which every GEMM pays in FP8, each kernel as much as `SAVED` says."""
+    told = subprocess.run([loka_program, "--json", "info", str(trace)], check=True, stdout=subprocess.PIPE, text=True).stdout
+    entries = [entry["site"] for entry in map(json.loads, told.splitlines()) if "site" in entry]
+    shapes = sorted({tuple(entry[size] for size in "mkn") for entry in entries})
+    saved = {"cublaslt/bf16": 0.0, **{KERNELS[recipe]: part for recipe, part in SAVED.items()}}
+    spread = lambda us: {"us": us, "p10_us": us, "p90_us": us}
+    rows = [
+        {"shape": dict(zip("mkn", shape)), "runtime": "launched", "kernels": kernels, "bf16": spread(1000.0),
+         "site": spread(1000.0 * (1 - sum(saved[kernel] for kernel in kernels))), "samples": 1}
+        for shape in shapes for kernels in itertools.product(saved, repeat=3) if set(kernels) != {"cublaslt/bf16"}
+    ]  # fmt: skip
+    return {"format": "loka-site-times", "version": 1, "device": "assumed", "driver": "", "versions": "",
+            "recorded_at": "2026-01-01T00:00:00Z", "rows": rows}  # fmt: skip
+
+
+def own_choices(results: Path, out: Path) -> Dict[str, str]:
+    """SITE:GEMM -> kernel of every GEMM that the default policy's plan has in FP8."""
+    loka.plan(results, out)
+    sites = json.loads(out.read_text())["sites"]
+    chosen = {f"{site['site']}:{gemm}": site[gemm]["kernel"] for site in sites for gemm in PARTS["fdw"]}
+    return {at: kernel for at, kernel in chosen.items() if kernel in KERNELS.values()}
+
+
+def choices_of(arm: str, sites: List[str]) -> Dict[str, str]:
+    """The same of a recipe's arm."""
+    recipe, parts = arm.split("/")
+    return {f"{site}:{gemm}": KERNELS[recipe] for site in sites for gemm in PARTS[parts]}
 
 
 def row_of(row: dict) -> dict:
@@ -242,17 +291,22 @@ def train_units(subjects: Dict[str, Subject], args: argparse.Namespace) -> dict:
     done = {(one["model"], one["arm"], one["seed"]) for path in args.done for one in json.loads(path.read_text())["runs"]}
     index, count = (int(part) for part in args.shard.split("/"))
     every = [(name, arm) for arm in args.arms for name in subjects]
-    left = [pair for pair in every if any((*pair, seed) not in done for seed in range(args.seeds))]
+    seeds = range(args.first_seed, args.seeds)
+    left = [pair for pair in every if any((*pair, seed) not in done for seed in seeds)]
     ends = time.monotonic() + 60 * args.minutes
-    for name, arm in left[index::count]:
-        trainer: Optional[Trainer] = None
+    # Arm by arm, so that one is compiled at a time; or this shard's seeds, every arm of one before the next.
+    jobs = [([pair], seeds) for pair in left[index::count]] if not args.by_seed else [(left, seeds[index::count])]
+    for pairs, mine in jobs:
+        trainers: Dict[Tuple[str, str], Trainer] = {}
         took = 0.0
-        for seed in range(args.seeds):
+        for seed, (name, arm) in itertools.product(mine, pairs):
             if (name, arm, seed) in done or time.monotonic() + took > ends:
                 continue
             began = time.monotonic()
             subject = subjects[name]
-            trainer = trainer or trainer_of(subject, arm, args)
+            if (name, arm) not in trainers:
+                trainers[name, arm] = trainer_of(subject, arm, args)
+            trainer = trainers[name, arm]
             clicks = Clicks(subject.data, seed, subject.train.batch, trainer.device)
             result = run(trainer, clicks, state_of(subject, arm, seed), f"{name} {arm} seed {seed}:")
             if arm not in CONTROLS:
@@ -263,7 +317,7 @@ def train_units(subjects: Dict[str, Subject], args: argparse.Namespace) -> dict:
             took = time.monotonic() - began
             print(f"{name} {arm} seed {seed}: whole {result.whole:.6f}, held out {result.held_out_loss:.6f};"
                   f" {result.seconds:.1f} of {took:.1f} s", file=sys.stderr, flush=True)  # fmt: skip
-        del trainer
+        trainers.clear()
         torch._dynamo.reset()
     return report
 
@@ -291,7 +345,7 @@ def percent(results: Results, terms: Terms, key: str) -> List[float]:
 def cell(values: List[float]) -> dict:
     """Mean, standard error, 95 % interval, seeds."""
     mean, error = mean_and_error(values)
-    half = T95[min(len(values) - 2, len(T95) - 1)] * error if len(values) > 1 else math.inf
+    half = t95(len(values) - 1) * error if len(values) > 1 else math.inf
     return {"mean": mean, "error": error, "half": half, "seeds": len(values)}
 
 
@@ -349,9 +403,11 @@ def contrasts() -> Dict[str, Terms]:
 def predicted(told: dict, arm: str, loss: float) -> dict:
     """Sums over an arm's GEMMs in FP8. `noise`: shares of dgrad and wgrad; `worst`: at most this much in one weight, its
     own wgrad and every dgrad; `loss_cost` in percent of the loss."""
-    recipe, parts = arm.split("/")
-    rows = {(row["site"], row["gemm"]): row for row in told["rows"] if row["kernel"] == KERNELS[recipe]}
-    mine = {gemm: [rows[site, gemm] for site in told["sites"]] for gemm in PARTS[parts]}
+    chosen = told[OWN] if arm == OWN else choices_of(arm, told["sites"])
+    rows = {(f"{row['site']}:{row['gemm']}", row["kernel"]): row for row in told["rows"]}
+    mine: Dict[str, List[dict]] = {gemm: [] for gemm in PARTS["fdw"]}
+    for at, kernel in chosen.items():
+        mine[at.rsplit(":", 1)[1]].append(rows[at, kernel])
 
     def values(gemm: str, key: str) -> List[float]:
         return [row[key] for row in mine.get(gemm, []) if row[key] is not None]
@@ -453,7 +509,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description="What FP8 costs in training, GEMM by GEMM, recipe by recipe, with fast and promoted accumulation.",
         epilog="arms: " + "; ".join(f"{name}: {text}" for name, text in CONTROLS.items())
-        + f"; RECIPE/PARTS with recipes {', '.join(KERNELS)} and parts {', '.join(PARTS)} (f: fprop, d: dgrad, w: wgrad)",
+        + f"; {OWN}: what the default policy has in FP8; RECIPE/PARTS with recipes {', '.join(KERNELS)} and parts {', '.join(PARTS)} (f: fprop, d: dgrad, w: wgrad)",
     )  # fmt: skip
     parser.add_argument("--models", nargs="+", choices=sorted(SUBJECTS), default=list(SUBJECTS))
     parser.add_argument("--steps", type=int, default=3000)
@@ -469,7 +525,9 @@ def main() -> None:
     parser.add_argument("--plans", type=Path, metavar="DIR", default=Path("proof"), help="what --prepare made")
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS, metavar="ARM")
     parser.add_argument("--seeds", type=int, default=6, help="seeds 0..S-1")
+    parser.add_argument("--first-seed", type=int, default=0, help="instead of 0")
     parser.add_argument("--shard", default="0/1", help="i/n: this process's part of the arms")
+    parser.add_argument("--by-seed", action="store_true", help="shards are of the seeds: all arms of one before the next")
     parser.add_argument("--done", type=Path, nargs="+", default=[], help="outputs whose runs are not done again")
     parser.add_argument("--minutes", type=float, default=math.inf, help="start no run that would end later than this")
     parser.add_argument("--merge", type=Path, nargs="+", help="print the tables of these outputs; trains nothing")

@@ -44,33 +44,40 @@ pub fn site_families(named: &[&'static Kernel]) -> Vec<&'static Kernel> {
     families
 }
 
-/// By every family, each set of the runtime's GEMMs that it runs, the others in BF16.
+/// By every family, each set of the runtime's GEMMs that it runs, the others in BF16. What plans choose most comes first,
+/// should time not reach for all: after each GEMM by itself, all three together. What pairs take can be told from those.
 pub fn site_triples(families: &[&'static Kernel], runtime: Runtime) -> Vec<[KernelId; 3]> {
     let bf16 = baseline_kernel();
-    let mut triples = Vec::new();
+    let mut triples: Vec<[KernelId; 3]> = Vec::new();
     for family in families {
         let runs = |at: usize| {
             let gemm = crate::model::Gemm::ALL[at];
             family.not_applied(gemm, runtime).is_none()
         };
-        // GEMMs by themselves first: what does not pay alone, the worker does not try together with others.
-        for set in [1_u32, 2, 4, 3, 5, 6, 7] {
+        let of_set = |set: u32| {
             let within = |at: usize| set >> at & 1 == 1;
-            if (0..3).all(|at| !within(at) || runs(at)) {
-                triples.push([0, 1, 2].map(|at| if within(at) { family.id() } else { bf16.clone() }));
-            }
+            let id = |at: usize| if within(at) { family.id() } else { bf16.clone() };
+            (0..3).all(|at| !within(at) || runs(at)).then(|| [0, 1, 2].map(id))
+        };
+        // What does not pay alone, the worker does not try together with others.
+        let mut mine: Vec<_> = [1, 2, 4].into_iter().filter_map(of_set).collect();
+        // Fast accumulation may cost wgrad more than casts do (docs/concepts/method.md), so that the default policy often
+        // asks for this; both in one model share their casts.
+        if let Some(promoted) = promoted_wgrad(family).filter(|_| runtime != Runtime::Inference) {
+            mine.push([bf16.clone(), bf16.clone(), promoted.id()]);
+            mine.push([family.id(), family.id(), promoted.id()]);
         }
-    }
-    // Fast accumulation may cost wgrad more than casts do (docs/concepts/method.md); both in one model share their casts.
-    if runtime != Runtime::Inference
-        && let [Some(fast), Some(promoted)] = DELAYED.map(kernel)
-        && families.iter().any(|family| family.name == fast.name)
-        && !families.iter().any(|family| family.name == promoted.name)
-    {
-        triples.push([bf16.clone(), bf16, promoted.id()]);
-        triples.push([fast.id(), fast.id(), promoted.id()]);
+        mine.extend([7, 3, 5, 6].into_iter().filter_map(of_set));
+        mine.retain(|triple| !triples.contains(triple));
+        triples.extend(mine);
     }
     triples
+}
+
+/// What accumulates wgrad in FP32 beside a family that accumulates fast: of scales that follow alone, for want of time.
+fn promoted_wgrad(family: &Kernel) -> Option<&'static Kernel> {
+    let [fast, promoted] = DELAYED;
+    kernel(promoted).filter(|_| family.name == fast)
 }
 
 /// What is to be timed.
@@ -219,7 +226,11 @@ struct SiteWork<'a> {
 impl<'a> SiteWork<'a> {
     fn new(what: &'a SiteMeasurement<'a>) -> Self {
         let bf16 = baseline_kernel();
-        let family = |triple: &[KernelId; 3]| triple.iter().find(|id| **id != bf16).cloned();
+        // Of one recipe, accumulated fast or not: they share what is compiled for BF16, and are wanted together.
+        let family = |triple: &[KernelId; 3]| {
+            let first = triple.iter().find(|id| **id != bf16)?.as_str();
+            Some(first.strip_suffix("+fast").unwrap_or(first).to_owned())
+        };
         let mut units = Vec::new();
         for (shape, size) in what.shapes.iter().enumerate() {
             let mut begin = shape * what.triples.len();
@@ -404,15 +415,30 @@ mod tests {
     }
 
     #[test]
-    fn wgrad_is_timed_without_fast_accumulation_too() {
+    fn what_the_default_policy_asks_for_is_timed_first() {
         let all = site_triples(&site_families(&[]), Runtime::Launched);
         let names: Vec<[&str; 3]> = all.iter().map(|triple| [0, 1, 2].map(|at| triple[at].as_str())).collect();
-        let [fast, promoted] = DELAYED;
+        let ([fast, promoted], bf16) = (DELAYED, "cublaslt/bf16");
         assert_eq!(names.len(), 23);
-        assert_eq!(names[21..], [["cublaslt/bf16", "cublaslt/bf16", promoted], [fast, fast, promoted]]);
+        let alone = [[fast, bf16, bf16], [bf16, fast, bf16], [bf16, bf16, fast], [bf16, bf16, promoted]];
+        assert_eq!(names[..4], alone);
+        assert_eq!(names[4..6], [[fast, fast, promoted], [fast; 3]]);
         assert_eq!(site_triples(&site_families(&[]), Runtime::Inference).len(), 3);
         let named = site_families(&[kernel(promoted).unwrap()]);
-        assert_eq!(site_triples(&named, Runtime::Graph).len(), 28, "nothing twice");
+        let with_named = site_triples(&named, Runtime::Graph);
+        let distinct: std::collections::HashSet<_> = with_named.iter().collect();
+        assert_eq!((with_named.len(), distinct.len()), (29, 29), "nothing twice");
+    }
+
+    #[test]
+    fn a_recipe_s_rows_are_one_unit_of_work() {
+        let triples = site_triples(&site_families(&[]), Runtime::Launched);
+        let shapes = [16, 64].map(|m| GemmShape { m, k: 32, n: 16 });
+        let options = TimeOptions::default();
+        let what =
+            SiteMeasurement { shapes: &shapes, runtime: Runtime::Launched, triples: &triples, options, emulate: true };
+        let units = SiteWork::new(&what).units;
+        assert_eq!(units, [23..32, 0..9, 32..39, 9..16, 39..46, 16..23], "the larger shape before the smaller");
     }
 
     #[test]
