@@ -55,8 +55,12 @@ SETTINGS = {
 """Model and examples of a step."""
 
 
-BLOCK = 10
-"""Steps of a turn."""
+BATCHES = 10
+"""Made beforehand, and used again."""
+
+WARM = 20
+"""Steps of each turn that are not counted: what a recorder looks at in its first forward, caches, and the interpreter, which
+takes some calls to know that a linear's class is another."""
 
 
 class Loop:
@@ -93,9 +97,9 @@ def interval(ratios):
     return found[25], found[974]
 
 
-def measure(name, turns, recorded_steps, clock):
+def measure(name, turns, steps, recorded_steps, clock):
     case, size = SETTINGS[name]
-    batches = [case.batch(size, seed) for seed in range(BLOCK)]
+    batches = [case.batch(size, seed) for seed in range(BATCHES)]
     attached, control, plain_times, attached_times = [], [], [], []
     with tempfile.TemporaryDirectory() as folder:
         loop = Loop(case, 10**9, folder, torch.optim.Adam)
@@ -108,10 +112,9 @@ def measure(name, turns, recorded_steps, clock):
                 loop.recorder = recorder
             else:
                 recorder.detach()
-            for batch in batches[:2]:
-                # What a recorder looks at in its first forward, and caches.
-                loop.step(batch)
-            times = [timed(loop, batch, clock) for batch in batches]
+            for step in range(min(WARM, steps)):
+                loop.step(batches[step % BATCHES])
+            times = [timed(loop, batches[step % BATCHES], clock) for step in range(steps)]
             if attach:
                 recorder.detach()
                 loop.recorder = None
@@ -131,7 +134,7 @@ def measure(name, turns, recorded_steps, clock):
         recording = Loop(case, 1, folder, torch.optim.Adam)
         for batch in batches[:4]:
             recording.step(batch)
-        recorded = [timed(recording, batches[step % BLOCK], clock) for step in range(recorded_steps)]
+        recorded = [timed(recording, batches[step % BATCHES], clock) for step in range(recorded_steps)]
         recording.recorder.detach()
     plain, recorded_ms = statistics.median(plain_times) * 1e3, statistics.median(recorded) * 1e3
     return {
@@ -188,7 +191,8 @@ def profile(name, steps=20):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--turns", type=int, default=40, help="of plain, attached and plain steps, ten each")
+    parser.add_argument("--turns", type=int, default=40, help="of plain, attached and plain steps")
+    parser.add_argument("--steps", type=int, default=100, help="of each part of a turn")
     parser.add_argument("--wall", action="store_true", help="time by the clock, not of the thread")
     parser.add_argument("--recorded", type=int, default=60)
     parser.add_argument("--models", nargs="*", default=list(SETTINGS), choices=list(SETTINGS))
@@ -203,7 +207,7 @@ def main():
     rows = []
     for name in options.models:
         clock = time.perf_counter if options.wall else time.process_time
-        rows.append(row := measure(name, options.turns, options.recorded, clock))
+        rows.append(row := measure(name, options.turns, options.steps, options.recorded, clock))
         ratios = "   ".join(
             f"{kind} x{row[f'{kind}_ratio']:.4f} ({row[f'{kind}_interval'][0]:.4f} to {row[f'{kind}_interval'][1]:.4f})"
             for kind in ("attached", "control")
@@ -214,7 +218,7 @@ def main():
             flush=True,
         )
     if options.out is not None:
-        found = {"torch": torch.__version__, "threads": 1, "added_us": [call, step], "rows": rows}
+        found = {"torch": torch.__version__, "threads": 1, "turns": options.turns, "steps": options.steps, "added_us": [call, step], "rows": rows}
         options.out.write_text(json.dumps(found, indent=1) + "\n")
 
 

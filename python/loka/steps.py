@@ -38,6 +38,7 @@ class Steps:
         self._ended = ended
         self._unowned = unowned
         self._foreign = 0
+        self._resting = 0
         self._by_hand = False
         self._hook: Optional[Handle] = None
         self._owner: Optional["weakref.ref[Optimizer]"] = None
@@ -63,6 +64,7 @@ class Steps:
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
+        self._resting = 0
         self.switch.active = False
 
     def end(self) -> None:
@@ -70,8 +72,14 @@ class Steps:
         self._by_hand = True
         self._advance()
 
+    def rest(self, steps: int) -> None:
+        """The next `steps` are counted and `ended` is not called after them, as far as none of them is followed by one that is
+        recorded."""
+        self._resting = max(0, min(steps, -self.finished % self.every - 1))
+
     def again(self) -> None:
         """The step at hand is recorded too, whatever its number."""
+        self._resting = 0
         self.switch.active = self._hook is not None
 
     def close_open(self, saw: bool) -> bool:
@@ -85,6 +93,11 @@ class Steps:
 
     def _stepped(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         if self._by_hand:
+            return
+        if self._resting and self._owner is not None and self._owner() is optimizer:
+            # Nearly every step of a run: what it takes here is what an attached recorder costs.
+            self._resting -= 1
+            self.finished += 1
             return
         if self._counts(optimizer):
             self._advance()
@@ -106,6 +119,10 @@ class Steps:
         return False
 
     def _advance(self) -> None:
+        if self._resting:
+            self._resting -= 1
+            self.finished += 1
+            return
         recorded = self.switch.active
         if recorded:
             self.recorded.append(self.finished)

@@ -7,7 +7,7 @@ from collections import deque
 from typing import Deque, Iterator, Optional
 
 STEPS = 1000
-"""The latest plain steps, of which the median is taken."""
+"""The latest plain steps that were timed, of which the median is taken."""
 
 
 class Clock:
@@ -32,12 +32,16 @@ class Clock:
         # What comes before the next attach is no step.
         self._ended = None
 
-    def plain_step(self) -> None:
-        """A step has ended in which nothing was recorded."""
+    def plain_step(self) -> bool:
+        """A step has ended in which nothing was recorded. True where it is known how long it was: then the next one's length
+        is not asked, and some steps may pass unseen."""
         now = time.perf_counter()
-        if self._ended is not None:
-            self._plain.append(now - self._ended)
-        self._ended = now
+        if self._ended is None:
+            self._ended = now
+            return False
+        self._plain.append(now - self._ended)
+        self._ended = None
+        return True
 
     def other_step(self) -> None:
         """One has ended in which something was."""

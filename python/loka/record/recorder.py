@@ -30,6 +30,9 @@ from loka.record.snapshot import Snapshot
 from loka.record.writer import Content, Writer
 from loka.steps import Steps
 
+UNSEEN = 30
+"""Plain steps that pass without a look at the clock, after one that was timed."""
+
 
 class Recorder:
     """Records the linear layers of `model` while it trains, into `out/NAME-rankR.trace.safetensors`.
@@ -248,7 +251,7 @@ class Recorder:
     def loss(self, value: Tensor) -> Tensor:
         """The loss, unchanged: a reduced one, of one value, as it is before gradient accumulation or a GradScaler
         divide or multiply it. Those factors are then taken out of the gradients, and its mean goes into the trace."""
-        return self._loss.of(value)
+        return self._loss.of(value) if self._steps.switch.active else value
 
     @property
     def sites(self) -> List[str]:
@@ -380,7 +383,8 @@ class Recorder:
     def _step_ended(self, recorded: bool) -> None:
         # Most steps end here: what they pay is what an attached recorder costs a run.
         if not recorded and not self._lazy and not self._is_save_due():
-            self._clock.plain_step()
+            if self._clock.plain_step():
+                self._steps.rest(min(UNSEEN, -self._steps.finished % self.options.save_every - 1))
             return
         with self._uninterrupted(), self._clock.spending():
             try:

@@ -16,7 +16,7 @@ import sys
 import threading
 import types
 import warnings
-from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Protocol, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Protocol, Tuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -228,6 +228,17 @@ class TappedLinear(Untapped):
         return y
 
 
+class TappedPlainLinear(TappedLinear):
+    """The same of nn.Linear itself, which most are: less is asked in steps that are not recorded."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        tap = self._loka_tap
+        if tap is None or not tap.switch.active:
+            y: Tensor = nn.Linear.forward(self, input)  # type: ignore[arg-type]
+            return y
+        return cast(Tensor, TappedLinear.forward(self, input))
+
+
 _classes: Dict[type, type] = {}
 
 
@@ -235,6 +246,7 @@ def tapped_class(plain: type, mixin: type = TappedLinear) -> type:
     """The class of a tapped module that was of the class `plain`."""
     # Kept: torch.compile guards on the class itself, and a new one each time would compile again.
     if plain not in _classes:
+        mixin = TappedPlainLinear if plain is nn.Linear and mixin is TappedLinear else mixin
         made = type(plain.__name__, (mixin, plain), {"__module__": plain.__module__, "__doc__": plain.__doc__})
         made.__qualname__ = plain.__qualname__
         _classes[plain] = made
@@ -273,7 +285,7 @@ def run_as_written(*hooks: Callable[..., Any]) -> None:
         from torch._dynamo.eval_frame import skip_code
     except ImportError:  # Not a public name: without it compilers only do more than they need to.
         return
-    for function in (TappedLinear.forward, tapped, _Tapped.forward, *hooks):
+    for function in (TappedLinear.forward, TappedPlainLinear.forward, tapped, _Tapped.forward, *hooks):
         skip_code(function.__code__)
 
 
