@@ -1,14 +1,17 @@
-//! Takes a path, gives the table there, read whole into memory by the reader that a page has.
+//! Takes a path, gives the table there, read whole into memory by the reader that a page has; takes columns, writes them there.
 
 use std::{
     fs::File,
-    io::{Read as _, Seek as _, SeekFrom},
+    io::{Read as _, Seek as _, SeekFrom, Write as _},
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
 };
 
-use super::{Cause, is_parquet, memory::MemoryTable};
-use crate::model::HEAD_BYTES;
+use super::{
+    Cause, TableError, is_parquet,
+    memory::{MemoryColumns, MemoryTable},
+};
+use crate::model::{HEAD_BYTES, persist};
 
 /// Of a whole file.
 const MOST_BYTES: u64 = 4 << 30;
@@ -28,6 +31,26 @@ fn caught(path: &Path, read: impl Fn(Vec<u8>) -> Result<MemoryTable, Cause>) -> 
     // Of what is read nothing is looked at after a panic.
     catch_unwind(AssertUnwindSafe(|| read(bytes)))
         .unwrap_or_else(|_| Err(Cause::NotParquet("its metadata is damaged".to_owned())))
+}
+
+/// Whole or not at all: into a temporary file of the same folder, then renamed.
+pub(super) fn write(path: &Path, columns: MemoryColumns, metadata: Vec<(String, String)>) -> Result<(), TableError> {
+    let write = || -> Result<(), Cause> {
+        let mut file = temporary_beside(path)?;
+        file.write_all(&columns.into_bytes(metadata)?)?;
+        Ok(persist(file, path)?)
+    };
+    write().map_err(|cause| cause.at(path))
+}
+
+fn temporary_beside(path: &Path) -> std::io::Result<tempfile::NamedTempFile> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".loka-").suffix(".tmp");
+    // As readable as any other new file: a temporary's own default is the owner alone.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    builder.tempfile_in(folder)
 }
 
 /// What is no Parquet file is not read to its end.

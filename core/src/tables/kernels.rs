@@ -9,7 +9,7 @@ use crate::{
 
 use super::{Cause, TableError, check::RowCheck, columns::Table, memory::MemoryTable};
 #[cfg(feature = "native")]
-use super::{columns::Columns, file, frame::FrameColumns};
+use super::{columns::Columns, file, memory::MemoryColumns};
 
 const TIMES: [&str; 8] = [
     "gemm_us",
@@ -31,7 +31,7 @@ const SAMPLES: [&str; 3] = ["gemm_samples_us", "latency_samples_us", "cached_sam
 #[cfg(feature = "native")]
 pub fn write_kernels(path: &Path, database: &KernelDb) -> Result<(), TableError> {
     let rows = &database.records;
-    let mut columns = FrameColumns::new(rows.len());
+    let mut columns = MemoryColumns::default();
     columns.text("kernel", rows.iter().map(|r| Some(r.kernel.as_str())));
     columns.text("library", rows.iter().map(|r| Some(r.kernel.library())));
     columns.text("recipe", rows.iter().map(|r| Some(r.kernel.recipe())));
@@ -54,7 +54,7 @@ pub fn write_kernels(path: &Path, database: &KernelDb) -> Result<(), TableError>
     for (index, name) in SAMPLES.iter().enumerate() {
         columns.floats(name, rows.iter().map(|r| samples(r)[index]));
     }
-    columns.write(path, Vec::new())
+    file::write(path, columns, Vec::new())
 }
 
 #[cfg(feature = "native")]

@@ -1,5 +1,5 @@
 //! Takes columns, gives the bytes of a Parquet file; takes such bytes, gives columns with their types checked. By the
-//! `parquet` crate, whose codecs here are Rust alone: what a browser can run.
+//! `parquet` crate. A page's codecs are Rust alone; a program of this machine packs by zstd, which takes less room.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -34,6 +34,17 @@ enum ColumnValues {
     Int(Vec<Option<i64>>),
     Float(Vec<Option<f64>>),
     Flag(Vec<Option<bool>>),
+    /// In every row so many.
+    #[cfg(feature = "native")]
+    Lists(Vec<Vec<f64>>),
+}
+
+/// What every reader of Parquet knows: Rust alone in a page, and smaller from a program.
+fn codec() -> Compression {
+    #[cfg(feature = "native")]
+    return Compression::ZSTD(parquet::basic::ZstdLevel::default());
+    #[cfg(not(feature = "native"))]
+    Compression::SNAPPY
 }
 
 /// Columns in the making, in the order in which they are added.
@@ -43,7 +54,12 @@ pub(super) struct MemoryColumns {
 }
 
 impl MemoryColumns {
-    /// Snappy: what every reader of Parquet knows, and pure Rust on both sides.
+    /// A list of numbers in every row.
+    #[cfg(feature = "native")]
+    pub(super) fn floats<'a>(&mut self, name: &str, values: impl Iterator<Item = &'a [f64]>) {
+        self.columns.push((name.to_owned(), ColumnValues::Lists(values.map(<[f64]>::to_vec).collect())));
+    }
+
     pub(super) fn into_bytes(self, metadata: Vec<(String, String)>) -> Result<Vec<u8>, Cause> {
         self.written(metadata).map_err(|error| Cause::Write(one_line(&error)))
     }
@@ -51,7 +67,7 @@ impl MemoryColumns {
     fn written(self, metadata: Vec<(String, String)>) -> Result<Vec<u8>, ParquetError> {
         let pairs = metadata.into_iter().map(|(key, value)| KeyValue::new(key, value)).collect();
         let properties = WriterProperties::builder()
-            .set_compression(Compression::SNAPPY)
+            .set_compression(codec())
             .set_created_by(concat!("loka ", env!("CARGO_PKG_VERSION")).to_owned())
             .set_key_value_metadata(Some(pairs))
             .build();
@@ -74,6 +90,8 @@ impl ColumnValues {
             Self::Int(_) => (Physical::INT64, None),
             Self::Float(_) => (Physical::DOUBLE, None),
             Self::Flag(_) => (Physical::BOOLEAN, None),
+            #[cfg(feature = "native")]
+            Self::Lists(_) => return list_field(name),
         };
         let field = Type::primitive_type_builder(name, physical).with_repetition(Repetition::OPTIONAL);
         Ok(Arc::new(field.with_logical_type(logical).build()?))
@@ -85,8 +103,38 @@ impl ColumnValues {
             Self::Int(values) => write::<Int64Type>(group, values),
             Self::Float(values) => write::<DoubleType>(group, values),
             Self::Flag(values) => write::<BoolType>(group, values),
+            #[cfg(feature = "native")]
+            Self::Lists(values) => write_lists(group, values),
         }
     }
+}
+
+/// As the format's own document has a list: <https://github.com/apache/parquet-format/blob/master/LogicalTypes.md#lists>.
+#[cfg(feature = "native")]
+fn list_field(name: &str) -> Result<Arc<Type>, ParquetError> {
+    let element = Type::primitive_type_builder("element", Physical::DOUBLE).with_repetition(Repetition::OPTIONAL);
+    let list = Type::group_type_builder("list").with_repetition(Repetition::REPEATED);
+    let list = list.with_fields(vec![Arc::new(element.build()?)]).build()?;
+    let field = Type::group_type_builder(name).with_repetition(Repetition::OPTIONAL);
+    let field = field.with_logical_type(Some(LogicalType::List)).with_fields(vec![Arc::new(list)]);
+    Ok(Arc::new(field.build()?))
+}
+
+#[cfg(feature = "native")]
+fn write_lists(group: &mut SerializedRowGroupWriter<'_, Vec<u8>>, lists: &[Vec<f64>]) -> Result<(), ParquetError> {
+    // An element that is there, and a list that is there and has none.
+    const ELEMENT: i16 = 3;
+    const EMPTY: i16 = 1;
+    let (mut defined, mut repeated) = (Vec::new(), Vec::new());
+    for list in lists {
+        defined.extend(std::iter::repeat_n(ELEMENT, list.len()).chain(list.is_empty().then_some(EMPTY)));
+        repeated.extend((0..list.len().max(1)).map(|at| i16::from(at > 0)));
+    }
+    let Some(mut column) = group.next_column()? else {
+        return Err(ParquetError::General("more columns than in the schema".to_owned()));
+    };
+    column.typed::<DoubleType>().write_batch(&lists.concat(), Some(&defined), Some(&repeated))?;
+    column.close()
 }
 
 fn write<T: DataType>(

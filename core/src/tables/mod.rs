@@ -1,6 +1,6 @@
 //! Takes rows, gives Parquet, and back (docs/reference/results.md names the columns): files with the feature `native`,
 //! bytes in memory with the feature `web`. One reader for both, by the `parquet` crate; what a reader of strangers' files
-//! must not believe is looked at first (`thrift`, `pages`, `bounds`). polars writes files.
+//! must not believe is looked at first (`thrift`, `pages`, `bounds`). One writer, too.
 //!
 //! A file is written beside its place and renamed into it, so that nobody ever sees half of one. A
 //! reader refuses what it cannot trust in one line: the cause first, the file last.
@@ -12,8 +12,6 @@ mod columns;
 mod decode;
 #[cfg(feature = "native")]
 mod file;
-#[cfg(feature = "native")]
-mod frame;
 #[cfg(feature = "web")]
 mod kernels;
 #[cfg(feature = "web")]

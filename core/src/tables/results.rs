@@ -8,14 +8,14 @@ use crate::{
     parts::Sealed,
 };
 
+#[cfg(feature = "native")]
+use super::file;
 #[cfg(feature = "web")]
 use super::memory::{MemoryColumns, MemoryTable};
 use super::{
     Cause, TableError,
     columns::{Columns, Table},
 };
-#[cfg(feature = "native")]
-use super::{file, frame::FrameColumns};
 use read::{ReadColumns, Shared};
 
 mod read;
@@ -37,10 +37,10 @@ pub fn write_results(path: &Path, results: &Results) -> Result<(), TableError> {
 /// With more metadata than that of results.
 #[cfg(feature = "native")]
 pub(super) fn write_with(path: &Path, results: &Results, more: Vec<(String, String)>) -> Result<(), TableError> {
-    let mut columns = FrameColumns::new(results.rows.len());
+    let mut columns = MemoryColumns::default();
     write_columns(&mut columns, results);
     let meta = metadata(results).map_err(|cause| cause.at(path))?;
-    columns.write(path, [vec![(RESULTS_KEY.to_owned(), meta)], more].concat())
+    file::write(path, columns, [vec![(RESULTS_KEY.to_owned(), meta)], more].concat())
 }
 
 /// The bytes of a results file.

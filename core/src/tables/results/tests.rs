@@ -96,20 +96,6 @@ fn what_an_error_does_to_training_comes_back() {
 }
 
 #[test]
-fn a_file_from_before_static_scales_is_read() {
-    let mut results = some_results();
-    for row in &mut results.rows {
-        (row.static_scale, row.latency.cached_us, row.flushed) = (None, None, None);
-    }
-    let later = ["static_scale", "saturation", "cached_us", "flushed"];
-    let drop = |frame: &mut polars::prelude::DataFrame| later.iter().for_each(|name| drop_column(frame, name));
-    let (_folder, path) = rewritten(drop, None, polars::prelude::ParquetCompression::default());
-    let read = read_results(&path).unwrap();
-    assert_eq!(read, results);
-    assert_eq!(results_digest(&read.rows), results_digest(&results.rows));
-}
-
-#[test]
 fn a_scale_that_is_none_is_refused() {
     let with = |known: StaticScale| {
         let mut results = some_results();
@@ -143,60 +129,6 @@ fn impossible_values_are_refused_with_their_row() {
         "row 1: rel_l2_lo 0.09000000000000001 is above rel_l2_hi 0"
     );
     assert_eq!(with(|row| row.site = SiteId::new("x")), "row 1: site 'x' is not in the trace");
-}
-
-/// The same file with one column dropped or replaced.
-fn rewritten(
-    change: impl FnOnce(&mut polars::prelude::DataFrame),
-    metadata: Option<&str>,
-    codec: polars::prelude::ParquetCompression,
-) -> (TempDir, PathBuf) {
-    use polars::prelude::{KeyValueMetadata, ParquetWriter};
-    let (folder, path) = written(&some_results());
-    let meta = metadata.map_or_else(|| super::metadata(&some_results()).unwrap(), str::to_owned);
-    let mut columns = FrameColumns::new(some_results().rows.len());
-    write_columns(&mut columns, &some_results());
-    let mut frame = columns.into_frame();
-    change(&mut frame);
-    let pairs = (!meta.is_empty()).then(|| KeyValueMetadata::from_static(vec![(RESULTS_KEY.to_owned(), meta)]));
-    let writer = ParquetWriter::new(std::fs::File::create(&path).unwrap()).with_compression(codec);
-    writer.with_key_value_metadata(pairs).finish(&mut frame).unwrap();
-    (folder, path)
-}
-
-fn tampered(change: impl FnOnce(&mut polars::prelude::DataFrame), metadata: Option<&str>) -> String {
-    let (_folder, path) = rewritten(change, metadata, polars::prelude::ParquetCompression::default());
-    let message = read_results(&path).unwrap_err().to_string();
-    message.strip_suffix(&format!(": {}", path.display())).unwrap().to_owned()
-}
-
-#[test]
-fn a_file_of_something_else_is_refused() {
-    use polars::prelude::{IntoColumn, NamedFrom, Series};
-    let drop = |name: &'static str| tampered(|frame| drop_column(frame, name), None);
-    assert_eq!(drop("mere_hi"), "column 'mere_hi' is missing");
-    let retyped = tampered(
-        |frame| {
-            let height = frame.height();
-            frame.with_column(Series::new("m".into(), vec![1_i32; height]).into_column()).unwrap();
-        },
-        None,
-    );
-    assert_eq!(retyped, "column 'm' is i32, not i64");
-    let gemms = tampered(
-        |frame| {
-            *frame = frame.head(Some(1));
-            frame.with_column(Series::new("gemm".into(), ["bprop"]).into_column()).unwrap();
-        },
-        None,
-    );
-    assert_eq!(gemms, "row 1: unknown GEMM 'bprop' (fprop, dgrad or wgrad)");
-    assert_eq!(tampered(|_| (), Some("")), "not a results file: its metadata has no 'loka.results'");
-    assert!(tampered(|_| (), Some("{}")).starts_with("its metadata 'loka.results' is broken: missing field"));
-}
-
-fn drop_column(frame: &mut polars::prelude::DataFrame, name: &str) {
-    *frame = frame.drop(name).unwrap();
 }
 
 #[test]

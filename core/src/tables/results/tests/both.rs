@@ -1,16 +1,10 @@
-//! Files and bytes in memory, and their two writers: either is read, and refused in the same words.
-
-use polars::prelude::{IntoColumn, NamedFrom, ParquetCompression, Series};
+//! Files and bytes in memory: either is read, and refused in the same words. What polars writes: tests/tests/tables.rs.
 
 use super::*;
 use crate::{
     model::KernelId,
     tables::{results_from_bytes, results_to_bytes},
 };
-
-fn in_memory(path: &Path) -> Result<Results, TableError> {
-    results_from_bytes(&path.to_string_lossy(), std::fs::read(path).unwrap())
-}
 
 /// More rows than a page of Parquet holds.
 fn many() -> Results {
@@ -33,14 +27,6 @@ fn none() -> Results {
 }
 
 #[test]
-fn what_polars_writes_is_read_in_memory() {
-    for results in [some_results(), none(), many()] {
-        let (_folder, path) = written(&results);
-        assert!(in_memory(&path).unwrap() == results);
-    }
-}
-
-#[test]
 fn what_is_written_in_memory_is_read_by_both() {
     for results in [some_results(), none(), many()] {
         let bytes = results_to_bytes(&results).unwrap();
@@ -54,51 +40,6 @@ fn what_is_written_in_memory_is_read_by_both() {
         let names = file::read(&path).unwrap().names();
         let (_folder, path) = written(&results);
         assert_eq!(names, file::read(&path).unwrap().names());
-    }
-}
-
-/// What either reader says of the same file, changed.
-fn both_refuse(change: impl FnOnce(&mut polars::prelude::DataFrame), metadata: Option<&str>) -> [String; 2] {
-    let (_folder, path) = rewritten(change, metadata, ParquetCompression::default());
-    [read_results(&path), in_memory(&path)].map(|read| read.unwrap_err().to_string())
-}
-
-#[test]
-fn both_refuse_in_the_same_words() {
-    let replaced = |name: &'static str, of: fn(usize) -> Series| {
-        move |frame: &mut polars::prelude::DataFrame| {
-            let height = frame.height();
-            frame.with_column(of(height).with_name(name.into()).into_column()).unwrap();
-        }
-    };
-    let ints = |height: usize| Series::new("".into(), vec![1_i32; height]);
-    let words = |height: usize| Series::new("".into(), vec!["bprop"; height]);
-    let halves = |height: usize| Series::new("".into(), vec![0.5_f32; height]);
-    let nulls = |height: usize| Series::new("".into(), vec![None::<i64>; height]);
-    for [polars, memory] in [
-        both_refuse(|frame| drop_column(frame, "mere_hi"), None),
-        both_refuse(replaced("m", ints), None),
-        both_refuse(replaced("gemm", words), None),
-        both_refuse(replaced("seed", words), None),
-        both_refuse(replaced("mere", halves), None),
-        both_refuse(replaced("k", nulls), None),
-        both_refuse(|_| (), Some("")),
-        both_refuse(|_| (), Some("{}")),
-    ] {
-        assert_eq!(polars, memory);
-    }
-}
-
-#[test]
-fn other_writers_codecs_are_read_or_named() {
-    for codec in [ParquetCompression::Uncompressed, ParquetCompression::Snappy, ParquetCompression::Zstd(None)] {
-        let (_folder, path) = rewritten(|_| (), None, codec);
-        assert!(in_memory(&path).unwrap() == some_results(), "{codec:?}");
-    }
-    for (codec, name) in [(ParquetCompression::Lz4Raw, "LZ4_RAW"), (ParquetCompression::Gzip(None), "GZIP")] {
-        let (_folder, path) = rewritten(|_| (), None, codec);
-        let line = in_memory(&path).unwrap_err().to_string();
-        assert_eq!(line, format!("its pages are packed by {name}: save it again with loka: {}", path.display()));
     }
 }
 
