@@ -48,8 +48,9 @@ need_wasm_bindgen() {
     wasm_bindgen=$cache/loka-wasm-bindgen-$version/bin/wasm-bindgen
     [ -x "$wasm_bindgen" ] && return 0
     say "installing wasm-bindgen $version (once, some minutes)"
-    # Its own target folder: the project's is for the project.
-    CARGO_TARGET_DIR=$cache/loka-wasm-bindgen-$version/target \
+    # Its own target folder: the project's is for the project. It works for a second a page: it need not be quick.
+    CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_LTO=off \
+        CARGO_TARGET_DIR=$cache/loka-wasm-bindgen-$version/target \
         cargo install --quiet wasm-bindgen-cli --version "$version" --root "$cache/loka-wasm-bindgen-$version" >&2 ||
         die "could not install wasm-bindgen-cli $version"
     rm -rf "$cache/loka-wasm-bindgen-$version/target"
