@@ -116,14 +116,34 @@ fn is_none(value: &usize) -> bool {
 /// What a person should see before shipping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
+    pub kind: WarningKind,
     /// The group it is about, by number; `None`: the plan as a whole.
     pub at: Option<usize>,
     pub text: String,
 }
 
+/// Warnings of a kind are shown together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WarningKind {
+    /// An override that is not safe by the policy.
+    BreaksPolicy,
+    /// An override that nothing will run.
+    NotApplied,
+    /// A site whose loss cost is no number that a budget could hold.
+    LeavesBudget,
+    /// GEMMs that no total counts.
+    NoLatency,
+    /// Anything else about the plan as a whole.
+    Plan,
+}
+
 impl Warning {
     pub(super) fn whole(text: String) -> Self {
-        Self { at: None, text }
+        Self { kind: WarningKind::Plan, at: None, text }
+    }
+
+    pub(super) fn at(kind: WarningKind, at: usize, text: String) -> Self {
+        Self { kind, at: Some(at), text }
     }
 }
 

@@ -40,7 +40,7 @@ mod wanted;
 pub use candidates::{Candidates, Group};
 pub(crate) use chain::Arriving;
 pub use chain::{Chain, Form};
-pub use choice::{Choice, ChoiceSource, PassedOver, Together, Totals, Warning};
+pub use choice::{Choice, ChoiceSource, PassedOver, Together, Totals, Warning, WarningKind};
 pub use curves::{Curve, CurvePoint, FrontierAxis, policies_beside};
 pub use document::Document;
 pub use frontier::{FrontierPoint, MAX_FRONTIER_POINTS, frontier, frontier_in, limits_of, sweep};

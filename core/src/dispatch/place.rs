@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::model::{Fixed, Gemm, KernelId, Metric, ResultRow, Safety};
 
 use super::{
-    Choice, ChoiceSource, Override, PassedOver, PolicyGroup, Together, Warning,
+    Choice, ChoiceSource, Override, PassedOver, PolicyGroup, Together, Warning, WarningKind,
     joint::Triple,
     judged::{Judged, Terms, Verdict, loss_cost_hi},
     reason,
@@ -109,7 +109,7 @@ impl Place<'_, '_, '_> {
             let (site, gemm, kernel) = (&judged.group.site.id, judged.group.gemm, &wanted.kernel);
             let text =
                 format!("{site}:{gemm} is overridden with {kernel}, which loka.apply will not run there: {fixed}");
-            warnings.push(Warning { at: Some(at), text });
+            warnings.push(Warning::at(WarningKind::NotApplied, at, text));
         }
         if let Some(told) = &self.handed.told {
             reason += &format!("; {told}");
@@ -120,7 +120,7 @@ impl Place<'_, '_, '_> {
             reason += &format!("; breaks the policy: {broken}");
             let (site, gemm, kernel) = (&judged.group.site.id, judged.group.gemm, &wanted.kernel);
             let text = format!("{site}:{gemm} is overridden with {kernel}, which breaks the policy: {broken}");
-            warnings.push(Warning { at: Some(at), text });
+            warnings.push(Warning::at(WarningKind::BreaksPolicy, at, text));
         }
         self.assemble(&wanted.kernel, ChoiceSource::Override, reason)
     }

@@ -10,7 +10,7 @@ use crate::{
 };
 
 use super::{
-    Candidates, Choice, Group, Override, OverrideError, Overrides, Policy, SitePattern, Totals, Warning,
+    Candidates, Choice, Group, Override, OverrideError, Overrides, Policy, SitePattern, Totals, Warning, WarningKind,
     chain::{Chain, ChainLink, Form, Links, Picked, Unit},
     judged::{Judged, Terms, Verdict},
     knapsack::{self, Item},
@@ -97,7 +97,7 @@ pub fn dispatch(
     if totals.num_without_latency > 0 {
         let (missing, all) = (totals.num_without_latency, totals.num_gemms);
         let text = format!("{missing} of {all} GEMMs have no latency and are not in the totals");
-        warnings.push(Warning::whole(text));
+        warnings.push(Warning { kind: WarningKind::NoLatency, ..Warning::whole(text) });
     }
     warnings.extend(unmatched(policy, groups));
     warnings.extend(decided_untimed(&left_out));
@@ -135,7 +135,7 @@ fn out_of_range(groups: &[[Group; 3]], policy: &Policy, loss: f64, totals: &Tota
         };
         for (at, row) in (0..groups.len()).filter_map(|at| means_nothing(&at)) {
             let text = format!("{} leaves the loss budget: {}", row.site, reason::out_of_range(row));
-            warnings.push(Warning { at: Some(3 * at), text });
+            warnings.push(Warning::at(WarningKind::LeavesBudget, 3 * at, text));
         }
     }
     if totals.num_cost_out_of_range > 0 {

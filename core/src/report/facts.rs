@@ -12,7 +12,7 @@ use crate::{
     },
     model::{Gemm, LatencySource, Quadrant, SiteId},
     mods::MUST_BE_TRAINED,
-    plan::{Finding, Plan, Severity, check},
+    plan::{Finding, Plan, Rule, Severity, check},
 };
 
 use super::{
@@ -166,6 +166,7 @@ pub fn warnings(source: &Source<'_>, entries: &[Entry]) -> Vec<Warning> {
 /// What a kind of finding says of one choice, and of many.
 const BREAKS: (&str, &str) = ("breaks the policy", "break the policy");
 const SLOW: (&str, &str) = ("is slower than the policy asks for", "are slower than the policy asks for");
+const NOT_RUN: (&str, &str) = ("may not run where the plan runs", "may not run where the plan runs");
 
 /// What `loka check` says, those of a kind together.
 fn findings(found: &[Finding]) -> Vec<Warning> {
@@ -178,12 +179,11 @@ fn findings(found: &[Finding]) -> Vec<Warning> {
             whole.push(Warning { title: text, fails, at: Vec::new() });
             continue;
         }
-        let kind = if finding.message.contains("breaks the policy") {
-            BREAKS
-        } else if finding.message.contains("the policy asks for more than") {
-            SLOW
-        } else {
-            ("does not fit the results", "do not fit the results")
+        let kind = match finding.rule {
+            Rule::PolicyError => BREAKS,
+            Rule::PolicySpeed => SLOW,
+            Rule::PlanForward | Rule::PlanRuntime => NOT_RUN,
+            _ => ("does not fit the results", "do not fit the results"),
         };
         all.entry((finding.severity, kind)).or_default().push(text);
     }

@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Looks.
+    /// Looks. What a person may who is said nothing of.
+    #[default]
     Viewer,
     /// Marks sites and comments.
     Reviewer,
     /// Signs.
     Approver,
     /// Decides: policy, mods, overrides, what is probed, what is submitted for approval.
-    #[default]
     Owner,
 }
 

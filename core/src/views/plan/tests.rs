@@ -118,6 +118,24 @@ fn pure_dispatch_is_compared_with_only_where_there_are_overrides() {
 }
 
 #[test]
+fn a_site_beyond_the_loss_budget_is_no_override() {
+    let cost = |site: &str, value: f64| row(site, Gemm::Fprop, FAST, 0.1, Some(2.0), value);
+    let mut all = results(&["a", "b"], vec![cost("a", 9e-5), cost("b", 34_000.0)]);
+    for row in all.rows.iter_mut().filter(|row| row.gemm == Gemm::Fprop && row.kernel == baseline_kernel()) {
+        let of_bf16 = if row.site.as_str() == "a" { 2e-5 } else { 13_580.0 };
+        row.error.as_mut().unwrap().loss_cost = Some(crate::model::Estimate::exact(of_bf16));
+    }
+    crate::model::charge_excess(&mut all.rows);
+    let mut session = opened_with(all);
+    session.command(Command::SetPolicy { policy: Policy::loss_budget() }).unwrap();
+    let (_, table) = table(&mut session);
+    let titles: Vec<(&str, usize)> =
+        table.warnings.iter().map(|group| (group.title.as_str(), group.at.len())).collect();
+    assert!(titles.contains(&("1 site leaves the loss budget", 1)), "{titles:?}");
+    assert!(!titles.iter().any(|(title, _)| title.contains("override")), "{titles:?}");
+}
+
+#[test]
 fn another_plan_is_told_with_the_reason() {
     let mut session = opened(rows());
     let strict = Policy { max_error: 0.05, ..Policy::paper() };

@@ -1,6 +1,7 @@
 //! Takes a plan's warnings, gives them in groups: ten thousand alike are one line with a count.
 
 use crate::{
+    dispatch::{Warning, WarningKind},
     format::number::counted_as,
     model::{Gemm, LatencySource},
     mods::MUST_BE_TRAINED,
@@ -25,25 +26,50 @@ impl WarningGroup {
     }
 }
 
+/// Kinds that name what they are about: of one, of many, and what follows from it.
+const NAMED: [(WarningKind, &str, &str, &str); 3] = [
+    (
+        WarningKind::BreaksPolicy,
+        "override breaks the policy",
+        "overrides break the policy",
+        "loka check refuses a plan with any of them",
+    ),
+    (
+        WarningKind::NotApplied,
+        "override cannot be run",
+        "overrides cannot be run",
+        "loka.apply leaves these linears in high precision, and loka check refuses the plan",
+    ),
+    (
+        WarningKind::LeavesBudget,
+        "site leaves the loss budget",
+        "sites leave the loss budget",
+        "What an estimate says of its loss is beyond its range: its forward stays in high precision",
+    ),
+];
+
 pub(super) fn grouped(snapshot: &Snapshot, plan: &PlanView, lines: &[PlanLine]) -> Vec<WarningGroup> {
     let mut groups = Vec::new();
-    let warnings = plan.decided.iter().flat_map(|decided| &decided.warnings);
-    let (named, whole): (Vec<_>, Vec<_>) = warnings.partition(|warning| warning.at.is_some());
+    let warnings: Vec<&Warning> = plan.decided.iter().flat_map(|decided| &decided.warnings).collect();
     let unknown: Vec<&PlanLine> = lines.iter().filter(|line| line.saved_us.is_none()).collect();
     // How many have no latency is told with their names below.
     let told = unknown.len();
-    let whole = whole.into_iter().filter(|warning| told == 0 || !warning.text.contains("have no latency"));
+    let whole = warnings.iter().filter(|warning| match warning.kind {
+        WarningKind::Plan => true,
+        WarningKind::NoLatency => told == 0,
+        WarningKind::BreaksPolicy | WarningKind::NotApplied | WarningKind::LeavesBudget => false,
+    });
     groups.extend(whole.map(|warning| WarningGroup::whole(warning.text.clone(), "")));
-    if !named.is_empty() {
-        let at = |warning: &&crate::dispatch::Warning| {
+    for (kind, one, many, about) in NAMED {
+        let at = |warning: &&&Warning| {
             let line = &lines[warning.at?];
             Some((line.at, line.gemm, warning.text.clone()))
         };
-        groups.push(WarningGroup {
-            title: counted_as(named.len(), "override breaks the policy", "overrides break the policy"),
-            about: "loka check refuses a plan with any of them".to_owned(),
-            at: named.iter().filter_map(at).collect(),
-        });
+        let mine: Vec<_> = warnings.iter().filter(|warning| warning.kind == kind).collect();
+        if !mine.is_empty() {
+            let (title, at) = (counted_as(mine.len(), one, many), mine.iter().filter_map(at).collect());
+            groups.push(WarningGroup { title, about: about.to_owned(), at });
+        }
     }
     if !unknown.is_empty() {
         let at = |line: &&PlanLine| (line.at, line.gemm, why_no_latency(snapshot, plan, line));
