@@ -3,6 +3,20 @@
 
 #![no_main]
 
+// The server's list of people, by itself: the rest of the server would be fuzzed through a network.
+#[allow(dead_code)]
+#[path = "../../app/src/server/limits.rs"]
+mod limits;
+#[allow(dead_code)]
+#[path = "../../app/src/server/one_line.rs"]
+mod one_line;
+#[allow(dead_code)]
+#[path = "../../app/src/server/people.rs"]
+mod people;
+#[allow(dead_code)]
+#[path = "../../app/src/server/token.rs"]
+mod token;
+
 use std::fmt::Display;
 
 use libfuzzer_sys::fuzz_target;
@@ -17,6 +31,7 @@ use loka_core::{
         shared::{Author, CommandContext, SequencedInput, SequencedSession, SessionInput},
     },
 };
+use people::People;
 use serde::de::DeserializeOwned;
 
 /// What is wrong may hold names as they were: whoever shows it makes them visible.
@@ -40,6 +55,11 @@ fuzz_target!(|bytes: &[u8]| {
         b'k' => {
             if let Some(ring) = read(KeyRing::from_json(text)) {
                 assert_eq!(KeyRing::from_json(&ring.to_json()).ok().as_ref(), Some(&ring));
+            }
+        }
+        b'u' => {
+            if let Some(people) = read(People::from_json(text)) {
+                assert_eq!(People::from_json(&people.to_json()).ok().as_ref(), Some(&people));
             }
         }
         b's' => drop(read(SecretKey::from_json(text)).map(|key| key.public())),

@@ -19,6 +19,7 @@ mod coded;
 mod http;
 pub mod limits;
 mod listen;
+mod one_line;
 mod page;
 mod people;
 mod ring;

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use loka_core::{review::Role, session::shared::NAME_LENGTH};
 use serde::{Deserialize, Serialize};
 
-use super::{limits, sanitize, token::TokenDigest};
+use super::{limits, one_line, token::TokenDigest};
 
 const FORMAT: &str = "loka-users";
 const VERSION: u64 = 1;
@@ -115,7 +115,7 @@ fn unknown(name: &str) -> String {
 
 /// As it can be shown, and nobody's else.
 fn is_name(name: &str) -> Result<(), String> {
-    if name.is_empty() || sanitize::name(name, NAME_LENGTH) != name {
+    if name.is_empty() || one_line::name(name, NAME_LENGTH) != name {
         let shown: String = name.escape_debug().take(2 * NAME_LENGTH).collect();
         return Err(format!("'{shown}' is no name (one line of up to {NAME_LENGTH} characters)"));
     }

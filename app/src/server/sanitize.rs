@@ -10,7 +10,7 @@ use loka_core::{
     },
 };
 
-use super::{ServedDir, limits};
+use super::{ServedDir, limits, one_line::one_line};
 
 /// Paths become names in the served folder, whatever they were.
 pub fn sanitize(
@@ -185,19 +185,6 @@ fn text(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A person's name as it is shown to others: bounded, one line, and nothing that turns the line around.
-pub fn name(name: &str, most: usize) -> String {
-    let plain = one_line(name, most);
-    if plain.is_empty() { "Guest".to_owned() } else { plain }
-}
-
-fn one_line(text: &str, most: usize) -> String {
-    let turns = |character| matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
-    let odd = |character: char| character.is_control() || turns(character);
-    let plain: String = text.chars().filter(|character| !odd(*character)).take(most).collect();
-    plain.trim().to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use loka_core::{
@@ -265,13 +252,6 @@ mod tests {
             let line = sanitize(open, &viewer, &Session::default(), &served_dir).unwrap_err();
             assert_eq!(line, "Anna is a viewer here: that takes an owner", "whatever lies there");
         }
-    }
-
-    #[test]
-    fn names_are_shown_as_one_line() {
-        assert_eq!(name("  Anna\u{202e}\n\u{0}  ", 64), "Anna");
-        assert_eq!(name("\u{200b}\u{7}", 64), "Guest");
-        assert_eq!(name(&"ä".repeat(100), 64).chars().count(), 64);
     }
 
     fn comment(text: &str) -> Command {

@@ -14,7 +14,7 @@ use loka_core::{model::visible_within, session::FileKind};
 
 pub use list::Listing;
 
-use super::{limits, sanitize};
+use super::{limits, one_line};
 use crate::files;
 
 /// Names are relative to this folder, with `/` between their parts on every system.
@@ -83,7 +83,7 @@ impl ServedDir {
             return Err(format!("its name is longer than {} bytes", limits::UPLOAD_NAME_BYTES));
         }
         // Others see it in a list.
-        if sanitize::name(name, limits::UPLOAD_NAME_BYTES) != name {
+        if one_line::name(name, limits::UPLOAD_NAME_BYTES) != name {
             return Err("its name has characters or blanks that cannot be seen".to_owned());
         }
         let lower = name.to_lowercase();

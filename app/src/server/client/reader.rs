@@ -19,7 +19,8 @@ use super::{CloseReason, End, Entered, Out, Outbox, Stream};
 use crate::server::{
     bucket::Bucket,
     client_query, idle, limits,
-    sanitize::{name, place},
+    one_line::name,
+    sanitize::place,
     session_registry::SessionRegistry,
     shared_session::{SessionEnd, SharedSession, ToActor},
     user_store::UserHandle,
