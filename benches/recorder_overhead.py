@@ -3,8 +3,8 @@
     python benches/recorder_overhead.py [--out overhead.json] [--profile dlrm]
 
 A machine with other work on it is noisy, and a copy of a model that lies elsewhere in memory is a percent or two faster or
-slower by that alone. So it is one model, a recorder attached to it and detached in turns of ten steps: plain, attached,
-plain. Of each such three the ratio of the attached median to that of the plain ones, and, as a control, of the second plain
+slower by that alone. So it is one model, a recorder attached to it and detached in turns of a hundred steps: plain,
+attached, plain. Of each such three the ratio of the attached median to that of the plain ones, and, as a control, of the second plain
 median to the first; medians of both, with the interval that holds the middle 95 % of 1,000 resamples. Recorded steps are of
 a second model that records every step. Times are of the thread (`--wall`: of the clock).
 

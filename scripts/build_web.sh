@@ -7,8 +7,8 @@
 # OUT: $CARGO_TARGET_DIR/web without it. Fails when what a browser fetches is more than 4 MB compressed. What did not
 # change is not built again.
 #
-# --here: for browsers on this machine, which fetch it over no network. It is made in a third of the time, into
-# $CARGO_TARGET_DIR/web-here: not made small, and without what that needs (Node).
+# --here: for browsers on this machine, which fetch it over no network, into $CARGO_TARGET_DIR/web-here. What only makes it
+# small is left out: link-time optimisation, wasm-opt (and with it Node) and zopfli.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 profile=page name=web

@@ -10,7 +10,7 @@ use std::{
 
 use loka_core::{
     bench::KernelDb,
-    model::Results,
+    model::{Estimate, Fidelity, ModKind, ModSet, Results, StaticScale},
     plan::results_digest,
     tables::{TableError, read_results, results_from_bytes, write_kernels, write_results},
 };
@@ -30,10 +30,24 @@ fn written(results: &Results) -> (TempDir, PathBuf) {
     (folder, path)
 }
 
-/// As they are read again: what is made of columns, such as the cost beyond BF16's, is there.
+/// With what is rare in the first row; as they are read again, so that what is made of columns, such as the cost beyond
+/// BF16's, is there.
 fn made(num_sites: usize) -> Results {
-    let (_folder, path) = written(&big::results(num_sites, 1));
-    read_results(&path).unwrap()
+    let mut results = big::results(num_sites, 1);
+    let row = results.rows.iter_mut().find(|row| row.error.is_some()).unwrap();
+    row.mods = ModSet([ModKind::NoBias, ModKind::BlockNorm].into());
+    row.fidelity = Some(Fidelity { rows: 64, heldout_rel_l2: 0.03, heldout_mere: 0.3 });
+    (row.latency.tail_us, row.latency.cached_us) = (Some(12.5), Some(9.75));
+    row.static_scale = Some(StaticScale { scale: 2_f32.powi(-30), saturation: 3.7e-5 });
+    row.flushed = Some(0.125);
+    row.seed = u64::MAX - 1;
+    let error = row.error.as_mut().unwrap();
+    error.mere.hi = f64::INFINITY;
+    error.block_rel_l2 = Some(Estimate::new(0.2, 0.1, 0.3));
+    let (_folder, path) = written(&results);
+    let read = read_results(&path).unwrap();
+    assert!(read.rows.iter().any(|row| row.seed == u64::MAX - 1 && row.static_scale.is_some()));
+    read
 }
 
 fn frame_of(path: &Path) -> DataFrame {
@@ -113,8 +127,9 @@ fn polars_reads_lists_of_samples() {
 #[test]
 fn what_polars_writes_is_read() {
     let empty = Results { rows: Vec::new(), ..made(2) };
-    // The last has more rows than a page of Parquet holds.
-    for results in [made(2), empty, made(400)] {
+    let many = made(1_000);
+    assert!(many.rows.len() > 20_000, "more rows than a page of Parquet holds: {}", many.rows.len());
+    for results in [made(2), empty, many] {
         let (_folder, path) = rewritten(&results, |_| (), None, ParquetCompression::default());
         for read in [read_results(&path).unwrap(), in_memory(&path).unwrap()] {
             assert!(read == results);

@@ -39,6 +39,8 @@ pub use metric::{Estimate, Metric};
 pub use mod_set::{ModKind, ModSet, UnknownMod};
 pub use moment::Moment;
 #[cfg(feature = "native")]
+pub(crate) use persist::temporary_beside;
+#[cfg(feature = "native")]
 pub use persist::{persist, persist_new};
 pub use recipe::{Accumulation, Format, GemmNumerics, Granularity, OperandCast, StaticScale};
 pub use record::{KernelRecord, LatencySource};

@@ -5,6 +5,15 @@ use std::{fs::File, io, path::Path};
 
 use tempfile::NamedTempFile;
 
+/// In the folder of `path`, hidden, and as readable as any other new file: a temporary's own default is the owner alone.
+pub(crate) fn temporary_beside(path: &Path) -> io::Result<NamedTempFile> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".loka-").suffix(".tmp");
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    builder.tempfile_in(folder(path))
+}
+
 /// In the place of what is there.
 pub fn persist(file: NamedTempFile, path: &Path) -> io::Result<()> {
     // On the disk before its name is: a crash leaves the old file or the new one.
@@ -29,9 +38,12 @@ pub fn persist_new(file: NamedTempFile, path: &Path) -> Result<(), tempfile::Per
 fn sync_folder(path: &Path) {
     #[cfg(unix)]
     {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        drop(File::open(folder).and_then(|folder| folder.sync_all()));
+        drop(File::open(folder(path)).and_then(|folder| folder.sync_all()));
     }
     #[cfg(not(unix))]
     let _ = path;
+}
+
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

@@ -11,7 +11,7 @@ use super::{
     Cause, TableError, is_parquet,
     memory::{MemoryColumns, MemoryTable},
 };
-use crate::model::{HEAD_BYTES, persist};
+use crate::model::{HEAD_BYTES, persist, temporary_beside};
 
 /// Of a whole file.
 const MOST_BYTES: u64 = 4 << 30;
@@ -41,16 +41,6 @@ pub(super) fn write(path: &Path, columns: MemoryColumns, metadata: Vec<(String, 
         Ok(persist(file, path)?)
     };
     write().map_err(|cause| cause.at(path))
-}
-
-fn temporary_beside(path: &Path) -> std::io::Result<tempfile::NamedTempFile> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".loka-").suffix(".tmp");
-    // As readable as any other new file: a temporary's own default is the owner alone.
-    #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    builder.tempfile_in(folder)
 }
 
 /// What is no Parquet file is not read to its end.

@@ -9,7 +9,7 @@ use std::{
 
 use memmap2::Mmap;
 
-use crate::model::persist;
+use crate::model::{persist, temporary_beside};
 
 use super::{
     Trace, TraceData, TraceError,
@@ -79,14 +79,7 @@ fn io_error(error: &std::io::Error, path: &Path) -> TraceError {
 pub fn write(path: &Path, data: &TraceData) -> Result<(), TraceError> {
     let error = |error: std::io::Error| io_error(&error, path);
     let layout = Layout::of(data).map_err(|fault| fault.in_file(&path.to_string_lossy()))?;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".loka-").suffix(".tmp");
-    // A temporary is the owner's alone by default; a trace is a file like others.
-    #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    let file = builder.tempfile_in(folder).map_err(error)?;
-    let mut out = BufWriter::new(file);
+    let mut out = BufWriter::new(temporary_beside(path).map_err(error)?);
     layout.write_to(&mut out).and_then(|()| out.flush()).map_err(error)?;
     let file = out.into_inner().map_err(|failed| error(failed.into_error()))?;
     persist(file, path).map_err(error)
