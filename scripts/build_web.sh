@@ -23,6 +23,9 @@ most=4000000
 optimise=(-O1 --reorder-functions --enable-bulk-memory --enable-multivalue --enable-mutable-globals --enable-nontrapping-float-to-int
     --enable-reference-types --enable-sign-ext)
 
+need_linux "the page"
+# ./test lints what it compiles; a page is not linted, and is the same page.
+unset RUSTC_WORKSPACE_WRAPPER
 need_rust
 need_wasm
 need_wasm_bindgen

@@ -16,7 +16,7 @@ native=
 out=${1:-$CARGO_TARGET_DIR/dist}
 most=90000000
 oldest_glibc=2.28
-[ "$(uname -s)" = Linux ] || die "wheels are built on Linux so far: this is $(uname -s)"
+need_linux "a wheel"
 
 need_rust
 command -v objdump >/dev/null || need_packages binutils
@@ -32,7 +32,7 @@ commit=$(git -C "$root" log -1 --abbrev=9 --format='%h, %cs' 2>/dev/null || true
 how=(zigbuild --target "$triple.$oldest_glibc") built=$CARGO_TARGET_DIR/$triple/release
 [ -z "$native" ] || how=(build) built=$CARGO_TARGET_DIR/release
 release() { PATH=$(dirname "$python"):$PATH cargo "${how[@]}" --manifest-path "$root/Cargo.toml" $quiet --release "$@" >&2; }
-LOKA_COMMIT=$commit LOKA_PAGE=$CARGO_TARGET_DIR/web release --package loka --bin loka
+LOKA_COMMIT=$commit LOKA_PAGE=$CARGO_TARGET_DIR/web release --package loka --bin loka --features query
 release --package loka_capi
 
 made=$(mktemp -d)

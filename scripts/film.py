@@ -2,9 +2,10 @@
 
     film.py LOKA SCENARIO OUT.webp [--list]
 
-The scenario is JSON: `open` (files of the repository, copied beside each other), `size` of the window in points, `steps`. A step has
-what it does, in the words of tests/scenarios (`click`, `drag`, `key`, `type`, `wait`), a `caption` that stands from then on,
-and `hold`, milliseconds that it is looked at. --list prints what can be touched at the end, to write the next step by.
+The scenario is JSON: `open` (files of the repository, copied beside each other), `keys` (people whose signing keys lie there, too),
+`size` of the window in points, `steps`. A step has what it does, in the words of tests/scenarios (`click`, `drag`, `key`, `type`,
+`path`), what has come of it then (`seen` and `gone`: a control; `wait`: a part of the state), a `caption` that stands from then on, and
+`hold`, milliseconds that it is looked at. --list prints what can be touched at the end, to write the next step by.
 """
 
 import argparse
@@ -86,7 +87,7 @@ class Window:
 
         def found(seen):
             usable = [node for node in seen["nodes"] if not node.get("disabled")]
-            fits = [node for node in usable if all(node.get(key) == value for key, value in aim.items())]
+            fits = [node for node in usable if is_part(aim, node)]
             now = fits[0]["bounds"] if len(fits) == 1 else None
             stands = now is not None and before[0] == now
             before[0] = now
@@ -131,12 +132,23 @@ class Window:
             self.tool("key", "+".join(KEYS.get(key, key.lower() if len(key) == 1 else key) for key in step["key"].split("+")))
         if "type" in step:
             self.tool("type", "--delay", "20", "--", step["type"])
+        if "path" in step:
+            self.until("a dialog that asks for a file", lambda seen: any(is_path(node) for node in seen["nodes"]))
+            self.tool("key", "ctrl+a")
+            self.tool("type", "--delay", "20", "--", step["path"])
+        if "seen" in step:
+            self.until(step["seen"], lambda seen: any(is_part(step["seen"], node) for node in seen["nodes"]))
+        if "gone" in step:
+            self.until(step["gone"], lambda seen: not any(is_part(step["gone"], node) for node in seen["nodes"]))
         if "wait" in step:
-            wanted = step["wait"]
-            self.until(wanted, lambda seen: is_part(wanted, seen["state"]))
+            self.until(step["wait"], lambda seen: is_part(step["wait"], seen["state"]))
         self.settle()
         if step.get("hold"):
             self.shoot(step["hold"])
+
+
+def is_path(node):
+    return node.get("focused") and node.get("role") == "TextInput" and node.get("label") in ("Path", "Key")
 
 
 def is_part(part, whole):
@@ -168,6 +180,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as ending:
         folder = pathlib.Path(folder)
         names = [shutil.copy(ROOT / file, folder) and pathlib.Path(file).name for file in scenario["open"]]
+        for name in scenario.get("keys", []):
+            key = folder / f"{name.lower()}.key.json"
+            subprocess.run([asked.loka, "key", "new", "--name", name, "--out", str(key)], check=True, stdout=subprocess.DEVNULL)
         # Files that lie beside the first are found by the program itself.
         window = Window(asked.loka, folder, names[:1], scenario["size"])
         ending.callback(window.close)

@@ -5,8 +5,8 @@
 #     PYTHONPATH=WHERE_THEY_ARE scripts/gpu_libraries.sh LOKA OUT MINUTES [PART]...
 #
 # LOKA: the binary (cargo build --package loka --no-default-features). The libraries are those of `python3`, or of PYTHON.
-# PART, in the order in which they are done; all but `launched` without: versions warm fprop training gradients torchao
-# autotune launched. Databases are OUT/PART.kernels.parquet with a text of it beside, tables are OUT/libraries.txt.
+# PART, in the order in which they are done; all but `odd` and `launched` without: versions warm fprop training gradients
+# torchao autotune odd launched. KERNELS: those of `launched`. Databases are OUT/PART.kernels.parquet with a text of it beside, tables are OUT/libraries.txt.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 loka=$1 out=$2 minutes=$3
@@ -123,9 +123,13 @@ print("python", sys.version.split()[0], *(f"{name} {version(name)}" for name in 
         bench autotune "$(left 60 5)" fprop "$few" 'fbgemm/*'
         unset FBGEMM_AUTOTUNE_ENABLE
         ;;
+    odd) # sizes that are no multiples of 128, which Transformer Engine takes
+        printf 'm,k,n\n4104,1040,2064\n6144,4112,4112\n' >"$scratch/odd.csv"
+        bench odd "$(left 60 5)" fprop,dgrad,wgrad "$scratch/odd.csv" 'te/*'
+        ;;
     launched) # whole sites in a compiled model, launched one by one and as graphs
-        for runtime in launched graph; do
-            for kernel in fbgemm/rowwise te/current deepgemm/blockwise torchao/rowwise; do
+        for kernel in ${KERNELS:-torchao/rowwise deepgemm/blockwise te/blockwise fbgemm/rowwise te/current torchao/tensorwise}; do
+            for runtime in launched graph; do
                 run "$(left 90 5)" "$loka" bench --sites --runtime $runtime --shapes "$scratch/two.csv" --python "$python" \
                     --kernels "$kernel" --out "$out/$runtime-${kernel/\//-}.sites.json"
             done

@@ -12,6 +12,13 @@ quiet=--quiet
 say() { printf '%s\n' "$*" >&2; }
 die() { say "$*"; exit 2; }
 
+# need_linux WHAT: what only Linux makes, said before anything is done. The program itself is cargo's, on any system.
+need_linux() {
+    [ "$(uname -s)" = Linux ] || die "$1 is made on Linux alone (GNU tar, sed and stat, Debian's packages): this is $(uname -s). \`cargo build --release --package loka\` makes the program"
+    # Nothing here asks for x86_64, and nothing else was there to try it on.
+    [ "$(uname -m)" = x86_64 ] || say "this is $(uname -m): $1 was made and tried on x86_64 alone"
+}
+
 # need_packages PACKAGE...: installs the missing ones when root, else says in one line what to install.
 need_packages() {
     command -v dpkg-query >/dev/null || return 0

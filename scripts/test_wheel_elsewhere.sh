@@ -8,6 +8,7 @@
 # Made systems stay in the user's cache (some 300 MB each).
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+need_linux "a bare system"
 wheel=$(realpath "$1")
 suites=("${@:2}")
 [ ${#suites[@]} -gt 0 ] || suites=(bookworm trixie sid)

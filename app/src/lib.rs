@@ -7,6 +7,8 @@ pub mod clock;
 pub mod files;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod keys;
+#[cfg(not(target_arch = "wasm32"))]
+mod nearest;
 pub mod platform;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod probing;
@@ -26,12 +28,16 @@ pub mod executor;
 pub mod gpu;
 #[cfg(feature = "gui")]
 pub mod layout;
-#[cfg(feature = "gui")]
+#[cfg(any(feature = "gui", feature = "serve"))]
 pub mod link;
+#[cfg(all(feature = "serve", not(target_arch = "wasm32")))]
+pub mod mcp;
 #[cfg(feature = "gui")]
 mod panels;
 #[cfg(feature = "gui")]
 pub mod picture;
+#[cfg(any(feature = "gui", feature = "serve"))]
+mod regex;
 #[cfg(feature = "gui")]
 pub mod settings;
 #[cfg(any(feature = "gui", feature = "serve"))]

@@ -46,6 +46,12 @@ fn at_site(latencies: &Latencies, kernel: &Kernel, gemm: Gemm, site: &Site, mods
     Latency { tail_us: latency.tail_us.or(tail), ..latency }
 }
 
+/// Refuses another device than the one that --device asks for.
+pub fn check_device(device: &str, wanted: &str) -> anyhow::Result<()> {
+    anyhow::ensure!(bench::is_device(device, wanted), "the device here is {device}, --device asks for {wanted}");
+    Ok(())
+}
+
 /// Which engine works, for a person, and when it is not CUDA, why not.
 pub fn engine_line(engine: &dyn Engine) -> String {
     let info = engine.describe();

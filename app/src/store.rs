@@ -2,12 +2,16 @@
 //! feature `stores`).
 
 use std::{
-    fs,
+    fmt, fs,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use loka_core::trace::Trace;
+use loka_core::{
+    parts::{PartFault, PartKey, SplitRun},
+    tables::TableError,
+    trace::Trace,
+};
 
 use crate::files;
 
@@ -32,6 +36,21 @@ pub struct Fetched {
     /// What to call it in messages.
     pub shown: String,
     _folder: Option<tempfile::TempDir>,
+}
+
+impl Fetched {
+    /// The part that it has to be, or a line that says how it is made again. `check`: its name.
+    pub fn part<P>(
+        &self,
+        read: fn(&Path) -> Result<P, TableError>,
+        check: impl FnOnce(&P) -> Result<(), PartFault>,
+    ) -> anyhow::Result<P> {
+        let again =
+            |cause: &dyn fmt::Display| anyhow::anyhow!("{cause}; remove it to have it made again: {}", self.shown);
+        let part = read(&self.path).map_err(|error| again(&error.cause))?;
+        check(&part).map_err(|fault| again(&fault))?;
+        Ok(part)
+    }
 }
 
 /// Traces that may have been fetched; the mapped files go with this.
@@ -114,6 +133,20 @@ impl PartStore {
                 Ok(Some(Fetched { path, shown, _folder: Some(scratch) }))
             }
         }
+    }
+
+    /// One that was there when it was looked for.
+    pub fn fetch_known(&self, name: &str) -> anyhow::Result<Fetched> {
+        let found = self.fetch(name)?;
+        found.ok_or_else(|| anyhow::anyhow!("it was there and is gone: {}", self.shown(name)))
+    }
+
+    /// The names of all parts of such a run, of which there has to be one.
+    pub fn names_of_parts<R: SplitRun>(&self, path: &Path) -> anyhow::Result<Vec<String>> {
+        let mut names = self.names()?;
+        names.retain(|name| PartKey::<R>::is_file_name(name));
+        anyhow::ensure!(!names.is_empty(), "no parts of a {} are in this folder: {}", R::COMMAND, path.display());
+        Ok(names)
     }
 
     /// What `write` writes, whole and only where there is no such file; false: there is one, and it stays.

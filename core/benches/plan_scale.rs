@@ -90,9 +90,9 @@ fn generate(num_sites: usize, seed: u64) -> Results {
                     fidelity: None,
                     static_scale: None,
                     flushed: None,
-                    sampler: "gaussian".to_owned(),
-                    engine: "cpu".to_owned(),
-                    device: "generated".to_owned(),
+                    sampler: "gaussian".into(),
+                    engine: "cpu".into(),
+                    device: "generated".into(),
                     seed,
                 });
             }

@@ -66,9 +66,9 @@ fn row(site: &SiteId, gemm: Gemm, kernel: &str, dice: &mut Rng) -> ResultRow {
         fidelity: None,
         static_scale: None,
         flushed: None,
-        sampler: "gaussian".to_owned(),
-        engine: "cpu".to_owned(),
-        device: "made up".to_owned(),
+        sampler: "gaussian".into(),
+        engine: "cpu".into(),
+        device: "made up".into(),
         seed: 1,
     }
 }

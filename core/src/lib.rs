@@ -16,10 +16,10 @@
 //! every stage speaks.
 //! With the feature `native` off, nothing here knows files or threads; `web` reads and writes results in memory.
 
+pub use loka_numerics as numerics;
+
 pub mod format;
 pub mod model;
-pub mod numerics;
-
 pub mod trace;
 
 pub mod stats;

@@ -114,7 +114,8 @@ def multiple_of(kernel: str, gemm: str) -> int:
     cast = numerics(kernel, gemm).a
     if cast.format not in FORMAT_MAX:
         return 1
-    return BLOCK if cast.granularity == "block_1x128" else 16
+    # Transformer Engine fills the last block up itself.
+    return BLOCK if cast.granularity == "block_1x128" and not kernel.startswith("te/") else 16
 
 
 __all__ = ["BLOCK", "Cast", "FORMAT_MAX", "KERNELS", "Numerics", "SCALE_FLOOR", "multiple_of", "numerics"]

@@ -1,6 +1,9 @@
-"""Probes on a Ray cluster: takes traces, gives results that one machine would have found.
+"""Probes on a Ray cluster: takes traces, gives results that one machine would have found. And times kernels on every type
+of GPU that a cluster has.
 
     results = loka.ray.probe("s3://models/ranker.trace.safetensors", "s3://models/probes/", accelerator="H200")
+    times = loka.ray.bench("/shared/ranker.trace.safetensors", "/shared/times", ["H100", "H200"])
+    plan = loka.plan(results, device="H100", latencies=[times])
 
 A probe is split into parts (`loka probe --part`), a task each. A part is a file that is written once, under a name that
 hashes everything its rows depend on: tasks that are run twice, because a worker or a node died, cost time and nothing else,
@@ -141,7 +144,7 @@ def probe(
     if num_gpus is None:
         num_gpus = 1 if engine == "cuda" else 0
     options = [
-        *option("engine", engine), *option("device", accelerator), *option("threads", 1 if engine == "cpu" else None),
+        *option("engine", engine), *option("device", _device_of(accelerator)), *option("threads", 1 if engine == "cpu" else None),
         *repeated("sites", sites), *repeated("kernels", kernels), *mods_option(mods), *option("min-draws", min_draws),
         *option("max-draws", max_draws), *option("confidence", confidence), *option("seed", seed),
         *option("sampler", sampler), *option("rows", rows),
@@ -153,6 +156,87 @@ def probe(
     counts = [parts or _num_parts(trace, engine) for trace in all_traces]
     if not ray.is_initialized():
         ray.init(address=address, log_to_driver=False)
+    task = _task(ray, accelerator, num_cpus, num_gpus, resources, runtime_env, retries)
+    work = (
+        (at, task.remote(["probe", os.fspath(trace), *_part_of(part, of, _join(out, name)), *options]))
+        for at, (trace, name, of) in enumerate(zip(all_traces, names, counts))
+        for part in range(1, of + 1)
+    )
+    made = _gathered(ray, work, ("probing", sum(counts)), is_seen() if progress is None else progress)
+    results = [
+        _merged([part.file for part in made[at]], _join(out, f"{name}.results.parquet")) for at, name in enumerate(names)
+    ]
+    return results[0] if is_one else results
+
+
+def bench(
+    shapes: Path,
+    out: Path,
+    accelerators: Sequence[str],
+    *,
+    kernels: Names = (),
+    gemms: Names = (),
+    samples: Optional[int] = None,
+    libraries: bool = False,
+    parts: int = 8,
+    num_cpus: float = 1,
+    num_gpus: float = 1,
+    resources: Optional[Mapping[str, float]] = None,
+    runtime_env: Optional[Mapping[str, Any]] = None,
+    retries: int = 20,
+    address: Optional[str] = None,
+    progress: Optional[bool] = None,
+) -> Union[str, pathlib.Path]:
+    """Times every kernel at the shapes (a CSV of m,k,n, or a trace) on each of these types of GPU, as Ray names them
+    ("H100", "H200"). Gives one kernel database of all of them, `out/fleet.kernels.parquet`, which `loka.plan(device=...)`
+    takes.
+
+    `parts`: tasks for each type. A task takes a GPU to itself, and refuses any other device than its type. Parts go to
+    `out/parts`; what is there is not timed again. The others are options of `loka bench`, and of a task as in `probe`.
+
+    Raises LokaError with the program's line, ImportError where there is no Ray."""
+    ray = _imported()
+    types = [accelerators] if isinstance(accelerators, str) else list(accelerators)
+    if not types:
+        raise LokaError("name the types of GPU to time: accelerators=['H200']")
+    twice = next((name for name in types if types.count(name) > 1), None)
+    if twice is not None:
+        raise LokaError(f"{twice} is named twice")
+    every = [gemms] if isinstance(gemms, str) else list(gemms)
+    options = [
+        "bench", *option("shapes", shapes), *repeated("kernels", kernels), *option("gemms", ",".join(every) or None),
+        *option("samples", samples), *option("libraries", libraries),
+    ]  # fmt: skip
+    if not ray.is_initialized():
+        ray.init(address=address, log_to_driver=False)
+    tasks = [_task(ray, name, num_cpus, num_gpus, resources, runtime_env, retries) for name in types]
+    place = _join(out, "parts")
+    work = (
+        (at, task.remote([*options, *option("device", _device_of(name)), *_part_of(part, parts, place)]))
+        for at, (name, task) in enumerate(zip(types, tasks))
+        for part in range(1, parts + 1)
+    )
+    made = _gathered(ray, work, ("timing", parts * len(types)), is_seen() if progress is None else progress)
+    files = sorted(part.file for of_type in made.values() for part in of_type)
+    database = _join(out, "fleet.kernels.parquet")
+    run(["merge", *files, "--out", database])
+    return database if _is_url(database) else pathlib.Path(database)
+
+
+def _device_of(accelerator: Optional[str]) -> Optional[str]:
+    """What the driver's name of such a device has in it: that of an A100-40G is NVIDIA A100-SXM4-40GB."""
+    return None if accelerator is None else accelerator.partition("-")[0]
+
+
+def _task(
+    ray: Any,
+    accelerator: Optional[str],
+    num_cpus: float,
+    num_gpus: Optional[float],
+    resources: Optional[Mapping[str, float]],
+    runtime_env: Optional[Mapping[str, Any]],
+    retries: int,
+) -> Any:
     asked: Dict[str, Any] = {"num_cpus": num_cpus, "max_retries": retries}
     if num_gpus:
         asked["num_gpus"] = num_gpus
@@ -162,17 +246,11 @@ def probe(
         asked["resources"] = dict(resources)
     if runtime_env is not None:
         asked["runtime_env"] = dict(runtime_env)
-    task = ray.remote(**asked)(_make)
-    work = (
-        (at, task.remote(os.fspath(trace), f"{part}/{of}", _join(out, name), options))
-        for at, (trace, name, of) in enumerate(zip(all_traces, names, counts))
-        for part in range(1, of + 1)
-    )
-    made = _gathered(ray, work, sum(counts), is_seen() if progress is None else progress)
-    results = [
-        _merged([part.file for part in made[at]], _join(out, f"{name}.results.parquet")) for at, name in enumerate(names)
-    ]
-    return results[0] if is_one else results
+    return ray.remote(**asked)(_make)
+
+
+def _part_of(part: int, of: int, out: str) -> List[str]:
+    return ["--part", f"{part}/{of}", "--out", out, "--progress"]
 
 
 def _imported() -> Any:
@@ -185,20 +263,20 @@ def _imported() -> Any:
     return ray
 
 
-def _make(trace: str, part: str, out: str, options: List[Path]) -> Made:
+def _make(arguments: List[Path]) -> Made:
     """One task: a part, made by the program of the node that it runs on."""
-    ended = run(["--json", "probe", trace, "--part", part, "--out", out, "--progress", *options], dies_with_parent=True)
+    ended = run(["--json", *arguments], dies_with_parent=True)
     told = json.loads(ended.stdout)
     node = _imported().get_runtime_context().get_node_id()
     return Made(told["file"], told["made"], told["seconds"] or 0.0, node)
 
 
-def _gathered(ray: Any, work: Iterator[Tuple[int, Any]], of: int, shows: bool) -> Dict[int, List[Made]]:
-    """What all tasks say, by the place of their trace. Nothing is started after one was refused."""
+def _gathered(ray: Any, work: Iterator[Tuple[int, Any]], of: Tuple[str, int], shows: bool) -> Dict[int, List[Made]]:
+    """What all tasks say, by the place of what they are of: a trace, a type of GPU. Nothing is started after one was refused."""
     running: Dict[Any, int] = {}
     made: Dict[int, List[Made]] = {}
     refused: List[LokaError] = []
-    line = _Parts(of) if shows else None
+    line = _Parts(*of) if shows else None
     try:
         while True:
             while len(running) < MOST_IN_FLIGHT and not refused:
@@ -256,8 +334,9 @@ def _first_line(error: BaseException) -> str:
 class _Parts(Line):
     """How far it is, on one line that rewrites itself."""
 
-    def __init__(self, of: int) -> None:
+    def __init__(self, doing: str, of: int) -> None:
         super().__init__()
+        self.doing = doing
         self.of = of
         self.started = time.monotonic()
 
@@ -271,7 +350,7 @@ class _Parts(Line):
         there = f", {len(parts) - len(new)} were there" if len(parts) > len(new) else ""
         nodes = len({part.node for part in parts})
         on = f" on {nodes} node{'s' if nodes > 1 else ''}" if nodes else ""
-        self.write(f"probing{on}: {len(parts)} of {self.of} parts{there}{time_left}")
+        self.write(f"{self.doing}{on}: {len(parts)} of {self.of} parts{there}{time_left}")
 
 
 def _merged(files: List[str], out: str) -> Results:
@@ -305,4 +384,4 @@ def _name_of(trace: Path) -> str:
     return name[: -len(ending)] if name.endswith(ending) else name
 
 
-__all__ = ["Made", "probe"]
+__all__ = ["Made", "bench", "probe"]

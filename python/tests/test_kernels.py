@@ -235,8 +235,13 @@ class WhyNot(unittest.TestCase):
             self.ask("cublaslt/fp8-rowwise", k=200), "cublaslt/fp8-rowwise fprop: k = 200 is not a multiple of 16"
         )
         self.assertEqual(
-            self.ask("te/blockwise", "dgrad", n=192, emulate=True),
-            "te/blockwise dgrad: n = 192 is not a multiple of 128",
+            self.ask("deepgemm/blockwise", "dgrad", n=192, emulate=True),
+            "deepgemm/blockwise dgrad: n = 192 is not a multiple of 128",
+        )
+        # Its last block is filled up.
+        self.assertIsNone(self.ask("te/blockwise", "dgrad", n=192, emulate=True))
+        self.assertEqual(
+            self.ask("te/blockwise", "wgrad", n=200, emulate=True), "te/blockwise wgrad: n = 200 is not a multiple of 16"
         )
         self.assertIsNone(self.ask("torchao/rowwise_with_gw_hp", "wgrad", k=7, emulate=True))
 

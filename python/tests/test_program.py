@@ -254,7 +254,7 @@ class Program(Folder):
         chosen = next(choice.fprop for choice in by_hand.sites if choice.site == site)
         self.assertEqual((chosen.kernel, chosen.source), ("cublaslt/fp8-rowwise", "override"))
         for figure, has in (
-            (results.heatmap(plan=by_hand), "<svg"), (results.quadrant("rel-l2"), "<svg"), (results.frontier(), "<p>No "),
+            (results.heatmap(plan=by_hand), "<svg"), (results.quadrant("rel-l2"), "<svg"), (results.frontier(), "<p>No "), (results.graph(), "<svg"),
         ):  # fmt: skip
             html = figure._repr_html_()
             self.assertTrue(html.startswith('<div class="loka-figure">') and has in html, figure)

@@ -5,6 +5,7 @@ of what is said then."""
 
 import hashlib
 import importlib.util
+import json
 import os
 import pathlib
 import random
@@ -54,6 +55,7 @@ class Said(unittest.TestCase):
         self.assertEqual(name(pathlib.Path("/a/run/")), "run")
         self.assertEqual(loka.ray._join("s3://a/b/", "c"), "s3://a/b/c")
         self.assertEqual(loka.ray._join("/a/b", "c"), "/a/b/c")
+        self.assertEqual([loka.ray._device_of(name) for name in ("H200", "A100-40G", None)], ["H200", "A100", None])
 
 
 @unittest.skipUnless(HAS_RAY, "no Ray here: scripts/setup.sh's need_ray makes an environment that has it")
@@ -151,6 +153,50 @@ class OnRay(unittest.TestCase):
         with self.assertRaises(loka.LokaError):
             loka.ray.probe(SAMPLE, out, engine="cpu", accelerator="H200")
         self.assertLess(time.monotonic() - started, 30)
+
+    def test_kernels_are_timed_on_each_type_of_gpu(self):
+        """Which commands run where: a stand-in for the program writes its arguments down, since no GPU is here."""
+        for name in ("H100", "H200"):
+            self.cluster.add_node(num_cpus=1, num_gpus=1, resources={f"accelerator_type:{name}": 1, name: 1})
+        log = self.path / "commands"
+        program = self.path / "loka-stand-in"
+        program.write_text(textwrap.dedent(f"""\
+            #!{sys.executable}
+            import json, sys
+            with open({str(log)!r}, "a") as file:
+                file.write(json.dumps(sys.argv[1:]) + "\\n")
+            if "bench" in sys.argv:
+                part = sys.argv[sys.argv.index("--part") + 1].replace("/", "-")
+                device = next(each for each in sys.argv if each.startswith("--device="))
+                print(json.dumps({{"file": f"/parts/{{device[9:]}}-{{part}}", "made": True, "seconds": 0.1}}))
+        """))
+        program.chmod(0o755)
+        with mock.patch.dict(os.environ, {"LOKA_BIN": str(program)}):
+            found = loka.ray.bench("shapes.csv", self.path / "times", ["H100", "H200"], parts=2, gemms=["fprop", "wgrad"],
+                                   kernels="cublaslt/*", runtime_env={"env_vars": {"LOKA_BIN": str(program)}})
+        self.assertEqual(found, self.path / "times" / "fleet.kernels.parquet")
+        *parts, merge = [json.loads(line) for line in log.read_text().splitlines()]
+        place = str(self.path / "times" / "parts")
+        common = ["--json", "bench", "--shapes=shapes.csv", "--kernels=cublaslt/*", "--gemms=fprop,wgrad"]
+        expected = [
+            [*common, f"--device={device}", "--part", f"{part}/2", "--out", place, "--progress"]
+            for device in ("H100", "H200")
+            for part in (1, 2)
+        ]
+        self.assertEqual(sorted(parts), expected)
+        files = ["/parts/H100-1-2", "/parts/H100-2-2", "/parts/H200-1-2", "/parts/H200-2-2"]
+        self.assertEqual(merge, ["merge", *files, "--out", str(found)])
+
+    @unittest.skipIf(os.path.exists("/dev/nvidia0"), "a GPU is here")
+    def test_a_node_without_its_gpu_says_so(self):
+        self.cluster.add_node(num_cpus=1, num_gpus=1, resources={"accelerator_type:L4": 1})
+        with self.assertRaises(loka.LokaError) as caught:
+            loka.ray.bench(SAMPLE, self.path / "none", "L4", parts=1)
+        self.assertIn("libcuda", str(caught.exception))
+        with self.assertRaises(loka.LokaError):
+            loka.ray.bench(SAMPLE, self.path / "none", [])
+        with self.assertRaises(loka.LokaError):
+            loka.ray.bench(SAMPLE, self.path / "none", ["L4", "L4"])
 
     def test_progress_is_told(self):
         out = self.path / "told"

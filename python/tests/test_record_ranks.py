@@ -76,6 +76,33 @@ def chosen(rank, folder, given):
         dist.destroy_process_group()
 
 
+WIDE = 50.0
+"""How much wider the last rank's batches are, in `extremes`."""
+
+
+def extremes(rank, folder, given):
+    """Four ranks, of which `given` record and the others keep extremes; the batches of the last are wider."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=4)
+    try:
+        model = small_model()
+        wrapped = torch.nn.parallel.DistributedDataParallel(model)
+        optimizer = torch.optim.SGD(wrapped.parameters(), 1e-4)
+        options = dict(every=1, save_every=2, name="small", ranks=given, extremes=True, history="all")
+        with package.Recorder(wrapped, f"{folder}/run", **options) as recorder:
+            for step in range(3):
+                x, target = batch(20, 10 * rank + step)
+                recorder.loss(loss_of(wrapped(x * WIDE if rank == 3 else x), target)).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        assert recorder.warnings == [], recorder.warnings
+        text = str(recorder.report())
+        alone = given is not None and rank not in given
+        assert (f"rank {rank} of 4 records extremes alone, by ranks=: 0, 2 do" in text) == alone, text
+        assert ("small: 3 sites" in text) != alone, text
+    finally:
+        dist.destroy_process_group()
+
+
 def sharded_on_all(rank, folder):
     """Weights that are sharded are gathered from all ranks: all record."""
     from torch.distributed.fsdp import fully_shard
@@ -154,6 +181,40 @@ class Ranks(unittest.TestCase):
             if loka_binary() is not None:
                 result = loka("info", folder / "run")
                 self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_the_rank_that_reaches_beyond_the_others(self):
+        """Whether all record or two do: every rank's largest values are there, and the same."""
+        kept = {}
+        for given in (None, [0, 2]):
+            folder = self.folder / str(given)
+            folder.mkdir()
+            mp.spawn(extremes, (str(folder), given), nprocs=4)
+            suffixes = ["trace" if given is None or rank in given else "extremes" for rank in range(4)]
+            files = sorted(path.name for path in (folder / "run").iterdir())
+            self.assertEqual(files, [f"small-rank{rank}.{suffix}.safetensors" for rank, suffix in enumerate(suffixes)])
+            sizes = [path.stat().st_size for path in (folder / "run").glob("*.extremes.safetensors")]
+            self.assertLess(sum(sizes), 20_000)
+            if loka_binary() is None:
+                self.skipTest("no loka binary: set LOKA_BIN")
+            merged = folder / "merged.trace.safetensors"
+            result = loka("merge", folder / "run", "--out", merged)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            for path in (folder / "run", merged):
+                result = loka("info", path)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                line = next(line for line in result.stdout.splitlines() if line.startswith("rank"))
+                self.assertRegex(line, r"^rank 3 stands out at \d sites?: at 0 its x reaches [45]\d(\.\d)? times the median")
+            kept[str(given)] = read(merged)[1]
+        whole, some = kept.values()
+        rows = [torch.cat([batch(20, 10 * rank + step)[0] for step in range(3)]) for rank in range(4)]
+        amax = [float(of.abs().max()) for of in [*rows[:3], WIDE * rows[3]]]
+        np.testing.assert_allclose(whole["0/ranks.input_amax"], amax, rtol=1e-6)
+        self.assertEqual(whole["0/ranks.rank"].tolist(), [0, 1, 2, 3])
+        names = sorted(name for name in whole if "/ranks." in name)
+        self.assertEqual(names, sorted(name for name in some if "/ranks." in name))
+        self.assertEqual(len(names), 3 * 5)
+        for name in names:
+            np.testing.assert_allclose(some[name], whole[name], rtol=1e-5, err_msg=name)
 
     def test_sharded_weights_are_recorded_on_all(self):
         if not hasattr(torch.cpu.Stream, "record_event"):

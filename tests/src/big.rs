@@ -155,7 +155,7 @@ impl Maker<'_> {
             mods: ModSet::none(),
             shape: self.shape,
             supported,
-            reason,
+            reason: reason.map(Into::into),
             error,
             latency,
             fidelity,
@@ -251,17 +251,16 @@ pub fn streamed(rows: Vec<ResultRow>, run: u64, per_event: usize) -> impl Iterat
     })
 }
 
-/// Bytes of the rows themselves and of the texts that they own; a name that rows share counts once.
+/// Bytes of the rows themselves and of their texts, each copy once.
 pub fn bytes_of<'a>(rows: impl Iterator<Item = &'a ResultRow>) -> usize {
     let mut shared = std::collections::HashSet::new();
     let mut bytes = 0;
     for row in rows {
-        let texts = [&row.sampler, &row.engine, &row.device, &row.latency.note].map(|text| text.len());
-        let reason = row.reason.as_ref().map_or(0, |reason| reason.len());
-        bytes += size_of::<ResultRow>() + texts.iter().sum::<usize>() + reason;
-        for name in [&row.site.0, &row.kernel.0] {
-            if shared.insert(Arc::as_ptr(name).cast::<u8>()) {
-                bytes += name.len();
+        bytes += size_of::<ResultRow>();
+        let texts = [&row.site.0, &row.kernel.0, &row.sampler, &row.engine, &row.device, &row.latency.note];
+        for text in texts.into_iter().chain(&row.reason) {
+            if shared.insert(Arc::as_ptr(text).cast::<u8>()) {
+                bytes += text.len();
             }
         }
     }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+pub mod assistant;
 pub mod big;
 pub mod dice;
 pub mod house;

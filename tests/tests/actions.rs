@@ -10,6 +10,7 @@ use loka::{
     LokaApp,
     commands::{Action, EditAction, SelectAction},
     link::InProcess,
+    state::BrushShape,
 };
 use loka_core::{
     engine::EngineStatus,
@@ -17,7 +18,7 @@ use loka_core::{
     plan::{self, Plan},
     runtime::{Executor, Report},
     session::{Command, Effect, Event},
-    views::Column,
+    views::{BrushedRows, Column},
 };
 use loka_tests::{big, scripted};
 
@@ -130,11 +131,16 @@ impl ActionWindow {
         let column = Column { gemm: Gemm::Fprop, kernel: KernelId::new("cublaslt/fp8-blockwise") };
         let app = self.harness.state_mut();
         let known = app.session().row(&site, column.gemm, &column.kernel).is_some();
+        let brushed = BrushedRows::of_cells([4], std::slice::from_ref(&column));
+        let at = BrushShape::Box([[0.0, 0.0], [0.0, 0.0]]);
         let free = !app.session().document.overrides.contains_key(&(site.clone(), column.gemm));
         let view = app.view_mut();
         view.select(site.clone(), known.then_some(column.clone()));
         view.filter = filter.to_owned();
         view.sites.order.grouped = true;
+        if known {
+            view.brush.take(brushed, at, false);
+        }
         if known && free {
             let reason = "by hand".to_owned();
             app.command(Command::SetOverride { site, gemm: column.gemm, kernel: column.kernel, reason });
@@ -173,8 +179,11 @@ fn every_action_does_something_somewhere() {
     window.tell(Event::EnginesFound { engines: vec![cpu()] });
     // While a probe runs, then after it, with a second engine, with a plan to compare, and by an override.
     window.everything();
-    window.finish();
-    window.everything();
+    // One probe at a time: each that draws more has its turn.
+    for _ in 0..2 {
+        window.finish();
+        window.everything();
+    }
     window.tell(cuda());
     window.everything();
     window.finish();
@@ -200,9 +209,11 @@ fn every_action_does_something_somewhere() {
     assert_eq!(left, ELSEWHERE, "an action that nothing covers, or one that is covered here now");
 }
 
-/// What needs the pointer first: covered by the scenarios named beside it.
-const ELSEWHERE: [&str; 3] = [
+/// What needs the pointer or a real trace first: covered by the scenarios named beside it.
+const ELSEWHERE: [&str; 5] = [
     "Browse for files…",      // workbench_everyday: with a dialog that answers
-    "Select the boxed sites", // workbench_quadrant: with a box pulled around points
-    "Clear the box",
+    "Previous recorded step", // inspection_views, as the next three: a site with series
+    "Next recorded step",
+    "Play the recorded steps",
+    "Leave the recorded steps",
 ];

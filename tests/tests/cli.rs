@@ -62,12 +62,29 @@ fn the_version_says_what_is_in_it() {
     let text = run_in(Path::new("."), ["--version"]).done().stdout;
     let [first, features] = text.lines().collect::<Vec<_>>()[..] else { panic!("{text}") };
     assert!(first.starts_with(&format!("loka {version} (")) && first.ends_with(')'), "{text}");
-    assert!(features.starts_with("features: cuda, gui, serve"), "{text}");
+    assert!(features.starts_with("features: cuda, gui, query, serve"), "{text}");
     assert_eq!(run_in(Path::new("."), ["-V"]).done().stdout.trim_end(), format!("loka {version}"));
     let python = fs::read_to_string(loka_tests::root("python/loka/__init__.py")).unwrap();
     assert!(python.contains(&format!("\n__version__ = \"{version}\"\n")), "python/loka is of another release");
     let changes = fs::read_to_string(loka_tests::root("CHANGELOG.md")).unwrap();
     assert!(changes.contains(&format!("\n## {version}")), "CHANGELOG.md knows no {version}");
+}
+
+/// docs/reference/actions.md has every id: one that is renamed or gone is noticed, since scripts call actions by it.
+/// `loka actions --markdown >docs/reference/actions.md` writes it anew.
+#[test]
+fn ids_of_actions_stay() {
+    let told = |args: &[&str]| run_in(Path::new("."), args).done().stdout;
+    let (now, kept) = (told(&["actions", "--markdown"]), loka_tests::root("docs/reference/actions.md"));
+    let kept = fs::read_to_string(kept).unwrap();
+    let differs = now.lines().zip(kept.lines()).find(|(now, kept)| now != kept);
+    assert!(now == kept, "loka actions --markdown >docs/reference/actions.md: {differs:?}");
+    let lines = told(&["actions", "--json"]);
+    let ids: Vec<String> = lines
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["id"].as_str().unwrap().to_owned())
+        .collect();
+    assert!(ids.len() > 100 && ids.iter().all(|id| kept.contains(&format!("| `{id}` |"))), "{ids:?}");
 }
 
 /// docs/reference/commands.md is what clap knows: `loka reference >docs/reference/commands.md` writes it anew.

@@ -130,6 +130,62 @@ fn series_have_their_marks_and_another_run_is_compared_by_all_sites_alone() {
 }
 
 #[test]
+fn one_recorded_step_is_looked_at_in_drift_distribution_and_heatmap_together() {
+    let mut harness = opened("wukong-drift");
+    let step = |harness: &Harness<'_, LokaApp>| harness.state().view().steps.step();
+    select(&mut harness, "layers.2.fmb.mlp.6", Pane::Drift);
+    assert!(has(&harness, "whole recording"));
+    harness.key_press_modifiers(egui::Modifiers::SHIFT, egui::Key::Period);
+    harness.run_steps(3);
+    let first = step(&harness).unwrap();
+    click(&mut harness, "Next step");
+    assert!(step(&harness).unwrap() > first);
+    // In the middle of the first series' row.
+    let row = harness.get_by_label_contains("Input amax, 200 steps").rect();
+    let place = egui::pos2(row.left() + 0.6 * row.width(), row.center().y);
+    for pressed in [true, false] {
+        harness.event(egui::Event::PointerMoved(place));
+        harness.event(egui::Event::PointerButton {
+            pos: place,
+            button: egui::PointerButton::Primary,
+            pressed,
+            modifiers: egui::Modifiers::NONE,
+        });
+        harness.run_steps(2);
+    }
+    let middle = step(&harness).unwrap();
+    assert!(middle > first + 100, "{middle}");
+
+    select(&mut harness, "layers.2.fmb.mlp.6", Pane::Distribution);
+    let told = format!("At step {middle}: amax ");
+    assert!(has(&harness, &told), "{told}");
+    assert!(has(&harness, "the recorded one. E4M3 with one scale a tensor of that"));
+    click(&mut harness, "Weight");
+    assert!(has(&harness, &told), "of the weight's own series");
+
+    harness.state_mut().view_mut().layout.show(Pane::Heatmap);
+    harness.state_mut().act(loka::commands::Action::of_id("heatmap.show_steps").unwrap());
+    wait(&mut harness, "steps as columns", |app| app.view().heatmap.step.is_some());
+    let column = harness.state().view().heatmap.step.unwrap();
+    harness.state_mut().view_mut().heatmap.step = Some(column + 1);
+    harness.run_steps(2);
+    assert!(step(&harness).unwrap() > middle, "it follows the heatmap's column, too");
+
+    let action = |name: &str| loka::commands::Action::of_id(name).unwrap();
+    harness.state_mut().act(action("steps.play"));
+    wait(&mut harness, "it plays", |app| app.view().steps.is_playing());
+    wait(&mut harness, "the end", |app| !app.view().steps.is_playing());
+    let last = step(&harness).unwrap();
+    assert!(last > middle);
+    harness.state_mut().act(action("steps.next"));
+    harness.run_steps(2);
+    assert_eq!(step(&harness), Some(last), "there is none after it");
+    harness.state_mut().act(action("steps.leave"));
+    harness.run_steps(2);
+    assert_eq!(step(&harness), None);
+}
+
+#[test]
 fn the_sites_that_changed_since_another_trace_are_listed_the_most_first() {
     let folder = tempfile::tempdir().unwrap();
     // A good run; in the one that is open the second site's largest input is 1,000 times as large.

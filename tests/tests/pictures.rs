@@ -7,7 +7,7 @@ use std::{cell::RefCell, fs::File, io::BufReader, path::PathBuf, rc::Rc};
 
 use eframe::egui_wgpu::RendererOptions;
 use egui_kittest::{Harness, wgpu::WgpuTestRenderer};
-use loka::{LokaApp, commands::Action, layout::Pane, theme::Ground};
+use loka::{LokaApp, commands::Action, layout::Pane, state::BrushShape, theme::Ground};
 use loka_core::{
     model::{Gemm, KernelId, ModKind, Moment},
     review::{Approval, ApprovalRule, ReviewState, Role, SecretKey},
@@ -15,7 +15,7 @@ use loka_core::{
         Command, Effect, Event,
         shared::{Author, CommandContext, LinkMessage},
     },
-    views::Column,
+    views::{BrushedRows, Column},
 };
 use loka_tests::{
     big, here,
@@ -39,9 +39,17 @@ fn window(size: [f32; 2], ground: Ground, opened: bool) -> Harness<'static, Loka
     told(size, ground, opened).0
 }
 
+fn of_results(num_sites: usize, size: [f32; 2], ground: Ground) -> Harness<'static, LokaApp> {
+    of_many(num_sites, size, ground, true).0
+}
+
 /// With what more can be told to it.
 fn told(size: [f32; 2], ground: Ground, opened: bool) -> (Harness<'static, LokaApp>, Told) {
-    let results = Box::new(big::results(36, 11));
+    of_many(36, size, ground, opened)
+}
+
+fn of_many(num_sites: usize, size: [f32; 2], ground: Ground, opened: bool) -> (Harness<'static, LokaApp>, Told) {
+    let results = Box::new(big::results(num_sites, 11));
     let link = ScriptedLink::new(Script { answer: no_trace, ..Script::default() }).by_paper();
     let script = link.script.clone();
     if opened {
@@ -165,7 +173,7 @@ fn every_view_looks_as_it_did() {
     let mut problems = Vec::new();
     for (ground, word) in [(Ground::Dark, "dark"), (Ground::Light, "light")] {
         let mut harness = window([1280.0, 800.0], ground, true);
-        for pane in [Pane::Heatmap, Pane::Quadrant, Pane::Plan, Pane::Mods] {
+        for pane in [Pane::Heatmap, Pane::Quadrant, Pane::Plan, Pane::Mods, Pane::Graph] {
             show(&mut harness, pane);
             problems.extend(compare(&mut harness, &format!("{}-{word}", pane.title().to_lowercase())));
         }
@@ -180,6 +188,15 @@ fn every_view_looks_as_it_did() {
     problems.extend(compare(&mut harness, "mods-on"));
     let mut harness = window([1920.0, 1080.0], Ground::Dark, true);
     problems.extend(compare(&mut harness, "wide"));
+    let mut harness = of_results(2_400, [1280.0, 800.0], Ground::Light);
+    show(&mut harness, Pane::Quadrant);
+    let view = &harness.state().derived().quadrant;
+    assert!(view.points.len() > 20_000, "{}", view.points.len());
+    let corners = [[0.05, -0.7], [0.2, -1.1]];
+    let set = BrushedRows::of_points(view, corners[0], corners[1]);
+    harness.state_mut().view_mut().brush.take(set, BrushShape::Box(corners), false);
+    harness.run_steps(6);
+    problems.extend(compare(&mut harness, "quadrant-brushed"));
     let mut harness = window([400.0, 700.0], Ground::Dark, true);
     problems.extend(compare(&mut harness, "narrow"));
     let mut harness = window([1280.0, 800.0], Ground::Light, false);

@@ -122,9 +122,9 @@ fn row(site: &SiteId, kernel: &str, error: f64) -> ResultRow {
         fidelity: None,
         static_scale: None,
         flushed: None,
-        sampler: "copula".to_owned(),
-        engine: "cpu".to_owned(),
-        device: made_here().device,
+        sampler: "copula".into(),
+        engine: "cpu".into(),
+        device: made_here().device.into(),
         seed: 0,
     }
 }

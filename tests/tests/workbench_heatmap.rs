@@ -69,9 +69,9 @@ fn row(site: &str, gemm: Gemm, kernel: &str, error: f64, speedup: f64) -> Result
         fidelity: None,
         static_scale: None,
         flushed: None,
-        sampler: "gaussian".to_owned(),
-        engine: "cpu".to_owned(),
-        device: "a test".to_owned(),
+        sampler: "gaussian".into(),
+        engine: "cpu".into(),
+        device: "a test".into(),
         seed: 0,
     }
 }
@@ -97,7 +97,7 @@ fn results(names: &[String]) -> Results {
             let mut other = row(site, gemm, OTHER, 1.5 * error, 1.2);
             if at == 1 {
                 (other.supported, other.error) = (false, None);
-                other.reason = Some("n = 16 is not a multiple of 128".to_owned());
+                other.reason = Some("n = 16 is not a multiple of 128".into());
             }
             rows.push(other);
         }
@@ -348,7 +348,7 @@ fn bulk_changes_are_one_step_of_undo() {
 
     harness.state_mut().view_mut().column = Some(Column { gemm: Gemm::Fprop, kernel: KernelId::new(FAST) });
     act(&mut harness, "override at the selected sites");
-    assert!(harness.query_by_label("Override 2 sites").is_some());
+    assert!(harness.query_by_label("Override 6 GEMMs at 2 sites").is_some());
     harness.event(egui::Event::Text("agreed in review".to_owned()));
     harness.run_steps(2);
     harness.get_by_label("Override all").click();
@@ -535,6 +535,81 @@ fn hostile_names_are_drawn() {
     act(&mut harness, "close all modules");
     filter(&mut harness, "🧮");
     assert_eq!(harness.state().view().sites.lines().order.len(), 2);
+}
+
+fn brushed(harness: &Window) -> (usize, usize) {
+    let set = &harness.state().view().brush.set;
+    (set.sites().len(), set.gemms().len())
+}
+
+#[test]
+fn cells_are_brushed_by_a_drag_and_shift_adds() {
+    let (mut harness, _) = sample();
+    let column = |gemm, kernel: &str| Some(Column { gemm, kernel: KernelId::new(kernel) });
+    let mut place = |site: &str, gemm, kernel: &str| {
+        harness.state_mut().view_mut().select(SiteId::new(site), column(gemm, kernel));
+        harness.run_steps(3);
+        harness.get_by_role(egui::Role::GridCell).rect().center()
+    };
+    let from = place(SITES[0], Gemm::Fprop, FAST);
+    let to = place(SITES[2], Gemm::Dgrad, FAST);
+    // Left of the card, which stands beside the area.
+    let far = place(SITES[4], Gemm::Fprop, BF16);
+    drag(&mut harness, from, to, Modifiers::NONE);
+    // Three sites, and of fprop the last columns, of dgrad the first.
+    assert_eq!(brushed(&harness), (3, 6));
+    assert!(harness.query_by_label("6 GEMMs at 3 sites").is_some());
+    drag(&mut harness, far, far + egui::vec2(2.0, 9.0), Modifiers::SHIFT);
+    assert_eq!(brushed(&harness), (4, 7));
+    press(&mut harness, Modifiers::NONE, Key::Escape);
+    assert_eq!(brushed(&harness), (0, 0));
+    drag(&mut harness, from, to, Modifiers::NONE);
+    act(&mut harness, "sort by name");
+    assert!(harness.query_by_label("6 GEMMs at 3 sites").is_some(), "the set is what it was, however it is sorted");
+}
+
+#[test]
+fn cells_are_brushed_by_keys_from_the_selected_one() {
+    let (mut harness, _) = sample();
+    let column = Column { gemm: Gemm::Fprop, kernel: KernelId::new(FAST) };
+    harness.state_mut().view_mut().select(SiteId::new(SITES[0]), Some(column));
+    harness.run_steps(3);
+    press(&mut harness, Modifiers::SHIFT, Key::ArrowRight);
+    assert_eq!(brushed(&harness), (1, 1));
+    assert_eq!(harness.state().view().brush.set.rows().len(), 2);
+    // While there is an area, up and down are its own too.
+    press(&mut harness, Modifiers::SHIFT, Key::ArrowDown);
+    press(&mut harness, Modifiers::SHIFT, Key::ArrowRight);
+    assert_eq!(brushed(&harness), (2, 4), "into dgrad");
+    press(&mut harness, Modifiers::SHIFT, Key::ArrowUp);
+    press(&mut harness, Modifiers::SHIFT, Key::ArrowLeft);
+    assert_eq!(brushed(&harness), (1, 1));
+    assert_eq!(selected(&harness).len(), 1, "the selection is another thing");
+    press(&mut harness, Modifiers::NONE, Key::Escape);
+    press(&mut harness, Modifiers::SHIFT, Key::ArrowDown);
+    assert_eq!((brushed(&harness), selected(&harness).len()), ((0, 0), 2), "without one they select sites");
+    harness.get_by_role(egui::Role::GridCell).focus();
+    harness.run_steps(3);
+    press(&mut harness, Modifiers::SHIFT, Key::ArrowDown);
+    assert_eq!(brushed(&harness).0, 2, "a cell with the focus begins one by any arrow");
+}
+
+/// Slowly enough for a drag to be one.
+fn drag(harness: &mut Window, from: egui::Pos2, to: egui::Pos2, modifiers: Modifiers) {
+    use egui::{Event as Input, PointerButton};
+    let button = |pos, pressed| Input::PointerButton { pos, button: PointerButton::Primary, pressed, modifiers };
+    harness.event_modifiers(Input::PointerMoved(from), modifiers);
+    harness.run_steps(2);
+    harness.event_modifiers(button(from, true), modifiers);
+    harness.run_steps(2);
+    for step in 1..=5 {
+        harness.event_modifiers(Input::PointerMoved(from + (to - from) * (step as f32 / 5.0)), modifiers);
+        harness.run_steps(2);
+    }
+    harness.event_modifiers(button(to, false), modifiers);
+    harness.run_steps(2);
+    harness.event(Input::PointerGone);
+    harness.run_steps(2);
 }
 
 /// Every action of these two groups is named in this file.

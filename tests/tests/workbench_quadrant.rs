@@ -71,9 +71,9 @@ fn row(site: &Site, gemm: Gemm, kernel: &str, (error, speedup): (f64, f64), know
         fidelity: None,
         static_scale: None,
         flushed: None,
-        sampler: "copula".to_owned(),
-        engine: "cpu".to_owned(),
-        device: "a test".to_owned(),
+        sampler: "copula".into(),
+        engine: "cpu".into(),
+        device: "a test".into(),
         seed: 0,
     }
 }
@@ -95,7 +95,7 @@ fn results(known: PointsKnown) -> Results {
         }
     }
     let device = meta.device.clone();
-    rows.iter_mut().for_each(|row| row.device.clone_from(&device));
+    rows.iter_mut().for_each(|row| row.device = device.as_str().into());
     Results { meta, rows }
 }
 
@@ -243,24 +243,160 @@ fn quadrants_say_how_many_and_how_much_time() {
     }
 }
 
+fn brushed(harness: &Harness<'_, LokaApp>) -> usize {
+    harness.state().view().brush.set.sites().len()
+}
+
 #[test]
-fn a_box_picks_sites_and_shift_adds() {
+fn a_box_brushes_points_and_shift_adds() {
     let (mut harness, _link) = opened(ALL);
     let area = rect_of(&harness, "Quadrant, ").shrink(14.0);
     // All of it; then a corner without a point; then the left half added.
     drag(&mut harness, area.left_top(), area.right_bottom(), PointerButton::Primary, Modifiers::NONE);
-    assert_eq!(harness.state().view().quadrant.boxed.len(), SITES);
-    click(&mut harness, "Select them");
+    assert_eq!(brushed(&harness), SITES);
+    click(&mut harness, "Select");
     assert_eq!(harness.state().view().selection.len(), SITES);
     let corner = area.left_top() + vec2(8.0, 8.0);
     drag(&mut harness, area.left_top(), corner, PointerButton::Primary, Modifiers::SHIFT);
-    assert_eq!(harness.state().view().quadrant.boxed.len(), SITES, "Shift adds");
+    assert_eq!(brushed(&harness), SITES, "Shift adds");
     drag(&mut harness, area.left_top(), corner, PointerButton::Primary, Modifiers::NONE);
-    assert!(harness.state().view().quadrant.boxed.is_empty());
+    assert_eq!(brushed(&harness), 0);
     assert_eq!(harness.state().view().selection.len(), SITES, "the selection stays until another is made");
     drag(&mut harness, area.left_top(), area.right_bottom(), PointerButton::Primary, Modifiers::NONE);
-    act(&mut harness, "Clear the box");
-    assert!(harness.state().view().quadrant.boxed.is_empty());
+    act(&mut harness, "Leave the brushed area");
+    assert_eq!(brushed(&harness), 0);
+}
+
+/// What the card says is what core sums up, and of all points what the plan's table has.
+#[test]
+fn the_card_has_the_sums_and_esc_leaves_it() {
+    let (mut harness, _link) = opened(ALL);
+    let area = rect_of(&harness, "Quadrant, ").shrink(14.0);
+    drag(&mut harness, area.left_top(), area.right_bottom(), PointerButton::Primary, Modifiers::NONE);
+    assert!(harness.query_by_label("18 GEMMs at 6 sites").is_some(), "a title");
+    // 18 GEMMs of 10 us.
+    assert!(harness.query_by_label_contains("180 of 180 µs, 100 % of the step").is_some(), "time");
+    let saved = harness.state().view().brush.clone().totals(harness.state().derived()).unwrap();
+    assert!((saved.saved_us - saved.all_saved_us).abs() < 1e-9 && saved.saved_us > 0.0);
+    let low = format!("{} of 18 GEMMs", saved.num_low);
+    assert!(harness.query_by_label(&low).is_some(), "{low}");
+    let worst = saved.worst.clone().unwrap();
+    assert_eq!((worst.at, worst.gemm), (5, Gemm::Wgrad), "errors grow with the site and the GEMM");
+    let site = harness.state().session().index().ids()[5].clone();
+    let named = |node: &egui_kittest::Node<'_>| format!("{node:?}").contains("wgrad, cublaslt tensor");
+    harness.get_all_by_role(egui::Role::Link).rfind(named).unwrap().click();
+    harness.run_steps(3);
+    assert_eq!(harness.state().view().site.as_ref(), Some(&site));
+    harness.key_press(Key::Escape);
+    harness.run_steps(3);
+    assert_eq!(brushed(&harness), 0);
+    assert!(harness.query_by_label("18 GEMMs at 6 sites").is_none());
+}
+
+#[test]
+fn a_box_grows_by_shift_and_arrows_from_the_selected_point() {
+    let (mut harness, _link) = opened(ALL);
+    let rows = |harness: &Harness<'_, LokaApp>| harness.state().view().brush.set.rows().len();
+    harness.get_by_label_contains(&format!("Point fprop {ROWWISE}")).click();
+    harness.run_steps(3);
+    harness.state_mut().view_mut().brush.forget();
+    let press = |harness: &mut Harness<'_, LokaApp>, key| {
+        harness.key_press_modifiers(Modifiers::SHIFT, key);
+        harness.run_steps(3);
+    };
+    // What has the focus has the arrows: it is left first.
+    if harness.query_all_by_label_contains("Point ").any(|node| node.is_focused()) {
+        harness.key_press(Key::Escape);
+        harness.run_steps(3);
+    }
+    press(&mut harness, Key::ArrowRight);
+    let one = rows(&harness);
+    assert!(one >= 1, "the point itself is in it");
+    for _ in 0..12 {
+        press(&mut harness, Key::ArrowRight);
+        press(&mut harness, Key::ArrowUp);
+    }
+    let more = rows(&harness);
+    assert!(more > one, "{more} {one}");
+    for _ in 0..4 {
+        press(&mut harness, Key::ArrowLeft);
+    }
+    assert!(rows(&harness) < more, "and back");
+}
+
+#[test]
+fn what_is_brushed_is_overridden_in_one_step_and_given_back() {
+    let (mut harness, _link) = opened(ALL);
+    let area = rect_of(&harness, "Quadrant, ").shrink(14.0);
+    let overrides = |harness: &Harness<'_, LokaApp>| harness.state().session().document.overrides.len();
+    drag(&mut harness, area.left_top(), area.right_bottom(), PointerButton::Primary, Modifiers::NONE);
+    click(&mut harness, "Keep in BF16…");
+    assert!(harness.query_by_label("Override 18 GEMMs at 6 sites").is_some());
+    harness.event(Event::Text("until we know".to_owned()));
+    harness.run_steps(2);
+    click(&mut harness, "Override all");
+    assert_eq!(overrides(&harness), 18);
+    assert_eq!(brushed(&harness), SITES, "the area stays");
+    assert!(harness.query_by_label("0 of 18 GEMMs, 18 by hand").is_some(), "and its sums follow");
+    harness.key_press_modifiers(Modifiers::COMMAND, Key::Z);
+    harness.run_steps(3);
+    assert_eq!(overrides(&harness), 0, "one step");
+    harness.key_press_modifiers(Modifiers::COMMAND | Modifiers::SHIFT, Key::Z);
+    harness.run_steps(3);
+    assert_eq!(overrides(&harness), 18);
+    click(&mut harness, "Leave to the policy");
+    assert_eq!(overrides(&harness), 0);
+    harness.key_press_modifiers(Modifiers::COMMAND, Key::Z);
+    harness.run_steps(3);
+    assert_eq!(overrides(&harness), 18, "one step, too");
+}
+
+#[test]
+fn what_is_brushed_is_filtered_to_marked_and_copied() {
+    let (mut harness, link) = opened(ALL);
+    let area = rect_of(&harness, "Quadrant, ").shrink(14.0);
+    drag(&mut harness, area.left_top(), area.right_bottom(), PointerButton::Primary, Modifiers::NONE);
+    click(&mut harness, "Filter to it");
+    assert_eq!(harness.state().view().sites.lines().order.len(), SITES);
+    assert!(harness.state().session().index().len() > SITES);
+    click(&mut harness, "Needs work");
+    assert_eq!(harness.state().session().reviewing.review.num_marks(), SITES);
+    click(&mut harness, "Draw more");
+    let asked = link.script.borrow();
+    let sites = asked.asked.iter().find_map(|effect| match effect {
+        loka_core::session::Effect::Probe { sites, draws: Some(_), .. } => Some(sites.len()),
+        _ => None,
+    });
+    assert_eq!(sites, Some(SITES));
+}
+
+/// More points than can be told apart: hexagons hold every one of them, and so does a box.
+#[test]
+fn many_points_are_hexagons_and_a_box_has_them_all() {
+    let link = ScriptedLink::default().by_paper();
+    let results = Box::new(loka_tests::big::results(2_400, 3));
+    let told = Told::ResultsOpened { path: "made.results.parquet".to_owned(), results };
+    link.script.borrow_mut().tell(told);
+    let mut harness = window(LokaApp::new(Box::new(link)), [1280.0, 800.0]);
+    harness.run_steps(8);
+    harness.key_press(Key::Num2);
+    harness.run_steps(4);
+    let count = harness.state().derived().quadrant.points.len();
+    assert!(count > 20_000, "{count}");
+    let legend = |harness: &Harness<'_, LokaApp>| harness.query_by_label_contains("kernels in sight").is_some();
+    assert!(legend(&harness));
+    let area = rect_of(&harness, "Quadrant, ").shrink(2.0);
+    drag(&mut harness, area.left_top(), area.right_bottom(), PointerButton::Primary, Modifiers::NONE);
+    assert_eq!(harness.state().view().brush.set.rows().len(), count, "exactly, whatever is drawn");
+    harness.key_press(Key::Escape);
+    harness.event(Event::PointerMoved(area.center()));
+    harness.run_steps(2);
+    // Near enough there are fewer, and they are points again.
+    for _ in 0..8 {
+        harness.event(Event::Zoom(2.0));
+        harness.run_steps(2);
+    }
+    assert!(!legend(&harness));
 }
 
 #[test]

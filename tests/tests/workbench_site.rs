@@ -42,7 +42,7 @@ fn results() -> Results {
             }
             let refused = ResultRow {
                 supported: false,
-                reason: Some("k is not a multiple of 128".to_owned()),
+                reason: Some("k is not a multiple of 128".into()),
                 error: None,
                 latency: Latency::unknown(""),
                 ..row(&site.id, gemm, BLOCKWISE, shape, 0.1, 1.0)
@@ -50,7 +50,8 @@ fn results() -> Results {
             rows.push(refused);
         }
     }
-    rows.iter_mut().for_each(|row| (row.engine, row.device) = (meta.engine.clone(), meta.device.clone()));
+    rows.iter_mut()
+        .for_each(|row| (row.engine, row.device) = (meta.engine.as_str().into(), meta.device.as_str().into()));
     Results { meta, rows }
 }
 
@@ -90,9 +91,9 @@ fn row(site: &SiteId, gemm: Gemm, kernel: &str, shape: GemmShape, error: f64, us
         fidelity: None,
         static_scale: None,
         flushed: None,
-        sampler: "copula".to_owned(),
-        engine: String::new(),
-        device: String::new(),
+        sampler: "copula".into(),
+        engine: "".into(),
+        device: "".into(),
         seed: 0,
     }
 }

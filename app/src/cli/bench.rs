@@ -13,11 +13,14 @@ use loka_core::{
     },
     engine::{self, Control, Engine, EngineError, TimeOptions},
     model::{Gemm, GemmShape, Kernel, KernelRecord, Runtime},
+    parts::PartOf,
     tables::{read_kernels, write_kernels},
     trace::Trace,
 };
 
-use crate::{files, probing};
+use crate::{files, probing, store::PartStore};
+
+mod part;
 
 use super::{
     bench_report,
@@ -30,9 +33,17 @@ pub struct BenchArgs {
     /// A CSV of m,k,n or a trace.
     #[arg(long, value_name = "FILE|TRACE")]
     shapes: PathBuf,
-    /// The kernel database to write, *.kernels.parquet; with --sites the table of site times, *.sites.json.
+    /// The kernel database to write, *.kernels.parquet; with --sites the table of site times, *.sites.json; with --part the
+    /// folder of the parts, or its URL.
     #[arg(long)]
     pub out: PathBuf,
+    /// One part of a bench that is split, such as 3/40: it is written into the folder --out under a name of its own,
+    /// unless it is there already. `loka merge` joins all of them.
+    #[arg(long, value_name = "PART/PARTS", conflicts_with_all = ["sites", "csv", "against", "minutes"])]
+    part: Option<PartOf>,
+    /// Refuse to run on another device than one whose name has this in it, such as H200.
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
     /// Only kernels that match, e.g. 'cublaslt/fp8-*'; may be given again. BF16 is always timed beside them.
     #[arg(long = "kernels", value_name = "GLOB")]
     kernels: Vec<String>,
@@ -66,6 +77,9 @@ pub struct BenchArgs {
     /// Where those sites run: launched, graph or inference.
     #[arg(long, default_value = "launched", requires = "sites")]
     runtime: Runtime,
+    /// Tell progress on stderr, a line of JSON each, for the program that started this one.
+    #[arg(long, requires = "part")]
+    progress: bool,
 }
 
 pub fn run(args: &BenchArgs, json: bool) -> anyhow::Result<Outcome> {
@@ -76,10 +90,17 @@ pub fn run(args: &BenchArgs, json: bool) -> anyhow::Result<Outcome> {
     let kernels = kernels(args)?;
     let gemms = each_once(&args.gemms);
     let old = args.against.as_ref().map(|path| read_kernels(path)).transpose()?;
-    files::check_writable(&args.out)?;
+    let place = args.part.map(|_| PartStore::of(&args.out)).transpose()?;
+    match &place {
+        Some(place) => place.check_writable()?,
+        None => files::check_writable(&args.out)?,
+    }
     args.csv.as_ref().map(|path| files::check_writable(path)).transpose()?;
     // The CPU emulates and has nothing to time: auto is CUDA too.
     let engine = engine::open(if args.engine == "auto" { "cuda" } else { &args.engine })?;
+    if let Some(wanted) = &args.device {
+        probing::check_device(&engine.describe().device, wanted)?;
+    }
     if args.libraries {
         probing::load_libraries(&args.python)?;
     }
@@ -88,6 +109,10 @@ pub fn run(args: &BenchArgs, json: bool) -> anyhow::Result<Outcome> {
     let samples = usize::try_from(args.samples)?;
     let options = TimeOptions { samples, ..TimeOptions::default() };
     let what = Measurement { shapes: &shapes, gemms: &gemms, kernels: &kernels, options, recorded_at: &now };
+    if let (Some(part), Some(place)) = (args.part, place) {
+        let work = part::PartWork { what, part, place: &place, tells: args.progress };
+        return part::run(&work, engine.as_ref(), json);
+    }
     let (records, ended, condition) = time(engine.as_ref(), &what, &args.out, args.minutes);
     finish(args, json, records, ended, &condition, old.as_ref())
 }
@@ -97,6 +122,9 @@ fn sites(args: &BenchArgs, json: bool, shapes: &[GemmShape]) -> anyhow::Result<O
     let named = if args.kernels.is_empty() { Vec::new() } else { patterns::kernels(&args.kernels)? };
     files::check_writable(&args.out)?;
     let times = super::sites::time(&args.python, shapes, args.runtime, &named, u32::try_from(args.samples)?, None)?;
+    if let Some(wanted) = &args.device {
+        probing::check_device(&times.device, wanted)?;
+    }
     if times.num_timed() == 0 {
         output::complain(&anyhow::anyhow!("no site could be timed: {}", args.shapes.display()));
         return Ok(Outcome::Failed);

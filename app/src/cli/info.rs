@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use loka_core::{
     model::{Gemm, Manifest, Site},
-    trace::{SiteEntry, Trace},
+    trace::{RankApart, RanksApart, STANDS_OUT, SiteEntry, Trace},
 };
 use serde_json::json;
 
@@ -38,11 +38,13 @@ pub fn run(args: &InfoArgs, json: bool) -> anyhow::Result<Outcome> {
 }
 
 fn print_json(trace: &Trace, problems: &[(String, String)]) -> anyhow::Result<()> {
-    let manifest = trace.manifest();
+    let (manifest, ranks) = (trace.manifest(), RanksApart::of(trace));
     output::json(&json!({
         "trace": trace.file(), "model": manifest.model, "run": manifest.run, "loss": manifest.loss,
         "num_sites": manifest.sites.len(), "num_unusable": problems.len(),
         "flop_coverage": manifest.flop_coverage().ok(),
+        "num_ranks": (ranks.num_ranks > 0).then_some(ranks.num_ranks),
+        "ranks_apart": ranks.apart.iter().map(apart_json).collect::<Vec<_>>(),
     }))?;
     for entry in trace.sites() {
         let problem = problems.iter().find(|(site, _)| *site == *entry.site.id.as_str()).map(|(_, problem)| problem);
@@ -98,6 +100,56 @@ fn print_table(trace: &Trace, problems: &[(String, String)], deep: bool) {
         trace.sites().len()
     ));
     print_flops(manifest);
+    print_ranks(&RanksApart::of(trace));
+}
+
+/// Ranks that are listed; of more, a count.
+const RANKS: usize = 8;
+
+/// Which ranks reach beyond the others: merged they are one maximum.
+fn print_ranks(ranks: &RanksApart) {
+    if ranks.num_ranks < 2 {
+        return;
+    }
+    if ranks.apart.is_empty() {
+        output::line(&format!(
+            "no rank of {} reaches beyond {STANDS_OUT} times the median rank's amax",
+            ranks.num_ranks
+        ));
+        return;
+    }
+    for rank in ranks.apart.iter().take(RANKS) {
+        let (operand, sites) = (operand(rank), if rank.num_sites == 1 { "site" } else { "sites" });
+        let beyond = rank.most.beyond.map_or(String::new(), |share| {
+            format!("; {} of its values are beyond that of the median rank", percent(share))
+        });
+        output::line(&format!(
+            "rank {} stands out at {} {sites}: at {} its {operand} reaches {} times the median rank's amax{beyond}",
+            rank.rank,
+            rank.num_sites,
+            rank.site,
+            output::short(rank.most.ratio),
+        ));
+    }
+    let more = ranks.apart.len().saturating_sub(RANKS);
+    if more > 0 {
+        output::line(&format!("and {more} more ranks"));
+    }
+}
+
+fn operand(rank: &RankApart) -> &'static str {
+    if rank.of_gradient { "dy" } else { "x" }
+}
+
+fn percent(share: f64) -> String {
+    format!("{} %", output::short(100.0 * share))
+}
+
+fn apart_json(rank: &RankApart) -> serde_json::Value {
+    json!({
+        "rank": rank.rank, "num_sites": rank.num_sites, "site": rank.site, "operand": operand(rank),
+        "ratio": rank.most.ratio, "beyond": rank.most.beyond,
+    })
 }
 
 /// Places that are listed; of more, a count. `--json` has all.

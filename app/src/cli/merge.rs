@@ -1,5 +1,5 @@
-//! `loka merge`: shards of one run into one trace, or the parts of a split probe into one file of results. The files say
-//! which is meant.
+//! `loka merge`: shards of one run into one trace, the parts of a split probe into one file of results, or parts of benches
+//! and kernel databases of several devices into one. The files say which is meant.
 
 use std::{
     io::Read as _,
@@ -7,8 +7,9 @@ use std::{
 };
 
 use loka_core::{
+    bench::is_device,
     model::{FileMagic, HEAD_BYTES},
-    parts::{self, PartKey, ProbePart},
+    parts::{self, PartKey, ProbePart, RunKey},
     tables::{read_part, write_results},
     trace::{self, Trace},
 };
@@ -21,17 +22,27 @@ use crate::{
 
 use super::output::{self, Outcome};
 
+mod kernels;
+
 #[derive(clap::Args, Debug)]
 pub struct MergeArgs {
-    /// Trace files of one run, one a rank; or parts of a probe (`loka probe --part`), or the folder or URL that has them.
-    #[arg(required = true, value_name = "SHARD|PART|FOLDER")]
+    /// Trace files of one run, one a rank; or parts of a probe or a bench (--part), or the folder or URL that has them; or
+    /// kernel databases.
+    #[arg(required = true, value_name = "SHARD|PART|FOLDER|DATABASE")]
     shards: Vec<PathBuf>,
-    /// The trace to write, *.trace.safetensors; of parts the results, *.results.parquet.
+    /// The trace to write, *.trace.safetensors; of a probe's parts the results, *.results.parquet; of kernel databases one,
+    /// *.kernels.parquet.
     #[arg(long)]
     out: PathBuf,
+    /// Refuse rows of another device than one whose name has this in it, such as H200.
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
 }
 
 pub fn run(args: &MergeArgs, json: bool) -> anyhow::Result<Outcome> {
+    if std::iter::once(&args.out).chain(&args.shards).any(|path| kernels::is_database(path)) {
+        return kernels::run(args, json);
+    }
     if args.shards.iter().any(|path| has_parts(path)) { merge_parts(args, json) } else { merge_traces(args, json) }
 }
 
@@ -42,7 +53,7 @@ fn has_parts(path: &Path) -> bool {
     }
     if path.is_dir() {
         let names = PartStore::of(path).and_then(|place| place.names()).unwrap_or_default();
-        return names.iter().any(|name| PartKey::is_file_name(name));
+        return names.iter().any(|name| PartKey::<RunKey>::is_file_name(name));
     }
     let mut head = Vec::with_capacity(HEAD_BYTES);
     let read = std::fs::File::open(path).and_then(|file| file.take(HEAD_BYTES as u64).read_to_end(&mut head));
@@ -62,14 +73,9 @@ fn merge_parts(args: &MergeArgs, json: bool) -> anyhow::Result<Outcome> {
             continue;
         }
         let place = PartStore::of(path)?;
-        let names = place.names()?;
-        let of_folder = names.iter().filter(|name| PartKey::is_file_name(name)).collect::<Vec<_>>();
-        anyhow::ensure!(!of_folder.is_empty(), "no parts of a probe are in this folder: {}", path.display());
-        for name in of_folder {
-            let found = place.fetch(name)?;
-            let found = found.ok_or_else(|| anyhow::anyhow!("it was there and is gone: {}", place.shown(name)))?;
-            let (shown, part) = opened(&found)?;
-            part.check_name(name).map_err(|fault| anyhow::anyhow!("{fault}: {shown}"))?;
+        for name in place.names_of_parts::<RunKey>(path)? {
+            let (shown, part) = opened(&place.fetch_known(&name)?)?;
+            part.check_name(&name).map_err(|fault| anyhow::anyhow!("{fault}: {shown}"))?;
             parts.push((shown, part));
         }
     }
@@ -77,6 +83,14 @@ fn merge_parts(args: &MergeArgs, json: bool) -> anyhow::Result<Outcome> {
     anyhow::ensure!(!is_trace, "parts of a probe make results, *.results.parquet: {}", args.out.display());
     let num_parts = parts.len();
     let results = parts::merge(parts)?;
+    if let Some(wanted) = &args.device {
+        let device = &results.meta.device;
+        anyhow::ensure!(
+            is_device(device, wanted),
+            "the parts were made on {device}, --device asks for {wanted}: {}",
+            args.shards.first().map(|path| path.display().to_string()).unwrap_or_default()
+        );
+    }
     if let (true, Some((site, reason))) = (results.rows.is_empty(), results.meta.problems.first()) {
         anyhow::bail!("no site could be probed: {site}: {reason}");
     }
@@ -102,6 +116,7 @@ fn opened(found: &Fetched) -> anyhow::Result<(String, ProbePart)> {
 }
 
 fn merge_traces(args: &MergeArgs, json: bool) -> anyhow::Result<Outcome> {
+    anyhow::ensure!(args.device.is_none(), "--device is for parts and kernel databases, these are traces");
     let shards = args.shards.iter().map(|path| Trace::open(path)).collect::<Result<Vec<_>, _>>()?;
     files::check_writable(&args.out)?;
     let merged = trace::merge(&shards)?;

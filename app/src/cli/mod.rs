@@ -4,6 +4,8 @@
 //! Exit codes: 0 done, 1 a check failed or a device was lost half way, 2 bad use or bad input. An error is one line on stderr, cause
 //! first, file last.
 
+#[cfg(feature = "gui")]
+mod actions;
 mod approve;
 mod bench;
 mod bench_report;
@@ -16,11 +18,15 @@ mod info;
 mod kernels;
 mod key;
 mod log;
+#[cfg(feature = "serve")]
+mod mcp;
 mod merge;
+mod open;
 mod output;
 mod patterns;
 mod plan;
 mod probe;
+mod query;
 mod report;
 mod selftest;
 #[cfg(feature = "serve")]
@@ -56,13 +62,10 @@ struct Args {
 #[derive(Subcommand, Debug)]
 enum Cmd {
     /// Open the workbench.
-    Open {
-        /// A trace, or the results of an earlier probe.
-        files: Vec<PathBuf>,
-        /// Tell on stdout, a line of JSON for each line `look` on stdin, what is on screen: for tests of the window.
-        #[arg(long, hide = true)]
-        drive: bool,
-    },
+    Open(open::OpenArgs),
+    /// Every action of the workbench by its id.
+    #[cfg(feature = "gui")]
+    Actions(actions::ActionsArgs),
     /// Sites, shapes, coverage and problems of a trace.
     Info(info::InfoArgs),
     /// Measure the error of every kernel at every GEMM.
@@ -73,6 +76,8 @@ enum Cmd {
     Findings(findings::FindingsArgs),
     /// Gate for CI: exit 1, with reasons, when a plan breaks its policy or does not fit its results.
     Check(check::CheckArgs),
+    /// SQL over any number of results, kernel databases and plans.
+    Query(query::QueryArgs),
     /// What changed between two plans or two sets of results, site by site.
     Diff(diff::DiffArgs),
     /// Write a plan for the framework that runs it; `loka export --list` names them.
@@ -88,6 +93,9 @@ enum Cmd {
     /// Serve the workbench to browsers, on this machine's engines.
     #[cfg(feature = "serve")]
     Serve(Box<serve::ServeArgs>),
+    /// A session for an assistant: a Model Context Protocol server on stdin and stdout, read-only unless allowed more.
+    #[cfg(feature = "serve")]
+    Mcp(mcp::McpArgs),
     /// The list of people who may come in to a served workbench, and what each may do there.
     #[cfg(feature = "serve")]
     User(user::UserArgs),
@@ -113,13 +121,16 @@ pub fn run() -> u8 {
     let args = Args::parse();
     let json = args.json;
     let outcome = match args.command {
-        None => open(args.files, false),
-        Some(Cmd::Open { files, drive }) => open(files, drive),
+        None => open::run(open::OpenArgs::of(args.files)),
+        Some(Cmd::Open(args)) => open::run(args),
+        #[cfg(feature = "gui")]
+        Some(Cmd::Actions(args)) => actions::run(&args, json),
         Some(Cmd::Info(args)) => info::run(&args, json),
         Some(Cmd::Probe(args)) => probe::run(&args, json),
         Some(Cmd::Plan(args)) => plan::run(&args, json),
         Some(Cmd::Findings(args)) => findings::run(&args, json),
         Some(Cmd::Check(args)) => check::run(&args, json),
+        Some(Cmd::Query(args)) => query::run(&args, json),
         Some(Cmd::Diff(args)) => diff::run(&args, json),
         Some(Cmd::Export(args)) => export::run(&args, json),
         Some(Cmd::Report(args)) => report::run(&args, json),
@@ -128,6 +139,8 @@ pub fn run() -> u8 {
         Some(Cmd::Selftest(args)) => selftest::run(&args, json),
         #[cfg(feature = "serve")]
         Some(Cmd::Serve(args)) => serve::run(*args, json),
+        #[cfg(feature = "serve")]
+        Some(Cmd::Mcp(args)) => mcp::run(args),
         #[cfg(feature = "serve")]
         Some(Cmd::User(args)) => user::run(&args, json),
         Some(Cmd::Merge(args)) => merge::run(&args, json),
@@ -151,21 +164,4 @@ fn reference() -> anyhow::Result<Outcome> {
     let options = clap_markdown::MarkdownOptions::new().title("Every command and option".to_owned()).show_footer(false);
     output::lines(&clap_markdown::help_markdown_custom::<Args>(&options));
     Ok(Outcome::Done)
-}
-
-#[cfg(feature = "gui")]
-fn open(files: Vec<PathBuf>, drive: bool) -> anyhow::Result<Outcome> {
-    for file in &files {
-        // Said before a window opens: a wrong name on the command line is bad use.
-        if !file.exists() {
-            anyhow::bail!("no such file or folder: {}", file.display());
-        }
-    }
-    crate::desktop::open(files, drive)?;
-    Ok(Outcome::Done)
-}
-
-#[cfg(not(feature = "gui"))]
-fn open(_: Vec<PathBuf>, _: bool) -> anyhow::Result<Outcome> {
-    anyhow::bail!("this build has no window (it was made without the feature `gui`)")
 }

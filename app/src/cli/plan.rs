@@ -1,13 +1,14 @@
 //! `loka plan`: results in, a plan out.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use loka_core::{
+    bench::{DeviceError, KernelDb, Latencies, devices, of_device},
     dispatch::{Policy, Totals, WantedOverride, overrides_of},
     model::{FileMagic, Gemm, ModSet, Results, Runtime},
-    plan::{Built, Plan, build_for, standing},
+    plan::{Built, Plan, build_for, retime, standing},
     probe::batch_of,
-    tables::read_results,
+    tables::{read_kernels, read_results, write_results},
 };
 use serde_json::json;
 
@@ -28,6 +29,16 @@ pub struct PlanArgs {
     /// Where it will run: launched (a compiled training step), graph (the same as a CUDA graph) or inference.
     #[arg(long, default_value = "launched")]
     runtime: Runtime,
+    /// Plan for this type of GPU by what is known of it, whatever the results were timed on: all of its name or a part of it,
+    /// such as H200.
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+    /// A kernel database with that device's times, which come before the built-in ones; may be given again.
+    #[arg(long = "latencies", value_name = "FILE")]
+    latencies: Vec<PathBuf>,
+    /// Also write the results with those times: what loka check, loka report and the workbench hold the plan against.
+    #[arg(long, value_name = "R.results.parquet")]
+    results_out: Option<PathBuf>,
     /// Plan the model with these mods; the results must have rows with them.
     #[arg(long, default_value = "")]
     mods: ModSet,
@@ -65,8 +76,9 @@ pub fn policy(name: &str) -> anyhow::Result<Policy> {
 
 pub fn run(args: &PlanArgs, json: bool) -> anyhow::Result<Outcome> {
     let policy = policy(&args.policy)?;
-    let results = read_results(&args.results)?;
+    let mut results = read_results(&args.results)?;
     of_that_batch(args, &results)?;
+    let device = timed_on(args, &mut results)?;
     let overrides = overrides_of(&args.overrides, &results.meta.manifest.sites, "given on the command line")
         .map_err(|error| anyhow::anyhow!("{error}: {}", args.results.display()))?;
     let name = args.name.clone().unwrap_or_else(|| results.meta.manifest.model.name.clone());
@@ -74,7 +86,14 @@ pub fn run(args: &PlanArgs, json: bool) -> anyhow::Result<Outcome> {
     let mods = args.mods.clone().into();
     let mut built = build_for(args.runtime, &results, &policy, &mods, &overrides, (&name, &now))
         .map_err(|error| anyhow::anyhow!("{error}: {}", args.results.display()))?;
+    if device.is_some() {
+        built.plan.device = device;
+        built.plan.stamp(now);
+    }
     put_up(&mut built.plan, args);
+    if let Some(path) = &args.results_out {
+        write_results(path, &results)?;
+    }
     files::write_atomically(&args.out, built.plan.to_json().as_bytes())?;
     for warning in &built.warnings {
         output::note(&format!("warning: {warning}"));
@@ -85,6 +104,54 @@ pub fn run(args: &PlanArgs, json: bool) -> anyhow::Result<Outcome> {
         print_table(args, &built);
     }
     Ok(Outcome::Done)
+}
+
+/// Puts the times of the device that was asked for into the results; its whole name.
+fn timed_on(args: &PlanArgs, results: &mut Results) -> anyhow::Result<Option<String>> {
+    if args.device.is_none() && args.latencies.is_empty() {
+        anyhow::ensure!(
+            args.results_out.is_none(),
+            "--results-out is for results with other times: --device, --latencies"
+        );
+        return Ok(None);
+    }
+    if let Some(path) = &args.results_out {
+        anyhow::ensure!(
+            !is_same_file(path, &args.results),
+            "--results-out would overwrite the results: {}",
+            path.display()
+        );
+        files::check_writable(path)?;
+    }
+    let given = args.latencies.iter().map(|path| read_kernels(path)).collect::<Result<Vec<_>, _>>()?;
+    let wanted = match &args.device {
+        Some(wanted) => wanted.clone(),
+        None => only_device(&given, &args.latencies)?,
+    };
+    let all = given.into_iter().chain(KernelDb::builtin()).collect();
+    let last = args.latencies.last().unwrap_or(&args.results);
+    let (device, databases) =
+        of_device(all, &wanted).map_err(|error: DeviceError| anyhow::anyhow!("{error}: {}", last.display()))?;
+    let said = retime(results, &device, &probing::latencies_of(Latencies::new(&databases)));
+    output::note(&format!("Times of {device}."));
+    if let Some(other) = said.dropped_sites {
+        output::note(&format!("warning: times of whole sites are left out: they are of {other}"));
+    }
+    Ok(Some(device))
+}
+
+/// Nobody said which: of several devices none is taken in silence.
+fn only_device(given: &[KernelDb], files: &[PathBuf]) -> anyhow::Result<String> {
+    let named = || files.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+    match devices(given).as_slice() {
+        [one] => Ok(one.clone()),
+        [] => anyhow::bail!("no times are in it: {}", named()),
+        several => anyhow::bail!("there are times of {}: choose one by --device: {}", several.join(", "), named()),
+    }
+}
+
+fn is_same_file(a: &Path, b: &Path) -> bool {
+    a == b || a.canonicalize().is_ok_and(|a| b.canonicalize().is_ok_and(|b| a == b))
 }
 
 /// Refuses results of another batch: only a probe finds what changes with it.
@@ -122,10 +189,10 @@ fn print_json(args: &PlanArgs, built: &Built) -> anyhow::Result<()> {
     for (site, gemm, choice) in built.plan.choices() {
         output::json(&json!({"site": site, "gemm": gemm, "choice": choice}))?;
     }
-    let Plan { totals, digest, policy, draft, runtime, .. } = &built.plan;
+    let Plan { totals, digest, policy, draft, runtime, device, .. } = &built.plan;
     output::json(&json!({
         "written": args.out, "policy": policy, "totals": totals, "warnings": built.warnings, "digest": digest,
-        "draft": draft, "runtime": runtime,
+        "draft": draft, "runtime": runtime, "device": device,
     }))
 }
 

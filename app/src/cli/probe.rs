@@ -9,7 +9,7 @@ use std::{
 };
 
 use loka_core::{
-    bench::{BenchEvent, KernelDb, Latencies, MIN_SITE_SAMPLES, Measurement, measure, shapes_of},
+    bench::{BenchEvent, KernelDb, Latencies, MIN_SITE_SAMPLES, Measurement, devices, measure, of_device, shapes_of},
     dispatch::{Policy, judge},
     engine::{self, Control, DeviceMemory, Engine, TimeOptions},
     model::{
@@ -268,9 +268,7 @@ fn open_engine(args: &ProbeArgs) -> anyhow::Result<Arc<dyn Engine>> {
         anyhow::bail!("--measure needs the CUDA engine: {reason}");
     }
     if let Some(wanted) = &args.device {
-        let device = engine.describe().device;
-        let is_it = device.to_lowercase().contains(&wanted.to_lowercase());
-        anyhow::ensure!(is_it, "the device here is {device}, --device asks for {wanted}");
+        probing::check_device(&engine.describe().device, wanted)?;
     }
     if args.libraries {
         probing::load_libraries(&args.python)?;
@@ -289,6 +287,7 @@ fn latencies(
     if databases.is_empty() && !args.measure {
         return Ok(probing::recorded_latencies());
     }
+    let databases = of_here(args, databases, engine)?;
     let all: Vec<KernelDb> = databases.into_iter().chain(KernelDb::builtin()).collect();
     let known = Latencies::new(&all);
     if !args.measure {
@@ -297,6 +296,21 @@ fn latencies(
     let sites: Vec<Site> = source.sites().into_iter().filter(|site| chosen.contains(&site.id)).collect();
     let records = measured(engine, &sites, &patterns::kernels(&args.kernels)?, args.libraries)?;
     Ok(probing::latencies_of(known.with_measured(&records)))
+}
+
+/// Of a fleet's database the times of the device here: those of two devices are not one.
+fn of_here(args: &ProbeArgs, databases: Vec<KernelDb>, engine: &dyn Engine) -> anyhow::Result<Vec<KernelDb>> {
+    let is_fleet = |database: &KernelDb| devices(std::slice::from_ref(database)).len() > 1;
+    let Some(at) = databases.iter().position(is_fleet) else { return Ok(databases) };
+    let file = args.latencies.get(at).map(|path| path.display().to_string()).unwrap_or_default();
+    let info = engine.describe();
+    anyhow::ensure!(
+        info.name == "cuda",
+        "there are times of {}: probe without it, and choose by loka plan --device NAME --latencies FILE: {file}",
+        devices(&databases).join(", ")
+    );
+    let (_, own) = of_device(databases, &info.device).map_err(|error| anyhow::anyhow!("{error}: {file}"))?;
+    Ok(own)
 }
 
 /// Of a number above 0, such as .5.

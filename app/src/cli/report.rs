@@ -31,7 +31,7 @@ pub struct ReportArgs {
     /// By the name of the file when left out.
     #[arg(long)]
     format: Option<ReportFormat>,
-    /// One figure of the report alone, as HTML to put into another page: heatmap, quadrant or frontier (which needs the
+    /// One figure of the report alone, as HTML to put into another page: heatmap, quadrant, frontier or graph (these two need the
     /// results).
     #[arg(long, value_name = "NAME", conflicts_with = "format")]
     figure: Option<Figure>,
@@ -61,7 +61,8 @@ pub fn run(args: &ReportArgs, json: bool) -> anyhow::Result<Outcome> {
         (None, Some(format)) => format,
         (None, None) => ReportFormat::of(&args.out)?,
     };
-    anyhow::ensure!(args.figure != Some(Figure::Frontier) || args.results.is_some(), "a frontier needs --results");
+    let of_results = matches!(args.figure, Some(Figure::Frontier | Figure::Graph));
+    anyhow::ensure!(!of_results || args.results.is_some(), "a frontier and a graph need --results");
     let plan = read_plan(&args.plan)?;
     let results = args.results.as_deref().map(read_results).transpose()?;
     let keys = args.keys.as_deref().map(keys::read_ring).transpose()?;

@@ -20,6 +20,7 @@ fn features() -> Vec<&'static str> {
     let parts = [
         ("cuda", true),
         ("gui", cfg!(feature = "gui")),
+        ("query", cfg!(feature = "query")),
         ("serve", cfg!(feature = "serve")),
         ("page", cfg!(feature = "serve") && has_page()),
         ("debug", cfg!(debug_assertions)),

@@ -47,11 +47,9 @@ impl EditAction {
                 doing.view.focus_reason = true;
                 None
             }
-            Self::ClearOverride => {
-                override_of(Scope { session: doing.session, me: doing.me, view: doing.view, derived: doing.derived })
-            }
+            Self::ClearOverride => override_of(doing.scope()),
             Self::ClearSelected => {
-                let scope = Scope { session: doing.session, me: doing.me, view: doing.view, derived: doing.derived };
+                let scope = doing.scope();
                 Some(Command::ClearOverrides { at: overrides_of_selection(scope) })
             }
             Self::ClearAll => {

@@ -19,6 +19,7 @@ pub(super) fn of_pane(pane: Pane) -> Option<KeyboardShortcut> {
         Pane::Site => key(Key::Enter),
         Pane::Log => key(Key::Num9),
         Pane::Review => key(Key::V),
+        Pane::Graph => key(Key::H),
     }
 }
 

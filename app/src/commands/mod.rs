@@ -1,8 +1,10 @@
 //! Every user action once: text, tooltip, shortcut. Menus, buttons, shortcuts, the palette and the sheet all
 //! read this table. A group of actions is a file: its lines, when each would do something, and what it does.
 
+mod brush;
 mod edit;
 mod file;
+mod graph;
 mod heatmap;
 mod keys;
 mod mods;
@@ -15,12 +17,14 @@ mod select;
 mod sheet;
 mod show;
 mod site;
-mod spread;
+mod steps;
 mod table;
 mod window;
 
+pub use brush::BrushAction;
 pub use edit::EditAction;
 pub use file::FileAction;
+pub use graph::GraphAction;
 pub use heatmap::HeatmapAction;
 pub use keys::{Held, Owner, next_pressed, owner_of, shortcut_text, take_arrows, take_presses};
 pub use mods::ModsAction;
@@ -33,7 +37,7 @@ pub use select::SelectAction;
 pub use sheet::{Sheet, sheet_ui};
 pub use show::ShowAction;
 pub use site::SiteAction;
-pub use spread::SpreadAction;
+pub use steps::StepAction;
 pub use table::ActionEntry;
 pub use window::WindowAction;
 
@@ -71,11 +75,13 @@ pub enum Action {
     ShowMetric(Metric),
     Heatmap(HeatmapAction),
     Quadrant(QuadrantAction),
+    Brush(BrushAction),
+    Graph(GraphAction),
     Site(SiteAction),
     Mods(ModsAction),
     Plan(PlanAction),
     Review(ReviewAction),
-    Spread(SpreadAction),
+    Step(StepAction),
     /// Brings a pane to the front.
     Show(Pane),
     Window(WindowAction),
@@ -110,6 +116,14 @@ pub struct Doing<'a> {
     pub finder: &'a mut Finder,
     pub derived: &'a Derived,
     pub ctx: &'a egui::Context,
+    /// Commands beside the one that it gives.
+    pub also: &'a mut Vec<Command>,
+}
+
+impl Doing<'_> {
+    fn scope(&self) -> Scope<'_> {
+        Scope { session: self.session, me: self.me, view: self.view, derived: self.derived }
+    }
 }
 
 /// Why whoever is `me` does nothing by what needs that role; `None`: they may.
@@ -132,14 +146,48 @@ impl Action {
         all.extend(Metric::ALL.map(Self::ShowMetric));
         all.extend(HeatmapAction::ALL.iter().map(|of| Self::Heatmap(*of)));
         all.extend(QuadrantAction::ALL.iter().map(|of| Self::Quadrant(*of)));
+        all.extend(BrushAction::ALL.iter().map(|of| Self::Brush(*of)));
+        all.extend(GraphAction::ALL.iter().map(|of| Self::Graph(*of)));
         all.extend(SiteAction::ALL.iter().map(|of| Self::Site(*of)));
         all.extend(ModsAction::ALL.iter().map(|of| Self::Mods(*of)));
         all.extend(PlanAction::ALL.iter().map(|of| Self::Plan(*of)));
         all.extend(ReviewAction::ALL.iter().map(|of| Self::Review(*of)));
-        all.extend(SpreadAction::ALL.iter().map(|of| Self::Spread(*of)));
+        all.extend(StepAction::ALL.iter().map(|of| Self::Step(*of)));
         all.extend(Pane::ALL.map(Self::Show));
         all.extend(WindowAction::ALL.iter().map(|of| Self::Window(*of)));
         all
+    }
+
+    /// What it is called outside of the window: `view.heatmap`, `edit.undo`. It stays when words change.
+    pub fn id(self) -> String {
+        let (group, name) = match self {
+            Self::File(of) => ("file", of.name()),
+            Self::ExportTo(target) => ("export", target.as_str()),
+            Self::Edit(of) => ("edit", of.name()),
+            Self::Run(of) => ("run", of.name()),
+            Self::UseEngine(at) => ("engine", ENGINES.get(at).copied().unwrap_or_default()),
+            Self::ToggleMod(kind) => ("mod", kind.as_str()),
+            Self::UsePolicy(at) => ("policy", Policy::BUILTIN.get(at).copied().unwrap_or_default()),
+            Self::Select(of) => ("sites", of.name()),
+            Self::View(of) => ("show", of.name()),
+            Self::ShowMetric(metric) => ("metric", metric.as_str()),
+            Self::Heatmap(of) => ("heatmap", of.name()),
+            Self::Quadrant(of) => ("quadrant", of.name()),
+            Self::Brush(of) => ("brush", of.name()),
+            Self::Graph(of) => ("graph", of.name()),
+            Self::Site(of) => ("site", of.name()),
+            Self::Mods(of) => ("mods", of.name()),
+            Self::Plan(of) => ("plan", of.name()),
+            Self::Review(of) => ("review", of.name()),
+            Self::Step(of) => ("steps", of.name()),
+            Self::Show(pane) => ("view", pane.title()),
+            Self::Window(of) => ("window", of.name()),
+        };
+        format!("{group}.{}", snake(name))
+    }
+
+    pub fn of_id(id: &str) -> Option<Self> {
+        Self::all().into_iter().find(|action| action.id() == id)
     }
 
     fn entry(self) -> Option<ActionEntry> {
@@ -151,11 +199,13 @@ impl Action {
             Self::View(of) => Some(of.entry()),
             Self::Heatmap(of) => Some(of.entry()),
             Self::Quadrant(of) => Some(of.entry()),
+            Self::Brush(of) => Some(of.entry()),
+            Self::Graph(of) => Some(of.entry()),
             Self::Site(of) => Some(of.entry()),
             Self::Mods(of) => Some(of.entry()),
             Self::Plan(of) => Some(of.entry()),
             Self::Review(of) => Some(of.entry()),
-            Self::Spread(of) => Some(of.entry()),
+            Self::Step(of) => Some(of.entry()),
             Self::Window(of) => Some(of.entry()),
             Self::ExportTo(_)
             | Self::UseEngine(_)
@@ -229,11 +279,13 @@ impl Action {
             Self::View(of) => of.problem(scope),
             Self::Heatmap(of) => of.problem(scope),
             Self::Quadrant(of) => of.problem(scope),
+            Self::Brush(of) => of.problem(scope),
+            Self::Graph(of) => of.problem(scope),
             Self::Site(of) => of.problem(scope),
             Self::Mods(of) => of.problem(scope),
             Self::Plan(of) => of.problem(scope),
             Self::Review(of) => of.problem(scope),
-            Self::Spread(of) => of.problem(scope),
+            Self::Step(of) => of.problem(scope),
             Self::Window(of) => of.problem(scope),
             Self::ExportTo(_) => NO_FRAMEWORK_FILES.map(str::to_owned).or_else(|| no_rows(scope)),
             Self::UseEngine(at) => run::engine_problem(scope.session, at),
@@ -246,6 +298,7 @@ impl Action {
     fn needs(self) -> Role {
         let owner = match self {
             Self::Review(of) => return of.needs(),
+            Self::Brush(of) => return of.needs(),
             Self::Edit(_) | Self::UseEngine(_) | Self::ToggleMod(_) | Self::UsePolicy(_) | Self::Mods(_) => true,
             Self::Run(of) => of != RunAction::ShowEngines,
             Self::Select(of) => of.decides(),
@@ -267,10 +320,13 @@ impl Action {
             Self::File(_) | Self::ExportTo(_) => "Files and clipboard",
             Self::Edit(_) | Self::ToggleMod(_) | Self::UsePolicy(_) | Self::Mods(_) | Self::Plan(_) => "Plan",
             Self::Run(_) | Self::UseEngine(_) => "Engine",
-            Self::Select(_) | Self::Site(_) => "Sites",
-            Self::View(_) | Self::ShowMetric(_) | Self::Heatmap(_) | Self::Quadrant(_) | Self::Spread(_) => {
-                "What is shown"
-            }
+            Self::Select(_) | Self::Site(_) | Self::Brush(_) => "Sites",
+            Self::View(_)
+            | Self::ShowMetric(_)
+            | Self::Heatmap(_)
+            | Self::Quadrant(_)
+            | Self::Graph(_)
+            | Self::Step(_) => "What is shown",
             Self::Review(_) => "Review",
             Self::Show(_) => "Views",
             Self::Window(_) => "Window",
@@ -287,11 +343,13 @@ impl Action {
             Self::View(of) => of.perform(doing),
             Self::Heatmap(of) => of.perform(doing),
             Self::Quadrant(of) => of.perform(doing),
+            Self::Brush(of) => of.perform(doing),
+            Self::Graph(of) => of.perform(doing),
             Self::Site(of) => of.perform(doing),
             Self::Mods(of) => of.perform(doing),
             Self::Plan(of) => of.perform(doing),
             Self::Review(of) => of.perform(doing),
-            Self::Spread(of) => of.perform(doing),
+            Self::Step(of) => of.perform(doing),
             Self::Window(of) => of.perform(doing),
             Self::ExportTo(target) => {
                 doing.view.dialog = Some(Dialog::export(doing.session, ExportForm::Framework(target)));
@@ -316,6 +374,18 @@ impl Action {
             }
         }
     }
+}
+
+/// `ForgetRecent`, `Site times` and `rel-l2` as `forget_recent`, `site_times` and `rel_l2`.
+fn snake(name: &str) -> String {
+    let mut id = String::new();
+    for character in name.chars() {
+        if character.is_uppercase() && id.ends_with(|before: char| before.is_lowercase()) {
+            id.push('_');
+        }
+        id.push(if character.is_ascii_alphanumeric() { character.to_ascii_lowercase() } else { '_' });
+    }
+    id
 }
 
 /// The one line for everything that needs a trace.
@@ -372,6 +442,19 @@ mod tests {
             assert!(other.is_none(), "{action:?} and {other:?} share a key");
             seen.push((shortcut, action));
         }
+    }
+
+    #[test]
+    fn every_action_has_an_id_of_its_own_that_leads_back_to_it() {
+        for action in Action::all() {
+            let id = action.id();
+            let plain = |of: char| of.is_ascii_lowercase() || of.is_ascii_digit() || of == '_' || of == '.';
+            assert!(id.chars().all(plain) && id.split('.').all(|part| !part.is_empty()), "{id}");
+            assert_eq!(Action::of_id(&id), Some(action), "{id}");
+        }
+        assert_eq!(Action::Edit(EditAction::Undo).id(), "edit.undo");
+        assert_eq!(Action::Show(Pane::Heatmap).id(), "view.heatmap");
+        assert_eq!((snake("ForgetRecent"), snake("rel-l2")), ("forget_recent".to_owned(), "rel_l2".to_owned()));
     }
 
     #[test]

@@ -228,7 +228,7 @@ impl PaletteSource<'_> {
             Chosen::Action(action) => FoundLine {
                 keys: action.shortcut(),
                 problem: (self.problem)(*action),
-                ..plain(action.text(), &action.tooltip())
+                ..plain(action.text(), &format!("{}\n{}", action.tooltip(), action.id()))
             },
             Chosen::Site(site) => plain(format!("Go to site {}", shorten(site.as_str(), NAME)), site.as_str()),
             Chosen::File(path) => {

@@ -30,8 +30,6 @@ actions! {
         ZoomIn: "Zoom into the quadrant", "Show half of each axis, around the middle", NO_KEY;
         ZoomOut: "Zoom out of the quadrant", "Show twice of each axis", NO_KEY;
         ResetZoom: "Show all points", "Fit the quadrant's axes to its points and lines again", NO_KEY;
-        SelectBoxed: "Select the boxed sites", "Make the sites in the quadrant's box the selection that actions on many are about", NO_KEY;
-        ClearBox: "Clear the box", "Forget the quadrant's box", NO_KEY;
         ListUnplaced: "List what has no place", "Name every kernel that the quadrant cannot place, with the reason", NO_KEY;
         SwitchCost: "Switch the frontier's cost", "Show the frontier over the worst error or over the summed loss cost", NO_KEY;
         NextFrontier: "Next frontier point", "Go to the next faster point of the frontier's curve", NO_KEY;
@@ -96,7 +94,6 @@ impl QuadrantAction {
             Self::NextPoint | Self::PreviousPoint => no_site(scope).or_else(|| no_rows(scope)),
             Self::ZoomIn | Self::ZoomOut => no_rows(scope),
             Self::ResetZoom => said(state.zoom.is_none(), "all points are in sight"),
-            Self::SelectBoxed | Self::ClearBox => said(state.boxed.is_empty(), "drag a box around points first"),
             Self::ListUnplaced => said(scope.derived.quadrant.unplaced.is_empty(), "every kernel has its place"),
             Self::SwitchCost => no_trace(scope),
             Self::NextFrontier | Self::PreviousFrontier | Self::NextCurve => {
@@ -111,7 +108,7 @@ impl QuadrantAction {
     }
 
     pub(super) fn perform(self, doing: &mut Doing<'_>) -> Option<Command> {
-        let scope = Scope { session: doing.session, me: doing.me, view: doing.view, derived: doing.derived };
+        let scope = doing.scope();
         match self {
             Self::RaiseError => return Some(nudge(scope, ThresholdLine::Error, 1.0, None)),
             Self::LowerError => return Some(nudge(scope, ThresholdLine::Error, -1.0, None)),
@@ -133,8 +130,6 @@ impl QuadrantAction {
             Self::ZoomIn => state.zoom_by(2.0, None),
             Self::ZoomOut => state.zoom_by(0.5, None),
             Self::ResetZoom => state.zoom = None,
-            Self::SelectBoxed => doing.view.selection = doing.view.quadrant.boxed.clone(),
-            Self::ClearBox => state.boxed.clear(),
             Self::ListUnplaced => state.lists_unplaced = !state.lists_unplaced,
             Self::SwitchCost => doing.view.frontier.switch_cost(),
             Self::NextFrontier => step_frontier(doing.view, doing.derived, 1),

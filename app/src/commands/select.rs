@@ -11,7 +11,7 @@ use super::{
     Doing, Scope, no_site, no_trace,
     table::{NO_KEY, actions, ctrl, key, shift},
 };
-use crate::state::{BulkForm, ViewState};
+use crate::state::{BulkForm, Steps, ViewState, brush_by_key};
 
 actions! {
     /// What moves the selection, orders the sites, and works on those selected.
@@ -120,7 +120,7 @@ impl SelectAction {
         match self {
             Self::OverrideHere => doing.view.sites.bulk = bulk_form(doing),
             Self::ClearOverridesHere => {
-                let scope = Scope { session: doing.session, me: doing.me, view: doing.view, derived: doing.derived };
+                let scope = doing.scope();
                 return Some(Command::ClearOverrides { at: overridden(scope) });
             }
             Self::CopySite | Self::CopyNames => copy(self, doing),
@@ -188,7 +188,7 @@ fn bulk_form(doing: &Doing<'_>) -> Option<BulkForm> {
     let view = &*doing.view;
     let selected = view.column.as_ref().map(|column| column.kernel.clone());
     let kernel = selected.or_else(|| doing.derived.grid.columns.first().map(|column| column.kernel.clone()))?;
-    Some(BulkForm::new(view.selected_sites(), kernel, view.gemm))
+    Some(BulkForm::new(&view.selected_sites(), kernel, view.gemm))
 }
 
 /// One a line, as the list stands.
@@ -215,7 +215,13 @@ fn step_column(doing: &mut Doing<'_>, step: isize) {
     }
 }
 
+/// Of the brushed area while the keys are its own, else of the selected sites.
 fn extend(doing: &mut Doing<'_>, step: isize) {
+    if doing.view.brush.takes_keys(&doing.view.layout)
+        && brush_by_key(doing.view, doing.derived, doing.session, Steps(0, step))
+    {
+        return;
+    }
     let view = &mut *doing.view;
     let Some(from) = view.sites.anchor.clone().filter(|of| view.is_selected(of)).or_else(|| view.site.clone()) else {
         return;

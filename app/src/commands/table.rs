@@ -39,6 +39,13 @@ macro_rules! actions {
         impl $name {
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
+            /// As the code calls it: what ids are made of.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => stringify!($variant),)*
+                }
+            }
+
             pub fn entry(self) -> $crate::commands::table::ActionEntry {
                 match self {
                     $(Self::$variant => $crate::commands::table::ActionEntry {

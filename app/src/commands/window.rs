@@ -7,7 +7,7 @@ use super::{
     Doing, Scope,
     table::{NO_KEY, actions, ctrl, key},
 };
-use crate::{commands::Palette, theme::Ground};
+use crate::{commands::Palette, state::CopyWhat, theme::Ground};
 
 actions! {
     /// What changes the window and nothing in it.
@@ -16,6 +16,7 @@ actions! {
         ClearLog: "Clear the log", "Forget the lines of the log; what happens from now on is written again", NO_KEY;
         DismissAll: "Dismiss all lines", "Take every line off the window; the log keeps them", NO_KEY;
         ResetLayout: "Reset the layout", "Put every view back where it stood", NO_KEY;
+        CopyLayout: "Copy the layout", "How the views stand, as JSON: for loka open --layout", NO_KEY;
         FollowSystem: "Follow the system's dark or light", "Take the ground from the system, also when it changes", NO_KEY;
         SwitchTheme: "Switch between dark and light", "Change the ground and the colour scales with it", key(Key::L);
         LargerText: "Larger text", "Enlarge everything by a tenth", ctrl(Key::Plus);
@@ -39,7 +40,7 @@ impl WindowAction {
             Self::FollowSystem => said(view.ground == Ground::System, "it does already"),
             Self::LargerText => said(view.text_size >= MAX_TEXT, "it is as large as it gets"),
             Self::SmallerText => said(view.text_size <= MIN_TEXT, "it is as small as it gets"),
-            Self::Tour => super::no_trace(scope),
+            Self::Tour | Self::CopyLayout => super::no_trace(scope),
             Self::NormalText => said(view.text_size == 1.0, "it is already"),
             _ => None,
         }
@@ -52,6 +53,7 @@ impl WindowAction {
             Self::DismissAll => return Some(Command::DismissNotices),
             Self::ClosePane => view.layout.close(view.layout.active()),
             Self::ResetLayout => view.layout.reset(doing.ctx.content_rect().width()),
+            Self::CopyLayout => view.copy = Some(CopyWhat::Layout),
             Self::FollowSystem => view.ground = Ground::System,
             Self::SwitchTheme => {
                 let dark = doing.ctx.theme() == egui::Theme::Dark;

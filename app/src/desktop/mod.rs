@@ -11,28 +11,54 @@ use crate::{
     clock::seconds_of_utc,
     executor::Wake,
     keys,
+    layout::Layout,
     link::InProcess,
     platform::{FileStore, Store, SystemPicker, ThreadExecutor},
     settings::Settings,
-    window::LokaApp,
+    theme::Ground,
+    window::{LokaApp, script::Script},
 };
 
 const SIZE: [f32; 2] = [1440.0, 900.0];
 const LEAST: [f32; 2] = [400.0, 300.0];
 
-/// Returns when the window is closed. `driven`: a program asks on stdin what is on screen.
-pub fn open(paths: Vec<PathBuf>, driven: bool) -> anyhow::Result<()> {
-    let store: Option<Arc<dyn Store>> = FileStore::of_user().map(|store| Arc::new(store) as Arc<dyn Store>);
+/// How a window is opened.
+#[derive(Default)]
+pub struct WindowSetup {
+    /// Width and height in points, in place of the remembered ones.
+    pub size: Option<[f32; 2]>,
+    pub ground: Option<Ground>,
+    pub layout: Option<Layout>,
+    /// What it does by itself.
+    pub script: Script,
+    /// A program asks on stdin what is on screen.
+    pub driven: bool,
+}
+
+/// Returns when the window is closed. One that makes a picture has neither settings nor a journal, and what the rest of
+/// `setup` says alone: the same picture on every machine.
+pub fn open(paths: Vec<PathBuf>, setup: WindowSetup) -> anyhow::Result<()> {
+    if cfg!(target_os = "linux") && ["DISPLAY", "WAYLAND_DISPLAY", "WAYLAND_SOCKET"].iter().all(|name| unset(name)) {
+        anyhow::bail!(
+            "there is no display here (DISPLAY and WAYLAND_DISPLAY are not set): loka serve shows the workbench in a browser"
+        );
+    }
+    let WindowSetup { size, ground, layout, mut script, driven } = setup;
+    let of_picture = script.makes_a_picture();
+    let store = if of_picture { None } else { FileStore::of_user() };
+    let store: Option<Arc<dyn Store>> = store.map(|store| Arc::new(store) as Arc<dyn Store>);
+    let (end, size) = (script.end.clone(), size.unwrap_or_else(|| remembered_size(store.as_deref())));
     let viewport = egui::ViewportBuilder::default()
         .with_title("LoKA")
         .with_app_id("loka")
-        .with_inner_size(remembered_size(store.as_deref()))
+        .with_inner_size(size)
         .with_min_inner_size(LEAST);
     let options = eframe::NativeOptions { viewport, ..eframe::NativeOptions::default() };
     let create = move |context: &eframe::CreationContext<'_>| {
         let ctx = context.egui_ctx.clone();
         let wake: Wake = Arc::new(move || ctx.request_repaint());
-        let executor = ThreadExecutor::new(wake.clone()).with_journal();
+        let executor = ThreadExecutor::new(wake.clone());
+        let executor = if of_picture { executor } else { executor.with_journal() };
         let link = InProcess::new(executor).with_author_of(me);
         let mut app = LokaApp::new(Box::new(link)).with_wake(wake).with_suggestions(nearby());
         app = app.with_picker(Box::new(SystemPicker)).with_clock(seconds_of_utc);
@@ -42,6 +68,12 @@ pub fn open(paths: Vec<PathBuf>, driven: bool) -> anyhow::Result<()> {
         if let Some(state) = &context.wgpu_render_state {
             app = app.with_gpu(state.target_format);
         }
+        let view = app.view_mut();
+        view.ground = ground.unwrap_or(if of_picture { Ground::Dark } else { view.ground });
+        view.layout = layout.unwrap_or_else(|| view.layout.clone());
+        view.hint &= !of_picture;
+        script.opens = !paths.is_empty();
+        app = app.with_script(script);
         if driven {
             app = app.with_drive(pipe::drive(&context.egui_ctx));
         }
@@ -49,7 +81,16 @@ pub fn open(paths: Vec<PathBuf>, driven: bool) -> anyhow::Result<()> {
         Ok(Box::new(app) as Box<dyn eframe::App>)
     };
     let opened = eframe::run_native("loka", options, Box::new(create));
-    opened.map_err(|error| anyhow::anyhow!("the window could not be opened: {error}"))
+    opened.map_err(|error| anyhow::anyhow!("the window could not be opened: {error}"))?;
+    match end.take() {
+        Some(end) => end.map_err(anyhow::Error::msg),
+        None if of_picture => anyhow::bail!("the window was closed before there was a picture"),
+        None => Ok(()),
+    }
+}
+
+fn unset(name: &str) -> bool {
+    std::env::var_os(name).is_none_or(|value| value.is_empty())
 }
 
 /// The size is needed before there is a window; what is wrong with the settings is told in it.

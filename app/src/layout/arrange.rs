@@ -48,7 +48,7 @@ fn wide(tiles: &mut Tiles<Pane>) -> TileId {
     let left = tabs(tiles, &[Pane::Heatmap, Pane::Plan, Pane::Review]);
     let right = tabs(tiles, &[Pane::Quadrant, Pane::Frontier]);
     let above = split(tiles, LinearDir::Horizontal, &[(left, 0.56), (right, 0.44)]);
-    let below = tabs(tiles, &[Pane::Distribution, Pane::Drift, Pane::Mods, Pane::Log]);
+    let below = tabs(tiles, &[Pane::Distribution, Pane::Drift, Pane::Graph, Pane::Mods, Pane::Log]);
     let middle = split(tiles, LinearDir::Vertical, &[(above, 0.68), (below, 0.32)]);
     let site = tabs(tiles, &[Pane::Site]);
     split(tiles, LinearDir::Horizontal, &[(list, 0.13), (middle, 0.63), (site, 0.24)])
@@ -57,7 +57,7 @@ fn wide(tiles: &mut Tiles<Pane>) -> TileId {
 fn medium(tiles: &mut Tiles<Pane>) -> TileId {
     let list = tabs(tiles, &[Pane::Sites]);
     let above = tabs(tiles, &[Pane::Heatmap, Pane::Quadrant, Pane::Frontier, Pane::Plan, Pane::Review, Pane::Mods]);
-    let below = tabs(tiles, &[Pane::Distribution, Pane::Drift, Pane::Log]);
+    let below = tabs(tiles, &[Pane::Distribution, Pane::Drift, Pane::Graph, Pane::Log]);
     let middle = split(tiles, LinearDir::Vertical, &[(above, 0.68), (below, 0.32)]);
     let site = tabs(tiles, &[Pane::Site]);
     split(tiles, LinearDir::Horizontal, &[(list, 0.15), (middle, 0.53), (site, 0.32)])

@@ -22,11 +22,12 @@ pub enum Pane {
     Site,
     Distribution,
     Drift,
+    Graph,
     Log,
 }
 
 impl Pane {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Heatmap,
         Self::Quadrant,
         Self::Frontier,
@@ -34,6 +35,7 @@ impl Pane {
         Self::Review,
         Self::Distribution,
         Self::Drift,
+        Self::Graph,
         Self::Mods,
         Self::Sites,
         Self::Site,
@@ -52,6 +54,7 @@ impl Pane {
             Self::Site => "Site",
             Self::Distribution => "Distribution",
             Self::Drift => "Drift",
+            Self::Graph => "Graph",
             Self::Log => "Log",
         }
     }
@@ -69,10 +72,14 @@ impl Pane {
             Self::Site => "Everything about the selected site, and its kernels",
             Self::Distribution => "Values against what each format can hold",
             Self::Drift => "How a site's values moved while the model trained",
+            Self::Graph => "The model's forward chain, each site as wide as its time",
             Self::Log => "What happened, line by line",
         }
     }
 }
+
+/// Panes that came after layouts were stored, each with one that it stands beside.
+const LATER: [(Pane, Pane); 1] = [(Pane::Graph, Pane::Drift)];
 
 /// The tree of panes. All panes are always in it; a closed one is hidden where it was.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -160,13 +167,29 @@ impl Layout {
         Pane::ALL.into_iter().filter(|pane| self.is_open(*pane)).collect()
     }
 
-    /// A stored layout holds every pane once, or it is not used: an edited file must not lose a view.
+    /// A stored layout holds every pane once, or it is not used: an edited file must not lose a view. One of an earlier
+    /// version gets the panes that it cannot know.
     #[must_use]
-    pub fn checked(self) -> Option<Self> {
+    pub fn checked(mut self) -> Option<Self> {
+        LATER.iter().for_each(|(pane, beside)| self.add(*pane, *beside));
         let count =
             |pane: &Pane| self.tree.tiles.tiles().filter(|tile| matches!(tile, Tile::Pane(of) if of == pane)).count();
         let whole = self.tree.root().is_some() && Pane::ALL.iter().all(|pane| count(pane) == 1);
         (whole && self.is_reachable()).then_some(self)
+    }
+
+    /// Behind the tabs that `beside` is one of, unless it is there.
+    fn add(&mut self, pane: Pane, beside: Pane) {
+        let tiles = &mut self.tree.tiles;
+        let tabs = tiles.find_pane(&beside).and_then(|tile| tiles.parent_of(tile));
+        if let (None, Some(tabs)) = (tiles.find_pane(&pane), tabs)
+            && matches!(tiles.get(tabs), Some(Tile::Container(Container::Tabs(_))))
+        {
+            let tile = tiles.insert_pane(pane);
+            if let Some(Tile::Container(Container::Tabs(of))) = tiles.get_mut(tabs) {
+                of.add_child(tile);
+            }
+        }
     }
 
     /// Every tile hangs on the root exactly once: no loop, nothing lost.
@@ -223,6 +246,22 @@ mod tests {
         assert!(!back.is_open(Pane::Drift) && back.is_open(Pane::Log));
         let doubled: Layout = serde_json::from_str(&text.replace("\"drift\"", "\"log\"")).unwrap();
         assert!(doubled.checked().is_none(), "a view would be lost");
+    }
+
+    #[test]
+    fn what_an_earlier_version_stored_gets_the_panes_that_came_later() {
+        let mut layout = Layout::arranged(Arrangement::Wide);
+        layout.close(Pane::Log);
+        let tile = layout.tree.tiles.find_pane(&Pane::Graph).unwrap();
+        let tabs = layout.tree.tiles.parent_of(tile).unwrap();
+        layout.tree.tiles.remove(tile);
+        let Some(Tile::Container(of)) = layout.tree.tiles.get_mut(tabs) else { panic!("no tabs") };
+        of.remove_child(tile);
+        let back: Layout = serde_json::from_str(&serde_json::to_string(&layout).unwrap()).unwrap();
+        let mut back = back.checked().unwrap();
+        assert!(back.is_open(Pane::Graph) && !back.is_open(Pane::Log), "the rest is as it was");
+        back.show(Pane::Graph);
+        assert!(back.is_on_screen(Pane::Graph) && !back.is_on_screen(Pane::Drift));
     }
 
     #[test]

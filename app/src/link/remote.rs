@@ -31,6 +31,11 @@ pub enum SocketNews {
     Message(Vec<u8>),
     /// It ended, or was never there.
     Closed,
+    /// It could not be made. `again`: it is worth trying later.
+    Failed {
+        why: String,
+        again: bool,
+    },
 }
 
 /// Where connections and the time come from.
@@ -102,6 +107,16 @@ impl RemoteLink {
         link
     }
 
+    /// What was asked for and is not answered.
+    pub fn num_waiting(&self) -> usize {
+        self.sync.num_waiting()
+    }
+
+    /// A trace was chosen, and is not here yet.
+    pub fn awaits_trace(&self) -> bool {
+        self.joined && self.sync.has_session() && self.replica.session().trace.is_none()
+    }
+
     fn connect(&mut self) {
         self.heard = self.network.now();
         match self.network.connect() {
@@ -146,6 +161,7 @@ impl RemoteLink {
                     self.greeted = true;
                 }
                 SocketNews::Message(bytes) => self.message(&bytes),
+                SocketNews::Failed { why, again } => self.lost(why, again),
                 SocketNews::Closed => match self.sync.closed.take() {
                     Some((why, again)) => self.lost(why, again),
                     None => self.cut(),

@@ -170,7 +170,7 @@ impl PageApp {
         let at = ctx.pointer_hover_pos();
         let over =
             |pane: Pane| self.app.view().layout.rect_of(pane).zip(at).is_some_and(|(rect, at)| rect.contains(at));
-        self.over_chart.set(over(Pane::Heatmap) || over(Pane::Quadrant) || over(Pane::Frontier));
+        self.over_chart.set(over(Pane::Heatmap) || over(Pane::Quadrant) || over(Pane::Frontier) || over(Pane::Graph));
     }
 }
 

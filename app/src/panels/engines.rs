@@ -63,8 +63,7 @@ fn name_of(scene: &Scene<'_>) -> String {
 /// Says so when the rows on screen are not of the engine in use.
 fn foreign_ui(ui: &mut Ui, scene: &Scene<'_>) {
     let origin = scene.session.shown_origin();
-    let here =
-        scene.session.engines.chosen_status().is_some_and(|of| of.name == origin.engine && of.device == origin.device);
+    let here = scene.session.engines.chosen_status().is_some_and(|of| origin.is_of(of));
     if here || !scene.session.has_rows() {
         return;
     }
@@ -136,7 +135,7 @@ fn state_of(scene: &Scene<'_>, status: &EngineStatus) -> (&'static str, egui::Co
 
 fn choose_ui(ui: &mut Ui, scene: &mut Scene<'_>, at: usize, status: &EngineStatus) {
     let origin = scene.session.shown_origin();
-    let shown = origin.engine == status.name && origin.device == status.device;
+    let shown = origin.is_of(status);
     if scene.session.engines.chosen == status.name && shown {
         return;
     }

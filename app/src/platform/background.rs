@@ -23,6 +23,11 @@ pub enum TaskResult {
         text: String,
         what: String,
     },
+    /// The same, once another program would get it, or why none would.
+    Copied {
+        what: String,
+        outcome: Result<(), String>,
+    },
     /// What was asked for lies where it was to be put.
     Ready,
     /// The window as it was drawn.
@@ -77,6 +82,11 @@ impl BackgroundTasks {
         self.reports.clone()
     }
 
+    /// Everything is done at once.
+    pub fn is_inline(&self) -> bool {
+        self.reports.wake.is_none()
+    }
+
     pub fn poll(&self) -> Option<TaskResult> {
         self.receiver.try_recv().ok()
     }
@@ -91,7 +101,7 @@ impl BackgroundTasks {
                 reports.send(done);
             }
         };
-        if self.reports.wake.is_none() {
+        if self.is_inline() {
             return guarded();
         }
         if let Err(line) = Here::spawn(name, guarded) {

@@ -44,6 +44,10 @@ pub trait Platform {
     /// Puts text on the clipboard, or says why it cannot.
     fn copy_text(ctx: &egui::Context, text: String) -> Result<(), String>;
 
+    /// Whether another program would get `text` now; else what it would get instead. Takes up to two seconds: for a
+    /// background task, some time after [`Self::copy_text`], which hands over at the end of its frame.
+    fn check_copied(text: &str) -> Result<(), String>;
+
     /// Runs `work` beside the frames where there are threads, else at once.
     fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), String>;
 }

@@ -35,9 +35,12 @@ pub fn sanitize(
         Command::SelectEngine { name } => word(name)?,
         Command::ProbeMore { max_draws, site } => {
             site_word(site)?;
-            if !(1..=limits::DRAWS).contains(max_draws) {
-                return Err(format!("a site is probed with 1 to {} draws", limits::DRAWS));
-            }
+            draws(*max_draws)?;
+        }
+        Command::ProbeSites { max_draws, sites } => {
+            many(sites.len(), session.sites().len())?;
+            sites.iter().try_for_each(site_word)?;
+            draws(*max_draws)?;
         }
         Command::SetMod { sites, .. } => {
             many(sites.len(), session.sites().len())?;
@@ -160,6 +163,11 @@ fn many(count: usize, most: usize) -> Result<(), String> {
     if count > most { Err(format!("{count} places are named, the trace has {most}")) } else { Ok(()) }
 }
 
+fn draws(count: u64) -> Result<(), String> {
+    let most = limits::DRAWS;
+    if (1..=most).contains(&count) { Ok(()) } else { Err(format!("a site is probed with 1 to {most} draws")) }
+}
+
 fn word(word: &str) -> Result<(), String> {
     if word.len() > limits::WORD_CHARACTERS || word.contains(char::is_control) {
         return Err("it is too long for a name, or has control characters".to_owned());
@@ -224,6 +232,8 @@ mod tests {
             (Command::OpenPlan { path }, "outside of the served folder"),
             (Command::ProbeMore { site: site.clone(), max_draws: u64::MAX }, "draws"),
             (Command::ProbeMore { site: site.clone(), max_draws: 0 }, "draws"),
+            (Command::ProbeSites { sites: Vec::new(), max_draws: 0 }, "draws"),
+            (Command::ProbeSites { sites: vec![site.clone()], max_draws: 8 }, "the trace has 0"),
             (Command::SelectEngine { name: "x".repeat(limits::WORD_CHARACTERS + 1) }, "for a name"),
             (Command::SetOverrides { at: vec![(site.clone(), Gemm::Fprop)], kernel: kernel.clone(), reason }, "0"),
             (Command::ClearOverrides { at: vec![(site.clone(), Gemm::Fprop)] }, "the trace has 0"),

@@ -66,8 +66,12 @@ pub enum CopyWhat {
     Cell,
     Row,
     Table(Pane),
+    /// The rows that were brushed.
+    Brushed,
     /// The page's address.
     Link,
+    /// How the views stand, as JSON.
+    Layout,
 }
 
 /// A question with one answer: a path.

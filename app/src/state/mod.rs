@@ -1,6 +1,7 @@
 //! What is seen and selected, and what moves it: the view state and every pane's own, with the views derived from the
 //! session. Nothing here draws: commands change it, views read it.
 
+mod brush;
 mod derived;
 mod dialog;
 mod distribution;
@@ -8,6 +9,7 @@ mod drift;
 mod export_state;
 mod folding;
 mod frontier;
+mod graph;
 mod heatmap;
 mod log;
 mod mods;
@@ -16,9 +18,11 @@ mod quadrant;
 mod review;
 mod site;
 mod sites;
+mod step_cursor;
 mod tour;
 mod view;
 
+pub use brush::{BrushDrag, BrushShape, BrushState, Steps, brush_by_key, rows_of_cells, shown_columns};
 pub use derived::Derived;
 pub use dialog::{CopyWhat, Dialog, DialogKind, ExportForm, folder_of};
 pub use distribution::DistributionState;
@@ -26,13 +30,17 @@ pub use drift::DriftState;
 pub use export_state::{ExportPreview, ExportState};
 pub use folding::Folding;
 pub use frontier::{FrontierState, frontier_policy, step_frontier};
+pub use graph::{GraphState, fed_box, step_along_feed, step_graph};
 pub use heatmap::{ColumnWindow, HeatmapState, MAX_ROW, NO_SERIES};
 pub use log::{Clock, LogState};
 pub use mods::{ModsState, set_mod};
 pub use plan::{PlanFilter, PlanPart, PlanState};
-pub use quadrant::{Bounds, ColorBy, QUADRANTS, QuadrantState, color_number, is_selected, select_point, step_point};
+pub use quadrant::{
+    Bounds, ColorBy, MANY, QUADRANTS, QuadrantState, color_number, is_selected, select_point, step_point,
+};
 pub use review::{ReviewFilter, ReviewPane};
 pub use site::SiteState;
 pub use sites::{BulkForm, SitesState};
+pub use step_cursor::{StepCursor, recorded_steps};
 pub use tour::{TOUR, TourState};
 pub use view::{ThresholdLine, ViewState};

@@ -1,13 +1,13 @@
 //! What is seen of this view and not of the model: kept while the window is open.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use egui::Id;
 use loka_core::{
     dispatch::Policy,
-    model::{Quadrant, SiteId},
+    model::Quadrant,
     session::Session,
-    views::{Column, GroupBy, Point, QuadrantView, speedup_place},
+    views::{Column, Density, GroupBy, Point, QuadrantView, speedup_place},
 };
 
 use super::{Derived, ViewState};
@@ -91,10 +91,6 @@ pub struct QuadrantState {
     pub shown: Bounds,
     /// From before the mods in force.
     pub arrows: bool,
-    /// Sites with a point in the box that was drawn.
-    pub boxed: BTreeSet<SiteId>,
-    /// Where the box begins, in the axes' places, and whether it adds.
-    pub box_from: Option<([f64; 2], bool)>,
     pub lists_unplaced: bool,
     /// Presses of the arrow keys while a line keeps the focus undo as one.
     pub nudging: Option<(Id, u64)>,
@@ -102,7 +98,14 @@ pub struct QuadrantState {
     pub hovered: Option<usize>,
     pub instances: Instances,
     made_of: Option<(Arc<QuadrantView>, ColorBy)>,
+    density: Option<(Arc<QuadrantView>, DensityKey, Option<Arc<Density>>)>,
 }
+
+/// What is in sight, how large hexagons are there, and what colours them.
+type DensityKey = (Bounds, [f32; 2], ColorBy);
+
+/// More points in sight are drawn as hexagons: each by itself would cover others.
+pub const MANY: usize = 20_000;
 
 impl QuadrantState {
     /// Another trace.
@@ -116,6 +119,24 @@ impl QuadrantState {
         let shown = self.shown;
         let middle = ((shown.x.0 + shown.x.1) / 2.0, (shown.y.0 + shown.y.1) / 2.0);
         self.zoom = Some(shown.zoomed(factor, about.unwrap_or(middle)));
+    }
+
+    /// How many points lie where, while more are in sight than can be told apart. `size`: of a hexagon, in places.
+    pub fn density(&mut self, view: &Arc<QuadrantView>, size: [f32; 2]) -> Option<Arc<Density>> {
+        let key = (self.shown, size, self.color_by);
+        if let Some((of, known, density)) = &self.density
+            && Arc::ptr_eq(of, view)
+            && *known == key
+        {
+            return density.clone();
+        }
+        let (x, y) = (self.shown.x, self.shown.y);
+        let sight = [[x.0 as f32, y.0 as f32], [x.1 as f32, y.1 as f32]];
+        let seen = |point: &&Point| (0..2).all(|axis| (sight[0][axis]..=sight[1][axis]).contains(&point.at[axis]));
+        let many = view.points.len() > MANY && view.points.iter().filter(seen).count() > MANY;
+        let density = many.then(|| Arc::new(Density::of(&view.points, sight, size, color_number(view, self.color_by))));
+        self.density = Some((view.clone(), key, density.clone()));
+        density
     }
 
     /// Instances of these points, made anew only when something about them changed.

@@ -17,11 +17,16 @@ use loka_core::{
 };
 
 use super::Derived;
+use crate::regex::compile;
 
 /// What is asked for in the form.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BulkForm {
-    pub sites: Vec<SiteId>,
+    /// GEMMs, in the order of their sites.
+    at: Vec<(SiteId, Gemm)>,
+    /// The first of the sites, and how many there are.
+    pub first: Option<SiteId>,
+    pub num_sites: usize,
     pub kernel: KernelId,
     pub gemms: BTreeSet<Gemm>,
     pub reason: String,
@@ -30,9 +35,32 @@ pub struct BulkForm {
 }
 
 impl BulkForm {
-    pub fn new(sites: Vec<SiteId>, kernel: KernelId, gemm: Option<Gemm>) -> Self {
+    pub fn new(sites: &[SiteId], kernel: KernelId, gemm: Option<Gemm>) -> Self {
         let gemms = gemm.map_or_else(|| Gemm::ALL.into(), |gemm| [gemm].into());
-        Self { sites, kernel, gemms, reason: String::new(), fresh: true }
+        let at = sites.iter().flat_map(|site| Gemm::ALL.map(|gemm| (site.clone(), gemm))).collect();
+        Self { gemms, ..Self::at(at, kernel) }
+    }
+
+    /// Of these GEMMs and no others.
+    pub fn at(at: Vec<(SiteId, Gemm)>, kernel: KernelId) -> Self {
+        let gemms = at.iter().map(|(_, gemm)| *gemm).collect();
+        let sites: BTreeSet<&SiteId> = at.iter().map(|(site, _)| site).collect();
+        let (first, num_sites) = (at.first().map(|(site, _)| site.clone()), sites.len());
+        Self { at, first, num_sites, kernel, gemms, reason: String::new(), fresh: true }
+    }
+
+    /// Those that are ticked.
+    fn ticked(&self) -> impl Iterator<Item = &(SiteId, Gemm)> {
+        self.at.iter().filter(|(_, gemm)| self.gemms.contains(gemm))
+    }
+
+    pub fn num_gemms(&self) -> usize {
+        self.ticked().count()
+    }
+
+    /// There is one of it among the GEMMs.
+    pub fn has(&self, gemm: Gemm) -> bool {
+        self.at.iter().any(|(_, of)| *of == gemm)
     }
 
     pub fn problem(&self) -> Option<&'static str> {
@@ -46,8 +74,11 @@ impl BulkForm {
     }
 
     pub fn command(&self) -> Command {
-        let at = self.sites.iter().flat_map(|site| self.gemms.iter().map(|gemm| (site.clone(), *gemm)));
-        Command::SetOverrides { at: at.collect(), kernel: self.kernel.clone(), reason: self.reason.trim().to_owned() }
+        Command::SetOverrides {
+            at: self.ticked().cloned().collect(),
+            kernel: self.kernel.clone(),
+            reason: self.reason.trim().to_owned(),
+        }
     }
 }
 
@@ -152,31 +183,5 @@ impl SitesState {
             selection.hash(&mut hasher);
         }
         hasher.finish()
-    }
-}
-
-/// Whether a name matches.
-type SiteMatcher = Box<dyn Fn(&str) -> bool>;
-
-/// Case does not matter, as in plain text.
-fn compile(pattern: &str) -> Result<SiteMatcher, String> {
-    let regex = regex_lite::RegexBuilder::new(pattern).case_insensitive(true).build();
-    let regex = regex.map_err(|error| error.to_string().lines().last().unwrap_or_default().to_owned())?;
-    Ok(Box::new(move |name| regex.is_match(name)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn regular_expressions_are_read_and_refused_in_a_line() {
-        let filter = |text: &str| Filter::read(text, &compile);
-        assert!(filter("/mlp\\.\\d+$/").is_ok());
-        let error = filter("/a(/").err().map(|error| error.to_string()).unwrap_or_default();
-        assert!(error.starts_with("/a(/ is no regular expression: ") && !error.contains('\n'), "{error}");
-        // What would take forever in other engines.
-        let long = "a".repeat(4000);
-        assert!(!compile("(a*)*b").is_ok_and(|matches| matches(&long)));
     }
 }

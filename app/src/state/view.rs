@@ -10,8 +10,9 @@ use loka_core::{
 };
 
 use super::{
-    CopyWhat, Derived, Dialog, DistributionState, DriftState, ExportState, FrontierState, HeatmapState, LogState,
-    ModsState, PlanState, QuadrantState, ReviewPane, SiteState, SitesState, TourState,
+    BrushState, CopyWhat, Derived, Dialog, DistributionState, DriftState, ExportState, FrontierState, GraphState,
+    HeatmapState, LogState, ModsState, PlanState, QuadrantState, ReviewPane, SiteState, SitesState, StepCursor,
+    TourState,
 };
 use crate::{
     layout::Layout,
@@ -82,9 +83,13 @@ pub struct ViewState {
     pub heatmap: HeatmapState,
     pub quadrant: QuadrantState,
     pub frontier: FrontierState,
+    pub brush: BrushState,
+    pub graph: GraphState,
     pub site_view: SiteState,
     pub distribution: DistributionState,
     pub drift: DriftState,
+    /// The recorded step that views show together.
+    pub steps: StepCursor,
     pub mods: ModsState,
     pub plan: PlanState,
     pub log: LogState,
@@ -130,9 +135,12 @@ impl Default for ViewState {
             heatmap: HeatmapState::default(),
             quadrant: QuadrantState::default(),
             frontier: FrontierState::default(),
+            brush: BrushState::default(),
+            graph: GraphState::default(),
             site_view: SiteState::default(),
             distribution: DistributionState::default(),
             drift: DriftState::default(),
+            steps: StepCursor::default(),
             mods: ModsState::default(),
             plan: PlanState::default(),
             log: LogState::default(),
@@ -180,6 +188,8 @@ impl ViewState {
         self.selection.clear();
         self.quadrant.forget();
         self.frontier.forget();
+        self.brush.forget();
+        self.graph.forget();
         self.mods.module = None;
         self.review.forget();
     }
@@ -255,6 +265,9 @@ impl ViewState {
         }
         if std::mem::take(&mut self.engines) || self.sites.bulk.take().is_some() || self.overriding.take().is_some() {
             return;
+        }
+        if self.brush.is_shown(&self.layout) {
+            return self.brush.forget();
         }
         if let Some(focused) = ctx.memory(|memory| memory.focused()) {
             ctx.memory_mut(|memory| memory.surrender_focus(focused));

@@ -1,11 +1,13 @@
 //! What fills the middle of the window. Every view takes a [`Scene`]: the session to read, what was
 //! derived from it, the view state to change, and a list to put requests on.
 
+mod brush;
 mod chart;
 pub mod distribution;
 pub mod drift;
 mod empty;
 mod frontier;
+mod graph;
 mod heatmap;
 mod log;
 mod mods;
@@ -15,6 +17,7 @@ mod recent;
 mod review;
 mod site;
 mod sites;
+mod steps;
 mod thresholds;
 
 pub use distribution::distribution_ui;
@@ -116,6 +119,7 @@ pub fn pane_ui(ui: &mut egui::Ui, scene: &mut Scene<'_>, pane: Pane) {
         Pane::Heatmap => heatmap::heatmap_ui(ui, scene),
         Pane::Quadrant => quadrant::quadrant_ui(ui, scene),
         Pane::Frontier => frontier::frontier_ui(ui, scene),
+        Pane::Graph => graph::graph_ui(ui, scene),
         Pane::Site => site::site_ui(ui, scene),
         Pane::Distribution => distribution::distribution_ui(ui, scene),
         Pane::Drift => drift::drift_ui(ui, scene),

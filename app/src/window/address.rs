@@ -90,7 +90,7 @@ impl Address {
     }
 
     /// Selects and shows what it names. A site that the open trace lacks is a line.
-    fn apply(self, app: &mut LokaApp) -> Option<String> {
+    pub(super) fn apply(self, app: &mut LokaApp) -> Option<String> {
         let unknown = self.site.clone().filter(|site| app.session().site(site).is_none());
         let view = app.view_mut();
         if let Some(site) = self.site.filter(|_| unknown.is_none()) {

@@ -16,11 +16,11 @@ use crate::{
     panels,
     platform::{BackgroundTasks, Here, Picker, Platform as _, Store},
     settings::SettingsStore,
-    state::{Clock, Derived, ViewState},
+    state::{Clock, Derived, ViewState, recorded_steps},
     theme::Theme,
     view_cache::{FrontierCache, ViewCache},
     views::{self, Scene},
-    window::housekeeping::Housekeeping,
+    window::{housekeeping::Housekeeping, script::Script},
 };
 
 pub struct LokaApp {
@@ -40,6 +40,8 @@ pub struct LokaApp {
     pub(crate) housekeeping: Housekeeping,
     /// A program looks on.
     drive: Option<Drive>,
+    /// What the command line asked for, until it is done.
+    pub(crate) script: Option<Script>,
 }
 
 impl LokaApp {
@@ -59,6 +61,7 @@ impl LokaApp {
             suggestions: Vec::new(),
             housekeeping: Housekeeping::new(BackgroundTasks::inline()),
             drive: None,
+            script: None,
         }
     }
 
@@ -119,6 +122,13 @@ impl LokaApp {
         self
     }
 
+    /// Plays it, see [`crate::window::script`].
+    #[must_use]
+    pub fn with_script(mut self, script: Script) -> Self {
+        self.script = Some(script).filter(|script| !script.is_empty());
+        self
+    }
+
     pub fn session(&self) -> &Session {
         self.link.session()
     }
@@ -176,6 +186,11 @@ impl LokaApp {
         self.requests.push(Request::Act(action));
     }
 
+    /// Something was asked for that the next frame carries out.
+    pub(crate) fn has_requests(&self) -> bool {
+        !self.requests.is_empty()
+    }
+
     /// What the view does along with a command.
     fn follow(&mut self, command: &Command) {
         match command {
@@ -204,6 +219,8 @@ impl LokaApp {
             }
         }
         self.take_keys(ctx);
+        self.play(ctx);
+        self.play_steps(ctx);
         self.show_where();
         self.do_housekeeping(ctx);
         self.appear(ctx);
@@ -232,6 +249,18 @@ impl LokaApp {
         }
     }
 
+    /// The recorded step that is looked at moves on, and the heatmap with it.
+    fn play_steps(&mut self, ctx: &egui::Context) {
+        let session = self.link.session();
+        if self.view.steps.is_playing() {
+            let steps = recorded_steps(session, self.view.site.as_ref()).unwrap_or_default();
+            if let Some(wait) = self.view.steps.tick(ctx.input(|input| input.time), steps) {
+                ctx.request_repaint_after(std::time::Duration::from_secs_f64(wait));
+            }
+        }
+        self.view.steps.follow(&mut self.view.heatmap, session);
+    }
+
     /// Others see where this person looks. The link tells them when it is elsewhere.
     fn show_where(&mut self) {
         let view = self.view.layout.active().title().to_owned();
@@ -252,11 +281,18 @@ impl LokaApp {
         self.performed.insert(action);
         self.housekeeping.note(&mut self.finder, action);
         let session = self.link.session();
-        let mut doing =
-            Doing { session, me: &me, view: &mut self.view, finder: &mut self.finder, derived: &self.derived, ctx };
-        if let Some(command) = action.perform(&mut doing) {
-            self.command(command);
-        }
+        let mut also = Vec::new();
+        let mut doing = Doing {
+            session,
+            me: &me,
+            view: &mut self.view,
+            finder: &mut self.finder,
+            derived: &self.derived,
+            ctx,
+            also: &mut also,
+        };
+        let command = action.perform(&mut doing);
+        command.into_iter().chain(also).for_each(|command| self.command(command));
     }
 
     fn take_files(&mut self, ctx: &egui::Context) {
@@ -330,6 +366,13 @@ impl eframe::App for LokaApp {
         self.draw(ui);
     }
 
+    /// A picture has no pointer in it, wherever that happens to be.
+    fn raw_input_hook(&mut self, _: &egui::Context, input: &mut egui::RawInput) {
+        if self.script.as_ref().is_some_and(Script::makes_a_picture) {
+            input.events.retain(|event| !is_of_pointer(event));
+        }
+    }
+
     fn on_exit(&mut self) {
         self.close();
     }
@@ -337,6 +380,11 @@ impl eframe::App for LokaApp {
     fn clear_color(&self, _: &egui::Visuals) -> [f32; 4] {
         self.theme.panel.to_normalized_gamma_f32()
     }
+}
+
+fn is_of_pointer(event: &egui::Event) -> bool {
+    use egui::Event::{MouseMoved, MouseWheel, PointerButton, PointerMoved};
+    matches!(event, PointerMoved(_) | MouseMoved(_) | PointerButton { .. } | MouseWheel { .. })
 }
 
 fn window_ui(ui: &mut Ui, scene: &mut Scene<'_>) {

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use loka_core::{
     session::Session,
-    views::{Column, Snapshot, ViewQuery, Views, tsv},
+    views::{BrushedRows, Column, Snapshot, ViewQuery, Views, tsv},
 };
 
 use crate::{
-    layout::Pane,
+    layout::{Layout, Pane},
     platform::{BackgroundTasks, TaskResult},
     state::{CopyWhat, Derived, ViewState},
     views::log_text,
-    window::address::Address,
+    window::{address::Address, script::layout_to_json},
 };
 
 /// Everything that a table is made from, free to leave the thread that draws.
@@ -24,10 +24,12 @@ struct CopySource {
     /// The selected site.
     at: Option<usize>,
     column: Option<Column>,
+    brushed: Arc<BrushedRows>,
     /// Sites that the filter shows.
     shown: Vec<usize>,
     /// The address of what is seen; empty where there is no page.
     link: String,
+    layout: Layout,
 }
 
 /// A line for the person when there is nothing to copy.
@@ -62,8 +64,10 @@ impl CopySource {
             question: ViewQuery { metric: view.metric, gemm: view.gemm, relative: view.relative, versus: view.versus },
             at: view.site.as_ref().and_then(|site| session.index().at(site)),
             column: view.column.clone(),
+            brushed: view.brush.set.clone(),
             shown: view.sites.lines().shown().iter().map(|at| *at as usize).collect(),
             link: view.page.as_deref().map(|page| linked(page, &Address::of(view))).unwrap_or_default(),
+            layout: view.layout.clone(),
             snapshot,
         })
     }
@@ -81,6 +85,8 @@ impl CopySource {
                 return (tsv::line(&tsv::grid_row(snapshot, views, *question, at)), "The row".to_owned());
             }
             CopyWhat::Link => return (self.link.clone(), "The link".to_owned()),
+            CopyWhat::Layout => return (layout_to_json(&self.layout), "The layout".to_owned()),
+            CopyWhat::Brushed => tsv::row_set(snapshot, &self.brushed),
             CopyWhat::Table(Pane::Quadrant) => tsv::points(snapshot, views),
             CopyWhat::Table(Pane::Plan) => tsv::choices(snapshot, views),
             CopyWhat::Table(Pane::Site) => tsv::kernels(snapshot, at),

@@ -200,6 +200,17 @@ impl LokaApp {
         }
     }
 
+    /// It is said to be there once somebody else would get it.
+    fn copy(&self, text: String, what: String, ctx: &egui::Context) {
+        let background = &self.housekeeping.background;
+        match Here::copy_text(ctx, text.clone()) {
+            // At once is before the frame hands it over.
+            Ok(()) if !background.is_inline() => background
+                .run("loka-copied", move || Some(TaskResult::Copied { outcome: Here::check_copied(&text), what })),
+            outcome => background.reports().send(TaskResult::Copied { what, outcome }),
+        }
+    }
+
     fn take_up(&mut self, done: TaskResult, ctx: &egui::Context) {
         match done {
             TaskResult::Picked(paths) => self.picked(paths),
@@ -209,10 +220,13 @@ impl LokaApp {
                 self.view.no_browse = Some(why);
                 self.view.dialog = asked.map(|dialog| Dialog { fresh: true, ..dialog });
             }
-            TaskResult::Copy { text, what } => match Here::copy_text(ctx, text) {
-                Ok(()) => self.notify(NoticeKind::Info, format!("{what} is on the clipboard")),
-                Err(why) => self.notify(NoticeKind::Error, format!("{what} was not copied: {why}")),
-            },
+            TaskResult::Copy { text, what } => self.copy(text, what, ctx),
+            TaskResult::Copied { what, outcome: Ok(()) } => {
+                self.notify(NoticeKind::Info, format!("{what} is on the clipboard"));
+            }
+            TaskResult::Copied { what, outcome: Err(why) } => {
+                self.notify(NoticeKind::Error, format!("{what} was not copied: {why}"));
+            }
             // It woke the window, which looks there with every frame.
             TaskResult::Ready => ctx.request_repaint(),
             TaskResult::Shot(image) => self.shot(&image),

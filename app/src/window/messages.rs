@@ -50,7 +50,10 @@ impl LokaApp {
             Applied::Signed(approval) => self.command(Command::Approve { approval }),
             Applied::Replaced { same_trace: false } => self.view.forget_selection(),
             // What is selected stays where it is the same trace.
-            Applied::Replaced { same_trace: true } | Applied::Input | Applied::OpenFailed { .. } => {}
+            Applied::Replaced { same_trace: true }
+            | Applied::Input
+            | Applied::Refused(_)
+            | Applied::OpenFailed { .. } => {}
         }
     }
 }

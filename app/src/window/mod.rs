@@ -7,5 +7,6 @@ mod app;
 mod copying;
 pub(crate) mod housekeeping;
 mod messages;
+pub mod script;
 
 pub use app::LokaApp;

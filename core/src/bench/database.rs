@@ -30,12 +30,11 @@ impl KernelDb {
     pub fn lookup(&self, kernel: &KernelId, gemm: Gemm, shape: GemmShape) -> Option<&KernelRecord> {
         self.records.iter().find(|record| record.kernel == *kernel && record.gemm == gemm && record.shape == shape)
     }
+}
 
-    /// BF16 of the same source: the library's own, else cuBLASLt's in the same file.
-    pub fn baseline_of(&self, kernel: &KernelId) -> Option<KernelId> {
-        let own = KernelId::new(&format!("{}/bf16", kernel.library()));
-        [own, crate::model::baseline_kernel()].into_iter().find(|name| self.records.iter().any(|r| r.kernel == *name))
-    }
+/// What a kernel is compared with, the first of these that its source has: BF16 of its own library, else cuBLASLt's.
+pub(super) fn baselines_of(kernel: &KernelId) -> [KernelId; 2] {
+    [KernelId::new(&format!("{}/bf16", kernel.library())), crate::model::baseline_kernel()]
 }
 
 #[cfg(test)]
@@ -81,7 +80,10 @@ mod tests {
     #[test]
     fn a_kernel_is_compared_with_bf16_of_its_own_library() {
         let dbs = older();
-        let baseline = |db: &KernelDb, name: &str| db.baseline_of(&KernelId::new(name)).map(|id| id.to_string());
+        let baseline = |db: &KernelDb, name: &str| {
+            let has = |id: &KernelId| db.records.iter().any(|record| record.kernel == *id);
+            baselines_of(&KernelId::new(name)).into_iter().find(has).map(|id| id.to_string())
+        };
         assert_eq!(baseline(&dbs[1], "pytorch/fp8-blockwise").as_deref(), Some("pytorch/bf16"));
         assert_eq!(baseline(&dbs[0], "loka/fp8-rowwise").as_deref(), Some("cublaslt/bf16"));
     }

@@ -8,7 +8,7 @@ use std::{
 use crate::model::{Gemm, GemmShape, Kernel, KernelId, KernelRecord, Latency, LatencySource, kernel};
 
 use super::{
-    database::KernelDb,
+    database::{KernelDb, baselines_of},
     fit::{Fit, Sample},
     measured::Measured,
     work::Work,
@@ -64,22 +64,31 @@ impl Latencies {
     }
 
     /// A kernel that several databases hold is taken from the first of them, whole: rows of
-    /// different sources are never mixed.
+    /// different sources are never mixed. Of one with several devices each is a database for itself ([`super::of_device`]
+    /// chooses one).
     pub fn new(databases: &[KernelDb]) -> Self {
         let (mut kernels, mut baselines) = (BTreeMap::new(), BTreeMap::new());
-        for database in databases {
+        let sources = databases.iter().flat_map(|database| {
+            let by_device = database.by_device();
+            by_device.into_iter().map(move |records| (database.name.as_str(), records))
+        });
+        for (at, (name, records)) in sources.enumerate() {
+            // Two files may have one name.
+            let name = format!("{at} {name}");
             let mut by_kernel: BTreeMap<&KernelId, Vec<&KernelRecord>> = BTreeMap::new();
-            for record in &database.records {
+            for record in records {
                 by_kernel.entry(&record.kernel).or_default().push(record);
             }
-            let needed: BTreeSet<KernelId> = by_kernel.keys().filter_map(|id| database.baseline_of(id)).collect();
-            for (id, records) in by_kernel {
+            let baseline_of = |id: &KernelId| baselines_of(id).into_iter().find(|own| by_kernel.contains_key(own));
+            let needed: BTreeSet<KernelId> = by_kernel.keys().filter_map(|id| baseline_of(id)).collect();
+            for (id, records) in &by_kernel {
+                let id = *id;
                 if !needed.contains(id) && kernels.contains_key(id) {
                     continue;
                 }
-                let timed = Arc::new(TimedRow::new(database, id, &records));
+                let timed = Arc::new(TimedRow::new(&name, baseline_of(id), id, records));
                 if needed.contains(id) {
-                    baselines.entry((database.name.clone(), id.clone())).or_insert_with(|| timed.clone());
+                    baselines.entry((name.clone(), id.clone())).or_insert_with(|| timed.clone());
                 }
                 kernels.entry(id.clone()).or_insert(timed);
             }
@@ -120,7 +129,7 @@ impl Latencies {
             baseline_us: None,
             tail_us: known.tail,
             source: known.source,
-            note: known.note,
+            note: known.note.into(),
         };
         self.compare(timed, kernel, (gemm, shape), &mut latency);
         latency
@@ -137,7 +146,7 @@ impl Latencies {
         latency.baseline_us = with_tail(kernel, baseline.latency, latency.tail_us);
         if baseline.source == LatencySource::Modelled && latency.source == LatencySource::Recorded {
             latency.source = LatencySource::Modelled;
-            latency.note = format!("{}; its baseline {id} {}", latency.note, baseline.note);
+            latency.note = format!("{}; its baseline {id} {}", latency.note, baseline.note).into();
         }
     }
 }
@@ -148,14 +157,14 @@ pub(super) fn with_tail(id: &KernelId, bf16_us: Option<f64>, tail_us: Option<f64
 }
 
 impl TimedRow {
-    fn new(database: &KernelDb, id: &KernelId, records: &[&KernelRecord]) -> Self {
+    fn new(database: &str, baseline: Option<KernelId>, id: &KernelId, records: &[&KernelRecord]) -> Self {
         let circumstances = records.first().map_or(String::new(), |first| {
             let parts = [first.device.clone(), format!("driver {}", first.driver), first.versions.clone()];
             parts.join(", ")
         });
         Self {
-            database: database.name.clone(),
-            baseline: database.baseline_of(id),
+            database: database.to_owned(),
+            baseline,
             circumstances,
             records: records.iter().map(|r| ((r.gemm, r.shape), (*r).clone())).collect(),
             fits: kernel(id.as_str()).map_or_else(BTreeMap::new, |entry| fits_by_gemm(entry, records)),

@@ -67,7 +67,8 @@ fn groups(kernels: Vec<&'static Kernel>) -> Vec<Vec<&'static Kernel>> {
     std::iter::once(native).chain(others.into_iter().map(|kernel| vec![kernel])).collect()
 }
 
-fn with_baseline(kernels: &[&'static Kernel]) -> Vec<&'static Kernel> {
+/// What is timed: BF16 first where it was not asked for.
+pub fn with_baseline(kernels: &[&'static Kernel]) -> Vec<&'static Kernel> {
     let id = baseline_kernel();
     let missing = !kernels.iter().any(|known| known.name == id.as_str());
     let baseline = kernel(id.as_str()).filter(|_| missing);

@@ -47,7 +47,7 @@ impl Measured {
             baseline_us: baseline,
             tail_us: record.tail_us,
             source: if record.latency_us.is_some() { LatencySource::Measured } else { LatencySource::None },
-            note,
+            note: note.into(),
         })
     }
 

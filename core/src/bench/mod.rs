@@ -11,10 +11,10 @@ mod compact;
 mod condition;
 mod database;
 mod fit;
+mod fleet;
 mod latency;
 mod measure;
 mod measured;
-mod nnls;
 mod quantile;
 mod shapes;
 #[cfg(feature = "native")]
@@ -28,8 +28,9 @@ pub use compact::{from_csv, to_csv};
 pub use condition::{Clock, Condition, DeviceState, Watch};
 pub use database::KernelDb;
 pub use fit::{Fit, FitError, Sample};
+pub use fleet::{DeviceError, FleetError, devices, fleet, is_device, of_device};
 pub use latency::{KernelFits, Latencies};
-pub use measure::{BenchEvent, Measurement, measure};
+pub use measure::{BenchEvent, Measurement, measure, with_baseline};
 pub use shapes::{ShapesError, parse_shapes, shapes_of};
 #[cfg(feature = "native")]
 pub use sites::{

@@ -71,7 +71,7 @@ fn allowed(group: &Group, wanted: &Override) -> Result<(), OverrideError> {
     match group.row(&wanted.kernel) {
         Some(row) if row.supported => Ok(()),
         Some(row) => {
-            let reason = row.reason.clone().unwrap_or_else(|| "no reason was given".to_owned());
+            let reason = row.reason.as_deref().unwrap_or("no reason was given").to_owned();
             Err(OverrideError::Unsupported { site, gemm, kernel: kernel_id, reason })
         }
         None if kernel(wanted.kernel.as_str()).is_none() => {

@@ -45,9 +45,9 @@ pub fn row(site: &str, gemm: Gemm, kernel: &str, error: f64, speedup: Option<f64
         fidelity: None,
         static_scale: None,
         flushed: None,
-        sampler: "gaussian".to_owned(),
-        engine: "cpu".to_owned(),
-        device: "a test".to_owned(),
+        sampler: "gaussian".into(),
+        engine: "cpu".into(),
+        device: "a test".into(),
         seed: 1,
     }
 }
@@ -84,7 +84,7 @@ pub fn fed(mut results: Results, feeds: &[(&str, &[&str])]) -> Results {
 }
 
 pub fn unsupported(site: &str, gemm: Gemm, kernel: &str, reason: &str) -> ResultRow {
-    let reason = Some(reason.to_owned());
+    let reason = Some(reason.into());
     ResultRow {
         supported: false,
         reason,

@@ -3,7 +3,7 @@
 use crate::{
     model::{Gemm, Granularity, Kernel, OperandCast, StaticScale},
     mods::modified_tail,
-    stats::{CopulaMap, SamplerKind, static_scale, static_scale_within},
+    stats::{SamplerKind, copula_of, static_scale, static_scale_within},
     trace::Distribution,
 };
 
@@ -55,7 +55,7 @@ impl StaticScales {
         let stats = &job.stats;
         let recorded = |what: &str, distribution: &Distribution| {
             let copula = match job.sampler {
-                SamplerKind::Copula => CopulaMap::new(distribution, &job.quantile_probs),
+                SamplerKind::Copula => copula_of(distribution, &job.quantile_probs),
                 SamplerKind::Gaussian => None,
             };
             static_scale(distribution, copula.as_ref(), stats.site.m)

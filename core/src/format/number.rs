@@ -78,6 +78,14 @@ pub fn micros(value: f64) -> String {
     plain(value)
 }
 
+/// A part of a time, in one unit: `1,685 of 3,768 µs`, and where that has too many digits, `135 of 353 ms`.
+pub fn micros_of(part: f64, whole: f64) -> String {
+    if whole.abs() < 1e5 {
+        return format!("{} of {} µs", micros(part), micros(whole));
+    }
+    format!("{} of {} ms", plain(part / 1e3), plain(whole / 1e3))
+}
+
 /// `6 s`, `2 min 5 s`.
 pub fn seconds(value: f64) -> String {
     let whole = value.max(0.0).round() as u64;
@@ -146,6 +154,13 @@ fn digits(value: f64, place: i32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_of_a_time_has_the_unit_of_the_whole() {
+        assert_eq!(micros_of(1_685.0, 3_768.4), "1,685 of 3,768 µs");
+        assert_eq!(micros_of(1_350.0, 353_000.0), "1.35 of 353 ms");
+        assert_eq!(micros_of(0.0, 0.0), "0 of 0 µs");
+    }
 
     #[test]
     fn one_is_no_plural() {

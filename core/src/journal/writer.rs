@@ -96,6 +96,15 @@ impl Journal {
         Ok((Self { path: path.to_owned(), sender, thread, shared, bytes: 0, due }, restored, told))
     }
 
+    /// What an earlier process left in the journal at `path`, which is kept no further and not set aside; `None`: nothing
+    /// yet. The inner error: it is of no use, and why.
+    pub fn left_at(
+        path: &Path,
+        (stamp, digest): (&str, &str),
+    ) -> Result<Result<Option<Restored>, String>, JournalError> {
+        Ok(take_up(path, stamp, digest)?.map(|(_, restored)| restored))
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -271,6 +280,22 @@ mod tests {
     fn command(number: u64) -> JournalEntry {
         let json = serde_json::to_string(&Command::SetMaxError { value: number as f64, gesture: None }).unwrap();
         JournalEntry::Command { by: CommandContext::numbered(Author::new(7, "Anna"), number), json }
+    }
+
+    #[test]
+    fn who_only_looks_leaves_a_journal_to_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.journal.sqlite");
+        let wake: Wake = Arc::new(|| {});
+        let (mut journal, ..) = Journal::open(&path, ("stamp", ""), wake.clone()).unwrap();
+        assert!(matches!(Journal::left_at(&path, ("stamp", "")), Err(JournalError::InUse(_))));
+        journal.checkpoint(SavedSession::default());
+        drop(journal);
+        let before = std::fs::read_dir(folder.path()).unwrap().count();
+        assert!(Journal::left_at(&path, ("stamp", "")).unwrap().unwrap().is_some());
+        assert!(Journal::left_at(&path, ("another", "")).unwrap().is_err_and(|why| why.contains("not the one")));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), before, "nothing is set aside");
+        assert!(Journal::open(&path, ("stamp", ""), wake).is_ok(), "it is free");
     }
 
     #[test]

@@ -328,11 +328,11 @@ impl Kernel {
     }
 
     /// Of sizes that this kernel reduces or stores in rows: FP8 tensor cores read 16 elements at a time along the
-    /// reduced dimension and store rows of a multiple of 16; blockwise scales need whole blocks of 128 (gpu.md,
-    /// docs/reference/numerics.md).
-    fn multiple(&self, gemm: Gemm) -> usize {
+    /// reduced dimension and store rows of a multiple of 16; blockwise scales need whole blocks of 128 where the library
+    /// does not fill the last one up itself, as Transformer Engine does (docs/reference/gpu.md, docs/reference/numerics.md).
+    pub(crate) fn multiple_of(&self, gemm: Gemm) -> usize {
         match self.numerics(gemm).a {
-            OperandCast { granularity: Granularity::Block1x128, .. } => 128,
+            OperandCast { granularity: Granularity::Block1x128, .. } if self.id().library() != "te" => 128,
             OperandCast { format: Format::E4m3 | Format::E5m2, .. } => 16,
             _ => 1,
         }
@@ -341,7 +341,7 @@ impl Kernel {
     /// The shape that `loka.apply` runs: the examples of a step may be any number, and are padded with zeros to whole
     /// blocks, to what a library asks, and where wgrad reduces over them. Zeros change no other numerics.
     pub fn as_run(&self, gemm: Gemm, shape: GemmShape) -> GemmShape {
-        let multiple = self.multiple(gemm);
+        let multiple = self.multiple_of(gemm);
         // LoKA's own runtime casts for PyTorch's kernels too.
         let is_loka_s = ["cublaslt", "loka", "pytorch"].contains(&self.id().library());
         let is_padded = multiple == 128 || gemm == Gemm::Wgrad || !is_loka_s;
@@ -349,7 +349,7 @@ impl Kernel {
     }
 
     /// Why this kernel cannot run a GEMM of that shape; `None` when it can. m is padded ([`Self::as_run`]); the n rows
-    /// that wgrad stores may be any number, but for blockwise scales.
+    /// that wgrad stores may be any number, but for blockwise scales and in Transformer Engine.
     pub fn refuses(&self, gemm: Gemm, shape: GemmShape) -> Option<String> {
         match (self.scheme, gemm) {
             (Scheme::Static, Gemm::Wgrad) => {
@@ -361,11 +361,11 @@ impl Kernel {
             }
             _ => {}
         }
-        let multiple = self.multiple(gemm);
+        let multiple = self.multiple_of(gemm);
         let (k, n) = (("k", shape.k), ("n", shape.n));
         let sizes: &[(&str, usize)] = match gemm {
             Gemm::Dgrad => &[n, k],
-            Gemm::Wgrad if multiple < 128 => &[k],
+            Gemm::Wgrad if multiple < 128 && self.id().library() != "te" => &[k],
             Gemm::Fprop | Gemm::Wgrad => &[k, n],
         };
         let odd = sizes.iter().find(|(_, size)| !size.is_multiple_of(multiple));
@@ -397,7 +397,10 @@ mod tests {
         let of = |name: &str, gemm, k, n| kernel(name).unwrap().refuses(gemm, GemmShape { m: 1, k, n });
         assert_eq!(of("cublaslt/fp8-delayed", Gemm::Wgrad, 16, 1), None);
         assert_eq!(of("cublaslt/fp8-delayed", Gemm::Fprop, 16, 1).unwrap(), "n = 1 is not a multiple of 16");
-        assert_eq!(of("te/blockwise", Gemm::Wgrad, 128, 64).unwrap(), "n = 64 is not a multiple of 128");
+        assert_eq!(of("deepgemm/blockwise", Gemm::Wgrad, 128, 64).unwrap(), "n = 64 is not a multiple of 128");
+        assert_eq!(of("te/blockwise", Gemm::Dgrad, 144, 48), None);
+        assert_eq!(of("te/current", Gemm::Wgrad, 144, 20).unwrap(), "n = 20 is not a multiple of 16");
+        assert_eq!(of("te/blockwise", Gemm::Fprop, 72, 48).unwrap(), "k = 72 is not a multiple of 16");
     }
 
     #[test]

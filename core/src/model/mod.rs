@@ -9,13 +9,11 @@ mod flop_coverage;
 mod gemm;
 mod kernel;
 mod manifest;
-mod matrix;
 mod metric;
 mod mod_set;
 mod moment;
 #[cfg(feature = "native")]
 mod persist;
-mod recipe;
 mod record;
 mod row;
 mod runtime;
@@ -27,6 +25,8 @@ mod site_time;
 mod verdict;
 mod visible;
 
+pub use loka_numerics::{Accumulation, Estimate, Format, GemmNumerics, Granularity, Matrix, OperandCast, StaticScale};
+
 pub use bounded::bounded_list;
 pub use canonical::{canonical_json, sha256, sha256_of};
 pub use file_magic::{FileMagic, HEAD_BYTES};
@@ -34,15 +34,13 @@ pub use flop_coverage::{FlopCoverage, LITTLE_COVERED, Unseen};
 pub use gemm::{Gemm, GemmShape};
 pub use kernel::{Kernel, KernelId, NORM_BLOCK, baseline_kernel, catalogue, kernel};
 pub use manifest::{Loss, Manifest, Model, Run};
-pub use matrix::Matrix;
-pub use metric::{Estimate, Metric};
+pub use metric::Metric;
 pub use mod_set::{ModKind, ModSet, UnknownMod};
 pub use moment::Moment;
 #[cfg(feature = "native")]
 pub(crate) use persist::temporary_beside;
 #[cfg(feature = "native")]
 pub use persist::{persist, persist_new};
-pub use recipe::{Accumulation, Format, GemmNumerics, Granularity, OperandCast, StaticScale};
 pub use record::{KernelRecord, LatencySource};
 pub use row::{
     ErrorSummary, Fidelity, LOSS_COST_RANGE, Latency, NoiseBasis, NoiseShare, ResultRow, Results, ResultsMeta,

@@ -105,6 +105,17 @@ impl KernelRecord {
         }
     }
 
+    /// What was timed: no two records of one source have the same.
+    pub fn key(&self) -> (&KernelId, Gemm, GemmShape) {
+        (&self.kernel, self.gemm, self.shape)
+    }
+
+    /// The same for a sentence.
+    pub fn place(&self) -> String {
+        let GemmShape { m, k, n } = self.shape;
+        format!("{} {} {m} x {k} x {n}", self.kernel, self.gemm)
+    }
+
     /// The eight figures in the order of the contract's columns, `gemm_us` first.
     pub fn times(&self) -> [Option<f64>; 8] {
         [

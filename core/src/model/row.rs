@@ -1,6 +1,6 @@
 //! One row of the results (`*.results.parquet`, docs/reference/results.md) and the file's circumstances.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -122,7 +122,7 @@ pub struct Latency {
     pub tail_us: Option<f64>,
     pub source: LatencySource,
     /// Device, versions and, when modelled, the fit's error: one line for a tooltip.
-    pub note: String,
+    pub note: Arc<str>,
 }
 
 impl Latency {
@@ -137,7 +137,7 @@ impl Latency {
             baseline_us: None,
             tail_us: None,
             source: LatencySource::None,
-            note: note.to_owned(),
+            note: note.into(),
         }
     }
 
@@ -171,7 +171,8 @@ pub struct Fidelity {
     pub heldout_mere: f64,
 }
 
-/// Error and speed of one kernel at one GEMM of one site under one set of mods.
+/// Error and speed of one kernel at one GEMM of one site under one set of mods. Its texts are those of many rows: one copy of
+/// each where they come from a file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ResultRow {
     pub site: SiteId,
@@ -181,7 +182,7 @@ pub struct ResultRow {
     pub shape: GemmShape,
     pub supported: bool,
     /// Why it is not supported or has no error.
-    pub reason: Option<String>,
+    pub reason: Option<Arc<str>>,
     pub error: Option<ErrorSummary>,
     pub latency: Latency,
     pub fidelity: Option<Fidelity>,
@@ -190,9 +191,9 @@ pub struct ResultRow {
     /// Share of the left operand's elements that are not zero and that its cast to FP8 makes zero, the mean over draws.
     pub flushed: Option<f64>,
     /// How inputs were drawn: `gaussian`, `copula`, or `through <site>` behind a modified block.
-    pub sampler: String,
-    pub engine: String,
-    pub device: String,
+    pub sampler: Arc<str>,
+    pub engine: Arc<str>,
+    pub device: Arc<str>,
     pub seed: u64,
 }
 
@@ -244,14 +245,6 @@ pub fn charge_excess(rows: &mut [ResultRow]) {
             }
         };
         error.loss_excess = error.loss_cost.zip(known).map(|(cost, of_bf16)| cost.beyond(of_bf16, is_baseline));
-    }
-}
-
-impl Estimate {
-    /// `itself`: it is what it is held against, and so nothing beyond, whatever the draws say.
-    fn beyond(self, other: f64, itself: bool) -> Self {
-        let part = |value: f64| if itself { 0.0 } else { (value - other).max(0.0) };
-        Self { value: part(self.value), lo: part(self.lo), hi: part(self.hi) }
     }
 }
 

@@ -102,16 +102,6 @@ impl Kernel {
     pub fn needs_site_time(&self, runtime: Runtime) -> bool {
         runtime == Runtime::Launched && self.is_own()
     }
-
-    /// What the two sizes that FP8 reads and stores along must be a multiple of.
-    pub(crate) fn multiple_of(&self, gemm: Gemm) -> usize {
-        let cast = self.numerics(gemm).a;
-        match cast.granularity {
-            Granularity::None => 1,
-            Granularity::Block1x128 => 128,
-            _ => 16,
-        }
-    }
 }
 
 /// The catalogue as the Python package carries it: kernel id -> what it does to each GEMM's operands, the sizes that it

@@ -14,6 +14,16 @@ pub enum Safety {
     Unsafe,
 }
 
+impl Safety {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Safe => "safe",
+            Self::Uncertain => "uncertain",
+            Self::Unsafe => "unsafe",
+        }
+    }
+}
+
 /// Against the policy's smallest speed-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

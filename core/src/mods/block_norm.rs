@@ -1,9 +1,9 @@
 //! BlockNorm: RMS norm over fixed blocks of features, no gain, in place of a norm over the whole row
 //! (LoKA §IV-B). Its output is bounded by sqrt(block), and its statistics fit in a GEMM's tile.
 
-use crate::model::Site;
+use crate::{model::Site, numerics::Step};
 
-use super::{Effect, Step, Tail};
+use super::{Effect, Tail};
 
 /// Features a block.
 pub const BLOCK: usize = 256;

@@ -1,8 +1,8 @@
 //! Hard swish: `x ReLU6(x + 3) / 6` in place of `x sigmoid(x)` (LoKA §IV-C).
 
-use crate::model::Site;
+use crate::{model::Site, numerics::Step};
 
-use super::{Effect, Step, Tail};
+use super::{Effect, Tail};
 
 pub(super) fn effect(site: &Site) -> Effect {
     if site.tail.iter().any(|op| op.op == "swish") {

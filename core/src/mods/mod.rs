@@ -11,7 +11,7 @@ mod no_bias;
 mod tail;
 
 pub use fits::{fits, output_bound};
-pub use tail::{Step, Tail};
+pub use tail::Tail;
 
 use crate::{
     model::{ModKind, ModSet, Site},

@@ -1,8 +1,8 @@
 //! No bias: biases go everywhere but in the final prediction layers (LoKA §IV-A).
 
-use crate::model::Site;
+use crate::{model::Site, numerics::Step};
 
-use super::{Effect, Step, Tail};
+use super::{Effect, Tail};
 
 pub(super) fn effect(site: &Site) -> Effect {
     if site.head {

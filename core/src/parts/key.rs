@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{canonical_json, sha256_of};
 
+use super::fault::PartFault;
+
 /// Parts of one run at most: more than that are more files than sites.
 const MOST_PARTS: usize = 100_000;
 
@@ -38,7 +40,24 @@ impl FromStr for PartOf {
     }
 }
 
-/// What all parts of a run have in common: whatever else changes a row is the part's own range.
+/// What all parts of one run have in common, and how such a run is called.
+pub trait SplitRun: Clone + PartialEq + Serialize {
+    /// The subcommand that makes a part.
+    const COMMAND: &'static str;
+    /// What the names of its parts begin with, and end with.
+    const PREFIX: &'static str;
+    const ENDING: &'static str;
+    /// What is split.
+    const PIECES: &'static str;
+
+    /// How many parts the run is split into.
+    fn of(&self) -> usize;
+
+    /// The first thing that differs, as (what, here, there).
+    fn difference(&self, other: &Self) -> Option<(&'static str, String, String)>;
+}
+
+/// What all parts of a probe have in common: whatever else changes a row is the part's own range.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunKey {
     /// The trace's digest.
@@ -68,9 +87,17 @@ pub struct RunKey {
     pub of: usize,
 }
 
-impl RunKey {
-    /// The first thing that differs, as (what, here, there).
-    pub fn difference(&self, other: &Self) -> Option<(&'static str, String, String)> {
+impl SplitRun for RunKey {
+    const COMMAND: &'static str = "probe";
+    const PREFIX: &'static str = "part-";
+    const ENDING: &'static str = ".results.parquet";
+    const PIECES: &'static str = "sites";
+
+    fn of(&self) -> usize {
+        self.of
+    }
+
+    fn difference(&self, other: &Self) -> Option<(&'static str, String, String)> {
         let listed = |names: &[String]| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         let all = |names: &[String]| if names.is_empty() { "all".to_owned() } else { names.join(", ") };
         let passes = |run: &Self| listed(&run.mods.iter().filter(|mods| !mods.is_empty()).cloned().collect::<Vec<_>>());
@@ -105,24 +132,24 @@ impl RunKey {
     }
 }
 
-/// One part of one run. It names the part's file.
+/// One part of one run: of a probe, or of a bench ([`super::BenchKey`]). It names the part's file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PartKey {
-    pub run: RunKey,
+pub struct PartKey<R = RunKey> {
+    pub run: R,
     /// From 1.
     pub part: usize,
-    /// The first of its sites in forward order, from 0, and the one after its last.
+    /// The first of its sites in forward order, or of its shapes as they were given, from 0, and the one after its last.
     pub first: usize,
     pub end: usize,
 }
 
-impl PartKey {
-    pub fn new(run: RunKey, part: PartOf, range: Range<usize>) -> Self {
+impl<R: SplitRun> PartKey<R> {
+    pub fn new(run: R, part: PartOf, range: Range<usize>) -> Self {
         Self { run, part: part.part, first: range.start, end: range.end }
     }
 
     pub fn place(&self) -> PartOf {
-        PartOf { part: self.part, of: self.run.of }
+        PartOf { part: self.part, of: self.run.of() }
     }
 
     /// SHA-256 of its canonical JSON, in hexadecimal digits.
@@ -133,14 +160,21 @@ impl PartKey {
 
     /// Sorts by number; two that would hold other rows have other names.
     pub fn file_name(&self) -> String {
-        let width = self.run.of.to_string().len();
+        let PartOf { part, of } = self.place();
+        let width = of.to_string().len();
         let short: String = self.digest().chars().take(32).collect();
-        format!("part-{:0width$}-of-{}-{short}.results.parquet", self.part, self.run.of)
+        format!("{}{part:0width$}-of-{of}-{short}{}", R::PREFIX, R::ENDING)
     }
 
-    /// What every part's file name is like.
+    /// What every such part's file name is like.
     pub fn is_file_name(name: &str) -> bool {
-        name.starts_with("part-") && name.contains("-of-") && name.ends_with(".results.parquet")
+        name.starts_with(R::PREFIX) && name.contains("-of-") && name.ends_with(R::ENDING)
+    }
+
+    /// A file's name is what others look for it by.
+    pub(super) fn check_name(&self, name: &str) -> Result<(), PartFault> {
+        let expected = self.file_name();
+        if name == expected { Ok(()) } else { Err(PartFault::Name { found: expected, expected: name.to_owned() }) }
     }
 }
 
@@ -184,7 +218,21 @@ pub(super) mod tests {
         }
     }
 
-    type Change = fn(&mut RunKey);
+    pub(crate) type Change<R> = fn(&mut R);
+
+    /// Of every field of a run: in words, and by another name of its part.
+    pub(crate) fn each_difference_is_told<R: SplitRun>(run: &R, changes: &[(&str, Change<R>)]) {
+        let key = |run: &R| PartKey::new(run.clone(), PartOf { part: 7, of: 40 }, 3..9);
+        let num_fields = serde_json::to_value(run).unwrap().as_object().unwrap().len();
+        assert_eq!(changes.len(), num_fields, "each field once");
+        assert_eq!(run.difference(run), None);
+        for (what, change) in changes {
+            let mut other = run.clone();
+            change(&mut other);
+            assert_eq!(run.difference(&other).map(|found| found.0), Some(*what));
+            assert_ne!(key(&other).file_name(), key(run).file_name(), "{what}");
+        }
+    }
 
     /// A field that the name forgets would let the rows of one run stand for another's.
     #[test]
@@ -192,8 +240,8 @@ pub(super) mod tests {
         let key = |run| PartKey::new(run, PartOf { part: 7, of: 40 }, 3..9);
         let whole = key(run(40));
         assert!(whole.file_name().starts_with("part-07-of-40-"), "{}", whole.file_name());
-        assert!(PartKey::is_file_name(&whole.file_name()));
-        let changes: [(&str, Change); 16] = [
+        assert!(PartKey::<RunKey>::is_file_name(&whole.file_name()));
+        let changes: [(&str, Change<RunKey>); 16] = [
             ("trace", |run| run.trace.push('1')),
             ("kernels", |run| run.kernels.push("cublaslt/tf32".to_owned())),
             ("mods", |run| run.mods.push("no_bias".to_owned())),
@@ -211,15 +259,7 @@ pub(super) mod tests {
             ("versions", |run| run.versions.push('x')),
             ("number of parts", |run| run.of += 1),
         ];
-        let num_fields = serde_json::to_value(run(40)).unwrap().as_object().unwrap().len();
-        assert_eq!(changes.len(), num_fields, "each field once");
-        assert_eq!(run(40).difference(&run(40)), None);
-        for (what, change) in changes {
-            let mut other = run(40);
-            change(&mut other);
-            assert_eq!(run(40).difference(&other).map(|found| found.0), Some(what));
-            assert_ne!(key(other).file_name(), whole.file_name(), "{what}");
-        }
+        each_difference_is_told(&run(40), &changes);
         let ranges = [(7, 3, 10), (7, 2, 9), (8, 3, 9)];
         for (part, first, end) in ranges {
             assert_ne!(PartKey { part, first, end, ..whole.clone() }.file_name(), whole.file_name());

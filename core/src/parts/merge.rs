@@ -1,69 +1,27 @@
 //! Takes the parts of one run, gives what one machine would have found: the same rows in the same order, the same
 //! circumstances but for the time, which is the last part's.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use crate::model::{Manifest, Results, ResultsMeta};
 
-use super::{PartOf, ProbePart};
-
-/// Why parts are not one run. `name` and `other` are names of files.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum MergeError {
-    #[error("there are no parts to merge")]
-    Nothing,
-    #[error("parts of two runs: the {what} is {found}, but {expected} in {other}: {name}")]
-    Differs { what: &'static str, found: String, expected: String, other: String, name: String },
-    #[error("part {part} is there twice, the other one is {other}: {name}")]
-    Twice { part: PartOf, other: String, name: String },
-    #[error("{} of {of} {} missing: loka probe --part {}/{of} makes {}", listed(.parts), is_or_are(.parts), .parts.first().copied().unwrap_or(0), it_or_first(.parts))]
-    Missing { parts: Vec<usize>, of: usize },
-    #[error("its sites do not follow those of {other}: {name}")]
-    Gap { other: String, name: String },
-}
-
-const NAMED: usize = 5;
-
-fn listed(parts: &[usize]) -> String {
-    let numbers: Vec<String> = parts.iter().take(NAMED).map(ToString::to_string).collect();
-    let more = parts.len().saturating_sub(NAMED);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("{} {}{more}", if parts.len() == 1 { "part" } else { "parts" }, numbers.join(", "))
-}
-
-fn is_or_are(parts: &[usize]) -> &'static str {
-    if parts.len() == 1 { "is" } else { "are" }
-}
-
-fn it_or_first(parts: &[usize]) -> &'static str {
-    if parts.len() == 1 { "it" } else { "the first" }
-}
+use super::{
+    ProbePart,
+    whole::{MergeError, in_order},
+};
 
 /// `parts`: each with the name that errors show, in any order.
 pub fn merge(parts: Vec<(String, ProbePart)>) -> Result<Results, MergeError> {
+    let parts = in_order(parts, |part| &part.key)?;
     let Some((first_name, first)) = parts.first() else { return Err(MergeError::Nothing) };
-    let (first_name, run) = (first_name.clone(), first.key.run.clone());
     let apart = without_sites(&first.results.meta.manifest);
-    let mut by_number: BTreeMap<usize, (String, ProbePart)> = BTreeMap::new();
-    for (name, part) in parts {
-        if let Some((what, found, expected)) = part.key.run.difference(&run) {
-            return Err(MergeError::Differs { what, found, expected, other: first_name, name });
-        }
-        // The digest of the trace is the same, so that this is one that lies.
-        if without_sites(&part.results.meta.manifest) != apart {
-            let (found, expected) = ("another one".to_owned(), "the first part's".to_owned());
-            return Err(MergeError::Differs { what: "manifest", found, expected, other: first_name, name });
-        }
-        if let Some((other, _)) = by_number.get(&part.key.part) {
-            return Err(MergeError::Twice { part: part.key.place(), other: other.clone(), name });
-        }
-        by_number.insert(part.key.part, (name, part));
+    // The digest of the trace is the same, so that this is one that lies.
+    if let Some((name, _)) = parts.iter().find(|(_, part)| without_sites(&part.results.meta.manifest) != apart) {
+        let (found, expected) = ("another one".to_owned(), "the first part's".to_owned());
+        let (other, name) = (first_name.clone(), name.clone());
+        return Err(MergeError::Differs { what: "manifest", found, expected, other, name });
     }
-    let missing: Vec<usize> = (1..=run.of).filter(|part| !by_number.contains_key(part)).collect();
-    if !missing.is_empty() {
-        return Err(MergeError::Missing { parts: missing, of: run.of });
-    }
-    joined(by_number.into_values().collect()).ok_or(MergeError::Nothing)?
+    joined(parts).ok_or(MergeError::Nothing)
 }
 
 fn without_sites(manifest: &Manifest) -> Manifest {
@@ -80,15 +38,12 @@ fn without_sites(manifest: &Manifest) -> Manifest {
 }
 
 /// In order of their numbers, all there. `None`: there are none.
-fn joined(parts: Vec<(String, ProbePart)>) -> Option<Result<Results, MergeError>> {
+fn joined(parts: Vec<(String, ProbePart)>) -> Option<Results> {
     let mut drivers = BTreeSet::new();
-    let (mut meta, mut rows): (Option<ResultsMeta>, Vec<_>) = (None, Vec::new());
-    let (mut end, mut before) = (0, String::new());
-    for (name, part) in parts {
-        if part.key.first != end {
-            return Some(Err(MergeError::Gap { other: before, name }));
-        }
-        (end, before) = (part.key.end, name);
+    // Room for all at once: growing, a list of millions is there twice.
+    let num_rows = parts.iter().map(|(_, part)| part.results.rows.len()).sum();
+    let (mut meta, mut rows): (Option<ResultsMeta>, Vec<_>) = (None, Vec::with_capacity(num_rows));
+    for (_, part) in parts {
         let of_part = part.results.meta;
         drivers.insert(of_part.driver.clone());
         rows.extend(part.results.rows);
@@ -105,13 +60,13 @@ fn joined(parts: Vec<(String, ProbePart)>) -> Option<Result<Results, MergeError>
     meta.driver = drivers.into_iter().collect::<Vec<_>>().join("; ");
     let mut results = Results { meta, rows };
     results.in_order();
-    Some(Ok(results))
+    Some(results)
 }
 
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{PartFault, PartKey, key::tests::run},
+        super::{PartFault, PartKey, PartOf, key::tests::run},
         *,
     };
     use crate::dispatch::testing::results;
@@ -134,8 +89,7 @@ mod tests {
         results.rows = rows;
         let mut run = run(2);
         run.trace.clone_from(&results.meta.trace_digest);
-        run.engine.clone_from(&results.rows[0].engine);
-        run.device.clone_from(&results.rows[0].device);
+        (run.engine, run.device) = (results.rows[0].engine.to_string(), results.rows[0].device.to_string());
         run.versions.clone_from(&results.meta.versions);
         (run.seed, run.confidence) = (results.rows[0].seed, results.meta.confidence);
         results.meta.engine.clone_from(&run.engine);
@@ -176,7 +130,7 @@ mod tests {
         let mut lost = two.clone();
         lost.1.results.meta.manifest.loss.value += 1.0;
         assert!(refusal(vec![one, lost]).starts_with("parts of two runs: the manifest is another one"));
-        let many = MergeError::Missing { parts: (2..9).collect(), of: 40 };
+        let many = MergeError::Missing { parts: (2..9).collect(), of: 40, command: "probe" };
         let expected = "parts 2, 3, 4, 5, 6 and 2 more of 40 are missing: loka probe --part 2/40 makes the first";
         assert_eq!(many.to_string(), expected);
     }
@@ -193,7 +147,7 @@ mod tests {
             results
         };
         for change in [
-            (|results| results.rows[1].latency.note.push('x')) as fn(&mut Results),
+            (|results| results.rows[1].latency.note = "another".into()) as fn(&mut Results),
             |results| drop(results.rows.pop()),
             |results| results.meta.time.push('x'),
             |results| results.meta.manifest.sites[0].m += 1,

@@ -9,7 +9,7 @@ use crate::{
     plan::results_digest,
 };
 
-use super::PartKey;
+use super::{PartKey, RunKey, fault::PartFault};
 
 /// A part as a file holds it. Its manifest has its own sites alone.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,25 +18,10 @@ pub struct ProbePart {
     pub results: Results,
 }
 
-/// What makes a file that reads well no part.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PartFault {
-    #[error("its seal does not fit its rows: something was changed in it, or only half of it was written")]
-    Seal,
-    #[error("it is {found}, by its name it would be {expected}")]
-    Name { found: String, expected: String },
-    #[error("its {what} is {found}, its key says {expected}")]
-    Meta { what: &'static str, found: String, expected: String },
-    #[error("{site} has {found} rows, it must have {expected}")]
-    Rows { site: SiteId, found: usize, expected: usize },
-    #[error("a row of {site} is {found}, its key says {expected}")]
-    Row { site: SiteId, found: String, expected: String },
-}
-
-/// What the metadata key `loka.part` holds.
+/// What a part's metadata key holds: `loka.part` of a probe's, `loka.bench-part` of a bench's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Sealed {
-    pub key: PartKey,
+pub struct Sealed<R = RunKey> {
+    pub key: PartKey<R>,
     pub seal: String,
 }
 
@@ -66,8 +51,7 @@ impl ProbePart {
 
     /// A file's name is what others look for it by.
     pub fn check_name(&self, name: &str) -> Result<(), PartFault> {
-        let expected = self.key.file_name();
-        if name == expected { Ok(()) } else { Err(PartFault::Name { found: expected, expected: name.to_owned() }) }
+        self.key.check_name(name)
     }
 
     fn check_meta(&self) -> Result<(), PartFault> {
@@ -95,8 +79,8 @@ impl ProbePart {
         let mut counts: HashMap<&SiteId, usize> = HashMap::new();
         for row in &self.results.rows {
             let wrong =
-                |found: String, expected: String| Err(PartFault::Row { site: row.site.clone(), found, expected });
-            if (&row.engine, &row.device, row.seed) != (&run.engine, &run.device, run.seed) {
+                |found: String, expected: String| Err(PartFault::Row { of: row.site.to_string(), found, expected });
+            if (&*row.engine, &*row.device, row.seed) != (&*run.engine, &*run.device, run.seed) {
                 let said = |engine: &str, device: &str, seed| format!("of {engine} on {device} with seed {seed}");
                 return wrong(said(&row.engine, &row.device, row.seed), said(&run.engine, &run.device, run.seed));
             }

@@ -66,6 +66,7 @@ pub(crate) fn of_decided(meta: &ResultsMeta, document: &Document, decided: Dispa
         format: FORMAT.to_owned(),
         version: VERSION,
         runtime: document.runtime,
+        device: None,
         name: name.to_owned(),
         created_at: String::new(),
         model: meta.manifest.model.clone(),

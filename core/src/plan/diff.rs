@@ -180,6 +180,10 @@ fn whole(before: &Plan, after: &Plan) -> Vec<String> {
     if before.runtime != after.runtime {
         lines.push(format!("another runtime: {} instead of {}", after.runtime, before.runtime));
     }
+    if before.device != after.device {
+        let of = |plan: &Plan| plan.device.clone().unwrap_or_else(|| "as probed".to_owned());
+        lines.push(format!("times of another device: {} instead of {}", of(after), of(before)));
+    }
     let policy = after.policy.differences(&before.policy);
     lines.extend(policy.map(|(what, is, was)| format!("policy {what}: {is} instead of {was}")));
     lines

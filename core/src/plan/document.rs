@@ -64,6 +64,9 @@ pub struct Plan {
     /// Where it is meant to run; plans that say nothing are of a launched step.
     #[serde(default, skip_serializing_if = "Runtime::is_default")]
     pub runtime: Runtime,
+    /// The type of GPU whose times it was made by, where one was chosen of several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
     pub name: String,
     pub created_at: String,
     pub model: Model,
@@ -179,6 +182,7 @@ impl Plan {
             format: self.format.clone(),
             version: self.version,
             runtime: self.runtime,
+            device: self.device.clone(),
             name: self.name.clone(),
             created_at: self.created_at.clone(),
             model: self.model.clone(),

@@ -11,6 +11,7 @@ mod fingerprint;
 mod gate;
 mod results_diff;
 mod results_digest;
+mod retime;
 mod rule;
 
 pub use approval::{ApprovalProblem, ApprovalStatus, Counted, SKEW_SECONDS, standing, why_not};
@@ -23,4 +24,5 @@ pub use fingerprint::{FINGERPRINT_CHARACTERS, changed_since, fingerprint};
 pub use gate::{AskedApprovals, Gate, gate};
 pub use results_diff::{Flip, Moved, Presence, ResultsDiff, RowChange, Timed, diff_results, flips};
 pub use results_digest::results_digest;
+pub use retime::{Retimed, retime};
 pub use rule::Rule;

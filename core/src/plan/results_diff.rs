@@ -271,7 +271,7 @@ impl<'p> Interval<'p> {
 }
 
 fn presence(was: Option<&ResultRow>, is: Option<&ResultRow>) -> String {
-    let why = |row: &ResultRow| row.reason.clone().unwrap_or_else(|| "no reason was given".to_owned());
+    let why = |row: &ResultRow| row.reason.as_deref().unwrap_or("no reason was given").to_owned();
     match (was, is) {
         (_, Some(is)) if !is.supported => format!("it does not run there: {}", why(is)),
         (Some(was), Some(_)) => format!("it runs there now; before: {}", why(was)),

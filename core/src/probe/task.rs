@@ -1,6 +1,9 @@
 //! One site under one set of mods: draws taken so far, whether to go on, and the rows they give.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use crate::{
     engine::{Backend, Drawn, Engine, EngineError, EngineInfo, SiteEngine, SiteJob, StaticScales},
@@ -27,7 +30,7 @@ const FIRST_LOOK: u64 = 4;
 pub struct SiteTask {
     pub site: Site,
     evidence: BTreeMap<(Gemm, Backend), Evidence>,
-    sampler: String,
+    sampler: Arc<str>,
     /// The site's own.
     mods: ModSet,
     scales: StaticScales,
@@ -52,7 +55,7 @@ impl SiteTask {
         Self {
             site,
             evidence: BTreeMap::new(),
-            sampler: String::new(),
+            sampler: "".into(),
             mods: ModSet::none(),
             scales: StaticScales::default(),
             noise: Noise::default(),
@@ -91,7 +94,7 @@ impl SiteTask {
         let dependence = Dependence::of(&job.stats).filter(|_| job.upstream.is_empty());
         self.noise.by_step = dependence.as_ref().and_then(|known| SquareOverShare::of(&job.stats, known));
         let mut prepared = engine.site(job)?;
-        self.sampler = prepared.sampler();
+        self.sampler = prepared.sampler().into();
         for gemm in Gemm::ALL {
             if self.failed.contains_key(&gemm) || !self.site.runs(gemm) {
                 continue;
@@ -266,7 +269,7 @@ impl SiteTask {
             mods: mods.clone(),
             shape: self.shape(),
             supported: support.is_ok(),
-            reason,
+            reason: reason.map(Into::into),
             error: evidence.and_then(|evidence| {
                 let summary = evidence.summary(self.outputs(gemm), config.confidence)?;
                 let mut noise = evidence.noise_share(&self.noise, gemm, config.confidence);
@@ -286,8 +289,8 @@ impl SiteTask {
             flushed: evidence.and_then(Evidence::mean_flushed),
             static_scale: evidence.and_then(|_| self.static_scale(kernel, gemm)?.ok()),
             sampler: self.sampler.clone(),
-            engine: info.name.to_owned(),
-            device: info.device.clone(),
+            engine: info.name.into(),
+            device: info.device.as_str().into(),
             seed: config.seed,
         }
     }

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::{
     engine::{Control, Engine},
     model::{Gemm, Kernel, KernelId, Metric, ResultRow, SiteId, baseline_kernel, kernel},
-    stats::{CopulaMap, saturation_at, static_scale},
+    numerics::CopulaMap,
+    stats::{copula_of, saturation_at, static_scale},
     trace::{Distribution, SiteStats},
 };
 
@@ -230,7 +231,7 @@ fn recorded(before: &SiteStats, after: &SiteStats, sources: [&dyn SiteSource; 2]
 }
 
 fn copula(of: &Distribution, source: &dyn SiteSource) -> Option<CopulaMap> {
-    CopulaMap::new(of, &source.quantile_probs())
+    copula_of(of, &source.quantile_probs())
 }
 
 /// The watched kernel's errors at every site.

@@ -9,6 +9,7 @@ use super::{
     Source, colour,
     entries::entries,
     frontier,
+    graph::graph,
     grid::Sheet,
     heatmap::heatmap,
     points::Points,
@@ -31,6 +32,8 @@ pub enum Figure {
     Quadrant,
     /// What every threshold of the built-in policies, and of the plan's own, buys and costs.
     Frontier,
+    /// The forward chain: where a step's time goes, and what runs in FP8.
+    Graph,
 }
 
 impl FromStr for Figure {
@@ -41,7 +44,8 @@ impl FromStr for Figure {
             "heatmap" => Ok(Self::Heatmap),
             "quadrant" => Ok(Self::Quadrant),
             "frontier" => Ok(Self::Frontier),
-            _ => Err("a figure is heatmap, quadrant or frontier".to_owned()),
+            "graph" => Ok(Self::Graph),
+            _ => Err("a figure is heatmap, quadrant, frontier or graph".to_owned()),
         }
     }
 }
@@ -72,6 +76,10 @@ fn picture(source: &Source<'_>, which: Figure) -> Markup {
         Figure::Frontier => match source.results {
             Some(results) => frontier::frontier(plan, results),
             None => html! { p { "A frontier is of results: none were given." } },
+        },
+        Figure::Graph => match source.results {
+            Some(results) => graph(plan, &all, results).unwrap_or_else(|| html! { p { "No time is known." } }),
+            None => html! { p { "A graph is of results: none were given." } },
         },
     }
 }

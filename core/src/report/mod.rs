@@ -9,6 +9,7 @@ mod facts;
 mod figure;
 mod frontier;
 mod glyph;
+mod graph;
 mod grid;
 mod heatmap;
 mod markdown;

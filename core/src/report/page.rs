@@ -13,6 +13,7 @@ use super::{
     entries::{Entry, entries},
     facts::{self, State},
     figure,
+    graph::graph,
     grid::Sheet,
     heatmap::heatmap,
     points::Points,
@@ -95,7 +96,9 @@ fn mark(state: State) -> Markup {
 fn pictures(source: &Source<'_>, entries: &[Entry]) -> Markup {
     let plan = source.plan;
     let sheet = Sheet::of(plan, entries);
+    let graph = source.results.and_then(|results| graph(plan, entries, results));
     html! {
+        @if let Some(graph) = graph { section { h2 { "Where the time goes" } (graph) } }
         section {
             h2 { "Error and speed" }
             @if source.results.is_none() {

@@ -230,6 +230,7 @@ pub fn provenance(source: &Source<'_>) -> Markup {
         ("Results", line(&plan.results_digest, NAME)),
         ("Plan made", line(&plan.created_at, NAME)),
         ("Model", model(plan)),
+        ("Times of", line(plan.device.as_deref().unwrap_or_default(), NAME)),
     ];
     if let Some(authors) = facts::authors(plan) {
         facts.push(("Authors", authors));

@@ -19,6 +19,8 @@ pub enum Applied {
     OpenFailed {
         message: String,
     },
+    /// What this client asked for was refused, in one line.
+    Refused(String),
     /// What a person asked to be signed, to be sent on.
     Signed(Box<Approval>),
     /// The whole session is another one: what an earlier process left, or a server's.

@@ -30,8 +30,8 @@ impl Replica {
             }
             LinkMessage::State(saved) => self.replace(*saved),
             LinkMessage::Refused(line) => {
-                self.session.notify(NoticeKind::Error, line);
-                Applied::Input
+                self.session.notify(NoticeKind::Error, line.clone());
+                Applied::Refused(line)
             }
         }
     }

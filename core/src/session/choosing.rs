@@ -48,7 +48,7 @@ impl Session {
         match self.row(&site, gemm, &kernel) {
             Some(row) if row.supported => Ok(()),
             Some(row) => {
-                let reason = row.reason.clone().unwrap_or_default();
+                let reason = row.reason.as_deref().unwrap_or_default().to_owned();
                 Err(CommandError::Unsupported { site, gemm, kernel, reason })
             }
             None => Err(CommandError::NotProbed { site, gemm, kernel }),

@@ -178,6 +178,12 @@ pub enum Command {
     CompareTrace {
         path: String,
     },
+    /// Probes some sites again with that many draws of every kernel, as [`Self::ProbeMore`] does one.
+    ProbeSites {
+        #[serde(deserialize_with = "bounded")]
+        sites: Vec<SiteId>,
+        max_draws: u64,
+    },
 }
 
 /// A baseline that is no file.
@@ -224,6 +230,7 @@ impl Command {
             | Self::StartProbe
             | Self::CancelProbe
             | Self::ProbeMore { .. }
+            | Self::ProbeSites { .. }
             | Self::PauseProbe { .. }
             | Self::ToggleMod { .. }
             | Self::SetMod { .. }

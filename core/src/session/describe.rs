@@ -1,7 +1,7 @@
 //! Takes what somebody asked for, gives it as a person reads it in a trail: one line, in the past, with what people
 //! wrote in it made harmless.
 
-use super::{BaselineOf, Command};
+use super::{BaselineOf, Command, counted};
 use crate::{
     dispatch::{Policy, PolicyGroup},
     model::{Gemm, SiteId, visible},
@@ -77,6 +77,9 @@ fn of_a_run(command: &Command) -> String {
     match command {
         Command::SelectEngine { name } => format!("took engine {name}"),
         Command::ProbeMore { site, max_draws } => format!("probed {site} again, with up to {max_draws} draws"),
+        Command::ProbeSites { sites, max_draws } => {
+            format!("probed {} again, with up to {max_draws} draws", counted(sites.len(), "site"))
+        }
         Command::Sign { path, note } => format!("had the plan signed with the key in {path}{}", because(note)),
         Command::SaveResults { path } => format!("saved the results to {path}"),
         Command::ExportPlan { path } => format!("exported the plan to {path}"),
@@ -119,7 +122,8 @@ fn listed(names: impl ExactSizeIterator<Item = String>) -> String {
     if more == 0 { first.join(", ") } else { format!("{} and {more} more", first.join(", ")) }
 }
 
-fn policy_said(policy: &Policy) -> String {
+/// Every bound of it, with every digit.
+pub fn policy_said(policy: &Policy) -> String {
     let Policy { name, metric, max_error, min_speedup, confidence, loss_budget, max_bias, baseline, approval, groups } =
         policy;
     let bound = metric.at_most();

@@ -63,8 +63,7 @@ impl Engines {
     }
 
     pub(super) fn origin(&self, name: &str) -> Option<Origin> {
-        let status = self.status(name)?;
-        Some(Origin { engine: status.name.clone(), device: status.device.clone() })
+        self.status(name).map(Origin::of)
     }
 }
 

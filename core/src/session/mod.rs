@@ -37,7 +37,7 @@ mod watching;
 
 pub use command::{BaselineOf, Command};
 pub use compared::{ComparedResults, Flipped};
-pub use describe::said;
+pub use describe::{policy_said, said};
 pub use effect::Effect;
 pub use engines::{ENGINES, Engines, Measuring, engine_title};
 pub use error::CommandError;

@@ -32,16 +32,20 @@ impl Session {
         self.probe(sites, None)
     }
 
-    /// One site again, with more draws. Not beside another probe: one has the cores at a time, and what the
+    /// Some sites again, with more draws. Not beside another probe: one has the cores at a time, and what the
     /// other had still to find would be lost.
-    pub(super) fn probe_more(&mut self, site: SiteId, max_draws: u64) -> Result<Vec<Effect>, CommandError> {
-        if self.trace.is_some() && self.index().at(&site).is_none() {
-            return Err(CommandError::UnknownSite(site));
+    pub(super) fn probe_more(&mut self, sites: Vec<SiteId>, max_draws: u64) -> Result<Vec<Effect>, CommandError> {
+        let unknown = sites.iter().find(|site| self.trace.is_some() && self.index().at(site).is_none());
+        if let Some(unknown) = unknown {
+            return Err(CommandError::UnknownSite(unknown.clone()));
         }
         if self.is_running() || self.measuring.is_some() {
             return Err(CommandError::StillProbing);
         }
-        self.probe(vec![site], Some(max_draws)).map(|effect| vec![effect])
+        if sites.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.probe(sites, Some(max_draws)).map(|effect| vec![effect])
     }
 
     fn probe(&mut self, sites: Vec<SiteId>, draws: Option<u64>) -> Result<Effect, CommandError> {
@@ -92,7 +96,7 @@ impl Session {
     /// Whether a probe by the chosen engine adds to the rows that are shown, and sets none aside.
     pub fn engine_is_that_of_the_rows(&self) -> bool {
         let (shown, chosen) = (self.shown_origin(), self.engines.chosen_status());
-        chosen.is_some_and(|of| of.name == shown.engine && of.device == shown.device)
+        chosen.is_some_and(|of| shown.is_of(of))
     }
 
     /// The rows to come are shown, and none of another engine beside them.
@@ -164,7 +168,7 @@ impl Session {
     /// A probe begins every site anew with the same draws: until it has taken as many as are known, its rows
     /// say less than the ones they would replace.
     fn knows_better(&self, row: &ResultRow) -> bool {
-        let origin = Origin { engine: row.engine.clone(), device: row.device.clone() };
+        let origin = Origin::of_row(row);
         let at = self.index().at(&row.site);
         let Some(known) = at.and_then(|at| self.sets.row(&origin, at, &self.run_contexts[at], row)) else {
             return false;

@@ -55,7 +55,8 @@ impl Session {
             Command::MeasureSpeeds => self.measure_speeds(),
             Command::StartProbe => self.start_probe().map(|effect| vec![effect]),
             Command::CancelProbe => Ok(vec![Effect::Cancel]),
-            Command::ProbeMore { site, max_draws } => self.probe_more(site, max_draws),
+            Command::ProbeMore { site, max_draws } => self.probe_more(vec![site], max_draws),
+            Command::ProbeSites { sites, max_draws } => self.probe_more(sites, max_draws),
             Command::PauseProbe { paused } => self.pause(paused),
 
             Command::ToggleMod { kind } => Ok(self.toggle_mod(kind)),

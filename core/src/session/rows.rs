@@ -9,20 +9,38 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    engine::SiteContext,
+    engine::{EngineStatus, SiteContext},
     model::{Gemm, Kernel, KernelId, Latency, ResultRow, ResultsMeta, SiteId, SiteIndex, SiteRows, kernel},
 };
 
 /// Whose rows: an engine on a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Origin {
-    pub engine: String,
-    pub device: String,
+    pub engine: Arc<str>,
+    pub device: Arc<str>,
 }
 
 impl Origin {
+    pub fn new(engine: &str, device: &str) -> Self {
+        Self { engine: engine.into(), device: device.into() }
+    }
+
+    /// Of the rows that this engine makes.
+    pub(super) fn of(status: &EngineStatus) -> Self {
+        Self::new(&status.name, &status.device)
+    }
+
+    pub(super) fn of_row(row: &ResultRow) -> Self {
+        Self { engine: row.engine.clone(), device: row.device.clone() }
+    }
+
     fn made(&self, row: &ResultRow) -> bool {
         row.engine == self.engine && row.device == self.device
+    }
+
+    /// Asked in every frame: nothing is allocated for it.
+    pub fn is_of(&self, status: &EngineStatus) -> bool {
+        *self.engine == *status.name && *self.device == *status.device
     }
 }
 
@@ -41,7 +59,7 @@ pub struct Circumstances {
 
 impl Circumstances {
     pub fn origin(&self) -> Origin {
-        Origin { engine: self.engine.clone(), device: self.device.clone() }
+        Origin::new(&self.engine, &self.device)
     }
 
     pub(super) fn stamp(&self, meta: ResultsMeta) -> ResultsMeta {
@@ -171,7 +189,7 @@ fn replace(row: &mut ResultRow, latency: &Latency) {
 
 /// No engine is called so.
 fn compared_origin() -> Origin {
-    Origin { engine: "compared".to_owned(), device: String::new() }
+    Origin::new("compared", "")
 }
 
 /// All sets, and which is shown.
@@ -260,7 +278,7 @@ impl RowSets {
             // A row of a site that the trace does not have has nowhere to be shown.
             let Some(at) = self.index.at(&first.site) else { continue };
             if !origin.made(&first) {
-                origin = Origin { engine: first.engine.clone(), device: first.device.clone() };
+                origin = Origin::of_row(&first);
             }
             let (context, site, mods) = (context(at, &first), first.site.clone(), first.mods.clone());
             let mut together = Vec::with_capacity(usual);

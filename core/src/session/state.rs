@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    dispatch::Document,
+    dispatch::{Document, Overrides},
     engine::{Feeds, SiteContext, contexts},
     export::Target,
     model::{Gemm, KernelId, ModSet, ResultRow, Results, Site, SiteId, SiteIndex, SiteMods, SiteRows},
@@ -160,8 +160,17 @@ impl Session {
 
     /// As it stands, without a date.
     pub fn plan_now(&self) -> Result<Plan, CommandError> {
+        self.plan_set_by(&self.document.overrides)
+    }
+
+    /// As if nothing had been set by hand.
+    pub fn plan_of_policy(&self) -> Result<Plan, CommandError> {
+        self.plan_set_by(&Overrides::new())
+    }
+
+    fn plan_set_by(&self, overrides: &Overrides) -> Result<Plan, CommandError> {
         let results = self.lasting_results()?;
-        let Document { policy, runtime, mods, overrides } = &self.document;
+        let Document { policy, runtime, mods, .. } = &self.document;
         if !results.rows.iter().any(|row| row.mods == *mods.of(&row.site)) {
             return Err(CommandError::NoRows);
         }

@@ -92,10 +92,10 @@ impl Session {
         }
         self.engines.lost.push(name.to_owned());
         self.mark(name, Some(reason.to_owned()));
-        if let Some(run) = self.run.as_mut().filter(|run| run.running && run.origin.engine == name) {
+        if let Some(run) = self.run.as_mut().filter(|run| run.running && &*run.origin.engine == name) {
             (run.running, run.cancelled) = (false, true);
         }
-        if self.measuring.as_ref().is_some_and(|measuring| measuring.origin.engine == name) {
+        if self.measuring.as_ref().is_some_and(|measuring| &*measuring.origin.engine == name) {
             self.measuring = None;
         }
         let rows = match self.engines.origin(name).map_or(0, |origin| self.sets.num_rows(&origin)) {

@@ -6,11 +6,9 @@
 //! the error errs on the safe side.)
 
 use crate::{
-    numerics::{rng::Rng, special::normal_upper},
+    numerics::{CopulaMap, rng::Rng, special::normal_upper},
     trace::Distribution,
 };
-
-use super::CopulaMap;
 
 const POINTS: usize = 48;
 

@@ -7,14 +7,14 @@
 use crate::{
     model::{Accumulation, Matrix},
     numerics::{
-        CastPanels, Epilogue, Panels, Scales, Side, gemm,
+        CastPanels, CopulaMap, Epilogue, Panels, Scales, Side, gemm,
         linalg::{cholesky, cholesky_jittered},
         rng::Rng,
     },
     trace::{Distribution, SiteStats},
 };
 
-use super::{CopulaMap, SampleError, SamplerKind, rows::normal_panels};
+use super::{SampleError, SamplerKind, copula_of, rows::normal_panels};
 
 /// Draws chosen columns of input and output gradient.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ pub struct ColumnSampler<'a> {
 impl<'a> ColumnSampler<'a> {
     pub fn new(stats: &'a SiteStats, grad_output: &'a Distribution, probs: &[f64], kind: SamplerKind) -> Self {
         let copula = |distribution| match kind {
-            SamplerKind::Copula => CopulaMap::new(distribution, probs),
+            SamplerKind::Copula => copula_of(distribution, probs),
             SamplerKind::Gaussian => None,
         };
         Self {

@@ -11,7 +11,7 @@ mod matrix_normal;
 mod rows;
 mod static_scale;
 
-pub use copula::{CopulaMap, CopulaParts};
+pub use copula::copula_of;
 pub use dependence::Dependence;
 pub use extreme::AmaxTable;
 pub use gradient_noise::GradientNoise;

@@ -2,11 +2,11 @@
 
 use crate::{
     model::{Accumulation, Matrix},
-    numerics::{CastPanels, Epilogue, Panels, Scales, Side, gemm, linalg::cholesky_jittered, rng::Rng},
+    numerics::{CastPanels, CopulaMap, Epilogue, Panels, Scales, Side, gemm, linalg::cholesky_jittered, rng::Rng},
     trace::{Covariance, Distribution},
 };
 
-use super::{CopulaMap, SampleError, SamplerKind};
+use super::{SampleError, SamplerKind, copula_of};
 
 /// A covariance as `root root^T + diag(noise^2)`.
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ impl RowSampler {
         let Root { root, rank, noise } = Root::of(what, distribution)?;
         let root = Matrix { rows: features, cols: rank, data: root };
         let copula = match kind {
-            SamplerKind::Copula => CopulaMap::new(distribution, probs),
+            SamplerKind::Copula => copula_of(distribution, probs),
             SamplerKind::Gaussian => None,
         };
         Ok(Self {

@@ -7,14 +7,11 @@
 
 use crate::{
     model::{Format, StaticScale},
-    numerics::fp8::format_max,
+    numerics::{CopulaMap, fp8::format_max},
     trace::Distribution,
 };
 
-use super::{
-    CopulaMap,
-    extreme::{Reach, Spread},
-};
+use super::extreme::{Reach, Spread};
 
 /// The most often that a step may saturate: one in a thousand. The step's amax is then an outlier that a batch does
 /// not miss much of, and another factor of two in the scale would cost every element's subnormal range.
@@ -84,7 +81,7 @@ mod tests {
     use super::*;
     use crate::{
         numerics::{rng::Rng, special::normal_quantile},
-        stats::{RowSampler, SamplerKind},
+        stats::{RowSampler, SamplerKind, copula_of},
         trace::Covariance,
     };
 
@@ -159,7 +156,7 @@ mod tests {
         let mut distribution = normal(&[0.0], &[1.0]);
         distribution.quantiles = Some(probs.map(|p| normal_quantile(p) as f32).to_vec());
         distribution.amax = Some(3.0);
-        let copula = CopulaMap::new(&distribution, &probs).unwrap();
+        let copula = copula_of(&distribution, &probs).unwrap();
         let known = static_scale(&distribution, Some(&copula), 1000).unwrap();
         assert_eq!(known.scale, 0.015_625, "a normal tail, though no value above 3 was seen");
         assert!(known.saturation > 0.0);

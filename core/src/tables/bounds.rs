@@ -20,7 +20,7 @@ pub(super) const KEY: [&str; 5] = ["site", "gemm", "kernel", "mods", "engine"];
 /// Rows that are read before the first look at their keys.
 const FIRST_ROWS: usize = 4096;
 
-/// Bytes of a text in one row. One of a megabyte is packed once and owned by each row that has it.
+/// Bytes of a text in one row. One of a megabyte is packed once and sent with each row that has it.
 pub(super) const LONGEST_TEXT: usize = 64 << 10;
 
 /// The rows that a footer claims, where the file can mean so many.
@@ -46,11 +46,12 @@ fn first_twice(table: &impl Table) -> Result<(), Cause> {
     let columns = KEY.iter().map(|name| table.text(name)).collect::<Result<Vec<_>, _>>()?;
     let mut known = HashMap::with_capacity(table.height());
     for row in 0..table.height() {
-        let key: [_; KEY.len()] = std::array::from_fn(|at| columns[at].get(row).copied().flatten());
+        let key: [_; KEY.len()] = std::array::from_fn(|at| columns[at].word(row));
         match known.entry(key) {
-            Entry::Vacant(free) => _ = free.insert(row),
+            Entry::Vacant(free) => _ = free.insert(row as u32),
             Entry::Occupied(first) => {
-                let [site, gemm, kernel, mods, engine] = key.map(Option::unwrap_or_default);
+                let text = |at: usize| columns[at].at(row).map_or("", |text| &**text);
+                let [site, gemm, kernel, mods, engine] = std::array::from_fn(text);
                 let mods = if mods.is_empty() { "no mods" } else { mods };
                 return Err(RowCheck { row }.fault(format!(
                     "{site} {gemm} by {kernel} with {mods} on {engine} is in row {} already",

@@ -1,5 +1,7 @@
 //! Takes a value of one row, gives it when it can be, and otherwise the line that names row and column.
 
+use std::sync::Arc;
+
 use super::{Cause, bounds::LONGEST_TEXT};
 
 /// What a value of one row must be, with the column named when it is not.
@@ -17,10 +19,10 @@ impl RowCheck {
         value.ok_or_else(|| self.fault(format!("{name} is null")))
     }
 
-    /// A text that the row will own.
-    pub(super) fn text(&self, name: &str, value: &str) -> Result<String, Cause> {
+    /// A text that the row will have.
+    pub(super) fn text<'t>(&self, name: &str, value: &'t Arc<str>) -> Result<&'t Arc<str>, Cause> {
         match value.len() {
-            0..=LONGEST_TEXT => Ok(value.to_owned()),
+            0..=LONGEST_TEXT => Ok(value),
             length => Err(self.fault(format!("{name} has {length} bytes, more than {LONGEST_TEXT}"))),
         }
     }

@@ -7,8 +7,10 @@
 use bytes::Bytes;
 use parquet::{basic::Encoding, column::page::Page, errors::ParquetError};
 
+use super::columns::Nullable;
+
 /// A type of values, as its plain encoding lays them out.
-pub(super) trait Value: Clone {
+pub(super) trait Value: Clone + Default {
     /// `count` values from the beginning of `bytes`; `None`: there are fewer.
     fn plain(bytes: &Bytes, count: usize) -> Option<Vec<Self>>;
 }
@@ -51,7 +53,7 @@ impl Value for Bytes {
 pub(super) fn column<T: Value>(
     pages: impl Iterator<Item = Result<Page, ParquetError>>,
     (rows, nullable): (usize, bool),
-    all: &mut Vec<Option<T>>,
+    all: &mut Nullable<T>,
 ) -> Result<(), ParquetError> {
     let (mut dictionary, mut left) = (Vec::new(), rows);
     for page in pages {
@@ -75,8 +77,10 @@ pub(super) fn column<T: Value>(
         let num = present.as_ref().map_or(count, |levels| levels.iter().filter(|level| **level == 1).count());
         let mut values = decoded(&values, num, encoding, &dictionary)?.into_iter();
         match present {
-            Some(levels) => all.extend(levels.iter().map(|level| if *level == 1 { values.next() } else { None })),
-            None => all.extend(values.map(Some)),
+            Some(levels) => {
+                levels.iter().for_each(|level| all.push(if *level == 1 { values.next() } else { None }));
+            }
+            None => values.for_each(|value| all.push(Some(value))),
         }
         if left == 0 {
             break;

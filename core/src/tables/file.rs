@@ -35,9 +35,14 @@ fn caught(path: &Path, read: impl Fn(Vec<u8>) -> Result<MemoryTable, Cause>) -> 
 
 /// Whole or not at all: into a temporary file of the same folder, then renamed.
 pub(super) fn write(path: &Path, columns: MemoryColumns, metadata: Vec<(String, String)>) -> Result<(), TableError> {
+    write_bytes(path, || columns.into_bytes(metadata))
+}
+
+/// The same of bytes that are still to be made.
+pub(super) fn write_bytes(path: &Path, bytes: impl FnOnce() -> Result<Vec<u8>, Cause>) -> Result<(), TableError> {
     let write = || -> Result<(), Cause> {
         let mut file = temporary_beside(path)?;
-        file.write_all(&columns.into_bytes(metadata)?)?;
+        file.write_all(&bytes()?)?;
         Ok(persist(file, path)?)
     };
     write().map_err(|cause| cause.at(path))

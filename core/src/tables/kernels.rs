@@ -5,9 +5,16 @@ use std::path::Path;
 use crate::{
     bench::KernelDb,
     model::{GemmShape, KernelId, KernelRecord},
+    parts::BenchKey,
 };
 
-use super::{Cause, TableError, check::RowCheck, columns::Table, memory::MemoryTable};
+use super::{
+    Cause, TableError,
+    check::RowCheck,
+    columns::{Nullable, Table, Texts},
+    memory::MemoryTable,
+    seal::refuse_part,
+};
 #[cfg(feature = "native")]
 use super::{columns::Columns, file, memory::MemoryColumns};
 
@@ -28,10 +35,31 @@ const TAIL: &str = "tail_us";
 /// Raw samples and a note: columns that a file may lack.
 const SAMPLES: [&str; 3] = ["gemm_samples_us", "latency_samples_us", "cached_samples_us"];
 
+/// The Parquet metadata key of a part of a bench: which it is of which, and its seal.
+pub const BENCH_PART_KEY: &str = "loka.bench-part";
+
 #[cfg(feature = "native")]
 pub fn write_kernels(path: &Path, database: &KernelDb) -> Result<(), TableError> {
-    let rows = &database.records;
+    write_records(path, &database.records, Vec::new())
+}
+
+#[cfg(feature = "native")]
+pub(super) fn write_records(
+    path: &Path,
+    rows: &[KernelRecord],
+    metadata: Vec<(String, String)>,
+) -> Result<(), TableError> {
     let mut columns = MemoryColumns::default();
+    kernel_columns(&mut columns, rows);
+    for (index, name) in SAMPLES.iter().enumerate() {
+        columns.floats(name, rows.iter().map(|r| samples(r)[index]));
+    }
+    file::write(path, columns, metadata)
+}
+
+/// The columns of docs/reference/results.md in its order, all but the raw samples.
+#[cfg(feature = "native")]
+pub fn kernel_columns(columns: &mut impl Columns, rows: &[KernelRecord]) {
     columns.text("kernel", rows.iter().map(|r| Some(r.kernel.as_str())));
     columns.text("library", rows.iter().map(|r| Some(r.kernel.library())));
     columns.text("recipe", rows.iter().map(|r| Some(r.kernel.recipe())));
@@ -51,10 +79,6 @@ pub fn write_kernels(path: &Path, database: &KernelDb) -> Result<(), TableError>
     columns.text("versions", rows.iter().map(|r| Some(r.versions.as_str())));
     columns.text("recorded_at", rows.iter().map(|r| Some(r.recorded_at.as_str())));
     columns.text("note", rows.iter().map(|r| Some(r.note.as_str())));
-    for (index, name) in SAMPLES.iter().enumerate() {
-        columns.floats(name, rows.iter().map(|r| samples(r)[index]));
-    }
-    file::write(path, columns, Vec::new())
 }
 
 #[cfg(feature = "native")]
@@ -65,14 +89,14 @@ fn samples(record: &KernelRecord) -> [&[f64]; 3] {
 /// The database's name is the file's, without `.kernels.parquet`.
 #[cfg(feature = "native")]
 pub fn read_kernels(path: &Path) -> Result<KernelDb, TableError> {
-    let records = file::read(path).and_then(|table| records_of(&table)).map_err(|cause| cause.at(path))?;
+    let records = file::read(path).and_then(|table| whole(&table)).map_err(|cause| cause.at(path))?;
     Ok(KernelDb { name: name_of(path), records })
 }
 
 /// From the bytes of such a file; `name` stands for it.
 pub fn kernels_from_bytes(name: &str, bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Result<KernelDb, TableError> {
     let path = Path::new(name);
-    let records = MemoryTable::read(bytes).and_then(|table| records_of(&table)).map_err(|cause| cause.at(path))?;
+    let records = MemoryTable::read(bytes).and_then(|table| whole(&table)).map_err(|cause| cause.at(path))?;
     Ok(KernelDb { name: name_of(path), records })
 }
 
@@ -81,7 +105,13 @@ fn name_of(path: &Path) -> String {
     file.strip_suffix(".kernels.parquet").or_else(|| file.strip_suffix(".parquet")).unwrap_or(&file).to_owned()
 }
 
-fn records_of(table: &MemoryTable) -> Result<Vec<KernelRecord>, Cause> {
+/// Its shapes are some of those that were asked for: what is looked up in it would be modelled where it was timed.
+fn whole(table: &MemoryTable) -> Result<Vec<KernelRecord>, Cause> {
+    refuse_part::<BenchKey>(table, BENCH_PART_KEY)?;
+    records_of(table)
+}
+
+pub(super) fn records_of(table: &MemoryTable) -> Result<Vec<KernelRecord>, Cause> {
     let (kernel, gemm) = (table.text("kernel")?, table.text("gemm")?);
     let (m, k, n) = (table.int("m")?, table.int("k")?, table.int("n")?);
     let times = TIMES.iter().map(|name| table.float(name)).collect::<Result<Vec<_>, _>>()?;
@@ -89,20 +119,27 @@ fn records_of(table: &MemoryTable) -> Result<Vec<KernelRecord>, Cause> {
     let [device, driver, versions, recorded_at] =
         ["device", "driver", "versions", "recorded_at"].map(|name| table.text(name));
     let (device, driver, versions, recorded_at) = (device?, driver?, versions?, recorded_at?);
-    let tail = if table.has(TAIL) { table.float(TAIL)? } else { vec![None; table.height()] };
-    let note = if table.has("note") { table.text("note")? } else { vec![None; table.height()] };
+    let tail = if table.has(TAIL) { table.float(TAIL)? } else { Nullable::nulls(table.height()) };
+    let note = if table.has("note") { table.text("note")? } else { Texts(None) };
     let kept = |name: &&str| if table.has(name) { table.floats(name) } else { Ok(vec![Vec::new(); table.height()]) };
     let samples_us = SAMPLES.iter().map(kept).collect::<Result<Vec<_>, _>>()?;
 
     let record = |row: usize| -> Result<KernelRecord, Cause> {
         let check = RowCheck { row };
-        let owned = |name, value: Option<&str>| check.text(name, value.unwrap_or_default());
-        let time = |index: usize| check.not_negative(TIMES[index], times[index][row]);
+        let text = |name, texts: Texts<'_>| -> Result<Option<String>, Cause> {
+            texts.at(row).map(|text| Ok(check.text(name, text)?.to_string())).transpose()
+        };
+        let owned = |name, texts| Ok::<_, Cause>(text(name, texts)?.unwrap_or_default());
+        let time = |index: usize| check.not_negative(TIMES[index], times[index].at(row));
         let kept = |index: usize| check.all_not_negative(SAMPLES[index], samples_us[index][row].clone());
         Ok(KernelRecord {
-            kernel: KernelId::new(check.required("kernel", kernel[row])?),
-            gemm: check.required("gemm", gemm[row])?.parse().map_err(|problem| check.fault(problem))?,
-            shape: GemmShape { m: check.size("m", m[row])?, k: check.size("k", k[row])?, n: check.size("n", n[row])? },
+            kernel: KernelId(check.required("kernel", kernel.at(row))?.clone()),
+            gemm: check.required("gemm", gemm.at(row))?.parse().map_err(|problem| check.fault(problem))?,
+            shape: GemmShape {
+                m: check.size("m", m.at(row))?,
+                k: check.size("k", k.at(row))?,
+                n: check.size("n", n.at(row))?,
+            },
             gemm_us: time(0)?,
             cast_us: time(1)?,
             latency_us: time(2)?,
@@ -111,18 +148,18 @@ fn records_of(table: &MemoryTable) -> Result<Vec<KernelRecord>, Cause> {
             latency_cached_us: time(5)?,
             latency_cached_p10_us: time(6)?,
             latency_cached_p90_us: time(7)?,
-            tail_us: check.not_negative(TAIL, tail[row])?,
-            supported: check.required("supported", supported[row])?,
-            reason: reason[row].map(|text| check.text("reason", text)).transpose()?,
-            samples: check.required("samples", samples[row])?,
-            device: owned("device", device[row])?,
-            driver: owned("driver", driver[row])?,
-            versions: owned("versions", versions[row])?,
-            recorded_at: owned("recorded_at", recorded_at[row])?,
+            tail_us: check.not_negative(TAIL, tail.at(row))?,
+            supported: check.required("supported", supported.at(row))?,
+            reason: text("reason", reason)?,
+            samples: check.required("samples", samples.at(row))?,
+            device: owned("device", device)?,
+            driver: owned("driver", driver)?,
+            versions: owned("versions", versions)?,
+            recorded_at: owned("recorded_at", recorded_at)?,
             gemm_samples_us: kept(0)?,
             latency_samples_us: kept(1)?,
             cached_samples_us: kept(2)?,
-            note: owned("note", note[row])?,
+            note: owned("note", note)?,
         })
     };
     (0..table.height()).map(record).collect()

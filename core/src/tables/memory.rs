@@ -22,7 +22,7 @@ use parquet::{
 
 use super::{
     Cause, bounds,
-    columns::{Columns, Table},
+    columns::{Columns, Nullable, Table, TextColumn, Texts},
     decode::{self, Value},
     is_parquet,
     pages::Pages,
@@ -48,14 +48,15 @@ fn codec() -> Compression {
 }
 
 /// Columns in the making, in the order in which they are added.
+#[cfg(feature = "native")]
 #[derive(Default)]
-pub(super) struct MemoryColumns {
+pub struct MemoryColumns {
     columns: Vec<(String, ColumnValues)>,
 }
 
+#[cfg(feature = "native")]
 impl MemoryColumns {
     /// A list of numbers in every row.
-    #[cfg(feature = "native")]
     pub(super) fn floats<'a>(&mut self, name: &str, values: impl Iterator<Item = &'a [f64]>) {
         self.columns.push((name.to_owned(), ColumnValues::Lists(values.map(<[f64]>::to_vec).collect())));
     }
@@ -65,21 +66,109 @@ impl MemoryColumns {
     }
 
     fn written(self, metadata: Vec<(String, String)>) -> Result<Vec<u8>, ParquetError> {
-        let pairs = metadata.into_iter().map(|(key, value)| KeyValue::new(key, value)).collect();
-        let properties = WriterProperties::builder()
-            .set_compression(codec())
-            .set_created_by(concat!("loka ", env!("CARGO_PKG_VERSION")).to_owned())
-            .set_key_value_metadata(Some(pairs))
-            .build();
-        let fields = self.columns.iter().map(|(name, values)| values.field(name)).collect::<Result<_, _>>()?;
-        let schema = Type::group_type_builder("root").with_fields(fields).build()?;
-        let mut writer = SerializedFileWriter::new(Vec::new(), Arc::new(schema), Arc::new(properties))?;
+        let mut writer = opened(&self.columns, metadata)?;
         let mut group = writer.next_row_group()?;
         for (_, values) in &self.columns {
             values.write(&mut group)?;
         }
         group.close()?;
         writer.into_inner()
+    }
+}
+
+/// A file that has its columns' names and types, and none of their values yet.
+fn opened(
+    columns: &[(String, ColumnValues)],
+    metadata: Vec<(String, String)>,
+) -> Result<SerializedFileWriter<Vec<u8>>, ParquetError> {
+    let pairs = metadata.into_iter().map(|(key, value)| KeyValue::new(key, value)).collect();
+    let properties = WriterProperties::builder()
+        .set_compression(codec())
+        .set_created_by(concat!("loka ", env!("CARGO_PKG_VERSION")).to_owned())
+        .set_key_value_metadata(Some(pairs))
+        .build();
+    let fields = columns.iter().map(|(name, values)| values.field(name)).collect::<Result<_, _>>()?;
+    let schema = Type::group_type_builder("root").with_fields(fields).build()?;
+    SerializedFileWriter::new(Vec::new(), Arc::new(schema), Arc::new(properties))
+}
+
+/// Rows that fill columns, the same ones each time.
+pub(super) trait Fills {
+    fn fill(&self, columns: &mut impl Columns);
+}
+
+/// The bytes of a file of them, a column at a time: of millions of rows all columns at once are more than the rows.
+pub(super) fn bytes_of(rows: &impl Fills, metadata: Vec<(String, String)>) -> Result<Vec<u8>, Cause> {
+    let write = || -> Result<Vec<u8>, ParquetError> {
+        let mut heads = Heads::default();
+        rows.fill(&mut heads);
+        let mut writer = opened(&heads.0, metadata)?;
+        stream(rows, &mut writer)?;
+        writer.into_inner()
+    };
+    write().map_err(|error| Cause::Write(one_line(&error)))
+}
+
+fn stream(rows: &impl Fills, writer: &mut SerializedFileWriter<Vec<u8>>) -> Result<(), ParquetError> {
+    let mut streamed = Streamed { group: writer.next_row_group()?, failed: None };
+    rows.fill(&mut streamed);
+    let Streamed { group, failed } = streamed;
+    failed.map_or(Ok(()), Err)?;
+    group.close()?;
+    Ok(())
+}
+
+/// Names and types.
+#[derive(Default)]
+struct Heads(Vec<(String, ColumnValues)>);
+
+impl Columns for Heads {
+    fn text<'a>(&mut self, name: &str, _: impl Iterator<Item = Option<&'a str>>) {
+        self.0.push((name.to_owned(), ColumnValues::Text(Vec::new())));
+    }
+
+    fn int(&mut self, name: &str, _: impl Iterator<Item = Option<i64>>) {
+        self.0.push((name.to_owned(), ColumnValues::Int(Vec::new())));
+    }
+
+    fn float(&mut self, name: &str, _: impl Iterator<Item = Option<f64>>) {
+        self.0.push((name.to_owned(), ColumnValues::Float(Vec::new())));
+    }
+
+    fn flag(&mut self, name: &str, _: impl Iterator<Item = bool>) {
+        self.0.push((name.to_owned(), ColumnValues::Flag(Vec::new())));
+    }
+}
+
+/// Values, each column written before the next one is made.
+struct Streamed<'a> {
+    group: SerializedRowGroupWriter<'a, Vec<u8>>,
+    failed: Option<ParquetError>,
+}
+
+impl Streamed<'_> {
+    fn put(&mut self, values: &ColumnValues) {
+        if self.failed.is_none() {
+            self.failed = values.write(&mut self.group).err();
+        }
+    }
+}
+
+impl Columns for Streamed<'_> {
+    fn text<'a>(&mut self, _: &str, values: impl Iterator<Item = Option<&'a str>>) {
+        self.put(&ColumnValues::Text(values.map(|value| value.map(ByteArray::from)).collect()));
+    }
+
+    fn int(&mut self, _: &str, values: impl Iterator<Item = Option<i64>>) {
+        self.put(&ColumnValues::Int(values.collect()));
+    }
+
+    fn float(&mut self, _: &str, values: impl Iterator<Item = Option<f64>>) {
+        self.put(&ColumnValues::Float(values.collect()));
+    }
+
+    fn flag(&mut self, _: &str, values: impl Iterator<Item = bool>) {
+        self.put(&ColumnValues::Flag(values.map(Some).collect()));
     }
 }
 
@@ -150,6 +239,7 @@ fn write<T: DataType>(
     column.close()
 }
 
+#[cfg(feature = "native")]
 impl Columns for MemoryColumns {
     fn text<'a>(&mut self, name: &str, values: impl Iterator<Item = Option<&'a str>>) {
         let values = values.map(|value| value.map(ByteArray::from)).collect();
@@ -180,20 +270,12 @@ fn broken(error: &ParquetError) -> Cause {
     }
 }
 
-/// A text column: each of its words once.
-#[derive(Default)]
-struct Texts {
-    words: Vec<String>,
-    /// The word of each row; `None` for null.
-    at: Vec<Option<u32>>,
-}
-
 /// A file read from memory. Numbers are decoded when they are asked for, text at once.
 pub(super) struct MemoryTable {
     reader: Arc<SerializedFileReader<Bytes>>,
     bytes: Arc<Bytes>,
     height: usize,
-    texts: BTreeMap<String, Texts>,
+    texts: BTreeMap<String, TextColumn>,
 }
 
 impl MemoryTable {
@@ -299,14 +381,14 @@ impl MemoryTable {
         Ok(table)
     }
 
-    fn read_texts(&self, wanted: fn(&str) -> bool) -> Result<BTreeMap<String, Texts>, Cause> {
+    fn read_texts(&self, wanted: fn(&str) -> bool) -> Result<BTreeMap<String, TextColumn>, Cause> {
         let schema = self.reader.metadata().file_metadata().schema_descr();
         let mut texts = BTreeMap::new();
         for (at, column) in schema.columns().iter().enumerate() {
             if let ([name], "str") = (column.path().parts(), type_word(schema.root_schema(), column.name()))
                 && wanted(name)
             {
-                texts.insert(name.clone(), Texts::of(&self.values(at)?, name)?);
+                texts.insert(name.clone(), text_column(&self.values(at)?, name)?);
             }
         }
         Ok(texts)
@@ -328,17 +410,17 @@ impl MemoryTable {
         }
     }
 
-    fn numbers<T: Value>(&self, name: &str, expected: &'static str) -> Result<Vec<Option<T>>, Cause> {
+    fn numbers<T: Value>(&self, name: &str, expected: &'static str) -> Result<Nullable<T>, Cause> {
         match self.column(name, expected)? {
             Some(at) => self.values(at),
-            None => Ok(vec![None; self.height]),
+            None => Ok(Nullable::nulls(self.height)),
         }
     }
 
-    fn values<T: Value>(&self, at: usize) -> Result<Vec<Option<T>>, Cause> {
+    fn values<T: Value>(&self, at: usize) -> Result<Nullable<T>, Cause> {
         let metadata = self.reader.metadata();
         let nullable = metadata.file_metadata().schema_descr().column(at).max_def_level() > 0;
-        let mut all = Vec::new();
+        let mut all = Nullable::new();
         for group in metadata.row_groups() {
             // Their sum was found to be small and not negative.
             let rows = usize::try_from(group.num_rows()).unwrap_or_default().min(self.height - all.len());
@@ -353,29 +435,23 @@ impl MemoryTable {
     }
 }
 
-impl Texts {
-    fn of(values: &[Option<Bytes>], name: &str) -> Result<Self, Cause> {
-        let (mut texts, mut known) = (Self::default(), HashMap::new());
-        for value in values {
-            let Some(value) = value else {
-                texts.at.push(None);
-                continue;
-            };
-            let word =
-                std::str::from_utf8(value).map_err(|_| Cause::NotParquet(format!("column '{name}' is not UTF-8")))?;
-            let next = texts.words.len() as u32;
-            let at = *known.entry(word).or_insert(next);
-            if at == next {
-                texts.words.push(word.to_owned());
-            }
-            texts.at.push(Some(at));
+fn text_column(values: &Nullable<Bytes>, name: &str) -> Result<TextColumn, Cause> {
+    let (mut words, mut at, mut known) = (Vec::new(), Nullable::new(), HashMap::new());
+    for value in values.iter() {
+        let Some(value) = value else {
+            at.push(None);
+            continue;
+        };
+        let word =
+            std::str::from_utf8(value).map_err(|_| Cause::NotParquet(format!("column '{name}' is not UTF-8")))?;
+        let next = words.len() as u32;
+        let of_row = *known.entry(word).or_insert(next);
+        if of_row == next {
+            words.push(Arc::from(word));
         }
-        Ok(texts)
+        at.push(Some(of_row));
     }
-
-    fn rows(&self) -> Vec<Option<&str>> {
-        self.at.iter().map(|at| at.and_then(|at| self.words.get(at as usize)).map(String::as_str)).collect()
-    }
+    Ok(TextColumn { words, at })
 }
 
 impl Table for MemoryTable {
@@ -388,20 +464,19 @@ impl Table for MemoryTable {
         pairs.iter().find(|pair| pair.key == key)?.value.as_deref()
     }
 
-    fn text(&self, name: &str) -> Result<Vec<Option<&str>>, Cause> {
-        let found = self.column(name, "str")?.and_then(|_| self.texts.get(name));
-        Ok(found.map_or_else(|| vec![None; self.height], Texts::rows))
+    fn text(&self, name: &str) -> Result<Texts<'_>, Cause> {
+        Ok(Texts(self.column(name, "str")?.and_then(|_| self.texts.get(name))))
     }
 
-    fn int(&self, name: &str) -> Result<Vec<Option<i64>>, Cause> {
+    fn int(&self, name: &str) -> Result<Nullable<i64>, Cause> {
         self.numbers(name, "i64")
     }
 
-    fn float(&self, name: &str) -> Result<Vec<Option<f64>>, Cause> {
+    fn float(&self, name: &str) -> Result<Nullable<f64>, Cause> {
         self.numbers(name, "f64")
     }
 
-    fn flag(&self, name: &str) -> Result<Vec<Option<bool>>, Cause> {
+    fn flag(&self, name: &str) -> Result<Nullable<bool>, Cause> {
         self.numbers(name, "bool")
     }
 }

@@ -5,6 +5,8 @@
 //! A file is written beside its place and renamed into it, so that nobody ever sees half of one. A
 //! reader refuses what it cannot trust in one line: the cause first, the file last.
 
+#[cfg(feature = "native")]
+mod bench_part;
 mod bounds;
 mod check;
 mod columns;
@@ -21,16 +23,22 @@ mod pages;
 #[cfg(feature = "native")]
 mod part;
 mod results;
+mod seal;
 #[cfg(feature = "web")]
 mod thrift;
 
-#[cfg(feature = "web")]
-pub use kernels::kernels_from_bytes;
 #[cfg(feature = "native")]
-pub use kernels::{read_kernels, write_kernels};
+pub use bench_part::{read_bench_part, write_bench_part};
+pub use columns::Columns;
+#[cfg(feature = "web")]
+pub use kernels::{BENCH_PART_KEY, kernels_from_bytes};
+#[cfg(feature = "native")]
+pub use kernels::{kernel_columns, read_kernels, write_kernels};
+#[cfg(feature = "native")]
+pub use memory::MemoryColumns;
 #[cfg(feature = "native")]
 pub use part::{PART_KEY, read_part, write_part};
-pub use results::RESULTS_KEY;
+pub use results::{RESULTS_KEY, result_columns};
 #[cfg(feature = "native")]
 pub use results::{read_results, write_results};
 #[cfg(feature = "web")]
@@ -72,13 +80,13 @@ pub enum Cause {
     Row { row: usize, problem: String },
     #[error("not a results file: its metadata has no '{RESULTS_KEY}'")]
     NoMetadata,
-    #[error("its metadata '{RESULTS_KEY}' is broken: {0}")]
-    BrokenMetadata(String),
-    /// Of a probe that was split.
-    #[error("it is part {0} of a probe: loka merge joins all of them")]
-    IsPart(PartOf),
-    #[error("no part of a probe: its metadata has no '{0}'")]
-    NoPart(&'static str),
+    #[error("its metadata '{0}' is broken: {1}")]
+    BrokenMetadata(&'static str, String),
+    /// Of a probe or a bench that was split.
+    #[error("it is part {1} of a {0}: loka merge joins all of them")]
+    IsPart(&'static str, PartOf),
+    #[error("no part of a {0}: its metadata has no '{1}'")]
+    NoPart(&'static str, &'static str),
     #[error(transparent)]
     Part(#[from] PartFault),
     #[error("could not be written ({0})")]
@@ -97,4 +105,10 @@ fn is_parquet(head: &[u8]) -> Result<(), Cause> {
         Some(FileMagic::Parquet) | None => Ok(()),
         Some(other) => Err(Cause::AnotherFile(other)),
     }
+}
+
+/// Any table as Parquet, whole or not at all.
+#[cfg(feature = "native")]
+pub fn write_table(path: &Path, columns: MemoryColumns) -> Result<(), TableError> {
+    file::write(path, columns, Vec::new())
 }

@@ -2,29 +2,26 @@
 
 use std::path::Path;
 
-use crate::parts::{ProbePart, Sealed};
+use crate::parts::ProbePart;
 
 use super::{
-    Cause, TableError,
-    columns::Table as _,
-    file,
+    Cause, TableError, file,
     results::{most_rows, results_of, write_with},
+    seal,
 };
 
 pub use super::results::PART_KEY;
 
 pub fn write_part(path: &Path, part: &ProbePart) -> Result<(), TableError> {
-    let sealed = serde_json::to_string(&part.sealed()).map_err(|error| Cause::Write(error.to_string()).at(path))?;
-    write_with(path, &part.results, vec![(PART_KEY.to_owned(), sealed)])
+    let sealed = seal::written(&part.sealed(), PART_KEY).map_err(|cause| cause.at(path))?;
+    write_with(path, &part.results, sealed)
 }
 
 /// Refuses one whose seal, circumstances or rows do not fit its key. Its name is for the caller to compare.
 pub fn read_part(path: &Path) -> Result<ProbePart, TableError> {
     let read = || {
         let table = file::read_keyed(path, most_rows)?;
-        let sealed = table.metadata(PART_KEY).ok_or(Cause::NoPart(PART_KEY))?;
-        let sealed: Sealed = serde_json::from_str(sealed).map_err(|error| Cause::BrokenMetadata(error.to_string()))?;
-        Ok(ProbePart::opened(sealed, results_of(&table)?)?)
+        Ok(ProbePart::opened(seal::sealed(&table, PART_KEY)?, results_of(&table)?)?)
     };
     read().map_err(|cause: Cause| cause.at(path))
 }
@@ -41,7 +38,7 @@ mod tests {
     fn part() -> ProbePart {
         let mut results = testing::results(&["a"], Vec::new());
         let (row, meta) = (results.rows[0].clone(), &mut results.meta);
-        (meta.engine, meta.device, meta.seed) = (row.engine.clone(), row.device.clone(), row.seed);
+        (meta.engine, meta.device, meta.seed) = (row.engine.to_string(), row.device.to_string(), row.seed);
         let run = RunKey {
             trace: meta.trace_digest.clone(),
             kernels: vec!["cublaslt/bf16".to_owned()],
@@ -55,8 +52,8 @@ mod tests {
             confidence: meta.confidence,
             sampler: "gaussian".to_owned(),
             latencies: Vec::new(),
-            engine: row.engine,
-            device: row.device,
+            engine: row.engine.to_string(),
+            device: row.device.to_string(),
             versions: meta.versions.clone(),
             of: 1,
         };

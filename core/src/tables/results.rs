@@ -5,18 +5,19 @@ use std::{collections::HashMap, path::Path};
 use crate::{
     dispatch::parallel,
     model::{Estimate, Gemm, Latency, Metric, ModKind, ResultRow, Results, ResultsMeta, SiteId, charge_excess},
-    parts::Sealed,
+    parts::RunKey,
 };
 
 #[cfg(feature = "native")]
 use super::file;
 #[cfg(feature = "web")]
-use super::memory::{MemoryColumns, MemoryTable};
+use super::memory::{Fills, MemoryTable, bytes_of};
 use super::{
     Cause, TableError,
     columns::{Columns, Table},
+    seal::{parsed, refuse_part},
 };
-use read::{ReadColumns, Shared};
+use read::ReadColumns;
 
 mod read;
 
@@ -37,18 +38,22 @@ pub fn write_results(path: &Path, results: &Results) -> Result<(), TableError> {
 /// With more metadata than that of results.
 #[cfg(feature = "native")]
 pub(super) fn write_with(path: &Path, results: &Results, more: Vec<(String, String)>) -> Result<(), TableError> {
-    let mut columns = MemoryColumns::default();
-    write_columns(&mut columns, results);
     let meta = metadata(results).map_err(|cause| cause.at(path))?;
-    file::write(path, columns, [vec![(RESULTS_KEY.to_owned(), meta)], more].concat())
+    let pairs = [vec![(RESULTS_KEY.to_owned(), meta)], more].concat();
+    file::write_bytes(path, || bytes_of(results, pairs))
 }
 
 /// The bytes of a results file.
 #[cfg(feature = "web")]
 pub fn results_to_bytes(results: &Results) -> Result<Vec<u8>, Cause> {
-    let mut columns = MemoryColumns::default();
-    write_columns(&mut columns, results);
-    columns.into_bytes(vec![(RESULTS_KEY.to_owned(), metadata(results)?)])
+    bytes_of(results, vec![(RESULTS_KEY.to_owned(), metadata(results)?)])
+}
+
+#[cfg(feature = "web")]
+impl Fills for Results {
+    fn fill(&self, columns: &mut impl Columns) {
+        result_columns(columns, self);
+    }
 }
 
 fn metadata(results: &Results) -> Result<String, Cause> {
@@ -56,7 +61,7 @@ fn metadata(results: &Results) -> Result<String, Cause> {
 }
 
 /// The columns of docs/reference/results.md in its order; last those that files of earlier versions lack.
-fn write_columns(columns: &mut impl Columns, results: &Results) {
+pub fn result_columns(columns: &mut impl Columns, results: &Results) {
     let rows = &results.rows;
     let mods: Vec<String> = rows.iter().map(|row| row.mods.to_string()).collect();
     columns.text("site", rows.iter().map(|r| Some(r.site.as_str())));
@@ -72,15 +77,15 @@ fn write_columns(columns: &mut impl Columns, results: &Results) {
     columns.text("reason", rows.iter().map(|r| r.reason.as_deref()));
     write_errors(columns, rows);
     write_latencies(columns, rows);
-    columns.text("engine", rows.iter().map(|r| Some(r.engine.as_str())));
-    columns.text("device", rows.iter().map(|r| Some(r.device.as_str())));
+    columns.text("engine", rows.iter().map(|r| Some(&*r.engine)));
+    columns.text("device", rows.iter().map(|r| Some(&*r.device)));
     columns.int("seed", rows.iter().map(|r| Some(r.seed.cast_signed())));
-    columns.text("sampler", rows.iter().map(|r| Some(r.sampler.as_str())));
+    columns.text("sampler", rows.iter().map(|r| Some(&*r.sampler)));
     columns.int("heldout_rows", rows.iter().map(|r| r.fidelity.map(|f| f.rows.cast_signed())));
     columns.float("heldout_rel_l2", rows.iter().map(|r| r.fidelity.map(|f| f.heldout_rel_l2)));
     columns.float("heldout_mere", rows.iter().map(|r| r.fidelity.map(|f| f.heldout_mere)));
     columns.float("tail_us", rows.iter().map(|r| r.latency.tail_us));
-    columns.text("latency_note", rows.iter().map(|r| Some(r.latency.note.as_str())));
+    columns.text("latency_note", rows.iter().map(|r| Some(&*r.latency.note)));
     columns.float("static_scale", rows.iter().map(|r| r.static_scale.map(|known| f64::from(known.scale))));
     columns.float("saturation", rows.iter().map(|r| r.static_scale.map(|known| known.saturation)));
     columns.float("cached_us", rows.iter().map(|r| r.latency.cached_us));
@@ -144,17 +149,10 @@ fn times(latency: &Latency) -> [Option<f64>; 6] {
 pub fn read_results(path: &Path) -> Result<Results, TableError> {
     let read = || {
         let table = file::read_keyed(path, most_rows)?;
-        refuse_part(&table)?;
+        refuse_part::<RunKey>(&table, PART_KEY)?;
         results_of(&table)
     };
     read().map_err(|cause| cause.at(path))
-}
-
-/// Its sites are some of a model's: what is planned of them is no plan of the model.
-fn refuse_part(table: &impl Table) -> Result<(), Cause> {
-    let Some(part) = table.metadata(PART_KEY) else { return Ok(()) };
-    let sealed: Sealed = serde_json::from_str(part).map_err(|error| Cause::BrokenMetadata(error.to_string()))?;
-    Err(Cause::IsPart(sealed.key.place()))
 }
 
 /// From the bytes of a results file; `name` stands for it in errors.
@@ -162,7 +160,7 @@ fn refuse_part(table: &impl Table) -> Result<(), Cause> {
 pub fn results_from_bytes(name: &str, bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Result<Results, TableError> {
     let read = || {
         let table = MemoryTable::read_keyed(bytes, most_rows)?;
-        refuse_part(&table)?;
+        refuse_part::<RunKey>(&table, PART_KEY)?;
         results_of(&table)
     };
     read().map_err(|cause| cause.at(Path::new(name)))
@@ -173,7 +171,7 @@ const MOST_KERNELS: usize = 512;
 
 fn meta_of(table: &impl Table) -> Result<ResultsMeta, Cause> {
     let meta = table.metadata(RESULTS_KEY).ok_or(Cause::NoMetadata)?;
-    serde_json::from_str(meta).map_err(|error| Cause::BrokenMetadata(error.to_string()))
+    parsed(RESULTS_KEY, meta)
 }
 
 /// Each GEMM of each site by each kernel with each set of mods.
@@ -184,12 +182,9 @@ pub(super) fn most_rows(table: &impl Table) -> Result<usize, Cause> {
 
 pub(super) fn results_of(table: &impl Table) -> Result<Results, Cause> {
     let meta = meta_of(table)?;
-    let columns = ReadColumns::of(table)?;
     let sites: HashMap<&str, &SiteId> = meta.manifest.sites.iter().map(|site| (site.id.as_str(), &site.id)).collect();
-    let rows = parallel::map_ranges(table.height(), |range| {
-        let mut shared = Shared::new(&sites);
-        range.map(|row| columns.row(row, &mut shared)).collect()
-    });
+    let columns = ReadColumns::of(table, &sites)?;
+    let rows = parallel::map_ranges(table.height(), |range| range.map(|row| columns.row(row)).collect());
     let mut rows: Vec<ResultRow> = rows.into_iter().collect::<Result<_, _>>()?;
     charge_excess(&mut rows);
     Ok(Results { meta, rows })

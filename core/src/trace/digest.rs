@@ -34,7 +34,9 @@ impl Digesting {
                 }
                 hex(&std::mem::take(&mut self.hash).finalize())
             }
-            Source::Shards(shards) => {
+            // A folder of one is that file.
+            Source::Shards(shards, _) if shards.len() == 1 => shards.iter().map(Trace::digest).collect(),
+            Source::Shards(shards, _) => {
                 let all: String = shards.iter().map(Trace::digest).collect();
                 hex(&Sha256::digest(all.as_bytes()))
             }
@@ -46,7 +48,7 @@ impl Digesting {
     pub fn share(&self) -> f32 {
         match self.trace.source() {
             Source::File { bytes, .. } => self.done as f32 / ((**bytes).as_ref().len() as f32).max(1.0),
-            Source::Shards(_) => 0.0,
+            Source::Shards(..) => 0.0,
         }
     }
 }

@@ -14,10 +14,14 @@ use crate::model::{persist, temporary_beside};
 use super::{
     Trace, TraceData, TraceError,
     error::{Fault, TraceCause},
+    extremes::Extremes,
     write::Layout,
 };
 
 const EXTENSION: &str = ".trace.safetensors";
+
+/// Of a rank that records nothing else.
+const EXTREMES: &str = ".extremes.safetensors";
 
 impl Trace {
     /// Opens a file, or all `*.trace.safetensors` files of a folder as the shards of one run. Checks
@@ -27,29 +31,40 @@ impl Trace {
         if !metadata.is_dir() {
             return open_file(path);
         }
-        let shards = shards_in(path)?.iter().map(|path| open_file(path)).collect::<Result<Vec<Self>, _>>()?;
-        // A folder of one is that file: the same name, and the same digest in results.
-        if let [one] = shards.as_slice() {
-            return Ok(one.clone());
+        let paths = files_in(path, EXTENSION)?;
+        if paths.is_empty() {
+            return Err(Fault::from(TraceCause::EmptyFolder).in_file(&path.to_string_lossy()));
         }
-        Self::from_shards(&name_of(path), &path.to_string_lossy(), shards)
+        let shards = paths.iter().map(|path| open_file(path)).collect::<Result<Vec<Self>, _>>()?;
+        let extremes =
+            files_in(path, EXTREMES)?.iter().map(|path| open_extremes(path)).collect::<Result<Vec<_>, _>>()?;
+        // A folder of one is that file: the same name, and the same digest in results.
+        let (name, file) = match shards.as_slice() {
+            [one] if extremes.is_empty() => return Ok(one.clone()),
+            [one] => (one.name().to_owned(), one.file().to_owned()),
+            _ => (name_of(path), path.to_string_lossy().into_owned()),
+        };
+        Self::from_shards_beside(&name, &file, shards, extremes)
     }
 }
 
-fn shards_in(folder: &Path) -> Result<Vec<PathBuf>, TraceError> {
+/// Sorted.
+fn files_in(folder: &Path, ending: &str) -> Result<Vec<PathBuf>, TraceError> {
     let error = |error| io_error(&error, folder);
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder).map_err(error)? {
         let path = entry.map_err(error)?.path();
-        if path.is_file() && path.to_string_lossy().ends_with(EXTENSION) {
+        if path.is_file() && path.to_string_lossy().ends_with(ending) {
             paths.push(path);
         }
     }
-    if paths.is_empty() {
-        return Err(Fault::from(TraceCause::EmptyFolder).in_file(&folder.to_string_lossy()));
-    }
     paths.sort();
     Ok(paths)
+}
+
+fn open_extremes(path: &Path) -> Result<Extremes, TraceError> {
+    let bytes = fs::read(path).map_err(|error| io_error(&error, path))?;
+    Extremes::open(&path.to_string_lossy(), Box::new(bytes))
 }
 
 fn open_file(path: &Path) -> Result<Trace, TraceError> {

@@ -14,6 +14,9 @@ use super::error::{Fault, TraceCause};
 /// As in the safetensors specification: more is an attack on the JSON parser, not a model.
 const LONGEST_HEADER: u64 = 100_000_000;
 
+/// A file's bytes: in memory, or mapped.
+pub(super) type Bytes = Box<dyn AsRef<[u8]> + Send + Sync>;
+
 /// One tensor: where its bytes lie in the file.
 #[derive(Clone, Debug)]
 pub(super) struct Tensor {

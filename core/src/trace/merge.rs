@@ -11,6 +11,7 @@ use super::{
     Distribution, Series, SiteStats, TraceData,
     coverage::{CovarianceKind, Coverage},
     error::{Fault, TraceCause, TraceError},
+    extremes::Extremes,
     manifest::mark_unusable,
     pool,
     trace::{SiteEntry, Trace},
@@ -158,6 +159,27 @@ fn check_ranks(shards: &[Trace]) -> Result<(), TraceError> {
         }
     }
     Ok(())
+}
+
+/// Whether ranks were merged into that trace.
+pub(super) fn is_merged(manifest: &Manifest) -> bool {
+    manifest.extra.contains_key(MERGED_RANKS)
+}
+
+/// A rank's file of an earlier save, say: it is left out, and said so.
+pub(super) fn note_other_extremes(manifest: &mut Manifest, others: &[Extremes]) {
+    let line = |of: &Extremes| {
+        let (file, run) = (file_name(&of.file), &of.run);
+        format!("extremes of rank {} are of step {} of run {}, and are left out ({file})", run.rank, run.step, run.id)
+    };
+    let lines: Vec<Value> = others.iter().map(|of| Value::from(line(of))).collect();
+    if lines.is_empty() {
+        return;
+    }
+    match manifest.extra.entry("notes").or_insert_with(|| Value::Array(Vec::new())) {
+        Value::Array(notes) => notes.extend(lines),
+        other => *other = Value::Array(lines),
+    }
 }
 
 /// The ranks in a trace, ascending: its own, or those that were merged into it.

@@ -4,21 +4,23 @@
 //! ```text
 //! bytes ──► header ──► manifest ──► structure, coverage ──► Trace ──► read ──► SiteStats
 //!           ranges     sites        per site: usable?         │       values checked
-//!                                                             └► merge (pool, eigen) ──► TraceData ──► write
+//!                                                             └► merge (pool) ──► TraceData ──► write
 //! ```
 //!
 //! What is wrong with the whole file refuses it; what is wrong with one site is that site's problem.
 
+mod apart;
 mod coverage;
 mod digest;
-mod eigen;
 mod error;
+mod extremes;
 #[cfg(feature = "native")]
 mod files;
 mod header;
 mod manifest;
 mod merge;
 mod pool;
+mod ranks;
 mod read;
 mod site_stats;
 mod structure;
@@ -26,12 +28,14 @@ mod structure;
 mod trace;
 mod write;
 
+pub use apart::{RankApart, RanksApart};
 pub use coverage::{CovarianceKind, Coverage, WeightKind};
 pub use digest::Digesting;
 pub use error::TraceError;
 #[cfg(feature = "native")]
 pub use files::write;
 pub use merge::merge;
+pub use ranks::{OperandExtremes, RankExtremes, STANDS_OUT, StandsOut, TOP_OCTAVES};
 pub use site_stats::{
     Covariance, Distribution, GradientMoments, MAGNITUDE_BINS, MAGNITUDE_ROWS, Magnitudes, Scaling, Series, SiteStats,
     WeightStats,

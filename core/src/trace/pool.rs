@@ -6,8 +6,9 @@
 
 use std::sync::Arc;
 
+use crate::numerics::{cut_to_rank, linalg::add_scaled};
+
 use super::{
-    eigen::symmetric_eigen,
     error::TraceCause,
     site_stats::{Covariance, Distribution, GradientMoments, Magnitudes},
 };
@@ -203,10 +204,10 @@ fn factored_covariance(parts: &[Factored<'_>], mean: &[f64], shares: &PoolShares
         // The eigenproblem grows with the cube of the columns: many shards are taken in batches, with
         // twice the rank kept between them so that little is lost before the last cut.
         if columns.len() > 8 * rank + 8 {
-            columns = cut(columns, 2 * rank, &mut diag);
+            columns = cut_to_rank(columns, 2 * rank, &mut diag);
         }
     }
-    let columns = cut(columns, rank, &mut diag);
+    let columns = cut_to_rank(columns, rank, &mut diag);
     let mut factor = vec![0.0; k * rank];
     for (c, column) in columns.iter().enumerate() {
         for (row, value) in column.iter().enumerate() {
@@ -220,48 +221,8 @@ fn column(factor: &[f64], rank: usize, c: usize, scale: f64) -> Vec<f64> {
     factor.iter().skip(c).step_by(rank).map(|value| value * scale).collect()
 }
 
-/// The best `G' G'^T` of that rank for `G G^T` (through the eigenvectors of the small `G^T G`); the
-/// diagonal of what is dropped is added to `diag`.
-fn cut(columns: Vec<Vec<f64>>, rank: usize, diag: &mut [f64]) -> Vec<Vec<f64>> {
-    let num = columns.len();
-    if num <= rank {
-        return columns;
-    }
-    let mut gram = vec![0.0; num * num];
-    for i in 0..num {
-        for j in 0..=i {
-            let dot: f64 = columns[i].iter().zip(&columns[j]).map(|(a, b)| a * b).sum();
-            gram[i * num + j] = dot;
-            gram[j * num + i] = dot;
-        }
-    }
-    let (_, vectors) = symmetric_eigen(gram, num);
-    // Eigenvalues ascend: the last ones are kept.
-    let kept: Vec<Vec<f64>> = (num - rank..num).rev().map(|c| combine(&columns, &vectors, c)).collect();
-    for (row, diag) in diag.iter_mut().enumerate() {
-        let square = |columns: &[Vec<f64>]| -> f64 { columns.iter().map(|column| column[row] * column[row]).sum() };
-        *diag += (square(&columns) - square(&kept)).max(0.0);
-    }
-    kept
-}
-
-/// `G v` for eigenvector `c`.
-fn combine(columns: &[Vec<f64>], vectors: &[f64], c: usize) -> Vec<f64> {
-    let mut out = vec![0.0; columns.first().map_or(0, Vec::len)];
-    for (i, column) in columns.iter().enumerate() {
-        add_scaled(&mut out, column, vectors[i * columns.len() + c]);
-    }
-    out
-}
-
 fn difference(a: &[f64], b: &[f64]) -> Vec<f64> {
     a.iter().zip(b).map(|(a, b)| a - b).collect()
-}
-
-fn add_scaled(out: &mut [f64], values: &[f64], scale: f64) {
-    for (out, value) in out.iter_mut().zip(values) {
-        *out += scale * value;
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Pooled shards against the statistics of all their rows, computed directly.
 
 use super::*;
+use crate::numerics::symmetric_eigen;
 
 /// Sums of a few noises: features that are correlated, with means that drift from shard to shard.
 fn rows(count: usize, k: usize, shift: f64, seed: u64) -> Vec<Vec<f64>> {

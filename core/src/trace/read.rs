@@ -9,9 +9,13 @@ use super::{
     coverage::series_names,
     error::{Fault, TraceCause},
     header::Tensors,
+    ranks::{OperandExtremes, RankExtremes, TOP_OCTAVES},
     site_stats::{Covariance, Distribution, GradientMoments, MAGNITUDE_BINS, Magnitudes, Series, WeightStats},
 };
-use crate::model::{Matrix, Site};
+use crate::{
+    model::{Matrix, Site},
+    numerics::linalg::product_of_factors,
+};
 
 /// Values of a matrix that a file has as two factors: 1 GB, a layer of 16,384 features in and out.
 const LARGEST_PRODUCT: usize = 1 << 28;
@@ -24,6 +28,25 @@ pub(super) fn read_site(site: &Site, tensors: &Tensors, file: &[u8]) -> Result<S
 /// A site's series alone, without its statistics.
 pub(super) fn read_series(site: &Site, tensors: &Tensors, file: &[u8]) -> Result<Vec<Series>, Fault> {
     TensorReader { site, tensors, file }.series()
+}
+
+/// A site's extremes by rank alone, where the file keeps them.
+pub(super) fn read_ranks(site: &Site, tensors: &Tensors, file: &[u8]) -> Result<Option<RankExtremes>, Fault> {
+    TensorReader { site, tensors, file }.ranks()
+}
+
+/// The extremes of the one rank that the file is of.
+pub(super) fn read_extremes(
+    site: &Site,
+    rank: u64,
+    tensors: &Tensors,
+    file: &[u8],
+) -> Result<Option<RankExtremes>, Fault> {
+    let reader = TensorReader { site, tensors, file };
+    let hists = [reader.hist("input.hist")?, reader.hist("grad_output.hist")?];
+    let [input, grad_output] = [reader.amax("input.amax")?, reader.amax("grad_output.amax")?];
+    let of = |amax: Option<f64>, hist: usize| amax.map(|amax| (amax, hists[hist].as_deref()));
+    Ok(RankExtremes::of_rank(rank, of(input, 0), of(grad_output, 1)))
 }
 
 struct TensorReader<'a> {
@@ -51,6 +74,7 @@ impl<'a> TensorReader<'a> {
             heldout_input: self.rows("sample.input", k)?,
             heldout_grad_output: self.rows("sample.grad_output", n)?,
             series: self.series()?,
+            ranks: self.ranks()?,
         })
     }
 
@@ -200,11 +224,7 @@ impl<'a> TensorReader<'a> {
         };
         let rank = left.len() / n;
         let mut out = vec![0.0; size];
-        for (left, out) in left.chunks_exact(rank.max(1)).zip(out.chunks_exact_mut(k)) {
-            for (right, out) in right.chunks_exact(rank.max(1)).zip(out) {
-                *out = left.iter().zip(right).map(|(left, right)| left * right).sum();
-            }
-        }
+        product_of_factors(&left, &right, rank, &mut out);
         Ok(out)
     }
 
@@ -241,6 +261,39 @@ impl<'a> TensorReader<'a> {
     fn rows(&self, tensor: &str, cols: usize) -> Result<Option<Matrix>, Fault> {
         let data = self.optional_f32(tensor)?;
         Ok(data.map(|data| Matrix { rows: data.len() / cols, cols, data }))
+    }
+
+    /// A rank of which nothing is known has NaN.
+    fn ranks(&self) -> Result<Option<RankExtremes>, Fault> {
+        if !self.has("ranks.rank") {
+            return Ok(None);
+        }
+        let found = self.i64s("ranks.rank")?;
+        let unsigned = |(i, rank): (usize, &i64)| {
+            let (tensor, value) = ("ranks.rank".to_owned(), *rank as f64);
+            u64::try_from(*rank)
+                .map_err(|_| self.fault("ranks.rank", TraceCause::Negative { tensor, value, index: vec![i] }))
+        };
+        let ranks = found.iter().enumerate().map(unsigned).collect::<Result<Vec<u64>, Fault>>()?;
+        if let Some(at) = ranks.windows(2).position(|pair| pair[0] >= pair[1]) {
+            let cause = TraceCause::Descends { tensor: "ranks.rank".to_owned(), index: vec![at + 1] };
+            return Err(self.fault("ranks.rank", cause));
+        }
+        let grad_output =
+            self.has("ranks.grad_output_amax").then(|| self.operand_by_rank("grad_output")).transpose()?;
+        Ok(Some(RankExtremes { ranks, input: self.operand_by_rank("input")?, grad_output }))
+    }
+
+    fn operand_by_rank(&self, part: &str) -> Result<OperandExtremes, Fault> {
+        let read = |what: &str, cols: usize| -> Result<Vec<f32>, Fault> {
+            let tensor = format!("ranks.{part}_{what}");
+            let (dtype, bytes) = self.bytes(&tensor)?;
+            let values = widen_f32(dtype, bytes);
+            let known: Vec<f64> = values.iter().map(|value| f64::from(*value)).collect();
+            self.check_not_negative(&tensor, known.iter(), |i| vec![i / cols, i % cols])?;
+            Ok(values)
+        };
+        Ok(OperandExtremes { amax: read("amax", 1)?, top: read("top", TOP_OCTAVES)? })
     }
 
     /// Not checked for finite values: a series that became NaN is what one looks for in it.

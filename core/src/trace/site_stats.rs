@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::ranks::RankExtremes;
 use crate::model::{Matrix, Site};
 
 /// Covariance of a feature vector.
@@ -126,6 +127,8 @@ pub struct SiteStats {
     pub heldout_input: Option<Matrix>,
     pub heldout_grad_output: Option<Matrix>,
     pub series: Vec<Series>,
+    /// Of the ranks that were merged into this; `None`: of one rank, or not kept.
+    pub ranks: Option<RankExtremes>,
 }
 
 impl SiteStats {
@@ -146,6 +149,7 @@ impl SiteStats {
             heldout_input: None,
             heldout_grad_output: None,
             series: Vec::new(),
+            ranks: None,
         }
     }
 }

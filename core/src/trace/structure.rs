@@ -8,6 +8,7 @@ use super::{
     error::{Fault, TraceCause},
     header::{Tensor, Tensors},
     manifest::UNUSABLE,
+    ranks::TOP_OCTAVES,
     site_stats::{MAGNITUDE_BINS, MAGNITUDE_ROWS},
 };
 use crate::model::{Site, SiteId};
@@ -118,6 +119,7 @@ impl Checker<'_> {
         self.weight()?;
         self.bias_and_tail()?;
         self.sample()?;
+        self.ranks()?;
         self.series()
     }
 
@@ -226,6 +228,20 @@ impl Checker<'_> {
         // The same rows in both.
         let rows = input.map_or(rows, |input| Dim::Is(input.shape[0]));
         self.optional("sample.grad_output", Kind::Float, &[rows, Dim::Is(n)])?;
+        Ok(())
+    }
+
+    /// Of x, and both or neither of dy.
+    fn ranks(&self) -> Result<(), Fault> {
+        let Some(found) = self.optional("ranks.rank", Kind::I64, &[Dim::Any("ranks")])? else { return Ok(()) };
+        let ranks = Dim::Is(found.shape[0]);
+        for part in ["input", "grad_output"] {
+            let [amax, top] = ["amax", "top"].map(|what| format!("ranks.{part}_{what}"));
+            if part == "input" || self.find(&amax).is_some() || self.find(&top).is_some() {
+                self.required(&amax, Kind::F32, &[ranks])?;
+                self.required(&top, Kind::F32, &[ranks, Dim::Is(TOP_OCTAVES)])?;
+            }
+        }
         Ok(())
     }
 

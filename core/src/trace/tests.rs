@@ -51,6 +51,7 @@ fn stats(site: &Site) -> SiteStats {
         heldout_input: Some(Matrix { rows: 2, cols: k, data: vec![0.3; 2 * k] }),
         heldout_grad_output: Some(Matrix { rows: 2, cols: n, data: vec![0.5; 2 * n] }),
         series: vec![series("bias_norm"), series("input_amax")],
+        ranks: None,
     }
 }
 
@@ -247,6 +248,37 @@ fn a_shard_more_can_be_merged_later() {
     assert_eq!(in_steps.sites[0].input.count, 300);
     let twice = merge(&[two, shards[1].clone()]).unwrap_err();
     assert_eq!(twice.to_string(), "rank 1 is in two too: rank-1");
+}
+
+/// A maximum over ranks hides whose it is.
+#[test]
+fn each_ranks_largest_values_are_kept_however_they_are_merged() {
+    let rank = |number: u64, amax: f64| shard(number, move |data| data.sites[0].input.amax = Some(amax));
+    let shards = [rank(0, 1.0), rank(1, 2.0), rank(2, 50.0), rank(3, 1.5)];
+    let at_once = merge(&shards).unwrap();
+    let kept = at_once.sites[0].ranks.clone().unwrap();
+    assert_eq!((kept.ranks, kept.input.amax), (vec![0, 1, 2, 3], vec![1.0, 2.0, 50.0, 1.5]));
+    let [front, back] = [0..2, 2..4].map(|of| Trace::from_data("some", &merge(&shards[of]).unwrap()).unwrap());
+    assert_eq!(merge(&[back, front]).unwrap().sites[0].ranks, at_once.sites[0].ranks);
+    let written = Trace::from_data("m", &at_once).unwrap();
+    assert_eq!(written.site_ranks(&SiteId::new("net.0")).unwrap(), at_once.sites[0].ranks);
+    for trace in [written, Trace::from_shards("run", "run", shards.to_vec()).unwrap()] {
+        let found = RanksApart::of(&trace);
+        assert_eq!((found.num_ranks, found.apart.len()), (4, 1));
+        let apart = &found.apart[0];
+        assert_eq!((apart.rank, apart.num_sites, apart.site.as_str(), apart.of_gradient), (2, 1, "net.0", false));
+        assert!((apart.most.ratio - 50.0 / 1.75).abs() < 1e-6);
+    }
+    assert_eq!(RanksApart::of(&shards[0]), RanksApart::default(), "of one rank nothing is told");
+    // Lists that cannot be are that site's problem.
+    let problem = |change: fn(&mut RankExtremes)| {
+        let mut data = at_once.clone();
+        change(data.sites[0].ranks.as_mut().unwrap());
+        let trace = Trace::from_data("m", &data).unwrap();
+        trace.site_stats(&SiteId::new("net.0")).unwrap_err().cause()
+    };
+    assert!(problem(|ranks| ranks.ranks[1] = 0).starts_with("ranks.rank"), "{}", problem(|ranks| ranks.ranks[1] = 0));
+    assert!(problem(|ranks| ranks.input.amax[2] = -1.0).starts_with("ranks.input_amax"));
 }
 
 #[test]

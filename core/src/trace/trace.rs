@@ -14,9 +14,11 @@ use super::{
     coverage::Coverage,
     digest::{Digesting, hex},
     error::{Fault, TraceCause, TraceError},
-    header::{self, Tensors},
+    extremes::Extremes,
+    header::{self, Bytes, Tensors},
     manifest,
     merge::{self, Joined},
+    ranks::RankExtremes,
     read,
     structure::{self, SiteOrder},
 };
@@ -46,16 +48,14 @@ struct Inner {
     digest: OnceLock<String>,
 }
 
-/// A file's bytes: in memory, or mapped.
-pub(super) type Bytes = Box<dyn AsRef<[u8]> + Send + Sync>;
-
 pub(super) enum Source {
     File {
         bytes: Bytes,
         tensors: Tensors,
     },
-    /// In rank order; sites are merged when they are asked for.
-    Shards(Vec<Trace>),
+    /// In rank order; sites are merged when they are asked for. Beside them the extremes of ranks that recorded nothing
+    /// else.
+    Shards(Vec<Trace>, Vec<Extremes>),
 }
 
 impl Trace {
@@ -69,7 +69,7 @@ impl Trace {
                 let end = usize::try_from(header).unwrap_or(usize::MAX).saturating_add(8).min(file.len());
                 Sha256::new().chain_update((file.len() as u64).to_le_bytes()).chain_update(&file[..end])
             }
-            Source::Shards(shards) => {
+            Source::Shards(shards, _) => {
                 shards.iter().fold(Sha256::new(), |hasher, shard| hasher.chain_update(shard.stamp()))
             }
         };
@@ -104,9 +104,24 @@ impl Trace {
 
     /// The shards of one run as one trace.
     pub(super) fn from_shards(name: &str, file: &str, shards: Vec<Self>) -> Result<Self, TraceError> {
+        Self::from_shards_beside(name, file, shards, Vec::new())
+    }
+
+    /// The same with what is known of ranks that recorded nothing else; of another run or step it says nothing.
+    pub(super) fn from_shards_beside(
+        name: &str,
+        file: &str,
+        shards: Vec<Self>,
+        extremes: Vec<Extremes>,
+    ) -> Result<Self, TraceError> {
         let shards = merge::in_rank_order(shards);
-        let joined = merge::join(&shards)?;
-        Ok(Self::new(name, file, joined, Source::Shards(shards)))
+        let mut joined = merge::join(&shards)?;
+        let (mut own, others): (Vec<_>, Vec<_>) = extremes
+            .into_iter()
+            .partition(|of| of.run.id == joined.manifest.run.id && of.run.step == joined.manifest.run.step);
+        own.sort_by_key(|of| of.run.rank);
+        merge::note_other_extremes(&mut joined.manifest, &others);
+        Ok(Self::new(name, file, joined, Source::Shards(shards, own)))
     }
 
     fn new(name: &str, file: &str, joined: Joined, source: Source) -> Self {
@@ -144,20 +159,60 @@ impl Trace {
         self.0.faults.get(at).cloned().flatten()
     }
 
-    /// Reads the site's data and checks every value of it. Not cached: a site may hold 100 MB.
-    pub fn site_stats(&self, id: &SiteId) -> Result<SiteStats, TraceError> {
-        let Some(i) = self.0.index.get(id) else {
+    /// The site, if nothing is wrong with its structure.
+    fn usable(&self, id: &SiteId) -> Result<&Site, TraceError> {
+        let Some(at) = self.0.index.get(id).copied() else {
             return Err(Fault::from(TraceCause::NoSuchSite(id.clone())).in_file(self.file()));
         };
-        if let Some(error) = &self.0.faults[*i] {
-            return Err(error.clone());
-        }
-        let site = &self.0.sites[*i].site;
+        self.site_fault(at).map_or(Ok(&self.0.sites[at].site), Err)
+    }
+
+    /// Reads the site's data and checks every value of it. Not cached: a site may hold 100 MB.
+    pub fn site_stats(&self, id: &SiteId) -> Result<SiteStats, TraceError> {
+        let site = self.usable(id)?;
         match &self.0.source {
             Source::File { bytes, tensors } => {
                 read::read_site(site, tensors, (**bytes).as_ref()).map_err(|fault| fault.in_file(self.file()))
             }
-            Source::Shards(shards) => merge::merge_site(shards, site, self.file()),
+            Source::Shards(shards, _) => {
+                let stats = merge::merge_site(shards, site, self.file())?;
+                Ok(SiteStats { ranks: self.site_ranks(id)?, ..stats })
+            }
+        }
+    }
+
+    /// The largest values of each rank at a site, where the trace is of several. Small beside its statistics.
+    pub fn site_ranks(&self, id: &SiteId) -> Result<Option<RankExtremes>, TraceError> {
+        let site = self.usable(id)?;
+        match &self.0.source {
+            Source::File { bytes, tensors } => {
+                read::read_ranks(site, tensors, (**bytes).as_ref()).map_err(|fault| fault.in_file(self.file()))
+            }
+            Source::Shards(shards, extremes) => {
+                let mut all = Vec::new();
+                for shard in shards {
+                    all.extend(shard.own_ranks(site)?);
+                }
+                for of in extremes {
+                    all.extend(of.site(site)?);
+                }
+                Ok(RankExtremes::joined(&all))
+            }
+        }
+    }
+
+    /// As one of several shards: of those that were merged into it, or its own.
+    fn own_ranks(&self, site: &Site) -> Result<Option<RankExtremes>, TraceError> {
+        if let Some(kept) = self.site_ranks(&site.id)? {
+            return Ok(Some(kept));
+        }
+        match &self.0.source {
+            Source::File { bytes, tensors } if !merge::is_merged(self.manifest()) => {
+                let (rank, file) = (self.manifest().run.rank, (**bytes).as_ref());
+                read::read_extremes(site, rank, tensors, file).map_err(|fault| fault.in_file(self.file()))
+            }
+            // Merged by a version that kept none.
+            _ => Ok(None),
         }
     }
 
@@ -172,7 +227,7 @@ impl Trace {
         match &self.0.source {
             Source::File { bytes, tensors } => read::read_series(&self.0.sites[*i].site, tensors, (**bytes).as_ref())
                 .map_err(|fault| fault.in_file(self.file())),
-            Source::Shards(shards) => {
+            Source::Shards(shards, _) => {
                 let all = shards.iter().map(|shard| shard.site_series(id)).collect::<Result<Vec<_>, _>>()?;
                 Ok(merge::joined_series(&all))
             }

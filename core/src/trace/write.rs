@@ -11,6 +11,7 @@ use serde_json::{Map, json};
 use super::{
     SiteStats,
     error::{Fault, TraceCause},
+    ranks::{RankExtremes, TOP_OCTAVES},
     site_stats::{Covariance, Distribution, MAGNITUDE_BINS, MAGNITUDE_ROWS, WeightStats},
 };
 use crate::model::{Manifest, SiteId};
@@ -168,6 +169,7 @@ impl<'a> LayoutPlan<'a, '_> {
                 self.narrow(name, Some(&rows.data), &[rows.rows, cols])?;
             }
         }
+        self.ranks(stats.ranks.as_ref())?;
         self.series(stats)
     }
 
@@ -213,6 +215,18 @@ impl<'a> LayoutPlan<'a, '_> {
                 self.covariance("weight.col_cov", col_cov, k)
             }
         }
+    }
+
+    fn ranks(&mut self, ranks: Option<&'a RankExtremes>) -> Result<(), Fault> {
+        let Some(RankExtremes { ranks, input, grad_output }) = ranks else { return Ok(()) };
+        self.push("ranks.rank", &[ranks.len()], Stored::I64, Values::U64(Cow::Borrowed(ranks)))?;
+        for (part, of) in [("input", Some(input)), ("grad_output", grad_output.as_ref())] {
+            let Some(of) = of else { continue };
+            self.push(&format!("ranks.{part}_amax"), &[ranks.len()], Stored::F32, Values::F32(&of.amax))?;
+            let shape = [ranks.len(), TOP_OCTAVES];
+            self.push(&format!("ranks.{part}_top"), &shape, Stored::F32, Values::F32(&of.top))?;
+        }
+        Ok(())
     }
 
     /// The file has one list of steps a site.

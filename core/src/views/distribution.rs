@@ -16,6 +16,7 @@
 //! Where a trace has no histogram and no rows, both are drawn from the recorded mean, covariance and
 //! quantiles by the sampler that the probe uses. [`Origin`] says so.
 
+mod by_rank;
 mod features;
 mod histogram;
 mod limits;
@@ -24,9 +25,11 @@ mod ranges;
 mod shares;
 mod values;
 
+pub use crate::numerics::{FIRST_EXPONENT, NUM_EXPONENTS};
+pub use by_rank::ByRank;
 pub use features::{Band, Features, Outlier};
+pub use histogram::Histogram;
 pub(super) use histogram::Segment;
-pub use histogram::{FIRST_EXPONENT, Histogram, NUM_EXPONENTS};
 pub use limits::{Limits, Reach};
 pub use operand::{Operand, Origin};
 pub use ranges::{ScaledRange, Scales, Use};
@@ -67,6 +70,8 @@ pub struct OperandInspection {
     /// In the order of the bars.
     pub ranges: Vec<ScaledRange>,
     pub features: Result<Features, String>,
+    /// Where the trace is of several ranks.
+    pub by_rank: Option<ByRank>,
 }
 
 impl Inspection {
@@ -83,6 +88,10 @@ impl Inspection {
 
     pub fn operand(&self, operand: Operand) -> Option<&OperandInspection> {
         self.operands.iter().find(|known| known.operand == operand)
+    }
+
+    pub fn drift(&self, operand: Operand) -> Option<&OperandDrift> {
+        self.drifts.iter().find(|drift| drift.operand == operand)
     }
 
     pub fn series(&self, name: &str) -> Option<&SeriesView> {
@@ -104,13 +113,25 @@ impl OperandInspection {
             Some(recorded) => Features::recorded(recorded, probs),
             None => Features::of_rows(&values.matrix, values.origin),
         };
-        Self { operand, amax, histogram: Ok(histogram), ranges, features }
+        Self { operand, amax, histogram: Ok(histogram), ranges, features, by_rank: by_rank(stats, operand) }
     }
 
     fn absent(operand: Operand, reason: &str) -> Self {
         let why = || reason.to_owned();
-        Self { operand, amax: Err(why()), histogram: Err(why()), ranges: Vec::new(), features: Err(why()) }
+        let (amax, histogram, features) = (Err(why()), Err(why()), Err(why()));
+        Self { operand, amax, histogram, ranges: Vec::new(), features, by_rank: None }
     }
+}
+
+/// A weight is the same on all of them.
+fn by_rank(stats: &SiteStats, operand: Operand) -> Option<ByRank> {
+    let ranks = stats.ranks.as_ref()?;
+    let extremes = match operand {
+        Operand::Input => Some(&ranks.input),
+        Operand::GradOutput => ranks.grad_output.as_ref(),
+        Operand::Weight => None,
+    };
+    extremes.map(|extremes| ByRank::of(&ranks.ranks, extremes))
 }
 
 /// Not of the weight: it is a matrix, not rows of a distribution.

@@ -223,6 +223,11 @@ impl<'a> Facts<'a> {
         }
     }
 
+    /// A metric of the gentlest kernel in low precision, at the worst GEMM or at one: what `mere>.2` holds.
+    pub fn metric(&self, gemm: Option<Gemm>, metric: Metric, site: usize) -> Option<f64> {
+        self.figure(Figure::Metric(gemm, metric), site)
+    }
+
     fn figure(&self, figure: Figure, site: usize) -> Option<f64> {
         let snapshot = self.snapshot?;
         let shape = snapshot.sites().get(site)?;

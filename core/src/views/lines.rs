@@ -5,7 +5,7 @@ use std::{cmp::Ordering, collections::HashSet};
 
 use crate::{format::Term, model::SiteId};
 
-use super::{Facts, Filter, FolderId, Modules, ReviewStanding};
+use super::{Facts, Filter, FolderId, Modules, ReviewStanding, modules::part_of};
 
 /// What sites are ordered by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -99,14 +99,12 @@ pub struct Line {
 
 impl Line {
     pub fn label<'a>(&self, ids: &'a [SiteId]) -> &'a str {
-        let name = ids.get(self.site as usize).map_or("", SiteId::as_str);
-        name.get(self.start as usize..self.end as usize).unwrap_or(name)
+        part_of(ids, self.site, self.start..self.end)
     }
 
     /// The whole name of the site or module.
     pub fn path<'a>(&self, ids: &'a [SiteId]) -> &'a str {
-        let name = ids.get(self.site as usize).map_or("", SiteId::as_str);
-        name.get(..self.end as usize).unwrap_or(name)
+        part_of(ids, self.site, 0..self.end)
     }
 
     pub fn is_folder(&self) -> bool {

@@ -3,14 +3,17 @@
 
 mod answer;
 mod axis;
+mod brush;
 mod cell;
 mod colour;
+mod density;
 pub mod distribution;
 pub mod drift;
 mod filter;
 mod findings;
 mod folds;
 mod frontier;
+mod graph;
 mod grid;
 mod groups;
 mod lines;
@@ -25,6 +28,7 @@ mod scale;
 mod series;
 mod shares;
 mod site;
+mod site_cost;
 mod snapshot;
 mod standings;
 pub mod tsv;
@@ -33,13 +37,19 @@ mod versus;
 
 pub use answer::{Answer, Because, Clause};
 pub use axis::{ErrorAxis, nudged_speedup, readable, speedup_at, speedup_place};
+pub use brush::{BrushTotals, BrushedRow, BrushedRows, WorstRow};
 pub(crate) use cell::value;
 pub use cell::{Cell, cell, cell_versus};
 pub use colour::{sequential, verdict_colour, verdict_word};
+pub use density::{Density, Hex};
 pub use filter::{Facts, Filter, FilterError, TERMS, TermHelp};
 pub use findings::{Finding, FindingKind, Remedy, findings};
 pub use folds::{Cells, Fold, fold, worst_of};
 pub use frontier::{FrontierView, Now};
+pub use graph::{
+    BandCounts, Bracket, Feed, Graph, GraphEdge, GraphGemm, GraphItem, GraphItemKind, GraphItems, GraphLayout,
+    GraphSite, auto_depth,
+};
 pub use grid::{Column, Grid, Mark};
 pub use groups::{GroupBy, Grouping, MAX_GROUPS};
 pub use lines::{Line, LineKind, Lines, Order, Sort, by_module, natural};
@@ -59,8 +69,9 @@ pub use shares::Shares;
 pub use site::{
     Broken, ChainView, CodesRead, CodesStored, ErrorOutlook, Faithful, GemmView, KernelColumn, KernelLine,
     KernelStanding, MOST_DRAWS, MoreDraws, Outlook, OverrideEffect, Parts, SiteView, SlowPart, SpeedOutlook, TailStep,
-    draws_to_ask, fed_by, further_draws, op_name, override_effect,
+    draws_to_ask, fed_by, further_draws, op_name, override_effect, words as site_words,
 };
+pub use site_cost::{CostOrder, SiteCost};
 pub use snapshot::{Baseline, OpenedTrace, Snapshot};
 pub use standings::{ReviewStanding, SiteRank, Standings};
 pub use verdicts::{SiteVerdict, Worst};

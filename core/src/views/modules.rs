@@ -1,7 +1,7 @@
 //! Takes the names of a trace's sites, gives the tree of modules that they stand in, split at dots. Made once a
 //! trace: what is shown of it is [`super::Lines`]. Names may be empty, without a dot, or a thousand dots deep.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, ops::Range};
 
 use crate::model::SiteId;
 
@@ -26,6 +26,12 @@ pub struct Modules {
     pub(super) all: Vec<ModuleNode>,
     /// By site: the module that it is directly in.
     pub(super) of_site: Vec<u32>,
+}
+
+/// A part of a site's name; all of it where it has no such part.
+pub(super) fn part_of(ids: &[SiteId], site: u32, part: Range<u32>) -> &str {
+    let name = ids.get(site as usize).map_or("", SiteId::as_str);
+    name.get(part.start as usize..part.end as usize).unwrap_or(name)
 }
 
 impl Modules {
@@ -57,6 +63,15 @@ impl Modules {
     pub fn path<'a>(&self, ids: &'a [SiteId], folder: FolderId) -> &'a str {
         let of = self.get(folder.0);
         ids.get(of.site as usize).and_then(|id| id.as_str().get(..of.end as usize)).unwrap_or_default()
+    }
+
+    /// The outermost lie at 1.
+    pub fn depth(&self, folder: FolderId) -> u32 {
+        let (mut at, mut depth) = (folder.0, 0);
+        while at != 0 {
+            (at, depth) = (self.get(at).parent, depth + 1);
+        }
+        depth
     }
 
     /// Every module with something in it: to close all at once.

@@ -91,7 +91,7 @@ fn another_question_keeps_the_plan() {
 #[test]
 fn a_missing_value_says_why() {
     let mut unsupported = row("a", Gemm::Wgrad, FAST, 0.1, None, 0.0);
-    (unsupported.supported, unsupported.reason) = (false, Some("n is not a multiple of 16".to_owned()));
+    (unsupported.supported, unsupported.reason) = (false, Some("n is not a multiple of 16".into()));
     let session = opened(vec![unsupported], &["a"]);
     let column = |gemm| Column { gemm, kernel: KernelId::new(FAST) };
     let at = |gemm| cell(&session.snapshot().unwrap(), &SiteId::new("a"), &column(gemm), Metric::Mere, false);

@@ -3,12 +3,13 @@
 //! table nor become a formula.
 
 use crate::{
+    dispatch::judge,
     model::{Estimate, Gemm, LatencySource, Quadrant, ResultRow, catalogue},
     views::Snapshot,
 };
 
 use super::{
-    Column, ViewQuery, Views,
+    BrushedRows, Column, ViewQuery, Views,
     cell::{value, value_over},
 };
 
@@ -81,10 +82,10 @@ pub fn grid_row(snapshot: &Snapshot, views: &Views, question: ViewQuery, at: usi
 
 /// One cell of the heatmap: its number, or why there is none.
 pub fn grid_cell(snapshot: &Snapshot, views: &Views, question: ViewQuery, at: usize, column: &Column) -> String {
-    let reason = || snapshot.row(at, column.gemm, &column.kernel).and_then(|row| row.reason.clone());
+    let reason = || snapshot.row(at, column.gemm, &column.kernel).and_then(|row| row.reason.as_deref());
     match estimate(snapshot, views, question, at, column) {
         Some(estimate) => estimate.value.to_string(),
-        None => reason().unwrap_or_else(|| "no value".to_owned()),
+        None => reason().unwrap_or("no value").to_owned(),
     }
 }
 
@@ -115,6 +116,20 @@ pub fn points(snapshot: &Snapshot, views: &Views) -> Table {
         let numbers = [row.speedup(), Some(value), Some(lo), Some(hi)].map(number);
         let words = [quadrant_word(point.quadrant).to_owned(), source_word(point.source).to_owned()];
         Some(names.into_iter().chain(numbers).chain(words).collect())
+    }));
+    table
+}
+
+/// The rows of a set, in high precision too.
+pub fn row_set(snapshot: &Snapshot, set: &BrushedRows) -> Table {
+    let mut table = Table::new(&KERNELS);
+    table.header.push("verdict".to_owned());
+    let (policy, loss) = (&snapshot.document.policy, snapshot.loss());
+    table.rows.extend(set.rows().iter().filter_map(|of| {
+        let row = snapshot.row(of.site as usize, of.gemm, set.kernel(of)?)?;
+        let mut cells = kernel_row(row);
+        cells.push(quadrant_word(judge(row, policy, loss).2).to_owned());
+        Some(cells)
     }));
     table
 }
@@ -198,7 +213,7 @@ fn kernel_row(row: &ResultRow) -> Vec<String> {
         number(row.speedup()),
         source_word(row.latency.source).to_owned(),
         row.mods.to_string(),
-        row.reason.clone().unwrap_or_default(),
+        row.reason.as_deref().unwrap_or_default().to_owned(),
     ]
 }
 
@@ -271,6 +286,7 @@ mod tests {
             points(&snapshot, &views),
             choices(&snapshot, &views),
             kernels(&snapshot, 0),
+            row_set(&snapshot, &BrushedRows::of_cells([0], &views.grid.columns)),
         ];
         for table in tables {
             let text = table.to_tsv();

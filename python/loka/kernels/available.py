@@ -33,7 +33,7 @@ def why_not(kernel: str, gemm: str, k: int, n: int, device: torch.device, emulat
         return f"{kernel} wgrad: it reads both operands transposed, which casting on the way in cannot"
     multiple = multiple_of(kernel, gemm)
     sizes = {"k": k, "n": n}
-    for name in ("k", "n") if multiple == BLOCK else _SIZES[gemm]:
+    for name in ("k", "n") if multiple == BLOCK or kernel.startswith("te/") else _SIZES[gemm]:
         if sizes[name] % multiple:
             return f"{kernel} {gemm}: {name} = {sizes[name]} is not a multiple of {multiple}"
     if emulate:

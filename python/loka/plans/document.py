@@ -93,7 +93,8 @@ class Plan:
     version as which it was submitted for approval; `approvals`: signatures, which `loka verify` checks and nothing here;
     `review`: what people said of it; `draft`: why it is no plan to train with yet, by its file or because its policy
     asks for more approvals than there are; `runtime`: where it was made to run ("launched", "graph" or "inference": a
-    compiled training step launched kernel by kernel, replayed as a CUDA graph, or forward only); `path`: where it was read."""
+    compiled training step launched kernel by kernel, replayed as a CUDA graph, or forward only); `device`: the type of GPU
+    whose times it was made by, where one was chosen; `path`: where it was read."""
 
     name: str
     created_at: str
@@ -111,6 +112,7 @@ class Plan:
     review: Optional[Mapping[str, Any]] = None
     draft: Optional[str] = None
     runtime: str = "launched"
+    device: Optional[str] = None
     path: str = field(default="", compare=False)
 
     def __repr__(self) -> str:
@@ -182,7 +184,7 @@ _TOP = ("name", "created_at", "model", "trace_digest", "results_digest", "policy
 
 
 def _plan(top: Dict[str, Any], path: str) -> Plan:
-    record(top, "", ("format", "version", *_TOP, "digest"), ("authors", "release", "approvals", "review", "draft", "runtime"))
+    record(top, "", ("format", "version", *_TOP, "digest"), ("authors", "release", "approvals", "review", "draft", "runtime", "device"))
     mods = {site: _mods(names, f"mods of '{one_line(site)}'") for site, names in record(top["mods"], "mods").items()}
     sites = items(top["sites"], "sites")
     policy = _policy(top["policy"])
@@ -205,6 +207,7 @@ def _plan(top: Dict[str, Any], path: str) -> Plan:
         review=_unless_null(_review, top.get("review"), "review"),
         draft=_draft(_unless_null(text, top.get("draft"), "draft"), policy, len(approvals)),
         runtime=one_of(top.get("runtime", "launched"), "runtime", RUNTIMES),
+        device=_unless_null(text, top.get("device"), "device"),
         path=path,
     )
 

@@ -21,7 +21,7 @@ def summary(plan: "Plan") -> str:
     parts = [
         f"'{one_line(plan.name)}' {plan.digest[:19]}",
         f"{num_fp8} of {num_gemms} GEMMs of {len(plan.sites)} sites in FP8",
-        f"policy '{one_line(plan.policy['name'])}', {plan.runtime}",
+        f"policy '{one_line(plan.policy['name'])}', {plan.runtime}" + ("" if plan.device is None else f" on {one_line(plan.device)}"),
         "speed-up unknown" if speedup is None else f"{speedup:.2f}x BF16",
     ]
     return ", ".join(parts) + ("" if plan.draft is None else f", a draft: {one_line(plan.draft)}")

@@ -1,7 +1,8 @@
 """`loka.plan`: takes results and a policy, gives a plan."""
 
+import os
 import warnings
-from typing import TYPE_CHECKING, Literal, Mapping, Optional, Union
+from typing import TYPE_CHECKING, Iterable, Literal, Mapping, Optional, Union
 
 from .child import Path, run, scratch_file
 from .options import Names, Policy, mods_option, option, policy_option, repeated
@@ -19,6 +20,8 @@ def plan(
     *,
     policy: Policy = "balanced",
     runtime: Runtime = "launched",
+    device: Optional[str] = None,
+    latencies: Union[Path, Iterable[Path]] = (),
     mods: Names = (),
     overrides: Optional[Mapping[str, str]] = None,
     rows: Optional[int] = None,
@@ -29,7 +32,8 @@ def plan(
     """Chooses a kernel for every GEMM: `loka plan`, whose options these are. `loka.apply` takes what it gives.
 
     `policy`: the name of a built-in one, a file, or a mapping. `out`: the plan file to write; by default one that goes
-    when this process ends. `overrides`: {"SITE:GEMM": "library/recipe"}, chosen by hand.
+    when this process ends. `device`: plan for that type of GPU, by built-in times and those of the kernel databases
+    `latencies`, whatever the results were timed on. `overrides`: {"SITE:GEMM": "library/recipe"}, chosen by hand.
 
     Raises LokaError, with the program's one line. What it warns of is a warning here."""
     from ..plans import load_plan
@@ -38,6 +42,7 @@ def plan(
     by_hand = [f"{place}={kernel}" for place, kernel in (overrides or {}).items()]
     ended = run([
         "plan", path_of(results), *option("out", written), *policy_option(policy), *option("runtime", runtime),
+        *option("device", device), *repeated("latencies", [latencies] if isinstance(latencies, os.PathLike) else latencies),
         *mods_option(mods), *repeated("override", by_hand), *option("rows", rows), *option("name", name),
         *option("release", release), *repeated("author", authors),
     ])  # fmt: skip

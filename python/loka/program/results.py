@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ..plans import Plan
 
-FigureName = Literal["heatmap", "quadrant", "frontier"]
+FigureName = Literal["heatmap", "quadrant", "frontier", "graph"]
 
 
 class Results:
@@ -67,6 +67,12 @@ class Results:
         """What every threshold of a policy buys in time and costs in loss."""
         return self._figure("frontier", policy, plan, mods, runtime)
 
+    def graph(
+        self, policy: Policy = "balanced", *, plan: "Optional[Plan]" = None, mods: Names = (), runtime: str = "launched"
+    ) -> Figure:
+        """The forward chain: where a step's time goes, and what runs in FP8."""
+        return self._figure("graph", policy, plan, mods, runtime)
+
     def _figure(
         self, which: FigureName, policy: Policy, plan: "Optional[Plan]", mods: Names, runtime: str
     ) -> Figure:
@@ -94,7 +100,7 @@ class Results:
         return [*self.notes, *lines, f"next: plan = loka.plan({str(self.path)!r})"]
 
     def __repr__(self) -> str:
-        return f"Results({str(self.path)!r})  # .frame() .heatmap() .quadrant() .frontier() .save(path)"
+        return f"Results({str(self.path)!r})  # .frame() .heatmap() .quadrant() .frontier() .graph() .save(path)"
 
 
 __all__ = ["Results"]

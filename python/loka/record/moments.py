@@ -10,7 +10,7 @@ all, Chan's update S' = S + S_b + (n b / n') d d^T becomes S' = S + Z^T Z - (b^2
 
 import contextlib
 import functools
-from typing import Any, Dict, Iterator, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, NamedTuple, Optional, Protocol, Tuple
 
 import torch
 from torch import Tensor
@@ -128,7 +128,13 @@ def _places(count: int, device: torch.device, dtype: torch.dtype) -> Tuple[Tenso
     return below.to(device), (place - below).to(device, dtype)[:, None]
 
 
-def all_finite(factor: Tensor, *moments: Optional[Moments]) -> Tensor:
+class Scanned(Protocol):
+    """What has noted the largest value of a call."""
+
+    bits: Tensor
+
+
+def all_finite(factor: Tensor, *moments: Optional[Scanned]) -> Tensor:
     """Whether all that was scanned is finite, and the factor too: one boolean on the device."""
     finite = torch.isfinite(factor)
     for each in moments:

@@ -45,6 +45,7 @@ class Options:
     functional: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     seed: int = 0
     ranks: Union[None, int, Sequence[int]] = None
+    extremes: bool = False
 
     def __post_init__(self) -> None:
         for name in ("every", "save_every", "rows", "limit", "rank", "quantile_every"):

@@ -1,6 +1,6 @@
 """Takes the calls and the ends of recorded steps; gives snapshots of everything recorded so far."""
 
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Type
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from loka.record import era
 from loka.record.batches import Batches
 from loka.record.coverage import Forward, Seen
 from loka.record.entries import Entries
+from loka.record.extremes import ExtremesSnapshot, SiteExtremes
 from loka.record.loss import LossTap
 from loka.record.options import Options
 from loka.record.parameters import Reader
@@ -49,6 +50,7 @@ class Record:
         self.sites = {
             name: SiteStats(name, module, options, turn) for turn, (name, module) in enumerate(modules.items())
         }
+        self._kind: Type[SiteStats] = SiteStats
         self.entries = Entries(model, name, options, list(modules))
         self.batches = Batches(self.sites, self.entries.heads, warn)
         self._reads: Dict[str, List[str]] = {}
@@ -68,6 +70,17 @@ class Record:
         self._norms: Dict[str, Track] = {}
         self._normals: Dict[str, MatrixNormal] = {}
 
+    def keep_extremes_alone(self) -> None:
+        """On a rank that is not to record: before any site is tapped."""
+        self._kind = SiteExtremes
+        for name, stats in self.sites.items():
+            self.sites[name] = SiteExtremes(name, stats.module, self._options, stats.turn)
+
+    def extremes(self, step: int) -> ExtremesSnapshot:
+        """A copy of what `keep_extremes_alone` keeps, after `step` steps."""
+        run = self.entries.manifest(step, (), {}, ())["run"]
+        return ExtremesSnapshot(run, {name: stats for name, stats in self.sites.items() if self._ran(name)})
+
     def open(self) -> None:
         """Reads the model's structure, and prepares to follow its first forward."""
         self.entries.open()
@@ -81,7 +94,7 @@ class Record:
     def parameter_site(self, parameter: str, name: str, tensors: Callable[[], List[Optional[Tensor]]]) -> SiteStats:
         """The site of a function's product with a parameter, or with a part of it."""
         if name not in self.sites:
-            self.sites[name] = SiteStats(name, None, self._options, len(self.sites))
+            self.sites[name] = self._kind(name, None, self._options, len(self.sites))
             self.entries.add(name)
         stats = self.sites[name]
         stats.by_function = True
@@ -175,6 +188,12 @@ class Record:
     @torch.no_grad()
     def end_step(self, index: int, loss: LossTap) -> None:
         """The end of recorded step `index`: series of weights and biases, after the step's update."""
+        if self._kind is SiteExtremes:
+            loss.end_step(max((stats.examples for stats in self.sites.values()), default=1))
+            self._ended = True
+            for stats in self.sites.values():
+                stats.end_step(index, 0)
+            return
         pairs = [self._parameters(stats) for stats in self.sites.values()]
         for name, values, order in (
             ("weight_amax", [pair[0] for pair in pairs], torch.inf),
@@ -306,7 +325,7 @@ class Record:
         return copy_site(stats, self.entries.entry(stats, model, ran), model, norms, copies, steps)
 
     def _ran(self, name: str) -> bool:
-        return self.sites[name].input is not None and name not in self._failed
+        return self.sites[name].ran and name not in self._failed
 
 
 __all__ = ["OPEN_STEP_CALLS", "Record"]

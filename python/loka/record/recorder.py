@@ -19,6 +19,7 @@ from loka.record import run_id as ranks_of_run
 from loka.record import taps
 from loka.record.clock import Clock
 from loka.record.coverage import Hook
+from loka.record.extremes import SUFFIX
 from loka.record.loss import LossTap
 from loka.record.options import Functional, Options
 from loka.record.parameters import Reader, TappedReader, paths, readers
@@ -81,6 +82,8 @@ class Recorder:
         ranks: of torch.distributed, which record: so many of them, evenly spread, or those of these numbers; by default all.
             The others train as without a Recorder, which every rank makes all the same. Not with sharded weights, whose
             save takes all ranks: then all record, and a warning says so.
+        extremes: with `ranks`, the others keep the largest values and histograms of x and dy, in a small file each: a rank
+            whose values reach beyond those of all others may be any. They then run recorded steps as the others do.
 
     Nothing here ends a training job after `attach()`: errors are counted, warned of once, and in `warnings`.
     Not recorded: activations that are DTensors, torch.func transforms, steps that the caller captures in a CUDA graph.
@@ -121,6 +124,7 @@ class Recorder:
         functional: Optional[Functional] = None,
         seed: int = 0,
         ranks: Union[None, int, Sequence[int]] = None,
+        extremes: bool = False,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise TypeError(f"model is a {type(model).__name__}, expected a torch.nn.Module")
@@ -129,7 +133,7 @@ class Recorder:
             factor_above=factor_above, weights=weights, weight_dtype=weight_dtype, momentum=momentum,
             held_out=held_out, cross_cov=cross_cov, cross_rank=cross_rank, quantile_every=quantile_every, history=history, loss_reduction=loss_reduction,
             loss_name=loss_name, loss_value=loss_value, run_id=run_id, family=family, note=note, tails=tails or {},
-            feeds=feeds or {}, heads=heads, functional=functional or {}, seed=seed, ranks=ranks,
+            feeds=feeds or {}, heads=heads, functional=functional or {}, seed=seed, ranks=ranks, extremes=extremes,
         )  # fmt: skip
         self.model = model
         self.out = pathlib.Path(out)
@@ -152,6 +156,8 @@ class Recorder:
         self._clock = Clock()
         self._silent = False
         """Attached, and of those ranks that record nothing."""
+        self._extremes_alone = False
+        """Of those that record nothing but extremes."""
         self._others = ""
         """Which ranks record, where this one does not."""
 
@@ -162,9 +168,13 @@ class Recorder:
         if self._taps or self._silent:
             raise RuntimeError("this recorder is attached already")
         if not self._records_here():
-            self._silent = True
-            self._record.entries.name_run()
-            return self
+            if not self.options.extremes:
+                self._silent = True
+                self._record.entries.name_run()
+                return self
+            if not self._extremes_alone:
+                self._extremes_alone = True
+                self._record.keep_extremes_alone()
         sites = self._record.sites
         taken = [name for name, stats in sites.items() if stats.module is not None and taps.is_tapped(stats.module)]
         taken += [name for name in self.options.functional if name in functional_linears.named]
@@ -272,7 +282,8 @@ class Recorder:
     @property
     def path(self) -> pathlib.Path:
         """The file of this rank."""
-        return self.out / f"{self.name}-rank{ranks_of_run.place()[0]}.trace.safetensors"
+        suffix = SUFFIX if self._extremes_alone else ".trace.safetensors"
+        return self.out / f"{self.name}-rank{ranks_of_run.place()[0]}{suffix}"
 
     def save(self) -> None:
         """Copies what was recorded and writes it in the background. With sharded weights: on all ranks at once."""
@@ -285,6 +296,9 @@ class Recorder:
         if self._record.entries.recorded_ranks is not None and self._record.sharded():
             self._warn("sharded", "weights were sharded after attach(), and ranks= records on some ranks alone: nothing was saved")
             return
+        if self._extremes_alone:
+            self._save_extremes()
+            return
         try:
             snapshot = self._record.snapshot(self._steps.finished, self._steps.recorded, self._loss, say)
         except Exception as error:
@@ -295,6 +309,17 @@ class Recorder:
             self._warn("empty", "nothing was recorded: no linear ran forward and backward while attached")
             return
         self._writer.write(self.path, functools.partial(self._content, snapshot))
+
+    def _save_extremes(self) -> None:
+        if not self._record.ran():
+            return
+        try:
+            snapshot = self._record.extremes(self._steps.finished)
+        except Exception as error:
+            self._warn("save", f"{type(error).__name__}: {error}: nothing was saved")
+            return
+        self._saved_at, self._saved_time = self._now(), time.monotonic()
+        self._writer.write(self.path, snapshot.content)
 
     def report(self) -> RecordReport:
         """What this rank's trace holds and lacks, and the next command to type; after `close()`. Print it."""
@@ -325,7 +350,8 @@ class Recorder:
             return True
         self._record.entries.recorded_ranks = len(chosen)
         some = ", ".join(map(str, chosen[:8])) + (", ..." if len(chosen) > 8 else "")
-        self._others = "" if rank in chosen else f"rank {rank} of {world} records nothing, by ranks=: {some} do"
+        nothing = "extremes alone" if self.options.extremes else "nothing"
+        self._others = "" if rank in chosen else f"rank {rank} of {world} records {nothing}, by ranks=: {some} do"
         return not self._others
 
     def _tap(self, stats: SiteStats) -> None:

@@ -161,7 +161,8 @@ def _manifest(path: pathlib.Path) -> Dict[str, Any]:
             header = json.loads(file.read(size))
     except FileNotFoundError:
         return {}
-    manifest: Dict[str, Any] = json.loads(header["__metadata__"]["loka.trace"])
+    # A rank that keeps extremes alone has no trace.
+    manifest: Dict[str, Any] = json.loads(header["__metadata__"].get("loka.trace", "{}"))
     return manifest
 
 

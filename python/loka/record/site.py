@@ -70,6 +70,11 @@ class SiteStats:
         self.step_rows: Dict[int, int] = {}
         """Rows of each recorded step that called this."""
 
+    @property
+    def ran(self) -> bool:
+        """Whether any call of it came by in a recorded step."""
+        return self.input is not None
+
     def add(
         self, x: Tensor, grad: Optional[Tensor], index: int, scale: Tensor, examples: Optional[int] = None,
         needs: int = 0,
@@ -85,8 +90,8 @@ class SiteStats:
         self.leading[leading, self.examples] += 1
         self.needs |= needs
         whole_x, whole_grad = x, grad
-        x = _rows(x)
-        grad = None if grad is None else _rows(grad)
+        x = rows_of(x)
+        grad = None if grad is None else rows_of(grad)
         self.dtype = _DTYPES.get((x if grad is None else grad).dtype, str(x.dtype))
         self.batches[len(x)] += 1
         self.rows_this_step += len(x)
@@ -276,9 +281,10 @@ class SiteStats:
         return x[held:], grad[held:]
 
 
-def _rows(values: Tensor) -> Tensor:
+def rows_of(values: Tensor) -> Tensor:
+    """`[rows, features]` of a call's values."""
     values = values.detach()
     return values if values.dim() == 2 else values.reshape(-1, values.shape[-1])
 
 
-__all__ = ["SiteStats"]
+__all__ = ["SiteStats", "rows_of"]

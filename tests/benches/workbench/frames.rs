@@ -9,7 +9,7 @@ use std::{
 };
 
 use egui::{Event as SessionInput, Key, Modifiers, MouseWheelSource, MouseWheelUnit, vec2};
-use loka::{link::InProcess, platform::ThreadExecutor};
+use loka::{commands::Action, layout::Pane, link::InProcess, platform::ThreadExecutor};
 use loka_core::{
     dispatch::Policy,
     session::{Command, Event},
@@ -29,6 +29,8 @@ const FRAME_BAR: Option<f64> = Some(8.0);
 const LIST: (f32, f32) = (0.06, 0.4);
 const HEATMAP: (f32, f32) = (0.3, 0.4);
 const QUADRANT: (f32, f32) = (0.62, 0.4);
+/// Below them.
+const GRAPH: (f32, f32) = (0.4, 0.82);
 
 fn key(key: Key) -> Vec<SessionInput> {
     let modifiers = Modifiers::NONE;
@@ -103,7 +105,42 @@ pub fn gestures(window: &mut TimedWindow, frames: usize, figures: &mut Vec<Figur
     });
     window.frame(key(Key::Escape));
     window.settle();
+    for (what, (x, y)) in [("brushing the heatmap", HEATMAP), ("brushing the quadrant", QUADRANT)] {
+        window.frame(button(TimedWindow::at(x - 0.04, y - 0.1), true));
+        measured(window, what, &mut |at| {
+            let turn = at as f32 * 0.11;
+            let to = TimedWindow::at(x + 0.06 + 0.03 * turn.cos(), y + 0.12 + 0.06 * (1.3 * turn).sin());
+            vec![SessionInput::PointerMoved(to)]
+        });
+        window.frame(button(TimedWindow::at(x + 0.06, y + 0.12), false));
+        window.settle();
+        assert!(!window.app.view().brush.is_empty(), "{what} took nothing");
+        measured(window, &format!("{what}, its card"), &mut |_| Vec::new());
+        window.frame(key(Key::Escape));
+        window.settle();
+    }
+    window.app.view_mut().layout.show(Pane::Graph);
+    window.settle();
+    let (x, y) = GRAPH;
+    measured(window, "the graph, scrolled", &mut |at| {
+        let to = TimedWindow::at(x, y);
+        vec![SessionInput::PointerMoved(to), wheel(if at % 60 < 40 { 90.0 } else { -60.0 })]
+    });
+    // Every module opened: a box a site.
+    let open = Action::of_id("graph.open_all").expect("an action of the graph");
+    window.app.act(open);
+    window.settle();
+    measured(window, "the graph, every site, hovered", &mut |at| {
+        let turn = at as f32 * 0.21;
+        vec![SessionInput::PointerMoved(TimedWindow::at(x + 0.15 * turn.cos(), y + 0.04 * (1.3 * turn).sin()))]
+    });
+    window.settle();
     pulling(window, frames, with, figures);
+}
+
+fn button(pos: egui::Pos2, pressed: bool) -> Vec<SessionInput> {
+    let (button, modifiers) = (egui::PointerButton::Primary, Modifiers::NONE);
+    vec![SessionInput::PointerMoved(pos), SessionInput::PointerButton { pos, button, pressed, modifiers }]
 }
 
 /// What a hand that pulls the line asks for: another threshold in every frame, all of them one gesture.

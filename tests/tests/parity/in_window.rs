@@ -22,15 +22,30 @@ pub struct InWindow {
     folder: PathBuf,
 }
 
+/// An X server without a screen, and how it is called. An error is what is not there.
+pub fn screen(width: f32, height: f32) -> Result<(Program, String), String> {
+    let mut screen = Command::new("Xvfb");
+    // The server picks a free number and says it on stdout.
+    screen.args(["-displayfd", "1", "-screen", "0", &format!("{width}x{height}x24"), "-nolisten", "tcp"]);
+    let mut screen = Program::start(&mut screen)?;
+    let display = format!(":{}", screen.line());
+    Ok((screen, display))
+}
+
+/// A window there, with settings of its own: neither another desktop nor its file dialogs, fonts and scale.
+pub fn put_on(window: &mut Command, display: &str, settings: &Path) {
+    window.env("DISPLAY", display).env("XDG_CONFIG_HOME", settings).env("WGPU_BACKEND", "vulkan");
+    for name in ["WAYLAND_DISPLAY", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR", "XMODIFIERS"] {
+        window.env_remove(name);
+    }
+    window.env("WINIT_X11_SCALE_FACTOR", "1").env("LC_ALL", "C.UTF-8").env("USER", PERSON);
+}
+
 impl InWindow {
     /// An error is what is not there.
     pub fn open(stage: &Stage) -> Result<Self, String> {
         let [width, height] = stage.looks.size;
-        let mut screen = Command::new("Xvfb");
-        // The server picks a free number and says it on stdout.
-        screen.args(["-displayfd", "1", "-screen", "0", &format!("{width}x{height}x24"), "-nolisten", "tcp"]);
-        let mut screen = Program::start(&mut screen)?;
-        let display = format!(":{}", screen.line());
+        let (screen, display) = screen(width, height)?;
         let xdotool = Command::new("xdotool").arg("version").stdout(Stdio::null()).status();
         xdotool.map_err(|error| format!("{error}: xdotool"))?;
         let settings = stage.room("settings");
@@ -39,12 +54,7 @@ impl InWindow {
         std::fs::write(settings.join("loka/settings.json"), looks.to_string()).unwrap();
         let mut window = Command::new(loka());
         window.args(["open", "--drive"]).arg(&stage.trace).current_dir(stage.traces());
-        window.env("DISPLAY", &display).env("XDG_CONFIG_HOME", &settings).env("WGPU_BACKEND", "vulkan");
-        // Neither another desktop nor its file dialogs, fonts and scale.
-        for name in ["WAYLAND_DISPLAY", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR", "XMODIFIERS"] {
-            window.env_remove(name);
-        }
-        window.env("WINIT_X11_SCALE_FACTOR", "1").env("LC_ALL", "C.UTF-8").env("USER", PERSON);
+        put_on(&mut window, &display, &settings);
         let window = Program::start(&mut window)?.ending_with_stdin();
         let mut open = Self { window, _screen: screen, display, folder: stage.traces().to_owned() };
         let look = open.look();
@@ -54,6 +64,13 @@ impl InWindow {
         let id = found.lines().next().unwrap_or_default().to_owned();
         open.tool(&["windowmove", &id, "0", "0", "windowfocus", "--sync", &id]);
         Ok(open)
+    }
+
+    /// What another program pastes; nothing where nobody owns the clipboard.
+    pub fn pasted(&self) -> Result<String, String> {
+        let output =
+            Command::new("xclip").args(["-o", "-selection", "clipboard"]).env("DISPLAY", &self.display).output();
+        Ok(String::from_utf8(output.map_err(|error| format!("{error}: xclip"))?.stdout).unwrap())
     }
 
     fn tool(&self, arguments: &[&str]) -> String {

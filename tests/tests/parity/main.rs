@@ -8,6 +8,7 @@ mod compare;
 mod in_browser;
 mod in_process;
 mod in_window;
+mod pictured;
 mod player;
 mod scenario;
 mod sending;
@@ -90,6 +91,37 @@ fn a_plan_of_the_folder_to_compare_with() {
 #[test]
 fn a_review_to_an_approved_plan() {
     played("review");
+}
+
+/// The clipboard is the system's: what the window says is on it another program gets.
+#[test]
+fn what_is_copied_another_program_pastes() {
+    let _turn = turn();
+    let stage = Stage::new(None, &[], USUAL);
+    let mut window = match InWindow::open(&stage) {
+        Ok(window) => window,
+        Err(why) => return skipped("the clipboard", &why),
+    };
+    let told = |window: &mut InWindow| {
+        let look = window.look();
+        let is_told = |node: &loka::driving::Node| node.label.contains("is on the clipboard");
+        look.nodes.iter().any(is_told)
+    };
+    let until = |window: &mut InWindow, what: &str, is_so: &dyn Fn(&mut InWindow) -> bool| {
+        let start = std::time::Instant::now();
+        while !is_so(window) {
+            assert!(start.elapsed().as_secs() < 180, "{what}");
+            std::thread::sleep(std::time::Duration::from_millis(200));
+        }
+    };
+    until(&mut window, "the rows were not read", &|window| window.look().state["complete"] == true);
+    window.key("Ctrl+Shift+C");
+    until(&mut window, "nothing was said", &|window| told(window));
+    let pasted = match window.pasted() {
+        Ok(text) => text,
+        Err(why) => return skipped("the clipboard", &why),
+    };
+    assert!(pasted.lines().count() > 14 && pasted.contains('\t'), "{pasted:?}");
 }
 
 #[test]

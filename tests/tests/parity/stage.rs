@@ -7,6 +7,7 @@ use std::{
     sync::OnceLock,
 };
 
+use loka_core::trace::{Trace, TraceData, write};
 use loka_tests::{run_in, sample};
 use tempfile::TempDir;
 
@@ -25,6 +26,9 @@ pub const PERSON: &str = "Ada";
 
 pub const USUAL: Looks = Looks { size: [1280.0, 800.0], ground: "dark" };
 
+/// Sites that a scenario probes.
+const PROBED: usize = 4;
+
 pub struct Stage {
     folder: TempDir,
     pub looks: Looks,
@@ -41,18 +45,29 @@ pub fn pictures() -> Option<PathBuf> {
 impl Stage {
     /// The trace's rows lie beside it: a probe is 24 s of a core each time.
     pub fn new(plan: Option<&Given>, keys: &[String], looks: Looks) -> Self {
-        let stage = Self::without_rows(plan, keys, looks);
+        let stage = Self::empty(plan, keys, looks);
+        std::fs::copy(sample(), &stage.trace).unwrap();
         std::fs::write(stage.traces().join("clicks.results.parquet"), rows()).unwrap();
         stage
     }
 
-    /// What is opened is probed.
+    /// What is opened is probed: a few of the sample's sites, because whoever draws by software has no time for more.
     pub fn without_rows(plan: Option<&Given>, keys: &[String], looks: Looks) -> Self {
+        let stage = Self::empty(plan, keys, looks);
+        let sample = Trace::open(&sample()).unwrap();
+        let mut manifest = sample.manifest().clone();
+        // The last: they feed each other alone.
+        manifest.sites.drain(..manifest.sites.len() - PROBED);
+        let sites = manifest.sites.iter().map(|site| sample.site_stats(&site.id).unwrap()).collect();
+        write(&stage.trace, &TraceData { manifest, sites }).unwrap();
+        stage
+    }
+
+    fn empty(plan: Option<&Given>, keys: &[String], looks: Looks) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let traces = folder.path().join("traces");
         std::fs::create_dir(&traces).unwrap();
         let trace = traces.join("clicks.trace.safetensors");
-        std::fs::copy(sample(), &trace).unwrap();
         if let Some(given) = plan {
             std::fs::write(traces.join(&given.name), plan_of(given)).unwrap();
         }

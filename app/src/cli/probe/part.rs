@@ -76,9 +76,7 @@ pub fn run(
 /// Another worker was first. Rows are named by seed, site, GEMM and draw: whoever made them, they are the same.
 fn agrees_with(work: &PartWork<'_>, part: &ProbePart, name: &str) -> anyhow::Result<()> {
     let shown = work.place.shown(name);
-    let found = work.place.fetch(name)?;
-    let found = found.ok_or_else(|| anyhow::anyhow!("it was there and is gone: {shown}"))?;
-    let first = opened(&found, &part.key)?;
+    let first = opened(&work.place.fetch_known(name)?, &part.key)?;
     let is_same = results_digest(&first.results.rows) == results_digest(&part.results.rows);
     anyhow::ensure!(
         is_same,
@@ -88,11 +86,7 @@ fn agrees_with(work: &PartWork<'_>, part: &ProbePart, name: &str) -> anyhow::Res
 }
 
 fn opened(found: &Fetched, key: &PartKey) -> anyhow::Result<ProbePart> {
-    let again =
-        |cause: &dyn std::fmt::Display| anyhow::anyhow!("{cause}; remove it to have it made again: {}", found.shown);
-    let part = read_part(&found.path).map_err(|error| again(&error.cause))?;
-    part.check_name(&key.file_name()).map_err(|fault| again(&fault))?;
-    Ok(part)
+    found.part(read_part, |part| part.check_name(&key.file_name()))
 }
 
 fn run_key(args: &ProbeArgs, work: &PartWork<'_>, engine: &dyn Engine, config: &ProbeConfig) -> anyhow::Result<RunKey> {

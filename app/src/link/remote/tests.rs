@@ -135,7 +135,7 @@ fn a_lost_server_is_told_and_tried_again() {
     assert_eq!(link.poll(), None);
     assert!(matches!(link.status().connection, ConnectionState::Away { retry_in: Some(_), .. }));
     ask(&mut link, Command::Undo);
-    assert_eq!(link.poll(), Some(Applied::Input));
+    assert_eq!(link.poll(), Some(Applied::Refused(AWAY.to_owned())));
     assert_eq!(last_notice(&link), AWAY);
     let site = SiteId::new("s");
     link.run(Effect::Inspect { trace: "t".to_owned(), site: site.clone() });
@@ -195,7 +195,7 @@ fn a_silent_server_is_noticed_and_what_waits_is_told() {
     let away = link.status().connection;
     assert!(matches!(&away, ConnectionState::Away { why, .. } if why.contains("25 s")), "{away:?}");
     ask(&mut link, Command::Undo);
-    assert_eq!((link.poll(), last_notice(&link).as_str()), (Some(Applied::Input), AWAY));
+    assert_eq!((link.poll(), last_notice(&link).as_str()), (Some(Applied::Refused(AWAY.to_owned())), AWAY));
     wire.0.borrow_mut().now = 50.0;
     assert_eq!(link.poll(), None);
     assert!(matches!(wire.heard(), Some(ToServer::Hello(_))));

@@ -56,8 +56,16 @@ pub struct ThreadExecutor {
     watch: Option<Watch>,
     busy: Arc<Mutex<Vec<String>>>,
     dates: PlanDates,
-    /// A journal is kept beside every trace.
-    journaling: bool,
+    journals: Journals,
+}
+
+/// What is done with the journal beside a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Journals {
+    None,
+    #[cfg(feature = "serve")]
+    Read,
+    Kept,
 }
 
 /// The probe or the timing under way.
@@ -98,14 +106,22 @@ impl ThreadExecutor {
             watch: None,
             busy: Arc::default(),
             dates: PlanDates::default(),
-            journaling: false,
+            journals: Journals::None,
         }
     }
 
     /// Keeps a journal beside every trace that is opened, and takes up what was left there.
     #[must_use]
     pub fn with_journal(mut self) -> Self {
-        self.journaling = true;
+        self.journals = Journals::Kept;
+        self
+    }
+
+    /// Takes up what was left beside a trace that is opened, and leaves the journal to whoever keeps it.
+    #[cfg(feature = "serve")]
+    #[must_use]
+    pub fn with_what_was_left(mut self) -> Self {
+        self.journals = Journals::Read;
         self
     }
 

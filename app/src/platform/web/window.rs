@@ -34,6 +34,11 @@ impl Platform for Here {
         Ok(())
     }
 
+    /// A page may not read what is there without asking the person.
+    fn check_copied(_: &str) -> Result<(), String> {
+        Ok(())
+    }
+
     fn spawn(_: &str, work: impl FnOnce() + Send + 'static) -> Result<(), String> {
         work();
         Ok(())

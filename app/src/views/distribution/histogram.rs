@@ -4,10 +4,13 @@ use egui::{Align2, FontId, Painter, Pos2, Rect, Response, Role, Sense, Shape, St
 use loka_core::views::distribution::{FIRST_EXPONENT, Histogram};
 
 use super::{
-    ShownOperand,
+    AtStep, ShownOperand,
     axis::{Axis, power_text},
 };
-use crate::{theme::number, views::Scene};
+use crate::{
+    theme::number,
+    views::{Scene, steps::step_text},
+};
 
 const HEIGHT: f32 = 118.0;
 /// Powers of two under the bars.
@@ -19,6 +22,7 @@ pub(super) fn histogram_ui(
     axis: Axis,
     main: ShownOperand<'_>,
     beside: Option<ShownOperand<'_>>,
+    at: Option<&AtStep>,
 ) {
     let Ok(histogram) = &main.operand.histogram else { return };
     let other = beside.and_then(|shown| Some((shown, shown.operand.histogram.as_ref().ok()?)));
@@ -36,6 +40,9 @@ pub(super) fn histogram_ui(
     }
     if let Ok((amax, _)) = main.operand.amax {
         picture.amax(painter, scene, amax);
+    }
+    if let Some(at) = at {
+        picture.at_step(painter, scene, at);
     }
     axis.ticks(painter, &scene.theme, rect);
     names_ui(painter, scene, row, main, other.map(|(shown, _)| shown));
@@ -89,6 +96,15 @@ impl HistogramPicture {
         let text = format!("amax {}", number::plain(amax));
         let at = pos2(x - 4.0, self.rect.top());
         painter.text(at, Align2::RIGHT_TOP, text, FontId::proportional(11.0), scene.theme.text);
+    }
+
+    /// Below the recorded one's name.
+    fn at_step(&self, painter: &Painter, scene: &Scene<'_>, at: &AtStep) {
+        let x = self.axis.x(self.rect, at.amax.max(f64::MIN_POSITIVE).log2());
+        let line = [pos2(x, self.rect.top() + 14.0), pos2(x, self.rect.bottom())];
+        painter.line_segment(line, Stroke::new(2.0, scene.theme.accent));
+        let place = pos2(x - 4.0, self.rect.top() + 14.0);
+        painter.text(place, Align2::RIGHT_TOP, step_text(at.step), FontId::proportional(11.0), scene.theme.accent);
     }
 
     /// Left edge, right edge and share of every bin that holds something.

@@ -15,7 +15,11 @@ use loka_core::{
     views::distribution::{Inspection, Operand, OperandInspection},
 };
 
-use super::Scene;
+use super::{
+    Scene,
+    steps::{self, step_text},
+};
+use crate::theme::number;
 use axis::Axis;
 
 /// One operand of one site, drawn in one of the two styles.
@@ -38,7 +42,10 @@ pub fn distribution_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let Some(main) = shown(&inspection, operand) else { return };
     let beside = beside.as_deref().and_then(|inspection| shown(inspection, operand));
     ScrollArea::vertical().id_salt("distribution").auto_shrink([false, false]).show(ui, |ui| {
-        body_ui(ui, scene, main, beside);
+        if !inspection.series.is_empty() {
+            steps::controls_ui(ui, scene);
+        }
+        body_ui(ui, scene, &inspection, main, beside);
     });
 }
 
@@ -46,15 +53,60 @@ fn shown(inspection: &Inspection, operand: Operand) -> Option<ShownOperand<'_>> 
     inspection.operand(operand).map(|operand| ShownOperand { site: &inspection.site.id, operand })
 }
 
-fn body_ui(ui: &mut Ui, scene: &mut Scene<'_>, main: ShownOperand<'_>, beside: Option<ShownOperand<'_>>) {
+/// The operand at the step that is looked at.
+struct AtStep {
+    step: i64,
+    amax: f64,
+    text: String,
+}
+
+/// `None` without a step, and where the series of this operand has no number there.
+fn at_step(inspection: &Inspection, operand: Operand, step: Option<i64>) -> Option<AtStep> {
+    let step = step?;
+    let (_, amax) = inspection.series(operand.series())?.at(step)?.range?;
+    let drift = inspection.drift(operand);
+    let mut text = format!("At {}: amax {}", step_text(step), number::plain(amax));
+    if let Some(recorded) = drift.and_then(|drift| drift.recorded_amax).filter(|recorded| *recorded > 0.0) {
+        text += &format!(", {} the recorded one", number::times(amax / recorded));
+    }
+    text += &match drift.map(|drift| (drift.format, drift.at(step), &drift.points)) {
+        Some((format, Some(at), _)) => format!(
+            ". {} with one scale a tensor of that: ≈ {} become zero, ≈ {} subnormal, if only the extremes moved (modelled)",
+            format.as_str(),
+            number::percent(at.high.underflow),
+            number::percent(at.high.subnormal)
+        ),
+        Some((_, None, Err(why))) => format!(". What casts lose there is not known: {why}"),
+        _ => String::new(),
+    };
+    Some(AtStep { step, amax, text })
+}
+
+fn body_ui(
+    ui: &mut Ui,
+    scene: &mut Scene<'_>,
+    inspection: &Inspection,
+    main: ShownOperand<'_>,
+    beside: Option<ShownOperand<'_>>,
+) {
     if let Err(reason) = &main.operand.histogram {
         ui.add_space(8.0);
         ui.label(RichText::new(format!("Nothing to show: {reason}.")).color(scene.theme.weak));
         return;
     }
     let all = scene.view.distribution.all_formats;
+    if let Some(by_rank) = &main.operand.by_rank {
+        let theme = scene.theme;
+        let colour = if by_rank.apart.is_empty() { theme.weak } else { theme.warning };
+        let hint = "Merged statistics have one maximum. Whose it is: the largest magnitude of each rank, recorded";
+        ui.label(RichText::new(by_rank.sentence()).color(colour)).on_hover_text(hint);
+    }
     let axis = Axis::of(main, beside);
-    histogram::histogram_ui(ui, scene, axis, main, beside);
+    let at = at_step(inspection, main.operand.operand, scene.view.steps.step());
+    if let Some(at) = &at {
+        ui.label(RichText::new(&at.text).small().color(scene.theme.accent));
+    }
+    histogram::histogram_ui(ui, scene, axis, main, beside, at.as_ref());
     ranges::ranges_ui(ui, scene, axis, main, beside, all);
     ui.add_space(10.0);
     features::features_ui(ui, scene, main, beside);

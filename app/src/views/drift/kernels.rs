@@ -5,14 +5,17 @@ use std::collections::BTreeMap;
 
 use egui::{Grid, RichText, Ui};
 use loka_core::{
-    model::{Estimate, Safety},
-    views::drift::{FlipSpan, KernelDrift, MODEL_ERROR},
+    model::Estimate,
+    views::drift::{FlipSpan, KernelDrift},
 };
 
-use super::series::{safety_color, steps_text};
+use super::series::steps_text;
 use crate::{
     theme::{Term, number, term_ui},
-    views::Scene,
+    views::{
+        Scene,
+        steps::{modelled, safety_color, step_text},
+    },
 };
 
 pub(super) fn kernels_ui(ui: &mut Ui, scene: &Scene<'_>, kernels: &[KernelDrift]) {
@@ -31,7 +34,8 @@ pub(super) fn kernels_ui(ui: &mut Ui, scene: &Scene<'_>, kernels: &[KernelDrift]
 
 fn table_ui(ui: &mut Ui, scene: &Scene<'_>, kernels: &[&KernelDrift]) {
     let weak = scene.theme.weak;
-    Grid::new("drifting kernels").num_columns(5).spacing([16.0, 2.0]).show(ui, |ui| {
+    let step = scene.view.steps.step();
+    Grid::new("drifting kernels").num_columns(6).spacing([16.0, 2.0]).show(ui, |ui| {
         for (name, term) in [
             ("GEMM", Term::Gemm),
             ("kernel", Term::Kernel),
@@ -40,6 +44,10 @@ fn table_ui(ui: &mut Ui, scene: &Scene<'_>, kernels: &[&KernelDrift]) {
             ("verdict", Term::Verdict),
         ] {
             term_ui(ui, RichText::new(name).small().color(weak), term);
+        }
+        if let Some(step) = step {
+            let text = format!("at {} (modelled)", step_text(step));
+            ui.label(RichText::new(text).small().color(scene.theme.accent));
         }
         ui.end_row();
         for kernel in kernels {
@@ -50,6 +58,11 @@ fn table_ui(ui: &mut Ui, scene: &Scene<'_>, kernels: &[&KernelDrift]) {
             ui.label(RichText::new(now).monospace()).on_hover_text(bound);
             ui.label(RichText::new(range_text(kernel)).monospace());
             verdict_ui(ui, scene, kernel);
+            if let Some((error, safety)) = step.and_then(|step| kernel.at(step)) {
+                let text = format!("≈ {}, {}", modelled(error), safety.as_str());
+                let same = safety == kernel.safety;
+                ui.label(RichText::new(text).color(if same { scene.theme.weak } else { safety_color(scene, safety) }));
+            }
             ui.end_row();
         }
     });
@@ -61,13 +74,12 @@ fn range_text(kernel: &KernelDrift) -> String {
     let values = errors.iter().flat_map(|at| [at.low.value, at.high.value]);
     let range = values.map(|value| (value, value)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
     let Some((low, high)) = range else { return "–".to_owned() };
-    let text = |value: f64| number::with_interval(Estimate::new(value, value / MODEL_ERROR, value * MODEL_ERROR)).0;
-    let (low, high) = (text(low), text(high));
+    let [low, high] = [low, high].map(|value| modelled(Estimate::exact(value)));
     if low == high { format!("≈ {low}") } else { format!("≈ {low} to {high}") }
 }
 
 fn verdict_ui(ui: &mut Ui, scene: &Scene<'_>, kernel: &KernelDrift) {
-    let stays = format!("stays {}", word(kernel.safety));
+    let stays = format!("stays {}", kernel.safety.as_str());
     let Some(first) = kernel.flips.first() else {
         ui.label(RichText::new(stays).color(scene.theme.weak));
         return;
@@ -76,22 +88,14 @@ fn verdict_ui(ui: &mut Ui, scene: &Scene<'_>, kernel: &KernelDrift) {
         1 => steps_text(first.first_step, first.last_step),
         several => format!("{several} times"),
     };
-    let text = format!("{} → {}, {times}", word(kernel.safety), word(first.to));
+    let text = format!("{} → {}, {times}", kernel.safety.as_str(), first.to.as_str());
     let hover: Vec<String> = kernel.flips.iter().take(24).map(told).collect();
     ui.label(RichText::new(text).color(safety_color(scene, first.to))).on_hover_text(hover.join("\n"));
 }
 
 fn told(flip: &FlipSpan) -> String {
     let steps = steps_text(flip.first_step, flip.last_step);
-    format!("{} at {steps}: {} (modelled)", word(flip.to), number::sentence(flip.error))
-}
-
-fn word(safety: Safety) -> &'static str {
-    match safety {
-        Safety::Safe => "safe",
-        Safety::Uncertain => "uncertain",
-        Safety::Unsafe => "unsafe",
-    }
+    format!("{} at {steps}: {} (modelled)", flip.to.as_str(), number::sentence(flip.error))
 }
 
 /// Kernels without marks, by reason.

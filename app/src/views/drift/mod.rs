@@ -8,7 +8,7 @@ mod traces;
 
 use egui::{RichText, ScrollArea, Ui};
 
-use super::{Scene, distribution::inspection_ui};
+use super::{Scene, distribution::inspection_ui, steps};
 
 pub fn drift_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let weak = scene.theme.weak;
@@ -27,6 +27,7 @@ pub fn drift_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
                 RichText::new("The trace has no series of this site: record with series to see drift.").color(weak),
             );
         } else {
+            steps::controls_ui(ui, scene);
             series::series_ui(ui, scene, &inspection, &kernels);
             ui.add_space(10.0);
             kernels::kernels_ui(ui, scene, &kernels);

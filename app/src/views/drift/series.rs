@@ -5,15 +5,18 @@ use egui::{
     Align2, FontId, Painter, Pos2, Rect, Response, RichText, Role, Sense, Shape, Stroke, StrokeKind, Ui, WidgetInfo,
     pos2, vec2,
 };
-use loka_core::{
-    model::Safety,
-    views::{
-        distribution::{Inspection, Operand},
-        drift::{Bucket, DriftMark, KernelDrift, MarkKind, OperandDrift, SHARE_BOUND, SeriesView},
-    },
+use loka_core::views::{
+    distribution::{Inspection, Operand},
+    drift::{Bucket, DriftMark, KernelDrift, MarkKind, OperandDrift, SHARE_BOUND, SeriesView},
 };
 
-use crate::{theme::number, views::Scene};
+use crate::{
+    theme::number,
+    views::{
+        Scene,
+        steps::{safety_color, step_number, step_text},
+    },
+};
 
 const HEIGHT: f32 = 74.0;
 const NAMES: f32 = 110.0;
@@ -21,16 +24,21 @@ const VALUES: f32 = 56.0;
 /// From this ratio on the axis is logarithmic.
 const LOG_FROM: f64 = 20.0;
 
-pub(super) fn series_ui(ui: &mut Ui, scene: &Scene<'_>, inspection: &Inspection, kernels: &[KernelDrift]) {
+/// A click, or a drag, looks at the step that was recorded there.
+pub(super) fn series_ui(ui: &mut Ui, scene: &mut Scene<'_>, inspection: &Inspection, kernels: &[KernelDrift]) {
     let steps = Steps::of(inspection);
     title_ui(ui, scene, inspection, steps);
+    let mut picked = None;
     for series in &inspection.series {
         let drift = Operand::ALL.into_iter().find(|operand| operand.series() == series.name);
-        let drift = drift.and_then(|operand| inspection.drifts.iter().find(|drift| drift.operand == operand));
-        one_ui(ui, scene, steps, series, drift);
+        let drift = drift.and_then(|operand| inspection.drift(operand));
+        picked = one_ui(ui, scene, steps, series, drift).or(picked);
     }
     verdicts_ui(ui, scene, steps, kernels);
     axis_ui(ui, scene, steps);
+    if let Some(step) = picked {
+        scene.view.steps.set(step);
+    }
 }
 
 /// The steps from left to right; the same in every row.
@@ -65,22 +73,27 @@ fn part(row: Rect) -> Rect {
 }
 
 fn title_ui(ui: &mut Ui, scene: &Scene<'_>, inspection: &Inspection, steps: Steps) {
-    let step = |step: i64| number::count(step.unsigned_abs());
     let text = format!(
         "Run {}, steps {} to {}. Marks: where it would matter if only the extremes moved and the other values \
          stayed as recorded; where all move together nothing flips.",
         inspection.run,
-        step(steps.first),
-        step(steps.last)
+        step_number(steps.first),
+        step_number(steps.last)
     );
     ui.label(RichText::new(text).small().color(scene.theme.weak));
 }
 
-fn one_ui(ui: &mut Ui, scene: &Scene<'_>, steps: Steps, series: &SeriesView, drift: Option<&OperandDrift>) {
+fn one_ui(
+    ui: &mut Ui,
+    scene: &Scene<'_>,
+    steps: Steps,
+    series: &SeriesView,
+    drift: Option<&OperandDrift>,
+) -> Option<i64> {
     let size = vec2(ui.available_width(), HEIGHT);
-    let (row, response) = ui.allocate_exact_size(size, Sense::focusable_noninteractive());
+    let (row, response) = ui.allocate_exact_size(size, Sense::click_and_drag());
     if !ui.is_rect_visible(row) {
-        return;
+        return None;
     }
     let rect = part(row);
     let recorded = drift.and_then(|drift| drift.recorded_amax.filter(|_| drift.points.is_ok()));
@@ -94,12 +107,25 @@ fn one_ui(ui: &mut Ui, scene: &Scene<'_>, steps: Steps, series: &SeriesView, dri
         painter.extend(Shape::dashed_line(&line, Stroke::new(1.0, theme.weak), 3.0, 3.0));
     }
     curve(painter, scene, steps, rect, scale, &series.points);
+    cursor(painter, scene, steps, rect);
     names(painter, scene, row, series, drift);
     let outline = if response.has_focus() { theme.accent } else { theme.line };
     painter.rect_stroke(rect, 0.0, Stroke::new(1.0, outline), StrokeKind::Outside);
     let label = spoken(series, drift);
     response.widget_info(|| WidgetInfo::labeled(Role::Image, true, &label));
+    let pointer = response.interact_pointer_pos().filter(|_| response.clicked() || response.dragged());
+    let picked = pointer.and_then(|at| series.at(steps.step_at(rect, at.x)));
+    let picked = picked.map(|point| point.last_step);
     pointed_ui(response, steps, rect, series, drift);
+    picked
+}
+
+/// The step that is looked at.
+fn cursor(painter: &Painter, scene: &Scene<'_>, steps: Steps, rect: Rect) {
+    if let Some(step) = scene.view.steps.step() {
+        let x = steps.x(rect, step.clamp(steps.first, steps.last));
+        painter.vline(x, rect.y_range(), Stroke::new(1.5, scene.theme.text));
+    }
 }
 
 /// Values from bottom to top.
@@ -261,7 +287,7 @@ fn told_loss(drift: &OperandDrift, point: &Bucket) -> String {
         Err(reason) => return format!("\nNothing can be derived here: {reason}"),
     };
     let Some(at) = points.iter().find(|at| at.first_step == point.first_step) else { return String::new() };
-    let format = if drift.operand == Operand::GradOutput { "E5M2" } else { "E4M3" };
+    let format = drift.format.as_str();
     let mut text = format!(
         "\n{format} with this step's tensor scale: ≈ {} become zero, ≈ {} subnormal (modelled)",
         number::percent(at.high.underflow),
@@ -309,20 +335,12 @@ fn verdicts_ui(ui: &mut Ui, scene: &Scene<'_>, steps: Steps, kernels: &[KernelDr
         (count, 0) => format!("none of the {count} kernels with one scale a tensor"),
         (count, flipped) => format!("{flipped} of the {count} kernels with one scale a tensor"),
     };
+    cursor(painter, scene, steps, rect);
     let galley = painter.layout_no_wrap(text.clone(), FontId::proportional(11.0), theme.text);
     let at = Align2::CENTER_CENTER.anchor_size(rect.center(), galley.size());
     painter.rect_filled(at.expand(2.0), 2.0, theme.canvas.gamma_multiply(0.8));
     painter.galley(at.min, galley, theme.text);
     response.widget_info(|| WidgetInfo::labeled(Role::Label, true, format!("Verdicts would flip: {text}")));
-}
-
-pub(super) fn safety_color(scene: &Scene<'_>, safety: Safety) -> egui::Color32 {
-    use loka_core::model::Quadrant;
-    scene.theme.verdict(match safety {
-        Safety::Safe => Quadrant::SafeFast,
-        Safety::Uncertain => Quadrant::Uncertain,
-        Safety::Unsafe => Quadrant::UnsafeFast,
-    })
 }
 
 fn axis_ui(ui: &mut Ui, scene: &Scene<'_>, steps: Steps) {
@@ -331,16 +349,14 @@ fn axis_ui(ui: &mut Ui, scene: &Scene<'_>, steps: Steps) {
     let font = FontId::proportional(11.0);
     let ends = [(steps.first, rect.left(), Align2::LEFT_TOP), (steps.last, rect.right(), Align2::RIGHT_TOP)];
     for (step, x, align) in ends {
-        let text = number::count(step.unsigned_abs());
-        ui.painter().text(pos2(x, row.top()), align, text, font.clone(), scene.theme.weak);
+        ui.painter().text(pos2(x, row.top()), align, step_number(step), font.clone(), scene.theme.weak);
     }
     ui.painter().text(pos2(rect.center().x, row.top()), Align2::CENTER_TOP, "step", font, scene.theme.weak);
 }
 
 /// `step 120`, `steps 120 to 340`.
 pub(super) fn steps_text(first: i64, last: i64) -> String {
-    let text = |step: i64| number::count(step.unsigned_abs());
-    if first == last { format!("step {}", text(first)) } else { format!("steps {} to {}", text(first), text(last)) }
+    if first == last { step_text(first) } else { format!("steps {} to {}", step_number(first), step_number(last)) }
 }
 
 #[cfg(test)]

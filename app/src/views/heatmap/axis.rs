@@ -9,8 +9,8 @@ use loka_core::{
 use super::table::HeatmapTable;
 use crate::{
     gpu::ColumnGroup,
-    theme::{Term, number, with_terms},
-    views::Scene,
+    theme::{Term, with_terms},
+    views::{Scene, steps::step_number},
 };
 
 const GROUP_GAP: f32 = 8.0;
@@ -80,11 +80,7 @@ pub fn short_kernel(column: &Column) -> String {
 
 /// `10–40`, or `10` where a column is one step.
 pub fn steps_text((first, last): (i64, i64)) -> String {
-    let text = |step: i64| {
-        let sign = if step < 0 { "-" } else { "" };
-        format!("{sign}{}", number::count(step.unsigned_abs()))
-    };
-    if first == last { text(first) } else { format!("{}–{}", text(first), text(last)) }
+    if first == last { step_number(first) } else { format!("{}–{}", step_number(first), step_number(last)) }
 }
 
 pub fn height(table: &HeatmapTable) -> f32 {

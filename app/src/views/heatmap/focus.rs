@@ -10,7 +10,7 @@ use super::{
     words::{cell_text, folder_text},
 };
 use crate::{
-    commands::{Action, SelectAction, take_presses},
+    commands::{Action, BrushAction, SelectAction, take_presses},
     layout::Pane,
     views::Scene,
 };
@@ -28,17 +28,23 @@ pub fn wanted_offset(scene: &mut Scene<'_>, frame: &Frame, height: f32) -> Optio
     (!in_sight).then(|| (top - height / 2.0).clamp(0.0, most))
 }
 
-const KEYS: [(Key, Modifiers, SelectAction); 10] = [
+const KEYS: [(Key, Modifiers, SelectAction); 8] = [
     (Key::ArrowDown, Modifiers::NONE, SelectAction::NextSite),
     (Key::ArrowUp, Modifiers::NONE, SelectAction::PreviousSite),
-    (Key::ArrowDown, Modifiers::SHIFT, SelectAction::ExtendDown),
-    (Key::ArrowUp, Modifiers::SHIFT, SelectAction::ExtendUp),
     (Key::ArrowRight, Modifiers::NONE, SelectAction::NextColumn),
     (Key::ArrowLeft, Modifiers::NONE, SelectAction::PreviousColumn),
     (Key::Home, Modifiers::NONE, SelectAction::FirstSite),
     (Key::End, Modifiers::NONE, SelectAction::LastSite),
     (Key::PageDown, Modifiers::NONE, SelectAction::PageDown),
     (Key::PageUp, Modifiers::NONE, SelectAction::PageUp),
+];
+
+/// With Shift, from the selected cell on.
+const BRUSH: [(Key, BrushAction); 4] = [
+    (Key::ArrowDown, BrushAction::ExtendDown),
+    (Key::ArrowUp, BrushAction::ExtendUp),
+    (Key::ArrowRight, BrushAction::ExtendRight),
+    (Key::ArrowLeft, BrushAction::ExtendLeft),
 ];
 
 /// The widget of the selected cell. It takes no pointer: the heatmap has that.
@@ -58,6 +64,8 @@ pub fn focus_ui(ui: &Ui, scene: &mut Scene<'_>, frame: &Frame, rect: Rect) {
         let Event::Key { key, pressed: true, modifiers, .. } = event else { return None };
         let moves = KEYS.iter().find(|(of, held, _)| of == key && held == modifiers);
         let moves = moves.map(|(.., action)| Action::Select(*action));
+        let grows = BRUSH.iter().find(|(of, _)| of == key && modifiers.shift_only());
+        let moves = moves.or(grows.map(|(_, action)| Action::Brush(*action)));
         moves.or((*key == Key::Enter && modifiers.is_none()).then_some(Action::Show(Pane::Site)))
     };
     for action in ui.input_mut(|input| take_presses(input, of_event)) {

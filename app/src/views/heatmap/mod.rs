@@ -2,6 +2,7 @@
 //! a shader draws. Only what is in sight is laid out.
 
 mod axis;
+mod brush;
 mod controls;
 mod focus;
 mod legend;

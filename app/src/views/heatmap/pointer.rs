@@ -16,6 +16,9 @@ pub fn pointer_ui(ui: &Ui, scene: &mut Scene<'_>, frame: &Frame, response: &Resp
     let at = ((pointer.y - rect.top()) / frame.row) as usize;
     let Some(line) = frame.lines.all.get(at) else { return };
     let shown = frame.columns.at(pointer.x - rect.left() - frame.names);
+    if scene.view.brush.drag.is_some() {
+        return;
+    }
     if response.double_clicked() {
         scene.view.heatmap.reset_zoom();
         return;

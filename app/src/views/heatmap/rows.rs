@@ -3,7 +3,7 @@
 use egui::{Align2, FontId, Rect, Sense, Stroke, StrokeKind, Ui, Vec2, pos2, vec2};
 use loka_core::{model::SiteId, views::Cell};
 
-use super::{Frame, focus, names, pointer};
+use super::{Frame, brush, focus, names, pointer};
 use crate::{
     gpu::{HeatmapCallback, Palette, Picture, Texel},
     state::ColumnWindow,
@@ -18,7 +18,10 @@ const TEXT_FROM: Vec2 = vec2(34.0, 15.0);
 pub fn rows_ui(ui: &mut Ui, scene: &mut Scene<'_>, frame: &Frame, viewport: Rect) {
     let num_lines = frame.lines.all.len();
     let size = vec2(frame.names + frame.columns.total, frame.row * num_lines as f32);
-    let (rect, response) = ui.allocate_exact_size(size, Sense::click());
+    // On a touch screen a drag scrolls.
+    let touched = ui.input(|input| input.any_touches() || input.has_touch_screen());
+    let sense = if touched { Sense::click() } else { Sense::click_and_drag() };
+    let (rect, response) = ui.allocate_exact_size(size, sense);
     let num_columns = frame.table.columns.len();
     response.widget_info(|| {
         let label = format!("Heatmap of {} sites and {num_columns} columns", frame.lines.order.len());
@@ -40,6 +43,7 @@ pub fn rows_ui(ui: &mut Ui, scene: &mut Scene<'_>, frame: &Frame, viewport: Rect
     let left = Rect::from_min_max(seen.min, pos2(rect.left() + frame.names, seen.bottom()));
     let top = rect.top() + first as f32 * frame.row;
     names::names_ui(ui, scene, left, top, frame.row, &frame.lines, first.min(last)..last);
+    brush::brush_ui(ui, scene, frame, &response, rect);
     selection_ui(ui, scene, frame, rect);
     focus::focus_ui(ui, scene, frame, rect);
     pointer::pointer_ui(ui, scene, frame, &response, rect);

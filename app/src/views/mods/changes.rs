@@ -156,12 +156,7 @@ fn change_ui(ui: &mut Ui, scene: &Scene<'_>, change: &SiteChange) {
         None => "–".to_owned(),
     };
     let us = |of: Option<f64>| of.map_or_else(|| "–".to_owned(), |us| format!("{} µs", number::micros(us)));
-    let safety = |of: Option<Safety>| match of {
-        Some(Safety::Safe) => "safe",
-        Some(Safety::Uncertain) => "uncertain",
-        Some(Safety::Unsafe) => "unsafe",
-        None => "–",
-    };
+    let safety = |of: Option<Safety>| of.map_or("–", Safety::as_str);
     Grid::new("site before and after").num_columns(3).spacing([14.0, 2.0]).show(ui, |ui| {
         head_ui(ui, scene);
         row_ui(ui, scene, ("Verdict", Term::Verdict), safety(change.safety.0), safety(change.safety.1));

@@ -45,7 +45,7 @@ fn flip_ui(ui: &mut Ui, scene: &mut Scene<'_>, flip: &Flipped) {
         place_ui(ui, scene, &flip.site, flip.gemm, Some(&flip.kernel));
         ui.label(shorten(flip.kernel.as_str(), 26)).on_hover_text(flip.kernel.as_str());
         let near = if flip.near_tie { ", near tie" } else { "" };
-        let text = format!("{} → {}{near}", word(flip.before), word(flip.after));
+        let text = format!("{} → {}{near}", flip.before.as_str(), flip.after.as_str());
         let color = if flip.after == Safety::Safe { scene.theme.accent } else { scene.theme.warning };
         ui.label(RichText::new(text).color(color));
         let of = |error: Option<Estimate>| error.map_or_else(|| "unknown".to_owned(), number::sentence);
@@ -53,12 +53,4 @@ fn flip_ui(ui: &mut Ui, scene: &mut Scene<'_>, flip: &Flipped) {
         let text = format!("{} {was} → {is}", flip.metric.label());
         ui.add(egui::Label::new(RichText::new(&text).small().color(scene.theme.weak)).truncate()).on_hover_text(&text);
     });
-}
-
-fn word(safety: Safety) -> &'static str {
-    match safety {
-        Safety::Safe => "safe",
-        Safety::Uncertain => "uncertain",
-        Safety::Unsafe => "unsafe",
-    }
 }

@@ -1,9 +1,12 @@
 //! Words around the points: what stands in each quadrant, what colours and marks mean, what is not shown.
 
 use egui::{FontId, Pos2, Rect, RichText, Role, Sense, Ui, WidgetInfo, pos2, vec2};
-use loka_core::model::{LatencySource, Quadrant};
+use loka_core::{
+    model::{LatencySource, Quadrant},
+    views::Density,
+};
 
-use super::{colors, picture::Picture, points::MAX_PAINTED};
+use super::{colors, density::density_ui, picture::Picture};
 use crate::{
     commands::{Action, QuadrantAction},
     state::ColorBy,
@@ -112,7 +115,7 @@ pub(super) fn legend_ui(ui: &mut Ui, scene: &Scene<'_>) {
     });
 }
 
-pub(super) fn footer_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
+pub(super) fn footer_ui(ui: &mut Ui, scene: &mut Scene<'_>, density: Option<&Density>) {
     let view = scene.derived.quadrant.clone();
     let color = scene.theme.weak;
     let weak = |text: String| RichText::new(text).small().color(color);
@@ -127,11 +130,8 @@ pub(super) fn footer_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
             response.union(label).on_hover_text(Term::of_source(source).text());
             ui.spacing_mut().item_spacing.x = 8.0;
         }
-        if (scene.gpu.is_none() || scene.vector) && view.points.len() > MAX_PAINTED {
-            let shown = number::count(MAX_PAINTED as u64);
-            ui.label(weak(format!("first {shown} points drawn"))).on_hover_text(
-                "Without a GPU, and in an SVG, no more than these are drawn; all count and can be picked",
-            );
+        if let Some(density) = density {
+            density_ui(ui, scene, density);
         }
         if !view.unplaced.is_empty() {
             let action = Action::Quadrant(QuadrantAction::ListUnplaced);

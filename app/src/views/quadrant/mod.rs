@@ -1,6 +1,7 @@
 //! Error against speed-up, one point a kernel, with the policy's two lines. Both axes are logarithmic; the
 //! lines can be dragged or nudged by key, and one drag is one step of undo.
 
+mod density;
 mod labels;
 mod lines;
 mod picture;
@@ -9,15 +10,16 @@ mod points;
 mod unplaced;
 
 use egui::{Color32, RichText, Ui};
-use loka_core::views::Flags;
 
 use crate::{
     commands::{Action, QuadrantAction},
     gpu::points::MAX_COLORS,
+    layout::Pane,
     state::{Bounds, ColorBy, QUADRANTS},
     theme::{Theme, number},
     views::{
         Scene,
+        brush::card_ui,
         chart::{grid_marks, still_plot},
         heatmap::gemm_ui,
         no_rows,
@@ -62,13 +64,16 @@ pub fn quadrant_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     scene.view.quadrant.shown = bounds;
     let transform = axes_ui(ui, scene, bounds);
     let picture = Picture::new(transform, view);
+    let density = scene.view.quadrant.density(&picture.view, picture.hexagon());
     let area = picture.area_ui(ui, scene);
-    picture.points_ui(ui, scene);
+    picture.points_ui(ui, scene, density.as_deref());
+    picture.brushed_ui(ui, scene);
     picture.lines_ui(ui, scene);
     picture.selected_ui(ui, scene);
     labels::corners_ui(ui, scene, &picture);
-    picture.pointed_ui(ui, scene, &area);
-    labels::footer_ui(ui, scene);
+    picture.pointed_ui(ui, scene, &area, density.as_deref());
+    labels::footer_ui(ui, scene, density.as_deref());
+    card_ui(ui, scene, Pane::Quadrant, picture.brushed(scene));
     unplaced::unplaced_ui(ui, scene);
 }
 
@@ -120,39 +125,5 @@ fn controls_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
         if scene.view.quadrant.zoom.is_some() {
             scene.button_ui(ui, Action::Quadrant(QuadrantAction::ResetZoom));
         }
-        boxed_ui(ui, scene);
     });
-}
-
-/// What was boxed, and what to do with it.
-fn boxed_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
-    let count = scene.view.quadrant.boxed.len();
-    if count == 0 {
-        return;
-    }
-    ui.separator();
-    let sites =
-        if count == 1 { "1 site boxed".to_owned() } else { format!("{} sites boxed", number::count(count as u64)) };
-    ui.label(RichText::new(sites).color(scene.theme.accent)).on_hover_ui(|ui| {
-        ui.label(boxed_words(scene));
-    });
-    scene.button_named_ui(ui, Action::Quadrant(QuadrantAction::SelectBoxed), "Select them");
-    scene.button_named_ui(ui, Action::Quadrant(QuadrantAction::ClearBox), "Clear");
-}
-
-/// What the plan does at the boxed sites, in sums.
-fn boxed_words(scene: &Scene<'_>) -> String {
-    let (table, index) = (&scene.derived.table, scene.session.index());
-    let sites: std::collections::BTreeSet<usize> =
-        scene.view.quadrant.boxed.iter().filter_map(|site| index.at(site)).collect();
-    let lines: Vec<_> = table.lines.iter().filter(|line| sites.contains(&line.at)).collect();
-    let low = lines.iter().filter(|line| line.flags.has(Flags::LOW)).count();
-    let saved_us: f64 = lines.iter().filter_map(|line| line.saved_us).sum();
-    let all = number::counted(lines.len(), "GEMM");
-    format!(
-        "{all}, {} in FP8; {} of {} µs saved",
-        number::count(low as u64),
-        number::micros(saved_us),
-        number::micros(table.saved_us)
-    )
 }

@@ -6,6 +6,9 @@ use egui::{Pos2, Rect, Vec2, pos2, vec2};
 use egui_plot::{PlotPoint, PlotTransform};
 use loka_core::views::{Point, QuadrantView, speedup_place};
 
+/// How wide a hexagon is on screen; rows of regular ones are that much of it apart.
+pub(super) const HEX: f32 = 11.0;
+const ROWS: f32 = 0.866_025_4;
 /// How near the pointer must be to a point, in points of the screen.
 const REACH: f32 = 7.0;
 
@@ -41,6 +44,11 @@ impl Picture {
         self.transform.position_from_point(&PlotPoint::new(x, y))
     }
 
+    /// The same of a place that is no point's.
+    pub fn exact_place(&self, [x, y]: [f32; 2]) -> Pos2 {
+        self.transform.position_from_point(&PlotPoint::new(f64::from(x), f64::from(y)))
+    }
+
     pub fn value(&self, at: Pos2) -> [f64; 2] {
         let value = self.transform.value_from_position(at);
         [value.x, value.y]
@@ -54,6 +62,12 @@ impl Picture {
         // In double precision: zoomed in far, the zero lies far outside.
         let offset = vec2((-corner[0] * x) as f32, (-corner[1] * y) as f32);
         (vec2(x as f32, y as f32), offset)
+    }
+
+    /// A hexagon's width, and the distance of two rows of them, in places.
+    pub fn hexagon(&self) -> [f32; 2] {
+        let [x, y] = self.transform.dpos_dvalue();
+        [HEX / x.abs().max(1e-9) as f32, HEX * ROWS / y.abs().max(1e-9) as f32]
     }
 
     /// The point under a place on screen.

@@ -6,11 +6,12 @@ use egui::{
 };
 use loka_core::{
     model::ResultRow,
-    views::{NOT_IN_BASELINE, Point, speedup_at},
+    views::{BrushedRows, Density, NOT_IN_BASELINE, Point, speedup_at},
 };
 
 use super::picture::Picture;
 use crate::{
+    state::{BrushDrag, BrushShape},
     theme::{number, source_word, verdict_word},
     views::Scene,
 };
@@ -20,7 +21,7 @@ impl Picture {
     pub fn area_ui(&self, ui: &mut Ui, scene: &mut Scene<'_>) -> Response {
         let area = ui.interact(self.frame(), ui.scope_id().with("quadrant area"), Sense::click_and_drag());
         let count = number::count(self.view.points.len() as u64);
-        let about = format!("Quadrant, {count} points. Drag a box to pick sites, ctrl-wheel zooms, right drag moves");
+        let about = format!("Quadrant, {count} points. Drag a box for its sums, ctrl-wheel zooms, right drag moves");
         area.widget_info(|| WidgetInfo::labeled(Role::Canvas, true, &about));
         self.zoomed(ui, scene, &area);
         self.boxed(ui, scene, &area);
@@ -49,14 +50,14 @@ impl Picture {
         }
     }
 
-    /// A drag with the first button in empty space draws a box; its sites are kept, with Shift added.
+    /// A drag with the first button in empty space brushes what lies in its box; with Shift that is added.
     fn boxed(&self, ui: &Ui, scene: &mut Scene<'_>, area: &Response) {
         if area.drag_started_by(PointerButton::Primary) {
             let origin = ui.input(|input| input.pointer.press_origin());
             let adds = ui.input(|input| input.modifiers.shift);
-            scene.view.quadrant.box_from = origin.map(|origin| (self.value(origin), adds));
+            scene.view.brush.drag = origin.map(|origin| BrushDrag::Box { from: self.value(origin), adds });
         }
-        let Some((from, adds)) = scene.view.quadrant.box_from else { return };
+        let Some(BrushDrag::Box { from, adds }) = scene.view.brush.drag else { return };
         let Some(to) = area.interact_pointer_pos().or_else(|| ui.input(|input| input.pointer.latest_pos())) else {
             return;
         };
@@ -68,25 +69,31 @@ impl Picture {
         if area.dragged_by(PointerButton::Primary) {
             return;
         }
-        scene.view.quadrant.box_from = None;
-        let (a, b) = (self.value(rect.min), self.value(rect.max));
-        let corners = [a, b].map(|corner| corner.map(|place| place as f32));
-        let within = self.view.nearby.within(&self.view.points, corners[0], corners[1]);
-        let ids = scene.session.index().ids();
-        let mut numbers: Vec<u32> = within.map(|number| self.view.points[number].site).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        let sites = numbers.into_iter().filter_map(|site| ids.get(site as usize).cloned());
-        let boxed = &mut scene.view.quadrant.boxed;
-        if !adds {
-            boxed.clear();
+        let corners = [self.value(rect.min), self.value(rect.max)].map(|corner| corner.map(|place| place as f32));
+        let set = BrushedRows::of_points(&self.view, corners[0], corners[1]);
+        scene.view.brush.take(set, BrushShape::Box(corners), adds);
+    }
+
+    /// Where the brushed box lies; nowhere in particular without one.
+    pub fn brushed(&self, scene: &Scene<'_>) -> Rect {
+        match scene.view.brush.shape {
+            Some(BrushShape::Box([a, b])) => Rect::from_two_pos(self.place(a), self.place(b)).intersect(self.frame()),
+            _ => self.frame(),
         }
-        boxed.extend(sites);
+    }
+
+    /// It stays in sight while it is what the card is about.
+    pub fn brushed_ui(&self, ui: &Ui, scene: &Scene<'_>) {
+        if let (Some(BrushShape::Box(_)), None) = (&scene.view.brush.shape, &scene.view.brush.drag) {
+            let accent = scene.theme.accent;
+            let (stroke, rect) = (Stroke::new(1.5, accent), self.brushed(scene));
+            ui.painter_at(self.frame()).rect(rect, 0.0, accent.gamma_multiply(0.06), stroke, StrokeKind::Inside);
+        }
     }
 
     /// Hover tells, click selects.
-    pub fn pointed_ui(&self, ui: &Ui, scene: &mut Scene<'_>, area: &Response) {
-        let busy = scene.view.drag.is_some() || scene.view.quadrant.box_from.is_some();
+    pub fn pointed_ui(&self, ui: &Ui, scene: &mut Scene<'_>, area: &Response, density: Option<&Density>) {
+        let busy = scene.view.drag.is_some() || scene.view.brush.drag.is_some();
         let pointer = ui.input(|input| input.pointer.hover_pos());
         let pointer = pointer.filter(|_| area.contains_pointer() && !busy);
         let hovered = pointer.and_then(|pointer| self.pick(pointer));
@@ -104,8 +111,9 @@ impl Picture {
         }
         let around = Rect::from_center_size(pos2(at.x, at.y), egui::vec2(16.0, 16.0));
         let tooltip = Tooltip::always_open(ui.ctx().clone(), ui.layer_id(), area.id, PopupAnchor::ParentRect(around));
+        let crowd = density.and_then(|density| self.crowd(scene, density, point)).unwrap_or_default();
         tooltip.show(|ui| {
-            ui.label(self.describe(scene, point));
+            ui.label(crowd + &self.describe(scene, point));
         });
     }
 

@@ -2,21 +2,19 @@
 //! with intervals, arrows, and each with a name for those who cannot see it.
 
 use egui::{Id, Key, Modifiers, Painter, Pos2, Rect, Role, Sense, Stroke, Ui, WidgetInfo, vec2};
-use loka_core::views::{Point, QuadrantView};
+use loka_core::views::{Density, Point, QuadrantView};
 
 use super::{colors, picture::Picture};
 use crate::{
     commands::take_arrows,
     gpu::points::{self, Drawing},
-    state::{color_number, is_selected, step_point},
+    state::{MANY, color_number, is_selected, step_point},
     theme::{Glyph, number, paint_glyph, source_word, verdict_word},
     views::Scene,
 };
 
 /// Intervals and arrows of more points would cover each other: then the selected site's alone are drawn.
 pub(super) const FEW: usize = 200;
-/// More the painter does not draw: each is a few triangles that are made anew in every frame.
-pub(super) const MAX_PAINTED: usize = 20_000;
 const RADIUS: f32 = 3.2;
 
 /// Many points are seen through each other.
@@ -29,10 +27,12 @@ fn opacity(count: usize) -> f32 {
 }
 
 impl Picture {
-    pub fn points_ui(&self, ui: &Ui, scene: &mut Scene<'_>) {
+    pub fn points_ui(&self, ui: &Ui, scene: &mut Scene<'_>, density: Option<&Density>) {
         let site = scene.view.site.as_ref().and_then(|site| scene.session.index().at(site));
         let dimmed = 0.5;
-        if let Some(format) = scene.gpu.filter(|_| !scene.vector) {
+        if let Some(density) = density {
+            self.hexes_ui(ui, scene, density);
+        } else if let Some(format) = scene.gpu.filter(|_| !scene.vector) {
             let (scale, offset) = self.scale_and_offset();
             let drawing = Drawing {
                 instances: scene.view.quadrant.instances_of(&self.view),
@@ -57,9 +57,10 @@ impl Picture {
         let (colors, of) = (colors(&scene.theme, by), color_number(&self.view, by));
         let alpha = opacity(self.view.points.len());
         let near = self.frame().expand(2.0 * RADIUS);
-        for point in self.view.points.iter().take(MAX_PAINTED) {
-            let at = self.exact(point);
-            if near.contains(at) {
+        let seen = self.view.points.iter().map(|point| (point, self.exact(point))).filter(|(_, at)| near.contains(*at));
+        // Where more are in sight, hexagons are drawn.
+        for (point, at) in seen.take(MANY) {
+            {
                 let pale = if site.is_some_and(|site| site != point.site as usize) { dimmed } else { 1.0 };
                 let color = colors[usize::from(of(point)) % colors.len()].gamma_multiply(alpha * pale);
                 let glyph = Glyph { quadrant: point.quadrant, radius: RADIUS, source: Some(point.source) };

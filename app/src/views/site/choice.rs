@@ -5,16 +5,16 @@ use loka_core::{
     dispatch::{Choice, ChoiceSource},
     model::{Gemm, KernelId, Site, SiteId},
     session::Touch,
-    views::{Column, ErrorOutlook, GemmView, KernelLine, NOT_IN_BASELINE, SiteView},
+    views::{Column, ErrorOutlook, GemmView, KernelLine, NOT_IN_BASELINE, SiteView, site_words},
 };
 
-use super::{micros, words};
+use super::micros;
 use crate::{
     clock::now,
     commands::{Action, EditAction, SiteAction},
     link::ConnectionState,
     theme::{Term, explained_ui, glyph_ui, number, shorten, with_terms},
-    views::Scene,
+    views::{Scene, steps::at_step_ui},
 };
 
 /// Words for a time past are right for that long.
@@ -42,6 +42,8 @@ pub fn choice_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site, view: &SiteVie
     chain_ui(ui, scene, view, seen);
     runners_up_ui(ui, scene, site, seen, choice);
     verdict_ui(ui, scene, seen);
+    let kernel = super::looked_at(scene, seen);
+    at_step_ui(ui, scene, &Column { gemm: seen.gemm, kernel });
 }
 
 /// What the baseline runs here, and how much more or less is saved now.
@@ -191,7 +193,7 @@ fn outlook_ui(ui: &mut Ui, scene: &Scene<'_>, line: &KernelLine) {
         ui.spacing_mut().item_spacing.x = 4.0;
         glyph_ui(ui, &scene.theme, line.quadrant);
         ui.vertical(|ui| {
-            for text in words::outlook_lines(line) {
+            for text in site_words::outlook_lines(line) {
                 ui.label(RichText::new(text).small());
             }
         });

@@ -5,10 +5,10 @@ use egui::{Grid, RichText, Ui};
 use loka_core::{
     model::{Gemm, Kernel, KernelId, LatencySource, Metric, ResultRow, Site, kernel},
     session::engine_title,
-    views::{Faithful, GemmView},
+    views::{Faithful, GemmView, site_words},
 };
 
-use super::{micros, words};
+use super::micros;
 use crate::{
     theme::{Term, explained_ui, number, source_ui, source_word, term_ui, with_terms},
     views::Scene,
@@ -26,14 +26,14 @@ pub fn details_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site, seen: &GemmVi
         return;
     }
     if let Some(line) = seen.line(kernel).filter(|line| line.is_low && !line.is_taken()) {
-        for text in words::outlook_lines(line) {
+        for text in site_words::outlook_lines(line) {
             ui.label(RichText::new(text).small());
         }
     }
     scale_ui(ui, scene, &row);
     metrics_ui(ui, scene, seen, &row);
     if let Some(noise) = row.error.as_ref().and_then(|error| error.noise) {
-        ui.label(RichText::new(words::noise_words(noise, site.m)).small());
+        ui.label(RichText::new(site_words::noise_words(noise, site.m)).small());
     }
     drawn_ui(ui, scene, &row);
     fidelity_ui(ui, scene, &row);
@@ -59,7 +59,7 @@ fn metrics_ui(ui: &mut Ui, scene: &Scene<'_>, seen: &GemmView, row: &ResultRow) 
             if matches!(metric, Metric::NoiseShare | Metric::Bias) && estimate.is_none() {
                 continue;
             }
-            let (value, half) = match words::metric_words(metric, estimate) {
+            let (value, half) = match site_words::metric_words(metric, estimate) {
                 (value, _) if metric == Metric::LossCost && row.is_loss_cost_out_of_range(loss) => {
                     (value, "outside its range".to_owned())
                 }
@@ -106,12 +106,12 @@ fn fidelity_ui(ui: &mut Ui, scene: &Scene<'_>, row: &ResultRow) {
         return;
     }
     for of in &both {
-        ui.label(RichText::new(words::faithful_words(of)).small().color(scene.theme.weak)).on_hover_text(format!(
+        ui.label(RichText::new(site_words::faithful_words(of)).small().color(scene.theme.weak)).on_hover_text(format!(
             "How faithful the sampler is. The two may lie {} apart by chance: held-out rows are one batch, with a scatter of its own.",
             number::plain(of.chance)
         ));
         if of.differs {
-            ui.label(RichText::new(words::unfaithful_words(of)).small().color(scene.theme.warning));
+            ui.label(RichText::new(site_words::unfaithful_words(of)).small().color(scene.theme.warning));
         }
     }
 }

@@ -6,7 +6,6 @@ mod choice;
 mod details;
 mod kernels;
 mod overriding;
-mod words;
 
 use egui::{Align2, FontId, Rect, RichText, ScrollArea, Sense, Stroke, StrokeKind, Ui, pos2, vec2};
 use loka_core::{

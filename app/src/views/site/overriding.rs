@@ -5,10 +5,10 @@ use loka_core::{
     model::{Site, SiteId},
     review::Role,
     session::Command,
-    views::{Column, GemmView, OverrideEffect},
+    views::{Column, GemmView, OverrideEffect, site_words},
 };
 
-use super::{micros, words};
+use super::micros;
 use crate::views::Scene;
 
 pub fn form_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site, seen: &GemmView) {
@@ -26,7 +26,7 @@ pub fn form_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site, seen: &GemmView)
 
 fn effect_ui(ui: &mut Ui, scene: &Scene<'_>, site: &SiteId, effect: &OverrideEffect) {
     for broken in &effect.breaks {
-        ui.label(RichText::new(words::broken_words(broken)).small().color(scene.theme.warning));
+        ui.label(RichText::new(site_words::broken_words(broken)).small().color(scene.theme.warning));
     }
     if effect.breaks.is_empty() {
         ui.label(RichText::new("Breaks nothing of the policy").small().color(scene.theme.weak));

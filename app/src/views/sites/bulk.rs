@@ -25,9 +25,10 @@ pub fn bulk_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
 
 /// `Some(true)`: to be done; `Some(false)`: to be left.
 fn form_ui(ui: &mut Ui, scene: &Scene<'_>, form: &mut BulkForm) -> Option<bool> {
-    let title = match form.sites.as_slice() {
-        [site] => format!("Override {}", shorten(site.as_str(), 40)),
-        sites => format!("Override {} sites", number::count(sites.len() as u64)),
+    let gemms = number::counted(form.num_gemms(), "GEMM");
+    let title = match (&form.first, form.num_sites) {
+        (Some(site), 1) => format!("Override {}", shorten(site.as_str(), 40)),
+        (_, sites) => format!("Override {gemms} at {}", number::counted(sites, "site")),
     };
     ui.heading(title);
     ui.add_space(4.0);
@@ -49,7 +50,8 @@ fn form_ui(ui: &mut Ui, scene: &Scene<'_>, form: &mut BulkForm) -> Option<bool> 
     });
     ui.horizontal(|ui| {
         ui.label("At");
-        for gemm in Gemm::ALL {
+        let there: Vec<Gemm> = Gemm::ALL.into_iter().filter(|gemm| form.has(*gemm)).collect();
+        for gemm in there {
             let mut on = form.gemms.contains(&gemm);
             if ui.add(Checkbox::new(&mut on, gemm.as_str())).changed() && !form.gemms.remove(&gemm) {
                 form.gemms.insert(gemm);

@@ -50,7 +50,7 @@ fn takes_the_fastest_that_is_safe() {
 #[test]
 fn what_is_fast_on_another_gpu_is_left_to_a_person() {
     let on = |gpu: &str, row: ResultRow| {
-        let note = format!("recorded on {gpu}, driver 580, loka 0.1.0");
+        let note = format!("recorded on {gpu}, driver 580, loka 0.1.0").into();
         ResultRow { latency: Latency { note, ..row.latency }, ..row }
     };
     let (h100, h200) = ("NVIDIA H100 80GB HBM3", "NVIDIA H200");
@@ -77,7 +77,7 @@ fn what_is_fast_on_another_gpu_is_left_to_a_person() {
 #[test]
 fn a_library_that_was_recorded_elsewhere_is_left_to_a_person_until_it_was_tried_here() {
     let from = |source: LatencySource, word: &str, row: ResultRow| {
-        let note = format!("{word} on NVIDIA H200, driver 580, loka 0.2.0");
+        let note = format!("{word} on NVIDIA H200, driver 580, loka 0.2.0").into();
         ResultRow { latency: Latency { note, source, ..row.latency }, ..row }
     };
     let chosen = |source: LatencySource, word: &str, kernel: &str| {

@@ -8,7 +8,11 @@
 
 use crate::{
     model::{Accumulation, Matrix},
-    numerics::{CastPanels, Epilogue, Panels, Scales, Side, gemm, linalg::cholesky_jittered, rng::Rng},
+    numerics::{
+        CastPanels, Epilogue, Panels, Scales, Side, gemm,
+        linalg::{cholesky_jittered, sum_of_squares},
+        rng::Rng,
+    },
     trace::{Covariance, Distribution},
 };
 
@@ -96,8 +100,7 @@ impl LossCost {
         let left = CastPanels { panels: Panels::pack(Side::Left, difference), scales: Scales::None };
         let mut products = vec![0f32; difference.rows * vectors.panels.rows];
         gemm(&left, vectors, Accumulation::Fp32, Epilogue::Store, &mut products);
-        let squares: f64 = products.iter().map(|value| f64::from(*value) * f64::from(*value)).sum();
-        0.5 * squares / difference.rows.max(1) as f64
+        0.5 * sum_of_squares(&products) / difference.rows.max(1) as f64
     }
 }
 

@@ -6,7 +6,7 @@ use crate::{
     mods::{Tail, modified_tail},
     numerics::{
         CastPanels, DrawStats, Epilogue, Panels, Panels64, Reference, Side, TensorRange, cast_into, cast_panels,
-        flushed, gemm, gemm_f64, rng::Rng, squared_distance,
+        flushed, gemm, gemm_f64, linalg::sum_of_squares, rng::Rng, squared_distance,
     },
     stats::ColumnSampler,
 };
@@ -309,8 +309,7 @@ fn run_all(
 
 /// The sum over rows of |x|^2 |dy|^2.
 fn product_energy(x: &Matrix, dy: &Matrix) -> f64 {
-    let energy = |row: &[f32]| row.iter().map(|value| f64::from(*value) * f64::from(*value)).sum::<f64>();
-    let rows = |of: &Matrix| of.data.chunks_exact(of.cols.max(1)).map(energy).collect::<Vec<f64>>();
+    let rows = |of: &Matrix| of.data.chunks_exact(of.cols.max(1)).map(sum_of_squares).collect::<Vec<f64>>();
     rows(x).iter().zip(rows(dy)).map(|(x, dy)| x * dy).sum()
 }
 

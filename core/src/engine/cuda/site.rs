@@ -7,8 +7,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    engine::{Backend, Drawn, EngineError, SiteEngine, SiteJob},
-    model::{Gemm, GemmShape, Kernel, Site},
+    engine::{Backend, Drawn, Engine as _, EngineError, SiteEngine, SiteJob},
+    model::{Gemm, GemmShape, Granularity, Kernel, Site},
     mods::modified_tail,
     numerics::{TensorRange, cast::BLOCK, rng::Rng},
 };
@@ -272,8 +272,18 @@ fn bytes_wanted(job: &SiteJob) -> u64 {
 /// Whether cuBLASLt runs that GEMM at all; asked once for each. Our own kernels' errors are measured through it
 /// too: they are of the numerics, whoever multiplies.
 pub(super) fn supports(engine: &CudaEngine, kernel: &Kernel, gemm: Gemm, shape: GemmShape) -> Result<(), String> {
+    if matches!(engine.way(kernel, gemm), Backend::Library(_)) {
+        // The library's own word comes with the row.
+        return Ok(());
+    }
     let (rows, reduced, cols) = shape.rows_reduced_cols(gemm);
     let numerics = kernel.numerics(gemm);
+    let in_blocks = numerics.a.granularity == Granularity::Block1x128;
+    if let Some(size) = [rows, reduced, cols].into_iter().find(|size| in_blocks && !size.is_multiple_of(128)) {
+        return Err(format!(
+            "cuBLASLt, which stands in for the library here, takes whole blocks of 128, not {size} (--libraries)"
+        ));
+    }
     let product = Product::of(numerics, rows, cols, reduced);
     if kernel.casts_on_the_way() {
         super::static_gemm::static_sizes(&engine.device, Product::as_cast(numerics, rows, cols, reduced))?;

@@ -3,8 +3,8 @@
 use crate::{
     engine::{EngineError, Feeder, SiteJob},
     mods::{Tail, modified_tail},
-    numerics::rng::Rng,
-    stats::{AmaxTable, ColumnSampler, CopulaMap, Root, SamplerKind},
+    numerics::{CopulaMap, rng::Rng},
+    stats::{AmaxTable, ColumnSampler, Root, SamplerKind, copula_of},
     trace::Distribution,
 };
 
@@ -106,7 +106,7 @@ impl RowSource {
         let features = distribution.mean.len();
         let Root { root, rank, noise } = Root::of(what, distribution)?;
         let copula = match kind {
-            SamplerKind::Copula => CopulaMap::new(distribution, probs),
+            SamplerKind::Copula => copula_of(distribution, probs),
             SamplerKind::Gaussian => None,
         };
         Ok(Self {

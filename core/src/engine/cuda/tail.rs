@@ -4,7 +4,8 @@ use loka_kernels::probing::{TAIL_MAX_STEPS, TailOpcode, TailSource, TailStep, Ta
 
 use crate::{
     model::{NORM_BLOCK, OperandCast},
-    mods::{Step, Tail},
+    mods::Tail,
+    numerics::Step,
 };
 
 use super::{

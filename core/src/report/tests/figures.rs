@@ -12,6 +12,7 @@ fn figures_stand_alone_and_reach_nothing_around_them() {
         (Figure::Heatmap, "class=\"heat\""),
         (Figure::Quadrant, "class=\"field\""),
         (Figure::Frontier, "class=\"curve\""),
+        (Figure::Graph, "class=\"solid\""),
     ] {
         let text = figure(&all, which);
         assert!(text.starts_with("<div class=\"loka-figure\"><style>.loka-figure{"), "{which:?}");

@@ -165,6 +165,11 @@ impl SyncClient {
         self.at
     }
 
+    /// The server gave this window a session, which may still be on its way.
+    pub fn has_session(&self) -> bool {
+        self.session != 0
+    }
+
     /// `None`: nothing is on its way.
     pub fn loading(&self) -> Option<Loading> {
         let coming = self.coming.as_ref()?;

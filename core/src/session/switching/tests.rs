@@ -27,7 +27,7 @@ fn by(engine: &str, device: &str) -> Circumstances {
 
 fn of(engine: &str, device: &str, error: f64) -> ResultRow {
     let row = row("a", Gemm::Fprop, "cublaslt/fp8-rowwise", error, Some(1.2), 0.0);
-    ResultRow { engine: engine.to_owned(), device: device.to_owned(), ..row }
+    ResultRow { engine: engine.into(), device: device.into(), ..row }
 }
 
 fn opened() -> Session {
@@ -74,7 +74,7 @@ fn sites() -> Vec<SiteId> {
 }
 
 fn errors(session: &Session) -> Vec<(String, f64)> {
-    session.rows().map(|row| (row.engine.clone(), row.error.as_ref().unwrap().mere.value)).collect()
+    session.rows().map(|row| (row.engine.to_string(), row.error.as_ref().unwrap().mere.value)).collect()
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn each_engine_keeps_its_own_rows() {
 
     assert_eq!(select(&mut session, "cpu"), [], "its rows are there: nothing is probed");
     assert_eq!(errors(&session), [("cpu".to_owned(), 0.1)]);
-    assert_eq!(session.run.as_ref().unwrap().origin.engine, "cpu");
+    assert_eq!(session.run.as_ref().unwrap().origin.engine.as_ref(), "cpu");
     let Results { meta, rows } = session.results().unwrap();
     assert_eq!((meta.engine.as_str(), rows.len()), ("cpu", 1), "a file holds the rows of one engine");
 }
@@ -199,7 +199,7 @@ fn rows_of_a_file_from_elsewhere_stand_apart() {
     session.command(toggle).unwrap();
     let effects = session.command(Command::StartProbe).unwrap();
     played(&mut session, &effects, &cpu(), 0.4);
-    assert!(session.rows().all(|row| row.engine == "cpu"), "what is probed here does not join the file's rows");
+    assert!(session.rows().all(|row| &*row.engine == "cpu"), "what is probed here does not join the file's rows");
     assert!(session.notices.iter().any(|notice| notice.text.contains("set aside")));
 }
 

@@ -1,6 +1,6 @@
 //! Takes a table of results, gives its rows, each value checked.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use crate::model::{
     ErrorSummary, Estimate, Fidelity, GemmShape, KernelId, Latency, LatencySource, Metric, ModSet, NoiseBasis,
@@ -8,49 +8,25 @@ use crate::model::{
 };
 
 use super::{
-    super::{Cause, check::RowCheck, columns::Table},
+    super::{
+        Cause,
+        check::RowCheck,
+        columns::{Nullable, Table, Texts, Words},
+    },
     ESTIMATES, TIMES,
 };
 
-type Floats = Vec<Option<f64>>;
-type Ints = Vec<Option<i64>>;
-type Texts<'t> = Vec<Option<&'t str>>;
-
-/// Names that many rows have: one allocation each, not one a row.
-pub(super) struct Shared<'t, 's> {
-    /// The manifest's own copies.
-    sites: &'s HashMap<&'s str, &'s SiteId>,
-    kernels: HashMap<&'t str, KernelId>,
-    mods: HashMap<&'t str, ModSet>,
-}
-
-impl<'t, 's> Shared<'t, 's> {
-    pub fn new(sites: &'s HashMap<&'s str, &'s SiteId>) -> Self {
-        Self { sites, kernels: HashMap::new(), mods: HashMap::new() }
-    }
-
-    fn kernel(&mut self, name: &'t str) -> KernelId {
-        self.kernels.entry(name).or_insert_with(|| KernelId::new(name)).clone()
-    }
-
-    fn mods(&mut self, names: &'t str) -> Result<ModSet, UnknownMod> {
-        if names.is_empty() {
-            return Ok(ModSet::none());
-        }
-        if !self.mods.contains_key(names) {
-            self.mods.insert(names, names.parse()?);
-        }
-        Ok(self.mods.get(names).cloned().unwrap_or_default())
-    }
-}
+type Floats = Nullable<f64>;
+type Ints = Nullable<i64>;
 
 pub(super) struct ReadColumns<'t> {
-    site: Texts<'t>,
+    /// The manifest's own copy; `None`: it has no such site.
+    site: Words<'t, Option<SiteId>>,
     gemm: Texts<'t>,
     kernel: Texts<'t>,
-    mods: Texts<'t>,
+    mods: Words<'t, Result<ModSet, UnknownMod>>,
     shape: [Ints; 3],
-    supported: Vec<Option<bool>>,
+    supported: Nullable<bool>,
     reason: Texts<'t>,
     counts: [Ints; 2],
     /// Value, lower and upper end of each of `ESTIMATES`.
@@ -80,7 +56,7 @@ pub(super) struct ReadColumns<'t> {
 /// A column that files of earlier versions lack: nulls there.
 fn optional_float(table: &impl Table, name: &str) -> Result<Floats, Cause> {
     match table.float(name) {
-        Err(Cause::MissingColumn(_)) => Ok(vec![None; table.height()]),
+        Err(Cause::MissingColumn(_)) => Ok(Nullable::nulls(table.height())),
         found => found,
     }
 }
@@ -92,13 +68,13 @@ fn optional_estimate(table: &impl Table, name: &str) -> Result<[Floats; 3], Caus
 
 fn optional_text<'t>(table: &'t impl Table, name: &str) -> Result<Texts<'t>, Cause> {
     match table.text(name) {
-        Err(Cause::MissingColumn(_)) => Ok(vec![None; table.height()]),
+        Err(Cause::MissingColumn(_)) => Ok(Texts(None)),
         found => found,
     }
 }
 
 impl<'t> ReadColumns<'t> {
-    pub fn of(table: &'t impl Table) -> Result<Self, Cause> {
+    pub fn of(table: &'t impl Table, sites: &HashMap<&str, &SiteId>) -> Result<Self, Cause> {
         let estimate = |metric: Metric| -> Result<[Floats; 3], Cause> {
             Ok([
                 table.float(metric.as_str())?,
@@ -111,10 +87,10 @@ impl<'t> ReadColumns<'t> {
         table.text("library")?;
         table.text("recipe")?;
         Ok(Self {
-            site: table.text("site")?,
+            site: table.text("site")?.each(|name| sites.get(name).map(|site| (*site).clone())),
             gemm: table.text("gemm")?,
             kernel: table.text("kernel")?,
-            mods: table.text("mods")?,
+            mods: table.text("mods")?.each(mods_of),
             shape: [table.int("m")?, table.int("k")?, table.int("n")?],
             supported: table.flag("supported")?,
             reason: table.text("reason")?,
@@ -141,32 +117,35 @@ impl<'t> ReadColumns<'t> {
         })
     }
 
-    pub fn row(&self, row: usize, shared: &mut Shared<'t, '_>) -> Result<ResultRow, Cause> {
+    pub fn row(&self, row: usize) -> Result<ResultRow, Cause> {
         let check = RowCheck { row };
-        let site = check.required("site", self.site[row])?;
-        let Some(site) = shared.sites.get(site) else {
-            return Err(check.fault(format!("site '{site}' is not in the trace")));
+        let Some(site) = check.required("site", self.site.at(row))? else {
+            let name = self.site.texts.at(row).map_or("", |name| name);
+            return Err(check.fault(format!("site '{name}' is not in the trace")));
         };
-        let mods = check.required("mods", self.mods[row])?;
-        let owned = |name: &str, value: Option<&str>| check.text(name, check.required(name, value)?);
+        let mods = check.required("mods", self.mods.at(row))?.as_ref();
         let [m, k, n] = &self.shape;
         Ok(ResultRow {
-            site: (*site).clone(),
-            gemm: check.required("gemm", self.gemm[row])?.parse().map_err(|problem| check.fault(problem))?,
-            kernel: shared.kernel(check.required("kernel", self.kernel[row])?),
-            mods: shared.mods(mods).map_err(|problem| check.fault(format!("{problem}")))?,
-            shape: GemmShape { m: check.size("m", m[row])?, k: check.size("k", k[row])?, n: check.size("n", n[row])? },
-            supported: check.required("supported", self.supported[row])?,
-            reason: self.reason[row].map(|text| check.text("reason", text)).transpose()?,
+            site: site.clone(),
+            gemm: check.required("gemm", self.gemm.at(row))?.parse().map_err(|problem| check.fault(problem))?,
+            kernel: KernelId(check.required("kernel", self.kernel.at(row))?.clone()),
+            mods: mods.map_err(|problem| check.fault(format!("{problem}")))?.clone(),
+            shape: GemmShape {
+                m: check.size("m", m.at(row))?,
+                k: check.size("k", k.at(row))?,
+                n: check.size("n", n.at(row))?,
+            },
+            supported: check.required("supported", self.supported.at(row))?,
+            reason: self.reason.at(row).map(|text| check.text("reason", text).cloned()).transpose()?,
             error: self.error(&check)?,
             latency: self.latency(&check)?,
             fidelity: self.fidelity(&check)?,
             static_scale: self.static_scale(&check)?,
             flushed: self.flushed(&check)?,
-            sampler: owned("sampler", self.sampler[row])?,
-            engine: owned("engine", self.engine[row])?,
-            device: owned("device", self.device[row])?,
-            seed: check.required("seed", self.seed[row])?.cast_unsigned(),
+            sampler: text(&check, "sampler", self.sampler)?,
+            engine: text(&check, "engine", self.engine)?,
+            device: text(&check, "device", self.device)?,
+            seed: check.required("seed", self.seed.at(row))?.cast_unsigned(),
         })
     }
 
@@ -177,15 +156,15 @@ impl<'t> ReadColumns<'t> {
     /// A row has an error when it has a MERE; then it has the rest of it too.
     fn error(&self, check: &RowCheck) -> Result<Option<ErrorSummary>, Cause> {
         let Some(mere) = self.estimate(check, 0)? else { return Ok(None) };
-        let [sqnr_db, median_rel, max_abs] = [0, 1, 2].map(|index| self.points[index][check.row]);
+        let [sqnr_db, median_rel, max_abs] = [0, 1, 2].map(|index| self.points[index].at(check.row));
         let point = |name, value| check.required(name, check.not_negative(name, value)?);
         let sqnr_db = check.required("sqnr_db", sqnr_db)?;
         if sqnr_db.is_nan() {
             return Err(check.fault("sqnr_db is NaN".to_owned()));
         }
         Ok(Some(ErrorSummary {
-            draws: check.count("draws", self.counts[0][check.row])?,
-            zeros_skipped: check.count("zeros_skipped", self.counts[1][check.row])?,
+            draws: check.count("draws", self.counts[0].at(check.row))?,
+            zeros_skipped: check.count("zeros_skipped", self.counts[1].at(check.row))?,
             mere,
             rel_l2: check.required("rel_l2", self.estimate(check, 1)?)?,
             sqnr_db,
@@ -203,12 +182,12 @@ impl<'t> ReadColumns<'t> {
         let Some(share) = estimate_of(check, "noise_share", &self.noise, RowCheck::not_negative)? else {
             return Ok(None);
         };
-        let name = check.required("noise_basis", self.noise_basis[check.row])?;
+        let name = &**check.required("noise_basis", self.noise_basis.at(check.row))?;
         let basis = NoiseBasis::ALL.into_iter().find(|known| known.as_str() == name);
         let basis = basis.ok_or_else(|| check.fault(format!("unknown noise_basis '{name}'")))?;
         let [first, last] = ["rel_l2_first", "rel_l2_last"];
-        let first = check.not_negative(first, self.step_errors[0][check.row])?;
-        let last = check.not_negative(last, self.step_errors[1][check.row])?;
+        let first = check.not_negative(first, self.step_errors[0].at(check.row))?;
+        let last = check.not_negative(last, self.step_errors[1].at(check.row))?;
         let steps = first.zip(last).map(|(first, last)| StepErrors { first, last });
         Ok(Some(NoiseShare { share, basis, steps }))
     }
@@ -222,8 +201,8 @@ impl<'t> ReadColumns<'t> {
     }
 
     fn latency(&self, check: &RowCheck) -> Result<Latency, Cause> {
-        let time = |index: usize| check.not_negative(TIMES[index], self.times[index][check.row]);
-        let source = check.required("latency_source", self.source[check.row])?;
+        let time = |index: usize| check.not_negative(TIMES[index], self.times[index].at(check.row));
+        let source = &**check.required("latency_source", self.source.at(check.row))?;
         let known = LatencySource::ALL.into_iter().find(|known| known.as_str() == source);
         Ok(Latency {
             latency_us: time(0)?,
@@ -232,15 +211,15 @@ impl<'t> ReadColumns<'t> {
             gemm_us: time(3)?,
             cast_us: time(4)?,
             baseline_us: time(5)?,
-            cached_us: check.not_negative("cached_us", self.cached[check.row])?,
-            tail_us: check.not_negative("tail_us", self.tail[check.row])?,
+            cached_us: check.not_negative("cached_us", self.cached.at(check.row))?,
+            tail_us: check.not_negative("tail_us", self.tail.at(check.row))?,
             source: known.ok_or_else(|| check.fault(format!("unknown latency_source '{source}'")))?,
-            note: check.text("latency_note", check.required("latency_note", self.note[check.row])?)?,
+            note: text(check, "latency_note", self.note)?,
         })
     }
 
     fn static_scale(&self, check: &RowCheck) -> Result<Option<StaticScale>, Cause> {
-        let [scale, saturation] = [0, 1].map(|index| self.static_scale[index][check.row]);
+        let [scale, saturation] = [0, 1].map(|index| self.static_scale[index].at(check.row));
         let Some(scale) = scale else { return Ok(None) };
         let saturation = check.required("saturation", check.not_negative("saturation", saturation)?)?;
         let narrow = scale as f32;
@@ -255,21 +234,29 @@ impl<'t> ReadColumns<'t> {
     }
 
     fn flushed(&self, check: &RowCheck) -> Result<Option<f64>, Cause> {
-        match check.not_negative("flushed", self.flushed[check.row])? {
+        match check.not_negative("flushed", self.flushed.at(check.row))? {
             Some(share) if share > 1.0 => Err(check.fault(format!("flushed is {share}, above 1"))),
             share => Ok(share),
         }
     }
 
     fn fidelity(&self, check: &RowCheck) -> Result<Option<Fidelity>, Cause> {
-        let Some(rows) = self.heldout_rows[check.row] else { return Ok(None) };
-        let error = |name: &str, values: &Floats| check.required(name, check.not_negative(name, values[check.row])?);
+        let Some(rows) = self.heldout_rows.at(check.row) else { return Ok(None) };
+        let error = |name: &str, values: &Floats| check.required(name, check.not_negative(name, values.at(check.row))?);
         Ok(Some(Fidelity {
             rows: check.count("heldout_rows", Some(rows))?,
             heldout_rel_l2: error("heldout_rel_l2", &self.heldout[0])?,
             heldout_mere: error("heldout_mere", &self.heldout[1])?,
         }))
     }
+}
+
+fn mods_of(names: &str) -> Result<ModSet, UnknownMod> {
+    if names.is_empty() { Ok(ModSet::none()) } else { names.parse() }
+}
+
+fn text(check: &RowCheck, name: &str, column: Texts<'_>) -> Result<Arc<str>, Cause> {
+    check.text(name, check.required(name, column.at(check.row))?).cloned()
 }
 
 /// `allowed`: what a value may be.
@@ -279,10 +266,10 @@ fn estimate_of(
     [value, lo, hi]: &[Floats; 3],
     allowed: impl Fn(&RowCheck, &str, Option<f64>) -> Result<Option<f64>, Cause>,
 ) -> Result<Option<Estimate>, Cause> {
-    let Some(value) = allowed(check, name, value[check.row])? else { return Ok(None) };
+    let Some(value) = allowed(check, name, value.at(check.row))? else { return Ok(None) };
     let end = |end: &str, values: &Floats| {
         let name = format!("{name}_{end}");
-        check.required(&name, allowed(check, &name, values[check.row])?)
+        check.required(&name, allowed(check, &name, values.at(check.row))?)
     };
     let (lo, hi) = (end("lo", lo)?, end("hi", hi)?);
     if lo > hi {

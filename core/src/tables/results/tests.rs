@@ -77,7 +77,7 @@ fn the_columns_are_the_contracts_then_ours() {
                     flushed noise_share noise_share_lo noise_share_hi noise_basis bias bias_lo bias_hi loss_cost_excess \
                     loss_cost_excess_lo loss_cost_excess_hi loss_cost_in_range rel_l2_first rel_l2_last";
     assert_eq!(names.join(" "), contract);
-    assert_eq!(table.text("mods").unwrap()[0], Some("block_norm+no_bias"));
+    assert_eq!(table.text("mods").unwrap().at(0).map(|text| &**text), Some("block_norm+no_bias"));
 }
 
 #[test]

@@ -2,11 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::operand::Origin;
+use crate::numerics::{FIRST_EXPONENT, NUM_EXPONENTS, count_exponents};
 
-/// 2^-40 to 2^40: the trace's bins.
-pub const FIRST_EXPONENT: i32 = -40;
-pub const NUM_EXPONENTS: usize = 80;
+use super::operand::Origin;
 
 /// Shares of all values, zeros and what is not finite included.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -66,18 +64,9 @@ impl Histogram {
 
     /// Counted as a recorder counts.
     pub(crate) fn count(values: &[f32], origin: Origin) -> Self {
-        let mut bins = vec![0u64; NUM_EXPONENTS + 2];
-        for value in values {
-            let bin = match *value {
-                0.0 => 0,
-                value if !value.is_finite() => NUM_EXPONENTS + 1,
-                value => 1 + (exponent(value) - FIRST_EXPONENT).clamp(0, NUM_EXPONENTS as i32 - 1) as usize,
-            };
-            bins[bin] += 1;
-        }
         let shares = vec![0.0; NUM_EXPONENTS];
         let empty = Self { shares, zeros: 0.0, not_finite: 0.0, num_values: 0, origin };
-        Self::from_bins(&bins, origin).unwrap_or(empty)
+        Self::from_bins(&count_exponents(values), origin).unwrap_or(empty)
     }
 
     /// Bins that hold something, smallest first; none reaches beyond `amax`, where that is known.
@@ -161,12 +150,6 @@ impl Histogram {
     }
 }
 
-/// floor(log2|x|), exactly.
-fn exponent(value: f32) -> i32 {
-    let bits = value.to_bits() & 0x7FFF_FFFF;
-    if bits >= 0x80_0000 { (bits >> 23) as i32 - 127 } else { 31 - bits.leading_zeros() as i32 - 149 }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,7 +162,6 @@ mod tests {
         assert_eq!((histogram.zeros, histogram.not_finite, histogram.num_values), (0.2, 0.2, 10));
         assert_eq!((at(0), at(1), at(-2), at(-40), at(39)), (2.0, 1.0, 1.0, 1.0, 1.0));
         assert_eq!(histogram.extent(), Some((-40, 40)));
-        assert_eq!((exponent(1e-45), exponent(2f32.powi(-126)), exponent(0.75)), (-149, -126, -1));
     }
 
     #[test]

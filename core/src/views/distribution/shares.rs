@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     model::{Granularity, Matrix, OperandCast},
-    numerics::{CastPanels, Panels, Scales as CastScales, Side, cast::BLOCK, cast_panels, round},
+    numerics::{CastPanels, Panels, Scales as CastScales, Side, cast::BLOCK, cast_losses, cast_panels},
 };
 
 use super::{histogram::Histogram, limits::Limits, operand::Origin};
@@ -80,48 +80,17 @@ impl Casts {
     fn shares(&self, cast: OperandCast) -> Shares {
         let limits = Limits::of(cast.format);
         let (largest, normal) = (limits.largest as f32, limits.smallest_normal as f32);
-        let mut counts = [0u64; 4];
-        let panels = self.source.iter().zip(self.memory.panels.iter());
-        for ((first, exact), (_, stored)) in panels {
-            let lanes = self.source.width.min(self.rows - first);
-            for depth in 0..self.depth {
-                for lane in 0..lanes {
-                    let at = depth * self.source.width + lane;
-                    let (x, q) = (exact[at], stored[at].abs());
-                    let kind = if x == 0.0 {
-                        0
-                    } else if q == 0.0 {
-                        1
-                    } else if q < normal {
-                        2
-                    } else if q >= largest && self.is_cut(cast, x, first + lane, depth) {
-                        3
-                    } else {
-                        continue;
-                    };
-                    counts[kind] += 1;
-                }
-            }
-        }
+        let lost = cast_losses(&self.source, &self.memory, cast.format, largest, normal);
         let num_values = (self.rows * self.depth) as u64;
-        let [zeros, underflow, subnormal, saturated] = counts.map(|count| count as f64 / num_values.max(1) as f64);
-        Shares { zeros, underflow, subnormal, saturated, approximate: false, num_values, origin: self.origin }
-    }
-
-    /// Whether a value at the format's end was rounded there, or cut off. At half the size the grid has
-    /// the same steps and does not end yet.
-    fn is_cut(&self, cast: OperandCast, x: f32, row: usize, depth: usize) -> bool {
-        let value = x / self.scale_at(row, depth);
-        let unbounded = 2.0 * round::value(cast.format, value / 2.0).abs();
-        value.is_finite() && unbounded > Limits::of(cast.format).largest as f32
-    }
-
-    fn scale_at(&self, row: usize, depth: usize) -> f32 {
-        match &self.memory.scales {
-            CastScales::None => 1.0,
-            CastScales::Tensor(scale) => *scale,
-            CastScales::Row(scales) => scales[row],
-            CastScales::Block(scales) => scales[depth / BLOCK * self.source.padded_rows() + row],
+        let share = |count: u64| count as f64 / num_values.max(1) as f64;
+        Shares {
+            zeros: share(lost.zeros),
+            underflow: share(lost.underflow),
+            subnormal: share(lost.subnormal),
+            saturated: share(lost.saturated),
+            approximate: false,
+            num_values,
+            origin: self.origin,
         }
     }
 

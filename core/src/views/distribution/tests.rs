@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     model::{Format, Granularity, Loss, Matrix, Model, OperandCast, Run, SiteId},
     numerics::rng::Rng,
-    trace::{Covariance, Series, WeightStats},
+    trace::{Covariance, OperandExtremes, RankExtremes, Series, TOP_OCTAVES, WeightStats},
 };
 
 pub(crate) fn manifest() -> Manifest {
@@ -64,6 +64,7 @@ pub(crate) fn stats() -> SiteStats {
         heldout_input: Some(rows),
         heldout_grad_output: None,
         series: vec![series("input_amax", [4.0, 5.0]), series("bias_norm", [1.0, 2.0])],
+        ranks: None,
     }
 }
 
@@ -88,6 +89,21 @@ fn every_part_says_what_it_is_of() {
     assert_eq!(weight.features.as_ref().unwrap().num_features, 32);
     let gradient = inspection.operand(Operand::GradOutput).unwrap();
     assert!(gradient.ranges.is_empty() && gradient.histogram.as_ref().unwrap_err().contains("no output gradients"));
+}
+
+#[test]
+fn a_rank_that_stands_out_is_named_where_the_trace_has_ranks() {
+    let mut stats = stats();
+    let by_rank = |stats: &SiteStats, operand| {
+        let inspection = Inspection::of(stats, &manifest());
+        inspection.operand(operand).unwrap().by_rank.as_ref().map(ByRank::sentence)
+    };
+    assert_eq!(by_rank(&stats, Operand::Input), None, "of one rank");
+    let input = OperandExtremes { amax: vec![1.0, 1.5, 30.0, 1.0], top: vec![0.125; 4 * TOP_OCTAVES] };
+    stats.ranks = Some(RankExtremes { ranks: vec![0, 2, 5, 9], input, grad_output: None });
+    let expected = "The median rank's amax is exceeded by rank 5: 24 times, 50 % of its values beyond it (of 4 ranks)";
+    assert_eq!(by_rank(&stats, Operand::Input).as_deref(), Some(expected));
+    assert_eq!((by_rank(&stats, Operand::Weight), by_rank(&stats, Operand::GradOutput)), (None, None));
 }
 
 #[test]

@@ -3,7 +3,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::model::{CastLoss, OperandDrift};
+use super::{
+    model::{CastLoss, OperandDrift},
+    series::at_step,
+};
 use crate::{
     dispatch::{Bound, Policy, bound_of},
     model::{Estimate, Gemm, Granularity, KernelId, Metric, OperandCast, ResultRow, Safety, kernel},
@@ -44,6 +47,16 @@ pub struct KernelDrift {
     /// `Err`: why it cannot be derived.
     pub errors: Result<Vec<Predicted>, String>,
     pub flips: Vec<FlipSpan>,
+}
+
+impl KernelDrift {
+    /// The error that is derived at a step, that of the largest amax where several share a point, and the verdict that it
+    /// would have.
+    pub fn at(&self, step: i64) -> Option<(Estimate, Safety)> {
+        let at = at_step(self.errors.as_ref().ok()?, step, |of| (of.first_step, of.last_step))?;
+        let flip = self.flips.iter().find(|flip| (flip.first_step..=flip.last_step).contains(&at.first_step));
+        Some((at.high, flip.map_or(self.safety, |flip| flip.to)))
+    }
 }
 
 /// `rows`: of the site under the mods in force. `loss`: the trace's. High-precision kernels are left out.
@@ -145,8 +158,10 @@ fn operands<'a>(inspection: &'a Inspection, row: &ResultRow) -> Result<(&'a Oper
         }
     }
     let find = |operand: Operand, cast: OperandCast| {
-        let drift = inspection.drifts.iter().find(|drift| drift.operand == operand);
-        drift.filter(|drift| drift.format == cast.format).ok_or_else(|| format!("the trace has no {operand}"))
+        inspection
+            .drift(operand)
+            .filter(|drift| drift.format == cast.format)
+            .ok_or_else(|| format!("the trace has no {operand}"))
     };
     Ok((find(a, numerics.a)?, find(b, numerics.b)?))
 }

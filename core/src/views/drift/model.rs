@@ -3,11 +3,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::series::SeriesView;
+use super::series::{SeriesView, at_step};
 use crate::{
     model::Format,
     numerics::{cast::scale_from_amax, rng::Rng},
-    stats::{AmaxTable, CopulaMap},
+    stats::{AmaxTable, copula_of},
     trace::{Distribution, SiteStats},
     views::distribution::{Histogram, Limits, Operand, OperandInspection, Segment, Shares, distribution_of},
 };
@@ -76,6 +76,13 @@ pub struct OperandDrift {
     /// Along the series; `Err`: why nothing can be said.
     pub points: Result<Vec<DriftPoint>, String>,
     pub marks: Vec<DriftMark>,
+}
+
+impl OperandDrift {
+    /// At the points that hold a step, or the nearest.
+    pub fn at(&self, step: i64) -> Option<&DriftPoint> {
+        at_step(self.points.as_ref().ok()?, step, |point| (point.first_step, point.last_step))
+    }
 }
 
 impl CastLoss {
@@ -166,7 +173,7 @@ pub(in crate::views) fn operand_drifts(
 
 /// The median amax of batches as the engines draw them.
 fn typical_amax(distribution: &Distribution, probs: &[f64], stats: &SiteStats) -> f64 {
-    let copula = CopulaMap::new(distribution, probs);
+    let copula = copula_of(distribution, probs);
     let table = AmaxTable::new(distribution, copula.as_ref());
     let mut rng = Rng::new(0, &[stats.site.id.as_str().as_bytes(), b"typical amax"]);
     let mut drawn: Vec<f32> = (0..BATCHES).map(|_| table.draw(stats.site.m as f64, &mut rng)).collect();

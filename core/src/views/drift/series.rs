@@ -45,6 +45,11 @@ impl SeriesView {
         }
     }
 
+    /// The points that hold a step, or the nearest.
+    pub fn at(&self, step: i64) -> Option<&Bucket> {
+        at_step(&self.points, step, |point| (point.first_step, point.last_step))
+    }
+
     fn of(series: &Series) -> Self {
         let points: Vec<Bucket> = buckets(series);
         let ranges = points.iter().filter_map(|bucket| bucket.range);
@@ -52,6 +57,17 @@ impl SeriesView {
         let last = series.values.iter().rev().find(|value| value.is_finite()).map(|value| f64::from(*value));
         Self { name: series.name.clone(), points, num_steps: series.steps.len(), range, last }
     }
+}
+
+/// Of what is in the order of steps: what holds a step, or is the nearest to it.
+pub(super) fn at_step<T>(all: &[T], step: i64, ends: impl Fn(&T) -> (i64, i64)) -> Option<&T> {
+    let away = |of: &T| {
+        let (first, last) = ends(of);
+        first.saturating_sub(step).max(step.saturating_sub(last)).max(0)
+    };
+    let after = all.partition_point(|of| ends(of).1 < step);
+    let near = &all[after.saturating_sub(1)..(after + 1).min(all.len())];
+    near.iter().min_by_key(|of| away(of))
 }
 
 /// Amax of the operands first, then the rest by name.
@@ -102,6 +118,14 @@ mod tests {
             Bucket { first_step: 10, last_step: 10, range: Some((3.0, 3.0)), num_not_finite: 0 }
         );
         assert_eq!((view.range, view.last, view.num_steps), (Some((1.0, 3.0)), Some(2.0), 3));
+    }
+
+    #[test]
+    fn a_step_between_two_points_is_the_nearer_ones() {
+        let view = SeriesView::of(&series(vec![1.0, 3.0, 2.0]));
+        let first = |step| view.at(step).map(|point| point.first_step);
+        assert_eq!([-9, 0, 4, 6, 10, 14, 16, 999].map(|step| first(step).unwrap()), [0, 0, 0, 10, 10, 10, 20, 20]);
+        assert_eq!(SeriesView::of(&series(Vec::new())).at(3), None);
     }
 
     #[test]

@@ -3,11 +3,14 @@
 
 mod overriding;
 mod verdict_margin;
+pub mod words;
 
 pub use overriding::{Broken, OverrideEffect, override_effect};
 pub use verdict_margin::{
     ErrorOutlook, Faithful, MOST_DRAWS, MoreDraws, Outlook, Parts, SlowPart, SpeedOutlook, draws_to_ask, further_draws,
 };
+
+use std::sync::Arc;
 
 use crate::{
     dispatch::{
@@ -111,7 +114,7 @@ pub struct KernelLine {
     pub about: &'static str,
     pub is_low: bool,
     /// Why it cannot run here; `None`: it can.
-    pub unsupported: Option<String>,
+    pub unsupported: Option<Arc<str>>,
     /// In the metric that was asked for.
     pub error: Option<Estimate>,
     pub draws: Option<u64>,
@@ -119,7 +122,7 @@ pub struct KernelLine {
     pub latency_range_us: Option<(f64, f64)>,
     pub parts: Option<Parts>,
     pub source: LatencySource,
-    pub note: String,
+    pub note: Arc<str>,
     pub speedup: Option<f64>,
     pub quadrant: Quadrant,
     pub verdict_margin: Outlook,
@@ -246,7 +249,7 @@ impl Looking<'_> {
     fn line(&self, row: &ResultRow, choice: Option<&Choice>) -> KernelLine {
         let policy = &self.snapshot.document.policy;
         let latency = &row.latency;
-        let unknown = || "no reason was given".to_owned();
+        let unknown = || "no reason was given".into();
         KernelLine {
             about: kernel(row.kernel.as_str()).map_or("", |kernel| kernel.about),
             is_low: super::is_low(&row.kernel),

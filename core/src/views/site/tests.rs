@@ -257,4 +257,11 @@ fn more_draws_are_asked_of_one_site_and_never_lose_rows() {
     assert!(refused.to_string().starts_with("a probe is running"), "{refused}");
     let nowhere = session.command(Command::ProbeMore { site: SiteId::new("x"), max_draws: 8 }).unwrap_err();
     assert_eq!(nowhere.to_string(), "unknown site 'x'");
+    session.event(Event::ProbeFinished { run: *run, cancelled: false, seconds: 1.0 });
+    let several = vec![SiteId::new("b"), SiteId::new("a")];
+    let asked = session.command(Command::ProbeSites { sites: several.clone(), max_draws: 900 }).unwrap();
+    let [crate::session::Effect::Probe { sites, draws: Some(900), .. }] = &asked[..] else { panic!("{asked:?}") };
+    assert_eq!(*sites, several);
+    let unknown = Command::ProbeSites { sites: vec![SiteId::new("a"), SiteId::new("x")], max_draws: 8 };
+    assert_eq!(session.command(unknown).unwrap_err().to_string(), "unknown site 'x'");
 }

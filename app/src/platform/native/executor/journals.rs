@@ -32,6 +32,20 @@ pub(super) fn open(
     }
 }
 
+/// What was left there, for a session that keeps no journal.
+#[cfg(feature = "serve")]
+pub(super) fn left(opened: &OpenedTrace, stamp: &str, warn: impl Fn(String)) -> Option<SavedSession> {
+    let place = journal::beside(Path::new(&opened.path));
+    let left = Journal::left_at(&place, (stamp, &opened.meta.trace_digest)).map_err(|error| error.to_string());
+    match left.flatten() {
+        Ok(restored) => restored.map(|restored| taken_up(restored, opened)),
+        Err(why) => {
+            warn(format!("What was decided here before is not seen: {why}"));
+            None
+        }
+    }
+}
+
 /// The trace may have another path today than when its journal was kept.
 fn taken_up(restored: Restored, opened: &OpenedTrace) -> SavedSession {
     let Restored { mut ordered, num_commands, .. } = restored;

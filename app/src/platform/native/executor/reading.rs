@@ -17,7 +17,7 @@ use loka_core::{
     views::OpenedTrace,
 };
 
-use super::{ThreadExecutor, identify, journals};
+use super::{Journals, ThreadExecutor, identify, journals};
 use crate::{executor::reading as tell, files};
 
 impl ThreadExecutor {
@@ -25,7 +25,7 @@ impl ThreadExecutor {
         let ticket = self.opening.fetch_add(1, Ordering::SeqCst) + 1;
         let (latest, slot, outbox) = (self.opening.clone(), self.trace.clone(), self.sender.clone());
         let failed = |message| Event::OpenFailed { message };
-        let journaling = self.journaling;
+        let journals = self.journals;
         self.spawn("loka-open", Some(format!("Opening {path}")), failed, move || {
             let (trace, mut opened) = match open(&path) {
                 Ok(opened) => opened,
@@ -39,9 +39,9 @@ impl ThreadExecutor {
             drop(slot);
             let warn = |message| outbox.send(0, Event::Notice { kind: NoticeKind::Warning, message });
             let (stamp, wake) = (trace.stamp(), outbox.wake.clone());
-            if !journaling || !journal::beside(Path::new(&path)).exists() {
+            if journals == Journals::None || !journal::beside(Path::new(&path)).exists() {
                 // It begins before the first command is taken, so that none is lost.
-                let journal = journaling.then(|| journals::open(&opened, &stamp, wake, warn).0);
+                let journal = (journals == Journals::Kept).then(|| journals::open(&opened, &stamp, wake, warn).0);
                 let event = Event::TraceOpened { trace: Box::new(opened) };
                 outbox.report(0, with_journal(event, journal));
                 // Reads the whole file, a second and a half for a gigabyte: the sites need not wait for it.
@@ -50,6 +50,16 @@ impl ThreadExecutor {
             }
             // What was left is of this very trace or of none.
             opened.meta.trace_digest = trace.digest();
+            #[cfg(feature = "serve")]
+            if journals == Journals::Read {
+                return Some(match journals::left(&opened, &stamp, warn) {
+                    Some(saved) => Report::Restored {
+                        saved: Box::new(saved),
+                        journal: Box::new(loka_core::runtime::NoJournal::default()),
+                    },
+                    None => Report::opened(opened),
+                });
+            }
             Some(match journals::open(&opened, &stamp, wake, warn) {
                 (journal, Some(saved)) => Report::Restored { saved: Box::new(saved), journal },
                 (journal, None) => with_journal(Event::TraceOpened { trace: Box::new(opened) }, Some(journal)),

@@ -4,7 +4,7 @@ use loka_kernels::probing;
 
 use crate::{
     numerics::rng::Rng,
-    stats::CopulaMap,
+    stats::copula_of,
     trace::{Covariance, Distribution},
 };
 
@@ -143,7 +143,7 @@ fn copula_map(lane: &mut StreamContext, features: usize, num_probs: usize, kind:
         amax: Some(9.0),
     };
     let nothing = || Problem::Wrong("no map from these quantiles".to_owned());
-    let map = CopulaMap::new(&distribution, &probs).ok_or_else(nothing)?;
+    let map = copula_of(&distribution, &probs).ok_or_else(nothing)?;
     let values = kind.values(37 * features);
     let mut wanted = values.clone();
     map.map_rows(&mut wanted);

@@ -4,8 +4,8 @@ use loka_kernels::probing::{TAIL_MAX_FEATURES, TailSource};
 
 use crate::{
     model::Matrix,
-    mods::{Step, Tail},
-    numerics::round,
+    mods::Tail,
+    numerics::{Step, round},
 };
 
 use super::{

@@ -110,7 +110,7 @@ fn the_coding_is_that_of_its_number() {
     let bytes = encode(&ToServer::Command { number: 300, seen: 5, command: Box::new(command) });
     assert_eq!((PROTOCOL, hex(&bytes)), (8, "0002ac02050f0173020a74652f63757272656e740172".to_owned()));
     let share = RowChunk {
-        origin: Origin { engine: "cpu".to_owned(), device: "d".to_owned() },
+        origin: Origin::new("cpu", "d"),
         at: 1,
         context: Default::default(),
         complete: true,
@@ -178,6 +178,7 @@ fn every_command() -> Vec<Command> {
         Command::ExportReport { path: "p".to_owned() },
         Command::SetBaseline { of: BaselineOf::Mods { mods: ModSet([ModKind::NoBias].into()) } },
         Command::CompareTrace { path: "p".to_owned() },
+        Command::ProbeSites { sites: vec![SiteId::new("s")], max_draws: 1 },
     ]
 }
 

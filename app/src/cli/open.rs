@@ -1,0 +1,198 @@
+//! `loka open`: the workbench, and what it does by itself once it is open: a link, actions, a picture.
+
+use std::path::PathBuf;
+
+use super::output::Outcome;
+
+#[derive(clap::Args, Debug, Default)]
+pub struct OpenArgs {
+    /// A trace, or the results of an earlier probe.
+    files: Vec<PathBuf>,
+    #[cfg(feature = "gui")]
+    #[command(flatten)]
+    script: scripted::ScriptArgs,
+}
+
+impl OpenArgs {
+    pub fn of(files: Vec<PathBuf>) -> Self {
+        Self { files, ..Self::default() }
+    }
+}
+
+#[cfg(feature = "gui")]
+pub fn run(args: OpenArgs) -> anyhow::Result<Outcome> {
+    let OpenArgs { files, script } = args;
+    for file in &files {
+        // Said before a window opens: a wrong name on the command line is bad use.
+        if !file.exists() {
+            anyhow::bail!("no such file or folder: {}", file.display());
+        }
+    }
+    crate::desktop::open(files, script.setup()?)?;
+    Ok(Outcome::Done)
+}
+
+#[cfg(not(feature = "gui"))]
+pub fn run(_: OpenArgs) -> anyhow::Result<Outcome> {
+    anyhow::bail!("this build has no window (it was made without the feature `gui`)")
+}
+
+#[cfg(feature = "gui")]
+mod scripted {
+    use std::path::PathBuf;
+
+    use anyhow::Context as _;
+
+    use crate::{
+        commands::Action,
+        desktop::WindowSetup,
+        files,
+        nearest::did_you_mean,
+        picture,
+        theme::Ground,
+        window::{
+            address::Address,
+            script::{KeepPicture, Script, layout_from_json},
+        },
+    };
+
+    /// Sides of a window in points: no screen has more, and less shows nothing.
+    const SIDES: std::ops::RangeInclusive<f32> = 300.0..=8_192.0;
+
+    #[derive(clap::Args, Debug, Default)]
+    pub struct ScriptArgs {
+        /// Select and show what a link says: one copied in a page, or what is behind its `#` (`view=plan&site=top.mlp.0`).
+        #[arg(long, value_name = "LINK")]
+        at: Option<String>,
+        /// Carry out an action by its id (`loka actions`), once all before it is there. Repeat it for more.
+        #[arg(long = "do", value_name = "ACTION")]
+        actions: Vec<String>,
+        /// Write the window to this PNG once all of that is done and drawn, and close. Settings and
+        /// the trace's journal are neither read nor written.
+        #[arg(long, value_name = "OUT.png")]
+        screenshot: Option<PathBuf>,
+        /// Width and height of the window in points.
+        #[arg(long, value_name = "WIDTHxHEIGHT")]
+        size: Option<String>,
+        /// Dark or light, in place of the remembered one.
+        #[arg(long, value_name = "THEME")]
+        theme: Option<ThemeArg>,
+        /// How the views stand: what "Copy the layout" put on the clipboard, in a file.
+        #[arg(long, value_name = "LAYOUT.json")]
+        layout: Option<PathBuf>,
+        /// Tell on stdout, a line of JSON for each line `look` on stdin, what is on screen: for tests of the window.
+        #[arg(long, hide = true)]
+        drive: bool,
+    }
+
+    #[derive(clap::ValueEnum, Clone, Copy, Debug)]
+    enum ThemeArg {
+        Dark,
+        Light,
+    }
+
+    impl ScriptArgs {
+        /// What is wrong with it is said before a window opens.
+        pub fn setup(self) -> anyhow::Result<WindowSetup> {
+            let actions = self.actions.iter().map(|id| action_of(id)).collect::<anyhow::Result<Vec<_>>>()?;
+            let layout =
+                self.layout.map(|path| layout_from_json(&path, &files::read_text(&path)?).map_err(anyhow::Error::msg));
+            let at = self.at.as_deref().map(address_of).transpose()?;
+            let picture = self.screenshot.map(keep_at).transpose()?;
+            Ok(WindowSetup {
+                size: self.size.as_deref().map(size_of).transpose()?,
+                ground: self.theme.map(|theme| match theme {
+                    ThemeArg::Dark => Ground::Dark,
+                    ThemeArg::Light => Ground::Light,
+                }),
+                layout: layout.transpose()?,
+                script: Script::new(at, actions, picture),
+                driven: self.drive,
+            })
+        }
+    }
+
+    fn action_of(id: &str) -> anyhow::Result<Action> {
+        Action::of_id(id).with_context(|| {
+            let known: Vec<String> = Action::all().into_iter().map(Action::id).collect();
+            let meant = did_you_mean(id, known.iter().map(String::as_str));
+            format!("no action has the id '{id}'{meant} (loka actions lists them)")
+        })
+    }
+
+    fn address_of(link: &str) -> anyhow::Result<Address> {
+        let address = Address::parse(link.split_once('#').map_or(link, |(_, behind)| behind));
+        if address == Address::default() {
+            anyhow::bail!(
+                "'{link}' says nothing that can be shown: view=, site=, cell=, metric=, gemm= and filter= do"
+            );
+        }
+        Ok(address)
+    }
+
+    fn size_of(text: &str) -> anyhow::Result<[f32; 2]> {
+        let sides = text.split_once('x').and_then(|(width, height)| Some([width.parse().ok()?, height.parse().ok()?]));
+        sides.filter(|sides: &[f32; 2]| sides.iter().all(|side| SIDES.contains(side))).with_context(|| {
+            format!("'{text}' is no size of a window: 1280x800, with sides of {} to {}", SIDES.start(), SIDES.end())
+        })
+    }
+
+    /// A folder that takes no file is told before a window opens.
+    fn keep_at(path: PathBuf) -> anyhow::Result<KeepPicture> {
+        if path.extension().is_none_or(|ending| !ending.eq_ignore_ascii_case("png")) {
+            anyhow::bail!("a screenshot is a PNG, and its name ends so: {}", path.display());
+        }
+        files::check_writable(&path)?;
+        Ok(Box::new(move |image| {
+            files::write_atomically(&path, &picture::encode(image)?).map_err(|error| error.to_string())
+        }))
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use std::path::Path;
+
+        use super::*;
+
+        fn problem(args: ScriptArgs) -> String {
+            args.setup().err().map(|error| format!("{error:#}")).unwrap_or_default()
+        }
+
+        #[test]
+        fn what_cannot_be_is_said_before_a_window_opens() {
+            let action = ScriptArgs { actions: vec!["view.heatmpa".to_owned()], ..ScriptArgs::default() };
+            assert!(problem(action).starts_with("no action has the id 'view.heatmpa'; did you mean 'view.heatmap'"));
+            let link = ScriptArgs { at: Some("https://here/#kitchen=1".to_owned()), ..ScriptArgs::default() };
+            assert!(problem(link).contains("says nothing that can be shown"));
+            for size in ["1280", "0x0", "1e9x800", "NaNx800", "-1x800"] {
+                let args = ScriptArgs { size: Some(size.to_owned()), ..ScriptArgs::default() };
+                assert!(problem(args).contains("is no size of a window"), "{size}");
+            }
+            let picture = ScriptArgs { screenshot: Some("a.jpg".into()), ..ScriptArgs::default() };
+            assert_eq!(problem(picture), "a screenshot is a PNG, and its name ends so: a.jpg");
+            let nowhere = ScriptArgs { screenshot: Some("/no/such/a.png".into()), ..ScriptArgs::default() };
+            assert_eq!(problem(nowhere), "no such folder: /no/such/a.png");
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("layout.json");
+            std::fs::write(&path, "{\"tree\": 1}").unwrap();
+            let layout = ScriptArgs { layout: Some(path.clone()), ..ScriptArgs::default() };
+            assert!(problem(layout).starts_with(&format!("{}: not a layout", path.display())));
+        }
+
+        #[test]
+        fn a_layout_is_read_alone_or_of_settings() {
+            let layout = crate::layout::Layout::default();
+            let alone = serde_json::to_string(&layout).unwrap();
+            for text in [alone.clone(), format!("{{\"version\": 1, \"layout\": {alone}}}")] {
+                assert_eq!(layout_from_json(Path::new("l.json"), &text), Ok(layout.clone()));
+            }
+        }
+
+        #[test]
+        fn a_link_is_taken_with_or_without_its_page() {
+            for link in ["http://127.0.0.1:1/#view=plan", "#view=plan", "view=plan"] {
+                assert_eq!(address_of(link).unwrap().view, Some(crate::layout::Pane::Plan), "{link}");
+            }
+        }
+    }
+}
