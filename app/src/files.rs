@@ -2,7 +2,7 @@
 //! the new one.
 
 use std::{
-    io::{Read as _, Write as _},
+    io::{Read as _, Seek as _, Write as _},
     path::{Path, PathBuf},
 };
 
@@ -164,6 +164,21 @@ pub fn read_document(path: &Path, what: &str, own: FileMagic) -> anyhow::Result<
         }
         _ => text_of(bytes, path),
     }
+}
+
+/// What stands behind a trace's name where the rows lie that `loka watch --keep-rows` drew of it: the chosen kernels' alone.
+pub(crate) const WATCHED_ROWS: &str = "watched.results.parquet";
+
+/// The whole lines of a log that were appended since, and where they end. One that is shorter by now was begun anew.
+pub fn lines_from(path: &Path, from: u64) -> std::io::Result<(String, u64)> {
+    let mut file = std::fs::File::open(path)?;
+    let from = if file.metadata()?.len() < from { 0 } else { from };
+    file.seek(std::io::SeekFrom::Start(from))?;
+    let mut bytes = Vec::new();
+    file.take(LONGEST).read_to_end(&mut bytes)?;
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    bytes.truncate(whole);
+    Ok((String::from_utf8_lossy(&bytes).into_owned(), from + whole as u64))
 }
 
 /// Bytes of a text of ours: a plan of 100,000 sites is a third of it.

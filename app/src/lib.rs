@@ -1,5 +1,6 @@
 //! LoKA's command line and workbench. No numerics: what is shown arrives ready from `loka_core`.
 
+mod beside;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod cli;
 pub mod clock;

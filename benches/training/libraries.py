@@ -6,7 +6,8 @@ each alone and mixed, beside BF16's of the same seeds and batches.
 Five linears of 1,024 by 1,024 with LayerNorm and SiLU between them and a head with one output, 2,048 examples a step,
 FP32 parameters under BF16 autocast. It is recorded for ten steps, probed with the libraries themselves, planned with
 overrides for all GEMMs of a library, and trained from the same start under each plan by `loka.apply`, launched eagerly; on a slow
-host too, since it is the losses that are asked for.
+host too, since it is the losses that are asked for. --compile compiles model and loss, as people train; --width and --rows make it as
+large as a GPU wants it.
 --cpu emulates the kernels' numerics: for tests of this script.
 """
 
@@ -70,7 +71,7 @@ class Batches:
 def train(args, plan, steps, recorder=None):
     """Losses of each step, seconds a step, and what `loka.apply` said."""
     device = "cpu" if args.cpu else "cuda"
-    width, rows = (256, 256) if args.cpu else (WIDTH, ROWS)
+    width, rows = args.width, args.rows
     model, batches = Ranker(width, 0).to(device), Batches(width, rows, device)
     said = None
     if recorder is not None:
@@ -79,11 +80,16 @@ def train(args, plan, steps, recorder=None):
         said = str(loka.apply(model, str(plan), emulate=args.cpu, on_slow_host="warn"))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     losses, begin = [], None
+    bce = nn.functional.binary_cross_entropy_with_logits
+    loss_of = lambda x, clicked: bce(model(x).float(), clicked)
+    if args.compile and recorder is None:
+        torch._dynamo.reset()
+        loss_of = torch.compile(loss_of, dynamic=False)
 
     def step(number):
         x, clicked = batches(number)
         with torch.autocast(device, torch.bfloat16):
-            loss = nn.functional.binary_cross_entropy_with_logits(model(x).float(), clicked)
+            loss = loss_of(x, clicked)
         if recorder is not None:
             loss = recorder.loss(loss)
         loss.backward()
@@ -130,12 +136,17 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--kernels", action="append", help="only these, instead of every library's and the mixed plan")
+    parser.add_argument("--compile", action="store_true", help="model and loss, in every arm")
+    parser.add_argument("--width", type=int, help="of every linear (1,024)")
+    parser.add_argument("--rows", type=int, help="examples a step (2,048)")
     parser.add_argument("--cpu", action="store_true")
     args = parser.parse_args()
+    width, rows = (256, 256) if args.cpu else (WIDTH, ROWS)
+    args.width, args.rows = args.width or width, args.rows or rows
     args.out.mkdir(parents=True, exist_ok=True)
     report = {
         "torch": torch.__version__, "device": "cpu" if args.cpu else torch.cuda.get_device_name(), "steps": args.steps,
-        "arms": {},
+        "width": args.width, "rows": args.rows, "compiled": args.compile, "arms": {},
     }
 
     def keep(name, found):

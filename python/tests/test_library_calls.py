@@ -15,6 +15,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import torch
 import torch._dynamo.testing
+from functorch.compile import make_boxed_func
+from torch._dynamo.backends.common import aot_autograd
 
 # Before sys.modules is patched, which would forget them: their ops are registered once a process.
 from loka.kernels import libraries
@@ -138,6 +140,35 @@ class DeepGemm(unittest.TestCase):
             self.assertLess(distance(calls.gemm(*prepared), wanted), 0.05)
             self.assertEqual(calls.cached is None, gemm == "wgrad")
             self.assertEqual("memset" in calls.note, gemm == "wgrad")
+
+    def test_a_compiler_sees_the_casts_of_a_linear_that_a_plan_routed(self):
+        """The GEMM is the one thing that it does not look into."""
+        seen = []
+
+        def look(graph, inputs):
+            seen.append([str(node.target) for node in graph.graph.nodes if node.op == "call_function"])
+            return make_boxed_func(graph.forward)
+
+        torch.manual_seed(0)
+        weight = (torch.randn(N, K) * K**-0.5).to(torch.bfloat16).requires_grad_(True)
+        x = torch.randn(M, K).to(torch.bfloat16).requires_grad_(True)
+        dy = torch.randn(M, N).to(torch.bfloat16)
+        wanted = torch.autograd.grad(torch.nn.functional.linear(x, weight), (x, weight), dy)
+        step = lambda a, w: linear(a, w, None, ("deepgemm/blockwise",) * 3)
+        with mock.patch.object(libraries, "adapter", lambda library: self.adapter), mock.patch.object(
+            torch, "zeros", ZEROS
+        ), mock.patch.object(deepgemm.DeepGemm, "_zeros", lambda self, rows, cols: torch.zeros(rows, cols)):
+            eager = torch.autograd.grad(step(x, weight), (x, weight), dy)
+            compiled = COMPILE(step, backend=aot_autograd(fw_compiler=look))
+            found = torch.autograd.grad(compiled(x, weight), (x, weight), dy)
+        for one, other, by in zip(found, eager, wanted):
+            self.assertTrue(torch.equal(one, other))
+            self.assertLess(distance(one, by.double()), 0.06)
+        forward, backward = seen
+        for graph, gemms in ((forward, 1), (backward, 2)):
+            ours = [name for name in graph if name.startswith("loka.")]
+            self.assertEqual(ours, ["loka.library_product.default"] * gemms)
+            self.assertGreaterEqual(sum("amax" in name for name in graph), 2 * gemms)
 
     def test_small_gradients_keep_the_library_s_error(self):
         a, b = operands("wgrad", scale=1e-9, dtype=torch.float32)

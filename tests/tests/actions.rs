@@ -210,10 +210,12 @@ fn every_action_does_something_somewhere() {
 }
 
 /// What needs the pointer or a real trace first: covered by the scenarios named beside it.
-const ELSEWHERE: [&str; 5] = [
+const ELSEWHERE: [&str; 7] = [
     "Browse for files…",      // workbench_everyday: with a dialog that answers
     "Previous recorded step", // inspection_views, as the next three: a site with series
     "Next recorded step",
     "Play the recorded steps",
+    "Previous checkpoint", // and these two: a run with checkpoints
+    "Next checkpoint",
     "Leave the recorded steps",
 ];

@@ -4,19 +4,27 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::{
+    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use egui_kittest::{Harness, kittest::Queryable as _};
-use loka::{LokaApp, layout::Pane, link::InProcess, platform::ThreadExecutor};
+use loka::{
+    LokaApp,
+    commands::{Action, StepAction},
+    layout::Pane,
+    link::InProcess,
+    platform::ThreadExecutor,
+};
 use loka_core::{
-    model::SiteId,
+    dispatch::Policy,
+    model::{Estimate, Gemm, KernelId, ResultRow, SiteId},
     runtime::{Executor, Report},
-    session::{Effect, Looked},
+    session::{Command, Effect, Looked},
     views::distribution::Operand,
 };
-use loka_tests::{root, scripted, tiny};
+use loka_tests::{root, run_in, scripted, tiny};
 
 /// The executor of this process without probes: distributions need none.
 struct Reader(ThreadExecutor);
@@ -222,6 +230,102 @@ fn the_sites_that_changed_since_another_trace_are_listed_the_most_first() {
     harness.get_all_by_label("layers.1").last().unwrap().click();
     harness.run_steps(3);
     assert_eq!(harness.state().view().site, Some(first));
+}
+
+/// A run's traces with their results beside them; at the second the error of one GEMM is a hundred times as large.
+fn checkpoints(folder: &Path) -> Vec<String> {
+    let trace_at = |step: u64| format!("step-{step}.trace.safetensors");
+    let results_at = |step: u64| folder.join(format!("step-{step}.results.parquet"));
+    for step in [10, 20, 30, 40] {
+        let mut trace = tiny::trace(3);
+        trace.manifest.run.step = step;
+        loka_core::trace::write(&folder.join(trace_at(step)), &trace).unwrap();
+    }
+    // Of another run.
+    let mut other = tiny::trace(3);
+    other.manifest.run.id = "another".to_owned();
+    loka_core::trace::write(&folder.join("other.trace.safetensors"), &other).unwrap();
+    let probe = ["probe", &trace_at(10), "--engine", "cpu", "--max-draws", "8", "--kernels", "cublaslt/*"];
+    run_in(folder, [&probe[..], &["--out", "step-10.results.parquet"]].concat()).done();
+    let found = loka_core::tables::read_results(&results_at(10)).unwrap();
+    for step in [20, 30] {
+        let mut results = found.clone();
+        results.meta.manifest.run.step = step;
+        let trace = loka_core::trace::Trace::open(&folder.join(trace_at(step))).unwrap();
+        results.meta.trace_digest = trace.digest();
+        let is_worse = |row: &&mut ResultRow| row.site.as_str() == "layers.1" && row.gemm == Gemm::Fprop;
+        for row in results.rows.iter_mut().filter(is_worse).filter(|_| step == 20) {
+            let Some(error) = &mut row.error else { continue };
+            let Estimate { value, lo, hi } = error.rel_l2;
+            error.rel_l2 = Estimate::new(100.0 * value, 100.0 * lo, 100.0 * hi);
+        }
+        loka_core::tables::write_results(&results_at(step), &results).unwrap();
+    }
+    [10, 20, 30, 40].map(|step| folder.join(trace_at(step)).to_string_lossy().into_owned()).into()
+}
+
+#[test]
+fn the_checkpoints_of_a_run_show_what_flipped_and_the_open_trace_is_held_against_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = checkpoints(folder.path());
+    let mut harness = opened_at(paths[2].clone());
+    // This executor looks for none by itself.
+    let rows = paths[2].replace("trace.safetensors", "results.parquet");
+    harness.state_mut().command(Command::OpenResults { path: rows });
+    wait(&mut harness, "the rows beside it", |app| app.session().has_rows());
+    let kernel = KernelId::new("cublaslt/fp8-rowwise");
+    let policy = Policy { max_error: 0.5, ..Policy::rel_l2() };
+    let at = |gemm| ["layers.0", "layers.1"].map(|site| (SiteId::new(site), gemm));
+    let over = Command::SetOverrides { at: at(Gemm::Fprop).into(), kernel, reason: "to follow".to_owned() };
+    for command in [Command::SetPolicy { policy }, over] {
+        harness.state_mut().command(command);
+    }
+    harness.state_mut().view_mut().layout.show(Pane::Drift);
+    let read = |app: &LokaApp, gemms: usize| match app.session().inspections.checkpoints() {
+        Some((followed, Looked::Found(_))) => followed.gemms.len() == gemms,
+        _ => false,
+    };
+    wait(&mut harness, "the checkpoints", |app| read(app, 2));
+    assert!(has(&harness, "Step 10: 2 safe, 0 uncertain, 0 unsafe"));
+    assert!(has(&harness, "Step 20: 1 safe, 0 uncertain, 1 unsafe; 1 got worse since the one before"));
+    assert!(has(&harness, "Step 30, the open trace: 2 safe, 0 uncertain, 0 unsafe; 1 got better since the one before"));
+    assert!(has(&harness, "Step 40: no results lie beside it"));
+    assert_eq!(harness.query_all_by_label_contains("Step 10").count(), 1, "another run's is none of them");
+
+    harness.get_by_label_contains("Step 20").click();
+    harness.run_steps(3);
+    assert_eq!(harness.state().view().drift.compared.as_ref(), Some(&paths[1]));
+    wait(
+        &mut harness,
+        "the comparison",
+        |app| matches!(app.session().inspections.compared(), Some((of, Looked::Found(_))) if *of == paths[1]),
+    );
+    assert!(has(&harness, "Since step 10"));
+    harness.get_by_label("layers.1 fprop").click();
+    harness.run_steps(3);
+    assert_eq!(harness.state().view().site, Some(SiteId::new("layers.1")));
+
+    // By the palette's actions: along the run, past the open one, to its ends.
+    let compared = |harness: &Harness<'_, LokaApp>| harness.state().view().drift.compared.clone();
+    let mut go = |action| {
+        harness.state_mut().act(Action::Step(action));
+        harness.run_steps(3);
+        compared(&harness)
+    };
+    assert_eq!(go(StepAction::NextCheckpoint).as_ref(), Some(&paths[3]));
+    assert_eq!(go(StepAction::NextCheckpoint).as_ref(), Some(&paths[3]), "it is the last");
+    assert_eq!(go(StepAction::PreviousCheckpoint).as_ref(), Some(&paths[1]));
+    assert_eq!(go(StepAction::PreviousCheckpoint).as_ref(), Some(&paths[0]));
+
+    // Against its results in every view; then what else is followed is read anew by itself.
+    click(&mut harness, "As baseline");
+    wait(&mut harness, "the baseline", |app| app.session().other_results.is_some());
+    let clear = Command::ClearOverrides { at: at(Gemm::Fprop)[..1].to_vec() };
+    harness.state_mut().command(clear);
+    wait(&mut harness, "the checkpoints again", |app| read(app, 1));
+    assert!(has(&harness, "Step 10: 1 safe"));
+    click(&mut harness, "Open it");
+    wait(&mut harness, "the other checkpoint", |app| app.session().trace_path() == Some(paths[0].as_str()));
 }
 
 #[test]

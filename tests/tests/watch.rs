@@ -102,6 +102,79 @@ fn a_doubled_amax_is_an_alarm_with_its_second_snapshot() {
 }
 
 #[test]
+fn rows_of_each_snapshot_are_kept_for_the_workbench_where_they_are_asked_for() {
+    let folder = folder();
+    let path = folder.path();
+    put(path, 20, 1.0);
+    run_in(path, [&WATCH[..], &["--keep-rows"]].concat()).done();
+    let kept = path.join("snapshots/step-0020.watched.results.parquet");
+    let results = loka_core::tables::read_results(&kept).unwrap();
+    assert_eq!(results.meta.manifest.run.step, 20);
+    // The chosen kernels', and BF16's beside them.
+    let chosen = |row: &&loka_core::model::ResultRow| row.kernel.as_str() == "cublaslt/fp8-rowwise";
+    assert_eq!(
+        results.rows.iter().filter(chosen).filter(|row| row.gemm == loka_core::model::Gemm::Fprop).count(),
+        SITES
+    );
+    // A folder that takes none is a line, and the watch goes on.
+    put(path, 30, 1.0);
+    fs::create_dir(path.join("snapshots/step-0030.watched.results.parquet")).unwrap();
+    let run = run_in(path, [&WATCH[..], &["--keep-rows"]].concat());
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert!(run.stderr.contains("warning: its rows are not kept: "), "{run:?}");
+}
+
+#[test]
+fn what_training_saw_is_an_alarm_with_the_second_check_that_is_off_and_somebody_is_told() {
+    let folder = folder();
+    let path = folder.path();
+    let plan: Value = serde_json::from_str(&fs::read_to_string(path.join("p.plan.json")).unwrap()).unwrap();
+    let log = |checks: &[(u64, &str)]| {
+        let mut text = fs::read_to_string(path.join("health.jsonl")).unwrap_or_default();
+        for (step, verdict) in checks {
+            let line = serde_json::json!({
+                "time": "2026-11-26T08:00:00Z", "step": step, "rank": 0, "plan": plan["digest"], "site": "layers.1",
+                "gemm": "fprop", "kernel": "cublaslt/fp8-rowwise", "predicted": 0.03, "seen": null, "saturated": 0.0,
+                "flushed": 0.0, "verdict": verdict, "note": "",
+            });
+            text += &format!("{line}\n");
+        }
+        fs::write(path.join("health.jsonl"), text).unwrap();
+    };
+    let looked = |code| {
+        let run = run_in(path, [&WATCH[..], &["--health-log=health.jsonl", "--on-alarm=cat >> told.jsonl"]].concat());
+        assert_eq!((run.code, run.stderr.as_str()), (Some(code), ""), "{run:?}");
+        run.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>()
+    };
+    assert_eq!(looked(0), Vec::<Value>::new(), "training has not begun");
+    log(&[(0, "ok"), (1000, "off")]);
+    assert_eq!(looked(0), Vec::<Value>::new(), "one check alone is no alarm");
+    log(&[(2000, "off")]);
+    let told = looked(1);
+    assert_eq!(told[0]["began"][0]["test"], "layers.1:fprop canary");
+    assert_eq!(told[0]["began"][0]["alarm"]["since"], "step 2000");
+    assert_eq!(looked(1), Vec::<Value>::new(), "nothing new, and it stands");
+    log(&[(3000, "ok"), (4000, "ok")]);
+    assert_eq!(looked(0)[0]["ended"][0], "layers.1:fprop canary");
+    // The command got both lines.
+    let heard: Vec<Value> = fs::read_to_string(path.join("told.jsonl"))
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(heard.len(), 2);
+    assert_eq!(heard[0], told[0]);
+    // One that fails, and a line that is none of the canary's: each is said, and the watch goes on.
+    log(&[(5000, "off"), (6000, "off")]);
+    fs::write(path.join("health.jsonl"), fs::read_to_string(path.join("health.jsonl")).unwrap() + "{\n").unwrap();
+    let run = run_in(path, [&WATCH[..], &["--health-log=health.jsonl", "--on-alarm=exit 3"]].concat());
+    assert_eq!(run.code, Some(1), "{run:?}");
+    let said: Vec<&str> = run.stderr.lines().collect();
+    assert!(said[0].starts_with("warning: not a line of a health log: "), "{run:?}");
+    assert_eq!(said[1], "warning: --on-alarm: exit status: 3: exit 3");
+}
+
+#[test]
 fn what_is_not_of_the_plan_is_said() {
     let folder = folder();
     let path = folder.path();

@@ -3,7 +3,9 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
+    io::Write as _,
     path::{Path, PathBuf},
+    process::{Command, Stdio},
     sync::{Mutex, PoisonError},
     time::{Duration, Instant, SystemTime},
 };
@@ -11,15 +13,21 @@ use std::{
 use loka_core::{
     dispatch::judge,
     engine::{self, Control, Engine},
-    model::{FileMagic, Gemm, Kernel, KernelId, ResultRow, Safety, SiteId, catalogue, kernel},
+    model::{FileMagic, Gemm, Kernel, KernelId, ResultRow, Results, Safety, SiteId, catalogue, kernel},
     plan::Plan,
     probe::{AtRows, ProbeConfig, ProbeEvent, probe},
+    tables::write_results,
     trace::Trace,
-    watch::{DriftEvidence, Observed, WatchState, error_evidence, range_evidence},
+    watch::{DriftEvidence, Observed, WatchState, canary_check, error_evidence, range_evidence},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::{files, probing};
+use crate::{
+    beside::beside,
+    files::{self, WATCHED_ROWS},
+    probing,
+    provenance::results_meta,
+};
 
 use super::{
     draws,
@@ -48,6 +56,15 @@ pub struct WatchArgs {
     /// Figures for Prometheus' node exporter, written anew after each snapshot.
     #[arg(long, value_name = "FILE")]
     prometheus: Option<PathBuf>,
+    /// A log that training's canary appends to (`loka.apply(..., health_log=FILE)`); may be given again, one a rank.
+    #[arg(long, value_name = "FILE")]
+    health_log: Vec<PathBuf>,
+    /// A command of the shell for when alarms begin or end: it gets the line that --json prints on its standard input.
+    #[arg(long, value_name = "COMMAND")]
+    on_alarm: Option<String>,
+    /// Leave the rows of each snapshot beside it, as NAME.watched.results.parquet: the workbench shows the run's checkpoints by them.
+    #[arg(long)]
+    keep_rows: bool,
     /// An amax that moved by less than this, up or down, is no drift.
     #[arg(long, default_value_t = 1.5)]
     factor: f64,
@@ -65,6 +82,8 @@ pub struct WatchArgs {
     threads: usize,
 }
 
+type Rows = BTreeMap<(SiteId, Gemm, KernelId), ResultRow>;
+
 /// How far an amax moves from step to step where a trace has too few to say, in octaves: a fifth.
 const USUAL_OCTAVES: f64 = 0.25;
 
@@ -80,7 +99,7 @@ pub fn run(args: &WatchArgs, json: bool) -> anyhow::Result<Outcome> {
     let chosen: Vec<Chosen> = chosen_of(&plan);
     anyhow::ensure!(!chosen.is_empty(), "nothing to watch: the plan has BF16 everywhere: {}", args.plan.display());
     anyhow::ensure!(args.traces.is_dir(), "no such folder: {}", args.traces.display());
-    let state = args.state.clone().unwrap_or_else(|| beside(&args.plan));
+    let state = args.state.clone().unwrap_or_else(|| beside_plan(&args.plan));
     let (draws_at_least, draws_at_most) = draws::bounds(None, args.max_draws)?;
     let mut watch = match std::fs::read_to_string(&state) {
         Ok(text) => WatchState::from_json(&text, &plan.digest)
@@ -117,6 +136,7 @@ pub fn run(args: &WatchArgs, json: bool) -> anyhow::Result<Outcome> {
     };
     loop {
         looking.look(&mut watch, &state)?;
+        looking.read_logs(&mut watch, &state)?;
         if args.once {
             let is_well = watch.alarms.is_empty() && looking.refused.is_empty();
             return Ok(if is_well { Outcome::Done } else { Outcome::Failed });
@@ -153,7 +173,7 @@ fn kernels_of<'a>(names: impl Iterator<Item = &'a KernelId>) -> Vec<&'static Ker
 }
 
 /// `P.watch.json` beside `P.plan.json`.
-fn beside(plan: &Path) -> PathBuf {
+fn beside_plan(plan: &Path) -> PathBuf {
     let name = plan.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let stem = name.strip_suffix(".plan.json").or_else(|| name.strip_suffix(".json")).unwrap_or(&name).to_owned();
     plan.with_file_name(format!("{stem}.watch.json"))
@@ -241,6 +261,9 @@ impl Looking<'_> {
         let sites: Vec<SiteId> =
             self.plan.sites.iter().map(|site| &site.site).filter(|site| sites.contains(site)).cloned().collect();
         let rows = self.rows(trace, &sites, &config)?;
+        if self.args.keep_rows {
+            self.keep(trace, digest, &config, &rows);
+        }
         let (loss, confidence) = (trace.manifest().loss.value, config.confidence);
         let errors = self.chosen.iter().filter_map(|chosen| {
             let row = rows.get(&(chosen.site.clone(), chosen.gemm, chosen.kernel.clone()))?;
@@ -259,12 +282,66 @@ impl Looking<'_> {
         self.tell(watch, trace, digest, &observed, &instead, seconds)
     }
 
-    fn rows(
-        &self,
-        trace: &Trace,
-        sites: &[SiteId],
-        config: &ProbeConfig,
-    ) -> anyhow::Result<BTreeMap<(SiteId, Gemm, KernelId), ResultRow>> {
+    /// What training's canary has seen since the last look.
+    fn read_logs(&self, watch: &mut WatchState, state: &Path) -> anyhow::Result<()> {
+        for path in &self.args.health_log {
+            let name = path.display().to_string();
+            let from = watch.logs.get(&name).copied().unwrap_or(0);
+            let (lines, to) = match files::lines_from(path, from) {
+                Ok(read) => read,
+                // Training may not have begun.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                Err(error) => anyhow::bail!("{}: {name}", files::reason(&error)),
+            };
+            let mut checks = Vec::new();
+            for line in lines.lines() {
+                match canary_check(line, &self.plan.digest) {
+                    Ok(check) => checks.extend(check),
+                    Err(problem) => output::note(&format!("warning: {problem}: {name}")),
+                }
+            }
+            watch.logs.insert(name.clone(), to);
+            let observed = watch.check(&checks);
+            if to != from {
+                files::write_atomically(state, (serde_json::to_string_pretty(watch)? + "\n").as_bytes())?;
+            }
+            if observed != (Observed { num_tests: checks.len(), ..Observed::default() }) {
+                let told = json!({
+                    "health_log": name, "num_tests": observed.num_tests, "began": began(watch, &observed, &BTreeMap::new()),
+                    "ended": observed.ended, "standing": watch.alarms.len(),
+                });
+                self.alarm(&told);
+                if self.json {
+                    output::json(&told)?;
+                } else {
+                    output::line(&format!("{name}: {}", standing(watch)));
+                    tell_alarms(watch, &observed, &BTreeMap::new());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Somebody's command that fails is no reason to stop watching.
+    fn alarm(&self, told: &Value) {
+        let Some(command) = &self.args.on_alarm else { return };
+        if let Err(problem) = run_with(command, &format!("{told}\n")) {
+            output::note(&format!("warning: --on-alarm: {problem}"));
+        }
+    }
+
+    /// A folder that takes no rows is no reason to stop watching.
+    fn keep(&self, trace: &Trace, digest: &str, config: &ProbeConfig, rows: &Rows) {
+        let path = beside(trace.file(), WATCHED_ROWS);
+        let meta = results_meta(trace, digest.to_owned(), self.engine, config);
+        let mut results = Results { meta, rows: rows.values().cloned().collect() };
+        results.in_order();
+        if let Err(error) = write_results(Path::new(&path), &results) {
+            output::note(&format!("warning: its rows are not kept: {error}"));
+        }
+    }
+
+    fn rows(&self, trace: &Trace, sites: &[SiteId], config: &ProbeConfig) -> anyhow::Result<Rows> {
         let source = AtRows::new(trace, None)?;
         let (found, lost) = (Mutex::new(BTreeMap::new()), Mutex::new(None));
         let sink = |event| match event {
@@ -346,42 +423,69 @@ impl Looking<'_> {
         seconds: f64,
     ) -> anyhow::Result<()> {
         let step = trace.manifest().run.step;
-        if self.json {
-            let alarm = |test: &String| {
-                let alarm = watch.alarms.get(test);
-                json!({"test": test, "alarm": alarm, "instead": instead.get(test)})
-            };
-            return output::json(&json!({
-                "snapshot": trace.name(), "digest": digest, "step": step, "num_tests": observed.num_tests,
-                "began": observed.began.iter().map(alarm).collect::<Vec<_>>(), "ended": observed.ended,
-                "standing": watch.alarms.len(), "seconds": seconds,
-            }));
+        let told = json!({
+            "snapshot": trace.name(), "digest": digest, "step": step, "num_tests": observed.num_tests,
+            "began": began(watch, observed, instead), "ended": observed.ended, "standing": watch.alarms.len(),
+            "seconds": seconds,
+        });
+        if !observed.began.is_empty() || !observed.ended.is_empty() {
+            self.alarm(&told);
         }
-        let standing = match watch.alarms.len() {
-            0 => "no alarm".to_owned(),
-            1 => "1 alarm stands".to_owned(),
-            many => format!("{many} alarms stand"),
-        };
+        if self.json {
+            return output::json(&told);
+        }
         output::line(&format!(
-            "{}, step {step}: {} tests of {} GEMMs, {standing}, {seconds:.1} s",
+            "{}, step {step}: {} tests of {} GEMMs, {}, {seconds:.1} s",
             trace.name(),
             observed.num_tests,
-            self.chosen.len()
+            self.chosen.len(),
+            standing(watch)
         ));
-        for test in &observed.began {
-            if let Some(alarm) = watch.alarms.get(test) {
-                let rather = instead.get(test).map_or(String::new(), |kernel| format!("; safe instead: {kernel}"));
-                output::line(&format!(
-                    "  ALARM {test}: {} {}, at most {} expected{rather}",
-                    alarm.what,
-                    output::short(alarm.found),
-                    output::short(alarm.limit)
-                ));
-            }
-        }
-        observed.ended.iter().for_each(|test| output::line(&format!("  ended {test}")));
+        tell_alarms(watch, observed, instead);
         Ok(())
     }
+}
+
+fn standing(watch: &WatchState) -> String {
+    match watch.alarms.len() {
+        0 => "no alarm".to_owned(),
+        1 => "1 alarm stands".to_owned(),
+        many => format!("{many} alarms stand"),
+    }
+}
+
+/// The alarms that began, as JSON has them. `instead`: the kernel that is safe, by alarm.
+fn began(watch: &WatchState, observed: &Observed, instead: &BTreeMap<String, String>) -> Vec<Value> {
+    let alarm = |test: &String| json!({"test": test, "alarm": watch.alarms.get(test), "instead": instead.get(test)});
+    observed.began.iter().map(alarm).collect()
+}
+
+fn tell_alarms(watch: &WatchState, observed: &Observed, instead: &BTreeMap<String, String>) {
+    for test in &observed.began {
+        if let Some(alarm) = watch.alarms.get(test) {
+            let rather = instead.get(test).map_or(String::new(), |kernel| format!("; safe instead: {kernel}"));
+            output::line(&format!(
+                "  ALARM {test}: {} {}, at most {} expected{rather}",
+                alarm.what,
+                output::short(alarm.found),
+                output::short(alarm.limit)
+            ));
+        }
+    }
+    observed.ended.iter().for_each(|test| output::line(&format!("  ended {test}")));
+}
+
+/// Runs a line of the shell with a text on its standard input, and waits for its end. `Err`: how it failed.
+fn run_with(command: &str, text: &str) -> Result<(), String> {
+    let mut shell = if cfg!(windows) { Command::new("cmd") } else { Command::new("sh") };
+    shell.args([if cfg!(windows) { "/C" } else { "-c" }, command]).stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut child = shell.spawn().map_err(|error| files::reason(&error))?;
+    if let Some(mut input) = child.stdin.take() {
+        // It may have ended without reading.
+        drop(input.write_all(text.as_bytes()));
+    }
+    let ended = child.wait().map_err(|error| files::reason(&error))?;
+    if ended.success() { Ok(()) } else { Err(format!("{ended}: {command}")) }
 }
 
 /// A file by its path and when it was changed.

@@ -13,12 +13,6 @@ pub(crate) use page::name_of;
 #[cfg(feature = "gui")]
 pub use page::{Fetched, MOST_BYTES, MemoryFiles, Outside, PageExecutor, is_address};
 
-/// Where lies what belongs to a trace: the path of it, or of its results, with another ending.
-pub(crate) fn beside(path: &str, ending: &str) -> String {
-    let stem = [".trace.safetensors", ".results.parquet"].iter().find_map(|known| path.strip_suffix(known));
-    format!("{}.{ending}", stem.unwrap_or(path.trim_end_matches(['/', '\\'])))
-}
-
 /// Called from any thread when an event waits, so that the window wakes up.
 pub type Wake = std::sync::Arc<dyn Fn() + Send + Sync>;
 

@@ -219,6 +219,7 @@ impl RemoteLink {
             }
             (ClientQuery::Series, Event::SeriesRead { .. }) => true,
             (ClientQuery::Compare { path }, Event::TraceCompared { path: of, .. }) => path == of,
+            (ClientQuery::Checkpoints { .. }, Event::CheckpointsRead { .. }) => true,
             (ClientQuery::Identify { path }, Event::Identified { path: of, .. }) => path == of,
             _ => false,
         };
@@ -235,6 +236,7 @@ fn unanswered(question: ClientQuery, trace: String) -> Event {
         ClientQuery::Inspect { site, other } => Event::SiteInspected { trace, other, site, outcome: Err(why) },
         ClientQuery::Series => Event::SeriesRead { path: trace, table: Err(why) },
         ClientQuery::Compare { path } => Event::TraceCompared { trace, path, outcome: Err(why) },
+        ClientQuery::Checkpoints { .. } => Event::CheckpointsRead { trace, outcome: Err(why) },
         ClientQuery::Identify { path } => Event::Identified { path, kind: Err(why) },
     }
 }
@@ -248,6 +250,9 @@ impl RemoteLink {
                 self.ask(ClientQuery::Inspect { site, other: Some(path) }, trace);
             }
             Effect::CompareTrace { trace, path } => self.ask(ClientQuery::Compare { path }, trace),
+            Effect::ReadCheckpoints { trace, followed } => {
+                self.ask(ClientQuery::Checkpoints { followed: Box::new(Arc::unwrap_or_clone(followed)) }, trace);
+            }
             Effect::ReadSeries { path } => self.ask(ClientQuery::Series, path),
             Effect::Identify { path } => self.ask(ClientQuery::Identify { path }, String::new()),
             Effect::WriteResults { .. }

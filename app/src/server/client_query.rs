@@ -11,7 +11,7 @@ use loka_core::{
 use super::{ServedDir, session_registry::SessionRegistry, shared_session::SharedSession};
 use crate::{
     executor::{inspect, reading::series_of},
-    platform::{compare, identify},
+    platform::{checkpoints, compare, identify},
 };
 
 /// Answered in its turn, with those of all windows.
@@ -44,6 +44,9 @@ fn answered(shared: Option<&SharedSession>, served_dir: &ServedDir, question: Cl
             };
             compare::answer(name_of(shared), shared.and_then(SharedSession::opened), path, &found)
         }
+        ClientQuery::Checkpoints { followed } => {
+            checkpoints::answer(name_of(shared), shared.and_then(SharedSession::opened), &followed, inside)
+        }
         ClientQuery::Inspect { site, other } => {
             let found = match other.as_deref().map(inside).transpose() {
                 Ok(found) => found,
@@ -69,6 +72,7 @@ pub fn refusal(shared: Option<&SharedSession>, question: ClientQuery, line: Stri
         ClientQuery::Identify { path } => Event::Identified { path, kind: Err(line) },
         ClientQuery::Series => Event::SeriesRead { path: name_of(shared), table: Err(line) },
         ClientQuery::Compare { path } => Event::TraceCompared { trace: name_of(shared), path, outcome: Err(line) },
+        ClientQuery::Checkpoints { .. } => Event::CheckpointsRead { trace: name_of(shared), outcome: Err(line) },
         ClientQuery::Inspect { site, other } => {
             Event::SiteInspected { trace: name_of(shared), other, site, outcome: Err(line) }
         }

@@ -136,7 +136,7 @@ fn beside_trace(session: &Session, ending: &str) -> String {
     let path = session.trace.as_ref().map_or("loka", |trace| &trace.path);
     // A download has a name alone.
     let path = if Here::IS_PAGE { crate::executor::name_of(path) } else { path };
-    crate::executor::beside(path, ending)
+    crate::beside::beside(path, ending)
 }
 
 /// With the separator at its end.

@@ -7,6 +7,7 @@ use crate::{
     export::Target,
     model::{Gemm, KernelId, ModKind, ModSet, Runtime, SiteId, bounded_list},
     review::{Approval, ReviewState, Role},
+    views::drift::Followed,
 };
 
 /// A request. Applied at once; what takes time comes back as Events.
@@ -184,6 +185,10 @@ pub enum Command {
         sites: Vec<SiteId>,
         max_draws: u64,
     },
+    /// What became of the followed GEMMs at each checkpoint of the open trace's run, by the results beside it.
+    ReadCheckpoints {
+        followed: Box<Followed>,
+    },
 }
 
 /// A baseline that is no file.
@@ -217,6 +222,7 @@ impl Command {
             | Self::InspectSite { .. }
             | Self::InspectOther { .. }
             | Self::CompareTrace { .. }
+            | Self::ReadCheckpoints { .. }
             | Self::DismissNotice { .. }
             | Self::DismissNotices
             | Self::ClearLog
@@ -275,7 +281,7 @@ impl Command {
         match place {
             19..=21 => Role::Reviewer,
             25 | 26 => Role::Approver,
-            22 | 27 | 30 | 33..=41 | 43 => Role::Viewer,
+            22 | 27 | 30 | 33..=41 | 43 | 45 => Role::Viewer,
             _ => Role::Owner,
         }
     }

@@ -88,6 +88,7 @@ fn of_a_run(command: &Command) -> String {
         Command::InspectSite { site } => format!("inspected {site}"),
         Command::InspectOther { path, site } => format!("inspected {site} of {path}"),
         Command::CompareTrace { path } => format!("compared with the trace {path}"),
+        Command::ReadCheckpoints { .. } => "read the run's checkpoints".to_owned(),
         Command::Identify { path } => format!("asked what {path} is"),
         Command::DismissNotice { id } => format!("dismissed notice {id}"),
         Command::FindEngines => "looked for engines".to_owned(),

@@ -7,6 +7,7 @@ use crate::{
     model::{Results, SiteId, SiteMods},
     plan::Plan,
     review::{KeyRing, Statement},
+    views::drift::Followed,
 };
 
 /// Work for whoever runs the session: threads and files natively, a server behind a browser.
@@ -75,6 +76,11 @@ pub enum Effect {
     CompareTrace {
         trace: String,
         path: String,
+    },
+    /// Say what became of the followed GEMMs at each checkpoint beside the open trace, whose path is `trace`.
+    ReadCheckpoints {
+        trace: String,
+        followed: Arc<Followed>,
     },
     WriteResults {
         path: String,

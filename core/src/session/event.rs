@@ -9,7 +9,7 @@ use crate::{
     model::{ResultRow, Results, SiteId, SiteMods, as_text},
     plan::Plan,
     review::{Approval, KeyRing},
-    views::{OpenedTrace, SeriesTable, distribution::Inspection},
+    views::{OpenedTrace, SeriesTable, distribution::Inspection, drift::Checkpoint},
 };
 
 use super::{Circumstances, FileChange, FileKind, MeasuredLatency, NoticeKind, TraceComparison};
@@ -148,6 +148,11 @@ pub enum Event {
         path: String,
         outcome: Result<Box<TraceComparison>, String>,
     },
+    /// What `Effect::ReadCheckpoints` found, in the order of steps; or why nothing, in one line.
+    CheckpointsRead {
+        trace: String,
+        outcome: Result<Vec<Checkpoint>, String>,
+    },
 }
 
 impl Event {
@@ -157,6 +162,7 @@ impl Event {
             self,
             Self::SiteInspected { .. }
                 | Self::TraceCompared { .. }
+                | Self::CheckpointsRead { .. }
                 | Self::SeriesRead { .. }
                 | Self::Identified { .. }
                 | Self::Signed { .. }

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use crate::{
     model::{KernelId, SiteId},
     probe::{SiteErrors, WATCHED, errors_of},
-    views::distribution::Inspection,
+    views::{
+        distribution::Inspection,
+        drift::{Checkpoint, Followed},
+    },
 };
 
 use super::{CommandError, Effect, Looked, Session, TraceComparison};
@@ -71,6 +74,28 @@ impl Session {
             Looked::Found(Arc::from(found))
         });
         self.inspections.put_compared(path, looked);
+        self.revision += 1;
+    }
+
+    /// While they are read nothing else is asked for: whoever follows something else by then asks again.
+    pub(super) fn read_checkpoints(&mut self, followed: Followed) -> Result<Vec<Effect>, CommandError> {
+        let trace = self.trace.as_ref().ok_or(CommandError::NoTrace)?.path.clone();
+        if matches!(self.inspections.checkpoints(), Some((_, Looked::Waiting))) {
+            return Ok(Vec::new());
+        }
+        let followed = Arc::new(followed);
+        self.inspections.put_checkpoints(followed.clone(), Looked::Waiting);
+        self.revision += 1;
+        Ok(vec![Effect::ReadCheckpoints { trace, followed }])
+    }
+
+    pub(super) fn checkpoints_read(&mut self, trace: &str, outcome: Result<Vec<Checkpoint>, String>) {
+        let Some((followed, Looked::Waiting)) = self.inspections.checkpoints() else { return };
+        if self.trace.as_ref().is_none_or(|open| open.path != trace) {
+            return;
+        }
+        let looked = outcome.map_or_else(Looked::Failed, |found| Looked::Found(Arc::new(found)));
+        self.inspections.put_checkpoints(followed.clone(), looked);
         self.revision += 1;
     }
 

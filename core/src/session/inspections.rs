@@ -7,7 +7,10 @@ use serde::{Deserialize, Serialize};
 use crate::{
     model::SiteId,
     probe::{SiteErrors, TraceDiff},
-    views::distribution::Inspection,
+    views::{
+        distribution::Inspection,
+        drift::{Checkpoint, Followed},
+    },
 };
 
 /// What is known of one site, or of all of them.
@@ -35,6 +38,8 @@ pub struct Inspections {
     others: BTreeMap<(String, SiteId), Looked>,
     /// The trace that was compared with last.
     compared: Option<(String, Looked<TraceComparison>)>,
+    /// The run's checkpoints, and what was followed over them.
+    checkpoints: Option<(Arc<Followed>, Looked<Vec<Checkpoint>>)>,
 }
 
 impl Inspections {
@@ -55,6 +60,15 @@ impl Inspections {
     /// The trace that was compared with last, and how all sites differ.
     pub fn compared(&self) -> Option<(&str, &Looked<TraceComparison>)> {
         self.compared.as_ref().map(|(path, looked)| (path.as_str(), looked))
+    }
+
+    /// The run's checkpoints in the order of steps, as far as they lie beside the open trace, and what was followed over them.
+    pub fn checkpoints(&self) -> Option<(&Arc<Followed>, &Looked<Vec<Checkpoint>>)> {
+        self.checkpoints.as_ref().map(|(followed, looked)| (followed, looked))
+    }
+
+    pub(super) fn put_checkpoints(&mut self, followed: Arc<Followed>, looked: Looked<Vec<Checkpoint>>) {
+        self.checkpoints = Some((followed, looked));
     }
 
     pub(super) fn put_compared(&mut self, path: String, looked: Looked<TraceComparison>) {

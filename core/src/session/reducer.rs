@@ -49,6 +49,7 @@ impl Session {
             Command::InspectSite { site } => self.inspect(site, None),
             Command::InspectOther { path, site } => self.inspect(site, Some(path)),
             Command::CompareTrace { path } => self.compare_trace(path),
+            Command::ReadCheckpoints { followed } => self.read_checkpoints(*followed),
 
             Command::FindEngines => Ok(self.find_engines()),
             Command::SelectEngine { name } => self.select_engine(&name),
@@ -157,6 +158,7 @@ impl Session {
             Event::ProbeFinished { run, cancelled, seconds } => self.probe_finished(run, cancelled, seconds),
             Event::SiteInspected { trace, other, site, outcome } => self.inspected(&trace, other, site, outcome),
             Event::TraceCompared { trace, path, outcome } => self.trace_compared(&trace, path, outcome),
+            Event::CheckpointsRead { trace, outcome } => self.checkpoints_read(&trace, outcome),
             Event::Keeping { problem } => self.keeping(problem),
             Event::KeysKnown { keys } => self.keys = keys,
             Event::Written { path, what } => {

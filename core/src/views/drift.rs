@@ -32,11 +32,15 @@
 //! no marks, and say why. The same holds for a kernel with such a cast on one side. A series in another unit
 //! than the statistics (gradients divided by the batch in one and not in the other) is shown and not used.
 
+mod checkpoints;
 mod flips;
 mod model;
 mod series;
 mod snapshots;
 
+pub use checkpoints::{
+    Checkpoint, Followed, FollowedGemm, SafetyFlip, TimelinePoint, VerdictCounts, Verdicts, timeline,
+};
 pub use flips::{FlipSpan, KernelDrift, MODEL_ERROR, Predicted, kernel_drifts};
 pub use model::{CastLoss, DriftMark, DriftPoint, MarkKind, OperandDrift, SHARE_BOUND};
 pub use series::{Bucket, MAX_POINTS, SeriesView};

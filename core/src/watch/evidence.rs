@@ -11,11 +11,14 @@ use crate::{
     numerics::special::t_two_sided,
 };
 
-/// What is held against the plan. Displays as `site:fprop error` or `site: range of x`.
+/// What is held against the plan. Displays as `site:fprop error`, `site:fprop canary` or
+/// `site: range of x`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum Test {
     /// The chosen kernel's error against the policy's bound.
     Error { site: SiteId, gemm: Gemm },
+    /// What training itself saw of the chosen kernel's error, against what the plan predicted.
+    Canary { site: SiteId, gemm: Gemm },
     /// Largest magnitude of an operand that is cast to FP8, against the run that was planned: `x`, `w` or `dy`.
     Range { site: SiteId, operand: &'static str },
 }
@@ -23,7 +26,7 @@ pub enum Test {
 impl Test {
     pub fn site(&self) -> &SiteId {
         match self {
-            Self::Error { site, .. } | Self::Range { site, .. } => site,
+            Self::Error { site, .. } | Self::Canary { site, .. } | Self::Range { site, .. } => site,
         }
     }
 }
@@ -32,6 +35,7 @@ impl fmt::Display for Test {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Error { site, gemm } => write!(f, "{site}:{gemm} error"),
+            Self::Canary { site, gemm } => write!(f, "{site}:{gemm} canary"),
             Self::Range { site, operand } => write!(f, "{site}: range of {operand}"),
         }
     }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{DriftEvidence, discoveries};
+use super::{CanaryCheck, DriftEvidence, discoveries};
 
 pub const FORMAT: &str = "loka-watch";
 pub const VERSION: u64 = 1;
@@ -19,13 +19,20 @@ pub struct Alarm {
     /// The snapshot that it began with.
     pub since: String,
     pub what: String,
+    #[serde(deserialize_with = "or_nan")]
     pub found: f64,
+    #[serde(deserialize_with = "or_nan")]
     pub limit: f64,
     /// Of both snapshots together, that nothing is wrong.
     pub p: f64,
     /// Snapshots in a row that said nothing of the kind.
     #[serde(default)]
     pub quiet: u32,
+}
+
+/// JSON has null for what is no number.
+fn or_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }
 
 /// A watch over one plan, as its file holds it.
@@ -41,6 +48,11 @@ pub struct WatchState {
     pub last: BTreeMap<String, f64>,
     /// Alarms that stand, by their test.
     pub alarms: BTreeMap<String, Alarm>,
+    /// Bytes of each health log that were read, and whether the last check of each GEMM there was off.
+    #[serde(default)]
+    pub logs: BTreeMap<String, u64>,
+    #[serde(default)]
+    pub checks: BTreeMap<String, bool>,
 }
 
 /// What a snapshot changed.
@@ -61,6 +73,8 @@ impl WatchState {
             seen: Vec::new(),
             last: BTreeMap::new(),
             alarms: BTreeMap::new(),
+            logs: BTreeMap::new(),
+            checks: BTreeMap::new(),
         }
     }
 
@@ -78,6 +92,36 @@ impl WatchState {
 
     pub fn has_seen(&self, digest: &str) -> bool {
         self.seen.iter().any(|(seen, _)| seen == digest)
+    }
+
+    /// Takes checks of training's canary, in their order. Each has bounds of its own already: an alarm begins with the second
+    /// in a row that is off, and ends with the second that is not.
+    pub fn check(&mut self, checks: &[CanaryCheck]) -> Observed {
+        let mut observed = Observed { num_tests: checks.len(), ..Observed::default() };
+        for check in checks {
+            let key = check.test.to_string();
+            let was_off = self.checks.insert(key.clone(), check.is_off).unwrap_or(false);
+            let [found, limit] = [check.seen, check.predicted].map(|value| value.unwrap_or(f64::NAN));
+            match self.alarms.get_mut(&key) {
+                None if was_off && check.is_off => {
+                    let (since, what) = (format!("step {}", check.step), "rel_l2 while training".to_owned());
+                    self.alarms.insert(key.clone(), Alarm { since, what, found, limit, p: 0.0, quiet: 0 });
+                    observed.began.push(key);
+                }
+                Some(alarm) => {
+                    (alarm.found, alarm.limit) = (found, limit);
+                    alarm.quiet = if check.is_off { 0 } else { alarm.quiet + 1 };
+                    if alarm.quiet >= QUIET_SNAPSHOTS {
+                        self.alarms.remove(&key);
+                        observed.ended.push(key);
+                    }
+                }
+                None => {}
+            }
+        }
+        observed.began.sort();
+        observed.ended.sort();
+        observed
     }
 
     /// Takes all that a snapshot says. An alarm begins where this snapshot and the one before agree, so far that of all
@@ -152,6 +196,30 @@ mod tests {
         let text = serde_json::to_string(&watch).unwrap();
         assert_eq!(WatchState::from_json(&text, "plan"), Ok(watch));
         assert!(WatchState::from_json(&text, "other").unwrap_err().starts_with("it is of another plan"));
+    }
+
+    fn checked(watch: &mut WatchState, site: &str, is_off: bool) -> (usize, usize, usize) {
+        let test = Test::Canary { site: SiteId::new(site), gemm: Gemm::Wgrad };
+        let observed = watch.check(&[CanaryCheck { test, step: 7, predicted: Some(0.01), seen: None, is_off }]);
+        (observed.began.len(), observed.ended.len(), watch.alarms.len())
+    }
+
+    #[test]
+    fn a_canary_that_is_off_twice_in_a_row_is_an_alarm_and_twice_well_its_end() {
+        let mut watch = WatchState::new("plan");
+        let mut next = |site: &str, is_off: bool| checked(&mut watch, site, is_off);
+        assert_eq!(next("a", true), (0, 0, 0), "one says nothing");
+        assert_eq!(next("b", true), (0, 0, 0), "another GEMM's is another's");
+        assert_eq!(next("a", true), (1, 0, 1));
+        // An error that is no number has none in the file, which is read again all the same.
+        let text = serde_json::to_string(&watch).unwrap();
+        watch = WatchState::from_json(&text, "plan").unwrap();
+        assert!(watch.alarms["a:wgrad canary"].found.is_nan());
+        let mut next = |site: &str, is_off: bool| checked(&mut watch, site, is_off);
+        assert_eq!(next("a", false), (0, 0, 1));
+        assert_eq!(next("a", true), (0, 0, 1), "not quiet yet");
+        assert_eq!(next("a", false), (0, 0, 1));
+        assert_eq!(next("a", false), (0, 1, 0));
     }
 
     /// The worst there can be without anything wrong: 30,000 GEMMs, every one with its error exactly at its bound. Fewer

@@ -1,6 +1,7 @@
 """Takes a kernel of another library; gives its GEMM's output through the calls that `loka.worker` measures.
 
-TorchAO is traced below Dynamo, so that Inductor fuses its casts; the others are ops that nothing looks into.
+TorchAO is traced below Dynamo, so that Inductor fuses its casts, and so are DeepGEMM's casts, whose GEMM is an op; the others are
+ops that nothing looks into.
 """
 
 import contextlib
@@ -42,7 +43,12 @@ def library_gemm(kernel: str, gemm: str, a: Tensor, b: Tensor, wanted: torch.dty
         b = pad(b, (0, 0, 0, short)) if gemm == "wgrad" else b
     a, b = a.to(torch.bfloat16), b.to(torch.bfloat16)
     wide = wanted == torch.float32 and (kernel, gemm) in MADE_IN_FP32
-    out = _torchao(kernel, gemm, a, b) if kernel.startswith("torchao/") else _opaque(kernel, gemm, a, b, wide)
+    if kernel.startswith("torchao/"):
+        out = _torchao(kernel, gemm, a, b)
+    elif kernel.startswith("deepgemm/"):
+        out = _cast_apart(kernel, gemm, a, b, wide)
+    else:
+        out = _opaque(kernel, gemm, a, b, wide)
     return out if gemm == "wgrad" or not short else out[:rows]
 
 
@@ -50,15 +56,41 @@ MADE_IN_FP32 = {("deepgemm/blockwise", "wgrad")}
 """Whose output needs a cast to become BF16: the gradient of an FP32 weight needs none."""
 
 
-def _run(kernel: str, gemm: str, a: Tensor, b: Tensor, wide: bool = False) -> Tensor:
+def _adapter_of(kernel: str) -> Any:
     found = adapter(kernel.split("/")[0])
     assert found is not None, "why_not was asked first"
-    return found.run(kernel, gemm, a, b).to(torch.float32 if wide else torch.bfloat16)
+    return found
+
+
+def _run(kernel: str, gemm: str, a: Tensor, b: Tensor, wide: bool = False) -> Tensor:
+    return _adapter_of(kernel).run(kernel, gemm, a, b).to(torch.float32 if wide else torch.bfloat16)
 
 
 @torch._dynamo.allow_in_graph  # type: ignore[untyped-decorator]
 def _torchao(kernel: str, gemm: str, a: Tensor, b: Tensor) -> Tensor:
     return _run(kernel, gemm, a, b)
+
+
+@torch._dynamo.allow_in_graph  # type: ignore[untyped-decorator]
+def _cast_apart(kernel: str, gemm: str, a: Tensor, b: Tensor, wide: bool) -> Tensor:
+    """A dozen operations of PyTorch each, which Inductor makes a launch or two of."""
+    cast_a, cast_b, _ = _adapter_of(kernel).parts(gemm)
+    return _product(kernel, gemm, *cast_a(a), *cast_b(b), wide)
+
+
+@torch.library.custom_op("loka::library_product", mutates_args=())
+def _product(
+    kernel: str, gemm: str, a: Tensor, a_scales: Tensor, b: Tensor, b_scales: Tensor, wide: bool
+) -> Tensor:
+    """a [rows, reduced] times b [cols, reduced] turned, both in the library's codes."""
+    multiply = _adapter_of(kernel).parts(gemm)[2]
+    out: Tensor = multiply((a, a_scales), (b, b_scales)).to(torch.float32 if wide else torch.bfloat16)
+    return out
+
+
+@_product.register_fake
+def _(kernel: str, gemm: str, a: Tensor, a_scales: Tensor, b: Tensor, b_scales: Tensor, wide: bool) -> Tensor:
+    return a.new_empty(a.shape[0], b.shape[0], dtype=torch.float32 if wide else torch.bfloat16)
 
 
 @contextlib.contextmanager

@@ -35,6 +35,8 @@ const NO_ENGINE: &str = "a page on its own has no engine; probe with the loka pr
 const NO_COMPARISON: &str =
     "a page on its own does not hold whole traces against each other; loka diff does, and the window";
 
+const NO_FOLDER: &str = "a page on its own has no folder with a run's checkpoints; the window has, and loka serve";
+
 /// An address, and what is there or a line without the address.
 pub type Fetched = (String, Result<Arc<[u8]>, String>);
 
@@ -204,6 +206,9 @@ impl PageExecutor {
             }
             Effect::CompareTrace { trace, path } => {
                 Event::TraceCompared { trace, path, outcome: Err(NO_COMPARISON.to_owned()) }
+            }
+            Effect::ReadCheckpoints { trace, .. } => {
+                Event::CheckpointsRead { trace, outcome: Err(NO_FOLDER.to_owned()) }
             }
             Effect::Measure { run, .. } => Event::MeasureFinished { run, problem: Some(NO_ENGINE.to_owned()) },
             Effect::Probe { .. } => Event::OpenFailed { message: NO_ENGINE.to_owned() },

@@ -22,8 +22,10 @@ use loka_core::{
     session::{Effect, Event},
     tables,
     trace::Trace,
+    views::drift::Followed,
 };
 
+pub(crate) mod checkpoints;
 pub(crate) mod compare;
 mod identify;
 mod journals;
@@ -33,8 +35,9 @@ mod work;
 
 use self::{watch::Watch, work::Work};
 use crate::{
+    beside::beside,
     executor::{
-        Wake, beside,
+        Wake,
         exporting::{self, PlanDates, PlanFiles},
         inspect, panic_text,
     },
@@ -243,6 +246,14 @@ impl ThreadExecutor {
         });
     }
 
+    fn read_checkpoints(&self, trace: String, followed: Arc<Followed>) {
+        let failed = |message| Event::OpenFailed { message };
+        let open = self.trace();
+        self.spawn("loka-checkpoints", Some("Reading the run's checkpoints".to_owned()), failed, move || {
+            Some(Report::from(checkpoints::answer(trace, open, &followed, |name| Ok(name.to_owned()))))
+        });
+    }
+
     fn find_engines(&self) {
         let failed = |message| Event::OpenFailed { message };
         let found = || Some(Report::from(Event::EnginesFound { engines: engine::statuses() }));
@@ -353,6 +364,7 @@ impl Executor for ThreadExecutor {
             Effect::Inspect { trace, site } => self.inspect(trace, None, site),
             Effect::InspectOther { trace, path, site } => self.inspect(trace, Some(path), site),
             Effect::CompareTrace { trace, path } => self.compare(trace, path),
+            Effect::ReadCheckpoints { trace, followed } => self.read_checkpoints(trace, followed),
             Effect::WriteResults { path, results } => self.write_results(path, results),
             Effect::WritePlan { path, plan } => self.write_plan(path, plan),
             Effect::WriteExport { path, plan, target } => self.write_export(path, plan, target),

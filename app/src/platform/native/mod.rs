@@ -18,7 +18,7 @@ pub(crate) use clock::milliseconds;
 #[cfg(any(feature = "gui", feature = "serve"))]
 pub use executor::ThreadExecutor;
 #[cfg(feature = "serve")]
-pub(crate) use executor::{compare, identify};
+pub(crate) use executor::{checkpoints, compare, identify};
 #[cfg(feature = "gui")]
 pub(crate) use worker::ViewWorker;
 #[cfg(feature = "gui")]

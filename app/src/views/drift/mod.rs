@@ -1,6 +1,7 @@
 //! Takes the selected site's recorded series and rows; draws the series with marks where a verdict would
-//! flip, each kernel's error along them, and what moved against another trace, at that site and at all of them.
+//! flip, each kernel's error along them, the run's checkpoints, and what moved against another trace, at that site and at all.
 
+mod checkpoints;
 mod kernels;
 mod series;
 mod snapshots;
@@ -15,7 +16,10 @@ pub fn drift_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let Some(site) = scene.view.site.clone() else {
         ui.label(RichText::new("Select a site to see how its values changed over the steps.").color(weak));
         ui.add_space(10.0);
-        ScrollArea::vertical().id_salt("drift").auto_shrink([false, false]).show(ui, |ui| traces::traces_ui(ui, scene));
+        ScrollArea::vertical().id_salt("drift").auto_shrink([false, false]).show(ui, |ui| {
+            checkpoints::checkpoints_ui(ui, scene);
+            traces::traces_ui(ui, scene);
+        });
         return;
     };
     let Some(inspection) = inspection_ui(ui, scene, &site) else { return };
@@ -33,6 +37,7 @@ pub fn drift_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
             kernels::kernels_ui(ui, scene, &kernels);
         }
         ui.add_space(10.0);
+        checkpoints::checkpoints_ui(ui, scene);
         traces::traces_ui(ui, scene);
         snapshots::snapshots_ui(ui, scene, &inspection);
     });

@@ -25,8 +25,9 @@ pub(super) fn traces_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
             ui.label(RichText::new(format!("Cannot be compared: {reason}")).color(warning));
         }
         looked => {
-            // Another trace was opened meanwhile: the same question of that one.
-            if looked.is_none() && session.trace.is_some() {
+            // Another trace was opened meanwhile, or another one is compared with: the same question of that one.
+            let is_asked = matches!(looked, Some((of, _)) if of == path);
+            if !is_asked && session.trace.is_some() {
                 scene.send(Command::CompareTrace { path: path.clone() });
             }
             ui.label(RichText::new(format!("Reading {path}")).color(weak));
@@ -49,7 +50,7 @@ fn field_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
             if let Some(site) = scene.view.site.clone() {
                 scene.send(Command::InspectOther { path: path.clone(), site });
             }
-            scene.view.drift.compared = Some(path);
+            scene.view.drift.compare_with(path);
         }
         if scene.view.drift.compared.is_some()
             && ui.button("Stop comparing").on_hover_text("Show this trace alone again").clicked()

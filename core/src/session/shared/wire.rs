@@ -11,12 +11,13 @@ use crate::{
     model::SiteId,
     review::Role,
     session::{Command, Event, RowChunk, SessionHeader},
+    views::drift::Followed,
 };
 
 use super::{Author, SequencedInput};
 
 /// Goes up with every change of what is coded: the coding has no names to tell an old field by.
-pub const PROTOCOL: u32 = 8;
+pub const PROTOCOL: u32 = 9;
 
 /// Bytes of a message to the server, decoded. Commands are small; one can name every site of a large trace.
 pub const MAX_TO_SERVER: usize = 4 << 20;
@@ -94,6 +95,10 @@ pub enum ClientQuery {
     /// All sites of a trace of the folder beside those of the open one.
     Compare {
         path: String,
+    },
+    /// The open trace's run over its checkpoints in the folder.
+    Checkpoints {
+        followed: Box<Followed>,
     },
 }
 

@@ -143,6 +143,11 @@ class Adapter:
         """One GEMM by the library's own casts, not compiled; the output in any type."""
         raise NotImplementedError
 
+    def parts(self, gemm: str) -> Optional["Parts"]:
+        """The casts of both operands, where they are PyTorch's own operations, and the GEMM of what they give: a compiler
+        joins such casts to what makes the operand. None: the whole is the library's alone."""
+        return None
+
     def calls(self, kernel: str, gemm: str, m: int, k: int, n: int) -> Calls:
         """What timing times. May compile."""
         raise NotImplementedError

@@ -58,11 +58,11 @@ class DeepGemm(Adapter):
         return not_multiple(gemm, m, k, n, BLOCK)
 
     def run(self, kernel: str, gemm: str, a: Any, b: Any) -> Any:
-        cast_a, cast_b, multiply = self._parts(gemm)
+        cast_a, cast_b, multiply = self.parts(gemm)
         return multiply(cast_a(a), cast_b(b))
 
     def calls(self, kernel: str, gemm: str, m: int, k: int, n: int) -> Calls:
-        cast_a, cast_b, multiply = self._parts(gemm)
+        cast_a, cast_b, multiply = self.parts(gemm)
         shape_a, shape_b = operand_shapes(gemm, m, k, n)
         fast_a, fast_b = self.compile(cast_a, gemm, "a", shape_a), self.compile(cast_b, gemm, "b", shape_b)
         note = "deep_gemm.utils casts, compiled"
@@ -84,7 +84,7 @@ class DeepGemm(Adapter):
             note=note,
         )
 
-    def _parts(self, gemm: str) -> Parts:
+    def parts(self, gemm: str) -> Parts:
         turn_a, turn_b = TRANSPOSED[gemm]
         turned: Turned = lambda x, turn: x.t().contiguous() if turn else x
         token: Turned = lambda x, turn: self.per_token(turned(x, turn), use_ue8m0=False)

@@ -14,7 +14,7 @@ use loka_core::{
     trace::Trace,
 };
 
-use crate::executor::{beside, panic_text};
+use crate::{beside::beside, executor::panic_text};
 
 /// `trace` names the open trace to the session; `open` is it, where its file is there. `path` names the other one, which
 /// lies at `file`.

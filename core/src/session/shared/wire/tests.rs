@@ -7,12 +7,13 @@ use crate::{
         testing::{results, row},
     },
     export::Target,
-    model::{Gemm, ModKind, ModSet, Moment, Runtime, SiteRows},
+    model::{Gemm, KernelId, ModKind, ModSet, Moment, Runtime, SiteMods, SiteRows},
     review::{Approval, ReviewState, SecretKey, Statement},
     session::{
         BaselineOf, Event, FileKind, Origin, Session,
         shared::{CommandContext, SessionInput},
     },
+    views::drift::{Followed, FollowedGemm},
 };
 
 fn session() -> Session {
@@ -24,6 +25,11 @@ fn session() -> Session {
     let results = Box::new(results(&["a", "b"], rows));
     session.event(Event::ResultsOpened { path: "r.parquet".to_owned(), results });
     session
+}
+
+fn followed() -> Followed {
+    let gemms = vec![FollowedGemm { site: 300, gemm: Gemm::Wgrad, kernel: 0 }];
+    Followed { policy: Policy::paper(), mods: SiteMods::none(), kernels: vec![KernelId::new("te/current")], gemms }
 }
 
 fn back<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(message: &T) {
@@ -48,6 +54,7 @@ fn messages_to_the_server_come_back() {
     back(&ToServer::Ask(ClientQuery::Inspect { site: SiteId::new("a"), other: Some("o".to_owned()) }));
     back(&ToServer::Ask(ClientQuery::Series));
     back(&ToServer::Ask(ClientQuery::Compare { path: "o".to_owned() }));
+    back(&ToServer::Ask(ClientQuery::Checkpoints { followed: Box::new(followed()) }));
     back(&ToServer::At(Place { site: Some(SiteId::new("a")), view: "Plan".to_owned() }));
 }
 
@@ -179,6 +186,7 @@ fn every_command() -> Vec<Command> {
         Command::SetBaseline { of: BaselineOf::Mods { mods: ModSet([ModKind::NoBias].into()) } },
         Command::CompareTrace { path: "p".to_owned() },
         Command::ProbeSites { sites: vec![SiteId::new("s")], max_draws: 1 },
+        Command::ReadCheckpoints { followed: Box::new(followed()) },
     ]
 }
 
