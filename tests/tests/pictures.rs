@@ -9,13 +9,16 @@ use eframe::egui_wgpu::RendererOptions;
 use egui_kittest::{Harness, wgpu::WgpuTestRenderer};
 use loka::{LokaApp, commands::Action, layout::Pane, state::BrushShape, theme::Ground};
 use loka_core::{
-    model::{Gemm, KernelId, ModKind, Moment},
+    model::{Gemm, KernelId, ModKind, Moment, Safety},
     review::{Approval, ApprovalRule, ReviewState, Role, SecretKey},
     session::{
         Command, Effect, Event,
         shared::{Author, CommandContext, LinkMessage},
     },
-    views::{BrushedRows, Column},
+    views::{
+        BrushedRows, Column,
+        drift::{Checkpoint, Followed},
+    },
 };
 use loka_tests::{
     big, here,
@@ -29,9 +32,30 @@ const SHARE: f64 = 0.003;
 type Told = Rc<RefCell<Script>>;
 
 fn no_trace(effect: &Effect) -> Option<Event> {
+    if let Effect::ReadCheckpoints { trace, followed } = effect {
+        return Some(Event::CheckpointsRead { trace: trace.clone(), outcome: Ok(checkpoints(trace, followed)) });
+    }
     let Effect::Inspect { trace, site } = effect else { return None };
     let outcome = Err("these made-up results have no trace".to_owned());
     Some(Event::SiteInspected { trace: trace.clone(), other: None, site: site.clone(), outcome })
+}
+
+/// Nine of a run, the seventh of them the open one: two have no results, and from the fifth on more and more is unsafe.
+fn checkpoints(open: &str, followed: &Followed) -> Vec<Checkpoint> {
+    let safety = |at: usize, gemm: usize| match gemm * 7 % 10 {
+        of if of + at >= 12 => Safety::Unsafe,
+        of if of + at >= 11 => Safety::Uncertain,
+        _ => Safety::Safe,
+    };
+    let at = |at: usize| Checkpoint {
+        path: if at == 6 { open.to_owned() } else { format!("ranker-{at}.trace.safetensors") },
+        step: 1_500 * (at as u64 + 3),
+        verdicts: match at {
+            2 | 8 => Err("no results lie beside it: probe it, or watch the folder with --keep-rows".to_owned()),
+            _ => Ok((0..followed.gemms.len()).map(|gemm| Some(safety(at, gemm))).collect()),
+        },
+    };
+    (0..9).map(at).collect()
 }
 
 /// `None` where there is nothing to draw with.
@@ -201,6 +225,14 @@ fn every_view_looks_as_it_did() {
     problems.extend(compare(&mut harness, "narrow"));
     let mut harness = window([1280.0, 800.0], Ground::Light, false);
     problems.extend(compare(&mut harness, "empty"));
+    for (ground, name) in [(Ground::Dark, "checkpoints-dark"), (Ground::Light, "checkpoints-light")] {
+        let mut harness = window([1280.0, 800.0], ground, true);
+        harness.state_mut().view_mut().site = None;
+        show(&mut harness, Pane::Drift);
+        harness.state_mut().view_mut().drift.compare_with("ranker-5.trace.safetensors".to_owned());
+        harness.run_steps(6);
+        problems.extend(compare(&mut harness, name));
+    }
     for (size, ground, name) in [
         ([1280.0, 800.0], Ground::Dark, "review-dark"),
         ([1280.0, 800.0], Ground::Light, "review-light"),

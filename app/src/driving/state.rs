@@ -27,6 +27,7 @@ pub(crate) fn state_of(session: &Session, view: &ViewState, derived: &Derived, c
         "site": view.site,
         "kernel": view.column.as_ref().map(|column| json!([column.gemm, column.kernel])),
         "selected": view.selected_sites(),
+        "is_brushed": !view.brush.is_empty(),
         "review": review_of(session),
         "filter": view.filter,
         "metric": view.metric.label(),

@@ -34,7 +34,8 @@ fn turn() -> MutexGuard<'static, ()> {
 }
 
 /// Every scenario has its test below.
-const SCENARIOS: [&str; 5] = ["from-trace-to-plan", "by-keyboard", "policies", "compare", "review"];
+const SCENARIOS: [&str; 7] =
+    ["from-trace-to-plan", "by-keyboard", "policies", "compare", "review", "brush-and-graph", "newcomer"];
 
 fn played(name: &str) {
     let _turn = turn();
@@ -71,6 +72,16 @@ fn skipped(what: &str, why: &str) {
 #[test]
 fn from_a_trace_to_a_plan() {
     played("from-trace-to-plan");
+}
+
+#[test]
+fn an_area_and_the_graph_by_keyboard() {
+    played("brush-and-graph");
+}
+
+#[test]
+fn a_first_look() {
+    played("newcomer");
 }
 
 #[test]

@@ -32,15 +32,16 @@ pub(super) fn checkpoints_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     if scene.session.trace.is_none() || followed.gemms.is_empty() {
         return;
     }
-    ui.label(RichText::new("Checkpoints of this run").strong());
+    ui.horizontal(|ui| {
+        ui.label(RichText::new("Checkpoints of this run").strong());
+        if matches!(scene.session.inspections.checkpoints(), Some((_, Looked::Found(_) | Looked::Failed(_)))) {
+            read_ui(ui, scene, &followed);
+        }
+    });
     let weak = scene.theme.weak;
     match scene.session.inspections.checkpoints() {
         Some((_, Looked::Failed(reason))) => {
-            let reason = reason.clone();
-            ui.horizontal_wrapped(|ui| {
-                ui.label(RichText::new(reason).color(weak));
-                read_ui(ui, scene, &followed);
-            });
+            ui.label(RichText::new(reason).color(weak));
         }
         Some((of, Looked::Found(_))) => {
             // Another policy, other mods, another choice: the bars stay until they are those of now.
@@ -80,10 +81,7 @@ fn points_ui(ui: &mut Ui, scene: &mut Scene<'_>, followed: &Followed, points: &[
             "Verdicts of the {gemms} that the plan runs in FP8, by the results beside each trace. Click one to hold this trace against it."
         ),
     };
-    ui.horizontal_wrapped(|ui| {
-        ui.label(RichText::new(text).small().color(scene.theme.weak));
-        read_ui(ui, scene, followed);
-    });
+    ui.label(RichText::new(text).small().color(scene.theme.weak));
     if points.len() < 2 {
         return;
     }
@@ -162,10 +160,11 @@ fn parts(counts: &VerdictCounts) -> [(Safety, usize); 3] {
     [(Safety::Unsafe, counts.unsafe_), (Safety::Uncertain, counts.uncertain), (Safety::Safe, counts.safe)]
 }
 
-/// As much of a step as fits under a bar: `850`, `12k`, `1.2M`.
+/// As much of a step as fits under a bar: `850`, `12.5k`, `1.2M`.
 fn short_step(step: u64) -> String {
     match step {
         0..10_000 => number::count(step),
+        10_000..100_000 if !step.is_multiple_of(1_000) => format!("{:.1}k", step as f64 / 1e3),
         10_000..1_000_000 => format!("{}k", step / 1_000),
         _ => format!("{:.1}M", step as f64 / 1e6),
     }
@@ -246,7 +245,7 @@ mod tests {
 
     #[test]
     fn steps_fit_under_a_bar() {
-        let steps = [0, 850, 9_999, 12_345, 999_999, 1_250_000].map(short_step);
-        assert_eq!(steps, ["0", "850", "9,999", "12k", "999k", "1.2M"]);
+        let steps = [0, 850, 9_999, 12_000, 12_345, 999_999, 1_250_000].map(short_step);
+        assert_eq!(steps, ["0", "850", "9,999", "12k", "12.3k", "999k", "1.2M"]);
     }
 }
