@@ -4,6 +4,8 @@
 pub mod cli;
 pub mod clock;
 #[cfg(not(target_arch = "wasm32"))]
+mod cluster;
+#[cfg(not(target_arch = "wasm32"))]
 pub mod files;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod keys;

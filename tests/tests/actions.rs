@@ -34,6 +34,8 @@ impl Executor for Answering {
         match effect {
             Effect::Probe { run, mods, sites, engine, .. } => {
                 let device = if engine == "cpu" { big::DEVICE } else { "NVIDIA H200" };
+                // The cluster's nodes have such GPUs.
+                let engine = if engine == "cluster" { "cuda".to_owned() } else { engine };
                 let by = loka_core::session::Circumstances {
                     engine: engine.clone(),
                     device: device.to_owned(),
@@ -160,7 +162,9 @@ fn cuda() -> Event {
         problem: None,
         ..EngineStatus::cpu()
     };
-    Event::EnginesFound { engines: vec![cuda, cpu()] }
+    let cluster =
+        EngineStatus { name: "cluster".to_owned(), driver: "Ray 2.60.0 · 8 nodes".to_owned(), ..cuda.clone() };
+    Event::EnginesFound { engines: vec![cuda, cpu(), cluster] }
 }
 
 /// The machine that the rows are of.

@@ -7,7 +7,7 @@ use super::{Engine, EngineInfo};
 /// One engine as a person sees it listed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineStatus {
-    /// `cpu` or `cuda`.
+    /// `cpu`, `cuda` or `cluster`.
     pub name: String,
     pub device: String,
     pub driver: String,
@@ -47,6 +47,15 @@ impl EngineStatus {
         let EngineInfo { name, device, driver, .. } = engine.describe();
         let memory = engine.memory();
         Self { name: name.to_owned(), device, driver, libraries, problem: None, memory }
+    }
+
+    /// The engine that its rows name: a cluster's nodes compute by the one or the other, and give what it gives here.
+    pub fn rows_by(&self) -> &str {
+        match self.name.as_str() {
+            "cluster" if super::cpu::is_cpu(&self.device) => "cpu",
+            "cluster" => "cuda",
+            name => name,
+        }
     }
 
     pub fn missing(name: &str, problem: String, libraries: Vec<LibraryStatus>) -> Self {

@@ -23,8 +23,11 @@ impl Session {
             let reason = known.iter().find(|status| status.name == name).and_then(|status| status.problem.clone());
             self.mark(&name, reason);
         }
+        // Nor one that was there before: an engine that takes longer to find is told later.
+        let was_usable = |name: &str| known.iter().any(|status| status.name == name && status.problem.is_none());
         let usable = self.engines.listed.iter().find(|status| status.problem.is_none());
-        if let Some(better) = usable.filter(|status| status.name != self.engines.chosen && status.name != "cpu") {
+        let is_better = |status: &&EngineStatus| status.name == "cuda" && !was_usable(&status.name);
+        if let Some(better) = usable.filter(|status| status.name != self.engines.chosen).filter(is_better) {
             let (name, text) = (better.name.clone(), format!("Found {}: it probes and times kernels.", better.device));
             self.offer_engine(NoticeKind::Info, text, &name);
         }
@@ -133,6 +136,9 @@ impl Session {
                 Some(why) => format!("the CPU engine cannot time kernels, and CUDA is missing: {why}"),
                 None => "the CPU engine cannot time kernels: choose the CUDA engine".to_owned(),
             });
+        }
+        if chosen == "cluster" {
+            return Some("a cluster times no kernels from here: loka.ray.bench does".to_owned());
         }
         let busy = self.is_running().then(|| "the probe has the device: wait for its end or cancel it".to_owned());
         self.engines.problem(chosen).or(busy)
