@@ -88,7 +88,7 @@ fn list_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
         ui.separator();
         ui.horizontal(|ui| {
             ui.spinner();
-            ui.label(RichText::new("Looking for NVIDIA's driver and libraries").color(scene.theme.weak));
+            ui.label(RichText::new("Looking for devices and libraries").color(scene.theme.weak));
         });
     }
     ui.separator();

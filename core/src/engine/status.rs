@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Engine, EngineInfo};
 
+const LOOKED_FOR: &str = "it is still being looked for";
+
 /// One engine as a person sees it listed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineStatus {
@@ -56,6 +58,15 @@ impl EngineStatus {
             "cluster" => "cuda",
             name => name,
         }
+    }
+
+    /// Not known yet: it takes longer than the others.
+    pub fn looked_for(name: &str) -> Self {
+        Self::missing(name, LOOKED_FOR.to_owned(), Vec::new())
+    }
+
+    pub fn is_looked_for(&self) -> bool {
+        self.problem.as_deref() == Some(LOOKED_FOR)
     }
 
     pub fn missing(name: &str, problem: String, libraries: Vec<LibraryStatus>) -> Self {

@@ -17,7 +17,13 @@ impl Session {
     /// rows under a reader's eyes do not change by themselves.
     pub(super) fn engines_found(&mut self, engines: Vec<EngineStatus>) {
         let known = std::mem::replace(&mut self.engines.listed, engines);
-        self.engines.looking = false;
+        self.engines.looking = self.engines.listed.iter().any(EngineStatus::is_looked_for);
+        // What is looked for again is there until it is not found.
+        for status in self.engines.listed.iter_mut().filter(|status| status.is_looked_for()) {
+            if let Some(before) = known.iter().find(|before| before.name == status.name && before.problem.is_none()) {
+                *status = before.clone();
+            }
+        }
         // A lost engine stays lost, whatever a later look says.
         for name in self.engines.lost.clone() {
             let reason = known.iter().find(|status| status.name == name).and_then(|status| status.problem.clone());

@@ -258,16 +258,13 @@ impl ThreadExecutor {
         let (slot, outbox) = (self.cluster.clone(), self.sender.clone());
         self.spawn("loka-engines", None, failed, move || {
             let mut engines = engine::statuses();
-            let cluster = match ray::known_address() {
-                None => ray::unknown(),
-                Some(address) => {
-                    // It takes seconds: the others are there meanwhile.
-                    let problem = format!("it is being looked for at {address}");
-                    let looking = EngineStatus::missing(ray::NAME, problem, Vec::new());
-                    let so_far = engines.iter().cloned().chain([looking]).collect();
-                    outbox.send(0, Event::EnginesFound { engines: so_far });
-                    on_cluster::look(&slot)
-                }
+            let cluster = if ray::is_known() {
+                // It takes seconds: the others are there meanwhile.
+                let so_far = engines.iter().cloned().chain([EngineStatus::looked_for(ray::NAME)]).collect();
+                outbox.send(0, Event::EnginesFound { engines: so_far });
+                on_cluster::look(&slot)
+            } else {
+                ray::unknown()
             };
             engines.push(cluster);
             Some(Report::from(Event::EnginesFound { engines }))

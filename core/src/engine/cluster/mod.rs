@@ -227,19 +227,18 @@ impl ClusterInfo {
     }
 }
 
-/// Where a cluster may be, without asking anybody: what `RAY_ADDRESS` names, or the file that `ray start` leaves. `None`:
-/// nothing says that there is one, and no Python need be started to find that out.
-pub fn known_address() -> Option<String> {
-    let named = std::env::var("RAY_ADDRESS").ok().filter(|address| !address.is_empty() && address != "auto");
-    named.or_else(|| {
+/// Whether something says that there is a cluster: `RAY_ADDRESS`, or the file that `ray start` leaves on this machine. Else
+/// no Python need be started to find out that there is none.
+pub fn is_known() -> bool {
+    let is_named = std::env::var_os("RAY_ADDRESS").is_some_and(|address| !address.is_empty() && address != "auto");
+    is_named || {
         let folder = std::env::var_os("RAY_TMPDIR").map_or_else(std::env::temp_dir, PathBuf::from);
-        left_by_ray_start(&folder.join("ray").join("ray_current_cluster"))
-    })
+        is_left_by_ray_start(&folder.join("ray").join("ray_current_cluster"))
+    }
 }
 
-fn left_by_ray_start(file: &Path) -> Option<String> {
-    let text = std::fs::read_to_string(file).ok()?;
-    Some(text.trim().to_owned()).filter(|address| !address.is_empty())
+fn is_left_by_ray_start(file: &Path) -> bool {
+    std::fs::read_to_string(file).is_ok_and(|address| !address.trim().is_empty())
 }
 
 /// The engine as it is listed where nothing says that there is a cluster.
