@@ -167,6 +167,17 @@ fn cuda() -> Event {
     Event::EnginesFound { engines: vec![cuda, cpu(), cluster] }
 }
 
+fn cluster() -> Event {
+    let cluster = EngineStatus {
+        name: "cluster".to_owned(),
+        device: "NVIDIA H200".to_owned(),
+        driver: "Ray 2.60.0 · 8 nodes".to_owned(),
+        problem: None,
+        ..EngineStatus::cpu()
+    };
+    Event::EnginesFound { engines: vec![cpu(), cluster] }
+}
+
 /// The machine that the rows are of.
 fn cpu() -> EngineStatus {
     EngineStatus { device: big::DEVICE.to_owned(), ..EngineStatus::cpu() }
@@ -207,6 +218,8 @@ fn every_action_does_something_somewhere() {
         window.harness.state_mut().act(Action::Select(action));
         window.harness.run_steps(3);
     }
+    window.tell(cluster());
+    window.everything();
     let performed = window.harness.state().performed().clone();
     let left: Vec<String> =
         Action::all().into_iter().filter(|action| !performed.contains(action)).map(Action::text).collect();

@@ -121,6 +121,10 @@ pub struct ProbeArgs {
 type RowKey = (SiteId, Gemm, KernelId, ModSet);
 
 pub fn run(args: &ProbeArgs, json: bool) -> anyhow::Result<Outcome> {
+    let is_on_cluster = args.engine == engine::cluster::NAME;
+    if is_on_cluster {
+        on_cluster::check(args)?;
+    }
     let mut config = config(args)?;
     let databases = args.latencies.iter().map(|path| read_kernels(path)).collect::<Result<Vec<_>, _>>()?;
     let given = args.sites_times.iter().map(|path| sites::read(path)).collect::<anyhow::Result<Vec<_>>>()?;
@@ -137,7 +141,7 @@ pub fn run(args: &ProbeArgs, json: bool) -> anyhow::Result<Outcome> {
     if args.part.is_none() {
         tell_fixed(&source.sites(), &chosen);
     }
-    if args.engine == engine::cluster::NAME {
+    if is_on_cluster {
         return on_cluster::run(args, trace, &source.sites(), &chosen, json);
     }
     let passes = Passes::of(args)?;

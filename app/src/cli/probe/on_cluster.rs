@@ -17,11 +17,14 @@ use super::{
     ProbeArgs, print_json, print_summary, sets_of,
 };
 
+/// Before anything is read or written.
+pub fn check(args: &ProbeArgs) -> anyhow::Result<()> {
+    let asked = [("--part", args.part.is_some()), ("--measure", args.measure), ("--libraries", args.libraries)];
+    let other = asked.iter().find(|(_, asked)| *asked);
+    other.map_or(Ok(()), |(name, _)| Err(anyhow::anyhow!("--engine cluster does not go with {name}")))
+}
+
 pub fn run(args: &ProbeArgs, trace: &Trace, sites: &[Site], chosen: &[SiteId], json: bool) -> anyhow::Result<Outcome> {
-    for (name, asked) in [("--part", args.part.is_some()), ("--measure", args.measure), ("--libraries", args.libraries)]
-    {
-        anyhow::ensure!(!asked, "--engine cluster does not go with {name}");
-    }
     let (started, control) = (Instant::now(), Control::new());
     output::progress("joining the Ray cluster");
     let config = cluster::config(&args.python).with_accelerator(args.device.clone());

@@ -136,7 +136,7 @@ impl Cluster {
     ) -> Result<(), ClusterError> {
         let failed = |error| ClusterError::of(error, ENDS_WITHIN);
         self.process.send(ToDriver::Probe(request).line());
-        let mut told = Told::default();
+        let mut told = ToldWishes::default();
         loop {
             if let Some(wish) = told.next(control) {
                 self.process.send(wish.line());
@@ -168,12 +168,12 @@ impl Drop for Cluster {
 
 /// What the driver knows of a control.
 #[derive(Default)]
-struct Told {
+struct ToldWishes {
     cancelled: Option<Instant>,
     paused: bool,
 }
 
-impl Told {
+impl ToldWishes {
     /// What it has to be told.
     fn next(&mut self, control: &Control) -> Option<ToDriver<'static>> {
         if control.is_cancelled() {
