@@ -162,9 +162,7 @@ fn cuda() -> Event {
         problem: None,
         ..EngineStatus::cpu()
     };
-    let cluster =
-        EngineStatus { name: "cluster".to_owned(), driver: "Ray 2.60.0 · 8 nodes".to_owned(), ..cuda.clone() };
-    Event::EnginesFound { engines: vec![cuda, cpu(), cluster] }
+    Event::EnginesFound { engines: vec![cuda, cpu()] }
 }
 
 fn cluster() -> Event {
