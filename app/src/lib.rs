@@ -5,6 +5,8 @@ mod beside;
 pub mod cli;
 pub mod clock;
 #[cfg(not(target_arch = "wasm32"))]
+mod cluster;
+#[cfg(not(target_arch = "wasm32"))]
 pub mod files;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod keys;

@@ -19,7 +19,10 @@ use loka_core::{
     trace::Trace,
 };
 
-pub use crate::{clock::now_rfc3339, provenance::results_meta};
+pub use crate::{
+    clock::now_rfc3339,
+    provenance::{results_meta, results_meta_by},
+};
 
 static LATENCIES: LazyLock<Latencies> = LazyLock::new(Latencies::builtin);
 

@@ -34,6 +34,8 @@ impl Executor for Answering {
         match effect {
             Effect::Probe { run, mods, sites, engine, .. } => {
                 let device = if engine == "cpu" { big::DEVICE } else { "NVIDIA H200" };
+                // The cluster's nodes have such GPUs.
+                let engine = if engine == "cluster" { "cuda".to_owned() } else { engine };
                 let by = loka_core::session::Circumstances {
                     engine: engine.clone(),
                     device: device.to_owned(),
@@ -163,6 +165,17 @@ fn cuda() -> Event {
     Event::EnginesFound { engines: vec![cuda, cpu()] }
 }
 
+fn cluster() -> Event {
+    let cluster = EngineStatus {
+        name: "cluster".to_owned(),
+        device: "NVIDIA H200".to_owned(),
+        driver: "Ray 2.60.0 · 8 nodes".to_owned(),
+        problem: None,
+        ..EngineStatus::cpu()
+    };
+    Event::EnginesFound { engines: vec![cpu(), cluster] }
+}
+
 /// The machine that the rows are of.
 fn cpu() -> EngineStatus {
     EngineStatus { device: big::DEVICE.to_owned(), ..EngineStatus::cpu() }
@@ -203,6 +216,8 @@ fn every_action_does_something_somewhere() {
         window.harness.state_mut().act(Action::Select(action));
         window.harness.run_steps(3);
     }
+    window.tell(cluster());
+    window.everything();
     let performed = window.harness.state().performed().clone();
     let left: Vec<String> =
         Action::all().into_iter().filter(|action| !performed.contains(action)).map(Action::text).collect();

@@ -14,7 +14,7 @@ use loka_core::{
     engine::{self, Control, DeviceMemory, Engine, TimeOptions},
     model::{
         Gemm, Kernel, KernelId, KernelRecord, ModSet, ResultRow, Results, ResultsMeta, Runtime, Safety, Site, SiteId,
-        SiteTimes, catalogue,
+        SiteMods, SiteTimes, catalogue,
     },
     parts::PartOf,
     probe::{AtRows, LatencyOf, ProbeConfig, ProbeEvent, SiteSource, probe},
@@ -25,10 +25,12 @@ use loka_core::{
 use serde_json::json;
 
 use crate::{
+    cluster::digest_of_mods,
     files, probing,
     store::{self, PartStore},
 };
 
+mod on_cluster;
 mod part;
 
 use super::{
@@ -52,8 +54,9 @@ pub struct ProbeArgs {
     /// Refuse to run on another device than one whose name has this in it, such as H200.
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
-    /// Who runs the draws; auto: CUDA where it works, else the CPU, which emulates.
-    #[arg(long, default_value = "auto", value_parser = ["auto", "cpu", "cuda"])]
+    /// Who runs the draws; auto: CUDA where it works, else the CPU, which emulates; cluster: the nodes of a Ray cluster,
+    /// which RAY_ADDRESS names or `ray start` began here. Parts are kept beside the trace, in NAME.parts.
+    #[arg(long, default_value = "auto", value_parser = ["auto", "cpu", "cuda", "cluster"])]
     engine: String,
     /// A kernel database of `loka bench` to take latencies from before the built-in ones; may be given again.
     #[arg(long = "latencies", value_name = "FILE")]
@@ -66,7 +69,7 @@ pub struct ProbeArgs {
     /// the Python has them, instead of their numerics by cuBLASLt (CUDA only).
     #[arg(long)]
     libraries: bool,
-    /// The Python whose libraries those are, and that trains.
+    /// The Python whose libraries those are, and that trains; with --engine cluster the one that has Ray.
     #[arg(long, default_value = "python3")]
     python: PathBuf,
     /// As if a step had so many rows: sites with several rows an example keep as many each. Statistics do not depend on
@@ -91,6 +94,9 @@ pub struct ProbeArgs {
     /// Probe the model as it is and with these mods: no_bias,block_norm,hard_swish.
     #[arg(long, default_value = "")]
     mods: ModSet,
+    /// Probe the model with the mods of this file alone, which may differ between sites.
+    #[arg(long, value_name = "FILE", hide = true, requires = "part", conflicts_with = "mods")]
+    site_mods: Option<PathBuf>,
     /// Draws of each GEMM before an interval may end it: 16, or fewer where --max-draws says so.
     #[arg(long, value_parser = clap::value_parser!(u64).range(2..=100_000))]
     min_draws: Option<u64>,
@@ -115,6 +121,10 @@ pub struct ProbeArgs {
 type RowKey = (SiteId, Gemm, KernelId, ModSet);
 
 pub fn run(args: &ProbeArgs, json: bool) -> anyhow::Result<Outcome> {
+    let is_on_cluster = args.engine == engine::cluster::NAME;
+    if is_on_cluster {
+        on_cluster::check(args)?;
+    }
     let mut config = config(args)?;
     let databases = args.latencies.iter().map(|path| read_kernels(path)).collect::<Result<Vec<_>, _>>()?;
     let given = args.sites_times.iter().map(|path| sites::read(path)).collect::<anyhow::Result<Vec<_>>>()?;
@@ -131,6 +141,10 @@ pub fn run(args: &ProbeArgs, json: bool) -> anyhow::Result<Outcome> {
     if args.part.is_none() {
         tell_fixed(&source.sites(), &chosen);
     }
+    if is_on_cluster {
+        return on_cluster::run(args, trace, &source.sites(), &chosen, json);
+    }
+    let passes = Passes::of(args)?;
     let engine = open_engine(args)?;
     // Not before the input was found good: an error is one line.
     if args.engine == "auto" {
@@ -141,7 +155,7 @@ pub fn run(args: &ProbeArgs, json: bool) -> anyhow::Result<Outcome> {
         let times = sites::merged(given)?;
         return part::run(
             args,
-            &part::PartWork { trace, source: &source, chosen: &chosen, part, place, times },
+            &part::PartWork { trace, source: &source, chosen: &chosen, part, place, times, passes: &passes },
             engine.as_ref(),
             &config,
             json,
@@ -153,7 +167,7 @@ pub fn run(args: &ProbeArgs, json: bool) -> anyhow::Result<Outcome> {
     let timed = if args.measure { measured_sites(args, &source, &chosen)? } else { Vec::new() };
     meta.site_times = sites::merged(given.into_iter().chain(timed))?;
     let started = Instant::now();
-    let (results, lost) = probed(args, meta, &source, &chosen, engine.as_ref(), &config);
+    let (results, lost) = probed(args, meta, &source, &chosen, engine.as_ref(), &config, &passes.mods);
     if let (true, Some((_, reason))) = (results.rows.is_empty(), results.meta.problems.first()) {
         anyhow::bail!("no site could be probed: {}", lost.as_ref().unwrap_or(reason));
     }
@@ -161,7 +175,7 @@ pub fn run(args: &ProbeArgs, json: bool) -> anyhow::Result<Outcome> {
     if json {
         print_json(&results, engine.memory())?;
     } else {
-        print_summary(&results, &passes(args), started, args);
+        print_summary(&results, &sets_of(args), started, args);
         if let Some(memory) = engine.memory() {
             let mb = |bytes: u64| bytes / 1_000_000;
             output::line(&format!("GPU memory: {} MB at most, of {} MB", mb(memory.peak), mb(memory.total)));
@@ -170,8 +184,31 @@ pub fn run(args: &ProbeArgs, json: bool) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// The model as it is, and with the mods that were asked for.
-fn passes(args: &ProbeArgs) -> Vec<ModSet> {
+/// The mods of each pass over the sites, and how a part's key names them.
+struct Passes {
+    mods: Vec<SiteMods>,
+    names: Vec<String>,
+}
+
+impl Passes {
+    /// The model as it is, and with the mods that were asked for; or with those of a file alone.
+    fn of(args: &ProbeArgs) -> anyhow::Result<Self> {
+        if let Some(path) = &args.site_mods {
+            let text = std::fs::read(path)
+                .map_err(|error| anyhow::anyhow!("{}: {}", files::reason(&error), path.display()))?;
+            let mods: SiteMods = serde_json::from_slice(&text)
+                .map_err(|error| anyhow::anyhow!("no mods of sites ({error}): {}", path.display()))?;
+            return Ok(Self { names: vec![digest_of_mods(&mods)], mods: vec![mods] });
+        }
+        let sets = sets_of(args);
+        Ok(Self {
+            names: sets.iter().map(ToString::to_string).collect(),
+            mods: sets.into_iter().map(Into::into).collect(),
+        })
+    }
+}
+
+fn sets_of(args: &ProbeArgs) -> Vec<ModSet> {
     if args.mods.is_empty() { vec![ModSet::none()] } else { vec![ModSet::none(), args.mods.clone()] }
 }
 
@@ -184,10 +221,11 @@ fn probed(
     chosen: &[SiteId],
     engine: &dyn Engine,
     config: &ProbeConfig,
+    passes: &[SiteMods],
 ) -> (Results, Option<String>) {
-    let (started, found, passes) = (Instant::now(), Mutex::new(Found::default()), passes(args));
+    let (started, found) = (Instant::now(), Mutex::new(Found::default()));
     for (index, mods) in passes.iter().enumerate() {
-        let config = ProbeConfig { mods: mods.clone().into(), ..config.clone() };
+        let config = ProbeConfig { mods: mods.clone(), ..config.clone() };
         let sink = |event| take(event, &found, started, (index, passes.len()), args.progress);
         probe(source, chosen, engine, &config, &Control::new(), &sink);
     }

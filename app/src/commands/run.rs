@@ -5,7 +5,7 @@ use loka_core::session::{Command, ENGINES, Session};
 
 use super::{
     Doing, Scope, no_trace,
-    table::{actions, key, shift},
+    table::{NO_KEY, actions, key, shift},
 };
 
 actions! {
@@ -15,6 +15,7 @@ actions! {
         Cancel: "Cancel the run", "Stop the probe or the timing and keep its rows", shift(Key::Space);
         MeasureSpeeds: "Measure speeds", "Time every site's GEMMs on the GPU; measured latencies replace recorded and modelled ones", key(Key::T);
         ShowEngines: "Show engines", "List engines with their devices, drivers and libraries, and choose one", key(Key::E);
+        FindEngines: "Look for engines again", "Look for devices, libraries and a Ray cluster that are there by now", NO_KEY;
     }
 }
 
@@ -26,6 +27,7 @@ impl RunAction {
             Self::Cancel => (!session.is_running() && !session.is_measuring()).then(|| "nothing runs".to_owned()),
             Self::MeasureSpeeds => session.measure_problem(),
             Self::ShowEngines => None,
+            Self::FindEngines => session.engines.looking.then(|| "they are looked for already".to_owned()),
         }
     }
 
@@ -37,6 +39,7 @@ impl RunAction {
             Self::RunOrPause => Some(Command::StartProbe),
             Self::Cancel => Some(Command::CancelProbe),
             Self::MeasureSpeeds => Some(Command::MeasureSpeeds),
+            Self::FindEngines => Some(Command::FindEngines),
             Self::ShowEngines => {
                 doing.view.engines = !doing.view.engines;
                 None

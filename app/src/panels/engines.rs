@@ -17,6 +17,8 @@ use crate::{
 const WIDTH: f32 = 520.0;
 /// Where values begin, right of their names.
 const NAMES: f32 = 76.0;
+/// Whose nodes are somewhere else.
+const CLUSTER: &str = ENGINES[2];
 /// Height of one value's line.
 const LINE: f32 = 16.0;
 
@@ -86,7 +88,7 @@ fn list_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
         ui.separator();
         ui.horizontal(|ui| {
             ui.spinner();
-            ui.label(RichText::new("Looking for NVIDIA's driver and libraries").color(scene.theme.weak));
+            ui.label(RichText::new("Looking for devices and libraries").color(scene.theme.weak));
         });
     }
     ui.separator();
@@ -108,6 +110,9 @@ fn engine_ui(ui: &mut Ui, scene: &mut Scene<'_>, at: usize, status: &EngineStatu
     if let Some(problem) = &status.problem {
         let color = if scene.session.engines.is_lost(&status.name) { theme.error } else { theme.warning };
         ui.label(RichText::new(sentence(problem)).color(color));
+        if status.name == CLUSTER && !Here::IS_PAGE {
+            scene.button_ui(ui, Action::Run(RunAction::FindEngines));
+        }
     }
     pair_ui(ui, scene, "Device", &status.device);
     pair_ui(ui, scene, "Driver", &status.driver);
@@ -180,6 +185,12 @@ fn about(scene: &Scene<'_>, status: &EngineStatus) -> &'static str {
             "CUDA gives this process the same error from now on: start LoKA again to use it. Finished rows stay."
         }
         (_, Some(_)) if Here::IS_PAGE => "Run the loka program on your machine to use it.",
+        (CLUSTER, Some(_)) => {
+            "To get it: a Ray cluster, pip install 'loka[ray]' in the active Python, and traces where its nodes reach them."
+        }
+        (CLUSTER, None) => {
+            "Its nodes make parts of the probe, which stay beside the trace; rows are those of their engine."
+        }
         (_, Some(_)) => {
             "To get it: an NVIDIA GPU with FP8 (Ada, Hopper or newer) with its driver; cuBLASLt 12.9 or newer and NVRTC, from a CUDA toolkit or by pip install nvidia-cublas nvidia-cuda-nvrtc in the active Python. Then start LoKA again."
         }

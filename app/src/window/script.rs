@@ -109,7 +109,9 @@ impl LokaApp {
             let failed = self.session().notices.iter().find(|notice| notice.kind == NoticeKind::Error);
             return failed.map_or(Ok(false), |notice| Err(notice.text.clone()));
         }
-        script.still = if self.is_under_way() { 0 } else { script.still + 1 };
+        // Which engines there are takes seconds to find out.
+        let is_early = self.session().engines.looking && matches!(script.actions.front(), Some(Action::UseEngine(_)));
+        script.still = if is_early || self.is_under_way() { 0 } else { script.still + 1 };
         let lacks = self.session().trace.is_some() && (self.session().lacks_rows() || !self.session().has_rows());
         if script.still < if lacks { STILL_LACKING } else { STILL } {
             return Ok(false);

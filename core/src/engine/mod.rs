@@ -2,6 +2,8 @@
 //! draw at a time. Probe decides how many; an engine that is missing says why.
 
 mod chain;
+#[cfg(feature = "native")]
+pub mod cluster;
 mod control;
 mod cpu;
 #[cfg(feature = "cuda")]
@@ -10,6 +12,8 @@ pub mod cuda;
 #[path = "cuda/bare.rs"]
 #[allow(dead_code, reason = "what is left out here uses the rest")]
 pub mod cuda;
+#[cfg(feature = "native")]
+mod python;
 mod registry;
 mod static_scale;
 mod status;

@@ -4,10 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{Engine, EngineInfo};
 
+const LOOKED_FOR: &str = "it is still being looked for";
+
 /// One engine as a person sees it listed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineStatus {
-    /// `cpu` or `cuda`.
+    /// `cpu`, `cuda` or `cluster`.
     pub name: String,
     pub device: String,
     pub driver: String,
@@ -47,6 +49,24 @@ impl EngineStatus {
         let EngineInfo { name, device, driver, .. } = engine.describe();
         let memory = engine.memory();
         Self { name: name.to_owned(), device, driver, libraries, problem: None, memory }
+    }
+
+    /// The engine that its rows name: a cluster's nodes compute by the one or the other, and give what it gives here.
+    pub fn rows_by(&self) -> &str {
+        match self.name.as_str() {
+            "cluster" if super::cpu::is_cpu(&self.device) => "cpu",
+            "cluster" => "cuda",
+            name => name,
+        }
+    }
+
+    /// Not known yet: it takes longer than the others.
+    pub fn looked_for(name: &str) -> Self {
+        Self::missing(name, LOOKED_FOR.to_owned(), Vec::new())
+    }
+
+    pub fn is_looked_for(&self) -> bool {
+        self.problem.as_deref() == Some(LOOKED_FOR)
     }
 
     pub fn missing(name: &str, problem: String, libraries: Vec<LibraryStatus>) -> Self {

@@ -64,7 +64,8 @@ pub struct RunKey {
     pub trace: String,
     /// In the catalogue's order.
     pub kernels: Vec<String>,
-    /// The passes over the sites: without mods, and with them.
+    /// The passes over the sites: without mods, and with them; or one with a set of its own for each site, as the digest
+    /// of [`crate::model::SiteMods`] (`sha256:...`).
     pub mods: Vec<String>,
     /// Patterns of sites, as they were given.
     pub sites: Vec<String>,

@@ -23,5 +23,5 @@ pub use fault::PartFault;
 pub use key::{PartKey, PartOf, RunKey, SplitRun};
 pub use merge::merge;
 pub use part::{ProbePart, Sealed};
-pub use split::{cost, split};
+pub use split::{cost, split, split_sites};
 pub use whole::MergeError;

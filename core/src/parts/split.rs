@@ -16,6 +16,12 @@ pub fn cost(site: &Site) -> u128 {
     OF_ANY_SITE.saturating_add(gemms.saturating_mul(site.m as u128 * site.k as u128).saturating_mul(site.n as u128))
 }
 
+/// The ranges of a probe of `sites`, in forward order: the same on every machine. Those that are not probed cost nothing.
+pub fn split_sites(sites: &[Site], is_probed: impl Fn(&Site) -> bool, parts: usize) -> Vec<Range<usize>> {
+    let costs: Vec<u128> = sites.iter().map(|site| if is_probed(site) { cost(site) } else { 0 }).collect();
+    split(&costs, parts)
+}
+
 /// `parts` ranges that follow each other and hold every site once; the dearest is as cheap as ranges allow. Where there
 /// are fewer sites than parts the last ranges are empty. `costs`: 0 of a site that nobody probes.
 pub fn split(costs: &[u128], parts: usize) -> Vec<Range<usize>> {

@@ -9,14 +9,15 @@ use crate::engine::EngineStatus;
 
 use super::Origin;
 
-/// Every engine that LoKA knows, by the name that results carry.
-pub const ENGINES: [&str; 2] = ["cpu", "cuda"];
+/// Every engine that LoKA knows, by its name.
+pub const ENGINES: [&str; 3] = ["cpu", "cuda", "cluster"];
 
 /// How an engine is called on screen.
 pub fn engine_title(name: &str) -> &str {
     match name {
         "cpu" => "CPU",
         "cuda" => "CUDA",
+        "cluster" => "Ray cluster",
         other => other,
     }
 }

@@ -95,8 +95,11 @@ impl Session {
 
     /// Whether a probe by the chosen engine adds to the rows that are shown, and sets none aside.
     pub fn engine_is_that_of_the_rows(&self) -> bool {
-        let (shown, chosen) = (self.shown_origin(), self.engines.chosen_status());
-        chosen.is_some_and(|of| shown.is_of(of))
+        self.engine_makes(self.shown_origin())
+    }
+
+    fn engine_makes(&self, origin: &Origin) -> bool {
+        self.engines.chosen_status().is_some_and(|of| origin.is_of(of))
     }
 
     /// The rows to come are shown, and none of another engine beside them.
@@ -108,7 +111,9 @@ impl Session {
             let text = format!("Rows of {} ({device}) are set aside: engines are not mixed.", engine_title(&engine));
             self.notices.tell(NoticeKind::Warning, text);
         }
-        let (sites_text, title) = (counted(sites.len(), "site"), engine_title(&origin.engine));
+        // A cluster's rows are its nodes' engine's.
+        let run_by = if self.engine_makes(&origin) { &self.engines.chosen } else { &*origin.engine };
+        let (sites_text, title) = (counted(sites.len(), "site"), engine_title(run_by).to_owned());
         self.notices.record(LogKind::Run, format!("Probe of {sites_text} started on {title} ({})", origin.device));
         self.sets.describe(by);
         self.sets.show(origin.clone());

@@ -27,7 +27,7 @@ impl Origin {
 
     /// Of the rows that this engine makes.
     pub(super) fn of(status: &EngineStatus) -> Self {
-        Self::new(&status.name, &status.device)
+        Self::new(status.rows_by(), &status.device)
     }
 
     pub(super) fn of_row(row: &ResultRow) -> Self {
@@ -40,7 +40,7 @@ impl Origin {
 
     /// Asked in every frame: nothing is allocated for it.
     pub fn is_of(&self, status: &EngineStatus) -> bool {
-        *self.engine == *status.name && *self.device == *status.device
+        *self.engine == *status.rows_by() && *self.device == *status.device
     }
 }
 

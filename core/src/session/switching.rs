@@ -17,14 +17,23 @@ impl Session {
     /// rows under a reader's eyes do not change by themselves.
     pub(super) fn engines_found(&mut self, engines: Vec<EngineStatus>) {
         let known = std::mem::replace(&mut self.engines.listed, engines);
-        self.engines.looking = false;
+        self.engines.looking = self.engines.listed.iter().any(EngineStatus::is_looked_for);
+        // What is looked for again is there until it is not found.
+        for status in self.engines.listed.iter_mut().filter(|status| status.is_looked_for()) {
+            if let Some(before) = known.iter().find(|before| before.name == status.name && before.problem.is_none()) {
+                *status = before.clone();
+            }
+        }
         // A lost engine stays lost, whatever a later look says.
         for name in self.engines.lost.clone() {
             let reason = known.iter().find(|status| status.name == name).and_then(|status| status.problem.clone());
             self.mark(&name, reason);
         }
+        // Nor one that was there before: an engine that takes longer to find is told later.
+        let was_usable = |name: &str| known.iter().any(|status| status.name == name && status.problem.is_none());
         let usable = self.engines.listed.iter().find(|status| status.problem.is_none());
-        if let Some(better) = usable.filter(|status| status.name != self.engines.chosen && status.name != "cpu") {
+        let is_better = |status: &&EngineStatus| status.name == "cuda" && !was_usable(&status.name);
+        if let Some(better) = usable.filter(|status| status.name != self.engines.chosen).filter(is_better) {
             let (name, text) = (better.name.clone(), format!("Found {}: it probes and times kernels.", better.device));
             self.offer_engine(NoticeKind::Info, text, &name);
         }
@@ -133,6 +142,9 @@ impl Session {
                 Some(why) => format!("the CPU engine cannot time kernels, and CUDA is missing: {why}"),
                 None => "the CPU engine cannot time kernels: choose the CUDA engine".to_owned(),
             });
+        }
+        if chosen == "cluster" {
+            return Some("a cluster times no kernels from here: loka.ray.bench does".to_owned());
         }
         let busy = self.is_running().then(|| "the probe has the device: wait for its end or cancel it".to_owned());
         self.engines.problem(chosen).or(busy)

@@ -19,7 +19,7 @@ def probe(
     trace: "Union[Path, Recorder]",
     out: Optional[Path] = None,
     *,
-    engine: Literal["auto", "cpu", "cuda"] = "auto",
+    engine: Literal["auto", "cpu", "cuda", "cluster"] = "auto",
     sites: Names = (),
     kernels: Names = (),
     mods: Names = (),
@@ -43,7 +43,8 @@ def probe(
 
     `trace`: a file, a folder of shards, or the recorder that wrote one. `out`: the results file to write; by default one that goes when this process
     ends (`Results.save` keeps it). `sites`, `kernels`: globs. `mods`: probe the model with these, too. `python`: whose
-    PyTorch times sites with `measure`, for so many `minutes` at most, and whose libraries run with `libraries`; by default this one's.
+    PyTorch times sites with `measure`, for so many `minutes` at most, whose libraries run with `libraries`, and whose Ray knows
+    the cluster with `engine="cluster"` (`loka.ray.probe` has more options); by default this one's.
     `progress`: True, False, or a function that is told the share that is done; by default shown on terminals and in
     notebooks. Ctrl+C, or a notebook's stop, ends the program and leaves no file.
 
@@ -59,7 +60,7 @@ def probe(
         *option("measure", measure), *repeated("runtime", runtimes), *option("minutes", minutes),
         *option("libraries", libraries),
     ]  # fmt: skip
-    if python is not None or measure or libraries:
+    if python is not None or measure or libraries or engine == "cluster":
         arguments += option("python", sys.executable if python is None else python)
     with Shown(progress) as on_progress:
         ended = run(arguments, on_progress)

@@ -58,7 +58,7 @@ impl Fuzz {
             0 => Command::OpenTrace { path },
             1 => Command::OpenResults { path },
             2 => Command::FindEngines,
-            3 => Command::SelectEngine { name: (*self.dice.pick(&["cpu", "cuda", "abacus"])).to_owned() },
+            3 => Command::SelectEngine { name: (*self.dice.pick(&["cpu", "cuda", "cluster", "abacus"])).to_owned() },
             4 => Command::MeasureSpeeds,
             5 => Command::StartProbe,
             6 => Command::CancelProbe,

@@ -5,7 +5,7 @@ use std::{collections::HashSet, path::PathBuf, time::Instant};
 use loka_core::{
     engine::Engine,
     model::{Results, SiteId, SiteTimes, sha256_of},
-    parts::{PartKey, PartOf, ProbePart, RunKey, cost, split},
+    parts::{PartKey, PartOf, ProbePart, RunKey, split_sites},
     plan::results_digest,
     probe::{AtRows, NUMERICS_VERSION, ProbeConfig, SiteSource},
     tables::{read_part, write_part},
@@ -20,7 +20,7 @@ use crate::{
 
 use super::{
     super::output::{self, Outcome},
-    ProbeArgs, passes, probed,
+    Passes, ProbeArgs, probed,
 };
 
 /// What one part is of, and where it goes.
@@ -31,6 +31,7 @@ pub struct PartWork<'a> {
     pub part: PartOf,
     pub place: PartStore,
     pub times: Option<SiteTimes>,
+    pub passes: &'a Passes,
 }
 
 pub fn run(
@@ -42,8 +43,7 @@ pub fn run(
 ) -> anyhow::Result<Outcome> {
     let (sites, started) = (work.source.sites(), Instant::now());
     let chosen: HashSet<&SiteId> = work.chosen.iter().collect();
-    let costs: Vec<u128> = sites.iter().map(|site| if chosen.contains(&site.id) { cost(site) } else { 0 }).collect();
-    let range = split(&costs, work.part.of).swap_remove(work.part.part - 1);
+    let range = split_sites(&sites, |site| chosen.contains(&site.id), work.part.of).swap_remove(work.part.part - 1);
     let key = PartKey::new(run_key(args, work, engine, config)?, work.part, range.clone());
     let name = key.file_name();
     if let Some(found) = work.place.fetch(&name)? {
@@ -57,7 +57,7 @@ pub fn run(
     meta.problems.retain(|(site, _)| own.contains(site));
     meta.manifest.sites.clone_from(&sites);
     meta.site_times.clone_from(&work.times);
-    let (results, lost) = probed(args, meta, work.source, &chosen, engine, config);
+    let (results, lost) = probed(args, meta, work.source, &chosen, engine, config, &work.passes.mods);
     if let Some(reason) = lost {
         // Not bad input: on another device it may go well.
         output::complain(&anyhow::anyhow!(
@@ -96,7 +96,7 @@ fn run_key(args: &ProbeArgs, work: &PartWork<'_>, engine: &dyn Engine, config: &
     Ok(RunKey {
         trace: work.trace.digest(),
         kernels: config.kernels.iter().map(|kernel| kernel.name.to_owned()).collect(),
-        mods: passes(args).iter().map(ToString::to_string).collect(),
+        mods: work.passes.names.clone(),
         sites: args.sites.clone(),
         rows: args.rows.map(u64::from),
         numerics: NUMERICS_VERSION,

@@ -13,7 +13,10 @@ use std::{
 };
 
 use loka_core::{
-    engine::{self, Control, EngineError},
+    engine::{
+        self, Control, EngineError, EngineStatus,
+        cluster::{self as ray, ClusterInfo},
+    },
     export::Target,
     model::{Results, SiteId, SiteMods},
     plan::Plan,
@@ -29,6 +32,7 @@ pub(crate) mod checkpoints;
 pub(crate) mod compare;
 mod identify;
 mod journals;
+mod on_cluster;
 mod reading;
 mod watch;
 mod work;
@@ -52,6 +56,10 @@ pub struct ThreadExecutor {
     receiver: Receiver<(u64, Report)>,
     /// The trace that probes read, put there by the thread that opened it.
     trace: Arc<Mutex<Option<Trace>>>,
+    /// Where it lies.
+    trace_path: Arc<Mutex<String>>,
+    /// The cluster that was found.
+    cluster: Arc<Mutex<Option<ClusterInfo>>>,
     /// Counts openings: a slow earlier one must not replace what was opened after it.
     opening: Arc<AtomicU64>,
     running: Option<Running>,
@@ -104,6 +112,8 @@ impl ThreadExecutor {
             sender: Outbox { sender, wake },
             receiver,
             trace: Arc::default(),
+            trace_path: Arc::default(),
+            cluster: Arc::default(),
             opening: Arc::default(),
             running: None,
             watch: None,
@@ -256,11 +266,26 @@ impl ThreadExecutor {
 
     fn find_engines(&self) {
         let failed = |message| Event::OpenFailed { message };
-        let found = || Some(Report::from(Event::EnginesFound { engines: engine::statuses() }));
-        self.spawn("loka-engines", None, failed, found);
+        let (slot, outbox) = (self.cluster.clone(), self.sender.clone());
+        self.spawn("loka-engines", None, failed, move || {
+            let mut engines = engine::statuses();
+            let cluster = if ray::is_known() {
+                // It takes seconds: the others are there meanwhile.
+                let so_far = engines.iter().cloned().chain([EngineStatus::looked_for(ray::NAME)]).collect();
+                outbox.send(0, Event::EnginesFound { engines: so_far });
+                on_cluster::look(&slot)
+            } else {
+                ray::unknown()
+            };
+            engines.push(cluster);
+            Some(Report::from(Event::EnginesFound { engines }))
+        });
     }
 
     fn start_probe(&mut self, run: u64, mods: SiteMods, sites: Vec<SiteId>, draws: Option<u64>, name: &str) {
+        if name == ray::NAME {
+            return self.start_on_cluster(run, mods, sites, draws);
+        }
         let work = match self.work_on(name) {
             Ok(work) => work,
             Err(event) => return self.sender.send(0, event),
@@ -296,11 +321,15 @@ impl ThreadExecutor {
 
     /// The open trace and the engine of that name, or the event that says what is missing.
     fn work_on(&self, name: &str) -> Result<Work, Event> {
-        let trace = self.trace.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let message = "These results came without their trace: open the trace to probe it.".to_owned();
-        let trace = trace.ok_or(Event::OpenFailed { message })?;
+        let trace = self.open_trace()?;
         let lost = |error: EngineError| Event::EngineLost { name: name.to_owned(), reason: error.to_string() };
         Ok(Work { trace, engine: engine::open(name).map_err(lost)? })
+    }
+
+    fn open_trace(&self) -> Result<Trace, Event> {
+        let trace = self.trace.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let message = "These results came without their trace: open the trace to probe it.".to_owned();
+        trace.ok_or(Event::OpenFailed { message })
     }
 
     /// Runs `work` on a thread of that name, after what ran before has stopped.

@@ -10,6 +10,11 @@ use crate::model::{Gemm, GemmShape, Kernel};
 
 use super::{Engine, EngineError, EngineInfo, KernelTiming, SiteEngine, SiteJob, TimeOptions};
 
+/// Whether a device is one that this engine names.
+pub(super) fn is_cpu(device: &str) -> bool {
+    device.starts_with("CPU (") && device.ends_with("), emulated")
+}
+
 /// Emulates numerics; has no latencies of its own.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuEngine;

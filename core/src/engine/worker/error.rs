@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::super::python::{ProcessError, after_colon, start_of};
+
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WorkerError {
     #[error("no Python interpreter: {python}")]
@@ -26,22 +28,19 @@ pub enum WorkerError {
 }
 
 impl WorkerError {
+    /// `request`: what was waited for, and how long at most.
+    pub(super) fn of(error: ProcessError, (request, after): (&'static str, Duration)) -> Self {
+        match error {
+            ProcessError::NotFound { python } => Self::NotFound { python },
+            ProcessError::Start { cause, python } => Self::Start { cause, python },
+            ProcessError::Died { status, last_line } => Self::Died { status, last_line },
+            ProcessError::TimedOut => Self::TimedOut { request, after },
+            ProcessError::Rubbish(answer) => Self::rubbish(&answer),
+        }
+    }
+
     /// Answered something that is no reply.
     pub(super) fn rubbish(answer: &[u8]) -> Self {
-        // A character has 4 bytes at most; the rest of a huge line is not looked at.
-        let head = &answer[..answer.len().min(4 * RUBBISH_SHOWN)];
-        Self::Rubbish { start: one_line(&String::from_utf8_lossy(head), RUBBISH_SHOWN) }
+        Self::Rubbish { start: start_of(answer) }
     }
-}
-
-const RUBBISH_SHOWN: usize = 80;
-
-/// `text` without control characters, cut to `limit` characters: it is shown in a table's cell.
-pub(super) fn one_line(text: &str, limit: usize) -> String {
-    let printable = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c });
-    printable.take(limit).collect()
-}
-
-fn after_colon(text: &Option<String>) -> String {
-    text.as_ref().map(|text| format!(": {text}")).unwrap_or_default()
 }

@@ -12,8 +12,6 @@
 
 mod error;
 mod handle;
-mod package;
-mod process;
 mod protocol;
 
 #[cfg(test)]
@@ -35,13 +33,15 @@ pub use protocol::{
     PROTOCOL_VERSION, SiteRequest, TimeOptions, WorkerHello, WorkerKernel, WorkerRun, WorkerSite, WorkerTiming,
 };
 
-use package::Package;
-use process::Process;
+use super::python::{Package, Process};
 use protocol::{Ask, Case, Compiled, Released, WorkerSites, decode, encode};
 
 /// How often a worker that ended is started again. A library that kills it every time must not hold
 /// up a run of thousands of rows.
 pub const MAX_RESTARTS: u32 = 3;
+
+/// Nothing is waited for there.
+const STARTING: (&str, Duration) = ("start", Duration::ZERO);
 
 /// How to start the worker and how long to wait for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,7 +116,7 @@ impl Worker {
     /// # Errors
     /// The interpreter is missing, dies, does not answer in time, or speaks another protocol.
     pub fn start(config: WorkerConfig) -> Result<Self, WorkerError> {
-        let package = Package::write()?;
+        let package = Package::write().map_err(|error| WorkerError::of(error, STARTING))?;
         let hello = WorkerHello::default();
         let mut worker = Self { config, process: None, package, hello, num_restarts: 0, next_id: 1, last_end: None };
         worker.launch()?;
@@ -231,7 +231,8 @@ impl Worker {
     }
 
     fn launch(&mut self) -> Result<(), WorkerError> {
-        self.process = Some(Process::spawn(&self.config.python, &self.config.arguments, self.package.root())?);
+        let process = Process::spawn(&self.config.python, &self.config.arguments, self.package.root());
+        self.process = Some(process.map_err(|error| WorkerError::of(error, STARTING))?);
         let hello: WorkerHello =
             self.exchange(&Ask::Hello { protocol: PROTOCOL_VERSION, device: self.config.device })?;
         if hello.protocol != PROTOCOL_VERSION {
@@ -255,7 +256,8 @@ impl Worker {
         let Some(process) = self.process.as_mut() else {
             return Err(WorkerError::Refused { reason: "the worker is not running".to_owned() });
         };
-        let answer = process.ask(line, ask.name(), timeout).and_then(|reply| decode(id, &reply));
+        let failed = |error| WorkerError::of(error, (ask.name(), timeout));
+        let answer = process.ask(line, timeout).map_err(failed).and_then(|reply| decode(id, &reply));
         match answer {
             Ok(answer) => {
                 if answer.is_fatal {

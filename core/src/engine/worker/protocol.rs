@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::model::{Gemm, GemmShape, KernelId, Runtime};
 
-use super::{Handle, WorkerError, error::one_line};
+use super::{super::python::one_line, Handle, WorkerError};
 
 /// Raised whenever a request or a reply changes its meaning.
 pub const PROTOCOL_VERSION: u64 = 1;

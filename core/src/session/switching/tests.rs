@@ -266,3 +266,47 @@ fn an_engine_is_no_part_of_the_document() {
     select(&mut session, "cuda");
     assert!(!session.can_undo());
 }
+
+fn cluster_of(device: &str) -> EngineStatus {
+    EngineStatus { name: "cluster".to_owned(), device: device.to_owned(), ..EngineStatus::cpu() }
+}
+
+/// A cluster's nodes compute by an engine, and give what it gives here.
+#[test]
+fn rows_of_a_cluster_stand_with_those_of_its_nodes_engine() {
+    let mut session = opened();
+    session.event(Event::EnginesFound { engines: vec![EngineStatus::cpu(), cluster_of(&cpu())] });
+    let effects = session.command(Command::StartProbe).unwrap();
+    played(&mut session, &effects, &cpu(), 0.1);
+    assert_eq!(select(&mut session, "cluster"), [], "they are there");
+    assert_eq!((errors(&session), session.num_rows_of("cluster")), (vec![("cpu".to_owned(), 0.1)], 1));
+    // What lacks is asked of the cluster, and added.
+    let effects = session.command(Command::ToggleMod { kind: ModKind::NoBias }).unwrap();
+    let (run, engine, mods) = probe_in(&effects).unwrap();
+    assert_eq!(engine, "cluster");
+    session.event(Event::ProbeStarted { run, mods, sites: sites(), by: Box::new(by("cpu", &cpu())) });
+    let log: Vec<_> = session.log().entries().iter().map(|entry| entry.text.clone()).collect();
+    assert_eq!(log.last().unwrap(), &format!("Probe of 1 site started on Ray cluster ({})", cpu()));
+    assert!(session.measure_problem().unwrap().contains("loka.ray.bench"));
+    // Of GPUs they are CUDA's.
+    session.event(Event::EnginesFound { engines: vec![EngineStatus::cpu(), cluster_of(GPU)] });
+    assert!(!session.engine_is_that_of_the_rows());
+    assert_eq!(cluster_of(GPU).rows_by(), "cuda");
+}
+
+#[test]
+fn a_cluster_that_is_still_looked_for_keeps_nothing_waiting() {
+    let mut session = opened();
+    let looked_for = EngineStatus::looked_for("cluster");
+    session.event(Event::EnginesFound { engines: vec![cuda(), EngineStatus::cpu(), looked_for.clone()] });
+    assert!(session.engines.looking && session.engines.problem("cuda").is_none());
+    assert!(session.engines.problem("cluster").is_some());
+    let offers = |session: &Session| session.notices.iter().filter(|notice| notice.action.is_some()).count();
+    assert_eq!(offers(&session), 1);
+    session.event(Event::EnginesFound { engines: vec![cuda(), EngineStatus::cpu(), cluster_of(&cpu())] });
+    assert!(!session.engines.looking && session.engines.problem("cluster").is_none());
+    assert_eq!(offers(&session), 1, "CUDA is offered once, a cluster not at all");
+    // Looked for again, it is there until it is not found.
+    session.event(Event::EnginesFound { engines: vec![EngineStatus::cpu(), looked_for] });
+    assert!(session.engines.looking && session.engines.problem("cluster").is_none());
+}

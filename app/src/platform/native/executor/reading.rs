@@ -24,6 +24,7 @@ impl ThreadExecutor {
     pub(super) fn load_trace(&self, path: String) {
         let ticket = self.opening.fetch_add(1, Ordering::SeqCst) + 1;
         let (latest, slot, outbox) = (self.opening.clone(), self.trace.clone(), self.sender.clone());
+        let place = self.trace_path.clone();
         let failed = |message| Event::OpenFailed { message };
         let journals = self.journals;
         self.spawn("loka-open", Some(format!("Opening {path}")), failed, move || {
@@ -36,6 +37,7 @@ impl ThreadExecutor {
                 return None;
             }
             *slot = Some(trace.clone());
+            place.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&path);
             drop(slot);
             let warn = |message| outbox.send(0, Event::Notice { kind: NoticeKind::Warning, message });
             let (stamp, wake) = (trace.stamp(), outbox.wake.clone());

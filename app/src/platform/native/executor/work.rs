@@ -29,7 +29,7 @@ pub(super) struct Work {
     pub engine: Arc<dyn Engine>,
 }
 
-fn config(mods: SiteMods) -> ProbeConfig {
+pub(super) fn config(mods: SiteMods) -> ProbeConfig {
     ProbeConfig { mods, latency: probing::recorded_latencies(), ..ProbeConfig::default() }
 }
 

@@ -1,10 +1,10 @@
-//! The Python process and its three pipes. Takes a line, gives the next line or why there is none; a
+//! A Python process and its three pipes. Takes a line, gives the next line or why there is none; a
 //! thread a pipe, so that nothing it does or leaves undone blocks the caller past a timeout.
 
 use std::{
     ffi::OsString,
     io::{self, BufRead, BufReader, Read, Write},
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, ChildStdin, Command, Stdio},
     sync::{
         Arc, Mutex, PoisonError,
@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{WorkerError, error::one_line};
+use super::{ProcessError, one_line, program};
 
 /// A reply is some tens of kilobytes; a library that prints without end must not fill the memory.
 const MAX_LINE: u64 = 16 << 20;
@@ -23,18 +23,19 @@ const LAST_LINE_SHOWN: usize = 240;
 /// How long a process that closed its pipes has to end, and stderr to be read to its end.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// A running worker. Killed on drop.
+/// A running process. Killed on drop.
 #[derive(Debug)]
-pub(super) struct Process {
+pub struct Process {
     child: Option<Child>,
-    requests: Sender<Vec<u8>>,
-    lines: Receiver<WorkerLine>,
+    /// `None`: closed, which asks it to end.
+    requests: Option<Sender<Vec<u8>>>,
+    lines: Receiver<PythonLine>,
     last_stderr: Arc<Mutex<Option<String>>>,
     stderr_reader: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-enum WorkerLine {
+enum PythonLine {
     Whole(Vec<u8>),
     TooLong(Vec<u8>),
     /// Closed, in the middle of a line or not.
@@ -43,12 +44,12 @@ enum WorkerLine {
 
 impl Process {
     /// Starts `python arguments` in `root`, which is put first on Python's path.
-    pub fn spawn(python: &Path, arguments: &[OsString], root: &Path) -> Result<Self, WorkerError> {
+    pub fn spawn(python: &Path, arguments: &[OsString], root: &Path) -> Result<Self, ProcessError> {
         let failed = |error: &io::Error| {
             let python = python.display().to_string();
             match error.kind() {
-                io::ErrorKind::NotFound => WorkerError::NotFound { python },
-                _ => WorkerError::Start { cause: error.to_string(), python },
+                io::ErrorKind::NotFound => ProcessError::NotFound { python },
+                _ => ProcessError::Start { cause: error.to_string(), python },
             }
         };
         let mut child = Command::new(program(python))
@@ -75,21 +76,37 @@ impl Process {
             let last = Arc::clone(&last_stderr);
             thread::spawn(move || keep_last_line(stderr, &last))
         });
-        Ok(Self { child: Some(child), requests, lines, last_stderr, stderr_reader })
+        Ok(Self { child: Some(child), requests: Some(requests), lines, last_stderr, stderr_reader })
     }
 
     /// Sends a line and gives the next one that comes back.
-    pub fn ask(&mut self, line: Vec<u8>, request: &'static str, timeout: Duration) -> Result<Vec<u8>, WorkerError> {
+    pub fn ask(&mut self, line: Vec<u8>, timeout: Duration) -> Result<Vec<u8>, ProcessError> {
         if let Ok(unasked) = self.lines.try_recv() {
-            return self.take(unasked).and_then(|line| Err(WorkerError::rubbish(&line)));
+            return self.take(unasked).and_then(|line| Err(ProcessError::Rubbish(line)));
         }
+        self.send(line);
+        self.next(timeout)?.ok_or(ProcessError::TimedOut)
+    }
+
+    /// Sends a line that nothing need answer.
+    pub fn send(&self, line: Vec<u8>) {
         // A process that is gone shows as the end of its output, with its status.
-        drop(self.requests.send(line));
+        drop(self.requests.as_ref().map(|requests| requests.send(line)));
+    }
+
+    /// The next line; `None`: none came within `timeout`.
+    pub fn next(&mut self, timeout: Duration) -> Result<Option<Vec<u8>>, ProcessError> {
         match self.lines.recv_timeout(timeout) {
-            Ok(line) => self.take(line),
-            Err(RecvTimeoutError::Timeout) => Err(WorkerError::TimedOut { request, after: timeout }),
+            Ok(line) => self.take(line).map(Some),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => Err(self.died()),
         }
+    }
+
+    /// Closes its input, which tells it to end, and waits for that; false: it goes on.
+    pub fn close(&mut self, grace: Duration) -> bool {
+        self.requests = None;
+        self.child.as_mut().is_none_or(|child| wait(child, grace).is_some())
     }
 
     /// Of the process, while it is held.
@@ -98,16 +115,16 @@ impl Process {
         self.child.as_ref().map(Child::id)
     }
 
-    fn take(&mut self, line: WorkerLine) -> Result<Vec<u8>, WorkerError> {
+    fn take(&mut self, line: PythonLine) -> Result<Vec<u8>, ProcessError> {
         match line {
-            WorkerLine::Whole(line) => Ok(line),
-            WorkerLine::TooLong(start) => Err(WorkerError::rubbish(&start)),
-            WorkerLine::End => Err(self.died()),
+            PythonLine::Whole(line) => Ok(line),
+            PythonLine::TooLong(start) => Err(ProcessError::Rubbish(start)),
+            PythonLine::End => Err(self.died()),
         }
     }
 
     /// It closed its output: how it ended and what it said last.
-    fn died(&mut self) -> WorkerError {
+    fn died(&mut self) -> ProcessError {
         let status = match self.child.as_mut() {
             None => "already killed".to_owned(),
             Some(child) => match wait(child, GRACE) {
@@ -121,7 +138,7 @@ impl Process {
             thread::sleep(Duration::from_millis(5));
         }
         let last_line = self.last_stderr.lock().unwrap_or_else(PoisonError::into_inner).take();
-        WorkerError::Died { status, last_line }
+        ProcessError::Died { status, last_line }
     }
 }
 
@@ -150,15 +167,6 @@ fn wait(child: &mut Child, limit: Duration) -> Option<String> {
     }
 }
 
-/// The worker runs in another folder, where a relative path would mean something else; a bare name is
-/// looked up on the search path.
-fn program(python: &Path) -> PathBuf {
-    if python.components().count() > 1 {
-        return std::path::absolute(python).unwrap_or_else(|_| python.to_path_buf());
-    }
-    python.to_path_buf()
-}
-
 fn python_path(root: &Path) -> OsString {
     let theirs = std::env::var_os("PYTHONPATH").unwrap_or_default();
     let all = std::iter::once(root.to_path_buf()).chain(std::env::split_paths(&theirs));
@@ -174,17 +182,17 @@ fn write_requests(mut stdin: ChildStdin, outbox: &Receiver<Vec<u8>>) {
     }
 }
 
-fn read_lines(stdout: impl Read, inbox: &SyncSender<WorkerLine>) {
+fn read_lines(stdout: impl Read, inbox: &SyncSender<PythonLine>) {
     let mut reader = BufReader::new(stdout);
     loop {
         let mut line = Vec::new();
         let read = (&mut reader).take(MAX_LINE).read_until(b'\n', &mut line);
         let next = match read {
-            Ok(_) if line.ends_with(b"\n") => WorkerLine::Whole(line),
-            Ok(count) if count as u64 == MAX_LINE => WorkerLine::TooLong(line),
-            _ => WorkerLine::End,
+            Ok(_) if line.ends_with(b"\n") => PythonLine::Whole(line),
+            Ok(count) if count as u64 == MAX_LINE => PythonLine::TooLong(line),
+            _ => PythonLine::End,
         };
-        let is_last = !matches!(next, WorkerLine::Whole(_));
+        let is_last = !matches!(next, PythonLine::Whole(_));
         if inbox.send(next).is_err() || is_last {
             return;
         }

@@ -19,11 +19,11 @@ import pathlib
 import time
 from typing import Any, Dict, Iterator, List, Literal, Mapping, NamedTuple, Optional, Sequence, Tuple, Union, overload
 
-from .program.binary import LokaError
-from .program.child import Path, run, scratch_file
-from .program.options import Names, mods_option, option, repeated
-from .program.progress import Line, is_seen
-from .program.results import Results
+from ..program.binary import LokaError
+from ..program.child import Path, run, scratch_file
+from ..program.options import Names, mods_option, option, repeated
+from ..program.progress import Line, is_seen
+from ..program.results import Results
 
 SITES_A_TASK: Dict[str, int] = {"cuda": 200, "cpu": 8}
 """Some 25 seconds: longer than a task's own cost, shorter than one minds losing."""

@@ -1,4 +1,4 @@
-//! The Python side of the worker, carried in this binary. Gives a folder that Python can import it from.
+//! The Python side of the worker and of the cluster's driver, carried in this binary. Gives a folder that Python can import it from.
 
 use std::{
     fs, io,
@@ -7,7 +7,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use super::WorkerError;
+use super::ProcessError;
 
 /// Every file of the Python package: (path, text). All of it: sites are timed as `loka.apply` runs them. Listed by
 /// `build.rs`.
@@ -15,15 +15,15 @@ const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/python_files.
 
 /// The package on disk, in a folder of its own: two versions of LoKA never share one. Removed on drop.
 #[derive(Debug)]
-pub(super) struct Package {
+pub struct Package {
     root: PathBuf,
     scratch: PathBuf,
     _folder: TempDir,
 }
 
 impl Package {
-    pub fn write() -> Result<Self, WorkerError> {
-        let failed = |error: io::Error| WorkerError::Start {
+    pub fn write() -> Result<Self, ProcessError> {
+        let failed = |error: io::Error| ProcessError::Start {
             cause: error.to_string(),
             python: std::env::temp_dir().display().to_string(),
         };
