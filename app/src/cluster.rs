@@ -22,6 +22,7 @@ use loka_core::{
 };
 
 use crate::{
+    beside::beside,
     files,
     store::{Fetched, PartStore},
 };
@@ -73,9 +74,7 @@ fn num_parts(num_sites: usize, engine: &str) -> usize {
 
 /// Beside the trace.
 pub fn folder_of(trace: &Path) -> PathBuf {
-    let text = trace.to_string_lossy();
-    let stem = text.strip_suffix(".trace.safetensors").unwrap_or(text.trim_end_matches(['/', '\\']));
-    PathBuf::from(format!("{stem}.parts"))
+    PathBuf::from(beside(&trace.to_string_lossy(), "parts"))
 }
 
 /// Probes until every wanted site's part is there, or `control` is cancelled. `sink` gets each part, in the order in which

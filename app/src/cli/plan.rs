@@ -245,12 +245,7 @@ pub fn summary(plan: &Plan) -> String {
         0 => String::new(),
         count => format!(" · {count} of {} GEMMs without a latency, in neither sum", totals.num_gemms),
     };
-    let low = plan
-        .choices()
-        .filter(|(.., choice)| {
-            loka_core::model::kernel(choice.kernel.as_str()).is_some_and(|kernel| !kernel.high_precision())
-        })
-        .count();
+    let low = plan.choices().filter(|(.., choice)| choice.kernel.is_low_precision()).count();
     format!(
         "policy {}: {low} of {} GEMMs in FP8 · {speedup}{handed_on}{loss}{unknown}",
         plan.policy.name, totals.num_gemms

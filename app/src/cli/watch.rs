@@ -13,7 +13,7 @@ use std::{
 use loka_core::{
     dispatch::judge,
     engine::{self, Control, Engine},
-    model::{FileMagic, Gemm, Kernel, KernelId, ResultRow, Results, Safety, SiteId, catalogue, kernel},
+    model::{FileMagic, Gemm, Kernel, KernelId, ResultRow, Results, Safety, SiteId, catalogue},
     plan::Plan,
     probe::{AtRows, ProbeConfig, ProbeEvent, probe},
     tables::write_results,
@@ -154,9 +154,8 @@ struct Chosen {
 }
 
 fn chosen_of(plan: &Plan) -> Vec<Chosen> {
-    let low = |name: &KernelId| kernel(name.as_str()).is_some_and(|kernel| !kernel.high_precision());
     plan.choices()
-        .filter(|(_, _, choice)| low(&choice.kernel))
+        .filter(|(_, _, choice)| choice.kernel.is_low_precision())
         .map(|(site, gemm, choice)| Chosen {
             site: site.clone(),
             gemm,

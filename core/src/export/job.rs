@@ -172,7 +172,7 @@ fn fixed(plan: &Plan, target: Target) -> Result<(), Refusal> {
 }
 
 fn is_low(site: &PlanSite, gemm: Gemm) -> bool {
-    kernel(site.choice(gemm).kernel.as_str()).is_some_and(|kernel| !kernel.high_precision())
+    site.choice(gemm).kernel.is_low_precision()
 }
 
 fn wanted(site: &PlanSite) -> Result<[Wanted; 3], Refusal> {

@@ -31,6 +31,11 @@ impl KernelId {
     pub fn recipe(&self) -> &str {
         self.0.split_once('/').map_or("", |(_, recipe)| recipe)
     }
+
+    /// In the catalogue, and narrower than BF16. A name that nobody knows is neither high nor low.
+    pub fn is_low_precision(&self) -> bool {
+        kernel(self.as_str()).is_some_and(|kernel| !kernel.high_precision())
+    }
 }
 
 impl fmt::Display for KernelId {

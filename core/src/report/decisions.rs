@@ -7,7 +7,7 @@ use crate::{
     format::{NAME, SENTENCE, line, number::times, short},
     model::{Gemm, Metric},
     plan::Plan,
-    views::{depth, is_low, module},
+    views::{depth, module},
 };
 
 /// GEMMs with the same kernel for the same kind of reason in one module.
@@ -39,13 +39,13 @@ impl Group {
 
 /// Whether somebody or something decided here: a kernel in low precision, or an override.
 pub fn is_decided(choice: &Choice) -> bool {
-    choice.source == ChoiceSource::Override || is_low(&choice.kernel)
+    choice.source == ChoiceSource::Override || choice.kernel.is_low_precision()
 }
 
 /// In low precision, or not; overrides are neither: they have a list of their own. At most `most` groups where
 /// modules allow it, the deepest modules that do.
 pub fn folded(plan: &Plan, low: bool, most: usize) -> Vec<Group> {
-    let kept = |choice: &Choice| choice.source == ChoiceSource::Dispatch && is_low(&choice.kernel) == low;
+    let kept = |choice: &Choice| choice.source == ChoiceSource::Dispatch && choice.kernel.is_low_precision() == low;
     let deepest = plan.sites.iter().map(|site| depth(&site.site)).max().unwrap_or_default();
     let mut groups = at_depth(plan, &kept, low, deepest);
     for depth in (0..deepest).rev() {

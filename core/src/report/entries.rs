@@ -7,7 +7,7 @@ use crate::{
     dispatch::{Candidates, Choice, ChoiceSource, Group, bound_of, judge, quadrant_of},
     model::{Estimate, Gemm, KernelId, LatencySource, Quadrant, ResultRow, Safety, SiteId, catalogue},
     plan::Plan,
-    views::{is_low, value},
+    views::value,
 };
 
 use super::Source;
@@ -78,7 +78,7 @@ fn of_group(plan: &Plan, site: u32, group: &Group<'_>, loss: f64, numbers: &Hash
             gemm: group.gemm,
             kernel: *numbers.get(row.kernel.as_str())?,
             supported: row.supported,
-            low: is_low(&row.kernel),
+            low: row.kernel.is_low_precision(),
             error: value(row, None, plan.policy.metric, loss),
             speedup: row.speedup(),
             slowest: ratio(row.latency.latency_hi_us),
@@ -103,7 +103,7 @@ fn of_plan(plan: &Plan, numbers: &HashMap<&str, u16>) -> Vec<Entry> {
                 gemm,
                 kernel: *number,
                 supported: true,
-                low: is_low(&choice.kernel),
+                low: choice.kernel.is_low_precision(),
                 error: choice.error.get(&plan.policy.metric).copied().map(Estimate::exact),
                 speedup: choice.speedup,
                 slowest: None,
@@ -121,7 +121,7 @@ fn of_plan(plan: &Plan, numbers: &HashMap<&str, u16>) -> Vec<Entry> {
 /// A plan has no intervals: what Dispatch chose in low precision was safe, or it would not have been chosen; a person's
 /// choice is judged by its value alone.
 fn verdict_of(plan: &Plan, site: &SiteId, gemm: Gemm, choice: &Choice) -> Quadrant {
-    let safety = if choice.source == ChoiceSource::Dispatch && is_low(&choice.kernel) {
+    let safety = if choice.source == ChoiceSource::Dispatch && choice.kernel.is_low_precision() {
         Safety::Safe
     } else if plan.policy.loss_budget.is_some() && gemm == Gemm::Fprop {
         // The budget is a share of a loss that the plan does not hold.

@@ -57,7 +57,7 @@ pub type Total = (&'static str, String);
 
 pub fn totals(plan: &Plan) -> Vec<Total> {
     let totals = &plan.totals;
-    let low = plan.choices().filter(|(.., choice)| crate::views::is_low(&choice.kernel)).count();
+    let low = plan.choices().filter(|(.., choice)| choice.kernel.is_low_precision()).count();
     let mut all =
         vec![("Speed-up of all GEMMs", totals.speedup.map_or("unknown".to_owned(), |of| format!("{of:.3}×")))];
     if totals.speedup.is_some() {

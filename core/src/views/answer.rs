@@ -10,7 +10,7 @@ use crate::{
     views::{PlanView, ReviewStanding, Snapshot, Standings},
 };
 
-use super::{is_low, standings::low};
+use super::standings::low;
 
 /// Why a GEMM has the kernel that it has, told once for all that have it for the same reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -115,13 +115,13 @@ impl Answer {
 }
 
 fn because(snapshot: &Snapshot, standings: &Standings, choice: &Choice, at: usize, gemm: Gemm) -> Because {
-    if is_low(&choice.kernel) {
+    if choice.kernel.is_low_precision() {
         return Because::Pays;
     }
     if choice.source == ChoiceSource::Override {
         return Because::ByHand;
     }
-    let passed_over = choice.passed_over.iter().filter(|(kernel, _)| is_low(kernel));
+    let passed_over = choice.passed_over.iter().filter(|(kernel, _)| kernel.is_low_precision());
     // Of several faster kernels the one that comes nearest to being taken says why.
     let nearest = passed_over.map(|(_, why)| match why {
         PassedOver::Uncertain => Because::Uncertain,
@@ -135,7 +135,7 @@ fn because(snapshot: &Snapshot, standings: &Standings, choice: &Choice, at: usiz
         match standings.best(at, gemm, |_| true) {
             Some(ReviewStanding::SafeFast) => Because::NotInPlace,
             Some(_) if low(rows).any(|row| row.speedup().is_some()) => Because::Slower,
-            None if rows.iter().any(|row| is_low(&row.kernel)) => Because::Unsupported,
+            None if rows.iter().any(|row| row.kernel.is_low_precision()) => Because::Unsupported,
             _ => Because::Unknown,
         }
     })

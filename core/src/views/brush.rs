@@ -9,7 +9,7 @@ use crate::{
     views::{PlanTable, PlanView, QuadrantView, Snapshot},
 };
 
-use super::{Column, draws_to_ask, is_low, standings::low};
+use super::{Column, draws_to_ask, standings::low};
 
 /// One kernel at one GEMM of one site; the kernel by its number in the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -187,7 +187,7 @@ impl BrushTotals {
         let mut low: BTreeMap<u16, bool> = BTreeMap::new();
         for of in set.rows() {
             let (at, Some(kernel)) = (of.site as usize, set.kernel(of)) else { continue };
-            let is_low = *low.entry(of.kernel).or_insert_with(|| is_low(kernel));
+            let is_low = *low.entry(of.kernel).or_insert_with(|| kernel.is_low_precision());
             let Some(row) = snapshot.row(at, of.gemm, kernel) else {
                 totals.num_waiting += 1;
                 continue;
@@ -226,7 +226,7 @@ impl BrushTotals {
         self.num_forward += usize::from(gemm == Gemm::Fprop);
         let Some(choice) = plan.choice_at(at, gemm) else { return };
         self.num_overrides += usize::from(choice.source == crate::dispatch::ChoiceSource::Override);
-        let low = is_low(&choice.kernel);
+        let low = choice.kernel.is_low_precision();
         self.num_low += usize::from(low);
         self.num_backward_low += usize::from(low && gemm != Gemm::Fprop);
         let Some(row) = snapshot.row(at, gemm, &choice.kernel) else { return };

@@ -12,7 +12,7 @@ use crate::{
     views::{PlanTable, PlanView, Snapshot, draws_to_ask},
 };
 
-use super::{is_low, standings::low};
+use super::standings::low;
 
 /// Unsafe by no more than this is worth a look at the threshold.
 const NEAR: f64 = 1.25;
@@ -96,7 +96,7 @@ pub fn findings(snapshot: &Snapshot, plan: &PlanView, table: &PlanTable) -> Vec<
         }
         let rows = snapshot.rows_of(at, gemm);
         let known = low(rows).any(|row| row.speedup().is_some());
-        if !known && low(rows).next().is_some() && !is_low(&choice.kernel) {
+        if !known && low(rows).next().is_some() && !choice.kernel.is_low_precision() {
             untimed.push((at, gemm));
         }
         let Some(reference_us) = reference_us(snapshot, at, gemm) else { continue };
@@ -105,7 +105,7 @@ pub fn findings(snapshot: &Snapshot, plan: &PlanView, table: &PlanTable) -> Vec<
             ChoiceSource::Override => by_hand.extend(slower_by_hand(snapshot, (at, gemm), saved_us, reference_us)),
             _ => {
                 faster.extend(passed_over(snapshot, (at, gemm), choice, saved_us, reference_us));
-                let high = !is_low(&choice.kernel) && choice.passed_over.is_empty();
+                let high = !choice.kernel.is_low_precision() && choice.passed_over.is_empty();
                 casts.extend(bare(rows, reference_us).filter(|_| high).map(|gain_us| ((at, gemm), gain_us)));
             }
         }
@@ -143,7 +143,7 @@ fn passed_over<'a>(
 ) -> Option<Faster<'a>> {
     let policy = &snapshot.document.policy;
     let wanted = choice.passed_over.iter().filter(|(kernel, why)| {
-        is_low(kernel) && matches!(why, PassedOver::Unsafe | PassedOver::Uncertain | PassedOver::Budget)
+        kernel.is_low_precision() && matches!(why, PassedOver::Unsafe | PassedOver::Uncertain | PassedOver::Budget)
     });
     let of = |row: &'a ResultRow| {
         let gain_us = reference_us - own_us(row, reference_us)? - saved_us;
@@ -358,7 +358,7 @@ fn flushed(snapshot: &Snapshot, plan: &PlanView) -> Option<Finding> {
                 let timed = low(rows).filter_map(|row| Some((row.speedup()?, row)));
                 timed.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, row)| row)
             };
-            let Some(row) = chosen.filter(|row| is_low(&row.kernel)).or_else(fastest) else { continue };
+            let Some(row) = chosen.filter(|row| row.kernel.is_low_precision()).or_else(fastest) else { continue };
             let keeps = low(rows).filter(|row| row.flushed.is_some()).min_by(|a, b| share(a).total_cmp(&share(b)));
             if let Some(other) = keeps.filter(|other| share(row) > FLUSHED && share(other) < 0.5 * share(row)) {
                 found.push((at, gemm, row, other));

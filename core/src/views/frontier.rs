@@ -9,8 +9,6 @@ use crate::{
     views::{PlanView, Snapshot},
 };
 
-use super::is_low;
-
 /// All curves of one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FrontierView {
@@ -88,7 +86,7 @@ impl Now {
         let (mut worst_error, mut worst_noise, mut num_low_precision) = (None::<Estimate>, None::<Estimate>, 0);
         for at in 0..snapshot.sites().len() {
             for gemm in Gemm::ALL {
-                let choice = plan.choice_at(at, gemm).filter(|choice| is_low(&choice.kernel));
+                let choice = plan.choice_at(at, gemm).filter(|choice| choice.kernel.is_low_precision());
                 let Some(row) = choice.and_then(|choice| snapshot.row(at, gemm, &choice.kernel)) else { continue };
                 num_low_precision += 1;
                 if let Some(error) = row.metric(metric).filter(|error| error.value.is_finite())

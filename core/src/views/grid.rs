@@ -12,7 +12,6 @@ use crate::{
 use super::{
     Versus, ViewQuery,
     cell::{value, value_over},
-    is_low,
 };
 
 /// One column of the heatmap.
@@ -166,7 +165,7 @@ fn kernels_of(snapshot: &Snapshot) -> Vec<KnownCells> {
         }
     }
     let known = crate::model::catalogue().iter().map(crate::model::Kernel::id).filter(|id| seen.contains(&id));
-    known.map(|id| KnownCells { low: is_low(&id), id }).collect()
+    known.map(|id| KnownCells { low: id.is_low_precision(), id }).collect()
 }
 
 struct Filling<'a> {

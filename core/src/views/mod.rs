@@ -83,7 +83,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
     dispatch::parallel::join,
-    model::{Gemm, KernelId, LatencySource, Metric},
+    model::{Gemm, LatencySource, Metric},
 };
 
 /// What a person looks at, as far as it changes what is derived.
@@ -214,10 +214,6 @@ fn sources_of_plan(snapshot: &Snapshot, plan: &PlanView) -> BTreeMap<LatencySour
         }
     }
     counts
-}
-
-pub(crate) fn is_low(kernel: &KernelId) -> bool {
-    crate::model::kernel(kernel.as_str()).is_some_and(|kernel| !kernel.high_precision())
 }
 
 #[cfg(test)]

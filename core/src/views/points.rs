@@ -13,7 +13,6 @@ use super::{
     Versus,
     axis::{ErrorAxis, speedup_place},
     groups::Grouping,
-    is_low,
     nearby::Nearby,
     shares::{Share, Shares},
 };
@@ -196,7 +195,7 @@ impl<'a> Filling<'a> {
         if let Some(known) = self.numbers.get(kernel) {
             return *known;
         }
-        let number = is_low(kernel).then(|| u16::try_from(self.view.kernels.len()).ok()).flatten();
+        let number = kernel.is_low_precision().then(|| u16::try_from(self.view.kernels.len()).ok()).flatten();
         if number.is_some() {
             self.view.kernels.push(kernel.clone());
         }

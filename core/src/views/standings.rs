@@ -7,8 +7,6 @@ use crate::{
     views::Snapshot,
 };
 
-use super::is_low;
-
 /// The best that low precision offers one GEMM, the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReviewStanding {
@@ -117,7 +115,7 @@ impl Standings {
             }
             rank.error = rank.error.max(least);
             let rows = snapshot.rows_of(site, gemm);
-            let tried = rows.iter().any(|row| is_low(&row.kernel));
+            let tried = rows.iter().any(|row| row.kernel.is_low_precision());
             self.unsupported[site] |= u8::from(tried && low(rows).next().is_none()) << at;
         }
         self.ranks.push(rank);
@@ -148,7 +146,7 @@ impl Standings {
 
 /// Low-precision rows that a kernel could run by.
 pub(super) fn low(rows: &[ResultRow]) -> impl Iterator<Item = &ResultRow> {
-    rows.iter().filter(|row| row.supported && is_low(&row.kernel))
+    rows.iter().filter(|row| row.supported && row.kernel.is_low_precision())
 }
 
 fn badness(row: &ResultRow, metric: Metric) -> f32 {

@@ -9,7 +9,7 @@ use crate::{
 };
 
 use super::{
-    FrontierAxis, is_low,
+    FrontierAxis,
     plan::{saved_at, saved_by},
 };
 
@@ -134,7 +134,7 @@ fn signed(value: f64) -> String {
 /// By [`FrontierAxis`]; errors as the plan's own file has them.
 fn costs(baseline: &Baseline, metric: Metric) -> [Option<f64>; 3] {
     let worst = |metric: Metric| {
-        let low = baseline.plan.choices().filter(|(.., choice)| is_low(&choice.kernel));
+        let low = baseline.plan.choices().filter(|(.., choice)| choice.kernel.is_low_precision());
         let errors =
             low.filter_map(|(.., choice)| choice.error.get(&metric).copied()).filter(|error| error.is_finite());
         errors.max_by(|a, b| metric.badness(*a).total_cmp(&metric.badness(*b)))

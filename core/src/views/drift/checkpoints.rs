@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{
     dispatch::{Policy, judge},
-    model::{Gemm, KernelId, ResultRow, Safety, Site, SiteId, SiteMods, bounded_list, kernel},
+    model::{Gemm, KernelId, ResultRow, Safety, Site, SiteId, SiteMods, bounded_list},
     views::{PlanView, Snapshot},
 };
 
@@ -49,7 +49,7 @@ impl Followed {
         for at in 0..snapshot.sites().len() {
             for gemm in Gemm::ALL {
                 let Some(chosen) = plan.choice_at(at, gemm).map(|choice| &choice.kernel) else { continue };
-                if kernel(chosen.as_str()).is_some_and(|kernel| !kernel.high_precision()) {
+                if chosen.is_low_precision() {
                     let kernel = followed.place_of(chosen);
                     followed.gemms.push(FollowedGemm { site: at as u32, gemm, kernel });
                 }

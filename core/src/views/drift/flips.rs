@@ -66,11 +66,8 @@ pub fn kernel_drifts<'a>(
     policy: &Policy,
     loss: f64,
 ) -> Vec<KernelDrift> {
-    let low = rows.into_iter().filter(|row| {
-        row.site == inspection.site.id
-            && row.supported
-            && kernel(row.kernel.as_str()).is_some_and(|kernel| !kernel.high_precision())
-    });
+    let low =
+        rows.into_iter().filter(|row| row.site == inspection.site.id && row.supported && row.kernel.is_low_precision());
     low.map(|row| kernel_drift(inspection, row, bound_of(policy, &row.site, row.gemm, loss))).collect()
 }
 

@@ -10,8 +10,6 @@ use crate::{
     views::{PlanView, Snapshot},
 };
 
-use super::super::is_low;
-
 /// What a plan costs, with tails.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sums {
@@ -110,7 +108,7 @@ struct Ratios {
 /// The same kernel before and after.
 fn compare(snapshot: &Snapshot, at: usize, gemm: Gemm, flips: &mut Flips, ratios: &mut Ratios) {
     let (policy, loss) = (&snapshot.document.policy, snapshot.loss());
-    let low = |row: &&ResultRow| row.supported && is_low(&row.kernel);
+    let low = |row: &&ResultRow| row.supported && row.kernel.is_low_precision();
     for after in snapshot.rows_of(at, gemm).iter().filter(low) {
         let was = snapshot.rows_before(at, gemm).iter().filter(low).find(|row| row.kernel == after.kernel);
         let Some(before) = was else { continue };

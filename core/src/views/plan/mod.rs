@@ -16,7 +16,7 @@ use crate::{
     views::{PlanView, Snapshot},
 };
 
-use super::{Versus, is_low};
+use super::Versus;
 
 /// What of a line can be filtered for. Bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -247,7 +247,7 @@ fn line(snapshot: &Snapshot, (at, gemm): (usize, Gemm), choice: &Choice, saved_u
     let bound = row
         .map_or_else(|| bound_of(policy, &snapshot.sites()[at].id, gemm, loss), |row| decided_by(row, policy, loss).1);
     let error = row.and_then(|row| row.metric(bound.metric));
-    let low = is_low(&choice.kernel);
+    let low = choice.kernel.is_low_precision();
     let mut flags = Flags::default();
     flags.set(Flags::OVERRIDE, choice.source == ChoiceSource::Override);
     flags.set(Flags::WARNS, saved_us.is_none());
@@ -274,7 +274,7 @@ fn margin(bound: Bound, error: Estimate) -> f64 {
 
 /// Nothing in low precision is safe here, but something may be.
 fn best_is_uncertain(snapshot: &Snapshot, at: usize, gemm: Gemm) -> bool {
-    let low = snapshot.rows_of(at, gemm).iter().filter(|row| row.supported && is_low(&row.kernel));
+    let low = snapshot.rows_of(at, gemm).iter().filter(|row| row.supported && row.kernel.is_low_precision());
     let mut uncertain = false;
     for row in low {
         match judge(row, &snapshot.document.policy, snapshot.loss()).0 {

@@ -229,7 +229,7 @@ impl Looking<'_> {
         let nearest = nearest(&kernels);
         let chosen = kernels.iter().find(|line| line.is_low && line.is_taken());
         let verdict = chosen.or(nearest.map(|at| &kernels[at])).map(|line| line.quadrant);
-        let low = self.snapshot.rows_of(self.at, gemm).iter().filter(|row| super::is_low(&row.kernel));
+        let low = self.snapshot.rows_of(self.at, gemm).iter().filter(|row| row.kernel.is_low_precision());
         let ahead = choice.as_ref().and_then(|choice| self.ahead(gemm, choice));
         GemmView {
             gemm,
@@ -252,7 +252,7 @@ impl Looking<'_> {
         let unknown = || "no reason was given".into();
         KernelLine {
             about: kernel(row.kernel.as_str()).map_or("", |kernel| kernel.about),
-            is_low: super::is_low(&row.kernel),
+            is_low: row.kernel.is_low_precision(),
             unsupported: (!row.supported).then(|| row.reason.clone().unwrap_or_else(unknown)),
             error: row.metric(self.metric).filter(|_| row.supported),
             draws: row.error.as_ref().map(|error| error.draws),
@@ -360,7 +360,7 @@ impl KernelLine {
 impl GemmView {
     /// The policy's own choice is high precision: nothing in low precision may run.
     pub fn stays_high(&self) -> bool {
-        self.choice.as_ref().is_none_or(|choice| !super::is_low(&choice.kernel))
+        self.choice.as_ref().is_none_or(|choice| !choice.kernel.is_low_precision())
     }
 
     pub fn line(&self, kernel: &KernelId) -> Option<&KernelLine> {
