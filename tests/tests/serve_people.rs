@@ -393,8 +393,8 @@ fn hostile_frames_hold_up_nobody_and_leave_nothing() {
             assert_eq!(desk.server.get("/", &[&cookie]).status, 200);
             slowest = slowest.max(asked.elapsed());
         }
-        // Half a minute before; some 10 ms now, also on a machine that has other work.
-        assert!(slowest < Duration::from_millis(200), "a page took {slowest:?}");
+        // Half a minute before; some 10 ms now, a few hundred where all cores are taken.
+        assert!(slowest < Duration::from_secs(2), "a page took {slowest:?}");
         let mut last = crowd.pop().unwrap();
         if who == "Vera" {
             last.until("she is told", |window| !window.refused.is_empty());

@@ -144,7 +144,8 @@ fn refused(bytes: &[u8], line: &str) {
             assert!(peak < 50_000_000, "{peak} bytes");
             least = least.min(took);
         }
-        assert!(least < Duration::from_millis(50), "{least:?}");
+        // Some milliseconds, tens of them on a busy machine; decoding what it claims takes many seconds.
+        assert!(least < Duration::from_secs(1), "{least:?}");
     }
 }
 
