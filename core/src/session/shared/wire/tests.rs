@@ -115,7 +115,7 @@ fn the_coding_is_that_of_its_number() {
         reason: "r".to_owned(),
     };
     let bytes = encode(&ToServer::Command { number: 300, seen: 5, command: Box::new(command) });
-    assert_eq!((PROTOCOL, hex(&bytes)), (8, "0002ac02050f0173020a74652f63757272656e740172".to_owned()));
+    assert_eq!((PROTOCOL, hex(&bytes)), (9, "0002ac02050f0173020a74652f63757272656e740172".to_owned()));
     let share = RowChunk {
         origin: Origin::new("cpu", "d"),
         at: 1,
