@@ -14,6 +14,7 @@ input ends: nothing outlives the LoKA that started it."""
 
 import collections
 import contextlib
+import importlib
 import importlib.util
 import json
 import logging
@@ -330,8 +331,7 @@ def connected() -> Any:
     address = named if named not in ("", "auto") else started_here()
     if address is not None:
         check_reached(address, named)
-    import ray
-
+    ray: Any = importlib.import_module("ray")
     # The tasks' own modules go with them.
     for module in (binary, child):
         ray.cloudpickle.register_pickle_by_value(module)
