@@ -9,7 +9,7 @@ use std::{
 };
 
 /// For one line: a browser's start among others on a busy machine.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// For a program to end by itself.
 const GENTLY: Duration = Duration::from_secs(10);

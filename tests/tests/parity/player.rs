@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::scenario::{Aim, Scenario, ScenarioStep, Wait, is_part};
 
 /// Far more than anything takes, on a slow machine that does other things too.
-const LIMIT: Duration = Duration::from_secs(180);
+const LIMIT: Duration = Duration::from_secs(600);
 
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
