@@ -273,8 +273,7 @@ impl Looking<'_> {
         let instead = self.instead(trace, &observed, &config)?;
         let seconds = started.elapsed().as_secs_f64();
         // Kept before it is told: whoever is told twice is told the same.
-        let text = serde_json::to_string_pretty(watch)? + "\n";
-        files::write_atomically(state, text.as_bytes())?;
+        keep_state(watch, state)?;
         if let Some(path) = &self.args.prometheus {
             files::write_atomically(path, prometheus(watch, trace, observed.num_tests, seconds).as_bytes())?;
         }
@@ -302,9 +301,9 @@ impl Looking<'_> {
             watch.logs.insert(name.clone(), to);
             let observed = watch.check(&checks);
             if to != from {
-                files::write_atomically(state, (serde_json::to_string_pretty(watch)? + "\n").as_bytes())?;
+                keep_state(watch, state)?;
             }
-            if observed != (Observed { num_tests: checks.len(), ..Observed::default() }) {
+            if !observed.is_quiet() {
                 let told = json!({
                     "health_log": name, "num_tests": observed.num_tests, "began": began(watch, &observed, &BTreeMap::new()),
                     "ended": observed.ended, "standing": watch.alarms.len(),
@@ -427,7 +426,7 @@ impl Looking<'_> {
             "began": began(watch, observed, instead), "ended": observed.ended, "standing": watch.alarms.len(),
             "seconds": seconds,
         });
-        if !observed.began.is_empty() || !observed.ended.is_empty() {
+        if !observed.is_quiet() {
             self.alarm(&told);
         }
         if self.json {
@@ -443,6 +442,10 @@ impl Looking<'_> {
         tell_alarms(watch, observed, instead);
         Ok(())
     }
+}
+
+fn keep_state(watch: &WatchState, state: &Path) -> anyhow::Result<()> {
+    files::write_atomically(state, (serde_json::to_string_pretty(watch)? + "\n").as_bytes())
 }
 
 fn standing(watch: &WatchState) -> String {

@@ -21,6 +21,8 @@ pub struct CanaryCheck {
 #[derive(Deserialize)]
 struct HealthLine {
     plan: String,
+    #[serde(default)]
+    rank: u64,
     site: SiteId,
     gemm: Gemm,
     step: Option<u64>,
@@ -37,7 +39,7 @@ pub fn canary_check(line: &str, plan: &str) -> Result<Option<CanaryCheck>, Strin
     if ["not checked", "not run"].contains(&line.verdict.as_str()) {
         return Ok(None);
     }
-    let test = Test::Canary { site: line.site, gemm: line.gemm };
+    let test = Test::Canary { site: line.site, gemm: line.gemm, rank: line.rank };
     let is_off = line.verdict == "off";
     Ok(Some(CanaryCheck { test, step, predicted: line.predicted, seen: line.seen, is_off }))
 }
@@ -62,6 +64,8 @@ mod tests {
         for other in [line("q", "off", "7"), line("p", "not run", "7"), line("p", "not checked", "null")] {
             assert_eq!(canary_check(&other, "p"), Ok(None));
         }
+        let third = line("p", "off", "7").replace(r#""rank": 0"#, r#""rank": 3"#);
+        assert_eq!(canary_check(&third, "p").unwrap().unwrap().test.to_string(), "top.0:wgrad canary of rank 3");
         assert!(canary_check("{", "p").unwrap_err().starts_with("not a line of a health log: "));
     }
 }

@@ -18,7 +18,8 @@ pub enum Test {
     /// The chosen kernel's error against the policy's bound.
     Error { site: SiteId, gemm: Gemm },
     /// What training itself saw of the chosen kernel's error, against what the plan predicted.
-    Canary { site: SiteId, gemm: Gemm },
+    /// Each rank sees batches of its own.
+    Canary { site: SiteId, gemm: Gemm, rank: u64 },
     /// Largest magnitude of an operand that is cast to FP8, against the run that was planned: `x`, `w` or `dy`.
     Range { site: SiteId, operand: &'static str },
 }
@@ -35,7 +36,8 @@ impl fmt::Display for Test {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Error { site, gemm } => write!(f, "{site}:{gemm} error"),
-            Self::Canary { site, gemm } => write!(f, "{site}:{gemm} canary"),
+            Self::Canary { site, gemm, rank: 0 } => write!(f, "{site}:{gemm} canary"),
+            Self::Canary { site, gemm, rank } => write!(f, "{site}:{gemm} canary of rank {rank}"),
             Self::Range { site, operand } => write!(f, "{site}: range of {operand}"),
         }
     }

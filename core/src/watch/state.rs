@@ -48,20 +48,28 @@ pub struct WatchState {
     pub last: BTreeMap<String, f64>,
     /// Alarms that stand, by their test.
     pub alarms: BTreeMap<String, Alarm>,
-    /// Bytes of each health log that were read, and whether the last check of each GEMM there was off.
+    /// Bytes of each health log that were read.
     #[serde(default)]
     pub logs: BTreeMap<String, u64>,
+    /// Whether the last check of each GEMM on each rank was off.
     #[serde(default)]
     pub checks: BTreeMap<String, bool>,
 }
 
-/// What a snapshot changed.
+/// What a snapshot changed, or what was heard of training.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed {
     pub num_tests: usize,
     /// Tests, in order of their names.
     pub began: Vec<String>,
     pub ended: Vec<String>,
+}
+
+impl Observed {
+    /// Nothing began and nothing ended.
+    pub fn is_quiet(&self) -> bool {
+        self.began.is_empty() && self.ended.is_empty()
+    }
 }
 
 impl WatchState {
@@ -199,7 +207,7 @@ mod tests {
     }
 
     fn checked(watch: &mut WatchState, site: &str, is_off: bool) -> (usize, usize, usize) {
-        let test = Test::Canary { site: SiteId::new(site), gemm: Gemm::Wgrad };
+        let test = Test::Canary { site: SiteId::new(site), gemm: Gemm::Wgrad, rank: 0 };
         let observed = watch.check(&[CanaryCheck { test, step: 7, predicted: Some(0.01), seen: None, is_off }]);
         (observed.began.len(), observed.ended.len(), watch.alarms.len())
     }
