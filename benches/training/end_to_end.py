@@ -7,13 +7,15 @@ what is there is not done again, so that a study can be made in pieces (`--only`
 """
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import os
 import subprocess
 import sys
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional
@@ -31,8 +33,8 @@ STAGES = ("record", "probe", "plan", "apply", "speed", "quality")
 
 @dataclass
 class Unit:
-    """One command and the file that says it is done. `needs`: files without which it cannot run; `beside`: nothing in it is
-    timed, so that others of its kind may run at the same time."""
+    """One command and the file that says it is done. `needs`: files without which it cannot run; `leads`: later units rest on it;
+    `beside`: nothing in it is timed, so that others of its kind may run on the same GPU."""
 
     name: str
     done: Path
@@ -41,6 +43,12 @@ class Unit:
     stdout: Optional[Path] = None
     finished: bool = False
     beside: bool = False
+    leads: bool = True
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether it may run while others of its model do."""
+        return self.beside or not self.leads
 
     @property
     def failed(self) -> Path:
@@ -142,7 +150,7 @@ class Study:
         told = verdicts.loaded(out)
         finished = told is not None and set(plans) <= set(told["policies"])
         yield Unit(self._name("apply"), out, self.spec("apply", out, plans=plans, state=str(self.state)),
-                   finished=finished)  # fmt: skip
+                   finished=finished, leads=False)  # fmt: skip
 
     def _alone(self) -> Iterator[str]:
         """Policies whose plans have something in FP8 and are not another's over again."""
@@ -156,7 +164,7 @@ class Study:
             out = self.here / f"speed-{policy}.json"
             command = self.spec("speed", out, plans=self._plans(), arm=policy, rounds=self.args.rounds,
                                 runtime=self._runtime(policy))  # fmt: skip
-            yield Unit(self._name(f"speed-{policy}"), out, command, finished=out.exists())
+            yield Unit(self._name(f"speed-{policy}"), out, command, finished=out.exists(), leads=False)
 
     def _quality(self) -> Iterator[Unit]:
         plans = self._launched()
@@ -168,7 +176,7 @@ class Study:
             finished = told is not None and len(told["runs"]) >= self.args.seeds
             command = self.spec("quality", out, plans=plans, arm=arm, seeds=self.args.seeds,
                                 steps=self.args.quality_steps, batch=self.args.quality_batch)  # fmt: skip
-            yield Unit(self._name(f"quality-{arm}"), out, command, finished=finished, beside=True)
+            yield Unit(self._name(f"quality-{arm}"), out, command, finished=finished, beside=True, leads=False)
 
     def _name(self, stage: str) -> str:
         return f"{self.model}-{self.parameters}/{stage}"
@@ -190,8 +198,51 @@ class Clock:
         return None if self.ends is None else max(0.0, self.ends - time.monotonic())
 
 
-def run(unit: Unit, clock: Clock) -> str:
-    """Runs a unit; gives `done`, `failed` or `stopped`, when time is up."""
+class Devices:
+    """The GPUs of this host. A unit has one to itself; those of which nothing is timed share one, `places` of them."""
+
+    def __init__(self, names: List[Optional[str]], places: int) -> None:
+        self.names, self.places = names, places
+        self.used = [0] * len(names)
+        self.waiting, self.changed = 0, threading.Condition()
+
+    @contextlib.contextmanager
+    def lend(self, beside: bool) -> Iterator[Optional[str]]:
+        """A GPU's index for CUDA_VISIBLE_DEVICES; None: whatever this process sees."""
+        with self.changed:
+            # What needs a GPU to itself goes first: others wait for what it makes.
+            self.waiting += not beside
+            index = None
+            while index is None:
+                index = self._free(beside)
+                if index is None:
+                    self.changed.wait()
+            self.waiting -= not beside
+            size = 1 if beside else self.places
+            self.used[index] += size
+        try:
+            yield self.names[index]
+        finally:
+            with self.changed:
+                self.used[index] -= size
+                self.changed.notify_all()
+
+    def _free(self, beside: bool) -> Optional[int]:
+        """The emptiest that has room."""
+        index = min(range(len(self.names)), key=self.used.__getitem__)
+        if beside:
+            return index if self.used[index] < self.places and not self.waiting else None
+        return index if self.used[index] == 0 else None
+
+
+def run(unit: Unit, clock: Clock, devices: Devices) -> str:
+    """Runs a unit on a device that is free; gives `done`, `failed` or `stopped`, when time is up."""
+    with devices.lend(unit.beside) as device:
+        return run_on(unit, clock, device)
+
+
+def run_on(unit: Unit, clock: Clock, device: Optional[str]) -> str:
+    """The same on this device."""
     log = unit.done.with_name("commands.log")
     if clock.is_over:
         return "stopped"
@@ -205,12 +256,12 @@ def run(unit: Unit, clock: Clock) -> str:
     partial = unit.stdout.with_suffix(".partial") if unit.stdout else None
     with log.open("ab") as commands:
         commands.write(("$ " + " ".join(unit.command) + "\n").encode())
-    if unit.beside:
+    if unit.is_apart:
         # Why it failed is its own last line, not a neighbour's.
         log = unit.done.with_suffix(".log")
     with log.open("ab") as said, (partial.open("wb") if partial else log.open("ab")) as out:
         begin = log.stat().st_size
-        child = subprocess.Popen(unit.command, stdout=out, stderr=said, cwd=HERE, env=environment())
+        child = subprocess.Popen(unit.command, stdout=out, stderr=said, cwd=HERE, env=environment(device))
         try:
             code = child.wait(clock.left)
         except subprocess.TimeoutExpired:
@@ -238,12 +289,13 @@ def last_line(log: Path, begin: int) -> str:
     return (errors or lines or [""])[-1][:300]
 
 
-def environment() -> Dict[str, str]:
-    """The children's: `loka` from this checkout where none is installed."""
+def environment(device: Optional[str]) -> Dict[str, str]:
+    """The children's: `loka` from this checkout where none is installed, one GPU where several are named."""
     paths = [str(HERE)] + ([] if importlib.util.find_spec("loka") else [str(ROOT / "python")])
     # Of this process's folder, which is not theirs.
     inherited = [str(Path(path).resolve()) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([*paths, *inherited]), "PYTHONUNBUFFERED": "1"}
+    chosen = {} if device is None else {"CUDA_VISIBLE_DEVICES": device}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([*paths, *inherited]), "PYTHONUNBUFFERED": "1", **chosen}
 
 
 def report(args: argparse.Namespace) -> Dict[str, Any]:
@@ -355,6 +407,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quality-batch", type=int, help="another batch for quality than the model's own for it")
     parser.add_argument("--quality-processes", type=int, help="arms that train at once on the GPU (1): their losses"
                         " are the same, and nothing of them is timed")  # fmt: skip
+    parser.add_argument("--devices", type=listed, help="GPUs of this host to use side by side, as 0,1,2,3; stages that"
+                        " are timed have one to themselves (default: what CUDA shows first)")  # fmt: skip
     parser.add_argument("--record-steps", type=int, help="trained before the trace is taken (300)")
     parser.add_argument("--every", type=int, default=10, help="recorded steps: one of so many")
     parser.add_argument("--rounds", type=int, help="turns of both arms in the speed stage (15)")
@@ -429,23 +483,29 @@ def main() -> None:
 def studied(args: argparse.Namespace) -> List[str]:
     """Runs what is not there yet; gives how each unit ended."""
     same_study(args)
-    clock, outcomes = Clock(args.minutes), []
-    for model in args.only:
-        for parameters in args.params:
-            with ThreadPoolExecutor(args.quality_processes) as pool:
-                waiting = []
-                for unit in Study(args, model, parameters).units():
-                    if unit.finished:
-                        continue
-                    if unit.beside:
-                        waiting.append(pool.submit(run, unit, clock))
-                    else:
-                        outcomes.append(run(unit, clock))
-                    if outcomes and outcomes[-1] == "stopped":
-                        break
-                outcomes += [one.result() for one in waiting]
-            if "stopped" in outcomes:
-                return outcomes
+    clock, devices = Clock(args.minutes), Devices(args.devices or [None], args.quality_processes)
+    studies = [Study(args, model, parameters) for model in args.only for parameters in args.params]
+    # A study leads on one device at a time; what nothing rests on goes to whatever device is free.
+    with ThreadPoolExecutor(len(devices.names) * args.quality_processes) as aside:
+        with ThreadPoolExecutor(len(devices.names)) as leading:
+            led = [leading.submit(lead, study, clock, devices, aside) for study in studies]
+            return [outcome.result() for one in led for outcome in one.result()]
+
+
+def lead(study: Study, clock: Clock, devices: Devices, aside: ThreadPoolExecutor) -> List["Future[str]"]:
+    """Runs a study's units in order; gives what became, or will, of each."""
+    outcomes: List["Future[str]"] = []
+    for unit in study.units():
+        if unit.finished:
+            continue
+        if unit.is_apart:
+            outcomes.append(aside.submit(run, unit, clock, devices))
+            continue
+        outcome: "Future[str]" = Future()
+        outcome.set_result(run(unit, clock, devices))
+        outcomes.append(outcome)
+        if outcome.result() == "stopped":
+            break
     return outcomes
 
 

@@ -33,6 +33,8 @@ from torch.nn import functional
 
 import loka
 from clicks import Batch, Clicks
+from loka.kernels import Overflow
+from loka.plans.following import following
 from rankers import Ranker, RankerConfig, build, config_of
 from verdicts import in_fp8
 
@@ -209,11 +211,17 @@ class Code:
 
 
 def health(ranker: Ranker) -> Dict[str, Any]:
-    """What LoKA itself says of the model: its canary's table where this version has one, and what saturated."""
-    told: Dict[str, Any] = {"saturated": loka.saturated(ranker)}
-    if hasattr(loka, "health"):
-        told["health"] = str(loka.health(ranker))
+    """What LoKA itself says of the model: its canary's table, what saturated, and what went beyond its scale."""
+    told: Dict[str, Any] = {"saturated": loka.saturated(ranker), "health": str(loka.health(ranker))}
+    found = sorted(beyond(ranker).items(), key=lambda pair: -pair[1].steps)
+    told["overflows"] = [[site, operand, one.steps, one.most] for (site, operand), one in found if one.steps]
     return told
+
+
+def beyond(ranker: Ranker) -> Dict[Tuple[str, str], Overflow]:
+    """How often each operand lay beyond the scale that follows it."""
+    scales = following(ranker)
+    return {} if scales is None else scales.overflows()
 
 
 def place(spec: Spec) -> Dict[str, Any]:
@@ -573,17 +581,21 @@ def trained(spec: Spec, seed: int, code: Code, size: int) -> Dict[str, Any]:
     clicks = Clicks(spec.config.data, seed, size, spec.device)
     losses = torch.full((spec.steps,), math.nan, device=spec.device)
     started, diverged = time.monotonic(), None
+    # Of a loss that leaps: did a tensor go beyond its scale before it, or after?
+    overflows: List[int] = []
     for step in range(spec.steps):
         arm.warm_up(step)
         losses[step].copy_(arm.step(clicks.at(step)))
-        if step % 50 == 49 and not bool(losses[step - 49 : step + 1].amax() < 10):
-            diverged = step + 1
-            break
+        if step % 50 == 49:
+            overflows.append(sum(one.steps for one in beyond(ranker).values()))
+            if not bool(losses[step - 49 : step + 1].amax() < 10):
+                diverged = step + 1
+                break
     done = losses[: diverged or spec.steps].double().cpu()
     seconds = time.monotonic() - started
     print(f"  {spec.arm} seed {seed}: {float(done[len(done) // 2 :].mean()):.5f} in {seconds:.0f} s"
           f"{', diverged' if diverged else ''}", file=sys.stderr, flush=True)  # fmt: skip
-    told = health(ranker) if spec.arm in spec.plans else {}
+    told = {**health(ranker), "overflows_every_50": overflows} if spec.arm in spec.plans else {}
     finite = bool(done.isfinite().all())
     return {
         "losses": windows(done), "whole": float(done.mean()) if finite else None,

@@ -85,6 +85,15 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(row["verdict"], ["DIVERGED in 1 of 2 seeds"])
         self.assertIn("diverged", verdicts.table([row])[1])
 
+    def test_a_loss_that_leaps_is_told_of_and_not_averaged(self) -> None:
+        calm, leapt = runs([0.5, 0.51]), runs([0.5, 0.6])
+        for each in (calm, leapt):
+            for run in each["runs"].values():
+                run["losses"] = [0.69, 0.65, 0.62, 0.6, 0.58, 0.57, 0.6, 0.55]
+        leapt["runs"]["1"]["losses"] = [0.69, 0.65, 0.62, 0.6, 0.58, 0.57, 0.98, 0.63]
+        row = self.row(quality_bf16=calm, quality_paper=leapt)
+        self.assertEqual(row["verdict"], ["LOSS LEAPS in 1 of 2 seeds, BF16's in 0"])
+
     def test_a_gain_is_no_loss_and_one_seed_proves_nothing(self) -> None:
         gain = self.row(quality_bf16=runs([0.5, 0.51]), quality_paper=runs([0.49, 0.501]))
         self.assertEqual(gain["verdict"], ["loss ok"])

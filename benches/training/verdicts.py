@@ -13,6 +13,9 @@ from typing import Any, Dict, List, Optional, Tuple
 
 GEMMS = ("fprop", "dgrad", "wgrad")
 GRADIENT_BAR, SAVING_BAR, SLOWER_BAR, LOSS_BAR = 1.5, 0.85, 1.01, 2.0
+LEAP_BAR, LEAP_FROM = 1.1, 5
+"""A run's loss leaps where a window of 20 steps, from the sixth on, has so many times the least loss before it."""
+
 GRADIENT_FLOOR = 0.01
 """A weight's gradient that differs by less is not judged: BF16's own rounding is a part of it."""
 
@@ -123,10 +126,21 @@ def losses_of(base: Optional[Row], arm: Optional[Row]) -> Optional[Row]:
     pairs = [(base["runs"][seed]["second_half"], arm["runs"][seed]["second_half"]) for seed in paired]
     percent = [100 * (mine / theirs - 1) for theirs, mine in pairs]
     mean, error = mean_and_error(percent)
+    leapt, bf16_leapt = ([seed for seed in shared if leaps(of["runs"][seed].get("losses") or [])] for of in (arm, base))
     return {
         "seeds": shared, "percent": percent, "mean": mean, "error": error, "diverged": diverged, "bf16_diverged": lost,
-        "bf16": [theirs for theirs, _ in pairs],
+        "bf16": [theirs for theirs, _ in pairs], "leapt": leapt, "bf16_leapt": bf16_leapt,
     }  # fmt: skip
+
+
+def leaps(losses: List[Optional[float]]) -> bool:
+    """Whether a run's loss leapt up: a mean over seeds hides that behind the error it makes."""
+    least = math.inf
+    for at, loss in enumerate(losses):
+        if loss is None or (at >= LEAP_FROM and loss > LEAP_BAR * least):
+            return True
+        least = min(least, loss)
+    return False
 
 
 def verdict(row: Row) -> List[str]:
@@ -145,6 +159,9 @@ def _loss_verdict(loss: Optional[Row]) -> List[str]:
         return [f"DIVERGED in {len(loss['diverged'])} of {len(loss['seeds'])} seeds"]
     if loss["bf16_diverged"]:
         return ["BF16 itself diverged"]
+    if loss.get("leapt") or loss.get("bf16_leapt"):
+        seeds = len(loss["seeds"])
+        return [f"LOSS LEAPS in {len(loss['leapt'])} of {seeds} seeds, BF16's in {len(loss['bf16_leapt'])}"]
     if math.isinf(loss["error"]) or math.isnan(loss["mean"]):
         return ["loss: one seed proves nothing"]
     return ["loss ok" if loss["mean"] <= LOSS_BAR * loss["error"] else "LOSS WORSE"]

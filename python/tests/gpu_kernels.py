@@ -251,7 +251,7 @@ def check_scales(checks):
             for scale, value in zip(history.scales, seen):
                 scale.amax.fill_(value)
             history.advance()
-        for name in ("_scale", "_inverse", "decaying"):
+        for name in ("_scale", "_inverse", "decaying", "overflow"):
             checks.tell(torch.equal(getattr(one, name).cpu(), getattr(other, name)), f"scales {step_index} {name}")
 
 

@@ -31,7 +31,7 @@ from loka.kernels.watch import ROWS, sample
 from loka.names import GEMMS
 from loka.plans import CanaryError, CanaryWarning, PlanError
 from loka.plans.canary import WATCH, canary_of
-from loka.plans.gemm_health import Predicted, Seen, json_lines, judge, predicted_of
+from loka.plans.gemm_health import Beyond, Predicted, Seen, json_lines, judge, predicted_of
 from ranker import PLAN, Ranker, batch
 from test_apply_distributed import FSDP2_ON_CPU, shard
 
@@ -133,6 +133,16 @@ class Verdicts(unittest.TestCase):
         self.assertEqual((off.word, off.why), ("off", "rel L2 .05 seen, .036 predicted; .2 % of x saturates"))
         # A gradient of one magnitude, all of it a little beyond: nothing is lost.
         self.assertEqual(self.judge(STATIC, "dgrad", (0.036,), 0.03, beyond=1.0).word, "ok")
+
+    def test_steps_that_no_check_saw(self):
+        seen = Seen(0.03**2 * 100, 100.0, 0.0, 0.0, 1e4, 1e4, 0.0, 1.0)
+        of = lambda *beyond: judge("cublaslt/fp8-delayed", "dgrad", Predicted(0.04), seen, Beyond(*beyond))
+        self.assertEqual(of(0, 1000), ("ok", "", of().severity))
+        rare = of(2, 1000, 1.13)
+        self.assertEqual((rare.word, rare.why), ("ok", "dy was beyond its scale in 2 of the last 1000 steps, 1.1 times at most"))
+        self.assertEqual(of(2, 10, 8.0).word, "ok")
+        often = of(37, 1000, 5.1)
+        self.assertEqual((often.word, often.why), ("off", "dy was beyond its scale in 37 of the last 1000 steps, 5.1 times at most"))
 
     def test_what_is_no_number(self):
         nan = {"squared_errors": math.nan, "not_finite": 3.0}
@@ -275,6 +285,25 @@ class Broken(unittest.TestCase):
         self.assertIn("bottom.3 fprop", said[0])
         self.assertIn("of x saturates", said[0])
         self.assertEqual(row(model, "bottom.3", "fprop").verdict, "off")
+
+    def test_gradients_that_leap_between_two_checks(self):
+        model = applied(following(), check_every=40)
+        optimizer = torch.optim.SGD(model.parameters(), 1e-6)
+        self.assertEqual(train(model, 2, optimizer=optimizer), [])
+        said = []
+        for step in range(2, 42):
+            optimizer.zero_grad()
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                (loss_of(model, batch(64)) * (64.0 if step % 10 == 5 else 1.0)).backward()
+                optimizer.step()
+            said += [str(one.message) for one in caught if issubclass(one.category, CanaryWarning)]
+        lines = [line for line in said if "bottom.3 dgrad" in line]
+        self.assertEqual(len(lines), 1, said)
+        self.assertIn("dy was beyond its scale in 4 of the last 40 steps", lines[0])
+        self.assertEqual(row(model, "bottom.3", "dgrad").overflow_steps, 4)
+        self.assertEqual(row(model, "bottom.3", "fprop").overflow_steps, 0)
+        self.assertIsNone(row(model, "bottom.0", "fprop").overflow_steps)
 
     def test_a_stale_plan(self):
         # What was recorded had no example that is ten million times as large as the others.
@@ -543,7 +572,7 @@ class Told(unittest.TestCase):
         self.assertEqual(broken["plan"], loka.load_plan(PLAN).digest)
         self.assertEqual(
             list(broken), ["time", "step", "rank", "plan", "site", "gemm", "kernel", "predicted", "seen", "saturated",
-                           "flushed", "verdict", "note"],
+                           "flushed", "overflow_steps", "verdict", "note"],
         )
         self.assertEqual(loka.health(model).to_json_lines().splitlines(), lines[7:])
 

@@ -173,6 +173,24 @@ class Following(unittest.TestCase):
         found = delayed.power_of_two_above(torch.tensor([1.0, 1.5, 2.0, 448.0, 1e-45, 3e38]))
         self.assertEqual(found.tolist(), [2.0, 2.0, 4.0, 512.0, 2.0**-99, 2.0**101])
 
+    def test_steps_beyond_the_scale_are_counted(self):
+        x, label = data(256)
+        model = route_all(Small(), (DELAYED,) * 3)
+        for scaler in (1.0, 1.0, 16.0, 1.0, 1.0, 1.0):
+            gradients(model, x, label, scaler=scaler)
+            following(model).advance()
+        found = following(model).overflows()
+        self.assertEqual({key: one.steps for key, one in found.items()},
+                         {("body.0", "x"): 0, ("body.0", "dy"): 1, ("body.3", "x"): 0, ("body.3", "dy"): 1})  # fmt: skip
+        # The scale holds two to four times what was there; 16 times as much is four to eight times beyond that.
+        self.assertTrue(4.0 <= found["body.3", "dy"].most <= 8.0, found)
+        # What was counted stays where the scales are put together anew.
+        scales = model.body[0]._loka_scales
+        model.body[0].__dict__["_loka_scales"] = tuple(scale.to(torch.device("cpu")) for scale in scales)
+        gradients(model, x, label)
+        following(model).advance()
+        self.assertEqual(following(model).overflows()["body.0", "dy"].steps, 1)
+
     def test_a_plans_scale_is_kept_until_something_is_seen(self):
         scale = Scale.of(2.0**-4, torch.device("cpu"))
         History([scale]).advance()
@@ -206,7 +224,7 @@ INTERPRETED = textwrap.dedent("""
     torch.manual_seed(0)
     known = [None if at % 3 == 0 else 2.0 ** -(at % 40) for at in range(200)]
     one, other = (History([Scale.of(scale, torch.device("cpu")) for scale in known]) for _ in range(2))
-    one._launch = Launch(one._seen, one.decaying, one._scale, one._inverse)
+    one._launch = Launch(one._seen, one.decaying, one._scale, one._inverse, one.overflow)
     for step in range(12):
         seen = torch.exp(20 * torch.randn(200)) * (torch.rand(200) > 0.3)
         seen[5], seen[6], seen[7] = 3e38, 1e-45, 0.0
@@ -219,8 +237,9 @@ INTERPRETED = textwrap.dedent("""
         assert one.scales[150].scale._version > version
         for history in (one, other):
             assert not any(scale.amax for scale in history.scales)
-        for name in ("_scale", "_inverse", "decaying"):
+        for name in ("_scale", "_inverse", "decaying", "overflow"):
             assert torch.equal(getattr(one, name), getattr(other, name)), (step, name)
+    assert one.overflow[:, 0].max() > 1
     print(step + 1, "steps the same")
 """)
 

@@ -11,14 +11,15 @@ from .available import why_not
 from .blocks import KERNEL as BLOCK
 from .blocks import UNFUSED, in_codes
 from ..catalogue import KERNELS, Cast, Numerics, numerics
-from .delayed import History, Scale, Scales
+from .delayed import History, Overflow, Scale, Scales
 from .fused import block, static_linear
 from .linear import Kernels, Options, linear, weight_casts
 from .watch import Switch, Watch
 from .weight_codes import Wanted, WeightCache, WeightCodes, can_keep
 
 __all__ = [
-    "BLOCK", "Cast", "History", "KERNELS", "Kernels", "Numerics", "Options", "Scale", "Scales", "Switch", "UNFUSED",
+    "BLOCK", "Cast", "History", "KERNELS", "Kernels", "Numerics", "Options", "Overflow", "Scale", "Scales", "Switch",
+    "UNFUSED",
     "Wanted", "Watch", "WeightCache", "WeightCodes", "block", "can_keep", "in_codes", "linear", "numerics", "static_linear",
     "weight_casts", "why_not",
 ]

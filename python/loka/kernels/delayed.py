@@ -26,6 +26,9 @@ press everything else towards zero for long."""
 _ALIGNMENT = 16
 """Bytes. PyTorch's own allocations have more."""
 
+RANGE = 1.0 / FORMAT_MAX["e4m3"]
+"""Times a value over its scale: 1 at the edge of what the scale holds."""
+
 LEAST, MOST = 2.0**-100, 2.0**100
 """Scales stay where neither they nor their inverses leave FP32."""
 
@@ -52,6 +55,14 @@ class Scale(NamedTuple):
 
     def to(self, device: torch.device) -> "Scale":
         return Scale(*(_still(part.to(device)) for part in self))
+
+
+class Overflow(NamedTuple):
+    """What lay beyond a scale that follows. `steps`: whose largest value did, so that codes saturated; `most`: the farthest, as a
+    multiple of what the scale of that step held."""
+
+    steps: int
+    most: float
 
 
 Scales = Tuple[Optional[Scale], Optional[Scale]]
@@ -151,6 +162,8 @@ class History:
             Scale(_still(self._scale[at, :1]), _still(self._inverse[at, :1]), one.amax, one.saturated)
             for at, one in enumerate(given)
         ]
+        # Steps beyond the scale, and how far: between two checks nothing else sees them.
+        self.overflow = known.new_zeros(len(given), 2)
         # A scale that a plan gave is as good as a largest value at the edge of it.
         self.decaying = known * (FORMAT_MAX["e4m3"] / HEADROOM * 0.75)
         self._launch = _launch(self) if known.is_cuda else None
@@ -168,6 +181,9 @@ class History:
     def _advance(self) -> None:
         """By plain operations: the definition."""
         now = torch.cat(self._seen)
+        beyond = torch.where(self._scale[:, 0] > 0, now * self._inverse[:, 0] * RANGE, 0.0)
+        self.overflow[:, 0] += beyond > 1
+        self.overflow[:, 1] = torch.maximum(self.overflow[:, 1], beyond)
         followed = torch.maximum(now, self.decaying * DECAY)
         # A tensor that this step did not see, or saw only as zeros, keeps its scale.
         self.decaying.copy_(torch.where(now > 0, followed, self.decaying))
@@ -184,11 +200,11 @@ def _launch(history: History) -> Optional[Callable[[], None]]:
         from .triton_scales import Launch
     except ImportError:
         return None
-    launch = Launch(history._seen, history.decaying, history._scale, history._inverse)
+    launch = Launch(history._seen, history.decaying, history._scale, history._inverse, history.overflow)
     return Replayed([launch], history.decaying.device)
 
 
 __all__ = [
-    "History", "Scale", "Scales", "codes", "current", "largest", "note", "power_of_two_above", "realized", "scale_for",
-    "stretched",
+    "History", "Overflow", "Scale", "Scales", "codes", "current", "largest", "note", "power_of_two_above", "realized",
+    "scale_for", "stretched",
 ]

@@ -337,8 +337,8 @@ def weights_cast_kernel(
 
 @triton.jit
 def advance_kernel(
-    seen, decaying, scale, inverse, count, STRIDE: tl.constexpr, DECAY: tl.constexpr, FACTOR: tl.constexpr,
-    LEAST: tl.constexpr, MOST: tl.constexpr, BLOCK: tl.constexpr,
+    seen, decaying, scale, inverse, overflow, count, STRIDE: tl.constexpr, DECAY: tl.constexpr, FACTOR: tl.constexpr,
+    RANGE: tl.constexpr, LEAST: tl.constexpr, MOST: tl.constexpr, BLOCK: tl.constexpr,
 ):
     """Scales of the next step from the largest values of this one, `seen` at these addresses, which become zeros:
     `delayed.History.advance`."""
@@ -346,6 +346,12 @@ def advance_kernel(
     inside = at < count
     address = tl.load(seen + at, mask=inside, other=0).to(tl.pointer_type(tl.float32))
     now = tl.load(address, mask=inside, other=0.0)
+    known = tl.load(scale + at * STRIDE, mask=inside, other=0.0) > 0
+    beyond = tl.where(known, now * tl.load(inverse + at * STRIDE, mask=inside, other=0.0) * RANGE, 0.0)
+    steps = tl.load(overflow + 2 * at, mask=inside, other=0.0)
+    most = tl.load(overflow + 2 * at + 1, mask=inside, other=0.0)
+    tl.store(overflow + 2 * at, steps + tl.where(beyond > 1, 1.0, 0.0), mask=inside)
+    tl.store(overflow + 2 * at + 1, tl.maximum(most, beyond), mask=inside)
     before = tl.load(decaying + at, mask=inside, other=0.0)
     after = tl.where(now > 0, tl.maximum(now, before * DECAY), before)
     tl.store(decaying + at, after, mask=inside)

@@ -13,24 +13,25 @@ from torch import Tensor
 
 from . import triton_kernels
 from ..catalogue import FORMAT_MAX
-from .delayed import DECAY, HEADROOM, LEAST, MOST
+from .delayed import DECAY, HEADROOM, LEAST, MOST, RANGE
 
 _BLOCK = 128
 
 
 class Launch:
     """Scales of one device. `seen`: FP32 [1] each, zeros after a call; `decaying` FP32 [n]; `scale` and `inverse` FP32
-    [n, any], of which the first column is written."""
+    [n, any], of which the first column is written; `overflow` FP32 [n, 2]."""
 
-    def __init__(self, seen: Sequence[Tensor], decaying: Tensor, scale: Tensor, inverse: Tensor) -> None:
+    def __init__(self, seen: Sequence[Tensor], decaying: Tensor, scale: Tensor, inverse: Tensor, overflow: Tensor) -> None:
         self._keep = list(seen)
         self._device = decaying.device
         addresses = torch.tensor([one.data_ptr() for one in seen], dtype=torch.int64, device=self._device)
         self._grid = (triton.cdiv(len(self._keep), _BLOCK),)
-        self._arguments = (addresses, decaying, scale, inverse, len(self._keep))
+        self._arguments = (addresses, decaying, scale, inverse, overflow, len(self._keep))
         self._options: Dict[str, Any] = dict(
-            STRIDE=scale.stride(0), DECAY=DECAY, FACTOR=HEADROOM / FORMAT_MAX["e4m3"], LEAST=LEAST, MOST=MOST, BLOCK=_BLOCK
-        )
+            STRIDE=scale.stride(0), DECAY=DECAY, FACTOR=HEADROOM / FORMAT_MAX["e4m3"], RANGE=RANGE, LEAST=LEAST, MOST=MOST,
+            BLOCK=_BLOCK,
+        )  # fmt: skip
 
     def __call__(self) -> None:
         with torch.cuda.device(self._device) if self._device.type == "cuda" else contextlib.nullcontext():

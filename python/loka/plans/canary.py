@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..capturing import is_capturing
+from ..kernels import numerics
 from ..kernels.watch import FIELDS, Switch, Watch
 from ..names import GEMMS, linears, unwrapped
 from ..steps import Steps
@@ -26,7 +27,7 @@ from ..weakly import weakly
 from .document import Path
 from .error import PlanError, listed, one_line
 from .following import following
-from .gemm_health import Health, HealthRow, Predicted, Seen, Verdict, json_lines, judge
+from .gemm_health import LEFT, Beyond, Health, HealthRow, Predicted, Seen, Verdict, json_lines, judge
 from .host import host_watch
 from .linear import Kernels, kernels_of, wanted_scales
 from .precision import HIGH_PRECISION, fp8_gemms
@@ -177,6 +178,8 @@ class Canary:
         self._warned_at: Dict[Tuple[str, str], float] = {}
         self._notes: List[str] = []
         self._retries = 0
+        self._overflowed: Dict[Tuple[str, str], int] = {}
+        self._checked_at = 0
         self._modules: Dict[str, Any] = {name: module for name, module in linears(model) if _runs_fp8(module)}
         switch = _Switch()
         # The hook of all optimizers holds these: by them alone a model would live as long as the process.
@@ -255,15 +258,15 @@ class Canary:
         gemms, now = self._gemms(applied), datetime.datetime.now(datetime.timezone.utc)
         sums = _sums({name: module.__dict__[WATCH] for name, module in self._modules.items()}, reset=True)
         applied = self._counted(applied, sums, step)
-        found = []
+        found, beyond = [], self._beyond(gemms, step + 1)
         for one in gemms:
             seen = Seen(*sums[one.key])
-            found.append((one, seen, judge(one.kernel, one.gemm, one.predicted, seen)))
+            found.append((one, seen, judge(one.kernel, one.gemm, one.predicted, seen, beyond.get(one.key, Beyond()))))
         words = [verdict.word for _, _, verdict in found]
         *ranks_off, ranks_unclear = self._on_ranks([*(word == "off" for word in words), _says_nothing(words)])
         self._retry(ranks_unclear > 0)
         time = now.isoformat(timespec="seconds")
-        rows = [_row(one, seen, verdict, step, time) for one, seen, verdict in found]
+        rows = [_row(one, seen, verdict, step, time, beyond.get(one.key)) for one, seen, verdict in found]
         rows = [self._noted(row, num, step) for row, num in zip(rows, ranks_off)]
         for (one, _, _), row in zip(found, rows):
             before = self._rows.get(one.key, row)
@@ -274,6 +277,20 @@ class Canary:
         if self.options.on_violation == "bf16":
             self._fall(applied, [(one, row) for (one, _, _), row, num in zip(found, rows, ranks_off) if num])
         return [_line(one, verdict, num) for (one, _, verdict), num in zip(found, ranks_off) if num]
+
+    def _beyond(self, gemms: Sequence[_Gemm], steps: int) -> Dict[Tuple[str, str], Beyond]:
+        """Of each GEMM whose left operand has a scale that follows, the steps since the last check that went beyond it."""
+        scales, of = following(self._alive()), steps - self._checked_at
+        seen = {} if scales is None else scales.overflows()
+        found = {}
+        for one in gemms:
+            place = one.site, LEFT[one.gemm]
+            if place in seen and numerics(one.kernel, one.gemm).a.granularity == "static":
+                count, most = seen[place]
+                found[one.key] = Beyond(count - self._overflowed.get(place, 0), of, most)
+        self._overflowed = {place: count for place, (count, _) in seen.items()}
+        self._checked_at = steps
+        return found
 
     def _counted(self, applied: Applied, sums: Dict[Tuple[str, str], List[float]], step: int) -> Applied:
         """Has `resolved` go by the rows of this step. What is no module is not watched, nor what runs no FP8."""
@@ -370,9 +387,12 @@ class Canary:
     # What there is
 
     def _record(self) -> Applied:
+        return _applied(self._alive())
+
+    def _alive(self) -> nn.Module:
         model = self._model()
         assert model is not None  # It holds this.
-        return _applied(model)
+        return model
 
     def _gemms(self, applied: Applied) -> List[_Gemm]:
         """The GEMMs that run FP8 now."""
@@ -429,11 +449,12 @@ def _says_nothing(words: Sequence[str]) -> bool:
     return "unclear" in words or (bool(words) and all(word == "not run" for word in words))
 
 
-def _row(one: _Gemm, seen: Seen, verdict: Verdict, step: int, time: str) -> HealthRow:
+def _row(one: _Gemm, seen: Seen, verdict: Verdict, step: int, time: str, beyond: Optional[Beyond]) -> HealthRow:
     if verdict.word == "not run":
         return HealthRow(*one[:3], one.predicted.rel_l2, step=step, time=time, verdict=verdict.word)
     shares = (seen.rel_l2, seen.saturated, seen.flushed)
-    return HealthRow(*one[:3], one.predicted.rel_l2, *shares, step, time, verdict.word, verdict.why)
+    overflow = None if beyond is None else beyond.steps
+    return HealthRow(*one[:3], one.predicted.rel_l2, *shares, step, time, verdict.word, verdict.why, overflow)
 
 
 def _line(one: _Gemm, verdict: Verdict, ranks_off: int = 0) -> str:

@@ -9,11 +9,11 @@ import weakref
 from typing import Dict, List, Optional, Tuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..capturing import is_capturing
-from ..kernels import History, Scales, Switch
+from ..kernels import History, Overflow, Scales, Switch
 from ..names import linears, unwrapped
 from ..steps import Steps
 from ..weakly import weakly
@@ -27,6 +27,8 @@ class Following:
         self._model = weakref.ref(model)
         self._histories: List[History] = []
         self._followed: List[Tuple[LokaLinear, Scales]] = []
+        self._places: List[List[Tuple[LokaLinear, str]]] = []
+        """The linear and the operand of every scale of each history."""
         self._unsettled: List[LokaLinear] = []
         self._rests = False
         self._steps = Steps(1, Switch(), weakly(self._owns), weakly(self._advance))
@@ -39,6 +41,17 @@ class Following:
     def steps(self) -> int:
         """How many have ended."""
         return self._steps.finished
+
+    def overflows(self) -> Dict[Tuple[str, str], Overflow]:
+        """Site and operand ("x", "dy") -> in how many steps it lay beyond its scale, since it follows. Waits for the device."""
+        model = self._model()
+        names = {} if model is None else {id(module): name for name, module in linears(model)}
+        found = {}
+        for history, places in zip(self._histories, self._places):
+            for (module, operand), (steps, most) in zip(places, history.overflow.tolist()):
+                if id(module) in names:
+                    found[names[id(module)], operand] = Overflow(int(steps), most)
+        return found
 
     def stop(self) -> None:
         """Scales stay as they are."""
@@ -78,13 +91,19 @@ class Following:
 
     def _gather(self) -> None:
         """Puts the scales of a device together. What they say is what is known."""
-        self._histories, self._followed = [], []
+        before = self._rows()
+        self._histories, self._followed, self._places = [], [], []
         by_device: Dict[torch.device, List[LokaLinear]] = {}
         for module in self._modules():
             by_device.setdefault(known_scales(module)[0].scale.device, []).append(module)
         for modules in by_device.values():
             history = History(scale for module in modules for scale in known_scales(module))
+            places = [(module, operand) for module in modules for operand in _operands(module)]
+            for place, row in zip(places, history.overflow):
+                if place in before:
+                    row.copy_(before[place])
             self._histories.append(history)
+            self._places.append(places)
             together = iter(history.scales)
             for module in modules:
                 of_x, of_dy = (None if scale is None else next(together) for scale in module._loka_scales)
@@ -92,6 +111,11 @@ class Following:
                 module.__dict__["_loka_scales"] = scales
                 self._followed.append((module, scales))
         self._unsettled = [module for module, _ in self._followed if not is_settled(module)]
+
+    def _rows(self) -> Dict[Tuple[LokaLinear, str], Tensor]:
+        """What has been counted of every scale."""
+        both = zip(self._histories, self._places)
+        return {place: row for history, places in both for place, row in zip(places, history.overflow)}
 
     def _looks(self) -> bool:
         """Whether to look, which waits for the device, for scales that have become known: in the first steps, then
@@ -104,6 +128,11 @@ class Following:
         model = self._model()
         found = [] if model is None else [module for _, module in linears(model)]
         return [module for module in found if isinstance(module, LokaLinear) and known_scales(module)]
+
+
+def _operands(module: LokaLinear) -> List[str]:
+    """Those that have a scale, in `known_scales`' order."""
+    return [operand for operand, scale in zip(("x", "dy"), module._loka_scales) if scale is not None]
 
 
 _followed: "weakref.WeakKeyDictionary[nn.Module, Following]" = weakref.WeakKeyDictionary()

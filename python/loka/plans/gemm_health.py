@@ -46,6 +46,11 @@ of them is more than a tail: most examples would teach nothing."""
 SATURATED = 1e-3
 """How much of an operand with a scale known beforehand may lie beyond the format's largest value."""
 
+OVERFLOWED, FEWEST = 0.01, 3
+"""In what share of the steps since the last check, and in how many, the largest value of an operand may lie beyond a scale that
+follows it. The recorder's scales leave one step in a thousand; rankers had one in three hundred at most, 1.3 times too large, of
+all their tensors together (docs/engineering/training.md)."""
+
 LEFT = {"fprop": "x", "dgrad": "dy", "wgrad": "dy"}
 """The left operand of each GEMM, whose codes are counted."""
 
@@ -96,6 +101,23 @@ class Seen(NamedTuple):
         return self.became_zero / self.nonzero if self.nonzero else 0.0
 
 
+class Beyond(NamedTuple):
+    """Steps since the last check in which the left operand's largest value lay beyond a scale that follows it: its codes
+    saturated. `of`: how many steps there were; `most`: the farthest so far, as a multiple of what the scale held."""
+
+    steps: int = 0
+    of: int = 0
+    most: float = 0.0
+
+    @property
+    def severity(self) -> float:
+        return self.steps / self.of / OVERFLOWED if self.of and self.steps >= FEWEST else 0.0
+
+    def in_words(self, gemm: str) -> str:
+        many = f"{self.steps} of the last {self.of} steps" if self.of > 1 else "the last step"
+        return f"{LEFT[gemm]} was beyond its scale in {many}, {short(self.most)} times at most"
+
+
 class Verdict(NamedTuple):
     """`word`: "ok"; "above" (more than predicted, no more than FP8's rounding makes); "off"; "unclear" (BF16's own
     result is not finite); "not run". `why`: in words. `severity`: how many times its limit the worst number is."""
@@ -105,8 +127,17 @@ class Verdict(NamedTuple):
     severity: float = 0.0
 
 
-def judge(kernel: str, gemm: str, predicted: Predicted, seen: Seen) -> Verdict:
-    """Holds what was seen of one GEMM against what was predicted."""
+def judge(kernel: str, gemm: str, predicted: Predicted, seen: Seen, beyond: Beyond = Beyond()) -> Verdict:
+    """Holds what was seen of one GEMM against what was predicted; and what no check saw, the steps between two."""
+    verdict = _judge(kernel, gemm, predicted, seen)
+    if not beyond.steps or verdict.word not in ("ok", "above", "off"):
+        return verdict
+    why = "; ".join(filter(None, (verdict.why, beyond.in_words(gemm))))
+    word = "off" if beyond.severity > 1 else verdict.word
+    return Verdict(word, why, max(verdict.severity, beyond.severity))
+
+
+def _judge(kernel: str, gemm: str, predicted: Predicted, seen: Seen) -> Verdict:
     if seen.calls == 0:
         return Verdict("not run")
     if not math.isfinite(seen.squares):
@@ -161,7 +192,7 @@ class HealthRow:
     """One FP8 GEMM as it was when it was last checked; None for what was not seen. `kernel`: that was checked.
     `predicted`, `seen`: relative L2 error; `saturated`, `flushed`: shares of the left operand's elements; `step`: from
     0, since the plan was applied; `time`: UTC; `verdict`: see `Verdict`, or "not checked"; `note`: why, and what was
-    done."""
+    done; `overflow_steps`: since the check before, in which the left operand was beyond a scale that follows it."""
 
     site: str
     gemm: str
@@ -174,6 +205,7 @@ class HealthRow:
     time: Optional[str] = None
     verdict: str = "not checked"
     note: str = ""
+    overflow_steps: Optional[int] = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -216,7 +248,7 @@ def json_lines(rows: Sequence[HealthRow], digest: str, rank: int) -> str:
 
 def _json(row: HealthRow, digest: str, rank: int) -> Dict[str, Any]:
     found: Dict[str, Any] = {"time": row.time, "step": row.step, "rank": rank, "plan": digest}
-    for key in ("site", "gemm", "kernel", "predicted", "seen", "saturated", "flushed", "verdict", "note"):
+    for key in ("site", "gemm", "kernel", "predicted", "seen", "saturated", "flushed", "overflow_steps", "verdict", "note"):
         value = getattr(row, key)
         found[key] = None if isinstance(value, float) and not math.isfinite(value) else value
     return found
@@ -268,6 +300,6 @@ def percent(share: Optional[float]) -> str:
 
 
 __all__ = [
-    "Health", "HealthRow", "LEFT", "Predicted", "Seen", "Verdict", "json_lines", "judge", "percent", "predicted_of",
+    "Beyond", "Health", "HealthRow", "LEFT", "Predicted", "Seen", "Verdict", "json_lines", "judge", "percent", "predicted_of",
     "short",
 ]

@@ -19,7 +19,7 @@ use loka_tests::big;
 use crate::{
     clock, machine,
     report::Figure,
-    window::{Script, ScriptedExecutor, TimedWindow},
+    window::{Frame, Script, ScriptedExecutor, TimedWindow},
 };
 
 /// Milliseconds of CPU time a frame.
@@ -80,8 +80,8 @@ pub fn open(path: &Path, gpu: bool, figures: &mut Vec<Figure>) -> TimedWindow {
 pub fn gestures(window: &mut TimedWindow, frames: usize, figures: &mut Vec<Figure>) {
     let with = if window.has_gpu() { "with uploads" } else { "no GPU" };
     let mut measured = |window: &mut TimedWindow, what: &str, events: &mut dyn FnMut(usize) -> Vec<SessionInput>| {
-        let cost = (0..frames).map(|at| window.frame(events(at)).cpu_ms).collect();
-        figures.push(Figure::of(&format!("frame ({with}), {what}"), "ms", cost, FRAME_BAR));
+        let drawn = (0..frames).map(|at| window.frame(events(at))).collect();
+        figures.extend(figures_of(&format!("frame ({with}), {what}"), drawn));
     };
     measured(window, "resting", &mut |_| Vec::new());
     for (what, (x, y)) in [("scrolling the heatmap", HEATMAP), ("scrolling the list", LIST)] {
@@ -138,6 +138,17 @@ pub fn gestures(window: &mut TimedWindow, frames: usize, figures: &mut Vec<Figur
     pulling(window, frames, with, figures);
 }
 
+/// CPU time of frames and, where a GPU drew them, how long that took.
+fn figures_of(what: &str, frames: Vec<Frame>) -> Vec<Figure> {
+    let drawn: Vec<f64> = frames.iter().filter_map(|frame| frame.gpu_ms).collect();
+    let cost = frames.iter().map(|frame| frame.cpu_ms).collect();
+    let mut figures = vec![Figure::of(what, "ms", cost, FRAME_BAR)];
+    if !drawn.is_empty() {
+        figures.push(Figure::of(&format!("{what}, on the GPU"), "ms", drawn, FRAME_BAR));
+    }
+    figures
+}
+
 fn button(pos: egui::Pos2, pressed: bool) -> Vec<SessionInput> {
     let (button, modifiers) = (egui::PointerButton::Primary, Modifiers::NONE);
     vec![SessionInput::PointerMoved(pos), SessionInput::PointerButton { pos, button, pressed, modifiers }]
@@ -149,10 +160,10 @@ fn pulling(window: &mut TimedWindow, frames: usize, with: &str, figures: &mut Ve
     let pulled = |window: &mut TimedWindow, at: usize| {
         let value = before * (1.0 + 0.5 * ((at + 1) as f64 * 0.11).sin());
         window.app.command(Command::SetMaxError { value, gesture: Some(1) });
-        window.frame(Vec::new()).cpu_ms
+        window.frame(Vec::new())
     };
-    let cost = (0..frames).map(|at| pulled(window, at)).collect();
-    figures.push(Figure::of(&format!("frame ({with}), pulling a threshold"), "ms", cost, FRAME_BAR));
+    let drawn = (0..frames).map(|at| pulled(window, at)).collect();
+    figures.extend(figures_of(&format!("frame ({with}), pulling a threshold"), drawn));
     assert_ne!(window.session().document.policy.max_error, before, "the pull changed nothing");
     window.app.command(Command::Undo);
     window.settle();
@@ -195,13 +206,13 @@ pub fn streaming(path: &Path, frames: usize, gpu: bool, figures: &mut Vec<Figure
     drop(results);
     window.frame(Vec::new());
     let mut events = big::streamed(later, run, 17);
-    let mut cost = Vec::with_capacity(frames);
+    let mut drawn = Vec::with_capacity(frames);
     for _ in 0..frames {
         let start = Instant::now();
         script.borrow_mut().events.extend(events.next());
-        cost.push(window.frame(Vec::new()).cpu_ms);
+        drawn.push(window.frame(Vec::new()));
         // In real time: the thread that derives has as long as it would have.
         std::thread::sleep(Duration::from_secs_f64(1.0 / 60.0).saturating_sub(start.elapsed()));
     }
-    figures.push(Figure::of("frame, 1,000 rows a second coming in", "ms", cost, FRAME_BAR));
+    figures.extend(figures_of("frame, 1,000 rows a second coming in", drawn));
 }

@@ -95,6 +95,7 @@ fn measure(path: &Path, asked: &BenchOptions) {
     let sites = asked.sites[0];
     let mut figures = Vec::new();
     let mut window = frames::open(path, asked.gpu, &mut figures);
+    eprintln!("{sites} sites: {}", window.adapter());
     frames::gestures(&mut window, asked.frames, &mut figures);
     frames::idle(&mut window, &mut figures);
     deriving::decide_anew(window.session(), &mut figures);

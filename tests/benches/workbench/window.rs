@@ -1,5 +1,5 @@
 //! A window without a screen: the program's own `tick` and `draw`, egui's layout and tessellation, and what the
-//! renderer uploads where there is an adapter (a software one will do). What the GPU then does is not measured.
+//! renderer uploads where there is an adapter (a software one will do). A GPU also draws, into a texture of the window's size.
 
 use std::{
     cell::RefCell,
@@ -8,7 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use eframe::egui_wgpu::{RenderState, ScreenDescriptor};
+use eframe::{
+    egui_wgpu::{RenderState, ScreenDescriptor},
+    wgpu,
+};
 use egui::{Event as SessionInput, Pos2, RawInput, Rect, ViewportId, pos2, vec2};
 use loka::{LokaApp, link::Link};
 use loka_core::{
@@ -24,6 +27,8 @@ pub const SIZE: [u32; 2] = [1920, 1080];
 /// What one frame cost and asked for.
 pub struct Frame {
     pub cpu_ms: f64,
+    /// From handing a GPU the frame's commands until it is drawn, on the wall; None where the processor would draw.
+    pub gpu_ms: Option<f64>,
     /// When the next frame is due by itself.
     pub repaint: Duration,
 }
@@ -32,6 +37,8 @@ pub struct TimedWindow {
     ctx: egui::Context,
     pub app: LokaApp,
     gpu: Option<RenderState>,
+    /// What a GPU draws into.
+    target: Option<wgpu::TextureView>,
     time: f64,
 }
 
@@ -48,7 +55,15 @@ impl TimedWindow {
             Some(state) => app.with_gpu(state.target_format),
             None => app,
         };
-        Self { ctx, app, gpu, time: 0.0 }
+        let target = gpu.as_ref().filter(|state| draws(state)).map(target);
+        Self { ctx, app, gpu, target, time: 0.0 }
+    }
+
+    /// What uploads and, if it is a GPU, draws.
+    pub fn adapter(&self) -> String {
+        let Some(state) = &self.gpu else { return "no GPU".to_owned() };
+        let name = state.adapter.get_info().name;
+        if self.target.is_some() { format!("drawn by {name}") } else { format!("uploads to {name}, not drawn") }
     }
 
     pub fn session(&self) -> &Session {
@@ -75,10 +90,11 @@ impl TimedWindow {
             let primitives = ctx.tessellate(shapes, output.pixels_per_point);
             (output, primitives)
         });
-        let upload_ms = self.gpu.as_ref().map_or(0.0, |gpu| upload(gpu, &output, &primitives));
+        let (upload_ms, gpu_ms) =
+            self.gpu.as_ref().map_or((0.0, None), |gpu| upload(gpu, self.target.as_ref(), &output, &primitives));
         output.textures_delta.clear();
         let repaint = output.viewport_output.get(&ViewportId::ROOT).map_or(Duration::MAX, |of| of.repaint_delay);
-        Frame { cpu_ms: cpu_ms + upload_ms, repaint }
+        Frame { cpu_ms: cpu_ms + upload_ms, gpu_ms, repaint }
     }
 
     /// Frames until nothing more is asked for and no answer of a thread is awaited.
@@ -105,22 +121,66 @@ impl TimedWindow {
     }
 }
 
-/// Milliseconds of CPU time for textures, vertices and what our own callbacks prepare.
-fn upload(gpu: &RenderState, output: &egui::FullOutput, primitives: &[egui::ClippedPrimitive]) -> f64 {
+/// Whether an adapter is a GPU: drawing by software would say nothing of a window.
+fn draws(state: &RenderState) -> bool {
+    state.adapter.get_info().device_type != wgpu::DeviceType::Cpu
+}
+
+/// A texture of the window's size.
+fn target(state: &RenderState) -> wgpu::TextureView {
+    let [width, height] = SIZE;
+    let texture = state.device.create_texture(&wgpu::TextureDescriptor {
+        label: Some("the window"),
+        size: wgpu::Extent3d { width, height, depth_or_array_layers: 1 },
+        mip_level_count: 1,
+        sample_count: 1,
+        dimension: wgpu::TextureDimension::D2,
+        format: state.target_format,
+        usage: wgpu::TextureUsages::RENDER_ATTACHMENT,
+        view_formats: &[],
+    });
+    texture.create_view(&wgpu::TextureViewDescriptor::default())
+}
+
+/// Milliseconds of CPU time for textures, vertices, what our own callbacks prepare and, where there is a target, the drawing's
+/// commands; and how long the GPU then takes.
+fn upload(
+    gpu: &RenderState,
+    target: Option<&wgpu::TextureView>,
+    output: &egui::FullOutput,
+    primitives: &[egui::ClippedPrimitive],
+) -> (f64, Option<f64>) {
     let mut renderer = gpu.renderer.write();
     for (id, deltas) in &output.textures_delta.set {
         deltas.iter().for_each(|delta| renderer.update_texture(&gpu.device, &gpu.queue, *id, delta));
     }
-    let mut encoder = gpu.device.create_command_encoder(&eframe::wgpu::CommandEncoderDescriptor::default());
     let screen = ScreenDescriptor { size_in_pixels: SIZE, pixels_per_point: output.pixels_per_point };
-    let (cpu_ms, mut commands) =
-        clock::cpu_ms(|| renderer.update_buffers(&gpu.device, &gpu.queue, &mut encoder, primitives, &screen));
+    let (cpu_ms, commands) = clock::cpu_ms(|| {
+        let mut encoder = gpu.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let mut commands = renderer.update_buffers(&gpu.device, &gpu.queue, &mut encoder, primitives, &screen);
+        if let Some(view) = target {
+            let color = wgpu::RenderPassColorAttachment {
+                view,
+                depth_slice: None,
+                resolve_target: None,
+                ops: wgpu::Operations { load: wgpu::LoadOp::Clear(wgpu::Color::BLACK), store: wgpu::StoreOp::Store },
+            };
+            let of = wgpu::RenderPassDescriptor { color_attachments: &[Some(color)], ..Default::default() };
+            renderer.render(&mut encoder.begin_render_pass(&of).forget_lifetime(), primitives, &screen);
+        }
+        commands.push(encoder.finish());
+        commands
+    });
     for id in &output.textures_delta.free {
         renderer.free_texture(id);
     }
-    commands.push(encoder.finish());
+    let submitted = Instant::now();
     gpu.queue.submit(commands);
-    cpu_ms
+    let gpu_ms = target.map(|_| {
+        gpu.device.poll(wgpu::PollType::wait_indefinitely()).unwrap();
+        1e3 * submitted.elapsed().as_secs_f64()
+    });
+    (cpu_ms, gpu_ms)
 }
 
 /// Plays events back; answers a probe with its start.
