@@ -156,7 +156,7 @@ impl PartCheck<'_> {
                 place.shown(name)
             )
         })?;
-        let part = found.part(read_part, |part| part.check_name(name))?;
+        let part = found.part(|path| read_part(path).map_err(|error| error.cause), |part| part.check_name(name))?;
         let (run, expected) = (&part.key.run, PartOf { part: made.part, of: self.of });
         let pairs = [
             ("trace", run.trace.clone(), self.digest.clone()),

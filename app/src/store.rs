@@ -9,7 +9,6 @@ use std::{
 
 use loka_core::{
     parts::{PartFault, PartKey, SplitRun},
-    tables::TableError,
     trace::Trace,
 };
 
@@ -39,15 +38,16 @@ pub struct Fetched {
 }
 
 impl Fetched {
-    /// The part that it has to be, or a line that says how it is made again. `check`: its name.
-    pub fn part<P>(
+    /// The part that it has to be, or a line that says how it is made again. `read`: its error names no file; `check`: the
+    /// part's name.
+    pub fn part<P, E: fmt::Display>(
         &self,
-        read: fn(&Path) -> Result<P, TableError>,
+        read: impl FnOnce(&Path) -> Result<P, E>,
         check: impl FnOnce(&P) -> Result<(), PartFault>,
     ) -> anyhow::Result<P> {
         let again =
             |cause: &dyn fmt::Display| anyhow::anyhow!("{cause}; remove it to have it made again: {}", self.shown);
-        let part = read(&self.path).map_err(|error| again(&error.cause))?;
+        let part = read(&self.path).map_err(|error| again(&error))?;
         check(&part).map_err(|fault| again(&fault))?;
         Ok(part)
     }

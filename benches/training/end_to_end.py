@@ -169,7 +169,9 @@ class Study:
     def _quality(self) -> Iterator[Unit]:
         plans = self._launched()
         controls = ["bf16", *(["bf16-again"] if self.args.control else [])]
-        arms = [*controls, *(policy for policy in self._alone() if policy in plans)]
+        alone = [policy for policy in self._alone() if policy in plans]
+        parts = [policy + verdicts.PART + part for policy in alone for part in self.args.parts]
+        arms = [*controls, *alone, *parts]
         for arm in arms if len(arms) > len(controls) else []:
             out = self.here / f"quality-{arm}.json"
             told = verdicts.loaded(out)
@@ -300,7 +302,7 @@ def environment(device: Optional[str]) -> Dict[str, str]:
 
 def report(args: argparse.Namespace) -> Dict[str, Any]:
     """All that is known, raw samples included."""
-    rows, raw, controls = [], {}, []
+    rows, raw, controls, parts = [], {}, [], []
     for model in args.only:
         for parameters in args.params:
             here = args.resume / f"{model}-{parameters}"
@@ -308,12 +310,14 @@ def report(args: argparse.Namespace) -> Dict[str, Any]:
             rows += [row for row in found if row is not None]
             raw[here.name] = {path.stem: verdicts.loaded(path) for path in sorted(here.glob("*.json"))
                               if not path.name.endswith(".plan.json")}  # fmt: skip
+            for arm, loss in verdicts.parts_of(args.resume, model, parameters).items():
+                parts.append({"model": model, "parameters": parameters, "arm": arm, "loss": loss})
             control = verdicts.control_of(args.resume, model, parameters)
             if control:
                 controls.append({"model": model, "parameters": parameters, **control})
     settings = verdicts.loaded(args.resume / "settings.json")
     return {"loka": version(args.loka), "settings": settings, "commands": commands_of(args), "rows": rows,
-            "controls": controls, "raw": raw}  # fmt: skip
+            "controls": controls, "parts": parts, "raw": raw}  # fmt: skip
 
 
 def commands_of(args: argparse.Namespace) -> List[str]:
@@ -367,6 +371,10 @@ def show(told: Dict[str, Any]) -> None:
     for row in told["rows"]:
         if row.get("account") and not row.get("same_choices_as"):
             print(f"{row['model']} {row['parameters']} {row['policy']}: {row['account']}")
+    for part in told["parts"]:
+        loss = part["loss"]
+        print(f"{part['model']} {part['parameters']} {part['arm']}: loss {loss['mean']:+.4f} ± {loss['error']:.4f} %,"
+              f" leaps in {len(loss['leapt'])} of {len(loss['seeds'])} seeds")  # fmt: skip
     for control in told["controls"]:
         print(f"chance alone, {control['model']} {control['parameters']}: {control['mean']:+.4f} ±"
               f" {control['error']:.4f} %")  # fmt: skip
@@ -415,6 +423,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--lr", type=float, help="Adam's, instead of the model's own")
     parser.add_argument("--control", action="store_true", help="quality of BF16 from parameters moved by a thousandth"
                         " too: what chance alone does")  # fmt: skip
+    parser.add_argument("--parts", type=listed, default=[], help="quality of these parts of each plan too, by the first letters of"
+                        " their GEMMs, as f,d,w,fd: which of them costs what")  # fmt: skip
     parser.add_argument("--kernels", type=listed, default=["cublaslt/*"], help="globs for `loka probe`")
     parser.add_argument("--engine", default="auto", help="of `loka probe`")
     parser.add_argument("--max-draws", type=int, help="of `loka probe` (16)")
@@ -445,6 +455,9 @@ def checked(parser: argparse.ArgumentParser, args: argparse.Namespace) -> argpar
             setattr(args, name, tiny if small else full)
         if getattr(args, name) < 1:
             parser.error(f"--{name.replace('_', '-')} is {getattr(args, name)}, it must be at least 1")
+    for part in args.parts:
+        if not part or set(part) - set("fdw"):
+            parser.error(f"--parts: '{part}' is no part of a plan (letters of f, d, w)")
     for name, known in (("only", MODELS), ("params", PARAMETERS), ("stages", STAGES), ("runtimes", RUNTIMES)):
         unknown = [value for value in getattr(args, name) if value not in known]
         if unknown:

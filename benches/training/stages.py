@@ -36,7 +36,7 @@ from clicks import Batch, Clicks
 from loka.kernels import Overflow
 from loka.plans.following import following
 from rankers import Ranker, RankerConfig, build, config_of
-from verdicts import in_fp8
+from verdicts import GEMMS, PART, in_fp8
 
 BASELINE = "cublaslt/bf16"
 WARMUP = 100
@@ -54,7 +54,7 @@ BURST_MS = 150.0
 
 @dataclass(frozen=True)
 class Spec:
-    """What a stage is asked for; `plans` is policy -> plan file, `arm` a policy, "bf16" or "bf16-again"."""
+    """What a stage is asked for; `plans` is policy -> plan file, `arm` a policy, a part of its plan, "bf16" or "bf16-again"."""
 
     stage: str
     model: str
@@ -106,9 +106,11 @@ def fresh(spec: Spec, seed: int = 0) -> Ranker:
     return build(spec.config, spec.parameters, seed, spec.device)
 
 
-def planned(spec: Spec, ranker: Ranker, policy: str) -> Any:
-    """Applies the plan of a policy, as a user would; emulated where there is no FP8."""
-    return loka.apply(ranker, spec.plans[policy], emulate=spec.cpu)
+def planned(spec: Spec, ranker: Ranker, arm: str) -> Any:
+    """Applies the plan of a policy, as a user would, or the part of it that an arm names; emulated where there is no FP8."""
+    policy, _, parts = arm.partition(PART)
+    plan = only(loka.load_plan(spec.plans[policy]), parts) if parts else spec.plans[policy]
+    return loka.apply(ranker, plan, emulate=spec.cpu)
 
 
 def isolated(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -342,7 +344,7 @@ def gradients_under(
     loka.unapply(ranker)
     own: Dict[str, float] = {}
     if errors.wgrad:
-        loka.apply(ranker, wgrad_alone(loka.load_plan(spec.plans[policy])), emulate=spec.cpu)
+        loka.apply(ranker, only(loka.load_plan(spec.plans[policy]), "w"), emulate=spec.cpu)
         own = distances(gradients(spec, ranker, batch), reference)
         loka.unapply(ranker)
     sites = [name for name, module in ranker.named_modules() if isinstance(module, nn.Linear)]
@@ -357,12 +359,12 @@ def gradients_under(
     return {"rows": rows, "others": others, "resolved": str(resolved), "warnings": said, **told}
 
 
-def wgrad_alone(plan: Any) -> Any:
-    """The plan with fprop and dgrad in BF16."""
+def only(plan: Any, parts: str) -> Any:
+    """The plan with these of its GEMMs, by their first letters, and all others in BF16."""
     sites = []
     for site in plan.sites:
-        fprop, dgrad = (replace(choice, kernel=BASELINE) for choice in (site.fprop, site.dgrad))
-        sites.append(replace(site, fprop=fprop, dgrad=dgrad, chain=None))
+        left = {gemm: replace(getattr(site, gemm), kernel=BASELINE) for gemm in GEMMS if gemm[0] not in parts}
+        sites.append(replace(site, chain=None, **left))
     return replace(plan, sites=tuple(sites))
 
 
@@ -581,8 +583,14 @@ def trained(spec: Spec, seed: int, code: Code, size: int) -> Dict[str, Any]:
     clicks = Clicks(spec.config.data, seed, size, spec.device)
     losses = torch.full((spec.steps,), math.nan, device=spec.device)
     started, diverged = time.monotonic(), None
-    # Of a loss that leaps: did a tensor go beyond its scale before it, or after?
+    # Of a loss that leaps: what went first, a tensor beyond its scale or a gradient beyond its size?
     overflows: List[int] = []
+    norms = torch.full((spec.steps,), math.nan, device=spec.device)
+
+    def measured(*_: Any) -> None:
+        norms[step].copy_(norm_of(arm.parameters))
+
+    arm.optimizer.register_step_pre_hook(measured)
     for step in range(spec.steps):
         arm.warm_up(step)
         losses[step].copy_(arm.step(clicks.at(step)))
@@ -595,7 +603,8 @@ def trained(spec: Spec, seed: int, code: Code, size: int) -> Dict[str, Any]:
     seconds = time.monotonic() - started
     print(f"  {spec.arm} seed {seed}: {float(done[len(done) // 2 :].mean()):.5f} in {seconds:.0f} s"
           f"{', diverged' if diverged else ''}", file=sys.stderr, flush=True)  # fmt: skip
-    told = {**health(ranker), "overflows_every_50": overflows} if spec.arm in spec.plans else {}
+    told = {**health(ranker), "overflows_every_50": overflows} if spec.arm.partition(PART)[0] in spec.plans else {}
+    told["largest_gradients"] = windows(norms[: len(done)].cpu(), largest=True)
     finite = bool(done.isfinite().all())
     return {
         "losses": windows(done), "whole": float(done.mean()) if finite else None,
@@ -604,10 +613,17 @@ def trained(spec: Spec, seed: int, code: Code, size: int) -> Dict[str, Any]:
     }  # fmt: skip
 
 
-def windows(losses: Tensor) -> List[Optional[float]]:
-    """Mean loss of each window of steps; None where one is not finite, which JSON has no word for."""
-    means = [float(part.double().mean()) for part in losses.split(WINDOW)]
-    return [value if math.isfinite(value) else None for value in means]
+def norm_of(parameters: Sequence[nn.Parameter]) -> Tensor:
+    """L2 norm of the whole gradient."""
+    grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    return torch.stack([norm.float() for norm in torch._foreach_norm(grads)]).norm()
+
+
+def windows(values: Tensor, largest: bool = False) -> List[Optional[float]]:
+    """Mean of each window of steps, or the largest; None where one is not finite, which JSON has no word for."""
+    parts = [part.double() for part in values.split(WINDOW)]
+    found = [float(part.amax() if largest else part.mean()) for part in parts]
+    return [value if math.isfinite(value) else None for value in found]
 
 
 STAGES: Dict[str, Callable[[Spec], Dict[str, Any]]] = {

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
 GEMMS = ("fprop", "dgrad", "wgrad")
+PART = "+"
+"""Between a policy and the GEMMs of its plan that an arm has in FP8, by their first letters: `balanced+fd`."""
 GRADIENT_BAR, SAVING_BAR, SLOWER_BAR, LOSS_BAR = 1.5, 0.85, 1.01, 2.0
 LEAP_BAR, LEAP_FROM = 1.1, 5
 """A run's loss leaps where a window of 20 steps, from the sixth on, has so many times the least loss before it."""
@@ -250,6 +252,14 @@ def twin_of(here: Path, policy: str) -> str:
         if mine is not None and other is not None and choices_digest(other) == choices_digest(mine):
             return path.name[: -len(".plan.json")]
     return policy
+
+
+def parts_of(folder: Path, model: str, parameters: str) -> Row:
+    """Losses of the arms that have a part of a plan in FP8, by the arm's name."""
+    here = folder / f"{model}-{parameters}"
+    base = loaded(here / "quality-bf16.json")
+    found = {path.stem[len("quality-") :]: losses_of(base, loaded(path)) for path in sorted(here.glob(f"quality-*{PART}*.json"))}
+    return {arm: loss for arm, loss in found.items() if loss is not None}
 
 
 def control_of(folder: Path, model: str, parameters: str) -> Optional[Row]:

@@ -1,8 +1,10 @@
 """Two ranks, on the CPU over gloo: DDP and FSDP2, one shard each, merged by the `loka` program."""
 
+import contextlib
 import pathlib
 import tempfile
 import unittest
+from unittest import mock
 
 from record_support import batch, loka, loka_binary, loss_of, read, small_model
 
@@ -12,6 +14,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 import loka as package
+from loka.record import replicas
 
 
 def shards(rank, folder, how):
@@ -24,6 +27,8 @@ def shards(rank, folder, how):
             recorder.attach()
         if how == "ddp":
             wrapped = torch.nn.parallel.DistributedDataParallel(model)
+        elif how == "apart":
+            wrapped = model
         else:
             from torch.distributed.fsdp import fully_shard
 
@@ -72,6 +77,44 @@ def chosen(rank, folder, given):
             assert str(error) == "ranks names rank 2, and there are 2", error
         else:
             raise AssertionError("a rank that there is not")
+    finally:
+        dist.destroy_process_group()
+
+
+def without_the_first(rank, folder):
+    """Two ranks that record, of which the second one alone saves."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    try:
+        replicas.PATIENCE_S = 0.2
+        model = small_model()
+        wrapped = torch.nn.parallel.DistributedDataParallel(model)
+        recorder = package.Recorder(wrapped, f"{folder}/run", every=1, save_every=100, name="small")
+        with recorder if rank == 1 else contextlib.nullcontext():
+            if rank == 0:
+                recorder._record.entries.name_run()
+            x, target = batch(20, rank)
+            loss_of(wrapped(x), target).backward()
+            recorder.step()
+        dist.barrier()
+    finally:
+        dist.destroy_process_group()
+
+
+def kept_as(rank, folder, how):
+    """Two ranks of DDP that keep weights in another way than as they are."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    try:
+        torch.manual_seed(0)
+        layers = [torch.nn.Linear(6, 32), torch.nn.SiLU(), torch.nn.Linear(32, 32), torch.nn.Linear(32, 1)]
+        model = torch.nn.Sequential(*layers)
+        wrapped = torch.nn.parallel.DistributedDataParallel(model)
+        optimizer = torch.optim.SGD(wrapped.parameters(), 0.05)
+        with package.Recorder(wrapped, folder, every=1, save_every=2, name="small", weights=how, rank=4) as recorder:
+            for step in range(3):
+                x, target = batch(20, 10 * rank + step)
+                recorder.loss(loss_of(wrapped(x), target)).backward()
+                optimizer.step()
+                optimizer.zero_grad()
     finally:
         dist.destroy_process_group()
 
@@ -155,9 +198,19 @@ class Ranks(unittest.TestCase):
             self.assertEqual(tensors["0/input.count"].tolist(), [60])
             np.testing.assert_allclose(tensors["0/input.mean"], rows.mean(0), rtol=1e-9)
             self.assertIn("3/grad_output.cov", tensors)
-        # The whole weight on both, though each rank may hold a part.
-        self.assertTrue(torch.equal(mine["0/weight"], theirs["0/weight"]))
         self.assertEqual(tuple(mine["0/weight"].shape), (10, 6))
+        weights = {f"{site}/weight{part}" for site in (0, 3, 5) for part in ("", ".hist", ".amax")}
+        self.assertLessEqual(weights, set(mine))
+        self.assertNotIn("weights_in", one["run"])
+        if how == "ddp":
+            # All hold the same, and the first one's file has it.
+            self.assertEqual(other["run"]["weights_in"], {"rank": 0, "file": files[0].name})
+            self.assertEqual(set(mine) - set(theirs), weights)
+            self.assertEqual([site["n"] for site in other["sites"]], [10, 8, 1])
+        else:
+            # The whole weight on both, though each rank holds a part.
+            self.assertNotIn("weights_in", other["run"])
+            self.assertTrue(torch.equal(mine["0/weight"], theirs["0/weight"]))
         if loka_binary() is None:
             self.skipTest("no loka binary: set LOKA_BIN")
         merged = folder / "merged.trace.safetensors"
@@ -167,6 +220,61 @@ class Ranks(unittest.TestCase):
         rows = torch.cat([batch(20, seed)[0] for seed in (0, 1, 2, 10, 11, 12)]).double().numpy()
         self.assertEqual(tensors["0/input.count"].tolist(), [120])
         np.testing.assert_allclose(tensors["0/input.cov"], np.cov(rows.T), rtol=1e-4, atol=1e-5)
+        self.assertTrue(torch.equal(tensors["0/weight"], mine["0/weight"]))
+        if how == "ddp":
+            self.check_joined(folder / "run", merged, files)
+
+    def check_joined(self, run, merged, files):
+        """A folder is what is merged of it; a shard without weights says where they are, and so does a folder without
+        that shard."""
+        told = [loka("--json", "info", path) for path in (run, merged)]
+        self.assertEqual([each.returncode for each in told], [0, 0], told)
+        said = "it has no weights: they are in small-rank0.trace.safetensors, rank 0's; take both, or their folder"
+        alone = loka("info", files[1])
+        self.assertEqual((alone.returncode, alone.stderr), (2, f"loka: {said}: {files[1]}\n"))
+        files[0].unlink()
+        self.assertEqual(loka("info", run).stderr, f"loka: {said}: {files[1]}\n")
+        lost = loka("merge", files[1], "--out", merged)
+        self.assertEqual((lost.returncode, lost.stderr), (2, f"loka: {said}: {files[1]}\n"))
+
+    def test_what_ranks_hold_of_their_own_is_in_each_file(self):
+        """Nothing says whether plain parameters are replicas: here each rank trains by itself."""
+        mp.spawn(shards, (str(self.folder), "apart"), nprocs=2)
+        for rank in (0, 1):
+            manifest, tensors = read(self.folder / "run" / f"small-rank{rank}.trace.safetensors")
+            self.assertNotIn("weights_in", manifest["run"])
+            self.assertIn("0/weight", tensors)
+
+    def test_weights_that_part_later_are_each_ranks_own(self):
+        """Experts that begin alike on all ranks, say: they differ once they have learned something."""
+        store, weight = dist.HashStore(), torch.ones(2, 3)
+        with mock.patch.object(dist.distributed_c10d, "_get_default_store", lambda: store):
+            with mock.patch.object(replicas.run_id, "place", side_effect=[(rank, 3) for rank in range(3)]):
+                first, same, other = (replicas.Replicas("run", "model", 0) for _ in range(3))
+
+            def elsewhere(step, values, who=(first, same, other)):
+                return [of.elsewhere(step, [("a", weight + add)], False) for of, add in zip(who, values)]
+
+            self.assertEqual(elsewhere(1, (0, 0, 0)), [False, True, True])
+            # Saved by a rank's own clock: what was known stands.
+            self.assertEqual(elsewhere(5, (1, 1), (same, other)), [True, True])
+            self.assertEqual(elsewhere(10, (1, 1, 2)), [False, True, False])
+            self.assertEqual(elsewhere(20, (1, 1, 1)), [False, True, False])
+
+    def test_a_first_rank_that_saves_nothing_is_not_waited_for(self):
+        mp.spawn(without_the_first, (str(self.folder),), nprocs=2)
+        self.assertIn("0/weight", read(self.folder / "run" / "small-rank1.trace.safetensors")[1])
+
+    def test_each_way_of_keeping_weights(self):
+        for how in ("matrix_normal", "low_rank"):
+            with self.subTest(how):
+                folder = self.folder / how
+                folder.mkdir()
+                mp.spawn(kept_as, (str(folder), how), nprocs=2)
+                (_, mine), (_, theirs) = [read(folder / f"small-rank{rank}.trace.safetensors") for rank in (0, 1)]
+                gone = set(mine) - set(theirs)
+                self.assertEqual({name.partition("/")[2].split(".")[0] for name in gone}, {"weight"})
+                self.assertFalse([name for name in theirs if "/weight" in name])
 
     def test_chosen_ranks(self):
         for given in ([1],):

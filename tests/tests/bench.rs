@@ -8,7 +8,7 @@ use std::fs;
 use loka_core::{
     bench::KernelDb,
     engine,
-    model::{Gemm, KernelRecord},
+    model::{Gemm, KernelRecord, SiteTimes},
     tables::{read_kernels, write_kernels},
 };
 use loka_kernels::gemm::{Fp8Product, fp8_gemm, static_cast_us, static_gemm};
@@ -142,4 +142,87 @@ fn the_kernel_that_is_taken_is_seldom_slower_than_the_best_of_ours() {
         let near = lost.iter().filter(|lost| **lost <= 1.1).count();
         assert!(mean <= 1.02 && near >= 190, "{family}: {mean:.4}, {near} of 200 within 10 %");
     }
+}
+
+/// A Python whose worker is a double, which gives every site the same times.
+#[cfg(unix)]
+fn double(folder: &std::path::Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let script = root("python/tests/double_worker.py");
+    let path = folder.join("python");
+    fs::write(&path, format!("#!/bin/sh\nexec python3 '{}' fine\n", script.display())).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[cfg(unix)]
+#[test]
+fn parts_of_a_bench_of_sites_are_what_one_machine_times() {
+    let work = TempDir::new().unwrap();
+    let path = work.path();
+    double(path);
+    fs::write(path.join("s.csv"), "m,k,n\n64,32,16\n128,32,16\n8,8,8\n").unwrap();
+    let bench = ["--json", "bench", "--sites", "--shapes", "s.csv", "--python", "./python"];
+    let run = |more: &[&str]| run_in(path, [&bench[..], more].concat());
+    run(&["--out", "one.sites.json"]).done();
+    for part in ["1/3", "2/3", "3/3"] {
+        let told = run(&["--part", part, "--out", "parts"]).done().objects().remove(0);
+        assert_eq!(
+            (&told["part"], &told["made"], &told["num_shapes"]),
+            (&part.into(), &true.into(), &1.into()),
+            "{told}"
+        );
+        assert_eq!((&told["num_timed"], &told["device"]), (&23.into(), &"a test double".into()), "{told}");
+    }
+    let again = run(&["--part", "2/3", "--out", "parts", "--progress"]).done();
+    assert_eq!((&again.objects()[0]["made"], again.stderr.as_str()), (&false.into(), ""), "what is there is not timed");
+    let merged = run_in(path, ["merge", "parts", "--out", "all.sites.json"]).done().stdout;
+    let expected = "3 parts: 69 of 69 sites and kernels timed on a test double, 69 faster than BF16: all.sites.json\n\
+                    next: loka probe TRACE --sites-times all.sites.json --out R.results.parquet\n";
+    assert_eq!(merged, expected);
+    let table = |name: &str| {
+        let mut times = SiteTimes::from_json(&fs::read_to_string(path.join(name)).unwrap()).unwrap();
+        times.recorded_at.clear();
+        times
+    };
+    assert_eq!(table("all.sites.json"), table("one.sites.json"));
+
+    // Another device, another list, a part that is missing or damaged; a part where a table has to be.
+    let refused = |args: &[&str]| run_in(path, args).refused();
+    let device = run(&["--part", "1/3", "--out", "parts", "--device", "H200"]).refused();
+    assert!(device.contains("a test double") && device.contains("H200"), "{device}");
+    assert!(
+        refused(&["merge", "parts", "--device", "H200", "--out", "x.sites.json"]).contains("--device asks for H200")
+    );
+    let mut names: Vec<String> = fs::read_dir(path.join("parts"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names.len(), 3);
+    let first = format!("parts/{}", names[0]);
+    let line = refused(&["merge", "parts", "one.sites.json", "--out", "x.sites.json"]);
+    let format = "no part of a bench --sites: its format is \"loka-site-times\", not \"loka-site-times-part\"";
+    assert_eq!(line, format!("loka: {format}: one.sites.json"));
+    let sample = sample();
+    let probe = ["probe", sample.to_str().unwrap(), "--out", "r.results.parquet", "--sites-times", &first];
+    let line = refused(&probe);
+    assert_eq!(line, format!("loka: it is a part of a bench --sites: loka merge joins all of them: {first}"));
+    let line = refused(&["merge", "parts", "--out", "x.json"]);
+    assert!(line.starts_with("loka: "), "{line}");
+    fs::write(path.join("s.csv"), "m,k,n\n64,32,16\n").unwrap();
+    run(&["--part", "1/3", "--out", "parts"]).done();
+    let line = refused(&["merge", "parts", "--out", "x.sites.json"]);
+    assert!(line.starts_with("loka: parts of two runs: the list of shapes is "), "{line}");
+    fs::remove_file(path.join(&first)).unwrap();
+    for name in &names {
+        fs::copy(path.join("parts").join(name), path.join(name)).ok();
+    }
+    let two: Vec<&str> = names[1..].iter().map(String::as_str).collect();
+    let line = refused(&[&["merge", "--out", "x.sites.json"], &two[..]].concat());
+    assert_eq!(line, "loka: part 1 of 3 is missing: loka bench --sites --part 1/3 makes it");
+    let whole = fs::read_to_string(path.join(&names[1])).unwrap();
+    fs::write(path.join(&names[1]), whole.replacen("\"us\":2.0", "\"us\":2.5", 1)).unwrap();
+    let line = refused(&[&["merge", "--out", "x.sites.json"], &two[..]].concat());
+    assert!(line.starts_with("loka: its seal does not fit its rows: "), "{line}");
+    assert!(!path.join("x.sites.json").exists());
 }

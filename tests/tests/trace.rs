@@ -242,3 +242,44 @@ fn shards_of_the_sample_merge_by_chans_rule() {
     assert_eq!(file.manifest(), merged.manifest());
     assert_eq!(file.sites(), merged.sites());
 }
+
+/// As `loka.Recorder` writes a run of DDP: one shard has the weights, whichever rank it is.
+#[test]
+fn one_shard_of_a_run_has_its_weights() {
+    let trace = Trace::open(&sample()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = |rank: u64| folder.path().join(format!("w-rank{rank}.trace.safetensors"));
+    let mut sizes = Vec::new();
+    for rank in 0..3 {
+        let mut data = merge(std::slice::from_ref(&trace)).unwrap();
+        data.manifest.run.rank = rank;
+        if rank != 1 {
+            let there = serde_json::json!({"rank": 1, "file": "w-rank1.trace.safetensors"});
+            data.manifest.run.extra.insert("weights_in".to_owned(), there);
+        }
+        write(&path(rank), &data).unwrap();
+        sizes.push(fs::metadata(path(rank)).unwrap().len());
+    }
+    let bytes = |site: &loka_core::model::Site| 2 * site.k as u64 * site.n as u64;
+    let weights: u64 = trace.manifest().sites.iter().map(bytes).sum();
+    assert!(sizes[0] + weights < sizes[1] && sizes[0] == sizes[2], "{sizes:?}, {weights} of weights");
+    let whole = Trace::open(folder.path()).unwrap();
+    assert_eq!(whole.check_all(), vec![]);
+    for entry in trace.sites() {
+        let (one, all) = (trace.site_stats(&entry.site.id).unwrap(), whole.site_stats(&entry.site.id).unwrap());
+        assert_eq!((&all.weight, &all.weight_hist, &all.bias), (&one.weight, &one.weight_hist, &one.bias));
+        assert_eq!(all.input.count, 3 * one.input.count);
+    }
+    // Each by itself: whole, or a line that says where the weights are. The same of what is in memory.
+    assert!(Trace::open(&path(1)).is_ok() && Trace::open_shard(&path(0)).is_ok());
+    let line = |file: &str| {
+        format!(
+            "it has no weights: they are in w-rank1.trace.safetensors, rank 1's; take both, or their folder: {file}"
+        )
+    };
+    let shown = path(0).display().to_string();
+    assert_eq!(Trace::open(&path(0)).unwrap_err().to_string(), line(&shown));
+    assert_eq!(Trace::from_bytes("b", fs::read(path(0)).unwrap()).unwrap_err().to_string(), line("b"));
+    fs::remove_file(path(1)).unwrap();
+    assert_eq!(Trace::open(folder.path()).unwrap_err().to_string(), line(&shown));
+}

@@ -149,13 +149,30 @@ fn what_training_saw_is_an_alarm_with_the_second_check_that_is_off_and_somebody_
     assert_eq!(looked(0), Vec::<Value>::new(), "training has not begun");
     log(&[(0, "ok"), (1000, "off")]);
     assert_eq!(looked(0), Vec::<Value>::new(), "one check alone is no alarm");
+    let metrics = || fs::read_to_string(path.join("w.prom")).unwrap_or_default();
+    assert_eq!(metrics(), "", "nothing to tell so far");
     log(&[(2000, "off")]);
     let told = looked(1);
     assert_eq!(told[0]["began"][0]["test"], "layers.1:fprop canary");
     assert_eq!(told[0]["began"][0]["alarm"]["since"], "step 2000");
+    // Figures do not wait for a snapshot, of which there is none to tell.
+    let line = "loka_watch_alarm{test=\"layers.1:fprop canary\",since=\"step 2000\"} 1\n";
+    assert!(metrics().contains("\nloka_watch_alarms 1\n") && metrics().contains(line), "{}", metrics());
+    assert!(metrics().contains("\nloka_watch_snapshots 0\n") && !metrics().contains("loka_watch_last_step"));
     assert_eq!(looked(1), Vec::<Value>::new(), "nothing new, and it stands");
+    put(path, 20, 1.0);
+    looked(1);
+    let of_snapshot = |text: String| {
+        let named =
+            |line: &&str| line.contains("_last_step ") || line.contains("_tests ") || line.contains("_snapshots ");
+        text.lines().filter(named).map(str::to_owned).collect::<Vec<String>>()
+    };
+    let before = of_snapshot(metrics());
+    assert!(before.contains(&"loka_watch_last_step 20".to_owned()) && metrics().contains(line), "{}", metrics());
     log(&[(3000, "ok"), (4000, "ok")]);
     assert_eq!(looked(0)[0]["ended"][0], "layers.1:fprop canary");
+    assert!(metrics().contains("\nloka_watch_alarms 0\n") && !metrics().contains(line), "{}", metrics());
+    assert_eq!(of_snapshot(metrics()), before, "the last snapshot's stay");
     // The command got both lines.
     let heard: Vec<Value> = fs::read_to_string(path.join("told.jsonl"))
         .unwrap()
@@ -172,6 +189,36 @@ fn what_training_saw_is_an_alarm_with_the_second_check_that_is_off_and_somebody_
     let said: Vec<&str> = run.stderr.lines().collect();
     assert!(said[0].starts_with("warning: not a line of a health log: "), "{run:?}");
     assert_eq!(said[1], "warning: --on-alarm: exit status: 3: exit 3");
+}
+
+/// A folder of shards is looked at once the one that has the weights is there, too.
+#[test]
+fn a_snapshot_whose_weights_are_on_their_way_is_waited_for() {
+    let folder = folder();
+    let path = folder.path();
+    let shards = path.join("snapshots/step-0020");
+    fs::create_dir(&shards).unwrap();
+    let put_shard = |to: &Path, rank: u64| {
+        let mut data = trace(20, 1.0);
+        data.manifest.run.rank = rank;
+        data.manifest.run.world_size = 2;
+        if rank == 1 {
+            data.manifest.run.extra.insert("weights_in".to_owned(), serde_json::json!({"rank": 0, "file": "w-rank0"}));
+        }
+        write(to, &data).unwrap();
+    };
+    put_shard(&shards.join("w-rank1.trace.safetensors"), 1);
+    let run = run_in(path, WATCH);
+    assert_eq!((run.code, run.stdout.as_str(), run.stderr.as_str()), (Some(0), "", ""), "{run:?}");
+    put_shard(&shards.join("w-rank0.trace.safetensors"), 0);
+    let told = run_in(path, WATCH).done().objects();
+    assert_eq!((told.len(), &told[0]["step"]), (1, &20.into()), "{told:?}");
+    // By itself in the folder it is no snapshot.
+    put_shard(&path.join("snapshots/x.trace.safetensors"), 1);
+    let run = run_in(path, WATCH);
+    let line = "warning: not looked at: it has no weights: they are in w-rank0, rank 0's; take both, or their folder: \
+                snapshots/x.trace.safetensors";
+    assert_eq!((run.code, run.stderr.trim_end()), (Some(1), line));
 }
 
 #[test]

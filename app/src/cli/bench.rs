@@ -21,11 +21,13 @@ use loka_core::{
 use crate::{files, probing, store::PartStore};
 
 mod part;
+mod sites_part;
 
 use super::{
     bench_report,
     output::{self, Outcome},
     patterns,
+    sites::SiteBench,
 };
 
 #[derive(clap::Args, Debug)]
@@ -33,13 +35,13 @@ pub struct BenchArgs {
     /// A CSV of m,k,n or a trace.
     #[arg(long, value_name = "FILE|TRACE")]
     shapes: PathBuf,
-    /// The kernel database to write, *.kernels.parquet; with --sites the table of site times, *.sites.json; with --part the
-    /// folder of the parts, or its URL.
+    /// The kernel database to write, *.kernels.parquet; with --sites the table of site times, *.sites.json; with
+    /// --part, of either, the folder of the parts, or its URL.
     #[arg(long)]
     pub out: PathBuf,
     /// One part of a bench that is split, such as 3/40: it is written into the folder --out under a name of its own,
     /// unless it is there already. `loka merge` joins all of them.
-    #[arg(long, value_name = "PART/PARTS", conflicts_with_all = ["sites", "csv", "against", "minutes"])]
+    #[arg(long, value_name = "PART/PARTS", conflicts_with_all = ["csv", "against", "minutes"])]
     part: Option<PartOf>,
     /// Refuse to run on another device than one whose name has this in it, such as H200.
     #[arg(long, value_name = "NAME")]
@@ -120,11 +122,20 @@ pub fn run(args: &BenchArgs, json: bool) -> anyhow::Result<Outcome> {
 /// Nothing is written where nothing could be timed.
 fn sites(args: &BenchArgs, json: bool, shapes: &[GemmShape]) -> anyhow::Result<Outcome> {
     let named = if args.kernels.is_empty() { Vec::new() } else { patterns::kernels(&args.kernels)? };
-    files::check_writable(&args.out)?;
-    let times = super::sites::time(&args.python, shapes, args.runtime, &named, u32::try_from(args.samples)?, None)?;
-    if let Some(wanted) = &args.device {
-        probing::check_device(&times.device, wanted)?;
+    let place = args.part.map(|_| PartStore::of(&args.out)).transpose()?;
+    match &place {
+        Some(place) => place.check_writable()?,
+        None => files::check_writable(&args.out)?,
     }
+    let (mut worker, bench) = SiteBench::start(&args.python, args.runtime, &named, u32::try_from(args.samples)?)?;
+    if let Some(wanted) = &args.device {
+        probing::check_device(&bench.device, wanted)?;
+    }
+    if let (Some(part), Some(place)) = (args.part, &place) {
+        let work = sites_part::SitesWork { shapes, bench: &bench, part, place };
+        return sites_part::run(&work, |shapes| bench.part(&mut worker, shapes, args.progress), json);
+    }
+    let times = bench.time(&mut worker, shapes, None)?;
     if times.num_timed() == 0 {
         output::complain(&anyhow::anyhow!("no site could be timed: {}", args.shapes.display()));
         return Ok(Outcome::Failed);

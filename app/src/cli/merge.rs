@@ -1,5 +1,6 @@
-//! `loka merge`: shards of one run into one trace, the parts of a split probe into one file of results, or parts of benches
-//! and kernel databases of several devices into one. The files say which is meant.
+//! `loka merge`: shards of one run into one trace, the parts of a split probe into one file of results, parts of
+//! benches and kernel databases of several devices into one, or parts of a bench of sites into one table. The files say
+//! which is meant.
 
 use std::{
     io::Read as _,
@@ -23,6 +24,7 @@ use crate::{
 use super::output::{self, Outcome};
 
 mod kernels;
+mod sites;
 
 #[derive(clap::Args, Debug)]
 pub struct MergeArgs {
@@ -31,7 +33,7 @@ pub struct MergeArgs {
     #[arg(required = true, value_name = "SHARD|PART|FOLDER|DATABASE")]
     shards: Vec<PathBuf>,
     /// The trace to write, *.trace.safetensors; of a probe's parts the results, *.results.parquet; of kernel databases one,
-    /// *.kernels.parquet.
+    /// *.kernels.parquet; of parts of a bench --sites the table, *.sites.json.
     #[arg(long)]
     out: PathBuf,
     /// Refuse rows of another device than one whose name has this in it, such as H200.
@@ -42,6 +44,9 @@ pub struct MergeArgs {
 pub fn run(args: &MergeArgs, json: bool) -> anyhow::Result<Outcome> {
     if std::iter::once(&args.out).chain(&args.shards).any(|path| kernels::is_database(path)) {
         return kernels::run(args, json);
+    }
+    if std::iter::once(&args.out).chain(&args.shards).any(|path| sites::is_table(path)) {
+        return sites::run(args, json);
     }
     if args.shards.iter().any(|path| has_parts(path)) { merge_parts(args, json) } else { merge_traces(args, json) }
 }
@@ -117,7 +122,7 @@ fn opened(found: &Fetched) -> anyhow::Result<(String, ProbePart)> {
 
 fn merge_traces(args: &MergeArgs, json: bool) -> anyhow::Result<Outcome> {
     anyhow::ensure!(args.device.is_none(), "--device is for parts and kernel databases, these are traces");
-    let shards = args.shards.iter().map(|path| Trace::open(path)).collect::<Result<Vec<_>, _>>()?;
+    let shards = args.shards.iter().map(|path| Trace::open_shard(path)).collect::<Result<Vec<_>, _>>()?;
     files::check_writable(&args.out)?;
     let merged = trace::merge(&shards)?;
     let named = || args.shards.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");

@@ -365,7 +365,7 @@ fn measured_sites(args: &ProbeArgs, source: &AtRows<'_>, chosen: &[SiteId]) -> a
     let mut tables = Vec::new();
     let ends = args.minutes.and_then(|limit| Instant::now().checked_add(limit));
     for runtime in &args.runtimes {
-        match sites::time(&args.python, &shapes_of(&of_trace), *runtime, &[], MIN_SITE_SAMPLES, ends) {
+        match sites::time(&args.python, &shapes_of(&of_trace), *runtime, MIN_SITE_SAMPLES, ends) {
             Ok(times) => {
                 output::note(&sites::summary(&times));
                 tables.push(times);

@@ -3,64 +3,142 @@
 use std::{path::Path, time::Instant};
 
 use loka_core::{
-    bench::{MIN_SITE_SAMPLES, SiteMeasurement, measure_sites, num_site_workers, site_families, site_triples},
+    bench::{
+        MIN_SITE_SAMPLES, MeasuredSites, SiteMeasurement, measure_sites, num_site_workers, site_families, site_triples,
+    },
     engine::{
         Control, EngineStatus,
         worker::{TimeOptions, Worker, WorkerConfig},
     },
-    model::{FileMagic, GemmShape, Kernel, Runtime, SiteTimes},
+    model::{FileMagic, GemmShape, Kernel, KernelId, Runtime, SiteTime, SiteTimes},
+    parts::SitesPart,
 };
+use serde_json::json;
 
 use crate::{files, probing};
 
 use super::output;
 
-/// Times the sites of these shapes, progress on stderr. `named`: kernels to time beside the usual ones. `ends`: what is not
-/// timed by then is left out.
+/// What a bench of sites depends on beside its shapes, once a worker has said where it runs.
+pub struct SiteBench {
+    pub runtime: Runtime,
+    /// What every shape is timed by.
+    pub triples: Vec<[KernelId; 3]>,
+    pub samples: u32,
+    pub device: String,
+    pub driver: String,
+    pub versions: String,
+    /// RFC 3339, UTC.
+    pub recorded_at: String,
+}
+
+impl SiteBench {
+    /// `named`: kernels to time beside the usual ones.
+    ///
+    /// # Errors
+    /// No Python, no PyTorch, no GPU: in one line.
+    pub fn start(
+        python: &Path,
+        runtime: Runtime,
+        named: &[&'static Kernel],
+        samples: u32,
+    ) -> anyhow::Result<(Worker, Self)> {
+        let worker = Worker::start(WorkerConfig::new(python))?;
+        let hello = worker.hello().clone();
+        let Some(device) = hello.device else {
+            let torch =
+                hello.torch.map_or("it has no PyTorch".to_owned(), |torch| format!("PyTorch {torch} finds no GPU"));
+            anyhow::bail!("sites are timed by a Python with PyTorch and a GPU: {torch}: {}", python.display());
+        };
+        let cuda = hello.cuda.map_or_else(String::new, |cuda| format!(" (CUDA {cuda})"));
+        let versions = format!("PyTorch {}{cuda}, loka {}", hello.torch.unwrap_or_default(), env!("CARGO_PKG_VERSION"));
+        let (triples, samples) = (site_triples(&site_families(named), runtime), samples.max(MIN_SITE_SAMPLES));
+        let recorded_at = probing::now_rfc3339();
+        Ok((worker, Self { runtime, triples, samples, device, driver: driver(), versions, recorded_at }))
+    }
+
+    /// Those rows, with where they are from.
+    pub fn table(&self, rows: Vec<SiteTime>) -> SiteTimes {
+        let [device, driver, versions, recorded_at] =
+            [&self.device, &self.driver, &self.versions, &self.recorded_at].map(Clone::clone);
+        SiteTimes { device, driver, versions, recorded_at, rows }
+    }
+
+    /// Times the sites of these shapes, progress on stderr. `ends`: what is not timed by then is left out.
+    ///
+    /// # Errors
+    /// The worker is given up before it timed anything.
+    pub fn time(&self, worker: &mut Worker, shapes: &[GemmShape], ends: Option<Instant>) -> anyhow::Result<SiteTimes> {
+        let (control, runtime, all) = (Control::new(), self.runtime, shapes.len() * self.triples.len());
+        let started = Instant::now();
+        let MeasuredSites { rows, ended } = self.measure(worker, shapes, &control, &mut |done, of| {
+            self.tell_progress(started, done, of);
+            if ends.is_some_and(|ends| Instant::now() >= ends) {
+                control.cancel();
+            }
+        });
+        if control.is_cancelled() && rows.len() < all {
+            output::note(&format!(
+                "time is up: {} of {all} sites and kernels were timed ({runtime}), the largest first; the plan models the others",
+                rows.len()
+            ));
+        }
+        if let Some(error) = ended {
+            anyhow::ensure!(!rows.is_empty(), "{error}");
+            output::note(&format!("warning: {error}; {} finished sites are kept", rows.len()));
+        }
+        Ok(self.table(rows))
+    }
+
+    /// The rows of these shapes, and why it ended before there were no more. `tells`: progress as JSON.
+    pub fn part(&self, worker: &mut Worker, shapes: &[GemmShape], tells: bool) -> (Vec<SiteTime>, Option<String>) {
+        let started = Instant::now();
+        let MeasuredSites { rows, ended } = self.measure(worker, shapes, &Control::new(), &mut |done, of| {
+            if tells {
+                let (share, seconds) = (done as f64 / of.max(1) as f64, started.elapsed().as_secs_f64());
+                output::note(&json!({"progress": share, "seconds": seconds}).to_string());
+            } else {
+                self.tell_progress(started, done, of);
+            }
+        });
+        (rows, ended.map(|error| error.to_string()))
+    }
+
+    fn measure(
+        &self,
+        worker: &mut Worker,
+        shapes: &[GemmShape],
+        control: &Control,
+        report: &mut dyn FnMut(usize, usize),
+    ) -> MeasuredSites {
+        let options = TimeOptions { samples: self.samples, target_us: 2000, ..TimeOptions::default() };
+        let (runtime, triples) = (self.runtime, &self.triples);
+        let what = SiteMeasurement { shapes, runtime, triples, options, emulate: false };
+        let measured = measure_sites(worker, num_site_workers(), &what, control, &mut |_, done, of| report(done, of));
+        output::progress_done();
+        measured
+    }
+
+    fn tell_progress(&self, started: Instant, done: usize, of: usize) {
+        let (runtime, left) = (self.runtime, time_left(started, done, of));
+        output::progress(&format!("timing {done} of {of} sites and kernels ({runtime}){left}"));
+    }
+}
+
+/// Times the sites of these shapes by the usual kernels, progress on stderr. `ends`: what is not timed by then is left
+/// out.
 ///
 /// # Errors
-/// No Python, no PyTorch, no GPU: in one line.
+/// As of [`SiteBench`].
 pub fn time(
     python: &Path,
     shapes: &[GemmShape],
     runtime: Runtime,
-    named: &[&'static Kernel],
     samples: u32,
     ends: Option<Instant>,
 ) -> anyhow::Result<SiteTimes> {
-    let mut worker = Worker::start(WorkerConfig::new(python))?;
-    let hello = worker.hello().clone();
-    let Some(device) = hello.device else {
-        let torch = hello.torch.map_or("it has no PyTorch".to_owned(), |torch| format!("PyTorch {torch} finds no GPU"));
-        anyhow::bail!("sites are timed by a Python with PyTorch and a GPU: {torch}: {}", python.display());
-    };
-    let cuda = hello.cuda.map_or_else(String::new, |cuda| format!(" (CUDA {cuda})"));
-    let versions = format!("PyTorch {}{cuda}, loka {}", hello.torch.unwrap_or_default(), env!("CARGO_PKG_VERSION"));
-    let triples = site_triples(&site_families(named), runtime);
-    let options = TimeOptions { samples: samples.max(MIN_SITE_SAMPLES), target_us: 2000, ..TimeOptions::default() };
-    let what = SiteMeasurement { shapes, runtime, triples: &triples, options, emulate: false };
-    let (control, started) = (Control::new(), Instant::now());
-    let all = shapes.len() * triples.len();
-    let measured = measure_sites(&mut worker, num_site_workers(), &what, &control, &mut |_, done, of| {
-        let left = time_left(started, done, of);
-        output::progress(&format!("timing {done} of {of} sites and kernels ({runtime}){left}"));
-        if ends.is_some_and(|ends| Instant::now() >= ends) {
-            control.cancel();
-        }
-    });
-    output::progress_done();
-    let rows = measured.rows;
-    if control.is_cancelled() && rows.len() < all {
-        output::note(&format!(
-            "time is up: {} of {all} sites and kernels were timed ({runtime}), the largest first; the plan models the others",
-            rows.len()
-        ));
-    }
-    if let Some(error) = measured.ended {
-        anyhow::ensure!(!rows.is_empty(), "{error}");
-        output::note(&format!("warning: {error}; {} finished sites are kept", rows.len()));
-    }
-    Ok(SiteTimes { device, driver: driver(), versions, recorded_at: probing::now_rfc3339(), rows })
+    let (mut worker, bench) = SiteBench::start(python, runtime, &[], samples)?;
+    bench.time(&mut worker, shapes, ends)
 }
 
 /// ", about 3 min left" once a rate can be told: the first rows wait for a compiler to warm up.
@@ -87,6 +165,15 @@ fn driver() -> String {
 pub fn read(path: &Path) -> anyhow::Result<SiteTimes> {
     let text = files::read_document(path, "a table of site times", FileMagic::SiteTimes)?;
     SiteTimes::from_json(&text).map_err(|error| anyhow::anyhow!("{error}: {}", path.display()))
+}
+
+/// Reads a part of `loka bench --sites --part`; the error names no file.
+pub fn read_part(path: &Path) -> Result<SitesPart, String> {
+    let text = files::read_text(path).map_err(|error| {
+        let (text, shown) = (error.to_string(), format!(": {}", path.display()));
+        text.strip_suffix(&shown).unwrap_or(&text).to_owned()
+    })?;
+    SitesPart::from_json(&text).map_err(|error| error.to_string())
 }
 
 /// One table of all that there are; what comes later counts.

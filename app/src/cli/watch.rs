@@ -18,7 +18,7 @@ use loka_core::{
     probe::{AtRows, ProbeConfig, ProbeEvent, probe},
     tables::write_results,
     trace::Trace,
-    watch::{DriftEvidence, Observed, WatchState, canary_check, error_evidence, range_evidence},
+    watch::{DriftEvidence, Observed, SnapshotFigures, WatchState, canary_check, error_evidence, range_evidence},
 };
 use serde_json::{Value, json};
 
@@ -53,7 +53,8 @@ pub struct WatchArgs {
     /// What is remembered from one look to the next; by default beside the plan.
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
-    /// Figures for Prometheus' node exporter, written anew after each snapshot.
+    /// Figures for Prometheus' node exporter, written anew after each snapshot and where an alarm of --health-log
+    /// begins or ends.
     #[arg(long, value_name = "FILE")]
     prometheus: Option<PathBuf>,
     /// A log that training's canary appends to (`loka.apply(..., health_log=FILE)`); may be given again, one a rank.
@@ -203,6 +204,7 @@ impl Looking<'_> {
                 Ok(trace) if is_whole(&trace, &path) => found.push((path, trace)),
                 // Its other ranks are on their way.
                 Ok(_) => {}
+                Err(error) if error.lacks_weights() && path.is_dir() => {}
                 Err(error) => self.refuse(&path, &error.cause()),
             }
         }
@@ -272,11 +274,11 @@ impl Looking<'_> {
         let observed = watch.observe(trace.name(), digest, &evidence, self.args.false_alarms);
         let instead = self.instead(trace, &observed, &config)?;
         let seconds = started.elapsed().as_secs_f64();
+        let (step, num_tests) = (trace.manifest().run.step, observed.num_tests);
+        watch.figures = Some(SnapshotFigures { step, num_tests, seconds });
         // Kept before it is told: whoever is told twice is told the same.
         keep_state(watch, state)?;
-        if let Some(path) = &self.args.prometheus {
-            files::write_atomically(path, prometheus(watch, trace, observed.num_tests, seconds).as_bytes())?;
-        }
+        self.write_figures(watch)?;
         self.tell(watch, trace, digest, &observed, &instead, seconds)
     }
 
@@ -304,6 +306,7 @@ impl Looking<'_> {
                 keep_state(watch, state)?;
             }
             if !observed.is_quiet() {
+                self.write_figures(watch)?;
                 let told = json!({
                     "health_log": name, "num_tests": observed.num_tests, "began": began(watch, &observed, &BTreeMap::new()),
                     "ended": observed.ended, "standing": watch.alarms.len(),
@@ -318,6 +321,11 @@ impl Looking<'_> {
             }
         }
         Ok(())
+    }
+
+    fn write_figures(&self, watch: &WatchState) -> anyhow::Result<()> {
+        let Some(path) = &self.args.prometheus else { return Ok(()) };
+        files::write_atomically(path, prometheus(watch).as_bytes())
     }
 
     /// Somebody's command that fails is no reason to stop watching.
@@ -545,8 +553,8 @@ fn amax_of(trace: &Trace, site: &SiteId) -> BTreeMap<&'static str, Vec<f32>> {
     amax
 }
 
-/// The text format of Prometheus, for a textfile collector.
-fn prometheus(watch: &WatchState, trace: &Trace, num_tests: usize, seconds: f64) -> String {
+/// The text format of Prometheus, for a textfile collector. Before the first snapshot there is nothing of a last one.
+fn prometheus(watch: &WatchState) -> String {
     let mut text = String::new();
     let mut gauge = |name: &str, help: &str, value: f64| {
         let _ = writeln!(
@@ -556,9 +564,11 @@ fn prometheus(watch: &WatchState, trace: &Trace, num_tests: usize, seconds: f64)
     };
     gauge("alarms", "Alarms that stand.", watch.alarms.len() as f64);
     gauge("snapshots", "Snapshots that were looked at.", watch.seen.len() as f64);
-    gauge("last_step", "Training step of the last snapshot.", trace.manifest().run.step as f64);
-    gauge("tests", "Tests at the last snapshot.", num_tests as f64);
-    gauge("last_seconds", "Seconds that the last snapshot took.", seconds);
+    if let Some(figures) = &watch.figures {
+        gauge("last_step", "Training step of the last snapshot.", figures.step as f64);
+        gauge("tests", "Tests at the last snapshot.", figures.num_tests as f64);
+        gauge("last_seconds", "Seconds that the last snapshot took.", figures.seconds);
+    }
     text.push_str("# HELP loka_watch_alarm An alarm that stands.\n# TYPE loka_watch_alarm gauge\n");
     let escaped = |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     for (test, alarm) in &watch.alarms {

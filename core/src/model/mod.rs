@@ -52,6 +52,8 @@ pub(crate) use site::{is_once, once};
 pub use site_index::SiteIndex;
 pub use site_mods::SiteMods;
 pub use site_rows::SiteRows;
-pub use site_time::{SITE_TIMES_FORMAT, SITE_TIMES_VERSION, SiteTime, SiteTimes, SiteTimesError, Spread};
+pub use site_time::{
+    SITE_TIMES_FORMAT, SITE_TIMES_PART_FORMAT, SITE_TIMES_VERSION, SiteTime, SiteTimes, SiteTimesError, Spread,
+};
 pub use verdict::{Quadrant, Safety, Speed};
 pub use visible::{is_hidden, visible, visible_json, visible_within};

@@ -64,6 +64,8 @@ pub enum SiteTimesError {
     Json(String),
     #[error("not a table of site times: format is {0}, not \"{SITE_TIMES_FORMAT}\"")]
     Format(String),
+    #[error("it is a part of a bench --sites: loka merge joins all of them")]
+    Part,
     #[error("site times of version {0} are not known (this program reads {SITE_TIMES_VERSION})")]
     Version(String),
     #[error("site times of another device: {found}, not {wanted}")]
@@ -74,6 +76,8 @@ pub enum SiteTimesError {
 
 pub const SITE_TIMES_FORMAT: &str = "loka-site-times";
 pub const SITE_TIMES_VERSION: u64 = 1;
+/// Of `loka bench --sites --part`: a table of some of the shapes.
+pub const SITE_TIMES_PART_FORMAT: &str = "loka-site-times-part";
 
 impl SiteTimes {
     /// Reads a `*.sites.json`.
@@ -82,6 +86,9 @@ impl SiteTimes {
         let mut value: serde_json::Value = serde_json::from_str(text).map_err(json)?;
         let mut take = |key: &str| value.as_object_mut().and_then(|map| map.remove(key)).unwrap_or_default();
         let (format, version) = (take("format"), take("version"));
+        if format == SITE_TIMES_PART_FORMAT {
+            return Err(SiteTimesError::Part);
+        }
         if format != SITE_TIMES_FORMAT {
             return Err(SiteTimesError::Format(format.to_string()));
         }

@@ -46,7 +46,7 @@ pub struct Coverage {
     /// `None`: the site has no covariance of its input, and is unusable.
     pub covariance: Option<CovarianceKind>,
     pub grad_covariance: Option<CovarianceKind>,
-    /// `None`: the site has no weight, and is unusable.
+    /// `None`: the site has no weight, and is unusable, or the file is a shard whose weights another has.
     pub weight: Option<WeightKind>,
     /// Of the input; the copula needs them.
     pub quantiles: bool,

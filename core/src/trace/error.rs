@@ -24,6 +24,11 @@ impl TraceError {
         self.fault.place.as_deref()
     }
 
+    /// Whether all that is wrong is that another rank's file has the weights.
+    pub fn lacks_weights(&self) -> bool {
+        matches!(*self.fault.cause, TraceCause::WeightsElsewhere { .. })
+    }
+
     /// The file as it was asked for: a path, or the name given with the bytes.
     pub fn file(&self) -> &str {
         &self.file
@@ -166,6 +171,8 @@ pub(super) enum TraceCause {
     NoSuchSite(SiteId),
 
     // Merging and writing.
+    #[error("it has no weights: they are in {file}, rank {rank}'s; take both, or their folder")]
+    WeightsElsewhere { file: String, rank: u64 },
     #[error("nothing to merge")]
     NothingToMerge,
     #[error("{what} is {found}, but {expected} in {other}")]

@@ -25,8 +25,13 @@ const EXTREMES: &str = ".extremes.safetensors";
 
 impl Trace {
     /// Opens a file, or all `*.trace.safetensors` files of a folder as the shards of one run. Checks
-    /// structure only; a site's data is checked when it is read.
+    /// structure only; a site's data is checked when it is read. Refuses a shard whose weights another has, by itself.
     pub fn open(path: &Path) -> Result<Self, TraceError> {
+        Self::open_shard(path)?.with_weights()
+    }
+
+    /// The same, also of such a shard: for who joins it with the others ([`super::merge`]).
+    pub fn open_shard(path: &Path) -> Result<Self, TraceError> {
         let metadata = fs::metadata(path).map_err(|error| io_error(&error, path))?;
         if !metadata.is_dir() {
             return open_file(path);

@@ -6,11 +6,22 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use super::error::{Fault, TraceCause};
-use crate::model::{Grads, Manifest, Site, SiteId};
+use crate::model::{Grads, Manifest, Run, Site, SiteId};
 
 /// A site's key in the manifest that says why it has no usable statistics. We write it when a merge
 /// could not use a site; readers that do not know it find tensors missing.
 pub(super) const UNUSABLE: &str = "unusable";
+
+/// A run's key in a shard without weights: the rank whose shard has them, and its file.
+pub(super) const WEIGHTS_IN: &str = "weights_in";
+
+/// Why a shard has no weights; `None`: it has them.
+pub(super) fn weights_elsewhere(run: &Run) -> Option<TraceCause> {
+    let there = run.extra.get(WEIGHTS_IN)?;
+    let file = there.get("file").and_then(Value::as_str).unwrap_or("another file");
+    let rank = there.get("rank").and_then(Value::as_u64).unwrap_or_default();
+    Some(TraceCause::WeightsElsewhere { file: file.to_owned(), rank })
+}
 
 /// Refuses another version, a manifest without its required keys, and site ids that are not unique.
 pub(super) fn parse(text: &str) -> Result<Manifest, Fault> {

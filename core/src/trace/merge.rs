@@ -12,7 +12,7 @@ use super::{
     coverage::{CovarianceKind, Coverage},
     error::{Fault, TraceCause, TraceError},
     extremes::Extremes,
-    manifest::mark_unusable,
+    manifest::{WEIGHTS_IN, mark_unusable},
     pool,
     trace::{SiteEntry, Trace},
 };
@@ -39,7 +39,7 @@ pub(super) struct Joined {
 /// reason; shards of different runs, steps or sites are refused.
 pub fn merge(shards: &[Trace]) -> Result<TraceData, TraceError> {
     let trace = match shards {
-        [one] => one.clone(),
+        [one] => one.clone().with_weights()?,
         _ => Trace::from_shards("merged", "merged", shards.to_vec())?,
     };
     let mut data = TraceData { manifest: trace.manifest().clone(), sites: Vec::new() };
@@ -52,7 +52,7 @@ pub fn merge(shards: &[Trace]) -> Result<TraceData, TraceError> {
     Ok(data)
 }
 
-/// The lowest rank first: weights come from it, and held-out rows keep this order.
+/// The lowest rank first: weights come from the first that has them, and held-out rows keep this order.
 pub(super) fn in_rank_order(mut shards: Vec<Trace>) -> Vec<Trace> {
     shards.sort_by_cached_key(|shard| (ranks(shard.manifest()).first().copied(), shard.file().to_owned()));
     shards
@@ -76,6 +76,9 @@ pub(super) fn join(shards: &[Trace]) -> Result<Joined, TraceError> {
         check_same_run(first, other).map_err(|fault| fault.in_file(other.file()))?;
     }
     check_ranks(shards)?;
+    if let (None, Some(error)) = (first_with_weights(shards), first.weights_elsewhere()) {
+        return Err(error);
+    }
     let mut manifest = joined_manifest(shards, first.manifest());
     let mut faults = Vec::new();
     let mut sites = Vec::new();
@@ -148,6 +151,11 @@ fn site_fields(site: &Site) -> [(&'static str, String); 8] {
     ]
 }
 
+/// The lowest rank that has weights; `None`: no shard has.
+fn first_with_weights(shards: &[Trace]) -> Option<usize> {
+    shards.iter().position(|shard| shard.weights_elsewhere().is_none())
+}
+
 /// A rank that is there twice would count its rows twice.
 fn check_ranks(shards: &[Trace]) -> Result<(), TraceError> {
     let mut seen: BTreeMap<u64, &str> = BTreeMap::new();
@@ -199,6 +207,7 @@ fn joined_manifest(shards: &[Trace], first: &Manifest) -> Manifest {
             manifest.extra.entry(key.clone()).or_insert_with(|| value.clone());
         }
     }
+    manifest.run.extra.remove(WEIGHTS_IN);
     manifest.loss = Loss { value: mean_loss(shards), ..first.loss.clone() };
     if shards.len() > 1 {
         let mut all: Vec<u64> = shards.iter().flat_map(|shard| ranks(shard.manifest())).collect();
@@ -267,7 +276,7 @@ fn joined_coverage(entries: &[&SiteEntry]) -> Coverage {
         cross_cov: grad_output && all(|coverage| coverage.cross_cov),
         heldout_rows,
         heldout_grad_rows: if paired { heldout_rows } else { 0 },
-        weight: first.weight,
+        weight: entries.iter().find_map(|entry| entry.coverage.weight),
         series: first.series,
     }
 }
@@ -298,22 +307,29 @@ fn note_left_out(site: &mut Site, entries: &[&SiteEntry], joined: &Coverage) {
 
 /// One site of all shards, which have passed [`join`] and are in rank order.
 pub(super) fn merge_site(shards: &[Trace], site: &Site, file: &str) -> Result<SiteStats, TraceError> {
-    let all = shards.iter().map(|shard| shard.site_stats(&site.id)).collect::<Result<Vec<SiteStats>, _>>()?;
-    pool_site(all, site).map_err(|cause| Fault::at_site(cause, &site.id).in_file(file))
+    let has_weights: Vec<bool> = shards.iter().map(|shard| shard.weights_elsewhere().is_none()).collect();
+    let read = |(shard, has_weights): (&Trace, &bool)| match has_weights {
+        true => shard.site_stats(&site.id),
+        false => shard.stats_without_weight(&site.id),
+    };
+    let all = shards.iter().zip(&has_weights).map(read).collect::<Result<Vec<SiteStats>, _>>()?;
+    pool_site(all, &has_weights, site).map_err(|cause| Fault::at_site(cause, &site.id).in_file(file))
 }
 
-fn pool_site(mut all: Vec<SiteStats>, site: &Site) -> Result<SiteStats, TraceCause> {
+/// `has_weights`: which of them do, one at least.
+fn pool_site(mut all: Vec<SiteStats>, has_weights: &[bool], site: &Site) -> Result<SiteStats, TraceCause> {
     let input = pool::distribution(&all.iter().map(|stats| &stats.input).collect::<Vec<_>>())?;
     let grads: Option<Vec<_>> = all.iter().map(|stats| stats.grad_output.as_ref()).collect();
     let grad_output = grads.map(|grads| pool::distribution(&grads)).transpose()?;
     let crosses: Option<Vec<_>> = all.iter().map(cross_of).collect();
     let cross_cov = crosses.map(|crosses| pool::cross_cov(&crosses));
     let noise = pool::noise(all.iter().map(|stats| stats.noise.clone()))?.filter(|_| grad_output.is_some());
-    let weight_hist = pool::hist(all.iter().map(|stats| stats.weight_hist.as_deref()))?;
-    let weight_amax = pool::amax(all.iter().map(|stats| stats.weight_amax));
+    let weighed = || all.iter().zip(has_weights).filter(|(_, has)| **has).map(|(stats, _)| stats);
+    let weight_hist = pool::hist(weighed().map(|stats| stats.weight_hist.as_deref()))?;
+    let weight_amax = pool::amax(weighed().map(|stats| stats.weight_amax));
     let (heldout_input, heldout_grad_output) = concatenated_rows(&all);
     let series = joined_series(&all.iter().map(|stats| stats.series.clone()).collect::<Vec<_>>());
-    let first = all.swap_remove(0);
+    let first = all.swap_remove(has_weights.iter().position(|has| *has).unwrap_or(0));
     let site = site.clone();
     Ok(SiteStats {
         site,

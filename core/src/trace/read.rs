@@ -22,7 +22,13 @@ const LARGEST_PRODUCT: usize = 1 << 28;
 
 /// Reads a site whose structure has been checked.
 pub(super) fn read_site(site: &Site, tensors: &Tensors, file: &[u8]) -> Result<SiteStats, Fault> {
-    TensorReader { site, tensors, file }.read()
+    let reader = TensorReader { site, tensors, file };
+    reader.read(reader.weight()?)
+}
+
+/// The same of a shard whose weights another has, with no value in the place of the weight.
+pub(super) fn read_without_weight(site: &Site, tensors: &Tensors, file: &[u8]) -> Result<SiteStats, Fault> {
+    TensorReader { site, tensors, file }.read(WeightStats::Snapshot(Vec::new()))
 }
 
 /// A site's series alone, without its statistics.
@@ -56,7 +62,7 @@ struct TensorReader<'a> {
 }
 
 impl<'a> TensorReader<'a> {
-    fn read(&self) -> Result<SiteStats, Fault> {
+    fn read(&self, weight: WeightStats) -> Result<SiteStats, Fault> {
         let Site { k, n, .. } = *self.site;
         let grad_output = self.has("grad_output.mean").then(|| self.distribution("grad_output", n)).transpose()?;
         Ok(SiteStats {
@@ -65,7 +71,7 @@ impl<'a> TensorReader<'a> {
             grad_output,
             cross_cov: self.cross_cov()?,
             noise: self.noise()?,
-            weight: self.weight()?,
+            weight,
             weight_hist: self.hist("weight.hist")?,
             weight_amax: self.amax("weight.amax")?,
             bias: if self.site.bias { Some(self.f32s("bias")?) } else { None },

@@ -15,10 +15,18 @@ use crate::model::{Site, SiteId};
 
 pub(super) const HIST_BINS: usize = 82;
 
-/// The first thing that makes the site unusable. `num_probs`: length of the manifest's `quantile_probs`.
-pub(super) fn check(site: &Site, order: &SiteOrder<'_>, tensors: &Tensors, num_probs: usize) -> Result<(), Fault> {
+/// What of a file every site is held against. `num_probs`: length of the manifest's `quantile_probs`; `has_weights`: it
+/// is no shard whose weights another has.
+#[derive(Clone, Copy)]
+pub(super) struct Expected {
+    pub num_probs: usize,
+    pub has_weights: bool,
+}
+
+/// The first thing that makes the site unusable.
+pub(super) fn check(site: &Site, order: &SiteOrder<'_>, tensors: &Tensors, expected: Expected) -> Result<(), Fault> {
     check_manifest(site, order).map_err(|cause| Fault::at_site(cause, &site.id))?;
-    Checker { site, tensors, num_probs }.check()
+    Checker { site, tensors, expected }.check()
 }
 
 /// The sites in forward order, found by id.
@@ -102,7 +110,7 @@ enum Dim {
 struct Checker<'a> {
     site: &'a Site,
     tensors: &'a Tensors,
-    num_probs: usize,
+    expected: Expected,
 }
 
 impl Checker<'_> {
@@ -116,7 +124,9 @@ impl Checker<'_> {
         if has_cross | self.product("cross_cov")? | self.noise()? {
             self.required("grad_output.mean", Kind::Float, &[Dim::Is(n)])?;
         }
-        self.weight()?;
+        if self.expected.has_weights {
+            self.weight()?;
+        }
         self.bias_and_tail()?;
         self.sample()?;
         self.ranks()?;
@@ -128,7 +138,7 @@ impl Checker<'_> {
         self.required(&format!("{part}.count"), Kind::I64, &[Dim::Is(1)])?;
         self.required(&format!("{part}.mean"), Kind::Float, &[dim])?;
         self.covariance(&format!("{part}.cov"), features)?;
-        self.optional(&format!("{part}.quantiles"), Kind::Float, &[dim, Dim::Is(self.num_probs)])?;
+        self.optional(&format!("{part}.quantiles"), Kind::Float, &[dim, Dim::Is(self.expected.num_probs)])?;
         self.summary(part)
     }
 

@@ -340,6 +340,40 @@ fn what_one_shard_lacks_is_left_out_and_said() {
     assert!(merged.sites[0].grad_output.is_some());
 }
 
+/// As the recorder writes them: one shard of a run has the weights.
+#[test]
+fn weights_come_from_the_shard_that_has_them() {
+    let whole = |rank: u64| shard(rank, |data| data.sites[0].input.count = 100 + rank);
+    let without = |rank: u64| {
+        let mut data = data();
+        data.manifest.run.rank = rank;
+        data.manifest.run.extra.insert("weights_in".to_owned(), json!({"rank": 3, "file": "w-rank3"}));
+        data.sites[0].input.count = 100 + rank;
+        let name = format!("rank-{rank}");
+        Trace::from_container(&name, &name, Box::new(data.to_bytes().unwrap())).unwrap()
+    };
+    let joined = merge(&[without(1), whole(3), without(2)]).unwrap();
+    let [first, second] = joined.sites.as_slice() else { panic!() };
+    let alone = whole(3).site_stats(&SiteId::new("net.0")).unwrap();
+    assert_eq!((first.input.count, &first.weight, &first.weight_hist), (306, &alone.weight, &alone.weight_hist));
+    assert!(matches!(second.weight, WeightStats::MatrixNormal { .. }));
+    assert_eq!(joined.manifest.run.extra.get("weights_in"), None);
+    let folder = Trace::from_shards("run", "run", vec![without(1), whole(3), without(2)]).unwrap();
+    assert_eq!(folder.sites()[0].coverage.weight, Some(WeightKind::Snapshot));
+    let again = Trace::from_data("m", &joined).unwrap();
+    assert_eq!((folder.check_all(), again.check_all()), (vec![], vec![]));
+    // In steps, too, and not without.
+    let two = Trace::from_data("two", &merge(&[whole(3), without(1)]).unwrap()).unwrap();
+    assert_eq!(merge(&[without(2), two]).unwrap().manifest, joined.manifest);
+    let line = "it has no weights: they are in w-rank3, rank 3's; take both, or their folder: rank-1";
+    assert_eq!(merge(&[without(2), without(1)]).unwrap_err().to_string(), line);
+    let error = merge(&[without(1)]).unwrap_err();
+    assert!(error.lacks_weights() && error.to_string() == line, "{error}");
+    // By itself it is listed, not read.
+    assert_eq!(without(1).sites()[0].problem, None);
+    assert!(without(1).site_stats(&SiteId::new("net.0")).is_err());
+}
+
 /// Any byte of the header wrong, the file cut anywhere: an answer or an error, never a panic.
 #[test]
 fn damage_never_panics() {

@@ -20,7 +20,7 @@ use super::{
     merge::{self, Joined},
     ranks::RankExtremes,
     read,
-    structure::{self, SiteOrder},
+    structure::{self, Expected, SiteOrder},
 };
 use crate::model::{FileMagic, Manifest, Site, SiteId};
 
@@ -77,8 +77,22 @@ impl Trace {
     }
 
     /// A trace from a file's bytes, owned or shared; `name` stands for the file in errors. Checks structure only.
+    /// Refuses a shard whose weights another has.
     pub fn from_bytes(name: &str, bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Result<Self, TraceError> {
-        Self::from_container(name, name, Box::new(bytes))
+        Self::from_container(name, name, Box::new(bytes))?.with_weights()
+    }
+
+    /// Itself, unless it is a shard whose weights another has.
+    pub(super) fn with_weights(self) -> Result<Self, TraceError> {
+        match self.weights_elsewhere() {
+            Some(error) => Err(error),
+            None => Ok(self),
+        }
+    }
+
+    /// Why it has no weights; `None`: it has.
+    pub(super) fn weights_elsewhere(&self) -> Option<TraceError> {
+        Some(Fault::from(manifest::weights_elsewhere(&self.manifest().run)?).in_file(self.file()))
     }
 
     /// A trace in memory, as if `data` had been written and opened again.
@@ -90,8 +104,9 @@ impl Trace {
     pub(super) fn from_container(name: &str, file: &str, bytes: Bytes) -> Result<Self, TraceError> {
         let (manifest, tensors) = open((*bytes).as_ref()).map_err(|fault| fault.in_file(file))?;
         let order = SiteOrder::new(&manifest.sites);
-        let num_probs = manifest.quantile_probs.len();
-        let check = |site| structure::check(site, &order, &tensors, num_probs).err().map(|fault| fault.in_file(file));
+        let has_weights = manifest::weights_elsewhere(&manifest.run).is_none();
+        let expected = Expected { num_probs: manifest.quantile_probs.len(), has_weights };
+        let check = |site| structure::check(site, &order, &tensors, expected).err().map(|fault| fault.in_file(file));
         let faults: Vec<Option<TraceError>> = manifest.sites.iter().map(check).collect();
         let entry = |(site, fault): (&Site, &Option<TraceError>)| SiteEntry {
             site: site.clone(),
@@ -179,6 +194,13 @@ impl Trace {
                 Ok(SiteStats { ranks: self.site_ranks(id)?, ..stats })
             }
         }
+    }
+
+    /// Of a shard whose weights another has: all but the weight, which has no value.
+    pub(super) fn stats_without_weight(&self, id: &SiteId) -> Result<SiteStats, TraceError> {
+        let Source::File { bytes, tensors } = &self.0.source else { return self.site_stats(id) };
+        read::read_without_weight(self.usable(id)?, tensors, (**bytes).as_ref())
+            .map_err(|fault| fault.in_file(self.file()))
     }
 
     /// The largest values of each rank at a site, where the trace is of several. Small beside its statistics.

@@ -11,12 +11,14 @@ use serde_json::{Map, json};
 use super::{
     SiteStats,
     error::{Fault, TraceCause},
+    manifest::weights_elsewhere,
     ranks::{RankExtremes, TOP_OCTAVES},
     site_stats::{Covariance, Distribution, MAGNITUDE_BINS, MAGNITUDE_ROWS, WeightStats},
 };
 use crate::model::{Manifest, SiteId};
 
-/// A trace in memory. Sites of the manifest without statistics are listed as unusable when read.
+/// A trace in memory. Sites of the manifest without statistics are listed as unusable when read. Where the manifest's
+/// run says that another shard has the weights (`weights_in`), none are written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceData {
     pub manifest: Manifest,
@@ -93,8 +95,9 @@ impl Stored {
 impl<'a> Layout<'a> {
     pub fn of(data: &'a TraceData) -> Result<Self, Fault> {
         let mut tensors = Vec::new();
+        let has_weights = weights_elsewhere(&data.manifest.run).is_none();
         for stats in &data.sites {
-            LayoutPlan { site: &stats.site.id, tensors: &mut tensors }.site(stats)?;
+            LayoutPlan { site: &stats.site.id, tensors: &mut tensors, has_weights }.site(stats)?;
         }
         // The widest first: every tensor then stands at a multiple of its own element.
         tensors.sort_by_key(|tensor| std::cmp::Reverse(tensor.stored.size()));
@@ -132,6 +135,7 @@ fn header(manifest: &Manifest, tensors: &[Planned<'_>]) -> Result<Vec<u8>, Fault
 struct LayoutPlan<'a, 'p> {
     site: &'a SiteId,
     tensors: &'p mut Vec<Planned<'a>>,
+    has_weights: bool,
 }
 
 impl<'a> LayoutPlan<'a, '_> {
@@ -155,8 +159,10 @@ impl<'a> LayoutPlan<'a, '_> {
                 }
             }
         }
-        self.weight(&stats.weight, n, k)?;
-        self.summary("weight", stats.weight_hist.as_deref(), stats.weight_amax)?;
+        if self.has_weights {
+            self.weight(&stats.weight, n, k)?;
+            self.summary("weight", stats.weight_hist.as_deref(), stats.weight_amax)?;
+        }
         for (name, values) in [("bias", &stats.bias), ("tail.gamma", &stats.gamma), ("tail.beta", &stats.beta)] {
             if let Some(values) = values {
                 self.push(name, &[n], Stored::F32, Values::F32(values))?;

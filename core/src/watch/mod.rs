@@ -18,4 +18,4 @@ mod tail;
 pub use canary::{CanaryCheck, canary_check};
 pub use discovery::discoveries;
 pub use evidence::{DriftEvidence, Test, error_evidence, range_evidence};
-pub use state::{Alarm, FORMAT, Observed, VERSION, WatchState};
+pub use state::{Alarm, FORMAT, Observed, SnapshotFigures, VERSION, WatchState};

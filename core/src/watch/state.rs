@@ -30,6 +30,16 @@ pub struct Alarm {
     pub quiet: u32,
 }
 
+/// The last snapshot that was looked at, in figures.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SnapshotFigures {
+    /// Of training.
+    pub step: u64,
+    pub num_tests: usize,
+    /// That looking at it took.
+    pub seconds: f64,
+}
+
 /// JSON has null for what is no number.
 fn or_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
@@ -44,6 +54,9 @@ pub struct WatchState {
     pub plan: String,
     /// Digests of the traces that were looked at, with their names, in that order.
     pub seen: Vec<(String, String)>,
+    /// Of the last of them; `None` also where the file was written by a version that kept none.
+    #[serde(default)]
+    pub figures: Option<SnapshotFigures>,
     /// p of every test at the last snapshot that had it.
     pub last: BTreeMap<String, f64>,
     /// Alarms that stand, by their test.
@@ -79,6 +92,7 @@ impl WatchState {
             version: VERSION,
             plan: plan.to_owned(),
             seen: Vec::new(),
+            figures: None,
             last: BTreeMap::new(),
             alarms: BTreeMap::new(),
             logs: BTreeMap::new(),

@@ -22,7 +22,7 @@ class Entries:
 
     def __init__(self, model: nn.Module, name: str, options: Options, sites: List[str]) -> None:
         self._model = model
-        self._name = name
+        self.name = name
         self._options = options
         self._sites = sites
         self._sources = model_facts.sources(model)
@@ -32,6 +32,13 @@ class Entries:
         self.notes: List[str] = []
         self.recorded_ranks: Optional[int] = None
         """How many record, where that is not all."""
+        self.weights_rank: Optional[int] = None
+        """The rank whose file has the weights, where this one's does not."""
+
+    @property
+    def run_id(self) -> Optional[str]:
+        """Known once the run was named."""
+        return self._run_id
 
     def name_run(self) -> None:
         """Agrees with the other ranks on the run's id: also on a rank that records nothing, since rank 0 makes it."""
@@ -74,11 +81,14 @@ class Entries:
     def tensors(
         self, site: str, parameters: List[Optional[Tensor]], normal: Optional[MatrixNormal]
     ) -> Dict[str, Tensor]:
-        """Weight, bias, gamma and beta of a site as the trace names them, gathered from all ranks if sharded."""
+        """Weight, bias, gamma and beta of a site as the trace names them, gathered from all ranks if sharded. Of a
+        weight that another rank's file has, the shape alone: a tensor on "meta"."""
         weight, bias = parameters
-        found = {} if normal is None else normal.state()
+        found: Dict[str, Tensor] = {}
+        if self.weights_rank is None and normal is not None:
+            found = normal.state()
         if not found and weight is not None:
-            found["weight"] = self._stored(whole(weight))
+            found["weight"] = self._stored(whole(weight)) if self.weights_rank is None else weight.detach().to("meta")
         facts = self._read()
         affine = {"bias": bias, "tail.gamma": facts.gamma.get(site), "tail.beta": facts.beta.get(site)}
         found.update({key: self._stored(whole(value)).flatten() for key, value in affine.items() if value is not None})
@@ -139,16 +149,19 @@ class Entries:
         rank, world = run_id.place()
         options = self._options
         model: Dict[str, Any] = {
-            "name": self._name,
+            "name": self.name,
             "family": options.family,
             "framework": f"pytorch {torch.__version__}",
             "parameters": sum(each.numel() for each in unwrapped(self._model).parameters() if not is_lazy(each)),
         }
         if options.note:
             model["note"] = options.note
-        run = {"id": self._run_id, "rank": rank, "world_size": world, "step": step, "every": options.every}
+        run: Dict[str, Any] = {"id": self._run_id, "rank": rank, "world_size": world, "step": step}
+        run["every"] = options.every
         if self.recorded_ranks is not None:
             run["recorded_ranks"] = self.recorded_ranks
+        if self.weights_rank is not None:
+            run["weights_in"] = {"rank": self.weights_rank, "file": file_name(self.name, self.weights_rank)}
         run["device"] = self._device()
         run["recorded_at"] = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         manifest: Dict[str, Any] = {"version": 1, "model": model, "run": run}
@@ -180,4 +193,9 @@ class Entries:
         return None if parameter is None or is_sharded(parameter) else parameter
 
 
-__all__ = ["Entries"]
+def file_name(model: str, rank: int, suffix: str = ".trace.safetensors") -> str:
+    """What a rank's file is called."""
+    return f"{model}-rank{rank}{suffix}"
+
+
+__all__ = ["Entries", "file_name"]

@@ -16,6 +16,7 @@ from loka.record.extremes import ExtremesSnapshot, SiteExtremes
 from loka.record.loss import LossTap
 from loka.record.options import Options
 from loka.record.parameters import Reader
+from loka.record.replicas import Replicas
 from loka.record.site import SiteStats
 from loka.record.snapshot import HostCopies, SiteCopy, Snapshot, copy_site
 from loka.record.track import Track
@@ -69,12 +70,20 @@ class Record:
         self._failed: Dict[str, str] = {}
         self._norms: Dict[str, Track] = {}
         self._normals: Dict[str, MatrixNormal] = {}
+        self._replicas: Optional[Replicas] = None
 
     def keep_extremes_alone(self) -> None:
         """On a rank that is not to record: before any site is tapped."""
         self._kind = SiteExtremes
         for name, stats in self.sites.items():
             self.sites[name] = SiteExtremes(name, stats.module, self._options, stats.turn)
+
+    def compare_weights(self, recording: Sequence[int]) -> None:
+        """Of the ranks that record, the first one's file is to have the weights, where all hold the same. Once the run
+        has its id."""
+        run = self.entries.run_id
+        if self._replicas is None and run is not None and len(recording) > 1:
+            self._replicas = Replicas(run, self.entries.name, recording[0])
 
     def extremes(self, step: int) -> ExtremesSnapshot:
         """A copy of what `keep_extremes_alone` keeps, after `step` steps."""
@@ -204,7 +213,7 @@ class Record:
                 track = self._norms.setdefault(name, Track(len(norms), norms.device))
                 track.widen(len(norms))
                 track.row(index).copy_(norms)
-        if self._options.weights == "matrix_normal":
+        if self._options.weights == "matrix_normal" and self.entries.weights_rank is None:
             self._update_normals(pairs)
         loss.end_step(max((stats.examples for stats in self.sites.values()), default=1))
         self._ended = True
@@ -221,10 +230,13 @@ class Record:
             self._warn("routed", f"the rows of {len(routed)} linears change from call to call ({some}): {said}")
 
     @torch.no_grad()
-    def snapshot(self, step: int, recorded: Sequence[int], loss: LossTap, say: bool = True) -> Snapshot:
+    def snapshot(
+        self, step: int, recorded: Sequence[int], loss: LossTap, say: bool = True, patient: bool = True
+    ) -> Snapshot:
         """A copy of everything after `step` steps, of which `recorded` were recorded, on its way to the host. `say` what
-        is missing: not yet, where few steps were recorded."""
+        is missing: not yet, where few steps were recorded. `patient`: see `Replicas`."""
         self.entries.refresh()
+        self._place_weights(step, patient)
         copies, steps = HostCopies(), list(recorded)
         # One site at a time: a sharded model may not fit one device whole. In the same order on every rank, also of
         # sites that did not run on this one: gathering is a collective.
@@ -310,9 +322,21 @@ class Record:
                 continue
             self._normals.setdefault(name, MatrixNormal(self._options.momentum)).update(weight)
 
+    def _place_weights(self, step: int, patient: bool) -> None:
+        """Finds out whose file has the weights. Sharded ones are gathered by all ranks, and each has the whole."""
+        self.entries.weights_rank = None
+        if self._replicas is None or self.sharded():
+            return
+        weights = [(name, self._parameters(stats)[0]) for name, stats in self.sites.items()]
+        if self._replicas.elsewhere(step, weights, patient):
+            self.entries.weights_rank = self._replicas.first
+            self._normals.clear()
+
     def _model_tensors(self, stats: SiteStats, copies: HostCopies) -> Dict[str, Tensor]:
         found = self.entries.tensors(stats.name, self._parameters(stats), self._normals.get(stats.name))
-        return {name: copies.of(value) for name, value in found.items()} if self._ran(stats.name) else {}
+        if not self._ran(stats.name):
+            return {}
+        return {name: value if value.is_meta else copies.of(value) for name, value in found.items()}
 
     def _site_copy(
         self, stats: SiteStats, model: Dict[str, Tensor], ran: Set[str], copies: HostCopies, steps: int
@@ -322,7 +346,9 @@ class Record:
         norms["rows"] = torch.tensor([float(stats.step_rows.get(index, 0)) for index in range(steps)])
         if "bias" not in model:
             norms.pop("bias_norm", None)
-        return copy_site(stats, self.entries.entry(stats, model, ran), model, norms, copies, steps)
+        entry = self.entries.entry(stats, model, ran)
+        tensors = {key: value for key, value in model.items() if not value.is_meta}
+        return copy_site(stats, entry, tensors, norms, copies, steps)
 
     def _ran(self, name: str) -> bool:
         return self.sites[name].ran and name not in self._failed

@@ -19,6 +19,7 @@ from loka.record import run_id as ranks_of_run
 from loka.record import taps
 from loka.record.clock import Clock
 from loka.record.coverage import Hook
+from loka.record.entries import file_name
 from loka.record.extremes import SUFFIX
 from loka.record.loss import LossTap
 from loka.record.options import Functional, Options
@@ -63,6 +64,7 @@ class Recorder:
         weights: `snapshot`, or `matrix_normal` for weights up to `limit` in both dimensions, with `momentum`; or
             `low_rank`: the last snapshot's leading `rank` singular pairs, and of the rest the variance of each row and
             column, for a trace that has to be small. Weights are then drawn, and errors are those of normal values.
+            Of ranks that hold the same weights, as under DDP, the first that records has them in its file; the others' say so.
         weight_dtype: type of the snapshot; by default BF16 of a BF16 weight, else FP32.
         held_out: raw rows a site to keep in the trace, from the latest recorded step. User data: 0 by default.
         cross_cov: covariance of gradient with input where both have at most `limit` features (True), or at most so
@@ -182,6 +184,8 @@ class Recorder:
             raise RuntimeError(f"another recorder is attached to this model, at {taken[0]}: detach it first")
         # Before the taps, which a symbolic trace would meet.
         self._record.open()
+        if not self._extremes_alone:
+            self._record.compare_weights(self.options.recording_ranks(ranks_of_run.place()[1]))
         for stats in sites.values():
             if stats.reads is None:
                 self._tap(stats)
@@ -283,14 +287,14 @@ class Recorder:
     def path(self) -> pathlib.Path:
         """The file of this rank."""
         suffix = SUFFIX if self._extremes_alone else ".trace.safetensors"
-        return self.out / f"{self.name}-rank{ranks_of_run.place()[0]}{suffix}"
+        return self.out / file_name(self.name, ranks_of_run.place()[0], suffix)
 
     def save(self) -> None:
         """Copies what was recorded and writes it in the background. With sharded weights: on all ranks at once."""
         with self._uninterrupted():
             self._save()
 
-    def _save(self, say: bool = True) -> None:
+    def _save(self, say: bool = True, patient: bool = True) -> None:
         if self._silent:
             return
         if self._record.entries.recorded_ranks is not None and self._record.sharded():
@@ -300,7 +304,7 @@ class Recorder:
             self._save_extremes()
             return
         try:
-            snapshot = self._record.snapshot(self._steps.finished, self._steps.recorded, self._loss, say)
+            snapshot = self._record.snapshot(self._steps.finished, self._steps.recorded, self._loss, say, patient)
         except Exception as error:
             self._warn("save", f"{type(error).__name__}: {error}: nothing was saved")
             return
@@ -450,7 +454,7 @@ class Recorder:
             # A collective that the other ranks may never come to.
             self._warn("sigterm", "weights are sharded: SIGTERM saves nothing, the last save stays")
         elif self._record.ran() and self._saved_at != self._now():
-            self._save()
+            self._save(patient=False)
         self._writer.wait()
         return True
 

@@ -74,7 +74,7 @@ fn take(event: BenchEvent, records: &RefCell<Vec<KernelRecord>>, started: Instan
 }
 
 fn opened(found: &Fetched, key: &PartKey<BenchKey>) -> anyhow::Result<BenchPart> {
-    found.part(read_bench_part, |part| part.check_name(&key.file_name()))
+    found.part(|path| read_bench_part(path).map_err(|error| error.cause), |part| part.check_name(&key.file_name()))
 }
 
 fn bench_key(work: &PartWork<'_>, engine: &dyn Engine) -> BenchKey {

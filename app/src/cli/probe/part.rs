@@ -86,7 +86,7 @@ fn agrees_with(work: &PartWork<'_>, part: &ProbePart, name: &str) -> anyhow::Res
 }
 
 fn opened(found: &Fetched, key: &PartKey) -> anyhow::Result<ProbePart> {
-    found.part(read_part, |part| part.check_name(&key.file_name()))
+    found.part(|path| read_part(path).map_err(|error| error.cause), |part| part.check_name(&key.file_name()))
 }
 
 fn run_key(args: &ProbeArgs, work: &PartWork<'_>, engine: &dyn Engine, config: &ProbeConfig) -> anyhow::Result<RunKey> {

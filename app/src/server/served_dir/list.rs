@@ -109,7 +109,7 @@ fn of_one_run(folder: &Path, found: &[DirEntry]) -> Option<u64> {
         return None;
     }
     // Two tell runs apart, before hundreds are opened.
-    let (first, second) = (Trace::open(&shards[0]).ok()?, Trace::open(&shards[1]).ok()?);
+    let (first, second) = (Trace::open_shard(&shards[0]).ok()?, Trace::open_shard(&shards[1]).ok()?);
     let (a, b) = (&first.manifest().run, &second.manifest().run);
     if (&a.id, a.step) != (&b.id, b.step) {
         return None;
