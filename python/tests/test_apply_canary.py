@@ -140,7 +140,9 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(of(0, 1000), ("ok", "", of().severity))
         rare = of(2, 1000, 1.13)
         self.assertEqual((rare.word, rare.why), ("ok", "dy was beyond its scale in 2 of the last 1000 steps, 1.1 times at most"))
-        self.assertEqual(of(2, 10, 8.0).word, "ok")
+        self.assertEqual(of(2, 10, 7.9).word, "ok")
+        leap = of(1, 1000, 37.0)
+        self.assertEqual((leap.word, leap.why), ("off", "dy was beyond its scale in 1 of the last 1000 steps, 37 times at most"))
         often = of(37, 1000, 5.1)
         self.assertEqual((often.word, often.why), ("off", "dy was beyond its scale in 37 of the last 1000 steps, 5.1 times at most"))
 

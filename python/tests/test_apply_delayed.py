@@ -190,6 +190,11 @@ class Following(unittest.TestCase):
         gradients(model, x, label)
         following(model).advance()
         self.assertEqual(following(model).overflows()["body.0", "dy"].steps, 1)
+        self.assertEqual(following(model).take_overflows()["body.0", "dy"].steps, 1)
+        gradients(model, x, label, scaler=16.0)
+        following(model).advance()
+        self.assertEqual(following(model).take_overflows()["body.0", "dy"].steps, 1)
+        self.assertEqual(following(model).overflows()["body.0", "dy"].steps, 2)
 
     def test_a_plans_scale_is_kept_until_something_is_seen(self):
         scale = Scale.of(2.0**-4, torch.device("cpu"))

@@ -187,7 +187,7 @@ impl Maker<'_> {
             loss_cost: forward.then(|| interval(cost, dice)),
             loss_excess: None,
             noise: None,
-            bias: None,
+            bias: Some(Estimate::new(0.0, -1e-3, 1e-3)),
         }
     }
 }

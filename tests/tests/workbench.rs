@@ -383,7 +383,7 @@ fn row(harness: &Harness<'_, LokaApp>, engine: &str, kernel: &str) -> ResultRow 
         loss_cost: None,
         loss_excess: None,
         noise: None,
-        bias: None,
+        bias: Some(Estimate::new(0.0, 0.0, 0.0)),
     };
     let latency = Latency {
         latency_us: Some(8.0),

@@ -101,7 +101,7 @@ fn row(site: &SiteId, kernel: &str, error: f64) -> ResultRow {
         loss_cost: None,
         loss_excess: None,
         noise: None,
-        bias: None,
+        bias: Some(Estimate::new(0.0, 0.0, 0.0)),
     };
     let latency = Latency {
         latency_us: Some(8.0),

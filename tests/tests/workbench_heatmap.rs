@@ -48,7 +48,7 @@ fn row(site: &str, gemm: Gemm, kernel: &str, error: f64, speedup: f64) -> Result
         loss_cost: None,
         loss_excess: None,
         noise: None,
-        bias: None,
+        bias: Some(Estimate::new(0.0, 0.0, 0.0)),
     };
     let latency = Latency {
         latency_us: Some(9.0 / speedup),

@@ -47,7 +47,7 @@ fn row(site: &Site, gemm: Gemm, kernel: &str, (error, speedup): (f64, f64), know
         loss_cost: (known.cost && gemm == Gemm::Fprop && low).then(|| around(1e-6 * error)),
         loss_excess: None,
         noise: None,
-        bias: None,
+        bias: Some(Estimate::new(0.0, 0.0, 0.0)),
     };
     let latency = Latency {
         latency_us: Some(10.0 / speedup),

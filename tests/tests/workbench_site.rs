@@ -69,7 +69,7 @@ fn row(site: &SiteId, gemm: Gemm, kernel: &str, shape: GemmShape, error: f64, us
         loss_cost: None,
         loss_excess: None,
         noise: None,
-        bias: None,
+        bias: Some(Estimate::new(0.0, 0.0, 0.0)),
     };
     let latency = Latency {
         latency_us: Some(us),

@@ -421,7 +421,7 @@ fn policy_about(at: usize) -> &'static str {
         Some(&"balanced") => {
             "Forward within .02 % of the loss, backward within .01 of its gradients' noise and bias, more than 1.05×"
         }
-        Some(&"rel-l2") => "Relative L2 below .05 and more than 1.05×, every GEMM on its own",
+        Some(&"rel-l2") => "Relative L2 below .05, bias of gradients below .01, more than 1.05×, every GEMM on its own",
         _ => "The fastest plan whose loss cost stays within .02 % of the loss",
     }
 }

@@ -131,12 +131,12 @@ pub fn sweep(candidates: &Candidates, policy: &Policy, loss: f64, shown: Metric,
 /// one that lets everything, spread evenly over the kernels that a limit decides about. Readable numbers.
 pub fn limits_of(candidates: &Candidates, policy: &Policy, max: usize) -> Vec<f64> {
     let larger_is_better = policy.metric.larger_is_better();
-    let fast = |row: &ResultRow, reference: Option<&ResultRow>| {
+    let fast = |row: &ResultRow, reference: Option<&str>| {
         let low = row.kernel != policy.baseline && row.supported;
         low && super::judge::speed(row.speedup(), policy) == Speed::Fast && elsewhere(row, reference).is_none()
     };
     let rows = candidates.groups.iter().flat_map(|group| {
-        let reference = group.row(&policy.baseline);
+        let reference = group.row(&policy.baseline).and_then(|row| row.latency.device());
         group.rows.iter().copied().filter(move |row| fast(row, reference))
     });
     let ends = rows.filter_map(|row| row.metric(policy.metric)).map(|error| policy.metric.worse_end(error));

@@ -29,12 +29,15 @@ impl<'p> Terms<'p> {
         self.target.table(shape).filter(|_| whole && self.policy.baseline == baseline_kernel())
     }
 
-    /// Why Dispatch does not choose that row's kernel by itself; `None` where it may.
-    pub(crate) fn bars(&self, group: &Group, row: &ResultRow) -> Option<Barred> {
-        self.target.bars(row).or_else(|| {
-            let elsewhere = elsewhere(row, group.row(&self.policy.baseline));
-            elsewhere.filter(|_| !self.target.times(row))
-        })
+    /// Why Dispatch does not choose that row's kernel by itself; `None` where it may. `reference`: [`Self::device`] of the
+    /// row's group.
+    pub(crate) fn bars(&self, reference: Option<&str>, row: &ResultRow) -> Option<Barred> {
+        self.target.bars(row).or_else(|| elsewhere(row, reference).filter(|_| !self.target.times(row)))
+    }
+
+    /// The GPU that the group's time of BF16 is of.
+    pub(crate) fn device<'a>(&self, group: &Group<'a>) -> Option<&'a str> {
+        group.row(&self.policy.baseline)?.latency.device()
     }
 
     /// False of GEMMs that the runtime has none of, or that training has no use for: nothing is chosen there, nothing
@@ -85,13 +88,13 @@ impl<'c, 'a> Judged<'c, 'a> {
     pub(super) fn new(group: &'c Group<'a>, terms: Terms<'_>) -> Self {
         let Terms { policy, loss, .. } = terms;
         let fixed = group.site.fixed().map(|_| Barred::Fixed);
-        let budgeted = policy.loss_budget.is_some() && group.gemm == Gemm::Fprop;
+        let (reference, budgeted) = (terms.device(group), policy.loss_budget.is_some() && group.gemm == Gemm::Fprop);
         let mut verdicts = Vec::with_capacity(group.rows.len());
         verdicts.extend(group.rows.iter().filter(|row| row.kernel != policy.baseline).map(|row| {
             let (safety, bound) = decided_by(row, policy, loss);
             let out_of_range = budgeted && row.is_loss_cost_out_of_range(loss);
             let speed = judge::speed(row.speedup(), policy);
-            let barred = fixed.or_else(|| terms.bars(group, row));
+            let barred = fixed.or_else(|| terms.bars(reference, row));
             Verdict { row, safety, bound, out_of_range, speed, barred }
         }));
         let mut judged = Self {
@@ -141,11 +144,10 @@ impl<'c, 'a> Judged<'c, 'a> {
 const OPTIONAL: [&str; 3] = ["deepgemm", "fbgemm", "te"];
 
 /// Why a speed that was taken on another machine says nothing of this one: with it comes no library, and where it is of
-/// another GPU than the time that it would be applied to, no speed-up.
-pub(super) fn elsewhere(row: &ResultRow, reference: Option<&ResultRow>) -> Option<Barred> {
+/// another GPU than the time that it would be applied to, that of `reference`, no speed-up.
+pub(super) fn elsewhere(row: &ResultRow, reference: Option<&str>) -> Option<Barred> {
     let device = row.latency.device()?;
-    let of_reference = reference.and_then(|reference| reference.latency.device());
-    if of_reference.is_some_and(|of_reference| device != of_reference) {
+    if reference.is_some_and(|reference| device != reference) {
         return Some(Barred::OtherGpu);
     }
     let recorded = row.latency.source != LatencySource::Measured;

@@ -30,7 +30,7 @@ pub fn row(site: &str, gemm: Gemm, kernel: &str, error: f64, speedup: Option<f64
         loss_cost: (cost > 0.0).then(|| around(cost)),
         loss_excess: None,
         noise: None,
-        bias: None,
+        bias: Some(Estimate::new(0.0, 0.0, 0.0)),
     };
     ResultRow {
         site: SiteId::new(site),

@@ -175,7 +175,7 @@ impl Findings {
             let severity = if by.is_empty() { Severity::Fails } else { Severity::Warns };
             report(Rule::PlanForward, severity, format!("{kernel}{by} cannot be applied: {fixed}"));
         }
-        if let Some(barred) = terms.bars(group, row) {
+        if let Some(barred) = terms.bars(terms.device(group), row) {
             // A person may try what nobody timed; what cannot be applied is refused whoever wants it.
             let severity = match barred {
                 Barred::NotApplied(_) | Barred::Fixed => Severity::Fails,

@@ -187,7 +187,7 @@ mod tests {
             (
                 Command::SetPolicy { policy },
                 "set policy loss-budget: rel_l2 at most .05, more than 1x, confidence .95, loss budget .0002, \
-                 baseline cublaslt/bf16, 2 approvals by an approver or an owner, not by an author",
+                 bias at most .01, baseline cublaslt/bf16, 2 approvals by an approver or an owner, not by an author",
             ),
             (Command::PauseProbe { paused: false }, "let the probe go on"),
         ] {

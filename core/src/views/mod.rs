@@ -181,18 +181,29 @@ impl Views {
     }
 
     fn of_revision(snapshot: &Arc<Snapshot>, plan: Arc<PlanView>, last: &Self) -> Self {
-        let standings = Arc::new(Standings::of(snapshot));
-        let table = Arc::new(PlanTable::of(snapshot, &plan));
+        // What goes by the plan beside what goes by every row.
+        let of_plan = || {
+            let table = Arc::new(PlanTable::of(snapshot, &plan));
+            let findings = Arc::new(findings(snapshot, &plan, &table));
+            (table, findings, Now::of(snapshot, &plan))
+        };
+        let of_rows = || {
+            let standings = Arc::new(Standings::of(snapshot));
+            let answer = Arc::new(Answer::of(snapshot, &plan, &standings));
+            let verdicts = Arc::new(SiteVerdict::of_all(snapshot, &standings));
+            (standings, answer, verdicts, Worst::of(snapshot))
+        };
+        let ((table, findings, now), (standings, answer, verdicts, worst)) = join(of_plan, of_rows);
         Self {
             revision: snapshot.revision,
-            answer: Arc::new(Answer::of(snapshot, &plan, &standings)),
+            answer,
             snapshot: Some(snapshot.clone()),
             sources: sources_of_plan(snapshot, &plan),
-            verdicts: Arc::new(SiteVerdict::of_all(snapshot, &standings)),
+            verdicts,
             standings,
-            worst: Worst::of(snapshot),
-            now: Now::of(snapshot, &plan),
-            findings: Arc::new(findings(snapshot, &plan, &table)),
+            worst,
+            now,
+            findings,
             table,
             mods: ModsStanding::of(snapshot, &last.mods),
             mods_effect: ModsEffect::of(snapshot, &plan).map(Arc::new),

@@ -61,8 +61,12 @@ class Overflow(NamedTuple):
     """What lay beyond a scale that follows. `steps`: whose largest value did, so that codes saturated; `most`: the farthest, as a
     multiple of what the scale of that step held."""
 
-    steps: int
-    most: float
+    steps: int = 0
+    most: float = 0.0
+
+    def and_then(self, later: "Overflow") -> "Overflow":
+        """Of both times together."""
+        return Overflow(self.steps + later.steps, max(self.most, later.most))
 
 
 Scales = Tuple[Optional[Scale], Optional[Scale]]

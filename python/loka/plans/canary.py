@@ -178,7 +178,6 @@ class Canary:
         self._warned_at: Dict[Tuple[str, str], float] = {}
         self._notes: List[str] = []
         self._retries = 0
-        self._overflowed: Dict[Tuple[str, str], int] = {}
         self._checked_at = 0
         self._modules: Dict[str, Any] = {name: module for name, module in linears(model) if _runs_fp8(module)}
         switch = _Switch()
@@ -281,14 +280,12 @@ class Canary:
     def _beyond(self, gemms: Sequence[_Gemm], steps: int) -> Dict[Tuple[str, str], Beyond]:
         """Of each GEMM whose left operand has a scale that follows, the steps since the last check that went beyond it."""
         scales, of = following(self._alive()), steps - self._checked_at
-        seen = {} if scales is None else scales.overflows()
+        seen = {} if scales is None else scales.take_overflows()
         found = {}
         for one in gemms:
-            place = one.site, LEFT[one.gemm]
-            if place in seen and numerics(one.kernel, one.gemm).a.granularity == "static":
-                count, most = seen[place]
-                found[one.key] = Beyond(count - self._overflowed.get(place, 0), of, most)
-        self._overflowed = {place: count for place, (count, _) in seen.items()}
+            overflow = seen.get((one.site, LEFT[one.gemm]))
+            if overflow is not None and numerics(one.kernel, one.gemm).a.granularity == "static":
+                found[one.key] = Beyond(overflow.steps, of, overflow.most)
         self._checked_at = steps
         return found
 

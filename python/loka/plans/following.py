@@ -29,6 +29,7 @@ class Following:
         self._followed: List[Tuple[LokaLinear, Scales]] = []
         self._places: List[List[Tuple[LokaLinear, str]]] = []
         """The linear and the operand of every scale of each history."""
+        self._taken: Dict[Tuple[str, str], Overflow] = {}
         self._unsettled: List[LokaLinear] = []
         self._rests = False
         self._steps = Steps(1, Switch(), weakly(self._owns), weakly(self._advance))
@@ -44,6 +45,17 @@ class Following:
 
     def overflows(self) -> Dict[Tuple[str, str], Overflow]:
         """Site and operand ("x", "dy") -> in how many steps it lay beyond its scale, since it follows. Waits for the device."""
+        return {place: self._taken.get(place, Overflow()).and_then(one) for place, one in self._counted().items()}
+
+    def take_overflows(self) -> Dict[Tuple[str, str], Overflow]:
+        """The same since they were taken the last time."""
+        found = self._counted()
+        self._taken = {place: self._taken.get(place, Overflow()).and_then(one) for place, one in found.items()}
+        for history in self._histories:
+            history.overflow.zero_()
+        return found
+
+    def _counted(self) -> Dict[Tuple[str, str], Overflow]:
         model = self._model()
         names = {} if model is None else {id(module): name for name, module in linears(model)}
         found = {}

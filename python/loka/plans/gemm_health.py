@@ -51,6 +51,10 @@ OVERFLOWED, FEWEST = 0.01, 3
 follows it. The recorder's scales leave one step in a thousand; rankers had one in three hundred at most, 1.3 times too large, of
 all their tensors together (docs/engineering/training.md)."""
 
+FAR = 8.0
+"""How many times what its scale held an operand may be in a single step. The scale leaves room for two to four times the largest
+value of late: the operand has leapt by sixteen, which no step of a healthy run does."""
+
 LEFT = {"fprop": "x", "dgrad": "dy", "wgrad": "dy"}
 """The left operand of each GEMM, whose codes are counted."""
 
@@ -103,7 +107,7 @@ class Seen(NamedTuple):
 
 class Beyond(NamedTuple):
     """Steps since the last check in which the left operand's largest value lay beyond a scale that follows it: its codes
-    saturated. `of`: how many steps there were; `most`: the farthest so far, as a multiple of what the scale held."""
+    saturated. `of`: how many steps there were; `most`: the farthest, as a multiple of what the scale held."""
 
     steps: int = 0
     of: int = 0
@@ -111,7 +115,8 @@ class Beyond(NamedTuple):
 
     @property
     def severity(self) -> float:
-        return self.steps / self.of / OVERFLOWED if self.of and self.steps >= FEWEST else 0.0
+        often = self.steps / self.of / OVERFLOWED if self.of and self.steps >= FEWEST else 0.0
+        return max(often, self.most / FAR)
 
     def in_words(self, gemm: str) -> str:
         many = f"{self.steps} of the last {self.of} steps" if self.of > 1 else "the last step"

@@ -63,7 +63,8 @@ fn policies_mods_and_overrides_are_causes() {
     assert_eq!(only(&before, &strict).cause, Cause::Policy);
     let found = diff(&before, &strict).whole;
     assert_eq!(found[0], "policy name: rel-l2 instead of paper");
-    assert_eq!(found[1..], ["policy metric: rel_l2 instead of mere", "policy max_error: 0.05 instead of 0.2"]);
+    let [metric, bound] = ["policy metric: rel_l2 instead of mere", "policy max_error: 0.05 instead of 0.2"];
+    assert_eq!(found[1..], [metric, bound, "policy max_bias: 0.01 instead of none"]);
     let signed = Policy { max_bias: Some(0.01), approval: Some(ApprovalRule::of(2)), ..Policy::paper() };
     let signed = plan_with(rows.clone(), &signed, &SiteMods::default(), &Overrides::new());
     let found = diff(&before, &signed).whole;
