@@ -1,6 +1,7 @@
 """Two ranks, on the CPU over gloo: DDP and FSDP2, one shard each, merged by the `loka` program."""
 
 import contextlib
+import os
 import pathlib
 import tempfile
 import unittest
@@ -122,10 +123,13 @@ def kept_as(rank, folder, how):
 WIDE = 50.0
 """How much wider the last rank's batches are, in `extremes`."""
 
+MANY = int(os.environ.get("LOKA_RANKS", "4"))
+"""Its ranks: eight take two cores half a minute more."""
+
 
 def extremes(rank, folder, given):
-    """Four ranks, of which `given` record and the others keep extremes; the batches of the last are wider."""
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=4)
+    """Many ranks, of which `given` record and the others keep extremes; the batches of the last are wider."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=MANY)
     try:
         model = small_model()
         wrapped = torch.nn.parallel.DistributedDataParallel(model)
@@ -134,13 +138,13 @@ def extremes(rank, folder, given):
         with package.Recorder(wrapped, f"{folder}/run", **options) as recorder:
             for step in range(3):
                 x, target = batch(20, 10 * rank + step)
-                recorder.loss(loss_of(wrapped(x * WIDE if rank == 3 else x), target)).backward()
+                recorder.loss(loss_of(wrapped(x * WIDE if rank == MANY - 1 else x), target)).backward()
                 optimizer.step()
                 optimizer.zero_grad()
         assert recorder.warnings == [], recorder.warnings
         text = str(recorder.report())
         alone = given is not None and rank not in given
-        assert (f"rank {rank} of 4 records extremes alone, by ranks=: 0, 2 do" in text) == alone, text
+        assert (f"rank {rank} of {MANY} records extremes alone, by ranks=: 0, 2 do" in text) == alone, text
         assert ("small: 3 sites" in text) != alone, text
     finally:
         dist.destroy_process_group()
@@ -296,12 +300,12 @@ class Ranks(unittest.TestCase):
         for given in (None, [0, 2]):
             folder = self.folder / str(given)
             folder.mkdir()
-            mp.spawn(extremes, (str(folder), given), nprocs=4)
-            suffixes = ["trace" if given is None or rank in given else "extremes" for rank in range(4)]
+            mp.spawn(extremes, (str(folder), given), nprocs=MANY)
+            suffixes = ["trace" if given is None or rank in given else "extremes" for rank in range(MANY)]
             files = sorted(path.name for path in (folder / "run").iterdir())
             self.assertEqual(files, [f"small-rank{rank}.{suffix}.safetensors" for rank, suffix in enumerate(suffixes)])
             sizes = [path.stat().st_size for path in (folder / "run").glob("*.extremes.safetensors")]
-            self.assertLess(sum(sizes), 20_000)
+            self.assertLess(sum(sizes), 10_000 * max(1, len(sizes)))
             if loka_binary() is None:
                 self.skipTest("no loka binary: set LOKA_BIN")
             merged = folder / "merged.trace.safetensors"
@@ -311,13 +315,13 @@ class Ranks(unittest.TestCase):
                 result = loka("info", path)
                 self.assertEqual(result.returncode, 0, result.stderr)
                 line = next(line for line in result.stdout.splitlines() if line.startswith("rank"))
-                self.assertRegex(line, r"^rank 3 stands out at \d sites?: at 0 its x reaches [45]\d(\.\d)? times the median")
+                self.assertRegex(line, rf"^rank {MANY - 1} stands out at \d sites?: at 0 its x reaches [45]\d(\.\d)? times the median")
             kept[str(given)] = read(merged)[1]
         whole, some = kept.values()
-        rows = [torch.cat([batch(20, 10 * rank + step)[0] for step in range(3)]) for rank in range(4)]
-        amax = [float(of.abs().max()) for of in [*rows[:3], WIDE * rows[3]]]
+        rows = [torch.cat([batch(20, 10 * rank + step)[0] for step in range(3)]) for rank in range(MANY)]
+        amax = [float(of.abs().max()) for of in [*rows[:-1], WIDE * rows[-1]]]
         np.testing.assert_allclose(whole["0/ranks.input_amax"], amax, rtol=1e-6)
-        self.assertEqual(whole["0/ranks.rank"].tolist(), [0, 1, 2, 3])
+        self.assertEqual(whole["0/ranks.rank"].tolist(), list(range(MANY)))
         names = sorted(name for name in whole if "/ranks." in name)
         self.assertEqual(names, sorted(name for name in some if "/ranks." in name))
         self.assertEqual(len(names), 3 * 5)

@@ -286,7 +286,7 @@ fn who_does_not_read_gets_the_session_instead_and_holds_up_nobody() {
     let (mut slowest, mut sent) = (Duration::ZERO, 0);
     let start = Instant::now();
     // More than the system keeps for the two of them.
-    while sent < 4000 && start.elapsed() < PATIENCE.mul_f64(0.6) {
+    while sent < 4000 && start.elapsed() < Duration::from_secs(10) {
         for _ in 0..200 {
             let (kernel, reason) = (KernelId::new("cublaslt/tf32"), noise(sent));
             anna.submit(Command::SetOverride { site: site(0), gemm: Gemm::Fprop, kernel, reason });
