@@ -80,8 +80,8 @@ pub fn open(path: &Path, gpu: bool, figures: &mut Vec<Figure>) -> TimedWindow {
 pub fn gestures(window: &mut TimedWindow, frames: usize, figures: &mut Vec<Figure>) {
     let with = if window.has_gpu() { "with uploads" } else { "no GPU" };
     let mut measured = |window: &mut TimedWindow, what: &str, events: &mut dyn FnMut(usize) -> Vec<SessionInput>| {
-        let drawn = (0..frames).map(|at| window.frame(events(at))).collect();
-        figures.extend(figures_of(&format!("frame ({with}), {what}"), drawn));
+        let drawn: Vec<Frame> = (0..frames).map(|at| window.frame(events(at))).collect();
+        figures.extend(figures_of(&format!("frame ({with}), {what}"), &drawn));
     };
     measured(window, "resting", &mut |_| Vec::new());
     for (what, (x, y)) in [("scrolling the heatmap", HEATMAP), ("scrolling the list", LIST)] {
@@ -139,7 +139,7 @@ pub fn gestures(window: &mut TimedWindow, frames: usize, figures: &mut Vec<Figur
 }
 
 /// CPU time of frames and, where a GPU drew them, how long that took.
-fn figures_of(what: &str, frames: Vec<Frame>) -> Vec<Figure> {
+fn figures_of(what: &str, frames: &[Frame]) -> Vec<Figure> {
     let drawn: Vec<f64> = frames.iter().filter_map(|frame| frame.gpu_ms).collect();
     let cost = frames.iter().map(|frame| frame.cpu_ms).collect();
     let mut figures = vec![Figure::of(what, "ms", cost, FRAME_BAR)];
@@ -162,8 +162,8 @@ fn pulling(window: &mut TimedWindow, frames: usize, with: &str, figures: &mut Ve
         window.app.command(Command::SetMaxError { value, gesture: Some(1) });
         window.frame(Vec::new())
     };
-    let drawn = (0..frames).map(|at| pulled(window, at)).collect();
-    figures.extend(figures_of(&format!("frame ({with}), pulling a threshold"), drawn));
+    let drawn: Vec<Frame> = (0..frames).map(|at| pulled(window, at)).collect();
+    figures.extend(figures_of(&format!("frame ({with}), pulling a threshold"), &drawn));
     assert_ne!(window.session().document.policy.max_error, before, "the pull changed nothing");
     window.app.command(Command::Undo);
     window.settle();
@@ -214,5 +214,5 @@ pub fn streaming(path: &Path, frames: usize, gpu: bool, figures: &mut Vec<Figure
         // In real time: the thread that derives has as long as it would have.
         std::thread::sleep(Duration::from_secs_f64(1.0 / 60.0).saturating_sub(start.elapsed()));
     }
-    figures.extend(figures_of("frame, 1,000 rows a second coming in", drawn));
+    figures.extend(figures_of("frame, 1,000 rows a second coming in", &drawn));
 }
