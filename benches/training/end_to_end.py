@@ -33,8 +33,8 @@ STAGES = ("record", "probe", "plan", "apply", "speed", "quality")
 
 @dataclass
 class Unit:
-    """One command and the file that says it is done. `needs`: files without which it cannot run; `leads`: later units rest on it;
-    `beside`: nothing in it is timed, so that others of its kind may run on the same GPU."""
+    """One command and the file that says it is done. `needs`: files without which it cannot run; `leads`: later units rest on it,
+    others may run meanwhile; `beside`: nothing in it is timed, so that others of its kind may run on the same GPU."""
 
     name: str
     done: Path
@@ -44,11 +44,6 @@ class Unit:
     finished: bool = False
     beside: bool = False
     leads: bool = True
-
-    @property
-    def is_apart(self) -> bool:
-        """Whether it may run while others of its model do."""
-        return self.beside or not self.leads
 
     @property
     def failed(self) -> Path:
@@ -258,7 +253,7 @@ def run_on(unit: Unit, clock: Clock, device: Optional[str]) -> str:
     partial = unit.stdout.with_suffix(".partial") if unit.stdout else None
     with log.open("ab") as commands:
         commands.write(("$ " + " ".join(unit.command) + "\n").encode())
-    if unit.is_apart:
+    if not unit.leads:
         # Why it failed is its own last line, not a neighbour's.
         log = unit.done.with_suffix(".log")
     with log.open("ab") as said, (partial.open("wb") if partial else log.open("ab")) as out:
@@ -511,7 +506,7 @@ def lead(study: Study, clock: Clock, devices: Devices, aside: ThreadPoolExecutor
     for unit in study.units():
         if unit.finished:
             continue
-        if unit.is_apart:
+        if not unit.leads:
             outcomes.append(aside.submit(run, unit, clock, devices))
             continue
         outcome: "Future[str]" = Future()

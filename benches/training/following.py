@@ -121,8 +121,8 @@ RULES: Dict[str, Rule] = {
 
 
 def played(seen: Tensor, rule: Rule) -> Tuple[float, float, float, float]:
-    """(share of steps in which some tensor saturates, share of a tensor's steps, how far beyond at most, octaves unused in the mean and
-    at most)."""
+    """(share of steps in which some tensor saturates, share of a tensor's steps, how far beyond at most, octaves unused in the
+    mean)."""
     held = rule(seen)
     some = seen > 0
     beyond = (seen > held) & some

@@ -161,7 +161,7 @@ def _loss_verdict(loss: Optional[Row]) -> List[str]:
         return [f"DIVERGED in {len(loss['diverged'])} of {len(loss['seeds'])} seeds"]
     if loss["bf16_diverged"]:
         return ["BF16 itself diverged"]
-    if loss.get("leapt") or loss.get("bf16_leapt"):
+    if loss["leapt"] or loss["bf16_leapt"]:
         seeds = len(loss["seeds"])
         return [f"LOSS LEAPS in {len(loss['leapt'])} of {seeds} seeds, BF16's in {len(loss['bf16_leapt'])}"]
     if math.isinf(loss["error"]) or math.isnan(loss["mean"]):

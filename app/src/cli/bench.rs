@@ -2,6 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
+    ops::Range,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -13,7 +14,7 @@ use loka_core::{
     },
     engine::{self, Control, Engine, EngineError, TimeOptions},
     model::{Gemm, GemmShape, Kernel, KernelRecord, Runtime},
-    parts::PartOf,
+    parts::{PartOf, bench_cost, split},
     tables::{read_kernels, write_kernels},
     trace::Trace,
 };
@@ -117,6 +118,12 @@ pub fn run(args: &BenchArgs, json: bool) -> anyhow::Result<Outcome> {
     }
     let (records, ended, condition) = time(engine.as_ref(), &what, &args.out, args.minutes);
     finish(args, json, records, ended, &condition, old.as_ref())
+}
+
+/// Those of all shapes that a part is of, kernels or whole sites.
+fn range_of(shapes: &[GemmShape], part: PartOf) -> Range<usize> {
+    let costs: Vec<u128> = shapes.iter().map(|shape| bench_cost(*shape)).collect();
+    split(&costs, part.of).swap_remove(part.part - 1)
 }
 
 /// Nothing is written where nothing could be timed.

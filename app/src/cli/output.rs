@@ -34,6 +34,11 @@ pub fn complain(error: &anyhow::Error) {
     let _ = writeln!(std::io::stderr(), "loka: {}", visible(&text));
 }
 
+/// How a part came to be: what it took, in seconds; `None`: it was there.
+pub fn how_made(seconds: Option<f64>) -> String {
+    seconds.map_or("there already".to_owned(), |seconds| format!("{seconds:.1} s"))
+}
+
 /// One line on stdout.
 pub fn line(text: &str) {
     put(&visible(text));

@@ -45,15 +45,18 @@ class Following:
 
     def overflows(self) -> Dict[Tuple[str, str], Overflow]:
         """Site and operand ("x", "dy") -> in how many steps it lay beyond its scale, since it follows. Waits for the device."""
-        return {place: self._taken.get(place, Overflow()).and_then(one) for place, one in self._counted().items()}
+        return self._with_taken(self._counted())
 
     def take_overflows(self) -> Dict[Tuple[str, str], Overflow]:
         """The same since they were taken the last time."""
         found = self._counted()
-        self._taken = {place: self._taken.get(place, Overflow()).and_then(one) for place, one in found.items()}
+        self._taken = self._with_taken(found)
         for history in self._histories:
             history.overflow.zero_()
         return found
+
+    def _with_taken(self, found: Dict[Tuple[str, str], Overflow]) -> Dict[Tuple[str, str], Overflow]:
+        return {place: self._taken.get(place, Overflow()).and_then(one) for place, one in found.items()}
 
     def _counted(self) -> Dict[Tuple[str, str], Overflow]:
         model = self._model()

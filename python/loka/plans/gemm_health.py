@@ -49,7 +49,7 @@ SATURATED = 1e-3
 OVERFLOWED, FEWEST = 0.01, 3
 """In what share of the steps since the last check, and in how many, the largest value of an operand may lie beyond a scale that
 follows it. The recorder's scales leave one step in a thousand; rankers had one in three hundred at most, 1.3 times too large, of
-all their tensors together (docs/engineering/training.md)."""
+all their tensors together (docs/concepts/method.md)."""
 
 FAR = 8.0
 """How many times what its scale held an operand may be in a single step. The scale leaves room for two to four times the largest

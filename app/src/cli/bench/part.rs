@@ -7,7 +7,7 @@ use loka_core::{
     bench::{BenchEvent, Measurement, measure, with_baseline},
     engine::{Control, Engine},
     model::KernelRecord,
-    parts::{BenchKey, BenchPart, PartKey, PartOf, bench_cost, shapes_digest, split},
+    parts::{BenchKey, BenchPart, PartKey, PartOf, shapes_digest},
     tables::{read_bench_part, write_bench_part},
 };
 use serde_json::json;
@@ -28,8 +28,7 @@ pub struct PartWork<'a> {
 
 pub fn run(work: &PartWork<'_>, engine: &dyn Engine, json: bool) -> anyhow::Result<Outcome> {
     let (what, started) = (&work.what, Instant::now());
-    let costs: Vec<u128> = what.shapes.iter().map(|shape| bench_cost(*shape)).collect();
-    let range = split(&costs, work.part.of).swap_remove(work.part.part - 1);
+    let range = super::range_of(what.shapes, work.part);
     let shapes = what.shapes.get(range.clone()).unwrap_or_default();
     let key = PartKey::new(bench_key(work, engine), work.part, range);
     let name = key.file_name();
@@ -109,7 +108,7 @@ fn tell(
         }))?;
         return Ok(Outcome::Done);
     }
-    let how = seconds.map_or("there already".to_owned(), |seconds| format!("{seconds:.1} s"));
+    let how = output::how_made(seconds);
     let shapes = match shapes {
         0 => "no shapes are left for it".to_owned(),
         1 => "1 shape".to_owned(),

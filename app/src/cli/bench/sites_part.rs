@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use loka_core::{
     model::{GemmShape, SiteTime},
-    parts::{PartKey, PartOf, SitesKey, SitesPart, bench_cost, shapes_digest, split},
+    parts::{PartKey, PartOf, SitesKey, SitesPart, shapes_digest},
 };
 use serde_json::json;
 
@@ -35,8 +35,7 @@ pub fn run(
     json: bool,
 ) -> anyhow::Result<Outcome> {
     let started = Instant::now();
-    let costs: Vec<u128> = work.shapes.iter().map(|shape| bench_cost(*shape)).collect();
-    let range = split(&costs, work.part.of).swap_remove(work.part.part - 1);
+    let range = super::range_of(work.shapes, work.part);
     let shapes = work.shapes.get(range.clone()).unwrap_or_default();
     let key = PartKey::new(sites_key(work), work.part, range);
     let name = key.file_name();
@@ -95,7 +94,7 @@ fn tell(
         }))?;
         return Ok(Outcome::Done);
     }
-    let how = seconds.map_or("there already".to_owned(), |seconds| format!("{seconds:.1} s"));
+    let how = output::how_made(seconds);
     let told = if shapes == 0 { "no shapes are left for it".to_owned() } else { sites::summary(times) };
     output::line(&format!("part {}: {told}; {how}: {file}", work.part));
     Ok(Outcome::Done)

@@ -136,7 +136,7 @@ fn tell(
         (Some(only), _) => format!("1 site, {}", only.id),
         _ => "no sites are left for it".to_owned(),
     };
-    let how = seconds.map_or("there already".to_owned(), |seconds| format!("{seconds:.1} s"));
+    let how = output::how_made(seconds);
     output::line(&format!("part {part}: {range}; {rows} rows, {how}: {file}"));
     Ok(Outcome::Done)
 }
