@@ -156,14 +156,18 @@ class Arm:
         """Forward, loss, backward, optimizer; gives the loss."""
         if self.spec.mode:
             torch.compiler.cudagraph_mark_step_begin()
-        with autocast(self.spec):
-            parts = self.code.embedded(self.ranker, batch.dense, batch.ids)
-            loss = self.code.dense_loss(self.ranker.stack, parts, batch.label)
+        loss = self.loss(batch)
         loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         # The next replay writes over what this one gave.
         return loss.detach().clone() if self.spec.mode else loss.detach()
+
+    def loss(self, batch: Batch) -> Tensor:
+        """Of a batch, to call backward on."""
+        with autocast(self.spec):
+            parts = self.code.embedded(self.ranker, batch.dense, batch.ids)
+            return self.code.dense_loss(self.ranker.stack, parts, batch.label)
 
     def dense_step(self, parts: Tuple[Tensor, ...], label: Tensor) -> None:
         """Forward, loss and backward of the dense part alone, down to the gradient that embeddings would get."""

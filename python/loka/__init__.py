@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     from . import mods as mods
     from . import ray as ray
     from .plans import CanaryError as CanaryError
+    from .plans import Comparison as Comparison
     from .plans import Health as Health
     from .plans import Plan as Plan
     from .plans import PlanError as PlanError
     from .plans import Resolved as Resolved
     from .plans import apply as apply
+    from .plans import compare as compare
     from .plans import freeze as freeze
     from .plans import health as health
     from .plans import load_plan as load_plan
@@ -57,6 +59,7 @@ __version__ = "0.2.0"
 
 _HOME = {
     "CanaryError": "loka.plans",
+    "Comparison": "loka.plans",
     "Figure": "loka.program",
     "Health": "loka.plans",
     "LokaError": "loka.program",
@@ -67,6 +70,7 @@ _HOME = {
     "Results": "loka.program",
     "Workbench": "loka.program",
     "apply": "loka.plans",
+    "compare": "loka.plans",
     "find_binary": "loka.program",
     "freeze": "loka.plans",
     "health": "loka.plans",
@@ -87,8 +91,8 @@ _HOME = {
 }
 
 _NEED_TORCH = {
-    "CanaryError", "Health", "Recorder", "Resolved", "apply", "freeze", "health", "linear", "mods", "refresh", "resolved",
-    "saturated", "step", "unapply",
+    "CanaryError", "Comparison", "Health", "Recorder", "Resolved", "apply", "compare", "freeze", "health", "linear", "mods",
+    "refresh", "resolved", "saturated", "step", "unapply",
 }  # fmt: skip
 
 # What `help(loka)` lists. Without `open`, which `from loka import *` would put in the place of Python's own.

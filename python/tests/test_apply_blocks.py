@@ -106,6 +106,23 @@ class Blocks(unittest.TestCase):
         return seen
 
 
+class Compared(Blocks):
+    def test_against_bf16_and_back(self):
+        """`loka.compare` runs the blocks apart in BF16, and they are as they were afterwards."""
+        model, _ = self.applied()
+        x = batch()
+        truth, found = gradients(modded(), x), gradients(model, x)
+        model.zero_grad()
+        told = loka.compare(model, lambda: F.binary_cross_entropy_with_logits(model(x), (x[:, 0] > 0).float()))
+        expected = {name: (mine, other) for (name, _), mine, other in zip(model.named_parameters(), found[1:], truth[1:])}
+        self.assertEqual(len(told.rows), len(expected))
+        for row in told.rows:
+            mine, other = expected[row.parameter]
+            self.assertAlmostEqual(row.apart, float((mine - other).norm() / other.norm()), delta=1e-5)
+        for one, other in zip(gradients(model, x), found):
+            self.assertTrue(torch.equal(one, other))
+
+
 class Frozen(Blocks):
     def test_blocks_and_chains_give_what_they_gave(self):
         for chains in (None, CHAINS):

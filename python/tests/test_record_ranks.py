@@ -1,4 +1,7 @@
-"""Two ranks, on the CPU over gloo: DDP and FSDP2, one shard each, merged by the `loka` program."""
+"""Two ranks, on the CPU over gloo: DDP and FSDP2, one shard each, merged by the `loka` program.
+
+With LOKA_BACKEND=nccl the same on two GPUs, and as many as LOKA_RANKS says for what has more ranks.
+"""
 
 import contextlib
 import os
@@ -18,11 +21,28 @@ import loka as package
 from loka.record import replicas
 
 
+BACKEND = os.environ.get("LOKA_BACKEND", "gloo")
+
+
+def join(rank, folder, world=2):
+    """Into the process group; gives the device of this rank, which is the current one."""
+    device = torch.device("cuda", rank) if BACKEND == "nccl" else torch.device("cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group(BACKEND, init_method=f"file://{folder}/store", rank=rank, world_size=world)
+    return device
+
+
+def batch_on(device, size, seed):
+    """`batch`, on a device."""
+    return [part.to(device) for part in batch(size, seed)]
+
+
 def shards(rank, folder, how):
     """One rank's training: rank r sees batches of seed 10 r + step."""
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    device = join(rank, folder)
     try:
-        model = small_model()
+        model = small_model().to(device)
         recorder = package.Recorder(model, f"{folder}/run", every=1, save_every=2, name="small", history="all")
         if how == "fsdp2 after attach":
             recorder.attach()
@@ -40,7 +60,7 @@ def shards(rank, folder, how):
         if how != "fsdp2 after attach":
             recorder = package.Recorder(wrapped, f"{folder}/run", every=1, save_every=2, name="small", history="all").attach()
         for step in range(3):
-            x, target = batch(20, 10 * rank + step)
+            x, target = batch_on(device, 20, 10 * rank + step)
             recorder.loss(loss_of(wrapped(x), target)).backward()
             optimizer.step()
             optimizer.zero_grad()
@@ -54,9 +74,9 @@ def shards(rank, folder, how):
 
 def chosen(rank, folder, given):
     """Two ranks, of which `given` record."""
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    device = join(rank, folder)
     try:
-        model = small_model()
+        model = small_model().to(device)
         wrapped = torch.nn.parallel.DistributedDataParallel(model)
         plain = [type(module) for module in model.modules()]
         optimizer = torch.optim.SGD(wrapped.parameters(), 0.05)
@@ -64,7 +84,7 @@ def chosen(rank, folder, given):
             # What does not record is not touched at all.
             assert ([type(module) for module in model.modules()] == plain) == (rank == 0)
             for step in range(3):
-                x, target = batch(20, 10 * rank + step)
+                x, target = batch_on(device, 20, 10 * rank + step)
                 recorder.loss(loss_of(wrapped(x), target)).backward()
                 optimizer.step()
                 optimizer.zero_grad()
@@ -84,16 +104,16 @@ def chosen(rank, folder, given):
 
 def without_the_first(rank, folder):
     """Two ranks that record, of which the second one alone saves."""
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    device = join(rank, folder)
     try:
         replicas.PATIENCE_S = 0.2
-        model = small_model()
+        model = small_model().to(device)
         wrapped = torch.nn.parallel.DistributedDataParallel(model)
         recorder = package.Recorder(wrapped, f"{folder}/run", every=1, save_every=100, name="small")
         with recorder if rank == 1 else contextlib.nullcontext():
             if rank == 0:
                 recorder._record.entries.name_run()
-            x, target = batch(20, rank)
+            x, target = batch_on(device, 20, rank)
             loss_of(wrapped(x), target).backward()
             recorder.step()
         dist.barrier()
@@ -103,16 +123,16 @@ def without_the_first(rank, folder):
 
 def kept_as(rank, folder, how):
     """Two ranks of DDP that keep weights in another way than as they are."""
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    device = join(rank, folder)
     try:
         torch.manual_seed(0)
         layers = [torch.nn.Linear(6, 32), torch.nn.SiLU(), torch.nn.Linear(32, 32), torch.nn.Linear(32, 1)]
-        model = torch.nn.Sequential(*layers)
+        model = torch.nn.Sequential(*layers).to(device)
         wrapped = torch.nn.parallel.DistributedDataParallel(model)
         optimizer = torch.optim.SGD(wrapped.parameters(), 0.05)
         with package.Recorder(wrapped, folder, every=1, save_every=2, name="small", weights=how, rank=4) as recorder:
             for step in range(3):
-                x, target = batch(20, 10 * rank + step)
+                x, target = batch_on(device, 20, 10 * rank + step)
                 recorder.loss(loss_of(wrapped(x), target)).backward()
                 optimizer.step()
                 optimizer.zero_grad()
@@ -129,15 +149,15 @@ MANY = int(os.environ.get("LOKA_RANKS", "4"))
 
 def extremes(rank, folder, given):
     """Many ranks, of which `given` record and the others keep extremes; the batches of the last are wider."""
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=MANY)
+    device = join(rank, folder, MANY)
     try:
-        model = small_model()
+        model = small_model().to(device)
         wrapped = torch.nn.parallel.DistributedDataParallel(model)
         optimizer = torch.optim.SGD(wrapped.parameters(), 1e-4)
         options = dict(every=1, save_every=2, name="small", ranks=given, extremes=True, history="all")
         with package.Recorder(wrapped, f"{folder}/run", **options) as recorder:
             for step in range(3):
-                x, target = batch(20, 10 * rank + step)
+                x, target = batch_on(device, 20, 10 * rank + step)
                 recorder.loss(loss_of(wrapped(x * WIDE if rank == MANY - 1 else x), target)).backward()
                 optimizer.step()
                 optimizer.zero_grad()
@@ -154,16 +174,16 @@ def sharded_on_all(rank, folder):
     """Weights that are sharded are gathered from all ranks: all record."""
     from torch.distributed.fsdp import fully_shard
 
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    device = join(rank, folder)
     try:
-        model = small_model()
+        model = small_model().to(device)
         later = package.Recorder(model, f"{folder}/later", every=1, name="small", ranks=1, history="all").attach()
         wrapped = fully_shard(model)
         recorder = package.Recorder(wrapped, f"{folder}/run", every=1, name="small", ranks=1, history="all")
         optimizer = torch.optim.SGD(wrapped.parameters(), 0.05)
 
         def step(recorder):
-            x, target = batch(20, rank)
+            x, target = batch_on(device, 20, rank)
             recorder.loss(loss_of(wrapped(x), target)).backward()
             optimizer.step()
 
@@ -184,6 +204,8 @@ class Ranks(unittest.TestCase):
     def setUp(self):
         if not dist.is_available() or not dist.is_gloo_available():
             self.skipTest("no gloo")
+        if BACKEND == "nccl" and torch.cuda.device_count() < MANY:
+            self.skipTest(f"{MANY} ranks over NCCL want as many GPUs")
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
@@ -200,7 +222,7 @@ class Ranks(unittest.TestCase):
         for rank, tensors in enumerate((mine, theirs)):
             rows = torch.cat([batch(20, 10 * rank + step)[0] for step in range(3)]).double().numpy()
             self.assertEqual(tensors["0/input.count"].tolist(), [60])
-            np.testing.assert_allclose(tensors["0/input.mean"], rows.mean(0), rtol=1e-9)
+            np.testing.assert_allclose(tensors["0/input.mean"], rows.mean(0), rtol=1e-9 if BACKEND == "gloo" else 1e-6)
             self.assertIn("3/grad_output.cov", tensors)
         self.assertEqual(tuple(mine["0/weight"].shape), (10, 6))
         weights = {f"{site}/weight{part}" for site in (0, 3, 5) for part in ("", ".hist", ".amax")}
@@ -329,7 +351,7 @@ class Ranks(unittest.TestCase):
             np.testing.assert_allclose(some[name], whole[name], rtol=1e-5, err_msg=name)
 
     def test_sharded_weights_are_recorded_on_all(self):
-        if not hasattr(torch.cpu.Stream, "record_event"):
+        if BACKEND == "gloo" and not hasattr(torch.cpu.Stream, "record_event"):
             self.skipTest(f"FSDP2 of PyTorch {torch.__version__} does not run on the CPU")
         mp.spawn(sharded_on_all, (str(self.folder),), nprocs=2)
         files = sorted(path.name for path in (self.folder / "run").iterdir())
@@ -353,7 +375,7 @@ class Ranks(unittest.TestCase):
         self.check("ddp")
 
     def test_fsdp2(self):
-        if not hasattr(torch.cpu.Stream, "record_event"):
+        if BACKEND == "gloo" and not hasattr(torch.cpu.Stream, "record_event"):
             self.skipTest(f"FSDP2 of PyTorch {torch.__version__} does not run on the CPU")
         for how in ("fsdp2", "fsdp2 after attach"):
             with self.subTest(how):

@@ -12,6 +12,7 @@ from .error import PlanError
 if TYPE_CHECKING:
     from .application import apply, saturated, unapply
     from .canary import CanaryError, health, refresh, step
+    from .comparison import Comparison, GradientRow, compare
     from .fp8_share import Fp8Share
     from .frozen import FrozenLinear, freeze
     from .gemm_health import Health, HealthRow
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _HOME = {
     **dict.fromkeys(("apply", "saturated", "unapply"), "loka.plans.application"),
     **dict.fromkeys(("CanaryError", "health", "refresh", "step"), "loka.plans.canary"),
+    **dict.fromkeys(("Comparison", "GradientRow", "compare"), "loka.plans.comparison"),
     "Fp8Share": "loka.plans.fp8_share",
     **dict.fromkeys(("FrozenLinear", "freeze"), "loka.plans.frozen"),
     **dict.fromkeys(("Health", "HealthRow"), "loka.plans.gemm_health"),
@@ -36,7 +38,7 @@ if not TYPE_CHECKING:
     __getattr__ = lazily(globals(), _HOME)
 
 __all__ = [
-    "CanaryError", "CanaryWarning", "Choice", "Fp8Share", "FrozenLinear", "Health", "HealthRow", "LokaLinear", "Plan", "PlanError",
-    "Resolved", "Row", "Site", "StaleWeights", "apply", "freeze", "health", "load_plan", "refresh", "resolved", "saturated",
-    "step", "unapply",
+    "CanaryError", "CanaryWarning", "Choice", "Comparison", "Fp8Share", "FrozenLinear", "GradientRow", "Health", "HealthRow",
+    "LokaLinear", "Plan", "PlanError", "Resolved", "Row", "Site", "StaleWeights", "apply", "compare", "freeze", "health",
+    "load_plan", "refresh", "resolved", "saturated", "step", "unapply",
 ]
