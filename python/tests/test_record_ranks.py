@@ -170,32 +170,40 @@ def extremes(rank, folder, given):
         dist.destroy_process_group()
 
 
-def sharded_on_all(rank, folder):
-    """Weights that are sharded are gathered from all ranks: all record."""
+def sharded(rank, folder, given):
+    """Sharded weights are gathered from all ranks at a save: those that do not record join it."""
     from torch.distributed.fsdp import fully_shard
 
-    device = join(rank, folder)
+    device = join(rank, folder, MANY)
     try:
         model = small_model().to(device)
-        later = package.Recorder(model, f"{folder}/later", every=1, name="small", ranks=1, history="all").attach()
+        later = package.Recorder(model, f"{folder}/later", every=1, name="small", ranks=given, history="all").attach()
         wrapped = fully_shard(model)
-        recorder = package.Recorder(wrapped, f"{folder}/run", every=1, name="small", ranks=1, history="all")
+        recorder = package.Recorder(wrapped, f"{folder}/run", every=1, save_every=2, name="small", ranks=given, history="all")
         optimizer = torch.optim.SGD(wrapped.parameters(), 0.05)
 
-        def step(recorder):
-            x, target = batch_on(device, 20, rank)
+        def step(recorder, seed):
+            x, target = batch_on(device, 20, seed)
             recorder.loss(loss_of(wrapped(x), target)).backward()
             optimizer.step()
+            optimizer.zero_grad()
 
-        step(later)
+        step(later, rank)
         later.close()
         assert [text.split(":")[0] for text in later.warnings] == [
             "weights were sharded after attach(), and ranks= records on some ranks alone"
-        ][: 1 - rank], later.warnings
+        ][: int(rank in given)], later.warnings
         recorder.attach()
-        step(recorder)
+        for at in range(3):
+            step(recorder, 10 * rank + at)
         recorder.close()
-        assert len(recorder.warnings) == 1 and "all record" in recorder.warnings[0], recorder.warnings
+        assert recorder.warnings == [], recorder.warnings
+        alone = f"rank {rank} of {MANY} records extremes alone, by ranks=: {', '.join(map(str, given))} do"
+        assert (alone in str(recorder.report())) == (rank not in given), recorder.report()
+        # What was sharded, whole: the file has to have it.
+        weights = {name: value.full_tensor().cpu() for name, value in wrapped.state_dict().items()}
+        if rank == 0:
+            torch.save(weights, f"{folder}/weights.pt")
     finally:
         dist.destroy_process_group()
 
@@ -228,15 +236,10 @@ class Ranks(unittest.TestCase):
         weights = {f"{site}/weight{part}" for site in (0, 3, 5) for part in ("", ".hist", ".amax")}
         self.assertLessEqual(weights, set(mine))
         self.assertNotIn("weights_in", one["run"])
-        if how == "ddp":
-            # All hold the same, and the first one's file has it.
-            self.assertEqual(other["run"]["weights_in"], {"rank": 0, "file": files[0].name})
-            self.assertEqual(set(mine) - set(theirs), weights)
-            self.assertEqual([site["n"] for site in other["sites"]], [10, 8, 1])
-        else:
-            # The whole weight on both, though each rank holds a part.
-            self.assertNotIn("weights_in", other["run"])
-            self.assertTrue(torch.equal(mine["0/weight"], theirs["0/weight"]))
+        # All hold the same, or shards of the same, and the first one's file has it.
+        self.assertEqual(other["run"]["weights_in"], {"rank": 0, "file": files[0].name})
+        self.assertEqual(set(mine) - set(theirs), weights)
+        self.assertEqual([site["n"] for site in other["sites"]], [10, 8, 1])
         if loka_binary() is None:
             self.skipTest("no loka binary: set LOKA_BIN")
         merged = folder / "merged.trace.safetensors"
@@ -247,8 +250,7 @@ class Ranks(unittest.TestCase):
         self.assertEqual(tensors["0/input.count"].tolist(), [120])
         np.testing.assert_allclose(tensors["0/input.cov"], np.cov(rows.T), rtol=1e-4, atol=1e-5)
         self.assertTrue(torch.equal(tensors["0/weight"], mine["0/weight"]))
-        if how == "ddp":
-            self.check_joined(folder / "run", merged, files)
+        self.check_joined(folder / "run", merged, files)
 
     def check_joined(self, run, merged, files):
         """A folder is what is merged of it; a shard without weights says where they are, and so does a folder without
@@ -350,13 +352,28 @@ class Ranks(unittest.TestCase):
         for name in names:
             np.testing.assert_allclose(some[name], whole[name], rtol=1e-5, err_msg=name)
 
-    def test_sharded_weights_are_recorded_on_all(self):
+    def test_sharded_weights_of_some_ranks(self):
+        """The first that records has the weights, whole; a second one says where they are; the others have extremes."""
         if BACKEND == "gloo" and not hasattr(torch.cpu.Stream, "record_event"):
             self.skipTest(f"FSDP2 of PyTorch {torch.__version__} does not run on the CPU")
-        mp.spawn(sharded_on_all, (str(self.folder),), nprocs=2)
-        files = sorted(path.name for path in (self.folder / "run").iterdir())
-        self.assertEqual(files, [f"small-rank{rank}.trace.safetensors" for rank in (0, 1)])
-        self.assertNotIn("recorded_ranks", read(self.folder / "run" / files[0])[0]["run"])
+        mp.spawn(sharded, (str(self.folder), [0, 2]), nprocs=MANY)
+        run = self.folder / "run"
+        suffixes = ["trace" if rank in (0, 2) else "extremes" for rank in range(MANY)]
+        files = sorted(path.name for path in run.iterdir())
+        self.assertEqual(files, [f"small-rank{rank}.{suffix}.safetensors" for rank, suffix in enumerate(suffixes)])
+        (one, mine), (other, theirs) = [read(run / f"small-rank{rank}.trace.safetensors") for rank in (0, 2)]
+        self.assertEqual([each["run"]["recorded_ranks"] for each in (one, other)], [2, 2])
+        self.assertEqual(other["run"]["weights_in"], {"rank": 0, "file": files[0]})
+        self.assertEqual({name.partition("/")[2].split(".")[0] for name in set(mine) - set(theirs)}, {"weight"})
+        weights = torch.load(self.folder / "weights.pt")
+        for site in ("0", "3", "5"):
+            self.assertTrue(torch.equal(mine[f"{site}/weight"], weights[f"{site}.weight"]), site)
+        if loka_binary() is not None:
+            result = loka("merge", run, "--out", self.folder / "merged.trace.safetensors")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            merged = read(self.folder / "merged.trace.safetensors")[1]
+            self.assertEqual(merged["0/ranks.rank"].tolist(), list(range(MANY)))
+            self.assertTrue(torch.equal(merged["0/weight"], mine["0/weight"]))
 
     def test_which_ranks(self):
         from loka.record.options import Options

@@ -88,11 +88,18 @@ class Entries:
         if self.weights_rank is None and normal is not None:
             found = normal.state()
         if not found and weight is not None:
-            found["weight"] = self._stored(whole(weight)) if self.weights_rank is None else weight.detach().to("meta")
+            found["weight"] = self._stored(whole(weight)) if self.weights_rank is None else self._elsewhere(weight)
         facts = self._read()
         affine = {"bias": bias, "tail.gamma": facts.gamma.get(site), "tail.beta": facts.beta.get(site)}
         found.update({key: self._stored(whole(value)).flatten() for key, value in affine.items() if value is not None})
         return found
+
+    @staticmethod
+    def _elsewhere(weight: Tensor) -> Tensor:
+        if is_sharded(weight):
+            # Whose file has it cannot gather it alone.
+            whole(weight)
+        return torch.empty(weight.shape, dtype=weight.dtype, device="meta")
 
     def _stored(self, parameter: Tensor) -> Tensor:
         wanted = self._options.weight_dtype

@@ -90,6 +90,16 @@ class Record:
         run = self.entries.manifest(step, (), {}, ())["run"]
         return ExtremesSnapshot(run, {name: stats for name, stats in self.sites.items() if self._ran(name)})
 
+    @torch.no_grad()
+    def gather(self, first: int) -> None:
+        """On a rank that keeps extremes alone: its part of a save, in which sharded weights are gathered from all ranks, site by site.
+        `first`: the rank whose file has them."""
+        self.entries.refresh()
+        self.entries.weights_rank = first
+        for stats in self.sites.values():
+            self.entries.tensors(stats.name, self._parameters(stats), None)
+        self.entries.weights_rank = None
+
     def open(self) -> None:
         """Reads the model's structure, and prepares to follow its first forward."""
         self.entries.open()
@@ -323,9 +333,9 @@ class Record:
             self._normals.setdefault(name, MatrixNormal(self._options.momentum)).update(weight)
 
     def _place_weights(self, step: int, patient: bool) -> None:
-        """Finds out whose file has the weights. Sharded ones are gathered by all ranks, and each has the whole."""
+        """Finds out whose file has the weights."""
         self.entries.weights_rank = None
-        if self._replicas is None or self.sharded():
+        if self._replicas is None:
             return
         weights = [(name, self._parameters(stats)[0]) for name, stats in self.sites.items()]
         if self._replicas.elsewhere(step, weights, patient):

@@ -82,8 +82,8 @@ class Recorder:
         functional: `{name: weight}` or `{name: (weight, bias)}` of each `loka.linear(..., name=name)`.
         seed: of the sketch.
         ranks: of torch.distributed, which record: so many of them, evenly spread, or those of these numbers; by default all.
-            The others train as without a Recorder, which every rank makes all the same. Not with sharded weights, whose
-            save takes all ranks: then all record, and a warning says so.
+            The others train as without a Recorder, which every rank makes all the same; with sharded weights, whose save takes all
+            ranks, they join it, and keep extremes.
         extremes: with `ranks`, the others keep the largest values and histograms of x and dy, in a small file each: a rank
             whose values reach beyond those of all others may be any. They then run recorded steps as the others do.
 
@@ -160,6 +160,8 @@ class Recorder:
         """Attached, and of those ranks that record nothing."""
         self._extremes_alone = False
         """Of those that record nothing but extremes."""
+        self._joins = False
+        """Whether weights were sharded at `attach()`, so that those join each save."""
         self._others = ""
         """Which ranks record, where this one does not."""
 
@@ -170,7 +172,7 @@ class Recorder:
         if self._taps or self._silent:
             raise RuntimeError("this recorder is attached already")
         if not self._records_here():
-            if not self.options.extremes:
+            if not self.options.extremes and not self._joins:
                 self._silent = True
                 self._record.entries.name_run()
                 return self
@@ -297,9 +299,12 @@ class Recorder:
     def _save(self, say: bool = True, patient: bool = True) -> None:
         if self._silent:
             return
-        if self._record.entries.recorded_ranks is not None and self._record.sharded():
+        if self._record.entries.recorded_ranks is not None and self._record.sharded() and not self._joins:
             self._warn("sharded", "weights were sharded after attach(), and ranks= records on some ranks alone: nothing was saved")
             return
+        if self._record.sharded():
+            # One that fails is not tried again: the other ranks would not come.
+            self._saved_at, self._saved_time = self._now(), time.monotonic()
         if self._extremes_alone:
             self._save_extremes()
             return
@@ -315,9 +320,11 @@ class Recorder:
         self._writer.write(self.path, functools.partial(self._content, snapshot))
 
     def _save_extremes(self) -> None:
-        if not self._record.ran():
-            return
         try:
+            if self._joins:
+                self._record.gather(self.options.recording_ranks(ranks_of_run.place()[1])[0])
+            if not self._record.ran():
+                return
             snapshot = self._record.extremes(self._steps.finished)
         except Exception as error:
             self._warn("save", f"{type(error).__name__}: {error}: nothing was saved")
@@ -349,12 +356,10 @@ class Recorder:
         chosen = self.options.recording_ranks(world)
         if len(chosen) == world:
             return True
-        if self._record.sharded():
-            self._warn("ranks", "weights are sharded, and a save gathers them from all ranks: ranks= is left aside, all record")
-            return True
+        self._joins = self._record.sharded()
         self._record.entries.recorded_ranks = len(chosen)
         some = ", ".join(map(str, chosen[:8])) + (", ..." if len(chosen) > 8 else "")
-        nothing = "extremes alone" if self.options.extremes else "nothing"
+        nothing = "extremes alone" if self.options.extremes or self._joins else "nothing"
         self._others = "" if rank in chosen else f"rank {rank} of {world} records {nothing}, by ranks=: {some} do"
         return not self._others
 

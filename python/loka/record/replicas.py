@@ -3,8 +3,8 @@
 Under DDP every rank has all weights, and one file of a run is enough for them. Nobody says so, though: a rank may as
 well hold experts or slices of its own as plain parameters. So the ranks compare, at each save: the first one that
 records leaves a digest of its weights' largest values, which no order of summation changes, in the process group's
-store, and another leaves its weights out as long as it has the same. Through the store, not a collective: a rank that
-never comes must not hold up the others.
+store, and another leaves its weights out as long as it has the same. Of a sharded weight it is the ranks that hold its
+shards: they are of one tensor. Through the store, not a collective: a rank that never comes must not hold up the others.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from loka.record import run_id
-from loka.record.weights import magnitudes
+from loka.record.weights import holders, is_sharded, magnitudes
 
 PATIENCE_S = 10.0
 """How long a rank waits at its first save for the first one's digest, which comes in the same step where ranks keep
@@ -28,9 +28,9 @@ LATER_S = 1.0
 
 def digest(step: int, weights: Sequence[Tuple[str, Optional[Tensor]]]) -> str:
     """Of the names, shapes and largest absolute values of `weights`, after `step` steps. Waits for the device."""
-    found = magnitudes([weight for _, weight in weights], torch.inf)
+    found = magnitudes([None if weight is None or is_sharded(weight) else weight for _, weight in weights], torch.inf)
     values: List[float] = [] if found is None else found.tolist()
-    shapes = [(name, None if weight is None else tuple(weight.shape)) for name, weight in weights]
+    shapes = [(name, None if weight is None else (tuple(weight.shape), holders(weight))) for name, weight in weights]
     return hashlib.sha256(repr((step, shapes, [value.hex() for value in values])).encode()).hexdigest()
 
 

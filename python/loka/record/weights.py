@@ -100,6 +100,12 @@ def is_sharded(parameter: Tensor) -> bool:
     return hasattr(parameter, "full_tensor")
 
 
+def holders(parameter: Tensor) -> Optional[List[int]]:
+    """The ranks that hold its shards; None of one that is whole."""
+    mesh: Any = getattr(parameter, "device_mesh", None)
+    return None if mesh is None else sorted(mesh.mesh.flatten().tolist())
+
+
 def whole(parameter: Tensor) -> Tensor:
     """The parameter, gathered from all ranks if it is sharded: then all ranks must call this."""
     detached: Any = parameter.detach()
@@ -126,4 +132,4 @@ def magnitudes(parameters: Sequence[Optional[Tensor]], order: float) -> Optional
     return torch.stack(norms)
 
 
-__all__ = ["MatrixNormal", "is_sharded", "local", "low_rank", "magnitudes", "whole"]
+__all__ = ["MatrixNormal", "holders", "is_sharded", "local", "low_rank", "magnitudes", "whole"]
