@@ -63,9 +63,10 @@ impl FrontierCache {
     }
 
     fn take(&mut self) -> Option<String> {
-        match self.worker.as_ref()?.take()? {
+        let worker = self.worker.as_ref()?;
+        match worker.take()? {
             Ok(newer) => {
-                self.view = newer;
+                worker.retire(std::mem::replace(&mut self.view, newer));
                 None
             }
             Err(problem) => {

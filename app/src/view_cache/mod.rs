@@ -90,9 +90,10 @@ impl ViewCache {
     }
 
     fn take(&mut self, views: &mut Views) -> Option<String> {
-        match self.worker.as_ref()?.take()? {
+        let worker = self.worker.as_ref()?;
+        match worker.take()? {
             Ok(newer) => {
-                *views = newer;
+                worker.retire(std::mem::replace(views, newer));
                 None
             }
             Err(problem) => {

@@ -11,6 +11,8 @@ use crate::executor::Wake;
 struct ViewWorkerSlot<Q, A> {
     asked: Option<Q>,
     answer: Option<Result<A, String>>,
+    /// Answers that nobody looks at any more.
+    old: Vec<A>,
     closed: bool,
 }
 
@@ -36,6 +38,13 @@ impl<Q, A> ViewWorkerShared<Q, A> {
             if let Some(asked) = desk.asked.take() {
                 return Some(asked);
             }
+            if !desk.old.is_empty() {
+                let old = std::mem::take(&mut desk.old);
+                drop(desk);
+                drop(old);
+                desk = self.desk();
+                continue;
+            }
             desk = self.news.wait(desk).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -44,7 +53,7 @@ impl<Q, A> ViewWorkerShared<Q, A> {
 impl<Q: Send + 'static, A: Clone + Default + Send + 'static> ViewWorker<Q, A> {
     /// `answer`: takes a question and the last answer.
     pub fn start(name: &str, wake: Wake, answer: fn(Q, &A) -> A) -> Option<Self> {
-        let desk = Mutex::new(ViewWorkerSlot { asked: None, answer: None, closed: false });
+        let desk = Mutex::new(ViewWorkerSlot { asked: None, answer: None, old: Vec::new(), closed: false });
         let shared = Arc::new(ViewWorkerShared { desk, news: Condvar::new() });
         let of_thread = shared.clone();
         let thread = std::thread::Builder::new().name(name.to_owned());
@@ -61,6 +70,12 @@ impl<Q: Send + 'static, A: Clone + Default + Send + 'static> ViewWorker<Q, A> {
 
     pub fn take(&self) -> Option<Result<A, String>> {
         self.0.desk().answer.take()
+    }
+
+    /// Returns the memory of an answer on the thread: what is large takes longer than a frame has.
+    pub fn retire(&self, old: A) {
+        self.0.desk().old.push(old);
+        self.0.news.notify_one();
     }
 }
 

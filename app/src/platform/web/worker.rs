@@ -16,6 +16,10 @@ impl<Q, A> ViewWorker<Q, A> {
         match self.0 {}
     }
 
+    pub fn retire(&self, _: A) {
+        match self.0 {}
+    }
+
     pub fn take(&self) -> Option<Result<A, String>> {
         match self.0 {}
     }
