@@ -327,7 +327,9 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     args = arguments()
     if args.table:
-        reports = [json.loads(path.read_text()) for path in args.table]
+        files = [json.loads(path.read_text()) for path in args.table]
+        # Of one run, or such a table's own.
+        reports = [report for file in files for report in file.get("reports", [file])]
         print("\n".join(table(reports)))
         write(args.out, {"reports": reports})
         return
