@@ -29,10 +29,10 @@ from torch import Tensor, nn
 
 import loka
 from clicks import Clicks
+from loka.kernels.delayed import RANGE
 from loka.plans.following import following
 from quality import mean_and_error
-from rankers import Ranker
-from stages import WINDOW, Arm, Code, Spec, fresh, place, planned, windows, write
+from stages import WINDOW, Arm, Code, Spec, fresh, norms_of, place, planned, windows, write
 from verdicts import LEAP_BAR, LEAP_FROM
 
 KEPT = 5
@@ -71,13 +71,9 @@ def put_back(arm: Arm, snapshot: Snapshot) -> None:
             history._scale.copy_(scale)
             history._inverse.copy_(inverse)
             torch._foreach_zero_(history._seen)
-    refresh(arm.ranker)
-
-
-def refresh(ranker: Ranker) -> None:
-    """Weights that are cast once a step have changed outside of one."""
-    if any(hasattr(module, "_loka_kernels") for module in ranker.modules()):
-        loka.refresh(ranker)
+    if arm.spec.arm != "bf16":
+        # Weights that are cast once a step have changed outside of one.
+        loka.refresh(arm.ranker)
 
 
 def histories(ranker: nn.Module) -> List[Any]:
@@ -101,18 +97,13 @@ class Series:
 
     @torch.no_grad()
     def _before(self, *_: Any) -> None:
-        self.norms[self.step].copy_(norms(self.arm.parameters))
-        reached = [torch.cat(one._seen) * one._inverse[:, 0] / 448 for one in histories(self.arm.ranker)]
+        self.norms[self.step].copy_(norms_of(self.arm.parameters))
+        reached = [torch.cat(one._seen) * one._inverse[:, 0] * RANGE for one in histories(self.arm.ranker)]
         if reached:
             now = torch.cat(reached)
             if self.reach is None or self.reach.shape[1] != now.numel():
                 self.reach = now.new_full((self.steps, now.numel()), math.nan)
             self.reach[self.step].copy_(now)
-
-
-def norms(parameters: List[nn.Parameter]) -> Tensor:
-    """L2 of each parameter's gradient."""
-    return torch.stack([norm.float() for norm in torch._foreach_norm([one.grad for one in parameters])])
 
 
 class Bench:

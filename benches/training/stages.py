@@ -619,8 +619,13 @@ def trained(spec: Spec, seed: int, code: Code, size: int) -> Dict[str, Any]:
 
 def norm_of(parameters: Sequence[nn.Parameter]) -> Tensor:
     """L2 norm of the whole gradient."""
+    return norms_of(parameters).norm()
+
+
+def norms_of(parameters: Sequence[nn.Parameter]) -> Tensor:
+    """L2 norm of the gradient of each parameter that has one."""
     grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    return torch.stack([norm.float() for norm in torch._foreach_norm(grads)]).norm()
+    return torch.stack([norm.float() for norm in torch._foreach_norm(grads)])
 
 
 def windows(values: Tensor, largest: bool = False) -> List[Optional[float]]:

@@ -13,6 +13,7 @@ from torch import nn
 
 import loka
 from loka.plans import PlanError
+from loka.plans.canary import WATCH
 from loka.plans.linear import known_scales
 from loka.plans.paused import is_paused, pause
 from ranker import PLAN, Ranker, batch
@@ -123,6 +124,22 @@ class Compare(unittest.TestCase):
         self.assertEqual(told.rows[0].parameter, f"{name}.weight")
         self.assertGreater(told.rows[0].apart, 0.9)
         self.assertEqual(noted, [scale.amax for scale in known_scales(site)])
+
+    def test_the_canary_does_not_count_it(self):
+        """Before the first step, which is checked: its sums are of the step alone."""
+        x = batch(64)
+        seen = []
+        for looks in (False, True):
+            model = applied()
+            if looks:
+                loka.compare(model, lambda: loss_of(model, x))
+            loss_of(model, x).backward()
+            watches = [module.__dict__.get(WATCH) for module in model.modules() if isinstance(module, nn.Linear)]
+            seen.append([sums.clone() for watch in watches if watch is not None for sums in watch.stats.values()])
+        self.assertTrue(seen[0])
+        self.assertTrue(any(sums.any() for sums in seen[0]))
+        for one, other in zip(*seen):
+            self.assertTrue(torch.equal(one, other))
 
     def test_a_model_that_runs_in_bf16_is_left_so(self):
         x = batch(64)

@@ -31,7 +31,7 @@ from .gemm_health import LEFT, Beyond, Health, HealthRow, Predicted, Seen, Verdi
 from .host import host_watch
 from .linear import Kernels, kernels_of, wanted_scales
 from .precision import HIGH_PRECISION, fp8_gemms
-from .report import RECORD, Applied, record_of
+from .report import RECORD, Applied, applied_to, record_of
 from .warned import CanaryWarning, say
 from .weights import kept
 
@@ -123,7 +123,7 @@ def step(model: nn.Module) -> None:
     """Ends a training step by hand, for optimizers that are not torch.optim's: checks are then counted by it alone, and
     scales that follow their tensors move on, and
     weights are cast to FP8 anew. Call it on every rank alike. Raises PlanError where no plan is applied."""
-    _applied(model)
+    applied_to(model)
     scales, weights, checks, host = following(model), kept(model), canary_of(model), host_watch(model)
     if scales is not None:
         scales.advance()
@@ -138,7 +138,7 @@ def step(model: nn.Module) -> None:
 def refresh(model: nn.Module) -> None:
     """Casts the model's weights to FP8 anew: call it after weights were changed by anything but a torch.optim optimizer or
     a loaded state_dict, before the next training step. Raises PlanError where no plan is applied."""
-    _applied(model)
+    applied_to(model)
     weights = kept(model)
     if weights is not None:
         weights.refresh()
@@ -148,20 +148,13 @@ def health(model: nn.Module) -> Health:
     """How each FP8 GEMM of a model was when it was last checked. Print it. Waits for nothing.
 
     Raises PlanError where no plan is applied, or where the model is not checked: `check_every=None`, or a copy."""
-    _applied(model)
+    applied_to(model)
     there = canary_of(model)
     if there is None:
         cause = "check_every is None, it is frozen, or it is a copy (loka.apply the plan to it again)"
         raise PlanError(f"this model is not checked: {cause}")
     host = host_watch(model)
     return there.health(() if host is None else host.notes)
-
-
-def _applied(model: nn.Module) -> Applied:
-    applied = record_of(model)
-    if applied is None:
-        raise PlanError("no plan is applied to this model (a plan stays with the model that loka.apply was given)")
-    return applied
 
 
 _ordinals = itertools.count()
@@ -384,7 +377,7 @@ class Canary:
     # What there is
 
     def _record(self) -> Applied:
-        return _applied(self._alive())
+        return applied_to(self._alive())
 
     def _alive(self) -> nn.Module:
         model = self._model()

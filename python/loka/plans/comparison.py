@@ -12,13 +12,15 @@ from typing import Callable, Dict, Iterator, List, Optional, Tuple
 import torch
 from torch import Tensor, nn
 
+from ..kernels import Watch
 from ..names import clean, linears, unwrapped
 from ..tables import html_table, text_table
+from .canary import WATCH
 from .error import PlanError, one_line
 from .gemm_health import short
 from .linear import LokaLinear, known_scales
 from .paused import is_paused, pause, resume
-from .report import record_of
+from .report import applied_to
 
 SHOWN = 12
 """Parameters in the printed table; `rows` has all."""
@@ -102,14 +104,12 @@ def compare(model: nn.Module, loss: Callable[[], Tensor]) -> Comparison:
 
     `loss` runs the forward, under your autocast, and gives what `backward` is called on: by GradScaler's scale, if you train with
     one. It is called twice, by the plan and in BF16, with the same random numbers. Afterwards all is as before: gradients,
-    buffers, scales and random numbers. It wants the memory of a gradient besides, and under torch.distributed every rank has to
-    call it; shards are compared as each rank has them.
+    buffers, scales, the canary's sums and random numbers. It wants the memory of a gradient besides, and under
+    torch.distributed every rank has to call it; shards are compared as each rank has them.
 
     Raises PlanError where no plan is applied, where the loss is no scalar of this model's, or no parameter gets a gradient."""
     inner = unwrapped(model)
-    applied = record_of(inner)
-    if applied is None:
-        raise PlanError("no plan is applied to this model (a plan stays with the model that loka.apply was given)")
+    applied = applied_to(inner)
     paused = is_paused(inner)
     try:
         with _untouched(inner):
@@ -165,18 +165,21 @@ def _untouched(model: nn.Module) -> Iterator[None]:
 
 
 def _noted(model: nn.Module) -> Iterator[Tensor]:
-    """What the plan's kernels note of their operands: scales would follow a batch that no step is made of."""
+    """What the plan's kernels note of their operands, and the canary's sums: both are of the batches that steps are made of."""
     for _, module in linears(model):
         if isinstance(module, LokaLinear):
+            watch: Optional[Watch] = module.__dict__.get(WATCH)
+            yield from () if watch is None else watch.stats.values()
             for scale in known_scales(module):
                 yield scale.amax
                 yield scale.saturated
 
 
 def _row(name: str, mine: Optional[Tensor], truth: Optional[Tensor]) -> GradientRow:
+    """One that only either way has a gradient counts as zero the other way."""
     if mine is None or truth is None:
-        norm = _norm(truth if mine is None else mine)
-        return GradientRow(name, 0.0 if mine is None else norm, 0.0 if truth is None else norm, norm)
+        norms = (_norm(mine), _norm(truth))
+        return GradientRow(name, *norms, max(norms))
     return GradientRow(name, _norm(mine), _norm(truth), _norm(mine - truth))
 
 

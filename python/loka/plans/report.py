@@ -121,11 +121,17 @@ def record_of(model: nn.Module) -> Optional[Applied]:
     return getattr(unwrapped(model), RECORD, None)
 
 
-def resolved(model: nn.Module) -> Resolved:
-    """Looks at the model as it is now, not as `loka.apply` left it. Raises PlanError where no plan is applied."""
+def applied_to(model: nn.Module) -> Applied:
+    """What was applied. PlanError where nothing is."""
     applied = record_of(model)
     if applied is None:
         raise PlanError("no plan is applied to this model (a plan stays with the model that loka.apply was given)")
+    return applied
+
+
+def resolved(model: nn.Module) -> Resolved:
+    """Looks at the model as it is now, not as `loka.apply` left it. Raises PlanError where no plan is applied."""
+    applied = applied_to(model)
     rows = tuple(_row(name, module, applied) for name, module in linears(model))
     rows += tuple(_functional_row(*linear, applied) for linear in applied.functional)
     problems = applied.problems + _vanished(rows, applied)
@@ -229,4 +235,4 @@ def _aligned(table: List[Tuple[str, ...]]) -> Iterator[str]:
         yield "  ".join(formats).format(*line).rstrip()
 
 
-__all__ = ["Applied", "Entry", "RECORD", "Resolved", "Row", "record_of", "resolved"]
+__all__ = ["Applied", "Entry", "RECORD", "Resolved", "Row", "applied_to", "record_of", "resolved"]

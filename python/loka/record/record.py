@@ -91,14 +91,11 @@ class Record:
         return ExtremesSnapshot(run, {name: stats for name, stats in self.sites.items() if self._ran(name)})
 
     @torch.no_grad()
-    def gather(self, first: int) -> None:
-        """On a rank that keeps extremes alone: its part of a save, in which sharded weights are gathered from all ranks, site by site.
-        `first`: the rank whose file has them."""
+    def gather(self) -> None:
+        """On a rank that keeps extremes alone: its part of a save, in which sharded weights are gathered from all ranks, site by site."""
         self.entries.refresh()
-        self.entries.weights_rank = first
         for stats in self.sites.values():
             self.entries.tensors(stats.name, self._parameters(stats), None)
-        self.entries.weights_rank = None
 
     def open(self) -> None:
         """Reads the model's structure, and prepares to follow its first forward."""

@@ -322,7 +322,7 @@ class Recorder:
     def _save_extremes(self) -> None:
         try:
             if self._joins:
-                self._record.gather(self.options.recording_ranks(ranks_of_run.place()[1])[0])
+                self._record.gather()
             if not self._record.ran():
                 return
             snapshot = self._record.extremes(self._steps.finished)
