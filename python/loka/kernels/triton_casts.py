@@ -99,7 +99,7 @@ def _cast_known(
     partials = torch.empty(programs, dtype=torch.float32, device=x.device)  # pyright: ignore
     wrap(triton_kernels.cast_known_kernel)[(programs,)](
         x, inverse, out, turned, partials, rows, cols, rows_padded,
-        LARGEST=_FORMATS[format][1], STRAIGHT=straight, TURNED=turn, TILE_ROWS=down, TILE_COLS=across, num_warps=warps,
+        STRAIGHT=straight, TURNED=turn, TILE_ROWS=down, TILE_COLS=across, num_warps=warps,
     )
     return out, turned, partials
 

@@ -176,7 +176,7 @@ def cast_pair_kernel(
 
 @triton.jit
 def cast_known_kernel(
-    x, inverse, out, turned, partials, rows, cols, rows_padded, LARGEST: tl.constexpr,
+    x, inverse, out, turned, partials, rows, cols, rows_padded,
     STRAIGHT: tl.constexpr, TURNED: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
 ):
     """A tile a program by a scale that is known, a power of two: x is read once, for codes in both layouts and for
@@ -187,24 +187,26 @@ def cast_known_kernel(
     inside = (row < rows)[:, None] & (col < cols)[None, :]
     at = row.to(tl.int64)[:, None] * cols + col[None, :]
     value = tl.load(x + at, mask=inside, other=0.0)
-    largest = tl.max(tl.max(magnitude(value), 1), 0)
-    tl.store(partials + tl.program_id(0), largest.to(tl.float32, bitcast=True))
     by = tl.load(inverse)
     if STRAIGHT:
-        tl.store(out + at, known_code(value, by, LARGEST).to(out.dtype.element_ty), mask=inside)
+        tl.store(out + at, known_code(value, by).to(out.dtype.element_ty), mask=inside)
     if TURNED:
         # Turned before the cast, as in `cast_tile`. Rows past the last are zeros.
         there = (col < cols)[:, None] & (row < rows_padded)[None, :]
         to = turned + col.to(tl.int64)[:, None] * rows_padded + row[None, :]
-        tl.store(to, known_code(tl.trans(value), by, LARGEST).to(turned.dtype.element_ty), mask=there)
+        tl.store(to, known_code(tl.trans(value), by).to(turned.dtype.element_ty), mask=there)
+    # Last: the stores above are then on their way while the maximum is found.
+    largest = tl.max(tl.max(magnitude(value), 1), 0)
+    tl.store(partials + tl.program_id(0), largest.to(tl.float32, bitcast=True))
 
 
 @triton.jit
-def known_code(value, inverse, LARGEST: tl.constexpr):
-    """value * inverse within the format; NaN of what is not finite, so that it is never taken for a large number."""
+def known_code(value, inverse):
+    """value * inverse, to be cast to the format; NaN of what is not finite, so that it is never taken for a large number.
+    Nothing is clamped here: a GPU's casts to FP8 saturate (PTX has `cvt` to FP8 with `.satfinite` alone), and the two
+    comparisons each way were what the kernel waited for."""
     scaled = value.to(tl.float32) * inverse
-    clamped = tl.minimum(tl.maximum(scaled, -LARGEST), LARGEST)
-    return tl.where(tl.abs(scaled) < float("inf"), clamped, float("nan"))
+    return tl.fma(scaled, 0.0, scaled)
 
 
 @triton.jit
