@@ -2,6 +2,7 @@
 
 #[cfg(not(target_arch = "wasm32"))]
 fn main() -> std::process::ExitCode {
+    loka::platform::give_back_large_lists();
     std::process::ExitCode::from(loka::cli::run())
 }
 

@@ -257,7 +257,7 @@ pub fn bytes_of<'a>(rows: impl Iterator<Item = &'a ResultRow>) -> usize {
     let mut bytes = 0;
     for row in rows {
         bytes += size_of::<ResultRow>();
-        let texts = [&row.site.0, &row.kernel.0, &row.sampler, &row.engine, &row.device, &row.latency.note];
+        let texts = [&row.site.0, &row.sampler, &row.engine, &row.device, &row.latency.note];
         for text in texts.into_iter().chain(&row.reason) {
             if shared.insert(Arc::as_ptr(text).cast::<u8>()) {
                 bytes += text.len();

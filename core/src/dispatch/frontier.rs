@@ -59,10 +59,10 @@ pub fn frontier_in(candidates: &Candidates, policy: &Policy, loss: f64, shown: M
     let unlimited = Policy { loss_budget: Some(policy.loss_budget.unwrap_or(1.0)), ..policy.clone() };
     let terms = Terms { policy: &unlimited, loss, target: &candidates.target };
     let groups = candidates.groups.as_chunks::<3>().0;
-    let links = Links::of(groups, terms.target.runtime());
+    let links = Links::of(groups, terms.target.runtime(), None);
     let units = links.units(groups.len());
     let units = parallel::map(units.len(), |at| {
-        UnitParts::of(&Unit::new(units.get(at), (groups, &[]), &links, terms), terms, shown)
+        UnitParts::of(&Unit::new(units.get(at), (groups, &[]), &links, (terms, None)), terms, shown)
     });
     let baseline_us: f64 = units.iter().map(|unit| unit.baseline_us).sum();
     if baseline_us == 0.0 {
@@ -111,14 +111,14 @@ impl UnitParts {
 /// `shown`: the metric of the worst error.
 pub fn sweep(candidates: &Candidates, policy: &Policy, loss: f64, shown: Metric, limits: &[f64]) -> Vec<FrontierPoint> {
     let groups = candidates.groups.as_chunks::<3>().0;
-    let links = Links::of(groups, candidates.target.runtime());
+    let links = Links::of(groups, candidates.target.runtime(), None);
     let units = links.units(groups.len());
     let at = |limit: &f64| {
         let policy = Policy { max_error: *limit, loss_budget: None, ..policy.clone() };
         let terms = Terms { policy: &policy, loss, target: &candidates.target };
         let (mut sum, mut all_us) = (CurvePart::default(), 0.0);
         for at in 0..units.len() {
-            let unit = Unit::new(units.get(at), (groups, &[]), &links, terms);
+            let unit = Unit::new(units.get(at), (groups, &[]), &links, (terms, None));
             all_us += unit.baseline_us();
             sum.add(&CurvePart::of_unit(&unit, 0, terms, shown), shown);
         }

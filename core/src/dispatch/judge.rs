@@ -25,7 +25,7 @@ pub fn bound_of(policy: &Policy, site: &SiteId, gemm: Gemm, loss: f64) -> Bound 
 }
 
 /// The bound on the bias that a policy may have beside it, of the backward GEMMs.
-fn bias_bound(policy: &Policy, gemm: Gemm) -> Option<Bound> {
+pub(super) fn bias_bound(policy: &Policy, gemm: Gemm) -> Option<Bound> {
     let limit = policy.max_bias.filter(|_| gemm != Gemm::Fprop)?;
     Some(Bound { metric: Metric::Bias, limit })
 }

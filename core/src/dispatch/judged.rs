@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::model::{Estimate, Gemm, GemmShape, LatencySource, Metric, ResultRow, Safety, Speed, baseline_kernel};
 
 use super::{
-    Bound, Group, Policy, Target, decided_by, judge,
+    Bound, Group, Policy, Target, bound_of, judge,
+    judged_rows::JudgedRow,
     sharing::gemm_speedup,
     target::{Barred, SiteTable},
 };
@@ -32,7 +33,11 @@ impl<'p> Terms<'p> {
     /// Why Dispatch does not choose that row's kernel by itself; `None` where it may. `reference`: [`Self::device`] of the
     /// row's group.
     pub(crate) fn bars(&self, reference: Option<&str>, row: &ResultRow) -> Option<Barred> {
-        self.target.bars(row).or_else(|| elsewhere(row, reference).filter(|_| !self.target.times(row)))
+        self.bars_at(row, elsewhere(row, reference))
+    }
+
+    fn bars_at(&self, row: &ResultRow, elsewhere: Option<Barred>) -> Option<Barred> {
+        self.target.bars(row).or_else(|| elsewhere.filter(|_| !self.target.times(row)))
     }
 
     /// The GPU that the group's time of BF16 is of.
@@ -55,7 +60,11 @@ pub(super) struct Verdict<'a> {
     pub bound: Bound,
     /// Its loss cost is none that a budget could be charged with: the figure means nothing, and so it is not taken.
     pub out_of_range: bool,
+    /// The row's: asked of all of them, where what else a row says is asked of few.
+    pub supported: bool,
     pub speed: Speed,
+    /// Of the GEMM, a tail in the kernel taken out.
+    pub gemm_speedup: Option<f64>,
     /// Only a person may choose it.
     pub barred: Option<Barred>,
 }
@@ -81,31 +90,50 @@ pub(super) struct Judged<'c, 'a> {
 }
 
 impl<'c, 'a> Judged<'c, 'a> {
-    pub(super) fn of_site(groups: &'c [Group<'a>; 3], terms: Terms<'_>) -> [Self; 3] {
-        [0, 1, 2].map(|at| Self::new(&groups[at], terms))
+    /// `judged`: of the site's rows, by GEMM; `None`: they are judged here.
+    pub(super) fn of_site(
+        groups: &'c [Group<'a>; 3],
+        terms: Terms<'_>,
+        judged: Option<[&[JudgedRow]; 3]>,
+    ) -> [Self; 3] {
+        if let Some(judged) = judged {
+            return [0, 1, 2].map(|at| Self::new(&groups[at], terms, judged[at]));
+        }
+        let mut judged = Vec::new();
+        [0, 1, 2].map(|at| {
+            judged.clear();
+            JudgedRow::of_gemm(groups[at].rows.iter().copied(), (terms.policy, terms.loss), &mut judged);
+            Self::new(&groups[at], terms, &judged)
+        })
     }
 
-    pub(super) fn new(group: &'c Group<'a>, terms: Terms<'_>) -> Self {
+    fn new(group: &'c Group<'a>, terms: Terms<'_>, judged: &[JudgedRow]) -> Self {
         let Terms { policy, loss, .. } = terms;
-        let fixed = group.site.fixed().map(|_| Barred::Fixed);
-        let (reference, budgeted) = (terms.device(group), policy.loss_budget.is_some() && group.gemm == Gemm::Fprop);
+        let (site, gemm) = (group.site, group.gemm);
+        let fixed = site.fixed().map(|_| Barred::Fixed);
+        let budgeted = policy.loss_budget.is_some() && gemm == Gemm::Fprop;
+        let own = bound_of(policy, &site.id, gemm, loss);
+        let by_bias = judge::bias_bound(policy, gemm).unwrap_or(own);
+        let reference_us = group.reference_us(&policy.baseline).filter(|_| terms.runs(group));
         let mut verdicts = Vec::with_capacity(group.rows.len());
-        verdicts.extend(group.rows.iter().filter(|row| row.kernel != policy.baseline).map(|row| {
-            let (safety, bound) = decided_by(row, policy, loss);
-            let out_of_range = budgeted && row.is_loss_cost_out_of_range(loss);
-            let speed = judge::speed(row.speedup(), policy);
-            let barred = fixed.or_else(|| terms.bars(reference, row));
-            Verdict { row, safety, bound, out_of_range, speed, barred }
+        let others = group.rows.iter().zip(judged).filter(|(row, _)| row.kernel != policy.baseline);
+        verdicts.extend(others.map(|(row, judged)| {
+            // Where it may have a tail, the row itself says what is left of it.
+            let gemm_speedup = if judged.is_static { gemm_speedup(row, reference_us) } else { judged.speedup };
+            Verdict {
+                row,
+                safety: judged.safety,
+                bound: if judged.by_bias { by_bias } else { own },
+                out_of_range: budgeted && judged.out_of_range,
+                supported: judged.supported,
+                speed: judge::speed(judged.speedup, policy),
+                gemm_speedup,
+                barred: fixed.or_else(|| terms.bars_at(row, judged.elsewhere.barred())),
+            }
         }));
-        let mut judged = Self {
-            group,
-            verdicts,
-            admissible: Vec::new(),
-            reference_us: group.reference_us(&policy.baseline).filter(|_| terms.runs(group)),
-            budgeted,
-        };
+        let mut judged = Self { group, verdicts, admissible: Vec::new(), reference_us, budgeted };
         judged.admissible = judged.safe_at(Speed::Fast).collect();
-        let speedup = |at: &usize| gemm_speedup(judged.verdicts[*at].row, judged.reference_us).unwrap_or(0.0);
+        let speedup = |at: &usize| judged.verdicts[*at].gemm_speedup.unwrap_or(0.0);
         judged.admissible.sort_by(|a, b| speedup(b).total_cmp(&speedup(a)));
         judged
     }
@@ -134,9 +162,24 @@ impl<'c, 'a> Judged<'c, 'a> {
             false => verdict.safety == Safety::Safe,
         };
         let all = self.verdicts.iter().enumerate();
-        let found =
-            all.filter(move |(_, of)| of.row.supported && of.barred.is_none() && of.speed == speed && is_safe(of));
+        let found = all.filter(move |(_, of)| of.supported && of.barred.is_none() && of.speed == speed && is_safe(of));
         found.map(|(at, _)| at)
+    }
+}
+
+/// The devices that the last few notes name. Rows of a file share their notes: who has read one has read most of them.
+#[derive(Default)]
+pub(super) struct Devices<'a>([Option<(&'a Arc<str>, Option<&'a str>)>; 2]);
+
+impl<'a> Devices<'a> {
+    pub(super) fn of(&mut self, row: &'a ResultRow) -> Option<&'a str> {
+        let note = &row.latency.note;
+        let known = self.0.iter().flatten().find(|(of, _)| Arc::ptr_eq(of, note)).map(|(_, device)| *device);
+        known.unwrap_or_else(|| {
+            let device = row.latency.device();
+            self.0 = [Some((note, device)), self.0[0]];
+            device
+        })
     }
 }
 
@@ -146,7 +189,11 @@ const OPTIONAL: [&str; 3] = ["deepgemm", "fbgemm", "te"];
 /// Why a speed that was taken on another machine says nothing of this one: with it comes no library, and where it is of
 /// another GPU than the time that it would be applied to, that of `reference`, no speed-up.
 pub(super) fn elsewhere(row: &ResultRow, reference: Option<&str>) -> Option<Barred> {
-    let device = row.latency.device()?;
+    elsewhere_on(row, reference, row.latency.device())
+}
+
+pub(super) fn elsewhere_on(row: &ResultRow, reference: Option<&str>, device: Option<&str>) -> Option<Barred> {
+    let device = device?;
     if reference.is_some_and(|reference| device != reference) {
         return Some(Barred::OtherGpu);
     }

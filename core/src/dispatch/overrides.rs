@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Gemm, KernelId, SiteId, kernel};
+use crate::model::{Gemm, KernelId, SiteId};
 
 use super::{Candidates, Group};
 
@@ -74,9 +74,7 @@ fn allowed(group: &Group, wanted: &Override) -> Result<(), OverrideError> {
             let reason = row.reason.as_deref().unwrap_or("no reason was given").to_owned();
             Err(OverrideError::Unsupported { site, gemm, kernel: kernel_id, reason })
         }
-        None if kernel(wanted.kernel.as_str()).is_none() => {
-            Err(OverrideError::UnknownKernel { site, gemm, kernel: kernel_id })
-        }
+        None if wanted.kernel.known().is_none() => Err(OverrideError::UnknownKernel { site, gemm, kernel: kernel_id }),
         None => Err(OverrideError::NotProbed { site, gemm, kernel: kernel_id }),
     }
 }

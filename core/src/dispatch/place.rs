@@ -148,9 +148,9 @@ impl Place<'_, '_, '_> {
             reason += &reason::called(judged.group.site.calls);
         }
         let speedup = row.and_then(ResultRow::speedup).filter(|speedup| speedup.is_finite());
-        let others = judged.verdicts.iter().filter(|verdict| verdict.row.supported && verdict.row.kernel != *kernel);
+        let others = judged.verdicts.iter().filter(|verdict| verdict.supported && verdict.row.kernel != *kernel);
         let own = row.and_then(|row| gemm_speedup(row, judged.reference_us)).filter(|speedup| speedup.is_finite());
-        let passed_over = others.filter(|verdict| self.faster_than(own.unwrap_or(1.0), verdict.row));
+        let passed_over = others.filter(|verdict| self.faster_than(own.unwrap_or(1.0), verdict));
         let why = |verdict: &Verdict| match verdict.safety {
             _ if source == ChoiceSource::Override => PassedOver::Override,
             _ if verdict.barred == Some(Barred::Fixed) => PassedOver::Forward,
@@ -195,19 +195,20 @@ impl Place<'_, '_, '_> {
 
     /// True where `other` would be faster here, with what each of the two shares with the GEMMs beside it, and
     /// what this one takes and hands on as codes.
-    fn faster_than(&self, speedup: f64, other: &ResultRow) -> bool {
+    fn faster_than(&self, speedup: f64, other: &Verdict) -> bool {
         if let Some(timed) = self.triple.timed {
-            return self.timed_with(other).is_some_and(|us| us < timed.us);
+            return self.timed_with(other.row).is_some_and(|us| us < timed.us);
         }
         let (costs, at) = (self.triple.costs, self.judged.group.gemm as usize);
         let alone = self.handed.told.is_none() && (0..3).all(|other| other == at || !costs[other].can_share());
-        match (alone, self.judged.reference_us.and_then(|us| Cost::of(other, us))) {
-            (false, Some(cost)) => {
+        let cost = if alone { None } else { self.judged.reference_us.and_then(|us| Cost::of(other.row, us)) };
+        match cost {
+            Some(cost) => {
                 let mut swapped = costs;
                 swapped[at] = cost;
                 site_us(&swapped) < site_us(&costs) - self.handed.credit_us
             }
-            _ => gemm_speedup(other, self.judged.reference_us).is_some_and(|other| other > speedup),
+            None => other.gemm_speedup.is_some_and(|other| other > speedup),
         }
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeStruct as _};
 
 use crate::{
-    model::{KernelId, Metric, SiteId, baseline_kernel, bounded_list, kernel},
+    model::{KernelId, Metric, SiteId, baseline_kernel, bounded_list},
     review::ApprovalRule,
 };
 
@@ -246,7 +246,7 @@ impl Policy {
         if let Some(problem) = self.groups.iter().find_map(PolicyGroup::problem) {
             return Some(problem);
         }
-        match kernel(self.baseline.as_str()) {
+        match self.baseline.known() {
             None => Some(format!("the baseline '{}' is not a known kernel", self.baseline)),
             Some(entry) if !entry.high_precision() => {
                 Some(format!("the baseline '{}' is not in high precision", self.baseline))

@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 
 use crate::{
     format::{Short, Times, WithInterval, short},
-    model::{Estimate, Fixed, Gemm, Metric, ResultRow, Runtime, Safety, Speed, kernel},
+    model::{Estimate, Fixed, Gemm, Metric, ResultRow, Runtime, Safety, Speed},
 };
 
 use super::{
@@ -127,7 +127,7 @@ pub(super) fn as_timed(chosen: &Verdict, timed: Timed, (runtime, cost): (Runtime
 /// Why a GEMM of such a site stays in BF16.
 pub(super) fn slower_as_timed(verdicts: &[Verdict], (triple, runtime): (&Triple, Runtime)) -> String {
     let (bf16_us, how) = (Short(triple.timed.map_or(f64::NAN, |timed| timed.bf16_us)), how(runtime));
-    let safe = verdicts.iter().filter(|of| of.row.supported && of.safety == Safety::Safe);
+    let safe = verdicts.iter().filter(|of| of.supported && of.safety == Safety::Safe);
     let num_timed = safe.filter(|of| of.barred.is_none() && is_low(of)).count();
     if num_timed > 0 {
         return sentence(format_args!(
@@ -165,7 +165,7 @@ pub(super) fn called(calls: usize) -> String {
 
 /// Another library's BF16 is no alternative to BF16, nor is a recipe that leaves this GEMM in it.
 fn is_low(verdict: &Verdict) -> bool {
-    !kernel(verdict.row.kernel.as_str()).is_some_and(|kernel| kernel.is_high_precision_at(verdict.row.gemm))
+    !verdict.row.kernel.known().is_some_and(|kernel| kernel.is_high_precision_at(verdict.row.gemm))
 }
 
 /// How a reason begins where shared casts, or codes that are handed on, decided.
@@ -219,23 +219,25 @@ pub(super) fn handed_on(link: &ChainLink, groups: &[[Group; 3]]) -> Option<Strin
 
 /// Why a GEMM stays in high precision. `verdicts`: every row but the baseline's.
 pub(super) fn stays_high(group: &Group, policy: &Policy, (verdicts, runtime): (&[Verdict], Runtime)) -> String {
-    let running: Vec<&Verdict> =
-        verdicts.iter().filter(|of| of.row.supported && of.barred.is_none() && is_low(of)).collect();
+    let safe = || {
+        let running = verdicts.iter().filter(|of| of.supported && of.barred.is_none() && is_low(of));
+        running.filter(|of| of.safety == Safety::Safe)
+    };
     if group.rows.is_empty() {
         let why = group.problem.unwrap_or("the results have no rows for it");
         return format!("high precision: not probed, {why}");
     }
     let by_speed =
-        |a: &&&Verdict, b: &&&Verdict| a.row.speedup().unwrap_or(0.0).total_cmp(&b.row.speedup().unwrap_or(0.0));
-    let safe: Vec<&Verdict> = running.iter().filter(|verdict| verdict.safety == Safety::Safe).copied().collect();
-    if let Some(best) = safe.iter().filter(|verdict| verdict.speed != Speed::Unknown).max_by(by_speed) {
+        |a: &&Verdict, b: &&Verdict| a.row.speedup().unwrap_or(0.0).total_cmp(&b.row.speedup().unwrap_or(0.0));
+    if let Some(best) = safe().filter(|verdict| verdict.speed != Speed::Unknown).max_by(by_speed) {
         let (limit, times) = (Short(policy.min_speedup), Times(best.row.speedup()));
         let kernel = best.row.kernel.as_str();
         return sentence(format_args!("no safe kernel is faster than {limit}x; best is {kernel} at {times}"));
     }
-    if let Some(first) = safe.first() {
+    if let Some(first) = safe().next() {
         let note = &first.row.latency.note;
-        return format!("no latency is known for the {} that are safe ({}: {note})", safe.len(), first.row.kernel);
+        let count = safe().count();
+        return format!("no latency is known for the {count} that are safe ({}: {note})", first.row.kernel);
     }
     let text = unsafe_or_barred((verdicts, runtime));
     text.unwrap_or_else(|| "no other kernel was probed".to_owned())
@@ -244,24 +246,23 @@ pub(super) fn stays_high(group: &Group, policy: &Policy, (verdicts, runtime): (&
 /// Why none may be taken: a kernel that is safe and that the runtime bars, else the one that is nearest to safe, else
 /// one that does not run.
 fn unsafe_or_barred((verdicts, runtime): (&[Verdict], Runtime)) -> Option<String> {
-    let running: Vec<&Verdict> = verdicts.iter().filter(|of| of.row.supported && is_low(of)).collect();
+    let running = || verdicts.iter().filter(|of| of.supported && is_low(of));
     let by_speed =
-        |a: &&&Verdict, b: &&&Verdict| a.row.speedup().unwrap_or(0.0).total_cmp(&b.row.speedup().unwrap_or(0.0));
+        |a: &&Verdict, b: &&Verdict| a.row.speedup().unwrap_or(0.0).total_cmp(&b.row.speedup().unwrap_or(0.0));
     // What bars a kernel on this GPU is told first.
-    let here = |of: &&&Verdict| !of.barred.is_some_and(Barred::is_elsewhere);
-    let barred = running.iter().filter(|of| of.safety == Safety::Safe && of.barred.is_some());
+    let here = |of: &&Verdict| !of.barred.is_some_and(Barred::is_elsewhere);
+    let barred = running().filter(|of| of.safety == Safety::Safe && of.barred.is_some());
     let barred = barred.max_by(|a, b| here(a).cmp(&here(b)).then_with(|| by_speed(a, b)));
     if let Some((of, barred)) = barred.and_then(|of| Some((of, of.barred?))) {
         return Some(format!("{} {}", of.row.kernel, barred.why(runtime)));
     }
-    if let Some(best) = running.iter().min_by(|a, b| badness(a).total_cmp(&badness(b))) {
+    if let Some(best) = running().min_by(|a, b| badness(a).total_cmp(&badness(b))) {
         let verdict = if best.safety == Safety::Uncertain { "none is certainly safe" } else { "none is safe" };
         let (kernel, against) = (best.row.kernel.as_str(), best.against());
         return Some(sentence(format_args!("{verdict}; best is {kernel}: {against}")));
     }
     // Of the one that asks least: what keeps that out keeps all out.
-    let asks =
-        |of: &&Verdict| kernel(of.row.kernel.as_str()).map_or(usize::MAX, |kernel| kernel.multiple_of(of.row.gemm));
+    let asks = |of: &&Verdict| of.row.kernel.known().map_or(usize::MAX, |kernel| kernel.multiple_of(of.row.gemm));
     verdicts.iter().filter(|of| is_low(of)).min_by_key(asks).map(|first| {
         let why = first.row.reason.as_deref().unwrap_or("no reason was given");
         format!("no low-precision kernel runs here ({}: {why})", first.row.kernel)
@@ -291,11 +292,11 @@ pub(super) fn within_budget(chosen: &Verdict, cost: f64, budget: f64) -> String 
 /// Why the optimiser leaves a forward GEMM in high precision.
 pub(super) fn not_worth_it(group: &Group, policy: &Policy, (verdicts, runtime): (&[Verdict], Runtime)) -> String {
     if let Some(row) = group.row(&policy.baseline).filter(|_| verdicts.iter().any(|of| of.out_of_range))
-        && verdicts.iter().all(|of| of.out_of_range || !of.row.supported || !is_low(of))
+        && verdicts.iter().all(|of| of.out_of_range || !of.supported || !is_low(of))
     {
         return format!("left out of the loss budget: {}", out_of_range(row));
     }
-    let known = |of: &&Verdict| of.row.supported && of.barred.is_none() && of.speed == Speed::Fast;
+    let known = |of: &&Verdict| of.supported && of.barred.is_none() && of.speed == Speed::Fast;
     let fast: Vec<&Verdict> = verdicts.iter().filter(known).collect();
     let in_range = |of: &&&Verdict| !of.out_of_range && of.row.metric(Metric::LossCost).is_some();
     let affordable = fast.iter().find(in_range);

@@ -10,7 +10,8 @@ use crate::{
 };
 
 use super::{
-    Candidates, Choice, Group, Override, OverrideError, Overrides, Policy, SitePattern, Totals, Warning, WarningKind,
+    Candidates, Choice, Group, JudgedRows, Override, OverrideError, Overrides, Policy, SitePattern, Totals, Warning,
+    WarningKind,
     chain::{Chain, ChainLink, Form, Links, Picked, Unit},
     judged::{Judged, Terms, Verdict},
     knapsack::{self, Item},
@@ -62,24 +63,38 @@ pub fn dispatch(
     overrides: &Overrides,
     loss: f64,
 ) -> Result<Dispatch, OverrideError> {
+    dispatch_judged(candidates, (policy, loss), overrides, None)
+}
+
+/// The same of rows that were judged by that policy and loss.
+pub(crate) fn dispatch_judged(
+    candidates: &Candidates,
+    (policy, loss): (&Policy, f64),
+    overrides: &Overrides,
+    rows: Option<&JudgedRows>,
+) -> Result<Dispatch, OverrideError> {
     let wanted = by_group(candidates, overrides, &policy.baseline)?;
     let (groups, wanted) = (candidates.groups.as_chunks::<3>().0, wanted.as_chunks::<3>().0);
     let terms = Terms { policy, loss, target: &candidates.target };
-    let links = Links::of(groups, terms.target.runtime());
+    let links = Links::of(groups, terms.target.runtime(), rows);
     let units = links.units(groups.len());
-    let unit = |at: usize| Unit::new(units.get(at), (groups, wanted), &links, terms);
+    let unit = |at: usize| Unit::new(units.get(at), (groups, wanted), &links, (terms, rows));
     let mut warnings = Vec::new();
     // A site is decided from its rows to its reasons in one go: they are read from memory once.
     let (mut decided, optimum): (Vec<Decided>, _) = match policy.loss_budget.map(|share| share * loss) {
         Some(budget) => {
             let all = parallel::map(units.len(), unit);
             let (items, optimum) = optimise(&all, budget, &mut warnings);
-            let decide = |at: usize| decided(&all[at], items.get(at).copied(), (groups, wanted), terms, budget);
-            (parallel::map(all.len(), decide).into_iter().flatten().collect(), optimum)
+            let decide = |at: usize, into: &mut Vec<Decided>| {
+                decided(&all[at], items.get(at).copied(), (groups, wanted), (terms, budget), into);
+            };
+            (every(units.len(), decide), optimum)
         }
         None => {
-            let decide = |at: usize| decided(&unit(at), Some(0), (groups, wanted), terms, 0.0);
-            (parallel::map(units.len(), decide).into_iter().flatten().collect(), None)
+            let decide = |at: usize, into: &mut Vec<Decided>| {
+                decided(&unit(at), Some(0), (groups, wanted), (terms, 0.0), into);
+            };
+            (every(units.len(), decide), None)
         }
     };
     if units.len() < groups.len() {
@@ -146,19 +161,28 @@ fn out_of_range(groups: &[[Group; 3]], policy: &Policy, loss: f64, totals: &Tota
     warnings
 }
 
+/// What `decide` puts down of every unit, in one list a thread: a site decided is a kilobyte, which is not moved about.
+fn every(num_units: usize, decide: impl Fn(usize, &mut Vec<Decided>) + Sync) -> Vec<Decided> {
+    parallel::map_ranges(num_units, |range| {
+        let mut all = Vec::with_capacity(range.len());
+        range.for_each(|at| decide(at, &mut all));
+        all
+    })
+}
+
 /// The sites of one unit. `item`: what the optimiser chose there.
 fn decided(
     unit: &Unit,
     item: Option<usize>,
     (groups, wanted): (&[[Group; 3]], &[[Option<&Override>; 3]]),
-    terms: Terms<'_>,
-    budget: f64,
-) -> Vec<Decided> {
+    (terms, budget): (Terms<'_>, f64),
+    into: &mut Vec<Decided>,
+) {
     let sites = unit.sites().zip(unit.picked(item));
     let decide = |((at, judged), picked): ((usize, &[Judged; 3]), Picked)| {
         SiteOptions { at, judged, wanted: wanted[at], groups }.decided(&picked, terms, budget)
     };
-    sites.map(decide).collect()
+    into.extend(sites.map(decide));
 }
 
 /// What was decided for one site, and what it adds to the totals.

@@ -11,7 +11,7 @@
 //! A kernel that has the site's tail in its epilogue was timed against BF16 *and* the tail. What it costs here
 //! is the GEMM's part ([`own_us`]), so that kernels with and without a tail are compared, and added up, alike.
 
-use crate::model::{Gemm, GemmShape, Granularity, Kernel, OperandCast, ResultRow, kernel};
+use crate::model::{Gemm, GemmShape, Granularity, Kernel, OperandCast, ResultRow};
 
 /// What a cast into two layouts takes, over a cast into one: 6 bytes an element against 5. The Triton casts
 /// of `python/loka/kernels` on an H200, BF16 6,144 x 2,048: amax 8.3 us, one layout 10.3, both 14.4, so 1.22.
@@ -78,7 +78,7 @@ const LEAST_SHARE: f64 = 0.01;
 /// 0 of all others. `None`: it is not known, so neither is what the GEMM takes.
 pub fn tail_us(row: &ResultRow) -> Option<f64> {
     // Only kernels with a static scale have a tail: the catalogue need not be asked for the others.
-    let has_tail = row.static_scale.is_some() && kernel(row.kernel.as_str()).is_some_and(Kernel::has_tail);
+    let has_tail = row.static_scale.is_some() && row.kernel.known().is_some_and(Kernel::has_tail);
     if has_tail { row.latency.tail_us.filter(|us| us.is_finite() && *us >= 0.0) } else { Some(0.0) }
 }
 
@@ -147,7 +147,7 @@ fn shareable(row: &ResultRow, us: f64) -> Option<[Option<(OperandCast, f64)>; 3]
     // Never more than there is beyond the bare GEMM: launches overlap, and models of parts need not add up.
     let beyond = (latency - gemm_us).max(0.0);
     let of_latency = row.latency.cast_us.map_or(beyond, |casts| casts.clamp(0.0, beyond)) / latency;
-    let numerics = kernel(row.kernel.as_str())?.numerics(row.gemm);
+    let numerics = row.kernel.known()?.numerics(row.gemm);
     let operands = Operand::of(row.gemm);
     let read = [numerics.a, numerics.b];
     let elements = |at: usize| {

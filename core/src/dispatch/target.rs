@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use crate::model::{APPLY_RUNS_BLOCKS, Gemm, GemmShape, KernelId, ResultRow, Runtime, SiteTime, SiteTimes, kernel};
+use crate::model::{APPLY_RUNS_BLOCKS, Gemm, GemmShape, KernelId, ResultRow, Runtime, SiteTime, SiteTimes};
 
 /// Where a plan will run, with the site times of that runtime.
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ impl Target {
 
     /// Why Dispatch does not choose that kernel by itself; `None` where it may. Not asked of the policy's baseline.
     pub(crate) fn bars(&self, row: &ResultRow) -> Option<Barred> {
-        let entry = kernel(row.kernel.as_str())?;
+        let entry = row.kernel.known()?;
         if entry.high_precision() {
             return Some(Barred::HighPrecision);
         }

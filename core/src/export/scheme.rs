@@ -1,6 +1,6 @@
 //! Takes a plan's kernel, gives what export formats tell apart: how its operands are scaled and summed.
 
-use crate::model::{Accumulation, Format, Gemm, Granularity, Kernel, KernelId, kernel};
+use crate::model::{Accumulation, Format, Gemm, Granularity, Kernel, KernelId};
 
 /// From high precision to the finest scales.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,7 +61,7 @@ pub struct Wanted {
 impl Wanted {
     /// `None`: the kernel is not in the catalogue.
     pub fn of(name: &KernelId, gemm: Gemm) -> Option<Self> {
-        kernel(name.as_str()).map(|kernel| Self::of_kernel(kernel, gemm))
+        name.known().map(|kernel| Self::of_kernel(kernel, gemm))
     }
 
     pub fn of_kernel(kernel: &Kernel, gemm: Gemm) -> Self {

@@ -2,45 +2,114 @@
 //! shapes the hardware or the library refuses.
 
 use std::{
+    cmp::Ordering,
     fmt,
+    hash::{Hash, Hasher},
     sync::{Arc, LazyLock},
 };
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{Accumulation, Format, Gemm, GemmNumerics, GemmShape, Granularity, OperandCast};
 
-/// `library/recipe`, e.g. `cublaslt/fp8-rowwise+fast`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct KernelId(pub Arc<str>);
+/// `library/recipe`, e.g. `cublaslt/fp8-rowwise+fast`. Cheap to clone and to compare; sorts by name.
+#[derive(Clone, PartialEq, Eq)]
+pub struct KernelId(KernelName);
+
+/// A kernel of the catalogue is its number there: every view asks every row which kernel it is of and whether that is in
+/// low precision, and neither is to be a walk to a name somewhere in memory, let alone a look-up by it.
+#[derive(Clone, PartialEq, Eq)]
+enum KernelName {
+    Known(u8),
+    /// Never the name of one that is known: so two ids are equal where their names are.
+    Other(Arc<str>),
+}
 
 impl KernelId {
     pub fn new(name: &str) -> Self {
-        Self(Arc::from(name))
+        Self(number(name).map_or_else(|| KernelName::Other(name.into()), KernelName::Known))
     }
 
     pub fn as_str(&self) -> &str {
-        &self.0
+        match &self.0 {
+            KernelName::Known(number) => CATALOGUE[usize::from(*number)].name,
+            KernelName::Other(name) => name,
+        }
+    }
+
+    /// Its entry in the catalogue.
+    pub fn known(&self) -> Option<&'static Kernel> {
+        self.number().map(|number| &CATALOGUE[number])
+    }
+
+    /// Its place in the catalogue, for tables by kernel.
+    pub fn number(&self) -> Option<usize> {
+        match self.0 {
+            KernelName::Known(number) => Some(usize::from(number)),
+            KernelName::Other(_) => None,
+        }
     }
 
     pub fn library(&self) -> &str {
-        self.0.split_once('/').map_or(&*self.0, |(library, _)| library)
+        self.as_str().split_once('/').map_or(self.as_str(), |(library, _)| library)
     }
 
     pub fn recipe(&self) -> &str {
-        self.0.split_once('/').map_or("", |(_, recipe)| recipe)
+        self.as_str().split_once('/').map_or("", |(_, recipe)| recipe)
     }
 
     /// In the catalogue, and narrower than BF16. A name that nobody knows is neither high nor low.
     pub fn is_low_precision(&self) -> bool {
-        kernel(self.as_str()).is_some_and(|kernel| !kernel.high_precision())
+        self.known().is_some_and(|kernel| !kernel.high_precision())
+    }
+}
+
+/// A copy of the text is kept only where the catalogue has no such kernel.
+impl From<&Arc<str>> for KernelId {
+    fn from(name: &Arc<str>) -> Self {
+        Self(number(name).map_or_else(|| KernelName::Other(name.clone()), KernelName::Known))
+    }
+}
+
+impl Ord for KernelId {
+    fn cmp(&self, other: &Self) -> Ordering {
+        if self == other { Ordering::Equal } else { self.as_str().cmp(other.as_str()) }
+    }
+}
+
+impl PartialOrd for KernelId {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Hash for KernelId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_str().hash(state);
+    }
+}
+
+impl fmt::Debug for KernelId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("KernelId").field(&self.as_str()).finish()
+    }
+}
+
+impl Serialize for KernelId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for KernelId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Arc::<str>::deserialize(deserializer).map(|name| Self::from(&name))
     }
 }
 
 impl fmt::Display for KernelId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
     }
 }
 
@@ -214,13 +283,17 @@ pub fn catalogue() -> &'static [Kernel] {
 
 /// The catalogue's entry of that name.
 pub fn kernel(name: &str) -> Option<&'static Kernel> {
-    BY_NAME[slot(name)].iter().find(|kernel| kernel.name == name).copied()
+    number(name).map(|number| &CATALOGUE[usize::from(number)])
 }
 
-/// Asked for every row of every view: a walk through all names would be felt at 100,000 rows.
-static BY_NAME: LazyLock<[Vec<&'static Kernel>; NUM_SLOTS]> = LazyLock::new(|| {
-    let mut slots: [Vec<&'static Kernel>; NUM_SLOTS] = std::array::from_fn(|_| Vec::new());
-    CATALOGUE.iter().for_each(|kernel| slots[slot(kernel.name)].push(kernel));
+fn number(name: &str) -> Option<u8> {
+    BY_NAME[slot(name)].iter().find(|number| CATALOGUE[usize::from(**number)].name == name).copied()
+}
+
+/// Asked for every row that is read: a walk through all names would be felt at 100,000 rows.
+static BY_NAME: LazyLock<[Vec<u8>; NUM_SLOTS]> = LazyLock::new(|| {
+    let mut slots: [Vec<u8>; NUM_SLOTS] = std::array::from_fn(|_| Vec::new());
+    (0..).zip(CATALOGUE).for_each(|(number, kernel)| slots[slot(kernel.name)].push(number));
     slots
 });
 
@@ -384,6 +457,22 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
+
+    #[test]
+    fn an_id_is_its_name_whether_the_catalogue_has_it_or_not() {
+        let mut ids: Vec<KernelId> = catalogue().iter().map(Kernel::id).collect();
+        ids.extend(["a/unknown", "te/unknown"].map(KernelId::new));
+        for id in &ids {
+            assert_eq!((id, id.as_str()), (&KernelId::from(&Arc::from(id.as_str())), id.to_string().as_str()));
+            let json = serde_json::to_string(id).unwrap();
+            assert_eq!(json, format!("\"{id}\""));
+            assert_eq!(serde_json::from_str::<KernelId>(&json).unwrap(), *id);
+            assert_eq!(id.known().map(|known| known.name), kernel(id.as_str()).map(|known| known.name));
+        }
+        ids.sort();
+        assert!(ids.is_sorted_by(|a, b| a.as_str() < b.as_str()), "by name, also between known and unknown");
+        assert_eq!(size_of::<KernelId>(), 16, "rows have one each");
+    }
 
     #[test]
     fn examples_are_padded_and_features_are_not() {

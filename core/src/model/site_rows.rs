@@ -2,13 +2,15 @@
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::{Gemm, KernelId, ResultRow};
+use super::{Gemm, KernelId, Latency, ResultRow};
 
 /// Rows of one site under one set of mods, sorted by GEMM and kernel.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(from = "Vec<ResultRow>")]
 pub struct SiteRows {
     rows: Vec<ResultRow>,
+    /// The rows' kernels: of two cache lines, where the rows are a hundred and more.
+    kernels: Vec<KernelId>,
     /// Where the rows of each GEMM end: found without a look at a row, which is a wait for memory.
     ends: [usize; 3],
 }
@@ -45,13 +47,18 @@ impl SiteRows {
     }
 
     pub fn get(&self, gemm: Gemm, kernel: &KernelId) -> Option<&ResultRow> {
-        self.place(gemm, kernel).ok().map(|at| &self.rows[at])
+        self.place_of(gemm, kernel).and_then(|at| self.of(gemm).get(at))
     }
 
-    fn place(&self, gemm: Gemm, kernel: &KernelId) -> Result<usize, usize> {
-        let (from, _) = self.bounds(gemm);
-        let found = self.of(gemm).binary_search_by(|row| row.kernel.cmp(kernel));
-        found.map(|at| from + at).map_err(|at| from + at)
+    /// The row's place among those of its GEMM.
+    pub fn place_of(&self, gemm: Gemm, kernel: &KernelId) -> Option<usize> {
+        self.kernels_of(gemm).iter().position(|known| known == kernel)
+    }
+
+    /// The kernels of one GEMM's rows, in their order.
+    pub fn kernels_of(&self, gemm: Gemm) -> &[KernelId] {
+        let (from, to) = self.bounds(gemm);
+        &self.kernels[from..to]
     }
 
     /// Takes rows of this site in any order; gives how many of them were not there.
@@ -62,8 +69,14 @@ impl SiteRows {
         }
     }
 
-    pub fn get_mut(&mut self, gemm: Gemm, kernel: &KernelId) -> Option<&mut ResultRow> {
-        self.place(gemm, kernel).ok().map(|at| &mut self.rows[at])
+    /// Gives a row that is there another latency; `None`: leaves it as it is.
+    pub fn set_latency(&mut self, gemm: Gemm, kernel: &KernelId, of: impl FnOnce(&ResultRow) -> Option<Latency>) {
+        let (from, _) = self.bounds(gemm);
+        if let Some(row) = self.place_of(gemm, kernel).and_then(|at| self.rows.get_mut(from + at))
+            && let Some(latency) = of(row)
+        {
+            row.latency = latency;
+        }
     }
 
     fn are_sorted(rows: &[ResultRow]) -> bool {
@@ -75,20 +88,23 @@ impl SiteRows {
         self.ends = Gemm::ALL.map(|gemm| rows.partition_point(|row| row.gemm <= gemm));
         // Rows are large: what a grown list leaves unused would be a third of all memory.
         rows.shrink_to_fit();
+        self.kernels = rows.iter().map(|row| row.kernel.clone()).collect();
         self.rows = rows;
         self.rows.len()
     }
 
     /// True when it is a row that was not there.
     fn put(&mut self, row: ResultRow) -> bool {
-        match self.place(row.gemm, &row.kernel) {
+        let (from, _) = self.bounds(row.gemm);
+        match self.kernels_of(row.gemm).binary_search(&row.kernel) {
             Ok(at) => {
-                self.rows[at] = row;
+                self.rows[from + at] = row;
                 false
             }
             Err(at) => {
                 self.ends[row.gemm as usize..].iter_mut().for_each(|end| *end += 1);
-                self.rows.insert(at, row);
+                self.kernels.insert(from + at, row.kernel.clone());
+                self.rows.insert(from + at, row);
                 true
             }
         }

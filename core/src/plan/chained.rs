@@ -39,7 +39,7 @@ impl<'a> Chained<'a> {
             (Links::default(), BTreeMap::new())
         } else {
             let ids = groups.iter().enumerate().map(|(at, [group, ..])| (&group.site.id, at));
-            (Links::of(groups, candidates.target.runtime()), ids.collect())
+            (Links::of(groups, candidates.target.runtime(), None), ids.collect())
         };
         let mut readers: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for site in planned.values() {

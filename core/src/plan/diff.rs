@@ -1,13 +1,13 @@
 //! Takes two plans, or two sets of choices before they are plans, gives what changed between them, site by
 //! site, and why.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde::Serialize;
 
 use crate::{
     dispatch::{Chain, Choice, ChoiceSource, PassedOver, Policy, Together, Totals},
-    model::{Gemm, Kernel, KernelId, ModSet, SiteId, kernel},
+    model::{Gemm, Kernel, KernelId, ModSet, SiteId},
 };
 
 use super::Plan;
@@ -137,6 +137,19 @@ pub struct Changes {
 }
 
 pub fn changes(before: &Decided, after: &Decided) -> Changes {
+    let is_same = |((a, at, _), (b, gemm, _)): (&(&SiteId, Gemm, _), &(&SiteId, Gemm, _))| a == b && at == gemm;
+    // Mostly the same GEMMs in the same order: then nothing is looked up, by 60,000 names.
+    if before.choices.len() == after.choices.len() && before.choices.iter().zip(&after.choices).all(is_same) {
+        let pairs = before.choices.iter().zip(&after.choices);
+        let in_both: HashSet<&SiteId> = match before.chains.is_empty() && after.chains.is_empty() {
+            true => HashSet::new(),
+            false => after.choices.iter().map(|(site, ..)| *site).collect(),
+        };
+        let (mods, chains) = (mods(before, after), chains(before, after, |site| in_both.contains(site)));
+        let mut found = Changes { mods, chains, ..Changes::default() };
+        pairs.for_each(|((.., was), (site, gemm, is))| found.take(before, after, (site, *gemm), (was, is)));
+        return found;
+    }
     let (old, new) = (before.by_site(), after.by_site());
     let missing_in = |of: &Decided, other: &HashMap<(&SiteId, Gemm), &Choice>| {
         let firsts = of.choices.iter().filter(|(_, gemm, _)| *gemm == Gemm::Fprop);
@@ -154,13 +167,19 @@ pub fn changes(before: &Decided, after: &Decided) -> Changes {
     };
     for (site, gemm, choice) in &after.choices {
         let Some(was) = old.get(&(*site, *gemm)) else { continue };
-        if was.kernel == choice.kernel && was.source == choice.source {
-            found.unchanged += 1;
-        } else {
-            found.changes.push(change(before, after, (site, *gemm), (was, choice)));
-        }
+        found.take(before, after, (site, *gemm), (was, choice));
     }
     found
+}
+
+impl Changes {
+    fn take(&mut self, before: &Decided, after: &Decided, at: (&SiteId, Gemm), (was, is): (&Choice, &Choice)) {
+        if was.kernel == is.kernel && was.source == is.source {
+            self.unchanged += 1;
+        } else {
+            self.changes.push(change(before, after, at, (was, is)));
+        }
+    }
 }
 
 pub fn diff(before: &Plan, after: &Plan) -> PlanDiff {
@@ -239,7 +258,7 @@ fn change(
 }
 
 fn has_tail(choice: &Choice) -> bool {
-    kernel(choice.kernel.as_str()).is_some_and(Kernel::has_tail)
+    choice.kernel.known().is_some_and(Kernel::has_tail)
 }
 
 fn speed_of(plan: &Decided, choice: &Choice) -> Option<f64> {

@@ -3,7 +3,7 @@
 
 use crate::{
     dispatch::parallel,
-    model::{Latency, LatencySource, ResultRow, Results, Site, SiteIndex, kernel},
+    model::{Latency, LatencySource, ResultRow, Results, Site, SiteIndex},
     probe::LatencyOf,
 };
 
@@ -45,7 +45,7 @@ pub fn retime(results: &mut Results, device: &str, latency: &LatencyOf) -> Retim
 }
 
 fn at_site(row: &ResultRow, site: Option<&Site>, latency: &LatencyOf) -> Latency {
-    match (kernel(row.kernel.as_str()), site) {
+    match (row.kernel.known(), site) {
         (Some(kernel), Some(site)) => latency(kernel, row.gemm, site, &row.mods),
         (None, _) => Latency::unknown(&format!("{} is not a kernel that this program knows", row.kernel)),
         (_, None) => Latency::unknown("no such site is in the trace"),

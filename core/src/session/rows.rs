@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     engine::{EngineStatus, SiteContext},
-    model::{Gemm, Kernel, KernelId, Latency, ResultRow, ResultsMeta, SiteId, SiteIndex, SiteRows, kernel},
+    model::{Gemm, Kernel, KernelId, Latency, ResultRow, ResultsMeta, SiteId, SiteIndex, SiteRows},
 };
 
 /// Whose rows: an engine on a device.
@@ -139,8 +139,9 @@ impl RowSet {
     fn take(&mut self, at: usize, context: SiteContext, mut rows: Vec<ResultRow>) {
         if !self.measured.is_empty() {
             for row in &mut rows {
-                if let Some(latency) = self.measured.get(&(at, row.gemm, row.kernel.clone())) {
-                    replace(row, latency);
+                let measured = self.measured.get(&(at, row.gemm, row.kernel.clone()));
+                if let Some(latency) = measured.and_then(|latency| replaced(row, latency)) {
+                    row.latency = latency;
                 }
             }
         }
@@ -152,10 +153,8 @@ impl RowSet {
         let MeasuredLatency { gemm, kernel, latency, .. } = measured;
         for probed in self.site(at).0.values_mut() {
             // A row that is not there is no reason to copy the others.
-            if probed.rows.get(gemm, &kernel).is_some()
-                && let Some(row) = Arc::make_mut(&mut probed.rows).get_mut(gemm, &kernel)
-            {
-                replace(row, &latency);
+            if probed.rows.get(gemm, &kernel).is_some() {
+                Arc::make_mut(&mut probed.rows).set_latency(gemm, &kernel, |row| replaced(row, &latency));
             }
         }
         self.measured.insert((at, gemm, kernel), latency);
@@ -178,13 +177,11 @@ impl RowSet {
     }
 }
 
-/// The tail's cost depends on the mods, not on the kernel: a row keeps its own.
-fn replace(row: &mut ResultRow, latency: &Latency) {
-    if !row.supported && kernel(row.kernel.as_str()).is_some_and(Kernel::has_tail) {
-        // Timed for its shape; this site's tail is another.
-        return;
-    }
-    row.latency = Latency { tail_us: latency.tail_us.or(row.latency.tail_us), ..latency.clone() };
+/// The tail's cost depends on the mods, not on the kernel: a row keeps its own. `None`: it keeps its latency.
+fn replaced(row: &ResultRow, latency: &Latency) -> Option<Latency> {
+    // Timed for its shape; this site's tail is another.
+    let other_tail = !row.supported && row.kernel.known().is_some_and(Kernel::has_tail);
+    (!other_tail).then(|| Latency { tail_us: latency.tail_us.or(row.latency.tail_us), ..latency.clone() })
 }
 
 /// No engine is called so.

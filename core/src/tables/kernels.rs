@@ -133,7 +133,7 @@ pub(super) fn records_of(table: &MemoryTable) -> Result<Vec<KernelRecord>, Cause
         let time = |index: usize| check.not_negative(TIMES[index], times[index].at(row));
         let kept = |index: usize| check.all_not_negative(SAMPLES[index], samples_us[index][row].clone());
         Ok(KernelRecord {
-            kernel: KernelId(check.required("kernel", kernel.at(row))?.clone()),
+            kernel: KernelId::from(check.required("kernel", kernel.at(row))?),
             gemm: check.required("gemm", gemm.at(row))?.parse().map_err(|problem| check.fault(problem))?,
             shape: GemmShape {
                 m: check.size("m", m.at(row))?,

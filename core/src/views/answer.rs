@@ -4,13 +4,11 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    dispatch::{Choice, ChoiceSource, PassedOver},
+    dispatch::{Choice, ChoiceSource, JudgedRows, PassedOver},
     format::short,
     model::{Gemm, ResultRow},
     views::{PlanView, ReviewStanding, Snapshot, Standings},
 };
-
-use super::standings::low;
 
 /// Why a GEMM has the kernel that it has, told once for all that have it for the same reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -81,7 +79,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    pub(super) fn of(snapshot: &Snapshot, plan: &PlanView, standings: &Standings) -> Self {
+    pub(super) fn of((snapshot, judged): (&Snapshot, &JudgedRows), plan: &PlanView, standings: &Standings) -> Self {
         let Some(decided) = plan.decided.as_ref().filter(|decided| !decided.choices.is_empty()) else {
             return Self::default();
         };
@@ -90,7 +88,7 @@ impl Answer {
         for (at, site) in snapshot.sites().iter().enumerate() {
             for gemm in Gemm::ALL.into_iter().filter(|gemm| site.runs(*gemm)) {
                 if let Some(choice) = plan.choice_at(at, gemm) {
-                    found.entry(because(snapshot, standings, choice, at, gemm)).or_default().push((at, gemm));
+                    found.entry(because(judged, standings, choice, at, gemm)).or_default().push((at, gemm));
                 }
             }
         }
@@ -99,7 +97,7 @@ impl Answer {
         let clause = |(because, gemms): (Because, Vec<(usize, Gemm)>)| {
             let text = match because {
                 Because::Pays => gain(gemms.len(), all, totals.baseline_us, totals.planned_us, totals.speedup),
-                Because::Slower => slower(snapshot, &gemms),
+                Because::Slower => slower((snapshot, judged), &gemms),
                 _ => told(because, &gemms),
             };
             Clause { because, text, gemms }
@@ -114,7 +112,7 @@ impl Answer {
     }
 }
 
-fn because(snapshot: &Snapshot, standings: &Standings, choice: &Choice, at: usize, gemm: Gemm) -> Because {
+fn because(judged: &JudgedRows, standings: &Standings, choice: &Choice, at: usize, gemm: Gemm) -> Because {
     if choice.kernel.is_low_precision() {
         return Because::Pays;
     }
@@ -130,14 +128,11 @@ fn because(snapshot: &Snapshot, standings: &Standings, choice: &Choice, at: usiz
         PassedOver::Runtime | PassedOver::Forward => Because::NotRunnable,
         PassedOver::Override => Because::ByHand,
     });
-    nearest.min().unwrap_or_else(|| {
-        let rows = snapshot.rows_of(at, gemm);
-        match standings.best(at, gemm, |_| true) {
-            Some(ReviewStanding::SafeFast) => Because::NotInPlace,
-            Some(_) if low(rows).any(|row| row.speedup().is_some()) => Because::Slower,
-            None if rows.iter().any(|row| row.kernel.is_low_precision()) => Because::Unsupported,
-            _ => Because::Unknown,
-        }
+    nearest.min().unwrap_or_else(|| match standings.best(at, gemm, |_| true) {
+        Some(ReviewStanding::SafeFast) => Because::NotInPlace,
+        Some(_) if judged.low(at, gemm).any(|row| row.speedup.is_some()) => Because::Slower,
+        None if judged.at(at, gemm).iter().any(|row| row.low) => Because::Unsupported,
+        _ => Because::Unknown,
     })
 }
 
@@ -184,10 +179,13 @@ fn told(because: Because, gemms: &[(usize, Gemm)]) -> String {
 }
 
 /// How far they are from paying, and what of it is casts.
-fn slower(snapshot: &Snapshot, gemms: &[(usize, Gemm)]) -> String {
+fn slower((snapshot, judged): (&Snapshot, &JudgedRows), gemms: &[(usize, Gemm)]) -> String {
     let count = gemms.len();
-    let best = |(at, gemm): &(usize, Gemm)| fastest(low(snapshot.rows_of(*at, *gemm)));
-    let best: Vec<&ResultRow> = gemms.iter().filter_map(best).map(|(row, _)| row).collect();
+    let best = |(at, gemm): &(usize, Gemm)| {
+        let place = judged.fastest_low(*at, *gemm)?;
+        snapshot.rows_of(*at, *gemm).get(place)
+    };
+    let best: Vec<&ResultRow> = gemms.iter().filter_map(best).collect();
     let bare =
         |row: &&ResultRow| row.latency.baseline_us.zip(row.latency.gemm_us).is_some_and(|(high, low)| low < high);
     let would = best.iter().filter(|row| bare(row)).count();
@@ -251,7 +249,8 @@ mod tests {
 
     fn answer(session: &Session) -> Answer {
         let snapshot: Arc<Snapshot> = session.snapshot().unwrap();
-        Answer::of(&snapshot, &PlanView::of(&snapshot), &Standings::of(&snapshot))
+        let judged = snapshot.judged();
+        Answer::of((&snapshot, &judged), &PlanView::of(&snapshot), &Standings::of(&snapshot, &judged))
     }
 
     fn opened(rows: Vec<ResultRow>) -> Session {

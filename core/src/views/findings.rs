@@ -6,10 +6,10 @@
 use serde::Serialize;
 
 use crate::{
-    dispatch::{Bound, Choice, ChoiceSource, PassedOver, Policy, decided_by, judge, own_us},
+    dispatch::{Bound, Choice, ChoiceSource, JudgedRows, PassedOver, Policy, decided_by, own_us, parallel},
     format::short,
     model::{Gemm, Metric, ResultRow, Safety},
-    views::{PlanTable, PlanView, Snapshot, draws_to_ask},
+    views::{PlanLine, PlanTable, PlanView, Snapshot, draws_to_ask},
 };
 
 use super::standings::low;
@@ -84,31 +84,60 @@ struct Faster<'a> {
     bound: Bound,
 }
 
+/// What may be worth a word at one GEMM.
+#[derive(Default)]
+struct Worth<'a> {
+    untimed: bool,
+    faster: Option<Faster<'a>>,
+    /// What it would save if casts cost nothing.
+    casts_us: Option<f64>,
+    /// What the policy's own choice would save beyond the one by hand.
+    by_hand_us: Option<f64>,
+}
+
+impl<'a> Worth<'a> {
+    fn of((snapshot, judged): (&'a Snapshot, &JudgedRows), plan: &PlanView, line: &PlanLine) -> Self {
+        let (at, gemm) = (line.at, line.gemm);
+        let Some(choice) = plan.choice_at(at, gemm).filter(|_| snapshot.sites()[at].runs(gemm)) else {
+            return Self::default();
+        };
+        let is_high = !choice.kernel.is_low_precision();
+        let mut low = judged.low(at, gemm).peekable();
+        let untimed = is_high && low.peek().is_some() && low.all(|row| row.speedup.is_none());
+        let mut worth = Self { untimed, ..Self::default() };
+        let by_hand = choice.source == ChoiceSource::Override;
+        let eaten = is_high && choice.passed_over.is_empty();
+        // Most GEMMs have nothing to tell: they are not asked for the baseline's time.
+        if !by_hand && !eaten && choice.passed_over.is_empty() {
+            return worth;
+        }
+        let Some(reference_us) = reference_us(snapshot, at, gemm) else { return worth };
+        let saved_us = line.saved_us.unwrap_or(0.0);
+        if by_hand {
+            worth.by_hand_us = slower_by_hand((snapshot, judged), (at, gemm), saved_us, reference_us);
+        } else {
+            worth.faster = passed_over(snapshot, (at, gemm), choice, saved_us, reference_us);
+            worth.casts_us = if eaten { bare(snapshot.rows_of(at, gemm), reference_us) } else { None };
+        }
+        worth
+    }
+}
+
 /// The finding that saves most first; those without a time by what they cost, then in the order of their kinds.
-pub fn findings(snapshot: &Snapshot, plan: &PlanView, table: &PlanTable) -> Vec<Finding> {
+pub(super) fn findings(
+    (snapshot, judged): (&Snapshot, &JudgedRows),
+    plan: &PlanView,
+    table: &PlanTable,
+) -> Vec<Finding> {
+    let worth = parallel::map(table.lines.len(), |at| Worth::of((snapshot, judged), plan, &table.lines[at]));
     let mut faster: Vec<Faster> = Vec::new();
     let (mut casts, mut untimed, mut by_hand) = (Vec::new(), Vec::new(), Vec::new());
-    for line in &table.lines {
-        let (at, gemm) = (line.at, line.gemm);
-        let Some(choice) = plan.choice_at(at, gemm) else { continue };
-        if !snapshot.sites()[at].runs(gemm) {
-            continue;
-        }
-        let rows = snapshot.rows_of(at, gemm);
-        let known = low(rows).any(|row| row.speedup().is_some());
-        if !known && low(rows).next().is_some() && !choice.kernel.is_low_precision() {
-            untimed.push((at, gemm));
-        }
-        let Some(reference_us) = reference_us(snapshot, at, gemm) else { continue };
-        let saved_us = line.saved_us.unwrap_or(0.0);
-        match choice.source {
-            ChoiceSource::Override => by_hand.extend(slower_by_hand(snapshot, (at, gemm), saved_us, reference_us)),
-            _ => {
-                faster.extend(passed_over(snapshot, (at, gemm), choice, saved_us, reference_us));
-                let high = !choice.kernel.is_low_precision() && choice.passed_over.is_empty();
-                casts.extend(bare(rows, reference_us).filter(|_| high).map(|gain_us| ((at, gemm), gain_us)));
-            }
-        }
+    for (line, worth) in table.lines.iter().zip(worth) {
+        let place = (line.at, line.gemm);
+        untimed.extend(worth.untimed.then_some(place));
+        faster.extend(worth.faster);
+        casts.extend(worth.casts_us.map(|us| (place, us)));
+        by_hand.extend(worth.by_hand_us.map(|us| (place, us)));
     }
     let mut found: Vec<Finding> = [
         undecided(snapshot, &faster),
@@ -117,7 +146,7 @@ pub fn findings(snapshot: &Snapshot, plan: &PlanView, table: &PlanTable) -> Vec<
         disagree(snapshot, &faster),
         slow_overrides(&by_hand),
         eaten(&casts),
-        flushed(snapshot, plan),
+        flushed((snapshot, judged), plan),
         not_timed(untimed),
     ]
     .into_iter()
@@ -157,24 +186,24 @@ fn passed_over<'a>(
 
 /// What the policy's fastest safe kernel would save beyond the one set by hand.
 fn slower_by_hand(
-    snapshot: &Snapshot,
+    (snapshot, judged): (&Snapshot, &JudgedRows),
     (at, gemm): (usize, Gemm),
     saved_us: f64,
     reference_us: f64,
-) -> Option<((usize, Gemm), f64)> {
-    let policy = &snapshot.document.policy;
-    let safe = low(snapshot.rows_of(at, gemm)).filter(|row| judge(row, policy, snapshot.loss()).0 == Safety::Safe);
-    let best = safe.filter_map(|row| Some(reference_us - own_us(row, reference_us)?)).fold(0.0, f64::max);
-    (best - saved_us > 0.01 * reference_us).then_some(((at, gemm), best - saved_us))
+) -> Option<f64> {
+    let rows = snapshot.rows_of(at, gemm).iter().zip(judged.at(at, gemm));
+    let safe = rows.filter(|(_, judged)| judged.is_low() && judged.safety == Safety::Safe);
+    let best = safe.filter_map(|(row, _)| Some(reference_us - own_us(row, reference_us)?)).fold(0.0, f64::max);
+    (best - saved_us > 0.01 * reference_us).then_some(best - saved_us)
 }
 
 /// What the fastest bare GEMM would save.
-fn bare(rows: &[ResultRow], reference_us: f64) -> impl Iterator<Item = f64> {
+fn bare(rows: &[ResultRow], reference_us: f64) -> Option<f64> {
     let gains = low(rows).filter_map(|row| {
         let (gemm_us, baseline_us) = (row.latency.gemm_us?, row.latency.baseline_us.filter(|us| *us > 0.0)?);
         Some(reference_us * (1.0 - gemm_us / baseline_us))
     });
-    gains.max_by(f64::total_cmp).filter(|gain| *gain > 0.0).into_iter()
+    gains.max_by(f64::total_cmp).filter(|gain| *gain > 0.0)
 }
 
 fn places(of: &[&Faster]) -> Vec<(usize, Gemm)> {
@@ -347,10 +376,14 @@ fn eaten(casts: &[((usize, Gemm), f64)]) -> Option<Finding> {
 }
 
 /// The GEMM whose kernel in the plan, or else whose fastest one, loses most values to zero where another keeps them.
-fn flushed(snapshot: &Snapshot, plan: &PlanView) -> Option<Finding> {
+fn flushed((snapshot, judged): (&Snapshot, &JudgedRows), plan: &PlanView) -> Option<Finding> {
     let mut found: Vec<(usize, Gemm, &ResultRow, &ResultRow)> = Vec::new();
     for at in 0..snapshot.sites().len() {
         for gemm in Gemm::ALL {
+            // Of most GEMMs nobody knows it, and then there is nothing to compare.
+            if !judged.low(at, gemm).any(|row| row.knows_flushed) {
+                continue;
+            }
             let rows = snapshot.rows_of(at, gemm);
             let share = |row: &ResultRow| row.flushed.unwrap_or(0.0);
             let chosen = plan.choice_at(at, gemm).and_then(|choice| snapshot.row(at, gemm, &choice.kernel));
@@ -440,7 +473,7 @@ mod tests {
         let snapshot = session.snapshot().unwrap();
         let question = ViewQuery { metric: Metric::Mere, gemm: None, relative: false, versus: false };
         let views = Views::of(&snapshot, question, &Views::default());
-        findings(&snapshot, &views.plan, &views.table)
+        findings((&snapshot, &views.judged), &views.plan, &views.table)
     }
 
     fn opened() -> Session {

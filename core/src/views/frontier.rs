@@ -4,7 +4,7 @@
 //! A curve is of the policy itself. Overrides are not in it: they are decisions beside the policy.
 
 use crate::{
-    dispatch::{Curve, FrontierAxis, Policy, policies_beside, tail_us},
+    dispatch::{Curve, FrontierAxis, Policy, parallel, policies_beside, tail_us},
     model::{Estimate, Gemm, Metric, ResultRow, SiteMods},
     views::{PlanView, Snapshot},
 };
@@ -84,25 +84,29 @@ impl Now {
         let badness = |error: &Estimate| metric.badness(error.value);
         let (mut slower_us, mut faster_us) = (0.0, 0.0);
         let (mut worst_error, mut worst_noise, mut num_low_precision) = (None::<Estimate>, None::<Estimate>, 0);
-        for at in 0..snapshot.sites().len() {
-            for gemm in Gemm::ALL {
-                let choice = plan.choice_at(at, gemm).filter(|choice| choice.kernel.is_low_precision());
-                let Some(row) = choice.and_then(|choice| snapshot.row(at, gemm, &choice.kernel)) else { continue };
-                num_low_precision += 1;
-                if let Some(error) = row.metric(metric).filter(|error| error.value.is_finite())
-                    && worst_error.is_none_or(|worst| badness(&error) > badness(&worst))
-                {
-                    worst_error = Some(error);
-                }
-                if let Some(share) = row.metric(Metric::NoiseShare).filter(|share| share.value.is_finite())
-                    && worst_noise.is_none_or(|worst| share.value > worst.value)
-                {
-                    worst_noise = Some(share);
-                }
-                let (slower, faster) = spread_us(snapshot, at, row).unwrap_or_default();
-                slower_us += slower;
-                faster_us += faster;
+        let of_gemm = |place: usize| {
+            let (at, gemm) = (place / 3, Gemm::ALL[place % 3]);
+            let choice = plan.choice_at(at, gemm).filter(|choice| choice.kernel.is_low_precision())?;
+            let row = snapshot.row(at, gemm, &choice.kernel)?;
+            Some((row.metric(metric), row.metric(Metric::NoiseShare), spread_us(snapshot, at, row)))
+        };
+        // Looked for on all cores, summed in forward order: the same on any number of them.
+        let low = parallel::map(3 * snapshot.sites().len(), of_gemm);
+        for (error, share, spread) in low.into_iter().flatten() {
+            num_low_precision += 1;
+            if let Some(error) = error.filter(|error| error.value.is_finite())
+                && worst_error.is_none_or(|worst| badness(&error) > badness(&worst))
+            {
+                worst_error = Some(error);
             }
+            if let Some(share) = share.filter(|share| share.value.is_finite())
+                && worst_noise.is_none_or(|worst| share.value > worst.value)
+            {
+                worst_noise = Some(share);
+            }
+            let (slower, faster) = spread.unwrap_or_default();
+            slower_us += slower;
+            faster_us += faster;
         }
         let at = |us: f64| if us > 0.0 { totals.baseline_us / us } else { speedup };
         let (lo, hi) = (at(totals.planned_us + slower_us), at(totals.planned_us - faster_us));

@@ -4,8 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    dispatch::{ChoiceSource, judge},
-    model::{Gemm, KernelId, LatencySource, Quadrant},
+    dispatch::{ChoiceSource, JudgedRows},
+    model::{Gemm, Kernel, KernelId, LatencySource, Metric, Quadrant, catalogue},
     views::{PlanView, Snapshot},
 };
 
@@ -100,17 +100,26 @@ impl Grid {
     }
 
     /// `versus`: values are divided by those of what a person compares with.
-    pub(super) fn of(snapshot: &Snapshot, plan: &PlanView, question: ViewQuery, versus: Option<&Versus>) -> Self {
+    pub(super) fn of(
+        (snapshot, judged): (&Snapshot, &JudgedRows),
+        plan: &PlanView,
+        question: ViewQuery,
+        versus: Option<&Versus>,
+    ) -> Self {
         let kernels = kernels_of(snapshot);
         let gemms: Vec<Gemm> =
             Gemm::ALL.into_iter().filter(|of| question.gemm.is_none_or(|only| only == *of)).collect();
-        let column = |gemm: Gemm| kernels.iter().map(move |kernel| Column { gemm, kernel: kernel.id.clone() });
+        let column = |gemm: Gemm| kernels.iter().map(move |kernel| Column { gemm, kernel: kernel.clone() });
         let policy = &snapshot.document.policy;
         let num_sites = snapshot.sites().len();
         let mut grid = Self::waiting(gemms.iter().flat_map(|gemm| column(*gemm)).collect(), num_sites);
         grid.bound =
             (versus.is_none() && !question.relative && question.metric == policy.metric).then_some(policy.max_error);
-        let filling = Filling { snapshot, plan, question, versus, kernels: &kernels };
+        let mut column_of = vec![None; catalogue().len()];
+        for (at, kernel) in kernels.iter().enumerate() {
+            kernel.number().into_iter().for_each(|number| column_of[number] = Some(at));
+        }
+        let filling = Filling { snapshot, judged, plan, question, versus, column_of };
         for site in 0..num_sites {
             for (at, gemm) in gemms.iter().enumerate() {
                 filling.fill(&mut grid, site, *gemm, at * kernels.len());
@@ -151,29 +160,22 @@ impl Grid {
     }
 }
 
-struct KnownCells {
-    id: KernelId,
-    low: bool,
-}
-
 /// The kernels that have rows, in catalogue order.
-fn kernels_of(snapshot: &Snapshot) -> Vec<KnownCells> {
-    let mut seen: Vec<&KernelId> = Vec::new();
-    for row in snapshot.rows.iter().flatten().flat_map(|rows| rows.all()) {
-        if !seen.contains(&&row.kernel) {
-            seen.push(&row.kernel);
-        }
-    }
-    let known = crate::model::catalogue().iter().map(crate::model::Kernel::id).filter(|id| seen.contains(&id));
-    known.map(|id| KnownCells { low: id.is_low_precision(), id }).collect()
+fn kernels_of(snapshot: &Snapshot) -> Vec<KernelId> {
+    let mut seen = vec![false; catalogue().len()];
+    let kernels = snapshot.rows.iter().flatten().flat_map(|rows| Gemm::ALL.map(|gemm| rows.kernels_of(gemm)));
+    kernels.flatten().filter_map(KernelId::number).for_each(|number| seen[number] = true);
+    catalogue().iter().zip(seen).filter(|(_, seen)| *seen).map(|(kernel, _)| Kernel::id(kernel)).collect()
 }
 
 struct Filling<'a> {
     snapshot: &'a Snapshot,
+    judged: &'a JudgedRows,
     plan: &'a PlanView,
     question: ViewQuery,
     versus: Option<&'a Versus>,
-    kernels: &'a [KnownCells],
+    /// By the kernel's place in the catalogue, among the columns of a GEMM.
+    column_of: Vec<Option<usize>>,
 }
 
 impl Filling<'_> {
@@ -181,26 +183,31 @@ impl Filling<'_> {
         let rows = self.snapshot.rows_of(site, gemm);
         let policy = &self.snapshot.document.policy;
         let base = rows.iter().find(|row| self.question.relative && row.kernel == policy.baseline);
-        let choice = self.plan.choice_at(site, gemm);
-        for row in rows {
-            let Some(at) = self.kernels.iter().position(|kernel| kernel.id == row.kernel) else { continue };
+        let chosen = self.plan.choice_at(site, gemm).and_then(|choice| Some((choice.kernel.number()?, choice.source)));
+        // Mostly what is shown is what was judged; a loss cost may mean nothing.
+        let metric = self.question.metric;
+        let as_judged =
+            self.versus.is_none() && base.is_none() && metric == policy.metric && metric != Metric::LossCost;
+        for (row, judged) in rows.iter().zip(self.judged.at(site, gemm)) {
+            let Some(number) = judged.number() else { continue };
+            let Some(at) = self.column_of[number] else { continue };
             let place = grid.place(site, first + at);
             let mut mark = Mark::MISSING;
             let loss = self.snapshot.loss();
             let shown = match self.versus {
+                None if as_judged => judged.error.filter(|_| judged.supported).map(|of| metric.on_scale(of)),
                 Some(versus) => versus
                     .base(self.snapshot, site, gemm, &row.kernel)
-                    .and_then(|base| value_over(row, base, self.question.metric, loss)),
+                    .and_then(|base| value_over(row, base, metric, loss)),
                 // Colours tell how far from 0 a value with a sign is.
-                None => value(row, base, self.question.metric, loss).map(|of| self.question.metric.on_scale(of)),
+                None => value(row, base, metric, loss).map(|of| metric.on_scale(of)),
             };
             if let Some(estimate) = shown {
-                grid.put(place, estimate.value, self.kernels[at].low);
-                let quadrant = judge(row, policy, self.snapshot.loss()).2;
-                mark = Mark::of(quadrant, row.latency.source);
+                grid.put(place, estimate.value, judged.low);
+                mark = Mark::of(judged.quadrant, judged.source);
             }
-            if let Some(choice) = choice.filter(|choice| choice.kernel == row.kernel) {
-                mark = mark.chosen(choice.source);
+            if let Some((_, source)) = chosen.filter(|(kernel, _)| *kernel == number) {
+                mark = mark.chosen(source);
             }
             grid.marks[place] = mark;
         }

@@ -43,7 +43,7 @@ pub use cell::{Cell, cell, cell_versus};
 pub use colour::{sequential, verdict_colour, verdict_word};
 pub use density::{Density, Hex};
 pub use filter::{Facts, Filter, FilterError, TERMS, TermHelp};
-pub use findings::{Finding, FindingKind, Remedy, findings};
+pub use findings::{Finding, FindingKind, Remedy};
 pub use folds::{Cells, Fold, fold, worst_of};
 pub use frontier::{FrontierView, Now};
 pub use graph::{
@@ -82,9 +82,11 @@ pub use crate::dispatch::{Curve, CurvePoint, FrontierAxis};
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    dispatch::parallel::join,
+    dispatch::{JudgedRows, parallel::join},
     model::{Gemm, LatencySource, Metric},
 };
+
+use findings::findings;
 
 /// What a person looks at, as far as it changes what is derived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +108,8 @@ pub struct Views {
     pub snapshot: Option<Arc<Snapshot>>,
     pub question: Option<ViewQuery>,
     pub plan: Arc<PlanView>,
+    /// Every row under the policy: what the rest is made of.
+    judged: Arc<JudgedRows>,
     pub grid: Arc<Grid>,
     pub quadrant: Arc<QuadrantView>,
     /// The same without what differs from a baseline.
@@ -142,18 +146,25 @@ impl Views {
         }
         // With another baseline everything is decided as it was.
         let decided = same || last.snapshot.as_ref().is_some_and(|of| of.is_decided_as(snapshot));
-        let plan = if decided { last.plan.clone() } else { Arc::new(PlanView::of(snapshot)) };
+        let (plan, judged) = match decided {
+            true => (last.plan.clone(), last.judged.clone()),
+            false => {
+                let judged = snapshot.judged();
+                (Arc::new(PlanView::of_judged(snapshot, &judged)), Arc::new(judged))
+            }
+        };
         let versus = if same { last.versus.clone() } else { Versus::of(snapshot, &plan).map(Arc::new) };
         let against = versus.as_deref().filter(|_| question.versus);
         let gemm_changed = last.question.is_none_or(|asked| asked.gemm != question.gemm);
-        // What depends on the question is made beside what does not: each reads all rows once.
+        let rows = (&**snapshot, &*judged);
+        // What depends on the question is made beside what does not.
         let rest = || match (same, decided) {
             (true, _) => last.clone(),
             (false, true) => last.against(snapshot),
-            (false, false) => Self::of_revision(snapshot, plan.clone(), last),
+            (false, false) => Self::of_revision(snapshot, (plan.clone(), judged.clone())),
         };
         let plain = || match !decided || gemm_changed {
-            true => Arc::new(QuadrantView::of(snapshot, &plan, question.gemm)),
+            true => Arc::new(QuadrantView::of(rows, &plan, question.gemm)),
             false => last.plain.clone(),
         };
         let kept = same && !gemm_changed && last.question.is_some_and(|asked| asked.versus == question.versus);
@@ -165,9 +176,10 @@ impl Views {
             let shown = against.map(|versus| Arc::new(plain.against(snapshot, &plan, versus)));
             (shown.unwrap_or_else(|| plain.clone()), plain)
         };
-        let grid = || Arc::new(Grid::of(snapshot, &plan, question, against));
-        let (mut views, (grid, (quadrant, plain))) = join(rest, || join(grid, quadrant));
-        (views.quadrant, views.plain) = (quadrant, plain);
+        let grid = || Arc::new(Grid::of(rows, &plan, question, against));
+        let mods = || if same { last.mods.clone() } else { ModsStanding::of(snapshot, &last.mods) };
+        let (mut views, (grid, (quadrant, plain), mods)) = join(rest, || (grid(), quadrant(), mods()));
+        (views.quadrant, views.plain, views.mods) = (quadrant, plain, mods);
         views.grid = grid;
         views.versus = versus;
         views.question = Some(question);
@@ -180,51 +192,27 @@ impl Views {
         Self { revision: snapshot.revision, snapshot: Some(snapshot.clone()), table, ..self.clone() }
     }
 
-    fn of_revision(snapshot: &Arc<Snapshot>, plan: Arc<PlanView>, last: &Self) -> Self {
-        // What goes by the plan beside what goes by every row.
-        let of_plan = || {
-            let table = Arc::new(PlanTable::of(snapshot, &plan));
-            let findings = Arc::new(findings(snapshot, &plan, &table));
-            (table, findings, Now::of(snapshot, &plan))
-        };
-        let of_rows = || {
-            let standings = Arc::new(Standings::of(snapshot));
-            let answer = Arc::new(Answer::of(snapshot, &plan, &standings));
-            let verdicts = Arc::new(SiteVerdict::of_all(snapshot, &standings));
-            (standings, answer, verdicts, Worst::of(snapshot))
-        };
-        let ((table, findings, now), (standings, answer, verdicts, worst)) = join(of_plan, of_rows);
+    fn of_revision(snapshot: &Arc<Snapshot>, (plan, judged): (Arc<PlanView>, Arc<JudgedRows>)) -> Self {
+        let rows = (&**snapshot, &*judged);
+        let table = Arc::new(PlanTable::of(rows, &plan));
+        let standings = Arc::new(Standings::of(snapshot, &judged));
         Self {
             revision: snapshot.revision,
-            answer,
+            answer: Arc::new(Answer::of(rows, &plan, &standings)),
             snapshot: Some(snapshot.clone()),
-            sources: sources_of_plan(snapshot, &plan),
-            verdicts,
+            sources: table.sources(),
+            verdicts: Arc::new(SiteVerdict::of_all(snapshot, &standings)),
+            worst: Worst::of(snapshot, &judged),
+            now: Now::of(snapshot, &plan),
+            findings: Arc::new(findings(rows, &plan, &table)),
             standings,
-            worst,
-            now,
-            findings,
             table,
-            mods: ModsStanding::of(snapshot, &last.mods),
             mods_effect: ModsEffect::of(snapshot, &plan).map(Arc::new),
             plan,
+            judged,
             ..Self::default()
         }
     }
-}
-
-/// How many of the plan's chosen kernels have a latency that was measured, recorded, modelled, or none.
-fn sources_of_plan(snapshot: &Snapshot, plan: &PlanView) -> BTreeMap<LatencySource, usize> {
-    let mut counts = BTreeMap::new();
-    for at in 0..snapshot.sites().len() {
-        for gemm in Gemm::ALL {
-            let choice = plan.choice_at(at, gemm);
-            if let Some(row) = choice.and_then(|choice| snapshot.row(at, gemm, &choice.kernel)) {
-                *counts.entry(row.latency.source).or_default() += 1;
-            }
-        }
-    }
-    counts
 }
 
 #[cfg(test)]

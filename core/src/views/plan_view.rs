@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    dispatch::{Chain, Choice, Dispatch, dispatch},
+    dispatch::{Chain, Choice, Dispatch, JudgedRows, dispatch_judged},
     model::{Gemm, SiteId, SiteIndex},
 };
 
@@ -21,10 +21,15 @@ pub struct PlanView {
 
 impl PlanView {
     pub fn of(snapshot: &Snapshot) -> Self {
+        Self::of_judged(snapshot, &snapshot.judged())
+    }
+
+    /// `judged`: the snapshot's rows.
+    pub(super) fn of_judged(snapshot: &Snapshot, judged: &JudgedRows) -> Self {
         let candidates = snapshot.candidates();
         let (document, loss) = (&snapshot.document, snapshot.loss());
         let ready = candidates.ready(&document.overrides, &document.policy.baseline);
-        let (decided, problem) = match dispatch(&candidates, &document.policy, &ready, loss) {
+        let (decided, problem) = match dispatch_judged(&candidates, (&document.policy, loss), &ready, Some(judged)) {
             Ok(decided) => (Some(decided), None),
             Err(error) => (None, Some(error.to_string())),
         };

@@ -1,11 +1,9 @@
 //! The quadrant's points: one row each, error against speed-up, with what stands where. Numbers only, so that
 //! a quarter of a million of them are ten megabytes and a copy away from the GPU.
 
-use std::collections::HashMap;
-
 use crate::{
-    dispatch::judge,
-    model::{Estimate, Gemm, KernelId, LatencySource, Metric, Quadrant, ResultRow},
+    dispatch::JudgedRows,
+    model::{Estimate, Gemm, KernelId, LatencySource, Metric, Quadrant, ResultRow, catalogue},
     views::{PlanView, Snapshot},
 };
 
@@ -77,12 +75,13 @@ pub struct QuadrantView {
 
 impl QuadrantView {
     /// High-precision kernels are left out: they are what the others are compared with.
-    pub(super) fn of(snapshot: &Snapshot, plan: &PlanView, gemm: Option<Gemm>) -> Self {
+    pub(super) fn of((snapshot, judged): (&Snapshot, &JudgedRows), plan: &PlanView, gemm: Option<Gemm>) -> Self {
         let metric = snapshot.document.policy.metric;
         let mut filling = Filling {
             snapshot,
+            judged,
             metric,
-            numbers: HashMap::new(),
+            numbers: vec![None; catalogue().len()],
             view: Self { axis: ErrorAxis::of(metric), ..Self::default() },
         };
         for at in 0..snapshot.sites().len() {
@@ -160,28 +159,26 @@ impl QuadrantView {
 
 struct Filling<'a> {
     snapshot: &'a Snapshot,
+    judged: &'a JudgedRows,
     metric: Metric,
-    /// By kernel: its number, `None` when it is in high precision. The catalogue is asked once a kernel.
-    numbers: HashMap<&'a KernelId, Option<u16>>,
+    /// By the kernel's place in the catalogue: its number here, `None` where none of its rows has been seen.
+    numbers: Vec<Option<u16>>,
     view: QuadrantView,
 }
 
-impl<'a> Filling<'a> {
+impl Filling<'_> {
     fn gemm(&mut self, at: usize, gemm: Gemm, chosen: Option<&KernelId>) {
         let snapshot = self.snapshot;
-        let rows = snapshot.rows_of(at, gemm);
-        let baseline = &snapshot.document.policy.baseline;
-        let mut reference_us = None;
+        let reference = snapshot.row(at, gemm, &snapshot.document.policy.baseline);
+        let reference_us = reference.and_then(|row| row.latency.latency_us).filter(|us| *us > 0.0 && us.is_finite());
+        let chosen = chosen.and_then(KernelId::number);
         let mut best: Option<Share> = None;
-        for row in rows {
-            if row.kernel == *baseline {
-                reference_us = row.latency.latency_us.filter(|us| *us > 0.0 && us.is_finite());
-            }
-            let Some(kernel) = self.number(&row.kernel) else { continue };
-            let is_chosen = chosen == Some(&row.kernel);
-            let quadrant = judge(row, &snapshot.document.policy, snapshot.loss()).2;
-            best = Share::better(best, Share { chosen: is_chosen, quadrant, speedup: row.speedup() });
-            if row.supported {
+        for (row, judged) in snapshot.rows_of(at, gemm).iter().zip(self.judged.at(at, gemm)) {
+            let place = judged.number().filter(|_| judged.low);
+            let Some(kernel) = place.and_then(|place| self.number(place, &row.kernel)) else { continue };
+            let (is_chosen, quadrant) = (chosen == judged.number(), judged.quadrant);
+            best = Share::better(best, Share { chosen: is_chosen, quadrant, speedup: judged.speedup });
+            if judged.supported {
                 self.row(at, row, kernel, quadrant, is_chosen);
             }
         }
@@ -191,16 +188,13 @@ impl<'a> Filling<'a> {
         }
     }
 
-    fn number(&mut self, kernel: &'a KernelId) -> Option<u16> {
-        if let Some(known) = self.numbers.get(kernel) {
-            return *known;
-        }
-        let number = kernel.is_low_precision().then(|| u16::try_from(self.view.kernels.len()).ok()).flatten();
-        if number.is_some() {
+    /// The kernel's number here; `place`: in the catalogue.
+    fn number(&mut self, place: usize, kernel: &KernelId) -> Option<u16> {
+        if self.numbers[place].is_none() {
+            self.numbers[place] = u16::try_from(self.view.kernels.len()).ok();
             self.view.kernels.push(kernel.clone());
         }
-        self.numbers.insert(kernel, number);
-        number
+        self.numbers[place]
     }
 
     fn row(&mut self, at: usize, row: &ResultRow, kernel: u16, quadrant: Quadrant, chosen: bool) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    dispatch::{Candidates, Document, Target},
+    dispatch::{Candidates, Document, JudgedRows, Target},
     model::{Gemm, KernelId, Manifest, ModSet, ResultRow, ResultsMeta, Site, SiteIndex, SiteRows},
     plan::Plan,
 };
@@ -105,6 +105,11 @@ impl Snapshot {
         self.rows.get(at)?.as_ref()?.get(gemm, kernel)
     }
 
+    /// The place of a kernel's row among those of its GEMM.
+    pub fn place_of(&self, at: usize, gemm: Gemm, kernel: &KernelId) -> Option<usize> {
+        self.rows.get(at)?.as_ref()?.place_of(gemm, kernel)
+    }
+
     /// Of the model as recorded, without any mod.
     pub fn row_before(&self, at: usize, gemm: Gemm, kernel: &KernelId) -> Option<&ResultRow> {
         let rows = if self.before.is_empty() { &self.rows } else { &self.before };
@@ -114,6 +119,12 @@ impl Snapshot {
     /// The kernels to choose from at every GEMM.
     pub fn candidates(&self) -> Candidates<'_> {
         self.candidates_of(Self::rows_of)
+    }
+
+    /// Every row under the policy in force.
+    pub(crate) fn judged(&self) -> JudgedRows {
+        let by = (&self.document.policy, self.loss());
+        JudgedRows::of(self.sites().len(), by, |at, gemm| self.rows_of(at, gemm).iter())
     }
 
     /// The same as if no mod were on.

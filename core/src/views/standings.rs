@@ -1,9 +1,9 @@
 //! Takes a snapshot, gives where low precision stands at every GEMM of every site, library by library, and the
-//! numbers that sites are sorted by. Every row is judged once a revision; verdicts and filters read this.
+//! numbers that sites are sorted by. Verdicts and filters read this.
 
 use crate::{
-    dispatch::judge,
-    model::{Gemm, Metric, Quadrant, ResultRow, Safety, catalogue},
+    dispatch::JudgedRows,
+    model::{Gemm, Quadrant, ResultRow, Safety, catalogue},
     views::Snapshot,
 };
 
@@ -78,45 +78,48 @@ pub struct Standings {
 }
 
 impl Standings {
-    pub(super) fn of(snapshot: &Snapshot) -> Self {
+    pub(super) fn of(snapshot: &Snapshot, judged: &JudgedRows) -> Self {
         let mut libraries: Vec<String> = Vec::new();
-        for kernel in catalogue().iter().filter(|kernel| !kernel.high_precision()) {
-            let library = kernel.id().library().to_owned();
-            if !libraries.contains(&library) {
-                libraries.push(library);
+        // By the number of a kernel in low precision: its library's.
+        let mut numbers = Vec::with_capacity(catalogue().len());
+        for kernel in catalogue() {
+            let id = kernel.id();
+            if !kernel.high_precision() && !libraries.iter().any(|of| of == id.library()) {
+                libraries.push(id.library().to_owned());
             }
+            numbers.push(libraries.iter().position(|of| of == id.library()));
         }
         let num_sites = snapshot.sites().len();
         let table = vec![None; num_sites * Gemm::ALL.len() * libraries.len()];
         let mut standings =
             Self { libraries, table, ranks: Vec::with_capacity(num_sites), unsupported: vec![0; num_sites] };
         for site in 0..num_sites {
-            standings.judge(snapshot, site);
+            standings.stand(snapshot, judged, site, &numbers);
         }
         standings
     }
 
-    fn judge(&mut self, snapshot: &Snapshot, site: usize) {
-        let policy = &snapshot.document.policy;
+    /// `numbers`: of the libraries, by the number of a kernel.
+    fn stand(&mut self, snapshot: &Snapshot, judged: &JudgedRows, site: usize, numbers: &[Option<usize>]) {
+        let metric = snapshot.document.policy.metric;
         let mut rank = SiteRank::default();
         for (at, gemm) in Gemm::ALL.into_iter().enumerate() {
             let mut least = f32::NAN;
-            for row in low(snapshot.rows_of(site, gemm)) {
-                let (safety, _, quadrant) = judge(row, policy, snapshot.loss());
-                let Some(library) = self.libraries.iter().position(|of| of == row.kernel.library()) else { continue };
+            for row in judged.low(site, gemm) {
+                let Some(library) = row.number().and_then(|number| numbers[number]) else { continue };
                 let place = self.place(site, at) + library;
-                self.table[place] = self.table[place].max(Some(ReviewStanding::of(safety, quadrant)));
-                least = least.min(badness(row, policy.metric));
-                if safety == Safety::Safe {
-                    rank.gain = rank.gain.max(row.speedup().map_or(f32::NAN, |of| of as f32));
+                self.table[place] = self.table[place].max(Some(ReviewStanding::of(row.safety, row.quadrant)));
+                least = least.min(row.badness(metric).unwrap_or(f64::NAN) as f32);
+                if row.safety == Safety::Safe {
+                    rank.gain = rank.gain.max(row.speedup.map_or(f32::NAN, |of| of as f32));
                 }
-                let cost = row.charged_loss_cost(snapshot.loss()).filter(|_| gemm == Gemm::Fprop);
-                rank.loss_cost = rank.loss_cost.min(cost.map_or(f32::NAN, |of| of.value as f32));
+                if gemm == Gemm::Fprop {
+                    rank.loss_cost = rank.loss_cost.min(row.loss_cost);
+                }
             }
             rank.error = rank.error.max(least);
-            let rows = snapshot.rows_of(site, gemm);
-            let tried = rows.iter().any(|row| row.kernel.is_low_precision());
-            self.unsupported[site] |= u8::from(tried && low(rows).next().is_none()) << at;
+            let tried = judged.at(site, gemm).iter().any(|row| row.low);
+            self.unsupported[site] |= u8::from(tried && judged.low(site, gemm).next().is_none()) << at;
         }
         self.ranks.push(rank);
     }
@@ -147,8 +150,4 @@ impl Standings {
 /// Low-precision rows that a kernel could run by.
 pub(super) fn low(rows: &[ResultRow]) -> impl Iterator<Item = &ResultRow> {
     rows.iter().filter(|row| row.supported && row.kernel.is_low_precision())
-}
-
-fn badness(row: &ResultRow, metric: Metric) -> f32 {
-    row.metric(metric).map_or(f64::NAN, |estimate| metric.badness(estimate.value)) as f32
 }

@@ -1,12 +1,12 @@
 //! A site in a word: the best that low precision offers its GEMMs, and which site to look at first.
 
 use crate::{
-    dispatch::parallel,
+    dispatch::JudgedRows,
     model::{Gemm, Quadrant, SiteId},
     views::Snapshot,
 };
 
-use super::{ReviewStanding, Standings, standings::low};
+use super::{ReviewStanding, Standings};
 
 /// A site's verdict for the list: the best that low precision offers over its GEMMs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,17 +70,13 @@ pub struct Worst {
 
 impl Worst {
     /// `None` before the first rows.
-    pub(super) fn of(snapshot: &Snapshot) -> Option<Self> {
+    pub(super) fn of(snapshot: &Snapshot, judged: &JudgedRows) -> Option<Self> {
         let metric = snapshot.document.policy.metric;
-        let best = |at: usize, gemm: Gemm| {
-            let errors = low(snapshot.rows_of(at, gemm)).filter_map(|row| row.metric(metric));
-            errors.map(|error| metric.badness(error.value)).min_by(f64::total_cmp)
-        };
-        let sites = parallel::map(snapshot.sites().len(), |at| Gemm::ALL.map(|gemm| best(at, gemm)));
         let mut worst: Option<(f64, usize, Gemm)> = None;
-        for (at, best) in sites.into_iter().enumerate() {
-            for (gemm, best) in Gemm::ALL.into_iter().zip(best) {
-                let Some(best) = best else { continue };
+        for at in 0..snapshot.sites().len() {
+            for gemm in Gemm::ALL {
+                let errors = judged.low(at, gemm).filter_map(|row| row.badness(metric));
+                let Some(best) = errors.min_by(f64::total_cmp) else { continue };
                 if worst.as_ref().is_none_or(|(known, ..)| best > *known) {
                     worst = Some((best, at, gemm));
                 }

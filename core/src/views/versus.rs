@@ -3,8 +3,10 @@
 //! is nothing, never a zero.
 
 use crate::{
+    dispatch::parallel,
     format::number::{counted_as, trimmed},
     model::{Gemm, KernelId, Metric, ResultRow},
+    plan::PlanSite,
     views::{Baseline, PlanView, Snapshot},
 };
 
@@ -148,35 +150,50 @@ fn costs(baseline: &Baseline, metric: Metric) -> [Option<f64>; 3] {
 
 fn lines(snapshot: &Snapshot, plan: &PlanView, baseline: &Baseline) -> Vec<Option<VersusLine>> {
     let ids = snapshot.index.ids();
-    let mut lines = vec![None; 3 * ids.len()];
-    for (place, then) in baseline.plan.sites.iter().enumerate() {
+    let of_site = |place: usize| {
+        let then = &baseline.plan.sites[place];
         // Nearly always the same sites in the same order.
         let same = ids.get(place).is_some_and(|id| *id == then.site);
         let at = if same { Some(place) } else { snapshot.index.at(&then.site) };
-        let Some(at) = at else { continue };
-        let choices = Gemm::ALL.map(|gemm| Some(&then.choice(gemm).kernel));
-        let chain_us = then.chain.as_ref().map_or(0.0, |chain| chain.saved_us);
-        let row = |gemm: Gemm, kernel: &KernelId| baseline.row(at, gemm, kernel);
-        let before = saved_by(row, choices, chain_us, &baseline.plan.policy.baseline);
-        let now = saved_at(snapshot, plan, at);
-        for gemm in Gemm::ALL {
-            let runs = snapshot.sites().get(at).is_some_and(|site| site.runs(gemm));
-            // Results list every site of their trace, probed or not.
-            let has_rows = !baseline.of_results || !baseline.rows_of(at, gemm).is_empty();
-            let Some(chosen) = plan.choice_at(at, gemm).filter(|_| has_rows || !runs) else { continue };
-            let kernel = then.choice(gemm).kernel.clone();
-            let (saved_us, now_us) = (before[gemm as usize], now[gemm as usize]);
-            let delta_us = saved_us.zip(now_us).map(|(then, now)| now - then);
-            lines[3 * at + gemm as usize] = Some(VersusLine {
-                moved: kernel != chosen.kernel,
-                kernel,
-                saved_us,
-                // What never runs saves nothing, now as then.
-                delta_us: if runs { delta_us } else { Some(0.0) },
-            });
+        at.map(|at| (at, lines_at(snapshot, plan, baseline, (at, then))))
+    };
+    let mut lines = vec![None; 3 * ids.len()];
+    for (at, of_site) in parallel::map(baseline.plan.sites.len(), of_site).into_iter().flatten() {
+        for (gemm, line) in of_site.into_iter().enumerate().filter(|(_, line)| line.is_some()) {
+            lines[3 * at + gemm] = line;
         }
     }
     lines
+}
+
+/// Of one site, in the order of [`Gemm::ALL`].
+fn lines_at(
+    snapshot: &Snapshot,
+    plan: &PlanView,
+    baseline: &Baseline,
+    (at, then): (usize, &PlanSite),
+) -> [Option<VersusLine>; 3] {
+    let choices = Gemm::ALL.map(|gemm| Some(&then.choice(gemm).kernel));
+    let chain_us = then.chain.as_ref().map_or(0.0, |chain| chain.saved_us);
+    let row = |gemm: Gemm, kernel: &KernelId| baseline.row(at, gemm, kernel);
+    let before = saved_by(row, choices, chain_us, &baseline.plan.policy.baseline);
+    let now = saved_at(snapshot, plan, at);
+    Gemm::ALL.map(|gemm| {
+        let runs = snapshot.sites().get(at).is_some_and(|site| site.runs(gemm));
+        // Results list every site of their trace, probed or not.
+        let has_rows = !baseline.of_results || !baseline.rows_of(at, gemm).is_empty();
+        let chosen = plan.choice_at(at, gemm).filter(|_| has_rows || !runs)?;
+        let kernel = then.choice(gemm).kernel.clone();
+        let (saved_us, now_us) = (before[gemm as usize], now[gemm as usize]);
+        let delta_us = saved_us.zip(now_us).map(|(then, now)| now - then);
+        Some(VersusLine {
+            moved: kernel != chosen.kernel,
+            kernel,
+            saved_us,
+            // What never runs saves nothing, now as then.
+            delta_us: if runs { delta_us } else { Some(0.0) },
+        })
+    })
 }
 
 #[cfg(test)]

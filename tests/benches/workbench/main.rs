@@ -40,6 +40,7 @@ struct BenchOptions {
 }
 
 fn main() {
+    loka::platform::give_back_large_lists();
     let asked = asked(std::env::args().skip(1));
     match &asked.child {
         Some(path) => measure(path, &asked),

@@ -5,6 +5,7 @@ mod clock;
 mod executor;
 #[cfg(feature = "gui")]
 mod file_store;
+mod memory;
 #[cfg(feature = "gui")]
 mod system_picker;
 #[cfg(feature = "gui")]
@@ -19,6 +20,7 @@ pub(crate) use clock::milliseconds;
 pub use executor::ThreadExecutor;
 #[cfg(feature = "serve")]
 pub(crate) use executor::{checkpoints, compare, identify};
+pub use memory::give_back_large_lists;
 #[cfg(feature = "gui")]
 pub(crate) use worker::ViewWorker;
 #[cfg(feature = "gui")]

@@ -3,7 +3,7 @@
 
 use crate::{
     bench::COPY_BYTES_PER_US,
-    model::{Gemm, Kernel, ResultRow, Site, kernel},
+    model::{Gemm, Kernel, ResultRow, Site},
 };
 
 use crate::dispatch::sharing::{own_us, tail_us};
@@ -20,7 +20,7 @@ pub(crate) struct Codes {
 fn forward_static(row: &ResultRow) -> Option<&'static Kernel> {
     // Asked for every row of a large trace: the catalogue only where there is a scale.
     let able = row.gemm == Gemm::Fprop && row.supported && row.static_scale.is_some();
-    able.then(|| kernel(row.kernel.as_str()))?.filter(|kernel| kernel.casts_on_the_way())
+    able.then(|| row.kernel.known())?.filter(|kernel| kernel.casts_on_the_way())
 }
 
 /// True of kernels whose epilogue can store codes: those with a tail that bounds what it gives.

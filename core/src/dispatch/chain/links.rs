@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use crate::model::{Gemm, ResultRow, Runtime, SiteId};
 
 use super::{Group, handoff_cost};
-use crate::dispatch::parallel;
+use crate::dispatch::{JudgedRows, parallel};
 
 /// Whom a site's codes may go to.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -44,12 +44,12 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    pub(crate) fn of(groups: &[[Group; 3]], runtime: Runtime) -> Self {
-        let producing = parallel::map_ranges(groups.len(), |range| {
-            range
-                .filter(|at| !groups[*at][0].site.feeds.is_empty() && any(&groups[*at], handoff_cost::produces))
-                .collect()
-        });
+    /// `rows`: judged, where somebody has done so; they say by themselves where no kernel could store codes.
+    pub(crate) fn of(groups: &[[Group; 3]], runtime: Runtime, rows: Option<&JudgedRows>) -> Self {
+        let may = |at: usize| rows.is_none_or(|rows| rows.has_static(at, Gemm::Fprop));
+        let produces =
+            |at: &usize| may(*at) && !groups[*at][0].site.feeds.is_empty() && any(&groups[*at], handoff_cost::produces);
+        let producing = parallel::map_ranges(groups.len(), |range| range.filter(produces).collect());
         if producing.is_empty() {
             return Self::default();
         }

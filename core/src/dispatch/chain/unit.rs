@@ -3,7 +3,7 @@
 
 use crate::{
     dispatch::{
-        Group, Override,
+        Group, JudgedRows, Override,
         joint::{SiteOptions, Triple, forward_cost_hi},
         judged::{Judged, Terms},
         knapsack::Item,
@@ -72,15 +72,19 @@ pub(crate) struct Unit<'c, 'a> {
 }
 
 impl<'c, 'a> Unit<'c, 'a> {
-    /// `sites`: as [`Links::units`] gives them. `wanted`: of every site of the trace, or of none.
+    /// `sites`: as [`Links::units`] gives them. `wanted`: of every site of the trace, or of none. `rows`: judged by the same
+    /// terms, where somebody has done so.
     pub(crate) fn new(
         sites: &[usize],
         (groups, wanted): (&'c [[Group<'a>; 3]], &[[Option<&Override>; 3]]),
         links: &Links,
-        terms: Terms<'_>,
+        (terms, rows): (Terms<'_>, Option<&JudgedRows>),
     ) -> Self {
         let policy = terms.policy;
-        let judged = |at: &usize| Judged::of_site(&groups[*at], terms);
+        let judged = |at: &usize| {
+            let rows = rows.map(|rows| Gemm::ALL.map(|gemm| rows.at(*at, gemm)));
+            Judged::of_site(&groups[*at], terms, rows)
+        };
         let options = |at: usize, judged: &[Judged<'c, 'a>; 3]| {
             SiteOptions::new(judged, wanted.get(at).copied().unwrap_or_default(), terms, sites.len() > 1)
         };

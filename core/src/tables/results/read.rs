@@ -128,7 +128,7 @@ impl<'t> ReadColumns<'t> {
         Ok(ResultRow {
             site: site.clone(),
             gemm: check.required("gemm", self.gemm.at(row))?.parse().map_err(|problem| check.fault(problem))?,
-            kernel: KernelId(check.required("kernel", self.kernel.at(row))?.clone()),
+            kernel: KernelId::from(check.required("kernel", self.kernel.at(row))?),
             mods: mods.map_err(|problem| check.fault(format!("{problem}")))?.clone(),
             shape: GemmShape {
                 m: check.size("m", m.at(row))?,

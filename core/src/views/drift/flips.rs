@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     dispatch::{Bound, Policy, bound_of},
-    model::{Estimate, Gemm, Granularity, KernelId, Metric, OperandCast, ResultRow, Safety, kernel},
+    model::{Estimate, Gemm, Granularity, KernelId, Metric, OperandCast, ResultRow, Safety},
     views::distribution::{Inspection, Operand},
 };
 
@@ -148,7 +148,7 @@ fn operands<'a>(inspection: &'a Inspection, row: &ResultRow) -> Result<(&'a Oper
         Gemm::Dgrad => (Operand::GradOutput, Operand::Weight),
         Gemm::Wgrad => (Operand::GradOutput, Operand::Input),
     };
-    let numerics = kernel(row.kernel.as_str()).ok_or("the kernel is not in the catalogue")?.numerics(row.gemm);
+    let numerics = row.kernel.known().ok_or("the kernel is not in the catalogue")?.numerics(row.gemm);
     for cast in [numerics.a, numerics.b] {
         if let Some(reason) = underivable(cast) {
             return Err(reason.to_owned());

@@ -9,10 +9,12 @@ pub use compared::Comparison;
 pub use groups::{PlanGroup, PlanGroupBy};
 pub use warnings::WarningGroup;
 
+use std::collections::BTreeMap;
+
 use crate::{
-    dispatch::{Bound, Chain, Choice, ChoiceSource, bound_of, decided_by, judge, own_us, shared_casts},
+    dispatch::{Bound, Chain, Choice, ChoiceSource, JudgedRows, bound_of, decided_by, own_us, parallel, shared_casts},
     format::Term,
-    model::{Estimate, Gemm, KernelId, Quadrant, ResultRow, Safety},
+    model::{Estimate, Gemm, KernelId, LatencySource, Quadrant, ResultRow, Safety},
     views::{PlanView, Snapshot},
 };
 
@@ -65,6 +67,8 @@ pub struct PlanLine {
     /// How far the interval's end is from the bound, as a share of it; below 0: beyond.
     pub margin: Option<f64>,
     pub verdict: Quadrant,
+    /// Of the chosen kernel's latency; `None`: it has no row.
+    pub source: Option<LatencySource>,
     pub flags: Flags,
 }
 
@@ -115,22 +119,25 @@ pub struct PlanTable {
 }
 
 impl PlanTable {
-    pub(super) fn of(snapshot: &Snapshot, plan: &PlanView) -> Self {
+    pub(super) fn of((snapshot, judged): (&Snapshot, &JudgedRows), plan: &PlanView) -> Self {
         let Some(decided) = plan.decided.as_ref() else { return Self::default() };
         let dispatch = compared::with_dispatch(snapshot, decided);
-        let mut lines = Vec::with_capacity(decided.choices.len());
-        for at in 0..snapshot.sites().len() {
+        let of_site = |at: usize| {
             let saved = saved_at(snapshot, plan, at);
-            for gemm in Gemm::ALL {
-                if let Some(choice) = plan.choice_at(at, gemm) {
-                    let mut line = line(snapshot, (at, gemm), choice, saved[gemm as usize]);
-                    let chain = plan.chain_at(at).filter(|_| gemm == Gemm::Fprop);
-                    line.flags.set(Flags::READS_CODES, chain.is_some_and(Chain::reads_codes));
-                    line.flags.set(Flags::STORES_CODES, chain.is_some_and(Chain::stores_codes));
-                    lines.push(line);
-                }
-            }
-        }
+            Gemm::ALL.into_iter().filter_map(move |gemm| {
+                let mut line = line((snapshot, judged), (at, gemm), plan.choice_at(at, gemm)?, saved[gemm as usize]);
+                let chain = plan.chain_at(at).filter(|_| gemm == Gemm::Fprop);
+                line.flags.set(Flags::READS_CODES, chain.is_some_and(Chain::reads_codes));
+                line.flags.set(Flags::STORES_CODES, chain.is_some_and(Chain::stores_codes));
+                Some(line)
+            })
+        };
+        let of_sites = |sites: std::ops::Range<usize>| {
+            let mut lines = Vec::with_capacity(3 * sites.len());
+            lines.extend(sites.flat_map(of_site));
+            lines
+        };
+        let mut lines = parallel::map_ranges(snapshot.sites().len(), of_sites);
         for at in decided.warnings.iter().filter_map(|warning| warning.at) {
             lines[at].flags.set(Flags::WARNS, true);
         }
@@ -158,6 +165,15 @@ impl PlanTable {
             }
         }
         self
+    }
+
+    /// How many of the chosen kernels have a latency of which source.
+    pub(super) fn sources(&self) -> BTreeMap<LatencySource, usize> {
+        let mut counts = BTreeMap::new();
+        for source in self.lines.iter().filter_map(|line| line.source) {
+            *counts.entry(source).or_default() += 1;
+        }
+        counts
     }
 
     /// Places in `lines`: those that `keep` keeps, in the order asked for.
@@ -241,9 +257,16 @@ pub(super) fn saved_by<'a>(
     saved
 }
 
-fn line(snapshot: &Snapshot, (at, gemm): (usize, Gemm), choice: &Choice, saved_us: Option<f64>) -> PlanLine {
+fn line(
+    (snapshot, judged): (&Snapshot, &JudgedRows),
+    (at, gemm): (usize, Gemm),
+    choice: &Choice,
+    saved_us: Option<f64>,
+) -> PlanLine {
     let (policy, loss) = (&snapshot.document.policy, snapshot.loss());
-    let row = snapshot.row(at, gemm, &choice.kernel);
+    let place = snapshot.place_of(at, gemm, &choice.kernel);
+    let row = place.and_then(|place| snapshot.rows_of(at, gemm).get(place));
+    let judged_row = place.and_then(|place| judged.at(at, gemm).get(place));
     let bound = row
         .map_or_else(|| bound_of(policy, &snapshot.sites()[at].id, gemm, loss), |row| decided_by(row, policy, loss).1);
     let error = row.and_then(|row| row.metric(bound.metric));
@@ -252,7 +275,7 @@ fn line(snapshot: &Snapshot, (at, gemm): (usize, Gemm), choice: &Choice, saved_u
     flags.set(Flags::OVERRIDE, choice.source == ChoiceSource::Override);
     flags.set(Flags::WARNS, saved_us.is_none());
     flags.set(Flags::LOW, low);
-    flags.set(Flags::UNCERTAIN, !low && best_is_uncertain(snapshot, at, gemm));
+    flags.set(Flags::UNCERTAIN, !low && best_is_uncertain(judged, at, gemm));
     PlanLine {
         at,
         gemm,
@@ -261,7 +284,8 @@ fn line(snapshot: &Snapshot, (at, gemm): (usize, Gemm), choice: &Choice, saved_u
         error,
         bound,
         margin: error.filter(|_| low).map(|error| margin(bound, error)),
-        verdict: row.map_or(Quadrant::Uncertain, |row| judge(row, policy, loss).2),
+        verdict: judged_row.map_or(Quadrant::Uncertain, |row| row.quadrant),
+        source: judged_row.map(|row| row.source),
         flags,
     }
 }
@@ -273,11 +297,10 @@ fn margin(bound: Bound, error: Estimate) -> f64 {
 }
 
 /// Nothing in low precision is safe here, but something may be.
-fn best_is_uncertain(snapshot: &Snapshot, at: usize, gemm: Gemm) -> bool {
-    let low = snapshot.rows_of(at, gemm).iter().filter(|row| row.supported && row.kernel.is_low_precision());
+fn best_is_uncertain(judged: &JudgedRows, at: usize, gemm: Gemm) -> bool {
     let mut uncertain = false;
-    for row in low {
-        match judge(row, &snapshot.document.policy, snapshot.loss()).0 {
+    for row in judged.low(at, gemm) {
+        match row.safety {
             Safety::Safe => return false,
             Safety::Uncertain => uncertain = true,
             Safety::Unsafe => {}

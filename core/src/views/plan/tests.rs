@@ -29,7 +29,8 @@ fn opened_with(results: Results) -> Session {
 
 fn table(session: &mut Session) -> (std::sync::Arc<PlanView>, PlanTable) {
     let plan = std::sync::Arc::new(PlanView::of(&session.snapshot().unwrap()));
-    let table = PlanTable::of(&session.snapshot().unwrap(), &plan);
+    let snapshot = session.snapshot().unwrap();
+    let table = PlanTable::of((&snapshot, &snapshot.judged()), &plan);
     (plan, table)
 }
 
@@ -178,7 +179,8 @@ fn groups_add_up_to_the_table() {
     let mut session = opened(rows());
     let (plan, table) = table(&mut session);
     let snapshot = session.snapshot().unwrap();
-    let answer = Answer::of(&snapshot, &plan, &Standings::of(&snapshot));
+    let judged = snapshot.judged();
+    let answer = Answer::of((&snapshot, &judged), &plan, &Standings::of(&snapshot, &judged));
     for by in PlanGroupBy::ALL {
         let groups = PlanGroup::all(&snapshot, &plan, &table, &answer, by);
         assert_eq!(groups.iter().map(|of| of.gemms.len()).sum::<usize>(), table.lines.len(), "{by:?}");

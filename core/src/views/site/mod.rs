@@ -19,7 +19,7 @@ use crate::{
     format::Term,
     model::{
         Estimate, Gemm, GemmShape, KernelId, LatencySource, Metric, Quadrant, ResultRow, Site, SiteId, baseline_kernel,
-        catalogue, kernel,
+        catalogue,
     },
     mods::modified_ops,
     views::{PlanView, Snapshot},
@@ -251,7 +251,7 @@ impl Looking<'_> {
         let latency = &row.latency;
         let unknown = || "no reason was given".into();
         KernelLine {
-            about: kernel(row.kernel.as_str()).map_or("", |kernel| kernel.about),
+            about: row.kernel.known().map_or("", |kernel| kernel.about),
             is_low: row.kernel.is_low_precision(),
             unsupported: (!row.supported).then(|| row.reason.clone().unwrap_or_else(unknown)),
             error: row.metric(self.metric).filter(|_| row.supported),

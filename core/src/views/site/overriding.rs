@@ -103,7 +103,7 @@ fn over_budget(
 /// The numbers of the site and of those that codes may be handed between there.
 fn tree(snapshot: &Snapshot, at: usize) -> Vec<usize> {
     let groups: Vec<[Group; 3]> = (0..snapshot.sites().len()).map(|at| groups(snapshot, at)).collect();
-    let links = Links::of(&groups, snapshot.document.runtime);
+    let links = Links::of(&groups, snapshot.document.runtime, None);
     links.tree(links.root_of(at))
 }
 

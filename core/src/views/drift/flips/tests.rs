@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     dispatch::testing::row,
-    model::{Format, Matrix, Safety},
+    model::{Format, Matrix, Safety, kernel},
     numerics::{Epilogue, Panels, Panels64, Side, cast_panels, gemm, gemm_f64, rng::Rng},
     views::{
         distribution::{Histogram, Origin, tests as fixture},
