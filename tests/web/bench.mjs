@@ -87,17 +87,19 @@ async function places(browser, size) {
   await visitor.context().close();
   const { nodes } = JSON.parse(look);
   const middle = (role, label) => {
-    const found = nodes.find((node) => node.role === role && node.label === label);
+    const found = nodes.find((node) => node.role === role && label.test(node.label ?? ""));
     if (!found) {
-      throw new Error(`there is no ${role} '${label}' in the page`);
+      const others = nodes.filter((node) => node.role === role).map((node) => node.label);
+      throw new Error(`there is no ${role} ${label} in the page, but: ${others.join(", ")}`);
     }
     const [left, top, right, bottom] = found.bounds;
     return [(left + right) / 2, (top + bottom) / 2];
   };
-  const [filter, medians] = [middle("TextInput", "Filter sites"), middle("CheckBox", "Medians of modules")];
+  const [filter, medians] = [middle("TextInput", /^Filter sites$/), middle("CheckBox", /^Medians of modules$/)];
   return {
     filter,
-    threshold: middle("SpinButton", "MERE ≤"),
+    // The first bound of whatever policy is in force.
+    threshold: middle("SpinButton", /≤/),
     sites: [filter[0], filter[1] + 200],
     heatmap: [medians[0] + 200, medians[1] + 220],
   };
