@@ -76,6 +76,8 @@ fn a_doubled_amax_is_an_alarm_with_its_second_snapshot() {
         told.iter().all(|line| line["num_tests"] == 2 * SITES && line["began"] == Value::Array(Vec::new())),
         "{told:?}"
     );
+    let again = run_in(path, &WATCH[1..]).done();
+    assert_eq!(again.stdout.trim(), "no new snapshot, 2 looked at before, no alarm: snapshots");
     put(path, 40, 2.0);
     assert_eq!(looked(0)[0]["standing"], 0, "one snapshot alone is no alarm");
     put(path, 50, 2.0);
