@@ -136,11 +136,12 @@ pub fn run(args: &WatchArgs, json: bool) -> anyhow::Result<Outcome> {
         json,
     };
     loop {
-        let num_new = looking.look(&mut watch, &state)?;
+        let seen = watch.seen.len();
+        looking.look(&mut watch, &state)?;
         looking.read_logs(&mut watch, &state)?;
         if args.once {
-            if num_new == 0 && !json {
-                let (seen, folder) = (watch.seen.len(), args.traces.display());
+            if watch.seen.len() == seen && !json {
+                let folder = args.traces.display();
                 output::line(&format!("no new snapshot, {seen} looked at before, {}: {folder}", standing(&watch)));
             }
             let is_well = watch.alarms.is_empty() && looking.refused.is_empty();
@@ -197,8 +198,8 @@ struct Looking<'a> {
 }
 
 impl Looking<'_> {
-    /// Every snapshot that was not seen, in order of its step; gives how many they were.
-    fn look(&mut self, watch: &mut WatchState, state: &Path) -> anyhow::Result<usize> {
+    /// Every snapshot that was not seen, in order of its step.
+    fn look(&mut self, watch: &mut WatchState, state: &Path) -> anyhow::Result<()> {
         let mut found = Vec::new();
         for path in snapshots_in(&self.args.traces)? {
             if self.refused.contains(&as_it_is(&path)) {
@@ -226,21 +227,17 @@ impl Looking<'_> {
                 self.reference = Some(first.clone());
             }
         }
-        let mut num_new = 0;
         for (path, trace) in found {
             let digest = trace.digest();
             if watch.has_seen(&digest) || self.reference.as_ref().is_some_and(|of| of.digest() == digest) {
                 continue;
             }
             match self.fits(&trace) {
-                Ok(()) => {
-                    self.snapshot(watch, state, &trace, &digest)?;
-                    num_new += 1;
-                }
+                Ok(()) => self.snapshot(watch, state, &trace, &digest)?,
                 Err(problem) => self.refuse(&path, &problem),
             }
         }
-        Ok(num_new)
+        Ok(())
     }
 
     fn refuse(&mut self, path: &Path, problem: &str) {
