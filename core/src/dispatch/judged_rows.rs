@@ -39,7 +39,7 @@ pub(crate) struct JudgedRow {
     pub knows_flushed: bool,
 }
 
-/// See [`super::judged::elsewhere`].
+/// See [`super::judged::elsewhere`]: what that gives, in a byte, where an `Option<Barred>` takes more than the line has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Elsewhere {
     No,

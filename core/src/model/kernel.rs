@@ -4,7 +4,6 @@
 use std::{
     cmp::Ordering,
     fmt,
-    hash::{Hash, Hasher},
     sync::{Arc, LazyLock},
 };
 
@@ -13,12 +12,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::{Accumulation, Format, Gemm, GemmNumerics, GemmShape, Granularity, OperandCast};
 
 /// `library/recipe`, e.g. `cublaslt/fp8-rowwise+fast`. Cheap to clone and to compare; sorts by name.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct KernelId(KernelName);
 
 /// A kernel of the catalogue is its number there: every view asks every row which kernel it is of and whether that is in
 /// low precision, and neither is to be a walk to a name somewhere in memory, let alone a look-up by it.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 enum KernelName {
     Known(u8),
     /// Never the name of one that is known: so two ids are equal where their names are.
@@ -80,12 +79,6 @@ impl Ord for KernelId {
 impl PartialOrd for KernelId {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
-    }
-}
-
-impl Hash for KernelId {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.as_str().hash(state);
     }
 }
 
