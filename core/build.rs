@@ -1,16 +1,19 @@
-//! Lists the Python package, so that the binary carries all of it: `engine/worker/package.rs`.
+//! Lists the Python package, so that the binary carries all of it: `engine/python/package.rs`.
 
 use std::{env, fmt::Write as _, fs, io, path::Path};
 
 fn main() -> io::Result<()> {
     let python = Path::new(&env::var("CARGO_MANIFEST_DIR").unwrap_or_default()).join("../python");
-    println!("cargo::rerun-if-changed={}", python.join("loka").display());
+    println!("cargo::rerun-if-changed=build.rs");
     let mut files = Vec::new();
     list(&python.join("loka"), "loka", &mut files)?;
     files.sort();
     let mut text = String::from("&[\n");
     for name in files {
         let path = python.join(&name).canonicalize()?;
+        // Not the folder: Python's caches come and go in it, and all of core would be compiled anew after each run of Python. What
+        // a new file needs, a test says (`engine/python/package.rs`).
+        println!("cargo::rerun-if-changed={}", path.display());
         // Writing to a String cannot fail.
         let _ = writeln!(text, "    ({name:?}, include_str!({:?})),", path.display().to_string());
     }
