@@ -114,7 +114,7 @@ fn opened() -> SequencedSession {
     let mut ordered = SequencedSession::default();
     ordered.event(Event::ResultsOpened {
         path: "r".to_owned(),
-        results: Box::new(Results { meta, rows: Vec::new() }),
+        results: Box::new(Results { meta, rows: Vec::new() }.into()),
     });
     ordered
 }

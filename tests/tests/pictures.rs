@@ -9,7 +9,7 @@ use eframe::egui_wgpu::RendererOptions;
 use egui_kittest::{Harness, wgpu::WgpuTestRenderer};
 use loka::{LokaApp, commands::Action, layout::Pane, state::BrushShape, theme::Ground};
 use loka_core::{
-    model::{Gemm, KernelId, ModKind, Moment, Safety},
+    model::{Gemm, KernelId, ModKind, Moment, ResultsBySite, Safety},
     review::{Approval, ApprovalRule, ReviewState, Role, SecretKey},
     session::{
         Command, Effect, Event,
@@ -73,7 +73,7 @@ fn told(size: [f32; 2], ground: Ground, opened: bool) -> (Harness<'static, LokaA
 }
 
 fn of_many(num_sites: usize, size: [f32; 2], ground: Ground, opened: bool) -> (Harness<'static, LokaApp>, Told) {
-    let results = Box::new(big::results(num_sites, 11));
+    let results: Box<ResultsBySite> = Box::new(big::results(num_sites, 11).into());
     let link = ScriptedLink::new(Script { answer: no_trace, ..Script::default() }).by_paper();
     let script = link.script.clone();
     if opened {

@@ -36,7 +36,7 @@ fn plan(results: &Results, policy: &Policy) -> Plan {
 fn views(results: Results, policy: &Policy) -> Views {
     let overrides = overrides(&results);
     let mut session = Session::default();
-    session.event(Event::ResultsOpened { path: "r.results.parquet".to_owned(), results: Box::new(results) });
+    session.event(Event::ResultsOpened { path: "r.results.parquet".to_owned(), results: Box::new(results.into()) });
     session.command(Command::SetPolicy { policy: policy.clone() }).unwrap();
     for ((site, gemm), Override { kernel, reason }) in overrides {
         session.command(Command::SetOverride { site, gemm, kernel, reason }).unwrap();

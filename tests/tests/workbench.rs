@@ -342,7 +342,7 @@ fn results_of_another_trace_are_refused() {
     let Event::TraceOpened { trace } = opened() else { panic!("not an opening") };
     let mut meta = trace.meta;
     meta.trace_digest = "sha256:0".to_owned();
-    let results = Box::new(Results { meta, rows: Vec::new() });
+    let results = Box::new(Results { meta, rows: Vec::new() }.into());
     script.borrow_mut().tell(Event::ResultsOpened { path: "r.parquet".to_owned(), results });
     harness.run_steps(3);
     assert!(harness.state().session().notices.iter().any(|notice| notice.text.contains("another trace")));

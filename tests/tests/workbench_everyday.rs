@@ -319,7 +319,7 @@ fn files_dropped_together_open_in_their_order() {
     assert!(!harness.state().session().is_running(), "rows are on their way: nothing is probed twice");
 
     let rows = vec![row(&site(&harness, 0), ROWWISE, 0.1)];
-    let results = Box::new(Results { meta, rows });
+    let results = Box::new(Results { meta, rows }.into());
     tell(&mut harness, &script, Event::ResultsOpened { path: "a.results.parquet".to_owned(), results });
     let asked = script.borrow().asked.clone();
     assert!(asked.contains(&Effect::LoadPlan { path: "a.plan.json".to_owned() }));
@@ -463,7 +463,7 @@ fn rows_and_plans_of_another_trace_change_nothing() {
     let before = (harness.state().session().rows().count(), harness.state().session().revision());
     let mut meta = opened_as("x").meta;
     meta.trace_digest = "sha256:0".to_owned();
-    let results = Box::new(Results { meta, rows: vec![row(&SiteId::new("elsewhere"), ROWWISE, 0.1)] });
+    let results = Box::new(Results { meta, rows: vec![row(&SiteId::new("elsewhere"), ROWWISE, 0.1)] }.into());
     tell(&mut harness, &script, Event::ResultsOpened { path: "other.parquet".to_owned(), results });
     let text = std::fs::read_to_string(repository().join("docs/evidence/h200-quality.plan.json")).unwrap();
     let plan = Box::new(Plan::from_json(&text).unwrap());
@@ -480,7 +480,7 @@ fn a_results_file_that_changes_offers_to_reload() {
     let (mut harness, script) = probed();
     let meta = opened_as("x").meta;
     let path = "r.results.parquet".to_owned();
-    let results = Box::new(Results { meta, rows: vec![row(&site(&harness, 3), ROWWISE, 0.1)] });
+    let results = Box::new(Results { meta, rows: vec![row(&site(&harness, 3), ROWWISE, 0.1)] }.into());
     tell(&mut harness, &script, Event::ResultsOpened { path: path.clone(), results });
     assert!(script.borrow().asked.contains(&Effect::Watch { path: Some(path.clone()) }));
     let rows = harness.state().session().rows().count();

@@ -17,7 +17,7 @@ use loka_tests::{
 
 fn opened(num_sites: usize, size: [f32; 2]) -> Window {
     let link = ScriptedLink::default().by_paper();
-    let results = Box::new(big::results(num_sites, 11));
+    let results = Box::new(big::results(num_sites, 11).into());
     link.script.borrow_mut().tell(Event::ResultsOpened { path: "made.results.parquet".to_owned(), results });
     let mut harness = window(LokaApp::new(Box::new(link)), size);
     harness.run_steps(6);

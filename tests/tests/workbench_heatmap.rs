@@ -121,7 +121,7 @@ fn results(names: &[String]) -> Results {
 fn opened(names: &[String]) -> (Window, Rc<RefCell<Script>>) {
     let link = ScriptedLink::default().by_paper();
     let script = link.script.clone();
-    let results = Box::new(results(names));
+    let results = Box::new(results(names).into());
     script.borrow_mut().tell(Event::ResultsOpened { path: "made.results.parquet".to_owned(), results });
     let builder = Harness::builder().with_size([1440.0, 900.0]).with_max_steps(8).allow_missing_glyphs();
     let mut harness = window_by(builder, LokaApp::new(Box::new(link)));

@@ -35,7 +35,7 @@ fn joined() -> (Window, Rc<RefCell<Script>>, Vec<SiteId>) {
     let sites: Vec<SiteId> = results.meta.manifest.sites.iter().map(|site| site.id.clone()).collect();
     let link = ScriptedLink::new(Script { me: me(), ..Script::default() });
     let script = link.script.clone();
-    let opened = Event::ResultsOpened { path: "made.results.parquet".to_owned(), results: Box::new(results) };
+    let opened = Event::ResultsOpened { path: "made.results.parquet".to_owned(), results: Box::new(results.into()) };
     script.borrow_mut().tell(opened);
     script.borrow_mut().people = Some(vec![
         person(1, "Me", Role::Owner, None, ""),

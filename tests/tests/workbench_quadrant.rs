@@ -101,7 +101,8 @@ fn results(known: PointsKnown) -> Results {
 
 fn opened(known: PointsKnown) -> (Window, ScriptedLink) {
     let link = ScriptedLink::default().by_paper();
-    let told = Told::ResultsOpened { path: "made.results.parquet".to_owned(), results: Box::new(results(known)) };
+    let told =
+        Told::ResultsOpened { path: "made.results.parquet".to_owned(), results: Box::new(results(known).into()) };
     link.script.borrow_mut().tell(told);
     let mut harness = window(LokaApp::new(Box::new(link.clone())), [1280.0, 800.0]);
     harness.run_steps(4);
@@ -374,7 +375,7 @@ fn what_is_brushed_is_filtered_to_marked_and_copied() {
 #[test]
 fn many_points_are_hexagons_and_a_box_has_them_all() {
     let link = ScriptedLink::default().by_paper();
-    let results = Box::new(loka_tests::big::results(2_400, 3));
+    let results = Box::new(loka_tests::big::results(2_400, 3).into());
     let told = Told::ResultsOpened { path: "made.results.parquet".to_owned(), results };
     link.script.borrow_mut().tell(told);
     let mut harness = window(LokaApp::new(Box::new(link)), [1280.0, 800.0]);
@@ -505,7 +506,7 @@ fn arrows_come_with_the_mods() {
             error.mere = Estimate::new(error.mere.value / 2.0, error.mere.lo / 2.0, error.mere.hi / 2.0);
         }
     }
-    let told = Told::ResultsOpened { path: "more.results.parquet".to_owned(), results: Box::new(results) };
+    let told = Told::ResultsOpened { path: "more.results.parquet".to_owned(), results: Box::new(results.into()) };
     link.script.borrow_mut().tell(told);
     harness.run_steps(2);
     harness.state_mut().command(Command::ToggleMod { kind: ModKind::BlockNorm });

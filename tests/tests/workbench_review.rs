@@ -46,7 +46,7 @@ impl ReviewWindow {
     fn new(me: Author, size: [f32; 2]) -> Self {
         let link = ScriptedLink::new(Script { me, answer: signed, ..Script::default() });
         let script = link.script.clone();
-        let results = Box::new(big::results(24, 3));
+        let results = Box::new(big::results(24, 3).into());
         let opened = Event::ResultsOpened { path: "made.results.parquet".to_owned(), results };
         script.borrow_mut().tell(opened);
         let harness = window(LokaApp::new(Box::new(link)), size);

@@ -101,7 +101,7 @@ fn row(site: &SiteId, gemm: Gemm, kernel: &str, shape: GemmShape, error: f64, us
 fn opened(size: [f32; 2]) -> (Window, Rc<RefCell<Script>>) {
     let link = ScriptedLink::default().by_paper();
     let script = link.script.clone();
-    let opened = Event::ResultsOpened { path: "made.results.parquet".to_owned(), results: Box::new(results()) };
+    let opened = Event::ResultsOpened { path: "made.results.parquet".to_owned(), results: Box::new(results().into()) };
     script.borrow_mut().tell(opened);
     let mut harness = window(LokaApp::new(Box::new(link)), size);
     harness.run_steps(4);

@@ -6,7 +6,7 @@ use loka_core::{
     dispatch::Policy,
     model::{Metric, ModKind, ModSet, Runtime},
     session::{Command, Event, Session},
-    tables::read_results,
+    tables::read_results_by_site,
     views::{ViewQuery, Views},
 };
 use serde_json::json;
@@ -33,7 +33,7 @@ pub struct FindingsArgs {
 
 pub fn run(args: &FindingsArgs, json: bool) -> anyhow::Result<Outcome> {
     let policy = policy(&args.policy)?;
-    let results = read_results(&args.results)?;
+    let results = read_results_by_site(&args.results)?;
     let path = args.results.display().to_string();
     let mut session = Session::default();
     session.event(Event::ResultsOpened { path: path.clone(), results: Box::new(results) });

@@ -255,7 +255,8 @@ fn num_rows(step: &SequencedInput) -> usize {
     match &step.input {
         SessionInput::Event(event) => match &**event {
             Event::Rows { rows, .. } => rows.len(),
-            Event::ResultsOpened { results, .. } | Event::ResultsCompared { results, .. } => results.rows.len(),
+            Event::ResultsOpened { results, .. } => results.num_rows(),
+            Event::ResultsCompared { results, .. } => results.rows.len(),
             _ => 0,
         },
         SessionInput::Command { .. } => 0,

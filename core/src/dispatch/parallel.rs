@@ -2,6 +2,8 @@
 //! on this one where there are none. The answers do not depend on how many there are.
 
 use std::ops::Range;
+#[cfg(feature = "native")]
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Items that are worth a thread of their own, when one costs some tens of microseconds.
 const LEAST: usize = 256;
@@ -18,9 +20,52 @@ pub fn map_few<R: Send>(len: usize, work: impl Fn(Range<usize>) -> Vec<R> + Sync
     if parts <= 1 { work(0..len) } else { on_threads(len, parts, &work) }
 }
 
+/// `work` at every place of `0..len`, each a long piece of unlike length: a thread that is done takes the next.
+#[cfg(feature = "native")]
+pub fn map_long<R: Send>(len: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let taken = || {
+        let places = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed)).take_while(|at| *at < len);
+        places.map(|at| (at, work(at))).collect()
+    };
+    let cores = cores().min(len);
+    let mut all = if cores <= 1 { taken() } else { on_threads(cores, cores, &|_| taken()) };
+    all.sort_unstable_by_key(|(at, _)| *at);
+    all.into_iter().map(|(_, answer)| answer).collect()
+}
+
+#[cfg(not(feature = "native"))]
+pub fn map_long<R: Send>(len: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
+    (0..len).map(work).collect()
+}
+
 /// `work` at every place of `0..len`.
 pub fn map<R: Send>(len: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
     map_ranges(len, |range| range.map(&work).collect())
+}
+
+/// The same of things that are given away.
+#[cfg(feature = "native")]
+pub fn map_owned<T: Send, R: Send>(mut items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+    let parts = parts(items.len());
+    let (each, work) = (items.len() / parts, &work);
+    std::thread::scope(|scope| {
+        let cut = |items: &mut Vec<T>| items.split_off(items.len() - each);
+        let others: Vec<_> = (1..parts).map(|_| cut(&mut items)).collect();
+        let of = move |items: Vec<T>| items.into_iter().map(work).collect::<Vec<R>>();
+        let others: Vec<_> = others.into_iter().map(|items| scope.spawn(move || of(items))).collect();
+        let mut all = of(items);
+        // The last were cut off first.
+        for other in others.into_iter().rev() {
+            all.append(&mut other.join().unwrap_or_else(|cause| std::panic::resume_unwind(cause)));
+        }
+        all
+    })
+}
+
+#[cfg(not(feature = "native"))]
+pub fn map_owned<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+    items.into_iter().map(work).collect()
 }
 
 /// Both, at once where there are threads.
@@ -81,6 +126,7 @@ mod tests {
         for len in [0, 1, LEAST, 2 * LEAST, 10 * LEAST + 7] {
             assert_eq!(map(len, |at| 3 * at), (0..len).map(|at| 3 * at).collect::<Vec<_>>());
             assert_eq!(map_ranges(len, |range| range.collect()), (0..len).collect::<Vec<_>>());
+            assert_eq!(map_owned((0..len).collect(), |at| 3 * at), map(len, |at| 3 * at));
         }
     }
 
@@ -91,6 +137,7 @@ mod tests {
         for parts in 1..9 {
             assert_eq!(on_threads(1000, parts, &|range: Range<usize>| range.collect()), all);
         }
+        assert_eq!(map_long(1000, |at| at), all);
         assert_eq!(join(|| 1, || 2), (1, 2));
     }
 }

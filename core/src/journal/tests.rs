@@ -71,7 +71,7 @@ fn rows() -> Event {
         row("a", Gemm::Fprop, "cublaslt/bf16", 0.1, Some(1.0), 0.0),
         row("a", Gemm::Fprop, "te/current", f64::INFINITY, Some(1.3), 0.0),
     ];
-    Event::ResultsOpened { path: "r".to_owned(), results: Box::new(results(&["a", "b"], rows)) }
+    Event::ResultsOpened { path: "r".to_owned(), results: Box::new(results(&["a", "b"], rows).into()) }
 }
 
 fn override_a() -> Command {

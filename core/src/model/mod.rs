@@ -15,6 +15,7 @@ mod moment;
 #[cfg(feature = "native")]
 mod persist;
 mod record;
+mod results_by_site;
 mod row;
 mod runtime;
 mod site;
@@ -42,6 +43,8 @@ pub(crate) use persist::temporary_beside;
 #[cfg(feature = "native")]
 pub use persist::{persist, persist_new};
 pub use record::{KernelRecord, LatencySource};
+pub use results_by_site::{ResultsBySite, together};
+pub(crate) use row::Bf16LossCosts;
 pub use row::{
     ErrorSummary, Fidelity, LOSS_COST_RANGE, Latency, NoiseBasis, NoiseShare, ResultRow, Results, ResultsMeta,
     StepErrors, charge_excess,

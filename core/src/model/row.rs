@@ -224,27 +224,38 @@ impl ResultRow {
 /// Charges every loss cost with what it is beyond BF16's at the same GEMM, site and mods. BF16 is charged nothing, and
 /// nobody less than that.
 pub fn charge_excess(rows: &mut [ResultRow]) {
-    let baseline = baseline_kernel();
-    let mut of_bf16: HashMap<(SiteId, ModSet), f64> = HashMap::new();
-    for row in rows.iter().filter(|row| row.gemm == Gemm::Fprop && row.kernel == baseline) {
-        if let Some(cost) = row.error.as_ref().and_then(|error| error.loss_cost) {
-            of_bf16.insert((row.site.clone(), row.mods.clone()), cost.value);
-        }
+    let of_bf16 = Bf16LossCosts::of(rows.iter());
+    of_bf16.charge(rows);
+}
+
+/// What BF16's own rounding costs each site under each set of mods.
+pub(crate) struct Bf16LossCosts(HashMap<(SiteId, ModSet), f64>);
+
+impl Bf16LossCosts {
+    pub fn of<'a>(rows: impl Iterator<Item = &'a ResultRow>) -> Self {
+        let baseline = baseline_kernel();
+        let of_bf16 = rows.filter(|row| row.gemm == Gemm::Fprop && row.kernel == baseline);
+        let cost = |row: &ResultRow| Some(row.error.as_ref()?.loss_cost?.value);
+        Self(of_bf16.filter_map(|row| Some(((row.site.clone(), row.mods.clone()), cost(row)?))).collect())
     }
-    let mut key = None;
-    for row in rows.iter_mut().filter(|row| row.gemm == Gemm::Fprop) {
-        let is_baseline = row.kernel == baseline;
-        let Some(error) = row.error.as_mut().filter(|error| error.loss_cost.is_some()) else { continue };
-        // Neighbours are mostly of one site: their place is looked up once.
-        let known = match &key {
-            Some((site, mods, known)) if *site == row.site && *mods == row.mods => *known,
-            _ => {
-                let known = of_bf16.get(&(row.site.clone(), row.mods.clone())).copied();
-                key = Some((row.site.clone(), row.mods.clone(), known));
-                known
-            }
-        };
-        error.loss_excess = error.loss_cost.zip(known).map(|(cost, of_bf16)| cost.beyond(of_bf16, is_baseline));
+
+    pub fn charge(&self, rows: &mut [ResultRow]) {
+        let baseline = baseline_kernel();
+        let mut key = None;
+        for row in rows.iter_mut().filter(|row| row.gemm == Gemm::Fprop) {
+            let is_baseline = row.kernel == baseline;
+            let Some(error) = row.error.as_mut().filter(|error| error.loss_cost.is_some()) else { continue };
+            // Neighbours are mostly of one site: their place is looked up once.
+            let known = match &key {
+                Some((site, mods, known)) if *site == row.site && *mods == row.mods => *known,
+                _ => {
+                    let known = self.0.get(&(row.site.clone(), row.mods.clone())).copied();
+                    key = Some((row.site.clone(), row.mods.clone(), known));
+                    known
+                }
+            };
+            error.loss_excess = error.loss_cost.zip(known).map(|(cost, of_bf16)| cost.beyond(of_bf16, is_baseline));
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::{Gemm, KernelId, Latency, ResultRow};
+use super::{Gemm, KernelId, Latency, ResultRow, SiteId};
 
 /// Rows of one site under one set of mods, sorted by GEMM and kernel.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -21,6 +21,12 @@ impl From<Vec<ResultRow>> for SiteRows {
         let mut known = Self::default();
         known.take(rows);
         known
+    }
+}
+
+impl From<SiteRows> for Vec<ResultRow> {
+    fn from(rows: SiteRows) -> Self {
+        rows.rows
     }
 }
 
@@ -77,6 +83,11 @@ impl SiteRows {
         {
             row.latency = latency;
         }
+    }
+
+    /// One name of a site in memory, not one a row.
+    pub fn name_site(&mut self, site: &SiteId) {
+        self.rows.iter_mut().for_each(|row| row.site.clone_from(site));
     }
 
     fn are_sorted(rows: &[ResultRow]) -> bool {

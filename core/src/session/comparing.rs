@@ -161,7 +161,8 @@ mod tests {
         let meta = made(0.1).meta;
         let trace = OpenedTrace { path: "a.trace.safetensors".to_owned(), name: "toy".to_owned(), meta };
         session.event(Event::TraceOpened { trace: Box::new(trace) });
-        session.event(Event::ResultsOpened { path: "r.results.parquet".to_owned(), results: Box::new(made(0.1)) });
+        session
+            .event(Event::ResultsOpened { path: "r.results.parquet".to_owned(), results: Box::new(made(0.1).into()) });
         session
     }
 
@@ -215,7 +216,7 @@ mod tests {
         assert!(outdated(&|session| drop(session.command(Command::ToggleMod { kind: ModKind::NoBias }))));
         assert!(outdated(&|session| {
             let more = vec![row("b", Gemm::Fprop, FAST, 0.1, Some(1.3), 0.0)];
-            let results = Box::new(results(&["a", "b"], more));
+            let results = Box::new(results(&["a", "b"], more).into());
             session.event(Event::ResultsOpened { path: "m.results.parquet".to_owned(), results });
         }));
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::{
     engine::{Feeds, SiteContext},
-    model::{ModSet, ResultRow, Site, SiteMods},
+    model::{ModSet, Site, SiteMods},
 };
 
 /// Contexts of uniform sets of mods, each looked up once.
@@ -14,13 +14,13 @@ pub(super) struct Uniform {
 }
 
 impl Uniform {
-    /// For every set that one of `rows` names.
-    pub fn new(sites: &[Site], rows: &[ResultRow]) -> Self {
+    /// For each of `sets`.
+    pub fn new<'a>(sites: &[Site], sets: impl Iterator<Item = &'a ModSet>) -> Self {
         let feeds = Feeds::new(sites);
         let mut by_mods: HashMap<ModSet, Vec<SiteContext>> = HashMap::new();
-        for row in rows {
-            if !by_mods.contains_key(&row.mods) {
-                by_mods.insert(row.mods.clone(), feeds.contexts(&SiteMods::from(row.mods.clone())));
+        for mods in sets {
+            if !by_mods.contains_key(mods) {
+                by_mods.insert(mods.clone(), feeds.contexts(&SiteMods::from(mods.clone())));
             }
         }
         Self { by_mods }

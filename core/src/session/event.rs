@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     engine::{DeviceMemory, EngineStatus},
-    model::{ResultRow, Results, SiteId, SiteMods, as_text},
+    model::{ResultRow, Results, ResultsBySite, SiteId, SiteMods, as_text},
     plan::Plan,
     review::{Approval, KeyRing},
     views::{OpenedTrace, SeriesTable, distribution::Inspection, drift::Checkpoint},
@@ -28,7 +28,7 @@ pub enum Event {
     },
     ResultsOpened {
         path: String,
-        results: Box<Results>,
+        results: Box<ResultsBySite>,
     },
     /// The series of the open trace, or why there are none.
     SeriesRead {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     engine::contexts,
-    model::{Results, SiteIndex, SiteMods, visible},
+    model::{ResultsBySite, SiteIndex, SiteMods, visible},
     plan::Plan,
     views::OpenedTrace,
 };
@@ -73,7 +73,7 @@ impl Session {
         drop(self.compare_with(Some((path, plan))));
     }
 
-    pub(super) fn take_results(&mut self, path: &str, results: Results) {
+    pub(super) fn take_results(&mut self, path: &str, results: ResultsBySite) {
         match &self.trace {
             Some(trace) if trace.meta.trace_digest.is_empty() => {
                 return self.notices.tell(NoticeKind::Warning, CommandError::DigestPending.to_string());
@@ -99,18 +99,17 @@ impl Session {
         }
         let sites = self.trace.as_ref().map(|trace| trace.clone());
         let sites = sites.as_ref().map_or(&[][..], |trace| &trace.manifest().sites);
-        let uniform = Uniform::new(sites, &results.rows);
-        // A file names a site in many rows, one after the other.
-        let together = results.rows.chunk_by(|a, b| a.site == b.site && a.mods == b.mods);
+        let firsts = || results.sites.iter().filter_map(|rows| rows.all().first());
+        let uniform = Uniform::new(sites, firsts().map(|row| &row.mods));
         let index = self.sets.index.clone();
-        let complete = together.filter_map(|rows| {
-            let at = index.at(&rows[0].site)?;
-            Some((at, uniform.of(at, &rows[0].mods)))
+        let complete = firsts().filter_map(|row| {
+            let at = index.at(&row.site)?;
+            Some((at, uniform.of(at, &row.mods)))
         });
         self.sets.complete(&origin, complete);
-        self.notices.record(LogKind::File, format!("Opened {}: {path}", counted(results.rows.len(), "row")));
+        self.notices.record(LogKind::File, format!("Opened {}: {path}", counted(results.num_rows(), "row")));
         self.results_file = Some(path.to_owned());
-        self.sets.take(results.rows, |at, row| uniform.of(at, &row.mods));
+        self.sets.adopt(results.sites, |at, row| uniform.of(at, &row.mods));
         self.sets.show(origin);
         self.revision += 1;
     }
@@ -132,7 +131,7 @@ mod tests {
             results.meta.manifest.extra.insert("coverage".to_owned(), coverage);
         }
         let mut session = Session::default();
-        session.event(Event::ResultsOpened { path: "r.parquet".to_owned(), results: Box::new(results) });
+        session.event(Event::ResultsOpened { path: "r.parquet".to_owned(), results: Box::new(results.into()) });
         session
     }
 

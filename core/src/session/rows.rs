@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     engine::{EngineStatus, SiteContext},
-    model::{Gemm, Kernel, KernelId, Latency, ResultRow, ResultsMeta, SiteId, SiteIndex, SiteRows},
+    model::{Gemm, Kernel, KernelId, Latency, ResultRow, ResultsMeta, SiteId, SiteIndex, SiteRows, together},
 };
 
 /// Whose rows: an engine on a device.
@@ -32,10 +32,6 @@ impl Origin {
 
     pub(super) fn of_row(row: &ResultRow) -> Self {
         Self { engine: row.engine.clone(), device: row.device.clone() }
-    }
-
-    fn made(&self, row: &ResultRow) -> bool {
-        row.engine == self.engine && row.device == self.device
     }
 
     /// Asked in every frame: nothing is allocated for it.
@@ -147,6 +143,15 @@ impl RowSet {
         }
         let probed = self.site(at).0.entry(context).or_default();
         self.num_rows += Arc::make_mut(&mut probed.rows).take(rows);
+    }
+
+    /// The same of rows that were put together elsewhere: where there are none yet they are shared as they are.
+    fn adopt(&mut self, at: usize, context: SiteContext, rows: Arc<SiteRows>) {
+        if !self.measured.is_empty() || self.rows_of(at, &context).is_some() {
+            return self.take(at, context, Arc::unwrap_or_clone(rows).into());
+        }
+        self.num_rows += rows.all().len();
+        self.site(at).0.entry(context).or_default().rows = rows;
     }
 
     fn measure(&mut self, at: usize, measured: MeasuredLatency) {
@@ -266,32 +271,36 @@ impl RowSets {
         }
     }
 
-    /// Every row goes to the set that it names itself. `context`: what its site was probed under. Neighbours
-    /// that belong together, as in a file or from a probe, are taken together.
+    /// Every row goes to the set that it names itself. `context`: what its site was probed under.
     pub fn take(&mut self, rows: Vec<ResultRow>, context: impl Fn(usize, &ResultRow) -> SiteContext) {
-        let mut rows = rows.into_iter().peekable();
-        let (mut origin, mut usual) = (Origin::default(), 1);
-        while let Some(first) = rows.next() {
+        for mut rows in together(rows) {
             // A row of a site that the trace does not have has nowhere to be shown.
-            let Some(at) = self.index.at(&first.site) else { continue };
-            if !origin.made(&first) {
-                origin = Origin::of_row(&first);
-            }
-            let (context, site, mods) = (context(at, &first), first.site.clone(), first.mods.clone());
-            let mut together = Vec::with_capacity(usual);
-            together.push(first);
-            let belongs = |row: &ResultRow| row.site == site && row.mods == mods && origin.made(row);
-            together.extend(std::iter::from_fn(|| rows.next_if(belongs)));
+            let Some(at) = self.index.at(&rows[0].site) else { continue };
+            let context = context(at, &rows[0]);
             // One name a site in memory, not one a row.
-            together.iter_mut().for_each(|row| row.site.clone_from(&self.index.ids()[at]));
-            usual = together.len();
-            if !self.sets.contains_key(&origin) {
-                self.sets.insert(origin.clone(), RowSet::default());
-            }
-            if let Some(set) = self.sets.get_mut(&origin) {
-                set.take(at, context, together);
-            }
+            rows.iter_mut().for_each(|row| row.site.clone_from(&self.index.ids()[at]));
+            self.set_of(&rows[0]).take(at, context, rows);
         }
+    }
+
+    /// The same of rows that were put together elsewhere.
+    pub fn adopt(&mut self, sites: Vec<Arc<SiteRows>>, context: impl Fn(usize, &ResultRow) -> SiteContext) {
+        for mut rows in sites {
+            let Some(first) = rows.all().first() else { continue };
+            let Some(at) = self.index.at(&first.site) else { continue };
+            let context = context(at, first);
+            let site = &self.index.ids()[at];
+            if !Arc::ptr_eq(&first.site.0, &site.0) {
+                Arc::make_mut(&mut rows).name_site(site);
+            }
+            self.set_of(&rows.all()[0]).adopt(at, context, rows);
+        }
+    }
+
+    /// The set that a row names itself.
+    fn set_of(&mut self, row: &ResultRow) -> &mut RowSet {
+        let origin = Origin::of_row(row);
+        self.sets.entry(origin).or_default()
     }
 
     pub fn measure(&mut self, origin: &Origin, measured: Vec<MeasuredLatency>) {

@@ -47,7 +47,7 @@ mod tests {
     fn opened() -> Session {
         let rows = vec![row("a", Gemm::Fprop, "te/current", 0.1, None, 0.0)];
         let mut session = Session::default();
-        let results = Box::new(results(&["a"], rows));
+        let results = Box::new(results(&["a"], rows).into());
         session.event(Event::ResultsOpened { path: "r.parquet".to_owned(), results });
         session
     }

@@ -1,6 +1,6 @@
 //! What a table is to those who fill and read one, whichever crate knows the file: columns by name, null as `None`.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use super::Cause;
 
@@ -32,7 +32,7 @@ pub(super) trait Table {
 
 /// A column as it was read. `Option<f64>` is twice as large as what it holds, which counts where there are dozens of
 /// columns of millions of rows: so a bit of each row says whether it has a value, and nulls before the first take no room.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Nullable<T> {
     /// None at all, or one of each row.
     values: Vec<T>,
@@ -40,17 +40,42 @@ pub(super) struct Nullable<T> {
     height: usize,
 }
 
-impl<T: Clone + Default> Nullable<T> {
-    pub fn new() -> Self {
-        Self::nulls(0)
-    }
-
+impl<T: Copy + Default> Nullable<T> {
     pub fn nulls(height: usize) -> Self {
         Self { values: Vec::new(), present: Vec::new(), height }
     }
 
-    pub fn len(&self) -> usize {
-        self.height
+    /// Appends a row for each of `present`, the next of `values` where it is true; `None`: a row for each of `values`.
+    pub fn extend(&mut self, present: Option<&[bool]>, mut values: Vec<T>) {
+        let before = self.height;
+        match present {
+            None if values.is_empty() => {}
+            Some(present) if values.is_empty() => {
+                self.height += present.len();
+                if !self.values.is_empty() {
+                    self.values.resize(self.height, T::default());
+                }
+            }
+            Some(present) if values.len() < present.len() => {
+                let mut values = values.into_iter();
+                present.iter().for_each(|present| self.push(if *present { values.next() } else { None }));
+            }
+            _ => {
+                self.height += values.len();
+                self.values.resize(before, T::default());
+                self.values.append(&mut values);
+                self.mark(before..self.height);
+            }
+        }
+    }
+
+    /// These rows have a value.
+    fn mark(&mut self, rows: Range<usize>) {
+        self.present.resize(rows.end.div_ceil(64), 0);
+        for word in rows.start / 64..rows.end.div_ceil(64) {
+            let (from, to) = (rows.start.max(64 * word) - 64 * word, rows.end.min(64 * word + 64) - 64 * word);
+            self.present[word] |= (u64::MAX >> (64 - (to - from))) << from;
+        }
     }
 
     pub fn push(&mut self, value: Option<T>) {
@@ -69,19 +94,9 @@ impl<T: Clone + Default> Nullable<T> {
     }
 
     /// `None` beyond its last row, too.
-    pub fn get(&self, row: usize) -> Option<&T> {
-        let bits = self.present.get(row / 64)?;
-        if bits >> (row % 64) & 1 == 1 { self.values.get(row) } else { None }
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = Option<&T>> {
-        (0..self.height).map(|row| self.get(row))
-    }
-}
-
-impl<T: Copy + Default> Nullable<T> {
     pub fn at(&self, row: usize) -> Option<T> {
-        self.get(row).copied()
+        let bits = self.present.get(row / 64)?;
+        if bits >> (row % 64) & 1 == 1 { self.values.get(row).copied() } else { None }
     }
 }
 
@@ -98,6 +113,10 @@ pub(super) struct TextColumn {
 pub(super) struct Texts<'t>(pub Option<&'t TextColumn>);
 
 impl<'t> Texts<'t> {
+    pub fn num_words(self) -> usize {
+        self.0.map_or(0, |column| column.words.len())
+    }
+
     /// Which of its words it is: two rows have the same text where they have the same word.
     pub fn word(self, row: usize) -> Option<u32> {
         self.0?.at.at(row)
@@ -130,13 +149,17 @@ impl<T> Words<'_, T> {
 mod tests {
     use super::*;
 
+    fn rows(column: &Nullable<f64>) -> Vec<Option<f64>> {
+        (0..column.height).map(|row| column.at(row)).collect()
+    }
+
     #[test]
     fn a_column_is_what_was_pushed() {
         let of = |values: &[Option<f64>]| {
-            let mut column = Nullable::new();
+            let mut column = Nullable::default();
             values.iter().for_each(|value| column.push(*value));
-            assert_eq!(column.iter().map(Option::<&f64>::copied).collect::<Vec<_>>(), values);
-            assert_eq!((column.len(), column.at(values.len())), (values.len(), None));
+            assert_eq!(rows(&column), values);
+            assert_eq!(column.at(values.len()), None);
             column
         };
         of(&[]);
@@ -144,6 +167,31 @@ mod tests {
         of(&[Some(0.0), None, Some(2.0)]);
         let late: Vec<_> = (0..200).map(|row| (row > 130 && row % 3 == 0).then_some(f64::from(row))).collect();
         of(&late);
-        assert_eq!(Nullable::<f64>::nulls(3).iter().collect::<Vec<_>>(), [None; 3]);
+        assert_eq!(rows(&Nullable::nulls(3)), [None; 3]);
+    }
+
+    /// In pieces of every kind: full, empty, neither; that end within a word of bits and at its end.
+    #[test]
+    fn a_column_is_the_same_in_pieces() {
+        let row = |row: usize| (row.is_multiple_of(3) || (50..130).contains(&row)).then_some(row as f64);
+        for ends in [vec![200], vec![64, 128, 200], vec![1, 2, 49, 60, 64, 130, 131, 199, 200], vec![127, 129, 200]] {
+            let (mut pushed, mut column, mut from) = (Nullable::default(), Nullable::default(), 0);
+            for to in ends {
+                let rows: Vec<_> = (from..to).map(row).collect();
+                rows.iter().for_each(|row| pushed.push(*row));
+                let (present, values): (Vec<_>, Vec<_>) =
+                    (rows.iter().map(Option::is_some).collect(), rows.into_iter().flatten().collect());
+                column.extend(Some(&present), values);
+                from = to;
+            }
+            assert_eq!(column, pushed);
+        }
+        let (mut late, mut all) = (Nullable::nulls(70), Nullable::default());
+        late.extend(None, vec![1.0; 70]);
+        late.extend(Some(&[false; 3]), Vec::new());
+        (0..143).for_each(|row| all.push((70..140).contains(&row).then_some(1.0)));
+        assert_eq!(late, all);
+        late.extend(None, Vec::new());
+        assert_eq!((late.height, late.at(142), late.at(139)), (143, None, Some(1.0)));
     }
 }

@@ -4,13 +4,15 @@
 //! The `parquet` crate decodes these too, and panics where a page is shorter than it says. Natively that is a caught
 //! thread; in a browser it is the end of the page, so every length is asked about here.
 
+use std::collections::HashMap;
+
 use bytes::Bytes;
 use parquet::{basic::Encoding, column::page::Page, errors::ParquetError};
 
 use super::columns::Nullable;
 
 /// A type of values, as its plain encoding lays them out.
-pub(super) trait Value: Clone + Default {
+pub(super) trait Value: Copy + Default {
     /// `count` values from the beginning of `bytes`; `None`: there are fewer.
     fn plain(bytes: &Bytes, count: usize) -> Option<Vec<Self>>;
 }
@@ -34,32 +36,130 @@ impl Value for bool {
     }
 }
 
-/// Text: a length, then as many bytes. They stay where they are.
-impl Value for Bytes {
-    fn plain(bytes: &Bytes, count: usize) -> Option<Vec<Self>> {
-        let (mut values, mut at) = (Vec::new(), 0_usize);
-        for _ in 0..count {
-            let (length, _) = bytes.get(at..)?.split_first_chunk::<4>()?;
-            let start = at + 4;
-            at = start.checked_add(u32::from_le_bytes(*length) as usize)?;
-            bytes.get(start..at)?;
-            values.push(bytes.slice(start..at));
-        }
-        Some(values)
-    }
-}
-
 /// Appends the values of the first `rows` rows to `all`. `nullable`: levels say which of them are there.
 pub(super) fn column<T: Value>(
     pages: impl Iterator<Item = Result<Page, ParquetError>>,
-    (rows, nullable): (usize, bool),
+    of: (usize, bool),
     all: &mut Nullable<T>,
 ) -> Result<(), ParquetError> {
-    let (mut dictionary, mut left) = (Vec::new(), rows);
+    let mut dictionary = Vec::new();
+    each_page(pages, of, |page| {
+        match page {
+            FlatPage::Dictionary { bytes, count } => {
+                dictionary = T::plain(&bytes, count).ok_or_else(|| short("a dictionary"))?;
+            }
+            FlatPage::Values { bytes, count, encoding, present } => {
+                let values = decoded(&bytes, count, encoding, &dictionary)?;
+                all.extend(present.as_deref(), values);
+            }
+        }
+        Ok(())
+    })
+}
+
+/// A text column in the making: its words, each once, in the order in which they come, and which of them a row has.
+#[derive(Default)]
+pub(super) struct WordColumn {
+    pub words: Vec<Bytes>,
+    known: HashMap<Bytes, u32>,
+    pub at: Nullable<u32>,
+}
+
+impl WordColumn {
+    fn word(&mut self, text: Bytes) -> u32 {
+        let next = self.words.len() as u32;
+        let word = *self.known.entry(text.clone()).or_insert(next);
+        if word == next {
+            self.words.push(text);
+        }
+        word
+    }
+
+    /// Rows of which many have the word of the row before: that one is looked up once.
+    fn plain(&mut self, bytes: &Bytes, count: usize) -> Option<Vec<u32>> {
+        let (mut before, mut word) = (None, 0);
+        let mut of = |text: Bytes| {
+            if before.as_ref() != Some(&text) {
+                word = self.word(text.clone());
+                before = Some(text);
+            }
+            word
+        };
+        texts(bytes, count).map(|text| text.map(&mut of)).collect()
+    }
+}
+
+/// Text: a length, then as many bytes. They stay where they are.
+fn texts(bytes: &Bytes, count: usize) -> impl Iterator<Item = Option<Bytes>> {
+    let mut at = 0_usize;
+    (0..count).map(move |_| {
+        let (length, _) = bytes.get(at..)?.split_first_chunk::<4>()?;
+        let start = at + 4;
+        at = start.checked_add(u32::from_le_bytes(*length) as usize)?;
+        bytes.get(start..at)?;
+        Some(bytes.slice(start..at))
+    })
+}
+
+/// The same of text. A word that no row has, though a dictionary has it, is none of the column's.
+pub(super) fn words(
+    pages: impl Iterator<Item = Result<Page, ParquetError>>,
+    of: (usize, bool),
+    all: &mut WordColumn,
+) -> Result<(), ParquetError> {
+    // Of each text which word it is, once a row has it.
+    let mut dictionary: Vec<(Bytes, Option<u32>)> = Vec::new();
+    each_page(pages, of, |page| {
+        let (bytes, count, encoding, present) = match page {
+            FlatPage::Dictionary { bytes, count } => {
+                let read = texts(&bytes, count).map(|text| Some((text?, None))).collect::<Option<_>>();
+                dictionary = read.ok_or_else(|| short("a dictionary"))?;
+                return Ok(());
+            }
+            FlatPage::Values { bytes, count, encoding, present } => (bytes, count, encoding, present),
+        };
+        let of_rows = match encoding {
+            _ if count == 0 => Some(Vec::new()),
+            Encoding::PLAIN => all.plain(&bytes, count),
+            encoding => indices(&bytes, count, encoding)?.and_then(|indices| {
+                let word = |at: u32| {
+                    let (text, word) = dictionary.get_mut(at as usize)?;
+                    Some(*word.get_or_insert_with(|| all.word(text.clone())))
+                };
+                indices.into_iter().map(word).collect()
+            }),
+        };
+        all.at.extend(present.as_deref(), of_rows.ok_or_else(|| short("a page"))?);
+        Ok(())
+    })
+}
+
+/// A page of a column without lists.
+enum FlatPage {
+    Dictionary {
+        bytes: Bytes,
+        count: usize,
+    },
+    /// `count` values; `present`: which rows they are of, `None`: each of as many.
+    Values {
+        bytes: Bytes,
+        count: usize,
+        encoding: Encoding,
+        present: Option<Vec<bool>>,
+    },
+}
+
+/// Gives the pages of the first `rows` rows to `take`.
+fn each_page(
+    pages: impl Iterator<Item = Result<Page, ParquetError>>,
+    (rows, nullable): (usize, bool),
+    mut take: impl FnMut(FlatPage) -> Result<(), ParquetError>,
+) -> Result<(), ParquetError> {
+    let mut left = rows;
     for page in pages {
         let (buf, count, encoding, levels) = match page? {
             Page::DictionaryPage { buf, num_values, .. } => {
-                dictionary = T::plain(&buf, num_values as usize).ok_or_else(|| short("a dictionary"))?;
+                take(FlatPage::Dictionary { bytes: buf, count: num_values as usize })?;
                 continue;
             }
             Page::DataPage { buf, num_values, encoding, .. } => (buf, num_values, encoding, None),
@@ -70,18 +170,13 @@ pub(super) fn column<T: Value>(
         // No more of a page than is asked for: a few bytes can be a run of any length.
         let count = (count as usize).min(left);
         left -= count;
-        let (present, values) = match nullable {
-            true => levels_of(&buf, count, levels, 1).map(|(levels, values)| (Some(levels), values))?,
+        let (present, bytes) = match nullable {
+            true => levels_of(&buf, count, levels, 1).map(|(levels, bytes)| (Some(levels), bytes))?,
             false => (None, buf),
         };
-        let num = present.as_ref().map_or(count, |levels| levels.iter().filter(|level| **level == 1).count());
-        let mut values = decoded(&values, num, encoding, &dictionary)?.into_iter();
-        match present {
-            Some(levels) => {
-                levels.iter().for_each(|level| all.push(if *level == 1 { values.next() } else { None }));
-            }
-            None => values.for_each(|value| all.push(Some(value))),
-        }
+        let present: Option<Vec<bool>> = present.map(|levels| levels.into_iter().map(|level| level == 1).collect());
+        let count = present.as_ref().map_or(count, |present| present.iter().filter(|present| **present).count());
+        take(FlatPage::Values { bytes, count, encoding, present })?;
         if left == 0 {
             break;
         }
@@ -173,10 +268,6 @@ fn decoded<T: Value>(
         // Of a page of nulls nothing is there, not even the width.
         _ if count == 0 => Some(Vec::new()),
         Encoding::PLAIN => T::plain(bytes, count),
-        Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY => bytes.split_first().and_then(|(width, indices)| {
-            let indices = runs(indices, u32::from(*width), count)?;
-            indices.into_iter().map(|at| dictionary.get(at as usize).cloned()).collect()
-        }),
         // Flags alone are written so: a length, then runs of bits, laid out plainly here.
         Encoding::RLE => bytes.split_first_chunk::<4>().and_then(|(_, bits)| {
             let mut packed = vec![0_u8; count.div_ceil(8)];
@@ -185,9 +276,18 @@ fn decoded<T: Value>(
             }
             T::plain(&packed.into(), count)
         }),
-        other => return Err(ParquetError::NYI(format!("its values are encoded by {other}: save it again with loka"))),
+        encoding => indices(bytes, count, encoding)?
+            .and_then(|indices| indices.into_iter().map(|at| dictionary.get(at as usize).copied()).collect()),
     };
     values.ok_or_else(|| short("a page"))
+}
+
+/// Places in a dictionary; `None`: there are fewer.
+fn indices(bytes: &Bytes, count: usize, encoding: Encoding) -> Result<Option<Vec<u32>>, ParquetError> {
+    if !matches!(encoding, Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY) {
+        return Err(ParquetError::NYI(format!("its values are encoded by {encoding}: save it again with loka")));
+    }
+    Ok(bytes.split_first().and_then(|(width, indices)| runs(indices, u32::from(*width), count)))
 }
 
 fn short(what: &str) -> ParquetError {
@@ -267,7 +367,18 @@ mod tests {
         assert_eq!(bool::plain(&Bytes::from_static(&[0b101]), 3), Some(vec![true, false, true]));
         assert_eq!(bool::plain(&Bytes::from_static(&[0b101]), 9), None);
         assert_eq!(i64::plain(&Bytes::from_static(&[1, 0, 0, 0, 0, 0, 0, 0, 9]), 2), None);
-        assert_eq!(Bytes::plain(&Bytes::from_static(&[1, 0, 0, 0, b'a', 200, 0, 0, 0]), 2), None);
-        assert_eq!(Bytes::plain(&Bytes::from_static(&[1, 0, 0, 0, b'a']), 1), Some(vec![Bytes::from_static(b"a")]));
+        let read = |bytes: &'static [u8], count| texts(&Bytes::from_static(bytes), count).collect::<Option<Vec<_>>>();
+        assert_eq!(read(&[1, 0, 0, 0, b'a', 200, 0, 0, 0], 2), None);
+        assert_eq!(read(&[1, 0, 0, 0, b'a'], 1), Some(vec![Bytes::from_static(b"a")]));
+    }
+
+    #[test]
+    fn a_word_is_known_again() {
+        let plain = Bytes::from_static(b"\x01\0\0\0a\x01\0\0\0a\x02\0\0\0bb\x01\0\0\0a");
+        let mut column = WordColumn::default();
+        assert_eq!(column.plain(&plain, 4), Some(vec![0, 0, 1, 0]));
+        assert_eq!(column.plain(&plain.slice(10..), 2), Some(vec![1, 0]));
+        assert_eq!(column.words, [Bytes::from_static(b"a"), Bytes::from_static(b"bb")]);
+        assert_eq!(column.plain(&plain, 5), None);
     }
 }

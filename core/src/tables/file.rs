@@ -16,9 +16,12 @@ use crate::model::{HEAD_BYTES, persist, temporary_beside};
 /// Of a whole file.
 const MOST_BYTES: u64 = 4 << 30;
 
-/// Its rows have keys. `most`: the rows that it can mean, by its metadata.
-pub(super) fn read_keyed(path: &Path, most: fn(&MemoryTable) -> Result<usize, Cause>) -> Result<MemoryTable, Cause> {
-    caught(path, |bytes| MemoryTable::read_keyed(bytes, most))
+/// Its rows have keys: see [`MemoryTable::read_keyed`].
+pub(super) fn read_keyed<M>(
+    path: &Path,
+    head: fn(&MemoryTable) -> Result<(usize, M), Cause>,
+) -> Result<(MemoryTable, M), Cause> {
+    caught(path, |bytes| MemoryTable::read_keyed(bytes, head))
 }
 
 pub(super) fn read(path: &Path) -> Result<MemoryTable, Cause> {
@@ -26,7 +29,7 @@ pub(super) fn read(path: &Path) -> Result<MemoryTable, Cause> {
 }
 
 /// Nothing that is read should panic; if a library does, the file is damaged like others, and whoever asked goes on.
-fn caught(path: &Path, read: impl Fn(Vec<u8>) -> Result<MemoryTable, Cause>) -> Result<MemoryTable, Cause> {
+fn caught<R>(path: &Path, read: impl Fn(Vec<u8>) -> Result<R, Cause>) -> Result<R, Cause> {
     let bytes = whole(path)?;
     // Of what is read nothing is looked at after a panic.
     catch_unwind(AssertUnwindSafe(|| read(bytes)))

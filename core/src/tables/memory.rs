@@ -1,10 +1,7 @@
 //! Takes columns, gives the bytes of a Parquet file; takes such bytes, gives columns with their types checked. By the
 //! `parquet` crate. A page's codecs are Rust alone; a program of this machine packs by zstd, which takes less room.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 use parquet::{
@@ -17,17 +14,18 @@ use parquet::{
         reader::{FileReader, SerializedFileReader},
         writer::{SerializedFileWriter, SerializedRowGroupWriter},
     },
-    schema::types::Type,
+    schema::types::{ColumnDescPtr, Type},
 };
 
 use super::{
     Cause, bounds,
     columns::{Columns, Nullable, Table, TextColumn, Texts},
-    decode::{self, Value},
+    decode::{self, Value, WordColumn},
     is_parquet,
     pages::Pages,
     thrift,
 };
+use crate::dispatch::parallel;
 
 enum ColumnValues {
     Text(Vec<Option<ByteArray>>),
@@ -279,16 +277,18 @@ pub(super) struct MemoryTable {
 }
 
 impl MemoryTable {
-    /// Each of whose rows has a key of its own. `most`: the rows that it can mean, by its metadata.
-    pub(super) fn read_keyed(
+    /// Each of whose rows has a key of its own. `head` gives the rows that it can mean, and what it read to know that.
+    pub(super) fn read_keyed<M>(
         bytes: impl AsRef<[u8]> + Send + Sync + 'static,
-        most: fn(&Self) -> Result<usize, Cause>,
-    ) -> Result<Self, Cause> {
+        head: fn(&Self) -> Result<(usize, M), Cause>,
+    ) -> Result<(Self, M), Cause> {
         let mut table = Self::opened(bytes)?;
-        bounds::claimed(table.height, most(&table)?)?;
-        bounds::each_once(table.height, |num| table.first(num))?;
-        table.texts = table.read_texts(|_| true)?;
-        Ok(table)
+        let (most, read) = head(&table)?;
+        bounds::claimed(table.height, most)?;
+        let keys = bounds::each_once(table.height, |num| table.first(num))?;
+        table.texts = table.read_texts(|name| !bounds::KEY.contains(&name))?;
+        table.texts.extend(keys.map(|keys| keys.texts).unwrap_or_default());
+        Ok((table, read))
     }
 
     /// One of whose rows nothing is known but that each was written.
@@ -337,9 +337,7 @@ impl MemoryTable {
         if !self.has(name) {
             return Err(Cause::MissingColumn(name.to_owned()));
         }
-        let is_its = |column: &parquet::schema::types::ColumnDescPtr| {
-            column.path().parts().first().is_some_and(|first| first == name)
-        };
+        let is_its = |column: &ColumnDescPtr| column.path().parts().first().is_some_and(|first| first == name);
         let leaves: Vec<usize> =
             schema.columns().iter().enumerate().filter(|(_, column)| is_its(column)).map(|(at, _)| at).collect();
         let wrong = || Cause::WrongType {
@@ -383,15 +381,17 @@ impl MemoryTable {
 
     fn read_texts(&self, wanted: fn(&str) -> bool) -> Result<BTreeMap<String, TextColumn>, Cause> {
         let schema = self.reader.metadata().file_metadata().schema_descr();
-        let mut texts = BTreeMap::new();
-        for (at, column) in schema.columns().iter().enumerate() {
-            if let ([name], "str") = (column.path().parts(), type_word(schema.root_schema(), column.name()))
-                && wanted(name)
-            {
-                texts.insert(name.clone(), text_column(&self.values(at)?, name)?);
-            }
-        }
-        Ok(texts)
+        let is_wanted = |column: &ColumnDescPtr| match column.path().parts() {
+            [name] => wanted(name) && type_word(schema.root_schema(), name) == "str",
+            _ => false,
+        };
+        let found: Vec<usize> =
+            schema.columns().iter().enumerate().filter(|(_, column)| is_wanted(column)).map(|(at, _)| at).collect();
+        let read = |place: usize| {
+            let name = schema.column(found[place]).name().to_owned();
+            text_column(self.words(found[place])?, &name).map(|column| (name, column))
+        };
+        parallel::map_long(found.len(), read).into_iter().collect()
     }
 
     /// A column that is no list, by its place; `None`: it has nulls alone and no type.
@@ -418,40 +418,46 @@ impl MemoryTable {
     }
 
     fn values<T: Value>(&self, at: usize) -> Result<Nullable<T>, Cause> {
+        let mut all = Nullable::default();
+        self.each_group(at, |pages, of| decode::column(pages, of, &mut all))?;
+        Ok(all)
+    }
+
+    fn words(&self, at: usize) -> Result<WordColumn, Cause> {
+        let mut all = WordColumn::default();
+        self.each_group(at, |pages, of| decode::words(pages, of, &mut all))?;
+        Ok(all)
+    }
+
+    /// Gives `decode` the pages of a column, one group of rows after the other, with the number of rows and whether some
+    /// can be null.
+    fn each_group(
+        &self,
+        at: usize,
+        mut decode: impl FnMut(Pages, (usize, bool)) -> Result<(), ParquetError>,
+    ) -> Result<(), Cause> {
         let metadata = self.reader.metadata();
         let nullable = metadata.file_metadata().schema_descr().column(at).max_def_level() > 0;
-        let mut all = Nullable::new();
+        let mut left = self.height;
         for group in metadata.row_groups() {
             // Their sum was found to be small and not negative.
-            let rows = usize::try_from(group.num_rows()).unwrap_or_default().min(self.height - all.len());
+            let rows = usize::try_from(group.num_rows()).unwrap_or_default().min(left);
             if rows == 0 {
                 continue;
             }
-            let read =
-                Pages::of(&self.bytes, group, at).and_then(|pages| decode::column(pages, (rows, nullable), &mut all));
+            left -= rows;
+            let read = Pages::of(&self.bytes, group, at).and_then(|pages| decode(pages, (rows, nullable)));
             read.map_err(|error| broken(&error))?;
         }
-        Ok(all)
+        Ok(())
     }
 }
 
-fn text_column(values: &Nullable<Bytes>, name: &str) -> Result<TextColumn, Cause> {
-    let (mut words, mut at, mut known) = (Vec::new(), Nullable::new(), HashMap::new());
-    for value in values.iter() {
-        let Some(value) = value else {
-            at.push(None);
-            continue;
-        };
-        let word =
-            std::str::from_utf8(value).map_err(|_| Cause::NotParquet(format!("column '{name}' is not UTF-8")))?;
-        let next = words.len() as u32;
-        let of_row = *known.entry(word).or_insert(next);
-        if of_row == next {
-            words.push(Arc::from(word));
-        }
-        at.push(Some(of_row));
-    }
-    Ok(TextColumn { words, at })
+fn text_column(column: WordColumn, name: &str) -> Result<TextColumn, Cause> {
+    let text = |word: &Bytes| std::str::from_utf8(word).map(Arc::from);
+    let words = column.words.iter().map(text).collect::<Result<_, _>>();
+    let words = words.map_err(|_| Cause::NotParquet(format!("column '{name}' is not UTF-8")))?;
+    Ok(TextColumn { words, at: column.at })
 }
 
 impl Table for MemoryTable {

@@ -40,7 +40,7 @@ pub use memory::MemoryColumns;
 pub use part::{PART_KEY, read_part, write_part};
 pub use results::{RESULTS_KEY, result_columns};
 #[cfg(feature = "native")]
-pub use results::{read_results, write_results};
+pub use results::{read_results, read_results_by_site, write_results};
 #[cfg(feature = "web")]
 pub use results::{results_from_bytes, results_to_bytes};
 

@@ -6,7 +6,7 @@ use crate::parts::ProbePart;
 
 use super::{
     Cause, TableError, file,
-    results::{most_rows, results_of, write_with},
+    results::{head_of, results_of, write_with},
     seal,
 };
 
@@ -20,8 +20,8 @@ pub fn write_part(path: &Path, part: &ProbePart) -> Result<(), TableError> {
 /// Refuses one whose seal, circumstances or rows do not fit its key. Its name is for the caller to compare.
 pub fn read_part(path: &Path) -> Result<ProbePart, TableError> {
     let read = || {
-        let table = file::read_keyed(path, most_rows)?;
-        Ok(ProbePart::opened(seal::sealed(&table, PART_KEY)?, results_of(&table)?)?)
+        let (table, meta) = file::read_keyed(path, head_of)?;
+        Ok(ProbePart::opened(seal::sealed(&table, PART_KEY)?, results_of(&table, meta)?)?)
     };
     read().map_err(|cause: Cause| cause.at(path))
 }

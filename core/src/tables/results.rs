@@ -1,10 +1,13 @@
 //! Takes results, gives `*.results.parquet`, and back: as a file, and as bytes in memory.
 
-use std::{collections::HashMap, path::Path};
+use std::{collections::HashMap, ops::Range, path::Path, sync::Arc};
 
 use crate::{
     dispatch::parallel,
-    model::{Estimate, Gemm, Latency, Metric, ModKind, ResultRow, Results, ResultsMeta, SiteId, charge_excess},
+    model::{
+        Bf16LossCosts, Estimate, Gemm, Latency, Metric, ModKind, ResultRow, Results, ResultsBySite, ResultsMeta,
+        SiteId, SiteRows, charge_excess,
+    },
     parts::RunKey,
 };
 
@@ -147,10 +150,21 @@ fn times(latency: &Latency) -> [Option<f64>; 6] {
 
 #[cfg(feature = "native")]
 pub fn read_results(path: &Path) -> Result<Results, TableError> {
+    read_whole(path, |table, meta| results_of(&table, meta))
+}
+
+/// The same with its rows put together by site.
+#[cfg(feature = "native")]
+pub fn read_results_by_site(path: &Path) -> Result<ResultsBySite, TableError> {
+    read_whole(path, |table, meta| results_by_site_of(&table, meta))
+}
+
+#[cfg(feature = "native")]
+fn read_whole<R>(path: &Path, of: fn(MemoryTable, ResultsMeta) -> Result<R, Cause>) -> Result<R, TableError> {
     let read = || {
-        let table = file::read_keyed(path, most_rows)?;
+        let (table, meta) = file::read_keyed(path, head_of)?;
         refuse_part::<RunKey>(&table, PART_KEY)?;
-        results_of(&table)
+        of(table, meta)
     };
     read().map_err(|cause| cause.at(path))
 }
@@ -159,9 +173,9 @@ pub fn read_results(path: &Path) -> Result<Results, TableError> {
 #[cfg(feature = "web")]
 pub fn results_from_bytes(name: &str, bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Result<Results, TableError> {
     let read = || {
-        let table = MemoryTable::read_keyed(bytes, most_rows)?;
+        let (table, meta) = MemoryTable::read_keyed(bytes, head_of)?;
         refuse_part::<RunKey>(&table, PART_KEY)?;
-        results_of(&table)
+        results_of(&table, meta)
     };
     read().map_err(|cause| cause.at(Path::new(name)))
 }
@@ -169,25 +183,38 @@ pub fn results_from_bytes(name: &str, bytes: impl AsRef<[u8]> + Send + Sync + 's
 /// Kernels on the engines that one file has rows of: many times those that are known.
 const MOST_KERNELS: usize = 512;
 
-fn meta_of(table: &impl Table) -> Result<ResultsMeta, Cause> {
+/// The rows that it can mean, which are each GEMM of each site by each kernel with each set of mods; and what says so.
+pub(super) fn head_of(table: &MemoryTable) -> Result<(usize, ResultsMeta), Cause> {
     let meta = table.metadata(RESULTS_KEY).ok_or(Cause::NoMetadata)?;
-    parsed(RESULTS_KEY, meta)
-}
-
-/// Each GEMM of each site by each kernel with each set of mods.
-pub(super) fn most_rows(table: &impl Table) -> Result<usize, Cause> {
+    let meta: ResultsMeta = parsed(RESULTS_KEY, meta)?;
     let mod_sets = 1 << ModKind::ALL.len();
-    Ok(meta_of(table)?.manifest.sites.len().saturating_mul(Gemm::ALL.len() * MOST_KERNELS * mod_sets))
+    Ok((meta.manifest.sites.len().saturating_mul(Gemm::ALL.len() * MOST_KERNELS * mod_sets), meta))
 }
 
-pub(super) fn results_of(table: &impl Table) -> Result<Results, Cause> {
-    let meta = meta_of(table)?;
-    let sites: HashMap<&str, &SiteId> = meta.manifest.sites.iter().map(|site| (site.id.as_str(), &site.id)).collect();
-    let columns = ReadColumns::of(table, &sites)?;
+pub(super) fn results_of(table: &MemoryTable, meta: ResultsMeta) -> Result<Results, Cause> {
+    let columns = ReadColumns::of(table, &sites_of(&meta))?;
     let rows = parallel::map_ranges(table.height(), |range| range.map(|row| columns.row(row)).collect());
     let mut rows: Vec<ResultRow> = rows.into_iter().collect::<Result<_, _>>()?;
     charge_excess(&mut rows);
     Ok(Results { meta, rows })
+}
+
+#[cfg(feature = "native")]
+fn results_by_site_of(table: &MemoryTable, meta: ResultsMeta) -> Result<ResultsBySite, Cause> {
+    let columns = ReadColumns::of(table, &sites_of(&meta))?;
+    let pieces = columns.pieces(table.height());
+    let read = |range: Range<usize>| range.map(|row| columns.row(row)).collect::<Result<Vec<_>, _>>();
+    let pieces = parallel::map_owned(pieces, read).into_iter().collect::<Result<Vec<_>, _>>()?;
+    let of_bf16 = Bf16LossCosts::of(pieces.iter().flatten());
+    let sites = parallel::map_owned(pieces, |mut rows| {
+        of_bf16.charge(&mut rows);
+        Arc::new(SiteRows::from(rows))
+    });
+    Ok(ResultsBySite { meta, sites })
+}
+
+fn sites_of(meta: &ResultsMeta) -> HashMap<&str, &SiteId> {
+    meta.manifest.sites.iter().map(|site| (site.id.as_str(), &site.id)).collect()
 }
 
 #[cfg(test)]

@@ -255,7 +255,7 @@ mod tests {
 
     fn opened(rows: Vec<ResultRow>) -> Session {
         let mut session = Session::by_paper();
-        let results = Box::new(results(&["a", "b"], rows));
+        let results = Box::new(results(&["a", "b"], rows).into());
         session.event(Event::ResultsOpened { path: "r.parquet".to_owned(), results });
         session
     }

@@ -383,7 +383,7 @@ mod tests {
         results.meta.manifest.sites[0].calls = 2;
         let mut session = crate::session::Session::by_paper();
         let path = "made.results.parquet".to_owned();
-        session.event(crate::session::Event::ResultsOpened { path, results: Box::new(results) });
+        session.event(crate::session::Event::ResultsOpened { path, results: Box::new(results.into()) });
         let views = views(&session);
         let sums = totals(&views, &BrushedRows::of_cells([0], &[column(Gemm::Fprop, FAST)]));
         assert!((sums.baseline_us - 200.0).abs() < 1e-9 && (sums.saved_us - 100.0).abs() < 1e-9);

@@ -31,7 +31,7 @@ fn session() -> Session {
         row(sites[2], Gemm::Fprop, fast, 0.2, Some(1.3), 0.0),
     ];
     let mut session = Session::by_paper();
-    let results = Box::new(results(&sites, rows));
+    let results = Box::new(results(&sites, rows).into());
     session.event(Event::ResultsOpened { path: "made.results.parquet".to_owned(), results });
     session
 }

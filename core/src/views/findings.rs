@@ -478,7 +478,7 @@ mod tests {
 
     fn opened() -> Session {
         let mut session = Session::by_paper();
-        session.event(Event::ResultsOpened { path: "r.parquet".to_owned(), results: Box::new(made()) });
+        session.event(Event::ResultsOpened { path: "r.parquet".to_owned(), results: Box::new(made().into()) });
         session
     }
 

@@ -212,7 +212,7 @@ mod tests {
         ];
         let mut session = Session::by_paper();
         let results = results(&["settled", "cheap", "dear", "modelled", "forced", "edge"], rows);
-        session.event(Event::ResultsOpened { path: "r".to_owned(), results: Box::new(results) });
+        session.event(Event::ResultsOpened { path: "r".to_owned(), results: Box::new(results.into()) });
         let (site, kernel) = (SiteId::new("forced"), KernelId::new(LOW));
         session.command(Command::SetOverride { site, gemm: Gemm::Fprop, kernel, reason: "r".to_owned() }).unwrap();
         session

@@ -132,7 +132,8 @@ mod tests {
         });
         let rows = rows.into_iter().chain(baselines).collect();
         let mut session = Session::by_paper();
-        session.event(Event::ResultsOpened { path: "r".to_owned(), results: Box::new(results(&["a", "b"], rows)) });
+        session
+            .event(Event::ResultsOpened { path: "r".to_owned(), results: Box::new(results(&["a", "b"], rows).into()) });
         let snapshot = session.snapshot().unwrap();
         let question = ViewQuery { metric: crate::model::Metric::Mere, gemm: None, relative: false, versus: false };
         Views::of(&snapshot, question, &Views::default())

@@ -21,7 +21,7 @@ pub(super) fn opened(rows: Vec<ResultRow>, sites: &[&str]) -> Session {
     let mut session = Session::by_paper();
     let results: Results = results(sites, rows);
     let path = "made.results.parquet".to_owned();
-    session.event(Event::ResultsOpened { path, results: Box::new(results) });
+    session.event(Event::ResultsOpened { path, results: Box::new(results.into()) });
     session
 }
 

@@ -254,7 +254,7 @@ mod tests {
     fn made(site: &str) -> (Snapshot, Views) {
         let mut session = Session::by_paper();
         let rows = vec![row(site, Gemm::Fprop, FAST, 0.123_456_789_012, Some(1.25), 0.0)];
-        let results = Box::new(results(&[site], rows));
+        let results = Box::new(results(&[site], rows).into());
         session.event(Event::ResultsOpened { path: "r.parquet".to_owned(), results });
         let snapshot = session.snapshot().unwrap();
         let views = Views::of(&snapshot, QUESTION, &Views::default());

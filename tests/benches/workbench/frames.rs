@@ -22,6 +22,9 @@ use crate::{
     window::{Frame, Script, ScriptedExecutor, TimedWindow},
 };
 
+/// From frame to frame of a screen of 60 Hz.
+const SCREEN: Duration = Duration::from_micros(16_667);
+
 /// Milliseconds of CPU time a frame.
 const FRAME_BAR: Option<f64> = Some(8.0);
 
@@ -58,11 +61,13 @@ pub fn open(path: &Path, gpu: bool, figures: &mut Vec<Figure>) -> TimedWindow {
     window.app.command(Command::SetPolicy { policy: Policy::paper() });
     let (opened, cpu) = (Instant::now(), clock::of_process());
     window.app.open(path.to_string_lossy().into_owned());
-    // The worst site is selected as soon as views were derived.
+    // The worst site is selected as soon as views were derived. A window draws no more often than its screen shows: frames
+    // that nobody sees would take a core from the threads that are waited for.
     while window.app.view().site.is_none() {
         assert!(opened.elapsed() < Duration::from_secs(120), "{:?}", window.session().notices);
-        std::thread::sleep(Duration::from_millis(1));
+        let drawn = Instant::now();
         window.frame(Vec::new());
+        std::thread::sleep(SCREEN.saturating_sub(drawn.elapsed()));
     }
     window.frame(Vec::new());
     let bar = (window.session().sites().len() <= 10_000).then_some(2000.0);

@@ -103,11 +103,11 @@ impl Fuzz {
         match self.dice.below(40) {
             0 => big::opened(&self.results),
             1 => Event::TraceDigest { path, digest: self.results.meta.trace_digest.clone() },
-            2 => Event::ResultsOpened { path, results: Box::new(self.results.clone()) },
+            2 => Event::ResultsOpened { path, results: Box::new(self.results.clone().into()) },
             3 => {
                 let mut results = self.results.clone();
                 results.meta.trace_digest = "sha256:another".to_owned();
-                Event::ResultsOpened { path, results: Box::new(results) }
+                Event::ResultsOpened { path, results: Box::new(results.into()) }
             }
             4 => Event::PlanOpened { path, plan: Box::new(self.plan.clone()) },
             5 => Event::OpenFailed { message },

@@ -153,7 +153,7 @@ impl PageExecutor {
                 Err(error) => Event::OpenFailed { message: error.to_string() },
             },
             Effect::LoadResults { path } => match tables::results_from_bytes(&path, bytes) {
-                Ok(results) => Event::ResultsOpened { path, results: Box::new(results) },
+                Ok(results) => Event::ResultsOpened { path, results: Box::new(results.into()) },
                 Err(error) => Event::OpenFailed { message: error.to_string() },
             },
             Effect::CompareResults { path } => match tables::results_from_bytes(&path, bytes) {

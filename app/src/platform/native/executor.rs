@@ -23,7 +23,7 @@ use loka_core::{
     review::{KeyRing, Statement},
     runtime::{Executor, Report},
     session::{Effect, Event},
-    tables,
+    tables::{self, read_results, read_results_by_site},
     trace::Trace,
     views::drift::Followed,
 };
@@ -372,14 +372,14 @@ impl Executor for ThreadExecutor {
         match effect {
             Effect::LoadTrace { path } => self.load_trace(path),
             Effect::LoadResults { path } => {
-                self.load_results(path, |path, results| Event::ResultsOpened { path, results });
+                self.load_results(path, read_results_by_site, |path, results| Event::ResultsOpened { path, results });
             }
             Effect::FindEngines => self.find_engines(),
             Effect::Probe { run, mods, sites, engine, draws } => self.start_probe(run, mods, sites, draws, &engine),
             Effect::Pause { paused } => self.pause(paused),
             Effect::LoadPlan { path } => self.load_plan(path),
             Effect::CompareResults { path } => {
-                self.load_results(path, |path, results| Event::ResultsCompared { path, results });
+                self.load_results(path, read_results, |path, results| Event::ResultsCompared { path, results });
             }
             Effect::ReadSeries { path } => self.read_series(path),
             Effect::Identify { path } => self.identify(path),

@@ -173,8 +173,10 @@ fn what_an_earlier_process_left_is_there_with_what_it_had_answered() {
     let make: MakeDriver = Arc::new(|_| {
         let mut left = SequencedSession::default();
         left.remember(7, 40);
-        let rows = vec![row(); limits::STEP_ROWS + 1];
-        let results = Box::new(Results { meta: meta(), rows });
+        // Neighbours of two sites: rows of one and the same GEMM by the same kernel would be one row.
+        let of = |at: usize| ResultRow { site: SiteId::new(["a", "b"][at % 2]), ..row() };
+        let rows = (0..=limits::STEP_ROWS).map(of).collect();
+        let results = Box::new(Results { meta: meta(), rows }.into());
         let then = Some(Event::ResultsOpened { path: "r".to_owned(), results });
         Driver::followed(Box::new(Restoring { left: Some(left.save()), then }), now)
     });

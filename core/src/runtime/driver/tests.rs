@@ -136,7 +136,7 @@ fn rows_from_a_file_come_before_a_probe_and_their_file_is_watched() {
     driver.poll().unwrap();
     let file = "a.results.parquet".to_owned();
     assert_eq!(world.asked(), [Effect::LoadResults { path: file.clone() }], "no probe: rows are on their way");
-    world.tell(Event::ResultsOpened { path: file.clone(), results: Box::new(probed()) });
+    world.tell(Event::ResultsOpened { path: file.clone(), results: Box::new(probed().into()) });
     let applied = driver.poll();
     assert_eq!(applied, Some(Applied::Opened { path: file.clone(), kind: FileKind::Results, refused: false }));
     assert_eq!(world.asked().first(), Some(&Effect::Watch { path: Some(file) }));
@@ -155,7 +155,7 @@ fn rows_that_lie_beside_a_trace_are_read_instead_of_a_probe_and_probed_where_the
         if let Some(digest) = digest {
             results.meta.trace_digest = digest.to_owned();
         }
-        world.tell(Event::ResultsOpened { path, results: Box::new(results) });
+        world.tell(Event::ResultsOpened { path, results: Box::new(results.into()) });
         driver.poll().unwrap();
         let probes = world.asked().iter().filter(|effect| matches!(effect, Effect::Probe { .. })).count();
         assert_eq!(probes == 1, probed_then, "{digest:?}");
@@ -195,7 +195,7 @@ fn a_command_that_is_refused_is_a_line_and_not_a_step() {
 fn what_an_earlier_process_left_takes_the_place_of_the_session() {
     let (mut driver, world) = driver();
     let mut left = SequencedSession::default();
-    left.event(Event::ResultsOpened { path: "r.parquet".to_owned(), results: Box::new(probed()) });
+    left.event(Event::ResultsOpened { path: "r.parquet".to_owned(), results: Box::new(probed().into()) });
     let command = CommandContext { author: Author::new(7, "Anna"), number: 40, ..CommandContext::default() };
     left.command(command, threshold(0.3)).unwrap();
     let before = driver.ordered().seq();

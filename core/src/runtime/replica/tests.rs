@@ -17,7 +17,7 @@ fn anna(number: u64, at: i64) -> CommandContext {
 /// A session with a version that is up for approval since the moment 1,000.
 fn requested() -> SequencedSession {
     let mut ordered = SequencedSession::default();
-    let results = Box::new(results(&["a"], vec![row("a", Gemm::Fprop, "cublaslt/bf16", 0.1, None, 0.0)]));
+    let results = Box::new(results(&["a"], vec![row("a", Gemm::Fprop, "cublaslt/bf16", 0.1, None, 0.0)]).into());
     ordered.event(Event::ResultsOpened { path: "r.parquet".to_owned(), results });
     let mut policy = ordered.session.document.policy.clone();
     policy.approval = Some(ApprovalRule::of(1));

@@ -34,7 +34,7 @@ impl Desk {
         let kernel = |kernel| row("a", Gemm::Fprop, kernel, 0.1, Some(1.2), 0.0);
         let rows = vec![kernel(TENSORWISE), kernel(ROWWISE), row("b", Gemm::Fprop, ROWWISE, 0.1, Some(1.1), 0.0)];
         let mut ordered = SequencedSession::default();
-        let results = Box::new(results(&["a", "b"], rows));
+        let results = Box::new(results(&["a", "b"], rows).into());
         ordered.event(Event::ResultsOpened { path: "r.parquet".to_owned(), results });
         let mut desk = Self { ordered, numbers: BTreeMap::new() };
         let policy = Policy { approval: rule, ..Policy::paper() };

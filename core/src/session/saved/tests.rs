@@ -17,7 +17,7 @@ fn session() -> Session {
         row("b", Gemm::Dgrad, "te/current", 0.2, None, 0.0),
     ];
     let mut session = Session::default();
-    let results = Box::new(results(&["a", "b"], rows));
+    let results = Box::new(results(&["a", "b"], rows).into());
     session.event(Event::ResultsOpened { path: "r.parquet".to_owned(), results });
     let site = crate::model::SiteId::new("a");
     let (gemm, kernel, reason) = (Gemm::Fprop, KernelId::new("te/current"), "why".to_owned());

@@ -135,7 +135,7 @@ mod tests {
     fn opened() -> SequencedSession {
         let rows = vec![row("a", Gemm::Fprop, "cublaslt/bf16", 0.1, None, 0.0)];
         let mut ordered = SequencedSession::default();
-        let results = Box::new(results(&["a"], rows));
+        let results = Box::new(results(&["a"], rows).into());
         ordered.event(Event::ResultsOpened { path: "r.parquet".to_owned(), results });
         ordered
     }
@@ -148,7 +148,7 @@ mod tests {
     fn who_follows_is_the_same() {
         let (mut first, mut second) = (SequencedSession::default(), SequencedSession::default());
         let mut steps = Vec::new();
-        let results = Box::new(results(&["a"], vec![row("a", Gemm::Fprop, "cublaslt/bf16", 0.1, None, 0.0)]));
+        let results = Box::new(results(&["a"], vec![row("a", Gemm::Fprop, "cublaslt/bf16", 0.1, None, 0.0)]).into());
         steps.push(first.event(Event::ResultsOpened { path: "r.parquet".to_owned(), results }));
         let pull = Command::SetMaxError { value: 0.3, gesture: None };
         for (number, command) in [(1, pull), (2, Command::Undo), (3, Command::Redo)] {

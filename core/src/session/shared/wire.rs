@@ -17,7 +17,7 @@ use crate::{
 use super::{Author, SequencedInput};
 
 /// Goes up with every change of what is coded: the coding has no names to tell an old field by.
-pub const PROTOCOL: u32 = 9;
+pub const PROTOCOL: u32 = 10;
 
 /// Bytes of a message to the server, decoded. Commands are small; one can name every site of a large trace.
 pub const MAX_TO_SERVER: usize = 4 << 20;

@@ -184,7 +184,7 @@ fn rows_of_a_file_from_elsewhere_stand_apart() {
     played(&mut session, &effects, &cpu(), 0.1);
     let file = results(&["a"], Vec::new());
     let meta = by("cuda", GPU).stamp(file.meta);
-    let file = Box::new(Results { meta, rows: vec![of("cuda", GPU, 0.2)] });
+    let file = Box::new(Results { meta, rows: vec![of("cuda", GPU, 0.2)] }.into());
     session.event(Event::ResultsOpened { path: "r".to_owned(), results: file });
     assert_eq!(errors(&session), [("cuda".to_owned(), 0.2)]);
     assert_eq!(session.results().unwrap().meta.device, GPU);

@@ -1,10 +1,13 @@
 //! Takes a table of results, gives its rows, each value checked.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, ops::Range, sync::Arc};
 
-use crate::model::{
-    ErrorSummary, Estimate, Fidelity, GemmShape, KernelId, Latency, LatencySource, Metric, ModSet, NoiseBasis,
-    NoiseShare, ResultRow, SiteId, StaticScale, StepErrors, UnknownMod,
+use crate::{
+    dispatch::parallel,
+    model::{
+        ErrorSummary, Estimate, Fidelity, GemmShape, KernelId, Latency, LatencySource, ModSet, NoiseBasis, NoiseShare,
+        ResultRow, SiteId, StaticScale, StepErrors, UnknownMod,
+    },
 };
 
 use super::{
@@ -29,10 +32,10 @@ pub(super) struct ReadColumns<'t> {
     supported: Nullable<bool>,
     reason: Texts<'t>,
     counts: [Ints; 2],
-    /// Value, lower and upper end of each of `ESTIMATES`.
-    estimates: Vec<[Floats; 3]>,
+    /// Of each of `ESTIMATES`.
+    estimates: [EstimateColumns; ESTIMATES.len()],
     points: [Floats; 3],
-    times: Vec<Floats>,
+    times: [Floats; TIMES.len()],
     source: Texts<'t>,
     engine: Texts<'t>,
     device: Texts<'t>,
@@ -46,24 +49,70 @@ pub(super) struct ReadColumns<'t> {
     static_scale: [Floats; 2],
     cached: Floats,
     flushed: Floats,
-    noise: [Floats; 3],
+    noise: EstimateColumns,
     noise_basis: Texts<'t>,
     /// In the first and in the last steps.
     step_errors: [Floats; 2],
-    bias: [Floats; 3],
+    bias: EstimateColumns,
 }
 
-/// A column that files of earlier versions lack: nulls there.
-fn optional_float(table: &impl Table, name: &str) -> Result<Floats, Cause> {
-    match table.float(name) {
-        Err(Cause::MissingColumn(_)) => Ok(Nullable::nulls(table.height())),
-        found => found,
+/// An estimate: of value, lower and upper end the column and its name.
+struct EstimateColumns {
+    names: [String; 3],
+    columns: [Floats; 3],
+}
+
+fn estimate_names(name: &str) -> [String; 3] {
+    ["", "_lo", "_hi"].map(|end| format!("{name}{end}"))
+}
+
+const POINTS: [&str; 3] = ["sqnr_db", "median_rel", "max_abs"];
+const HELDOUT: [&str; 2] = ["heldout_rel_l2", "heldout_mere"];
+const UNREAD: &str = "speedup";
+const INTS: [&str; 7] = ["m", "k", "n", "draws", "zeros_skipped", "seed", "heldout_rows"];
+
+/// What files of earlier versions lack: nulls there.
+const OPTIONAL: [&str; 6] = ["static_scale", "saturation", "cached_us", "flushed", "rel_l2_first", "rel_l2_last"];
+const OPTIONAL_ESTIMATES: [&str; 2] = ["noise_share", "bias"];
+
+/// Columns of numbers, unpacked on all cores: they are most of what reading takes. Each is asked for once.
+struct Numbers {
+    floats: HashMap<String, Floats>,
+    ints: HashMap<&'static str, Ints>,
+}
+
+impl Numbers {
+    fn of(table: &(impl Table + Sync)) -> Result<Self, Cause> {
+        let estimates = ESTIMATES.iter().flat_map(|metric| estimate_names(metric.as_str()));
+        let plain =
+            POINTS.iter().chain(&TIMES).chain(&HELDOUT).chain(&["tail_us", UNREAD]).map(|name| (*name).to_owned());
+        let optional = OPTIONAL_ESTIMATES.iter().flat_map(|name| estimate_names(name));
+        let optional = optional.chain(OPTIONAL.iter().map(|name| (*name).to_owned()));
+        let required = estimates.chain(plain).map(|name| (name, true));
+        let names: Vec<(String, bool)> = required.chain(optional.map(|name| (name, false))).collect();
+        let read = |at: usize| match (names[at].1, table.float(&names[at].0)) {
+            (false, Err(Cause::MissingColumn(_))) => Ok(Nullable::nulls(table.height())),
+            (_, found) => found,
+        };
+        let floats = parallel::map_long(names.len(), read).into_iter().collect::<Result<Vec<_>, _>>()?;
+        let ints = parallel::map_long(INTS.len(), |at| table.int(INTS[at]));
+        let ints = ints.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let floats = names.into_iter().map(|(name, _)| name).zip(floats).collect();
+        Ok(Self { floats, ints: INTS.into_iter().zip(ints).collect() })
     }
-}
 
-fn optional_estimate(table: &impl Table, name: &str) -> Result<[Floats; 3], Cause> {
-    let part = |end: &str| optional_float(table, &format!("{name}{end}"));
-    Ok([part("")?, part("_lo")?, part("_hi")?])
+    fn float(&mut self, name: &str) -> Floats {
+        self.floats.remove(name).unwrap_or_default()
+    }
+
+    fn int(&mut self, name: &str) -> Ints {
+        self.ints.remove(name).unwrap_or_default()
+    }
+
+    fn estimate(&mut self, name: &str) -> EstimateColumns {
+        let names = estimate_names(name);
+        EstimateColumns { columns: [0, 1, 2].map(|end| self.float(&names[end])), names }
+    }
 }
 
 fn optional_text<'t>(table: &'t impl Table, name: &str) -> Result<Texts<'t>, Cause> {
@@ -74,47 +123,57 @@ fn optional_text<'t>(table: &'t impl Table, name: &str) -> Result<Texts<'t>, Cau
 }
 
 impl<'t> ReadColumns<'t> {
-    pub fn of(table: &'t impl Table, sites: &HashMap<&str, &SiteId>) -> Result<Self, Cause> {
-        let estimate = |metric: Metric| -> Result<[Floats; 3], Cause> {
-            Ok([
-                table.float(metric.as_str())?,
-                table.float(&format!("{metric}_lo"))?,
-                table.float(&format!("{metric}_hi"))?,
-            ])
-        };
-        // In no read value, and yet of the contract: a file without it was made by something else.
-        table.float("speedup")?;
+    pub fn of(table: &'t (impl Table + Sync), sites: &HashMap<&str, &SiteId>) -> Result<Self, Cause> {
+        // In no read value, and yet of the contract, as `UNREAD` is: a file without it was made by something else.
         table.text("library")?;
         table.text("recipe")?;
+        let mut numbers = Numbers::of(table)?;
         Ok(Self {
             site: table.text("site")?.each(|name| sites.get(name).map(|site| (*site).clone())),
             gemm: table.text("gemm")?,
             kernel: table.text("kernel")?,
             mods: table.text("mods")?.each(mods_of),
-            shape: [table.int("m")?, table.int("k")?, table.int("n")?],
+            shape: ["m", "k", "n"].map(|name| numbers.int(name)),
             supported: table.flag("supported")?,
             reason: table.text("reason")?,
-            counts: [table.int("draws")?, table.int("zeros_skipped")?],
-            estimates: ESTIMATES.into_iter().map(estimate).collect::<Result<_, _>>()?,
-            points: [table.float("sqnr_db")?, table.float("median_rel")?, table.float("max_abs")?],
-            times: TIMES.iter().map(|name| table.float(name)).collect::<Result<_, _>>()?,
+            counts: ["draws", "zeros_skipped"].map(|name| numbers.int(name)),
+            estimates: ESTIMATES.map(|metric| numbers.estimate(metric.as_str())),
+            points: POINTS.map(|name| numbers.float(name)),
+            times: TIMES.map(|name| numbers.float(name)),
             source: table.text("latency_source")?,
             engine: table.text("engine")?,
             device: table.text("device")?,
-            seed: table.int("seed")?,
+            seed: numbers.int("seed"),
             sampler: table.text("sampler")?,
-            heldout_rows: table.int("heldout_rows")?,
-            heldout: [table.float("heldout_rel_l2")?, table.float("heldout_mere")?],
-            tail: table.float("tail_us")?,
+            heldout_rows: numbers.int("heldout_rows"),
+            heldout: HELDOUT.map(|name| numbers.float(name)),
+            tail: numbers.float("tail_us"),
             note: table.text("latency_note")?,
-            static_scale: [optional_float(table, "static_scale")?, optional_float(table, "saturation")?],
-            cached: optional_float(table, "cached_us")?,
-            flushed: optional_float(table, "flushed")?,
-            noise: optional_estimate(table, "noise_share")?,
+            static_scale: ["static_scale", "saturation"].map(|name| numbers.float(name)),
+            cached: numbers.float("cached_us"),
+            flushed: numbers.float("flushed"),
+            noise: numbers.estimate("noise_share"),
             noise_basis: optional_text(table, "noise_basis")?,
-            step_errors: [optional_float(table, "rel_l2_first")?, optional_float(table, "rel_l2_last")?],
-            bias: optional_estimate(table, "bias")?,
+            step_errors: ["rel_l2_first", "rel_l2_last"].map(|name| numbers.float(name)),
+            bias: numbers.estimate("bias"),
         })
+    }
+
+    /// Neighbours of one site under one set of mods from one engine: what `together` makes of the rows, before there are any.
+    pub fn pieces(&self, height: usize) -> Vec<Range<usize>> {
+        let of = [self.site.texts, self.mods.texts, self.engine, self.device];
+        let key = |row: usize| of.map(|texts| texts.word(row));
+        let mut pieces: Vec<Range<usize>> = Vec::new();
+        let mut before = None;
+        for row in 0..height {
+            let key = Some(key(row));
+            match pieces.last_mut() {
+                Some(piece) if key == before => piece.end = row + 1,
+                _ => pieces.push(row..row + 1),
+            }
+            before = key;
+        }
+        pieces
     }
 
     pub fn row(&self, row: usize) -> Result<ResultRow, Cause> {
@@ -150,7 +209,7 @@ impl<'t> ReadColumns<'t> {
     }
 
     fn estimate(&self, check: &RowCheck, index: usize) -> Result<Option<Estimate>, Cause> {
-        estimate_of(check, ESTIMATES[index].as_str(), &self.estimates[index], RowCheck::not_negative)
+        estimate_of(check, &self.estimates[index], RowCheck::not_negative)
     }
 
     /// A row has an error when it has a MERE; then it has the rest of it too.
@@ -179,7 +238,7 @@ impl<'t> ReadColumns<'t> {
     }
 
     fn noise(&self, check: &RowCheck) -> Result<Option<NoiseShare>, Cause> {
-        let Some(share) = estimate_of(check, "noise_share", &self.noise, RowCheck::not_negative)? else {
+        let Some(share) = estimate_of(check, &self.noise, RowCheck::not_negative)? else {
             return Ok(None);
         };
         let name = &**check.required("noise_basis", self.noise_basis.at(check.row))?;
@@ -194,7 +253,7 @@ impl<'t> ReadColumns<'t> {
 
     /// It has a sign.
     fn bias(&self, check: &RowCheck) -> Result<Option<Estimate>, Cause> {
-        estimate_of(check, "bias", &self.bias, |check, name, value| match value {
+        estimate_of(check, &self.bias, |check, name, value| match value {
             Some(value) if value.is_nan() => Err(check.fault(format!("{name} is NaN"))),
             value => Ok(value),
         })
@@ -262,18 +321,16 @@ fn text(check: &RowCheck, name: &str, column: Texts<'_>) -> Result<Arc<str>, Cau
 /// `allowed`: what a value may be.
 fn estimate_of(
     check: &RowCheck,
-    name: &str,
-    [value, lo, hi]: &[Floats; 3],
+    of: &EstimateColumns,
     allowed: impl Fn(&RowCheck, &str, Option<f64>) -> Result<Option<f64>, Cause>,
 ) -> Result<Option<Estimate>, Cause> {
-    let Some(value) = allowed(check, name, value.at(check.row))? else { return Ok(None) };
-    let end = |end: &str, values: &Floats| {
-        let name = format!("{name}_{end}");
-        check.required(&name, allowed(check, &name, values.at(check.row))?)
-    };
-    let (lo, hi) = (end("lo", lo)?, end("hi", hi)?);
+    let [(name, value), lo, hi] = [0, 1, 2].map(|end| (&*of.names[end], of.columns[end].at(check.row)));
+    let Some(value) = allowed(check, name, value)? else { return Ok(None) };
+    let end = |(name, value): (&str, Option<f64>)| check.required(name, allowed(check, name, value)?);
+    let ((lo_name, _), (hi_name, _)) = (lo, hi);
+    let (lo, hi) = (end(lo)?, end(hi)?);
     if lo > hi {
-        return Err(check.fault(format!("{name}_lo {lo} is above {name}_hi {hi}")));
+        return Err(check.fault(format!("{lo_name} {lo} is above {hi_name} {hi}")));
     }
     Ok(Some(Estimate { value, lo, hi }))
 }

@@ -26,7 +26,7 @@ const SITES: [&str; 7] = [
 fn seen(rows: Vec<ResultRow>, feeds: &[(&str, &[&str])]) -> (Session, Views) {
     let mut session = Session::by_paper();
     let results = fed(results(&SITES, rows), feeds);
-    session.event(Event::ResultsOpened { path: "made.results.parquet".to_owned(), results: Box::new(results) });
+    session.event(Event::ResultsOpened { path: "made.results.parquet".to_owned(), results: Box::new(results.into()) });
     let views = views(&session);
     (session, views)
 }
@@ -87,7 +87,7 @@ fn a_site_that_runs_twice_takes_its_time_twice_and_what_never_runs_takes_none() 
     results.meta.manifest.sites[0].calls = 2;
     results.meta.manifest.sites[0].grads.input = false;
     let mut session = Session::by_paper();
-    session.event(Event::ResultsOpened { path: "made.results.parquet".to_owned(), results: Box::new(results) });
+    session.event(Event::ResultsOpened { path: "made.results.parquet".to_owned(), results: Box::new(results.into()) });
     let graph = graph(&views(&session));
     let bottom = graph.sites[0];
     assert!(!bottom.gemms[Gemm::Dgrad as usize].runs);

@@ -79,7 +79,7 @@ fn session() -> Session {
     made.meta.manifest.sites[0].tail = vec![TailOp::plain("relu")];
     made.meta.manifest.sites[0].feeds = vec![SiteId::new("b")];
     let mut session = Session::by_paper();
-    session.event(Event::ResultsOpened { path: "made.results.parquet".to_owned(), results: Box::new(made) });
+    session.event(Event::ResultsOpened { path: "made.results.parquet".to_owned(), results: Box::new(made.into()) });
     session
 }
 

@@ -22,7 +22,7 @@ fn opened(rows: Vec<ResultRow>) -> Session {
 
 fn opened_with(results: Results) -> Session {
     let mut session = Session::by_paper();
-    let results = Box::new(results);
+    let results = Box::new(results.into());
     session.event(Event::ResultsOpened { path: "made.results.parquet".to_owned(), results });
     session
 }
@@ -162,7 +162,7 @@ fn what_has_no_time_is_named_and_counted() {
         ..kept
     };
     session = Session::by_paper();
-    session.event(Event::ResultsOpened { path: "made.results.parquet".to_owned(), results: Box::new(kept) });
+    session.event(Event::ResultsOpened { path: "made.results.parquet".to_owned(), results: Box::new(kept.into()) });
     session.command(Command::ToggleMod { kind: ModKind::NoBias }).unwrap();
     session.command(Command::Undo).unwrap();
     let (_, table) = table(&mut session);

@@ -19,7 +19,7 @@ const BOUND: Bound = Bound { metric: Metric::Mere, limit: 0.2 };
 
 fn opened(rows: Vec<ResultRow>) -> Session {
     let mut session = Session::by_paper();
-    let results = Box::new(results(&["a", "b"], rows));
+    let results = Box::new(results(&["a", "b"], rows).into());
     session.event(Event::ResultsOpened { path: "made.results.parquet".to_owned(), results });
     session
 }
@@ -197,7 +197,7 @@ fn a_chain_is_seen_from_both_ends_and_an_override_weighs_all_of_it() {
     ];
     let results = fed(results(&["a", "b"], rows), &[("a", &["b"])]);
     let mut session = Session::by_paper();
-    session.event(Event::ResultsOpened { path: "made.results.parquet".to_owned(), results: Box::new(results) });
+    session.event(Event::ResultsOpened { path: "made.results.parquet".to_owned(), results: Box::new(results.into()) });
     session.command(Command::SetRuntime { runtime: Runtime::Graph }).unwrap();
     let plan = PlanView::of(&session.snapshot().unwrap());
     let seen = |id: &str| SiteView::of(&session.snapshot().unwrap(), &plan, &SiteId::new(id), Metric::Mere).unwrap();

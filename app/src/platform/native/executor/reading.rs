@@ -8,17 +8,17 @@ use std::{
 
 use loka_core::{
     journal,
-    model::{FileMagic, Results},
+    model::FileMagic,
     plan::Plan,
     runtime::{Journaling, Report},
     session::{Event, NoticeKind},
-    tables,
+    tables::TableError,
     trace::Trace,
     views::OpenedTrace,
 };
 
 use super::{Journals, ThreadExecutor, identify, journals};
-use crate::{executor::reading as tell, files};
+use crate::{executor::reading as tell, files, platform::native::memory};
 
 impl ThreadExecutor {
     pub(super) fn load_trace(&self, path: String) {
@@ -69,12 +69,21 @@ impl ThreadExecutor {
         });
     }
 
-    /// Results to go on from, or to compare with: `read` says which.
-    pub(super) fn load_results(&self, path: String, read: fn(String, Box<Results>) -> Event) {
+    /// Results to go on from, or to compare with: `read` says how they are read, `told` which of the two.
+    pub(super) fn load_results<R>(
+        &self,
+        path: String,
+        read: fn(&Path) -> Result<R, TableError>,
+        told: fn(String, Box<R>) -> Event,
+    ) where
+        R: 'static,
+    {
         let failed = |message| Event::OpenFailed { message };
         self.spawn("loka-open", Some(format!("Opening {path}")), failed, move || {
-            Some(Report::from(match tables::read_results(Path::new(&path)) {
-                Ok(results) => read(path, Box::new(results)),
+            let read = read(Path::new(&path));
+            memory::give_back_freed();
+            Some(Report::from(match read {
+                Ok(results) => told(path, Box::new(results)),
                 Err(error) => Event::OpenFailed { message: error.to_string() },
             }))
         });

@@ -22,7 +22,7 @@ fn session() -> Session {
         row("a", Gemm::Wgrad, "cublaslt/bf16", f64::INFINITY, None, 0.0),
     ];
     let mut session = Session::default();
-    let results = Box::new(results(&["a", "b"], rows));
+    let results = Box::new(results(&["a", "b"], rows).into());
     session.event(Event::ResultsOpened { path: "r.parquet".to_owned(), results });
     session
 }
@@ -64,7 +64,7 @@ fn messages_to_a_window_come_back() {
     back(&ToClient::Saved { seq: 4, num_shares: saved.shares.len() as u64, head: Box::new(saved.head) });
     back(&ToClient::Shares(saved.shares));
     let rows = row("a", Gemm::Fprop, "cublaslt/bf16", 0.1, Some(1.2), 0.0);
-    let results = Box::new(results(&["a"], vec![rows.clone()]));
+    let results = Box::new(results(&["a"], vec![rows.clone()]).into());
     let events = [
         Event::ResultsOpened { path: "r".to_owned(), results },
         Event::Rows { run: 1, rows: vec![rows] },
@@ -115,7 +115,7 @@ fn the_coding_is_that_of_its_number() {
         reason: "r".to_owned(),
     };
     let bytes = encode(&ToServer::Command { number: 300, seen: 5, command: Box::new(command) });
-    assert_eq!((PROTOCOL, hex(&bytes)), (9, "0002ac02050f0173020a74652f63757272656e740172".to_owned()));
+    assert_eq!((PROTOCOL, hex(&bytes)), (10, "0002ac02050f0173020a74652f63757272656e740172".to_owned()));
     let share = RowChunk {
         origin: Origin::new("cpu", "d"),
         at: 1,
