@@ -42,7 +42,7 @@ pub use results::{RESULTS_KEY, result_columns};
 #[cfg(feature = "native")]
 pub use results::{read_results, read_results_by_site, write_results};
 #[cfg(feature = "web")]
-pub use results::{results_from_bytes, results_to_bytes};
+pub use results::{results_by_site_from_bytes, results_from_bytes, results_to_bytes};
 
 use std::path::{Path, PathBuf};
 

@@ -172,10 +172,28 @@ fn read_whole<R>(path: &Path, of: fn(MemoryTable, ResultsMeta) -> Result<R, Caus
 /// From the bytes of a results file; `name` stands for it in errors.
 #[cfg(feature = "web")]
 pub fn results_from_bytes(name: &str, bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Result<Results, TableError> {
+    whole_from_bytes(name, bytes, |table, meta| results_of(&table, meta))
+}
+
+/// The same with its rows put together by site.
+#[cfg(feature = "web")]
+pub fn results_by_site_from_bytes(
+    name: &str,
+    bytes: impl AsRef<[u8]> + Send + Sync + 'static,
+) -> Result<ResultsBySite, TableError> {
+    whole_from_bytes(name, bytes, |table, meta| results_by_site_of(&table, meta))
+}
+
+#[cfg(feature = "web")]
+fn whole_from_bytes<R>(
+    name: &str,
+    bytes: impl AsRef<[u8]> + Send + Sync + 'static,
+    of: fn(MemoryTable, ResultsMeta) -> Result<R, Cause>,
+) -> Result<R, TableError> {
     let read = || {
         let (table, meta) = MemoryTable::read_keyed(bytes, head_of)?;
         refuse_part::<RunKey>(&table, PART_KEY)?;
-        results_of(&table, meta)
+        of(table, meta)
     };
     read().map_err(|cause| cause.at(Path::new(name)))
 }
@@ -199,7 +217,6 @@ pub(super) fn results_of(table: &MemoryTable, meta: ResultsMeta) -> Result<Resul
     Ok(Results { meta, rows })
 }
 
-#[cfg(feature = "native")]
 fn results_by_site_of(table: &MemoryTable, meta: ResultsMeta) -> Result<ResultsBySite, Cause> {
     let columns = ReadColumns::of(table, &sites_of(&meta))?;
     let pieces = columns.pieces(table.height());

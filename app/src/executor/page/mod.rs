@@ -152,8 +152,8 @@ impl PageExecutor {
                 }
                 Err(error) => Event::OpenFailed { message: error.to_string() },
             },
-            Effect::LoadResults { path } => match tables::results_from_bytes(&path, bytes) {
-                Ok(results) => Event::ResultsOpened { path, results: Box::new(results.into()) },
+            Effect::LoadResults { path } => match tables::results_by_site_from_bytes(&path, bytes) {
+                Ok(results) => Event::ResultsOpened { path, results: Box::new(results) },
                 Err(error) => Event::OpenFailed { message: error.to_string() },
             },
             Effect::CompareResults { path } => match tables::results_from_bytes(&path, bytes) {

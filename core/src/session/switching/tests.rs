@@ -203,6 +203,26 @@ fn rows_of_a_file_from_elsewhere_stand_apart() {
     assert!(session.notices.iter().any(|notice| notice.text.contains("set aside")));
 }
 
+/// Of a file whose neighbours are of other sites, as of one that has each site's together.
+#[test]
+fn rows_that_lie_apart_come_together() {
+    let opened = |rows: Vec<ResultRow>| {
+        let mut session = Session::default();
+        let file = Results { rows, ..results(&["a", "b"], Vec::new()) };
+        session.event(Event::ResultsOpened { path: "r".to_owned(), results: Box::new(file.into()) });
+        session.results().unwrap()
+    };
+    let of = |site: &str, gemm, kernel| row(site, gemm, kernel, 0.1, Some(1.2), 0.0);
+    let kernels = ["cublaslt/bf16", "cublaslt/fp8-rowwise", "te/current"];
+    let together: Vec<_> = ["a", "b"]
+        .iter()
+        .flat_map(|site| Gemm::ALL.map(|gemm| kernels.map(|kernel| of(site, gemm, kernel))))
+        .flatten()
+        .collect();
+    let apart: Vec<_> = (0..9).rev().flat_map(|at| [together[at].clone(), together[9 + at].clone()]).collect();
+    assert_eq!(opened(apart), opened(together));
+}
+
 fn measured_latency() -> MeasuredLatency {
     let latency = Latency {
         latency_us: Some(5.0),

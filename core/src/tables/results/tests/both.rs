@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     model::KernelId,
-    tables::{results_from_bytes, results_to_bytes},
+    tables::{results_by_site_from_bytes, results_from_bytes, results_to_bytes},
 };
 
 /// More rows than a page of Parquet holds.
@@ -34,8 +34,12 @@ fn what_is_written_in_memory_is_read_by_both() {
         let path = folder.path().join("m.results.parquet");
         std::fs::write(&path, &bytes).unwrap();
         assert!(read_results(&path).unwrap() == results);
-        let read = results_from_bytes("m", bytes).unwrap();
+        let read = results_from_bytes("m", bytes.clone()).unwrap();
         assert!(read == results);
+        let by_site = ResultsBySite::from(results.clone());
+        assert!(read_results_by_site(&path).unwrap() == by_site);
+        assert!(results_by_site_from_bytes("m", bytes).unwrap() == by_site);
+        assert_eq!(by_site.num_rows(), results.rows.len());
         assert_eq!(results_digest(&read.rows), results_digest(&results.rows));
         let names = file::read(&path).unwrap().names();
         let (_folder, path) = written(&results);
