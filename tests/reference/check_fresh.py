@@ -12,6 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +32,13 @@ def pooled(row: dict) -> tuple[float, float]:
     return value, float(np.sqrt(np.sum(influence**2) / (len(error) * (len(error) - 1))))
 
 
+def fresh(args: argparse.Namespace, gemm: str) -> list[dict]:
+    with safe_open(args.trace, "numpy") as trace:
+        manifest = json.loads(trace.metadata()["loka.trace"])["sites"]
+        site = Site(trace, next(site for site in manifest if site["id"] == args.site))
+        return probe(site, gemm, args.draws, args.seed, 2048)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="loka probe against a fresh run of the reference")
     parser.add_argument("loka")
@@ -43,10 +52,8 @@ def main() -> int:
         command += ["--sampler", "gaussian", "--min-draws", str(OURS), "--max-draws", str(OURS), "--seed", str(args.seed)]
         lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
     ours = {(row["gemm"], row["kernel"]): row["error"] for row in map(json.loads, lines) if "kernel" in row}
-    with safe_open(args.trace, "numpy") as trace:
-        manifest = json.loads(trace.metadata()["loka.trace"])["sites"]
-        site = Site(trace, next(site for site in manifest if site["id"] == args.site))
-        rows = [row for gemm in ("fprop", "dgrad", "wgrad") for row in probe(site, gemm, args.draws, args.seed, 2048)]
+    with ProcessPoolExecutor() as pool:
+        rows = [row for found in pool.map(partial(fresh, args), ("fprop", "dgrad", "wgrad")) for row in found]
     failed = 0
     for row in rows:
         estimate = ours[row["gemm"], row["kernels"][0]]["rel_l2"]
