@@ -20,8 +20,8 @@ fn belong_together(a: &ResultRow, b: &ResultRow) -> bool {
     a.site == b.site && a.mods == b.mods && a.engine == b.engine && a.device == b.device
 }
 
-/// Neighbours that belong together, in their order.
-pub fn together(rows: Vec<ResultRow>) -> impl Iterator<Item = Vec<ResultRow>> {
+/// Neighbours that belong together, one piece after the other.
+pub fn together(rows: Vec<ResultRow>) -> impl Iterator<Item = Arc<SiteRows>> {
     let (mut rows, mut usual) = (rows.into_iter().peekable(), 1);
     std::iter::from_fn(move || {
         let mut together = Vec::with_capacity(usual);
@@ -30,14 +30,13 @@ pub fn together(rows: Vec<ResultRow>) -> impl Iterator<Item = Vec<ResultRow>> {
             together.push(row);
         }
         usual = together.len();
-        Some(together)
+        Some(Arc::new(together.into()))
     })
 }
 
 impl From<Results> for ResultsBySite {
     fn from(results: Results) -> Self {
-        let sites = together(results.rows).map(|rows| Arc::new(SiteRows::from(rows))).collect();
-        Self { meta: results.meta, sites }
+        Self { meta: results.meta, sites: together(results.rows).collect() }
     }
 }
 

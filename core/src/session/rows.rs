@@ -243,15 +243,12 @@ impl RowSets {
     /// The rows of other results, to compare with: a set by itself, which is never shown and no engine adds to. Each
     /// site's stand under no mods, whatever they were made under.
     pub fn compare(&mut self, rows: Vec<ResultRow>) {
-        let mut by_site: BTreeMap<usize, Vec<ResultRow>> = BTreeMap::new();
-        for mut row in rows {
-            if let Some(at) = self.index.at(&row.site) {
-                row.site.clone_from(&self.index.ids()[at]);
-                by_site.entry(at).or_default().push(row);
+        let mut set = RowSet::default();
+        for mut rows in together(rows) {
+            if let Some(at) = self.place(&mut rows) {
+                set.adopt(at, SiteContext::default(), rows);
             }
         }
-        let mut set = RowSet::default();
-        by_site.into_iter().for_each(|(at, rows)| set.take(at, SiteContext::default(), rows));
         self.sets.insert(compared_origin(), set);
     }
 
@@ -273,34 +270,33 @@ impl RowSets {
 
     /// Every row goes to the set that it names itself. `context`: what its site was probed under.
     pub fn take(&mut self, rows: Vec<ResultRow>, context: impl Fn(usize, &ResultRow) -> SiteContext) {
-        for mut rows in together(rows) {
-            // A row of a site that the trace does not have has nowhere to be shown.
-            let Some(at) = self.index.at(&rows[0].site) else { continue };
-            let context = context(at, &rows[0]);
-            // One name a site in memory, not one a row.
-            rows.iter_mut().for_each(|row| row.site.clone_from(&self.index.ids()[at]));
-            self.set_of(&rows[0]).take(at, context, rows);
-        }
+        self.adopt(together(rows), context);
     }
 
     /// The same of rows that were put together elsewhere.
-    pub fn adopt(&mut self, sites: Vec<Arc<SiteRows>>, context: impl Fn(usize, &ResultRow) -> SiteContext) {
+    pub fn adopt(
+        &mut self,
+        sites: impl IntoIterator<Item = Arc<SiteRows>>,
+        context: impl Fn(usize, &ResultRow) -> SiteContext,
+    ) {
         for mut rows in sites {
-            let Some(first) = rows.all().first() else { continue };
-            let Some(at) = self.index.at(&first.site) else { continue };
-            let context = context(at, first);
-            let site = &self.index.ids()[at];
-            if !Arc::ptr_eq(&first.site.0, &site.0) {
-                Arc::make_mut(&mut rows).name_site(site);
-            }
-            self.set_of(&rows.all()[0]).adopt(at, context, rows);
+            let Some(at) = self.place(&mut rows) else { continue };
+            let first = &rows.all()[0];
+            let set = self.sets.entry(Origin::of_row(first)).or_default();
+            set.adopt(at, context(at, first), rows);
         }
     }
 
-    /// The set that a row names itself.
-    fn set_of(&mut self, row: &ResultRow) -> &mut RowSet {
-        let origin = Origin::of_row(row);
-        self.sets.entry(origin).or_default()
+    /// The place of their site, whose name they share from here on: one a site in memory, not one a row. `None`: the trace does not
+    /// have it, so that they have nowhere to be shown.
+    fn place(&self, rows: &mut Arc<SiteRows>) -> Option<usize> {
+        let site = &rows.all().first()?.site;
+        let at = self.index.at(site)?;
+        let known = &self.index.ids()[at];
+        if !Arc::ptr_eq(&site.0, &known.0) {
+            Arc::make_mut(rows).name_site(known);
+        }
+        Some(at)
     }
 
     pub fn measure(&mut self, origin: &Origin, measured: Vec<MeasuredLatency>) {

@@ -150,29 +150,20 @@ fn times(latency: &Latency) -> [Option<f64>; 6] {
 
 #[cfg(feature = "native")]
 pub fn read_results(path: &Path) -> Result<Results, TableError> {
-    read_whole(path, |table, meta| results_of(&table, meta))
+    file::read_keyed(path, head_of).and_then(|read| whole(read, results_of)).map_err(|cause| cause.at(path))
 }
 
 /// The same with its rows put together by site.
 #[cfg(feature = "native")]
 pub fn read_results_by_site(path: &Path) -> Result<ResultsBySite, TableError> {
-    read_whole(path, |table, meta| results_by_site_of(&table, meta))
-}
-
-#[cfg(feature = "native")]
-fn read_whole<R>(path: &Path, of: fn(MemoryTable, ResultsMeta) -> Result<R, Cause>) -> Result<R, TableError> {
-    let read = || {
-        let (table, meta) = file::read_keyed(path, head_of)?;
-        refuse_part::<RunKey>(&table, PART_KEY)?;
-        of(table, meta)
-    };
-    read().map_err(|cause| cause.at(path))
+    file::read_keyed(path, head_of).and_then(|read| whole(read, results_by_site_of)).map_err(|cause| cause.at(path))
 }
 
 /// From the bytes of a results file; `name` stands for it in errors.
 #[cfg(feature = "web")]
 pub fn results_from_bytes(name: &str, bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Result<Results, TableError> {
-    whole_from_bytes(name, bytes, |table, meta| results_of(&table, meta))
+    let read = MemoryTable::read_keyed(bytes, head_of);
+    read.and_then(|read| whole(read, results_of)).map_err(|cause| cause.at(Path::new(name)))
 }
 
 /// The same with its rows put together by site.
@@ -181,21 +172,17 @@ pub fn results_by_site_from_bytes(
     name: &str,
     bytes: impl AsRef<[u8]> + Send + Sync + 'static,
 ) -> Result<ResultsBySite, TableError> {
-    whole_from_bytes(name, bytes, |table, meta| results_by_site_of(&table, meta))
+    let read = MemoryTable::read_keyed(bytes, head_of);
+    read.and_then(|read| whole(read, results_by_site_of)).map_err(|cause| cause.at(Path::new(name)))
 }
 
-#[cfg(feature = "web")]
-fn whole_from_bytes<R>(
-    name: &str,
-    bytes: impl AsRef<[u8]> + Send + Sync + 'static,
-    of: fn(MemoryTable, ResultsMeta) -> Result<R, Cause>,
-) -> Result<R, TableError> {
-    let read = || {
-        let (table, meta) = MemoryTable::read_keyed(bytes, head_of)?;
-        refuse_part::<RunKey>(&table, PART_KEY)?;
-        of(table, meta)
-    };
-    read().map_err(|cause| cause.at(Path::new(name)))
+/// What is made of a table that is no part of a run.
+fn whole<R>(
+    (table, meta): (MemoryTable, ResultsMeta),
+    of: fn(&MemoryTable, ResultsMeta) -> Result<R, Cause>,
+) -> Result<R, Cause> {
+    refuse_part::<RunKey>(&table, PART_KEY)?;
+    of(&table, meta)
 }
 
 /// Kernels on the engines that one file has rows of: many times those that are known.

@@ -70,14 +70,12 @@ impl ThreadExecutor {
     }
 
     /// Results to go on from, or to compare with: `read` says how they are read, `told` which of the two.
-    pub(super) fn load_results<R>(
+    pub(super) fn load_results<R: 'static>(
         &self,
         path: String,
         read: fn(&Path) -> Result<R, TableError>,
         told: fn(String, Box<R>) -> Event,
-    ) where
-        R: 'static,
-    {
+    ) {
         let failed = |message| Event::OpenFailed { message };
         self.spawn("loka-open", Some(format!("Opening {path}")), failed, move || {
             let read = read(Path::new(&path));
