@@ -1,8 +1,8 @@
-//! Takes a length and a function of a range, gives its answers in order: on every core where there are threads,
-//! on this one where there are none. The answers do not depend on how many there are.
+//! Takes a length, or things, and a function; gives its answers in order: on every core where there are threads, on
+//! this one where there are none. The answers do not depend on how many there are.
 
 use std::ops::Range;
-#[cfg(feature = "native")]
+#[cfg(feature = "web")]
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Items that are worth a thread of their own, when one costs some tens of microseconds.
@@ -10,33 +10,12 @@ const LEAST: usize = 256;
 
 /// `work` over consecutive ranges of `0..len`; their answers one after the other.
 pub fn map_ranges<R: Send>(len: usize, work: impl Fn(Range<usize>) -> Vec<R> + Sync) -> Vec<R> {
-    let parts = parts(len);
-    if parts <= 1 { work(0..len) } else { on_threads(len, parts, &work) }
+    on_threads(ranges(len, parts(len)), work)
 }
 
 /// The same of a few long pieces of work.
 pub fn map_few<R: Send>(len: usize, work: impl Fn(Range<usize>) -> Vec<R> + Sync) -> Vec<R> {
-    let parts = cores().min(len / 2);
-    if parts <= 1 { work(0..len) } else { on_threads(len, parts, &work) }
-}
-
-/// `work` at every place of `0..len`, each a long piece of unlike length: a thread that is done takes the next.
-#[cfg(feature = "native")]
-pub fn map_long<R: Send>(len: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
-    let next = AtomicUsize::new(0);
-    let taken = || {
-        let places = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed)).take_while(|at| *at < len);
-        places.map(|at| (at, work(at))).collect()
-    };
-    let cores = cores().min(len);
-    let mut all = if cores <= 1 { taken() } else { on_threads(cores, cores, &|_| taken()) };
-    all.sort_unstable_by_key(|(at, _)| *at);
-    all.into_iter().map(|(_, answer)| answer).collect()
-}
-
-#[cfg(not(feature = "native"))]
-pub fn map_long<R: Send>(len: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
-    (0..len).map(work).collect()
+    on_threads(ranges(len, cores().min(len / 2)), work)
 }
 
 /// `work` at every place of `0..len`.
@@ -44,28 +23,26 @@ pub fn map<R: Send>(len: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
     map_ranges(len, |range| range.map(&work).collect())
 }
 
-/// The same of things that are given away.
-#[cfg(feature = "native")]
-pub fn map_owned<T: Send, R: Send>(mut items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
-    let parts = parts(items.len());
-    let (each, work) = (items.len() / parts, &work);
-    std::thread::scope(|scope| {
-        let cut = |items: &mut Vec<T>| items.split_off(items.len() - each);
-        let others: Vec<_> = (1..parts).map(|_| cut(&mut items)).collect();
-        let of = move |items: Vec<T>| items.into_iter().map(work).collect::<Vec<R>>();
-        let others: Vec<_> = others.into_iter().map(|items| scope.spawn(move || of(items))).collect();
-        let mut all = of(items);
-        // The last were cut off first.
-        for other in others.into_iter().rev() {
-            all.append(&mut other.join().unwrap_or_else(|cause| std::panic::resume_unwind(cause)));
-        }
-        all
-    })
+/// `work` at every place of `0..len`, each a long piece of unlike length: a thread that is done takes the next.
+#[cfg(feature = "web")]
+pub fn map_long<R: Send>(len: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let taken = |()| {
+        let places = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed)).take_while(|at| *at < len);
+        places.map(|at| (at, work(at))).collect()
+    };
+    let mut all = on_threads(vec![(); cores().min(len)], taken);
+    all.sort_unstable_by_key(|(at, _)| *at);
+    all.into_iter().map(|(_, answer)| answer).collect()
 }
 
-#[cfg(not(feature = "native"))]
-pub fn map_owned<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
-    items.into_iter().map(work).collect()
+/// `work` of each of `items`, which are given away.
+#[cfg(feature = "web")]
+pub fn map_owned<T: Send, R: Send>(mut items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+    let cuts = ranges(items.len(), parts(items.len())).into_iter().rev();
+    let mut pieces: Vec<_> = cuts.map(|range| items.split_off(range.start)).collect();
+    pieces.reverse();
+    on_threads(pieces, |items| items.into_iter().map(&work).collect())
 }
 
 /// Both, at once where there are threads.
@@ -98,12 +75,21 @@ fn cores() -> usize {
     1
 }
 
+/// `0..len` in that many pieces, one at least.
+fn ranges(len: usize, parts: usize) -> Vec<Range<usize>> {
+    let parts = parts.max(1);
+    (0..parts).map(|part| part * len / parts..(part + 1) * len / parts).collect()
+}
+
+/// `work` of each piece, those after the first on threads of their own.
 #[cfg(feature = "native")]
-fn on_threads<R: Send>(len: usize, parts: usize, work: &(impl Fn(Range<usize>) -> Vec<R> + Sync)) -> Vec<R> {
-    let range = |part: usize| part * len / parts..(part + 1) * len / parts;
+fn on_threads<P: Send, R: Send>(pieces: Vec<P>, work: impl Fn(P) -> Vec<R> + Sync) -> Vec<R> {
+    let work = &work;
+    let mut pieces = pieces.into_iter();
+    let Some(first) = pieces.next() else { return Vec::new() };
     std::thread::scope(|scope| {
-        let others: Vec<_> = (1..parts).map(|part| scope.spawn(move || work(range(part)))).collect();
-        let mut all = work(range(0));
+        let others: Vec<_> = pieces.map(|piece| scope.spawn(move || work(piece))).collect();
+        let mut all = work(first);
         for other in others {
             // A panic there is one here: nothing of ours may be half done.
             all.append(&mut other.join().unwrap_or_else(|cause| std::panic::resume_unwind(cause)));
@@ -113,8 +99,8 @@ fn on_threads<R: Send>(len: usize, parts: usize, work: &(impl Fn(Range<usize>) -
 }
 
 #[cfg(not(feature = "native"))]
-fn on_threads<R: Send>(len: usize, _: usize, work: &(impl Fn(Range<usize>) -> Vec<R> + Sync)) -> Vec<R> {
-    work(0..len)
+fn on_threads<P: Send, R: Send>(pieces: Vec<P>, work: impl Fn(P) -> Vec<R> + Sync) -> Vec<R> {
+    pieces.into_iter().flat_map(work).collect()
 }
 
 #[cfg(test)]
@@ -135,7 +121,7 @@ mod tests {
     fn every_number_of_threads_gives_the_same() {
         let all: Vec<usize> = (0..1000).collect();
         for parts in 1..9 {
-            assert_eq!(on_threads(1000, parts, &|range: Range<usize>| range.collect()), all);
+            assert_eq!(on_threads(ranges(1000, parts), |range| range.collect()), all);
         }
         assert_eq!(map_long(1000, |at| at), all);
         assert_eq!(join(|| 1, || 2), (1, 2));

@@ -44,6 +44,7 @@ pub(crate) use persist::temporary_beside;
 pub use persist::{persist, persist_new};
 pub use record::{KernelRecord, LatencySource};
 pub use results_by_site::{ResultsBySite, together};
+#[cfg(feature = "web")]
 pub(crate) use row::Bf16LossCosts;
 pub use row::{
     ErrorSummary, Fidelity, LOSS_COST_RANGE, Latency, NoiseBasis, NoiseShare, ResultRow, Results, ResultsMeta,
