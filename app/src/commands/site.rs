@@ -58,7 +58,7 @@ fn shown(doing: &Doing<'_>) -> Gemm {
 fn step(doing: &mut Doing<'_>, by: usize) {
     let Some(site) = doing.view.site.clone() else { return };
     let gemm = Gemm::ALL[(shown(doing) as usize + by) % 3];
-    let chosen = doing.derived.plan.choice(&site, gemm).map(|choice| choice.kernel.clone());
+    let chosen = doing.derived.plan.pick(&site, gemm).map(|choice| choice.kernel.clone());
     let kernel = chosen.unwrap_or_else(loka_core::model::baseline_kernel);
     doing.view.select(site, Some(Column { gemm, kernel }));
 }

@@ -319,7 +319,7 @@ impl LokaApp {
         let Some(worst) = self.derived.worst.clone().filter(|_| self.view.follow_worst) else { return };
         let complete = self.derived.verdicts.iter().all(|of| of.num_known() > 0);
         let gemm = worst.gemm;
-        let kernel = self.derived.plan.choice(&worst.site, gemm).map(|choice| choice.kernel.clone());
+        let kernel = self.derived.plan.pick(&worst.site, gemm).map(|choice| choice.kernel.clone());
         self.view.site = Some(worst.site);
         self.view.column = kernel.map(|kernel| Column { gemm, kernel });
         self.view.reveal = true;

@@ -4,27 +4,59 @@ use std::collections::HashMap;
 
 use crate::model::{Gemm, KernelId, ResultRow, Results, ResultsMeta, Runtime, Site, SiteId, SiteMods};
 
-use super::{Overrides, Target};
+use super::{Override, Overrides, Target};
 
-/// One GEMM of one site with the rows of every kernel, sorted by kernel.
+/// Rows of one GEMM, sorted by kernel: as they lie, or picked out of others.
+#[derive(Clone, Debug)]
+pub enum GroupRows<'a> {
+    Lying(&'a [ResultRow]),
+    Picked(Vec<&'a ResultRow>),
+}
+
+impl<'a> GroupRows<'a> {
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Lying(rows) => rows.len(),
+            Self::Picked(rows) => rows.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &'a ResultRow> + Clone {
+        (0..self.len()).map(|at| match self {
+            Self::Lying(rows) => &rows[at],
+            Self::Picked(rows) => rows[at],
+        })
+    }
+}
+
+/// One GEMM of one site with the rows of every kernel.
 #[derive(Clone, Debug)]
 pub struct Group<'a> {
     pub site: &'a Site,
     pub gemm: Gemm,
-    pub rows: Vec<&'a ResultRow>,
+    pub rows: GroupRows<'a>,
     /// Why there are no rows, where that is known.
     pub problem: Option<&'a str>,
 }
 
 impl<'a> Group<'a> {
-    /// `rows`: sorted by kernel. Those of a GEMM that training does not need are left out: nobody runs it.
-    pub fn new(site: &'a Site, gemm: Gemm, rows: Vec<&'a ResultRow>, problem: Option<&'a str>) -> Self {
-        let rows = if site.runs(gemm) { rows } else { Vec::new() };
+    /// Rows of a GEMM that training does not need are left out: nobody runs it.
+    pub fn new(site: &'a Site, gemm: Gemm, rows: GroupRows<'a>, problem: Option<&'a str>) -> Self {
+        let rows = if site.runs(gemm) { rows } else { GroupRows::Lying(&[]) };
         Self { site, gemm, rows, problem }
     }
 
     pub fn row(&self, kernel: &KernelId) -> Option<&'a ResultRow> {
-        self.rows.iter().find(|row| row.kernel == *kernel).copied()
+        self.rows.iter().find(|row| row.kernel == *kernel)
+    }
+
+    /// The baseline runs everywhere, probed or not, any other kernel where it has a row.
+    pub(crate) fn can_have(&self, wanted: &Override, baseline: &KernelId) -> bool {
+        wanted.kernel == *baseline || self.row(&wanted.kernel).is_some()
     }
 
     /// The one time that this GEMM's speed-ups are applied to.
@@ -56,16 +88,12 @@ impl<'a> Candidates<'a> {
         Self::of(&results.meta, runtime, |site, gemm| {
             let mut rows = rows.remove(&(&site.id, gemm)).unwrap_or_default();
             rows.sort_by(|a, b| a.kernel.cmp(&b.kernel));
-            rows
+            GroupRows::Picked(rows)
         })
     }
 
-    /// From wherever the rows are; `rows` gives those of one GEMM, sorted by kernel, and is asked in forward order.
-    pub fn of(
-        meta: &'a ResultsMeta,
-        runtime: Runtime,
-        mut rows: impl FnMut(&'a Site, Gemm) -> Vec<&'a ResultRow>,
-    ) -> Self {
+    /// From wherever the rows are; `rows` gives those of one GEMM, and is asked in forward order.
+    pub fn of(meta: &'a ResultsMeta, runtime: Runtime, mut rows: impl FnMut(&'a Site, Gemm) -> GroupRows<'a>) -> Self {
         let problems: HashMap<&SiteId, &str> =
             meta.problems.iter().map(|(site, problem)| (site, problem.as_str())).collect();
         let mut groups = Vec::with_capacity(3 * meta.manifest.sites.len());
@@ -76,14 +104,13 @@ impl<'a> Candidates<'a> {
         Self { groups, target: Target::new(runtime, meta.site_times.as_ref()) }
     }
 
-    /// What a person wants and can be had of these rows: the baseline runs everywhere, probed or not, any other kernel
-    /// where it has a row. Of the rest nothing is known yet.
+    /// What a person wants and can be had of these rows. Of the rest nothing is known yet.
     pub fn ready(&self, overrides: &Overrides, baseline: &KernelId) -> Overrides {
         let mut ready = Overrides::new();
         for group in self.groups.iter().filter(|_| !overrides.is_empty()) {
             let key = (group.site.id.clone(), group.gemm);
             let wanted = overrides.get(&key);
-            if let Some(wanted) = wanted.filter(|of| of.kernel == *baseline || group.row(&of.kernel).is_some()) {
+            if let Some(wanted) = wanted.filter(|wanted| group.can_have(wanted, baseline)) {
                 ready.insert(key, wanted.clone());
             }
         }

@@ -51,6 +51,18 @@ pub enum Together {
     Chain,
 }
 
+/// What was decided for one GEMM. Its words and figures ([`Choice`]) are for who reads or writes them: they follow from the
+/// rows, and nobody looks at thirty thousand.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pick {
+    pub kernel: KernelId,
+    pub source: ChoiceSource,
+    /// As in a [`Choice`].
+    pub together: Option<Together>,
+    /// By name.
+    pub passed_over: Vec<(KernelId, PassedOver)>,
+}
+
 /// `C` of the plan (docs/reference/plan.md); `passed_over` is an addition.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, remote = "Self")]

@@ -137,7 +137,7 @@ pub fn limits_of(candidates: &Candidates, policy: &Policy, max: usize) -> Vec<f6
     };
     let rows = candidates.groups.iter().flat_map(|group| {
         let reference = group.row(&policy.baseline).and_then(|row| row.latency.device());
-        group.rows.iter().copied().filter(move |row| fast(row, reference))
+        group.rows.iter().filter(move |row| fast(row, reference))
     });
     let ends = rows.filter_map(|row| row.metric(policy.metric)).map(|error| policy.metric.worse_end(error));
     let mut ends: Vec<f64> = ends.filter(|end| end.is_finite() && *end > 0.0).collect();

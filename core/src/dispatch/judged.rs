@@ -102,7 +102,7 @@ impl<'c, 'a> Judged<'c, 'a> {
         let mut judged = Vec::new();
         [0, 1, 2].map(|at| {
             judged.clear();
-            JudgedRow::of_gemm(groups[at].rows.iter().copied(), (terms.policy, terms.loss), &mut judged);
+            JudgedRow::of_gemm(groups[at].rows.iter(), (terms.policy, terms.loss), &mut judged);
             Self::new(&groups[at], terms, &judged)
         })
     }

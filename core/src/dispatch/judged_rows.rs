@@ -1,10 +1,10 @@
 //! Takes rows and a policy, gives of every row what a decision and the views ask of it: a cache line a row, where the row
 //! itself is eight. At 10,000 sites a walk through all rows is a wait for memory; with this there is one a decision.
 
-use crate::model::{Estimate, Gemm, LatencySource, Metric, Quadrant, ResultRow, Safety};
+use crate::model::{Estimate, Gemm, LatencySource, Metric, Quadrant, ResultRow, Safety, Site};
 
 use super::{
-    Bound, Policy, bound_of, decided_by,
+    Bound, Policy, bound_of, decided_by, judge,
     judged::{Devices, elsewhere_on},
     parallel, quadrant_of,
     target::Barred,
@@ -31,6 +31,8 @@ pub(crate) struct JudgedRow {
     pub low: bool,
     /// What decided on its safety is the bound on its bias, and not [`bound_of`].
     pub(super) by_bias: bool,
+    /// Against that bound alone; safe where there is none.
+    bias: Safety,
     /// Its loss cost means nothing.
     pub(super) out_of_range: bool,
     /// Its scale is known beforehand; only such kernels may have a tail.
@@ -77,9 +79,11 @@ impl JudgedRow {
         (reference, device): (Option<&str>, Option<&str>),
     ) -> Self {
         let (safety, bound) = decided_by(row, policy, loss);
+        let bias = judge::bias_bound(policy, row.gemm).map_or(Safety::Safe, |of| of.safety(row.metric(Metric::Bias)));
         let speedup = row.speedup();
         let quadrant = if row.supported { quadrant_of(safety, speedup, policy).1 } else { Quadrant::Unsupported };
         Self {
+            bias,
             error: row.metric(policy.metric),
             speedup,
             loss_cost: row.charged_loss_cost(loss).map_or(f32::NAN, |cost| cost.value as f32),
@@ -101,9 +105,29 @@ impl JudgedRow {
         }
     }
 
+    /// The same row by another policy that asks for the same ([`Policy::asks_like`]): its error and its speed are held against
+    /// other limits, and the row itself is not read. `own`: [`bound_of`] of its GEMM now.
+    fn again(&self, policy: &Policy, own: Bound) -> Self {
+        let by_own = match own.metric {
+            Metric::LossCost if self.out_of_range => Safety::Uncertain,
+            metric if metric == policy.metric => own.safety(self.error),
+            // A forward GEMM, whose loss cost is held against the same budget.
+            _ => self.safety,
+        };
+        let (safety, by_bias) = (by_own.max(self.bias), self.bias > by_own);
+        let quadrant = if self.supported { quadrant_of(safety, self.speedup, policy).1 } else { self.quadrant };
+        Self { safety, by_bias, quadrant, ..*self }
+    }
+
     /// The kernel's place in the catalogue.
     pub fn number(&self) -> Option<usize> {
         (self.kernel != u8::MAX).then_some(usize::from(self.kernel))
+    }
+
+    /// Of the same row, by policies that decide alike ([`Policy::decides_like`]): nothing else of it is the policy's.
+    fn is_judged_as(&self, other: &Self) -> bool {
+        let verdict = |of: &Self| (of.safety, of.quadrant, of.by_bias, of.out_of_range);
+        verdict(self) == verdict(other)
     }
 
     /// A kernel in low precision could run by it.
@@ -131,11 +155,18 @@ pub(crate) struct JudgedRows {
 }
 
 impl JudgedRows {
-    /// `rows`: of one GEMM of one site, sorted by kernel. `loss`: the trace's.
-    pub fn of<'a, R>(num_sites: usize, by: (&Policy, f64), rows: impl Fn(usize, Gemm) -> R + Sync) -> Self
+    /// `rows`: of one GEMM of one site, sorted by kernel. `loss`: the trace's. `judged`: of the same rows of a site by a policy
+    /// that asks for the same, where there are any.
+    pub fn of<'a, 'j, R>(
+        sites: &[Site],
+        (policy, loss): (&Policy, f64),
+        rows: impl Fn(usize, Gemm) -> R + Sync,
+        judged: impl Fn(usize) -> Option<&'j Self> + Sync,
+    ) -> Self
     where
         R: ExactSizeIterator<Item = &'a ResultRow> + Clone,
     {
+        let (all, num_sites) = (sites, sites.len());
         let sites = |block: usize| block * BLOCK..num_sites.min((block + 1) * BLOCK);
         let num_blocks = num_sites.div_ceil(BLOCK);
         let mut ends = Vec::with_capacity(3 * num_sites);
@@ -148,11 +179,18 @@ impl JudgedRows {
         }
         let judged = |block: usize| {
             let num_rows = ends[3 * sites(block).end - 1];
-            let mut judged = Vec::with_capacity(num_rows as usize);
-            for (site, gemm) in sites(block).flat_map(|site| Gemm::ALL.map(|gemm| (site, gemm))) {
-                JudgedRow::of_gemm(rows(site, gemm), by, &mut judged);
+            let mut found = Vec::with_capacity(num_rows as usize);
+            for (site, known) in sites(block).map(|site| (site, judged(site))) {
+                for gemm in Gemm::ALL {
+                    let Some(known) = known else {
+                        JudgedRow::of_gemm(rows(site, gemm), (policy, loss), &mut found);
+                        continue;
+                    };
+                    let own = bound_of(policy, &all[site].id, gemm, loss);
+                    found.extend(known.at(site, gemm).iter().map(|row| row.again(policy, own)));
+                }
             }
-            judged
+            found
         };
         let blocks = parallel::map_few(num_blocks, |range| range.map(judged).collect());
         Self { blocks, ends }
@@ -164,6 +202,14 @@ impl JudgedRows {
         let from = if place.is_multiple_of(3 * BLOCK) { Some(&0) } else { self.ends.get(place - 1) };
         let range = from.zip(self.ends.get(place)).map(|(from, to)| *from as usize..*to as usize);
         range.and_then(|range| self.blocks.get(at / BLOCK)?.get(range)).unwrap_or_default()
+    }
+
+    /// Of the same rows there, by policies that decide alike.
+    pub fn are_judged_as(&self, other: &Self, at: usize) -> bool {
+        Gemm::ALL.into_iter().all(|gemm| {
+            let (ours, theirs) = (self.at(at, gemm), other.at(at, gemm));
+            ours.len() == theirs.len() && ours.iter().zip(theirs).all(|(a, b)| a.is_judged_as(b))
+        })
     }
 
     /// The place of the one in low precision that is fastest against the baseline of its own source; of several the last.
@@ -188,53 +234,31 @@ impl JudgedRows {
 mod tests {
     use super::*;
     use crate::{
-        dispatch::{
-            Candidates, Overrides, dispatch, dispatch_judged, judge,
-            testing::{Dice, block, fed, results, row, unsupported, with_codes, with_gemm_us},
-        },
-        model::{KernelId, Results, Runtime, SiteMods},
+        dispatch::{Candidates, Overrides, dispatch, judge, select, testing::every_kind_of_row},
+        model::{KernelId, Runtime, SiteMods},
     };
-
-    /// Every kind of row: fast and slow, with casts to share and with codes, of other GPUs, refused, of unknown kernels.
-    fn made() -> Results {
-        let mut dice = Dice::new(11);
-        let names: Vec<String> = (0..40).map(|site| format!("s{site}")).collect();
-        let mut rows = Vec::new();
-        for name in &names {
-            for gemm in Gemm::ALL {
-                for kernel in ["cublaslt/fp8-tensorwise+fast", "te/current", "fbgemm/rowwise", "own/unknown"] {
-                    let speedup = (dice.below(9) > 0).then(|| 0.8 + dice.unit());
-                    let mut made = row(name, gemm, kernel, 0.3 * dice.unit(), speedup, 2e-6 * dice.unit());
-                    made.latency.note = ["recorded on A, driver 1", "recorded on B, driver 1"][dice.below(2)].into();
-                    rows.push(with_gemm_us(made, 40.0));
-                }
-                rows.push(unsupported(name, gemm, "deepgemm/blockwise", "k is 13"));
-            }
-            let error = 0.1 * dice.unit();
-            rows.push(with_codes(
-                row(name, Gemm::Fprop, "loka/fp8-static+fast", error, Some(1.3), 1e-6),
-                0.5,
-                60.0,
-                40.0,
-            ));
-            rows.push(with_codes(block(name, error, 70.0, 20.0, 1e-6), 0.5, 60.0, 40.0));
-        }
-        let sites: Vec<&str> = names.iter().map(String::as_str).collect();
-        fed(results(&sites, rows), &[("s0", &["s1"]), ("s1", &["s2", "s3"])])
-    }
 
     #[test]
     fn rows_judged_beforehand_give_the_same_plan() {
-        let results = made();
+        let results = every_kind_of_row();
         for runtime in Runtime::ALL {
             let candidates = Candidates::at(&results, &SiteMods::default(), runtime);
-            let rows = |at: usize, gemm: Gemm| candidates.groups[3 * at + gemm as usize].rows.iter().copied();
+            let rows = |at: usize, gemm: Gemm| candidates.groups[3 * at + gemm as usize].rows.iter();
             for name in Policy::BUILTIN {
                 let (policy, loss) = (Policy::builtin(name).unwrap(), 0.5);
-                let judged = JudgedRows::of(candidates.groups.len() / 3, (&policy, loss), rows);
+                let judged = JudgedRows::of(&results.meta.manifest.sites, (&policy, loss), rows, |_| None);
                 let by = (&policy, loss);
-                let plan = dispatch_judged(&candidates, by, &Overrides::new(), Some(&judged)).unwrap();
-                assert_eq!(plan, dispatch(&candidates, &policy, &Overrides::new(), loss).unwrap(), "{name} {runtime}");
+                let selection = select(&candidates, by, &Overrides::new(), (&judged, None)).unwrap();
+                let plan = dispatch(&candidates, &policy, &Overrides::new(), loss).unwrap();
+                assert_eq!(selection.totals, plan.totals, "{name} {runtime}");
+                assert_eq!((&selection.chains, &selection.warnings), (&plan.chains, &plan.warnings));
+                for (pick, choice) in selection.picks().zip(&plan.choices) {
+                    assert_eq!(
+                        (&pick.kernel, pick.source, pick.together),
+                        (&choice.kernel, choice.source, choice.together)
+                    );
+                    assert!(pick.passed_over.iter().map(|(kernel, why)| (kernel, why)).eq(&choice.passed_over));
+                }
                 for (place, group) in candidates.groups.iter().enumerate() {
                     let judged = judged.at(place / 3, group.gemm);
                     assert_eq!(judged.len(), group.rows.len());

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::model::{Fixed, Gemm, KernelId, Metric, ResultRow, Safety};
 
 use super::{
-    Choice, ChoiceSource, Override, PassedOver, PolicyGroup, Together, Warning, WarningKind,
+    Choice, ChoiceSource, Override, PassedOver, Pick, PolicyGroup, Together, Warning, WarningKind,
     joint::Triple,
     judged::{Judged, Terms, Verdict, loss_cost_hi},
     reason,
@@ -35,13 +35,49 @@ pub(super) struct Handed {
 }
 
 impl Place<'_, '_, '_> {
-    pub(super) fn chosen(&self, budget: f64) -> Choice {
+    /// What the GEMM got among those of its site.
+    pub(super) fn picked(&self) -> Pick {
+        let kernel = self.verdict().map_or(&self.terms.policy.baseline, |verdict| &verdict.row.kernel);
+        let together = self.verdict().and_then(|_| self.together());
+        self.pick(kernel, ChoiceSource::Dispatch, together)
+    }
+
+    /// What a person wants there. `at`: the GEMM's number, for what warns of it.
+    pub(super) fn picked_by_hand(&self, wanted: &Override, at: usize, warnings: &mut Vec<Warning>) -> Pick {
+        let (site, gemm, kernel) = (&self.judged.group.site.id, self.judged.group.gemm, &wanted.kernel);
+        if let Some(fixed) = self.fixed_against(kernel) {
+            let text =
+                format!("{site}:{gemm} is overridden with {kernel}, which loka.apply will not run there: {fixed}");
+            warnings.push(Warning::at(WarningKind::NotApplied, at, text));
+        }
+        if let Some(broken) = self.broken_by(kernel) {
+            let text = format!("{site}:{gemm} is overridden with {kernel}, which breaks the policy: {broken}");
+            warnings.push(Warning::at(WarningKind::BreaksPolicy, at, text));
+        }
+        self.pick(kernel, ChoiceSource::Override, None)
+    }
+
+    fn pick(&self, kernel: &KernelId, source: ChoiceSource, together: Option<Together>) -> Pick {
+        Pick { kernel: kernel.clone(), source, together, passed_over: self.passed_over(kernel, source) }
+    }
+
+    /// The same as a plan has it. `wanted`: what a person wants there.
+    pub(super) fn told(&self, pick: &Pick, wanted: Option<&Override>, budget: f64) -> Choice {
+        let reason = wanted.map_or_else(|| self.why(budget), |wanted| self.why_by_hand(wanted));
+        self.assemble(pick, reason)
+    }
+
+    /// The row that the GEMM got; `None`: it stays in high precision.
+    fn verdict(&self) -> Option<&Verdict<'_>> {
+        let row = self.triple.rows[self.judged.group.gemm as usize]?;
+        self.judged.verdicts.iter().find(|verdict| verdict.row.kernel == row.kernel)
+    }
+
+    fn why(&self, budget: f64) -> String {
         let (judged, policy) = (self.judged, self.terms.policy);
         let runtime = self.terms.target.runtime();
-        let row = self.triple.rows[judged.group.gemm as usize];
-        let picked = row.and_then(|row| judged.verdicts.iter().find(|verdict| verdict.row.kernel == row.kernel));
         let site = judged.group.site;
-        let reason = match (picked, site.fixed()) {
+        match (self.verdict(), site.fixed()) {
             (Some(verdict), _) => self.reason(verdict, budget),
             (None, _) if !runtime.runs(judged.group.gemm) => reason::never_runs(runtime),
             (None, _) if !site.runs(judged.group.gemm) => reason::not_needed(judged.group.gemm),
@@ -51,10 +87,7 @@ impl Place<'_, '_, '_> {
             }
             (None, None) if judged.budgeted => reason::not_worth_it(judged.group, policy, (&judged.verdicts, runtime)),
             (None, None) => reason::stays_high(judged.group, policy, (&judged.verdicts, runtime)),
-        };
-        let kernel = picked.map_or(&policy.baseline, |verdict| &verdict.row.kernel);
-        let together = picked.and_then(|_| self.together());
-        Choice { together, ..self.assemble(kernel, ChoiceSource::Dispatch, reason) }
+        }
     }
 
     /// What gave the GEMM this kernel, where it would have another by itself.
@@ -100,29 +133,18 @@ impl Place<'_, '_, '_> {
         }
     }
 
-    pub(super) fn overridden(&self, wanted: &Override, at: usize, warnings: &mut Vec<Warning>) -> Choice {
-        let judged = self.judged;
+    fn why_by_hand(&self, wanted: &Override) -> String {
         let why = if wanted.reason.is_empty() { "no reason given" } else { &wanted.reason };
-        let mut reason = format!("override: {why}");
-        if let Some(fixed) = self.fixed_against(&wanted.kernel) {
-            reason += &format!("; {fixed}");
-            let (site, gemm, kernel) = (&judged.group.site.id, judged.group.gemm, &wanted.kernel);
-            let text =
-                format!("{site}:{gemm} is overridden with {kernel}, which loka.apply will not run there: {fixed}");
-            warnings.push(Warning::at(WarningKind::NotApplied, at, text));
-        }
-        if let Some(told) = &self.handed.told {
-            reason += &format!("; {told}");
-        }
-        let verdict = judged.verdicts.iter().find(|verdict| verdict.row.kernel == wanted.kernel);
-        if let Some(verdict) = verdict.filter(|verdict| verdict.safety != Safety::Safe) {
-            let broken = reason::broken(verdict);
-            reason += &format!("; breaks the policy: {broken}");
-            let (site, gemm, kernel) = (&judged.group.site.id, judged.group.gemm, &wanted.kernel);
-            let text = format!("{site}:{gemm} is overridden with {kernel}, which breaks the policy: {broken}");
-            warnings.push(Warning::at(WarningKind::BreaksPolicy, at, text));
-        }
-        self.assemble(&wanted.kernel, ChoiceSource::Override, reason)
+        let fixed = self.fixed_against(&wanted.kernel).map(|fixed| fixed.to_string());
+        let broken = self.broken_by(&wanted.kernel).map(|broken| format!("breaks the policy: {broken}"));
+        let more = [fixed, self.handed.told.clone(), broken].into_iter().flatten();
+        more.fold(format!("override: {why}"), |reason, more| format!("{reason}; {more}"))
+    }
+
+    /// How a person's kernel breaks the policy; `None`: it is safe by it, or nothing is known of it.
+    fn broken_by(&self, kernel: &KernelId) -> Option<String> {
+        let verdict = self.judged.verdicts.iter().find(|verdict| verdict.row.kernel == *kernel)?;
+        (verdict.safety != Safety::Safe).then(|| reason::broken(verdict))
     }
 
     /// The policy's part that the bound is of, where it decides anything.
@@ -137,8 +159,8 @@ impl Place<'_, '_, '_> {
         self.judged.group.site.fixed().filter(|_| *kernel != self.terms.policy.baseline)
     }
 
-    fn assemble(&self, kernel: &KernelId, source: ChoiceSource, reason: String) -> Choice {
-        let judged = self.judged;
+    fn assemble(&self, pick: &Pick, reason: String) -> Choice {
+        let (judged, kernel) = (self.judged, &pick.kernel);
         let row = judged.group.row(kernel);
         let mut reason = reason::with_scale(reason, row);
         if let Some(group) = self.group() {
@@ -147,10 +169,36 @@ impl Place<'_, '_, '_> {
         if judged.group.site.calls != 1 && self.terms.runs(judged.group) {
             reason += &reason::called(judged.group.site.calls);
         }
-        let speedup = row.and_then(ResultRow::speedup).filter(|speedup| speedup.is_finite());
+        let steps = row.and_then(|row| row.error.as_ref()?.noise?.steps);
+        Choice {
+            kernel: kernel.clone(),
+            source: pick.source,
+            reason,
+            together: pick.together,
+            error: row.map_or_else(BTreeMap::new, metrics_of),
+            speedup: row.and_then(ResultRow::speedup).filter(|speedup| speedup.is_finite()),
+            static_scale: row.and_then(|row| row.static_scale).map(|known| f64::from(known.scale)),
+            saturation: row.and_then(|row| row.static_scale).map(|known| known.saturation),
+            flushed: row.and_then(|row| row.flushed),
+            rel_l2_first: steps.map(|steps| steps.first),
+            rel_l2_last: steps.map(|steps| steps.last),
+            passed_over: pick.passed_over.iter().cloned().collect(),
+            runners_up: judged
+                .admissible()
+                .map(|verdict| &verdict.row.kernel)
+                .chain([&self.terms.policy.baseline])
+                .filter(|other| *other != kernel)
+                .take(MAX_RUNNERS_UP)
+                .cloned()
+                .collect(),
+        }
+    }
+
+    fn passed_over(&self, kernel: &KernelId, source: ChoiceSource) -> Vec<(KernelId, PassedOver)> {
+        let judged = self.judged;
         let others = judged.verdicts.iter().filter(|verdict| verdict.supported && verdict.row.kernel != *kernel);
-        let own = row.and_then(|row| gemm_speedup(row, judged.reference_us)).filter(|speedup| speedup.is_finite());
-        let passed_over = others.filter(|verdict| self.faster_than(own.unwrap_or(1.0), verdict));
+        let own = judged.group.row(kernel).and_then(|row| gemm_speedup(row, judged.reference_us));
+        let own = own.filter(|speedup| speedup.is_finite()).unwrap_or(1.0);
         let why = |verdict: &Verdict| match verdict.safety {
             _ if source == ChoiceSource::Override => PassedOver::Override,
             _ if verdict.barred == Some(Barred::Fixed) => PassedOver::Forward,
@@ -168,29 +216,9 @@ impl Place<'_, '_, '_> {
             let by_hand = source == ChoiceSource::Override;
             judged.budgeted || by_hand || verdict.barred.is_some() || verdict.safety != Safety::Safe
         };
-        let steps = row.and_then(|row| row.error.as_ref()?.noise?.steps);
-        Choice {
-            kernel: kernel.clone(),
-            source,
-            reason,
-            together: None,
-            error: row.map_or_else(BTreeMap::new, metrics_of),
-            speedup,
-            static_scale: row.and_then(|row| row.static_scale).map(|known| f64::from(known.scale)),
-            saturation: row.and_then(|row| row.static_scale).map(|known| known.saturation),
-            flushed: row.and_then(|row| row.flushed),
-            rel_l2_first: steps.map(|steps| steps.first),
-            rel_l2_last: steps.map(|steps| steps.last),
-            passed_over: passed_over.filter(told).map(|verdict| (verdict.row.kernel.clone(), why(verdict))).collect(),
-            runners_up: judged
-                .admissible()
-                .map(|verdict| &verdict.row.kernel)
-                .chain([&self.terms.policy.baseline])
-                .filter(|other| *other != kernel)
-                .take(MAX_RUNNERS_UP)
-                .cloned()
-                .collect(),
-        }
+        // Rows are in the order of their kernels.
+        let passed_over = others.filter(told).filter(|verdict| self.faster_than(own, verdict));
+        passed_over.map(|verdict| (verdict.row.kernel.clone(), why(verdict))).collect()
     }
 
     /// True where `other` would be faster here, with what each of the two shares with the GEMMs beside it, and

@@ -137,6 +137,21 @@ impl Policy {
         Self { name, metric: Metric::RelL2, max_error: 0.05, max_bias: Some(0.01), ..Self::paper() }
     }
 
+    /// Both decide alike wherever both judge alike: they differ at most in what rows are held against.
+    pub(crate) fn decides_like(&self, other: &Self) -> bool {
+        self.min_speedup == other.min_speedup
+            && self.baseline == other.baseline
+            && self.loss_budget.is_some() == other.loss_budget.is_some()
+    }
+
+    /// Both hold the same of every row against a limit, and that on loss and bias is the same.
+    pub(crate) fn asks_like(&self, other: &Self) -> bool {
+        self.metric == other.metric
+            && self.baseline == other.baseline
+            && self.loss_budget == other.loss_budget
+            && self.max_bias == other.max_bias
+    }
+
     /// Any gain counts here: the optimiser weighs it against what it costs.
     pub fn loss_budget() -> Self {
         let name = "loss-budget".to_owned();

@@ -1,17 +1,20 @@
 //! Takes candidates, a policy and overrides, gives one choice a GEMM and the totals. A site's three GEMMs are
 //! chosen together ([`super::joint`]), and so are sites that codes may be handed on between ([`super::chain`]);
 //! under a loss budget all sites are.
+//!
+//! What was decided ([`Selection`]) has no words: those of a site are told when somebody asks for them. Whoever decides
+//! again and knows which sites are judged as they were ([`Before`]) has only the others looked at.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
     format::short,
-    model::{Gemm, Safety, Speed},
+    model::{Gemm, KernelId, ResultRow, Safety, Speed},
 };
 
 use super::{
-    Candidates, Choice, Group, JudgedRows, Override, OverrideError, Overrides, Policy, SitePattern, Totals, Warning,
-    WarningKind,
+    Candidates, Choice, ChoiceSource, Group, JudgedRows, Override, OverrideError, Overrides, Pick, Policy, SitePattern,
+    Target, Totals, Warning, WarningKind,
     chain::{Chain, ChainLink, Form, Links, Picked, Unit},
     judged::{Judged, Terms, Verdict},
     knapsack::{self, Item},
@@ -56,6 +59,49 @@ pub struct Dispatch {
     pub optimum: Option<Optimum>,
 }
 
+/// The same without words, by site.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Selection {
+    /// In the order of the candidates' sites.
+    pub(crate) sites: Vec<Arc<SiteSelection>>,
+    pub chains: BTreeMap<usize, Chain>,
+    pub totals: Totals,
+    pub warnings: Vec<Warning>,
+    pub optimum: Option<Optimum>,
+}
+
+impl Selection {
+    /// Three a site, in the order of [`Gemm::ALL`].
+    pub fn picks(&self) -> impl Iterator<Item = &Pick> {
+        self.sites.iter().flat_map(|site| &site.picks)
+    }
+
+    pub fn pick(&self, at: usize, gemm: Gemm) -> Option<&Pick> {
+        Some(&self.sites.get(at)?.picks[gemm as usize])
+    }
+
+    /// The site was not decided anew: everything about it is as it was, but for the limits it is held against.
+    pub(crate) fn is_kept_from(&self, other: &Self, at: usize) -> bool {
+        self.sites.get(at).zip(other.sites.get(at)).is_some_and(|(site, other)| Arc::ptr_eq(site, other))
+    }
+}
+
+/// What was selected before, by a policy that decides alike of rows that are judged alike ([`Policy::decides_like`]).
+pub(crate) struct Before<'b> {
+    pub selection: &'b Selection,
+    /// Every row of that site is the same and judged as it was.
+    pub is_same: &'b (dyn Fn(usize) -> bool + Sync),
+}
+
+impl Before<'_> {
+    /// What the site got, where it may have it again: it was decided by itself, and by the policy alone.
+    fn site(&self, at: usize) -> Option<&Arc<SiteSelection>> {
+        let of_policy = |pick: &Pick| pick.source == ChoiceSource::Dispatch;
+        let site = self.selection.sites.get(at).filter(|site| site.alone && site.picks.iter().all(of_policy))?;
+        (self.is_same)(at).then_some(site)
+    }
+}
+
 /// `loss`: the trace's loss value, that a loss budget is relative to.
 pub fn dispatch(
     candidates: &Candidates,
@@ -63,61 +109,150 @@ pub fn dispatch(
     overrides: &Overrides,
     loss: f64,
 ) -> Result<Dispatch, OverrideError> {
-    dispatch_judged(candidates, (policy, loss), overrides, None)
+    let (selection, told) = run(candidates, (policy, loss), overrides, (None, None), true)?;
+    let Selection { chains, totals, warnings, optimum, .. } = selection;
+    Ok(Dispatch { choices: told.into_iter().flatten().collect(), chains, totals, warnings, optimum })
 }
 
-/// The same of rows that were judged by that policy and loss.
-pub(crate) fn dispatch_judged(
+/// The same without words. `rows`: judged by that policy and loss.
+pub(crate) fn select(
+    candidates: &Candidates,
+    by: (&Policy, f64),
+    overrides: &Overrides,
+    (rows, before): (&JudgedRows, Option<&Before<'_>>),
+) -> Result<Selection, OverrideError> {
+    run(candidates, by, overrides, (Some(rows), before), false).map(|(selection, _)| selection)
+}
+
+/// The words of one site that was decided by itself. `item`: what it got ([`SiteSelection::item`]).
+pub(crate) fn told_alone(
+    site: &[Group; 3],
+    wanted: [Option<&Override>; 3],
+    (policy, loss, target): (&Policy, f64, &Target),
+    item: Option<usize>,
+) -> Option<[Choice; 3]> {
+    let terms = Terms { policy, loss, target };
+    let (groups, wanted) = (std::slice::from_ref(site), [wanted]);
+    let unit = Unit::new(&[0], (groups, &wanted), &Links::default(), (terms, None));
+    let mut told = Vec::new();
+    selected(&unit, item, (groups, &wanted), (terms, budget_of(policy, loss)), true, &mut told);
+    told.pop()?.1
+}
+
+/// The words of all sites that were decided together with others, by their numbers.
+pub(crate) fn told_together(
     candidates: &Candidates,
     (policy, loss): (&Policy, f64),
     overrides: &Overrides,
-    rows: Option<&JudgedRows>,
-) -> Result<Dispatch, OverrideError> {
+    selection: &Selection,
+) -> Vec<(usize, [Choice; 3])> {
+    let Ok(wanted) = by_group(candidates, overrides, &policy.baseline) else { return Vec::new() };
+    let (groups, wanted) = (candidates.groups.as_chunks::<3>().0, wanted.as_chunks::<3>().0);
+    let terms = Terms { policy, loss, target: &candidates.target };
+    let links = Links::of(groups, terms.target.runtime(), None);
+    let units = links.units(groups.len());
+    let mut told = Vec::new();
+    for sites in (0..units.len()).map(|unit| units.get(unit)).filter(|sites| sites.len() > 1) {
+        let item = selection.sites.get(sites[0]).and_then(|site| site.item);
+        let unit = Unit::new(sites, (groups, wanted), &links, (terms, None));
+        selected(&unit, item, (groups, wanted), (terms, budget_of(policy, loss)), true, &mut told);
+    }
+    told.into_iter().filter_map(|(site, choices)| Some((site.at, choices?))).collect()
+}
+
+/// 0 where the policy has none.
+fn budget_of(policy: &Policy, loss: f64) -> f64 {
+    policy.loss_budget.map_or(0.0, |share| share * loss)
+}
+
+/// A unit before it is known what it gets.
+enum Weighed<'b, 'c, 'a> {
+    /// It is one site, weighed as before.
+    Known(&'b Arc<SiteSelection>),
+    Anew(Unit<'c, 'a>),
+}
+
+impl Weighed<'_, '_, '_> {
+    fn items(&self) -> &[Item] {
+        match self {
+            Self::Known(site) => &site.items,
+            Self::Anew(unit) => unit.items(),
+        }
+    }
+
+    fn slack_us(&self) -> f64 {
+        match self {
+            Self::Known(_) => 0.0,
+            Self::Anew(unit) => unit.slack_us(),
+        }
+    }
+}
+
+type Told = Option<[Choice; 3]>;
+
+/// `told`: with the words of all, in the order of the sites.
+fn run(
+    candidates: &Candidates,
+    (policy, loss): (&Policy, f64),
+    overrides: &Overrides,
+    (rows, before): (Option<&JudgedRows>, Option<&Before<'_>>),
+    told: bool,
+) -> Result<(Selection, Vec<[Choice; 3]>), OverrideError> {
     let wanted = by_group(candidates, overrides, &policy.baseline)?;
     let (groups, wanted) = (candidates.groups.as_chunks::<3>().0, wanted.as_chunks::<3>().0);
     let terms = Terms { policy, loss, target: &candidates.target };
     let links = Links::of(groups, terms.target.runtime(), rows);
     let units = links.units(groups.len());
     let unit = |at: usize| Unit::new(units.get(at), (groups, wanted), &links, (terms, rows));
+    let known = |at: usize| match units.get(at) {
+        [site] if wanted[*site] == [None; 3] => before?.site(*site),
+        _ => None,
+    };
     let mut warnings = Vec::new();
-    // A site is decided from its rows to its reasons in one go: they are read from memory once.
-    let (mut decided, optimum): (Vec<Decided>, _) = match policy.loss_budget.map(|share| share * loss) {
-        Some(budget) => {
-            let all = parallel::map(units.len(), unit);
+    // A site is decided from its rows to its words in one go: they are read from memory once.
+    let (mut sites, optimum): (Vec<(Arc<SiteSelection>, Told)>, _) = match policy.loss_budget {
+        Some(_) => {
+            let budget = budget_of(policy, loss);
+            let all =
+                parallel::map(units.len(), |at| known(at).map_or_else(|| Weighed::Anew(unit(at)), Weighed::Known));
             let (items, optimum) = optimise(&all, budget, &mut warnings);
-            let decide = |at: usize, into: &mut Vec<Decided>| {
-                decided(&all[at], items.get(at).copied(), (groups, wanted), (terms, budget), into);
+            let decide = |at: usize, into: &mut Vec<_>| {
+                let item = items.get(at).copied();
+                let select = |unit: &Unit, into: &mut Vec<_>| {
+                    selected(unit, item, (groups, wanted), (terms, budget), told, into);
+                };
+                match &all[at] {
+                    Weighed::Known(site) if site.item == item => into.push((Arc::clone(site), None)),
+                    Weighed::Known(_) => select(&unit(at), into),
+                    Weighed::Anew(unit) => select(unit, into),
+                }
             };
             (every(units.len(), decide), optimum)
         }
         None => {
-            let decide = |at: usize, into: &mut Vec<Decided>| {
-                decided(&unit(at), Some(0), (groups, wanted), (terms, 0.0), into);
+            let decide = |at: usize, into: &mut Vec<_>| match known(at) {
+                Some(site) => into.push((site.clone(), None)),
+                None => selected(&unit(at), Some(0), (groups, wanted), (terms, 0.0), told, into),
             };
             (every(units.len(), decide), None)
         }
     };
     if units.len() < groups.len() {
-        decided.sort_by_key(|site| site.at);
+        sites.sort_by_key(|(site, _)| site.at);
     }
-    let totals = total(&decided);
-    let left_out: Vec<bool> = decided.iter().map(|site| site.left_out).collect();
-    let mut choices = Vec::with_capacity(3 * decided.len());
-    let mut chains = BTreeMap::new();
-    for site in decided {
-        choices.extend(site.choices);
-        warnings.extend(site.warnings);
-        chains.extend(site.chain.map(|chain| (site.at, chain)));
-    }
+    let (sites, words): (Vec<_>, Vec<_>) = sites.into_iter().unzip();
+    let totals = total(&sites);
+    warnings.extend(sites.iter().flat_map(|site| site.warnings.iter().cloned()));
     if totals.num_without_latency > 0 {
         let (missing, all) = (totals.num_without_latency, totals.num_gemms);
         let text = format!("{missing} of {all} GEMMs have no latency and are not in the totals");
         warnings.push(Warning { kind: WarningKind::NoLatency, ..Warning::whole(text) });
     }
     warnings.extend(unmatched(policy, groups));
-    warnings.extend(decided_untimed(&left_out));
+    warnings.extend(decided_untimed(&sites));
     warnings.extend(out_of_range(groups, policy, loss, &totals));
-    Ok(Dispatch { choices, chains, totals, warnings, optimum })
+    let chains = sites.iter().filter_map(|site| Some((site.at, site.chain.clone()?))).collect();
+    Ok((Selection { sites, chains, totals, warnings, optimum }, words.into_iter().flatten().collect()))
 }
 
 /// A pattern that hits nothing was misspelt, and what it should have protected is not.
@@ -128,9 +263,9 @@ fn unmatched(policy: &Policy, groups: &[[Group; 3]]) -> Vec<Warning> {
 }
 
 /// What the plan does without, and what whoever has a GPU can do about it.
-fn decided_untimed(left_out: &[bool]) -> Option<Warning> {
-    let count = left_out.iter().filter(|left_out| **left_out).count();
-    let sites = format!("{count} of {} sites", left_out.len());
+fn decided_untimed(sites: &[Arc<SiteSelection>]) -> Option<Warning> {
+    let count = sites.iter().filter(|site| site.left_out).count();
+    let sites = format!("{count} of {} sites", sites.len());
     let text = format!(
         "at {sites} a kernel of LoKA's own (loka/*) is safe and, in a CUDA graph, faster than BF16; the plan does without, since \
          what it takes in a launched step was never timed. On the GPU that trains, time it: loka bench --sites --kernels \
@@ -161,8 +296,8 @@ fn out_of_range(groups: &[[Group; 3]], policy: &Policy, loss: f64, totals: &Tota
     warnings
 }
 
-/// What `decide` puts down of every unit, in one list a thread: a site decided is a kilobyte, which is not moved about.
-fn every(num_units: usize, decide: impl Fn(usize, &mut Vec<Decided>) + Sync) -> Vec<Decided> {
+/// What `decide` puts down of every unit, in one list a thread.
+fn every<R: Send>(num_units: usize, decide: impl Fn(usize, &mut Vec<R>) + Sync) -> Vec<R> {
     parallel::map_ranges(num_units, |range| {
         let mut all = Vec::with_capacity(range.len());
         range.for_each(|at| decide(at, &mut all));
@@ -170,25 +305,35 @@ fn every(num_units: usize, decide: impl Fn(usize, &mut Vec<Decided>) + Sync) -> 
     })
 }
 
-/// The sites of one unit. `item`: what the optimiser chose there.
-fn decided(
+/// The sites of one unit. `item`: what the optimiser chose there. `told`: with their words.
+fn selected(
     unit: &Unit,
     item: Option<usize>,
     (groups, wanted): (&[[Group; 3]], &[[Option<&Override>; 3]]),
     (terms, budget): (Terms<'_>, f64),
-    into: &mut Vec<Decided>,
+    told: bool,
+    into: &mut Vec<(Arc<SiteSelection>, Told)>,
 ) {
-    let sites = unit.sites().zip(unit.picked(item));
-    let decide = |((at, judged), picked): ((usize, &[Judged; 3]), Picked)| {
-        SiteOptions { at, judged, wanted: wanted[at], groups }.decided(&picked, terms, budget)
-    };
-    into.extend(sites.map(decide));
+    let alone = unit.sites().len() == 1;
+    for ((at, judged), picked) in unit.sites().zip(unit.picked(item)) {
+        let options = SiteOptions { at, judged, wanted: wanted[at], groups };
+        let places = [0, 1, 2].map(|gemm| options.place(&picked, gemm, terms));
+        let mut selection = options.selected(&picked, &places, terms);
+        (selection.item, selection.alone) = (item, alone);
+        if alone && terms.policy.loss_budget.is_some() {
+            selection.items = unit.items().to_vec();
+        }
+        let told =
+            told.then(|| [0, 1, 2].map(|gemm| places[gemm].told(&selection.picks[gemm], options.wanted[gemm], budget)));
+        into.push((Arc::new(selection), told));
+    }
 }
 
 /// What was decided for one site, and what it adds to the totals.
-struct Decided {
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct SiteSelection {
     at: usize,
-    choices: [Choice; 3],
+    pub picks: [Pick; 3],
     tallies: [Tally; 3],
     /// By casts that are shared.
     saved_us: f64,
@@ -202,9 +347,16 @@ struct Decided {
     /// would run.
     left_out: bool,
     warnings: Vec<Warning>,
+    /// No other site was decided together with it.
+    pub alone: bool,
+    /// What it got, or the sites did that it was decided together with; `None`: nothing could be chosen.
+    pub item: Option<usize>,
+    /// What the optimiser had to choose from, of a site alone under a loss budget.
+    items: Vec<Item>,
 }
 
 /// One GEMM's part of the totals.
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Tally {
     /// False of one that the runtime, or training, has no use for: it is in no count.
     runs: bool,
@@ -226,34 +378,37 @@ struct SiteOptions<'p, 'c, 'a, 'o> {
     groups: &'p [[Group<'a>; 3]],
 }
 
-impl SiteOptions<'_, '_, '_, '_> {
-    fn decided(&self, picked: &Picked, terms: Terms<'_>, budget: f64) -> Decided {
+impl<'c, 'a> SiteOptions<'_, 'c, 'a, '_> {
+    /// `gemm`: by its number.
+    fn place<'p>(&'p self, picked: &'p Picked<'a>, gemm: usize, terms: Terms<'p>) -> Place<'p, 'c, 'a> {
+        // Only forward GEMMs read and store codes.
+        let link = picked.link.as_ref().filter(|_| gemm == Gemm::Fprop as usize);
+        let handed = Handed {
+            told: link.and_then(|link| reason::handed_on(link, self.groups)),
+            decided: link.is_some_and(|link| link.decided),
+            credit_us: link.map_or(0.0, |link| link.credit_us),
+        };
+        Place { judged: &self.judged[gemm], triple: &picked.triple, terms, handed }
+    }
+
+    fn selected(&self, picked: &Picked, places: &[Place; 3], terms: Terms<'_>) -> SiteSelection {
         let (judged, triple) = (self.judged, &picked.triple);
         let mut warnings = Vec::new();
         let chain = picked.link.as_ref().map(|link| self.chain(link));
-        let choices = [0, 1, 2].map(|at| {
-            // Only forward GEMMs read and store codes.
-            let link = picked.link.as_ref().filter(|_| at == Gemm::Fprop as usize);
-            let told = link.and_then(|link| reason::handed_on(link, self.groups));
-            let handed = Handed {
-                told,
-                decided: link.is_some_and(|link| link.decided),
-                credit_us: link.map_or(0.0, |link| link.credit_us),
-            };
-            let place = Place { judged: &judged[at], triple, terms, handed };
-            match self.wanted[at] {
-                Some(wanted) => place.overridden(wanted, 3 * self.at + at, &mut warnings),
-                None => place.chosen(budget),
-            }
+        let picks = [0, 1, 2].map(|at| match self.wanted[at] {
+            Some(wanted) => places[at].picked_by_hand(wanted, 3 * self.at + at, &mut warnings),
+            None => places[at].picked(),
         });
-        let tallies = [0, 1, 2].map(|at| Tally::of(&judged[at], &choices[at], terms));
+        let tallies = [0, 1, 2].map(|at| Tally::of(&judged[at], &picks[at].kernel, terms));
         let calls = judged[0].group.site.calls as f64;
         let saved_us = Operand::ALL.map(|operand| saved_us(&triple.costs, operand)).iter().sum();
         let untimed = |of: &Verdict| {
             of.barred == Some(Barred::NeverLaunched) && of.safety == Safety::Safe && of.speed == Speed::Fast
         };
         let left_out = judged.iter().any(|judged| judged.verdicts.iter().any(untimed));
-        Decided { at: self.at, choices, tallies, saved_us, chain, timed: triple.timed, calls, left_out, warnings }
+        let (at, timed, items) = (self.at, triple.timed, Vec::new());
+        let (alone, item) = (true, None);
+        SiteSelection { at, picks, tallies, saved_us, chain, timed, calls, left_out, warnings, alone, item, items }
     }
 
     fn chain(&self, link: &ChainLink) -> Chain {
@@ -275,16 +430,17 @@ impl SiteOptions<'_, '_, '_, '_> {
 }
 
 impl Tally {
-    fn of(judged: &Judged, choice: &Choice, terms: Terms<'_>) -> Self {
+    fn of(judged: &Judged, kernel: &KernelId, terms: Terms<'_>) -> Self {
         let policy = terms.policy;
-        let forward = judged.group.gemm == Gemm::Fprop;
-        let row = judged.group.row(&choice.kernel).filter(|_| forward);
+        let row = judged.group.row(kernel);
+        let is_forward = judged.group.gemm == Gemm::Fprop;
         let speedup = match row {
-            _ if choice.kernel == policy.baseline => Some(1.0),
-            Some(row) => gemm_speedup(row, judged.reference_us).filter(|speedup| speedup.is_finite()),
+            _ if *kernel == policy.baseline => Some(1.0),
+            Some(row) if is_forward => gemm_speedup(row, judged.reference_us),
             // Only forward kernels have a tail.
-            None => choice.speedup,
+            row => row.and_then(ResultRow::speedup),
         };
+        let (speedup, row) = (speedup.filter(|speedup| speedup.is_finite()), row.filter(|_| is_forward));
         let times_us = judged.reference_us.zip(speedup).map(|(us, speedup)| (us, us / speedup));
         let cost = row.and_then(|row| row.charged_loss_cost(terms.loss));
         let out_of_range = cost.is_none() && row.is_some_and(|row| row.is_loss_cost_out_of_range(terms.loss));
@@ -295,8 +451,8 @@ impl Tally {
 
 /// What every unit takes for the least time in the loss budget, overrides fixed and paid for first. Empty: the
 /// budget cannot be kept.
-fn optimise(units: &[Unit], budget: f64, warnings: &mut Vec<Warning>) -> (Vec<usize>, Option<Optimum>) {
-    let items: Vec<Vec<Item>> = units.iter().map(|unit| unit.items().to_vec()).collect();
+fn optimise(units: &[Weighed], budget: f64, warnings: &mut Vec<Warning>) -> (Vec<usize>, Option<Optimum>) {
+    let items: Vec<&[Item]> = units.iter().map(Weighed::items).collect();
     let Some(solution) = knapsack::solve(&items, budget) else {
         // High precision is charged nothing: only what a person fixed can be too much.
         let text =
@@ -304,7 +460,7 @@ fn optimise(units: &[Unit], budget: f64, warnings: &mut Vec<Warning>) -> (Vec<us
         warnings.push(Warning::whole(text));
         return (Vec::new(), None);
     };
-    let slack_us: f64 = units.iter().map(Unit::slack_us).sum();
+    let slack_us: f64 = units.iter().map(Weighed::slack_us).sum();
     let optimum = Optimum {
         time_us: solution.time,
         lower_bound_us: solution.lower_bound - slack_us,
@@ -321,7 +477,7 @@ fn optimise(units: &[Unit], budget: f64, warnings: &mut Vec<Warning>) -> (Vec<us
 
 /// A GEMM counts in both sums or in neither: a speed-up of what is known; and as often as its module is called. Summed
 /// in the order of the sites, so that it is the same on any number of threads.
-fn total(sites: &[Decided]) -> Totals {
+fn total(sites: &[Arc<SiteSelection>]) -> Totals {
     let mut totals = Totals::default();
     for site in sites {
         if let Some(timed) = site.timed {

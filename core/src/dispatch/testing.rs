@@ -142,3 +142,27 @@ impl Dice {
         (self.unit() * bound as f64) as usize
     }
 }
+
+/// Forty sites, the first ones in a chain: rows fast and slow, with casts to share and with codes, of other GPUs, refused, of
+/// unknown kernels.
+pub(crate) fn every_kind_of_row() -> Results {
+    let mut dice = Dice::new(11);
+    let names: Vec<String> = (0..40).map(|site| format!("s{site}")).collect();
+    let mut rows = Vec::new();
+    for name in &names {
+        for gemm in Gemm::ALL {
+            for kernel in ["cublaslt/fp8-tensorwise+fast", "te/current", "fbgemm/rowwise", "own/unknown"] {
+                let speedup = (dice.below(9) > 0).then(|| 0.8 + dice.unit());
+                let mut made = row(name, gemm, kernel, 0.3 * dice.unit(), speedup, 2e-6 * dice.unit());
+                made.latency.note = ["recorded on A, driver 1", "recorded on B, driver 1"][dice.below(2)].into();
+                rows.push(with_gemm_us(made, 40.0));
+            }
+            rows.push(unsupported(name, gemm, "deepgemm/blockwise", "k is 13"));
+        }
+        let error = 0.1 * dice.unit();
+        rows.push(with_codes(row(name, Gemm::Fprop, "loka/fp8-static+fast", error, Some(1.3), 1e-6), 0.5, 60.0, 40.0));
+        rows.push(with_codes(block(name, error, 70.0, 20.0, 1e-6), 0.5, 60.0, 40.0));
+    }
+    let sites: Vec<&str> = names.iter().map(String::as_str).collect();
+    fed(results(&sites, rows), &[("s0", &["s1"]), ("s1", &["s2", "s3"])])
+}

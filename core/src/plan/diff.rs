@@ -94,21 +94,45 @@ impl PlanDiff {
     }
 }
 
-/// What is compared: the choices of every site, three a site in the order of [`Gemm::ALL`], and what they
-/// were made under.
+/// What is compared: what every site got, three GEMMs in the order of [`Gemm::ALL`], and what it was decided under.
 pub struct Decided<'a> {
     pub policy: &'a Policy,
     /// Sites with at least one mod.
     pub mods: BTreeMap<&'a SiteId, &'a ModSet>,
     /// Sites that take or hand on codes.
     pub chains: BTreeMap<&'a SiteId, &'a Chain>,
-    pub choices: Vec<(&'a SiteId, Gemm, &'a Choice)>,
+    pub picks: Vec<Got<'a>>,
+    /// The choice at a place in `picks`: with its words, which are asked for where something changed.
+    pub choice: Box<dyn Fn(usize) -> Option<&'a Choice> + 'a>,
+}
+
+/// What one GEMM got.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Got<'a> {
+    pub site: &'a SiteId,
+    pub gemm: Gemm,
+    pub kernel: &'a KernelId,
+    pub source: ChoiceSource,
 }
 
 impl<'a> From<&'a Plan> for Decided<'a> {
     fn from(plan: &'a Plan) -> Self {
         let chains = plan.sites.iter().filter_map(|site| Some((&site.site, site.chain.as_ref()?))).collect();
-        Self { policy: &plan.policy, mods: plan.mods.iter().collect(), chains, choices: plan.choices().collect() }
+        let picks = plan.choices().map(|(site, gemm, choice)| Got::of(site, gemm, (&choice.kernel, choice.source)));
+        let choice = |at: usize| Some(plan.sites.get(at / 3)?.choice(Gemm::ALL[at % 3]));
+        Self {
+            policy: &plan.policy,
+            mods: plan.mods.iter().collect(),
+            chains,
+            picks: picks.collect(),
+            choice: Box::new(choice),
+        }
+    }
+}
+
+impl<'a> Got<'a> {
+    pub fn of(site: &'a SiteId, gemm: Gemm, (kernel, source): (&'a KernelId, ChoiceSource)) -> Self {
+        Self { site, gemm, kernel, source }
     }
 }
 
@@ -117,8 +141,9 @@ impl Decided<'_> {
         self.mods.get(site).map(|mods| (*mods).clone()).unwrap_or_default()
     }
 
-    fn by_site(&self) -> HashMap<(&SiteId, Gemm), &Choice> {
-        self.choices.iter().map(|(site, gemm, choice)| ((*site, *gemm), *choice)).collect()
+    /// Places in `picks`.
+    fn by_site(&self) -> HashMap<(&SiteId, Gemm), usize> {
+        self.picks.iter().enumerate().map(|(at, of)| ((of.site, of.gemm), at)).collect()
     }
 }
 
@@ -137,23 +162,22 @@ pub struct Changes {
 }
 
 pub fn changes(before: &Decided, after: &Decided) -> Changes {
-    let is_same = |((a, at, _), (b, gemm, _)): (&(&SiteId, Gemm, _), &(&SiteId, Gemm, _))| a == b && at == gemm;
+    let is_same = |(a, b): (&Got, &Got)| a.site == b.site && a.gemm == b.gemm;
     // Mostly the same GEMMs in the same order: then nothing is looked up, by 60,000 names.
-    if before.choices.len() == after.choices.len() && before.choices.iter().zip(&after.choices).all(is_same) {
-        let pairs = before.choices.iter().zip(&after.choices);
+    if before.picks.len() == after.picks.len() && before.picks.iter().zip(&after.picks).all(is_same) {
         let in_both: HashSet<&SiteId> = match before.chains.is_empty() && after.chains.is_empty() {
             true => HashSet::new(),
-            false => after.choices.iter().map(|(site, ..)| *site).collect(),
+            false => after.picks.iter().map(|of| of.site).collect(),
         };
         let (mods, chains) = (mods(before, after), chains(before, after, |site| in_both.contains(site)));
         let mut found = Changes { mods, chains, ..Changes::default() };
-        pairs.for_each(|((.., was), (site, gemm, is))| found.take(before, after, (site, *gemm), (was, is)));
+        (0..after.picks.len()).for_each(|at| found.take((before, at), (after, at)));
         return found;
     }
     let (old, new) = (before.by_site(), after.by_site());
-    let missing_in = |of: &Decided, other: &HashMap<(&SiteId, Gemm), &Choice>| {
-        let firsts = of.choices.iter().filter(|(_, gemm, _)| *gemm == Gemm::Fprop);
-        firsts.map(|(site, ..)| *site).filter(|site| !other.contains_key(&(*site, Gemm::Fprop))).cloned().collect()
+    let missing_in = |of: &Decided, other: &HashMap<(&SiteId, Gemm), usize>| {
+        let firsts = of.picks.iter().filter(|of| of.gemm == Gemm::Fprop).map(|of| of.site);
+        firsts.filter(|site| !other.contains_key(&(*site, Gemm::Fprop))).cloned().collect()
     };
     let mut found = Changes {
         mods: mods(before, after),
@@ -165,19 +189,20 @@ pub fn changes(before: &Decided, after: &Decided) -> Changes {
         removed: missing_in(before, &new),
         ..Changes::default()
     };
-    for (site, gemm, choice) in &after.choices {
-        let Some(was) = old.get(&(*site, *gemm)) else { continue };
-        found.take(before, after, (site, *gemm), (was, choice));
+    for (at, of) in after.picks.iter().enumerate() {
+        let Some(was) = old.get(&(of.site, of.gemm)) else { continue };
+        found.take((before, *was), (after, at));
     }
     found
 }
 
 impl Changes {
-    fn take(&mut self, before: &Decided, after: &Decided, at: (&SiteId, Gemm), (was, is): (&Choice, &Choice)) {
-        if was.kernel == is.kernel && was.source == is.source {
+    fn take(&mut self, (before, was): (&Decided, usize), (after, is): (&Decided, usize)) {
+        let (then, now) = (&before.picks[was], &after.picks[is]);
+        if then.kernel == now.kernel && then.source == now.source {
             self.unchanged += 1;
-        } else {
-            self.changes.push(change(before, after, at, (was, is)));
+        } else if let (Some(was), Some(is)) = ((before.choice)(was), (after.choice)(is)) {
+            self.changes.push(change(before, after, (now.site, now.gemm), (was, is)));
         }
     }
 }

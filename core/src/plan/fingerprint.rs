@@ -2,8 +2,8 @@
 //! since.
 
 use crate::{
-    dispatch::{Choice, ChoiceSource},
-    model::{Gemm, ModSet},
+    dispatch::ChoiceSource,
+    model::{Gemm, KernelId, ModSet},
 };
 
 /// Characters of the longest: three kernels and three mods.
@@ -14,11 +14,11 @@ const BY_HAND: char = '*';
 
 /// `te/current|cublaslt/bf16*|cublaslt/bf16|block_norm`: fprop, dgrad and wgrad, with a star where a person chose, and
 /// the mods. Numbers are left out: a plan that is measured anew and decides the same is the one that was looked at.
-pub fn fingerprint(choices: [&Choice; 3], mods: &ModSet) -> String {
+pub fn fingerprint(got: [(&KernelId, ChoiceSource); 3], mods: &ModSet) -> String {
     let mut text = String::new();
-    for choice in choices {
-        text.push_str(choice.kernel.as_str());
-        if choice.source == ChoiceSource::Override {
+    for (kernel, source) in got {
+        text.push_str(kernel.as_str());
+        if source == ChoiceSource::Override {
             text.push(BY_HAND);
         }
         text.push('|');

@@ -18,7 +18,7 @@ pub use approval::{ApprovalProblem, ApprovalStatus, Counted, SKEW_SECONDS, stand
 pub(crate) use build::of_decided;
 pub use build::{Built, build, build_for};
 pub use check::{Finding, Severity, check};
-pub use diff::{Cause, Changes, ChoiceChange, Decided, NEAR_TIE, PlanDiff, changes, diff};
+pub use diff::{Cause, Changes, ChoiceChange, Decided, Got, NEAR_TIE, PlanDiff, changes, diff};
 pub use document::{BESIDE, FORMAT, Plan, PlanError, PlanSite, VERSION, review_digest};
 pub use fingerprint::{FINGERPRINT_CHARACTERS, changed_since, fingerprint};
 pub use gate::{AskedApprovals, Gate, gate};

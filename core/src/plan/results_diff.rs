@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Serialize;
 
-use super::{Changes, Decided, NEAR_TIE, PlanError, build::mods_were_probed, changes};
+use super::{Changes, Decided, Got, NEAR_TIE, PlanError, build::mods_were_probed, changes};
 use crate::{
     dispatch::{Bound, Candidates, Dispatch, Overrides, Policy, Totals, against, decided_by, dispatch},
     format::short,
@@ -172,7 +172,11 @@ fn decided<'a>(results: &'a Results, found: &'a Dispatch, policy: &'a Policy, mo
         policy,
         mods: ids().map(|id| (id, mods.of(id))).filter(|(_, set)| !set.is_empty()).collect(),
         chains: found.chains.iter().filter_map(|(at, chain)| Some((&sites.get(*at)?.id, chain))).collect(),
-        choices: gemms.zip(&found.choices).map(|((id, gemm), choice)| (id, gemm, choice)).collect(),
+        picks: gemms
+            .zip(&found.choices)
+            .map(|((id, gemm), choice)| Got::of(id, gemm, (&choice.kernel, choice.source)))
+            .collect(),
+        choice: Box::new(|at| found.choices.get(at)),
     }
 }
 

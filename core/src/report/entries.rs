@@ -71,7 +71,7 @@ pub fn entries(source: &Source<'_>) -> Vec<Entry> {
 fn of_group(plan: &Plan, site: u32, group: &Group<'_>, loss: f64, numbers: &HashMap<&str, u16>) -> Vec<Entry> {
     let choice = plan.sites[site as usize].choice(group.gemm);
     let reference_us = group.reference_us(&plan.policy.baseline).map(|us| us * group.site.calls as f64);
-    let of = |row: &&ResultRow| {
+    let of = |row: &ResultRow| {
         let ratio = |us: Option<f64>| Some(row.latency.baseline_us? / us.filter(|us| *us > 0.0)?);
         Some(Entry {
             site,

@@ -72,7 +72,8 @@ pub fn marked(plan: &Plan) -> Marked<'_> {
         return marked;
     }
     for site in &plan.sites {
-        let now = fingerprint([&site.fprop, &site.dgrad, &site.wgrad], mods.of(&site.site));
+        let got = [&site.fprop, &site.dgrad, &site.wgrad].map(|choice| (&choice.kernel, choice.source));
+        let now = fingerprint(got, mods.of(&site.site));
         match review.state_of(Some(&site.site), &now) {
             ReviewState::Open => {}
             ReviewState::Agreed => marked.agreed += 1,

@@ -5,11 +5,11 @@
 use std::sync::Arc;
 
 use crate::{
-    dispatch::Overrides,
+    dispatch::{Document, Overrides, dispatch},
     engine::contexts,
     model::{ModKind, ModSet, Moment, Results, SiteMods},
     plan::{self, Plan},
-    views::{PlanView, Snapshot},
+    views::Snapshot,
 };
 
 use super::{BaselineOf, CommandError, ComparedResults, Effect, Flipped, LogKind, NoticeKind, Session, counted};
@@ -86,8 +86,10 @@ impl Session {
             let with = with_mods(mods.of_others());
             return Err(if now.has_rows() { CommandError::NoRowsWith(with) } else { CommandError::NoRows });
         }
-        let PlanView { decided, problem, .. } = PlanView::of(&then);
-        let decided = decided.ok_or_else(|| CommandError::Plan(problem.unwrap_or_default()))?;
+        let (candidates, Document { policy, overrides, .. }) = (then.candidates(), &then.document);
+        let ready = candidates.ready(overrides, &policy.baseline);
+        let decided = dispatch(&candidates, policy, &ready, then.loss());
+        let decided = decided.map_err(|error| CommandError::Plan(error.to_string()))?;
         Ok(plan::of_decided(&then.trace.meta, &then.document, decided, name))
     }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    dispatch::{Choice, ChoiceSource, JudgedRows, PassedOver},
+    dispatch::{ChoiceSource, JudgedRows, PassedOver, Pick},
     format::short,
     model::{Gemm, ResultRow},
     views::{PlanView, ReviewStanding, Snapshot, Standings},
@@ -80,14 +80,14 @@ pub struct Answer {
 
 impl Answer {
     pub(super) fn of((snapshot, judged): (&Snapshot, &JudgedRows), plan: &PlanView, standings: &Standings) -> Self {
-        let Some(decided) = plan.decided.as_ref().filter(|decided| !decided.choices.is_empty()) else {
+        let Some(decided) = plan.decided.as_ref().filter(|decided| !decided.sites.is_empty()) else {
             return Self::default();
         };
         let mut found: BTreeMap<Because, Vec<(usize, Gemm)>> = BTreeMap::new();
         found.insert(Because::Pays, Vec::new());
         for (at, site) in snapshot.sites().iter().enumerate() {
             for gemm in Gemm::ALL.into_iter().filter(|gemm| site.runs(*gemm)) {
-                if let Some(choice) = plan.choice_at(at, gemm) {
+                if let Some(choice) = plan.pick_at(at, gemm) {
                     found.entry(because(judged, standings, choice, at, gemm)).or_default().push((at, gemm));
                 }
             }
@@ -112,7 +112,7 @@ impl Answer {
     }
 }
 
-fn because(judged: &JudgedRows, standings: &Standings, choice: &Choice, at: usize, gemm: Gemm) -> Because {
+fn because(judged: &JudgedRows, standings: &Standings, choice: &Pick, at: usize, gemm: Gemm) -> Because {
     if choice.kernel.is_low_precision() {
         return Because::Pays;
     }

@@ -224,7 +224,7 @@ impl BrushTotals {
             None => {}
         }
         self.num_forward += usize::from(gemm == Gemm::Fprop);
-        let Some(choice) = plan.choice_at(at, gemm) else { return };
+        let Some(choice) = plan.pick_at(at, gemm) else { return };
         self.num_overrides += usize::from(choice.source == crate::dispatch::ChoiceSource::Override);
         let low = choice.kernel.is_low_precision();
         self.num_low += usize::from(low);

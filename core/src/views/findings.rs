@@ -6,7 +6,7 @@
 use serde::Serialize;
 
 use crate::{
-    dispatch::{Bound, Choice, ChoiceSource, JudgedRows, PassedOver, Policy, decided_by, own_us, parallel},
+    dispatch::{Bound, ChoiceSource, JudgedRows, PassedOver, Pick, Policy, decided_by, own_us, parallel},
     format::short,
     model::{Gemm, Metric, ResultRow, Safety},
     views::{PlanLine, PlanTable, PlanView, Snapshot, draws_to_ask},
@@ -98,7 +98,7 @@ struct Worth<'a> {
 impl<'a> Worth<'a> {
     fn of((snapshot, judged): (&'a Snapshot, &JudgedRows), plan: &PlanView, line: &PlanLine) -> Self {
         let (at, gemm) = (line.at, line.gemm);
-        let Some(choice) = plan.choice_at(at, gemm).filter(|_| snapshot.sites()[at].runs(gemm)) else {
+        let Some(choice) = plan.pick_at(at, gemm).filter(|_| snapshot.sites()[at].runs(gemm)) else {
             return Self::default();
         };
         let is_high = !choice.kernel.is_low_precision();
@@ -166,7 +166,7 @@ fn reference_us(snapshot: &Snapshot, at: usize, gemm: Gemm) -> Option<f64> {
 fn passed_over<'a>(
     snapshot: &'a Snapshot,
     (at, gemm): (usize, Gemm),
-    choice: &Choice,
+    choice: &Pick,
     saved_us: f64,
     reference_us: f64,
 ) -> Option<Faster<'a>> {
@@ -386,7 +386,7 @@ fn flushed((snapshot, judged): (&Snapshot, &JudgedRows), plan: &PlanView) -> Opt
             }
             let rows = snapshot.rows_of(at, gemm);
             let share = |row: &ResultRow| row.flushed.unwrap_or(0.0);
-            let chosen = plan.choice_at(at, gemm).and_then(|choice| snapshot.row(at, gemm, &choice.kernel));
+            let chosen = plan.pick_at(at, gemm).and_then(|choice| snapshot.row(at, gemm, &choice.kernel));
             let fastest = || {
                 let timed = low(rows).filter_map(|row| Some((row.speedup()?, row)));
                 timed.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, row)| row)
@@ -505,7 +505,7 @@ mod tests {
         let Some(Remedy::Threshold { max_error }) = near.remedy else { panic!("{:?}", near.remedy) };
         session.command(Command::SetMaxError { value: max_error, gesture: None }).unwrap();
         let plan = PlanView::of(&session.snapshot().unwrap());
-        assert_eq!(plan.choice_at(0, Gemm::Fprop).unwrap().kernel, KernelId::new(FAST));
+        assert_eq!(plan.pick_at(0, Gemm::Fprop).unwrap().kernel, KernelId::new(FAST));
         assert!(found(&session).iter().all(|of| of.kind != FindingKind::NearThreshold));
     }
 

@@ -86,7 +86,7 @@ impl Now {
         let (mut worst_error, mut worst_noise, mut num_low_precision) = (None::<Estimate>, None::<Estimate>, 0);
         let of_gemm = |place: usize| {
             let (at, gemm) = (place / 3, Gemm::ALL[place % 3]);
-            let choice = plan.choice_at(at, gemm).filter(|choice| choice.kernel.is_low_precision())?;
+            let choice = plan.pick_at(at, gemm).filter(|choice| choice.kernel.is_low_precision())?;
             let row = snapshot.row(at, gemm, &choice.kernel)?;
             Some((row.metric(metric), row.metric(Metric::NoiseShare), spread_us(snapshot, at, row)))
         };

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    dispatch::{ChoiceSource, JudgedRows},
+    dispatch::{ChoiceSource, JudgedRow, JudgedRows},
     model::{Gemm, Kernel, KernelId, LatencySource, Metric, Quadrant, catalogue},
     views::{PlanView, Snapshot},
 };
@@ -99,12 +99,13 @@ impl Grid {
         (self.values.get(cells.clone()).unwrap_or_default(), self.marks.get(cells).unwrap_or_default())
     }
 
-    /// `versus`: values are divided by those of what a person compares with.
+    /// `versus`: values are divided by those of what a person compares with. `last`: of the same rows and the same question, by
+    /// another plan; its values are taken.
     pub(super) fn of(
         (snapshot, judged): (&Snapshot, &JudgedRows),
         plan: &PlanView,
         question: ViewQuery,
-        versus: Option<&Versus>,
+        (versus, last): (Option<&Versus>, Option<&Self>),
     ) -> Self {
         let kernels = kernels_of(snapshot);
         let gemms: Vec<Gemm> =
@@ -112,14 +113,18 @@ impl Grid {
         let column = |gemm: Gemm| kernels.iter().map(move |kernel| Column { gemm, kernel: kernel.clone() });
         let policy = &snapshot.document.policy;
         let num_sites = snapshot.sites().len();
-        let mut grid = Self::waiting(gemms.iter().flat_map(|gemm| column(*gemm)).collect(), num_sites);
+        let mut grid = match last {
+            Some(last) => last.clone(),
+            None => Self::waiting(gemms.iter().flat_map(|gemm| column(*gemm)).collect(), num_sites),
+        };
         grid.bound =
             (versus.is_none() && !question.relative && question.metric == policy.metric).then_some(policy.max_error);
         let mut column_of = vec![None; catalogue().len()];
         for (at, kernel) in kernels.iter().enumerate() {
             kernel.number().into_iter().for_each(|number| column_of[number] = Some(at));
         }
-        let filling = Filling { snapshot, judged, plan, question, versus, column_of };
+        let known = last.is_some();
+        let filling = Filling { snapshot, judged, plan, question, versus, column_of, known };
         for site in 0..num_sites {
             for (at, gemm) in gemms.iter().enumerate() {
                 filling.fill(&mut grid, site, *gemm, at * kernels.len());
@@ -176,24 +181,37 @@ struct Filling<'a> {
     versus: Option<&'a Versus>,
     /// By the kernel's place in the catalogue, among the columns of a GEMM.
     column_of: Vec<Option<usize>>,
+    /// The values are there.
+    known: bool,
 }
 
 impl Filling<'_> {
     fn fill(&self, grid: &mut Grid, site: usize, gemm: Gemm, first: usize) {
+        let chosen = self.plan.pick_at(site, gemm).and_then(|choice| Some((choice.kernel.number()?, choice.source)));
+        let mark = |grid: &mut Grid, place: usize, judged: &JudgedRow, has_value: bool| {
+            let mark = if has_value { Mark::of(judged.quadrant, judged.source) } else { Mark::MISSING };
+            let source = chosen.filter(|(kernel, _)| judged.number() == Some(*kernel)).map(|(_, source)| source);
+            grid.marks[place] = source.map_or(mark, |source| mark.chosen(source));
+        };
+        let place = |grid: &Grid, judged: &JudgedRow| Some(grid.place(site, first + self.column_of[judged.number()?]?));
+        if self.known {
+            for judged in self.judged.at(site, gemm) {
+                let Some(place) = place(grid, judged) else { continue };
+                let has_value = grid.marks[place].has(Mark::VALUE);
+                mark(grid, place, judged, has_value);
+            }
+            return;
+        }
         let rows = self.snapshot.rows_of(site, gemm);
         let policy = &self.snapshot.document.policy;
         let base = rows.iter().find(|row| self.question.relative && row.kernel == policy.baseline);
-        let chosen = self.plan.choice_at(site, gemm).and_then(|choice| Some((choice.kernel.number()?, choice.source)));
         // Mostly what is shown is what was judged; a loss cost may mean nothing.
         let metric = self.question.metric;
         let as_judged =
             self.versus.is_none() && base.is_none() && metric == policy.metric && metric != Metric::LossCost;
+        let loss = self.snapshot.loss();
         for (row, judged) in rows.iter().zip(self.judged.at(site, gemm)) {
-            let Some(number) = judged.number() else { continue };
-            let Some(at) = self.column_of[number] else { continue };
-            let place = grid.place(site, first + at);
-            let mut mark = Mark::MISSING;
-            let loss = self.snapshot.loss();
+            let Some(place) = place(grid, judged) else { continue };
             let shown = match self.versus {
                 None if as_judged => judged.error.filter(|_| judged.supported).map(|of| metric.on_scale(of)),
                 Some(versus) => versus
@@ -204,12 +222,8 @@ impl Filling<'_> {
             };
             if let Some(estimate) = shown {
                 grid.put(place, estimate.value, judged.low);
-                mark = Mark::of(judged.quadrant, judged.source);
             }
-            if let Some((_, source)) = chosen.filter(|(kernel, _)| *kernel == number) {
-                mark = mark.chosen(source);
-            }
-            grid.marks[place] = mark;
+            mark(grid, place, judged, shown.is_some());
         }
     }
 }

@@ -82,11 +82,12 @@ pub use crate::dispatch::{Curve, CurvePoint, FrontierAxis};
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    dispatch::{JudgedRows, parallel::join},
+    dispatch::{Choice, JudgedRows, parallel::join},
     model::{Gemm, LatencySource, Metric},
 };
 
 use findings::findings;
+use plan_view::Earlier;
 
 /// What a person looks at, as far as it changes what is derived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,8 +150,9 @@ impl Views {
         let (plan, judged) = match decided {
             true => (last.plan.clone(), last.judged.clone()),
             false => {
-                let judged = snapshot.judged();
-                (Arc::new(PlanView::of_judged(snapshot, &judged)), Arc::new(judged))
+                let earlier = last.earlier();
+                let judged = snapshot.judged_after(earlier.map(|of| (of.snapshot, of.judged)));
+                (Arc::new(PlanView::of_judged(snapshot, &judged, earlier)), Arc::new(judged))
             }
         };
         let versus = if same { last.versus.clone() } else { Versus::of(snapshot, &plan).map(Arc::new) };
@@ -161,10 +163,16 @@ impl Views {
         let rest = || match (same, decided) {
             (true, _) => last.clone(),
             (false, true) => last.against(snapshot),
-            (false, false) => Self::of_revision(snapshot, (plan.clone(), judged.clone())),
+            (false, false) => Self::of_revision(snapshot, (plan.clone(), judged.clone()), last),
         };
+        // Where each row stands, and what it shows, is as it was under another policy, too.
+        let known = last.snapshot.as_ref().filter(|of| of.has_rows_of(snapshot));
+        let in_metric = known.is_some_and(|of| of.document.policy.metric == snapshot.document.policy.metric);
         let plain = || match !decided || gemm_changed {
-            true => Arc::new(QuadrantView::of(rows, &plan, question.gemm)),
+            true => {
+                let placed = Some(&*last.plain).filter(|_| in_metric && !gemm_changed);
+                Arc::new(QuadrantView::of(rows, &plan, question.gemm, placed))
+            }
             false => last.plain.clone(),
         };
         let kept = same && !gemm_changed && last.question.is_some_and(|asked| asked.versus == question.versus);
@@ -176,7 +184,10 @@ impl Views {
             let shown = against.map(|versus| Arc::new(plain.against(snapshot, &plan, versus)));
             (shown.unwrap_or_else(|| plain.clone()), plain)
         };
-        let grid = || Arc::new(Grid::of(rows, &plan, question, against));
+        let divided = |versus: bool| question.relative || (question.versus && versus);
+        let as_asked = last.question == Some(question) && !divided(versus.is_some()) && !divided(last.versus.is_some());
+        let filled = Some(&*last.grid).filter(|_| known.is_some() && as_asked);
+        let grid = || Arc::new(Grid::of(rows, &plan, question, (against, filled)));
         let mods = || if same { last.mods.clone() } else { ModsStanding::of(snapshot, &last.mods) };
         let (mut views, (grid, (quadrant, plain), mods)) = join(rest, || (grid(), quadrant(), mods()));
         (views.quadrant, views.plain, views.mods) = (quadrant, plain, mods);
@@ -186,15 +197,25 @@ impl Views {
         views
     }
 
+    fn earlier(&self) -> Option<Earlier<'_>> {
+        Some(Earlier { snapshot: self.snapshot.as_deref()?, judged: &self.judged, plan: &self.plan })
+    }
+
+    /// What a GEMM of the site numbered `at` runs, with its words.
+    pub fn choice_at(&self, at: usize, gemm: Gemm) -> Option<&Choice> {
+        self.plan.choice_at(self.snapshot.as_deref()?, at, gemm)
+    }
+
     /// The same compared with another baseline.
     fn against(&self, snapshot: &Arc<Snapshot>) -> Self {
         let table = Arc::new(PlanTable::clone(&self.table).against(snapshot, &self.plan));
         Self { revision: snapshot.revision, snapshot: Some(snapshot.clone()), table, ..self.clone() }
     }
 
-    fn of_revision(snapshot: &Arc<Snapshot>, (plan, judged): (Arc<PlanView>, Arc<JudgedRows>)) -> Self {
+    fn of_revision(snapshot: &Arc<Snapshot>, (plan, judged): (Arc<PlanView>, Arc<JudgedRows>), last: &Self) -> Self {
         let rows = (&**snapshot, &*judged);
-        let table = Arc::new(PlanTable::of(rows, &plan));
+        let earlier = last.earlier().map(|earlier| (earlier, &*last.table));
+        let table = Arc::new(PlanTable::of(rows, &plan, earlier));
         let standings = Arc::new(Standings::of(snapshot, &judged));
         Self {
             revision: snapshot.revision,

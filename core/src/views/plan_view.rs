@@ -1,48 +1,79 @@
 //! The plan as it stands, made anew when rows, policy, mods or overrides change.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::{
-    dispatch::{Chain, Choice, Dispatch, JudgedRows, dispatch_judged},
+    dispatch::{Before, Chain, Choice, JudgedRows, Pick, Selection, select, told_alone, told_together},
     model::{Gemm, SiteId, SiteIndex},
 };
 
 use super::Snapshot;
 
 /// Choices and totals for the views, and why they cannot be made when they can't.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct PlanView {
-    pub decided: Option<Dispatch>,
+    pub decided: Option<Selection>,
     pub problem: Option<String>,
     /// Overrides that have no row yet (a probe under new mods is still running).
     pub num_waiting_overrides: usize,
     index: Arc<SiteIndex>,
+    /// By site: what somebody has asked for.
+    told: Vec<OnceLock<Box<[Choice; 3]>>>,
+}
+
+/// What has been told of it makes no difference.
+impl PartialEq for PlanView {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.decided, &self.problem, self.num_waiting_overrides)
+            == (&other.decided, &other.problem, other.num_waiting_overrides)
+    }
+}
+
+/// What was decided before, and of what.
+#[derive(Clone, Copy)]
+pub(super) struct Earlier<'e> {
+    pub snapshot: &'e Snapshot,
+    pub judged: &'e JudgedRows,
+    pub plan: &'e PlanView,
 }
 
 impl PlanView {
     pub fn of(snapshot: &Snapshot) -> Self {
-        Self::of_judged(snapshot, &snapshot.judged())
+        Self::of_judged(snapshot, &snapshot.judged(), None)
     }
 
     /// `judged`: the snapshot's rows.
-    pub(super) fn of_judged(snapshot: &Snapshot, judged: &JudgedRows) -> Self {
+    pub(super) fn of_judged(snapshot: &Snapshot, judged: &JudgedRows, earlier: Option<Earlier>) -> Self {
         let candidates = snapshot.candidates();
         let (document, loss) = (&snapshot.document, snapshot.loss());
         let ready = candidates.ready(&document.overrides, &document.policy.baseline);
-        let (decided, problem) = match dispatch_judged(&candidates, (&document.policy, loss), &ready, Some(judged)) {
+        let earlier = earlier.filter(|earlier| earlier.decides_like(snapshot));
+        let is_same = |at: usize| {
+            earlier.is_some_and(|of| snapshot.has_rows_of_at(of.snapshot, at) && judged.are_judged_as(of.judged, at))
+        };
+        let selection = earlier.and_then(|earlier| earlier.plan.decided.as_ref());
+        let before = selection.map(|selection| Before { selection, is_same: &is_same });
+        let decided = select(&candidates, (&document.policy, loss), &ready, (judged, before.as_ref()));
+        let (decided, problem) = match decided {
             Ok(decided) => (Some(decided), None),
             Err(error) => (None, Some(error.to_string())),
         };
         Self {
             index: snapshot.index.clone(),
             num_waiting_overrides: document.overrides.len() - ready.len(),
+            told: vec![OnceLock::new(); snapshot.sites().len()],
             decided,
             problem,
         }
     }
 
-    pub fn choice(&self, site: &SiteId, gemm: Gemm) -> Option<&Choice> {
-        self.choice_at(self.index.at(site)?, gemm)
+    pub fn pick(&self, site: &SiteId, gemm: Gemm) -> Option<&Pick> {
+        self.pick_at(self.index.at(site)?, gemm)
+    }
+
+    /// By the site's number.
+    pub fn pick_at(&self, at: usize, gemm: Gemm) -> Option<&Pick> {
+        self.decided.as_ref()?.pick(at, gemm)
     }
 
     /// What a site takes or hands on as codes, by its number.
@@ -50,8 +81,47 @@ impl PlanView {
         self.decided.as_ref()?.chains.get(&at)
     }
 
-    /// By the site's number; the choices come three a site.
-    pub fn choice_at(&self, at: usize, gemm: Gemm) -> Option<&Choice> {
-        self.decided.as_ref()?.choices.get(3 * at + gemm as usize)
+    /// The choice as a plan has it, with its words. `snapshot`: what was decided of.
+    pub fn choice_at(&self, snapshot: &Snapshot, at: usize, gemm: Gemm) -> Option<&Choice> {
+        let (site, told) = (self.decided.as_ref()?.sites.get(at)?, self.told.get(at)?);
+        if told.get().is_none() {
+            let found = match site.alone {
+                true => told_alone_at(snapshot, at, site.item).map(|choices| (at, choices)).into_iter().collect(),
+                false => self.told_together(snapshot),
+            };
+            for (at, choices) in found {
+                // Whoever asked at the same time has the same.
+                self.told.get(at)?.get_or_init(|| Box::new(choices));
+            }
+        }
+        told.get().map(|choices| &choices[gemm as usize])
+    }
+
+    fn told_together(&self, snapshot: &Snapshot) -> Vec<(usize, [Choice; 3])> {
+        let Some(selection) = &self.decided else { return Vec::new() };
+        let candidates = snapshot.candidates();
+        let policy = &snapshot.document.policy;
+        let ready = candidates.ready(&snapshot.document.overrides, &policy.baseline);
+        told_together(&candidates, (policy, snapshot.loss()), &ready, selection)
+    }
+}
+
+fn told_alone_at(snapshot: &Snapshot, at: usize, item: Option<usize>) -> Option<[Choice; 3]> {
+    let (groups, document) = (snapshot.groups_at(at), &snapshot.document);
+    let wanted = Gemm::ALL.map(|gemm| {
+        let wanted = document.overrides.get(&(snapshot.sites()[at].id.clone(), gemm));
+        wanted.filter(|wanted| groups[gemm as usize].can_have(wanted, &document.policy.baseline))
+    });
+    told_alone(&groups, wanted, (&document.policy, snapshot.loss(), &snapshot.target()), item)
+}
+
+impl Earlier<'_> {
+    /// Where the same rows are judged alike, the same is decided.
+    fn decides_like(&self, snapshot: &Snapshot) -> bool {
+        let (then, now) = (&self.snapshot.document, &snapshot.document);
+        then.policy.decides_like(&now.policy)
+            && then.runtime == now.runtime
+            && Arc::ptr_eq(&self.snapshot.trace, &snapshot.trace)
+            && Arc::ptr_eq(&self.snapshot.index, &snapshot.index)
     }
 }

@@ -2,7 +2,7 @@
 //! a quarter of a million of them are ten megabytes and a copy away from the GPU.
 
 use crate::{
-    dispatch::JudgedRows,
+    dispatch::{JudgedRows, parallel},
     model::{Estimate, Gemm, KernelId, LatencySource, Metric, Quadrant, ResultRow, catalogue},
     views::{PlanView, Snapshot},
 };
@@ -74,28 +74,91 @@ pub struct QuadrantView {
 }
 
 impl QuadrantView {
-    /// High-precision kernels are left out: they are what the others are compared with.
-    pub(super) fn of((snapshot, judged): (&Snapshot, &JudgedRows), plan: &PlanView, gemm: Option<Gemm>) -> Self {
+    /// High-precision kernels are left out: they are what the others are compared with. `last`: of the same rows in the same
+    /// metric, by another plan.
+    pub(super) fn of(rows: (&Snapshot, &JudgedRows), plan: &PlanView, gemm: Option<Gemm>, last: Option<&Self>) -> Self {
+        last.map_or_else(|| Self::placed(rows, gemm), Self::clone).decided(rows, plan, gemm)
+    }
+
+    /// What depends on the rows alone: where each stands.
+    fn placed((snapshot, judged): (&Snapshot, &JudgedRows), gemm: Option<Gemm>) -> Self {
         let metric = snapshot.document.policy.metric;
-        let mut filling = Filling {
-            snapshot,
-            judged,
-            metric,
-            numbers: vec![None; catalogue().len()],
-            view: Self { axis: ErrorAxis::of(metric), ..Self::default() },
+        let (axis, sites) = (ErrorAxis::of(metric), snapshot.sites().len());
+        let (kernels, numbers) = kernels_of(snapshot, gemm);
+        let of_gemm = |(at, gemm): (usize, Gemm)| {
+            let rows = snapshot.rows_of(at, gemm).iter().zip(judged.at(at, gemm));
+            let numbers = &numbers;
+            rows.filter_map(move |(row, judged)| {
+                let (site, kernel) = (at as u32, numbers[judged.number().filter(|_| judged.is_low())?]?);
+                let Some((at, low, high)) = places(row, metric, axis) else {
+                    return Some(Err(Unplaced { site, kernel, gemm, has_error: judged.error.is_some() }));
+                };
+                let (quadrant, source) = (judged.quadrant, judged.source);
+                Some(Ok(Point { at, low, high, site, kernel, gemm, quadrant, source, chosen: false }))
+            })
         };
-        for at in 0..snapshot.sites().len() {
-            for gemm in Gemm::ALL.into_iter().filter(|of| gemm.is_none_or(|only| only == *of)) {
-                filling.gemm(at, gemm, plan.choice_at(at, gemm).map(|choice| &choice.kernel));
+        let found = parallel::map_ranges(sites, |sites| {
+            sites.flat_map(|at| gemms(gemm).map(move |gemm| (at, gemm))).flat_map(of_gemm).collect()
+        });
+        let num_points = found.iter().filter(|of| of.is_ok()).count();
+        let mut view = Self { axis, kernels, points: Vec::with_capacity(num_points), ..Self::default() };
+        for of in found {
+            match of {
+                Ok(point) => view.points.push(point),
+                Err(unplaced) => view.unplaced.push(unplaced),
             }
         }
-        let mut view = filling.view;
-        // What is kept with a view is what it shows.
-        view.points.shrink_to_fit();
+        let by_source = [LatencySource::Measured, LatencySource::Recorded, LatencySource::Modelled];
+        view.num_by_source = by_source.map(|of| view.points.iter().filter(|point| point.source == of).count());
+        view.arrows = view.moved_by_mods(snapshot);
         view.bounds = bounds_of(&view.points);
         view.nearby = Nearby::of(&view.points, view.bounds);
         view.groupings = Grouping::all(&view.points, &view.kernels, snapshot.index.ids());
         view
+    }
+
+    /// The same points by what is decided now: their verdicts, which are chosen, and the shares of both.
+    fn decided(mut self, (snapshot, judged): (&Snapshot, &JudgedRows), plan: &PlanView, gemm: Option<Gemm>) -> Self {
+        (self.shares, self.num_chosen) = (Shares::default(), 0);
+        let mut numbers = vec![None; catalogue().len()];
+        for (at, kernel) in self.kernels.iter().enumerate() {
+            kernel.number().into_iter().for_each(|number| numbers[number] = u16::try_from(at).ok());
+        }
+        let baseline = &snapshot.document.policy.baseline;
+        let mut points = self.points.iter_mut().peekable();
+        for (at, gemm) in (0..snapshot.sites().len()).flat_map(|at| gemms(gemm).map(move |gemm| (at, gemm))) {
+            let chosen = plan.pick_at(at, gemm).and_then(|choice| choice.kernel.number());
+            let mut best: Option<Share> = None;
+            for row in judged.at(at, gemm).iter().filter(|row| row.low) {
+                let Some(kernel) = row.number().and_then(|number| numbers[number]) else { continue };
+                let (is_chosen, quadrant) = (chosen == row.number(), row.quadrant);
+                best = Share::better(best, Share { chosen: is_chosen, quadrant, speedup: row.speedup });
+                // Points are in the order of the rows; a row without a place has none.
+                let own = |point: &&mut Point| (point.site, point.gemm, point.kernel) == (at as u32, gemm, kernel);
+                if let Some(point) = points.next_if(own) {
+                    (point.quadrant, point.chosen) = (quadrant, is_chosen);
+                    self.shares.add_point(quadrant);
+                    self.num_chosen += usize::from(is_chosen);
+                }
+            }
+            let reference = snapshot.row(at, gemm, baseline).and_then(|row| row.latency.latency_us);
+            if let Some(us) = reference.filter(|us| *us > 0.0 && us.is_finite()) {
+                let calls = snapshot.sites().get(at).map_or(1, |site| site.calls);
+                self.shares.add_time(best.map(|best| best.quadrant), calls as f64 * us);
+            }
+        }
+        self
+    }
+
+    /// Points that stand elsewhere in the model as recorded.
+    fn moved_by_mods(&self, snapshot: &Snapshot) -> Vec<Arrow> {
+        let metric = snapshot.document.policy.metric;
+        let arrow = |(number, point): (usize, &Point)| {
+            let rows = snapshot.before.get(point.site as usize)?.as_ref()?;
+            let from = places(rows.get(point.gemm, self.kernel(point.kernel)?)?, metric, self.axis)?.0;
+            (from != point.at).then_some(Arrow { point: number as u32, from, to: point.at })
+        };
+        self.points.iter().enumerate().filter_map(arrow).collect()
     }
 
     /// The same with arrows from what a person compares with, and the ends of those in sight.
@@ -123,7 +186,7 @@ impl QuadrantView {
         let metric = snapshot.document.policy.metric;
         let arrow = |(at, gemm): (usize, Gemm)| {
             let line = versus.line(at, gemm).filter(|line| line.moved)?;
-            let chosen = &plan.choice_at(at, gemm)?.kernel;
+            let chosen = &plan.pick_at(at, gemm)?.kernel;
             let place = |row: Option<&ResultRow>| Some(places(row?, metric, self.axis)?.0);
             let from = place(versus.base(snapshot, at, gemm, chosen))?;
             let to = place(snapshot.row(at, gemm, chosen)).filter(|to| *to != from)?;
@@ -157,75 +220,23 @@ impl QuadrantView {
     }
 }
 
-struct Filling<'a> {
-    snapshot: &'a Snapshot,
-    judged: &'a JudgedRows,
-    metric: Metric,
-    /// By the kernel's place in the catalogue: its number here, `None` where none of its rows has been seen.
-    numbers: Vec<Option<u16>>,
-    view: QuadrantView,
+/// `None`: all three.
+fn gemms(only: Option<Gemm>) -> impl Iterator<Item = Gemm> {
+    Gemm::ALL.into_iter().filter(move |gemm| only.is_none_or(|only| only == *gemm))
 }
 
-impl Filling<'_> {
-    fn gemm(&mut self, at: usize, gemm: Gemm, chosen: Option<&KernelId>) {
-        let snapshot = self.snapshot;
-        let reference = snapshot.row(at, gemm, &snapshot.document.policy.baseline);
-        let reference_us = reference.and_then(|row| row.latency.latency_us).filter(|us| *us > 0.0 && us.is_finite());
-        let chosen = chosen.and_then(KernelId::number);
-        let mut best: Option<Share> = None;
-        for (row, judged) in snapshot.rows_of(at, gemm).iter().zip(self.judged.at(at, gemm)) {
-            let place = judged.number().filter(|_| judged.low);
-            let Some(kernel) = place.and_then(|place| self.number(place, &row.kernel)) else { continue };
-            let (is_chosen, quadrant) = (chosen == judged.number(), judged.quadrant);
-            best = Share::better(best, Share { chosen: is_chosen, quadrant, speedup: judged.speedup });
-            if judged.supported {
-                self.row(at, row, kernel, quadrant, is_chosen);
-            }
-        }
-        if let Some(us) = reference_us {
-            let calls = snapshot.sites().get(at).map_or(1, |site| site.calls);
-            self.view.shares.add_time(best.map(|best| best.quadrant), calls as f64 * us);
+/// Kernels in low precision as their rows come, and their numbers there by the place in the catalogue.
+fn kernels_of(snapshot: &Snapshot, gemm: Option<Gemm>) -> (Vec<KernelId>, Vec<Option<u16>>) {
+    let (mut kernels, mut numbers): (Vec<KernelId>, _) = (Vec::new(), vec![None; catalogue().len()]);
+    let rows = snapshot.rows.iter().flatten();
+    for kernel in rows.flat_map(|rows| gemms(gemm).flat_map(|gemm| rows.kernels_of(gemm))) {
+        let Some(number) = kernel.number().filter(|number| numbers[*number].is_none()) else { continue };
+        if kernel.is_low_precision() {
+            numbers[number] = u16::try_from(kernels.len()).ok();
+            kernels.push(kernel.clone());
         }
     }
-
-    /// The kernel's number here; `place`: in the catalogue.
-    fn number(&mut self, place: usize, kernel: &KernelId) -> Option<u16> {
-        if self.numbers[place].is_none() {
-            self.numbers[place] = u16::try_from(self.view.kernels.len()).ok();
-            self.view.kernels.push(kernel.clone());
-        }
-        self.numbers[place]
-    }
-
-    fn row(&mut self, at: usize, row: &ResultRow, kernel: u16, quadrant: Quadrant, chosen: bool) {
-        let site = at as u32;
-        let Some((place, low, high)) = self.places(row) else {
-            let has_error = row.metric(self.metric).is_some();
-            self.view.unplaced.push(Unplaced { site, kernel, gemm: row.gemm, has_error });
-            return;
-        };
-        if let Some(from) = self.before(at, row).filter(|from| *from != place) {
-            self.view.arrows.push(Arrow { point: self.view.points.len() as u32, from, to: place });
-        }
-        self.view.shares.add_point(quadrant);
-        self.view.num_chosen += usize::from(chosen);
-        let source = row.latency.source;
-        let by_source = [LatencySource::Measured, LatencySource::Recorded, LatencySource::Modelled];
-        if let Some(of) = by_source.iter().position(|of| *of == source) {
-            self.view.num_by_source[of] += 1;
-        }
-        self.view.points.push(Point { at: place, low, high, site, kernel, gemm: row.gemm, quadrant, source, chosen });
-    }
-
-    /// Of the same row of the model as recorded.
-    fn before(&self, at: usize, row: &ResultRow) -> Option<[f32; 2]> {
-        let rows = self.snapshot.before.get(at)?.as_ref()?;
-        Some(self.places(rows.get(row.gemm, &row.kernel)?)?.0)
-    }
-
-    fn places(&self, row: &ResultRow) -> Option<([f32; 2], [f32; 2], [f32; 2])> {
-        places(row, self.metric, self.view.axis)
-    }
+    (kernels, numbers)
 }
 
 /// A row's place on the axes, and the ends of its intervals there.

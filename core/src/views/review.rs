@@ -111,7 +111,7 @@ fn by_risk(a: &ReviewItem, b: &ReviewItem) -> Ordering {
 }
 
 fn item(snapshot: &Snapshot, plan: &PlanView, table: &PlanTable, at: usize) -> Option<ReviewItem> {
-    let choices = Gemm::ALL.map(|gemm| plan.choice_at(at, gemm));
+    let choices = Gemm::ALL.map(|gemm| plan.pick_at(at, gemm));
     let [Some(fprop), Some(dgrad), Some(wgrad)] = choices else { return None };
     let lines = table.lines.get(3 * at..3 * at + 3)?;
     let any = |flag: Flags| lines.iter().any(|line| line.flags.has(flag));
@@ -136,7 +136,9 @@ fn item(snapshot: &Snapshot, plan: &PlanView, table: &PlanTable, at: usize) -> O
         concerns.push(Concern::Settled);
     }
     let loss_cost = row(Gemm::Fprop).and_then(|row| row.metric(Metric::LossCost)).map(|cost| cost.hi);
-    Some(ReviewItem { at, concerns, loss_cost, fingerprint: fingerprint([fprop, dgrad, wgrad], snapshot.mods_of(at)) })
+    let got = [fprop, dgrad, wgrad].map(|pick| (&pick.kernel, pick.source));
+    let fingerprint = fingerprint(got, snapshot.mods_of(at));
+    Some(ReviewItem { at, concerns, loss_cost, fingerprint })
 }
 
 /// Where one site stands.

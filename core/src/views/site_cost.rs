@@ -55,7 +55,7 @@ impl SiteCost {
                 cost.num_untimed += 1;
                 continue;
             };
-            let chosen = plan.choice_at(line.at, line.gemm);
+            let chosen = plan.pick_at(line.at, line.gemm);
             let chosen = chosen.and_then(|choice| snapshot.row(line.at, line.gemm, &choice.kernel));
             let source = chosen.map_or(row.latency.source, |chosen| weaker(chosen.latency.source, row.latency.source));
             cost.add(reference, saved, source);
@@ -66,7 +66,7 @@ impl SiteCost {
     }
 
     fn none(snapshot: &Snapshot, plan: &PlanView, at: usize) -> Self {
-        let chosen = plan.choice_at(at, Gemm::Fprop).and_then(|choice| snapshot.row(at, Gemm::Fprop, &choice.kernel));
+        let chosen = plan.pick_at(at, Gemm::Fprop).and_then(|choice| snapshot.row(at, Gemm::Fprop, &choice.kernel));
         Self {
             at,
             baseline_us: None,

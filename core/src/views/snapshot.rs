@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    dispatch::{Candidates, Document, JudgedRows, Target},
+    dispatch::{Candidates, Document, Group, GroupRows, JudgedRows, Target},
     model::{Gemm, KernelId, Manifest, ModSet, ResultRow, ResultsMeta, Site, SiteIndex, SiteRows},
     plan::Plan,
 };
@@ -78,6 +78,20 @@ impl Snapshot {
             && Arc::ptr_eq(&self.index, &other.index)
     }
 
+    /// Whatever a person has decided since: the rows of every site, under its mods and as recorded, are the same ones.
+    pub(super) fn has_rows_of(&self, other: &Self) -> bool {
+        let all = |a: &[Option<Arc<SiteRows>>], b: &[Option<Arc<SiteRows>>]| {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_same(a.as_ref(), b.as_ref()))
+        };
+        Arc::ptr_eq(&self.index, &other.index) && all(&self.rows, &other.rows) && all(&self.before, &other.before)
+    }
+
+    /// The same of one site, under its mods.
+    pub(super) fn has_rows_of_at(&self, other: &Self, at: usize) -> bool {
+        let [ours, theirs] = [self, other].map(|of| of.rows.get(at).and_then(Option::as_ref));
+        is_same(ours, theirs)
+    }
+
     pub fn sites(&self) -> &[Site] {
         &self.trace.manifest().sites
     }
@@ -123,8 +137,23 @@ impl Snapshot {
 
     /// Every row under the policy in force.
     pub(crate) fn judged(&self) -> JudgedRows {
-        let by = (&self.document.policy, self.loss());
-        JudgedRows::of(self.sites().len(), by, |at, gemm| self.rows_of(at, gemm).iter())
+        self.judged_after(None)
+    }
+
+    /// The same after another moment's.
+    pub(super) fn judged_after(&self, earlier: Option<(&Self, &JudgedRows)>) -> JudgedRows {
+        let policy = &self.document.policy;
+        let earlier = earlier
+            .filter(|(then, _)| Arc::ptr_eq(&self.trace, &then.trace) && policy.asks_like(&then.document.policy));
+        let known = |at: usize| earlier.filter(|(then, _)| self.has_rows_of_at(then, at)).map(|(_, judged)| judged);
+        JudgedRows::of(self.sites(), (policy, self.loss()), |at, gemm| self.rows_of(at, gemm).iter(), known)
+    }
+
+    /// The kernels to choose from at one site.
+    pub(crate) fn groups_at(&self, at: usize) -> [Group<'_>; 3] {
+        let (meta, site) = (&self.trace.meta, &self.sites()[at]);
+        let problem = meta.problems.iter().find(|(of, _)| *of == site.id).map(|(_, problem)| problem.as_str());
+        Gemm::ALL.map(|gemm| Group::new(site, gemm, GroupRows::Lying(self.rows_of(at, gemm)), problem))
     }
 
     /// The same as if no mod were on.
@@ -136,7 +165,7 @@ impl Snapshot {
         let mut places = 0..;
         Candidates::of(&self.trace.meta, self.document.runtime, |_, gemm| {
             let at = places.next().unwrap_or(usize::MAX) / Gemm::ALL.len();
-            rows(self, at, gemm).iter().collect()
+            GroupRows::Lying(rows(self, at, gemm))
         })
     }
 
@@ -148,5 +177,12 @@ impl Snapshot {
     /// The mods in force at a site.
     pub fn mods_of(&self, at: usize) -> &ModSet {
         self.document.mods.of(&self.index.ids()[at])
+    }
+}
+
+fn is_same(a: Option<&Arc<SiteRows>>, b: Option<&Arc<SiteRows>>) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+        (a, b) => a.is_none() && b.is_none(),
     }
 }

@@ -2,16 +2,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+use std::sync::Arc;
+
 use crate::{
     dispatch::{
-        ChoiceSource, Document, Override, Policy,
-        testing::{results, row},
+        ChoiceSource, Dispatch, Document, Override, Policy, dispatch,
+        testing::{every_kind_of_row, results, row},
     },
-    model::{Gemm, KernelId, Metric, ModKind, ModSet, ResultRow, Results, SiteId},
+    model::{Gemm, KernelId, Metric, ModKind, ModSet, ResultRow, Results, Runtime, SiteId},
     session::{Command, Event, Session},
 };
 
-use super::{Cell, Column, Mark, PlanView, ViewQuery, Views, cell};
+use super::{Cell, Column, Mark, PlanView, Snapshot, ViewQuery, Views, cell};
 
 const FAST: &str = "cublaslt/fp8-rowwise+fast";
 const OTHER: &str = "te/current";
@@ -122,7 +124,7 @@ fn a_policy_change_is_seen() {
     session.command(Command::SetPolicy { policy: Policy { max_error: 0.5, ..Policy::paper() } }).unwrap();
     let after = Views::of(&session.snapshot().unwrap(), QUESTION, &before);
     assert_eq!(after.verdicts[1].num_safe, 1, "safe, and its speed is not known");
-    assert_eq!(after.plan.choice_at(0, Gemm::Fprop).unwrap().kernel.as_str(), OTHER, "the faster one is safe now");
+    assert_eq!(after.plan.pick_at(0, Gemm::Fprop).unwrap().kernel.as_str(), OTHER, "the faster one is safe now");
 }
 
 /// The baseline runs everywhere, whether it was probed there or not.
@@ -139,7 +141,63 @@ fn what_is_on_screen_is_what_is_exported() {
     let plan = crate::plan::build_for(*runtime, &results, policy, mods, overrides, ("p", "")).unwrap().plan;
     let view = PlanView::of(&snapshot);
     let decided = view.decided.as_ref().unwrap();
-    assert!(decided.choices.iter().eq(plan.choices().map(|(.., choice)| choice)));
+    let gemms = (0..2).flat_map(|at| Gemm::ALL.map(|gemm| (at, gemm)));
+    let shown = gemms.map(|(at, gemm)| view.choice_at(&snapshot, at, gemm).unwrap());
+    assert!(shown.eq(plan.choices().map(|(.., choice)| choice)));
     assert_eq!((decided.totals, view.num_waiting_overrides), (plan.totals, 0));
-    assert_eq!(decided.choices.iter().filter(|of| of.source == ChoiceSource::Override).count(), 2);
+    assert_eq!(decided.picks().filter(|of| of.source == ChoiceSource::Override).count(), 2);
+}
+
+/// Whatever was looked at before, and whatever is kept of it.
+#[test]
+fn what_is_kept_is_what_would_be_made_anew() {
+    let mut session = Session::by_paper();
+    let results = Box::new(every_kind_of_row().into());
+    session.event(Event::ResultsOpened { path: "made.results.parquet".to_owned(), results });
+    let first = session.snapshot().unwrap();
+    let mut documents = Vec::new();
+    for name in Policy::BUILTIN {
+        let policy = Policy::builtin(name).unwrap();
+        for (times, min_speedup) in [(1.0, policy.min_speedup), (1.3, policy.min_speedup), (0.4, 1.02)] {
+            let (max_error, budget) = (times * policy.max_error, policy.loss_budget.map(|budget| times * budget));
+            let policy = Policy { max_error, min_speedup, loss_budget: budget, ..policy.clone() };
+            documents.push(Document { policy, ..first.document.clone() });
+        }
+    }
+    let wanted = |kernel: &str| Override { kernel: KernelId::new(kernel), reason: "tried".to_owned() };
+    for (site, kernel) in [("s3", "cublaslt/bf16"), ("s7", "te/current"), ("s9", "fbgemm/rowwise")] {
+        let mut last = documents.last().unwrap().clone();
+        last.overrides.insert((SiteId::new(site), Gemm::Fprop), wanted(kernel));
+        documents.push(last);
+    }
+    for runtime in [Runtime::Graph, Runtime::Inference] {
+        documents.push(Document { runtime, ..documents.last().unwrap().clone() });
+    }
+    let fprop = ViewQuery { gemm: Some(Gemm::Fprop), ..QUESTION };
+    let mut kept = Views::default();
+    for (at, document) in documents.into_iter().rev().enumerate() {
+        let mut snapshot = Snapshot::clone(&first);
+        let revision = first.revision + 1 + at as u64;
+        (snapshot.revision, snapshot.decided_revision, snapshot.document) = (revision, revision, document);
+        let snapshot = Arc::new(snapshot);
+        for question in [QUESTION, ViewQuery { relative: true, ..QUESTION }, fprop, QUESTION] {
+            kept = Views::of(&snapshot, question, &kept);
+            let anew = Views::of(&snapshot, question, &Views::default());
+            // As text: no number is not equal to itself.
+            let text =
+                |of: &Views| format!("{:?} {:?}", (&of.grid, &of.standings, &of.quadrant), (&of.plan.decided, &of.now));
+            assert_eq!(text(&kept), text(&anew), "{at} {question:?}");
+            assert_eq!((&kept.table, &kept.answer), (&anew.table, &anew.answer));
+            assert_eq!((&kept.findings, &kept.verdicts, &kept.worst), (&anew.findings, &anew.verdicts, &anew.worst));
+        }
+        let decided = dispatched(&snapshot);
+        for (place, choice) in decided.choices.iter().enumerate() {
+            assert_eq!(kept.choice_at(place / 3, Gemm::ALL[place % 3]), Some(choice), "{at}");
+        }
+    }
+}
+
+fn dispatched(snapshot: &Snapshot) -> Dispatch {
+    let (candidates, Document { policy, overrides, .. }) = (snapshot.candidates(), &snapshot.document);
+    dispatch(&candidates, policy, &candidates.ready(overrides, &policy.baseline), snapshot.loss()).unwrap()
 }

@@ -148,7 +148,7 @@ pub fn choices_of(snapshot: &Snapshot, views: &Views, sites: impl IntoIterator<I
     for at in sites {
         let Some(site) = snapshot.sites().get(at) else { continue };
         for gemm in Gemm::ALL {
-            let Some(choice) = views.plan.choice_at(at, gemm) else { continue };
+            let Some(choice) = views.choice_at(at, gemm) else { continue };
             let by = match choice.source {
                 crate::dispatch::ChoiceSource::Dispatch => "policy",
                 crate::dispatch::ChoiceSource::Override => "hand",

@@ -182,7 +182,7 @@ fn lines_at(
         let runs = snapshot.sites().get(at).is_some_and(|site| site.runs(gemm));
         // Results list every site of their trace, probed or not.
         let has_rows = !baseline.of_results || !baseline.rows_of(at, gemm).is_empty();
-        let chosen = plan.choice_at(at, gemm).filter(|_| has_rows || !runs)?;
+        let chosen = plan.pick_at(at, gemm).filter(|_| has_rows || !runs)?;
         let kernel = then.choice(gemm).kernel.clone();
         let (saved_us, now_us) = (before[gemm as usize], now[gemm as usize]);
         let delta_us = saved_us.zip(now_us).map(|(then, now)| now - then);

@@ -1,7 +1,7 @@
 //! Takes a snapshot, sums its plan's choices anew from the rows: written apart from dispatch, from what its docs say.
 
 use loka_core::{
-    dispatch::{Chain, Choice},
+    dispatch::{Chain, Pick},
     model::{Gemm, Granularity, Metric, OperandCast, ResultRow, kernel},
     views::{PlanView, Snapshot},
 };
@@ -29,10 +29,10 @@ pub fn are_of_the_choices(snapshot: &Snapshot) -> bool {
         assert!(view.problem.is_some(), "no plan, and no reason");
         return false;
     };
-    assert_eq!(decided.choices.len(), 3 * snapshot.sites().len());
+    assert_eq!(decided.picks().count(), 3 * snapshot.sites().len());
     let mut sums = Sums::default();
     for at in 0..snapshot.sites().len() {
-        let choices = Gemm::ALL.map(|gemm| view.choice_at(at, gemm).unwrap());
+        let choices = Gemm::ALL.map(|gemm| view.pick_at(at, gemm).unwrap());
         sums.site(snapshot, at, choices);
         sums.chain(snapshot, at, choices[0], decided.chains.get(&at));
     }
@@ -55,7 +55,7 @@ fn same(a: f64, b: f64) {
 }
 
 impl Sums {
-    fn site(&mut self, snapshot: &Snapshot, at: usize, choices: [&Choice; 3]) {
+    fn site(&mut self, snapshot: &Snapshot, at: usize, choices: [&Pick; 3]) {
         let baseline = &snapshot.document.policy.baseline;
         // By operand (x, W, dy) the casts that are done there.
         let mut casts: [Vec<(OperandCast, f64)>; 3] = Default::default();
@@ -90,7 +90,7 @@ impl Sums {
 
 impl Sums {
     /// A cast that is not needed, less a byte an element where codes are stored beside BF16.
-    fn chain(&mut self, snapshot: &Snapshot, at: usize, fprop: &Choice, chain: Option<&Chain>) {
+    fn chain(&mut self, snapshot: &Snapshot, at: usize, fprop: &Pick, chain: Option<&Chain>) {
         let Some(chain) = chain else { return };
         let row = snapshot.row(at, Gemm::Fprop, &fprop.kernel).unwrap();
         if chain.reads_codes() {

@@ -130,7 +130,7 @@ fn group_data(group: &PlanGroup) -> Value {
 
 fn of_line(snapshot: &Snapshot, views: &Views, line: &PlanLine) -> (String, Value) {
     let site = &snapshot.index.ids()[line.at];
-    let choice = views.plan.choice_at(line.at, line.gemm);
+    let choice = views.choice_at(line.at, line.gemm);
     let row = choice.and_then(|choice| snapshot.row(line.at, line.gemm, &choice.kernel));
     let kernel = choice.map_or("not chosen yet", |choice| choice.kernel.as_str());
     let by_hand = choice.is_some_and(|choice| choice.source == ChoiceSource::Override);

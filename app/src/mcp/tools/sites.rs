@@ -222,7 +222,7 @@ impl<'a> Ranked<'a> {
         let at = self.cost.at;
         let verdicts = self.views.verdicts.get(at).copied().unwrap_or_default();
         Gemm::ALL.into_iter().filter(move |gemm| self.snapshot.sites()[at].runs(*gemm)).map(move |gemm| {
-            let choice = self.views.plan.choice_at(at, gemm);
+            let choice = self.views.plan.pick_at(at, gemm);
             let kernel = choice.map_or("not chosen yet", |choice| choice.kernel.as_str());
             (gemm, kernel, verdicts.gemms[gemm as usize].map_or("not judged", verdict_word))
         })
@@ -231,7 +231,7 @@ impl<'a> Ranked<'a> {
     fn data(&self) -> Value {
         let (site, cost) = (&self.snapshot.sites()[self.cost.at], self.cost);
         let gemm = |(gemm, kernel, verdict): (Gemm, &str, &str)| {
-            let choice = self.views.plan.choice_at(cost.at, gemm);
+            let choice = self.views.choice_at(cost.at, gemm);
             json!({
                 "gemm": gemm, "kernel": kernel, "by": choice.map(|choice| choice.source),
                 "reason": choice.map(|choice| &choice.reason), "best_fp8": verdict,

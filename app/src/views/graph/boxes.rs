@@ -207,7 +207,7 @@ fn letters_ui(painter: &Painter, scene: &Scene<'_>, item: &GraphItem, gemm: Gemm
     }
     let kernel = match item.kind {
         GraphItemKind::Site if band.width() >= WITH_KERNEL => {
-            scene.derived.plan.choice_at(item.from as usize, gemm).map(|choice| choice.kernel.recipe().to_owned())
+            scene.derived.plan.pick_at(item.from as usize, gemm).map(|choice| choice.kernel.recipe().to_owned())
         }
         _ => None,
     };

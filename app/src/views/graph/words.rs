@@ -99,7 +99,7 @@ fn site_lines(scene: &Scene<'_>, strip: &Strip, item: &GraphItem) -> Vec<String>
             continue;
         }
         let verdict = own.verdict.map_or("not probed yet", verdict_word);
-        let kernel = scene.derived.plan.choice_at(at as usize, gemm).map_or("", |choice| choice.kernel.as_str());
+        let kernel = scene.derived.plan.pick_at(at as usize, gemm).map_or("", |choice| choice.kernel.as_str());
         let hand = if own.by_hand { ", by hand" } else { "" };
         let runs = if kernel.is_empty() { String::new() } else { format!("; runs {kernel}{hand}") };
         lines.push(format!("{gemm}: FP8 is {verdict} at best{runs}"));

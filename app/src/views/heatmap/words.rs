@@ -30,7 +30,7 @@ fn kernel_text(scene: &Scene<'_>, site: &SiteId, column: &Column) -> String {
     };
     match scene.derived.cell(site, column, scene.view.metric, scene.view.relative) {
         Cell::Value { estimate, quadrant } => {
-            let choice = scene.derived.plan.choice(site, column.gemm).filter(|choice| choice.kernel == column.kernel);
+            let choice = scene.derived.plan.pick(site, column.gemm).filter(|choice| choice.kernel == column.kernel);
             let by_hand = scene.session.document.overrides.contains_key(&(site.clone(), column.gemm));
             let chosen = match choice {
                 Some(_) if by_hand => " · chosen by hand",

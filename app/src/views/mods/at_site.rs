@@ -97,7 +97,7 @@ pub fn at_site_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site, gemm: Gemm) {
 /// The shown metric of the selected kernel without mods and with them. Also where the site has none of its
 /// own: what feeds it may.
 fn before_after_ui(ui: &mut Ui, scene: &Scene<'_>, site: &Site, gemm: Gemm) {
-    let chosen = || scene.derived.plan.choice(&site.id, gemm).map(|choice| choice.kernel.clone());
+    let chosen = || scene.derived.plan.pick(&site.id, gemm).map(|choice| choice.kernel.clone());
     let selected = scene.view.column.as_ref().filter(|column| column.gemm == gemm).map(|column| column.kernel.clone());
     let Some(kernel) = selected.or_else(chosen) else { return };
     let metric = scene.view.metric;

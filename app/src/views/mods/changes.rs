@@ -135,7 +135,7 @@ fn line_ui(ui: &mut Ui, scene: &Scene<'_>, name: &str, flips: &Flips) {
 fn site_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let Some(id) = scene.view.site.clone() else { return };
     let gemm = scene.view.column.as_ref().map_or(Gemm::Fprop, |column| column.gemm);
-    let chosen = || scene.derived.plan.choice(&id, gemm).map(|choice| choice.kernel.clone());
+    let chosen = || scene.derived.plan.pick(&id, gemm).map(|choice| choice.kernel.clone());
     let Some(kernel) = scene.view.column.as_ref().map(|column| column.kernel.clone()).or_else(chosen) else { return };
     ui.add(egui::Label::new(RichText::new(shorten(id.as_str(), 60)).strong()).truncate()).on_hover_text(id.as_str());
     ui.label(RichText::new(format!("{gemm} by {kernel}, before and after")).small().color(scene.theme.weak));

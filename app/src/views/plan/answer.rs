@@ -42,7 +42,7 @@ fn clause_ui(ui: &mut Ui, scene: &mut Scene<'_>, clause: &Clause) {
         let ids = scene.session.index().ids();
         let named: BTreeSet<SiteId> = clause.sites().iter().filter_map(|at| ids.get(*at).cloned()).collect();
         let (at, gemm) = clause.gemms[0];
-        let kernel = scene.derived.plan.choice_at(at, gemm).map(|choice| choice.kernel.clone());
+        let kernel = scene.derived.plan.pick_at(at, gemm).map(|choice| choice.kernel.clone());
         if let Some(first) = ids.get(at).cloned() {
             scene.view.select(first, kernel.map(|kernel| Column { gemm, kernel }));
             scene.view.selection = named;

@@ -73,7 +73,7 @@ pub fn choices_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     area.show_rows(ui, ROW, order.places.len(), |ui, visible| {
         for place in &order.places[visible] {
             let line = scene.derived.table.lines.get(*place as usize).copied();
-            let choice = line.and_then(|line| scene.derived.plan.choice_at(line.at, line.gemm).cloned());
+            let choice = line.and_then(|line| scene.derived.choice_at(line.at, line.gemm).cloned());
             if let (Some(line), Some(choice)) = (line, choice) {
                 row_ui(ui, scene, &line, &choice, &columns);
             }

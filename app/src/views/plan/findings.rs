@@ -57,7 +57,7 @@ fn select(scene: &mut Scene<'_>, finding: &Finding) {
     let Some((at, gemm)) = finding.gemms.first().copied() else { return };
     let ids = scene.session.index().ids();
     let named: BTreeSet<SiteId> = finding.gemms.iter().filter_map(|(at, _)| ids.get(*at).cloned()).collect();
-    let kernel = scene.derived.plan.choice_at(at, gemm).map(|choice| choice.kernel.clone());
+    let kernel = scene.derived.plan.pick_at(at, gemm).map(|choice| choice.kernel.clone());
     if let Some(first) = ids.get(at).cloned() {
         scene.view.select(first, kernel.map(|kernel| Column { gemm, kernel }));
         scene.view.selection = named;

@@ -62,7 +62,7 @@ pub fn place_ui(
     let name = shorten(&scene.derived.short_name(site, 28), 28);
     let link = ui.link(format!("{name} {gemm}"));
     if link.on_hover_text(format!("Select {site} {gemm}")).clicked() {
-        let chosen = || scene.derived.plan.choice(site, gemm).map(|choice| choice.kernel.clone());
+        let chosen = || scene.derived.plan.pick(site, gemm).map(|choice| choice.kernel.clone());
         let column = kernel.cloned().or_else(chosen).map(|kernel| Column { gemm, kernel });
         scene.view.select(site.clone(), column);
         scene.view.reveal = true;

@@ -127,7 +127,7 @@ impl Picture {
         if let Some(row) = row {
             text += &self.numbers(scene, point, row);
         }
-        let choice = scene.derived.plan.choice_at(point.site as usize, point.gemm);
+        let choice = scene.derived.choice_at(point.site as usize, point.gemm);
         text += &format!("\n{}", verdict_word(point.quadrant));
         if let Some(choice) = choice {
             let chosen = if point.chosen { "Chosen".to_owned() } else { format!("{} is chosen", choice.kernel) };

@@ -47,7 +47,8 @@ fn site_ui(ui: &mut Ui, scene: &Scene<'_>, site: &SiteId) {
     let theme = scene.theme;
     ui.label(RichText::new(scene.derived.short_name(site, 48)).strong()).on_hover_text(site.as_str());
     for gemm in Gemm::ALL {
-        let Some(choice) = scene.derived.plan.choice(site, gemm) else { continue };
+        let at = scene.session.index().at(site);
+        let Some(choice) = at.and_then(|at| scene.derived.choice_at(at, gemm)) else { continue };
         ui.horizontal_wrapped(|ui| {
             ui.spacing_mut().item_spacing.x = 6.0;
             ui.label(RichText::new(gemm.to_string()).small().color(theme.weak));

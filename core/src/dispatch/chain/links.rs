@@ -129,7 +129,7 @@ impl Links {
 }
 
 fn any(site: &[Group; 3], is: fn(&ResultRow) -> bool) -> bool {
-    site[Gemm::Fprop as usize].rows.iter().any(|row| is(row))
+    site[Gemm::Fprop as usize].rows.iter().any(is)
 }
 
 fn index<'a>(groups: &[[Group<'a>; 3]]) -> HashMap<&'a SiteId, usize> {

@@ -174,7 +174,7 @@ impl<'c, 'a> Unit<'c, 'a> {
     }
 
     /// Every site's number and judged GEMMs.
-    pub(crate) fn sites(&self) -> impl Iterator<Item = (usize, &[Judged<'c, 'a>; 3])> {
+    pub(crate) fn sites(&self) -> impl ExactSizeIterator<Item = (usize, &[Judged<'c, 'a>; 3])> {
         self.members.iter().map(|member| (member.at, &member.judged))
     }
 

@@ -162,7 +162,7 @@ fn random(dice: &mut Dice, sites: usize, shared: bool) -> Results {
 
 /// The rule without sharing: of the kernels that are safe and fast the fastest, else the baseline.
 fn chosen_alone<'a>(group: &Group<'a>, policy: &Policy) -> &'a str {
-    let admissible = |row: &&&ResultRow| {
+    let admissible = |row: &&ResultRow| {
         let bound = bound_of(policy, &row.site, row.gemm, 0.5);
         let safe = bound.safety(row.metric(bound.metric)) == Safety::Safe;
         row.kernel.as_str() != BF16 && safe && row.speedup().is_some_and(|speedup| speedup > policy.min_speedup)

@@ -74,7 +74,7 @@ fn no_room_is_infeasible_and_much_room_takes_the_fastest() {
     assert_eq!(solve(&groups, 2.9), None);
     assert_eq!(solve(&groups, 6.0).unwrap().time, 9.0);
     assert_eq!(solve(&groups, 4.5).unwrap().picks.iter().sum::<usize>(), 1);
-    assert_eq!(solve(&[], 1.0).unwrap().time, 0.0);
+    assert_eq!(solve::<Vec<Item>>(&[], 1.0).unwrap().time, 0.0);
 }
 
 #[test]

@@ -48,7 +48,7 @@ impl Followed {
         let mut followed = Self { policy, mods, kernels: Vec::new(), gemms: Vec::new() };
         for at in 0..snapshot.sites().len() {
             for gemm in Gemm::ALL {
-                let Some(chosen) = plan.choice_at(at, gemm).map(|choice| &choice.kernel) else { continue };
+                let Some(chosen) = plan.pick_at(at, gemm).map(|choice| &choice.kernel) else { continue };
                 if chosen.is_low_precision() {
                     let kernel = followed.place_of(chosen);
                     followed.gemms.push(FollowedGemm { site: at as u32, gemm, kernel });

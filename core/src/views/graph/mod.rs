@@ -134,7 +134,7 @@ fn site(snapshot: &Snapshot, plan: &PlanView, table: &PlanTable, verdicts: &[Sit
     for gemm in Gemm::ALL {
         let runs = site.runs(gemm) && document.runtime.runs(gemm);
         let line = table.lines.get(3 * at + gemm as usize);
-        let choice = plan.choice_at(at, gemm);
+        let choice = plan.pick_at(at, gemm);
         of.gemms[gemm as usize] = GraphGemm {
             runs,
             verdict: verdict.gemms[gemm as usize],
@@ -151,7 +151,7 @@ fn site(snapshot: &Snapshot, plan: &PlanView, table: &PlanTable, verdicts: &[Sit
             }
         }
     }
-    let chosen = |gemm: Gemm| snapshot.row(at, gemm, &plan.choice_at(at, gemm)?.kernel);
+    let chosen = |gemm: Gemm| snapshot.row(at, gemm, &plan.pick_at(at, gemm)?.kernel);
     for cast in shared_casts(Gemm::ALL.map(chosen), Gemm::ALL.map(reference)) {
         if let Some(operand) = Operand::ALL.iter().position(|of| *of == cast.operand) {
             of.shared[operand] = true;

@@ -74,7 +74,7 @@ impl ModsEffect {
                 compare(snapshot, at, gemm, flips, &mut ratios);
             }
             let tail = |row: Option<&ResultRow>| row.and_then(|row| row.latency.tail_us).unwrap_or(0.0);
-            let chosen = plan.choice_at(at, Gemm::Fprop).map(|choice| &choice.kernel);
+            let chosen = plan.pick_at(at, Gemm::Fprop).map(|choice| &choice.kernel);
             effect.after.tail_us += tail(chosen.and_then(|kernel| snapshot.row(at, Gemm::Fprop, kernel)));
             let was = before.as_ref().and_then(|(_, kernels)| kernels.get(at));
             let rows = snapshot.rows_before(at, Gemm::Fprop);

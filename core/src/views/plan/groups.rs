@@ -56,7 +56,7 @@ impl PlanGroup {
         }
         let mut groups: BTreeMap<String, Self> = BTreeMap::new();
         for line in &table.lines {
-            let (site, kernel) = (&snapshot.sites()[line.at], plan.choice_at(line.at, line.gemm).map(|of| &of.kernel));
+            let (site, kernel) = (&snapshot.sites()[line.at], plan.pick_at(line.at, line.gemm).map(|of| &of.kernel));
             let name = match by {
                 PlanGroupBy::Library => kernel.map_or("", |kernel| kernel.library()).to_owned(),
                 PlanGroupBy::Recipe => kernel.map_or("", |kernel| kernel.recipe()).to_owned(),

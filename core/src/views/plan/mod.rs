@@ -12,10 +12,10 @@ pub use warnings::WarningGroup;
 use std::collections::BTreeMap;
 
 use crate::{
-    dispatch::{Bound, Chain, Choice, ChoiceSource, JudgedRows, bound_of, decided_by, own_us, parallel, shared_casts},
+    dispatch::{Bound, Chain, ChoiceSource, JudgedRows, Pick, bound_of, decided_by, own_us, parallel, shared_casts},
     format::Term,
-    model::{Estimate, Gemm, KernelId, LatencySource, Quadrant, ResultRow, Safety},
-    views::{PlanView, Snapshot},
+    model::{Estimate, Gemm, KernelId, LatencySource, Metric, Quadrant, ResultRow, Safety},
+    views::{PlanView, Snapshot, plan_view::Earlier},
 };
 
 use super::Versus;
@@ -119,13 +119,27 @@ pub struct PlanTable {
 }
 
 impl PlanTable {
-    pub(super) fn of((snapshot, judged): (&Snapshot, &JudgedRows), plan: &PlanView) -> Self {
-        let Some(decided) = plan.decided.as_ref() else { return Self::default() };
-        let dispatch = compared::with_dispatch(snapshot, decided);
-        let of_site = |at: usize| {
+    /// `earlier`: what was decided before, and its table.
+    pub(super) fn of(
+        (snapshot, judged): (&Snapshot, &JudgedRows),
+        plan: &PlanView,
+        earlier: Option<(Earlier, &Self)>,
+    ) -> Self {
+        let Some(decided) = &plan.decided else { return Self::default() };
+        let policy = &snapshot.document.policy;
+        // Of two bounds on a bias a line does not say which it is of.
+        let earlier = earlier
+            .filter(|(then, _)| policy.asks_like(&then.snapshot.document.policy) && policy.metric != Metric::Bias);
+        let kept = |at: usize| {
+            let (then, table) = earlier?;
+            let lines = table.lines.get(3 * at..3 * at + 3)?;
+            then.plan.decided.as_ref().filter(|then| decided.is_kept_from(then, at)).map(|_| lines)
+        };
+        let dispatch = compared::with_dispatch((snapshot, judged), plan);
+        let made = |at: usize| {
             let saved = saved_at(snapshot, plan, at);
             Gemm::ALL.into_iter().filter_map(move |gemm| {
-                let mut line = line((snapshot, judged), (at, gemm), plan.choice_at(at, gemm)?, saved[gemm as usize]);
+                let mut line = line((snapshot, judged), (at, gemm), plan.pick_at(at, gemm)?, saved[gemm as usize]);
                 let chain = plan.chain_at(at).filter(|_| gemm == Gemm::Fprop);
                 line.flags.set(Flags::READS_CODES, chain.is_some_and(Chain::reads_codes));
                 line.flags.set(Flags::STORES_CODES, chain.is_some_and(Chain::stores_codes));
@@ -134,7 +148,12 @@ impl PlanTable {
         };
         let of_sites = |sites: std::ops::Range<usize>| {
             let mut lines = Vec::with_capacity(3 * sites.len());
-            lines.extend(sites.flat_map(of_site));
+            for at in sites {
+                match kept(at) {
+                    Some(kept) => lines.extend(kept.iter().map(|line| line.again(snapshot))),
+                    None => lines.extend(made(at)),
+                }
+            }
             lines
         };
         let mut lines = parallel::map_ranges(snapshot.sites().len(), of_sites);
@@ -155,7 +174,7 @@ impl PlanTable {
 
     /// The same table compared with the snapshot's baseline.
     pub(super) fn against(mut self, snapshot: &Snapshot, plan: &PlanView) -> Self {
-        self.other = plan.decided.as_ref().and_then(|decided| compared::with_other(snapshot, decided));
+        self.other = compared::with_other(snapshot, plan);
         self.lines.iter_mut().for_each(|line| line.flags.set(Flags::CHANGED, false));
         if let Some(compared) = self.other.as_ref().or(self.dispatch.as_ref()) {
             for change in &compared.changes.changes {
@@ -188,7 +207,7 @@ impl PlanTable {
         let mut order: Vec<u32> = kept.collect();
         let kernel = |at: u32| {
             let line = &self.lines[at as usize];
-            plan.choice_at(line.at, line.gemm).map(|choice| &choice.kernel)
+            plan.pick_at(line.at, line.gemm).map(|choice| &choice.kernel)
         };
         let margin = |at: u32| self.lines[at as usize].margin.unwrap_or(f64::INFINITY);
         let change = |at: u32| {
@@ -220,7 +239,7 @@ fn by_saved(lines: &[PlanLine]) -> Vec<u32> {
 /// What each GEMM of a site saves. A shared cast is both readers' doing: half is credited to each. Codes are credited
 /// to who reads them, their store to who stores them.
 pub(super) fn saved_at(snapshot: &Snapshot, plan: &PlanView, at: usize) -> [Option<f64>; 3] {
-    let choices = Gemm::ALL.map(|gemm| plan.choice_at(at, gemm).map(|choice| &choice.kernel));
+    let choices = Gemm::ALL.map(|gemm| plan.pick_at(at, gemm).map(|choice| &choice.kernel));
     let chain_us = plan.chain_at(at).map_or(0.0, |chain| chain.saved_us);
     saved_by(|gemm, kernel| snapshot.row(at, gemm, kernel), choices, chain_us, &snapshot.document.policy.baseline)
 }
@@ -260,7 +279,7 @@ pub(super) fn saved_by<'a>(
 fn line(
     (snapshot, judged): (&Snapshot, &JudgedRows),
     (at, gemm): (usize, Gemm),
-    choice: &Choice,
+    choice: &Pick,
     saved_us: Option<f64>,
 ) -> PlanLine {
     let (policy, loss) = (&snapshot.document.policy, snapshot.loss());
@@ -287,6 +306,19 @@ fn line(
         verdict: judged_row.map_or(Quadrant::Uncertain, |row| row.quadrant),
         source: judged_row.map(|row| row.source),
         flags,
+    }
+}
+
+impl PlanLine {
+    /// The same held against the limits of now.
+    fn again(&self, snapshot: &Snapshot) -> Self {
+        let own = bound_of(&snapshot.document.policy, &snapshot.sites()[self.at].id, self.gemm, snapshot.loss());
+        // What bounds a bias is as it was.
+        let bound = if self.bound.metric == own.metric { own } else { self.bound };
+        let mut flags = self.flags;
+        flags.set(Flags::WARNS, self.saved_us.is_none());
+        let margin = self.error.filter(|_| flags.has(Flags::LOW)).map(|error| margin(bound, error));
+        Self { share: None, bound, margin, flags, ..*self }
     }
 }
 

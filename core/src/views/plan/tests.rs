@@ -30,7 +30,7 @@ fn opened_with(results: Results) -> Session {
 fn table(session: &mut Session) -> (std::sync::Arc<PlanView>, PlanTable) {
     let plan = std::sync::Arc::new(PlanView::of(&session.snapshot().unwrap()));
     let snapshot = session.snapshot().unwrap();
-    let table = PlanTable::of((&snapshot, &snapshot.judged()), &plan);
+    let table = PlanTable::of((&snapshot, &snapshot.judged()), &plan, None);
     (plan, table)
 }
 

@@ -96,7 +96,7 @@ fn why_no_latency(snapshot: &Snapshot, plan: &PlanView, line: &PlanLine) -> Stri
         let known = snapshot.trace.meta.problems.iter().find(|(site, _)| site == id);
         known.map_or_else(|| "not probed yet".to_owned(), |(_, reason)| reason.clone())
     };
-    let Some(choice) = plan.choice_at(line.at, line.gemm) else { return problem() };
+    let Some(choice) = plan.pick_at(line.at, line.gemm) else { return problem() };
     let row = snapshot.row(line.at, line.gemm, &choice.kernel);
     match row {
         None => problem(),

@@ -222,7 +222,7 @@ impl Looking<'_> {
         let (rows, reduced, cols) =
             GemmShape { m: self.site.m, k: self.site.k, n: self.site.n }.rows_reduced_cols(gemm);
         let bound = bound_of(policy, &self.site.id, gemm, self.loss);
-        let choice = self.plan.choice_at(self.at, gemm).cloned();
+        let choice = self.plan.choice_at(self.snapshot, self.at, gemm).cloned();
         let known = |kernel: &crate::model::Kernel| self.snapshot.row(self.at, gemm, &kernel.id());
         let kernels: Vec<KernelLine> =
             catalogue().iter().filter_map(known).map(|row| self.line(row, choice.as_ref())).collect();
@@ -312,7 +312,7 @@ impl Looking<'_> {
 
     fn shared(&self) -> Vec<SharedCast> {
         let chosen = |gemm: Gemm| {
-            let choice = self.plan.choice_at(self.at, gemm)?;
+            let choice = self.plan.pick_at(self.at, gemm)?;
             self.snapshot.row(self.at, gemm, &choice.kernel)
         };
         shared_casts(Gemm::ALL.map(chosen), Gemm::ALL.map(|gemm| self.reference_us(gemm)))

@@ -95,25 +95,21 @@ fn over_budget(
         snapshot.row(snapshot.index.at(site)?, gemm, kernel)?.charged_loss_cost(loss).map(|cost| cost.hi.max(0.0))
     };
     let all = plan.decided.as_ref()?.totals.loss_cost_hi.unwrap_or(0.0);
-    let now = plan.choice(site, gemm).and_then(|choice| cost_of(&choice.kernel)).unwrap_or(0.0);
+    let now = plan.pick(site, gemm).and_then(|choice| cost_of(&choice.kernel)).unwrap_or(0.0);
     let cost = all - now + cost_of(kernel).filter(|_| gemm == Gemm::Fprop)?;
     (cost > budget).then_some(Broken::Budget { cost, budget })
 }
 
 /// The numbers of the site and of those that codes may be handed between there.
 fn tree(snapshot: &Snapshot, at: usize) -> Vec<usize> {
-    let groups: Vec<[Group; 3]> = (0..snapshot.sites().len()).map(|at| groups(snapshot, at)).collect();
+    let groups: Vec<[Group; 3]> = (0..snapshot.sites().len()).map(|at| snapshot.groups_at(at)).collect();
     let links = Links::of(&groups, snapshot.document.runtime, None);
     links.tree(links.root_of(at))
 }
 
-fn groups(snapshot: &Snapshot, at: usize) -> [Group<'_>; 3] {
-    Gemm::ALL.map(|gemm| Group::new(&snapshot.sites()[at], gemm, snapshot.rows_of(at, gemm).iter().collect(), None))
-}
-
 /// The sites as if they were the model: without a budget no other depends on them.
 fn alone(snapshot: &Snapshot, sites: &[usize], overrides: &Overrides) -> Option<Dispatch> {
-    let groups = sites.iter().flat_map(|at| groups(snapshot, *at)).collect();
+    let groups = sites.iter().flat_map(|at| snapshot.groups_at(*at)).collect();
     let candidates = Candidates { groups, target: snapshot.target() };
     let policy = &snapshot.document.policy;
     let here = candidates.ready(overrides, &policy.baseline);
