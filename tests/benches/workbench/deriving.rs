@@ -1,9 +1,10 @@
-//! How long it takes, off the frame, to decide and derive everything anew under another policy, and its parts.
+//! How long it takes, off the frame, to decide and derive everything anew: when a threshold is moved, a kernel set by hand,
+//! another policy taken, and from nothing; and its parts.
 
 use std::{sync::Arc, time::Instant};
 
 use loka_core::{
-    dispatch::{Overrides, Policy, dispatch, frontier},
+    dispatch::{Document, Override, Overrides, Policy, dispatch, frontier},
     model::{Gemm, Metric},
     session::{BaselineOf, Command, Event, Session},
     views::{PlanView, Snapshot, ViewQuery, Views},
@@ -11,7 +12,7 @@ use loka_core::{
 
 use crate::{clock, report::Figure};
 
-const RUNS: usize = 15;
+const RUNS: usize = 11;
 
 /// On the wall, and CPU time of all threads of this process: nothing else runs in it now.
 fn timed<T>(what: &str, bar: Option<f64>, figures: &mut Vec<Figure>, mut work: impl FnMut() -> T) -> T {
@@ -33,12 +34,32 @@ pub fn decide_anew(session: &Session, figures: &mut Vec<Figure>) {
     let before = session.snapshot().unwrap();
     let bar = (before.sites().len() <= 10_000).then_some(100.0);
     let question = ViewQuery { metric: Metric::Mere, gemm: None, relative: false, versus: false };
+    let now = Views::of(&before, question, &Views::default());
+    let revised = |of: &Snapshot, revise: &dyn Fn(&mut Document)| {
+        let mut snapshot = Snapshot::clone(of);
+        (snapshot.revision, snapshot.decided_revision) = (of.revision + 1, of.decided_revision + 1);
+        revise(&mut snapshot.document);
+        Arc::new(snapshot)
+    };
+    let place = (before.sites()[before.sites().len() / 2].id.clone(), Gemm::Fprop);
     for name in Policy::BUILTIN {
-        let mut snapshot = Snapshot::clone(&before);
-        snapshot.document.policy = Policy::builtin(name).unwrap();
-        snapshot.revision += 1;
-        let snapshot = Arc::new(snapshot);
-        timed(&format!("decide anew under {name}"), bar, figures, || Views::of(&snapshot, question, &Views::default()));
+        let taken = revised(&before, &|of| of.policy = Policy::builtin(name).unwrap());
+        let last = Views::of(&taken, question, &now);
+        let moved = revised(&taken, &|of| of.policy.max_error *= 1.01);
+        timed(&format!("a threshold moved under {name}"), bar, figures, || Views::of(&moved, question, &last));
+        let by_hand = revised(&taken, &|of| {
+            let wanted = Override { kernel: of.policy.baseline.clone(), reason: String::new() };
+            of.overrides.insert(place.clone(), wanted);
+        });
+        timed(&format!("a kernel set by hand under {name}"), bar, figures, || Views::of(&by_hand, question, &last));
+        if *taken.document.policy.name != *before.document.policy.name {
+            timed(&format!("from {} to {name}", before.document.policy.name), bar, figures, || {
+                Views::of(&taken, question, &now)
+            });
+        }
+        timed(&format!("decide under {name} from nothing"), None, figures, || {
+            Views::of(&taken, question, &Views::default())
+        });
     }
     timed("a snapshot, in the frame", None, figures, || session.snapshot());
     let policy = &before.document.policy;
