@@ -97,7 +97,7 @@ impl Before<'_> {
     /// What the site got, where it may have it again: it was decided by itself, and by the policy alone.
     fn site(&self, at: usize) -> Option<&Arc<SiteSelection>> {
         let of_policy = |pick: &Pick| pick.source == ChoiceSource::Dispatch;
-        let site = self.selection.sites.get(at).filter(|site| site.alone && site.picks.iter().all(of_policy))?;
+        let site = self.selection.sites.get(at).filter(|site| site.unit.alone && site.picks.iter().all(of_policy))?;
         (self.is_same)(at).then_some(site)
     }
 }
@@ -124,7 +124,7 @@ pub(crate) fn select(
     run(candidates, by, overrides, (Some(rows), before), false).map(|(selection, _)| selection)
 }
 
-/// The words of one site that was decided by itself. `item`: what it got ([`SiteSelection::item`]).
+/// The words of one site that was decided by itself. `item`: what it got ([`OfUnit::item`]).
 pub(crate) fn told_alone(
     site: &[Group; 3],
     wanted: [Option<&Override>; 3],
@@ -153,7 +153,7 @@ pub(crate) fn told_together(
     let units = links.units(groups.len());
     let mut told = Vec::new();
     for sites in (0..units.len()).map(|unit| units.get(unit)).filter(|sites| sites.len() > 1) {
-        let item = selection.sites.get(sites[0]).and_then(|site| site.item);
+        let item = selection.sites.get(sites[0]).and_then(|site| site.unit.item);
         let unit = Unit::new(sites, (groups, wanted), &links, (terms, None));
         selected(&unit, item, (groups, wanted), (terms, budget_of(policy, loss)), true, &mut told);
     }
@@ -175,7 +175,7 @@ enum Weighed<'b, 'c, 'a> {
 impl Weighed<'_, '_, '_> {
     fn items(&self) -> &[Item] {
         match self {
-            Self::Known(site) => &site.items,
+            Self::Known(site) => &site.unit.items,
             Self::Anew(unit) => unit.items(),
         }
     }
@@ -188,7 +188,8 @@ impl Weighed<'_, '_, '_> {
     }
 }
 
-type Told = Option<[Choice; 3]>;
+/// A site, and its words where they were asked for.
+type Decided = (Arc<SiteSelection>, Option<[Choice; 3]>);
 
 /// `told`: with the words of all, in the order of the sites.
 fn run(
@@ -210,7 +211,7 @@ fn run(
     };
     let mut warnings = Vec::new();
     // A site is decided from its rows to its words in one go: they are read from memory once.
-    let (mut sites, optimum): (Vec<(Arc<SiteSelection>, Told)>, _) = match policy.loss_budget {
+    let (mut sites, optimum): (Vec<Decided>, _) = match policy.loss_budget {
         Some(_) => {
             let budget = budget_of(policy, loss);
             let all =
@@ -222,7 +223,7 @@ fn run(
                     selected(unit, item, (groups, wanted), (terms, budget), told, into);
                 };
                 match &all[at] {
-                    Weighed::Known(site) if site.item == item => into.push((Arc::clone(site), None)),
+                    Weighed::Known(site) if site.unit.item == item => into.push((Arc::clone(site), None)),
                     Weighed::Known(_) => select(&unit(at), into),
                     Weighed::Anew(unit) => select(unit, into),
                 }
@@ -312,17 +313,15 @@ fn selected(
     (groups, wanted): (&[[Group; 3]], &[[Option<&Override>; 3]]),
     (terms, budget): (Terms<'_>, f64),
     told: bool,
-    into: &mut Vec<(Arc<SiteSelection>, Told)>,
+    into: &mut Vec<Decided>,
 ) {
     let alone = unit.sites().len() == 1;
+    let weighed = alone && terms.policy.loss_budget.is_some();
+    let of = OfUnit { alone, item, items: if weighed { unit.items().to_vec() } else { Vec::new() } };
     for ((at, judged), picked) in unit.sites().zip(unit.picked(item)) {
         let options = SiteOptions { at, judged, wanted: wanted[at], groups };
         let places = [0, 1, 2].map(|gemm| options.place(&picked, gemm, terms));
-        let mut selection = options.selected(&picked, &places, terms);
-        (selection.item, selection.alone) = (item, alone);
-        if alone && terms.policy.loss_budget.is_some() {
-            selection.items = unit.items().to_vec();
-        }
+        let selection = options.selected(&picked, &places, terms, &of);
         let told =
             told.then(|| [0, 1, 2].map(|gemm| places[gemm].told(&selection.picks[gemm], options.wanted[gemm], budget)));
         into.push((Arc::new(selection), told));
@@ -347,9 +346,15 @@ pub(crate) struct SiteSelection {
     /// would run.
     left_out: bool,
     warnings: Vec<Warning>,
+    pub unit: OfUnit,
+}
+
+/// What a site's unit got, for who asks for words, or decides again.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct OfUnit {
     /// No other site was decided together with it.
     pub alone: bool,
-    /// What it got, or the sites did that it was decided together with; `None`: nothing could be chosen.
+    /// `None`: nothing could be chosen.
     pub item: Option<usize>,
     /// What the optimiser had to choose from, of a site alone under a loss budget.
     items: Vec<Item>,
@@ -391,7 +396,7 @@ impl<'c, 'a> SiteOptions<'_, 'c, 'a, '_> {
         Place { judged: &self.judged[gemm], triple: &picked.triple, terms, handed }
     }
 
-    fn selected(&self, picked: &Picked, places: &[Place; 3], terms: Terms<'_>) -> SiteSelection {
+    fn selected(&self, picked: &Picked, places: &[Place; 3], terms: Terms<'_>, of: &OfUnit) -> SiteSelection {
         let (judged, triple) = (self.judged, &picked.triple);
         let mut warnings = Vec::new();
         let chain = picked.link.as_ref().map(|link| self.chain(link));
@@ -406,9 +411,8 @@ impl<'c, 'a> SiteOptions<'_, 'c, 'a, '_> {
             of.barred == Some(Barred::NeverLaunched) && of.safety == Safety::Safe && of.speed == Speed::Fast
         };
         let left_out = judged.iter().any(|judged| judged.verdicts.iter().any(untimed));
-        let (at, timed, items) = (self.at, triple.timed, Vec::new());
-        let (alone, item) = (true, None);
-        SiteSelection { at, picks, tallies, saved_us, chain, timed, calls, left_out, warnings, alone, item, items }
+        let (at, timed, unit) = (self.at, triple.timed, of.clone());
+        SiteSelection { at, picks, tallies, saved_us, chain, timed, calls, left_out, warnings, unit }
     }
 
     fn chain(&self, link: &ChainLink) -> Chain {

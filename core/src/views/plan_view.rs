@@ -42,7 +42,7 @@ impl PlanView {
         Self::of_judged(snapshot, &snapshot.judged(), None)
     }
 
-    /// `judged`: the snapshot's rows.
+    /// `judged`: the snapshot's rows. `earlier`: what was decided before; what would be decided as then is kept.
     pub(super) fn of_judged(snapshot: &Snapshot, judged: &JudgedRows, earlier: Option<Earlier>) -> Self {
         let candidates = snapshot.candidates();
         let (document, loss) = (&snapshot.document, snapshot.loss());
@@ -85,8 +85,8 @@ impl PlanView {
     pub fn choice_at(&self, snapshot: &Snapshot, at: usize, gemm: Gemm) -> Option<&Choice> {
         let (site, told) = (self.decided.as_ref()?.sites.get(at)?, self.told.get(at)?);
         if told.get().is_none() {
-            let found = match site.alone {
-                true => told_alone_at(snapshot, at, site.item).map(|choices| (at, choices)).into_iter().collect(),
+            let found = match site.unit.alone {
+                true => told_alone_at(snapshot, at, site.unit.item).map(|choices| (at, choices)).into_iter().collect(),
                 false => self.told_together(snapshot),
             };
             for (at, choices) in found {
