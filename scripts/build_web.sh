@@ -20,7 +20,7 @@ out=${1:-$CARGO_TARGET_DIR/$name}
 most=4000000
 # -O1: a tenth less to fetch. -Os and -Oz take minutes for the same compressed size. Functions that are called most come first:
 # their numbers are short, and that packs 3 % smaller (see docs/guide/web.md). The features are those that Rust compiles for.
-optimise=(-O1 --reorder-functions --enable-bulk-memory --enable-multivalue --enable-mutable-globals --enable-nontrapping-float-to-int
+optimise=(-O1 --merge-similar-functions --reorder-functions --enable-bulk-memory --enable-multivalue --enable-mutable-globals --enable-nontrapping-float-to-int
     --enable-reference-types --enable-sign-ext)
 
 need_linux "the page"

@@ -70,7 +70,7 @@ pub fn frontier_in(candidates: &Candidates, policy: &Policy, loss: f64, shown: M
     }
     let (items, parts): (Vec<Vec<Item>>, Vec<Vec<CurvePart>>) =
         units.into_iter().map(|unit| (unit.items, unit.parts)).unzip();
-    let walk = HullWalk::new(&items);
+    let walk = HullWalk::new(&items.iter().map(Vec::as_slice).collect::<Vec<_>>());
     let every = walk.steps.len().div_ceil(MAX_FRONTIER_POINTS - 1).max(1);
     // The start, then after every so many steps, the last of them included.
     let num_points = 1 + walk.steps.len().div_ceil(every);

@@ -62,10 +62,10 @@ pub struct HullWalk {
 
 impl HullWalk {
     /// Every group has at least one option.
-    pub fn new<G: AsRef<[Item]>>(groups: &[G]) -> Self {
+    pub fn new(groups: &[&[Item]]) -> Self {
         let mut walk =
             Self { start: Vec::with_capacity(groups.len()), start_cost: 0.0, start_time: 0.0, steps: Vec::new() };
-        for (group, items) in groups.iter().map(AsRef::as_ref).enumerate() {
+        for (group, items) in groups.iter().enumerate() {
             let hull = hull(items);
             let first = hull.first().copied().unwrap_or_default();
             walk.start.push(first);
@@ -123,7 +123,7 @@ fn hull(items: &[Item]) -> Vec<usize> {
 }
 
 /// `None`: even the cheapest options exceed the capacity.
-pub fn solve<G: AsRef<[Item]>>(groups: &[G], capacity: f64) -> Option<Solution> {
+pub fn solve(groups: &[&[Item]], capacity: f64) -> Option<Solution> {
     let walk = HullWalk::new(groups);
     let room = capacity + SLACK * capacity.abs();
     if walk.start_cost > room {
@@ -219,12 +219,12 @@ struct Search<'p> {
 }
 
 impl<'p> Search<'p> {
-    fn new<G: AsRef<[Item]>>(groups: &[G], picks: &'p [usize], relaxed: Relaxed, best: Solution) -> Self {
+    fn new(groups: &[&[Item]], picks: &'p [usize], relaxed: Relaxed, best: Solution) -> Self {
         let mut open: Vec<Open> = groups
             .iter()
             .zip(picks)
             .enumerate()
-            .filter_map(|(group, (items, pick))| open_group(group, items.as_ref(), *pick, &relaxed, best.time))
+            .filter_map(|(group, (items, pick))| open_group(group, items, *pick, &relaxed, best.time))
             .collect();
         open.sort_by(|a, b| a.least_penalty.total_cmp(&b.least_penalty).then(a.group.cmp(&b.group)));
         Self { picks, relaxed, best, open, nodes: Vec::new(), complete: true }

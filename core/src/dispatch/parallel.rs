@@ -1,5 +1,7 @@
 //! Takes a length, or things, and a function; gives its answers in order: on every core where there are threads, on
 //! this one where there are none. The answers do not depend on how many there are.
+//!
+//! A page has one core, and nothing of the rest is in it: each of these is a dozen times in the program.
 
 use std::ops::Range;
 #[cfg(feature = "web")]
@@ -10,12 +12,14 @@ const LEAST: usize = 256;
 
 /// `work` over consecutive ranges of `0..len`; their answers one after the other.
 pub fn map_ranges<R: Send>(len: usize, work: impl Fn(Range<usize>) -> Vec<R> + Sync) -> Vec<R> {
-    on_threads(ranges(len, parts(len)), work)
+    let parts = parts(len);
+    if parts <= 1 { work(0..len) } else { on_threads(ranges(len, parts), work) }
 }
 
 /// The same of a few long pieces of work.
 pub fn map_few<R: Send>(len: usize, work: impl Fn(Range<usize>) -> Vec<R> + Sync) -> Vec<R> {
-    on_threads(ranges(len, cores().min(len / 2)), work)
+    let parts = cores().min(len / 2);
+    if parts <= 1 { work(0..len) } else { on_threads(ranges(len, parts), work) }
 }
 
 /// `work` at every place of `0..len`.
@@ -26,6 +30,9 @@ pub fn map<R: Send>(len: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
 /// `work` at every place of `0..len`, each a long piece of unlike length: a thread that is done takes the next.
 #[cfg(feature = "web")]
 pub fn map_long<R: Send>(len: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
+    if cores() <= 1 {
+        return (0..len).map(work).collect();
+    }
     let next = AtomicUsize::new(0);
     let taken = |()| {
         let places = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed)).take_while(|at| *at < len);
@@ -39,7 +46,11 @@ pub fn map_long<R: Send>(len: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R>
 /// `work` of each of `items`, which are given away.
 #[cfg(feature = "web")]
 pub fn map_owned<T: Send, R: Send>(mut items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
-    let cuts = ranges(items.len(), parts(items.len())).into_iter().rev();
+    let parts = parts(items.len());
+    if parts <= 1 {
+        return items.into_iter().map(work).collect();
+    }
+    let cuts = ranges(items.len(), parts).into_iter().rev();
     let mut pieces: Vec<_> = cuts.map(|range| items.split_off(range.start)).collect();
     pieces.reverse();
     on_threads(pieces, |items| items.into_iter().map(&work).collect())
@@ -75,9 +86,8 @@ fn cores() -> usize {
     1
 }
 
-/// `0..len` in that many pieces, one at least.
+/// `0..len` in that many pieces.
 fn ranges(len: usize, parts: usize) -> Vec<Range<usize>> {
-    let parts = parts.max(1);
     (0..parts).map(|part| part * len / parts..(part + 1) * len / parts).collect()
 }
 

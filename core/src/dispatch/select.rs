@@ -210,34 +210,30 @@ fn run(
         _ => None,
     };
     let mut warnings = Vec::new();
+    let budget = policy.loss_budget.map(|_| budget_of(policy, loss));
+    let weighed = budget
+        .map(|_| parallel::map(units.len(), |at| known(at).map_or_else(|| Weighed::Anew(unit(at)), Weighed::Known)));
+    let (items, optimum) = match (&weighed, budget) {
+        (Some(weighed), Some(budget)) => optimise(weighed, budget, &mut warnings),
+        _ => (vec![0; units.len()], None),
+    };
     // A site is decided from its rows to its words in one go: they are read from memory once.
-    let (mut sites, optimum): (Vec<Decided>, _) = match policy.loss_budget {
-        Some(_) => {
-            let budget = budget_of(policy, loss);
-            let all =
-                parallel::map(units.len(), |at| known(at).map_or_else(|| Weighed::Anew(unit(at)), Weighed::Known));
-            let (items, optimum) = optimise(&all, budget, &mut warnings);
-            let decide = |at: usize, into: &mut Vec<_>| {
-                let item = items.get(at).copied();
-                let select = |unit: &Unit, into: &mut Vec<_>| {
-                    selected(unit, item, (groups, wanted), (terms, budget), told, into);
-                };
-                match &all[at] {
-                    Weighed::Known(site) if site.unit.item == item => into.push((Arc::clone(site), None)),
-                    Weighed::Known(_) => select(&unit(at), into),
-                    Weighed::Anew(unit) => select(unit, into),
-                }
-            };
-            (every(units.len(), decide), optimum)
+    let decide = |at: usize, into: &mut Vec<Decided>| {
+        let (item, weighed) = (items.get(at).copied(), weighed.as_ref().map(|weighed| &weighed[at]));
+        let (known, made) = match weighed {
+            Some(Weighed::Known(site)) => (Some(*site), None),
+            Some(Weighed::Anew(unit)) => (None, Some(unit)),
+            None => (known(at), None),
+        };
+        if let Some(site) = known.filter(|site| site.unit.item == item) {
+            return into.push((site.clone(), None));
         }
-        None => {
-            let decide = |at: usize, into: &mut Vec<_>| match known(at) {
-                Some(site) => into.push((site.clone(), None)),
-                None => selected(&unit(at), Some(0), (groups, wanted), (terms, 0.0), told, into),
-            };
-            (every(units.len(), decide), None)
+        let anew = if made.is_none() { Some(unit(at)) } else { None };
+        if let Some(unit) = made.or(anew.as_ref()) {
+            selected(unit, item, (groups, wanted), (terms, budget.unwrap_or(0.0)), told, into);
         }
     };
+    let mut sites = every(units.len(), decide);
     if units.len() < groups.len() {
         sites.sort_by_key(|(site, _)| site.at);
     }
@@ -298,7 +294,7 @@ fn out_of_range(groups: &[[Group; 3]], policy: &Policy, loss: f64, totals: &Tota
 }
 
 /// What `decide` puts down of every unit, in one list a thread.
-fn every<R: Send>(num_units: usize, decide: impl Fn(usize, &mut Vec<R>) + Sync) -> Vec<R> {
+fn every(num_units: usize, decide: impl Fn(usize, &mut Vec<Decided>) + Sync) -> Vec<Decided> {
     parallel::map_ranges(num_units, |range| {
         let mut all = Vec::with_capacity(range.len());
         range.for_each(|at| decide(at, &mut all));
@@ -307,6 +303,7 @@ fn every<R: Send>(num_units: usize, decide: impl Fn(usize, &mut Vec<R>) + Sync) 
 }
 
 /// The sites of one unit. `item`: what the optimiser chose there. `told`: with their words.
+#[inline(never)]
 fn selected(
     unit: &Unit,
     item: Option<usize>,

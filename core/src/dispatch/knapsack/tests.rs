@@ -3,6 +3,10 @@
 use super::*;
 use crate::dispatch::testing::Dice;
 
+fn solve(groups: &[Vec<Item>], capacity: f64) -> Option<Solution> {
+    super::solve(&groups.iter().map(Vec::as_slice).collect::<Vec<_>>(), capacity)
+}
+
 fn brute(groups: &[Vec<Item>], room: f64, time: f64, best: &mut Option<f64>) {
     let Some((first, rest)) = groups.split_first() else {
         *best = Some(best.map_or(time, |b: f64| b.min(time)));
@@ -74,7 +78,7 @@ fn no_room_is_infeasible_and_much_room_takes_the_fastest() {
     assert_eq!(solve(&groups, 2.9), None);
     assert_eq!(solve(&groups, 6.0).unwrap().time, 9.0);
     assert_eq!(solve(&groups, 4.5).unwrap().picks.iter().sum::<usize>(), 1);
-    assert_eq!(solve::<Vec<Item>>(&[], 1.0).unwrap().time, 0.0);
+    assert_eq!(super::solve(&[], 1.0).unwrap().time, 0.0);
 }
 
 #[test]
