@@ -9,7 +9,7 @@ use crate::{
         ChoiceSource, Dispatch, Document, Override, Policy, dispatch,
         testing::{every_kind_of_row, results, row},
     },
-    model::{Gemm, KernelId, Metric, ModKind, ModSet, ResultRow, Results, Runtime, SiteId},
+    model::{Estimate, Gemm, KernelId, Metric, ModKind, ModSet, ResultRow, Results, Runtime, SiteId, SiteRows},
     session::{Command, Event, Session},
 };
 
@@ -179,6 +179,12 @@ fn what_is_kept_is_what_would_be_made_anew() {
         let mut snapshot = Snapshot::clone(&first);
         let revision = first.revision + 1 + at as u64;
         (snapshot.revision, snapshot.decided_revision, snapshot.document) = (revision, revision, document);
+        if at % 3 == 1 {
+            // Rows of one site come again, with other errors.
+            let mut rows = snapshot.rows[at].as_ref().unwrap().all().to_vec();
+            rows.iter_mut().filter_map(|row| row.error.as_mut()).for_each(|error| error.mere = Estimate::exact(0.15));
+            snapshot.rows[at] = Some(Arc::new(SiteRows::from(rows)));
+        }
         let snapshot = Arc::new(snapshot);
         for question in [QUESTION, ViewQuery { relative: true, ..QUESTION }, fprop, QUESTION] {
             kept = Views::of(&snapshot, question, &kept);
