@@ -3,7 +3,7 @@
 
 use crate::{
     dispatch::{
-        Bound, Candidates, Dispatch, Group, Override, Overrides,
+        Bound, Candidates, Dispatch, Override, Overrides,
         chain::{Links, produces, reads},
         decided_by, dispatch, judge,
     },
@@ -102,8 +102,8 @@ fn over_budget(
 
 /// The numbers of the site and of those that codes may be handed between there.
 fn tree(snapshot: &Snapshot, at: usize) -> Vec<usize> {
-    let groups: Vec<[Group; 3]> = (0..snapshot.sites().len()).map(|at| snapshot.groups_at(at)).collect();
-    let links = Links::of(&groups, snapshot.document.runtime, None);
+    let candidates = snapshot.candidates();
+    let links = Links::of(candidates.groups.as_chunks::<3>().0, snapshot.document.runtime, None);
     links.tree(links.root_of(at))
 }
 
