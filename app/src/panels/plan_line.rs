@@ -1,11 +1,11 @@
 //! What the plan wins and costs, and the way out: undo, save, export.
 
-use egui::{Align, Layout, RichText, Ui};
+use egui::{Align, Color32, Layout, RichText, TextStyle, Ui};
 use loka_core::model::LatencySource;
 
 use crate::{
     commands::{Action, EditAction, FileAction},
-    theme::{Term, explained_ui, number, source_ui, source_word, term_ui, with_terms},
+    theme::{SOURCE_MARK, Term, explained_ui, number, source_ui, source_word, term_ui, with_terms},
     views::Scene,
 };
 
@@ -50,7 +50,12 @@ fn totals_ui(ui: &mut Ui, scene: &Scene<'_>, roomy: bool) {
     if !roomy {
         return;
     }
-    sources_ui(ui, scene);
+    let table = &scene.derived.table;
+    let (low, all) = (number::count(table.num_low as u64), number::count(totals.num_gemms as u64));
+    term_ui(ui, weak(format!("{low} of {all} GEMMs in FP8")), Term::LowPrecision);
+    let hint = "GEMMs whose best kernel is too close to the threshold to call; they stay in high precision";
+    let uncertain = format!("{} uncertain", number::count(table.num_uncertain as u64));
+    explained_ui(ui, weak(uncertain), &with_terms(hint, [Term::Uncertain]));
     loss_ui(ui, scene, totals.loss_cost, totals.loss_cost_hi);
     if let Some(text) = outside_range(totals.num_cost_out_of_range) {
         let note = "Their loss cost is more than a tenth of the loss: it means nothing, and is not in the sum";
@@ -61,12 +66,7 @@ fn totals_ui(ui: &mut Ui, scene: &Scene<'_>, roomy: bool) {
     if plan.num_waiting_overrides > 0 {
         ui.label(weak(format!("({} waiting for rows)", plan.num_waiting_overrides)));
     }
-    let table = &scene.derived.table;
-    let uncertain = table.num_uncertain;
-    let hint = "GEMMs whose best kernel is too close to the threshold to call; they stay in high precision";
-    explained_ui(ui, weak(format!("{uncertain} uncertain")), &with_terms(hint, [Term::Uncertain]));
-    let (low, all) = (number::count(table.num_low as u64), number::count(totals.num_gemms as u64));
-    term_ui(ui, weak(format!("{low} of {all} GEMMs in FP8")), Term::LowPrecision);
+    sources_ui(ui, scene);
 }
 
 /// Of choices whose figure means nothing.
@@ -76,21 +76,28 @@ fn outside_range(count: usize) -> Option<String> {
 
 fn speedup_note(num_gemms: usize, without: usize) -> String {
     let all = "Summed GEMM time, casts included, against BF16 everywhere";
-    if without == 0 { all.to_owned() } else { format!("{all}; {without} of {num_gemms} GEMMs have no latency") }
+    match without {
+        0 => all.to_owned(),
+        _ => format!("{all}; {} of {} GEMMs have no latency", number::count(without), number::count(num_gemms)),
+    }
 }
 
-/// Where the latencies behind the speed-up came from.
+/// Where the latencies behind the speed-up came from: all of them, or where they find no room, none.
 fn sources_ui(ui: &mut Ui, scene: &Scene<'_>) {
+    let known = scene.derived.sources.iter().filter(|(source, count)| **source != LatencySource::None && **count > 0);
+    let known =
+        known.map(|(source, count)| (*source, format!("{} {}", number::count(*count as u64), source_word(*source))));
+    let known: Vec<(LatencySource, String)> = known.collect();
     ui.spacing_mut().item_spacing.x = 4.0;
-    for source in [LatencySource::Measured, LatencySource::Recorded, LatencySource::Modelled] {
-        let count = scene.derived.sources.get(&source).copied().unwrap_or(0);
-        if count > 0 {
-            let text = format!("{} {}", number::count(count as u64), source_word(source));
-            source_ui(ui, &scene.theme, source, &text).on_hover_text(Term::of_source(source).text());
-        }
+    let font = TextStyle::Small.resolve(ui.style());
+    let width = |text: &String| ui.painter().layout_no_wrap(text.clone(), font.clone(), Color32::PLACEHOLDER).size().x;
+    let room: f32 = known.iter().map(|(_, text)| SOURCE_MARK + 8.0 + width(text)).sum();
+    if room > ui.available_width() {
+        return;
     }
-    ui.spacing_mut().item_spacing.x = 8.0;
-    ui.add_space(4.0);
+    for (source, text) in known {
+        source_ui(ui, &scene.theme, source, &text).on_hover_text(Term::of_source(source).text());
+    }
 }
 
 fn loss_ui(ui: &mut Ui, scene: &Scene<'_>, cost: Option<f64>, cost_hi: Option<f64>) {
@@ -103,14 +110,10 @@ fn loss_ui(ui: &mut Ui, scene: &Scene<'_>, cost: Option<f64>, cost_hi: Option<f6
     let loss = scene.session.trace.as_ref().map_or(0.0, |trace| trace.manifest().loss.value);
     // LoKA's quality budget, also where the policy itself has none.
     let budget = scene.session.document.policy.loss_budget.unwrap_or(0.0002);
-    let text = if loss > 0.0 {
-        let share = number::percent(cost / (loss * budget));
-        format!("loss cost {} ({share} of the {} budget)", number::plain(cost), number::percent(budget))
-    } else {
-        format!("loss cost {}", number::plain(cost))
-    };
-    let note =
-        cost_hi.map_or_else(String::new, |hi| format!("At most {} at the policy's confidence", number::plain(hi)));
+    let share = (loss > 0.0).then(|| format!(" ({} of budget)", number::percent(cost / (loss * budget))));
+    let text = format!("loss cost {}{}", number::plain(cost), share.unwrap_or_default());
+    let most = cost_hi.map(|hi| format!("At most {} at the policy's confidence. ", number::plain(hi)));
+    let note = format!("{}The budget is {} of the loss", most.unwrap_or_default(), number::percent(budget));
     explained_ui(
         ui,
         RichText::new(text).color(scene.theme.weak),

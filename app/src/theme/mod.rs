@@ -14,7 +14,7 @@ pub use loka_core::{
     views::verdict_word,
 };
 pub use scale::{Scale, rgb, text_on};
-pub use source::{paint_source, source_ui, source_word};
+pub use source::{SOURCE_MARK, paint_source, source_ui, source_word};
 
 use std::collections::BTreeMap;
 

@@ -6,6 +6,9 @@ use loka_core::model::LatencySource;
 
 use super::Theme;
 
+/// A mark's room in a line of widgets.
+pub const SOURCE_MARK: f32 = 9.0;
+
 /// Half of a mark's width.
 const HALF: f32 = 3.5;
 
@@ -46,7 +49,7 @@ pub(super) fn notch(rect: Rect, size: f32, color: Color32) -> Shape {
 
 /// The mark with its word or `text` after it, in a line of widgets.
 pub fn source_ui(ui: &mut Ui, theme: &Theme, source: LatencySource, text: &str) -> Response {
-    let (rect, mark) = ui.allocate_exact_size(vec2(9.0, 12.0), Sense::hover());
+    let (rect, mark) = ui.allocate_exact_size(vec2(SOURCE_MARK, 12.0), Sense::hover());
     paint_source(ui.painter(), rect.center(), source, theme.weak);
     let label = egui::Label::new(RichText::new(text).small().color(theme.weak)).truncate();
     mark.union(ui.add(label))

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 
 use crate::{
     dispatch::{ChoiceSource, JudgedRows, PassedOver, Pick},
-    format::short,
+    format::{
+        number::{count, counted},
+        short,
+    },
     model::{Gemm, ResultRow},
     views::{PlanView, ReviewStanding, Snapshot, Standings},
 };
@@ -138,21 +141,21 @@ fn because(judged: &JudgedRows, standings: &Standings, choice: &Pick, at: usize,
 
 fn gain(low: usize, all: usize, baseline_us: f64, planned_us: f64, speedup: Option<f64>) -> String {
     if low == 0 {
-        return format!("FP8 pays at none of {all} GEMMs: all stay in high precision.");
+        return format!("FP8 pays at none of {}: all stay in high precision.", counted(all, "GEMM"));
     }
-    let saved = baseline_us - planned_us;
+    let (low, all, saved) = (count(low), counted(all, "GEMM"), baseline_us - planned_us);
     let times = speedup.map_or_else(String::new, |speedup| format!(" ({speedup:.2}x)"));
     if saved > 0.0 {
         let (saved, all_us) = (duration(saved), duration(baseline_us));
-        format!("FP8 runs at {low} of {all} GEMMs and saves {saved} of {all_us} a step{times}.")
+        format!("FP8 runs at {low} of {all} and saves {saved} of {all_us} a step{times}.")
     } else {
-        format!("FP8 runs at {low} of {all} GEMMs and saves no time{times}.")
+        format!("FP8 runs at {low} of {all} and saves no time{times}.")
     }
 }
 
 fn told(because: Because, gemms: &[(usize, Gemm)]) -> String {
-    let (count, kinds) = (gemms.len(), kinds(gemms));
-    let (have, they) = if count == 1 { ("has", "it") } else { ("have", "them") };
+    let (one, count, kinds) = (gemms.len() == 1, count(gemms.len()), kinds(gemms));
+    let (have, they) = if one { ("has", "it") } else { ("have", "them") };
     match because {
         Because::Uncertain => {
             format!("{count} {have} a faster kernel too close to its bound to call ({kinds}): more draws would decide.")
@@ -163,15 +166,15 @@ fn told(because: Because, gemms: &[(usize, Gemm)]) -> String {
             format!("{count} {have} a faster kernel that cannot run where this plan is for ({kinds}).")
         }
         Because::ByHand => {
-            format!("{count} {} kept in high precision by hand ({kinds}).", if count == 1 { "is" } else { "are" })
+            format!("{count} {} kept in high precision by hand ({kinds}).", if one { "is" } else { "are" })
         }
         Because::Unknown => format!("{count} {have} no time in low precision ({kinds}): measure speeds."),
         Because::NotInPlace => {
-            let (are, their) = if count == 1 { ("is", "its site") } else { ("are", "their sites") };
+            let (are, their) = if one { ("is", "its site") } else { ("are", "their sites") };
             format!("{count} {are} faster alone, and not in {their} as a compiled model runs them ({kinds}).")
         }
         Because::Unsupported => {
-            let (has, a) = if count == 1 { ("has", "a shape") } else { ("have", "shapes") };
+            let (has, a) = if one { ("has", "a shape") } else { ("have", "shapes") };
             format!("{count} {has} {a} that no FP8 kernel takes ({kinds}).")
         }
         Because::Pays | Because::Slower => String::new(),
@@ -180,7 +183,6 @@ fn told(because: Because, gemms: &[(usize, Gemm)]) -> String {
 
 /// How far they are from paying, and what of it is casts.
 fn slower((snapshot, judged): (&Snapshot, &JudgedRows), gemms: &[(usize, Gemm)]) -> String {
-    let count = gemms.len();
     let best = |(at, gemm): &(usize, Gemm)| {
         let place = judged.fastest_low(*at, *gemm)?;
         snapshot.rows_of(*at, *gemm).get(place)
@@ -193,12 +195,12 @@ fn slower((snapshot, judged): (&Snapshot, &JudgedRows), gemms: &[(usize, Gemm)])
         .iter()
         .filter_map(|row| Some(1.0 - row.latency.gemm_us? / row.latency.latency_us.filter(|us| *us > 0.0)?))
         .collect();
-    let verb = if count == 1 { "gains" } else { "gain" };
-    let mut text = format!("{count} {verb} nothing by FP8 ({})", kinds(gemms));
+    let verb = if gemms.len() == 1 { "gains" } else { "gain" };
+    let mut text = format!("{} {verb} nothing by FP8 ({})", count(gemms.len()), kinds(gemms));
     if let Some(share) = median(casts).filter(|share| *share >= 0.05) {
         text += &format!(": casts take {:.0} % of its time", 100.0 * share);
         if would > 0 {
-            text += &format!(", and without them {would} would be faster");
+            text += &format!(", and without them {} would be faster", count(would));
         }
     }
     if let Some((row, speedup)) = fastest(best.into_iter()) {
@@ -220,7 +222,7 @@ fn kinds(gemms: &[(usize, Gemm)]) -> String {
     match &there[..] {
         [(gemm, count)] if *count == 1 => gemm.to_string(),
         [(gemm, _)] => format!("all {gemm}"),
-        _ => there.iter().map(|(gemm, count)| format!("{gemm} {count}")).collect::<Vec<_>>().join(", "),
+        _ => there.iter().map(|(gemm, of)| format!("{gemm} {}", count(*of))).collect::<Vec<_>>().join(", "),
     }
 }
 

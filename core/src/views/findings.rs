@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::{
     dispatch::{Bound, ChoiceSource, JudgedRows, PassedOver, Pick, Policy, decided_by, own_us, parallel},
-    format::short,
+    format::{number::counted, short},
     model::{Gemm, Metric, ResultRow, Safety},
     views::{PlanLine, PlanTable, PlanView, Snapshot, draws_to_ask},
 };
@@ -214,10 +214,6 @@ fn sum(of: &[&Faster]) -> Option<f64> {
     Some(of.iter().map(|of| of.gain_us).sum())
 }
 
-fn gemms(count: usize) -> String {
-    if count == 1 { "1 GEMM".to_owned() } else { format!("{count} GEMMs") }
-}
-
 /// One finding of those that `keep` keeps; `None`: it keeps none.
 fn of<'f, 'a>(faster: &'f [Faster<'a>], keep: impl Fn(&Faster) -> bool) -> Option<Vec<&'f Faster<'a>>> {
     let kept: Vec<&Faster> = faster.iter().filter(|of| keep(of)).collect();
@@ -233,7 +229,7 @@ fn undecided(snapshot: &Snapshot, faster: &[Faster]) -> Option<Finding> {
     let (count, site) = (kept.len(), &snapshot.sites()[most.at].id);
     let text = format!(
         "{} {} a faster kernel whose interval straddles its bound: more draws decide. Most of it is at {site} {}.",
-        gemms(count),
+        counted(count, "GEMM"),
         if count == 1 { "has" } else { "have" },
         most.gemm
     );
@@ -267,7 +263,7 @@ fn near(snapshot: &Snapshot, faster: &[Faster]) -> Option<Finding> {
     let (count, sign) = (kept.len(), policy.metric.sign());
     let text = format!(
         "{} would be faster and {} beyond the threshold by at most {:.0} %: {} {sign} {} lets {} in.",
-        gemms(count),
+        counted(count, "GEMM"),
         if count == 1 { "is" } else { "are" },
         (100.0 * (most - 1.0)).max(1.0),
         policy.metric.label(),
@@ -303,7 +299,7 @@ fn budget(snapshot: &Snapshot, faster: &[Faster]) -> Option<Finding> {
         if budget > 0.0 { format!(", {} times the whole budget", short(loss_cost / budget)) } else { String::new() };
     let text = format!(
         "{} would be faster forward, and the loss budget does not reach for all: together at most {} of loss{times}.",
-        gemms(kept.len()),
+        counted(kept.len(), "GEMM"),
         short(loss_cost)
     );
     Some(Finding {
@@ -326,7 +322,7 @@ fn disagree(snapshot: &Snapshot, faster: &[Faster]) -> Option<Finding> {
     let kept: Vec<&Faster> = kept.into_iter().filter(|of| of.bound.metric == metric).collect();
     let text = format!(
         "{} {} unsafe by {} and within {} by relative L2: the two disagree; {} asks for the first.",
-        gemms(kept.len()),
+        counted(kept.len(), "GEMM"),
         if kept.len() == 1 { "is" } else { "are" },
         metric.label(),
         short(limit),
@@ -346,7 +342,7 @@ fn slow_overrides(by_hand: &[((usize, Gemm), f64)]) -> Option<Finding> {
     let count = by_hand.len();
     let text = format!(
         "{} {} set by hand to a kernel slower than one that is safe there.",
-        gemms(count),
+        counted(count, "GEMM"),
         if count == 1 { "is" } else { "are" }
     );
     (count > 0).then(|| Finding {
@@ -363,7 +359,7 @@ fn eaten(casts: &[((usize, Gemm), f64)]) -> Option<Finding> {
     let count = casts.len();
     let text = format!(
         "{} would pay if casts cost nothing: shared with a neighbour, kept between steps, or in the epilogue before.",
-        gemms(count)
+        counted(count, "GEMM")
     );
     (count > 0).then(|| Finding {
         kind: FindingKind::Casts,
@@ -402,7 +398,7 @@ fn flushed((snapshot, judged): (&Snapshot, &JudgedRows), plan: &PlanView) -> Opt
     let (at, gemm, row, other) = found.iter().max_by(|a, b| share(a.2).total_cmp(&share(b.2)))?;
     let text = format!(
         "{} {} values to zero in the cast: at {} {gemm} {} makes {:.0} % zero, {} {:.0} %.",
-        gemms(found.len()),
+        counted(found.len(), "GEMM"),
         if found.len() == 1 { "loses" } else { "lose" },
         snapshot.sites()[*at].id,
         row.kernel,
@@ -424,7 +420,7 @@ fn not_timed(untimed: Vec<(usize, Gemm)>) -> Option<Finding> {
     let count = untimed.len();
     let text = format!(
         "{} {} no time in low precision: nobody knows what FP8 saves there.",
-        gemms(count),
+        counted(count, "GEMM"),
         if count == 1 { "has" } else { "have" }
     );
     (count > 0).then_some(Finding {
