@@ -168,7 +168,11 @@ impl SitesState {
                 None => Facts::names(session.index().ids()),
             };
             let closed = if self.filter.is_empty() { &self.closed } else { &self.closed_in_filter };
-            self.lines = Arc::new(Lines::of(&self.modules, &facts, &self.filter, self.order, closed));
+            let lines = Lines::of(&self.modules, &facts, &self.filter, self.order, closed);
+            // Another letter of what all names have: whatever was made of the lines stays.
+            if *self.lines != lines {
+                self.lines = Arc::new(lines);
+            }
         }
     }
 

@@ -307,7 +307,7 @@ impl Filter {
         let mut modules = Choice::default();
         for (wanted, term) in &self.terms {
             let holds = match term {
-                Term::Text(text) => id.as_str().to_lowercase().contains(text),
+                Term::Text(text) => holds(id.as_str(), text),
                 Term::Regex(matches) => matches(id.as_str()),
                 Term::Is(state) => facts.is(*state, site),
                 Term::Number(bounded) => bounded.holds(facts.figure(bounded.figure, site)),
@@ -394,6 +394,12 @@ impl Choice {
     fn holds(&self) -> bool {
         !self.refused && (self.found || !self.asked)
     }
+}
+
+/// `text`: in lower case. Most names are, too, and no copy is made of them: there are ten thousand a key that is pressed.
+fn holds(name: &str, text: &str) -> bool {
+    let is_lower = !name.bytes().any(|byte| byte.is_ascii_uppercase() || !byte.is_ascii());
+    if is_lower { name.contains(text) } else { name.to_lowercase().contains(text) }
 }
 
 /// The module itself and what is in it: `layers.1` is not in `layers.10`.

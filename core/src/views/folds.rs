@@ -18,6 +18,11 @@ impl<'a> Cells<'a> {
         Self { values: &grid.values, marks: &grid.marks, num_columns: grid.columns.len(), smaller_is_worse }
     }
 
+    fn row(&self, site: usize) -> (&'a [f32], &'a [Mark]) {
+        let row = site * self.num_columns..(site + 1) * self.num_columns;
+        (self.values.get(row.clone()).unwrap_or_default(), self.marks.get(row).unwrap_or_default())
+    }
+
     pub fn get(&self, site: usize, column: usize) -> (f32, Mark) {
         let at = site * self.num_columns + column;
         let value = self.values.get(at).copied().unwrap_or(f32::NAN);
@@ -35,7 +40,6 @@ pub struct Fold {
     pub worst: f32,
     /// Which site it is.
     pub worst_site: u32,
-    pub median: f32,
     /// Of the worst; or missing, or waiting, when no site has a value.
     pub mark: Mark,
     pub num_values: u32,
@@ -45,40 +49,41 @@ pub struct Fold {
     pub num_chosen: u32,
 }
 
-/// One column over `sites`.
-pub fn fold(cells: Cells<'_>, sites: &[u32], column: usize) -> Fold {
+/// Every column over `sites`: a row is read in one go, since the next one lies far from it.
+pub fn fold(cells: Cells<'_>, sites: &[u32]) -> Vec<Fold> {
     let none = Fold {
         worst: f32::NAN,
         worst_site: sites.first().copied().unwrap_or_default(),
-        median: f32::NAN,
         mark: Mark::WAITING,
         num_values: 0,
         num_unsafe: 0,
         num_chosen: 0,
     };
-    let mut values = Vec::with_capacity(sites.len());
-    let mut fold = none;
+    let mut folds = vec![none; cells.num_columns];
     for site in sites {
-        let (value, mark) = cells.get(*site as usize, column);
-        fold.num_unsafe += u32::from(mark.has(Mark::UNSAFE));
-        fold.num_chosen += u32::from(mark.has(Mark::CHOSEN));
-        if !mark.has(Mark::VALUE) || value.is_nan() {
-            let missing = mark.has(Mark::MISSING) && values.is_empty();
-            fold.mark = if missing { Mark::MISSING } else { fold.mark };
-            continue;
+        let (values, marks) = cells.row(*site as usize);
+        for (fold, (value, mark)) in folds.iter_mut().zip(values.iter().zip(marks)) {
+            fold.num_unsafe += u32::from(mark.has(Mark::UNSAFE));
+            fold.num_chosen += u32::from(mark.has(Mark::CHOSEN));
+            if !mark.has(Mark::VALUE) || value.is_nan() {
+                let missing = mark.has(Mark::MISSING) && fold.num_values == 0;
+                fold.mark = if missing { Mark::MISSING } else { fold.mark };
+                continue;
+            }
+            if fold.num_values == 0 || cells.is_worse(*value, fold.worst) {
+                (fold.worst, fold.worst_site, fold.mark) = (*value, *site, *mark);
+            }
+            fold.num_values += 1;
         }
-        if values.is_empty() || cells.is_worse(value, fold.worst) {
-            (fold.worst, fold.worst_site, fold.mark) = (value, *site, mark);
-        }
-        values.push(value);
     }
-    fold.num_values = values.len() as u32;
-    fold.median = median(&mut values);
-    fold
+    folds
 }
 
-/// The lower middle of an even number: a value that a site has.
-fn median(values: &mut [f32]) -> f32 {
+/// The lower middle of one column's values over `sites`: a value that a site has; NaN where there is none.
+pub fn median(cells: Cells<'_>, sites: &[u32], column: usize) -> f32 {
+    let known = sites.iter().map(|site| cells.get(*site as usize, column));
+    let known = known.filter(|(value, mark)| mark.has(Mark::VALUE) && !value.is_nan());
+    let mut values: Vec<f32> = known.map(|(value, _)| value).collect();
     if values.is_empty() {
         return f32::NAN;
     }
@@ -86,7 +91,7 @@ fn median(values: &mut [f32]) -> f32 {
     *values.select_nth_unstable_by(middle, f32::total_cmp).1
 }
 
-/// The worst of `sites` at one column, without the median: for rows that share a line of pixels.
+/// The worst of `sites` at one column: for rows that share a line of pixels.
 pub fn worst_of(cells: Cells<'_>, sites: impl Iterator<Item = u32>, column: usize) -> (f32, Mark, Option<u32>) {
     let mut worst = (f32::NAN, Mark::WAITING, None);
     for site in sites {
@@ -116,19 +121,20 @@ mod tests {
     fn a_folder_has_its_worst_and_its_median() {
         let marks = [VALUE, VALUE.with(Mark::UNSAFE), Mark::MISSING, VALUE, Mark::WAITING];
         let values = [0.1, 0.4, f32::NAN, 0.2, f32::NAN];
-        let of = fold(cells(&values, &marks), &[0, 1, 2, 3, 4], 0);
-        assert_eq!((of.worst, of.worst_site, of.median, of.num_values, of.num_unsafe), (0.4, 1, 0.2, 3, 1));
+        let of = fold(cells(&values, &marks), &[0, 1, 2, 3, 4])[0];
+        assert_eq!((of.worst, of.worst_site, of.num_values, of.num_unsafe), (0.4, 1, 3, 1));
+        assert_eq!(median(cells(&values, &marks), &[0, 1, 2, 3, 4], 0), 0.2);
         assert!(of.mark.has(Mark::UNSAFE));
         let decibels = Cells { smaller_is_worse: true, ..cells(&values, &marks) };
-        assert_eq!(fold(decibels, &[0, 1, 3], 0).worst, 0.1);
+        assert_eq!(fold(decibels, &[0, 1, 3])[0].worst, 0.1);
     }
 
     #[test]
     fn without_a_value_it_says_missing_before_waiting() {
         let (values, marks) = ([f32::NAN; 3], [Mark::WAITING, Mark::MISSING, Mark::WAITING]);
-        assert_eq!(fold(cells(&values, &marks), &[0, 1, 2], 0).mark, Mark::MISSING);
-        assert_eq!(fold(cells(&values, &marks), &[0, 2], 0).mark, Mark::WAITING);
-        assert_eq!(fold(cells(&values, &marks), &[], 0).num_values, 0);
+        assert_eq!(fold(cells(&values, &marks), &[0, 1, 2])[0].mark, Mark::MISSING);
+        assert_eq!(fold(cells(&values, &marks), &[0, 2])[0].mark, Mark::WAITING);
+        assert_eq!(fold(cells(&values, &marks), &[])[0].num_values, 0);
     }
 
     #[test]

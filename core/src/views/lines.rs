@@ -302,7 +302,6 @@ fn digits(text: &[u8]) -> &[u8] {
 /// A module or a site in its parent, at the place of its first site in the order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Child {
-    parent: u32,
     first: u32,
     is_site: bool,
     /// Of the module, or of the site.
@@ -312,7 +311,7 @@ struct Child {
 /// What the filter leaves of the modules.
 struct Tree<'a> {
     modules: &'a Modules,
-    /// Sorted by parent and place.
+    /// By parent, then by place.
     children: Vec<Child>,
     /// By module: where its children begin; one more at the end.
     begin: Vec<u32>,
@@ -323,26 +322,42 @@ impl<'a> Tree<'a> {
     fn of(modules: &'a Modules, shown: &[u32]) -> Self {
         let mut num_sites = vec![0; modules.all.len()];
         let mut first = vec![u32::MAX; modules.all.len()];
-        let mut children = Vec::with_capacity(shown.len() + modules.all.len());
         for (place, site) in shown.iter().enumerate() {
             let (parent, place) = (modules.of_site[*site as usize], place as u32);
             num_sites[parent as usize] += 1;
             first[parent as usize] = first[parent as usize].min(place);
-            children.push(Child { parent, first: place, is_site: true, at: *site });
         }
+        let mut begin = vec![0; modules.all.len() + 1];
+        begin.iter_mut().skip(1).zip(&num_sites).for_each(|(begin, own)| *begin = *own);
         // Parents come before their children: backwards, all of a module is known before its parent.
         for at in (1..modules.all.len()).rev() {
             if num_sites[at] > 0 {
                 let parent = modules.all[at].parent;
                 num_sites[parent as usize] += num_sites[at];
                 first[parent as usize] = first[parent as usize].min(first[at]);
-                children.push(Child { parent, first: first[at], is_site: false, at: at as u32 });
+                begin[parent as usize + 1] += 1;
             }
         }
-        children.sort_unstable();
-        let mut begin = vec![0; modules.all.len() + 1];
-        children.iter().for_each(|child| begin[child.parent as usize + 1] += 1);
         (1..begin.len()).for_each(|at| begin[at] += begin[at - 1]);
+        let nothing = Child { first: 0, is_site: false, at: 0 };
+        let (mut children, mut next) = (vec![nothing; begin[modules.all.len()] as usize], begin.clone());
+        let mut put = |parent: u32, child: Child| {
+            let place = &mut next[parent as usize];
+            children[*place as usize] = child;
+            *place += 1;
+        };
+        for (place, site) in shown.iter().enumerate() {
+            put(modules.of_site[*site as usize], Child { first: place as u32, is_site: true, at: *site });
+        }
+        for at in (1..modules.all.len()).filter(|at| num_sites[*at] > 0) {
+            put(modules.all[at].parent, Child { first: first[at], is_site: false, at: at as u32 });
+        }
+        // Sites of a module are in order, and so are mostly the modules in one: what has both is not.
+        for of in begin.windows(2).map(|ends| ends[0] as usize..ends[1] as usize) {
+            if !children[of.clone()].is_sorted() {
+                children[of].sort_unstable();
+            }
+        }
         Self { modules, children, begin, num_sites }
     }
 
@@ -374,7 +389,7 @@ impl<'a> Tree<'a> {
             let from = lines.order.len() as u32;
             // A folder of one site is that site, under the longer name.
             if child.is_site || self.num_sites[child.at as usize] == 1 {
-                let (site, start) = self.single(ids, child);
+                let (site, start) = self.single(child);
                 let end = ids[site as usize].as_str().len() as u32;
                 lines.order.push(site);
                 if visible {
@@ -399,14 +414,16 @@ impl<'a> Tree<'a> {
     }
 
     /// The only site of a child, and where its label begins.
-    fn single(&self, ids: &[SiteId], child: Child) -> (u32, u32) {
+    fn single(&self, child: Child) -> (u32, u32) {
         let mut at = child;
         while !at.is_site {
             let Some(inner) = self.children(at.at).first() else { break };
             at = *inner;
         }
-        let name = ids[at.at as usize].as_str();
-        let own = || name.rfind('.').map_or(0, |dot| dot + 1) as u32;
+        let own = || match self.modules.of_site[at.at as usize] {
+            0 => 0,
+            module => self.modules.get(module).end + 1,
+        };
         (at.at, if child.is_site { own() } else { self.modules.get(child.at).start })
     }
 }

@@ -44,7 +44,7 @@ pub use colour::{sequential, verdict_colour, verdict_word};
 pub use density::{Density, Hex};
 pub use filter::{Facts, Filter, FilterError, TERMS, TermHelp};
 pub use findings::{Finding, FindingKind, Remedy};
-pub use folds::{Cells, Fold, fold, worst_of};
+pub use folds::{Cells, Fold, fold, median, worst_of};
 pub use frontier::{FrontierView, Now};
 pub use graph::{
     BandCounts, Bracket, Feed, Graph, GraphEdge, GraphGemm, GraphItem, GraphItemKind, GraphItems, GraphLayout,

@@ -81,7 +81,7 @@ fn spoken(scene: &Scene<'_>, frame: &Frame, line: usize, column: Option<usize>) 
         LineKind::Folder { folder, .. } => {
             let column = frame.table.columns.get(shown).copied().unwrap_or_default();
             let fold = scene.view.heatmap.folding.get(folder, column, frame.table.cells().num_columns);
-            folder_text(scene, &frame.table, of, fold, shown)
+            folder_text(scene, frame, of, fold, shown)
         }
     };
     text.replace('\n', ", ")

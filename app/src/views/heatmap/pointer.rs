@@ -88,7 +88,7 @@ fn text(scene: &Scene<'_>, frame: &Frame, at: usize, line: &Line, shown: Option<
         LineKind::Folder { folder, .. } => {
             let column = frame.table.columns.get(shown).copied().unwrap_or_default();
             let fold = scene.view.heatmap.folding.get(folder, column, frame.table.cells().num_columns);
-            folder_text(scene, &frame.table, line, fold, shown)
+            folder_text(scene, frame, line, fold, shown)
         }
     };
     format!("{crowd}{text}")

@@ -52,8 +52,9 @@ pub fn rows_ui(ui: &mut Ui, scene: &mut Scene<'_>, frame: &Frame, viewport: Rect
 /// Sums up the folders in sight; what is too much for one frame comes with the next.
 fn fold_seen(ui: &Ui, scene: &mut Scene<'_>, frame: &Frame, window: &ColumnWindow) {
     let series = frame.table.series.as_ref().map(|(table, name)| (table, name.as_str()));
+    let medians = scene.view.heatmap.medians;
     let folding = &mut scene.view.heatmap.folding;
-    folding.show(&frame.table.grid, &frame.lines, series);
+    folding.show(&frame.table.grid, &frame.lines, series, medians);
     if window.per_band > 1 {
         return;
     }

@@ -111,7 +111,8 @@ impl HeatmapTable {
         let Some(fold) = folding.get(folder, column, cells.num_columns) else {
             return Texel::new(f32::NAN, Mark::WAITING).with(Texel::FOLDER, true);
         };
-        let value = if medians { fold.median } else { fold.worst };
+        let median = || folding.median(folder, column, cells.num_columns).unwrap_or(f32::NAN);
+        let value = if medians { median() } else { fold.worst };
         // A folder is not chosen: its sites are, one by one.
         let kept = Mark(fold.mark.0 & (Mark::VALUE.0 | Mark::MISSING.0));
         self.marked(value, kept).with(Texel::FOLDER, true)

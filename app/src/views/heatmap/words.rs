@@ -2,10 +2,10 @@
 
 use loka_core::{
     model::{LatencySource, SiteId},
-    views::{Cell, Column, Fold, Line, Mark},
+    views::{Cell, Column, Fold, Line, Mark, median},
 };
 
-use super::{axis::steps_text, controls::series_title, table::HeatmapTable};
+use super::{Frame, axis::steps_text, controls::series_title, table::HeatmapTable};
 use crate::{
     theme::{number, source_word, verdict_word},
     views::Scene,
@@ -81,7 +81,8 @@ fn step_text(table: &HeatmapTable, site: &SiteId, at: usize, shown: usize) -> St
 }
 
 /// All of a folder's sites at one column.
-pub fn folder_text(scene: &Scene<'_>, table: &HeatmapTable, line: &Line, fold: Option<&Fold>, shown: usize) -> String {
+pub fn folder_text(scene: &Scene<'_>, frame: &Frame, line: &Line, fold: Option<&Fold>, shown: usize) -> String {
+    let table = &frame.table;
     let ids = scene.session.index().ids();
     let count = number::count(line.num_sites() as u64);
     let column = match (table.column(shown), table.steps()) {
@@ -104,11 +105,13 @@ pub fn folder_text(scene: &Scene<'_>, table: &HeatmapTable, line: &Line, fold: O
         (None, None) => scene.view.metric.label().to_owned(),
     };
     let worst = ids.get(fold.worst_site as usize).map_or("", SiteId::as_str);
-    let (value, median) = (number::plain(f64::from(fold.worst)), number::plain(f64::from(fold.median)));
+    let column = table.columns.get(shown).copied().unwrap_or_default();
+    let median = median(table.cells(), frame.lines.sites(line), column);
+    let (value, median) = (number::plain(f64::from(fold.worst)), number::plain(f64::from(median)));
     let known = number::count(fold.num_values);
     let judged = match table.series {
         Some(_) => String::new(),
-        None => format!("\n{} unsafe, {} chosen", fold.num_unsafe, fold.num_chosen),
+        None => format!("\n{} unsafe, {} chosen", number::count(fold.num_unsafe), number::count(fold.num_chosen)),
     };
     format!("{head}\nWorst {label} {value} at {worst}\nMedian {median} over {known} with a value{judged}")
 }
