@@ -22,7 +22,7 @@ pub(crate) fn state_of(session: &Session, view: &ViewState, derived: &Derived, c
         // Every site has what the document asks for, and it is drawn.
         "complete": session.has_rows() && !running && !session.lacks_rows() && !derived.is_behind(),
         "document": session.document,
-        "compared": session.other_plan.as_ref().map(|(path, plan)| json!([name_of(path), plan.name])),
+        "compared": session.other_plan.as_ref().map(|(path, plan)| json!([name_of(path), plan.name()])),
         "versus": derived.versus().map(Versus::headline),
         "site": view.site,
         "kernel": view.column.as_ref().map(|column| json!([column.gemm, column.kernel])),

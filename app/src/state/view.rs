@@ -4,9 +4,8 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use loka_core::{
     model::{Gemm, Metric, SiteId},
-    plan::Plan,
     session::Session,
-    views::Column,
+    views::{BaselinePlan, Column},
 };
 
 use super::{
@@ -44,7 +43,7 @@ pub struct ViewState {
     /// Where there is a baseline, views show what differs from it.
     pub versus: bool,
     /// The baseline that was there in the last frame: a new one is shown at once.
-    baseline: Option<Arc<Plan>>,
+    baseline: Option<Arc<BaselinePlan>>,
     pub filter: String,
     pub focus_filter: bool,
     pub layout: Layout,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::model::{Gemm, KernelId, ResultRow, Results, ResultsMeta, Runtime, Site, SiteId, SiteMods};
 
-use super::{Override, Overrides, Target};
+use super::{Override, OverrideError, Overrides, Target, overrides::by_group};
 
 /// Rows of one GEMM, sorted by kernel: as they lie, or picked out of others.
 #[derive(Clone, Debug)]
@@ -115,5 +115,10 @@ impl<'a> Candidates<'a> {
             }
         }
         ready
+    }
+
+    /// What of these overrides is ready may also be had.
+    pub fn check(&self, overrides: &Overrides, baseline: &KernelId) -> Result<(), OverrideError> {
+        by_group(self, &self.ready(overrides, baseline), baseline).map(drop)
     }
 }

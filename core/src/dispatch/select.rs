@@ -45,7 +45,7 @@ impl Optimum {
     }
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Dispatch {
     /// In the order of the candidates' groups.
     pub choices: Vec<Choice>,

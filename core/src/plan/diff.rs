@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use serde::Serialize;
 
 use crate::{
-    dispatch::{Chain, Choice, ChoiceSource, PassedOver, Policy, Together, Totals},
+    dispatch::{Chain, Choice, ChoiceSource, PassedOver, Policy, Together, Totals, parallel},
     model::{Gemm, Kernel, KernelId, ModSet, SiteId},
 };
 
@@ -103,7 +103,7 @@ pub struct Decided<'a> {
     pub chains: BTreeMap<&'a SiteId, &'a Chain>,
     pub picks: Vec<Got<'a>>,
     /// The choice at a place in `picks`: with its words, which are asked for where something changed.
-    pub choice: Box<dyn Fn(usize) -> Option<&'a Choice> + 'a>,
+    pub choice: Box<dyn Fn(usize) -> Option<&'a Choice> + Sync + 'a>,
 }
 
 /// What one GEMM got.
@@ -171,7 +171,7 @@ pub fn changes(before: &Decided, after: &Decided) -> Changes {
         };
         let (mods, chains) = (mods(before, after), chains(before, after, |site| in_both.contains(site)));
         let mut found = Changes { mods, chains, ..Changes::default() };
-        (0..after.picks.len()).for_each(|at| found.take((before, at), (after, at)));
+        found.take(before, after, (0..after.picks.len()).map(|at| (at, at)));
         return found;
     }
     let (old, new) = (before.by_site(), after.by_site());
@@ -189,21 +189,27 @@ pub fn changes(before: &Decided, after: &Decided) -> Changes {
         removed: missing_in(before, &new),
         ..Changes::default()
     };
-    for (at, of) in after.picks.iter().enumerate() {
-        let Some(was) = old.get(&(of.site, of.gemm)) else { continue };
-        found.take((before, *was), (after, at));
-    }
+    let both = after.picks.iter().enumerate().filter_map(|(at, of)| Some((*old.get(&(of.site, of.gemm))?, at)));
+    found.take(before, after, both);
     found
 }
 
 impl Changes {
-    fn take(&mut self, (before, was): (&Decided, usize), (after, is): (&Decided, usize)) {
-        let (then, now) = (&before.picks[was], &after.picks[is]);
-        if then.kernel == now.kernel && then.source == now.source {
-            self.unchanged += 1;
-        } else if let (Some(was), Some(is)) = ((before.choice)(was), (after.choice)(is)) {
-            self.changes.push(change(before, after, (now.site, now.gemm), (was, is)));
-        }
+    /// `both`: the places of a GEMM before and after.
+    fn take(&mut self, before: &Decided, after: &Decided, both: impl Iterator<Item = (usize, usize)>) {
+        let is_another = |(was, is): &(usize, usize)| {
+            let (then, now) = (&before.picks[*was], &after.picks[*is]);
+            then.kernel != now.kernel || then.source != now.source
+        };
+        let (changed, unchanged): (Vec<_>, Vec<_>) = both.partition(is_another);
+        // Where words are asked for, they may have to be made.
+        let told = parallel::map(changed.len(), |at| {
+            let (was, is) = changed[at];
+            let now = &after.picks[is];
+            Some(change(before, after, (now.site, now.gemm), ((before.choice)(was)?, (after.choice)(is)?)))
+        });
+        self.unchanged = unchanged.len();
+        self.changes = told.into_iter().flatten().collect();
     }
 }
 

@@ -5,11 +5,11 @@
 use std::sync::Arc;
 
 use crate::{
-    dispatch::{Document, Overrides, dispatch},
+    dispatch::Overrides,
     engine::contexts,
     model::{ModKind, ModSet, Moment, Results, SiteMods},
     plan::{self, Plan},
-    views::Snapshot,
+    views::{BaselinePlan, Snapshot},
 };
 
 use super::{BaselineOf, CommandError, ComparedResults, Effect, Flipped, LogKind, NoticeKind, Session, counted};
@@ -43,7 +43,7 @@ impl Session {
         let compared = ComparedResults { flips, mods: self.document.mods.clone(), num_rows: self.num_shown() };
         self.notices
             .record(LogKind::File, format!("Opened {} to compare with: {path}", counted(results.rows.len(), "row")));
-        drop(self.compare_with(Some((path, Arc::new(plan)))));
+        drop(self.compare_with(Some((path, Arc::new(BaselinePlan::Read(Box::new(plan)))))));
         self.other_results = Some(Arc::new(compared));
         let Results { mut rows, .. } = results;
         rows.retain(|row| row.mods == *self.document.mods.of(&row.site));
@@ -55,25 +55,24 @@ impl Session {
         let plan = match of {
             BaselineOf::Now => {
                 let name = if at == Moment::default() { "kept".to_owned() } else { format!("kept at {}", minute(at)) };
-                Arc::new(self.plan_with(&self.document.mods, &format!("the plan {name}"))?)
+                self.plan_with(&self.document.mods, format!("the plan {name}"))?
             }
             BaselineOf::Submitted => {
                 let release = self.reviewing.release.as_ref().ok_or(CommandError::NotRequested)?;
-                Arc::new(Plan { name: format!("version {}", release.number), ..Plan::clone(&release.plan) })
+                let name = format!("version {}", release.number);
+                BaselinePlan::Read(Box::new(Plan { name, ..Plan::clone(&release.plan) }))
             }
             BaselineOf::Mods { mods } => {
-                let name = with_mods(&mods);
-                let plan = self.plan_with(&SiteMods::from(mods), &format!("the model {name}"))?;
-                Arc::new(plan)
+                let name = format!("the model {}", with_mods(&mods));
+                self.plan_with(&SiteMods::from(mods), name)?
             }
         };
-        self.notices.record(LogKind::File, format!("Compared with {}", plan.name));
-        Ok(self.compare_with(Some((String::new(), plan))))
+        self.notices.record(LogKind::File, format!("Compared with {}", plan.name()));
+        Ok(self.compare_with(Some((String::new(), Arc::new(plan)))))
     }
 
-    /// What is decided with those mods by the policy and the overrides of now. It is compared with and never written:
-    /// it has no digest.
-    fn plan_with(&self, mods: &SiteMods, name: &str) -> Result<Plan, CommandError> {
+    /// What is decided with those mods by the policy and the overrides of now.
+    fn plan_with(&self, mods: &SiteMods, name: String) -> Result<BaselinePlan, CommandError> {
         let now = self.snapshot().ok_or(CommandError::NoTrace)?;
         let mut then = Snapshot::clone(&now);
         if *mods != self.document.mods {
@@ -86,11 +85,7 @@ impl Session {
             let with = with_mods(mods.of_others());
             return Err(if now.has_rows() { CommandError::NoRowsWith(with) } else { CommandError::NoRows });
         }
-        let (candidates, Document { policy, overrides, .. }) = (then.candidates(), &then.document);
-        let ready = candidates.ready(overrides, &policy.baseline);
-        let decided = dispatch(&candidates, policy, &ready, then.loss());
-        let decided = decided.map_err(|error| CommandError::Plan(error.to_string()))?;
-        Ok(plan::of_decided(&then.trace.meta, &then.document, decided, name))
+        BaselinePlan::kept(&then, name).map_err(|error| CommandError::Plan(error.to_string()))
     }
 
     fn has_site_of(&self, results: &Results) -> bool {
@@ -100,7 +95,7 @@ impl Session {
     /// Rows came since, or the policy or the mods are others: it would say something else by now.
     pub fn comparison_is_outdated(&self) -> bool {
         let (Some(compared), Some((_, plan))) = (&self.other_results, &self.other_plan) else { return false };
-        plan.policy != self.document.policy
+        *plan.policy() != self.document.policy
             || compared.mods != self.document.mods
             || compared.num_rows != self.num_shown()
     }
@@ -129,9 +124,9 @@ pub(super) fn with_mods(mods: &ModSet) -> String {
 }
 
 /// As it is called on screen: a file by its name, what is none by what it is.
-pub(super) fn baseline_name(path: &str, plan: &Plan, of_results: bool) -> String {
+pub(super) fn baseline_name(path: &str, plan: &BaselinePlan, of_results: bool) -> String {
     match (path.is_empty(), of_results) {
-        (true, _) => plan.name.clone(),
+        (true, _) => plan.name().to_owned(),
         (false, true) => format!("the results {}", name_of(path)),
         (false, false) => format!("the plan {}", name_of(path)),
     }
@@ -188,7 +183,7 @@ mod tests {
         let revision = session.revision();
         compared(&mut session, "runs/old.results.parquet", made(0.4));
         let (path, plan) = session.other_plan.clone().unwrap();
-        assert_eq!((path.as_str(), plan.name.as_str()), ("runs/old.results.parquet", "old.results.parquet"));
+        assert_eq!((path.as_str(), plan.name()), ("runs/old.results.parquet", "old.results.parquet"));
         assert!(session.revision() > revision && !session.comparison_is_outdated());
         let found = session.other_results.clone().unwrap();
         assert_eq!(found.flips.len(), 1);
@@ -241,6 +236,6 @@ mod tests {
         let mut run = made(0.1);
         run.meta.trace_digest = "sha256:11".to_owned();
         compared(&mut session, "o.results.parquet", run);
-        assert_eq!(session.other_plan.as_ref().unwrap().1.trace_digest, "sha256:11");
+        assert_eq!(session.other_plan.as_ref().unwrap().1.trace_digest(), "sha256:11");
     }
 }

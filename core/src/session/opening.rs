@@ -6,7 +6,7 @@ use crate::{
     engine::contexts,
     model::{ResultsBySite, SiteIndex, SiteMods, visible},
     plan::Plan,
-    views::OpenedTrace,
+    views::{BaselinePlan, OpenedTrace},
 };
 
 use super::{
@@ -59,7 +59,7 @@ impl Session {
     }
 
     /// A plan is compared with the trace that it was made for, and with no other.
-    pub(super) fn take_plan(&mut self, path: String, plan: Arc<Plan>) {
+    pub(super) fn take_plan(&mut self, path: String, plan: Box<Plan>) {
         let problem = match &self.trace {
             None => Some("a plan is compared with its trace: open that first"),
             // What a person asked for twice must not be lost to a digest that is still under way.
@@ -70,7 +70,7 @@ impl Session {
             return self.notices.tell(NoticeKind::Error, format!("{problem}: {path}"));
         }
         self.notices.record(LogKind::File, format!("Opened plan {} to compare with: {path}", plan.name));
-        drop(self.compare_with(Some((path, plan))));
+        drop(self.compare_with(Some((path, Arc::new(BaselinePlan::Read(plan))))));
     }
 
     pub(super) fn take_results(&mut self, path: &str, results: ResultsBySite) {

@@ -130,7 +130,7 @@ impl Session {
                     Err(reason) => SeriesState::Failed(reason),
                 };
             }
-            Event::PlanOpened { path, plan } => self.take_plan(path, Arc::from(plan)),
+            Event::PlanOpened { path, plan } => self.take_plan(path, plan),
             Event::ResultsCompared { path, results } => self.compare_results(path, *results),
             // Whoever asked goes on with it: the session changes only when it is opened.
             Event::Identified { .. } | Event::Signed { approval: Ok(_) } => {}

@@ -12,9 +12,8 @@ use crate::{
     dispatch::Document,
     engine::contexts,
     model::{SiteIndex, as_text},
-    plan::Plan,
     review::KeyRing,
-    views::OpenedTrace,
+    views::{BaselinePlan, OpenedTrace},
 };
 
 use super::{
@@ -53,7 +52,7 @@ pub struct SessionHeader {
 pub(super) struct OtherPlan {
     path: String,
     #[serde(with = "as_text")]
-    plan: Arc<Plan>,
+    plan: Arc<BaselinePlan>,
     results: Option<Arc<ComparedResults>>,
 }
 

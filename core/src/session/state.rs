@@ -11,7 +11,7 @@ use crate::{
     model::{Gemm, KernelId, ModSet, ResultRow, Results, Site, SiteId, SiteIndex, SiteMods, SiteRows},
     plan::{self, Plan},
     review::KeyRing,
-    views::{Baseline, OpenedTrace, SeriesTable, Snapshot},
+    views::{Baseline, BaselinePlan, OpenedTrace, SeriesTable, Snapshot},
 };
 
 use super::{
@@ -74,7 +74,7 @@ pub struct Session {
     /// The results file whose rows were taken last for the open trace.
     pub results_file: Option<String>,
     /// The baseline: a plan to compare with, and its file; without a name where it is no file.
-    pub other_plan: Option<(String, Arc<Plan>)>,
+    pub other_plan: Option<(String, Arc<BaselinePlan>)>,
     /// What else is known of it where results were compared.
     pub other_results: Option<Arc<ComparedResults>>,
     /// Of the open trace, once they were asked for.
@@ -179,7 +179,7 @@ impl Session {
         Ok(built.map_err(|error| CommandError::Plan(error.to_string()))?.plan)
     }
 
-    pub(super) fn compare_with(&mut self, plan: Option<(String, Arc<Plan>)>) -> Vec<Effect> {
+    pub(super) fn compare_with(&mut self, plan: Option<(String, Arc<BaselinePlan>)>) -> Vec<Effect> {
         (self.other_plan, self.other_results) = (plan, None);
         self.sets.forget_compared();
         self.other_contexts = self.contexts_of_other();
@@ -189,7 +189,11 @@ impl Session {
     }
 
     pub(super) fn contexts_of_other(&self) -> Arc<[SiteContext]> {
-        self.other_plan.as_ref().map_or_else(Arc::default, |(_, plan)| contexts(self.sites(), &plan.site_mods()).into())
+        match self.other_plan.as_ref().map(|(_, plan)| plan.mods()) {
+            None => Arc::default(),
+            Some(mods) if mods == self.document.mods => self.contexts.clone(),
+            Some(mods) => contexts(self.sites(), &mods).into(),
+        }
     }
 
     /// The plan to compare with, and the rows behind it as far as they are here.
@@ -203,8 +207,8 @@ impl Session {
             let context = if of_results { &none } else { self.other_contexts.get(at)? };
             set?.rows_of(at, context).cloned()
         };
-        let none = ModSet::none();
-        let other_mods = sites.iter().any(|site| plan.mods.get(site).unwrap_or(&none) != mods.of(site));
+        let other_mods = plan.mods();
+        let other_mods = sites.iter().any(|site| other_mods.of(site) != mods.of(site));
         Some(Baseline {
             name: super::comparing::baseline_name(path, plan, of_results),
             plan: plan.clone(),

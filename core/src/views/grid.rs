@@ -1,10 +1,12 @@
 //! The heatmap's grid: one number and a few marks a cell, dense, so that ten thousand sites are a megabyte
 //! and what is on screen is a copy away from the GPU.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    dispatch::{ChoiceSource, JudgedRow, JudgedRows},
+    dispatch::{ChoiceSource, JudgedRow, JudgedRows, parallel},
     model::{Gemm, Kernel, KernelId, LatencySource, Metric, Quadrant, catalogue},
     views::{PlanView, Snapshot},
 };
@@ -113,11 +115,8 @@ impl Grid {
         let column = |gemm: Gemm| kernels.iter().map(move |kernel| Column { gemm, kernel: kernel.clone() });
         let policy = &snapshot.document.policy;
         let num_sites = snapshot.sites().len();
-        let mut grid = match last {
-            Some(last) => last.clone(),
-            None => Self::waiting(gemms.iter().flat_map(|gemm| column(*gemm)).collect(), num_sites),
-        };
-        grid.bound =
+        let columns: Vec<Column> = gemms.iter().flat_map(|gemm| column(*gemm)).collect();
+        let bound =
             (versus.is_none() && !question.relative && question.metric == policy.metric).then_some(policy.max_error);
         let mut column_of = vec![None; catalogue().len()];
         for (at, kernel) in kernels.iter().enumerate() {
@@ -125,12 +124,40 @@ impl Grid {
         }
         let known = last.is_some();
         let filling = Filling { snapshot, judged, plan, question, versus, column_of, known };
-        for site in 0..num_sites {
-            for (at, gemm) in gemms.iter().enumerate() {
-                filling.fill(&mut grid, site, *gemm, at * kernels.len());
+        let bands = parallel::map_ranges(num_sites, |sites| {
+            let mut band = match last {
+                Some(last) => last.band(&sites),
+                None => Self::waiting(columns.clone(), sites.len()),
+            };
+            for (row, site) in sites.enumerate() {
+                for (at, gemm) in gemms.iter().enumerate() {
+                    filling.fill(&mut band, (row, site), *gemm, at * kernels.len());
+                }
             }
-        }
-        grid
+            vec![band]
+        });
+        let mut bands = bands.into_iter();
+        let mut grid = bands.next().unwrap_or_default();
+        bands.for_each(|band| grid.append(band));
+        Self { columns, num_sites, bound, ..grid }
+    }
+
+    /// The rows of those sites.
+    fn band(&self, sites: &Range<usize>) -> Self {
+        let cells = self.place(sites.start, 0)..self.place(sites.end, 0);
+        let (values, marks) = (self.values[cells.clone()].to_vec(), self.marks[cells].to_vec());
+        let (columns, ranges) = (self.columns.clone(), (self.range, self.low_range));
+        Self { columns, num_sites: sites.len(), values, marks, range: ranges.0, low_range: ranges.1, bound: None }
+    }
+
+    fn append(&mut self, band: Self) {
+        self.values.extend(band.values);
+        self.marks.extend(band.marks);
+        let both = |a: Option<(f64, f64)>, b: Option<(f64, f64)>| match (a, b) {
+            (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
+            (a, b) => a.or(b),
+        };
+        (self.range, self.low_range) = (both(self.range, band.range), both(self.low_range, band.low_range));
     }
 
     /// Without any row yet.
@@ -186,14 +213,15 @@ struct Filling<'a> {
 }
 
 impl Filling<'_> {
-    fn fill(&self, grid: &mut Grid, site: usize, gemm: Gemm, first: usize) {
+    /// `row`: of the site in that grid. `first`: the GEMM's first column.
+    fn fill(&self, grid: &mut Grid, (row, site): (usize, usize), gemm: Gemm, first: usize) {
         let chosen = self.plan.pick_at(site, gemm).and_then(|choice| Some((choice.kernel.number()?, choice.source)));
         let mark = |grid: &mut Grid, place: usize, judged: &JudgedRow, has_value: bool| {
             let mark = if has_value { Mark::of(judged.quadrant, judged.source) } else { Mark::MISSING };
             let source = chosen.filter(|(kernel, _)| judged.number() == Some(*kernel)).map(|(_, source)| source);
             grid.marks[place] = source.map_or(mark, |source| mark.chosen(source));
         };
-        let place = |grid: &Grid, judged: &JudgedRow| Some(grid.place(site, first + self.column_of[judged.number()?]?));
+        let place = |grid: &Grid, judged: &JudgedRow| Some(grid.place(row, first + self.column_of[judged.number()?]?));
         if self.known {
             for judged in self.judged.at(site, gemm) {
                 let Some(place) = place(grid, judged) else { continue };
@@ -210,15 +238,19 @@ impl Filling<'_> {
         let as_judged =
             self.versus.is_none() && base.is_none() && metric == policy.metric && metric != Metric::LossCost;
         let loss = self.snapshot.loss();
-        for (row, judged) in rows.iter().zip(self.judged.at(site, gemm)) {
+        // What the baseline runs is the same whatever the kernel.
+        let run = self.versus.filter(|versus| !versus.by_kernel);
+        let run = run.and_then(|versus| versus.base(self.snapshot, site, gemm, &policy.baseline));
+        for (of, judged) in rows.iter().zip(self.judged.at(site, gemm)) {
             let Some(place) = place(grid, judged) else { continue };
             let shown = match self.versus {
                 None if as_judged => judged.error.filter(|_| judged.supported).map(|of| metric.on_scale(of)),
-                Some(versus) => versus
-                    .base(self.snapshot, site, gemm, &row.kernel)
-                    .and_then(|base| value_over(row, base, metric, loss)),
+                Some(versus) => {
+                    let base = if versus.by_kernel { versus.base(self.snapshot, site, gemm, &of.kernel) } else { run };
+                    base.and_then(|base| value_over(of, base, metric, loss))
+                }
                 // Colours tell how far from 0 a value with a sign is.
-                None => value(row, base, metric, loss).map(|of| metric.on_scale(of)),
+                None => value(of, base, metric, loss).map(|of| metric.on_scale(of)),
             };
             if let Some(estimate) = shown {
                 grid.put(place, estimate.value, judged.low);

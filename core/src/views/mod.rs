@@ -3,6 +3,7 @@
 
 mod answer;
 mod axis;
+mod baseline;
 mod brush;
 mod cell;
 mod colour;
@@ -37,6 +38,7 @@ mod versus;
 
 pub use answer::{Answer, Because, Clause};
 pub use axis::{ErrorAxis, nudged_speedup, readable, speedup_at, speedup_place};
+pub use baseline::{Baseline, BaselinePlan};
 pub use brush::{BrushTotals, BrushedRow, BrushedRows, WorstRow};
 pub(crate) use cell::value;
 pub use cell::{Cell, cell, cell_versus};
@@ -72,7 +74,7 @@ pub use site::{
     draws_to_ask, fed_by, further_draws, op_name, override_effect, words as site_words,
 };
 pub use site_cost::{CostOrder, SiteCost};
-pub use snapshot::{Baseline, OpenedTrace, Snapshot};
+pub use snapshot::{OpenedTrace, Snapshot};
 pub use standings::{ReviewStanding, SiteRank, Standings};
 pub use verdicts::{SiteVerdict, Worst};
 pub use versus::{NOT_IN_BASELINE, SAME_US, Versus, VersusLine};
@@ -155,6 +157,9 @@ impl Views {
                 (Arc::new(PlanView::of_judged(snapshot, &judged, earlier)), Arc::new(judged))
             }
         };
+        if let Some(baseline) = &snapshot.baseline {
+            baseline.plan.seen(snapshot, &plan);
+        }
         let versus = if same { last.versus.clone() } else { Versus::of(snapshot, &plan).map(Arc::new) };
         let against = versus.as_deref().filter(|_| question.versus);
         let gemm_changed = last.question.is_none_or(|asked| asked.gemm != question.gemm);

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use crate::{
     dispatch::{Before, Chain, Choice, JudgedRows, Pick, Selection, select, told_alone, told_together},
     model::{Gemm, SiteId, SiteIndex},
+    plan::{Decided, Got},
 };
 
 use super::Snapshot;
@@ -95,6 +96,22 @@ impl PlanView {
             }
         }
         told.get().map(|choices| &choices[gemm as usize])
+    }
+
+    /// To be compared with another. `snapshot`: what was decided of.
+    pub(super) fn compared<'a>(&'a self, snapshot: &'a Snapshot) -> Option<Decided<'a>> {
+        let (sites, selection) = (snapshot.sites(), self.decided.as_ref()?);
+        let gemms = sites.iter().flat_map(|site| Gemm::ALL.map(|gemm| (&site.id, gemm)));
+        let picks =
+            gemms.zip(selection.picks()).map(|((site, gemm), pick)| Got::of(site, gemm, (&pick.kernel, pick.source)));
+        let modified = sites.iter().map(|site| (&site.id, snapshot.document.mods.of(&site.id)));
+        Some(Decided {
+            policy: &snapshot.document.policy,
+            mods: modified.filter(|(_, mods)| !mods.is_empty()).collect(),
+            chains: selection.chains.iter().filter_map(|(at, chain)| Some((&sites.get(*at)?.id, chain))).collect(),
+            picks: picks.collect(),
+            choice: Box::new(|at| self.choice_at(snapshot, at / 3, Gemm::ALL[at % 3])),
+        })
     }
 
     fn told_together(&self, snapshot: &Snapshot) -> Vec<(usize, [Choice; 3])> {

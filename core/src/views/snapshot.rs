@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::{
     dispatch::{Candidates, Document, Group, GroupRows, JudgedRows, Target},
     model::{Gemm, KernelId, Manifest, ModSet, ResultRow, ResultsMeta, Site, SiteIndex, SiteRows},
-    plan::Plan,
 };
+
+use super::Baseline;
 
 /// An opened trace, without its tensors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,31 +44,6 @@ pub struct Snapshot {
     pub decided_revision: u64,
     /// What a person compares with.
     pub baseline: Option<Arc<Baseline>>,
-}
-
-/// A plan that the present one is compared with, and the rows behind it as far as they are known here.
-#[derive(Clone, Debug)]
-pub struct Baseline {
-    /// As it is called on screen.
-    pub name: String,
-    pub plan: Arc<Plan>,
-    /// By site of the open trace; `None` where there is none.
-    pub rows: Vec<Option<Arc<SiteRows>>>,
-    /// Its rows are others than those of now (other results, other mods): a kernel is compared with itself there. Where
-    /// they are the same, that would say nothing: then with what the baseline runs.
-    pub by_kernel: bool,
-    /// It was made of other results, which may lack some GEMMs.
-    pub of_results: bool,
-}
-
-impl Baseline {
-    pub fn rows_of(&self, at: usize, gemm: Gemm) -> &[ResultRow] {
-        self.rows.get(at).and_then(Option::as_ref).map_or(&[], |rows| rows.of(gemm))
-    }
-
-    pub fn row(&self, at: usize, gemm: Gemm, kernel: &KernelId) -> Option<&ResultRow> {
-        self.rows.get(at)?.as_ref()?.get(gemm, kernel)
-    }
 }
 
 impl Snapshot {

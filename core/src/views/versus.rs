@@ -6,7 +6,7 @@ use crate::{
     dispatch::parallel,
     format::number::{counted_as, trimmed},
     model::{Gemm, KernelId, Metric, ResultRow},
-    plan::PlanSite,
+    plan::{Decided, Got},
     views::{Baseline, PlanView, Snapshot},
 };
 
@@ -59,16 +59,21 @@ pub struct Versus {
 impl Versus {
     pub(super) fn of(snapshot: &Snapshot, plan: &PlanView) -> Option<Self> {
         let baseline = snapshot.baseline.as_deref()?;
-        let decided = plan.decided.as_ref()?;
+        let (decided, then) = (plan.decided.as_ref()?, baseline.plan.decided()?);
+        let totals = baseline.plan.totals();
         let mut found = Self { name: baseline.name.clone(), by_kernel: baseline.by_kernel, ..Self::default() };
-        found.lines = lines(snapshot, plan, baseline);
+        found.lines = lines(snapshot, plan, (baseline, &then));
         found.saved_us = found.lines.iter().flatten().filter_map(|line| line.delta_us).sum();
         found.num_moved = found.lines.iter().flatten().filter(|line| line.moved).count();
         found.num_missing = found.lines.iter().filter(|line| line.is_none()).count();
         found.num_without_time = found.lines.iter().flatten().filter(|line| line.delta_us.is_none()).count();
-        found.speedup = baseline.plan.totals.speedup;
-        found.costs = costs(baseline, snapshot.document.policy.metric);
-        let both = decided.totals.loss_cost.zip(baseline.plan.totals.loss_cost);
+        found.speedup = totals.speedup;
+        found.costs = FrontierAxis::ALL.map(|axis| match axis {
+            FrontierAxis::LossCost => totals.loss_cost_hi,
+            FrontierAxis::WorstError => baseline.plan.worst(snapshot.document.policy.metric),
+            FrontierAxis::WorstNoise => baseline.plan.worst(Metric::NoiseShare),
+        });
+        let both = decided.totals.loss_cost.zip(totals.loss_cost);
         found.loss_cost = both.filter(|_| found.num_missing == 0).map(|(now, then)| now - then);
         Some(found)
     }
@@ -133,32 +138,19 @@ fn signed(value: f64) -> String {
     if value > 0.0 { format!("+{text}") } else { format!("−{text}") }
 }
 
-/// By [`FrontierAxis`]; errors as the plan's own file has them.
-fn costs(baseline: &Baseline, metric: Metric) -> [Option<f64>; 3] {
-    let worst = |metric: Metric| {
-        let low = baseline.plan.choices().filter(|(.., choice)| choice.kernel.is_low_precision());
-        let errors =
-            low.filter_map(|(.., choice)| choice.error.get(&metric).copied()).filter(|error| error.is_finite());
-        errors.max_by(|a, b| metric.badness(*a).total_cmp(&metric.badness(*b)))
-    };
-    FrontierAxis::ALL.map(|axis| match axis {
-        FrontierAxis::LossCost => baseline.plan.totals.loss_cost_hi,
-        FrontierAxis::WorstError => worst(metric),
-        FrontierAxis::WorstNoise => worst(Metric::NoiseShare),
-    })
-}
-
-fn lines(snapshot: &Snapshot, plan: &PlanView, baseline: &Baseline) -> Vec<Option<VersusLine>> {
+fn lines(snapshot: &Snapshot, plan: &PlanView, (baseline, then): (&Baseline, &Decided)) -> Vec<Option<VersusLine>> {
     let ids = snapshot.index.ids();
+    let (sites, chains) = (then.picks.as_chunks::<3>().0, &then.chains);
     let of_site = |place: usize| {
-        let then = &baseline.plan.sites[place];
+        let (then, site) = (&sites[place], sites[place][0].site);
         // Nearly always the same sites in the same order.
-        let same = ids.get(place).is_some_and(|id| *id == then.site);
-        let at = if same { Some(place) } else { snapshot.index.at(&then.site) };
-        at.map(|at| (at, lines_at(snapshot, plan, baseline, (at, then))))
+        let same = ids.get(place).is_some_and(|id| id == site);
+        let at = if same { Some(place) } else { snapshot.index.at(site) };
+        let chain_us = chains.get(site).map_or(0.0, |chain| chain.saved_us);
+        at.map(|at| (at, lines_at(snapshot, plan, baseline, at, (then, chain_us))))
     };
     let mut lines = vec![None; 3 * ids.len()];
-    for (at, of_site) in parallel::map(baseline.plan.sites.len(), of_site).into_iter().flatten() {
+    for (at, of_site) in parallel::map(sites.len(), of_site).into_iter().flatten() {
         for (gemm, line) in of_site.into_iter().enumerate().filter(|(_, line)| line.is_some()) {
             lines[3 * at + gemm] = line;
         }
@@ -171,19 +163,19 @@ fn lines_at(
     snapshot: &Snapshot,
     plan: &PlanView,
     baseline: &Baseline,
-    (at, then): (usize, &PlanSite),
+    at: usize,
+    (then, chain_us): (&[Got; 3], f64),
 ) -> [Option<VersusLine>; 3] {
-    let choices = Gemm::ALL.map(|gemm| Some(&then.choice(gemm).kernel));
-    let chain_us = then.chain.as_ref().map_or(0.0, |chain| chain.saved_us);
+    let choices = Gemm::ALL.map(|gemm| Some(then[gemm as usize].kernel));
     let row = |gemm: Gemm, kernel: &KernelId| baseline.row(at, gemm, kernel);
-    let before = saved_by(row, choices, chain_us, &baseline.plan.policy.baseline);
+    let before = saved_by(row, choices, chain_us, &baseline.plan.policy().baseline);
     let now = saved_at(snapshot, plan, at);
     Gemm::ALL.map(|gemm| {
         let runs = snapshot.sites().get(at).is_some_and(|site| site.runs(gemm));
         // Results list every site of their trace, probed or not.
         let has_rows = !baseline.of_results || !baseline.rows_of(at, gemm).is_empty();
         let chosen = plan.pick_at(at, gemm).filter(|_| has_rows || !runs)?;
-        let kernel = then.choice(gemm).kernel.clone();
+        let kernel = then[gemm as usize].kernel.clone();
         let (saved_us, now_us) = (before[gemm as usize], now[gemm as usize]);
         let delta_us = saved_us.zip(now_us).map(|(then, now)| now - then);
         Some(VersusLine {

@@ -101,7 +101,7 @@ fn plan_of(session: &Session, which: &str) -> Result<Plan, NoResult> {
         }
         "baseline" => {
             let (_, plan) = session.other_plan.as_ref().ok_or("Nothing is compared with in the session")?;
-            Ok(Plan::clone(plan))
+            Ok(plan.document().clone())
         }
         path => {
             let read = files::read_document(Path::new(path), "a plan", FileMagic::Plan);

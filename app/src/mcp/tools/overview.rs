@@ -159,7 +159,7 @@ fn decisions(session: &Session) -> Option<String> {
         parts.push("mods are on, and the plan is for a model that must be trained with them".to_owned());
     }
     if let Some((path, plan)) = &session.other_plan {
-        parts.push(format!("compared with {} ({path})", plan.name));
+        parts.push(format!("compared with {} ({path})", plan.name()));
     }
     (!parts.is_empty()).then(|| format!("By people: {}.", parts.join("; ")))
 }

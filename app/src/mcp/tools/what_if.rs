@@ -8,7 +8,7 @@ use loka_core::{
     model::{Metric, Runtime},
     plan::ChoiceChange,
     session::{Session, policy_said},
-    views::{Baseline, Snapshot, ViewQuery, Views, override_effect, site_words},
+    views::{Baseline, BaselinePlan, Snapshot, ViewQuery, Views, override_effect, site_words},
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -175,7 +175,7 @@ pub fn perform(host: &mut Host, _: &Request, arguments: Map<String, Value>) -> R
 
 /// The plan as it stands, to hold the other one against.
 fn now(session: &Session) -> Result<Baseline, NoResult> {
-    let plan = session.plan_now().map_err(|error| error.to_string())?;
+    let plan = BaselinePlan::Read(Box::new(session.plan_now().map_err(|error| error.to_string())?));
     let rows = vec![None; session.sites().len()];
     Ok(Baseline { name: "now".to_owned(), plan: Arc::new(plan), rows, by_kernel: false, of_results: false })
 }

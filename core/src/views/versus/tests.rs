@@ -5,7 +5,10 @@
 use std::sync::Arc;
 
 use crate::{
-    dispatch::testing::{results, row},
+    dispatch::{
+        Policy,
+        testing::{every_kind_of_row, results, row},
+    },
     model::{Gemm, KernelId, Metric, ModKind, ModSet, ResultRow, SiteId},
     session::{BaselineOf, Command, Event, Session},
     views::{Cell, Column, Mark, NOT_IN_BASELINE, PlanColumn, ViewQuery, Views, cell_versus, tests::opened},
@@ -109,6 +112,41 @@ fn another_baseline_decides_nothing_anew() {
     assert_eq!(closed.revision, session.revision());
     // As if it had been derived in one go.
     assert_eq!(*closed.table, *views(&session, &Views::default()).table);
+}
+
+/// Whatever was decided by whichever policy: a session that was written down and read has the document instead.
+#[test]
+fn what_is_kept_is_compared_as_its_document_is() {
+    let mut session = Session::by_paper();
+    let results = Box::new(every_kind_of_row().into());
+    session.event(Event::ResultsOpened { path: "made.results.parquet".to_owned(), results });
+    let mut last = views(&session, &Views::default());
+    for (at, name) in Policy::BUILTIN.into_iter().enumerate() {
+        session.command(Command::SetPolicy { policy: Policy::builtin(name).unwrap() }).unwrap();
+        let (site, gemm, kernel) = (SiteId::new(&format!("s{}", 3 + at)), Gemm::Fprop, KernelId::new(BF16));
+        session.command(Command::SetOverride { site, gemm, kernel, reason: "tried".to_owned() }).unwrap();
+        if at % 2 == 0 {
+            last = views(&session, &last);
+        }
+        session.command(Command::SetBaseline { of: BaselineOf::Now }).unwrap();
+        let plan = session.other_plan.as_ref().unwrap().1.clone();
+        assert_eq!(plan.document().sites, session.plan_now().unwrap().sites, "{name}");
+        let mut read =
+            Session::restored(postcard::from_bytes(&postcard::to_allocvec(&session.save()).unwrap()).unwrap());
+        for max_error in [None, Some(0.9), Some(0.01)] {
+            if let Some(value) = max_error {
+                let command = Command::SetMaxError { value, gesture: None };
+                [&mut session, &mut read].into_iter().for_each(|of| drop(of.command(command.clone())));
+            }
+            last = views(&session, &last);
+            let anew = views(&read, &Views::default());
+            assert_eq!((&last.versus, &last.table), (&anew.versus, &anew.table), "{name} {max_error:?}");
+            // As text: no number is not equal to itself.
+            let text = |of: &Views| format!("{:?}", (&of.grid, &of.quadrant, &of.plan.decided));
+            assert_eq!(text(&last), text(&anew), "{name} {max_error:?}");
+        }
+        assert_eq!(session.save().digest(), read.save().digest());
+    }
 }
 
 #[test]
