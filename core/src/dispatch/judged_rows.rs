@@ -141,15 +141,46 @@ impl JudgedRow {
     }
 }
 
+/// Of a GEMM's rows, whatever is decided of them; NaN where it is not known.
+#[derive(Clone, Copy, Debug)]
+struct GemmTimes {
+    /// Of the policy's baseline.
+    reference_us: f64,
+    /// What share of it the fastest kernel in low precision would save if casts cost nothing.
+    bare_share: f64,
+}
+
+impl GemmTimes {
+    fn of<'a>(rows: impl Iterator<Item = &'a ResultRow> + Clone, policy: &Policy) -> Self {
+        let is_time = |us: &f64| *us > 0.0 && us.is_finite();
+        let reference = rows.clone().find(|row| row.kernel == policy.baseline);
+        let shares = rows.filter(|row| row.supported && row.kernel.is_low_precision()).filter_map(|row| {
+            let (gemm_us, baseline_us) = (row.latency.gemm_us?, row.latency.baseline_us.filter(|us| *us > 0.0)?);
+            Some(1.0 - gemm_us / baseline_us)
+        });
+        Self {
+            reference_us: reference.and_then(|row| row.latency.latency_us).filter(is_time).unwrap_or(f64::NAN),
+            bare_share: shares.max_by(f64::total_cmp).unwrap_or(f64::NAN),
+        }
+    }
+}
+
 /// Sites whose rows are kept together, some 50 kB: a piece is made by one thread and stays where it was made, where one list
 /// of all of them would be grown and copied.
 const BLOCK: usize = 32;
+
+#[derive(Debug)]
+struct JudgedBlock {
+    rows: Vec<JudgedRow>,
+    /// Three a site.
+    times: Vec<GemmTimes>,
+}
 
 /// Rows of all sites under one policy.
 #[derive(Debug, Default)]
 pub(crate) struct JudgedRows {
     /// Of [`BLOCK`] sites each.
-    blocks: Vec<Vec<JudgedRow>>,
+    blocks: Vec<JudgedBlock>,
     /// Where the rows of each GEMM end in its block, three a site.
     ends: Vec<u32>,
 }
@@ -180,17 +211,20 @@ impl JudgedRows {
         let judged = |block: usize| {
             let num_rows = ends[3 * sites(block).end - 1];
             let mut found = Vec::with_capacity(num_rows as usize);
+            let mut times = Vec::with_capacity(3 * BLOCK);
             for (site, known) in sites(block).map(|site| (site, judged(site))) {
                 for gemm in Gemm::ALL {
                     let Some(known) = known else {
                         JudgedRow::of_gemm(rows(site, gemm), (policy, loss), &mut found);
+                        times.push(GemmTimes::of(rows(site, gemm), policy));
                         continue;
                     };
+                    times.extend(known.times(site, gemm));
                     let own = bound_of(policy, &all[site].id, gemm, loss);
                     found.extend(known.at(site, gemm).iter().map(|row| row.again(policy, own)));
                 }
             }
-            found
+            JudgedBlock { rows: found, times }
         };
         let blocks = parallel::map_few(num_blocks, |range| range.map(judged).collect());
         Self { blocks, ends }
@@ -201,11 +235,28 @@ impl JudgedRows {
         let place = 3 * at + gemm as usize;
         let from = if place.is_multiple_of(3 * BLOCK) { Some(&0) } else { self.ends.get(place - 1) };
         let range = from.zip(self.ends.get(place)).map(|(from, to)| *from as usize..*to as usize);
-        range.and_then(|range| self.blocks.get(at / BLOCK)?.get(range)).unwrap_or_default()
+        range.and_then(|range| self.blocks.get(at / BLOCK)?.rows.get(range)).unwrap_or_default()
+    }
+
+    fn times(&self, at: usize, gemm: Gemm) -> Option<&GemmTimes> {
+        self.blocks.get(at / BLOCK)?.times.get(3 * (at % BLOCK) + gemm as usize)
+    }
+
+    /// What a GEMM takes in the policy's baseline; `None`: nobody knows.
+    pub fn reference_us(&self, at: usize, gemm: Gemm) -> Option<f64> {
+        self.times(at, gemm).map(|times| times.reference_us).filter(|us| !us.is_nan())
+    }
+
+    /// What the fastest bare GEMM in low precision would save of that, as a share; `None`: it is not known, or nothing.
+    pub fn bare_share(&self, at: usize, gemm: Gemm) -> Option<f64> {
+        self.times(at, gemm).map(|times| times.bare_share).filter(|share| *share > 0.0)
     }
 
     /// Of the same rows there, by policies that decide alike.
     pub fn are_judged_as(&self, other: &Self, at: usize) -> bool {
+        if std::ptr::eq(self, other) {
+            return true;
+        }
         Gemm::ALL.into_iter().all(|gemm| {
             let (ours, theirs) = (self.at(at, gemm), other.at(at, gemm));
             ours.len() == theirs.len() && ours.iter().zip(theirs).all(|(a, b)| a.is_judged_as(b))

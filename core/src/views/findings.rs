@@ -111,13 +111,13 @@ impl<'a> Worth<'a> {
         if !by_hand && !eaten && choice.passed_over.is_empty() {
             return worth;
         }
-        let Some(reference_us) = reference_us(snapshot, at, gemm) else { return worth };
+        let Some(reference_us) = judged.reference_us(at, gemm) else { return worth };
         let saved_us = line.saved_us.unwrap_or(0.0);
         if by_hand {
             worth.by_hand_us = slower_by_hand((snapshot, judged), (at, gemm), saved_us, reference_us);
         } else {
             worth.faster = passed_over(snapshot, (at, gemm), choice, saved_us, reference_us);
-            worth.casts_us = if eaten { bare(snapshot.rows_of(at, gemm), reference_us) } else { None };
+            worth.casts_us = judged.bare_share(at, gemm).filter(|_| eaten).map(|share| reference_us * share);
         }
         worth
     }
@@ -157,11 +157,6 @@ pub(super) fn findings(
     found
 }
 
-fn reference_us(snapshot: &Snapshot, at: usize, gemm: Gemm) -> Option<f64> {
-    let row = snapshot.row(at, gemm, &snapshot.document.policy.baseline)?;
-    row.latency.latency_us.filter(|us| *us > 0.0 && us.is_finite())
-}
-
 /// The fastest kernel that error alone keeps out.
 fn passed_over<'a>(
     snapshot: &'a Snapshot,
@@ -195,15 +190,6 @@ fn slower_by_hand(
     let safe = rows.filter(|(_, judged)| judged.is_low() && judged.safety == Safety::Safe);
     let best = safe.filter_map(|(row, _)| Some(reference_us - own_us(row, reference_us)?)).fold(0.0, f64::max);
     (best - saved_us > 0.01 * reference_us).then_some(best - saved_us)
-}
-
-/// What the fastest bare GEMM would save.
-fn bare(rows: &[ResultRow], reference_us: f64) -> Option<f64> {
-    let gains = low(rows).filter_map(|row| {
-        let (gemm_us, baseline_us) = (row.latency.gemm_us?, row.latency.baseline_us.filter(|us| *us > 0.0)?);
-        Some(reference_us * (1.0 - gemm_us / baseline_us))
-    });
-    gains.max_by(f64::total_cmp).filter(|gain| *gain > 0.0)
 }
 
 fn places(of: &[&Faster]) -> Vec<(usize, Gemm)> {

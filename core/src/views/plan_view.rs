@@ -98,19 +98,28 @@ impl PlanView {
         told.get().map(|choices| &choices[gemm as usize])
     }
 
-    /// To be compared with another. `snapshot`: what was decided of.
+    /// To be compared with another, at all sites. `snapshot`: what was decided of.
     pub(super) fn compared<'a>(&'a self, snapshot: &'a Snapshot) -> Option<Decided<'a>> {
+        self.compared_at(snapshot, (0..snapshot.sites().len()).collect())
+    }
+
+    /// The same at some of them, by their numbers.
+    pub(super) fn compared_at<'a>(&'a self, snapshot: &'a Snapshot, places: Vec<usize>) -> Option<Decided<'a>> {
         let (sites, selection) = (snapshot.sites(), self.decided.as_ref()?);
-        let gemms = sites.iter().flat_map(|site| Gemm::ALL.map(|gemm| (&site.id, gemm)));
-        let picks =
-            gemms.zip(selection.picks()).map(|((site, gemm), pick)| Got::of(site, gemm, (&pick.kernel, pick.source)));
-        let modified = sites.iter().map(|site| (&site.id, snapshot.document.mods.of(&site.id)));
+        let got = |at: usize, gemm: Gemm| {
+            let pick = selection.pick(at, gemm)?;
+            Some(Got::of(&sites[at].id, gemm, (&pick.kernel, pick.source)))
+        };
+        let picks = places.iter().flat_map(|at| Gemm::ALL.map(|gemm| got(*at, gemm)));
+        let mods = &snapshot.document.mods;
+        let modified = if mods.is_empty() { &[] } else { sites };
+        let modified = modified.iter().map(|site| (&site.id, mods.of(&site.id)));
         Some(Decided {
             policy: &snapshot.document.policy,
             mods: modified.filter(|(_, mods)| !mods.is_empty()).collect(),
             chains: selection.chains.iter().filter_map(|(at, chain)| Some((&sites.get(*at)?.id, chain))).collect(),
-            picks: picks.collect(),
-            choice: Box::new(|at| self.choice_at(snapshot, at / 3, Gemm::ALL[at % 3])),
+            picks: picks.collect::<Option<_>>()?,
+            choice: Box::new(move |at| self.choice_at(snapshot, places[at / 3], Gemm::ALL[at % 3])),
         })
     }
 

@@ -1,6 +1,8 @@
 //! The quadrant's points: one row each, error against speed-up, with what stands where. Numbers only, so that
 //! a quarter of a million of them are ten megabytes and a copy away from the GPU.
 
+use std::sync::Arc;
+
 use crate::{
     dispatch::{JudgedRows, parallel},
     model::{Estimate, Gemm, KernelId, LatencySource, Metric, Quadrant, ResultRow, catalogue},
@@ -57,16 +59,16 @@ pub struct QuadrantView {
     pub axis: ErrorAxis,
     pub kernels: Vec<KernelId>,
     /// By site: three GEMMs, then kernels by name.
-    pub points: Vec<Point>,
+    pub points: Arc<Vec<Point>>,
     /// Lower left and upper right of all points, and of arrows from a baseline; `None` without any.
     pub bounds: Option<[[f32; 2]; 2]>,
     pub unplaced: Vec<Unplaced>,
     /// Points that the mods in force moved; with a baseline what changed since: rows that are others, or choices.
     pub arrows: Vec<Arrow>,
     pub shares: Shares,
-    pub nearby: Nearby,
+    pub nearby: Arc<Nearby>,
     /// By library, recipe and module, in the order of [`super::GroupBy::ALL`].
-    pub groupings: [Grouping; 3],
+    pub groupings: Arc<[Grouping; 3]>,
     /// By latency's source, in the order measured, recorded, modelled.
     pub num_by_source: [usize; 3],
     /// Points that the plan runs by.
@@ -101,19 +103,20 @@ impl QuadrantView {
             sites.flat_map(|at| gemms(gemm).map(move |gemm| (at, gemm))).flat_map(of_gemm).collect()
         });
         let num_points = found.iter().filter(|of| of.is_ok()).count();
-        let mut view = Self { axis, kernels, points: Vec::with_capacity(num_points), ..Self::default() };
+        let (mut points, mut unplaced) = (Vec::with_capacity(num_points), Vec::new());
         for of in found {
             match of {
-                Ok(point) => view.points.push(point),
-                Err(unplaced) => view.unplaced.push(unplaced),
+                Ok(point) => points.push(point),
+                Err(of) => unplaced.push(of),
             }
         }
+        let mut view = Self { axis, kernels, points: Arc::new(points), unplaced, ..Self::default() };
         let by_source = [LatencySource::Measured, LatencySource::Recorded, LatencySource::Modelled];
         view.num_by_source = by_source.map(|of| view.points.iter().filter(|point| point.source == of).count());
         view.arrows = view.moved_by_mods(snapshot);
         view.bounds = bounds_of(&view.points);
-        view.nearby = Nearby::of(&view.points, view.bounds);
-        view.groupings = Grouping::all(&view.points, &view.kernels, snapshot.index.ids());
+        view.nearby = Arc::new(Nearby::of(&view.points, view.bounds));
+        view.groupings = Arc::new(Grouping::all(&view.points, &view.kernels, snapshot.index.ids()));
         view
     }
 
@@ -124,8 +127,7 @@ impl QuadrantView {
         for (at, kernel) in self.kernels.iter().enumerate() {
             kernel.number().into_iter().for_each(|number| numbers[number] = u16::try_from(at).ok());
         }
-        let baseline = &snapshot.document.policy.baseline;
-        let mut points = self.points.iter_mut().peekable();
+        let mut points = Arc::make_mut(&mut self.points).iter_mut().peekable();
         for (at, gemm) in (0..snapshot.sites().len()).flat_map(|at| gemms(gemm).map(move |gemm| (at, gemm))) {
             let chosen = plan.pick_at(at, gemm).and_then(|choice| choice.kernel.number());
             let mut best: Option<Share> = None;
@@ -141,8 +143,7 @@ impl QuadrantView {
                     self.num_chosen += usize::from(is_chosen);
                 }
             }
-            let reference = snapshot.row(at, gemm, baseline).and_then(|row| row.latency.latency_us);
-            if let Some(us) = reference.filter(|us| *us > 0.0 && us.is_finite()) {
+            if let Some(us) = judged.reference_us(at, gemm) {
                 let calls = snapshot.sites().get(at).map_or(1, |site| site.calls);
                 self.shares.add_time(best.map(|best| best.quadrant), calls as f64 * us);
             }

@@ -27,9 +27,12 @@ pub(super) fn with_dispatch((snapshot, judged): (&Snapshot, &JudgedRows), plan: 
     let mut bare = Snapshot::clone(snapshot);
     bare.document.overrides.clear();
     let pure = PlanView::of_judged(&bare, judged, Some(Earlier { snapshot, judged, plan }));
-    let totals = pure.decided.as_ref()?.totals;
-    let changes = changes(&pure.compared(&bare)?, &plan.compared(snapshot)?);
-    Some(compared(String::new(), changes, totals, false))
+    let (before, after) = (pure.decided.as_ref()?, plan.decided.as_ref()?);
+    // What one of the two has kept from the other is the same there, and is not looked at.
+    let (kept, anew): (Vec<_>, Vec<_>) = (0..snapshot.sites().len()).partition(|at| before.is_kept_from(after, *at));
+    let mut changes = changes(&pure.compared_at(&bare, anew.clone())?, &plan.compared_at(snapshot, anew)?);
+    changes.unchanged += 3 * kept.len();
+    Some(compared(String::new(), changes, before.totals, false))
 }
 
 pub(super) fn with_other(snapshot: &Snapshot, plan: &PlanView) -> Option<Comparison> {
