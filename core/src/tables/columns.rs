@@ -57,6 +57,7 @@ impl<T: Copy + Default> Nullable<T> {
                 }
             }
             Some(present) if values.len() < present.len() => {
+                self.values.reserve(before + present.len() - self.values.len());
                 let mut values = values.into_iter();
                 present.iter().for_each(|present| self.push(if *present { values.next() } else { None }));
             }

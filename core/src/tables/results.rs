@@ -207,8 +207,15 @@ pub(super) fn results_of(table: &MemoryTable, meta: ResultsMeta) -> Result<Resul
 fn results_by_site_of(table: &MemoryTable, meta: ResultsMeta) -> Result<ResultsBySite, Cause> {
     let columns = ReadColumns::of(table, &sites_of(&meta))?;
     let pieces = columns.pieces(table.height());
-    let read = |range: Range<usize>| range.map(|row| columns.row(row)).collect::<Result<Vec<_>, _>>();
-    let pieces = parallel::map_owned(pieces, read).into_iter().collect::<Result<Vec<_>, _>>()?;
+    // Rows are large, and a list that may end at any of them is grown and copied five times for a site.
+    let read = |range: Range<usize>| {
+        let mut rows = Vec::with_capacity(range.len());
+        for row in range {
+            rows.push(columns.row(row)?);
+        }
+        Ok(rows)
+    };
+    let pieces = parallel::map_owned(pieces, read).into_iter().collect::<Result<Vec<_>, Cause>>()?;
     let of_bf16 = Bf16LossCosts::of(pieces.iter().flatten());
     let sites = parallel::map_owned(pieces, |mut rows| {
         of_bf16.charge(&mut rows);

@@ -125,3 +125,14 @@ fn every_term_that_the_menu_offers_can_be_read() {
         assert!(Filter::read(help.term, &compile).is_ok_and(|filter| !filter.is_empty()), "{}", help.term);
     }
 }
+
+#[test]
+fn capitals_make_no_difference_in_any_script() {
+    let ids = ["net.mlp", "Net.MLP", "ÜBER.ΟΔΟΣ"].map(SiteId::new);
+    let shown = |text: &str| {
+        let filter = Filter::read(text, &compile).unwrap();
+        (0..ids.len()).filter(|site| filter.shows_site(&Facts::names(&ids), *site)).collect::<Vec<_>>()
+    };
+    assert_eq!((shown("Mlp"), shown("t.m"), shown("über"), shown("ΟΔ")), (vec![0, 1], vec![0, 1], vec![2], vec![2]));
+    assert_eq!(shown("-mlp"), [2]);
+}
