@@ -207,7 +207,7 @@ pub(super) fn results_of(table: &MemoryTable, meta: ResultsMeta) -> Result<Resul
 fn results_by_site_of(table: &MemoryTable, meta: ResultsMeta) -> Result<ResultsBySite, Cause> {
     let columns = ReadColumns::of(table, &sites_of(&meta))?;
     let pieces = columns.pieces(table.height());
-    // Rows are large, and a list that may end at any of them is grown and copied five times for a site.
+    // Rows are large, and a list that may end at any of them is grown and copied on the way.
     let read = |range: Range<usize>| {
         let mut rows = Vec::with_capacity(range.len());
         for row in range {
