@@ -67,6 +67,36 @@ class Timing(unittest.TestCase):
         self.assertEqual(len(rows[0]["site_us"]), 3)
         self.assertEqual(rows[1]["reason"], "inference runs no dgrad: its kernel is cublaslt/bf16")
 
+    def test_a_block_is_timed_with_what_is_inside_of_it(self):
+        from loka.worker import sites
+
+        block = "loka/fp8-block+fast"
+        request = {"m": 32, "k": 32, "n": 256, "samples": 3, "l2_bytes": 1, "target_us": 1}
+        asked = {**request, "runtime": "inference", "triples": [(block, BF16, BF16)]}
+        (row,) = sites.time_sites(self.torch, asked, emulate=True)["rows"]
+        self.assertEqual([len(row[name]) for name in ("site_us", "codes_us", "bf16_us")], [3, 3, 3], row)
+        (row,) = sites.time_sites(self.torch, {**asked, "runtime": "graph"}, emulate=True)["rows"]
+        self.assertIn("in inference alone", row["reason"])
+
+    def test_a_block_s_three_ways_give_the_same(self):
+        from loka.kernels.scales import to_fp8
+        from loka.worker import sites
+
+        torch, shape = self.torch, (32, 32, 512)
+        x = torch.randn(32, 32, dtype=torch.bfloat16)
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            apart, fused, handing_on = (
+                sites._fused_model(torch, shape, torch.device("cpu"), how, True)(x) for how in (None, False, True)
+            )
+        self.assertEqual(handing_on.dtype, torch.float8_e4m3fn)
+        same = (fused.view(torch.uint8) == handing_on.view(torch.uint8)).float().mean()
+        # Rounded to BF16 first, or not.
+        self.assertGreater(float(same), 0.95)
+        scale = torch.full((1,), sites.STATIC_SCALE)
+        error = (handing_on.float() * scale - apart.float()).norm() / apart.float().norm()
+        cast = (to_fp8(apart, scale, "e4m3").float() * scale - apart.float()).norm() / apart.float().norm()
+        self.assertLess(float(error), 2.5 * float(cast))
+
     def test_what_is_routed_is_what_runs(self):
         from loka.plans.linear import LokaLinear
         from loka.worker import sites

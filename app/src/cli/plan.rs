@@ -239,7 +239,10 @@ pub fn summary(plan: &Plan) -> String {
     let loss = format!("{loss}{out_of_range}");
     let handed_on = match totals.handed_on_us {
         0.0 => String::new(),
-        us => format!(" · codes handed on save {} us (modelled)", short(us)),
+        us => {
+            let how = if totals.measured_sites == 0 { " (modelled)" } else { "" };
+            format!(" · codes handed on save {} us{how}", short(us))
+        }
     };
     let unknown = match totals.num_without_latency {
         0 => String::new(),

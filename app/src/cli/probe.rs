@@ -16,6 +16,7 @@ use loka_core::{
         Gemm, Kernel, KernelId, KernelRecord, ModSet, ResultRow, Results, ResultsMeta, Runtime, Safety, Site, SiteId,
         SiteMods, SiteTimes, catalogue,
     },
+    mods,
     parts::PartOf,
     probe::{AtRows, LatencyOf, ProbeConfig, ProbeEvent, SiteSource, probe},
     stats::SamplerKind,
@@ -365,7 +366,8 @@ fn measured_sites(args: &ProbeArgs, source: &AtRows<'_>, chosen: &[SiteId]) -> a
     let mut tables = Vec::new();
     let ends = args.minutes.and_then(|limit| Instant::now().checked_add(limit));
     for runtime in &args.runtimes {
-        match sites::time(&args.python, &shapes_of(&of_trace), *runtime, MIN_SITE_SAMPLES, ends) {
+        let named = fused_where_served(*runtime, &of_trace, &sets_of(args));
+        match sites::time(&args.python, (&shapes_of(&of_trace), &named), *runtime, MIN_SITE_SAMPLES, ends) {
             Ok(times) => {
                 output::note(&sites::summary(&times));
                 tables.push(times);
@@ -374,6 +376,15 @@ fn measured_sites(args: &ProbeArgs, source: &AtRows<'_>, chosen: &[SiteId]) -> a
         }
     }
     Ok(tables)
+}
+
+/// Kernels with a tail inside, where some site has that tail. In training their times are not taken yet.
+fn fused_where_served(runtime: Runtime, sites: &[Site], sets: &[ModSet]) -> Vec<&'static Kernel> {
+    let fits = |kernel: &Kernel| {
+        sites.iter().any(|site| sets.iter().any(|mods| mods::fits(kernel, Gemm::Fprop, site, mods).is_ok()))
+    };
+    let fused = catalogue().iter().filter(|kernel| runtime == Runtime::Inference && kernel.has_tail());
+    fused.filter(|kernel| fits(kernel)).collect()
 }
 
 fn measured(

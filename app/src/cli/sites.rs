@@ -52,7 +52,7 @@ impl SiteBench {
         };
         let cuda = hello.cuda.map_or_else(String::new, |cuda| format!(" (CUDA {cuda})"));
         let versions = format!("PyTorch {}{cuda}, loka {}", hello.torch.unwrap_or_default(), env!("CARGO_PKG_VERSION"));
-        let (triples, samples) = (site_triples(&site_families(named), runtime), samples.max(MIN_SITE_SAMPLES));
+        let (triples, samples) = (site_triples(&site_families(named, runtime), runtime), samples.max(MIN_SITE_SAMPLES));
         let recorded_at = probing::now_rfc3339();
         Ok((worker, Self { runtime, triples, samples, device, driver: driver(), versions, recorded_at }))
     }
@@ -132,12 +132,12 @@ impl SiteBench {
 /// As of [`SiteBench`].
 pub fn time(
     python: &Path,
-    shapes: &[GemmShape],
+    (shapes, named): (&[GemmShape], &[&'static Kernel]),
     runtime: Runtime,
     samples: u32,
     ends: Option<Instant>,
 ) -> anyhow::Result<SiteTimes> {
-    let (mut worker, bench) = SiteBench::start(python, runtime, &[], samples)?;
+    let (mut worker, bench) = SiteBench::start(python, runtime, named, samples)?;
     bench.time(&mut worker, shapes, ends)
 }
 

@@ -30,12 +30,16 @@ const MAX_DRIFT: f64 = 1.15;
 /// Timed wherever nothing else is asked for: what `loka.apply` runs fastest in a compiled step.
 const FAMILIES: [&str; 3] = ["cublaslt/fp8-delayed+fast", "cublaslt/fp8-tensorwise+fast", "cublaslt/fp8-rowwise+fast"];
 
+/// Timed beside them where a model is served: what reads codes that a block stores (`crate::dispatch::chain`).
+const READS_CODES: &str = "loka/fp8-static+fast";
+
 /// Scales that follow, with fast accumulation and without.
 const DELAYED: [&str; 2] = ["cublaslt/fp8-delayed+fast", "cublaslt/fp8-delayed"];
 
-/// The default families and, of `named`, those that one kernel can run all of: never BF16.
-pub fn site_families(named: &[&'static Kernel]) -> Vec<&'static Kernel> {
-    let mut families: Vec<&'static Kernel> = FAMILIES.into_iter().filter_map(kernel).collect();
+/// The default families of a runtime and, of `named`, those that one kernel can run all of: never BF16.
+pub fn site_families(named: &[&'static Kernel], runtime: Runtime) -> Vec<&'static Kernel> {
+    let serving = (runtime == Runtime::Inference).then_some(READS_CODES);
+    let mut families: Vec<&'static Kernel> = FAMILIES.into_iter().chain(serving).filter_map(kernel).collect();
     for more in named.iter().filter(|more| !more.high_precision()) {
         if !families.iter().any(|family| family.name == more.name) {
             families.push(more);
@@ -339,15 +343,16 @@ fn is_out_of_memory(row: &SiteTime) -> bool {
 }
 
 fn failed(shape: GemmShape, runtime: Runtime, kernels: [KernelId; 3], reason: String) -> SiteTime {
-    SiteTime { shape, runtime, kernels, site: None, bf16: None, samples: 0, reason: Some(reason) }
+    SiteTime { shape, runtime, kernels, site: None, bf16: None, codes: None, samples: 0, reason: Some(reason) }
 }
 
 fn site_time(shape: GemmShape, runtime: Runtime, row: WorkerSite) -> SiteTime {
-    let WorkerSite { kernels, site_us, bf16_us, reason } = row;
+    let WorkerSite { kernels, site_us, bf16_us, codes_us, reason } = row;
     match (spread(&site_us), spread(&bf16_us)) {
         (Some(site), Some(bf16)) => {
             let samples = site_us.len().min(bf16_us.len()) as u64;
-            SiteTime { shape, runtime, kernels, site: Some(site), bf16: Some(bf16), samples, reason }
+            let codes = spread(&codes_us);
+            SiteTime { shape, runtime, kernels, site: Some(site), bf16: Some(bf16), codes, samples, reason }
         }
         _ => failed(shape, runtime, kernels, reason.unwrap_or_else(|| "it gave no times".to_owned())),
     }
@@ -372,7 +377,7 @@ mod tests {
         assert_eq!(names(&[own], Runtime::Graph).len(), 3, "it has no wgrad");
         let forward = names(&[rowwise], Runtime::Inference);
         assert_eq!(forward, [["cublaslt/fp8-rowwise+fast", "cublaslt/bf16", "cublaslt/bf16"].map(KernelId::new)]);
-        let families = site_families(&[own, rowwise, kernel("cublaslt/tf32").unwrap()]);
+        let families = site_families(&[own, rowwise, kernel("cublaslt/tf32").unwrap()], Runtime::Launched);
         assert_eq!(families.iter().filter(|family| family.name == rowwise.name).count(), 1);
         assert!(families.contains(&own) && families.iter().all(|family| !family.high_precision()));
     }
@@ -416,15 +421,18 @@ mod tests {
 
     #[test]
     fn what_the_default_policy_asks_for_is_timed_first() {
-        let all = site_triples(&site_families(&[]), Runtime::Launched);
+        let all = site_triples(&site_families(&[], Runtime::Launched), Runtime::Launched);
         let names: Vec<[&str; 3]> = all.iter().map(|triple| [0, 1, 2].map(|at| triple[at].as_str())).collect();
         let ([fast, promoted], bf16) = (DELAYED, "cublaslt/bf16");
         assert_eq!(names.len(), 23);
         let alone = [[fast, bf16, bf16], [bf16, fast, bf16], [bf16, bf16, fast], [bf16, bf16, promoted]];
         assert_eq!(names[..4], alone);
         assert_eq!(names[4..6], [[fast, fast, promoted], [fast; 3]]);
-        assert_eq!(site_triples(&site_families(&[]), Runtime::Inference).len(), 3);
-        let named = site_families(&[kernel(promoted).unwrap()]);
+        let block = kernel("loka/fp8-block+fast").unwrap();
+        let served = site_triples(&site_families(&[block], Runtime::Inference), Runtime::Inference);
+        let forward: Vec<&str> = served.iter().map(|[fprop, ..]| fprop.as_str()).collect();
+        assert_eq!(forward[3..], ["loka/fp8-static+fast", "loka/fp8-block+fast"]);
+        let named = site_families(&[kernel(promoted).unwrap()], Runtime::Graph);
         let with_named = site_triples(&named, Runtime::Graph);
         let distinct: std::collections::HashSet<_> = with_named.iter().collect();
         assert_eq!((with_named.len(), distinct.len()), (29, 29), "nothing twice");
@@ -432,7 +440,7 @@ mod tests {
 
     #[test]
     fn a_recipe_s_rows_are_one_unit_of_work() {
-        let triples = site_triples(&site_families(&[]), Runtime::Launched);
+        let triples = site_triples(&site_families(&[], Runtime::Launched), Runtime::Launched);
         let shapes = [16, 64].map(|m| GemmShape { m, k: 32, n: 16 });
         let options = TimeOptions::default();
         let what =
@@ -449,10 +457,12 @@ mod tests {
             kernels: kernels.clone(),
             site_us: site_us.to_vec(),
             bf16_us: site_us.iter().map(|us| us + 1.0).collect(),
+            codes_us: site_us.iter().map(|us| us - 0.5).collect(),
             reason: reason.map(str::to_owned),
         };
         let timed = site_time(shape, Runtime::Graph, row(&[1.0, 2.0, 3.0], None));
         assert_eq!((timed.medians_us(), timed.samples), (Some((3.0, 2.0)), 3));
+        assert_eq!(timed.codes.map(|codes| codes.us), Some(1.5));
         let lost = site_time(shape, Runtime::Graph, row(&[], Some("out of memory")));
         assert_eq!((lost.medians_us(), lost.reason.as_deref()), (None, Some("out of memory")));
         let mad = site_time(shape, Runtime::Graph, row(&[f64::NAN], None));

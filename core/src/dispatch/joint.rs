@@ -5,8 +5,8 @@
 //! worth it ([`unearned`]); where nothing is shared this is the fastest kernel of each GEMM. At a site that reads
 //! or stores codes ([`super::chain`]) the forward GEMM may get any kernel that does.
 //!
-//! Where sites of this shape were timed as a whole ([`super::target`]) the three take what was measured; casts and codes
-//! are in that, and nothing is modelled.
+//! Where sites of this shape were timed as a whole ([`super::target`]) the three take what was measured, casts and all, and
+//! codes save what was timed where they are stored: nothing is modelled.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::model::{Gemm, ResultRow};
 
 use super::{
     Override, Policy,
-    chain::{Arriving, Codes, codes, produces, reads},
+    chain::{Arriving, Codes, SavedByCodes, codes, produces, reads},
     judged::{Judged, Terms},
     sharing::{Cost, partners, site_us, unearned},
     target::{Part, SiteTable, Timed, shares},
@@ -121,20 +121,20 @@ impl<'a> SiteOptions<'a> {
 
     /// The same where x arrives as codes, for every kernel that reads such. `extra_us`: what storing them costs the
     /// site that feeds this one.
-    pub(super) fn by_forward_on_codes(&self, extra_us: f64) -> Vec<(Codes, Triple<'a>)> {
+    pub(super) fn by_forward_on_codes(&self, extra_us: f64, saved: SavedByCodes) -> Vec<(Codes, Triple<'a>)> {
         let reading = |forward: usize| {
-            let codes = codes(self.gemms[0][forward].row?, self.references[0]?)?;
+            let codes = codes(self.gemms[0][forward].row?, self.references[0]?, saved)?;
             let arriving = Arriving { saved_us: codes.saved_us, extra_us };
             Some((codes, self.completed(forward, arriving)?))
         };
-        // What codes would save of a measured site nobody measured.
-        if self.timed.is_some() { Vec::new() } else { (0..self.gemms[0].len()).filter_map(reading).collect() }
+        (0..self.gemms[0].len()).filter_map(reading).collect()
     }
 
     /// `None`: too slow alone, and neither backward kernels nor codes make it worth it.
     fn completed(&self, forward: usize, x: Arriving) -> Option<Triple<'a>> {
         if let Some((table, shares)) = &self.timed {
-            return self.completed_as_timed(forward, (table, *shares));
+            let found = self.completed_as_timed(forward, (table, *shares))?;
+            return Some(Triple { us: found.us - x.saved_us, ..found });
         }
         let mut best: Option<([usize; 3], f64)> = None;
         for dgrad in 0..self.gemms[1].len() {

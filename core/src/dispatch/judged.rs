@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::model::{Estimate, Gemm, GemmShape, LatencySource, Metric, ResultRow, Safety, Speed, baseline_kernel};
+use crate::model::{Estimate, Gemm, LatencySource, Metric, ResultRow, Safety, Speed};
 
 use super::{
-    Bound, Group, Policy, Target, bound_of, judge,
+    Bound, Group, Policy, Target, bound_of,
+    chain::SavedByCodes,
+    judge,
     judged_rows::JudgedRow,
     sharing::gemm_speedup,
     target::{Barred, SiteTable},
@@ -23,11 +25,12 @@ pub(crate) struct Terms<'p> {
 impl<'p> Terms<'p> {
     /// Measured times of sites like this one. They are against BF16: a policy of another baseline has none.
     pub(crate) fn table(&self, group: &Group) -> Option<&'p Arc<SiteTable>> {
-        let site = group.site;
-        let shape = GemmShape { m: site.m, k: site.k, n: site.n };
-        // Whole sites are timed with all GEMMs that the runtime has: one that lacks some takes less.
-        let whole = Gemm::ALL.into_iter().all(|gemm| site.runs(gemm) || !self.target.runtime().runs(gemm));
-        self.target.table(shape).filter(|_| whole && self.policy.baseline == baseline_kernel())
+        self.target.table_of(group, self.policy)
+    }
+
+    /// What it saves a site that its x arrives as codes from the one that feeds it, and that many others.
+    pub(crate) fn saved_by_codes(&self, reader: &Group, feeder: &Group, num_readers: usize) -> SavedByCodes {
+        self.target.saved_by_codes((reader, feeder), num_readers, self.policy)
     }
 
     /// Why Dispatch does not choose that row's kernel by itself; `None` where it may. `reference`: [`Self::device`] of the

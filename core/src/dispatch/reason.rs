@@ -201,9 +201,9 @@ pub(super) fn sharing(triple: &Triple, gemm: Gemm, decided: bool) -> Option<Stri
 /// What a forward GEMM takes and hands on as codes.
 pub(super) fn handed_on(link: &ChainLink, groups: &[[Group; 3]]) -> Option<String> {
     let name = |at: &usize| groups[*at][0].site.id.to_string();
-    let arrives = link
-        .from
-        .map(|(from, us)| format!("{ARRIVES} from {}: no cast, {} us less (modelled)", name(&from), Short(us)));
+    let how = if link.is_timed { "measured" } else { "modelled" };
+    let arrives =
+        link.from.map(|(from, us)| format!("{ARRIVES} from {}: no cast, {} us less ({how})", name(&from), Short(us)));
     let hands = link.store.as_ref().map(|store| {
         let (readers, scale) = (store.readers.iter().map(name).collect::<Vec<_>>().join(", "), Short(store.scale));
         match store.beside_us {

@@ -3,7 +3,11 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use crate::model::{APPLY_RUNS_BLOCKS, Gemm, GemmShape, KernelId, ResultRow, Runtime, SiteTime, SiteTimes};
+use crate::model::{
+    APPLY_RUNS_BLOCKS, Gemm, GemmShape, KernelId, ResultRow, Runtime, SiteTime, SiteTimes, baseline_kernel,
+};
+
+use super::{Group, Policy, chain::SavedByCodes};
 
 /// Where a plan will run, with the site times of that runtime.
 #[derive(Clone, Debug)]
@@ -38,6 +42,31 @@ impl Target {
     /// What sites of that shape take; `None`: none was timed.
     pub(crate) fn table(&self, shape: GemmShape) -> Option<&Arc<SiteTable>> {
         self.tables.get(&shape)
+    }
+
+    /// The same of a group's site, where it is of use: measured times are against BF16, a policy of another baseline has
+    /// none.
+    pub(crate) fn table_of(&self, group: &Group, policy: &Policy) -> Option<&Arc<SiteTable>> {
+        let site = group.site;
+        let shape = GemmShape { m: site.m, k: site.k, n: site.n };
+        // Whole sites are timed with all GEMMs that the runtime has: one that lacks some takes less.
+        let whole = Gemm::ALL.into_iter().all(|gemm| site.runs(gemm) || !self.runtime.runs(gemm));
+        self.table(shape).filter(|_| whole && policy.baseline == baseline_kernel())
+    }
+
+    /// What it saves a reader that its x arrives as codes from the site that feeds it and so many readers in all: of what
+    /// was timed each has a part, since they would share one cast.
+    pub(crate) fn saved_by_codes(
+        &self,
+        (reader, feeder): (&Group, &Group),
+        num_readers: usize,
+        policy: &Policy,
+    ) -> SavedByCodes {
+        if self.table_of(reader, policy).is_none() {
+            return SavedByCodes::Modelled;
+        }
+        let all = self.table_of(feeder, policy).and_then(|table| table.saved_by_codes_us);
+        SavedByCodes::Timed(all.map(|us| us / num_readers.max(1) as f64))
     }
 
     /// True where what the kernel takes at sites of that shape was measured.
@@ -129,6 +158,8 @@ const BELIEVED: f64 = 0.9;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SiteTable {
     pub bf16_us: f64,
+    /// By a kernel that stores codes, against its storing BF16 that the next linear casts.
+    pub saved_by_codes_us: Option<f64>,
     /// Their places are their numbers, less 1: 0 is BF16.
     kernels: Vec<KernelId>,
     /// By the numbers of three kernels; NaN where it is not known.
@@ -159,6 +190,8 @@ impl SiteTable {
             .filter(|(numbers, _)| *numbers != [0; 3])
             .collect();
         let least = bf16_us + deltas.values().fold(0.0, |least: f64, delta| least.min(*delta));
+        let shares = timed.iter().filter_map(|(row, _)| row.share_saved_by_codes());
+        let saved_by_codes_us = shares.reduce(f64::max).map(|share| share * bf16_us);
         let all = kernels.len() + 1;
         let time = |numbers| match (deltas.get(&numbers), delta(&deltas, numbers)) {
             (Some(measured), _) => bf16_us + measured,
@@ -166,7 +199,7 @@ impl SiteTable {
             (None, None) => f64::NAN,
         };
         let us = (0..all * all * all).map(|at| time([at / all / all, at / all % all, at % all])).collect();
-        Some(Self { bf16_us, kernels, us })
+        Some(Self { bf16_us, saved_by_codes_us, kernels, us })
     }
 
     /// The number of a kernel that was timed alone at that GEMM.

@@ -18,7 +18,16 @@ const SHAPE: GemmShape = crate::dispatch::testing::SHAPE;
 fn timed(runtime: Runtime, kernels: [&str; 3], bf16_us: f64, us: f64) -> SiteTime {
     let spread = |us: f64| Some(Spread { us, p10_us: us, p90_us: us });
     let kernels = kernels.map(KernelId::new);
-    SiteTime { shape: SHAPE, runtime, kernels, site: spread(us), bf16: spread(bf16_us), samples: 15, reason: None }
+    SiteTime {
+        shape: SHAPE,
+        runtime,
+        kernels,
+        site: spread(us),
+        bf16: spread(bf16_us),
+        codes: None,
+        samples: 15,
+        reason: None,
+    }
 }
 
 fn times(rows: Vec<SiteTime>) -> SiteTimes {

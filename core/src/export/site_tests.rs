@@ -187,6 +187,7 @@ fn times_of_whole_sites_are_of_sites_with_all_their_gemms() {
         kernels: [FAST, "cublaslt/bf16", "cublaslt/bf16"].map(KernelId::new),
         site: spread(270.0),
         bf16: spread(300.0),
+        codes: None,
         samples: 15,
         reason: None,
     };

@@ -33,6 +33,9 @@ pub struct SiteTime {
     pub site: Option<Spread>,
     #[serde(default)]
     pub bf16: Option<Spread>,
+    /// The same as `site` where the output goes on as codes that the next linear reads: of kernels that can store them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub codes: Option<Spread>,
     pub samples: u64,
     /// Why it was not timed.
     #[serde(default)]
@@ -43,6 +46,12 @@ impl SiteTime {
     /// (BF16, by these kernels).
     pub fn medians_us(&self) -> Option<(f64, f64)> {
         Some((self.bf16.filter(|of| of.is_sound())?.us, self.site.filter(|of| of.is_sound())?.us))
+    }
+
+    /// What the next linear need not cast, as a share of the time in BF16: never less than nothing.
+    pub fn share_saved_by_codes(&self) -> Option<f64> {
+        let (bf16_us, us) = self.medians_us()?;
+        Some(((us - self.codes.filter(|of| of.is_sound())?.us) / bf16_us).max(0.0))
     }
 }
 
@@ -115,11 +124,14 @@ impl SiteTimes {
     fn validate(&self) -> Result<(), SiteTimesError> {
         for (row, time) in self.rows.iter().enumerate() {
             let problem = |problem: &str| Err(SiteTimesError::Row { row, problem: problem.to_owned() });
-            if [time.site, time.bf16].into_iter().flatten().any(|of| !of.is_sound()) {
+            if [time.site, time.bf16, time.codes].into_iter().flatten().any(|of| !of.is_sound()) {
                 return problem("its times are not p10 <= median <= p90, all above 0");
             }
             if time.site.is_some() != time.bf16.is_some() {
                 return problem("it has one of its two times");
+            }
+            if time.codes.is_some() && time.site.is_none() {
+                return problem("it has a time with codes and none without");
             }
             if time.site.is_none() && time.reason.is_none() {
                 return problem("it has neither times nor a reason");
@@ -171,6 +183,7 @@ mod tests {
             kernels: ["cublaslt/fp8-rowwise+fast", "cublaslt/bf16", "cublaslt/bf16"].map(KernelId::new),
             site: spread(us),
             bf16: spread(100.0),
+            codes: None,
             samples: 15,
             reason: None,
         }
@@ -185,9 +198,18 @@ mod tests {
     #[test]
     fn reads_what_it_wrote() {
         let failed = SiteTime { site: None, bf16: None, reason: Some("out of \"memory\"".to_owned()), ..row(1.0) };
-        for times in [table(vec![row(90.0), failed]), table(vec![])] {
+        let block = SiteTime { codes: row(70.0).site, ..row(80.0) };
+        for times in [table(vec![row(90.0), failed, block]), table(vec![])] {
             assert_eq!(SiteTimes::from_json(&times.to_json()), Ok(times));
         }
+    }
+
+    #[test]
+    fn codes_save_the_next_linear_its_cast() {
+        let with = |codes: Option<f64>| SiteTime { codes: codes.and_then(|us| row(us).site), ..row(80.0) };
+        assert_eq!(with(Some(70.0)).share_saved_by_codes(), Some(0.1));
+        assert_eq!(with(Some(85.0)).share_saved_by_codes(), Some(0.0), "noise");
+        assert_eq!(with(None).share_saved_by_codes(), None);
     }
 
     #[test]

@@ -217,7 +217,16 @@ mod tests {
         let row = |shape: GemmShape, kernels: [KernelId; 3]| {
             let us = shape.m as f64 / 3.0;
             let spread = Some(Spread { us, p10_us: 0.9 * us, p90_us: 1.1 * us });
-            SiteTime { shape, runtime: run.runtime, kernels, site: spread, bf16: spread, samples: 31, reason: None }
+            SiteTime {
+                shape,
+                runtime: run.runtime,
+                kernels,
+                site: spread,
+                bf16: spread,
+                codes: None,
+                samples: 31,
+                reason: None,
+            }
         };
         let rows = shapes.iter().flat_map(|shape| kernels().into_iter().map(|kernels| row(*shape, kernels))).collect();
         let [device, driver, versions] = [&run.device, &run.driver, &run.versions].map(Clone::clone);

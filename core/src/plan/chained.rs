@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     dispatch::{
-        Arriving, Candidates, Chain, Form, Group, Policy,
+        Arriving, Candidates, Chain, Form, Group, Policy, Target,
         chain::{Codes, Links, codes, extra_us, produces},
     },
     format::short,
@@ -19,6 +19,7 @@ const NEAR: f64 = 1e-6;
 
 pub(super) struct Chained<'a> {
     policy: &'a Policy,
+    target: &'a Target,
     handed_on_us: f64,
     groups: &'a [[Group<'a>; 3]],
     links: Links,
@@ -46,8 +47,8 @@ impl<'a> Chained<'a> {
             let from = site.chain.as_ref().filter(|chain| chain.reads_codes()).and_then(|chain| chain.from.as_ref());
             from.into_iter().for_each(|from| readers.entry(from).or_default().push(&site.site));
         }
-        let (policy, handed_on_us) = (&plan.policy, plan.totals.handed_on_us);
-        Self { policy, handed_on_us, groups, links, numbers, planned, readers }
+        let (policy, target, handed_on_us) = (&plan.policy, &candidates.target, plan.totals.handed_on_us);
+        Self { policy, target, handed_on_us, groups, links, numbers, planned, readers }
     }
 
     /// How a site's x reaches it.
@@ -146,8 +147,11 @@ impl<'a> Chained<'a> {
     }
 
     fn codes(&self, site: &PlanSite) -> Option<Codes> {
-        let group = &self.groups[*self.numbers.get(&site.site)?][Gemm::Fprop as usize];
-        codes(group.row(&site.fprop.kernel)?, group.reference_us(&self.policy.baseline)?)
+        let at = *self.numbers.get(&site.site)?;
+        let (group, from) = (&self.groups[at][Gemm::Fprop as usize], self.links.feeder_of(at)?);
+        let num_readers = self.links.feeder(from).map_or(1, |feeder| feeder.readers.len());
+        let saved = self.target.saved_by_codes((group, &self.groups[from][0]), num_readers, self.policy);
+        codes(group.row(&site.fprop.kernel)?, group.reference_us(&self.policy.baseline)?, saved)
     }
 }
 

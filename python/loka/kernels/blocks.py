@@ -13,6 +13,7 @@ from . import emulate as emulated
 from .casts import Quantized
 from ..catalogue import Cast, numerics
 from .delayed import Scale
+from .delayed import codes as known_codes
 from .native_ops import BLOCK, EPS, block_backward, block_gemm, block_gradient, block_output, fp8_cast, fp8_gemm
 from .scales import to_fp8
 from .weight_codes import WeightCodes
@@ -44,10 +45,18 @@ def block_forward(
         h = block_output(z)
         h = h.to(torch.bfloat16) if h_scale is None else to_fp8(h, h_scale, "e4m3")
         return h, z.to(torch.bfloat16) if keep_z else None
-    x = x if x.dtype == torch.float8_e4m3fn else x.to(torch.bfloat16)
+    x = x if x.dtype == torch.float8_e4m3fn else _in_front(x, static, keep_z)
     w, w_scale = _by_rows(weight) if codes is None else codes
     h, z = block_gemm(x, static.scale, w, w_scale, bias, static.saturated, h_scale, keep_z)
     return h, z if keep_z else None
+
+
+def _in_front(x: Tensor, static: Scale, keep_z: bool) -> Tensor:
+    """x as the kernel gets it: in a compiled forward without a backward its codes, which Inductor writes instead of x
+    where it makes x. Else BF16, which the kernel casts on its way in, and counts what saturates."""
+    if keep_z or not torch.compiler.is_compiling():
+        return x.to(torch.bfloat16)
+    return known_codes(x, static.inverse, "e4m3")
 
 
 def _by_rows(weight: Tensor) -> Tuple[Tensor, Tensor]:

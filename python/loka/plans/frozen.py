@@ -147,7 +147,7 @@ def freeze(
     fresh = [(name, module) for name, module in chosen if not isinstance(module, FrozenLinear)]
     for _, module in fresh:
         if _is_block(module):
-            _keep_codes(module)
+            keep_codes(module)
             continue
         freeze_linear(module, dtype or module.weight.dtype, save_codes)
         if weights == "drop":
@@ -201,7 +201,7 @@ def _is_block(module: LokaLinear) -> bool:
     return kernels is not None and kernels[0] == routing.BLOCK
 
 
-def _keep_codes(module: LokaLinear) -> None:
+def keep_codes(module: LokaLinear) -> None:
     """Of a block, which runs as one kernel with what follows: its codes are kept beside the weight, and in no
     state_dict. Those of an FP32 weight are what BF16 autocast reads."""
     kernels, emulate = module._loka_kernels, module._loka_options.emulate
@@ -260,4 +260,4 @@ def thaw(module: nn.Module) -> None:
     module.__class__ = plans_own
 
 
-__all__ = ["CAST_ONCE", "FrozenLinear", "freeze", "freeze_linear", "refuse_dropped", "thaw"]
+__all__ = ["CAST_ONCE", "FrozenLinear", "freeze", "freeze_linear", "keep_codes", "refuse_dropped", "thaw"]

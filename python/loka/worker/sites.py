@@ -17,6 +17,10 @@ runs alike).
 Compiling and timing are requests of their own: workers compile side by side, which keeps the GPU busy too (Inductor tries
 its kernels there), and one after the other they time.
 
+A kernel that has the norm and activation behind a linear inside (`loka/fp8-block+fast`) is timed with them, in inference
+alone, and held against the linear in BF16 with both behind it. Nothing fuses with what it stores: where that is BF16, the
+cast by which the next linear reads it is in its time; `codes_us` is its time where it stores the codes itself.
+
 BF16 of the same site is interleaved in the same run, sample by sample; x rotates past the L2. What counts is the
 difference: launches, x's producer and y's reader are in both. On a CPU the same runs by wall clock and by emulated
 kernels: for tests of the protocol, not for figures.
@@ -29,7 +33,7 @@ import math
 import os
 import sys
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 from .protocol import BadRequest, Refused, Request, Shape, reason_of
 
@@ -50,6 +54,7 @@ MAX_STEPS = 2000
 """Steps of one sample."""
 RECOMPILE_LIMIT = 256
 """Each site compiles for itself; at the default of eight the compiler would give up and run eagerly, saying nothing."""
+BLOCK = "loka/fp8-block+fast"
 HOPELESS = 1.25
 """Times BF16's time of the site, by one GEMM alone: not timed with others. What GEMMs share pays only together: at 2,048 x
 2,048 x 2,048 in a graph on an H100 delayed scaling is .92, .95 and .97 times as fast as BF16 at one GEMM and 1.08 times at
@@ -86,6 +91,14 @@ class Site:
         self.is_ready = False
         self.repeats = 1
         self.samples: List[float] = []
+
+    @property
+    def sites(self) -> List["Site"]:
+        return [self]
+
+    def row(self, plain: "Site") -> Dict[str, List[float]]:
+        """What is told of it, beside BF16's site."""
+        return {"site_us": self.samples, "bf16_us": plain.samples}
 
     def step(self, index: int) -> Any:
         """Forward, and backward where the runtime has one. Gradients are made afresh, as after zero_grad(None)."""
@@ -178,6 +191,27 @@ class Site:
         self.repeats = max(1, min(most, math.ceil(target_us / took_us)))
 
 
+class Block:
+    """A site whose norm and activation are inside of its kernel: `apart`, where they are behind a linear in BF16; `fused`, where
+    BF16 is stored, which is cast then; and `handing_on`, where codes are stored."""
+
+    def __init__(self, apart: Site, fused: Site, handing_on: Site) -> None:
+        self.apart, self.fused, self.handing_on = apart, fused, handing_on
+        self.sites = [apart, fused, handing_on]
+
+    def compile(self) -> None:
+        for site in self.sites:
+            site.compile()
+
+    def row(self, plain: Site) -> Dict[str, List[float]]:
+        """As of the other kernels of that shape, which have neither norm nor activation: what changes is added to their
+        BF16."""
+        beside: Callable[[Site], List[float]] = lambda site: [
+            bf16 + us - apart for bf16, us, apart in zip(plain.samples, site.samples, self.apart.samples)
+        ]
+        return {"site_us": beside(self.fused), "codes_us": beside(self.handing_on), "bf16_us": plain.samples}
+
+
 def compile_sites(torch: Any, request: Request, emulate: bool) -> Dict[str, Any]:
     """Takes the request that `time_sites` will get, and compiles what it will time. What fails is told there."""
     kept = _kept_of(torch, request)
@@ -257,7 +291,9 @@ def _forget(torch: Any) -> None:
         torch.cuda.empty_cache()
 
 
-def _compiled(torch: Any, triple: Sequence[str], request: Request, emulate: bool, kept: Dict[str, Any]) -> Site:
+def _compiled(
+    torch: Any, triple: Sequence[str], request: Request, emulate: bool, kept: Dict[str, Any]
+) -> Union[Site, Block]:
     """`kept`: of the shape, what its first triple made: BF16's site and the inputs."""
     config = importlib.import_module("torch._dynamo").config
     for name in ("recompile_limit", "cache_size_limit", "accumulated_recompile_limit"):
@@ -271,6 +307,11 @@ def _compiled(torch: Any, triple: Sequence[str], request: Request, emulate: bool
         plain = Site(torch, _model(torch, shape, device, None, emulate), inputs, gradients, request["runtime"])
         plain.compile()
         kept.update(plain=plain, inputs=inputs, gradients=gradients)
+    if BLOCK in triple:
+        models = (_fused_model(torch, shape, device, how, emulate) for how in (None, False, True))
+        block = Block(*(Site(torch, model, kept["inputs"], [], request["runtime"]) for model in models))
+        block.compile()
+        return block
     model = _model(torch, shape, device, triple, emulate)
     weights = None
     if request["runtime"] == "inference":
@@ -282,22 +323,23 @@ def _compiled(torch: Any, triple: Sequence[str], request: Request, emulate: bool
     return routed
 
 
-def _time(routed: Site, triple: Sequence[str], request: Request, kept: Dict[str, Any]) -> Dict[str, Any]:
+def _time(
+    routed: Union[Site, Block], triple: Sequence[str], request: Request, kept: Dict[str, Any]
+) -> Dict[str, Any]:
     plain: Site = kept["plain"]
     plain.samples = []
-    for site in (plain, routed):
+    sites = [plain, *routed.sites]
+    for site in sites:
         if not site.is_ready:
             site.prepare()
             site.fit(request["target_us"])
     for round_number in range(WARMUP_ROUNDS + request["samples"]):
         # By turns first, so that neither is always the one behind.
-        for site in (plain, routed) if round_number % 2 else (routed, plain):
+        for site in sites if round_number % 2 else reversed(sites):
             sample = site.sample_us()
             if round_number >= WARMUP_ROUNDS:
                 site.samples.append(sample)
-    return {
-        "kernels": list(triple), "site_us": routed.samples, "bf16_us": plain.samples, "sets": len(kept["inputs"]),
-    }
+    return {"kernels": list(triple), **routed.row(plain), "sets": len(kept["inputs"])}
 
 
 def _check(torch: Any, triple: Sequence[str], request: Request, device: Any, emulate: bool) -> None:
@@ -311,6 +353,8 @@ def _check(torch: Any, triple: Sequence[str], request: Request, device: Any, emu
             continue
         if kernel == BF16:
             continue
+        if kernel == BLOCK and request["runtime"] != "inference":
+            raise Refused(f"{kernel} is timed in inference alone")
         reason = why_not(kernel, gemm, request["k"], request["n"], device, emulate)
         if reason is not None:
             raise Refused(reason)
@@ -349,6 +393,46 @@ def _model(torch: Any, shape: Shape, device: Any, triple: Optional[Sequence[str]
     model = Around().to(device)
     if triple is not None and any(kernel != BF16 for kernel in triple):
         _route(model.linear, triple, emulate, device)
+    return model
+
+
+def _fused_model(torch: Any, shape: Shape, device: Any, hands_on: Optional[bool], emulate: bool) -> Any:
+    """silu(x + p) -> linear -> BlockNorm -> hard swish, and its codes; `hands_on`: as one kernel, which stores them or does
+    not. None: in BF16, without codes."""
+    from ..kernels import UNFUSED, Scale
+    from ..kernels.delayed import codes
+    from ..mods import BlockNorm
+    from ..plans.blocks import fuse, hand_on
+    from ..plans.frozen import keep_codes
+
+    _, k, n = shape
+    torch.manual_seed(0)
+
+    class Around(torch.nn.Module):  # type: ignore[misc]  # PyTorch is loaded when it runs
+        def __init__(self) -> None:
+            super().__init__()
+            self.offset = torch.nn.Parameter(torch.zeros(k))
+            self.linear = torch.nn.Linear(k, n, bias=False)
+            self.norm, self.activation = BlockNorm(n), torch.nn.Hardswish()
+
+        def forward(self, x: Any) -> Any:
+            x = torch.nn.functional.silu(x + self.offset.to(x.dtype))
+            h = self.activation(self.norm(self.linear(x)))
+            return codes(h, inverse, "e4m3") if hands_on is False else h
+
+    Around.forward.__code__ = Around.forward.__code__.replace(co_name=f"forward_{next(_NUMBERS)}")
+    model = Around().to(device).eval()
+    inverse = Scale.of(STATIC_SCALE, device).inverse
+    if hands_on is None:
+        return model
+    _route(model.linear, (BLOCK, BF16, BF16), emulate, device)
+    fuse(model, model.linear, model.norm, model.activation)
+    keep_codes(model.linear)
+    if hands_on:
+        # It is asked what it runs by, and never called.
+        reader = torch.nn.Linear(n, 16, device=device)
+        _route(reader, (UNFUSED, BF16, BF16), emulate, device)
+        hand_on(model.linear._loka_block, [reader], STATIC_SCALE)
     return model
 
 

@@ -118,7 +118,7 @@ mod tests {
 
     fn bench(device: &str, recorded_at: &str) -> SiteBench {
         let [driver, versions] = ["1", "2"].map(str::to_owned);
-        let triples = site_triples(&site_families(&[]), Runtime::Launched);
+        let triples = site_triples(&site_families(&[], Runtime::Launched), Runtime::Launched);
         let (device, recorded_at) = (device.to_owned(), recorded_at.to_owned());
         SiteBench { runtime: Runtime::Launched, triples, samples: 15, device, driver, versions, recorded_at }
     }
@@ -129,7 +129,16 @@ mod tests {
             let us = shape.flop() / 1e6;
             let spread = Some(Spread { us, p10_us: us, p90_us: us });
             let (shape, kernels) = (*shape, kernels.clone());
-            SiteTime { shape, runtime: bench.runtime, kernels, site: spread, bf16: spread, samples: 15, reason: None }
+            SiteTime {
+                shape,
+                runtime: bench.runtime,
+                kernels,
+                site: spread,
+                bf16: spread,
+                codes: None,
+                samples: 15,
+                reason: None,
+            }
         };
         shapes.iter().flat_map(|shape| bench.triples.iter().map(|kernels| row(shape, kernels))).collect()
     }

@@ -25,7 +25,7 @@ pub fn totals_ui(ui: &mut Ui, scene: &Scene<'_>) {
         if totals.handed_on_us != 0.0 {
             let text = format!("codes handed on save {} µs", number::micros(totals.handed_on_us));
             let hint =
-                "Casts that are not needed where a block stores codes for the next site, less the stores; modelled";
+                "Casts that are not needed where a block stores codes for the next site, less the stores; modelled where no sites were timed";
             figure_ui(ui, scene, &text, hint);
         }
         let low = number::count(scene.derived.table.num_low as u64);

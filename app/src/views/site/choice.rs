@@ -102,7 +102,8 @@ fn chain_ui(ui: &mut Ui, scene: &mut Scene<'_>, view: &SiteView, seen: &GemmView
             _ if read.beside_bf16 => "x is read in BF16, which is stored beside its codes".to_owned(),
             _ => "x is there as codes alone: this plan is for inference".to_owned(),
         };
-        let hint = "The site before stores them in its epilogue: no cast on the way in; modelled";
+        let hint =
+            "The site before stores them in its epilogue: no cast on the way in; modelled where no sites were timed";
         links_ui(ui, scene, (&text, hint), "from", std::slice::from_ref(&read.from));
     }
     if let Some(stored) = chain.stores.as_ref().filter(|_| seen.gemm == Gemm::Fprop) {

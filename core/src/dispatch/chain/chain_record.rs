@@ -35,8 +35,8 @@ pub struct Chain {
     /// Of the stored codes: a power of two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store_scale: Option<f64>,
-    /// The cast that is not needed, less the codes that are stored beside BF16; modelled, in the time of the
-    /// policy's baseline. Below 0 where a site only stores them.
+    /// The cast that is not needed, less the codes that are stored beside BF16: as timed at the site that stores them, where
+    /// whole sites were, else modelled, in the time of the policy's baseline. Below 0 where a site only stores them.
     pub saved_us: f64,
 }
 

@@ -17,6 +17,16 @@ pub(crate) struct Codes {
     pub saved_us: f64,
 }
 
+/// Where what codes save is known from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum SavedByCodes {
+    /// By the reader's own row, as if nothing but its kernel could cast.
+    Modelled,
+    /// Where sites are timed whole, a cast may be free beside whatever makes x. Behind a kernel that nothing fuses with it
+    /// is not: so this was timed at the site that stores the codes. `None`: it was not.
+    Timed(Option<f64>),
+}
+
 fn forward_static(row: &ResultRow) -> Option<&'static Kernel> {
     // Asked for every row of a large trace: the catalogue only where there is a scale.
     let able = row.gemm == Gemm::Fprop && row.supported && row.static_scale.is_some();
@@ -42,14 +52,21 @@ fn cast_us(row: &ResultRow) -> f64 {
 }
 
 /// `None`: the kernel reads BF16, or gains nothing. `reference_us`: the baseline's time.
-pub(crate) fn codes(row: &ResultRow, reference_us: f64) -> Option<Codes> {
+pub(crate) fn codes(row: &ResultRow, reference_us: f64, saved: SavedByCodes) -> Option<Codes> {
     forward_static(row)?;
+    let saved_us = match saved {
+        SavedByCodes::Modelled => modelled_us(row, reference_us)?,
+        SavedByCodes::Timed(us) => us?,
+    };
+    let scale = f64::from(row.static_scale?.scale);
+    (saved_us > 0.0 && scale > 0.0 && scale.is_finite()).then_some(Codes { scale, saved_us })
+}
+
+fn modelled_us(row: &ResultRow, reference_us: f64) -> Option<f64> {
     let (own_us, tail_us) = (own_us(row, reference_us)?, tail_us(row)?);
     let baseline_us = row.latency.baseline_us.filter(|us| *us > 0.0)?;
     // Never more than all of it: parts were timed by themselves.
-    let saved_us = (cast_us(row) * (reference_us + tail_us) / baseline_us).min(0.99 * own_us);
-    let scale = f64::from(row.static_scale?.scale);
-    (saved_us > 0.0 && scale > 0.0 && scale.is_finite()).then_some(Codes { scale, saved_us })
+    Some((cast_us(row) * (reference_us + tail_us) / baseline_us).min(0.99 * own_us))
 }
 
 /// What storing a site's output as codes beside BF16 takes: a byte an element at the bandwidth of a copy.

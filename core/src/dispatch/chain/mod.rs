@@ -2,7 +2,7 @@
 //!
 //! A kernel with BlockNorm and hard swish in its epilogue knows a bound of what it stores, and can store codes by
 //! a scale that is known beforehand. A kernel with a static scale that gets its x as codes needs no cast on the way
-//! in: its forward GEMM takes `latency_us - (cached_us - gemm_us)`. Codes are handed from a site to those that the
+//! in: its forward GEMM takes `latency_us - (cached_us - gemm_us)`, or what was timed ([`SavedByCodes`]). Codes are handed from a site to those that the
 //! trace says it feeds, where these are fed by it alone and have their x of its shape ([`links`]).
 //!
 //! The weight gradient of the next site still reads x in BF16, so in training both are stored: one byte an
@@ -30,7 +30,7 @@ mod unit;
 use super::Group;
 
 pub use chain_record::{Chain, Form};
-pub(crate) use handoff_cost::{Arriving, Codes, codes, extra_us, produces, reads};
+pub(crate) use handoff_cost::{Arriving, Codes, SavedByCodes, codes, extra_us, produces, reads};
 pub(crate) use links::Links;
 pub(super) use unit::{ChainLink, Picked, Unit};
 

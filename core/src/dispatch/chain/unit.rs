@@ -27,6 +27,8 @@ pub(crate) struct ChainLink {
     pub decided: bool,
     /// What would be lost with the codes that are stored.
     pub credit_us: f64,
+    /// What arriving codes save was timed.
+    pub is_timed: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -88,7 +90,7 @@ impl<'c, 'a> Unit<'c, 'a> {
         let options = |at: usize, judged: &[Judged<'c, 'a>; 3]| {
             SiteOptions::new(judged, wanted.get(at).copied().unwrap_or_default(), terms, sites.len() > 1)
         };
-        let [at] = sites else { return Self::tree(sites, judged, options, links, terms) };
+        let [at] = sites else { return Self::tree(sites, groups, judged, options, links, terms) };
         let judged = judged(at);
         let options = options(*at, &judged);
         let triples = match policy.loss_budget {
@@ -106,6 +108,7 @@ impl<'c, 'a> Unit<'c, 'a> {
 
     fn tree(
         sites: &[usize],
+        groups: &[[Group<'a>; 3]],
         judged: impl Fn(&usize) -> [Judged<'c, 'a>; 3],
         options: impl Fn(usize, &[Judged<'c, 'a>; 3]) -> SiteOptions<'a>,
         links: &Links,
@@ -137,11 +140,13 @@ impl<'c, 'a> Unit<'c, 'a> {
                 // Its feeder has been looked at: it is before it.
                 let extra_us =
                     place(&before).and_then(|before| stops.get(before)).map_or(0.0, |stop: &Stop| stop.extra_us);
-                for (codes, triple) in options.by_forward_on_codes(extra_us) {
+                let num_readers = links.feeder(before).map_or(1, |feeder| feeder.readers.len());
+                let saved = terms.saved_by_codes(judged[0].group, &groups[before][0], num_readers);
+                for (codes, triple) in options.by_forward_on_codes(extra_us, saved) {
                     add(triple, Stored::Both(codes.scale), codes.saved_us);
                 }
                 if links.feeder(before).is_some_and(|feeder| feeder.may_drop_bf16) {
-                    for (codes, triple) in options.by_forward_on_codes(0.0) {
+                    for (codes, triple) in options.by_forward_on_codes(0.0, saved) {
                         add(triple, Stored::Codes(codes.scale), codes.saved_us);
                     }
                 }
@@ -204,9 +209,10 @@ impl<'c, 'a> Unit<'c, 'a> {
             let readers: Vec<usize> = stop.readers.iter().filter(reading).copied().collect();
             let mut credit_us = -beside_us.unwrap_or(0.0);
             for reader in &readers {
-                let saved_us = way(*reader).map_or(0.0, |(_, saved_us)| *saved_us);
+                let (is_timed, saved_us) = way(*reader).map_or((false, 0.0), |(of, us)| (of.timed.is_some(), *us));
                 credit_us += saved_us;
-                links[*reader].get_or_insert_default().from = Some((self.members[place].at, saved_us));
+                let link = links[*reader].get_or_insert_default();
+                (link.from, link.is_timed) = (Some((self.members[place].at, saved_us)), is_timed);
             }
             let readers = readers.into_iter().map(|reader| self.members[reader].at).collect();
             let link = links[place].get_or_insert_default();

@@ -97,6 +97,9 @@ pub struct WorkerSite {
     pub site_us: Vec<f64>,
     #[serde(default)]
     pub bf16_us: Vec<f64>,
+    /// `site_us` where the output goes on as codes; none of kernels that store none.
+    #[serde(default)]
+    pub codes_us: Vec<f64>,
     /// Why it was not timed.
     #[serde(default)]
     pub reason: Option<String>,

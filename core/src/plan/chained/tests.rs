@@ -6,7 +6,7 @@ use crate::{
         Overrides,
         testing::{block, fed, results, row, with_codes},
     },
-    model::{Results, Runtime, SiteMods},
+    model::{GemmShape, KernelId, Results, Runtime, SiteMods, SiteTime, SiteTimes, Spread},
     plan::{build_for, check, diff},
 };
 
@@ -43,6 +43,55 @@ fn what_dispatch_plans_passes_and_is_under_the_digest() {
     assert!(Plan::from_json(&other).unwrap_err().to_string().starts_with("the plan was changed after it was made"));
     let without = fed(made(), &[]);
     assert!(!plan_of(&without).to_json().contains("chain"), "nothing is said where nothing is handed on");
+}
+
+/// BF16 takes 100 us, the static kernel 60, a block 70 with the cast that its reader makes, and `codes_us` without.
+fn served(codes_us: Option<f64>) -> Plan {
+    let mut results = made();
+    let site = &results.meta.manifest.sites[0];
+    let shape = GemmShape { m: site.m, k: site.k, n: site.n };
+    let spread = |us: f64| Spread { us, p10_us: us, p90_us: us };
+    let timed = |kernel: &str, us: f64, codes: Option<f64>| SiteTime {
+        shape,
+        runtime: Runtime::Inference,
+        kernels: [kernel, "cublaslt/bf16", "cublaslt/bf16"].map(KernelId::new),
+        site: Some(spread(us)),
+        bf16: Some(spread(100.0)),
+        codes: codes.map(spread),
+        samples: 15,
+        reason: None,
+    };
+    let rows = vec![timed("loka/fp8-block+fast", 70.0, codes_us), timed("loka/fp8-static+fast", 60.0, None)];
+    results.rows.push(with_codes(
+        row("a", Gemm::Fprop, "loka/fp8-static+fast", 0.1, Some(1.2), 0.0),
+        SCALE,
+        70.0,
+        60.0,
+    ));
+    results.rows.iter_mut().for_each(|row| row.shape = shape);
+    results.meta.site_times = Some(SiteTimes { device: "a test".to_owned(), rows, ..SiteTimes::default() });
+    let (named, overrides) = (("p", "2026-11-20T00:00:00Z"), Overrides::new());
+    let policy = Policy::paper();
+    let plan = build_for(Runtime::Inference, &results, &policy, &SiteMods::default(), &overrides, named).unwrap().plan;
+    assert_eq!(messages(&plan, &results), [""; 0]);
+    plan
+}
+
+#[test]
+fn where_sites_were_timed_codes_save_what_was_timed_where_they_are_stored() {
+    let forward = |plan: &Plan| plan.sites.iter().map(|site| site.fprop.kernel.to_string()).collect::<Vec<_>>();
+    let fast = served(Some(55.0));
+    assert_eq!(forward(&fast), ["loka/fp8-block+fast", "loka/fp8-static+fast"]);
+    let (planned_us, saved_us) = (fast.totals.planned_us, fast.totals.handed_on_us);
+    assert!(near(planned_us, 70.0 + 60.0 - 15.0) && near(saved_us, 15.0), "{:?}", fast.totals);
+    let reason = &fast.sites[1].fprop.reason;
+    assert!(reason.contains("x arrives as codes from a: no cast, 15 us less (measured)"), "{reason}");
+    // 70 + 60 - 9 is more than 60 + 60; and what was not timed storing codes stores none.
+    for codes_us in [Some(61.0), None] {
+        let plan = served(codes_us);
+        assert_eq!(forward(&plan), ["loka/fp8-static+fast"; 2]);
+        assert!(near(plan.totals.planned_us, 120.0) && plan.sites.iter().all(|site| site.chain.is_none()));
+    }
 }
 
 #[test]

@@ -109,8 +109,16 @@ fn site_times_decide_what_is_fast_enough() {
         let spread = |us: f64| Some(Spread { us, p10_us: us, p90_us: us });
         let kernels = [FAST, "cublaslt/bf16", "cublaslt/bf16"].map(KernelId::new);
         let (shape, runtime) = (crate::dispatch::testing::SHAPE, Runtime::Launched);
-        let row =
-            SiteTime { shape, runtime, kernels, site: spread(us), bf16: spread(300.0), samples: 15, reason: None };
+        let row = SiteTime {
+            shape,
+            runtime,
+            kernels,
+            site: spread(us),
+            bf16: spread(300.0),
+            codes: None,
+            samples: 15,
+            reason: None,
+        };
         Some(SiteTimes { device: "a test".to_owned(), rows: vec![row], ..SiteTimes::default() })
     };
     results.meta.site_times = timed(290.0);

@@ -41,8 +41,8 @@ pub struct SiteView {
     pub problem: Option<String>,
 }
 
-/// How a site's x arrives and how its output is stored, where either is codes. Times are modelled, in that of the
-/// policy's baseline.
+/// How a site's x arrives and how its output is stored, where either is codes. Times are as [`crate::dispatch::Chain`] has
+/// them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChainView {
     pub reads: Option<CodesRead>,
