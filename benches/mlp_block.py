@@ -1,12 +1,14 @@
 """Three blocks of linear + BlockNorm + hard swish in FP8, one kernel each, against PyTorch compiled in BF16.
 
-    python benches/mlp_block.py [--checks 60] [--peers original,mods] [--chains 7] [--budget 300] [--out FILE.json]
+    python benches/mlp_block.py [--checks 60] [--peers original,mods,layers] [--chains 7] [--budget 300] [--out FILE.json]
 
 Takes a GPU of compute capability 9.0 and PyTorch; gives, after the checks, median microseconds of a forward pass of
 seven three-block perceptrons, the one that takes least time first:
 
     original   linear with bias, LayerNorm, SiLU; BF16, torch.compile max-autotune
     mods       linear without bias, BlockNorm, hard swish; likewise
+    layers     the original's LayerNorm and SiLU behind LoKA's bare FP8 GEMMs: one kernel of torch.compile each, which casts
+               for the next one: what FP8 gives a model without the Mods
     gemms      LoKA's three bare FP8 GEMMs, operands already cast
     blocks     LoKA's three fused blocks: x in BF16 cast on its way in, FP8 between them, BF16 out
 
@@ -138,6 +140,29 @@ def peer(name: str, x, k: int, n: int):
     return captured(forward, call)
 
 
+def layers(chain: Chain, n: int):
+    """Replays the forward pass whose norms go over whole rows."""
+    norm = torch.nn.LayerNorm(n, device="cuda")
+    inverse = 1.0 / chain.h_scale
+
+    def tail(y, h) -> None:
+        found = F.silu(F.layer_norm(y.float(), (n,), norm.weight, norm.bias))
+        gives_codes = h.dtype == torch.float8_e4m3fn
+        # Into h itself: the GEMM behind has its address.
+        h.copy_((found * inverse).clamp(-448, 448).to(h.dtype) if gives_codes else found.to(h.dtype))
+
+    call = compiled(tail)
+
+    @torch.no_grad()
+    def forward() -> None:
+        chain.cast()
+        for bare, h in zip(chain.bare, chain.h):
+            bare()
+            call(chain.y, h)
+
+    return captured(forward, call, norm)
+
+
 def measure(blocks: list, plain: list, shape: tuple, peers: list, rounds: int) -> dict:
     m, k, n = shape
     chain = Chain(blocks, plain, m, k, n)
@@ -151,7 +176,7 @@ def measure(blocks: list, plain: list, shape: tuple, peers: list, rounds: int) -
     start = time.monotonic()
     for name in peers:
         try:
-            graphs[name] = peer(name, chain.x, k, n)
+            graphs[name] = layers(chain, n) if name == "layers" else peer(name, chain.x, k, n)
         except Exception:
             # The others are measured all the same.
             print(f"{name} {shape} was not compiled:\n{traceback.format_exc(limit=3)}", flush=True)
@@ -163,7 +188,7 @@ def measure(blocks: list, plain: list, shape: tuple, peers: list, rounds: int) -
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checks", type=int, default=60, help="random shapes that are checked first")
-    parser.add_argument("--peers", default="", help="PyTorch compiled, too: original,mods (minutes)")
+    parser.add_argument("--peers", default="", help="PyTorch compiled, too: original,mods,layers (minutes)")
     parser.add_argument("--chains", type=int, default=len(CHAINS), help="so many, the fastest first")
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--budget", type=float, default=math.inf, help="seconds after which no chain is begun")
@@ -188,7 +213,7 @@ def main() -> None:
             print(f"FAILED: chain {shape}: more than 1.05 times the error of separate steps", flush=True)
         if arguments.out:
             arguments.out.write_text(json.dumps(kept))
-    for name in ("original", "mods", "gemms"):
+    for name in ("original", "mods", "layers", "gemms"):
         shares = [row["us"][name] / row["us"]["blocks"] for row in kept if name in row["us"]]
         if shares:
             print(f"{name} over blocks: {geomean(shares):.3f} (geomean of {len(shares)}), least {min(shares):.3f}")

@@ -6,6 +6,7 @@ import pathlib
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
@@ -21,8 +22,10 @@ from loka.catalogue import numerics
 from loka.kernels.delayed import Scale
 from loka.kernels.emulate import multiply
 from loka.plans import LokaLinear, PlanError
+from loka.plans.frozen import FrozenLinear
 
 BLOCK, STATIC, BF16 = "loka/fp8-block+fast", "loka/fp8-static+fast", "cublaslt/bf16"
+DELAYED = "cublaslt/fp8-delayed+fast"
 SIZES = {"mlp.0": (64, 256), "mlp.3": (256, 512), "mlp.6": (512, 256), "head": (256, 1)}
 MODS = ["block_norm", "hard_swish", "no_bias"]
 
@@ -444,18 +447,18 @@ class Inference(Blocks):
     def inputs(self, model, x):
         """What types the linears read."""
         found = []
-        forward = LokaLinear.forward
 
-        def seen(module, input):
-            found.append(input.dtype)
-            self.seen = input
-            return forward(module, input)
+        def seeing(forward):
+            def seen(module, input):
+                found.append(input.dtype)
+                self.seen = input
+                return forward(module, input)
 
-        LokaLinear.forward = seen
-        try:
-            y = model(x)
-        finally:
-            LokaLinear.forward = forward
+            return seen
+
+        with mock.patch.object(LokaLinear, "forward", seeing(LokaLinear.forward)):
+            with mock.patch.object(FrozenLinear, "forward", seeing(FrozenLinear.forward)):
+                y = model(x)
         return found, y
 
     def test_codes_are_handed_on(self):
@@ -503,6 +506,32 @@ class Inference(Blocks):
             expected = plain(batch())
         self.assertEqual(types[2], torch.float8_e4m3fn)
         self.assertLess(float((y - expected).norm() / expected.norm()), 0.06)
+
+    def test_a_scale_that_training_moves_reads_codes_where_nothing_trains(self):
+        def of(runtime):
+            def edit(plan):
+                plan["sites"][2]["fprop"]["kernel"] = DELAYED
+                plan.update({"runtime": runtime} if runtime else {})
+
+            return edit
+
+        E4M3 = torch.float8_e4m3fn
+        with torch.no_grad():
+            model, _ = self.applied(chains=CHAINS, edit=of("inference"))
+            self.assertEqual(self.inputs(model, batch())[0], [torch.float32, E4M3, torch.float32], "not frozen yet")
+            expected = model.eval()(batch())
+            loka.freeze(model)
+            types, y = self.inputs(model, batch())
+            self.assertEqual(types, [torch.float32, E4M3, E4M3])
+            self.assertLess(float((y - expected).norm() / expected.norm()), 0.06)
+
+            moved, _ = self.applied(chains=CHAINS, edit=of("inference"))
+            moved.mlp[6]._loka_scales[0].scale.mul_(2.0)
+            loka.freeze(moved)
+            self.assertEqual(self.inputs(moved, batch())[0], [torch.float32, E4M3, torch.float32])
+
+        trains, _ = self.applied(chains=CHAINS, edit=of(None))
+        self.assertIn("'mlp.6' has a scale that training moves", self.notes(trains)["mlp.3"])
 
     def test_nobody_but_a_reader_sees_codes(self):
         for place in ("activation", "reader", "pre"):

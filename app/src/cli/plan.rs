@@ -271,5 +271,9 @@ pub fn promise(plan: &Plan) -> Option<String> {
         (_, measured) => format!("measured at {measured} of {all} sites"),
     };
     let (saved, whole, runtime) = (ms(saved_us), ms(baseline_us), plan.runtime);
-    Some(format!("saves {saved} of {whole} a step in linears ({runtime}, {source})"))
+    let replayed = match runtime {
+        Runtime::Inference => "; the GPU's time: replay the model as a CUDA graph where its host is slower",
+        Runtime::Launched | Runtime::Graph => "",
+    };
+    Some(format!("saves {saved} of {whole} a step in linears ({runtime}, {source}){replayed}"))
 }

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use crate::model::{Gemm, ResultRow};
+use crate::model::{Gemm, ResultRow, Runtime};
 
 use super::{
     Override, Policy,
@@ -75,6 +75,7 @@ pub(super) struct SiteOptions<'a> {
     budgeted: bool,
     /// Of sites like this one, and of the time in BF16 what each GEMM has of it.
     timed: Option<(Arc<SiteTable>, [f64; 3])>,
+    runtime: Runtime,
 }
 
 impl<'a> SiteOptions<'a> {
@@ -87,17 +88,17 @@ impl<'a> SiteOptions<'a> {
     ) -> Self {
         let policy = terms.policy;
         let references = [0, 1, 2].map(|at| judged[at].reference_us);
-        let table = terms.table(judged[0].group);
+        let (table, runtime) = (terms.table(judged[0].group), terms.target.runtime());
         let at = |gemm: Gemm| {
             let (judged, wanted) = (&judged[gemm as usize], wanted[gemm as usize]);
             match table {
                 Some(_) => timed_candidates(judged, wanted, policy),
-                None => candidates(judged, wanted, policy, linked && gemm == Gemm::Fprop),
+                None => candidates(judged, wanted, policy, (linked && gemm == Gemm::Fprop, runtime)),
             }
         };
         let (min_speedup, budgeted) = (policy.min_speedup, judged[Gemm::Fprop as usize].budgeted);
-        let timed = table.map(|table| (table.clone(), shares(references, terms.target.runtime())));
-        Self { gemms: Gemm::ALL.map(at), references, min_speedup, budgeted, timed }
+        let timed = table.map(|table| (table.clone(), shares(references, runtime)));
+        Self { gemms: Gemm::ALL.map(at), references, min_speedup, budgeted, timed, runtime }
     }
 
     /// The least time. Ties: the kernel that is faster alone.
@@ -123,7 +124,7 @@ impl<'a> SiteOptions<'a> {
     /// site that feeds this one.
     pub(super) fn by_forward_on_codes(&self, extra_us: f64, saved: SavedByCodes) -> Vec<(Codes, Triple<'a>)> {
         let reading = |forward: usize| {
-            let codes = codes(self.gemms[0][forward].row?, self.references[0]?, saved)?;
+            let codes = codes(self.gemms[0][forward].row?, self.references[0]?, (saved, self.runtime))?;
             let arriving = Arriving { saved_us: codes.saved_us, extra_us };
             Some((codes, self.completed(forward, arriving)?))
         };
@@ -199,7 +200,7 @@ fn candidates<'a>(
     judged: &Judged<'_, 'a>,
     wanted: Option<&Override>,
     policy: &Policy,
-    linked: bool,
+    (linked, runtime): (bool, Runtime),
 ) -> Vec<Candidate<'a>> {
     let reference = judged.reference_us;
     if let Some(wanted) = wanted {
@@ -221,13 +222,13 @@ fn candidates<'a>(
     }
     for (rank, verdict) in fast.enumerate() {
         let cost = Cost::of(verdict.row, reference_us).unwrap_or_default();
-        let hands_on = linked && (reads(verdict.row) || produces(verdict.row));
+        let hands_on = linked && (reads(verdict.row, runtime) || produces(verdict.row));
         if rank == 0 || judged.budgeted || cost.can_share() || hands_on {
             found.push(Candidate { row: Some(verdict.row), cost, slow: false, by_hand: false });
         }
     }
     for verdict in judged.safe_but_slow() {
-        let may_earn = |cost: &Cost| cost.can_share() || (linked && reads(verdict.row));
+        let may_earn = |cost: &Cost| cost.can_share() || (linked && reads(verdict.row, runtime));
         let cost = Cost::of(verdict.row, reference_us).filter(may_earn);
         found.extend(cost.map(|cost| Candidate { row: Some(verdict.row), cost, slow: true, by_hand: false }));
     }

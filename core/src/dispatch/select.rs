@@ -245,11 +245,19 @@ fn run(
         let text = format!("{missing} of {all} GEMMs have no latency and are not in the totals");
         warnings.push(Warning { kind: WarningKind::NoLatency, ..Warning::whole(text) });
     }
+    warnings.extend(without_loss(budget, loss));
     warnings.extend(unmatched(policy, groups));
     warnings.extend(decided_untimed(&sites));
     warnings.extend(out_of_range(groups, policy, loss, &totals));
     let chains = sites.iter().filter_map(|site| Some((site.at, site.chain.clone()?))).collect();
     Ok((Selection { sites, chains, totals, warnings, optimum }, words.into_iter().flatten().collect()))
+}
+
+/// A share of no loss is nothing, and nothing can be had for it.
+fn without_loss(budget: Option<f64>, loss: f64) -> Option<Warning> {
+    const TEXT: &str = "the trace has no loss, of which a loss budget is a share: nothing that costs any is chosen. Record it \
+                        (loss = recorder.loss(loss)), or take a policy without a loss budget";
+    (budget == Some(0.0) && loss == 0.0).then(|| Warning::whole(TEXT.to_owned()))
 }
 
 /// A pattern that hits nothing was misspelt, and what it should have protected is not.

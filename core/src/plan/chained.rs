@@ -151,7 +151,11 @@ impl<'a> Chained<'a> {
         let (group, from) = (&self.groups[at][Gemm::Fprop as usize], self.links.feeder_of(at)?);
         let num_readers = self.links.feeder(from).map_or(1, |feeder| feeder.readers.len());
         let saved = self.target.saved_by_codes((group, &self.groups[from][0]), num_readers, self.policy);
-        codes(group.row(&site.fprop.kernel)?, group.reference_us(&self.policy.baseline)?, saved)
+        codes(
+            group.row(&site.fprop.kernel)?,
+            group.reference_us(&self.policy.baseline)?,
+            (saved, self.target.runtime()),
+        )
     }
 }
 

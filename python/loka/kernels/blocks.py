@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from . import emulate as emulated
+from .cast_once import cast_weight, forward_by_codes
 from .casts import Quantized
 from ..catalogue import Cast, numerics
 from .delayed import Scale
@@ -75,7 +76,7 @@ def in_codes(
     x: Tensor, weight: Tensor, bias: Optional[Tensor], kernel: str, static: Scale, emulate: bool,
     h_scale: Optional[Tensor], codes: Optional[WeightCodes] = None,
 ) -> Tensor:
-    """A forward by `KERNEL` or `UNFUSED` where x [..., k], the output [..., n] (by `h_scale`), or both are E4M3 codes.
+    """A forward by `KERNEL`, or another whose scale of x is known beforehand, where x [..., k], the output [..., n] (by `h_scale`), or both are E4M3 codes.
     No gradients. `codes`: of the weight, if they were made before. An output that is no codes is in the type that F.linear
     gives."""
     device = x.device.type
@@ -90,7 +91,7 @@ def in_codes(
         elif kernel == KERNEL:
             y, _ = block_forward(rows, weight, bias, static, emulate, False, h_scale, kept)
         else:
-            y = _linear_of_codes(rows, weight, static, emulate, kept)
+            y = _linear_of_codes(rows, weight, kernel, static, emulate, kept)
         y = y.view(*x.shape[:-1], weight.shape[0])
         if h_scale is not None:
             return y
@@ -98,7 +99,11 @@ def in_codes(
         return y if bias is None or kernel == KERNEL else y + bias.to(dtype)
 
 
-def _linear_of_codes(x: Tensor, weight: Tensor, static: Scale, emulate: bool, codes: Optional[Quantized]) -> Tensor:
+def _linear_of_codes(
+    x: Tensor, weight: Tensor, kernel: str, static: Scale, emulate: bool, codes: Optional[Quantized]
+) -> Tensor:
+    if kernel != UNFUSED:
+        return forward_by_codes(kernel, x, codes or cast_weight(kernel, weight, emulate), static.scale, emulate)
     if emulate:
         return _emulated(x, weight, static, codes).to(torch.bfloat16)
     w, w_scale = _by_rows(weight) if codes is None else codes

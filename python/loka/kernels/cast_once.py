@@ -60,7 +60,9 @@ def forward_by_codes(
     if route(kernel, "fprop", False) == "own":
         return _own(x, weight, x_scale, kernel, stretch)
     straight: Optional[Quantized]
-    if x_scale is not None and torch.compiler.is_compiling():
+    if x_scale is not None and x.dtype == torch.float8_e4m3fn:
+        straight = Quantized(x, x_scale)
+    elif x_scale is not None and torch.compiler.is_compiling():
         straight = Quantized(_beside(x, x_scale, how.a.format, stretch), x_scale)
     elif x_scale is not None:
         straight, _, _ = by_known_scale(x, x_scale, 1.0 / x_scale, True, False, stretch)

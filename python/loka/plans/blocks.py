@@ -25,8 +25,17 @@ from .error import one_line
 from .linear import kernels_of
 from .report import Entry
 
+DELAYED = ("cublaslt/fp8-delayed+fast", "cublaslt/fp8-delayed")
+"""Their scale of x is known beforehand too, and stands still where nothing is trained."""
+
 ATTRIBUTE = "_loka_block"
 """In the `__dict__` of the three modules."""
+
+INPUT_SCALE = "loka_input_scale"
+"""A buffer of a frozen linear: its scale of x, FP32 as 32-bit whole numbers, which stands still from then on."""
+
+READERS = (KERNEL, UNFUSED, *DELAYED)
+"""Kernels that may get x as codes."""
 
 FEEDER = "_loka_feeder"
 """In the `__dict__` of a linear that a block gives codes to: that block."""
@@ -73,7 +82,7 @@ class Block:
         for reader in self.readers:
             if reader._forward_pre_hooks or reader._forward_hooks or reader._loka_tap is not None:
                 return False
-            if not _runs_by(reader, (KERNEL, UNFUSED)):
+            if not _runs_by(reader, READERS) or (_runs_by(reader, DELAYED) and INPUT_SCALE not in reader._buffers):
                 return False
         return True
 
@@ -212,6 +221,14 @@ def hand_on(block: Block, readers: List[nn.Linear], scale: float) -> None:
         reader.__dict__[FEEDER] = block
 
 
+def keep_scale(reader: nn.Linear) -> None:
+    """Of a linear whose scale of x stands still now: where training has moved it, nobody hands it codes of another."""
+    feeder, scale = reader.__dict__.get(FEEDER), reader._buffers.get(INPUT_SCALE)
+    if feeder is not None and scale is not None and feeder.stored is not None:
+        if float(scale.view(torch.float32)) != float(feeder.stored.scale):
+            feeder.readers = ()
+
+
 def block_of(module: nn.Module) -> Optional[Block]:
     """The block that a linear runs as one with what is behind it."""
     return module.__dict__.get(ATTRIBUTE)
@@ -300,11 +317,13 @@ def _unchained(
         kernels = entries.get(name, _NONE).kernels
         if reads is None or reads["reads"] != "e4m3" or reads.get("from") != site:
             return f"'{one_line(name)}' reads BF16"
-        if kernels is None or kernels[0] not in (KERNEL, UNFUSED):
+        if kernels is None or kernels[0] not in READERS:
             return f"'{one_line(name)}' does not run by a kernel that reads codes"
+        if kernels[0] in DELAYED and plan.runtime != "inference":
+            return f"'{one_line(name)}' has a scale that training moves"
         if scale is None or entries[name].scales[0] != scale:
             return f"'{one_line(name)}' has another scale"
     return None
 
 
-__all__ = ["Block", "Found", "HandsOn", "Planned", "block_of", "find", "fuse", "hand_on", "planned", "put", "unfuse"]
+__all__ = ["INPUT_SCALE", "Block", "Found", "HandsOn", "Planned", "block_of", "find", "fuse", "hand_on", "keep_scale", "planned", "put", "unfuse"]

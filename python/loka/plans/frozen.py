@@ -15,6 +15,7 @@ from ..kernels.cast_once import cast_weight, forward_by_codes, why_not_once
 from ..kernels.casts import Quantized
 from ..names import linears, unwrapped
 from . import canary
+from .blocks import INPUT_SCALE, keep_scale
 from .error import PlanError, listed, one_line
 from .following import unfollow
 from .host import leave_host
@@ -24,7 +25,7 @@ from .precision import fp8_gemms
 from .report import RECORD, Resolved, record_of, resolved
 from .weights import drop
 
-CODES, SCALE, INPUT_SCALE = "loka_weight_codes", "loka_weight_scale", "loka_input_scale"
+CODES, SCALE = "loka_weight_codes", "loka_weight_scale"
 """The buffers: FP8 as bytes, FP32 as 32-bit whole numbers."""
 
 CAST_ONCE = "weight cast once"
@@ -222,6 +223,7 @@ def freeze_linear(module: LokaLinear, dtype: torch.dtype, save_codes: bool = Fal
     scale = module._loka_scales[0]
     if _wants_scale(module) and scale is not None:
         module.register_buffer(INPUT_SCALE, scale.scale.clone().view(torch.int32), persistent=save_codes)
+        keep_scale(module)
 
 
 @torch.no_grad()

@@ -3,7 +3,7 @@
 
 use crate::{
     bench::COPY_BYTES_PER_US,
-    model::{Gemm, Kernel, ResultRow, Site},
+    model::{Gemm, Kernel, ResultRow, Runtime, Site},
 };
 
 use crate::dispatch::sharing::{own_us, tail_us};
@@ -30,7 +30,13 @@ pub(crate) enum SavedByCodes {
 fn forward_static(row: &ResultRow) -> Option<&'static Kernel> {
     // Asked for every row of a large trace: the catalogue only where there is a scale.
     let able = row.gemm == Gemm::Fprop && row.supported && row.static_scale.is_some();
-    able.then(|| row.kernel.known())?.filter(|kernel| kernel.casts_on_the_way())
+    able.then(|| row.kernel.known())?
+}
+
+/// Scales that follow do not stand still in training: codes of one are no codes of the next step's.
+fn takes_codes(row: &ResultRow, runtime: Runtime) -> bool {
+    let takes = |kernel: &Kernel| kernel.casts_on_the_way() || (kernel.is_static() && runtime == Runtime::Inference);
+    forward_static(row).is_some_and(takes)
 }
 
 /// True of kernels whose epilogue can store codes: those with a tail that bounds what it gives.
@@ -39,11 +45,11 @@ pub(crate) fn produces(row: &ResultRow) -> bool {
 }
 
 /// True of kernels that may read x as codes and gain by it.
-pub(crate) fn reads(row: &ResultRow) -> bool {
-    forward_static(row).is_some() && cast_us(row) > 0.0
+pub(crate) fn reads(row: &ResultRow, runtime: Runtime) -> bool {
+    takes_codes(row, runtime) && cast_us(row) > 0.0
 }
 
-/// What casting x on its way in takes, in the row's own time: with the weight already cast, less the bare product.
+/// What casting x takes, in the row's own time: with the weight already cast, less the bare product.
 fn cast_us(row: &ResultRow) -> f64 {
     match (row.latency.cached_us, row.latency.gemm_us) {
         (Some(cached_us), Some(gemm_us)) if (cached_us - gemm_us).is_finite() => cached_us - gemm_us,
@@ -52,8 +58,10 @@ fn cast_us(row: &ResultRow) -> f64 {
 }
 
 /// `None`: the kernel reads BF16, or gains nothing. `reference_us`: the baseline's time.
-pub(crate) fn codes(row: &ResultRow, reference_us: f64, saved: SavedByCodes) -> Option<Codes> {
-    forward_static(row)?;
+pub(crate) fn codes(row: &ResultRow, reference_us: f64, (saved, runtime): (SavedByCodes, Runtime)) -> Option<Codes> {
+    if !takes_codes(row, runtime) {
+        return None;
+    }
     let saved_us = match saved {
         SavedByCodes::Modelled => modelled_us(row, reference_us)?,
         SavedByCodes::Timed(us) => us?,

@@ -47,8 +47,9 @@ impl Links {
     /// `rows`: judged, where somebody has done so; they say by themselves where no kernel could store codes.
     pub(crate) fn of(groups: &[[Group; 3]], runtime: Runtime, rows: Option<&JudgedRows>) -> Self {
         let may = |at: usize| rows.is_none_or(|rows| rows.has_static(at, Gemm::Fprop));
-        let produces =
-            |at: &usize| may(*at) && !groups[*at][0].site.feeds.is_empty() && any(&groups[*at], handoff_cost::produces);
+        let produces = |at: &usize| {
+            may(*at) && !groups[*at][0].site.feeds.is_empty() && any(&groups[*at], &handoff_cost::produces)
+        };
         let producing = parallel::map_ranges(groups.len(), |range| range.filter(produces).collect());
         if producing.is_empty() {
             return Self::default();
@@ -69,7 +70,7 @@ impl Links {
                     && once
                     && fed[to] == 1
                     && (reader.m, reader.k) == (site.m, site.n)
-                    && any(&groups[to], handoff_cost::reads)
+                    && any(&groups[to], &|row| handoff_cost::reads(row, runtime))
             };
             let known: Vec<Option<usize>> = site.feeds.iter().map(|id| index.get(id).copied()).collect();
             let mut readers: Vec<usize> = known.iter().flatten().copied().filter(|to| reads(*to)).collect();
@@ -128,7 +129,7 @@ impl Links {
     }
 }
 
-fn any(site: &[Group; 3], is: fn(&ResultRow) -> bool) -> bool {
+fn any(site: &[Group; 3], is: &dyn Fn(&ResultRow) -> bool) -> bool {
     site[Gemm::Fprop as usize].rows.iter().any(is)
 }
 

@@ -247,6 +247,18 @@ fn a_budget_that_cannot_be_kept_is_said() {
     assert_eq!(dispatch.choices[3].kernel.as_str(), "cublaslt/bf16");
 }
 
+#[test]
+fn a_share_of_no_loss_is_said_to_be_nothing() {
+    let (results, policy) = (two_sites(), Policy::loss_budget());
+    let candidates = Candidates::new(&results, &SiteMods::default());
+    let says = |loss: f64| {
+        let dispatch = dispatch(&candidates, &policy, &Overrides::new(), loss).unwrap();
+        let said = dispatch.warnings.iter().any(|warning| warning.text.starts_with("the trace has no loss"));
+        (said, dispatch.choices[0].kernel.as_str() == FAST)
+    };
+    assert_eq!((says(0.0), says(0.5)), ((true, false), (false, true)));
+}
+
 /// BF16's own cost, and a kernel's at a site where no figure means anything, take nothing from the others.
 #[test]
 fn only_what_is_beyond_bf16_and_means_something_is_charged() {

@@ -45,8 +45,12 @@ fn what_dispatch_plans_passes_and_is_under_the_digest() {
     assert!(!plan_of(&without).to_json().contains("chain"), "nothing is said where nothing is handed on");
 }
 
-/// BF16 takes 100 us, the static kernel 60, a block 70 with the cast that its reader makes, and `codes_us` without.
-fn served(codes_us: Option<f64>) -> Plan {
+const STATIC: &str = "loka/fp8-static+fast";
+const DELAYED: &str = "cublaslt/fp8-delayed+fast";
+
+/// BF16 takes 100 us, a kernel whose scale is known beforehand 60, a block 70 with the cast that its reader makes, and
+/// `codes_us` without.
+fn served(known: &str, codes_us: Option<f64>) -> Plan {
     let mut results = made();
     let site = &results.meta.manifest.sites[0];
     let shape = GemmShape { m: site.m, k: site.k, n: site.n };
@@ -61,13 +65,10 @@ fn served(codes_us: Option<f64>) -> Plan {
         samples: 15,
         reason: None,
     };
-    let rows = vec![timed("loka/fp8-block+fast", 70.0, codes_us), timed("loka/fp8-static+fast", 60.0, None)];
-    results.rows.push(with_codes(
-        row("a", Gemm::Fprop, "loka/fp8-static+fast", 0.1, Some(1.2), 0.0),
-        SCALE,
-        70.0,
-        60.0,
-    ));
+    let rows = vec![timed("loka/fp8-block+fast", 70.0, codes_us), timed(known, 60.0, None)];
+    let known = |site: &str| with_codes(row(site, Gemm::Fprop, known, 0.1, Some(1.2), 0.0), SCALE, 70.0, 60.0);
+    results.rows.retain(|row| row.kernel.as_str() != STATIC);
+    results.rows.extend(["a", "b"].map(known));
     results.rows.iter_mut().for_each(|row| row.shape = shape);
     results.meta.site_times = Some(SiteTimes { device: "a test".to_owned(), rows, ..SiteTimes::default() });
     let (named, overrides) = (("p", "2026-11-20T00:00:00Z"), Overrides::new());
@@ -80,16 +81,18 @@ fn served(codes_us: Option<f64>) -> Plan {
 #[test]
 fn where_sites_were_timed_codes_save_what_was_timed_where_they_are_stored() {
     let forward = |plan: &Plan| plan.sites.iter().map(|site| site.fprop.kernel.to_string()).collect::<Vec<_>>();
-    let fast = served(Some(55.0));
-    assert_eq!(forward(&fast), ["loka/fp8-block+fast", "loka/fp8-static+fast"]);
-    let (planned_us, saved_us) = (fast.totals.planned_us, fast.totals.handed_on_us);
-    assert!(near(planned_us, 70.0 + 60.0 - 15.0) && near(saved_us, 15.0), "{:?}", fast.totals);
-    let reason = &fast.sites[1].fprop.reason;
-    assert!(reason.contains("x arrives as codes from a: no cast, 15 us less (measured)"), "{reason}");
+    for known in [STATIC, DELAYED] {
+        let fast = served(known, Some(55.0));
+        assert_eq!(forward(&fast), ["loka/fp8-block+fast", known]);
+        let (planned_us, saved_us) = (fast.totals.planned_us, fast.totals.handed_on_us);
+        assert!(near(planned_us, 70.0 + 60.0 - 15.0) && near(saved_us, 15.0), "{:?}", fast.totals);
+        let reason = &fast.sites[1].fprop.reason;
+        assert!(reason.contains("x arrives as codes from a: no cast, 15 us less (measured)"), "{reason}");
+    }
     // 70 + 60 - 9 is more than 60 + 60; and what was not timed storing codes stores none.
     for codes_us in [Some(61.0), None] {
-        let plan = served(codes_us);
-        assert_eq!(forward(&plan), ["loka/fp8-static+fast"; 2]);
+        let plan = served(STATIC, codes_us);
+        assert_eq!(forward(&plan), [STATIC; 2]);
         assert!(near(plan.totals.planned_us, 120.0) && plan.sites.iter().all(|site| site.chain.is_none()));
     }
 }

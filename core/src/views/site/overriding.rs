@@ -65,7 +65,11 @@ pub fn override_effect(
         let mut then = now.clone();
         then.insert((site.clone(), gemm), Override { kernel: kernel.clone(), reason: String::new() });
         let chained = plan.chain_at(at).is_some();
-        let sites = if chained || reads(row) || produces(row) { tree(snapshot, at) } else { vec![at] };
+        let sites = if chained || reads(row, snapshot.document.runtime) || produces(row) {
+            tree(snapshot, at)
+        } else {
+            vec![at]
+        };
         let alone = |overrides| alone(snapshot, &sites, overrides);
         let (before, after) = (alone(&now)?, alone(&then)?);
         effect.num_sites = sites.len();
