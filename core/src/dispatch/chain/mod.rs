@@ -2,8 +2,9 @@
 //!
 //! A kernel with BlockNorm and hard swish in its epilogue knows a bound of what it stores, and can store codes by
 //! a scale that is known beforehand. A kernel with a static scale that gets its x as codes needs no cast on the way
-//! in: its forward GEMM takes `latency_us - (cached_us - gemm_us)`, or what was timed ([`SavedByCodes`]). Codes are handed from a site to those that the
-//! trace says it feeds, where these are fed by it alone and have their x of its shape ([`links`]).
+//! in: its forward GEMM takes `latency_us - (cached_us - gemm_us)`, or what was timed ([`SavedByCodes`]). Codes are
+//! handed from a site to those that the trace says it feeds, where these are fed by it alone and have their x of its
+//! shape ([`links`]).
 //!
 //! The weight gradient of the next site still reads x in BF16, so in training both are stored: one byte an
 //! element more, modelled at the bandwidth of a copy. Results without one row of a backward GEMM are of
