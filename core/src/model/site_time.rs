@@ -34,7 +34,7 @@ pub struct SiteTime {
     #[serde(default)]
     pub bf16: Option<Spread>,
     /// The same as `site` where the output goes on as codes that the next linear reads: of kernels that can store them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub codes: Option<Spread>,
     pub samples: u64,
     /// Why it was not timed.
