@@ -76,9 +76,9 @@ def in_codes(
     x: Tensor, weight: Tensor, bias: Optional[Tensor], kernel: str, static: Scale, emulate: bool,
     h_scale: Optional[Tensor], codes: Optional[WeightCodes] = None,
 ) -> Tensor:
-    """A forward by `KERNEL`, or another whose scale of x is known beforehand, where x [..., k], the output [..., n] (by `h_scale`), or both are E4M3 codes.
-    No gradients. `codes`: of the weight, if they were made before. An output that is no codes is in the type that F.linear
-    gives."""
+    """A forward by `KERNEL`, or another whose scale of x is known beforehand, where x [..., k], the output [..., n] (by
+    `h_scale`), or both are E4M3 codes. No gradients. `codes`: of the weight, if they were made before. An output that is no
+    codes is in the type that F.linear gives."""
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
     rows = x.reshape(-1, x.shape[-1])

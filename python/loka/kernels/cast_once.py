@@ -57,13 +57,14 @@ def forward_by_codes(
         else:
             a = Quantized(x if x.dtype == torch.float8_e4m3fn else to_fp8(x, x_scale, how.a.format), x_scale)
         return emulate.product_of_codes(a, weight, how).to(torch.bfloat16)
+    if x_scale is not None and x.dtype != torch.float8_e4m3fn and torch.compiler.is_compiling():
+        # Plain operations: Inductor puts them into the kernel of whatever makes x, and nobody else wants its codes.
+        x = codes(stretched(x, stretch), 1.0 / x_scale, how.a.format).view(x.shape)
     if route(kernel, "fprop", False) == "own":
-        return _own(x, weight, x_scale, kernel, stretch)
+        return _own(x, weight, x_scale, kernel)
     straight: Optional[Quantized]
     if x_scale is not None and x.dtype == torch.float8_e4m3fn:
         straight = Quantized(x, x_scale)
-    elif x_scale is not None and torch.compiler.is_compiling():
-        straight = Quantized(_beside(x, x_scale, how.a.format, stretch), x_scale)
     elif x_scale is not None:
         straight, _, _ = by_known_scale(x, x_scale, 1.0 / x_scale, True, False, stretch)
     else:
@@ -72,20 +73,13 @@ def forward_by_codes(
     return scaled(straight, weight, how)[: x.shape[0]]
 
 
-def _beside(x: Tensor, scale: Tensor, format: str, stretch: int) -> Tensor:
-    """Codes of x by plain operations: Inductor puts them into the kernel of whatever makes x, and nobody else wants them."""
-    return codes(stretched(x, stretch), 1.0 / scale, format).view(x.shape)
-
-
-def _own(x: Tensor, weight: Quantized, x_scale: Optional[Tensor], kernel: str, stretch: int) -> Tensor:
+def _own(x: Tensor, weight: Quantized, x_scale: Optional[Tensor], kernel: str) -> Tensor:
     from .native_ops import fp8_cast, fp8_gemm, static_gemm
 
     how = numerics(kernel, "fprop")
     if x_scale is None:
         made = fp8_cast(x.to(torch.bfloat16), how.a.granularity, how.a.format, how.a.power_of_two, True, False)
         return fp8_gemm(made[0], made[1], weight.bits, weight.scale, how.fast)
-    if torch.compiler.is_compiling() and x.dtype != torch.float8_e4m3fn:
-        x = _beside(x, x_scale, how.a.format, stretch)
     if x.dtype == torch.float8_e4m3fn:
         return fp8_gemm(x, x_scale, weight.bits, weight.scale, True)
     uncounted = torch.zeros(1, dtype=torch.int64, device=x.device)

@@ -17,15 +17,15 @@ from torch.nn.modules import module as of_all
 
 from .. import graph
 from ..kernels import BLOCK as KERNEL
-from ..kernels import UNFUSED, Scale
+from ..kernels import KERNELS, UNFUSED, Scale
 from ..mods.norm import BLOCK, EPS
 from ..names import clean, linears, unwrapped
 from .document import Plan
 from .error import one_line
-from .linear import kernels_of
+from .linear import follows, kernels_of
 from .report import Entry
 
-DELAYED = ("cublaslt/fp8-delayed+fast", "cublaslt/fp8-delayed")
+DELAYED = tuple(kernel for kernel in KERNELS if follows(kernel))
 """Their scale of x is known beforehand too, and stands still where nothing is trained."""
 
 ATTRIBUTE = "_loka_block"
@@ -326,4 +326,7 @@ def _unchained(
     return None
 
 
-__all__ = ["INPUT_SCALE", "Block", "Found", "HandsOn", "Planned", "block_of", "find", "fuse", "hand_on", "keep_scale", "planned", "put", "unfuse"]
+__all__ = [
+    "INPUT_SCALE", "Block", "Found", "HandsOn", "Planned", "block_of", "find", "fuse", "hand_on", "keep_scale", "planned",
+    "put", "unfuse",
+]

@@ -388,12 +388,17 @@ def _model(torch: Any, shape: Shape, device: Any, triple: Optional[Sequence[str]
             x = torch.nn.functional.silu(x + self.offset.to(x.dtype))
             return torch.nn.functional.silu(self.linear(x))
 
-    # Dynamo keeps what it compiled by code object, and looks through all of it at every call: each has its own.
-    Around.forward.__code__ = Around.forward.__code__.replace(co_name=f"forward_{next(_NUMBERS)}")
-    model = Around().to(device)
+    model = _made(Around, device)
     if triple is not None and any(kernel != BF16 for kernel in triple):
         _route(model.linear, triple, emulate, device)
     return model
+
+
+def _made(Around: Any, device: Any) -> Any:
+    """One of that class. Dynamo keeps what it compiled by code object, and looks through all of it at every call: each has its
+    own."""
+    Around.forward.__code__ = Around.forward.__code__.replace(co_name=f"forward_{next(_NUMBERS)}")
+    return Around().to(device)
 
 
 def _fused_model(torch: Any, shape: Shape, device: Any, hands_on: Optional[bool], emulate: bool) -> Any:
@@ -420,8 +425,7 @@ def _fused_model(torch: Any, shape: Shape, device: Any, hands_on: Optional[bool]
             h = self.activation(self.norm(self.linear(x)))
             return codes(h, inverse, "e4m3") if hands_on is False else h
 
-    Around.forward.__code__ = Around.forward.__code__.replace(co_name=f"forward_{next(_NUMBERS)}")
-    model = Around().to(device).eval()
+    model = _made(Around, device).eval()
     inverse = Scale.of(STATIC_SCALE, device).inverse
     if hands_on is None:
         return model
