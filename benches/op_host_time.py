@@ -1,10 +1,11 @@
-"""What one call of LoKA's native ops takes of the host: checks, outputs, PyTorch's dispatcher, ctypes.
+"""What one call of LoKA's native ops takes of the host: checks, outputs, PyTorch's dispatcher; by Python and ctypes, and
+by libloka as the dispatcher calls it itself (PyTorch 2.10 or later).
 
     python benches/op_host_time.py              # on a GPU, at a size that takes it less time than the host
     python benches/op_host_time.py --stub       # without one: tensors on the CPU, a C library that does nothing
 
 `--stub` compiles that library with cc, and lets the ops take CPU tensors for a GPU's: what is timed is all but the launch
-(PyTorch's allocator is the CPU's). Median of many short rounds, microseconds.
+(PyTorch's allocator is the CPU's), by Python alone. Median of many short rounds, microseconds.
 """
 
 import argparse
@@ -88,10 +89,17 @@ def main():
         sys.exit("no CUDA device: --stub times all but the launch")
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
+        # Once registered, it is so for the rest of the process: Python's turn comes first.
+        register, native.registered = native.registered, lambda *_: None
         if options.stub:
             take_cpu_for_gpu(folder)
-        for name, call in ways("cpu" if options.stub else "cuda").items():
-            print(f"{name:40s} {median_us(call):7.1f} us", flush=True)
+        calls = ways("cpu" if options.stub else "cuda")
+        by_python = {name: median_us(call) for name, call in calls.items()}
+        why_not = "there is no GPU" if options.stub else register()
+        print(f"{'':40s} {'Python':>7s} {'libloka' if why_not is None else why_not}, us")
+        for name, taken in by_python.items():
+            again = "" if why_not is not None else f"{median_us(calls[name]):7.1f}"
+            print(f"{name:40s} {taken:7.1f} {again}", flush=True)
 
 
 if __name__ == "__main__":

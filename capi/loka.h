@@ -120,6 +120,12 @@ int32_t loka_block_norm_hard_swish(int32_t device, const void *z, void *h, void 
 int32_t loka_block_backward(int32_t device, const void *dh, const void *z, void *dz, void *codes, float *row_scales,
                             const float *dz_scale, uint64_t *saturated, uint32_t m, uint32_t n, void *stream);
 
+/* For PyTorch 2.10 or later: its dispatcher calls this library for the ops of namespace `ns` that loka.kernels.native_ops
+ * defines, with tensors of dispatch key `key` ("CUDA"). `libraries`: the paths of its libtorch_cpu.so and libtorch_cuda.so
+ * in this process, separated by ':'. `folders`: as loka_open has them, for GPUs that ops meet first. Once a namespace and
+ * key. Nothing of PyTorch is needed to link or load this library. */
+int32_t loka_torch_register(const char *libraries, const char *ns, const char *key, const char *folders);
+
 #ifdef __cplusplus
 }
 #endif

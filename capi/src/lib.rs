@@ -10,6 +10,7 @@ mod casts;
 mod devices;
 mod gemms;
 mod outcome;
+mod torch;
 
 use std::ffi::{CStr, c_char};
 

@@ -10,11 +10,12 @@ use std::{
 };
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
-const SOURCES: [&str; 4] = [
+const SOURCES: [&str; 5] = [
     include_str!("../src/lib.rs"),
     include_str!("../src/casts.rs"),
     include_str!("../src/gemms.rs"),
     include_str!("../src/blocks.rs"),
+    include_str!("../src/torch.rs"),
 ];
 
 /// libloka.so of this build. Cargo links no test with it, and so builds none for them.

@@ -103,7 +103,28 @@ def library() -> ctypes.CDLL:
         function = getattr(loaded, name)
         function.argtypes, function.restype = arguments, _I32
     loaded.loka_last_error.restype = ctypes.c_char_p
+    if hasattr(loaded, REGISTER):
+        getattr(loaded, REGISTER).argtypes = [ctypes.c_char_p] * 4
     return loaded
+
+
+REGISTER = "loka_torch_register"
+
+
+@functools.lru_cache(maxsize=None)
+def registered(ns: str = "loka", key: str = "CUDA") -> Optional[str]:
+    """Has PyTorch's dispatcher call libloka itself for the ops of that namespace, from now on: what Python does around a
+    call takes the host longer than the call. Why that is not so, in words; then `native_ops` goes on doing it."""
+    torch_folder = pathlib.Path(torch.__file__).parent / "lib"
+    libraries = [torch_folder / f"libtorch_{part}.so" for part in ("cpu", "cuda")]
+    there = [str(path) for path in libraries if path.exists()]
+    loaded = library()
+    if not there or not hasattr(loaded, REGISTER):
+        return "this libloka registers no ops" if there else f"there is no {libraries[0]}"
+    given = (":".join(there), ns, key, _folders())
+    if getattr(loaded, REGISTER)(*(text.encode() for text in given)) != 0:
+        return str(loaded.loka_last_error().decode(errors="replace"))
+    return None
 
 
 def _check(code: int) -> None:
@@ -123,6 +144,7 @@ def opened(device: int) -> Dict[str, Callable[..., int]]:
         with _opening:
             loaded = library()
             _check(loaded.loka_open(device, _folders().encode()))
+            registered()
             found = _functions[device] = {name: getattr(loaded, name) for name in SIGNATURES}
     return found
 

@@ -37,7 +37,8 @@ def _op(mutates: Tuple[str, ...] = ()) -> Callable[[Callable[..., Any]], Callabl
         _LIBRARY.define(name + schema, tags=[torch.Tag.pt2_compliant_tag])
         # On a CPU it is made of operations that have gradients: these must not pass for the op's.
         _LIBRARY.impl(name, torch.no_grad()(function), "CPU")
-        _LIBRARY.impl(name, function, "CUDA")
+        # Everywhere else, until libloka has registered its own for GPUs (`native.registered`), with the first call.
+        _LIBRARY.impl(name, function, "CompositeExplicitAutograd")
         return getattr(torch.ops.loka, name).default
 
     return made
