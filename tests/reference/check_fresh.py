@@ -1,8 +1,8 @@
 """The binary against reference.py on draws that nobody chose: one site, every numerics and direction, a new seed.
 
-    python tests/reference/check_fresh.py LOKA TRACE [--site net.top.0] [--draws 6] [--seed N]
+    python tests/reference/check_fresh.py LOKA TRACE [--site net.layers.1.fmb.mlp.0] [--draws 6] [--seed N]
 
-tests/tests/reference.rs compares more, with stored draws of the reference. Here rel_l2, pooled: within 6 standard errors of
+tests/tests/numbers/reference.rs compares more, with stored draws of the reference. Here rel_l2, pooled: within 6 standard errors of
 both (few draws: Student's t, and this runs daily) and 1.5 % where a scale follows the tensor's amax. Exit 1 with the rows that differ.
 """
 
