@@ -113,12 +113,13 @@ fn pause_and_cancel_reach_it_and_what_was_made_is_found_again() {
     window.submit(Command::ToggleMod { kind: ModKind::HardSwish });
     window.until("rows come", |window| window.session.run.as_ref().is_some_and(|run| run.running && run.done > 0.0));
     window.submit(Command::PauseProbe { paused: true });
-    // What was begun comes to its end.
-    (0..4).for_each(|_| window.settle());
-    let so_far = served.parts().len();
+    // What was begun comes to its end, on a busy machine after a while; where nothing rests all of them are made.
+    let mut so_far = 0;
+    while served.parts().len() > so_far {
+        so_far = served.parts().len();
+        (0..4).for_each(|_| window.settle());
+    }
     assert!(so_far > 0 && so_far < PARTS, "{so_far}");
-    (0..4).for_each(|_| window.settle());
-    assert_eq!(served.parts().len(), so_far, "it rests");
     window.submit(Command::PauseProbe { paused: false });
     window.until("it goes on", |window| {
         window.session.run.as_ref().is_some_and(|run| run.done > (so_far as f64 + 0.5) / PARTS as f64)
