@@ -43,7 +43,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="loka probe against a fresh run of the reference")
     parser.add_argument("loka")
     parser.add_argument("trace")
-    parser.add_argument("--site", default="net.top.0")
+    # Every numerics runs on its shape (256 and 512 features), and a draw is half of the work that it is at the sample's largest.
+    parser.add_argument("--site", default="net.layers.1.fmb.mlp.0")
     parser.add_argument("--draws", type=int, default=6)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     args = parser.parse_args()
