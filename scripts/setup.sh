@@ -115,7 +115,8 @@ need_fuzz() {
         return 1
     fi
     fuzz=$cache/loka-fuzz/bin/cargo-fuzz
-    [ -x "$fuzz" ] || cargo install cargo-fuzz --version 0.13.2 --quiet --root "$cache/loka-fuzz" >&2 ||
+    # It calls the compiler, and need not be quick itself.
+    [ -x "$fuzz" ] || cargo install cargo-fuzz --debug --version 0.13.2 --quiet --root "$cache/loka-fuzz" >&2 ||
         { say "skipped: cargo-fuzz could not be installed"; return 1; }
 }
 
@@ -131,7 +132,8 @@ need_environment() {
         python3 -m venv "$environment" || die "could not make a Python environment in $environment"
     }
     [ $# -lt 3 ] || packages_of "$cache/$3" >"$(packages_of "$environment")/$3.pth"
-    "$environment/bin/pip" install -q --disable-pip-version-check -r "$wanted" >&2 ||
+    # Modules are compiled as they are imported: of these gigabytes few are.
+    "$environment/bin/pip" install -q --no-compile --disable-pip-version-check -r "$wanted" >&2 ||
         die "could not install the packages of $wanted"
     cp "$wanted" "$environment/requirements.txt"
 }
