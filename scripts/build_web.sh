@@ -28,14 +28,14 @@ need_linux "the page"
 unset RUSTC_WORKSPACE_WRAPPER
 need_rust
 need_wasm
-need_wasm_bindgen
 [ $profile = page-here ] || need_wasm_opt
 cargo build --manifest-path "$root/Cargo.toml" $quiet --profile $profile --target wasm32-unknown-unknown --package loka >&2
+need_wasm_bindgen
 program=$CARGO_TARGET_DIR/wasm32-unknown-unknown/$profile/loka.wasm
 pages=$root/app/web
 
 # What it is made of, and by what: the same again needs no work.
-recipe=$({ "$wasm_bindgen" --version; [ -z "${wasm_opt:-}" ] || "$wasm_opt" --version; echo "${optimise[@]}"
+recipe=$({ cat "$root/scripts/bindgen/Cargo.lock"; [ -z "${wasm_opt:-}" ] || "$wasm_opt" --version; echo "${optimise[@]}"
     cat "$program" "$pages"/* "${BASH_SOURCE[0]}"; } | sha256sum)
 if [ "$(cat "$out/.recipe" 2>/dev/null)" = "$recipe" ]; then
     say "The page is up to date: $out"
@@ -47,7 +47,7 @@ mkdir -p "$(dirname "$out")"
 made=$(mktemp -d "$(dirname "$out")/.web-XXXXXX")
 trap 'rm -rf "$made"' EXIT
 chmod 755 "$made"
-"$wasm_bindgen" --target web --no-typescript --out-dir "$made" "$program"
+"$wasm_bindgen" "$program" "$made"
 if [ $profile = page ]; then
     "$wasm_opt" "${optimise[@]}" "$made/loka_bg.wasm" -o "$made/small.wasm"
     mv "$made/small.wasm" "$made/loka_bg.wasm"

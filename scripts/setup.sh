@@ -48,19 +48,22 @@ need_wasm() {
     (cd "$root" && rustup target add wasm32-unknown-unknown >&2) || die "could not add the wasm32 target"
 }
 
-# need_wasm_bindgen: the program that fits the library of Cargo.lock, built once into the user's cache. Sets $wasm_bindgen.
+# need_wasm_bindgen: scripts/bindgen, whose library is of the version that Cargo.lock has, built once into the user's cache.
+# Sets $wasm_bindgen.
 need_wasm_bindgen() {
     local version
     version=$(grep -A 1 '^name = "wasm-bindgen"$' "$root/Cargo.lock" | sed -n 's/^version = "\(.*\)"$/\1/p')
-    wasm_bindgen=$cache/loka-wasm-bindgen-$version/bin/wasm-bindgen
+    grep -q "^wasm-bindgen-cli-support = \"=$version\"$" "$root/scripts/bindgen/Cargo.toml" ||
+        die "scripts/bindgen/Cargo.toml names another version of wasm-bindgen than Cargo.lock, $version"
+    wasm_bindgen=$cache/loka-wasm-bindgen-$version/loka_bindgen
     [ -x "$wasm_bindgen" ] && return 0
-    say "installing wasm-bindgen $version (once, some minutes)"
-    # Its own target folder: the project's is for the project. It works for a second a page: it need not be quick.
-    CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_LTO=off \
-        CARGO_TARGET_DIR=$cache/loka-wasm-bindgen-$version/target \
-        cargo install --quiet wasm-bindgen-cli --version "$version" --root "$cache/loka-wasm-bindgen-$version" >&2 ||
-        die "could not install wasm-bindgen-cli $version"
-    rm -rf "$cache/loka-wasm-bindgen-$version/target"
+    say "building what makes a page of wasm-bindgen $version (once, some minutes)"
+    # Its own target folder: the project's is for the project.
+    local target=$cache/loka-wasm-bindgen-$version/target
+    CARGO_TARGET_DIR=$target cargo build --quiet --locked --manifest-path "$root/scripts/bindgen/Cargo.toml" >&2 ||
+        die "could not build scripts/bindgen"
+    cp "$target/debug/loka_bindgen" "$wasm_bindgen"
+    rm -rf "$target"
 }
 
 # need_npm NAME PACKAGE...: pinned packages from npm, in the user's cache, installed again only when the list changes.
@@ -112,7 +115,8 @@ need_fuzz() {
         return 1
     fi
     fuzz=$cache/loka-fuzz/bin/cargo-fuzz
-    [ -x "$fuzz" ] || cargo install cargo-fuzz --version 0.13.2 --quiet --root "$cache/loka-fuzz" >&2 ||
+    # It calls the compiler, and need not be quick itself.
+    [ -x "$fuzz" ] || cargo install cargo-fuzz --debug --version 0.13.2 --quiet --root "$cache/loka-fuzz" >&2 ||
         { say "skipped: cargo-fuzz could not be installed"; return 1; }
 }
 
@@ -128,7 +132,8 @@ need_environment() {
         python3 -m venv "$environment" || die "could not make a Python environment in $environment"
     }
     [ $# -lt 3 ] || packages_of "$cache/$3" >"$(packages_of "$environment")/$3.pth"
-    "$environment/bin/pip" install -q --disable-pip-version-check -r "$wanted" >&2 ||
+    # Modules are compiled as they are imported: of these gigabytes few are.
+    "$environment/bin/pip" install -q --no-compile --disable-pip-version-check -r "$wanted" >&2 ||
         die "could not install the packages of $wanted"
     cp "$wanted" "$environment/requirements.txt"
 }

@@ -2,7 +2,7 @@
 
 usage: double_driver.py BEHAVIOUR LOG
 
-LOG gets a line for each request. For tests/tests/cluster.rs it makes parts by the real program, one after the other."""
+LOG gets a line for each request. For tests/tests/serve/cluster.rs it makes parts by the real program, one after the other."""
 
 import json
 import queue

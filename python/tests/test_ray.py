@@ -317,7 +317,7 @@ SHORT = ("--max-draws=4", "--seed=3", *(f"--kernels={kernel}" for kernel in KERN
 @unittest.skipUnless(HAS_RAY, "no Ray here: scripts/setup.sh's need_ray makes an environment that has it")
 class AsAnEngine(unittest.TestCase):
     """The engine "cluster": the driver that LoKA starts, and `loka probe --engine cluster`. Sessions of `loka serve` on such a
-    driver are in tests/tests/cluster.rs."""
+    driver are in tests/tests/serve/cluster.rs."""
 
     @classmethod
     def setUpClass(cls):

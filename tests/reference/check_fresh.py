@@ -1,8 +1,8 @@
 """The binary against reference.py on draws that nobody chose: one site, every numerics and direction, a new seed.
 
-    python tests/reference/check_fresh.py LOKA TRACE [--site net.top.0] [--draws 6] [--seed N]
+    python tests/reference/check_fresh.py LOKA TRACE [--site net.layers.1.fmb.mlp.0] [--draws 6] [--seed N]
 
-tests/tests/reference.rs compares more, with stored draws of the reference. Here rel_l2, pooled: within 6 standard errors of
+tests/tests/numbers/reference.rs compares more, with stored draws of the reference. Here rel_l2, pooled: within 6 standard errors of
 both (few draws: Student's t, and this runs daily) and 1.5 % where a scale follows the tensor's amax. Exit 1 with the rows that differ.
 """
 
@@ -43,7 +43,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="loka probe against a fresh run of the reference")
     parser.add_argument("loka")
     parser.add_argument("trace")
-    parser.add_argument("--site", default="net.top.0")
+    # Every numerics runs on its shape (256 and 512 features), and a draw is half of the work that it is at the sample's largest.
+    parser.add_argument("--site", default="net.layers.1.fmb.mlp.0")
     parser.add_argument("--draws", type=int, default=6)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     args = parser.parse_args()

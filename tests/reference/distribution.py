@@ -7,7 +7,7 @@ the shares under each step's tensor scale at the first, the middle and the last 
 
     python tests/reference/distribution.py > tests/reference/distribution.jsonl
 
-tests/tests/distribution.rs holds LoKA against the result. Needs numpy, ml_dtypes.
+tests/tests/numbers/distribution.rs holds LoKA against the result. Needs numpy, ml_dtypes.
 """
 
 import json

@@ -1,4 +1,4 @@
-//! Files and bytes in memory: either is read, and refused in the same words. What polars writes: tests/tests/tables.rs.
+//! Files and bytes in memory: either is read, and refused in the same words. What polars writes: tests/tests/numbers/tables.rs.
 
 use super::*;
 use crate::{
