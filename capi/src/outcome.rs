@@ -1,6 +1,7 @@
 //! How a call went: takes what it does, gives a number, and keeps the words for `loka_last_error`.
 
 use std::{
+    any::Any,
     cell::RefCell,
     ffi::{CString, c_char},
     panic::{AssertUnwindSafe, catch_unwind},
@@ -26,16 +27,19 @@ pub fn guarded(call: impl FnOnce() -> Result<(), CudaError>) -> i32 {
     let (code, words) = match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(())) => return OK,
         Ok(Err(error)) => (code_of(&error), error.to_string()),
-        Err(panic) => {
-            let said = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-            let said = said.or_else(|| panic.downcast_ref::<String>().cloned());
-            (BUG, format!("a bug in LoKA: {}", said.unwrap_or_default()))
-        }
+        Err(panic) => (BUG, told_of(panic.as_ref())),
     };
     // One line, and no zero inside.
     let words = words.replace(['\n', '\0'], " ");
     let _ = LAST.try_with(|last| *last.borrow_mut() = CString::new(words).unwrap_or_default());
     code
+}
+
+/// What a panic says, as a bug of ours.
+pub fn told_of(panic: &(dyn Any + Send)) -> String {
+    let said = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let said = said.or_else(|| panic.downcast_ref::<String>().cloned());
+    format!("a bug in LoKA: {}", said.unwrap_or_default())
 }
 
 pub fn last_error() -> *const c_char {

@@ -21,7 +21,7 @@ use self::{
     symbols::{StableValue, Torch},
     tensor::{Arguments, Results},
 };
-use crate::outcome::guarded;
+use crate::outcome::{self, guarded};
 
 /// The version of the stable interface that this is written for, as PyTorch encodes it.
 const STABLE_2_10: u64 = 2 << 56 | 10 << 48;
@@ -99,7 +99,7 @@ unsafe fn called(
                 None
             }
             Ok(Err(refusal)) => Some(refusal),
-            Err(_) => Some("a bug in LoKA".to_owned()),
+            Err(panic) => Some(outcome::told_of(panic.as_ref())),
         }
     };
     if let Some(refusal) = refusal {
