@@ -73,7 +73,7 @@ fn gpu(device: i32) -> Result<&'static loka_core::engine::cuda::raw::Gpu, CudaEr
 }
 
 /// Why an op did not run, one line: PyTorch makes a RuntimeError of it.
-type Refusal = String;
+type OpError = String;
 
 /// Takes the stack that PyTorch gives an op: arguments in, results out. What goes wrong in `op` is thrown as PyTorch's
 /// own error, at the very end, when nothing of ours is left to be dropped.
@@ -83,7 +83,7 @@ type Refusal = String;
 unsafe fn called(
     stack: *mut StableValue,
     num_arguments: u64,
-    op: fn(&mut Arguments, &mut Results) -> Result<(), Refusal>,
+    op: fn(&mut Arguments, &mut Results) -> Result<(), OpError>,
 ) {
     let Some(torch) = TORCH.get() else { return };
     let refusal = {

@@ -5,12 +5,12 @@ use std::ffi::CStr;
 use loka_core::engine::cuda::raw::{BackwardMemory, BlockOutputs, CastMemory, GemmMemory, Gpu, RawStream};
 
 use super::{
-    Refusal, called, gpu,
+    OpError, called, gpu,
     symbols::{Kernel, StableValue, Types},
-    tensor::{Arguments, Results, Tensor},
+    tensor::{Arguments, Results, TorchTensor},
 };
 
-type Done = Result<(), Refusal>;
+type Done = Result<(), OpError>;
 
 macro_rules! kernels {
     ($($name:literal => $op:ident,)*) => {
@@ -43,21 +43,21 @@ const ALIGNED: u64 = 16;
 const POWER_OF_TWO: u32 = 1;
 const AS_E5M2: u32 = 2;
 
-fn expected(wanted: &str, found: &Tensor) -> Refusal {
+fn expected(wanted: &str, found: &TorchTensor) -> OpError {
     format!("expected {wanted}, not {found}")
 }
 
 /// Where an op runs: the GPU of a tensor and its current stream.
-fn place(x: &Tensor) -> Result<(&'static Gpu, RawStream), Refusal> {
+fn place(x: &TorchTensor) -> Result<(&'static Gpu, RawStream), OpError> {
     let device = if x.is_cuda { x.device } else { 0 };
     Ok((gpu(device).map_err(|error| error.to_string())?, RawStream(x.stream()?)))
 }
 
-fn number(size: i64) -> Result<u32, Refusal> {
+fn number(size: i64) -> Result<u32, OpError> {
     u32::try_from(size).map_err(|_| format!("a side of {size} is more than a kernel takes"))
 }
 
-fn has_size(x: &Tensor, dtype: i32, size: i64) -> Done {
+fn has_size(x: &TorchTensor, dtype: i32, size: i64) -> Done {
     if x.dtype == dtype && x.sizes == [size] && x.is_contiguous {
         return Ok(());
     }
@@ -65,7 +65,7 @@ fn has_size(x: &Tensor, dtype: i32, size: i64) -> Done {
 }
 
 /// [1] of the tensor, or [rows, 1].
-fn is_scale(scale: &Tensor, rows: i64) -> Done {
+fn is_scale(scale: &TorchTensor, rows: i64) -> Done {
     let fits = scale.sizes == [1] || scale.sizes == [rows, 1];
     if fits && scale.dtype == scale.torch().types.fp32 && scale.is_contiguous {
         return Ok(());
@@ -75,12 +75,12 @@ fn is_scale(scale: &Tensor, rows: i64) -> Done {
 
 /// m, n and k of x [m, k] times w [n, k] turned.
 fn is_gemm(
-    x: &Tensor,
-    x_scale: &Tensor,
-    w: &Tensor,
-    w_scale: &Tensor,
-    rest: &[Option<&Tensor>],
-) -> Result<[i64; 3], Refusal> {
+    x: &TorchTensor,
+    x_scale: &TorchTensor,
+    w: &TorchTensor,
+    w_scale: &TorchTensor,
+    rest: &[Option<&TorchTensor>],
+) -> Result<[i64; 3], OpError> {
     let ([m, k], [n, w_k]) = (&x.sizes[..], &w.sizes[..]) else {
         return Err(expected(
             "x [m, k] times w [n, k] turned, of two dimensions",
@@ -104,22 +104,22 @@ fn is_gemm(
     Ok([*m, *n, *k])
 }
 
-fn has_rows(scale: &Tensor) -> bool {
+fn has_rows(scale: &TorchTensor) -> bool {
     scale.sizes.len() == 2
 }
 
-fn address(of: Option<&Tensor>) -> u64 {
+fn address(of: Option<&TorchTensor>) -> u64 {
     of.map_or(0, |tensor| tensor.address)
 }
 
 /// The operands of a product, `out` left to be set.
 fn memory(
-    x: &Tensor,
-    x_scale: &Tensor,
-    w: &Tensor,
-    w_scale: &Tensor,
+    x: &TorchTensor,
+    x_scale: &TorchTensor,
+    w: &TorchTensor,
+    w_scale: &TorchTensor,
     [m, n, k]: [i64; 3],
-) -> Result<GemmMemory, Refusal> {
+) -> Result<GemmMemory, OpError> {
     Ok(GemmMemory {
         x: x.address,
         x_scales: x_scale.address,
@@ -157,11 +157,11 @@ fn fp8_gemm(arguments: &mut Arguments, results: &mut Results) -> Done {
 
 /// x in BF16 or another type that is named, its one scale, bias and counter.
 fn is_static(
-    x: &Tensor,
-    x_scale: &Tensor,
-    w: &Tensor,
-    bias: Option<&Tensor>,
-    saturated: &Tensor,
+    x: &TorchTensor,
+    x_scale: &TorchTensor,
+    w: &TorchTensor,
+    bias: Option<&TorchTensor>,
+    saturated: &TorchTensor,
     other: Option<i32>,
 ) -> Done {
     let Types { bf16, fp32, int64, .. } = x.torch().types;
@@ -219,7 +219,7 @@ fn block_gemm(arguments: &mut Arguments, results: &mut Results) -> Done {
 }
 
 /// BF16 [m, n] by blocks.
-fn is_blocks(z: &Tensor) -> Done {
+fn is_blocks(z: &TorchTensor) -> Done {
     match z.sizes[..] {
         [_, n] if n % BLOCK == 0 && z.dtype == z.torch().types.bf16 => Ok(()),
         _ => Err(expected(&format!("BF16 of rows of a multiple of {BLOCK}"), z)),
@@ -307,7 +307,7 @@ fn fp8_cast(arguments: &mut Arguments, results: &mut Results) -> Done {
     let made = |wanted: bool, sizes: [i64; 2]| {
         let scale: &[i64] = if by_tensor { &[1] } else { &[sizes[0], 1] };
         let codes = x.new_empty(if wanted { &sizes } else { &[0, 0] }, if is_e5m2 { e5m2 } else { e4m3 })?;
-        Ok::<_, Refusal>((codes, x.new_empty(if wanted { scale } else { &[0] }, fp32)?))
+        Ok::<_, OpError>((codes, x.new_empty(if wanted { scale } else { &[0] }, fp32)?))
     };
     let (codes, scale) = made(straight, [rows, cols])?;
     let (codes_t, scale_t) = made(turned, [cols, rows])?;
@@ -319,10 +319,10 @@ fn fp8_cast(arguments: &mut Arguments, results: &mut Results) -> Done {
         let operand = CastMemory { x: x.address, rows: sides.0, cols: sides.1, flags, ..CastMemory::default() };
         let scratch = || {
             let needed = gpu.partials_bytes(sides.0, sides.1);
-            Ok::<_, Refusal>((x.new_empty(&[needed as i64], bytes)?, needed))
+            Ok::<_, OpError>((x.new_empty(&[needed as i64], bytes)?, needed))
         };
         let told = |done: Result<(), loka_core::engine::cuda::CudaError>| done.map_err(|error| error.to_string());
-        let at = |wanted: bool, tensor: &Tensor| if wanted { tensor.address } else { 0 };
+        let at = |wanted: bool, tensor: &TorchTensor| if wanted { tensor.address } else { 0 };
         if by_tensor {
             let (partials, partials_bytes) = scratch()?;
             let operand = CastMemory {

@@ -9,7 +9,7 @@ use std::{
 use libloading::os::unix::{Library, RTLD_LAZY};
 
 /// `AtenTensorHandle`.
-pub type Handle = *mut c_void;
+pub type AtenHandle = *mut c_void;
 /// `StableIValue`: a number, or an address.
 pub type StableValue = u64;
 /// An op as PyTorch calls it: the stack, how many arguments are on it, how many results it wants.
@@ -33,17 +33,17 @@ macro_rules! symbols {
 symbols! {
     fn aoti_torch_library_init_impl(*const c_char, *const c_char, *const c_char, u32, *mut *mut c_void) -> i32;
     fn torch_library_impl(*mut c_void, *const c_char, Kernel, u64) -> i32;
-    fn aoti_torch_delete_tensor_object(Handle) -> i32;
-    fn aoti_torch_get_data_ptr(Handle, *mut *mut c_void) -> i32;
-    fn aoti_torch_get_dim(Handle, *mut i64) -> i32;
-    fn aoti_torch_get_sizes(Handle, *mut *const i64) -> i32;
-    fn aoti_torch_get_dtype(Handle, *mut i32) -> i32;
-    fn aoti_torch_get_device_type(Handle, *mut i32) -> i32;
-    fn aoti_torch_get_device_index(Handle, *mut i32) -> i32;
-    fn aoti_torch_is_contiguous(Handle, *mut bool) -> i32;
+    fn aoti_torch_delete_tensor_object(AtenHandle) -> i32;
+    fn aoti_torch_get_data_ptr(AtenHandle, *mut *mut c_void) -> i32;
+    fn aoti_torch_get_dim(AtenHandle, *mut i64) -> i32;
+    fn aoti_torch_get_sizes(AtenHandle, *mut *const i64) -> i32;
+    fn aoti_torch_get_dtype(AtenHandle, *mut i32) -> i32;
+    fn aoti_torch_get_device_type(AtenHandle, *mut i32) -> i32;
+    fn aoti_torch_get_device_index(AtenHandle, *mut i32) -> i32;
+    fn aoti_torch_is_contiguous(AtenHandle, *mut bool) -> i32;
     /// ndim, sizes, strides, dtype, device type and index.
-    fn aoti_torch_empty_strided(i64, *const i64, *const i64, i32, i32, i32, *mut Handle) -> i32;
-    fn aoti_torch_copy_(Handle, Handle, i32) -> i32;
+    fn aoti_torch_empty_strided(i64, *const i64, *const i64, i32, i32, i32, *mut AtenHandle) -> i32;
+    fn aoti_torch_copy_(AtenHandle, AtenHandle, i32) -> i32;
     fn aoti_torch_device_type_cuda() -> i32;
     fn aoti_torch_dtype_bfloat16() -> i32;
     fn aoti_torch_dtype_float32() -> i32;

@@ -8,14 +8,14 @@ use std::{
 };
 
 use super::{
-    Refusal,
-    symbols::{Handle, StableValue, Torch},
+    OpError,
+    symbols::{AtenHandle, StableValue, Torch},
 };
 
 /// A reference to a tensor, with what ops ask of it.
-pub struct Tensor {
+pub struct TorchTensor {
     torch: &'static Torch,
-    handle: Handle,
+    handle: AtenHandle,
     pub dtype: i32,
     pub sizes: Vec<i64>,
     pub is_contiguous: bool,
@@ -25,15 +25,15 @@ pub struct Tensor {
     pub address: u64,
 }
 
-impl Drop for Tensor {
+impl Drop for TorchTensor {
     fn drop(&mut self) {
         // SAFETY: ours, and nobody uses it after.
         unsafe { (self.torch.functions.aoti_torch_delete_tensor_object)(self.handle) };
     }
 }
 
-impl Tensor {
-    fn of(torch: &'static Torch, handle: Handle) -> Self {
+impl TorchTensor {
+    fn of(torch: &'static Torch, handle: AtenHandle) -> Self {
         let at = &torch.functions;
         let (mut address, mut sizes, mut num_sizes) = (null_mut(), null(), 0);
         let (mut dtype, mut device_type, mut device, mut is_contiguous) = (0, 0, 0, false);
@@ -57,7 +57,7 @@ impl Tensor {
     }
 
     /// A new one, contiguous, on the same device.
-    pub fn new_empty(&self, sizes: &[i64], dtype: i32) -> Result<Self, Refusal> {
+    pub fn new_empty(&self, sizes: &[i64], dtype: i32) -> Result<Self, OpError> {
         let mut strides = vec![1; sizes.len()];
         for at in (1..sizes.len()).rev() {
             strides[at - 1] = strides[at] * sizes[at].max(1);
@@ -85,7 +85,7 @@ impl Tensor {
         Ok(Self::of(self.torch, made))
     }
 
-    pub fn copy_from(&self, other: &Self) -> Result<(), Refusal> {
+    pub fn copy_from(&self, other: &Self) -> Result<(), OpError> {
         // SAFETY: two tensors that live.
         match unsafe { (self.torch.functions.aoti_torch_copy_)(self.handle, other.handle, 0) } {
             0 => Ok(()),
@@ -94,7 +94,7 @@ impl Tensor {
     }
 
     /// As kernels read it: rows behind one another, from a multiple of so many bytes.
-    pub fn ready(self, bytes: u64) -> Result<Self, Refusal> {
+    pub fn ready(self, bytes: u64) -> Result<Self, OpError> {
         if self.is_contiguous && self.address.is_multiple_of(bytes) {
             return Ok(self);
         }
@@ -107,7 +107,7 @@ impl Tensor {
         self.sizes.iter().product()
     }
 
-    pub fn stream(&self) -> Result<u64, Refusal> {
+    pub fn stream(&self) -> Result<u64, OpError> {
         // Elsewhere only tests run, without a device.
         if self.is_cuda { self.torch.stream(self.device) } else { Ok(0) }
     }
@@ -123,7 +123,7 @@ impl Tensor {
     }
 }
 
-impl std::fmt::Display for Tensor {
+impl std::fmt::Display for TorchTensor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} of {:?}", self.torch.types.name(self.dtype), self.sizes)
     }
@@ -152,12 +152,12 @@ impl<'a> Arguments<'a> {
         *first
     }
 
-    pub fn tensor(&mut self) -> Tensor {
-        Tensor::of(self.torch, self.next() as Handle)
+    pub fn tensor(&mut self) -> TorchTensor {
+        TorchTensor::of(self.torch, self.next() as AtenHandle)
     }
 
     /// One that may be missing.
-    pub fn maybe(&mut self) -> Option<Tensor> {
+    pub fn maybe(&mut self) -> Option<TorchTensor> {
         let boxed = self.next() as *mut StableValue;
         if boxed.is_null() {
             return None;
@@ -168,7 +168,7 @@ impl<'a> Arguments<'a> {
             (self.torch.functions._ZdlPv)(boxed.cast());
             value
         };
-        Some(Tensor::of(self.torch, handle as Handle))
+        Some(TorchTensor::of(self.torch, handle as AtenHandle))
     }
 
     pub fn flag(&mut self) -> bool {
@@ -198,10 +198,10 @@ impl<'a> Arguments<'a> {
 
 /// What an op gives, in the order of its schema.
 #[derive(Default)]
-pub struct Results(Vec<Tensor>);
+pub struct Results(Vec<TorchTensor>);
 
 impl Results {
-    pub fn push(&mut self, tensor: Tensor) {
+    pub fn push(&mut self, tensor: TorchTensor) {
         self.0.push(tensor);
     }
 
