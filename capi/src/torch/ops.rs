@@ -2,7 +2,10 @@
 
 use std::ffi::CStr;
 
-use loka_core::engine::cuda::raw::{BackwardMemory, BlockOutputs, CastMemory, GemmMemory, Gpu, RawStream};
+use loka_core::engine::cuda::{
+    CudaError,
+    raw::{BackwardMemory, BlockOutputs, CastMemory, GemmMemory, Gpu, RawStream},
+};
 
 use super::{
     OpError, called, gpu,
@@ -47,10 +50,15 @@ fn expected(wanted: &str, found: &TorchTensor) -> OpError {
     format!("expected {wanted}, not {found}")
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "as `map_err` gives it")]
+fn said(error: CudaError) -> OpError {
+    error.to_string()
+}
+
 /// Where an op runs: the GPU of a tensor and its current stream.
 fn place(x: &TorchTensor) -> Result<(&'static Gpu, RawStream), OpError> {
     let device = if x.is_cuda { x.device } else { 0 };
-    Ok((gpu(device).map_err(|error| error.to_string())?, RawStream(x.stream()?)))
+    Ok((gpu(device).map_err(said)?, RawStream(x.stream()?)))
 }
 
 fn number(size: i64) -> Result<u32, OpError> {
@@ -97,7 +105,7 @@ fn is_gemm(
     is_scale(w_scale, *n)?;
     let others = [x_scale, w, w_scale].into_iter().chain(rest.iter().copied().flatten());
     for other in others {
-        if other.device != x.device || other.is_cuda != x.is_cuda {
+        if !other.is_beside(x) {
             return Err(format!("x is on device {}, not all of the others are", x.device));
         }
     }
@@ -149,7 +157,7 @@ fn fp8_gemm(arguments: &mut Arguments, results: &mut Results) -> Done {
         let (gpu, stream) = place(&x)?;
         let at = GemmMemory { out: y.address, ..memory(&x, &x_scale, &w, &w_scale, sizes)? };
         let how = (fast, is_e5m2, has_rows(&x_scale));
-        gpu.fp8_gemm(stream, &at, how, u32::try_from(tiling).ok()).map_err(|error| error.to_string())?;
+        gpu.fp8_gemm(stream, &at, how, u32::try_from(tiling).ok()).map_err(said)?;
     }
     results.push(y);
     Ok(())
@@ -184,7 +192,7 @@ fn static_gemm(arguments: &mut Arguments, results: &mut Results) -> Done {
         let (gpu, stream) = place(&x)?;
         let at =
             GemmMemory { bias: address(bias.as_ref()), out: y.address, ..memory(&x, &x_scale, &w, &w_scale, sizes)? };
-        gpu.static_gemm(stream, &at, saturated.address, None).map_err(|error| error.to_string())?;
+        gpu.static_gemm(stream, &at, saturated.address, None).map_err(said)?;
     }
     results.push(y);
     Ok(())
@@ -211,7 +219,7 @@ fn block_gemm(arguments: &mut Arguments, results: &mut Results) -> Done {
             GemmMemory { bias: address(bias.as_ref()), out: to_bf16, ..memory(&x, &x_scale, &w, &w_scale, sizes)? };
         let to = BlockOutputs { z: if keep_z { z.address } else { 0 }, codes, scale: address(h_scale.as_ref()) };
         let is_codes = x.dtype == types.e4m3;
-        gpu.block(stream, &at, is_codes, &to, saturated.address).map_err(|error| error.to_string())?;
+        gpu.block(stream, &at, is_codes, &to, saturated.address).map_err(said)?;
     }
     results.push(h);
     results.push(z);
@@ -234,7 +242,7 @@ fn block_tail(arguments: &mut Arguments, results: &mut Results) -> Done {
         let z = z.ready(ALIGNED)?;
         let (gpu, stream) = place(&z)?;
         let sizes = [number(z.sizes[0])?, number(z.sizes[1])?];
-        gpu.block_norm_hard_swish(stream, [z.address, h.address, 0, 0], sizes).map_err(|error| error.to_string())?;
+        gpu.block_norm_hard_swish(stream, [z.address, h.address, 0, 0], sizes).map_err(said)?;
     }
     results.push(h);
     Ok(())
@@ -244,7 +252,7 @@ fn block_backward(arguments: &mut Arguments, results: &mut Results) -> Done {
     let [dh, z] = std::array::from_fn(|_| arguments.tensor());
     let types = arguments.torch().types;
     is_blocks(&z)?;
-    if dh.sizes != z.sizes || dh.dtype != z.dtype || dh.device != z.device || dh.is_cuda != z.is_cuda {
+    if dh.sizes != z.sizes || dh.dtype != z.dtype || !dh.is_beside(&z) {
         return Err(expected(&format!("dh like z, {z}"), &dh));
     }
     let dz = z.new_empty(&z.sizes, types.bf16)?;
@@ -264,7 +272,7 @@ fn block_backward(arguments: &mut Arguments, results: &mut Results) -> Done {
             m: number(z.sizes[0])?,
             n: number(z.sizes[1])?,
         };
-        gpu.block_backward(stream, &at).map_err(|error| error.to_string())?;
+        gpu.block_backward(stream, &at).map_err(said)?;
     }
     for made in [dz, codes, scales] {
         results.push(made);
@@ -286,7 +294,7 @@ fn static_cast(arguments: &mut Arguments, results: &mut Results) -> Done {
         let x = x.ready(1)?;
         let (gpu, stream) = place(&x)?;
         let addresses = [x.address, scale.address, codes.address, saturated.address];
-        gpu.cast_static(stream, addresses, codes.count() as u64).map_err(|error| error.to_string())?;
+        gpu.cast_static(stream, addresses, codes.count() as u64).map_err(said)?;
     }
     results.push(codes);
     Ok(())
@@ -321,7 +329,6 @@ fn fp8_cast(arguments: &mut Arguments, results: &mut Results) -> Done {
             let needed = gpu.partials_bytes(sides.0, sides.1);
             Ok::<_, OpError>((x.new_empty(&[needed as i64], bytes)?, needed))
         };
-        let told = |done: Result<(), loka_core::engine::cuda::CudaError>| done.map_err(|error| error.to_string());
         let at = |wanted: bool, tensor: &TorchTensor| if wanted { tensor.address } else { 0 };
         if by_tensor {
             let (partials, partials_bytes) = scratch()?;
@@ -333,14 +340,14 @@ fn fp8_cast(arguments: &mut Arguments, results: &mut Results) -> Done {
                 partials_bytes,
                 ..operand
             };
-            told(gpu.cast_tensorwise(stream, &[operand]))?;
+            gpu.cast_tensorwise(stream, &[operand]).map_err(said)?;
             if straight && turned {
                 scale_t.copy_from(&scale)?;
             }
         } else {
             if straight {
                 let operand = CastMemory { codes: codes.address, scales: scale.address, ..operand };
-                told(gpu.cast_rowwise(stream, &[operand]))?;
+                gpu.cast_rowwise(stream, &[operand]).map_err(said)?;
             }
             if turned {
                 let (partials, partials_bytes) = scratch()?;
@@ -351,7 +358,7 @@ fn fp8_cast(arguments: &mut Arguments, results: &mut Results) -> Done {
                     partials_bytes,
                     ..operand
                 };
-                told(gpu.cast_columnwise(stream, &[operand]))?;
+                gpu.cast_columnwise(stream, &[operand]).map_err(said)?;
             }
         }
     }

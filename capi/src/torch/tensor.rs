@@ -103,6 +103,11 @@ impl TorchTensor {
         Ok(made)
     }
 
+    /// Whether both are on one device.
+    pub fn is_beside(&self, other: &Self) -> bool {
+        (self.device_type, self.device) == (other.device_type, other.device)
+    }
+
     pub fn count(&self) -> i64 {
         self.sizes.iter().product()
     }
