@@ -15,6 +15,7 @@ import torch
 import torch._dynamo.testing
 
 import loka
+from loka import lag
 from loka.kernels.replayed import Replayed
 from loka.plans import CanaryWarning, PlanError, host, pace, trial
 from loka.plans.paused import is_paused
@@ -70,12 +71,12 @@ class SlowHost(unittest.TestCase):
         """A model that takes the test's GPU for its own."""
         model = model or Ranker()
         with mock.patch.object(torch.cuda, "is_available", lambda: True), \
-                mock.patch.object(pace, "is_capturing", lambda: False):  # fmt: skip
+                mock.patch.object(lag, "is_capturing", lambda: False):  # fmt: skip
             with _no_gpu_elsewhere():
                 loka.apply(model, plan, emulate=True, **options)
         watch = host.host_watch(model)
         if watch is not None:
-            watch._pace._make = watch._event = gpu.event
+            watch._pace._lag._make = watch._event = gpu.event
             watch._device = lambda: torch.device("cuda")
             watch._room = lambda device: room
         return model

@@ -101,7 +101,7 @@ impl<'a> Candidates<'a> {
             let problem = problems.get(&site.id).copied();
             groups.extend(Gemm::ALL.map(|gemm| Group::new(site, gemm, rows(site, gemm), problem)));
         }
-        Self { groups, target: Target::new(runtime, meta.site_times.as_ref()) }
+        Self { groups, target: Target::of(meta, runtime) }
     }
 
     /// What a person wants and can be had of these rows. Of the rest nothing is known yet.

@@ -27,6 +27,7 @@ mod judged;
 mod judged_rows;
 pub mod knapsack;
 mod overrides;
+mod pace;
 pub(crate) mod parallel;
 mod place;
 mod policy;

@@ -19,6 +19,7 @@ use super::{
     judged::{Judged, Terms, Verdict},
     knapsack::{self, Item},
     overrides::by_group,
+    pace::host_bound,
     parallel,
     place::{Handed, Place},
     reason,
@@ -248,6 +249,7 @@ fn run(
     warnings.extend(without_loss(budget, loss));
     warnings.extend(unmatched(policy, groups));
     warnings.extend(decided_untimed(&sites));
+    warnings.extend(host_bound(&candidates.target, &totals));
     warnings.extend(out_of_range(groups, policy, loss, &totals));
     let chains = sites.iter().filter_map(|site| Some((site.at, site.chain.clone()?))).collect();
     Ok((Selection { sites, chains, totals, warnings, optimum }, words.into_iter().flatten().collect()))

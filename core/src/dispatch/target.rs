@@ -4,7 +4,8 @@
 use std::{collections::HashMap, sync::Arc};
 
 use crate::model::{
-    APPLY_RUNS_BLOCKS, Gemm, GemmShape, KernelId, ResultRow, Runtime, SiteTime, SiteTimes, baseline_kernel,
+    APPLY_RUNS_BLOCKS, Gemm, GemmShape, KernelId, ResultRow, ResultsMeta, Runtime, SiteTime, SiteTimes, StepPace,
+    baseline_kernel,
 };
 
 use super::{Group, Policy, chain::SavedByCodes};
@@ -15,6 +16,8 @@ pub struct Target {
     runtime: Runtime,
     runs_blocks: bool,
     tables: HashMap<GemmShape, Arc<SiteTable>>,
+    /// Of the recorded run.
+    pace: Option<StepPace>,
 }
 
 impl Default for Target {
@@ -32,7 +35,17 @@ impl Target {
         let table = |(shape, rows): (GemmShape, Vec<&SiteTime>)| Some((shape, Arc::new(SiteTable::new(&rows)?)));
         // The tests of blocks and chains ask for what Dispatch does once `loka.apply` runs them.
         let runs_blocks = APPLY_RUNS_BLOCKS || cfg!(test);
-        Self { runtime, runs_blocks, tables: by_shape.into_iter().filter_map(table).collect() }
+        Self { runtime, runs_blocks, tables: by_shape.into_iter().filter_map(table).collect(), pace: None }
+    }
+
+    /// Of these results, with the pace of the run that was recorded.
+    pub(crate) fn of(meta: &ResultsMeta, runtime: Runtime) -> Self {
+        Self { pace: meta.manifest.run.pace(), ..Self::new(runtime, meta.site_times.as_ref()) }
+    }
+
+    /// What a step took as recorded, where its kernels are launched one by one.
+    pub(crate) fn launched_pace(&self) -> Option<StepPace> {
+        self.pace.filter(|_| self.runtime == Runtime::Launched)
     }
 
     pub fn runtime(&self) -> Runtime {

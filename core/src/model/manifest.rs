@@ -38,7 +38,34 @@ pub struct Run {
     pub extra: Map<String, Value>,
 }
 
+/// What plain steps of the run took on a GPU, each from an idle one: medians, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+pub struct StepPace {
+    /// How many were timed.
+    pub steps: u64,
+    /// Of them, in how many the GPU had caught up with its host before all was launched.
+    pub waited: u64,
+    /// What the host takes to launch one.
+    pub host_ms: f64,
+    /// What the step takes in all.
+    pub step_ms: f64,
+}
+
+impl StepPace {
+    /// The GPU waits for its host: in nine steps of ten, as training's own look at it has it.
+    pub fn is_the_hosts(&self) -> bool {
+        10 * u128::from(self.waited) >= 9 * u128::from(self.steps)
+    }
+}
+
 impl Run {
+    /// `None`: it ran on no GPU, or its recorder did not look. What cannot be such figures is none.
+    pub fn pace(&self) -> Option<StepPace> {
+        let pace = StepPace::deserialize(self.extra.get("pace")?).ok()?;
+        let is_time = |ms: f64| ms > 0.0 && ms.is_finite();
+        (pace.steps > 0 && pace.waited <= pace.steps && is_time(pace.host_ms) && is_time(pace.step_ms)).then_some(pace)
+    }
+
     /// How many ranks wrote a shard: all, unless the recorder was given `ranks`.
     pub fn num_shards(&self) -> u64 {
         self.extra.get("recorded_ranks").and_then(Value::as_u64).unwrap_or(self.world_size)

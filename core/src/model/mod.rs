@@ -34,7 +34,7 @@ pub use file_magic::{FileMagic, HEAD_BYTES};
 pub use flop_coverage::{FlopCoverage, LITTLE_COVERED, Unseen};
 pub use gemm::{Gemm, GemmShape};
 pub use kernel::{Kernel, KernelId, NORM_BLOCK, baseline_kernel, catalogue, kernel};
-pub use manifest::{Loss, Manifest, Model, Run};
+pub use manifest::{Loss, Manifest, Model, Run, StepPace};
 pub use metric::Metric;
 pub use mod_set::{ModKind, ModSet, UnknownMod};
 pub use moment::Moment;

@@ -147,7 +147,7 @@ impl Snapshot {
 
     /// Where the plan will run, and what sites take there.
     pub fn target(&self) -> Target {
-        Target::new(self.document.runtime, self.trace.meta.site_times.as_ref())
+        Target::of(&self.trace.meta, self.document.runtime)
     }
 
     /// The mods in force at a site.

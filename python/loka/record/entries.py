@@ -34,6 +34,8 @@ class Entries:
         """How many record, where that is not all."""
         self.weights_rank: Optional[int] = None
         """The rank whose file has the weights, where this one's does not."""
+        self.pace: Optional[Dict[str, Any]] = None
+        """What plain steps took, where that is known."""
 
     @property
     def run_id(self) -> Optional[str]:
@@ -169,6 +171,8 @@ class Entries:
             run["recorded_ranks"] = self.recorded_ranks
         if self.weights_rank is not None:
             run["weights_in"] = {"rank": self.weights_rank, "file": file_name(self.name, self.weights_rank)}
+        if self.pace is not None:
+            run["pace"] = self.pace
         run["device"] = self._device()
         run["recorded_at"] = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         manifest: Dict[str, Any] = {"version": 1, "model": model, "run": run}
@@ -179,6 +183,11 @@ class Entries:
         if notes := [*self._read().notes, *self.notes, *more]:
             manifest["notes"] = list(dict.fromkeys(notes))
         return manifest
+
+    def gpu(self) -> Optional[torch.device]:
+        """Where the model is; None of one that is on no GPU."""
+        device = next((each.device for each in self._model.parameters()), None)
+        return device if device is not None and device.type == "cuda" else None
 
     def _device(self) -> str:
         device = next((each.device for each in self._model.parameters()), torch.device("cpu"))

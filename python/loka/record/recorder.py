@@ -21,6 +21,7 @@ from loka.record.clock import Clock
 from loka.record.coverage import Hook
 from loka.record.entries import file_name
 from loka.record.extremes import SUFFIX
+from loka.record.host import HostPace
 from loka.record.loss import LossTap
 from loka.record.options import Functional, Options
 from loka.record.parameters import Reader, TappedReader, paths, readers
@@ -156,6 +157,7 @@ class Recorder:
         self._busy = 0
         self._terminating = False
         self._clock = Clock()
+        self._host = HostPace(self._steps, self._record.entries.gpu)
         self._silent = False
         """Attached, and of those ranks that record nothing."""
         self._extremes_alone = False
@@ -209,6 +211,7 @@ class Recorder:
         self._silent = False
         self._steps.stop()
         self._clock.stop()
+        self._host.stop()
         preempt.remove(self._save_now)
         self._record.close()
         self._loss.release()
@@ -308,6 +311,7 @@ class Recorder:
         if self._extremes_alone:
             self._save_extremes()
             return
+        self._record.entries.pace = self._host.found()
         try:
             snapshot = self._record.snapshot(self._steps.finished, self._steps.recorded, self._loss, say, patient)
         except Exception as error:
@@ -418,7 +422,7 @@ class Recorder:
     def _step_ended(self, recorded: bool) -> None:
         # Most steps end here: what they pay is what an attached recorder costs a run.
         if not recorded and not self._lazy and not self._is_save_due():
-            if self._clock.plain_step():
+            if self._host.end() or (self._clock.plain_step() and not self._times_next()):
                 self._steps.rest(min(UNSEEN, -self._steps.finished % self.options.save_every - 1))
             return
         with self._uninterrupted(), self._clock.spending():
@@ -431,7 +435,13 @@ class Recorder:
                     self._save_if_due(recorded)
             except Exception as error:
                 self._warn("step", f"{type(error).__name__}: {error}")
+        self._host.stop()
         self._clock.other_step()
+
+    def _times_next(self) -> bool:
+        """Whether what the host takes to launch the step at hand is looked at: not of one that is recorded. The first one behind
+        a recorded step, which the clock has, takes longer than others."""
+        return not self._steps.switch.active and self._host.begin()
 
     def _is_save_due(self) -> bool:
         """Whether steps or seconds since the last save ask for another one."""

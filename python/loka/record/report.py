@@ -12,6 +12,9 @@ from loka.tables import html_table, text_table
 MOST_COST = 0.01
 """Share of a run's time past which it is said what recording took."""
 
+WAITS = 0.9
+"""Share of steps in which the GPU waits for its host, from which on the host is the slower one."""
+
 MOST_UNSEEN = 10
 """Places without a site that are listed; the rest are counted."""
 
@@ -26,7 +29,8 @@ class RecordReport:
     manifest, the share of a forward's matrix products that sites are, None where it was not counted; `warnings`: the
     recorder's; `cost`: the share of the run's time that recording took, 0 to 1, known where it runs on the host, as
     are the next two; `recorded`: steps that were, of how many; `recording_s`: what recording took a recorded step, its saves with it;
-    `plain_s`: the median step in which nothing was recorded, None where there was none."""
+    `plain_s`: the median step in which nothing was recorded, None where there was none; `pace`: of the manifest, what launching
+    such a step takes the host of a GPU, None where too few were timed."""
 
     path: pathlib.Path
     written: bool
@@ -40,6 +44,7 @@ class RecordReport:
     recorded: Tuple[int, int] = (0, 0)
     recording_s: Optional[float] = None
     plain_s: Optional[float] = None
+    pace: Optional[Mapping[str, Any]] = None
 
     @property
     def share(self) -> Optional[float]:
@@ -83,6 +88,8 @@ class RecordReport:
         if len(unseen) > MOST_UNSEEN:
             said.append(f"no site: {len(unseen) - MOST_UNSEEN} more places")
         said += [f"warning: {text}" for text in self.warnings]
+        if self.pace is not None and self.pace.get("waited", 0) >= WAITS * self.pace.get("steps", 1):
+            said.append(_host(self.pace))
         if self.cost is not None and self.recorded[0]:
             said.append(self._costs(self.cost))
         in_python = f"results = loka.probe({str(self.path.parent)!r})"
@@ -103,6 +110,12 @@ class RecordReport:
         wanted = steps * (1 / MOST_COST - 1)
         digit = 10 ** math.floor(math.log10(wanted))
         return f"every={math.ceil(wanted / digit) * digit:,} takes {100 * MOST_COST:g} %".replace(",", "_")
+
+
+def _host(pace: Mapping[str, Any]) -> str:
+    took = f"{pace['host_ms']:.3g} of {pace['step_ms']:.3g} ms a step are the host's"
+    remedy = "compile with mode='reduce-overhead', which replays a step as CUDA graphs, before anything else"
+    return f"the GPU waits for its host ({took}): faster GEMMs gain nothing there. {remedy[0].upper()}{remedy[1:]}"
 
 
 def _time(seconds: float) -> str:
@@ -150,6 +163,7 @@ def report_of(
         recorded=recorded,
         recording_s=None if cost is None else seconds[0],
         plain_s=None if cost is None else seconds[1],
+        pace=manifest.get("run", {}).get("pace"),
     )
 
 

@@ -1,0 +1,80 @@
+//! Takes what a step took as recorded and what a plan saves of it, gives a warning where the host is, or would be, the slower
+//! one: times of GEMMs are the GPU's, and a GPU that waits for launches gains nothing by faster GEMMs.
+
+use super::{Target, Totals, Warning};
+
+const REMEDY: &str = "Replay the step as CUDA graphs, torch.compile(..., mode=\"reduce-overhead\"), and plan with --runtime graph: there \
+                      the plan pays by the GPU's time";
+
+/// `None`: the host keeps ahead, nobody looked, nothing is saved, or the step is replayed.
+pub(super) fn host_bound(target: &Target, totals: &Totals) -> Option<Warning> {
+    let pace = target.launched_pace().filter(|_| totals.saved_us > 0.0)?;
+    let left_ms = pace.step_ms - totals.saved_us / 1e3;
+    let (host, step) = (ms(pace.host_ms), ms(pace.step_ms));
+    let text = if pace.is_the_hosts() {
+        format!(
+            "the GPU waited for its host while this was recorded (the host takes {host} ms to launch a step of {step}): launched, \
+             faster GEMMs gain nothing there, and each launch that FP8 adds costs. {REMEDY}"
+        )
+    } else if pace.host_ms >= left_ms {
+        format!(
+            "the host took {host} ms to launch a step of {step} while this was recorded, and this plan leaves the GPU {} ms: the \
+             host would be the slower one. {REMEDY}",
+            ms(left_ms.max(0.0))
+        )
+    } else {
+        return None;
+    };
+    Some(Warning::whole(text))
+}
+
+/// Three digits.
+fn ms(value: f64) -> String {
+    format!("{value:.*}", if value < 10.0 { 2 } else { 1 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        dispatch::testing::results,
+        model::{ResultsMeta, Runtime},
+    };
+    use serde_json::{Value, json};
+
+    fn warned(pace: Value, runtime: Runtime, saved_us: f64) -> Option<String> {
+        let mut meta: ResultsMeta = results(&["a"], Vec::new()).meta;
+        meta.manifest.run.extra.insert("pace".to_owned(), pace);
+        let totals = Totals { saved_us, ..Totals::default() };
+        host_bound(&Target::of(&meta, runtime), &totals).map(|warning| warning.text)
+    }
+
+    fn pace(waited: u64, host_ms: f64) -> Value {
+        json!({"steps": 6, "waited": waited, "host_ms": host_ms, "step_ms": 10.6})
+    }
+
+    #[test]
+    fn a_host_that_is_slower_or_would_be_is_told_of() {
+        let is = warned(pace(6, 10.2), Runtime::Launched, 2140.0).unwrap();
+        assert!(is.contains("10.2 ms to launch a step of 10.6") && is.contains("--runtime graph"), "{is}");
+        let would = warned(pace(0, 8.9), Runtime::Launched, 2140.0).unwrap();
+        assert!(would.contains("leaves the GPU 8.46 ms: the host would be the slower one"), "{would}");
+    }
+
+    #[test]
+    fn nothing_is_said_where_the_host_keeps_ahead_or_nothing_is_known() {
+        assert_eq!(warned(pace(0, 5.0), Runtime::Launched, 2140.0), None);
+        assert_eq!(warned(pace(6, 10.2), Runtime::Graph, 2140.0), None);
+        assert_eq!(warned(pace(6, 10.2), Runtime::Launched, 0.0), None);
+        for strange in [
+            json!(7),
+            json!({"steps": 0, "waited": 0, "host_ms": 1.0, "step_ms": 1.0}),
+            json!({"steps": 3, "waited": 4, "host_ms": 1.0, "step_ms": 1.0}),
+            json!({"steps": 3, "waited": 3, "host_ms": -1.0, "step_ms": 1e300}),
+            json!({"steps": -3, "waited": 3, "host_ms": 1.0, "step_ms": 1.0}),
+            json!({"steps": 3, "waited": 3, "host_ms": "1", "step_ms": 1.0}),
+        ] {
+            assert_eq!(warned(strange, Runtime::Launched, 2140.0), None);
+        }
+    }
+}
