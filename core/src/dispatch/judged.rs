@@ -116,7 +116,6 @@ impl<'c, 'a> Judged<'c, 'a> {
         let fixed = site.fixed().map(|_| Barred::Fixed);
         let budgeted = policy.loss_budget.is_some() && gemm == Gemm::Fprop;
         let own = bound_of(policy, &site.id, gemm, loss);
-        let by_bias = judge::bias_bound(policy, gemm).unwrap_or(own);
         let reference_us = group.reference_us(&policy.baseline).filter(|_| terms.runs(group));
         let mut verdicts = Vec::with_capacity(group.rows.len());
         let others = group.rows.iter().zip(judged).filter(|(row, _)| row.kernel != policy.baseline);
@@ -126,7 +125,7 @@ impl<'c, 'a> Judged<'c, 'a> {
             Verdict {
                 row,
                 safety: judged.safety,
-                bound: if judged.by_bias { by_bias } else { own },
+                bound: judged.bound(policy, gemm, own),
                 out_of_range: budgeted && judged.out_of_range,
                 supported: judged.supported,
                 speed: judge::speed(judged.speedup, policy),

@@ -1,6 +1,8 @@
 //! Takes rows and a policy, gives of every row what a decision and the views ask of it: a cache line a row, where the row
 //! itself is eight. At 10,000 sites a walk through all rows is a wait for memory; with this there is one a decision.
 
+use std::sync::Arc;
+
 use crate::model::{Estimate, Gemm, LatencySource, Metric, Quadrant, ResultRow, Safety, Site};
 
 use super::{
@@ -30,15 +32,13 @@ pub(crate) struct JudgedRow {
     /// Of a kernel in low precision.
     pub low: bool,
     /// What decided on its safety is the bound on its bias, and not [`bound_of`].
-    pub(super) by_bias: bool,
+    by_bias: bool,
     /// Against that bound alone; safe where there is none.
     bias: Safety,
     /// Its loss cost means nothing.
-    pub(super) out_of_range: bool,
+    pub out_of_range: bool,
     /// Its scale is known beforehand; only such kernels may have a tail.
     pub(super) is_static: bool,
-    /// It is known what its cast makes zero.
-    pub knows_flushed: bool,
 }
 
 /// See [`super::judged::elsewhere`]: what that gives, in a byte, where an `Option<Barred>` takes more than the line has room for.
@@ -101,7 +101,6 @@ impl JudgedRow {
             by_bias: bound != own,
             out_of_range: row.is_loss_cost_out_of_range(loss),
             is_static: row.static_scale.is_some(),
-            knows_flushed: row.flushed.is_some(),
         }
     }
 
@@ -117,6 +116,11 @@ impl JudgedRow {
         let (safety, by_bias) = (by_own.max(self.bias), self.bias > by_own);
         let quadrant = if self.supported { quadrant_of(safety, self.speedup, policy).1 } else { self.quadrant };
         Self { safety, by_bias, quadrant, ..*self }
+    }
+
+    /// What decided on its safety. `own`: [`bound_of`] of its GEMM.
+    pub fn bound(&self, policy: &Policy, gemm: Gemm, own: Bound) -> Bound {
+        if self.by_bias { judge::bias_bound(policy, gemm).unwrap_or(own) } else { own }
     }
 
     /// The kernel's place in the catalogue.
@@ -148,19 +152,50 @@ struct GemmTimes {
     reference_us: f64,
     /// What share of it the fastest kernel in low precision would save if casts cost nothing.
     bare_share: f64,
+    /// `None`: none in low precision has a speed-up.
+    fastest: Option<FastestLow>,
+    /// Of a kernel in low precision it is known what its cast makes zero.
+    knows_flushed: bool,
+}
+
+/// The kernel in low precision that is fastest against the baseline of its own source; of several the last.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FastestLow {
+    pub speedup: f64,
+    /// The bare GEMM would be faster than the baseline.
+    pub bare_is_faster: bool,
+    /// Share of its time that is not the bare GEMM's; NaN where it is not known.
+    casts: f64,
+}
+
+impl FastestLow {
+    fn of(row: &ResultRow) -> Option<Self> {
+        let (latency, speedup) = (&row.latency, row.speedup()?);
+        let casts = || Some(1.0 - latency.gemm_us? / latency.latency_us.filter(|us| *us > 0.0)?);
+        let bare_is_faster = latency.baseline_us.zip(latency.gemm_us).is_some_and(|(high, low)| low < high);
+        Some(Self { speedup, bare_is_faster, casts: casts().unwrap_or(f64::NAN) })
+    }
+
+    pub fn casts(&self) -> Option<f64> {
+        Some(self.casts).filter(|share| !share.is_nan())
+    }
 }
 
 impl GemmTimes {
     fn of<'a>(rows: impl Iterator<Item = &'a ResultRow> + Clone, policy: &Policy) -> Self {
         let is_time = |us: &f64| *us > 0.0 && us.is_finite();
         let reference = rows.clone().find(|row| row.kernel == policy.baseline);
-        let shares = rows.filter(|row| row.supported && row.kernel.is_low_precision()).filter_map(|row| {
+        let low = rows.filter(|row| row.supported && row.kernel.is_low_precision());
+        let shares = low.clone().filter_map(|row| {
             let (gemm_us, baseline_us) = (row.latency.gemm_us?, row.latency.baseline_us.filter(|us| *us > 0.0)?);
             Some(1.0 - gemm_us / baseline_us)
         });
+        let fastest = low.clone().filter_map(FastestLow::of);
         Self {
             reference_us: reference.and_then(|row| row.latency.latency_us).filter(is_time).unwrap_or(f64::NAN),
             bare_share: shares.max_by(f64::total_cmp).unwrap_or(f64::NAN),
+            fastest: fastest.max_by(|a, b| a.speedup.total_cmp(&b.speedup)),
+            knows_flushed: low.into_iter().any(|row| row.flushed.is_some()),
         }
     }
 }
@@ -179,20 +214,33 @@ struct JudgedBlock {
 /// Rows of all sites under one policy.
 #[derive(Debug, Default)]
 pub(crate) struct JudgedRows {
-    /// Of [`BLOCK`] sites each.
-    blocks: Vec<JudgedBlock>,
+    /// Of [`BLOCK`] sites each; what is judged as before is shared with before.
+    blocks: Vec<Arc<JudgedBlock>>,
     /// Where the rows of each GEMM end in its block, three a site.
-    ends: Vec<u32>,
+    ends: Arc<Vec<u32>>,
+}
+
+/// What was judged before, by a policy that asks for the same of rows.
+#[derive(Clone, Copy)]
+pub(crate) struct JudgedBefore<'j> {
+    pub rows: &'j JudgedRows,
+    /// By site: its rows are the same. `None`: those of all sites are.
+    pub same: Option<&'j (dyn Fn(usize) -> bool + Sync)>,
+}
+
+impl<'j> JudgedBefore<'j> {
+    fn at(&self, site: usize) -> Option<&'j JudgedRows> {
+        self.same.is_none_or(|same| same(site)).then_some(self.rows)
+    }
 }
 
 impl JudgedRows {
-    /// `rows`: of one GEMM of one site, sorted by kernel. `loss`: the trace's. `judged`: of the same rows of a site by a policy
-    /// that asks for the same, where there are any.
-    pub fn of<'a, 'j, R>(
+    /// `rows`: of one GEMM of one site, sorted by kernel. `loss`: the trace's.
+    pub fn of<'a, R>(
         sites: &[Site],
         (policy, loss): (&Policy, f64),
         rows: impl Fn(usize, Gemm) -> R + Sync,
-        judged: impl Fn(usize) -> Option<&'j Self> + Sync,
+        before: Option<JudgedBefore>,
     ) -> Self
     where
         R: ExactSizeIterator<Item = &'a ResultRow> + Clone,
@@ -200,19 +248,23 @@ impl JudgedRows {
         let (all, num_sites) = (sites, sites.len());
         let sites = |block: usize| block * BLOCK..num_sites.min((block + 1) * BLOCK);
         let num_blocks = num_sites.div_ceil(BLOCK);
-        let mut ends = Vec::with_capacity(3 * num_sites);
-        for block in 0..num_blocks {
-            let mut end = 0;
-            for (site, gemm) in sites(block).flat_map(|site| Gemm::ALL.map(|gemm| (site, gemm))) {
-                end += rows(site, gemm).len() as u32;
-                ends.push(end);
+        let ends = || {
+            let mut ends = Vec::with_capacity(3 * num_sites);
+            for block in 0..num_blocks {
+                let mut end = 0;
+                for (site, gemm) in sites(block).flat_map(|site| Gemm::ALL.map(|gemm| (site, gemm))) {
+                    end += rows(site, gemm).len() as u32;
+                    ends.push(end);
+                }
             }
-        }
+            Arc::new(ends)
+        };
+        let ends = before.filter(|before| before.same.is_none()).map_or_else(ends, |before| before.rows.ends.clone());
         let judged = |block: usize| {
             let num_rows = ends[3 * sites(block).end - 1];
             let mut found = Vec::with_capacity(num_rows as usize);
             let mut times = Vec::with_capacity(3 * BLOCK);
-            for (site, known) in sites(block).map(|site| (site, judged(site))) {
+            for (site, known) in sites(block).map(|site| (site, before.and_then(|before| before.at(site)))) {
                 for gemm in Gemm::ALL {
                     let Some(known) = known else {
                         JudgedRow::of_gemm(rows(site, gemm), (policy, loss), &mut found);
@@ -224,9 +276,19 @@ impl JudgedRows {
                     found.extend(known.at(site, gemm).iter().map(|row| row.again(policy, own)));
                 }
             }
-            JudgedBlock { rows: found, times }
+            Arc::new(JudgedBlock { rows: found, times })
         };
-        let blocks = parallel::map_few(num_blocks, |range| range.map(judged).collect());
+        let as_before = |block: usize| {
+            let known = before.filter(|before| sites(block).all(|site| before.at(site).is_some()))?.rows;
+            let mut gemms = sites(block).flat_map(|site| Gemm::ALL.map(|gemm| (site, gemm)));
+            let is_same = |(site, gemm): (usize, Gemm)| {
+                let own = bound_of(policy, &all[site].id, gemm, loss);
+                known.at(site, gemm).iter().all(|row| row.is_judged_as(&row.again(policy, own)))
+            };
+            gemms.all(is_same).then(|| known.blocks[block].clone())
+        };
+        let block = |block: usize| as_before(block).unwrap_or_else(|| judged(block));
+        let blocks = parallel::map_few(num_blocks, |range| range.map(block).collect());
         Self { blocks, ends }
     }
 
@@ -254,7 +316,10 @@ impl JudgedRows {
 
     /// Of the same rows there, by policies that decide alike.
     pub fn are_judged_as(&self, other: &Self, at: usize) -> bool {
-        if std::ptr::eq(self, other) {
+        let blocks = [self, other].map(|of| of.blocks.get(at / BLOCK));
+        if let [Some(ours), Some(theirs)] = blocks
+            && Arc::ptr_eq(ours, theirs)
+        {
             return true;
         }
         Gemm::ALL.into_iter().all(|gemm| {
@@ -263,11 +328,14 @@ impl JudgedRows {
         })
     }
 
-    /// The place of the one in low precision that is fastest against the baseline of its own source; of several the last.
-    pub fn fastest_low(&self, at: usize, gemm: Gemm) -> Option<usize> {
-        let rows = self.at(at, gemm).iter().enumerate().filter(|(_, row)| row.is_low());
-        let timed = rows.filter_map(|(place, row)| Some((place, row.speedup?)));
-        timed.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(place, _)| place)
+    /// `None`: none in low precision has a speed-up.
+    pub fn fastest_low(&self, at: usize, gemm: Gemm) -> Option<FastestLow> {
+        self.times(at, gemm)?.fastest
+    }
+
+    /// Of a kernel in low precision it is known what its cast makes zero.
+    pub fn knows_flushed(&self, at: usize, gemm: Gemm) -> bool {
+        self.times(at, gemm).is_some_and(|times| times.knows_flushed)
     }
 
     /// A kernel of that GEMM has its scale beforehand: no other can store codes.
@@ -297,7 +365,7 @@ mod tests {
             let rows = |at: usize, gemm: Gemm| candidates.groups[3 * at + gemm as usize].rows.iter();
             for name in Policy::BUILTIN {
                 let (policy, loss) = (Policy::builtin(name).unwrap(), 0.5);
-                let judged = JudgedRows::of(&results.meta.manifest.sites, (&policy, loss), rows, |_| None);
+                let judged = JudgedRows::of(&results.meta.manifest.sites, (&policy, loss), rows, None);
                 let by = (&policy, loss);
                 let selection = select(&candidates, by, &Overrides::new(), (&judged, None)).unwrap();
                 let plan = dispatch(&candidates, &policy, &Overrides::new(), loss).unwrap();

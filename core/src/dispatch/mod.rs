@@ -48,7 +48,7 @@ pub use document::Document;
 pub use frontier::{FrontierPoint, MAX_FRONTIER_POINTS, frontier, frontier_in, limits_of, sweep};
 pub use judge::{Bound, bound_of, decided_by, judge, quadrant_of};
 pub(crate) use judged::Terms;
-pub(crate) use judged_rows::{JudgedRow, JudgedRows};
+pub(crate) use judged_rows::{FastestLow, JudgedBefore, JudgedRow, JudgedRows};
 pub use overrides::{Override, OverrideError, Overrides};
 pub use policy::{Policy, PolicyError};
 pub use policy_group::{PolicyGroup, SitePattern};

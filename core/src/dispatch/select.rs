@@ -250,7 +250,7 @@ fn run(
     warnings.extend(unmatched(policy, groups));
     warnings.extend(decided_untimed(&sites));
     warnings.extend(host_bound(&candidates.target, &totals));
-    warnings.extend(out_of_range(groups, policy, loss, &totals));
+    warnings.extend(out_of_range(groups, (policy, loss), rows, &totals));
     let chains = sites.iter().filter_map(|site| Some((site.at, site.chain.clone()?))).collect();
     Ok((Selection { sites, chains, totals, warnings, optimum }, words.into_iter().flatten().collect()))
 }
@@ -283,10 +283,21 @@ fn decided_untimed(sites: &[Arc<SiteSelection>]) -> Option<Warning> {
 }
 
 /// Sites that no loss budget reaches, and choices that no total counts.
-fn out_of_range(groups: &[[Group; 3]], policy: &Policy, loss: f64, totals: &Totals) -> Vec<Warning> {
+fn out_of_range(
+    groups: &[[Group; 3]],
+    (policy, loss): (&Policy, f64),
+    rows: Option<&JudgedRows>,
+    totals: &Totals,
+) -> Vec<Warning> {
     let mut warnings = Vec::new();
     if policy.loss_budget.is_some() {
+        let baseline = policy.baseline.number();
+        let may = |rows: &JudgedRows, at: usize| {
+            rows.at(at, Gemm::Fprop).iter().any(|row| row.out_of_range && row.number() == baseline)
+        };
         let means_nothing = |at: &usize| {
+            // Of most sites the judged line says so; the row itself is then not read.
+            rows.is_none_or(|rows| may(rows, *at)).then_some(())?;
             let row = groups[*at][0].row(&policy.baseline);
             row.filter(|row| row.is_loss_cost_out_of_range(loss)).map(|row| (*at, row))
         };

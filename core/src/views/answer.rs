@@ -4,14 +4,16 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    dispatch::{ChoiceSource, JudgedRows, PassedOver, Pick},
+    dispatch::{ChoiceSource, FastestLow, JudgedRows, PassedOver, Pick},
     format::{
         number::{count, counted},
         short,
     },
-    model::{Gemm, ResultRow},
+    model::Gemm,
     views::{PlanView, ReviewStanding, Snapshot, Standings},
 };
+
+use super::changed::Changed;
 
 /// Why a GEMM has the kernel that it has, told once for all that have it for the same reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -79,21 +81,41 @@ impl Clause {
 pub struct Answer {
     /// The first says what the plan gains.
     pub clauses: Vec<Clause>,
+    /// Three a site; `None`: it does not run.
+    because: Vec<Option<Because>>,
 }
 
 impl Answer {
-    pub(super) fn of((snapshot, judged): (&Snapshot, &JudgedRows), plan: &PlanView, standings: &Standings) -> Self {
+    /// `last`: of the same rows, and where something else was decided since.
+    pub(super) fn of(
+        (snapshot, judged): (&Snapshot, &JudgedRows),
+        plan: &PlanView,
+        standings: &Standings,
+        last: Option<(&Self, &Changed)>,
+    ) -> Self {
         let Some(decided) = plan.decided.as_ref().filter(|decided| !decided.sites.is_empty()) else {
             return Self::default();
         };
+        let reasons = |at: usize| {
+            let runs = |gemm: &Gemm| snapshot.sites()[at].runs(*gemm);
+            let choice = |gemm| Some(gemm).filter(runs).and_then(|gemm| plan.pick_at(at, gemm));
+            Gemm::ALL.map(|gemm| choice(gemm).map(|choice| because(judged, standings, choice, at, gemm)))
+        };
+        let sites = 0..snapshot.sites().len();
+        let mut reason_of: Vec<Option<Because>> = match last {
+            Some((last, _)) if last.because.len() == 3 * sites.len() => last.because.clone(),
+            _ => Vec::new(),
+        };
+        match last.filter(|_| !reason_of.is_empty()) {
+            Some((_, changed)) => {
+                changed.sites().for_each(|at| reason_of[3 * at..3 * at + 3].copy_from_slice(&reasons(at)));
+            }
+            None => reason_of = sites.flat_map(reasons).collect(),
+        }
         let mut found: BTreeMap<Because, Vec<(usize, Gemm)>> = BTreeMap::new();
         found.insert(Because::Pays, Vec::new());
-        for (at, site) in snapshot.sites().iter().enumerate() {
-            for gemm in Gemm::ALL.into_iter().filter(|gemm| site.runs(*gemm)) {
-                if let Some(choice) = plan.pick_at(at, gemm) {
-                    found.entry(because(judged, standings, choice, at, gemm)).or_default().push((at, gemm));
-                }
-            }
+        for (place, because) in reason_of.iter().enumerate().filter_map(|(place, of)| Some((place, (*of)?))) {
+            found.entry(because).or_default().push((place / 3, Gemm::ALL[place % 3]));
         }
         let all = found.values().map(Vec::len).sum();
         let totals = &decided.totals;
@@ -105,7 +127,7 @@ impl Answer {
             };
             Clause { because, text, gemms }
         };
-        Self { clauses: found.into_iter().map(clause).collect() }
+        Self { clauses: found.into_iter().map(clause).collect(), because: reason_of }
     }
 
     /// All sentences in a row.
@@ -183,18 +205,10 @@ fn told(because: Because, gemms: &[(usize, Gemm)]) -> String {
 
 /// How far they are from paying, and what of it is casts.
 fn slower((snapshot, judged): (&Snapshot, &JudgedRows), gemms: &[(usize, Gemm)]) -> String {
-    let best = |(at, gemm): &(usize, Gemm)| {
-        let place = judged.fastest_low(*at, *gemm)?;
-        snapshot.rows_of(*at, *gemm).get(place)
-    };
-    let best: Vec<&ResultRow> = gemms.iter().filter_map(best).collect();
-    let bare =
-        |row: &&ResultRow| row.latency.baseline_us.zip(row.latency.gemm_us).is_some_and(|(high, low)| low < high);
-    let would = best.iter().filter(|row| bare(row)).count();
-    let casts: Vec<f64> = best
-        .iter()
-        .filter_map(|row| Some(1.0 - row.latency.gemm_us? / row.latency.latency_us.filter(|us| *us > 0.0)?))
-        .collect();
+    let best = |(at, gemm): &(usize, Gemm)| Some((judged.fastest_low(*at, *gemm)?, *at, *gemm));
+    let best: Vec<(FastestLow, usize, Gemm)> = gemms.iter().filter_map(best).collect();
+    let would = best.iter().filter(|(fastest, ..)| fastest.bare_is_faster).count();
+    let casts: Vec<f64> = best.iter().filter_map(|(fastest, ..)| fastest.casts()).collect();
     let verb = if gemms.len() == 1 { "gains" } else { "gain" };
     let mut text = format!("{} {verb} nothing by FP8 ({})", count(gemms.len()), kinds(gemms));
     if let Some(share) = median(casts).filter(|share| *share >= 0.05) {
@@ -203,15 +217,12 @@ fn slower((snapshot, judged): (&Snapshot, &JudgedRows), gemms: &[(usize, Gemm)])
             text += &format!(", and without them {} would be faster", count(would));
         }
     }
-    if let Some((row, speedup)) = fastest(best.into_iter()) {
-        text += &format!("; the nearest is {} {} at {}x", row.site, row.gemm, short(speedup));
+    let nearest = best.iter().max_by(|(a, ..), (b, ..)| a.speedup.total_cmp(&b.speedup));
+    if let Some((fastest, at, gemm)) = nearest {
+        let site = &snapshot.sites()[*at].id;
+        text += &format!("; the nearest is {site} {gemm} at {}x", short(fastest.speedup));
     }
     text + "."
-}
-
-/// The row that is fastest against the baseline of its own source, with its speed-up.
-fn fastest<'a>(rows: impl Iterator<Item = &'a ResultRow>) -> Option<(&'a ResultRow, f64)> {
-    rows.filter_map(|row| Some((row, row.speedup()?))).max_by(|a, b| a.1.total_cmp(&b.1))
 }
 
 /// `wgrad 6, dgrad 2`; of one kind its name alone.
@@ -243,7 +254,7 @@ mod tests {
     use super::*;
     use crate::{
         dispatch::testing::{results, row, unsupported},
-        model::{KernelId, SiteId},
+        model::{KernelId, ResultRow, SiteId},
         session::{Command, Event, Session},
     };
 
@@ -252,7 +263,8 @@ mod tests {
     fn answer(session: &Session) -> Answer {
         let snapshot: Arc<Snapshot> = session.snapshot().unwrap();
         let judged = snapshot.judged();
-        Answer::of((&snapshot, &judged), &PlanView::of(&snapshot), &Standings::of(&snapshot, &judged))
+        let standings = Standings::of((&snapshot, &judged), None);
+        Answer::of((&snapshot, &judged), &PlanView::of(&snapshot), &standings, None)
     }
 
     fn opened(rows: Vec<ResultRow>) -> Session {

@@ -6,13 +6,13 @@
 use serde::Serialize;
 
 use crate::{
-    dispatch::{Bound, ChoiceSource, JudgedRows, PassedOver, Pick, Policy, decided_by, own_us, parallel},
+    dispatch::{Bound, ChoiceSource, JudgedRow, JudgedRows, PassedOver, Pick, Policy, bound_of, own_us, parallel},
     format::{number::counted, short},
-    model::{Gemm, Metric, ResultRow, Safety},
+    model::{Gemm, KernelId, Metric, ResultRow, Safety},
     views::{PlanLine, PlanTable, PlanView, Snapshot, draws_to_ask},
 };
 
-use super::standings::low;
+use super::{changed::Changed, standings::low};
 
 /// Unsafe by no more than this is worth a look at the threshold.
 const NEAR: f64 = 1.25;
@@ -75,28 +75,57 @@ pub struct Finding {
 }
 
 /// A kernel that would be faster at a GEMM than what the plan has there.
-struct Faster<'a> {
+struct Faster {
     at: usize,
     gemm: Gemm,
-    row: &'a ResultRow,
-    gain_us: f64,
-    safety: Safety,
+    judged: JudgedRow,
     bound: Bound,
+    worth: FasterWorth,
+}
+
+/// What of it stands as long as its site is decided as it was.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct FasterWorth {
+    /// Its row's place among those of its GEMM.
+    place: usize,
+    gain_us: f64,
+    /// In relative L2 it is small, whatever the policy's metric.
+    is_small: bool,
+    /// In units of the loss, the upper end; `None`: nobody knows.
+    loss_cost: Option<f64>,
 }
 
 /// What may be worth a word at one GEMM.
-#[derive(Default)]
-struct Worth<'a> {
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Worth {
     untimed: bool,
-    faster: Option<Faster<'a>>,
+    faster: Option<FasterWorth>,
     /// What it would save if casts cost nothing.
     casts_us: Option<f64>,
     /// What the policy's own choice would save beyond the one by hand.
     by_hand_us: Option<f64>,
 }
 
-impl<'a> Worth<'a> {
-    fn of((snapshot, judged): (&'a Snapshot, &JudgedRows), plan: &PlanView, line: &PlanLine) -> Self {
+impl Worth {
+    /// Parallel to the table's lines. `last`: of the same rows, and where something else was decided since.
+    pub(super) fn of_all(
+        rows: (&Snapshot, &JudgedRows),
+        plan: &PlanView,
+        table: &PlanTable,
+        last: Option<(&[Self], &Changed)>,
+    ) -> Vec<Self> {
+        let of = |at: usize| Self::of(rows, plan, &table.lines[at]);
+        match last.filter(|(last, _)| last.len() == table.lines.len()) {
+            None => parallel::map(table.lines.len(), of),
+            Some((last, changed)) => {
+                let mut all = last.to_vec();
+                changed.sites().flat_map(|at| 3 * at..3 * at + 3).for_each(|place| all[place] = of(place));
+                all
+            }
+        }
+    }
+
+    fn of((snapshot, judged): (&Snapshot, &JudgedRows), plan: &PlanView, line: &PlanLine) -> Self {
         let (at, gemm) = (line.at, line.gemm);
         let Some(choice) = plan.pick_at(at, gemm).filter(|_| snapshot.sites()[at].runs(gemm)) else {
             return Self::default();
@@ -116,67 +145,91 @@ impl<'a> Worth<'a> {
         if by_hand {
             worth.by_hand_us = slower_by_hand((snapshot, judged), (at, gemm), saved_us, reference_us);
         } else {
-            worth.faster = passed_over(snapshot, (at, gemm), choice, saved_us, reference_us);
+            worth.faster = passed_over((snapshot, judged), (at, gemm), choice, saved_us, reference_us);
             worth.casts_us = judged.bare_share(at, gemm).filter(|_| eaten).map(|share| reference_us * share);
         }
         worth
     }
 }
 
-/// The finding that saves most first; those without a time by what they cost, then in the order of their kinds.
-pub(super) fn findings(
-    (snapshot, judged): (&Snapshot, &JudgedRows),
-    plan: &PlanView,
-    table: &PlanTable,
-) -> Vec<Finding> {
-    let worth = parallel::map(table.lines.len(), |at| Worth::of((snapshot, judged), plan, &table.lines[at]));
-    let mut faster: Vec<Faster> = Vec::new();
-    let (mut casts, mut untimed, mut by_hand) = (Vec::new(), Vec::new(), Vec::new());
-    for (line, worth) in table.lines.iter().zip(worth) {
-        let place = (line.at, line.gemm);
-        untimed.extend(worth.untimed.then_some(place));
-        faster.extend(worth.faster);
-        casts.extend(worth.casts_us.map(|us| (place, us)));
-        by_hand.extend(worth.by_hand_us.map(|us| (place, us)));
+impl FasterWorth {
+    /// `None`: it is not faster.
+    fn of(row: &ResultRow, place: usize, loss: f64, (saved_us, reference_us): (f64, f64)) -> Option<Self> {
+        let gain_us = reference_us - own_us(row, reference_us)? - saved_us;
+        let limit = Policy::rel_l2().max_error;
+        let is_small = || row.metric(Metric::RelL2).is_some_and(|error| error.hi <= limit);
+        let loss_cost = || row.charged_loss_cost(loss).map(|cost| cost.hi.max(0.0));
+        (gain_us > 0.0).then(|| Self { place, gain_us, is_small: is_small(), loss_cost: loss_cost() })
     }
-    let mut found: Vec<Finding> = [
-        undecided(snapshot, &faster),
-        near(snapshot, &faster),
-        budget(snapshot, &faster),
-        disagree(snapshot, &faster),
-        slow_overrides(&by_hand),
-        eaten(&casts),
-        flushed((snapshot, judged), plan),
-        not_timed(untimed),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
-    let worth = |of: &Finding| (of.saves_us.unwrap_or(f64::NEG_INFINITY), of.loss_cost.unwrap_or(0.0));
-    found.sort_by(|a, b| worth(b).0.total_cmp(&worth(a).0).then(worth(b).1.total_cmp(&worth(a).1)));
-    found
+}
+
+impl Faster {
+    fn of((snapshot, judged): (&Snapshot, &JudgedRows), (at, gemm): (usize, Gemm), worth: FasterWorth) -> Option<Self> {
+        let policy = &snapshot.document.policy;
+        let judged = *judged.at(at, gemm).get(worth.place)?;
+        let own = bound_of(policy, &snapshot.sites()[at].id, gemm, snapshot.loss());
+        Some(Self { at, gemm, judged, bound: judged.bound(policy, gemm, own), worth })
+    }
+}
+
+impl Finding {
+    /// What saves most first; those without a time by what they cost, then in the order of their kinds.
+    pub(super) fn all(
+        rows: (&Snapshot, &JudgedRows),
+        plan: &PlanView,
+        table: &PlanTable,
+        worth: &[Worth],
+    ) -> Vec<Self> {
+        let snapshot = rows.0;
+        let mut faster: Vec<Faster> = Vec::new();
+        let (mut casts, mut untimed, mut by_hand) = (Vec::new(), Vec::new(), Vec::new());
+        for (line, worth) in table.lines.iter().zip(worth) {
+            let place = (line.at, line.gemm);
+            untimed.extend(worth.untimed.then_some(place));
+            faster.extend(worth.faster.and_then(|of| Faster::of(rows, place, of)));
+            casts.extend(worth.casts_us.map(|us| (place, us)));
+            by_hand.extend(worth.by_hand_us.map(|us| (place, us)));
+        }
+        let mut found: Vec<Self> = [
+            undecided(snapshot, &faster),
+            near(snapshot, &faster),
+            budget(snapshot, &faster),
+            disagree(snapshot, &faster),
+            slow_overrides(&by_hand),
+            eaten(&casts),
+            flushed(rows, plan),
+            not_timed(untimed),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        let worth = |of: &Self| (of.saves_us.unwrap_or(f64::NEG_INFINITY), of.loss_cost.unwrap_or(0.0));
+        found.sort_by(|a, b| worth(b).0.total_cmp(&worth(a).0).then(worth(b).1.total_cmp(&worth(a).1)));
+        found
+    }
 }
 
 /// The fastest kernel that error alone keeps out.
-fn passed_over<'a>(
-    snapshot: &'a Snapshot,
+fn passed_over(
+    (snapshot, judged): (&Snapshot, &JudgedRows),
     (at, gemm): (usize, Gemm),
     choice: &Pick,
     saved_us: f64,
     reference_us: f64,
-) -> Option<Faster<'a>> {
-    let policy = &snapshot.document.policy;
+) -> Option<FasterWorth> {
     let wanted = choice.passed_over.iter().filter(|(kernel, why)| {
         kernel.is_low_precision() && matches!(why, PassedOver::Unsafe | PassedOver::Uncertain | PassedOver::Budget)
     });
-    let of = |row: &'a ResultRow| {
-        let gain_us = reference_us - own_us(row, reference_us)? - saved_us;
-        let (safety, bound) = decided_by(row, policy, snapshot.loss());
-        (gain_us > 0.0).then_some(Faster { at, gemm, row, gain_us, safety, bound })
+    let of = |kernel: &KernelId| {
+        let place = snapshot.place_of(at, gemm, kernel)?;
+        let row = snapshot.rows_of(at, gemm).get(place)?;
+        let safety = judged.at(at, gemm).get(place)?.safety;
+        Some((safety, FasterWorth::of(row, place, snapshot.loss(), (saved_us, reference_us))?))
     };
-    let all = wanted.filter_map(|(kernel, _)| of(snapshot.row(at, gemm, kernel)?));
+    let all = wanted.filter_map(|(kernel, _)| of(kernel));
     // What might be safe counts before what is not, however fast.
-    all.max_by(|a, b| (b.safety).cmp(&a.safety).then(a.gain_us.total_cmp(&b.gain_us)))
+    let best = all.max_by(|(a, of_a), (b, of_b)| b.cmp(a).then(of_a.gain_us.total_cmp(&of_b.gain_us)));
+    best.map(|(_, worth)| worth)
 }
 
 /// What the policy's fastest safe kernel would save beyond the one set by hand.
@@ -197,20 +250,19 @@ fn places(of: &[&Faster]) -> Vec<(usize, Gemm)> {
 }
 
 fn sum(of: &[&Faster]) -> Option<f64> {
-    Some(of.iter().map(|of| of.gain_us).sum())
+    Some(of.iter().map(|of| of.worth.gain_us).sum())
 }
 
 /// One finding of those that `keep` keeps; `None`: it keeps none.
-fn of<'f, 'a>(faster: &'f [Faster<'a>], keep: impl Fn(&Faster) -> bool) -> Option<Vec<&'f Faster<'a>>> {
+fn of(faster: &[Faster], keep: impl Fn(&Faster) -> bool) -> Option<Vec<&Faster>> {
     let kept: Vec<&Faster> = faster.iter().filter(|of| keep(of)).collect();
     (!kept.is_empty()).then_some(kept)
 }
 
 fn undecided(snapshot: &Snapshot, faster: &[Faster]) -> Option<Finding> {
-    let means_something =
-        |of: &Faster| of.bound.metric != Metric::LossCost || !of.row.is_loss_cost_out_of_range(snapshot.loss());
-    let kept = of(faster, |of| of.safety == Safety::Uncertain && means_something(of))?;
-    let most = kept.iter().max_by(|a, b| a.gain_us.total_cmp(&b.gain_us))?;
+    let means_something = |of: &Faster| of.bound.metric != Metric::LossCost || !of.judged.out_of_range;
+    let kept = of(faster, |of| of.judged.safety == Safety::Uncertain && means_something(of))?;
+    let most = kept.iter().max_by(|a, b| a.worth.gain_us.total_cmp(&b.worth.gain_us))?;
     let draws = draws_to_ask(low(snapshot.rows_of(most.at, most.gemm)), most.bound);
     let (count, site) = (kept.len(), &snapshot.sites()[most.at].id);
     let text = format!(
@@ -229,9 +281,9 @@ fn undecided(snapshot: &Snapshot, faster: &[Faster]) -> Option<Finding> {
     })
 }
 
-/// How far beyond its bound; 1: at it.
+/// How far beyond its bound, which is in the policy's metric; 1: at it.
 fn beyond(of: &Faster) -> Option<f64> {
-    let error = of.bound.metric.on_scale(of.row.metric(of.bound.metric)?);
+    let error = of.bound.metric.on_scale(of.judged.error?);
     let end = of.bound.metric.worse_end(error);
     let ratio = if of.bound.metric.larger_is_better() { of.bound.limit / end } else { end / of.bound.limit };
     (ratio.is_finite() && ratio > 1.0).then_some(ratio)
@@ -241,8 +293,9 @@ fn near(snapshot: &Snapshot, faster: &[Faster]) -> Option<Finding> {
     let policy = &snapshot.document.policy;
     // A group's own bound, a bias's and a budget's are not what the threshold moves.
     let own = |of: &Faster| of.bound == Bound { metric: policy.metric, limit: policy.max_error };
-    let kept =
-        of(faster, |of| of.safety == Safety::Unsafe && own(of) && beyond(of).is_some_and(|ratio| ratio <= NEAR))?;
+    let kept = of(faster, |of| {
+        of.judged.safety == Safety::Unsafe && own(of) && beyond(of).is_some_and(|ratio| ratio <= NEAR)
+    })?;
     let most = kept.iter().filter_map(|of| beyond(of)).fold(1.0, f64::max);
     let max_error = if policy.metric.larger_is_better() { policy.max_error / most } else { policy.max_error * most };
     let max_error = readable_past(max_error, policy.metric.larger_is_better());
@@ -278,9 +331,9 @@ fn readable_past(value: f64, down: bool) -> f64 {
 
 fn budget(snapshot: &Snapshot, faster: &[Faster]) -> Option<Finding> {
     let budget = snapshot.document.policy.loss_budget? * snapshot.loss();
-    let cost = |of: &Faster| of.row.charged_loss_cost(snapshot.loss()).map(|cost| cost.hi.max(0.0));
-    let kept = of(faster, |of| of.gemm == Gemm::Fprop && of.bound.metric == Metric::LossCost && cost(of).is_some())?;
-    let loss_cost: f64 = kept.iter().filter_map(|of| cost(of)).sum();
+    let kept =
+        of(faster, |of| of.gemm == Gemm::Fprop && of.bound.metric == Metric::LossCost && of.worth.loss_cost.is_some())?;
+    let loss_cost: f64 = kept.iter().filter_map(|of| of.worth.loss_cost).sum();
     let times =
         if budget > 0.0 { format!(", {} times the whole budget", short(loss_cost / budget)) } else { String::new() };
     let text = format!(
@@ -301,9 +354,8 @@ fn budget(snapshot: &Snapshot, faster: &[Faster]) -> Option<Finding> {
 fn disagree(snapshot: &Snapshot, faster: &[Faster]) -> Option<Finding> {
     let policy = &snapshot.document.policy;
     let limit = Policy::rel_l2().max_error;
-    let small = |row: &ResultRow| row.metric(Metric::RelL2).is_some_and(|error| error.hi <= limit);
     let alike = |metric| matches!(metric, Metric::RelL2 | Metric::SqnrDb | Metric::LossCost);
-    let kept = of(faster, |of| of.safety == Safety::Unsafe && !alike(of.bound.metric) && small(of.row))?;
+    let kept = of(faster, |of| of.judged.safety == Safety::Unsafe && !alike(of.bound.metric) && of.worth.is_small)?;
     let metric = kept[0].bound.metric;
     let kept: Vec<&Faster> = kept.into_iter().filter(|of| of.bound.metric == metric).collect();
     let text = format!(
@@ -363,7 +415,7 @@ fn flushed((snapshot, judged): (&Snapshot, &JudgedRows), plan: &PlanView) -> Opt
     for at in 0..snapshot.sites().len() {
         for gemm in Gemm::ALL {
             // Of most GEMMs nobody knows it, and then there is nothing to compare.
-            if !judged.low(at, gemm).any(|row| row.knows_flushed) {
+            if !judged.knows_flushed(at, gemm) {
                 continue;
             }
             let rows = snapshot.rows_of(at, gemm);
@@ -455,7 +507,7 @@ mod tests {
         let snapshot = session.snapshot().unwrap();
         let question = ViewQuery { metric: Metric::Mere, gemm: None, relative: false, versus: false };
         let views = Views::of(&snapshot, question, &Views::default());
-        findings((&snapshot, &views.judged), &views.plan, &views.table)
+        views.findings.to_vec()
     }
 
     fn opened() -> Session {

@@ -9,6 +9,8 @@ use crate::{
     views::{PlanView, Snapshot},
 };
 
+use super::changed::Changed;
+
 /// All curves of one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FrontierView {
@@ -61,6 +63,47 @@ fn spread_us(snapshot: &Snapshot, at: usize, row: &ResultRow) -> Option<(f64, f6
     Some((scale * slower, scale * faster))
 }
 
+/// A kernel in low precision that the plan runs at a GEMM.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct ChosenLow {
+    /// In the policy's metric.
+    error: Option<Estimate>,
+    noise: Option<Estimate>,
+    spread_us: (f64, f64),
+}
+
+impl ChosenLow {
+    /// Three a site, `None` in high precision. `last`: of the same rows, and where something else was decided since.
+    pub(super) fn of_all(
+        snapshot: &Snapshot,
+        plan: &PlanView,
+        last: Option<(&[Option<Self>], &Changed)>,
+    ) -> Vec<Option<Self>> {
+        let of = |place: usize| Self::of(snapshot, plan, place);
+        let num_gemms = 3 * snapshot.sites().len();
+        match last.filter(|(last, _)| last.len() == num_gemms) {
+            None => parallel::map(num_gemms, of),
+            Some((last, changed)) => {
+                let mut all = last.to_vec();
+                changed.sites().flat_map(|at| 3 * at..3 * at + 3).for_each(|place| all[place] = of(place));
+                all
+            }
+        }
+    }
+
+    fn of(snapshot: &Snapshot, plan: &PlanView, place: usize) -> Option<Self> {
+        let (at, gemm) = (place / 3, Gemm::ALL[place % 3]);
+        let choice = plan.pick_at(at, gemm).filter(|choice| choice.kernel.is_low_precision())?;
+        let row = snapshot.row(at, gemm, &choice.kernel)?;
+        let is_known = |estimate: &Estimate| estimate.value.is_finite();
+        Some(Self {
+            error: row.metric(snapshot.document.policy.metric).filter(is_known),
+            noise: row.metric(Metric::NoiseShare).filter(is_known),
+            spread_us: spread_us(snapshot, at, row).unwrap_or_default(),
+        })
+    }
+}
+
 /// The plan of now as a point, overrides included.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Now {
@@ -76,37 +119,28 @@ pub struct Now {
 }
 
 impl Now {
-    /// `None` before a plan, or while no latency is known.
-    pub(super) fn of(snapshot: &Snapshot, plan: &PlanView) -> Option<Self> {
+    /// `None` before a plan, or while no latency is known. `low`: of each GEMM.
+    pub(super) fn of(plan: &PlanView, metric: Metric, low: &[Option<ChosenLow>]) -> Option<Self> {
         let totals = &plan.decided.as_ref()?.totals;
         let speedup = totals.speedup?;
-        let metric = snapshot.document.policy.metric;
         let badness = |error: &Estimate| metric.badness(error.value);
         let (mut slower_us, mut faster_us) = (0.0, 0.0);
         let (mut worst_error, mut worst_noise, mut num_low_precision) = (None::<Estimate>, None::<Estimate>, 0);
-        let of_gemm = |place: usize| {
-            let (at, gemm) = (place / 3, Gemm::ALL[place % 3]);
-            let choice = plan.pick_at(at, gemm).filter(|choice| choice.kernel.is_low_precision())?;
-            let row = snapshot.row(at, gemm, &choice.kernel)?;
-            Some((row.metric(metric), row.metric(Metric::NoiseShare), spread_us(snapshot, at, row)))
-        };
-        // Looked for on all cores, summed in forward order: the same on any number of them.
-        let low = parallel::map(3 * snapshot.sites().len(), of_gemm);
-        for (error, share, spread) in low.into_iter().flatten() {
+        // Summed in forward order: the same on any number of cores.
+        for chosen in low.iter().flatten() {
             num_low_precision += 1;
-            if let Some(error) = error.filter(|error| error.value.is_finite())
+            if let Some(error) = chosen.error
                 && worst_error.is_none_or(|worst| badness(&error) > badness(&worst))
             {
                 worst_error = Some(error);
             }
-            if let Some(share) = share.filter(|share| share.value.is_finite())
+            if let Some(share) = chosen.noise
                 && worst_noise.is_none_or(|worst| share.value > worst.value)
             {
                 worst_noise = Some(share);
             }
-            let (slower, faster) = spread.unwrap_or_default();
-            slower_us += slower;
-            faster_us += faster;
+            slower_us += chosen.spread_us.0;
+            faster_us += chosen.spread_us.1;
         }
         let at = |us: f64| if us > 0.0 { totals.baseline_us / us } else { speedup };
         let (lo, hi) = (at(totals.planned_us + slower_us), at(totals.planned_us - faster_us));

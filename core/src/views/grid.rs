@@ -14,6 +14,7 @@ use crate::{
 use super::{
     Versus, ViewQuery,
     cell::{value, value_over},
+    changed::Changed,
 };
 
 /// One column of the heatmap.
@@ -102,38 +103,51 @@ impl Grid {
     }
 
     /// `versus`: values are divided by those of what a person compares with. `last`: of the same rows and the same question, by
-    /// another plan; its values are taken.
+    /// another plan, and where that is known to differ; its values are taken.
     pub(super) fn of(
         (snapshot, judged): (&Snapshot, &JudgedRows),
         plan: &PlanView,
         question: ViewQuery,
-        (versus, last): (Option<&Versus>, Option<&Self>),
+        (versus, last): (Option<&Versus>, Option<(&Self, Option<&Changed>)>),
     ) -> Self {
-        let kernels = kernels_of(snapshot);
         let gemms: Vec<Gemm> =
             Gemm::ALL.into_iter().filter(|of| question.gemm.is_none_or(|only| only == *of)).collect();
-        let column = |gemm: Gemm| kernels.iter().map(move |kernel| Column { gemm, kernel: kernel.clone() });
+        let columns = match last {
+            Some((last, _)) => last.columns.clone(),
+            None => {
+                let kernels = kernels_of(snapshot);
+                let column = |gemm: Gemm| kernels.iter().map(move |kernel| Column { gemm, kernel: kernel.clone() });
+                gemms.iter().flat_map(|gemm| column(*gemm)).collect()
+            }
+        };
         let policy = &snapshot.document.policy;
         let num_sites = snapshot.sites().len();
-        let columns: Vec<Column> = gemms.iter().flat_map(|gemm| column(*gemm)).collect();
         let bound =
             (versus.is_none() && !question.relative && question.metric == policy.metric).then_some(policy.max_error);
+        // Every GEMM has the same.
+        let num_kernels = columns.len() / gemms.len().max(1);
         let mut column_of = vec![None; catalogue().len()];
-        for (at, kernel) in kernels.iter().enumerate() {
-            kernel.number().into_iter().for_each(|number| column_of[number] = Some(at));
+        for (at, column) in columns[..num_kernels].iter().enumerate() {
+            column.kernel.number().into_iter().for_each(|number| column_of[number] = Some(at));
         }
         let known = last.is_some();
         let filling = Filling { snapshot, judged, plan, question, versus, column_of, known };
+        let fill = |grid: &mut Self, row: usize, site: usize| {
+            for (at, gemm) in gemms.iter().enumerate() {
+                filling.fill(grid, (row, site), *gemm, at * num_kernels);
+            }
+        };
+        if let Some((last, Some(changed))) = last {
+            let mut grid = Self { bound, ..last.clone() };
+            changed.sites().for_each(|site| fill(&mut grid, site, site));
+            return grid;
+        }
         let bands = parallel::map_ranges(num_sites, |sites| {
             let mut band = match last {
-                Some(last) => last.band(&sites),
+                Some((last, _)) => last.band(&sites),
                 None => Self::waiting(columns.clone(), sites.len()),
             };
-            for (row, site) in sites.enumerate() {
-                for (at, gemm) in gemms.iter().enumerate() {
-                    filling.fill(&mut band, (row, site), *gemm, at * kernels.len());
-                }
-            }
+            sites.enumerate().for_each(|(row, site)| fill(&mut band, row, site));
             vec![band]
         });
         let mut bands = bands.into_iter();

@@ -6,6 +6,7 @@ mod axis;
 mod baseline;
 mod brush;
 mod cell;
+mod changed;
 mod colour;
 mod density;
 pub mod distribution;
@@ -88,7 +89,9 @@ use crate::{
     model::{Gemm, LatencySource, Metric},
 };
 
-use findings::findings;
+use changed::Changed;
+use findings::Worth;
+use frontier::ChosenLow;
 use plan_view::Earlier;
 
 /// What a person looks at, as far as it changes what is derived.
@@ -132,6 +135,10 @@ pub struct Views {
     pub answer: Arc<Answer>,
     /// What to know of it, worth most first.
     pub findings: Arc<Vec<Finding>>,
+    /// What the findings are made of, three a site.
+    worth: Arc<Vec<Worth>>,
+    /// What the plan as a point is made of, three a site.
+    low: Arc<Vec<Option<ChosenLow>>>,
     /// Where mods are on and what they do there.
     pub mods: Arc<ModsStanding>,
     /// What they change; `None`: no mod is on.
@@ -164,19 +171,22 @@ impl Views {
         let against = versus.as_deref().filter(|_| question.versus);
         let gemm_changed = last.question.is_none_or(|asked| asked.gemm != question.gemm);
         let rows = (&**snapshot, &*judged);
+        // Where each row stands, and what it shows, is as it was under another policy, too.
+        let known = last.snapshot.as_ref().filter(|of| of.has_rows_of(snapshot));
+        let changed =
+            known.filter(|_| !decided).and_then(|_| Changed::since(last.earlier()?, (snapshot, &judged), &plan));
+        let changed = changed.as_ref();
         // What depends on the question is made beside what does not.
         let rest = || match (same, decided) {
             (true, _) => last.clone(),
             (false, true) => last.against(snapshot),
-            (false, false) => Self::of_revision(snapshot, (plan.clone(), judged.clone()), last),
+            (false, false) => Self::of_revision(snapshot, (plan.clone(), judged.clone()), (last, changed)),
         };
-        // Where each row stands, and what it shows, is as it was under another policy, too.
-        let known = last.snapshot.as_ref().filter(|of| of.has_rows_of(snapshot));
         let in_metric = known.is_some_and(|of| of.document.policy.metric == snapshot.document.policy.metric);
         let plain = || match !decided || gemm_changed {
             true => {
                 let placed = Some(&*last.plain).filter(|_| in_metric && !gemm_changed);
-                Arc::new(QuadrantView::of(rows, &plan, question.gemm, placed))
+                Arc::new(QuadrantView::of(rows, &plan, question.gemm, placed.map(|of| (of, changed))))
             }
             false => last.plain.clone(),
         };
@@ -192,7 +202,7 @@ impl Views {
         let divided = |versus: bool| question.relative || (question.versus && versus);
         let as_asked = last.question == Some(question) && !divided(versus.is_some()) && !divided(last.versus.is_some());
         let filled = Some(&*last.grid).filter(|_| known.is_some() && as_asked);
-        let grid = || Arc::new(Grid::of(rows, &plan, question, (against, filled)));
+        let grid = || Arc::new(Grid::of(rows, &plan, question, (against, filled.map(|of| (of, changed)))));
         let mods = || if same { last.mods.clone() } else { ModsStanding::of(snapshot, &last.mods) };
         let (mut views, (grid, (quadrant, plain), mods)) = join(rest, || (grid(), quadrant(), mods()));
         (views.quadrant, views.plain, views.mods) = (quadrant, plain, mods);
@@ -217,20 +227,32 @@ impl Views {
         Self { revision: snapshot.revision, snapshot: Some(snapshot.clone()), table, ..self.clone() }
     }
 
-    fn of_revision(snapshot: &Arc<Snapshot>, (plan, judged): (Arc<PlanView>, Arc<JudgedRows>), last: &Self) -> Self {
+    /// `changed`: since `last`; `None`: nothing of `last` is known to stand.
+    fn of_revision(
+        snapshot: &Arc<Snapshot>,
+        (plan, judged): (Arc<PlanView>, Arc<JudgedRows>),
+        (last, changed): (&Self, Option<&Changed>),
+    ) -> Self {
         let rows = (&**snapshot, &*judged);
         let earlier = last.earlier().map(|earlier| (earlier, &*last.table));
         let table = Arc::new(PlanTable::of(rows, &plan, earlier));
-        let standings = Arc::new(Standings::of(snapshot, &judged));
+        let standings = Arc::new(Standings::of(rows, changed.map(|changed| (&*last.standings, changed))));
+        let verdicts = SiteVerdict::of_all(snapshot, &standings, changed.map(|changed| (&last.verdicts[..], changed)));
+        let answer = Answer::of(rows, &plan, &standings, changed.map(|changed| (&*last.answer, changed)));
+        let worth = Worth::of_all(rows, &plan, &table, changed.map(|changed| (&last.worth[..], changed)));
+        let low = ChosenLow::of_all(snapshot, &plan, changed.map(|changed| (&last.low[..], changed)));
         Self {
             revision: snapshot.revision,
-            answer: Arc::new(Answer::of(rows, &plan, &standings)),
+            answer: Arc::new(answer),
             snapshot: Some(snapshot.clone()),
             sources: table.sources(),
-            verdicts: Arc::new(SiteVerdict::of_all(snapshot, &standings)),
-            worst: Worst::of(snapshot, &judged),
-            now: Now::of(snapshot, &plan),
-            findings: Arc::new(findings(rows, &plan, &table)),
+            verdicts: Arc::new(verdicts),
+            // Errors are the rows', whatever is decided of them.
+            worst: changed.map_or_else(|| Worst::of(snapshot, &judged), |_| last.worst.clone()),
+            now: Now::of(&plan, snapshot.document.policy.metric, &low),
+            findings: Arc::new(Finding::all(rows, &plan, &table, &worth)),
+            worth: Arc::new(worth),
+            low: Arc::new(low),
             standings,
             table,
             mods_effect: ModsEffect::of(snapshot, &plan).map(Arc::new),

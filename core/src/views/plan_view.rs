@@ -143,7 +143,7 @@ fn told_alone_at(snapshot: &Snapshot, at: usize, item: Option<usize>) -> Option<
 
 impl Earlier<'_> {
     /// Where the same rows are judged alike, the same is decided.
-    fn decides_like(&self, snapshot: &Snapshot) -> bool {
+    pub(super) fn decides_like(&self, snapshot: &Snapshot) -> bool {
         let (then, now) = (&self.snapshot.document, &snapshot.document);
         then.policy.decides_like(&now.policy)
             && then.runtime == now.runtime

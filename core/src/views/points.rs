@@ -12,6 +12,7 @@ use crate::{
 use super::{
     Versus,
     axis::{ErrorAxis, speedup_place},
+    changed::Changed,
     groups::Grouping,
     nearby::Nearby,
     shares::{Share, Shares},
@@ -73,13 +74,23 @@ pub struct QuadrantView {
     pub num_by_source: [usize; 3],
     /// Points that the plan runs by.
     pub num_chosen: usize,
+    /// Three a site: under which verdict its GEMM's time counts.
+    spoken: Vec<Option<Quadrant>>,
 }
 
 impl QuadrantView {
     /// High-precision kernels are left out: they are what the others are compared with. `last`: of the same rows in the same
-    /// metric, by another plan.
-    pub(super) fn of(rows: (&Snapshot, &JudgedRows), plan: &PlanView, gemm: Option<Gemm>, last: Option<&Self>) -> Self {
-        last.map_or_else(|| Self::placed(rows, gemm), Self::clone).decided(rows, plan, gemm)
+    /// metric, by another plan, and where that is known to differ.
+    pub(super) fn of(
+        rows: (&Snapshot, &JudgedRows),
+        plan: &PlanView,
+        gemm: Option<Gemm>,
+        last: Option<(&Self, Option<&Changed>)>,
+    ) -> Self {
+        match last {
+            None => Self::placed(rows, gemm).decided(rows, plan, gemm, None),
+            Some((last, changed)) => last.clone().decided(rows, plan, gemm, changed),
+        }
     }
 
     /// What depends on the rows alone: where each stands.
@@ -120,32 +131,60 @@ impl QuadrantView {
         view
     }
 
-    /// The same points by what is decided now: their verdicts, which are chosen, and the shares of both.
-    fn decided(mut self, (snapshot, judged): (&Snapshot, &JudgedRows), plan: &PlanView, gemm: Option<Gemm>) -> Self {
-        (self.shares, self.num_chosen) = (Shares::default(), 0);
+    /// The same points by what is decided now: their verdicts, which are chosen, and the shares of both. `changed`: `None`: all
+    /// sites.
+    fn decided(
+        mut self,
+        (snapshot, judged): (&Snapshot, &JudgedRows),
+        plan: &PlanView,
+        gemm: Option<Gemm>,
+        changed: Option<&Changed>,
+    ) -> Self {
+        let num_sites = snapshot.sites().len();
         let mut numbers = vec![None; catalogue().len()];
         for (at, kernel) in self.kernels.iter().enumerate() {
             kernel.number().into_iter().for_each(|number| numbers[number] = u16::try_from(at).ok());
         }
-        let mut points = Arc::make_mut(&mut self.points).iter_mut().peekable();
-        for (at, gemm) in (0..snapshot.sites().len()).flat_map(|at| gemms(gemm).map(move |gemm| (at, gemm))) {
-            let chosen = plan.pick_at(at, gemm).and_then(|choice| choice.kernel.number());
-            let mut best: Option<Share> = None;
-            for row in judged.at(at, gemm).iter().filter(|row| row.low) {
-                let Some(kernel) = row.number().and_then(|number| numbers[number]) else { continue };
-                let (is_chosen, quadrant) = (chosen == row.number(), row.quadrant);
-                best = Share::better(best, Share { chosen: is_chosen, quadrant, speedup: row.speedup });
-                // Points are in the order of the rows; a row without a place has none.
-                let own = |point: &&mut Point| (point.site, point.gemm, point.kernel) == (at as u32, gemm, kernel);
-                if let Some(point) = points.next_if(own) {
+        if changed.is_none() {
+            (self.shares, self.num_chosen) = (Shares::default(), 0);
+            self.spoken = vec![None; 3 * num_sites];
+        }
+        let points = Arc::make_mut(&mut self.points);
+        let mut next = 0;
+        let (every_one, some) = (changed.is_none().then_some(0..num_sites), changed.map(Changed::sites));
+        for at in every_one.into_iter().flatten().chain(some.into_iter().flatten()) {
+            if changed.is_some() {
+                next = points.partition_point(|point| (point.site as usize) < at);
+            }
+            for gemm in gemms(gemm) {
+                let chosen = plan.pick_at(at, gemm).and_then(|choice| choice.kernel.number());
+                let mut best: Option<Share> = None;
+                for row in judged.at(at, gemm).iter().filter(|row| row.low) {
+                    let Some(kernel) = row.number().and_then(|number| numbers[number]) else { continue };
+                    let (is_chosen, quadrant) = (chosen == row.number(), row.quadrant);
+                    best = Share::better(best, Share { chosen: is_chosen, quadrant, speedup: row.speedup });
+                    // Points are in the order of the rows; a row without a place has none.
+                    let own = |point: &&mut Point| (point.site, point.gemm, point.kernel) == (at as u32, gemm, kernel);
+                    let Some(point) = points.get_mut(next).filter(own) else { continue };
+                    next += 1;
+                    if changed.is_some() {
+                        self.shares.remove_point(point.quadrant);
+                        self.num_chosen -= usize::from(point.chosen);
+                    }
                     (point.quadrant, point.chosen) = (quadrant, is_chosen);
                     self.shares.add_point(quadrant);
                     self.num_chosen += usize::from(is_chosen);
                 }
+                self.spoken[3 * at + gemm as usize] = best.map(|best| best.quadrant);
             }
-            if let Some(us) = judged.reference_us(at, gemm) {
-                let calls = snapshot.sites().get(at).map_or(1, |site| site.calls);
-                self.shares.add_time(best.map(|best| best.quadrant), calls as f64 * us);
+        }
+        // Times are added up anew, in one order: sums do not depend on what was looked at before.
+        self.shares.forget_times();
+        for (at, site) in snapshot.sites().iter().enumerate() {
+            for gemm in gemms(gemm) {
+                if let Some(us) = judged.reference_us(at, gemm) {
+                    self.shares.add_time(self.spoken[3 * at + gemm as usize], site.calls as f64 * us);
+                }
             }
         }
         self

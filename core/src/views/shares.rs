@@ -40,6 +40,14 @@ impl Shares {
         self.num_points[quadrant.rank()] += 1;
     }
 
+    pub(super) fn remove_point(&mut self, quadrant: Quadrant) {
+        self.num_points[quadrant.rank()] -= 1;
+    }
+
+    pub(super) fn forget_times(&mut self) {
+        self.time_us = [0.0; 8];
+    }
+
     /// `None`: a GEMM without a row in low precision counts as unsupported.
     pub(crate) fn add_time(&mut self, quadrant: Option<Quadrant>, us: f64) {
         self.time_us[quadrant.unwrap_or(Quadrant::Unsupported).rank()] += us;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    dispatch::{Candidates, Document, Group, GroupRows, JudgedRows, Target},
+    dispatch::{Candidates, Document, Group, GroupRows, JudgedBefore, JudgedRows, Target},
     model::{Gemm, KernelId, Manifest, ModSet, ResultRow, ResultsMeta, Site, SiteIndex, SiteRows},
 };
 
@@ -121,8 +121,11 @@ impl Snapshot {
         let policy = &self.document.policy;
         let earlier = earlier
             .filter(|(then, _)| Arc::ptr_eq(&self.trace, &then.trace) && policy.asks_like(&then.document.policy));
-        let known = |at: usize| earlier.filter(|(then, _)| self.has_rows_of_at(then, at)).map(|(_, judged)| judged);
-        JudgedRows::of(self.sites(), (policy, self.loss()), |at, gemm| self.rows_of(at, gemm).iter(), known)
+        let same = earlier.map(|(then, _)| move |at: usize| self.has_rows_of_at(then, at));
+        let some = same.as_ref().filter(|same| !(0..self.sites().len()).all(|at| same(at)));
+        let some = some.map(|same| same as &(dyn Fn(usize) -> bool + Sync));
+        let before = earlier.map(|(_, rows)| JudgedBefore { rows, same: some });
+        JudgedRows::of(self.sites(), (policy, self.loss()), |at, gemm| self.rows_of(at, gemm).iter(), before)
     }
 
     /// The kernels to choose from at one site.

@@ -7,6 +7,8 @@ use crate::{
     views::Snapshot,
 };
 
+use super::changed::Changed;
+
 /// The best that low precision offers one GEMM, the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReviewStanding {
@@ -78,7 +80,8 @@ pub struct Standings {
 }
 
 impl Standings {
-    pub(super) fn of(snapshot: &Snapshot, judged: &JudgedRows) -> Self {
+    /// `last`: of the same rows, and at which sites they are judged otherwise since.
+    pub(super) fn of((snapshot, judged): (&Snapshot, &JudgedRows), last: Option<(&Self, &Changed)>) -> Self {
         let mut libraries: Vec<String> = Vec::new();
         // By the number of a kernel in low precision: its library's.
         let mut numbers = Vec::with_capacity(catalogue().len());
@@ -89,13 +92,16 @@ impl Standings {
             }
             numbers.push(libraries.iter().position(|of| of == id.library()));
         }
+        if let Some((last, changed)) = last {
+            let mut standings = last.clone();
+            changed.sites().for_each(|site| standings.stand(snapshot, judged, site, &numbers));
+            return standings;
+        }
         let num_sites = snapshot.sites().len();
         let table = vec![None; num_sites * Gemm::ALL.len() * libraries.len()];
-        let mut standings =
-            Self { libraries, table, ranks: Vec::with_capacity(num_sites), unsupported: vec![0; num_sites] };
-        for site in 0..num_sites {
-            standings.stand(snapshot, judged, site, &numbers);
-        }
+        let (ranks, unsupported) = (vec![SiteRank::default(); num_sites], vec![0; num_sites]);
+        let mut standings = Self { libraries, table, ranks, unsupported };
+        (0..num_sites).for_each(|site| standings.stand(snapshot, judged, site, &numbers));
         standings
     }
 
@@ -103,6 +109,9 @@ impl Standings {
     fn stand(&mut self, snapshot: &Snapshot, judged: &JudgedRows, site: usize, numbers: &[Option<usize>]) {
         let metric = snapshot.document.policy.metric;
         let mut rank = SiteRank::default();
+        let own = self.place(site, 0)..self.place(site + 1, 0);
+        self.table[own].fill(None);
+        self.unsupported[site] = 0;
         for (at, gemm) in Gemm::ALL.into_iter().enumerate() {
             let mut least = f32::NAN;
             for row in judged.low(site, gemm) {
@@ -121,7 +130,7 @@ impl Standings {
             let tried = judged.at(site, gemm).iter().any(|row| row.low);
             self.unsupported[site] |= u8::from(tried && judged.low(site, gemm).next().is_none()) << at;
         }
-        self.ranks.push(rank);
+        self.ranks[site] = rank;
     }
 
     fn place(&self, site: usize, gemm: usize) -> usize {

@@ -6,7 +6,7 @@ use crate::{
     views::Snapshot,
 };
 
-use super::{ReviewStanding, Standings};
+use super::{ReviewStanding, Standings, changed::Changed};
 
 /// A site's verdict for the list: the best that low precision offers over its GEMMs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,9 +29,17 @@ impl SiteVerdict {
         self.num_safe_fast + self.num_safe + self.num_uncertain + self.num_unsafe
     }
 
-    /// In the order of the trace's sites.
-    pub(super) fn of_all(snapshot: &Snapshot, standings: &Standings) -> Vec<Self> {
-        let mut all: Vec<Self> = (0..snapshot.sites().len()).map(|at| Self::of(snapshot, standings, at)).collect();
+    /// In the order of the trace's sites. `last`: of the same rows, and where they are judged otherwise since.
+    pub(super) fn of_all(snapshot: &Snapshot, standings: &Standings, last: Option<(&[Self], &Changed)>) -> Vec<Self> {
+        let mut all = match last {
+            None => (0..snapshot.sites().len()).map(|at| Self::of(snapshot, standings, at)).collect(),
+            Some((last, changed)) => {
+                let mut all = last.to_vec();
+                all.iter_mut().for_each(|verdict| verdict.num_overrides = 0);
+                changed.sites().for_each(|at| all[at] = Self::of(snapshot, standings, at));
+                all
+            }
+        };
         for (site, _) in snapshot.document.overrides.keys() {
             if let Some(verdict) = snapshot.index.at(site).and_then(|at| all.get_mut(at)) {
                 verdict.num_overrides += 1;

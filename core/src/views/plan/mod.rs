@@ -167,7 +167,7 @@ impl PlanTable {
         let count = |flag: Flags| lines.iter().filter(|line| line.flags.has(flag)).count();
         let (num_low, num_uncertain) = (count(Flags::LOW), count(Flags::UNCERTAIN));
         let warnings = warnings::grouped(snapshot, plan, &lines);
-        let by_saved = by_saved(&lines);
+        let by_saved = by_saved(&lines, earlier.map(|(_, table)| &table.by_saved[..]));
         let table = Self { lines, by_saved, saved_us, num_low, num_uncertain, warnings, dispatch, other: None };
         table.against(snapshot, plan)
     }
@@ -188,11 +188,8 @@ impl PlanTable {
 
     /// How many of the chosen kernels have a latency of which source.
     pub(super) fn sources(&self) -> BTreeMap<LatencySource, usize> {
-        let mut counts = BTreeMap::new();
-        for source in self.lines.iter().filter_map(|line| line.source) {
-            *counts.entry(source).or_default() += 1;
-        }
-        counts
+        let count = |of: LatencySource| (of, self.lines.iter().filter(|line| line.source == Some(of)).count());
+        LatencySource::ALL.into_iter().map(count).filter(|(_, count)| *count > 0).collect()
     }
 
     /// Places in `lines`: those that `keep` keeps, in the order asked for.
@@ -229,10 +226,12 @@ impl PlanTable {
     }
 }
 
-fn by_saved(lines: &[PlanLine]) -> Vec<u32> {
+/// `last`: an order from before, which is nearly that of now.
+fn by_saved(lines: &[PlanLine], last: Option<&[u32]>) -> Vec<u32> {
     let saved = |at: u32| lines[at as usize].saved_us.unwrap_or(f64::NEG_INFINITY);
-    let mut order: Vec<u32> = (0..lines.len() as u32).collect();
-    order.sort_by(|a, b| saved(*b).total_cmp(&saved(*a)));
+    let last = last.filter(|last| last.len() == lines.len());
+    let mut order: Vec<u32> = last.map_or_else(|| (0..lines.len() as u32).collect(), <[u32]>::to_vec);
+    order.sort_by(|a, b| saved(*b).total_cmp(&saved(*a)).then(a.cmp(b)));
     order
 }
 

@@ -180,7 +180,7 @@ fn groups_add_up_to_the_table() {
     let (plan, table) = table(&mut session);
     let snapshot = session.snapshot().unwrap();
     let judged = snapshot.judged();
-    let answer = Answer::of((&snapshot, &judged), &plan, &Standings::of(&snapshot, &judged));
+    let answer = Answer::of((&snapshot, &judged), &plan, &Standings::of((&snapshot, &judged), None), None);
     for by in PlanGroupBy::ALL {
         let groups = PlanGroup::all(&snapshot, &plan, &table, &answer, by);
         assert_eq!(groups.iter().map(|of| of.gemms.len()).sum::<usize>(), table.lines.len(), "{by:?}");
