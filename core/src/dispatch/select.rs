@@ -137,7 +137,7 @@ pub(crate) fn told_alone(
     let unit = Unit::new(&[0], (groups, &wanted), &Links::default(), (terms, None));
     let mut told = Vec::new();
     selected(&unit, item, (groups, &wanted), (terms, budget_of(policy, loss)), true, &mut told);
-    told.pop()?.1
+    Some(*told.pop()?.1?)
 }
 
 /// The words of all sites that were decided together with others, by their numbers.
@@ -158,7 +158,7 @@ pub(crate) fn told_together(
         let unit = Unit::new(sites, (groups, wanted), &links, (terms, None));
         selected(&unit, item, (groups, wanted), (terms, budget_of(policy, loss)), true, &mut told);
     }
-    told.into_iter().filter_map(|(site, choices)| Some((site.at, choices?))).collect()
+    told.into_iter().filter_map(|(site, choices)| Some((site.at, *choices?))).collect()
 }
 
 /// 0 where the policy has none.
@@ -189,8 +189,8 @@ impl Weighed<'_, '_, '_> {
     }
 }
 
-/// A site, and its words where they were asked for.
-type Decided = (Arc<SiteSelection>, Option<[Choice; 3]>);
+/// A site, and its words where they were asked for: apart, as they are a kilobyte, and mostly were not.
+type Decided = (Arc<SiteSelection>, Option<Box<[Choice; 3]>>);
 
 /// `told`: with the words of all, in the order of the sites.
 fn run(
@@ -252,7 +252,8 @@ fn run(
     warnings.extend(host_bound(&candidates.target, &totals));
     warnings.extend(out_of_range(groups, (policy, loss), rows, &totals));
     let chains = sites.iter().filter_map(|site| Some((site.at, site.chain.clone()?))).collect();
-    Ok((Selection { sites, chains, totals, warnings, optimum }, words.into_iter().flatten().collect()))
+    let words = words.into_iter().flatten().map(|words| *words).collect();
+    Ok((Selection { sites, chains, totals, warnings, optimum }, words))
 }
 
 /// A share of no loss is nothing, and nothing can be had for it.
@@ -340,8 +341,8 @@ fn selected(
         let options = SiteOptions { at, judged, wanted: wanted[at], groups };
         let places = [0, 1, 2].map(|gemm| options.place(&picked, gemm, terms));
         let selection = options.selected(&picked, &places, terms, &of);
-        let told =
-            told.then(|| [0, 1, 2].map(|gemm| places[gemm].told(&selection.picks[gemm], options.wanted[gemm], budget)));
+        let words = |gemm: usize| places[gemm].told(&selection.picks[gemm], options.wanted[gemm], budget);
+        let told = told.then(|| Box::new([0, 1, 2].map(words)));
         into.push((Arc::new(selection), told));
     }
 }
