@@ -122,7 +122,7 @@ impl Snapshot {
         let earlier = earlier
             .filter(|(then, _)| Arc::ptr_eq(&self.trace, &then.trace) && policy.asks_like(&then.document.policy));
         let same = earlier.map(|(then, _)| move |at: usize| self.has_rows_of_at(then, at));
-        let some = same.as_ref().filter(|same| !(0..self.sites().len()).all(|at| same(at)));
+        let some = same.as_ref().filter(|same| !(0..self.sites().len()).all(same));
         let some = some.map(|same| same as &(dyn Fn(usize) -> bool + Sync));
         let before = earlier.map(|(_, rows)| JudgedBefore { rows, same: some });
         JudgedRows::of(self.sites(), (policy, self.loss()), |at, gemm| self.rows_of(at, gemm).iter(), before)
