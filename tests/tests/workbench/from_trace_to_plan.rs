@@ -38,7 +38,7 @@ fn sample() -> PathBuf {
 fn wait(harness: &mut Harness<'_, LokaApp>, what: &str, ready: impl Fn(&LokaApp) -> bool) {
     let (start, mut pause) = (Instant::now(), Duration::from_millis(20));
     while !ready(harness.state()) {
-        assert!(start.elapsed() < Duration::from_secs(240), "waited in vain for {what}");
+        assert!(start.elapsed() < Duration::from_secs(600), "waited in vain for {what}");
         // A frame is some of a core's work, which a probe that is waited for needs itself.
         std::thread::sleep(pause);
         pause = Duration::from_millis(500).min(2 * pause);
