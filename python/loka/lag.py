@@ -13,6 +13,9 @@ from .capturing import is_capturing
 from .listeners import Handle, before_steps
 from .steps import Steps
 
+BOUND = 0.9
+"""Share of steps in which the GPU waits for the host, from which on it is the slower one."""
+
 
 class Lag:
     """Looks at those steps for which `wanted()`, while it listens."""
@@ -55,4 +58,4 @@ class Lag:
         return bool(self._event.query())
 
 
-__all__ = ["Lag"]
+__all__ = ["BOUND", "Lag"]

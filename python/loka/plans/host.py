@@ -15,6 +15,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from ..kernels import Switch
+from ..lag import BOUND
 from ..names import linears, unwrapped
 from ..steps import Steps
 from ..weakly import weakly
@@ -27,9 +28,6 @@ from .warned import say
 
 WORDS = ("bf16", "warn")
 """What to do about a slow host."""
-
-BOUND = 0.9
-"""Share of steps in which the GPU waits for the host, from which on it is the slower one."""
 
 SLOWER = 1.01
 """A plan whose steps take so many times what BF16's take loses. Less is noise."""

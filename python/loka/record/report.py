@@ -7,13 +7,11 @@ import shlex
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from loka.lag import BOUND
 from loka.tables import html_table, text_table
 
 MOST_COST = 0.01
 """Share of a run's time past which it is said what recording took."""
-
-WAITS = 0.9
-"""Share of steps in which the GPU waits for its host, from which on the host is the slower one."""
 
 MOST_UNSEEN = 10
 """Places without a site that are listed; the rest are counted."""
@@ -88,7 +86,7 @@ class RecordReport:
         if len(unseen) > MOST_UNSEEN:
             said.append(f"no site: {len(unseen) - MOST_UNSEEN} more places")
         said += [f"warning: {text}" for text in self.warnings]
-        if self.pace is not None and self.pace.get("waited", 0) >= WAITS * self.pace.get("steps", 1):
+        if self.pace is not None and self.pace.get("waited", 0) >= BOUND * self.pace.get("steps", 1):
             said.append(_host(self.pace))
         if self.cost is not None and self.recorded[0]:
             said.append(self._costs(self.cost))
