@@ -28,7 +28,10 @@ need_linux "the page"
 unset RUSTC_WORKSPACE_WRAPPER
 need_rust
 need_wasm
-[ $profile = page-here ] || need_wasm_opt
+if [ $profile = page ]; then
+    need_wasm_opt
+    plain_paths wasm32-unknown-unknown
+fi
 cargo build --manifest-path "$root/Cargo.toml" $quiet --profile $profile --target wasm32-unknown-unknown --package loka >&2
 need_wasm_bindgen
 program=$CARGO_TARGET_DIR/wasm32-unknown-unknown/$profile/loka.wasm

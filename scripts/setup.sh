@@ -37,6 +37,19 @@ need_packages() {
     fi
 }
 
+# plain_paths TRIPLE: what cargo compiles for it from now on names the sources of crates as CRATE/src/..., and not by where this machine
+# keeps them: the same file on any machine, and a shorter one.
+plain_paths() {
+    local folder flags=${RUSTFLAGS:-}
+    # What is not here yet has no folder yet.
+    cargo fetch --quiet --locked --manifest-path "$root/Cargo.toml" --target "$1" >&2
+    flags=${flags// /$'\x1f'}
+    for folder in "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*/; do
+        flags+=${flags:+$'\x1f'}--remap-path-prefix=${folder%/}=
+    done
+    export CARGO_ENCODED_RUSTFLAGS=$flags
+}
+
 need_rust() {
     command -v cargo >/dev/null || die "please install Rust 1.95: https://rustup.rs"
     command -v cc >/dev/null || need_packages build-essential

@@ -11,7 +11,7 @@ import os
 import sys
 import time
 
-PROTOCOL = 1
+PROTOCOL = 2
 
 
 def say(value):
@@ -77,7 +77,8 @@ def misbehave(behaviour, request, starts):
         say({"id": identity, "ok": True, "result": {}})
         return
     if request["do"] == "sites":
-        rows = [{"kernels": triple, "site_us": [3.0, 1.0, 2.0], "bf16_us": [4.0, 4.0, 4.0], "sets": 2}
+        rows = [{"kernels": triple, "site_us": [3.0, 1.0, 2.0], "bf16_us": [4.0, 4.0, 4.0], "sets": 2,
+                 "launch_us": 20.0, "bf16_launch_us": 8.0}
                 for triple in request["triples"]]
         rows[-1] = {"kernels": request["triples"][-1], "reason": "out of memory"} if len(rows) > 1 else rows[-1]
         say({"id": identity, "ok": True, "result": {"rows": rows}})

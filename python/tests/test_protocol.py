@@ -80,7 +80,7 @@ class Process(unittest.TestCase):
         return done, [json.loads(line) for line in done.stdout.splitlines()]
 
     def test_hello_lists_every_kernel_with_a_reason_or_none(self):
-        done, replies = self.talk(b'{"id": 1, "do": "hello", "protocol": 1}\n')
+        done, replies = self.talk(b'{"id": 1, "do": "hello", "protocol": 2}\n')
         self.assertEqual(done.returncode, 0)
         kernels = replies[0]["result"]["kernels"]
         self.assertEqual(len(kernels), 11)

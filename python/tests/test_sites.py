@@ -58,6 +58,8 @@ class Timing(unittest.TestCase):
         for name in ("site_us", "bf16_us"):
             self.assertEqual(len(rows[0][name]), 3)
             self.assertTrue(all(us > 0 for us in rows[0][name]))
+        # Of a graph's samples and of those of a step that is launched, which on a CPU are one.
+        self.assertEqual((rows[0]["launch_us"], rows[0]["bf16_launch_us"]), (0.0, 0.0))
         self.assertNotIn("site_us", rows[1])
         self.assertIn("loka/fp8-block+fast", rows[1]["reason"])
         self.assertIn("unknown kernel 'a/b'", rows[2]["reason"])

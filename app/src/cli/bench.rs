@@ -77,7 +77,7 @@ pub struct BenchArgs {
     /// Time whole sites instead: a linear's GEMMs together, as loka.apply runs them in a compiled model.
     #[arg(long, conflicts_with_all = ["csv", "against", "libraries", "gemms", "minutes"])]
     sites: bool,
-    /// Where those sites run: launched, graph or inference.
+    /// Where those sites run: launched and graph, which one measurement gives, or inference.
     #[arg(long, default_value = "launched", requires = "sites")]
     runtime: Runtime,
     /// Tell progress on stderr, a line of JSON each, for the program that started this one.

@@ -77,7 +77,7 @@ pub struct ProbeArgs {
     /// it; scales of whole tensors, MERE and latencies do.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rows: Option<u32>,
-    /// Where --measure times whole sites: launched, graph or inference; may be given again.
+    /// Where --measure times whole sites: launched and graph, which one measurement gives, or inference; may be given again.
     #[arg(long = "runtime", requires = "measure", default_value = "launched")]
     runtimes: Vec<Runtime>,
     /// Of timing whole sites, at most: the largest come first, and what is left the plan models.
@@ -365,7 +365,12 @@ fn measured_sites(args: &ProbeArgs, source: &AtRows<'_>, chosen: &[SiteId]) -> a
     let of_trace: Vec<Site> = source.sites().into_iter().filter(|site| chosen.contains(&site.id)).collect();
     let mut tables = Vec::new();
     let ends = args.minutes.and_then(|limit| Instant::now().checked_add(limit));
+    let mut asked: Vec<Runtime> = Vec::new();
     for runtime in &args.runtimes {
+        if asked.iter().any(|before| before.timed_together().contains(runtime)) {
+            continue;
+        }
+        asked.push(*runtime);
         let named = fused_where_served(*runtime, &of_trace, &sets_of(args));
         match sites::time(&args.python, (&shapes_of(&of_trace), &named), *runtime, MIN_SITE_SAMPLES, ends) {
             Ok(times) => {

@@ -52,6 +52,8 @@ impl SiteBench {
         };
         let cuda = hello.cuda.map_or_else(String::new, |cuda| format!(" (CUDA {cuda})"));
         let versions = format!("PyTorch {}{cuda}, loka {}", hello.torch.unwrap_or_default(), env!("CARGO_PKG_VERSION"));
+        // Of those that are timed together the first names the measurement: parts of one run have one key.
+        let runtime = runtime.timed_together().first().copied().unwrap_or(runtime);
         let (triples, samples) = (site_triples(&site_families(named, runtime), runtime), samples.max(MIN_SITE_SAMPLES));
         let recorded_at = probing::now_rfc3339();
         Ok((worker, Self { runtime, triples, samples, device, driver: driver(), versions, recorded_at }))
@@ -69,23 +71,25 @@ impl SiteBench {
     /// # Errors
     /// The worker is given up before it timed anything.
     pub fn time(&self, worker: &mut Worker, shapes: &[GemmShape], ends: Option<Instant>) -> anyhow::Result<SiteTimes> {
-        let (control, runtime, all) = (Control::new(), self.runtime, shapes.len() * self.triples.len());
+        let (control, all) = (Control::new(), shapes.len() * self.triples.len());
         let started = Instant::now();
+        let mut timed = 0;
         let MeasuredSites { rows, ended } = self.measure(worker, shapes, &control, &mut |done, of| {
+            timed = done;
             self.tell_progress(started, done, of);
             if ends.is_some_and(|ends| Instant::now() >= ends) {
                 control.cancel();
             }
         });
-        if control.is_cancelled() && rows.len() < all {
+        if control.is_cancelled() && timed < all {
             output::note(&format!(
-                "time is up: {} of {all} sites and kernels were timed ({runtime}), the largest first; the plan models the others",
-                rows.len()
+                "time is up: {timed} of {all} sites and kernels were timed ({}), the largest first; the plan models the others",
+                self.runtimes()
             ));
         }
         if let Some(error) = ended {
             anyhow::ensure!(!rows.is_empty(), "{error}");
-            output::note(&format!("warning: {error}; {} finished sites are kept", rows.len()));
+            output::note(&format!("warning: {error}; {timed} finished sites are kept"));
         }
         Ok(self.table(rows))
     }
@@ -114,14 +118,20 @@ impl SiteBench {
         let options = TimeOptions { samples: self.samples, target_us: 2000, ..TimeOptions::default() };
         let (runtime, triples) = (self.runtime, &self.triples);
         let what = SiteMeasurement { shapes, runtime, triples, options, emulate: false };
-        let measured = measure_sites(worker, num_site_workers(), &what, control, &mut |_, done, of| report(done, of));
+        let measured = measure_sites(worker, num_site_workers(), &what, control, report);
         output::progress_done();
         measured
     }
 
     fn tell_progress(&self, started: Instant, done: usize, of: usize) {
-        let (runtime, left) = (self.runtime, time_left(started, done, of));
-        output::progress(&format!("timing {done} of {of} sites and kernels ({runtime}){left}"));
+        let (runtimes, left) = (self.runtimes(), time_left(started, done, of));
+        output::progress(&format!("timing {done} of {of} sites and kernels ({runtimes}){left}"));
+    }
+
+    /// What its rows are of, in words.
+    fn runtimes(&self) -> String {
+        let names: Vec<&str> = self.runtime.timed_together().iter().map(|runtime| runtime.as_str()).collect();
+        names.join(" and ")
     }
 }
 
@@ -188,10 +198,51 @@ pub fn merged(tables: impl IntoIterator<Item = SiteTimes>) -> anyhow::Result<Opt
     Ok(whole)
 }
 
-/// How many were timed, in a line.
+/// How many were timed, in a line. A training step's are of two runtimes, by one measurement.
 pub fn summary(times: &SiteTimes) -> String {
-    let faster = times.rows.iter().filter_map(|row| row.medians_us()).filter(|(bf16, us)| us < bf16).count();
-    let (timed, all) = (times.num_timed(), times.rows.len());
+    let of = |runtime: Runtime| times.rows.iter().filter(move |row| row.runtime == runtime);
+    let measured: Vec<Runtime> = Runtime::ALL.into_iter().filter(|runtime| of(*runtime).next().is_some()).collect();
+    let counted =
+        |runtime: &Runtime| measured.iter().find(|other| runtime.timed_together().contains(other)) == Some(runtime);
+    let rows = || measured.iter().filter(|runtime| counted(runtime)).flat_map(|runtime| of(*runtime));
+    let (timed, all) = (rows().filter(|row| row.medians_us().is_some()).count(), rows().count());
+    let faster = |runtime: &Runtime| {
+        let count = of(*runtime).filter_map(SiteTime::medians_us).filter(|(bf16, us)| us < bf16).count();
+        format!("{count} {runtime}")
+    };
+    let faster = measured.iter().map(faster).collect::<Vec<_>>().join(", ");
     let rest = if timed < all { "; the others do not fit, or cannot pay (reasons in the table)" } else { "" };
-    format!("{timed} of {all} sites and kernels timed on {}, {faster} faster than BF16{rest}", times.device)
+    format!("{timed} of {all} sites and kernels timed on {}; faster than BF16: {faster}{rest}", times.device)
+}
+
+#[cfg(test)]
+mod tests {
+    use loka_core::model::Spread;
+
+    use super::*;
+
+    #[test]
+    fn one_measurement_of_two_runtimes_is_counted_once() {
+        let spread = |us: f64| Some(Spread { us, p10_us: us, p90_us: us });
+        let row = |m, runtime, site, bf16| SiteTime {
+            shape: GemmShape { m, k: 16, n: 16 },
+            runtime,
+            kernels: ["cublaslt/fp8-rowwise+fast", "cublaslt/bf16", "cublaslt/bf16"].map(KernelId::new),
+            site,
+            bf16,
+            codes: None,
+            samples: 15,
+            reason: None,
+        };
+        let rows = vec![
+            row(16, Runtime::Launched, spread(9.0), spread(8.0)),
+            row(16, Runtime::Graph, spread(3.0), spread(4.0)),
+            row(32, Runtime::Launched, None, None),
+            row(32, Runtime::Graph, None, None),
+        ];
+        let times = SiteTimes { device: "GPU".to_owned(), rows, ..SiteTimes::default() };
+        let rest = "; the others do not fit, or cannot pay (reasons in the table)";
+        let expected = format!("1 of 2 sites and kernels timed on GPU; faster than BF16: 0 launched, 1 graph{rest}");
+        assert_eq!(summary(&times), expected);
+    }
 }

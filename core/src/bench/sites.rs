@@ -27,10 +27,10 @@ pub const MIN_SITE_SAMPLES: u32 = 15;
 /// Of BF16 from its median over the runs of a shape: more than a power cap and clocks make.
 const MAX_DRIFT: f64 = 1.15;
 
-/// Timed wherever nothing else is asked for: what `loka.apply` runs fastest in a compiled step.
+/// TimedRows wherever nothing else is asked for: what `loka.apply` runs fastest in a compiled step.
 const FAMILIES: [&str; 3] = ["cublaslt/fp8-delayed+fast", "cublaslt/fp8-tensorwise+fast", "cublaslt/fp8-rowwise+fast"];
 
-/// Timed beside them where a model is served: what reads codes that a block stores (`crate::dispatch::chain`).
+/// TimedRows beside them where a model is served: what reads codes that a block stores (`crate::dispatch::chain`).
 const READS_CODES: &str = "loka/fp8-static+fast";
 
 /// Scales that follow, with fast accumulation and without.
@@ -88,6 +88,7 @@ fn promoted_wgrad(family: &Kernel) -> Option<&'static Kernel> {
 #[derive(Clone, Copy, Debug)]
 pub struct SiteMeasurement<'a> {
     pub shapes: &'a [GemmShape],
+    /// Rows are of all that are [timed together](Runtime::timed_together) with it.
     pub runtime: Runtime,
     pub triples: &'a [[KernelId; 3]],
     pub options: TimeOptions,
@@ -95,7 +96,7 @@ pub struct SiteMeasurement<'a> {
     pub emulate: bool,
 }
 
-/// What came of a measurement: rows in the order of shapes and triples, and why it ended early, if it did.
+/// What came of a measurement: rows in the order of shapes, triples and runtimes, and why it ended early, if it did.
 #[derive(Debug, Default)]
 pub struct MeasuredSites {
     pub rows: Vec<SiteTime>,
@@ -111,18 +112,18 @@ pub fn num_site_workers() -> usize {
 /// the first of them `worker`, compile side by side; while one of them times, nobody compiles ([`Turns`]). A request has one
 /// triple, so that what kills a worker costs one row. What did not fit into the GPU's memory beside the others, or was
 /// disturbed by somebody else's work on it, is tried once more when they are gone. The first family of kernels comes first,
-/// the largest shapes before the others. `report` gets each row as it comes, with how many are done of all. Ends early when
-/// the first worker is given up or `control` says so, with the rows that there are.
+/// the largest shapes before the others. `report` gets how many shapes and triples are done, of how many. Ends early when the
+/// first worker is given up or `control` says so, with the rows that there are.
 pub fn measure_sites(
     worker: &mut Worker,
     num_workers: usize,
     what: &SiteMeasurement<'_>,
     control: &Control,
-    report: &mut dyn FnMut(&SiteTime, usize, usize),
+    report: &mut dyn FnMut(usize, usize),
 ) -> MeasuredSites {
     let work = SiteWork::new(what);
     let siblings: Vec<WorkerConfig> = (1..num_workers.min(work.units.len())).map(|_| worker.config().clone()).collect();
-    let mut found: Vec<Option<SiteTime>> = vec![None; work.num_rows()];
+    let mut found: Vec<Option<TimedRows>> = vec![None; work.num_timed()];
     let all = found.len();
     let (tell, told) = mpsc::channel();
     let ended = thread::scope(|scope| {
@@ -141,25 +142,25 @@ pub fn measure_sites(
             ended
         });
         let mut done = 0;
-        for (at, row) in told {
+        for (at, timed) in told {
             done += 1;
-            report(&row, done, all);
-            found[at] = Some(row);
+            report(done, all);
+            found[at] = Some(timed);
         }
         first.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     });
     if ended.is_none() {
         for at in work.to_be_repeated(&found) {
             if !control.is_cancelled() {
-                found[at] = work.row(worker, at).ok();
+                found[at] = work.time(worker, at).ok();
             }
         }
         for at in work.disturbed(&found) {
             let reason = "BF16 of this shape took another time than in the other runs: something else was on the GPU";
-            found[at] = Some(work.failed(at, reason.to_owned()));
+            found[at] = Some(work.failed(at, reason));
         }
     }
-    MeasuredSites { rows: found.into_iter().flatten().collect(), ended }
+    MeasuredSites { rows: found.into_iter().flatten().flatten().collect(), ended }
 }
 
 /// Who may use the GPU: any number of workers that compile, which keeps it busy too, or one that times. Whoever waits to
@@ -218,7 +219,10 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Rows to be timed, in units that workers take: a shape by one family of kernels, for which BF16 is compiled once.
+/// What a shape and a triple give: a row of each runtime that is timed together.
+type TimedRows = Vec<SiteTime>;
+
+/// Shapes and triples to be timed, in units that workers take: a shape by one family of kernels, for which BF16 is compiled once.
 struct SiteWork<'a> {
     what: &'a SiteMeasurement<'a>,
     turns: Turns,
@@ -250,7 +254,7 @@ impl<'a> SiteWork<'a> {
         Self { what, turns: Turns::default(), units, next: AtomicUsize::new(0), is_over: AtomicBool::new(false) }
     }
 
-    fn num_rows(&self) -> usize {
+    fn num_timed(&self) -> usize {
         self.what.shapes.len() * self.what.triples.len()
     }
 
@@ -259,7 +263,7 @@ impl<'a> SiteWork<'a> {
         &self,
         worker: &mut Worker,
         control: &Control,
-        tell: &Sender<(usize, SiteTime)>,
+        tell: &Sender<(usize, TimedRows)>,
     ) -> Option<WorkerError> {
         let mut has_answered = false;
         while let Some(unit) = self.units.get(self.next.fetch_add(1, Ordering::Relaxed)) {
@@ -267,23 +271,23 @@ impl<'a> SiteWork<'a> {
                 if control.is_cancelled() || self.is_over.load(Ordering::Relaxed) {
                     return None;
                 }
-                let row = match self.row(worker, at) {
-                    // Neither PyTorch nor a GPU, or it died too often: no other row would be timed either.
+                let timed = match self.time(worker, at) {
+                    // Neither PyTorch nor a GPU, or it died too often: nothing else would be timed either.
                     Err(error) if !has_answered || matches!(error, WorkerError::GaveUp { .. }) => return Some(error),
-                    Err(error) => self.failed(at, error.to_string()),
-                    Ok(row) => row,
+                    Err(error) => self.failed(at, &error.to_string()),
+                    Ok(timed) => timed,
                 };
                 has_answered = true;
                 // Nobody listens any more where the caller is gone.
-                drop(tell.send((at, row)));
+                drop(tell.send((at, timed)));
             }
         }
         None
     }
 
     /// # Errors
-    /// The worker refuses, or is given up; one that died costs the row.
-    fn row(&self, worker: &mut Worker, at: usize) -> Result<SiteTime, WorkerError> {
+    /// The worker refuses, or is given up; one that died costs these rows.
+    fn time(&self, worker: &mut Worker, at: usize) -> Result<TimedRows, WorkerError> {
         let (shape, triple) = self.asked(at);
         let asked = SiteRequest {
             shape,
@@ -294,18 +298,19 @@ impl<'a> SiteWork<'a> {
         };
         let compiled = self.turns.compile(|| worker.compile(&asked));
         match compiled.and_then(|()| self.turns.time(|| worker.sites(&asked))) {
-            Ok(rows) => Ok(rows.into_iter().next().map_or_else(
-                || self.failed(at, "it gave no times".to_owned()),
-                |row| site_time(shape, self.what.runtime, row),
-            )),
+            Ok(rows) => Ok(rows
+                .into_iter()
+                .next()
+                .map_or_else(|| self.failed(at, "it gave no times"), |row| site_times(shape, self.what.runtime, &row))),
             Err(error @ (WorkerError::GaveUp { .. } | WorkerError::Refused { .. })) => Err(error),
-            Err(error) => Ok(self.failed(at, error.to_string())),
+            Err(error) => Ok(self.failed(at, &error.to_string())),
         }
     }
 
-    fn failed(&self, at: usize, reason: String) -> SiteTime {
+    fn failed(&self, at: usize, reason: &str) -> TimedRows {
         let (shape, triple) = self.asked(at);
-        failed(shape, self.what.runtime, triple.clone(), reason)
+        let of = |runtime: &Runtime| failed(shape, *runtime, triple.clone(), reason.to_owned());
+        self.what.runtime.timed_together().iter().map(of).collect()
     }
 
     fn asked(&self, at: usize) -> (GemmShape, &[KernelId; 3]) {
@@ -313,53 +318,70 @@ impl<'a> SiteWork<'a> {
         (self.what.shapes[at / per_shape], &self.what.triples[at % per_shape])
     }
 
-    /// Rows that are missing, found no memory, or were disturbed.
-    fn to_be_repeated(&self, found: &[Option<SiteTime>]) -> Vec<usize> {
+    /// Those that are missing, found no memory, or were disturbed.
+    fn to_be_repeated(&self, found: &[Option<TimedRows>]) -> Vec<usize> {
         let mut at: Vec<usize> =
-            (0..found.len()).filter(|at| found[*at].as_ref().is_none_or(is_out_of_memory)).collect();
+            (0..found.len()).filter(|at| found[*at].as_deref().is_none_or(is_out_of_memory)).collect();
         at.extend(self.disturbed(found));
         at.sort_unstable();
         at
     }
 
-    /// Rows whose BF16 took another time than the median of its shape: one model, timed anew beside every three kernels.
-    fn disturbed(&self, found: &[Option<SiteTime>]) -> Vec<usize> {
+    /// Those whose BF16 took another time than the median of its shape: one model, timed anew beside every three kernels.
+    fn disturbed(&self, found: &[Option<TimedRows>]) -> Vec<usize> {
         let per_shape = self.what.triples.len();
-        let bf16_us = |row: &Option<SiteTime>| row.as_ref().and_then(SiteTime::medians_us).map(|(bf16, _)| bf16);
+        let bf16_us = |timed: &Option<TimedRows>| timed.as_ref()?.last()?.medians_us().map(|(bf16, _)| bf16);
         let mut disturbed = Vec::new();
-        for (shape, rows) in found.chunks(per_shape.max(1)).enumerate() {
-            let all: Vec<f64> = rows.iter().filter_map(bf16_us).collect();
+        for (shape, timed) in found.chunks(per_shape.max(1)).enumerate() {
+            let all: Vec<f64> = timed.iter().filter_map(bf16_us).collect();
             let Some(usual) = quantile_of(&all, 0.5) else { continue };
             let is_off = |us: f64| (us / usual).max(usual / us) > MAX_DRIFT;
-            let off = rows.iter().enumerate().filter(|(_, row)| bf16_us(row).is_some_and(is_off));
+            let off = timed.iter().enumerate().filter(|(_, timed)| bf16_us(timed).is_some_and(is_off));
             disturbed.extend(off.map(|(at, _)| shape * per_shape + at));
         }
         disturbed
     }
 }
 
-fn is_out_of_memory(row: &SiteTime) -> bool {
-    row.reason.as_deref().is_some_and(|reason| reason.contains("OutOfMemory"))
+fn is_out_of_memory(timed: &[SiteTime]) -> bool {
+    timed.iter().any(|row| row.reason.as_deref().is_some_and(|reason| reason.contains("OutOfMemory")))
 }
 
 fn failed(shape: GemmShape, runtime: Runtime, kernels: [KernelId; 3], reason: String) -> SiteTime {
     SiteTime { shape, runtime, kernels, site: None, bf16: None, codes: None, samples: 0, reason: Some(reason) }
 }
 
-fn site_time(shape: GemmShape, runtime: Runtime, row: WorkerSite) -> SiteTime {
-    let WorkerSite { kernels, site_us, bf16_us, codes_us, reason } = row;
-    match (spread(&site_us), spread(&bf16_us)) {
+/// What was measured with `runtime`, as each that is timed together takes it.
+fn site_times(shape: GemmShape, runtime: Runtime, row: &WorkerSite) -> TimedRows {
+    runtime.timed_together().iter().map(|runtime| site_time(shape, *runtime, row)).collect()
+}
+
+fn site_time(shape: GemmShape, runtime: Runtime, row: &WorkerSite) -> SiteTime {
+    let WorkerSite { kernels, site_us, bf16_us, codes_us, reason, .. } = row;
+    let kernels = kernels.clone();
+    let launches = |us: f64| if runtime == Runtime::Launched { us } else { 0.0 };
+    match (spread(site_us, launches(row.launch_us)), spread(bf16_us, launches(row.bf16_launch_us))) {
         (Some(site), Some(bf16)) => {
             let samples = site_us.len().min(bf16_us.len()) as u64;
-            let codes = spread(&codes_us);
-            SiteTime { shape, runtime, kernels, site: Some(site), bf16: Some(bf16), codes, samples, reason }
+            let codes = spread(codes_us, launches(row.launch_us));
+            SiteTime {
+                shape,
+                runtime,
+                kernels,
+                site: Some(site),
+                bf16: Some(bf16),
+                codes,
+                samples,
+                reason: reason.clone(),
+            }
         }
-        _ => failed(shape, runtime, kernels, reason.unwrap_or_else(|| "it gave no times".to_owned())),
+        _ => failed(shape, runtime, kernels, reason.clone().unwrap_or_else(|| "it gave no times".to_owned())),
     }
 }
 
-fn spread(samples_us: &[f64]) -> Option<Spread> {
-    let of = |p| quantile_of(samples_us, p);
+/// Of samples, each with `more_us` beside.
+fn spread(samples_us: &[f64], more_us: f64) -> Option<Spread> {
+    let of = |p| quantile_of(samples_us, p).map(|us| us + more_us);
     let spread = Spread { us: of(0.5)?, p10_us: of(0.1)?, p90_us: of(0.9)? };
     spread.is_sound().then_some(spread)
 }
@@ -382,7 +404,9 @@ mod tests {
         assert!(families.contains(&own) && families.iter().all(|family| !family.high_precision()));
     }
 
-    fn measured(behaviour: &str, num_workers: usize) -> (MeasuredSites, usize, Vec<(GemmShape, [KernelId; 3])>) {
+    type Asked = (GemmShape, [KernelId; 3], Runtime);
+
+    fn measured(behaviour: &str, num_workers: usize) -> (MeasuredSites, usize, Vec<Asked>) {
         let folder = tempfile::tempdir().unwrap();
         let starts = folder.path().join("starts");
         let mut worker = Worker::start(WorkerConfig::doubled(behaviour, &starts)).unwrap();
@@ -393,11 +417,14 @@ mod tests {
         let what =
             SiteMeasurement { shapes: &shapes, runtime: Runtime::Launched, triples: &triples, options, emulate: true };
         let mut told = 0;
-        let found = measure_sites(&mut worker, num_workers, &what, &Control::new(), &mut |_, done, of| {
+        let found = measure_sites(&mut worker, num_workers, &what, &Control::new(), &mut |done, of| {
             told += 1;
             assert_eq!((done, of), (told, 42));
         });
-        let all = shapes.iter().flat_map(|shape| triples.iter().map(|triple| (*shape, triple.clone()))).collect();
+        let both = |shape: GemmShape, triple: &[KernelId; 3]| {
+            [Runtime::Launched, Runtime::Graph].map(|runtime| (shape, triple.clone(), runtime))
+        };
+        let all = shapes.iter().flat_map(|shape| triples.iter().flat_map(|triple| both(*shape, triple))).collect();
         (found, std::fs::read(starts).unwrap().len(), all)
     }
 
@@ -406,9 +433,10 @@ mod tests {
         for num_workers in [1, 4] {
             let (found, starts, all) = measured("fine", num_workers);
             assert_eq!((found.ended, starts), (None, num_workers));
-            let rows: Vec<_> = found.rows.iter().map(|row| (row.shape, row.kernels.clone())).collect();
+            let rows: Vec<_> = found.rows.iter().map(|row| (row.shape, row.kernels.clone(), row.runtime)).collect();
             assert_eq!(rows, all, "in order, whoever was first");
-            assert!(found.rows.iter().all(|row| row.medians_us() == Some((4.0, 2.0))));
+            let medians = |row: &SiteTime| if row.runtime == Runtime::Launched { (12.0, 22.0) } else { (4.0, 2.0) };
+            assert!(found.rows.iter().all(|row| row.medians_us() == Some(medians(row))));
         }
     }
 
@@ -458,14 +486,24 @@ mod tests {
             site_us: site_us.to_vec(),
             bf16_us: site_us.iter().map(|us| us + 1.0).collect(),
             codes_us: site_us.iter().map(|us| us - 0.5).collect(),
+            launch_us: 20.0,
+            bf16_launch_us: 8.0,
             reason: reason.map(str::to_owned),
         };
-        let timed = site_time(shape, Runtime::Graph, row(&[1.0, 2.0, 3.0], None));
-        assert_eq!((timed.medians_us(), timed.samples), (Some((3.0, 2.0)), 3));
-        assert_eq!(timed.codes.map(|codes| codes.us), Some(1.5));
-        let lost = site_time(shape, Runtime::Graph, row(&[], Some("out of memory")));
+        let medians = |runtime, samples| -> Vec<_> {
+            let rows = site_times(shape, runtime, &row(samples, None));
+            rows.iter().map(|row| (row.runtime, row.medians_us())).collect()
+        };
+        let training = [(Runtime::Launched, Some((11.0, 22.0))), (Runtime::Graph, Some((3.0, 2.0)))];
+        for runtime in [Runtime::Launched, Runtime::Graph] {
+            assert_eq!(medians(runtime, &[1.0, 2.0, 3.0]), training, "one measurement is of both");
+        }
+        assert_eq!(medians(Runtime::Inference, &[1.0, 2.0, 3.0]), [(Runtime::Inference, Some((3.0, 2.0)))]);
+        let timed = site_time(shape, Runtime::Graph, &row(&[1.0, 2.0, 3.0], None));
+        assert_eq!((timed.codes.map(|codes| codes.us), timed.samples), (Some(1.5), 3));
+        let lost = site_time(shape, Runtime::Graph, &row(&[], Some("out of memory")));
         assert_eq!((lost.medians_us(), lost.reason.as_deref()), (None, Some("out of memory")));
-        let mad = site_time(shape, Runtime::Graph, row(&[f64::NAN], None));
+        let mad = site_time(shape, Runtime::Graph, &row(&[f64::NAN], None));
         assert_eq!(mad.reason.as_deref(), Some("it gave no times"));
     }
 }

@@ -48,6 +48,15 @@ impl Runtime {
     pub fn runs(self, gemm: Gemm) -> bool {
         self.gemms().contains(&gemm)
     }
+
+    /// Those that one measurement of whole sites is of, this one among them: a training step replayed, and with what
+    /// launching its kernels costs beside.
+    pub fn timed_together(self) -> &'static [Self] {
+        match self {
+            Self::Launched | Self::Graph => &[Self::Launched, Self::Graph],
+            Self::Inference => &[Self::Inference],
+        }
+    }
 }
 
 impl fmt::Display for Runtime {
@@ -175,6 +184,20 @@ mod tests {
         let block = kernel("loka/fp8-block+fast").unwrap();
         assert_eq!(block.not_applied_given(Gemm::Fprop, Runtime::Graph, true), None);
         assert_eq!(block.not_applied_given(Gemm::Dgrad, Runtime::Graph, true), Some(NO_TAIL));
+    }
+
+    #[test]
+    fn what_is_timed_together_runs_the_same() {
+        for runtime in Runtime::ALL {
+            let together = runtime.timed_together();
+            assert!(together.contains(&runtime));
+            for (kernel, other) in
+                catalogue().iter().flat_map(|kernel| together.iter().map(move |other| (kernel, *other)))
+            {
+                let why = |runtime| Gemm::ALL.map(|gemm| kernel.not_applied(gemm, runtime));
+                assert_eq!(why(runtime), why(other), "{}", kernel.name);
+            }
+        }
     }
 
     #[test]

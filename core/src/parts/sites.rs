@@ -22,6 +22,7 @@ const VERSION: u64 = 1;
 pub struct SitesKey {
     /// [`super::shapes_digest`] of the whole list.
     pub shapes: String,
+    /// Rows are of all that are [timed together](Runtime::timed_together) with it.
     pub runtime: Runtime,
     /// What every shape is timed by, in order: of fprop, dgrad and wgrad.
     pub kernels: Vec<[KernelId; 3]>,
@@ -136,24 +137,29 @@ impl SitesPart {
         self.key.check_name(name)
     }
 
-    /// Every shape by all kernels, in order: what could not be timed has a row that says why.
+    /// Every shape by all kernels, each runtime, in order: what could not be timed has a row that says why.
     fn check_rows(&self) -> Result<(), PartFault> {
         let (run, times) = (&self.key.run, &self.times);
+        let runtimes = run.runtime.timed_together();
+        let per_shape = run.kernels.len().saturating_mul(runtimes.len());
         let num_shapes = self.key.end.saturating_sub(self.key.first);
         let said = |count: usize| count.to_string();
         let pairs = [
             ("device", times.device.clone(), run.device.clone()),
             ("driver", times.driver.clone(), run.driver.clone()),
             ("versions", times.versions.clone(), run.versions.clone()),
-            ("number of rows", said(times.rows.len()), said(num_shapes.saturating_mul(run.kernels.len()))),
+            ("number of rows", said(times.rows.len()), said(num_shapes.saturating_mul(per_shape))),
         ];
         if let Some((what, found, expected)) = pairs.into_iter().find(|(_, found, expected)| found != expected) {
             return Err(PartFault::Meta { what, found, expected });
         }
-        for rows in times.rows.chunks(run.kernels.len().max(1)) {
+        for rows in times.rows.chunks(per_shape.max(1)) {
             let Some(first) = rows.first() else { continue };
             let of = |row: &SiteTime| (row.shape, row.runtime, row.kernels.clone());
-            let expected = run.kernels.iter().map(|kernels| (first.shape, run.runtime, kernels.clone()));
+            let by = |kernels: &[KernelId; 3]| {
+                runtimes.iter().map(|runtime| (first.shape, *runtime, kernels.clone())).collect::<Vec<_>>()
+            };
+            let expected = run.kernels.iter().flat_map(by);
             if let Some((row, _)) = rows.iter().zip(expected).find(|(row, expected)| of(row) != *expected) {
                 let ([fprop, dgrad, wgrad], shape) = (&row.kernels, row.shape);
                 let found = format!("by {fprop}, {dgrad}, {wgrad}, {}", row.runtime.as_str());
@@ -214,21 +220,16 @@ mod tests {
 
     fn times(shapes: &[GemmShape], recorded_at: &str) -> SiteTimes {
         let run = run(1);
-        let row = |shape: GemmShape, kernels: [KernelId; 3]| {
+        let row = |shape: GemmShape, kernels: [KernelId; 3], runtime: Runtime| {
             let us = shape.m as f64 / 3.0;
             let spread = Some(Spread { us, p10_us: 0.9 * us, p90_us: 1.1 * us });
-            SiteTime {
-                shape,
-                runtime: run.runtime,
-                kernels,
-                site: spread,
-                bf16: spread,
-                codes: None,
-                samples: 31,
-                reason: None,
-            }
+            SiteTime { shape, runtime, kernels, site: spread, bf16: spread, codes: None, samples: 31, reason: None }
         };
-        let rows = shapes.iter().flat_map(|shape| kernels().into_iter().map(|kernels| row(*shape, kernels))).collect();
+        let both = [Runtime::Launched, Runtime::Graph];
+        let by = |shape: GemmShape| {
+            kernels().into_iter().flat_map(move |kernels| both.map(|runtime| row(shape, kernels.clone(), runtime)))
+        };
+        let rows = shapes.iter().flat_map(|shape| by(*shape)).collect();
         let [device, driver, versions] = [&run.device, &run.driver, &run.versions].map(Clone::clone);
         SiteTimes { device, driver, versions, recorded_at: recorded_at.to_owned(), rows }
     }
@@ -299,14 +300,14 @@ mod tests {
             change(&mut other);
             SitesPart::from_json(&other.to_json()).unwrap_err().to_string()
         };
-        assert_eq!(line(|part| part.key.end = 2), "its number of rows is 2, its key says 0");
-        assert_eq!(line(|part| drop(part.times.rows.pop())), "its number of rows is 1, its key says 2");
+        assert_eq!(line(|part| part.key.end = 2), "its number of rows is 4, its key says 0");
+        assert_eq!(line(|part| drop(part.times.rows.pop())), "its number of rows is 3, its key says 4");
         assert_eq!(line(|part| part.times.device.push('x')), "its device is NVIDIA H200x, its key says NVIDIA H200");
         assert_eq!(
-            line(|part| part.times.rows.swap(0, 1)),
+            line(|part| part.times.rows.swap(0, 2)),
             "a row of 64 x 64 x 64 is by cublaslt/fp8-rowwise+fast, cublaslt/fp8-rowwise+fast, \
              cublaslt/fp8-rowwise+fast, launched, its key says others"
         );
-        assert!(line(|part| part.times.rows[1].runtime = Runtime::Graph).contains("graph"));
+        assert!(line(|part| part.times.rows[0].runtime = Runtime::Graph).contains("graph"));
     }
 }

@@ -17,7 +17,7 @@ Request = Dict[str, Any]
 Shape = Tuple[int, int, int]
 """m, k, n."""
 
-VERSION = 1
+VERSION = 2
 """Raised whenever a request or a reply changes its meaning."""
 
 GEMMS = ("fprop", "dgrad", "wgrad")

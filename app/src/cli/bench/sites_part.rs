@@ -125,22 +125,15 @@ mod tests {
 
     /// A GPU whose times are known.
     fn timed(bench: &SiteBench, shapes: &[GemmShape]) -> Vec<SiteTime> {
-        let row = |shape: &GemmShape, kernels: &[_; 3]| {
+        let row = |shape: &GemmShape, kernels: &[_; 3], runtime| {
             let us = shape.flop() / 1e6;
             let spread = Some(Spread { us, p10_us: us, p90_us: us });
             let (shape, kernels) = (*shape, kernels.clone());
-            SiteTime {
-                shape,
-                runtime: bench.runtime,
-                kernels,
-                site: spread,
-                bf16: spread,
-                codes: None,
-                samples: 15,
-                reason: None,
-            }
+            SiteTime { shape, runtime, kernels, site: spread, bf16: spread, codes: None, samples: 15, reason: None }
         };
-        shapes.iter().flat_map(|shape| bench.triples.iter().map(|kernels| row(shape, kernels))).collect()
+        let both = bench.runtime.timed_together();
+        let by = |shape, kernels| both.iter().map(move |runtime| row(shape, kernels, *runtime));
+        shapes.iter().flat_map(|shape| bench.triples.iter().flat_map(move |kernels| by(shape, kernels))).collect()
     }
 
     fn made(place: &PartStore, part: PartOf, bench: &SiteBench) -> Outcome {

@@ -8,7 +8,7 @@ use crate::model::{Gemm, GemmShape, KernelId, Runtime};
 use super::{super::python::one_line, Handle, WorkerError};
 
 /// Raised whenever a request or a reply changes its meaning.
-pub const PROTOCOL_VERSION: u64 = 1;
+pub const PROTOCOL_VERSION: u64 = 2;
 
 /// What the process is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -89,7 +89,8 @@ pub struct SiteRequest<'a> {
     pub emulate: bool,
 }
 
-/// One site by three kernels: raw samples, each in microseconds a step, and of BF16 in the same rounds.
+/// One site by three kernels: raw samples, each in microseconds a step, and of BF16 in the same rounds. As replayed, without what
+/// launches cost.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct WorkerSite {
     pub kernels: [KernelId; 3],
@@ -100,6 +101,11 @@ pub struct WorkerSite {
     /// `site_us` where the output goes on as codes; none of kernels that store none.
     #[serde(default)]
     pub codes_us: Vec<f64>,
+    /// What a step launched kernel by kernel takes beyond that, in microseconds: by these kernels, and in BF16.
+    #[serde(default)]
+    pub launch_us: f64,
+    #[serde(default)]
+    pub bf16_launch_us: f64,
     /// Why it was not timed.
     #[serde(default)]
     pub reason: Option<String>,

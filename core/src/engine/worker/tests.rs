@@ -128,7 +128,7 @@ fn rubbish_is_shown_by_its_start() {
 #[test]
 fn another_version_is_refused() {
     let (worker, _folder) = double("version");
-    assert_eq!(worker.unwrap_err().to_string(), "the library worker speaks protocol 2, this LoKA speaks 1");
+    assert_eq!(worker.unwrap_err().to_string(), "the library worker speaks protocol 3, this LoKA speaks 2");
 }
 
 #[test]
