@@ -10,12 +10,13 @@ fn main() -> io::Result<()> {
     files.sort();
     let mut text = String::from("&[\n");
     for name in files {
-        let path = python.join(&name).canonicalize()?;
         // Not the folder: Python's caches come and go in it, and all of core would be compiled anew after each run of Python. What
         // a new file needs, a test says (`engine/python/package.rs`).
-        println!("cargo::rerun-if-changed={}", path.display());
+        println!("cargo::rerun-if-changed=../python/{name}");
+        // From this package's folder, whichever that is when core is compiled: two checkouts may share a target folder, and this list.
+        let path = format!("/../python/{name}");
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "    ({name:?}, include_str!({:?})),", path.display().to_string());
+        let _ = writeln!(text, "    ({name:?}, include_str!(concat!(env!(\"CARGO_MANIFEST_DIR\"), {path:?}))),");
     }
     text.push(']');
     fs::write(Path::new(&env::var("OUT_DIR").unwrap_or_default()).join("python_files.rs"), text)

@@ -4,6 +4,17 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}
 # One target folder for all checkouts, outside of them: a cold build takes a quarter of an hour.
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$cache/loka-target}
+# Cargo goes by time alone, and takes what another checkout built there for this one's where this one's files are older. They are not,
+# from now on: its own crates are compiled again, nobody else's.
+own_target() {
+    local last
+    last=$(cat "$CARGO_TARGET_DIR/.checkout")
+    [ "$last" != "$root" ] || return 0
+    # A folder that nobody may write to has nothing built in it either.
+    mkdir -p "$CARGO_TARGET_DIR" && echo "$root" >"$CARGO_TARGET_DIR/.checkout" || return 0
+    [ -z "$last" ] || find "$root" \( -name .git -o -name target \) -prune -o -name '*.rs' -exec touch -c {} + || true
+}
+own_target 2>/dev/null || true
 
 # How cargo is called: on a terminal it says how many crates are built, of how many.
 quiet=--quiet

@@ -1,4 +1,5 @@
-"""What the scripts say where they can't do their work: another system than Linux, another machine than x86_64."""
+"""What the scripts say where they can't do their work: another system than Linux, another machine than x86_64; and what two
+checkouts make of one target folder."""
 
 import os
 import pathlib
@@ -43,6 +44,29 @@ class Scripts(unittest.TestCase):
             ended = self.run_as("Linux", "aarch64", "build_sdist.sh", "--without-page", folder)
             self.assertEqual(ended.returncode, 0, ended.stderr)
             self.assertTrue(ended.stderr.startswith("this is aarch64: a source distribution was made and tried on x86_64 alone\n"))
+
+    def test_checkouts_that_share_a_target_folder_do_not_take_each_other_s_crates(self):
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            sources = {}
+            for name in ("one", "two"):
+                (folder / name / "scripts").mkdir(parents=True)
+                (folder / name / "scripts" / "setup.sh").write_bytes((ROOT / "scripts" / "setup.sh").read_bytes())
+                sources[name] = folder / name / "lib.rs"
+                sources[name].touch()
+                (folder / name / "notes.md").touch()
+
+            def is_compiled_again(name):
+                for file in (folder / name).glob("*.*"):
+                    os.utime(file, (1000, 1000))
+                environment = {**os.environ, "CARGO_TARGET_DIR": str(folder / "target")}
+                command = ["bash", "-euc", f"source '{folder}/{name}/scripts/setup.sh'"]
+                subprocess.run(command, env=environment, check=True, timeout=60)
+                self.assertEqual((folder / name / "notes.md").stat().st_mtime, 1000)
+                return sources[name].stat().st_mtime > 1000
+
+            found = [(name, is_compiled_again(name)) for name in ("one", "one", "two", "two", "one")]
+            self.assertEqual(found, [("one", False), ("one", False), ("two", True), ("two", False), ("one", True)])
 
 
 if __name__ == "__main__":
