@@ -5,20 +5,27 @@ use super::{Target, Totals, Warning};
 
 const REMEDY: &str = "Replay the step as CUDA graphs, torch.compile(..., mode=\"reduce-overhead\"): there this plan pays by the GPU's time";
 
-/// `None`: the host keeps ahead, nobody looked, nothing is saved, or the step is replayed.
-pub(super) fn host_bound(target: &Target, totals: &Totals) -> Option<Warning> {
+/// What a GEMM in FP8 takes a host beyond BF16's, in a compiled step: guards, casts, scales. The least of those measured; others
+/// took twice and four times as long (docs/engineering/training.md).
+const HOST_MS_A_GEMM: f64 = 0.043;
+
+/// `num_low`: GEMMs of the plan in low precision. `None`: the host keeps ahead, nobody looked, nothing is saved, or the step is
+/// replayed.
+pub(super) fn host_bound(target: &Target, totals: &Totals, num_low: usize) -> Option<Warning> {
     let pace = target.launched_pace().filter(|_| totals.saved_us > 0.0)?;
     let left_ms = pace.step_ms - totals.saved_us / 1e3;
+    let host_then = pace.host_ms + HOST_MS_A_GEMM * num_low as f64;
     let (host, step) = (ms(pace.host_ms), ms(pace.step_ms));
     let text = if pace.is_the_hosts() {
         format!(
             "the GPU waited for its host while this was recorded (the host takes {host} ms to launch a step of {step}): launched, \
              faster GEMMs gain nothing there, and each launch that FP8 adds costs. {REMEDY}"
         )
-    } else if pace.host_ms >= left_ms {
+    } else if host_then >= left_ms {
         format!(
-            "the host took {host} ms to launch a step of {step} while this was recorded, and this plan leaves the GPU {} ms: the \
-             host would be the slower one. {REMEDY}",
+            "the host took {host} ms to launch a step of {step} while this was recorded. FP8 makes that {} or more, and leaves the GPU \
+             {} ms: the host would be the slower one. {REMEDY}",
+            ms(host_then),
             ms(left_ms.max(0.0))
         )
     } else {
@@ -45,7 +52,7 @@ mod tests {
         let mut meta: ResultsMeta = results(&["a"], Vec::new()).meta;
         meta.manifest.run.extra.insert("pace".to_owned(), pace);
         let totals = Totals { saved_us, ..Totals::default() };
-        host_bound(&Target::of(&meta, runtime), &totals).map(|warning| warning.text)
+        host_bound(&Target::of(&meta, runtime), &totals, 10).map(|warning| warning.text)
     }
 
     fn pace(waited: u64, host_ms: f64) -> Value {
@@ -57,7 +64,15 @@ mod tests {
         let is = warned(pace(6, 10.2), Runtime::Launched, 2140.0).unwrap();
         assert!(is.contains("10.2 ms to launch a step of 10.6") && is.contains("reduce-overhead"), "{is}");
         let would = warned(pace(0, 8.9), Runtime::Launched, 2140.0).unwrap();
-        assert!(would.contains("leaves the GPU 8.46 ms: the host would be the slower one"), "{would}");
+        assert!(
+            would.contains("makes that 9.33 or more, and leaves the GPU 8.46 ms: the host would be the slower one"),
+            "{would}"
+        );
+        let barely = warned(pace(0, 8.1), Runtime::Launched, 2140.0);
+        assert!(
+            barely.is_some_and(|text| text.contains("8.10 ms") && text.contains("8.53 or more")),
+            "by what FP8 adds alone"
+        );
     }
 
     #[test]

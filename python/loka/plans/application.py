@@ -15,6 +15,7 @@ from .. import kernels as routing
 from ..kernels.available import NEEDS_GPU
 from ..mods.norm import BlockNorm
 from ..names import GEMMS, linears, unwrapped
+from ..variants import make_room
 from . import blocks, canary
 from .document import Choice, Path, Plan, Site, load_plan
 from .error import PlanError, listed, one_line
@@ -33,6 +34,9 @@ from .paused import is_paused
 from .precision import HIGH_PRECISION, runs_fp8
 from .report import RECORD, Applied, Entry, Resolved, record_of, resolved
 from .weights import drop, keep
+
+VARIANTS = 4
+"""Of a compiled forward: the first step and those that are checked, the others, evaluation, and BF16 for a while."""
 
 _OPTIONS = {
     "mods": ("check", "apply", "ignore"), "unavailable": ("error", "bf16"), "cast_weights": ("step", "forward"),
@@ -131,6 +135,7 @@ def apply(
         loaded.name, loaded.digest, emulate, unavailable, made.entries, problems, _shapes(named), owner, work=work, read=found.read,
     ))  # fmt: skip
     blocks.put(model, made)
+    make_room(VARIANTS * sum(entry.kernels is not None for entry in made.entries.values()))
     _start(model, checks, cast_weights, on_slow_host)
     return resolved(model)
 

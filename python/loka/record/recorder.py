@@ -32,6 +32,7 @@ from loka.record.site import SiteStats
 from loka.record.snapshot import Snapshot
 from loka.record.writer import Content, Writer
 from loka.steps import Steps
+from loka.variants import make_room
 
 UNSEEN = 30
 """Plain steps that pass without a look at the clock, after one that was timed."""
@@ -198,6 +199,8 @@ class Recorder:
         self._loss.open()
         if self._taps:
             partition.forbid()
+            # A step that is recorded has a variant of its own.
+            make_room(2 * len(self._taps))
         self._steps.start()
         self._clock.start()
         taps.run_as_written(Hook.__call__, *Observation.hooks())
