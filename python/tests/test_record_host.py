@@ -22,12 +22,19 @@ class Gpu:
     def __init__(self, step_ms=10.0, waits=True, done=True):
         self.now, self.step_ms, self.waits, self.done = 0.0, step_ms, waits, done
         self.synchronized = 0
+        self.after_a_wait, self.is_idle = step_ms, False
+        """What a step takes that begins on an idle GPU."""
+
+    def step(self):
+        self.now += self.after_a_wait if self.is_idle else self.step_ms
+        self.is_idle = False
 
     def event(self, enable_timing=False):
         return Event(self, enable_timing)
 
     def synchronize(self, device):
         self.synchronized += 1
+        self.is_idle = True
 
 
 class Event:
@@ -57,7 +64,7 @@ def trained(gpu, steps, every=10, on_gpu=True, folder=None, graph=False):
         for _ in range(steps):
             loss = recorder.loss(model(torch.randn(64, 16)).square().mean())
             loss.backward()
-            gpu.now += gpu.step_ms
+            gpu.step()
             optimizer.step()
             optimizer.zero_grad()
     with open(recorder.path, "rb") as file:
@@ -78,12 +85,22 @@ class Paced(unittest.TestCase):
         gpu = Gpu()
         recorder, manifest = self.trained(gpu, 60)
         pace = manifest["run"]["pace"]
-        self.assertEqual((pace["steps"], pace["waited"], pace["step_ms"]), (6, 6, 10.0))
+        self.assertEqual((pace["steps"], pace["waited"], pace["step_ms"], pace["period_ms"]), (6, 6, 10.0, 10.0))
         self.assertGreater(pace["host_ms"], 0)
         self.assertLess(pace["host_ms"], 1000)
         self.assertEqual(gpu.synchronized, 6)
         self.assertIn("the GPU waits for its host", str(recorder.report()))
         self.assertIn("reduce-overhead", str(recorder.report()))
+
+    def test_what_a_step_takes_among_others_is_of_those_behind_the_one_that_was_timed(self):
+        gpu = Gpu()
+        gpu.after_a_wait = 14.0
+        _, manifest = self.trained(gpu, 60)
+        pace = manifest["run"]["pace"]
+        self.assertEqual((pace["step_ms"], pace["period_ms"]), (14.0, 10.0))
+        # Two steps behind it are enough, one is not.
+        self.assertEqual(self.trained(gpu, 60, every=5)[1]["run"]["pace"]["period_ms"], 10.0)
+        self.assertNotIn("period_ms", self.trained(gpu, 60, every=4)[1]["run"]["pace"])
 
     def test_a_host_that_keeps_ahead_is_not_worth_a_line(self):
         recorder, manifest = self.trained(Gpu(waits=False), 60)

@@ -13,9 +13,10 @@ const HOST_MS_A_GEMM: f64 = 0.043;
 /// replayed.
 pub(super) fn host_bound(target: &Target, totals: &Totals, num_low: usize) -> Option<Warning> {
     let pace = target.launched_pace().filter(|_| totals.saved_us > 0.0)?;
-    let left_ms = pace.step_ms - totals.saved_us / 1e3;
-    let host_then = pace.host_ms + HOST_MS_A_GEMM * num_low as f64;
-    let (host, step) = (ms(pace.host_ms), ms(pace.step_ms));
+    let (host_ms, step_ms) = pace.in_training_ms();
+    let left_ms = step_ms - totals.saved_us / 1e3;
+    let host_then = host_ms + HOST_MS_A_GEMM * num_low as f64;
+    let (host, step) = (ms(host_ms), ms(step_ms));
     let text = if pace.is_the_hosts() {
         format!(
             "the GPU waited for its host while this was recorded (the host takes {host} ms to launch a step of {step}): launched, \
@@ -68,6 +69,17 @@ mod tests {
             would.contains("makes that 9.33 or more, and leaves the GPU 8.46 ms: the host would be the slower one"),
             "{would}"
         );
+        let among = json!({"steps": 6, "waited": 0, "host_ms": 8.0, "step_ms": 12.4, "period_ms": 8.9});
+        let line_up = warned(among, Runtime::Launched, 1000.0);
+        assert!(
+            line_up.is_some_and(|text| text.contains("8.00 ms to launch a step of 8.90")),
+            "not by what it takes from idle on"
+        );
+        let shorter = json!({"steps": 6, "waited": 6, "host_ms": 9.0, "step_ms": 12.4, "period_ms": 8.9});
+        assert!(
+            warned(shorter, Runtime::Launched, 10.0)
+                .is_some_and(|text| text.contains("8.90 ms to launch a step of 8.90"))
+        );
         let barely = warned(pace(0, 8.1), Runtime::Launched, 2140.0);
         assert!(
             barely.is_some_and(|text| text.contains("8.10 ms") && text.contains("8.53 or more")),
@@ -85,6 +97,7 @@ mod tests {
             json!({"steps": 0, "waited": 0, "host_ms": 1.0, "step_ms": 1.0}),
             json!({"steps": 3, "waited": 4, "host_ms": 1.0, "step_ms": 1.0}),
             json!({"steps": 3, "waited": 3, "host_ms": -1.0, "step_ms": 1e300}),
+            json!({"steps": 3, "waited": 3, "host_ms": 9.0, "step_ms": 9.0, "period_ms": 0.0}),
             json!({"steps": -3, "waited": 3, "host_ms": 1.0, "step_ms": 1.0}),
             json!({"steps": 3, "waited": 3, "host_ms": "1", "step_ms": 1.0}),
         ] {

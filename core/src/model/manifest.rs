@@ -49,12 +49,22 @@ pub struct StepPace {
     pub host_ms: f64,
     /// What the step takes in all.
     pub step_ms: f64,
+    /// What one takes among others, whose launches wait in line while the GPU works. Unknown of older traces, and where nearly every
+    /// step was recorded.
+    #[serde(default)]
+    pub period_ms: Option<f64>,
 }
 
 impl StepPace {
     /// The GPU waits for its host: in nine steps of ten, as training's own look at it has it.
     pub fn is_the_hosts(&self) -> bool {
         10 * u128::from(self.waited) >= 9 * u128::from(self.steps)
+    }
+
+    /// (of its host, in all) of a step as training runs it, in milliseconds: no step is shorter than its launches.
+    pub fn in_training_ms(&self) -> (f64, f64) {
+        let step_ms = self.period_ms.unwrap_or(self.step_ms);
+        (self.host_ms.min(step_ms), step_ms)
     }
 }
 
@@ -63,7 +73,8 @@ impl Run {
     pub fn pace(&self) -> Option<StepPace> {
         let pace = StepPace::deserialize(self.extra.get("pace")?).ok()?;
         let is_time = |ms: f64| ms > 0.0 && ms.is_finite();
-        (pace.steps > 0 && pace.waited <= pace.steps && is_time(pace.host_ms) && is_time(pace.step_ms)).then_some(pace)
+        let all = [Some(pace.host_ms), Some(pace.step_ms), pace.period_ms];
+        (pace.steps > 0 && pace.waited <= pace.steps && all.into_iter().flatten().all(is_time)).then_some(pace)
     }
 
     /// How many ranks wrote a shard: all, unless the recorder was given `ranks`.

@@ -425,7 +425,10 @@ class Recorder:
     def _step_ended(self, recorded: bool) -> None:
         # Most steps end here: what they pay is what an attached recorder costs a run.
         if not recorded and not self._lazy and not self._is_save_due():
-            if self._host.end() or (self._clock.plain_step() and not self._times_next()):
+            looked = self._host.end()
+            if looked is None:
+                looked = self._clock.plain_step() and not self._times_next()
+            if looked:
                 self._steps.rest(min(UNSEEN, -self._steps.finished % self.options.save_every - 1))
             return
         with self._uninterrupted(), self._clock.spending():

@@ -111,7 +111,8 @@ class RecordReport:
 
 
 def _host(pace: Mapping[str, Any]) -> str:
-    took = f"{pace['host_ms']:.3g} of {pace['step_ms']:.3g} ms a step are the host's"
+    step_ms = pace.get("period_ms", pace["step_ms"])
+    took = f"{min(pace['host_ms'], step_ms):.3g} of {step_ms:.3g} ms a step are the host's"
     remedy = "compile with mode='reduce-overhead', which replays a step as CUDA graphs, before anything else"
     return f"the GPU waits for its host ({took}): faster GEMMs gain nothing there. {remedy[0].upper()}{remedy[1:]}"
 
