@@ -47,6 +47,9 @@ fn totals_ui(ui: &mut Ui, scene: &Scene<'_>, roomy: bool) {
         None => weak("speed-up unknown".to_owned()),
     };
     explained_ui(ui, speedup, &speedup_note(totals.num_gemms, totals.num_without_latency));
+    if let Some(caution) = scene.derived.answer.caution {
+        ui.label(RichText::new("if replayed").color(scene.theme.warning)).on_hover_text(caution);
+    }
     if !roomy {
         return;
     }

@@ -1,7 +1,7 @@
 //! Where a latency came from, as a mark and a word: a dot was measured here, a square was recorded
 //! elsewhere, a square with a notched corner is modelled, a dash is nothing.
 
-use egui::{Color32, Painter, Pos2, Rect, Response, RichText, Sense, Shape, Stroke, StrokeKind, Ui, vec2};
+use egui::{Color32, Painter, Pos2, Rect, Response, RichText, Sense, Shape, Stroke, StrokeKind, TextStyle, Ui, vec2};
 use loka_core::model::LatencySource;
 
 use super::Theme;
@@ -49,6 +49,14 @@ pub(super) fn notch(rect: Rect, size: f32, color: Color32) -> Shape {
 
 /// The mark with its word or `text` after it, in a line of widgets.
 pub fn source_ui(ui: &mut Ui, theme: &Theme, source: LatencySource, text: &str) -> Response {
+    if ui.layout().main_wrap() {
+        // A mark belongs to its word: both in one line.
+        let font = TextStyle::Small.resolve(ui.style());
+        let wide = ui.painter().layout_no_wrap(text.to_owned(), font, theme.weak).size().x;
+        if ui.available_size_before_wrap().x < SOURCE_MARK + ui.spacing().item_spacing.x + wide {
+            ui.end_row();
+        }
+    }
     let (rect, mark) = ui.allocate_exact_size(vec2(SOURCE_MARK, 12.0), Sense::hover());
     paint_source(ui.painter(), rect.center(), source, theme.weak);
     let label = egui::Label::new(RichText::new(text).small().color(theme.weak)).truncate();

@@ -145,6 +145,8 @@ pub enum WarningKind {
     LeavesBudget,
     /// GEMMs that no total counts.
     NoLatency,
+    /// Launched, the GPU would wait for its host, and the plan gain little of what it promises.
+    SlowHost,
     /// Anything else about the plan as a whole.
     Plan,
 }

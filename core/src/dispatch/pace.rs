@@ -1,7 +1,7 @@
 //! Takes what a step took as recorded and what a plan saves of it, gives a warning where the host is, or would be, the slower
 //! one: times of GEMMs are the GPU's, and a GPU that waits for launches gains nothing by faster GEMMs.
 
-use super::{Target, Totals, Warning};
+use super::{Target, Totals, Warning, WarningKind};
 
 const REMEDY: &str = "Replay the step as CUDA graphs, torch.compile(..., mode=\"reduce-overhead\"): there this plan pays by the GPU's time";
 
@@ -32,7 +32,7 @@ pub(super) fn host_bound(target: &Target, totals: &Totals, num_low: usize) -> Op
     } else {
         return None;
     };
-    Some(Warning::whole(text))
+    Some(Warning { kind: WarningKind::SlowHost, ..Warning::whole(text) })
 }
 
 /// Three digits.

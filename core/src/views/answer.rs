@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    dispatch::{ChoiceSource, FastestLow, JudgedRows, PassedOver, Pick},
+    dispatch::{ChoiceSource, FastestLow, JudgedRows, PassedOver, Pick, WarningKind},
     format::{
         number::{count, counted},
         short,
@@ -58,6 +58,8 @@ impl Because {
     }
 }
 
+const SLOW_HOST: &str = "It takes CUDA graphs to gain that: launched, the host would be slower than the GPU.";
+
 /// One sentence and what it speaks of.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Clause {
@@ -81,6 +83,8 @@ impl Clause {
 pub struct Answer {
     /// The first says what the plan gains.
     pub clauses: Vec<Clause>,
+    /// What that gain takes, where it does not come by itself; the plan's warnings say more.
+    pub caution: Option<&'static str>,
     /// Three a site; `None`: it does not run.
     because: Vec<Option<Because>>,
 }
@@ -119,6 +123,7 @@ impl Answer {
         }
         let all = found.values().map(Vec::len).sum();
         let totals = &decided.totals;
+        let is_slow_host = decided.warnings.iter().any(|warning| warning.kind == WarningKind::SlowHost);
         let clause = |(because, gemms): (Because, Vec<(usize, Gemm)>)| {
             let text = match because {
                 Because::Pays => gain(gemms.len(), all, totals.baseline_us, totals.planned_us, totals.speedup),
@@ -127,12 +132,16 @@ impl Answer {
             };
             Clause { because, text, gemms }
         };
-        Self { clauses: found.into_iter().map(clause).collect(), because: reason_of }
+        let caution = is_slow_host.then_some(SLOW_HOST);
+        Self { clauses: found.into_iter().map(clause).collect(), caution, because: reason_of }
     }
 
     /// All sentences in a row.
     pub fn text(&self) -> String {
-        let texts: Vec<&str> = self.clauses.iter().map(|clause| clause.text.as_str()).collect();
+        let mut texts: Vec<&str> = self.clauses.iter().map(|clause| clause.text.as_str()).collect();
+        if let Some(caution) = self.caution {
+            texts.insert(1.min(texts.len()), caution);
+        }
         texts.join(" ")
     }
 }
@@ -303,6 +312,24 @@ mod tests {
         let told = answer(&session);
         assert_eq!(told.clauses[0].text, "FP8 pays at none of 6 GEMMs: all stay in high precision.");
         assert!(told.text().contains("1 is kept in high precision by hand (fprop)."), "{}", told.text());
+    }
+
+    #[test]
+    fn what_a_slow_host_makes_of_the_gain_is_said_right_behind_it() {
+        let rows = || vec![row("a", Gemm::Fprop, LOW, 0.1, Some(1.5), 0.0)];
+        assert_eq!(answer(&opened(rows())).caution, None);
+        let mut session = Session::by_paper();
+        let mut results = results(&["a", "b"], rows());
+        let pace = serde_json::json!({"steps": 9, "waited": 9, "host_ms": 10.0, "step_ms": 10.2});
+        results.meta.manifest.run.extra.insert("pace".to_owned(), pace);
+        session.event(Event::ResultsOpened { path: "r.parquet".to_owned(), results: Box::new(results.into()) });
+        let told = answer(&session).text();
+        assert!(
+            told.starts_with("FP8 runs at 1 of 6 GEMMs") && told.contains("x). It takes CUDA graphs to gain that: "),
+            "{told}"
+        );
+        session.command(Command::SetRuntime { runtime: crate::model::Runtime::Graph }).unwrap();
+        assert_eq!(answer(&session).caution, None);
     }
 
     #[test]

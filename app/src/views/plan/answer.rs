@@ -9,7 +9,7 @@ use loka_core::{
     views::{Because, Clause, Column},
 };
 
-use crate::{theme::number, views::Scene};
+use crate::{state::PlanPart, theme::number, views::Scene};
 
 pub fn answer_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let answer = scene.derived.answer.clone();
@@ -21,12 +21,23 @@ pub fn answer_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
         ui.set_width(ui.available_width());
         ui.horizontal_wrapped(|ui| {
             ui.spacing_mut().item_spacing.x = 5.0;
-            for clause in &answer.clauses {
+            for (at, clause) in answer.clauses.iter().enumerate() {
                 clause_ui(ui, scene, clause);
+                if let (0, Some(caution)) = (at, answer.caution) {
+                    caution_ui(ui, scene, caution);
+                }
             }
         });
     });
     ui.add_space(4.0);
+}
+
+/// A click shows the warning that has the figures.
+fn caution_ui(ui: &mut Ui, scene: &mut Scene<'_>, caution: &str) {
+    let text = RichText::new(caution).color(scene.theme.warning);
+    if ui.add(Link::new(text)).on_hover_text("Show the plan's warnings").clicked() {
+        scene.view.plan.part = PlanPart::Warnings;
+    }
 }
 
 fn clause_ui(ui: &mut Ui, scene: &mut Scene<'_>, clause: &Clause) {

@@ -51,7 +51,7 @@ pub fn totals_ui(ui: &mut Ui, scene: &Scene<'_>) {
             let (used, budget) = (number::plain(optimum.loss_cost_hi), number::plain(optimum.budget));
             figure_ui(ui, scene, &text, &format!("The optimiser spent {used} of a loss budget of {budget}"));
         }
-        ui.label(RichText::new("·").color(scene.theme.weak));
+        // Their marks part them from the rest.
         for source in [LatencySource::Measured, LatencySource::Recorded, LatencySource::Modelled] {
             let count = scene.derived.sources.get(&source).copied().unwrap_or(0);
             if count > 0 {

@@ -55,7 +55,7 @@ pub(super) fn grouped(snapshot: &Snapshot, plan: &PlanView, lines: &[PlanLine]) 
     // How many have no latency is told with their names below.
     let told = unknown.len();
     let whole = warnings.iter().filter(|warning| match warning.kind {
-        WarningKind::Plan => true,
+        WarningKind::Plan | WarningKind::SlowHost => true,
         WarningKind::NoLatency => told == 0,
         WarningKind::BreaksPolicy | WarningKind::NotApplied | WarningKind::LeavesBudget => false,
     });
