@@ -6,12 +6,11 @@ eagerly, with a line in the log. In BF16 that is one for each shape of a block. 
 each again for a step that is checked, for one that is not, and while the model runs in BF16 for a while.
 """
 
+import importlib
 from typing import Dict
 
-import torch._dynamo
-
 LIMITS = (("recompile_limit", "cache_size_limit"), ("accumulated_recompile_limit", "accumulated_cache_size_limit"))
-"""Of `torch._dynamo.config`: of one function, and of all that its frames have compiled; the second name up to PyTorch 2.6."""
+"""Of `torch._dynamo.config`: of one function, and of all that its frames have compiled; the second name is the older one."""
 
 _given: Dict[str, int] = {}
 """As they were before any of them was raised."""
@@ -20,7 +19,8 @@ _given: Dict[str, int] = {}
 def make_room(more: int) -> None:
     """Raises the limits to what they were and so many more; never lowers them. Of several models the one with most counts: each
     alone is within its own."""
-    config = torch._dynamo.config
+    # A second or two of importing, which nobody pays who only looks at a plan.
+    config = importlib.import_module("torch._dynamo").config
     for names in LIMITS:
         name = next((name for name in names if hasattr(config, name)), None)
         if name is not None:

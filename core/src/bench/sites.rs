@@ -27,10 +27,10 @@ pub const MIN_SITE_SAMPLES: u32 = 15;
 /// Of BF16 from its median over the runs of a shape: more than a power cap and clocks make.
 const MAX_DRIFT: f64 = 1.15;
 
-/// TimedRows wherever nothing else is asked for: what `loka.apply` runs fastest in a compiled step.
+/// Timed wherever nothing else is asked for: what `loka.apply` runs fastest in a compiled step.
 const FAMILIES: [&str; 3] = ["cublaslt/fp8-delayed+fast", "cublaslt/fp8-tensorwise+fast", "cublaslt/fp8-rowwise+fast"];
 
-/// TimedRows beside them where a model is served: what reads codes that a block stores (`crate::dispatch::chain`).
+/// Timed beside them where a model is served: what reads codes that a block stores (`crate::dispatch::chain`).
 const READS_CODES: &str = "loka/fp8-static+fast";
 
 /// Scales that follow, with fast accumulation and without.

@@ -6,7 +6,7 @@ use super::{Target, Totals, Warning, WarningKind};
 const REMEDY: &str = "Replay the step as CUDA graphs, torch.compile(..., mode=\"reduce-overhead\"): there this plan pays by the GPU's time";
 
 /// What a GEMM in FP8 takes a host beyond BF16's, in a compiled step: guards, casts, scales. The least of those measured; others
-/// took twice and four times as long (docs/engineering/training.md).
+/// took two to five times as long (docs/engineering/training.md).
 const HOST_MS_A_GEMM: f64 = 0.043;
 
 /// `num_low`: GEMMs of the plan in low precision. `None`: the host keeps ahead, nobody looked, nothing is saved, or the step is
