@@ -5,6 +5,7 @@ import pathlib
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
@@ -14,6 +15,7 @@ import torch
 from torch import nn
 
 import loka
+from loka import variants
 
 WIDTHS = [16 * at for at in range(1, 7)]
 LIMIT = next(name for name in ("recompile_limit", "cache_size_limit") if hasattr(torch._dynamo.config, name))
@@ -47,6 +49,12 @@ class Variants(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
+        # As in a new process: other tests may have made room.
+        limit = mock.patch.multiple(torch._dynamo.config, **{LIMIT: 8})
+        given = mock.patch.dict(variants._given, clear=True)
+        for patched in (limit, given):
+            patched.start()
+            self.addCleanup(patched.stop)
 
     def steps(self, model, count, wrap=lambda loss: loss):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -65,20 +73,28 @@ class Variants(unittest.TestCase):
         self.steps(model, 2)
         self.assertEqual(len(graphs), 2 * 5, "nothing is compiled any more, and nothing runs eagerly")
 
+    def test_a_model_from_a_file_has_room_in_a_new_process_too(self):
+        model, path = blocks(), ranker.forged(self.folder, planned)
+        loka.apply(model, path, emulate=True, strict=False)
+        setattr(torch._dynamo.config, LIMIT, 8)
+        variants._given.clear()
+        loka.apply(model, path, emulate=True, strict=False)
+        self.assertEqual(getattr(torch._dynamo.config, LIMIT), 8 + 4 * 5)
+
     def test_a_model_that_is_recorded_is_compiled_in_every_one_of_them(self):
         model, graphs = blocks(), []
         with loka.Recorder(compiled(model, graphs), out=self.folder, every=2) as recorder:
             self.steps(model, 5, recorder.loss)
         self.assertGreaterEqual(getattr(torch._dynamo.config, LIMIT), 8 + 2 * 5)
+        # A step that is recorded, and one that is not.
+        self.assertEqual(len(graphs), 2 * 5)
 
     def test_limits_are_raised_and_never_lowered_or_added_up(self):
-        from loka.variants import make_room
-
-        make_room(50)
+        variants.make_room(50)
         raised = getattr(torch._dynamo.config, LIMIT)
         self.assertGreaterEqual(raised, 58)
-        make_room(50)
-        make_room(1)
+        variants.make_room(50)
+        variants.make_room(1)
         self.assertEqual(getattr(torch._dynamo.config, LIMIT), raised)
 
 

@@ -367,10 +367,10 @@ fn measured_sites(args: &ProbeArgs, source: &AtRows<'_>, chosen: &[SiteId]) -> a
     let ends = args.minutes.and_then(|limit| Instant::now().checked_add(limit));
     let mut asked: Vec<Runtime> = Vec::new();
     for runtime in &args.runtimes {
-        if asked.iter().any(|before| before.timed_together().contains(runtime)) {
+        if asked.contains(&runtime.timed_as()) {
             continue;
         }
-        asked.push(*runtime);
+        asked.push(runtime.timed_as());
         let named = fused_where_served(*runtime, &of_trace, &sets_of(args));
         match sites::time(&args.python, (&shapes_of(&of_trace), &named), *runtime, MIN_SITE_SAMPLES, ends) {
             Ok(times) => {

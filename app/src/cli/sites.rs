@@ -52,8 +52,8 @@ impl SiteBench {
         };
         let cuda = hello.cuda.map_or_else(String::new, |cuda| format!(" (CUDA {cuda})"));
         let versions = format!("PyTorch {}{cuda}, loka {}", hello.torch.unwrap_or_default(), env!("CARGO_PKG_VERSION"));
-        // Of those that are timed together the first names the measurement: parts of one run have one key.
-        let runtime = runtime.timed_together().first().copied().unwrap_or(runtime);
+        // Parts of one run have one key.
+        let runtime = runtime.timed_as();
         let (triples, samples) = (site_triples(&site_families(named, runtime), runtime), samples.max(MIN_SITE_SAMPLES));
         let recorded_at = probing::now_rfc3339();
         Ok((worker, Self { runtime, triples, samples, device, driver: driver(), versions, recorded_at }))
@@ -200,17 +200,15 @@ pub fn merged(tables: impl IntoIterator<Item = SiteTimes>) -> anyhow::Result<Opt
 
 /// How many were timed, in a line. A training step's are of two runtimes, by one measurement.
 pub fn summary(times: &SiteTimes) -> String {
-    let of = |runtime: Runtime| times.rows.iter().filter(move |row| row.runtime == runtime);
-    let measured: Vec<Runtime> = Runtime::ALL.into_iter().filter(|runtime| of(*runtime).next().is_some()).collect();
-    let counted =
-        |runtime: &Runtime| measured.iter().find(|other| runtime.timed_together().contains(other)) == Some(runtime);
-    let rows = || measured.iter().filter(|runtime| counted(runtime)).flat_map(|runtime| of(*runtime));
-    let (timed, all) = (rows().filter(|row| row.medians_us().is_some()).count(), rows().count());
-    let faster = |runtime: &Runtime| {
-        let count = of(*runtime).filter_map(SiteTime::medians_us).filter(|(bf16, us)| us < bf16).count();
-        format!("{count} {runtime}")
+    let measurements = || times.rows.iter().filter(|row| row.runtime == row.runtime.timed_as());
+    let (timed, all) = (measurements().filter(|row| row.medians_us().is_some()).count(), measurements().count());
+    let faster = |runtime: Runtime| {
+        let mut rows = times.rows.iter().filter(|row| row.runtime == runtime).peekable();
+        rows.peek()?;
+        let count = rows.filter_map(SiteTime::medians_us).filter(|(bf16, us)| us < bf16).count();
+        Some(format!("{count} {runtime}"))
     };
-    let faster = measured.iter().map(faster).collect::<Vec<_>>().join(", ");
+    let faster = Runtime::ALL.into_iter().filter_map(faster).collect::<Vec<_>>().join(", ");
     let rest = if timed < all { "; the others do not fit, or cannot pay (reasons in the table)" } else { "" };
     format!("{timed} of {all} sites and kernels timed on {}; faster than BF16: {faster}{rest}", times.device)
 }

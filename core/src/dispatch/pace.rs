@@ -9,13 +9,13 @@ const REMEDY: &str = "Replay the step as CUDA graphs, torch.compile(..., mode=\"
 /// took two to five times as long (docs/engineering/training.md).
 const HOST_MS_A_GEMM: f64 = 0.043;
 
-/// `num_low`: GEMMs of the plan in low precision. `None`: the host keeps ahead, nobody looked, nothing is saved, or the step is
+/// `num_low`: GEMMs of the plan in low precision, asked where it matters. `None`: the host keeps ahead, nobody looked, nothing is saved, or the step is
 /// replayed.
-pub(super) fn host_bound(target: &Target, totals: &Totals, num_low: usize) -> Option<Warning> {
+pub(super) fn host_bound(target: &Target, totals: &Totals, num_low: impl FnOnce() -> usize) -> Option<Warning> {
     let pace = target.launched_pace().filter(|_| totals.saved_us > 0.0)?;
     let (host_ms, step_ms) = pace.in_training_ms();
     let left_ms = step_ms - totals.saved_us / 1e3;
-    let host_then = host_ms + HOST_MS_A_GEMM * num_low as f64;
+    let host_then = host_ms + HOST_MS_A_GEMM * num_low() as f64;
     let (host, step) = (ms(host_ms), ms(step_ms));
     let text = if pace.is_the_hosts() {
         format!(
@@ -53,7 +53,7 @@ mod tests {
         let mut meta: ResultsMeta = results(&["a"], Vec::new()).meta;
         meta.manifest.run.extra.insert("pace".to_owned(), pace);
         let totals = Totals { saved_us, ..Totals::default() };
-        host_bound(&Target::of(&meta, runtime), &totals, 10).map(|warning| warning.text)
+        host_bound(&Target::of(&meta, runtime), &totals, || 10).map(|warning| warning.text)
     }
 
     fn pace(waited: u64, host_ms: f64) -> Value {

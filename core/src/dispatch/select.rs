@@ -249,8 +249,7 @@ fn run(
     warnings.extend(without_loss(budget, loss));
     warnings.extend(unmatched(policy, groups));
     warnings.extend(decided_untimed(&sites));
-    let low = |site: &SiteSelection| site.picks.iter().filter(|pick| pick.kernel.is_low_precision()).count();
-    let num_low = sites.iter().map(|site| low(site)).sum();
+    let num_low = || sites.iter().flat_map(|site| &site.picks).filter(|pick| pick.kernel.is_low_precision()).count();
     warnings.extend(host_bound(&candidates.target, &totals, num_low));
     warnings.extend(out_of_range(groups, (policy, loss), rows, &totals));
     let chains = sites.iter().filter_map(|site| Some((site.at, site.chain.clone()?))).collect();

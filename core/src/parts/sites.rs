@@ -154,10 +154,10 @@ impl SitesPart {
             return Err(PartFault::Meta { what, found, expected });
         }
         for rows in times.rows.chunks(per_shape.max(1)) {
-            let Some(first) = rows.first() else { continue };
+            let Some(SiteTime { shape, .. }) = rows.first() else { continue };
             let of = |row: &SiteTime| (row.shape, row.runtime, row.kernels.clone());
-            let by = |kernels: &[KernelId; 3]| {
-                runtimes.iter().map(|runtime| (first.shape, *runtime, kernels.clone())).collect::<Vec<_>>()
+            let by = |kernels| {
+                runtimes.iter().map(move |runtime: &Runtime| (*shape, *runtime, <[KernelId; 3]>::clone(kernels)))
             };
             let expected = run.kernels.iter().flat_map(by);
             if let Some((row, _)) = rows.iter().zip(expected).find(|(row, expected)| of(row) != *expected) {

@@ -135,13 +135,16 @@ def apply(
         loaded.name, loaded.digest, emulate, unavailable, made.entries, problems, _shapes(named), owner, work=work, read=found.read,
     ))  # fmt: skip
     blocks.put(model, made)
-    make_room(VARIANTS * sum(entry.kernels is not None for entry in made.entries.values()))
     _start(model, checks, cast_weights, on_slow_host)
     return resolved(model)
 
 
 def _start(model: nn.Module, checks: canary.Options, cast_weights: str, on_slow_host: str) -> None:
     """What goes on beside the training: the weights' casts before the checks, which look at them."""
+    applied = record_of(model)
+    if applied is not None:
+        # Not once a plan, but in every process: a model may come from a file.
+        make_room(VARIANTS * sum(entry.kernels is not None for entry in applied.entries.values()))
     drop(model)
     if cast_weights == "step":
         keep(model).rest(is_paused(model))
