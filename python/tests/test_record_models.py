@@ -230,6 +230,22 @@ class Routed(Recorded):
         self.assertEqual((site["m"], site["examples"]), (40, 40))
         self.assertEqual(site["rows"], {"min": 17, "mean": 32.333, "max": 40, "steps": 3})
 
+    def test_histories_padded_to_the_longest_of_their_batch(self):
+        model, lengths = models.Sequence(), [9, 12, 5, 20, 7, 8, 11, 6]
+        optimizer = torch.optim.SGD(model.parameters(), 0.01)
+        with package.Recorder(model, self.out / "padded", every=1, name="padded", history="all") as recorder:
+            for at, length in enumerate(lengths):
+                recorder.loss(model(torch.randint(20, (4, length))).square().mean() / 2).backward()
+                if at % 2:
+                    optimizer.step()
+                    optimizer.zero_grad()
+        manifest, _ = read(recorder.path)
+        site = next(site for site in manifest["sites"] if site["id"] == "uvqk")
+        # No two calls have as many rows: the median is what a call is like, and no call has what a step has.
+        self.assertEqual((site["m"], site["calls"]), (4 * 9, 2))
+        self.assertEqual(site["rows"], {"min": 4 * 15, "mean": 4 * 19.5, "max": 4 * 25, "steps": 4})
+        self.assertIn(" 36 (60 to 100 in 2 calls) ", str(recorder.report()))
+
     def test_batches_of_changing_sizes(self):
         Gradients.check(self, "sparse_moe", sizes=[48, 30, 7])
 

@@ -198,17 +198,16 @@ fn print_json(args: &PlanArgs, built: &Built) -> anyhow::Result<()> {
 
 fn print_table(args: &PlanArgs, built: &Built) {
     let plan = &built.plan;
-    let mut table = TextTable::new(&["site", "fprop", ">x BF16", "dgrad", ">x BF16", "wgrad", ">x BF16"]);
-    for site in &plan.sites {
+    let heads = ["site", "fprop", ">x BF16", "dgrad", ">x BF16", "wgrad", ">x BF16", ">together"];
+    let mut table = TextTable::new(&heads);
+    let times = |speedup: Option<f64>| speedup.map_or("-".to_owned(), |speedup| format!("{speedup:.2}"));
+    for (site, together) in plan.sites.iter().zip(&built.together) {
         let cells = Gemm::ALL.into_iter().flat_map(|gemm| {
             let choice = site.choice(gemm);
             let mark = if choice.source == loka_core::dispatch::ChoiceSource::Override { " (override)" } else { "" };
-            [
-                format!("{}{mark}", choice.kernel),
-                choice.speedup.map_or("-".to_owned(), |speedup| format!("{speedup:.2}")),
-            ]
+            [format!("{}{mark}", choice.kernel), times(choice.speedup)]
         });
-        table.row(std::iter::once(site.site.to_string()).chain(cells));
+        table.row(std::iter::once(site.site.to_string()).chain(cells).chain([times(*together)]));
     }
     table.print();
     output::line("");

@@ -134,15 +134,33 @@ fn rising(points: Vec<CurvePoint>) -> Vec<CurvePoint> {
 
 /// One policy a built-in kind: the one in force for its own kind, the built-in for the others.
 pub fn policies_beside(now: &Policy) -> Vec<Policy> {
-    let alike = |a: &Policy, b: &Policy| match (a.loss_budget, b.loss_budget) {
-        (None, None) => a.metric == b.metric,
-        (Some(_), Some(_)) => a.max_bias.is_some() == b.max_bias.is_some(),
-        _ => false,
-    };
+    let alike = |a: &Policy, b: &Policy| a.metric == b.metric && a.loss_budget.is_some() == b.loss_budget.is_some();
     let builtin = Policy::BUILTIN.iter().filter_map(|name| Policy::builtin(name).ok());
     let mut all: Vec<Policy> = builtin.map(|of| if alike(&of, now) { now.clone() } else { of }).collect();
     if !all.contains(now) {
         all.push(now.clone());
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_built_in_policy_has_a_curve_whichever_is_in_force() {
+        for name in Policy::BUILTIN {
+            let now = Policy { max_error: 0.0123, name: "ours".to_owned(), ..Policy::builtin(name).unwrap() };
+            let beside: Vec<String> = policies_beside(&now).into_iter().map(|of| of.name).collect();
+            let expected: Vec<&str> = Policy::BUILTIN.iter().map(|of| if *of == name { "ours" } else { of }).collect();
+            assert_eq!(beside, expected);
+        }
+    }
+
+    #[test]
+    fn a_policy_unlike_all_of_them_comes_last() {
+        let now = Policy { metric: Metric::SqnrDb, name: "ours".to_owned(), ..Policy::paper() };
+        let beside: Vec<String> = policies_beside(&now).into_iter().map(|of| of.name).collect();
+        assert_eq!(beside.split_last(), Some((&"ours".to_owned(), &Policy::BUILTIN.map(str::to_owned)[..])));
+    }
 }

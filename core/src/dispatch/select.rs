@@ -50,6 +50,9 @@ impl Optimum {
 pub struct Dispatch {
     /// In the order of the candidates' groups.
     pub choices: Vec<Choice>,
+    /// In the order of the sites: how many times faster than the baseline the site's GEMMs are together, with the casts that they
+    /// share; `None` where no time is known of one of them. What a site hands on as codes is not in it.
+    pub together: Vec<Option<f64>>,
     /// What is handed on as codes, by the number of a site that takes part.
     pub chains: BTreeMap<usize, Chain>,
     pub totals: Totals,
@@ -111,8 +114,9 @@ pub fn dispatch(
     loss: f64,
 ) -> Result<Dispatch, OverrideError> {
     let (selection, told) = run(candidates, (policy, loss), overrides, (None, None), true)?;
+    let together = selection.sites.iter().map(|site| site.times_faster()).collect();
     let Selection { chains, totals, warnings, optimum, .. } = selection;
-    Ok(Dispatch { choices: told.into_iter().flatten().collect(), chains, totals, warnings, optimum })
+    Ok(Dispatch { choices: told.into_iter().flatten().collect(), together, chains, totals, warnings, optimum })
 }
 
 /// The same without words. `rows`: judged by that policy and loss.
@@ -450,6 +454,23 @@ impl<'c, 'a> SiteOptions<'_, 'c, 'a, '_> {
             store_scale: link.store.as_ref().map(|store| store.scale),
             saved_us: link.from.map_or(0.0, |(_, saved_us)| saved_us) - extra_us,
         }
+    }
+}
+
+impl SiteSelection {
+    /// Its GEMMs together against the baseline, as the totals count them.
+    fn times_faster(&self) -> Option<f64> {
+        let (baseline_us, planned_us) = match self.timed {
+            Some(timed) => (timed.bf16_us, timed.us),
+            None => {
+                let ran = self.tallies.iter().filter(|tally| tally.runs);
+                let times = ran.map(|tally| tally.times_us).collect::<Option<Vec<_>>>()?;
+                let (baseline, planned): (f64, f64) =
+                    times.into_iter().fold((0.0, 0.0), |sum, (baseline, planned)| (sum.0 + baseline, sum.1 + planned));
+                (baseline, planned - self.saved_us)
+            }
+        };
+        (planned_us > 0.0).then(|| baseline_us / planned_us)
     }
 }
 

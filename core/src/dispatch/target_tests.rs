@@ -107,6 +107,7 @@ fn inference_has_forward_gemms_alone() {
     let totals = found.totals;
     assert_eq!((totals.num_gemms, totals.num_without_latency), (1, 0));
     assert_eq!((totals.baseline_us, totals.planned_us, totals.saved_us), (100.0, 50.0, 50.0));
+    assert_eq!(found.together, [Some(2.0)]);
 }
 
 #[test]
@@ -128,6 +129,7 @@ fn what_was_timed_together_counts_before_what_is_added_up() {
     assert_eq!(chosen(&found), [FAST, FAST, BF16], "wgrad loses");
     let totals = found.totals;
     assert_eq!((totals.baseline_us, totals.planned_us, totals.saved_us), (400.0, 370.0, 30.0));
+    assert_eq!(found.together, [Some(400.0 / 370.0)], "alone it would be fprop's loss");
     assert_eq!((totals.measured_sites, totals.modelled_sites), (1, 0));
     assert!(found.choices[0].reason.starts_with("the site takes 370 us instead of 400 (measured, launched); MERE .1"));
     let stays =

@@ -51,7 +51,7 @@ pub use row::{
     StepErrors, charge_excess,
 };
 pub use runtime::{APPLY_RUNS_BLOCKS, Runtime, catalogue_json};
-pub use site::{Fixed, Forward, Grads, Site, SiteId, TailOp};
+pub use site::{Fixed, Forward, Grads, Site, SiteId, TailOp, op_name};
 pub(crate) use site::{is_once, once};
 pub use site_index::SiteIndex;
 pub use site_mods::SiteMods;

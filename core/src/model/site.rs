@@ -188,9 +188,26 @@ impl Site {
         }
     }
 
+    /// Of a forward, as far as the trace says: a token or a routed expert has other rows than its batch has examples.
+    pub fn examples(&self) -> u64 {
+        self.extra.get("examples").and_then(serde_json::Value::as_u64).unwrap_or(self.m as u64)
+    }
+
     /// Why no plan can put another kernel here, however good it is; `None`: one can.
     pub fn fixed(&self) -> Option<Fixed> {
         Fixed::of(self.forward.as_ref()?, &self.class)
+    }
+}
+
+/// `layer_norm` as people write it.
+pub fn op_name(op: &str) -> String {
+    match op {
+        "layer_norm" => "LayerNorm".to_owned(),
+        "rms_norm" => "RMSNorm".to_owned(),
+        "block_norm" => "BlockNorm".to_owned(),
+        "relu" => "ReLU".to_owned(),
+        "gelu" => "GELU".to_owned(),
+        other => other.replace('_', " "),
     }
 }
 

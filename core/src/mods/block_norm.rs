@@ -1,7 +1,10 @@
 //! BlockNorm: RMS norm over fixed blocks of features, no gain, in place of a norm over the whole row
 //! (LoKA §IV-B). Its output is bounded by sqrt(block), and its statistics fit in a GEMM's tile.
 
-use crate::{model::Site, numerics::Step};
+use crate::{
+    model::{Site, op_name},
+    numerics::Step,
+};
 
 use super::{Effect, Tail};
 
@@ -21,11 +24,12 @@ pub(super) fn effect(site: &Site) -> Effect {
     match norm {
         None => Effect::Nothing("no norm in the tail"),
         Some(norm) if block_of(site.n) == BLOCK => {
-            Effect::Changes(format!("{} becomes BlockNorm with blocks of {BLOCK}", norm.op))
+            Effect::Changes(format!("{} becomes BlockNorm with blocks of {BLOCK}", op_name(&norm.op)))
         }
         Some(norm) => Effect::Changes(format!(
             "{} becomes BlockNorm; n = {} is not a multiple of {BLOCK}, so the row is one block",
-            norm.op, site.n
+            op_name(&norm.op),
+            site.n
         )),
     }
 }

@@ -19,6 +19,8 @@ pub struct Built {
     pub plan: Plan,
     pub warnings: Vec<String>,
     pub optimum: Option<Optimum>,
+    /// Of each site of the plan: [`Dispatch::together`].
+    pub together: Vec<Option<f64>>,
 }
 
 /// For a launched step. `created_at`: RFC 3339, from the caller: nothing here looks at a clock.
@@ -49,13 +51,13 @@ pub fn build_for(
     let decided = dispatch(&candidates, policy, overrides, manifest.loss.value)?;
     let mut warnings: Vec<String> = decided.warnings.iter().map(|warning| warning.text.clone()).collect();
     warnings.extend(confidence_gap(results, policy));
-    let optimum = decided.optimum;
+    let (optimum, together) = (decided.optimum, decided.together.clone());
     let document = Document { runtime, policy: policy.clone(), mods: mods.clone(), overrides: Overrides::new() };
     let mut plan = of_decided(&results.meta, &document, decided, name);
     created_at.clone_into(&mut plan.created_at);
     plan.results_digest = results_digest(&results.rows);
     plan.digest = plan.content_digest();
-    Ok(Built { plan, warnings, optimum })
+    Ok(Built { plan, warnings, optimum, together })
 }
 
 /// What was decided as a plan without a date, without any digest of its own or of its rows: to compare with, or to

@@ -50,8 +50,7 @@ impl GradientNoise {
 /// Where the trace says how many examples a forward has. Of another number of rows than was recorded it may be wrong, and
 /// then the energy is taken from fewer rows than `xg2` is.
 fn has_several_rows_an_example(site: &Site) -> bool {
-    let examples = site.extra.get("examples").and_then(serde_json::Value::as_u64);
-    examples.is_some_and(|examples| (site.calls * site.m) as u64 > examples)
+    site.extra.contains_key("examples") && (site.calls * site.m) as u64 > site.examples()
 }
 
 fn over(energy: f64, second: f64, mean2: f64) -> Option<f64> {

@@ -221,7 +221,8 @@ fn slower((snapshot, judged): (&Snapshot, &JudgedRows), gemms: &[(usize, Gemm)])
     let verb = if gemms.len() == 1 { "gains" } else { "gain" };
     let mut text = format!("{} {verb} nothing by FP8 ({})", count(gemms.len()), kinds(gemms));
     if let Some(share) = median(casts).filter(|share| *share >= 0.05) {
-        text += &format!(": casts take {:.0} % of its time", 100.0 * share);
+        text +=
+            &format!(": casts take {:.0} % of {} time", 100.0 * share, if gemms.len() == 1 { "its" } else { "their" });
         if would > 0 {
             text += &format!(", and without them {} would be faster", count(would));
         }

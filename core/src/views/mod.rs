@@ -72,7 +72,7 @@ pub use shares::Shares;
 pub use site::{
     Broken, ChainView, CodesRead, CodesStored, ErrorOutlook, Faithful, GemmView, KernelColumn, KernelLine,
     KernelStanding, MOST_DRAWS, MoreDraws, Outlook, OverrideEffect, Parts, SiteView, SlowPart, SpeedOutlook, TailStep,
-    draws_to_ask, fed_by, further_draws, op_name, override_effect, words as site_words,
+    draws_to_ask, fed_by, further_draws, override_effect, words as site_words,
 };
 pub use site_cost::{CostOrder, SiteCost};
 pub use snapshot::{OpenedTrace, Snapshot};

@@ -122,9 +122,13 @@ def _time(seconds: float) -> str:
 
 
 def _rows_of(site: Mapping[str, Any]) -> str:
-    """m; of a routed expert, or where batches change, with the fewest and the most rows of a recorded step."""
-    rows = site.get("rows")
-    return str(site["m"]) if not rows else f"{site['m']} ({rows['min']} to {rows['max']})"
+    """m; of a routed expert, or where batches change, with the fewest and the most rows of a recorded step (micro-batches together,
+    which is said: none of them has so many)."""
+    rows, calls = site.get("rows"), site.get("calls", 1)
+    if not rows:
+        return str(site["m"])
+    together = f" in {calls} calls" if calls > 1 else ""
+    return f"{site['m']} ({rows['min']} to {rows['max']}{together})"
 
 
 def _tail(site: Mapping[str, Any]) -> str:

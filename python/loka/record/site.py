@@ -169,11 +169,13 @@ class SiteStats:
         return len({leading * 1_000_000 // max(examples, 1) for leading, examples in self.leading}) > 1
 
     def rows_of_a_call(self) -> int:
-        """The most common; of equally common ones the largest, so that ranks agree. Where the rows change from call to
-        call, their median."""
-        if self.routed:
+        """The most common number, if half of the calls have it (all but a last batch that is smaller, say); of equally common ones
+        the largest, so that ranks agree. Else the rows change from call to call (a routed expert, histories padded to the longest of
+        their batch), and this is their median."""
+        usual = max(self.batches, key=lambda size: (self.batches[size], size))
+        if self.routed or 2 * self.batches[usual] < self.batches.total():
             return statistics.median_high(self.batches.elements())
-        return max(self.batches, key=lambda size: (self.batches[size], size))
+        return usual
 
     def examples_of_a_forward(self) -> int:
         """The most common number; of equally common ones the largest."""

@@ -88,7 +88,7 @@ fn words_ui(ui: &mut Ui, scene: &Scene<'_>, of: &ModStanding, num_sites: usize) 
         On::Everywhere => "on everywhere".to_owned(),
     };
     let able = format!("changes {} of {}", count(of.num_able), count(num_sites));
-    let lines = |(what, num): (&str, usize)| format!("{} sites: {what}", count(num));
+    let lines = |(what, num): (&str, usize)| format!("{}: {what}", number::counted(num, "site"));
     let does = of.does.iter().map(|(what, num)| lines((what, *num)));
     let not = of.not.iter().map(|(why, num)| lines((&format!("nothing, {why}"), *num)));
     let hint = does.chain(not).collect::<Vec<_>>().join("\n");

@@ -33,7 +33,7 @@ pub fn details_ui(ui: &mut Ui, scene: &mut Scene<'_>, site: &Site, seen: &GemmVi
     scale_ui(ui, scene, &row);
     metrics_ui(ui, scene, seen, &row);
     if let Some(noise) = row.error.as_ref().and_then(|error| error.noise) {
-        ui.label(RichText::new(site_words::noise_words(noise, site.m)).small());
+        ui.label(RichText::new(site_words::noise_words(noise, site.examples())).small());
     }
     drawn_ui(ui, scene, &row);
     fidelity_ui(ui, scene, &row);

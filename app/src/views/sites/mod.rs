@@ -43,13 +43,16 @@ const STANDINGS: [(Quadrant, &str, &str); 6] = [
     (Quadrant::Unsupported, "unsupported", "verdict:unsupported"),
 ];
 
+const PAYS_WITH_ITS_SITE: &str =
+    ". Those in the plan are no faster by themselves: they pay with their site, whose GEMMs share casts";
+
 pub fn sites_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     scene.view.refresh_lines(scene.session, scene.derived);
     filter_ui(ui, scene);
     scene.view.refresh_lines(scene.session, scene.derived);
     let lines = scene.view.sites.lines();
     let sums = sums(scene);
-    let footer = 18.0 * (sums.iter().filter(|count| **count > 0).count() + 1) as f32 + 36.0;
+    let footer = 18.0 * (sums.by_standing.iter().filter(|count| **count > 0).count() + 1) as f32 + 36.0;
     let height = (ui.available_height() - footer - HEADS).max(3.0 * ROW);
     heads_ui(ui, scene);
     scene.view.sites.page = (height / ROW) as usize;
@@ -269,26 +272,37 @@ fn words(verdict: SiteVerdict) -> String {
     if parts.is_empty() { "not probed yet".to_owned() } else { format!("{}{overrides}", parts.join(", ")) }
 }
 
-/// GEMMs by standing; the last: not known yet. They add up to all that run.
-fn sums(scene: &Scene<'_>) -> [usize; STANDINGS.len() + 1] {
-    let mut sums = [0; STANDINGS.len() + 1];
-    for verdict in scene.derived.verdicts.iter() {
+/// What the legend counts.
+#[derive(Default)]
+struct Sums {
+    /// GEMMs by standing; the last: not known yet. They add up to all that run.
+    by_standing: [usize; STANDINGS.len() + 1],
+    /// Of those that are safe and by themselves not fast: the plan runs them in low precision all the same.
+    slow_in_plan: usize,
+}
+
+fn sums(scene: &Scene<'_>) -> Sums {
+    let mut sums = Sums::default();
+    for (site, verdict) in scene.derived.verdicts.iter().enumerate() {
         let mut waiting = verdict.num_gemms;
-        for quadrant in verdict.gemms.into_iter().flatten() {
+        for (gemm, quadrant) in Gemm::ALL.into_iter().zip(verdict.gemms) {
+            let Some(quadrant) = quadrant else { continue };
             let at = STANDINGS.iter().position(|(of, ..)| *of == quadrant);
-            sums[at.unwrap_or(STANDINGS.len())] += 1;
+            sums.by_standing[at.unwrap_or(STANDINGS.len())] += 1;
             waiting -= 1;
+            let runs_low = || scene.derived.plan.pick_at(site, gemm).is_some_and(|pick| pick.kernel.is_low_precision());
+            sums.slow_in_plan += usize::from(quadrant == Quadrant::SafeSlow && runs_low());
         }
-        sums[STANDINGS.len()] += waiting;
+        sums.by_standing[STANDINGS.len()] += waiting;
     }
     sums
 }
 
 /// The shapes with how many there are; a click leaves the sites that have one.
-fn summary_ui(ui: &mut Ui, scene: &mut Scene<'_>, sums: [usize; STANDINGS.len() + 1]) {
+fn summary_ui(ui: &mut Ui, scene: &mut Scene<'_>, Sums { by_standing: sums, slow_in_plan }: Sums) {
     ui.separator();
     let all = number::counted(sums.iter().sum(), "GEMM");
-    let head = RichText::new(format!("{all} by their best FP8 kernel")).small().color(scene.theme.weak);
+    let head = RichText::new(format!("{all}, by best FP8 kernel")).small().color(scene.theme.weak);
     ui.add(egui::Label::new(head).truncate());
     ui.spacing_mut().item_spacing.y = 0.0;
     for ((quadrant, word, term), sum) in STANDINGS.iter().zip(sums).filter(|(_, sum)| *sum > 0) {
@@ -303,11 +317,16 @@ fn summary_ui(ui: &mut Ui, scene: &mut Scene<'_>, sums: [usize; STANDINGS.len() 
         let glyph = Glyph { radius: 4.0, ..Glyph::new(*quadrant) };
         let center = pos2(rect.left() + 6.0, rect.center().y);
         paint_glyph(ui.painter(), center, glyph, theme.verdict(*quadrant));
-        let text = format!("{} {word}", number::count(sum as u64));
+        let planned = if *quadrant == Quadrant::SafeSlow { slow_in_plan } else { 0 };
+        let (also, why) = match planned {
+            0 => (String::new(), ""),
+            num => (format!(", {} in the plan", number::count(num as u64)), PAYS_WITH_ITS_SITE),
+        };
+        let text = format!("{} {word}{also}", number::count(sum as u64));
         let place = center + vec2(10.0, 0.0);
         ui.painter().text(place, Align2::LEFT_CENTER, text, FontId::proportional(11.0), theme.text);
         let hint = if on { "Show all sites again" } else { "Show the sites that have one" };
-        if explained(response, &with_terms(hint, [Term::of_verdict(*quadrant)])).clicked() {
+        if explained(response, &with_terms(&format!("{hint}{why}"), [Term::of_verdict(*quadrant)])).clicked() {
             turn_term(&mut scene.view.filter, term);
         }
     }

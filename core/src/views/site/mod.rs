@@ -19,7 +19,7 @@ use crate::{
     format::Term,
     model::{
         Estimate, Gemm, GemmShape, KernelId, LatencySource, Metric, Quadrant, ResultRow, Site, SiteId, baseline_kernel,
-        catalogue,
+        catalogue, op_name,
     },
     mods::modified_ops,
     views::{PlanView, Snapshot},
@@ -175,18 +175,6 @@ impl SiteView {
 /// Sites whose outputs this one reads. Looks at every site: ask when the selection changes.
 pub fn fed_by(sites: &[Site], id: &SiteId) -> Vec<SiteId> {
     sites.iter().filter(|site| site.feeds.contains(id)).map(|site| site.id.clone()).collect()
-}
-
-/// `layer_norm` as people write it.
-pub fn op_name(op: &str) -> String {
-    match op {
-        "layer_norm" => "LayerNorm".to_owned(),
-        "rms_norm" => "RMSNorm".to_owned(),
-        "block_norm" => "BlockNorm".to_owned(),
-        "relu" => "ReLU".to_owned(),
-        "gelu" => "GELU".to_owned(),
-        other => other.replace('_', " "),
-    }
 }
 
 fn tail(snapshot: &Snapshot, site: &Site, at: usize) -> Vec<TailStep> {
@@ -354,6 +342,10 @@ impl KernelLine {
     /// The plan has it.
     pub fn is_taken(&self) -> bool {
         matches!(self.standing, KernelStanding::Chosen | KernelStanding::Overridden)
+    }
+
+    pub fn is_chosen_by_policy(&self) -> bool {
+        self.standing == KernelStanding::Chosen
     }
 }
 

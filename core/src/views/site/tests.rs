@@ -8,7 +8,7 @@ use crate::{
         Policy,
         testing::{block, fed, results, row, unsupported, with_codes, with_gemm_us},
     },
-    model::{ErrorSummary, Fidelity, Latency, Runtime, Safety, TailOp},
+    model::{ErrorSummary, Fidelity, Latency, Runtime, Safety, SiteTime, SiteTimes, Spread, TailOp},
     session::{Command, Event, Session},
 };
 
@@ -264,4 +264,32 @@ fn more_draws_are_asked_of_one_site_and_never_lose_rows() {
     assert_eq!(*sites, several);
     let unknown = Command::ProbeSites { sites: vec![SiteId::new("a"), SiteId::new("x")], max_draws: 8 };
     assert_eq!(session.command(unknown).unwrap_err().to_string(), "unknown site 'x'");
+}
+
+/// Its own row says that it loses, and the plan has it all the same: the site as a whole was timed.
+#[test]
+fn what_pays_with_its_site_alone_is_not_called_slow() {
+    let bf16 = baseline_kernel();
+    let spread = |us: f64| Some(Spread { us, p10_us: us, p90_us: us });
+    let timed = SiteTime {
+        shape: crate::dispatch::testing::SHAPE,
+        runtime: Runtime::Launched,
+        kernels: [bf16.clone(), bf16.clone(), KernelId::new(FAST)],
+        site: spread(250.0),
+        bf16: spread(300.0),
+        codes: None,
+        samples: 15,
+        reason: None,
+    };
+    let mut probed = results(&["a"], vec![row("a", Gemm::Wgrad, FAST, 0.1, Some(0.8), 0.0)]);
+    probed.meta.site_times = Some(SiteTimes { device: "a test".to_owned(), rows: vec![timed], ..SiteTimes::default() });
+    let mut session = Session::by_paper();
+    session.event(Event::ResultsOpened { path: "made.results.parquet".to_owned(), results: Box::new(probed.into()) });
+    let view = seen(&mut session);
+    let line = |gemm: Gemm, kernel: &KernelId| view.gemms[gemm as usize].line(kernel).unwrap().clone();
+    let taken = line(Gemm::Wgrad, &KernelId::new(FAST));
+    assert!(taken.is_chosen_by_policy() && taken.quadrant == Quadrant::SafeSlow);
+    let [error, speed] = words::outlook_lines(&taken);
+    assert!(error.starts_with("Safe: "), "{error}");
+    assert_eq!(speed, "By itself no faster: 125 µs. It pays with the site's other GEMMs, whose casts it shares");
 }

@@ -65,9 +65,19 @@ pub fn speed_words(verdict_margin: SpeedOutlook) -> String {
     }
 }
 
-/// The plan gets it unasked: nothing would change.
+/// What would change a kernel's verdict: on its error, on its speed.
 pub fn outlook_lines(line: &KernelLine) -> [String; 2] {
-    [error_words(line.verdict_margin.bound, line.verdict_margin.error), speed_words(line.verdict_margin.speed)]
+    let speed = match line.verdict_margin.speed {
+        // What a site saves as a whole is no kernel's own.
+        SpeedOutlook::Slow { latency_us, .. } if line.is_chosen_by_policy() => {
+            format!(
+                "By itself no faster: {}. It pays with the site's other GEMMs, whose casts it shares",
+                micros(latency_us)
+            )
+        }
+        speed => speed_words(speed),
+    };
+    [error_words(line.verdict_margin.bound, line.verdict_margin.error), speed]
 }
 
 pub fn faithful_words(of: &Faithful) -> String {
@@ -109,9 +119,9 @@ pub fn broken_words(broken: &Broken) -> String {
     }
 }
 
-/// What an error of the backward adds, in words. `rows`: of a batch.
-pub fn noise_words(noise: NoiseShare, rows: usize) -> String {
-    let (share, rows) = (number::percent(noise.share.value), number::count(rows as u64));
+/// What an error of the backward adds, in words. `examples`: of a batch.
+pub fn noise_words(noise: NoiseShare, examples: u64) -> String {
+    let (share, examples) = (number::percent(noise.share.value), number::count(examples));
     let basis = match noise.basis {
         NoiseBasis::Recorded => "",
         NoiseBasis::Independent => " (the trace has no noise of its own: x and dy are taken as independent)",
@@ -120,7 +130,7 @@ pub fn noise_words(noise: NoiseShare, rows: usize) -> String {
         let (first, last) = (number::plain(steps.first), number::plain(steps.last));
         format!(". rel L2 of the gradient {first} in the first recorded step, {last} in the last ones")
     });
-    format!("Adds {share} to the noise that a batch of {rows} has anyway{basis}{steps}")
+    format!("Adds {share} to the noise that a batch of {examples} has anyway{basis}{steps}")
 }
 
 /// A metric's value for a table, and half of its interval.
