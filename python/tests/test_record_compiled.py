@@ -57,6 +57,34 @@ class Compiled(unittest.TestCase):
         compiled(batch(24)[0])
         self.assertEqual(counter.frame_count, 3, "after detach the first variant serves again")
 
+    def test_flops_are_counted_of_a_model_that_is_compiled_outside(self):
+        counts = []
+        for before in (True, False):
+            model, folder = small_model(), self.out / str(before)
+            run = torch.compile(model, backend="aot_eager") if before else None
+            with package.Recorder(model, folder, every=1, name="small") as recorder:
+                run = run or torch.compile(model, backend="aot_eager")
+                for step in range(2):
+                    x, target = batch(24, step)
+                    recorder.loss(loss_of(run(x), target)).backward()
+                    recorder.step()
+            coverage = read(recorder.path)[0]["coverage"]
+            counts.append((coverage["how"], coverage["flops"], coverage["sites"]))
+        flops = 2 * 24 * (6 * 10 + 10 * 8 + 8)
+        self.assertEqual(counts, [("fake", flops, flops)] * 2)
+
+    def test_why_flops_are_not_counted(self):
+        model = small_model()
+        call = torch.compile(lambda x: model(x), backend="aot_eager")
+        with package.Recorder(model, self.out, every=1, name="small") as recorder:
+            for step in range(2):
+                x, target = batch(24, step)
+                recorder.loss(loss_of(call(x), target)).backward()
+                recorder.step()
+        manifest, _ = read(recorder.path)
+        self.assertNotIn("coverage", manifest)
+        self.assertTrue(any("give the Recorder what torch.compile returned" in note for note in manifest["notes"]), manifest["notes"])
+
     def test_no_cuda_graphs_in_pieces_while_attached(self):
         from torch._inductor import config
 

@@ -7,6 +7,7 @@ A compiled model is not run uncompiled for this, which might not fit its memory,
 
 import contextlib
 import dataclasses
+import gc
 import math
 import os
 import sys
@@ -32,6 +33,9 @@ _ADDED = ("addmm", "baddbmm", "addmv")
 """The first argument is added, the next two are multiplied."""
 
 _ATTENTION = "scaled_dot_product"
+
+_MOST_LOOKS = 4
+"""How often objects are searched for a compiled model (some 10 ms each): it is compiled before its first steps, or never."""
 
 
 class Hook:
@@ -131,6 +135,9 @@ class Forward:
         self._done = done
         self._covers = covers
         self._hooks: List[Any] = []
+        self._watched: List[nn.Module] = []
+        """What has the hooks."""
+        self._looks = 0
         self._stack: Optional[contextlib.ExitStack] = None
         self._count: Optional[_Count] = None
         self._on_sites = contextlib.ExitStack()
@@ -147,26 +154,47 @@ class Forward:
     def watch(self) -> None:
         """Begins to wait for a forward."""
         if self.seen is None and not self._hooks:
-            # Of the model as it is called: what is wrapped in torch.compile would trace hooks of its own.
-            self._hooks = [
-                self._model.register_forward_pre_hook(Hook(self._before), with_kwargs=True),
-                self._model.register_forward_hook(Hook(self._after), always_call=True),
-            ]
+            self._hook(self._model)
+            self.look_around()
+
+    def look_around(self) -> None:
+        """Waits for a forward of what torch.compile made of the model, too: where that is called, the hooks of a model that was
+        given uncompiled are traced, and never run."""
+        if self.seen is not None or not self._hooks or self._looks == _MOST_LOOKS:
+            return
+        self._looks += 1
+        for compiled in _compiled(self._root):
+            if compiled not in self._watched:
+                self._hook(compiled)
+
+    def reasons(self) -> List[str]:
+        """Why there is no count yet."""
+        if self.seen is not None or self.notes:
+            return self.notes
+        remedy = "; if torch.compile runs it, give the Recorder what torch.compile returned" if "torch._dynamo" in sys.modules else ""
+        return [f"the model's FLOPs were not counted: no training forward of all of it was seen in a recorded step{remedy}"]
 
     def unwatch(self) -> None:
         """Takes the hooks away."""
         self._clean()
         for hook in self._hooks:
             hook.remove()
-        self._hooks = []
+        self._hooks, self._watched = [], []
 
-    def _before(self, _module: nn.Module, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
+    def _hook(self, called: nn.Module) -> None:
+        self._watched.append(called)
+        self._hooks += [
+            called.register_forward_pre_hook(Hook(self._before), with_kwargs=True),
+            called.register_forward_hook(Hook(self._after), always_call=True),
+        ]
+
+    def _before(self, called: nn.Module, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
         if torch.compiler.is_compiling() or self._stack is not None:
             return
         if not (self._switch.active and self._root.training and torch.is_grad_enabled()) or torch._C._are_functorch_transforms_active():
             return
         try:
-            if _is_compiled(self._model):
+            if _is_compiled(called):
                 self._end(self._faked(args, kwargs))
                 return
             stack = contextlib.ExitStack()
@@ -400,6 +428,17 @@ def _storage(tensor: Tensor) -> int:
 
 def _leading(held: Any) -> List[int]:
     return [each.shape[0] for each in pytree.tree_leaves(held) if isinstance(each, Tensor) and each.dim() > 0]
+
+
+def _compiled(root: nn.Module) -> List[nn.Module]:
+    """What torch.compile returned for it, or for DDP of it."""
+    if "torch._dynamo" not in sys.modules:
+        return []
+    from torch._dynamo.eval_frame import OptimizedModule
+
+    # The class of each object and nothing else: to ask a proxy or a lazy module for more may load what is behind it.
+    made = [each for each in gc.get_objects() if issubclass(type(each), OptimizedModule)]
+    return [each for each in made if unwrapped(each) is root]
 
 
 def _is_compiled(model: nn.Module) -> bool:

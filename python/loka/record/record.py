@@ -228,6 +228,7 @@ class Record:
         for stats in self.sites.values():
             stats.end_step(index, examples)
         self._say_routed()
+        self._forward.look_around()
 
     def _say_routed(self) -> None:
         routed = [name for name, stats in self.sites.items() if stats.routed]
@@ -259,7 +260,7 @@ class Record:
         never = [name for name, stats in self.sites.items() if stats.input is None and name not in self._failed]
         if say:
             self._say(never if ran else [])
-        manifest = self.entries.manifest(step, never, self._failed, self._forward.notes)
+        manifest = self.entries.manifest(step, never, self._failed, self._forward.reasons() if say else self._forward.notes)
         if self._options.history == "recent" and steps:
             manifest["run"]["since"] = steps[era.first_of(len(steps))]
         if "notes" in manifest:

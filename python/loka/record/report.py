@@ -128,7 +128,8 @@ def _rows_of(site: Mapping[str, Any]) -> str:
     if not rows:
         return str(site["m"])
     together = f" in {calls} calls" if calls > 1 else ""
-    return f"{site['m']} ({rows['min']} to {rows['max']}{together})"
+    fewest, most = rows["min"], rows["max"]
+    return f"{site['m']} ({most if fewest == most else f'{fewest} to {most}'}{together})"
 
 
 def _tail(site: Mapping[str, Any]) -> str:
