@@ -59,9 +59,12 @@ class Compiled(unittest.TestCase):
 
     def test_flops_are_counted_of_a_model_that_is_compiled_outside(self):
         counts = []
-        for before in (True, False):
-            model, folder = small_model(), self.out / str(before)
-            run = torch.compile(model, backend="aot_eager") if before else None
+        for way in ("before", "attached", "in place"):
+            model, folder = small_model(), self.out / way
+            run = model if way == "in place" else None if way == "attached" else torch.compile(model, backend="aot_eager")
+            if way == "in place":
+                model.compile(backend="aot_eager")
+            inner = model._compiled_call_impl
             with package.Recorder(model, folder, every=1, name="small") as recorder:
                 run = run or torch.compile(model, backend="aot_eager")
                 for step in range(2):
@@ -70,8 +73,27 @@ class Compiled(unittest.TestCase):
                     recorder.step()
             coverage = read(recorder.path)[0]["coverage"]
             counts.append((coverage["how"], coverage["flops"], coverage["sites"]))
+            self.assertIs(model._compiled_call_impl, inner)
         flops = 2 * 24 * (6 * 10 + 10 * 8 + 8)
-        self.assertEqual(counts, [("fake", flops, flops)] * 2)
+        self.assertEqual(counts, [("fake", flops, flops)] * 3)
+
+    def test_examples_of_positions_flattened_into_rows(self):
+        class Flat(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first, self.last = torch.nn.Linear(2, 6), torch.nn.Linear(6, 3)
+
+            def forward(self, x):
+                y = self.last(torch.relu(self.first(x.reshape(-1, 2))))
+                return y.reshape(len(x), -1).mean(1)
+
+        model = Flat()
+        run = torch.compile(model, backend="aot_eager")
+        with package.Recorder(model, self.out, every=1, name="flat") as recorder:
+            recorder.loss(run(batch(24)[0]).square().mean()).backward()
+            recorder.step()
+        sites = read(recorder.path)[0]["sites"]
+        self.assertEqual([(site["m"], site["examples"]) for site in sites], [(72, 24)] * 2)
 
     def test_why_flops_are_not_counted(self):
         model = small_model()

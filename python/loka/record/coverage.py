@@ -35,7 +35,7 @@ _ADDED = ("addmm", "baddbmm", "addmv")
 _ATTENTION = "scaled_dot_product"
 
 _MOST_LOOKS = 4
-"""How often objects are searched for a compiled model (some 10 ms each): it is compiled before its first steps, or never."""
+"""How often objects are searched for a compiled model (tens of milliseconds each): it is compiled before its first steps, or never."""
 
 
 class Hook:
@@ -137,6 +137,8 @@ class Forward:
         self._hooks: List[Any] = []
         self._watched: List[nn.Module] = []
         """What has the hooks."""
+        self._in_place: Optional[Tuple[Callable[..., Any], Callable[..., Any]]] = None
+        """What `model.compile()` made, and what stands in its place."""
         self._looks = 0
         self._stack: Optional[contextlib.ExitStack] = None
         self._count: Optional[_Count] = None
@@ -166,6 +168,14 @@ class Forward:
         for compiled in _compiled(self._root):
             if compiled not in self._watched:
                 self._hook(compiled)
+        if self._in_place is None and (inner := self._root._compiled_call_impl) is not None:
+            # `model.compile()`: its hooks are inside.
+            def call(*args: Any, **kwargs: Any) -> Any:
+                self._before(self._root, args, kwargs)
+                return inner(*args, **kwargs)
+
+            self._in_place = inner, call
+            self._root._compiled_call_impl = call
 
     def reasons(self) -> List[str]:
         """Why there is no count yet."""
@@ -180,6 +190,11 @@ class Forward:
         for hook in self._hooks:
             hook.remove()
         self._hooks, self._watched = [], []
+        if self._in_place is not None:
+            inner, call = self._in_place
+            if self._root._compiled_call_impl is call:
+                self._root._compiled_call_impl = inner
+            self._in_place = None
 
     def _hook(self, called: nn.Module) -> None:
         self._watched.append(called)
@@ -272,7 +287,8 @@ class Forward:
             # The counter inside: it is to see operators before they become those on shapes.
             stack.enter_context(fake)
             count = self._counting(Seen("fake", inputs=_leading((args, kwargs))), stack, stack, fake)
-            count.seen.outputs = _leading(self._root(*shapes[0], **shapes[1]))
+            # Past `model.compile()`.
+            count.seen.outputs = _leading(self._root._call_impl(*shapes[0], **shapes[1]))
         if count.error is not None:
             raise count.error
         return count.seen
