@@ -35,7 +35,7 @@ _ADDED = ("addmm", "baddbmm", "addmv")
 _ATTENTION = "scaled_dot_product"
 
 _MOST_LOOKS = 4
-"""How often objects are searched for a compiled model (tens of milliseconds each): it is compiled before its first steps, or never."""
+"""How often objects are searched for a compiled model (about a tenth of a second each): it is compiled before its first steps, or never."""
 
 
 class Hook:

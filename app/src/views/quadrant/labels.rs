@@ -43,7 +43,7 @@ fn about(scene: &Scene<'_>, quadrant: Quadrant) -> String {
     text
 }
 
-/// In the outer corner of each quadrant, where there is room.
+/// In the outer corner of each quadrant; over the line where the quadrant is narrow, unless that meets the other one's.
 pub(super) fn corners_ui(ui: &mut Ui, scene: &Scene<'_>, picture: &Picture) {
     let (policy, frame) = (&scene.session.document.policy, picture.frame());
     let at = picture.at(policy.min_speedup, policy.max_error);
@@ -54,7 +54,7 @@ pub(super) fn corners_ui(ui: &mut Ui, scene: &Scene<'_>, picture: &Picture) {
         let above = safe == picture.view.axis.higher_is_better();
         let x = if fast { frame.right() } else { frame.left() };
         let y = if above { frame.top() } else { frame.bottom() };
-        let room = Rect::from_two_pos(at, pos2(x, y));
+        let room = Rect::from_x_y_ranges(frame.x_range(), Rect::from_two_pos(at, pos2(x, y)).y_range());
         corner_ui(ui, scene, quadrant, room, (fast, above));
     }
 }
@@ -65,7 +65,7 @@ fn corner_ui(ui: &mut Ui, scene: &Scene<'_>, quadrant: Quadrant, room: Rect, (ri
     let size = galley.size() + vec2(22.0, 4.0);
     // Clear of the lines' grips at the frame.
     let room = room.shrink2(vec2(10.0, 9.0));
-    if room.width() < size.x || room.height() < size.y {
+    if room.width() < 2.0 * size.x || room.height() < size.y {
         return;
     }
     let min = Pos2 {

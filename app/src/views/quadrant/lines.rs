@@ -120,7 +120,12 @@ impl Picture {
             painter.rect_stroke(grip.expand(2.0), 3.0, Stroke::new(2.0, theme.accent), StrokeKind::Outside);
         }
         if line == ThresholdLine::Error {
-            label(&painter, scene, place, Align2::RIGHT_BOTTOM, error_text(scene));
+            // On the left of the other line where it would lie across it.
+            let text = error_text(scene);
+            let width = painter.layout_no_wrap(text.clone(), FontId::proportional(SMALL), theme.text).size().x + 8.0;
+            let is_across = (place.x - width..place.x).contains(&at.x) && at.x - frame.left() > width + 12.0;
+            let right = if is_across { at.x - 6.0 } else { place.x };
+            label(&painter, scene, pos2(right, place.y), Align2::RIGHT_BOTTOM, text);
         } else {
             // On the line's other side where there is no room.
             let right = frame.right() - at.x < 48.0;
