@@ -190,7 +190,15 @@ impl Site {
 
     /// Of a forward, as far as the trace says: a token or a routed expert has other rows than its batch has examples.
     pub fn examples(&self) -> u64 {
-        self.extra.get("examples").and_then(serde_json::Value::as_u64).unwrap_or(self.m as u64)
+        self.extra.get(EXAMPLES).and_then(serde_json::Value::as_u64).unwrap_or(self.m as u64)
+    }
+
+    /// Of a forward of so many times the rows.
+    pub(crate) fn scale_examples(&mut self, by: f64) {
+        if self.extra.contains_key(EXAMPLES) {
+            let scaled = (self.examples() as f64 * by).round().max(1.0) as u64;
+            self.extra.insert(EXAMPLES.to_owned(), scaled.into());
+        }
     }
 
     /// Why no plan can put another kernel here, however good it is; `None`: one can.
@@ -198,6 +206,9 @@ impl Site {
         Fixed::of(self.forward.as_ref()?, &self.class)
     }
 }
+
+/// Read for people and where an example has several rows: not a field, so that a trace without it stays as it is.
+const EXAMPLES: &str = "examples";
 
 /// `layer_norm` as people write it.
 pub fn op_name(op: &str) -> String {

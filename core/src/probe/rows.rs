@@ -43,7 +43,10 @@ pub fn at_rows(sites: &[Site], rows: usize) -> Result<Vec<Site>, RowsError> {
         if batch == 0 || !product.is_multiple_of(batch) || product == 0 {
             return Err(RowsError::NotWhole { site: id.clone(), m, rows, batch });
         }
-        Some(product / batch).filter(|m| *m <= MOST_ROWS).map(|m| Site { m, ..site.clone() }).ok_or_else(too_many)
+        let m = Some(product / batch).filter(|m| *m <= MOST_ROWS).ok_or_else(too_many)?;
+        let mut site = Site { m, ..site.clone() };
+        site.scale_examples(rows as f64 / batch as f64);
+        Ok(site)
     };
     sites.iter().map(scaled).collect()
 }
@@ -80,7 +83,7 @@ impl SiteSource for AtRows<'_> {
             if site.m != stats.site.m {
                 stats.series.clear();
             }
-            stats.site.m = site.m;
+            stats.site.clone_from(site);
         }
         Ok(stats)
     }
@@ -97,6 +100,15 @@ mod tests {
             serde_json::from_str(&format!(r#"{{"id":"s{at}","m":{m},"k":64,"n":32,"dtype":"f32"}}"#)).unwrap()
         };
         m.iter().enumerate().map(site).collect()
+    }
+
+    #[test]
+    fn a_step_has_as_many_times_more_examples() {
+        let mut recorded = sites(&[8192, 81_920]);
+        recorded[1].extra.insert("examples".to_owned(), 8192.into());
+        let examples = |sites: &[Site]| sites.iter().map(Site::examples).collect::<Vec<_>>();
+        assert_eq!(examples(&at_rows(&recorded, 65_536).unwrap()), [65_536, 65_536]);
+        assert_eq!(at_rows(&recorded[..1], 64).unwrap()[0].extra.len(), 0, "what was not said stays so");
     }
 
     #[test]

@@ -47,8 +47,7 @@ impl GradientNoise {
     }
 }
 
-/// Where the trace says how many examples a forward has. Of another number of rows than was recorded it may be wrong, and
-/// then the energy is taken from fewer rows than `xg2` is.
+/// Where the trace says how many examples a forward has.
 fn has_several_rows_an_example(site: &Site) -> bool {
     site.extra.contains_key("examples") && (site.calls * site.m) as u64 > site.examples()
 }
