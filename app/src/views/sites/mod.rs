@@ -43,8 +43,7 @@ const STANDINGS: [(Quadrant, &str, &str); 6] = [
     (Quadrant::Unsupported, "unsupported", "verdict:unsupported"),
 ];
 
-const PAYS_WITH_ITS_SITE: &str =
-    ". Those in the plan are no faster by themselves: they pay with their site, whose GEMMs share casts";
+const PAYS_WITH_ITS_SITE: &str = ". Those in the plan are no faster by themselves: their site gains by them as a whole";
 
 pub fn sites_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     scene.view.refresh_lines(scene.session, scene.derived);

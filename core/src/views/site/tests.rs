@@ -291,5 +291,5 @@ fn what_pays_with_its_site_alone_is_not_called_slow() {
     assert!(taken.is_chosen_by_policy() && taken.quadrant == Quadrant::SafeSlow);
     let [error, speed] = words::outlook_lines(&taken);
     assert!(error.starts_with("Safe: "), "{error}");
-    assert_eq!(speed, "By itself no faster: 125 µs. It pays with the site's other GEMMs, whose casts it shares");
+    assert_eq!(speed, "By itself no faster: 125 µs. The site as a whole gains by it");
 }

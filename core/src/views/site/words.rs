@@ -70,10 +70,7 @@ pub fn outlook_lines(line: &KernelLine) -> [String; 2] {
     let speed = match line.verdict_margin.speed {
         // What a site saves as a whole is no kernel's own.
         SpeedOutlook::Slow { latency_us, .. } if line.is_chosen_by_policy() => {
-            format!(
-                "By itself no faster: {}. It pays with the site's other GEMMs, whose casts it shares",
-                micros(latency_us)
-            )
+            format!("By itself no faster: {}. The site as a whole gains by it", micros(latency_us))
         }
         speed => speed_words(speed),
     };
