@@ -10,6 +10,7 @@ import os
 import pathlib
 import sys
 import tempfile
+import textwrap
 import unittest
 import warnings
 import weakref
@@ -22,18 +23,21 @@ import torch
 import torch._dynamo.testing
 import torch.distributed as dist
 import torch.multiprocessing
+from functorch.compile import make_boxed_func
 from torch import nn
+from torch._dynamo.backends.common import aot_autograd
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import loka
 from loka import listeners
-from loka.kernels.watch import ROWS, sample
+from loka.kernels.watch import FIELDS, ROWS, observe, sample
 from loka.names import GEMMS
 from loka.plans import CanaryError, CanaryWarning, PlanError
 from loka.plans.canary import WATCH, canary_of
 from loka.plans.gemm_health import Beyond, Predicted, Seen, json_lines, judge, predicted_of
 from ranker import PLAN, Ranker, batch
 from test_apply_distributed import FSDP2_ON_CPU, shard
+from triton_support import interpreted, needs_triton
 
 STATIC = "loka/fp8-static+fast"
 DELAYED = "cublaslt/fp8-delayed+fast"
@@ -247,10 +251,59 @@ class Sampled(unittest.TestCase):
     def test_numbers_of_rows_that_differ_are_one_compiled_variant(self):
         counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
         self.addCleanup(torch._dynamo.reset)
-        taken = torch.compile(lambda x: x[sample(x.shape[0], x.device)], fullgraph=True, dynamic=True, backend=counter)
+        compiled = torch.compile(observe, fullgraph=True, dynamic=True, backend=counter)
+        weight = torch.randn(48, 32, generator=torch.Generator().manual_seed(1))
         for rows in (704, 90, 8192):
-            self.assertEqual(taken(torch.arange(rows)).tolist(), sample(rows, torch.device("cpu")).tolist())
+            x = torch.randn(rows, 32, generator=torch.Generator().manual_seed(rows))
+            found = []
+            for look in (observe, compiled):
+                found.append(torch.zeros(len(FIELDS), dtype=torch.float64))
+                look(found[-1], "fprop", x @ weight.t(), x, weight, TENSORWISE, None)
+            self.assertEqual(found[0].tolist(), found[1].tolist())
+            self.assertEqual(found[0][FIELDS.index("rows")], rows)
         self.assertEqual(counter.frame_count, 1)
+
+
+INTERPRETED = textwrap.dedent("""
+    import math
+    import torch
+    from loka.catalogue import numerics
+    from loka.kernels import triton_watch
+    from loka.kernels.watch import _added, _limits, sample
+
+    torch.manual_seed(0)
+    scale, cases = torch.tensor([2.0**-3]), 0
+    for rows, cols, depth in ((1, 3, 16), (100, 70, 48), (704, 300, 80)):
+        at = sample(rows, torch.device("cpu"))
+        for dtype in (torch.bfloat16, torch.float32):
+            whole = torch.randn(rows, depth).bfloat16()
+            left = whole[at]
+            # Saturates or not, a tie at zero and next to it, and what is no number.
+            edges = [448, 449, 2.0**-10, 2.0**-10 * 1.01, -(2.0**-10), 0, math.inf, math.nan, -1e30]
+            left[0, : len(edges)] = torch.tensor(edges) * scale
+            got = torch.randn(rows, 2 * cols).to(dtype)[:, ::2]
+            reference = torch.randn(len(at), cols).bfloat16()
+            if rows == 100:
+                got[at[3], 5], got[at[4], 6] = math.nan, -math.inf
+            for kernel in ("loka/fp8-static+fast", "cublaslt/fp8-rowwise"):
+                how = numerics(kernel, "fprop")
+                static = scale if how.a.granularity == "static" else None
+                wanted = _added(got[at], reference, left, whole, rows, how, scale)
+                if static is None:
+                    wanted[3] = 0
+                for stored in (left, left.t().contiguous()):
+                    found = triton_watch.sums_of(got, at, reference, stored, rows, static, *_limits(how))
+                    assert torch.allclose(found[:2], wanted[:2], rtol=1e-12, equal_nan=True), (found, wanted)
+                    assert torch.equal(found[2:], wanted[2:]), (kernel, rows, found, wanted)
+                    cases += 1
+    print(cases, "cases the same")
+""")
+
+
+@needs_triton
+class ByTriton(unittest.TestCase):
+    def test_what_plain_operations_say(self):
+        interpreted(self, INTERPRETED, "24 cases the same")
 
 
 class Broken(unittest.TestCase):
@@ -530,6 +583,22 @@ class Compiled(unittest.TestCase):
         health = loka.health(compiled)
         self.assertEqual({row.step for row in health.rows if row.seen is not None}, {6})
         self.assertEqual([row.verdict for row in health.rows].count("ok"), 6)
+
+    def test_a_check_adds_few_operations_to_what_is_compiled(self):
+        sizes = []
+
+        def count(graph, inputs):
+            sizes.append(sum(node.op == "call_function" for node in graph.graph.nodes))
+            return make_boxed_func(graph.forward)
+
+        model = applied(following())
+        compiled = torch.compile(model, fullgraph=True, backend=aot_autograd(fw_compiler=count))
+        train(compiled, 2)
+        checked, unchecked = sum(sizes[:2]), sum(sizes[2:])
+        gemms = sum(row.seen is not None for row in loka.health(compiled).rows)
+        self.assertEqual((len(sizes), gemms), (4, 6))
+        # Where torch.compile looks into the checks it is 75, and compiling takes three times as long.
+        self.assertLess((checked - unchecked) / gemms, 12)
 
     def test_it_sees_what_eager_sees(self):
         found = []

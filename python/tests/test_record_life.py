@@ -179,6 +179,15 @@ class Saves(Life):
 
 
 class SmallThings(Life):
+    def test_one_that_is_never_attached_says_so(self):
+        model = small_model()
+        recorder = self.recorder(model)
+        train(model, recorder, steps=2)
+        recorder.close()
+        self.assertEqual(len(recorder.warnings), 1, recorder.warnings)
+        self.assertIn("recorder.attach()", recorder.warnings[0])
+        self.assertEqual(list(self.out.iterdir()), [])
+
     def test_held_out_rows_of_calls_that_are_too_small(self):
         for size, kept in ((20, 9), (5, 1), (3, 0)):
             model = small_model()

@@ -100,12 +100,12 @@ impl RowSampler {
     }
 }
 
-/// Independent standard normals in the GEMM's own layout: no packing needed.
+/// Independent standard normals, row by row: not in the GEMM's own layout, which is another on each kind of processor, and the
+/// draws with it.
 pub(super) fn normal_panels(side: Side, rows: usize, depth: usize, rng: &mut Rng) -> CastPanels {
-    let width = side.width();
-    let mut data = vec![0f32; rows.div_ceil(width) * width * depth];
-    rng.fill_normal(&mut data);
-    CastPanels { panels: Panels { side, rows, depth, width, data }, scales: Scales::None }
+    let mut normals = Matrix::zeros(rows, depth);
+    rng.fill_normal(&mut normals.data);
+    CastPanels { panels: Panels::pack(side, &normals), scales: Scales::None }
 }
 
 #[cfg(test)]
@@ -125,6 +125,20 @@ mod tests {
             }
         }
         (mean, cov)
+    }
+
+    /// The GEMM's panels are 6 or 12 rows high, by the processor.
+    #[test]
+    fn a_row_is_the_same_on_any_processor() {
+        let (rows, depth) = (13, 5);
+        let mut expected = vec![0f32; rows * depth];
+        Rng::new(1, &[b"rows"]).fill_normal(&mut expected);
+        let normals = normal_panels(Side::Left, rows, depth, &mut Rng::new(1, &[b"rows"])).panels;
+        for (row, expected) in expected.chunks_exact(depth).enumerate() {
+            let panel = &normals.data[row / normals.width * normals.width * depth..];
+            let found: Vec<f32> = (0..depth).map(|d| panel[d * normals.width + row % normals.width]).collect();
+            assert_eq!(found, expected, "row {row}");
+        }
     }
 
     #[test]

@@ -216,9 +216,9 @@ class _Linear(torch.autograd.Function):
         elif need_weight:
             dw = whole(wgrad, "wgrad", dy, for_wgrad[0], options.emulate, wanted=ctx.weight_dtype)
         if watched and dx is not None and dgrad_sums is not None:
-            observe(dgrad_sums, "dgrad", dx, dy, watched[1], for_dx, dy_scale)
+            observe(dgrad_sums, "dgrad", dx, dy, watched[1], dgrad, dy_scale)
         if watched and dw is not None and wgrad_sums is not None:
-            observe(wgrad_sums, "wgrad", dw, dy, watched[0], for_dw, dy_scale)
+            observe(wgrad_sums, "wgrad", dw, dy, watched[0], wgrad, dy_scale)
         db = dy.sum(0) if need_bias else None
         return _as(dx, dtype), _as(dw, ctx.weight_dtype), _as(db, ctx.bias_dtype), *nothing
 
@@ -293,7 +293,7 @@ def _forward(
     if sums is not None:
         product_alone = y if z is None else z if bias is None else z - bias
         by = scale if scale is not None else None if known is None else known.scale
-        observe(sums, "fprop", product_alone, x, weight, how, by)
+        observe(sums, "fprop", product_alone, x, weight, fprop, by)
     for_wgrad = [] if not keep_x else [x] if x_turned is None else [*x_turned]
     for_dgrad = [] if not keep_weight else [weight] if weight_turned is None else [*weight_turned]
     maxima = [seen] if seen is not None and known is not None and (keep_x or keep_weight) else []

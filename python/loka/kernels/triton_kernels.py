@@ -362,3 +362,49 @@ def advance_kernel(
     tl.store(scale + at * STRIDE, tl.where(after > 0, bits, 0).to(tl.float32, bitcast=True), mask=inside)
     tl.store(inverse + at * STRIDE, ((254 << 23) - bits).to(tl.float32, bitcast=True), mask=inside)
     tl.store(address, tl.zeros([BLOCK], tl.float32), mask=inside)
+
+
+@triton.jit
+def observe_kernel(
+    got, rows, reference, left, scale, partials, cols, row_stride, col_stride, num_errors, num_left, error_programs, whole_rows,
+    STATIC: tl.constexpr, LARGEST: tl.constexpr, ZERO_TO: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """partials[program] = its part of what `watch.FIELDS` names: the first programs of the errors of sampled rows, the others
+    of the left operand's elements. STATIC: by `scale`, what is beyond LARGEST saturates, and up to ZERO_TO becomes zero."""
+    program = tl.program_id(0)
+    error = tl.zeros([], tl.float64)
+    square = tl.zeros([], tl.float64)
+    saturated = tl.zeros([], tl.int32)
+    flushed = tl.zeros([], tl.int32)
+    nonzero = tl.zeros([], tl.int32)
+    not_finite = tl.zeros([], tl.int32)
+    if program < error_programs:
+        at = program * BLOCK + tl.arange(0, BLOCK)
+        inside = at < num_errors
+        row = tl.load(rows + at // cols, mask=inside, other=0)
+        value = tl.load(got + row * row_stride + (at % cols).to(tl.int64) * col_stride, mask=inside, other=0.0).to(tl.float64)
+        expected = tl.load(reference + at, mask=inside, other=0.0).to(tl.float64)
+        error = tl.sum((value - expected) * (value - expected), 0)
+        square = tl.sum(expected * expected, 0)
+        # Neither infinite nor NaN: what is either is no number when taken from itself.
+        not_finite = tl.sum((value - value != 0).to(tl.int32), 0)
+    else:
+        spot = (program - error_programs) * BLOCK + tl.arange(0, BLOCK)
+        element = tl.load(left + spot, mask=spot < num_left, other=0.0).to(tl.float32)
+        lives = element != 0
+        nonzero = tl.sum(lives.to(tl.int32), 0)
+        if STATIC:
+            size = tl.abs(tl.div_rn(element, tl.load(scale)))
+            saturated = tl.sum((size > LARGEST).to(tl.int32), 0)
+            flushed = tl.sum((lives & (size <= ZERO_TO)).to(tl.int32), 0)
+    to = partials + program * 9
+    is_first = (program == 0).to(tl.float64)
+    tl.store(to, error)
+    tl.store(to + 1, square)
+    tl.store(to + 2, saturated.to(tl.float64))
+    tl.store(to + 3, flushed.to(tl.float64))
+    tl.store(to + 4, nonzero.to(tl.float64))
+    tl.store(to + 5, is_first * num_left)
+    tl.store(to + 6, not_finite.to(tl.float64))
+    tl.store(to + 7, is_first)
+    tl.store(to + 8, is_first * whole_rows)

@@ -1,24 +1,28 @@
 """Takes one GEMM's operands and output in a checked step; sums how far FP8 is from BF16 on a sample of its rows.
 
-Plain tensor operations into a few numbers a GEMM, so that they work under torch.compile; nothing is read by the host
-here. Compiled code guards on the switch, and so has two variants: one with nothing of this in it.
+Tensor operations into a few numbers a GEMM; nothing is read by the host, and nothing copied from it, so that they may be
+part of a CUDA graph. Compiled code guards on the switch, and so has two variants: one with nothing of this in it.
 """
 
+import math
 from typing import Dict, Optional, Tuple
 
 import torch
 from torch import Tensor
 
-from ..catalogue import FORMAT_MAX, Numerics
-from .scales import quantize, to_fp8
+from ..catalogue import FORMAT_MAX, Numerics, numerics
+from .scales import quantize
+
+try:
+    from . import triton_watch as triton_watch
+except ImportError:  # No Triton.
+    triton_watch = None  # type: ignore[assignment]
 
 ROWS = 64
 """Rows of the output that are computed a second time."""
 
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61)
 _GOLDEN = 40503
-_WINDOW = 2 * 132
-"""Among 132 numbers in a row one has none of these primes (Jacobsthal's function of 18); twice that, as one is left out."""
 
 FIELDS = ("error", "reference", "saturated", "flushed", "nonzero", "elements", "not_finite", "calls", "rows")
 """What is summed: squared errors against BF16 and squares of BF16; elements of the left operand (x or dy) that are
@@ -61,22 +65,28 @@ def sample(rows: int, device: torch.device) -> Tensor:
 
     Rows come in periods: 11 positions of a sequence lie one after the other, and every eleventh row is always the same
     one. The stride has no factor in common with any number up to 64, so that each position of such a period is there;
-    and it depends on the number of rows alone, so that every rank and every step takes the same ones. By tensors, since
-    that number may be symbolic under torch.compile."""
+    and it depends on the number of rows alone, so that every rank and every step takes the same ones."""
     if rows <= ROWS:
         return torch.arange(rows, device=device)
-    strides = rows * _GOLDEN // 2**16 + torch.arange(_WINDOW, device=device)
-    coprime = (strides[:, None] % torch.tensor(_PRIMES, device=device) != 0).all(1)
+    stride = rows * _GOLDEN // 2**16
     # A row would come twice only where the stride and the number of rows share a prime beyond 64: both are that prime then.
-    stride = strides.masked_fill(~coprime | (strides == rows), 2**62).amin()
-    return torch.arange(ROWS, device=device) * stride % rows
+    while stride == rows or any(stride % prime == 0 for prime in _PRIMES):
+        stride += 1
+    return torch.arange(0, ROWS * stride, stride, device=device) % rows
 
 
 def observe(
-    sums: Tensor, gemm: str, got: Tensor, a: Tensor, b: Tensor, how: Numerics, scale: Optional[Tensor]
+    sums: Tensor, gemm: str, got: Tensor, a: Tensor, b: Tensor, kernel: str, scale: Optional[Tensor]
 ) -> None:
-    """Adds one call of a GEMM: `got` is its output, a and b its operands as the model stores them (fprop x, W; dgrad dy,
-    W; wgrad dy, x). `scale`: of a, where it was known beforehand."""
+    """Adds one call of a GEMM by `kernel`: `got` is its output, a and b its operands as the model stores them (fprop x, W;
+    dgrad dy, W; wgrad dy, x). `scale`: of a, where it was known beforehand."""
+    # Past the dispatcher where nobody traces: an op written in Python costs the host more than two of those inside.
+    (_observe_op if torch.compiler.is_compiling() else _observe)(sums, gemm, got, a, b, kernel, scale)
+
+
+def _observe(
+    sums: Tensor, gemm: str, got: Tensor, a: Tensor, b: Tensor, kernel: str, scale: Optional[Tensor]
+) -> None:
     if got.numel() == 0:
         return
     if gemm == "wgrad":
@@ -85,37 +95,69 @@ def observe(
     else:
         rows = sample(a.shape[0], a.device)
         left, right, whole = a[rows], b if gemm == "fprop" else b.t(), a
-    reference = (left.bfloat16() @ right.bfloat16().t()).double()
-    error = got[rows].double() - reference
-    saturated, flushed = _lost(left, whole, how, scale)
-    counts = (
-        error.square().sum(), reference.square().sum(), saturated, flushed, (left != 0).sum(),
-        torch.full((), left.numel(), device=left.device), (~torch.isfinite(got[rows])).sum(),
-        torch.ones((), device=left.device), torch.full((), a.shape[0], device=left.device),
-    )
-    sums.add_(torch.stack([count.double() for count in counts]))
+    how = numerics(kernel, gemm)
+    with torch.autocast(a.device.type, enabled=False):
+        reference = left.bfloat16() @ right.bfloat16().t()
+        if a.is_cuda and triton_watch is not None:
+            static = scale if how.a.granularity == "static" else None
+            stored = left if left.is_contiguous() else left.t()
+            added = triton_watch.sums_of(got, rows, reference, stored, a.shape[0], static, *_limits(how))
+            if static is None and how.a.format in FORMAT_MAX:
+                added[3:4].copy_(torch.count_nonzero(left) - torch.count_nonzero(_by_own_scale(left, whole, how).float()))
+        else:
+            added = _added(got[rows], reference, left, whole, a.shape[0], how, scale)
+        sums.add_(added)
 
 
-def _lost(left: Tensor, whole: Tensor, how: Numerics, scale: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
-    """(saturated, flushed to zero) of the sampled rows."""
-    nothing = torch.zeros((), dtype=torch.int64, device=left.device)
-    if how.a.format not in FORMAT_MAX:
-        return nothing, nothing
+def _added(
+    sampled: Tensor, reference: Tensor, left: Tensor, whole: Tensor, whole_rows: int, how: Numerics, scale: Optional[Tensor]
+) -> Tensor:
+    """What a call adds to the sums, by plain operations: the definition."""
+    expected, found = reference.double(), sampled.double()
+    nonzero, finite = torch.count_nonzero(left), torch.count_nonzero(torch.isfinite(found))
+    saturated = flushed = torch.zeros_like(nonzero)
     if how.a.granularity == "static":
         assert scale is not None, "a static cast has its scale"
-        found = to_fp8(left, scale, how.a.format).float()
-        beyond = (left.float() / scale).abs() > FORMAT_MAX[how.a.format]
-        return beyond.sum(), ((found == 0) & (left != 0)).sum()
+        size, (largest, zero_to) = (left.float() / scale).abs(), _limits(how)
+        saturated, flushed = (size > largest).sum(), ((size <= zero_to) & (left != 0)).sum()
+    elif how.a.format in FORMAT_MAX:
+        flushed = nonzero - torch.count_nonzero(_by_own_scale(left, whole, how).float())
+    counts = (
+        (found - expected).square().sum(), expected.square().sum(), saturated, flushed, nonzero,
+        torch.full_like(nonzero, left.numel()), found.numel() - finite, torch.ones_like(nonzero), torch.full_like(nonzero, whole_rows),
+    )
+    return torch.stack([count.double() for count in counts])
+
+
+def _limits(how: Numerics) -> Tuple[float, float]:
+    """Beyond what the left operand saturates, and up to what it becomes zero: half of the smallest code, which is a tie."""
+    return FORMAT_MAX.get(how.a.format, math.inf), {"e4m3": 2.0**-10, "e5m2": 2.0**-17}.get(how.a.format, 0.0)
+
+
+# An op that torch.compile does not look into. Traced, it was some thirty operations a GEMM, more than the rest of a linear: compiling
+# a Wukong for the step that is checked took three times as long as for all others.
+@torch.library.custom_op("loka::observe", mutates_args=("sums",))
+def _observe_op(
+    sums: Tensor, gemm: str, got: Tensor, a: Tensor, b: Tensor, kernel: str, scale: Optional[Tensor]
+) -> None:
+    _observe(sums, gemm, got, a, b, kernel, scale)
+
+
+@_observe_op.register_fake
+def _(sums: Tensor, gemm: str, got: Tensor, a: Tensor, b: Tensor, kernel: str, scale: Optional[Tensor]) -> None:
+    return None
+
+
+def _by_own_scale(left: Tensor, whole: Tensor, how: Numerics) -> Tensor:
+    """The sampled rows in FP8, by scales that are taken from the operand itself."""
     if how.a.granularity == "tensor":
-        bits = quantize(torch.cat([left, _edge(whole)]), how.a)[0][: left.shape[0]]
-    else:
-        bits = quantize(left, how.a)[0]
-    return nothing, ((bits.float() == 0) & (left != 0)).sum()
+        return quantize(torch.cat([left, _edge(whole)]), how.a)[0][: left.shape[0]]
+    return quantize(left, how.a)[0]
 
 
 def _edge(whole: Tensor) -> Tensor:
     """A row as wide as the operand's that has its largest value in it, so that a scale of the tensor is that of all."""
-    return whole.abs().amax().expand(1, whole.shape[1])
+    return torch.linalg.vector_norm(whole, math.inf).expand(1, whole.shape[1])
 
 
 __all__ = ["FIELDS", "ROWS", "Switch", "Watch", "observe", "sample"]

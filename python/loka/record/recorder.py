@@ -38,6 +38,9 @@ UNSEEN = 30
 """Plain steps that pass without a look at the clock, after one that was timed."""
 
 
+UNATTACHED = "nothing is recorded: it was never attached: use `with loka.Recorder(...) as recorder:`, or recorder.attach()"
+
+
 class Recorder:
     """Records the linear layers of `model` while it trains, into `out/NAME-rankR.trace.safetensors`.
 
@@ -159,6 +162,7 @@ class Recorder:
         self._terminating = False
         self._clock = Clock()
         self._host = HostPace(self._steps, self._record.entries.gpu)
+        self._was_attached = False
         self._silent = False
         """Attached, and of those ranks that record nothing."""
         self._extremes_alone = False
@@ -174,6 +178,7 @@ class Recorder:
         """Starts to record, at this step. RuntimeError when a recorder is attached to the model already."""
         if self._taps or self._silent:
             raise RuntimeError("this recorder is attached already")
+        self._was_attached = True
         if not self._records_here():
             if not self.options.extremes and not self._joins:
                 self._silent = True
@@ -268,11 +273,15 @@ class Recorder:
 
     def step(self) -> None:
         """Ends a step by hand, from then on instead of the optimizer's. Call it on every rank alike."""
+        if not self._was_attached:
+            self._warn("unattached", UNATTACHED)
         self._steps.end()
 
     def loss(self, value: Tensor) -> Tensor:
         """The loss, unchanged: a reduced one, of one value, as it is before gradient accumulation or a GradScaler
         divide or multiply it. Those factors are then taken out of the gradients, and its mean goes into the trace."""
+        if not self._was_attached:
+            self._warn("unattached", UNATTACHED)
         return self._loss.of(value) if self._steps.switch.active else value
 
     @property
@@ -322,7 +331,10 @@ class Recorder:
             return
         self._saved_at, self._saved_time = self._now(), time.monotonic()
         if not snapshot.sites:
-            self._warn("empty", "nothing was recorded: no linear ran forward and backward while attached")
+            if self._was_attached:
+                self._warn("empty", "nothing was recorded: no linear ran forward and backward while attached")
+            else:
+                self._warn("unattached", UNATTACHED)
             return
         self._writer.write(self.path, functools.partial(self._content, snapshot))
 
