@@ -8,7 +8,6 @@ import contextlib
 from typing import Any, Dict, Optional
 
 import torch
-import triton
 from torch import Tensor
 
 from . import triton_kernels
@@ -25,8 +24,8 @@ def sums_of(
     same rows of the left operand in any order, have no gaps. `scale`: FP32 [1] of `left`, or None: then nothing is saturated
     and nothing becomes zero here."""
     row_stride, col_stride = got.stride()
-    errors = triton.cdiv(reference.numel(), _BLOCK)
-    programs = errors + triton.cdiv(left.numel(), _BLOCK)
+    errors = -(-reference.numel() // _BLOCK)
+    programs = errors - (-left.numel() // _BLOCK)
     options: Dict[str, Any] = dict(STATIC=scale is not None, LARGEST=largest, ZERO_TO=zero_to, BLOCK=_BLOCK)
     partials = torch.empty(programs, _NUM_FIELDS, dtype=torch.float64, device=got.device)
     with torch.cuda.device(got.device) if got.is_cuda else contextlib.nullcontext():
