@@ -483,7 +483,7 @@ fn unaligned((snapshot, judged): (&Snapshot, &JudgedRows)) -> Option<Finding> {
     let ((at, gemm), reduced, _) = found.iter().max_by(|a, b| a.2.total_cmp(&b.2))?;
     let text = format!(
         "{} {} over a number of features that is no multiple of {ALIGNED}, most at {} {gemm} ({}): there FP8 gains 1.26x over BF16 \
-         instead of 1.57x (cuBLASLt, random shapes, an H200). 16 features more, of zeros, make it one.",
+         instead of 1.57x (cuBLASLt, random shapes, an H200). 16 features of zeros make it a multiple.",
         counted(found.len(), "GEMM"),
         if found.len() == 1 { "sums" } else { "sum" },
         snapshot.sites()[*at].id,
