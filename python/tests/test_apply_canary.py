@@ -8,6 +8,7 @@ import json
 import math
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import textwrap
@@ -37,7 +38,7 @@ from loka.plans.canary import WATCH, canary_of
 from loka.plans.gemm_health import Beyond, Predicted, Seen, json_lines, judge, predicted_of
 from ranker import PLAN, Ranker, batch
 from test_apply_distributed import FSDP2_ON_CPU, shard
-from triton_support import interpreted, needs_triton
+from triton_support import PYTHON, interpreted, needs_triton
 
 STATIC = "loka/fp8-static+fast"
 DELAYED = "cublaslt/fp8-delayed+fast"
@@ -300,8 +301,30 @@ INTERPRETED = textwrap.dedent("""
 """)
 
 
+COMPILED = textwrap.dedent("""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+    from loka.kernels.triton_kernels import observe_kernel
+
+    matrices = dict(got="*bf16", rows="*i64", reference="*bf16", left="*bf16", scale="*fp32", partials="*fp64")
+    sizes = dict.fromkeys("cols row_stride col_stride num_errors num_left error_programs whole_rows".split(), "i32")
+    for static in (True, False):
+        fixed = dict(STATIC=static, LARGEST=448.0, ZERO_TO=2.0**-10, BLOCK=4096)
+        source = ASTSource(observe_kernel, {**matrices, **sizes, **dict.fromkeys(fixed, "constexpr")}, fixed)
+        assert triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["cubin"]
+    print("compiled for compute capability 9.0")
+""")
+
+
 @needs_triton
 class ByTriton(unittest.TestCase):
+    @unittest.skipUnless(torch.__version__ >= (2, 11), "Triton was asked in another way before")
+    def test_a_gpu_takes_what_the_interpreter_takes(self):
+        # It lets a name be of one type in one branch and of another in the other.
+        done = subprocess.run([sys.executable, "-c", COMPILED], env={**os.environ, "PYTHONPATH": str(PYTHON)}, capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout.strip()), (0, "compiled for compute capability 9.0"), done.stderr)
+
     def test_what_plain_operations_say(self):
         interpreted(self, INTERPRETED, "24 cases the same")
 

@@ -103,7 +103,7 @@ def _observe(
             stored = left if left.is_contiguous() else left.t()
             added = triton_watch.sums_of(got, rows, reference, stored, a.shape[0], static, *_limits(how))
             if static is None and how.a.format in FORMAT_MAX:
-                added[3:4].copy_(torch.count_nonzero(left) - torch.count_nonzero(_by_own_scale(left, whole, how).float()))
+                added[3:4].copy_(_flushed(left, whole, how))
         else:
             added = _added(got[rows], reference, left, whole, a.shape[0], how, scale)
         sums.add_(added)
@@ -121,7 +121,7 @@ def _added(
         size, (largest, zero_to) = (left.float() / scale).abs(), _limits(how)
         saturated, flushed = (size > largest).sum(), ((size <= zero_to) & (left != 0)).sum()
     elif how.a.format in FORMAT_MAX:
-        flushed = nonzero - torch.count_nonzero(_by_own_scale(left, whole, how).float())
+        flushed = _flushed(left, whole, how)
     counts = (
         (found - expected).square().sum(), expected.square().sum(), saturated, flushed, nonzero,
         torch.full_like(nonzero, left.numel()), found.numel() - finite, torch.ones_like(nonzero), torch.full_like(nonzero, whole_rows),
@@ -148,11 +148,11 @@ def _(sums: Tensor, gemm: str, got: Tensor, a: Tensor, b: Tensor, kernel: str, s
     return None
 
 
-def _by_own_scale(left: Tensor, whole: Tensor, how: Numerics) -> Tensor:
-    """The sampled rows in FP8, by scales that are taken from the operand itself."""
-    if how.a.granularity == "tensor":
-        return quantize(torch.cat([left, _edge(whole)]), how.a)[0][: left.shape[0]]
-    return quantize(left, how.a)[0]
+def _flushed(left: Tensor, whole: Tensor, how: Numerics) -> Tensor:
+    """How many nonzero elements of the sampled rows become zero by scales that are taken from the operand itself."""
+    rows = torch.cat([left, _edge(whole)]) if how.a.granularity == "tensor" else left
+    bits = quantize(rows, how.a)[0][: left.shape[0]]
+    return torch.count_nonzero(left) - torch.count_nonzero(bits.float())
 
 
 def _edge(whole: Tensor) -> Tensor:

@@ -38,9 +38,6 @@ UNSEEN = 30
 """Plain steps that pass without a look at the clock, after one that was timed."""
 
 
-UNATTACHED = "nothing is recorded: it was never attached: use `with loka.Recorder(...) as recorder:`, or recorder.attach()"
-
-
 class Recorder:
     """Records the linear layers of `model` while it trains, into `out/NAME-rankR.trace.safetensors`.
 
@@ -273,15 +270,13 @@ class Recorder:
 
     def step(self) -> None:
         """Ends a step by hand, from then on instead of the optimizer's. Call it on every rank alike."""
-        if not self._was_attached:
-            self._warn("unattached", UNATTACHED)
+        self._say_if_unattached()
         self._steps.end()
 
     def loss(self, value: Tensor) -> Tensor:
         """The loss, unchanged: a reduced one, of one value, as it is before gradient accumulation or a GradScaler
         divide or multiply it. Those factors are then taken out of the gradients, and its mean goes into the trace."""
-        if not self._was_attached:
-            self._warn("unattached", UNATTACHED)
+        self._say_if_unattached()
         return self._loss.of(value) if self._steps.switch.active else value
 
     @property
@@ -331,10 +326,9 @@ class Recorder:
             return
         self._saved_at, self._saved_time = self._now(), time.monotonic()
         if not snapshot.sites:
+            self._say_if_unattached()
             if self._was_attached:
                 self._warn("empty", "nothing was recorded: no linear ran forward and backward while attached")
-            else:
-                self._warn("unattached", UNATTACHED)
             return
         self._writer.write(self.path, functools.partial(self._content, snapshot))
 
@@ -543,6 +537,11 @@ class Recorder:
     def _write_failed(self, text: str) -> None:
         self._saved_at = None
         self._warn("write", text)
+
+    def _say_if_unattached(self) -> None:
+        if not self._was_attached:
+            how = "use `with loka.Recorder(...) as recorder:`, or recorder.attach()"
+            self._warn("unattached", f"nothing is recorded: it was never attached: {how}")
 
     def _warn(self, key: str, text: str) -> None:
         if key not in self._warned:
