@@ -170,21 +170,25 @@ def judge(paths: list) -> None:
         within = sum(each[0] <= 1.1 for each in lost) / len(lost)
         print(f"{family:10} {most:8} {100 * costs.geomean([each[0] for each in lost]) - 100:17.1f} % {worst[0]:7.2f} {100 * within:10.0f} % "
               f"{costs.geomean(best):22.2f} {costs.geomean(chosen):17.2f}   worst at m, n, k = {worst[1]}")  # fmt: skip
-    kinds = {
-        "all": lambda shape, us: True,
-        "k no multiple of 32": lambda shape, us: shape[2] % 32 != 0,
-        "k a multiple of 32": lambda shape, us: shape[2] % 32 == 0,
-        "and BF16 takes 30 us": lambda shape, us: shape[2] % 32 == 0 and us["bf16"] >= 30,
-        "and n and k from 512 on": lambda shape, us: shape[2] % 32 == 0 and us["bf16"] >= 30 and min(shape[1:]) >= 512,
-        "BF16 takes less than 12 us": lambda shape, us: us["bf16"] < 12,
-    }
-    print("BF16 over the fastest of ours and itself, and at how many ours is: codes; x cast; both cast")
-    for kind, suits in kinds.items():
+    is_read_well = lambda shape, us: shape[2] % 32 == 0
+    is_large = lambda shape, us: us["bf16"] >= 30
+    kinds = [
+        ("all", lambda *each: True),
+        ("k no multiple of 32", lambda *each: not is_read_well(*each)),
+        ("  and BF16 takes 30 us", lambda *each: not is_read_well(*each) and is_large(*each)),
+        ("k a multiple of 32", is_read_well),
+        ("  and BF16 takes 30 us", lambda *each: is_read_well(*each) and is_large(*each)),
+        ("  and n and k from 512 on", lambda *each: is_read_well(*each) and is_large(*each) and min(each[0][1:]) >= 512),
+        ("BF16 takes less than 12 us", lambda shape, us: us["bf16"] < 12),
+    ]
+    print("BF16 over the fastest of ours and itself, and at how many ours is: codes; x cast; both cast. Last: over cuBLASLt's FP8 on codes")
+    for kind, suits in kinds:
         suited = [us for shape, us in held if suits(shape, us)]
         told = []
         for begins in (("sm90_e4m3_gemm_fast",), ("cast+", "sm90_bf16_gemm"), ("w+",)):
             ratios = [us["bf16"] / min(value for name, value in us.items() if name.startswith(begins)) for us in suited]
             told.append(f"{costs.geomean([max(1.0, ratio) for ratio in ratios]):.2f} ({sum(ratio > 1 for ratio in ratios)})")
+        told.append(f"{costs.geomean([us['bf16'] / us['cublaslt_fp8'] for us in suited]):.2f}")
         print(f"{kind:28} {len(suited):4}   {'   '.join(told)}")
     library = [us["cublaslt_fp8"] / min(each[0] for each in candidates(us, shape)["fast"]) for shape, us in held]
     print(f"cuBLASLt's FP8 GEMM (rowwise, fast) over the best of ours: {costs.geomean(library):.3f}, from {min(library):.2f} to {max(library):.2f}")

@@ -104,9 +104,8 @@ fn parts_of_some_sites_of_a_real_model() {
 
 /// Parts of two versions of the numerics are not joined, so that a version is one: where these change, raise
 /// `NUMERICS_VERSION` and write both here. Of each kernel the sums of MERE, rel L2, noise share and loss cost over its GEMMs.
-/// To four digits: logarithm and sine are the C library's, whose last bits differ from processor to processor, and a value
-/// that lies between two codes then goes the other way. The draws are the same on all (version 1 drew others where vectors have
-/// 512 bits).
+/// To four digits: GEMMs fuse a product with its sum only where the processor can, and a value that lies between two codes then
+/// goes the other way. The draws are the same on all (version 1 drew others where vectors have 512 bits).
 const NUMERICS: (u32, [(&str, [f64; 4]); 9]) = (
     2,
     [
