@@ -45,15 +45,20 @@ pub fn map_long<R: Send>(len: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R>
 
 /// `work` of each of `items`, which are given away.
 #[cfg(feature = "web")]
-pub fn map_owned<T: Send, R: Send>(mut items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+pub fn map_owned<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+    map_pieces(items, |_, items| items.into_iter().map(&work).collect())
+}
+
+/// `work` of consecutive pieces of `items`, which are given away, and of the place where each begins.
+pub fn map_pieces<T: Send, R: Send>(mut items: Vec<T>, work: impl Fn(usize, Vec<T>) -> Vec<R> + Sync) -> Vec<R> {
     let parts = parts(items.len());
     if parts <= 1 {
-        return items.into_iter().map(work).collect();
+        return work(0, items);
     }
     let cuts = ranges(items.len(), parts).into_iter().rev();
-    let mut pieces: Vec<_> = cuts.map(|range| items.split_off(range.start)).collect();
+    let mut pieces: Vec<_> = cuts.map(|range| (range.start, items.split_off(range.start))).collect();
     pieces.reverse();
-    on_threads(pieces, |items| items.into_iter().map(&work).collect())
+    on_threads(pieces, |(from, items)| work(from, items))
 }
 
 /// Both, at once where there are threads.

@@ -176,16 +176,9 @@ impl Views {
         let changed =
             known.filter(|_| !decided).and_then(|_| Changed::since(last.earlier()?, (snapshot, &judged), &plan));
         let changed = changed.as_ref();
-        // What depends on the question is made beside what does not.
-        let rest = || match (same, decided) {
-            (true, _) => last.clone(),
-            (false, true) => last.against(snapshot),
-            (false, false) => Self::of_revision(snapshot, (plan.clone(), judged.clone()), (last, changed)),
-        };
-        let in_metric = known.is_some_and(|of| of.document.policy.metric == snapshot.document.policy.metric);
         let plain = || match !decided || gemm_changed {
             true => {
-                let placed = Some(&*last.plain).filter(|_| in_metric && !gemm_changed);
+                let placed = Some(&*last.plain).filter(|_| known.is_some() && !gemm_changed);
                 Arc::new(QuadrantView::of(rows, &plan, question.gemm, placed.map(|of| (of, changed))))
             }
             false => last.plain.clone(),
@@ -204,7 +197,13 @@ impl Views {
         let filled = Some(&*last.grid).filter(|_| known.is_some() && as_asked);
         let grid = || Arc::new(Grid::of(rows, &plan, question, (against, filled.map(|of| (of, changed)))));
         let mods = || if same { last.mods.clone() } else { ModsStanding::of(snapshot, &last.mods) };
-        let (mut views, (grid, (quadrant, plain), mods)) = join(rest, || (grid(), quadrant(), mods()));
+        // What depends on the question is made beside what does not.
+        let asked = || (grid(), quadrant(), mods());
+        let (mut views, (grid, (quadrant, plain), mods)) = match (same, decided) {
+            (true, _) => (last.clone(), asked()),
+            (false, true) => join(|| last.against(snapshot), asked),
+            (false, false) => Self::of_revision(snapshot, (plan.clone(), judged.clone()), (last, changed), asked),
+        };
         (views.quadrant, views.plain, views.mods) = (quadrant, plain, mods);
         views.grid = grid;
         views.versus = versus;
@@ -227,39 +226,51 @@ impl Views {
         Self { revision: snapshot.revision, snapshot: Some(snapshot.clone()), table, ..self.clone() }
     }
 
-    /// `changed`: since `last`; `None`: nothing of `last` is known to stand.
-    fn of_revision(
+    /// `changed`: since `last`; `None`: nothing of `last` is known to stand. `asked`: what else is to be made, beside it.
+    fn of_revision<T>(
         snapshot: &Arc<Snapshot>,
         (plan, judged): (Arc<PlanView>, Arc<JudgedRows>),
         (last, changed): (&Self, Option<&Changed>),
-    ) -> Self {
+        asked: impl FnOnce() -> T,
+    ) -> (Self, T) {
         let rows = (&**snapshot, &*judged);
         let earlier = last.earlier().map(|earlier| (earlier, &*last.table));
-        let table = Arc::new(PlanTable::of(rows, &plan, earlier));
-        let standings = Arc::new(Standings::of(rows, changed.map(|changed| (&*last.standings, changed))));
-        let verdicts = SiteVerdict::of_all(snapshot, &standings, changed.map(|changed| (&last.verdicts[..], changed)));
-        let answer = Answer::of(rows, &plan, &standings, changed.map(|changed| (&*last.answer, changed)));
-        let worth = Worth::of_all(rows, &plan, &table, changed.map(|changed| (&last.worth[..], changed)));
-        let low = ChosenLow::of_all(snapshot, &plan, changed.map(|changed| (&last.low[..], changed)));
-        Self {
+        let of_table = || {
+            let table = PlanTable::of(rows, &plan, earlier);
+            let worth = Worth::of_all(rows, &plan, &table, changed.map(|changed| (&last.worth[..], changed)));
+            let findings = Finding::all(rows, &plan, &table, &worth);
+            (Arc::new(table), Arc::new(worth), Arc::new(findings))
+        };
+        let of_sites = || {
+            let standings = Standings::of(rows, changed.map(|changed| (&*last.standings, changed)));
+            let verdicts = changed.map(|changed| (&last.verdicts[..], changed));
+            let verdicts = SiteVerdict::of_all(snapshot, &standings, verdicts);
+            let answer = Answer::of(rows, &plan, &standings, changed.map(|changed| (&*last.answer, changed)));
+            let low = ChosenLow::of_all(snapshot, &plan, changed.map(|changed| (&last.low[..], changed)));
+            (Arc::new(standings), Arc::new(verdicts), Arc::new(answer), Arc::new(low))
+        };
+        let ((table, worth, findings), (asked, (standings, verdicts, answer, low))) =
+            join(of_table, || (asked(), of_sites()));
+        let views = Self {
             revision: snapshot.revision,
-            answer: Arc::new(answer),
+            answer,
             snapshot: Some(snapshot.clone()),
             sources: table.sources(),
-            verdicts: Arc::new(verdicts),
+            verdicts,
             // Errors are the rows', whatever is decided of them.
             worst: changed.map_or_else(|| Worst::of(snapshot, &judged), |_| last.worst.clone()),
             now: Now::of(&plan, snapshot.document.policy.metric, &low),
-            findings: Arc::new(Finding::all(rows, &plan, &table, &worth)),
-            worth: Arc::new(worth),
-            low: Arc::new(low),
+            findings,
+            worth,
+            low,
             standings,
             table,
             mods_effect: ModsEffect::of(snapshot, &plan).map(Arc::new),
             plan,
             judged,
             ..Self::default()
-        }
+        };
+        (views, asked)
     }
 }
 

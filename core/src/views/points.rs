@@ -45,6 +45,13 @@ pub struct Unplaced {
     pub has_error: bool,
 }
 
+impl Unplaced {
+    /// The same row.
+    fn is_of(&self, other: &Self) -> bool {
+        (self.site, self.kernel, self.gemm) == (other.site, other.kernel, other.gemm)
+    }
+}
+
 /// Where a point was before the mods in force, or in what a person compares with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Arrow {
@@ -58,6 +65,8 @@ pub struct Arrow {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct QuadrantView {
     pub axis: ErrorAxis,
+    /// What its errors are in; `None`: nothing was placed.
+    metric: Option<Metric>,
     pub kernels: Vec<KernelId>,
     /// By site: three GEMMs, then kernels by name.
     pub points: Arc<Vec<Point>>,
@@ -79,8 +88,8 @@ pub struct QuadrantView {
 }
 
 impl QuadrantView {
-    /// High-precision kernels are left out: they are what the others are compared with. `last`: of the same rows in the same
-    /// metric, by another plan, and where that is known to differ.
+    /// High-precision kernels are left out: they are what the others are compared with. `last`: of the same rows, by another
+    /// plan, and where that is known to differ.
     pub(super) fn of(
         rows: (&Snapshot, &JudgedRows),
         plan: &PlanView,
@@ -88,46 +97,70 @@ impl QuadrantView {
         last: Option<(&Self, Option<&Changed>)>,
     ) -> Self {
         match last {
-            None => Self::placed(rows, gemm).decided(rows, plan, gemm, None),
-            Some((last, changed)) => last.clone().decided(rows, plan, gemm, changed),
+            Some((last, changed)) if last.metric == Some(rows.0.document.policy.metric) => {
+                last.clone().decided(rows, plan, gemm, changed)
+            }
+            last => Self::placed(rows, gemm, last.map(|(last, _)| last)).decided(rows, plan, gemm, None),
         }
     }
 
-    /// What depends on the rows alone: where each stands.
-    fn placed((snapshot, judged): (&Snapshot, &JudgedRows), gemm: Option<Gemm>) -> Self {
+    /// What depends on the rows alone: where each stands. `last`: of the same rows in another metric; in speed they stand as
+    /// they did.
+    fn placed((snapshot, judged): (&Snapshot, &JudgedRows), gemm: Option<Gemm>, last: Option<&Self>) -> Self {
         let metric = snapshot.document.policy.metric;
         let (axis, sites) = (ErrorAxis::of(metric), snapshot.sites().len());
-        let (kernels, numbers) = kernels_of(snapshot, gemm);
-        let of_gemm = |(at, gemm): (usize, Gemm)| {
-            let rows = snapshot.rows_of(at, gemm).iter().zip(judged.at(at, gemm));
-            let numbers = &numbers;
-            rows.filter_map(move |(row, judged)| {
-                let (site, kernel) = (at as u32, numbers[judged.number().filter(|_| judged.is_low())?]?);
-                let Some((at, low, high)) = places(row, metric, axis) else {
-                    return Some(Err(Unplaced { site, kernel, gemm, has_error: judged.error.is_some() }));
-                };
-                let (quadrant, source) = (judged.quadrant, judged.source);
-                Some(Ok(Point { at, low, high, site, kernel, gemm, quadrant, source, chosen: false }))
-            })
+        let (kernels, numbers) = match last {
+            Some(last) => (last.kernels.clone(), numbers_of(&last.kernels)),
+            None => kernels_of(snapshot, gemm),
         };
-        let found = parallel::map_ranges(sites, |sites| {
-            sites.flat_map(|at| gemms(gemm).map(move |gemm| (at, gemm))).flat_map(of_gemm).collect()
-        });
-        let num_points = found.iter().filter(|of| of.is_ok()).count();
-        let (mut points, mut unplaced) = (Vec::with_capacity(num_points), Vec::new());
-        for of in found {
-            match of {
-                Ok(point) => points.push(point),
-                Err(of) => unplaced.push(of),
+        let bands = parallel::map_ranges(sites, |sites| {
+            let before = last.map_or(&[][..], |last| &last.points[last.of_site(sites.start).start..]);
+            let num_rows =
+                sites.clone().map(|at| gemms(gemm).map(|gemm| judged.at(at, gemm).len()).sum::<usize>()).sum();
+            let (mut points, mut unplaced, mut before) =
+                (Vec::with_capacity(num_rows), Vec::new(), before.iter().peekable());
+            for (site, gemm) in sites.flat_map(|at| gemms(gemm).map(move |gemm| (at, gemm))) {
+                for (row, judged) in snapshot.rows_of(site, gemm).iter().zip(judged.at(site, gemm)) {
+                    let number = judged.number().filter(|_| judged.is_low());
+                    let (Some(kernel), site) = (number.and_then(|number| numbers[number]), site as u32) else {
+                        continue;
+                    };
+                    let known = before.next_if(|point| (point.site, point.gemm, point.kernel) == (site, gemm, kernel));
+                    let across = known.map_or_else(|| speed_places(row), |of| Some([of.at[0], of.low[0], of.high[0]]));
+                    match across.zip(judged.error.and_then(|error| error_places(error, metric, axis))) {
+                        None => unplaced.push(Unplaced { site, kernel, gemm, has_error: judged.error.is_some() }),
+                        Some((across, up)) => {
+                            let [at, low, high] = [0, 1, 2].map(|end| [across[end], up[end]]);
+                            let (quadrant, source) = (judged.quadrant, judged.source);
+                            points.push(Point { at, low, high, site, kernel, gemm, quadrant, source, chosen: false });
+                        }
+                    }
+                }
             }
+            vec![(points, unplaced)]
+        });
+        let (mut points, mut unplaced) = (Vec::new(), Vec::new());
+        for (mut more, mut others) in bands {
+            if points.is_empty() {
+                points = more;
+            } else {
+                points.append(&mut more);
+            }
+            unplaced.append(&mut others);
         }
-        let mut view = Self { axis, kernels, points: Arc::new(points), unplaced, ..Self::default() };
+        points.shrink_to_fit();
+        let same = last.filter(|last| last.points.len() == points.len() && last.unplaced.len() == unplaced.len());
+        let mut view =
+            Self { axis, metric: Some(metric), kernels, points: Arc::new(points), unplaced, ..Self::default() };
         let by_source = [LatencySource::Measured, LatencySource::Recorded, LatencySource::Modelled];
         view.num_by_source = by_source.map(|of| view.points.iter().filter(|point| point.source == of).count());
         view.arrows = view.moved_by_mods(snapshot);
         view.bounds = bounds_of(&view.points);
         view.nearby = Arc::new(Nearby::of(&view.points, view.bounds));
-        view.groupings = Arc::new(Grouping::all(&view.points, &view.kernels, snapshot.index.ids()));
+        let groupings = || Arc::new(Grouping::all(&view.points, &view.kernels, snapshot.index.ids()));
+        // No row has found a place that had none, or lost it.
+        let same = same.filter(|last| last.unplaced.iter().zip(&view.unplaced).all(|(a, b)| a.is_of(b)));
+        view.groupings = same.map_or_else(groupings, |last| last.groupings.clone());
         view
     }
 
@@ -141,10 +174,7 @@ impl QuadrantView {
         changed: Option<&Changed>,
     ) -> Self {
         let num_sites = snapshot.sites().len();
-        let mut numbers = vec![None; catalogue().len()];
-        for (at, kernel) in self.kernels.iter().enumerate() {
-            kernel.number().into_iter().for_each(|number| numbers[number] = u16::try_from(at).ok());
-        }
+        let numbers = numbers_of(&self.kernels);
         if changed.is_none() {
             (self.shares, self.num_chosen) = (Shares::default(), 0);
             self.spoken = vec![None; 3 * num_sites];
@@ -195,7 +225,7 @@ impl QuadrantView {
         let metric = snapshot.document.policy.metric;
         let arrow = |(number, point): (usize, &Point)| {
             let rows = snapshot.before.get(point.site as usize)?.as_ref()?;
-            let from = places(rows.get(point.gemm, self.kernel(point.kernel)?)?, metric, self.axis)?.0;
+            let from = place(rows.get(point.gemm, self.kernel(point.kernel)?)?, metric, self.axis)?;
             (from != point.at).then_some(Arrow { point: number as u32, from, to: point.at })
         };
         self.points.iter().enumerate().filter_map(arrow).collect()
@@ -215,7 +245,7 @@ impl QuadrantView {
         let metric = snapshot.document.policy.metric;
         let arrow = |(number, point): (usize, &Point)| {
             let base = versus.base(snapshot, point.site as usize, point.gemm, self.kernel(point.kernel)?)?;
-            let from = places(base, metric, self.axis)?.0;
+            let from = place(base, metric, self.axis)?;
             (from != point.at).then_some(Arrow { point: number as u32, from, to: point.at })
         };
         self.points.iter().enumerate().filter_map(arrow).collect()
@@ -227,7 +257,7 @@ impl QuadrantView {
         let arrow = |(at, gemm): (usize, Gemm)| {
             let line = versus.line(at, gemm).filter(|line| line.moved)?;
             let chosen = &plan.pick_at(at, gemm)?.kernel;
-            let place = |row: Option<&ResultRow>| Some(places(row?, metric, self.axis)?.0);
+            let place = |row: Option<&ResultRow>| place(row?, metric, self.axis);
             let from = place(versus.base(snapshot, at, gemm, chosen))?;
             let to = place(snapshot.row(at, gemm, chosen)).filter(|to| *to != from)?;
             let own = self.of_site(at);
@@ -279,23 +309,38 @@ fn kernels_of(snapshot: &Snapshot, gemm: Option<Gemm>) -> (Vec<KernelId>, Vec<Op
     (kernels, numbers)
 }
 
-/// A row's place on the axes, and the ends of its intervals there.
-fn places(row: &ResultRow, metric: Metric, axis: ErrorAxis) -> Option<([f32; 2], [f32; 2], [f32; 2])> {
-    let estimate = row.metric(metric)?;
-    let Estimate { value, lo, hi } = metric.on_scale(estimate);
-    let speedup = row.speedup()?;
-    let at = [speedup_place(speedup) as f32, axis.place(value) as f32];
-    if !(at[0].is_finite() && at[1].is_finite()) {
-        return None;
+/// The numbers of these by their place in the catalogue.
+fn numbers_of(kernels: &[KernelId]) -> Vec<Option<u16>> {
+    let mut numbers = vec![None; catalogue().len()];
+    for (at, kernel) in kernels.iter().enumerate() {
+        kernel.number().into_iter().for_each(|number| numbers[number] = u16::try_from(at).ok());
     }
+    numbers
+}
+
+/// A row's place on both axes; `None`: it lacks an error or a speed-up.
+fn place(row: &ResultRow, metric: Metric, axis: ErrorAxis) -> Option<[f32; 2]> {
+    let [up, ..] = error_places(row.metric(metric)?, metric, axis)?;
+    Some([speed_places(row)?[0], up])
+}
+
+/// A row's place among the speed-ups, and the lower and upper ends of its interval there.
+fn speed_places(row: &ResultRow) -> Option<[f32; 3]> {
+    let at = speedup_place(row.speedup()?) as f32;
     // The longer the latency, the lower the speed-up.
     let end = |us: Option<f64>| {
         let us = us.filter(|us| *us > 0.0)?;
         Some(speedup_place(row.latency.baseline_us? / us) as f32)
     };
-    let low = [end(row.latency.latency_hi_us).unwrap_or(at[0]), axis.place(lo) as f32];
-    let high = [end(row.latency.latency_lo_us).unwrap_or(at[0]), axis.place(hi) as f32];
-    Some((at, low, high))
+    let ends = [row.latency.latency_hi_us, row.latency.latency_lo_us].map(|us| end(us).unwrap_or(at));
+    at.is_finite().then_some([at, ends[0], ends[1]])
+}
+
+/// The same among errors.
+fn error_places(error: Estimate, metric: Metric, axis: ErrorAxis) -> Option<[f32; 3]> {
+    let Estimate { value, lo, hi } = metric.on_scale(error);
+    let places = [value, lo, hi].map(|error| axis.place(error) as f32);
+    places[0].is_finite().then_some(places)
 }
 
 fn bounds_of(points: &[Point]) -> Option<[[f32; 2]; 2]> {

@@ -12,7 +12,7 @@ pub use warnings::WarningGroup;
 use std::collections::BTreeMap;
 
 use crate::{
-    dispatch::{Bound, Chain, ChoiceSource, JudgedRows, Pick, bound_of, decided_by, own_us, parallel, shared_casts},
+    dispatch::{Bound, Chain, ChoiceSource, JudgedRows, Pick, bound_of, own_us, parallel, shared_casts},
     format::Term,
     model::{Estimate, Gemm, KernelId, LatencySource, Metric, Quadrant, ResultRow, Safety},
     views::{PlanView, Snapshot, plan_view::Earlier},
@@ -228,11 +228,14 @@ impl PlanTable {
 
 /// `last`: an order from before, which is nearly that of now.
 fn by_saved(lines: &[PlanLine], last: Option<&[u32]>) -> Vec<u32> {
-    let saved = |at: u32| lines[at as usize].saved_us.unwrap_or(f64::NEG_INFINITY);
-    let last = last.filter(|last| last.len() == lines.len());
-    let mut order: Vec<u32> = last.map_or_else(|| (0..lines.len() as u32).collect(), <[u32]>::to_vec);
-    order.sort_by(|a, b| saved(*b).total_cmp(&saved(*a)).then(a.cmp(b)));
-    order
+    // What is compared lies beside what is moved: a line of the table is more than a cache line.
+    let with = |at: u32| (lines[at as usize].saved_us.unwrap_or(f64::NEG_INFINITY), at);
+    let mut order: Vec<(f64, u32)> = match last.filter(|last| last.len() == lines.len()) {
+        Some(last) => last.iter().map(|at| with(*at)).collect(),
+        None => (0..lines.len() as u32).map(with).collect(),
+    };
+    order.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    order.into_iter().map(|(_, at)| at).collect()
 }
 
 /// What each GEMM of a site saves. A shared cast is both readers' doing: half is credited to each. Codes are credited
@@ -285,9 +288,13 @@ fn line(
     let place = snapshot.place_of(at, gemm, &choice.kernel);
     let row = place.and_then(|place| snapshot.rows_of(at, gemm).get(place));
     let judged_row = place.and_then(|place| judged.at(at, gemm).get(place));
-    let bound = row
-        .map_or_else(|| bound_of(policy, &snapshot.sites()[at].id, gemm, loss), |row| decided_by(row, policy, loss).1);
-    let error = row.and_then(|row| row.metric(bound.metric));
+    let own = bound_of(policy, &snapshot.sites()[at].id, gemm, loss);
+    let bound = judged_row.map_or(own, |row| row.bound(policy, gemm, own));
+    // In the policy's metric it is beside the verdict; the row itself is then not read.
+    let error = match judged_row.filter(|_| bound.metric == policy.metric) {
+        Some(judged) => judged.error,
+        None => row.and_then(|row| row.metric(bound.metric)),
+    };
     let low = choice.kernel.is_low_precision();
     let mut flags = Flags::default();
     flags.set(Flags::OVERRIDE, choice.source == ChoiceSource::Override);
