@@ -18,6 +18,7 @@ from triton_support import interpreted, needs_triton
 import loka
 from loka.kernels import History, Scale, Switch, Watch, delayed
 from loka.plans.following import following
+from loka.plans.gemm_health import Seen
 
 DELAYED, STATIC, BF16 = "cublaslt/fp8-delayed+fast", "loka/fp8-static+fast", "cublaslt/bf16"
 ROWS = 65_536
@@ -259,26 +260,22 @@ class Watched(unittest.TestCase):
         x, label = data(4096)
         wrap = lambda model: torch.compile(model, backend="aot_eager", fullgraph=True) if compiled else model
         gradients(model, x, label, wrap=wrap)
-        return {gemm: sums.tolist() for gemm, sums in model.body[3]._loka_watch.stats.items()}
-
-    def rel_l2(self, sums):
-        return (sums[0] / sums[1]) ** 0.5
+        return {gemm: Seen(*sums.tolist()) for gemm, sums in model.body[3]._loka_watch.stats.items()}
 
     def test_errors_are_those_of_fp8(self):
         for compiled in (False, True):
-            for gemm, sums in self.seen((DELAYED,) * 3, compiled=compiled).items():
+            for gemm, seen in self.seen((DELAYED,) * 3, compiled=compiled).items():
                 with self.subTest(gemm=gemm, compiled=compiled):
-                    self.assertTrue(0.01 < self.rel_l2(sums) < 0.06, self.rel_l2(sums))
-                    self.assertEqual(sums[2], 0)
-                    self.assertEqual(sums[6:], [0, 1, 4096])
+                    self.assertTrue(0.01 < seen.rel_l2 < 0.06, seen.rel_l2)
+                    self.assertEqual((seen.beyond, seen.not_finite, seen.lost, seen.calls, seen.rows), (0, 0, 0, 1, 4096))
 
     def test_a_scale_that_is_off_is_seen(self):
-        sums = self.seen((DELAYED,) * 3, (2.0**14, None))["fprop"]
-        self.assertGreater(self.rel_l2(sums), 0.9)
-        self.assertGreater(sums[3] / sums[4], 0.9)
-        sums = self.seen((DELAYED,) * 3, (2.0**-16, None))["fprop"]
-        self.assertGreater(self.rel_l2(sums), 0.5)
-        self.assertGreater(sums[2] / sums[5], 0.3)
+        seen = self.seen((DELAYED,) * 3, (2.0**14, None))["fprop"]
+        for share in (seen.rel_l2, seen.flushed, seen.flushed_mass, seen.lost):
+            self.assertGreater(share, 0.9)
+        seen = self.seen((DELAYED,) * 3, (2.0**-16, None))["fprop"]
+        self.assertGreater(seen.rel_l2, 0.5)
+        self.assertGreater(seen.saturated, 0.3)
 
 
 if __name__ == "__main__":

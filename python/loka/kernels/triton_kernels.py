@@ -364,6 +364,10 @@ def advance_kernel(
     tl.store(address, tl.zeros([BLOCK], tl.float32), mask=inside)
 
 
+WATCH_FIELDS = tl.constexpr(13)
+"""How many `watch.FIELDS` names."""
+
+
 @triton.jit
 def observe_kernel(
     got, rows, reference, left, scale, partials, cols, row_stride, col_stride, num_errors, num_left, error_programs, whole_rows,
@@ -376,8 +380,12 @@ def observe_kernel(
     square = tl.zeros([], tl.float64)
     saturated = tl.zeros([], tl.int32)
     flushed = tl.zeros([], tl.int32)
+    flushed_mass = tl.zeros([], tl.float64)
     nonzero = tl.zeros([], tl.int32)
+    mass = tl.zeros([], tl.float64)
     not_finite = tl.zeros([], tl.int32)
+    answers = tl.zeros([], tl.int32)
+    lost = tl.zeros([], tl.int32)
     if program < error_programs:
         at = program * BLOCK + tl.arange(0, BLOCK)
         inside = at < num_errors
@@ -388,23 +396,32 @@ def observe_kernel(
         square = tl.sum(expected * expected, 0)
         # Neither infinite nor NaN: what is either is no number when taken from itself.
         not_finite = tl.sum((value - value != 0).to(tl.int32), 0)
+        answers = tl.sum((expected != 0).to(tl.int32), 0)
+        lost = tl.sum(((expected != 0) & (value == 0)).to(tl.int32), 0)
     else:
         spot = (program - error_programs) * BLOCK + tl.arange(0, BLOCK)
         element = tl.load(left + spot, mask=spot < num_left, other=0.0).to(tl.float32)
         lives = element != 0
         nonzero = tl.sum(lives.to(tl.int32), 0)
+        mass = tl.sum(tl.abs(element).to(tl.float64), 0)
         if STATIC:
             size = tl.abs(tl.div_rn(element, tl.load(scale)))
             saturated = tl.sum((size > LARGEST).to(tl.int32), 0)
-            flushed = tl.sum((lives & (size <= ZERO_TO)).to(tl.int32), 0)
-    to = partials + program * 9
+            gone = lives & (size <= ZERO_TO)
+            flushed = tl.sum(gone.to(tl.int32), 0)
+            flushed_mass = tl.sum(tl.where(gone, tl.abs(element), 0.0).to(tl.float64), 0)
+    to = partials + program * WATCH_FIELDS
     is_first = (program == 0).to(tl.float64)
     tl.store(to, error)
     tl.store(to + 1, square)
     tl.store(to + 2, saturated.to(tl.float64))
     tl.store(to + 3, flushed.to(tl.float64))
-    tl.store(to + 4, nonzero.to(tl.float64))
-    tl.store(to + 5, is_first * num_left)
-    tl.store(to + 6, not_finite.to(tl.float64))
-    tl.store(to + 7, is_first)
-    tl.store(to + 8, is_first * whole_rows)
+    tl.store(to + 4, flushed_mass)
+    tl.store(to + 5, nonzero.to(tl.float64))
+    tl.store(to + 6, mass)
+    tl.store(to + 7, is_first * num_left)
+    tl.store(to + 8, not_finite.to(tl.float64))
+    tl.store(to + 9, answers.to(tl.float64))
+    tl.store(to + 10, lost.to(tl.float64))
+    tl.store(to + 11, is_first)
+    tl.store(to + 12, is_first * whole_rows)

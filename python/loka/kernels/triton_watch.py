@@ -13,21 +13,20 @@ from torch import Tensor
 from . import triton_kernels
 
 _BLOCK = 4096
-_NUM_FIELDS = 9
 
 
 def sums_of(
     got: Tensor, rows: Tensor, reference: Tensor, left: Tensor, whole_rows: int, scale: Optional[Tensor], largest: float,
     zero_to: float,
 ) -> Tensor:
-    """FP64 [9], as `watch.FIELDS`. `got` [any, cols] has its `rows` (Int64) looked at; `reference` [rows, cols] and `left`, the
+    """FP64 [13], as `watch.FIELDS`. `got` [any, cols] has its `rows` (Int64) looked at; `reference` [rows, cols] and `left`, the
     same rows of the left operand in any order, have no gaps. `scale`: FP32 [1] of `left`, or None: then nothing is saturated
     and nothing becomes zero here."""
     row_stride, col_stride = got.stride()
     errors = -(-reference.numel() // _BLOCK)
     programs = errors - (-left.numel() // _BLOCK)
     options: Dict[str, Any] = dict(STATIC=scale is not None, LARGEST=largest, ZERO_TO=zero_to, BLOCK=_BLOCK)
-    partials = torch.empty(programs, _NUM_FIELDS, dtype=torch.float64, device=got.device)
+    partials = torch.empty(programs, triton_kernels.WATCH_FIELDS.value, dtype=torch.float64, device=got.device)
     with torch.cuda.device(got.device) if got.is_cuda else contextlib.nullcontext():
         triton_kernels.observe_kernel[(programs,)](
             got, rows, reference, left, left if scale is None else scale, partials, reference.shape[1], row_stride,

@@ -24,10 +24,14 @@ ROWS = 64
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61)
 _GOLDEN = 40503
 
-FIELDS = ("error", "reference", "saturated", "flushed", "nonzero", "elements", "not_finite", "calls", "rows")
+FIELDS = (
+    "error", "reference", "saturated", "flushed", "flushed_mass", "nonzero", "mass", "elements", "not_finite", "answers", "lost",
+    "calls", "rows",
+)
 """What is summed: squared errors against BF16 and squares of BF16; elements of the left operand (x or dy) that are
-beyond the format's largest where the scale was known beforehand, nonzero ones that became zero, nonzero ones, and all that were
-looked at; outputs that are not finite; calls; and the rows of all of them."""
+beyond the format's largest where the scale was known beforehand, nonzero ones that became zero and their magnitudes, nonzero ones and
+theirs, and all that were looked at; outputs that are not finite, those that are not zero in BF16, and of them those that are in FP8;
+calls; and the rows of all of them."""
 
 
 class Switch:
@@ -38,7 +42,7 @@ class Switch:
 
 
 class Watch:
-    """The sums of one linear, FP64 [9] a GEMM, since the last `reset`."""
+    """The sums of one linear, FP64 [13] a GEMM, since the last `reset`."""
 
     def __init__(self, switch: Switch, device: torch.device, gemms: Tuple[str, ...]) -> None:
         self.switch = switch
@@ -103,7 +107,7 @@ def _observe(
             stored = left if left.is_contiguous() else left.t()
             added = triton_watch.sums_of(got, rows, reference, stored, a.shape[0], static, *_limits(how))
             if static is None and how.a.format in FORMAT_MAX:
-                added[3:4].copy_(_flushed(left, whole, how))
+                added[3:5].copy_(_flushed(left, whole, how))
         else:
             added = _added(got[rows], reference, left, whole, a.shape[0], how, scale)
         sums.add_(added)
@@ -115,16 +119,18 @@ def _added(
     """What a call adds to the sums, by plain operations: the definition."""
     expected, found = reference.double(), sampled.double()
     nonzero, finite = torch.count_nonzero(left), torch.count_nonzero(torch.isfinite(found))
-    saturated = flushed = torch.zeros_like(nonzero)
+    saturated, flushed = torch.zeros_like(nonzero), torch.zeros(2, dtype=torch.float64, device=left.device)
+    lives = expected != 0
     if how.a.granularity == "static":
         assert scale is not None, "a static cast has its scale"
         size, (largest, zero_to) = (left.float() / scale).abs(), _limits(how)
-        saturated, flushed = (size > largest).sum(), ((size <= zero_to) & (left != 0)).sum()
+        saturated, flushed = (size > largest).sum(), _counted(left, size <= zero_to)
     elif how.a.format in FORMAT_MAX:
         flushed = _flushed(left, whole, how)
     counts = (
-        (found - expected).square().sum(), expected.square().sum(), saturated, flushed, nonzero,
-        torch.full_like(nonzero, left.numel()), found.numel() - finite, torch.ones_like(nonzero), torch.full_like(nonzero, whole_rows),
+        (found - expected).square().sum(), expected.square().sum(), saturated, *flushed, nonzero, left.double().abs().sum(),
+        torch.full_like(nonzero, left.numel()), found.numel() - finite, lives.sum(), (lives & (found == 0)).sum(),
+        torch.ones_like(nonzero), torch.full_like(nonzero, whole_rows),
     )
     return torch.stack([count.double() for count in counts])
 
@@ -149,10 +155,16 @@ def _(sums: Tensor, gemm: str, got: Tensor, a: Tensor, b: Tensor, kernel: str, s
 
 
 def _flushed(left: Tensor, whole: Tensor, how: Numerics) -> Tensor:
-    """How many nonzero elements of the sampled rows become zero by scales that are taken from the operand itself."""
+    """Nonzero elements of the sampled rows that become zero by scales that are taken from the operand itself: how many, and the
+    sum of their magnitudes."""
     rows = torch.cat([left, _edge(whole)]) if how.a.granularity == "tensor" else left
     bits = quantize(rows, how.a)[0][: left.shape[0]]
-    return torch.count_nonzero(left) - torch.count_nonzero(bits.float())
+    return _counted(left, bits.float() == 0)
+
+
+def _counted(left: Tensor, zero: Tensor) -> Tensor:
+    gone = zero & (left != 0)
+    return torch.stack([gone.sum().double(), torch.where(gone, left, 0).double().abs().sum()])
 
 
 def _edge(whole: Tensor) -> Tensor:

@@ -38,10 +38,15 @@ UNPREDICTED = 0.15
 FLUSHED_MARGIN, UNPREDICTED_FLUSHED = 0.05, 0.25
 """How much more of an operand may become zero than predicted, and how much where that is not known."""
 
-HARMLESS_FLUSHED = 0.5
+HARMLESS_FLUSHED, HARMLESS_MASS = 0.5, 0.02
 """How much of it may where the error is that of rounding: gradients grow long tails near zero as a model learns, whose
-products are too small to be missed (14 % of dy after 200 steps of a small ranker, at the error of the first step). Half
-of them is more than a tail: most examples would teach nothing."""
+products are too small to be missed (14 % of dy after 200 steps of a small ranker, at the error of the first step). More than half
+may where all of it together is no more than this share of the operand's magnitudes: then no sum over it misses more than that,
+in whatever direction the elements lie. So it is with examples that a model knows by heart."""
+
+LOST = 0.25
+"""What share of a weight's gradient may become zero that is not zero in BF16: hardly any of its length, and yet so many
+parameters that Adam, which divides by what each had so far, would have moved as far as the others."""
 
 SATURATED = 1e-3
 """How much of an operand with a scale known beforehand may lie beyond the format's largest value."""
@@ -84,9 +89,13 @@ class Seen(NamedTuple):
     squares: float
     beyond: float
     became_zero: float
+    mass_became_zero: float
     nonzero: float
+    mass: float
     elements: float
     not_finite: float
+    answers: float
+    lost_answers: float
     calls: float
     rows: float = 0.0
 
@@ -103,6 +112,14 @@ class Seen(NamedTuple):
     @property
     def flushed(self) -> float:
         return self.became_zero / self.nonzero if self.nonzero else 0.0
+
+    @property
+    def flushed_mass(self) -> float:
+        return self.mass_became_zero / self.mass if self.mass else 0.0
+
+    @property
+    def lost(self) -> float:
+        return self.lost_answers / self.answers if self.answers else 0.0
 
 
 class Beyond(NamedTuple):
@@ -159,10 +176,16 @@ def _judge(kernel: str, gemm: str, predicted: Predicted, seen: Seen) -> Verdict:
     # A gradient of one magnitude, as a mean loss begins with, may lie just beyond whole, and lose next to nothing.
     saturated = 0.0 if harmless else seen.saturated
     flushed_limit = max(_flushed_limit(predicted), HARMLESS_FLUSHED if harmless else 0.0)
-    severity = max(seen.rel_l2 / max(promised, at_most), seen.flushed / flushed_limit, saturated / SATURATED)
+    is_tail = harmless and seen.flushed_mass <= HARMLESS_MASS
+    flushed = 0.0 if is_tail else seen.flushed / flushed_limit
+    lost = seen.lost / LOST if gemm == "wgrad" else 0.0
+    severity = max(seen.rel_l2 / max(promised, at_most), flushed, saturated / SATURATED, lost)
     if severity > 1:
         return Verdict("off", _in_words(gemm, predicted, seen), severity)
-    return Verdict("above", _error_text(predicted, seen)) if seen.rel_l2 > promised else Verdict("ok")
+    tail = f"{percent(seen.flushed)} of {LEFT[gemm]} became zero, {percent(seen.flushed_mass)} of its magnitude"
+    said = [_error_text(predicted, seen)] if seen.rel_l2 > promised else []
+    said += [tail] if seen.flushed > flushed_limit else []
+    return Verdict("above" if seen.rel_l2 > promised else "ok", "; ".join(said))
 
 
 def _rounding(kernel: str, gemm: str) -> float:
@@ -182,6 +205,8 @@ def _in_words(gemm: str, predicted: Predicted, seen: Seen) -> str:
     said = [_error_text(predicted, seen)]
     if seen.flushed > FLUSHED_MARGIN:
         said.append(f"{percent(seen.flushed)} of {LEFT[gemm]} became zero")
+    if gemm == "wgrad" and seen.lost > FLUSHED_MARGIN:
+        said.append(f"{percent(seen.lost)} of the gradient became zero")
     if seen.saturated > SATURATED:
         said.append(f"{percent(seen.saturated)} of {LEFT[gemm]} saturates")
     return "; ".join(said)
