@@ -31,6 +31,13 @@ commit=$(git -C "$root" log -1 --abbrev=9 --format='%h, %cs' 2>/dev/null || true
 # zig and cargo-zigbuild come as packages of this environment.
 how=(zigbuild --target "$triple.$oldest_glibc") built=$CARGO_TARGET_DIR/$triple/release
 [ -z "$native" ] || how=(build) built=$CARGO_TARGET_DIR/release
+# Where this machine keeps sources is nobody's who installs it: panics name crates and files of this project.
+if [ -z "$native" ]; then
+    cargo fetch --manifest-path "$root/Cargo.toml" $quiet >&2
+    flags="--remap-path-prefix=$root=loka"
+    for folder in "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*; do flags="$flags --remap-path-prefix=$folder=crates"; done
+    export RUSTFLAGS="${RUSTFLAGS:-} $flags"
+fi
 release() { PATH=$(dirname "$python"):$PATH cargo "${how[@]}" --manifest-path "$root/Cargo.toml" $quiet --release "$@" >&2; }
 LOKA_COMMIT=$commit LOKA_PAGE=$CARGO_TARGET_DIR/web release --package loka --bin loka --features query
 release --package loka_capi

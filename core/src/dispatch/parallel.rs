@@ -46,19 +46,23 @@ pub fn map_long<R: Send>(len: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R>
 /// `work` of each of `items`, which are given away.
 #[cfg(feature = "web")]
 pub fn map_owned<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
-    map_pieces(items, |_, items| items.into_iter().map(&work).collect())
+    map_pieces(items.len(), items, |_, items| items.into_iter().map(&work).collect())
 }
 
-/// `work` of consecutive pieces of `items`, which are given away, and of the place where each begins.
-pub fn map_pieces<T: Send, R: Send>(mut items: Vec<T>, work: impl Fn(usize, Vec<T>) -> Vec<R> + Sync) -> Vec<R> {
-    let parts = parts(items.len());
+/// `work` over consecutive ranges of `0..len`, each with its piece of `items`, which are given away: as many, or none.
+pub fn map_pieces<T: Send, R: Send>(
+    len: usize,
+    mut items: Vec<T>,
+    work: impl Fn(Range<usize>, Vec<T>) -> Vec<R> + Sync,
+) -> Vec<R> {
+    let parts = parts(len);
     if parts <= 1 {
-        return work(0, items);
+        return work(0..len, items);
     }
-    let cuts = ranges(items.len(), parts).into_iter().rev();
-    let mut pieces: Vec<_> = cuts.map(|range| (range.start, items.split_off(range.start))).collect();
+    let cuts = ranges(len, parts).into_iter().rev();
+    let mut pieces: Vec<_> = cuts.map(|range| (range.clone(), items.split_off(range.start.min(items.len())))).collect();
     pieces.reverse();
-    on_threads(pieces, |(from, items)| work(from, items))
+    on_threads(pieces, |(range, items)| work(range, items))
 }
 
 /// Both, at once where there are threads.

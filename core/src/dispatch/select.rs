@@ -223,6 +223,7 @@ fn run(
         _ => (vec![0; units.len()], None),
     };
     // A site is decided from its rows to its words in one go: they are read from memory once.
+    // A unit that was weighed is let go where it is decided: freed at the end they take a tenth of the time.
     let decide = |at: usize, weighed: Option<Weighed>, into: &mut Vec<Decided>| {
         let item = items.get(at).copied();
         let (known, made) = match weighed {
@@ -236,7 +237,11 @@ fn run(
         let unit = made.unwrap_or_else(|| unit(at));
         selected(&unit, item, (groups, wanted), (terms, budget.unwrap_or(0.0)), told, into);
     };
-    let mut sites = every(units.len(), weighed, decide);
+    let mut sites = parallel::map_pieces(units.len(), weighed.unwrap_or_default(), |range, weighed| {
+        let (mut all, mut weighed) = (Vec::with_capacity(range.len()), weighed.into_iter());
+        range.for_each(|at| decide(at, weighed.next(), &mut all));
+        all
+    });
     if units.len() < groups.len() {
         sites.sort_by_key(|(site, _)| site.at);
     }
@@ -316,26 +321,6 @@ fn out_of_range(
         warnings.push(Warning::whole(text));
     }
     warnings
-}
-
-/// What `decide` puts down of every unit, in one list a thread. A unit that was weighed is let go where it is decided: ten thousand
-/// of them are as long in being freed as a tenth of all of this takes.
-fn every<W: Send>(
-    num_units: usize,
-    weighed: Option<Vec<W>>,
-    decide: impl Fn(usize, Option<W>, &mut Vec<Decided>) + Sync,
-) -> Vec<Decided> {
-    let decided = |num: usize, all: &mut dyn Iterator<Item = (usize, Option<W>)>| {
-        let mut found = Vec::with_capacity(num);
-        all.for_each(|(at, weighed)| decide(at, weighed, &mut found));
-        found
-    };
-    match weighed {
-        None => parallel::map_ranges(num_units, |range| decided(range.len(), &mut range.map(|at| (at, None)))),
-        Some(weighed) => parallel::map_pieces(weighed, |from, units| {
-            decided(units.len(), &mut (from..).zip(units.into_iter().map(Some)))
-        }),
-    }
 }
 
 /// The sites of one unit. `item`: what the optimiser chose there. `told`: with their words.

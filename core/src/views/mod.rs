@@ -198,7 +198,7 @@ impl Views {
         let grid = || Arc::new(Grid::of(rows, &plan, question, (against, filled.map(|of| (of, changed)))));
         let mods = || if same { last.mods.clone() } else { ModsStanding::of(snapshot, &last.mods) };
         // What depends on the question is made beside what does not.
-        let asked = || (grid(), quadrant(), mods());
+        let asked: &dyn Fn() -> _ = &|| (grid(), quadrant(), mods());
         let (mut views, (grid, (quadrant, plain), mods)) = match (same, decided) {
             (true, _) => (last.clone(), asked()),
             (false, true) => join(|| last.against(snapshot), asked),
@@ -231,7 +231,7 @@ impl Views {
         snapshot: &Arc<Snapshot>,
         (plan, judged): (Arc<PlanView>, Arc<JudgedRows>),
         (last, changed): (&Self, Option<&Changed>),
-        asked: impl FnOnce() -> T,
+        asked: &dyn Fn() -> T,
     ) -> (Self, T) {
         let rows = (&**snapshot, &*judged);
         let earlier = last.earlier().map(|earlier| (earlier, &*last.table));
