@@ -212,7 +212,7 @@ fn print_table(args: &PlanArgs, built: &Built) {
     table.print();
     output::line("");
     output::line(&summary(plan));
-    if let Some(promise) = promise(plan) {
+    if let Some(promise) = promise(built) {
         output::line(&promise);
     }
     if let Some(draft) = &plan.draft {
@@ -255,7 +255,8 @@ pub fn summary(plan: &Plan) -> String {
 }
 
 /// What a step gains, in milliseconds, and what that rests on. `None`: no time is known.
-pub fn promise(plan: &Plan) -> Option<String> {
+fn promise(built: &Built) -> Option<String> {
+    let plan = &built.plan;
     let Totals { baseline_us, saved_us, measured_sites, modelled_sites, .. } = plan.totals;
     if baseline_us <= 0.0 {
         return None;
@@ -272,6 +273,10 @@ pub fn promise(plan: &Plan) -> Option<String> {
     let (saved, whole, runtime) = (ms(saved_us), ms(baseline_us), plan.runtime);
     let replayed = match runtime {
         Runtime::Inference => "; the GPU's time: replay the model as a CUDA graph where its host is slower",
+        // The warning stands above a table that may be long.
+        Runtime::Launched if built.is_slow_host => {
+            "; it takes CUDA graphs to gain that: launched, the host would be slower than the GPU"
+        }
         Runtime::Launched | Runtime::Graph => "",
     };
     Some(format!("saves {saved} of {whole} a step in linears ({runtime}, {source}){replayed}"))

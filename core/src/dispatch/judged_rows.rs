@@ -218,6 +218,10 @@ pub(crate) struct JudgedRows {
     blocks: Vec<Arc<JudgedBlock>>,
     /// Where the rows of each GEMM end in its block, three a site.
     ends: Arc<Vec<u32>>,
+    /// Which these are, for what is judged after them.
+    own: Arc<()>,
+    /// What was judged before, and by site whether every row is judged as there.
+    since: Option<(Arc<()>, Vec<bool>)>,
 }
 
 /// What was judged before, by a policy that asks for the same of rows.
@@ -260,36 +264,48 @@ impl JudgedRows {
             Arc::new(ends)
         };
         let ends = before.filter(|before| before.same.is_none()).map_or_else(ends, |before| before.rows.ends.clone());
-        let judged = |block: usize| {
+        let known = |site: usize| before.and_then(|before| before.at(site));
+        let is_as_before = |site: usize| {
+            known(site).is_some_and(|known| {
+                Gemm::ALL.into_iter().all(|gemm| {
+                    let own = bound_of(policy, &all[site].id, gemm, loss);
+                    known.at(site, gemm).iter().all(|row| row.is_judged_as(&row.again(policy, own)))
+                })
+            })
+        };
+        let block = |block: usize| {
+            let as_before: Vec<bool> = sites(block).map(is_as_before).collect();
+            if let Some(before) = before.filter(|_| as_before.iter().all(|same| *same)) {
+                return (before.rows.blocks[block].clone(), as_before);
+            }
             let num_rows = ends[3 * sites(block).end - 1];
             let mut found = Vec::with_capacity(num_rows as usize);
             let mut times = Vec::with_capacity(3 * BLOCK);
-            for (site, known) in sites(block).map(|site| (site, before.and_then(|before| before.at(site)))) {
+            for (site, is_as_before) in sites(block).zip(&as_before) {
                 for gemm in Gemm::ALL {
-                    let Some(known) = known else {
+                    let Some(known) = known(site) else {
                         JudgedRow::of_gemm(rows(site, gemm), (policy, loss), &mut found);
                         times.push(GemmTimes::of(rows(site, gemm), policy));
                         continue;
                     };
                     times.extend(known.times(site, gemm));
+                    if *is_as_before {
+                        found.extend_from_slice(known.at(site, gemm));
+                        continue;
+                    }
                     let own = bound_of(policy, &all[site].id, gemm, loss);
                     found.extend(known.at(site, gemm).iter().map(|row| row.again(policy, own)));
                 }
             }
-            Arc::new(JudgedBlock { rows: found, times })
+            (Arc::new(JudgedBlock { rows: found, times }), as_before)
         };
-        let as_before = |block: usize| {
-            let known = before.filter(|before| sites(block).all(|site| before.at(site).is_some()))?.rows;
-            let mut gemms = sites(block).flat_map(|site| Gemm::ALL.map(|gemm| (site, gemm)));
-            let is_same = |(site, gemm): (usize, Gemm)| {
-                let own = bound_of(policy, &all[site].id, gemm, loss);
-                known.at(site, gemm).iter().all(|row| row.is_judged_as(&row.again(policy, own)))
-            };
-            gemms.all(is_same).then(|| known.blocks[block].clone())
-        };
-        let block = |block: usize| as_before(block).unwrap_or_else(|| judged(block));
-        let blocks = parallel::map_few(num_blocks, |range| range.map(block).collect());
-        Self { blocks, ends }
+        let (mut blocks, mut same) = (Vec::with_capacity(num_blocks), Vec::with_capacity(num_sites));
+        for (block, as_before) in parallel::map_few(num_blocks, |range| range.map(block).collect()) {
+            blocks.push(block);
+            same.extend(as_before);
+        }
+        let since = before.map(|before| (before.rows.own.clone(), same));
+        Self { blocks, ends, own: Arc::default(), since }
     }
 
     /// Parallel to the rows of that GEMM.
@@ -316,6 +332,9 @@ impl JudgedRows {
 
     /// Of the same rows there, by policies that decide alike.
     pub fn are_judged_as(&self, other: &Self, at: usize) -> bool {
+        if let Some((_, same)) = self.since.as_ref().filter(|(before, _)| Arc::ptr_eq(before, &other.own)) {
+            return same.get(at).copied().unwrap_or_default();
+        }
         let blocks = [self, other].map(|of| of.blocks.get(at / BLOCK));
         if let [Some(ours), Some(theirs)] = blocks
             && Arc::ptr_eq(ours, theirs)

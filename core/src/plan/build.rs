@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    dispatch::{Candidates, Chain, Choice, Dispatch, Document, Optimum, Overrides, Policy, dispatch},
+    dispatch::{Candidates, Chain, Choice, Dispatch, Document, Optimum, Overrides, Policy, WarningKind, dispatch},
     format::short,
     model::{Gemm, ModSet, Results, ResultsMeta, Runtime, Site, SiteId, SiteMods},
 };
@@ -21,6 +21,8 @@ pub struct Built {
     pub optimum: Option<Optimum>,
     /// Of each site of the plan: [`Dispatch::together`].
     pub together: Vec<Option<f64>>,
+    /// Launched, the host would be slower than the GPU: a warning says by how much.
+    pub is_slow_host: bool,
 }
 
 /// For a launched step. `created_at`: RFC 3339, from the caller: nothing here looks at a clock.
@@ -51,13 +53,14 @@ pub fn build_for(
     let decided = dispatch(&candidates, policy, overrides, manifest.loss.value)?;
     let mut warnings: Vec<String> = decided.warnings.iter().map(|warning| warning.text.clone()).collect();
     warnings.extend(confidence_gap(results, policy));
+    let is_slow_host = decided.warnings.iter().any(|warning| warning.kind == WarningKind::SlowHost);
     let (optimum, together) = (decided.optimum, decided.together.clone());
     let document = Document { runtime, policy: policy.clone(), mods: mods.clone(), overrides: Overrides::new() };
     let mut plan = of_decided(&results.meta, &document, decided, name);
     created_at.clone_into(&mut plan.created_at);
     plan.results_digest = results_digest(&results.rows);
     plan.digest = plan.content_digest();
-    Ok(Built { plan, warnings, optimum, together })
+    Ok(Built { plan, warnings, optimum, together, is_slow_host })
 }
 
 /// What was decided as a plan without a date, without any digest of its own or of its rows: to compare with, or to
@@ -141,6 +144,7 @@ mod tests {
         dispatch::testing::{results, row},
         model::{Gemm, ModKind},
     };
+    use serde_json::json;
 
     fn make(results: &Results, mods: &SiteMods) -> Result<Built, PlanError> {
         build(results, &Policy::paper(), mods, &Overrides::new(), "p", "2026-11-20T00:00:00Z")
@@ -172,6 +176,20 @@ mod tests {
         assert_eq!(plan.sites[0].fprop.kernel.as_str(), "te/current");
         let elsewhere = SiteMods::new(ModSet::none(), [(SiteId::new("x"), set)].into());
         assert_eq!(make(&results, &elsewhere).unwrap_err().to_string(), "mods for an unknown site 'x'");
+    }
+
+    #[test]
+    fn a_host_that_would_be_the_slower_one_is_known_to_who_prints_the_gain() {
+        let mut results = results(&["a"], vec![row("a", Gemm::Fprop, "te/current", 0.1, Some(1.5), 0.0)]);
+        let pace = json!({"steps": 6, "waited": 6, "host_ms": 9.0, "step_ms": 9.1});
+        results.meta.manifest.run.extra.insert("pace".to_owned(), pace);
+        let of = |runtime| {
+            let (policy, mods) = (Policy::paper(), SiteMods::default());
+            build_for(runtime, &results, &policy, &mods, &Overrides::new(), ("p", "2026-11-20T00:00:00Z")).unwrap()
+        };
+        let (launched, replayed) = (of(Runtime::Launched), of(Runtime::Graph));
+        assert_eq!((launched.is_slow_host, replayed.is_slow_host), (true, false));
+        assert!(launched.warnings.iter().any(|warning| warning.contains("the GPU waited for its host")));
     }
 
     #[test]
