@@ -3,6 +3,8 @@
 import math
 import unittest
 
+from record_support import loka  # noqa: F401  Puts the package on the path.
+
 import torch
 
 from loka.record.magnitudes import ALONE, BINS, BLOCK, FEATURE, TENSOR, Magnitudes, tensors
