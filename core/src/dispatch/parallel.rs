@@ -132,6 +132,8 @@ mod tests {
             assert_eq!(map(len, |at| 3 * at), (0..len).map(|at| 3 * at).collect::<Vec<_>>());
             assert_eq!(map_ranges(len, |range| range.collect()), (0..len).collect::<Vec<_>>());
             assert_eq!(map_owned((0..len).collect(), |at| 3 * at), map(len, |at| 3 * at));
+            let without = map_pieces(len, Vec::<()>::new(), |range, items| range.map(|at| (at, items.len())).collect());
+            assert_eq!(without, map(len, |at| (at, 0)));
         }
     }
 

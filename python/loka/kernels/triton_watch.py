@@ -19,7 +19,7 @@ def sums_of(
     got: Tensor, rows: Tensor, reference: Tensor, left: Tensor, whole_rows: int, scale: Optional[Tensor], largest: float,
     zero_to: float,
 ) -> Tensor:
-    """FP64 [13], as `watch.FIELDS`. `got` [any, cols] has its `rows` (Int64) looked at; `reference` [rows, cols] and `left`, the
+    """FP64, as `watch.FIELDS`. `got` [any, cols] has its `rows` (Int64) looked at; `reference` [rows, cols] and `left`, the
     same rows of the left operand in any order, have no gaps. `scale`: FP32 [1] of `left`, or None: then nothing is saturated
     and nothing becomes zero here."""
     row_stride, col_stride = got.stride()

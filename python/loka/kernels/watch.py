@@ -42,7 +42,7 @@ class Switch:
 
 
 class Watch:
-    """The sums of one linear, FP64 [13] a GEMM, since the last `reset`."""
+    """The sums of one linear, FP64 [len(FIELDS)] a GEMM, since the last `reset`."""
 
     def __init__(self, switch: Switch, device: torch.device, gemms: Tuple[str, ...]) -> None:
         self.switch = switch

@@ -107,19 +107,23 @@ class Seen(NamedTuple):
 
     @property
     def saturated(self) -> float:
-        return self.beyond / self.elements if self.elements else 0.0
+        return _share(self.beyond, self.elements)
 
     @property
     def flushed(self) -> float:
-        return self.became_zero / self.nonzero if self.nonzero else 0.0
+        return _share(self.became_zero, self.nonzero)
 
     @property
     def flushed_mass(self) -> float:
-        return self.mass_became_zero / self.mass if self.mass else 0.0
+        return _share(self.mass_became_zero, self.mass)
 
     @property
     def lost(self) -> float:
-        return self.lost_answers / self.answers if self.answers else 0.0
+        return _share(self.lost_answers, self.answers)
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
 
 
 class Beyond(NamedTuple):
@@ -182,10 +186,11 @@ def _judge(kernel: str, gemm: str, predicted: Predicted, seen: Seen) -> Verdict:
     severity = max(seen.rel_l2 / max(promised, at_most), flushed, saturated / SATURATED, lost)
     if severity > 1:
         return Verdict("off", _in_words(gemm, predicted, seen), severity)
-    tail = f"{percent(seen.flushed)} of {LEFT[gemm]} became zero, {percent(seen.flushed_mass)} of its magnitude"
-    said = [_error_text(predicted, seen)] if seen.rel_l2 > promised else []
-    said += [tail] if seen.flushed > flushed_limit else []
-    return Verdict("above" if seen.rel_l2 > promised else "ok", "; ".join(said))
+    is_above = seen.rel_l2 > promised
+    said = [_error_text(predicted, seen)] if is_above else []
+    if seen.flushed > flushed_limit:
+        said.append(f"{_zero_text(gemm, seen)}, {percent(seen.flushed_mass)} of its magnitude")
+    return Verdict("above" if is_above else "ok", "; ".join(said))
 
 
 def _rounding(kernel: str, gemm: str) -> float:
@@ -204,12 +209,16 @@ def _in_words(gemm: str, predicted: Predicted, seen: Seen) -> str:
     """The error, and what may have caused it."""
     said = [_error_text(predicted, seen)]
     if seen.flushed > FLUSHED_MARGIN:
-        said.append(f"{percent(seen.flushed)} of {LEFT[gemm]} became zero")
+        said.append(_zero_text(gemm, seen))
     if gemm == "wgrad" and seen.lost > FLUSHED_MARGIN:
         said.append(f"{percent(seen.lost)} of the gradient became zero")
     if seen.saturated > SATURATED:
         said.append(f"{percent(seen.saturated)} of {LEFT[gemm]} saturates")
     return "; ".join(said)
+
+
+def _zero_text(gemm: str, seen: Seen) -> str:
+    return f"{percent(seen.flushed)} of {LEFT[gemm]} became zero"
 
 
 def _error_text(predicted: Predicted, seen: Seen) -> str:
