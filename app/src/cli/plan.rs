@@ -274,9 +274,7 @@ fn promise(built: &Built) -> Option<String> {
     let replayed = match runtime {
         Runtime::Inference => "; the GPU's time: replay the model as a CUDA graph where its host is slower",
         // The warning stands above a table that may be long.
-        Runtime::Launched if built.is_slow_host => {
-            "; it takes CUDA graphs to gain that: launched, the host would be slower than the GPU"
-        }
+        Runtime::Launched if built.is_slow_host => "; launched, the host may not keep up with that: see the warning",
         Runtime::Launched | Runtime::Graph => "",
     };
     Some(format!("saves {saved} of {whole} a step in linears ({runtime}, {source}){replayed}"))
