@@ -175,6 +175,31 @@ class Raw(nn.Module):
         return self.head(x).squeeze(1)
 
 
+class Stacked(nn.Module):
+    """A weight for each of four tokens, read in every way that a stack of matrices is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Parameter(torch.randn(4, 8, 8) / 3)
+        self.shift = nn.Parameter(torch.zeros(4, 1, 8))
+        self.turned = nn.Parameter(torch.randn(4, 7, 8) / 3)
+        self.each = nn.Parameter(torch.randn(4, 7, 5) / 3)
+        self.every = nn.Parameter(torch.randn(4, 5, 6) / 3)
+        self.one = nn.Parameter(torch.randn(1, 6, 3) / 3)
+        self.head = nn.Linear(3, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = x.unsqueeze(1).expand(-1, 4, -1).transpose(0, 1)
+        tokens = F.silu(torch.baddbmm(self.shift, tokens, self.up))
+        tokens = F.silu(torch.bmm(tokens, self.turned.transpose(1, 2))).transpose(0, 1)
+        # A vector for each token of each example.
+        tokens = F.silu(tokens.unsqueeze(2) @ self.each).squeeze(2)
+        # All matrices by the same rows.
+        tokens = F.silu(torch.matmul(tokens.mean(1), self.every))
+        # One matrix of a stack by those of four: not a site.
+        return self.head(torch.matmul(tokens, self.one).mean(0)).squeeze(1)
+
+
 class Tied(nn.Module):
     """The output's weight is the embedding's; activations in place."""
 
@@ -290,6 +315,7 @@ CASES: Dict[str, Case] = {
     "mmoe": Case(MMoE, _two),
     "sparse_moe": Case(SparseMoE, _one),
     "raw": Case(Raw, _one),
+    "stacked": Case(Stacked, _one),
     "tied": Case(Tied, _tied),
     "lazy": Case(Lazy, _one),
     "adapted": Case(Adapted, _one),

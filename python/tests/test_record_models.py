@@ -4,6 +4,7 @@ import pathlib
 import tempfile
 import unittest
 import warnings
+from unittest import mock
 
 from record_support import read
 
@@ -338,6 +339,17 @@ class Coverage(Recorded):
         self.assertEqual(recorder.coverage["flops"], 25920)
         self.assertEqual(self.record("dlrm")[0].warnings, [])
 
+    def test_less_than_a_hundredth_is_told_without_a_warning(self):
+        recorder, *_ = self.record("adapted")
+        told = []
+        for flops in (9, 10):
+            unseen = [{"op": "bmm", "flops": flops, "name": "mix", "reason": ""}]
+            counted = {"flops": 1000, "sites": 1000 - flops, "how": "forward", "unseen": unseen}
+            with mock.patch.object(type(recorder), "coverage", counted), mock.patch.object(recorder, "_warn") as warn:
+                recorder._say_coverage()
+            told.append(warn.call_count)
+        self.assertEqual(told, [0, 1])
+
     def test_a_compiled_model_is_counted_on_shapes_alone(self):
         import torch._dynamo
 
@@ -385,6 +397,46 @@ class Functions(Recorded):
         torch.testing.assert_close(tensors["experts[1]/weight"], now["experts"][1].detach().T)
         torch.testing.assert_close(tensors["first/bias"], now["shift"].detach())
         self.assertEqual({site.get("forward") for site in manifest["sites"][:-1]}, {"parameter"})
+
+    def test_stacks_of_matrices(self):
+        recorder, manifest, tensors, before, batches = self.record("stacked")
+        stacks = [f"{name}[{i}]" for name in ("up", "turned", "each") for i in range(4)]
+        self.assertEqual([site["id"] for site in manifest["sites"]], [*stacks, "every", "head"])
+        model = models.CASES["stacked"].model()
+        x, target = batches[0]
+        silu = torch.nn.functional.silu
+        ups = [x @ model.up[i] + model.shift[i, 0] for i in range(4)]
+        turns = [silu(ups[i]) @ model.turned[i].T for i in range(4)]
+        eachs = [silu(turns[i]) @ model.each[i] for i in range(4)]
+        mean = sum(silu(each) for each in eachs) / 4
+        every = torch.cat([mean @ model.every[i] for i in range(4)], 1)
+        ones = [silu(every[:, 6 * i : 6 * i + 6]) @ model.one[0] for i in range(4)]
+        out = sum(ones) / 4 @ model.head.weight.T + model.head.bias
+        loss = models.log_loss(out.squeeze(1), target)
+        rows = {"up": [x] * 4, "turned": [silu(each) for each in ups], "each": [silu(each) for each in turns]}
+        outs = {"up": ups, "turned": turns, "each": eachs}
+        found = {f"{name}[{i}]": (rows[name][i], outs[name][i]) for name in rows for i in range(4)}
+        found["every"] = (mean, every)
+        grads = torch.autograd.grad(loss, [y for _, y in found.values()])
+        for (name, (inputs, _)), grad in zip(found.items(), grads):
+            torch.testing.assert_close(tensors[f"{name}/input.mean"], inputs.double().mean(0), rtol=1e-4, atol=1e-6)
+            expected = (grad.double() * EXAMPLES).mean(0)
+            torch.testing.assert_close(tensors[f"{name}/grad_output.mean"], expected, rtol=1e-4, atol=1e-7)
+        now = recorder.model
+        for i in range(4):
+            torch.testing.assert_close(tensors[f"up[{i}]/weight"], now.up[i].detach().T)
+            torch.testing.assert_close(tensors[f"up[{i}]/bias"], now.shift[i, 0].detach())
+            torch.testing.assert_close(tensors[f"turned[{i}]/weight"], now.turned[i].detach())
+        torch.testing.assert_close(tensors["every/weight"], now.every.detach().transpose(0, 1).flatten(1).T)
+        (unseen,) = manifest["coverage"]["unseen"]
+        self.assertEqual((unseen["name"], unseen["flops"]), ("one", 2 * 4 * EXAMPLES * 6 * 3))
+
+    def test_an_error_of_ours_ends_no_training(self):
+        from loka.record.record import Record
+
+        with mock.patch.object(Record, "owns", side_effect=RuntimeError("no such weight")):
+            recorder, *_ = self.record("two_tower", steps=2)
+        self.assertTrue(any("no such weight: which optimizer ends a step" in text for text in recorder.warnings))
 
     @staticmethod
     def model_of(recorder):

@@ -349,8 +349,8 @@ class _Count(TorchDispatchMode):
 
     def _ran(self, func: Any, args: Sequence[Any], result: Any) -> None:
         name = func._overloadpacket.__name__ if isinstance(func, torch._ops.OpOverload) else ""
-        if name == "_to_copy" and (parameter := self._name(args[0])):
-            # Autocast's copy is the parameter still.
+        if name in ("_to_copy", "clone") and (parameter := self._name(args[0])):
+            # Autocast's copy is the parameter still, and that of a matmul which needs it once for each example.
             self.knows(result, parameter)
         if self._inside and self._inside[-1].plain:
             return

@@ -1,4 +1,4 @@
-"""Takes modules that read parameters by functions (F.linear, @, einsum, bmm, nn.MultiheadAttention); gives the same
+"""Takes modules that read parameters by functions (F.linear, @, einsum, bmm, baddbmm, nn.MultiheadAttention); gives the same
 modules, whose recorded steps record each such product as a site named after its parameter.
 
     attention.in_proj_weight          a whole parameter, [n, k] or [k, n]
@@ -25,6 +25,7 @@ from loka.steps import Active
 _MATMULS = {torch.matmul, torch.mm, Tensor.matmul, Tensor.mm, Tensor.__matmul__}
 _BATCHED = {torch.bmm, Tensor.bmm}
 _ADDMMS = {torch.addmm, Tensor.addmm}
+_BATCHED_ADDS = {torch.baddbmm, Tensor.baddbmm}
 
 
 SiteOf = Callable[[str, str, Callable[[], List[Optional[Tensor]]]], Sink]
@@ -50,6 +51,7 @@ class Product(NamedTuple):
     part: Part
     x: Tensor
     bias: Optional[Part]
+    """`[n]`, of a stack `[stack, 1, n]`."""
     letters: Tuple[str, str, str]
     examples: int = 0
     """In PyTorch's attention, whose rows are positions first, [positions, examples, k] or the two as one: the latter."""
@@ -112,6 +114,15 @@ class Reader:
         """As the model has it."""
         return clean(self._prefix + path)
 
+    def fits(self, product: Product) -> bool:
+        """Whether the letters are those of what is multiplied: a vector for each example, or one matrix of a stack for all of x's,
+        are not."""
+        (inputs, letters, _), weight = product.letters, self._tensor(product.part)
+        if weight is None or weight.dim() != len(letters) or inputs and product.x.dim() != len(inputs):
+            return False
+        stack = _batch(product.letters)
+        return not stack or product.x.shape[inputs.index(stack)] == weight.shape[letters.index(stack)]
+
     def tap(self, product: Product) -> Optional[Tap]:
         """The tap of a product; None where the same matrix was read in another way before."""
         part = product.part
@@ -119,7 +130,8 @@ class Reader:
             names, weights = self._weights(product)
 
             def tensors(index: int) -> List[Optional[Tensor]]:
-                return [weights(index), self._tensor(product.bias)]
+                bias = self._tensor(product.bias)
+                return [weights(index), bias if bias is None or bias.dim() == 1 else bias[index].flatten()]
 
             sinks = _Sinks(product.letters, [
                 self._site(self.full_name(part.parameter), name, functools.partial(tensors, i))
@@ -205,7 +217,7 @@ class _Reading(TorchFunctionMode):
             product = _product(func, args, kwargs, self._find)
             # Inside of a checkpoint that was begun inside of this forward: run again, it would not come by here, and
             # checkpointing insists that a forward does the same twice.
-            if product is not None and _saving() == self._saving:
+            if product is not None and self._reader.fits(product) and _saving() == self._saving:
                 product = product._replace(examples=self._examples)
                 tap = self._reader.tap(product)
         except Exception as error:  # What cannot be recorded is not; the forward goes on.
@@ -242,6 +254,8 @@ class _Reading(TorchFunctionMode):
         if whole.dim() == 3 and tensor.stride() == whole.stride()[1:] and tensor.shape == whole.shape[1:]:
             index = offset // whole.stride(0)
             return Part(name, f"[{index}]", lambda whole: whole[index])
+        if whole.dim() == 3 and offset == 0 and (tensor.shape, tensor.stride()) == _turned(whole):
+            return Part(name, "", lambda whole: whole.transpose(1, 2))
         return None
 
 
@@ -288,12 +302,12 @@ def _product(func: Any, args: Sequence[Any], kwargs: Any, find: Callable[[Any], 
         return _matrix(bound["input"], find(bound["weight"]), find(bound.get("bias")), rows_first=True)
     if func in _MATMULS and len(args) == 2 and not kwargs:
         part = find(args[1])
-        if part is not None and args[1].dim() == 3 and args[0].dim() == 3 and len(args[0]) == len(args[1]):
-            return Product(part, args[0], None, ("emk", "ekn", "emn"))
-        return _matrix(args[0], part, None, rows_first=False)
+        return _stack(args[0], part, None) if args[1].dim() == 3 else _matrix(args[0], part, None, rows_first=False)
     if func in _BATCHED and len(args) == 2:
-        part = find(args[1])
-        return None if part is None or part.transposed else Product(part, args[0], None, ("emk", "ekn", "emn"))
+        return _stack(args[0], find(args[1]), None)
+    if func in _BATCHED_ADDS and len(args) == 3 and not kwargs:
+        bias = find(args[0])
+        return _stack(args[1], find(args[2]), bias if args[0].dim() == 3 and args[0].shape[1] == 1 else None)
     if func in _ADDMMS and len(args) == 3 and not kwargs:
         return _matrix(args[1], find(args[2]), find(args[0]), rows_first=False)
     if func is torch.einsum and len(args) == 3 and isinstance(args[0], str):
@@ -306,6 +320,22 @@ def _matrix(x: Tensor, part: Optional[Part], bias: Optional[Part], rows_first: b
         return None
     shape = "nk" if rows_first != part.transposed else "kn"
     return Product(part, x, bias, ("", shape, ""))
+
+
+def _stack(x: Tensor, part: Optional[Part], bias: Optional[Part]) -> Optional[Product]:
+    """x `[..., stack, m, k]` by each of `[stack, k, n]`, or `[m, k]` by all of them."""
+    if part is None or part.transposed or x.dim() < 2:
+        return None
+    if x.dim() == 2:
+        return Product(part, x, None, ("mk", "ekn", "emn"))
+    rows = "abcdfgh"[: x.dim() - 3]
+    return Product(part, x, bias, (f"{rows}emk", "ekn", f"{rows}emn"))
+
+
+def _turned(whole: Tensor) -> Tuple[torch.Size, Tuple[int, ...]]:
+    """Shape and strides of the view in which the matrices of a stack are transposed."""
+    turned = whole.detach().transpose(1, 2)
+    return turned.shape, turned.stride()
 
 
 def _einsum(equation: str, factors: Sequence[Tensor], find: Callable[[Any], Optional[Part]]) -> Optional[Product]:

@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch.optim import Optimizer
 
 from loka import names
 from loka.graph.observe import Observation
@@ -36,6 +37,9 @@ from loka.variants import make_room
 
 UNSEEN = 30
 """Plain steps that pass without a look at the clock, after one that was timed."""
+
+WORTH_A_WARNING = 0.01
+"""Share of a model's matmul FLOPs, in weights that are not recorded, from which on there is a warning."""
 
 
 class Recorder:
@@ -147,7 +151,7 @@ class Recorder:
         self._taps: Dict[str, taps.Tap] = {}
         switch = taps.Switch()
         self._record = Record(model, self.name, self.options, self._warn, switch, self._read)
-        self._steps = Steps(self.options.every, switch, self._record.owns, self._step_ended)
+        self._steps = Steps(self.options.every, switch, self._owns, self._step_ended)
         self._read_by: Dict[nn.Module, Reader] = {}
         self._lazy: List[SiteStats] = []
         self._loss = LossTap(self.options, self._steps.switch)
@@ -417,6 +421,14 @@ class Recorder:
         with self._uninterrupted(), self._clock.spending():
             self._record.take(stats, x, grad, self._steps.index, self._loss, needs, examples)
 
+    def _owns(self, optimizer: Optimizer) -> bool:
+        """Whether its steps are those that are counted. An error of ours ends nobody's training."""
+        try:
+            return self._record.owns(optimizer)
+        except Exception as error:
+            self._warn("owner", f"{type(error).__name__}: {error}: which optimizer ends a step is not known: call recorder.step()")
+            return False
+
     def _tap_lazy(self) -> None:
         ready = [stats for stats in self._lazy if not _is_lazy(stats.module)]
         if ready:
@@ -501,7 +513,8 @@ class Recorder:
         """Says what is not recorded of what could be a linear's: attention, say, has no weight, and no site could be it."""
         coverage = self.coverage
         weights = [each for each in coverage["unseen"] if "name" in each] if coverage else []
-        if not coverage or not weights:
+        # The report names each place; a warning is for what a plan would miss.
+        if not coverage or sum(each["flops"] for each in weights) < WORTH_A_WARNING * coverage["flops"] or not weights:
             return
         some = [f"{each['name']} ({each.get('where', each['op'])}, {each['flops'] / coverage['flops']:.1%})" for each in weights]
         more = f", and {len(some) - 4} more" if len(some) > 4 else ""
