@@ -58,7 +58,7 @@ impl Because {
     }
 }
 
-const SLOW_HOST: &str = "It takes CUDA graphs to gain that: launched, the host would be slower than the GPU.";
+const SLOW_HOST: &str = "Launched, the host may be too slow to gain that; replayed as CUDA graphs, the step gains it.";
 
 /// One sentence and what it speaks of.
 #[derive(Clone, Debug, PartialEq)]
@@ -326,7 +326,8 @@ mod tests {
         session.event(Event::ResultsOpened { path: "r.parquet".to_owned(), results: Box::new(results.into()) });
         let told = answer(&session).text();
         assert!(
-            told.starts_with("FP8 runs at 1 of 6 GEMMs") && told.contains("x). It takes CUDA graphs to gain that: "),
+            told.starts_with("FP8 runs at 1 of 6 GEMMs")
+                && told.contains("x). Launched, the host may be too slow to gain that"),
             "{told}"
         );
         session.command(Command::SetRuntime { runtime: crate::model::Runtime::Graph }).unwrap();
