@@ -61,7 +61,7 @@ def address(tensor) -> C.c_uint64:
 
 
 class Shape(C.Structure):
-    """StaticShape of kernels/src/gemm.rs."""
+    """StaticShape of kernels/src/gemm/shapes.rs."""
 
     _fields_ = [(name, C.c_uint) for name in "m n k down across group stores w_step".split()] + [("bias", C.c_uint64)]
 

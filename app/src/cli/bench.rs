@@ -2,7 +2,6 @@
 
 use std::{
     cell::{Cell, RefCell},
-    ops::Range,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -14,7 +13,7 @@ use loka_core::{
     },
     engine::{self, Control, Engine, EngineError, TimeOptions},
     model::{Gemm, GemmShape, Kernel, KernelRecord, Runtime},
-    parts::{PartOf, bench_cost, split},
+    parts::PartOf,
     tables::{read_kernels, write_kernels},
     trace::Trace,
 };
@@ -118,12 +117,6 @@ pub fn run(args: &BenchArgs, json: bool) -> anyhow::Result<Outcome> {
     }
     let (records, ended, condition) = time(engine.as_ref(), &what, &args.out, args.minutes);
     finish(args, json, records, ended, &condition, old.as_ref())
-}
-
-/// Those of all shapes that a part is of, kernels or whole sites.
-fn range_of(shapes: &[GemmShape], part: PartOf) -> Range<usize> {
-    let costs: Vec<u128> = shapes.iter().map(|shape| bench_cost(*shape)).collect();
-    split(&costs, part.of).swap_remove(part.part - 1)
 }
 
 /// Nothing is written where nothing could be timed.
@@ -248,9 +241,9 @@ fn finish(
     let summary = summarise(&database.records);
     let moved: Option<Option<Moved>> = old.map(|old| moved(&database.records, &old.records));
     if json {
-        bench_report::json(args, &database.records, &summary, condition, moved.as_ref(), lost.as_ref())?;
+        bench_report::json(&args.out, &database.records, &summary, condition, moved.as_ref(), lost.as_ref())?;
     } else {
-        bench_report::print(args, &database.records, &summary, condition);
+        bench_report::print(&args.out, &database.records, &summary, condition);
         moved.as_ref().into_iter().for_each(|moved| bench_report::print_moved(moved.as_ref()));
     }
     if let Some(error) = lost {

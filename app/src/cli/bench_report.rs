@@ -1,5 +1,7 @@
 //! What `loka bench` prints: the best kernel of every GEMM, means, what makes the figures doubtful.
 
+use std::path::Path;
+
 use loka_core::{
     bench::{Condition, Means, Moved, REPEATS_WITHIN, Summary, Winner},
     engine::EngineError,
@@ -7,13 +9,10 @@ use loka_core::{
 };
 use serde_json::json;
 
-use super::{
-    bench::BenchArgs,
-    output::{self, TextTable, short},
-};
+use super::output::{self, TextTable, short};
 
 pub fn json(
-    args: &BenchArgs,
+    out: &Path,
     records: &[KernelRecord],
     summary: &Summary,
     condition: &Condition,
@@ -25,12 +24,12 @@ pub fn json(
         output::json(&record.without_samples())?;
     }
     output::json(&json!({
-        "written": args.out, "num_records": records.len(), "gemms": summary.gemms, "means": summary.means,
+        "written": out, "num_records": records.len(), "gemms": summary.gemms, "means": summary.means,
         "condition": condition, "against": moved, "lost": lost.map(ToString::to_string),
     }))
 }
 
-pub fn print(args: &BenchArgs, records: &[KernelRecord], summary: &Summary, condition: &Condition) {
+pub fn print(out: &Path, records: &[KernelRecord], summary: &Summary, condition: &Condition) {
     print_gemms(summary);
     output::line("");
     print_means(summary);
@@ -46,7 +45,7 @@ pub fn print(args: &BenchArgs, records: &[KernelRecord], summary: &Summary, cond
         (None, false) => {}
     }
     let unsupported = records.iter().filter(|record| !record.supported).count();
-    output::line(&format!("{} records, {unsupported} unsupported: {}", records.len(), args.out.display()));
+    output::line(&format!("{} records, {unsupported} unsupported: {}", records.len(), out.display()));
 }
 
 fn print_gemms(summary: &Summary) {

@@ -75,7 +75,7 @@ pub fn run(args: McpArgs) -> anyhow::Result<Outcome> {
             Seat::open(executor, author, args.files.iter().map(|path| path.to_string_lossy().into_owned()).collect())
         }
     };
-    let host = Host::new(ears, seat, access, std::io::stdin(), Box::new(std::io::stdout()));
+    let host = Host::new(ears, seat, access, std::io::stdin(), Box::new(std::io::stdout()), mcp::perform);
     host.map_err(anyhow::Error::msg)?.run();
     Ok(Outcome::Done)
 }

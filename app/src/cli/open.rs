@@ -47,12 +47,13 @@ mod scripted {
         commands::Action,
         desktop::WindowSetup,
         files,
+        layout::Layout,
         nearest::did_you_mean,
         picture,
         theme::Ground,
         window::{
             address::Address,
-            script::{KeepPicture, Script, layout_from_json},
+            script::{KeepPicture, Script},
         },
     };
 
@@ -96,7 +97,7 @@ mod scripted {
         pub fn setup(self) -> anyhow::Result<WindowSetup> {
             let actions = self.actions.iter().map(|id| action_of(id)).collect::<anyhow::Result<Vec<_>>>()?;
             let layout =
-                self.layout.map(|path| layout_from_json(&path, &files::read_text(&path)?).map_err(anyhow::Error::msg));
+                self.layout.map(|path| Layout::from_json(&path, &files::read_text(&path)?).map_err(anyhow::Error::msg));
             let at = self.at.as_deref().map(address_of).transpose()?;
             let picture = self.screenshot.map(keep_at).transpose()?;
             Ok(WindowSetup {
@@ -150,8 +151,6 @@ mod scripted {
 
     #[cfg(test)]
     mod tests {
-        use std::path::Path;
-
         use super::*;
 
         fn problem(args: ScriptArgs) -> String {
@@ -177,15 +176,6 @@ mod scripted {
             std::fs::write(&path, "{\"tree\": 1}").unwrap();
             let layout = ScriptArgs { layout: Some(path.clone()), ..ScriptArgs::default() };
             assert!(problem(layout).starts_with(&format!("{}: not a layout", path.display())));
-        }
-
-        #[test]
-        fn a_layout_is_read_alone_or_of_settings() {
-            let layout = crate::layout::Layout::default();
-            let alone = serde_json::to_string(&layout).unwrap();
-            for text in [alone.clone(), format!("{{\"version\": 1, \"layout\": {alone}}}")] {
-                assert_eq!(layout_from_json(Path::new("l.json"), &text), Ok(layout.clone()));
-            }
         }
 
         #[test]

@@ -2,6 +2,7 @@
 //! what a person arranged stays until it is reset.
 
 mod arrange;
+mod json;
 
 pub use arrange::Arrangement;
 

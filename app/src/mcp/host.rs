@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use super::{
     lines::{self, ClientLine},
     message::{self, Code, Incoming, Message, Request, RpcError},
-    protocol::{Era, Protocol},
+    protocol::{self, Era, Protocol},
     seat::Seat,
 };
 use crate::executor::{Wake, panic_text};
@@ -76,6 +76,9 @@ impl From<&str> for NoResult {
     }
 }
 
+/// What a request asks for: `None` where it was cancelled.
+pub type Perform = fn(&mut Host, &Request, Era) -> Option<Result<Value, RpcError>>;
+
 pub struct Host {
     pub(super) seat: Seat,
     pub(super) access: Access,
@@ -88,6 +91,7 @@ pub struct Host {
     postponed: VecDeque<ClientLine>,
     out: Box<dyn Write>,
     protocol: Protocol,
+    perform: Perform,
     ended: bool,
 }
 
@@ -126,6 +130,7 @@ impl Host {
         access: Access,
         input: impl Read + Send + 'static,
         out: Box<dyn Write>,
+        perform: Perform,
     ) -> Result<Self, String> {
         let Ears { signals, sender, turns: (turn, turns), called } = ears;
         let read = move || {
@@ -150,6 +155,7 @@ impl Host {
             postponed: VecDeque::new(),
             out,
             protocol: Protocol::default(),
+            perform,
             ended: false,
         })
     }
@@ -238,10 +244,10 @@ impl Host {
             Ok(era) => era,
             Err(error) => return Some(Err(error)),
         };
-        let outcome = super::protocol::perform(self, request, era)?;
+        let outcome = (self.perform)(self, request, era)?;
         Some(outcome.map(|result| match era {
             Era::Handshake => result,
-            Era::Stateless => super::protocol::stateless(result, &request.method),
+            Era::Stateless => protocol::stateless(result, &request.method),
         }))
     }
 

@@ -3,7 +3,7 @@
 //! that was allowed.
 //!
 //! ```text
-//! stdin ──► lines ──► message ──► protocol ──► tools, resources, prompts ──► seat ──► Driver, or a served session
+//! stdin ──► lines ──► message ──► requests ──► tools, resources, prompts ──► seat ──► Driver, or a served session
 //! stdout ◄─────────────────────────┘ one line an answer, and nothing else
 //! ```
 //!
@@ -18,12 +18,14 @@ mod lines;
 mod message;
 mod prompts;
 mod protocol;
+mod requests;
 mod resources;
 mod seat;
 mod served;
 mod tools;
 
 pub use host::{Access, Ears, Host};
+pub use requests::perform;
 pub use seat::Seat;
 pub use served::Served;
 

@@ -25,7 +25,7 @@ use crate::{
     link::{InProcess, Link},
     platform::{PagePicker, PageStore, dom},
     window::LokaApp,
-    window::address::UrlSync,
+    window::url_sync::UrlSync,
 };
 use browser_io::BrowserIo;
 use dom::{document, text_of, window};

@@ -14,8 +14,8 @@ use crate::{
     executor::{MemoryFiles, is_address},
     layout::Pane,
     window::LokaApp,
-    window::address::{AddressStep, UrlSync},
     window::alternative::Told,
+    window::url_sync::{AddressStep, UrlSync},
 };
 
 /// Seconds.

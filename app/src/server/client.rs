@@ -14,73 +14,14 @@ use futures_util::{
     SinkExt, StreamExt,
     stream::{SplitSink, SplitStream},
 };
-use loka_core::session::shared::{Author, ToClient, encode};
-use tokio::{
-    sync::{Notify, mpsc},
-    time::timeout,
-};
+use loka_core::session::shared::{ToClient, encode};
+use tokio::time::timeout;
 
 use self::{reader::Reader, writer::Writer};
-use super::{
-    limits, session_registry::SessionRegistry, shared_session::Subscription, shutdown::Shutdown, user_store::UserHandle,
-};
+use super::{limits, outbox::Outbox, session_registry::SessionRegistry, shutdown::Shutdown, user_store::UserHandle};
 
 type Sink = SplitSink<WebSocket, Message>;
 type Stream = SplitStream<WebSocket>;
-
-/// What is for one client alone.
-pub enum Out {
-    Message(Bytes),
-    Enter(Box<Entered>),
-    /// No session: what it is told instead.
-    Leave(Vec<Bytes>),
-}
-
-/// A place in a session.
-pub struct Entered {
-    pub subscription: Subscription,
-    /// As whom.
-    pub me: Author,
-    pub welcome: Bytes,
-    /// The last step that the client has; `None`: it needs the whole session.
-    pub cursor: Option<u64>,
-    /// What can be opened in the folder.
-    pub files: Arc<[String]>,
-}
-
-/// Where answers for one client are put down. Never waits.
-#[derive(Clone)]
-pub struct Outbox {
-    sender: mpsc::Sender<Out>,
-    full: Arc<Notify>,
-}
-
-impl Outbox {
-    /// Of a client that is gone.
-    #[cfg(test)]
-    pub fn nowhere() -> Self {
-        Self { sender: mpsc::channel(1).0, full: Arc::default() }
-    }
-
-    pub fn send(&self, message: Bytes) {
-        // A closed one is of a client that is gone.
-        if let Err(mpsc::error::TrySendError::Full(_)) = self.sender.try_send(Out::Message(message)) {
-            self.full.notify_one();
-        }
-    }
-
-    /// Of a client that a test plays.
-    #[cfg(test)]
-    pub fn played() -> (Self, mpsc::Receiver<Out>) {
-        let (sender, out) = mpsc::channel(limits::ANSWERS_WAITING);
-        (Self { sender, full: Arc::default() }, out)
-    }
-
-    /// Waits until the writer has come so far. `false`: the client is gone.
-    pub async fn put(&self, out: Out) -> bool {
-        self.sender.send(out).await.is_ok()
-    }
-}
 
 /// Why a client has to go, as it is told.
 #[derive(Debug)]
@@ -134,9 +75,7 @@ impl From<CloseReason> for End {
 /// From the first message to the last. `user`: who it is, where there is a list of people.
 pub async fn attend(socket: WebSocket, registry: Arc<SessionRegistry>, user: Option<UserHandle>, shutdown: Shutdown) {
     let (sink, stream) = socket.split();
-    let (sender, out) = mpsc::channel(limits::ANSWERS_WAITING);
-    let full = Arc::new(Notify::new());
-    let outbox = Outbox { sender, full: full.clone() };
+    let (outbox, out, full) = Outbox::new();
     let mut writer = Writer::new(sink, out);
     let mut reader = Reader::new(stream, registry, user, outbox);
     let end = tokio::select! {

@@ -20,6 +20,7 @@ mod http;
 pub mod limits;
 mod listen;
 mod one_line;
+mod outbox;
 mod page;
 mod people;
 mod ring;

@@ -24,7 +24,7 @@ use loka_core::{
 };
 use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot, watch};
 
-use super::{client::Outbox, coded::Coded, limits, ring::Ring};
+use super::{coded::Coded, limits, outbox::Outbox, ring::Ring};
 
 /// What clients say to the session's thread.
 pub enum ToActor {

@@ -9,7 +9,7 @@ use loka_core::{
     views::{BrushTotals, BrushedRows, Column, Lines, PlanTable},
 };
 
-use super::{Derived, ViewState, is_selected};
+use super::Derived;
 use crate::layout::{Layout, Pane};
 
 /// Where it lies. The first corner stays while keys move the second.
@@ -89,7 +89,7 @@ impl BrushState {
     }
 
     /// The same area, grown.
-    fn grow(&mut self, set: BrushedRows, shape: BrushShape) {
+    pub(super) fn grow(&mut self, set: BrushedRows, shape: BrushShape) {
         self.begun += u64::from(self.shape.is_none());
         (self.set, self.shape) = (Arc::new(set), Some(shape));
     }
@@ -118,73 +118,9 @@ impl BrushState {
     }
 }
 
-/// Columns of the heatmap that the filter lets through.
-pub fn shown_columns(view: &ViewState, derived: &Derived) -> Vec<Column> {
-    let filter = view.sites.filter();
-    derived.grid.columns.iter().filter(|column| filter.shows_column(column)).cloned().collect()
-}
-
 /// What lies between two corners of the heatmap.
 pub fn rows_of_cells(lines: &Lines, columns: &[Column], (from, to): ((usize, usize), (usize, usize))) -> BrushedRows {
     let (first, last) = (from.1.min(to.1), from.1.max(to.1));
     let columns = columns.get(first..(last + 1).min(columns.len())).unwrap_or_default();
     BrushedRows::of_cells(lines.between(from.0, to.0), columns)
-}
-
-/// Moves the second corner of the area, or begins one at what is selected. `false`: there is nothing to begin at.
-pub fn brush_by_key(view: &mut ViewState, derived: &Derived, session: &Session, steps: Steps) -> bool {
-    if view.layout.active() == Pane::Quadrant {
-        grow_box(view, derived, session, steps)
-    } else {
-        grow_cells(view, derived, session, steps)
-    }
-}
-
-fn grow_box(view: &mut ViewState, derived: &Derived, session: &Session, Steps(right, down): Steps) -> bool {
-    let (quadrant, shown) = (&derived.quadrant, view.quadrant.shown);
-    let step = [shown.x.1 - shown.x.0, shown.y.1 - shown.y.0].map(|range| range as f32 / 20.0);
-    let corners = match &view.brush.shape {
-        Some(BrushShape::Box(corners)) => *corners,
-        _ => {
-            let Some(site) = view.site.as_ref().and_then(|site| session.index().at(site)) else { return false };
-            let own = &quadrant.points[quadrant.of_site(site)];
-            let Some(point) = own.iter().find(|point| is_selected(quadrant, view, point)).or(own.first()) else {
-                return false;
-            };
-            let [x, y] = point.at;
-            // A little of a step around: the point itself is in it, whichever way it grows.
-            [[x - 0.1 * step[0], y - 0.1 * step[1]], [x + 0.1 * step[0], y + 0.1 * step[1]]]
-        }
-    };
-    let [from, to] = corners;
-    let to = [to[0] + right as f32 * step[0], to[1] - down as f32 * step[1]];
-    let set = BrushedRows::of_points(quadrant, from, to);
-    view.brush.grow(set, BrushShape::Box([from, to]));
-    true
-}
-
-fn grow_cells(view: &mut ViewState, derived: &Derived, session: &Session, Steps(right, down): Steps) -> bool {
-    if view.heatmap.series.is_some() {
-        return false;
-    }
-    let (lines, columns) = (view.sites.lines(), shown_columns(view, derived));
-    let place = |column: &Column| columns.iter().position(|of| of == column);
-    let known = match &view.brush.shape {
-        Some(BrushShape::Cells { lines: of, corners: [from, to] }) if Arc::ptr_eq(of, &lines) => {
-            place(&from.1).zip(place(&to.1)).map(|(a, b)| ((from.0, a), (to.0, b)))
-        }
-        _ => None,
-    };
-    let at_selected = || {
-        let line = lines.line_of(session.index().at(view.site.as_ref()?)?)?;
-        let cell = (line, place(view.column.as_ref()?)?);
-        Some((cell, cell))
-    };
-    let Some((from, to)) = known.or_else(at_selected) else { return false };
-    let moved = |at: usize, by: isize, count: usize| at.saturating_add_signed(by).min(count.saturating_sub(1));
-    let to = (moved(to.0, down, lines.all.len()), moved(to.1, right, columns.len()));
-    let set = rows_of_cells(&lines, &columns, (from, to));
-    let corners = [(from.0, columns[from.1].clone()), (to.0, columns[to.1].clone())];
-    view.brush.grow(set, BrushShape::Cells { lines, corners });
-    true
 }

@@ -9,9 +9,7 @@ use loka_core::{
     },
 };
 
-use super::ViewState;
 use crate::{
-    layout::Pane,
     theme::shorten,
     view_cache::{FrontierCache, ViewCache},
 };
@@ -42,14 +40,12 @@ impl Derived {
         Self { views: Views::default(), deriver, sweeps, prefix: 0, longest: 0, named: None }
     }
 
-    /// Brings the views up to date, or has that begun. An error of our own is a line for the person.
-    pub fn refresh(&mut self, session: &Session, view: &ViewState) -> Option<String> {
+    /// Brings the views up to date, or has that begun; of the frontier, which is two dozen plans a policy, only while it is looked
+    /// at. An error of our own is a line for the person.
+    pub fn refresh(&mut self, session: &Session, question: ViewQuery, frontier_is_seen: bool) -> Option<String> {
         self.name(session);
-        let question = ViewQuery { metric: view.metric, gemm: view.gemm, relative: view.relative, versus: view.versus };
         let problem = self.deriver.refresh(session, question, &mut self.views);
-        // The frontier is two dozen plans a policy: only while it is looked at.
-        let looked_at = view.layout.is_on_screen(Pane::Frontier);
-        problem.or_else(|| if looked_at { self.sweeps.refresh(session) } else { None })
+        problem.or_else(|| if frontier_is_seen { self.sweeps.refresh(session) } else { None })
     }
 
     /// What each policy's threshold buys; of the last time that the frontier was on screen.

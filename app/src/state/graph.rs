@@ -9,7 +9,7 @@ use loka_core::{
     views::{FolderId, Graph, GraphItemKind, GraphItems, GraphLayout, Modules, PlanTable, auto_depth},
 };
 
-use super::{Derived, ViewState};
+use super::Derived;
 
 /// More boxes than these are folded at first.
 const MOST: usize = 80;
@@ -162,43 +162,4 @@ impl GraphState {
         let over = items.brackets.iter().filter(|bracket| (bracket.from..bracket.to).contains(&item));
         over.max_by_key(|bracket| bracket.level).map(|bracket| bracket.folder)
     }
-}
-
-/// The selection goes to the next box, or to the ends.
-pub fn step_graph(view: &mut ViewState, session: &Session, step: isize) {
-    let Some((_, items)) = view.graph.shown() else { return };
-    let at = view.site.as_ref().and_then(|site| session.index().at(site));
-    let now = at.and_then(|at| items.item_of(at as u32));
-    let last = items.all.len().saturating_sub(1);
-    let next = now.map_or(0, |now| now.saturating_add_signed(step).min(last));
-    let to = items.all.get(next).filter(|_| now != Some(next)).map(|item| item.from);
-    go(view, session, to);
-}
-
-/// The selection goes along a feed: to the first box that reads the selected one's output, or back to the last that it
-/// reads.
-pub fn step_along_feed(view: &mut ViewState, session: &Session, back: bool) {
-    let to = fed_box(view, session, back);
-    go(view, session, to);
-}
-
-/// The first site of that box.
-pub fn fed_box(view: &ViewState, session: &Session, back: bool) -> Option<u32> {
-    let (_, items) = view.graph.shown()?;
-    let now = items.item_of(session.index().at(view.site.as_ref()?)? as u32)?;
-    let edges = items.edges_at(now, now + 1);
-    let ends = edges.filter_map(|edge| match back {
-        false => (edge.from == now as u32).then_some(edge.to),
-        true => (edge.to == now as u32).then_some(edge.from),
-    });
-    let to = if back { ends.max() } else { ends.min() };
-    items.all.get(to? as usize).map(|item| item.from)
-}
-
-fn go(view: &mut ViewState, session: &Session, to: Option<u32>) {
-    let Some(id) = to.and_then(|at| session.index().ids().get(at as usize)) else { return };
-    view.selection.clear();
-    view.sites.anchor = Some(id.clone());
-    view.select(id.clone(), None);
-    view.reveal = true;
 }

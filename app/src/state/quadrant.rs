@@ -6,11 +6,9 @@ use egui::Id;
 use loka_core::{
     dispatch::Policy,
     model::Quadrant,
-    session::Session,
-    views::{Column, Density, GroupBy, Point, QuadrantView, speedup_place},
+    views::{Density, GroupBy, Point, QuadrantView, speedup_place},
 };
 
-use super::{Derived, ViewState};
 use crate::gpu::points::{Instance, Instances};
 
 /// What colours the quadrant's points.
@@ -160,34 +158,6 @@ pub fn color_number(view: &QuadrantView, by: ColorBy) -> impl Fn(&Point) -> u8 +
         ColorBy::Verdict => QUADRANTS.iter().position(|of| *of == point.quadrant).unwrap_or(0) as u8,
         ColorBy::Group(group) => view.groupings[group as usize].of(point),
     }
-}
-
-/// The selection goes to the next point of the selected site along an axis.
-pub fn step_point(view: &mut ViewState, derived: &Derived, session: &Session, by_error: bool, step: isize) {
-    let quadrant = &derived.quadrant;
-    let Some(site) = view.site.as_ref().and_then(|site| session.index().at(site)) else { return };
-    let order = quadrant.ordered(site, by_error);
-    let now = order.iter().position(|number| is_selected(quadrant, view, &quadrant.points[*number]));
-    let next = now.map_or(0, |now| now.saturating_add_signed(step).min(order.len().saturating_sub(1)));
-    if let Some(number) = order.get(next) {
-        select_point(quadrant, view, session, *number);
-    }
-}
-
-pub fn select_point(quadrant: &QuadrantView, view: &mut ViewState, session: &Session, number: usize) {
-    let Some(point) = quadrant.points.get(number) else { return };
-    let site = session.index().ids().get(point.site as usize).cloned();
-    let column = quadrant.kernel(point.kernel).map(|kernel| Column { gemm: point.gemm, kernel: kernel.clone() });
-    if let Some(site) = site {
-        view.select(site, column);
-        view.reveal = true;
-    }
-}
-
-/// True for the selected kernel at the selected GEMM, whatever the site: asked of one site's points alone.
-pub fn is_selected(quadrant: &QuadrantView, view: &ViewState, point: &Point) -> bool {
-    let column = view.column.as_ref();
-    column.is_some_and(|column| column.gemm == point.gemm && quadrant.kernel(point.kernel) == Some(&column.kernel))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use loka_core::{
     model::{Gemm, Metric, SiteId},
     session::Session,
-    views::{BaselinePlan, Column},
+    views::{BaselinePlan, Column, ViewQuery},
 };
 
 use super::{
@@ -150,6 +150,11 @@ impl Default for ViewState {
 }
 
 impl ViewState {
+    /// What the views are derived for.
+    pub fn question(&self) -> ViewQuery {
+        ViewQuery { metric: self.metric, gemm: self.gemm, relative: self.relative, versus: self.versus }
+    }
+
     /// Changes with the same number undo as one.
     pub fn next_gesture(&mut self) -> u64 {
         self.gestures += 1;

@@ -1,17 +1,12 @@
-//! Deep links: takes the part of an address behind its `#`, gives what is to be selected and seen, and back. Pure; the
-//! page reads and writes its address.
+//! Deep links: takes the part of an address behind its `#`, gives what is to be selected and seen, and back.
 
 use loka_core::{
     model::{Gemm, KernelId, Metric, SiteId},
-    session::NoticeKind,
     views::Column,
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-use crate::{layout::Pane, state::ViewState, window::LokaApp};
-
-/// Seconds between two changes of the address: browsers refuse more than some hundred in half a minute.
-const EVERY: f64 = 0.4;
+use crate::{layout::Pane, state::ViewState};
 
 /// Left as they are: names of sites and kernels stay readable.
 const ESCAPED: &AsciiSet =
@@ -88,25 +83,6 @@ impl Address {
         }
         pairs.join("&")
     }
-
-    /// Selects and shows what it names. A site that the open trace lacks is a line.
-    pub(super) fn apply(self, app: &mut LokaApp) -> Option<String> {
-        let unknown = self.site.clone().filter(|site| app.session().site(site).is_none());
-        let view = app.view_mut();
-        if let Some(site) = self.site.filter(|_| unknown.is_none()) {
-            view.select(site, None);
-            (view.column, view.reveal) = (self.cell, true);
-        }
-        if let Some(pane) = self.view {
-            view.layout.show(pane);
-        }
-        if let Some(metric) = self.metric {
-            view.choose_metric(metric);
-        }
-        view.gemm = self.gemm.unwrap_or(view.gemm);
-        view.filter = self.filter.unwrap_or_default();
-        unknown.map(|site| format!("The address names a site that this trace does not have: {site}"))
-    }
 }
 
 /// A view's name, small.
@@ -117,60 +93,6 @@ fn word(pane: Pane) -> String {
 fn cell_of(text: &str) -> Option<Column> {
     let (gemm, kernel) = text.split_once(':')?;
     Some(Column { gemm: gemm.parse().ok()?, kernel: KernelId::new(kernel) })
-}
-
-/// Keeps an address and a window the same, whichever changes.
-#[derive(Debug, Default)]
-pub struct UrlSync {
-    /// To be shown as soon as a trace is there.
-    wanted: Option<Address>,
-    /// As it stands in the address bar.
-    written: String,
-    /// When it was written last.
-    at: f64,
-}
-
-/// What a frame asks for.
-#[derive(Clone, Debug, PartialEq)]
-pub enum AddressStep {
-    Rest,
-    /// Put this behind the `#`.
-    Write(String),
-    /// Look again after so many seconds.
-    Later(f64),
-}
-
-impl UrlSync {
-    /// The address was opened, pasted, or gone back to.
-    pub fn go(&mut self, text: &str) {
-        let text = text.trim_start_matches('#');
-        if text != self.written {
-            self.wanted = Some(Address::parse(text));
-            text.clone_into(&mut self.written);
-        }
-    }
-
-    /// Once a frame, after the window took its input.
-    pub fn tick(&mut self, app: &mut LokaApp, now: f64) -> AddressStep {
-        if app.session().trace.is_none() {
-            return AddressStep::Rest;
-        }
-        if let Some(address) = self.wanted.take()
-            && let Some(line) = address.apply(app)
-        {
-            app.notify(NoticeKind::Warning, line);
-        }
-        let text = Address::of(app.view()).format();
-        if text == self.written {
-            return AddressStep::Rest;
-        }
-        let left = self.at + EVERY - now;
-        if left > 0.0 {
-            return AddressStep::Later(left);
-        }
-        (self.at, self.written) = (now, text.clone());
-        AddressStep::Write(text)
-    }
 }
 
 #[cfg(test)]
@@ -207,26 +129,5 @@ mod tests {
     fn what_is_not_understood_is_passed_by() {
         let address = Address::parse("#view=kitchen&metric=taste&gemm=&cell=x&site=&later=1&%%%&filter=%ff%41");
         assert_eq!(address, Address { filter: Some("\u{fffd}A".to_owned()), ..Address::default() });
-    }
-
-    #[test]
-    fn nothing_is_written_before_a_trace_is_there() {
-        let mut app = LokaApp::new(Box::new(crate::link::InProcess::new(Nothing)));
-        let mut url_sync = UrlSync::default();
-        url_sync.go("#site=a");
-        assert_eq!(url_sync.tick(&mut app, 1.0), AddressStep::Rest);
-        assert_eq!(url_sync.wanted, Some(Address { site: Some(SiteId::new("a")), ..Address::default() }));
-        url_sync.go("site=a");
-        assert!(url_sync.wanted.is_some(), "it is still to come");
-    }
-
-    struct Nothing;
-
-    impl loka_core::runtime::Executor for Nothing {
-        fn run(&mut self, _: loka_core::session::Effect) {}
-
-        fn poll(&mut self) -> Option<loka_core::runtime::Report> {
-            None
-        }
     }
 }

@@ -12,6 +12,7 @@ use crate::{
     commands::{self, Action, Doing, Finder, Held, Request, Scope},
     driving::{Drive, state_of},
     executor::Wake,
+    layout::Pane,
     link::{ConnectionState, Link, Status, Submission},
     panels,
     platform::{BackgroundTasks, Here, Picker, Platform as _, Store},
@@ -226,7 +227,11 @@ impl LokaApp {
         self.appear(ctx);
         self.view.follow_policy(self.link.session().document.policy.metric);
         self.view.follow_baseline(self.link.session());
-        if let Some(problem) = self.derived.refresh(self.link.session(), &self.view) {
+        if let Some(problem) = self.derived.refresh(
+            self.link.session(),
+            self.view.question(),
+            self.view.layout.is_on_screen(Pane::Frontier),
+        ) {
             self.notify(NoticeKind::Error, problem);
         }
         if Here::IS_PAGE && self.derived.is_behind() {

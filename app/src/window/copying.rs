@@ -13,7 +13,7 @@ use crate::{
     platform::{BackgroundTasks, TaskResult},
     state::{CopyWhat, Derived, ViewState},
     views::log_text,
-    window::{address::Address, script::layout_to_json},
+    window::address::Address,
 };
 
 /// Everything that a table is made from, free to leave the thread that draws.
@@ -61,7 +61,7 @@ impl CopySource {
         let snapshot = session.snapshot()?;
         Some(Self {
             views: Views::clone(derived),
-            question: ViewQuery { metric: view.metric, gemm: view.gemm, relative: view.relative, versus: view.versus },
+            question: view.question(),
             at: view.site.as_ref().and_then(|site| session.index().at(site)),
             column: view.column.clone(),
             brushed: view.brush.set.clone(),
@@ -85,7 +85,7 @@ impl CopySource {
                 return (tsv::line(&tsv::grid_row(snapshot, views, *question, at)), "The row".to_owned());
             }
             CopyWhat::Link => return (self.link.clone(), "The link".to_owned()),
-            CopyWhat::Layout => return (layout_to_json(&self.layout), "The layout".to_owned()),
+            CopyWhat::Layout => return (self.layout.to_json(), "The layout".to_owned()),
             CopyWhat::Brushed => tsv::row_set(snapshot, &self.brushed),
             CopyWhat::Table(Pane::Quadrant) => tsv::points(snapshot, views),
             CopyWhat::Table(Pane::Plan) => tsv::choices(snapshot, views),

@@ -4,9 +4,12 @@
 pub mod address;
 pub mod alternative;
 mod app;
+mod chores;
 mod copying;
 pub(crate) mod housekeeping;
 mod messages;
+mod playing;
 pub mod script;
+pub mod url_sync;
 
 pub use app::LokaApp;

@@ -20,7 +20,7 @@ struct GemmShape {
     // 1: a scale a row; 0: one scale.
     u32 x_scale_step, w_scale_step;
 };
-static_assert(sizeof(GemmShape) == 32, "mirrored in kernels/src/gemm.rs");
+static_assert(sizeof(GemmShape) == 32, "mirrored in kernels/src/gemm/shapes.rs");
 
 static constexpr u32 TILE_M = 128, TILE_K = 128, GEMM_THREADS = 384;
 

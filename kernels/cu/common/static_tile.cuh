@@ -14,7 +14,7 @@ struct StaticShape {
     // BF16 [n], or null.
     const u16* bias;
 };
-static_assert(sizeof(StaticShape) == 40, "mirrored in kernels/src/gemm.rs");
+static_assert(sizeof(StaticShape) == 40, "mirrored in kernels/src/gemm/shapes.rs");
 
 static constexpr u32 STORE_Z = 1, STORE_H = 2, STORE_CODES = 4;
 

@@ -5,7 +5,10 @@
 //! way in, or E4M3 already; so is what is stored: |BlockNorm| is at most 16, so that a scale of 2^-4 saturates nothing.
 //! A training step keeps more of it: [`block_all`]. A bias goes in front of BlockNorm: set it in the launch's shape.
 
-use super::{StaticShape, THREADS, TILE_K, Y_BOX, cost::static_cast_us};
+use super::{
+    cost::static_cast_us,
+    shapes::{StaticShape, THREADS, TILE_K, Y_BOX},
+};
 use crate::LaunchGrid;
 
 /// Columns of a tile, and of a block of BlockNorm.

@@ -1,6 +1,6 @@
 //! The FP8 GEMM kernels, one file of `cu/` each.
 
-use super::{MAP_BYTES, SHAPE_BYTES, STATIC_SHAPE_BYTES};
+use super::shapes::{MAP_BYTES, SHAPE_BYTES, STATIC_SHAPE_BYTES};
 use crate::{Argument, ArgumentKind, FP8, Header, KernelSource, TYPES, WARP, number, pointer};
 
 const HOPPER: Header = Header { name: "common/hopper.cuh", text: include_str!("../../cu/common/hopper.cuh") };

@@ -2,8 +2,8 @@
 //! beforehand (`cu/common/static_gemm.cuh`), the one expected to be fastest first, and how each is launched.
 
 use super::{
-    StaticShape, THREADS, TILE_K, Y_BOX,
     cost::{Cost, Cut},
+    shapes::{StaticShape, THREADS, TILE_K, Y_BOX},
 };
 use crate::LaunchGrid;
 

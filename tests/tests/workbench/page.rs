@@ -15,8 +15,11 @@ use loka::{
     layout::Pane,
     link::InProcess,
     platform::ThreadExecutor,
-    window::address::{Address, AddressStep, UrlSync},
     window::alternative::Told,
+    window::{
+        address::Address,
+        url_sync::{AddressStep, UrlSync},
+    },
 };
 use loka_core::{
     dispatch::Policy,

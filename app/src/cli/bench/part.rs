@@ -1,13 +1,13 @@
 //! `loka bench --part`: one part of a bench that machines with one type of GPU share, written once under a name that says
 //! what it is.
 
-use std::{cell::RefCell, time::Instant};
+use std::{cell::RefCell, ops::Range, time::Instant};
 
 use loka_core::{
     bench::{BenchEvent, Measurement, measure, with_baseline},
     engine::{Control, Engine},
-    model::KernelRecord,
-    parts::{BenchKey, BenchPart, PartKey, PartOf, shapes_digest},
+    model::{GemmShape, KernelRecord},
+    parts::{BenchKey, BenchPart, PartKey, PartOf, bench_cost, shapes_digest, split},
     tables::{read_bench_part, write_bench_part},
 };
 use serde_json::json;
@@ -28,7 +28,7 @@ pub struct PartWork<'a> {
 
 pub fn run(work: &PartWork<'_>, engine: &dyn Engine, json: bool) -> anyhow::Result<Outcome> {
     let (what, started) = (&work.what, Instant::now());
-    let range = super::range_of(what.shapes, work.part);
+    let range = range_of(what.shapes, work.part);
     let shapes = what.shapes.get(range.clone()).unwrap_or_default();
     let key = PartKey::new(bench_key(work, engine), work.part, range);
     let name = key.file_name();
@@ -53,6 +53,12 @@ pub fn run(work: &PartWork<'_>, engine: &dyn Engine, json: bool) -> anyhow::Resu
     // Another machine was first. Times are never the same to the digit: its own count.
     let found = work.place.fetch_known(&name)?;
     tell(work, &opened(&found, &part.key)?, &name, None, json)
+}
+
+/// Those of all shapes that a part is of, kernels or whole sites.
+pub fn range_of(shapes: &[GemmShape], part: PartOf) -> Range<usize> {
+    let costs: Vec<u128> = shapes.iter().map(|shape| bench_cost(*shape)).collect();
+    split(&costs, part.of).swap_remove(part.part - 1)
 }
 
 fn take(event: BenchEvent, records: &RefCell<Vec<KernelRecord>>, started: Instant, tells: bool) {

@@ -35,7 +35,7 @@ pub fn run(
     json: bool,
 ) -> anyhow::Result<Outcome> {
     let started = Instant::now();
-    let range = super::range_of(work.shapes, work.part);
+    let range = super::part::range_of(work.shapes, work.part);
     let shapes = work.shapes.get(range.clone()).unwrap_or_default();
     let key = PartKey::new(sites_key(work), work.part, range);
     let name = key.file_name();

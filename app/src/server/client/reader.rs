@@ -15,11 +15,12 @@ use loka_core::session::{
 use sha2::{Digest as _, Sha256};
 use tokio::{sync::Semaphore, task::spawn_blocking, time::timeout};
 
-use super::{CloseReason, End, Entered, Out, Outbox, Stream};
+use super::{CloseReason, End, Stream};
 use crate::server::{
     bucket::Bucket,
     client_query, idle, limits,
     one_line::name,
+    outbox::{Entered, Out, Outbox},
     sanitize::place,
     session_registry::SessionRegistry,
     shared_session::{SessionEnd, SharedSession, ToActor},

@@ -15,9 +15,10 @@ use tokio::{
     time::{Instant, Interval, interval_at, timeout},
 };
 
-use super::{CloseReason, End, Entered, Out, Sink, close_code};
+use super::{CloseReason, End, Sink, close_code};
 use crate::server::{
     idle, limits,
+    outbox::{Entered, Out},
     shared_session::{SessionEnd, Subscription},
 };
 

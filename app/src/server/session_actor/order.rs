@@ -37,8 +37,8 @@ use super::*;
 use crate::{
     link::{ConnectionState, Link, Network, RemoteLink, Socket, SocketNews, Submission},
     server::{
-        client::{Entered, Out, Outbox},
         coded::Coded,
+        outbox::{Entered, Out, Outbox},
         shared_session::Subscription,
     },
 };

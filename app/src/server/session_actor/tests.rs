@@ -117,7 +117,7 @@ fn many_events_are_few_frames_and_a_command_is_at_once() {
         let frames = shared.after(0).unwrap();
         assert!(frames.len() < 20, "{} frames", frames.len());
         let (outbox, author) =
-            (crate::server::client::Outbox::nowhere(), loka_core::session::shared::Author::new(3, "A"));
+            (crate::server::outbox::Outbox::nowhere(), loka_core::session::shared::Author::new(3, "A"));
         let command = Box::new(Command::SetPolicy { policy: Policy::rel_l2() });
         let asked = Instant::now();
         shared.tell(ToActor::Command { author, number: 1, seen: 0, command, outbox }).await.unwrap();

@@ -2,7 +2,7 @@
 
 use egui::{PointerButton, Pos2, Rect, Response, Stroke, StrokeKind, Ui};
 
-use super::{Frame, rows::cell_rect};
+use super::frame::{Frame, cell_rect};
 use crate::{
     layout::Pane,
     state::{BrushDrag, BrushShape, rows_of_cells, shown_columns},

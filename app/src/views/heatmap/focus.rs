@@ -5,8 +5,7 @@ use egui::{Event, EventFilter, Id, Key, Modifiers, Rect, Sense, Ui};
 use loka_core::views::LineKind;
 
 use super::{
-    Frame,
-    rows::{cell_rect, selected_column, selected_line},
+    frame::{Frame, cell_rect, selected_column, selected_line},
     words::{cell_text, folder_text},
 };
 use crate::{

@@ -5,6 +5,7 @@ mod axis;
 mod brush;
 mod controls;
 mod focus;
+mod frame;
 mod legend;
 mod names;
 mod pointer;
@@ -14,12 +15,11 @@ mod words;
 
 pub use controls::gemm_ui;
 
-use std::sync::Arc;
-
 use egui::{RichText, ScrollArea, Ui};
 use loka_core::{session::SeriesState, views::Lines};
 
 use axis::Columns;
+use frame::Frame;
 use table::HeatmapTable;
 
 use crate::{
@@ -28,16 +28,6 @@ use crate::{
 };
 
 const LEGEND: f32 = 44.0;
-
-/// Everything that one frame of the heatmap is drawn from.
-struct Frame {
-    table: HeatmapTable,
-    lines: Arc<Lines>,
-    columns: Columns,
-    /// Widths and heights in points.
-    names: f32,
-    row: f32,
-}
 
 pub fn heatmap_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     scene.view.refresh_lines(scene.session, scene.derived);

@@ -4,8 +4,7 @@ use egui::{Rect, Response, Stroke, StrokeKind, Ui};
 use loka_core::views::{Line, LineKind};
 
 use super::{
-    Frame,
-    rows::cell_rect,
+    frame::{Frame, cell_rect},
     words::{cell_text, folder_text},
 };
 use crate::{theme::number, views::Scene};

@@ -3,7 +3,11 @@
 use egui::{Align2, FontId, Rect, Sense, Stroke, StrokeKind, Ui, Vec2, pos2, vec2};
 use loka_core::{model::SiteId, views::Cell};
 
-use super::{Frame, brush, focus, names, pointer};
+use super::{
+    brush, focus,
+    frame::{Frame, cell_rect, selected_column, selected_line},
+    names, pointer,
+};
 use crate::{
     gpu::{HeatmapCallback, Palette, Picture, Texel},
     state::ColumnWindow,
@@ -135,28 +139,6 @@ fn number_of(scene: &Scene<'_>, frame: &Frame, line: usize, shown: usize, texel:
         }
     };
     id.and_then(value).unwrap_or_else(|| number::plain(f64::from(texel.value)))
-}
-
-/// Where a cell stands, before it is snapped to pixels.
-pub fn cell_rect(frame: &Frame, rect: Rect, line: usize, shown: usize) -> Rect {
-    let left = rect.left() + frame.names + frame.columns.left(shown);
-    let top = rect.top() + line as f32 * frame.row;
-    Rect::from_min_size(pos2(left, top), vec2(frame.columns.width, frame.row.max(2.0)))
-}
-
-/// The shown column that is selected: a kernel's, or a step's.
-pub fn selected_column(scene: &Scene<'_>, frame: &Frame) -> Option<usize> {
-    if frame.table.series.is_some() {
-        return scene.view.heatmap.step.filter(|step| *step < frame.table.columns.len());
-    }
-    let wanted = scene.view.column.as_ref()?;
-    (0..frame.table.columns.len()).find(|at| frame.table.column(*at) == Some(wanted))
-}
-
-/// The selected site's line; of a closed folder that it is in.
-pub fn selected_line(scene: &Scene<'_>, frame: &Frame) -> Option<usize> {
-    let site = scene.session.index().at(scene.view.site.as_ref()?)?;
-    frame.lines.line_of(site)
 }
 
 fn selection_ui(ui: &Ui, scene: &Scene<'_>, frame: &Frame, rect: Rect) {

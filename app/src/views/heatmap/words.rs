@@ -5,7 +5,7 @@ use loka_core::{
     views::{Cell, Column, Fold, Line, Mark, median},
 };
 
-use super::{Frame, axis::steps_text, controls::series_title, table::HeatmapTable};
+use super::{axis::steps_text, controls::series_title, frame::Frame, table::HeatmapTable};
 use crate::{
     theme::{number, source_word, verdict_word},
     views::Scene,
