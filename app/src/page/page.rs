@@ -13,13 +13,12 @@ use super::{
 use crate::{
     executor::{MemoryFiles, is_address},
     layout::Pane,
-    window::LokaApp,
-    window::alternative::Told,
-    window::url_sync::{AddressStep, UrlSync},
+    window::{
+        LokaApp,
+        alternative::{Alternative, Told},
+        url_sync::{AddressStep, UrlSync},
+    },
 };
-
-/// Seconds.
-const TEXT_EVERY: f64 = 1.0;
 
 pub(super) struct PageApp {
     app: LokaApp,
@@ -41,11 +40,21 @@ pub(super) struct PageApp {
 struct PageTold {
     drawn: bool,
     rows: bool,
-    /// As text behind the canvas, and when.
+    /// As text behind the canvas.
     text: Told,
-    text_at: f64,
     /// The last line of the log.
     line: u64,
+}
+
+/// Behind the frame: what was drawn is shown before the browser reads so many rows.
+fn put_text(html: String) -> Result<(), JsValue> {
+    let put = Closure::once_into_js(move || {
+        if let Some(place) = document().ok().and_then(|page| page.get_element_by_id("loka-text")) {
+            place.set_inner_html(&html);
+        }
+    });
+    window()?.set_timeout_with_callback_and_timeout_and_arguments_0(put.unchecked_ref(), 0)?;
+    Ok(())
 }
 
 impl PageApp {
@@ -152,17 +161,17 @@ impl PageApp {
         self.app.view_mut().recent.mark(&missing);
     }
 
-    /// What a screen reader finds: at most once in so many seconds, for a drag changes it with every frame.
+    /// What a screen reader finds.
     fn tell_text(&mut self, ctx: &egui::Context) {
         let now = ctx.input(|input| input.time);
-        let wait = self.told.text_at + TEXT_EVERY - now;
-        if wait > 0.0 {
-            return ctx.request_repaint_after(std::time::Duration::from_secs_f64(wait));
-        }
-        let Some(html) = self.app.alternative(&mut self.told.text) else { return };
-        self.told.text_at = now;
-        if let Some(place) = document().ok().and_then(|page| page.get_element_by_id("loka-text")) {
-            place.set_inner_html(&html);
+        match self.app.alternative(&mut self.told.text, now) {
+            Alternative::Same => {}
+            Alternative::Later(seconds) => ctx.request_repaint_after(std::time::Duration::from_secs_f64(seconds)),
+            Alternative::Text(html) => {
+                if let Err(error) = put_text(html) {
+                    web_sys::console::warn_2(&"LoKA could not write its text".into(), &error);
+                }
+            }
         }
     }
 

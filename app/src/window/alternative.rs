@@ -15,35 +15,76 @@ use crate::{
     window::LokaApp,
 };
 
-/// Sites of one table. A filter shows others.
-const SITES: usize = 300;
+/// Sites of one table. A filter shows others: a browser takes a tenth of a second over a thousand rows.
+const SITES: usize = 100;
 /// Comments, the newest first.
 const COMMENTS: usize = 100;
 
-/// What the last text was made of: another one is made when this is another.
+/// Seconds without a change, and with one after the other, after which another text is made.
+const REST: f64 = 0.5;
+const MOST: f64 = 10.0;
+
+/// What the last text was made of, and since when another one would be: it is made when a drag or somebody's typing rests.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Told(Option<Revisions>);
+pub struct Told {
+    of: Option<Revisions>,
+    now: Option<Revisions>,
+    /// Since when it is as it is, and since when it is not what was told.
+    still: f64,
+    behind: f64,
+}
 
 /// Of what was derived, of what was said, and what the filter shows: how many sites, the first and the last.
 type Revisions = (u64, u64, (usize, Option<u32>, Option<u32>));
 
+/// What is to be told now.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Alternative {
+    Same,
+    /// To be asked again after so many seconds.
+    Later(f64),
+    Text(String),
+}
+
+impl Told {
+    /// Seconds until a text of that is to be made; `None`: it was told.
+    fn wait(&mut self, revisions: Revisions, now: f64) -> Option<f64> {
+        if self.of == Some(revisions) {
+            self.now = None;
+            return None;
+        }
+        if self.now != Some(revisions) {
+            if self.now.is_none() {
+                self.behind = now;
+            }
+            (self.now, self.still) = (Some(revisions), now);
+        }
+        // Whoever has been told nothing need not wait.
+        let due = if self.of.is_none() { now } else { (self.still + REST).min(self.behind + MOST) };
+        Some((due - now).max(0.0))
+    }
+}
+
 impl LokaApp {
-    /// The text, where it is another than the one that was told. Asked with every frame.
-    pub fn alternative(&self, told: &mut Told) -> Option<String> {
+    /// The text, where it is another than the one that was told. Asked with every frame; `now`: in seconds.
+    pub fn alternative(&self, told: &mut Told, now: f64) -> Alternative {
         let (session, view, derived) = (self.session(), &self.view, &self.derived);
         // Half of it would be of another moment.
         if derived.is_behind() {
-            return None;
+            return Alternative::Same;
         }
         let lines = view.sites.lines();
         let shown = lines.shown();
         let shown = (shown.len(), shown.first().copied(), shown.last().copied());
-        let now = Told(Some((derived.revision, session.reviewing.revision, shown)));
-        if now == *told {
-            return None;
+        let revisions = (derived.revision, session.reviewing.revision, shown);
+        match told.wait(revisions, now) {
+            None => Alternative::Same,
+            Some(left) if left > 0.0 => Alternative::Later(left),
+            Some(_) => {
+                (told.of, told.now) = (Some(revisions), None);
+                Alternative::Text(html(session, derived.snapshot.as_deref(), view, derived))
+            }
         }
-        *told = now;
-        Some(html(session, derived.snapshot.as_deref(), view, derived))
     }
 }
 
@@ -117,6 +158,23 @@ fn table(page: &mut String, caption: &str, header: &[String], rows: &[Vec<String
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_waits_until_changes_rest_and_no_longer_than_so_long() {
+        let mut told = Told::default();
+        let of = |revision| (revision, 0, (1, None, None));
+        assert_eq!(told.wait(of(1), 3.0), Some(0.0), "the first at once");
+        told.of = Some(of(1));
+        assert_eq!(told.wait(of(1), 4.0), None);
+        assert_eq!(told.wait(of(2), 5.0), Some(REST));
+        assert_eq!(told.wait(of(3), 5.25), Some(REST), "it changed again");
+        assert_eq!(told.wait(of(3), 5.5), Some(0.25));
+        assert_eq!(told.wait(of(1), 5.6), None, "back to what was told");
+        for at in 0..=40 {
+            let left = told.wait(of(10 + at), 6.0 + at as f64 / 4.0);
+            assert_eq!(left, Some(REST.min(MOST - at as f64 / 4.0)), "{at}");
+        }
+    }
 
     #[test]
     fn nothing_that_is_said_becomes_markup() {

@@ -15,7 +15,7 @@ use loka::{
     layout::Pane,
     link::InProcess,
     platform::ThreadExecutor,
-    window::alternative::Told,
+    window::alternative::{Alternative, Told},
     window::{
         address::Address,
         url_sync::{AddressStep, UrlSync},
@@ -213,22 +213,26 @@ fn an_address_is_followed_and_kept() {
 fn what_is_seen_is_there_as_text() {
     let (mut app, ctx) = window(&[rows()], 12);
     let mut told = Told::default();
-    let html = app.alternative(&mut told).unwrap();
+    let Alternative::Text(html) = app.alternative(&mut told, 0.0) else { panic!("not told") };
     let answer = app.session().snapshot().is_some();
     assert!(answer && html.contains("<caption>Plan: the kernel of each GEMM</caption>"), "{html}");
     let sites = app.session().sites().len();
     assert_eq!(html.matches("<th scope=\"row\">").count(), sites + 3 * sites, "each site, and each of its GEMMs");
     assert!(html.contains(&big::site_name(7)) && html.contains("Review: marks and comments: none."), "{html}");
-    assert_eq!(app.alternative(&mut told), None, "told already");
+    assert_eq!(app.alternative(&mut told, 1.0), Alternative::Same, "told already");
     app.tick(&ctx);
-    assert_eq!(app.alternative(&mut told), None);
+    assert_eq!(app.alternative(&mut told, 2.0), Alternative::Same);
+    let mut now = 2.0;
     for change in [Command::SetPolicy { policy: Policy::paper() }, Command::Undo] {
         app.command(change);
         (0..3).for_each(|_| app.tick(&ctx));
-        let html = app.alternative(&mut told).unwrap();
+        now += 1.0;
+        let Alternative::Later(rest) = app.alternative(&mut told, now) else { panic!("at once") };
+        now += rest;
+        let Alternative::Text(html) = app.alternative(&mut told, now) else { panic!("not told") };
         let policy = &app.session().document.policy.name;
         assert!(html.contains(&format!("<p>Policy {policy}.</p>")), "{html}");
-        assert_eq!(app.alternative(&mut told), None);
+        assert_eq!(app.alternative(&mut told, now), Alternative::Same);
     }
 }
 
