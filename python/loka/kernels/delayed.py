@@ -103,12 +103,26 @@ def current(x: Tensor, known: Optional[Scale], format: str, settled: bool) -> Tu
     itself, which costs a pass of its own. A scale by itself then: the model's moves on."""
     if known is not None and settled:
         return known.scale, known.inverse
+    scale, inverse = scale_now(x, None if known is None else known.scale, format)
+    return scale, inverse
+
+
+@torch.library.custom_op("loka::scale_now", mutates_args=())
+def scale_now(x: Tensor, known: Optional[Tensor], format: str) -> Tuple[Tensor, Tensor]:
+    """The scale [1] that `known` is, or where that is 0 the one of x itself, and its inverse. An op of its own: only the step that is
+    checked has it, and a dozen operations a tensor took longer to compile there than everything else that it has besides."""
     amax = x.abs().amax().float().view(1)
     # What is not finite makes everything that shares its scale NaN, as with every other scale of the moment.
     scale = torch.where(torch.isfinite(amax), scale_for(amax, format), torch.nan)
     if known is not None:
-        scale = torch.where(known.scale > 0, known.scale, scale)
+        scale = torch.where(known > 0, known, scale)
     return scale, 1.0 / scale
+
+
+@scale_now.register_fake
+def _(x: Tensor, known: Optional[Tensor], format: str) -> Tuple[Tensor, Tensor]:
+    made = x.new_empty(1, dtype=torch.float32)
+    return made, torch.empty_like(made)
 
 
 def codes(x: Tensor, inverse: Tensor, format: str) -> Tensor:
