@@ -183,6 +183,7 @@ class Stacked(nn.Module):
         self.up = nn.Parameter(torch.randn(4, 8, 8) / 3)
         self.shift = nn.Parameter(torch.zeros(4, 1, 8))
         self.turned = nn.Parameter(torch.randn(4, 7, 8) / 3)
+        self.common = nn.Parameter(torch.zeros(1, 1, 7))
         self.each = nn.Parameter(torch.randn(4, 7, 5) / 3)
         self.every = nn.Parameter(torch.randn(4, 5, 6) / 3)
         self.one = nn.Parameter(torch.randn(1, 6, 3) / 3)
@@ -191,7 +192,7 @@ class Stacked(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         tokens = x.unsqueeze(1).expand(-1, 4, -1).transpose(0, 1)
         tokens = F.silu(torch.baddbmm(self.shift, tokens, self.up))
-        tokens = F.silu(torch.bmm(tokens, self.turned.transpose(1, 2))).transpose(0, 1)
+        tokens = F.silu(torch.baddbmm(self.common, tokens, self.turned.transpose(1, 2))).transpose(0, 1)
         # A vector for each token of each example.
         tokens = F.silu(tokens.unsqueeze(2) @ self.each).squeeze(2)
         # All matrices by the same rows.

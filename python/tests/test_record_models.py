@@ -406,7 +406,7 @@ class Functions(Recorded):
         x, target = batches[0]
         silu = torch.nn.functional.silu
         ups = [x @ model.up[i] + model.shift[i, 0] for i in range(4)]
-        turns = [silu(ups[i]) @ model.turned[i].T for i in range(4)]
+        turns = [silu(ups[i]) @ model.turned[i].T + model.common[0, 0] for i in range(4)]
         eachs = [silu(turns[i]) @ model.each[i] for i in range(4)]
         mean = sum(silu(each) for each in eachs) / 4
         every = torch.cat([mean @ model.every[i] for i in range(4)], 1)
@@ -427,6 +427,7 @@ class Functions(Recorded):
             torch.testing.assert_close(tensors[f"up[{i}]/weight"], now.up[i].detach().T)
             torch.testing.assert_close(tensors[f"up[{i}]/bias"], now.shift[i, 0].detach())
             torch.testing.assert_close(tensors[f"turned[{i}]/weight"], now.turned[i].detach())
+            self.assertNotIn(f"turned[{i}]/bias", tensors)
         torch.testing.assert_close(tensors["every/weight"], now.every.detach().transpose(0, 1).flatten(1).T)
         (unseen,) = manifest["coverage"]["unseen"]
         self.assertEqual((unseen["name"], unseen["flops"]), ("one", 2 * 4 * EXAMPLES * 6 * 3))

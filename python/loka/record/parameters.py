@@ -306,8 +306,9 @@ def _product(func: Any, args: Sequence[Any], kwargs: Any, find: Callable[[Any], 
     if func in _BATCHED and len(args) == 2:
         return _stack(args[0], find(args[1]), None)
     if func in _BATCHED_ADDS and len(args) == 3 and not kwargs:
-        bias = find(args[0])
-        return _stack(args[1], find(args[2]), bias if args[0].dim() == 3 and args[0].shape[1] == 1 else None)
+        stack, _, features = args[2].shape
+        # One that all matrices share is added to what they give, and none of their own.
+        return _stack(args[1], find(args[2]), find(args[0]) if args[0].shape == (stack, 1, features) else None)
     if func in _ADDMMS and len(args) == 3 and not kwargs:
         return _matrix(args[1], find(args[2]), find(args[0]), rows_first=False)
     if func is torch.einsum and len(args) == 3 and isinstance(args[0], str):

@@ -514,7 +514,7 @@ class Recorder:
         coverage = self.coverage
         weights = [each for each in coverage["unseen"] if "name" in each] if coverage else []
         # The report names each place; a warning is for what a plan would miss.
-        if not coverage or sum(each["flops"] for each in weights) < WORTH_A_WARNING * coverage["flops"] or not weights:
+        if not coverage or not weights or sum(each["flops"] for each in weights) < WORTH_A_WARNING * coverage["flops"]:
             return
         some = [f"{each['name']} ({each.get('where', each['op'])}, {each['flops'] / coverage['flops']:.1%})" for each in weights]
         more = f", and {len(some) - 4} more" if len(some) > 4 else ""
