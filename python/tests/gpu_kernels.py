@@ -7,6 +7,7 @@ Prints failures, a line a group, and last `N passed, N failed`. Exit 1 when one 
 """
 
 import copy
+import math
 import pathlib
 import statistics
 import sys
@@ -19,7 +20,7 @@ from loka.kernels import KERNELS, linear, numerics, why_not
 from loka.kernels import Switch, Watch, WeightCache, delayed
 from loka.kernels.casts import by_known_scale, input_and_weight, straight_and_turned
 from loka.plans.following import follow, following
-from loka.plans.linear import route
+from loka.plans.linear import route, wanted_scales
 from loka.catalogue import Cast
 from loka.kernels.scales import quantize, to_fp8
 
@@ -241,7 +242,7 @@ def check_delayed(checks):
 
 
 def check_scales(checks):
-    """Scales move on in one launch as they do by plain operations."""
+    """Scales move on, are found and noted in a launch or two as they are by plain operations."""
     known = [None if at % 3 == 0 else 2.0 ** -(at % 40) for at in range(200)]
     one, other = (delayed.History([delayed.Scale.of(scale, torch.device(where)) for scale in known]) for where in ("cuda", "cpu"))
     checks.tell(one._launch is not None, "one launch for all scales")
@@ -253,6 +254,22 @@ def check_scales(checks):
             history.advance()
         for name in ("_scale", "_inverse", "decaying", "overflow"):
             checks.tell(torch.equal(getattr(one, name).cpu(), getattr(other, name)), f"scales {step_index} {name}")
+    for dtype in (torch.float32, torch.bfloat16):
+        for size in (0.0, 1e-38, 3e-7, 1.0, 223.99, 224.0, 224.01, 3e38, math.inf, math.nan):
+            x = (torch.randn(4000, 520, device="cuda").clamp(-0.5, 0.5) * (size if math.isfinite(size) else 1.0)).to(dtype)
+            x[3131, 7] = -size
+            for at in (x, x.t()):
+                for known in (None, torch.zeros(1, device="cuda"), torch.full((1,), 0.25, device="cuda")):
+                    made, wanted = (find(at, known, "e4m3") for find in (delayed._scale_now, delayed._scale_by_parts))
+                    same = all(torch.equal(a.nan_to_num(-1.0), b.nan_to_num(-1.0)) for a, b in zip(made, wanted))
+                    checks.tell(same, f"scale of {dtype} up to {size}, known {known is not None}")
+            for before in (0.0, 0.5, 1e38):
+                for maxima in (x.abs().amax(-1), x.view(4000, 40, 13).abs().amax(-1), x.abs().t()[::2], x.abs().float()):
+                    scales = [delayed.Scale.of(1.0, torch.device(where)) for where in ("cuda", "cpu")]
+                    for scale, largest in zip(scales, (maxima, maxima.cpu())):
+                        scale.amax.fill_(before)
+                        delayed.note(scale, largest)
+                    checks.tell(torch.equal(scales[0].amax.cpu(), scales[1].amax), f"noted {dtype} up to {size} after {before}")
 
 
 def dequantized(x, cast):
@@ -344,6 +361,33 @@ def check_compiled(checks):
             for name, ours, expected in zip(("y", "dx", "dw"), step(compiled, x, weight, dy), eager):
                 error = rel_l2(ours, expected.double())
                 checks.tell(error < 1e-4, f"{kernel} compiled m={m} {name}: {error} from eager")
+
+
+def check_checked(checks):
+    """In a checked step a linear is two operators under torch.compile: what they give is what it gives without."""
+    device = torch.device("cuda")
+    for kernels in (
+        *((kernel,) * 3 for kernel in KERNELS if kernel.split("/")[0] in ("cublaslt", "pytorch") and "block" not in kernel),
+        ("loka/fp8-static+fast", "loka/fp8-static+fast", "cublaslt/bf16"), ("cublaslt/bf16", "cublaslt/fp8-delayed", "loka/fp8-rowwise+fast"),
+    ):
+        if any(why_not(*of, 768, 1024, device, False) for of in zip(kernels, ("fprop", "dgrad", "wgrad"))):
+            continue
+        for known in (2.0**-9,) if "loka/fp8-static+fast" in kernels else (0.0, 2.0**-9):
+            found = []
+            for compiled in (False, True):
+                torch._dynamo.reset()
+                torch.manual_seed(3)
+                x, weight = (torch.randn(rows, 768, device=device, requires_grad=True) for rows in (2000, 1024))
+                scales = tuple(delayed.Scale.of(known, device) if wanted else None for wanted in wanted_scales(kernels))
+                watch = Watch(Switch(True), device, ("fprop", "dgrad", "wgrad"))
+                run = lambda x, weight: linear(x, weight, None, kernels, False, scales, False, 0, watch)
+                with torch.autocast("cuda", torch.bfloat16):
+                    y = (torch.compile(run, fullgraph=True) if compiled else run)(x, weight)
+                gradients = torch.autograd.grad(y, (x, weight), torch.randn(y.shape, device=device, dtype=y.dtype))
+                amaxes = [scale.amax for scale in scales if scale is not None]
+                found.append((y.detach(), *gradients, *watch.stats.values(), *amaxes))
+            same = all(torch.equal(*pair) for pair in zip(*found))
+            checks.tell(same, f"checked {' '.join(kernels)} known {known}: compiled as eager")
 
 
 def check_graph(checks):
@@ -450,7 +494,7 @@ def main():
         sys.exit(2)
     checks = Checks()
     casts = (check_casts, check_pairs, check_block_casts, check_turned_and_rounded, check_weights, check_scales, check_delayed)
-    for check in (*casts, check_gemms, check_non_finite, check_compiled, check_graph, check_rest):
+    for check in (*casts, check_gemms, check_non_finite, check_compiled, check_checked, check_graph, check_rest):
         try:
             check(checks)
         except Exception as error:

@@ -221,6 +221,34 @@ class Following(unittest.TestCase):
     def test_the_launch_for_all_scales_gives_what_plain_operations_give(self):
         interpreted(self, INTERPRETED, "12 steps the same")
 
+    @needs_triton
+    def test_the_scale_of_one_tensor_is_what_plain_operations_give(self):
+        interpreted(self, ONE_TENSOR, "the same")
+
+
+ONE_TENSOR = textwrap.dedent("""
+    import math, torch
+    from loka.kernels import delayed, triton_casts, triton_scales
+    
+    # The interpreter goes over nothing that is not a constant.
+    triton_casts.amax = lambda x: (x.float().view(torch.int32) & 0x7FFFFFFF).view(-1)[: 40 * 48].view(128, 15).amax(1)
+    torch.manual_seed(0)
+    sizes = [0.0, 1e-45, 1e-38, 2.0**-100, 3e-7, 0.0625, 1.0, 223.99, 224.0, 224.01, 448.0, 3e38, math.inf, -math.inf, math.nan]
+    for dtype in (torch.float32, torch.bfloat16):
+        for size in sizes:
+            x = torch.randn(40, 48).clamp(-0.5, 0.5) * (size if math.isfinite(size) else 1.0)
+            x[31, 7] = -size
+            x = x.to(dtype)
+            for turned in (x, x.t()):
+                for known in (None, torch.zeros(1), torch.full((1,), 0.25)):
+                    for format in ("e4m3", "e5m2"):
+                        one, other = (find(turned, known, format) for find in (triton_scales.find, delayed._scale_by_parts))
+                        for a, b in zip(one, other):
+                            assert a.shape == b.shape == (1,) and torch.equal(a.isnan(), b.isnan()), (size, a, b)
+                            assert a.isnan() or torch.equal(a, b), (size, known, a, b)
+    print("the same")
+""")
+
 
 INTERPRETED = textwrap.dedent("""
     import torch

@@ -18,6 +18,7 @@
 mod candidates;
 pub(crate) mod chain;
 mod choice;
+mod compiling;
 mod curves;
 mod document;
 mod frontier;

@@ -16,6 +16,7 @@ use super::{
     Candidates, Choice, ChoiceSource, Group, JudgedRows, Override, OverrideError, Overrides, Pick, Policy, SitePattern,
     Target, Totals, Warning, WarningKind,
     chain::{Chain, ChainLink, Form, Links, Picked, Unit},
+    compiling::is_made_up_for_late,
     judged::{Judged, Terms, Verdict},
     knapsack::{self, Item},
     overrides::by_group,
@@ -258,6 +259,7 @@ fn run(
     warnings.extend(decided_untimed(&sites));
     let num_low = || sites.iter().flat_map(|site| &site.picks).filter(|pick| pick.kernel.is_low_precision()).count();
     warnings.extend(host_bound(&candidates.target, &totals, num_low));
+    warnings.extend(is_made_up_for_late(&candidates.target, &totals, num_low));
     warnings.extend(out_of_range(groups, (policy, loss), rows, &totals));
     let chains = sites.iter().filter_map(|site| Some((site.at, site.chain.clone()?))).collect();
     let words = words.into_iter().flatten().map(|words| *words).collect();

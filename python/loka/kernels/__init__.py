@@ -3,8 +3,8 @@
     fprop, dgrad, wgrad = "cublaslt/fp8-tensorwise+fast", "cublaslt/fp8-rowwise+fast", "cublaslt/bf16"
     y = loka.kernels.linear(x, weight, bias, (fprop, dgrad, wgrad))
 
-Kernel ids -> `catalogue` (their numerics) -> `available` (can it run here) -> `linear` (autograd) -> `casts` and
-`gemms`, or `emulate` on any device.
+Kernel ids -> `catalogue` (their numerics) -> `available` (can it run here) -> `linear` (autograd) -> `passes`
+-> `casts` and `gemms`, or `emulate` on any device.
 """
 
 from .available import why_not
@@ -13,7 +13,8 @@ from .blocks import UNFUSED, in_codes
 from ..catalogue import KERNELS, Cast, Numerics, numerics
 from .delayed import History, Overflow, Scale, Scales
 from .fused import block, static_linear
-from .linear import Kernels, Options, linear, weight_casts
+from .linear import linear
+from .passes import Kernels, Options, weight_casts
 from .watch import Switch, Watch
 from .weight_codes import Wanted, WeightCache, WeightCodes, can_keep
 

@@ -6,7 +6,8 @@ every loss reduction, gradient accumulation, GradScaler and world size: a mean o
 65,536 times smaller than those of one example, and they shrink by further orders of magnitude while a model trains.
 """
 
-from typing import Callable, Iterable, List, NamedTuple, Optional, Tuple
+import functools
+from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -52,6 +53,14 @@ class Scale(NamedTuple):
         made = [torch.full((1,), value, dtype=torch.float32, device=device) for value in (known, inverse, 0.0)]
         made.append(torch.zeros(1, dtype=torch.int64, device=device))
         return Scale(*map(_still, made))
+
+    @staticmethod
+    def known(
+        scale: Optional[Tensor], inverse: Optional[Tensor], amax: Optional[Tensor], saturated: Optional[Tensor]
+    ) -> Optional["Scale"]:
+        """Of its parts by themselves; None without the first. Of the others each may be missing where it is not looked at."""
+        parts: Any = (scale, inverse, amax, saturated)
+        return None if scale is None else Scale(*parts)
 
     def to(self, device: torch.device) -> "Scale":
         return Scale(*(_still(part.to(device)) for part in self))
@@ -103,20 +112,33 @@ def current(x: Tensor, known: Optional[Scale], format: str, settled: bool) -> Tu
     itself, which costs a pass of its own. A scale by itself then: the model's moves on."""
     if known is not None and settled:
         return known.scale, known.inverse
-    scale, inverse = scale_now(x, None if known is None else known.scale, format)
-    return scale, inverse
+    # As `watch.observe`: past the dispatcher where nobody traces.
+    find = scale_now if torch.compiler.is_compiling() else _scale_now
+    return find(x, None if known is None else known.scale, format)
 
 
-@torch.library.custom_op("loka::scale_now", mutates_args=())
-def scale_now(x: Tensor, known: Optional[Tensor], format: str) -> Tuple[Tensor, Tensor]:
-    """The scale [1] that `known` is, or where that is 0 the one of x itself, and its inverse. An op of its own: only the step that is
-    checked has it, and a dozen operations a tensor took longer to compile there than everything else that it has besides."""
+def _scale_now(x: Tensor, known: Optional[Tensor], format: str) -> Tuple[Tensor, Tensor]:
+    if x.is_cuda and (launches := _launches()) is not None:
+        found: Tuple[Tensor, Tensor] = launches.find(x, known, format)
+        return found
+    return _scale_by_parts(x, known, format)
+
+
+def _scale_by_parts(x: Tensor, known: Optional[Tensor], format: str) -> Tuple[Tensor, Tensor]:
+    """By plain operations: the definition."""
     amax = x.abs().amax().float().view(1)
     # What is not finite makes everything that shares its scale NaN, as with every other scale of the moment.
     scale = torch.where(torch.isfinite(amax), scale_for(amax, format), torch.nan)
     if known is not None:
         scale = torch.where(known > 0, known, scale)
     return scale, 1.0 / scale
+
+
+@torch.library.custom_op("loka::scale_now", mutates_args=())
+def scale_now(x: Tensor, known: Optional[Tensor], format: str) -> Tuple[Tensor, Tensor]:
+    """The scale [1] that `known` is, or where that is 0 the one of x itself, and its inverse. An op of its own: traced, it is a
+    dozen operations a tensor."""
+    return _scale_now(x, known, format)
 
 
 @scale_now.register_fake
@@ -159,6 +181,10 @@ def realized(x: Tensor, stretch: int) -> Tensor:
 
 def note(known: Scale, maxima: Tensor) -> None:
     """Remembers the largest of these for the next `advance`. What is not finite is no size to go by."""
+    if maxima.is_cuda and not torch.compiler.is_compiling() and (launches := _launches()) is not None:
+        launches.note(known.amax, maxima)
+        return
+    # By plain operations: the definition, and what a compiler puts beside others.
     now = maxima.amax().float().view(1)
     now = torch.where(torch.isfinite(now), now, 0.0)
     known.amax.copy_(torch.maximum(known.amax, now))
@@ -214,12 +240,21 @@ class History:
 
 def _launch(history: History) -> Optional[Callable[[], None]]:
     """The same in one launch; None where there is no Triton."""
+    launches = _launches()
+    if launches is None:
+        return None
+    launch = launches.Launch(history._seen, history.decaying, history._scale, history._inverse, history.overflow)
+    return Replayed([launch], history.decaying.device)
+
+
+@functools.lru_cache(maxsize=None)
+def _launches() -> Optional[Any]:
+    """`triton_scales`; None where there is no Triton."""
     try:
-        from .triton_scales import Launch
+        from . import triton_scales
     except ImportError:
         return None
-    launch = Launch(history._seen, history.decaying, history._scale, history._inverse, history.overflow)
-    return Replayed([launch], history.decaying.device)
+    return triton_scales
 
 
 __all__ = [

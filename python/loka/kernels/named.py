@@ -4,7 +4,8 @@ from typing import Dict, Optional, Tuple
 
 from torch import Tensor
 
-from .linear import Kernels, linear
+from .linear import linear
+from .passes import Kernels
 
 Route = Tuple[Kernels, bool, Tuple[int, int]]
 """Kernels, whether they are emulated, and the weight's shape (n, k). Plain values: torch.compile guards on each, so

@@ -5,7 +5,8 @@ ops that Inductor inlines; otherwise they are made at once, past the dispatcher,
 more than the launch. Needs Triton.
 """
 
-from typing import Any, Callable, Tuple
+import contextlib
+from typing import Any, Callable, ContextManager, Tuple
 
 import torch
 import triton
@@ -30,6 +31,11 @@ _FORMATS = {"e4m3": (torch.float8_e4m3fn, 448.0), "e5m2": (torch.float8_e5m2, 57
 Wrap = Callable[[Any], Any]
 Cast4 = Tuple[Tensor, Tensor, Tensor, Tensor]
 Cast6 = Tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+def on(device: torch.device) -> ContextManager[Any]:
+    """Launches go there. A CPU's are the interpreter's."""
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
 def _plain(kernel: Any) -> Any:
@@ -224,7 +230,7 @@ def amax(x: Tensor, rounded: bool = False) -> Tensor:
     """Int32 [PARTIALS], the largest of which is the largest |x| as FP32 bits. x is contiguous. `rounded`: to BF16."""
     if torch.compiler.is_compiling():
         return _amax_op(x, rounded)
-    with torch.cuda.device(x.device):
+    with on(x.device):
         return _amax(x, rounded, _plain)
 
 

@@ -364,6 +364,37 @@ def advance_kernel(
     tl.store(address, tl.zeros([BLOCK], tl.float32), mask=inside)
 
 
+@triton.jit
+def find_scale_kernel(
+    partials, known, scale, inverse, PARTIALS: tl.constexpr, KNOWN: tl.constexpr, FACTOR: tl.constexpr, LEAST: tl.constexpr,
+    MOST: tl.constexpr,
+):
+    """The scale that leaves room above the largest of PARTIALS, bits of |x|, or `known` where that is not 0; one program:
+    `delayed.scale_now`."""
+    largest = tl.max(tl.load(partials + tl.arange(0, PARTIALS)), 0)
+    bounded = tl.minimum(tl.maximum(largest.to(tl.float32, bitcast=True) * FACTOR, LEAST), MOST)
+    bits = (bounded.to(tl.int32, bitcast=True) & 0x7F800000) + 0x00800000
+    # What is not finite stays so.
+    found = tl.where(largest < 0x7F800000, bits, 0x7FC00000).to(tl.float32, bitcast=True)
+    if KNOWN:
+        before = tl.load(known)
+        found = tl.where(before > 0, before, found)
+    tl.store(scale, found)
+    tl.store(inverse, tl.div_rn(1.0, found))
+
+
+@triton.jit
+def note_kernel(maxima, amax, numel, BLOCK: tl.constexpr):
+    """The larger of `amax` and all maxima, unless one is not finite; one program: `delayed.note`."""
+    largest = tl.zeros([BLOCK], tl.int32)
+    for first in range(0, numel, BLOCK):
+        at = first + tl.arange(0, BLOCK)
+        largest = tl.maximum(largest, magnitude(tl.load(maxima + at, mask=at < numel, other=0.0)))
+    bits = tl.max(largest, 0)
+    now = tl.where(bits < 0x7F800000, bits, 0).to(tl.float32, bitcast=True)
+    tl.store(amax, tl.maximum(tl.load(amax), now))
+
+
 WATCH_FIELDS = tl.constexpr(13)
 """How many `watch.FIELDS` names."""
 

@@ -1,21 +1,22 @@
-"""Takes the maxima that a step has seen, on a GPU; moves all scales that follow them on, in one launch.
+"""Takes the maxima that a step has seen, on a GPU; moves all scales that follow them on, in one launch. Of one tensor: finds its
+scale, and notes its maxima.
 
-The values are those of `delayed.History`'s plain operations, to the bit: these are some fifteen launches, and a host that
-makes them after every optimizer step is what a fast GPU waits for. Needs Triton.
+The values are those of the plain operations in `delayed`, to the bit: these are some fifteen launches a step, a dozen a tensor and
+six, and a host that makes them is what a fast GPU waits for. Needs Triton.
 """
 
-import contextlib
-from typing import Any, Dict, Sequence
+from typing import Any, Dict, Optional, Sequence, Tuple
 
 import torch
 import triton
 from torch import Tensor
 
-from . import triton_kernels
+from . import triton_casts, triton_kernels
 from ..catalogue import FORMAT_MAX
 from .delayed import DECAY, HEADROOM, LEAST, MOST, RANGE
 
 _BLOCK = 128
+_NOTED: Dict[str, Any] = dict(BLOCK=1024)
 
 
 class Launch:
@@ -34,8 +35,27 @@ class Launch:
         )  # fmt: skip
 
     def __call__(self) -> None:
-        with torch.cuda.device(self._device) if self._device.type == "cuda" else contextlib.nullcontext():
+        with triton_casts.on(self._device):
             triton_kernels.advance_kernel[self._grid](*self._arguments, **self._options)
 
 
-__all__ = ["Launch"]
+def find(x: Tensor, known: Optional[Tensor], format: str) -> Tuple[Tensor, Tensor]:
+    """`delayed.scale_now`, in two launches."""
+    scale, inverse = (torch.empty(1, dtype=torch.float32, device=x.device) for _ in range(2))
+    partials = triton_casts.amax(x.contiguous())
+    options: Dict[str, Any] = dict(
+        PARTIALS=partials.numel(), KNOWN=known is not None, FACTOR=HEADROOM / FORMAT_MAX[format], LEAST=LEAST, MOST=MOST
+    )
+    with triton_casts.on(x.device):
+        triton_kernels.find_scale_kernel[(1,)](partials, partials if known is None else known, scale, inverse, **options)
+    return scale, inverse
+
+
+def note(amax: Tensor, maxima: Tensor) -> None:
+    """`delayed.note`, in one launch."""
+    maxima, options = maxima.contiguous(), _NOTED
+    with triton_casts.on(maxima.device):
+        triton_kernels.note_kernel[(1,)](maxima, amax, maxima.numel(), **options)
+
+
+__all__ = ["Launch", "find", "note"]

@@ -1,0 +1,261 @@
+"""Takes a linear's operands and a kernel for each of its three GEMMs; gives its forward and its backward, without autograd.
+
+x is read by fprop and wgrad, the weight by fprop and dgrad, dy by dgrad and wgrad: an operand that two kernels want
+alike is cast once.
+"""
+
+from typing import Any, List, NamedTuple, Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from . import blocks, delayed
+from .casts import Casts, Pair, Quantized, by_known_scale, input_and_weight, straight_and_turned
+from ..catalogue import Cast, Numerics, numerics
+from .delayed import Scale
+from .gemms import casts_before, product, reads_codes, whole
+from .watch import observe
+from .weight_codes import Wanted
+
+Kernels = Tuple[str, str, str]
+"""Kernel ids of fprop, dgrad and wgrad."""
+
+
+class Options(NamedTuple):
+    """How a linear runs, besides its kernels. Plain values: torch.compile guards on each."""
+
+    emulate: bool = False
+    """FP8's numbers by arithmetic that runs anywhere, slowly, without the accumulation of FP8 tensor cores."""
+    settled: bool = False
+    """All scales that are known beforehand are known by now; else one that is not is taken from the tensor itself."""
+    stretch: int = 0
+    """How many columns the norms before the linear share: maxima are taken along with them. 0: whole rows."""
+
+
+def weight_casts(kernels: Kernels, emulate: bool) -> Optional[Wanted]:
+    """How fprop and dgrad read codes of the weight that can be kept between steps; None where neither does."""
+    first, second = (reads_codes(kernel, gemm, emulate) for kernel, gemm in zip(kernels, ("fprop", "dgrad")))
+    return None if first is None and second is None else (first, second)
+
+
+class Saved(NamedTuple):
+    """What a backward reads of its forward: x for wgrad and the weight for dgrad, each as it is, or its FP8 and the scale, which is
+    half the memory; maxima of x, if its scale follows them; x and the weight, `watched`, where GEMMs are checked; a block's z, from before its norm."""
+
+    for_wgrad: List[Tensor]
+    for_dgrad: List[Tensor]
+    maxima: List[Tensor]
+    watched: List[Tensor]
+    z: List[Tensor]
+
+
+class _Operands(NamedTuple):
+    """x and the weight as GEMMs read them: straight for fprop, turned for wgrad and dgrad; None where none does, or casts it for
+    itself. `x`: as these are to take it. `scale`: the one known beforehand by which x was cast, with its `maxima`."""
+
+    x: Tensor
+    x_straight: Optional[Quantized]
+    weight_straight: Optional[Quantized]
+    x_turned: Optional[Quantized]
+    weight_turned: Optional[Quantized]
+    scale: Optional[Tensor]
+    maxima: Optional[Tensor]
+
+
+def _operands(
+    x: Tensor, weight: Tensor, kernels: Kernels, options: Options, multiplied: bool, keep_x: bool, keep_weight: bool,
+    known: Optional[Scale], kept: Pair,
+) -> _Operands:
+    """`multiplied`: fprop reads them; `keep_x`, `keep_weight`: wgrad and dgrad do. `kept`: codes of the weight from before."""
+    fprop, dgrad, wgrad = kernels
+    by_fprop = [_cast(fprop, "fprop", operand, options) if multiplied else None for operand in (0, 1)]
+    x_wgrad = _cast(wgrad, "wgrad", 1, options) if keep_x else None
+    weight_dgrad = _cast(dgrad, "dgrad", 1, options) if keep_weight else None
+    straight = (None if _is_static(by_fprop[0]) else by_fprop[0], by_fprop[1] if kept[0] is None else None)
+    turned = (None if _is_static(x_wgrad) else x_wgrad, weight_dgrad if kept[1] is None else None)
+    if not options.emulate:
+        _need_gpu(x, (*by_fprop, x_wgrad, weight_dgrad))
+    scale = seen = None
+    if _is_static(by_fprop[0]) or _is_static(x_wgrad):
+        scale, inverse = delayed.current(x, known, "e4m3", options.settled)
+        if turned[0] is not None or (keep_x and x_wgrad is None):
+            # wgrad reads it as it is, or casts it itself: one x for all.
+            x = delayed.realized(x, options.stretch)
+        wanted = (_is_static(by_fprop[0]), _is_static(x_wgrad))
+        *codes, seen = by_known_scale(x, scale, inverse, *wanted, options.stretch)
+    (x_straight, x_turned), (weight_straight, weight_turned) = _casts(x, weight, straight, turned, options.stretch)
+    if scale is not None:
+        x_straight, x_turned = x_straight or codes[0], x_turned or codes[1]
+    return _Operands(x, x_straight, kept[0] or weight_straight, x_turned, kept[1] or weight_turned, scale, seen)
+
+
+def saved(
+    x: Tensor, weight: Tensor, kernels: Kernels, options: Options, need_x: bool, need_weight: bool, known: Optional[Scale]
+) -> Saved:
+    """What `forward` saves where GEMMs are checked, of x and the weight alone."""
+    operands = _operands(x, weight, kernels, options, False, need_weight, need_x, known, (None, None))
+    seen = operands.maxima if known is not None else None
+    if seen is None and known is not None and _is_static(_cast(kernels[0], "fprop", 0, options)):
+        # fprop's cast saw them.
+        seen = delayed.largest(x)
+    return _saved(operands, weight, need_weight, need_x, seen, [x, weight], None)
+
+
+def _saved(
+    operands: _Operands, weight: Tensor, keep_x: bool, keep_weight: bool, maxima: Optional[Tensor], watched: List[Tensor],
+    z: Optional[Tensor],
+) -> Saved:
+    turned = operands.x_turned, operands.weight_turned
+    for_wgrad = [] if not keep_x else [operands.x] if turned[0] is None else [*turned[0]]
+    for_dgrad = [] if not keep_weight else [weight] if turned[1] is None else [*turned[1]]
+    return Saved(for_wgrad, for_dgrad, [] if maxima is None else [maxima], watched, [] if z is None else [z])
+
+
+def forward(
+    x: Tensor, weight: Tensor, bias: Optional[Tensor], kernels: Kernels, options: Options, keep_x: bool,
+    keep_weight: bool, known: Optional[Scale], sums: Optional[Tensor], kept: Pair, is_watched: bool = False,
+) -> Tuple[Tensor, Saved]:
+    """(y [m, n] in x's type, what the backward reads) of x [m, k], weight [n, k] and, of a block alone, bias [n]; then y is the
+    block's output."""
+    fprop = kernels[0]
+    if x.shape[0] == 0:
+        return x.new_empty(0, weight.shape[0]), Saved([], [], [], [], [])
+    # Only what its kernel reads: which one that is may have changed since.
+    reads = weight_casts(kernels, options.emulate) or (None, None)
+    kept = (None if reads[0] is None else kept[0], None if reads[1] is None or not keep_weight else kept[1])
+    operands = _operands(x, weight, kernels, options, True, keep_x, keep_weight, known, kept)
+    given, x, z = x, operands.x, None
+    if operands.x_straight is not None and operands.weight_straight is not None:
+        made = product(operands.x_straight, operands.weight_straight, numerics(fprop, "fprop"), options.emulate)
+        y = _rows(made, x.shape[0])
+    elif fprop == blocks.KERNEL:
+        keep_z = keep_x or keep_weight or sums is not None
+        y, z = blocks.block_forward(x, weight, bias, known, options.emulate, keep_z, None, kept[0])
+    else:
+        y = whole(fprop, "fprop", x, weight, options.emulate, known, kept[0])
+    if sums is not None:
+        product_alone = y if z is None else z if bias is None else z - bias
+        scale = operands.scale
+        by = scale if scale is not None else None if known is None else known.scale
+        observe(sums, "fprop", product_alone, x, weight, fprop, by)
+    is_followed = known is not None and (keep_x or keep_weight)
+    # By name, neither replaced nor cut: PyTorch 2.6 cannot compile that of a named tuple.
+    maxima, watched = operands.maxima if is_followed else None, [given, weight] if is_watched else []
+    parts = _saved(operands, weight, keep_x, keep_weight, maxima, watched, z if keep_x or keep_weight else None)
+    return _of(y, given.dtype), parts
+
+
+class Gradients(NamedTuple):
+    """Of x [m, k] in dy's type, the weight [n, k] and the bias [n] in theirs; None of what needs none."""
+
+    x: Optional[Tensor]
+    weight: Optional[Tensor]
+    bias: Optional[Tensor]
+
+
+def backward(
+    dy: Tensor, parts: Saved, kernels: Kernels, options: Options, needs: Tuple[bool, bool, bool], weight_dtype: torch.dtype,
+    x_amax: Optional[Tensor], known: Optional[Scale], dgrad_sums: Optional[Tensor], wgrad_sums: Optional[Tensor],
+) -> Gradients:
+    """Of dy [m, n], m at least 1; `needs` a gradient: x, weight, bias. `known`: the scale of dy. `x_amax`: where the largest of x is
+    noted."""
+    _, dgrad, wgrad = kernels
+    need_x, need_weight, need_bias = needs
+    for_wgrad, for_dgrad, maxima, watched, z = parts
+    dtype = dy.dtype
+    for_dx, for_dw = (numerics(dgrad, "dgrad"), numerics(wgrad, "wgrad"))
+    given = None
+    if z:
+        dy, given = blocks.block_tail_gradient(dy, z[0], options.emulate)
+        given = given if for_dx.a == blocks.ROWS else None
+    dy_scale: Any = None
+    if for_dx.a.granularity == "static" or for_dw.a.granularity == "static":
+        dy_scale, inverse = delayed.current(dy, known, "e4m3", options.settled)
+    if maxima and x_amax is not None:
+        # The scale of x follows from here too: a forward without a backward (evaluation, the first pass of a
+        # checkpoint) leaves no mark.
+        delayed.note(Scale(x_amax, x_amax, x_amax, x_amax), maxima[0])
+    straight = turned = None
+    by_dgrad = _cast(dgrad, "dgrad", 0, options) if need_x else None
+    by_wgrad = _cast(wgrad, "wgrad", 0, options) if need_weight else None
+    seen = None
+    if _is_static(by_dgrad) or _is_static(by_wgrad):
+        wanted = (_is_static(by_dgrad), _is_static(by_wgrad))
+        straight, turned, seen = by_known_scale(dy, dy_scale, inverse, *wanted, options.stretch)
+    elif given is not None and by_dgrad is not None:
+        straight, by_dgrad = given, None
+    if known is not None:
+        delayed.note(known, delayed.largest(dy, options.stretch) if seen is None else seen)
+    rest = (None if _is_static(by_dgrad) else by_dgrad, None if _is_static(by_wgrad) else by_wgrad)
+    if rest != (None, None):
+        first, second = straight_and_turned(dy, *rest, options.stretch)
+        straight, turned = straight or first, turned or second
+    dx = dw = None
+    if need_x and straight is not None:
+        dx = _rows(product(straight, Quantized(*for_dgrad), for_dx, options.emulate), dy.shape[0])
+    elif need_x and given is not None and dgrad.startswith("loka/"):
+        dx = blocks.dgrad_of_codes(given, for_dgrad[0], for_dx.fast, _kept_for(for_dgrad))
+    elif need_x:
+        static = _static(known, dy_scale)
+        dx = whole(dgrad, "dgrad", dy, for_dgrad[0], options.emulate, static, _kept_for(for_dgrad))
+    if need_weight and turned is not None:
+        dw = product(turned, Quantized(*for_wgrad), for_dw, options.emulate, weight_dtype)
+    elif need_weight:
+        dw = whole(wgrad, "wgrad", dy, for_wgrad[0], options.emulate, wanted=weight_dtype)
+    if watched and dx is not None and dgrad_sums is not None:
+        observe(dgrad_sums, "dgrad", dx, dy, watched[1], dgrad, dy_scale)
+    if watched and dw is not None and wgrad_sums is not None:
+        observe(wgrad_sums, "wgrad", dw, dy, watched[0], wgrad, dy_scale)
+    db = dy.sum(0) if need_bias else None
+    return Gradients(_as(dx, dtype), _as(dw, weight_dtype), db)
+
+
+def _kept_for(for_dgrad: List[Tensor]) -> Optional[Quantized]:
+    """Codes of the weight that dgrad reads itself; None where it has the weight."""
+    return Quantized(*for_dgrad) if len(for_dgrad) == 2 else None
+
+
+def _static(known: Optional[Scale], scale: Any) -> Optional[Scale]:
+    """With the scale that this call goes by."""
+    return None if known is None else Scale(scale, known.inverse, known.amax, known.saturated)
+
+
+def _cast(kernel: str, gemm: str, operand: int, options: Options) -> Optional[Cast]:
+    """How a GEMM wants operand 0 (a) or 1 (b) cast before it; None where it casts for itself."""
+    if not casts_before(kernel, gemm, options.emulate):
+        return None
+    how: Numerics = numerics(kernel, gemm)
+    return how.b if operand else how.a
+
+
+def _is_static(cast: Optional[Cast]) -> bool:
+    return cast is not None and cast.granularity == "static"
+
+
+def _as(x: Optional[Tensor], dtype: torch.dtype) -> Optional[Tensor]:
+    return None if x is None else _of(x, dtype)
+
+
+def _of(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """x in that type. Not by a conversion that converts nothing: Dynamo of PyTorch 2.11 then takes the output of an
+    autograd function for its input, and its gradient silently for zero."""
+    return x if x.dtype == dtype else x.to(dtype)
+
+
+def _rows(x: Tensor, rows: int) -> Tensor:
+    """Without the rows that padded whole blocks."""
+    return x if x.shape[0] == rows else x[:rows]
+
+
+def _casts(x: Tensor, weight: Tensor, straight: Casts, turned: Casts, stretch: int) -> Tuple[Pair, Pair]:
+    if straight == (None, None) and turned == (None, None):
+        return (None, None), (None, None)
+    return input_and_weight(x, weight, straight, turned, stretch)
+
+
+def _need_gpu(x: Tensor, casts: Tuple[Optional[Cast], ...]) -> None:
+    if not x.is_cuda and any(cast is not None for cast in casts):
+        raise RuntimeError(f"x is on {x.device}: FP8 kernels need a CUDA GPU; emulate=True runs their numerics slowly")
+
+
+__all__ = ["Gradients", "Kernels", "Options", "Saved", "backward", "forward", "saved", "weight_casts"]
