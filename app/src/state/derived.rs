@@ -63,6 +63,11 @@ impl Derived {
         self.deriver.is_behind()
     }
 
+    /// The next frame goes on with what this one began.
+    pub fn is_halfway(&self) -> bool {
+        self.deriver.is_halfway()
+    }
+
     fn name(&mut self, session: &Session) {
         let now = session.trace.as_ref().map(|trace| (trace.path.clone(), session.sites().len()));
         if now != self.named {

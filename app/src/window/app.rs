@@ -234,7 +234,9 @@ impl LokaApp {
         ) {
             self.notify(NoticeKind::Error, problem);
         }
-        if Here::IS_PAGE && self.derived.is_behind() {
+        if self.derived.is_halfway() {
+            ctx.request_repaint();
+        } else if Here::IS_PAGE && self.derived.is_behind() {
             // There is no thread that would wake the window.
             ctx.request_repaint_after(std::time::Duration::from_millis(30));
         }

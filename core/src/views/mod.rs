@@ -9,6 +9,7 @@ mod cell;
 mod changed;
 mod colour;
 mod density;
+mod derivation;
 pub mod distribution;
 pub mod drift;
 mod filter;
@@ -45,6 +46,7 @@ pub(crate) use cell::value;
 pub use cell::{Cell, cell, cell_versus};
 pub use colour::{sequential, verdict_colour, verdict_word};
 pub use density::{Density, Hex};
+pub use derivation::Derivation;
 pub use filter::{Facts, Filter, FilterError, TERMS, TermHelp};
 pub use findings::{Finding, FindingKind, Remedy};
 pub use folds::{Cells, Fold, fold, median, worst_of};
@@ -85,11 +87,10 @@ pub use crate::dispatch::{Curve, CurvePoint, FrontierAxis};
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    dispatch::{Choice, JudgedRows, parallel::join},
+    dispatch::{Choice, JudgedRows},
     model::{Gemm, LatencySource, Metric},
 };
 
-use changed::Changed;
 use findings::Worth;
 use frontier::ChosenLow;
 use plan_view::Earlier;
@@ -150,65 +151,7 @@ pub struct Views {
 impl Views {
     /// `last`: what was derived before; what has not changed since is taken from it.
     pub fn of(snapshot: &Arc<Snapshot>, question: ViewQuery, last: &Self) -> Self {
-        let same = last.question.is_some() && last.revision == snapshot.revision;
-        if same && last.question == Some(question) {
-            return last.clone();
-        }
-        // With another baseline everything is decided as it was.
-        let decided = same || last.snapshot.as_ref().is_some_and(|of| of.is_decided_as(snapshot));
-        let (plan, judged) = match decided {
-            true => (last.plan.clone(), last.judged.clone()),
-            false => {
-                let earlier = last.earlier();
-                let judged = snapshot.judged_after(earlier.map(|of| (of.snapshot, of.judged)));
-                (Arc::new(PlanView::of_judged(snapshot, &judged, earlier)), Arc::new(judged))
-            }
-        };
-        if let Some(baseline) = &snapshot.baseline {
-            baseline.plan.seen(snapshot, &plan);
-        }
-        let versus = if same { last.versus.clone() } else { Versus::of(snapshot, &plan).map(Arc::new) };
-        let against = versus.as_deref().filter(|_| question.versus);
-        let gemm_changed = last.question.is_none_or(|asked| asked.gemm != question.gemm);
-        let rows = (&**snapshot, &*judged);
-        // Where each row stands, and what it shows, is as it was under another policy, too.
-        let known = last.snapshot.as_ref().filter(|of| of.has_rows_of(snapshot));
-        let changed =
-            known.filter(|_| !decided).and_then(|_| Changed::since(last.earlier()?, (snapshot, &judged), &plan));
-        let changed = changed.as_ref();
-        let plain = || match !decided || gemm_changed {
-            true => {
-                let placed = Some(&*last.plain).filter(|_| known.is_some() && !gemm_changed);
-                Arc::new(QuadrantView::of(rows, &plan, question.gemm, placed.map(|of| (of, changed))))
-            }
-            false => last.plain.clone(),
-        };
-        let kept = same && !gemm_changed && last.question.is_some_and(|asked| asked.versus == question.versus);
-        let quadrant = || {
-            let plain = plain();
-            if kept {
-                return (last.quadrant.clone(), plain);
-            }
-            let shown = against.map(|versus| Arc::new(plain.against(snapshot, &plan, versus)));
-            (shown.unwrap_or_else(|| plain.clone()), plain)
-        };
-        let divided = |versus: bool| question.relative || (question.versus && versus);
-        let as_asked = last.question == Some(question) && !divided(versus.is_some()) && !divided(last.versus.is_some());
-        let filled = Some(&*last.grid).filter(|_| known.is_some() && as_asked);
-        let grid = || Arc::new(Grid::of(rows, &plan, question, (against, filled.map(|of| (of, changed)))));
-        let mods = || if same { last.mods.clone() } else { ModsStanding::of(snapshot, &last.mods) };
-        // What depends on the question is made beside what does not.
-        let asked: &dyn Fn() -> _ = &|| (grid(), quadrant(), mods());
-        let (mut views, (grid, (quadrant, plain), mods)) = match (same, decided) {
-            (true, _) => (last.clone(), asked()),
-            (false, true) => join(|| last.against(snapshot), asked),
-            (false, false) => Self::of_revision(snapshot, (plan.clone(), judged.clone()), (last, changed), asked),
-        };
-        (views.quadrant, views.plain, views.mods) = (quadrant, plain, mods);
-        views.grid = grid;
-        views.versus = versus;
-        views.question = Some(question);
-        views
+        Derivation::new(snapshot.clone(), question, last).whole(last)
     }
 
     fn earlier(&self) -> Option<Earlier<'_>> {
@@ -224,53 +167,6 @@ impl Views {
     fn against(&self, snapshot: &Arc<Snapshot>) -> Self {
         let table = Arc::new(PlanTable::clone(&self.table).against(snapshot, &self.plan));
         Self { revision: snapshot.revision, snapshot: Some(snapshot.clone()), table, ..self.clone() }
-    }
-
-    /// `changed`: since `last`; `None`: nothing of `last` is known to stand. `asked`: what else is to be made, beside it.
-    fn of_revision<T>(
-        snapshot: &Arc<Snapshot>,
-        (plan, judged): (Arc<PlanView>, Arc<JudgedRows>),
-        (last, changed): (&Self, Option<&Changed>),
-        asked: &dyn Fn() -> T,
-    ) -> (Self, T) {
-        let rows = (&**snapshot, &*judged);
-        let earlier = last.earlier().map(|earlier| (earlier, &*last.table));
-        let of_table = || {
-            let table = PlanTable::of(rows, &plan, earlier);
-            let worth = Worth::of_all(rows, &plan, &table, changed.map(|changed| (&last.worth[..], changed)));
-            let findings = Finding::all(rows, &plan, &table, &worth);
-            (Arc::new(table), Arc::new(worth), Arc::new(findings))
-        };
-        let of_sites = || {
-            let standings = Standings::of(rows, changed.map(|changed| (&*last.standings, changed)));
-            let verdicts = changed.map(|changed| (&last.verdicts[..], changed));
-            let verdicts = SiteVerdict::of_all(snapshot, &standings, verdicts);
-            let answer = Answer::of(rows, &plan, &standings, changed.map(|changed| (&*last.answer, changed)));
-            let low = ChosenLow::of_all(snapshot, &plan, changed.map(|changed| (&last.low[..], changed)));
-            (Arc::new(standings), Arc::new(verdicts), Arc::new(answer), Arc::new(low))
-        };
-        let ((table, worth, findings), (asked, (standings, verdicts, answer, low))) =
-            join(of_table, || (asked(), of_sites()));
-        let views = Self {
-            revision: snapshot.revision,
-            answer,
-            snapshot: Some(snapshot.clone()),
-            sources: table.sources(),
-            verdicts,
-            // Errors are the rows', whatever is decided of them.
-            worst: changed.map_or_else(|| Worst::of(snapshot, &judged), |_| last.worst.clone()),
-            now: Now::of(&plan, snapshot.document.policy.metric, &low),
-            findings,
-            worth,
-            low,
-            standings,
-            table,
-            mods_effect: ModsEffect::of(snapshot, &plan).map(Arc::new),
-            plan,
-            judged,
-            ..Self::default()
-        };
-        (views, asked)
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
     session::{Command, Event, Session},
 };
 
-use super::{Cell, Column, Mark, PlanView, Snapshot, ViewQuery, Views, cell};
+use super::{Cell, Column, Mark, PlanView, Snapshot, ViewQuery, Views, cell, derivation::by_parts};
 
 const FAST: &str = "cublaslt/fp8-rowwise+fast";
 const OTHER: &str = "te/current";
@@ -187,12 +187,14 @@ fn what_is_kept_is_what_would_be_made_anew() {
         }
         let snapshot = Arc::new(snapshot);
         for question in [QUESTION, ViewQuery { relative: true, ..QUESTION }, fprop, QUESTION] {
+            let in_parts = by_parts(&snapshot, question, &kept);
             kept = Views::of(&snapshot, question, &kept);
             let anew = Views::of(&snapshot, question, &Views::default());
             // As text: no number is not equal to itself.
             let text =
                 |of: &Views| format!("{:?} {:?}", (&of.grid, &of.standings, &of.quadrant), (&of.plan.decided, &of.now));
             assert_eq!(text(&kept), text(&anew), "{at} {question:?}");
+            assert_eq!(format!("{in_parts:?}"), format!("{kept:?}"), "{at} {question:?}");
             assert_eq!((&kept.table, &kept.answer), (&anew.table, &anew.answer));
             assert_eq!((&kept.findings, &kept.verdicts, &kept.worst), (&anew.findings, &anew.verdicts, &anew.worst));
         }

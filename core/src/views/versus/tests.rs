@@ -11,7 +11,10 @@ use crate::{
     },
     model::{Gemm, KernelId, Metric, ModKind, ModSet, ResultRow, SiteId},
     session::{BaselineOf, Command, Event, Session},
-    views::{Cell, Column, Mark, NOT_IN_BASELINE, PlanColumn, ViewQuery, Views, cell_versus, tests::opened},
+    views::{
+        Cell, Column, Mark, NOT_IN_BASELINE, PlanColumn, ViewQuery, Views, cell_versus, derivation::by_parts,
+        tests::opened,
+    },
 };
 
 const FAST: &str = "cublaslt/fp8-rowwise+fast";
@@ -29,7 +32,10 @@ fn session() -> Session {
 }
 
 fn views(session: &Session, last: &Views) -> Views {
-    Views::of(&session.snapshot().unwrap(), QUESTION, last)
+    let snapshot = session.snapshot().unwrap();
+    let views = Views::of(&snapshot, QUESTION, last);
+    assert_eq!(format!("{:?}", by_parts(&snapshot, QUESTION, last)), format!("{views:?}"));
+    views
 }
 
 fn set(session: &mut Session, gemm: Gemm, kernel: &str) {
