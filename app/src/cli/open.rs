@@ -44,16 +44,14 @@ mod scripted {
     use anyhow::Context as _;
 
     use crate::{
-        commands::Action,
         desktop::WindowSetup,
         files,
         layout::Layout,
-        nearest::did_you_mean,
         picture,
         theme::Ground,
         window::{
-            address::Address,
             script::{KeepPicture, Script},
+            steps::{self, Step},
         },
     };
 
@@ -68,6 +66,9 @@ mod scripted {
         /// Carry out an action by its id (`loka actions`), once all before it is there. Repeat it for more.
         #[arg(long = "do", value_name = "ACTION")]
         actions: Vec<String>,
+        /// Do what these lines say, before any `--do`: what "Copy the steps" put on the clipboard, in a file, of this trace or another.
+        #[arg(long, value_name = "STEPS.txt")]
+        steps: Option<PathBuf>,
         /// Write the window to this PNG once all of that is done and drawn, and close. Settings and
         /// the trace's journal are neither read nor written.
         #[arg(long, value_name = "OUT.png")]
@@ -95,10 +96,17 @@ mod scripted {
     impl ScriptArgs {
         /// What is wrong with it is said before a window opens.
         pub fn setup(self) -> anyhow::Result<WindowSetup> {
-            let actions = self.actions.iter().map(|id| action_of(id)).collect::<anyhow::Result<Vec<_>>>()?;
+            let mut script: Vec<Step> = Vec::new();
+            script.extend(self.at.as_deref().map(steps::at).transpose().map_err(anyhow::Error::msg)?.map(Step::At));
+            if let Some(path) = self.steps {
+                let read = steps::parse(&files::read_text(&path)?);
+                script.extend(read.map_err(|problem| anyhow::anyhow!("{}: {problem}", path.display()))?);
+            }
+            for id in &self.actions {
+                script.push(Step::Act(steps::action(id).map_err(anyhow::Error::msg)?));
+            }
             let layout =
                 self.layout.map(|path| Layout::from_json(&path, &files::read_text(&path)?).map_err(anyhow::Error::msg));
-            let at = self.at.as_deref().map(address_of).transpose()?;
             let picture = self.screenshot.map(keep_at).transpose()?;
             Ok(WindowSetup {
                 size: self.size.as_deref().map(size_of).transpose()?,
@@ -107,28 +115,10 @@ mod scripted {
                     ThemeArg::Light => Ground::Light,
                 }),
                 layout: layout.transpose()?,
-                script: Script::new(at, actions, picture),
+                script: Script::new(script, picture),
                 driven: self.drive,
             })
         }
-    }
-
-    fn action_of(id: &str) -> anyhow::Result<Action> {
-        Action::of_id(id).with_context(|| {
-            let known: Vec<String> = Action::all().into_iter().map(Action::id).collect();
-            let meant = did_you_mean(id, known.iter().map(String::as_str));
-            format!("no action has the id '{id}'{meant} (loka actions lists them)")
-        })
-    }
-
-    fn address_of(link: &str) -> anyhow::Result<Address> {
-        let address = Address::parse(link.split_once('#').map_or(link, |(_, behind)| behind));
-        if address == Address::default() {
-            anyhow::bail!(
-                "'{link}' says nothing that can be shown: view=, site=, cell=, metric=, gemm= and filter= do"
-            );
-        }
-        Ok(address)
     }
 
     fn size_of(text: &str) -> anyhow::Result<[f32; 2]> {
@@ -176,13 +166,8 @@ mod scripted {
             std::fs::write(&path, "{\"tree\": 1}").unwrap();
             let layout = ScriptArgs { layout: Some(path.clone()), ..ScriptArgs::default() };
             assert!(problem(layout).starts_with(&format!("{}: not a layout", path.display())));
-        }
-
-        #[test]
-        fn a_link_is_taken_with_or_without_its_page() {
-            for link in ["http://127.0.0.1:1/#view=plan", "#view=plan", "view=plan"] {
-                assert_eq!(address_of(link).unwrap().view, Some(crate::layout::Pane::Plan), "{link}");
-            }
+            let steps = ScriptArgs { steps: Some(path.clone()), ..ScriptArgs::default() };
+            assert!(problem(steps).starts_with(&format!("{}: line 1: no command", path.display())));
         }
     }
 }

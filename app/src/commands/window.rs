@@ -17,6 +17,7 @@ actions! {
         DismissAll: "Dismiss all lines", "Take every line off the window; the log keeps them", NO_KEY;
         ResetLayout: "Reset the layout", "Put every view back where it stood", NO_KEY;
         CopyLayout: "Copy the layout", "How the views stand, as JSON: for loka open --layout", NO_KEY;
+        CopySteps: "Copy the steps", "What was done here since the trace was opened, a line each: for loka open --steps", NO_KEY;
         FollowSystem: "Follow the system's dark or light", "Take the ground from the system, also when it changes", NO_KEY;
         SwitchTheme: "Switch between dark and light", "Change the ground and the colour scales with it", key(Key::L);
         LargerText: "Larger text", "Enlarge everything by a tenth", ctrl(Key::Plus);
@@ -40,7 +41,7 @@ impl WindowAction {
             Self::FollowSystem => said(view.ground == Ground::System, "it does already"),
             Self::LargerText => said(view.text_size >= MAX_TEXT, "it is as large as it gets"),
             Self::SmallerText => said(view.text_size <= MIN_TEXT, "it is as small as it gets"),
-            Self::Tour | Self::CopyLayout => super::no_trace(scope),
+            Self::Tour | Self::CopyLayout | Self::CopySteps => super::no_trace(scope),
             Self::NormalText => said(view.text_size == 1.0, "it is already"),
             _ => None,
         }
@@ -54,6 +55,7 @@ impl WindowAction {
             Self::ClosePane => view.layout.close(view.layout.active()),
             Self::ResetLayout => view.layout.reset(doing.ctx.content_rect().width()),
             Self::CopyLayout => view.copy = Some(CopyWhat::Layout),
+            Self::CopySteps => view.copy = Some(CopyWhat::Steps),
             Self::FollowSystem => view.ground = Ground::System,
             Self::SwitchTheme => {
                 let dark = doing.ctx.theme() == egui::Theme::Dark;

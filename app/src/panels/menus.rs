@@ -40,6 +40,7 @@ pub fn view_menu_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
         }
         item_ui(ui, scene, Action::Window(WindowAction::ResetLayout));
         item_ui(ui, scene, Action::Window(WindowAction::CopyLayout));
+        item_ui(ui, scene, Action::Window(WindowAction::CopySteps));
         ui.separator();
         ui.horizontal(|ui| ground_ui(ui, scene));
         ui.horizontal(|ui| text_size_ui(ui, scene));

@@ -72,6 +72,8 @@ pub enum CopyWhat {
     Link,
     /// How the views stand, as JSON.
     Layout,
+    /// What was done here, a line each.
+    Steps,
 }
 
 /// A question with one answer: a path.

@@ -21,7 +21,12 @@ use crate::{
     theme::Theme,
     view_cache::{FrontierCache, ViewCache},
     views::{self, Scene},
-    window::{housekeeping::Housekeeping, script::Script},
+    window::{
+        address::Address,
+        housekeeping::Housekeeping,
+        script::Script,
+        steps::{Done, Step},
+    },
 };
 
 pub struct LokaApp {
@@ -36,6 +41,8 @@ pub struct LokaApp {
     held: Held,
     gpu: Option<eframe::wgpu::TextureFormat>,
     performed: BTreeSet<Action>,
+    /// What could be done again.
+    pub(super) done: Done,
     suggestions: Vec<String>,
     /// What is done beside the session: settings, pictures, the clipboard, the system's dialogs.
     pub(crate) housekeeping: Housekeeping,
@@ -59,6 +66,7 @@ impl LokaApp {
             held: Held::default(),
             gpu: None,
             performed: BTreeSet::new(),
+            done: Done::default(),
             suggestions: Vec::new(),
             housekeeping: Housekeeping::new(BackgroundTasks::inline()),
             drive: None,
@@ -187,6 +195,11 @@ impl LokaApp {
         self.requests.push(Request::Act(action));
     }
 
+    /// The next frame hands it to whoever drives the session, as something that a person did.
+    pub(super) fn ask(&mut self, command: Command) {
+        self.requests.push(Request::Do(command));
+    }
+
     /// Something was asked for that the next frame carries out.
     pub(crate) fn has_requests(&self) -> bool {
         !self.requests.is_empty()
@@ -213,7 +226,10 @@ impl LokaApp {
         self.view.dialog.take_if(|_| closes);
         for request in std::mem::take(&mut self.requests) {
             match request {
-                Request::Do(command) => self.command(command),
+                Request::Do(command) => {
+                    self.note(Step::Do(Box::new(command.clone())));
+                    self.command(command);
+                }
                 Request::Open(paths) => self.open_all(paths),
                 Request::Retry => self.link.submit(Submission::Retry),
                 Request::Act(action) => self.perform(action, ctx),
@@ -286,6 +302,7 @@ impl LokaApp {
             return;
         }
         self.performed.insert(action);
+        self.note(Step::Act(action));
         self.housekeeping.note(&mut self.finder, action);
         let session = self.link.session();
         let mut also = Vec::new();
@@ -300,6 +317,13 @@ impl LokaApp {
         };
         let command = action.perform(&mut doing);
         command.into_iter().chain(also).for_each(|command| self.command(command));
+        self.done.left_at(Address::of(&self.view));
+    }
+
+    /// For whoever wants to do the same again.
+    fn note(&mut self, step: Step) {
+        let trace = self.link.session().trace.as_ref().map(|trace| trace.path.as_str());
+        self.done.note(step, Address::of(&self.view), trace);
     }
 
     fn take_files(&mut self, ctx: &egui::Context) {

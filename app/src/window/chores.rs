@@ -48,8 +48,8 @@ impl LokaApp {
 
     fn begin_copy(&mut self) {
         let Some(what) = self.view.copy.take() else { return };
-        let problem =
-            copying::copy(what, self.link.session(), &self.view, &self.derived, &self.housekeeping.background);
+        let seen = (self.link.session(), &self.view, &*self.derived);
+        let problem = copying::copy(what, seen, &self.done, &self.housekeeping.background);
         if let Some(problem) = problem {
             self.notify(NoticeKind::Error, problem);
         }

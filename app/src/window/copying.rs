@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use loka_core::{
+    format::number::counted,
     session::Session,
     views::{BrushedRows, Column, Snapshot, ViewQuery, Views, tsv},
 };
@@ -11,9 +12,9 @@ use loka_core::{
 use crate::{
     layout::{Layout, Pane},
     platform::{BackgroundTasks, TaskResult},
-    state::{CopyWhat, Derived, ViewState},
+    state::{CopyWhat, ViewState},
     views::log_text,
-    window::address::Address,
+    window::{address::Address, steps::Done},
 };
 
 /// Everything that a table is made from, free to leave the thread that draws.
@@ -35,9 +36,8 @@ struct CopySource {
 /// A line for the person when there is nothing to copy.
 pub fn copy(
     what: CopyWhat,
-    session: &Session,
-    view: &ViewState,
-    derived: &Derived,
+    (session, view, views): (&Session, &ViewState, &Views),
+    done: &Done,
     background: &BackgroundTasks,
 ) -> Option<String> {
     if what == CopyWhat::Table(Pane::Log) {
@@ -46,7 +46,16 @@ pub fn copy(
         background.run("loka-copy", move || Some(TaskResult::Copy { text, what }));
         return None;
     }
-    let Some(source) = CopySource::of(session, view, derived) else {
+    if what == CopyWhat::Steps {
+        let trace = session.trace.as_ref().map(|trace| trace.path.as_str());
+        let Some((text, steps)) = done.text(Address::of(view), trace) else {
+            return Some("nothing was done here yet that could be done again".to_owned());
+        };
+        let what = format!("A text of {}", counted(steps, "step"));
+        background.run("loka-copy", move || Some(TaskResult::Copy { text, what }));
+        return None;
+    }
+    let Some(source) = CopySource::of(session, view, views) else {
         return Some("open a trace first".to_owned());
     };
     background.run("loka-copy", move || {
@@ -57,10 +66,10 @@ pub fn copy(
 }
 
 impl CopySource {
-    fn of(session: &Session, view: &ViewState, derived: &Derived) -> Option<Self> {
+    fn of(session: &Session, view: &ViewState, views: &Views) -> Option<Self> {
         let snapshot = session.snapshot()?;
         Some(Self {
-            views: Views::clone(derived),
+            views: views.clone(),
             question: view.question(),
             at: view.site.as_ref().and_then(|site| session.index().at(site)),
             column: view.column.clone(),
@@ -90,7 +99,7 @@ impl CopySource {
             CopyWhat::Table(Pane::Quadrant) => tsv::points(snapshot, views),
             CopyWhat::Table(Pane::Plan) => tsv::choices(snapshot, views),
             CopyWhat::Table(Pane::Site) => tsv::kernels(snapshot, at),
-            CopyWhat::Table(_) => tsv::grid(snapshot, views, *question, shown),
+            CopyWhat::Table(_) | CopyWhat::Steps => tsv::grid(snapshot, views, *question, shown),
         };
         (table.to_tsv(), format!("A table of {} rows", table.rows.len()))
     }

@@ -10,6 +10,7 @@ pub(crate) mod housekeeping;
 mod messages;
 mod playing;
 pub mod script;
+pub mod steps;
 pub mod url_sync;
 
 pub use app::LokaApp;

@@ -7,7 +7,7 @@ use loka_core::session::NoticeKind;
 
 use crate::{
     commands::{Action, Scope},
-    window::{LokaApp, script::Script},
+    window::{LokaApp, script::Script, steps::Step},
 };
 
 /// Frames without anything under way before the next step: what a step begins may begin in the frame after it.
@@ -58,24 +58,38 @@ impl LokaApp {
             return failed.map_or(Ok(false), |notice| Err(notice.text.clone()));
         }
         // Which engines there are takes seconds to find out.
-        let is_early = self.session().engines.looking && matches!(script.actions.front(), Some(Action::UseEngine(_)));
+        let is_early =
+            self.session().engines.looking && matches!(script.steps.front(), Some(Step::Act(Action::UseEngine(_))));
         script.still = if is_early || self.is_under_way() { 0 } else { script.still + 1 };
         let lacks = self.session().trace.is_some() && (self.session().lacks_rows() || !self.session().has_rows());
         if script.still < if lacks { STILL_LACKING } else { STILL } {
             return Ok(false);
         }
         script.still = 0;
-        if let Some(address) = script.at.take() {
-            return self.go_to(address).map_or(Ok(false), Err);
+        let notices = &self.session().notices;
+        if let Some(before) = script.told_before.take()
+            && let Some(refused) = notices.iter().find(|of| of.id > before && of.kind == NoticeKind::Error)
+        {
+            return Err(refused.text.clone());
         }
-        if let Some(action) = script.actions.pop_front() {
-            let me = self.link.status().me;
-            let scope = Scope { session: self.session(), me: &me, view: &self.view, derived: &self.derived };
-            if let Some(problem) = action.problem(scope) {
-                return Err(format!("{} does nothing: {problem}", action.id()));
+        let newest = notices.iter().map(|notice| notice.id).max().unwrap_or(0);
+        match script.steps.pop_front() {
+            Some(Step::At(address)) => return self.go_to(address).map_or(Ok(false), Err),
+            Some(Step::Act(action)) => {
+                let me = self.link.status().me;
+                let scope = Scope { session: self.session(), me: &me, view: &self.view, derived: &self.derived };
+                if let Some(problem) = action.problem(scope) {
+                    return Err(format!("{} does nothing: {problem}", action.id()));
+                }
+                self.act(action);
+                return Ok(false);
             }
-            self.act(action);
-            return Ok(false);
+            Some(Step::Do(command)) => {
+                script.told_before = Some(newest);
+                self.ask(*command);
+                return Ok(false);
+            }
+            None => {}
         }
         if script.picture.is_none() {
             return Ok(true);

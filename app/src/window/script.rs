@@ -1,5 +1,5 @@
-//! What the command line asks of a window (`loka open --do … --screenshot …`): takes a link, actions and what to do with a
-//! picture, for the window to play.
+//! What the command line asks of a window (`loka open --do … --screenshot …`): takes steps and what to do with a picture, for
+//! the window to play.
 
 use std::{
     collections::VecDeque,
@@ -8,7 +8,7 @@ use std::{
 
 use egui::ColorImage;
 
-use crate::{commands::Action, window::address::Address};
+use crate::window::steps::Step;
 
 /// Puts a picture where it belongs.
 pub type KeepPicture = Box<dyn FnOnce(&ColorImage) -> Result<(), String>>;
@@ -31,8 +31,9 @@ impl ScriptEnd {
 pub struct Script {
     /// A file was opened with the window: nothing is done before it is there.
     pub opens: bool,
-    pub(super) at: Option<Address>,
-    pub(super) actions: VecDeque<Action>,
+    pub(super) steps: VecDeque<Step>,
+    /// The last step was a command: notices behind this one say what became of it.
+    pub(super) told_before: Option<u64>,
     pub(super) picture: Option<KeepPicture>,
     pub end: ScriptEnd,
     pub(super) still: u32,
@@ -42,8 +43,8 @@ pub struct Script {
 
 impl Script {
     /// `picture`: of the whole window, after which it closes.
-    pub fn new(at: Option<Address>, actions: Vec<Action>, picture: Option<KeepPicture>) -> Self {
-        Self { at, actions: actions.into(), picture, ..Self::default() }
+    pub fn new(steps: Vec<Step>, picture: Option<KeepPicture>) -> Self {
+        Self { steps: steps.into(), picture, ..Self::default() }
     }
 
     pub fn makes_a_picture(&self) -> bool {
@@ -51,6 +52,6 @@ impl Script {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.at.is_none() && self.actions.is_empty() && self.picture.is_none()
+        self.steps.is_empty() && self.picture.is_none()
     }
 }

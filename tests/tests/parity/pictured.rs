@@ -49,6 +49,15 @@ fn a_window_does_as_it_is_told_and_leaves_its_picture() {
 
     let told = open(&display, folder.path(), &["--do", "edit.redo", "--screenshot", "none.png"]);
     assert_eq!(told, (Some(2), "edit.redo does nothing: nothing to redo".to_owned()));
+    let steps = |text: &str| std::fs::write(folder.path().join("steps.txt"), text).unwrap();
+    steps("# a threshold, and the plan\n{\"set_max_error\": {\"value\": 0.02, \"gesture\": null}}\ndo view.plan\n");
+    picture("steps.png", &["--steps", "steps.txt"]);
+    std::fs::remove_file(folder.path().join("steps.png")).unwrap();
+    steps(
+        "{\"set_override\": {\"site\": \"no.such\", \"gemm\": \"fprop\", \"kernel\": \"cublaslt/bf16\", \"reason\": \"\"}}\n",
+    );
+    let told = open(&display, folder.path(), &["--steps", "steps.txt", "--screenshot", "none.png"]);
+    assert_eq!(told, (Some(2), "unknown site 'no.such'".to_owned()));
     let mut left: Vec<String> = std::fs::read_dir(folder.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())

@@ -13,6 +13,7 @@ use std::{
 use egui_kittest::{Harness, kittest::Queryable as _};
 use loka::{
     LokaApp,
+    commands::Action,
     layout::Pane,
     link::InProcess,
     platform::FileStore,
@@ -21,6 +22,7 @@ use loka::{
     settings::Settings,
     state::TOUR,
     theme::Ground,
+    window::steps::{self, Step},
 };
 use loka_core::{
     engine::EngineStatus,
@@ -557,6 +559,30 @@ fn a_cell_a_row_and_every_table_are_copied() {
         assert!(text.starts_with(header), "{pane:?}: {text}");
         assert_eq!(text.lines().count(), rows + 1, "{pane:?}");
     }
+}
+
+#[test]
+fn what_was_done_is_copied_as_steps_that_can_be_played() {
+    let (mut harness, _script) = probed();
+    by_palette(&mut harness, "Copy the steps");
+    harness.run_steps(4);
+    assert!(notices(&harness).contains(&"nothing was done here yet that could be done again".to_owned()));
+    harness.state_mut().act(Action::UsePolicy(1));
+    harness.run_steps(4);
+    select(&mut harness, 1, Some(ROWWISE));
+    harness.state_mut().act(Action::Show(Pane::Plan));
+    harness.run_steps(4);
+    by_palette(&mut harness, "Copy the steps");
+    let text = copied(&mut harness);
+    let steps = steps::parse(&text).unwrap();
+    assert!(
+        matches!(
+            &steps[..],
+            [.., Step::Act(Action::UsePolicy(1)), Step::At(address), Step::Act(Action::Show(Pane::Plan))]
+                if address.site.as_ref() == Some(&site(&harness, 1)) && address.cell.is_some()
+        ),
+        "{text}"
+    );
 }
 
 #[test]

@@ -224,9 +224,8 @@ fn scripted() -> (Harness<'static, LokaApp>, Rc<RefCell<Script>>) {
 
 #[test]
 fn what_the_command_line_asks_for_is_done_in_order() {
-    let address = loka::window::address::Address::parse("view=review&filter=top");
-    let actions = ["view.plan", "policy.paper"].map(|id| Action::of_id(id).unwrap()).to_vec();
-    let script = loka::window::script::Script::new(Some(address), actions, None);
+    let steps = loka::window::steps::parse("at view=review&filter=top\ndo view.plan\ndo policy.paper\n").unwrap();
+    let script = loka::window::script::Script::new(steps, None);
     let (mut harness, engine) = scripted();
     *harness.state_mut() = {
         let app = std::mem::replace(
