@@ -44,9 +44,11 @@ mod scripted {
     use anyhow::Context as _;
 
     use crate::{
+        commands::Action,
         desktop::WindowSetup,
         files,
         layout::Layout,
+        nearest::did_you_mean,
         picture,
         theme::Ground,
         window::{
@@ -99,11 +101,11 @@ mod scripted {
             let mut script: Vec<Step> = Vec::new();
             script.extend(self.at.as_deref().map(steps::at).transpose().map_err(anyhow::Error::msg)?.map(Step::At));
             if let Some(path) = self.steps {
-                let read = steps::parse(&files::read_text(&path)?);
+                let read = steps::parse(&files::read_text(&path)?, meant);
                 script.extend(read.map_err(|problem| anyhow::anyhow!("{}: {problem}", path.display()))?);
             }
             for id in &self.actions {
-                script.push(Step::Act(steps::action(id).map_err(anyhow::Error::msg)?));
+                script.push(Step::Act(steps::action(id, meant).map_err(anyhow::Error::msg)?));
             }
             let layout =
                 self.layout.map(|path| Layout::from_json(&path, &files::read_text(&path)?).map_err(anyhow::Error::msg));
@@ -119,6 +121,11 @@ mod scripted {
                 driven: self.drive,
             })
         }
+    }
+
+    fn meant(id: &str) -> String {
+        let known: Vec<String> = Action::all().into_iter().map(Action::id).collect();
+        did_you_mean(id, known.iter().map(String::as_str))
     }
 
     fn size_of(text: &str) -> anyhow::Result<[f32; 2]> {

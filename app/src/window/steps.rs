@@ -5,7 +5,7 @@ use std::{collections::VecDeque, fmt};
 
 use loka_core::session::Command;
 
-use crate::{commands::Action, nearest::did_you_mean, window::address::Address};
+use crate::{commands::Action, window::address::Address};
 
 /// More are an hour of clicking; the first are let go.
 const KEPT: usize = 10_000;
@@ -21,7 +21,7 @@ pub enum Step {
 }
 
 impl Step {
-    fn parse(line: &str) -> Result<Self, String> {
+    fn parse(line: &str, meant: Meant) -> Result<Self, String> {
         if line.starts_with('{') {
             return serde_json::from_str(line)
                 .map(|command| Self::Do(Box::new(command)))
@@ -31,7 +31,7 @@ impl Step {
         }
         match line.split_once(' ').map(|(word, rest)| (word, rest.trim())) {
             Some(("at", link)) => at(link).map(Self::At),
-            Some(("do", id)) => action(id).map(Self::Act),
+            Some(("do", id)) => action(id, meant).map(Self::Act),
             _ => Err(format!("'{line}' is neither 'at LINK' nor 'do ACTION' nor a command as JSON")),
         }
     }
@@ -57,18 +57,17 @@ pub fn at(link: &str) -> Result<Address, String> {
     Ok(address)
 }
 
-pub fn action(id: &str) -> Result<Action, String> {
-    Action::of_id(id).ok_or_else(|| {
-        let known: Vec<String> = Action::all().into_iter().map(Action::id).collect();
-        let meant = did_you_mean(id, known.iter().map(String::as_str));
-        format!("no action has the id '{id}'{meant} (loka actions lists them)")
-    })
+/// Of an id that no action has: `; did you mean …?`, or nothing.
+pub type Meant = fn(&str) -> String;
+
+pub fn action(id: &str, meant: Meant) -> Result<Action, String> {
+    Action::of_id(id).ok_or_else(|| format!("no action has the id '{id}'{} (loka actions lists them)", meant(id)))
 }
 
 /// Of a text with a step a line; empty lines and such as begin with `#` say nothing.
-pub fn parse(text: &str) -> Result<Vec<Step>, String> {
+pub fn parse(text: &str, meant: Meant) -> Result<Vec<Step>, String> {
     let lines = text.lines().map(str::trim).enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
-    lines.map(|(at, line)| Step::parse(line).map_err(|problem| format!("line {}: {problem}", at + 1))).collect()
+    lines.map(|(at, line)| Step::parse(line, meant).map_err(|problem| format!("line {}: {problem}", at + 1))).collect()
 }
 
 /// Since the trace was opened.
@@ -161,6 +160,10 @@ mod tests {
         Address { site: Some(SiteId::new(site)), view: Some(Pane::Plan), ..Address::default() }
     }
 
+    fn nothing(_: &str) -> String {
+        String::new()
+    }
+
     fn by_hand() -> Step {
         let (site, kernel) = (SiteId::new("top.0"), KernelId::new("cublaslt/bf16"));
         Step::Do(Box::new(Command::SetOverride { site, gemm: Gemm::Dgrad, kernel, reason: "a \"try\"".to_owned() }))
@@ -187,7 +190,7 @@ mod tests {
             by_hand(),
             Step::At(seen("b")),
         ];
-        assert_eq!((parse(&text).unwrap(), steps), (wanted.to_vec(), 6), "{text}");
+        assert_eq!((parse(&text, nothing).unwrap(), steps), (wanted.to_vec(), 6), "{text}");
         assert_eq!(done.text(seen("b"), Some("another")), None);
         done.note(Step::Act(Action::UsePolicy(1)), Address::default(), Some("another"));
         assert_eq!(done.text(Address::default(), Some("another")).unwrap().1, 1, "a trace begins anew");
@@ -202,14 +205,15 @@ mod tests {
 
     #[test]
     fn what_is_no_step_is_told_with_its_line() {
-        assert_eq!(parse("# nothing\n\n"), Ok(Vec::new()));
+        assert_eq!(parse("# nothing\n\n", nothing), Ok(Vec::new()));
         for (text, told) in [
             ("do view.plan\ndo view.plam", "line 2: no action has the id 'view.plam'"),
             ("at nowhere", "line 1: 'nowhere' says nothing that can be shown"),
             ("\n{\"no_such\": 1}", "line 2: no command: unknown variant"),
             ("view.plan", "line 1: 'view.plan' is neither 'at LINK'"),
         ] {
-            assert!(parse(text).unwrap_err().starts_with(told), "{:?}", parse(text));
+            let problem = parse(text, nothing).unwrap_err();
+            assert!(problem.starts_with(told), "{problem}");
         }
     }
 }

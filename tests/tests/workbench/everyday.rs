@@ -574,7 +574,7 @@ fn what_was_done_is_copied_as_steps_that_can_be_played() {
     harness.run_steps(4);
     by_palette(&mut harness, "Copy the steps");
     let text = copied(&mut harness);
-    let steps = steps::parse(&text).unwrap();
+    let steps = steps::parse(&text, |_| String::new()).unwrap();
     assert!(
         matches!(
             &steps[..],

@@ -224,7 +224,9 @@ fn scripted() -> (Harness<'static, LokaApp>, Rc<RefCell<Script>>) {
 
 #[test]
 fn what_the_command_line_asks_for_is_done_in_order() {
-    let steps = loka::window::steps::parse("at view=review&filter=top\ndo view.plan\ndo policy.paper\n").unwrap();
+    let steps =
+        loka::window::steps::parse("at view=review&filter=top\ndo view.plan\ndo policy.paper\n", |_| String::new())
+            .unwrap();
     let script = loka::window::script::Script::new(steps, None);
     let (mut harness, engine) = scripted();
     *harness.state_mut() = {
