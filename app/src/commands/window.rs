@@ -68,7 +68,9 @@ impl WindowAction {
             Self::Palette => doing.finder.palette = Some(Palette::default()),
             Self::Sheet => doing.finder.sheet = doing.finder.sheet.take().is_none().then(Default::default),
             Self::Back if doing.finder.close() => {}
-            Self::Back => view.back(doing.ctx),
+            Self::Back if view.close_top(doing.ctx) => {}
+            Self::Back if !doing.session.notices.is_empty() => return Some(Command::DismissNotices),
+            Self::Back => view.leave(doing.ctx),
         }
         None
     }

@@ -1,9 +1,9 @@
-//! Quiet lines: what was written, what went wrong. They take no focus and never more than a few lines; the log
-//! keeps them all.
+//! Quiet lines over the window: what was written, what went wrong. They take no focus, move nothing and are never more than a few;
+//! Esc sends them away, and the log keeps them all.
 
 use std::collections::BTreeMap;
 
-use egui::{RichText, Ui};
+use egui::{Align2, Area, Frame, Id, Rect, RichText, Ui, vec2};
 use loka_core::session::{Command, Notice, NoticeKind};
 
 use crate::{
@@ -16,6 +16,9 @@ use crate::{
 const SHOWN: usize = 3;
 /// Seconds that good news stays.
 const STAYS: f64 = 8.0;
+/// Points, of a line and around all of them.
+const WIDTH: f32 = 620.0;
+const MARGIN: f32 = 10.0;
 /// Characters of a line; the rest is in its tooltip.
 const LONGEST: usize = 400;
 
@@ -42,31 +45,49 @@ impl Fading {
     }
 }
 
-pub fn notices_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
+/// What a newcomer may try: a line that is there from the start, until it is sent away.
+pub fn hint_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
+    let elsewhere = scene.session.has_rows() && !scene.session.engine_is_that_of_the_rows();
+    let text = match elsewhere {
+        // A mod would want rows of another machine.
+        true => "Drag the threshold or choose another policy to see the plan change.",
+        false => "Toggle a mod or drag the threshold to see the plan change.",
+    };
+    line_ui(ui, scene, None, text);
+}
+
+pub fn shows_hint(ui: &Ui, scene: &Scene<'_>) -> bool {
+    let view = scene.view.hint && !Scene::is_low(ui);
+    view && scene.session.trace.is_some() && !scene.derived.grid.columns.is_empty()
+}
+
+/// Over the lower edge of `room`, the newest on top: nothing moves for them.
+pub fn notices_ui(ui: &Ui, scene: &mut Scene<'_>, room: Rect) {
     let session = scene.session;
-    let low = Scene::is_low(ui);
-    let shown = shown(&session.notices, if low { 1 } else { SHOWN });
-    let hint = !low && scene.view.hint && session.trace.is_some() && !scene.derived.grid.columns.is_empty();
-    if hint && shown.len() < SHOWN {
-        let elsewhere = scene.session.has_rows() && !scene.session.engine_is_that_of_the_rows();
-        let text = match elsewhere {
-            // A mod would want rows of another machine.
-            true => "Drag the threshold or choose another policy to see the plan change.",
-            false => "Toggle a mod or drag the threshold to see the plan change.",
-        };
-        line_ui(ui, scene, None, text);
+    if session.notices.is_empty() {
+        return;
     }
-    for notice in &shown {
-        line_ui(ui, scene, Some(notice), &notice.text);
-    }
-    let more = session.notices.len() - shown.len();
-    if more > 0 {
-        ui.horizontal(|ui| {
-            let text = if more == 1 { "1 more line".to_owned() } else { format!("{more} more lines") };
-            ui.label(RichText::new(text).small().color(scene.theme.weak));
-            scene.button_named_ui(ui, Action::Window(WindowAction::DismissAll), "Dismiss all");
-        });
-    }
+    let shown = shown(&session.notices, if Scene::is_low(ui) { 1 } else { SHOWN });
+    let width = WIDTH.min(room.width() - 2.0 * MARGIN);
+    let area = Area::new(Id::unique("notices")).pivot(Align2::CENTER_BOTTOM);
+    area.fixed_pos(room.center_bottom() - vec2(0.0, MARGIN)).show(ui.ctx(), |ui| {
+        for notice in shown.iter().rev() {
+            Frame::popup(ui.style()).show(ui, |ui| {
+                ui.set_width(width);
+                line_ui(ui, scene, Some(notice), &notice.text);
+            });
+        }
+        let more = session.notices.len() - shown.len();
+        if more > 0 {
+            Frame::popup(ui.style()).show(ui, |ui| {
+                ui.horizontal(|ui| {
+                    let text = if more == 1 { "1 more line".to_owned() } else { format!("{more} more lines") };
+                    ui.label(RichText::new(text).small().color(scene.theme.weak));
+                    scene.button_named_ui(ui, Action::Window(WindowAction::DismissAll), "Dismiss all");
+                });
+            });
+        }
+    });
 }
 
 /// The newest lines, those that went wrong before good news; in the order in which they came.

@@ -258,18 +258,21 @@ impl ViewState {
         }
     }
 
-    /// Closes what is on top: dialog, the override form, the filter's focus, the differences from a baseline.
-    pub fn back(&mut self, ctx: &egui::Context) {
+    /// Closes what is on top: a dialog, the tour, a list, a form. True if something was.
+    pub fn close_top(&mut self, ctx: &egui::Context) -> bool {
         if self.dialog.take().is_some() || self.tour.leave() {
-            return;
+            return true;
         }
         // A menu, a list: the press was taken before they could see it.
         if egui::Popup::is_any_open(ctx) {
-            return egui::Popup::close_all(ctx);
+            egui::Popup::close_all(ctx);
+            return true;
         }
-        if std::mem::take(&mut self.engines) || self.sites.bulk.take().is_some() || self.overriding.take().is_some() {
-            return;
-        }
+        std::mem::take(&mut self.engines) || self.sites.bulk.take().is_some() || self.overriding.take().is_some()
+    }
+
+    /// With nothing on top: what is selected by an area, a field that has the keys, the filter, what is compared with.
+    pub fn leave(&mut self, ctx: &egui::Context) {
         if self.brush.is_shown(&self.layout) {
             return self.brush.forget();
         }

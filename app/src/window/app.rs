@@ -435,10 +435,11 @@ fn window_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     if scene.session.trace.is_some() {
         Panel::bottom("plan").frame(bar).show(ui, |ui| panels::plan_line_ui(ui, scene));
     }
-    let hint = scene.view.hint && scene.session.trace.is_some() && !Scene::is_low(ui);
-    if !scene.session.notices.is_empty() || hint {
-        Panel::bottom("notices").frame(bar).show(ui, |ui| panels::notices_ui(ui, scene));
+    if panels::shows_hint(ui, scene) {
+        Panel::bottom("hint").frame(bar).show(ui, |ui| panels::hint_ui(ui, scene));
     }
+    let room = ui.available_rect_before_wrap();
+    panels::notices_ui(ui, scene, room);
     if scene.session.trace.is_none() {
         CentralPanel::default().frame(middle).show(ui, |ui| views::empty_ui(ui, scene));
         return;

@@ -6,7 +6,7 @@ use std::{cell::RefCell, collections::VecDeque, rc::Rc};
 use egui_kittest::Harness;
 use loka::{
     LokaApp,
-    commands::{Action, EditAction, SelectAction},
+    commands::{Action, EditAction, SelectAction, WindowAction},
     link::InProcess,
     state::BrushShape,
 };
@@ -227,6 +227,9 @@ fn every_action_does_something_somewhere() {
         window.harness.run_steps(3);
     }
     window.tell(cluster());
+    // Esc, after each action, sends lines away, too.
+    window.tell(Event::OpenFailed { message: "no such file: b".to_owned() });
+    window.act(Action::Window(WindowAction::DismissAll));
     window.what_is_left();
     let performed = window.harness.state().performed().clone();
     let left: Vec<String> =

@@ -765,11 +765,14 @@ fn a_cancelled_run_is_in_the_log() {
 #[test]
 fn good_news_fades_errors_stay_and_three_lines_are_enough() {
     let (mut harness, script) = probed();
+    let stands = |harness: &Window| Pane::ALL.map(|pane| harness.state().view().layout.rect_of(pane));
+    let before = stands(&harness);
     for at in 0..5 {
         tell(&mut harness, &script, Event::WriteFailed { message: format!("it broke {at}") });
     }
     tell(&mut harness, &script, Event::Written { path: "r.parquet".to_owned(), what: "Results".to_owned() });
-    assert_eq!(harness.query_all_by_label("Dismiss").count(), 3, "three lines at most");
+    assert_eq!(harness.query_all_by_label("Dismiss").count(), 4, "three lines at most, and the hint");
+    assert_eq!(stands(&harness), before, "they lie over the window, and move nothing");
     assert!(harness.query_by_label("3 more lines").is_some());
     // Eight seconds and a little, in the window's own time.
     harness.run_steps(40);
@@ -782,6 +785,10 @@ fn good_news_fades_errors_stay_and_three_lines_are_enough() {
         harness.state().session().log().entries().iter().any(|entry| entry.text == "it broke 0"),
         "the log keeps all"
     );
+    tell(&mut harness, &script, Event::WriteFailed { message: "it broke again".to_owned() });
+    harness.key_press(egui::Key::Escape);
+    harness.run_steps(3);
+    assert!(harness.state().session().notices.is_empty(), "Esc sends them away");
 }
 
 #[test]
