@@ -38,6 +38,8 @@ pub struct ViewCache {
     begun: Option<Begun>,
     /// Milliseconds of a frame after which it leaves the next part to the next one.
     share: f64,
+    /// Cells that are derived in one frame all the same.
+    inline: usize,
 }
 
 struct Begun {
@@ -50,7 +52,7 @@ impl ViewCache {
     /// Everything in the frame: where there are no threads.
     pub fn inline() -> Self {
         let throttle = Here::IS_PAGE.then(Throttle::default);
-        Self { worker: None, asked: None, behind: false, throttle, begun: None, share: SHARE }
+        Self { worker: None, asked: None, behind: false, throttle, begun: None, share: SHARE, inline: INLINE }
     }
 
     /// With a thread for what is large, where there are threads; `wake` is called from it when views are ready.
@@ -114,9 +116,10 @@ impl ViewCache {
             }
         };
         let start = now_ms();
+        let share = if 3 * session.sites().len() > self.inline { self.share } else { f64::INFINITY };
         let made = loop {
             let made = begun.derivation.step(views);
-            if made.is_some() || now_ms() - start > self.share {
+            if made.is_some() || now_ms() - start > share {
                 break made;
             }
         };
@@ -195,7 +198,7 @@ mod tests {
     fn a_page_makes_views_in_parts_and_ends_what_it_began() {
         let mut session = Session::default();
         open(&mut session);
-        let mut page = ViewCache { throttle: Some(Throttle::default()), share: -1.0, ..ViewCache::inline() };
+        let mut page = ViewCache { throttle: Some(Throttle::default()), share: -1.0, inline: 0, ..ViewCache::inline() };
         let mut views = Views::default();
         let parts = caught_up(&mut page, &session, &mut views);
         assert_eq!(parts, 6, "rows judged, the plan, its table, the sites, the grid, the quadrant");
@@ -219,7 +222,7 @@ mod tests {
     fn what_was_begun_of_a_trace_that_is_gone_is_let_go() {
         let mut session = Session::default();
         open(&mut session);
-        let mut page = ViewCache { throttle: Some(Throttle::default()), share: -1.0, ..ViewCache::inline() };
+        let mut page = ViewCache { throttle: Some(Throttle::default()), share: -1.0, inline: 0, ..ViewCache::inline() };
         let mut views = Views::default();
         page.refresh(&session, QUESTION, &mut views);
         assert!(page.is_halfway());
