@@ -57,8 +57,8 @@ pub fn hint_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
 }
 
 pub fn shows_hint(ui: &Ui, scene: &Scene<'_>) -> bool {
-    let view = scene.view.hint && !Scene::is_low(ui);
-    view && scene.session.trace.is_some() && !scene.derived.grid.columns.is_empty()
+    let wanted = scene.view.hint && !Scene::is_low(ui);
+    wanted && scene.session.trace.is_some() && !scene.derived.grid.columns.is_empty()
 }
 
 /// Over the lower edge of `room`, the newest on top: nothing moves for them.

@@ -107,7 +107,7 @@ impl ViewCache {
             Some(begun) => begun,
             None if throttle.rests(now_ms(), session.num_decisions(), question) => return,
             None => {
-                let Some(snapshot) = session.trace.as_ref().and_then(|_| session.snapshot()) else {
+                let Some(snapshot) = session.snapshot() else {
                     self.behind = false;
                     return;
                 };
@@ -180,12 +180,20 @@ mod tests {
         session.event(Event::ResultsOpened { path: path.to_owned(), results });
     }
 
+    /// One that makes a part a frame, of a trace that is open.
+    fn page() -> (Session, ViewCache, Views) {
+        let mut session = Session::default();
+        open(&mut session);
+        let page = ViewCache { throttle: Some(Throttle::default()), share: -1.0, inline: 0, ..ViewCache::inline() };
+        (session, page, Views::default())
+    }
+
     fn take(session: &mut Session, max_error: f64) {
         let policy = Policy { max_error, ..session.document.policy.clone() };
         session.command(Command::SetPolicy { policy }).unwrap();
     }
 
-    /// One part a frame. Gives how many frames it took.
+    /// Gives how many frames it took.
     fn caught_up(page: &mut ViewCache, session: &Session, views: &mut Views) -> usize {
         let frames = (1..20).find(|_| {
             assert_eq!(page.refresh(session, QUESTION, views), None);
@@ -196,10 +204,7 @@ mod tests {
 
     #[test]
     fn a_page_makes_views_in_parts_and_ends_what_it_began() {
-        let mut session = Session::default();
-        open(&mut session);
-        let mut page = ViewCache { throttle: Some(Throttle::default()), share: -1.0, inline: 0, ..ViewCache::inline() };
-        let mut views = Views::default();
+        let (mut session, mut page, mut views) = page();
         let parts = caught_up(&mut page, &session, &mut views);
         assert_eq!(parts, 6, "rows judged, the plan, its table, the sites, the grid, the quadrant");
         take(&mut session, 0.02);
@@ -220,10 +225,7 @@ mod tests {
 
     #[test]
     fn what_was_begun_of_a_trace_that_is_gone_is_let_go() {
-        let mut session = Session::default();
-        open(&mut session);
-        let mut page = ViewCache { throttle: Some(Throttle::default()), share: -1.0, inline: 0, ..ViewCache::inline() };
-        let mut views = Views::default();
+        let (mut session, mut page, mut views) = page();
         page.refresh(&session, QUESTION, &mut views);
         assert!(page.is_halfway());
         open(&mut session);

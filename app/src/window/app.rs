@@ -302,7 +302,7 @@ impl LokaApp {
             return;
         }
         self.performed.insert(action);
-        self.note(Step::Act(action));
+        let is_step = self.note(Step::Act(action));
         self.housekeeping.note(&mut self.finder, action);
         let session = self.link.session();
         let mut also = Vec::new();
@@ -317,13 +317,15 @@ impl LokaApp {
         };
         let command = action.perform(&mut doing);
         command.into_iter().chain(also).for_each(|command| self.command(command));
-        self.done.left_at(Address::of(&self.view));
+        if is_step {
+            self.done.left_at(Address::of(&self.view));
+        }
     }
 
-    /// For whoever wants to do the same again.
-    fn note(&mut self, step: Step) {
+    /// For whoever wants to do the same again. True if it is something that can be.
+    fn note(&mut self, step: Step) -> bool {
         let trace = self.link.session().trace.as_ref().map(|trace| trace.path.as_str());
-        self.done.note(step, Address::of(&self.view), trace);
+        self.done.note(step, Address::of(&self.view), trace)
     }
 
     fn take_files(&mut self, ctx: &egui::Context) {

@@ -31,6 +31,8 @@ struct CopySource {
     /// The address of what is seen; empty where there is no page.
     link: String,
     layout: Layout,
+    /// What was done, and in how many steps.
+    steps: (String, usize),
 }
 
 /// A line for the person when there is nothing to copy.
@@ -46,18 +48,12 @@ pub fn copy(
         background.run("loka-copy", move || Some(TaskResult::Copy { text, what }));
         return None;
     }
-    if what == CopyWhat::Steps {
-        let trace = session.trace.as_ref().map(|trace| trace.path.as_str());
-        let Some((text, steps)) = done.text(Address::of(view), trace) else {
-            return Some("nothing was done here yet that could be done again".to_owned());
-        };
-        let what = format!("A text of {}", counted(steps, "step"));
-        background.run("loka-copy", move || Some(TaskResult::Copy { text, what }));
-        return None;
-    }
-    let Some(source) = CopySource::of(session, view, views) else {
+    let Some(source) = CopySource::of(session, view, views, done) else {
         return Some("open a trace first".to_owned());
     };
+    if what == CopyWhat::Steps && source.steps.1 == 0 {
+        return Some("nothing was done here yet that could be done again".to_owned());
+    }
     background.run("loka-copy", move || {
         let (text, what) = source.text(what);
         Some(TaskResult::Copy { text, what })
@@ -66,7 +62,7 @@ pub fn copy(
 }
 
 impl CopySource {
-    fn of(session: &Session, view: &ViewState, views: &Views) -> Option<Self> {
+    fn of(session: &Session, view: &ViewState, views: &Views, done: &Done) -> Option<Self> {
         let snapshot = session.snapshot()?;
         Some(Self {
             views: views.clone(),
@@ -77,6 +73,7 @@ impl CopySource {
             shown: view.sites.lines().shown().iter().map(|at| *at as usize).collect(),
             link: view.page.as_deref().map(|page| linked(page, &Address::of(view))).unwrap_or_default(),
             layout: view.layout.clone(),
+            steps: done.text(Address::of(view), &snapshot.trace.path),
             snapshot,
         })
     }
@@ -94,12 +91,16 @@ impl CopySource {
                 return (tsv::line(&tsv::grid_row(snapshot, views, *question, at)), "The row".to_owned());
             }
             CopyWhat::Link => return (self.link.clone(), "The link".to_owned()),
+            CopyWhat::Steps => {
+                let (text, steps) = &self.steps;
+                return (text.clone(), format!("A text of {}", counted(*steps, "step")));
+            }
             CopyWhat::Layout => return (self.layout.to_json(), "The layout".to_owned()),
             CopyWhat::Brushed => tsv::row_set(snapshot, &self.brushed),
             CopyWhat::Table(Pane::Quadrant) => tsv::points(snapshot, views),
             CopyWhat::Table(Pane::Plan) => tsv::choices(snapshot, views),
             CopyWhat::Table(Pane::Site) => tsv::kernels(snapshot, at),
-            CopyWhat::Table(_) | CopyWhat::Steps => tsv::grid(snapshot, views, *question, shown),
+            CopyWhat::Table(_) => tsv::grid(snapshot, views, *question, shown),
         };
         (table.to_tsv(), format!("A table of {} rows", table.rows.len()))
     }

@@ -80,31 +80,35 @@ pub struct Done {
 }
 
 impl Done {
-    /// `at`: what was selected and seen when it was done, to the trace of that path.
-    pub fn note(&mut self, step: Step, at: Address, trace: Option<&str>) {
+    /// `at`: what was selected and seen when it was done, to the trace of that path. True if it is one that can be done again.
+    pub fn note(&mut self, step: Step, at: Address, trace: Option<&str>) -> bool {
         if trace != self.trace.as_deref() {
             *self = Self { trace: trace.map(str::to_owned), ..Self::default() };
         }
         if !is_kept(&step) {
-            return;
+            return false;
         }
         if at != self.at {
-            self.push(Step::At(at));
+            self.push(Step::At(at.clone()));
+            self.at = at;
         }
         self.push(step);
+        true
     }
 
-    /// What is selected and seen behind it.
+    /// What is selected and seen behind the step that was noted last.
     pub fn left_at(&mut self, at: Address) {
         self.at = at;
     }
 
-    /// The text and how many steps it has; `None`: nothing was done. `at`: what is selected and seen now.
-    pub fn text(&self, at: Address, trace: Option<&str>) -> Option<(String, usize)> {
+    /// The text, and how many steps it has: none where nothing was done. `at`: what is selected and seen now.
+    pub fn text(&self, at: Address, trace: &str) -> (String, usize) {
+        if self.trace.as_deref() != Some(trace) || self.steps.is_empty() {
+            return (String::new(), 0);
+        }
         let last = (at != self.at).then_some(Step::At(at));
         let steps: Vec<String> = self.steps.iter().chain(&last).map(|step| format!("{step}\n")).collect();
-        let is_told = trace == self.trace.as_deref() && !self.steps.is_empty();
-        is_told.then(|| (steps.concat(), steps.len()))
+        (steps.concat(), steps.len())
     }
 
     fn push(&mut self, step: Step) {
@@ -173,15 +177,14 @@ mod tests {
     fn what_was_done_is_read_again() {
         let mut done = Done::default();
         let pulled = |value| Step::Do(Box::new(Command::SetMaxError { value, gesture: Some(3) }));
-        done.note(Step::Act(Action::UsePolicy(0)), seen("a"), Some("t"));
-        done.left_at(seen("a"));
+        assert!(done.note(Step::Act(Action::UsePolicy(0)), seen("a"), Some("t")));
         for value in [0.1, 0.2, 0.3] {
             done.note(pulled(value), seen("a"), Some("t"));
         }
+        // What belongs to the window is no step, and hides none.
+        assert!(!done.note(Step::Act(Action::Window(WindowAction::Palette)), seen("top.0"), Some("t")));
         done.note(by_hand(), seen("top.0"), Some("t"));
-        done.left_at(seen("top.0"));
-        done.note(Step::Act(Action::Window(WindowAction::Palette)), seen("top.0"), Some("t"));
-        let (text, steps) = done.text(seen("b"), Some("t")).unwrap();
+        let (text, steps) = done.text(seen("b"), "t");
         let wanted = [
             Step::At(seen("a")),
             Step::Act(Action::UsePolicy(0)),
@@ -191,9 +194,9 @@ mod tests {
             Step::At(seen("b")),
         ];
         assert_eq!((parse(&text, nothing).unwrap(), steps), (wanted.to_vec(), 6), "{text}");
-        assert_eq!(done.text(seen("b"), Some("another")), None);
+        assert_eq!(done.text(seen("b"), "another"), (String::new(), 0));
         done.note(Step::Act(Action::UsePolicy(1)), Address::default(), Some("another"));
-        assert_eq!(done.text(Address::default(), Some("another")).unwrap().1, 1, "a trace begins anew");
+        assert_eq!(done.text(Address::default(), "another").1, 1, "a trace begins anew");
     }
 
     #[test]

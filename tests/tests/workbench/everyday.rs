@@ -570,7 +570,8 @@ fn what_was_done_is_copied_as_steps_that_can_be_played() {
     harness.state_mut().act(Action::UsePolicy(1));
     harness.run_steps(4);
     select(&mut harness, 1, Some(ROWWISE));
-    harness.state_mut().act(Action::Show(Pane::Plan));
+    // Found by its name: what the palette is opened for is the step.
+    by_palette(&mut harness, "Show plan");
     harness.run_steps(4);
     by_palette(&mut harness, "Copy the steps");
     let text = copied(&mut harness);
@@ -583,6 +584,16 @@ fn what_was_done_is_copied_as_steps_that_can_be_played() {
         ),
         "{text}"
     );
+    let script = loka::window::script::Script::new(steps, None);
+    let (mut again, effects) =
+        scripted_as(opened_as("clicks.trace.safetensors"), [1280.0, 800.0], |app| app.with_script(script));
+    finish(&mut again, &effects);
+    again.run_steps(120);
+    let seen = |window: &Window| {
+        let view = window.state().view();
+        (view.site.clone(), view.column.clone(), view.layout.active(), window.state().session().document.policy.clone())
+    };
+    assert_eq!(seen(&again), seen(&harness), "done again in another window");
 }
 
 #[test]
