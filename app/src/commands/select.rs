@@ -211,7 +211,7 @@ fn copy(action: SelectAction, doing: &Doing<'_>) {
 /// Along the kernels, or along the steps of a series.
 fn step_column(doing: &mut Doing<'_>, step: isize) {
     if !doing.view.heatmap.step_along(doing.session, step) {
-        doing.view.step_column(&doing.derived.grid.columns, step);
+        crate::state::step_column(doing.view, doing.derived, doing.session, step);
     }
 }
 

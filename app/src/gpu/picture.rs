@@ -25,7 +25,8 @@ impl Texel {
     pub const FOLDER: u32 = 512;
 
     pub fn new(value: f32, mark: Mark) -> Self {
-        Self { value: if value.is_nan() { 0.0 } else { value }, bits: u32::from(mark.0) }
+        let bits = u32::from(mark.0 & !Mark::BEST.0);
+        Self { value: if value.is_nan() { 0.0 } else { value }, bits }
     }
 
     #[must_use]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use loka_core::{
     model::SiteId,
     session::Session,
-    views::{BrushTotals, BrushedRows, Column, Lines, PlanTable},
+    views::{BrushTotals, BrushedRows, Column, Grid, Lines, PlanTable, ShownColumn},
 };
 
 use super::Derived;
@@ -119,8 +119,12 @@ impl BrushState {
 }
 
 /// What lies between two corners of the heatmap.
-pub fn rows_of_cells(lines: &Lines, columns: &[Column], (from, to): ((usize, usize), (usize, usize))) -> BrushedRows {
+pub fn rows_of_cells(
+    lines: &Lines,
+    (grid, columns): (&Grid, &[ShownColumn]),
+    (from, to): ((usize, usize), (usize, usize)),
+) -> BrushedRows {
     let (first, last) = (from.1.min(to.1), from.1.max(to.1));
     let columns = columns.get(first..(last + 1).min(columns.len())).unwrap_or_default();
-    BrushedRows::of_cells(lines.between(from.0, to.0), columns)
+    BrushedRows::of_cells(lines.between(from.0, to.0), grid, columns)
 }

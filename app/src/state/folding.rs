@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use loka_core::views::{Cells, Fold, FolderId, Grid, Line, LineKind, Lines, SeriesTable, fold, median};
+use loka_core::views::{Cells, Fold, FolderId, Grid, Line, LineKind, Lines, SeriesTable, ShownColumn, fold, median};
 
 /// Cells that may be folded in one frame: about two milliseconds.
 const BUDGET: usize = 250_000;
@@ -12,6 +12,7 @@ const BUDGET: usize = 250_000;
 pub struct Folding {
     grid: Option<Arc<Grid>>,
     lines: Option<Arc<Lines>>,
+    columns: Vec<ShownColumn>,
     series: Option<(Arc<SeriesTable>, String)>,
     with_medians: bool,
     /// Counts changes of what is folded, of the lines, and of what was folded.
@@ -43,7 +44,7 @@ impl Folding {
         &mut self,
         grid: &Arc<Grid>,
         lines: &Arc<Lines>,
-        series: Option<(&Arc<SeriesTable>, &str)>,
+        (columns, series): (&[ShownColumn], Option<(&Arc<SeriesTable>, &str)>),
         with_medians: bool,
     ) {
         let same_grid = self.grid.as_ref().is_some_and(|known| Arc::ptr_eq(known, grid));
@@ -59,12 +60,14 @@ impl Folding {
         if !same_lines {
             self.lines = Some(lines.clone());
         }
-        if !same_series {
+        let same_columns = self.columns == columns;
+        if !(same_series && same_columns) {
             self.series = series.map(|(table, name)| (table.clone(), name.to_owned()));
+            self.columns = columns.to_vec();
             self.known.clear();
         }
         let same_medians = std::mem::replace(&mut self.with_medians, with_medians) == with_medians;
-        self.content += u64::from(!(same_grid && same_series && same_medians));
+        self.content += u64::from(!(same_grid && same_series && same_columns && same_medians));
         self.arranged += u64::from(!same_lines);
     }
 
@@ -83,8 +86,8 @@ impl Folding {
             if spent > BUDGET {
                 return false;
             }
-            spent += sites.len() * cells.num_columns;
-            let shown = if self.with_medians { cells.num_columns } else { 0 };
+            spent += sites.len() * cells.num_shown();
+            let shown = if self.with_medians { cells.num_shown() } else { 0 };
             let medians = (0..shown).map(|column| median(cells, sites, column)).collect();
             let folded = Folded { content, arranged, sites: sites.into(), folds: fold(cells, sites), medians };
             self.known.insert(folder, folded);
@@ -130,7 +133,7 @@ mod tests {
         };
         let mut folding = Folding::default();
         let mut folded = |grid: &Arc<Grid>, lines: &Arc<Lines>| {
-            folding.show(grid, lines, None, true);
+            folding.show(grid, lines, (&[], None), true);
             let cells = Cells { num_columns: 1, ..Cells::of(grid, false) };
             assert!(folding.fold(cells, lines, &lines.all));
             let folder = lines.all.iter().find_map(|line| match line.kind {

@@ -1,6 +1,7 @@
 //! What is seen of the heatmap: zoom, what its columns are, and the cells in sight, remade when they change.
 
 use std::{
+    collections::BTreeSet,
     hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::Arc,
 };
@@ -21,7 +22,7 @@ pub struct ColumnWindow {
     pub first: usize,
     pub num_bands: usize,
     pub per_band: usize,
-    pub columns: Vec<usize>,
+    pub num_columns: usize,
 }
 
 /// A row lower than this shares its line of pixels with the next.
@@ -29,12 +30,12 @@ const LEAST_BAND: f32 = 2.0;
 
 impl ColumnWindow {
     /// Lines of `row` points each; `from` and `to`: what is in sight, in points from the first.
-    pub fn of(from: f32, to: f32, row: f32, num_lines: usize, columns: &[usize]) -> Self {
+    pub fn of(from: f32, to: f32, row: f32, num_lines: usize, num_columns: usize) -> Self {
         let per_band = if row < LEAST_BAND { (LEAST_BAND / row).ceil() as usize } else { 1 };
         let band = row * per_band as f32;
         let first = (from.max(0.0) / band).floor() as usize;
         let last = ((to.max(0.0) / band).ceil() as usize).min(num_lines.div_ceil(per_band));
-        Self { first, num_bands: last.saturating_sub(first), per_band, columns: columns.to_vec() }
+        Self { first, num_bands: last.saturating_sub(first), per_band, num_columns }
     }
 }
 
@@ -48,6 +49,10 @@ pub struct HeatmapState {
     pub drawn_width: f32,
     /// The recorded series whose steps are the columns; `None`: kernels are.
     pub series: Option<String>,
+    /// A column a kernel, not one for all that compute the same.
+    pub by_library: bool,
+    /// Recipes that have one all the same, by their short name.
+    pub opened: BTreeSet<String>,
     /// Steps are to be the columns as soon as their series are read.
     pub wants_series: bool,
     /// The selected step, by its column.
@@ -79,6 +84,22 @@ impl HeatmapState {
             self.step = Some(self.step.map_or(0, |at| at.saturating_add_signed(step).min(count - 1)));
         }
         count > 0
+    }
+
+    /// That recipe has a column a kernel.
+    pub fn opens(&self, recipe: &str) -> bool {
+        self.by_library || self.opened.contains(recipe)
+    }
+
+    /// Opens a recipe's columns, or closes them.
+    pub fn toggle_recipe(&mut self, recipe: &str) {
+        // Of all that are open, one is closed: it closes all, since nothing says which were meant.
+        if std::mem::take(&mut self.by_library) {
+            return self.opened.clear();
+        }
+        if !self.opened.remove(recipe) {
+            self.opened.insert(recipe.to_owned());
+        }
     }
 
     /// Rows `factor` times as high; the line at `keep` (points below the top of the rows in sight) stays where
@@ -171,12 +192,12 @@ mod tests {
 
     #[test]
     fn low_rows_share_a_band_and_none_is_left_out() {
-        let window = ColumnWindow::of(0.0, 400.0, 0.1, 4000, &[0]);
+        let window = ColumnWindow::of(0.0, 400.0, 0.1, 4000, 1);
         assert_eq!((window.per_band, window.num_bands), (20, 200));
-        let window = ColumnWindow::of(44.0, 88.0, 22.0, 100, &[0]);
+        let window = ColumnWindow::of(44.0, 88.0, 22.0, 100, 1);
         assert_eq!((window.first, window.num_bands, window.per_band), (2, 2, 1));
-        let window = ColumnWindow::of(0.0, 400.0, 22.0, 3, &[0]);
+        let window = ColumnWindow::of(0.0, 400.0, 22.0, 3, 1);
         assert_eq!(window.num_bands, 3, "no more than there are");
-        assert_eq!(ColumnWindow::of(900.0, 950.0, 22.0, 3, &[0]).num_bands, 0);
+        assert_eq!(ColumnWindow::of(900.0, 950.0, 22.0, 3, 1).num_bands, 0);
     }
 }

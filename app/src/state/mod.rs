@@ -42,8 +42,8 @@ pub use site::SiteState;
 pub use sites::{BulkForm, SitesState};
 pub use step_cursor::{StepCursor, recorded_steps};
 pub use stepping::{
-    brush_by_key, fed_box, frontier_policy, is_selected, select_point, shown_columns, step_along_feed, step_frontier,
-    step_graph, step_point,
+    brush_by_key, fed_box, frontier_policy, is_selected, select_point, shown_at, shown_columns, step_along_feed,
+    step_column, step_frontier, step_graph, step_point,
 };
 pub use tour::{TOUR, TourState};
 pub use view::{ThresholdLine, ViewState};

@@ -6,16 +6,35 @@ use std::sync::Arc;
 use loka_core::{
     dispatch::Policy,
     session::Session,
-    views::{BrushedRows, Column, Point, QuadrantView},
+    views::{BrushedRows, Column, Grid, Point, QuadrantView, ShownColumn},
 };
 
 use super::{BrushShape, Derived, Steps, ViewState, rows_of_cells};
 use crate::layout::Pane;
 
-/// Columns of the heatmap that the filter lets through.
-pub fn shown_columns(view: &ViewState, derived: &Derived) -> Vec<Column> {
-    let filter = view.sites.filter();
-    derived.grid.columns.iter().filter(|column| filter.shows_column(column)).cloned().collect()
+/// The heatmap's columns, those that the filter lets through.
+pub fn shown_columns(view: &ViewState, derived: &Derived) -> Vec<ShownColumn> {
+    ShownColumn::all(&derived.grid, &view.sites.filter(), |recipe| view.heatmap.opens(recipe))
+}
+
+/// Which of them has that kernel.
+pub fn shown_at(columns: &[ShownColumn], grid: &Grid, wanted: &Column) -> Option<usize> {
+    let at = grid.columns.iter().position(|of| of == wanted)?;
+    columns.iter().position(|of| of.holds(at))
+}
+
+/// The selection goes along the columns, at the selected site.
+pub fn step_column(view: &mut ViewState, derived: &Derived, session: &Session, step: isize) {
+    let (columns, grid) = (shown_columns(view, derived), &derived.grid);
+    let now = view.column.as_ref().and_then(|column| shown_at(&columns, grid, column));
+    let Some((next, site)) = stepped(now, columns.len(), step).zip(view.site.clone()) else { return };
+    let at = session.index().at(&site).unwrap_or_default();
+    view.select(site, columns[next].column_at(grid, at));
+}
+
+fn stepped(now: Option<usize>, count: usize, step: isize) -> Option<usize> {
+    let last = count.checked_sub(1)?;
+    Some(now.map_or(0, |now| now.saturating_add_signed(step).min(last)))
 }
 
 /// Moves the second corner of the area, or begins one at what is selected. `false`: there is nothing to begin at.
@@ -55,7 +74,7 @@ fn grow_cells(view: &mut ViewState, derived: &Derived, session: &Session, Steps(
         return false;
     }
     let (lines, columns) = (view.sites.lines(), shown_columns(view, derived));
-    let place = |column: &Column| columns.iter().position(|of| of == column);
+    let place = |column: &Column| shown_at(&columns, &derived.grid, column);
     let known = match &view.brush.shape {
         Some(BrushShape::Cells { lines: of, corners: [from, to] }) if Arc::ptr_eq(of, &lines) => {
             place(&from.1).zip(place(&to.1)).map(|(a, b)| ((from.0, a), (to.0, b)))
@@ -70,9 +89,13 @@ fn grow_cells(view: &mut ViewState, derived: &Derived, session: &Session, Steps(
     let Some((from, to)) = known.or_else(at_selected) else { return false };
     let moved = |at: usize, by: isize, count: usize| at.saturating_add_signed(by).min(count.saturating_sub(1));
     let to = (moved(to.0, down, lines.all.len()), moved(to.1, right, columns.len()));
-    let set = rows_of_cells(&lines, &columns, (from, to));
-    let corners = [(from.0, columns[from.1].clone()), (to.0, columns[to.1].clone())];
-    view.brush.grow(set, BrushShape::Cells { lines, corners });
+    let set = rows_of_cells(&lines, (&derived.grid, &columns), (from, to));
+    let corner = |(line, column): (usize, usize)| {
+        let first = columns.get(column)?.kernels.first()?;
+        Some((line, derived.grid.columns.get(*first)?.clone()))
+    };
+    let Some((a, b)) = corner(from).zip(corner(to)) else { return false };
+    view.brush.grow(set, BrushShape::Cells { lines, corners: [a, b] });
     true
 }
 

@@ -228,15 +228,6 @@ impl ViewState {
         }
     }
 
-    pub fn step_column(&mut self, columns: &[Column], step: isize) {
-        let filter = self.sites.filter();
-        let shown: Vec<&Column> = columns.iter().filter(|column| filter.shows_column(column)).collect();
-        let now = self.column.as_ref().and_then(|column| shown.iter().position(|of| *of == column));
-        if let (Some(next), Some(site)) = (stepped(now, shown.len(), step), self.site.clone()) {
-            self.select(site, Some(shown[next].clone()));
-        }
-    }
-
     /// Something is open, or about to be, that a person types into.
     pub fn wants_keys(&self) -> bool {
         self.dialog.is_some()
@@ -284,11 +275,4 @@ impl ViewState {
             self.versus = false;
         }
     }
-}
-
-fn stepped(now: Option<usize>, count: usize, step: isize) -> Option<usize> {
-    if count == 0 {
-        return None;
-    }
-    Some(now.map_or(0, |now| now.saturating_add_signed(step).min(count - 1)))
 }

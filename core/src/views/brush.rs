@@ -9,7 +9,7 @@ use crate::{
     views::{PlanTable, PlanView, QuadrantView, Snapshot},
 };
 
-use super::{Column, draws_to_ask, standings::low};
+use super::{Grid, ShownColumn, draws_to_ask, standings::low};
 
 /// One kernel at one GEMM of one site; the kernel by its number in the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -37,13 +37,17 @@ impl BrushedRows {
         Self::sorted(view.kernels.clone(), within.collect())
     }
 
-    /// The heatmap's cells of some sites at some columns.
-    pub fn of_cells(sites: impl IntoIterator<Item = u32>, columns: &[Column]) -> Self {
+    /// The heatmap's cells of some sites at some columns: of each the kernel that it shows.
+    pub fn of_cells(sites: impl IntoIterator<Item = u32>, grid: &Grid, columns: &[ShownColumn]) -> Self {
         let mut set = Self::default();
-        let numbered: Vec<(Gemm, u16)> =
-            columns.iter().filter_map(|column| Some((column.gemm, set.number(&column.kernel)?))).collect();
+        let kernels: Vec<Option<u16>> = grid.columns.iter().map(|column| set.number(&column.kernel)).collect();
         let rows = sites.into_iter().flat_map(|site| {
-            numbered.iter().map(move |(gemm, kernel)| BrushedRow { site, gemm: *gemm, kernel: *kernel })
+            let (_, marks) = grid.row(site as usize);
+            let kernels = &kernels;
+            columns.iter().filter_map(move |column| {
+                let kernel = kernels.get(column.kernel_at(marks)).copied().flatten()?;
+                Some(BrushedRow { site, gemm: column.gemm, kernel })
+            })
         });
         let rows = rows.collect();
         Self::sorted(set.kernels, rows)
@@ -298,7 +302,7 @@ mod tests {
         model::SiteId,
         session::Command,
         views::{
-            Views,
+            Filter, Views,
             tests::{opened, views},
         },
     };
@@ -322,8 +326,16 @@ mod tests {
         BrushTotals::of(views.snapshot.as_ref().unwrap(), &views.plan, &views.table, set)
     }
 
-    fn column(gemm: Gemm, kernel: &str) -> Column {
-        Column { gemm, kernel: KernelId::new(kernel) }
+    /// Cells of kernels, a column each.
+    fn cells<const N: usize>(views: &Views, sites: &[u32], wanted: [(Gemm, &str); N]) -> BrushedRows {
+        let all = ShownColumn::all(&views.grid, &Filter::default(), |_| true);
+        let is_wanted = |column: &ShownColumn| {
+            let kernel = &views.grid.columns[column.kernels[0]].kernel;
+            wanted.iter().any(|(gemm, name)| (*gemm, *name) == (column.gemm, kernel.as_str()))
+        };
+        let columns: Vec<ShownColumn> = all.into_iter().filter(is_wanted).collect();
+        assert_eq!(columns.len(), N);
+        BrushedRows::of_cells(sites.iter().copied(), &views.grid, &columns)
     }
 
     #[test]
@@ -366,14 +378,29 @@ mod tests {
     #[test]
     fn cells_are_counted_whatever_they_hold() {
         let views = made();
-        let columns = [column(Gemm::Fprop, BF16), column(Gemm::Fprop, FAST), column(Gemm::Wgrad, FAST)];
-        let set = BrushedRows::of_cells([0, 1], &columns);
+        let set = cells(&views, &[0, 1], [(Gemm::Fprop, BF16), (Gemm::Fprop, FAST), (Gemm::Wgrad, FAST)]);
         let sums = totals(&views, &set);
         assert_eq!((sums.num_sites, sums.num_gemms, sums.num_rows), (2, 4, 6));
         // BF16 twice, wgrad of `a` is not probed, of `b` refused.
         assert_eq!((sums.num_high, sums.num_waiting, sums.num(Quadrant::Unsupported)), (2, 1, 1));
         let nothing = totals(&views, &BrushedRows::default());
         assert_eq!((nothing.num_rows, nothing.baseline_us, nothing.worst), (0, 0.0, None));
+    }
+
+    #[test]
+    fn of_kernels_that_compute_the_same_a_cell_holds_the_one_that_it_shows() {
+        let rows = vec![
+            row("a", Gemm::Fprop, FAST, 0.1, Some(0.9), 0.0),
+            row("a", Gemm::Fprop, "fbgemm/rowwise", 0.1, Some(0.8), 0.0),
+            row("b", Gemm::Fprop, FAST, 0.1, Some(0.7), 0.0),
+            row("b", Gemm::Fprop, "fbgemm/rowwise", 0.1, Some(0.8), 0.0),
+        ];
+        let views = views(&opened(rows, &["a", "b"]));
+        let columns = ShownColumn::all(&views.grid, &Filter::default(), |_| false);
+        let closed = columns.into_iter().find(ShownColumn::is_closed).unwrap();
+        let set = BrushedRows::of_cells([0, 1], &views.grid, &[closed]);
+        let kernels: Vec<&str> = set.rows().iter().filter_map(|row| set.kernel(row)).map(KernelId::as_str).collect();
+        assert_eq!(kernels, [FAST, "fbgemm/rowwise"], "a's and b's");
     }
 
     #[test]
@@ -385,7 +412,7 @@ mod tests {
         let path = "made.results.parquet".to_owned();
         session.event(crate::session::Event::ResultsOpened { path, results: Box::new(results.into()) });
         let views = views(&session);
-        let sums = totals(&views, &BrushedRows::of_cells([0], &[column(Gemm::Fprop, FAST)]));
+        let sums = totals(&views, &cells(&views, &[0], [(Gemm::Fprop, FAST)]));
         assert!((sums.baseline_us - 200.0).abs() < 1e-9 && (sums.saved_us - 100.0).abs() < 1e-9);
         assert!((sums.step_us - 900.0).abs() < 1e-9, "{}", sums.step_us);
     }
@@ -398,7 +425,7 @@ mod tests {
         let (kernel, reason) = (KernelId::new(BF16), "a test".to_owned());
         session.command(Command::SetOverrides { at, kernel, reason }).unwrap();
         let views = views(&session);
-        let sums = totals(&views, &BrushedRows::of_cells([0, 1], &[column(Gemm::Fprop, FAST)]));
+        let sums = totals(&views, &cells(&views, &[0, 1], [(Gemm::Fprop, FAST)]));
         assert_eq!((sums.num_overrides, sums.num_low, sums.saved_us), (1, 0, 0.0));
     }
 }

@@ -1,21 +1,30 @@
 //! Takes the cells of many sites, gives one cell for all of them: the worst and the median of a folder, and the
 //! worst of rows that share a line of pixels.
 
-use super::{Grid, Mark};
+use super::{Grid, Mark, ShownColumn};
 
 /// A table of cells to fold, `[sites][columns]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Cells<'a> {
     pub values: &'a [f32],
     pub marks: &'a [Mark],
+    /// Of the table.
     pub num_columns: usize,
+    /// The columns that are asked for, where they are others than the table's.
+    pub shown: Option<&'a [ShownColumn]>,
     /// Decibels: the smaller value is the worse one.
     pub smaller_is_worse: bool,
 }
 
 impl<'a> Cells<'a> {
     pub fn of(grid: &'a Grid, smaller_is_worse: bool) -> Self {
-        Self { values: &grid.values, marks: &grid.marks, num_columns: grid.columns.len(), smaller_is_worse }
+        let num_columns = grid.columns.len();
+        Self { values: &grid.values, marks: &grid.marks, num_columns, shown: None, smaller_is_worse }
+    }
+
+    /// How many columns can be asked for.
+    pub fn num_shown(&self) -> usize {
+        self.shown.map_or(self.num_columns, <[ShownColumn]>::len)
     }
 
     fn row(&self, site: usize) -> (&'a [f32], &'a [Mark]) {
@@ -24,9 +33,13 @@ impl<'a> Cells<'a> {
     }
 
     pub fn get(&self, site: usize, column: usize) -> (f32, Mark) {
-        let at = site * self.num_columns + column;
-        let value = self.values.get(at).copied().unwrap_or(f32::NAN);
-        (value, self.marks.get(at).copied().unwrap_or_default())
+        self.get_of(self.row(site), column)
+    }
+
+    fn get_of(&self, (values, marks): (&[f32], &[Mark]), column: usize) -> (f32, Mark) {
+        let at = self.shown.map_or(column, |shown| shown.get(column).map_or(usize::MAX, |of| of.kernel_at(marks)));
+        let value = values.get(at).copied().unwrap_or(f32::NAN);
+        (value, marks.get(at).copied().unwrap_or_default())
     }
 
     fn is_worse(&self, a: f32, b: f32) -> bool {
@@ -59,10 +72,11 @@ pub fn fold(cells: Cells<'_>, sites: &[u32]) -> Vec<Fold> {
         num_unsafe: 0,
         num_chosen: 0,
     };
-    let mut folds = vec![none; cells.num_columns];
+    let mut folds = vec![none; cells.num_shown()];
     for site in sites {
-        let (values, marks) = cells.row(*site as usize);
-        for (fold, (value, mark)) in folds.iter_mut().zip(values.iter().zip(marks)) {
+        let row = cells.row(*site as usize);
+        for (column, fold) in folds.iter_mut().enumerate() {
+            let (value, mark) = cells.get_of(row, column);
             fold.num_unsafe += u32::from(mark.has(Mark::UNSAFE));
             fold.num_chosen += u32::from(mark.has(Mark::CHOSEN));
             if !mark.has(Mark::VALUE) || value.is_nan() {
@@ -70,8 +84,8 @@ pub fn fold(cells: Cells<'_>, sites: &[u32]) -> Vec<Fold> {
                 fold.mark = if missing { Mark::MISSING } else { fold.mark };
                 continue;
             }
-            if fold.num_values == 0 || cells.is_worse(*value, fold.worst) {
-                (fold.worst, fold.worst_site, fold.mark) = (*value, *site, *mark);
+            if fold.num_values == 0 || cells.is_worse(value, fold.worst) {
+                (fold.worst, fold.worst_site, fold.mark) = (value, *site, mark);
             }
             fold.num_values += 1;
         }
@@ -114,7 +128,7 @@ mod tests {
     const VALUE: Mark = Mark::VALUE;
 
     fn cells<'a>(values: &'a [f32], marks: &'a [Mark]) -> Cells<'a> {
-        Cells { values, marks, num_columns: 1, smaller_is_worse: false }
+        Cells { values, marks, num_columns: 1, shown: None, smaller_is_worse: false }
     }
 
     #[test]

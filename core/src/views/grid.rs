@@ -15,6 +15,7 @@ use super::{
     Versus, ViewQuery,
     cell::{value, value_over},
     changed::Changed,
+    recipes::{MOST_RECIPES, recipe},
 };
 
 /// One column of the heatmap.
@@ -44,6 +45,8 @@ impl Mark {
     pub const MODELLED: Self = Self(32);
     /// Chosen by hand.
     pub const OVERRIDDEN: Self = Self(64);
+    /// The best kernel of its recipe there: what the plan runs, else the fastest that has a value. No shader reads it.
+    pub const BEST: Self = Self(128);
 
     /// Of a value as it was judged.
     pub(crate) fn of(quadrant: Quadrant, source: LatencySource) -> Self {
@@ -236,13 +239,15 @@ impl Filling<'_> {
             grid.marks[place] = source.map_or(mark, |source| mark.chosen(source));
         };
         let place = |grid: &Grid, judged: &JudgedRow| Some(grid.place(row, first + self.column_of[judged.number()?]?));
+        let mut best = BestOfRecipes::default();
         if self.known {
             for judged in self.judged.at(site, gemm) {
                 let Some(place) = place(grid, judged) else { continue };
                 let has_value = grid.marks[place].has(Mark::VALUE);
                 mark(grid, place, judged, has_value);
+                best.take(judged, gemm, (place, grid.marks[place]));
             }
-            return;
+            return best.mark(grid);
         }
         let rows = self.snapshot.rows_of(site, gemm);
         let policy = &self.snapshot.document.policy;
@@ -270,6 +275,39 @@ impl Filling<'_> {
                 grid.put(place, estimate.value, judged.low);
             }
             mark(grid, place, judged, shown.is_some());
+            best.take(judged, gemm, (place, grid.marks[place]));
+        }
+        best.mark(grid);
+    }
+}
+
+/// Of the rows of one GEMM at one site: by recipe, how good the best is and where its cell is.
+struct BestOfRecipes([(f32, usize); MOST_RECIPES]);
+
+impl Default for BestOfRecipes {
+    fn default() -> Self {
+        Self([(f32::NEG_INFINITY, usize::MAX); MOST_RECIPES])
+    }
+}
+
+impl BestOfRecipes {
+    fn take(&mut self, judged: &JudgedRow, gemm: Gemm, (place, mark): (usize, Mark)) {
+        let Some(best) = judged.number().and_then(|kernel| self.0.get_mut(recipe(kernel, gemm))) else { return };
+        let goodness = match (mark.has(Mark::CHOSEN), mark.has(Mark::VALUE)) {
+            (true, _) => f32::INFINITY,
+            (_, true) => judged.speedup.map_or(0.0, |speedup| speedup as f32),
+            (_, false) => -1.0,
+        };
+        if goodness > best.0 {
+            *best = (goodness, place);
+        }
+    }
+
+    fn mark(&self, grid: &mut Grid) {
+        for (_, place) in &self.0 {
+            if let Some(mark) = grid.marks.get_mut(*place) {
+                *mark = mark.with(Mark::BEST);
+            }
         }
     }
 }

@@ -86,7 +86,8 @@ impl SeriesGrid {
     }
 
     pub fn cells(&self) -> Cells<'_> {
-        Cells { values: &self.values, marks: &self.marks, num_columns: self.columns.len(), smaller_is_worse: false }
+        let num_columns = self.columns.len();
+        Cells { values: &self.values, marks: &self.marks, num_columns, shown: None, smaller_is_worse: false }
     }
 }
 

@@ -42,6 +42,40 @@ fn two_sites() -> Session {
     )
 }
 
+/// By site: the kernels that stand for their recipe at fprop.
+fn best(views: &Views, site: usize) -> Vec<&str> {
+    let (_, marks) = views.grid.row(site);
+    let of = views.grid.columns.iter().zip(marks);
+    of.filter(|(of, mark)| of.gemm == Gemm::Fprop && mark.has(Mark::BEST)).map(|(of, _)| of.kernel.as_str()).collect()
+}
+
+#[test]
+fn the_best_of_a_recipe_is_what_the_plan_runs_or_else_the_fastest() {
+    let alike = [FAST, "fbgemm/rowwise"];
+    let rows = |(site, speeds): (&'static str, [Option<f64>; 2])| {
+        let row = move |(kernel, speed): (&str, Option<f64>)| row(site, Gemm::Fprop, kernel, 0.1, speed, 1e-7);
+        alike.into_iter().zip(speeds).map(row)
+    };
+    let speeds =
+        [("a", [Some(1.2), Some(1.3)]), ("b", [Some(0.9), Some(0.8)]), ("c", [None, Some(0.8)]), ("d", [None, None])];
+    let mut session = opened(speeds.into_iter().flat_map(rows).collect(), &["a", "b", "c", "d"]);
+    let first = views(&session);
+    let bf16 = "cublaslt/bf16";
+    assert_eq!(best(&first, 0), [bf16, alike[1]], "chosen");
+    assert_eq!(best(&first, 1), [bf16, alike[0]], "the fastest, though BF16 is faster");
+    assert_eq!(best(&first, 2), [bf16, alike[1]], "the one whose time is known");
+    assert_eq!(best(&first, 3), [bf16, alike[0]], "the first");
+    let by_hand = Command::SetOverrides {
+        at: vec![(SiteId::new("a"), Gemm::Fprop)],
+        kernel: KernelId::new(alike[0]),
+        reason: "known".to_owned(),
+    };
+    session.command(by_hand).unwrap();
+    let then = Views::of(&session.snapshot().unwrap(), QUESTION, &first);
+    assert_eq!(best(&then, 0), [bf16, alike[0]], "by hand");
+    assert_eq!(then.grid.marks, views(&session).grid.marks, "as if nothing had been known");
+}
+
 #[test]
 fn the_grid_has_a_cell_for_everything() {
     let session = two_sites();

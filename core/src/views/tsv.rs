@@ -242,6 +242,7 @@ fn source_word(source: LatencySource) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::views::{Filter, ShownColumn};
     use crate::{
         dispatch::testing::{results, row},
         model::{KernelId, Metric},
@@ -286,7 +287,10 @@ mod tests {
             points(&snapshot, &views),
             choices(&snapshot, &views),
             kernels(&snapshot, 0),
-            row_set(&snapshot, &BrushedRows::of_cells([0], &views.grid.columns)),
+            row_set(
+                &snapshot,
+                &BrushedRows::of_cells([0], &views.grid, &ShownColumn::all(&views.grid, &Filter::default(), |_| true)),
+            ),
         ];
         for table in tables {
             let text = table.to_tsv();

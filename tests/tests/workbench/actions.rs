@@ -16,7 +16,7 @@ use loka_core::{
     plan::{self, Plan},
     runtime::{Executor, Report},
     session::{Command, Effect, Event},
-    views::{BrushedRows, Column},
+    views::{BrushedRows, Column, Filter, ShownColumn},
 };
 use loka_tests::{big, scripted};
 
@@ -143,7 +143,10 @@ impl ActionWindow {
         let column = Column { gemm: Gemm::Fprop, kernel: KernelId::new("cublaslt/fp8-blockwise") };
         let app = self.harness.state_mut();
         let known = app.session().row(&site, column.gemm, &column.kernel).is_some();
-        let brushed = BrushedRows::of_cells([4], std::slice::from_ref(&column));
+        let grid = &app.derived().grid;
+        let mut columns = ShownColumn::all(grid, &Filter::default(), |_| true);
+        columns.retain(|of| grid.columns[of.kernels[0]] == column);
+        let brushed = BrushedRows::of_cells([4], grid, &columns);
         let at = BrushShape::Box([[0.0, 0.0], [0.0, 0.0]]);
         let free = !app.session().document.overrides.contains_key(&(site.clone(), column.gemm));
         let view = app.view_mut();

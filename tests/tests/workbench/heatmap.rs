@@ -117,9 +117,13 @@ fn results(names: &[String]) -> Results {
 }
 
 fn opened(names: &[String]) -> (Window, Rc<RefCell<Script>>) {
+    opened_with(results(names))
+}
+
+fn opened_with(results: Results) -> (Window, Rc<RefCell<Script>>) {
     let link = ScriptedLink::default().by_paper();
     let script = link.script.clone();
-    let results = Box::new(results(names).into());
+    let results = Box::new(results.into());
     script.borrow_mut().tell(Event::ResultsOpened { path: "made.results.parquet".to_owned(), results });
     let builder = Harness::builder().with_size([1440.0, 900.0]).with_max_steps(8).allow_missing_glyphs();
     let mut harness = window_by(builder, LokaApp::new(Box::new(link)));
@@ -461,6 +465,43 @@ fn the_filter_chooses_columns_too() {
     assert!(harness.query_by_label("Heatmap of 7 sites and 3 columns").is_some());
     filter(&mut harness, "lib:torchao verdict:waiting");
     assert!(harness.query_by_label_contains("The filter leaves no kernel").is_some());
+}
+
+/// The kernel that the focused cell tells of.
+fn shown_kernel(harness: &Window) -> String {
+    cell_label(harness).unwrap().split(", ").nth(1).unwrap_or_default().to_owned()
+}
+
+#[test]
+fn kernels_that_compute_the_same_share_a_column() {
+    const ALIKE: &str = "fbgemm/rowwise";
+    let names = SITES.map(str::to_owned);
+    let mut results = results(&names);
+    for (at, site) in names.iter().enumerate() {
+        // At every other site it is the faster one, and the plan's.
+        let speed = if at % 2 == 0 { 1.4 } else { 1.1 };
+        results.rows.extend(Gemm::ALL.map(|gemm| row(site, gemm, ALIKE, 0.02, speed)));
+    }
+    let (mut harness, _) = opened_with(results);
+    assert!(harness.query_by_label("Heatmap of 7 sites and 9 columns").is_some(), "four kernels, three recipes");
+    let column = Column { gemm: Gemm::Fprop, kernel: KernelId::new(BF16) };
+    harness.state_mut().view_mut().select(SiteId::new(SITES[0]), Some(column));
+    harness.run_steps(3);
+    press(&mut harness, Modifiers::NONE, Key::ArrowRight);
+    assert_eq!(shown_kernel(&harness), ALIKE);
+    assert!(cell_label(&harness).unwrap().contains("one of 2 that compute the same"));
+    select(&mut harness, SITES[1]);
+    assert_eq!(shown_kernel(&harness), FAST, "the best of that site");
+    act(&mut harness, "open the selected column");
+    assert!(harness.query_by_label("Heatmap of 7 sites and 12 columns").is_some(), "at every GEMM");
+    assert_eq!(shown_kernel(&harness), ALIKE, "the selected kernel itself");
+    act(&mut harness, "open the selected column");
+    assert!(harness.query_by_label("Heatmap of 7 sites and 9 columns").is_some());
+    act(&mut harness, "heatmap columns by library");
+    assert!(harness.query_by_label("Heatmap of 7 sites and 12 columns").is_some());
+    act(&mut harness, "heatmap columns by library");
+    filter(&mut harness, "lib:fbgemm");
+    assert!(harness.query_by_label("Heatmap of 7 sites and 3 columns").is_some(), "of those the filter leaves one");
 }
 
 #[test]

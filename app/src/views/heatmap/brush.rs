@@ -5,7 +5,7 @@ use egui::{PointerButton, Pos2, Rect, Response, Stroke, StrokeKind, Ui};
 use super::frame::{Frame, cell_rect};
 use crate::{
     layout::Pane,
-    state::{BrushDrag, BrushShape, rows_of_cells, shown_columns},
+    state::{BrushDrag, BrushShape, rows_of_cells},
     views::{Scene, brush::card_ui},
 };
 
@@ -14,7 +14,7 @@ type CellPlace = (usize, usize);
 
 /// `rect`: of all rows, names included.
 pub fn brush_ui(ui: &Ui, scene: &mut Scene<'_>, frame: &Frame, response: &Response, rect: Rect) {
-    if frame.table.series.is_some() || frame.table.columns.is_empty() || frame.lines.all.is_empty() {
+    if frame.table.columns.is_empty() || frame.lines.all.is_empty() {
         return;
     }
     begin(ui, scene, frame, response, rect);
@@ -50,11 +50,15 @@ fn drag(ui: &Ui, scene: &mut Scene<'_>, frame: &Frame, response: &Response, rect
     if response.dragged_by(PointerButton::Primary) {
         return;
     }
-    let columns = shown_columns(scene.view, scene.derived);
-    let corner = |(line, column): CellPlace| Some((line, columns.get(column)?.clone()));
+    let (columns, grid) = (&frame.table.columns, &frame.table.grid);
+    // A column is known by its first kernel.
+    let corner = |(line, column): CellPlace| {
+        let first = columns.get(column)?.kernels.first()?;
+        Some((line, grid.columns.get(*first)?.clone()))
+    };
     match corner(from).zip(corner(to)) {
         Some((a, b)) => {
-            let set = rows_of_cells(&frame.lines, &columns, (from, to));
+            let set = rows_of_cells(&frame.lines, (grid, columns), (from, to));
             let shape = BrushShape::Cells { lines: frame.lines.clone(), corners: [a, b] };
             scene.view.brush.take(set, shape, adds);
         }
@@ -80,7 +84,7 @@ fn standing(scene: &Scene<'_>, frame: &Frame, rect: Rect) -> Option<Rect> {
     if !std::sync::Arc::ptr_eq(lines, &frame.lines) {
         return None;
     }
-    let place = |column| (0..frame.table.columns.len()).find(|at| frame.table.column(*at) == Some(column));
+    let place = |column| frame.table.shown_at(column);
     Some(area_of(frame, rect, (a.0, place(&a.1)?), (b.0, place(&b.1)?)))
 }
 

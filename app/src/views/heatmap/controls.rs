@@ -72,12 +72,18 @@ fn tick_ui(ui: &mut Ui, scene: &mut Scene<'_>, on: bool, action: Action) {
     }
 }
 
-/// Kernels, or the steps of a series: those are read when somebody asks for them.
+/// Recipes, kernels, or the steps of a series: those are read when somebody asks for them.
 fn columns_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
-    let shown = scene.view.heatmap.series.as_deref().map_or_else(|| "Columns: kernels".to_owned(), series_title);
+    let shown =
+        scene.view.heatmap.series.as_deref().map_or_else(|| format!("Columns: {}", columns_word(scene)), series_title);
     let combo = ComboBox::from_id_salt("columns").selected_text(shown).width(130.0).show_ui(ui, |ui| {
-        if ui.selectable_label(scene.view.heatmap.series.is_none(), "kernels").clicked() {
-            scene.view.heatmap.series = None;
+        for (by_library, word) in [(false, RECIPES), (true, KERNELS)] {
+            let heatmap = &mut scene.view.heatmap;
+            let on = heatmap.series.is_none() && heatmap.by_library == by_library;
+            if ui.selectable_label(on, word).clicked() {
+                (heatmap.series, heatmap.by_library) = (None, by_library);
+                heatmap.opened.clear();
+            }
         }
         if scene.session.series == SeriesState::NotAsked {
             scene.send(Command::ReadSeries);
@@ -96,8 +102,18 @@ fn columns_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
             SeriesState::NotAsked | SeriesState::Reading => weak(ui, scene, "Reading the recorded series"),
         }
     });
-    let hint = Action::Heatmap(HeatmapAction::ShowSteps).hint(ui.ctx());
-    combo.response.on_hover_text(format!("Kernels and GEMMs, or recorded steps\n{hint}"));
+    let hints = [HeatmapAction::ByLibrary, HeatmapAction::ShowSteps].map(|of| Action::Heatmap(of).hint(ui.ctx()));
+    combo.response.on_hover_text(format!(
+        "One for all kernels that compute the same, one a kernel, or recorded steps\n{}",
+        hints.join("\n")
+    ));
+}
+
+const RECIPES: &str = "recipes";
+const KERNELS: &str = "kernels";
+
+fn columns_word(scene: &Scene<'_>) -> &'static str {
+    if scene.view.heatmap.by_library { KERNELS } else { RECIPES }
 }
 
 /// `input_amax` as people read it.

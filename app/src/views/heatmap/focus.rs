@@ -78,8 +78,7 @@ fn spoken(scene: &Scene<'_>, frame: &Frame, line: usize, column: Option<usize>) 
     let text = match of.kind {
         LineKind::Site => cell_text(scene, &frame.table, of.site as usize, shown),
         LineKind::Folder { folder, .. } => {
-            let column = frame.table.columns.get(shown).copied().unwrap_or_default();
-            let fold = scene.view.heatmap.folding.get(folder, column, frame.table.cells().num_columns);
+            let fold = scene.view.heatmap.folding.get(folder, shown, frame.table.num_columns());
             folder_text(scene, frame, of, fold, shown)
         }
     };

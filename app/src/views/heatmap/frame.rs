@@ -28,10 +28,9 @@ pub fn cell_rect(frame: &Frame, rect: Rect, line: usize, shown: usize) -> Rect {
 /// The shown column that is selected: a kernel's, or a step's.
 pub fn selected_column(scene: &Scene<'_>, frame: &Frame) -> Option<usize> {
     if frame.table.series.is_some() {
-        return scene.view.heatmap.step.filter(|step| *step < frame.table.columns.len());
+        return scene.view.heatmap.step.filter(|step| *step < frame.table.num_columns());
     }
-    let wanted = scene.view.column.as_ref()?;
-    (0..frame.table.columns.len()).find(|at| frame.table.column(*at) == Some(wanted))
+    frame.table.shown_at(scene.view.column.as_ref()?)
 }
 
 /// The selected site's line; of a closed folder that it is in.

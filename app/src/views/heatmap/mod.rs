@@ -16,7 +16,7 @@ mod words;
 pub use controls::gemm_ui;
 
 use egui::{RichText, ScrollArea, Ui};
-use loka_core::{session::SeriesState, views::Lines};
+use loka_core::views::Lines;
 
 use axis::Columns;
 use frame::Frame;
@@ -43,7 +43,7 @@ pub fn heatmap_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let names = (ui.available_width() * 0.22).clamp(96.0, 210.0);
     let columns = Columns::fit(&table, ui.available_width() - names - 14.0, scene.view.heatmap.width);
     scene.view.heatmap.drawn_width = columns.width;
-    let height = (ui.available_height() - axis::height(&table) - LEGEND).max(ROW);
+    let height = (ui.available_height() - axis::height(&table, &columns) - LEGEND).max(ROW);
     scene.view.heatmap.height = height;
     let row = scene.view.heatmap.row.unwrap_or_else(|| scene.view.heatmap.fitting(lines.all.len()));
     let frame = Frame { table, lines, columns, names, row };
@@ -60,17 +60,13 @@ pub fn heatmap_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
 
 /// Why there is no heatmap.
 fn nothing(scene: &Scene<'_>, table: &HeatmapTable, lines: &Lines) -> Option<&'static str> {
-    let text = match &scene.session.series {
-        _ if scene.view.heatmap.series.is_none() && table.grid.columns.is_empty() => {
-            no_rows(scene).unwrap_or("The first rows are on their way")
-        }
-        SeriesState::Read(_) | SeriesState::NotAsked if table.columns.is_empty() => {
-            "The filter leaves no kernel: change its gemm: and lib: terms"
-        }
-        _ if lines.all.is_empty() => "No site passes the filter",
-        _ => return None,
-    };
-    Some(text)
+    if table.series.is_none() && table.grid.columns.is_empty() {
+        Some(no_rows(scene).unwrap_or("The first rows are on their way"))
+    } else if table.num_columns() == 0 {
+        Some("The filter leaves no kernel: change its gemm: and lib: terms")
+    } else {
+        lines.all.is_empty().then_some("No site passes the filter")
+    }
 }
 
 fn rows_ui(ui: &mut Ui, scene: &mut Scene<'_>, frame: &Frame, height: f32) {

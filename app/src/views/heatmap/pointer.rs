@@ -53,8 +53,7 @@ fn click(ui: &Ui, scene: &mut Scene<'_>, frame: &Frame, line: &Line, shown: Opti
     let site = match (line.kind, shown) {
         (LineKind::Folder { folder, .. }, None) => return scene.view.sites.toggle(folder),
         (LineKind::Folder { folder, .. }, Some(shown)) => {
-            let column = frame.table.columns.get(shown).copied().unwrap_or_default();
-            let fold = scene.view.heatmap.folding.get(folder, column, frame.table.cells().num_columns);
+            let fold = scene.view.heatmap.folding.get(folder, shown, frame.table.num_columns());
             fold.filter(|fold| fold.num_values > 0).map_or(line.site, |fold| fold.worst_site)
         }
         (LineKind::Site, _) => line.site,
@@ -63,7 +62,7 @@ fn click(ui: &Ui, scene: &mut Scene<'_>, frame: &Frame, line: &Line, shown: Opti
     if ui.input(|input| input.modifiers.shift) {
         return super::super::sites::extend_to(scene, id, &frame.lines);
     }
-    let column = shown.and_then(|shown| frame.table.column(shown)).cloned();
+    let column = shown.and_then(|shown| frame.table.kernel_at(site as usize, shown));
     if frame.table.series.is_some() {
         scene.view.heatmap.step = shown.or(scene.view.heatmap.step);
     }
@@ -85,8 +84,7 @@ fn text(scene: &Scene<'_>, frame: &Frame, at: usize, line: &Line, shown: Option<
     let text = match line.kind {
         LineKind::Site => cell_text(scene, &frame.table, line.site as usize, shown),
         LineKind::Folder { folder, .. } => {
-            let column = frame.table.columns.get(shown).copied().unwrap_or_default();
-            let fold = scene.view.heatmap.folding.get(folder, column, frame.table.cells().num_columns);
+            let fold = scene.view.heatmap.folding.get(folder, shown, frame.table.num_columns());
             folder_text(scene, frame, line, fold, shown)
         }
     };
@@ -95,7 +93,7 @@ fn text(scene: &Scene<'_>, frame: &Frame, at: usize, line: &Line, shown: Option<
 
 /// Rows that share a line of pixels are not told apart by eye.
 fn crowd_text(frame: &Frame, at: usize) -> String {
-    let window = crate::state::ColumnWindow::of(0.0, 1.0, frame.row, frame.lines.all.len(), &[]);
+    let window = crate::state::ColumnWindow::of(0.0, 1.0, frame.row, frame.lines.all.len(), 0);
     if window.per_band <= 1 {
         return String::new();
     }

@@ -1,7 +1,7 @@
 //! The rows in sight: their cells as a picture, numbers where they fit, names, the selection around them.
 
 use egui::{Align2, FontId, Rect, Sense, Stroke, StrokeKind, Ui, Vec2, pos2, vec2};
-use loka_core::{model::SiteId, views::Cell};
+use loka_core::views::Cell;
 
 use super::{
     brush, focus,
@@ -26,7 +26,7 @@ pub fn rows_ui(ui: &mut Ui, scene: &mut Scene<'_>, frame: &Frame, viewport: Rect
     let touched = ui.input(|input| input.any_touches() || input.has_touch_screen());
     let sense = if touched { Sense::click() } else { Sense::click_and_drag() };
     let (rect, response) = ui.allocate_exact_size(size, sense);
-    let num_columns = frame.table.columns.len();
+    let num_columns = frame.table.num_columns();
     response.widget_info(|| {
         let label = format!("Heatmap of {} sites and {num_columns} columns", frame.lines.order.len());
         egui::WidgetInfo::labeled(egui::Role::Image, true, label)
@@ -35,7 +35,7 @@ pub fn rows_ui(ui: &mut Ui, scene: &mut Scene<'_>, frame: &Frame, viewport: Rect
         pos2(rect.left(), (rect.top() + viewport.top()).max(rect.top())),
         pos2(rect.right(), (rect.top() + viewport.bottom()).min(rect.bottom())),
     );
-    let window = ColumnWindow::of(viewport.top(), viewport.bottom(), frame.row, num_lines, &frame.table.columns);
+    let window = ColumnWindow::of(viewport.top(), viewport.bottom(), frame.row, num_lines, num_columns);
     fold_seen(ui, scene, frame, &window);
     let picture = picture(ui, scene, frame, rect, seen, &window);
     draw_ui(ui, scene, &picture);
@@ -58,7 +58,7 @@ fn fold_seen(ui: &Ui, scene: &mut Scene<'_>, frame: &Frame, window: &ColumnWindo
     let series = frame.table.series.as_ref().map(|(table, name)| (table, name.as_str()));
     let medians = scene.view.heatmap.medians;
     let folding = &mut scene.view.heatmap.folding;
-    folding.show(&frame.table.grid, &frame.lines, series, medians);
+    folding.show(&frame.table.grid, &frame.lines, (&frame.table.columns, series), medians);
     if window.per_band > 1 {
         return;
     }
@@ -82,7 +82,7 @@ fn picture(ui: &Ui, scene: &mut Scene<'_>, frame: &Frame, rect: Rect, seen: Rect
     Picture {
         texels,
         revision,
-        num_columns: window.columns.len(),
+        num_columns: window.num_columns,
         rect: area,
         top: rect.top() + window.first as f32 * band - area.top(),
         row: band,
@@ -122,7 +122,9 @@ fn numbers_ui(ui: &Ui, scene: &Scene<'_>, frame: &Frame, picture: &Picture, wind
                 continue;
             }
             let text = number_of(scene, frame, window.first + row, column, texel);
-            painter.text(rect.center(), Align2::CENTER_CENTER, text, FontId::monospace(10.0), text_on(color));
+            // A letter is .6 as wide as it is high.
+            let size = ((rect.width() - 2.0) / (0.6 * text.len() as f32)).min(10.0);
+            painter.text(rect.center(), Align2::CENTER_CENTER, text, FontId::monospace(size), text_on(color));
         }
     }
 }
@@ -130,15 +132,14 @@ fn numbers_ui(ui: &Ui, scene: &Scene<'_>, frame: &Frame, picture: &Picture, wind
 /// As far as the interval supports it; of folders and steps there is none.
 fn number_of(scene: &Scene<'_>, frame: &Frame, line: usize, shown: usize, texel: Texel) -> String {
     let site = frame.lines.all.get(line).filter(|line| !line.is_folder()).map(|line| line.site as usize);
-    let id = site.and_then(|site| scene.session.index().ids().get(site));
-    let value = |id: &SiteId| {
-        let column = frame.table.column(shown)?;
-        match scene.derived.cell(id, column, scene.view.metric, scene.view.relative) {
+    let value = |site: usize| {
+        let (id, column) = (scene.session.index().ids().get(site)?, frame.table.kernel_at(site, shown)?);
+        match scene.derived.cell(id, &column, scene.view.metric, scene.view.relative) {
             Cell::Value { estimate, .. } => Some(number::with_interval(estimate).0),
             _ => None,
         }
     };
-    id.and_then(value).unwrap_or_else(|| number::plain(f64::from(texel.value)))
+    site.and_then(value).unwrap_or_else(|| number::plain(f64::from(texel.value)))
 }
 
 fn selection_ui(ui: &Ui, scene: &Scene<'_>, frame: &Frame, rect: Rect) {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use loka_core::{
     session::SeriesState,
-    views::{Cells, Column, Grid, LineKind, Lines, Mark, SeriesGrid, SeriesTable, worst_of},
+    views::{Cells, Column, Grid, LineKind, Lines, Mark, SeriesGrid, SeriesTable, ShownColumn, worst_of},
 };
 
 use crate::{
     gpu::Texel,
-    state::{ColumnWindow, Folding},
+    state::{ColumnWindow, Folding, shown_at, shown_columns},
     theme::Scale,
     views::Scene,
 };
@@ -19,8 +19,8 @@ use crate::{
 pub struct HeatmapTable {
     pub grid: Arc<Grid>,
     pub series: Option<(Arc<SeriesTable>, String)>,
-    /// Columns that the filter lets through, by their place in the cells.
-    pub columns: Vec<usize>,
+    /// Empty where steps are the columns.
+    pub columns: Vec<ShownColumn>,
     pub scale: Option<Scale>,
     /// Of decibels the smaller is the worse.
     smaller_is_worse: bool,
@@ -35,20 +35,19 @@ impl HeatmapTable {
         {
             return Self {
                 grid,
-                columns: (0..series.columns.len()).collect(),
+                columns: Vec::new(),
                 scale: series.range.map(Scale::plain),
                 series: Some((table.clone(), name.clone())),
                 smaller_is_worse: false,
             };
         }
-        let filter = scene.view.sites.filter();
-        let shown = (0..grid.columns.len()).filter(|at| filter.shows_column(&grid.columns[*at]));
+        let columns = shown_columns(scene.view, scene.derived);
         let over = scene.view.relative || scene.derived.versus().is_some();
         let scale = grid.shown_range().map(|range| match over {
             true => Scale::relative(metric, range),
             false => Scale::new(metric, range),
         });
-        Self { columns: shown.collect(), scale, series: None, smaller_is_worse: metric.larger_is_better(), grid }
+        Self { columns, scale, series: None, smaller_is_worse: metric.larger_is_better(), grid }
     }
 
     pub fn steps(&self) -> Option<&SeriesGrid> {
@@ -58,13 +57,27 @@ impl HeatmapTable {
     pub fn cells(&self) -> Cells<'_> {
         match self.steps() {
             Some(series) => series.cells(),
-            None => Cells::of(&self.grid, self.smaller_is_worse),
+            None => Cells { shown: Some(&self.columns), ..Cells::of(&self.grid, self.smaller_is_worse) },
         }
     }
 
-    /// The kernel and GEMM of a shown column; `None` where steps are the columns.
-    pub fn column(&self, shown: usize) -> Option<&Column> {
-        self.columns.get(shown).filter(|_| self.series.is_none()).and_then(|at| self.grid.columns.get(*at))
+    pub fn num_columns(&self) -> usize {
+        self.steps().map_or(self.columns.len(), |series| series.columns.len())
+    }
+
+    /// A column of kernels; `None` where steps are the columns.
+    pub fn column(&self, shown: usize) -> Option<&ShownColumn> {
+        self.columns.get(shown)
+    }
+
+    /// The kernel that a site shows there.
+    pub fn kernel_at(&self, site: usize, shown: usize) -> Option<Column> {
+        self.column(shown)?.column_at(&self.grid, site)
+    }
+
+    /// The column that has that kernel.
+    pub fn shown_at(&self, wanted: &Column) -> Option<usize> {
+        shown_at(&self.columns, &self.grid, wanted)
     }
 
     /// Beyond the policy's bound.
@@ -75,17 +88,17 @@ impl HeatmapTable {
 
     /// Row after row, the shown columns of each.
     pub fn texels(&self, window: &ColumnWindow, lines: &Lines, folding: &Folding, medians: bool) -> Vec<Texel> {
-        let mut texels = Vec::with_capacity(window.num_bands * window.columns.len());
+        let mut texels = Vec::with_capacity(window.num_bands * window.num_columns);
         for band in window.first..window.first + window.num_bands {
             let from = band * window.per_band;
             let of = &lines.all[from.min(lines.all.len())..(from + window.per_band).min(lines.all.len())];
-            for column in &window.columns {
+            for column in 0..window.num_columns {
                 texels.push(match of {
-                    [line] => self.texel(lines, folding, medians, line, *column),
+                    [line] => self.texel(lines, folding, medians, line, column),
                     of => {
                         let closed = of.iter().filter(|line| !matches!(line.kind, LineKind::Folder { open: true, .. }));
                         let sites = closed.flat_map(|line| lines.sites(line).iter().copied());
-                        let (value, mark, _) = worst_of(self.cells(), sites, *column);
+                        let (value, mark, _) = worst_of(self.cells(), sites, column);
                         self.marked(value, mark)
                     }
                 });
@@ -108,10 +121,10 @@ impl HeatmapTable {
             let (value, mark) = cells.get(site as usize, column);
             return self.marked(value, mark);
         };
-        let Some(fold) = folding.get(folder, column, cells.num_columns) else {
+        let Some(fold) = folding.get(folder, column, cells.num_shown()) else {
             return Texel::new(f32::NAN, Mark::WAITING).with(Texel::FOLDER, true);
         };
-        let median = || folding.median(folder, column, cells.num_columns).unwrap_or(f32::NAN);
+        let median = || folding.median(folder, column, cells.num_shown()).unwrap_or(f32::NAN);
         let value = if medians { median() } else { fold.worst };
         // A folder is not chosen: its sites are, one by one.
         let kept = Mark(fold.mark.0 & (Mark::VALUE.0 | Mark::MISSING.0));

@@ -2,7 +2,7 @@
 
 use loka_core::{
     model::{LatencySource, SiteId},
-    views::{Cell, Column, Fold, Line, Mark, median},
+    views::{Cell, Column, Fold, Line, Mark, ShownColumn, median},
 };
 
 use super::{axis::steps_text, controls::series_title, frame::Frame, table::HeatmapTable};
@@ -14,14 +14,18 @@ use crate::{
 /// A site's cell at a shown column.
 pub fn cell_text(scene: &Scene<'_>, table: &HeatmapTable, site: usize, shown: usize) -> String {
     let Some(id) = scene.session.index().ids().get(site) else { return String::new() };
-    match table.column(shown) {
-        Some(column) => kernel_text(scene, id, column),
+    match table.column(shown).zip(table.kernel_at(site, shown)) {
+        Some((of, column)) => kernel_text(scene, id, of, &column),
         None => step_text(table, id, site, shown),
     }
 }
 
-fn kernel_text(scene: &Scene<'_>, site: &SiteId, column: &Column) -> String {
-    let head = format!("{site} · {}\n{}", column.gemm, column.kernel);
+fn kernel_text(scene: &Scene<'_>, site: &SiteId, of: &ShownColumn, column: &Column) -> String {
+    let alike = match of.is_closed() {
+        true => format!(", one of {} that compute the same", of.kernels.len()),
+        false => String::new(),
+    };
+    let head = format!("{site} · {}\n{}{alike}", column.gemm, column.kernel);
     let label = scene.view.metric.label();
     let relative = match scene.derived.versus() {
         Some(_) => " over the baseline's",
@@ -80,13 +84,21 @@ fn step_text(table: &HeatmapTable, site: &SiteId, at: usize, shown: usize) -> St
     format!("{site}\n{} {}: {value}{most}", series_title(&series.name), steps_text(*columns))
 }
 
+/// `row+fast, 4 kernels`, or the only one.
+pub fn column_name(table: &HeatmapTable, column: &ShownColumn) -> String {
+    match column.kernels.as_slice() {
+        [one] => table.grid.columns.get(*one).map_or_else(String::new, |of| of.kernel.to_string()),
+        several => format!("{}, {} kernels", column.recipe, several.len()),
+    }
+}
+
 /// All of a folder's sites at one column.
 pub fn folder_text(scene: &Scene<'_>, frame: &Frame, line: &Line, fold: Option<&Fold>, shown: usize) -> String {
     let table = &frame.table;
     let ids = scene.session.index().ids();
     let count = number::count(line.num_sites() as u64);
     let column = match (table.column(shown), table.steps()) {
-        (Some(column), _) => format!("{} · {}", column.kernel, column.gemm),
+        (Some(column), _) => format!("{} · {}", column_name(table, column), column.gemm),
         (None, Some(series)) => {
             let steps = series.columns.get(shown).map(|steps| steps_text(*steps)).unwrap_or_default();
             format!("{} {steps}", series_title(&series.name))
@@ -105,8 +117,7 @@ pub fn folder_text(scene: &Scene<'_>, frame: &Frame, line: &Line, fold: Option<&
         (None, None) => scene.view.metric.label().to_owned(),
     };
     let worst = ids.get(fold.worst_site as usize).map_or("", SiteId::as_str);
-    let column = table.columns.get(shown).copied().unwrap_or_default();
-    let median = median(table.cells(), frame.lines.sites(line), column);
+    let median = median(table.cells(), frame.lines.sites(line), shown);
     let (value, median) = (number::plain(f64::from(fold.worst)), number::plain(f64::from(median)));
     let known = number::count(fold.num_values);
     let judged = match table.series {
