@@ -5,7 +5,7 @@ use crate::{
     format::{NAME, line},
     model::{Gemm, KernelId, SiteId, catalogue},
     plan::Plan,
-    views::{Cells, Column, Grid, Mark, by_module, worst_of},
+    views::{BestOfRecipes, Cells, Column, Filter, Grid, Mark, ShownColumn, by_module, worst_of},
 };
 
 use super::entries::Entry;
@@ -24,6 +24,8 @@ pub struct Row {
 pub struct Sheet {
     /// Of the plan's sites; three GEMMs, the same kernels for each.
     pub grid: Grid,
+    /// As the workbench shows them: one for all kernels that compute the same.
+    pub columns: Vec<ShownColumn>,
     pub rows: Vec<Row>,
     smaller_is_worse: bool,
 }
@@ -39,26 +41,33 @@ impl Sheet {
         let mut grid = Grid::waiting(columns.collect(), plan.sites.len());
         let metric = plan.policy.metric;
         grid.bound = Some(plan.policy.max_error);
-        for entry in entries {
-            let Ok(kernel) = kernels.binary_search(&entry.kernel) else { continue };
-            let place = grid.place(entry.site as usize, entry.gemm as usize * kernels.len() + kernel);
-            let mut mark = Mark::MISSING;
-            if let Some(error) = entry.error {
-                grid.put(place, metric.on_scale(error).value, entry.low);
-                mark = Mark::of(entry.quadrant, entry.source);
+        for of_gemm in entries.chunk_by(|a, b| (a.site, a.gemm) == (b.site, b.gemm)) {
+            let mut best = BestOfRecipes::default();
+            for entry in of_gemm {
+                let Ok(kernel) = kernels.binary_search(&entry.kernel) else { continue };
+                let place = grid.place(entry.site as usize, entry.gemm as usize * kernels.len() + kernel);
+                let mut mark = Mark::MISSING;
+                if let Some(error) = entry.error {
+                    grid.put(place, metric.on_scale(error).value, entry.low);
+                    mark = Mark::of(entry.quadrant, entry.source);
+                }
+                grid.marks[place] = entry.chosen.map_or(mark, |by| mark.chosen(by));
+                best.take((Some(usize::from(entry.kernel)), entry.gemm), entry.speedup, (place, grid.marks[place]));
             }
-            grid.marks[place] = entry.chosen.map_or(mark, |by| mark.chosen(by));
+            best.mark(&mut grid);
         }
-        Self { grid, rows: rows(plan), smaller_is_worse: metric.larger_is_better() }
+        let columns = ShownColumn::all(&grid, &Filter::default(), |_| false);
+        Self { grid, columns, rows: rows(plan), smaller_is_worse: metric.larger_is_better() }
     }
 
-    pub fn num_kernels(&self) -> usize {
-        self.grid.columns.len() / Gemm::ALL.len()
+    /// The kernel that a site shows at a column.
+    pub fn kernel_at(&self, site: u32, column: usize) -> Option<Column> {
+        self.columns.get(column)?.column_at(&self.grid, site as usize)
     }
 
     /// The worst of a row's sites, and which one that is; marked as chosen where any of them runs it.
     pub fn cell(&self, row: usize, column: usize) -> (f32, Mark, Option<u32>) {
-        let cells = Cells::of(&self.grid, self.smaller_is_worse);
+        let cells = Cells { shown: Some(&self.columns), ..Cells::of(&self.grid, self.smaller_is_worse) };
         let sites = self.rows.get(row).map_or(&[][..], |row| &row.sites);
         let (value, mark, site) = worst_of(cells, sites.iter().copied(), column);
         let chosen = [Mark::CHOSEN, Mark::OVERRIDDEN].into_iter();
@@ -125,7 +134,7 @@ mod tests {
         let standing = crate::plan::standing(&plan, None, None);
         let all = entries(&Source { plan: &plan, results: Some(&results), standing });
         let sheet = Sheet::of(&plan, &all);
-        assert_eq!((sheet.rows.len(), sheet.folded(), sheet.num_kernels()), (200, 5, 2));
+        assert_eq!((sheet.rows.len(), sheet.folded(), sheet.columns.len()), (200, 5, 6));
         assert_eq!(sheet.rows[0].label, "net.0 … 4");
         let (value, mark, site) = sheet.cell(0, 1);
         assert_eq!((value, site), (0.5, Some(1)));
@@ -136,7 +145,7 @@ mod tests {
         let alone = entries(&Source { plan: &plan, results: None, standing: crate::plan::standing(&plan, None, None) });
         let sheet = Sheet::of(&plan, &alone);
         let (value, mark, _) = sheet.cell(0, 1);
-        assert_eq!((value, mark), (0.1, Mark::VALUE.with(Mark::CHOSEN)));
+        assert_eq!((value, mark), (0.1, Mark::VALUE.with(Mark::CHOSEN).with(Mark::BEST)));
         assert_eq!(sheet.cell(1, 1).1, Mark::WAITING);
     }
 }

@@ -10,11 +10,11 @@ use crate::{
     format::{
         NAME, WithInterval, line,
         number::{counted_as, times},
-        short, short_kernel, shorten,
+        short, shorten,
     },
     model::{Gemm, LatencySource},
     plan::Plan,
-    views::{Column, Mark, Scale, verdict_word},
+    views::{Mark, Scale, ShownColumn, verdict_word},
 };
 
 use super::{
@@ -29,7 +29,7 @@ const CHARACTERS: usize = 32;
 const LETTER: usize = 7;
 const GAP: usize = 8;
 const HIGH: usize = 15;
-const HEAD: usize = 122;
+const HEAD: usize = 106;
 /// Rows of a block: with its head it is not cut between two sheets.
 const BLOCK: usize = 45;
 /// At most, under the legend's bar.
@@ -42,7 +42,7 @@ pub fn heatmap(plan: &Plan, sheet: &Sheet, entries: &[Entry]) -> Markup {
         return html! { p { "No error is known." } };
     };
     let names = names_width(sheet);
-    let picture = HeatmapPicture { plan, sheet, entries, scale, names, cell: cell_width(names, sheet.num_kernels()) };
+    let picture = HeatmapPicture { plan, sheet, entries, scale, names, cell: cell_width(names, sheet.columns.len()) };
     html! {
         (legend(plan, scale))
         @for (at, rows) in sheet.rows.chunks(BLOCK).enumerate() {
@@ -57,8 +57,8 @@ fn names_width(sheet: &Sheet) -> usize {
     LETTER * longest.min(CHARACTERS)
 }
 
-fn cell_width(names: usize, kernels: usize) -> usize {
-    ((WIDTH - names - 2 * GAP) / (3 * kernels.max(1))).clamp(4, 34)
+fn cell_width(names: usize, columns: usize) -> usize {
+    ((WIDTH - names - 2 * GAP) / columns.max(1)).clamp(4, 34)
 }
 
 struct HeatmapPicture<'a> {
@@ -72,17 +72,21 @@ struct HeatmapPicture<'a> {
 
 impl HeatmapPicture<'_> {
     fn left(&self, column: usize) -> usize {
-        self.names + column * self.cell + column / self.sheet.num_kernels().max(1) * GAP
+        let gemm = self.sheet.columns.get(column).map_or(Gemm::Wgrad, |of| of.gemm);
+        self.names + column * self.cell + gemm as usize * GAP
     }
 
-    fn right(&self, gemm: Gemm) -> usize {
-        let kernels = self.sheet.num_kernels();
-        self.left(gemm as usize * kernels) + kernels * self.cell
+    /// Where a GEMM's columns begin and end.
+    fn span(&self, gemm: Gemm) -> (usize, usize) {
+        let first = self.sheet.columns.partition_point(|of| of.gemm < gemm);
+        let end = self.sheet.columns.partition_point(|of| of.gemm <= gemm);
+        let from = self.names + first * self.cell + gemm as usize * GAP;
+        (from, from + (end - first) * self.cell)
     }
 
     fn block(&self, first: usize, rows: &[Row]) -> Markup {
         let high = HEAD + rows.len() * HIGH + 4;
-        let width = self.right(Gemm::Wgrad) + 2;
+        let width = self.span(Gemm::Wgrad).1 + 2;
         let label = format!("Errors of {} by GEMM and kernel", counted_as(rows.len(), "row", "rows"));
         html! {
             svg viewBox=(format!("0 0 {} {high}", width.max(WIDTH / 2)))
@@ -103,14 +107,14 @@ impl HeatmapPicture<'_> {
     fn head(&self) -> Markup {
         html! {
             @for gemm in Gemm::ALL {
-                @let from = self.left(gemm as usize * self.sheet.num_kernels());
+                @let (from, to) = self.span(gemm);
                 text class="gemm" x=(from) y="12" { (gemm.as_str()) }
-                path class="rule" d=(format!("M{from} 17H{}", self.right(gemm) - 1)) {}
+                path class="rule" d=(format!("M{from} 17H{}", to.max(from + 1) - 1)) {}
             }
-            @for (at, column) in self.sheet.grid.columns.iter().enumerate() {
+            @for (at, column) in self.sheet.columns.iter().enumerate() {
                 @let x = self.left(at) + self.cell / 2 + 3;
                 text class=(if self.cell < 13 { "kernel small" } else { "kernel" }) transform=(format!("translate({x} {}) rotate(-90)", HEAD - 4)) {
-                    (short_kernel(column.kernel.as_str()))
+                    (column.recipe) @if column.is_closed() { title { (self.kernels(column)) } }
                 }
             }
         }
@@ -121,7 +125,7 @@ impl HeatmapPicture<'_> {
         // From a plan alone all that is shown was chosen: dots would say nothing.
         let marks_chosen = self.entries.iter().any(|entry| entry.chosen.is_none());
         for row in 0..rows {
-            for column in 0..self.sheet.grid.columns.len() {
+            for column in 0..self.sheet.columns.len() {
                 let (value, mark, _) = self.sheet.cell(first + row, column);
                 let class = class(self.scale.badness_at(self.scale.share(value.into())));
                 let chosen = mark.has(Mark::CHOSEN) && (marks_chosen || mark.has(Mark::OVERRIDDEN));
@@ -142,16 +146,16 @@ impl HeatmapPicture<'_> {
     }
 
     fn titles(&self, first: usize, rows: usize) -> Markup {
-        let columns = &self.sheet.grid.columns;
-        if self.sheet.rows.len() * columns.len() > MOST_TITLES || self.sheet.folded() > 1 {
+        let columns = self.sheet.columns.len();
+        if self.sheet.rows.len() * columns > MOST_TITLES || self.sheet.folded() > 1 {
             return html! {};
         }
         html! {
             g class="tips" {
-                @for row in 0..rows { @for (at, column) in columns.iter().enumerate() {
+                @for row in 0..rows { @for at in 0..columns {
                     @if let (_, _, Some(site)) = self.sheet.cell(first + row, at) {
                         rect x=(self.left(at)) y=(HEAD + row * HIGH) width=(self.cell) height=(HIGH) {
-                            title { (self.title(site, column)) }
+                            title { (self.title(site, at)) }
                         }
                     }
                 } }
@@ -159,8 +163,17 @@ impl HeatmapPicture<'_> {
         }
     }
 
-    fn title(&self, site: u32, column: &Column) -> String {
-        let Some(entry) = find(self.entries, site, column.gemm, &column.kernel) else { return String::new() };
+    /// All that share a column.
+    fn kernels(&self, column: &ShownColumn) -> String {
+        let names =
+            column.kernels.iter().filter_map(|at| self.sheet.grid.columns.get(*at)).map(|of| of.kernel.as_str());
+        format!("{}: they compute the same", names.collect::<Vec<_>>().join(", "))
+    }
+
+    fn title(&self, site: u32, column: usize) -> String {
+        let column = self.sheet.kernel_at(site, column);
+        let entry = column.and_then(|column| find(self.entries, site, column.gemm, &column.kernel));
+        let Some(entry) = entry else { return String::new() };
         let site = line(self.plan.sites[entry.site as usize].site.as_str(), NAME);
         let error = entry.error.map_or_else(
             || "no value".to_owned(),
@@ -276,13 +289,11 @@ fn key(shape: &Markup, text: &str) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::catalogue;
-
     #[test]
     fn columns_fit_the_page() {
         let names = LETTER * CHARACTERS;
-        for kernels in 1..=catalogue().len() {
-            assert!(names + 2 * GAP + 3 * kernels * cell_width(names, kernels) <= WIDTH, "{kernels}");
+        for columns in 1..=78 {
+            assert!(names + 2 * GAP + columns * cell_width(names, columns) <= WIDTH, "{columns}");
         }
     }
 }

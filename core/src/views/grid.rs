@@ -245,7 +245,7 @@ impl Filling<'_> {
                 let Some(place) = place(grid, judged) else { continue };
                 let has_value = grid.marks[place].has(Mark::VALUE);
                 mark(grid, place, judged, has_value);
-                best.take(judged, gemm, (place, grid.marks[place]));
+                best.take((judged.number(), gemm), judged.speedup, (place, grid.marks[place]));
             }
             return best.mark(grid);
         }
@@ -275,14 +275,14 @@ impl Filling<'_> {
                 grid.put(place, estimate.value, judged.low);
             }
             mark(grid, place, judged, shown.is_some());
-            best.take(judged, gemm, (place, grid.marks[place]));
+            best.take((judged.number(), gemm), judged.speedup, (place, grid.marks[place]));
         }
         best.mark(grid);
     }
 }
 
 /// Of the rows of one GEMM at one site: by recipe, how good the best is and where its cell is.
-struct BestOfRecipes([(f32, usize); MOST_RECIPES]);
+pub(crate) struct BestOfRecipes([(f32, usize); MOST_RECIPES]);
 
 impl Default for BestOfRecipes {
     fn default() -> Self {
@@ -291,11 +291,13 @@ impl Default for BestOfRecipes {
 }
 
 impl BestOfRecipes {
-    fn take(&mut self, judged: &JudgedRow, gemm: Gemm, (place, mark): (usize, Mark)) {
-        let Some(best) = judged.number().and_then(|kernel| self.0.get_mut(recipe(kernel, gemm))) else { return };
+    /// `kernel`: by its place in the catalogue.
+    pub(crate) fn take(&mut self, of: (Option<usize>, Gemm), speedup: Option<f64>, (place, mark): (usize, Mark)) {
+        let (kernel, gemm) = of;
+        let Some(best) = kernel.and_then(|kernel| self.0.get_mut(recipe(kernel, gemm))) else { return };
         let goodness = match (mark.has(Mark::CHOSEN), mark.has(Mark::VALUE)) {
             (true, _) => f32::INFINITY,
-            (_, true) => judged.speedup.map_or(0.0, |speedup| speedup as f32),
+            (_, true) => speedup.map_or(0.0, |speedup| speedup as f32),
             (_, false) => -1.0,
         };
         if goodness > best.0 {
@@ -303,7 +305,7 @@ impl BestOfRecipes {
         }
     }
 
-    fn mark(&self, grid: &mut Grid) {
+    pub(crate) fn mark(&self, grid: &mut Grid) {
         for (_, place) in &self.0 {
             if let Some(mark) = grid.marks.get_mut(*place) {
                 *mark = mark.with(Mark::BEST);

@@ -58,6 +58,7 @@ pub use graph::{
     BandCounts, Bracket, Feed, Graph, GraphEdge, GraphGemm, GraphItem, GraphItemKind, GraphItems, GraphLayout,
     GraphSite, auto_depth,
 };
+pub(crate) use grid::BestOfRecipes;
 pub use grid::{Column, Grid, Mark};
 pub use groups::{GroupBy, Grouping, MAX_GROUPS};
 pub use lines::{Line, LineKind, Lines, Order, Sort, by_module, natural};

@@ -10,7 +10,7 @@ use loka_core::{
     review::{Approval, ApprovalRule, KeyRing, Keyed, Role, SecretKey, Statement},
     session::{Command, Event, Session},
     tables::write_results,
-    views::{Grid, Mark, ViewQuery, Views, by_module},
+    views::{Filter, Grid, Mark, ShownColumn, ViewQuery, Views, by_module},
 };
 use loka_tests::{big, run_in};
 
@@ -53,7 +53,8 @@ fn the_heatmap_and_the_quadrant_are_the_workbenchs() {
         let sheet = Sheet::of(&plan, &all);
         let views = views(results.clone(), &policy);
         let (ours, theirs) = (&sheet.grid, &views.grid);
-        assert_eq!(ours.columns, theirs.columns, "the same columns in the same order");
+        assert_eq!(ours.columns, theirs.columns, "the same kernels in the same order");
+        assert_eq!(sheet.columns, ShownColumn::all(theirs, &Filter::default(), |_| false), "the same columns");
         assert_eq!((ours.num_sites, &ours.marks, ours.bound), (theirs.num_sites, &theirs.marks, theirs.bound));
         let bits = |grid: &Grid| grid.values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
         assert_eq!(bits(ours), bits(theirs));
