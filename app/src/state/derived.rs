@@ -1,17 +1,21 @@
 //! What views draw, derived from the session once a change rather than once a frame: at once while there is
 //! little of it, on a thread of its own when it would be felt.
 
+use std::sync::Arc;
+
 use loka_core::{
     model::{Estimate, Gemm, KernelId, Metric, SiteId},
     session::Session,
     views::{
-        Cell, Column, FrontierView, SiteChange, SiteVerdict, Versus, ViewQuery, Views, cell, cell_versus, site_change,
+        Cell, Column, FrontierView, Graph, SiteChange, SiteVerdict, Versus, ViewQuery, Views, cell, cell_versus,
+        site_change,
     },
 };
 
 use crate::{
+    layout::{Layout, Pane},
     theme::shorten,
-    view_cache::{FrontierCache, ViewCache},
+    view_cache::{FrontierCache, GraphCache, ViewCache},
 };
 
 /// The latest views, and how names are shortened.
@@ -19,6 +23,7 @@ pub struct Derived {
     views: Views,
     deriver: ViewCache,
     sweeps: FrontierCache,
+    graphs: GraphCache,
     /// What all names begin with, up to a dot: left out where room is short.
     prefix: usize,
     /// Characters of the longest name: all are shortened, or none.
@@ -36,16 +41,28 @@ impl std::ops::Deref for Derived {
 }
 
 impl Derived {
-    pub fn new(deriver: ViewCache, sweeps: FrontierCache) -> Self {
-        Self { views: Views::default(), deriver, sweeps, prefix: 0, longest: 0, named: None }
+    pub fn new(deriver: ViewCache, sweeps: FrontierCache, graphs: GraphCache) -> Self {
+        Self { views: Views::default(), deriver, sweeps, graphs, prefix: 0, longest: 0, named: None }
     }
 
-    /// Brings the views up to date, or has that begun; of the frontier, which is two dozen plans a policy, only while it is looked
-    /// at. An error of our own is a line for the person.
-    pub fn refresh(&mut self, session: &Session, question: ViewQuery, frontier_is_seen: bool) -> Option<String> {
+    /// Brings the views up to date, or has that begun; of the frontier, which is two dozen plans a policy, and of the graph only
+    /// while they are looked at. An error of our own is a line for the person.
+    pub fn refresh(&mut self, session: &Session, question: ViewQuery, layout: &Layout) -> Option<String> {
         self.name(session);
         let problem = self.deriver.refresh(session, question, &mut self.views);
-        problem.or_else(|| if frontier_is_seen { self.sweeps.refresh(session) } else { None })
+        let curves = if layout.is_on_screen(Pane::Frontier) { self.sweeps.refresh(session) } else { None };
+        let graph = if layout.is_on_screen(Pane::Graph) {
+            self.graphs.refresh(&self.views)
+        } else {
+            self.graphs.rest();
+            None
+        };
+        problem.or(curves).or(graph)
+    }
+
+    /// The plan along the forward chain; of the last time that it was on screen. `None`: not yet.
+    pub fn graph(&self) -> Option<&Arc<Graph>> {
+        self.graphs.graph()
     }
 
     /// What each policy's threshold buys; of the last time that the frontier was on screen.
@@ -60,7 +77,7 @@ impl Derived {
 
     /// True while what is drawn is of an earlier moment.
     pub fn is_behind(&self) -> bool {
-        self.deriver.is_behind()
+        self.deriver.is_behind() || self.graphs.is_behind()
     }
 
     /// The next frame goes on with what this one began.
@@ -74,6 +91,7 @@ impl Derived {
             self.named = now;
             self.views = Views::default();
             self.sweeps.forget();
+            self.graphs.forget();
             let ids = session.index().ids();
             self.longest = ids.iter().map(|site| site.as_str().chars().count()).max().unwrap_or(0);
             self.prefix = common_prefix(ids);
@@ -136,7 +154,7 @@ mod tests {
         let derived = Derived {
             prefix: common_prefix(&sites),
             longest: 16,
-            ..Derived::new(ViewCache::inline(), FrontierCache::inline())
+            ..Derived::new(ViewCache::inline(), FrontierCache::inline(), GraphCache::default())
         };
         assert_eq!(derived.short_name(&sites[0], 40), "net.layers.0.mlp");
         assert_eq!(derived.short_name(&sites[0], 12), "layers.0.mlp");

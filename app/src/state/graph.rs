@@ -6,10 +6,8 @@ use std::{collections::HashSet, sync::Arc};
 use loka_core::{
     model::SiteId,
     session::Session,
-    views::{FolderId, Graph, GraphItemKind, GraphItems, GraphLayout, Modules, PlanTable, auto_depth},
+    views::{FolderId, Graph, GraphItemKind, GraphItems, GraphLayout, Modules, auto_depth},
 };
-
-use super::Derived;
 
 /// More boxes than these are folded at first.
 const MOST: usize = 80;
@@ -34,7 +32,6 @@ pub struct GraphState {
     /// The site that was last brought into sight.
     pub seen: Option<SiteId>,
     modules: Option<(Arc<Modules>, u32)>,
-    graph: Option<(Arc<PlanTable>, Arc<Graph>)>,
     items: Option<(Arc<Graph>, u64, Arc<GraphItems>)>,
     layout: Option<(Arc<GraphItems>, [u32; 2], Arc<GraphLayout>)>,
 }
@@ -50,7 +47,6 @@ impl Default for GraphState {
             scroll_to: None,
             seen: None,
             modules: None,
-            graph: None,
             items: None,
             layout: None,
         }
@@ -61,19 +57,6 @@ impl GraphState {
     /// Another trace.
     pub fn forget(&mut self) {
         *self = Self::default();
-    }
-
-    /// Made when the plan changes; `None` while there is nothing to make it of.
-    pub fn graph(&mut self, derived: &Derived) -> Option<Arc<Graph>> {
-        if let Some((table, graph)) = &self.graph
-            && Arc::ptr_eq(table, &derived.table)
-        {
-            return Some(graph.clone());
-        }
-        let snapshot = derived.snapshot.as_ref()?;
-        let graph = Arc::new(Graph::of(snapshot, &derived.plan, &derived.table, &derived.verdicts));
-        self.graph = Some((derived.table.clone(), graph.clone()));
-        Some(graph)
     }
 
     /// Made when the graph or the folds change.

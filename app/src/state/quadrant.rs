@@ -6,7 +6,7 @@ use egui::Id;
 use loka_core::{
     dispatch::Policy,
     model::Quadrant,
-    views::{Density, GroupBy, Point, QuadrantView, speedup_place},
+    views::{Density, GroupBy, HexLattice, Nearby, Point, QuadrantView, speedup_place},
 };
 
 use crate::gpu::points::{Instance, Instances};
@@ -97,7 +97,12 @@ pub struct QuadrantState {
     pub instances: Instances,
     made_of: Option<(Arc<QuadrantView>, ColorBy)>,
     density: Option<(Arc<QuadrantView>, DensityKey, Option<Arc<Density>>)>,
+    /// Where the points lie that `density` counts; `None`: they are few.
+    lattice: Option<(Arc<Nearby>, LatticeKey, Option<HexLattice>)>,
 }
+
+/// What is in sight, and how large hexagons are there.
+type LatticeKey = (Bounds, [f32; 2]);
 
 /// What is in sight, how large hexagons are there, and what colours them.
 type DensityKey = (Bounds, [f32; 2], ColorBy);
@@ -128,13 +133,26 @@ impl QuadrantState {
         {
             return density.clone();
         }
-        let (x, y) = (self.shown.x, self.shown.y);
-        let sight = [[x.0 as f32, y.0 as f32], [x.1 as f32, y.1 as f32]];
-        let seen = |point: &&Point| (0..2).all(|axis| (sight[0][axis]..=sight[1][axis]).contains(&point.at[axis]));
-        let many = view.points.len() > MANY && view.points.iter().filter(seen).count() > MANY;
-        let density = many.then(|| Arc::new(Density::of(&view.points, sight, size, color_number(view, self.color_by))));
+        let color = color_number(view, self.color_by);
+        let density = self.lattice(view, size).map(|lattice| Arc::new(lattice.density(&view.points, color)));
         self.density = Some((view.clone(), key, density.clone()));
         density
+    }
+
+    /// Made when points move, or what is in sight of them; deciding on them moves none.
+    fn lattice(&mut self, view: &QuadrantView, size: [f32; 2]) -> Option<&HexLattice> {
+        let key = (self.shown, size);
+        let is_known =
+            self.lattice.as_ref().is_some_and(|(of, known, _)| Arc::ptr_eq(of, &view.nearby) && *known == key);
+        if !is_known {
+            let (x, y) = (self.shown.x, self.shown.y);
+            let sight = [[x.0 as f32, y.0 as f32], [x.1 as f32, y.1 as f32]];
+            let seen = |point: &&Point| (0..2).all(|axis| (sight[0][axis]..=sight[1][axis]).contains(&point.at[axis]));
+            let many = view.points.len() > MANY && view.points.iter().filter(seen).count() > MANY;
+            let lattice = many.then(|| HexLattice::of(&view.points, sight, size));
+            self.lattice = Some((view.nearby.clone(), key, lattice));
+        }
+        self.lattice.as_ref()?.2.as_ref()
     }
 
     /// Instances of these points, made anew only when something about them changed.

@@ -2,9 +2,11 @@
 //! it; a large one on a thread, and the frame goes on with what it has.
 
 mod frontier_cache;
+mod graph_cache;
 mod throttle;
 
 pub use frontier_cache::FrontierCache;
+pub use graph_cache::GraphCache;
 
 use std::sync::Arc;
 

@@ -12,14 +12,13 @@ use crate::{
     commands::{self, Action, Doing, Finder, Held, Request, Scope},
     driving::{Drive, state_of},
     executor::Wake,
-    layout::Pane,
     link::{ConnectionState, Link, Status, Submission},
     panels,
     platform::{BackgroundTasks, Here, Picker, Platform as _, Store},
     settings::SettingsStore,
     state::{Clock, Derived, ViewState, recorded_steps},
     theme::Theme,
-    view_cache::{FrontierCache, ViewCache},
+    view_cache::{FrontierCache, GraphCache, ViewCache},
     views::{self, Scene},
     window::{
         address::Address,
@@ -61,7 +60,7 @@ impl LokaApp {
             finder: Finder::default(),
             theme: Theme::dark(),
             installed: false,
-            derived: Derived::new(ViewCache::inline(), FrontierCache::inline()),
+            derived: Derived::new(ViewCache::inline(), FrontierCache::inline(), GraphCache::default()),
             requests: Vec::new(),
             held: Held::default(),
             gpu: None,
@@ -77,7 +76,8 @@ impl LokaApp {
     /// Large views and slow work are done beside the frames, where there are threads; what is done calls `wake`.
     #[must_use]
     pub fn with_wake(mut self, wake: Wake) -> Self {
-        self.derived = Derived::new(ViewCache::threaded(wake.clone()), FrontierCache::threaded(wake.clone()));
+        let (views, curves) = (ViewCache::threaded(wake.clone()), FrontierCache::threaded(wake.clone()));
+        self.derived = Derived::new(views, curves, GraphCache::threaded(wake.clone()));
         self.housekeeping.background = BackgroundTasks::waking(wake);
         self
     }
@@ -243,11 +243,8 @@ impl LokaApp {
         self.appear(ctx);
         self.view.follow_policy(self.link.session().document.policy.metric);
         self.view.follow_baseline(self.link.session());
-        if let Some(problem) = self.derived.refresh(
-            self.link.session(),
-            self.view.question(),
-            self.view.layout.is_on_screen(Pane::Frontier),
-        ) {
+        let question = self.view.question();
+        if let Some(problem) = self.derived.refresh(self.link.session(), question, &self.view.layout) {
             self.notify(NoticeKind::Error, problem);
         }
         if self.derived.is_halfway() {

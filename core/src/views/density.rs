@@ -35,10 +35,23 @@ pub struct Density {
 /// A row and a column of the lattice.
 type LatticePlace = (i64, i64);
 
-impl Density {
-    /// `sight`: the corners of what is seen; `size`: a hexagon's width and the distance of two rows, in places; `group`:
-    /// below 16.
-    pub fn of(points: &[Point], sight: [[f32; 2]; 2], size: [f32; 2], group: impl Fn(&Point) -> u8) -> Self {
+/// Which hexagon each point lies in: whatever is decided of points, while they stand where they are it stays.
+#[derive(Clone, Debug, Default)]
+pub struct HexLattice {
+    /// By point, the number of its hexagon; none has that of [`OUT_OF_SIGHT`].
+    cells: Vec<u32>,
+    num_cells: usize,
+    /// The first row and column, and how many columns there are.
+    first: LatticePlace,
+    columns: i64,
+    size: [f32; 2],
+}
+
+const OUT_OF_SIGHT: u32 = u32::MAX;
+
+impl HexLattice {
+    /// `sight`: the corners of what is seen; `size`: a hexagon's width and the distance of two rows, in places.
+    pub fn of(points: &[Point], sight: [[f32; 2]; 2], size: [f32; 2]) -> Self {
         let [lo, hi] = sight;
         let (lo, hi) = ([lo[0] - size[0], lo[1] - size[1]], [hi[0] + size[0], hi[1] + size[1]]);
         let (first, last) = (place(lo, size), place(hi, size));
@@ -47,17 +60,34 @@ impl Density {
         if !(1..=MOST_CELLS).contains(&rows.saturating_mul(columns)) || rows < 1 {
             return Self::default();
         }
-        let number = |(row, column): LatticePlace| ((row - first.0 + 1) * columns + (column - first.1 + 1)) as usize;
-        let mut cells = vec![[0_u32; GROUPS]; (rows * columns) as usize];
-        let seen = points.iter().filter(|point| (0..2).all(|axis| (lo[axis]..=hi[axis]).contains(&point.at[axis])));
-        for point in seen {
-            if let Some(counts) = cells.get_mut(number(place(point.at, size))) {
+        // A hexagon more than there is in sight, on every side.
+        let corner = (first.0 - 1, first.1 - 1);
+        let number = |point: &Point| {
+            let is_seen = (0..2).all(|axis| (lo[axis]..=hi[axis]).contains(&point.at[axis]));
+            let (row, column) = if is_seen { place(point.at, size) } else { return OUT_OF_SIGHT };
+            u32::try_from((row - corner.0) * columns + (column - corner.1)).unwrap_or(OUT_OF_SIGHT)
+        };
+        Self {
+            cells: points.iter().map(number).collect(),
+            num_cells: (rows * columns) as usize,
+            first: corner,
+            columns,
+            size,
+        }
+    }
+
+    /// `points`: those that it was made of; `group`: below 16.
+    pub fn density(&self, points: &[Point], group: impl Fn(&Point) -> u8) -> Density {
+        let Self { num_cells, first, columns, size, .. } = *self;
+        let mut cells = vec![[0_u32; GROUPS]; num_cells];
+        for (point, cell) in points.iter().zip(&self.cells) {
+            if let Some(counts) = cells.get_mut(*cell as usize) {
                 counts[usize::from(group(point)) % GROUPS] += 1;
             }
         }
         let hex = |(at, counts): (usize, [u32; GROUPS])| {
             let at = at as i64;
-            let place = (first.0 - 1 + at / columns, first.1 - 1 + at % columns);
+            let place = (first.0 + at / columns, first.1 + at % columns);
             let most = (0..GROUPS).rev().max_by_key(|group| counts[*group]).unwrap_or(0);
             let (center, count) = (center(place, size), counts.iter().sum());
             Hex { center, count, group: most as u8, num_group: counts[most] }
@@ -67,9 +97,11 @@ impl Density {
         let key = |hex: &Hex| (hex.count, hex.center[1].to_bits(), hex.center[0].to_bits());
         hexes.sort_unstable_by_key(key);
         let num_points = hexes.iter().map(|hex| hex.count).sum();
-        Self { most: hexes.last().map_or(0, |hex| hex.count), hexes, num_points, size }
+        Density { most: hexes.last().map_or(0, |hex| hex.count), hexes, num_points, size }
     }
+}
 
+impl Density {
     /// The hexagon around a place.
     pub fn at(&self, at: [f32; 2]) -> Option<&Hex> {
         let wanted = center(place(at, self.size), self.size);
@@ -130,10 +162,14 @@ mod tests {
     const SIGHT: [[f32; 2]; 2] = [[-0.5, -1.0], [0.5, 1.0]];
     const SIZE: [f32; 2] = [0.05, 0.08];
 
+    fn of(points: &[Point], sight: [[f32; 2]; 2], group: impl Fn(&Point) -> u8) -> Density {
+        HexLattice::of(points, sight, SIZE).density(points, group)
+    }
+
     #[test]
     fn every_point_in_sight_is_in_one_hexagon() {
         let points = scattered(5_000);
-        let density = Density::of(&points, SIGHT, SIZE, |point| point.kernel as u8);
+        let density = of(&points, SIGHT, |point| point.kernel as u8);
         assert_eq!(density.num_points, 5_000);
         for (number, point) in points.iter().enumerate().step_by(53) {
             let hex = density.at(point.at).unwrap();
@@ -152,8 +188,8 @@ mod tests {
     #[test]
     fn hexagons_stand_still_while_the_view_moves() {
         let points = scattered(2_000);
-        let whole = Density::of(&points, SIGHT, SIZE, |_| 0);
-        let part = Density::of(&points, [[0.0, 0.0], [0.3, 0.5]], SIZE, |_| 0);
+        let whole = of(&points, SIGHT, |_| 0);
+        let part = of(&points, [[0.0, 0.0], [0.3, 0.5]], |_| 0);
         assert!(part.hexes.len() < whole.hexes.len() && !part.hexes.is_empty());
         let inside = |hex: &&Hex| (0.05..0.25).contains(&hex.center[0]) && (0.1..0.4).contains(&hex.center[1]);
         for hex in part.hexes.iter().filter(inside) {
@@ -164,13 +200,13 @@ mod tests {
     #[test]
     fn a_hexagon_is_of_what_most_of_it_is() {
         let points = [point([0.0, 0.0], 2), point([0.001, 0.0], 2), point([0.0, 0.001], 1), point([0.4, 0.4], 0)];
-        let density = Density::of(&points, SIGHT, SIZE, |point| point.kernel as u8);
+        let density = of(&points, SIGHT, |point| point.kernel as u8);
         let hex = density.at([0.0, 0.0]).unwrap();
         assert_eq!((hex.count, hex.group, hex.num_group), (3, 2, 2));
         assert_eq!((density.most, density.hexes.last().unwrap().count), (3, 3), "the fullest is drawn last");
         assert!(density.share(3) == 1.0 && density.share(1) < 1.0 && density.share(1) > 0.3);
         assert_eq!(density.steps(), [1, 3]);
-        let nothing = Density::of(&[], SIGHT, SIZE, |_| 0);
+        let nothing = of(&[], SIGHT, |_| 0);
         assert!(nothing.hexes.is_empty() && nothing.at([0.0, 0.0]).is_none());
     }
 }

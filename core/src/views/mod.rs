@@ -48,15 +48,15 @@ pub(crate) use cell::value;
 pub use cell::{Cell, cell, cell_versus};
 pub use colour::{sequential, verdict_colour, verdict_word};
 pub use columns::ShownColumn;
-pub use density::{Density, Hex};
+pub use density::{Density, Hex, HexLattice};
 pub use derivation::Derivation;
 pub use filter::{Facts, Filter, FilterError, TERMS, TermHelp};
 pub use findings::{Finding, FindingKind, Remedy};
 pub use folds::{Cells, Fold, fold, median, worst_of};
 pub use frontier::{FrontierView, Now};
 pub use graph::{
-    BandCounts, Bracket, Feed, Graph, GraphEdge, GraphGemm, GraphItem, GraphItemKind, GraphItems, GraphLayout,
-    GraphSite, auto_depth,
+    BandCounts, Bracket, Feed, Graph, GraphBasis, GraphEdge, GraphGemm, GraphItem, GraphItemKind, GraphItems,
+    GraphLayout, GraphSite, auto_depth,
 };
 pub(crate) use grid::BestOfRecipes;
 pub use grid::{Column, Grid, Mark};

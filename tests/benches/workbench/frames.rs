@@ -84,9 +84,10 @@ pub fn open(path: &Path, gpu: bool, figures: &mut Vec<Figure>) -> TimedWindow {
 
 pub fn gestures(window: &mut TimedWindow, frames: usize, figures: &mut Vec<Figure>) {
     let with = if window.has_gpu() { "with uploads" } else { "no GPU" };
-    let mut measured = |window: &mut TimedWindow, what: &str, events: &mut dyn FnMut(usize) -> Vec<SessionInput>| {
+    let told = RefCell::new(figures);
+    let measured = |window: &mut TimedWindow, what: &str, events: &mut dyn FnMut(usize) -> Vec<SessionInput>| {
         let drawn: Vec<Frame> = (0..frames).map(|at| window.frame(events(at))).collect();
-        figures.extend(figures_of(&format!("frame ({with}), {what}"), &drawn));
+        told.borrow_mut().extend(figures_of(&format!("frame ({with}), {what}"), &drawn));
     };
     measured(window, "resting", &mut |_| Vec::new());
     for (what, (x, y)) in [("scrolling the heatmap", HEATMAP), ("scrolling the list", LIST)] {
@@ -124,6 +125,7 @@ pub fn gestures(window: &mut TimedWindow, frames: usize, figures: &mut Vec<Figur
         window.frame(key(Key::Escape));
         window.settle();
     }
+    pulling(window, frames, &format!("frame ({with}), pulling a threshold"), &mut told.borrow_mut());
     window.app.view_mut().layout.show(Pane::Graph);
     window.settle();
     let (x, y) = GRAPH;
@@ -140,7 +142,12 @@ pub fn gestures(window: &mut TimedWindow, frames: usize, figures: &mut Vec<Figur
         vec![SessionInput::PointerMoved(TimedWindow::at(x + 0.15 * turn.cos(), y + 0.04 * (1.3 * turn).sin()))]
     });
     window.settle();
-    pulling(window, frames, with, figures);
+    pulling(
+        window,
+        frames,
+        &format!("frame ({with}), pulling a threshold, every site's box in sight"),
+        &mut told.borrow_mut(),
+    );
 }
 
 /// CPU time of frames and, where a GPU drew them, how long that took.
@@ -160,15 +167,19 @@ fn button(pos: egui::Pos2, pressed: bool) -> Vec<SessionInput> {
 }
 
 /// What a hand that pulls the line asks for: another threshold in every frame, all of them one gesture.
-fn pulling(window: &mut TimedWindow, frames: usize, with: &str, figures: &mut Vec<Figure>) {
+fn pulling(window: &mut TimedWindow, frames: usize, what: &str, figures: &mut Vec<Figure>) {
     let before = window.session().document.policy.max_error;
     let pulled = |window: &mut TimedWindow, at: usize| {
         let value = before * (1.0 + 0.5 * ((at + 1) as f64 * 0.11).sin());
+        let start = Instant::now();
         window.app.command(Command::SetMaxError { value, gesture: Some(1) });
-        window.frame(Vec::new())
+        let frame = window.frame(Vec::new());
+        // As often as a screen shows one: the thread that derives has as long as it would have, and most frames have its news.
+        std::thread::sleep(SCREEN.saturating_sub(start.elapsed()));
+        frame
     };
     let drawn: Vec<Frame> = (0..frames).map(|at| pulled(window, at)).collect();
-    figures.extend(figures_of(&format!("frame ({with}), pulling a threshold"), &drawn));
+    figures.extend(figures_of(what, &drawn));
     assert_ne!(window.session().document.policy.max_error, before, "the pull changed nothing");
     window.app.command(Command::Undo);
     window.settle();

@@ -47,8 +47,8 @@ impl Strip {
 
 pub fn graph_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
     let modules = scene.view.sites.modules();
-    let graph = match scene.view.graph.graph(scene.derived) {
-        Some(graph) if !graph.sites.is_empty() => graph,
+    let graph = match scene.derived.graph() {
+        Some(graph) if !graph.sites.is_empty() => graph.clone(),
         _ => {
             let why = no_rows(scene).unwrap_or("The sites are on their way");
             ui.add_space(24.0);

@@ -8,7 +8,7 @@ mod layout;
 pub use items::{BandCounts, Bracket, GraphEdge, GraphItem, GraphItemKind, GraphItems, auto_depth};
 pub use layout::GraphLayout;
 
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::Arc};
 
 use crate::{
     dispatch::{ChoiceSource, Operand, shared_casts},
@@ -70,24 +70,74 @@ pub struct Graph {
     pub num_untimed: usize,
 }
 
+/// What a graph is made of.
+#[derive(Clone, Debug)]
+pub struct GraphBasis {
+    pub snapshot: Arc<Snapshot>,
+    pub plan: Arc<PlanView>,
+    pub table: Arc<PlanTable>,
+    pub verdicts: Arc<Vec<SiteVerdict>>,
+}
+
+impl GraphBasis {
+    fn verdict(&self, at: usize) -> SiteVerdict {
+        self.verdicts.get(at).copied().unwrap_or_default()
+    }
+
+    fn saved_us(&self, at: usize) -> [Option<f64>; 3] {
+        Gemm::ALL.map(|gemm| self.table.lines.get(3 * at + gemm as usize).and_then(|line| line.saved_us))
+    }
+
+    /// Of the same rows, sites and mods, timed against the same: what differs is what was decided.
+    fn is_comparable(&self, other: &Self) -> bool {
+        let (ours, theirs) = (&self.snapshot, &other.snapshot);
+        let (now, then) = (&ours.document, &theirs.document);
+        Arc::ptr_eq(&ours.trace, &theirs.trace)
+            && ours.has_rows_of(theirs)
+            && now.policy.baseline == then.policy.baseline
+            && now.runtime == then.runtime
+            && now.mods == then.mods
+    }
+
+    /// The site's box shows the same.
+    fn is_same_at(&self, other: &Self, at: usize) -> bool {
+        let picks =
+            |of: &Self| Gemm::ALL.map(|gemm| of.plan.pick_at(at, gemm).map(|pick| (pick.kernel.clone(), pick.source)));
+        picks(self) == picks(other) && self.verdict(at) == other.verdict(at) && self.saved_us(at) == other.saved_us(at)
+    }
+}
+
 impl Graph {
-    pub fn of(snapshot: &Snapshot, plan: &PlanView, table: &PlanTable, verdicts: &[SiteVerdict]) -> Self {
+    /// `last`: the graph of before, from which what shows the same is taken.
+    pub fn of(basis: &GraphBasis, last: Option<(&GraphBasis, &Self)>) -> Self {
+        let (snapshot, plan) = (&*basis.snapshot, &*basis.plan);
         let count = snapshot.sites().len();
+        let last = last.filter(|(then, of)| of.sites.len() == count && basis.is_comparable(then));
         let broken: HashSet<&SiteId> = snapshot.trace.meta.problems.iter().map(|(site, _)| site).collect();
-        let made = |at: usize| {
-            let of = site(snapshot, plan, table, verdicts, at);
-            GraphSite { is_broken: broken.contains(&snapshot.sites()[at].id), ..of }
+        let made = |at: usize| match last {
+            Some((then, graph)) if basis.is_same_at(then, at) => graph.sites[at],
+            _ => GraphSite { is_broken: broken.contains(&snapshot.sites()[at].id), ..site(basis, at) },
         };
         let sites: Vec<GraphSite> = (0..count).map(made).collect();
-        let mut feeds: Vec<Feed> = Vec::new();
-        for (from, site) in snapshot.sites().iter().enumerate() {
-            for to in site.feeds.iter().filter_map(|id| snapshot.index.at(id)) {
-                let codes = plan.chain_at(to).is_some_and(|chain| chain.from.as_ref() == Some(&site.id));
-                feeds.push(Feed { from: from as u32, to: to as u32, codes });
+        let codes = |from: u32, to: u32| {
+            let of = plan.chain_at(to as usize).and_then(|chain| chain.from.as_ref());
+            of.is_some_and(|id| *id == snapshot.sites()[from as usize].id)
+        };
+        let mut feeds: Vec<Feed> = match last {
+            Some((_, graph)) => graph.feeds.clone(),
+            None => {
+                let all = snapshot.sites().iter().enumerate().flat_map(|(from, site)| {
+                    let to = site.feeds.iter().filter_map(|id| snapshot.index.at(id));
+                    to.map(move |to| Feed { from: from as u32, to: to as u32, codes: false })
+                });
+                all.collect()
             }
+        };
+        feeds.iter_mut().for_each(|feed| feed.codes = codes(feed.from, feed.to));
+        if last.is_none() {
+            feeds.sort_unstable();
+            feeds.dedup_by_key(|feed| (feed.from, feed.to));
         }
-        feeds.sort_unstable();
-        feeds.dedup_by_key(|feed| (feed.from, feed.to));
         let mut fed = feeds.clone();
         fed.sort_unstable_by_key(|feed| (feed.to, feed.from));
         Self {
@@ -122,9 +172,10 @@ fn range(feeds: &[Feed], site: u32, of: impl Fn(&Feed) -> u32) -> &[Feed] {
     &feeds[from..from + count]
 }
 
-fn site(snapshot: &Snapshot, plan: &PlanView, table: &PlanTable, verdicts: &[SiteVerdict], at: usize) -> GraphSite {
+fn site(basis: &GraphBasis, at: usize) -> GraphSite {
+    let GraphBasis { snapshot, plan, table, .. } = basis;
     let (site, document) = (&snapshot.sites()[at], &snapshot.document);
-    let verdict = verdicts.get(at).copied().unwrap_or_default();
+    let verdict = basis.verdict(at);
     let calls = site.calls as f64;
     let reference = |gemm| {
         let row = snapshot.row(at, gemm, &document.policy.baseline)?;

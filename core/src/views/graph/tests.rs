@@ -37,7 +37,40 @@ fn views(session: &Session) -> Views {
 }
 
 fn graph(views: &Views) -> Graph {
-    Graph::of(views.snapshot.as_ref().unwrap(), &views.plan, &views.table, &views.verdicts)
+    Graph::of(&basis(views), None)
+}
+
+fn basis(views: &Views) -> GraphBasis {
+    GraphBasis {
+        snapshot: views.snapshot.clone().unwrap(),
+        plan: views.plan.clone(),
+        table: views.table.clone(),
+        verdicts: views.verdicts.clone(),
+    }
+}
+
+#[test]
+fn what_is_taken_from_the_graph_of_before_is_as_if_it_was_made_anew() {
+    let rows = SITES.iter().enumerate().flat_map(|(at, site)| {
+        let error = 0.05 + 0.05 * at as f64;
+        Gemm::ALL.map(|gemm| row(site, gemm, FAST, error, Some(1.2 + 0.1 * at as f64), 1e-8))
+    });
+    let (mut session, first) = seen(rows.collect(), &chain());
+    let question = ViewQuery { metric: crate::model::Metric::Mere, gemm: None, relative: false, versus: false };
+    let mut last = (first.clone(), Graph::of(&basis(&first), None));
+    let at = vec![(SiteId::new(SITES[1]), Gemm::Fprop)];
+    let by_hand =
+        Command::SetOverrides { at, kernel: crate::model::KernelId::new("cublaslt/bf16"), reason: "a test".to_owned() };
+    let tighter = |value| Command::SetMaxError { value, gesture: None };
+    for (command, kept) in [(tighter(0.22), true), (tighter(0.12), true), (by_hand, true), (Command::Undo, true)] {
+        session.command(command).unwrap();
+        let now = Views::of(&session.snapshot().unwrap(), question, &last.0);
+        let before = basis(&last.0);
+        let graph = Graph::of(&basis(&now), Some((&before, &last.1)));
+        assert_eq!(graph, Graph::of(&basis(&now), None));
+        assert_eq!(basis(&now).is_same_at(&before, 0), kept, "the first site is far from all thresholds");
+        last = (now, graph);
+    }
 }
 
 fn chain() -> [(&'static str, &'static [&'static str]); 5] {
