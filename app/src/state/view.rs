@@ -170,8 +170,7 @@ impl ViewState {
     /// all of them have.
     pub fn follow_policy(&mut self, bounded: Metric) {
         if !self.metric_chosen {
-            let of_some = matches!(bounded, Metric::NoiseShare | Metric::Bias | Metric::LossCost);
-            self.metric = if of_some { Metric::RelL2 } else { bounded };
+            self.metric = bounded.shown();
         }
     }
 

@@ -79,6 +79,12 @@ impl Metric {
         if self == Self::Bias { estimate.magnitude() } else { estimate }
     }
 
+    /// What is shown where this bounds: itself, or relative L2, which all GEMMs have, where it is known of some only.
+    #[must_use]
+    pub fn shown(self) -> Self {
+        if matches!(self, Self::NoiseShare | Self::Bias | Self::LossCost) { Self::RelL2 } else { self }
+    }
+
     /// Of a ratio in decibels; of everything else the smaller value is the better one.
     pub fn larger_is_better(self) -> bool {
         self == Self::SqnrDb

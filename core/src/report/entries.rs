@@ -23,6 +23,8 @@ pub struct Entry {
     pub low: bool,
     /// In the policy's metric.
     pub error: Option<Estimate>,
+    /// In the metric that a heatmap shows where that bounds ([`Metric::shown`]).
+    pub shown: Option<Estimate>,
     pub speedup: Option<f64>,
     /// The speed-up's ends, as far as they are known.
     pub slowest: Option<f64>,
@@ -80,6 +82,7 @@ fn of_group(plan: &Plan, site: u32, group: &Group<'_>, loss: f64, numbers: &Hash
             supported: row.supported,
             low: row.kernel.is_low_precision(),
             error: value(row, None, plan.policy.metric, loss),
+            shown: value(row, None, plan.policy.metric.shown(), loss),
             speedup: row.speedup(),
             slowest: ratio(row.latency.latency_hi_us),
             fastest: ratio(row.latency.latency_lo_us),
@@ -105,6 +108,7 @@ fn of_plan(plan: &Plan, numbers: &HashMap<&str, u16>) -> Vec<Entry> {
                 supported: true,
                 low: choice.kernel.is_low_precision(),
                 error: choice.error.get(&plan.policy.metric).copied().map(Estimate::exact),
+                shown: choice.error.get(&plan.policy.metric.shown()).copied().map(Estimate::exact),
                 speedup: choice.speedup,
                 slowest: None,
                 fastest: None,

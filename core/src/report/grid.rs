@@ -3,7 +3,7 @@
 
 use crate::{
     format::{NAME, line},
-    model::{Gemm, KernelId, SiteId, catalogue},
+    model::{Gemm, KernelId, Metric, SiteId, catalogue},
     plan::Plan,
     views::{BestOfRecipes, Cells, Column, Filter, Grid, Mark, ShownColumn, by_module, worst_of},
 };
@@ -22,6 +22,8 @@ pub struct Row {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sheet {
+    /// Of its values.
+    pub metric: Metric,
     /// Of the plan's sites; three GEMMs, the same kernels for each.
     pub grid: Grid,
     /// As the workbench shows them: one for all kernels that compute the same.
@@ -39,15 +41,15 @@ impl Sheet {
         let columns =
             Gemm::ALL.into_iter().flat_map(|gemm| ids.iter().map(move |id| Column { gemm, kernel: id.clone() }));
         let mut grid = Grid::waiting(columns.collect(), plan.sites.len());
-        let metric = plan.policy.metric;
-        grid.bound = Some(plan.policy.max_error);
+        let metric = plan.policy.metric.shown();
+        grid.bound = (metric == plan.policy.metric).then_some(plan.policy.max_error);
         for of_gemm in entries.chunk_by(|a, b| (a.site, a.gemm) == (b.site, b.gemm)) {
             let mut best = BestOfRecipes::default();
             for entry in of_gemm {
                 let Ok(kernel) = kernels.binary_search(&entry.kernel) else { continue };
                 let place = grid.place(entry.site as usize, entry.gemm as usize * kernels.len() + kernel);
                 let mut mark = Mark::MISSING;
-                if let Some(error) = entry.error {
+                if let Some(error) = entry.shown {
                     grid.put(place, metric.on_scale(error).value, entry.low);
                     mark = Mark::of(entry.quadrant, entry.source);
                 }
@@ -57,7 +59,7 @@ impl Sheet {
             best.mark(&mut grid);
         }
         let columns = ShownColumn::all(&grid, &Filter::default(), |_| false);
-        Self { grid, columns, rows: rows(plan), smaller_is_worse: metric.larger_is_better() }
+        Self { metric, grid, columns, rows: rows(plan), smaller_is_worse: metric.larger_is_better() }
     }
 
     /// The kernel that a site shows at a column.

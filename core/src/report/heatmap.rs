@@ -38,13 +38,13 @@ const TICKS: usize = 7;
 const MOST_TITLES: usize = 2_500;
 
 pub fn heatmap(plan: &Plan, sheet: &Sheet, entries: &[Entry]) -> Markup {
-    let Some(scale) = sheet.grid.shown_range().map(|range| Scale::new(plan.policy.metric, range)) else {
+    let Some(scale) = sheet.grid.shown_range().map(|range| Scale::new(sheet.metric, range)) else {
         return html! { p { "No error is known." } };
     };
     let names = names_width(sheet);
     let picture = HeatmapPicture { plan, sheet, entries, scale, names, cell: cell_width(names, sheet.columns.len()) };
     html! {
-        (legend(plan, scale))
+        (legend(sheet, scale))
         @for (at, rows) in sheet.rows.chunks(BLOCK).enumerate() {
             figure class="heat" { (picture.block(at * BLOCK, rows)) }
         }
@@ -175,9 +175,9 @@ impl HeatmapPicture<'_> {
         let entry = column.and_then(|column| find(self.entries, site, column.gemm, &column.kernel));
         let Some(entry) = entry else { return String::new() };
         let site = line(self.plan.sites[entry.site as usize].site.as_str(), NAME);
-        let error = entry.error.map_or_else(
+        let error = entry.shown.map_or_else(
             || "no value".to_owned(),
-            |error| format!("{} {}", self.plan.policy.metric.label(), WithInterval(error)),
+            |error| format!("{} {}", self.sheet.metric.label(), WithInterval(error)),
         );
         let mut text =
             format!("{site} · {} · {}: {error}, {}", entry.gemm, entry.kernel(), verdict_word(entry.quadrant));
@@ -241,10 +241,10 @@ impl Paths {
     }
 }
 
-fn legend(plan: &Plan, scale: Scale) -> Markup {
+fn legend(sheet: &Sheet, scale: Scale) -> Markup {
     const BAR: f64 = 260.0;
-    let metric = plan.policy.metric;
-    let ((lo, hi), bound) = (scale.ends(), plan.policy.max_error);
+    let metric = sheet.metric;
+    let ((lo, hi), bound) = (scale.ends(), sheet.grid.bound.filter(|bound| scale.has(*bound)));
     let x = |value: f64| 10.0 + (BAR * scale.share(value) * 10.0).round() / 10.0;
     let step = BAR / STEPS as f64;
     html! {
@@ -261,15 +261,15 @@ fn legend(plan: &Plan, scale: Scale) -> Markup {
                     path class="rule" d=(format!("M{} 17v4", x(tick))) {}
                     text class="tick" x=(x(tick)) y="31" text-anchor="middle" { (short(tick)) }
                 }
-                @if scale.has(bound) {
+                @if let Some(bound) = bound {
                     path class="bound-0" d=(format!("M{} 2v18", x(bound))) {}
                     path class="bound-1" d=(format!("M{} 2v18", x(bound))) {}
                 }
             }
-            @if scale.has(bound) {
+            @if let Some(bound) = bound {
                 (key(&html! { path class="bound-1" d="M7 0v14" {} }, &format!("threshold {}", short(bound))))
             }
-            (key(&html! { path class="beyond-1" d="M1.5 1.5h11v11h-11z" {} }, "beyond it for certain"))
+            (key(&html! { path class="beyond-1" d="M1.5 1.5h11v11h-11z" {} }, if sheet.grid.bound.is_some() { "beyond it for certain" } else { "unsafe for certain" }))
             (key(&html! { path class="chosen-0" d="M7 7h0" {} path class="chosen-1" d="M7 7h0" {} }, "chosen"))
             (key(&html! { path class="hand" d="M7 3.5l3.5 3.5l-3.5 3.5l-3.5 -3.5z" {} }, "chosen by hand"))
             (key(&html! { (void()) path class="notch" d="M13 1h-5l5 5z" {} }, "latency modelled"))
