@@ -1,4 +1,7 @@
 //! What a person decides by hand: the policy's numbers, and kernels against it.
+//!
+//! All of it is the document's, so that it can be undone, and none of it asks for an effect: no row depends on it, and
+//! views decide anew from the rows that are there.
 
 use crate::{
     dispatch::{Override, Policy, Target},
@@ -8,12 +11,15 @@ use crate::{
 use super::{CommandError, Effect, NoticeKind, Session};
 
 impl Session {
+    /// Numbers come from clients: one that Dispatch cannot decide by (NaN) must not get into the document. Changes of one
+    /// `gesture` are one step of undo.
     pub(super) fn set_policy(&mut self, gesture: Option<u64>, policy: Policy) -> Result<Vec<Effect>, CommandError> {
         policy.validate()?;
         self.change(gesture, |document| document.policy = policy);
         Ok(Vec::new())
     }
 
+    /// Needs no trace: the runtime stays when another one is opened, as the policy does.
     pub(super) fn set_runtime(&mut self, runtime: Runtime) -> Vec<Effect> {
         self.change(None, |document| document.runtime = runtime);
         Vec::new()
@@ -37,6 +43,8 @@ impl Session {
         Ok(Vec::new())
     }
 
+    /// A kernel can be set by hand where it has a row under the mods in force that says that it runs. Its error may be over
+    /// the policy: that is what overrides are for.
     fn can_override(&self, site: &SiteId, gemm: Gemm, kernel: &KernelId) -> Result<(), CommandError> {
         if self.trace.is_none() {
             return Err(CommandError::NoTrace);
@@ -55,7 +63,8 @@ impl Session {
         }
     }
 
-    /// Where the kernel cannot run nothing changes, and the person is told how often.
+    /// Where the kernel cannot run nothing changes, and the person is told how often. The rest is one step of undo.
+    /// Refused only where the kernel can run at none of them.
     pub(super) fn set_overrides(
         &mut self,
         at: Vec<(SiteId, Gemm)>,
@@ -63,6 +72,7 @@ impl Session {
         reason: &str,
     ) -> Result<Vec<Effect>, CommandError> {
         let num = at.len();
+        // The person is told in one line: the first reason stands for all.
         let mut first_problem = None;
         let mut able = Vec::with_capacity(num);
         for (site, gemm) in at {
@@ -88,6 +98,8 @@ impl Session {
         Ok(Vec::new())
     }
 
+    /// Dispatch chooses there again. Nothing is checked: an override that other mods or rows made impossible has to be
+    /// removable.
     pub(super) fn clear_overrides(&mut self, at: &[(SiteId, Gemm)]) -> Vec<Effect> {
         self.change(None, |document| at.iter().for_each(|key| drop(document.overrides.remove(key))));
         Vec::new()

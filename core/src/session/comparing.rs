@@ -15,7 +15,8 @@ use crate::{
 use super::{BaselineOf, CommandError, ComparedResults, Effect, Flipped, LogKind, NoticeKind, Session, counted};
 
 impl Session {
-    /// Also of another run, where the sites are the same.
+    /// Also of another run, where the sites are the same. Overrides are left out: what a person set by hand here was
+    /// not decided of those rows.
     pub(super) fn compare_results(&mut self, path: String, results: Results) {
         let problem = match &self.trace {
             None => Some("results are compared with those of a trace: open that first"),
@@ -44,6 +45,7 @@ impl Session {
         self.notices
             .record(LogKind::File, format!("Opened {} to compare with: {path}", counted(results.rows.len(), "row")));
         drop(self.compare_with(Some((path, Arc::new(BaselinePlan::Read(Box::new(plan)))))));
+        // Only now: what was compared before is forgotten above.
         self.other_results = Some(Arc::new(compared));
         let Results { mut rows, .. } = results;
         rows.retain(|row| row.mods == *self.document.mods.of(&row.site));

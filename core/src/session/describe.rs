@@ -1,5 +1,7 @@
 //! Takes what somebody asked for, gives it as a person reads it in a trail: one line, in the past, with what people
 //! wrote in it made harmless.
+//!
+//! The words are for people alone: a journal is read back by the JSON of its commands, so that these may change.
 
 use super::{BaselineOf, Command, counted};
 use crate::{
@@ -13,6 +15,7 @@ const NAMES: usize = 3;
 
 /// One line of words; the command's JSON has the whole of it.
 pub fn said(command: &Command) -> String {
+    // Reasons, names and paths come from anybody, and the trail is read in terminals.
     visible(&match command {
         Command::OpenTrace { path } => format!("opened trace {path}"),
         Command::OpenResults { path } => format!("opened results {path}"),
@@ -46,6 +49,7 @@ pub fn said(command: &Command) -> String {
     })
 }
 
+/// `None`: it is no command of a review. An approval is told in full: by this line it is known who signed what.
 fn of_a_review(command: &Command) -> Option<String> {
     Some(match command {
         Command::Mark { site, state, .. } => {
@@ -73,6 +77,7 @@ fn of_a_review(command: &Command) -> Option<String> {
     })
 }
 
+/// Everything else: files, engines, runs. What a window does for itself has words as well, though no journal keeps it.
 fn of_a_run(command: &Command) -> String {
     match command {
         Command::SelectEngine { name } => format!("took engine {name}"),
@@ -105,6 +110,7 @@ fn of_a_run(command: &Command) -> String {
     }
 }
 
+/// Without a site it is the plan as a whole that was marked or commented on.
 fn site_said(site: Option<&SiteId>) -> String {
     site.map_or("the plan".to_owned(), ToString::to_string)
 }
@@ -113,10 +119,12 @@ fn place((site, gemm): &(SiteId, Gemm)) -> String {
     format!("{site} {gemm}")
 }
 
+/// Reasons and notes may be left out.
 fn because(reason: &str) -> String {
     if reason.trim().is_empty() { String::new() } else { format!(" ({reason})") }
 }
 
+/// One command may name every site of a trace, and its line stays one that can be read.
 fn listed(names: impl ExactSizeIterator<Item = String>) -> String {
     let more = names.len().saturating_sub(NAMES);
     let first: Vec<String> = names.take(NAMES).collect();
@@ -125,6 +133,7 @@ fn listed(names: impl ExactSizeIterator<Item = String>) -> String {
 
 /// Every bound of it, with every digit.
 pub fn policy_said(policy: &Policy) -> String {
+    // Every field by name: a bound that is added to policies and not said here does not compile.
     let Policy { name, metric, max_error, min_speedup, confidence, loss_budget, max_bias, baseline, approval, groups } =
         policy;
     let bound = metric.at_most();

@@ -65,6 +65,7 @@ impl Difference {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
     past: VecDeque<Difference>,
+    /// What was undone, until something else is changed.
     future: Vec<Difference>,
     /// What the present was when the gesture of the last change began.
     gesture: Option<(u64, Box<Document>)>,
@@ -106,7 +107,7 @@ impl History {
         }
     }
 
-    /// The document one step earlier.
+    /// The document one step earlier. It ends a gesture: a drag that goes on is a step of its own.
     pub fn undo(&mut self, present: &Document) -> Option<Document> {
         let back = self.past.pop_back()?;
         let (earlier, forth) = stepped(present, back);

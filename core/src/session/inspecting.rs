@@ -1,4 +1,7 @@
 //! Takes requests to look into a site, or into all of two traces, and what came of them; each is asked for once.
+//!
+//! An answer names the trace that was open when it was asked for, and is dropped when that is no longer so. None of it is
+//! saved or told to others: every window looks for itself.
 
 use std::sync::Arc;
 
@@ -17,6 +20,7 @@ impl Session {
     /// The effect that looks into a site, unless that was done or is under way. A failure can be tried again.
     pub(super) fn inspect(&mut self, site: SiteId, other: Option<String>) -> Result<Vec<Effect>, CommandError> {
         let trace = self.trace.as_ref().ok_or(CommandError::NoTrace)?;
+        // In another trace, too, only what the open one has can be put beside something.
         if !trace.manifest().sites.iter().any(|known| known.id == site) {
             return Err(CommandError::UnknownSite(site));
         }
@@ -47,12 +51,14 @@ impl Session {
         if self.trace.as_ref().is_none_or(|open| open.path != trace) {
             return;
         }
+        // Views share it: its distributions are not copied for each.
         let looked = outcome.map_or_else(Looked::Failed, |inspection| Looked::Found(Arc::from(inspection)));
         self.inspections.put(site, other, looked);
         self.revision += 1;
     }
 
-    /// Asked for again it is read again: a trace that is being written changes.
+    /// Asked for again it is read again: a trace that is being written changes. One comparison is kept, of the path
+    /// that was asked for last.
     pub(super) fn compare_trace(&mut self, path: String) -> Result<Vec<Effect>, CommandError> {
         let trace = self.trace.as_ref().ok_or(CommandError::NoTrace)?.path.clone();
         if matches!(self.inspections.compared(), Some((of, Looked::Waiting)) if of == path) {
@@ -69,6 +75,7 @@ impl Session {
         if !is_awaited || self.trace.as_ref().is_none_or(|open| open.path != trace) {
             return;
         }
+        // Whoever read the traces knows the rows beside the other one, and not those of this session.
         let looked = outcome.map_or_else(Looked::Failed, |mut found| {
             found.diff.add_errors([&found.errors, &self.watched_errors()]);
             Looked::Found(Arc::from(found))
@@ -83,12 +90,14 @@ impl Session {
         if matches!(self.inspections.checkpoints(), Some((_, Looked::Waiting))) {
             return Ok(Vec::new());
         }
+        // Kept with the answer: a window that follows other GEMMs by then sees that it is not about them.
         let followed = Arc::new(followed);
         self.inspections.put_checkpoints(followed.clone(), Looked::Waiting);
         self.revision += 1;
         Ok(vec![Effect::ReadCheckpoints { trace, followed }])
     }
 
+    /// Taken while it is awaited, and once.
     pub(super) fn checkpoints_read(&mut self, trace: &str, outcome: Result<Vec<Checkpoint>, String>) {
         let Some((followed, Looked::Waiting)) = self.inspections.checkpoints() else { return };
         if self.trace.as_ref().is_none_or(|open| open.path != trace) {
@@ -99,6 +108,7 @@ impl Session {
         self.revision += 1;
     }
 
+    /// By the kernel that traces are compared by, under the mods in force; a site without such rows is left out.
     fn watched_errors(&self) -> SiteErrors {
         let rows = self.sites().iter().filter_map(|site| self.site_rows(&site.id));
         errors_of(rows.flat_map(|rows| rows.all()), &KernelId::new(WATCHED))

@@ -17,6 +17,7 @@ impl Session {
         self.usable().filter(|(at, _)| lacks(*at)).map(|(_, site)| site.id.clone()).collect()
     }
 
+    /// With their numbers. What cannot be used is never probed, and so lacks nothing.
     fn usable(&self) -> impl Iterator<Item = (usize, &Site)> {
         let problems = self.trace.iter().flat_map(|trace| &trace.meta.problems);
         let broken: BTreeSet<&SiteId> = problems.map(|(site, _)| site).collect();
@@ -48,6 +49,8 @@ impl Session {
         self.probe(sites, Some(max_draws)).map(|effect| vec![effect])
     }
 
+    /// The run gets its number here. There is nothing to see of it before `ProbeStarted`, so that an engine that fails to
+    /// begin leaves what is shown as it is.
     fn probe(&mut self, sites: Vec<SiteId>, draws: Option<u64>) -> Result<Effect, CommandError> {
         if self.trace.is_none() {
             return Err(CommandError::NoTrace);
@@ -144,6 +147,7 @@ impl Session {
             let ended = if cancelled { "cancelled" } else { "finished" };
             self.notices.record(LogKind::Run, format!("Probe {ended} after {seconds:.1} s with {rows}"));
         }
+        // Its sites still lack rows: the next probe has them among its own.
         if cancelled {
             return;
         }
@@ -185,6 +189,7 @@ impl Session {
         }
     }
 
+    /// Kept with the trace: no probe of what lacks rows asks for that site again, whichever engine is chosen.
     pub(super) fn take_problem(&mut self, site: &SiteId, reason: &str) {
         if let Some(trace) = self.trace.as_mut().map(Arc::make_mut)
             && !trace.meta.problems.iter().any(|(known, _)| known == site)
@@ -195,6 +200,7 @@ impl Session {
         self.revision += 1;
     }
 
+    /// Other mods are other numbers: the rows that they lack are probed at once, or the person is told why not.
     pub(super) fn change_mods(&mut self, change: impl FnOnce(&SiteMods) -> SiteMods) -> Vec<Effect> {
         self.change(None, |document| document.mods = change(&document.mods));
         self.probe_if_needed()

@@ -1,5 +1,8 @@
 //! The one way in: what a command or an event changes, an arm a line. What a part can do by itself is that part's;
 //! what takes several of them (a probe, an opened file) is in `probing.rs`, `opening.rs`, `comparing.rs`.
+//!
+//! A command can be refused; an event cannot, since it has happened: what is of no use any more is dropped, and what went
+//! wrong becomes a notice.
 
 use std::sync::Arc;
 
@@ -7,6 +10,7 @@ use crate::{dispatch::Policy, session::shared::CommandContext};
 
 use super::{Command, CommandError, Effect, Event, FileKind, History, LogKind, NoticeKind, SeriesState, Session};
 
+/// What is to be done elsewhere, in this order; or why nothing was done at all.
 type Outcome = Result<Vec<Effect>, CommandError>;
 
 impl Session {
@@ -17,6 +21,10 @@ impl Session {
     }
 
     /// The same by somebody who may or may not, at a place in the order.
+    ///
+    /// `seq` is the place that it takes unless it is refused: by that a later command is known to be made without having
+    /// seen this one. Whoever follows another's session calls this too, and leaves the effects, which were carried out
+    /// there.
     pub fn command_by(&mut self, by: &CommandContext, seq: u64, command: Command) -> Outcome {
         let (name, role, needs) = (&by.author.name, by.author.role, command.needs());
         if role < needs {
@@ -26,8 +34,10 @@ impl Session {
             return Err(CommandError::NotKept(problem.clone()));
         }
         self.reviewing.no_conflict(by, &command)?;
+        // A document can hold an override for every GEMM: only commands that decide pay for a copy of it.
         let decides = command.decides().then(|| (command.clone(), self.document.clone()));
         let effects = self.carry_out(by, command)?;
+        // The documents say whether something was decided: an undo can change anything, a bound set to what it was nothing.
         if let Some((command, before)) = decides.filter(|(_, before)| *before != self.document) {
             self.reviewing.decided_by(by, seq, &command, (&before, &self.document), &mut self.notices);
         }
@@ -36,8 +46,10 @@ impl Session {
 
     fn carry_out(&mut self, by: &CommandContext, command: Command) -> Outcome {
         match command {
+            // The open trace stays until the other was read; only what runs is stopped, so that it ends with its own trace.
             Command::OpenTrace { path } => Ok(vec![Effect::Cancel, Effect::LoadTrace { path }]),
             Command::OpenResults { path } => Ok(vec![Effect::LoadResults { path }]),
+            // One command for whatever is compared with: results become a plan once they are read.
             Command::OpenPlan { path } if FileKind::of_name(&path) == Some(FileKind::Results) => {
                 Ok(vec![Effect::CompareResults { path }])
             }
@@ -64,6 +76,7 @@ impl Session {
             Command::SetMod { kind, on, sites } => self.set_mod(kind, on, &sites),
             Command::SetPolicy { policy } => self.set_policy(None, policy),
             Command::SetRuntime { runtime } => Ok(self.set_runtime(runtime)),
+            // One bound of the policy as it is here: two windows may move two of them at a time.
             Command::SetMaxError { value, gesture } => {
                 self.set_policy(gesture, Policy { max_error: value, ..self.document.policy.clone() })
             }
@@ -74,6 +87,7 @@ impl Session {
             Command::SetOverrides { at, kernel, reason } => self.set_overrides(at, kernel, &reason),
             Command::ClearOverride { site, gemm } => Ok(self.clear_overrides(&[(site, gemm)])),
             Command::ClearOverrides { at } => Ok(self.clear_overrides(&at)),
+            // Steps are the session's: whoever may decide undoes the last one, also somebody else's.
             Command::Undo => self.step(History::undo, CommandError::NothingToUndo),
             Command::Redo => self.step(History::redo, CommandError::NothingToRedo),
 
@@ -90,14 +104,17 @@ impl Session {
                 self.known_place(Some(&site))?;
                 self.reviewing.look(by, &site, of)
             }
+            // Made of what this session decided: nobody sends a plan to be signed.
             Command::RequestApproval { note } => {
                 let plan = self.plan_now()?;
                 self.reviewing.request_approval(by, note, plan, &self.document, &mut self.notices)
             }
             Command::WithdrawRequest => self.reviewing.withdraw_request(by, &mut self.notices),
+            // Two commands, since the secret key stays where it is: one gives what is to be signed, the other takes what was.
             Command::Sign { path, note } => self.reviewing.sign(by, path, note),
             Command::Approve { approval } => self.reviewing.approve(by, *approval, &mut self.notices),
 
+            // What is to be written goes along with the effect: decisions made meanwhile do not change the file.
             Command::SaveResults { path } => self.save_results(path),
             Command::ExportPlan { path } => self.export_plan(path).map(|effect| vec![effect]),
             Command::ExportTo { path, target } => self.export_to(path, target),
@@ -145,11 +162,13 @@ impl Session {
             Event::EngineLost { name, reason } => self.engine_lost(&name, &reason),
             Event::Measured { run, latencies, done, seconds } => self.measured(run, latencies, done, seconds),
             Event::MeasureFinished { run, problem } => self.measure_finished(run, problem),
+            // Another run was asked for before this one began: then its rows are not awaited.
             Event::ProbeStarted { run, mods, sites, by } if run >= self.next_run => {
                 self.probe_started(run, mods, sites, *by);
             }
             Event::Rows { run, rows } if Some(run) == current => self.take_probed(rows),
             Event::Problem { run, site, reason } if Some(run) == current => self.take_problem(&site, &reason),
+            // No revision is counted: nothing is derived from a bar, which only ever goes forward.
             Event::Progress { run, done, seconds } => {
                 if let Some(state) = self.run.as_mut().filter(|state| state.id == run) {
                     (state.done, state.seconds) = (done.max(state.done), seconds);
@@ -164,6 +183,7 @@ impl Session {
             Event::Written { path, what } => {
                 self.notices.tell_filed(NoticeKind::Info, LogKind::File, format!("{what} written: {path}"));
             }
+            // Of a run that another replaced, or of a trace that is no longer open.
             Event::Rows { .. } | Event::Problem { .. } | Event::ProbeStarted { .. } | Event::SeriesRead { .. } => {}
         }
     }

@@ -48,6 +48,7 @@ pub struct SessionHeader {
     pub(super) heard: BTreeMap<u64, u64>,
 }
 
+/// The baseline. Rows of compared results are saved as one of the sets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct OtherPlan {
     path: String,
@@ -63,6 +64,7 @@ const MOST_COUNTED: u64 = 1 << 48;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SavedSession {
     pub head: SessionHeader,
+    /// Apart from the head: a window is sent them piece by piece, and sees how far they are.
     pub shares: Vec<RowChunk>,
 }
 
@@ -94,6 +96,7 @@ impl SavedSession {
 }
 
 impl Session {
+    /// Without what was heard of authors: that is of whoever puts inputs in order.
     pub fn save(&self) -> SavedSession {
         let (sets, shares) = self.sets.save();
         let head = SessionHeader {
@@ -126,7 +129,8 @@ impl Session {
         SavedSession { head, shares }
     }
 
-    /// The session that was saved.
+    /// The session that was saved. What sites are probed under follows from the document and the run, and is found
+    /// anew.
     pub fn restored(saved: SavedSession) -> Self {
         let SavedSession { head, shares } = saved;
         let sites = head.trace.as_ref().map_or(&[][..], |trace| &trace.manifest().sites);

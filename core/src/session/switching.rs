@@ -1,4 +1,7 @@
 //! Choosing an engine, losing one, timing kernels on one.
+//!
+//! Rows of two engines are never mixed: a switch shows another set, and the one before keeps its rows and its run. An
+//! engine that failed for good is lost for the rest of the process; the session and its rows are not.
 
 use crate::engine::{DeviceMemory, EngineStatus, contexts};
 
@@ -8,6 +11,7 @@ use super::{
 };
 
 impl Session {
+    /// What is listed stays until the answer; an engine that is not in it counts as still looked for.
     pub(super) fn find_engines(&mut self) -> Vec<Effect> {
         self.engines.looking = true;
         vec![Effect::FindEngines]
@@ -55,7 +59,8 @@ impl Session {
         }
     }
 
-    /// Switches live: the engine's own rows are shown at once, and what they lack is probed.
+    /// Switches live: the engine's own rows are shown at once, and what they lack is probed. Refused where it cannot
+    /// work and has no rows to be shown.
     pub(super) fn select_engine(&mut self, name: &str) -> Result<Vec<Effect>, CommandError> {
         let origin = self.engines.origin(name);
         let has_rows = origin.as_ref().is_some_and(|origin| self.sets.num_rows(origin) > 0);
@@ -67,6 +72,7 @@ impl Session {
         if self.engines.chosen == name && *self.sets.shown_origin() == origin {
             return Ok(Vec::new());
         }
+        // Whoever has chosen needs no offer of an engine.
         self.notices.withdraw(|offer| matches!(offer, Command::SelectEngine { .. }));
         let mut effects = self.stop_all();
         self.engines.chosen = name.to_owned();
@@ -79,12 +85,14 @@ impl Session {
         self.revision += 1;
         // Rows of an engine that is gone can be read, not added to.
         if problem.is_none() {
+            // Where something ran, a `Cancel` is among them already.
             effects.extend(self.probe_if_needed().into_iter().filter(|effect| *effect != Effect::Cancel));
         }
         Ok(effects)
     }
 
-    /// Ends what runs, and keeps a run beside the rows that it gave.
+    /// Ends what runs, and keeps a run beside the rows that it gave. It does not go on when its engine is chosen again:
+    /// another run probes what is lacking by then.
     fn stop_all(&mut self) -> Vec<Effect> {
         let busy = self.is_running() || self.measuring.take().is_some();
         if let Some(mut run) = self.run.take() {
@@ -95,6 +103,7 @@ impl Session {
         if busy { vec![Effect::Cancel] } else { Vec::new() }
     }
 
+    /// Told once, whatever else failed by it. The choice stays until a person takes the engine that is offered.
     pub(super) fn engine_lost(&mut self, name: &str, reason: &str) {
         if self.engines.is_lost(name) {
             return;
@@ -124,6 +133,7 @@ impl Session {
         self.notices.offer(kind, text, action);
     }
 
+    /// Comes again and again while an engine works, and no revision is counted: nothing is derived from it.
     pub(super) fn engine_memory(&mut self, name: &str, memory: DeviceMemory) {
         if let Some(status) = self.engines.listed.iter_mut().find(|status| status.name == name) {
             status.memory = Some(memory);
@@ -136,6 +146,7 @@ impl Session {
             return Some(CommandError::NoTrace.to_string());
         }
         let chosen = &self.engines.chosen;
+        // It emulates kernels: how long that takes says nothing of them.
         if chosen == "cpu" {
             let why = self.engines.problem("cuda");
             return Some(match why {
@@ -150,6 +161,8 @@ impl Session {
         self.engines.problem(chosen).or(busy)
     }
 
+    /// Times all kernels anew. Its number is of the same count as those of probes, so that what an earlier piece of work
+    /// still has to say is known to be out of date.
     pub(super) fn measure_speeds(&mut self) -> Result<Vec<Effect>, CommandError> {
         if let Some(reason) = self.measure_problem() {
             return Err(CommandError::CannotMeasure(reason));
@@ -170,6 +183,7 @@ impl Session {
         let Some(measuring) = self.measuring.as_mut().filter(|measuring| measuring.id == run) else { return };
         (measuring.done, measuring.seconds) = (done.max(measuring.done), seconds);
         let origin = measuring.origin.clone();
+        // A report without latencies moves the bar, for which no view is made anew.
         if !latencies.is_empty() {
             self.sets.measure(&origin, latencies);
             self.revision += 1;

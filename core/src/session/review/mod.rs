@@ -1,5 +1,8 @@
 //! What people say of the plan, and what they sign: takes their commands, keeps marks, comments and the version that is
 //! submitted for approval.
+//!
+//! Whether somebody may ask for it was checked by their role before. Here it is seen to that what is signed is what was
+//! submitted, and that it still is what is on screen. Nothing of it is undone, and it ends with the open trace.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,11 +30,12 @@ pub struct Release {
     pub by: String,
     pub at: Moment,
     pub note: String,
-    /// With its digest, without approvals.
+    /// With its digest, without approvals. Shared with every copy of the session that is saved: it never changes.
     #[serde(with = "as_text")]
     pub plan: Arc<Plan>,
-    /// What was decided then.
+    /// What was decided then. Decisions that lead back to it make the version, and its approvals, hold again.
     pub document: Document,
+    /// Beside the plan, whose digest they sign.
     pub approvals: Vec<Approval>,
     /// Who changed a decision since, and when: what was signed is no longer what is on screen.
     pub changed: Option<(String, Moment)>,
@@ -41,6 +45,7 @@ pub struct Release {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Touch {
     pub seq: u64,
+    /// Of the window, not of the person: two windows of one person can be in conflict, too.
     pub key: u64,
     pub by: String,
     pub at: Moment,
@@ -52,9 +57,12 @@ pub struct Reviewing {
     /// Goes up with every change of it. What is said of a plan does not make its views anew.
     pub revision: u64,
     pub review: Review,
+    /// The version that is up for approval. The next one takes its place, and its approvals are gone.
     pub release: Option<Release>,
+    /// A number is given once, also where its version was withdrawn.
     pub last_release: u32,
-    /// Whoever decided something since the trace was opened.
+    /// Whoever decided something since the trace was opened. A policy can ask for approvals by others. The program is
+    /// none of them.
     pub authors: BTreeSet<String>,
     /// By GEMM.
     #[serde(with = "as_pairs")]
@@ -64,7 +72,8 @@ pub struct Reviewing {
 }
 
 impl Reviewing {
-    /// Numbers of steps and changes, which mean nothing in another order of the same inputs.
+    /// Numbers of steps and changes, which mean nothing in another order of the same inputs. A touch at step 0 is in
+    /// conflict with nothing.
     pub(super) fn forget_places(&mut self) {
         self.revision = 0;
         self.touched.values_mut().for_each(|touch| touch.seq = 0);
@@ -74,6 +83,7 @@ impl Reviewing {
 impl Reviewing {
     /// Nobody's override is replaced by somebody who had not seen it.
     pub(super) fn no_conflict(&self, by: &CommandContext, command: &Command) -> Result<(), CommandError> {
+        // 0: there are no others, whose steps could be missed.
         if by.seen == 0 || self.touched.is_empty() {
             return Ok(());
         }
@@ -112,10 +122,12 @@ impl Reviewing {
         self.revision += 1;
         let Some(release) = &mut self.release else { return };
         if release.document == *after {
+            // Undone, or decided back: what is on screen is what was signed.
             release.changed = None;
             return;
         }
         let first = release.changed.replace((name.clone(), at)).is_none();
+        // A drag changes the plan a hundred times, and is one line.
         if first {
             let lost = if release.approvals.is_empty() { "" } else { ": its approvals no longer hold" };
             let number = release.number;
@@ -123,6 +135,8 @@ impl Reviewing {
         }
     }
 
+    /// In place of the person's earlier mark there. Whoever marks a site has looked at it; whoever says that the plan needs
+    /// work takes their approval back.
     pub(super) fn set_mark(
         &mut self,
         by: &CommandContext,
@@ -155,6 +169,8 @@ impl Reviewing {
         }
     }
 
+    /// Begins a thread, or answers the comment that begins one at the same place. Refused where the text is empty or too
+    /// long, or there is no such thread.
     pub(super) fn comment(
         &mut self,
         by: &CommandContext,
@@ -182,6 +198,7 @@ impl Reviewing {
         Ok(Vec::new())
     }
 
+    /// Anybody who may comment closes threads, and opens them again, also those of others.
     pub(super) fn resolve(
         &mut self,
         by: &CommandContext,
@@ -196,16 +213,20 @@ impl Reviewing {
         Ok(Vec::new())
     }
 
+    /// Kept so that the person is told, whenever they come back, what is another choice since.
     pub(super) fn look(&mut self, by: &CommandContext, site: &SiteId, of: String) -> Result<Vec<Effect>, CommandError> {
         self.looked_at(by, site, cut(of));
         self.revision += 1;
         Ok(Vec::new())
     }
 
+    /// By name: a window that is opened tomorrow has another key.
     fn looked_at(&mut self, by: &CommandContext, site: &SiteId, of: String) {
         self.looked.entry(by.author.name.clone()).or_default().insert(site.clone(), of);
     }
 
+    /// Makes the plan a version: it gets its number, its authors and its date, and with them the digest that is signed. The
+    /// version before is no longer up for approval.
     pub(super) fn request_approval(
         &mut self,
         by: &CommandContext,
@@ -237,6 +258,7 @@ impl Reviewing {
         Ok(Vec::new())
     }
 
+    /// What was signed goes with it.
     pub(super) fn withdraw_request(
         &mut self,
         by: &CommandContext,
@@ -248,6 +270,7 @@ impl Reviewing {
         Ok(Vec::new())
     }
 
+    /// Changes nothing: gives the statement to whoever has the key, which no session ever sees.
     pub(super) fn sign(&self, by: &CommandContext, path: String, note: String) -> Result<Vec<Effect>, CommandError> {
         if let Some(release) = self.release.as_ref().filter(|release| release.changed.is_some()) {
             return Err(CommandError::Changed(release.number));
@@ -256,6 +279,8 @@ impl Reviewing {
         Ok(vec![Effect::Sign { path, statement }])
     }
 
+    /// Takes an approval that was signed elsewhere: from its author, in the role that they have here, of the version as it
+    /// was submitted. No list of keys is asked, since it may be another one by the time the plan is used.
     pub(super) fn approve(
         &mut self,
         by: &CommandContext,
@@ -276,6 +301,7 @@ impl Reviewing {
         if let Some(problem) = why_not(&release.plan, &approval, None, Some(by.at)) {
             return Err(problem.into());
         }
+        // A person counts once by whatever key, a key once by whatever name.
         if release.approvals.iter().any(|known| known.key == approval.key || known.name == approval.name) {
             return Err(ApprovalProblem::Twice.into());
         }
@@ -298,6 +324,7 @@ impl Reviewing {
         let Some(release) = self.release.as_ref().filter(|release| release.changed.is_none()) else {
             let mut plan = now()?;
             plan.review = review;
+            // Where nobody ever asks for an approval, a plan is no draft.
             if asks || self.release.is_some() {
                 plan.authors = self.authors.iter().cloned().collect();
                 plan.draft = Some(match &self.release {
@@ -334,6 +361,7 @@ impl Reviewing {
     }
 }
 
+/// Windows make fingerprints: one that was made up takes no more room than a real one.
 fn cut(of: String) -> String {
     if of.len() <= FINGERPRINT_CHARACTERS { of } else { of.chars().take(FINGERPRINT_CHARACTERS).collect() }
 }
