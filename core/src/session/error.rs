@@ -17,7 +17,7 @@ pub enum CommandError {
     #[error("no trace is open")]
     NoTrace,
     /// A plan is made of rows under the mods in force: there are none, whatever was probed under others.
-    #[error("there is nothing to export before the first rows")]
+    #[error("there are no rows yet to make a plan of")]
     NoRows,
     /// A baseline of other mods is decided from rows under them, and a comparison starts no probe.
     #[error("the model {0} was not probed: turn that on once to compare with it")]

@@ -94,8 +94,11 @@ impl History {
         if let (Some(id), Some((known, start))) = (gesture, &self.gesture)
             && id == *known
         {
-            // The step leads from where the drag is now to where it began.
-            if let Some(last) = self.past.back_mut() {
+            if *after == **start {
+                // Dragged back to where it began: there is nothing to undo.
+                (self.gesture, _) = (None, self.past.pop_back());
+            } else if let Some(last) = self.past.back_mut() {
+                // The step leads from where the drag is now to where it began.
                 *last = Difference::between(after, start);
             }
             return;
@@ -184,5 +187,19 @@ mod tests {
         assert_eq!(history.undo(&pulled(0.4)), Some(Document::default()));
         assert_eq!(history.redo(&Document::default()), Some(pulled(0.4)));
         assert!(history.can_redo());
+    }
+
+    #[test]
+    fn a_drag_back_to_where_it_began_is_no_step() {
+        let pulled = |max_error| with(&Document::default(), |document| document.policy.max_error = max_error);
+        let mut history = History::default();
+        history.note(&Document::default(), &pulled(0.3), None);
+        history.note(&pulled(0.3), &pulled(0.4), Some(1));
+        history.note(&pulled(0.4), &pulled(0.3), Some(1));
+        // It goes on: a step from there.
+        history.note(&pulled(0.3), &pulled(0.5), Some(1));
+        assert_eq!(history.undo(&pulled(0.5)), Some(pulled(0.3)));
+        assert_eq!(history.undo(&pulled(0.3)), Some(Document::default()));
+        assert!(!history.can_undo());
     }
 }

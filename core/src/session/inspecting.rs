@@ -21,7 +21,7 @@ impl Session {
     pub(super) fn inspect(&mut self, site: SiteId, other: Option<String>) -> Result<Vec<Effect>, CommandError> {
         let trace = self.trace.as_ref().ok_or(CommandError::NoTrace)?;
         // In another trace, too, only what the open one has can be put beside something.
-        if !trace.manifest().sites.iter().any(|known| known.id == site) {
+        if self.index().at(&site).is_none() {
             return Err(CommandError::UnknownSite(site));
         }
         let known = match &other {

@@ -78,10 +78,10 @@ impl Session {
             Command::SetRuntime { runtime } => Ok(self.set_runtime(runtime)),
             // One bound of the policy as it is here: two windows may move two of them at a time.
             Command::SetMaxError { value, gesture } => {
-                self.set_policy(gesture, Policy { max_error: value, ..self.document.policy.clone() })
+                self.set_policy(own(by, gesture), Policy { max_error: value, ..self.document.policy.clone() })
             }
             Command::SetMinSpeedup { value, gesture } => {
-                self.set_policy(gesture, Policy { min_speedup: value, ..self.document.policy.clone() })
+                self.set_policy(own(by, gesture), Policy { min_speedup: value, ..self.document.policy.clone() })
             }
             Command::SetOverride { site, gemm, kernel, reason } => self.set_override(site, gemm, kernel, reason),
             Command::SetOverrides { at, kernel, reason } => self.set_overrides(at, kernel, &reason),
@@ -187,4 +187,9 @@ impl Session {
             Event::Rows { .. } | Event::Problem { .. } | Event::ProbeStarted { .. } | Event::SeriesRead { .. } => {}
         }
     }
+}
+
+/// Every window counts its gestures from 1: two windows' drags, one after the other, are no one step.
+fn own(by: &CommandContext, gesture: Option<u64>) -> Option<u64> {
+    gesture.map(|of| of ^ by.author.key)
 }

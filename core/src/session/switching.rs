@@ -33,7 +33,7 @@ impl Session {
             let reason = known.iter().find(|status| status.name == name).and_then(|status| status.problem.clone());
             self.mark(&name, reason);
         }
-        // Nor one that was there before: an engine that takes longer to find is told later.
+        // A GPU that was not there at the last look is offered: engines that take longer to find are told later.
         let was_usable = |name: &str| known.iter().any(|status| status.name == name && status.problem.is_none());
         let usable = self.engines.listed.iter().find(|status| status.problem.is_none());
         let is_better = |status: &&EngineStatus| status.name == "cuda" && !was_usable(&status.name);

@@ -331,7 +331,7 @@ fn refusals_are_quiet_lines() {
     let (mut harness, _script) = scripted();
     harness.state_mut().command(Command::ExportPlan { path: "x".to_owned() });
     harness.run_steps(2);
-    assert!(harness.query_by_label("there is nothing to export before the first rows").is_some());
+    assert!(harness.query_by_label("there are no rows yet to make a plan of").is_some());
     harness.get_all_by_label("Dismiss").last().expect("a line can be dismissed").click();
     harness.run_steps(3);
     assert!(harness.state().session().notices.is_empty());

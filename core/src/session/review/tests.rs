@@ -163,6 +163,22 @@ fn an_approval_of_something_else_is_refused() {
 }
 
 #[test]
+fn drags_of_two_windows_are_two_steps() {
+    let mut desk = Desk::new(None);
+    let (anna, olga) = (person("Anna", Role::Owner), person("Olga", Role::Owner));
+    let first = desk.session().document.policy.max_error;
+    let mut drag = |who: &Author, value| desk.ask(who, Command::SetMaxError { value, gesture: Some(1) }).unwrap();
+    drag(&anna, 0.3);
+    drag(&anna, 0.31);
+    // Her window counts from 1, too.
+    drag(&olga, 0.4);
+    desk.ask(&anna, Command::Undo).unwrap();
+    assert_eq!(desk.session().document.policy.max_error, 0.31);
+    desk.ask(&anna, Command::Undo).unwrap();
+    assert_eq!(desk.session().document.policy.max_error, first);
+}
+
+#[test]
 fn nobody_overwrites_what_they_have_not_seen() {
     let mut desk = Desk::new(None);
     let [olga, otto] = [("Olga", Role::Owner), ("Otto", Role::Owner)].map(|(name, role)| person(name, role));
