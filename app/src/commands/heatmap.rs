@@ -52,10 +52,7 @@ impl HeatmapAction {
             Self::Wider => heatmap.widen(true),
             Self::Narrower => heatmap.widen(false),
             Self::ResetZoom => heatmap.reset_zoom(),
-            Self::ByLibrary => {
-                heatmap.by_library ^= true;
-                heatmap.opened.clear();
-            }
+            Self::ByLibrary => heatmap.set_by_library(!heatmap.by_library),
             Self::OpenRecipe => {
                 if let Some(of) = selected(doing.view, doing.derived) {
                     doing.view.heatmap.toggle_recipe(&of.recipe);

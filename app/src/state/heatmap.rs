@@ -91,11 +91,17 @@ impl HeatmapState {
         self.by_library || self.opened.contains(recipe)
     }
 
+    /// A column a kernel, or one for all that compute the same; recipes that were opened by themselves are closed.
+    pub fn set_by_library(&mut self, on: bool) {
+        self.by_library = on;
+        self.opened.clear();
+    }
+
     /// Opens a recipe's columns, or closes them.
     pub fn toggle_recipe(&mut self, recipe: &str) {
         // Of all that are open, one is closed: it closes all, since nothing says which were meant.
-        if std::mem::take(&mut self.by_library) {
-            return self.opened.clear();
+        if self.by_library {
+            return self.set_by_library(false);
         }
         if !self.opened.remove(recipe) {
             self.opened.insert(recipe.to_owned());

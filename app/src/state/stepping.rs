@@ -90,10 +90,7 @@ fn grow_cells(view: &mut ViewState, derived: &Derived, session: &Session, Steps(
     let moved = |at: usize, by: isize, count: usize| at.saturating_add_signed(by).min(count.saturating_sub(1));
     let to = (moved(to.0, down, lines.all.len()), moved(to.1, right, columns.len()));
     let set = rows_of_cells(&lines, (&derived.grid, &columns), (from, to));
-    let corner = |(line, column): (usize, usize)| {
-        let first = columns.get(column)?.kernels.first()?;
-        Some((line, derived.grid.columns.get(*first)?.clone()))
-    };
+    let corner = |(line, column): (usize, usize)| Some((line, columns.get(column)?.first(&derived.grid)?));
     let Some((a, b)) = corner(from).zip(corner(to)) else { return false };
     view.brush.grow(set, BrushShape::Cells { lines, corners: [a, b] });
     true

@@ -55,7 +55,7 @@ impl GraphCache {
 
     /// Another trace: no box of the last one is shown meanwhile.
     pub fn forget(&mut self) {
-        (self.made, self.asked) = (MadeGraph::default(), None);
+        (self.made, self.asked, self.behind) = (MadeGraph::default(), None, false);
     }
 
     /// Brings the graph up to date with the views, or has that begun. An error of our own comes as a line.

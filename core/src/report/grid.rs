@@ -8,7 +8,7 @@ use crate::{
     views::{BestOfRecipes, Cells, Column, Filter, Grid, Mark, ShownColumn, by_module, worst_of},
 };
 
-use super::entries::Entry;
+use super::entries::{Entry, by_gemm};
 
 /// As many as a person can find something in: five sheets of paper.
 const MOST_ROWS: usize = 200;
@@ -43,7 +43,7 @@ impl Sheet {
         let mut grid = Grid::waiting(columns.collect(), plan.sites.len());
         let metric = plan.policy.metric.shown();
         grid.bound = (metric == plan.policy.metric).then_some(plan.policy.max_error);
-        for of_gemm in entries.chunk_by(|a, b| (a.site, a.gemm) == (b.site, b.gemm)) {
+        for of_gemm in by_gemm(entries) {
             let mut best = BestOfRecipes::default();
             for entry in of_gemm {
                 let Ok(kernel) = kernels.binary_search(&entry.kernel) else { continue };

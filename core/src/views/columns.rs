@@ -74,7 +74,12 @@ impl ShownColumn {
         }
     }
 
-    /// The same with its name.
+    /// What it is known by when others come to stand beside it: its first kernel.
+    pub fn first(&self, grid: &Grid) -> Option<Column> {
+        grid.columns.get(*self.kernels.first()?).cloned()
+    }
+
+    /// The kernel that a site shows, with its name.
     pub fn column_at(&self, grid: &Grid, site: usize) -> Option<Column> {
         grid.columns.get(self.kernel_at(grid.row(site).1)).cloned()
     }

@@ -51,11 +51,7 @@ fn drag(ui: &Ui, scene: &mut Scene<'_>, frame: &Frame, response: &Response, rect
         return;
     }
     let (columns, grid) = (&frame.table.columns, &frame.table.grid);
-    // A column is known by its first kernel.
-    let corner = |(line, column): CellPlace| {
-        let first = columns.get(column)?.kernels.first()?;
-        Some((line, grid.columns.get(*first)?.clone()))
-    };
+    let corner = |(line, column): CellPlace| Some((line, columns.get(column)?.first(grid)?));
     match corner(from).zip(corner(to)) {
         Some((a, b)) => {
             let set = rows_of_cells(&frame.lines, (grid, columns), (from, to));

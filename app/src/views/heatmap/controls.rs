@@ -81,8 +81,8 @@ fn columns_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
             let heatmap = &mut scene.view.heatmap;
             let on = heatmap.series.is_none() && heatmap.by_library == by_library;
             if ui.selectable_label(on, word).clicked() {
-                (heatmap.series, heatmap.by_library) = (None, by_library);
-                heatmap.opened.clear();
+                heatmap.series = None;
+                heatmap.set_by_library(by_library);
             }
         }
         if scene.session.series == SeriesState::NotAsked {

@@ -12,7 +12,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use crate::{
     dispatch::{ChoiceSource, Operand, shared_casts},
-    model::{Gemm, Quadrant, SiteId},
+    model::{Gemm, KernelId, Quadrant, SiteId},
     views::{PlanTable, PlanView, SiteVerdict, Snapshot},
 };
 
@@ -99,11 +99,15 @@ impl GraphBasis {
             && now.mods == then.mods
     }
 
+    fn picks(&self, at: usize) -> [Option<(&KernelId, ChoiceSource)>; 3] {
+        Gemm::ALL.map(|gemm| self.plan.pick_at(at, gemm).map(|pick| (&pick.kernel, pick.source)))
+    }
+
     /// The site's box shows the same.
     fn is_same_at(&self, other: &Self, at: usize) -> bool {
-        let picks =
-            |of: &Self| Gemm::ALL.map(|gemm| of.plan.pick_at(at, gemm).map(|pick| (pick.kernel.clone(), pick.source)));
-        picks(self) == picks(other) && self.verdict(at) == other.verdict(at) && self.saved_us(at) == other.saved_us(at)
+        self.picks(at) == other.picks(at)
+            && self.verdict(at) == other.verdict(at)
+            && self.saved_us(at) == other.saved_us(at)
     }
 }
 
