@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 Listener = Callable[[Optimizer, Any, Any], Any]
+"""Of the optimizer, and of a step's arguments and keywords; before a step it may give others, `(args, kwargs)`."""
 
 
 class Handle:
@@ -57,12 +58,14 @@ class _Side:
             self._hook.remove()
             self._hook = None
 
-    def _hear(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    def _hear(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
         if torch.compiler.is_dynamo_compiling():
             self._tell_uncompiled(optimizer, args, kwargs)
-            return
+            return None
+        given = None
         for listener in self._told:
-            listener(optimizer, args, kwargs)
+            given = listener(optimizer, *(given or (args, kwargs))) or given
+        return given
 
     def _tell(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         for listener in self._told:

@@ -88,6 +88,44 @@ class SameTraining(unittest.TestCase):
 
         self.assertEqual(run(model_of()), run(model_of(kept_codes=False)))
 
+    def test_an_optimizer_that_asks_for_losses_within_its_step(self):
+        """LBFGS moves the weights before each of them; one that is asked by keyword does the same."""
+        x, label = data(64)
+
+        class Perturbs(torch.optim.SGD):
+            def step(self, closure=None):
+                with torch.no_grad():
+                    for parameter in self.param_groups[0]["params"]:
+                        parameter.add_(parameter.grad.sign(), alpha=0.01)
+                loss = closure()
+                with torch.no_grad():
+                    for parameter in self.param_groups[0]["params"]:
+                        parameter.sub_(parameter.grad.sign(), alpha=0.01)
+                super().step()
+                return loss
+
+        def run(model, make, by_name):
+            optimizer, losses = make(model.parameters()), []
+
+            def closure():
+                optimizer.zero_grad()
+                with torch.autocast("cpu", torch.bfloat16):
+                    out = model(x)
+                loss = nn.functional.binary_cross_entropy_with_logits(out.float(), label)
+                with torch.enable_grad():
+                    loss.backward()
+                losses.append(loss.item())
+                return loss
+
+            for _ in range(3):
+                closure()
+                optimizer.step(**{"closure": closure}) if by_name else optimizer.step(closure)
+            return losses
+
+        for make in (lambda of: torch.optim.LBFGS(of, lr=0.1, max_iter=3), lambda of: Perturbs(of, lr=0.1)):
+            for by_name in (False, True):
+                self.assertEqual(run(model_of(), make, by_name), run(model_of(kept_codes=False), make, by_name))
+
     def test_compiled(self):
         def run(model):
             return train(model, called=torch.compile(model, backend="aot_eager"))

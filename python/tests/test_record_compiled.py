@@ -13,6 +13,23 @@ import torch._dynamo.testing
 from torch.utils.checkpoint import checkpoint
 
 import loka as package
+from loka.products import TRACEABLE
+
+
+class Reads(torch.nn.Module):
+    """Of parameters that functions read."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.weight, self.bias = torch.nn.Parameter(torch.randn(10, 6) / 3), torch.nn.Parameter(torch.linspace(-1, 1, 10))
+        self.second = torch.nn.Parameter(torch.randn(10, 10) / 3)
+        self.many = torch.nn.ParameterList([torch.nn.Parameter(torch.randn(8, 10) / 3)])
+        self.last = torch.nn.Linear(8, 1)
+
+    def forward(self, x):
+        y = torch.relu(torch.nn.functional.linear(x, self.weight, self.bias)) @ self.second
+        return self.last(torch.relu(torch.nn.functional.linear(y, self.many[0])))
 
 
 class Compiled(unittest.TestCase):
@@ -56,6 +73,28 @@ class Compiled(unittest.TestCase):
         self.assertEqual(counter.frame_count, 3)
         compiled(batch(24)[0])
         self.assertEqual(counter.frame_count, 3, "after detach the first variant serves again")
+
+    @unittest.skipUnless(TRACEABLE, "PyTorch before 2.10")
+    def test_products_with_parameters_give_what_eager_gives(self):
+        eager = Reads()
+        expected = self.run_steps(eager, eager)
+        manifest = read(self.out / "small-rank0.trace.safetensors")[0]
+        forwards = {site["id"]: site.get("forward") for site in manifest["sites"]}
+        self.assertEqual(forwards, {"weight": "linear", "second": "matmul", "many.0": "linear", "last": None})
+        model = Reads()
+        counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+        found = self.run_steps(model, torch.compile(model, fullgraph=True, backend=counter))
+        self.assertEqual(sorted(found), sorted(expected))
+        # Whose a list's parameters are is seen in the first step: in one that is compiled, before it runs.
+        self.assertEqual([each["many.0/series.rows"].tolist() for each in (expected, found)], [[0, 24, 24], [24, 24, 24]])
+        for each in (found, expected):
+            each.update({name: value[1:] for name, value in each.items() if name.startswith("many.0/series.")})
+        self.assert_same(found, expected)
+        compiled = read(self.out / "small-rank0.trace.safetensors")[0]
+        self.assertEqual({site["id"]: site.get("forward") for site in compiled["sites"]}, forwards)
+        self.assertEqual([site["bias"] for site in compiled["sites"]], [site["bias"] for site in manifest["sites"]])
+        self.assertEqual(compiled["coverage"]["sites"], compiled["coverage"]["flops"])
+        self.assertEqual(counter.frame_count, 2)
 
     def test_flops_are_counted_of_a_model_that_is_compiled_outside(self):
         counts = []

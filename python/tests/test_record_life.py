@@ -90,6 +90,14 @@ class Ends(Life):
                     self.assertEqual(len(recorder.warnings), 1)
                     self.assertIn("recorder.step()", recorder.warnings[0])
 
+    def test_the_report_of_steps_that_nobody_ended(self):
+        model = small_model()
+        with self.recorder(model) as recorder:
+            for step in range(3):
+                x, target = batch(20, step)
+                recorder.loss(loss_of(model(x), target)).backward()
+        self.assertIn("3 sites", str(recorder.report()))
+
     def test_accumulation_is_not_taken_for_that(self):
         for set_to_none in (True, False):
             model = small_model()

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use loka_core::{
-    model::{Gemm, Manifest, Site},
+    model::{Forward, Gemm, Manifest, Site},
     trace::{RankApart, RanksApart, STANDS_OUT, SiteEntry, Trace},
 };
 use serde_json::json;
@@ -176,7 +176,9 @@ fn standing(site: &Site) -> String {
     let never: Vec<&str> = Gemm::ALL.into_iter().filter(|gemm| !site.runs(*gemm)).map(Gemm::as_str).collect();
     let never = (!never.is_empty()).then(|| format!("no {}", never.join(", no ")));
     let fixed = site.fixed().map(|fixed| format!("stays in high precision: {fixed}"));
-    ["ok".to_owned()].into_iter().chain(calls).chain(never).chain(fixed).collect::<Vec<_>>().join("; ")
+    let is_read = site.forward.as_ref().is_some_and(Forward::is_ours_alone);
+    let read = is_read.then(|| "a parameter that a function reads".to_owned());
+    ["ok".to_owned()].into_iter().chain(calls).chain(never).chain(read).chain(fixed).collect::<Vec<_>>().join("; ")
 }
 
 fn tail(entry: &SiteEntry) -> String {

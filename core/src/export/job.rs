@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::{
-    model::{Fixed, Gemm, Kernel, kernel},
+    model::{Fixed, Forward, Gemm, Kernel, kernel},
     plan::{Plan, PlanSite},
 };
 
@@ -44,7 +44,9 @@ pub struct Job<'a> {
     pub sites: Vec<Option<Site<'a>>>,
     pub target: Target,
     pub provenance: Provenance,
-    missing: Vec<&'a str>,
+    missing: Vec<&'a PlanSite>,
+    /// No modules.
+    ours_alone: Vec<&'a PlanSite>,
 }
 
 /// What a target wrote.
@@ -77,12 +79,21 @@ impl<'a> Job<'a> {
             .iter()
             .map(|module| is_there(module).then(|| planned.remove(module.name.as_str())).flatten())
             .collect();
-        let missing: Vec<&str> =
-            plan.sites.iter().map(|site| site.site.as_str()).filter(|name| planned.contains_key(name)).collect();
+        let left = plan.sites.iter().filter(|site| planned.contains_key(site.site.as_str()));
+        let (ours_alone, missing): (Vec<_>, Vec<_>) =
+            left.partition(|site| site.forward.as_ref().is_some_and(Forward::is_ours_alone));
         if sites.iter().all(Option::is_none) {
             return Err(Refusal::new("no site of the plan is a linear of the model"));
         }
-        Ok(Self { plan, modules, sites, target, provenance: Provenance::new(plan, target, status), missing })
+        Ok(Self {
+            plan,
+            modules,
+            sites,
+            target,
+            provenance: Provenance::new(plan, target, status),
+            missing,
+            ours_alone,
+        })
     }
 
     /// Every linear of the model with its site; those that the plan does not list stay in high precision.
@@ -116,8 +127,12 @@ impl<'a> Job<'a> {
 
     /// What no target can say, whichever it is.
     fn common_losses(&self, losses: &mut Losses) {
-        for name in &self.missing {
-            losses.add(LossKind::Missing, "in the plan, not among the model's linears", name);
+        for site in &self.missing {
+            losses.add(LossKind::Missing, "in the plan, not among the model's linears", site.site.as_str());
+        }
+        for site in self.ours_alone.iter().filter(|site| Gemm::ALL.into_iter().any(|gemm| is_low(site, gemm))) {
+            let text = "parameters that a function reads are no modules to name: loka.apply alone runs these in FP8";
+            losses.add(LossKind::Missing, text, site.site.as_str());
         }
         for site in self.plan.mods.iter().filter(|(_, mods)| !mods.is_empty()).map(|(site, _)| site) {
             let text = "model changes are not in the file: the model must have them (loka.mods.apply)";

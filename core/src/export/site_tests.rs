@@ -76,6 +76,23 @@ fn a_person_may_insist_and_is_told_by_the_gate_and_by_exports() {
 }
 
 #[test]
+fn a_parameter_that_loka_alone_reaches_is_planned_and_no_export_names_it() {
+    let mut results = everywhere(&["plain", "kernels.0"], FAST, 0.1, 1.25);
+    results.meta.manifest.sites[1].forward = Some(Forward::Matmul);
+    let plan = planned(&results, &Overrides::new());
+    assert_eq!(plan.sites[1].fprop.kernel.as_str(), FAST);
+    assert_eq!(plan.sites[1].forward, Some(Forward::Matmul), "loka.apply is told how it is read");
+    assert_eq!(Plan::from_json(&plan.to_json()).unwrap(), plan);
+    assert_eq!(check(&plan, &results), []);
+    let modules = export::modules_of(&plan);
+    assert_eq!(modules.len(), 1);
+    let exported = export::export(&plan, &modules, export::Target::Torchao, "").unwrap();
+    let said = "loka.apply alone runs these in FP8";
+    assert!(exported.losses.iter().any(|loss| loss.to_string().contains(said)), "{:?}", exported.losses);
+    assert!(!exported.files[0].text.contains("kernels.0\""), "{}", exported.files[0].text);
+}
+
+#[test]
 fn a_plan_of_before_the_mark_fails_the_gate() {
     let results = everywhere(&["lora"], FAST, 0.1, 1.25);
     let plan = planned(&results, &Overrides::new());

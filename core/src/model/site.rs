@@ -55,10 +55,22 @@ pub enum Forward {
     /// The class has its own (LoRA and the like): what it computes beside the product nobody recorded, and
     /// `loka.apply` would drop it.
     Own,
-    /// No module at all: a function reads a parameter of the model (`F.linear`, an attention's projections).
+    /// No module at all: a function reads a parameter of the model, in a way that no kernel can be put under (a part of it, a
+    /// stack of matrices, an attention's projections).
     Parameter,
+    /// No module, and `loka.apply` reaches it all the same: a whole parameter `[n, k]`, read as `F.linear` reads its weight.
+    Linear,
+    /// The same of a parameter `[k, n]`, as in `x @ w`.
+    Matmul,
     /// A word of a later recorder, kept and otherwise ignored.
     Other(String),
+}
+
+impl Forward {
+    /// Of a product that only `loka.apply` can put a kernel under: to other frameworks there is no module of that name.
+    pub fn is_ours_alone(&self) -> bool {
+        matches!(self, Self::Linear | Self::Matmul)
+    }
 }
 
 impl From<String> for Forward {
@@ -66,6 +78,8 @@ impl From<String> for Forward {
         match word.as_str() {
             "own" => Self::Own,
             "parameter" => Self::Parameter,
+            "linear" => Self::Linear,
+            "matmul" => Self::Matmul,
             _ => Self::Other(word),
         }
     }
@@ -76,6 +90,8 @@ impl From<Forward> for String {
         match forward {
             Forward::Own => "own".to_owned(),
             Forward::Parameter => "parameter".to_owned(),
+            Forward::Linear => "linear".to_owned(),
+            Forward::Matmul => "matmul".to_owned(),
             Forward::Other(word) => word,
         }
     }
@@ -250,5 +266,10 @@ mod tests {
         assert!(later.fixed().is_none() && later.forward == Some(Forward::Other("fused".to_owned())));
         let parameter: Site = serde_json::from_str(&text.replace("own", "parameter")).unwrap();
         assert_eq!(parameter.fixed().unwrap().to_string(), "it is no module: a function reads the parameter");
+        for (word, forward) in [("linear", Forward::Linear), ("matmul", Forward::Matmul)] {
+            let read: Site = serde_json::from_str(&text.replace("own", word)).unwrap();
+            assert_eq!((read.fixed(), read.forward.as_ref()), (None, Some(&forward)));
+            assert!(forward.is_ours_alone() && serde_json::to_string(&read).unwrap() == text.replace("own", word));
+        }
     }
 }

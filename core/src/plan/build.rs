@@ -106,7 +106,7 @@ fn by_site(of: &[Site], runtime: Runtime, choices: Vec<Choice>, mut chains: BTre
         let (Some(fprop), Some(dgrad), Some(wgrad)) = (choices.next(), choices.next(), choices.next()) else { break };
         let (m, k, n) = (Some(site.m), Some(site.k), Some(site.n));
         let chain = chains.remove(&at);
-        let forward = site.forward.clone().filter(|_| site.fixed().is_some());
+        let forward = site.forward.clone().filter(|word| site.fixed().is_some() || word.is_ours_alone());
         let (site_id, calls) = (site.id.clone(), site.calls);
         let never_runs = Gemm::ALL.into_iter().filter(|&gemm| !(runtime.runs(gemm) && site.runs(gemm))).collect();
         sites.push(PlanSite { site: site_id, m, k, n, calls, never_runs, forward, fprop, dgrad, wgrad, chain });

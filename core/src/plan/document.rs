@@ -35,7 +35,7 @@ pub struct PlanSite {
     /// GEMMs whose result nobody needs there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub never_runs: Vec<Gemm>,
-    /// The trace's, of a site that no framework should put a kernel at. `None`: a linear like others.
+    /// The trace's, of a site that no framework should put a kernel at, or `loka.apply` alone can. `None`: a linear like others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forward: Option<Forward>,
     pub fprop: Choice,

@@ -23,7 +23,7 @@ from .weight_codes import WeightCodes
 def linear(
     x: Tensor, weight: Tensor, bias: Optional[Tensor], kernels: Kernels, emulate: bool = False,
     scales: Scales = (None, None), settled: bool = False, stretch: int = 0, watch: Optional[Watch] = None,
-    codes: Optional[WeightCodes] = None,
+    codes: Optional[WeightCodes] = None, columns: bool = False,
 ) -> Tensor:
     """x [..., k] times weight [n, k] turned, plus bias [n]: [..., n], in the type that F.linear gives, autocast or not.
 
@@ -31,7 +31,7 @@ def linear(
     the accumulation of FP8 tensor cores. Differentiable once. The bias is added in the output's type. A NaN or an
     infinity in x, weight or the gradient makes every output that shares its scale NaN. `scales`: of x and of dy, for
     kernels whose scale is known beforehand; the backward notes in them how large both were. Without them every call
-    takes its own. `settled`, `stretch`: `Options`. `watch`: sums how far each GEMM is from BF16 there. `codes`:
+    takes its own. `settled`, `stretch`, `columns`: `Options`. `watch`: sums how far each GEMM is from BF16 there. `codes`:
     FP8 of the weight that is kept between steps; what it does not have is cast here. Of
     `loka/fp8-block+fast` the result is the whole block's, with BlockNorm(256) and hard swish behind the bias.
 
@@ -49,7 +49,7 @@ def linear(
     if x.shape[-1] != weight.shape[1]:
         raise RuntimeError(f"x has {x.shape[-1]} features and weight takes {weight.shape[1]}")
     rows = x.reshape(-1, x.shape[-1])
-    options = Options(emulate, settled, stretch)
+    options = Options(emulate, settled, stretch, columns)
     kept = _flat(_fitting(codes, x, weight))
     with torch.autocast(device, enabled=False):
         # Tensors by themselves: Dynamo does not look for them in tuples.

@@ -13,7 +13,7 @@ from . import blocks, delayed
 from .casts import Casts, Pair, Quantized, by_known_scale, input_and_weight, straight_and_turned
 from ..catalogue import Cast, Numerics, numerics
 from .delayed import Scale
-from .gemms import casts_before, product, reads_codes, whole
+from .gemms import casts_before, product, reads_codes, route, whole
 from .watch import observe
 from .weight_codes import Wanted
 
@@ -30,6 +30,8 @@ class Options(NamedTuple):
     """All scales that are known beforehand are known by now; else one that is not is taken from the tensor itself."""
     stretch: int = 0
     """How many columns the norms before the linear share: maxima are taken along with them. 0: whole rows."""
+    columns: bool = False
+    """The model keeps the weight as [k, n]: its gradient is made so, or it would be copied once more."""
 
 
 def weight_casts(kernels: Kernels, emulate: bool) -> Optional[Wanted]:
@@ -199,7 +201,12 @@ def backward(
         static = _static(known, dy_scale)
         dx = whole(dgrad, "dgrad", dy, for_dgrad[0], options.emulate, static, _kept_for(for_dgrad))
     if need_weight and turned is not None:
-        dw = product(turned, Quantized(*for_wgrad), for_dw, options.emulate, weight_dtype)
+        by_columns = options.columns and not options.emulate and for_dw.b.granularity in ("tensor", "row", "static")
+        dw = _turned_product(turned, Quantized(*for_wgrad), for_dw, weight_dtype) if by_columns else product(
+            turned, Quantized(*for_wgrad), for_dw, options.emulate, weight_dtype
+        )
+    elif need_weight and options.columns and route(wgrad, "wgrad", options.emulate) in ("mm", "tf32"):
+        dw = whole(wgrad, "wgrad", for_wgrad[0], dy, options.emulate, wanted=weight_dtype).t()
     elif need_weight:
         dw = whole(wgrad, "wgrad", dy, for_wgrad[0], options.emulate, wanted=weight_dtype)
     if watched and dx is not None and dgrad_sums is not None:
@@ -208,6 +215,11 @@ def backward(
         observe(wgrad_sums, "wgrad", dw, dy, watched[0], wgrad, dy_scale)
     db = dy.sum(0) if need_bias else None
     return Gradients(_as(dx, dtype), _as(dw, weight_dtype), db)
+
+
+def _turned_product(dy: Quantized, x: Quantized, how: Numerics, wanted: torch.dtype) -> Tensor:
+    """dW [n, k] of dy [n, m] and x [k, m], as a view of what lies in memory as [k, n]."""
+    return product(x, dy, how._replace(a=how.b, b=how.a), False, wanted).t()
 
 
 def _kept_for(for_dgrad: List[Tensor]) -> Optional[Quantized]:

@@ -30,6 +30,10 @@ class WeightCodes(NamedTuple):
     rounded: bool
     """The weight is FP32 and was rounded to BF16 first, as autocast does."""
 
+    def turned(self) -> "WeightCodes":
+        """Of the same weight transposed."""
+        return WeightCodes(self.for_dgrad, self.for_fprop, self.rounded)
+
     @property
     def tensors(self) -> List[Tensor]:
         return [part for one in (self.for_fprop, self.for_dgrad) if one is not None for part in one]

@@ -14,7 +14,8 @@ from torch import nn
 from .. import kernels as routing
 from ..kernels.available import NEEDS_GPU
 from ..mods.norm import BlockNorm
-from ..names import GEMMS, linears, unwrapped
+from ..names import GEMMS, unwrapped
+from ..names import linears as modules_of
 from ..variants import make_room
 from . import blocks, canary
 from .document import Choice, Path, Plan, Site, load_plan
@@ -27,9 +28,10 @@ from .functional import checked, claim, is_claimed, refuse_taken, release
 from .gemm_health import predicted_of
 from .host import WORDS as ON_SLOW_HOST
 from .host import leave_host, watch_host
-from .linear import Kernels, LokaLinear, follows, is_recorded, kernels_of, route, saturated_of, unroute
+from .linear import Kernels, LokaLinear, follows, kernels_of, route, saturated_of, unroute
 from .matching import Match, about_model, bypassed, match
 from .modded import apply_mods, check_mods
+from .parameters import ParameterLinear, linears, put, recorded, remove
 from .paused import is_paused
 from .precision import HIGH_PRECISION, runs_fp8
 from .report import RECORD, Applied, Entry, Resolved, record_of, resolved
@@ -133,7 +135,7 @@ def apply(
     work = works_of(site for site in loaded.sites if site.site in made.entries or site.site in found.read)
     _put(model, Applied(
         loaded.name, loaded.digest, emulate, unavailable, made.entries, problems, _shapes(named), owner, work=work, read=found.read,
-    ))  # fmt: skip
+    ), {site.site: module for site, module in found.pairs if isinstance(module, ParameterLinear)})  # fmt: skip
     blocks.put(model, made)
     _start(model, checks, cast_weights, on_slow_host)
     return resolved(model)
@@ -160,10 +162,10 @@ def unapply(model: nn.Module) -> None:
     Raises PlanError, with the model unchanged, while a Recorder is attached: it would give them the plan's back; and
     where the weights were dropped when it was frozen."""
     routed = [(name, module) for name, module in linears(model) if isinstance(module, LokaLinear)]
-    recorded = [name for name, module in routed if is_recorded(module)]
-    if recorded:
+    taken = recorded(model)
+    if taken:
         raise PlanError(
-            f"{len(recorded)} linears of the plan are being recorded, '{one_line(recorded[0])}' among them: "
+            f"{len(taken)} linears of the plan are being recorded, '{one_line(taken[0])}' among them: "
             "detach the Recorder before the plan is unapplied"
         )
     refuse_dropped(model)
@@ -175,6 +177,7 @@ def unapply(model: nn.Module) -> None:
     for _, module in routed:
         thaw(module)
         unroute(module)
+    remove(model)
     applied = unwrapped(model).__dict__.pop(RECORD, None)
     if applied is not None:
         release(applied.names, applied.owner)
@@ -316,17 +319,20 @@ def _entry(site: Site, reasons: Dict[str, str]) -> Entry:
 
 def _note_bypassed(entries: Dict[str, Entry], model: nn.Module) -> None:
     fused = bypassed(model)
-    for name, module in linears(model) if fused else ():
+    for name, module in modules_of(model) if fused else ():
         entry = entries.get(name)
         if module in fused and entry is not None and entry.kernels is not None:
             said = (entry.note, "in evaluation PyTorch's fused encoder layer runs it in high precision")
             entries[name] = replace(entry, note="; ".join(filter(None, said)))
 
 
-def _put(model: nn.Module, applied: Applied) -> None:
+def _put(model: nn.Module, applied: Applied, products: Mapping[str, ParameterLinear]) -> None:
     """Afresh from the model: applying mods may have put other modules in."""
     _claim(applied)
     stretch = _stretch(model)
+    for name, product in products.items():
+        if name in applied.entries and applied.entries[name].kernels is not None:
+            put(name, product, model)
     for name, module in linears(model):
         entry = applied.entries.get(name)
         if entry is not None and entry.kernels is not None:

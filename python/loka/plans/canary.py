@@ -11,7 +11,7 @@ import math
 import os
 import weakref
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import torch
 import torch.distributed as dist
@@ -21,7 +21,7 @@ from torch.optim import Optimizer
 from ..capturing import is_capturing
 from ..kernels import numerics
 from ..kernels.watch import FIELDS, Switch, Watch
-from ..names import GEMMS, linears, unwrapped
+from ..names import GEMMS, unwrapped
 from ..steps import Steps
 from ..weakly import weakly
 from .document import Path
@@ -30,6 +30,7 @@ from .following import following
 from .gemm_health import LEFT, Beyond, Health, HealthRow, Predicted, Seen, Verdict, json_lines, judge
 from .host import host_watch
 from .linear import Kernels, kernels_of, wanted_scales
+from .parameters import ParameterLinear, linears
 from .precision import HIGH_PRECISION, fp8_gemms
 from .report import RECORD, Applied, applied_to, record_of
 from .warned import CanaryWarning, say
@@ -210,7 +211,7 @@ class Canary:
     # Steps
 
     def _owns(self, optimizer: Optimizer) -> bool:
-        routed = {id(module.weight) for module in self._modules.values()}
+        routed = {id(module._loka_stored) for module in self._modules.values()}
         return any(id(each) in routed for group in optimizer.param_groups for each in group["params"])
 
     def _unowned(self) -> None:
@@ -250,6 +251,7 @@ class Canary:
         gemms, now = self._gemms(applied), datetime.datetime.now(datetime.timezone.utc)
         sums = _sums({name: module.__dict__[WATCH] for name, module in self._modules.items()}, reset=True)
         applied = self._counted(applied, sums, step)
+        self._say_unseen({site for (site, gemm), seen in sums.items() if gemm == "fprop" and seen[FIELDS.index("calls")]})
         found, beyond = [], self._beyond(gemms, step + 1)
         for one in gemms:
             seen = Seen(*sums[one.key])
@@ -269,6 +271,17 @@ class Canary:
         if self.options.on_violation == "bf16":
             self._fall(applied, [(one, row) for (one, _, _), row, num in zip(found, rows, ranks_off) if num])
         return [_line(one, verdict, num) for (one, _, verdict), num in zip(found, ranks_off) if num]
+
+    def _say_unseen(self, ran: Set[str]) -> None:
+        """Of products with parameters it shows only here that they never come by."""
+        unseen = [name for name, module in self._modules.items() if isinstance(module, ParameterLinear) and name not in ran]
+        if unseen and ran:
+            more = f" and {len(unseen) - 1} more" if len(unseen) > 1 else ""
+            self._note(
+                f"'{one_line(unseen[0])}'{more}: no product with the parameter was seen, and where there is one it runs in BF16. "
+                "Out of sight are compiled code that transposes it (F.linear does not), all compiled code before PyTorch 2.10, and "
+                "checkpoints inside of the module that multiplies"
+            )
 
     def _beyond(self, gemms: Sequence[_Gemm], steps: int) -> Dict[Tuple[str, str], Beyond]:
         """Of each GEMM whose left operand has a scale that follows, the steps since the last check that went beyond it."""

@@ -13,12 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from ..kernels import Watch
-from ..names import clean, linears, unwrapped
+from ..names import clean, unwrapped
 from ..tables import html_table, text_table
 from .canary import WATCH
 from .error import PlanError, one_line
 from .gemm_health import short
 from .linear import LokaLinear, known_scales
+from .parameters import linears
 from .paused import is_paused, pause, resume
 from .report import applied_to
 

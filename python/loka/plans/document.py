@@ -63,7 +63,7 @@ class Site:
     """One linear y[m, n] = x[m, k] W[n, k]^T. `m`, `k`, `n` are None in plans that do not carry them; `mods`
     are the model changes that its kernels were measured with; `calls`: how often it is called in a step, with `m` rows
     each; `never_runs`: GEMMs whose result nobody needs; `chain`: what its forward GEMM reads and stores, where
-    either is codes (None: BF16)."""
+    either is codes (None: BF16); `forward`: the trace's word, where it is no plain nn.Linear's."""
 
     site: str
     fprop: Choice
@@ -76,6 +76,7 @@ class Site:
     calls: int = 1
     never_runs: Tuple[str, ...] = ()
     chain: Optional[Mapping[str, Any]] = None
+    forward: Optional[str] = None
 
     @property
     def choices(self) -> Tuple[Choice, Choice, Choice]:
@@ -259,14 +260,14 @@ def _model(value: Any) -> Dict[str, Any]:
 
 def _site(value: Any, where: str, mods: Mapping[str, Tuple[str, ...]]) -> Site:
     fields = record(value, where, ("site", *GEMMS), ("m", "k", "n", "calls", "never_runs", "forward", "chain"))
-    _unless_null(text, fields.get("forward"), f"{where}.forward")
+    forward = _unless_null(text, fields.get("forward"), f"{where}.forward")
     name = text(fields["site"], f"{where}.site")
     fprop, dgrad, wgrad = (_choice(fields[gemm], f"{where}.{gemm}") for gemm in GEMMS)
     m, k, n = (None if fields.get(key) is None else integer(fields[key], f"{where}.{key}") for key in ("m", "k", "n"))
     calls = integer(fields.get("calls", 1), f"{where}.calls")
     never = tuple(one_of(gemm, f"{where}.never_runs", GEMMS) for gemm in items(fields.get("never_runs", []), f"{where}.never_runs"))
     chain = _unless_null(_chain, fields.get("chain"), f"{where}.chain")
-    return Site(name, fprop, dgrad, wgrad, mods.get(name, ()), m, k, n, calls, never, chain)
+    return Site(name, fprop, dgrad, wgrad, mods.get(name, ()), m, k, n, calls, never, chain, forward)
 
 
 def _chain(value: Any, where: str) -> Dict[str, Any]:

@@ -14,10 +14,11 @@ from torch.optim import Optimizer
 
 from ..capturing import is_capturing
 from ..kernels import History, Overflow, Scales, Switch
-from ..names import linears, unwrapped
+from ..names import unwrapped
 from ..steps import Steps
 from ..weakly import weakly
 from .linear import LokaLinear, is_settled, known_scales, settle
+from .parameters import linears
 
 
 class Following:
@@ -82,7 +83,7 @@ class Following:
 
     def _owns(self, optimizer: Optimizer) -> bool:
         """Whether the optimizer changes a weight of a linear that has scales."""
-        weights = {id(module.weight) for module in self._modules()}
+        weights = {id(module._loka_stored) for module in self._modules()}
         held = (parameter for group in optimizer.param_groups for parameter in group["params"])
         return any(id(parameter) in weights for parameter in held)
 

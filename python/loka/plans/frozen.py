@@ -13,7 +13,7 @@ from torch import nn
 from .. import kernels as routing
 from ..kernels.cast_once import cast_weight, forward_by_codes, why_not_once
 from ..kernels.casts import Quantized
-from ..names import linears, unwrapped
+from ..names import unwrapped
 from . import canary
 from .blocks import INPUT_SCALE, keep_scale
 from .error import PlanError, listed, one_line
@@ -22,6 +22,7 @@ from .host import leave_host
 from .linear import LokaLinear, is_recorded, routed_class
 from .paused import resume
 from .precision import fp8_gemms
+from .parameters import ParameterLinear, linears
 from .report import RECORD, Resolved, record_of, resolved
 from .weights import drop
 
@@ -59,7 +60,7 @@ class FrozenLinear(LokaLinear):
         else:
             rows = rows if in_codes else rows.to(self._loka_dtype)
             codes, x_scale = self._codes(), self._input_scale()
-            emulate, _, stretch = self._loka_options
+            emulate, stretch = self._loka_options.emulate, self._loka_options.stretch
             if torch.is_autocast_enabled(device):
                 with torch.autocast(device, enabled=False):
                     y = forward_by_codes(kernels[0], rows, codes, x_scale, emulate, stretch)
@@ -128,7 +129,7 @@ def freeze(
     `load_state_dict` casts what it loads anew.
 
     Left as they are, and listed with the reason: linears whose forward is in high precision, other libraries' kernels, and
-    `loka.linear` by name. Blocks that run as one kernel keep their weights, and their codes are in no state_dict. Raises PlanError, with the model unchanged, where no plan
+    `loka.linear` by name. Blocks that run as one kernel, and products with parameters, keep their weights, and their codes are in no state_dict. Raises PlanError, with the model unchanged, where no plan
     is applied, a Recorder is attached, or a scale is not known yet."""
     applied = record_of(model)
     if applied is None:
@@ -147,7 +148,7 @@ def freeze(
     # The weights of frozen ones may be gone: what they are frozen for stays.
     fresh = [(name, module) for name, module in chosen if not isinstance(module, FrozenLinear)]
     for _, module in fresh:
-        if _is_block(module):
+        if _is_block(module) or isinstance(module, ParameterLinear):
             keep_codes(module)
             continue
         freeze_linear(module, dtype or module.weight.dtype, save_codes)
@@ -203,13 +204,14 @@ def _is_block(module: LokaLinear) -> bool:
 
 
 def keep_codes(module: LokaLinear) -> None:
-    """Of a block, which runs as one kernel with what follows: its codes are kept beside the weight, and in no
-    state_dict. Those of an FP32 weight are what BF16 autocast reads."""
+    """Of a block, which runs as one kernel with what follows, and of a product with a parameter: its codes are kept beside the
+    weight, and in no state_dict. Those of an FP32 weight are what BF16 autocast reads."""
     kernels, emulate = module._loka_kernels, module._loka_options.emulate
     casts = None if kernels is None else routing.weight_casts(kernels, emulate)
     wanted = (None if casts is None else casts[0], None)
-    if routing.can_keep(module.weight, wanted):
-        cache = routing.WeightCache([module.weight], [wanted])
+    weight = module.weight.contiguous()
+    if routing.can_keep(weight, wanted):
+        cache = routing.WeightCache([weight], [wanted])
         cache.refresh()
         module.__dict__.update(_loka_codes=cache.codes[0], _loka_frozen=True)
 

@@ -16,11 +16,12 @@ from torch.optim import Optimizer
 
 from ..kernels import Switch
 from ..lag import BOUND
-from ..names import linears, unwrapped
+from ..names import unwrapped
 from ..steps import Steps
 from ..weakly import weakly
 from .linear import LokaLinear
 from .pace import Pace
+from .parameters import linears
 from .paused import is_paused, pause, resume
 from .report import RECORD, record_of
 from .trial import Times, Trial, timing_event
@@ -71,7 +72,7 @@ class HostWatch:
         return [module for module in found if isinstance(module, LokaLinear)]
 
     def _owns(self, optimizer: Optimizer) -> bool:
-        routed = {id(module.weight) for module in self._routed()}
+        routed = {id(module._loka_stored) for module in self._routed()}
         return any(id(each) in routed for group in optimizer.param_groups for each in group["params"])
 
     def _on_gpu(self) -> bool:

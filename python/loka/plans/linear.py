@@ -45,6 +45,13 @@ class LokaLinear(nn.Linear):
     """The block that gives it E4M3 codes in inference."""
     _loka_tap: Optional[Any] = None
     """A Recorder's."""
+    columns: bool = False
+    """The parameter that it reads is [k, n]."""
+
+    @property
+    def _loka_stored(self) -> torch.Tensor:
+        """The parameter that it reads, as an optimizer has it."""
+        return self.weight
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         kernels = self._loka_kernels
@@ -78,7 +85,8 @@ class LokaLinear(nn.Linear):
                 input, self.weight, self.bias, kernels[0], x_scale, options.emulate, stored, codes
             )
         return routing.linear(
-            input, self.weight, self.bias, kernels, options.emulate, scales, settled, options.stretch, watch, codes
+            input, self.weight, self.bias, kernels, options.emulate, scales, settled, options.stretch, watch, codes,
+            self.columns,
         )
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:

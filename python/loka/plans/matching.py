@@ -15,6 +15,8 @@ from .document import Plan, Site
 from .error import one_line
 from .functional import FunctionalLinear, Linear, unnamed
 from .linear import why_not_routable
+from .parameters import ParameterLinear, found
+from .parameters import why_not as why_not_product
 from .precision import runs_fp8
 
 NUM_NEAREST = 10
@@ -60,6 +62,11 @@ class Match:
 def match(plan: Plan, model: nn.Module, functional: Mapping[str, FunctionalLinear]) -> Match:
     """Compares by name, and by shape where the plan carries shapes. Changes nothing."""
     modules: Dict[str, Linear] = {**dict(linears(model)), **functional}
+    for site in plan.sites:
+        # In high precision what a function reads is left as it is.
+        product = found(site, model) if site.site not in modules and runs_fp8(site.kernels) else None
+        if product is not None:
+            modules[site.site] = product
     planned = {site.site for site in plan.sites}
     unplanned = tuple(name for name, module in modules.items() if name not in planned and is_called(module))
     names = [site.site for site in plan.sites if site.site not in modules]
@@ -71,7 +78,7 @@ def match(plan: Plan, model: nn.Module, functional: Mapping[str, FunctionalLinea
         module = modules.get(site.site)
         if module is None:
             continue
-        reason = why_not(module)
+        reason = why_not(module, model)
         if not _fits(site, module):
             shapes[site.site] = _other_shape(site, module)
         elif reason is not None and runs_fp8(site.kernels):
@@ -103,10 +110,12 @@ def _is_parameter(site: str, model: nn.Module) -> bool:
     return site.partition("[")[0] in {clean(name) for name, _ in unwrapped(model).named_parameters()}
 
 
-def why_not(module: Linear) -> Optional[str]:
+def why_not(module: Linear, model: nn.Module) -> Optional[str]:
     """Why kernels cannot be put under this linear; None where they can."""
     if isinstance(module, FunctionalLinear):
         return None
+    if isinstance(module, ParameterLinear):
+        return why_not_product(module, model)
     return why_not_routable(module) if is_called(module) else NOT_CALLED
 
 

@@ -6,10 +6,11 @@ for the plan is there when it goes on.
 
 from torch import nn
 
-from ..names import linears, unwrapped
+from ..names import unwrapped
 from .following import following
 from .functional import claim, release
 from .linear import PAUSED, LokaLinear
+from .parameters import linears
 from .report import record_of
 from .weights import kept
 

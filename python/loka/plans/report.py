@@ -6,13 +6,14 @@ from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 from torch import nn
 
 from ..kernels.named import Route, routed
-from ..names import GEMMS, linears, unwrapped
+from ..names import GEMMS, unwrapped
 from ..tables import html_table
 from .error import PlanError, one_line
 from .fp8_share import Fp8Share, Now, Runs, SeenRows, Work, share_of
 from .functional import Owner
 from .gemm_health import Predicted
 from .linear import PAUSED, Kernels, Scales, kernels_of
+from .parameters import READ, ParameterLinear, linears
 from .precision import fp8_gemms
 
 RECORD = "_loka_applied"
@@ -157,6 +158,8 @@ def _row(name: str, module: nn.Linear, applied: Applied) -> Row:
     kernels = kernels_of(module)
     entry = applied.entries.get(name) or Entry(None, (), "not in the plan")
     note = entry.note
+    if isinstance(module, ParameterLinear):
+        note = "; ".join(filter(None, (READ, note)))
     block = module.__dict__.get("_loka_block")
     if entry.kernels is not None and module.__dict__.get(PAUSED):
         note = "; ".join(filter(None, (note, applied.slower or _TRIED)))

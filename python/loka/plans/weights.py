@@ -5,21 +5,23 @@ none until then. Nobody tells us of other changes: they show in the weight's ver
 steps in the codes themselves. Then a warning says so, and the model's weights are cast in every forward again.
 """
 
+import functools
 import warnings
 import weakref
-from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..capturing import is_capturing
-from ..kernels import Wanted, WeightCache, can_keep, weight_casts
+from ..kernels import Wanted, WeightCache, WeightCodes, can_keep, weight_casts
 from ..listeners import Handle, after_steps, before_steps
-from ..names import linears, unwrapped
+from ..names import unwrapped
 from ..weakly import weakly
 from .error import one_line
 from .linear import Kernels, LokaLinear
+from .parameters import linears
 
 CODES = "_loka_codes"
 """In the `__dict__` of a linear: FP8 of its weight, as of the last optimizer step."""
@@ -33,6 +35,8 @@ class _Group(NamedTuple):
     """Weights of one device that the same optimizers change."""
 
     cache: WeightCache
+    codes: List[WeightCodes]
+    """As each linear reads them."""
     names: List[str]
     modules: List[LokaLinear]
     parameters: List[Tensor]
@@ -42,8 +46,8 @@ class _Group(NamedTuple):
     def is_current(self, index: int) -> bool:
         """Whether that linear has the weight that is cast, at its place, and runs by the same kernels."""
         module, weight = self.modules[index], self.parameters[index]
-        there = module._parameters.get("weight") is weight and module._loka_kernels is self.kernels[index]
-        kept = module.__dict__.get(CODES) is self.cache.codes[index]
+        there = module._loka_stored is weight and module._loka_kernels is self.kernels[index]
+        kept = module.__dict__.get(CODES) is self.codes[index]
         return there and kept and weight.data_ptr() == self.cache.weights[index].data_ptr()
 
 
@@ -99,21 +103,44 @@ class Weights:
         found = [] if model is None else linears(model)
         return [(name, module) for name, module in found if isinstance(module, LokaLinear)]
 
-    def _before(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+    def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
         """An optimizer's step begins: whatever has changed a weight since its codes were made was not one."""
         if self._rests:
-            return
+            return None
         number, held = self._owned_by(optimizer)
         if not self._groups or not held or is_capturing():
-            return
-        changed = [
-            name for group in self._groups if number in group.owners
-            for name, module, weight in zip(group.names, group.modules, group.parameters)
-            if weight._version != self._versions.get(id(weight)) and module._loka_codes is not None
-        ]
+            return None
+        changed = self._changed(number)
         # Not every change leaves a mark; the checks look at the codes.
         if changed or (self._is_checked() and (changed := self.stale())):
             self._give_up(changed)
+            return None
+        if "closure" in kwargs and callable(kwargs["closure"]):
+            return args, {**kwargs, "closure": self._followed(kwargs["closure"], number)}
+        if len(args) > 1 and callable(args[1]):
+            return (args[0], self._followed(args[1], number), *args[2:]), kwargs
+        return None
+
+    def _changed(self, owner: int) -> List[str]:
+        """The linears whose weights, of those that the optimizer holds, show that they have changed since they were cast."""
+        return [
+            name for group in self._groups if owner in group.owners
+            for name, module, weight in zip(group.names, group.modules, group.parameters)
+            if weight._version != self._versions.get(id(weight)) and module._loka_codes is not None
+        ]
+
+    def _followed(self, closure: Callable[..., Any], owner: int) -> Callable[..., Any]:
+        """What a step calls for a loss: LBFGS and SAM do so of weights that they have changed within the step."""
+        weights = weakref.ref(self)
+
+        @functools.wraps(closure)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            here = weights()
+            if here is not None and here._changed(owner):
+                here.refresh(owner)
+            return closure(*args, **kwargs)
+
+        return run
 
     def _is_checked(self) -> bool:
         watches = (module._loka_watch for group in self._groups for module in group.modules)
@@ -150,7 +177,7 @@ class Weights:
     def _owned_by(self, optimizer: Optimizer) -> Tuple[int, FrozenSet[int]]:
         known = self._owned.get(optimizer)
         if known is None:
-            weights = {id(module.weight) for _, module in self._routed()}
+            weights = {id(module._loka_stored) for _, module in self._routed()}
             held = (id(parameter) for group in optimizer.param_groups for parameter in group["params"])
             known = self._owned[optimizer] = (len(self._owned), frozenset(weights.intersection(held)))
             if known[1] and self._groups:
@@ -172,24 +199,27 @@ class Weights:
         self._forget()
         together: Dict[Tuple[torch.device, FrozenSet[int]], List[Tuple[str, LokaLinear, Wanted]]] = {}
         for name, module in self._routed():
-            wanted, weight = _wanted(module), module.weight
+            wanted, weight = _wanted(module), module._loka_stored
             runs = weight.is_cuda or module._loka_options.emulate
             if wanted is not None and runs and can_keep(weight, wanted):
                 owners = frozenset(number for number, held in self._owned.values() if id(weight) in held)
                 together.setdefault((weight.device, owners), []).append((name, module, wanted))
         for (_, owners), found in together.items():
             names, modules = [name for name, _, _ in found], [module for _, module, _ in found]
-            weights = [module.weight for module in modules]
+            weights = [module._loka_stored for module in modules]
             cache = WeightCache(weights, [wanted for _, _, wanted in found])
-            for module, codes in zip(modules, cache.codes):
+            # Of a parameter [k, n] what is straight is W turned.
+            every = [codes.turned() if module.columns else codes for module, codes in zip(modules, cache.codes)]
+            for module, codes in zip(modules, every):
                 module.__dict__[CODES] = codes
             kernels = [module._loka_kernels for module in modules]
-            self._groups.append(_Group(cache, names, modules, weights, kernels, owners))
+            self._groups.append(_Group(cache, every, names, modules, weights, kernels, owners))
 
 
 def _wanted(module: LokaLinear) -> Optional[Wanted]:
     kernels = module._loka_kernels
-    return None if kernels is None else weight_casts(kernels, module._loka_options.emulate)
+    wanted = None if kernels is None else weight_casts(kernels, module._loka_options.emulate)
+    return (wanted[1], wanted[0]) if wanted is not None and module.columns else wanted
 
 
 def _remove(hooks: List[Handle]) -> None:

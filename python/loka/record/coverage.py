@@ -419,7 +419,7 @@ def _reason(op: str, parameter: Optional[str], inside: Optional[_Inside], how: s
     if parameter is None:
         return "neither operand is a parameter of the model"
     if how == "fake":
-        return "a function reads this parameter in compiled code: use an nn.Linear, or `loka.linear` and `functional=`"
+        return "compiled code reads this parameter in a way that cannot be followed: use F.linear, `x @ w` or an nn.Linear"
     return "read by a function in a way that is not a linear's: use an nn.Linear, or `loka.linear` and `functional=`"
 
 

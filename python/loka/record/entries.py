@@ -131,7 +131,7 @@ class Entries:
         if stats.module is not None and model_facts.own_forward(stats.module):
             entry["forward"] = "own"
         if stats.by_function:
-            entry["forward"] = "parameter"
+            entry["forward"] = stats.by_function
         if (rows := list(stats.step_rows.values())) and set(rows) != {entry["m"] * entry["calls"]}:
             mean = sum(rows) / len(rows)
             entry["rows"] = {"min": min(rows), "mean": round(mean, 3), "max": max(rows), "steps": len(rows)}

@@ -5,8 +5,8 @@ modules, whose recorded steps record each such product as a site named after its
     attention.in_proj_weight[0:64]    rows of one, as attention over other keys reads it
     experts[3]                        the fourth matrix of [experts, k, n], alone or in one bmm or einsum
 
-Such a module's forward runs, in recorded steps, under a TorchFunctionMode that knows its parameters. Compiled code has no
-such mode: there these products are listed as not seen.
+Such a module's forward runs, in recorded steps, under a TorchFunctionMode that knows its parameters. Compiled code is traced under
+one that knows whole matrices alone (`loka.products`): stacks, parts and attention are listed as not seen there.
 """
 
 import functools
@@ -19,16 +19,18 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from loka.names import clean, unwrapped
+from loka.products import ADDMMS, MATMULS, TRACEABLE, Hooks, Plain, Products, saving
 from loka.record.taps import Batch, Sink, Tap, Untapped, tapped
 from loka.steps import Active
 
-_MATMULS = {torch.matmul, torch.mm, Tensor.matmul, Tensor.mm, Tensor.__matmul__}
 _BATCHED = {torch.bmm, Tensor.bmm}
-_ADDMMS = {torch.addmm, Tensor.addmm}
 _BATCHED_ADDS = {torch.baddbmm, Tensor.baddbmm}
 
 
-SiteOf = Callable[[str, str, Callable[[], List[Optional[Tensor]]]], Sink]
+SiteOf = Callable[[str, str, Callable[[], List[Optional[Tensor]]], str], Sink]
+
+_PLAIN = {("", "nk", ""): "linear", ("", "kn", ""): "matmul"}
+"""What the manifest calls the forward of a product with a whole matrix, which `loka.apply` reaches."""
 
 
 class Part(NamedTuple):
@@ -55,6 +57,12 @@ class Product(NamedTuple):
     letters: Tuple[str, str, str]
     examples: int = 0
     """In PyTorch's attention, whose rows are positions first, [positions, examples, k] or the two as one: the latter."""
+    in_attention: bool = False
+
+    @property
+    def forward(self) -> str:
+        """As the manifest has it."""
+        return "parameter" if self.part.suffix or self.in_attention else _PLAIN.get(self.letters, "parameter")
 
 
 def readers(model: nn.Module) -> Iterator[Tuple[str, nn.Module]]:
@@ -82,7 +90,7 @@ def paths(module: nn.Module) -> List[str]:
 
 class Reader:
     """What one module knows of its recorder, as a `Tap` is of a linear's: of the parameters `paths` in it.
-    `site(parameter, name, tensors)` gives the sink of a site, `tensors()` its weight and bias as they are then."""
+    `site(parameter, name, tensors, forward)` gives the sink of a site, `tensors()` its weight and bias as they are then."""
 
     def __init__(self, switch: Active, module: nn.Module, name: str, site: "SiteOf", paths: Sequence[str]) -> None:
         self.switch = switch
@@ -93,13 +101,32 @@ class Reader:
         self._module = module
         self._prefix = f"{name}." if name else ""
         self._site = site
-        self._taps: Dict[str, Tuple[Tuple[str, str, str], Tap, "_Sinks"]] = {}
+        self._taps: Dict[str, Tap] = {}
+        self._sinks: Dict[str, Tuple[Tuple[str, str, str], "_Sinks"]] = {}
+        self.products: List["_TappedProduct"] = []
+        """What compiled code hands its products to."""
+        self.vectors: List[str] = []
+        self.read(paths)
+
+    def read(self, paths: Sequence[str]) -> None:
+        """From now on of these parameters, too."""
+        known = {product.path for product in self.products}
+        for path in paths if TRACEABLE else ():
+            whole = self._parameter(path)
+            if path in known or whole is None or torch.nn.parameter.is_lazy(whole):
+                continue
+            if whole.dim() == 1:
+                self.vectors.append(path)
+            elif whole.dim() == 2:
+                self.products += [_TappedProduct(self, path, columns) for columns in (False, True)]
 
     def release(self) -> None:
         """Calls that still come go nowhere."""
-        for _, tap, _ in self._taps.values():
+        for tap in [*self._taps.values(), *(product.tap for product in self.products)]:
             tap.release()
         self._taps.clear()
+        self._sinks.clear()
+        self.products = []
 
     def reading(self) -> "_Reading":
         """The mode of one forward."""
@@ -125,24 +152,31 @@ class Reader:
 
     def tap(self, product: Product) -> Optional[Tap]:
         """The tap of a product; None where the same matrix was read in another way before."""
+        sinks = self.sinks(product)
+        if sinks is None:
+            return None
+        site = product.part.site
+        if site not in self._taps:
+            self._taps[site] = Tap(self.switch, sinks)
+        sinks.leading, sinks.examples = product.examples or _leading(product), product.examples
+        return self._taps[site]
+
+    def sinks(self, product: Product) -> Optional["_Sinks"]:
+        """Where the calls of a product go; None where the same matrix was read in another way before."""
         part = product.part
-        if part.site not in self._taps:
+        if part.site not in self._sinks:
             names, weights = self._weights(product)
 
             def tensors(index: int) -> List[Optional[Tensor]]:
                 bias = self._tensor(product.bias)
                 return [weights(index), bias if bias is None or bias.dim() == 1 else bias[index].flatten()]
 
-            sinks = _Sinks(product.letters, [
-                self._site(self.full_name(part.parameter), name, functools.partial(tensors, i))
+            self._sinks[part.site] = product.letters, _Sinks(product.letters, [
+                self._site(self.full_name(part.parameter), name, functools.partial(tensors, i), product.forward)
                 for i, name in enumerate(names)
             ])  # fmt: skip
-            self._taps[part.site] = product.letters, Tap(self.switch, sinks), sinks
-        letters, tap, sinks = self._taps[part.site]
-        if letters != product.letters:
-            return None
-        sinks.leading, sinks.examples = product.examples or _leading(product), product.examples
-        return tap
+        letters, sinks = self._sinks[part.site]
+        return sinks if letters == product.letters else None
 
     def _weights(self, product: Product) -> Tuple[List[str], Callable[[int], Optional[Tensor]]]:
         name = self.full_name(product.part.site)
@@ -167,6 +201,12 @@ class Reader:
         whole = self._parameter(part.parameter)
         return None if whole is None else part.take(whole)
 
+    def parameter(self, path: str) -> Tensor:
+        """That of this moment."""
+        found = self._parameter(path)
+        assert found is not None, "it was there when the recorder was attached"
+        return found
+
     def _parameter(self, path: str) -> Optional[Tensor]:
         module, _, name = path.rpartition(".")
         return getattr(self._module.get_submodule(module) if module else self._module, name)
@@ -186,17 +226,16 @@ class _Reading(TorchFunctionMode):
         super().__init__()
         self._reader = reader
         self._held = reader.held()
-        self._saving = _saving()
+        self._saving = saving()
         self._examples = 0
+        self._in_attention = False
 
     def __enter__(self) -> Any:
-        if _top_hooks is None:
-            _Hooks.count()
+        Hooks.count()
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> None:
-        if _top_hooks is None:
-            _Hooks.stop()
+        Hooks.stop()
         super().__exit__(*error)
 
     def linear(self, x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
@@ -207,18 +246,18 @@ class _Reading(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is F.multi_head_attention_forward:
             query = args[0] if args else kwargs["query"]
-            self._examples = query.shape[1] if query.dim() == 3 else 0
+            self._examples, self._in_attention = query.shape[1] if query.dim() == 3 else 0, True
             try:
                 return self._reader.attention(self)(*args, **kwargs)
             finally:
-                self._examples = 0
+                self._examples, self._in_attention = 0, False
         tap = product = None
         try:
             product = _product(func, args, kwargs, self._find)
             # Inside of a checkpoint that was begun inside of this forward: run again, it would not come by here, and
             # checkpointing insists that a forward does the same twice.
-            if product is not None and self._reader.fits(product) and _saving() == self._saving:
-                product = product._replace(examples=self._examples)
+            if product is not None and self._reader.fits(product) and saving() == self._saving:
+                product = product._replace(examples=self._examples, in_attention=self._in_attention)
                 tap = self._reader.tap(product)
         except Exception as error:  # What cannot be recorded is not; the forward goes on.
             self._reader.error = error
@@ -282,6 +321,40 @@ class _Sinks(Sink):
             sink.take(some, other, needs, examples)
 
 
+class _TappedProduct:
+    """A parameter of a module that runs in compiled code (`loka.products.Product`). Whether anybody reads it so shows with the first
+    call: a site is made then."""
+
+    def __init__(self, reader: Reader, path: str, columns: bool) -> None:
+        self.path, self.columns = path, columns
+        self._reader = reader
+        self.tap = Tap(reader.switch, self)
+
+    @property
+    def parameter(self) -> Tensor:
+        return self._reader.parameter(self.path)
+
+    def multiply(self, x: Tensor, bias: Optional[Tensor], plain: Plain) -> Tensor:
+        return tapped(plain(), x, self.tap, self.parameter)
+
+    def called(self, _leading: int) -> Batch:
+        return Batch()
+
+    def take(self, x: Tensor, grad: Optional[Tensor], needs: int, examples: int) -> None:
+        letters = ("", "kn" if self.columns else "nk", "")
+        sinks = self._reader.sinks(Product(Part(self.path, "", lambda whole: whole), x, self._bias(), letters))
+        if sinks is not None:
+            sinks.take(x, grad, needs, examples)
+
+
+    def _bias(self) -> Optional[Part]:
+        """What is added, by its name: compiled code leaves no note of it."""
+        name = self.path.replace("weight", "bias")
+        outputs = self.parameter.shape[1 if self.columns else 0]
+        vector = self._reader.parameter(name) if name in self._reader.vectors else None
+        return None if vector is None or len(vector) != outputs else Part(name, "", lambda whole: whole)
+
+
 class TappedReader(Untapped):
     """Put before the class of a module that reads parameters."""
 
@@ -289,8 +362,13 @@ class TappedReader(Untapped):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         reader = self._loka_tap
-        if reader is None or not reader.switch.active or not self.training or torch.compiler.is_compiling():
+        if reader is None or not reader.switch.active or not self.training:
             return super().forward(*args, **kwargs)
+        if torch.compiler.is_compiling():
+            if not TRACEABLE:
+                return super().forward(*args, **kwargs)
+            with Products(reader.products):
+                return super().forward(*args, **kwargs)
         with reader.reading():
             return super().forward(*args, **kwargs)
 
@@ -300,7 +378,7 @@ def _product(func: Any, args: Sequence[Any], kwargs: Any, find: Callable[[Any], 
     if func is F.linear:
         bound = {**dict(zip(("input", "weight", "bias"), args)), **kwargs}
         return _matrix(bound["input"], find(bound["weight"]), find(bound.get("bias")), rows_first=True)
-    if func in _MATMULS and len(args) == 2 and not kwargs:
+    if func in MATMULS and len(args) == 2 and not kwargs:
         part = find(args[1])
         return _stack(args[0], part, None) if args[1].dim() == 3 else _matrix(args[0], part, None, rows_first=False)
     if func in _BATCHED and len(args) == 2:
@@ -309,7 +387,7 @@ def _product(func: Any, args: Sequence[Any], kwargs: Any, find: Callable[[Any], 
         stack, _, features = args[2].shape
         # One that all matrices share is added to what they give, and none of their own.
         return _stack(args[1], find(args[2]), find(args[0]) if args[0].shape == (stack, 1, features) else None)
-    if func in _ADDMMS and len(args) == 3 and not kwargs:
+    if func in ADDMMS and len(args) == 3 and not kwargs:
         return _matrix(args[1], find(args[2]), find(args[0]), rows_first=False)
     if func is torch.einsum and len(args) == 3 and isinstance(args[0], str):
         return _einsum(args[0], args[1:], find)
@@ -417,56 +495,6 @@ def _copied(function: Any, changes: Dict[str, Any]) -> Any:
     )  # fmt: skip
     made.__kwdefaults__ = function.__kwdefaults__
     return made
-
-
-def _saving() -> Any:
-    """What checkpointing, or offloading, has put around saved tensors; None without."""
-    if _top_hooks is None:
-        return _Hooks.inside or None
-    hooks = _top_hooks(True)
-    return None if hooks is None else hooks[0]
-
-
-_autograd: Any = getattr(torch._C, "_autograd")
-_top_hooks: Optional[Callable[[bool], Any]] = getattr(_autograd, "_top_saved_tensors_default_hooks", None)
-
-
-class _Hooks:
-    """Before PyTorch 2.7 nobody tells what is around saved tensors: it is counted while a forward is read."""
-
-    inside = 0
-    _readings = 0
-    _enter: Any = None
-    _exit: Any = None
-
-    @classmethod
-    def count(cls) -> None:
-        """Begins to."""
-        cls._readings += 1
-        if cls._readings > 1:
-            return
-        plain = torch.autograd.graph.saved_tensors_hooks
-        enter, leave = cls._enter, cls._exit = plain.__enter__, plain.__exit__
-
-        def entered(hooks: Any) -> Any:
-            cls.inside += 1
-            return enter(hooks)
-
-        def left(hooks: Any, *error: Any) -> Any:
-            cls.inside -= 1
-            return leave(hooks, *error)
-
-        setattr(plain, "__enter__", entered)
-        setattr(plain, "__exit__", left)
-
-    @classmethod
-    def stop(cls) -> None:
-        """Ends it."""
-        cls._readings -= 1
-        if not cls._readings:
-            setattr(torch.autograd.graph.saved_tensors_hooks, "__enter__", cls._enter)
-            setattr(torch.autograd.graph.saved_tensors_hooks, "__exit__", cls._exit)
-            cls.inside = 0
 
 
 __all__ = ["Reader", "TappedReader", "paths", "readers"]

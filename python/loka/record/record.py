@@ -24,8 +24,8 @@ from loka.record.weights import MatrixNormal, is_sharded, magnitudes
 from loka.steps import Active
 
 _NO_END = (
-    "a step has a second forward and no end: where the optimizer is not torch.optim's, call `recorder.step()` after it. "
-    "Without, every iteration is recorded, as if all were one step"
+    "a step has a second forward and no end so far: right where a torch.optim optimizer runs several (LBFGS, SAM); after any other "
+    "one call `recorder.step()`, or every iteration is recorded, as if all were one step"
 )
 
 OPEN_STEP_CALLS = 4096
@@ -107,13 +107,15 @@ class Record:
         self.entries.close()
         self._forward.unwatch()
 
-    def parameter_site(self, parameter: str, name: str, tensors: Callable[[], List[Optional[Tensor]]]) -> SiteStats:
-        """The site of a function's product with a parameter, or with a part of it."""
+    def parameter_site(
+        self, parameter: str, name: str, tensors: Callable[[], List[Optional[Tensor]]], forward: str
+    ) -> SiteStats:
+        """The site of a function's product with a parameter, or with a part of it; `forward`: as the manifest has it."""
         if name not in self.sites:
             self.sites[name] = self._kind(name, None, self._options, len(self.sites))
             self.entries.add(name)
         stats = self.sites[name]
-        stats.by_function = True
+        stats.by_function = forward
         if stats.module is None:
             stats.reads = tensors
         if name not in self._reads.setdefault(parameter, []):
@@ -276,7 +278,9 @@ class Record:
         for parameter, sites in self._reads.items():
             recorded[parameter] = min(map(self._why_not, sites))
         recorded.update({parameter: self._why_not(site) for parameter, site in self._functional.items()})
-        return seen.entry(recorded, self._late)
+        # On shapes alone nothing was tapped: what compiled code has recorded since is known by its sites.
+        late = self._late | (set(self._reads) if seen.how == "fake" else set())
+        return seen.entry(recorded, late)
 
     def _why_not(self, name: str) -> str:
         """Why a site is not in the trace; nothing if it is."""

@@ -403,6 +403,7 @@ class Recorder:
         """Taps what functions read of the parameters `paths` of `module`."""
         if module in self._read_by:
             self._read_by[module].paths += paths
+            self._read_by[module].read(paths)
             return
         name = next(name for name, each in names.unwrapped(self.model).named_modules() if each is module)
         reader = Reader(self._steps.switch, module, names.clean(name), self._parameter_sink, paths)
@@ -414,8 +415,10 @@ class Recorder:
         self._read_by[module] = reader
         self._record.readers.append(reader)
 
-    def _parameter_sink(self, parameter: str, name: str, tensors: Callable[[], List[Optional[Tensor]]]) -> taps.Sink:
-        return _Sink(self, self._record.parameter_site(parameter, name, tensors))
+    def _parameter_sink(
+        self, parameter: str, name: str, tensors: Callable[[], List[Optional[Tensor]]], forward: str
+    ) -> taps.Sink:
+        return _Sink(self, self._record.parameter_site(parameter, name, tensors, forward))
 
     def _take(self, stats: SiteStats, x: Tensor, grad: Optional[Tensor], needs: int, examples: int) -> None:
         with self._uninterrupted(), self._clock.spending():

@@ -88,7 +88,8 @@ class RecordReport:
         said += [f"warning: {text}" for text in self.warnings]
         if self.pace is not None and self.pace.get("waited", 0) >= BOUND * self.pace.get("steps", 1):
             said.append(_host(self.pace))
-        if self.cost is not None and self.recorded[0]:
+        # Of steps that nobody has ended it is not known how many there were.
+        if self.cost is not None and all(self.recorded):
             said.append(self._costs(self.cost))
         in_python = f"results = loka.probe({str(self.path.parent)!r})"
         return [*said, f"next: {self.next_command}", f"in Python: {in_python}"] if self.sites else said

@@ -34,7 +34,7 @@ class SiteStats:
         self.options = options
         self.reads: Optional[Callable[[], List[Optional[Tensor]]]] = None
         """Weight and bias of a site that is no module but a function's product with a parameter."""
-        self.by_function = False
+        self.by_function = ""
         self.input: Optional[Moments] = None
         self.grad: Optional[Moments] = None
         self.products: Optional[Cross] = None
