@@ -1,5 +1,8 @@
 """Takes what wants to hear of optimizer steps; calls it before or after each step of any torch.optim optimizer.
 
+A step within a backward, as of optimizers that step as soon as a gradient is there, is told of at the end of that backward: till then
+others of the same backward are to come, and what it has saved may not change.
+
 One hook of each kind for the whole process, however many listen. What they do must never be compiled into an optimizer's step:
 there it is called through a wrapper of PyTorch's, which takes the host 4 us and more, and which eager steps go without.
 """
@@ -29,8 +32,11 @@ class Handle:
 class _Side:
     """Those that listen before steps, or after."""
 
-    def __init__(self, register: Callable[[Any], Any]) -> None:
+    def __init__(self, register: Callable[[Any], Any], is_after: bool) -> None:
         self._register = register
+        self._is_after = is_after
+        self._late: Dict[int, Tuple[Optimizer, Any, Any]] = {}
+        self._backward = -1
         self._listeners: Dict[int, Listener] = {}
         # Not changed but replaced: who is told may stop to listen.
         self._told: Tuple[Listener, ...] = ()
@@ -62,17 +68,33 @@ class _Side:
         if torch.compiler.is_dynamo_compiling():
             self._tell_uncompiled(optimizer, args, kwargs)
             return None
+        if self._is_after and (backward := torch._C._current_graph_task_id()) >= 0:
+            self._wait(backward, optimizer, args, kwargs)
+            return None
         given = None
         for listener in self._told:
             given = listener(optimizer, *(given or (args, kwargs))) or given
         return given
+
+    def _wait(self, backward: int, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if backward != self._backward:
+            # Of one that raised nothing is left.
+            self._late, self._backward = {}, backward
+            engine: Any = torch.autograd.Variable._execution_engine
+            engine.queue_callback(self._backward_ended)
+        self._late[id(optimizer)] = optimizer, args, kwargs
+
+    def _backward_ended(self) -> None:
+        late, self._late, self._backward = self._late, {}, -1
+        for told in late.values():
+            self._tell(*told)
 
     def _tell(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         for listener in self._told:
             listener(optimizer, args, kwargs)
 
 
-_BEFORE, _AFTER = _Side(register_optimizer_step_pre_hook), _Side(register_optimizer_step_post_hook)
+_BEFORE, _AFTER = _Side(register_optimizer_step_pre_hook, False), _Side(register_optimizer_step_post_hook, True)
 
 
 def listening() -> int:

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 import loka
 from loka.plans import PlanError
-from ranker import PLAN, Ranker, batch
+from ranker import PLAN, Ranker, batch, forged
 
 E4M3 = (3, -6, 448.0)
 E5M2 = (2, -14, 57344.0)
@@ -179,6 +179,59 @@ class Recorded(Exactly):
         self.assertIn("'top.0' cannot be replaced: it is being recorded: detach the Recorder", str(refused.exception))
         recorder.detach()
         self.assertEqual(loka.apply(model, PLAN, emulate=True).num_fp8, 3)
+
+
+class Experts(nn.Module):
+    """Each row goes to one of two."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.gate = nn.Parameter(torch.randn(64, 2) / 8)
+        self.experts = nn.ModuleList([nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64)) for _ in range(2)])
+
+    def forward(self, x):
+        chance, at = (x @ self.gate).softmax(-1).max(-1)
+        out = torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            rows = (at == number).nonzero()[:, 0]
+            if len(rows):
+                out = out.index_add(0, rows, (expert(x[rows]) * chance[rows, None]).to(out.dtype))
+        return out
+
+
+class Routed(unittest.TestCase):
+    def test_compiled_experts_whose_rows_change(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.addCleanup(torch._dynamo.reset)
+
+        def change(plan):
+            for at, site in enumerate(plan["sites"]):
+                k, n = (64, 128) if at % 2 == 0 else (128, 64)
+                site.update(site=f"experts.{at // 2}.{at % 2 * 2}", k=k, n=n)
+                for gemm in ("fprop", "dgrad", "wgrad"):
+                    site[gemm]["kernel"] = "cublaslt/fp8-delayed"
+
+        def losses(model, call):
+            optimizer, found = torch.optim.Adam(model.parameters(), lr=1e-3), []
+            for step in range(6):
+                x = torch.randn(128, 64, generator=torch.Generator().manual_seed(step))
+                with torch.autocast("cpu", torch.bfloat16):
+                    loss = (call(x).float() - 1).square().mean()
+                loss.backward()
+                found.append(loss.item())
+                optimizer.step()
+                optimizer.zero_grad()
+            return found
+
+        plan = loka.load_plan(forged(folder.name, change))
+        eager, model = Experts(), Experts()
+        for each in (eager, model):
+            loka.apply(each, plan, emulate=True)
+        for one, other in zip(losses(model, torch.compile(model, backend="aot_eager")), losses(eager, eager)):
+            self.assertAlmostEqual(one, other, delta=2e-3)
+        self.assertIn("0 off", str(loka.health(model)))
 
 
 if __name__ == "__main__":

@@ -126,6 +126,27 @@ class SameTraining(unittest.TestCase):
             for by_name in (False, True):
                 self.assertEqual(run(model_of(), make, by_name), run(model_of(kept_codes=False), make, by_name))
 
+    def test_optimizers_that_step_within_the_backward(self):
+        x, label = data(64)
+
+        def run(model):
+            for parameter in model.parameters():
+                each = torch.optim.Adam([parameter], lr=1e-2)
+                parameter.register_post_accumulate_grad_hook(lambda _, each=each: each.step() or each.zero_grad())
+            losses = []
+            for _ in range(4):
+                with torch.autocast("cpu", torch.bfloat16):
+                    out = model(x)
+                loss = nn.functional.binary_cross_entropy_with_logits(out.float(), label)
+                loss.backward()
+                losses.append(loss.item())
+            return losses
+
+        model = model_of()
+        self.assertEqual(run(model), run(model_of(kept_codes=False)))
+        self.assertNotIn(None, codes_of(model))
+        self.assertEqual(kept(model).stale(), [])
+
     def test_compiled(self):
         def run(model):
             return train(model, called=torch.compile(model, backend="aot_eager"))

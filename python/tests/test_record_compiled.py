@@ -3,6 +3,7 @@
 import pathlib
 import tempfile
 import unittest
+import warnings
 from unittest import mock
 
 from record_support import batch, loss_of, read, small_model
@@ -73,6 +74,62 @@ class Compiled(unittest.TestCase):
         self.assertEqual(counter.frame_count, 3)
         compiled(batch(24)[0])
         self.assertEqual(counter.frame_count, 3, "after detach the first variant serves again")
+
+    def test_two_forwards_before_one_backward(self):
+        def twice(call):
+            return lambda x: call(x) * 0.5 + call(x + 1)
+
+        eager = small_model()
+        expected = self.run_steps(eager, twice(eager))
+        model = small_model()
+        found = self.run_steps(model, twice(torch.compile(model, fullgraph=True, backend="aot_eager")))
+        means = [name for name in expected if name.endswith((".mean", ".cov"))]
+        self.assert_same({name: found[name] for name in means}, {name: expected[name] for name in means})
+
+    def test_code_that_is_partly_compiled_under_autocast_computes_with_its_own_weights(self):
+        class Routed(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first, self.second = torch.nn.Linear(6, 8), torch.nn.Linear(8, 1)
+
+            def forward(self, x):
+                y = torch.relu(self.first(x))
+                rows = (y[:, 0] > 0).nonzero()[:, 0]
+                return torch.zeros(len(x), 1).index_add(0, rows, self.second(y[rows]).float())
+
+        model = Routed()
+        call = torch.compile(model, backend="aot_eager")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with package.Recorder(model, self.out, every=1, name="routed") as recorder:
+                for step in range(3):
+                    with torch.autocast("cpu", torch.bfloat16):
+                        out = call(batch(24, step)[0])
+                        self.assertIs(type(model.first(batch(24)[0])), torch.Tensor)
+                    recorder.loss(out.square().mean()).backward()
+                    recorder.step()
+        self.assertEqual([site["id"] for site in read(recorder.path)[0]["sites"]], ["first", "second"])
+
+    def test_a_layer_that_is_read_thrice_is_no_step_without_an_end(self):
+        class Again(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer, self.last = torch.nn.Linear(6, 6), torch.nn.Linear(6, 1)
+
+            def forward(self, x):
+                for _ in range(3):
+                    x = torch.relu(self.layer(x))
+                return self.last(x)
+
+        model = Again()
+        compiled = []
+
+        def call(x):
+            # After the recorder was attached, as in a loop that compiles its model itself.
+            compiled.append(torch.compile(model, backend="aot_eager"))
+            return compiled[0](x)
+
+        self.run_steps(model, call)
 
     @unittest.skipUnless(TRACEABLE, "PyTorch before 2.10")
     def test_products_with_parameters_give_what_eager_gives(self):

@@ -90,6 +90,19 @@ class Ends(Life):
                     self.assertEqual(len(recorder.warnings), 1)
                     self.assertIn("recorder.step()", recorder.warnings[0])
 
+    def test_optimizers_that_step_within_the_backward(self):
+        model = small_model()
+        for parameter in model.parameters():
+            each = torch.optim.SGD([parameter], 0.05)
+            parameter.register_post_accumulate_grad_hook(lambda _, each=each: each.step() or each.zero_grad())
+        with self.recorder(model, every=1) as recorder:
+            for step in range(4):
+                x, target = batch(20, step)
+                recorder.loss(loss_of(model(x), target)).backward()
+        self.assertEqual((recorder.warnings, recorder.steps), ([], 4))
+        rows = {name: tensor.tolist() for name, tensor in self.trace()[1].items() if name.endswith("series.rows")}
+        self.assertEqual(set(map(tuple, rows.values())), {(20, 20, 20, 20)})
+
     def test_the_report_of_steps_that_nobody_ended(self):
         model = small_model()
         with self.recorder(model) as recorder:

@@ -16,13 +16,14 @@ _CONTAINERS = (list, dict, set)
 @contextlib.contextmanager
 def untouched(model: nn.Module, buffers: bool = False) -> Iterator[None]:
     """Attributes of every module (and what their lists, dicts and sets hold), with `buffers` the buffers' values
-    too, gradients of autograd off, and the random generators of PyTorch, Python and NumPy: all as before."""
+    too, gradients of autograd off, the weights that autocast keeps cast, and the random generators of PyTorch, Python and NumPy: all
+    as before."""
     kept = [_attributes(module) for module in model.modules()]
     values = [(buffer, buffer.clone()) for buffer in model.buffers()] if buffers else []
     numpy = sys.modules.get("numpy")
     states = random.getstate(), numpy.random.get_state() if numpy else None
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []
-    with torch.random.fork_rng(devices=devices), torch.no_grad(), eager(), warnings.catch_warnings():
+    with torch.random.fork_rng(devices=devices), torch.no_grad(), _uncached(), eager(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             yield
@@ -34,6 +35,17 @@ def untouched(model: nn.Module, buffers: bool = False) -> Iterator[None]:
             random.setstate(states[0])
             if numpy:
                 numpy.random.set_state(states[1])
+
+
+@contextlib.contextmanager
+def _uncached() -> Iterator[None]:
+    """Autocast keeps no cast of a weight: one without values would be what the rest of the user's block computes with."""
+    caches = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(caches)
 
 
 @contextlib.contextmanager

@@ -144,7 +144,8 @@ class _Linear(torch.autograd.Function):
         # These are written to: what is saved may not be.
         ctx.written = (x_amax, dy_amax, dy_saturated, dgrad_sums, wgrad_sums)
         ctx.kernels, ctx.options = kernels, options
-        ctx.x_shape, ctx.weight_shape, ctx.weight_dtype = x.shape, weight.shape, weight.dtype
+        # No number of rows, which may be any in compiled code: that is dy's.
+        ctx.features, ctx.weight_shape, ctx.weight_dtype = x.shape[1], weight.shape, weight.dtype
         ctx.bias_dtype = None if bias is None else bias.dtype
         return y
 
@@ -156,8 +157,8 @@ class _Linear(torch.autograd.Function):
         x_amax, dy_amax, dy_saturated, *sums = ctx.written
         need_x, need_weight, need_bias = ctx.needs_input_grad[:3]
         nothing = [None] * 17
-        if dy.shape[0] == 0:
-            dx = dy.new_zeros(ctx.x_shape) if need_x else None
+        if dy.size(0) == 0:
+            dx = dy.new_zeros(dy.size(0), ctx.features) if need_x else None
             dw = dy.new_zeros(ctx.weight_shape, dtype=ctx.weight_dtype) if need_weight else None
             return dx, dw, dy.new_zeros(ctx.weight_shape[0], dtype=ctx.bias_dtype) if need_bias else None, *nothing
         dy_known = Scale.known(known[0], known[1], dy_amax, dy_saturated) if known else None

@@ -120,8 +120,8 @@ def forward(
     """(y [m, n] in x's type, what the backward reads) of x [m, k], weight [n, k] and, of a block alone, bias [n]; then y is the
     block's output."""
     fprop = kernels[0]
-    if x.shape[0] == 0:
-        return x.new_empty(0, weight.shape[0]), Saved([], [], [], [], [])
+    if x.size(0) == 0:
+        return x.new_empty(0, weight.size(0)), Saved([], [], [], [], [])
     # Only what its kernel reads: which one that is may have changed since.
     reads = weight_casts(kernels, options.emulate) or (None, None)
     kept = (None if reads[0] is None else kept[0], None if reads[1] is None or not keep_weight else kept[1])
@@ -129,7 +129,7 @@ def forward(
     given, x, z = x, operands.x, None
     if operands.x_straight is not None and operands.weight_straight is not None:
         made = product(operands.x_straight, operands.weight_straight, numerics(fprop, "fprop"), options.emulate)
-        y = _rows(made, x.shape[0])
+        y = _rows(made, x.size(0))
     elif fprop == blocks.KERNEL:
         keep_z = keep_x or keep_weight or sums is not None
         y, z = blocks.block_forward(x, weight, bias, known, options.emulate, keep_z, None, kept[0])
@@ -194,7 +194,7 @@ def backward(
         straight, turned = straight or first, turned or second
     dx = dw = None
     if need_x and straight is not None:
-        dx = _rows(product(straight, Quantized(*for_dgrad), for_dx, options.emulate), dy.shape[0])
+        dx = _rows(product(straight, Quantized(*for_dgrad), for_dx, options.emulate), dy.size(0))
     elif need_x and given is not None and dgrad.startswith("loka/"):
         dx = blocks.dgrad_of_codes(given, for_dgrad[0], for_dx.fast, _kept_for(for_dgrad))
     elif need_x:
@@ -256,7 +256,8 @@ def _of(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _rows(x: Tensor, rows: int) -> Tensor:
     """Without the rows that padded whole blocks."""
-    return x if x.shape[0] == rows else x[:rows]
+    # By `size`: of a whole shape Dynamo makes each part an output of an autograd function, and fails at one that is a constant.
+    return x if x.size(0) == rows else x[:rows]
 
 
 def _casts(x: Tensor, weight: Tensor, straight: Casts, turned: Casts, stretch: int) -> Tuple[Pair, Pair]:

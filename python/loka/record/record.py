@@ -1,6 +1,6 @@
 """Takes the calls and the ends of recorded steps; gives snapshots of everything recorded so far."""
 
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Type
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Type
 
 import torch
 from torch import Tensor, nn
@@ -64,7 +64,8 @@ class Record:
         self.batches.forward = self._forward
         self._ended = False
         """Whether a step was seen to end, or it was looked for."""
-        self._versions: Dict[str, int] = {}
+        self._first_calls: Dict[str, Tuple[int, int]] = {}
+        """The weight's version, and which backward it was, in the first call of a step."""
         self.coverage: Optional[Dict[str, Any]] = None
         """As in the manifest of the last snapshot."""
         self._failed: Dict[str, str] = {}
@@ -172,15 +173,18 @@ class Record:
 
     def _look_for_end(self, stats: SiteStats) -> None:
         """Says, in the second forward of the first step, that nobody ends it, if the weights tell: gradients that are
-        accumulated are still there by then, and weights as they were."""
+        accumulated are still there by then, and weights as they were. Calls of one backward are one forward's, or of several that
+        are learnt from together."""
         weight = getattr(stats.module, "weight", None)
         if weight is None or not weight.requires_grad or not weight.is_leaf:
             return
+        backward = torch._C._current_graph_task_id()
         if stats.calls_this_step == 0:
-            self._versions[stats.name] = weight._version
-        elif stats.calls_this_step == stats.calls_a_forward and not self.sharded():
-            updated = weight._version != self._versions.get(stats.name, weight._version)
-            if updated or weight.grad is None or not bool(weight.grad.any()):
+            self._first_calls[stats.name] = weight._version, backward
+            return
+        version, first = self._first_calls.get(stats.name, (weight._version, backward))
+        if stats.calls_this_step >= stats.calls_a_forward and (backward != first or backward < 0) and not self.sharded():
+            if weight._version != version or weight.grad is None or not bool(weight.grad.any()):
                 self._warn("open", _NO_END)
             # Once is enough, whatever was found: it may wait for the device.
             self._ended = True

@@ -91,7 +91,6 @@ class Tap:
 
 
 def _deliver(marker: Tensor, x: Tensor, grad: Optional[Tensor], needs: int, examples: int) -> None:
-    marker[1] += 1
     sink = _sinks.get(int(marker[0]))
     if sink is not None:
         with torch.no_grad():
@@ -104,17 +103,32 @@ _UNGRAPHED: Dict[str, Any] = {"tags": (torch.Tag.cudagraph_unsafe,)} if hasattr(
 
 @torch.library.custom_op("loka::record", mutates_args=("marker",), **_UNGRAPHED)
 def _record(x: Tensor, grad: Tensor, marker: Tensor, needs: int, examples: int) -> None:
+    marker[1] += 1
     _deliver(marker, x, grad, needs, examples)
+
+
+@torch.library.custom_op("loka::recorded", mutates_args=(), **_UNGRAPHED)
+def _recorded(x: Tensor, grad: Tensor, marker: Tensor, needs: int, examples: int) -> Tensor:
+    # What comes back is what keeps compilers from dropping the call. Nothing is changed: the marker is saved for a backward, and another
+    # call of the same layer may have its own before that.
+    _deliver(marker, x, grad, needs, examples)
+    return grad.clone()
 
 
 @torch.library.custom_op("loka::record_input", mutates_args=("marker",), **_UNGRAPHED)
 def _record_input(x: Tensor, marker: Tensor) -> None:
+    marker[1] += 1
     _deliver(marker, x, None, 0, 0)
 
 
 @_record.register_fake
 def _(x: Tensor, grad: Tensor, marker: Tensor, needs: int, examples: int) -> None:
     return None
+
+
+@_recorded.register_fake
+def _(x: Tensor, grad: Tensor, marker: Tensor, needs: int, examples: int) -> Tensor:
+    return torch.empty_like(grad)
 
 
 @_record_input.register_fake
@@ -162,8 +176,7 @@ class _CompiledTapped(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tuple[Tensor, None, None, None]:
         x, marker = ctx.saved_tensors
-        torch.ops.loka.record(x, grad, marker, ctx.needs, 0)
-        return grad, None, None, None
+        return torch.ops.loka.recorded(x, grad, marker, ctx.needs, 0), None, None, None
 
 
 def tapped(y: Tensor, x: Tensor, tap: Tap, weight: Optional[Tensor] = None) -> Tensor:
