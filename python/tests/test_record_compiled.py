@@ -142,10 +142,6 @@ class Compiled(unittest.TestCase):
         counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
         found = self.run_steps(model, torch.compile(model, fullgraph=True, backend=counter))
         self.assertEqual(sorted(found), sorted(expected))
-        # Whose a list's parameters are is seen in the first step: in one that is compiled, before it runs.
-        self.assertEqual([each["many.0/series.rows"].tolist() for each in (expected, found)], [[0, 24, 24], [24, 24, 24]])
-        for each in (found, expected):
-            each.update({name: value[1:] for name, value in each.items() if name.startswith("many.0/series.")})
         self.assert_same(found, expected)
         compiled = read(self.out / "small-rank0.trace.safetensors")[0]
         self.assertEqual({site["id"]: site.get("forward") for site in compiled["sites"]}, forwards)

@@ -170,6 +170,41 @@ def extremes(rank, folder, given):
         dist.destroy_process_group()
 
 
+class Lists(torch.nn.Module):
+    """A cross layer whose kernels are in lists."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.down = torch.nn.ParameterList([torch.nn.Parameter(torch.randn(4, 6) / 2)])
+        self.up = torch.nn.ParameterList([torch.nn.Parameter(torch.randn(4, 6) / 2)])
+
+    def forward(self, x):
+        return x * (torch.nn.functional.linear(x, self.down[0]) @ self.up[0]) + x
+
+
+def lists(rank, folder):
+    """Parameters that functions read are whole ones, while the module that multiplies runs."""
+    from torch.distributed.fsdp import fully_shard
+
+    device = join(rank, folder)
+    try:
+        model = torch.nn.Sequential(Lists(), torch.nn.Linear(6, 1)).to(device)
+        fully_shard(model[0])
+        fully_shard(model)
+        optimizer = torch.optim.SGD(model.parameters(), 0.05)
+        with package.Recorder(model, f"{folder}/run", every=1, name="lists") as recorder:
+            for step in range(2):
+                x, target = batch_on(device, 20, 10 * rank + step)
+                recorder.loss(loss_of(model(x), target)).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        assert recorder.sites == ["1", "0.down.0", "0.up.0"], recorder.sites
+        assert recorder.coverage["sites"] == recorder.coverage["flops"], recorder.coverage
+    finally:
+        dist.destroy_process_group()
+
+
 def sharded(rank, folder, given):
     """Sharded weights are gathered from all ranks at a save: those that do not record join it."""
     from torch.distributed.fsdp import fully_shard
@@ -390,6 +425,12 @@ class Ranks(unittest.TestCase):
 
     def test_ddp(self):
         self.check("ddp")
+
+    def test_parameters_in_lists_that_are_sharded(self):
+        if BACKEND == "gloo" and not hasattr(torch.cpu.Stream, "record_event"):
+            self.skipTest(f"FSDP2 of PyTorch {torch.__version__} does not run on the CPU")
+        with tempfile.TemporaryDirectory() as folder:
+            torch.multiprocessing.spawn(lists, (folder,), nprocs=2)
 
     def test_fsdp2(self):
         if BACKEND == "gloo" and not hasattr(torch.cpu.Stream, "record_event"):

@@ -121,12 +121,12 @@ class Seen:
 
 class Forward:
     """Follows the first training forward of `model` after `watch`, in a recorded step (`switch.active`); `seen`
-    is None until then, `notes` say why it stays so. `done` is told of it. `covers(name)`: whether the product that reads
-    the parameter `name` by a function is recorded."""
+    is None until then, `notes` say why it stays so. `done` is told of it. `covers(name)`: the parameter
+    of the product that runs, if it is recorded; a name of None is not known, as of sharded ones that are gathered for a while."""
 
     def __init__(
         self, model: nn.Module, sites: Mapping[str, Optional[nn.Module]], switch: Active,
-        done: Callable[[Seen], None], covers: Callable[[str], bool],
+        done: Callable[[Seen], None], covers: Callable[[Optional[str]], Optional[str]],
     ) -> None:  # fmt: skip
         self._model = model
         self._root = unwrapped(model)
@@ -299,7 +299,7 @@ class _Count(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
-    def __init__(self, seen: Seen, covers: Callable[[str], bool]) -> None:
+    def __init__(self, seen: Seen, covers: Callable[[Optional[str]], Optional[str]]) -> None:
         super().__init__()
         self.seen = seen
         self.error: Optional[Exception] = None
@@ -363,8 +363,8 @@ class _Count(TorchDispatchMode):
         if inside is not None and not inside.counted and flops == inside.flops and inside.reads(parameter):
             inside.counted = True
             return self._add(inside.site, flops)
-        if parameter is not None and self._covers(parameter):
-            return self._add(parameter, flops)
+        if covered := self._covers(parameter):
+            return self._add(covered, flops)
         self.seen.flops += flops
         self.seen.order.setdefault(parameter or "", None)
         key = ("scaled_dot_product_attention" if _ATTENTION in name else name, _where(), parameter)

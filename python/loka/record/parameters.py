@@ -73,7 +73,7 @@ def readers(model: nn.Module) -> Iterator[Tuple[str, nn.Module]]:
             own = type(module).forward is not nn.MultiheadAttention.forward
         else:
             own = isinstance(module, nn.Linear) or type(module).__module__.startswith("torch.nn.modules.")
-        matrices = [each for each in module._parameters.values() if each is not None and _is_matrix(each)]
+        matrices = [path for path in paths(module) if (each := _parameter(module, path)) is not None and _is_matrix(each)]
         if matrices and not own and "forward" not in module.__dict__:
             yield clean(name), module
 
@@ -84,8 +84,17 @@ def _is_matrix(parameter: Tensor) -> bool:
 
 def paths(module: nn.Module) -> List[str]:
     """The parameters that a module's forward reads by functions, by their names in it."""
-    inner = module.out_proj._parameters if isinstance(module, nn.MultiheadAttention) else {}
-    return [*module._parameters, *(f"out_proj.{name}" for name in inner)]
+    found = list(module._parameters)
+    for name, child in module._modules.items():
+        is_output = isinstance(module, nn.MultiheadAttention) and name == "out_proj"
+        if child is not None and (is_output or isinstance(child, (nn.ParameterList, nn.ParameterDict))):
+            found += [f"{name}.{each}" for each in child._parameters]
+    return found
+
+
+def _parameter(module: nn.Module, path: str) -> Optional[Tensor]:
+    inside, _, name = path.rpartition(".")
+    return getattr(module.get_submodule(inside) if inside else module, name)
 
 
 class Reader:
@@ -208,8 +217,7 @@ class Reader:
         return found
 
     def _parameter(self, path: str) -> Optional[Tensor]:
-        module, _, name = path.rpartition(".")
-        return getattr(self._module.get_submodule(module) if module else self._module, name)
+        return _parameter(self._module, path)
 
     def attention(self, reading: "_Reading") -> Callable[..., Any]:
         """PyTorch's attention, with `reading` in the place of F.linear in it: the function has no other opening."""

@@ -134,8 +134,11 @@ class Record:
             self._late |= weights
             self._tap_late(self._root, sorted(weights))
 
-    def _covers(self, parameter: str) -> bool:
-        return parameter in self._functional or any(reader.running == parameter for reader in self.readers)
+    def _covers(self, parameter: Optional[str]) -> Optional[str]:
+        running = {reader.running for reader in self.readers} - {None}
+        if parameter is None:
+            return next(iter(running), None)
+        return parameter if parameter in self._functional or parameter in running else None
 
     def _functional_parameters(self) -> Dict[str, str]:
         """The sites that the user named, by the full names of their weights."""
