@@ -395,6 +395,19 @@ class Broken(unittest.TestCase):
             self.assertTrue(said[0].endswith(" (on_violation='bf16' would run it in BF16)"))
             self.assertEqual([row.site for row in loka.health(model).off], ["bottom.3"])
 
+    def test_a_first_step_beyond_a_scale_that_follows(self):
+        # The plan's is of trained weights, say: the second step is checked too, and goes by what the first has seen.
+        model = applied(plan(bottom__3={
+            "fprop": {"kernel": DELAYED, "static_scale": SCALE / 16}, "wgrad": {"kernel": DELAYED}
+        }))  # fmt: skip
+        self.assertEqual(train(model), [])
+        first = row(model, "bottom.3", "fprop")
+        self.assertGreater(first.saturated, 0)
+        self.assertRegex(str(loka.health(model)), r"unclear: x was [0-9.]+ times as large as the plan's scale holds, which follows it")
+        self.assertEqual(train(model), [])
+        self.assertEqual({row(model, "bottom.3", gemm).verdict for gemm in ("fprop", "wgrad")}, {"ok"})
+        self.assertEqual(row(model, "bottom.3", "fprop").step, 1)
+
     def test_gradients_that_a_scale_has_lost(self):
         model = applied(following(), check_every=1)
         self.assertEqual(train(model, 3), [])

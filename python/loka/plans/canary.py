@@ -29,7 +29,7 @@ from .error import PlanError, listed, one_line
 from .following import following
 from .gemm_health import LEFT, Beyond, Health, HealthRow, Predicted, Seen, Verdict, json_lines, judge
 from .host import host_watch
-from .linear import Kernels, kernels_of, wanted_scales
+from .linear import Kernels, follows, kernels_of, wanted_scales
 from .parameters import ParameterLinear, linears
 from .precision import HIGH_PRECISION, fp8_gemms
 from .report import RECORD, Applied, applied_to, record_of
@@ -252,10 +252,15 @@ class Canary:
         sums = _sums({name: module.__dict__[WATCH] for name, module in self._modules.items()}, reset=True)
         applied = self._counted(applied, sums, step)
         self._say_unseen({site for (site, gemm), seen in sums.items() if gemm == "fprop" and seen[FIELDS.index("calls")]})
+        moved = self._moved() if step == 0 else {}
         found, beyond = [], self._beyond(gemms, step + 1)
         for one in gemms:
             seen = Seen(*sums[one.key])
-            found.append((one, seen, judge(one.kernel, one.gemm, one.predicted, seen, beyond.get(one.key, Beyond()))))
+            verdict = judge(one.kernel, one.gemm, one.predicted, seen, beyond.get(one.key, Beyond()))
+            if verdict.word == "off" and one.site in moved and follows(one.kernel):
+                # Of statistics of trained weights, say, and a model that begins. The next step says whether that was all.
+                verdict = Verdict("unclear", f"{moved[one.site]}, which follows it from here on")
+            found.append((one, seen, verdict))
         words = [verdict.word for _, _, verdict in found]
         *ranks_off, ranks_unclear = self._on_ranks([*(word == "off" for word in words), _says_nothing(words)])
         self._retry(ranks_unclear > 0)
@@ -271,6 +276,15 @@ class Canary:
         if self.options.on_violation == "bf16":
             self._fall(applied, [(one, row) for (one, _, _), row, num in zip(found, rows, ranks_off) if num])
         return [_line(one, verdict, num) for (one, _, verdict), num in zip(found, ranks_off) if num]
+
+    def _moved(self) -> Dict[str, str]:
+        """Sites whose x lay beyond the scale that the plan has for it, with by how much."""
+        scales = following(self._alive())
+        seen = {} if scales is None else scales.overflows()
+        return {
+            site: f"x was {overflow.most:.2g} times as large as the plan's scale holds"
+            for (site, operand), overflow in seen.items() if operand == "x" and overflow.steps
+        }
 
     def _say_unseen(self, ran: Set[str]) -> None:
         """Of products with parameters it shows only here that they never come by."""
