@@ -103,7 +103,7 @@ def scaled(loop: Loop) -> None:
 
 
 def lbfgs(loop: Loop) -> None:
-    optimizer = torch.optim.LBFGS(loop.model.parameters(), lr=0.02, max_iter=3)
+    optimizer = torch.optim.LBFGS(loop.model.parameters(), lr=0.02, max_iter=2)
     for step in range(STEPS // 3):
 
         def closure(step: int = step) -> Tensor:
