@@ -122,11 +122,13 @@ def perturbed(loop: Loop) -> None:
         loop.forward(step).backward()
         moved = [(each, 0.01 * each.grad) for each in loop.model.parameters() if each.grad is not None]
         with torch.no_grad():
-            [each.add_(by) for each, by in moved]
+            for each, by in moved:
+                each.add_(by)
         optimizer.zero_grad()
         loop.forward(step).backward()
         with torch.no_grad():
-            [each.sub_(by) for each, by in moved]
+            for each, by in moved:
+                each.sub_(by)
         optimizer.step()
         optimizer.zero_grad()
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::{
-    model::{Fixed, Forward, Gemm, Kernel, kernel},
+    model::{Fixed, Gemm, Kernel, kernel},
     plan::{Plan, PlanSite},
 };
 
@@ -80,8 +80,7 @@ impl<'a> Job<'a> {
             .map(|module| is_there(module).then(|| planned.remove(module.name.as_str())).flatten())
             .collect();
         let left = plan.sites.iter().filter(|site| planned.contains_key(site.site.as_str()));
-        let (ours_alone, missing): (Vec<_>, Vec<_>) =
-            left.partition(|site| site.forward.as_ref().is_some_and(Forward::is_ours_alone));
+        let (ours_alone, missing): (Vec<_>, Vec<_>) = left.partition(|site| site.is_ours_alone());
         if sites.iter().all(Option::is_none) {
             return Err(Refusal::new("no site of the plan is a linear of the model"));
         }

@@ -2,10 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::{
-    model::Forward,
-    plan::{Plan, PlanSite},
-};
+use crate::plan::Plan;
 
 /// A module of the model by its full name. `class` may be empty: then it is a linear.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,8 +44,7 @@ pub enum ModulesError {
 
 /// The plan's sites, each a linear, but for those that are no modules.
 pub fn modules_of(plan: &Plan) -> Vec<Module> {
-    let is_module = |site: &&PlanSite| !site.forward.as_ref().is_some_and(Forward::is_ours_alone);
-    plan.sites.iter().filter(is_module).map(|site| Module::new(site.site.as_str(), "")).collect()
+    plan.sites.iter().filter(|site| !site.is_ours_alone()).map(|site| Module::new(site.site.as_str(), "")).collect()
 }
 
 /// One name a line, optionally a tab and its class. Empty lines are skipped: the root of a model has no name.

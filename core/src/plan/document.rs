@@ -47,6 +47,11 @@ pub struct PlanSite {
 }
 
 impl PlanSite {
+    /// No module that another framework could find.
+    pub fn is_ours_alone(&self) -> bool {
+        self.forward.as_ref().is_some_and(Forward::is_ours_alone)
+    }
+
     pub fn choice(&self, gemm: Gemm) -> &Choice {
         match gemm {
             Gemm::Fprop => &self.fprop,

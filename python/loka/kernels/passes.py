@@ -200,11 +200,12 @@ def backward(
     elif need_x:
         static = _static(known, dy_scale)
         dx = whole(dgrad, "dgrad", dy, for_dgrad[0], options.emulate, static, _kept_for(for_dgrad))
-    if need_weight and turned is not None:
-        by_columns = options.columns and not options.emulate and for_dw.b.granularity in ("tensor", "row", "static")
-        dw = _turned_product(turned, Quantized(*for_wgrad), for_dw, weight_dtype) if by_columns else product(
-            turned, Quantized(*for_wgrad), for_dw, options.emulate, weight_dtype
-        )
+    # Emulated it stays as it is defined; blocks of one operand are no blocks of the other.
+    turns = options.columns and not options.emulate and for_dw.b.granularity in ("tensor", "row", "static")
+    if need_weight and turned is not None and turns:
+        dw = _turned_product(turned, Quantized(*for_wgrad), for_dw, weight_dtype)
+    elif need_weight and turned is not None:
+        dw = product(turned, Quantized(*for_wgrad), for_dw, options.emulate, weight_dtype)
     elif need_weight and options.columns and route(wgrad, "wgrad", options.emulate) in ("mm", "tf32"):
         dw = whole(wgrad, "wgrad", for_wgrad[0], dy, options.emulate, wanted=weight_dtype).t()
     elif need_weight:

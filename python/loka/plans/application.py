@@ -28,10 +28,10 @@ from .functional import checked, claim, is_claimed, refuse_taken, release
 from .gemm_health import predicted_of
 from .host import WORDS as ON_SLOW_HOST
 from .host import leave_host, watch_host
-from .linear import Kernels, LokaLinear, follows, kernels_of, route, saturated_of, unroute
+from .linear import Kernels, LokaLinear, follows, is_recorded, kernels_of, route, saturated_of, unroute
 from .matching import Match, about_model, bypassed, match
 from .modded import apply_mods, check_mods
-from .parameters import ParameterLinear, linears, put, recorded, remove
+from .parameters import ParameterLinear, linears, put, remove
 from .paused import is_paused
 from .precision import HIGH_PRECISION, runs_fp8
 from .report import RECORD, Applied, Entry, Resolved, record_of, resolved
@@ -162,7 +162,7 @@ def unapply(model: nn.Module) -> None:
     Raises PlanError, with the model unchanged, while a Recorder is attached: it would give them the plan's back; and
     where the weights were dropped when it was frozen."""
     routed = [(name, module) for name, module in linears(model) if isinstance(module, LokaLinear)]
-    taken = recorded(model)
+    taken = [name for name, module in routed if is_recorded(module)]
     if taken:
         raise PlanError(
             f"{len(taken)} linears of the plan are being recorded, '{one_line(taken[0])}' among them: "

@@ -11,7 +11,7 @@ import math
 import os
 import weakref
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import torch
 import torch.distributed as dist
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..capturing import is_capturing
-from ..kernels import numerics
+from ..kernels import Overflow, numerics
 from ..kernels.watch import FIELDS, Switch, Watch
 from ..names import GEMMS, unwrapped
 from ..steps import Steps
@@ -29,7 +29,7 @@ from .error import PlanError, listed, one_line
 from .following import following
 from .gemm_health import LEFT, Beyond, Health, HealthRow, Predicted, Seen, Verdict, json_lines, judge
 from .host import host_watch
-from .linear import Kernels, follows, kernels_of, wanted_scales
+from .linear import Kernels, follows, holds, kernels_of, wanted_scales
 from .parameters import ParameterLinear, linears
 from .precision import HIGH_PRECISION, fp8_gemms
 from .report import RECORD, Applied, applied_to, record_of
@@ -211,8 +211,7 @@ class Canary:
     # Steps
 
     def _owns(self, optimizer: Optimizer) -> bool:
-        routed = {id(module._loka_stored) for module in self._modules.values()}
-        return any(id(each) in routed for group in optimizer.param_groups for each in group["params"])
+        return holds(optimizer, self._modules.values())
 
     def _unowned(self) -> None:
         text = "other optimizers step, and none that holds a weight of the plan: call loka.step(model)"
@@ -252,8 +251,10 @@ class Canary:
         sums = _sums({name: module.__dict__[WATCH] for name, module in self._modules.items()}, reset=True)
         applied = self._counted(applied, sums, step)
         self._say_unseen({site for (site, gemm), seen in sums.items() if gemm == "fprop" and seen[FIELDS.index("calls")]})
-        moved = self._moved() if step == 0 else {}
-        found, beyond = [], self._beyond(gemms, step + 1)
+        scales = following(self._alive())
+        overflows = {} if scales is None else scales.take_overflows()
+        moved = _moved(overflows) if step == 0 else {}
+        found, beyond = [], self._beyond(gemms, overflows, step + 1)
         for one in gemms:
             seen = Seen(*sums[one.key])
             verdict = judge(one.kernel, one.gemm, one.predicted, seen, beyond.get(one.key, Beyond()))
@@ -277,15 +278,6 @@ class Canary:
             self._fall(applied, [(one, row) for (one, _, _), row, num in zip(found, rows, ranks_off) if num])
         return [_line(one, verdict, num) for (one, _, verdict), num in zip(found, ranks_off) if num]
 
-    def _moved(self) -> Dict[str, str]:
-        """Sites whose x lay beyond the scale that the plan has for it, with by how much."""
-        scales = following(self._alive())
-        seen = {} if scales is None else scales.overflows()
-        return {
-            site: f"x was {overflow.most:.2g} times as large as the plan's scale holds"
-            for (site, operand), overflow in seen.items() if operand == "x" and overflow.steps
-        }
-
     def _say_unseen(self, ran: Set[str]) -> None:
         """Of products with parameters it shows only here that they never come by."""
         unseen = [name for name, module in self._modules.items() if isinstance(module, ParameterLinear) and name not in ran]
@@ -297,11 +289,11 @@ class Canary:
                 "checkpoints inside of the module that multiplies"
             )
 
-    def _beyond(self, gemms: Sequence[_Gemm], steps: int) -> Dict[Tuple[str, str], Beyond]:
+    def _beyond(
+        self, gemms: Sequence[_Gemm], seen: Mapping[Tuple[str, str], Overflow], steps: int
+    ) -> Dict[Tuple[str, str], Beyond]:
         """Of each GEMM whose left operand has a scale that follows, the steps since the last check that went beyond it."""
-        scales, of = following(self._alive()), steps - self._checked_at
-        seen = {} if scales is None else scales.take_overflows()
-        found = {}
+        of, found = steps - self._checked_at, {}
         for one in gemms:
             overflow = seen.get((one.site, LEFT[one.gemm]))
             if overflow is not None and numerics(one.kernel, one.gemm).a.granularity == "static":
@@ -459,6 +451,14 @@ def _sums(watches: Dict[str, Watch], reset: bool = False) -> Dict[Tuple[str, str
         if reset:
             torch._foreach_zero_(tensors)
     return found
+
+
+def _moved(overflows: Mapping[Tuple[str, str], Overflow]) -> Dict[str, str]:
+    """Sites whose x lay beyond the scale that the plan has for it, with by how much."""
+    return {
+        site: f"x was {overflow.most:.2g} times as large as the plan's scale holds"
+        for (site, operand), overflow in overflows.items() if operand == "x" and overflow.steps
+    }
 
 
 def _says_nothing(words: Sequence[str]) -> bool:

@@ -17,7 +17,7 @@ from ..kernels import History, Overflow, Scales, Switch
 from ..names import unwrapped
 from ..steps import Steps
 from ..weakly import weakly
-from .linear import LokaLinear, is_settled, known_scales, settle
+from .linear import LokaLinear, holds, is_settled, known_scales, settle
 from .parameters import linears
 
 
@@ -83,9 +83,7 @@ class Following:
 
     def _owns(self, optimizer: Optimizer) -> bool:
         """Whether the optimizer changes a weight of a linear that has scales."""
-        weights = {id(module._loka_stored) for module in self._modules()}
-        held = (parameter for group in optimizer.param_groups for parameter in group["params"])
-        return any(id(parameter) in weights for parameter in held)
+        return holds(optimizer, self._modules())
 
     def _advance(self, _recorded: bool) -> None:
         if self._rests:

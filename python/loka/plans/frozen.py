@@ -21,8 +21,8 @@ from .following import unfollow
 from .host import leave_host
 from .linear import LokaLinear, is_recorded, routed_class
 from .paused import resume
-from .precision import fp8_gemms
 from .parameters import ParameterLinear, linears
+from .precision import fp8_gemms
 from .report import RECORD, Resolved, record_of, resolved
 from .weights import drop
 
@@ -129,8 +129,9 @@ def freeze(
     `load_state_dict` casts what it loads anew.
 
     Left as they are, and listed with the reason: linears whose forward is in high precision, other libraries' kernels, and
-    `loka.linear` by name. Blocks that run as one kernel, and products with parameters, keep their weights, and their codes are in no state_dict. Raises PlanError, with the model unchanged, where no plan
-    is applied, a Recorder is attached, or a scale is not known yet."""
+    `loka.linear` by name. Blocks that run as one kernel, and products with parameters, keep their weights, and their codes are in no
+    state_dict. Raises PlanError, with the model unchanged, where no plan is applied, a Recorder is attached, or a scale is not known
+    yet."""
     applied = record_of(model)
     if applied is None:
         raise PlanError("no plan is applied to this model: loka.apply(model, plan) before loka.freeze(model)")

@@ -146,7 +146,8 @@ class Beyond(NamedTuple):
 
 class Verdict(NamedTuple):
     """`word`: "ok"; "above" (more than predicted, no more than FP8's rounding makes); "off"; "unclear" (BF16's own
-    result is not finite, or the first step's x lay beyond a scale that follows it); "not run". `why`: in words. `severity`: how many times its limit the worst number is."""
+    result is not finite, or the first step's x lay beyond a scale that follows it); "not run". `why`: in words. `severity`: how
+    many times its limit the worst number is."""
 
     word: str
     why: str = ""

@@ -19,7 +19,7 @@ from ..lag import BOUND
 from ..names import unwrapped
 from ..steps import Steps
 from ..weakly import weakly
-from .linear import LokaLinear
+from .linear import LokaLinear, holds
 from .pace import Pace
 from .parameters import linears
 from .paused import is_paused, pause, resume
@@ -72,8 +72,7 @@ class HostWatch:
         return [module for module in found if isinstance(module, LokaLinear)]
 
     def _owns(self, optimizer: Optimizer) -> bool:
-        routed = {id(module._loka_stored) for module in self._routed()}
-        return any(id(each) in routed for group in optimizer.param_groups for each in group["params"])
+        return holds(optimizer, self._routed())
 
     def _on_gpu(self) -> bool:
         return self._device() is not None

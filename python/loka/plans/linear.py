@@ -4,10 +4,11 @@ The module stays the same object: its class is replaced by a subclass. So its pa
 state_dict, and whatever an optimizer, DDP or FSDP holds of it stay as they were.
 """
 
-from typing import Any, Dict, List, Optional, Tuple, Type
+from typing import Any, Dict, Iterable, List, Optional, Tuple, Type
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from .. import kernels as routing
 from ..names import GEMMS
@@ -175,6 +176,12 @@ def saturated_of(module: nn.Module) -> Dict[str, int]:
     return {gemm: int(scale.saturated) for gemm, kernel, scale in counted if scale is not None and counts(kernel)}
 
 
+def holds(optimizer: Optimizer, modules: Iterable[LokaLinear]) -> bool:
+    """Whether the optimizer has the weight of any of them."""
+    weights = {id(module._loka_stored) for module in modules}
+    return any(id(parameter) in weights for group in optimizer.param_groups for parameter in group["params"])
+
+
 def follows(kernel: str) -> bool:
     """Whether the scale of x follows x too, and is not the plan's for good."""
     return kernel in routing.KERNELS and routing.numerics(kernel, "wgrad").b.granularity == "static"
@@ -218,6 +225,6 @@ def _is_recorded(cls: type) -> bool:
 
 
 __all__ = [
-    "Kernels", "LokaLinear", "PAUSED", "Scales", "follows", "is_recorded", "is_settled", "kernels_of", "known_scales", "routed_class", "route",
+    "Kernels", "LokaLinear", "PAUSED", "Scales", "follows", "holds", "is_recorded", "is_settled", "kernels_of", "known_scales", "routed_class", "route",
     "saturated_of", "settle", "unroute", "wanted_scales", "why_not_routable",
 ]

@@ -4,7 +4,7 @@ Each is a linear that is no module of the model (`ParameterLinear`): the module 
 itself, in no state_dict, and hands it the products that come (`loka.products`). The parameter stays where and what it was.
 """
 
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Type
+from typing import Any, Dict, Iterator, Mapping, Optional, Tuple, Type
 
 import torch
 from torch import Tensor, nn
@@ -133,7 +133,7 @@ def why_not(product: ParameterLinear, model: nn.Module) -> Optional[str]:
     caller = _caller(product, model)
     if caller is None:
         return "no module of the model's own has it"
-    if any(base.__module__.startswith("loka.record") for base in type(caller).__mro__):
+    if is_recorded(caller):
         return "it is being recorded: detach the Recorder first"
     if "forward" in caller.__dict__:
         return f"the forward of {type(caller).__name__} was replaced on the object itself"
@@ -180,9 +180,4 @@ def linears(model: nn.Module) -> Iterator[Tuple[str, nn.Linear]]:
         yield from module.__dict__.get(_PRODUCTS, {}).items()
 
 
-def recorded(model: nn.Module) -> List[str]:
-    """The linears of the plan that a Recorder is attached to."""
-    return [name for name, module in linears(model) if isinstance(module, LokaLinear) and is_recorded(module)]
-
-
-__all__ = ["ParameterLinear", "READ", "found", "linears", "put", "recorded", "remove", "why_not"]
+__all__ = ["ParameterLinear", "READ", "found", "linears", "put", "remove", "why_not"]

@@ -354,7 +354,6 @@ class _TappedProduct:
         if sinks is not None:
             sinks.take(x, grad, needs, examples)
 
-
     def _bias(self) -> Optional[Part]:
         """What is added, by its name: compiled code leaves no note of it."""
         name = self.path.replace("weight", "bias")
@@ -370,14 +369,10 @@ class TappedReader(Untapped):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         reader = self._loka_tap
-        if reader is None or not reader.switch.active or not self.training:
+        compiling = torch.compiler.is_compiling()
+        if reader is None or not reader.switch.active or not self.training or (compiling and not TRACEABLE):
             return super().forward(*args, **kwargs)
-        if torch.compiler.is_compiling():
-            if not TRACEABLE:
-                return super().forward(*args, **kwargs)
-            with Products(reader.products):
-                return super().forward(*args, **kwargs)
-        with reader.reading():
+        with Products(reader.products) if compiling else reader.reading():
             return super().forward(*args, **kwargs)
 
 

@@ -74,8 +74,8 @@ class Tap:
         """Whether inputs are copied, because something changes them before the backward."""
         self.in_place = False
         """Whether the layer's own backward surely needs no output, as that of F.linear: else the identity is a copy."""
-        # The operator is said to change this; otherwise compilers would drop a call that gives nothing back. On the
-        # CPU, where that costs no launch, and keeps older compilers, which know no tag, from making a CUDA graph of it.
+        # An operator that gives nothing back is said to change this; otherwise compilers would drop the call. On the CPU,
+        # where that costs no launch, and keeps older compilers, which know no tag, from making a CUDA graph of it.
         # Whose call it is lies in here too, as data: a number would be a constant to compilers, and each of a model's
         # layers one more variant of the same forward, until they give up (`recompile_limit`).
         with _lock:
