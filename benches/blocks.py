@@ -46,12 +46,12 @@ class Block:
         return self.rows == 128 or self.is_codes or (k > TILE_K and self.units(m, n) <= SMS)
 
     def prepare(self, x, w, h, x_scale, w_scales, h_scale, saturated, bias=None, z=None, codes=None):
-        """Of a kernel that stores all: each of z, h and codes that is not None."""
+        """Of a kernel that stores all: each of z, h and codes that is not None. `w_scales`: one a row of w, or one."""
         (m, k), n = x.shape, w.shape[0]
         group = max(1, round(math.sqrt(SMS * BLOCK / self.rows)))
         stores = sum(bit for bit, to in ((STORE_Z, z), (STORE_H, h), (STORE_CODES, codes)) if to is not None)
         bias_at = 0 if bias is None else bias.data_ptr()
-        shape = static.Shape(m, n, k, -(-m // self.rows), n // BLOCK, group, stores, 1, bias_at)
+        shape = static.Shape(m, n, k, -(-m // self.rows), n // BLOCK, group, stores, w_scales.numel() > 1, bias_at)
         arguments = [fp8.tensor_map(x, self.rows, TILE_K if self.is_codes else 64), fp8.tensor_map(w, BLOCK, TILE_K)]
         if self.gives_all:
             boxes = ((z, Y_BOX), (h, Y_BOX), (codes, (16, 128)))
@@ -89,13 +89,43 @@ def norm_forward(z, h, codes, scale):
     return launcher(cast("block_norm_hard_swish"), blocks, 256, 0, arguments)
 
 
-def norm_backward(dh, z, dz, codes, row_scales, scale, saturated, early: bool = True):
-    """A scale: by it; else by rows."""
+def norm_backward(dh, z, dz, codes, row_scales, early: bool = True):
     m, n = z.shape
     warps = n // BLOCK if n <= 2 * BLOCK else -(-n // (2 * BLOCK))
-    tensors = (dz, codes, row_scales, scale, saturated)
-    arguments = [address(dh), address(z), *map(maybe, tensors), C.c_uint(n)]
+    arguments = [address(dh), address(z), *map(maybe, (dz, codes, row_scales)), C.c_uint(n)]
     return launcher(cast("block_backward"), m, 32 * warps, 0, arguments, early=early)
+
+
+def gradient_codes(dh, z, dz, codes, codes_t, scale, saturated, amax=None):
+    """block_backward_static, as kernels/src/norms.rs launches it."""
+    m, n = z.shape
+    tensors = (dz, codes, codes_t, scale, saturated, amax)
+    arguments = [address(dh), address(z), *map(maybe, tensors), C.c_uint(m), C.c_uint(n)]
+    return launcher(cast("block_backward_static"), -(-m // 32) * (n // BLOCK), 256, 0, arguments)
+
+
+class StaticOperand(C.Structure):
+    _fields_ = [(name, C.c_uint64) for name in "x scale_at codes codes_t saturated amax".split()]
+    _fields_ += [("rows", C.c_uint), ("cols", C.c_uint)]
+
+
+class StaticOperands(C.Structure):
+    _fields_ = [("of", StaticOperand * 4), ("first", C.c_uint * 4)]
+
+
+def static_casts(operands: list):
+    """The launch that casts up to four matrices by scales known beforehand: (x, codes, codes_t, scale, saturated, amax)
+    each."""
+    made, blocks = StaticOperands(), 0
+    for at in range(4):
+        made.first[at] = blocks
+        if at >= len(operands):
+            continue
+        x, codes, codes_t, scale, saturated, amax = operands[at]
+        addresses = [0 if each is None else each.data_ptr() for each in (x, scale, codes, codes_t, saturated, amax)]
+        made.of[at] = StaticOperand(*addresses, *x.shape)
+        blocks += -(-x.shape[0] // 32) * -(-x.shape[1] // 256)
+    return launcher(cast("cast_static_turned"), blocks, 256, 0, [made])
 
 
 ROW_CAST, COLUMN_AMAX = 8, 16

@@ -1,6 +1,6 @@
 """Forward and backward of three blocks of linear + BlockNorm + hard swish in FP8 against PyTorch compiled in BF16.
 
-    python benches/mlp_block_training.py [--checks 40] [--peers mods] [--chains 7] [--budget 300] [--out FILE.json]
+    python benches/mlp_block_training.py [--checks 40] [--peers mods] [--skip 0] [--chains 7] [--budget 300] [--out FILE]
 
 Takes a GPU of compute capability 9.0 and PyTorch; gives, after the checks, median microseconds of one step, from x and
 the gradient of the last output to the output, the gradient of x and those of the weights, by:
@@ -9,8 +9,10 @@ the gradient of the last output to the output, the gradient of x and those of th
     bf16 wgrad LoKA: weights cast by rows and, transposed, by columns; fused blocks that store z, h and its codes;
                block_backward to BF16 and to codes by rows; dgrad by the FP8 GEMM; wgrad in BF16 by torch.mm
     fp8 wgrad  the same with wgrad by the FP8 GEMM, gradient and input cast by columns
-    static     a power of two for each gradient, known beforehand (here from a step before, with a factor of two to
-               spare): blocks store z and codes, block_backward codes alone, wgrad takes both transposed
+    static     one scale a tensor, a power of two known beforehand: of x, weights and gradients (here from a step
+               before, with a factor of two to spare). One launch casts x and all weights, both layouts; blocks store
+               z and codes, block_backward_static the gradient's codes and these transposed; largest magnitudes are
+               noted for the next step's scales; wgrad takes both operands transposed
 
 and the first one's parts. Each a CUDA graph of its own, all of a line interleaved round by round, the L2 flushed before
 every run; results printed and written line by line. Checks: kernels that store all against those that store one, bit
@@ -32,8 +34,8 @@ import torch.nn.functional as F
 import fp8_gemm as fp8
 import static_gemm as static
 from blocks import (BLOCK, CHAINS, EPS, H_SCALE, Block, Guarded, block_norm, captured, casts_first, chosen, cold_times,
-                    column_casts, column_operand, compiled, first_pass, geomean, graph, norm_backward, perceptron,
-                    row_operand, second_pass, tell, transposes)  # fmt: skip
+                    column_casts, column_operand, compiled, first_pass, geomean, gradient_codes, graph, norm_backward,
+                    perceptron, row_operand, second_pass, static_casts, tell, transposes)  # fmt: skip
 from static_gemm import e4m3
 
 E4M3, BF16 = torch.float8_e4m3fn, torch.bfloat16
@@ -97,6 +99,9 @@ class Layer:
         self.x, self.w = x, ((torch.rand(n, k, device="cuda") * 2 - 1) / math.sqrt(k)).bfloat16()
         self.w_codes, self.w_scales = empty(n, k, E4M3), ones(n)
         self.w_codes_t, self.w_scales_t = empty(k, n, E4M3), ones(k)
+        # And by one scale: codes, codes transposed, the scale, what saturates, the largest magnitude.
+        largest = torch.zeros(2, device="cuda")
+        self.w_one = (empty(n, k, E4M3), empty(k, n, E4M3), ones(1), saturated, largest[:1])
         self.z, self.h = empty(m, n, BF16), empty(m, n, BF16)
         self.h_codes = None if is_last else empty(m, n, E4M3)
         self.h_scale, self.x_scale = torch.full((1,), H_SCALE, device="cuda"), x_scale
@@ -106,7 +111,8 @@ class Layer:
         self.forward = block.prepare(x if reads_bf16 else x_codes, self.w_codes, self.h, *scales, *outputs)
         # Of h, codes are enough, but at the end.
         block = chosen(blocks, "e4m3", "all", m, n, k)
-        self.forward_static = block.prepare(x_codes, self.w_codes, self.h if is_last else None, *scales, *outputs)
+        scales = (x_scale, self.w_one[2], self.h_scale, saturated, None)
+        self.forward_static = block.prepare(x_codes, self.w_one[0], self.h if is_last else None, *scales, *outputs)
         # The gradients: of z, of x, of w.
         self.dz, self.dz_codes, self.dz_scales = empty(m, n, BF16), empty(m, n, E4M3), ones(m)
         self.dx, self.dw = empty(m, k, BF16), empty(n, k, BF16)
@@ -120,24 +126,22 @@ class Layer:
         self.wgrad_casts = column_casts([(self.dz, dz_t, dz_scales_t), (x, x_t, x_scales_t)])
         self.wgrad_fp8 = best(n, k, m).prepare(dz_t, x_t, self.dw, dz_scales_t, x_scales_t, True)
         self.kept, self.saturated = (dz_t, dz_scales_t, x_t, x_scales_t), saturated
-        # With one scale for dz: the GEMM takes one a row.
-        self.dz_scale, self.spread = ones(1), ones(max(m, n))
-        self.dgrad_static = best(m, k, n).prepare(self.dz_codes, self.w_codes_t, self.dx, self.spread[:m],
-                                                  self.w_scales_t, True)  # fmt: skip
-        self.turn = transposes([(self.dz_codes, dz_t), (x_codes, x_t)])
-        self.x_spread = x_scale.expand(k).contiguous()
-        self.wgrad_static = best(n, k, m).prepare(dz_t, x_t, self.dw, self.spread[:n], self.x_spread, True)
+        self.dz_scale, self.dz_codes_t, self.dz_largest, self.x_codes_t = ones(1), dz_t, largest[1:2], x_t
+        self.dgrad_static = best(m, k, n).prepare(self.dz_codes, self.w_one[1], self.dx, self.dz_scale, self.w_one[2],
+                                                  False)  # fmt: skip
+        self.x_codes = x_codes
+        self.wgrad_static = best(n, k, m).prepare(dz_t, x_t, self.dw, self.dz_scale, x_scale, False)
 
     def calibrate(self) -> None:
-        """The static scale of dz, from the dz that is there."""
-        scale = 2.0 ** math.ceil(math.log2(2 * self.dz.float().abs().max().item() / 448))
-        self.dz_scale.fill_(scale)
-        self.spread.fill_(scale)
+        """The scales of dz and w, from those that are there."""
+        for scale, values in ((self.dz_scale, self.dz), (self.w_one[2], self.w)):
+            scale.fill_(2.0 ** math.ceil(math.log2(2 * values.float().abs().max().item() / 448)))
 
     def backward(self, dh) -> None:
         """The launches of block_backward, once it is known where dh lies."""
-        self.tail_static = norm_backward(dh, self.z, None, self.dz_codes, None, self.dz_scale, self.saturated)
-        arguments = (dh, self.z, self.dz, self.dz_codes, self.dz_scales, None, None)
+        to = (self.dz_codes, self.dz_codes_t, self.dz_scale, self.saturated, self.dz_largest)
+        self.tail_static = gradient_codes(dh, self.z, None, *to)
+        arguments = (dh, self.z, self.dz, self.dz_codes, self.dz_scales)
         self.tail = norm_backward(*arguments)
         # Behind work of PyTorch's, which may end in something else than a kernel.
         self.late_tail = norm_backward(*arguments, early=False)
@@ -166,11 +170,16 @@ class Step:
         rows = [row_operand(layer.w, layer.w_codes, layer.w_scales) for layer in self.layers]
         self.casts = [first_pass([row, column]) for row, column in zip(rows, columns)]
         self.casts += [second_pass(columns[:2]), second_pass(columns[2:])]
+        x_codes_t, x_largest = first.x_codes_t, torch.zeros(1, device="cuda")
+        operands = [(layer.w, *layer.w_one) for layer in self.layers]
+        operands.append((self.x, self.x_codes, x_codes_t, self.x_scale, self.saturated, x_largest))
+        self.casts_static = [static_casts(operands)]
+        self.turns = [transposes([(layer.x_codes, layer.x_codes_t) for layer in (second, third)])]
         self.forward = [first.forward, second.forward, third.forward]
         x_cast = static.cast_static(self.x, self.x_codes, self.x_scale, self.saturated)
         if casts_first(m, n, k):
             self.forward.insert(0, x_cast)
-        self.forward_static = [x_cast, *(layer.forward_static for layer in self.layers)]
+        self.forward_static = [layer.forward_static for layer in self.layers]
         self.parts = {
             "casts": self.casts,
             "forward": self.forward,
@@ -178,17 +187,23 @@ class Step:
             "dgrads": [layer.dgrad for layer in self.layers],
             "wgrads": [layer.wgrad for layer in self.layers],
             "fp8 wgrads": [run for layer in self.layers for run in (*layer.wgrad_casts, layer.wgrad_fp8)],
+            "static casts": self.casts_static,
             "static forward": self.forward_static,
             "static tails": [layer.tail_static for layer in self.layers],
-            "turns": [layer.turn for layer in self.layers],
+            "static dgrads": [layer.dgrad_static for layer in self.layers],
+            "static wgrads": [layer.wgrad_static for layer in self.layers],
+            "turns": self.turns,
         }
 
     def runs(self, variant: str) -> list:
-        found = [*self.casts, *(self.forward_static if variant == "static" else self.forward)]
+        if variant == "static":
+            found = [*self.casts_static, *self.forward_static, *self.turns]
+            for layer in reversed(self.layers):
+                found += [layer.tail_static, layer.dgrad_static, layer.wgrad_static]
+            return found
+        found = [*self.casts, *self.forward]
         for layer in reversed(self.layers):
-            if variant == "static":
-                found += [layer.tail_static, layer.dgrad_static, layer.turn, layer.wgrad_static]
-            elif variant == "fp8 wgrad":
+            if variant == "fp8 wgrad":
                 found += [layer.tail, layer.dgrad, *layer.wgrad_casts, layer.wgrad_fp8]
             else:
                 found += [layer.late_tail, layer.dgrad, layer.wgrad]
@@ -205,7 +220,8 @@ class Step:
             for to in (layer.z, layer.h, layer.dz, layer.dx, layer.dw, layer.dz_scales, layer.w_scales,
                        layer.w_scales_t):  # fmt: skip
                 to.fill_(math.nan)
-            for to in (layer.h_codes, layer.dz_codes, layer.w_codes, layer.w_codes_t, *layer.kept[::2]):
+            codes = (layer.h_codes, layer.dz_codes, layer.w_codes, layer.w_codes_t, *layer.kept[::2], *layer.w_one[:2])
+            for to in codes:
                 if to is not None:
                     to.view(torch.uint8).fill_(0x7F)
         self.x_codes.view(torch.uint8).fill_(0x7F)
@@ -223,12 +239,14 @@ class Step:
         """The same recipe in PyTorch's steps around the same products of codes, summed in FP64."""
         scaled = lambda x, scales: e4m3(x.float() / scales)
         by_rows = lambda x: (x.float().abs().amax(1, keepdim=True) / 448).clamp(min=1e-12)
+        # Of a layer's weight, seen from either side.
+        of_weight = lambda w, layer: layer.w_one[2].expand(w.shape[0], 1) if variant == "static" else by_rows(w)
         product = lambda a, a_scales, b, b_scales: (
             (a.double() * a_scales.double()) @ (b.double() * b_scales.double()).t()
         ).bfloat16()
         x, x_scales, kept = self.x, [static.SCALE, H_SCALE, H_SCALE], []
         for at, layer in enumerate(self.layers):
-            scale, w_scales = x_scales[at], by_rows(layer.w)
+            scale, w_scales = x_scales[at], of_weight(layer.w, layer)
             codes = scaled(x, scale)
             z = product(codes, torch.full_like(w_scales[:1], scale), scaled(layer.w, w_scales), w_scales)
             z.requires_grad_()
@@ -239,7 +257,7 @@ class Step:
         for at in (2, 1, 0):
             x, z, h = kept[at]
             (dz,) = torch.autograd.grad(h, z, dh)
-            rows, columns = by_rows(dz), by_rows(self.layers[at].w.t())
+            rows, columns = by_rows(dz), of_weight(self.layers[at].w.t(), self.layers[at])
             if variant == "static":
                 rows = self.layers[at].dz_scale.view(1, 1)
                 x_scale = torch.full_like(rows, x_scales[at])
@@ -314,6 +332,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checks", type=int, default=40, help="random shapes that are checked first")
     parser.add_argument("--peers", default="mods", help="mods,original (minutes), or nothing")
+    parser.add_argument("--skip", type=int, default=0, help="so many chains, the fastest, are left out")
     parser.add_argument("--chains", type=int, default=len(CHAINS), help="so many, the fastest first")
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--budget", type=float, default=300, help="seconds after which no chain is begun")
@@ -325,7 +344,7 @@ def main() -> None:
     failed, peers, kept = checks(blocks, arguments.checks), list(filter(None, arguments.peers.split(","))), []
     about = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "cuda": torch.version.cuda}
     print(about, flush=True)
-    for shape in CHAINS[: arguments.chains]:
+    for shape in CHAINS[arguments.skip : arguments.chains]:
         if time.monotonic() - start > arguments.budget:
             print(f"{shape} and later ones left out: {arguments.budget:.0f} s are over", flush=True)
             break

@@ -20,7 +20,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a function below changes. */
-#define LOKA_ABI_VERSION 1
+#define LOKA_ABI_VERSION 2
 
 enum {
     LOKA_OK = 0,
@@ -90,6 +90,23 @@ int32_t loka_transpose_codes(int32_t device, const loka_operand *operands, uint3
 int32_t loka_cast_static(int32_t device, const void *x, const float *scale, void *codes, uint64_t *saturated,
                          uint64_t count, void *stream);
 
+/* One to four matrices of BF16 to E4M3, each by a scale of its own known beforehand, a power of two, to codes and to
+ * codes_t, in one pass. Outputs that are null are not wanted. Adds how many elements saturated to *saturated and raises
+ * *amax to the largest magnitude. x is aligned to 16 bytes, codes to 8, codes_t to 16; cols is a multiple of 8, with
+ * codes_t rows one of 16. */
+typedef struct {
+    const void *x;      /* BF16 [rows, cols] */
+    const float *scale;
+    void *codes;        /* [rows, cols] */
+    void *codes_t;      /* [cols, rows] */
+    uint64_t *saturated;
+    float *amax;
+    uint32_t rows;
+    uint32_t cols;
+} loka_static_operand;
+
+int32_t loka_cast_static_turned(int32_t device, const loka_static_operand *operands, uint32_t count, void *stream);
+
 /* The products need compute capability 9.0, n and k multiples of 16, and x, w and the output aligned to 16 bytes.
  * `tiling`: which kernel, from 0 in the order of their expected time; negative: the first. */
 
@@ -115,10 +132,16 @@ int32_t loka_block_norm_hard_swish(int32_t device, const void *z, void *h, void 
                                    uint32_t m, uint32_t n, void *stream);
 
 /* The gradient of z from dh BF16 [m, n] and z: dz BF16 and its codes in E4M3, those that are not null. Codes have a
- * scale a row, to row_scales [m], as loka_cast_rowwise would give; or, where dz_scale is not null, that one scale, a
- * power of two, and *saturated counts. n is at most 16,384. */
+ * scale a row, to row_scales [m], as loka_cast_rowwise would give. n is at most 16,384. */
 int32_t loka_block_backward(int32_t device, const void *dh, const void *z, void *dz, void *codes, float *row_scales,
-                            const float *dz_scale, uint64_t *saturated, uint32_t m, uint32_t n, void *stream);
+                            uint32_t m, uint32_t n, void *stream);
+
+/* The same by one scale of dz known beforehand, a power of two: codes, and codes_t [n, m] for the weight's gradient, with
+ * which m is a multiple of 16. Adds how many elements saturated to *saturated and raises *amax to the largest magnitude
+ * of dz, where they are not null. */
+int32_t loka_block_backward_static(int32_t device, const void *dh, const void *z, void *dz, void *codes, void *codes_t,
+                                   const float *dz_scale, uint64_t *saturated, float *amax, uint32_t m, uint32_t n,
+                                   void *stream);
 
 /* For PyTorch 2.10 or later: its dispatcher calls this library for the ops of namespace `ns` that loka.kernels.native_ops
  * defines, with tensors of dispatch key `key` ("CUDA"). `libraries`: the paths of its libtorch_cpu.so and libtorch_cuda.so

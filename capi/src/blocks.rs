@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use loka_core::engine::cuda::raw::{BackwardMemory, BlockOutputs, GemmMemory, RawStream};
+use loka_core::engine::cuda::raw::{BackwardMemory, BlockOutputs, GemmMemory, RawStream, StaticBackwardMemory};
 
 use crate::{
     devices::opened,
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn loka_block_norm_hard_swish(
     })
 }
 
-/// The gradient of z.
+/// The gradient of z, and its codes by rows.
 ///
 /// # Safety
 /// As `loka.h` says of the pointers.
@@ -88,8 +88,6 @@ pub unsafe extern "C" fn loka_block_backward(
     dz: *mut c_void,
     codes: *mut c_void,
     row_scales: *mut f32,
-    dz_scale: *const f32,
-    saturated: *mut u64,
     m: u32,
     n: u32,
     stream: *mut c_void,
@@ -101,11 +99,45 @@ pub unsafe extern "C" fn loka_block_backward(
             dz: dz as u64,
             codes: codes as u64,
             row_scales: row_scales as u64,
-            scale: dz_scale as u64,
-            saturated: saturated as u64,
             m,
             n,
         };
         opened(device)?.block_backward(RawStream(stream as u64), &at)
+    })
+}
+
+/// The gradient of z, and its codes by one scale known beforehand.
+///
+/// # Safety
+/// As `loka.h` says of the pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn loka_block_backward_static(
+    device: i32,
+    dh: *const c_void,
+    z: *const c_void,
+    dz: *mut c_void,
+    codes: *mut c_void,
+    codes_t: *mut c_void,
+    dz_scale: *const f32,
+    saturated: *mut u64,
+    amax: *mut f32,
+    m: u32,
+    n: u32,
+    stream: *mut c_void,
+) -> i32 {
+    guarded(|| {
+        let at = StaticBackwardMemory {
+            dh: dh as u64,
+            z: z as u64,
+            dz: dz as u64,
+            codes: codes as u64,
+            codes_t: codes_t as u64,
+            scale: dz_scale as u64,
+            saturated: saturated as u64,
+            amax: amax as u64,
+            m,
+            n,
+        };
+        opened(device)?.block_backward_static(RawStream(stream as u64), &at)
     })
 }

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use loka_core::engine::cuda::{
     CudaError,
-    raw::{CastMemory, Gpu, RawStream},
+    raw::{CastMemory, Gpu, RawStream, StaticCastMemory},
 };
 
 use crate::{devices::opened, outcome::guarded};
@@ -41,6 +41,37 @@ impl From<CastOperand> for CastMemory {
             rows: from.rows,
             cols: from.cols,
             flags: from.flags,
+        }
+    }
+}
+
+/// `loka_static_operand` of `loka.h`, field by field.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct StaticCastOperand {
+    x: *const c_void,
+    scale: *const f32,
+    codes: *mut c_void,
+    codes_t: *mut c_void,
+    saturated: *mut u64,
+    amax: *mut f32,
+    rows: u32,
+    cols: u32,
+}
+
+const _: () = assert!(size_of::<StaticCastOperand>() == 56, "loka.h has it so");
+
+impl StaticCastOperand {
+    fn memory(&self) -> StaticCastMemory {
+        StaticCastMemory {
+            x: self.x as u64,
+            scale: self.scale as u64,
+            codes: self.codes as u64,
+            codes_t: self.codes_t as u64,
+            saturated: self.saturated as u64,
+            amax: self.amax as u64,
+            rows: self.rows,
+            cols: self.cols,
         }
     }
 }
@@ -161,5 +192,27 @@ pub unsafe extern "C" fn loka_cast_static(
     guarded(|| {
         let addresses = [x as u64, scale as u64, codes as u64, saturated as u64];
         opened(device)?.cast_static(RawStream(stream as u64), addresses, count)
+    })
+}
+
+/// BF16 to E4M3 by scales known beforehand, as it lies and transposed.
+///
+/// # Safety
+/// As `loka.h` says of the pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn loka_cast_static_turned(
+    device: i32,
+    operands: *const StaticCastOperand,
+    count: u32,
+    stream: *mut c_void,
+) -> i32 {
+    guarded(|| {
+        if operands.is_null() {
+            return Err(CudaError::Refused("operands is null".to_owned()));
+        }
+        // SAFETY: not null, and the caller's promise of `count` of them.
+        let given = unsafe { std::slice::from_raw_parts(operands, count as usize) };
+        let memory: Vec<StaticCastMemory> = given.iter().map(StaticCastOperand::memory).collect();
+        opened(device)?.cast_static_turned(RawStream(stream as u64), &memory)
     })
 }

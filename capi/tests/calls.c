@@ -81,12 +81,24 @@ int main(void) {
                                         NULL, at(0x6000), 300, 400, 1024, 0, at(0x77)));
     told("tail", loka_block_norm_hard_swish(0, at(0x1000), at(0x2000), NULL, NULL, 300, 512, at(0x77)));
     told("ragged tail", loka_block_norm_hard_swish(0, at(0x1000), at(0x2000), NULL, NULL, 300, 300, at(0x77)));
-    told("backward", loka_block_backward(0, at(0x1000), at(0x2000), at(0x3000), at(0x4000), at(0x5000), NULL, NULL, 300,
-                                         512, at(0x77)));
-    told("backward by a static scale", loka_block_backward(0, at(0x1000), at(0x2000), NULL, at(0x4000), NULL,
-                                                           at(0x5000), at(0x6000), 300, 512, at(0x77)));
-    told("no place for scales", loka_block_backward(0, at(0x1000), at(0x2000), NULL, at(0x4000), NULL, NULL, NULL, 300,
-                                                    512, at(0x77)));
+    told("backward", loka_block_backward(0, at(0x1000), at(0x2000), at(0x3000), at(0x4000), at(0x5000), 300, 512,
+                                         at(0x77)));
+    told("no place for scales", loka_block_backward(0, at(0x1000), at(0x2000), NULL, at(0x4000), NULL, 300, 512,
+                                                    at(0x77)));
+    told("backward by a known scale", loka_block_backward_static(0, at(0x1000), at(0x2000), NULL, at(0x4000), NULL,
+                                                                 at(0x5000), at(0x6000), at(0x8000), 300, 512,
+                                                                 at(0x77)));
+    told("transposed as well", loka_block_backward_static(0, at(0x1000), at(0x2000), NULL, at(0x4000), at(0x7000),
+                                                          at(0x5000), NULL, NULL, 304, 512, at(0x77)));
+    told("rows that cannot be transposed", loka_block_backward_static(0, at(0x1000), at(0x2000), NULL, at(0x4000),
+                                                                      at(0x7000), at(0x5000), NULL, NULL, 300, 512,
+                                                                      at(0x77)));
+    const loka_static_operand known[2] = {
+        {at(0x1000), at(0x2000), at(0x3000), at(0x4000), at(0x5000), at(0x6000), 48, 520},
+        {at(0x1000), at(0x2000), at(0x3000), NULL, NULL, NULL, 33, 8},
+    };
+    told("casts by known scales", loka_cast_static_turned(0, known, 2, at(0x77)));
+    told("no operands", loka_cast_static_turned(0, known, 0, at(0x77)));
     pthread_t thread;
     if (pthread_create(&thread, NULL, elsewhere, NULL) != 0) return 1;
     pthread_join(thread, NULL);

@@ -59,9 +59,19 @@ int cuLaunchKernelEx(const launch *l, void *function, void **arguments, void **e
         printf(" m %u n %u k %u, %u %u", shape[0], shape[1], shape[2], shape[6], shape[7]);
         if (is_static) printf(" bias %#lx", *(unsigned long *)(shape + 8));
     } else if (strncmp(function, "block", 5) == 0) {
-        int pointers = strstr(function, "backward") ? 7 : 4;
+        int is_static = strstr(function, "static") != NULL, pointers = is_static ? 8 : strstr(function, "backward") ? 5 : 4;
         for (int i = 0; i < pointers; i++) printf(" %#lx", *(unsigned long *)arguments[i]);
-        printf(" %u", *(unsigned *)arguments[pointers]);
+        for (int i = 0; i <= is_static; i++) printf(" %u", *(unsigned *)arguments[pointers + i]);
+    } else if (strcmp(function, "cast_static_turned") == 0) {
+        const unsigned long *of = arguments[0];
+        for (int at = 0; at < 4; at++, of += 7) {
+            const unsigned *sizes = (const unsigned *)(of + 6);
+            if (sizes[0] == 0) break;
+            for (int i = 0; i < 6; i++) printf(" %#lx", of[i]);
+            printf(" %u x %u,", sizes[0], sizes[1]);
+        }
+        const unsigned *first = (const unsigned *)((const unsigned long *)arguments[0] + 28);
+        printf(" from %u %u %u %u", first[0], first[1], first[2], first[3]);
     }
     printf("\n");
     fflush(stdout);

@@ -1,69 +1,27 @@
 // architectures: sm_89 sm_90a sm_100a
 //
 // Takes the gradient dh [m, n] of h = hard swish(BlockNorm(z)) and z [m, n], both BF16, blocks of 256 columns; gives
-// the gradient dz of z in BF16 and as E4M3 codes, by one scale a row, or by one scale known beforehand. A null pointer
-// is an output that is not wanted.
+// the gradient dz of z in BF16 and as E4M3 codes by one scale a row. A null pointer is an output that is not wanted.
+// block_backward_static gives codes by a scale known beforehand.
 //
 //     y = z * r,  r = 1 / sqrt(mean(z^2) + eps)                 means over a block
 //     g = dh * hs'(y),  hs'(y) = 0 below -3, 1 above 3, y / 3 + 1/2 between
 //     dz = r * (g - y * mean(g * y))
 //
 // in FP32, rounded once to BF16. Codes are those of the BF16 values, bit for bit as cast_rowwise gives them (scale =
-// max(amax / 448, 1e-12) of the row, written to row_scales) or as cast_e4m3_static (scale_at not null: row_scales is
-// not written; a power of two; elements with |dz| > 448 * scale are added to `saturated`, infinities among them).
+// max(amax / 448, 1e-12) of the row, written to row_scales).
 //
 // One pass over memory: a row lives in a block's registers, one or two blocks of 256 a warp, from the loads until its
 // largest magnitude is known.
 //
 // Launch: kernels/src/norms.rs; one block a row, a warp for one block of 256 columns or for two of them. Two have more
 // loads in flight than the warps that would fit beside. n up to 16,384. dh, z and dz aligned to 16 bytes, codes to 8.
-#include "common/cast.cuh"
-#include "common/norm.cuh"
-#include "common/static_cast.cuh"
-
-static __device__ __forceinline__ float hard_swish_slope(float y) {
-    const float slope = __fmaf_rn(y, 1.0f / 3.0f, 0.5f);
-    return y >= 3.0f ? 1.0f : y <= -3.0f ? 0.0f : slope;
-}
-
-static __device__ __forceinline__ Words4 gradient(const Words4& z, const Words4& dh) {
-    float y[8], g[8];
-    widen(z, y);
-    widen(dh, g);
-    const float r = normalise(y);
-#pragma unroll
-    for (u32 i = 0; i < 8; i++) g[i] *= hard_swish_slope(y[i]);
-    const float mean = block_mean(g, y);
-#pragma unroll
-    for (u32 i = 0; i < 8; i++) g[i] = r * __fmaf_rn(-y[i], mean, g[i]);
-    return narrow(g);
-}
-
-// By a scale known beforehand; counts what saturates.
-struct StaticScale {
-    float inverse;
-    // The largest BF16 that does not saturate.
-    u32 most;
-
-    __device__ __forceinline__ explicit StaticScale(float scale)
-        : inverse(1.0f / scale), most(__float_as_uint(E4M3_MAX * scale) >> 16) {}
-
-    __device__ __forceinline__ u32 pair(u32 x) const {
-        return e4m3_pair(bf16_low(x) * inverse, bf16_high(x) * inverse);
-    }
-
-    __device__ __forceinline__ Words2 codes(const Words4& x, u32& saturated) const {
-        saturated += count_above(x.x, most) + count_above(x.y, most) + count_above(x.z, most) + count_above(x.w, most);
-        return Words2{pair(x.x) | pair(x.y) << 16, pair(x.z) | pair(x.w) << 16};
-    }
-};
+#include "common/block_gradient.cuh"
 
 struct Outputs {
     u16* dz;
     u8* codes;
     float* row_scales;
-    const float* scale_at;
-    u64* saturated;
 };
 
 template <u32 KEPT>
@@ -89,18 +47,6 @@ static __device__ __forceinline__ void row_gradient(const u16* dh, const u16* z,
     }
     if (to.codes == nullptr) return;
     Words2* codes = (Words2*)to.codes + begin;
-    if (to.scale_at != nullptr) {
-        const StaticScale scale(*to.scale_at);
-        u32 saturated = 0;
-#pragma unroll
-        for (u32 i = 0; i < KEPT; i++) {
-            const u32 block = threadIdx.x / 32 + i * warps;
-            if (block < blocks) codes[block * (BLOCK / 8)] = scale.codes(kept[i], saturated);
-        }
-        saturated = warp_sum(saturated);
-        if (lane == 0 && saturated != 0) atomicAdd(to.saturated, (u64)saturated);
-        return;
-    }
     const float scale = scale_of_bits<false>(block_max(larger_half(largest)), 0);
     if (threadIdx.x == 0) to.row_scales[blockIdx.x] = scale;
     const Divisor divisor(scale);
@@ -113,9 +59,9 @@ static __device__ __forceinline__ void row_gradient(const u16* dh, const u16* z,
 
 extern "C" __global__ void __launch_bounds__(1024, 1)
 block_backward(const u16* __restrict__ dh, const u16* __restrict__ z, u16* __restrict__ dz, u8* __restrict__ codes,
-               float* __restrict__ row_scales, const float* __restrict__ scale_at, u64* __restrict__ saturated, u32 n) {
+               float* __restrict__ row_scales, u32 n) {
     wait_for_kernel_before();
-    const Outputs to{dz, codes, row_scales, scale_at, saturated};
+    const Outputs to{dz, codes, row_scales};
     if (n <= blockDim.x * 8) {
         row_gradient<1>(dh, z, to, n);
     } else {

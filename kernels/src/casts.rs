@@ -10,15 +10,19 @@
 //! | columnwise (the transposed copy has a scale a row) | [`cast_rowwise`] with [`COLUMN_AMAX`], [`cast_columnwise`] |
 //! | tensorwise | [`amax_tensor`], [`cast_tensorwise`] |
 //! | 1x128, 128x128 | [`cast_blockwise`] |
-//! | by a scale known beforehand | [`cast_e4m3_static`], and [`transpose_codes`] for the transposed copy |
+//! | by a scale known beforehand | [`cast_e4m3_static`], or with a transposed copy [`cast_static_turned`]; [`transpose_codes`] of codes |
 
 use crate::{
-    Argument, ArgumentKind, CAST, FP8, Header, KernelSource, LaunchGrid, TYPES, WARP, WITH_FP8_CASTS, number, pointer,
+    Argument, ArgumentKind, CAST, FP8, Header, KernelSource, LaunchGrid, TYPES, WARP, WITH_FP8_CASTS,
+    gemm::STATIC_CAST, number, pointer,
 };
 
 const STATIC_HEADERS: &[Header] = &[TYPES, FP8, WARP];
 const TILE: Header = Header { name: "common/tile.cuh", text: include_str!("../cu/common/tile.cuh") };
+pub(crate) const WARP_TILE: Header =
+    Header { name: "common/warp_tile.cuh", text: include_str!("../cu/common/warp_tile.cuh") };
 const HEADERS: &[Header] = &[TYPES, FP8, WARP, CAST];
+const STATIC_TURNED_HEADERS: &[Header] = &[TYPES, FP8, WARP, CAST, STATIC_CAST, WARP_TILE];
 const TILE_HEADERS: &[Header] = &[TYPES, FP8, WARP, CAST, TILE];
 
 /// Scales are rounded up to a power of two.
@@ -111,6 +115,14 @@ pub const CASTS: &[KernelSource] = &[
         about: "BF16 rows to FP8 codes and one scale a row in one pass over memory; or the amax of columns.",
     },
     KernelSource {
+        entry: "cast_static_turned",
+        source: include_str!("../cu/cast_static_turned.cu"),
+        headers: STATIC_TURNED_HEADERS,
+        architectures: WITH_FP8_CASTS,
+        arguments: &[number("operands", ArgumentKind::Struct(size_of::<StaticOperands>() as u32))],
+        about: "BF16 to E4M3 codes by scales known beforehand, as they lie and transposed, up to four matrices at once.",
+    },
+    KernelSource {
         entry: "cast_tensorwise",
         source: include_str!("../cu/cast_tensorwise.cu"),
         headers: TILE_HEADERS,
@@ -161,6 +173,61 @@ fn narrowed(blocks: u64) -> u32 {
 pub fn cast_e4m3_static(count: u64, multiprocessors: u32) -> LaunchGrid {
     // A block of 256 threads takes four 8-element vectors each, then strides.
     LaunchGrid::line(narrowed(count.div_ceil(8192).min(8 * u64::from(multiprocessors))), 256)
+}
+
+/// One matrix of [`cast_static_turned`]: the struct of `cu/cast_static_turned.cu`, field by field. Addresses are device
+/// addresses, 0 for an output that is not wanted.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StaticOperand {
+    /// BF16 `[rows, cols]` row-major.
+    pub x: u64,
+    /// FP32, a power of two.
+    pub scale: u64,
+    /// `[rows, cols]`
+    pub codes: u64,
+    /// `[cols, rows]`
+    pub codes_t: u64,
+    /// A u64 to which elements beyond 448 times the scale are added.
+    pub saturated: u64,
+    /// An FP32 that is raised to the largest magnitude.
+    pub amax: u64,
+    pub rows: u32,
+    pub cols: u32,
+}
+
+/// Matrices that one launch of [`cast_static_turned`] takes.
+pub const STATIC_OPERANDS: usize = 4;
+
+/// The argument of `cast_static_turned`; absent operands come last.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StaticOperands {
+    pub of: [StaticOperand; STATIC_OPERANDS],
+    /// The launch's to fill in.
+    pub first: [u32; STATIC_OPERANDS],
+}
+
+const _: () = assert!(size_of::<StaticOperands>() == 240, "cu/cast_static_turned.cu mirrors it");
+
+/// Blocks that give codes transposed, one for each tile of 32 rows by 256 columns; None where they are too many.
+pub(crate) fn turned_tiles([rows, cols]: [u32; 2]) -> Option<u32> {
+    rows.div_ceil(32).checked_mul(cols.div_ceil(256)).filter(|&tiles| i32::try_from(tiles).is_ok())
+}
+
+/// Of `cast_static_turned`. None where an operand's columns are no multiple of 8, rows that are wanted transposed none of
+/// 16, or tiles too many.
+pub fn cast_static_turned(operands: &mut StaticOperands) -> Option<LaunchGrid> {
+    let mut blocks = 0u32;
+    for (operand, first) in operands.of.iter().zip(&mut operands.first) {
+        if !operand.cols.is_multiple_of(8) || (operand.codes_t != 0 && !operand.rows.is_multiple_of(16)) {
+            return None;
+        }
+        *first = blocks;
+        let tiles = turned_tiles([operand.rows, operand.cols])?;
+        blocks = blocks.checked_add(tiles).filter(|&blocks| i32::try_from(blocks).is_ok())?;
+    }
+    Some(LaunchGrid { programmatic: true, ..LaunchGrid::line(blocks, 256) })
 }
 
 /// Bytes of the partials of an operand, whichever kernels it goes through, in any company.

@@ -35,6 +35,19 @@ fn the_static_cast_fills_the_gpu_and_no_more() {
 }
 
 #[test]
+fn each_matrix_cast_by_a_known_scale_has_its_own_blocks() {
+    let of = |rows, cols, codes_t| StaticOperand { rows, cols, codes_t, ..StaticOperand::default() };
+    let mut operands = StaticOperands { of: [of(48, 520, 256), of(33, 8, 0), of(0, 0, 0), of(0, 0, 0)], first: [0; 4] };
+    let grid = cast_static_turned(&mut operands).expect("it runs");
+    assert_eq!((grid.blocks, operands.first), ([8, 1, 1], [0, 6, 8, 8]));
+    for wrong in [of(33, 8, 256), of(16, 12, 0), of(u32::MAX, u32::MAX - 7, 0)] {
+        operands.of[1] = wrong;
+        assert_eq!(cast_static_turned(&mut operands), None, "{wrong:?}");
+    }
+    assert!(cast_static_turned(&mut StaticOperands::default()).expect("nothing to do").is_empty());
+}
+
+#[test]
 fn rows_are_divided_so_that_they_stay_in_registers() {
     for (rows, cols, blocks, threads, cluster) in [
         (2048, 256, 256, 256, 1),

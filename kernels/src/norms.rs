@@ -5,13 +5,18 @@
 
 use crate::{
     Argument, ArgumentKind, CAST, FP8, Header, KernelSource, LaunchGrid, TYPES, WARP, WITH_FP8_CASTS,
+    casts::{WARP_TILE, turned_tiles},
     gemm::{BLOCK_COLUMNS, BLOCK_TAIL, STATIC_CAST},
     number, pointer,
 };
 
 const NORM: Header = Header { name: "common/norm.cuh", text: include_str!("../cu/common/norm.cuh") };
 const HEADERS: &[Header] = &[TYPES, FP8, WARP, CAST, BLOCK_TAIL, NORM];
-const BACKWARD_HEADERS: &[Header] = &[TYPES, FP8, WARP, CAST, BLOCK_TAIL, NORM, STATIC_CAST];
+const GRADIENT: Header =
+    Header { name: "common/block_gradient.cuh", text: include_str!("../cu/common/block_gradient.cuh") };
+const BACKWARD_HEADERS: &[Header] = &[TYPES, FP8, WARP, CAST, BLOCK_TAIL, NORM, GRADIENT];
+const STATIC_BACKWARD_HEADERS: &[Header] =
+    &[TYPES, FP8, WARP, CAST, BLOCK_TAIL, NORM, GRADIENT, STATIC_CAST, WARP_TILE];
 
 const FORWARD_ARGUMENTS: &[Argument] =
     &[pointer("z"), pointer("h"), pointer("codes"), pointer("scale_at"), number("count", ArgumentKind::U64)];
@@ -22,8 +27,19 @@ const BACKWARD_ARGUMENTS: &[Argument] = &[
     pointer("dz"),
     pointer("codes"),
     pointer("row_scales"),
+    number("n", ArgumentKind::U32),
+];
+
+const STATIC_BACKWARD_ARGUMENTS: &[Argument] = &[
+    pointer("dh"),
+    pointer("z"),
+    pointer("dz"),
+    pointer("codes"),
+    pointer("codes_t"),
     pointer("scale_at"),
-    pointer("saturated"),
+    pointer("saturated_total"),
+    pointer("amax"),
+    number("m", ArgumentKind::U32),
     number("n", ArgumentKind::U32),
 ];
 
@@ -35,7 +51,15 @@ pub const NORMS: &[KernelSource] = &[
         headers: BACKWARD_HEADERS,
         architectures: WITH_FP8_CASTS,
         arguments: BACKWARD_ARGUMENTS,
-        about: "The gradient through hard swish and BlockNorm to BF16 and to E4M3, by rows or by a static scale.",
+        about: "The gradient through hard swish and BlockNorm to BF16 and to E4M3 by rows.",
+    },
+    KernelSource {
+        entry: "block_backward_static",
+        source: include_str!("../cu/block_backward_static.cu"),
+        headers: STATIC_BACKWARD_HEADERS,
+        architectures: WITH_FP8_CASTS,
+        arguments: STATIC_BACKWARD_ARGUMENTS,
+        about: "The gradient through hard swish and BlockNorm to E4M3 by a static scale, as it lies and transposed.",
     },
     KernelSource {
         entry: "block_norm_hard_swish",
@@ -89,6 +113,15 @@ pub fn block_backward([m, n]: [u32; 2], block: u32) -> Option<LaunchGrid> {
     Some(LaunchGrid { programmatic: true, ..LaunchGrid::line(rows, 32 * warps.max(1)) })
 }
 
+/// Of `block_backward_static` over dh and z `[m, n]`: a block for each tile. None as for [`block_norm_hard_swish`], and
+/// where codes are wanted transposed and m is no multiple of 16.
+pub fn block_backward_static([m, n]: [u32; 2], block: u32, is_turned: bool) -> Option<LaunchGrid> {
+    if refused(n, block) || (is_turned && !m.is_multiple_of(16)) {
+        return None;
+    }
+    Some(LaunchGrid { programmatic: true, ..LaunchGrid::line(turned_tiles([m, n])?, 256) })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,7 +163,18 @@ mod tests {
         for (n, block) in [(256, 128), (512, 512), (128, 256), (300, 256)] {
             assert_eq!(block_norm_hard_swish([16, n], block, H200), None, "{n} {block}");
             assert_eq!(block_backward([16, n], block), None, "{n} {block}");
+            assert_eq!(block_backward_static([16, n], block, false), None, "{n} {block}");
         }
         assert_eq!(block_backward([16, LONGEST_BACKWARD + 256], 256), None);
+    }
+
+    #[test]
+    fn codes_are_transposed_in_whole_pieces() {
+        let blocks = |m, n, is_turned| block_backward_static([m, n], 256, is_turned).map(|grid| grid.blocks[0]);
+        assert_eq!(blocks(33, 512, false), Some(4));
+        assert_eq!(blocks(33, 512, true), None);
+        assert_eq!(blocks(48, 65_536, true), Some(512));
+        assert_eq!(blocks(u32::MAX, u32::MAX - 255, false), None);
+        assert!(block_backward_static([0, 256], 256, true).expect("nothing to do").is_empty());
     }
 }

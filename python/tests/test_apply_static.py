@@ -170,7 +170,8 @@ class Header(unittest.TestCase):
             name: [type_of(argument) for argument in arguments.split(",")]
             for name, arguments in re.findall(r"\bint32_t (loka_\w+)\(([^)]*)\);", text)
         }
-        uncalled = {"loka_transpose_codes", native.REGISTER}
+        # By others' programs alone.
+        uncalled = {"loka_transpose_codes", "loka_cast_static_turned", "loka_block_backward_static", native.REGISTER}
         self.assertEqual({name: kinds for name, kinds in declared.items() if name not in uncalled}, native.SIGNATURES)
         self.assertEqual(version, native.ABI_VERSION)
         fields = re.search(r"struct loka_operand \{(.*?)\}", text, flags=re.S)[1]

@@ -267,8 +267,6 @@ fn block_backward(arguments: &mut Arguments, results: &mut Results) -> Done {
             dz: dz.address,
             codes: codes.address,
             row_scales: scales.address,
-            scale: 0,
-            saturated: 0,
             m: number(z.sizes[0])?,
             n: number(z.sizes[1])?,
         };

@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 import torch
 from torch import Tensor
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 """Of the library that this file is written for."""
 
 BUILD = "cargo build --release -p loka_capi builds it; LOKA_LIBRARY names it elsewhere"
@@ -51,7 +51,7 @@ SIGNATURES = {
     "loka_fp8_static_gemm": [_I32, *[_AT] * 7, *[_U32] * 4, _I32, _AT],
     "loka_fp8_block": [_I32, *[_AT] * 10, *[_U32] * 4, _AT],
     "loka_block_norm_hard_swish": [_I32, *[_AT] * 4, _U32, _U32, _AT],
-    "loka_block_backward": [_I32, *[_AT] * 7, _U32, _U32, _AT],
+    "loka_block_backward": [_I32, *[_AT] * 5, _U32, _U32, _AT],
 }
 """Arguments of each function; all give a number."""
 

@@ -338,7 +338,7 @@ def block_backward(dh: Tensor, z: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
             scales.copy_(found)
     elif z.numel():
         dh, z = native.ready(dh), native.ready(z)
-        native.call("loka_block_backward", z, dh, z, dz, codes, scales, None, None, *z.shape)
+        native.call("loka_block_backward", z, dh, z, dz, codes, scales, *z.shape)
     return dz, codes, scales
 
 

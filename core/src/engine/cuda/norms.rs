@@ -41,11 +41,8 @@ pub(super) struct GradientPlaces {
     /// BF16.
     pub dz: u64,
     pub codes: u64,
-    /// Written, one a row, where there is no scale known beforehand.
+    /// One a row.
     pub row_scales: u64,
-    /// Read, and what saturates counted.
-    pub scale: u64,
-    pub saturated: u64,
 }
 
 /// The gradient of z `[rows, cols]`.
@@ -57,10 +54,40 @@ pub(super) fn block_backward(
 ) -> Result<(), CudaError> {
     let shape = narrow(rows, cols)?;
     let grid = norms::block_backward(shape, BLOCK_COLUMNS).ok_or_else(|| refused(cols))?;
-    let GradientPlaces { dh, z, dz, codes, row_scales, scale, saturated } = at;
-    let addresses = [dh, z, dz, codes, row_scales, scale, saturated];
+    let GradientPlaces { dh, z, dz, codes, row_scales } = at;
+    let addresses = [dh, z, dz, codes, row_scales];
     let arguments = addresses.into_iter().fold(Arguments::new(), Arguments::value).value(shape[1]);
     stream.launch(kernels.get("block_backward")?, grid, &arguments)
+}
+
+/// Where the gradient by a scale known beforehand reads and writes; 0: an output that is not wanted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct StaticGradientPlaces {
+    pub dh: u64,
+    pub z: u64,
+    pub dz: u64,
+    pub codes: u64,
+    /// Transposed: then rows are a multiple of 16.
+    pub codes_t: u64,
+    pub scale: u64,
+    pub saturated: u64,
+    /// The largest magnitude of dz.
+    pub amax: u64,
+}
+
+/// The gradient of z `[rows, cols]`.
+pub(super) fn block_backward_static(
+    stream: &Stream,
+    kernels: &Kernels,
+    (rows, cols): (usize, usize),
+    at: StaticGradientPlaces,
+) -> Result<(), CudaError> {
+    let shape = narrow(rows, cols)?;
+    let StaticGradientPlaces { dh, z, dz, codes, codes_t, scale, saturated, amax } = at;
+    let grid = norms::block_backward_static(shape, BLOCK_COLUMNS, codes_t != 0).ok_or_else(|| refused(cols))?;
+    let addresses = [dh, z, dz, codes, codes_t, scale, saturated, amax];
+    let arguments = addresses.into_iter().fold(Arguments::new(), Arguments::value).value(shape[0]).value(shape[1]);
+    stream.launch(kernels.get("block_backward_static")?, grid, &arguments)
 }
 
 fn narrow(rows: usize, cols: usize) -> Result<[u32; 2], CudaError> {

@@ -11,9 +11,9 @@ mod casts;
 mod gemms;
 mod gpu;
 
-pub use blocks::{BackwardMemory, BlockOutputs};
-pub use casts::CastMemory;
+pub use blocks::{BackwardMemory, BlockOutputs, StaticBackwardMemory};
+pub use casts::{CastMemory, StaticCastMemory};
 pub use gemms::GemmMemory;
 pub use gpu::{Gpu, RawStream, cache_folder};
 
-use gpu::aligned;
+use gpu::{aligned, wanted};

@@ -92,6 +92,14 @@ impl StaticGemm {
         stream.launch(self.kernels.get(entry)?, grid, &arguments)
     }
 
+    /// Whether warpgroups or blocks share k there: sums in another order.
+    pub fn shares_k(&self, index: usize) -> bool {
+        match self.ways[index] {
+            StaticWay::OnTheWay(launch) => launch.grid.cluster > 1 || launch.x_rows < 128,
+            StaticWay::Codes(launch) | StaticWay::CastFirst(launch) => self.on_codes.launches[launch].grid.cluster > 1,
+        }
+    }
+
     /// For people: what runs.
     pub fn note(&self, index: usize) -> String {
         match self.ways[index] {

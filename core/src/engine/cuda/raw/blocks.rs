@@ -11,7 +11,7 @@ use loka_kernels::{
 
 use super::{
     super::{CudaError, arguments::Arguments},
-    GemmMemory, Gpu, RawStream, aligned,
+    GemmMemory, Gpu, RawStream, aligned, wanted,
 };
 
 /// What a block stores beside h in BF16; 0 for what is not wanted.
@@ -30,12 +30,29 @@ pub struct BackwardMemory {
     pub dh: u64,
     pub z: u64,
     pub dz: u64,
-    /// dz in E4M3: by the scale at `scale`, with saturated elements added to the u64 at `saturated`, or where that is 0
-    /// with a scale a row, which is written to `row_scales`.
+    /// dz in E4M3 with a scale a row, which is written to `row_scales`.
     pub codes: u64,
     pub row_scales: u64,
+    pub m: u32,
+    pub n: u32,
+}
+
+/// The same by one scale of dz known beforehand; 0 for what is not wanted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StaticBackwardMemory {
+    pub dh: u64,
+    pub z: u64,
+    pub dz: u64,
+    /// dz in E4M3.
+    pub codes: u64,
+    /// The same transposed, `[n, m]`.
+    pub codes_t: u64,
+    /// A power of two.
     pub scale: u64,
+    /// A u64 to which saturated elements are added.
     pub saturated: u64,
+    /// An FP32 that is raised to the largest magnitude of dz.
+    pub amax: u64,
     pub m: u32,
     pub n: u32,
 }
@@ -127,28 +144,35 @@ impl Gpu {
         aligned("z", at.z, 16)?;
         wanted("dz", at.dz, 16)?;
         wanted("codes", at.codes, 8)?;
-        if at.codes != 0 && at.scale != 0 {
-            aligned("the scale of dz", at.scale, 4)?;
-            aligned("saturated", at.saturated, 8)?;
-        } else if at.codes != 0 {
+        if at.codes != 0 {
             aligned("row_scales", at.row_scales, 4)?;
         }
         let grid = norms::block_backward([at.m, at.n], BLOCK_COLUMNS).ok_or_else(|| broken_rows(at.n))?;
-        let arguments = Arguments::new()
-            .value(at.dh)
-            .value(at.z)
-            .value(at.dz)
-            .value(at.codes)
-            .value(at.row_scales)
-            .value(at.scale)
-            .value(at.saturated)
-            .value(at.n);
+        let arguments =
+            Arguments::new().value(at.dh).value(at.z).value(at.dz).value(at.codes).value(at.row_scales).value(at.n);
         self.launch(stream, "block_backward", grid, &arguments)
     }
-}
 
-fn wanted(what: &str, address: u64, bytes: u64) -> Result<(), CudaError> {
-    if address == 0 { Ok(()) } else { aligned(what, address, bytes) }
+    /// The gradient of z by a scale known beforehand.
+    pub fn block_backward_static(&self, stream: RawStream, at: &StaticBackwardMemory) -> Result<(), CudaError> {
+        aligned("dh", at.dh, 16)?;
+        aligned("z", at.z, 16)?;
+        wanted("dz", at.dz, 16)?;
+        wanted("codes", at.codes, 8)?;
+        wanted("codes_t", at.codes_t, 16)?;
+        aligned("the scale of dz", at.scale, 4)?;
+        wanted("saturated", at.saturated, 8)?;
+        wanted("amax", at.amax, 4)?;
+        let is_turned = at.codes_t != 0;
+        if is_turned && !at.m.is_multiple_of(16) {
+            return Err(CudaError::Refused(format!("codes are transposed where m is a multiple of 16, not {}", at.m)));
+        }
+        let grid = norms::block_backward_static([at.m, at.n], BLOCK_COLUMNS, is_turned);
+        let grid = grid.ok_or_else(|| broken_rows(at.n))?;
+        let addresses = [at.dh, at.z, at.dz, at.codes, at.codes_t, at.scale, at.saturated, at.amax];
+        let arguments = addresses.into_iter().fold(Arguments::new(), Arguments::value).value(at.m).value(at.n);
+        self.launch(stream, "block_backward_static", grid, &arguments)
+    }
 }
 
 fn broken_rows(n: u32) -> CudaError {

@@ -1,10 +1,14 @@
 //! Casts of BF16 in memory of others: takes operands by address, gives launches of `loka_kernels::casts`.
 
-use loka_kernels::casts::{self, AS_E5M2, COLUMN_AMAX, CastOperand, POWER_OF_TWO, ROW_CAST};
+/// One operand of [`Gpu::cast_static_turned`].
+pub use loka_kernels::casts::StaticOperand as StaticCastMemory;
+use loka_kernels::casts::{
+    self, AS_E5M2, COLUMN_AMAX, CastOperand, POWER_OF_TWO, ROW_CAST, STATIC_OPERANDS, StaticOperands,
+};
 
 use super::{
     super::{CudaError, arguments::Arguments},
-    Gpu, RawStream, aligned,
+    Gpu, RawStream, aligned, wanted,
 };
 
 /// One operand of a cast, by addresses; 0 for what is not wanted.
@@ -103,6 +107,31 @@ impl Gpu {
         let arguments = Arguments::new().value(x).value(scale).value(codes).value(saturated).value(count);
         let grid = casts::cast_e4m3_static(count, self.device.multiprocessors);
         self.launch(stream, "cast_e4m3_static", grid, &arguments)
+    }
+
+    /// Up to four matrices to E4M3 by scales known beforehand, to codes and codes transposed, in one launch.
+    pub fn cast_static_turned(&self, stream: RawStream, operands: &[StaticCastMemory]) -> Result<(), CudaError> {
+        let count = operands.len();
+        if count == 0 || count > STATIC_OPERANDS {
+            return Err(CudaError::Refused(format!("{count} operands: this cast takes one to {STATIC_OPERANDS}")));
+        }
+        let mut given = StaticOperands::default();
+        for (to, operand) in given.of.iter_mut().zip(operands) {
+            aligned("x", operand.x, 16)?;
+            aligned("scale", operand.scale, 4)?;
+            let outputs = [("codes", operand.codes, 8), ("codes_t", operand.codes_t, 16)];
+            for (what, address, bytes) in
+                outputs.into_iter().chain([("saturated", operand.saturated, 8), ("amax", operand.amax, 4)])
+            {
+                wanted(what, address, bytes)?;
+            }
+            *to = *operand;
+        }
+        let grid = casts::cast_static_turned(&mut given).ok_or_else(|| {
+            let sizes = "columns that are a multiple of 8 and, where codes are transposed, rows that are one of 16";
+            CudaError::Refused(format!("a cast by a known scale wants {sizes}"))
+        })?;
+        self.launch(stream, "cast_static_turned", grid, &Arguments::new().structure(given))
     }
 
     fn enough_partials(&self, memory: &CastMemory) -> Result<(), CudaError> {

@@ -57,3 +57,8 @@ pub(super) fn aligned(what: &str, address: u64, bytes: u64) -> Result<(), CudaEr
     }
     Ok(())
 }
+
+/// Likewise, of what may be missing.
+pub(super) fn wanted(what: &str, address: u64, bytes: u64) -> Result<(), CudaError> {
+    if address == 0 { Ok(()) } else { aligned(what, address, bytes) }
+}

@@ -1,7 +1,9 @@
 //! The casts of BF16 operands, bit for bit: every recipe on every shape and kind of input, one and two operands in
 //! a launch, fast and element by element, with clusters and without.
 
-use loka_kernels::casts::{self, AS_E5M2, BLOCK_128X128, COLUMN_AMAX, CastOperand, POWER_OF_TWO, ROW_CAST};
+use loka_kernels::casts::{
+    self, AS_E5M2, BLOCK_128X128, COLUMN_AMAX, CastOperand, POWER_OF_TWO, ROW_CAST, StaticOperand, StaticOperands,
+};
 
 use crate::{model::Format, numerics::round};
 
@@ -285,7 +287,8 @@ pub(super) fn check(suite: &mut Suite<'_>) -> Result<(), CudaError> {
     }
     pairs(suite, clusters)?;
     without_clusters(suite)?;
-    with_known_scale(suite)
+    with_known_scale(suite)?;
+    by_known_scales(suite)
 }
 
 /// Two operands of different shapes, kinds and flags in one launch.
@@ -360,6 +363,65 @@ fn static_cast(lane: &StreamContext, values: &[f32], scale: f32, offset: usize) 
         let found = total.read::<u64>(lane)?;
         if found != [5 + saturated] {
             return Err(Problem::Wrong(format!("counted {} saturated, not {saturated}", found[0].wrapping_sub(5))));
+        }
+    }
+    Ok(())
+}
+
+/// `cast_static_turned`: four matrices in a launch, each with a scale of its own; codes that are transposed where rows
+/// allow it.
+fn by_known_scales(suite: &mut Suite<'_>) -> Result<(), CudaError> {
+    const SHAPES: [(usize, usize); 6] = [(16, 8), (48, 264), (33, 512), (1, 1032), (128, 2048), (1040, 256)];
+    const SCALES: [f32; 4] = [1.0, 0.007_812_5, 64.0, 1.907_348_6e-6];
+    for (k, kind) in Kind::ALL.into_iter().enumerate() {
+        for count in 1..=4 {
+            let given: Vec<_> = (0..count).map(|at| (SHAPES[(k + at) % 6], SCALES[(k + count + at) % 4])).collect();
+            let name = format!("cast_static_turned {given:?}, {}", kind.name());
+            suite.check(name, |lane| cast_by_known_scales(lane, kind, &given))?;
+        }
+    }
+    Ok(())
+}
+
+fn cast_by_known_scales(lane: &StreamContext, kind: Kind, given: &[((usize, usize), f32)]) -> CheckOutcome {
+    for poison in POISONS {
+        let mut operands = StaticOperands::default();
+        let mut matrices = Vec::new();
+        for (to, &((rows, cols), scale)) in operands.of.iter_mut().zip(given) {
+            let values: Vec<f32> = kind.values(rows * cols).into_iter().map(round::bf16).collect();
+            let x = Guarded::holding(lane, &bf16_bits(&values), 0, poison)?;
+            let scale_at = Guarded::holding(lane, &[scale], 0, poison)?;
+            let codes = Guarded::poisoned(lane, rows * cols, 0, poison)?;
+            let is_turned = rows.is_multiple_of(16);
+            let codes_t = Guarded::poisoned(lane, if is_turned { rows * cols } else { 0 }, 0, poison)?;
+            let saturated = Guarded::holding(lane, &[5u64], 0, poison)?;
+            let amax = Guarded::holding(lane, &[0f32], 0, poison)?;
+            *to = StaticOperand {
+                x: x.address(),
+                scale: scale_at.address(),
+                codes: codes.address(),
+                codes_t: if is_turned { codes_t.address() } else { 0 },
+                saturated: saturated.address(),
+                amax: amax.address(),
+                rows: rows as u32,
+                cols: cols as u32,
+            };
+            matrices.push((values, codes, codes_t, saturated, amax, (x, scale_at)));
+        }
+        let grid = casts::cast_static_turned(&mut operands)
+            .ok_or_else(|| Problem::Wrong("the sizes were refused".to_owned()))?;
+        launch(lane, "cast_static_turned", grid, &Arguments::new().structure(operands))?;
+        for ((values, codes, codes_t, saturated, amax, _), &((rows, _), scale)) in matrices.iter().zip(given) {
+            let (count, cols) = (values.len(), values.len() / rows);
+            let wanted: Vec<u8> = values.iter().map(|value| encode(Format::E4m3, value / scale)).collect();
+            same_codes("codes", &codes.read::<u8>(lane)?, &wanted, false)?;
+            if rows.is_multiple_of(16) {
+                let turned: Vec<u8> = (0..count).map(|i| wanted[i % rows * cols + i / rows]).collect();
+                same_codes("codes transposed", &codes_t.read::<u8>(lane)?, &turned, false)?;
+            }
+            let beyond = values.iter().filter(|value| (**value / scale).abs() > 448.0).count() as u64;
+            same("saturated", &saturated.read::<u64>(lane)?, &[5 + beyond])?;
+            same_floats("amax", &amax.read::<f32>(lane)?, &[crate::numerics::amax(values)])?;
         }
     }
     Ok(())

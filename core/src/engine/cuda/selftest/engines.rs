@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     engine::{Backend, CpuEngine, Engine, EngineError, SiteJob},
-    model::{Estimate, Gemm, GemmNumerics, GemmShape, Kernel, Metric, ModSet, catalogue},
+    model::{Estimate, Gemm, GemmNumerics, GemmShape, Granularity, Kernel, Metric, ModSet, catalogue},
     numerics::{
         DrawStats,
         interval::{MereDraw, Ratio, mean, mere, root_ratio},
@@ -154,8 +154,11 @@ fn rows(suite: &mut Suite<'_>, name: &str, job: &SiteJob, gemm: Gemm) -> Result<
     let outputs = out_rows as f64 * cols as f64;
     for kernel in catalogue().iter().filter(|kernel| CpuEngine.supports(kernel, gemm, shape).is_ok()) {
         let of_kernel = kernel.numerics(gemm);
+        // cuBLASLt stands in for libraries that take broken blocks, which it does not.
+        let broken = of_kernel.a.granularity == Granularity::Block1x128
+            && [out_rows, reduced, cols].iter().any(|size| !size.is_multiple_of(128));
         if let Err(reason) = suite.engine.supports(kernel, gemm, shape)
-            && may_be_missing([out_rows, reduced, cols])
+            && (broken || may_be_missing([out_rows, reduced, cols]))
         {
             suite.report(format!("{name}, {gemm}, {}: not on this GPU ({reason})", kernel.name), Ok(()))?;
             continue;

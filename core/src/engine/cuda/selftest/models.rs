@@ -61,7 +61,7 @@ fn accumulation(
     let right = Matrix { rows: cols, cols: reduced, data: case.b.clone() };
     // The scale of the whole tensor, whichever rows are chosen.
     let left = cast_panels(&Panels::pack(Side::Left, &left), numerics.a, products::whole(&case.a));
-    let right = cast_panels(&Panels::pack(Side::Right, &right), numerics.b, None);
+    let right = cast_panels(&Panels::pack(Side::Right, &right), numerics.b, products::whole(&case.b));
     let mut modelled = vec![0f32; exact.len()];
     gemm(&left, &right, numerics.accumulation, Epilogue::Store, &mut modelled);
     let on_gpu = chosen.iter().flat_map(|row| ran.output[row * cols..(row + 1) * cols].iter().copied());

@@ -9,7 +9,10 @@ use crate::{
 use super::{
     super::{
         CudaError,
-        norms::{GradientPlaces, TailPlaces, block_backward, block_norm_hard_swish},
+        norms::{
+            GradientPlaces, StaticGradientPlaces, TailPlaces, block_backward, block_backward_static,
+            block_norm_hard_swish,
+        },
         stream_context::StreamContext,
     },
     CheckOutcome, POISONS, Suite,
@@ -61,10 +64,8 @@ pub(super) fn check(suite: &mut Suite<'_>) -> Result<(), CudaError> {
         for values in NormValues::ALL {
             let of = format!("[{rows}, {cols}], {values:?}");
             suite.check(format!("block_norm_hard_swish {of}"), |lane| forward(lane, shape, values))?;
-            for scaling in [NormScaling::Row, NormScaling::Static] {
-                let name = format!("block_backward {of}, codes by {scaling:?}");
-                suite.check(name, |lane| backward(lane, shape, values, scaling))?;
-            }
+            suite.check(format!("block_backward {of}"), |lane| backward(lane, shape, values))?;
+            suite.check(format!("block_backward_static {of}"), |lane| static_backward(lane, shape, values))?;
         }
     }
     Ok(())
@@ -117,12 +118,6 @@ fn forward(lane: &StreamContext, shape @ (rows, cols): (usize, usize), values: N
     Ok(())
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NormScaling {
-    Row,
-    Static,
-}
-
 /// The gradient in FP64, and how far it may be off; NaN where the slope's own bends are too near to tell.
 fn gradient(z: &[f64], dh: &[f64]) -> (Vec<f64>, Vec<f64>) {
     let (mut exact, mut slack) = (Vec::new(), Vec::new());
@@ -145,56 +140,95 @@ fn gradient(z: &[f64], dh: &[f64]) -> (Vec<f64>, Vec<f64>) {
     (exact, slack)
 }
 
-fn backward(
-    lane: &StreamContext,
-    shape @ (rows, cols): (usize, usize),
-    values: NormValues,
-    scaling: NormScaling,
-) -> CheckOutcome {
-    let z = values.of(rows * cols);
-    let dh: Vec<f32> = normals(rows * cols, "gradient").into_iter().map(|value| round::bf16(value * 1e-3)).collect();
-    let (exact, slack) = gradient(&wide(&z), &wide(&dh));
-    // Some of them saturate.
-    let scale = 2f32.powi(-18);
-    let (z, dh) = (Guarded::holding(lane, &bf16_bits(&z), 0, 0)?, Guarded::holding(lane, &bf16_bits(&dh), 0, 0)?);
-    let scale_at = Guarded::holding(lane, &[scale], 0, 0)?;
+/// z and dh in memory, and the exact gradient with how far it may be off.
+struct Given {
+    z: Guarded,
+    dh: Guarded,
+    exact: Vec<f64>,
+    slack: Vec<f64>,
+}
+
+impl Given {
+    fn of(lane: &StreamContext, count: usize, values: NormValues) -> Result<Self, CudaError> {
+        let z = values.of(count);
+        let dh: Vec<f32> = normals(count, "gradient").into_iter().map(|value| round::bf16(value * 1e-3)).collect();
+        let (exact, slack) = gradient(&wide(&z), &wide(&dh));
+        let (z, dh) = (Guarded::holding(lane, &bf16_bits(&z), 0, 0)?, Guarded::holding(lane, &bf16_bits(&dh), 0, 0)?);
+        Ok(Self { z, dh, exact, slack })
+    }
+}
+
+fn backward(lane: &StreamContext, shape @ (rows, cols): (usize, usize), values: NormValues) -> CheckOutcome {
+    let given = Given::of(lane, rows * cols, values)?;
     for poison in POISONS {
         let dz = Guarded::poisoned(lane, 2 * rows * cols, 0, poison)?;
         let codes = Guarded::poisoned(lane, rows * cols, 0, poison)?;
-        let row_scales = Guarded::poisoned(lane, if scaling == NormScaling::Row { 4 * rows } else { 0 }, 0, poison)?;
-        let saturated = Guarded::holding(lane, &[5u64], 0, poison)?;
-        let is_static = scaling == NormScaling::Static;
+        let row_scales = Guarded::poisoned(lane, 4 * rows, 0, poison)?;
         let at = GradientPlaces {
-            dh: dh.address(),
-            z: z.address(),
+            dh: given.dh.address(),
+            z: given.z.address(),
             dz: dz.address(),
             codes: codes.address(),
-            row_scales: if is_static { 0 } else { row_scales.address() },
-            scale: if is_static { scale_at.address() } else { 0 },
-            saturated: saturated.address(),
+            row_scales: row_scales.address(),
         };
         block_backward(&lane.stream, &lane.kernels, shape, at)?;
         let stored = widened(&dz.read::<u16>(lane)?);
-        near("dz", &stored, &exact, |index| slack[index])?;
-        let scales: Vec<f32> = match scaling {
-            NormScaling::Static => vec![scale; rows],
-            NormScaling::Row => stored
-                .chunks_exact(cols)
-                .map(|row| scale_from_amax(crate::numerics::amax(row), Format::E4m3, false))
-                .collect(),
-        };
-        let quotient = |index: usize| stored[index] / scales[index / cols];
-        let wanted: Vec<u8> = (0..stored.len()).map(|index| encode(Format::E4m3, quotient(index))).collect();
+        near("dz", &stored, &given.exact, |index| given.slack[index])?;
+        let scale = |row: &[f32]| scale_from_amax(crate::numerics::amax(row), Format::E4m3, false);
+        let scales: Vec<f32> = stored.chunks_exact(cols).map(scale).collect();
+        let wanted: Vec<u8> =
+            stored.iter().enumerate().map(|(i, value)| encode(Format::E4m3, value / scales[i / cols])).collect();
         same_codes("codes", &codes.read::<u8>(lane)?, &wanted, false)?;
-        let beyond = (0..stored.len()).filter(|index| quotient(*index).abs() > 448.0).count() as u64;
-        same("saturated", &saturated.read::<u64>(lane)?, &[5 + if is_static { beyond } else { 0 }])?;
-        if !is_static {
-            same_floats("scales", &row_scales.read::<f32>(lane)?, &scales)?;
-        }
+        same_floats("scales", &row_scales.read::<f32>(lane)?, &scales)?;
         // Codes alone, without dz.
         let again = Guarded::poisoned(lane, rows * cols, 0, poison)?;
         block_backward(&lane.stream, &lane.kernels, shape, GradientPlaces { dz: 0, codes: again.address(), ..at })?;
         same_codes("codes alone", &again.read::<u8>(lane)?, &wanted, false)?;
+    }
+    Ok(())
+}
+
+fn static_backward(lane: &StreamContext, shape @ (rows, cols): (usize, usize), values: NormValues) -> CheckOutcome {
+    let given = Given::of(lane, rows * cols, values)?;
+    // Some of them saturate.
+    let scale = 2f32.powi(-18);
+    let scale_at = Guarded::holding(lane, &[scale], 0, 0)?;
+    let is_turned = rows.is_multiple_of(16);
+    for poison in POISONS {
+        let dz = Guarded::poisoned(lane, 2 * rows * cols, 0, poison)?;
+        let codes = Guarded::poisoned(lane, rows * cols, 0, poison)?;
+        let codes_t = Guarded::poisoned(lane, if is_turned { rows * cols } else { 0 }, 0, poison)?;
+        // Added to what was there, and raised from it.
+        let saturated = Guarded::holding(lane, &[5u64], 0, poison)?;
+        let amax = Guarded::holding(lane, &[0f32], 0, poison)?;
+        let at = StaticGradientPlaces {
+            dh: given.dh.address(),
+            z: given.z.address(),
+            dz: dz.address(),
+            codes: codes.address(),
+            codes_t: if is_turned { codes_t.address() } else { 0 },
+            scale: scale_at.address(),
+            saturated: saturated.address(),
+            amax: amax.address(),
+        };
+        block_backward_static(&lane.stream, &lane.kernels, shape, at)?;
+        let stored = widened(&dz.read::<u16>(lane)?);
+        near("dz", &stored, &given.exact, |index| given.slack[index])?;
+        let wanted: Vec<u8> = stored.iter().map(|value| encode(Format::E4m3, value / scale)).collect();
+        same_codes("codes", &codes.read::<u8>(lane)?, &wanted, false)?;
+        if is_turned {
+            let turned: Vec<u8> = (0..rows * cols).map(|i| wanted[i % rows * cols + i / rows]).collect();
+            same_codes("codes transposed", &codes_t.read::<u8>(lane)?, &turned, false)?;
+        }
+        let beyond = stored.iter().filter(|value| (**value / scale).abs() > 448.0).count() as u64;
+        same("saturated", &saturated.read::<u64>(lane)?, &[5 + beyond])?;
+        same_floats("amax", &amax.read::<f32>(lane)?, &[crate::numerics::amax(&stored)])?;
+        // Codes alone, and no sums.
+        let again = Guarded::poisoned(lane, rows * cols, 0, poison)?;
+        let alone = StaticGradientPlaces { dz: 0, codes_t: 0, saturated: 0, amax: 0, codes: again.address(), ..at };
+        block_backward_static(&lane.stream, &lane.kernels, shape, alone)?;
+        same_codes("codes alone", &again.read::<u8>(lane)?, &wanted, false)?;
+        same("saturated, not asked for", &saturated.read::<u64>(lane)?, &[5 + beyond])?;
     }
     Ok(())
 }

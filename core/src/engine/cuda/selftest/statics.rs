@@ -15,7 +15,7 @@ use super::{
         lt::Addresses,
         product::Product,
         runner::{Places, Reads},
-        static_gemm::{StaticGemm, StaticWay, static_sizes},
+        static_gemm::{StaticGemm, static_sizes},
         stream_context::StreamContext,
     },
     POISONS, Problem, Suite, ensure,
@@ -141,7 +141,8 @@ fn every_way(
     let scale = Guarded::holding(lane, &[left.scale], 0, 0)?;
     let mut ran = Ran { output: Vec::new(), a: left.worth(), b: worth(lane, &b, (cols, reduced))? };
     let (exact, magnitudes) = ran.exact(shape, &chosen);
-    let mut on_codes: Option<Vec<f32>> = None;
+    // Sums that blocks share are added up in another order.
+    let mut whole: Option<(String, Vec<f32>)> = None;
     let mut worst = 0f64;
     for index in 0..gemm.ways.len() {
         let name = gemm.note(index);
@@ -173,14 +174,10 @@ fn every_way(
             }
         }
         let output = first.unwrap_or_default();
-        let shares_k = match gemm.ways[index] {
-            StaticWay::OnTheWay(launch) => launch.grid.cluster > 1 || launch.x_rows < 128,
-            _ => false,
-        };
-        match &on_codes {
-            Some(first) if !shares_k => same_floats(&format!("{name} beside {}", gemm.note(0)), &output, first)?,
-            Some(_) => {}
-            None => on_codes = Some(output.clone()),
+        match &whole {
+            _ if gemm.shares_k(index) => {}
+            Some((of, first)) => same_floats(&format!("{name} beside {of}"), &output, first)?,
+            None => whole = Some((name.clone(), output.clone())),
         }
         ran.output = output;
         worst = worst.max(near_exact(&ran, &name, (&exact, &magnitudes), (&chosen, shape))?);
