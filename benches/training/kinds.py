@@ -302,6 +302,24 @@ class Encoder(nn.Module):
         return self.head(self.encoder(x.view(-1, 4, 16)).flatten(1))
 
 
+class Attention(nn.Module):
+    """Attention over a history, its padding masked, and of the last item over it: of three kinds of PyTorch's attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.items = nn.Embedding(500, WIDTH)
+        self.layer = nn.TransformerEncoderLayer(WIDTH, 4, 128, dropout=0.1, batch_first=True)
+        self.last, self.apart = nn.MultiheadAttention(WIDTH, 4), nn.MultiheadAttention(WIDTH, 4, kdim=32, vdim=32, batch_first=True)
+        self.top = mlp(2 * WIDTH, 128, 1)
+
+    def forward(self, x: Tensor, ids: Tensor) -> Tensor:
+        items = self.layer(self.items(ids), src_key_padding_mask=F.pad(ids[:, 1:] < 100, (1, 0)))
+        first = items.transpose(0, 1)
+        items = items + self.apart(items, items[..., :32], items[..., 32:], need_weights=False)[0]
+        seen, weights = self.last(first[-1:], first, first)
+        return self.top(torch.cat([x + seen[0] + (weights @ items)[:, 0], items.mean(1)], 1))
+
+
 class Recurrent(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -410,6 +428,8 @@ KINDS: Dict[str, Kind] = {
     "history": Kind(History, WHOLE, batch=with_ids),
     "encoder": Kind(Encoder),
     "encoder-compiled": Kind(Encoder, WHOLE),
+    "attention": Kind(Attention, batch=with_ids),
+    "attention-compiled": Kind(Attention, WHOLE, batch=with_ids),
     "recurrent": Kind(Recurrent),
     "again": Kind(Again),
     "again-compiled": Kind(Again, WHOLE),

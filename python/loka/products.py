@@ -3,10 +3,12 @@ whoever asked for it, while a forward runs.
 
 Such a product has no module that could be replaced. A TorchFunctionMode sees it, run as it is written or traced by torch.compile,
 which leaves nothing of the mode in what it makes. Of a parameter as a whole, not of a part; of its transpose where the code is run as
-it is written.
+it is written. PyTorch's attention comes to a mode as one call; it is run so that the linears in it come, too.
 """
 
-from typing import Any, Callable, List, Optional, Protocol, Sequence, Tuple
+import threading
+import types
+from typing import Any, Callable, List, Mapping, Optional, Protocol, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -35,16 +37,97 @@ class Product(Protocol):
         """As the model has it at the moment."""
         ...
 
-    def multiply(self, x: Tensor, bias: Optional[Tensor], plain: Plain) -> Tensor:
-        """[..., n] of x [..., k] and bias [n]; `plain()` is what the model's code asked for."""
+    def multiply(self, x: Tensor, bias: Optional[Tensor], plain: Plain, examples: int, /) -> Tensor:
+        """[..., n] of x [..., k] and bias [n]; `plain()` is what the model's code asked for. `examples`: see `examples_of`, of
+        compiled code."""
         ...
+
+
+class _Attending(threading.local):
+    examples = 0
+    mode: Optional[TorchFunctionMode] = None
+
+
+attending = _Attending()
+"""The attention of PyTorch's that runs at the moment as it is written: its `examples_of`, and the mode that its linears come to."""
+
+
+def examples_of(args: Sequence[Any], kwargs: Any) -> int:
+    """Of a call of PyTorch's attention, whose rows are positions first, [positions, examples, k] or the two as one: how many examples;
+    0 of a single one."""
+    query = args[0] if args else kwargs["query"]
+    return query.shape[1] if query.dim() == 3 else 0
+
+
+def attend(mode: TorchFunctionMode, args: Sequence[Any], kwargs: Any) -> Any:
+    """Runs the attention that came to `mode` as one call: the linears in it come, too."""
+    before = attending.examples, attending.mode
+    attending.examples, attending.mode = examples_of(args, kwargs), mode
+    try:
+        return _attention.as_written(*args, **kwargs)
+    finally:
+        attending.examples, attending.mode = before
+
+
+def _linear(*args: Any, **kwargs: Any) -> Tensor:
+    assert attending.mode is not None, "nothing but `attend` comes here"
+    # For this call alone: under a mode each of the many others would take a few microseconds.
+    with attending.mode:
+        return F.linear(*args, **kwargs)
+
+
+def _check_key_padding_mask(mask: Tensor, positions: int, examples: int) -> None:
+    """As PyTorch does, without a function that compilers do not follow."""
+    if mask.shape != (examples, positions):
+        raise AssertionError(f"key_padding_mask is {list(mask.shape)}, expected [{examples}, {positions}]")
+
+
+_CHANGES = {"has_torch_function": lambda *_: False, "_check_key_padding_mask": _check_key_padding_mask}
+
+
+class _Attention:
+    """PyTorch's attention as it is at the moment, but for its linears: it takes no notice of a mode, and runs itself."""
+
+    def __init__(self) -> None:
+        self._functions = dict(vars(F))
+        plain, parts = F.multi_head_attention_forward, ("_in_projection_packed", "_in_projection")
+        linears = {name: _copied(getattr(F, name), {"linear": _linear}) for name in parts if hasattr(F, name)}
+        self.compiled = _copied(plain, _CHANGES)
+        self.as_written = _copied(plain, {**_CHANGES, **linears, "linear": _linear})
+
+    def is_current(self) -> bool:
+        """Whether nobody has replaced it since, or what it calls: scaled_dot_product_attention is by some."""
+        return all(self._functions.get(name) is each for name, each in vars(F).items())
+
+
+def _copied(function: Any, changes: Mapping[str, Any]) -> Any:
+    """The function, with other globals. What somebody has put in its place and is none is left as it is."""
+    if not isinstance(function, types.FunctionType):
+        return function
+    scope = {**function.__globals__, **changes}
+    # By its module's name compilers would look for what it calls in the module itself.
+    scope.pop("__name__", None)
+    made = types.FunctionType(function.__code__, scope, function.__name__, function.__defaults__, function.__closure__)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
+
+
+_attention = _Attention()
+
+
+def read_attention() -> None:
+    """Looks at PyTorch's attention again. Not in every call, nor if it is what it was: compiled code would be compiled again."""
+    global _attention
+    if not _attention.is_current():
+        _attention = _Attention()
 
 
 class Products(TorchFunctionMode):
     """While one forward runs."""
 
-    def __init__(self, products: Sequence[Product]) -> None:
+    def __init__(self, products: Sequence[Product], examples: int = 0) -> None:
         super().__init__()
+        self._products, self._examples = products, examples
         self._known: List[Tuple[Tensor, Product, bool]] = [
             (product.parameter, product, product.columns) for product in products
         ]
@@ -56,8 +139,17 @@ class Products(TorchFunctionMode):
             x, weight, bias = _factors(func, args, given)
             product = self._find(x, weight, func is not F.linear)
             if product is not None:
-                return product.multiply(x, bias, lambda: func(*args, **given))
+                return product.multiply(x, bias, lambda: func(*args, **given), self._examples)
             return func(*args, **given)
+        if func is F.multi_head_attention_forward:
+            if torch.compiler.is_compiling():
+                # Another mode, of its own: to change this one is not allowed either.
+                with Products(self._products, examples_of(args, given)):
+                    return _attention.compiled(*args, **given)
+            return attend(self, args, given)
+        if func is Tensor.unflatten and torch.compiler.is_compiling():
+            # The method asks its base class by super(), which compilers follow from no mode.
+            return torch.unflatten(*args, **given)
         result = func(*args, **given)
         if torch.compiler.is_compiling():
             # What is noted here might be noted within a higher-order operator, where compilers allow no such thing.
@@ -152,4 +244,6 @@ class Hooks:
             cls.inside = 0
 
 
-__all__ = ["ADDMMS", "Hooks", "MATMULS", "Product", "Products", "TRACEABLE", "saving"]
+__all__ = [
+    "ADDMMS", "Hooks", "MATMULS", "Product", "Products", "TRACEABLE", "attend", "attending", "read_attention", "saving",
+]

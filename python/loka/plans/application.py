@@ -15,7 +15,6 @@ from .. import kernels as routing
 from ..kernels.available import NEEDS_GPU
 from ..mods.norm import BlockNorm
 from ..names import GEMMS, unwrapped
-from ..names import linears as modules_of
 from ..variants import make_room
 from . import blocks, canary
 from .document import Choice, Path, Plan, Site, load_plan
@@ -31,7 +30,7 @@ from .host import leave_host, watch_host
 from .linear import Kernels, LokaLinear, follows, is_recorded, kernels_of, route, saturated_of, unroute
 from .matching import Match, about_model, bypassed, match
 from .modded import apply_mods, check_mods
-from .parameters import ParameterLinear, linears, put, remove
+from .parameters import is_read, linears, put, remove
 from .paused import is_paused
 from .precision import HIGH_PRECISION, runs_fp8
 from .report import RECORD, Applied, Entry, Resolved, record_of, resolved
@@ -135,7 +134,7 @@ def apply(
     work = works_of(site for site in loaded.sites if site.site in made.entries or site.site in found.read)
     _put(model, Applied(
         loaded.name, loaded.digest, emulate, unavailable, made.entries, problems, _shapes(named), owner, work=work, read=found.read,
-    ), {site.site: module for site, module in found.pairs if isinstance(module, ParameterLinear)})  # fmt: skip
+    ), {site.site: module for site, module in found.pairs if isinstance(module, nn.Linear) and is_read(module)})  # fmt: skip
     blocks.put(model, made)
     _start(model, checks, cast_weights, on_slow_host)
     return resolved(model)
@@ -318,15 +317,14 @@ def _entry(site: Site, reasons: Dict[str, str]) -> Entry:
 
 
 def _note_bypassed(entries: Dict[str, Entry], model: nn.Module) -> None:
-    fused = bypassed(model)
-    for name, module in modules_of(model) if fused else ():
-        entry = entries.get(name)
-        if module in fused and entry is not None and entry.kernels is not None:
+    for name in bypassed(model) & set(entries):
+        entry = entries[name]
+        if entry.kernels is not None:
             said = (entry.note, "in evaluation PyTorch's fused encoder layer runs it in high precision")
             entries[name] = replace(entry, note="; ".join(filter(None, said)))
 
 
-def _put(model: nn.Module, applied: Applied, products: Mapping[str, ParameterLinear]) -> None:
+def _put(model: nn.Module, applied: Applied, products: Mapping[str, nn.Linear]) -> None:
     """Afresh from the model: applying mods may have put other modules in."""
     _claim(applied)
     stretch = _stretch(model)

@@ -30,7 +30,7 @@ from .following import following
 from .gemm_health import LEFT, Beyond, Health, HealthRow, Predicted, Seen, Verdict, json_lines, judge
 from .host import host_watch
 from .linear import Kernels, follows, holds, kernels_of, wanted_scales
-from .parameters import ParameterLinear, linears
+from .parameters import is_read, linears
 from .precision import HIGH_PRECISION, fp8_gemms
 from .report import RECORD, Applied, applied_to, record_of
 from .warned import CanaryWarning, say
@@ -280,7 +280,7 @@ class Canary:
 
     def _say_unseen(self, ran: Set[str]) -> None:
         """Of products with parameters it shows only here that they never come by."""
-        unseen = [name for name, module in self._modules.items() if isinstance(module, ParameterLinear) and name not in ran]
+        unseen = [name for name, module in self._modules.items() if is_read(module) and name not in ran]
         if unseen and ran:
             more = f" and {len(unseen) - 1} more" if len(unseen) > 1 else ""
             self._note(

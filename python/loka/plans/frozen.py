@@ -21,7 +21,7 @@ from .following import unfollow
 from .host import leave_host
 from .linear import LokaLinear, is_recorded, routed_class
 from .paused import resume
-from .parameters import ParameterLinear, linears
+from .parameters import is_read, linears
 from .precision import fp8_gemms
 from .report import RECORD, Resolved, record_of, resolved
 from .weights import drop
@@ -149,7 +149,7 @@ def freeze(
     # The weights of frozen ones may be gone: what they are frozen for stays.
     fresh = [(name, module) for name, module in chosen if not isinstance(module, FrozenLinear)]
     for _, module in fresh:
-        if _is_block(module) or isinstance(module, ParameterLinear):
+        if _is_block(module) or is_read(module):
             keep_codes(module)
             continue
         freeze_linear(module, dtype or module.weight.dtype, save_codes)

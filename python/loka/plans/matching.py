@@ -15,7 +15,7 @@ from .document import Plan, Site
 from .error import one_line
 from .functional import FunctionalLinear, Linear, unnamed
 from .linear import why_not_routable
-from .parameters import ParameterLinear, found
+from .parameters import found, is_projection, is_read
 from .parameters import why_not as why_not_product
 from .precision import runs_fp8
 
@@ -23,8 +23,6 @@ NUM_NEAREST = 10
 """Missing sites that get their nearest names: comparing all with all would take minutes on a large model."""
 
 READ = "a parameter that a function reads: no kernel can be put under that"
-
-NOT_CALLED = "its parent reads its weight and never calls it"
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ def match(plan: Plan, model: nn.Module, functional: Mapping[str, FunctionalLinea
         if product is not None:
             modules[site.site] = product
     planned = {site.site for site in plan.sites}
-    unplanned = tuple(name for name, module in modules.items() if name not in planned and is_called(module))
+    unplanned = tuple(name for name, module in modules.items() if name not in planned and not is_projection(module))
     names = [site.site for site in plan.sites if site.site not in modules]
     names += [name for name in plan.mods if name not in modules and name not in planned]
     pairs: List[Tuple[Site, Linear]] = []
@@ -114,20 +112,17 @@ def why_not(module: Linear, model: nn.Module) -> Optional[str]:
     """Why kernels cannot be put under this linear; None where they can."""
     if isinstance(module, FunctionalLinear):
         return None
-    if isinstance(module, ParameterLinear):
-        return why_not_product(module, model)
-    return why_not_routable(module) if is_called(module) else NOT_CALLED
+    return why_not_product(module, model) if is_read(module) else why_not_routable(module)
 
 
-def is_called(module: Linear) -> bool:
-    """False for the output projection of nn.MultiheadAttention: replacing it would change nothing."""
-    return not isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear)
+_OF_ENCODER_LAYER = ("linear1", "linear2", "self_attn.in_proj_weight", "self_attn.out_proj")
 
 
-def bypassed(model: nn.Module) -> Set[nn.Module]:
-    """Linears that nn.TransformerEncoderLayer's fused path leaves out in evaluation without gradients."""
-    layers = [module for module in model.modules() if isinstance(module, nn.TransformerEncoderLayer)]
-    return {linear for layer in layers for linear in (layer.linear1, layer.linear2)}
+def bypassed(model: nn.Module) -> Set[str]:
+    """Sites that nn.TransformerEncoderLayer's fused path leaves out in evaluation without gradients."""
+    modules = unwrapped(model).named_modules()
+    layers = [name for name, module in modules if isinstance(module, nn.TransformerEncoderLayer)]
+    return {clean(f"{layer}.{each}" if layer else each) for layer in layers for each in _OF_ENCODER_LAYER}
 
 
 def about_model(plan: Plan, model: nn.Module) -> str:

@@ -2,23 +2,27 @@
 
 Each is a linear that is no module of the model (`ParameterLinear`): the module whose forward multiplies by it keeps it beside
 itself, in no state_dict, and hands it the products that come (`loka.products`). The parameter stays where and what it was.
+The output projection of nn.MultiheadAttention is a module, and nobody calls it: the attention hands it its product likewise.
 """
 
 from typing import Any, Dict, Iterator, Mapping, Optional, Tuple, Type
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.parameter import is_lazy
 
 from ..names import clean, unwrapped
-from ..products import TRACEABLE, Hooks, Plain, Products
+from ..products import TRACEABLE, Hooks, Plain, Product, Products, read_attention
 from .document import Site
-from .linear import LokaLinear, is_recorded
+from .linear import LokaLinear, is_recorded, kernels_of, why_not_routable
 
 LAYOUTS = {"linear": False, "matmul": True}
 """The plan's word for how the model reads a parameter -> whether it is [k, n]."""
 
 READ = "of a parameter that a function reads"
+
+NOT_CALLED = "its parent reads its weight and never calls it"
 
 
 class ParameterLinear(LokaLinear):
@@ -51,7 +55,7 @@ class ParameterLinear(LokaLinear):
     def _loka_stored(self) -> Tensor:
         return self.parameter
 
-    def multiply(self, x: Tensor, bias: Optional[Tensor], plain: Plain) -> Tensor:
+    def multiply(self, x: Tensor, bias: Optional[Tensor], plain: Plain, _examples: int, /) -> Tensor:
         """By the plan's kernels, unless the plan is paused."""
         if self._loka_kernels is None or self._loka_paused:
             return plain()
@@ -68,19 +72,37 @@ def _blank() -> ParameterLinear:
     return ParameterLinear.__new__(ParameterLinear)
 
 
+class _Projection:
+    """The product with an attention's output projection, by the kernels of that module (`loka.products.Product`)."""
+
+    columns = False
+
+    def __init__(self, module: nn.Linear) -> None:
+        self._module = module
+
+    @property
+    def parameter(self) -> Tensor:
+        return self._module.weight
+
+    def multiply(self, x: Tensor, bias: Optional[Tensor], plain: Plain, _examples: int, /) -> Tensor:
+        # Not by the module's call, which a Recorder taps: it would take an attention's positions for examples.
+        return plain() if kernels_of(self._module) is None else LokaLinear.forward(self._module, x)  # type: ignore[arg-type]
+
+
 _PRODUCTS = "_loka_products"
-"""In the `__dict__` of a module whose forward multiplies by parameters: {site: ParameterLinear}."""
+"""In the `__dict__` of a module whose forward multiplies by parameters: {site: Product}."""
 
 
 class Multiplies(nn.Module):
     """Put before the class of a module whose forward multiplies by parameters."""
 
-    _loka_products: Mapping[str, ParameterLinear] = {}
+    _loka_products: Mapping[str, Product] = {}
     _loka_multiplies: Type[nn.Module] = nn.Module
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         products = self._loka_products
-        if not products or (torch.compiler.is_compiling() and not TRACEABLE):
+        # An attention takes nested tensors in evaluation alone, by a kernel of its own that it does not use under a mode.
+        if not products or (torch.compiler.is_compiling() and not TRACEABLE) or any(map(_is_nested, args)):
             return super().forward(*args, **kwargs)
         if torch.compiler.is_compiling():
             with Products(list(products.values())):
@@ -96,6 +118,10 @@ class Multiplies(nn.Module):
         """By the class it was: classes made while the program runs have no name to be loaded by."""
         parts: Any = super().__reduce_ex__(2)
         return (_blank_of, (type(self)._loka_multiplies,), *parts[2:])
+
+
+def _is_nested(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_nested
 
 
 _CLASSES: Dict[Type[nn.Module], Type[nn.Module]] = {}
@@ -128,39 +154,54 @@ def found(site: Site, model: nn.Module) -> Optional[ParameterLinear]:
     return None
 
 
-def why_not(product: ParameterLinear, model: nn.Module) -> Optional[str]:
-    """Why kernels cannot be put under a product; None where they can."""
+def is_projection(module: object) -> bool:
+    """Whether it is the output projection of an nn.MultiheadAttention, which reads its weight and never calls it."""
+    return isinstance(module, NonDynamicallyQuantizableLinear)
+
+
+def is_read(module: object) -> bool:
+    """Whether a function multiplies by its weight, and nobody calls it."""
+    return isinstance(module, ParameterLinear) or is_projection(module)
+
+
+def why_not(product: nn.Linear, model: nn.Module) -> Optional[str]:
+    """Why kernels cannot be put under a product, one that `is_read`; None where they can."""
     caller = _caller(product, model)
     if caller is None:
-        return "no module of the model's own has it"
+        return NOT_CALLED if is_projection(product) else "no module of the model's own has it"
     if is_recorded(caller):
         return "it is being recorded: detach the Recorder first"
     if "forward" in caller.__dict__:
         return f"the forward of {type(caller).__name__} was replaced on the object itself"
-    return None
+    return why_not_routable(product) if is_projection(product) else None
 
 
-def _caller(product: ParameterLinear, model: nn.Module) -> Optional[nn.Module]:
-    """The module whose forward multiplies by it: the nearest around it with a forward that is no container's or layer's of
-    PyTorch."""
+def _caller(product: nn.Linear, model: nn.Module) -> Optional[nn.Module]:
+    """The module whose forward multiplies by it: the nearest around it that is an attention or has a forward that is no
+    container's or layer's of PyTorch. Of a projection, its attention."""
     inside: Dict[nn.Module, nn.Module] = {}
     for module in unwrapped(model).modules():
         for child in module.children():
             inside.setdefault(child, module)
+    if not isinstance(product, ParameterLinear):
+        around = inside.get(product)
+        return around if isinstance(around, nn.MultiheadAttention) else None
     owner: Any = product._loka_owner
     at: Optional[nn.Module] = owner
-    while at is not None and type(at).__module__.startswith("torch.nn.modules."):
+    while at is not None and not isinstance(at, nn.MultiheadAttention) and type(at).__module__.startswith("torch.nn.modules."):
         at = inside.get(at)
     return at
 
 
-def put(site: str, product: ParameterLinear, model: nn.Module) -> None:
-    """From now on the products with the parameter come by here."""
+def put(site: str, product: nn.Linear, model: nn.Module) -> None:
+    """From now on the products with its weight come to one that `is_read`."""
     caller = _caller(product, model)
     assert caller is not None, "there is none for `why_not`"
     if not isinstance(caller, Multiplies):
         caller.__class__ = _class_of(type(caller))
-    caller.__dict__[_PRODUCTS] = {**caller.__dict__.get(_PRODUCTS, {}), site: product}
+    taken = product if isinstance(product, ParameterLinear) else _Projection(product)
+    caller.__dict__[_PRODUCTS] = {**caller.__dict__.get(_PRODUCTS, {}), site: taken}
+    read_attention()
 
 
 def remove(model: nn.Module) -> None:
@@ -177,7 +218,8 @@ def linears(model: nn.Module) -> Iterator[Tuple[str, nn.Linear]]:
     for name, module in unwrapped(model).named_modules(remove_duplicate=True):
         if isinstance(module, nn.Linear):
             yield clean(name), module
-        yield from module.__dict__.get(_PRODUCTS, {}).items()
+        products = module.__dict__.get(_PRODUCTS, {})
+        yield from ((site, product) for site, product in products.items() if isinstance(product, ParameterLinear))
 
 
-__all__ = ["ParameterLinear", "READ", "found", "linears", "put", "remove", "why_not"]
+__all__ = ["ParameterLinear", "READ", "found", "is_projection", "is_read", "linears", "put", "remove", "why_not"]

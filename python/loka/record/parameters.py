@@ -6,11 +6,10 @@ modules, whose recorded steps record each such product as a site named after its
     experts[3]                        the fourth matrix of [experts, k, n], alone or in one bmm or einsum
 
 Such a module's forward runs, in recorded steps, under a TorchFunctionMode that knows its parameters. Compiled code is traced under
-one that knows whole matrices alone (`loka.products`): stacks, parts and attention are listed as not seen there.
+one that knows whole matrices alone (`loka.products`): stacks and parts are listed as not seen there.
 """
 
 import functools
-import types
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from loka.names import clean, unwrapped
-from loka.products import ADDMMS, MATMULS, TRACEABLE, Hooks, Plain, Products, saving
+from loka.products import ADDMMS, MATMULS, TRACEABLE, Hooks, Plain, Products, attend, attending, read_attention, saving
 from loka.record.taps import Batch, Sink, Tap, Untapped, tapped
 from loka.steps import Active
 
@@ -28,6 +27,9 @@ _BATCHED_ADDS = {torch.baddbmm, Tensor.baddbmm}
 
 
 SiteOf = Callable[[str, str, Callable[[], List[Optional[Tensor]]], str], Sink]
+
+_APART = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
+"""Of an attention: their bias is one, in this order."""
 
 _PLAIN = {("", "nk", ""): "linear", ("", "kn", ""): "matmul"}
 """What the manifest calls the forward of a product with a whole matrix, which `loka.apply` reaches."""
@@ -56,13 +58,12 @@ class Product(NamedTuple):
     """`[n]`, of a stack `[stack, 1, n]`."""
     letters: Tuple[str, str, str]
     examples: int = 0
-    """In PyTorch's attention, whose rows are positions first, [positions, examples, k] or the two as one: the latter."""
-    in_attention: bool = False
+    """In PyTorch's attention: `loka.products.examples_of`."""
 
     @property
     def forward(self) -> str:
         """As the manifest has it."""
-        return "parameter" if self.part.suffix or self.in_attention else _PLAIN.get(self.letters, "parameter")
+        return "parameter" if self.part.suffix else _PLAIN.get(self.letters, "parameter")
 
 
 def readers(model: nn.Module) -> Iterator[Tuple[str, nn.Module]]:
@@ -70,12 +71,17 @@ def readers(model: nn.Module) -> Iterator[Tuple[str, nn.Module]]:
     for name, module in unwrapped(model).named_modules():
         if isinstance(module, nn.MultiheadAttention):
             # One with a forward of its own may do anything with them.
-            own = type(module).forward is not nn.MultiheadAttention.forward
+            own = _author_of_forward(type(module)) is not nn.MultiheadAttention
         else:
             own = isinstance(module, nn.Linear) or type(module).__module__.startswith("torch.nn.modules.")
         matrices = [path for path in paths(module) if (each := _parameter(module, path)) is not None and _is_matrix(each)]
         if matrices and not own and "forward" not in module.__dict__:
             yield clean(name), module
+
+
+def _author_of_forward(cls: type) -> type:
+    """The class whose forward it is, apart from what a plan puts around it."""
+    return next(each for each in cls.__mro__ if "forward" in vars(each) and not each.__module__.startswith("loka."))
 
 
 def _is_matrix(parameter: Tensor) -> bool:
@@ -119,8 +125,11 @@ class Reader:
 
     def read(self, paths: Sequence[str]) -> None:
         """From now on of these parameters, too."""
+        read_attention()
         known = {product.path for product in self.products}
-        for path in paths if TRACEABLE else ():
+        # An attention with a plan's kernels is run by the plan's mode, and compiled code leaves no note of its examples.
+        planned = isinstance(self._module, nn.MultiheadAttention) and "_loka_products" in self._module.__dict__
+        for path in paths if TRACEABLE and not planned else ():
             whole = self._parameter(path)
             if path in known or whole is None or torch.nn.parameter.is_lazy(whole):
                 continue
@@ -219,13 +228,6 @@ class Reader:
     def _parameter(self, path: str) -> Optional[Tensor]:
         return _parameter(self._module, path)
 
-    def attention(self, reading: "_Reading") -> Callable[..., Any]:
-        """PyTorch's attention, with `reading` in the place of F.linear in it: the function has no other opening."""
-        changes: Dict[str, Any] = {"linear": reading.linear, "has_torch_function": lambda *_: False}
-        for name in ("_in_projection_packed", "_in_projection"):
-            changes[name] = _copied(getattr(F, name), {"linear": reading.linear})
-        return _copied(F.multi_head_attention_forward, changes)
-
 
 class _Reading(TorchFunctionMode):
     """While one forward runs."""
@@ -235,8 +237,6 @@ class _Reading(TorchFunctionMode):
         self._reader = reader
         self._held = reader.held()
         self._saving = saving()
-        self._examples = 0
-        self._in_attention = False
 
     def __enter__(self) -> Any:
         Hooks.count()
@@ -246,26 +246,17 @@ class _Reading(TorchFunctionMode):
         Hooks.stop()
         super().__exit__(*error)
 
-    def linear(self, x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
-        """F.linear inside of PyTorch's attention, tapped."""
-        return self.__torch_function__(F.linear, (), (x, weight, bias))
-
     def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is F.multi_head_attention_forward:
-            query = args[0] if args else kwargs["query"]
-            self._examples, self._in_attention = query.shape[1] if query.dim() == 3 else 0, True
-            try:
-                return self._reader.attention(self)(*args, **kwargs)
-            finally:
-                self._examples, self._in_attention = 0, False
+            return attend(self, args, kwargs)
         tap = product = None
         try:
             product = _product(func, args, kwargs, self._find)
             # Inside of a checkpoint that was begun inside of this forward: run again, it would not come by here, and
             # checkpointing insists that a forward does the same twice.
             if product is not None and self._reader.fits(product) and saving() == self._saving:
-                product = product._replace(examples=self._examples, in_attention=self._in_attention)
+                product = product._replace(examples=attending.examples)
                 tap = self._reader.tap(product)
         except Exception as error:  # What cannot be recorded is not; the forward goes on.
             self._reader.error = error
@@ -342,8 +333,12 @@ class _TappedProduct:
     def parameter(self) -> Tensor:
         return self._reader.parameter(self.path)
 
-    def multiply(self, x: Tensor, bias: Optional[Tensor], plain: Plain) -> Tensor:
-        return tapped(plain(), x, self.tap, self.parameter)
+    def multiply(self, x: Tensor, bias: Optional[Tensor], plain: Plain, examples: int, /) -> Tensor:
+        y = plain()
+        if not examples:
+            return tapped(y, x, self.tap, self.parameter)
+        taken = tapped(_examples_first(y, examples), _examples_first(x, examples), self.tap, self.parameter)
+        return taken.transpose(0, 1).reshape(y.shape)
 
     def called(self, _leading: int) -> Batch:
         return Batch()
@@ -358,6 +353,9 @@ class _TappedProduct:
         """What is added, by its name: compiled code leaves no note of it."""
         name = self.path.replace("weight", "bias")
         outputs = self.parameter.shape[1 if self.columns else 0]
+        if self.path in _APART and "in_proj_bias" in self._reader.vectors:
+            rows = slice(_APART.index(self.path) * outputs, (_APART.index(self.path) + 1) * outputs)
+            return Part("in_proj_bias", f"[{rows.start}:{rows.stop}]", lambda whole: whole[rows])
         vector = self._reader.parameter(name) if name in self._reader.vectors else None
         return None if vector is None or len(vector) != outputs else Part(name, "", lambda whole: whole)
 
@@ -488,16 +486,6 @@ def _leading(product: Product) -> int:
     if not inputs:
         return product.x.shape[0]
     return product.x.shape[next(i for i, each in enumerate(inputs) if each not in weight)]
-
-
-def _copied(function: Any, changes: Dict[str, Any]) -> Any:
-    """The function, with other globals."""
-    made = types.FunctionType(
-        function.__code__, {**function.__globals__, **changes}, function.__name__, function.__defaults__,
-        function.__closure__,
-    )  # fmt: skip
-    made.__kwdefaults__ = function.__kwdefaults__
-    return made
 
 
 __all__ = ["Reader", "TappedReader", "paths", "readers"]
