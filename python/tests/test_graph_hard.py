@@ -189,6 +189,30 @@ class OddModules(unittest.TestCase):
         self.assertEqual((facts.tail["0.linear1"], facts.feeds["0.linear1"]), ([RELU], ["0.linear2"]))
         self.assertEqual((facts.tail["0.linear2"], facts.feeds["0.linear2"]), ([{"op": "residual"}, LAYER_NORM], ["1"]))
 
+    def test_an_encoder_under_a_mask_and_a_decoder_of_pytorch(self):
+        class Sequences(nn.Module):
+            def __init__(self, first):
+                super().__init__()
+                options = dict(dropout=0.0, batch_first=True, norm_first=first)
+                layer = nn.TransformerEncoderLayer(8, 2, 16, **options)
+                self.encoder = nn.TransformerEncoder(layer, 2, nn.LayerNorm(8), enable_nested_tensor=False)
+                self.decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 2, 16, **options), 1)
+                self.top = nn.Linear(8, 1)
+
+            def forward(self, x, gone):
+                seen = self.encoder(x, src_key_padding_mask=gone)
+                return self.top(self.decoder(seen[:, :1], seen, memory_key_padding_mask=gone)[:, 0])
+
+        for first in (False, True):
+            facts = graph.read(Sequences(first))
+            layers = [f"encoder.layers.{each}" for each in (0, 1)] + ["decoder.layers.0"]
+            self.assertEqual(facts.order, [f"{layer}.linear{each}" for layer in layers for each in (1, 2)] + ["top"])
+            for layer in layers:
+                self.assertEqual((facts.tail[f"{layer}.linear1"], facts.feeds[f"{layer}.linear1"]), ([RELU], [f"{layer}.linear2"]))
+                self.assertEqual(facts.tail[f"{layer}.linear2"][0], {"op": "residual"})
+            # The norm of the next block is on one branch alone where norms come first.
+            self.assertEqual(len(facts.tail["encoder.layers.0.linear2"]), 1 if first else 2)
+
     def test_subclasses_of_linear_are_sites(self):
         class Mine(nn.Linear):
             def forward(self, x):

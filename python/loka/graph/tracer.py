@@ -13,6 +13,7 @@ from torch import fx, nn
 from torch.utils import _pytree as pytree
 
 from .ops import is_known
+from .transformers import forward_of
 
 _INSIDE = ("_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module")
 MAX_OPAQUE = 64
@@ -69,7 +70,7 @@ class SiteTracer(fx.Tracer):
             return proxy
         try:
             # Not through hooks: FSDP's would gather weights, a recorder's would see proxies.
-            return m.forward(*args, **kwargs)
+            return forward_of(m)(*args, **kwargs)
         except Exception:
             self.failed = self.failed or m
             raise
