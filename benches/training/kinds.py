@@ -191,7 +191,8 @@ def taught(loop: Loop) -> None:
 
 @dataclass
 class Kind:
-    """One model and how it is trained. `compiled`: "", "whole", or "parts", its children each by itself."""
+    """One model and how it is trained. `compiled`: "", "whole", "parts", its children each by itself, or "dynamic", whole for any
+    batch."""
 
     model: Callable[[], nn.Module]
     compiled: str = ""
@@ -398,7 +399,7 @@ def summed(out: Tensor, clicks: Tensor) -> Tensor:
     return F.binary_cross_entropy_with_logits(out.float().flatten(), clicks, reduction="sum") / ROWS
 
 
-WHOLE, PARTS = "whole", "parts"
+WHOLE, PARTS, DYNAMIC = "whole", "parts", "dynamic"
 KINDS: Dict[str, Kind] = {
     "mlp": Kind(ranker),
     "mlp-compiled": Kind(ranker, WHOLE),
@@ -415,6 +416,7 @@ KINDS: Dict[str, Kind] = {
     "taught": Kind(ranker, WHOLE, taught),
     "ragged": Kind(ranker, batch=ragged, loss=summed),
     "ragged-compiled": Kind(ranker, WHOLE, batch=ragged, loss=summed),
+    "ragged-dynamic": Kind(ranker, DYNAMIC, batch=ragged, loss=summed),
     "two-views": Kind(lambda: mlp(WIDTH, 128, WIDTH), loss=in_batch, call=similar),
     "two-views-compiled": Kind(lambda: mlp(WIDTH, 128, WIDTH), WHOLE, loss=in_batch, call=similar),
     "cross": Kind(LowRankCross),
@@ -445,8 +447,8 @@ def trained(
     kind: Kind, model: nn.Module, mode: Optional[str], recorder: Optional[Any] = None, by_plan: bool = False
 ) -> List[float]:
     run: Callable[..., Any] = model
-    if kind.compiled == WHOLE:
-        run = torch.compile(model, mode=mode)
+    if kind.compiled in (WHOLE, DYNAMIC):
+        run = torch.compile(model, mode=mode, dynamic=True if kind.compiled == DYNAMIC else None)
     elif kind.compiled == PARTS:
         for child in model.children():
             child.compile(mode=mode)

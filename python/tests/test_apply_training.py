@@ -234,5 +234,30 @@ class Routed(unittest.TestCase):
         self.assertIn("0 off", str(loka.health(model)))
 
 
+class AnyBatch(unittest.TestCase):
+    def test_one_as_large_as_a_layer_is_wide(self):
+        """Under dynamic=True sizes that are alike are taken for one. That of a weight's codes is none that changes."""
+
+        def change(plan):
+            for site in plan["sites"]:
+                for gemm in ("fprop", "dgrad", "wgrad"):
+                    site[gemm]["kernel"] = "cublaslt/bf16" if site["site"] == "top.2" else "cublaslt/fp8-delayed"
+
+        for width in (64, 128):
+            with self.subTest(width=width), tempfile.TemporaryDirectory() as folder:
+                torch._dynamo.reset()
+                model = Ranker()
+                loka.apply(model, forged(folder, change), emulate=True)
+                called = torch.compile(model, backend="aot_eager", dynamic=True, fullgraph=True)
+                optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+                # Checked, then by scales that are known.
+                for rows in (width, width, 33):
+                    with torch.autocast("cpu", torch.bfloat16):
+                        out = called(batch(rows))
+                    out.float().sum().backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+
+
 if __name__ == "__main__":
     unittest.main()

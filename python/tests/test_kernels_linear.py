@@ -151,6 +151,41 @@ class Compiled(unittest.TestCase):
     def test_emulated(self):
         self.check(FP8, torch.float32, True, (16, 24, 33))
 
+    def test_the_gradient_of_a_bias_comes_behind_the_casts_of_dy(self):
+        """Before them, Inductor would compute what makes dy for that sum, and once more for the casts."""
+        from torch._dynamo.backends.common import aot_autograd
+
+        order = []
+
+        def read(graph, _):
+            named = {"mm": "product", "leaky_relu_backward": "activation", "sum": "bias"}
+            targets = [str(node.target).split(".")[1] for node in graph.graph.nodes if str(node.target).startswith("aten.")]
+            order.extend(named[target] for target in targets if target in named)
+            return graph
+
+        kernels = ("cublaslt/fp8-rowwise",) * 3
+        parameters = [each for seed in (0, 1) for each in tensors(4, k=128, n=128, seed=seed)[1:3]]
+
+        def forward(x):
+            hidden = functional.leaky_relu(linear(x, *parameters[:2], kernels, emulate=True))
+            return linear(hidden, *parameters[2:], kernels, emulate=True)
+
+        called = torch.compile(forward, backend=aot_autograd(fw_compiler=lambda graph, _: graph, bw_compiler=read), fullgraph=True)
+        called(tensors(4)[0].detach()).sum().backward()
+        self.assertEqual(order, ["product", "product", "bias", "activation", "product", "bias"])
+
+    def test_batches_of_any_size(self):
+        # A number that a module keeps is one that may change, to Dynamo, and no autograd function of PyTorch 2.11 takes it.
+        torch._dynamo.reset()
+        for kernels in (FP8, ("cublaslt/fp8-delayed",) * 3, ("cublaslt/fp8-rowwise",) * 3):
+            run = lambda x, weight, bias: linear(x, weight, bias, kernels, emulate=True).sin()
+            compiled = torch.compile(run, backend="aot_eager", dynamic=True, fullgraph=True)
+            for size in (32, 48, 64):
+                x, weight, bias, dy = tensors(size, seed=size)
+                found = [torch.autograd.grad(each(x, weight, bias), (x, weight, bias), dy) for each in (run, compiled)]
+                for eager, traced in zip(*found):
+                    self.assertTrue(torch.equal(eager, traced))
+
     def test_nothing_to_convert(self):
         # Dynamo of PyTorch 2.11 takes a conversion that converts nothing for the autograd function's input, and makes
         # all gradients zero, silently.

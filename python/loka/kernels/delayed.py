@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..catalogue import FORMAT_MAX
 from .replayed import Replayed
-from .scales import fp8_dtype
+from .scales import fp8_dtype, largest_of
 
 HEADROOM = 2.0
 """The largest value seen is put at most at half of the format's largest: the next step may double it, as GradScaler
@@ -150,7 +150,7 @@ def _(x: Tensor, known: Optional[Tensor], format: str) -> Tuple[Tensor, Tensor]:
 def codes(x: Tensor, inverse: Tensor, format: str) -> Tensor:
     """x over its scale on the format's grid, saturating. A NaN or an infinity becomes NaN, so that GradScaler sees it:
     an infinite gradient must not pass for a large one."""
-    largest = FORMAT_MAX[format]
+    largest = largest_of(format)
     value = x.float() * inverse
     # value - value is 0, or NaN of what is not finite.
     return (value.clamp(-largest, largest) + (value - value)).to(fp8_dtype(format))

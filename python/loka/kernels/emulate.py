@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from .casts import Quantized
-from ..catalogue import BLOCK, FORMAT_MAX, Cast, Numerics
+from ..catalogue import BLOCK, Cast, Numerics
 from .delayed import Scale
-from .scales import quantize, to_fp8
+from .scales import largest_of, quantize, to_fp8
 
 
 def multiply(
@@ -41,7 +41,7 @@ def _multiply(
         if static is None:
             raise RuntimeError("a static scale is wanted and none was given: loka.apply takes it from a plan")
         scale_a = static.scale
-        static.saturated.add_(((a.float() / scale_a).abs() > FORMAT_MAX[numerics.a.format]).sum())
+        static.saturated.add_(((a.float() / scale_a).abs() > largest_of(numerics.a.format)).sum())
         bits_a = to_fp8(a, scale_a, numerics.a.format)
     else:
         bits_a, scale_a = quantize(a, numerics.a)

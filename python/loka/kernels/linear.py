@@ -58,23 +58,25 @@ def linear(
             # Nobody counts: two tensors less for compiled code to look after at every call.
             known[3] = known[7] = None
         sums = [None if watch is None else watch.stats.get(gemm) for gemm in ("fprop", "dgrad", "wgrad")]
-        # A block adds its bias before its norm.
-        inside = bias if kernels[0] == blocks.KERNEL else None
-        wanted = x.requires_grad or weight.requires_grad or (inside is not None and inside.requires_grad)
+        is_block = kernels[0] == blocks.KERNEL
+        wanted = x.requires_grad or weight.requires_grad or (is_block and bias is not None and bias.requires_grad)
+        apart = None
         if torch.is_grad_enabled() and wanted:
             # Scales of a model that follow what they see are settled from the second step on.
             is_first = not settled and scales != (None, None)
-            in_parts = codes is not None or kernels[0] == blocks.KERNEL
+            in_parts = codes is not None or is_block
             if (is_first or watch is not None) and torch.compiler.is_compiling() and not in_parts:
-                y = checked(rows, weight, kernels, options, known, sums)
+                y, apart = checked(rows, weight, kernels, options, known, sums), bias
             else:
                 y = _Linear.apply(  # type: ignore[no-untyped-call]
-                    rows, weight, inside, kernels, options, *known, *sums, *kept
+                    rows, weight, bias, kernels, options, *known, *sums, *kept
                 )
         else:
+            # A block adds its bias before its norm.
+            inside, apart = (bias, None) if is_block else (None, bias)
             y, _ = forward(rows, weight, inside, kernels, options, False, False, scales[0], sums[0], _codes(*kept))
         y = y.view(*x.shape[:-1], weight.shape[0])
-        return y if bias is inside or bias is None else y + bias.to(y.dtype)
+        return y if apart is None else y + apart.to(y.dtype)
 
 
 def _takes_wide(x: Tensor, weight: Tensor, kernels: Kernels, emulate: bool) -> bool:
@@ -134,9 +136,13 @@ class _Linear(torch.autograd.Function):
         x_known = Scale.known(x_scale, x_inverse, x_amax, x_saturated)
         kept = _codes(straight, straight_scale, turned, turned_scale)
         is_watched = any(sums is not None for sums in (fprop_sums, dgrad_sums, wgrad_sums))
-        y, parts = forward(
-            x, weight, bias, kernels, options, need_weight or need_bias, need_x, x_known, fprop_sums, kept, is_watched
-        )
+        inside = bias if kernels[0] == blocks.KERNEL else None
+        keep_x = need_weight or (inside is not None and need_bias)
+        y, parts = forward(x, weight, inside, kernels, options, keep_x, need_x, x_known, fprop_sums, kept, is_watched)
+        if bias is not None and inside is None:
+            # In here so that its gradient, a sum of dy, comes behind dy's cast: before it, Inductor would compute for the sum
+            # whatever makes dy, and once more for the cast.
+            y = y + bias.to(y.dtype)
         # dy's scale is saved with its version: a backward after the next `advance` is an error, not another scale.
         known = [] if dy_scale is None else [dy_scale, dy_inverse]
         ctx.save_for_backward(*known, *(tensor for part in parts for tensor in part))

@@ -214,6 +214,7 @@ def backward(
         observe(dgrad_sums, "dgrad", dx, dy, watched[1], dgrad, dy_scale)
     if watched and dw is not None and wgrad_sums is not None:
         observe(wgrad_sums, "wgrad", dw, dy, watched[0], wgrad, dy_scale)
+    # Last of all: a cast has written what dy is by now.
     db = dy.sum(0) if need_bias else None
     return Gradients(_as(dx, dtype), _as(dw, weight_dtype), db)
 

@@ -10,7 +10,7 @@ from typing import Tuple
 import torch
 from torch import Tensor
 
-from ..catalogue import BLOCK, FORMAT_MAX, SCALE_FLOOR, Cast
+from ..catalogue import BLOCK, Cast
 
 
 def fp8_dtype(format: str) -> torch.dtype:
@@ -18,12 +18,18 @@ def fp8_dtype(format: str) -> torch.dtype:
     return torch.float8_e4m3fn if format == "e4m3" else torch.float8_e5m2
 
 
+def largest_of(format: str) -> float:
+    """The format's largest value. From its type, as what follows is a literal: under torch.compile(dynamic=True) a number that a
+    module keeps may change, and no autograd function may be given it (PyTorch 2.11)."""
+    return torch.finfo(fp8_dtype(format)).max
+
+
 def scale_from_amax(amax: Tensor, cast: Cast) -> Tensor:
     """The divisor that maps each amax to the format's largest value, FP32 of the same shape."""
     # By a tensor: CUDA multiplies by the reciprocal of a plain number, which rounds otherwise.
-    largest = torch.full((), FORMAT_MAX[cast.format], dtype=torch.float32, device=amax.device)
+    largest = torch.full((), largest_of(cast.format), dtype=torch.float32, device=amax.device)
     # clamp keeps a NaN, as it must: its group has to come out as NaN.
-    scale = (amax.float() / largest).clamp(min=SCALE_FLOOR)
+    scale = (amax.float() / largest).clamp(min=1e-12)
     if not cast.power_of_two:
         return scale
     bits = scale.view(torch.int32)
@@ -33,7 +39,7 @@ def scale_from_amax(amax: Tensor, cast: Cast) -> Tensor:
 
 def to_fp8(x: Tensor, scale: Tensor, format: str) -> Tensor:
     """x / scale on the format's grid. Clamped first: PyTorch's own conversion does not saturate."""
-    largest = FORMAT_MAX[format]
+    largest = largest_of(format)
     return (x.float() / scale).clamp(-largest, largest).to(fp8_dtype(format))
 
 
@@ -55,4 +61,4 @@ def quantize(x: Tensor, cast: Cast) -> Tuple[Tensor, Tensor]:
     return bits[:rows, :reduced], scale.squeeze(3).squeeze(1)
 
 
-__all__ = ["fp8_dtype", "quantize", "scale_from_amax", "to_fp8"]
+__all__ = ["fp8_dtype", "largest_of", "quantize", "scale_from_amax", "to_fp8"]

@@ -50,6 +50,7 @@ class Watch:
         for gemm in gemms:
             sums = torch.zeros(len(FIELDS), dtype=torch.float64, device=device)
             torch._dynamo.mark_static_address(sums, guard=False)
+            torch._dynamo.mark_static(sums)
             self.stats[gemm] = sums
 
     def to(self, device: torch.device) -> None:
@@ -58,6 +59,7 @@ class Watch:
             if sums.device != device:
                 self.stats[gemm] = sums.to(device)
                 torch._dynamo.mark_static_address(self.stats[gemm], guard=False)
+                torch._dynamo.mark_static(self.stats[gemm])
 
     def reset(self) -> None:
         for sums in self.stats.values():

@@ -120,6 +120,8 @@ def _memory(weight: Tensor, cast: Cast, rows: int, cols: int) -> Quantized:
 
 def _still(tensor: Tensor) -> Tensor:
     torch._dynamo.mark_static_address(tensor, guard=False)
+    # As the weight's own, its sizes never change. Under dynamic=True one that is the batch's as well would be taken for it.
+    torch._dynamo.mark_static(tensor)
     return tensor
 
 

@@ -58,6 +58,10 @@ class LokaLinear(nn.Linear):
         kernels = self._loka_kernels
         if kernels is None or self._loka_paused:
             return super().forward(input)
+        return self._loka_product(input, self.bias, kernels)
+
+    def _loka_product(self, input: torch.Tensor, bias: Optional[torch.Tensor], kernels: Kernels) -> torch.Tensor:
+        """By the plan's kernels."""
         scales, options, watch = self._loka_scales, self._loka_options, self._loka_watch
         # By name, neither replaced nor cut: PyTorch 2.6 cannot compile that of a named tuple.
         settled = options.settled
@@ -83,10 +87,10 @@ class LokaLinear(nn.Linear):
         if stored is not None or (self._loka_feeder is not None and input.dtype == torch.float8_e4m3fn):
             x_scale: Any = scales[0]
             return routing.in_codes(
-                input, self.weight, self.bias, kernels[0], x_scale, options.emulate, stored, codes
+                input, self.weight, bias, kernels[0], x_scale, options.emulate, stored, codes
             )
         return routing.linear(
-            input, self.weight, self.bias, kernels, options.emulate, scales, settled, options.stretch, watch, codes,
+            input, self.weight, bias, kernels, options.emulate, scales, settled, options.stretch, watch, codes,
             self.columns,
         )
 

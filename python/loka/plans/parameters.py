@@ -57,10 +57,8 @@ class ParameterLinear(LokaLinear):
 
     def multiply(self, x: Tensor, bias: Optional[Tensor], plain: Plain, _examples: int, /) -> Tensor:
         """By the plan's kernels, unless the plan is paused."""
-        if self._loka_kernels is None or self._loka_paused:
-            return plain()
-        y: Tensor = self(x)
-        return y if bias is None else y + bias.to(y.dtype)
+        kernels = self._loka_kernels
+        return plain() if kernels is None or self._loka_paused else self._loka_product(x, bias, kernels)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         parts: Any = object.__reduce_ex__(self, 2)
