@@ -181,7 +181,7 @@ def realized(x: Tensor, stretch: int) -> Tensor:
 
 def note(known: Scale, maxima: Tensor) -> None:
     """Remembers the largest of these for the next `advance`. What is not finite is no size to go by."""
-    if maxima.is_cuda and not torch.compiler.is_compiling() and (launches := _launches()) is not None:
+    if not torch.compiler.is_compiling() and maxima.is_cuda and (launches := _launches()) is not None:
         launches.note(known.amax, maxima)
         return
     # By plain operations: the definition, and what a compiler puts beside others.

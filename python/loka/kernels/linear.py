@@ -92,8 +92,10 @@ def _fitting(codes: Optional[WeightCodes], x: Tensor, weight: Tensor) -> Optiona
     """The codes, where they are what a cast here would give."""
     if codes is None or (weight.dtype if not codes.rounded else torch.bfloat16) != x.dtype:
         return None
+    # By field: a property of a named tuple PyTorch 2.6 cannot compile.
+    first = codes.for_dgrad if codes.for_fprop is None else codes.for_fprop
     # A replica of DataParallel has the first one's.
-    return codes if codes.tensors[0].device == weight.device else None
+    return codes if first is not None and first[0].device == weight.device else None
 
 
 def _has_all(codes: Optional[WeightCodes], kernels: Kernels, emulate: bool) -> bool:
