@@ -45,36 +45,8 @@ impl From<CastOperand> for CastMemory {
     }
 }
 
-/// `loka_static_operand` of `loka.h`, field by field.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct StaticCastOperand {
-    x: *const c_void,
-    scale: *const f32,
-    codes: *mut c_void,
-    codes_t: *mut c_void,
-    saturated: *mut u64,
-    amax: *mut f32,
-    rows: u32,
-    cols: u32,
-}
-
-const _: () = assert!(size_of::<StaticCastOperand>() == 56, "loka.h has it so");
-
-impl StaticCastOperand {
-    fn memory(&self) -> StaticCastMemory {
-        StaticCastMemory {
-            x: self.x as u64,
-            scale: self.scale as u64,
-            codes: self.codes as u64,
-            codes_t: self.codes_t as u64,
-            saturated: self.saturated as u64,
-            amax: self.amax as u64,
-            rows: self.rows,
-            cols: self.cols,
-        }
-    }
-}
+// Addresses are numbers there: the kernel's own operand.
+const _: () = assert!(size_of::<StaticCastMemory>() == 56 && size_of::<*const c_void>() == 8, "loka.h has it so");
 
 /// Bytes of scratch that a columnwise or a tensorwise cast of an operand needs, to `bytes`.
 ///
@@ -202,7 +174,7 @@ pub unsafe extern "C" fn loka_cast_static(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn loka_cast_static_turned(
     device: i32,
-    operands: *const StaticCastOperand,
+    operands: *const StaticCastMemory,
     count: u32,
     stream: *mut c_void,
 ) -> i32 {
@@ -212,7 +184,6 @@ pub unsafe extern "C" fn loka_cast_static_turned(
         }
         // SAFETY: not null, and the caller's promise of `count` of them.
         let given = unsafe { std::slice::from_raw_parts(operands, count as usize) };
-        let memory: Vec<StaticCastMemory> = given.iter().map(StaticCastOperand::memory).collect();
-        opened(device)?.cast_static_turned(RawStream(stream as u64), &memory)
+        opened(device)?.cast_static_turned(RawStream(stream as u64), given)
     })
 }

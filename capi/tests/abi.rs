@@ -81,7 +81,7 @@ fn as_c(text: &str) -> String {
         "c_void" => "void",
         "c_char" => "char",
         "CastOperand" => "loka_operand",
-        "StaticCastOperand" => "loka_static_operand",
+        "StaticCastMemory" => "loka_static_operand",
         pointer => {
             let inner = pointer.strip_prefix("*const ").map(|inner| format!("const {}*", as_c(inner)));
             return inner

@@ -15,6 +15,7 @@ from torch import Tensor
 from ..catalogue import FORMAT_MAX
 from .replayed import Replayed
 from .scales import fp8_dtype, largest_of
+from .still import still
 
 HEADROOM = 2.0
 """The largest value seen is put at most at half of the format's largest: the next step may double it, as GradScaler
@@ -52,7 +53,7 @@ class Scale(NamedTuple):
         inverse = 1.0 / known if known else 0.0
         made = [torch.full((1,), value, dtype=torch.float32, device=device) for value in (known, inverse, 0.0)]
         made.append(torch.zeros(1, dtype=torch.int64, device=device))
-        return Scale(*map(_still, made))
+        return Scale(*map(still, made))
 
     @staticmethod
     def known(
@@ -63,7 +64,7 @@ class Scale(NamedTuple):
         return None if scale is None else Scale(*parts)
 
     def to(self, device: torch.device) -> "Scale":
-        return Scale(*(_still(part.to(device)) for part in self))
+        return Scale(*(still(part.to(device)) for part in self))
 
 
 class Overflow(NamedTuple):
@@ -80,12 +81,6 @@ class Overflow(NamedTuple):
 
 Scales = Tuple[Optional[Scale], Optional[Scale]]
 """Of x (fprop and wgrad) and of dy (dgrad and wgrad); None where no kernel wants one beforehand."""
-
-
-def _still(tensor: Tensor) -> Tensor:
-    # One place as long as the model lives: CUDA graphs of torch.compile may keep its address.
-    torch._dynamo.mark_static_address(tensor, guard=False)
-    return tensor
 
 
 def _apart(values: Tensor) -> Tensor:
@@ -203,7 +198,7 @@ class History:
         self._scale, self._inverse = _apart(known), _apart(inverse)
         self._seen = [one.amax for one in given]
         self.scales: List[Scale] = [
-            Scale(_still(self._scale[at, :1]), _still(self._inverse[at, :1]), one.amax, one.saturated)
+            Scale(still(self._scale[at, :1]), still(self._inverse[at, :1]), one.amax, one.saturated)
             for at, one in enumerate(given)
         ]
         # Steps beyond the scale, and how far: between two checks nothing else sees them.

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..catalogue import FORMAT_MAX, Numerics, numerics
 from .scales import quantize
+from .still import still
 
 try:
     from . import triton_watch as triton_watch
@@ -48,18 +49,13 @@ class Watch:
         self.switch = switch
         self.stats: Dict[str, Tensor] = {}
         for gemm in gemms:
-            sums = torch.zeros(len(FIELDS), dtype=torch.float64, device=device)
-            torch._dynamo.mark_static_address(sums, guard=False)
-            torch._dynamo.mark_static(sums)
-            self.stats[gemm] = sums
+            self.stats[gemm] = still(torch.zeros(len(FIELDS), dtype=torch.float64, device=device))
 
     def to(self, device: torch.device) -> None:
         """Follows the model to another device."""
         for gemm, sums in self.stats.items():
             if sums.device != device:
-                self.stats[gemm] = sums.to(device)
-                torch._dynamo.mark_static_address(self.stats[gemm], guard=False)
-                torch._dynamo.mark_static(self.stats[gemm])
+                self.stats[gemm] = still(sums.to(device))
 
     def reset(self) -> None:
         for sums in self.stats.values():

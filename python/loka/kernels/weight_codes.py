@@ -13,6 +13,7 @@ from .casts import Quantized
 from ..catalogue import Cast
 from .replayed import Replayed
 from .scales import fp8_dtype, quantize
+from .still import still
 
 Wanted = Tuple[Optional[Cast], Optional[Cast]]
 """How fprop reads the weight [n, k], and dgrad the weight turned, [k, n]. None: not from codes."""
@@ -115,14 +116,7 @@ def _empty(weight: Tensor, wanted: Wanted) -> WeightCodes:
 def _memory(weight: Tensor, cast: Cast, rows: int, cols: int) -> Quantized:
     bits = torch.zeros(rows, cols, dtype=fp8_dtype(cast.format), device=weight.device)
     shape = (rows, 1) if cast.granularity == "row" else (1,)
-    return Quantized(_still(bits), _still(torch.zeros(shape, dtype=torch.float32, device=weight.device)))
-
-
-def _still(tensor: Tensor) -> Tensor:
-    torch._dynamo.mark_static_address(tensor, guard=False)
-    # As the weight's own, its sizes never change. Under dynamic=True one that is the batch's as well would be taken for it.
-    torch._dynamo.mark_static(tensor)
-    return tensor
+    return Quantized(still(bits), still(torch.zeros(shape, dtype=torch.float32, device=weight.device)))
 
 
 def _launch(cache: WeightCache) -> Callable[[], None]:

@@ -3,7 +3,7 @@
 
 use loka_kernels::{gemm::BLOCK_COLUMNS, norms};
 
-use super::{CudaError, arguments::Arguments, ops::Kernels, stream::Stream};
+use super::{CudaError, arguments::Arguments, ops::Kernels, raw::StaticBackwardMemory, stream::Stream};
 
 /// Where the tail of a block reads and writes; 0: an output that is not wanted.
 #[derive(Clone, Copy, Debug, Default)]
@@ -60,33 +60,13 @@ pub(super) fn block_backward(
     stream.launch(kernels.get("block_backward")?, grid, &arguments)
 }
 
-/// Where the gradient by a scale known beforehand reads and writes; 0: an output that is not wanted.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct StaticGradientPlaces {
-    pub dh: u64,
-    pub z: u64,
-    pub dz: u64,
-    pub codes: u64,
-    /// Transposed: then rows are a multiple of 16.
-    pub codes_t: u64,
-    pub scale: u64,
-    pub saturated: u64,
-    /// The largest magnitude of dz.
-    pub amax: u64,
-}
-
-/// The gradient of z `[rows, cols]`.
+/// The gradient of z `[m, n]`.
 pub(super) fn block_backward_static(
     stream: &Stream,
     kernels: &Kernels,
-    (rows, cols): (usize, usize),
-    at: StaticGradientPlaces,
+    at: &StaticBackwardMemory,
 ) -> Result<(), CudaError> {
-    let shape = narrow(rows, cols)?;
-    let StaticGradientPlaces { dh, z, dz, codes, codes_t, scale, saturated, amax } = at;
-    let grid = norms::block_backward_static(shape, BLOCK_COLUMNS, codes_t != 0).ok_or_else(|| refused(cols))?;
-    let addresses = [dh, z, dz, codes, codes_t, scale, saturated, amax];
-    let arguments = addresses.into_iter().fold(Arguments::new(), Arguments::value).value(shape[0]).value(shape[1]);
+    let (grid, arguments) = at.launch().ok_or_else(|| refused(at.n as usize))?;
     stream.launch(kernels.get("block_backward_static")?, grid, &arguments)
 }
 

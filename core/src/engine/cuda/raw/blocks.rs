@@ -2,6 +2,7 @@
 //! launches of `loka_kernels::gemm` and `loka_kernels::norms`.
 
 use loka_kernels::{
+    LaunchGrid,
     gemm::{
         BLOCK_COLUMNS, BlockLaunch, BlockType, CODES_BOX, STORE_CODES, STORE_H, STORE_Z, TILE_K, TensorMap, block_all,
         block_gemm,
@@ -37,7 +38,7 @@ pub struct BackwardMemory {
     pub n: u32,
 }
 
-/// The same by one scale of dz known beforehand; 0 for what is not wanted.
+/// Where the gradient by a scale of dz known beforehand reads and writes; 0 for what is not wanted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StaticBackwardMemory {
     pub dh: u64,
@@ -45,7 +46,7 @@ pub struct StaticBackwardMemory {
     pub dz: u64,
     /// dz in E4M3.
     pub codes: u64,
-    /// The same transposed, `[n, m]`.
+    /// The same transposed, `[n, m]`: then m is a multiple of 16.
     pub codes_t: u64,
     /// A power of two.
     pub scale: u64,
@@ -55,6 +56,15 @@ pub struct StaticBackwardMemory {
     pub amax: u64,
     pub m: u32,
     pub n: u32,
+}
+
+impl StaticBackwardMemory {
+    /// The launch of `block_backward_static`; None where it has none for these rows.
+    pub(in crate::engine::cuda) fn launch(&self) -> Option<(LaunchGrid, Arguments)> {
+        let grid = norms::block_backward_static([self.m, self.n], BLOCK_COLUMNS, self.codes_t != 0)?;
+        let addresses = [self.dh, self.z, self.dz, self.codes, self.codes_t, self.scale, self.saturated, self.amax];
+        Some((grid, addresses.into_iter().fold(Arguments::new(), Arguments::value).value(self.m).value(self.n)))
+    }
 }
 
 impl Gpu {
@@ -163,14 +173,10 @@ impl Gpu {
         aligned("the scale of dz", at.scale, 4)?;
         wanted("saturated", at.saturated, 8)?;
         wanted("amax", at.amax, 4)?;
-        let is_turned = at.codes_t != 0;
-        if is_turned && !at.m.is_multiple_of(16) {
+        if at.codes_t != 0 && !at.m.is_multiple_of(16) {
             return Err(CudaError::Refused(format!("codes are transposed where m is a multiple of 16, not {}", at.m)));
         }
-        let grid = norms::block_backward_static([at.m, at.n], BLOCK_COLUMNS, is_turned);
-        let grid = grid.ok_or_else(|| broken_rows(at.n))?;
-        let addresses = [at.dh, at.z, at.dz, at.codes, at.codes_t, at.scale, at.saturated, at.amax];
-        let arguments = addresses.into_iter().fold(Arguments::new(), Arguments::value).value(at.m).value(at.n);
+        let (grid, arguments) = at.launch().ok_or_else(|| broken_rows(at.n))?;
         self.launch(stream, "block_backward_static", grid, &arguments)
     }
 }

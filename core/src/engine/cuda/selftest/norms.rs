@@ -9,10 +9,8 @@ use crate::{
 use super::{
     super::{
         CudaError,
-        norms::{
-            GradientPlaces, StaticGradientPlaces, TailPlaces, block_backward, block_backward_static,
-            block_norm_hard_swish,
-        },
+        norms::{GradientPlaces, TailPlaces, block_backward, block_backward_static, block_norm_hard_swish},
+        raw::StaticBackwardMemory,
         stream_context::StreamContext,
     },
     CheckOutcome, POISONS, Suite,
@@ -188,7 +186,7 @@ fn backward(lane: &StreamContext, shape @ (rows, cols): (usize, usize), values: 
     Ok(())
 }
 
-fn static_backward(lane: &StreamContext, shape @ (rows, cols): (usize, usize), values: NormValues) -> CheckOutcome {
+fn static_backward(lane: &StreamContext, (rows, cols): (usize, usize), values: NormValues) -> CheckOutcome {
     let given = Given::of(lane, rows * cols, values)?;
     // Some of them saturate.
     let scale = 2f32.powi(-18);
@@ -201,7 +199,7 @@ fn static_backward(lane: &StreamContext, shape @ (rows, cols): (usize, usize), v
         // Added to what was there, and raised from it.
         let saturated = Guarded::holding(lane, &[5u64], 0, poison)?;
         let amax = Guarded::holding(lane, &[0f32], 0, poison)?;
-        let at = StaticGradientPlaces {
+        let at = StaticBackwardMemory {
             dh: given.dh.address(),
             z: given.z.address(),
             dz: dz.address(),
@@ -210,8 +208,10 @@ fn static_backward(lane: &StreamContext, shape @ (rows, cols): (usize, usize), v
             scale: scale_at.address(),
             saturated: saturated.address(),
             amax: amax.address(),
+            m: rows as u32,
+            n: cols as u32,
         };
-        block_backward_static(&lane.stream, &lane.kernels, shape, at)?;
+        block_backward_static(&lane.stream, &lane.kernels, &at)?;
         let stored = widened(&dz.read::<u16>(lane)?);
         near("dz", &stored, &given.exact, |index| given.slack[index])?;
         let wanted: Vec<u8> = stored.iter().map(|value| encode(Format::E4m3, value / scale)).collect();
@@ -225,8 +225,8 @@ fn static_backward(lane: &StreamContext, shape @ (rows, cols): (usize, usize), v
         same_floats("amax", &amax.read::<f32>(lane)?, &[crate::numerics::amax(&stored)])?;
         // Codes alone, and no sums.
         let again = Guarded::poisoned(lane, rows * cols, 0, poison)?;
-        let alone = StaticGradientPlaces { dz: 0, codes_t: 0, saturated: 0, amax: 0, codes: again.address(), ..at };
-        block_backward_static(&lane.stream, &lane.kernels, shape, alone)?;
+        let alone = StaticBackwardMemory { dz: 0, codes_t: 0, saturated: 0, amax: 0, codes: again.address(), ..at };
+        block_backward_static(&lane.stream, &lane.kernels, &alone)?;
         same_codes("codes alone", &again.read::<u8>(lane)?, &wanted, false)?;
         same("saturated, not asked for", &saturated.read::<u64>(lane)?, &[5 + beyond])?;
     }
