@@ -17,7 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import torch
 
 from loka.kernels import KERNELS, linear, numerics, why_not
-from loka.kernels import Switch, Watch, WeightCache, delayed
+from loka.kernels import Switch, Watch, WeightCache, delayed, handed, native_ops
 from loka.kernels.casts import by_known_scale, input_and_weight, straight_and_turned
 from loka.plans.following import follow, following
 from loka.plans.linear import route, wanted_scales
@@ -488,12 +488,37 @@ def time_weights():
             print(f"{len(shapes)} of {shapes[0]} {dtype} | {us:.0f} | {copy_us / us:.2f}", flush=True)
 
 
+def check_handed(checks):
+    """What a block gives the next one, and its gradient, against the steps apart, but for the sign of zeros."""
+    magnitude = lambda codes: codes.view(torch.uint8).where(codes.float() != 0, torch.zeros_like(codes, dtype=torch.uint8))
+    for rows, cols in ((16, 256), (48, 512), (1040, 768), (6144, 4096), (16, 16384), (131072, 256)):
+        for value in (None, math.nan, math.inf, -math.inf, 1e30):
+            z, dh = random(rows, cols, seed=rows), random(rows, cols, seed=cols, spread=0) * 1e-4
+            if value is not None:
+                z[7, 9], dh[3, 5] = value, value
+            scales = (torch.full((1,), 2.0**power, device="cuda") for power in (-5, -19))
+            of_h, of_dz = scales
+            h, dz = native_ops.block_output(z).bfloat16(), native_ops.block_gradient(dh, z).bfloat16()
+            packed, largest = handed.output(z, 1 / of_h)
+            *gradient, largest_dz = handed.gradient(dh, z, of_dz, 1 / of_dz)
+            for what, exact, scale, (straight, turned), most in (
+                ("h", h, of_h, handed.taken(packed, of_h), largest), ("dz", dz, of_dz, gradient, largest_dz)
+            ):
+                ours, wanted = magnitude(straight.bits), magnitude(delayed.codes(exact, 1 / scale, "e4m3"))
+                is_nan = lambda codes: codes & 0x7F == 0x7F
+                good = torch.equal(straight.bits.view(torch.uint8).t(), turned.bits.view(torch.uint8))
+                good &= torch.equal(is_nan(ours), is_nan(wanted)) and float((ours != wanted).float().mean()) < 0.003
+                if value is None:
+                    good &= float(most.max()) == float(exact.abs().max())
+                checks.tell(good, f"handed {what} [{rows}, {cols}] with {value}")
+
+
 def main():
     if not torch.cuda.is_available():
         print("skipped: no CUDA device")
         sys.exit(2)
     checks = Checks()
-    casts = (check_casts, check_pairs, check_block_casts, check_turned_and_rounded, check_weights, check_scales, check_delayed)
+    casts = (check_casts, check_pairs, check_block_casts, check_turned_and_rounded, check_weights, check_scales, check_delayed, check_handed)
     for check in (*casts, check_gemms, check_non_finite, check_compiled, check_checked, check_graph, check_rest):
         try:
             check(checks)

@@ -104,9 +104,27 @@ def by_known_scale(
         if apart:
             _, bits_turned, _ = triton_casts.cast_known(x, inverse, "e4m3", False, True, MULTIPLE)
     else:
-        bits, maxima = codes(x, inverse, "e4m3"), largest(x)
-        bits_turned = bits.t().contiguous()
+        by_parts = known_by_parts if torch.compiler.is_compiling() else _known
+        bits, bits_turned, maxima = by_parts(x, inverse)
     return Quantized(bits, scale) if straight else None, Quantized(bits_turned, scale) if turned else None, maxima
+
+
+def _known(x: Tensor, inverse: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
+    bits = codes(x, inverse, "e4m3")
+    return bits, bits.t().clone(memory_format=torch.contiguous_format), largest(x)
+
+
+@torch.library.custom_op("loka::known_by_parts", mutates_args=())
+def known_by_parts(x: Tensor, inverse: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
+    """By plain operations, one behind the other: made one loop, what PyTorch 2.11 compiles for a CPU with AVX-512 turns a hard swish
+    of a norm into NaN as it is turned and its maxima are taken."""
+    return _known(x, inverse)
+
+
+@known_by_parts.register_fake
+def _(x: Tensor, inverse: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
+    bits = torch.empty_like(x, dtype=torch.float8_e4m3fn, memory_format=torch.contiguous_format)
+    return bits, bits.new_empty(x.shape[1], x.shape[0]), x.new_empty(x.shape[0])
 
 
 def _turns_beside(x: Tensor, rounded: bool = False) -> bool:

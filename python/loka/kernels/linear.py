@@ -23,7 +23,7 @@ from .weight_codes import WeightCodes
 def linear(
     x: Tensor, weight: Tensor, bias: Optional[Tensor], kernels: Kernels, emulate: bool = False,
     scales: Scales = (None, None), settled: bool = False, stretch: int = 0, watch: Optional[Watch] = None,
-    codes: Optional[WeightCodes] = None, columns: bool = False,
+    codes: Optional[WeightCodes] = None, columns: bool = False, takes_codes: bool = False, gives: Optional[Scale] = None,
 ) -> Tensor:
     """x [..., k] times weight [n, k] turned, plus bias [n]: [..., n], in the type that F.linear gives, autocast or not.
 
@@ -34,6 +34,8 @@ def linear(
     takes its own. `settled`, `stretch`, `columns`: `Options`. `watch`: sums how far each GEMM is from BF16 there. `codes`:
     FP8 of the weight that is kept between steps; what it does not have is cast here. Of
     `loka/fp8-block+fast` the result is the whole block's, with BlockNorm(256) and hard swish behind the bias.
+    `gives`: so it is by other kernels too, in codes by that scale as `handed.output` lays them out, and x is such codes where it
+    `takes_codes`; in training alone, without a bias, m a multiple of 16, BF16.
 
     Raises ValueError for an unknown kernel, RuntimeError for mixed types and for operands that a kernel cannot take
     (`why_not` tells before)."""
@@ -49,7 +51,7 @@ def linear(
     if x.shape[-1] != weight.shape[1]:
         raise RuntimeError(f"x has {x.shape[-1]} features and weight takes {weight.shape[1]}")
     rows = x.reshape(-1, x.shape[-1])
-    options = Options(emulate, settled, stretch, columns)
+    options = Options(emulate, settled, stretch, columns, takes_codes)
     kept = _flat(_fitting(codes, x, weight))
     with torch.autocast(device, enabled=False):
         # Tensors by themselves: Dynamo does not look for them in tuples.
@@ -62,14 +64,14 @@ def linear(
         wanted = x.requires_grad or weight.requires_grad or (is_block and bias is not None and bias.requires_grad)
         apart = None
         if torch.is_grad_enabled() and wanted:
-            # Scales of a model that follow what they see are settled from the second step on.
-            is_first = not settled and scales != (None, None)
-            in_parts = codes is not None or is_block
-            if (is_first or watch is not None) and torch.compiler.is_compiling() and not in_parts:
+            # The first step of a model whose scales follow what they see is such a one.
+            in_parts = codes is not None or is_block or takes_codes or gives is not None
+            if watch is not None and torch.compiler.is_compiling() and not in_parts:
                 y, apart = checked(rows, weight, kernels, options, known, sums), bias
             else:
                 y = _Linear.apply(  # type: ignore[no-untyped-call]
-                    rows, weight, bias, kernels, options, *known, *sums, *kept
+                    rows, weight, bias, kernels, options, *known, *sums, *kept,
+                    None if gives is None else gives.inverse, None if gives is None else gives.amax,
                 )
         else:
             # A block adds its bias before its norm.
@@ -132,7 +134,7 @@ class _Linear(torch.autograd.Function):
         dy_saturated: Optional[Tensor],
         fprop_sums: Optional[Tensor], dgrad_sums: Optional[Tensor], wgrad_sums: Optional[Tensor],
         straight: Optional[Tensor], straight_scale: Optional[Tensor], turned: Optional[Tensor],
-        turned_scale: Optional[Tensor],
+        turned_scale: Optional[Tensor], gives_inverse: Optional[Tensor], gives_amax: Optional[Tensor],
     ) -> Tensor:
         need_x, need_weight, need_bias = ctx.needs_input_grad[:3]
         x_known = Scale.known(x_scale, x_inverse, x_amax, x_saturated)
@@ -140,7 +142,9 @@ class _Linear(torch.autograd.Function):
         is_watched = any(sums is not None for sums in (fprop_sums, dgrad_sums, wgrad_sums))
         inside = bias if kernels[0] == blocks.KERNEL else None
         keep_x = need_weight or (inside is not None and need_bias)
-        y, parts = forward(x, weight, inside, kernels, options, keep_x, need_x, x_known, fprop_sums, kept, is_watched)
+        y, parts = forward(
+            x, weight, inside, kernels, options, keep_x, need_x, x_known, fprop_sums, kept, is_watched, gives_inverse
+        )
         if bias is not None and inside is None:
             # In here so that its gradient, a sum of dy, comes behind dy's cast: before it, Inductor would compute for the sum
             # whatever makes dy, and once more for the cast.
@@ -150,7 +154,7 @@ class _Linear(torch.autograd.Function):
         ctx.save_for_backward(*known, *(tensor for part in parts for tensor in part))
         ctx.counts = (len(known), *(len(part) for part in parts))
         # These are written to: what is saved may not be.
-        ctx.written = (x_amax, dy_amax, dy_saturated, dgrad_sums, wgrad_sums)
+        ctx.written = (x_amax, dy_amax, dy_saturated, dgrad_sums, wgrad_sums, gives_amax)
         ctx.kernels, ctx.options = kernels, options
         # No number of rows, which may be any in compiled code: that is dy's.
         ctx.features, ctx.weight_shape, ctx.weight_dtype = x.shape[1], weight.shape, weight.dtype
@@ -164,7 +168,7 @@ class _Linear(torch.autograd.Function):
         known, *parts = ([tensors.pop(0) for _ in range(count)] for count in ctx.counts)
         x_amax, dy_amax, dy_saturated, *sums = ctx.written
         need_x, need_weight, need_bias = ctx.needs_input_grad[:3]
-        nothing = [None] * 17
+        nothing = [None] * 19
         if dy.size(0) == 0:
             dx = dy.new_zeros(dy.size(0), ctx.features) if need_x else None
             dw = dy.new_zeros(ctx.weight_shape, dtype=ctx.weight_dtype) if need_weight else None

@@ -9,7 +9,7 @@ from typing import Any, List, NamedTuple, Optional, Tuple
 import torch
 from torch import Tensor
 
-from . import blocks, delayed
+from . import blocks, delayed, handed
 from .casts import Casts, Pair, Quantized, by_known_scale, input_and_weight, straight_and_turned
 from ..catalogue import Cast, Numerics, numerics
 from .delayed import Scale
@@ -32,6 +32,8 @@ class Options(NamedTuple):
     """How many columns the norms before the linear share: maxima are taken along with them. 0: whole rows."""
     columns: bool = False
     """The model keeps the weight as [k, n]: its gradient is made so, or it would be copied once more."""
+    takes_codes: bool = False
+    """x is what `handed.output` made of it."""
 
 
 def weight_casts(kernels: Kernels, emulate: bool) -> Optional[Wanted]:
@@ -42,13 +44,15 @@ def weight_casts(kernels: Kernels, emulate: bool) -> Optional[Wanted]:
 
 class Saved(NamedTuple):
     """What a backward reads of its forward: x for wgrad and the weight for dgrad, each as it is, or its FP8 and the scale, which is
-    half the memory; maxima of x, if its scale follows them; x and the weight, `watched`, where GEMMs are checked; a block's z, from before its norm."""
+    half the memory; maxima of x, if its scale follows them; x and the weight, `watched`, where GEMMs are checked; a block's z, from before its norm,
+    and maxima of what it gives, where that is codes."""
 
     for_wgrad: List[Tensor]
     for_dgrad: List[Tensor]
     maxima: List[Tensor]
     watched: List[Tensor]
     z: List[Tensor]
+    given: List[Tensor]
 
 
 class _Operands(NamedTuple):
@@ -78,7 +82,12 @@ def _operands(
     if not options.emulate:
         _need_gpu(x, (*by_fprop, x_wgrad, weight_dgrad))
     scale = seen = None
-    if _is_static(by_fprop[0]) or _is_static(x_wgrad):
+    codes: List[Optional[Quantized]] = [None, None]
+    if options.takes_codes:
+        assert known is not None, "who is given codes has their scale"
+        scale = known.scale
+        codes = [*handed.taken(x, scale)]
+    elif _is_static(by_fprop[0]) or _is_static(x_wgrad):
         scale, inverse = delayed.current(x, known, "e4m3", options.settled)
         if turned[0] is not None or (keep_x and x_wgrad is None):
             # wgrad reads it as it is, or casts it itself: one x for all.
@@ -100,28 +109,30 @@ def saved(
     if seen is None and known is not None and _is_static(_cast(kernels[0], "fprop", 0, options)):
         # fprop's cast saw them.
         seen = delayed.largest(x)
-    return _saved(operands, weight, need_weight, need_x, seen, [x, weight], None)
+    return _saved(operands, weight, need_weight, need_x, seen, [x, weight], None, None)
 
 
 def _saved(
     operands: _Operands, weight: Tensor, keep_x: bool, keep_weight: bool, maxima: Optional[Tensor], watched: List[Tensor],
-    z: Optional[Tensor],
+    z: Optional[Tensor], given: Optional[Tensor],
 ) -> Saved:
     turned = operands.x_turned, operands.weight_turned
     for_wgrad = [] if not keep_x else [operands.x] if turned[0] is None else [*turned[0]]
     for_dgrad = [] if not keep_weight else [weight] if turned[1] is None else [*turned[1]]
-    return Saved(for_wgrad, for_dgrad, [] if maxima is None else [maxima], watched, [] if z is None else [z])
+    seen, before, given_maxima = ([] if one is None else [one] for one in (maxima, z, given))
+    return Saved(for_wgrad, for_dgrad, seen, watched, before, given_maxima)
 
 
 def forward(
     x: Tensor, weight: Tensor, bias: Optional[Tensor], kernels: Kernels, options: Options, keep_x: bool,
     keep_weight: bool, known: Optional[Scale], sums: Optional[Tensor], kept: Pair, is_watched: bool = False,
+    gives: Optional[Tensor] = None,
 ) -> Tuple[Tensor, Saved]:
     """(y [m, n] in x's type, what the backward reads) of x [m, k], weight [n, k] and, of a block alone, bias [n]; then y is the
-    block's output."""
+    block's output. `gives`: the inverse of a scale, by which y is codes of what BlockNorm and hard swish make of it."""
     fprop = kernels[0]
     if x.size(0) == 0:
-        return x.new_empty(0, weight.size(0)), Saved([], [], [], [], [])
+        return x.new_empty(0, weight.size(0)), Saved([], [], [], [], [], [])
     # Only what its kernel reads: which one that is may have changed since.
     reads = weight_casts(kernels, options.emulate) or (None, None)
     kept = (None if reads[0] is None else kept[0], None if reads[1] is None or not keep_weight else kept[1])
@@ -143,7 +154,12 @@ def forward(
     is_followed = known is not None and (keep_x or keep_weight)
     # By name, neither replaced nor cut: PyTorch 2.6 cannot compile that of a named tuple.
     maxima, watched = operands.maxima if is_followed else None, [given, weight] if is_watched else []
-    parts = _saved(operands, weight, keep_x, keep_weight, maxima, watched, z if keep_x or keep_weight else None)
+    given_maxima = None
+    if gives is not None:
+        z = _of(y, given.dtype)
+        y, given_maxima = handed.output(z, gives)
+    z = z if keep_x or keep_weight else None
+    parts = _saved(operands, weight, keep_x, keep_weight, maxima, watched, z, given_maxima)
     return _of(y, given.dtype), parts
 
 
@@ -158,16 +174,23 @@ class Gradients(NamedTuple):
 def backward(
     dy: Tensor, parts: Saved, kernels: Kernels, options: Options, needs: Tuple[bool, bool, bool], weight_dtype: torch.dtype,
     x_amax: Optional[Tensor], known: Optional[Scale], dgrad_sums: Optional[Tensor], wgrad_sums: Optional[Tensor],
+    given_amax: Optional[Tensor] = None,
 ) -> Gradients:
-    """Of dy [m, n], m at least 1; `needs` a gradient: x, weight, bias. `known`: the scale of dy. `x_amax`: where the largest of x is
-    noted."""
+    """Of dy [m, n], m at least 1; `needs` a gradient: x, weight, bias. `known`: the scale of dy. `x_amax`, `given_amax`: where the
+    largest of x is noted, and of what a block gives in codes."""
     _, dgrad, wgrad = kernels
     need_x, need_weight, need_bias = needs
-    for_wgrad, for_dgrad, maxima, watched, z = parts
+    for_wgrad, for_dgrad, maxima, watched, z, given_maxima = parts
     dtype = dy.dtype
     for_dx, for_dw = (numerics(dgrad, "dgrad"), numerics(wgrad, "wgrad"))
     given = None
-    if z:
+    by_dgrad = _cast(dgrad, "dgrad", 0, options) if need_x else None
+    by_wgrad = _cast(wgrad, "wgrad", 0, options) if need_weight else None
+    # All that read dz read it by a scale that is known.
+    in_codes = len(z) > 0 and options.settled and not (need_bias or watched)
+    in_codes = in_codes and (not need_x or _is_static(by_dgrad)) and (not need_weight or _is_static(by_wgrad))
+    in_codes = in_codes and dy.size(0) % handed.ROWS == 0 and z[0].dtype == torch.bfloat16
+    if z and not in_codes:
         dy, given = blocks.block_tail_gradient(dy, z[0], options.emulate)
         given = given if for_dx.a == blocks.ROWS else None
     dy_scale: Any = None
@@ -177,11 +200,12 @@ def backward(
         # The scale of x follows from here too: a forward without a backward (evaluation, the first pass of a
         # checkpoint) leaves no mark.
         delayed.note(Scale(x_amax, x_amax, x_amax, x_amax), maxima[0])
-    straight = turned = None
-    by_dgrad = _cast(dgrad, "dgrad", 0, options) if need_x else None
-    by_wgrad = _cast(wgrad, "wgrad", 0, options) if need_weight else None
-    seen = None
-    if _is_static(by_dgrad) or _is_static(by_wgrad):
+    if given_maxima and given_amax is not None:
+        delayed.note(Scale(given_amax, given_amax, given_amax, given_amax), given_maxima[0])
+    straight = turned = seen = None
+    if in_codes:
+        straight, turned, seen = handed.gradient(dy, z[0], dy_scale, inverse)
+    elif _is_static(by_dgrad) or _is_static(by_wgrad):
         wanted = (_is_static(by_dgrad), _is_static(by_wgrad))
         straight, turned, seen = by_known_scale(dy, dy_scale, inverse, *wanted, options.stretch)
     elif given is not None and by_dgrad is not None:

@@ -456,3 +456,61 @@ def observe_kernel(
     tl.store(to + 10, lost.to(tl.float64))
     tl.store(to + 11, is_first)
     tl.store(to + 12, is_first * whole_rows)
+
+
+@triton.jit
+def block_norm_factor(value, BLOCK: tl.constexpr, EPS: tl.constexpr):
+    """What the rows [rows, BLOCK] are divided by, as a factor [rows, 1]."""
+    return tl.rsqrt(tl.sum(value * value, 1) / BLOCK + EPS)[:, None]
+
+
+@triton.jit
+def store_codes(value, by, out, turned, row, col, rows, cols, inside):
+    """A tile in BF16 by its scale, straight and turned; rows are whole multiples of what a GEMM reads at a time."""
+    at = row.to(tl.int64)[:, None] * cols + col[None, :]
+    tl.store(out + at, known_code(value, by).to(out.dtype.element_ty), mask=inside)
+    # In BF16 until it is turned: of FP32, Triton 3.6 turns bytes, and writes wrong ones beside the straight ones.
+    to = turned + col.to(tl.int64)[:, None] * rows + row[None, :]
+    tl.store(to, known_code(tl.trans(value), by).to(turned.dtype.element_ty), mask=(row < rows)[None, :])
+
+
+@triton.jit
+def tail_output_kernel(
+    z, inverse, both, partials, rows, cols, size, BLOCK: tl.constexpr, EPS: tl.constexpr, TILE_ROWS: tl.constexpr
+):
+    """A tile of hard swish(BlockNorm(z)): codes [rows, cols] in `both` and behind these, at `size`, [cols, rows]; and the largest
+    of the tile."""
+    across = cols // BLOCK
+    row = tl.program_id(0) // across * TILE_ROWS + tl.arange(0, TILE_ROWS)
+    col = tl.program_id(0) % across * BLOCK + tl.arange(0, BLOCK)
+    inside = (row < rows)[:, None]
+    value = tl.load(z + row.to(tl.int64)[:, None] * cols + col[None, :], mask=inside, other=0.0).to(tl.float32)
+    y = value * block_norm_factor(value, BLOCK, EPS)
+    # min and max would make numbers of a NaN.
+    gate = tl.where(y < -3.0, 0.0, tl.where(y > 3.0, 6.0, y + 3.0))
+    h = (y * gate * (1.0 / 6.0)).to(tl.bfloat16)
+    store_codes(h, tl.load(inverse), both, both + size, row, col, rows, cols, inside)
+    largest = tl.max(tl.max(magnitude(h), 1), 0)
+    tl.store(partials + tl.program_id(0), largest.to(tl.float32, bitcast=True))
+
+
+@triton.jit
+def tail_gradient_kernel(
+    dh, z, inverse, straight, turned, partials, rows, cols,
+    BLOCK: tl.constexpr, EPS: tl.constexpr, TILE_ROWS: tl.constexpr,
+):
+    """A tile of the gradient of z from that of hard swish(BlockNorm(z)): its codes in both layouts, and its largest."""
+    across = cols // BLOCK
+    row = tl.program_id(0) // across * TILE_ROWS + tl.arange(0, TILE_ROWS)
+    col = tl.program_id(0) % across * BLOCK + tl.arange(0, BLOCK)
+    inside = (row < rows)[:, None]
+    at = row.to(tl.int64)[:, None] * cols + col[None, :]
+    value = tl.load(z + at, mask=inside, other=0.0).to(tl.float32)
+    g = tl.load(dh + at, mask=inside, other=0.0).to(tl.float32)
+    r = block_norm_factor(value, BLOCK, EPS)
+    y = value * r
+    g = g * tl.where(y <= -3.0, 0.0, tl.where(y >= 3.0, 1.0, y * (1.0 / 3.0) + 0.5))
+    dz = (r * (g - y * (tl.sum(g * y, 1) / BLOCK)[:, None])).to(tl.bfloat16)
+    store_codes(dz, tl.load(inverse), straight, turned, row, col, rows, cols, inside)
+    largest = tl.max(tl.max(magnitude(dz), 1), 0)
+    tl.store(partials + tl.program_id(0), largest.to(tl.float32, bitcast=True))

@@ -1,0 +1,188 @@
+"""A training step of public Wukong with the Mods: in BF16, by a plan whose blocks run apart, and by one whose blocks hand codes on.
+
+    python benches/training/handed.py [--size 5.6G] [--turns 6] [--profile]        # a GPU
+    python benches/training/handed.py --size tiny --cpu --turns 1                   # emulated: times mean nothing
+
+The interaction stack alone, on random embeddings: FP32 parameters under BF16 autocast, torch.compile, mean loss, Adam (fused). The plan
+is all of its linears but the head's by `cublaslt/fp8-delayed`, wgrad promoted. First, gradients of three blocks in the third step
+against BF16's and against the blocks apart. Then milliseconds a step, launched, in turns in one process; with --profile GPU time by
+kernel.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import sys
+import tempfile
+import time
+import types
+from typing import Any, Dict, List
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "python"), str(pathlib.Path(__file__).resolve().parent)]
+
+import torch
+from torch import Tensor, nn
+
+import loka
+from loka.names import linears
+from loka.plans.canonical import digest_of
+from loka.plans.document import BESIDE
+from public_wukong import PUBLIC_SHAPES, PublicWukong
+
+SOURCE = ROOT / "docs" / "evidence" / "h200-wukong-2.1G.plan.json"
+FAST, PROMOTED, BF16 = "cublaslt/fp8-delayed+fast", "cublaslt/fp8-delayed", "cublaslt/bf16"
+MODS = ["block_norm", "hard_swish", "no_bias"]
+ARMS = ("bf16", "apart", "handed")
+STEPS_A_TURN = 10
+
+
+def planned(model: nn.Module, arm: str, emulate: bool, head: str = "top") -> int:
+    """Applies the plan of that arm; how many linears are given codes."""
+    if arm == "bf16":
+        return 0
+    document = json.loads(SOURCE.read_text(encoding="utf-8"))
+    first, document["sites"] = document["sites"][0], []
+    for name, module in linears(model):
+        site = json.loads(json.dumps({**first, "site": name, "k": module.in_features, "n": module.out_features}))
+        fits = module.in_features % 16 == 0 and module.out_features % 16 == 0 and not name.startswith(head)
+        for gemm, kernel in (("fprop", FAST), ("dgrad", FAST), ("wgrad", PROMOTED)):
+            site[gemm]["kernel"] = kernel if fits else BF16
+        document["sites"].append(site)
+    document["digest"] = digest_of({key: value for key, value in document.items() if key not in BESIDE})
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "all.plan.json"
+        path.write_text(json.dumps(document), encoding="utf-8")
+        loka.apply(model, path, mods="ignore", emulate=emulate, on_slow_host="warn")
+    feeders = [module for module in model.modules() if module.__dict__.get("_loka_feeder") is not None]
+    for module in feeders if arm == "apart" else ():
+        module.__dict__.pop("_loka_feeder").follower = None
+    return 0 if arm == "apart" else len(feeders)
+
+
+class Arm:
+    """A model, compiled by code objects of its own, and its optimizer."""
+
+    def __init__(self, name: str, shape: Any, device: str) -> None:
+        torch.manual_seed(0)
+        model = PublicWukong(shape)
+        loka.mods.apply(model, MODS, keep=["top"], everywhere=True)
+        self.model, kind = model.to(device), type(model)
+        code = kind.forward.__code__.replace(co_name=f"forward_{name}")
+        own = types.FunctionType(code, kind.forward.__globals__, "forward", None, kind.forward.__closure__)
+        self.model.__class__ = type(kind.__name__, (kind,), {"forward": own})
+        self.readers = planned(self.model, name, device == "cpu")
+        self.run = torch.compile(self.model)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), 1e-4, fused=True)
+        self.device, self.losses, self.ms, self.host_ms = device, [], [], []
+
+    def step(self, x: Tensor, y: Tensor) -> None:
+        with torch.autocast(self.device, dtype=torch.bfloat16):
+            loss = nn.functional.binary_cross_entropy_with_logits(self.run(x).float(), y)
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        x.grad = None
+        self.losses.append(loss.detach())
+
+    def turn(self, inputs: List[Tensor], y: Tensor) -> None:
+        for x in inputs:
+            self.step(x, y)
+        wait(self.device)
+        begin = time.perf_counter()
+        for at in range(STEPS_A_TURN):
+            self.step(inputs[at % len(inputs)], y)
+        self.host_ms.append((time.perf_counter() - begin) * 1e3 / STEPS_A_TURN)
+        wait(self.device)
+        self.ms.append((time.perf_counter() - begin) * 1e3 / STEPS_A_TURN)
+
+
+def wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def gradients(arm: str, device: str, rows: int, compiled: bool = True) -> List[Tensor]:
+    """Of three blocks of 512 and a linear behind them, in the third step."""
+    torch.manual_seed(1)
+    torch._dynamo.reset()
+    parts: List[nn.Module] = []
+    for _ in range(3):
+        parts += [nn.Linear(512, 512, bias=False), loka.mods.BlockNorm(512), nn.Hardswish()]
+    model = nn.Sequential(*parts, nn.Linear(512, 16)).to(device)
+    planned(model, arm, device == "cpu", "none")
+    run, optimizer = torch.compile(model) if compiled else model, torch.optim.SGD(model.parameters(), 1e-3)
+    for step in range(3):
+        generator = torch.Generator(device).manual_seed(step)
+        x = torch.randn(rows, 512, device=device, generator=generator, requires_grad=True)
+        weights = torch.randn(rows, 16, device=device, generator=generator)
+        with torch.autocast(device, dtype=torch.bfloat16):
+            loss = (run(x).float() * weights).mean()
+        loss.backward()
+        if step < 2:
+            optimizer.step()
+            optimizer.zero_grad()
+    return [each for each in (x.grad, *(parameter.grad for parameter in model.parameters())) if each is not None]
+
+
+def compare(device: str, rows: int) -> None:
+    found = {arm: gradients(arm, device, rows) for arm in ARMS}
+    found["handed, eager"] = gradients("handed", device, rows, False)
+    apart = lambda one, other: " ".join(f"{float((a - b).norm() / b.norm()):.4f}" for a, b in zip(one, other))
+    for arm in found:
+        print(f"gradients of x, W0, W1, W2, W3, {arm}: rel L2 {apart(found[arm], found['bf16'])} from BF16's, "
+              f"{apart(found[arm], found['apart'])} from those apart", flush=True)  # fmt: skip
+    torch._dynamo.reset()
+
+
+def profile(arm: Arm, inputs: List[Tensor], y: Tensor, steps: int = 3) -> None:
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as profiled
+
+    with profiled(activities=[ProfilerActivity.CUDA]) as seen:
+        for at in range(steps):
+            arm.step(inputs[at % len(inputs)], y)
+        wait(arm.device)
+    rows = [(event.self_device_time_total / steps, event.count / steps, event.key) for event in seen.key_averages()]
+    rows = sorted((row for row in rows if row[0]), reverse=True)
+    print(f"{sum(row[0] for row in rows):.0f} us of GPU time a step, {sum(row[1] for row in rows):.0f} launches")
+    for us, count, name in rows[:24]:
+        print(f"{us:9.1f} {count:6.1f} {name[:140]}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", choices=list(PUBLIC_SHAPES), default="5.6G")
+    parser.add_argument("--turns", type=int, default=6)
+    parser.add_argument("--cpu", action="store_true", help="emulated")
+    parser.add_argument("--profile", action="store_true")
+    options = parser.parse_args()
+    device, shape = "cpu" if options.cpu else "cuda", PUBLIC_SHAPES[options.size]
+    compare(device, 256 if options.cpu else 4096)
+    draw = lambda *sizes: torch.randn(*sizes, device=device, requires_grad=True)
+    inputs = [draw(shape.batch, shape.tokens, shape.dim) for _ in range(2)]
+    y = (torch.rand(shape.batch, device=device) < 0.4).float()
+    arms: Dict[str, Arm] = {name: Arm(name, shape, device) for name in ARMS}
+    print(f"{arms['handed'].readers} linears are given codes")
+    for name, arm in arms.items():
+        begin = time.perf_counter()
+        for at in range(6):
+            arm.step(inputs[at % 2], y)
+        wait(device)
+        print(f"{name}: {time.perf_counter() - begin:.1f} s for the first six steps", flush=True)
+    for turn in range(options.turns):
+        for arm in list(arms.values())[:: 1 if turn % 2 == 0 else -1]:
+            arm.turn(inputs, y)
+    base = statistics.median(arms["bf16"].ms)
+    for name, arm in arms.items():
+        times = " ".join(f"{ms:.2f}" for ms in arm.ms)
+        middle, loss = statistics.median(arm.ms), float(torch.stack(arm.losses[-STEPS_A_TURN:]).mean())
+        print(f"{name:6}  {middle:.2f} ms a step ({times}), {base / middle:.3f}x; host {statistics.median(arm.host_ms):.1f}; loss {loss:.5f}")
+    for name in ("apart", "handed") if options.profile and not options.cpu else ():
+        print(f"== {name}")
+        profile(arms[name], inputs, y)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,377 @@
+"""Blocks whose linears go by scales that are known beforehand: in training one gives the next one codes. By emulation on a CPU."""
+
+import copy
+import io
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+import ranker
+import torch
+from test_apply_blocks import MODS, SIZES, Model, batch, modded
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+from triton_support import interpreted, needs_triton
+
+import loka
+from loka.kernels import handed
+from loka.kernels.delayed import codes, largest
+from loka.kernels.native_ops import block_gradient, block_output
+from loka.plans import LokaLinear
+
+DELAYED, PROMOTED, BF16 = "cublaslt/fp8-delayed+fast", "cublaslt/fp8-delayed", "cublaslt/bf16"
+INTERPRETED = """
+import torch
+from loka.kernels import handed, triton_tails
+torch.manual_seed(0)
+for rows, cols in ((48, 256), (16, 512)):
+    z, dh = torch.randn(rows, cols).bfloat16() * 3, torch.randn(rows, cols).bfloat16() * 1e-4
+    scale, small = torch.tensor([2.0**-5]), torch.tensor([2.0**-20])
+    (packed, largest), (exact, maxima) = (by.output(z, 1 / scale) for by in (triton_tails, handed))
+    dz, exact_dz = triton_tails.gradient(dh, z, 1 / small), handed.gradient(dh, z, small, 1 / small)
+    found = [one.bits for one in handed.taken(packed.view(z.dtype), scale)], dz[:2]
+    wanted = [one.bits for one in handed.taken(exact, scale)], [one.bits for one in exact_dz[:2]]
+    for ours, theirs in zip(found, wanted):
+        assert torch.equal(ours[0].t().contiguous().view(torch.uint8), ours[1].contiguous().view(torch.uint8))
+        # It casts to FP8 otherwise than a GPU does, here and there.
+        assert float((ours[0].float() == theirs[0].float()).float().mean()) > 0.9
+    # BF16's last place, of sums in another order.
+    for ours, theirs in ((largest, maxima), (dz[2], exact_dz[2])):
+        assert abs(float(ours.max()) - float(theirs.max())) <= 0.008 * float(theirs.max())
+print("as defined")
+"""
+
+
+class Handed(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def plan(self, kernels=(DELAYED, DELAYED, PROMOTED), mods=MODS, edit=None):
+        def change(plan):
+            first = plan["sites"][0]
+            plan["sites"] = []
+            for site, (k, n) in SIZES.items():
+                made = copy.deepcopy(first)
+                made.update(site=site, k=k, n=n)
+                for gemm, kernel in zip(("fprop", "dgrad", "wgrad"), kernels):
+                    made[gemm]["kernel"] = kernel if n % 256 == 0 else BF16
+                plan["sites"].append(made)
+            plan["mods"] = {site: list(mods) for site in SIZES if site != "head"}
+            if edit:
+                edit({site["site"]: site for site in plan["sites"]})
+
+        return ranker.forged(self.folder, change)
+
+    def applied(self, model=None, together=True, **options):
+        model = modded() if model is None else model
+        loka.apply(model, self.plan(**options), emulate=True, on_slow_host="warn")
+        if not together:
+            for module in model.modules():
+                if isinstance(module, LokaLinear) and module._loka_block is not None:
+                    module._loka_block.follower = None
+                module.__dict__.pop("_loka_feeder", None)
+        return model
+
+    def train(self, model, steps=3, wrap=None, rows=64, first=0):
+        """Losses and gradients of each step."""
+        run = model if wrap is None else wrap(model)
+        optimizer, found = torch.optim.SGD(model.parameters(), lr=0.1), []
+        for step in range(first, first + steps):
+            x = batch(rows, seed=step)
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = F.binary_cross_entropy_with_logits(run(x).float(), (x[:, 0] > 0).float())
+            loss.backward()
+            found.append((float(loss.detach()), [parameter.grad.clone() for parameter in model.parameters()]))
+            optimizer.step()
+            optimizer.zero_grad()
+        return found
+
+    def gives(self, model, rows=64):
+        """Sites whose block gives codes, as the model stands."""
+        found = []
+        for name, module in model.named_modules():
+            block = module._loka_block if isinstance(module, LokaLinear) else None
+            if block is not None and block.trains_by_codes(rows, torch.bfloat16):
+                found.append(name)
+        return found
+
+    def note(self, model, site="mlp.0"):
+        return next(row.note for row in loka.resolved(model).rows if row.site == site)
+
+
+class Codes(unittest.TestCase):
+    def test_they_are_those_of_the_steps_apart(self):
+        z, dh = torch.randn(48, 512).bfloat16() * 3, torch.randn(48, 512).bfloat16() * 1e-4
+        scale, small = torch.tensor([2.0**-5]), torch.tensor([2.0**-20])
+        h = block_output(z).bfloat16()
+        packed, maxima = handed.output(z, 1 / scale)
+        self.assertEqual((packed.shape, packed.dtype), (z.shape, z.dtype))
+        straight, turned = handed.taken(packed, scale)
+        wanted = codes(h, 1 / scale, "e4m3").view(torch.uint8)
+        self.assertTrue(torch.equal(straight.bits.view(torch.uint8), wanted))
+        self.assertTrue(torch.equal(turned.bits.view(torch.uint8), wanted.t()))
+        self.assertEqual(float(maxima.max()), float(h.abs().max()))
+        straight, turned, maxima = handed.gradient(dh, z, small, 1 / small)
+        dz = block_gradient(dh, z).bfloat16()
+        wanted = codes(dz, 1 / small, "e4m3").view(torch.uint8)
+        self.assertTrue(torch.equal(straight.bits.view(torch.uint8), wanted))
+        self.assertTrue(torch.equal(turned.bits.view(torch.uint8), wanted.t()))
+        self.assertTrue(torch.equal(maxima, largest(dz)))
+
+    @needs_triton
+    def test_the_kernels_make_the_same(self):
+        interpreted(self, INTERPRETED, "as defined")
+
+
+class Training(Handed):
+    def test_it_trains_as_it_does_apart(self):
+        """From the second step on, when scales are known. Both are as far from BF16."""
+        truth = self.train(modded())
+        model = self.applied()
+        self.assertEqual(self.gives(model), [])
+        together, apart = self.train(model), self.train(self.applied(together=False))
+        self.assertEqual(self.gives(model), ["mlp.0", "mlp.3"])
+        self.assertIn("in training 'mlp.3' gets its block's output as codes", self.note(model))
+        for (exact, wanted), (loss, ours), (other, theirs) in zip(truth, together, apart):
+            self.assertAlmostEqual(loss, exact, delta=0.02)
+            self.assertAlmostEqual(loss, other, delta=0.01)
+            for one, two, three in zip(wanted, ours, theirs):
+                scale = one.norm()
+                self.assertLess(float((two - one).norm() / scale), float(1.15 * (three - one).norm() / scale) + 0.01)
+        # The head is no reader: it is in BF16.
+        self.assertEqual(self.note(model, "mlp.6"), "")
+
+    def test_scales_follow_what_is_handed_on(self):
+        models = [self.applied(), self.applied(together=False)]
+        scales = []
+        for model in models:
+            self.train(model, 4)
+            # Twenty times the gradients, and weights that BlockNorm takes the size of out again.
+            scales.append([float(scale.scale) for at in (0, 3, 6) for scale in model.mlp[at]._loka_scales])
+        self.assertEqual(*scales)
+        self.assertTrue(all(scale > 0 for scale in scales[0]))
+
+    def test_compiled_it_is_the_same(self):
+        wrap = lambda model: torch.compile(model, backend="aot_eager", fullgraph=True)
+        eager, compiled = self.train(self.applied()), self.train(self.applied(), wrap=wrap)
+        for (_, one), (_, other) in zip(eager, compiled):
+            for mine, its in zip(one, other):
+                self.assertLess(float((mine - its).norm() / mine.norm()), 1e-3)
+
+    def test_inductor_compiles_it(self):
+        """Handed on and apart. Without checks, too, whose first step is compiled like the others."""
+        wanted, wrap = self.train(modded()), lambda model: torch.compile(model, fullgraph=True)
+        models = [self.applied(), self.applied(together=False), modded()]
+        loka.apply(models[2], self.plan(), emulate=True, on_slow_host="warn", check_every=None)
+        for model in models:
+            for (loss, ours), (exact, theirs) in zip(self.train(model, wrap=wrap), wanted):
+                self.assertAlmostEqual(loss, exact, delta=0.02)
+                for one, other in zip(ours, theirs):
+                    self.assertLess(float((one - other).norm() / other.norm()), 0.3)
+
+    def test_checkpoints(self):
+        class Saves(Model):
+            def forward(self, x):
+                return self.head(checkpoint(self.mlp, x, use_reentrant=False)).squeeze(-1)
+
+        def saves():
+            model = Saves()
+            loka.mods.apply(model, MODS)
+            return self.applied(model)
+
+        plain = self.train(self.applied())
+        for wrap in (None, lambda model: torch.compile(model, backend="aot_eager")):
+            for (_, one), (_, other) in zip(plain, self.train(saves(), wrap=wrap)):
+                for mine, its in zip(one, other):
+                    self.assertLess(float((mine - its).norm() / mine.norm()), 1e-3)
+
+    def test_bf16_parameters(self):
+        model = self.applied(modded().bfloat16())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(3):
+            model(batch(seed=step).bfloat16()).float().square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        self.assertEqual(self.gives(model), ["mlp.0", "mlp.3"])
+
+    def test_copies_and_files_and_back(self):
+        model = self.applied()
+        kinds = [type(module) for module in modded().modules()]
+        self.train(model)
+        file = io.BytesIO()
+        torch.save(model, file)
+        file.seek(0)
+        plain = copy.deepcopy(model)
+        for other in (copy.deepcopy(model), torch.load(file, weights_only=False)):
+            self.assertEqual(self.gives(other), ["mlp.0", "mlp.3"])
+            self.assertIs(other.mlp[0]._loka_block.follower, other.mlp[3])
+            loka.unapply(other)
+            self.assertEqual([type(module) for module in other.modules()], kinds)
+            self.assertFalse(any(key.startswith("_loka") for module in other.modules() for key in vars(module)))
+        self.assertEqual(self.gives(plain), ["mlp.0", "mlp.3"])
+
+
+class Apart(Handed):
+    """Where codes would meet another reader, all run for themselves, and are right."""
+
+    def setUp(self):
+        super().setUp()
+        self.model = self.applied()
+        self.train(self.model)
+        self.assertEqual(self.gives(self.model), ["mlp.0", "mlp.3"])
+
+    def is_right(self, model, rows=64):
+        reference = modded()
+        reference.load_state_dict(model.state_dict())
+        (_, ours), *_ = self.train(model, 1, rows=rows, first=9)
+        (_, exact), *_ = self.train(reference, 1, rows=rows, first=9)
+        for one, other in zip(ours, exact):
+            self.assertLess(float((one - other).norm() / other.norm()), 0.3)
+
+    def test_hooks(self):
+        mlp, seen = self.model.mlp, []
+        keep = lambda value: seen.append(value.detach())
+        for which, register in (
+            ("linear", lambda: mlp[0].register_forward_hook(lambda m, i, o: keep(o))),
+            ("BlockNorm", lambda: mlp[1].register_forward_pre_hook(lambda m, i: keep(i[0]))),
+            ("hard swish", lambda: mlp[2].register_forward_hook(lambda m, i, o: keep(o))),
+            ("reader", lambda: mlp[3].register_forward_pre_hook(lambda m, i: keep(i[0]))),
+            ("reader", lambda: mlp[3].register_forward_hook(lambda m, i, o: keep(i[0]))),
+        ):
+            with self.subTest(which):
+                handle = register()
+                self.assertNotIn("mlp.0", self.gives(self.model))
+                self.assertIn(f"a hook on its {which} reads what is in between", self.note(self.model))
+                with torch.autocast("cpu", torch.bfloat16):
+                    z = F.linear(batch(seed=9), mlp[0].weight).float()
+                exact = z if which in ("linear", "BlockNorm") else block_output(z)
+                self.is_right(self.model)
+                handle.remove()
+                self.assertLess(float((seen[-1].float() - exact).norm() / exact.norm()), 0.06)
+        self.assertEqual(self.gives(self.model), ["mlp.0", "mlp.3"])
+
+    def test_rows_that_no_gemm_reads_turned(self):
+        self.assertEqual(self.gives(self.model, 63), [])
+        self.is_right(self.model, rows=63)
+        self.is_right(self.model, rows=16)
+
+    def test_evaluation(self):
+        """Parts of the model alone too, as whoever looks at features calls them."""
+        self.model.eval()
+        reference = modded()
+        reference.load_state_dict(self.model.state_dict())
+        with torch.autocast("cpu", torch.bfloat16):
+            for grad in (True, False):
+                with torch.set_grad_enabled(grad):
+                    for run in (lambda model: model(batch()), lambda model: model.mlp[:3](batch())):
+                        ours, exact = run(self.model).float(), run(reference).float()
+                        self.assertLess(float(((ours - exact).norm() / exact.norm()).detach()), 0.1)
+            self.model.train()
+            with torch.no_grad():
+                ours, exact = self.model.mlp[:3](batch()).float(), reference.mlp[:3](batch()).float()
+            self.assertLess(float((ours - exact).norm() / exact.norm()), 0.1)
+
+    def test_a_frozen_layer(self):
+        self.model.mlp[3].weight.requires_grad_(False)
+        self.assertEqual(self.gives(self.model), [])
+
+    def test_a_gemm_that_went_back_to_bf16(self):
+        for site, kernels in ((0, (DELAYED, BF16, DELAYED)), (3, (DELAYED, DELAYED, BF16)), (3, (BF16, DELAYED, DELAYED))):
+            model = copy.deepcopy(self.model)
+            model.mlp[site].__dict__["_loka_kernels"] = kernels
+            self.assertNotIn("mlp.0", self.gives(model))
+            self.is_right(model)
+
+    def test_a_pause(self):
+        told = loka.compare(self.model, lambda: F.binary_cross_entropy_with_logits(self.model(batch()), torch.ones(64)))
+        self.assertTrue(all(row.apart < 0.3 for row in told.rows), str(told))
+        self.assertEqual(self.gives(self.model), ["mlp.0", "mlp.3"])
+
+    def test_a_recorder(self):
+        with loka.Recorder(self.model, out=self.folder, every=1):
+            self.is_right(self.model)
+        self.assertEqual(self.gives(self.model), ["mlp.0", "mlp.3"])
+
+
+class NotChained(Handed):
+    def none(self, model, wanted=()):
+        self.train(model)
+        self.assertEqual(self.gives(model), list(wanted))
+        reference = modded()
+
+    def test_another_reader(self):
+        class Two(Model):
+            def forward(self, x):
+                h = self.mlp[:3](x)
+                return self.head(self.mlp[3:](h)).squeeze(-1) + h.float().sum(1) * 1e-3
+
+        model = Two()
+        loka.mods.apply(model, MODS)
+        self.none(self.applied(model), ["mlp.3"])
+
+    def test_a_reader_that_reads_more(self):
+        """The same linear on something else: that is no codes."""
+
+        class Shares(Model):
+            def forward(self, x):
+                h = self.mlp[3](self.mlp[:3](x)) + self.mlp[3](x.repeat(1, 4))
+                return self.head(self.mlp[4:](h)).squeeze(-1)
+
+        model = Shares()
+        loka.mods.apply(model, MODS)
+        self.none(self.applied(model))
+
+    def test_a_model_that_runs_twice(self):
+        class Twice(Model):
+            def forward(self, x):
+                return super().forward(x) + super().forward(-x)
+
+        model = Twice()
+        loka.mods.apply(model, MODS)
+        self.none(self.applied(model), ["mlp.0", "mlp.3"])
+
+    def test_a_bias(self):
+        model = Model()
+        loka.mods.apply(model, MODS[:2])
+        self.none(self.applied(model, mods=MODS[:2]))
+
+    def test_a_gemm_that_casts_as_it_goes(self):
+        def edit(sites):
+            sites["mlp.3"]["wgrad"]["kernel"] = "cublaslt/fp8-tensorwise"
+
+        self.none(self.applied(edit=edit))
+
+    def test_norms_over_whole_rows(self):
+        model = Model()
+        self.assertEqual(loka.apply(model, self.plan(mods=[]), emulate=True, mods="ignore").problems, ())
+        self.none(model)
+
+    def test_modules_of_their_own(self):
+        """Whoever calls a block by itself gets what it gives."""
+
+        class Nested(nn.Module):
+            def __init__(self):
+                super().__init__()
+                made = modded()
+                self.mlp, self.head = made.mlp, made.head
+                parts = list(made.mlp)
+                self.mlp = nn.Sequential()
+                for at in (0, 3, 6):
+                    self.mlp.add_module(str(at), parts[at])
+                    self.mlp.add_module(str(at + 1), nn.Sequential(*parts[at + 1 : at + 3]))
+
+            def forward(self, x):
+                return self.head(self.mlp(x)).squeeze(-1)
+
+        self.none(self.applied(Nested()))
+
+
+if __name__ == "__main__":
+    unittest.main()
