@@ -98,6 +98,24 @@ which share of FLOPs that is, is not known: the plan does not say how many rows 
             self.assertIn(f"problem: {problem}", str(found))
         self.assertIn("1 of 4 linears run FP8", str(found))
 
+    def test_linears_that_the_recorded_model_did_not_train_stay_in_high_precision(self):
+        def unseen(plan):
+            plan["sites"] = plan["sites"][:2]
+
+        plan = self.forged(unseen)
+        model = Ranker()
+        with self.assertWarns(UserWarning) as warned:
+            found = loka.apply(model, plan, emulate=True)
+        self.assertEqual([warned.filename, len(warned.warnings)], [__file__, 1])
+        why = "did not run when the model was recorded, or got no gradient"
+        self.assertEqual(str(warned.warning), f"not in the plan, so in high precision: top.0, top.2 ({why})")
+        self.assertEqual([row.note for row in found.rows[2:]], [f"not in the plan: {why}"] * 2)
+        self.assertEqual((found.problems, type(model.top[0])), ((), nn.Linear))
+        # Of a model of another size nobody knows what they are.
+        larger = nn.ModuleDict({"bottom": model.bottom, "top": nn.Sequential(nn.Linear(128, 65), nn.ReLU(), nn.Linear(65, 1))})
+        loka.unapply(model)
+        self.assertEqual(self.refused(larger, plan)[0], "the plan does not fit the model (2 not in the plan): FILE")
+
     def test_a_plan_that_matches_nothing_is_an_error_even_when_not_strict(self):
         def other(plan):
             for site in plan["sites"]:

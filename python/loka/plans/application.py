@@ -43,6 +43,7 @@ _OPTIONS = {
     "mods": ("check", "apply", "ignore"), "unavailable": ("error", "bf16"), "cast_weights": ("step", "forward"),
     "on_slow_host": ON_SLOW_HOST,
 }
+_UNSEEN = "did not run when the model was recorded, or got no gradient"
 
 
 def apply(
@@ -68,7 +69,8 @@ def apply(
     torch.compile.
 
     `strict`: the plan's sites and the model's linears must be the same; else what differs is warned of, and listed in
-    `problems` of the result.
+    `problems` of the result. Linears that did not run in the recorded model, or got no gradient there, are in no plan:
+    where all else fits and the model has as many parameters, they stay in high precision, with a warning.
     `emulate`: FP8's numbers by slow arithmetic that runs anywhere, for tests.
     `mods`: of a plan that was made for the model with changes: "check" that the model has them, "apply" them to it
     (`loka.mods.apply`: before the optimizer is made; where it cannot reach them all, `strict` refuses as "check" does),
@@ -129,6 +131,9 @@ def apply(
         problems += tuple(apply_mods(loaded, model, named, strict))
     if problems:
         warnings.warn(listed("not all of the plan is applied", loaded.path, problems), stacklevel=2)
+    if found.unseen:
+        some = ", ".join(one_line(name) for name in found.unseen[:4]) + (", ..." if len(found.unseen) > 4 else "")
+        warnings.warn(f"not in the plan, so in high precision: {some} ({_UNSEEN})", stacklevel=2)
     owner = Owner() if named else None
     made = blocks.planned(model, loaded, entries)
     work = works_of(site for site in loaded.sites if site.site in made.entries or site.site in found.read)
@@ -236,6 +241,7 @@ def _decided(found: Match, plan: Plan, emulate: bool, unavailable: str) -> Dict[
     num_refused, without_gpu = 0, 0
     unfit = {**found.other_shape, **found.unroutable}
     entries = {site: Entry(None, (), f"left as it is: it {why}") for site, why in unfit.items()}
+    entries.update({name: Entry(None, (), f"not in the plan: {_UNSEEN}") for name in found.unseen})
     for site, module in found.pairs:
         reasons = _reasons(site, module, emulate)
         for gemm, reason in reasons.items():

@@ -39,6 +39,9 @@ class Match:
     hint: Tuple[str, ...] = ()
     read: Tuple[str, ...] = ()
     """Sites that are parameters which functions read."""
+    unseen: Tuple[str, ...] = ()
+    """Linears that the plan lacks though all of it fits, and the model is as large as the one that was recorded: they did not run
+    there, or no gradient came by them. They are no problem."""
 
     @property
     def problems(self) -> Tuple[str, ...]:
@@ -92,6 +95,9 @@ def match(plan: Plan, model: nn.Module, functional: Mapping[str, FunctionalLinea
         # Where what the model calls cannot be read, nothing is left that a reader would have to be told of.
         hint = ()
     unrouted.update({} if hint else {name: READ for name in read})
+    is_whole = bool(pairs) and not (names or shapes or unroutable) and plan.model.get("parameters") == num_parameters(model)
+    unseen = tuple(name for name in unplanned if is_whole and not isinstance(modules[name], FunctionalLinear))
+    unplanned = tuple(name for name in unplanned if name not in unseen)
     return Match(
         pairs=tuple(pairs),
         missing=tuple(_missing(names, unplanned, list(modules), unrouted)),
@@ -100,6 +106,7 @@ def match(plan: Plan, model: nn.Module, functional: Mapping[str, FunctionalLinea
         unroutable=unroutable,
         hint=_hint(names, list(modules)) + hint,
         read=tuple(sorted(read)),
+        unseen=unseen,
     )
 
 
@@ -127,12 +134,15 @@ def bypassed(model: nn.Module) -> Set[str]:
 
 def about_model(plan: Plan, model: nn.Module) -> str:
     """Whose plan it is and whose model, for the reader of a mismatch."""
-    known = (parameter for parameter in unwrapped(model).parameters() if not is_lazy(parameter))
-    here = sum(parameter.numel() for parameter in known)
+    here = num_parameters(model)
     there = plan.model.get("parameters", 0)
     name = one_line(plan.model["name"], limit=60)
     as_many = "as many" if here == there else f"{here:,}"
     return f"the plan was made for '{name}' of {there:,} parameters, this model has {as_many}"
+
+
+def num_parameters(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in unwrapped(model).parameters() if not is_lazy(parameter))
 
 
 def _fits(site: Site, module: Linear) -> bool:
